@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_ERROR_H
+#define FOLIOT_ERROR_H
+
+/* Errors of every layer.
+ *
+ * A function that can fail returns 0, or one of these negative codes; its out-parameters are then untouched.
+ *
+ *     fl_wheel *wheel;
+ *     int r = fl_wheel_new(NULL, &wheel);
+ *     if (r < 0)
+ *         fprintf(stderr, "%s: %s\n", fl_errname(r), fl_strerror(r));
+ */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, code, text): the one table that names, numbers and explains an error. */
+#define FL_ERROR_MAP(X)                                                                                                \
+    X(INVALID_TIMER_ID, -1, "no timer ID has this form: its level, spoke or generation is impossible")                 \
+    X(INVALID_DEADLINE, -2, "the deadline is zero, before the start time, or in the past by more than one tick")       \
+    X(DEADLINE_TOO_FAR, -3, "the deadline is further away than the wheel reaches; schedule by best fit instead")       \
+    X(CAPACITY_EXCEEDED, -4, "the limit on what one spoke, queue or table may hold is reached")                        \
+    X(OVERFLOW, -5, "the time does not fit in 64 bits of nanoseconds")                                                 \
+    X(TIMER_NOT_FOUND, -6, "no such timer lives: it has fired, was cancelled, or never was")                           \
+    X(NO_MEMORY, -7, "out of memory; nothing was changed")                                                             \
+    X(INVALID_ARGUMENT, -8, "an argument is outside what the function accepts")
+
+enum fl_error {
+#define FL_ERROR_ENUM(name, code, text) FL_##name = (code),
+    FL_ERROR_MAP(FL_ERROR_ENUM)
+#undef FL_ERROR_ENUM
+};
+
+/* The error as a sentence, such as "out of memory; nothing was changed". Never NULL, any thread; 0 is "success". */
+const char *fl_strerror(int error);
+
+/* The error's name, such as "FL_NO_MEMORY". Never NULL, any thread; "FL_OK" for 0, "FL_UNKNOWN" for a foreign code. */
+const char *fl_errname(int error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* The default allocator, and the one the program put in its place. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <foliot/alloc.h>
+#include <foliot/error.h>
+
+#include "base/alloc.h"
+
+/* mmap() aligns to a page only, so we ask for twice as much and cut off what sticks out on both sides. */
+static void *map_aligned(size_t size)
+{
+    char *raw = mmap(NULL, size * 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED)
+        return NULL;
+    size_t before = -(uintptr_t)raw & (size - 1);
+    if (before > 0)
+        munmap(raw, before);
+    munmap(raw + before + size, size - before);
+    return raw + before;
+}
+
+static void unmap(void *block, size_t size)
+{
+    munmap(block, size);
+}
+
+static const fl_allocator default_allocator = {malloc, realloc, free, map_aligned, unmap};
+static fl_allocator current = {malloc, realloc, free, map_aligned, unmap};
+
+int fl_set_allocator(const fl_allocator *allocator)
+{
+    fl_allocator next = default_allocator;
+    if (allocator) {
+        bool heap = allocator->alloc, mapping = allocator->map;
+        if ((allocator->resize != NULL) != heap || (allocator->release != NULL) != heap ||
+            (allocator->unmap != NULL) != mapping)
+            return FL_INVALID_ARGUMENT;
+        if (heap) {
+            next.alloc = allocator->alloc;
+            next.resize = allocator->resize;
+            next.release = allocator->release;
+        }
+        if (mapping) {
+            next.map = allocator->map;
+            next.unmap = allocator->unmap;
+        }
+    }
+    current = next;
+    return 0;
+}
+
+void *fl__alloc(size_t size)
+{
+    return current.alloc(size);
+}
+
+void *fl__alloc_zeroed(size_t size)
+{
+    void *block = current.alloc(size);
+    if (block)
+        memset(block, 0, size);
+    return block;
+}
+
+void *fl__resize(void *block, size_t size)
+{
+    return current.resize(block, size);
+}
+
+void fl__release(void *block)
+{
+    current.release(block);
+}
+
+void *fl__map(size_t size)
+{
+    return current.map(size);
+}
+
+void fl__unmap(void *block, size_t size)
+{
+    current.unmap(block, size);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_BASE_ALLOC_H
+#define FOLIOT_BASE_ALLOC_H
+
+/* The seam through which every layer gets memory: see foliot/alloc.h. */
+
+#include <stddef.h>
+
+void *fl__alloc(size_t size);
+void *fl__alloc_zeroed(size_t size);
+void *fl__resize(void *block, size_t size);
+void fl__release(void *block); /* NULL is allowed */
+
+/* `size` zeroed bytes aligned to `size`, a power of two of at least 64 KiB. */
+void *fl__map(size_t size);
+void fl__unmap(void *block, size_t size);
+
+#endif
