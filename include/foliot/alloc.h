@@ -13,6 +13,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct fl_allocator {
     void *(*alloc)(size_t size);                /* as malloc() */
@@ -28,6 +29,7 @@ typedef struct fl_allocator {
  * Not thread-safe: call it while no object of the library exists. Returns 0 or FL_INVALID_ARGUMENT. */
 int fl_set_allocator(const fl_allocator *allocator);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* X(name, code, text): the one table that names, numbers and explains an error. */
 #define FL_ERROR_MAP(X)                                                                                                \
@@ -39,6 +40,7 @@ const char *fl_strerror(int error);
 /* The error's name, such as "FL_NO_MEMORY". Never NULL, any thread; "FL_OK" for 0, "FL_UNKNOWN" for a foreign code. */
 const char *fl_errname(int error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -45,6 +45,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define FL_WHEEL_LEVELS 3
 #define FL_WHEEL_MAX_SPOKES 4096
@@ -160,6 +161,7 @@ void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret);
  * having written what is broken to `explain` (may be NULL). For tests and debugging. */
 int fl_wheel_check(const fl_wheel *w, FILE *explain);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
