@@ -170,13 +170,38 @@ TEST(zeroed_memory_is_zero)
     fl__release(block);
 }
 
-TEST(zeroed_memory_can_fail_too)
+TEST(every_request_can_fail)
 {
     fl_allocator failing = {.alloc = failing_alloc, .resize = counting_resize, .release = counting_release};
     CHECK_EQ(fl_set_allocator(&failing), 0);
     CHECK(fl__alloc(1) == NULL);
     CHECK(fl__alloc_zeroed(1) == NULL);
+    CHECK(fl__alloc_zeroed_lines(1) == NULL);
     CHECK_EQ(fl_set_allocator(NULL), 0);
+}
+
+TEST(lines_are_zeroed_and_begin_at_a_cache_line)
+{
+    static const char zeros[640];
+    for (size_t size = 1; size <= sizeof zeros; size += 7) {
+        char *block = fl__alloc_zeroed_lines(size);
+        CHECK(block != NULL);
+        CHECK_EQ((uintptr_t)block % 64, 0);
+        CHECK(memcmp(block, zeros, size) == 0);
+        memset(block, 0xff, size);
+        fl__release_lines(block);
+    }
+    fl__release_lines(NULL);
+}
+
+TEST(lines_come_from_the_allocator_that_was_set)
+{
+    reset_counts();
+    CHECK_EQ(fl_set_allocator(&counting), 0);
+    fl__release_lines(fl__alloc_zeroed_lines(100));
+    CHECK_EQ(fl_set_allocator(NULL), 0);
+    CHECK_EQ(allocs, 1);
+    CHECK_EQ(releases, 1);
 }
 
 TEST(a_mapping_is_zeroed_aligned_to_its_size_and_writable_to_its_end)

@@ -57,6 +57,15 @@ named_in_manual() {
     page "$1" | grep -E "^\.Nm $1( ,)?\$" && page "$1" | grep "^\.Fo $1\$"
 }
 
+# Of our own pages; those of the system may not be installed.
+references_lead_somewhere() {
+    sed -n 's/^\.Xr \([a-z_]*foliot\|fl_[a-z_]*\) \([0-9]\).*/man\2\/\1.\2/p' "$man"/man?/*.? | sort -u >"$work/references"
+    while read -r reference; do
+        [ -e "$man/$reference" ] || { echo "$reference: there is no such page" && return 1; }
+    done <"$work/references"
+    [ -s "$work/references" ]
+}
+
 # The declarations in the SYNOPSIS sections, one a line and without spaces, as public_declarations prints them.
 manual_declarations() {
     awk '
@@ -103,5 +112,6 @@ for function in $(public_functions); do
     check "$function has a manual page that names it" named_in_manual "$function"
 done
 check "the manual declares the functions as the headers do" manual_matches_headers
+check "the manual refers to pages that are there" references_lead_somewhere
 check "every error is in fl_error(3)" errors_in_manual
 done_testing

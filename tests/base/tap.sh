@@ -16,12 +16,12 @@ trap 'rm -rf "$work"' EXIT
 # check NAME COMMAND...: what the command prints is shown if it fails.
 check() {
     tests=$((tests + 1))
-    name=$1
+    test_name=$1
     shift
     if "$@" >"$work/check.log" 2>&1 </dev/null; then
-        printf 'ok %d - %s\n' "$tests" "$name"
+        printf 'ok %d - %s\n' "$tests" "$test_name"
     else
-        printf 'not ok %d - %s\n' "$tests" "$name"
+        printf 'not ok %d - %s\n' "$tests" "$test_name"
         sed 's/^/# /' "$work/check.log"
         failures=$((failures + 1))
     fi
