@@ -8,23 +8,21 @@
 
 #include "cli/cli.h"
 
-static const struct cli_command *const commands[] = {&demo_command};
-
-#define COMMANDS (sizeof commands / sizeof *commands)
+static const struct cli_command *const commands[] = {&demo_command, NULL};
 
 static const struct cli_command *find_command(const char *name)
 {
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(commands[i]->name, name) == 0)
-            return commands[i];
+    for (const struct cli_command *const *c = commands; *c; c++)
+        if (strcmp((*c)->name, name) == 0)
+            return *c;
     return NULL;
 }
 
 static void print_help(FILE *to)
 {
     fputs("Usage: foliot COMMAND [OPTION...]\n\nCommands:\n", to);
-    for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    for (const struct cli_command *const *c = commands; *c; c++)
+        fprintf(to, "  %-8s %s\n", (*c)->name, (*c)->summary);
     fputs("  help     says this, or with the name of a command what it takes\n\n"
           "Options:\n"
           "  --help     says this\n"

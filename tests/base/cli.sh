@@ -28,14 +28,18 @@ demo_on_a_pipe() {
 }
 
 demo_on_a_terminal() {
-    TERM=xterm LC_ALL=C.UTF-8 script -qec "$foliot demo --timers 1000 --seconds 1" /dev/null >"$work/screen" || return 1
-    grep -q "$(printf '\033')\[?1049h" "$work/screen" && grep -q "$(printf '\033')\[?1049l" "$work/screen" &&
+    TERM=xterm LC_ALL=C.UTF-8 script -qec "$foliot demo --timers 1000 --seconds 1" /dev/null >"$work/screen"
+    status=$?
+    cat -v "$work/screen"
+    [ "$status" -eq 0 ] && grep -q "$(printf '\033')\[?1049h" "$work/screen" && grep -q "$(printf '\033')\[?1049l" "$work/screen" &&
         grep -q "$(printf '\033')\[32m" "$work/screen" && grep -q 'late by p50' "$work/screen"
 }
 
 no_colour() {
-    NO_COLOR=1 TERM=xterm script -qec "$foliot demo --timers 10 --seconds 1" /dev/null >"$work/screen" || return 1
-    ! grep -q "$(printf '\033')\[[0-9]*m" "$work/screen"
+    NO_COLOR=1 TERM=xterm script -qec "$foliot demo --timers 10 --seconds 1" /dev/null >"$work/screen"
+    status=$?
+    cat -v "$work/screen"
+    [ "$status" -eq 0 ] && ! grep -q "$(printf '\033')\[[0-9]*m" "$work/screen"
 }
 
 interrupted_demo() {

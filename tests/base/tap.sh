@@ -22,7 +22,7 @@ check() {
         printf 'ok %d - %s\n' "$tests" "$test_name"
     else
         printf 'not ok %d - %s\n' "$tests" "$test_name"
-        sed 's/^/# /' "$work/check.log"
+        sed 's/^/# /; 40q' "$work/check.log"
         failures=$((failures + 1))
     fi
 }
