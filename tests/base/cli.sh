@@ -5,6 +5,7 @@
 . "$(dirname "$0")/tap.sh"
 
 foliot=$BUILD/src/cli/foliot
+escape=$(printf '\033')
 
 # answers STATUS STREAM PATTERN ARGUMENT...: ends with that status, and that stream alone has something to say.
 answers() {
@@ -24,29 +25,31 @@ answers() {
 demo_on_a_pipe() {
     "$foliot" demo --timers 1000 --seconds=1 >"$work/stdout" || return 1
     cat "$work/stdout"
-    grep -q 'live 1000 ' "$work/stdout" && grep -q '^  fired ' "$work/stdout" && ! grep -q "$(printf '\033')" "$work/stdout"
+    grep -q 'live 1000 ' "$work/stdout" && grep -q '^  fired ' "$work/stdout" && ! grep -q "$escape" "$work/stdout"
 }
 
 demo_on_a_terminal() {
     TERM=xterm LC_ALL=C.UTF-8 script -qec "$foliot demo --timers 1000 --seconds 1" /dev/null >"$work/screen"
     status=$?
     cat -v "$work/screen"
-    [ "$status" -eq 0 ] && grep -q "$(printf '\033')\[?1049h" "$work/screen" && grep -q "$(printf '\033')\[?1049l" "$work/screen" &&
-        grep -q "$(printf '\033')\[32m" "$work/screen" && grep -q 'late by p50' "$work/screen"
+    for expected in "$escape\[?1049h" "$escape\[32m" "$escape\[?1049l" 'late by p50'; do
+        grep -q "$expected" "$work/screen" || return 1
+    done
+    [ "$status" -eq 0 ]
 }
 
 no_colour() {
     NO_COLOR=1 TERM=xterm script -qec "$foliot demo --timers 10 --seconds 1" /dev/null >"$work/screen"
     status=$?
     cat -v "$work/screen"
-    [ "$status" -eq 0 ] && ! grep -q "$(printf '\033')\[[0-9]*m" "$work/screen"
+    [ "$status" -eq 0 ] && ! grep -q "$escape\[[0-9]*m" "$work/screen"
 }
 
 interrupted_demo() {
     rm -f "$work/stdout"
     "$foliot" demo --timers 1000 --seconds 3600 >"$work/stdout" &
     demo=$!
-    while [ ! -s "$work/stdout" ]; do
+    while [ ! -s "$work/stdout" ] && kill -0 "$demo"; do
         sleep 0.1
     done
     kill -"$1" "$demo"
