@@ -216,7 +216,7 @@ void twin_check(struct twin *t)
 /* After each operation: what is cheap to compare, and every so often, or when memory ran out, all there is. */
 static void settle(struct twin *t, uint64_t failed_before)
 {
-    uint64_t cost = (t->count + 3ull * t->config.spokes) / 1024;
+    uint64_t cost = (t->count + 3ull * t->config.spokes) / 128;
     if (fl_wheel_count(t->wheel) != t->count)
         deviates(t, "the wheel counts %" PRIu64 " timers", fl_wheel_count(t->wheel));
     if (fl_wheel_now_ns(t->wheel) != t->now_ns)

@@ -211,7 +211,7 @@ TEST(ids_of_foreign_levels_spokes_slots_and_generations_are_errors)
     twin_new(&t, &(fl_wheel_config){.spokes = 64});
     t.lazy_checks = true;
     twin_schedule(&t, 10 * MILLISECOND, &ids[0]);
-    twin_schedule(&t, 10 * SECOND, &ids[1]);
+    twin_schedule(&t, 20 * SECOND, &ids[1]); /* another spoke than the first: no ID becomes another by its level */
     twin_schedule(&t, HOUR, &ids[2]);
     for (int k = 0; k < 3; k++) {
         unsigned level = ID_LEVEL(ids[k]), generation = ID_GENERATION(ids[k]), spoke = ID_SPOKE(ids[k]);
