@@ -98,6 +98,7 @@ static void *map(size_t size)
     if (refused())
         return NULL;
     count(size);
+    memory.mapped += size;
     if (SANITIZED)
         return memset(aligned_alloc(size, size), 0, size);
     char *raw = mmap(NULL, size * 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -112,6 +113,7 @@ static void unmap(void *data, size_t size)
 {
     demand(data && ((uintptr_t)data & (size - 1)) == 0, "unmapped what was never mapped");
     discount(size);
+    memory.mapped -= size;
     if (SANITIZED)
         free(data);
     else

@@ -18,6 +18,7 @@
 
 struct memory {
     uint64_t bytes;    /* what the library holds */
+    uint64_t mapped;   /* how much of it in mappings: they have no memory where they were not touched */
     uint64_t blocks;   /* in how many pieces */
     uint64_t requests; /* allocations, resizings and mappings so far, failed ones too */
     uint64_t failed;   /* how many of them failed */

@@ -70,6 +70,13 @@ static void check_survivors(fl_wheel *w, const struct survivor *timers, uint64_t
 /* A spoke below the smallest size that is compacted keeps what it has: so many slots a spoke, in three levels. */
 #define KEPT_SLOTS (64 * 3 * 1024)
 
+/* Polls give memory back bit by bit, so that none of them takes long. */
+static void poll_until_it_is_given_back(fl_wheel *w)
+{
+    for (int i = 0; i < 20000; i++)
+        CHECK_EQ(fl_wheel_poll(w, 0, NULL, 0), 0);
+}
+
 TEST(compaction_gives_memory_back)
 {
     uint64_t count = SCALE(10000000, 500000), living = count / 1000, peak_bytes;
@@ -78,6 +85,9 @@ TEST(compaction_gives_memory_back)
     CHECK_EQ(fl_wheel_new(NULL, &w), 0);
     uint64_t empty_bytes = memory.bytes;
     struct survivor *timers = decimate(w, count, &peak_bytes);
+    CHECK_EQ(fl_wheel_check(w, stdout), 0);
+    CHECK(slot_capacity(w) <= 4 * living + KEPT_SLOTS);
+    poll_until_it_is_given_back(w);
     CHECK_EQ(fl_wheel_check(w, stdout), 0);
     CHECK(slot_capacity(w) <= 4 * living + KEPT_SLOTS);
     CHECK(memory.bytes < empty_bytes + (peak_bytes - empty_bytes) / SCALE(10, 2));
@@ -172,7 +182,7 @@ TEST(memory_stats_add_up)
         CHECK(stats.level[i].bytes >= 1000 * sizeof(void *));
         CHECK(stats.level[i].utilisation > 0 && stats.level[i].utilisation <= 1);
     }
-    CHECK_EQ(stats.bytes, memory.bytes);
+    CHECK_EQ(stats.bytes, memory.bytes); /* so few timers need no mapping */
     twin_check(&t);
     twin_free(&t);
 }
@@ -286,4 +296,52 @@ TEST(a_poll_without_memory_brings_everything_in_order)
             CHECK_EQ(t.count, 0);
             twin_free(&t);
         }
+}
+
+/* In a coarse wheel, what its level still holds back must not come between what L0 brings, when there is no memory to
+ * load all of L0. */
+TEST(a_coarse_wheel_without_memory_keeps_the_order)
+{
+    struct twin t;
+    twin_new(&t, &(fl_wheel_config){.coarse = true});
+    t.lazy_checks = true;
+    twin_schedule(&t, 5 * TICK1 + 10, NULL); /* of L1: waits for the end of its tick */
+    twin_poll(&t, 5 * TICK1, SIZE_MAX);
+    twin_schedule(&t, t.now_ns + TICK0, NULL);
+    twin_poll(&t, t.now_ns + TICK0, SIZE_MAX); /* now there is memory for one timer at a time */
+    twin_schedule(&t, t.now_ns + 20 * TICK0, NULL);
+    for (int i = 0; i < 1000; i++)
+        twin_schedule(&t, t.now_ns + 21 * TICK0, NULL);
+    memory_fail(1, true);
+    twin_poll(&t, t.now_ns + 30 * TICK0, SIZE_MAX);
+    memory_fail(0, false);
+    twin_poll(&t, t.now_ns + TICK1, SIZE_MAX);
+    CHECK_EQ(t.count, 0);
+    twin_free(&t);
+}
+
+/* A next deadline found without memory leaves the bounds of spokes too low; a timer that comes between must be
+ * noticed all the same. */
+TEST(next_deadline_found_without_memory_notices_an_earlier_timer)
+{
+    struct twin t;
+    fl_timer_id first, second;
+    uint64_t next_ns;
+    twin_new(&t, NULL);
+    twin_schedule(&t, 10 * TICK1 + 100, &first);
+    twin_schedule(&t, 10 * TICK1 + 5 * TICK0, NULL);
+    memory_fail(1, true);
+    twin_poll(&t, 9 * TICK1 + TICK1 / 2, SIZE_MAX); /* would index both in L0 */
+    memory_fail(0, false);
+    twin_schedule(&t, 10 * TICK1 + 200, &second);
+    memory_fail(1, true);
+    twin_cancel(&t, first);
+    twin_cancel(&t, second);
+    CHECK(twin_next_deadline(&t, &next_ns));
+    CHECK_EQ(next_ns, 10 * TICK1 + 5 * TICK0);
+    CHECK_EQ(twin_schedule(&t, 10 * TICK1 + 300, NULL), 0);
+    CHECK(twin_next_deadline(&t, &next_ns));
+    CHECK_EQ(next_ns, 10 * TICK1 + 300);
+    memory_fail(0, false);
+    twin_free(&t);
 }

@@ -483,6 +483,21 @@ TEST(deadline_rules)
     twin_free(&t);
 }
 
+/* A past so far away that its distance from now wraps into the reach of the wheel. */
+TEST(a_distant_past_is_no_future)
+{
+    struct twin t;
+    twin_new(&t, &(fl_wheel_config){.tick_ns = {1, 2, 1ull << 63}, .spokes = 1, .start_ns = 10});
+    CHECK_EQ(fl_wheel_max_duration_ns(t.wheel), 1ull << 63);
+    twin_poll(&t, (1ull << 63) + 100, SIZE_MAX);
+    CHECK_EQ(twin_schedule(&t, 50, NULL), FL_INVALID_DEADLINE);
+    twin_poll(&t, UINT64_MAX - 100, SIZE_MAX);
+    CHECK_EQ(twin_schedule(&t, 50, NULL), FL_INVALID_DEADLINE);
+    CHECK_EQ(twin_schedule(&t, UINT64_MAX - 1, NULL), 0);
+    CHECK_EQ(twin_best_fit(&t, 50, NULL, NULL), 0);
+    twin_free(&t);
+}
+
 TEST(a_little_in_the_past_fires_at_the_next_poll)
 {
     static const uint64_t offsets_ns[] = {0, 1, TICK0 / 2, TICK0 - 1, TICK0, TICK1 - 1, TICK2};
