@@ -759,7 +759,9 @@ static __attribute__((noinline)) int check_deadline(const fl_wheel *w, uint64_t 
 
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
-    bool ordinary = deadline_ns - now_of(w) <= fl_wheel_max_duration_ns(w) && deadline_ns - 1 < UINT64_MAX - 1;
+    uint64_t now_ns = now_of(w);
+    bool ordinary = deadline_ns >= now_ns && deadline_ns - now_ns <= fl_wheel_max_duration_ns(w) &&
+                    deadline_ns - 1 < UINT64_MAX - 1;
     int r = ordinary ? 0 : check_deadline(w, deadline_ns);
     return r < 0 ? r : place(w, deadline_ns, data, ret_id);
 }
