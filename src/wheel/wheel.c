@@ -643,7 +643,8 @@ size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit
     uint64_t before_ns = now_of(w);
     now_ns = now_ns > before_ns ? now_ns : before_ns;
     atomic_store_explicit(&w->now_ns, now_ns, memory_order_relaxed);
-    return now_ns < w->attention_ns ? 0 : poll_due(w, now_ns, out, limit);
+    /* No deadline is UINT64_MAX: as a bound it says that there is none. */
+    return now_ns < w->attention_ns ? 0 : poll_due(w, min_u64(now_ns, UINT64_MAX - 1), out, limit);
 }
 
 /* The least bound made exact: false if the spoke turned out to hold nothing, or something later than its bound. */
@@ -772,8 +773,10 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
     uint64_t now_ns = now_of(w), reach_ns = fl_wheel_max_duration_ns(w);
     if (target_ns == 0)
         return FL_INVALID_DEADLINE;
+    if (target_ns == UINT64_MAX)
+        return FL_OVERFLOW;
     uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
-    uint64_t deadline_ns = target_ns < now_ns ? now_ns : min_u64(target_ns, last_ns);
+    uint64_t deadline_ns = min_u64(target_ns < now_ns ? now_ns : target_ns, last_ns);
     int r = place(w, deadline_ns, data, ret_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
