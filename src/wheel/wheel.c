@@ -525,14 +525,21 @@ static void look_at_leaf(fl_wheel *w, unsigned level, uint32_t spoke_number, con
     }
 }
 
-/* Looks at every timer there is for the earliest that are due by last_ns. */
-static void look_at_all(fl_wheel *w, uint64_t last_ns, struct earliest *earliest)
+/* The last deadline of a level that fires at now_ns: in a coarse wheel, the ticks of L1 and L2 have to end first. */
+static uint64_t last_due_ns(const fl_wheel *w, unsigned level, uint64_t now_ns)
+{
+    uint64_t ended_ns = now_ns >> w->levels[level].shift << w->levels[level].shift;
+    return !w->coarse || level == 0 ? now_ns : ended_ns > 0 ? ended_ns - 1 : 0;
+}
+
+/* Looks at every timer there is for the earliest that are due at now_ns. */
+static void look_at_all(fl_wheel *w, uint64_t now_ns, struct earliest *earliest)
 {
     for (unsigned level = 0; level < LEVELS; level++)
         for (uint32_t number = 0; number < w->spokes; number++) {
             const struct spoke *spoke = &w->levels[level].spokes[number];
             for (uint32_t i = 0; i < spoke->leaf_count; i++)
-                look_at_leaf(w, level, number, &spoke->leaves[i], last_ns, earliest);
+                look_at_leaf(w, level, number, &spoke->leaves[i], last_due_ns(w, level, now_ns), earliest);
         }
 }
 
