@@ -690,6 +690,7 @@ static uint64_t find_next_ns(fl_wheel *w)
         } else if (finish_opening(w, next.level) < 0) {
             struct earliest earliest = {.limit = 1};
             look_at_all(w, UINT64_MAX, &earliest);
+            w->next_known = false; /* the bounds are as loose as before: an earlier timer might not lower any of them */
             return earliest.refs[0].deadline_ns;
         }
     }
@@ -700,8 +701,8 @@ bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns)
     if (w->count == 0)
         return false;
     if (!w->next_known) {
-        w->next_ns = find_next_ns(w);
         w->next_known = true;
+        w->next_ns = find_next_ns(w);
     }
     *ret_ns = w->next_ns;
     return true;
