@@ -883,6 +883,8 @@ static int complete_config(fl_wheel_config *config)
         config->compaction.ratio = 4;
     if (config->compaction.target_multiplier == 0)
         config->compaction.target_multiplier = 2;
+    if (config->compaction.ratio < config->compaction.target_multiplier)
+        return FL_INVALID_ARGUMENT;
     return 0;
 }
 
