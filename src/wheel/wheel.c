@@ -1029,7 +1029,7 @@ uint64_t fl_wheel_max_duration_ns(const fl_wheel *w)
 static fl_wheel_level_stats level_stats(const fl_wheel *w, const struct level *level)
 {
     fl_wheel_level_stats stats = {.spokes = w->spokes};
-    stats.bytes = w->spokes * sizeof *level->spokes + (w->spokes + 63) / 64 * sizeof *level->occupied +
+    stats.bytes = fl__lines_bytes(w->spokes * sizeof *level->spokes) + (w->spokes + 63) / 64 * sizeof *level->occupied +
                   level->opening.refs.capacity * sizeof *level->opening.refs.items;
     for (uint32_t i = 0; i < w->spokes; i++) {
         stats.active += level->spokes[i].live;
