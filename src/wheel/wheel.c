@@ -94,7 +94,7 @@ static __attribute__((noinline)) void lower_bound(fl_wheel *w, struct level *lev
     level->occupied[spoke_number / 64] |= 1ull << spoke_number % 64;
     w->bound_ns = min_u64(w->bound_ns, deadline_ns);
     w->attention_ns = min_u64(w->attention_ns, attention_for(w, level, deadline_ns));
-    w->next_ns = min_u64(w->next_ns, deadline_ns);
+    w->next_ns = min_u64(w->next_ns, deadline_ns); /* see next_known */
 }
 
 /* Notes that the spoke holds something due at deadline_ns, of a tick that is not open. */
@@ -632,8 +632,9 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
         fired += fire_unindexed(w, now_ns, out + fired, limit - fired);
     else if (w->bound_ns > now_ns)
         catch_up(w, now_ns);
-    if (fired > 0)
-        w->next_known = false;
+    /* Whatever was opened may have brought references of timers that are gone, and with them bounds below the earliest
+     * deadline. Then a new timer's bound does not tell whether it is the earliest. */
+    w->next_known = false;
     if (!w->coarse) {
         work_ahead(w, &w->levels[2], now_ns);
         work_ahead(w, &w->levels[1], now_ns);
