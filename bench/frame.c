@@ -14,7 +14,7 @@
 
 /* A rival that has had this much time at a size, and at least two runs, is not run again: else the slowest ones would
  * take most of an hour. Noise of a second does not matter to a run of a minute. */
-#define PATIENCE_NS 100000000000u
+#define PATIENCE_NS 60000000000u
 
 struct bench_run {
     struct results results;

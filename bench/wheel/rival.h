@@ -5,8 +5,7 @@
 /* What a timer library must do to be measured: one table of functions each, in rival_*.c.
  *
  * A `handle` is what the library wants the program to keep for each timer: the whole timer where the library links the
- * program's structures (libuv, libevent, libev, the tree), an index or an ID where it keeps the timer itself. The
- * handles of a run lie in one array, each as large as the library needs it, and are used in random order.
+ * program's structures (libuv, libevent, libev, the tree), an index or an ID where it keeps the timer itself.
  *
  * A `delay` is the time from now in the unit the library takes, made by encode() before the measurement begins: a
  * division by a million, say, is not the library's work. */
