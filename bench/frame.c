@@ -345,7 +345,7 @@ static void read_options(struct bench_run *run, int argc, char **argv)
         exit(2);
     }
     if (run->rounds == 0)
-        run->rounds = 3;
+        run->rounds = run->results.quick ? 2 : 3;
     choose(&run->results, measures, rivals);
     choose_sizes(&run->results, sizes);
 }

@@ -58,7 +58,7 @@ struct bench_chart {
     const char *title, *caption;
     enum bench_chart_kind kind;
     const char *measures[8]; /* a panel each; NULL ends. Bars of a single measure: a panel each size */
-    bool linear;             /* linear scale from zero, not logarithmic */
+    bool linear;             /* each panel a linear scale from zero, else one logarithmic scale for all */
 };
 
 struct bench_run;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Draws charts as SVG.
  *
- * All panels of a chart share one scale, so that lengths and heights compare across them. Colours are classes of one
+ * All panels of a logarithmic chart share one scale, so that lengths and heights compare across them. Colours are classes of one
  * style sheet with a second set for dark pages; a chart brings its own background, because the reader's system and the
  * page that shows the chart may not agree. Every mark has a <title>, which browsers show as a tooltip. */
 
@@ -17,12 +17,13 @@ enum {
     MARGIN = 24,
     HEADER = 64, /* title and caption */
     GAP = 28,    /* between panels */
-    PANEL_TITLE = 24,
+    PANEL_TITLE = 30,
     ROW = 19, /* a bar with its space */
     BAR = 13,
-    NAMES = 76,  /* left of bars */
-    VALUES = 52, /* right of the longest bar */
-    AXIS = 22,   /* under a panel: the scale's numbers */
+    NAMES = 76,      /* left of bars */
+    VALUES = 52,     /* right of the longest bar */
+    AXIS = 22,       /* under a panel: the scale's numbers */
+    TICK_SPACE = 30, /* least distance of two numbers on a scale */
     LINES_HEIGHT = 200,
     LEFT_NUMBERS = 44,
     RIGHT_NAMES = 74,
@@ -62,10 +63,12 @@ static double round_number_above(double value)
     return power * (digits <= 1 ? 1 : digits <= 2 ? 2 : digits <= 5 ? 5 : 10);
 }
 
-static struct scale scale_for(const struct plot *plot)
+/* For one panel, or for all of them if the scale is logarithmic. */
+static struct scale scale_for(const struct plot *plot, unsigned panel)
 {
     struct scale scale = {INFINITY, 0, plot->linear};
-    for (unsigned p = 0; p < plot->n_panels; p++) {
+    unsigned first = plot->linear ? panel : 0, last = plot->linear ? panel : plot->n_panels - 1;
+    for (unsigned p = first; p <= last && p < plot->n_panels; p++) {
         for (unsigned i = 0; i < plot->n_series * plot->n_points; i++) {
             double value = plot->panels[p].values[i];
             if (!isnan(value) && value > 0) {
@@ -150,7 +153,7 @@ static void line(FILE *f, const char *class, double x1, double y1, double x2, do
     fprintf(f, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x1, y1, x2, y2);
 }
 
-static const char *const light[] = {"#c2410c", "#f59e0b", "#1d4ed8", "#7c3aed",
+static const char *const light[] = {"#c2410c", "#d97706", "#1d4ed8", "#7c3aed",
                                     "#0f766e", "#475569", "#94a3b8", "#be185d"};
 static const char *const dark[] = {"#fb923c", "#fcd34d", "#60a5fa", "#c4b5fd",
                                    "#2dd4bf", "#cbd5e1", "#7c8aa0", "#f472b6"};
@@ -162,13 +165,14 @@ static void style(FILE *f)
           "fill:#1f2937}\n"
           ".title{font-size:18px;font-weight:600}.caption,.tick{fill:#6b7280}.tick{font-size:10px}\n"
           ".panel{font-size:13px;font-weight:600}.ours{font-weight:600}.goal{fill:#c2410c;font-size:11px}\n"
-          ".page{fill:#ffffff}.grid{stroke:#e5e7eb}.goalline{stroke:#c2410c;stroke-dasharray:3 3}\n"
+          ".value{paint-order:stroke;stroke:#ffffff;stroke-width:4px}.page{fill:#ffffff}.grid{stroke:#e5e7eb}.goalline{"
+          "stroke:#c2410c;stroke-dasharray:3 3}\n"
           ".curve{fill:none;stroke-width:1.6}.thick{stroke-width:3}\n",
           f);
     for (unsigned i = 0; i < 8; i++)
         fprintf(f, ".f%u{fill:%s}.s%u{stroke:%s}", i, light[i], i, light[i]);
     fputs("\n@media (prefers-color-scheme:dark){text{fill:#e5e7eb}.caption,.tick{fill:#9ca3af}.goal{fill:#fb923c}"
-          ".page{fill:#0f172a}.grid{stroke:#334155}.goalline{stroke:#fb923c}\n",
+          ".value{stroke:#0f172a}.page{fill:#0f172a}.grid{stroke:#334155}.goalline{stroke:#fb923c}\n",
           f);
     for (unsigned i = 0; i < 8; i++)
         fprintf(f, ".f%u{fill:%s}.s%u{stroke:%s}", i, dark[i], i, dark[i]);
@@ -255,15 +259,15 @@ static void bar(FILE *f, const struct plot *plot, const struct plot_panel *panel
     double length = isnan(value) ? 0 : fmax(1.5, place(scale, value) * area.width);
     char number[24];
     plot_number(value, number);
-    const char *class = series->tone < 2 ? "ours" : "other";
-    text(f, class, area.x - 6, y + BAR - 2.5, "end", series->name);
+    bool ours = series->tone < 2;
+    text(f, ours ? "ours" : "other", area.x - 6, y + BAR - 2.5, "end", series->name);
     if (!isnan(value)) {
         fprintf(f, "<rect class=\"f%u\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"2\">", series->tone,
                 area.x, y, length, BAR);
         tooltip(f, plot, panel->title, series->name, NULL, value);
         fputs("</rect>\n", f);
     }
-    text(f, class, area.x + length + 5, y + BAR - 2.5, "start", number);
+    text(f, ours ? "value ours" : "value", area.x + length + 5, y + BAR - 2.5, "start", number);
 }
 
 static void bars_panel(FILE *f, const struct plot *plot, const struct plot_panel *panel, struct box box,
@@ -273,30 +277,35 @@ static void bars_panel(FILE *f, const struct plot *plot, const struct plot_panel
     struct box area = {box.x + NAMES, box.y + PANEL_TITLE, box.width - NAMES - VALUES, plot->n_series * ROW};
     double bottom = area.y + area.height;
     text(f, "panel", box.x, box.y + 12, "start", panel->title);
+    double named = -INFINITY; /* where the last number stands: the next one must not touch it */
     for (double t = next_tick(scale, NAN); t <= scale->high * 1.0001; t = next_tick(scale, t)) {
         double x = area.x + place(scale, t) * area.width;
         line(f, "grid", x, area.y - 2, x, bottom);
+        if (x < named + TICK_SPACE)
+            continue;
         text(f, "tick", x, bottom + 13, "middle", tick_name(t, name));
+        named = x;
+    }
+    if (!isnan(panel->goal)) {
+        double x = area.x + fmin(1, place(scale, panel->goal)) * area.width;
+        line(f, "goalline", x, area.y - 5, x, area.y + ROW);
+        snprintf(goal, sizeof goal, "goal %g", panel->goal);
+        text(f, "goal", x, area.y - 8, "middle", goal);
     }
     for (unsigned s = 0; s < plot->n_series; s++)
         bar(f, plot, panel, s, area, area.y + s * ROW + 2, scale);
-    if (!isnan(panel->goal)) {
-        double x = area.x + fmin(1, place(scale, panel->goal)) * area.width;
-        line(f, "goalline", x, area.y - 4, x, bottom);
-        snprintf(goal, sizeof goal, "goal %s", plot_number(panel->goal, name));
-        text(f, "goal", x, area.y - 7, "middle", goal);
-    }
 }
 
 int plot_bars(const char *path, const struct plot *plot)
 {
     double height = PANEL_TITLE + plot->n_series * ROW + AXIS;
-    struct scale scale = scale_for(plot);
     FILE *f = begin(path, plot, height);
     if (!f)
         return -1;
-    for (unsigned p = 0; p < plot->n_panels; p++)
+    for (unsigned p = 0; p < plot->n_panels; p++) {
+        struct scale scale = scale_for(plot, p);
         bars_panel(f, plot, &plot->panels[p], box_of(plot, p, height), &scale);
+    }
     return end(f);
 }
 
@@ -392,11 +401,12 @@ static void lines_panel(FILE *f, const struct plot *plot, const struct plot_pane
 int plot_lines(const char *path, const struct plot *plot)
 {
     double height = PANEL_TITLE + LINES_HEIGHT + AXIS;
-    struct scale scale = scale_for(plot);
     FILE *f = begin(path, plot, height);
     if (!f)
         return -1;
-    for (unsigned p = 0; p < plot->n_panels; p++)
+    for (unsigned p = 0; p < plot->n_panels; p++) {
+        struct scale scale = scale_for(plot, p);
         lines_panel(f, plot, &plot->panels[p], box_of(plot, p, height), &scale);
+    }
     return end(f);
 }

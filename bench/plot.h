@@ -16,7 +16,7 @@ struct plot_series {
 struct plot_panel {
     const char *title;
     const double *values; /* [series][points]; NAN: nothing there */
-    double goal;          /* a mark on the scale; NAN: none */
+    double goal;          /* of the first series; NAN: none. Bars only */
 };
 
 struct plot {
@@ -26,7 +26,7 @@ struct plot {
     const struct plot_panel *panels;
     unsigned n_series, n_panels;
     unsigned columns; /* panels side by side */
-    bool linear;      /* a scale that begins at zero, else a logarithmic one */
+    bool linear;      /* each panel a scale that begins at zero, else one logarithmic scale for all */
 
     /* Lines only: what the points are, left to right. Bars have one point. */
     const double *x;

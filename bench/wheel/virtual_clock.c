@@ -23,36 +23,18 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-static uint64_t now_ns = VIRTUAL_START_NS;
-static struct timespec now = {VIRTUAL_START_NS / 1000000000u, 0};
-
-uint64_t virtual_clock_ns(void)
-{
-    return now_ns;
-}
+struct virtual_clock virtual_clock;
 
 void virtual_clock_reset(void)
 {
-    now_ns = VIRTUAL_START_NS;
-    now = (struct timespec){VIRTUAL_START_NS / 1000000000u, 0};
-}
-
-/* Without a division: it would be the most expensive part of an idle poll. */
-void virtual_clock_advance(uint64_t ns)
-{
-    now_ns += ns;
-    now.tv_nsec += (long)ns;
-    if (now.tv_nsec >= 1000000000) {
-        now.tv_nsec -= 1000000000;
-        now.tv_sec++;
-    }
+    virtual_clock = (struct virtual_clock){VIRTUAL_START_NS, {VIRTUAL_START_NS / 1000000000u, 0}};
 }
 
 EXPORTED int clock_gettime(clockid_t clock, struct timespec *ret)
 {
     if (clock == CLOCK_THREAD_CPUTIME_ID || clock == CLOCK_PROCESS_CPUTIME_ID || clock < 0)
         return (int)syscall(SYS_clock_gettime, clock, ret);
-    *ret = now;
+    *ret = virtual_clock.time;
     return 0;
 }
 

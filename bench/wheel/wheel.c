@@ -495,7 +495,7 @@ static const struct bench_chart charts[] = {
      {"W4l"}},
     {"memory",
      "Memory per live timer (W6)",
-     "Resident bytes, the program's handle included. Less is better.",
+     "Resident bytes, the program's handle included; each panel has its own scale. Less is better.",
      BENCH_BARS,
      {"W6"},
      .linear = true},
