@@ -105,7 +105,7 @@ int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
                 return r;
         }
         struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
-        if (leaf->free > 0 || leaf->used < leaf->capacity)
+        if (fl__leaf_has_room(leaf))
             return 0;
         if (!leaf->is_packed && leaf->capacity < LEAF_SLOTS && leaf->generation < GENERATION_END)
             return grow_leaf(spoke, leaf, pool);
