@@ -35,7 +35,10 @@
 #include "base/alloc.h"
 #include "wheel/spoke.h"
 
-enum { FIRST_CAPACITY = 4 };
+enum {
+    FIRST_CAPACITY = 4,
+    KEPT_CAPACITY = 16, /* a leaf no larger than this keeps its memory when it is empty: timers come and go */
+};
 
 static void release_memory(struct leaf *leaf, struct pool *pool)
 {
@@ -130,7 +133,7 @@ struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index)
 
 void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
 {
-    if (leaf->is_packed || leaf->capacity == LEAF_SLOTS) {
+    if (leaf->is_packed || leaf->capacity > KEPT_CAPACITY) {
         release_memory(leaf, pool);
         fl__list_leaf(spoke, leaf);
     }
