@@ -63,7 +63,8 @@ static int compare_ids(const void *a, const void *b)
 
 static bool is_indexed(const struct check *check, fl_timer_id id)
 {
-    return bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
+    return check->indexed_count > 0 &&
+           bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
 }
 
 static void check_heap(struct check *check, const struct refs *refs, const char *what)
