@@ -366,10 +366,12 @@ static bool reserve_front(fl_wheel *w, uint64_t most)
 /* Sorts what was appended to the run. Should it not follow the rest of the run, it joins the heap instead. */
 static void settle_run(fl_wheel *w, uint32_t begin)
 {
-    struct ref *added = w->run.items + begin;
     uint32_t count = w->run.length - begin;
+    if (count == 0)
+        return;
+    struct ref *added = w->run.items + begin;
     fl__refs_sort(added, count, w->scratch.items);
-    if (count == 0 || begin == 0 || !fl__ref_before(&added[0], &added[-1]))
+    if (begin == 0 || !fl__ref_before(&added[0], &added[-1]))
         return;
     for (uint32_t i = 0; i < count; i++)
         fl__heap_push(&w->late, added[i]);
@@ -472,10 +474,9 @@ static void fire(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *
     w->count--;
 }
 
-/* Fires what is in the front, due, and before anything that is not in the front. */
-static size_t fire_front(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
+/* Fires what is in the front, due, and before anything that is not in the front. Returns how many are in `out` now. */
+static size_t fire_front(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t fired, size_t limit)
 {
-    size_t fired = 0;
     uint64_t last_ns = w->bound_ns > now_ns ? now_ns : w->bound_ns - 1;
     while (fired < limit) {
         const struct ref *first = front_first(w);
@@ -546,9 +547,8 @@ static void look_at_all(fl_wheel *w, uint64_t now_ns, struct earliest *earliest)
 }
 
 /* Fires what is due when there is no memory to index it. */
-static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
+static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t fired, size_t limit)
 {
-    size_t fired = 0;
     while (fired < limit) {
         struct earliest earliest = {.limit = min_u64(UNINDEXED_BATCH, limit - fired)};
         look_at_all(w, now_ns, &earliest);
@@ -625,13 +625,13 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
     size_t fired = 0;
     int r = w->coarse ? load_ended_ticks(w, now_ns) : 0;
     while (r == 0) {
-        fired += fire_front(w, now_ns, out + fired, limit - fired);
+        fired = fire_front(w, now_ns, out, fired, limit);
         if (fired == limit || w->bound_ns > now_ns)
             break;
         r = advance(w, now_ns);
     }
     if (r < 0)
-        fired += fire_unindexed(w, now_ns, out + fired, limit - fired);
+        fired = fire_unindexed(w, now_ns, out, fired, limit);
     else if (w->bound_ns > now_ns)
         catch_up(w, now_ns);
     /* Whatever was opened may have brought references of timers that are gone, and with them bounds below the earliest
