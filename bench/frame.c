@@ -170,7 +170,7 @@ static void run_size(struct bench_run *run)
 static double ask_other_process(const char *measure, const char *rival, size_t size)
 {
     int ends[2];
-    double value = NAN;
+    char line[64] = "", *rest;
     if (pipe(ends) != 0)
         bench_die("no pipe");
     pid_t child = fork();
@@ -184,7 +184,9 @@ static double ask_other_process(const char *measure, const char *rival, size_t s
     close(ends[1]);
     FILE *answer = fdopen(ends[0], "r");
     int status = 0;
-    if (child < 0 || !answer || fscanf(answer, "%lf", &value) != 1 || waitpid(child, &status, 0) < 0 || status != 0)
+    bool answered = child > 0 && answer && fgets(line, sizeof line, answer) && waitpid(child, &status, 0) == child;
+    double value = strtod(line, &rest);
+    if (!answered || status != 0 || rest == line)
         bench_die("%s of %s at %zu cannot be measured", measure, rival, size);
     fclose(answer);
     return value;

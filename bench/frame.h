@@ -56,9 +56,9 @@ enum bench_chart_kind { BENCH_BARS, BENCH_LINES };
 struct bench_chart {
     const char *file; /* "overview": becomes <name>-overview.svg */
     const char *title, *caption;
-    enum bench_chart_kind kind;
     const char *measures[8]; /* a panel each; NULL ends. Bars of a single measure: a panel each size */
-    bool linear;             /* each panel a linear scale from zero, else one logarithmic scale for all */
+    enum bench_chart_kind kind;
+    bool linear; /* each panel a linear scale from zero, else one logarithmic scale for all */
 };
 
 struct bench_run;

@@ -405,7 +405,7 @@ static void page_text(const struct results *r, FILE *f)
     const struct bench *b = r->bench;
     fprintf(f, "# %s\n\n%s\n", b->title, b->intro);
     for (unsigned i = 0; i < b->n_charts; i++)
-        fprintf(f, "\n![%s](%s-%s.svg)\n", b->charts[i].caption, b->name, b->charts[i].file);
+        fprintf(f, "\n![%s. %s](%s-%s.svg)\n", b->charts[i].title, b->charts[i].caption, b->name, b->charts[i].file);
     fprintf(f, "\n## Results\n\nThe best of the runs; in brackets the multiple of %s's figure.\n", b->rivals[0].name);
     for (unsigned size = r->n_sizes; size-- > 0;)
         page_table(r, size, f);
