@@ -115,11 +115,16 @@ static inline uint32_t spoke_of(const fl_wheel *w, const struct level *level, ui
     return (uint32_t)fl__tick(level, deadline_ns) & (w->spokes - 1);
 }
 
+static uint64_t make_rank(unsigned level, uint64_t sequence)
+{
+    return (uint64_t)(LEVELS - 1 - level) << SEQUENCE_BITS | (sequence & (SEQUENCE_END - 1));
+}
+
 static struct ref make_ref(unsigned level, uint32_t spoke_number, uint32_t number, const struct slot *slot)
 {
     return (struct ref){
         .deadline_ns = slot->deadline_ns,
-        .rank = (uint64_t)(LEVELS - 1 - level) << SEQUENCE_BITS | fl__sequence(slot),
+        .rank = make_rank(level, fl__sequence(slot)),
         .id = fl__make_id(level, fl__generation(slot), spoke_number, number),
     };
 }
@@ -468,7 +473,8 @@ static void fire(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *
                  fl_expired *out)
 {
     *out = (fl_expired){.id = id, .deadline_ns = slot->deadline_ns, .data = slot->data};
-    fl__spoke_take(spoke, leaf, slot, id & (LEAF_SLOTS - 1));
+    fl__slot_end(slot);
+    fl__leaf_give(spoke, leaf, id & (LEAF_SLOTS - 1), out->deadline_ns);
     if (leaf->live == 0)
         fl__leaf_emptied(spoke, leaf, &w->pool);
     w->count--;
@@ -623,6 +629,7 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
 {
     size_t fired = 0;
+    fl__wheel_settle(w);
     int r = w->coarse ? load_ended_ticks(w, now_ns) : 0;
     while (r == 0) {
         fired = fire_front(w, now_ns, out, fired, limit);
@@ -701,6 +708,7 @@ static uint64_t find_next_ns(fl_wheel *w)
 
 bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns)
 {
+    fl__wheel_settle(w);
     if (w->count == 0)
         return false;
     if (!w->next_known) {
@@ -713,47 +721,98 @@ bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns)
 
 /* ---- Scheduling ------------------------------------------------------------------------------------------------ */
 
-/* Schedules a timer that belongs to an open L0 tick: it lives in L0 and is indexed in the front. */
-static __attribute__((noinline)) int place_late(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+/* What putting a timer into a spoke may bring with it. */
+static __attribute__((noinline)) int after_put(fl_wheel *w, struct level *level, uint32_t spoke_number,
+                                               uint64_t deadline_ns, bool full, bool earliest)
+{
+    if (full)
+        fl__unlist_first(&level->spokes[spoke_number]);
+    if (earliest)
+        lower_bound(w, level, spoke_number, deadline_ns);
+    return 0;
+}
+
+static int put_in_new_room(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data, fl_timer_id *ret_id,
+                           bool is_late);
+
+/* Puts a timer into its spoke of a level. A late one, of an open tick, does not count for the spoke's bound.
+ *
+ * This and cancelling are kept short, and what is rare is put at the end or out of line. Among millions of timers each
+ * of these calls waits for memory, and the processor waits for as many of them at once as fit into its window of a few
+ * hundred instructions. */
+static inline __attribute__((always_inline)) int put(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
+                                                     fl_timer_id *ret_id, bool is_late)
+{
+    struct level *level = &w->levels[home];
+    uint32_t spoke_number = spoke_of(w, level, deadline_ns);
+    struct spoke *spoke = &level->spokes[spoke_number];
+    uint32_t leaf_index = spoke->with_room - 1;
+    if (__builtin_expect(spoke->with_room == 0 || spoke->leaves[leaf_index].free == 0, 0))
+        return put_in_new_room(w, home, deadline_ns, data, ret_id, is_late);
+
+    struct leaf *leaf = &spoke->leaves[leaf_index];
+    uint32_t index = leaf->free - 1u;
+    struct slot *slot = fl__leaf_claim(leaf);
+    uint64_t generation = fl__generation(slot);
+    slot->deadline_ns = deadline_ns;
+    slot->data = data;
+    slot->stamp = generation << SEQUENCE_BITS | (spoke->sequence++ & (SEQUENCE_END - 1));
+    *ret_id = fl__make_id(home, generation, spoke_number, (spoke->first_leaf + leaf_index) << LEAF_BITS | index);
+    w->count++;
+    spoke->live++;
+    if (deadline_ns < leaf->min_ns)
+        leaf->min_ns = deadline_ns;
+    bool full = ++leaf->live == LEAF_SLOTS, earliest = !is_late && deadline_ns < spoke->min_ns;
+    if (__builtin_expect(full | earliest, 0))
+        return after_put(w, level, spoke_number, deadline_ns, full, earliest);
+    return 0;
+}
+
+static __attribute__((noinline)) int put_in_new_room(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
+                                                     fl_timer_id *ret_id, bool is_late)
+{
+    struct level *level = &w->levels[home];
+    fl__wheel_settle(w); /* there may be room already */
+    int r = fl__spoke_make_room(&level->spokes[spoke_of(w, level, deadline_ns)], &w->pool);
+    return r < 0 ? r : put(w, home, deadline_ns, data, ret_id, is_late);
+}
+
+/* Puts a timer that belongs to an open L0 tick into L0 and into the front. */
+static int put_late(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
     if (!reserve_late(w))
         return FL_NO_MEMORY;
-    struct level *level = &w->levels[0];
-    uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
-    uint64_t stamp;
-    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &stamp);
+    int r = put(w, 0, deadline_ns, data, ret_id, true);
     if (r < 0)
         return r;
-    struct ref ref = make_ref(0, spoke_number, number, &(struct slot){.deadline_ns = deadline_ns, .stamp = stamp});
-    fl__heap_push(&w->late, ref);
-    w->count++;
+    uint64_t rank = make_rank(0, w->levels[0].spokes[spoke_of(w, &w->levels[0], deadline_ns)].sequence - 1);
+    fl__heap_push(&w->late, (struct ref){.deadline_ns = deadline_ns, .rank = rank, .id = *ret_id});
     w->attention_ns = min_u64(w->attention_ns, deadline_ns);
     w->next_ns = min_u64(w->next_ns, deadline_ns);
-    if (ret_id)
-        *ret_id = ref.id;
     return 0;
+}
+
+/* The tick is open at this level: the timer goes to a finer one. */
+static __attribute__((noinline)) int place_finer(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
+                                                 fl_timer_id *ret_id)
+{
+    while (home > 0 && fl__is_open(&w->levels[home], deadline_ns))
+        home--;
+    if (fl__is_open(&w->levels[home], deadline_ns))
+        return put_late(w, deadline_ns, data, ret_id);
+    return put(w, home, deadline_ns, data, ret_id, false);
 }
 
 /* Schedules a timer whose deadline has been found good. */
 static inline int place(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
+    fl_timer_id unwanted;
     uint64_t now_ns = now_of(w), distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
     unsigned home = (distance_ns >= w->levels[0].coverage_ns) + (distance_ns >= w->levels[1].coverage_ns);
-    while (fl__is_open(&w->levels[home], deadline_ns))
-        if (home-- == 0)
-            return place_late(w, deadline_ns, data, ret_id);
-
-    struct level *level = &w->levels[home];
-    uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
-    uint64_t stamp;
-    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &stamp);
-    if (r < 0)
-        return r;
-    mark(w, level, spoke_number, deadline_ns);
-    w->count++;
-    if (ret_id)
-        *ret_id = fl__make_id(home, stamp >> SEQUENCE_BITS, spoke_number, number);
-    return 0;
+    ret_id = ret_id ? ret_id : &unwanted;
+    if (__builtin_expect(fl__is_open(&w->levels[home], deadline_ns), 0))
+        return place_finer(w, home, deadline_ns, data, ret_id);
+    return put(w, home, deadline_ns, data, ret_id, false);
 }
 
 /* What is wrong with a deadline that is not between now and as far as the wheel reaches; 0 if it is just past. */
@@ -796,22 +855,10 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
 
-/* Whether a timer of this wheel can have that ID at all. */
-static inline bool is_possible(const fl_wheel *w, fl_timer_id id)
-{
-    return id >> 62 < LEVELS && (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) < w->spokes;
-}
-
-static int why_not_found(const fl_wheel *w, fl_timer_id id)
-{
-    bool has_generation = (id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1)) > 0;
-    return is_possible(w, id) && has_generation ? FL_TIMER_NOT_FOUND : FL_INVALID_TIMER_ID;
-}
-
-/* After a cancel that has left a leaf sparse or empty. Sparse leaves wait in a queue for the next polls to pack them: most
+/* A cancelled timer's leaf has become sparse or empty. Sparse leaves wait in a queue for the next polls to pack them: most
  * become empty before, and are freed whole. One with next to nothing left is packed at once, and so is a packed one that
  * has shrunk. */
-static __attribute__((noinline)) void tidy_leaf(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
+static void tidy_leaf(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
 {
     if (leaf->live == 0) {
         fl__leaf_emptied(fl__wheel_spoke(w, id), leaf, &w->pool);
@@ -826,43 +873,77 @@ static __attribute__((noinline)) void tidy_leaf(fl_wheel *w, fl_timer_id id, str
     }
 }
 
-static inline void remove_timer(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *leaf, struct slot *slot)
+/* Does for the cancelled timers what cancelling put off: gives their slots back and tidies their leaves. */
+void fl__wheel_settle(fl_wheel *w)
 {
-    if (__builtin_expect(slot->deadline_ns == w->next_ns, 0))
-        w->next_known = false;
-    w->count--;
-    fl__spoke_take(spoke, leaf, slot, id & (LEAF_SLOTS - 1));
-    /* The test for sparse and empty leaves alike; a packed one always passes. */
-    if (leaf->live * (uint64_t)w->compaction.ratio < leaf->used || leaf->used == 0)
-        tidy_leaf(w, id, leaf);
+    uint32_t count = w->cancelled_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct cancelled *timer = &w->cancelled[i];
+        fl__leaf_give(fl__wheel_spoke(w, timer->id), fl__wheel_leaf(w, timer->id), timer->id & (LEAF_SLOTS - 1),
+                      timer->deadline_ns);
+        if (timer->deadline_ns == w->next_ns)
+            w->next_known = false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct leaf *leaf = fl__wheel_leaf(w, w->cancelled[i].id);
+        if (leaf && (leaf->used == 0 || leaf->live * (uint64_t)w->compaction.ratio < leaf->used))
+            tidy_leaf(w, w->cancelled[i].id, leaf);
+    }
+    w->count -= count;
+    w->cancelled_count = 0;
+}
+
+static __attribute__((noinline)) int settle_some(fl_wheel *w)
+{
+    fl__wheel_settle(w);
+    return 0;
+}
+
+static __attribute__((noinline)) int why_not_found(const fl_wheel *w, fl_timer_id id)
+{
+    bool is_possible = id >> 62 < LEVELS && (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) < w->spokes &&
+                       (id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1)) > 0;
+    return is_possible ? FL_TIMER_NOT_FOUND : FL_INVALID_TIMER_ID;
+}
+
+/* The slot of a living timer; NULL whatever else the ID is. */
+static inline struct slot *find_any(const fl_wheel *w, fl_timer_id id)
+{
+    struct spoke *spoke;
+    struct leaf *leaf;
+    if (__builtin_expect(id >> 62 >= LEVELS || (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) >= w->spokes, 0))
+        return NULL;
+    return fl__wheel_find(w, id, &spoke, &leaf);
+}
+
+static inline int end_timer(fl_wheel *w, fl_timer_id id, struct slot *slot)
+{
+    w->cancelled[w->cancelled_count] = (struct cancelled){id, slot->deadline_ns};
+    fl__slot_end(slot);
+    if (__builtin_expect(++w->cancelled_count == CANCELLED_MAX, 0))
+        return settle_some(w);
+    return 0;
 }
 
 int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data)
 {
-    struct spoke *spoke;
-    struct leaf *leaf;
-    struct slot *slot = is_possible(w, id) ? fl__wheel_find(w, id, &spoke, &leaf) : NULL;
-    if (!slot)
+    struct slot *slot = find_any(w, id);
+    if (__builtin_expect(!slot, 0))
         return why_not_found(w, id);
     if (ret_data)
         *ret_data = slot->data;
-    remove_timer(w, id, spoke, leaf, slot);
-    return 0;
+    return end_timer(w, id, slot);
 }
 
 int fl_wheel_reschedule(fl_wheel *w, fl_timer_id id, uint64_t deadline_ns, fl_timer_id *ret_id)
 {
-    struct spoke *spoke;
-    struct leaf *leaf;
-    struct slot *slot = is_possible(w, id) ? fl__wheel_find(w, id, &spoke, &leaf) : NULL;
+    struct slot *slot = find_any(w, id);
     if (!slot)
         return why_not_found(w, id);
     int r = fl_wheel_schedule(w, deadline_ns, slot->data, ret_id);
     if (r < 0)
         return r;
-    slot = fl__wheel_find(w, id, &spoke, &leaf); /* the new timer may have moved its leaf */
-    remove_timer(w, id, spoke, leaf, slot);
-    return 0;
+    return end_timer(w, id, find_any(w, id)); /* the new timer may have moved its leaf */
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
@@ -924,7 +1005,7 @@ int fl_wheel_new(const fl_wheel_config *config, fl_wheel **ret)
     int r = complete_config(&complete);
     if (r < 0)
         return r;
-    fl_wheel *w = fl__alloc_zeroed(sizeof *w);
+    fl_wheel *w = fl__alloc_zeroed_lines(sizeof *w);
     if (!w)
         return FL_NO_MEMORY;
     for (int i = 0; i < LEVELS && r == 0; i++)
@@ -961,6 +1042,7 @@ static void clear_level(fl_wheel *w, struct level *level)
 
 void fl_wheel_clear(fl_wheel *w)
 {
+    w->cancelled_count = 0;
     for (int i = 0; i < LEVELS; i++)
         clear_level(w, &w->levels[i]);
     fl__refs_release(&w->run);
@@ -984,11 +1066,12 @@ void fl_wheel_free(fl_wheel *w)
         fl__release_lines(w->levels[i].spokes);
         fl__release(w->levels[i].occupied);
     }
-    fl__release(w);
+    fl__release_lines(w);
 }
 
 void fl_wheel_compact(fl_wheel *w)
 {
+    fl__wheel_settle(w);
     for (int i = 0; i < LEVELS; i++)
         for (uint32_t j = 0; j < w->spokes; j++) {
             struct spoke *spoke = &w->levels[i].spokes[j];
@@ -1008,7 +1091,7 @@ void fl_wheel_compact(fl_wheel *w)
 
 uint64_t fl_wheel_count(const fl_wheel *w)
 {
-    return w->count;
+    return w->count - w->cancelled_count;
 }
 
 uint64_t fl_wheel_now_ns(const fl_wheel *w)
@@ -1053,9 +1136,10 @@ static fl_wheel_level_stats level_stats(const fl_wheel *w, const struct level *l
 
 void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret)
 {
+    fl__wheel_settle((fl_wheel *)w); /* changes nothing that can be seen */
     *ret = (fl_wheel_stats){0};
     uint64_t refs = (uint64_t)w->run.capacity + w->late.capacity + w->scratch.capacity + w->sparse.capacity;
-    ret->bytes = sizeof *w + refs * sizeof(struct ref) + fl__pool_idle_bytes(&w->pool);
+    ret->bytes = fl__lines_bytes(sizeof *w) + refs * sizeof(struct ref) + fl__pool_idle_bytes(&w->pool);
     for (int i = 0; i < LEVELS; i++) {
         ret->level[i] = level_stats(w, &w->levels[i]);
         ret->bytes += ret->level[i].bytes;
