@@ -468,7 +468,9 @@ static void fire(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *
                  fl_expired *out)
 {
     *out = (fl_expired){.id = id, .deadline_ns = slot->deadline_ns, .data = slot->data};
-    fl__spoke_take(spoke, &w->pool, leaf, slot, id & (LEAF_SLOTS - 1));
+    fl__spoke_take(spoke, leaf, slot, id & (LEAF_SLOTS - 1));
+    if (leaf->live == 0)
+        fl__leaf_emptied(spoke, leaf, &w->pool);
     w->count--;
 }
 
@@ -718,11 +720,11 @@ static __attribute__((noinline)) int place_late(fl_wheel *w, uint64_t deadline_n
         return FL_NO_MEMORY;
     struct level *level = &w->levels[0];
     uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
-    struct slot *slot;
-    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &slot);
+    uint64_t stamp;
+    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &stamp);
     if (r < 0)
         return r;
-    struct ref ref = make_ref(0, spoke_number, number, slot);
+    struct ref ref = make_ref(0, spoke_number, number, &(struct slot){.deadline_ns = deadline_ns, .stamp = stamp});
     fl__heap_push(&w->late, ref);
     w->count++;
     w->attention_ns = min_u64(w->attention_ns, deadline_ns);
@@ -743,14 +745,14 @@ static inline int place(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_
 
     struct level *level = &w->levels[home];
     uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
-    struct slot *slot;
-    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &slot);
+    uint64_t stamp;
+    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &stamp);
     if (r < 0)
         return r;
     mark(w, level, spoke_number, deadline_ns);
     w->count++;
     if (ret_id)
-        *ret_id = fl__make_id(home, fl__generation(slot), spoke_number, number);
+        *ret_id = fl__make_id(home, stamp >> SEQUENCE_BITS, spoke_number, number);
     return 0;
 }
 
@@ -806,11 +808,16 @@ static int why_not_found(const fl_wheel *w, fl_timer_id id)
     return is_possible(w, id) && has_generation ? FL_TIMER_NOT_FOUND : FL_INVALID_TIMER_ID;
 }
 
-/* Sparse leaves wait in a queue for the next polls to pack them: most become empty before, and are freed whole. One
- * with next to nothing left is packed at once, and so is a packed one that has shrunk. */
-static void note_sparse(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
+/* After a cancel that has left a leaf sparse or empty. Sparse leaves wait in a queue for the next polls to pack them: most
+ * become empty before, and are freed whole. One with next to nothing left is packed at once, and so is a packed one that
+ * has shrunk. */
+static __attribute__((noinline)) void tidy_leaf(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
 {
-    if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
+    if (leaf->live == 0) {
+        fl__leaf_emptied(fl__wheel_spoke(w, id), leaf, &w->pool);
+    } else if (!is_sparse(w, leaf)) {
+        return;
+    } else if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
         fl__leaf_pack(leaf, &w->pool);
     } else if (!leaf->is_sparse && fl__refs_reserve(&w->sparse, 1)) {
         w->sparse.items[w->sparse.length++] = (struct ref){.id = id};
@@ -821,11 +828,13 @@ static void note_sparse(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
 
 static inline void remove_timer(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *leaf, struct slot *slot)
 {
-    if (slot->deadline_ns == w->next_ns)
+    if (__builtin_expect(slot->deadline_ns == w->next_ns, 0))
         w->next_known = false;
     w->count--;
-    if (fl__spoke_take(spoke, &w->pool, leaf, slot, id & (LEAF_SLOTS - 1)) && is_sparse(w, leaf))
-        note_sparse(w, id, leaf);
+    fl__spoke_take(spoke, leaf, slot, id & (LEAF_SLOTS - 1));
+    /* The test for sparse and empty leaves alike; a packed one always passes. */
+    if (leaf->live * (uint64_t)w->compaction.ratio < leaf->used || leaf->used == 0)
+        tidy_leaf(w, id, leaf);
 }
 
 int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data)
