@@ -357,8 +357,8 @@ static void choose_geometry(struct history *h, fl_wheel_config *config)
 {
     static const uint8_t spokes_bits[] = {0, 1, 2, 2, 3, 3, 4, 4, 4, 6, 6, 6, 8, 8, 10, 12};
     unsigned kind = byte(h);
-    if (kind % 4 == 0)
-        return; /* the defaults */
+    if (kind % 16 == 0)
+        return; /* the defaults: their many spokes take long to check */
     unsigned spokes = spokes_bits[kind / 16];
     unsigned tick = byte(h) % (62 - spokes); /* leaves room for the two ticks above it */
     config->spokes = 1u << spokes;
