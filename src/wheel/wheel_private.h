@@ -59,13 +59,29 @@ struct fl_wheel {
     struct refs late; /* a heap: what came after its tick was loaded into the run */
     struct refs scratch;
 
+    fl_timer_id unwanted_id; /* for callers who do not want to know */
     struct cancelled cancelled[CANCELLED_MAX];
     struct refs sparse; /* leaves that wait to be packed, each by an ID in it */
 };
 
+static inline uint64_t fl__min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t fl__now(const fl_wheel *w)
+{
+    return atomic_load_explicit(&w->now_ns, memory_order_relaxed);
+}
+
 static inline uint64_t fl__tick(const struct level *level, uint64_t time_ns)
 {
     return time_ns >> level->shift;
+}
+
+static inline uint32_t fl__spoke_of(const fl_wheel *w, const struct level *level, uint64_t deadline_ns)
+{
+    return (uint32_t)fl__tick(level, deadline_ns) & (w->spokes - 1);
 }
 
 static inline bool fl__is_open(const struct level *level, uint64_t deadline_ns)
@@ -106,6 +122,14 @@ static inline bool fl__wheel_lives(const fl_wheel *w, fl_timer_id id)
     struct spoke *spoke;
     struct leaf *leaf;
     return fl__wheel_find(w, id, &spoke, &leaf) != NULL;
+}
+
+/* Whether cancelling has left a leaf with much more memory than it needs. */
+static inline bool fl__is_sparse_leaf(const fl_wheel *w, const struct leaf *leaf)
+{
+    if (leaf->is_packed)
+        return leaf->live * (uint64_t)w->compaction.target_multiplier < leaf->capacity;
+    return leaf->live * (uint64_t)w->compaction.ratio < leaf->used && leaf->used >= w->compaction.min_capacity;
 }
 
 /* Settles what cancelling has put off; see wheel.c. Whoever reads counters, lists or minima of leaves calls it first. */
