@@ -349,6 +349,7 @@ static void do_one(struct history *h, unsigned kind)
     while (at >= operations[i].weight[kind])
         at -= operations[i++].weight[kind];
     operations[i].run(h);
+    twin_check_now_and_then(&h->twin);
 }
 
 /* ---- Wheels. */
@@ -416,7 +417,7 @@ int wheel_history(const uint8_t *bytes, size_t size)
     memory_install();
     if (twin_new(&h.twin, &config) < 0)
         return 0;
-    h.twin.lazy_checks = true;
+    h.twin.lazy_checks = h.twin.in_burst = true; /* do_one() checks */
     h.twin.trace = getenv("FL_TEST_TRACE") != NULL;
     while (h.bytes < h.end && h.twin.operations < MAX_OPERATIONS)
         do_one(&h, kind);
