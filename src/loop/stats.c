@@ -40,7 +40,7 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 
 struct census {
     uint64_t state[STATE_IMMEDIATE + 1];
-    uint64_t referenced, with_extra;
+    uint64_t referenced, extras;
 };
 
 #define SOUND(condition)       \
@@ -52,7 +52,7 @@ struct census {
 static uint32_t free_list_length(const struct table *table, const struct chunk *chunk)
 {
     uint32_t length = 0;
-    for (uint32_t slot = chunk->free; slot && length <= chunk->used; slot = table_record(table, slot)->extra)
+    for (uint32_t slot = chunk->free; slot && length <= chunk->used; slot = table_record(table, slot)->link.next)
         length++;
     return length;
 }
@@ -62,14 +62,13 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
     const struct chunk *chunk = &table->chunk[k];
     uint32_t live = 0, retired = 0;
     for (uint32_t i = 0; i < chunk->used; i++) {
-        const struct record *record = &chunk->slots[i].record;
+        const struct record *record = &chunk->records[i];
         census->state[record->state]++;
         live += record->state != STATE_FREE;
         retired += record->state == STATE_FREE && record->generation == TABLE_GENERATION_MAX;
         if (record->state >= STATE_PENDING) {
             census->referenced += !record->unref;
-            census->with_extra += record->extra != 0;
-            SOUND(!record->extra || table_record(table, record->extra)->state == STATE_EXTRA);
+            census->extras += record->has_extra;
         }
     }
     uint32_t free = free_list_length(table, chunk);
@@ -82,16 +81,15 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
 
 static const char *count_list(const struct table *table, uint32_t head, enum record_state state, uint64_t *ret)
 {
-    uint32_t previous = head, slot = table_record(table, head)->link.next;
+    uint32_t previous = head, slot = table_link(table, head)->next;
     while (slot != head) {
-        const struct record *record = table_record(table, slot);
-        SOUND(record->state == state);
-        SOUND(record->link.previous == previous);
+        SOUND(table_record(table, slot)->state == state);
+        SOUND(table_link(table, slot)->previous == previous);
         previous = slot;
-        slot = record->link.next;
+        slot = table_link(table, slot)->next;
         (*ret)++;
     }
-    SOUND(table_record(table, head)->link.previous == previous);
+    SOUND(table_link(table, head)->previous == previous);
     return NULL;
 }
 
@@ -101,7 +99,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     uint64_t immediates = 0, stranded = 0, due = 0;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
-        if (table->chunk[k].slots)
+        if (table->chunk[k].records)
             broken = count_chunk(table, k, census);
     if (!broken)
         broken = count_list(table, IMMEDIATES, STATE_IMMEDIATE, &immediates);
@@ -119,7 +117,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     SOUND(stranded == census->state[STATE_STRANDED]);
     SOUND(due == census->state[STATE_DUE]);
     SOUND(census->state[STATE_RUNNING] <= 1);
-    SOUND(census->state[STATE_EXTRA] == census->with_extra);
+    SOUND(census->extras == table->extras);
     SOUND(census->state[STATE_PENDING] == fl_wheel_count(loop->wheel));
     SOUND(loop->timers == census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
     return NULL;

@@ -14,8 +14,12 @@
  * from the lowest chunk with room, so the high ones empty themselves and are given back. One empty chunk, the smaller if
  * there are two, is kept in case it is needed again soon.
  *
- * Fresh chunks are zeroed mappings that are touched from the front: a record costs 32 bytes, also while the last chunk
- * is nearly empty.
+ * Fresh chunks are zeroed mappings that are touched from the front, and their end not at all: a record costs 24 bytes,
+ * also while the last chunk is nearly empty. What only some records need is in a struct extra, which is allocated.
+ *
+ * A callback takes 4 bytes in a record, not 8. The code of a program lies in few places: its own, its libraries', that of
+ * a just-in-time compiler. So a callback is the number of a window, a GiB of addresses, of which the table remembers
+ * four, and an offset in it. A callback in a fifth window is kept in a struct extra.
  */
 
 #include <stdbool.h>
@@ -25,60 +29,59 @@
 
 enum {
     TABLE_SLOT_BITS = 26,
-    TABLE_FIRST_BITS = 11, /* the first chunk has 2^11 slots: 64 KiB */
+    TABLE_FIRST_BITS = 11, /* the first chunk has 2^11 slots */
     TABLE_CHUNKS = TABLE_SLOT_BITS - TABLE_FIRST_BITS,
     TABLE_GENERATION_BITS = 53 - TABLE_SLOT_BITS,
     TABLE_GENERATION_MAX = (1 << TABLE_GENERATION_BITS) - 1,
+    TABLE_WINDOWS = 4,
+    TABLE_WINDOW_BITS = 30,
 };
 
-/* A record's life. Only the states from STATE_PENDING to STATE_IMMEDIATE have an ID that anyone knows. */
+/* A record's life. Those from STATE_PENDING on have an ID that someone may know. */
 enum record_state {
     STATE_FREE,      /* in its chunk's free list, or used up */
-    STATE_EXTRA,     /* belongs to another record: see struct extra */
     STATE_HEAD,      /* the head of a list */
     STATE_PENDING,   /* in the wheel */
     STATE_DUE,       /* taken out of the wheel, in the list of this turn */
-    STATE_RUNNING,   /* an interval whose callback runs */
+    STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
     STATE_STRANDED,  /* out of the wheel, and there was no memory to put it back */
     STATE_IMMEDIATE, /* in a list of immediates */
 };
 
-/* What every timer, interval and immediate needs. */
-struct record {
-    fl_loop_fn fn;
-    void *arg;
-    union {
-        fl_timer_id timer; /* pending: the wheel's ID */
-        struct {
-            uint32_t previous, next;
-        } link; /* stranded, immediate, list heads: slots */
-    };
-    uint32_t generation : TABLE_GENERATION_BITS;
-    uint32_t state : 4;
-    uint32_t unref : 1;
-    uint32_t extra; /* the slot of its struct extra, or 0; in a free record the next free slot */
+struct link {
+    uint32_t previous, next; /* slots */
 };
 
-/* What only intervals, far timers and those with a slack need; takes a slot of its own, so that the others do not pay for it. */
+/* What only intervals, far timers and those with a slack need. */
 struct extra {
+    fl_timer_id timer;    /* as in a record */
     uint64_t deadline_ns; /* the real one, where the wheel has a stop on the way or the slack has moved it */
     uint64_t period_ns;   /* 0: not an interval */
     uint64_t slack_ns;
+    fl_loop_fn fn;
+    struct link link;
+    unsigned flags; /* FL_INTERVAL_... */
+};
+
+/* What every timer, interval and immediate needs. */
+struct record {
+    void *arg;
+    union {
+        fl_timer_id timer;   /* pending: the wheel's ID */
+        struct link link;    /* stranded, immediate, list heads; of a free record, `next` is the next free slot */
+        struct extra *extra; /* if has_extra; then that has the other two */
+    };
     uint32_t generation : TABLE_GENERATION_BITS;
-    uint32_t state : 4;
-    uint32_t reserved : 1;
-    uint32_t flags; /* FL_INTERVAL_... */
+    uint32_t state : 3;
+    uint32_t unref : 1;
+    uint32_t has_extra : 1;
+    uint32_t fn; /* window and offset; unless has_extra */
 };
 
-union slot {
-    struct record record;
-    struct extra extra;
-};
-
-_Static_assert(sizeof(union slot) == 32, "a timer has grown");
+_Static_assert(sizeof(struct record) == 24, "a timer has grown");
 
 struct chunk {
-    union slot *slots;         /* NULL: not there */
+    struct record *records;    /* NULL: not there */
     uint32_t used;             /* slots that have been in use since the chunk was mapped; those behind are zero */
     uint32_t live;             /* records that are not free */
     uint32_t free;             /* the first free slot below `used`, or 0 */
@@ -88,20 +91,34 @@ struct chunk {
 
 struct table {
     struct chunk chunk[TABLE_CHUNKS];
-    uint32_t room;  /* bit k: chunk k is mapped and has a free slot */
-    uint32_t empty; /* bit k: chunk k is mapped and has no record; at most one */
+    uint32_t room;   /* bit k: chunk k is mapped and has a free slot */
+    uint32_t empty;  /* bit k: chunk k is mapped and has no record; at most one */
+    uint64_t extras; /* how many there are */
     bool huge_pages;
+    unsigned windows; /* how many are in use */
+    uintptr_t window[TABLE_WINDOWS];
 };
 
 /* The first chunk is mapped here and stays. Returns 0 or FL_NO_MEMORY. */
 int fl__table_init(struct table *t, bool huge_pages);
 void fl__table_destroy(struct table *t);
 
-/* Takes a slot; its state, links and flags are the caller's to set. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+/* Takes a slot; all of its record but the generation is the caller's to set. Returns 0, FL_NO_MEMORY or
+ * FL_CAPACITY_EXCEEDED. */
 int fl__table_take(struct table *t, uint32_t *ret_slot);
 
-/* Frees a slot; all IDs of it end. */
+/* Frees a slot and its extra; all IDs of it end. */
 void fl__table_put(struct table *t, uint32_t slot);
+
+/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID. Returns 0 or
+ * FL_NO_MEMORY. */
+int fl__table_extend(struct table *t, struct record *record, const struct extra *values);
+
+/* Takes it away again. */
+void fl__table_shorten(struct table *t, struct record *record);
+
+/* Makes room for a callback among the windows: false if it must be in a struct extra. */
+bool fl__table_pack(struct table *t, fl_loop_fn fn, uint32_t *ret);
 
 uint64_t fl__table_bytes(const struct table *t);
 
@@ -117,18 +134,37 @@ static inline uint32_t table_capacity(unsigned chunk)
 
 static inline bool table_is_mapped(const struct table *t, uint32_t slot)
 {
-    return t->chunk[table_chunk_of(slot)].slots != NULL;
-}
-
-static inline union slot *table_slot(const struct table *t, uint32_t slot)
-{
-    unsigned chunk = table_chunk_of(slot);
-    return t->chunk[chunk].slots + (slot - table_capacity(chunk));
+    return t->chunk[table_chunk_of(slot)].records != NULL;
 }
 
 static inline struct record *table_record(const struct table *t, uint32_t slot)
 {
-    return &table_slot(t, slot)->record;
+    unsigned chunk = table_chunk_of(slot);
+    return t->chunk[chunk].records + (slot - table_capacity(chunk));
+}
+
+static inline struct extra *table_extra(const struct record *record)
+{
+    return record->has_extra ? record->extra : NULL;
+}
+
+static inline fl_timer_id *table_timer(struct record *record)
+{
+    return record->has_extra ? &record->extra->timer : &record->timer;
+}
+
+static inline struct link *table_link(const struct table *t, uint32_t slot)
+{
+    struct record *record = table_record(t, slot);
+    return record->has_extra ? &record->extra->link : &record->link;
+}
+
+static inline fl_loop_fn table_fn(const struct table *t, const struct record *record)
+{
+    if (record->has_extra)
+        return record->extra->fn;
+    uint32_t offset = record->fn & ((1u << TABLE_WINDOW_BITS) - 1);
+    return (fl_loop_fn)(t->window[record->fn >> TABLE_WINDOW_BITS] + offset);
 }
 
 static inline fl_timer_id table_id(const struct record *record, uint32_t slot)
@@ -153,41 +189,40 @@ static inline struct record *table_find(const struct table *t, fl_timer_id id, u
  * is. */
 static inline void table_list_init(struct table *t, uint32_t head)
 {
-    struct record *record = table_record(t, head);
-    record->link.previous = record->link.next = head;
+    *table_link(t, head) = (struct link){head, head};
 }
 
 static inline bool table_list_empty(const struct table *t, uint32_t head)
 {
-    return table_record(t, head)->link.next == head;
+    return table_link(t, head)->next == head;
 }
 
 static inline void table_list_append(struct table *t, uint32_t head, uint32_t slot)
 {
-    struct record *first = table_record(t, head), *record = table_record(t, slot);
-    record->link.previous = first->link.previous;
-    record->link.next = head;
-    table_record(t, first->link.previous)->link.next = slot;
-    first->link.previous = slot;
+    struct link *first = table_link(t, head);
+    *table_link(t, slot) = (struct link){.previous = first->previous, .next = head};
+    table_link(t, first->previous)->next = slot;
+    first->previous = slot;
 }
 
 static inline void table_list_remove(struct table *t, uint32_t slot)
 {
-    struct record *record = table_record(t, slot);
-    table_record(t, record->link.previous)->link.next = record->link.next;
-    table_record(t, record->link.next)->link.previous = record->link.previous;
+    const struct link *link = table_link(t, slot);
+    table_link(t, link->previous)->next = link->next;
+    table_link(t, link->next)->previous = link->previous;
 }
 
 /* Moves all of list `from` to the end of list `to`. */
 static inline void table_list_splice(struct table *t, uint32_t to, uint32_t from)
 {
-    if (table_list_empty(t, from))
+    struct link *target = table_link(t, to);
+    const struct link *source = table_link(t, from);
+    if (source->next == from)
         return;
-    struct record *target = table_record(t, to), *source = table_record(t, from);
-    table_record(t, target->link.previous)->link.next = source->link.next;
-    table_record(t, source->link.next)->link.previous = target->link.previous;
-    table_record(t, source->link.previous)->link.next = to;
-    target->link.previous = source->link.previous;
+    table_link(t, target->previous)->next = source->next;
+    table_link(t, source->next)->previous = target->previous;
+    table_link(t, source->previous)->next = to;
+    target->previous = source->previous;
     table_list_init(t, from);
 }
 

@@ -56,7 +56,8 @@ uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns)
 int fl__timers_init(fl_loop *loop, bool huge_pages)
 {
     uint32_t slot;
-    fl_wheel_config config = {.start_ns = loop->now_ns, .huge_pages = huge_pages};
+    fl_wheel_config config = {
+        .tick_ns = {1u << 20, 1u << 28, 1ull << 36}, .spokes = 256, .start_ns = loop->now_ns, .huge_pages = huge_pages};
     int r = fl_wheel_new(&config, &loop->wheel);
     if (r < 0)
         return r;
@@ -86,11 +87,6 @@ void fl__timers_destroy(fl_loop *loop)
 
 /* --- Arming */
 
-static struct extra *extra_of(const fl_loop *loop, const struct record *record)
-{
-    return record->extra ? &table_slot(&loop->table, record->extra)->extra : NULL;
-}
-
 static bool out_of_reach(const fl_loop *loop, uint64_t deadline_ns)
 {
     return deadline_ns > loop->drained_ns && deadline_ns - loop->drained_ns > loop->reach_ns;
@@ -119,7 +115,7 @@ static uint32_t slot_of_data(void *data)
 static int arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns)
 {
     uint64_t wheel_ns = wheel_deadline(loop, deadline_ns, from_ns);
-    int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), &record->timer);
+    int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), table_timer(record));
     if (r == 0)
         record->state = STATE_PENDING;
     return r;
@@ -141,65 +137,47 @@ static void arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, u
 
 /* --- Making */
 
-static int take_record(fl_loop *loop, fl_loop_fn fn, void *arg, uint32_t *ret_slot, struct record **ret)
+/* Makes a record that is nowhere yet. `values` (may be NULL) is for what a plain record cannot hold; a callback that
+ * cannot be packed needs a struct extra too. */
+static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct extra *values, uint32_t *ret_slot)
 {
-    uint32_t slot;
+    struct table *table = &loop->table;
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    int r = fl__table_take(&loop->table, &slot);
+    int r = fl__table_take(table, ret_slot);
     if (r < 0)
         return r;
-    struct record *record = table_record(&loop->table, slot);
-    record->fn = fn;
+    struct record *record = table_record(table, *ret_slot);
     record->arg = arg;
-    record->state = STATE_RUNNING; /* nowhere yet */
+    record->state = STATE_RUNNING;
     record->unref = false;
-    record->extra = 0;
-    *ret_slot = slot;
-    *ret = record;
-    return 0;
-}
-
-static int take_extra(fl_loop *loop, struct record *record, const struct extra *values)
-{
-    uint32_t slot;
-    int r = fl__table_take(&loop->table, &slot);
+    record->has_extra = false;
+    bool packed = fl__table_pack(table, fn, &record->fn);
+    if (packed && !values)
+        return 0;
+    struct extra extra = values ? *values : (struct extra){0};
+    extra.fn = fn;
+    r = fl__table_extend(table, record, &extra);
     if (r < 0)
-        return r;
-    struct extra *extra = &table_slot(&loop->table, slot)->extra;
-    uint32_t generation = extra->generation;
-    *extra = *values;
-    extra->generation = generation;
-    extra->state = STATE_EXTRA;
-    record->extra = slot;
-    return 0;
+        fl__table_put(table, *ret_slot);
+    return r;
 }
 
-static void put_record(fl_loop *loop, uint32_t slot, struct record *record)
-{
-    if (record->extra)
-        fl__table_put(&loop->table, record->extra);
-    fl__table_put(&loop->table, slot);
-}
-
-/* Makes a timer that fires at `deadline_ns`; `values` (may be NULL) is for what a plain record cannot hold. */
+/* Makes a timer that fires at `deadline_ns`. */
 static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values, fl_loop_fn fn, void *arg,
                 fl_timer_id *ret_id)
 {
     uint32_t slot;
-    struct record *record;
     struct extra far = {.deadline_ns = deadline_ns};
-    int r = take_record(loop, fn, arg, &slot, &record);
-    if (r < 0)
-        return r;
     if (!values && out_of_reach(loop, deadline_ns))
         values = &far;
-    if (values)
-        r = take_extra(loop, record, values);
-    if (r == 0)
-        r = arm(loop, slot, record, deadline_ns, loop->drained_ns);
+    int r = make_record(loop, fn, arg, values, &slot);
+    if (r < 0)
+        return r;
+    struct record *record = table_record(&loop->table, slot);
+    r = arm(loop, slot, record, deadline_ns, loop->drained_ns);
     if (r < 0) {
-        put_record(loop, slot, record);
+        fl__table_put(&loop->table, slot);
         return r;
     }
     loop->keep_alive++;
@@ -255,10 +233,10 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
 int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
 {
     uint32_t slot;
-    struct record *record;
-    int r = take_record(loop, fn, arg, &slot, &record);
+    int r = make_record(loop, fn, arg, NULL, &slot);
     if (r < 0)
         return r;
+    struct record *record = table_record(&loop->table, slot);
     record->state = STATE_IMMEDIATE;
     table_list_append(&loop->table, IMMEDIATES, slot);
     loop->keep_alive++;
@@ -278,7 +256,7 @@ static void forget(fl_loop *loop, uint32_t slot, struct record *record)
         loop->immediates--;
     else
         loop->timers--;
-    put_record(loop, slot, record);
+    fl__table_put(&loop->table, slot);
 }
 
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
@@ -288,7 +266,7 @@ int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
     if (!record)
         return FL_TIMER_NOT_FOUND;
     if (record->state == STATE_PENDING) {
-        int r = fl_wheel_cancel(loop->wheel, record->timer, NULL);
+        int r = fl_wheel_cancel(loop->wheel, *table_timer(record), NULL);
         assert(r == 0);
         (void)r;
     } else if (record->state == STATE_IMMEDIATE || record->state == STATE_STRANDED) {
@@ -324,15 +302,15 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id)
 static int move(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
 {
     uint64_t wheel_ns = wheel_deadline(loop, deadline_ns, loop->drained_ns);
+    fl_timer_id timer = *table_timer(record);
     if (record->state == STATE_PENDING)
-        return fl_wheel_reschedule(loop->wheel, record->timer, wheel_ns, &record->timer);
-    fl_timer_id timer;
+        return fl_wheel_reschedule(loop->wheel, timer, wheel_ns, table_timer(record));
     int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), &timer);
     if (r < 0)
         return r;
     if (record->state == STATE_STRANDED)
         table_list_remove(&loop->table, slot);
-    record->timer = timer;
+    *table_timer(record) = timer;
     record->state = STATE_PENDING;
     return 0;
 }
@@ -346,19 +324,18 @@ int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
     if (record->state == STATE_IMMEDIATE)
         return FL_INVALID_ARGUMENT;
     uint64_t deadline_ns = add_time(loop->now_ns, delay_ns);
+    bool extend = !record->has_extra && out_of_reach(loop, deadline_ns);
     int r = 0;
-    bool plain = record->extra == 0;
-    if (plain && out_of_reach(loop, deadline_ns))
-        r = take_extra(loop, record, &(struct extra){0});
-    struct extra *extra = extra_of(loop, record);
-    if (r == 0)
-        r = move(loop, slot, record, fl__timers_round(deadline_ns, extra ? extra->slack_ns : 0));
+    if (extend)
+        r = fl__table_extend(&loop->table, record, &(struct extra){.fn = table_fn(&loop->table, record)});
+    if (r < 0)
+        return r;
+    struct extra *extra = table_extra(record);
+    r = move(loop, slot, record, fl__timers_round(deadline_ns, extra ? extra->slack_ns : 0));
     if (r == 0 && extra)
         extra->deadline_ns = deadline_ns;
-    if (r < 0 && plain && extra) {
-        fl__table_put(&loop->table, record->extra);
-        record->extra = 0;
-    }
+    else if (r < 0 && extend)
+        fl__table_shorten(&loop->table, record);
     return r;
 }
 
@@ -369,7 +346,7 @@ static bool mark_due(fl_loop *loop, const fl_expired *entry)
 {
     uint32_t slot = slot_of_data(entry->data);
     struct record *record = table_record(&loop->table, slot);
-    const struct extra *extra = extra_of(loop, record);
+    const struct extra *extra = table_extra(record);
     assert(record->state == STATE_PENDING);
     if (!extra || firing_time(extra) <= entry->deadline_ns) {
         record->state = STATE_DUE;
@@ -395,11 +372,11 @@ static uint32_t mark_all_due(fl_loop *loop, fl_expired *entries, size_t count)
 static void rescue_stranded(fl_loop *loop)
 {
     struct table *table = &loop->table;
-    uint32_t slot, next = table_record(table, STRANDED)->link.next;
+    uint32_t slot, next = table_link(table, STRANDED)->next;
     while ((slot = next) != STRANDED) {
         struct record *record = table_record(table, slot);
-        uint64_t deadline_ns = firing_time(extra_of(loop, record));
-        next = record->link.next;
+        uint64_t deadline_ns = firing_time(table_extra(record));
+        next = table_link(table, slot)->next;
         if (move(loop, slot, record, deadline_ns) == 0 || deadline_ns > loop->now_ns || loop->due_count == loop->budget)
             continue;
         table_list_remove(table, slot);
@@ -464,14 +441,14 @@ static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
 {
     uint32_t generation = record->generation;
     record->state = STATE_RUNNING;
-    record->fn(loop, record->arg);
+    table_fn(&loop->table, record)(loop, record->arg);
     fl__loop_checkpoint(loop);
 
     /* The callback may have cancelled it, and its slot, even its chunk, may be gone or be another timer's. */
     record = table_find(&loop->table, (uint64_t)generation << TABLE_SLOT_BITS | slot, &slot);
     if (!record || record->state != STATE_RUNNING)
         return;
-    struct extra *interval = extra_of(loop, record);
+    struct extra *interval = table_extra(record);
     interval->deadline_ns = interval->flags & FL_INTERVAL_FROM_CALLBACK ? add_time(loop->read_ns, interval->period_ns)
                                                                         : next_on_grid(loop, interval);
     arm_or_strand(loop, slot, record, catching_up(loop, firing_time(interval)), loop->drained_ns);
@@ -485,14 +462,14 @@ static void fire(fl_loop *loop, const fl_expired *entry)
     struct record *record = table_record(&loop->table, slot);
     if (record->state != STATE_DUE)
         return;
-    const struct extra *extra = extra_of(loop, record);
+    const struct extra *extra = table_extra(record);
     histogram_add(&loop->lateness_ns, loop->read_ns - (extra ? firing_time(extra) : entry->deadline_ns));
     loop->counters.timers++;
     if (extra && extra->period_ns) {
         fire_interval(loop, slot, record);
         return;
     }
-    fl_loop_fn fn = record->fn;
+    fl_loop_fn fn = table_fn(&loop->table, record);
     void *arg = record->arg;
     forget(loop, slot, record);
     fn(loop, arg);
@@ -512,9 +489,9 @@ void fl__immediates_run(fl_loop *loop)
     for (uint32_t n = 0; n < loop->budget && !table_list_empty(table, IMMEDIATES_NOW); n++) {
         if (fl__loop_interrupted(loop))
             return;
-        uint32_t slot = table_record(table, IMMEDIATES_NOW)->link.next;
+        uint32_t slot = table_link(table, IMMEDIATES_NOW)->next;
         struct record *record = table_record(table, slot);
-        fl_loop_fn fn = record->fn;
+        fl_loop_fn fn = table_fn(table, record);
         void *arg = record->arg;
         table_list_remove(table, slot);
         forget(loop, slot, record);
@@ -530,8 +507,8 @@ uint64_t fl__timers_next_ns(const fl_loop *loop)
     if (!fl_wheel_next_deadline(loop->wheel, &next_ns))
         next_ns = UINT64_MAX;
     uint32_t slot = STRANDED;
-    while ((slot = table_record(&loop->table, slot)->link.next) != STRANDED) {
-        uint64_t stranded_ns = firing_time(extra_of(loop, table_record(&loop->table, slot)));
+    while ((slot = table_link(&loop->table, slot)->next) != STRANDED) {
+        uint64_t stranded_ns = firing_time(table_extra(table_record(&loop->table, slot)));
         next_ns = stranded_ns < next_ns ? stranded_ns : next_ns;
     }
     return next_ns;

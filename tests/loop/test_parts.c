@@ -47,9 +47,9 @@ TEST(a_chunk_that_was_given_back_remembers_its_generations)
     CHECK_EQ(fl__table_take(&table, &slot), 0); /* keeps the first chunk from being empty */
     table_record(&table, slot)->state = STATE_PENDING;
     fill_and_empty(&table, 40000);
-    CHECK(table.chunk[0].slots && table.chunk[1].slots);
+    CHECK(table.chunk[0].records && table.chunk[1].records);
     for (unsigned k = 2; k < 5; k++) {
-        CHECK(!table.chunk[k].slots);
+        CHECK(!table.chunk[k].records);
         CHECK_EQ(table.chunk[k].first_generation, 2);
     }
     fill_and_empty(&table, 40000);
@@ -74,6 +74,51 @@ TEST(a_chunk_that_has_used_up_its_generations_is_left_out)
         CHECK_EQ(fl__table_take(&table, &slot), 0);
     CHECK_EQ(fl__table_take(&table, &slot), FL_CAPACITY_EXCEEDED);
     fl__table_destroy(&table);
+}
+
+/* ---- Callbacks in four bytes. */
+
+TEST(a_callback_is_packed_into_one_of_four_windows)
+{
+    static const uintptr_t addresses[] = {0x555500001000, 0x7fff00000010, 0x555500001001, 0x1000,
+                                          0x7fff3fffffff, 0xffff00000000, 0x55550fffffff};
+    struct table table;
+    struct record record = {0};
+    CHECK_EQ(fl__table_init(&table, false), 0);
+    for (size_t i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
+        CHECK(fl__table_pack(&table, (fl_loop_fn)addresses[i], &record.fn));
+        CHECK_EQ((uintptr_t)table_fn(&table, &record), addresses[i]);
+    }
+    CHECK_EQ(table.windows, 4);
+    CHECK(!fl__table_pack(&table, (fl_loop_fn)0x300000000000, &record.fn));
+    fl__table_destroy(&table);
+}
+
+static fl_timer_id interval;
+
+static void three_times(fl_loop *l, void *arg)
+{
+    write_down(arg);
+    if (stats().called.timers > 3)
+        CHECK_EQ(fl_loop_cancel(l, interval), 0);
+}
+
+TEST(callbacks_outside_of_the_four_windows_work_like_others)
+{
+    uint32_t packed;
+    begin();
+    for (uintptr_t i = 1; i <= TABLE_WINDOWS; i++)
+        CHECK(fl__table_pack(&loop->table, (fl_loop_fn)(i << TABLE_WINDOW_BITS), &packed));
+    fl_timer_id moved = make_timer(5, "b"), cancelled = make_timer(6, "x");
+    make_timer(3, "a");
+    CHECK_EQ(fl_loop_interval(loop, 10, 0, three_times, "c", &interval), 0);
+    CHECK_EQ(fl_loop_immediate(loop, note, "i", NULL), 0);
+    CHECK_EQ(fl_loop_rearm(loop, moved, 4), 0);
+    CHECK_EQ(fl_loop_cancel(loop, cancelled), 0);
+    CHECK_EQ(loop->table.extras, 4);
+    run();
+    CHECK_DIARY("iabcc");
+    end();
 }
 
 /* ---- The histogram. */
