@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "loop/internal.h"
+#include "loop/timers.h"
 
 static uint64_t bytes_of(const fl_loop *loop)
 {
@@ -12,8 +12,8 @@ static uint64_t bytes_of(const fl_loop *loop)
     uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct job);
     uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
-    return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) + rings +
-           descriptors;
+    return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) +
+           FRESH_CAPACITY * sizeof(*loop->fresh) + rings + descriptors;
 }
 
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
@@ -66,7 +66,7 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
         census->state[record->state]++;
         live += record->state != STATE_FREE;
         retired += record->state == STATE_FREE && record->generation == TABLE_GENERATION_MAX;
-        if (record->state >= STATE_PENDING) {
+        if (record->state >= STATE_FRESH) {
             census->referenced += !record->unref;
             census->extras += record->has_extra;
         }
@@ -96,7 +96,7 @@ static const char *count_list(const struct table *table, uint32_t head, enum rec
 static const char *check_timers(const fl_loop *loop, struct census *census)
 {
     const struct table *table = &loop->table;
-    uint64_t immediates = 0, stranded = 0, due = 0;
+    uint64_t immediates = 0, stranded = 0, due = 0, fresh = 0;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
         if (table->chunk[k].records)
@@ -113,13 +113,16 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
         uint32_t slot = (uint32_t)(uintptr_t)loop->due[i].data;
         due += table_is_mapped(table, slot) && table_record(table, slot)->state == STATE_DUE;
     }
+    for (uint32_t i = 0; i < loop->fresh_count; i++)
+        fresh += fresh_is_good(loop, i);
+    SOUND(fresh == census->state[STATE_FRESH]);
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
     SOUND(stranded == census->state[STATE_STRANDED]);
     SOUND(due == census->state[STATE_DUE]);
     SOUND(census->state[STATE_RUNNING] <= 1);
     SOUND(census->extras == table->extras);
     SOUND(census->state[STATE_PENDING] == fl_wheel_count(loop->wheel));
-    SOUND(loop->timers == census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
+    SOUND(loop->timers == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
     return NULL;
 }
 

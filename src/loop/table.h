@@ -37,10 +37,11 @@ enum {
     TABLE_WINDOW_BITS = 30,
 };
 
-/* A record's life. Those from STATE_PENDING on have an ID that someone may know. */
+/* A record's life. Those from STATE_FRESH on have an ID that someone may know. */
 enum record_state {
     STATE_FREE,      /* in its chunk's free list, or used up */
     STATE_HEAD,      /* the head of a list */
+    STATE_FRESH,     /* armed, not yet in the wheel */
     STATE_PENDING,   /* in the wheel */
     STATE_DUE,       /* taken out of the wheel, in the list of this turn */
     STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
@@ -67,7 +68,7 @@ struct extra {
 struct record {
     void *arg;
     union {
-        fl_timer_id timer;   /* pending: the wheel's ID */
+        fl_timer_id timer;   /* pending: the wheel's ID; fresh: its place in the list */
         struct link link;    /* stranded, immediate, list heads; of a free record, `next` is the next free slot */
         struct extra *extra; /* if has_extra; then that has the other two */
     };
@@ -179,7 +180,7 @@ static inline struct record *table_find(const struct table *t, fl_timer_id id, u
     if (slot < table_capacity(0) || !table_is_mapped(t, slot))
         return NULL;
     struct record *record = table_record(t, slot);
-    if (record->generation != id >> TABLE_SLOT_BITS || record->state < STATE_PENDING)
+    if (record->generation != id >> TABLE_SLOT_BITS || record->state < STATE_FRESH)
         return NULL;
     *ret_slot = slot;
     return record;
