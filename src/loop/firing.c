@@ -14,14 +14,14 @@ static bool mark_due(fl_loop *loop, const fl_expired *entry)
 {
     uint32_t slot = slot_of_data(entry->data);
     struct record *record = table_record(&loop->table, slot);
-    const struct extra *extra = table_extra(record);
-    assert(record->state == STATE_PENDING);
+    const struct extra *extra = record_extra(record);
+    assert(record_state(record) == STATE_PENDING);
     if (!extra || firing_time(extra) <= entry->deadline_ns) {
-        record->state = STATE_DUE;
+        record_set_state(record, STATE_DUE);
         return true;
     }
-    if (fl__timers_place(loop, slot, firing_time(extra), entry->deadline_ns) < 0)
-        fl__timers_arm_or_strand(loop, slot, firing_time(extra));
+    if (fl__timers_place(loop, slot, record, firing_time(extra), entry->deadline_ns) < 0)
+        fl__timers_arm_or_strand(loop, slot, record, firing_time(extra));
     return false;
 }
 
@@ -40,7 +40,7 @@ static uint32_t mark_all_due(fl_loop *loop, fl_expired *entries, size_t count)
 /* A record that memory kept out of the wheel, and whose deadline has come. */
 static void take_without_wheel(fl_loop *loop, uint32_t slot, uint64_t deadline_ns)
 {
-    table_record(&loop->table, slot)->state = STATE_DUE;
+    record_set_state(table_record(&loop->table, slot), STATE_DUE);
     loop->due[loop->due_count++] = (fl_expired){.deadline_ns = deadline_ns, .data = data_of_slot(slot)};
 }
 
@@ -50,9 +50,10 @@ static void rescue_stranded(fl_loop *loop)
     struct table *table = &loop->table;
     uint32_t slot, next = table_link(table, STRANDED)->next;
     while ((slot = next) != STRANDED) {
-        uint64_t deadline_ns = firing_time(table_extra(table_record(table, slot)));
+        struct record *record = table_record(table, slot);
+        uint64_t deadline_ns = firing_time(record_extra(record));
         next = table_link(table, slot)->next;
-        if (fl__timers_arm(loop, slot, deadline_ns) == 0) {
+        if (fl__timers_arm(loop, slot, record, deadline_ns) == 0) {
             table_list_remove(table, slot);
         } else if (deadline_ns <= loop->now_ns && loop->due_count < loop->budget) {
             table_list_remove(table, slot);
@@ -65,7 +66,7 @@ static void rescue_stranded(fl_loop *loop)
 static void take_fresh(fl_loop *loop)
 {
     for (uint32_t i = 0; i < loop->fresh_count && loop->due_count < loop->budget; i++)
-        if (fresh_is_good(loop, i) && loop->fresh[i].deadline_ns <= loop->now_ns)
+        if (loop->fresh[i].deadline_ns <= loop->now_ns && fresh_record(loop, i))
             take_without_wheel(loop, loop->fresh[i].slot, loop->fresh[i].deadline_ns);
 }
 
@@ -124,19 +125,19 @@ static uint64_t catching_up(const fl_loop *loop, uint64_t deadline_ns)
 
 static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
 {
-    uint32_t generation = record->generation;
-    record->state = STATE_RUNNING;
+    fl_timer_id id = table_id(record, slot);
+    record_set_state(record, STATE_RUNNING);
     table_fn(&loop->table, record)(loop, record->arg);
     fl__loop_checkpoint(loop);
 
     /* The callback may have cancelled it, and its slot, even its chunk, may be gone or be another timer's. */
-    record = table_find(&loop->table, (uint64_t)generation << TABLE_SLOT_BITS | slot, &slot);
-    if (!record || record->state != STATE_RUNNING)
+    record = table_find(&loop->table, id, &slot);
+    if (!record || record_state(record) != STATE_RUNNING)
         return;
-    struct extra *interval = table_extra(record);
+    struct extra *interval = record_extra(record);
     interval->deadline_ns = interval->flags & FL_INTERVAL_FROM_CALLBACK ? add_time(loop->read_ns, interval->period_ns)
                                                                         : next_on_grid(loop, interval);
-    fl__timers_arm_or_strand(loop, slot, catching_up(loop, firing_time(interval)));
+    fl__timers_arm_or_strand(loop, slot, record, catching_up(loop, firing_time(interval)));
 }
 
 static void fire(fl_loop *loop, const fl_expired *entry)
@@ -145,9 +146,9 @@ static void fire(fl_loop *loop, const fl_expired *entry)
     if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
         return;
     struct record *record = table_record(&loop->table, slot);
-    if (record->state != STATE_DUE)
+    if (record_state(record) != STATE_DUE)
         return;
-    const struct extra *extra = table_extra(record);
+    const struct extra *extra = record_extra(record);
     histogram_add(&loop->lateness_ns, loop->read_ns - (extra ? firing_time(extra) : entry->deadline_ns));
     loop->counters.timers++;
     if (extra && extra->period_ns) {
@@ -156,7 +157,7 @@ static void fire(fl_loop *loop, const fl_expired *entry)
     }
     fl_loop_fn fn = table_fn(&loop->table, record);
     void *arg = record->arg;
-    fl__timers_forget(loop, slot);
+    fl__timers_forget(loop, slot, record);
     fn(loop, arg);
     fl__loop_checkpoint(loop);
 }
@@ -179,7 +180,7 @@ void fl__immediates_run(fl_loop *loop)
         fl_loop_fn fn = table_fn(table, record);
         void *arg = record->arg;
         table_list_remove(table, slot);
-        fl__timers_forget(loop, slot);
+        fl__timers_forget(loop, slot, record);
         loop->counters.immediates++;
         fn(loop, arg);
         fl__loop_checkpoint(loop);
@@ -192,11 +193,11 @@ uint64_t fl__timers_next_ns(const fl_loop *loop)
     if (!fl_wheel_next_deadline(loop->wheel, &next_ns))
         next_ns = UINT64_MAX;
     for (uint32_t i = 0; i < loop->fresh_count; i++)
-        if (loop->fresh[i].deadline_ns < next_ns && fresh_is_good(loop, i))
+        if (loop->fresh[i].deadline_ns < next_ns && fresh_record(loop, i))
             next_ns = loop->fresh[i].deadline_ns;
     uint32_t slot = STRANDED;
     while ((slot = table_link(&loop->table, slot)->next) != STRANDED) {
-        uint64_t stranded_ns = firing_time(table_extra(table_record(&loop->table, slot)));
+        uint64_t stranded_ns = firing_time(record_extra(table_record(&loop->table, slot)));
         next_ns = stranded_ns < next_ns ? stranded_ns : next_ns;
     }
     return next_ns;

@@ -63,12 +63,12 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
     uint32_t live = 0, retired = 0;
     for (uint32_t i = 0; i < chunk->used; i++) {
         const struct record *record = &chunk->records[i];
-        census->state[record->state]++;
-        live += record->state != STATE_FREE;
-        retired += record->state == STATE_FREE && record->generation == TABLE_GENERATION_MAX;
-        if (record->state >= STATE_FRESH) {
-            census->referenced += !record->unref;
-            census->extras += record->has_extra;
+        census->state[record_state(record)]++;
+        live += record_state(record) != STATE_FREE;
+        retired += record_state(record) == STATE_FREE && record_generation(record) == TABLE_GENERATION_MAX;
+        if (record_state(record) >= STATE_FRESH) {
+            census->referenced += !(record->tag & RECORD_UNREF);
+            census->extras += record_extra(record) != NULL;
         }
     }
     uint32_t free = free_list_length(table, chunk);
@@ -83,7 +83,7 @@ static const char *count_list(const struct table *table, uint32_t head, enum rec
 {
     uint32_t previous = head, slot = table_link(table, head)->next;
     while (slot != head) {
-        SOUND(table_record(table, slot)->state == state);
+        SOUND(record_state(table_record(table, slot)) == state);
         SOUND(table_link(table, slot)->previous == previous);
         previous = slot;
         slot = table_link(table, slot)->next;
@@ -111,10 +111,10 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
         return broken;
     for (uint32_t i = loop->due_next; i < loop->due_count; i++) {
         uint32_t slot = (uint32_t)(uintptr_t)loop->due[i].data;
-        due += table_is_mapped(table, slot) && table_record(table, slot)->state == STATE_DUE;
+        due += table_is_mapped(table, slot) && record_state(table_record(table, slot)) == STATE_DUE;
     }
     for (uint32_t i = 0; i < loop->fresh_count; i++)
-        fresh += fresh_is_good(loop, i);
+        fresh += fresh_record(loop, i) != NULL;
     SOUND(fresh == census->state[STATE_FRESH]);
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
     SOUND(stranded == census->state[STATE_STRANDED]);

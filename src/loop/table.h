@@ -49,6 +49,14 @@ enum record_state {
     STATE_IMMEDIATE, /* in a list of immediates */
 };
 
+/* The parts of a record's tag. */
+enum {
+    RECORD_STATE = 7,
+    RECORD_UNREF = 8,
+    RECORD_EXTRA = 16,
+    RECORD_GENERATION_SHIFT = 5,
+};
+
 struct link {
     uint32_t previous, next; /* slots */
 };
@@ -70,13 +78,10 @@ struct record {
     union {
         fl_timer_id timer;   /* pending: the wheel's ID; fresh: its place in the list */
         struct link link;    /* stranded, immediate, list heads; of a free record, `next` is the next free slot */
-        struct extra *extra; /* if has_extra; then that has the other two */
+        struct extra *extra; /* with RECORD_EXTRA; it has the other two */
     };
-    uint32_t generation : TABLE_GENERATION_BITS;
-    uint32_t state : 3;
-    uint32_t unref : 1;
-    uint32_t has_extra : 1;
-    uint32_t fn; /* window and offset; unless has_extra */
+    uint32_t tag; /* state, flags, generation: one word, because it is written and read in quick succession */
+    uint32_t fn;  /* window and offset; not with RECORD_EXTRA */
 };
 
 _Static_assert(sizeof(struct record) == 24, "a timer has grown");
@@ -87,7 +92,6 @@ struct chunk {
     uint32_t live;             /* records that are not free */
     uint32_t free;             /* the first free slot below `used`, or 0 */
     uint32_t first_generation; /* of a slot that is used for the first time */
-    uint32_t next_generation;  /* higher than, or equal to, that of any free slot */
 };
 
 struct table {
@@ -104,12 +108,9 @@ struct table {
 int fl__table_init(struct table *t, bool huge_pages);
 void fl__table_destroy(struct table *t);
 
-/* Takes a slot; all of its record but the generation is the caller's to set. Returns 0, FL_NO_MEMORY or
- * FL_CAPACITY_EXCEEDED. */
-int fl__table_take(struct table *t, uint32_t *ret_slot);
-
-/* Frees a slot and its extra; all IDs of it end. */
-void fl__table_put(struct table *t, uint32_t slot);
+/* For table_take() and table_put(): there is no room; chunk k has become empty. */
+int fl__table_grow(struct table *t);
+void fl__table_emptied(struct table *t, unsigned k);
 
 /* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID. Returns 0 or
  * FL_NO_MEMORY. */
@@ -118,10 +119,35 @@ int fl__table_extend(struct table *t, struct record *record, const struct extra 
 /* Takes it away again. */
 void fl__table_shorten(struct table *t, struct record *record);
 
-/* Makes room for a callback among the windows: false if it must be in a struct extra. */
-bool fl__table_pack(struct table *t, fl_loop_fn fn, uint32_t *ret);
+/* For table_pack(): a callback in a window that is not the first. */
+bool fl__table_pack_elsewhere(struct table *t, uintptr_t window, uint32_t offset, uint32_t *ret);
 
 uint64_t fl__table_bytes(const struct table *t);
+
+static inline enum record_state record_state(const struct record *record)
+{
+    return (enum record_state)(record->tag & RECORD_STATE);
+}
+
+static inline void record_set_state(struct record *record, enum record_state state)
+{
+    record->tag = (record->tag & ~(uint32_t)RECORD_STATE) | state;
+}
+
+static inline uint32_t record_generation(const struct record *record)
+{
+    return record->tag >> RECORD_GENERATION_SHIFT;
+}
+
+static inline struct extra *record_extra(const struct record *record)
+{
+    return record->tag & RECORD_EXTRA ? record->extra : NULL;
+}
+
+static inline fl_timer_id *record_timer(struct record *record)
+{
+    return record->tag & RECORD_EXTRA ? &record->extra->timer : &record->timer;
+}
 
 static inline unsigned table_chunk_of(uint32_t slot)
 {
@@ -144,25 +170,72 @@ static inline struct record *table_record(const struct table *t, uint32_t slot)
     return t->chunk[chunk].records + (slot - table_capacity(chunk));
 }
 
-static inline struct extra *table_extra(const struct record *record)
+/* Takes a slot. Its record is STATE_RUNNING, without flags; the rest is the caller's to set. Returns 0, FL_NO_MEMORY or
+ * FL_CAPACITY_EXCEEDED. */
+static inline int table_take(struct table *t, uint32_t *ret_slot, struct record **ret)
 {
-    return record->has_extra ? record->extra : NULL;
+    if (__builtin_expect(t->room == 0, 0)) {
+        int r = fl__table_grow(t);
+        if (r < 0)
+            return r;
+    }
+    unsigned k = (unsigned)__builtin_ctz(t->room);
+    struct chunk *chunk = &t->chunk[k];
+    uint32_t slot = chunk->free, generation = chunk->first_generation;
+    struct record *record;
+    if (slot) {
+        record = chunk->records + (slot - table_capacity(k));
+        chunk->free = record->link.next;
+        generation = record_generation(record);
+    } else {
+        record = chunk->records + chunk->used;
+        slot = table_capacity(k) + chunk->used++;
+    }
+    record->tag = generation << RECORD_GENERATION_SHIFT | STATE_RUNNING;
+    if (!chunk->free && chunk->used == table_capacity(k))
+        t->room &= ~(1u << k);
+    if (chunk->live++ == 0)
+        t->empty &= ~(1u << k);
+    *ret_slot = slot;
+    *ret = record;
+    return 0;
 }
 
-static inline fl_timer_id *table_timer(struct record *record)
+/* Frees a slot and its extra; all IDs of it end. */
+static inline void table_put(struct table *t, uint32_t slot, struct record *record)
 {
-    return record->has_extra ? &record->extra->timer : &record->timer;
+    unsigned k = table_chunk_of(slot);
+    struct chunk *chunk = &t->chunk[k];
+    if (record->tag & RECORD_EXTRA)
+        fl__table_shorten(t, record);
+    uint32_t next = record_generation(record) + 1;
+    if (__builtin_expect(next <= TABLE_GENERATION_MAX, 1)) {
+        record->tag = next << RECORD_GENERATION_SHIFT | STATE_FREE;
+        record->link.next = chunk->free;
+        if (chunk->free == 0)
+            t->room |= 1u << k;
+        chunk->free = slot;
+    } else {
+        record_set_state(record, STATE_FREE); /* used up */
+    }
+    if (--chunk->live == 0)
+        fl__table_emptied(t, k);
 }
 
-static inline struct link *table_link(const struct table *t, uint32_t slot)
+/* Four bytes for a callback: false if it must be in a struct extra. */
+static inline bool table_pack(struct table *t, fl_loop_fn fn, uint32_t *ret)
 {
-    struct record *record = table_record(t, slot);
-    return record->has_extra ? &record->extra->link : &record->link;
+    uint32_t offset = (uintptr_t)fn & ((1u << TABLE_WINDOW_BITS) - 1);
+    uintptr_t window = (uintptr_t)fn - offset;
+    if (__builtin_expect(window != t->window[0], 0))
+        return fl__table_pack_elsewhere(t, window, offset, ret);
+    *ret = offset;
+    return true;
 }
 
 static inline fl_loop_fn table_fn(const struct table *t, const struct record *record)
 {
-    if (record->has_extra)
+    if (record->tag & RECORD_EXTRA)
         return record->extra->fn;
     uint32_t offset = record->fn & ((1u << TABLE_WINDOW_BITS) - 1);
     return (fl_loop_fn)(t->window[record->fn >> TABLE_WINDOW_BITS] + offset);
@@ -170,7 +243,7 @@ static inline fl_loop_fn table_fn(const struct table *t, const struct record *re
 
 static inline fl_timer_id table_id(const struct record *record, uint32_t slot)
 {
-    return (uint64_t)record->generation << TABLE_SLOT_BITS | slot;
+    return (uint64_t)record_generation(record) << TABLE_SLOT_BITS | slot;
 }
 
 /* The record that an ID names, or NULL. */
@@ -180,7 +253,7 @@ static inline struct record *table_find(const struct table *t, fl_timer_id id, u
     if (slot < table_capacity(0) || !table_is_mapped(t, slot))
         return NULL;
     struct record *record = table_record(t, slot);
-    if (record->generation != id >> TABLE_SLOT_BITS || record->state < STATE_FRESH)
+    if (record_generation(record) != id >> TABLE_SLOT_BITS || record_state(record) < STATE_FRESH)
         return NULL;
     *ret_slot = slot;
     return record;
@@ -188,6 +261,12 @@ static inline struct record *table_find(const struct table *t, fl_timer_id id, u
 
 /* Lists of records are circular and have a record as their head, so that one can be taken out without knowing where it
  * is. */
+static inline struct link *table_link(const struct table *t, uint32_t slot)
+{
+    struct record *record = table_record(t, slot);
+    return record->tag & RECORD_EXTRA ? &record->extra->link : &record->link;
+}
+
 static inline void table_list_init(struct table *t, uint32_t head)
 {
     *table_link(t, head) = (struct link){head, head};

@@ -29,6 +29,7 @@ uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns)
 int fl__timers_init(fl_loop *loop, bool huge_pages)
 {
     uint32_t slot;
+    struct record *record;
     fl_wheel_config config = {
         .tick_ns = {1u << 20, 1u << 28, 1ull << 36}, .spokes = 256, .start_ns = loop->now_ns, .huge_pages = huge_pages};
     int r = fl_wheel_new(&config, &loop->wheel);
@@ -42,9 +43,11 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
     if (!loop->due || !loop->fresh)
         return FL_NO_MEMORY;
     for (uint32_t head = IMMEDIATES; head < LIST_HEADS_END; head++) {
-        r = fl__table_take(&loop->table, &slot);
-        assert(r == 0 && slot == head);
-        table_record(&loop->table, slot)->state = STATE_HEAD;
+        r = table_take(&loop->table, &slot, &record);
+        if (r < 0)
+            return r;
+        assert(slot == head);
+        record_set_state(record, STATE_HEAD);
         table_list_init(&loop->table, slot);
     }
     loop->reach_ns = fl_wheel_max_duration_ns(loop->wheel);
@@ -62,17 +65,16 @@ void fl__timers_destroy(fl_loop *loop)
 
 /* --- Arming */
 
-int fl__timers_place(fl_loop *loop, uint32_t slot, uint64_t deadline_ns, uint64_t from_ns)
+int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns)
 {
-    struct record *record = table_record(&loop->table, slot);
     uint64_t wheel_ns = deadline_ns, wheel_now_ns = fl_wheel_now_ns(loop->wheel);
     if (deadline_ns > from_ns && deadline_ns - from_ns > loop->reach_ns)
         wheel_ns = deadline_ns - (deadline_ns - from_ns - 1) / loop->reach_ns * loop->reach_ns;
     if (wheel_ns < wheel_now_ns)
         wheel_ns = wheel_now_ns;
-    int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), table_timer(record));
+    int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), record_timer(record));
     if (r == 0)
-        record->state = STATE_PENDING;
+        record_set_state(record, STATE_PENDING);
     return r;
 }
 
@@ -82,35 +84,35 @@ void fl__timers_settle(fl_loop *loop)
     uint32_t kept = 0;
     for (uint32_t i = 0; i < loop->fresh_count; i++) {
         struct fresh entry = loop->fresh[i];
-        if (!fresh_is_good(loop, i))
+        struct record *record = fresh_record(loop, i);
+        if (!record)
             continue;
-        if (kept == 0 && fl__timers_place(loop, entry.slot, entry.deadline_ns, loop->drained_ns) == 0)
+        if (kept == 0 && fl__timers_place(loop, entry.slot, record, entry.deadline_ns, loop->drained_ns) == 0)
             continue;
-        *table_timer(table_record(&loop->table, entry.slot)) = kept;
+        *record_timer(record) = kept;
         loop->fresh[kept++] = entry;
     }
     loop->fresh_count = kept;
 }
 
-int fl__timers_arm(fl_loop *loop, uint32_t slot, uint64_t deadline_ns)
+int fl__timers_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
 {
-    if (loop->fresh_count == FRESH_CAPACITY) {
+    if (__builtin_expect(loop->fresh_count == FRESH_CAPACITY, 0)) {
         fl__timers_settle(loop);
         if (loop->fresh_count == FRESH_CAPACITY)
             return FL_NO_MEMORY;
     }
-    struct record *record = table_record(&loop->table, slot);
     loop->fresh[loop->fresh_count] = (struct fresh){deadline_ns, slot};
-    *table_timer(record) = loop->fresh_count++;
-    record->state = STATE_FRESH;
+    *record_timer(record) = loop->fresh_count++;
+    record_set_state(record, STATE_FRESH);
     return 0;
 }
 
-void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, uint64_t deadline_ns)
+void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
 {
-    if (fl__timers_arm(loop, slot, deadline_ns) == 0)
+    if (fl__timers_arm(loop, slot, record, deadline_ns) == 0)
         return;
-    table_record(&loop->table, slot)->state = STATE_STRANDED;
+    record_set_state(record, STATE_STRANDED);
     table_list_append(&loop->table, STRANDED, slot);
 }
 
@@ -118,27 +120,25 @@ void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, uint64_t deadline_ns
 
 /* Makes a record that is nowhere yet. `values` (may be NULL) is for what a plain record cannot hold; a callback that
  * cannot be packed needs a struct extra too. */
-static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct extra *values, uint32_t *ret_slot)
+static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct extra *values, uint32_t *ret_slot,
+                       struct record **ret)
 {
     struct table *table = &loop->table;
+    struct record *record;
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    int r = fl__table_take(table, ret_slot);
+    int r = table_take(table, ret_slot, &record);
     if (r < 0)
         return r;
-    struct record *record = table_record(table, *ret_slot);
     record->arg = arg;
-    record->state = STATE_RUNNING;
-    record->unref = false;
-    record->has_extra = false;
-    bool packed = fl__table_pack(table, fn, &record->fn);
-    if (packed && !values)
+    *ret = record;
+    if (table_pack(table, fn, &record->fn) && !values)
         return 0;
     struct extra extra = values ? *values : (struct extra){0};
     extra.fn = fn;
     r = fl__table_extend(table, record, &extra);
     if (r < 0)
-        fl__table_put(table, *ret_slot);
+        table_put(table, *ret_slot, record);
     return r;
 }
 
@@ -147,16 +147,18 @@ static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values,
                 fl_timer_id *ret_id)
 {
     uint32_t slot;
-    struct extra far = {.deadline_ns = deadline_ns};
-    if (!values && out_of_reach(loop, deadline_ns))
+    struct record *record;
+    struct extra far;
+    if (!values && out_of_reach(loop, deadline_ns)) {
+        far = (struct extra){.deadline_ns = deadline_ns};
         values = &far;
-    int r = make_record(loop, fn, arg, values, &slot);
+    }
+    int r = make_record(loop, fn, arg, values, &slot, &record);
     if (r < 0)
         return r;
-    struct record *record = table_record(&loop->table, slot);
-    r = fl__timers_arm(loop, slot, deadline_ns);
+    r = fl__timers_arm(loop, slot, record, deadline_ns);
     if (r < 0) {
-        fl__table_put(&loop->table, slot);
+        table_put(&loop->table, slot, record);
         return r;
     }
     loop->keep_alive++;
@@ -212,11 +214,11 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
 int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
 {
     uint32_t slot;
-    int r = make_record(loop, fn, arg, NULL, &slot);
+    struct record *record;
+    int r = make_record(loop, fn, arg, NULL, &slot, &record);
     if (r < 0)
         return r;
-    struct record *record = table_record(&loop->table, slot);
-    record->state = STATE_IMMEDIATE;
+    record_set_state(record, STATE_IMMEDIATE);
     table_list_append(&loop->table, IMMEDIATES, slot);
     loop->keep_alive++;
     loop->immediates++;
@@ -230,27 +232,26 @@ int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_
 /* Takes a living record out of wherever it is. */
 static void take_out(fl_loop *loop, uint32_t slot, struct record *record)
 {
-    if (record->state == STATE_PENDING) {
-        int r = fl_wheel_cancel(loop->wheel, *table_timer(record), NULL);
+    if (record_state(record) == STATE_PENDING) {
+        int r = fl_wheel_cancel(loop->wheel, *record_timer(record), NULL);
         assert(r == 0);
         (void)r;
-    } else if (record->state == STATE_FRESH) {
-        if (*table_timer(record) == loop->fresh_count - 1)
+    } else if (record_state(record) == STATE_FRESH) {
+        if (*record_timer(record) == loop->fresh_count - 1)
             loop->fresh_count--; /* the youngest: soon taken back, as many are */
-    } else if (record->state == STATE_IMMEDIATE || record->state == STATE_STRANDED) {
+    } else if (record_state(record) == STATE_IMMEDIATE || record_state(record) == STATE_STRANDED) {
         table_list_remove(&loop->table, slot);
     }
 }
 
-void fl__timers_forget(fl_loop *loop, uint32_t slot)
+void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record)
 {
-    const struct record *record = table_record(&loop->table, slot);
-    loop->keep_alive -= !record->unref;
-    if (record->state == STATE_IMMEDIATE)
+    loop->keep_alive -= !(record->tag & RECORD_UNREF);
+    if (record_state(record) == STATE_IMMEDIATE)
         loop->immediates--;
     else
         loop->timers--;
-    fl__table_put(&loop->table, slot);
+    table_put(&loop->table, slot, record);
 }
 
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
@@ -260,7 +261,7 @@ int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
     if (!record)
         return FL_TIMER_NOT_FOUND;
     take_out(loop, slot, record);
-    fl__timers_forget(loop, slot);
+    fl__timers_forget(loop, slot, record);
     return 0;
 }
 
@@ -270,8 +271,8 @@ int fl_loop_ref(fl_loop *loop, fl_timer_id id)
     struct record *record = table_find(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
-    loop->keep_alive += record->unref;
-    record->unref = false;
+    loop->keep_alive += record->tag & RECORD_UNREF ? 1 : 0;
+    record->tag &= ~(uint32_t)RECORD_UNREF;
     return 0;
 }
 
@@ -281,8 +282,8 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id)
     struct record *record = table_find(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
-    loop->keep_alive -= !record->unref;
-    record->unref = true;
+    loop->keep_alive -= record->tag & RECORD_UNREF ? 0 : 1;
+    record->tag |= RECORD_UNREF;
     return 0;
 }
 
@@ -293,7 +294,7 @@ static int prepare(fl_loop *loop, struct record *record, uint64_t deadline_ns)
         fl__timers_settle(loop);
     if (loop->fresh_count == FRESH_CAPACITY)
         return FL_NO_MEMORY;
-    if (record->has_extra || !out_of_reach(loop, deadline_ns))
+    if (record->tag & RECORD_EXTRA || !out_of_reach(loop, deadline_ns))
         return 0;
     return fl__table_extend(&loop->table, record, &(struct extra){.fn = table_fn(&loop->table, record)});
 }
@@ -304,17 +305,17 @@ int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
     struct record *record = table_find(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
-    if (record->state == STATE_IMMEDIATE)
+    if (record_state(record) == STATE_IMMEDIATE)
         return FL_INVALID_ARGUMENT;
     uint64_t deadline_ns = add_time(loop->now_ns, delay_ns);
     int r = prepare(loop, record, deadline_ns);
     if (r < 0)
         return r;
     take_out(loop, slot, record);
-    struct extra *extra = table_extra(record);
+    struct extra *extra = record_extra(record);
     if (extra) {
         extra->deadline_ns = deadline_ns;
         deadline_ns = firing_time(extra);
     }
-    return fl__timers_arm(loop, slot, deadline_ns);
+    return fl__timers_arm(loop, slot, record, deadline_ns);
 }

@@ -62,26 +62,26 @@ static inline uint32_t slot_of_data(const void *data)
     return (uint32_t)(uintptr_t)data;
 }
 
-/* Whether the entry of the fresh list is still good: its timer may have been cancelled, or armed anew further back. */
-static inline bool fresh_is_good(const fl_loop *loop, uint32_t index)
+/* The record behind an entry of the fresh list; NULL if it was cancelled, or armed anew further back. */
+static inline struct record *fresh_record(const fl_loop *loop, uint32_t index)
 {
     uint32_t slot = loop->fresh[index].slot;
     if (!table_is_mapped(&loop->table, slot))
-        return false;
+        return NULL;
     struct record *record = table_record(&loop->table, slot);
-    return record->state == STATE_FRESH && *table_timer(record) == index;
+    return record_state(record) == STATE_FRESH && *record_timer(record) == index ? record : NULL;
 }
 
 /* Puts a record that is nowhere into the wheel, for its deadline or the first stop on the way after `from_ns`. */
-int fl__timers_place(fl_loop *loop, uint32_t slot, uint64_t deadline_ns, uint64_t from_ns);
+int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns);
 
 /* Makes a record that is nowhere fresh. Returns 0, or FL_NO_MEMORY if there is no room and none can be made. */
-int fl__timers_arm(fl_loop *loop, uint32_t slot, uint64_t deadline_ns);
+int fl__timers_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns);
 
 /* The same for a record that must not be lost. */
-void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, uint64_t deadline_ns);
+void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns);
 
 /* Ends a record that is in no list and not in the wheel. */
-void fl__timers_forget(fl_loop *loop, uint32_t slot);
+void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record);
 
 #endif

@@ -822,7 +822,7 @@ static void fill_windows(struct table *table)
 {
     uint32_t packed;
     for (uintptr_t i = 1; i <= TABLE_WINDOWS; i++)
-        demand(fl__table_pack(table, (fl_loop_fn)(i << TABLE_WINDOW_BITS), &packed), "cannot fill the windows");
+        demand(table_pack(table, (fl_loop_fn)(i << TABLE_WINDOW_BITS), &packed), "cannot fill the windows");
 }
 
 static void begin(struct model *m)
