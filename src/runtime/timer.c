@@ -74,7 +74,7 @@ static void *data_of_slot(uint32_t slot)
 }
 
 /* This worker's entry for the timer, if it is in the wheel; its generation may be an earlier one. */
-static struct entry *own_entry(const struct fl__worker *worker, const fl_timer *t, uint32_t *ret_slot)
+static inline struct entry *own_entry(const struct fl__worker *worker, const fl_timer *t, uint32_t *ret_slot)
 {
     uint64_t place = timer_place(t);
     if (place >> 32 != worker->index + 1)
@@ -101,7 +101,7 @@ static void publish(struct fl__worker *worker, uint64_t target_ns)
 }
 
 /* Puts a new entry into table and wheel; its generation is still to be set. */
-static int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
+static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
 {
     int r = fl__entries_reserve(&worker->table);
     if (r < 0)
@@ -120,7 +120,7 @@ static int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns,
     return 0;
 }
 
-static void remove_entry(struct fl__worker *worker, uint32_t slot)
+static inline void remove_entry(struct fl__worker *worker, uint32_t slot)
 {
     struct entry *entry = entries_at(&worker->table, slot);
     if (entry->id)
@@ -185,7 +185,8 @@ static int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry
     entry->target_ns = target_ns;
     publish(worker, target_ns);
     counter_add(&worker->counters.scheduled, 1);
-    counter_add(&worker->counters.rescheduled, word_waits(word));
+    if (word_waits(word))
+        counter_add(&worker->counters.rescheduled, 1);
     return 0;
 }
 
@@ -210,7 +211,8 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
         count_left_behind(t, false);
     timer_set_place(t, make_place(worker->index, slot));
     counter_add(&worker->counters.scheduled, 1);
-    counter_add(&worker->counters.rescheduled, word_waits(word));
+    if (word_waits(word))
+        counter_add(&worker->counters.rescheduled, 1);
     return 0;
 }
 
@@ -283,7 +285,7 @@ int fl_timer_start_after(fl_timer *t, uint64_t delay_ns)
 bool fl_timer_cancel(fl_timer *t)
 {
     struct fl__worker *worker = fl__self;
-    uint32_t slot;
+    uint32_t slot = 0;
     uint64_t word = timer_word(t);
     if (!word_waits(word))
         return false;
