@@ -366,10 +366,12 @@ static bool reserve_front(fl_wheel *w, uint64_t most)
 /* Sorts what was appended to the run. Should it not follow the rest of the run, it joins the heap instead. */
 static void settle_run(fl_wheel *w, uint32_t begin)
 {
-    struct ref *added = w->run.items + begin;
     uint32_t count = w->run.length - begin;
+    if (count == 0)
+        return;
+    struct ref *added = w->run.items + begin;
     fl__refs_sort(added, count, w->scratch.items);
-    if (count == 0 || begin == 0 || !fl__ref_before(&added[0], &added[-1]))
+    if (begin == 0 || !fl__ref_before(&added[0], &added[-1]))
         return;
     for (uint32_t i = 0; i < count; i++)
         fl__heap_push(&w->late, added[i]);
@@ -466,14 +468,15 @@ static void fire(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *
                  fl_expired *out)
 {
     *out = (fl_expired){.id = id, .deadline_ns = slot->deadline_ns, .data = slot->data};
-    fl__spoke_take(spoke, &w->pool, leaf, slot, id & (LEAF_SLOTS - 1));
+    fl__spoke_take(spoke, leaf, slot, id & (LEAF_SLOTS - 1));
+    if (leaf->live == 0)
+        fl__leaf_emptied(spoke, leaf, &w->pool);
     w->count--;
 }
 
-/* Fires what is in the front, due, and before anything that is not in the front. */
-static size_t fire_front(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
+/* Fires what is in the front, due, and before anything that is not in the front. Returns how many are in `out` now. */
+static size_t fire_front(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t fired, size_t limit)
 {
-    size_t fired = 0;
     uint64_t last_ns = w->bound_ns > now_ns ? now_ns : w->bound_ns - 1;
     while (fired < limit) {
         const struct ref *first = front_first(w);
@@ -544,9 +547,8 @@ static void look_at_all(fl_wheel *w, uint64_t now_ns, struct earliest *earliest)
 }
 
 /* Fires what is due when there is no memory to index it. */
-static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
+static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t fired, size_t limit)
 {
-    size_t fired = 0;
     while (fired < limit) {
         struct earliest earliest = {.limit = min_u64(UNINDEXED_BATCH, limit - fired)};
         look_at_all(w, now_ns, &earliest);
@@ -623,13 +625,13 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
     size_t fired = 0;
     int r = w->coarse ? load_ended_ticks(w, now_ns) : 0;
     while (r == 0) {
-        fired += fire_front(w, now_ns, out + fired, limit - fired);
+        fired = fire_front(w, now_ns, out, fired, limit);
         if (fired == limit || w->bound_ns > now_ns)
             break;
         r = advance(w, now_ns);
     }
     if (r < 0)
-        fired += fire_unindexed(w, now_ns, out + fired, limit - fired);
+        fired = fire_unindexed(w, now_ns, out, fired, limit);
     else if (w->bound_ns > now_ns)
         catch_up(w, now_ns);
     /* Whatever was opened may have brought references of timers that are gone, and with them bounds below the earliest
@@ -718,11 +720,11 @@ static __attribute__((noinline)) int place_late(fl_wheel *w, uint64_t deadline_n
         return FL_NO_MEMORY;
     struct level *level = &w->levels[0];
     uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
-    struct slot *slot;
-    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &slot);
+    uint64_t stamp;
+    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &stamp);
     if (r < 0)
         return r;
-    struct ref ref = make_ref(0, spoke_number, number, slot);
+    struct ref ref = make_ref(0, spoke_number, number, &(struct slot){.deadline_ns = deadline_ns, .stamp = stamp});
     fl__heap_push(&w->late, ref);
     w->count++;
     w->attention_ns = min_u64(w->attention_ns, deadline_ns);
@@ -743,14 +745,14 @@ static inline int place(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_
 
     struct level *level = &w->levels[home];
     uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
-    struct slot *slot;
-    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &slot);
+    uint64_t stamp;
+    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &stamp);
     if (r < 0)
         return r;
     mark(w, level, spoke_number, deadline_ns);
     w->count++;
     if (ret_id)
-        *ret_id = fl__make_id(home, fl__generation(slot), spoke_number, number);
+        *ret_id = fl__make_id(home, stamp >> SEQUENCE_BITS, spoke_number, number);
     return 0;
 }
 
@@ -806,11 +808,16 @@ static int why_not_found(const fl_wheel *w, fl_timer_id id)
     return is_possible(w, id) && has_generation ? FL_TIMER_NOT_FOUND : FL_INVALID_TIMER_ID;
 }
 
-/* Sparse leaves wait in a queue for the next polls to pack them: most become empty before, and are freed whole. One
- * with next to nothing left is packed at once, and so is a packed one that has shrunk. */
-static void note_sparse(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
+/* After a cancel that has left a leaf sparse or empty. Sparse leaves wait in a queue for the next polls to pack them: most
+ * become empty before, and are freed whole. One with next to nothing left is packed at once, and so is a packed one that
+ * has shrunk. */
+static __attribute__((noinline)) void tidy_leaf(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
 {
-    if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
+    if (leaf->live == 0) {
+        fl__leaf_emptied(fl__wheel_spoke(w, id), leaf, &w->pool);
+    } else if (!is_sparse(w, leaf)) {
+        return;
+    } else if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
         fl__leaf_pack(leaf, &w->pool);
     } else if (!leaf->is_sparse && fl__refs_reserve(&w->sparse, 1)) {
         w->sparse.items[w->sparse.length++] = (struct ref){.id = id};
@@ -821,11 +828,13 @@ static void note_sparse(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
 
 static inline void remove_timer(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *leaf, struct slot *slot)
 {
-    if (slot->deadline_ns == w->next_ns)
+    if (__builtin_expect(slot->deadline_ns == w->next_ns, 0))
         w->next_known = false;
     w->count--;
-    if (fl__spoke_take(spoke, &w->pool, leaf, slot, id & (LEAF_SLOTS - 1)) && is_sparse(w, leaf))
-        note_sparse(w, id, leaf);
+    fl__spoke_take(spoke, leaf, slot, id & (LEAF_SLOTS - 1));
+    /* The test for sparse and empty leaves alike; a packed one always passes. */
+    if (leaf->live * (uint64_t)w->compaction.ratio < leaf->used || leaf->used == 0)
+        tidy_leaf(w, id, leaf);
 }
 
 int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data)
