@@ -68,6 +68,12 @@ void fl_timer_unref(fl_timer *t)
 
 /* --- Entries of this worker */
 
+/* What the wheel takes: neither 0 nor UINT64_MAX. */
+static uint64_t moment(uint64_t time_ns)
+{
+    return time_ns == 0 ? 1 : time_ns > TIME_MAX ? TIME_MAX : time_ns;
+}
+
 static void *data_of_slot(uint32_t slot)
 {
     return (void *)((uintptr_t)slot << 1 | 1);
@@ -109,7 +115,7 @@ static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t tar
     struct entry *entry;
     fl_timer_id id;
     uint32_t slot = entries_take(&worker->table, &entry);
-    r = fl_wheel_schedule(worker->wheel, wheel_deadline(worker, target_ns), data_of_slot(slot), &id);
+    r = fl_wheel_schedule_best_fit(worker->wheel, target_ns, data_of_slot(slot), &id, NULL);
     if (r < 0) {
         entries_put(&worker->table, slot);
         return r;
@@ -268,8 +274,7 @@ static int start_elsewhere(fl_timer *t, uint64_t target_ns)
 int fl_timer_start(fl_timer *t, uint64_t deadline_ns)
 {
     struct fl__worker *worker = fl__self;
-    if (deadline_ns > TIME_MAX)
-        deadline_ns = TIME_MAX;
+    deadline_ns = moment(deadline_ns);
     return worker && worker->rt == t->rt ? start_here(worker, t, deadline_ns) : start_elsewhere(t, deadline_ns);
 }
 
@@ -297,6 +302,7 @@ bool fl_timer_cancel(fl_timer *t)
         local = entry && entry->generation == word_generation(word);
     } while (!timer_move(t, &word, TIMER_CANCELLED, local ? -1 : 0));
     if (local) {
+        timer_set_place(t, 0); /* so that the next start need not look here */
         remove_entry(worker, slot);
         counter_add(&worker->counters.cancelled, 1);
     } else if (word_state(word) == TIMER_SCHEDULED) {
@@ -430,7 +436,7 @@ static void fire_entry(struct fl__worker *worker, uint32_t slot)
 static void put_back(struct fl__worker *worker, uint32_t slot)
 {
     struct entry *entry = entries_at(&worker->table, slot);
-    if (fl_wheel_schedule(worker->wheel, wheel_deadline(worker, entry->target_ns), data_of_slot(slot), &entry->id) < 0)
+    if (fl_wheel_schedule_best_fit(worker->wheel, entry->target_ns, data_of_slot(slot), &entry->id, NULL) < 0)
         worker->stranded++;
 }
 
@@ -497,13 +503,13 @@ static bool forget_due(struct fl__worker *worker, const struct fl__local_timer *
 
 int fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns)
 {
-    uint64_t wheel_ns = wheel_deadline(worker, deadline_ns > TIME_MAX ? TIME_MAX : deadline_ns);
     assert(((uintptr_t)timer & 1) == 0);
     int r;
+    deadline_ns = moment(deadline_ns);
     if (timer->id) {
-        r = fl_wheel_reschedule(worker->wheel, timer->id, wheel_ns, &timer->id);
+        r = fl_wheel_reschedule(worker->wheel, timer->id, wheel_deadline(worker, deadline_ns), &timer->id);
     } else {
-        r = fl_wheel_schedule(worker->wheel, wheel_ns, timer, &timer->id);
+        r = fl_wheel_schedule_best_fit(worker->wheel, deadline_ns, timer, &timer->id, NULL);
         if (r == 0)
             forget_due(worker, timer);
     }
