@@ -156,10 +156,10 @@ static struct outside *outside_of(const fl_timer *t)
 }
 
 /* A cancel that does not come from the timer's worker, or a start elsewhere, leaves an entry in a wheel. Its bucket's
- * stripe counts it; when 64 more have come together there, the worker is asked to look for them. */
-static void count_left_behind(fl_timer *t, bool cancelled)
+ * stripe counts it; when 64 more have come together there, the worker is asked to look for them. `place` is where the
+ * timer was when it was SCHEDULED. */
+static void count_left_behind(fl_timer *t, uint64_t place, bool cancelled)
 {
-    uint64_t place = timer_place(t);
     struct fl__worker *worker = worker_at(t->rt, (unsigned)(place >> 32) - 1);
     struct stripe *stripe = &worker->stripes[bucket_of((uint32_t)place)];
     uint64_t before =
@@ -205,7 +205,8 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     int r = add_entry(worker, t, target_ns, &slot);
     if (r < 0)
         return r;
-    uint64_t word = timer_word(t);
+    uint64_t place = timer_place(t), word = timer_word(t);
+    timer_set_place(t, make_place(worker->index, slot)); /* before the swap: who sees SCHEDULED finds a place */
     do {
         if (references_are_used_up(word)) {
             remove_entry(worker, slot);
@@ -213,9 +214,8 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
         }
     } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
     entries_at(&worker->table, slot)->generation = word_generation(word + TIMER_GENERATION);
-    if (word_state(word) == TIMER_SCHEDULED)
-        count_left_behind(t, false);
-    timer_set_place(t, make_place(worker->index, slot));
+    if (word_state(word) == TIMER_SCHEDULED && place != 0) /* 0 if the other start came since */
+        count_left_behind(t, place, false);
     counter_add(&worker->counters.scheduled, 1);
     if (word_waits(word))
         counter_add(&worker->counters.rescheduled, 1);
@@ -265,7 +265,7 @@ static int start_elsewhere(fl_timer *t, uint64_t target_ns)
     *start = (struct start){{NULL, fl__run_start}, t, word_generation(word + TIMER_GENERATION), target_ns};
     bool was_scheduled = word_state(word) == TIMER_SCHEDULED;
     if (was_scheduled)
-        count_left_behind(t, false);
+        count_left_behind(t, timer_place(t), false);
     count_outside(t, word_waits(word));
     send_start(t, start, was_scheduled);
     return 0;
@@ -302,11 +302,10 @@ bool fl_timer_cancel(fl_timer *t)
         local = entry && entry->generation == word_generation(word);
     } while (!timer_move(t, &word, TIMER_CANCELLED, local ? -1 : 0));
     if (local) {
-        timer_set_place(t, 0); /* so that the next start need not look here */
         remove_entry(worker, slot);
         counter_add(&worker->counters.cancelled, 1);
     } else if (word_state(word) == TIMER_SCHEDULED) {
-        count_left_behind(t, true);
+        count_left_behind(t, timer_place(t), true);
     } else {
         atomic_fetch_add_explicit(&outside_of(t)->cancelled, 1, memory_order_relaxed);
     }
