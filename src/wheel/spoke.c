@@ -159,22 +159,22 @@ void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
     }
 }
 
-/* Slots that have no generation left are retired, and so are the fresh ones, which have none to start from. */
+/* A slot that has no generation left is retired: it is not given back. With it go the fresh slots, at the end of the list
+ * of free ones, since they have no generation to start from. */
 void fl__leaf_exhausted(struct leaf *leaf)
 {
     leaf->generation = GENERATION_END;
-    if (leaf->is_packed)
-        return;
+    uint32_t last = 0, next = leaf->free;
+    while (next > 0 && next <= leaf->used) {
+        last = next;
+        next = (uint32_t)leaf->slots[last - 1].next_free;
+    }
+    if (last == 0)
+        leaf->free = 0;
+    else
+        leaf->slots[last - 1].next_free = 0;
     memset(leaf->slots + leaf->used, 0, (leaf->capacity - leaf->used) * sizeof *leaf->slots);
     leaf->used = leaf->capacity;
-    leaf->free = 0;
-    for (uint32_t i = 0; i < leaf->used; i++) {
-        struct slot *slot = &leaf->slots[i];
-        if (slot->deadline_ns != 0 || fl__generation(slot) == 0)
-            continue;
-        slot->next_free = leaf->free;
-        leaf->free = (uint16_t)(i + 1);
-    }
 }
 
 void fl__leaf_pack(struct leaf *leaf, struct pool *pool)
