@@ -30,27 +30,27 @@ void test_register(struct test *test);
 _Noreturn void test_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void test_skip(const char *why); /* then return from the test */
 
-#define TEST(id)                                                                                                       \
-    static void test_##id(void);                                                                                       \
-    __attribute__((constructor)) static void register_##id(void)                                                       \
-    {                                                                                                                  \
-        static struct test test = {#id, test_##id, NULL};                                                              \
-        test_register(&test);                                                                                          \
-    }                                                                                                                  \
+#define TEST(id)                                                 \
+    static void test_##id(void);                                 \
+    __attribute__((constructor)) static void register_##id(void) \
+    {                                                            \
+        static struct test test = {#id, test_##id, NULL};        \
+        test_register(&test);                                    \
+    }                                                            \
     static void test_##id(void)
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition))                                                                                              \
-            test_fail(__FILE__, __LINE__, "%s", #condition);                                                           \
+#define CHECK(condition)                                     \
+    do {                                                     \
+        if (!(condition))                                    \
+            test_fail(__FILE__, __LINE__, "%s", #condition); \
     } while (0)
 
-#define CHECK_EQ(actual, expected)                                                                                     \
-    do {                                                                                                               \
-        int64_t actual_ = (int64_t)(actual), expected_ = (int64_t)(expected);                                          \
-        if (actual_ != expected_)                                                                                      \
-            test_fail(__FILE__, __LINE__, "%s is %" PRId64 ", expected %s = %" PRId64, #actual, actual_, #expected,    \
-                      expected_);                                                                                      \
+#define CHECK_EQ(actual, expected)                                                                                  \
+    do {                                                                                                            \
+        int64_t actual_ = (int64_t)(actual), expected_ = (int64_t)(expected);                                       \
+        if (actual_ != expected_)                                                                                   \
+            test_fail(__FILE__, __LINE__, "%s is %" PRId64 ", expected %s = %" PRId64, #actual, actual_, #expected, \
+                      expected_);                                                                                   \
     } while (0)
 
 #endif

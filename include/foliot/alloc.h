@@ -16,11 +16,11 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 typedef struct fl_allocator {
-    void *(*alloc)(size_t size);                /* as malloc() */
-    void *(*resize)(void *block, size_t size);  /* as realloc() */
-    void (*release)(void *block);               /* as free() */
-    void *(*map)(size_t size);                  /* zeroed, aligned to `size`, a power of two of at least 64 KiB; or NULL */
-    void (*unmap)(void *block, size_t size);    /* gives back what map() gave */
+    void *(*alloc)(size_t size);               /* as malloc() */
+    void *(*resize)(void *block, size_t size); /* as realloc() */
+    void (*release)(void *block);              /* as free() */
+    void *(*map)(size_t size);               /* zeroed, aligned to `size`, a power of two of at least 64 KiB; or NULL */
+    void (*unmap)(void *block, size_t size); /* gives back what map() gave */
 } fl_allocator;
 
 /* Replaces the allocator; NULL brings the default back. A member that is NULL keeps its default, but alloc, resize and

@@ -18,18 +18,18 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /* X(name, code, text): the one table that names, numbers and explains an error. */
-#define FL_ERROR_MAP(X)                                                                                                \
-    X(INVALID_TIMER_ID, -1, "no timer ID has this form: its level, spoke or generation is impossible")                 \
-    X(INVALID_DEADLINE, -2, "the deadline is zero, before the start time, or in the past by more than one tick")       \
-    X(DEADLINE_TOO_FAR, -3, "the deadline is further away than the wheel reaches; schedule by best fit instead")       \
-    X(CAPACITY_EXCEEDED, -4, "the limit on what one spoke, queue or table may hold is reached")                        \
-    X(OVERFLOW, -5, "the time does not fit in 64 bits of nanoseconds")                                                 \
-    X(TIMER_NOT_FOUND, -6, "no such timer lives: it has fired, was cancelled, or never was")                           \
-    X(NO_MEMORY, -7, "out of memory; nothing was changed")                                                             \
-    X(INVALID_ARGUMENT, -8, "an argument is outside what the function accepts")                                        \
-    X(EXISTS, -9, "it is there already")                                                                               \
-    X(NOT_FOUND, -10, "there is no such thing")                                                                        \
-    X(BUSY, -11, "it is in use: not from inside a callback of the same loop")                                          \
+#define FL_ERROR_MAP(X)                                                                                          \
+    X(INVALID_TIMER_ID, -1, "no timer ID has this form: its level, spoke or generation is impossible")           \
+    X(INVALID_DEADLINE, -2, "the deadline is zero, before the start time, or in the past by more than one tick") \
+    X(DEADLINE_TOO_FAR, -3, "the deadline is further away than the wheel reaches; schedule by best fit instead") \
+    X(CAPACITY_EXCEEDED, -4, "the limit on what one spoke, queue or table may hold is reached")                  \
+    X(OVERFLOW, -5, "the time does not fit in 64 bits of nanoseconds")                                           \
+    X(TIMER_NOT_FOUND, -6, "no such timer lives: it has fired, was cancelled, or never was")                     \
+    X(NO_MEMORY, -7, "out of memory; nothing was changed")                                                       \
+    X(INVALID_ARGUMENT, -8, "an argument is outside what the function accepts")                                  \
+    X(EXISTS, -9, "it is there already")                                                                         \
+    X(NOT_FOUND, -10, "there is no such thing")                                                                  \
+    X(BUSY, -11, "it is in use: not from inside a callback of the same loop")                                    \
     X(SYSTEM, -12, "the operating system refused; errno says why")
 
 enum fl_error {

@@ -12,6 +12,8 @@
 
 #include "base/alloc.h"
 
+enum { CACHE_LINE = 64 };
+
 /* mmap() aligns to a page only, so we ask for twice as much and cut off what sticks out on both sides. */
 static void *map_aligned(size_t size)
 {
@@ -76,6 +78,24 @@ void *fl__resize(void *block, size_t size)
 void fl__release(void *block)
 {
     current.release(block);
+}
+
+/* The address that the allocator gave stands before the aligned block. */
+void *fl__alloc_zeroed_lines(size_t size)
+{
+    char *raw = fl__alloc_zeroed(size + CACHE_LINE + sizeof raw);
+    if (!raw)
+        return NULL;
+    char *first = raw + sizeof raw;
+    void **block = (void **)(first + (-(uintptr_t)first & (CACHE_LINE - 1)));
+    block[-1] = raw;
+    return block;
+}
+
+void fl__release_lines(void *block)
+{
+    if (block)
+        fl__release(((void **)block)[-1]);
 }
 
 void *fl__map(size_t size)

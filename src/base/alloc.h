@@ -11,6 +11,10 @@ void *fl__alloc_zeroed(size_t size);
 void *fl__resize(void *block, size_t size);
 void fl__release(void *block); /* NULL is allowed */
 
+/* Zeroed and aligned to a cache line; to be given back with fl__release_lines(). */
+void *fl__alloc_zeroed_lines(size_t size);
+void fl__release_lines(void *block); /* NULL is allowed */
+
 /* `size` zeroed bytes aligned to `size`, a power of two of at least 64 KiB. */
 void *fl__map(size_t size);
 void fl__unmap(void *block, size_t size);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* What a legal wheel is.
+ *
+ * One function walks everything: slots, leaves, spokes, levels, the front. It also gathers all references, to see that
+ * each living timer of an open tick has one where poll will look. It uses malloc() itself, not the library's allocator:
+ * tests call it while that allocator fails. */
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "wheel/wheel_private.h"
+
+struct check {
+    const fl_wheel *w;
+    FILE *explain;
+    bool broken;
+    fl_timer_id *indexed; /* the IDs of all references, sorted */
+    size_t indexed_count, indexed_room;
+    uint64_t timers;
+    uint64_t min_ns;
+};
+
+__attribute__((format(printf, 3, 4))) static void expect(struct check *check, bool holds, const char *format, ...)
+{
+    if (holds)
+        return;
+    check->broken = true;
+    if (!check->explain)
+        return;
+    va_list args;
+    va_start(args, format);
+    vfprintf(check->explain, format, args);
+    va_end(args);
+    fputc('\n', check->explain);
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- References ------------------------------------------------------------------------------------------------ */
+
+static void gather(struct check *check, const struct refs *refs, uint32_t begin)
+{
+    for (uint32_t i = begin; i < refs->length; i++) {
+        if (check->indexed_count == check->indexed_room) {
+            check->indexed_room = check->indexed_room * 2 + 64;
+            check->indexed = realloc(check->indexed, check->indexed_room * sizeof *check->indexed);
+            if (!check->indexed)
+                abort();
+        }
+        check->indexed[check->indexed_count++] = refs->items[i].id;
+    }
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    fl_timer_id left = *(const fl_timer_id *)a, right = *(const fl_timer_id *)b;
+    return (left > right) - (left < right);
+}
+
+static bool is_indexed(const struct check *check, fl_timer_id id)
+{
+    return bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
+}
+
+static void check_heap(struct check *check, const struct refs *refs, const char *what)
+{
+    for (uint32_t i = 1; i < refs->length; i++)
+        expect(check, !fl__ref_before(&refs->items[i], &refs->items[(i - 1) / 2]), "%s: item %u is before its parent",
+               what, i);
+}
+
+static void check_spoke_refs(struct check *check, int level_number, uint32_t spoke_number)
+{
+    const struct level *level = &check->w->levels[level_number];
+    const struct spoke *spoke = &level->spokes[spoke_number];
+    for (uint32_t i = 0; i < spoke->refs.length; i++) {
+        const struct ref *ref = &spoke->refs.items[i];
+        expect(check, (fl__tick(level, ref->deadline_ns) & (check->w->spokes - 1)) == spoke_number,
+               "L%d spoke %u: reference %u belongs to another spoke", level_number, spoke_number, i);
+        expect(check, !fl__is_open(level, ref->deadline_ns), "L%d spoke %u: reference %u is of an open tick",
+               level_number, spoke_number, i);
+        expect(check, fl__is_occupied(level, spoke_number) && spoke->min_ns <= ref->deadline_ns,
+               "L%d spoke %u: reference %u is before the spoke's bound", level_number, spoke_number, i);
+    }
+    if (spoke->refs_are_heap)
+        check_heap(check, &spoke->refs, "a spoke's references");
+    gather(check, &spoke->refs, 0);
+}
+
+static void check_front(struct check *check)
+{
+    const fl_wheel *w = check->w;
+    expect(check, w->run_head <= w->run.length, "the run's head is past its end");
+    for (uint32_t i = w->run_head + 1; i < w->run.length; i++)
+        expect(check, !fl__ref_before(&w->run.items[i], &w->run.items[i - 1]), "the run is not sorted at %u", i);
+    check_heap(check, &w->late, "the late heap");
+    gather(check, &w->run, w->run_head);
+    gather(check, &w->late, 0);
+}
+
+static void check_references(struct check *check)
+{
+    check_front(check);
+    for (int i = 0; i < LEVELS; i++) {
+        const struct opening *opening = &check->w->levels[i].opening;
+        for (uint32_t j = 0; j < check->w->spokes; j++)
+            check_spoke_refs(check, i, j);
+        if (opening->active)
+            gather(check, &opening->refs, opening->ref);
+    }
+    if (check->indexed_count > 0)
+        qsort(check->indexed, check->indexed_count, sizeof *check->indexed, compare_ids);
+}
+
+/* ---- Timers ---------------------------------------------------------------------------------------------------- */
+
+/* Whether the opening of the timer's tick has yet to come to it. */
+static bool opening_will_come(const struct level *level, uint32_t leaf_index, uint64_t deadline_ns)
+{
+    return level->opening.active && fl__tick(level, deadline_ns) == level->opening.tick &&
+           leaf_index >= level->opening.leaf;
+}
+
+static void check_timer(struct check *check, int level_number, uint32_t spoke_number, const struct leaf *leaf,
+                        uint32_t index, const struct slot *slot)
+{
+    const struct level *level = &check->w->levels[level_number];
+    const struct spoke *spoke = &level->spokes[spoke_number];
+    uint32_t leaf_index = (uint32_t)(leaf - spoke->leaves), number = fl__slot_number(spoke, leaf, index);
+    fl_timer_id id = fl__make_id((unsigned)level_number, fl__generation(slot), spoke_number, number);
+    expect(check, (fl__tick(level, slot->deadline_ns) & (check->w->spokes - 1)) == spoke_number,
+           "timer %016" PRIx64 " is in the wrong spoke", id);
+    expect(check, fl__generation(slot) > 0 && fl__sequence(slot) < spoke->sequence,
+           "timer %016" PRIx64 " has an impossible stamp", id);
+    if (!fl__is_open(level, slot->deadline_ns)) {
+        expect(check, fl__is_occupied(level, spoke_number) && spoke->min_ns <= slot->deadline_ns,
+               "timer %016" PRIx64 " is before its spoke's bound", id);
+        expect(check, check->w->coarse || check->w->bound_ns <= slot->deadline_ns,
+               "timer %016" PRIx64 " is before the wheel's bound", id);
+    } else {
+        expect(check, is_indexed(check, id) || opening_will_come(level, leaf_index, slot->deadline_ns),
+               "timer %016" PRIx64 " of an open tick is lost", id);
+    }
+    check->timers++;
+    check->min_ns = min_u64(check->min_ns, slot->deadline_ns);
+}
+
+static uint32_t count_free(const struct leaf *leaf)
+{
+    uint32_t count = 0;
+    for (uint32_t i = leaf->free; i > 0 && count <= leaf->used; count++)
+        i = (uint32_t)leaf->slots[i - 1].next_free;
+    return count;
+}
+
+static void check_leaf(struct check *check, int level_number, uint32_t spoke_number, const struct leaf *leaf)
+{
+    uint32_t live = 0, retired = 0;
+    uint64_t min_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < leaf->used; i++) {
+        uint32_t index;
+        const struct slot *slot = fl__leaf_at(leaf, i, &index);
+        retired += slot->deadline_ns == 0 && fl__generation(slot) == 0;
+        if (slot->deadline_ns == 0)
+            continue;
+        live++;
+        min_ns = min_u64(min_ns, slot->deadline_ns);
+        check_timer(check, level_number, spoke_number, leaf, index, slot);
+    }
+    expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
+    expect(check, live == leaf->live, "a leaf counts %u timers and has %u", leaf->live, live);
+    expect(check, leaf->min_ns == 0 || leaf->min_ns == min_ns, "a leaf's earliest deadline is wrong");
+    expect(check, leaf->is_packed || count_free(leaf) + retired + live == leaf->used, "a leaf has lost a free slot");
+}
+
+static void check_spoke(struct check *check, int level_number, uint32_t spoke_number)
+{
+    const struct spoke *spoke = &check->w->levels[level_number].spokes[spoke_number];
+    uint32_t live = 0, listed = 0, on_list = 0;
+    for (uint32_t i = 0; i < spoke->leaf_count; i++) {
+        check_leaf(check, level_number, spoke_number, &spoke->leaves[i]);
+        live += spoke->leaves[i].live;
+        listed += spoke->leaves[i].is_listed;
+    }
+    for (uint32_t i = spoke->with_room; i > 0 && on_list <= spoke->leaf_count; on_list++)
+        i = spoke->leaves[i - 1].next_with_room;
+    expect(check, live == spoke->live, "L%d spoke %u counts %u timers and has %u", level_number, spoke_number,
+           spoke->live, live);
+    expect(check, listed == on_list, "L%d spoke %u: its list of leaves with room is broken", level_number,
+           spoke_number);
+}
+
+int fl_wheel_check(const fl_wheel *w, FILE *explain)
+{
+    struct check check = {.w = w, .explain = explain, .min_ns = UINT64_MAX};
+    check_references(&check);
+    for (int i = 0; i < LEVELS; i++)
+        for (uint32_t j = 0; j < w->spokes; j++)
+            check_spoke(&check, i, j);
+    expect(&check, check.timers == w->count, "the wheel counts %" PRIu64 " timers and has %" PRIu64, w->count,
+           check.timers);
+    expect(&check, !w->next_known || w->count == 0 || w->next_ns == check.min_ns,
+           "the next deadline is taken for %" PRIu64 " and is %" PRIu64, w->next_ns, check.min_ns);
+    free(check.indexed);
+    return check.broken ? FL_INVALID_ARGUMENT : 0;
+}

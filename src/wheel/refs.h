@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_WHEEL_REFS_H
+#define FOLIOT_WHEEL_REFS_H
+
+/* References to timers, and the three things done with them: append, sort, keep as a heap.
+ *
+ * A reference is an entry in an index, not the timer: the timer lives in a slot of its spoke and may be cancelled at
+ * any time without its references being told. Whoever takes one looks the ID up first; a dead ID is passed over. So an
+ * index may hold dead references and even the same one twice; it only must not lack a living one. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <foliot/wheel.h>
+
+struct ref {
+    uint64_t deadline_ns;
+    uint64_t rank; /* orders equal deadlines as they were scheduled */
+    fl_timer_id id;
+};
+
+struct refs {
+    struct ref *items;
+    uint32_t length, capacity;
+};
+
+static inline bool fl__ref_before(const struct ref *a, const struct ref *b)
+{
+    return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->rank < b->rank;
+}
+
+/* Makes room for `more` references; false if there is no memory, or none left to count them. */
+bool fl__refs_grow(struct refs *refs, size_t more);
+
+static inline bool fl__refs_reserve(struct refs *refs, size_t more)
+{
+    return refs->capacity - refs->length >= more || fl__refs_grow(refs, more);
+}
+
+void fl__refs_release(struct refs *refs);
+
+/* Sorts `count` references into `items`; `scratch` has room for as many. */
+void fl__refs_sort(struct ref *items, size_t count, struct ref *scratch);
+
+/* A heap with the earliest reference first. Pushing needs room to have been reserved. */
+void fl__heap_build(struct refs *refs);
+void fl__heap_push(struct refs *refs, struct ref ref);
+void fl__heap_pop(struct refs *refs);
+
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_WHEEL_SPOKE_H
+#define FOLIOT_WHEEL_SPOKE_H
+
+/* A spoke: where the timers of one tick live. See spoke.c for the design.
+ *
+ * What every schedule and every cancel does is here, to be inlined; what happens once in hundreds is in spoke.c. */
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <foliot/wheel.h>
+
+#include "wheel/pool.h"
+#include "wheel/refs.h"
+
+enum {
+    SLOT_BITS = 28,
+    SPOKE_BITS = 12,
+    GENERATION_BITS = 22,
+    SEQUENCE_BITS = 64 - GENERATION_BITS,
+    LEAF_BITS = 9,
+    LEAF_SLOTS = 1 << LEAF_BITS,
+    MAX_LEAVES = 1 << (SLOT_BITS - LEAF_BITS),
+    GENERATION_END = 1 << GENERATION_BITS,
+};
+
+#define SEQUENCE_END (1ull << SEQUENCE_BITS)
+
+/* A timer, or a free slot. */
+struct slot {
+    uint64_t deadline_ns; /* 0: free */
+    union {
+        void *data;
+        uint64_t next_free; /* its index in the leaf, plus one; 0: the last */
+    };
+    uint64_t stamp; /* the slot's generation, then the timer's place in the order of scheduling */
+};
+
+static_assert(sizeof(struct slot) * LEAF_SLOTS == POOL_BLOCK_SIZE, "a whole leaf is one block of the pool");
+
+/* A timer in a packed leaf remembers which slot it is. */
+struct packed_slot {
+    struct slot slot;
+    uint64_t index;
+};
+
+/* 512 consecutive slot numbers of a spoke. All zero is a leaf that has no memory yet. */
+struct leaf {
+    union {
+        struct slot *slots;
+        struct packed_slot *packed; /* sorted by index */
+    };
+    uint64_t min_ns;          /* the earliest deadline, UINT64_MAX if there is none; 0: not known */
+    uint32_t next_with_room;  /* in the spoke's list of leaves: an index plus one; 0: the last */
+    uint32_t generation : 24; /* of slots without memory: above all that were ever given out in this leaf */
+    uint32_t is_packed : 1;
+    uint32_t is_listed : 1; /* among those with room */
+    uint16_t live;          /* timers */
+    uint16_t used;          /* slots that were given out since the leaf got its memory; all of a packed leaf */
+    uint16_t free;          /* the first free one of those, plus one; 0: none */
+    uint16_t capacity;
+};
+
+/* All zero is an empty spoke. */
+struct spoke {
+    struct leaf *leaves;
+    struct refs refs;    /* to timers of coarser levels that are due in this spoke's ticks */
+    uint64_t min_ns;     /* no timer or reference of a tick that is not open yet is due earlier; see struct level */
+    uint64_t sequence;   /* of the next timer */
+    uint32_t leaf_count; /* leaves in the directory, and room in it */
+    uint32_t leaf_room;
+    uint32_t with_room;       /* the first leaf that may have room, plus one; 0: none */
+    uint32_t first_leaf;      /* number of leaves[0]: those before it have used up their generations */
+    uint32_t live;            /* timers */
+    uint32_t generation : 24; /* of new leaves */
+    uint32_t refs_are_heap : 1;
+};
+
+struct compaction {
+    uint32_t min_capacity, ratio, target_multiplier;
+};
+
+static inline uint64_t fl__generation(const struct slot *slot)
+{
+    return slot->stamp >> SEQUENCE_BITS;
+}
+
+static inline uint64_t fl__sequence(const struct slot *slot)
+{
+    return slot->stamp & (SEQUENCE_END - 1);
+}
+
+static inline fl_timer_id fl__make_id(unsigned level, uint64_t generation, uint32_t spoke, uint32_t number)
+{
+    return (uint64_t)level << 62 | generation << (SPOKE_BITS + SLOT_BITS) | (uint64_t)spoke << SLOT_BITS | number;
+}
+
+/* Grows a leaf or adds one, so that the first of the list has room. 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+int fl__spoke_make_room(struct spoke *spoke, struct pool *pool);
+
+/* The slot of a packed leaf with that index, or NULL. */
+struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index);
+
+/* What is left to do when the last timer of a leaf or of the spoke has gone, or a generation is used up. */
+void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool);
+void fl__leaf_exhausted(struct leaf *leaf);
+
+/* Packs the leaf into the memory its timers need; does nothing if there is none to do it with. */
+void fl__leaf_pack(struct leaf *leaf, struct pool *pool);
+
+/* Forgets all timers, frees all memory and remembers only which generations were given out. */
+void fl__spoke_reset(struct spoke *spoke, struct pool *pool);
+
+/* Packs whatever has memory to spare. */
+void fl__spoke_compact(struct spoke *spoke, struct pool *pool);
+
+/* The earliest deadline of the spoke's timers (its references aside); UINT64_MAX if there is none. */
+uint64_t fl__spoke_min_ns(struct spoke *spoke);
+
+/* Slots there is memory for, and the bytes they and their directory take outside of the pool. */
+uint64_t fl__spoke_capacity(const struct spoke *spoke);
+uint64_t fl__spoke_bytes(const struct spoke *spoke);
+
+/* One leaf's timers: for (i = 0; i < leaf->used; i++) if ((slot = fl__leaf_at(leaf, i, &index))->deadline_ns != 0) … */
+static inline struct slot *fl__leaf_at(const struct leaf *leaf, uint32_t i, uint32_t *ret_index)
+{
+    if (leaf->is_packed) {
+        *ret_index = (uint32_t)leaf->packed[i].index;
+        return &leaf->packed[i].slot;
+    }
+    *ret_index = i;
+    return &leaf->slots[i];
+}
+
+static inline uint32_t fl__slot_number(const struct spoke *spoke, const struct leaf *leaf, uint32_t index)
+{
+    return (spoke->first_leaf + (uint32_t)(leaf - spoke->leaves)) << LEAF_BITS | index;
+}
+
+/* The slot that bears this number and generation and holds a timer, or NULL. */
+static inline struct slot *fl__spoke_find(struct spoke *spoke, uint32_t number, uint64_t generation,
+                                          struct leaf **ret_leaf)
+{
+    uint32_t leaf_index = (number >> LEAF_BITS) - spoke->first_leaf, index = number & (LEAF_SLOTS - 1);
+    if (leaf_index >= spoke->leaf_count)
+        return NULL;
+    struct leaf *leaf = &spoke->leaves[leaf_index];
+    struct slot *slot;
+    if (!leaf->is_packed)
+        slot = index < leaf->used ? &leaf->slots[index] : NULL;
+    else
+        slot = fl__packed_find(leaf, index);
+    if (!slot || slot->deadline_ns == 0 || fl__generation(slot) != generation)
+        return NULL;
+    *ret_leaf = leaf;
+    return slot;
+}
+
+/* Puts a timer into the spoke. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t deadline_ns, void *data,
+                                uint32_t *ret_number, uint64_t *ret_stamp)
+{
+    struct leaf *leaf = spoke->leaves + spoke->with_room - 1;
+    if (spoke->with_room == 0 || (leaf->free == 0 && leaf->used == leaf->capacity) || spoke->sequence == SEQUENCE_END) {
+        int r = fl__spoke_make_room(spoke, pool);
+        if (r < 0)
+            return r;
+        leaf = spoke->leaves + spoke->with_room - 1;
+    }
+
+    uint32_t index;
+    uint64_t generation;
+    if (leaf->free > 0) {
+        index = leaf->free - 1u;
+        leaf->free = (uint16_t)leaf->slots[index].next_free;
+        generation = fl__generation(&leaf->slots[index]);
+        /* The next free slot was last touched long ago. By the time it is wanted, it shall be in the cache. */
+        if (leaf->free > 0)
+            __builtin_prefetch(&leaf->slots[leaf->free - 1], 1);
+    } else {
+        index = leaf->used++;
+        generation = leaf->generation;
+    }
+    leaf->slots[index] =
+        (struct slot){.deadline_ns = deadline_ns, .data = data, .stamp = generation << SEQUENCE_BITS | spoke->sequence};
+    leaf->live++;
+    leaf->min_ns = deadline_ns < leaf->min_ns ? deadline_ns : leaf->min_ns;
+    spoke->live++;
+    spoke->sequence++;
+    *ret_number = fl__slot_number(spoke, leaf, index);
+    *ret_stamp = leaf->slots[index].stamp;
+    return 0;
+}
+
+/* Lists the leaf among those with room. */
+static inline void fl__list_leaf(struct spoke *spoke, struct leaf *leaf)
+{
+    if (leaf->is_listed)
+        return;
+    leaf->is_listed = 1;
+    leaf->next_with_room = spoke->with_room;
+    spoke->with_room = (uint32_t)(leaf - spoke->leaves) + 1;
+}
+
+/* Takes a timer out of the spoke: its slot is free and its ID dead. False if it was the leaf's last timer: then the leaf
+ * itself may be gone. */
+static inline bool fl__spoke_take(struct spoke *spoke, struct pool *pool, struct leaf *leaf, struct slot *slot)
+{
+    uint64_t generation = fl__generation(slot) + 1;
+    if (slot->deadline_ns == leaf->min_ns)
+        leaf->min_ns = 0;
+    slot->deadline_ns = 0;
+    slot->stamp = generation << SEQUENCE_BITS;
+    leaf->generation = generation > leaf->generation ? (uint32_t)generation : leaf->generation;
+    leaf->live--;
+    spoke->live--;
+    if (generation == GENERATION_END) {
+        fl__leaf_exhausted(leaf);
+    } else if (!leaf->is_packed) {
+        slot->next_free = leaf->free;
+        leaf->free = (uint16_t)(slot - leaf->slots + 1);
+        fl__list_leaf(spoke, leaf);
+    }
+    if (leaf->live > 0)
+        return true;
+    fl__leaf_emptied(spoke, leaf, pool);
+    return false;
+}
+
+/* After a cancel: shrinks the leaf if it has become sparse. Not after firing: such a leaf will soon be empty. */
+static inline void fl__leaf_shrink(struct leaf *leaf, struct pool *pool, const struct compaction *when)
+{
+    uint32_t live = leaf->live;
+    if (leaf->is_packed ? live * (uint64_t)when->target_multiplier < leaf->capacity
+                        : leaf->used >= when->min_capacity && live * (uint64_t)when->ratio < leaf->used)
+        fl__leaf_pack(leaf, pool);
+}
+
+#endif

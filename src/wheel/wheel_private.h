@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_WHEEL_WHEEL_PRIVATE_H
+#define FOLIOT_WHEEL_WHEEL_PRIVATE_H
+
+/* The wheel's structure, for wheel.c, which moves it, and check.c, which says whether it is legal. */
+
+#include <stdatomic.h>
+
+#include "wheel/spoke.h"
+
+enum { LEVELS = FL_WHEEL_LEVELS };
+
+/* A coarse tick on its way to the next finer level; see "Opening" in wheel.c. */
+struct opening {
+    bool active;
+    uint64_t tick;
+    uint64_t min_ns;  /* nothing that is left to do is due earlier */
+    struct refs refs; /* those the spoke had when it began */
+    uint32_t leaf;    /* the next leaf, and the next of the references, to look at */
+    uint32_t ref;
+};
+
+struct level {
+    struct spoke *spokes;
+    uint64_t *occupied; /* a bit for each spoke that has anything in a tick that is not open; then its min_ns holds */
+    unsigned shift;     /* of a deadline, to get its tick */
+    uint64_t open_end;  /* ticks before this one are open */
+    uint64_t coverage_ns;
+    struct opening opening;
+};
+
+struct fl_wheel {
+    _Atomic uint64_t now_ns;
+    uint64_t attention_ns; /* a poll before this has nothing to do */
+    uint64_t bound_ns;     /* no timer outside of the front is due earlier */
+    uint64_t next_ns;      /* the earliest deadline, if next_known */
+    uint64_t count;
+    bool next_known;
+    bool coarse;
+    uint32_t spokes;
+    uint32_t worker_id;
+    uint64_t start_ns;
+    struct compaction compaction;
+    struct level levels[LEVELS];
+    struct pool pool;
+
+    /* The front: references to all timers of open L0 ticks, in order of deadline. */
+    struct refs run; /* sorted; those before run_head are done */
+    uint32_t run_head;
+    struct refs late; /* a heap: what came after its tick was loaded into the run */
+    struct refs scratch;
+};
+
+static inline uint64_t fl__tick(const struct level *level, uint64_t time_ns)
+{
+    return time_ns >> level->shift;
+}
+
+static inline bool fl__is_open(const struct level *level, uint64_t deadline_ns)
+{
+    return fl__tick(level, deadline_ns) < level->open_end;
+}
+
+static inline bool fl__is_occupied(const struct level *level, uint32_t spoke)
+{
+    return level->occupied[spoke / 64] >> spoke % 64 & 1;
+}
+
+/* The slot of a living timer, or NULL. The ID's level and spoke are known to exist. */
+static inline struct slot *fl__wheel_find(const fl_wheel *w, fl_timer_id id, struct spoke **ret_spoke,
+                                          struct leaf **ret_leaf)
+{
+    uint32_t spoke_number = id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1), number = id & ((1u << SLOT_BITS) - 1);
+    *ret_spoke = &w->levels[id >> 62].spokes[spoke_number];
+    return fl__spoke_find(*ret_spoke, number, id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1), ret_leaf);
+}
+
+static inline bool fl__wheel_lives(const fl_wheel *w, fl_timer_id id)
+{
+    struct spoke *spoke;
+    struct leaf *leaf;
+    return fl__wheel_find(w, id, &spoke, &leaf) != NULL;
+}
+
+#endif
