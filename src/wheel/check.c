@@ -161,7 +161,7 @@ static void check_leaf(struct check *check, int level_number, uint32_t spoke_num
 {
     uint32_t live = 0, retired = 0;
     uint64_t min_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < leaf->used; i++) {
+    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
         uint32_t index;
         const struct slot *slot = fl__leaf_at(leaf, i, &index);
         retired += slot->deadline_ns == 0 && fl__generation(slot) == 0;

@@ -44,7 +44,7 @@ static void release_memory(struct leaf *leaf, struct pool *pool)
     else
         fl__release(leaf->slots);
     leaf->slots = NULL;
-    leaf->is_packed = 0;
+    leaf->is_packed = leaf->is_sparse = 0;
     leaf->used = leaf->free = leaf->capacity = 0;
     leaf->min_ns = UINT64_MAX;
 }
@@ -98,8 +98,6 @@ static int add_leaf(struct spoke *spoke)
 
 int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
 {
-    if (spoke->sequence == SEQUENCE_END)
-        return FL_CAPACITY_EXCEEDED;
     for (;;) {
         if (spoke->with_room == 0) {
             int r = add_leaf(spoke);
@@ -111,14 +109,15 @@ int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
             return 0;
         if (!leaf->is_packed && leaf->capacity < LEAF_SLOTS && leaf->generation < GENERATION_END)
             return grow_leaf(spoke, leaf, pool);
-        leaf->is_listed = 0;
-        spoke->with_room = leaf->next_with_room;
+        fl__unlist_first(spoke);
     }
 }
 
 struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index)
 {
-    uint32_t low = 0, high = leaf->used;
+    if (!leaf->is_packed)
+        return NULL;
+    uint32_t low = 0, high = leaf->capacity;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
         if (leaf->packed[middle].index < index)
@@ -126,7 +125,7 @@ struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index)
         else
             high = middle;
     }
-    return low < leaf->used && leaf->packed[low].index == index ? &leaf->packed[low].slot : NULL;
+    return low < leaf->capacity && leaf->packed[low].index == index ? &leaf->packed[low].slot : NULL;
 }
 
 void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
@@ -142,11 +141,11 @@ void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
     }
 }
 
-/* A slot of the leaf has used up its generations, so fresh slots of this leaf have none to start from. */
+/* The slot that was freed last has used up its generations: it is taken off the list. Fresh slots of this leaf have no
+ * generation left to start from, so they go with it. */
 void fl__leaf_exhausted(struct leaf *leaf)
 {
-    if (leaf->is_packed)
-        return;
+    leaf->free = (uint16_t)leaf->slots[leaf->free - 1].next_free;
     memset(leaf->slots + leaf->used, 0, (leaf->capacity - leaf->used) * sizeof *leaf->slots);
     leaf->used = leaf->capacity;
 }
@@ -157,7 +156,7 @@ void fl__leaf_pack(struct leaf *leaf, struct pool *pool)
     if (!packed)
         return;
     uint16_t live = 0;
-    for (uint32_t i = 0; i < leaf->used; i++) {
+    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
         uint32_t index;
         const struct slot *slot = fl__leaf_at(leaf, i, &index);
         if (slot->deadline_ns != 0)
@@ -167,7 +166,7 @@ void fl__leaf_pack(struct leaf *leaf, struct pool *pool)
     release_memory(leaf, pool);
     leaf->packed = packed;
     leaf->is_packed = 1;
-    leaf->used = leaf->capacity = live;
+    leaf->capacity = live;
     leaf->min_ns = min_ns;
 }
 
@@ -175,7 +174,7 @@ void fl__leaf_pack(struct leaf *leaf, struct pool *pool)
 static uint32_t next_generation(const struct leaf *leaf)
 {
     uint64_t generation = leaf->generation;
-    for (uint32_t i = 0; leaf->live > 0 && i < leaf->used; i++) {
+    for (uint32_t i = 0; leaf->live > 0 && i < fl__leaf_size(leaf); i++) {
         uint32_t index;
         const struct slot *slot = fl__leaf_at(leaf, i, &index);
         if (slot->deadline_ns != 0 && fl__generation(slot) >= generation)
@@ -223,7 +222,7 @@ static uint64_t leaf_min_ns(struct leaf *leaf)
 {
     if (leaf->min_ns == 0) {
         leaf->min_ns = UINT64_MAX;
-        for (uint32_t i = 0; i < leaf->used; i++) {
+        for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
             uint32_t index;
             uint64_t deadline_ns = fl__leaf_at(leaf, i, &index)->deadline_ns;
             if (deadline_ns - 1 < leaf->min_ns - 1) /* 0, a free slot, wraps to the largest */

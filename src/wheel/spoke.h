@@ -47,28 +47,30 @@ struct packed_slot {
     uint64_t index;
 };
 
-/* 512 consecutive slot numbers of a spoke. All zero is a leaf that has no memory yet. */
+/* 512 consecutive slot numbers of a spoke. */
 struct leaf {
     union {
         struct slot *slots;
         struct packed_slot *packed; /* sorted by index */
     };
-    uint64_t min_ns;          /* the earliest deadline, UINT64_MAX if there is none; 0: not known */
-    uint32_t next_with_room;  /* in the spoke's list of leaves: an index plus one; 0: the last */
-    uint32_t generation : 24; /* of slots without memory: above all that were ever given out in this leaf */
+    uint64_t min_ns;     /* the earliest deadline, UINT64_MAX if there is none; 0: not known */
+    uint32_t generation; /* of slots without memory: above all that were ever given out in this leaf */
     uint32_t is_packed : 1;
-    uint32_t is_listed : 1; /* among those with room */
-    uint16_t live;          /* timers */
-    uint16_t used;          /* slots that were given out since the leaf got its memory; all of a packed leaf */
-    uint16_t free;          /* the first free one of those, plus one; 0: none */
+    uint32_t is_listed : 1;       /* among the leaves with room */
+    uint32_t is_sparse : 1;       /* waiting to be packed */
+    uint32_t next_with_room : 20; /* an index plus one; 0: the last */
+    uint16_t live;                /* timers */
+    uint16_t used;                /* slots that were given out since the leaf got its memory; 0 if it is packed */
+    uint16_t free;                /* the first free one of those, plus one; 0: none */
     uint16_t capacity;
 };
 
-/* All zero is an empty spoke. */
+static_assert(sizeof(struct leaf) == 32, "two leaves share a cache line");
+
 struct spoke {
     struct leaf *leaves;
     struct refs refs;    /* to timers of coarser levels that are due in this spoke's ticks */
-    uint64_t min_ns;     /* no timer or reference of a tick that is not open yet is due earlier; see struct level */
+    uint64_t min_ns;     /* nothing in it of a tick that is not open is due earlier; UINT64_MAX: there is nothing */
     uint64_t sequence;   /* of the next timer */
     uint32_t leaf_count; /* leaves in the directory, and room in it */
     uint32_t leaf_room;
@@ -106,7 +108,7 @@ struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index);
 
 /* What is left to do when the last timer of a leaf or of the spoke has gone, or a generation is used up. */
 void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool);
-void fl__leaf_exhausted(struct leaf *leaf);
+void fl__leaf_exhausted(struct leaf *leaf); /* the slot just freed */
 
 /* Packs the leaf into the memory its timers need; does nothing if there is none to do it with. */
 void fl__leaf_pack(struct leaf *leaf, struct pool *pool);
@@ -124,7 +126,12 @@ uint64_t fl__spoke_min_ns(struct spoke *spoke);
 uint64_t fl__spoke_capacity(const struct spoke *spoke);
 uint64_t fl__spoke_bytes(const struct spoke *spoke);
 
-/* One leaf's timers: for (i = 0; i < leaf->used; i++) if ((slot = fl__leaf_at(leaf, i, &index))->deadline_ns != 0) … */
+/* One leaf's slots: for (i = 0; i < fl__leaf_size(leaf); i++) if ((slot = fl__leaf_at(leaf, i, &index))->deadline_ns) … */
+static inline uint32_t fl__leaf_size(const struct leaf *leaf)
+{
+    return leaf->is_packed ? leaf->capacity : leaf->used;
+}
+
 static inline struct slot *fl__leaf_at(const struct leaf *leaf, uint32_t i, uint32_t *ret_index)
 {
     if (leaf->is_packed) {
@@ -141,57 +148,72 @@ static inline uint32_t fl__slot_number(const struct spoke *spoke, const struct l
 }
 
 /* The slot that bears this number and generation and holds a timer, or NULL. */
-static inline struct slot *fl__spoke_find(struct spoke *spoke, uint32_t number, uint64_t generation,
+static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t number, uint64_t generation,
                                           struct leaf **ret_leaf)
 {
     uint32_t leaf_index = (number >> LEAF_BITS) - spoke->first_leaf, index = number & (LEAF_SLOTS - 1);
     if (leaf_index >= spoke->leaf_count)
         return NULL;
     struct leaf *leaf = &spoke->leaves[leaf_index];
-    struct slot *slot;
-    if (!leaf->is_packed)
-        slot = index < leaf->used ? &leaf->slots[index] : NULL;
-    else
-        slot = fl__packed_find(leaf, index);
-    if (!slot || slot->deadline_ns == 0 || fl__generation(slot) != generation)
-        return NULL;
+    struct slot *slot = index < leaf->used ? &leaf->slots[index] : fl__packed_find(leaf, index);
     *ret_leaf = leaf;
-    return slot;
+    return slot && slot->deadline_ns != 0 && fl__generation(slot) == generation ? slot : NULL;
+}
+
+/* Prefetches the slot that the leaf will give out next. It was last touched long ago; by the time it is wanted, it shall
+ * be in the cache. */
+static inline void fl__prefetch_room(const struct leaf *leaf)
+{
+    uint32_t index = leaf->free > 0 ? leaf->free - 1u : leaf->used;
+    __builtin_prefetch((const char *)leaf->slots + index * sizeof *leaf->slots, 1);
+}
+
+/* Takes the first leaf off the list of those with room. */
+static inline void fl__unlist_first(struct spoke *spoke)
+{
+    struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
+    leaf->is_listed = 0;
+    spoke->with_room = leaf->next_with_room;
+    if (spoke->with_room > 0)
+        fl__prefetch_room(&spoke->leaves[spoke->with_room - 1]);
 }
 
 /* Puts a timer into the spoke. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
 static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t deadline_ns, void *data,
-                                uint32_t *ret_number, uint64_t *ret_stamp)
+                                uint32_t *ret_number, struct slot **ret_slot)
 {
-    struct leaf *leaf = spoke->leaves + spoke->with_room - 1;
-    if (spoke->with_room == 0 || (leaf->free == 0 && leaf->used == leaf->capacity) || spoke->sequence == SEQUENCE_END) {
+    struct leaf *leaf = spoke->with_room > 0 ? &spoke->leaves[spoke->with_room - 1] : NULL;
+    if (!leaf || (leaf->free == 0 && leaf->used == leaf->capacity)) {
         int r = fl__spoke_make_room(spoke, pool);
         if (r < 0)
             return r;
-        leaf = spoke->leaves + spoke->with_room - 1;
+        leaf = &spoke->leaves[spoke->with_room - 1];
     }
 
     uint32_t index;
     uint64_t generation;
+    struct slot *slot;
     if (leaf->free > 0) {
         index = leaf->free - 1u;
-        leaf->free = (uint16_t)leaf->slots[index].next_free;
-        generation = fl__generation(&leaf->slots[index]);
-        /* The next free slot was last touched long ago. By the time it is wanted, it shall be in the cache. */
-        if (leaf->free > 0)
-            __builtin_prefetch(&leaf->slots[leaf->free - 1], 1);
+        slot = &leaf->slots[index];
+        leaf->free = (uint16_t)slot->next_free;
+        generation = fl__generation(slot);
+        fl__prefetch_room(leaf);
     } else {
         index = leaf->used++;
+        slot = &leaf->slots[index];
         generation = leaf->generation;
     }
-    leaf->slots[index] =
-        (struct slot){.deadline_ns = deadline_ns, .data = data, .stamp = generation << SEQUENCE_BITS | spoke->sequence};
-    leaf->live++;
-    leaf->min_ns = deadline_ns < leaf->min_ns ? deadline_ns : leaf->min_ns;
+    slot->deadline_ns = deadline_ns;
+    slot->data = data;
+    slot->stamp = generation << SEQUENCE_BITS | (spoke->sequence++ & (SEQUENCE_END - 1));
+    if (deadline_ns < leaf->min_ns)
+        leaf->min_ns = deadline_ns;
     spoke->live++;
-    spoke->sequence++;
-    *ret_number = fl__slot_number(spoke, leaf, index);
-    *ret_stamp = leaf->slots[index].stamp;
+    *ret_number = (spoke->first_leaf + spoke->with_room - 1) << LEAF_BITS | index;
+    *ret_slot = slot;
+    if (++leaf->live == LEAF_SLOTS)
+        fl__unlist_first(spoke);
     return 0;
 }
 
@@ -205,38 +227,32 @@ static inline void fl__list_leaf(struct spoke *spoke, struct leaf *leaf)
     spoke->with_room = (uint32_t)(leaf - spoke->leaves) + 1;
 }
 
-/* Takes a timer out of the spoke: its slot is free and its ID dead. False if it was the leaf's last timer: then the leaf
- * itself may be gone. */
-static inline bool fl__spoke_take(struct spoke *spoke, struct pool *pool, struct leaf *leaf, struct slot *slot)
+/* Takes a timer out of the spoke: its slot, the one with this index in the leaf, is free and its ID dead. False if it
+ * was the leaf's last timer: then the leaf itself may be gone. */
+static inline bool fl__spoke_take(struct spoke *spoke, struct pool *pool, struct leaf *leaf, struct slot *slot,
+                                  uint32_t index)
 {
     uint64_t generation = fl__generation(slot) + 1;
     if (slot->deadline_ns == leaf->min_ns)
         leaf->min_ns = 0;
     slot->deadline_ns = 0;
+    slot->next_free = leaf->free;
     slot->stamp = generation << SEQUENCE_BITS;
-    leaf->generation = generation > leaf->generation ? (uint32_t)generation : leaf->generation;
+    /* Not a branch: it would depend on the slot, which is being fetched from memory, and a wrong guess would keep the
+     * processor from fetching the next timer's slot meanwhile. */
+    leaf->generation = (uint32_t)(generation > leaf->generation ? generation : leaf->generation);
     leaf->live--;
     spoke->live--;
-    if (generation == GENERATION_END) {
-        fl__leaf_exhausted(leaf);
-    } else if (!leaf->is_packed) {
-        slot->next_free = leaf->free;
-        leaf->free = (uint16_t)(slot - leaf->slots + 1);
+    if (leaf->used > 0) {
+        leaf->free = (uint16_t)(index + 1);
         fl__list_leaf(spoke, leaf);
+        if (generation == GENERATION_END)
+            fl__leaf_exhausted(leaf);
     }
     if (leaf->live > 0)
         return true;
     fl__leaf_emptied(spoke, leaf, pool);
     return false;
-}
-
-/* After a cancel: shrinks the leaf if it has become sparse. Not after firing: such a leaf will soon be empty. */
-static inline void fl__leaf_shrink(struct leaf *leaf, struct pool *pool, const struct compaction *when)
-{
-    uint32_t live = leaf->live;
-    if (leaf->is_packed ? live * (uint64_t)when->target_multiplier < leaf->capacity
-                        : leaf->used >= when->min_capacity && live * (uint64_t)when->ratio < leaf->used)
-        fl__leaf_pack(leaf, pool);
 }
 
 #endif

@@ -51,6 +51,8 @@ enum {
     REFS_A_STEP = LEAF_SLOTS, /* references opened at a time */
     PREFETCH_AHEAD = 8,       /* timers, while firing */
     FRONT_KEEP = 4096,        /* references the front keeps memory for when it is empty */
+    PACK_A_POLL = 4,          /* sparse leaves */
+    NEARLY_EMPTY = 16,        /* times sparser than sparse */
     UNINDEXED_BATCH = 32,     /* timers found in one look at all of them, when there is no memory */
 };
 
@@ -66,23 +68,45 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* When a poll has to come for the sake of this deadline: at it or, in a coarse level, when its tick should be opened
+ * ahead of its time. */
+static uint64_t attention_for(const fl_wheel *w, const struct level *level, uint64_t deadline_ns)
+{
+    uint64_t tick = fl__tick(level, deadline_ns);
+    return level > w->levels && tick > 0 ? (tick - 1) << level->shift : deadline_ns;
+}
+
+/* Whether cancelling has left a leaf with much more memory than it needs. */
+static inline bool is_sparse(const fl_wheel *w, const struct leaf *leaf)
+{
+    if (leaf->is_packed)
+        return leaf->live * (uint64_t)w->compaction.target_multiplier < leaf->capacity;
+    return leaf->live * (uint64_t)w->compaction.ratio < leaf->used && leaf->used >= w->compaction.min_capacity;
+}
+
 /* ---- The index ------------------------------------------------------------------------------------------------ */
+
+/* A spoke has become occupied, or by something earlier. */
+static __attribute__((noinline)) void lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number,
+                                                  uint64_t deadline_ns)
+{
+    level->spokes[spoke_number].min_ns = deadline_ns;
+    level->occupied[spoke_number / 64] |= 1ull << spoke_number % 64;
+    w->bound_ns = min_u64(w->bound_ns, deadline_ns);
+    w->attention_ns = min_u64(w->attention_ns, attention_for(w, level, deadline_ns));
+    w->next_ns = min_u64(w->next_ns, deadline_ns);
+}
 
 /* Notes that the spoke holds something due at deadline_ns, of a tick that is not open. */
 static inline void mark(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns)
 {
-    struct spoke *spoke = &level->spokes[spoke_number];
-    uint64_t bit = 1ull << spoke_number % 64;
-    if (!(level->occupied[spoke_number / 64] & bit)) {
-        level->occupied[spoke_number / 64] |= bit;
-        spoke->min_ns = deadline_ns;
-    }
-    spoke->min_ns = min_u64(spoke->min_ns, deadline_ns);
-    w->bound_ns = min_u64(w->bound_ns, deadline_ns);
+    if (deadline_ns < level->spokes[spoke_number].min_ns)
+        lower_bound(w, level, spoke_number, deadline_ns);
 }
 
 static void unmark(struct level *level, uint32_t spoke_number)
 {
+    level->spokes[spoke_number].min_ns = UINT64_MAX;
     level->occupied[spoke_number / 64] &= ~(1ull << spoke_number % 64);
 }
 
@@ -226,7 +250,7 @@ static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_nu
     struct spoke *spoke = &level->spokes[spoke_number];
     const struct leaf *leaf = &spoke->leaves[leaf_index];
     int level_number = (int)(level - w->levels);
-    for (uint32_t i = 0; i < leaf->used; i++) {
+    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
         uint32_t index;
         const struct slot *slot = fl__leaf_at(leaf, i, &index);
         if (slot->deadline_ns == 0)
@@ -243,11 +267,11 @@ static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_nu
     return 0;
 }
 
-static void begin_opening(fl_wheel *w, struct level *level, uint32_t spoke_number)
+static void begin_opening(struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
     uint64_t tick = fl__tick(level, spoke->min_ns);
-    assert(!level->opening.active && tick >= level->open_end && (tick & (w->spokes - 1)) == spoke_number);
+    assert(!level->opening.active && tick >= level->open_end);
     level->opening = (struct opening){.active = true, .tick = tick, .min_ns = spoke->min_ns, .refs = spoke->refs};
     level->open_end = tick + 1;
     spoke->refs = (struct refs){0};
@@ -310,7 +334,7 @@ static void work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns)
         if (!level_next(w, level, &spoke_number) ||
             fl__tick(level, level->spokes[spoke_number].min_ns) > fl__tick(level, now_ns) + 1)
             return;
-        begin_opening(w, level, spoke_number);
+        begin_opening(level, spoke_number);
     }
     const struct spoke *spoke = &level->spokes[opening->tick & (w->spokes - 1)];
     uint64_t ref_steps = (opening->refs.length + REFS_A_STEP - 1) / REFS_A_STEP;
@@ -391,7 +415,7 @@ static int advance(fl_wheel *w, uint64_t now_ns)
             r = load(w, next.level, next.spoke);
         } else {
             if (!next.opening)
-                begin_opening(w, next.level, next.spoke);
+                begin_opening(next.level, next.spoke);
             r = finish_opening(w, next.level);
         }
         next = earliest_candidate(w, true);
@@ -402,10 +426,9 @@ static int advance(fl_wheel *w, uint64_t now_ns)
 
 static inline void prefetch_timer(const fl_wheel *w, fl_timer_id id)
 {
-    const struct spoke *spoke = &w->levels[id >> 62].spokes[id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)];
-    uint32_t number = id & ((1u << SLOT_BITS) - 1), leaf_index = (number >> LEAF_BITS) - spoke->first_leaf;
-    if (leaf_index < spoke->leaf_count)
-        __builtin_prefetch(&spoke->leaves[leaf_index].slots[number & (LEAF_SLOTS - 1)], 1);
+    const struct leaf *leaf = fl__wheel_leaf(w, id);
+    if (leaf)
+        __builtin_prefetch(&leaf->slots[id & (LEAF_SLOTS - 1)], 1);
 }
 
 /* The earliest reference of the front, or NULL. */
@@ -443,7 +466,7 @@ static void fire(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *
                  fl_expired *out)
 {
     *out = (fl_expired){.id = id, .deadline_ns = slot->deadline_ns, .data = slot->data};
-    fl__spoke_take(spoke, &w->pool, leaf, slot);
+    fl__spoke_take(spoke, &w->pool, leaf, slot, id & (LEAF_SLOTS - 1));
     w->count--;
 }
 
@@ -494,7 +517,7 @@ static void look_at_leaf(fl_wheel *w, unsigned level, uint32_t spoke_number, con
                          struct earliest *earliest)
 {
     const struct spoke *spoke = &w->levels[level].spokes[spoke_number];
-    for (uint32_t i = 0; i < leaf->used; i++) {
+    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
         uint32_t index;
         const struct slot *slot = fl__leaf_at(leaf, i, &index);
         if (slot->deadline_ns != 0 && slot->deadline_ns <= last_ns)
@@ -549,6 +572,21 @@ static int load_ended_ticks(fl_wheel *w, uint64_t now_ns)
     return 0;
 }
 
+/* Packs some of the leaves that cancelling has left sparse. */
+static void pack_some(fl_wheel *w)
+{
+    for (int i = 0; i < PACK_A_POLL && w->sparse.length > 0; i++) {
+        struct leaf *leaf = fl__wheel_leaf(w, w->sparse.items[--w->sparse.length].id);
+        if (!leaf || !leaf->is_sparse)
+            continue;
+        leaf->is_sparse = 0;
+        if (is_sparse(w, leaf) && leaf->live > 0)
+            fl__leaf_pack(leaf, &w->pool);
+    }
+    if (w->sparse.length == 0)
+        fl__refs_release(&w->sparse);
+}
+
 /* Nothing is due any more: all ticks before the present one are open, for there is nothing in them. */
 static void catch_up(fl_wheel *w, uint64_t now_ns)
 {
@@ -564,6 +602,8 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 {
     const struct ref *first = front_first(w);
     uint64_t attention_ns = min_u64(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
+    if (w->sparse.length > 0 || fl__pool_has_excess(&w->pool))
+        attention_ns = now_ns;
     if (w->count > 0 && !w->coarse) {
         bool opening = w->levels[1].opening.active || w->levels[2].opening.active;
         attention_ns = min_u64(attention_ns, next_tick_ns(&w->levels[opening ? 0 : 1], now_ns));
@@ -591,7 +631,9 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
         work_ahead(w, &w->levels[2], now_ns);
         work_ahead(w, &w->levels[1], now_ns);
     }
+    pack_some(w);
     trim_front(w);
+    fl__pool_trim_some(&w->pool);
     set_attention(w, now_ns);
     return fired;
 }
@@ -617,9 +659,9 @@ static bool refine(fl_wheel *w, const struct candidate *candidate)
         fl__heap_pop(refs);
     uint64_t min_ns = min_u64(fl__spoke_min_ns(spoke), refs->length > 0 ? refs->items[0].deadline_ns : UINT64_MAX);
     assert(min_ns >= candidate->bound_ns);
+    spoke->min_ns = min_ns;
     if (min_ns == UINT64_MAX)
         unmark(candidate->level, candidate->spoke);
-    spoke->min_ns = min_ns;
     return min_ns == candidate->bound_ns;
 }
 
@@ -631,6 +673,7 @@ static uint64_t find_next_ns(fl_wheel *w)
     uint64_t front_ns = first ? first->deadline_ns : UINT64_MAX;
     for (;;) {
         struct candidate next = earliest_candidate(w, false);
+        w->bound_ns = next.bound_ns;
         if (front_ns <= next.bound_ns)
             return front_ns;
         if (!next.opening) {
@@ -658,58 +701,66 @@ bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns)
 
 /* ---- Scheduling ------------------------------------------------------------------------------------------------ */
 
-/* A poll must come early enough to open the timer's tick ahead of its time. */
-static uint64_t attention_for(const struct level *level, bool coarse_level, uint64_t deadline_ns)
+/* Schedules a timer that belongs to an open L0 tick: it lives in L0 and is indexed in the front. */
+static __attribute__((noinline)) int place_late(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
-    uint64_t tick = fl__tick(level, deadline_ns);
-    return coarse_level && tick > 0 ? (tick - 1) << level->shift : deadline_ns;
-}
-
-/* Schedules a timer whose deadline has been found good. */
-static int place(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
-{
-    uint64_t now_ns = now_of(w), distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-    int index = (distance_ns >= w->levels[0].coverage_ns) + (distance_ns >= w->levels[1].coverage_ns);
-    while (index >= 0 && fl__is_open(&w->levels[index], deadline_ns))
-        index--;
-    if (index < 0 && !reserve_late(w))
+    if (!reserve_late(w))
         return FL_NO_MEMORY;
-
-    unsigned home = index < 0 ? 0 : (unsigned)index;
-    struct level *level = &w->levels[home];
+    struct level *level = &w->levels[0];
     uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
-    uint64_t stamp;
-    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &stamp);
+    struct slot *slot;
+    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &slot);
     if (r < 0)
         return r;
-    struct slot slot = {.deadline_ns = deadline_ns, .stamp = stamp};
-    if (index < 0)
-        fl__heap_push(&w->late, make_ref(home, spoke_number, number, &slot));
-    else
-        mark(w, level, spoke_number, deadline_ns);
+    struct ref ref = make_ref(0, spoke_number, number, slot);
+    fl__heap_push(&w->late, ref);
     w->count++;
-    w->attention_ns = min_u64(w->attention_ns, attention_for(level, home > 0, deadline_ns));
+    w->attention_ns = min_u64(w->attention_ns, deadline_ns);
     w->next_ns = min_u64(w->next_ns, deadline_ns);
     if (ret_id)
-        *ret_id = fl__make_id(home, fl__generation(&slot), spoke_number, number);
+        *ret_id = ref.id;
     return 0;
 }
 
-static int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
+/* Schedules a timer whose deadline has been found good. */
+static inline int place(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+{
+    uint64_t now_ns = now_of(w), distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+    unsigned home = (distance_ns >= w->levels[0].coverage_ns) + (distance_ns >= w->levels[1].coverage_ns);
+    while (fl__is_open(&w->levels[home], deadline_ns))
+        if (home-- == 0)
+            return place_late(w, deadline_ns, data, ret_id);
+
+    struct level *level = &w->levels[home];
+    uint32_t spoke_number = spoke_of(w, level, deadline_ns), number;
+    struct slot *slot;
+    int r = fl__spoke_put(&level->spokes[spoke_number], &w->pool, deadline_ns, data, &number, &slot);
+    if (r < 0)
+        return r;
+    mark(w, level, spoke_number, deadline_ns);
+    w->count++;
+    if (ret_id)
+        *ret_id = fl__make_id(home, fl__generation(slot), spoke_number, number);
+    return 0;
+}
+
+/* What is wrong with a deadline that is not between now and as far as the wheel reaches; 0 if it is just past. */
+static __attribute__((noinline)) int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
 {
     uint64_t now_ns = now_of(w);
     if (deadline_ns == UINT64_MAX)
         return FL_OVERFLOW;
     if (deadline_ns == 0 || deadline_ns < w->start_ns)
         return FL_INVALID_DEADLINE;
-    if (deadline_ns < now_ns)
-        return now_ns - deadline_ns > 1ull << w->levels[0].shift ? FL_INVALID_DEADLINE : 0;
-    return deadline_ns - now_ns > fl_wheel_max_duration_ns(w) ? FL_DEADLINE_TOO_FAR : 0;
+    if (deadline_ns > now_ns)
+        return FL_DEADLINE_TOO_FAR;
+    return now_ns - deadline_ns > 1ull << w->levels[0].shift ? FL_INVALID_DEADLINE : 0;
 }
 
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
-    int r = check_deadline(w, deadline_ns);
+    bool ordinary = deadline_ns - now_of(w) <= fl_wheel_max_duration_ns(w) && deadline_ns - 1 < UINT64_MAX - 1;
+    int r = ordinary ? 0 : check_deadline(w, deadline_ns);
     return r < 0 ? r : place(w, deadline_ns, data, ret_id);
 }
 
@@ -729,39 +780,50 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
 
-/* The timer's slot; or NULL and why not. */
-static struct slot *find(const fl_wheel *w, fl_timer_id id, struct spoke **ret_spoke, struct leaf **ret_leaf,
-                         int *ret_error)
+/* Whether a timer of this wheel can have that ID at all. */
+static inline bool is_possible(const fl_wheel *w, fl_timer_id id)
 {
-    uint64_t generation = id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1);
-    if (id >> 62 >= LEVELS || generation == 0 || (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) >= w->spokes) {
-        *ret_error = FL_INVALID_TIMER_ID;
-        return NULL;
-    }
-    *ret_error = FL_TIMER_NOT_FOUND;
-    return fl__wheel_find(w, id, ret_spoke, ret_leaf);
+    return id >> 62 < LEVELS && (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) < w->spokes;
 }
 
-static void remove_timer(fl_wheel *w, struct spoke *spoke, struct leaf *leaf, struct slot *slot)
+static int why_not_found(const fl_wheel *w, fl_timer_id id)
+{
+    bool has_generation = (id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1)) > 0;
+    return is_possible(w, id) && has_generation ? FL_TIMER_NOT_FOUND : FL_INVALID_TIMER_ID;
+}
+
+/* Sparse leaves wait in a queue for the next polls to pack them: most become empty before, and are freed whole. One
+ * with next to nothing left is packed at once, and so is a packed one that has shrunk. */
+static void note_sparse(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
+{
+    if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
+        fl__leaf_pack(leaf, &w->pool);
+    } else if (!leaf->is_sparse && fl__refs_reserve(&w->sparse, 1)) {
+        w->sparse.items[w->sparse.length++] = (struct ref){.id = id};
+        leaf->is_sparse = 1;
+        w->attention_ns = 0;
+    }
+}
+
+static inline void remove_timer(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *leaf, struct slot *slot)
 {
     if (slot->deadline_ns == w->next_ns)
         w->next_known = false;
     w->count--;
-    if (fl__spoke_take(spoke, &w->pool, leaf, slot))
-        fl__leaf_shrink(leaf, &w->pool, &w->compaction);
+    if (fl__spoke_take(spoke, &w->pool, leaf, slot, id & (LEAF_SLOTS - 1)) && is_sparse(w, leaf))
+        note_sparse(w, id, leaf);
 }
 
 int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data)
 {
     struct spoke *spoke;
     struct leaf *leaf;
-    int error;
-    struct slot *slot = find(w, id, &spoke, &leaf, &error);
+    struct slot *slot = is_possible(w, id) ? fl__wheel_find(w, id, &spoke, &leaf) : NULL;
     if (!slot)
-        return error;
+        return why_not_found(w, id);
     if (ret_data)
         *ret_data = slot->data;
-    remove_timer(w, spoke, leaf, slot);
+    remove_timer(w, id, spoke, leaf, slot);
     return 0;
 }
 
@@ -769,15 +831,14 @@ int fl_wheel_reschedule(fl_wheel *w, fl_timer_id id, uint64_t deadline_ns, fl_ti
 {
     struct spoke *spoke;
     struct leaf *leaf;
-    int error;
-    struct slot *slot = find(w, id, &spoke, &leaf, &error);
+    struct slot *slot = is_possible(w, id) ? fl__wheel_find(w, id, &spoke, &leaf) : NULL;
     if (!slot)
-        return error;
+        return why_not_found(w, id);
     int r = fl_wheel_schedule(w, deadline_ns, slot->data, ret_id);
     if (r < 0)
         return r;
-    slot = find(w, id, &spoke, &leaf, &error); /* the new timer may have moved its leaf */
-    remove_timer(w, spoke, leaf, slot);
+    slot = fl__wheel_find(w, id, &spoke, &leaf); /* the new timer may have moved its leaf */
+    remove_timer(w, id, spoke, leaf, slot);
     return 0;
 }
 
@@ -827,6 +888,8 @@ static int init_level(struct level *level, uint64_t tick_ns, const fl_wheel_conf
     level->shift = (unsigned)__builtin_ctzll(tick_ns);
     level->coverage_ns = tick_ns * config->spokes;
     level->open_end = config->start_ns >> level->shift;
+    for (uint32_t i = 0; i < config->spokes; i++)
+        level->spokes[i].min_ns = UINT64_MAX;
     return 0;
 }
 
@@ -864,6 +927,7 @@ static void clear_level(fl_wheel *w, struct level *level)
         fl__spoke_reset(&level->spokes[i], &w->pool);
         fl__refs_release(&level->spokes[i].refs);
         level->spokes[i].refs_are_heap = 0;
+        level->spokes[i].min_ns = UINT64_MAX;
     }
     memset(level->occupied, 0, (w->spokes + 63) / 64 * sizeof *level->occupied);
     if (level->opening.active)
@@ -877,6 +941,7 @@ void fl_wheel_clear(fl_wheel *w)
     fl__refs_release(&w->run);
     fl__refs_release(&w->late);
     fl__refs_release(&w->scratch);
+    fl__refs_release(&w->sparse);
     fl__pool_trim(&w->pool);
     w->run_head = 0;
     w->count = 0;
@@ -964,7 +1029,7 @@ static fl_wheel_level_stats level_stats(const fl_wheel *w, const struct level *l
 void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret)
 {
     *ret = (fl_wheel_stats){0};
-    uint64_t refs = (uint64_t)w->run.capacity + w->late.capacity + w->scratch.capacity;
+    uint64_t refs = (uint64_t)w->run.capacity + w->late.capacity + w->scratch.capacity + w->sparse.capacity;
     ret->bytes = sizeof *w + refs * sizeof(struct ref) + fl__pool_idle_bytes(&w->pool);
     for (int i = 0; i < LEVELS; i++) {
         ret->level[i] = level_stats(w, &w->levels[i]);

@@ -22,9 +22,9 @@ struct opening {
 
 struct level {
     struct spoke *spokes;
-    uint64_t *occupied; /* a bit for each spoke that has anything in a tick that is not open; then its min_ns holds */
-    unsigned shift;     /* of a deadline, to get its tick */
     uint64_t open_end;  /* ticks before this one are open */
+    unsigned shift;     /* of a deadline, to get its tick */
+    uint64_t *occupied; /* a bit for each spoke that has anything in a tick that is not open */
     uint64_t coverage_ns;
     struct opening opening;
 };
@@ -49,6 +49,8 @@ struct fl_wheel {
     uint32_t run_head;
     struct refs late; /* a heap: what came after its tick was loaded into the run */
     struct refs scratch;
+
+    struct refs sparse; /* leaves that wait to be packed, each by an ID in it */
 };
 
 static inline uint64_t fl__tick(const struct level *level, uint64_t time_ns)
@@ -66,13 +68,27 @@ static inline bool fl__is_occupied(const struct level *level, uint32_t spoke)
     return level->occupied[spoke / 64] >> spoke % 64 & 1;
 }
 
-/* The slot of a living timer, or NULL. The ID's level and spoke are known to exist. */
+static inline struct spoke *fl__wheel_spoke(const fl_wheel *w, fl_timer_id id)
+{
+    return &w->levels[id >> 62].spokes[id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)];
+}
+
+/* The leaf that holds the ID's slot, or NULL. Here and below, the ID's level and spoke are known to exist. */
+static inline struct leaf *fl__wheel_leaf(const fl_wheel *w, fl_timer_id id)
+{
+    const struct spoke *spoke = fl__wheel_spoke(w, id);
+    uint32_t leaf_index = (uint32_t)(id >> LEAF_BITS & (MAX_LEAVES - 1)) - spoke->first_leaf;
+    return leaf_index < spoke->leaf_count ? &spoke->leaves[leaf_index] : NULL;
+}
+
+/* The slot of a living timer, or NULL. */
 static inline struct slot *fl__wheel_find(const fl_wheel *w, fl_timer_id id, struct spoke **ret_spoke,
                                           struct leaf **ret_leaf)
 {
-    uint32_t spoke_number = id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1), number = id & ((1u << SLOT_BITS) - 1);
-    *ret_spoke = &w->levels[id >> 62].spokes[spoke_number];
-    return fl__spoke_find(*ret_spoke, number, id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1), ret_leaf);
+    struct spoke *spoke = fl__wheel_spoke(w, id);
+    *ret_spoke = spoke;
+    return fl__spoke_find(spoke, id & ((1u << SLOT_BITS) - 1), id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1),
+                          ret_leaf);
 }
 
 static inline bool fl__wheel_lives(const fl_wheel *w, fl_timer_id id)
