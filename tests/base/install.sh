@@ -1,0 +1,117 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# `meson install` puts everything in its place, and programs build against what it has put there.
+# From Meson also: PREFIX and LIBDIR of the build.
+
+. "$(dirname "$0")/tap.sh"
+
+root=$work/root$PREFIX
+lib=$root/$LIBDIR
+man=$root/share/man
+
+flags() {
+    PKG_CONFIG_LIBDIR=$lib/pkgconfig pkg-config --define-variable=prefix="$root" "$@" foliot
+}
+
+build_shared() {
+    # shellcheck disable=SC2046
+    $CC -std=gnu17 -Wall -Wextra -Werror "$1" -o "$work/program" $(flags --cflags --libs)
+    readelf -d "$work/program" | grep -q 'NEEDED.*libfoliot\.so\.0' &&
+        LD_LIBRARY_PATH=$lib timeout 60 "$work/program"
+}
+
+build_static() {
+    # shellcheck disable=SC2046
+    $CC -std=gnu17 -Wall -Wextra -Werror -static "$1" -o "$work/program" $(flags --cflags --static --libs)
+    timeout 60 "$work/program"
+}
+
+build_cxx() {
+    cat >"$work/program.cc" <<'END'
+#include <cstring>
+#include <foliot/wheel.h>
+int main()
+{
+    fl_wheel *wheel = nullptr;
+    int r = fl_wheel_new(nullptr, &wheel);
+    fl_wheel_free(wheel);
+    return r != 0 || std::strcmp(fl_errname(r), "FL_OK") != 0;
+}
+END
+    # shellcheck disable=SC2046
+    $CXX -std=c++17 -Wall -Wextra -Werror "$work/program.cc" -o "$work/program" $(flags --cflags --libs)
+    LD_LIBRARY_PATH=$lib timeout 60 "$work/program"
+}
+
+all_headers_installed() {
+    diff -r "$SOURCE/include/foliot" "$root/include/foliot"
+}
+
+# The page behind a name: the file, or the one it refers to.
+page() {
+    alias=$(sed -n '1s/^\.so //p' "$man/man3/$1.3")
+    cat "$man/${alias:-man3/$1.3}"
+}
+
+named_in_manual() {
+    page "$1" | grep -E "^\.Nm $1( ,)?\$" && page "$1" | grep "^\.Fo $1\$"
+}
+
+# Of our own pages; those of the system may not be installed.
+references_lead_somewhere() {
+    sed -n 's/^\.Xr \([a-z_]*foliot\|fl_[a-z_]*\) \([0-9]\).*/man\2\/\1.\2/p' "$man"/man?/*.? | sort -u >"$work/references"
+    while read -r reference; do
+        [ -e "$man/$reference" ] || { echo "$reference: there is no such page" && return 1; }
+    done <"$work/references"
+    [ -s "$work/references" ]
+}
+
+# The declarations in the SYNOPSIS sections, one a line and without spaces, as public_declarations prints them.
+manual_declarations() {
+    awk '
+        /^\.Ft / { type = substr($0, 5) }
+        /^\.Fo / { name = $2; arguments = "" }
+        /^\.Fa / && name { gsub(/^\.Fa |"/, ""); arguments = arguments (arguments ? "," : "") $0 }
+        /^\.Fc/ { gsub(/"/, "", type); print type name "(" arguments ")"; name = "" }
+    ' "$man"/man3/*.3 | tr -d ' ' | sort -u
+}
+
+manual_matches_headers() {
+    public_declarations >"$work/declared"
+    manual_declarations >"$work/documented"
+    diff -u "$work/declared" "$work/documented"
+}
+
+errors_in_manual() {
+    sed -n 's/^ *X(\([A-Z_]*\),.*/FL_\1/p' "$SOURCE/include/foliot/error.h" >"$work/errors"
+    sed -n 's/^\.It Dv \(FL_[A-Z_]*\)$/\1/p' "$man/man3/fl_error.3" >"$work/documented"
+    diff -u "$work/errors" "$work/documented"
+}
+
+check "meson install succeeds" meson install -C "$BUILD" --no-rebuild --destdir "$work/root"
+check "the headers are there" all_headers_installed
+for file in "$LIBDIR/libfoliot.so" "$LIBDIR/libfoliot.so.0" "$LIBDIR/libfoliot.a" "$LIBDIR/pkgconfig/foliot.pc" \
+    bin/foliot share/man/man1/foliot.1 share/man/man3/libfoliot.3; do
+    check "$file is there" test -s "$root/$file"
+done
+check "the installed command runs" "$root/bin/foliot" --version
+check "foliot.pc says the version that the command says" \
+    test "foliot $(flags --modversion)" = "$("$root/bin/foliot" --version)"
+
+for program in "$SOURCE"/examples/*.c; do
+    check "$(basename "$program") builds and runs with the shared library" build_shared "$program"
+    check "$(basename "$program") builds and runs with the static library" build_static "$program"
+done
+if [ -n "${CXX-}" ]; then
+    check "a C++ program builds and runs with the library" build_cxx
+else
+    skip "a C++ program builds and runs with the library" "there is no C++ compiler"
+fi
+
+for function in $(public_functions); do
+    check "$function has a manual page that names it" named_in_manual "$function"
+done
+check "the manual declares the functions as the headers do" manual_matches_headers
+check "the manual refers to pages that are there" references_lead_somewhere
+check "every error is in fl_error(3)" errors_in_manual
+done_testing
