@@ -29,6 +29,7 @@ struct region {
     struct region *next, *previous; /* among the regions with room, or the empty ones */
     uint64_t taken[MASK_WORDS];
     uint32_t blocks;   /* how many are taken */
+    uint32_t touched;  /* blocks before this one have been taken at some time: the rest has no memory yet */
     uint32_t resident; /* bytes of an empty region that were not given back */
 };
 
@@ -58,7 +59,6 @@ static struct region *map_region(struct pool *pool)
     struct region *region = fl__map(REGION_SIZE);
     if (!region)
         return NULL;
-    pool->regions++;
     if (pool->huge_pages)
         madvise(region, REGION_SIZE, MADV_HUGEPAGE);
     /* The block numbers past the last stand as taken, so that a search never finds them. */
@@ -70,7 +70,7 @@ static void unmap_region(struct pool *pool, struct region *region)
 {
     unlink_region(&pool->empty, region);
     pool->empty_regions--;
-    pool->regions--;
+    pool->touched -= region->touched;
     fl__unmap(region, REGION_SIZE);
 }
 
@@ -96,7 +96,6 @@ void *fl__pool_take(struct pool *pool)
     struct region *region = region_with_room(pool);
     if (!region)
         return NULL;
-    pool->blocks++;
     unsigned word = 0;
     while (region->taken[word] == UINT64_MAX)
         word++;
@@ -104,7 +103,13 @@ void *fl__pool_take(struct pool *pool)
     region->taken[word] |= 1ull << bit;
     if (++region->blocks == REGION_BLOCKS)
         unlink_region(&pool->with_room, region);
-    return (char *)region + REGION_HEADER + (size_t)(word * 64 + bit) * POOL_BLOCK_SIZE;
+    uint32_t number = word * 64 + bit;
+    if (number == region->touched) {
+        region->touched++;
+        pool->touched++;
+    }
+    pool->taken++;
+    return (char *)region + REGION_HEADER + (size_t)number * POOL_BLOCK_SIZE;
 }
 
 void fl__pool_give(struct pool *pool, void *block)
@@ -112,7 +117,7 @@ void fl__pool_give(struct pool *pool, void *block)
     struct region *region = (struct region *)((uintptr_t)block & ~(uintptr_t)(REGION_SIZE - 1));
     size_t number = (size_t)((char *)block - (char *)region - REGION_HEADER) / POOL_BLOCK_SIZE;
     assert(region->taken[number / 64] >> number % 64 & 1);
-    pool->blocks--;
+    pool->taken--;
     region->taken[number / 64] &= ~(1ull << number % 64);
     if (region->blocks-- == REGION_BLOCKS)
         link_region(&pool->with_room, region);
@@ -150,5 +155,5 @@ void fl__pool_trim_some(struct pool *pool)
 
 size_t fl__pool_idle_bytes(const struct pool *pool)
 {
-    return pool->regions * REGION_SIZE - pool->blocks * POOL_BLOCK_SIZE;
+    return (pool->touched - pool->taken) * POOL_BLOCK_SIZE;
 }

@@ -14,7 +14,8 @@ struct region;
 struct pool {
     struct region *with_room; /* regions that have a free block and a taken one */
     struct region *empty;     /* regions that have no taken block */
-    size_t regions, empty_regions, blocks;
+    size_t empty_regions;
+    size_t taken, touched; /* blocks taken now; blocks that have been, in regions that are still mapped */
     bool huge_pages;
 };
 
@@ -26,6 +27,6 @@ void fl__pool_trim(struct pool *pool);
 void fl__pool_trim_some(struct pool *pool);
 bool fl__pool_has_excess(const struct pool *pool); /* fl__pool_trim_some() has something to do */
 
-size_t fl__pool_idle_bytes(const struct pool *pool); /* what is mapped beyond the blocks taken */
+size_t fl__pool_idle_bytes(const struct pool *pool); /* what it holds beyond the blocks taken */
 
 #endif

@@ -109,8 +109,7 @@ int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
             return 0;
         if (!leaf->is_packed && leaf->capacity < LEAF_SLOTS && leaf->generation < GENERATION_END)
             return grow_leaf(spoke, leaf, pool);
-        leaf->is_listed = 0;
-        spoke->with_room = leaf->next_with_room;
+        fl__unlist_first(spoke);
     }
 }
 

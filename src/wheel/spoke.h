@@ -160,6 +160,24 @@ static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t nu
     return slot && slot->deadline_ns != 0 && fl__generation(slot) == generation ? slot : NULL;
 }
 
+/* Prefetches the slot that the leaf will give out next. It was last touched long ago; by the time it is wanted, it shall
+ * be in the cache. */
+static inline void fl__prefetch_room(const struct leaf *leaf)
+{
+    uint32_t index = leaf->free > 0 ? leaf->free - 1u : leaf->used;
+    __builtin_prefetch((const char *)leaf->slots + index * sizeof *leaf->slots, 1);
+}
+
+/* Takes the first leaf off the list of those with room. */
+static inline void fl__unlist_first(struct spoke *spoke)
+{
+    struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
+    leaf->is_listed = 0;
+    spoke->with_room = leaf->next_with_room;
+    if (spoke->with_room > 0)
+        fl__prefetch_room(&spoke->leaves[spoke->with_room - 1]);
+}
+
 /* Puts a timer into the spoke. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
 static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t deadline_ns, void *data,
                                 uint32_t *ret_number, struct slot **ret_slot)
@@ -180,9 +198,7 @@ static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t
         slot = &leaf->slots[index];
         leaf->free = (uint16_t)slot->next_free;
         generation = fl__generation(slot);
-        /* The next free slot was last touched long ago. By the time it is wanted, it shall be in the cache. */
-        if (leaf->free > 0)
-            __builtin_prefetch(&leaf->slots[leaf->free - 1], 1);
+        fl__prefetch_room(leaf);
     } else {
         index = leaf->used++;
         slot = &leaf->slots[index];
@@ -191,12 +207,13 @@ static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t
     slot->deadline_ns = deadline_ns;
     slot->data = data;
     slot->stamp = generation << SEQUENCE_BITS | (spoke->sequence++ & (SEQUENCE_END - 1));
-    leaf->live++;
     if (deadline_ns < leaf->min_ns)
         leaf->min_ns = deadline_ns;
     spoke->live++;
     *ret_number = (spoke->first_leaf + spoke->with_room - 1) << LEAF_BITS | index;
     *ret_slot = slot;
+    if (++leaf->live == LEAF_SLOTS)
+        fl__unlist_first(spoke);
     return 0;
 }
 
@@ -221,8 +238,9 @@ static inline bool fl__spoke_take(struct spoke *spoke, struct pool *pool, struct
     slot->deadline_ns = 0;
     slot->next_free = leaf->free;
     slot->stamp = generation << SEQUENCE_BITS;
-    if (generation > leaf->generation)
-        leaf->generation = (uint32_t)generation;
+    /* Not a branch: it would depend on the slot, which is being fetched from memory, and a wrong guess would keep the
+     * processor from fetching the next timer's slot meanwhile. */
+    leaf->generation = (uint32_t)(generation > leaf->generation ? generation : leaf->generation);
     leaf->live--;
     spoke->live--;
     if (leaf->used > 0) {
