@@ -110,7 +110,7 @@ void fl__image_free(struct fl__images *images, void *block, size_t size)
 
 void fl__images_destroy(struct fl__images *images)
 {
-    for (size_t class = 0; class < IMAGE_CLASSES; class++) {
+    for (size_t class = 0; class < IMAGE_CLASSES; class ++) {
         struct chunk *chunk = images->open[class];
         assert(!chunk || (chunk->used == 0 && !chunk->next));
         if (chunk)

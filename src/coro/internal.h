@@ -42,14 +42,14 @@
  * kept, exactly as if the coroutine were running. */
 enum {
     CORO_PARKED = 1,
-    CORO_TOKEN = 2,   /* an unpark has come since the last park */
+    CORO_TOKEN = 2, /* an unpark has come since the last park */
     CORO_DONE = 4,
     CORO_THREADS = 8, /* threads wait for DONE on the word as a futex */
 };
 
 enum coro_phase {
-    PHASE_SENT,    /* made by another thread: not yet in the list of its scheduler */
-    PHASE_NEW,     /* has no stack yet */
+    PHASE_SENT, /* made by another thread: not yet in the list of its scheduler */
+    PHASE_NEW,  /* has no stack yet */
     PHASE_STARTED,
     PHASE_ENDED,
 };
@@ -143,10 +143,10 @@ struct host {
 struct group {
     struct fl__runtime_layer layer;
     fl_runtime *rt;
-    pthread_mutex_t lock;  /* guards all that follows */
-    struct sched *scheds;  /* all */
-    struct sched *unused;  /* those that are nowhere and empty */
-    unsigned turn;         /* whose turn it is to get what other threads spawn */
+    pthread_mutex_t lock;                       /* guards all that follows */
+    struct sched *scheds;                       /* all */
+    struct sched *unused;                       /* those that are nowhere and empty */
+    unsigned turn;                              /* whose turn it is to get what other threads spawn */
     struct sched *home[FL_RUNTIME_MAX_WORKERS]; /* by worker: its home, or one that is on its way there */
     struct wake_table {
         struct wake **wakes;

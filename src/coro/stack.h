@@ -21,11 +21,11 @@ struct fl_coro;
 struct slab;
 
 struct fl__stack {
-    char *guard, *bottom, *top;    /* [guard, bottom) faults, [bottom, top) is the stack */
-    struct fl_coro *resident;      /* whose bytes are in place: see sched.h */
-    uint32_t tenants;              /* coroutines that have begun here and not ended */
+    char *guard, *bottom, *top; /* [guard, bottom) faults, [bottom, top) is the stack */
+    struct fl_coro *resident;   /* whose bytes are in place: see sched.h */
+    uint32_t tenants;           /* coroutines that have begun here and not ended */
     bool taken;
-    bool warm;                     /* may have pages though it is free */
+    bool warm; /* may have pages though it is free */
     struct slab *slab;
     struct fl__stack *next_free;
     struct fl__fiber fiber;
