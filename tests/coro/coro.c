@@ -205,7 +205,7 @@ TEST(every_frame_comes_back_whatever_the_depth)
 /* --- Parking */
 
 static fl_coro *parked;
-static int woken;
+static atomic_int woken;
 
 static void park_thrice(void *arg)
 {
@@ -318,6 +318,7 @@ static void *join_it_from_a_thread(void *arg)
 
 TEST(all_who_join_go_on_when_it_ends)
 {
+    atomic_store(&woken, 0);
     fl_runtime *rt = runtime(2);
     fl_coro *coro = spawn(rt, park_thrice, NULL), *joiners[20];
     pthread_t threads[3];
@@ -325,13 +326,11 @@ TEST(all_who_join_go_on_when_it_ends)
         joiners[i] = spawn(rt, join_it, coro);
     for (int i = 0; i < 3; i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, join_it_from_a_thread, coro), 0);
-    woken = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 1; i <= 3; i++) {
         fl_coro_unpark(coro);
-        usleep(5000);
+        while (atomic_load(&woken) < i)
+            usleep(100);
     }
-    fl_coro_unpark(coro); /* should two have been taken for one */
-    fl_coro_unpark(coro);
     for (int i = 0; i < 20; i++)
         finish(joiners[i]);
     for (int i = 0; i < 3; i++)
