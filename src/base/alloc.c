@@ -80,10 +80,15 @@ void fl__release(void *block)
     current.release(block);
 }
 
+size_t fl__lines_bytes(size_t size)
+{
+    return size + CACHE_LINE + sizeof(void *);
+}
+
 /* The address that the allocator gave stands before the aligned block. */
 void *fl__alloc_zeroed_lines(size_t size)
 {
-    char *raw = fl__alloc_zeroed(size + CACHE_LINE + sizeof raw);
+    char *raw = fl__alloc_zeroed(fl__lines_bytes(size));
     if (!raw)
         return NULL;
     char *first = raw + sizeof raw;

@@ -14,6 +14,7 @@ void fl__release(void *block); /* NULL is allowed */
 /* Zeroed and aligned to a cache line; to be given back with fl__release_lines(). */
 void *fl__alloc_zeroed_lines(size_t size);
 void fl__release_lines(void *block); /* NULL is allowed */
+size_t fl__lines_bytes(size_t size); /* what that takes in all */
 
 /* `size` zeroed bytes aligned to `size`, a power of two of at least 64 KiB. */
 void *fl__map(size_t size);

@@ -114,22 +114,32 @@ static int open_poller(fl_loop *loop)
     return 0;
 }
 
-/* If there is no descriptor left for a new instance, the ghosts stay until there is. */
+/* Adds to a new instance what still names the file that it named when it was added. */
+static bool copy_watches(const struct poller *poller, int epoll_fd)
+{
+    for (uint32_t fd = 0; fd < poller->watches_capacity; fd++) {
+        const struct watch *watch = &poller->watches[fd];
+        if (watch->fn && control(poller->epoll_fd, EPOLL_CTL_MOD, (int)fd, watch) == 0 &&
+            control(epoll_fd, EPOLL_CTL_ADD, (int)fd, watch) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* If the kernel has no room for a new instance, the ghosts stay until it has. */
 static void banish_ghosts(fl_loop *loop)
 {
     struct poller *poller = &loop->poller;
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_fd < 0)
         return;
-    if (!add_own(epoll_fd, poller->timer_fd) || !add_own(epoll_fd, loop->inbox.wake_fd)) {
+    if (add_own(epoll_fd, poller->timer_fd) && add_own(epoll_fd, loop->inbox.wake_fd) &&
+        copy_watches(poller, epoll_fd)) {
+        close(poller->epoll_fd);
+        poller->epoll_fd = epoll_fd;
+    } else {
         close(epoll_fd);
-        return;
     }
-    for (uint32_t fd = 0; fd < poller->watches_capacity; fd++)
-        if (poller->watches[fd].fn)
-            control(epoll_fd, EPOLL_CTL_ADD, (int)fd, &poller->watches[fd]); /* fails for those that were closed */
-    close(poller->epoll_fd);
-    poller->epoll_fd = epoll_fd;
 }
 
 static struct watch *watch_of_event(const struct poller *poller, const struct epoll_event *event)

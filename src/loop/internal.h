@@ -116,6 +116,9 @@ bool fl__loop_can_run(const fl_loop *loop);
 
 int fl__timers_init(fl_loop *loop, bool huge_pages);
 void fl__timers_destroy(fl_loop *loop);
+
+/* Takes the timers that are due aside, unless an immediate stop has left some; then calls them. */
+void fl__timers_take(fl_loop *loop);
 void fl__timers_run(fl_loop *loop);
 void fl__immediates_run(fl_loop *loop);
 

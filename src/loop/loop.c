@@ -233,6 +233,7 @@ static int turn(fl_loop *loop, bool wait)
         return r;
     loop->counters.turns++;
     loop->started_ns = fl_loop_update_now(loop);
+    fl__timers_take(loop); /* before any callback of this turn can make one that is due */
     if (!fl__loop_interrupted(loop))
         run_microtasks(loop);
     fl__timers_run(loop);
@@ -243,12 +244,18 @@ static int turn(fl_loop *loop, bool wait)
     return 0;
 }
 
+/* Changes with everything that is called. */
+static uint64_t progress(const fl_loop *loop)
+{
+    return loop->callback_ns.count + loop->counters.microtasks;
+}
+
 /* A turn of a graceful stop: it does not wait, and says whether it found nothing to do. */
 static int drain_turn(fl_loop *loop, bool *ret_idle)
 {
-    uint64_t before = loop->callback_ns.count;
+    uint64_t before = progress(loop);
     int r = turn(loop, false);
-    *ret_idle = loop->callback_ns.count == before && !fl__loop_can_run(loop) && fl__timers_next_ns(loop) > loop->now_ns;
+    *ret_idle = progress(loop) == before && !fl__loop_can_run(loop) && fl__timers_next_ns(loop) > loop->now_ns;
     return r;
 }
 
@@ -274,14 +281,20 @@ int fl_loop_run(fl_loop *loop)
     return leave(loop, r);
 }
 
+/* A turn may turn out to be for nothing: the loop also wakes for a far timer's stops, and for events that are dropped. */
 int fl_loop_run_once(fl_loop *loop, bool wait)
 {
     if (loop->running || loop->freed)
         return FL_BUSY;
     loop->running = true;
     int r = 0;
-    if (inbox_stop(&loop->inbox) == STOP_NO)
-        r = turn(loop, wait && fl_loop_alive(loop));
+    uint64_t before = progress(loop);
+    bool more = inbox_stop(&loop->inbox) == STOP_NO;
+    while (r == 0 && more) {
+        bool sleep = wait && fl_loop_alive(loop);
+        r = turn(loop, sleep);
+        more = sleep && progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
+    }
     return leave(loop, r);
 }
 

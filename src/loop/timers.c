@@ -39,6 +39,13 @@ static uint64_t add_time(uint64_t time_ns, uint64_t duration_ns)
     return sum < time_ns || sum > TIME_MAX ? TIME_MAX : sum;
 }
 
+static uint64_t not_before_now(const fl_loop *loop, uint64_t deadline_ns)
+{
+    if (deadline_ns > TIME_MAX)
+        return TIME_MAX;
+    return deadline_ns > loop->now_ns ? deadline_ns : loop->now_ns;
+}
+
 uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns)
 {
     uint64_t latest = add_time(deadline_ns, slack_ns);
@@ -91,19 +98,12 @@ static bool out_of_reach(const fl_loop *loop, uint64_t deadline_ns)
     return deadline_ns > loop->drained_ns && deadline_ns - loop->drained_ns > loop->reach_ns;
 }
 
-/* The stop before a deadline that is out of reach. */
-static uint64_t stop_before(const fl_loop *loop, uint64_t deadline_ns)
+/* What the wheel is told for a timer that fires at `deadline_ns`: that, or the first stop on the way after `from_ns`. */
+static uint64_t wheel_deadline(const fl_loop *loop, uint64_t deadline_ns, uint64_t from_ns)
 {
-    uint64_t beyond = deadline_ns - loop->drained_ns - loop->reach_ns;
-    uint64_t stops = (beyond + loop->reach_ns - 1) / loop->reach_ns;
-    return deadline_ns - stops * loop->reach_ns;
-}
-
-/* What the wheel is told for a timer that fires at `deadline_ns`. */
-static uint64_t wheel_deadline(const fl_loop *loop, uint64_t deadline_ns)
-{
-    uint64_t wheel_ns = out_of_reach(loop, deadline_ns) ? stop_before(loop, deadline_ns) : deadline_ns;
-    uint64_t wheel_now_ns = fl_wheel_now_ns(loop->wheel);
+    uint64_t wheel_ns = deadline_ns, wheel_now_ns = fl_wheel_now_ns(loop->wheel);
+    if (deadline_ns > from_ns && deadline_ns - from_ns > loop->reach_ns)
+        wheel_ns = deadline_ns - (deadline_ns - from_ns - 1) / loop->reach_ns * loop->reach_ns;
     return wheel_ns > wheel_now_ns ? wheel_ns : wheel_now_ns;
 }
 
@@ -118,9 +118,10 @@ static uint32_t slot_of_data(void *data)
 }
 
 /* Puts a record that is nowhere into the wheel. If the deadline is out of reach, the record must have an extra. */
-static int arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
+static int arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns)
 {
-    int r = fl_wheel_schedule(loop->wheel, wheel_deadline(loop, deadline_ns), data_of_slot(slot), &record->timer);
+    uint64_t wheel_ns = wheel_deadline(loop, deadline_ns, from_ns);
+    int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), &record->timer);
     if (r == 0)
         record->state = STATE_PENDING;
     return r;
@@ -132,9 +133,9 @@ static uint64_t firing_time(const struct extra *extra)
 }
 
 /* Arms a record that must not be lost. */
-static void arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record)
+static void arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns)
 {
-    if (arm(loop, slot, record, firing_time(extra_of(loop, record))) == 0)
+    if (arm(loop, slot, record, deadline_ns, from_ns) == 0)
         return;
     record->state = STATE_STRANDED;
     table_list_append(&loop->table, STRANDED, slot);
@@ -198,7 +199,7 @@ static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values,
     if (values)
         r = take_extra(loop, record, values);
     if (r == 0)
-        r = arm(loop, slot, record, deadline_ns);
+        r = arm(loop, slot, record, deadline_ns, loop->drained_ns);
     if (r < 0) {
         put_record(loop, slot, record);
         return r;
@@ -213,13 +214,6 @@ static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values,
 int fl_loop_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
 {
     return make(loop, add_time(loop->now_ns, delay_ns), NULL, fn, arg, ret_id);
-}
-
-static uint64_t not_before_now(const fl_loop *loop, uint64_t deadline_ns)
-{
-    if (deadline_ns > TIME_MAX)
-        return TIME_MAX;
-    return deadline_ns > loop->now_ns ? deadline_ns : loop->now_ns;
 }
 
 int fl_loop_timer_at(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
@@ -331,10 +325,11 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id)
 /* Moves a record to another place in the wheel, or into it. On failure it is where it was. */
 static int move(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
 {
+    uint64_t wheel_ns = wheel_deadline(loop, deadline_ns, loop->drained_ns);
     if (record->state == STATE_PENDING)
-        return fl_wheel_reschedule(loop->wheel, record->timer, wheel_deadline(loop, deadline_ns), &record->timer);
+        return fl_wheel_reschedule(loop->wheel, record->timer, wheel_ns, &record->timer);
     fl_timer_id timer;
-    int r = fl_wheel_schedule(loop->wheel, wheel_deadline(loop, deadline_ns), data_of_slot(slot), &timer);
+    int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), &timer);
     if (r < 0)
         return r;
     if (record->state == STATE_STRANDED)
@@ -354,13 +349,18 @@ int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
         return FL_INVALID_ARGUMENT;
     uint64_t deadline_ns = add_time(loop->now_ns, delay_ns);
     int r = 0;
-    if (!record->extra && out_of_reach(loop, deadline_ns))
-        r = take_extra(loop, record, &(struct extra){0}); /* if the rest fails, it says: due when the wheel says so */
+    bool plain = record->extra == 0;
+    if (plain && out_of_reach(loop, deadline_ns))
+        r = take_extra(loop, record, &(struct extra){0});
     struct extra *extra = extra_of(loop, record);
     if (r == 0)
         r = move(loop, slot, record, fl__timers_round(deadline_ns, extra ? extra->slack_ns : 0));
     if (r == 0 && extra)
         extra->deadline_ns = deadline_ns;
+    if (r < 0 && plain && extra) {
+        fl__table_put(&loop->table, record->extra);
+        record->extra = 0;
+    }
     return r;
 }
 
@@ -377,7 +377,7 @@ static bool mark_due(fl_loop *loop, const fl_expired *entry)
         record->state = STATE_DUE;
         return true;
     }
-    arm_or_strand(loop, slot, record);
+    arm_or_strand(loop, slot, record, firing_time(extra), entry->deadline_ns);
     return false;
 }
 
@@ -410,26 +410,38 @@ static void rescue_stranded(fl_loop *loop)
     }
 }
 
-/* Fills the list of due timers, unless an immediate stop has left some in it. */
-static void take_due(fl_loop *loop)
+/* How far the wheel may be polled at once. If nothing was left behind in the wheel, there is nothing to take out before
+ * its earliest timer either. */
+static uint64_t next_step(fl_loop *loop)
 {
-    bool more;
+    uint64_t earliest_ns;
+    if (loop->now_ns - loop->drained_ns <= loop->reach_ns / 2)
+        return loop->now_ns;
+    if (!fl_wheel_next_deadline(loop->wheel, &earliest_ns) || earliest_ns > loop->now_ns)
+        return loop->now_ns;
+    if (loop->drained_ns == fl_wheel_now_ns(loop->wheel) && loop->drained_ns < earliest_ns)
+        loop->drained_ns = earliest_ns - 1;
+    uint64_t step_ns = add_time(loop->drained_ns, loop->reach_ns / 2);
+    return step_ns < loop->now_ns ? step_ns : loop->now_ns;
+}
+
+void fl__timers_take(fl_loop *loop)
+{
     if (loop->due_next < loop->due_count)
         return;
     loop->due_next = loop->due_count = 0;
     rescue_stranded(loop);
-    do {
-        uint64_t step_ns = add_time(loop->drained_ns, loop->reach_ns / 2);
-        if (step_ns > loop->now_ns)
-            step_ns = loop->now_ns;
+    bool all = false;
+    while (loop->due_count < loop->budget && !all) {
+        uint64_t step_ns = next_step(loop);
         fl_expired *entries = loop->due + loop->due_count;
         size_t room = loop->budget - loop->due_count;
         size_t count = fl_wheel_poll(loop->wheel, step_ns, entries, room);
         loop->due_count += mark_all_due(loop, entries, count);
-        more = count < room && step_ns < loop->now_ns;
         if (count < room)
             loop->drained_ns = step_ns;
-    } while (more);
+        all = count < room && step_ns == loop->now_ns;
+    }
 }
 
 static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
@@ -439,6 +451,15 @@ static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
         return next_ns;
     uint64_t missed = (loop->read_ns - next_ns + interval->period_ns - 1) / interval->period_ns;
     return add_time(next_ns, missed * interval->period_ns);
+}
+
+/* A period that was missed counts as due now, or as late as the wheel reaches: a stop on the way to a deadline that has
+ * passed would be taken for the deadline. */
+static uint64_t catching_up(const fl_loop *loop, uint64_t deadline_ns)
+{
+    if (deadline_ns >= loop->now_ns)
+        return deadline_ns;
+    return out_of_reach(loop, loop->now_ns) ? loop->drained_ns + loop->reach_ns : loop->now_ns;
 }
 
 static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
@@ -455,7 +476,7 @@ static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
     struct extra *interval = extra_of(loop, record);
     interval->deadline_ns = interval->flags & FL_INTERVAL_FROM_CALLBACK ? add_time(loop->read_ns, interval->period_ns)
                                                                         : next_on_grid(loop, interval);
-    arm_or_strand(loop, slot, record);
+    arm_or_strand(loop, slot, record, catching_up(loop, firing_time(interval)), loop->drained_ns);
 }
 
 static void fire(fl_loop *loop, const fl_expired *entry)
@@ -467,7 +488,7 @@ static void fire(fl_loop *loop, const fl_expired *entry)
     if (record->state != STATE_DUE)
         return;
     const struct extra *extra = extra_of(loop, record);
-    histogram_add(&loop->lateness_ns, loop->read_ns - entry->deadline_ns);
+    histogram_add(&loop->lateness_ns, loop->read_ns - (extra ? firing_time(extra) : entry->deadline_ns));
     loop->counters.timers++;
     if (extra && extra->period_ns) {
         fire_interval(loop, slot, record);
@@ -482,7 +503,6 @@ static void fire(fl_loop *loop, const fl_expired *entry)
 
 void fl__timers_run(fl_loop *loop)
 {
-    take_due(loop);
     while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop))
         fire(loop, &loop->due[loop->due_next++]);
 }

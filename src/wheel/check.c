@@ -118,11 +118,15 @@ static void check_references(struct check *check)
 
 /* ---- Timers ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the opening of the timer's tick has yet to come to it. */
-static bool opening_will_come(const struct level *level, uint32_t leaf_index, uint64_t deadline_ns)
+/* Whether an opening of the timer's spoke has yet to come to it. Until then the opening's bound is the timer's too,
+ * whether its tick is the one being opened or one that is whole turns later. */
+static bool opening_will_come(const struct check *check, const struct level *level, uint32_t leaf_index,
+                              uint64_t deadline_ns)
 {
-    return level->opening.active && fl__tick(level, deadline_ns) == level->opening.tick &&
-           leaf_index >= level->opening.leaf;
+    const struct opening *opening = &level->opening;
+    uint64_t turns = fl__tick(level, deadline_ns) - opening->tick;
+    return opening->active && (turns & (check->w->spokes - 1)) == 0 && leaf_index >= opening->leaf &&
+           opening->min_ns <= deadline_ns;
 }
 
 static void check_timer(struct check *check, int level_number, uint32_t spoke_number, const struct leaf *leaf,
@@ -137,12 +141,14 @@ static void check_timer(struct check *check, int level_number, uint32_t spoke_nu
     expect(check, fl__generation(slot) > 0 && fl__sequence(slot) < spoke->sequence,
            "timer %016" PRIx64 " has an impossible stamp", id);
     if (!fl__is_open(level, slot->deadline_ns)) {
-        expect(check, fl__is_occupied(level, spoke_number) && spoke->min_ns <= slot->deadline_ns,
+        expect(check,
+               (fl__is_occupied(level, spoke_number) && spoke->min_ns <= slot->deadline_ns) ||
+                   opening_will_come(check, level, leaf_index, slot->deadline_ns),
                "timer %016" PRIx64 " is before its spoke's bound", id);
         expect(check, check->w->coarse || check->w->bound_ns <= slot->deadline_ns,
                "timer %016" PRIx64 " is before the wheel's bound", id);
     } else {
-        expect(check, is_indexed(check, id) || opening_will_come(level, leaf_index, slot->deadline_ns),
+        expect(check, is_indexed(check, id) || opening_will_come(check, level, leaf_index, slot->deadline_ns),
                "timer %016" PRIx64 " of an open tick is lost", id);
     }
     check->timers++;

@@ -35,7 +35,10 @@
 #include "base/alloc.h"
 #include "wheel/spoke.h"
 
-enum { FIRST_CAPACITY = 4 };
+enum {
+    FIRST_CAPACITY = 4,
+    KEPT_CAPACITY = 16, /* a leaf no larger than this keeps its memory when it is empty: timers come and go */
+};
 
 static void release_memory(struct leaf *leaf, struct pool *pool)
 {
@@ -105,7 +108,7 @@ int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
                 return r;
         }
         struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
-        if (leaf->free > 0 || leaf->used < leaf->capacity)
+        if (fl__leaf_has_room(leaf))
             return 0;
         if (!leaf->is_packed && leaf->capacity < LEAF_SLOTS && leaf->generation < GENERATION_END)
             return grow_leaf(spoke, leaf, pool);
@@ -130,7 +133,7 @@ struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index)
 
 void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
 {
-    if (leaf->is_packed || leaf->capacity == LEAF_SLOTS) {
+    if (leaf->is_packed || leaf->capacity > KEPT_CAPACITY) {
         release_memory(leaf, pool);
         fl__list_leaf(spoke, leaf);
     }

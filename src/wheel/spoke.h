@@ -178,12 +178,18 @@ static inline void fl__unlist_first(struct spoke *spoke)
         fl__prefetch_room(&spoke->leaves[spoke->with_room - 1]);
 }
 
+/* Whether it has a slot to give out. A packed leaf has none, though it may still be listed from before. */
+static inline bool fl__leaf_has_room(const struct leaf *leaf)
+{
+    return leaf->free > 0 || (leaf->used < leaf->capacity && !leaf->is_packed);
+}
+
 /* Puts a timer into the spoke. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
 static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t deadline_ns, void *data,
                                 uint32_t *ret_number, struct slot **ret_slot)
 {
     struct leaf *leaf = spoke->with_room > 0 ? &spoke->leaves[spoke->with_room - 1] : NULL;
-    if (!leaf || (leaf->free == 0 && leaf->used == leaf->capacity)) {
+    if (!leaf || !fl__leaf_has_room(leaf)) {
         int r = fl__spoke_make_room(spoke, pool);
         if (r < 0)
             return r;

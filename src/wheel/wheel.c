@@ -94,7 +94,7 @@ static __attribute__((noinline)) void lower_bound(fl_wheel *w, struct level *lev
     level->occupied[spoke_number / 64] |= 1ull << spoke_number % 64;
     w->bound_ns = min_u64(w->bound_ns, deadline_ns);
     w->attention_ns = min_u64(w->attention_ns, attention_for(w, level, deadline_ns));
-    w->next_ns = min_u64(w->next_ns, deadline_ns);
+    w->next_ns = min_u64(w->next_ns, deadline_ns); /* see next_known */
 }
 
 /* Notes that the spoke holds something due at deadline_ns, of a tick that is not open. */
@@ -525,14 +525,21 @@ static void look_at_leaf(fl_wheel *w, unsigned level, uint32_t spoke_number, con
     }
 }
 
-/* Looks at every timer there is for the earliest that are due by last_ns. */
-static void look_at_all(fl_wheel *w, uint64_t last_ns, struct earliest *earliest)
+/* The last deadline of a level that fires at now_ns: in a coarse wheel, the ticks of L1 and L2 have to end first. */
+static uint64_t last_due_ns(const fl_wheel *w, unsigned level, uint64_t now_ns)
+{
+    uint64_t ended_ns = now_ns >> w->levels[level].shift << w->levels[level].shift;
+    return !w->coarse || level == 0 ? now_ns : ended_ns > 0 ? ended_ns - 1 : 0;
+}
+
+/* Looks at every timer there is for the earliest that are due at now_ns. */
+static void look_at_all(fl_wheel *w, uint64_t now_ns, struct earliest *earliest)
 {
     for (unsigned level = 0; level < LEVELS; level++)
         for (uint32_t number = 0; number < w->spokes; number++) {
             const struct spoke *spoke = &w->levels[level].spokes[number];
             for (uint32_t i = 0; i < spoke->leaf_count; i++)
-                look_at_leaf(w, level, number, &spoke->leaves[i], last_ns, earliest);
+                look_at_leaf(w, level, number, &spoke->leaves[i], last_due_ns(w, level, now_ns), earliest);
         }
 }
 
@@ -625,8 +632,9 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
         fired += fire_unindexed(w, now_ns, out + fired, limit - fired);
     else if (w->bound_ns > now_ns)
         catch_up(w, now_ns);
-    if (fired > 0)
-        w->next_known = false;
+    /* Whatever was opened may have brought references of timers that are gone, and with them bounds below the earliest
+     * deadline. Then a new timer's bound does not tell whether it is the earliest. */
+    w->next_known = false;
     if (!w->coarse) {
         work_ahead(w, &w->levels[2], now_ns);
         work_ahead(w, &w->levels[1], now_ns);
@@ -643,7 +651,8 @@ size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit
     uint64_t before_ns = now_of(w);
     now_ns = now_ns > before_ns ? now_ns : before_ns;
     atomic_store_explicit(&w->now_ns, now_ns, memory_order_relaxed);
-    return now_ns < w->attention_ns ? 0 : poll_due(w, now_ns, out, limit);
+    /* No deadline is UINT64_MAX: as a bound it says that there is none. */
+    return now_ns < w->attention_ns ? 0 : poll_due(w, min_u64(now_ns, UINT64_MAX - 1), out, limit);
 }
 
 /* The least bound made exact: false if the spoke turned out to hold nothing, or something later than its bound. */
@@ -682,6 +691,7 @@ static uint64_t find_next_ns(fl_wheel *w)
         } else if (finish_opening(w, next.level) < 0) {
             struct earliest earliest = {.limit = 1};
             look_at_all(w, UINT64_MAX, &earliest);
+            w->next_known = false; /* the bounds are as loose as before: an earlier timer might not lower any of them */
             return earliest.refs[0].deadline_ns;
         }
     }
@@ -692,8 +702,8 @@ bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns)
     if (w->count == 0)
         return false;
     if (!w->next_known) {
-        w->next_ns = find_next_ns(w);
         w->next_known = true;
+        w->next_ns = find_next_ns(w);
     }
     *ret_ns = w->next_ns;
     return true;
@@ -759,7 +769,9 @@ static __attribute__((noinline)) int check_deadline(const fl_wheel *w, uint64_t 
 
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
-    bool ordinary = deadline_ns - now_of(w) <= fl_wheel_max_duration_ns(w) && deadline_ns - 1 < UINT64_MAX - 1;
+    uint64_t now_ns = now_of(w);
+    bool ordinary = deadline_ns >= now_ns && deadline_ns - now_ns <= fl_wheel_max_duration_ns(w) &&
+                    deadline_ns - 1 < UINT64_MAX - 1;
     int r = ordinary ? 0 : check_deadline(w, deadline_ns);
     return r < 0 ? r : place(w, deadline_ns, data, ret_id);
 }
@@ -770,8 +782,10 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
     uint64_t now_ns = now_of(w), reach_ns = fl_wheel_max_duration_ns(w);
     if (target_ns == 0)
         return FL_INVALID_DEADLINE;
+    if (target_ns == UINT64_MAX)
+        return FL_OVERFLOW;
     uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
-    uint64_t deadline_ns = target_ns < now_ns ? now_ns : min_u64(target_ns, last_ns);
+    uint64_t deadline_ns = min_u64(target_ns < now_ns ? now_ns : target_ns, last_ns);
     int r = place(w, deadline_ns, data, ret_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
@@ -870,6 +884,8 @@ static int complete_config(fl_wheel_config *config)
         config->compaction.ratio = 4;
     if (config->compaction.target_multiplier == 0)
         config->compaction.target_multiplier = 2;
+    if (config->compaction.ratio < config->compaction.target_multiplier)
+        return FL_INVALID_ARGUMENT;
     return 0;
 }
 
@@ -1014,7 +1030,7 @@ uint64_t fl_wheel_max_duration_ns(const fl_wheel *w)
 static fl_wheel_level_stats level_stats(const fl_wheel *w, const struct level *level)
 {
     fl_wheel_level_stats stats = {.spokes = w->spokes};
-    stats.bytes = w->spokes * sizeof *level->spokes + (w->spokes + 63) / 64 * sizeof *level->occupied +
+    stats.bytes = fl__lines_bytes(w->spokes * sizeof *level->spokes) + (w->spokes + 63) / 64 * sizeof *level->occupied +
                   level->opening.refs.capacity * sizeof *level->opening.refs.items;
     for (uint32_t i = 0; i < w->spokes; i++) {
         stats.active += level->spokes[i].live;

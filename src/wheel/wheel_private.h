@@ -33,7 +33,7 @@ struct fl_wheel {
     _Atomic uint64_t now_ns;
     uint64_t attention_ns; /* a poll before this has nothing to do */
     uint64_t bound_ns;     /* no timer outside of the front is due earlier */
-    uint64_t next_ns;      /* the earliest deadline, if next_known */
+    uint64_t next_ns;      /* the earliest deadline, if next_known; then no bound is below it */
     uint64_t count;
     bool next_known;
     bool coarse;

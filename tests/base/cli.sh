@@ -23,9 +23,9 @@ answers() {
 
 # It prints a line a second; a line more or less is the machine's business.
 demo_on_a_pipe() {
-    "$foliot" demo --timers 1000 --seconds=1 >"$work/stdout" || return 1
+    "$foliot" demo --timers 100000 --seconds=2 >"$work/stdout" || return 1
     cat "$work/stdout"
-    grep -q 'live 1000 ' "$work/stdout" && grep -q '^  fired ' "$work/stdout" && ! grep -q "$escape" "$work/stdout"
+    grep -q 'live 100000 ' "$work/stdout" && grep -q '^  fired ' "$work/stdout" && ! grep -q "$escape" "$work/stdout"
 }
 
 demo_on_a_terminal() {
