@@ -227,11 +227,12 @@ static struct sched *next_home(struct group *group)
 static int spawn_elsewhere(struct group *group, struct fl_coro *coro)
 {
     pthread_mutex_lock(&group->lock);
-    coro->sched = next_home(group);
-    if (coro->sched)
-        fl__sched_send(coro->sched, coro);
+    struct sched *sched = next_home(group);
+    coro->sched = sched;
+    if (sched)
+        fl__sched_send(sched, coro); /* from here on it may have ended */
     pthread_mutex_unlock(&group->lock);
-    return coro->sched ? 0 : FL_NO_MEMORY;
+    return sched ? 0 : FL_NO_MEMORY;
 }
 
 int fl__group_spawn(struct group *group, struct fl_coro *coro)
