@@ -220,14 +220,10 @@ static void sleep_as_thread(uint64_t deadline_ns)
         ;
 }
 
-/* The wheel wakes us too early from a sleep that is longer than it reaches. */
 static int sleep_as_coroutine(struct sched *sched, uint64_t deadline_ns)
 {
-    int r;
-    do
-        r = fl__sched_suspend_until(sched, deadline_ns);
-    while (r == 0 && fl__runtime_now_ns(sched->group->rt) < deadline_ns);
-    return r;
+    int r = fl__sched_suspend_until(sched, deadline_ns);
+    return r < 0 ? r : 0;
 }
 
 int fl_sleep_until_ns(uint64_t deadline_ns)

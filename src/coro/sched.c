@@ -282,26 +282,38 @@ static void on_wake(struct fl__worker *worker, struct fl__message *message)
 
 /* --- Time */
 
+/* Suspends until the wheel's timer for `deadline_ns` fires, or something else makes the coroutine ready; *ret_ns is when
+ * the timer fires, earlier than the deadline if that is beyond the wheel's reach. */
+static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t *ret_ns)
+{
+    struct fl_coro *coro = sched->running;
+    fl_timer_id id;
+    int r = fl_wheel_schedule_best_fit(sched->wheel, deadline_ns, coro, &id, ret_ns);
+    if (r < 0)
+        return r;
+    if (*ret_ns < sched->earliest_ns)
+        sched->earliest_ns = *ret_ns;
+    coro->timer = TIMER_ENDS_WAIT;
+    fl__sched_suspend(sched);
+    if (coro->timer == TIMER_NONE)
+        return SUSPEND_TIME_IS_UP;
+    fl_wheel_cancel(sched->wheel, id, NULL);
+    coro->timer = TIMER_NONE;
+    return 0;
+}
+
 int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
 {
     if (deadline_ns == NEVER) {
         fl__sched_suspend(sched);
         return 0;
     }
-    struct fl_coro *coro = sched->running;
-    fl_timer_id id;
-    uint64_t wheel_ns;
-    int r = fl_wheel_schedule_best_fit(sched->wheel, deadline_ns > 0 ? deadline_ns : 1, coro, &id, &wheel_ns);
-    if (r < 0)
-        return r;
-    if (wheel_ns < sched->earliest_ns)
-        sched->earliest_ns = wheel_ns;
-    coro->timer = TIMER_ENDS_WAIT;
-    fl__sched_suspend(sched);
-    if (coro->timer == TIMER_LEFT)
-        fl_wheel_cancel(sched->wheel, id, NULL);
-    coro->timer = TIMER_NONE;
-    return 0;
+    uint64_t wheel_ns = 0, wanted_ns = deadline_ns > 0 ? deadline_ns : 1;
+    int r;
+    do
+        r = suspend_on_wheel(sched, wanted_ns, &wheel_ns);
+    while (r == SUSPEND_TIME_IS_UP && wheel_ns < deadline_ns && now_ns(sched) < deadline_ns);
+    return r;
 }
 
 void fl__sched_end_wait(struct fl_coro *coro)

@@ -180,11 +180,8 @@ void fl__waiters_drop(struct sched *sched)
 static int wait_here(struct sched *sched, struct waiter *waiter, uint64_t deadline_ns)
 {
     int r = enter(sched->host, waiter);
-    while (r == 0 && waiter->result == 0) {
+    if (r == 0)
         r = fl__sched_suspend_until(sched, deadline_ns);
-        if (fl__runtime_now_ns(sched->group->rt) >= deadline_ns)
-            break;
-    }
     leave(waiter);
     return r < 0 ? r : waiter->result;
 }
