@@ -213,17 +213,12 @@ uint64_t fl_coro_now_ns(void)
     return sched ? fl__runtime_now_ns(sched->group->rt) : monotonic_ns();
 }
 
-static void sleep_as_thread(uint64_t deadline_ns)
+static int sleep_as_thread(uint64_t deadline_ns)
 {
     struct timespec time = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
         ;
-}
-
-static int sleep_as_coroutine(struct sched *sched, uint64_t deadline_ns)
-{
-    int r = fl__sched_suspend_until(sched, deadline_ns);
-    return r < 0 ? r : 0;
+    return 0;
 }
 
 int fl_sleep_until_ns(uint64_t deadline_ns)
@@ -233,10 +228,7 @@ int fl_sleep_until_ns(uint64_t deadline_ns)
         deadline_ns = TIME_MAX;
     if (fl_coro_now_ns() >= deadline_ns)
         return 0;
-    if (sched)
-        return sleep_as_coroutine(sched, deadline_ns);
-    sleep_as_thread(deadline_ns);
-    return 0;
+    return sched ? fl__sched_sleep_until(sched, deadline_ns) : sleep_as_thread(deadline_ns);
 }
 
 int fl_sleep_ns(uint64_t duration_ns)
@@ -245,10 +237,7 @@ int fl_sleep_ns(uint64_t duration_ns)
         return 0;
     struct sched *sched = fl__sched_current();
     uint64_t deadline_ns = add_time(fl_coro_now_ns(), duration_ns);
-    if (sched)
-        return sleep_as_coroutine(sched, deadline_ns);
-    sleep_as_thread(deadline_ns);
-    return 0;
+    return sched ? fl__sched_sleep_until(sched, deadline_ns) : sleep_as_thread(deadline_ns);
 }
 
 int fl_sleep_ms(int64_t duration_ms)

@@ -201,9 +201,12 @@ bool fl__sched_empty(const struct sched *sched);
 /* Suspends the running coroutine until something makes it ready. */
 void fl__sched_suspend(struct sched *sched);
 
-/* The same, but at most until `deadline_ns` (NEVER: no limit). Returns 0: something made it ready; SUSPEND_TIME_IS_UP: the
- * clock has reached the deadline; FL_NO_MEMORY, FL_CAPACITY_EXCEEDED: it was not suspended, or
- * the deadline is days away and it has gone on too early. */
+/* Suspends it until the clock has reached `deadline_ns`, which is not 0. Returns 0; FL_NO_MEMORY, FL_CAPACITY_EXCEEDED: it
+ * was not suspended, or the deadline is days away and it has gone on too early. */
+int fl__sched_sleep_until(struct sched *sched, uint64_t deadline_ns);
+
+/* Suspends it until something makes it ready, at most until `deadline_ns` (not 0; NEVER: no limit). Returns 0: something
+ * made it ready; SUSPEND_TIME_IS_UP: the clock has reached the deadline; FL_NO_MEMORY, FL_CAPACITY_EXCEEDED, as above. */
 int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns);
 
 enum { SUSPEND_TIME_IS_UP = 1 };

@@ -165,12 +165,17 @@ static bool run(struct sched *sched, struct fl_coro *coro)
     return true;
 }
 
-void fl__sched_suspend(struct sched *sched)
+static inline void suspend(struct sched *sched)
 {
     struct fl_coro *coro = sched->running;
     fl__fiber_leave(&coro->stack->fiber, &sched->fiber);
     fl__context_switch(&coro->context, sched->context);
     fl__fiber_arrive(&coro->stack->fiber, &sched->fiber);
+}
+
+void fl__sched_suspend(struct sched *sched)
+{
+    suspend(sched);
 }
 
 /* --- The queue */
@@ -282,19 +287,40 @@ static void on_wake(struct fl__worker *worker, struct fl__message *message)
 
 /* --- Time */
 
-/* Suspends until the wheel's timer for `deadline_ns` fires, or something else makes the coroutine ready; *ret_ns is when
- * the timer fires, earlier than the deadline if that is beyond the wheel's reach. */
-static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t *ret_ns)
+/* Puts the running coroutine into the wheel. *ret_ns is when the timer fires, earlier than the deadline if that is beyond
+ * the wheel's reach. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+static inline int arm(struct sched *sched, uint64_t deadline_ns, fl_timer_id *ret_id, uint64_t *ret_ns)
 {
-    struct fl_coro *coro = sched->running;
-    fl_timer_id id;
-    int r = fl_wheel_schedule_best_fit(sched->wheel, deadline_ns, coro, &id, ret_ns);
+    int r = fl_wheel_schedule_best_fit(sched->wheel, deadline_ns, sched->running, ret_id, ret_ns);
     if (r < 0)
         return r;
     if (*ret_ns < sched->earliest_ns)
         sched->earliest_ns = *ret_ns;
-    coro->timer = TIMER_ENDS_WAIT;
-    fl__sched_suspend(sched);
+    sched->running->timer = TIMER_ENDS_WAIT;
+    return 0;
+}
+
+/* A million sleepers keep this function's frame: it is small, and its callers end in a jump to it. */
+int fl__sched_sleep_until(struct sched *sched, uint64_t deadline_ns)
+{
+    uint64_t wheel_ns;
+    do {
+        int r = arm(sched, deadline_ns, NULL, &wheel_ns);
+        if (r < 0)
+            return r;
+        suspend(sched);
+    } while (wheel_ns < deadline_ns && now_ns(sched) < deadline_ns);
+    return 0;
+}
+
+static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t *ret_ns)
+{
+    struct fl_coro *coro = sched->running;
+    fl_timer_id id;
+    int r = arm(sched, deadline_ns, &id, ret_ns);
+    if (r < 0)
+        return r;
+    suspend(sched);
     if (coro->timer == TIMER_NONE)
         return SUSPEND_TIME_IS_UP;
     fl_wheel_cancel(sched->wheel, id, NULL);
@@ -305,13 +331,13 @@ static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t 
 int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
 {
     if (deadline_ns == NEVER) {
-        fl__sched_suspend(sched);
+        suspend(sched);
         return 0;
     }
-    uint64_t wheel_ns = 0, wanted_ns = deadline_ns > 0 ? deadline_ns : 1;
+    uint64_t wheel_ns = 0;
     int r;
     do
-        r = suspend_on_wheel(sched, wanted_ns, &wheel_ns);
+        r = suspend_on_wheel(sched, deadline_ns, &wheel_ns);
     while (r == SUSPEND_TIME_IS_UP && wheel_ns < deadline_ns && now_ns(sched) < deadline_ns);
     return r;
 }
