@@ -28,7 +28,7 @@ static void on_wake(fl_loop *loop, void *arg)
     (void)loop;
     box->wakes++;
     if (atomic_load_explicit(&box->head, memory_order_relaxed) != CLOSED)
-        receive(box, atomic_exchange_explicit(&box->head, NULL, memory_order_acquire));
+        receive(box, atomic_exchange_explicit(&box->head, NULL, memory_order_acq_rel)); /* the task is free again */
 }
 
 void fl__mailbox_init(struct mailbox *box)
@@ -45,7 +45,7 @@ void fl__mailbox_open(struct mailbox *box, fl_loop *loop)
 void fl__mailbox_close(struct mailbox *box)
 {
     uint64_t wakes = box->wakes;
-    struct fl__message *newest = atomic_exchange_explicit(&box->head, CLOSED, memory_order_acquire);
+    struct fl__message *newest = atomic_exchange_explicit(&box->head, CLOSED, memory_order_acq_rel);
     receive(box, newest);
     while (newest && box->wakes == wakes)
         fl_loop_run_once(box->loop, true);

@@ -529,7 +529,7 @@ TEST(a_leaving_worker_hands_over_its_timers)
         CHECK_EQ(fl_timer_new(rt, on_probe, &probes[i], &probes[i].timer), 0);
         start_in(&probes[i], i % 10 == 0 ? 100 * MS : HOUR);
     }
-    AWAIT(stats_of(rt).entries == TIMERS);
+    AWAIT(stats_of(rt).entries + stats_of(rt).fired >= TIMERS);
     CHECK_EQ(fl_runtime_resize(rt, 0), 0);
     CHECK(stats_of(rt).migrated > TIMERS * 3 / 4);
     CHECK_EQ(fl_runtime_resize(rt, 2), 0);
