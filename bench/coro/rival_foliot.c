@@ -70,11 +70,11 @@ static fl_coro *waiting;
 static void sleeper(void *arg)
 {
     (void)arg;
-    uint64_t deadline_ns = rival_real_ns() + sleep_ns;
+    uint64_t deadline_ns = fl_coro_now_ns() + sleep_ns;
     if (++asleep == count)
-        asleep_ns = rival_real_ns();
+        asleep_ns = fl_coro_now_ns();
     fl_sleep_ns(sleep_ns);
-    lateness_us[awake++] = (float)(rival_real_ns() - deadline_ns) / 1e3f;
+    lateness_us[awake++] = (float)(fl_coro_now_ns() - deadline_ns) / 1e3f;
     if (awake == count)
         fl_coro_unpark(waiting);
 }
@@ -83,7 +83,7 @@ static void measure_sleep(void *arg)
 {
     (void)arg;
     waiting = fl_coro_self();
-    begin_ns = rival_real_ns();
+    begin_ns = fl_coro_now_ns();
     for (size_t i = 0; i < count; i++) {
         if (fl_coro_spawn(NULL, &options, sleeper, NULL, NULL) < 0)
             abort();

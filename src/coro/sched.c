@@ -109,16 +109,16 @@ static void leave_stack(struct sched *sched, struct fl_coro *coro)
 
 /* --- Switching */
 
-/* The first thing that runs on a coroutine's stack, and the last. */
+/* The first thing that runs on a coroutine's stack, and the last. It keeps one variable, as everybody who sleeps pays for
+ * the frame. */
 static void begin(void *arg)
 {
     struct fl_coro *coro = arg;
-    struct sched *sched = coro->sched;
-    fl__fiber_arrive(&coro->stack->fiber, &sched->fiber);
+    fl__fiber_arrive(&coro->stack->fiber, &coro->sched->fiber);
     coro->fn(coro->arg);
     coro->phase = PHASE_ENDED;
-    fl__fiber_leave(NULL, &sched->fiber);
-    fl__context_switch(&coro->context, sched->context);
+    fl__fiber_leave(NULL, &coro->sched->fiber);
+    fl__context_switch(&coro->context, coro->sched->context);
     __builtin_unreachable();
 }
 
