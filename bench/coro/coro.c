@@ -98,12 +98,15 @@ static void ask(unsigned rival, const char *what, size_t count, unsigned sleep_m
     char *command;
     if (asprintf(&command, "'%s' %s %zu %u %s", commands[rival][0], what, count, sleep_ms, commands[rival][1]) < 0)
         bench_die("no memory");
+    char line[256] = "", *at = line, *end = line;
     FILE *answer = popen(command, "r"); /* NOLINT(cert-env33-c): a program of ours, by its path */
-    int found = 0;
-    while (answer && found < n_values && fscanf(answer, "%lf", &values[found]) == 1)
-        found++;
-    if (found < n_values || pclose(answer) != 0)
+    if (!answer || !fgets(line, sizeof(line), answer) || pclose(answer) != 0)
         bench_die("%s: no answer", command);
+    for (int i = 0; i < n_values; i++, at = end) {
+        values[i] = strtod(at, &end);
+        if (end == at)
+            bench_die("%s: it answers %s", command, line);
+    }
     free(command);
 }
 

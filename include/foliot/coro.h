@@ -27,11 +27,8 @@
  *
  * Where its variables are. Unless it asks for a stack of its own, a coroutine runs on a stack that its worker's
  * coroutines share. While it waits, what it has on the stack may be copied away, a few hundred bytes as a rule, and
- * it is copied back to the same addresses before it goes on. So for a coroutine without its own stack
- *
- *     NOBODY ELSE MAY USE THE ADDRESS OF ONE OF ITS LOCAL VARIABLES WHILE IT WAITS.
- *
- * What others are to read or write meanwhile, memory for another coroutine or a descriptor's buffer that another thread
+ * it is copied back to the same addresses before it goes on. So for a coroutine without its own stack: NOBODY ELSE MAY
+ * USE THE ADDRESS OF ONE OF ITS LOCAL VARIABLES WHILE IT WAITS. What others are to read or write meanwhile, memory for another coroutine or a descriptor's buffer that another thread
  * fills, comes from the heap or is static; or the coroutine asks for its own stack (fl_coro_options.stack_size), and the
  * rule does not concern it. A coroutine with more than about half a kilobyte on the stack is left where it is, at the
  * price of a stack, as long as those that began there before are not in need of it; the rule holds all the same.

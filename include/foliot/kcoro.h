@@ -4,12 +4,22 @@
 
 /* The timer functions of the kcoro scheduler, for programs that are written for it.
  *
- *     kc_sched_t *s = kc_sched_default();
- *     kcoro_t *co = NULL;
- *     kc_spawn_co(s, my_coro_fn, NULL, 64 * 1024, &co);
- *     kc_sched_timer_wake_after(s, co, 100);   // unparks it in 100 ms
- *     fl_coro_join(co);
- *     fl_coro_unref(co);
+ *     static void my_coro_fn(void *arg)
+ *     {
+ *         fl_coro_park();
+ *         puts(arg);
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         kc_sched_t *s = kc_sched_default();
+ *         kcoro_t *co = NULL;
+ *         if (kc_spawn_co(s, my_coro_fn, "good morning", 64 * 1024, &co) < 0)
+ *             return 1;
+ *         kc_sched_timer_wake_after(s, co, 100);   // unparks it in 100 ms
+ *         fl_coro_join(co);
+ *         fl_coro_unref(co);
+ *     }
  *
  * They are other names for what foliot/coro.h has: a kc_sched_t is an fl_runtime, a kcoro_t an fl_coro. The functions of
  * the two headers may be mixed; parking is fl_coro_park(). Times are those of CLOCK_MONOTONIC.

@@ -63,7 +63,8 @@ void *fl__context_make(void *bottom, void *top, void (*entry)(void *arg), void *
 void fl__context_switch(void **save, void *to)
 {
     ucontext_t here;
-    *save = &here;
+    /* cppcheck-suppress autoVariables */
+    *save = &here; /* the frame lives as long as the context is suspended */
     swapcontext(&here, to);
 }
 

@@ -150,22 +150,22 @@ int fl_coro_wake_after(fl_coro *coro, uint64_t delay_ns, fl_coro_wake *ret)
     return fl_coro_wake_at(coro, delay_ns > TIME_MAX - now_ns ? TIME_MAX : now_ns + delay_ns, ret);
 }
 
-int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake id)
+int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake wake)
 {
     struct fl__runtime_layer *layer = fl__runtime_get_layer(rt);
     if (!layer)
         return FL_TIMER_NOT_FOUND;
     struct group *group = fl__group_of(rt);
     pthread_mutex_lock(&group->lock);
-    struct wake *wake = find(&group->wakes, id);
-    if (wake && !fl_timer_cancel(wake->timer))
-        wake = NULL;
-    if (wake)
-        remove_wake(&group->wakes, wake);
+    struct wake *found = find(&group->wakes, wake);
+    if (found && !fl_timer_cancel(found->timer))
+        found = NULL;
+    if (found)
+        remove_wake(&group->wakes, found);
     pthread_mutex_unlock(&group->lock);
-    if (!wake)
+    if (!found)
         return FL_TIMER_NOT_FOUND;
-    free_wake(wake);
+    free_wake(found);
     return 0;
 }
 

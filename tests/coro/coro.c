@@ -184,6 +184,7 @@ struct depth {
 };
 
 /* A frame of 40 bytes or so on each level, with a checksum that only holds if all of them come back. */
+/* NOLINTNEXTLINE(misc-no-recursion): that is what it is for */
 __attribute__((noinline)) static uint64_t descend(int id, int level)
 {
     volatile uint64_t mine = (uint64_t)id * 1000003u + (uint64_t)level;

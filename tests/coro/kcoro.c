@@ -25,7 +25,7 @@ static void my_coro_fn(void *arg)
     atomic_fetch_add(&woken, 1);
 }
 
-/* The example as it stands. */
+/* The example as it stands. NOLINTBEGIN */
 /* clang-format off */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -49,6 +49,7 @@ kc_spawn_co(s, my_coro_fn, NULL, 64*1024, &co);
 kc_sched_timer_wake_after(s, co, 100 /* ms */);
     return co;
 }
+/* NOLINTEND */
 /* clang-format on */
 
 static void finish(kcoro_t *co)

@@ -38,6 +38,7 @@ static int run_in_child(void (*fn)(void), char *text, size_t size)
     return status;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): that is what it is for */
 __attribute__((noinline)) static int bottomless(int level)
 {
     volatile char frame[512];
