@@ -158,11 +158,16 @@ void fl__coro_finish(struct fl_coro *coro)
     fl_coro_unref(coro);
 }
 
-void fl__coro_drop(struct fl_coro *coro)
+void fl__coro_close(struct fl_coro *coro)
 {
-    atomic_store(&coro->joiners, JOINERS_CLOSED);
     mark_done(coro);
-    fl_coro_unref(coro);
+    struct fl_coro *joiner = atomic_exchange(&coro->joiners, JOINERS_CLOSED);
+    while (joiner) {
+        struct fl_coro *next = joiner->next;
+        if (joiner->sched->group != coro->sched->group)
+            fl__coro_ready(joiner);
+        joiner = next;
+    }
 }
 
 static void join_as_thread(fl_coro *coro)

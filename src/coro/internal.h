@@ -164,8 +164,8 @@ void fl__coro_ready(struct fl_coro *coro);
 /* What follows the end: wakes those who wait for it, and gives the scheduler's reference back. */
 void fl__coro_finish(struct fl_coro *coro);
 
-/* The same when its runtime is freed: the coroutines that join it end with it. */
-void fl__coro_drop(struct fl_coro *coro);
+/* The same when its runtime is freed, except for the reference. Coroutines of the same runtime do not go on. */
+void fl__coro_close(struct fl_coro *coro);
 
 /* --- sched.c */
 
@@ -174,7 +174,10 @@ struct sched *fl__sched_current(void);
 
 int fl__sched_init(struct sched *sched, struct group *group);
 
-/* Frees what it has; coroutines that have not ended are dropped. */
+/* Ends all its coroutines for those who wait for them. */
+void fl__sched_close(struct sched *sched);
+
+/* Frees what it has, its coroutines too. All schedulers of the group have been closed. */
 void fl__sched_destroy(struct sched *sched);
 
 /* Runs what can run, at most a budget of it, and sees to it that the rest is not forgotten. */

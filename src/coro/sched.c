@@ -35,7 +35,8 @@ enum {
     PREFETCH = 8,
 };
 
-static _Thread_local struct sched *current;
+/* The model makes it safe to read in a signal handler. */
+static _Thread_local struct sched *current __attribute__((tls_model("initial-exec")));
 
 __attribute__((noinline)) struct sched *fl__sched_current(void)
 {
@@ -462,21 +463,22 @@ int fl__sched_init(struct sched *sched, struct group *group)
     return fl_wheel_new(&config, &sched->wheel);
 }
 
-static void drop(struct sched *sched, struct fl_coro *coro)
+void fl__sched_close(struct sched *sched)
 {
-    if (coro->phase == PHASE_STARTED)
-        leave_stack(sched, coro);
-    fl__coro_drop(coro);
+    sched->turning = true; /* so that nobody waits for the next turn */
+    take_remote(sched);
+    for (struct fl_coro *coro = sched->live; coro; coro = coro->live_next)
+        fl__coro_close(coro);
 }
 
 void fl__sched_destroy(struct sched *sched)
 {
-    sched->turning = true; /* so that nobody waits for the next turn */
-    take_remote(sched);
     while (sched->live) {
         struct fl_coro *coro = sched->live;
         sched->live = coro->live_next;
-        drop(sched, coro);
+        if (coro->phase == PHASE_STARTED)
+            leave_stack(sched, coro);
+        fl_coro_unref(coro);
     }
     fl__waiters_drop(sched);
     fl__images_destroy(&sched->images);

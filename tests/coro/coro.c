@@ -706,6 +706,17 @@ TEST(what_waits_ends_with_its_runtime)
     close_pipe(pair);
 }
 
+TEST(who_joins_a_coroutine_of_a_runtime_that_ends_goes_on)
+{
+    fl_runtime *rt = runtime(1), *other = runtime(1);
+    fl_coro *coro = spawn(rt, park_for_ever, NULL), *joiner = spawn(other, join_it, coro);
+    usleep(3000);
+    fl_runtime_free(rt);
+    finish(joiner);
+    fl_coro_unref(coro);
+    fl_runtime_free(other);
+}
+
 TEST(a_runtime_may_end_before_its_coroutines_begin)
 {
     for (int i = 0; i < 50; i++) {
