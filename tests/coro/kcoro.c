@@ -122,8 +122,9 @@ TEST(an_expired_deadline_wakes_promptly)
 
 TEST(cancelling_says_whether_it_came_in_time)
 {
-    kc_sched_t *s = kc_sched_default();
+    kc_sched_t *s;
     kcoro_t *co;
+    CHECK_EQ(fl_runtime_new(NULL, &s), 0);
     atomic_store(&woken, 0);
     CHECK_EQ(kc_spawn_co(s, my_coro_fn, NULL, 0, &co), 0);
     kc_timer_handle_t far = kc_sched_timer_wake_at(s, co, now_ns() + 3600 * 1000000000ull);
@@ -136,4 +137,5 @@ TEST(cancelling_says_whether_it_came_in_time)
     CHECK_EQ(kc_sched_timer_cancel(s, (kc_timer_handle_t){0}), FL_TIMER_NOT_FOUND);
     CHECK_EQ(kc_sched_timer_wake_after(s, co, 1).id, 0); /* it has returned */
     fl_coro_unref(co);
+    fl_runtime_free(s);
 }
