@@ -18,7 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "coro/internal.h"
 
 static uint64_t add_time(uint64_t time_ns, uint64_t duration_ns)
@@ -34,10 +33,16 @@ fl_coro *fl_coro_ref(fl_coro *coro)
     return coro;
 }
 
+static struct fl__records *own_records(void)
+{
+    struct sched *sched = fl__sched_current();
+    return sched ? &sched->records : NULL;
+}
+
 void fl_coro_unref(fl_coro *coro)
 {
     if (coro && atomic_fetch_sub_explicit(&coro->refs, 1, memory_order_acq_rel) == 1)
-        fl__release(coro);
+        fl__record_give(own_records(), coro);
 }
 
 const char *fl_coro_name(const fl_coro *coro)
@@ -61,7 +66,7 @@ static fl_runtime *own_runtime(void)
 
 static fl_coro *new_coro(const fl_coro_options *options, fl_task_fn fn, void *arg, uint32_t refs)
 {
-    fl_coro *coro = fl__alloc(sizeof(*coro));
+    fl_coro *coro = fl__record_take(own_records());
     if (!coro)
         return NULL;
     *coro = (fl_coro){.fn = fn, .arg = arg, .phase = PHASE_SENT};
@@ -85,7 +90,7 @@ int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn,
         return FL_NO_MEMORY;
     int r = fl__group_spawn(group, coro);
     if (r < 0)
-        fl__release(coro);
+        fl__record_give(own_records(), coro);
     else if (ret)
         *ret = coro;
     return r;

@@ -9,7 +9,8 @@
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
  *     wake.c      wake-ups at a time
- *     context.h   the switch; stack.h: stacks; image.h: what was copied off a stack; overflow.h: the message
+ *     context.h   the switch; stack.h: stacks; image.h: what was copied off a stack; record.h: memory for struct
+ *                 fl_coro; overflow.h: the message
  *
  * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
  * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that
@@ -29,6 +30,7 @@
 #include <foliot/coro.h>
 
 #include "coro/image.h"
+#include "coro/record.h"
 #include "coro/stack.h"
 #include "runtime/worker.h"
 
@@ -100,6 +102,7 @@ struct sched {
     struct fl__stacks stacks;
     struct fl__stack *start; /* where coroutines without a stack of their own begin; may be NULL */
     struct fl__images images;
+    struct fl__records records;
 
     fl_wheel *wheel;      /* the data is the coroutine */
     uint64_t earliest_ns; /* no timer in the wheel is earlier; NEVER: there is none */
