@@ -16,6 +16,9 @@
  * Time. All waiting of coroutines is in one wheel of the scheduler, an entry each. One timer of the worker stands for the
  * earliest of them, and it does not go off more often than every POLL_GAP_NS: with many sleepers they wake in groups,
  * which costs a fraction of waking each on its own and delays none by more than that. A lone sleeper is not delayed.
+ * The wheel sorts its coarse spokes ahead of time while it is polled. So if it holds a crowd, it is polled every
+ * AHEAD_STEP_NS from AHEAD_NS, two of its second-long ticks, before the earliest deadline; else the first to wake would
+ * have to wait until all are sorted.
  */
 
 #include <assert.h>
@@ -27,10 +30,13 @@
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 #define POLL_GAP_NS 32768u
+#define AHEAD_NS (1ull << 31)
+#define AHEAD_STEP_NS (1u << 23)
 #define RETRY_NS 1000000u
 
 enum {
     BUDGET = 256, /* coroutines in one turn */
+    CROWD = 4096,
     PROMOTE_SIZE = 512,
     PREFETCH = 8,
 };
@@ -358,10 +364,20 @@ static void time_is_up(struct sched *sched, struct fl_coro *coro)
         fl__sched_append(sched, coro);
 }
 
+/* When the wheel is to be polled because of a crowd. */
+static uint64_t ahead_ns(const struct sched *sched)
+{
+    if (fl_wheel_count(sched->wheel) < CROWD)
+        return NEVER;
+    uint64_t begin_ns = sched->earliest_ns > AHEAD_NS ? sched->earliest_ns - AHEAD_NS : 0;
+    uint64_t next_ns = sched->polled_ns + AHEAD_STEP_NS;
+    return begin_ns > next_ns ? begin_ns : next_ns;
+}
+
 static void poll(struct sched *sched, uint64_t now)
 {
     fl_expired due[BUDGET];
-    if (!sched->more_due && sched->earliest_ns > now)
+    if (!sched->more_due && sched->earliest_ns > now && ahead_ns(sched) > now)
         return;
     size_t n = fl_wheel_poll(sched->wheel, now, due, BUDGET);
     for (size_t i = 0; i < n; i++) {
@@ -405,7 +421,9 @@ static void settle(struct sched *sched, bool starved)
     if (sched->earliest_ns == NEVER)
         return;
     uint64_t soonest_ns = sched->polled_ns + POLL_GAP_NS;
-    set_alarm(sched, sched->earliest_ns > soonest_ns ? sched->earliest_ns : soonest_ns);
+    uint64_t due_ns = sched->earliest_ns > soonest_ns ? sched->earliest_ns : soonest_ns;
+    uint64_t sort_ns = ahead_ns(sched);
+    set_alarm(sched, due_ns < sort_ns ? due_ns : sort_ns);
 }
 
 void fl__sched_turn(struct sched *sched)
