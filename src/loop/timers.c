@@ -15,9 +15,9 @@
  * its reach, so that no timer is still at a stop when its deadline has passed.
  *
  * No memory. Arming a timer that was just taken out of the wheel, an interval or one at a stop, can fail. It then becomes
- * STATE_STRANDED and is tried again in every turn, with at most a millisecond between turns; when its deadline has come
- * and there is still no memory, it goes into the list of due timers without the wheel. So it may be late, but it is
- * not lost.
+ * STATE_STRANDED: it waits in a list, which every turn tries to empty into the wheel. When its deadline has come and
+ * there is still no memory, it goes into the list of due timers without the wheel. So it is neither lost nor late; only
+ * its place among equal deadlines may be another.
  */
 
 #include <assert.h>
@@ -25,8 +25,6 @@
 
 #include "base/alloc.h"
 #include "loop/internal.h"
-
-#define RETRY_NS 1000000u /* how soon a stranded timer is tried again */
 
 enum {
     PREFETCH = 8, /* records ahead of the one that is looked at */
@@ -531,6 +529,10 @@ uint64_t fl__timers_next_ns(const fl_loop *loop)
     uint64_t next_ns;
     if (!fl_wheel_next_deadline(loop->wheel, &next_ns))
         next_ns = UINT64_MAX;
-    uint64_t retry_ns = loop->now_ns + RETRY_NS;
-    return table_list_empty(&loop->table, STRANDED) || next_ns < retry_ns ? next_ns : retry_ns;
+    uint32_t slot = STRANDED;
+    while ((slot = table_record(&loop->table, slot)->link.next) != STRANDED) {
+        uint64_t stranded_ns = firing_time(extra_of(loop, table_record(&loop->table, slot)));
+        next_ns = stranded_ns < next_ns ? stranded_ns : next_ns;
+    }
+    return next_ns;
 }

@@ -80,7 +80,7 @@ void fl__segment_release(struct segment *segment)
 static void leave_directory(struct entries *table, struct segment *segment)
 {
     uint32_t number = segment->header.number;
-    if (segment->header.free != 0 || segment->header.used < SEGMENT_END)
+    if (segment->header.live < SEGMENT_SLOTS)
         fl__segment_full(table, segment); /* nobody shall take from it any more */
     table->segments[number] = NULL;
     if (table->lowest_hole > number)

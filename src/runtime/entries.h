@@ -23,6 +23,7 @@ enum {
     SEGMENT_BYTES = 32 << SEGMENT_BITS,
     SEGMENT_FIRST = 2, /* its header takes the place of the first slots */
     SEGMENT_END = 1 << SEGMENT_BITS,
+    SEGMENT_SLOTS = SEGMENT_END - SEGMENT_FIRST,
 
     /* Slots are counted in buckets: blocks of 32 neighbours, dealt out over 64 counters. */
     BUCKET_BITS = 5,
@@ -41,10 +42,10 @@ struct segment_header {
     struct fl__message message;
     struct segment *previous, *next; /* in the list of segments with room */
     uint32_t number;
-    uint16_t used; /* slots that have been given out at least once */
-    uint16_t free; /* the first free one of those, 0: none */
-    uint16_t live;
-    uint16_t cursor; /* on its way to other workers: the first slot that has not been adopted */
+    uint32_t used; /* slots that have been given out at least once */
+    uint32_t free; /* the first free one of those, 0: none */
+    uint32_t live;
+    uint32_t cursor; /* on its way to other workers: the first slot that has not been adopted */
 };
 
 struct segment {
@@ -72,14 +73,15 @@ static inline unsigned bucket_of(uint32_t slot)
     return slot >> BUCKET_BITS & (BUCKETS - 1);
 }
 
-/* The entry of a slot that was given out and is not free, or NULL. */
+/* The entry of a slot that was given out and is not free, or NULL. A segment is all zeros when it is new, and free entries
+ * have no timer. */
 static inline struct entry *entries_find(const struct entries *table, uint32_t slot)
 {
     uint32_t number = slot >> SEGMENT_BITS, index = slot & (SEGMENT_END - 1);
     if (number >= table->count || !table->segments[number] || index < SEGMENT_FIRST)
         return NULL;
-    struct segment *segment = table->segments[number];
-    return index < segment->header.used && segment->slots[index].timer ? &segment->slots[index] : NULL;
+    struct entry *entry = &table->segments[number]->slots[index];
+    return entry->timer ? entry : NULL;
 }
 
 /* The entry of a slot that is surely there. */
@@ -111,14 +113,13 @@ static inline uint32_t entries_take(struct entries *table, struct entry **ret)
     struct segment *segment = table->with_room;
     uint32_t index = segment->header.free;
     if (index != 0)
-        segment->header.free = (uint16_t)segment->slots[index].generation;
+        segment->header.free = (uint32_t)segment->slots[index].generation;
     else
         index = segment->header.used++;
-    segment->header.live++;
     table->live++;
     uint32_t slot = segment->header.number << SEGMENT_BITS | index;
     table->bucket_live[bucket_of(slot)]++;
-    if (segment->header.free == 0 && segment->header.used == SEGMENT_END)
+    if (++segment->header.live == SEGMENT_SLOTS)
         fl__segment_full(table, segment);
     *ret = &segment->slots[index];
     return slot;
@@ -128,14 +129,12 @@ static inline void entries_put(struct entries *table, uint32_t slot)
 {
     struct segment *segment = table->segments[slot >> SEGMENT_BITS];
     uint32_t index = slot & (SEGMENT_END - 1);
-    bool was_full = segment->header.free == 0 && segment->header.used == SEGMENT_END;
     segment->slots[index].timer = NULL;
     segment->slots[index].generation = segment->header.free;
-    segment->header.free = (uint16_t)index;
-    segment->header.live--;
+    segment->header.free = index;
     table->live--;
     table->bucket_live[bucket_of(slot)]--;
-    if (was_full)
+    if (segment->header.live-- == SEGMENT_SLOTS)
         fl__segment_has_room(table, segment);
     if (segment->header.live == 0)
         fl__segment_empty(table, segment);

@@ -68,13 +68,19 @@ void fl_timer_unref(fl_timer *t)
 
 /* --- Entries of this worker */
 
+/* What the wheel takes: neither 0 nor UINT64_MAX. */
+static uint64_t moment(uint64_t time_ns)
+{
+    return time_ns == 0 ? 1 : time_ns > TIME_MAX ? TIME_MAX : time_ns;
+}
+
 static void *data_of_slot(uint32_t slot)
 {
     return (void *)((uintptr_t)slot << 1 | 1);
 }
 
 /* This worker's entry for the timer, if it is in the wheel; its generation may be an earlier one. */
-static struct entry *own_entry(const struct fl__worker *worker, const fl_timer *t, uint32_t *ret_slot)
+static inline struct entry *own_entry(const struct fl__worker *worker, const fl_timer *t, uint32_t *ret_slot)
 {
     uint64_t place = timer_place(t);
     if (place >> 32 != worker->index + 1)
@@ -101,7 +107,7 @@ static void publish(struct fl__worker *worker, uint64_t target_ns)
 }
 
 /* Puts a new entry into table and wheel; its generation is still to be set. */
-static int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
+static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
 {
     int r = fl__entries_reserve(&worker->table);
     if (r < 0)
@@ -109,7 +115,7 @@ static int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns,
     struct entry *entry;
     fl_timer_id id;
     uint32_t slot = entries_take(&worker->table, &entry);
-    r = fl_wheel_schedule(worker->wheel, wheel_deadline(worker, target_ns), data_of_slot(slot), &id);
+    r = fl_wheel_schedule_best_fit(worker->wheel, target_ns, data_of_slot(slot), &id, NULL);
     if (r < 0) {
         entries_put(&worker->table, slot);
         return r;
@@ -120,7 +126,7 @@ static int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns,
     return 0;
 }
 
-static void remove_entry(struct fl__worker *worker, uint32_t slot)
+static inline void remove_entry(struct fl__worker *worker, uint32_t slot)
 {
     struct entry *entry = entries_at(&worker->table, slot);
     if (entry->id)
@@ -150,10 +156,10 @@ static struct outside *outside_of(const fl_timer *t)
 }
 
 /* A cancel that does not come from the timer's worker, or a start elsewhere, leaves an entry in a wheel. Its bucket's
- * stripe counts it; when 64 more have come together there, the worker is asked to look for them. */
-static void count_left_behind(fl_timer *t, bool cancelled)
+ * stripe counts it; when 64 more have come together there, the worker is asked to look for them. `place` is where the
+ * timer was when it was SCHEDULED. */
+static void count_left_behind(fl_timer *t, uint64_t place, bool cancelled)
 {
-    uint64_t place = timer_place(t);
     struct fl__worker *worker = worker_at(t->rt, (unsigned)(place >> 32) - 1);
     struct stripe *stripe = &worker->stripes[bucket_of((uint32_t)place)];
     uint64_t before =
@@ -185,7 +191,8 @@ static int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry
     entry->target_ns = target_ns;
     publish(worker, target_ns);
     counter_add(&worker->counters.scheduled, 1);
-    counter_add(&worker->counters.rescheduled, word_waits(word));
+    if (word_waits(word))
+        counter_add(&worker->counters.rescheduled, 1);
     return 0;
 }
 
@@ -198,7 +205,8 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     int r = add_entry(worker, t, target_ns, &slot);
     if (r < 0)
         return r;
-    uint64_t word = timer_word(t);
+    uint64_t place = timer_place(t), word = timer_word(t);
+    timer_set_place(t, make_place(worker->index, slot)); /* before the swap: who sees SCHEDULED finds a place */
     do {
         if (references_are_used_up(word)) {
             remove_entry(worker, slot);
@@ -206,11 +214,11 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
         }
     } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
     entries_at(&worker->table, slot)->generation = word_generation(word + TIMER_GENERATION);
-    if (word_state(word) == TIMER_SCHEDULED)
-        count_left_behind(t, false);
-    timer_set_place(t, make_place(worker->index, slot));
+    if (word_state(word) == TIMER_SCHEDULED && place != 0) /* 0 if the other start came since */
+        count_left_behind(t, place, false);
     counter_add(&worker->counters.scheduled, 1);
-    counter_add(&worker->counters.rescheduled, word_waits(word));
+    if (word_waits(word))
+        counter_add(&worker->counters.rescheduled, 1);
     return 0;
 }
 
@@ -257,7 +265,7 @@ static int start_elsewhere(fl_timer *t, uint64_t target_ns)
     *start = (struct start){{NULL, fl__run_start}, t, word_generation(word + TIMER_GENERATION), target_ns};
     bool was_scheduled = word_state(word) == TIMER_SCHEDULED;
     if (was_scheduled)
-        count_left_behind(t, false);
+        count_left_behind(t, timer_place(t), false);
     count_outside(t, word_waits(word));
     send_start(t, start, was_scheduled);
     return 0;
@@ -266,8 +274,7 @@ static int start_elsewhere(fl_timer *t, uint64_t target_ns)
 int fl_timer_start(fl_timer *t, uint64_t deadline_ns)
 {
     struct fl__worker *worker = fl__self;
-    if (deadline_ns > TIME_MAX)
-        deadline_ns = TIME_MAX;
+    deadline_ns = moment(deadline_ns);
     return worker && worker->rt == t->rt ? start_here(worker, t, deadline_ns) : start_elsewhere(t, deadline_ns);
 }
 
@@ -283,7 +290,7 @@ int fl_timer_start_after(fl_timer *t, uint64_t delay_ns)
 bool fl_timer_cancel(fl_timer *t)
 {
     struct fl__worker *worker = fl__self;
-    uint32_t slot;
+    uint32_t slot = 0;
     uint64_t word = timer_word(t);
     if (!word_waits(word))
         return false;
@@ -298,7 +305,7 @@ bool fl_timer_cancel(fl_timer *t)
         remove_entry(worker, slot);
         counter_add(&worker->counters.cancelled, 1);
     } else if (word_state(word) == TIMER_SCHEDULED) {
-        count_left_behind(t, true);
+        count_left_behind(t, timer_place(t), true);
     } else {
         atomic_fetch_add_explicit(&outside_of(t)->cancelled, 1, memory_order_relaxed);
     }
@@ -428,7 +435,7 @@ static void fire_entry(struct fl__worker *worker, uint32_t slot)
 static void put_back(struct fl__worker *worker, uint32_t slot)
 {
     struct entry *entry = entries_at(&worker->table, slot);
-    if (fl_wheel_schedule(worker->wheel, wheel_deadline(worker, entry->target_ns), data_of_slot(slot), &entry->id) < 0)
+    if (fl_wheel_schedule_best_fit(worker->wheel, entry->target_ns, data_of_slot(slot), &entry->id, NULL) < 0)
         worker->stranded++;
 }
 
@@ -495,13 +502,13 @@ static bool forget_due(struct fl__worker *worker, const struct fl__local_timer *
 
 int fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns)
 {
-    uint64_t wheel_ns = wheel_deadline(worker, deadline_ns > TIME_MAX ? TIME_MAX : deadline_ns);
     assert(((uintptr_t)timer & 1) == 0);
     int r;
+    deadline_ns = moment(deadline_ns);
     if (timer->id) {
-        r = fl_wheel_reschedule(worker->wheel, timer->id, wheel_ns, &timer->id);
+        r = fl_wheel_reschedule(worker->wheel, timer->id, wheel_deadline(worker, deadline_ns), &timer->id);
     } else {
-        r = fl_wheel_schedule(worker->wheel, wheel_ns, timer, &timer->id);
+        r = fl_wheel_schedule_best_fit(worker->wheel, deadline_ns, timer, &timer->id, NULL);
         if (r == 0)
             forget_due(worker, timer);
     }

@@ -17,7 +17,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
+#include <sys/prctl.h>
 
 #include "base/alloc.h"
 #include "runtime/internal.h"
@@ -280,6 +280,7 @@ static void release(struct fl__worker *worker)
 static void *run(void *arg)
 {
     struct fl__worker *worker = arg;
+    prctl(PR_SET_TIMERSLACK, 1); /* here once, so that the loop need not do it for each sleep */
     fl__self = worker;
     fl_loop_hold(worker->loop);
     while (!may_leave(worker))

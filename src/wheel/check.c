@@ -35,11 +35,6 @@ __attribute__((format(printf, 3, 4))) static void expect(struct check *check, bo
     fputc('\n', check->explain);
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- References ------------------------------------------------------------------------------------------------ */
 
 static void gather(struct check *check, const struct refs *refs, uint32_t begin)
@@ -63,7 +58,8 @@ static int compare_ids(const void *a, const void *b)
 
 static bool is_indexed(const struct check *check, fl_timer_id id)
 {
-    return bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
+    return check->indexed_count > 0 &&
+           bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
 }
 
 static void check_heap(struct check *check, const struct refs *refs, const char *what)
@@ -152,14 +148,16 @@ static void check_timer(struct check *check, int level_number, uint32_t spoke_nu
                "timer %016" PRIx64 " of an open tick is lost", id);
     }
     check->timers++;
-    check->min_ns = min_u64(check->min_ns, slot->deadline_ns);
+    check->min_ns = fl__min(check->min_ns, slot->deadline_ns);
 }
 
-static uint32_t count_free(const struct leaf *leaf)
+/* The free slots that are not fresh; the fresh ones are to follow them. */
+static uint32_t count_free(struct check *check, const struct leaf *leaf)
 {
-    uint32_t count = 0;
-    for (uint32_t i = leaf->free; i > 0 && count <= leaf->used; count++)
-        i = (uint32_t)leaf->slots[i - 1].next_free;
+    uint32_t count = 0, next = leaf->free;
+    for (; next > 0 && next <= leaf->used && count <= leaf->used; count++)
+        next = (uint32_t)leaf->slots[next - 1].next_free;
+    expect(check, next == (leaf->used < leaf->capacity ? leaf->used + 1u : 0), "a leaf has lost its fresh slots");
     return count;
 }
 
@@ -174,13 +172,14 @@ static void check_leaf(struct check *check, int level_number, uint32_t spoke_num
         if (slot->deadline_ns == 0)
             continue;
         live++;
-        min_ns = min_u64(min_ns, slot->deadline_ns);
+        min_ns = fl__min(min_ns, slot->deadline_ns);
         check_timer(check, level_number, spoke_number, leaf, index, slot);
     }
     expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
     expect(check, live == leaf->live, "a leaf counts %u timers and has %u", leaf->live, live);
     expect(check, leaf->min_ns == 0 || leaf->min_ns == min_ns, "a leaf's earliest deadline is wrong");
-    expect(check, leaf->is_packed || count_free(leaf) + retired + live == leaf->used, "a leaf has lost a free slot");
+    expect(check, leaf->is_packed || count_free(check, leaf) + retired + live == leaf->used,
+           "a leaf has lost a free slot");
 }
 
 static void check_spoke(struct check *check, int level_number, uint32_t spoke_number)
@@ -202,6 +201,7 @@ static void check_spoke(struct check *check, int level_number, uint32_t spoke_nu
 
 int fl_wheel_check(const fl_wheel *w, FILE *explain)
 {
+    fl__wheel_settle((fl_wheel *)w); /* changes nothing that can be seen */
     struct check check = {.w = w, .explain = explain, .min_ns = UINT64_MAX};
     check_references(&check);
     for (int i = 0; i < LEVELS; i++)

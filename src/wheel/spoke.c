@@ -40,8 +40,22 @@ enum {
     KEPT_CAPACITY = 16, /* a leaf no larger than this keeps its memory when it is empty: timers come and go */
 };
 
+/* The lowest generation that no slot of the leaf has had. */
+static uint32_t next_generation(const struct leaf *leaf)
+{
+    uint64_t next = leaf->generation;
+    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
+        uint32_t index;
+        const struct slot *slot = fl__leaf_at(leaf, i, &index);
+        uint64_t generation = fl__generation(slot) + (slot->deadline_ns != 0);
+        next = generation > next ? generation : next;
+    }
+    return (uint32_t)next;
+}
+
 static void release_memory(struct leaf *leaf, struct pool *pool)
 {
+    leaf->generation = next_generation(leaf);
     if (leaf->capacity == LEAF_SLOTS && !leaf->is_packed)
         fl__pool_give(pool, leaf->slots);
     else
@@ -77,6 +91,7 @@ static int grow_leaf(const struct spoke *spoke, struct leaf *leaf, struct pool *
         fl__release(leaf->slots);
     }
     leaf->slots = slots;
+    leaf->free = (uint16_t)(leaf->used + 1);
     leaf->capacity = (uint16_t)capacity;
     return 0;
 }
@@ -108,7 +123,7 @@ int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
                 return r;
         }
         struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
-        if (fl__leaf_has_room(leaf))
+        if (leaf->free > 0)
             return 0;
         if (!leaf->is_packed && leaf->capacity < LEAF_SLOTS && leaf->generation < GENERATION_END)
             return grow_leaf(spoke, leaf, pool);
@@ -144,11 +159,20 @@ void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
     }
 }
 
-/* The slot that was freed last has used up its generations: it is taken off the list. Fresh slots of this leaf have no
- * generation left to start from, so they go with it. */
+/* A slot that has no generation left is retired: it is not given back. With it go the fresh slots, at the end of the list
+ * of free ones, since they have no generation to start from. */
 void fl__leaf_exhausted(struct leaf *leaf)
 {
-    leaf->free = (uint16_t)leaf->slots[leaf->free - 1].next_free;
+    leaf->generation = GENERATION_END;
+    uint32_t last = 0, next = leaf->free;
+    while (next > 0 && next <= leaf->used) {
+        last = next;
+        next = (uint32_t)leaf->slots[last - 1].next_free;
+    }
+    if (last == 0)
+        leaf->free = 0;
+    else
+        leaf->slots[last - 1].next_free = 0;
     memset(leaf->slots + leaf->used, 0, (leaf->capacity - leaf->used) * sizeof *leaf->slots);
     leaf->used = leaf->capacity;
 }
@@ -173,26 +197,13 @@ void fl__leaf_pack(struct leaf *leaf, struct pool *pool)
     leaf->min_ns = min_ns;
 }
 
-/* The lowest generation that no slot of the leaf has had. */
-static uint32_t next_generation(const struct leaf *leaf)
-{
-    uint64_t generation = leaf->generation;
-    for (uint32_t i = 0; leaf->live > 0 && i < fl__leaf_size(leaf); i++) {
-        uint32_t index;
-        const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        if (slot->deadline_ns != 0 && fl__generation(slot) >= generation)
-            generation = fl__generation(slot) + 1;
-    }
-    return (uint32_t)generation;
-}
-
 void fl__spoke_reset(struct spoke *spoke, struct pool *pool)
 {
     uint32_t generation = spoke->generation;
     for (uint32_t i = 0; i < spoke->leaf_count; i++) {
-        uint32_t next = next_generation(&spoke->leaves[i]);
-        generation = next > generation ? next : generation;
-        release_memory(&spoke->leaves[i], pool);
+        struct leaf *leaf = &spoke->leaves[i];
+        release_memory(leaf, pool);
+        generation = leaf->generation > generation ? leaf->generation : generation;
     }
     if (generation == GENERATION_END) {
         spoke->first_leaf += spoke->leaf_count;

@@ -34,7 +34,7 @@ struct slot {
     uint64_t deadline_ns; /* 0: free */
     union {
         void *data;
-        uint64_t next_free; /* its index in the leaf, plus one; 0: the last */
+        uint64_t next_free; /* an index in the leaf, plus one; 0: this is the last */
     };
     uint64_t stamp; /* the slot's generation, then the timer's place in the order of scheduling */
 };
@@ -54,14 +54,14 @@ struct leaf {
         struct packed_slot *packed; /* sorted by index */
     };
     uint64_t min_ns;     /* the earliest deadline, UINT64_MAX if there is none; 0: not known */
-    uint32_t generation; /* of slots without memory: above all that were ever given out in this leaf */
+    uint32_t generation; /* of fresh slots: above all that were given out before the leaf got its memory */
     uint32_t is_packed : 1;
     uint32_t is_listed : 1;       /* among the leaves with room */
     uint32_t is_sparse : 1;       /* waiting to be packed */
     uint32_t next_with_room : 20; /* an index plus one; 0: the last */
     uint16_t live;                /* timers */
-    uint16_t used;                /* slots that were given out since the leaf got its memory; 0 if it is packed */
-    uint16_t free;                /* the first free one of those, plus one; 0: none */
+    uint16_t used;                /* slots before this one are not fresh; 0 if it is packed */
+    uint16_t free;                /* the first free slot, plus one; 0: none. A fresh one is followed by the next */
     uint16_t capacity;
 };
 
@@ -106,9 +106,11 @@ int fl__spoke_make_room(struct spoke *spoke, struct pool *pool);
 /* The slot of a packed leaf with that index, or NULL. */
 struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index);
 
-/* What is left to do when the last timer of a leaf or of the spoke has gone, or a generation is used up. */
+/* What is left to do when the last timer of a leaf has gone. The leaf itself may be gone afterwards. */
 void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool);
-void fl__leaf_exhausted(struct leaf *leaf); /* the slot just freed */
+
+/* What is left to do when a slot of the leaf has used up its generations. */
+void fl__leaf_exhausted(struct leaf *leaf);
 
 /* Packs the leaf into the memory its timers need; does nothing if there is none to do it with. */
 void fl__leaf_pack(struct leaf *leaf, struct pool *pool);
@@ -160,67 +162,17 @@ static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t nu
     return slot && slot->deadline_ns != 0 && fl__generation(slot) == generation ? slot : NULL;
 }
 
-/* Prefetches the slot that the leaf will give out next. It was last touched long ago; by the time it is wanted, it shall
- * be in the cache. */
-static inline void fl__prefetch_room(const struct leaf *leaf)
-{
-    uint32_t index = leaf->free > 0 ? leaf->free - 1u : leaf->used;
-    __builtin_prefetch((const char *)leaf->slots + index * sizeof *leaf->slots, 1);
-}
-
-/* Takes the first leaf off the list of those with room. */
+/* Takes the first leaf off the list of those with room. The slot that the next one will give out was last touched long
+ * ago; by the time it is wanted, it shall be in the cache. */
 static inline void fl__unlist_first(struct spoke *spoke)
 {
     struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
     leaf->is_listed = 0;
     spoke->with_room = leaf->next_with_room;
-    if (spoke->with_room > 0)
-        fl__prefetch_room(&spoke->leaves[spoke->with_room - 1]);
-}
-
-/* Whether it has a slot to give out. A packed leaf has none, though it may still be listed from before. */
-static inline bool fl__leaf_has_room(const struct leaf *leaf)
-{
-    return leaf->free > 0 || (leaf->used < leaf->capacity && !leaf->is_packed);
-}
-
-/* Puts a timer into the spoke. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t deadline_ns, void *data,
-                                uint32_t *ret_number, struct slot **ret_slot)
-{
-    struct leaf *leaf = spoke->with_room > 0 ? &spoke->leaves[spoke->with_room - 1] : NULL;
-    if (!leaf || !fl__leaf_has_room(leaf)) {
-        int r = fl__spoke_make_room(spoke, pool);
-        if (r < 0)
-            return r;
+    if (spoke->with_room > 0) {
         leaf = &spoke->leaves[spoke->with_room - 1];
+        __builtin_prefetch((const char *)leaf->slots + leaf->free * sizeof *leaf->slots, 1);
     }
-
-    uint32_t index;
-    uint64_t generation;
-    struct slot *slot;
-    if (leaf->free > 0) {
-        index = leaf->free - 1u;
-        slot = &leaf->slots[index];
-        leaf->free = (uint16_t)slot->next_free;
-        generation = fl__generation(slot);
-        fl__prefetch_room(leaf);
-    } else {
-        index = leaf->used++;
-        slot = &leaf->slots[index];
-        generation = leaf->generation;
-    }
-    slot->deadline_ns = deadline_ns;
-    slot->data = data;
-    slot->stamp = generation << SEQUENCE_BITS | (spoke->sequence++ & (SEQUENCE_END - 1));
-    if (deadline_ns < leaf->min_ns)
-        leaf->min_ns = deadline_ns;
-    spoke->live++;
-    *ret_number = (spoke->first_leaf + spoke->with_room - 1) << LEAF_BITS | index;
-    *ret_slot = slot;
-    if (++leaf->live == LEAF_SLOTS)
-        fl__unlist_first(spoke);
-    return 0;
 }
 
 /* Lists the leaf among those with room. */
@@ -233,32 +185,46 @@ static inline void fl__list_leaf(struct spoke *spoke, struct leaf *leaf)
     spoke->with_room = (uint32_t)(leaf - spoke->leaves) + 1;
 }
 
-/* Takes a timer out of the spoke: its slot, the one with this index in the leaf, is free and its ID dead. False if it
- * was the leaf's last timer: then the leaf itself may be gone. */
-static inline bool fl__spoke_take(struct spoke *spoke, struct pool *pool, struct leaf *leaf, struct slot *slot,
-                                  uint32_t index)
+/* Takes a free slot of a leaf that has one. What was in it is overwritten but for the stamp's generation. */
+static inline struct slot *fl__leaf_claim(struct leaf *leaf)
 {
-    uint64_t generation = fl__generation(slot) + 1;
-    if (slot->deadline_ns == leaf->min_ns)
-        leaf->min_ns = 0;
-    slot->deadline_ns = 0;
-    slot->next_free = leaf->free;
-    slot->stamp = generation << SEQUENCE_BITS;
-    /* Not a branch: it would depend on the slot, which is being fetched from memory, and a wrong guess would keep the
-     * processor from fetching the next timer's slot meanwhile. */
-    leaf->generation = (uint32_t)(generation > leaf->generation ? generation : leaf->generation);
-    leaf->live--;
-    spoke->live--;
-    if (leaf->used > 0) {
-        leaf->free = (uint16_t)(index + 1);
-        fl__list_leaf(spoke, leaf);
-        if (generation == GENERATION_END)
-            fl__leaf_exhausted(leaf);
+    uint32_t index = leaf->free - 1u;
+    struct slot *slot = &leaf->slots[index];
+    if (index < leaf->used) {
+        leaf->free = (uint16_t)slot->next_free;
+    } else {
+        slot->stamp = (uint64_t)leaf->generation << SEQUENCE_BITS;
+        leaf->used++;
+        leaf->free = index + 1 < leaf->capacity ? (uint16_t)(index + 2) : 0;
     }
-    if (leaf->live > 0)
-        return true;
-    fl__leaf_emptied(spoke, leaf, pool);
-    return false;
+    __builtin_prefetch((const char *)leaf->slots + leaf->free * sizeof *slot, 1);
+    return slot;
+}
+
+/* Ends the timer in a slot, and with it its ID. */
+static inline void fl__slot_end(struct slot *slot)
+{
+    slot->deadline_ns = 0;
+    slot->stamp += SEQUENCE_END; /* the next generation; 0 if there is none left */
+}
+
+/* Gives back the slot of a timer that has ended, to be claimed again. */
+static inline void fl__leaf_give(struct spoke *spoke, struct leaf *leaf, uint32_t index, uint64_t deadline_ns)
+{
+    if (deadline_ns == leaf->min_ns)
+        leaf->min_ns = 0;
+    spoke->live--;
+    leaf->live--;
+    if (leaf->is_packed)
+        return;
+    struct slot *slot = &leaf->slots[index];
+    if (__builtin_expect(fl__generation(slot) == 0, 0)) {
+        fl__leaf_exhausted(leaf);
+        return;
+    }
+    slot->next_free = leaf->free;
+    leaf->free = (uint16_t)(index + 1);
+    fl__list_leaf(spoke, leaf);
 }
 
 #endif

@@ -651,8 +651,12 @@ static void watch(struct model *m, struct channel *c, unsigned events)
     c->added = m->order++;
 }
 
+/* Not while descriptors are called, if that would bring an event back that was seen and no longer asked for: whether it
+ * still comes depends on whether the kernel's order has passed it by. */
 static void change(struct model *m, struct channel *c, unsigned events)
 {
+    if (m->phase == PHASE_DESCRIPTORS && c->ready & ~c->events & events)
+        return;
     int r = fl_loop_fd_modify(m->loop, c->fd, events);
     demand(r == (!c->watched ? FL_NOT_FOUND : c->attached ? 0 : FL_INVALID_ARGUMENT), "modifying gave %d", r);
     if (r == 0)

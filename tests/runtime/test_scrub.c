@@ -105,17 +105,21 @@ TEST(entries_left_behind_by_moving_to_another_worker_are_found_too)
 
 TEST(stale_entries_that_come_due_are_dropped)
 {
+    struct hand_clock clock = {{hand_now, hand_wait}, 1};
     fl_timer *timers[50];
-    fl_runtime *rt = make(1);
+    fl_runtime *rt;
+    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 1, .clock = &clock.clock}, &rt), 0);
     for (unsigned i = 0; i < 50; i++) {
         CHECK_EQ(fl_timer_new(rt, count, NULL, &timers[i]), 0);
-        CHECK_EQ(fl_timer_start_after(timers[i], 1000 * MS), 0);
+        CHECK_EQ(fl_timer_start_after(timers[i], HOUR), 0);
     }
     AWAIT(stats_of(rt).entries == 50);
     for (unsigned i = 0; i < 50; i++) {
         CHECK(fl_timer_cancel(timers[i]));
         fl_timer_unref(timers[i]);
     }
+    CHECK_EQ(stats_of(rt).entries, 50);
+    atomic_store(&clock.time_ns, 2 * HOUR);
     AWAIT(stats_of(rt).entries == 0);
     CHECK_EQ(stats_of(rt).stale_dropped, 50);
     fl_runtime_free(rt);

@@ -370,24 +370,6 @@ TEST(tasks_may_spawn_tasks)
 
 /* --- Time */
 
-/* A clock that the test moves; workers look at it often. */
-struct hand_clock {
-    fl_clock clock;
-    _Atomic uint64_t time_ns;
-};
-
-static uint64_t hand_now(fl_clock *clock)
-{
-    return atomic_load(&((struct hand_clock *)clock)->time_ns);
-}
-
-static void hand_wait(fl_clock *clock, uint64_t deadline_ns)
-{
-    (void)clock;
-    (void)deadline_ns;
-    pause_briefly();
-}
-
 static atomic_uint far_calls;
 
 static void on_far(void *arg)

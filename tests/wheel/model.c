@@ -276,6 +276,7 @@ int twin_new(struct twin *t, const fl_wheel_config *config)
         memory_remove();
         return r;
     }
+    t->timers = grow(t->timers, &t->capacity, 1, sizeof(*t->timers));
     settle(t, failed);
     return 0;
 }
