@@ -26,7 +26,11 @@ extern "C" {
     X(OVERFLOW, -5, "the time does not fit in 64 bits of nanoseconds")                                           \
     X(TIMER_NOT_FOUND, -6, "no such timer lives: it has fired, was cancelled, or never was")                     \
     X(NO_MEMORY, -7, "out of memory; nothing was changed")                                                       \
-    X(INVALID_ARGUMENT, -8, "an argument is outside what the function accepts")
+    X(INVALID_ARGUMENT, -8, "an argument is outside what the function accepts")                                  \
+    X(EXISTS, -9, "it is there already")                                                                         \
+    X(NOT_FOUND, -10, "there is no such thing")                                                                  \
+    X(BUSY, -11, "it is in use: not from inside a callback of the same loop")                                    \
+    X(SYSTEM, -12, "the operating system refused; errno says why")
 
 enum fl_error {
 #define FL_ERROR_ENUM(name, code, text) FL_##name = (code),

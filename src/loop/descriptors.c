@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors: a table by number, and an epoll instance that mirrors it.
+ *
+ * Each time a descriptor is added it gets a generation that no other has had, and the kernel hands back number and
+ * generation with every event. Callbacks run after all events were collected, so a descriptor may by then have been
+ * removed, or closed and its number used anew: the generation no longer fits and the event is dropped.
+ *
+ * A program that closes a descriptor without removing it first leaves a ghost if another descriptor shares the open file
+ * (dup, fork): the kernel goes on reporting it, under a number through which it can no longer be removed. Such an event
+ * has a generation that was dead before it was collected. The only cure is to start a new epoll instance with what is in
+ * the table; it happens as soon as a ghost is seen, for it would keep the loop from sleeping.
+ */
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "loop/internal.h"
+
+enum { ASKABLE = FL_READ | FL_WRITE | FL_HANGUP };
+
+static int error_of_errno(void)
+{
+    switch (errno) {
+    case ENOMEM:
+        return FL_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+    case ENOSPC:
+        return FL_CAPACITY_EXCEEDED;
+    case EEXIST:
+        return FL_EXISTS;
+    default: /* EBADF, EPERM, ELOOP, EINVAL, ENOENT: not open, or of a kind that cannot be waited for */
+        return FL_INVALID_ARGUMENT;
+    }
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void fl__poller_init(struct poller *poller)
+{
+    *poller = (struct poller){.epoll_fd = -1, .timer_fd = -1};
+}
+
+void fl__poller_destroy(struct poller *poller, int wake_fd)
+{
+    close_if_open(poller->epoll_fd);
+    close_if_open(poller->timer_fd);
+    close_if_open(wake_fd);
+    fl__release(poller->ready);
+    fl__release(poller->watches);
+}
+
+/* --- The kernel's copy */
+
+static uint32_t to_epoll(unsigned events)
+{
+    return (events & FL_READ ? EPOLLIN : 0u) | (events & FL_WRITE ? EPOLLOUT : 0u) |
+           (events & FL_HANGUP ? EPOLLRDHUP : 0u);
+}
+
+/* After an error or a hang-up a read or write does not block either, and tells what happened. */
+static unsigned from_epoll(uint32_t events)
+{
+    bool over = events & (EPOLLERR | EPOLLHUP);
+    return (events & EPOLLIN || over ? FL_READ : 0u) | (events & EPOLLOUT || over ? FL_WRITE : 0u) |
+           (events & EPOLLERR ? FL_ERROR : 0u) | (events & (EPOLLHUP | EPOLLRDHUP) ? FL_HANGUP : 0u);
+}
+
+static int control(int epoll_fd, int operation, int fd, const struct watch *watch)
+{
+    struct epoll_event event = {to_epoll(watch->events), {.u64 = (uint64_t)watch->generation << 32 | (uint32_t)fd}};
+    return epoll_ctl(epoll_fd, operation, fd, &event) == 0 ? 0 : error_of_errno();
+}
+
+/* Generation 0 is nobody's: these two only end the wait. */
+static bool add_own(int epoll_fd, int fd)
+{
+    struct epoll_event event = {EPOLLIN | EPOLLET, {.u64 = (uint32_t)fd}};
+    return fd >= 0 && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static int open_poller(fl_loop *loop)
+{
+    struct poller *poller = &loop->poller;
+    if (poller->epoll_fd >= 0)
+        return 0;
+    struct epoll_event *ready = fl__alloc(loop->budget * sizeof(*ready));
+    if (!ready)
+        return FL_NO_MEMORY;
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (epoll_fd < 0 || !add_own(epoll_fd, timer_fd) || !add_own(epoll_fd, wake_fd)) {
+        int r = error_of_errno();
+        close_if_open(epoll_fd);
+        close_if_open(timer_fd);
+        close_if_open(wake_fd);
+        fl__release(ready);
+        return r;
+    }
+    poller->ready = ready;
+    poller->epoll_fd = epoll_fd;
+    poller->timer_fd = timer_fd;
+    loop->inbox.wake_fd = wake_fd;
+    return 0;
+}
+
+/* Adds to a new instance what still names the file that it named when it was added. */
+static bool copy_watches(const struct poller *poller, int epoll_fd)
+{
+    for (uint32_t fd = 0; fd < poller->watches_capacity; fd++) {
+        const struct watch *watch = &poller->watches[fd];
+        if (watch->fn && control(poller->epoll_fd, EPOLL_CTL_MOD, (int)fd, watch) == 0 &&
+            control(epoll_fd, EPOLL_CTL_ADD, (int)fd, watch) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* If the kernel has no room for a new instance, the ghosts stay until it has. */
+static void banish_ghosts(fl_loop *loop)
+{
+    struct poller *poller = &loop->poller;
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_fd < 0)
+        return;
+    if (add_own(epoll_fd, poller->timer_fd) && add_own(epoll_fd, loop->inbox.wake_fd) &&
+        copy_watches(poller, epoll_fd)) {
+        close(poller->epoll_fd);
+        poller->epoll_fd = epoll_fd;
+    } else {
+        close(epoll_fd);
+    }
+}
+
+static struct watch *watch_of_event(const struct poller *poller, const struct epoll_event *event)
+{
+    uint32_t fd = (uint32_t)event->data.u64, generation = event->data.u64 >> 32;
+    struct watch *watch = fd < poller->watches_capacity ? &poller->watches[fd] : NULL;
+    return watch && watch->fn && watch->generation == generation ? watch : NULL;
+}
+
+int fl__poller_poll(fl_loop *loop, int timeout_ms)
+{
+    struct poller *poller = &loop->poller;
+    poller->ready_count = 0;
+    if (poller->added == 0)
+        return 0;
+    int n = epoll_wait(poller->epoll_fd, poller->ready, (int)loop->budget, timeout_ms);
+    if (n < 0)
+        return errno == EINTR ? 0 : FL_SYSTEM;
+    bool ghosts = false;
+    for (int i = 0; i < n; i++) {
+        const struct epoll_event *event = &poller->ready[i];
+        if (watch_of_event(poller, event))
+            poller->ready[poller->ready_count++] = *event;
+        else
+            ghosts = ghosts || event->data.u64 >> 32 != 0;
+    }
+    if (ghosts)
+        banish_ghosts(loop);
+    return 0;
+}
+
+void fl__descriptors_run(fl_loop *loop)
+{
+    struct poller *poller = &loop->poller;
+    uint32_t count = poller->ready_count;
+    for (uint32_t i = 0; i < count && !fl__loop_interrupted(loop); i++) {
+        const struct epoll_event *event = &poller->ready[i];
+        const struct watch *watch = watch_of_event(poller, event);
+        unsigned events = watch ? from_epoll(event->events) & (watch->events | FL_ERROR | FL_HANGUP) : 0;
+        if (!events)
+            continue;
+        loop->counters.descriptors++;
+        watch->fn(loop, (int)(uint32_t)event->data.u64, events, watch->arg);
+        fl__loop_checkpoint(loop);
+    }
+    poller->ready_count = 0; /* what a stop left over is still ready and will be found again */
+}
+
+/* --- The table */
+
+static struct watch *find(fl_loop *loop, int fd)
+{
+    struct poller *poller = &loop->poller;
+    bool there = fd >= 0 && (uint32_t)fd < poller->watches_capacity && poller->watches[fd].fn;
+    return there ? &poller->watches[fd] : NULL;
+}
+
+static int make_room(struct poller *poller, int fd)
+{
+    uint32_t capacity = poller->watches_capacity ? poller->watches_capacity : 16;
+    if ((uint32_t)fd < poller->watches_capacity)
+        return 0;
+    while (capacity <= (uint32_t)fd)
+        capacity *= 2;
+    struct watch *watches = fl__resize(poller->watches, capacity * sizeof(*watches));
+    if (!watches)
+        return FL_NO_MEMORY;
+    memset(watches + poller->watches_capacity, 0, (capacity - poller->watches_capacity) * sizeof(*watches));
+    poller->watches = watches;
+    poller->watches_capacity = capacity;
+    return 0;
+}
+
+/* The kernel decides whether the descriptor is there already: if our table says so and the kernel does not, the file was
+ * closed and the number is a new one. */
+int fl_loop_fd_add(fl_loop *loop, int fd, unsigned events, fl_loop_fd_fn fn, void *arg)
+{
+    struct poller *poller = &loop->poller;
+    if (!fn || fd < 0 || events & ~(unsigned)ASKABLE)
+        return FL_INVALID_ARGUMENT;
+    struct watch watch = {fn, arg, events, poller->generation + 1};
+    if (watch.generation == 0)
+        watch.generation = 1;
+    int r = open_poller(loop);
+    if (r == 0)
+        r = control(poller->epoll_fd, EPOLL_CTL_ADD, fd, &watch);
+    if (r < 0)
+        return r;
+    r = make_room(poller, fd); /* only now that the kernel has vouched for the number */
+    if (r < 0) {
+        epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+        return r;
+    }
+    if (!poller->watches[fd].fn) {
+        poller->added++;
+        loop->keep_alive++;
+    }
+    poller->watches[fd] = watch;
+    poller->generation = watch.generation;
+    return 0;
+}
+
+int fl_loop_fd_modify(fl_loop *loop, int fd, unsigned events)
+{
+    struct watch *watch = find(loop, fd);
+    if (!watch)
+        return FL_NOT_FOUND;
+    if (events & ~(unsigned)ASKABLE)
+        return FL_INVALID_ARGUMENT;
+    struct watch changed = *watch;
+    changed.events = events;
+    int r = control(loop->poller.epoll_fd, EPOLL_CTL_MOD, fd, &changed);
+    if (r == 0)
+        *watch = changed;
+    return r;
+}
+
+int fl_loop_fd_remove(fl_loop *loop, int fd)
+{
+    struct watch *watch = find(loop, fd);
+    if (!watch)
+        return FL_NOT_FOUND;
+    epoll_ctl(loop->poller.epoll_fd, EPOLL_CTL_DEL, fd, NULL); /* fails if it was closed, which does the same */
+    *watch = (struct watch){0};
+    loop->poller.added--;
+    loop->keep_alive--;
+    return 0;
+}

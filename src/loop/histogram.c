@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading a histogram: see histogram.h. */
+
+#include "loop/histogram.h"
+
+/* The greatest value that falls into a bucket. */
+static uint64_t bucket_end(unsigned bucket)
+{
+    if (bucket < HISTOGRAM_STEPS)
+        return bucket;
+    unsigned shift = bucket / HISTOGRAM_STEPS - 1;
+    uint64_t step = HISTOGRAM_STEPS + bucket % HISTOGRAM_STEPS;
+    return ((step + 1) << shift) - 1;
+}
+
+uint64_t fl__histogram_permille(const struct histogram *h, unsigned permille)
+{
+    uint64_t wanted = h->count / 1000 * permille + (h->count % 1000 * permille + 999) / 1000, seen = 0;
+    if (wanted == 0)
+        return h->min;
+    for (unsigned i = 0; i < HISTOGRAM_BUCKETS - 1; i++) {
+        seen += h->bucket[i];
+        if (seen >= wanted)
+            return bucket_end(i) < h->max ? bucket_end(i) : h->max;
+    }
+    return h->max;
+}
+
+void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret)
+{
+    *ret = (fl_loop_summary){
+        .count = h->count,
+        .min_ns = h->min,
+        .mean_ns = h->count ? h->sum / h->count : 0,
+        .p50_ns = fl__histogram_permille(h, 500),
+        .p90_ns = fl__histogram_permille(h, 900),
+        .p99_ns = fl__histogram_permille(h, 990),
+        .p999_ns = fl__histogram_permille(h, 999),
+        .max_ns = h->max,
+    };
+}

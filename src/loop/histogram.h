@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_LOOP_HISTOGRAM_H
+#define FOLIOT_LOOP_HISTOGRAM_H
+
+/* A histogram of durations that is cheap enough to be always on: adding is a count of leading zeros and an increment.
+ *
+ * Buckets are linear within a power of two: below 16 ns one per nanosecond, above that 16 per doubling, so a bucket is at
+ * most 1/16 as wide as its values are large. Durations of 2^40 ns (18 minutes) and more share the last bucket; the
+ * greatest is known exactly, and so are the least and the mean.
+ */
+
+#include <stdint.h>
+
+#include <foliot/loop.h>
+
+enum {
+    HISTOGRAM_STEP_BITS = 4,
+    HISTOGRAM_STEPS = 1 << HISTOGRAM_STEP_BITS,
+    HISTOGRAM_MAX_BITS = 40,
+    HISTOGRAM_BUCKETS = (HISTOGRAM_MAX_BITS - HISTOGRAM_STEP_BITS + 1) * HISTOGRAM_STEPS,
+};
+
+struct histogram {
+    uint64_t count, sum, min, max;
+    uint64_t bucket[HISTOGRAM_BUCKETS];
+};
+
+static inline unsigned histogram_bucket(uint64_t value)
+{
+    if (value < HISTOGRAM_STEPS)
+        return value;
+    if (value >> HISTOGRAM_MAX_BITS)
+        return HISTOGRAM_BUCKETS - 1;
+    unsigned shift = 63 - __builtin_clzll(value) - HISTOGRAM_STEP_BITS;
+    return (shift + 1) * HISTOGRAM_STEPS + ((value >> shift) & (HISTOGRAM_STEPS - 1));
+}
+
+static inline void histogram_add(struct histogram *h, uint64_t value)
+{
+    if (value < h->min || h->count == 0)
+        h->min = value;
+    if (value > h->max)
+        h->max = value;
+    h->count++;
+    h->sum += value;
+    h->bucket[histogram_bucket(value)]++;
+}
+
+/* The least value that at least `permille` of 1000 values do not exceed, rounded up to the end of its bucket, but not
+ * beyond the greatest value; 0 if there is none. */
+uint64_t fl__histogram_permille(const struct histogram *h, unsigned permille);
+
+void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* Posting, waking and taking: see inbox.h for the design and why it is correct. */
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loop/inbox.h"
+
+_Static_assert(sizeof(void *) == 8, "the futex is one half of a pointer");
+
+/* The half of the head in which the marks differ from each other and from every address. */
+static uint32_t *futex_word(struct inbox *inbox)
+{
+    return (uint32_t *)&inbox->head + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+}
+
+static void wake(struct inbox *inbox, const fl_loop_task *mark)
+{
+    int saved = errno;
+    if (mark == INBOX_ASLEEP) {
+        syscall(SYS_futex, futex_word(inbox), FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    } else {
+        ssize_t n = write(inbox->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+        (void)n; /* it can only fail when 2^64 - 2 wake-ups are waiting to be seen */
+    }
+    errno = saved;
+    atomic_fetch_add_explicit(&inbox->wakeups, 1, memory_order_release); /* the last access: the loop may go now */
+}
+
+void fl__inbox_post(struct inbox *inbox, fl_loop_task *task)
+{
+    fl_loop_task *head = atomic_load_explicit(&inbox->head, memory_order_relaxed);
+    do {
+        task->next = inbox_is_mark(head) ? NULL : head;
+    } while (
+        !atomic_compare_exchange_weak_explicit(&inbox->head, &head, task, memory_order_acq_rel, memory_order_relaxed));
+    if (inbox_is_mark(head))
+        wake(inbox, head);
+}
+
+void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how)
+{
+    atomic_fetch_add(&inbox->stopping, 1);
+    int old = atomic_load(&inbox->stop);
+    while (old < (int)how && !atomic_compare_exchange_weak(&inbox->stop, &old, (int)how))
+        ;
+    fl_loop_task *head = atomic_load(&inbox->head);
+    if (inbox_is_mark(head) && atomic_compare_exchange_strong(&inbox->head, &head, NULL))
+        wake(inbox, head);
+    atomic_fetch_sub(&inbox->stopping, 1);
+}
+
+void fl__inbox_init(struct inbox *inbox)
+{
+    *inbox = (struct inbox){.wake_fd = -1};
+}
+
+void fl__inbox_close(struct inbox *inbox)
+{
+    while (atomic_load(&inbox->wakeups) != inbox->woken || atomic_load(&inbox->stopping) != 0)
+        sched_yield();
+}
+
+bool fl__inbox_sleep(struct inbox *inbox, fl_loop_task *mark)
+{
+    fl_loop_task *head = NULL;
+    if (!atomic_compare_exchange_strong(&inbox->head, &head, mark))
+        return false;
+    if (atomic_load(&inbox->stop) == STOP_NO)
+        return true;
+    fl__inbox_awake(inbox);
+    return false;
+}
+
+void fl__inbox_awake(struct inbox *inbox)
+{
+    fl_loop_task *head = atomic_load(&inbox->head);
+    if (!inbox_is_mark(head) || !atomic_compare_exchange_strong(&inbox->head, &head, NULL))
+        inbox->woken++;
+}
+
+/* The kernel lets a thread's timed waits end late by its timer slack, 50 µs unless changed, so that wake-ups can be
+ * bundled. Here that would spoil what the program asked for timer by timer, so the slack is put to its minimum, but only
+ * while the thread is inside the wait: callbacks, and threads they start, keep the program's own setting. */
+static void wait_exactly(struct inbox *inbox, const struct timespec *deadline)
+{
+    int slack_ns = prctl(PR_GET_TIMERSLACK);
+    if (slack_ns > 1)
+        prctl(PR_SET_TIMERSLACK, 1);
+    syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP, deadline, NULL,
+            FUTEX_BITSET_MATCH_ANY);
+    if (slack_ns > 1)
+        prctl(PR_SET_TIMERSLACK, slack_ns);
+}
+
+void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns)
+{
+    struct timespec deadline = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
+    if (deadline_ns == UINT64_MAX)
+        syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP, NULL, NULL, 0);
+    else
+        wait_exactly(inbox, &deadline);
+}
+
+static void append(struct task_list *list, fl_loop_task *first, fl_loop_task *last, uint64_t count)
+{
+    if (count == 0)
+        return;
+    *list->last = first;
+    list->last = &last->next;
+    list->count += count;
+}
+
+void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others)
+{
+    if (inbox_empty(inbox))
+        return;
+    fl_loop_task *task = atomic_exchange_explicit(&inbox->head, NULL, memory_order_acquire);
+    fl_loop_task *first[2] = {NULL, NULL}, *last[2] = {NULL, NULL};
+    uint64_t count[2] = {0, 0};
+    assert(!inbox_is_mark(task));
+    while (task) { /* newest first: each goes to the front of what was newer */
+        fl_loop_task *older = task->next;
+        int kind = task->flags & FL_TASK_URGENT ? 0 : 1;
+        if (!first[kind])
+            last[kind] = task;
+        task->next = first[kind];
+        first[kind] = task;
+        count[kind]++;
+        task = older;
+    }
+    append(urgent, first[0], last[0], count[0]);
+    append(others, first[1], last[1], count[1]);
+}
+
+void fl__inbox_count(const struct inbox *inbox, uint64_t *ret_urgent, uint64_t *ret_others)
+{
+    uint64_t count[2] = {0, 0};
+    const fl_loop_task *task = atomic_load_explicit(&inbox->head, memory_order_acquire);
+    for (; task && !inbox_is_mark(task); task = task->next)
+        count[task->flags & FL_TASK_URGENT ? 0 : 1]++;
+    *ret_urgent = count[0];
+    *ret_others = count[1];
+}

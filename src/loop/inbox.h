@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_LOOP_INBOX_H
+#define FOLIOT_LOOP_INBOX_H
+
+/* Where other threads reach the loop: a stack of tasks whose head also says whether the loop sleeps.
+ *
+ * Any thread pushes a task by compare-and-swap; the loop takes the whole stack with one exchange and turns it round, so
+ * what one thread posted comes out in the order in which it was posted. Because only whole stacks are taken, a task that
+ * comes back at the same address does no harm: a push needs its predecessor to be the head and nothing more.
+ *
+ * Before it sleeps, the loop swaps an empty head for INBOX_ASLEEP or INBOX_POLLING; that fails if a task is there, so no
+ * task is slept over. The push that finds one of the two in the head replaces it, and so it alone wakes the loop: one
+ * wake-up for any number of posts. ASLEEP means that the loop waits on the head itself as a futex; no task has an address
+ * whose low half is 1. POLLING means that it waits in epoll for `wake_fd`. To stop the loop, a thread first sets `stop`
+ * and then takes the mark away from the head; the loop first sets the mark and then reads `stop`. These four accesses
+ * are sequentially consistent, so one of the two sees the other.
+ *
+ * Freeing: what a thread sent may have arrived, and the loop may be freed because of it, before that thread has made its
+ * wake-up call. The loop knows how often its mark was taken away (`woken`, its own count), the threads count the calls
+ * they have finished (`wakeups`) as the last thing they do, and stops are counted while they run: whoever frees the
+ * loop waits until the counts agree.
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <foliot/loop.h>
+
+#define INBOX_ASLEEP ((fl_loop_task *)1)
+#define INBOX_POLLING ((fl_loop_task *)2)
+
+/* Set in a task's flags if the loop has allocated it. */
+#define TASK_ALLOCATED (1u << 31)
+
+enum inbox_stop { STOP_NO, STOP_DRAIN, STOP_NOW };
+
+/* Threads that post keep writing to the head; what the loop reads after every callback must not share its cache line. */
+struct inbox {
+    char before[64];
+    _Atomic(fl_loop_task *) head; /* the newest task, NULL, INBOX_ASLEEP or INBOX_POLLING */
+    atomic_ullong wakeups;        /* finished wake-up calls */
+    char after[64];
+    atomic_int stop;      /* enum inbox_stop */
+    atomic_uint stopping; /* threads that are inside fl__inbox_stop() */
+    uint64_t woken;       /* the loop's own: how often it found its mark taken away */
+    int wake_fd;          /* an eventfd; set before the head is INBOX_POLLING for the first time */
+};
+
+struct task_list {
+    fl_loop_task *first, **last;
+    uint64_t count;
+};
+
+/* --- for any thread */
+
+void fl__inbox_post(struct inbox *inbox, fl_loop_task *task);
+void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how);
+
+/* --- for the loop's thread */
+
+void fl__inbox_init(struct inbox *inbox);
+
+/* Waits until no other thread is inside anymore. */
+void fl__inbox_close(struct inbox *inbox);
+
+/* Puts the mark into the head: false if there is a task or a stop, and the loop must not sleep. */
+bool fl__inbox_sleep(struct inbox *inbox, fl_loop_task *mark);
+
+/* Takes the mark back, if nobody has taken it away. */
+void fl__inbox_awake(struct inbox *inbox);
+
+/* Waits on the head until `deadline_ns` of CLOCK_MONOTONIC (UINT64_MAX: for ever), a wake-up or a signal. The head must
+ * be INBOX_ASLEEP, or have been. */
+void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns);
+
+/* Takes all tasks, oldest first, to the ends of two lists. */
+void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others);
+
+/* How many tasks are in the inbox. Takes time in proportion to them. */
+void fl__inbox_count(const struct inbox *inbox, uint64_t *ret_urgent, uint64_t *ret_others);
+
+static inline bool inbox_is_mark(const fl_loop_task *head)
+{
+    return head == INBOX_ASLEEP || head == INBOX_POLLING;
+}
+
+static inline bool inbox_empty(const struct inbox *inbox)
+{
+    return atomic_load_explicit(&inbox->head, memory_order_relaxed) == NULL;
+}
+
+static inline enum inbox_stop inbox_stop(const struct inbox *inbox)
+{
+    return (enum inbox_stop)atomic_load_explicit(&inbox->stop, memory_order_relaxed);
+}
+
+static inline void task_list_init(struct task_list *list)
+{
+    *list = (struct task_list){.last = &list->first};
+}
+
+static inline fl_loop_task *task_list_pop(struct task_list *list)
+{
+    fl_loop_task *task = list->first;
+    list->first = task->next;
+    if (--list->count == 0)
+        list->last = &list->first;
+    return task;
+}
+
+#endif

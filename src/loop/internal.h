@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_LOOP_INTERNAL_H
+#define FOLIOT_LOOP_INTERNAL_H
+
+/* What the files of the loop share.
+ *
+ *     loop.c         making, running, the phases of a turn
+ *     timers.c       making and changing timers, intervals, immediates; firing.c: calling them
+ *     descriptors.c  the table of descriptors and the kernel's copy of it
+ *     sleep.c        how the loop waits
+ *     inbox.c        what other threads send; ring.c: queues of callbacks; table.c: records behind IDs
+ *     stats.c        what it has done, and whether it is sound
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+#include <foliot/loop.h>
+
+#include "loop/histogram.h"
+#include "loop/inbox.h"
+#include "loop/ring.h"
+#include "loop/table.h"
+
+/* The last moment there is; the wheel refuses UINT64_MAX. */
+#define TIME_MAX (UINT64_MAX - 1)
+
+/* List heads in the table: the first slots that are taken. */
+enum {
+    IMMEDIATES = 1 << TABLE_FIRST_BITS, /* made, for the next immediate phase */
+    IMMEDIATES_NOW,                     /* of the phase that runs, or was left by a stop */
+    STRANDED,                           /* see timers.c */
+    LIST_HEADS_END
+};
+
+/* A descriptor that is added. The generation tells it from earlier ones of the same number. */
+struct watch {
+    fl_loop_fd_fn fn; /* NULL: not added */
+    void *arg;
+    uint32_t events;
+    uint32_t generation;
+};
+
+/* The kernel's side of descriptors; opened by the first fl_loop_fd_add(). */
+struct poller {
+    int epoll_fd; /* -1: not open */
+    int timer_fd;
+    uint64_t armed_ns;         /* when timer_fd goes off or went off; 0: never */
+    struct epoll_event *ready; /* what the last poll has found: `budget` of them */
+    uint32_t ready_count;
+    struct watch *watches; /* by descriptor */
+    uint32_t watches_capacity;
+    uint32_t added;      /* descriptors */
+    uint32_t generation; /* of the newest watch */
+};
+
+struct counters {
+    uint64_t turns, sleeps;
+    uint64_t timers, urgent_tasks, tasks, descriptors, immediates, closing, microtasks;
+    uint64_t tasks_peak;
+};
+
+struct fl_loop {
+    fl_clock *clock;
+    uint64_t now_ns;     /* of this turn */
+    uint64_t read_ns;    /* the last reading of the clock, no older than the start of the callback that runs */
+    uint64_t started_ns; /* when the callback that runs was called */
+    uint32_t budget;
+    bool running;        /* inside fl_loop_run() or fl_loop_run_once() */
+    bool freed;          /* by a callback */
+    uint64_t keep_alive; /* referenced records, descriptors and holds */
+
+    /* timers.c */
+    fl_wheel *wheel;
+    struct table table;
+    uint64_t reach_ns;   /* how far ahead the wheel takes a timer */
+    uint64_t drained_ns; /* every timer that the wheel had for this moment or before has been taken out */
+    struct fresh {
+        uint64_t deadline_ns;
+        uint32_t slot;
+    } * fresh; /* timers that are not yet in the wheel, in the order in which they were armed */
+    uint32_t fresh_count;
+    fl_expired *due; /* `budget` of them: the timers of this turn */
+    uint32_t due_next, due_count;
+    uint64_t timers, immediates; /* how many there are */
+
+    struct ring microtasks, closing;
+    struct task_list urgent, tasks; /* taken out of the inbox */
+    struct poller poller;
+    struct counters counters;
+    struct histogram callback_ns, lateness_ns;
+
+    struct inbox inbox; /* other threads write here */
+};
+
+/* --- loop.c */
+
+/* Reads the clock; it never goes back and is never 0. */
+static inline uint64_t fl__loop_read_clock(fl_loop *loop)
+{
+    uint64_t now_ns = loop->clock->now_ns(loop->clock);
+    if (now_ns > loop->read_ns)
+        loop->read_ns = now_ns;
+    return loop->read_ns;
+}
+
+/* Whether the turn must end: an immediate stop, or the loop was freed. */
+static inline bool fl__loop_interrupted(const fl_loop *loop)
+{
+    return loop->freed || inbox_stop(&loop->inbox) == STOP_NOW;
+}
+
+/* What follows every callback: the microtask checkpoint and the statistics. */
+void fl__loop_checkpoint(fl_loop *loop);
+
+/* Whether there is something to call without waiting; timers and descriptors are not looked at. */
+bool fl__loop_can_run(const fl_loop *loop);
+
+/* --- timers.c */
+
+int fl__timers_init(fl_loop *loop, bool huge_pages);
+void fl__timers_destroy(fl_loop *loop);
+
+/* Puts fresh timers into the wheel. */
+void fl__timers_settle(fl_loop *loop);
+
+/* Takes the timers that are due aside, unless an immediate stop has left some; then calls them. */
+void fl__timers_take(fl_loop *loop);
+void fl__timers_run(fl_loop *loop);
+void fl__immediates_run(fl_loop *loop);
+
+/* When the loop must turn because of timers; UINT64_MAX: never. Slow unless they are settled. */
+uint64_t fl__timers_next_ns(const fl_loop *loop);
+
+/* When a timer with this deadline and slack fires: the multiple of the greatest power of two between the two ends. */
+uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns);
+
+/* --- descriptors.c */
+
+void fl__poller_init(struct poller *poller);
+void fl__poller_destroy(struct poller *poller, int wake_fd);
+
+/* Finds out what is ready and waits for it at most `timeout_ms` (-1: for ever). Returns 0, or FL_SYSTEM. A wake-up or a
+ * signal ends the wait too. */
+int fl__poller_poll(fl_loop *loop, int timeout_ms);
+void fl__descriptors_run(fl_loop *loop);
+
+/* --- sleep.c */
+
+/* The first phase of a turn: looks at the descriptors and, if `wait`, sleeps until something can run. Returns 0 or
+ * FL_SYSTEM. */
+int fl__loop_sleep(fl_loop *loop, bool wait);
+
+#endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/* Making, running and stopping the loop, and the phases of a turn.
+ *
+ * A turn sleeps first and works then, so that one turn always does what it woke up for. Every phase takes its work aside
+ * before it calls anything; what callbacks add is found in the next turn, except for immediates and close callbacks
+ * that are added by an earlier phase.
+ *
+ * An immediate stop is looked for before each callback. It leaves the work that was taken aside where it is: the phases
+ * find it there in the next turn and finish it before they take more.
+ *
+ * fl_loop_free() inside a callback only sets a flag that ends the turn in the same way; the memory goes when the
+ * outermost call, which is the only one that runs callbacks, is about to return.
+ */
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "loop/internal.h"
+
+enum {
+    DEFAULT_BUDGET = 1024,
+    MAX_BUDGET = 1 << 20,
+};
+
+/* --- Making and freeing */
+
+static void release_tasks(struct task_list *list)
+{
+    while (list->count > 0) {
+        fl_loop_task *task = task_list_pop(list);
+        if (task->flags & TASK_ALLOCATED)
+            fl__release(task);
+    }
+}
+
+static void destroy(fl_loop *loop)
+{
+    fl__inbox_close(&loop->inbox);
+    fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+    release_tasks(&loop->urgent);
+    release_tasks(&loop->tasks);
+    fl__ring_destroy(&loop->microtasks);
+    fl__ring_destroy(&loop->closing);
+    fl__poller_destroy(&loop->poller, loop->inbox.wake_fd);
+    fl__timers_destroy(loop);
+    fl__release(loop);
+}
+
+static void close_and_destroy(fl_loop *loop)
+{
+    while (loop->closing.count > 0) {
+        struct job job = fl__ring_pop(&loop->closing);
+        job.fn(loop, job.arg);
+    }
+    destroy(loop);
+}
+
+int fl_loop_new(const fl_loop_config *config, fl_loop **ret)
+{
+    static const fl_loop_config defaults;
+    if (!config)
+        config = &defaults;
+    if (config->budget > MAX_BUDGET)
+        return FL_INVALID_ARGUMENT;
+    fl_loop *loop = fl__alloc_zeroed(sizeof(*loop));
+    if (!loop)
+        return FL_NO_MEMORY;
+    loop->clock = config->clock ? config->clock : fl_clock_monotonic();
+    loop->budget = config->budget ? config->budget : DEFAULT_BUDGET;
+    loop->read_ns = 1; /* time 0 counts as 1 */
+    fl_loop_update_now(loop);
+    fl__inbox_init(&loop->inbox);
+    fl__poller_init(&loop->poller);
+    task_list_init(&loop->urgent);
+    task_list_init(&loop->tasks);
+    int r = fl__timers_init(loop, config->huge_pages);
+    if (r < 0) {
+        destroy(loop);
+        return r;
+    }
+    *ret = loop;
+    return 0;
+}
+
+void fl_loop_free(fl_loop *loop)
+{
+    if (!loop || loop->freed)
+        return;
+    loop->freed = true;
+    if (!loop->running)
+        close_and_destroy(loop);
+}
+
+/* --- Time and life */
+
+uint64_t fl_loop_now_ns(const fl_loop *loop)
+{
+    return loop->now_ns;
+}
+
+uint64_t fl_loop_update_now(fl_loop *loop)
+{
+    loop->now_ns = fl__loop_read_clock(loop);
+    return loop->now_ns;
+}
+
+static bool tasks_wait(const fl_loop *loop)
+{
+    return loop->urgent.count > 0 || loop->tasks.count > 0 || !inbox_empty(&loop->inbox) ||
+           loop->microtasks.count > 0 || loop->closing.count > 0;
+}
+
+bool fl_loop_alive(const fl_loop *loop)
+{
+    return loop->keep_alive > 0 || tasks_wait(loop);
+}
+
+bool fl__loop_can_run(const fl_loop *loop)
+{
+    return tasks_wait(loop) || loop->immediates > 0 || loop->due_next < loop->due_count;
+}
+
+void fl_loop_hold(fl_loop *loop)
+{
+    loop->keep_alive++;
+}
+
+void fl_loop_unhold(fl_loop *loop)
+{
+    assert(loop->keep_alive > 0);
+    loop->keep_alive--;
+}
+
+/* --- Tasks */
+
+static int post(fl_loop *loop, fl_loop_fn fn, void *arg, unsigned flags)
+{
+    if (!fn)
+        return FL_INVALID_ARGUMENT;
+    fl_loop_task *task = fl__alloc(sizeof(*task));
+    if (!task)
+        return FL_NO_MEMORY;
+    *task = (fl_loop_task){NULL, fn, arg, flags | TASK_ALLOCATED};
+    fl__inbox_post(&loop->inbox, task);
+    return 0;
+}
+
+int fl_loop_post(fl_loop *loop, fl_loop_fn fn, void *arg)
+{
+    return post(loop, fn, arg, 0);
+}
+
+int fl_loop_post_urgent(fl_loop *loop, fl_loop_fn fn, void *arg)
+{
+    return post(loop, fn, arg, FL_TASK_URGENT);
+}
+
+void fl_loop_post_task(fl_loop *loop, fl_loop_task *task)
+{
+    task->flags &= FL_TASK_URGENT;
+    fl__inbox_post(&loop->inbox, task);
+}
+
+int fl_loop_microtask(fl_loop *loop, fl_loop_fn fn, void *arg)
+{
+    return fl__ring_push(&loop->microtasks, fn, arg);
+}
+
+int fl_loop_close_callback(fl_loop *loop, fl_loop_fn fn, void *arg)
+{
+    return fl__ring_push(&loop->closing, fn, arg);
+}
+
+static void run_microtasks(fl_loop *loop)
+{
+    while (loop->microtasks.count > 0 && !loop->freed) {
+        struct job job = fl__ring_pop(&loop->microtasks);
+        loop->counters.microtasks++;
+        job.fn(loop, job.arg);
+    }
+}
+
+void fl__loop_checkpoint(fl_loop *loop)
+{
+    run_microtasks(loop);
+    uint64_t now_ns = fl__loop_read_clock(loop);
+    histogram_add(&loop->callback_ns, now_ns - loop->started_ns);
+    loop->started_ns = now_ns;
+}
+
+/* A task's memory may be its owner's again as soon as its callback starts. */
+static void run_task(fl_loop *loop, fl_loop_task *task)
+{
+    fl_loop_fn fn = task->fn;
+    void *arg = task->arg;
+    if (task->flags & TASK_ALLOCATED)
+        fl__release(task);
+    fn(loop, arg);
+    fl__loop_checkpoint(loop);
+}
+
+static void run_tasks(fl_loop *loop)
+{
+    fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+    uint64_t waiting = loop->urgent.count + loop->tasks.count;
+    if (waiting > loop->counters.tasks_peak)
+        loop->counters.tasks_peak = waiting;
+    for (uint32_t n = 0; n < loop->budget && n < waiting && !fl__loop_interrupted(loop); n++) {
+        bool urgent = loop->urgent.count > 0;
+        *(urgent ? &loop->counters.urgent_tasks : &loop->counters.tasks) += 1;
+        run_task(loop, task_list_pop(urgent ? &loop->urgent : &loop->tasks));
+    }
+}
+
+static void run_closing(fl_loop *loop)
+{
+    uint32_t count = loop->closing.count < loop->budget ? loop->closing.count : loop->budget;
+    for (; count > 0 && !fl__loop_interrupted(loop); count--) {
+        struct job job = fl__ring_pop(&loop->closing);
+        loop->counters.closing++;
+        job.fn(loop, job.arg);
+        fl__loop_checkpoint(loop);
+    }
+}
+
+/* --- Running */
+
+static int turn(fl_loop *loop, bool wait)
+{
+    fl__timers_settle(loop);
+    int r = fl__loop_sleep(loop, wait && !fl__loop_can_run(loop));
+    if (r < 0)
+        return r;
+    loop->counters.turns++;
+    loop->started_ns = fl_loop_update_now(loop);
+    fl__timers_take(loop); /* before any callback of this turn can make one that is due */
+    if (!fl__loop_interrupted(loop))
+        run_microtasks(loop);
+    fl__timers_run(loop);
+    run_tasks(loop);
+    fl__descriptors_run(loop);
+    fl__immediates_run(loop);
+    run_closing(loop);
+    return 0;
+}
+
+/* Changes with everything that is called. */
+static uint64_t progress(const fl_loop *loop)
+{
+    return loop->callback_ns.count + loop->counters.microtasks;
+}
+
+/* A turn of a graceful stop: it does not wait, and says whether it found nothing to do. */
+static int drain_turn(fl_loop *loop, bool *ret_idle)
+{
+    uint64_t before = progress(loop);
+    int r = turn(loop, false);
+    *ret_idle = progress(loop) == before && !fl__loop_can_run(loop) && fl__timers_next_ns(loop) > loop->now_ns;
+    return r;
+}
+
+static int leave(fl_loop *loop, int r)
+{
+    loop->running = false;
+    atomic_store(&loop->inbox.stop, STOP_NO);
+    if (!loop->freed)
+        return r;
+    close_and_destroy(loop);
+    return FL_LOOP_FREED;
+}
+
+int fl_loop_run(fl_loop *loop)
+{
+    if (loop->running || loop->freed)
+        return FL_BUSY;
+    loop->running = true;
+    int r = 0;
+    bool idle = false;
+    while (r == 0 && !idle && !fl__loop_interrupted(loop) && fl_loop_alive(loop))
+        r = inbox_stop(&loop->inbox) == STOP_NO ? turn(loop, true) : drain_turn(loop, &idle);
+    return leave(loop, r);
+}
+
+/* A turn may turn out to be for nothing: the loop also wakes for a far timer's stops, and for events that are dropped. */
+int fl_loop_run_once(fl_loop *loop, bool wait)
+{
+    if (loop->running || loop->freed)
+        return FL_BUSY;
+    loop->running = true;
+    int r = 0;
+    uint64_t before = progress(loop);
+    bool more = inbox_stop(&loop->inbox) == STOP_NO;
+    while (r == 0 && more) {
+        bool sleep = wait && fl_loop_alive(loop);
+        r = turn(loop, sleep);
+        more = sleep && progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
+    }
+    return leave(loop, r);
+}
+
+void fl_loop_stop(fl_loop *loop)
+{
+    fl__inbox_stop(&loop->inbox, STOP_NOW);
+}
+
+void fl_loop_drain(fl_loop *loop)
+{
+    fl__inbox_stop(&loop->inbox, STOP_DRAIN);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* What the loop has done, and the one definition of a sound loop. */
+
+#include <string.h>
+
+#include "loop/timers.h"
+
+static uint64_t bytes_of(const fl_loop *loop)
+{
+    fl_wheel_stats wheel;
+    fl_wheel_memory_stats(loop->wheel, &wheel);
+    uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct job);
+    uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
+                           (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
+    return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) +
+           FRESH_CAPACITY * sizeof(*loop->fresh) + rings + descriptors;
+}
+
+void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
+{
+    const struct counters *counters = &loop->counters;
+    uint64_t urgent, tasks;
+    fl__inbox_count(&loop->inbox, &urgent, &tasks);
+    *ret = (fl_loop_stats){
+        .turns = counters->turns,
+        .sleeps = counters->sleeps,
+        .wakeups = loop->inbox.woken,
+        .called = {counters->timers, counters->urgent_tasks, counters->tasks, counters->descriptors,
+                   counters->immediates, counters->closing, counters->microtasks},
+        .waiting = {loop->timers, loop->urgent.count + urgent, loop->tasks.count + tasks, loop->poller.added,
+                    loop->immediates, loop->closing.count, loop->microtasks.count},
+        .tasks_peak = counters->tasks_peak,
+        .bytes = bytes_of(loop),
+    };
+    fl__histogram_summary(&loop->callback_ns, &ret->callback_ns);
+    fl__histogram_summary(&loop->lateness_ns, &ret->lateness_ns);
+}
+
+/* --- Checking */
+
+struct census {
+    uint64_t state[STATE_IMMEDIATE + 1];
+    uint64_t referenced, extras;
+};
+
+#define SOUND(condition)       \
+    do {                       \
+        if (!(condition))      \
+            return #condition; \
+    } while (0)
+
+static uint32_t free_list_length(const struct table *table, const struct chunk *chunk)
+{
+    uint32_t length = 0;
+    for (uint32_t slot = chunk->free; slot && length <= chunk->used; slot = table_record(table, slot)->link.next)
+        length++;
+    return length;
+}
+
+static const char *count_chunk(const struct table *table, unsigned k, struct census *census)
+{
+    const struct chunk *chunk = &table->chunk[k];
+    uint32_t live = 0, retired = 0;
+    for (uint32_t i = 0; i < chunk->used; i++) {
+        const struct record *record = &chunk->records[i];
+        census->state[record_state(record)]++;
+        live += record_state(record) != STATE_FREE;
+        retired += record_state(record) == STATE_FREE && record_generation(record) == TABLE_GENERATION_MAX;
+        if (record_state(record) >= STATE_FRESH) {
+            census->referenced += !(record->tag & RECORD_UNREF);
+            census->extras += record_extra(record) != NULL;
+        }
+    }
+    uint32_t free = free_list_length(table, chunk);
+    SOUND(live == chunk->live);
+    SOUND(free <= chunk->used - live && free >= chunk->used - live - retired);
+    SOUND(!!(table->room >> k & 1) == (free > 0 || chunk->used < table_capacity(k)));
+    SOUND(!!(table->empty >> k & 1) == (live == 0));
+    return NULL;
+}
+
+static const char *count_list(const struct table *table, uint32_t head, enum record_state state, uint64_t *ret)
+{
+    uint32_t previous = head, slot = table_link(table, head)->next;
+    while (slot != head) {
+        SOUND(record_state(table_record(table, slot)) == state);
+        SOUND(table_link(table, slot)->previous == previous);
+        previous = slot;
+        slot = table_link(table, slot)->next;
+        (*ret)++;
+    }
+    SOUND(table_link(table, head)->previous == previous);
+    return NULL;
+}
+
+static const char *check_timers(const fl_loop *loop, struct census *census)
+{
+    const struct table *table = &loop->table;
+    uint64_t immediates = 0, stranded = 0, due = 0, fresh = 0;
+    const char *broken = NULL;
+    for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
+        if (table->chunk[k].records)
+            broken = count_chunk(table, k, census);
+    if (!broken)
+        broken = count_list(table, IMMEDIATES, STATE_IMMEDIATE, &immediates);
+    if (!broken)
+        broken = count_list(table, IMMEDIATES_NOW, STATE_IMMEDIATE, &immediates);
+    if (!broken)
+        broken = count_list(table, STRANDED, STATE_STRANDED, &stranded);
+    if (broken)
+        return broken;
+    for (uint32_t i = loop->due_next; i < loop->due_count; i++) {
+        uint32_t slot = (uint32_t)(uintptr_t)loop->due[i].data;
+        due += table_is_mapped(table, slot) && record_state(table_record(table, slot)) == STATE_DUE;
+    }
+    for (uint32_t i = 0; i < loop->fresh_count; i++)
+        fresh += fresh_record(loop, i) != NULL;
+    SOUND(fresh == census->state[STATE_FRESH]);
+    SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
+    SOUND(stranded == census->state[STATE_STRANDED]);
+    SOUND(due == census->state[STATE_DUE]);
+    SOUND(census->state[STATE_RUNNING] <= 1);
+    SOUND(census->extras == table->extras);
+    SOUND(census->state[STATE_PENDING] == fl_wheel_count(loop->wheel));
+    SOUND(loop->timers == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
+    return NULL;
+}
+
+static const char *check_rest(const fl_loop *loop, const struct census *census)
+{
+    uint64_t added = 0, listed = 0;
+    for (uint32_t fd = 0; fd < loop->poller.watches_capacity; fd++)
+        added += loop->poller.watches[fd].fn != NULL;
+    for (const fl_loop_task *task = loop->tasks.first; listed < loop->tasks.count; task = task->next)
+        listed++;
+    SOUND(added == loop->poller.added);
+    SOUND(loop->keep_alive >= census->referenced + added); /* the rest are holds */
+    SOUND(loop->now_ns >= loop->drained_ns);
+    SOUND(loop->read_ns >= loop->now_ns);
+    SOUND(loop->due_next <= loop->due_count && loop->due_count <= loop->budget);
+    return NULL;
+}
+
+int fl_loop_check(const fl_loop *loop, FILE *explain)
+{
+    struct census census = {0};
+    int r = fl_wheel_check(loop->wheel, explain);
+    if (r < 0)
+        return r;
+    const char *broken = check_timers(loop, &census);
+    if (!broken)
+        broken = check_rest(loop, &census);
+    if (!broken)
+        return 0;
+    if (explain)
+        fprintf(explain, "the loop is broken: %s does not hold\n", broken);
+    return FL_INVALID_ARGUMENT;
+}

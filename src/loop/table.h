@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_LOOP_TABLE_H
+#define FOLIOT_LOOP_TABLE_H
+
+/* The records behind the loop's timer IDs.
+ *
+ * An ID is a generation (27 bits) above a slot number (26 bits), so it stays below 2^53, and finding its record takes a
+ * shift and two loads, no hashing. A slot's generation rises each time its record is freed; a slot that has used up its
+ * generations is left alone for ever. So an ID is never used twice: not even memory that was given back forgets, for a
+ * chunk remembers the highest generation any of its slots had.
+ *
+ * Records never move. They lie in chunks, each twice as large as the one before, so that 15 pointers reach all of them
+ * and the high bits of a slot number say which: chunk k holds the slots from 2^(11+k) up to 2^(12+k). A new record comes
+ * from the lowest chunk with room, so the high ones empty themselves and are given back. One empty chunk, the smaller if
+ * there are two, is kept in case it is needed again soon.
+ *
+ * Fresh chunks are zeroed mappings that are touched from the front, and their end not at all: a record costs 24 bytes,
+ * also while the last chunk is nearly empty. What only some records need is in a struct extra, which is allocated.
+ *
+ * A callback takes 4 bytes in a record, not 8. The code of a program lies in few places: its own, its libraries', that of
+ * a just-in-time compiler. So a callback is the number of a window, a GiB of addresses, of which the table remembers
+ * four, and an offset in it. A callback in a fifth window is kept in a struct extra.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <foliot/loop.h>
+
+enum {
+    TABLE_SLOT_BITS = 26,
+    TABLE_FIRST_BITS = 11, /* the first chunk has 2^11 slots */
+    TABLE_CHUNKS = TABLE_SLOT_BITS - TABLE_FIRST_BITS,
+    TABLE_GENERATION_BITS = 53 - TABLE_SLOT_BITS,
+    TABLE_GENERATION_MAX = (1 << TABLE_GENERATION_BITS) - 1,
+    TABLE_WINDOWS = 4,
+    TABLE_WINDOW_BITS = 30,
+};
+
+/* A record's life. Those from STATE_FRESH on have an ID that someone may know. */
+enum record_state {
+    STATE_FREE,      /* in its chunk's free list, or used up */
+    STATE_HEAD,      /* the head of a list */
+    STATE_FRESH,     /* armed, not yet in the wheel */
+    STATE_PENDING,   /* in the wheel */
+    STATE_DUE,       /* taken out of the wheel, in the list of this turn */
+    STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
+    STATE_STRANDED,  /* out of the wheel, and there was no memory to put it back */
+    STATE_IMMEDIATE, /* in a list of immediates */
+};
+
+/* The parts of a record's tag. */
+enum {
+    RECORD_STATE = 7,
+    RECORD_UNREF = 8,
+    RECORD_EXTRA = 16,
+    RECORD_GENERATION_SHIFT = 5,
+};
+
+struct link {
+    uint32_t previous, next; /* slots */
+};
+
+/* What only intervals, far timers and those with a slack need. */
+struct extra {
+    fl_timer_id timer;    /* as in a record */
+    uint64_t deadline_ns; /* the real one, where the wheel has a stop on the way or the slack has moved it */
+    uint64_t period_ns;   /* 0: not an interval */
+    uint64_t slack_ns;
+    fl_loop_fn fn;
+    struct link link;
+    unsigned flags; /* FL_INTERVAL_... */
+};
+
+/* What every timer, interval and immediate needs. */
+struct record {
+    void *arg;
+    union {
+        fl_timer_id timer;   /* pending: the wheel's ID; fresh: its place in the list */
+        struct link link;    /* stranded, immediate, list heads; of a free record, `next` is the next free slot */
+        struct extra *extra; /* with RECORD_EXTRA; it has the other two */
+    };
+    uint32_t tag; /* state, flags, generation: one word, because it is written and read in quick succession */
+    uint32_t fn;  /* window and offset; not with RECORD_EXTRA */
+};
+
+_Static_assert(sizeof(struct record) == 24, "a timer has grown");
+
+struct chunk {
+    struct record *records;    /* NULL: not there */
+    uint32_t used;             /* slots that have been in use since the chunk was mapped; those behind are zero */
+    uint32_t live;             /* records that are not free */
+    uint32_t free;             /* the first free slot below `used`, or 0 */
+    uint32_t first_generation; /* of a slot that is used for the first time */
+};
+
+struct table {
+    struct chunk chunk[TABLE_CHUNKS];
+    uint32_t room;   /* bit k: chunk k is mapped and has a free slot */
+    uint32_t empty;  /* bit k: chunk k is mapped and has no record; at most one */
+    uint64_t extras; /* how many there are */
+    bool huge_pages;
+    unsigned windows; /* how many are in use */
+    uintptr_t window[TABLE_WINDOWS];
+};
+
+/* The first chunk is mapped here and stays. Returns 0 or FL_NO_MEMORY. */
+int fl__table_init(struct table *t, bool huge_pages);
+void fl__table_destroy(struct table *t);
+
+/* For table_take() and table_put(): there is no room; chunk k has become empty. */
+int fl__table_grow(struct table *t);
+void fl__table_emptied(struct table *t, unsigned k);
+
+/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID. Returns 0 or
+ * FL_NO_MEMORY. */
+int fl__table_extend(struct table *t, struct record *record, const struct extra *values);
+
+/* Takes it away again. */
+void fl__table_shorten(struct table *t, struct record *record);
+
+/* For table_pack(): a callback in a window that is not the first. */
+bool fl__table_pack_elsewhere(struct table *t, uintptr_t window, uint32_t offset, uint32_t *ret);
+
+uint64_t fl__table_bytes(const struct table *t);
+
+static inline enum record_state record_state(const struct record *record)
+{
+    return (enum record_state)(record->tag & RECORD_STATE);
+}
+
+static inline void record_set_state(struct record *record, enum record_state state)
+{
+    record->tag = (record->tag & ~(uint32_t)RECORD_STATE) | state;
+}
+
+static inline uint32_t record_generation(const struct record *record)
+{
+    return record->tag >> RECORD_GENERATION_SHIFT;
+}
+
+static inline struct extra *record_extra(const struct record *record)
+{
+    return record->tag & RECORD_EXTRA ? record->extra : NULL;
+}
+
+static inline fl_timer_id *record_timer(struct record *record)
+{
+    return record->tag & RECORD_EXTRA ? &record->extra->timer : &record->timer;
+}
+
+static inline unsigned table_chunk_of(uint32_t slot)
+{
+    return 31 - __builtin_clz(slot) - TABLE_FIRST_BITS;
+}
+
+static inline uint32_t table_capacity(unsigned chunk)
+{
+    return UINT32_C(1) << (TABLE_FIRST_BITS + chunk);
+}
+
+static inline bool table_is_mapped(const struct table *t, uint32_t slot)
+{
+    return t->chunk[table_chunk_of(slot)].records != NULL;
+}
+
+static inline struct record *table_record(const struct table *t, uint32_t slot)
+{
+    unsigned chunk = table_chunk_of(slot);
+    return t->chunk[chunk].records + (slot - table_capacity(chunk));
+}
+
+/* Takes a slot. Its record is STATE_RUNNING, without flags; the rest is the caller's to set. Returns 0, FL_NO_MEMORY or
+ * FL_CAPACITY_EXCEEDED. */
+static inline int table_take(struct table *t, uint32_t *ret_slot, struct record **ret)
+{
+    if (__builtin_expect(t->room == 0, 0)) {
+        int r = fl__table_grow(t);
+        if (r < 0)
+            return r;
+    }
+    unsigned k = (unsigned)__builtin_ctz(t->room);
+    struct chunk *chunk = &t->chunk[k];
+    uint32_t slot = chunk->free, generation = chunk->first_generation;
+    struct record *record;
+    if (slot) {
+        record = chunk->records + (slot - table_capacity(k));
+        chunk->free = record->link.next;
+        generation = record_generation(record);
+    } else {
+        record = chunk->records + chunk->used;
+        slot = table_capacity(k) + chunk->used++;
+    }
+    record->tag = generation << RECORD_GENERATION_SHIFT | STATE_RUNNING;
+    if (!chunk->free && chunk->used == table_capacity(k))
+        t->room &= ~(1u << k);
+    if (chunk->live++ == 0)
+        t->empty &= ~(1u << k);
+    *ret_slot = slot;
+    *ret = record;
+    return 0;
+}
+
+/* Frees a slot and its extra; all IDs of it end. */
+static inline void table_put(struct table *t, uint32_t slot, struct record *record)
+{
+    unsigned k = table_chunk_of(slot);
+    struct chunk *chunk = &t->chunk[k];
+    if (record->tag & RECORD_EXTRA)
+        fl__table_shorten(t, record);
+    uint32_t next = record_generation(record) + 1;
+    if (__builtin_expect(next <= TABLE_GENERATION_MAX, 1)) {
+        record->tag = next << RECORD_GENERATION_SHIFT | STATE_FREE;
+        record->link.next = chunk->free;
+        if (chunk->free == 0)
+            t->room |= 1u << k;
+        chunk->free = slot;
+    } else {
+        record_set_state(record, STATE_FREE); /* used up */
+    }
+    if (--chunk->live == 0)
+        fl__table_emptied(t, k);
+}
+
+/* Four bytes for a callback: false if it must be in a struct extra. */
+static inline bool table_pack(struct table *t, fl_loop_fn fn, uint32_t *ret)
+{
+    uint32_t offset = (uintptr_t)fn & ((1u << TABLE_WINDOW_BITS) - 1);
+    uintptr_t window = (uintptr_t)fn - offset;
+    if (__builtin_expect(window != t->window[0], 0))
+        return fl__table_pack_elsewhere(t, window, offset, ret);
+    *ret = offset;
+    return true;
+}
+
+static inline fl_loop_fn table_fn(const struct table *t, const struct record *record)
+{
+    if (record->tag & RECORD_EXTRA)
+        return record->extra->fn;
+    uint32_t offset = record->fn & ((1u << TABLE_WINDOW_BITS) - 1);
+    return (fl_loop_fn)(t->window[record->fn >> TABLE_WINDOW_BITS] + offset);
+}
+
+static inline fl_timer_id table_id(const struct record *record, uint32_t slot)
+{
+    return (uint64_t)record_generation(record) << TABLE_SLOT_BITS | slot;
+}
+
+/* The record that an ID names, or NULL. */
+static inline struct record *table_find(const struct table *t, fl_timer_id id, uint32_t *ret_slot)
+{
+    uint32_t slot = id & ((1u << TABLE_SLOT_BITS) - 1);
+    if (slot < table_capacity(0) || !table_is_mapped(t, slot))
+        return NULL;
+    struct record *record = table_record(t, slot);
+    if (record_generation(record) != id >> TABLE_SLOT_BITS || record_state(record) < STATE_FRESH)
+        return NULL;
+    *ret_slot = slot;
+    return record;
+}
+
+/* Lists of records are circular and have a record as their head, so that one can be taken out without knowing where it
+ * is. */
+static inline struct link *table_link(const struct table *t, uint32_t slot)
+{
+    struct record *record = table_record(t, slot);
+    return record->tag & RECORD_EXTRA ? &record->extra->link : &record->link;
+}
+
+static inline void table_list_init(struct table *t, uint32_t head)
+{
+    *table_link(t, head) = (struct link){head, head};
+}
+
+static inline bool table_list_empty(const struct table *t, uint32_t head)
+{
+    return table_link(t, head)->next == head;
+}
+
+static inline void table_list_append(struct table *t, uint32_t head, uint32_t slot)
+{
+    struct link *first = table_link(t, head);
+    *table_link(t, slot) = (struct link){.previous = first->previous, .next = head};
+    table_link(t, first->previous)->next = slot;
+    first->previous = slot;
+}
+
+static inline void table_list_remove(struct table *t, uint32_t slot)
+{
+    const struct link *link = table_link(t, slot);
+    table_link(t, link->previous)->next = link->next;
+    table_link(t, link->next)->previous = link->previous;
+}
+
+/* Moves all of list `from` to the end of list `to`. */
+static inline void table_list_splice(struct table *t, uint32_t to, uint32_t from)
+{
+    struct link *target = table_link(t, to);
+    const struct link *source = table_link(t, from);
+    if (source->next == from)
+        return;
+    table_link(t, target->previous)->next = source->next;
+    table_link(t, source->next)->previous = target->previous;
+    table_link(t, source->previous)->next = to;
+    target->previous = source->previous;
+    table_list_init(t, from);
+}
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/* Making and changing timers, intervals and immediates: see timers.h for the design. */
+
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "loop/timers.h"
+
+enum {
+    INTERVAL_FLAGS = FL_INTERVAL_CATCH_UP | FL_INTERVAL_FROM_CALLBACK,
+};
+
+static uint64_t not_before_now(const fl_loop *loop, uint64_t deadline_ns)
+{
+    if (deadline_ns > TIME_MAX)
+        return TIME_MAX;
+    return deadline_ns > loop->now_ns ? deadline_ns : loop->now_ns;
+}
+
+uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns)
+{
+    uint64_t latest = add_time(deadline_ns, slack_ns);
+    if (latest <= deadline_ns)
+        return deadline_ns;
+    unsigned highest = 63 - __builtin_clzll((deadline_ns - 1) ^ latest); /* the first bit in which the ends differ */
+    return latest >> highest << highest;
+}
+
+int fl__timers_init(fl_loop *loop, bool huge_pages)
+{
+    uint32_t slot;
+    struct record *record;
+    fl_wheel_config config = {
+        .tick_ns = {1u << 20, 1u << 28, 1ull << 36}, .spokes = 256, .start_ns = loop->now_ns, .huge_pages = huge_pages};
+    int r = fl_wheel_new(&config, &loop->wheel);
+    if (r < 0)
+        return r;
+    r = fl__table_init(&loop->table, huge_pages);
+    if (r < 0)
+        return r;
+    loop->due = fl__alloc(loop->budget * sizeof(*loop->due));
+    loop->fresh = fl__alloc(FRESH_CAPACITY * sizeof(*loop->fresh));
+    if (!loop->due || !loop->fresh)
+        return FL_NO_MEMORY;
+    for (uint32_t head = IMMEDIATES; head < LIST_HEADS_END; head++) {
+        r = table_take(&loop->table, &slot, &record);
+        if (r < 0)
+            return r;
+        assert(slot == head);
+        record_set_state(record, STATE_HEAD);
+        table_list_init(&loop->table, slot);
+    }
+    loop->reach_ns = fl_wheel_max_duration_ns(loop->wheel);
+    loop->drained_ns = loop->now_ns;
+    return 0;
+}
+
+void fl__timers_destroy(fl_loop *loop)
+{
+    fl_wheel_free(loop->wheel);
+    fl__table_destroy(&loop->table);
+    fl__release(loop->due);
+    fl__release(loop->fresh);
+}
+
+/* --- Arming */
+
+int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns)
+{
+    uint64_t wheel_ns = deadline_ns, wheel_now_ns = fl_wheel_now_ns(loop->wheel);
+    if (deadline_ns > from_ns && deadline_ns - from_ns > loop->reach_ns)
+        wheel_ns = deadline_ns - (deadline_ns - from_ns - 1) / loop->reach_ns * loop->reach_ns;
+    if (wheel_ns < wheel_now_ns)
+        wheel_ns = wheel_now_ns;
+    int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), record_timer(record));
+    if (r == 0)
+        record_set_state(record, STATE_PENDING);
+    return r;
+}
+
+/* What cannot be placed stays, and moves up. After the first failure nothing more is tried: the order is kept. */
+void fl__timers_settle(fl_loop *loop)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < loop->fresh_count; i++) {
+        struct fresh entry = loop->fresh[i];
+        struct record *record = fresh_record(loop, i);
+        if (!record)
+            continue;
+        if (kept == 0 && fl__timers_place(loop, entry.slot, record, entry.deadline_ns, loop->drained_ns) == 0)
+            continue;
+        *record_timer(record) = kept;
+        loop->fresh[kept++] = entry;
+    }
+    loop->fresh_count = kept;
+}
+
+int fl__timers_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
+{
+    if (__builtin_expect(loop->fresh_count == FRESH_CAPACITY, 0)) {
+        fl__timers_settle(loop);
+        if (loop->fresh_count == FRESH_CAPACITY)
+            return FL_NO_MEMORY;
+    }
+    loop->fresh[loop->fresh_count] = (struct fresh){deadline_ns, slot};
+    *record_timer(record) = loop->fresh_count++;
+    record_set_state(record, STATE_FRESH);
+    return 0;
+}
+
+void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
+{
+    if (fl__timers_arm(loop, slot, record, deadline_ns) == 0)
+        return;
+    record_set_state(record, STATE_STRANDED);
+    table_list_append(&loop->table, STRANDED, slot);
+}
+
+/* --- Making */
+
+/* Makes a record that is nowhere yet. `values` (may be NULL) is for what a plain record cannot hold; a callback that
+ * cannot be packed needs a struct extra too. */
+static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct extra *values, uint32_t *ret_slot,
+                       struct record **ret)
+{
+    struct table *table = &loop->table;
+    struct record *record;
+    if (!fn)
+        return FL_INVALID_ARGUMENT;
+    int r = table_take(table, ret_slot, &record);
+    if (r < 0)
+        return r;
+    record->arg = arg;
+    *ret = record;
+    if (table_pack(table, fn, &record->fn) && !values)
+        return 0;
+    struct extra extra = values ? *values : (struct extra){0};
+    extra.fn = fn;
+    r = fl__table_extend(table, record, &extra);
+    if (r < 0)
+        table_put(table, *ret_slot, record);
+    return r;
+}
+
+/* Makes a timer that fires at `deadline_ns`. */
+static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values, fl_loop_fn fn, void *arg,
+                fl_timer_id *ret_id)
+{
+    uint32_t slot;
+    struct record *record;
+    struct extra far;
+    if (!values && out_of_reach(loop, deadline_ns)) {
+        far = (struct extra){.deadline_ns = deadline_ns};
+        values = &far;
+    }
+    int r = make_record(loop, fn, arg, values, &slot, &record);
+    if (r < 0)
+        return r;
+    r = fl__timers_arm(loop, slot, record, deadline_ns);
+    if (r < 0) {
+        table_put(&loop->table, slot, record);
+        return r;
+    }
+    loop->keep_alive++;
+    loop->timers++;
+    if (ret_id)
+        *ret_id = table_id(record, slot);
+    return 0;
+}
+
+int fl_loop_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
+{
+    return make(loop, add_time(loop->now_ns, delay_ns), NULL, fn, arg, ret_id);
+}
+
+int fl_loop_timer_at(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
+{
+    return make(loop, not_before_now(loop, deadline_ns), NULL, fn, arg, ret_id);
+}
+
+int fl_loop_interval(fl_loop *loop, uint64_t period_ns, unsigned flags, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
+{
+    if (period_ns == 0)
+        return FL_INVALID_ARGUMENT;
+    fl_loop_timer_options options = {.period_ns = period_ns, .flags = flags, .fn = fn, .arg = arg};
+    return fl_loop_timer_with(loop, &options, ret_id);
+}
+
+int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_timer_id *ret_id)
+{
+    unsigned flags = options->flags;
+    if (flags & ~(unsigned)(INTERVAL_FLAGS | FL_TIMER_UNREF) || (flags & INTERVAL_FLAGS) == INTERVAL_FLAGS ||
+        (flags & INTERVAL_FLAGS && options->period_ns == 0))
+        return FL_INVALID_ARGUMENT;
+    fl_timer_id id;
+    struct extra interval = {
+        .deadline_ns = options->deadline_ns ? not_before_now(loop, options->deadline_ns)
+                                            : add_time(loop->now_ns, options->period_ns),
+        .period_ns = options->period_ns,
+        .slack_ns = options->slack_ns,
+        .flags = flags & INTERVAL_FLAGS,
+    };
+    bool plain = options->period_ns == 0 && options->slack_ns == 0;
+    int r = make(loop, firing_time(&interval), plain ? NULL : &interval, options->fn, options->arg, &id);
+    if (r < 0)
+        return r;
+    if (flags & FL_TIMER_UNREF)
+        fl_loop_unref(loop, id);
+    if (ret_id)
+        *ret_id = id;
+    return 0;
+}
+
+int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
+{
+    uint32_t slot;
+    struct record *record;
+    int r = make_record(loop, fn, arg, NULL, &slot, &record);
+    if (r < 0)
+        return r;
+    record_set_state(record, STATE_IMMEDIATE);
+    table_list_append(&loop->table, IMMEDIATES, slot);
+    loop->keep_alive++;
+    loop->immediates++;
+    if (ret_id)
+        *ret_id = table_id(record, slot);
+    return 0;
+}
+
+/* --- Changing */
+
+/* Takes a living record out of wherever it is. */
+static void take_out(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    if (record_state(record) == STATE_PENDING) {
+        int r = fl_wheel_cancel(loop->wheel, *record_timer(record), NULL);
+        assert(r == 0);
+        (void)r;
+    } else if (record_state(record) == STATE_FRESH) {
+        if (*record_timer(record) == loop->fresh_count - 1)
+            loop->fresh_count--; /* the youngest: soon taken back, as many are */
+    } else if (record_state(record) == STATE_IMMEDIATE || record_state(record) == STATE_STRANDED) {
+        table_list_remove(&loop->table, slot);
+    }
+}
+
+void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    loop->keep_alive -= !(record->tag & RECORD_UNREF);
+    if (record_state(record) == STATE_IMMEDIATE)
+        loop->immediates--;
+    else
+        loop->timers--;
+    table_put(&loop->table, slot, record);
+}
+
+int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
+{
+    uint32_t slot;
+    struct record *record = table_find(&loop->table, id, &slot);
+    if (!record)
+        return FL_TIMER_NOT_FOUND;
+    take_out(loop, slot, record);
+    fl__timers_forget(loop, slot, record);
+    return 0;
+}
+
+int fl_loop_ref(fl_loop *loop, fl_timer_id id)
+{
+    uint32_t slot;
+    struct record *record = table_find(&loop->table, id, &slot);
+    if (!record)
+        return FL_TIMER_NOT_FOUND;
+    loop->keep_alive += record->tag & RECORD_UNREF ? 1 : 0;
+    record->tag &= ~(uint32_t)RECORD_UNREF;
+    return 0;
+}
+
+int fl_loop_unref(fl_loop *loop, fl_timer_id id)
+{
+    uint32_t slot;
+    struct record *record = table_find(&loop->table, id, &slot);
+    if (!record)
+        return FL_TIMER_NOT_FOUND;
+    loop->keep_alive -= record->tag & RECORD_UNREF ? 0 : 1;
+    record->tag |= RECORD_UNREF;
+    return 0;
+}
+
+/* Makes sure that a record can be armed for a deadline, which is then certain to succeed. */
+static int prepare(fl_loop *loop, struct record *record, uint64_t deadline_ns)
+{
+    if (loop->fresh_count == FRESH_CAPACITY)
+        fl__timers_settle(loop);
+    if (loop->fresh_count == FRESH_CAPACITY)
+        return FL_NO_MEMORY;
+    if (record->tag & RECORD_EXTRA || !out_of_reach(loop, deadline_ns))
+        return 0;
+    return fl__table_extend(&loop->table, record, &(struct extra){.fn = table_fn(&loop->table, record)});
+}
+
+int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
+{
+    uint32_t slot;
+    struct record *record = table_find(&loop->table, id, &slot);
+    if (!record)
+        return FL_TIMER_NOT_FOUND;
+    if (record_state(record) == STATE_IMMEDIATE)
+        return FL_INVALID_ARGUMENT;
+    uint64_t deadline_ns = add_time(loop->now_ns, delay_ns);
+    int r = prepare(loop, record, deadline_ns);
+    if (r < 0)
+        return r;
+    take_out(loop, slot, record);
+    struct extra *extra = record_extra(record);
+    if (extra) {
+        extra->deadline_ns = deadline_ns;
+        deadline_ns = firing_time(extra);
+    }
+    return fl__timers_arm(loop, slot, record, deadline_ns);
+}
