@@ -17,6 +17,7 @@ struct check {
     bool broken;
     fl_timer_id *indexed; /* the IDs of all references, sorted */
     size_t indexed_count, indexed_room;
+    bool index_unknown; /* there is no memory to gather it: nothing is said about it then */
     uint64_t timers;
     uint64_t min_ns;
 };
@@ -42,9 +43,12 @@ static void gather(struct check *check, const struct refs *refs, uint32_t begin)
     for (uint32_t i = begin; i < refs->length; i++) {
         if (check->indexed_count == check->indexed_room) {
             check->indexed_room = check->indexed_room * 2 + 64;
-            check->indexed = realloc(check->indexed, check->indexed_room * sizeof *check->indexed);
-            if (!check->indexed)
-                abort();
+            fl_timer_id *indexed = realloc(check->indexed, check->indexed_room * sizeof *indexed);
+            if (!indexed) {
+                check->index_unknown = true;
+                return;
+            }
+            check->indexed = indexed;
         }
         check->indexed[check->indexed_count++] = refs->items[i].id;
     }
@@ -58,8 +62,9 @@ static int compare_ids(const void *a, const void *b)
 
 static bool is_indexed(const struct check *check, fl_timer_id id)
 {
-    return check->indexed_count > 0 &&
-           bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
+    if (check->index_unknown || check->indexed_count == 0)
+        return check->index_unknown;
+    return bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
 }
 
 static void check_heap(struct check *check, const struct refs *refs, const char *what)

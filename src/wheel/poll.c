@@ -15,7 +15,8 @@
 
 enum {
     PREFETCH_AHEAD = 8,   /* timers, while firing */
-    PACK_A_POLL = 4,      /* sparse leaves */
+    LOOK_A_POLL = 256,    /* leaves that were sparse */
+    PACK_A_POLL = 4,      /* leaves that still are */
     UNINDEXED_BATCH = 32, /* timers found in one look at all of them, when there is no memory */
 };
 
@@ -148,19 +149,22 @@ static int load_ended_ticks(fl_wheel *w, uint64_t now_ns)
     return 0;
 }
 
-/* Packs some of the leaves that cancelling has left sparse. */
+/* Looks at some of the leaves that cancelling has left sparse, and packs those that still are. */
 static void pack_some(fl_wheel *w)
 {
-    for (int i = 0; i < PACK_A_POLL && w->sparse.length > 0; i++) {
-        struct leaf *leaf = fl__wheel_leaf(w, w->sparse.items[--w->sparse.length].id);
-        if (!leaf || !leaf->is_sparse)
+    for (int looked = 0, packed = 0; looked < LOOK_A_POLL && packed < PACK_A_POLL && w->queue.length > 0; looked++) {
+        fl_timer_id id = w->queue.items[--w->queue.length].id;
+        struct leaf *leaf = fl__wheel_leaf(w, id);
+        if (!leaf || !leaf->is_queued)
             continue;
-        leaf->is_sparse = 0;
-        if (fl__is_sparse_leaf(w, leaf) && leaf->live > 0)
+        leaf->is_queued = 0;
+        if (leaf->live > 0 && fl__is_sparse_leaf(w, fl__wheel_spoke(w, id), leaf)) {
             fl__leaf_pack(leaf, &w->pool);
+            packed++;
+        }
     }
-    if (w->sparse.length == 0)
-        fl__refs_release(&w->sparse);
+    if (w->queue.length == 0)
+        fl__refs_release(&w->queue);
 }
 
 /* Nothing is due any more: all ticks before the present one are open, for there is nothing in them. */
@@ -178,7 +182,7 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 {
     const struct ref *first = fl__front_first(w);
     uint64_t attention_ns = fl__min(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
-    if (w->sparse.length > 0 || fl__pool_has_excess(&w->pool))
+    if (w->queue.length > 0 || fl__pool_has_excess(&w->pool))
         attention_ns = now_ns;
     if (w->count > 0 && !w->coarse) {
         bool opening = w->levels[1].opening.active || w->levels[2].opening.active;
@@ -191,6 +195,8 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
 {
     size_t fired = 0;
     fl__wheel_settle(w);
+    if (w->count == 0)
+        fl__index_clear(w);
     int r = w->coarse ? load_ended_ticks(w, now_ns) : 0;
     while (r == 0) {
         fired = fire_front(w, now_ns, out, fired, limit);

@@ -24,8 +24,8 @@
  * given back the generations in it are forgotten, but the leaf (and when the directory goes, the spoke) keeps a number
  * above all of them, and slots that get memory again start from there. A slot whose 22 bits are used up is retired,
  * and so is a leaf when it has given out its last generation: the spoke goes on with higher numbers. So an ID never
- * names a second timer; a spoke that has used up 2^19 leaves of 2^22 generations answers FL_CAPACITY_EXCEEDED. That
- * takes at least 2^41 timers in this one spoke. (The sequence number has 42 bits and begins anew when the spoke is empty.
+ * names a second timer; a spoke that has used up its 2^28 slot numbers answers FL_CAPACITY_EXCEEDED. That takes at least
+ * 2^29 timers in this one spoke, and they must all have used the same few slots: spread evenly, it takes 2^50. (The sequence number has 42 bits and begins anew when the spoke is empty.
  * Should a spoke see 2^42 timers without ever being empty, two of them with the same deadline may change places.)
  *
  * Each leaf knows the earliest deadline in it, or that it does not know since that timer went: the earliest of a spoke
@@ -45,11 +45,11 @@ enum {
 static uint32_t next_generation(const struct leaf *leaf)
 {
     uint64_t next = leaf->generation;
-    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
+    for (uint32_t i = 0; leaf->live > 0 && i < fl__leaf_size(leaf); i++) {
         uint32_t index;
         const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        uint64_t generation = fl__generation(slot) + (slot->deadline_ns != 0);
-        next = generation > next ? generation : next;
+        if (slot->deadline_ns != 0 && fl__generation(slot) >= next)
+            next = fl__generation(slot) + 1;
     }
     return (uint32_t)next;
 }
@@ -62,15 +62,17 @@ static void release_memory(struct leaf *leaf, struct pool *pool)
     else
         fl__release(leaf->slots);
     leaf->slots = NULL;
-    leaf->is_packed = leaf->is_sparse = 0;
+    leaf->is_packed = 0;
     leaf->used = leaf->free = leaf->capacity = 0;
     leaf->min_ns = UINT64_MAX;
 }
 
 static uint32_t larger_capacity(const struct spoke *spoke, const struct leaf *leaf)
 {
-    if (leaf->capacity == 0)
-        return spoke->live >= LEAF_SLOTS / 2 ? LEAF_SLOTS : FIRST_CAPACITY;
+    if (leaf->capacity == 0 && spoke->live >= LEAF_SLOTS * 8)
+        return LEAF_SLOTS;
+    if (leaf->capacity == 0) /* an eighth more than there are: no spoke has much memory to spare */
+        return spoke->live / 8 > FIRST_CAPACITY ? spoke->live / 8 & ~3u : FIRST_CAPACITY;
     uint32_t capacity = (leaf->capacity + leaf->capacity / 2u + 3) & ~3u;
     return capacity < LEAF_SLOTS ? capacity : LEAF_SLOTS;
 }

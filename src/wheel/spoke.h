@@ -54,10 +54,10 @@ struct leaf {
         struct packed_slot *packed; /* sorted by index */
     };
     uint64_t min_ns;     /* the earliest deadline, UINT64_MAX if there is none; 0: not known */
-    uint32_t generation; /* of fresh slots: above all that were given out before the leaf got its memory */
+    uint32_t generation; /* of fresh slots: above all generations that have ended in this leaf */
     uint32_t is_packed : 1;
     uint32_t is_listed : 1;       /* among the leaves with room */
-    uint32_t is_sparse : 1;       /* waiting to be packed */
+    uint32_t is_queued : 1;       /* waiting to be looked at: it was sparse */
     uint32_t next_with_room : 20; /* an index plus one; 0: the last */
     uint16_t live;                /* timers */
     uint16_t used;                /* slots before this one are not fresh; 0 if it is packed */
@@ -225,10 +225,12 @@ static inline void fl__leaf_give(struct spoke *spoke, struct leaf *leaf, uint32_
     if (leaf->is_packed)
         return;
     struct slot *slot = &leaf->slots[index];
-    if (__builtin_expect(fl__generation(slot) == 0, 0)) {
+    uint32_t generation = (uint32_t)fl__generation(slot);
+    if (__builtin_expect(generation == 0, 0)) {
         fl__leaf_exhausted(leaf);
         return;
     }
+    leaf->generation = generation > leaf->generation ? generation : leaf->generation;
     slot->next_free = leaf->free;
     leaf->free = (uint16_t)(index + 1);
     fl__list_leaf(spoke, leaf);
