@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "loop/internal.h"
+#include "loop/timers.h"
 
 static uint64_t bytes_of(const fl_loop *loop)
 {
@@ -12,8 +12,8 @@ static uint64_t bytes_of(const fl_loop *loop)
     uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct job);
     uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
-    return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) + rings +
-           descriptors;
+    return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) +
+           FRESH_CAPACITY * sizeof(*loop->fresh) + rings + descriptors;
 }
 
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
@@ -40,7 +40,7 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 
 struct census {
     uint64_t state[STATE_IMMEDIATE + 1];
-    uint64_t referenced, with_extra;
+    uint64_t referenced, extras;
 };
 
 #define SOUND(condition)       \
@@ -52,7 +52,7 @@ struct census {
 static uint32_t free_list_length(const struct table *table, const struct chunk *chunk)
 {
     uint32_t length = 0;
-    for (uint32_t slot = chunk->free; slot && length <= chunk->used; slot = table_record(table, slot)->extra)
+    for (uint32_t slot = chunk->free; slot && length <= chunk->used; slot = table_record(table, slot)->link.next)
         length++;
     return length;
 }
@@ -62,14 +62,13 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
     const struct chunk *chunk = &table->chunk[k];
     uint32_t live = 0, retired = 0;
     for (uint32_t i = 0; i < chunk->used; i++) {
-        const struct record *record = &chunk->slots[i].record;
-        census->state[record->state]++;
-        live += record->state != STATE_FREE;
-        retired += record->state == STATE_FREE && record->generation == TABLE_GENERATION_MAX;
-        if (record->state >= STATE_PENDING) {
-            census->referenced += !record->unref;
-            census->with_extra += record->extra != 0;
-            SOUND(!record->extra || table_record(table, record->extra)->state == STATE_EXTRA);
+        const struct record *record = &chunk->records[i];
+        census->state[record_state(record)]++;
+        live += record_state(record) != STATE_FREE;
+        retired += record_state(record) == STATE_FREE && record_generation(record) == TABLE_GENERATION_MAX;
+        if (record_state(record) >= STATE_FRESH) {
+            census->referenced += !(record->tag & RECORD_UNREF);
+            census->extras += record_extra(record) != NULL;
         }
     }
     uint32_t free = free_list_length(table, chunk);
@@ -82,26 +81,25 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
 
 static const char *count_list(const struct table *table, uint32_t head, enum record_state state, uint64_t *ret)
 {
-    uint32_t previous = head, slot = table_record(table, head)->link.next;
+    uint32_t previous = head, slot = table_link(table, head)->next;
     while (slot != head) {
-        const struct record *record = table_record(table, slot);
-        SOUND(record->state == state);
-        SOUND(record->link.previous == previous);
+        SOUND(record_state(table_record(table, slot)) == state);
+        SOUND(table_link(table, slot)->previous == previous);
         previous = slot;
-        slot = record->link.next;
+        slot = table_link(table, slot)->next;
         (*ret)++;
     }
-    SOUND(table_record(table, head)->link.previous == previous);
+    SOUND(table_link(table, head)->previous == previous);
     return NULL;
 }
 
 static const char *check_timers(const fl_loop *loop, struct census *census)
 {
     const struct table *table = &loop->table;
-    uint64_t immediates = 0, stranded = 0, due = 0;
+    uint64_t immediates = 0, stranded = 0, due = 0, fresh = 0;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
-        if (table->chunk[k].slots)
+        if (table->chunk[k].records)
             broken = count_chunk(table, k, census);
     if (!broken)
         broken = count_list(table, IMMEDIATES, STATE_IMMEDIATE, &immediates);
@@ -113,15 +111,18 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
         return broken;
     for (uint32_t i = loop->due_next; i < loop->due_count; i++) {
         uint32_t slot = (uint32_t)(uintptr_t)loop->due[i].data;
-        due += table_is_mapped(table, slot) && table_record(table, slot)->state == STATE_DUE;
+        due += table_is_mapped(table, slot) && record_state(table_record(table, slot)) == STATE_DUE;
     }
+    for (uint32_t i = 0; i < loop->fresh_count; i++)
+        fresh += fresh_record(loop, i) != NULL;
+    SOUND(fresh == census->state[STATE_FRESH]);
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
     SOUND(stranded == census->state[STATE_STRANDED]);
     SOUND(due == census->state[STATE_DUE]);
     SOUND(census->state[STATE_RUNNING] <= 1);
-    SOUND(census->state[STATE_EXTRA] == census->with_extra);
+    SOUND(census->extras == table->extras);
     SOUND(census->state[STATE_PENDING] == fl_wheel_count(loop->wheel));
-    SOUND(loop->timers == census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
+    SOUND(loop->timers == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
     return NULL;
 }
 

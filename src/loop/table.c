@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Taking and freeing records: see table.h for the design. */
+/* The less frequent ways of the table: see table.h for the design. */
 
 #include <assert.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/alloc.h"
@@ -10,23 +9,25 @@
 
 #define HUGE_PAGE_BYTES (2u << 20)
 
+/* A mapping's size is a power of two; its end is never touched. */
 static size_t chunk_bytes(unsigned chunk)
 {
-    return table_capacity(chunk) * sizeof(union slot);
+    return (size_t)table_capacity(chunk) * 32;
 }
+
+_Static_assert(sizeof(struct record) <= 32, "a chunk has less room than it says");
 
 static int map_chunk(struct table *t, unsigned k)
 {
     struct chunk *chunk = &t->chunk[k];
-    union slot *slots = fl__map(chunk_bytes(k));
-    if (!slots)
+    struct record *records = fl__map(chunk_bytes(k));
+    if (!records)
         return FL_NO_MEMORY;
     if (t->huge_pages && chunk_bytes(k) >= HUGE_PAGE_BYTES)
-        madvise(slots, chunk_bytes(k), MADV_HUGEPAGE); /* only a wish */
-    chunk->slots = slots;
-    chunk->used = chunk->live = chunk->free = 0;
+        madvise(records, chunk_bytes(k), MADV_HUGEPAGE); /* only a wish */
+    *chunk = (struct chunk){.records = records, .first_generation = chunk->first_generation};
     if (chunk->first_generation == 0)
-        chunk->first_generation = chunk->next_generation = 1;
+        chunk->first_generation = 1;
     t->room |= 1u << k;
     t->empty |= 1u << k;
     return 0;
@@ -37,9 +38,11 @@ static void unmap_chunk(struct table *t, unsigned k)
 {
     struct chunk *chunk = &t->chunk[k];
     assert(chunk->live == 0);
-    fl__unmap(chunk->slots, chunk_bytes(k));
-    chunk->slots = NULL;
-    chunk->first_generation = chunk->next_generation;
+    for (uint32_t i = 0; i < chunk->used; i++)
+        if (record_generation(&chunk->records[i]) > chunk->first_generation)
+            chunk->first_generation = record_generation(&chunk->records[i]);
+    fl__unmap(chunk->records, chunk_bytes(k));
+    chunk->records = NULL;
     t->room &= ~(1u << k);
     t->empty &= ~(1u << k);
 }
@@ -47,83 +50,87 @@ static void unmap_chunk(struct table *t, unsigned k)
 int fl__table_init(struct table *t, bool huge_pages)
 {
     *t = (struct table){.huge_pages = huge_pages};
+    t->window[0] = UINTPTR_MAX; /* none begins there */
     return map_chunk(t, 0);
+}
+
+static void release_extras(struct table *t, const struct chunk *chunk)
+{
+    for (uint32_t i = 0; i < chunk->used && t->extras > 0; i++)
+        if (chunk->records[i].tag & RECORD_EXTRA)
+            fl__table_shorten(t, &chunk->records[i]);
 }
 
 void fl__table_destroy(struct table *t)
 {
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (t->chunk[k].slots)
-            fl__unmap(t->chunk[k].slots, chunk_bytes(k));
+    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
+        if (!t->chunk[k].records)
+            continue;
+        release_extras(t, &t->chunk[k]);
+        fl__unmap(t->chunk[k].records, chunk_bytes(k));
+    }
 }
 
-static int grow(struct table *t)
+/* A chunk whose first generation is the last one may have slots that have used it up: it is left out. */
+int fl__table_grow(struct table *t)
 {
     for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (!t->chunk[k].slots && t->chunk[k].first_generation <= TABLE_GENERATION_MAX)
+        if (!t->chunk[k].records && t->chunk[k].first_generation < TABLE_GENERATION_MAX)
             return map_chunk(t, k);
     return FL_CAPACITY_EXCEEDED;
 }
 
-int fl__table_take(struct table *t, uint32_t *ret_slot)
-{
-    if (t->room == 0) {
-        int r = grow(t);
-        if (r < 0)
-            return r;
-    }
-    unsigned k = __builtin_ctz(t->room);
-    struct chunk *chunk = &t->chunk[k];
-    uint32_t slot = chunk->free;
-    if (slot) {
-        chunk->free = table_record(t, slot)->extra;
-    } else {
-        slot = table_capacity(k) + chunk->used++;
-        table_record(t, slot)->generation = chunk->first_generation;
-    }
-    if (!chunk->free && chunk->used == table_capacity(k))
-        t->room &= ~(1u << k);
-    chunk->live++;
-    t->empty &= ~(1u << k);
-    *ret_slot = slot;
-    return 0;
-}
-
-/* Chunk k has no record left. Of two empty chunks the larger goes; the first one always stays. */
-static void keep_one_empty(struct table *t, unsigned k)
+/* Of two empty chunks the larger goes; so the first one always stays. */
+void fl__table_emptied(struct table *t, unsigned k)
 {
     t->empty |= 1u << k;
     uint32_t others = t->empty & (t->empty - 1);
     if (others)
-        unmap_chunk(t, 31 - __builtin_clz(others));
+        unmap_chunk(t, 31 - (unsigned)__builtin_clz(others));
 }
 
-void fl__table_put(struct table *t, uint32_t slot)
+int fl__table_extend(struct table *t, struct record *record, const struct extra *values)
 {
-    unsigned k = table_chunk_of(slot);
-    struct chunk *chunk = &t->chunk[k];
-    struct record *record = table_record(t, slot);
-    assert(record->state != STATE_FREE && chunk->live > 0);
+    struct extra *extra = fl__alloc(sizeof(*extra));
+    assert(!(record->tag & RECORD_EXTRA));
+    if (!extra)
+        return FL_NO_MEMORY;
+    *extra = *values;
+    extra->timer = record->timer;
+    record->extra = extra;
+    record->tag |= RECORD_EXTRA;
+    t->extras++;
+    return 0;
+}
 
-    uint32_t next = record->generation + 1;
-    record->state = STATE_FREE;
-    if (next > chunk->next_generation)
-        chunk->next_generation = next;
-    if (next <= TABLE_GENERATION_MAX) {
-        record->generation = next;
-        record->extra = chunk->free;
-        chunk->free = slot;
-        t->room |= 1u << k;
-    }
-    if (--chunk->live == 0)
-        keep_one_empty(t, k);
+void fl__table_shorten(struct table *t, struct record *record)
+{
+    struct extra *extra = record->extra;
+    assert(record->tag & RECORD_EXTRA && t->extras > 0);
+    record->timer = extra->timer;
+    record->tag &= ~(uint32_t)RECORD_EXTRA;
+    fl__release(extra);
+    t->extras--;
+}
+
+bool fl__table_pack_elsewhere(struct table *t, uintptr_t window, uint32_t offset, uint32_t *ret)
+{
+    unsigned i = 0;
+    while (i < t->windows && t->window[i] != window)
+        i++;
+    if (i == TABLE_WINDOWS)
+        return false;
+    t->window[i] = window;
+    t->windows = i < t->windows ? t->windows : i + 1;
+    *ret = i << TABLE_WINDOW_BITS | offset;
+    return true;
 }
 
 uint64_t fl__table_bytes(const struct table *t)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = t->extras * sizeof(struct extra);
     for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (t->chunk[k].slots)
-            bytes += t->chunk[k].used * sizeof(union slot);
+        if (t->chunk[k].records)
+            bytes += t->chunk[k].used * sizeof(struct record);
     return bytes;
 }

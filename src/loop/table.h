@@ -14,8 +14,12 @@
  * from the lowest chunk with room, so the high ones empty themselves and are given back. One empty chunk, the smaller if
  * there are two, is kept in case it is needed again soon.
  *
- * Fresh chunks are zeroed mappings that are touched from the front: a record costs 32 bytes, also while the last chunk
- * is nearly empty.
+ * Fresh chunks are zeroed mappings that are touched from the front, and their end not at all: a record costs 24 bytes,
+ * also while the last chunk is nearly empty. What only some records need is in a struct extra, which is allocated.
+ *
+ * A callback takes 4 bytes in a record, not 8. The code of a program lies in few places: its own, its libraries', that of
+ * a just-in-time compiler. So a callback is the number of a window, a GiB of addresses, of which the table remembers
+ * four, and an offset in it. A callback in a fifth window is kept in a struct extra.
  */
 
 #include <stdbool.h>
@@ -25,85 +29,125 @@
 
 enum {
     TABLE_SLOT_BITS = 26,
-    TABLE_FIRST_BITS = 11, /* the first chunk has 2^11 slots: 64 KiB */
+    TABLE_FIRST_BITS = 11, /* the first chunk has 2^11 slots */
     TABLE_CHUNKS = TABLE_SLOT_BITS - TABLE_FIRST_BITS,
     TABLE_GENERATION_BITS = 53 - TABLE_SLOT_BITS,
     TABLE_GENERATION_MAX = (1 << TABLE_GENERATION_BITS) - 1,
+    TABLE_WINDOWS = 4,
+    TABLE_WINDOW_BITS = 30,
 };
 
-/* A record's life. Only the states from STATE_PENDING to STATE_IMMEDIATE have an ID that anyone knows. */
+/* A record's life. Those from STATE_FRESH on have an ID that someone may know. */
 enum record_state {
     STATE_FREE,      /* in its chunk's free list, or used up */
-    STATE_EXTRA,     /* belongs to another record: see struct extra */
     STATE_HEAD,      /* the head of a list */
+    STATE_FRESH,     /* armed, not yet in the wheel */
     STATE_PENDING,   /* in the wheel */
     STATE_DUE,       /* taken out of the wheel, in the list of this turn */
-    STATE_RUNNING,   /* an interval whose callback runs */
+    STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
     STATE_STRANDED,  /* out of the wheel, and there was no memory to put it back */
     STATE_IMMEDIATE, /* in a list of immediates */
 };
 
-/* What every timer, interval and immediate needs. */
-struct record {
-    fl_loop_fn fn;
-    void *arg;
-    union {
-        fl_timer_id timer; /* pending: the wheel's ID */
-        struct {
-            uint32_t previous, next;
-        } link; /* stranded, immediate, list heads: slots */
-    };
-    uint32_t generation : TABLE_GENERATION_BITS;
-    uint32_t state : 4;
-    uint32_t unref : 1;
-    uint32_t extra; /* the slot of its struct extra, or 0; in a free record the next free slot */
+/* The parts of a record's tag. */
+enum {
+    RECORD_STATE = 7,
+    RECORD_UNREF = 8,
+    RECORD_EXTRA = 16,
+    RECORD_GENERATION_SHIFT = 5,
 };
 
-/* What only intervals, far timers and those with a slack need; takes a slot of its own, so that the others do not pay for it. */
+struct link {
+    uint32_t previous, next; /* slots */
+};
+
+/* What only intervals, far timers and those with a slack need. */
 struct extra {
+    fl_timer_id timer;    /* as in a record */
     uint64_t deadline_ns; /* the real one, where the wheel has a stop on the way or the slack has moved it */
     uint64_t period_ns;   /* 0: not an interval */
     uint64_t slack_ns;
-    uint32_t generation : TABLE_GENERATION_BITS;
-    uint32_t state : 4;
-    uint32_t reserved : 1;
-    uint32_t flags; /* FL_INTERVAL_... */
+    fl_loop_fn fn;
+    struct link link;
+    unsigned flags; /* FL_INTERVAL_... */
 };
 
-union slot {
-    struct record record;
-    struct extra extra;
+/* What every timer, interval and immediate needs. */
+struct record {
+    void *arg;
+    union {
+        fl_timer_id timer;   /* pending: the wheel's ID; fresh: its place in the list */
+        struct link link;    /* stranded, immediate, list heads; of a free record, `next` is the next free slot */
+        struct extra *extra; /* with RECORD_EXTRA; it has the other two */
+    };
+    uint32_t tag; /* state, flags, generation: one word, because it is written and read in quick succession */
+    uint32_t fn;  /* window and offset; not with RECORD_EXTRA */
 };
 
-_Static_assert(sizeof(union slot) == 32, "a timer has grown");
+_Static_assert(sizeof(struct record) == 24, "a timer has grown");
 
 struct chunk {
-    union slot *slots;         /* NULL: not there */
+    struct record *records;    /* NULL: not there */
     uint32_t used;             /* slots that have been in use since the chunk was mapped; those behind are zero */
     uint32_t live;             /* records that are not free */
     uint32_t free;             /* the first free slot below `used`, or 0 */
     uint32_t first_generation; /* of a slot that is used for the first time */
-    uint32_t next_generation;  /* higher than, or equal to, that of any free slot */
 };
 
 struct table {
     struct chunk chunk[TABLE_CHUNKS];
-    uint32_t room;  /* bit k: chunk k is mapped and has a free slot */
-    uint32_t empty; /* bit k: chunk k is mapped and has no record; at most one */
+    uint32_t room;   /* bit k: chunk k is mapped and has a free slot */
+    uint32_t empty;  /* bit k: chunk k is mapped and has no record; at most one */
+    uint64_t extras; /* how many there are */
     bool huge_pages;
+    unsigned windows; /* how many are in use */
+    uintptr_t window[TABLE_WINDOWS];
 };
 
 /* The first chunk is mapped here and stays. Returns 0 or FL_NO_MEMORY. */
 int fl__table_init(struct table *t, bool huge_pages);
 void fl__table_destroy(struct table *t);
 
-/* Takes a slot; its state, links and flags are the caller's to set. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-int fl__table_take(struct table *t, uint32_t *ret_slot);
+/* For table_take() and table_put(): there is no room; chunk k has become empty. */
+int fl__table_grow(struct table *t);
+void fl__table_emptied(struct table *t, unsigned k);
 
-/* Frees a slot; all IDs of it end. */
-void fl__table_put(struct table *t, uint32_t slot);
+/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID. Returns 0 or
+ * FL_NO_MEMORY. */
+int fl__table_extend(struct table *t, struct record *record, const struct extra *values);
+
+/* Takes it away again. */
+void fl__table_shorten(struct table *t, struct record *record);
+
+/* For table_pack(): a callback in a window that is not the first. */
+bool fl__table_pack_elsewhere(struct table *t, uintptr_t window, uint32_t offset, uint32_t *ret);
 
 uint64_t fl__table_bytes(const struct table *t);
+
+static inline enum record_state record_state(const struct record *record)
+{
+    return (enum record_state)(record->tag & RECORD_STATE);
+}
+
+static inline void record_set_state(struct record *record, enum record_state state)
+{
+    record->tag = (record->tag & ~(uint32_t)RECORD_STATE) | state;
+}
+
+static inline uint32_t record_generation(const struct record *record)
+{
+    return record->tag >> RECORD_GENERATION_SHIFT;
+}
+
+static inline struct extra *record_extra(const struct record *record)
+{
+    return record->tag & RECORD_EXTRA ? record->extra : NULL;
+}
+
+static inline fl_timer_id *record_timer(struct record *record)
+{
+    return record->tag & RECORD_EXTRA ? &record->extra->timer : &record->timer;
+}
 
 static inline unsigned table_chunk_of(uint32_t slot)
 {
@@ -117,23 +161,89 @@ static inline uint32_t table_capacity(unsigned chunk)
 
 static inline bool table_is_mapped(const struct table *t, uint32_t slot)
 {
-    return t->chunk[table_chunk_of(slot)].slots != NULL;
-}
-
-static inline union slot *table_slot(const struct table *t, uint32_t slot)
-{
-    unsigned chunk = table_chunk_of(slot);
-    return t->chunk[chunk].slots + (slot - table_capacity(chunk));
+    return t->chunk[table_chunk_of(slot)].records != NULL;
 }
 
 static inline struct record *table_record(const struct table *t, uint32_t slot)
 {
-    return &table_slot(t, slot)->record;
+    unsigned chunk = table_chunk_of(slot);
+    return t->chunk[chunk].records + (slot - table_capacity(chunk));
+}
+
+/* Takes a slot. Its record is STATE_RUNNING, without flags; the rest is the caller's to set. Returns 0, FL_NO_MEMORY or
+ * FL_CAPACITY_EXCEEDED. */
+static inline int table_take(struct table *t, uint32_t *ret_slot, struct record **ret)
+{
+    if (__builtin_expect(t->room == 0, 0)) {
+        int r = fl__table_grow(t);
+        if (r < 0)
+            return r;
+    }
+    unsigned k = (unsigned)__builtin_ctz(t->room);
+    struct chunk *chunk = &t->chunk[k];
+    uint32_t slot = chunk->free, generation = chunk->first_generation;
+    struct record *record;
+    if (slot) {
+        record = chunk->records + (slot - table_capacity(k));
+        chunk->free = record->link.next;
+        generation = record_generation(record);
+    } else {
+        record = chunk->records + chunk->used;
+        slot = table_capacity(k) + chunk->used++;
+    }
+    record->tag = generation << RECORD_GENERATION_SHIFT | STATE_RUNNING;
+    if (!chunk->free && chunk->used == table_capacity(k))
+        t->room &= ~(1u << k);
+    if (chunk->live++ == 0)
+        t->empty &= ~(1u << k);
+    *ret_slot = slot;
+    *ret = record;
+    return 0;
+}
+
+/* Frees a slot and its extra; all IDs of it end. */
+static inline void table_put(struct table *t, uint32_t slot, struct record *record)
+{
+    unsigned k = table_chunk_of(slot);
+    struct chunk *chunk = &t->chunk[k];
+    if (record->tag & RECORD_EXTRA)
+        fl__table_shorten(t, record);
+    uint32_t next = record_generation(record) + 1;
+    if (__builtin_expect(next <= TABLE_GENERATION_MAX, 1)) {
+        record->tag = next << RECORD_GENERATION_SHIFT | STATE_FREE;
+        record->link.next = chunk->free;
+        if (chunk->free == 0)
+            t->room |= 1u << k;
+        chunk->free = slot;
+    } else {
+        record_set_state(record, STATE_FREE); /* used up */
+    }
+    if (--chunk->live == 0)
+        fl__table_emptied(t, k);
+}
+
+/* Four bytes for a callback: false if it must be in a struct extra. */
+static inline bool table_pack(struct table *t, fl_loop_fn fn, uint32_t *ret)
+{
+    uint32_t offset = (uintptr_t)fn & ((1u << TABLE_WINDOW_BITS) - 1);
+    uintptr_t window = (uintptr_t)fn - offset;
+    if (__builtin_expect(window != t->window[0], 0))
+        return fl__table_pack_elsewhere(t, window, offset, ret);
+    *ret = offset;
+    return true;
+}
+
+static inline fl_loop_fn table_fn(const struct table *t, const struct record *record)
+{
+    if (record->tag & RECORD_EXTRA)
+        return record->extra->fn;
+    uint32_t offset = record->fn & ((1u << TABLE_WINDOW_BITS) - 1);
+    return (fl_loop_fn)(t->window[record->fn >> TABLE_WINDOW_BITS] + offset);
 }
 
 static inline fl_timer_id table_id(const struct record *record, uint32_t slot)
 {
-    return (uint64_t)record->generation << TABLE_SLOT_BITS | slot;
+    return (uint64_t)record_generation(record) << TABLE_SLOT_BITS | slot;
 }
 
 /* The record that an ID names, or NULL. */
@@ -143,7 +253,7 @@ static inline struct record *table_find(const struct table *t, fl_timer_id id, u
     if (slot < table_capacity(0) || !table_is_mapped(t, slot))
         return NULL;
     struct record *record = table_record(t, slot);
-    if (record->generation != id >> TABLE_SLOT_BITS || record->state < STATE_PENDING)
+    if (record_generation(record) != id >> TABLE_SLOT_BITS || record_state(record) < STATE_FRESH)
         return NULL;
     *ret_slot = slot;
     return record;
@@ -151,43 +261,48 @@ static inline struct record *table_find(const struct table *t, fl_timer_id id, u
 
 /* Lists of records are circular and have a record as their head, so that one can be taken out without knowing where it
  * is. */
+static inline struct link *table_link(const struct table *t, uint32_t slot)
+{
+    struct record *record = table_record(t, slot);
+    return record->tag & RECORD_EXTRA ? &record->extra->link : &record->link;
+}
+
 static inline void table_list_init(struct table *t, uint32_t head)
 {
-    struct record *record = table_record(t, head);
-    record->link.previous = record->link.next = head;
+    *table_link(t, head) = (struct link){head, head};
 }
 
 static inline bool table_list_empty(const struct table *t, uint32_t head)
 {
-    return table_record(t, head)->link.next == head;
+    return table_link(t, head)->next == head;
 }
 
 static inline void table_list_append(struct table *t, uint32_t head, uint32_t slot)
 {
-    struct record *first = table_record(t, head), *record = table_record(t, slot);
-    record->link.previous = first->link.previous;
-    record->link.next = head;
-    table_record(t, first->link.previous)->link.next = slot;
-    first->link.previous = slot;
+    struct link *first = table_link(t, head);
+    *table_link(t, slot) = (struct link){.previous = first->previous, .next = head};
+    table_link(t, first->previous)->next = slot;
+    first->previous = slot;
 }
 
 static inline void table_list_remove(struct table *t, uint32_t slot)
 {
-    struct record *record = table_record(t, slot);
-    table_record(t, record->link.previous)->link.next = record->link.next;
-    table_record(t, record->link.next)->link.previous = record->link.previous;
+    const struct link *link = table_link(t, slot);
+    table_link(t, link->previous)->next = link->next;
+    table_link(t, link->next)->previous = link->previous;
 }
 
 /* Moves all of list `from` to the end of list `to`. */
 static inline void table_list_splice(struct table *t, uint32_t to, uint32_t from)
 {
-    if (table_list_empty(t, from))
+    struct link *target = table_link(t, to);
+    const struct link *source = table_link(t, from);
+    if (source->next == from)
         return;
-    struct record *target = table_record(t, to), *source = table_record(t, from);
-    table_record(t, target->link.previous)->link.next = source->link.next;
-    table_record(t, source->link.next)->link.previous = target->link.previous;
-    table_record(t, source->link.previous)->link.next = to;
-    target->link.previous = source->link.previous;
+    table_link(t, target->previous)->next = source->next;
+    table_link(t, source->next)->previous = target->previous;
+    table_link(t, source->previous)->next = to;
+    target->previous = source->previous;
     table_list_init(t, from);
 }
 

@@ -25,7 +25,7 @@ static inline void prefetch_timer(const fl_wheel *w, fl_timer_id id)
 {
     const struct leaf *leaf = fl__wheel_leaf(w, id);
     if (leaf)
-        __builtin_prefetch(&leaf->slots[id & (LEAF_SLOTS - 1)], 1);
+        fl__prefetch_slot(leaf, id & (LEAF_SLOTS - 1));
 }
 
 /* Fires one timer: hands it out and frees its slot. */

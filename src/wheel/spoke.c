@@ -25,7 +25,8 @@
  * above all of them, and slots that get memory again start from there. A slot whose 22 bits are used up is retired,
  * and so is a leaf when it has given out its last generation: the spoke goes on with higher numbers. So an ID never
  * names a second timer; a spoke that has used up 2^19 leaves of 2^22 generations answers FL_CAPACITY_EXCEEDED. That
- * takes at least 2^41 timers in this one spoke.
+ * takes at least 2^41 timers in this one spoke. (The sequence number has 42 bits and begins anew when the spoke is empty.
+ * Should a spoke see 2^42 timers without ever being empty, two of them with the same deadline may change places.)
  *
  * Each leaf knows the earliest deadline in it, or that it does not know since that timer went: the earliest of a spoke
  * is found by asking its leaves and searching only those. */

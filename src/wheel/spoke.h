@@ -162,6 +162,13 @@ static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t nu
     return slot && slot->deadline_ns != 0 && fl__generation(slot) == generation ? slot : NULL;
 }
 
+/* Fetches where that slot would be. Not a pointer but a number is reckoned with: the leaf may be packed, or have no
+ * memory at all. */
+static inline void fl__prefetch_slot(const struct leaf *leaf, uint32_t index)
+{
+    __builtin_prefetch((const void *)((uintptr_t)leaf->slots + index * sizeof *leaf->slots), 1);
+}
+
 /* Takes the first leaf off the list of those with room. The slot that the next one will give out was last touched long
  * ago; by the time it is wanted, it shall be in the cache. */
 static inline void fl__unlist_first(struct spoke *spoke)
@@ -171,7 +178,7 @@ static inline void fl__unlist_first(struct spoke *spoke)
     spoke->with_room = leaf->next_with_room;
     if (spoke->with_room > 0) {
         leaf = &spoke->leaves[spoke->with_room - 1];
-        __builtin_prefetch((const char *)leaf->slots + leaf->free * sizeof *leaf->slots, 1);
+        fl__prefetch_slot(leaf, leaf->free);
     }
 }
 
@@ -197,7 +204,7 @@ static inline struct slot *fl__leaf_claim(struct leaf *leaf)
         leaf->used++;
         leaf->free = index + 1 < leaf->capacity ? (uint16_t)(index + 2) : 0;
     }
-    __builtin_prefetch((const char *)leaf->slots + leaf->free * sizeof *slot, 1);
+    fl__prefetch_slot(leaf, leaf->free);
     return slot;
 }
 

@@ -36,6 +36,9 @@
  * otherwise opens the spoke the bound comes from. Where the exact earliest deadline is asked for, that one spoke's
  * bound is made exact first.
  *
+ * Cancelling makes the ID invalid and the slot dead, and notes the timer; counters, lists of free slots and what follows
+ * from them are brought up to date for 64 timers at a time. The lines of memory all this needs have arrived by then.
+ *
  * Costs: schedule and cancel O(1); poll O(what fires + what of the next ticks is opened); next deadline O(1), after
  * the earliest has gone O(leaves of one spoke + timers of one leaf). */
 
@@ -136,19 +139,17 @@ static __attribute__((noinline)) int place_finer(fl_wheel *w, unsigned home, uin
 }
 
 /* Schedules a timer whose deadline has been found good. */
-static inline int place(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+static inline int place(fl_wheel *w, uint64_t distance_ns, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
-    fl_timer_id unwanted;
-    uint64_t now_ns = fl__now(w), distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
     unsigned home = (distance_ns >= w->levels[0].coverage_ns) + (distance_ns >= w->levels[1].coverage_ns);
-    ret_id = ret_id ? ret_id : &unwanted;
+    ret_id = ret_id ? ret_id : &w->unwanted_id;
     if (__builtin_expect(fl__is_open(&w->levels[home], deadline_ns), 0))
         return place_finer(w, home, deadline_ns, data, ret_id);
     return put(w, home, deadline_ns, data, ret_id, false);
 }
 
 /* What is wrong with a deadline that is not between now and as far as the wheel reaches; 0 if it is just past. */
-static __attribute__((noinline)) int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
+static int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
 {
     uint64_t now_ns = fl__now(w);
     if (deadline_ns == UINT64_MAX)
@@ -160,13 +161,20 @@ static __attribute__((noinline)) int check_deadline(const fl_wheel *w, uint64_t 
     return now_ns - deadline_ns > 1ull << w->levels[0].shift ? FL_INVALID_DEADLINE : 0;
 }
 
+static __attribute__((noinline)) int schedule_past(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+{
+    int r = check_deadline(w, deadline_ns);
+    return r < 0 ? r : place(w, 0, deadline_ns, data, ret_id);
+}
+
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
-    uint64_t now_ns = fl__now(w);
-    bool ordinary = deadline_ns >= now_ns && deadline_ns - now_ns <= fl_wheel_max_duration_ns(w) &&
-                    deadline_ns - 1 < UINT64_MAX - 1;
-    int r = ordinary ? 0 : check_deadline(w, deadline_ns);
-    return r < 0 ? r : place(w, deadline_ns, data, ret_id);
+    uint64_t now_ns = fl__now(w), distance_ns = deadline_ns - now_ns;
+    bool ordinary = deadline_ns >= now_ns && distance_ns <= fl_wheel_max_duration_ns(w) && deadline_ns > 0 &&
+                    deadline_ns < UINT64_MAX;
+    if (__builtin_expect(!ordinary, 0))
+        return schedule_past(w, deadline_ns, data, ret_id);
+    return place(w, distance_ns, deadline_ns, data, ret_id);
 }
 
 int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_timer_id *ret_id,
@@ -179,7 +187,7 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
         return FL_OVERFLOW;
     uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
     uint64_t deadline_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
-    int r = place(w, deadline_ns, data, ret_id);
+    int r = place(w, deadline_ns - now_ns, deadline_ns, data, ret_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
     return r;

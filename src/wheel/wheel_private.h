@@ -59,6 +59,7 @@ struct fl_wheel {
     struct refs late; /* a heap: what came after its tick was loaded into the run */
     struct refs scratch;
 
+    fl_timer_id unwanted_id; /* for callers who do not want to know */
     struct cancelled cancelled[CANCELLED_MAX];
     struct refs sparse; /* leaves that wait to be packed, each by an ID in it */
 };

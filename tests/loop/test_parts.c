@@ -11,18 +11,16 @@
 TEST(a_slot_that_has_used_up_its_generations_is_never_used_again)
 {
     struct table table;
+    struct record *record;
     uint32_t first, second;
     CHECK_EQ(fl__table_init(&table, false), 0);
-    CHECK_EQ(fl__table_take(&table, &first), 0);
-    struct record *record = table_record(&table, first);
-    record->state = STATE_PENDING;
-    record->generation = TABLE_GENERATION_MAX;
+    CHECK_EQ(table_take(&table, &first, &record), 0);
+    record->tag |= (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT;
     CHECK_EQ(table_id(record, first), (1ull << 53) - (1ull << 26) + first);
-    fl__table_put(&table, first);
+    table_put(&table, first, record);
     for (unsigned i = 0; i < 3000; i++) {
-        CHECK_EQ(fl__table_take(&table, &second), 0);
+        CHECK_EQ(table_take(&table, &second, &record), 0);
         CHECK(second != first);
-        table_record(&table, second)->state = STATE_PENDING;
     }
     fl__table_destroy(&table);
 }
@@ -31,25 +29,24 @@ TEST(a_slot_that_has_used_up_its_generations_is_never_used_again)
 static void fill_and_empty(struct table *table, uint32_t count)
 {
     static uint32_t slots[40000];
-    for (uint32_t i = 0; i < count; i++) {
-        CHECK_EQ(fl__table_take(table, &slots[i]), 0);
-        table_record(table, slots[i])->state = STATE_PENDING;
-    }
+    struct record *record;
+    for (uint32_t i = 0; i < count; i++)
+        CHECK_EQ(table_take(table, &slots[i], &record), 0);
     while (count-- > 0)
-        fl__table_put(table, slots[count]);
+        table_put(table, slots[count], table_record(table, slots[count]));
 }
 
 TEST(a_chunk_that_was_given_back_remembers_its_generations)
 {
     struct table table;
+    struct record *record;
     uint32_t slot;
     CHECK_EQ(fl__table_init(&table, false), 0);
-    CHECK_EQ(fl__table_take(&table, &slot), 0); /* keeps the first chunk from being empty */
-    table_record(&table, slot)->state = STATE_PENDING;
+    CHECK_EQ(table_take(&table, &slot, &record), 0); /* keeps the first chunk from being empty */
     fill_and_empty(&table, 40000);
-    CHECK(table.chunk[0].slots && table.chunk[1].slots);
+    CHECK(table.chunk[0].records && table.chunk[1].records);
     for (unsigned k = 2; k < 5; k++) {
-        CHECK(!table.chunk[k].slots);
+        CHECK(!table.chunk[k].records);
         CHECK_EQ(table.chunk[k].first_generation, 2);
     }
     fill_and_empty(&table, 40000);
@@ -60,20 +57,64 @@ TEST(a_chunk_that_was_given_back_remembers_its_generations)
 TEST(a_chunk_that_has_used_up_its_generations_is_left_out)
 {
     struct table table;
+    struct record *record;
     uint32_t slot;
     CHECK_EQ(fl__table_init(&table, false), 0);
-    table.chunk[1].first_generation = table.chunk[1].next_generation = TABLE_GENERATION_MAX + 1;
-    for (unsigned i = 0; i < 2049; i++) {
-        CHECK_EQ(fl__table_take(&table, &slot), 0);
-        table_record(&table, slot)->state = STATE_PENDING;
-    }
+    table.chunk[1].first_generation = TABLE_GENERATION_MAX;
+    for (unsigned i = 0; i < 2049; i++)
+        CHECK_EQ(table_take(&table, &slot, &record), 0);
     CHECK_EQ(table_chunk_of(slot), 2);
     for (unsigned k = 3; k < TABLE_CHUNKS; k++)
-        table.chunk[k].first_generation = TABLE_GENERATION_MAX + 1;
+        table.chunk[k].first_generation = TABLE_GENERATION_MAX;
     for (unsigned i = 1; i < table_capacity(2); i++)
-        CHECK_EQ(fl__table_take(&table, &slot), 0);
-    CHECK_EQ(fl__table_take(&table, &slot), FL_CAPACITY_EXCEEDED);
+        CHECK_EQ(table_take(&table, &slot, &record), 0);
+    CHECK_EQ(table_take(&table, &slot, &record), FL_CAPACITY_EXCEEDED);
     fl__table_destroy(&table);
+}
+
+/* ---- Callbacks in four bytes. */
+
+TEST(a_callback_is_packed_into_one_of_four_windows)
+{
+    static const uintptr_t addresses[] = {0x1000,     0x555500001000, 0x7fff00000010, 0x555500001001,
+                                          0x3fffffff, 0x7fff3fffffff, 0xffff00000000, 0x55550fffffff};
+    struct table table;
+    struct record record = {0};
+    CHECK_EQ(fl__table_init(&table, false), 0);
+    for (size_t i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
+        CHECK(table_pack(&table, (fl_loop_fn)addresses[i], &record.fn));
+        CHECK_EQ((uintptr_t)table_fn(&table, &record), addresses[i]);
+    }
+    CHECK_EQ(table.windows, 4);
+    CHECK(!table_pack(&table, (fl_loop_fn)0x300000000000, &record.fn));
+    fl__table_destroy(&table);
+}
+
+static fl_timer_id interval;
+
+static void three_times(fl_loop *l, void *arg)
+{
+    write_down(arg);
+    if (stats().called.timers > 3)
+        CHECK_EQ(fl_loop_cancel(l, interval), 0);
+}
+
+TEST(callbacks_outside_of_the_four_windows_work_like_others)
+{
+    uint32_t packed;
+    begin();
+    for (uintptr_t i = 1; i <= TABLE_WINDOWS; i++)
+        CHECK(table_pack(&loop->table, (fl_loop_fn)(i << TABLE_WINDOW_BITS), &packed));
+    fl_timer_id moved = make_timer(5, "b"), cancelled = make_timer(6, "x");
+    make_timer(3, "a");
+    CHECK_EQ(fl_loop_interval(loop, 10, 0, three_times, "c", &interval), 0);
+    CHECK_EQ(fl_loop_immediate(loop, note, "i", NULL), 0);
+    CHECK_EQ(fl_loop_rearm(loop, moved, 4), 0);
+    CHECK_EQ(fl_loop_cancel(loop, cancelled), 0);
+    CHECK_EQ(loop->table.extras, 4);
+    run();
+    CHECK_DIARY("iabcc");
+    end();
 }
 
 /* ---- The histogram. */

@@ -17,20 +17,28 @@ static fl_wheel *new_wheel(const fl_wheel_config *config)
 
 /* ---- Never early, never late. */
 
+static void shuffle(uint64_t *numbers, uint64_t count)
+{
+    uint64_t random = count;
+    for (uint64_t i = count - 1; i > 0; i--) {
+        uint64_t j = random_below(&random, i + 1), other = numbers[i];
+        numbers[i] = numbers[j];
+        numbers[j] = other;
+    }
+}
+
 /* One timer at every distance there is, from 0 to the reach of the wheel, in random order. Each must come with the first
  * poll that is not before it, and polls are one tick apart. */
 static void check_every_distance(const fl_wheel_config *config)
 {
     fl_wheel *w = new_wheel(config);
-    uint64_t reach_ns = fl_wheel_max_duration_ns(w), start_ns = config->start_ns, random = start_ns, due = 0;
+    uint64_t reach_ns = fl_wheel_max_duration_ns(w), start_ns = config->start_ns, due = 0;
     uint64_t tick_ns = config->tick_ns[0];
     uint64_t *deadlines_ns = malloc((reach_ns + 1) * sizeof(*deadlines_ns));
     fl_expired *out = malloc((tick_ns + 1) * sizeof(*out));
-    for (uint64_t i = 0; i <= reach_ns; i++) {
-        uint64_t j = random_below(&random, i + 1);
-        deadlines_ns[i] = deadlines_ns[j];
-        deadlines_ns[j] = start_ns + i;
-    }
+    for (uint64_t i = 0; i <= reach_ns; i++)
+        deadlines_ns[i] = start_ns + i;
+    shuffle(deadlines_ns, reach_ns + 1);
     for (uint64_t i = 0; i <= reach_ns; i++)
         CHECK_EQ(fl_wheel_schedule(w, deadlines_ns[i], NULL, NULL), 0);
     for (uint64_t now_ns = start_ns; due <= reach_ns; now_ns += tick_ns) {

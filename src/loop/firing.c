@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* From deadline to callback: see timers.h for the design. */
+
+#include <assert.h>
+
+#include "loop/timers.h"
+
+enum {
+    PREFETCH = 8 /* records ahead of the one that is looked at */
+};
+
+/* A wheel's entry is due: the record is marked and stays in the list, or moves on to its next stop. */
+static bool mark_due(fl_loop *loop, const fl_expired *entry)
+{
+    uint32_t slot = slot_of_data(entry->data);
+    struct record *record = table_record(&loop->table, slot);
+    const struct extra *extra = record_extra(record);
+    assert(record_state(record) == STATE_PENDING);
+    if (!extra || firing_time(extra) <= entry->deadline_ns) {
+        record_set_state(record, STATE_DUE);
+        return true;
+    }
+    if (fl__timers_place(loop, slot, record, firing_time(extra), entry->deadline_ns) < 0)
+        fl__timers_arm_or_strand(loop, slot, record, firing_time(extra));
+    return false;
+}
+
+static uint32_t mark_all_due(fl_loop *loop, fl_expired *entries, size_t count)
+{
+    uint32_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i + PREFETCH < count)
+            __builtin_prefetch(table_record(&loop->table, slot_of_data(entries[i + PREFETCH].data)), 1);
+        if (mark_due(loop, &entries[i]))
+            entries[kept++] = entries[i];
+    }
+    return kept;
+}
+
+/* A record that memory kept out of the wheel, and whose deadline has come. */
+static void take_without_wheel(fl_loop *loop, uint32_t slot, uint64_t deadline_ns)
+{
+    record_set_state(table_record(&loop->table, slot), STATE_DUE);
+    loop->due[loop->due_count++] = (fl_expired){.deadline_ns = deadline_ns, .data = data_of_slot(slot)};
+}
+
+/* Stranded timers become fresh again, or due. */
+static void rescue_stranded(fl_loop *loop)
+{
+    struct table *table = &loop->table;
+    uint32_t slot, next = table_link(table, STRANDED)->next;
+    while ((slot = next) != STRANDED) {
+        struct record *record = table_record(table, slot);
+        uint64_t deadline_ns = firing_time(record_extra(record));
+        next = table_link(table, slot)->next;
+        if (fl__timers_arm(loop, slot, record, deadline_ns) == 0) {
+            table_list_remove(table, slot);
+        } else if (deadline_ns <= loop->now_ns && loop->due_count < loop->budget) {
+            table_list_remove(table, slot);
+            take_without_wheel(loop, slot, deadline_ns);
+        }
+    }
+}
+
+/* Fresh timers are left over only if there was no memory to settle them. */
+static void take_fresh(fl_loop *loop)
+{
+    for (uint32_t i = 0; i < loop->fresh_count && loop->due_count < loop->budget; i++)
+        if (loop->fresh[i].deadline_ns <= loop->now_ns && fresh_record(loop, i))
+            take_without_wheel(loop, loop->fresh[i].slot, loop->fresh[i].deadline_ns);
+}
+
+/* How far the wheel may be polled at once. If nothing was left behind in the wheel, there is nothing to take out before
+ * its earliest timer either. */
+static uint64_t next_step(fl_loop *loop)
+{
+    uint64_t earliest_ns;
+    if (loop->now_ns - loop->drained_ns <= loop->reach_ns / 2)
+        return loop->now_ns;
+    if (!fl_wheel_next_deadline(loop->wheel, &earliest_ns) || earliest_ns > loop->now_ns)
+        return loop->now_ns;
+    if (loop->drained_ns == fl_wheel_now_ns(loop->wheel) && loop->drained_ns < earliest_ns)
+        loop->drained_ns = earliest_ns - 1;
+    uint64_t step_ns = add_time(loop->drained_ns, loop->reach_ns / 2);
+    return step_ns < loop->now_ns ? step_ns : loop->now_ns;
+}
+
+void fl__timers_take(fl_loop *loop)
+{
+    if (loop->due_next < loop->due_count)
+        return;
+    loop->due_next = loop->due_count = 0;
+    rescue_stranded(loop);
+    take_fresh(loop);
+    bool all = false;
+    while (loop->due_count < loop->budget && !all) {
+        uint64_t step_ns = next_step(loop);
+        fl_expired *entries = loop->due + loop->due_count;
+        size_t room = loop->budget - loop->due_count;
+        size_t count = fl_wheel_poll(loop->wheel, step_ns, entries, room);
+        loop->due_count += mark_all_due(loop, entries, count);
+        if (count < room)
+            loop->drained_ns = step_ns;
+        all = count < room && step_ns == loop->now_ns;
+    }
+}
+
+static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
+{
+    uint64_t next_ns = add_time(interval->deadline_ns, interval->period_ns);
+    if (interval->flags & FL_INTERVAL_CATCH_UP || next_ns >= loop->read_ns)
+        return next_ns;
+    uint64_t missed = (loop->read_ns - next_ns + interval->period_ns - 1) / interval->period_ns;
+    return add_time(next_ns, missed * interval->period_ns);
+}
+
+/* A period that was missed counts as due now, or as late as the wheel reaches: a stop on the way to a deadline that has
+ * passed would be taken for the deadline. */
+static uint64_t catching_up(const fl_loop *loop, uint64_t deadline_ns)
+{
+    if (deadline_ns >= loop->now_ns)
+        return deadline_ns;
+    return out_of_reach(loop, loop->now_ns) ? loop->drained_ns + loop->reach_ns : loop->now_ns;
+}
+
+static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    fl_timer_id id = table_id(record, slot);
+    record_set_state(record, STATE_RUNNING);
+    table_fn(&loop->table, record)(loop, record->arg);
+    fl__loop_checkpoint(loop);
+
+    /* The callback may have cancelled it, and its slot, even its chunk, may be gone or be another timer's. */
+    record = table_find(&loop->table, id, &slot);
+    if (!record || record_state(record) != STATE_RUNNING)
+        return;
+    struct extra *interval = record_extra(record);
+    interval->deadline_ns = interval->flags & FL_INTERVAL_FROM_CALLBACK ? add_time(loop->read_ns, interval->period_ns)
+                                                                        : next_on_grid(loop, interval);
+    fl__timers_arm_or_strand(loop, slot, record, catching_up(loop, firing_time(interval)));
+}
+
+static void fire(fl_loop *loop, const fl_expired *entry)
+{
+    uint32_t slot = slot_of_data(entry->data);
+    if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
+        return;
+    struct record *record = table_record(&loop->table, slot);
+    if (record_state(record) != STATE_DUE)
+        return;
+    const struct extra *extra = record_extra(record);
+    histogram_add(&loop->lateness_ns, loop->read_ns - (extra ? firing_time(extra) : entry->deadline_ns));
+    loop->counters.timers++;
+    if (extra && extra->period_ns) {
+        fire_interval(loop, slot, record);
+        return;
+    }
+    fl_loop_fn fn = table_fn(&loop->table, record);
+    void *arg = record->arg;
+    fl__timers_forget(loop, slot, record);
+    fn(loop, arg);
+    fl__loop_checkpoint(loop);
+}
+
+void fl__timers_run(fl_loop *loop)
+{
+    while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop))
+        fire(loop, &loop->due[loop->due_next++]);
+}
+
+void fl__immediates_run(fl_loop *loop)
+{
+    struct table *table = &loop->table;
+    table_list_splice(table, IMMEDIATES_NOW, IMMEDIATES);
+    for (uint32_t n = 0; n < loop->budget && !table_list_empty(table, IMMEDIATES_NOW); n++) {
+        if (fl__loop_interrupted(loop))
+            return;
+        uint32_t slot = table_link(table, IMMEDIATES_NOW)->next;
+        struct record *record = table_record(table, slot);
+        fl_loop_fn fn = table_fn(table, record);
+        void *arg = record->arg;
+        table_list_remove(table, slot);
+        fl__timers_forget(loop, slot, record);
+        loop->counters.immediates++;
+        fn(loop, arg);
+        fl__loop_checkpoint(loop);
+    }
+}
+
+uint64_t fl__timers_next_ns(const fl_loop *loop)
+{
+    uint64_t next_ns;
+    if (!fl_wheel_next_deadline(loop->wheel, &next_ns))
+        next_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < loop->fresh_count; i++)
+        if (loop->fresh[i].deadline_ns < next_ns && fresh_record(loop, i))
+            next_ns = loop->fresh[i].deadline_ns;
+    uint32_t slot = STRANDED;
+    while ((slot = table_link(&loop->table, slot)->next) != STRANDED) {
+        uint64_t stranded_ns = firing_time(record_extra(table_record(&loop->table, slot)));
+        next_ns = stranded_ns < next_ns ? stranded_ns : next_ns;
+    }
+    return next_ns;
+}
