@@ -19,7 +19,6 @@
 struct bench_run {
     struct results results;
     const char *directory;
-    unsigned rounds;
     bool show_progress;
     uint64_t begin_ns;
 
@@ -135,7 +134,7 @@ void bench_working_on(struct bench_run *run, unsigned measure)
     unsigned seconds = (unsigned)((bench_real_ns() - run->begin_ns) / 1000000000u);
     fprintf(stderr, "\r[%s] %3.0f %%  %u:%02u  %s %s, run %u of %u: %s %s\033[K", bar, part * 100, seconds / 60,
             seconds % 60, results_size_name(r->sizes[run->size_index], size), r->bench->size_name, run->round + 1,
-            run->rounds, r->bench->rivals[run->rival].name, r->bench->measures[measure].name);
+            r->rounds, r->bench->rivals[run->rival].name, r->bench->measures[measure].name);
 }
 
 /* ---- running ---- */
@@ -152,7 +151,7 @@ static void run_size(struct bench_run *run)
 {
     struct results *r = &run->results;
     uint64_t spent_ns[BENCH_MAX] = {0};
-    for (run->round = 0; run->round < run->rounds; run->round++) {
+    for (run->round = 0; run->round < r->rounds; run->round++) {
         for (unsigned i = 0; i < r->n_rivals; i++) {
             run->rival = r->rivals[(i + run->round) % r->n_rivals];
             run->done += (double)r->sizes[run->size_index];
@@ -170,7 +169,7 @@ static void run_size(struct bench_run *run)
 static double ask_other_process(const char *measure, const char *rival, size_t size)
 {
     int ends[2];
-    double value = NAN;
+    char line[64] = "", *rest;
     if (pipe(ends) != 0)
         bench_die("no pipe");
     pid_t child = fork();
@@ -184,7 +183,9 @@ static double ask_other_process(const char *measure, const char *rival, size_t s
     close(ends[1]);
     FILE *answer = fdopen(ends[0], "r");
     int status = 0;
-    if (child < 0 || !answer || fscanf(answer, "%lf", &value) != 1 || waitpid(child, &status, 0) < 0 || status != 0)
+    bool answered = child > 0 && answer && fgets(line, sizeof line, answer) && waitpid(child, &status, 0) == child;
+    double value = strtod(line, &rest);
+    if (!answered || status != 0 || rest == line)
         bench_die("%s of %s at %zu cannot be measured", measure, rival, size);
     fclose(answer);
     return value;
@@ -213,7 +214,7 @@ static void run_all(struct bench_run *run)
     struct results *r = &run->results;
     run->begin_ns = bench_real_ns();
     for (unsigned i = 0; i < r->n_sizes; i++)
-        run->total += (double)r->sizes[i] * r->n_rivals * run->rounds;
+        run->total += (double)r->sizes[i] * r->n_rivals * r->rounds;
     if (r->bench->check)
         for (unsigned i = 0; i < r->n_rivals; i++)
             r->bench->check(r->rivals[i]);
@@ -321,7 +322,7 @@ static void read_options(struct bench_run *run, int argc, char **argv)
             run->results.quick = true;
             break;
         case 'n':
-            run->rounds = (unsigned)strtoul(optarg, NULL, 10);
+            run->results.rounds = (unsigned)strtoul(optarg, NULL, 10);
             break;
         case 's':
             sizes = optarg;
@@ -340,12 +341,12 @@ static void read_options(struct bench_run *run, int argc, char **argv)
             exit(2);
         }
     }
-    if (optind < argc || run->rounds > 1000) {
+    if (optind < argc || run->results.rounds > 1000) {
         usage(run->results.bench, stderr);
         exit(2);
     }
-    if (run->rounds == 0)
-        run->rounds = run->results.quick ? 2 : 3;
+    if (run->results.rounds == 0)
+        run->results.rounds = run->results.quick ? 2 : 3;
     choose(&run->results, measures, rivals);
     choose_sizes(&run->results, sizes);
 }

@@ -56,9 +56,9 @@ enum bench_chart_kind { BENCH_BARS, BENCH_LINES };
 struct bench_chart {
     const char *file; /* "overview": becomes <name>-overview.svg */
     const char *title, *caption;
-    enum bench_chart_kind kind;
     const char *measures[8]; /* a panel each; NULL ends. Bars of a single measure: a panel each size */
-    bool linear;             /* each panel a linear scale from zero, else one logarithmic scale for all */
+    enum bench_chart_kind kind;
+    bool linear; /* each panel a linear scale from zero, else one logarithmic scale for all */
 };
 
 struct bench_run;
@@ -88,8 +88,7 @@ int bench_main(const struct bench *bench, int argc, char **argv);
 bool bench_wants(const struct bench_run *run, unsigned measure);
 bool bench_is_quick(const struct bench_run *run);
 void bench_record(struct bench_run *run, unsigned measure, double value);
-void bench_record_steps(struct bench_run *run, unsigned measure, const double *steps,
-                        size_t count);                          /* always as many */
+void bench_record_steps(struct bench_run *run, unsigned measure, const double *steps, size_t count);
 void bench_working_on(struct bench_run *run, unsigned measure); /* for the progress line */
 
 /* Tools. None of them is fooled by a benchmark that replaces clock_gettime() by a clock of its own. */

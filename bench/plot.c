@@ -29,6 +29,7 @@ enum {
     RIGHT_NAMES = 74,
     LABEL = 13, /* least distance of two labels */
     MAX_SERIES = 16,
+    MAX_TICKS = 20,
 };
 
 /* What the scale runs from and to. On a logarithmic scale both are powers of ten. */
@@ -97,12 +98,17 @@ static double place(const struct scale *scale, double value)
     return fmax(0, log(value / scale->low) / log(scale->high / scale->low));
 }
 
-/* The scale's next number after `value`; the first one for NAN. */
-static double next_tick(const struct scale *scale, double value)
+/* The numbers to write on the scale, from low to high. Returns how many. */
+static unsigned ticks_of(const struct scale *scale, double ret[MAX_TICKS])
 {
-    if (scale->linear)
-        return isnan(value) ? 0 : value + round_number_above(scale->high / 5);
-    return isnan(value) ? scale->low : value * 10;
+    double step = scale->linear ? round_number_above(scale->high / 5) : 10;
+    double tick = scale->low;
+    unsigned n = 0;
+    while (n < MAX_TICKS && tick <= scale->high * 1.0001) {
+        ret[n++] = tick;
+        tick = scale->linear ? tick + step : tick * step;
+    }
+    return n;
 }
 
 static const char *tick_name(double value, char buffer[24])
@@ -236,9 +242,9 @@ static int end(FILE *f)
 
 static struct box box_of(const struct plot *plot, unsigned panel, double panel_height)
 {
+    unsigned row = panel / plot->columns, column = panel % plot->columns;
     double width = (WIDTH - 2.0 * MARGIN - (plot->columns - 1.0) * GAP) / plot->columns;
-    return (struct box){MARGIN + panel % plot->columns * (width + GAP),
-                        HEADER + panel / plot->columns * (panel_height + GAP), width, panel_height};
+    return (struct box){MARGIN + column * (width + GAP), HEADER + row * (panel_height + GAP), width, panel_height};
 }
 
 /* ---- bars ---- */
@@ -274,16 +280,18 @@ static void bars_panel(FILE *f, const struct plot *plot, const struct plot_panel
                        const struct scale *scale)
 {
     char name[24], goal[40];
+    double ticks[MAX_TICKS];
+    unsigned n_ticks = ticks_of(scale, ticks);
     struct box area = {box.x + NAMES, box.y + PANEL_TITLE, box.width - NAMES - VALUES, plot->n_series * ROW};
     double bottom = area.y + area.height;
     text(f, "panel", box.x, box.y + 12, "start", panel->title);
     double named = -INFINITY; /* where the last number stands: the next one must not touch it */
-    for (double t = next_tick(scale, NAN); t <= scale->high * 1.0001; t = next_tick(scale, t)) {
-        double x = area.x + place(scale, t) * area.width;
+    for (unsigned i = 0; i < n_ticks; i++) {
+        double x = area.x + place(scale, ticks[i]) * area.width;
         line(f, "grid", x, area.y - 2, x, bottom);
         if (x < named + TICK_SPACE)
             continue;
-        text(f, "tick", x, bottom + 13, "middle", tick_name(t, name));
+        text(f, "tick", x, bottom + 13, "middle", tick_name(ticks[i], name));
         named = x;
     }
     if (!isnan(panel->goal)) {
@@ -328,9 +336,8 @@ static void spread(struct label *labels, unsigned n, double bottom)
     }
     for (unsigned i = 1; i < n; i++)
         labels[i].y = fmax(labels[i].y, labels[i - 1].y + LABEL);
-    double limit = bottom;
-    for (unsigned i = n; i-- > 0; limit -= LABEL)
-        labels[i].y = fmin(labels[i].y, limit);
+    for (unsigned i = n; i-- > 0;)
+        labels[i].y = fmin(labels[i].y, bottom - (n - 1 - i) * LABEL);
 }
 
 static double x_of(const struct plot *plot, struct box area, unsigned point)
@@ -366,10 +373,12 @@ static double curve(FILE *f, const struct plot *plot, const struct plot_panel *p
 static void lines_grid(FILE *f, const struct plot *plot, struct box area, const struct scale *scale)
 {
     char name[24];
-    for (double t = next_tick(scale, NAN); t <= scale->high * 1.0001; t = next_tick(scale, t)) {
-        double y = area.y + area.height * (1 - place(scale, t));
+    double ticks[MAX_TICKS];
+    unsigned n_ticks = ticks_of(scale, ticks);
+    for (unsigned i = 0; i < n_ticks; i++) {
+        double y = area.y + area.height * (1 - place(scale, ticks[i]));
         line(f, "grid", area.x - 4, y, area.x + area.width, y);
-        text(f, "tick", area.x - 8, y + 3.5, "end", tick_name(t, name));
+        text(f, "tick", area.x - 8, y + 3.5, "end", tick_name(ticks[i], name));
     }
     for (unsigned i = 0; i < plot->n_points; i++)
         text(f, "tick", x_of(plot, area, i), area.y + area.height + 16, "middle", plot->x_names[i]);

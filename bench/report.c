@@ -27,6 +27,17 @@ static double value_at(const struct results *r, unsigned measure, unsigned size,
     return results_value(r, r->measures[measure], size, r->rivals[rival]);
 }
 
+/* How many sizes the measure was taken at, and which the i-th of them is. */
+static unsigned sizes_of(const struct results *r, unsigned measure)
+{
+    return measure_at(r, measure)->fixed_size ? 1 : r->n_sizes;
+}
+
+static size_t size_at(const struct results *r, unsigned measure, unsigned i)
+{
+    return measure_at(r, measure)->fixed_size ? measure_at(r, measure)->fixed_size : r->sizes[i];
+}
+
 /* The value as a multiple of the first rival's, or NAN. */
 static double ratio_at(const struct results *r, unsigned measure, unsigned size, unsigned rival)
 {
@@ -188,26 +199,28 @@ static void json_measures(FILE *f, const struct results *r)
     fputs("\n  ],\n", f);
 }
 
+static void json_result(FILE *f, const struct results *r, unsigned m, unsigned size, unsigned rival)
+{
+    double goal = results_goal(r, r->measures[m], r->sizes[size], r->rivals[rival]);
+    fprintf(f, "    {\"measure\": \"%s\", \"size\": %zu, \"rival\": \"%s\", \"value\": %.4f, \"runs\": %u",
+            measure_at(r, m)->id, size_at(r, m, size), rival_at(r, rival)->name, value_at(r, m, size, rival),
+            results_runs(r, r->measures[m], size, r->rivals[rival]));
+    if (!isnan(goal))
+        fprintf(f, ", \"goal\": %g", goal);
+    fputc('}', f);
+}
+
 static void json_results(FILE *f, const struct results *r)
 {
     const char *before = "\n";
     fputs("  \"results\": [", f);
     for (unsigned m = 0; m < r->n_measures; m++) {
-        unsigned sizes = measure_at(r, m)->fixed_size ? 1 : r->n_sizes;
-        for (unsigned size = 0; size < sizes; size++) {
+        for (unsigned size = 0; size < sizes_of(r, m); size++) {
             for (unsigned i = 0; i < r->n_rivals; i++) {
-                double value = value_at(r, m, size, i),
-                       goal = results_goal(r, r->measures[m], r->sizes[size], r->rivals[i]);
-                if (isnan(value))
+                if (isnan(value_at(r, m, size, i)))
                     continue;
-                fprintf(f,
-                        "%s    {\"measure\": \"%s\", \"size\": %zu, \"rival\": \"%s\", \"value\": %.4f, \"runs\": %u",
-                        before, measure_at(r, m)->id,
-                        sizes == 1 && measure_at(r, m)->fixed_size ? measure_at(r, m)->fixed_size : r->sizes[size],
-                        rival_at(r, i)->name, value, results_runs(r, r->measures[m], size, r->rivals[i]));
-                if (!isnan(goal))
-                    fprintf(f, ", \"goal\": %g", goal);
-                fputc('}', f);
+                fputs(before, f);
+                json_result(f, r, m, size, i);
                 before = ",\n";
             }
         }
@@ -354,15 +367,14 @@ static void page_goals(const struct results *r, FILE *f)
     char size[16], value[24];
     fputs("\n## Goals\n\n| | at | | goal | measured | |\n| --- | --- | --- | ---: | ---: | --- |\n", f);
     for (unsigned m = 0; m < r->n_measures; m++) {
-        for (unsigned s = 0; s < r->n_sizes; s++) {
+        for (unsigned s = 0; s < sizes_of(r, m); s++) {
             for (unsigned i = 0; i < r->n_rivals; i++) {
                 double found = value_at(r, m, s, i);
                 double goal = results_goal(r, r->measures[m], r->sizes[s], r->rivals[i]);
-                if (isnan(goal) || isnan(found) || (measure_at(r, m)->fixed_size && s > 0))
+                if (isnan(goal) || isnan(found))
                     continue;
-                size_t at = measure_at(r, m)->fixed_size ? measure_at(r, m)->fixed_size : r->sizes[s];
                 fprintf(f, "| %s %s | %s | %s | %g %s | %s | %s |\n", measure_at(r, m)->id, measure_at(r, m)->name,
-                        results_size_name(at, size), rival_at(r, i)->name, goal, measure_at(r, m)->unit,
+                        results_size_name(size_at(r, m, s), size), rival_at(r, i)->name, goal, measure_at(r, m)->unit,
                         plot_number(found, value), found <= goal ? "reached" : "not reached");
             }
         }
@@ -405,8 +417,12 @@ static void page_text(const struct results *r, FILE *f)
     const struct bench *b = r->bench;
     fprintf(f, "# %s\n\n%s\n", b->title, b->intro);
     for (unsigned i = 0; i < b->n_charts; i++)
-        fprintf(f, "\n![%s](%s-%s.svg)\n", b->charts[i].caption, b->name, b->charts[i].file);
-    fprintf(f, "\n## Results\n\nThe best of the runs; in brackets the multiple of %s's figure.\n", b->rivals[0].name);
+        fprintf(f, "\n![%s. %s](%s-%s.svg)\n", b->charts[i].title, b->charts[i].caption, b->name, b->charts[i].file);
+    fprintf(
+        f,
+        "\n## Results\n\nThe best of %u runs, or of two where a rival needs more than a minute for them; in brackets "
+        "the multiple of %s's figure.\n",
+        r->rounds, b->rivals[0].name);
     for (unsigned size = r->n_sizes; size-- > 0;)
         page_table(r, size, f);
     page_goals(r, f);

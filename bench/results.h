@@ -18,6 +18,7 @@ struct results {
     unsigned n_rivals, n_measures, n_sizes;
     double best[BENCH_MAX][BENCH_MAX][BENCH_MAX]; /* measure, size, rival; NAN where nothing was measured */
     unsigned runs[BENCH_MAX][BENCH_MAX][BENCH_MAX];
+    unsigned rounds;
     double seconds; /* that everything took */
     bool quick;
     struct machine machine;

@@ -114,13 +114,13 @@ void bench_unmap(void *block, size_t size)
 uint64_t bench_resident_bytes(void)
 {
     char line[256];
-    unsigned long long kib = 0;
+    uint64_t kib = 0;
     FILE *f = fopen("/proc/self/smaps_rollup", "r");
     if (!f)
         bench_die("/proc/self/smaps_rollup cannot be read");
     while (fgets(line, sizeof line, f))
-        if (sscanf(line, "Anonymous: %llu", &kib) == 1)
-            break;
+        if (strncmp(line, "Anonymous:", 10) == 0)
+            kib = strtoull(line + 10, NULL, 10);
     fclose(f);
     return kib * 1024;
 }

@@ -36,6 +36,6 @@ extern void (*timer_fired)(void *handle);
 
 extern const struct timer_rival rival_foliot, rival_libuv, rival_libevent, rival_libev, rival_heap, rival_rbtree,
     rival_none;
-const char *libuv_version(void), *libevent_version(void), *libev_version(void), *foliot_version(void);
+const char *libuv_version(void), *libevent_version(void), *libev_version(void);
 
 #endif

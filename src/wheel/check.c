@@ -35,11 +35,6 @@ __attribute__((format(printf, 3, 4))) static void expect(struct check *check, bo
     fputc('\n', check->explain);
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- References ------------------------------------------------------------------------------------------------ */
 
 static void gather(struct check *check, const struct refs *refs, uint32_t begin)
@@ -153,7 +148,7 @@ static void check_timer(struct check *check, int level_number, uint32_t spoke_nu
                "timer %016" PRIx64 " of an open tick is lost", id);
     }
     check->timers++;
-    check->min_ns = min_u64(check->min_ns, slot->deadline_ns);
+    check->min_ns = fl__min(check->min_ns, slot->deadline_ns);
 }
 
 /* The free slots that are not fresh; the fresh ones are to follow them. */
@@ -177,7 +172,7 @@ static void check_leaf(struct check *check, int level_number, uint32_t spoke_num
         if (slot->deadline_ns == 0)
             continue;
         live++;
-        min_ns = min_u64(min_ns, slot->deadline_ns);
+        min_ns = fl__min(min_ns, slot->deadline_ns);
         check_timer(check, level_number, spoke_number, leaf, index, slot);
     }
     expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
@@ -206,6 +201,7 @@ static void check_spoke(struct check *check, int level_number, uint32_t spoke_nu
 
 int fl_wheel_check(const fl_wheel *w, FILE *explain)
 {
+    fl__wheel_settle((fl_wheel *)w); /* changes nothing that can be seen */
     struct check check = {.w = w, .explain = explain, .min_ns = UINT64_MAX};
     check_references(&check);
     for (int i = 0; i < LEVELS; i++)

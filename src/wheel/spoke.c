@@ -25,7 +25,8 @@
  * above all of them, and slots that get memory again start from there. A slot whose 22 bits are used up is retired,
  * and so is a leaf when it has given out its last generation: the spoke goes on with higher numbers. So an ID never
  * names a second timer; a spoke that has used up 2^19 leaves of 2^22 generations answers FL_CAPACITY_EXCEEDED. That
- * takes at least 2^41 timers in this one spoke.
+ * takes at least 2^41 timers in this one spoke. (The sequence number has 42 bits and begins anew when the spoke is empty.
+ * Should a spoke see 2^42 timers without ever being empty, two of them with the same deadline may change places.)
  *
  * Each leaf knows the earliest deadline in it, or that it does not know since that timer went: the earliest of a spoke
  * is found by asking its leaves and searching only those. */
@@ -159,22 +160,22 @@ void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
     }
 }
 
-/* Slots that have no generation left are retired, and so are the fresh ones, which have none to start from. */
+/* A slot that has no generation left is retired: it is not given back. With it go the fresh slots, at the end of the list
+ * of free ones, since they have no generation to start from. */
 void fl__leaf_exhausted(struct leaf *leaf)
 {
     leaf->generation = GENERATION_END;
-    if (leaf->is_packed)
-        return;
+    uint32_t last = 0, next = leaf->free;
+    while (next > 0 && next <= leaf->used) {
+        last = next;
+        next = (uint32_t)leaf->slots[last - 1].next_free;
+    }
+    if (last == 0)
+        leaf->free = 0;
+    else
+        leaf->slots[last - 1].next_free = 0;
     memset(leaf->slots + leaf->used, 0, (leaf->capacity - leaf->used) * sizeof *leaf->slots);
     leaf->used = leaf->capacity;
-    leaf->free = 0;
-    for (uint32_t i = 0; i < leaf->used; i++) {
-        struct slot *slot = &leaf->slots[i];
-        if (slot->deadline_ns != 0 || fl__generation(slot) == 0)
-            continue;
-        slot->next_free = leaf->free;
-        leaf->free = (uint16_t)(i + 1);
-    }
 }
 
 void fl__leaf_pack(struct leaf *leaf, struct pool *pool)

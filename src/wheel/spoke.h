@@ -162,6 +162,13 @@ static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t nu
     return slot && slot->deadline_ns != 0 && fl__generation(slot) == generation ? slot : NULL;
 }
 
+/* Fetches where that slot would be. Not a pointer but a number is reckoned with: the leaf may be packed, or have no
+ * memory at all. */
+static inline void fl__prefetch_slot(const struct leaf *leaf, uint32_t index)
+{
+    __builtin_prefetch((const void *)((uintptr_t)leaf->slots + index * sizeof *leaf->slots), 1);
+}
+
 /* Takes the first leaf off the list of those with room. The slot that the next one will give out was last touched long
  * ago; by the time it is wanted, it shall be in the cache. */
 static inline void fl__unlist_first(struct spoke *spoke)
@@ -171,7 +178,7 @@ static inline void fl__unlist_first(struct spoke *spoke)
     spoke->with_room = leaf->next_with_room;
     if (spoke->with_room > 0) {
         leaf = &spoke->leaves[spoke->with_room - 1];
-        __builtin_prefetch((const char *)leaf->slots + leaf->free * sizeof *leaf->slots, 1);
+        fl__prefetch_slot(leaf, leaf->free);
     }
 }
 
@@ -185,58 +192,46 @@ static inline void fl__list_leaf(struct spoke *spoke, struct leaf *leaf)
     spoke->with_room = (uint32_t)(leaf - spoke->leaves) + 1;
 }
 
-/* Puts a timer into the spoke. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-static inline int fl__spoke_put(struct spoke *spoke, struct pool *pool, uint64_t deadline_ns, void *data,
-                                uint32_t *ret_number, uint64_t *ret_stamp)
+/* Takes a free slot of a leaf that has one. What was in it is overwritten but for the stamp's generation. */
+static inline struct slot *fl__leaf_claim(struct leaf *leaf)
 {
-    if (spoke->with_room == 0 || spoke->leaves[spoke->with_room - 1].free == 0) {
-        int r = fl__spoke_make_room(spoke, pool);
-        if (r < 0)
-            return r;
-    }
-    struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
     uint32_t index = leaf->free - 1u;
     struct slot *slot = &leaf->slots[index];
-    uint64_t generation = leaf->generation;
     if (index < leaf->used) {
-        generation = fl__generation(slot);
         leaf->free = (uint16_t)slot->next_free;
     } else {
+        slot->stamp = (uint64_t)leaf->generation << SEQUENCE_BITS;
         leaf->used++;
         leaf->free = index + 1 < leaf->capacity ? (uint16_t)(index + 2) : 0;
     }
-    __builtin_prefetch((const char *)leaf->slots + leaf->free * sizeof *slot, 1);
-    uint64_t stamp = generation << SEQUENCE_BITS | (spoke->sequence++ & (SEQUENCE_END - 1));
-    slot->deadline_ns = deadline_ns;
-    slot->data = data;
-    slot->stamp = stamp;
-    if (deadline_ns < leaf->min_ns)
-        leaf->min_ns = deadline_ns;
-    *ret_number = (spoke->first_leaf + spoke->with_room - 1) << LEAF_BITS | index;
-    *ret_stamp = stamp;
-    spoke->live++;
-    if (++leaf->live == LEAF_SLOTS)
-        fl__unlist_first(spoke);
-    return 0;
+    fl__prefetch_slot(leaf, leaf->free);
+    return slot;
 }
 
-/* Takes a timer out of the spoke: its slot is free and its ID dead. `index` is the slot's in the leaf. Nothing here
- * branches on the slot's contents: it may still be on its way from memory, and a wrong guess would keep the processor
- * from fetching the next timer's slot meanwhile. */
-static inline void fl__spoke_take(struct spoke *spoke, struct leaf *leaf, struct slot *slot, uint32_t index)
+/* Ends the timer in a slot, and with it its ID. */
+static inline void fl__slot_end(struct slot *slot)
 {
-    if (__builtin_expect(slot->deadline_ns == leaf->min_ns, 0))
-        leaf->min_ns = 0;
     slot->deadline_ns = 0;
+    slot->stamp += SEQUENCE_END; /* the next generation; 0 if there is none left */
+}
+
+/* Gives back the slot of a timer that has ended, to be claimed again. */
+static inline void fl__leaf_give(struct spoke *spoke, struct leaf *leaf, uint32_t index, uint64_t deadline_ns)
+{
+    if (deadline_ns == leaf->min_ns)
+        leaf->min_ns = 0;
     spoke->live--;
     leaf->live--;
-    if (__builtin_expect(leaf->used > 0, 1)) {
-        slot->next_free = leaf->free;
-        leaf->free = (uint16_t)(index + 1);
-        fl__list_leaf(spoke, leaf);
-    }
-    if (__builtin_expect(__builtin_add_overflow(slot->stamp, SEQUENCE_END, &slot->stamp), 0))
+    if (leaf->is_packed)
+        return;
+    struct slot *slot = &leaf->slots[index];
+    if (__builtin_expect(fl__generation(slot) == 0, 0)) {
         fl__leaf_exhausted(leaf);
+        return;
+    }
+    slot->next_free = leaf->free;
+    leaf->free = (uint16_t)(index + 1);
+    fl__list_leaf(spoke, leaf);
 }
 
 #endif

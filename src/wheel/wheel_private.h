@@ -21,20 +21,29 @@ struct opening {
 };
 
 struct level {
-    struct spoke *spokes;
-    uint64_t open_end;  /* ticks before this one are open */
-    unsigned shift;     /* of a deadline, to get its tick */
-    uint64_t *occupied; /* a bit for each spoke that has anything in a tick that is not open */
+    _Alignas(128) struct spoke *spokes; /* a power of two in size: the way to a level is short */
+    uint64_t open_end;                  /* ticks before this one are open */
+    unsigned shift;                     /* of a deadline, to get its tick */
+    uint64_t *occupied;                 /* a bit for each spoke that has anything in a tick that is not open */
     uint64_t coverage_ns;
     struct opening opening;
 };
+
+/* A timer that was cancelled. Its slot is dead already; what else there is to do waits until there are enough of them. */
+struct cancelled {
+    fl_timer_id id;
+    uint64_t deadline_ns;
+};
+
+enum { CANCELLED_MAX = 64 };
 
 struct fl_wheel {
     _Atomic uint64_t now_ns;
     uint64_t attention_ns; /* a poll before this has nothing to do */
     uint64_t bound_ns;     /* no timer outside of the front is due earlier */
     uint64_t next_ns;      /* the earliest deadline, if next_known; then no bound is below it */
-    uint64_t count;
+    uint64_t count;        /* timers, and those cancelled that wait to be settled */
+    uint32_t cancelled_count;
     bool next_known;
     bool coarse;
     uint32_t spokes;
@@ -50,12 +59,29 @@ struct fl_wheel {
     struct refs late; /* a heap: what came after its tick was loaded into the run */
     struct refs scratch;
 
+    fl_timer_id unwanted_id; /* for callers who do not want to know */
+    struct cancelled cancelled[CANCELLED_MAX];
     struct refs sparse; /* leaves that wait to be packed, each by an ID in it */
 };
+
+static inline uint64_t fl__min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t fl__now(const fl_wheel *w)
+{
+    return atomic_load_explicit(&w->now_ns, memory_order_relaxed);
+}
 
 static inline uint64_t fl__tick(const struct level *level, uint64_t time_ns)
 {
     return time_ns >> level->shift;
+}
+
+static inline uint32_t fl__spoke_of(const fl_wheel *w, const struct level *level, uint64_t deadline_ns)
+{
+    return (uint32_t)fl__tick(level, deadline_ns) & (w->spokes - 1);
 }
 
 static inline bool fl__is_open(const struct level *level, uint64_t deadline_ns)
@@ -97,5 +123,16 @@ static inline bool fl__wheel_lives(const fl_wheel *w, fl_timer_id id)
     struct leaf *leaf;
     return fl__wheel_find(w, id, &spoke, &leaf) != NULL;
 }
+
+/* Whether cancelling has left a leaf with much more memory than it needs. */
+static inline bool fl__is_sparse_leaf(const fl_wheel *w, const struct leaf *leaf)
+{
+    if (leaf->is_packed)
+        return leaf->live * (uint64_t)w->compaction.target_multiplier < leaf->capacity;
+    return leaf->live * (uint64_t)w->compaction.ratio < leaf->used && leaf->used >= w->compaction.min_capacity;
+}
+
+/* Settles what cancelling has put off; see wheel.c. Whoever reads counters, lists or minima of leaves calls it first. */
+void fl__wheel_settle(fl_wheel *w);
 
 #endif

@@ -35,15 +35,19 @@ example() {
     ' "$SOURCE/include/$1"
 }
 
-# In a main(), with every header of the library and what examples use of the standard one.
+# In a main() unless it has its own, with every header of the library and what examples use of the standard one.
 compile_example() {
     {
         # shellcheck disable=SC2046
         printf '#include <%s>\n' inttypes.h stdio.h stdlib.h string.h time.h unistd.h $(public_headers)
         example "$1" | grep '^#include'
-        printf 'int main(void)\n{\n'
-        example "$1" | grep -v '^#include'
-        printf '    return 0;\n}\n'
+        if example "$1" | grep -q 'int main'; then
+            example "$1" | grep -v '^#include'
+        else
+            printf 'int main(void)\n{\n'
+            example "$1" | grep -v '^#include'
+            printf '    return 0;\n}\n'
+        fi
     } >"$work/example.c"
     cat "$work/example.c"
     $CC -std=gnu17 -Wall -Wextra -Werror -Wno-unused -Wno-missing-field-initializers -I "$SOURCE/include" \

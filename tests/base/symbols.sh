@@ -10,7 +10,7 @@ exported() {
 
 # A static library cannot hide names, but it can keep to its own.
 archive_outside_prefix() {
-    nm -g --defined-only "$BUILD/libfoliot.a" | awk 'NF == 3 { print $3 }' | grep -v '^fl_'
+    nm -g --defined-only "$BUILD/libfoliot.a" | awk 'NF == 3 { print $3 }' | grep -v -e '^fl_' -e '^kc_'
 }
 
 same() {

@@ -47,10 +47,10 @@ public_declarations() {
     for header in $(public_headers); do
         echo "#include <$header>" | $CC -I "$SOURCE/include" -E -x c - |
             awk '/^# /{ ours = /include\/foliot\// } ours && !/^#/' | tr '\n' ' ' | tr ';' '\n' |
-            grep -v -e '^ *typedef' -e '^ *static' | grep '[^a-z0-9_]fl_[a-z0-9_]* *(' | sed 's/_Bool/bool/g; s/[ \t]//g'
+            grep -v -e '^ *typedef' -e '^ *static' | grep -E '[^a-z0-9_](fl|kc)_[a-z0-9_]* *\(' | sed 's/_Bool/bool/g; s/[ \t]//g'
     done | sort -u
 }
 
 public_functions() {
-    public_declarations | sed 's/^[^(]*\(fl_[a-z0-9_]*\)(.*/\1/' | sort -u
+    public_declarations | sed -E 's/^[^(]*((fl|kc)_[a-z0-9_]*)\(.*/\1/' | sort -u
 }

@@ -214,18 +214,26 @@ void twin_check(struct twin *t)
     t->unchecked = 0;
 }
 
+void twin_check_now_and_then(struct twin *t)
+{
+    uint64_t cost = (t->count + 3ull * t->config.spokes) / 128;
+    if (t->unchecked > cost)
+        twin_check(t);
+}
+
 /* After each operation: what is cheap to compare, and every so often, or when memory ran out, all there is. */
 static void settle(struct twin *t, uint64_t failed_before)
 {
-    uint64_t cost = (t->count + 3ull * t->config.spokes) / 128;
     if (fl_wheel_count(t->wheel) != t->count)
         deviates(t, "the wheel counts %" PRIu64 " timers", fl_wheel_count(t->wheel));
     if (fl_wheel_now_ns(t->wheel) != t->now_ns)
         deviates(t, "the wheel's now is %" PRIu64, fl_wheel_now_ns(t->wheel));
     t->operations++;
     t->unchecked++;
-    if (memory.failed != failed_before || !t->lazy_checks || t->unchecked > cost)
+    if (memory.failed != failed_before || !t->lazy_checks)
         twin_check(t);
+    else if (!t->in_burst)
+        twin_check_now_and_then(t);
 }
 
 /* Is `r` what was expected, or a lack of memory that we brought about? */

@@ -62,6 +62,7 @@ struct twin {
     uint64_t operations;
     uint64_t unchecked; /* operations since fl_wheel_check() */
     bool lazy_checks;   /* check a large wheel after every few operations only */
+    bool in_burst;      /* and not before the burst of operations is over */
     bool trace;         /* print every operation */
 };
 
@@ -82,6 +83,7 @@ void twin_clear(struct twin *t);
 
 /* Every invariant of the wheel, the counters, the statistics. The operations call it by themselves. */
 void twin_check(struct twin *t);
+void twin_check_now_and_then(struct twin *t); /* unless the last time was only a few operations ago */
 
 /* The timer of a rank: 0 is the earliest. */
 const struct model_timer *twin_timer(const struct twin *t, size_t rank);

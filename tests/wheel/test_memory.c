@@ -155,7 +155,7 @@ TEST(clear_gives_memory_back)
     twin_new(&t, NULL);
     t.lazy_checks = true;
     uint64_t empty_bytes = memory.bytes;
-    for (int i = 0; i < 50000; i++)
+    for (int i = 0; i < SCALE(50000, 10000); i++)
         twin_schedule(&t, 1 + random_below(&random, HOUR), NULL);
     uint64_t peak_bytes = memory.bytes;
     twin_clear(&t);

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT */
+/* The benchmark of the runtime: what is measured, and against whom.
+ *
+ * Foliot is measured in this process. The rivals are programs of their own, in their own languages (rival.go,
+ * rival_tokio.rs), which do the same work in the same order and print a line "measure value" for each figure; this
+ * program starts them with the number of timers and reads what they print. Without them (no Go, no Rust) they are left
+ * out.
+ *
+ * All take CPU time with the same system clocks, use the same deadlines and the same order of cancelling. */
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <foliot/runtime.h>
+
+#include "../frame.h"
+
+#define MS_NS 1000000u
+#define SECOND_NS 1000000000ull
+#define HOUR_NS (3600 * SECOND_NS)
+#define LOCAL_TIMERS 1000u
+#define LOCAL_ROUNDS 1000u
+#define MOST_FIRED 1000000u /* more than a core fires in the second they have would measure the backlog */
+
+enum measure { R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, N_MEASURES };
+
+static void nap(void)
+{
+    usleep(1000);
+}
+
+static void do_nothing(void *arg)
+{
+    (void)arg;
+}
+
+static fl_runtime *make_runtime(unsigned workers)
+{
+    fl_runtime *rt;
+    if (fl_runtime_new(&(fl_runtime_config){.workers = workers}, &rt) < 0)
+        bench_die("no runtime");
+    return rt;
+}
+
+static struct fl_runtime_stats stats_of(fl_runtime *rt)
+{
+    struct fl_runtime_stats stats;
+    fl_runtime_stats(rt, &stats);
+    return stats;
+}
+
+static void make_timers(fl_runtime *rt, fl_timer **timers, size_t count, fl_task_fn fn)
+{
+    for (size_t i = 0; i < count; i++)
+        if (fl_timer_new(rt, fn, (void *)i, &timers[i]) < 0)
+            bench_die("no timer");
+}
+
+static uint64_t process_cpu_ns(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * SECOND_NS +
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
+}
+
+/* ---- R1, R7: start and cancel on a worker ---- */
+
+struct local {
+    fl_runtime *rt;
+    atomic_uint *ready, together; /* all begin when as many are ready */
+    double ns;
+    atomic_bool done;
+};
+
+static void start_and_cancel(void *arg)
+{
+    struct local *local = arg;
+    fl_timer *timers[LOCAL_TIMERS];
+    make_timers(local->rt, timers, LOCAL_TIMERS, do_nothing);
+    uint64_t base_ns = bench_real_ns() + 30 * SECOND_NS;
+    atomic_fetch_add(local->ready, 1);
+    while (atomic_load(local->ready) < local->together)
+        ;
+    uint64_t begin = bench_cpu_ns();
+    for (unsigned round = 0; round < LOCAL_ROUNDS; round++)
+        for (unsigned i = 0; i < LOCAL_TIMERS; i++) {
+            fl_timer_start(timers[i], base_ns + i * MS_NS);
+            fl_timer_cancel(timers[i]);
+        }
+    local->ns = (double)(bench_cpu_ns() - begin) / ((double)LOCAL_TIMERS * LOCAL_ROUNDS);
+    for (unsigned i = 0; i < LOCAL_TIMERS; i++)
+        fl_timer_unref(timers[i]);
+    atomic_store(&local->done, true);
+}
+
+/* The mean of so many workers at once. */
+static double local_ns(fl_runtime *rt, unsigned workers)
+{
+    struct local local[2];
+    atomic_uint ready = 0;
+    double sum = 0;
+    for (unsigned i = 0; i < workers; i++) {
+        local[i] = (struct local){.rt = rt, .ready = &ready, .together = workers};
+        fl_runtime_spawn(rt, start_and_cancel, &local[i]);
+    }
+    for (unsigned i = 0; i < workers; i++) {
+        while (!atomic_load(&local[i].done))
+            nap();
+        sum += local[i].ns;
+    }
+    return sum / workers;
+}
+
+static void measure_together(struct bench_run *run)
+{
+    fl_runtime *rt = make_runtime(2);
+    double best = INFINITY;
+    bench_working_on(run, R7);
+    for (unsigned i = 0; i < 3; i++) { /* alone and together in turn: the machine's speed changes */
+        double alone = local_ns(rt, 1);
+        best = fmin(best, local_ns(rt, 2) / alone);
+    }
+    bench_record(run, R7, best);
+    fl_runtime_free(rt);
+}
+
+/* ---- R2, R3, R8, R9: many far timers, from outside ---- */
+
+static double idle_ms(void)
+{
+    uint64_t begin = process_cpu_ns();
+    sleep(1);
+    return (double)(process_cpu_ns() - begin) / 1e6;
+}
+
+static void cancel_all(struct bench_run *run, fl_runtime *rt, fl_timer **timers, size_t count)
+{
+    uint32_t *order = bench_permutation(7, count);
+    bench_working_on(run, R3);
+    uint64_t begin = bench_cpu_ns();
+    for (size_t i = 0; i < count; i++)
+        fl_timer_cancel(timers[order[i]]);
+    bench_record(run, R3, (double)(bench_cpu_ns() - begin) / (double)count);
+    uint64_t begin_ns = bench_real_ns();
+    for (size_t i = 0; i < count; i++)
+        fl_timer_unref(timers[order[i]]);
+    /* Less than 64 stale ones in each of 64 buckets are not worth looking for. */
+    while (stats_of(rt).entries > 64 * 64)
+        nap();
+    bench_record(run, R9, (double)(bench_real_ns() - begin_ns) / 1e6);
+    bench_record(run, R10, (double)stats_of(rt).scrub_longest);
+    free(order);
+}
+
+static void measure_far(struct bench_run *run, size_t count)
+{
+    fl_timer **timers = malloc(count * sizeof *timers);
+    fl_runtime *rt = make_runtime(1);
+    uint64_t base_ns = bench_real_ns() + HOUR_NS;
+    if (!timers)
+        bench_die("no memory for %zu timers", count);
+    make_timers(rt, timers, count, do_nothing);
+    bench_working_on(run, R2);
+    uint64_t begin = bench_cpu_ns();
+    for (size_t i = 0; i < count; i++)
+        fl_timer_start(timers[i], base_ns + i * 1000);
+    bench_record(run, R2, (double)(bench_cpu_ns() - begin) / (double)count);
+    while (stats_of(rt).entries < count)
+        nap();
+    if (bench_wants(run, R8)) {
+        bench_working_on(run, R8);
+        bench_record(run, R8, idle_ms());
+    }
+    bench_working_on(run, R1);
+    bench_record(run, R1, local_ns(rt, 1));
+    cancel_all(run, rt, timers, count);
+    fl_runtime_free(rt);
+    free(timers);
+}
+
+/* ---- R4, R5, R6: firing ---- */
+
+static uint64_t fire_base_ns, fire_step_ns;
+static double *fire_lateness;
+static atomic_size_t fired;
+
+static void on_fire(void *arg)
+{
+    size_t i = (size_t)arg;
+    fire_lateness[i] = (double)(bench_real_ns() - (fire_base_ns + i * fire_step_ns));
+    atomic_fetch_add_explicit(&fired, 1, memory_order_relaxed);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure_firing(struct bench_run *run, size_t count)
+{
+    fl_timer **timers = malloc(count * sizeof *timers);
+    fl_runtime *rt = make_runtime(1);
+    bench_working_on(run, R4);
+    fire_lateness = malloc(count * sizeof *fire_lateness);
+    if (!timers || !fire_lateness)
+        bench_die("no memory for %zu timers", count);
+    make_timers(rt, timers, count, on_fire);
+    atomic_store(&fired, 0);
+    fire_base_ns = bench_real_ns() + SECOND_NS / 2 + count * 1000;
+    fire_step_ns = SECOND_NS / count;
+    for (size_t i = 0; i < count; i++)
+        fl_timer_start(timers[i], fire_base_ns + i * fire_step_ns);
+    while (stats_of(rt).entries < count)
+        nap();
+    uint64_t begin = process_cpu_ns();
+    while (atomic_load(&fired) < count)
+        usleep(20000);
+    bench_record(run, R4, (double)(process_cpu_ns() - begin) / (double)count);
+    qsort(fire_lateness, count, sizeof *fire_lateness, compare);
+    bench_record(run, R5, fire_lateness[count / 2] / 1000);
+    bench_record(run, R6, fire_lateness[count - 1 - count / 100] / 1000);
+    for (size_t i = 0; i < count; i++)
+        fl_timer_unref(timers[i]);
+    fl_runtime_free(rt);
+    free(timers);
+    free(fire_lateness);
+}
+
+/* ---- the rivals ---- */
+
+enum rival { FOLIOT, GO, TOKIO };
+
+static const char *const rival_programs[] = {[GO] = "rival-go", [TOKIO] = "rival-tokio"};
+
+/* The rivals are beside this program. */
+static void rival_path(unsigned rival, char path[4096])
+{
+    ssize_t length = readlink("/proc/self/exe", path, 4000);
+    path[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    strcpy(slash ? slash + 1 : path, rival_programs[rival]);
+}
+
+static void run_rival(struct bench_run *run, unsigned rival, const struct bench_measure *measures, size_t count)
+{
+    char command[4200], path[4096], id[16];
+    double value;
+    bench_working_on(run, R1);
+    rival_path(rival, path);
+    snprintf(command, sizeof command, "'%s' %zu %zu", path, count, count < MOST_FIRED ? count : MOST_FIRED);
+    FILE *answers = popen(command, "r");
+    if (!answers)
+        bench_die("%s does not run", path);
+    while (fscanf(answers, "%15s %lf", id, &value) == 2)
+        for (unsigned i = 0; i < N_MEASURES; i++)
+            if (strcmp(measures[i].id, id) == 0)
+                bench_record(run, i, value);
+    if (pclose(answers) != 0)
+        bench_die("%s has failed", path);
+}
+
+/* ---- the benchmark ---- */
+
+static const struct bench_measure measures[N_MEASURES] = {
+    [R1] =
+        {"R1", "start + cancel on a worker", "ns",
+         "With N timers waiting, code on a worker starts a timer and cancels it again: two operations, counted as one. "
+         "A thousand timers take turns. CPU time of the thread."},
+    [R2] =
+        {"R2", "start from outside", "ns",
+         "N timers, made before, are started one after the other by a thread that is not a worker, an hour away. CPU "
+         "time of that thread; what the worker does with them is not in it."},
+    [R3] = {"R3", "cancel from another thread", "ns",
+            "The same N timers are cancelled in random order by a thread that is not their worker. CPU time of that "
+            "thread."},
+    [R4] =
+        {"R4", "fire", "ns",
+         "Up to a million timers, spread over one second, fire; the callback reads the clock and notes how late it is. "
+         "CPU time of the whole process, divided by the timers."},
+    [R5] = {"R5", "median lateness", "µs", "Of the timers of R4, seen by their callbacks."},
+    [R6] = {"R6", "99th percentile of lateness", "µs", "The same."},
+    [R7] = {"R7", "cost beside a second worker", "×",
+            "R1 on two workers at once, divided by R1 on one, both in CPU time of the worker: 1 means that they do not "
+            "disturb each other, 1.05 that two do 1.9 times as much as one.",
+            .fixed_size = 1},
+    [R8] = {"R8", "idle", "ms", "CPU time of the process in a second in which N timers wait and nothing happens."},
+    [R9] = {"R9", "memory given back", "ms",
+            "After R3, the caller drops its references; then until the wheels hold nothing of the N timers any more "
+            "(less than 4096 of them). Real time, dropping included."},
+    [R10] =
+        {"R10", "longest scrub in a turn", "entries",
+         "The most entries that one turn looked at to find cancelled ones. The budget is 256, and four times that when "
+         "much is stale."},
+};
+
+static void run_once(struct bench_run *run, unsigned rival, size_t size)
+{
+    if (rival != FOLIOT) {
+        run_rival(run, rival, measures, size);
+        return;
+    }
+    measure_far(run, size);
+    if (bench_wants(run, R4) || bench_wants(run, R5) || bench_wants(run, R6))
+        measure_firing(run, size < MOST_FIRED ? size : MOST_FIRED);
+    if (bench_wants(run, R7))
+        measure_together(run);
+}
+
+static void check(unsigned rival)
+{
+    char path[4096];
+    if (rival == FOLIOT)
+        return;
+    rival_path(rival, path);
+    if (access(path, X_OK) != 0)
+        bench_die("%s is not there: leave it out with --rivals foliot", path);
+}
+
+static const struct bench_rival rivals[] = {
+    {"foliot", "The runtime with its default settings and one worker (R7: two).", NULL, .ours = true},
+    {"go",
+     "Go's `time.AfterFunc()`, `Reset()` and `Stop()`. Its timers live with the processors of its scheduler; \"a "
+     "worker\" "
+     "is a goroutine that is locked to its thread.",
+     NULL},
+    {"tokio",
+     "`tokio::time::sleep()` on its multi-threaded runtime with one worker. A timer starts when its future is polled "
+     "for "
+     "the first time, and is cancelled by dropping it. In R4 each timer is a task that sleeps.",
+     NULL},
+};
+
+static const struct bench_goal goals[] = {{"R1", FOLIOT, 1000, 30},       {"R3", FOLIOT, 0, 100},
+                                          {"R5", FOLIOT, 0, 60},          {"R7", FOLIOT, 0, 1.053},
+                                          {"R9", FOLIOT, 10000000, 5000}, {"R10", FOLIOT, 0, 1024}};
+
+static const struct bench_chart charts[] = {
+    {"overview",
+     "Cost of an operation",
+     "Nanoseconds of CPU time, logarithmic: each grid line is ten times the one before. Less is better.",
+     {"R1", "R2", "R3", "R4"},
+     BENCH_BARS},
+    {"lateness",
+     "How late timers fire",
+     "Microseconds after the deadline, logarithmic. Less is better.",
+     {"R5", "R6"},
+     BENCH_BARS},
+};
+
+static const size_t sizes[] = {1000, 100000, 1000000, 10000000, 0};
+static const size_t quick_sizes[] = {1000, 100000, 0};
+
+static const char intro[] =
+    "Foliot's runtime beside Go's timers and tokio's: starting and cancelling on a worker and from outside, firing,\n"
+    "lateness, and what an idle runtime costs.\n"
+    "\n"
+    "Each rival is a program in its own language that does the same work in the same order. Times are CPU time, so "
+    "that\n"
+    "waiting for other processes does not count; lateness is real time. The rivals take turns, several rounds, and "
+    "the\n"
+    "best round counts. Nothing is subtracted.";
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+int main(int argc, char **argv)
+{
+    static const struct bench bench = {
+        .name = "runtime",
+        .title = "Benchmark: the runtime",
+        .intro = intro,
+        .size_name = "waiting timers",
+        .measures = measures,
+        .rivals = rivals,
+        .goals = goals,
+        .charts = charts,
+        .n_measures = COUNT(measures),
+        .n_rivals = COUNT(rivals),
+        .n_goals = COUNT(goals),
+        .n_charts = COUNT(charts),
+        .sizes = sizes,
+        .quick_sizes = quick_sizes,
+        .run = run_once,
+        .check = check,
+    };
+    return bench_main(&bench, argc, argv);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* The switch for x86-64: see context.h. */
+
+#if defined(__x86_64__) && !defined(__ILP32__)
+
+    .text
+    .hidden fl__context_switch
+    .globl  fl__context_switch
+    .type   fl__context_switch, @function
+    .p2align 4
+fl__context_switch:
+    .cfi_startproc
+    pushq   %rbp
+    .cfi_adjust_cfa_offset 8
+    pushq   %rbx
+    .cfi_adjust_cfa_offset 8
+    pushq   %r12
+    .cfi_adjust_cfa_offset 8
+    pushq   %r13
+    .cfi_adjust_cfa_offset 8
+    pushq   %r14
+    .cfi_adjust_cfa_offset 8
+    pushq   %r15
+    .cfi_adjust_cfa_offset 8
+    movq    %rsp, (%rdi)
+    movq    %rsi, %rsp
+    popq    %r15
+    popq    %r14
+    popq    %r13
+    popq    %r12
+    popq    %rbx
+    popq    %rbp
+    .cfi_adjust_cfa_offset -48
+    popq    %rcx
+    .cfi_adjust_cfa_offset -8
+    jmpq    *%rcx
+    .cfi_endproc
+    .size   fl__context_switch, . - fl__context_switch
+
+/* r12 is the entry, rbx its argument. There is no caller: an unwinder stops here. */
+    .hidden fl__context_start
+    .globl  fl__context_start
+    .type   fl__context_start, @function
+    .p2align 4
+fl__context_start:
+    .cfi_startproc
+    .cfi_undefined rip
+    movq    %rbx, %rdi
+    callq   *%r12
+    ud2
+    .cfi_endproc
+    .size   fl__context_start, . - fl__context_start
+
+#endif
+
+    .section .note.GNU-stack, "", %progbits

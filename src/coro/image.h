@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_CORO_IMAGE_H
+#define FOLIOT_CORO_IMAGE_H
+
+/* Memory for what is copied off a stack: many blocks of few sizes, without a header each.
+ *
+ * Blocks are multiples of 16 bytes. Those of one size come from chunks of 1 MiB, which are aligned to their size, so that
+ * a block's chunk is found by its address. A chunk gives out its memory in order, so that coroutines that fell asleep one
+ * after the other lie one after the other; freed blocks go first. A chunk that becomes empty is unmapped unless it is the
+ * only one of its size with room. Blocks above 1 KiB come from the heap.
+ *
+ * The memory belongs to one thread at a time.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { IMAGE_UNIT = 16, IMAGE_CLASSES = 64 + 1 };
+
+struct chunk;
+
+struct fl__images {
+    struct chunk *open[IMAGE_CLASSES]; /* chunks that have room */
+};
+
+/* NULL: no memory. */
+void *fl__image_alloc(struct fl__images *images, size_t size);
+void fl__image_free(struct fl__images *images, void *block, size_t size);
+
+/* All blocks must have been freed. */
+void fl__images_destroy(struct fl__images *images);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_CORO_INTERNAL_H
+#define FOLIOT_CORO_INTERNAL_H
+
+/* What the files of the coroutine layer share.
+ *
+ *     coro.c      the public functions, and the word that says what a coroutine is doing
+ *     sched.c     running coroutines: the ready queue, the wheel, who is on which stack
+ *     host.c      schedulers on workers: making, moving and freeing them
+ *     wait.c      waiting for descriptors
+ *     wake.c      wake-ups at a time
+ *     context.h   the switch; stack.h: stacks; image.h: what was copied off a stack; record.h: memory for struct
+ *                 fl_coro; overflow.h: the message
+ *
+ * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
+ * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that
+ * other threads have made ready, which is pushed to by compare-and-swap and taken as a whole. A worker has one scheduler
+ * as a rule; it has more after it has taken over from workers that have left. That is why copied bytes can always go
+ * back to where they were: stacks move with the scheduler, not with the thread.
+ *
+ * Schedulers are freed with the runtime only; those that are not in use wait in the group for the next worker. So a
+ * thread that has woken a coroutine may still touch its scheduler, even if the coroutine has ended meanwhile.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <foliot/coro.h>
+
+#include "coro/image.h"
+#include "coro/record.h"
+#include "coro/stack.h"
+#include "runtime/worker.h"
+
+/* The last moment there is; the wheel refuses UINT64_MAX. */
+#define TIME_MAX (UINT64_MAX - 1)
+#define NEVER UINT64_MAX
+
+#define SHARED_STACK_SIZE (256u << 10)
+
+/* The word of a coroutine. What sleeps or waits for anything but an unpark is none of PARKED and DONE: an unpark is then
+ * kept, exactly as if the coroutine were running. */
+enum {
+    CORO_PARKED = 1,
+    CORO_TOKEN = 2, /* an unpark has come since the last park */
+    CORO_DONE = 4,
+    CORO_THREADS = 8, /* threads wait for DONE on the word as a futex */
+};
+
+enum coro_phase {
+    PHASE_SENT, /* made by another thread: not yet in the list of its scheduler */
+    PHASE_NEW,  /* has no stack yet */
+    PHASE_STARTED,
+    PHASE_ENDED,
+};
+
+/* What the coroutine has in the wheel. */
+enum coro_timer {
+    TIMER_NONE,
+    TIMER_ENDS_WAIT, /* it waits, and the timer makes it ready */
+    TIMER_LEFT,      /* something else has made it ready: it will cancel the timer when it runs */
+};
+
+struct fl_coro {
+    _Atomic uint32_t word;
+    _Atomic uint32_t refs;
+    struct sched *sched;
+    struct fl_coro *next; /* in the ready queue, in `remote`, or among those that join somebody */
+    union {
+        size_t stack_size;       /* PHASE_SENT, PHASE_NEW: what was asked for; 0: shared */
+        struct fl__stack *stack; /* where it has begun */
+    };
+    union {
+        fl_task_fn fn; /* until it has begun */
+        void *context; /* while it does not run; an address on its stack */
+    };
+    union {
+        void *arg;   /* until it has begun */
+        void *image; /* while it is not the stack's resident: its bytes from `context` to the top */
+    };
+    _Atomic(struct fl_coro *) joiners; /* coroutines that wait for the end; JOINERS_CLOSED when it has come */
+    struct fl_coro *live_next, **live_link;
+    const char *name;
+    uint8_t phase; /* enum coro_phase */
+    uint8_t timer; /* enum coro_timer */
+};
+
+#define JOINERS_CLOSED ((struct fl_coro *)1)
+
+struct sched {
+    struct group *group;
+    struct host *host; /* NULL: on the way from one to another, or not in use */
+
+    bool turning; /* inside fl__sched_turn() */
+    struct fl_coro *running;
+    struct fl_coro *ready, **ready_last;
+    void *context; /* of the thread, while a coroutine runs */
+    struct fl__fiber fiber;
+
+    struct fl__stacks stacks;
+    struct fl__stack *start; /* where coroutines without a stack of their own begin; may be NULL */
+    struct fl__images images;
+    struct fl__records records;
+
+    fl_wheel *wheel;      /* the data is the coroutine */
+    uint64_t earliest_ns; /* no timer in the wheel is earlier; NEVER: there is none */
+    uint64_t polled_ns;
+    bool more_due; /* the last poll did not take all */
+    uint64_t alarm_ns;
+    struct fl__local_timer alarm; /* turns the scheduler at alarm_ns; NEVER: it is not started */
+
+    struct fl_coro *live; /* all that have arrived and not ended */
+    uint64_t live_count;
+
+    struct fl__message again; /* to turn once more */
+    bool again_sent;
+    struct waiter *moving; /* while it is on its way: who waits for descriptors */
+
+    struct sched *next_in_host;
+    struct sched *next_in_group, *next_unused;
+
+    /* For other threads. */
+    _Alignas(64) _Atomic(struct fl_coro *) remote;
+    _Atomic(struct fl__worker *) worker; /* the host's */
+    atomic_bool wake_sent;
+    struct fl__message wake;
+    struct fl__message arrival; /* takes the scheduler to a worker */
+};
+
+/* A worker's schedulers. */
+struct host {
+    struct fl__worker_layer layer;
+    struct fl__worker *worker;
+    struct group *group;
+    struct sched *scheds;
+    struct sched *home; /* the one that new coroutines belong to */
+    bool leaving;
+    struct waiter **waiters; /* by descriptor */
+    uint32_t waiters_capacity;
+    void *signal_stack;
+};
+
+/* A runtime's. */
+struct group {
+    struct fl__runtime_layer layer;
+    fl_runtime *rt;
+    pthread_mutex_t lock;                       /* guards all that follows */
+    struct sched *scheds;                       /* all */
+    struct sched *unused;                       /* those that are nowhere and empty */
+    unsigned turn;                              /* whose turn it is to get what other threads spawn */
+    struct sched *home[FL_RUNTIME_MAX_WORKERS]; /* by worker: its home, or one that is on its way there */
+    struct wake_table {
+        struct wake **wakes;
+        uint64_t *ids; /* of the wake-up in the slot, or the next one's */
+        uint32_t *free;
+        uint32_t capacity, free_count;
+    } wakes;
+};
+
+/* --- coro.c */
+
+/* Makes it run soon: any thread may call it, for a coroutine that waits and that nobody else makes ready. */
+void fl__coro_ready(struct fl_coro *coro);
+
+/* What follows the end: wakes those who wait for it, and gives the scheduler's reference back. */
+void fl__coro_finish(struct fl_coro *coro);
+
+/* The same when its runtime is freed, except for the reference. Coroutines of the same runtime do not go on. */
+void fl__coro_close(struct fl_coro *coro);
+
+/* --- sched.c */
+
+/* The scheduler that is running on this thread, if any. Never inlined: a coroutine may go on in another thread. */
+struct sched *fl__sched_current(void);
+
+int fl__sched_init(struct sched *sched, struct group *group);
+
+/* Ends all its coroutines for those who wait for them. */
+void fl__sched_close(struct sched *sched);
+
+/* Frees what it has, its coroutines too. All schedulers of the group have been closed. */
+void fl__sched_destroy(struct sched *sched);
+
+/* Runs what can run, at most a budget of it, and sees to it that the rest is not forgotten. */
+void fl__sched_turn(struct sched *sched);
+
+/* Turns at the end of the worker's turn. */
+void fl__sched_turn_soon(struct sched *sched);
+
+/* Puts a coroutine at the end of the queue. Only on the scheduler's thread. */
+void fl__sched_append(struct sched *sched, struct fl_coro *coro);
+
+/* The same for one that waits in fl__sched_suspend_until(); may be called once for each wait. */
+void fl__sched_end_wait(struct fl_coro *coro);
+
+/* A coroutine from another thread. Any thread. */
+void fl__sched_send(struct sched *sched, struct fl_coro *coro);
+
+/* Takes a new coroutine in and makes it ready. Only on the scheduler's thread. */
+void fl__sched_take_in(struct sched *sched, struct fl_coro *coro);
+
+/* Whether it has no coroutine, not even on the way. Only on the scheduler's thread. */
+bool fl__sched_empty(const struct sched *sched);
+
+/* Suspends the running coroutine until something makes it ready. */
+void fl__sched_suspend(struct sched *sched);
+
+/* Suspends it until the clock has reached `deadline_ns`, which is not 0. Returns 0; FL_NO_MEMORY, FL_CAPACITY_EXCEEDED: it
+ * was not suspended, or the deadline is days away and it has gone on too early. */
+int fl__sched_sleep_until(struct sched *sched, uint64_t deadline_ns);
+
+/* Suspends it until something makes it ready, at most until `deadline_ns` (not 0; NEVER: no limit). Returns 0: something
+ * made it ready; SUSPEND_TIME_IS_UP: the clock has reached the deadline; FL_NO_MEMORY, FL_CAPACITY_EXCEEDED, as above. */
+int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns);
+
+enum { SUSPEND_TIME_IS_UP = 1 };
+
+/* --- host.c */
+
+/* The runtime's group, made if need be; NULL if there is no memory. Any thread. */
+struct group *fl__group_of(fl_runtime *rt);
+
+/* Gives a new coroutine, with the phase PHASE_SENT, to a scheduler: the calling worker's, or each worker's in turn.
+ * Returns 0 or FL_NO_MEMORY. Any thread. */
+int fl__group_spawn(struct group *group, struct fl_coro *coro);
+
+/* --- wait.c */
+
+/* Takes the waiters of a scheduler away from the host that it leaves, and to the one it has come to. */
+void fl__waiters_leave(struct host *host, struct sched *sched);
+void fl__waiters_arrive(struct host *host, struct sched *sched);
+
+/* Frees the host's table; what a scheduler has that was on its way. */
+void fl__waiters_free(struct host *host);
+void fl__waiters_drop(struct sched *sched);
+
+/* --- wake.c */
+
+void fl__wakes_free(struct group *group);
+
+#endif

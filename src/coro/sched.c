@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: MIT */
+/* Running coroutines.
+ *
+ * Stacks. A coroutine is bound to the stack on which it has begun: its frames hold addresses of that stack. Of the
+ * coroutines that have begun on a stack (tenants), one is resident, which means that its bytes are in place. When another
+ * one is to run there, the resident's bytes, from its context to the top, are copied away and the other one's are copied
+ * in. Nothing is copied when a coroutine suspends, only when somebody needs its place. A stack of one's own is a stack
+ * with a single tenant, and it works the same.
+ *
+ * New coroutines begin on `start`. If its resident has more than PROMOTE_SIZE bytes there, it is not worth copying: it
+ * keeps the stack, and another one becomes `start`. Those that have begun on that stack before can still push it out.
+ *
+ * No memory. If a coroutine cannot be brought onto its stack, because there is no memory for the resident's bytes or
+ * for a new stack, it goes to the end of the queue; if nobody could run, the next try is a millisecond later.
+ *
+ * Time. All waiting of coroutines is in one wheel of the scheduler, an entry each. One timer of the worker stands for the
+ * earliest of them, and it does not go off more often than every POLL_GAP_NS: with many sleepers they wake in groups,
+ * which costs a fraction of waking each on its own and delays none by more than that. A lone sleeper is not delayed.
+ * The wheel sorts its coarse spokes ahead of time while it is polled. So if it holds a crowd, it is polled every
+ * AHEAD_STEP_NS from AHEAD_NS, two of its second-long ticks, before the earliest deadline; else the first to wake would
+ * have to wait until all are sorted.
+ */
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "coro/internal.h"
+
+#define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+#define POLL_GAP_NS 32768u
+#define AHEAD_NS (1ull << 31)
+#define AHEAD_STEP_NS (1u << 23)
+#define RETRY_NS 1000000u
+
+enum {
+    BUDGET = 256, /* coroutines in one turn */
+    CROWD = 4096,
+    PROMOTE_SIZE = 512,
+    PREFETCH = 8,
+};
+
+/* The model makes it safe to read in a signal handler. */
+static _Thread_local struct sched *current __attribute__((tls_model("initial-exec")));
+
+__attribute__((noinline)) struct sched *fl__sched_current(void)
+{
+    __asm__ volatile("");
+    return current;
+}
+
+static uint64_t now_ns(const struct sched *sched)
+{
+    return fl__runtime_now_ns(sched->group->rt);
+}
+
+/* --- Stacks */
+
+static size_t live_bytes(const struct fl_coro *coro)
+{
+    return (size_t)(coro->stack->top - (char *)coro->context);
+}
+
+static bool evict(struct sched *sched, struct fl__stack *stack)
+{
+    struct fl_coro *coro = stack->resident;
+    void *image = fl__image_alloc(&sched->images, live_bytes(coro));
+    if (!image)
+        return false;
+    memcpy(image, coro->context, live_bytes(coro));
+    coro->image = image;
+    stack->resident = NULL;
+    return true;
+}
+
+/* Brings a coroutine that has begun back onto its stack. */
+static bool restore(struct sched *sched, struct fl_coro *coro)
+{
+    struct fl__stack *stack = coro->stack;
+    if (stack->resident == coro)
+        return true;
+    if (stack->resident && !evict(sched, stack))
+        return false;
+    memcpy(coro->context, coro->image, live_bytes(coro));
+    fl__image_free(&sched->images, coro->image, live_bytes(coro));
+    stack->resident = coro;
+    return true;
+}
+
+/* A free place for a coroutine to begin, without a stack of its own; NULL if there is no memory. */
+static struct fl__stack *start_stack(struct sched *sched)
+{
+#if !defined(FL__CONTEXT_IS_BYTES)
+    return fl__stacks_take(&sched->stacks, SHARED_STACK_SIZE);
+#endif
+    struct fl__stack *stack = sched->start;
+    if (stack && (!stack->resident || (live_bytes(stack->resident) <= PROMOTE_SIZE && evict(sched, stack))))
+        return stack;
+    struct fl__stack *fresh = fl__stacks_take(&sched->stacks, SHARED_STACK_SIZE);
+    if (fresh)
+        sched->start = fresh;
+    return fresh;
+}
+
+static void leave_stack(struct sched *sched, struct fl_coro *coro)
+{
+    struct fl__stack *stack = coro->stack;
+    if (stack->resident == coro)
+        stack->resident = NULL;
+    else
+        fl__image_free(&sched->images, coro->image, live_bytes(coro));
+    if (--stack->tenants == 0 && stack != sched->start)
+        fl__stacks_give(&sched->stacks, stack);
+}
+
+/* --- Switching */
+
+/* The first thing that runs on a coroutine's stack, and the last. It keeps one variable, as everybody who sleeps pays for
+ * the frame. */
+static void begin(void *arg)
+{
+    struct fl_coro *coro = arg;
+    fl__fiber_arrive(&coro->stack->fiber, &coro->sched->fiber);
+    coro->fn(coro->arg);
+    coro->phase = PHASE_ENDED;
+    fl__fiber_leave(NULL, &coro->sched->fiber);
+    fl__context_switch(&coro->context, coro->sched->context);
+    __builtin_unreachable();
+}
+
+static void *first_context(struct sched *sched, struct fl_coro *coro)
+{
+    struct fl__stack *stack =
+        coro->stack_size > 0 ? fl__stacks_take(&sched->stacks, coro->stack_size) : start_stack(sched);
+    if (!stack)
+        return NULL;
+    coro->stack = stack;
+    coro->phase = PHASE_STARTED;
+    stack->tenants++;
+    stack->resident = coro;
+    return fl__context_make(stack->bottom, stack->top, begin, coro);
+}
+
+static void end(struct sched *sched, struct fl_coro *coro)
+{
+    leave_stack(sched, coro);
+    *coro->live_link = coro->live_next;
+    if (coro->live_next)
+        coro->live_next->live_link = coro->live_link;
+    sched->live_count--;
+    fl__coro_finish(coro);
+}
+
+/* Lets a coroutine run until it suspends or ends. False: there is no memory for that now. */
+static bool run(struct sched *sched, struct fl_coro *coro)
+{
+    void *context;
+    if (coro->phase == PHASE_NEW)
+        context = first_context(sched, coro);
+    else
+        context = restore(sched, coro) ? coro->context : NULL;
+    if (!context)
+        return false;
+    sched->running = coro;
+    fl__fiber_leave(&sched->fiber, &coro->stack->fiber);
+    fl__context_switch(&sched->context, context);
+    fl__fiber_arrive(&sched->fiber, &coro->stack->fiber);
+    sched->running = NULL;
+    if (coro->phase == PHASE_ENDED)
+        end(sched, coro);
+    return true;
+}
+
+static inline void suspend(struct sched *sched)
+{
+    struct fl_coro *coro = sched->running;
+    fl__fiber_leave(&coro->stack->fiber, &sched->fiber);
+    fl__context_switch(&coro->context, sched->context);
+    fl__fiber_arrive(&coro->stack->fiber, &sched->fiber);
+}
+
+void fl__sched_suspend(struct sched *sched)
+{
+    suspend(sched);
+}
+
+/* --- The queue */
+
+void fl__sched_append(struct sched *sched, struct fl_coro *coro)
+{
+    coro->next = NULL;
+    *sched->ready_last = coro;
+    sched->ready_last = &coro->next;
+    if (!sched->turning)
+        fl__sched_turn_soon(sched);
+}
+
+/* What comes next has most likely been copied away long ago. */
+static void prefetch(const struct fl_coro *coro)
+{
+    if (coro && coro->phase == PHASE_STARTED && coro->stack->resident != coro)
+        for (size_t at = 0; at < live_bytes(coro); at += 64)
+            __builtin_prefetch((char *)coro->image + at);
+}
+
+static struct fl_coro *pop(struct sched *sched)
+{
+    struct fl_coro *coro = sched->ready;
+    if (!coro)
+        return NULL;
+    sched->ready = coro->next;
+    if (!sched->ready)
+        sched->ready_last = &sched->ready;
+    prefetch(sched->ready);
+    return coro;
+}
+
+void fl__sched_take_in(struct sched *sched, struct fl_coro *coro)
+{
+    coro->phase = PHASE_NEW;
+    coro->live_next = sched->live;
+    coro->live_link = &sched->live;
+    if (coro->live_next)
+        coro->live_next->live_link = &coro->live_next;
+    sched->live = coro;
+    sched->live_count++;
+    fl__sched_append(sched, coro);
+}
+
+bool fl__sched_empty(const struct sched *sched)
+{
+    return sched->live_count == 0 && atomic_load(&sched->remote) == NULL;
+}
+
+/* --- From other threads */
+
+/* Sends word to the worker, once until it has been heard. If the scheduler is between two workers, nothing needs to be
+ * sent: it is looked at when it arrives. A worker that turns out to have left may have been replaced while we held
+ * `wake_sent`, and others may have relied on us: so we look again. */
+static void notify(struct sched *sched)
+{
+    while (!atomic_exchange(&sched->wake_sent, true)) {
+        struct fl__worker *worker = atomic_load(&sched->worker);
+        if (worker && fl__worker_send(worker, &sched->wake))
+            return;
+        atomic_store(&sched->wake_sent, false);
+        if (atomic_load(&sched->remote) == NULL || atomic_load(&sched->worker) == worker)
+            return;
+    }
+}
+
+void fl__sched_send(struct sched *sched, struct fl_coro *coro)
+{
+    struct fl_coro *head = atomic_load_explicit(&sched->remote, memory_order_relaxed);
+    do
+        coro->next = head;
+    while (!atomic_compare_exchange_weak(&sched->remote, &head, coro));
+    if (!head)
+        notify(sched);
+}
+
+static void take_remote(struct sched *sched)
+{
+    if (atomic_load_explicit(&sched->remote, memory_order_relaxed) == NULL)
+        return;
+    struct fl_coro *newest = atomic_exchange(&sched->remote, NULL), *oldest = NULL;
+    while (newest) {
+        struct fl_coro *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest) {
+        struct fl_coro *next = oldest->next;
+        if (oldest->phase == PHASE_SENT)
+            fl__sched_take_in(sched, oldest);
+        else
+            fl__sched_append(sched, oldest);
+        oldest = next;
+    }
+}
+
+/* A message goes on to another worker if its own leaves. */
+static void on_wake(struct fl__worker *worker, struct fl__message *message)
+{
+    struct sched *sched = container_of(message, struct sched, wake);
+    atomic_store(&sched->wake_sent, false);
+    if (atomic_load(&sched->worker) == worker)
+        fl__sched_turn(sched);
+    else if (atomic_load(&sched->remote) != NULL)
+        notify(sched);
+}
+
+/* --- Time */
+
+/* Puts the running coroutine into the wheel. *ret_ns is when the timer fires, earlier than the deadline if that is beyond
+ * the wheel's reach. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+static inline int arm(struct sched *sched, uint64_t deadline_ns, fl_timer_id *ret_id, uint64_t *ret_ns)
+{
+    int r = fl_wheel_schedule_best_fit(sched->wheel, deadline_ns, sched->running, ret_id, ret_ns);
+    if (r < 0)
+        return r;
+    if (*ret_ns < sched->earliest_ns)
+        sched->earliest_ns = *ret_ns;
+    sched->running->timer = TIMER_ENDS_WAIT;
+    return 0;
+}
+
+/* A million sleepers keep this function's frame: it is small, and its callers end in a jump to it. */
+int fl__sched_sleep_until(struct sched *sched, uint64_t deadline_ns)
+{
+    uint64_t wheel_ns;
+    do {
+        int r = arm(sched, deadline_ns, NULL, &wheel_ns);
+        if (r < 0)
+            return r;
+        suspend(sched);
+    } while (wheel_ns < deadline_ns && now_ns(sched) < deadline_ns);
+    return 0;
+}
+
+static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t *ret_ns)
+{
+    struct fl_coro *coro = sched->running;
+    fl_timer_id id;
+    int r = arm(sched, deadline_ns, &id, ret_ns);
+    if (r < 0)
+        return r;
+    suspend(sched);
+    if (coro->timer == TIMER_NONE)
+        return SUSPEND_TIME_IS_UP;
+    fl_wheel_cancel(sched->wheel, id, NULL);
+    coro->timer = TIMER_NONE;
+    return 0;
+}
+
+int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
+{
+    if (deadline_ns == NEVER) {
+        suspend(sched);
+        return 0;
+    }
+    uint64_t wheel_ns = 0;
+    int r;
+    do
+        r = suspend_on_wheel(sched, deadline_ns, &wheel_ns);
+    while (r == SUSPEND_TIME_IS_UP && wheel_ns < deadline_ns && now_ns(sched) < deadline_ns);
+    return r;
+}
+
+void fl__sched_end_wait(struct fl_coro *coro)
+{
+    if (coro->timer == TIMER_ENDS_WAIT)
+        coro->timer = TIMER_LEFT;
+    fl__sched_append(coro->sched, coro);
+}
+
+static void time_is_up(struct sched *sched, struct fl_coro *coro)
+{
+    bool waits = coro->timer == TIMER_ENDS_WAIT;
+    coro->timer = TIMER_NONE;
+    if (waits)
+        fl__sched_append(sched, coro);
+}
+
+/* When the wheel is to be polled because of a crowd. */
+static uint64_t ahead_ns(const struct sched *sched)
+{
+    if (fl_wheel_count(sched->wheel) < CROWD)
+        return NEVER;
+    uint64_t begin_ns = sched->earliest_ns > AHEAD_NS ? sched->earliest_ns - AHEAD_NS : 0;
+    uint64_t next_ns = sched->polled_ns + AHEAD_STEP_NS;
+    return begin_ns > next_ns ? begin_ns : next_ns;
+}
+
+static void poll(struct sched *sched, uint64_t now)
+{
+    fl_expired due[BUDGET];
+    if (!sched->more_due && sched->earliest_ns > now && ahead_ns(sched) > now)
+        return;
+    size_t n = fl_wheel_poll(sched->wheel, now, due, BUDGET);
+    for (size_t i = 0; i < n; i++) {
+        if (i + PREFETCH < n)
+            __builtin_prefetch(due[i + PREFETCH].data, 1);
+        time_is_up(sched, due[i].data);
+    }
+    sched->polled_ns = now;
+    sched->more_due = n == BUDGET;
+    if (!sched->more_due && !fl_wheel_next_deadline(sched->wheel, &sched->earliest_ns))
+        sched->earliest_ns = NEVER;
+}
+
+static void set_alarm(struct sched *sched, uint64_t at_ns)
+{
+    if (at_ns >= sched->alarm_ns)
+        return;
+    if (fl__local_timer_start(sched->host->worker, &sched->alarm, at_ns) == 0)
+        sched->alarm_ns = at_ns;
+    else
+        fl__sched_turn_soon(sched);
+}
+
+static void on_alarm(struct fl__worker *worker, struct fl__local_timer *alarm)
+{
+    (void)worker;
+    struct sched *sched = container_of(alarm, struct sched, alarm);
+    sched->alarm_ns = NEVER;
+    fl__sched_turn(sched);
+}
+
+/* --- Turns */
+
+/* What is to be done when a turn is over. */
+static void settle(struct sched *sched, bool starved)
+{
+    if (starved)
+        set_alarm(sched, now_ns(sched) + RETRY_NS);
+    else if (sched->ready || sched->more_due)
+        fl__sched_turn_soon(sched);
+    if (sched->earliest_ns == NEVER)
+        return;
+    uint64_t soonest_ns = sched->polled_ns + POLL_GAP_NS;
+    uint64_t due_ns = sched->earliest_ns > soonest_ns ? sched->earliest_ns : soonest_ns;
+    uint64_t sort_ns = ahead_ns(sched);
+    set_alarm(sched, due_ns < sort_ns ? due_ns : sort_ns);
+}
+
+void fl__sched_turn(struct sched *sched)
+{
+    if (sched->host->leaving)
+        return;
+    bool ran = false, tried = false;
+    struct fl_coro *coro;
+    current = sched;
+    sched->turning = true;
+    fl__fiber_of_thread(&sched->fiber);
+    take_remote(sched);
+    poll(sched, now_ns(sched));
+    for (int n = 0; n < BUDGET && (coro = pop(sched)); n++) {
+        tried = true;
+        if (run(sched, coro))
+            ran = true;
+        else
+            fl__sched_append(sched, coro);
+    }
+    sched->turning = false;
+    current = NULL;
+    settle(sched, tried && !ran);
+}
+
+void fl__sched_turn_soon(struct sched *sched)
+{
+    if (sched->again_sent)
+        return;
+    sched->again_sent = true;
+    fl__worker_defer(sched->host->worker, &sched->again);
+}
+
+static void on_again(struct fl__worker *worker, struct fl__message *message)
+{
+    (void)worker;
+    struct sched *sched = container_of(message, struct sched, again);
+    sched->again_sent = false;
+    fl__sched_turn(sched);
+}
+
+/* --- Making and freeing */
+
+int fl__sched_init(struct sched *sched, struct group *group)
+{
+    sched->group = group;
+    sched->ready_last = &sched->ready;
+    sched->earliest_ns = NEVER;
+    sched->alarm_ns = NEVER;
+    sched->alarm.fire = on_alarm;
+    sched->again.run = on_again;
+    sched->wake.run = on_wake;
+    fl__stacks_init(&sched->stacks);
+    fl_wheel_config config = {.start_ns = now_ns(sched)};
+    return fl_wheel_new(&config, &sched->wheel);
+}
+
+void fl__sched_close(struct sched *sched)
+{
+    sched->turning = true; /* so that nobody waits for the next turn */
+    take_remote(sched);
+    for (struct fl_coro *coro = sched->live; coro; coro = coro->live_next)
+        fl__coro_close(coro);
+}
+
+void fl__sched_destroy(struct sched *sched)
+{
+    while (sched->live) {
+        struct fl_coro *coro = sched->live;
+        sched->live = coro->live_next;
+        if (coro->phase == PHASE_STARTED)
+            leave_stack(sched, coro);
+        fl_coro_unref(coro);
+    }
+    fl__records_destroy(&sched->records);
+    fl__waiters_drop(sched);
+    fl__images_destroy(&sched->images);
+    fl__stacks_destroy(&sched->stacks);
+    fl_wheel_free(sched->wheel);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_CORO_STACK_H
+#define FOLIOT_CORO_STACK_H
+
+/* Where coroutines run: stacks with a guard below, in slabs.
+ *
+ * A slab is one mapping that holds as many stacks of one size as fit, each above a guard that faults when it is touched.
+ * The guards are marks in the page table where the kernel knows them (MADV_GUARD_INSTALL, Linux 6.13). Elsewhere they
+ * are mprotect(), which splits the mapping: the kernel's limit on mappings then allows about 32,000 stacks. Pages come
+ * to a stack when they are touched, and go when the stack is given back, except for a few stacks that are kept warm.
+ *
+ * A pool belongs to one thread at a time.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "coro/context.h"
+
+struct fl_coro;
+struct slab;
+
+struct fl__stack {
+    char *guard, *bottom, *top; /* [guard, bottom) faults, [bottom, top) is the stack */
+    struct fl_coro *resident;   /* whose bytes are in place: see sched.h */
+    uint32_t tenants;           /* coroutines that have begun here and not ended */
+    bool taken;
+    bool warm; /* may have pages though it is free */
+    struct slab *slab;
+    struct fl__stack *next_free;
+    struct fl__fiber fiber;
+};
+
+enum {
+    STACK_MIN_LOG2 = 14, /* 16 KiB */
+    STACK_MAX_LOG2 = 30, /* 1 GiB */
+    STACK_CLASSES = STACK_MAX_LOG2 - STACK_MIN_LOG2 + 1,
+};
+
+struct fl__stacks {
+    struct slab *open[STACK_CLASSES]; /* slabs that have a free stack */
+    struct slab *slabs;               /* all */
+    uint32_t warm;
+};
+
+static inline size_t stack_size(const struct fl__stack *stack)
+{
+    return (size_t)(stack->top - stack->bottom);
+}
+
+void fl__stacks_init(struct fl__stacks *pool);
+
+/* Unmaps every slab, whoever is on it. */
+void fl__stacks_destroy(struct fl__stacks *pool);
+
+/* Takes a stack of at least `size` bytes; NULL if there is no memory, or `size` is more than 1 GiB. */
+struct fl__stack *fl__stacks_take(struct fl__stacks *pool, size_t size);
+void fl__stacks_give(struct fl__stacks *pool, struct fl__stack *stack);
+
+#endif

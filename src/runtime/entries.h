@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_RUNTIME_ENTRIES_H
+#define FOLIOT_RUNTIME_ENTRIES_H
+
+/* A worker's table of what its wheel holds: one entry a timer, named by a slot number that the wheel carries as data.
+ *
+ * The wheel knows deadlines and nothing else; the entry says whose they are: which handle, which start of it, and the
+ * deadline that was asked for, which may be further away than the wheel reaches. The table can be walked, which the
+ * wheel cannot: that is how stale entries are found, and how a leaving worker hands its timers over.
+ *
+ * Entries never move. They lie in segments of 64 KiB that are mapped when needed and unmapped when empty, so that memory
+ * goes back to the system; one empty segment is kept. A segment is a message as well: a worker that leaves sends its
+ * segments away as they are, and needs no memory to do so.
+ *
+ * Only the worker's own thread touches its table.
+ */
+
+#include "runtime/handle.h"
+#include "runtime/worker.h"
+
+enum {
+    SEGMENT_BITS = 11,
+    SEGMENT_BYTES = 32 << SEGMENT_BITS,
+    SEGMENT_FIRST = 2, /* its header takes the place of the first slots */
+    SEGMENT_END = 1 << SEGMENT_BITS,
+    SEGMENT_SLOTS = SEGMENT_END - SEGMENT_FIRST,
+
+    /* Slots are counted in buckets: blocks of 32 neighbours, dealt out over 64 counters. */
+    BUCKET_BITS = 5,
+    BUCKET_SLOTS = 1 << BUCKET_BITS,
+    BUCKETS = 64,
+};
+
+struct entry {
+    fl_timer *timer;     /* NULL: free */
+    uint64_t generation; /* of the start; in a free entry the next free one of the segment, or 0 */
+    uint64_t target_ns;
+    fl_timer_id id; /* the wheel's; 0: taken out of the wheel, and not put back yet */
+};
+
+struct segment_header {
+    struct fl__message message;
+    struct segment *previous, *next; /* in the list of segments with room */
+    uint32_t number;
+    uint32_t used; /* slots that have been given out at least once */
+    uint32_t free; /* the first free one of those, 0: none */
+    uint32_t live;
+    uint32_t cursor; /* on its way to other workers: the first slot that has not been adopted */
+};
+
+struct segment {
+    union {
+        struct segment_header header;
+        struct entry slots[SEGMENT_END];
+    };
+};
+
+_Static_assert(sizeof(struct segment) == SEGMENT_BYTES, "a segment is a power of two");
+_Static_assert(sizeof(struct segment_header) <= SEGMENT_FIRST * sizeof(struct entry), "the header fits");
+
+struct entries {
+    struct segment **segments; /* by number; NULL: not there */
+    uint32_t count, room;      /* of the directory */
+    uint32_t lowest_hole;      /* no number below this is free */
+    struct segment *with_room; /* doubly linked */
+    struct segment *spare;     /* an empty one, which is not in the directory */
+    uint64_t live;
+    uint32_t bucket_live[BUCKETS];
+};
+
+static inline unsigned bucket_of(uint32_t slot)
+{
+    return slot >> BUCKET_BITS & (BUCKETS - 1);
+}
+
+/* The entry of a slot that was given out and is not free, or NULL. A segment is all zeros when it is new, and free entries
+ * have no timer. */
+static inline struct entry *entries_find(const struct entries *table, uint32_t slot)
+{
+    uint32_t number = slot >> SEGMENT_BITS, index = slot & (SEGMENT_END - 1);
+    if (number >= table->count || !table->segments[number] || index < SEGMENT_FIRST)
+        return NULL;
+    struct entry *entry = &table->segments[number]->slots[index];
+    return entry->timer ? entry : NULL;
+}
+
+/* The entry of a slot that is surely there. */
+static inline struct entry *entries_at(const struct entries *table, uint32_t slot)
+{
+    return &table->segments[slot >> SEGMENT_BITS]->slots[slot & (SEGMENT_END - 1)];
+}
+
+/* Makes sure that entries_take() will succeed. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+int fl__entries_reserve(struct entries *table);
+
+/* What is left to do when a segment has no room any more, or has room again, or is empty. */
+void fl__segment_full(struct entries *table, struct segment *segment);
+void fl__segment_has_room(struct entries *table, struct segment *segment);
+void fl__segment_empty(struct entries *table, struct segment *segment);
+
+/* Takes a segment out of the table, to be sent away. */
+void fl__segment_detach(struct entries *table, struct segment *segment);
+void fl__segment_release(struct segment *segment);
+
+void fl__entries_destroy(struct entries *table); /* which is empty */
+
+/* 0, or FL_INVALID_ARGUMENT if the table is not sound. For tests and debug builds. */
+int fl__entries_check(const struct entries *table);
+
+/* A slot, after fl__entries_reserve(). */
+static inline uint32_t entries_take(struct entries *table, struct entry **ret)
+{
+    struct segment *segment = table->with_room;
+    uint32_t index = segment->header.free;
+    if (index != 0)
+        segment->header.free = (uint32_t)segment->slots[index].generation;
+    else
+        index = segment->header.used++;
+    table->live++;
+    uint32_t slot = segment->header.number << SEGMENT_BITS | index;
+    table->bucket_live[bucket_of(slot)]++;
+    if (++segment->header.live == SEGMENT_SLOTS)
+        fl__segment_full(table, segment);
+    *ret = &segment->slots[index];
+    return slot;
+}
+
+static inline void entries_put(struct entries *table, uint32_t slot)
+{
+    struct segment *segment = table->segments[slot >> SEGMENT_BITS];
+    uint32_t index = slot & (SEGMENT_END - 1);
+    segment->slots[index].timer = NULL;
+    segment->slots[index].generation = segment->header.free;
+    segment->header.free = index;
+    table->live--;
+    table->bucket_live[bucket_of(slot)]--;
+    if (segment->header.live-- == SEGMENT_SLOTS)
+        fl__segment_has_room(table, segment);
+    if (segment->header.live == 0)
+        fl__segment_empty(table, segment);
+}
+
+#endif

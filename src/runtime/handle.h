@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_RUNTIME_HANDLE_H
+#define FOLIOT_RUNTIME_HANDLE_H
+
+/* A timer's handle: one atomic word that says everything on which threads must agree.
+ *
+ *     63        28 27       3 2    0
+ *     generation   references state
+ *
+ * The generation counts starts. The state says what has become of the last one. Every change is one compare-and-swap of
+ * the whole word, so of cancelling, firing, starting anew and moving exactly one wins, and who loses sees why. What lies
+ * in a wheel or is on its way to one carries the generation of its start; if the word has another one, it is stale.
+ *
+ * References are in the same word because each change of state on the fast path also takes or drops one: starting and
+ * cancelling cost one locked instruction each. The caller holds some; each entry in a wheel and each message on its way
+ * holds one, so a stale one can always look at the word.
+ *
+ * Moves (same generation); starting is allowed in every state and leads to a new generation:
+ *
+ *     start ──> SCHEDULED ──> FIRING ──> FIRED
+ *                 │   ^ │
+ *     leaving     v   │ └──> CANCELLED     MIGRATING means: on its way to a wheel, in a mailbox or in the
+ *     start ──> MIGRATING ────────^        merge queue. It cannot fire, but it can be cancelled.
+ *
+ * `place` says in which worker's wheel the timer was last seen. It is a hint: the worker finds its own entry with it, and
+ * others count what they leave behind there. The worker verifies it against its table before it believes it.
+ *
+ * 36 bits of generation: for a stale entry to look fresh, the same timer would have to be started exactly 2^36 times
+ * while the entry is in a wheel, an hour of nothing else.
+ */
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <foliot/runtime.h>
+
+enum timer_state {
+    TIMER_IDLE,      /* never started */
+    TIMER_SCHEDULED, /* in a worker's wheel */
+    TIMER_MIGRATING, /* on its way to one */
+    TIMER_FIRING,    /* its callback is about to run or runs */
+    TIMER_FIRED,
+    TIMER_CANCELLED,
+    TIMER_STATES
+};
+
+enum {
+    TIMER_STATE_BITS = 3,
+    TIMER_REFERENCE_BITS = 25,
+    TIMER_GENERATION_BITS = 64 - TIMER_STATE_BITS - TIMER_REFERENCE_BITS,
+    TIMER_GENERATION_SHIFT = TIMER_STATE_BITS + TIMER_REFERENCE_BITS,
+    TIMER_MAX_REFERENCES = (1 << TIMER_REFERENCE_BITS) - 1,
+
+    /* The allocator shall give each handle a cache line's worth, so that two words are never on the same line. */
+    TIMER_BYTES = 56,
+};
+
+#define TIMER_REFERENCE (1ull << TIMER_STATE_BITS)
+#define TIMER_GENERATION (1ull << TIMER_GENERATION_SHIFT)
+
+struct fl_timer {
+    _Atomic uint64_t word;
+    _Atomic uint64_t place; /* a worker's index plus one, then the slot in its table of entries; 0: nowhere yet */
+    fl_runtime *rt;
+    fl_task_fn fn;
+    void *arg;
+};
+
+_Static_assert(sizeof(struct fl_timer) <= TIMER_BYTES, "a handle fits");
+
+static inline enum timer_state word_state(uint64_t word)
+{
+    return (enum timer_state)(word & (TIMER_REFERENCE - 1));
+}
+
+static inline uint32_t word_references(uint64_t word)
+{
+    return (uint32_t)(word >> TIMER_STATE_BITS) & TIMER_MAX_REFERENCES;
+}
+
+static inline uint64_t word_generation(uint64_t word)
+{
+    return word >> TIMER_GENERATION_SHIFT;
+}
+
+/* It has been started, and will fire unless something else happens first. */
+static inline bool word_waits(uint64_t word)
+{
+    return word_state(word) == TIMER_SCHEDULED || word_state(word) == TIMER_MIGRATING;
+}
+
+/* The table of the picture above: for each state, the states that may follow in the same generation. */
+static inline bool move_is_allowed(enum timer_state from, enum timer_state to)
+{
+    static const uint8_t allowed[TIMER_STATES] = {
+        [TIMER_SCHEDULED] = 1 << TIMER_MIGRATING | 1 << TIMER_FIRING | 1 << TIMER_CANCELLED,
+        [TIMER_MIGRATING] = 1 << TIMER_SCHEDULED | 1 << TIMER_CANCELLED,
+        [TIMER_FIRING] = 1 << TIMER_FIRED,
+    };
+    return allowed[from] >> to & 1;
+}
+
+/* One attempt to change the word, which is believed to be *word; if it was not, *word is what it is now. */
+static inline bool timer_swap(fl_timer *t, uint64_t *word, uint64_t next)
+{
+    assert(word_references(*word) > 0);
+    return atomic_compare_exchange_weak_explicit(&t->word, word, next, memory_order_acq_rel, memory_order_acquire);
+}
+
+static inline uint64_t timer_word(const fl_timer *t)
+{
+    return atomic_load_explicit(&t->word, memory_order_acquire);
+}
+
+/* The same start, in another state, with more or fewer references. */
+static inline bool timer_move(fl_timer *t, uint64_t *word, enum timer_state to, int references)
+{
+    assert(move_is_allowed(word_state(*word), to));
+    uint64_t next = (*word & ~(TIMER_REFERENCE - 1)) | to;
+    return timer_swap(t, word, next + (uint64_t)(int64_t)references * TIMER_REFERENCE);
+}
+
+/* A new start. */
+static inline bool timer_restart(fl_timer *t, uint64_t *word, enum timer_state to, int references)
+{
+    assert(to == TIMER_SCHEDULED || to == TIMER_MIGRATING);
+    uint64_t next = ((*word + TIMER_GENERATION) & ~(TIMER_REFERENCE - 1)) | to;
+    return timer_swap(t, word, next + (uint64_t)(int64_t)references * TIMER_REFERENCE);
+}
+
+/* --- place */
+
+static inline uint64_t make_place(unsigned worker, uint32_t slot)
+{
+    return (uint64_t)(worker + 1) << 32 | slot;
+}
+
+static inline uint64_t timer_place(const fl_timer *t)
+{
+    return atomic_load_explicit(&t->place, memory_order_relaxed);
+}
+
+static inline void timer_set_place(fl_timer *t, uint64_t place)
+{
+    atomic_store_explicit(&t->place, place, memory_order_relaxed);
+}
+
+#endif

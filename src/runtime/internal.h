@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_RUNTIME_INTERNAL_H
+#define FOLIOT_RUNTIME_INTERNAL_H
+
+/* What the files of the runtime share.
+ *
+ *     runtime.c    making, resizing, freeing; spawning
+ *     worker.c     a worker's thread and its turns
+ *     timer.c      the handle's functions; firing; adopting timers that were sent here
+ *     scrub.c      finding what remote cancels have left behind
+ *     metronome.c  the timekeeper and its merge queue
+ *     stats.c      counting
+ *     handle.h: the atomic word; entries.c: a worker's table; mailbox.c: messages between threads
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <foliot/wheel.h>
+
+#include "loop/histogram.h"
+#include "runtime/entries.h"
+#include "runtime/handle.h"
+#include "runtime/mailbox.h"
+#include "runtime/worker.h"
+
+enum {
+    CACHE_LINE = 64,
+    DUE_BATCH = 64,        /* timers taken out of the wheel at a time */
+    POLL_BUDGET = 1024,    /* timers fired in a turn */
+    MESSAGE_BUDGET = 1024, /* messages run in a turn */
+    OUTSIDE_STRIPES = 16,
+};
+
+#define TIME_MAX (UINT64_MAX - 1) /* the last moment there is; the wheel refuses UINT64_MAX */
+#define RETRY_NS 1000000u         /* how soon is tried again what there was no memory for */
+
+/* --- Counting: each counter has one writer and any number of readers. */
+
+typedef _Atomic uint64_t counter;
+
+static inline uint64_t counter_read(const counter *c)
+{
+    return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+static inline void counter_add(counter *c, uint64_t n)
+{
+    atomic_store_explicit(c, counter_read(c) + n, memory_order_relaxed);
+}
+
+static inline void counter_raise(counter *c, uint64_t value)
+{
+    if (value > counter_read(c))
+        atomic_store_explicit(c, value, memory_order_relaxed);
+}
+
+struct counters {
+    counter scheduled, rescheduled, fired, cancelled, migrated, tasks, entries, stale_dropped, scrubbed, scrub_longest;
+};
+
+/* struct histogram, to be read by others. */
+struct lateness {
+    counter count, sum, min, max;
+    counter bucket[HISTOGRAM_BUCKETS];
+};
+
+/* --- Requests: what anybody may ask of a worker or of the metronome without having memory for a message. Whoever sets
+ * the first bit owns the message and sends it. */
+
+enum request {
+    REQUEST_SCRUB = 1, /* worker: much has been left behind */
+    REQUEST_LEAVE = 2, /* worker: leave, or stop */
+    REQUEST_TICK = 4,  /* metronome: a worker is busy */
+    REQUEST_DEAL = 8,  /* metronome: there are workers again */
+    REQUEST_STOP = 16, /* metronome */
+};
+
+struct requests {
+    _Alignas(CACHE_LINE) atomic_uint bits;
+    struct fl__message message;
+};
+
+/* --- Scrubbing. A remote cancel counts what it leaves behind in the stripe of the entry's bucket. */
+
+struct stripe {
+    _Alignas(CACHE_LINE) _Atomic uint64_t cancelled; /* by threads that were not the timer's worker */
+    _Atomic uint64_t moved;                          /* started anew elsewhere */
+};
+
+struct scrub {
+    bool active;
+    uint32_t cursor;           /* the next slot to look at */
+    uint32_t budget;           /* of a turn of this pass */
+    uint64_t settled[BUCKETS]; /* of what the stripes have counted: found, or known not to be here */
+    uint64_t mark[BUCKETS];    /* what they had counted when the pass began */
+    bool skipped[BUCKETS];     /* by this pass */
+};
+
+/* --- A worker. It outlives its thread: see worker.h. */
+
+struct fl__worker {
+    fl_runtime *rt;
+    unsigned index;
+    bool leaving, left;
+    fl_loop *loop;
+    fl_wheel *wheel;
+    uint64_t reach_ns; /* how far ahead the wheel takes a timer */
+    uint64_t now_ns;   /* the last reading of the clock */
+    struct entries table;
+    fl_expired due[DUE_BATCH]; /* taken out of the wheel */
+    uint32_t due_next, due_count;
+    struct queue deferred;
+    struct queue hungry; /* messages for which there was no memory */
+    uint32_t stranded;   /* entries that are in no wheel for want of memory: see timer.c */
+    fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
+    uint64_t alarm_ns;   /* UINT64_MAX: none */
+    unsigned next_pick;  /* who gets the next message that is for anybody */
+    struct fl__worker_layer *layer;
+    struct scrub scrub;
+    struct counters counters;
+    struct lateness lateness;
+    pthread_t thread;
+
+    /* What the metronome reads, and what it writes. */
+    _Alignas(CACHE_LINE) _Atomic uint64_t next_ns; /* the wheel's next deadline, UINT64_MAX: none */
+    atomic_bool awake;
+    _Alignas(CACHE_LINE) _Atomic uint64_t timer_now_ns;
+    atomic_bool needs_poll;
+
+    struct requests requests;
+    struct mailbox mailbox;
+    struct stripe stripes[BUCKETS];
+};
+
+struct metronome {
+    pthread_t thread;
+    fl_loop *loop;
+    struct queue held; /* messages for which there is no worker */
+    bool stopping;
+    uint64_t planned_ns; /* the next tick */
+    unsigned idle_ticks; /* in a row */
+    unsigned next_pick;
+    counter ticks, late, drift_sum_ns, drift_worst_ns;
+    atomic_bool ticking;
+    struct requests requests;
+    struct mailbox mailbox; /* the merge queue */
+};
+
+/* Counts of threads that are no workers. */
+struct outside {
+    _Alignas(CACHE_LINE) _Atomic uint64_t scheduled;
+    _Atomic uint64_t rescheduled;
+    _Atomic uint64_t cancelled; /* timers that were in no wheel yet */
+};
+
+struct fl_runtime {
+    fl_clock *clock;
+    uint64_t tick_ns;
+    uint32_t scrub_budget;
+    bool pin, huge_pages;
+    atomic_bool stopping;
+    _Atomic(struct fl__runtime_layer *) layer;
+    pthread_mutex_t resizing;
+    atomic_uint active; /* workers 0 … active-1 are there and get work */
+    _Atomic(struct fl__worker *) workers[FL_RUNTIME_MAX_WORKERS];
+    _Alignas(CACHE_LINE) atomic_uint next_pick; /* for threads that are no workers */
+    struct outside outside[OUTSIDE_STRIPES];
+    struct metronome metronome;
+};
+
+extern _Thread_local struct fl__worker *fl__self __attribute__((tls_model("initial-exec")));
+
+static inline bool runtime_stopping(const fl_runtime *rt)
+{
+    return atomic_load_explicit(&rt->stopping, memory_order_relaxed);
+}
+
+static inline struct fl__worker *worker_at(fl_runtime *rt, unsigned index)
+{
+    return atomic_load_explicit(&rt->workers[index], memory_order_acquire);
+}
+
+/* --- runtime.c */
+
+void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what);
+void fl__merge(fl_runtime *rt, struct fl__message *message); /* into the merge queue */
+void fl__forget_message(struct fl__message *message);        /* frees it if it is ours; its timers will not fire */
+
+/* --- worker.c */
+
+int fl__worker_start(fl_runtime *rt, unsigned index);
+
+/* --- timer.c */
+
+void fl__fire(struct fl__worker *worker, const fl_expired *due);
+int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
+void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message);
+void fl__run_start(struct fl__worker *worker, struct fl__message *message);
+void fl__forget_start(struct fl__message *message);
+void fl__forget_segment(struct segment *segment);
+void fl__rescue_stranded(struct fl__worker *worker);
+void fl__hand_over_timers(struct fl__worker *worker); /* to the merge queue, or if the runtime stops to nobody */
+
+/* Takes an entry that is known to be stale out of the table, and out of the wheel if it is there. */
+void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why);
+
+/* --- scrub.c */
+
+uint64_t fl__stripe_sum(const struct stripe *stripe);
+void fl__scrub_begin(struct fl__worker *worker);
+void fl__scrub_turn(struct fl__worker *worker);
+
+/* --- metronome.c */
+
+int fl__metronome_start(fl_runtime *rt);
+void fl__metronome_stop(fl_runtime *rt);
+
+#endif

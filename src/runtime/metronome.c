@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* The metronome: one thread that tells busy workers the time and deals out what belongs to no worker.
+ *
+ * Time. A worker reads the clock once a turn. One that has much to do in a turn calls the metronome, which then ticks:
+ * it writes the time to each worker that is awake, and sets needs_poll if the worker's next deadline has come. The tick
+ * adapts: it comes when the nearest of those deadlines is due, but at least every tick_ns and at most 16 times as often.
+ * It plans ticks by the clock and does not count them, so one that comes late costs nothing; how late they come is
+ * recorded. When no worker has been awake for some ticks, it stops. An idle worker sleeps on its own loop with its own
+ * deadline, so an idle runtime has nothing that ticks, and no timer depends on this thread to fire.
+ *
+ * Merge queue. Messages that nobody took come here: the timers and tasks of workers that have left, and what is started
+ * or spawned while there is no worker. They are dealt out in turn to the workers there are, or held until there is one.
+ */
+
+#include <signal.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "runtime/internal.h"
+
+enum {
+    FINEST = 16,    /* ticks in a tick_ns */
+    IDLE_TICKS = 8, /* without anybody awake, and it stops */
+};
+
+/* --- Dealing */
+
+static bool deal(fl_runtime *rt, struct fl__message *message)
+{
+    struct metronome *metronome = &rt->metronome;
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    for (unsigned i = 0; i < active; i++)
+        if (fl__worker_send(worker_at(rt, metronome->next_pick++ % active), message))
+            return true;
+    return false;
+}
+
+static void deal_held(fl_runtime *rt)
+{
+    struct queue now = queue_take(&rt->metronome.held);
+    struct fl__message *message;
+    while ((message = queue_pop(&now)))
+        if (!deal(rt, message))
+            queue_append(&rt->metronome.held, message);
+}
+
+/* --- Ticking */
+
+static void on_alarm(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    (void)arg; /* it is enough that the loop has turned */
+}
+
+static void plan_tick(fl_runtime *rt, uint64_t when_ns)
+{
+    struct metronome *metronome = &rt->metronome;
+    metronome->planned_ns = when_ns;
+    bool planned = fl_loop_timer_at(metronome->loop, when_ns, on_alarm, NULL, NULL) == 0;
+    atomic_store_explicit(&metronome->ticking, planned, memory_order_relaxed);
+}
+
+static void record_drift(fl_runtime *rt, uint64_t drift_ns)
+{
+    struct metronome *metronome = &rt->metronome;
+    counter_add(&metronome->ticks, 1);
+    counter_add(&metronome->late, drift_ns >= rt->tick_ns);
+    counter_add(&metronome->drift_sum_ns, drift_ns);
+    counter_raise(&metronome->drift_worst_ns, drift_ns);
+}
+
+/* Tells one worker the time; returns its next deadline, or UINT64_MAX if it sleeps. */
+static uint64_t tell(struct fl__worker *worker, uint64_t now_ns)
+{
+    if (!atomic_load_explicit(&worker->awake, memory_order_relaxed))
+        return UINT64_MAX;
+    atomic_store_explicit(&worker->timer_now_ns, now_ns, memory_order_relaxed);
+    uint64_t next_ns = atomic_load_explicit(&worker->next_ns, memory_order_relaxed);
+    if (next_ns <= now_ns)
+        atomic_store_explicit(&worker->needs_poll, true, memory_order_relaxed);
+    return next_ns < TIME_MAX ? next_ns : TIME_MAX;
+}
+
+static void tick(fl_runtime *rt)
+{
+    struct metronome *metronome = &rt->metronome;
+    uint64_t now_ns = fl_loop_update_now(metronome->loop), nearest_ns = now_ns + rt->tick_ns;
+    if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed) || now_ns < metronome->planned_ns)
+        return;
+    record_drift(rt, now_ns - metronome->planned_ns);
+    metronome->idle_ticks++;
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    for (unsigned i = 0; i < active; i++) {
+        uint64_t next_ns = tell(worker_at(rt, i), now_ns);
+        if (next_ns < UINT64_MAX)
+            metronome->idle_ticks = 0;
+        if (next_ns > now_ns && next_ns < nearest_ns)
+            nearest_ns = next_ns;
+    }
+    uint64_t finest_ns = now_ns + rt->tick_ns / FINEST;
+    if (metronome->idle_ticks < IDLE_TICKS)
+        plan_tick(rt, nearest_ns > finest_ns ? nearest_ns : finest_ns);
+    else
+        atomic_store_explicit(&metronome->ticking, false, memory_order_relaxed);
+}
+
+/* --- The thread */
+
+static void take_requests(fl_runtime *rt)
+{
+    struct metronome *metronome = &rt->metronome;
+    unsigned bits = atomic_exchange(&metronome->requests.bits, 0);
+    if (bits & REQUEST_TICK && !atomic_load_explicit(&metronome->ticking, memory_order_relaxed)) {
+        metronome->idle_ticks = 0;
+        plan_tick(rt, fl_loop_now_ns(metronome->loop) + rt->tick_ns / FINEST);
+    }
+    if (bits & REQUEST_DEAL)
+        deal_held(rt);
+    if (bits & REQUEST_STOP)
+        metronome->stopping = true;
+}
+
+static void take_messages(fl_runtime *rt)
+{
+    struct metronome *metronome = &rt->metronome;
+    struct fl__message *message;
+    while ((message = queue_pop(&metronome->mailbox.received))) {
+        if (message == &metronome->requests.message)
+            take_requests(rt);
+        else if (metronome->held.first || !deal(rt, message))
+            queue_append(&metronome->held, message);
+    }
+    if (metronome->held.first && atomic_load_explicit(&rt->active, memory_order_acquire) > 0)
+        deal_held(rt);
+}
+
+static void forget_all(struct queue *queue)
+{
+    struct fl__message *message;
+    while ((message = queue_pop(queue)))
+        fl__forget_message(message);
+}
+
+static void *run(void *arg)
+{
+    fl_runtime *rt = arg;
+    struct metronome *metronome = &rt->metronome;
+    fl_loop_hold(metronome->loop);
+    while (!metronome->stopping) {
+        fl_loop_run_once(metronome->loop, true);
+        take_messages(rt);
+        tick(rt);
+    }
+    fl__mailbox_close(&metronome->mailbox);
+    forget_all(&metronome->mailbox.received);
+    forget_all(&metronome->held);
+    return NULL;
+}
+
+int fl__metronome_start(fl_runtime *rt)
+{
+    struct metronome *metronome = &rt->metronome;
+    fl_loop_config config = {.clock = rt->clock};
+    sigset_t all, before;
+    int r = fl_loop_new(&config, &metronome->loop);
+    if (r < 0)
+        return r;
+    fl__mailbox_init(&metronome->mailbox);
+    fl__mailbox_open(&metronome->mailbox, metronome->loop);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&metronome->thread, NULL, run, rt);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        fl_loop_free(metronome->loop);
+        return FL_SYSTEM;
+    }
+    pthread_setname_np(metronome->thread, "foliot-clock");
+    return 0;
+}
+
+void fl__metronome_stop(fl_runtime *rt)
+{
+    struct metronome *metronome = &rt->metronome;
+    fl__request(&metronome->requests, &metronome->mailbox, REQUEST_STOP);
+    pthread_join(metronome->thread, NULL);
+    fl_loop_free(metronome->loop);
+}

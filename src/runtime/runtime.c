@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* Making, resizing and freeing the runtime, and sending work to its workers.
+ *
+ * Workers have numbers. Those below `active` get new work; resizing starts or ends the ones above. A thread that read
+ * `active` a moment ago may still send to a worker that leaves: its mailbox is closed then, sending fails, and the
+ * message goes to another worker or, if there is none, into the merge queue, where the metronome keeps it. So the only
+ * lock in the runtime is the one that keeps two resizes apart.
+ */
+
+#include <sched.h>
+
+#include "base/alloc.h"
+#include "runtime/internal.h"
+
+#define DEFAULT_TICK_NS (1ull << 20)
+#define MAX_TICK_NS (1ull << 40)
+
+enum { DEFAULT_SCRUB_BUDGET = 256 };
+
+/* --- Sending */
+
+void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what)
+{
+    if (atomic_fetch_or(&requests->bits, what) == 0 && !fl__mailbox_send(mailbox, &requests->message))
+        atomic_store(&requests->bits, 0); /* nobody is there */
+}
+
+void fl__merge(fl_runtime *rt, struct fl__message *message)
+{
+    bool sent = fl__mailbox_send(&rt->metronome.mailbox, message);
+    assert(sent);
+    (void)sent;
+}
+
+static unsigned pick(fl_runtime *rt, unsigned active)
+{
+    struct fl__worker *self = fl__self;
+    if (self && self->rt == rt)
+        return self->next_pick++ % active;
+    return atomic_fetch_add_explicit(&rt->next_pick, 1, memory_order_relaxed) % active;
+}
+
+void fl__runtime_send(fl_runtime *rt, struct fl__message *message)
+{
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    unsigned first = active > 0 ? pick(rt, active) : 0;
+    for (unsigned i = 0; i < active; i++) {
+        struct fl__worker *worker = worker_at(rt, (first + i) % active);
+        if (worker == fl__self && !worker->left) {
+            fl__worker_again(worker, message);
+            return;
+        }
+        if (fl__worker_send(worker, message))
+            return;
+    }
+    fl__merge(rt, message);
+}
+
+struct spawned {
+    struct fl__message message;
+    fl_task_fn fn;
+    void *arg;
+};
+
+static void run_spawned(struct fl__worker *worker, struct fl__message *message)
+{
+    struct spawned task = *(struct spawned *)message;
+    fl__release(message);
+    counter_add(&worker->counters.tasks, 1);
+    task.fn(task.arg);
+}
+
+int fl_runtime_spawn(fl_runtime *rt, fl_task_fn fn, void *arg)
+{
+    if (!fn)
+        return FL_INVALID_ARGUMENT;
+    struct spawned *task = fl__alloc(sizeof(*task));
+    if (!task)
+        return FL_NO_MEMORY;
+    *task = (struct spawned){{NULL, run_spawned}, fn, arg};
+    fl__runtime_send(rt, &task->message);
+    return 0;
+}
+
+void fl__forget_message(struct fl__message *message)
+{
+    if (message->run == run_spawned)
+        fl__release(message);
+    else if (message->run == fl__run_start)
+        fl__forget_start(message);
+    else if (message->run == fl__adopt_segment)
+        fl__forget_segment((struct segment *)message);
+}
+
+/* --- Layers above */
+
+struct fl__runtime_layer *fl__runtime_set_layer(fl_runtime *rt, struct fl__runtime_layer *layer)
+{
+    struct fl__runtime_layer *there = NULL;
+    return atomic_compare_exchange_strong(&rt->layer, &there, layer) ? layer : there;
+}
+
+struct fl__runtime_layer *fl__runtime_get_layer(fl_runtime *rt)
+{
+    return atomic_load(&rt->layer);
+}
+
+unsigned fl__runtime_workers(fl_runtime *rt)
+{
+    return atomic_load_explicit(&rt->active, memory_order_acquire);
+}
+
+struct fl__worker *fl__runtime_worker(fl_runtime *rt, unsigned index)
+{
+    return worker_at(rt, index);
+}
+
+uint64_t fl__runtime_now_ns(const fl_runtime *rt)
+{
+    return rt->clock->now_ns(rt->clock);
+}
+
+/* --- Growing and shrinking */
+
+static void end_workers(fl_runtime *rt, unsigned first, unsigned end)
+{
+    for (unsigned i = first; i < end; i++) {
+        struct fl__worker *worker = worker_at(rt, i);
+        fl__request(&worker->requests, &worker->mailbox, REQUEST_LEAVE);
+    }
+    for (unsigned i = first; i < end; i++)
+        pthread_join(worker_at(rt, i)->thread, NULL);
+}
+
+static int grow(fl_runtime *rt, unsigned active, unsigned workers)
+{
+    for (unsigned i = active; i < workers; i++) {
+        int r = fl__worker_start(rt, i);
+        if (r < 0) {
+            end_workers(rt, active, i);
+            return r;
+        }
+    }
+    atomic_store_explicit(&rt->active, workers, memory_order_release);
+    fl__request(&rt->metronome.requests, &rt->metronome.mailbox, REQUEST_DEAL);
+    return 0;
+}
+
+int fl_runtime_resize(fl_runtime *rt, unsigned workers)
+{
+    int r = 0;
+    if (workers > FL_RUNTIME_MAX_WORKERS)
+        return FL_INVALID_ARGUMENT;
+    if (fl__self && fl__self->rt == rt)
+        return FL_BUSY;
+    pthread_mutex_lock(&rt->resizing);
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_relaxed);
+    if (workers > active) {
+        r = grow(rt, active, workers);
+    } else {
+        atomic_store_explicit(&rt->active, workers, memory_order_release);
+        end_workers(rt, workers, active);
+    }
+    pthread_mutex_unlock(&rt->resizing);
+    return r;
+}
+
+/* --- Making and freeing */
+
+static unsigned processors(void)
+{
+    cpu_set_t set;
+    unsigned count = sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+    return count < FL_RUNTIME_MAX_WORKERS ? count : FL_RUNTIME_MAX_WORKERS;
+}
+
+static fl_runtime *make(const fl_runtime_config *config)
+{
+    fl_runtime *rt = fl__alloc_zeroed_lines(sizeof(*rt));
+    if (!rt)
+        return NULL;
+    rt->clock = config->clock ? config->clock : fl_clock_monotonic();
+    rt->tick_ns = config->tick_ns ? config->tick_ns : DEFAULT_TICK_NS;
+    rt->scrub_budget = config->scrub_budget ? config->scrub_budget : DEFAULT_SCRUB_BUDGET;
+    rt->pin = config->pin;
+    rt->huge_pages = config->huge_pages;
+    pthread_mutex_init(&rt->resizing, NULL);
+    return rt;
+}
+
+static void destroy(fl_runtime *rt)
+{
+    struct fl__runtime_layer *layer = fl__runtime_get_layer(rt);
+    if (layer)
+        layer->free(rt, layer);
+    for (unsigned i = 0; i < FL_RUNTIME_MAX_WORKERS; i++)
+        fl__release_lines(worker_at(rt, i));
+    pthread_mutex_destroy(&rt->resizing);
+    fl__release_lines(rt);
+}
+
+int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret)
+{
+    static const fl_runtime_config defaults;
+    if (!config)
+        config = &defaults;
+    if (config->workers > FL_RUNTIME_MAX_WORKERS || config->tick_ns > MAX_TICK_NS)
+        return FL_INVALID_ARGUMENT;
+    fl_runtime *rt = make(config);
+    if (!rt)
+        return FL_NO_MEMORY;
+    int r = fl__metronome_start(rt);
+    if (r < 0) {
+        destroy(rt);
+        return r;
+    }
+    r = fl_runtime_resize(rt, config->workers ? config->workers : processors());
+    if (r < 0) {
+        fl_runtime_free(rt);
+        return r;
+    }
+    *ret = rt;
+    return 0;
+}
+
+void fl_runtime_free(fl_runtime *rt)
+{
+    if (!rt)
+        return;
+    assert(!fl__self || fl__self->rt != rt);
+    atomic_store(&rt->stopping, true);
+    unsigned active = atomic_exchange(&rt->active, 0);
+    end_workers(rt, 0, active);
+    fl__metronome_stop(rt);
+    destroy(rt);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* Scrubbing: finding the entries that cancels from other threads have left in this worker's wheel.
+ *
+ * A remote cancel changes the handle's word and touches nothing else of the timer's worker but a counter. The entry
+ * stays in the wheel until it is due, which may be hours, and with it the handle. So it is counted, in one of 64 stripes
+ * that are cache lines apart, chosen by the entry's bucket: neighbours in the table share a bucket, strangers do not.
+ * Thus the stripes tell two things: how much is stale in this wheel, and where.
+ *
+ * Whoever counts the 64th in a stripe asks the worker for a pass. A pass walks the table from end to end, a budget of
+ * entries each turn, so that no turn is long; it skips buckets in which less than an eighth is stale, and it looks at
+ * four times as many a turn when more than a quarter of the whole table is. While a pass is under way the worker does not
+ * sleep, so an idle worker cleans up in one go; there is another pass if some bucket still deserves it.
+ *
+ * The count is an estimate: a timer may have moved on between the cancel and the counting. What the stripes had counted
+ * before a pass and the pass did not find is not there, so afterwards it counts as settled. Without that, a worker
+ * could look for ever for what it will not find.
+ */
+
+#include "runtime/internal.h"
+
+enum {
+    WORTH = 8, /* a bucket is walked if one in so many is stale */
+    MUCH = 4,  /* more than one in so many of the whole table: look at BOOST times as many in a turn */
+    BOOST = 4,
+    PREFETCH = 8,
+};
+
+uint64_t fl__stripe_sum(const struct stripe *stripe)
+{
+    return atomic_load_explicit(&stripe->cancelled, memory_order_relaxed) +
+           atomic_load_explicit(&stripe->moved, memory_order_relaxed);
+}
+
+static uint64_t stale_in(const struct fl__worker *worker, unsigned bucket)
+{
+    int64_t stale = (int64_t)(fl__stripe_sum(&worker->stripes[bucket]) - worker->scrub.settled[bucket]);
+    return stale > 0 ? (uint64_t)stale : 0;
+}
+
+static bool is_worth_it(const struct fl__worker *worker, unsigned bucket)
+{
+    uint64_t stale = stale_in(worker, bucket);
+    return stale > 0 && stale * WORTH >= worker->table.bucket_live[bucket];
+}
+
+void fl__scrub_begin(struct fl__worker *worker)
+{
+    struct scrub *scrub = &worker->scrub;
+    uint64_t stale = 0;
+    if (scrub->active)
+        return;
+    scrub->active = true;
+    scrub->cursor = 0;
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        stale += stale_in(worker, i);
+        scrub->mark[i] = fl__stripe_sum(&worker->stripes[i]);
+        scrub->skipped[i] = false;
+    }
+    scrub->budget = worker->rt->scrub_budget * (stale * MUCH > worker->table.live ? BOOST : 1);
+}
+
+static void end_pass(struct fl__worker *worker)
+{
+    struct scrub *scrub = &worker->scrub;
+    bool again = false;
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        if (!scrub->skipped[i] && (int64_t)(scrub->mark[i] - scrub->settled[i]) > 0)
+            scrub->settled[i] = scrub->mark[i];
+        again |= is_worth_it(worker, i);
+    }
+    scrub->active = false;
+    if (again && worker->table.live > 0)
+        fl__scrub_begin(worker);
+}
+
+static void look_at(struct fl__worker *worker, uint32_t slot)
+{
+    const struct entry *entry = entries_find(&worker->table, slot);
+    if (!entry || entry->id == 0) /* free, or stranded: that one is looked at in every turn anyway */
+        return;
+    uint64_t word = timer_word(entry->timer);
+    if (word_generation(word) != entry->generation || word_state(word) != TIMER_SCHEDULED)
+        fl__drop_stale(worker, slot, &worker->counters.scrubbed);
+}
+
+static void prefetch_handle(const struct fl__worker *worker, uint32_t slot)
+{
+    const struct entry *entry = entries_find(&worker->table, slot);
+    if (entry)
+        __builtin_prefetch(entry->timer);
+}
+
+/* Looks at the rest of the cursor's bucket, at most `budget` slots; returns how many. */
+static uint32_t walk(struct fl__worker *worker, uint32_t budget)
+{
+    uint32_t *cursor = &worker->scrub.cursor, looked = 0;
+    do {
+        prefetch_handle(worker, *cursor + PREFETCH);
+        look_at(worker, (*cursor)++);
+        looked++;
+    } while (looked < budget && *cursor % BUCKET_SLOTS != 0);
+    return looked;
+}
+
+/* One turn's share. Passing over a bucket or a segment that is not there counts as one. */
+void fl__scrub_turn(struct fl__worker *worker)
+{
+    struct scrub *scrub = &worker->scrub;
+    uint32_t looked = 0;
+    while (looked < scrub->budget && scrub->cursor >> SEGMENT_BITS < worker->table.count) {
+        unsigned bucket = bucket_of(scrub->cursor);
+        if (!worker->table.segments[scrub->cursor >> SEGMENT_BITS]) {
+            scrub->cursor = ((scrub->cursor >> SEGMENT_BITS) + 1) << SEGMENT_BITS;
+            looked++;
+        } else if (scrub->cursor % BUCKET_SLOTS == 0 && !is_worth_it(worker, bucket)) {
+            scrub->skipped[bucket] = true;
+            scrub->cursor += BUCKET_SLOTS;
+            looked++;
+        } else {
+            looked += walk(worker, scrub->budget - looked);
+        }
+    }
+    counter_raise(&worker->counters.scrub_longest, looked);
+    if (scrub->cursor >> SEGMENT_BITS >= worker->table.count)
+        end_pass(worker);
+}

@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: MIT */
+/* Timers: from the handle's word to the wheel and back.
+ *
+ * See handle.h for the word and entries.h for what the wheel's data points to. Here is what each party does:
+ *
+ *   start on a worker    puts an entry into its own wheel first, which can fail, and then swaps the word, which cannot.
+ *                        Only this thread polls this wheel, so nobody sees the entry before the word agrees with it.
+ *   start elsewhere      swaps the word to MIGRATING and sends a message with the new generation and deadline.
+ *   arrival              puts an entry into the wheel, then swaps MIGRATING to SCHEDULED. If the word has moved on, the
+ *                        entry is taken out again.
+ *   fire                 swaps SCHEDULED to FIRING if the generation is the entry's; otherwise drops the entry.
+ *   cancel               swaps to CANCELLED. The timer's own worker takes the entry out of its wheel; others leave it
+ *                        there and count it (scrub.c).
+ *   leaving              swaps SCHEDULED to MIGRATING, then sends the entries away.
+ *
+ * At most once per start: to fire, the word must go from SCHEDULED to FIRING, and in one generation it can do so once.
+ * Not lost: in each generation that waits, there is exactly one entry or message that carries it, and whoever holds that
+ * puts it into a wheel or keeps it. Not early: the wheel is never early, and fire() looks at the target itself.
+ *
+ * Far timers. The wheel reaches about 19 hours. A target beyond is put at the end of its reach, and when it comes out
+ * too early it is put in again: `target_ns` in the entry is what was asked for, the wheel's deadline only the next stop.
+ *
+ * No memory. To start may fail. What has been promised may not: a message that finds no memory on arrival is kept and
+ * tried again in each turn; an entry that came out of the wheel too early and cannot be put back is stranded. It stays in
+ * the table with ID 0, is tried again in each turn, and fires from there if it is due.
+ */
+
+#include <time.h>
+
+#include "base/alloc.h"
+#include "runtime/internal.h"
+
+/* --- References */
+
+int fl_timer_new(fl_runtime *rt, fl_task_fn fn, void *arg, fl_timer **ret)
+{
+    if (!fn)
+        return FL_INVALID_ARGUMENT;
+    fl_timer *t = fl__alloc(TIMER_BYTES);
+    if (!t)
+        return FL_NO_MEMORY;
+    t->rt = rt;
+    t->fn = fn;
+    t->arg = arg;
+    atomic_init(&t->place, 0);
+    atomic_init(&t->word, TIMER_REFERENCE | TIMER_IDLE);
+    *ret = t;
+    return 0;
+}
+
+fl_timer *fl_timer_ref(fl_timer *t)
+{
+    uint64_t word = atomic_fetch_add_explicit(&t->word, TIMER_REFERENCE, memory_order_relaxed);
+    assert(word_references(word) > 0 && word_references(word) < TIMER_MAX_REFERENCES);
+    (void)word;
+    return t;
+}
+
+void fl_timer_unref(fl_timer *t)
+{
+    if (!t)
+        return;
+    uint64_t word = atomic_fetch_sub_explicit(&t->word, TIMER_REFERENCE, memory_order_acq_rel);
+    assert(word_references(word) > 0);
+    if (word_references(word) == 1)
+        fl__release(t);
+}
+
+/* --- Entries of this worker */
+
+/* What the wheel takes: neither 0 nor UINT64_MAX. */
+static uint64_t moment(uint64_t time_ns)
+{
+    return time_ns == 0 ? 1 : time_ns > TIME_MAX ? TIME_MAX : time_ns;
+}
+
+static void *data_of_slot(uint32_t slot)
+{
+    return (void *)((uintptr_t)slot << 1 | 1);
+}
+
+/* This worker's entry for the timer, if it is in the wheel; its generation may be an earlier one. */
+static inline struct entry *own_entry(const struct fl__worker *worker, const fl_timer *t, uint32_t *ret_slot)
+{
+    uint64_t place = timer_place(t);
+    if (place >> 32 != worker->index + 1)
+        return NULL;
+    struct entry *entry = entries_find(&worker->table, (uint32_t)place);
+    *ret_slot = (uint32_t)place;
+    return entry && entry->timer == t && entry->id ? entry : NULL;
+}
+
+/* What the wheel is told for a target: as near as it reaches, and not before its own now. */
+static uint64_t wheel_deadline(const struct fl__worker *worker, uint64_t target_ns)
+{
+    uint64_t now_ns = fl_wheel_now_ns(worker->wheel);
+    if (target_ns <= now_ns)
+        return now_ns;
+    return target_ns - now_ns > worker->reach_ns ? now_ns + worker->reach_ns : target_ns;
+}
+
+/* The metronome shall know of a deadline that comes before the next turn. */
+static void publish(struct fl__worker *worker, uint64_t target_ns)
+{
+    if (target_ns < atomic_load_explicit(&worker->next_ns, memory_order_relaxed))
+        atomic_store_explicit(&worker->next_ns, target_ns, memory_order_relaxed);
+}
+
+/* Puts a new entry into table and wheel; its generation is still to be set. */
+static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
+{
+    int r = fl__entries_reserve(&worker->table);
+    if (r < 0)
+        return r;
+    struct entry *entry;
+    fl_timer_id id;
+    uint32_t slot = entries_take(&worker->table, &entry);
+    r = fl_wheel_schedule_best_fit(worker->wheel, target_ns, data_of_slot(slot), &id, NULL);
+    if (r < 0) {
+        entries_put(&worker->table, slot);
+        return r;
+    }
+    *entry = (struct entry){.timer = t, .target_ns = target_ns, .id = id};
+    publish(worker, target_ns);
+    *ret_slot = slot;
+    return 0;
+}
+
+static inline void remove_entry(struct fl__worker *worker, uint32_t slot)
+{
+    struct entry *entry = entries_at(&worker->table, slot);
+    if (entry->id)
+        fl_wheel_cancel(worker->wheel, entry->id, NULL);
+    entries_put(&worker->table, slot);
+}
+
+static void settle(struct fl__worker *worker, uint32_t slot)
+{
+    worker->scrub.settled[bucket_of(slot)]++;
+}
+
+void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why)
+{
+    fl_timer *t = entries_at(&worker->table, slot)->timer;
+    remove_entry(worker, slot);
+    settle(worker, slot);
+    counter_add(why, 1);
+    fl_timer_unref(t);
+}
+
+/* --- What is left behind */
+
+static struct outside *outside_of(const fl_timer *t)
+{
+    return &t->rt->outside[(uintptr_t)t / CACHE_LINE % OUTSIDE_STRIPES];
+}
+
+/* A cancel that does not come from the timer's worker, or a start elsewhere, leaves an entry in a wheel. Its bucket's
+ * stripe counts it; when 64 more have come together there, the worker is asked to look for them. `place` is where the
+ * timer was when it was SCHEDULED. */
+static void count_left_behind(fl_timer *t, uint64_t place, bool cancelled)
+{
+    struct fl__worker *worker = worker_at(t->rt, (unsigned)(place >> 32) - 1);
+    struct stripe *stripe = &worker->stripes[bucket_of((uint32_t)place)];
+    uint64_t before =
+        atomic_fetch_add_explicit(cancelled ? &stripe->cancelled : &stripe->moved, 1, memory_order_relaxed);
+    if (before % 64 == 63 && !(atomic_load_explicit(&worker->requests.bits, memory_order_relaxed) & REQUEST_SCRUB))
+        fl__request(&worker->requests, &worker->mailbox, REQUEST_SCRUB);
+}
+
+/* --- Starting */
+
+static bool references_are_used_up(uint64_t word)
+{
+    return word_references(word) >= TIMER_MAX_REFERENCES / 2; /* the rest is for fl_timer_ref(), which cannot fail */
+}
+
+/* The entry is in this wheel already: it moves, and keeps its reference. */
+static int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry, uint32_t slot, uint64_t target_ns)
+{
+    int r = fl_wheel_reschedule(worker->wheel, entry->id, wheel_deadline(worker, target_ns), &entry->id);
+    if (r < 0)
+        return r;
+    uint64_t word = timer_word(t);
+    while (!timer_restart(t, &word, TIMER_SCHEDULED, 0))
+        ;
+    bool was_current = word_state(word) == TIMER_SCHEDULED && word_generation(word) == entry->generation;
+    if (!was_current)
+        settle(worker, slot); /* it was stale, and counted as such */
+    entry->generation = word_generation(word + TIMER_GENERATION);
+    entry->target_ns = target_ns;
+    publish(worker, target_ns);
+    counter_add(&worker->counters.scheduled, 1);
+    if (word_waits(word))
+        counter_add(&worker->counters.rescheduled, 1);
+    return 0;
+}
+
+static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns)
+{
+    uint32_t slot;
+    struct entry *entry = own_entry(worker, t, &slot);
+    if (entry)
+        return move_here(worker, t, entry, slot, target_ns);
+    int r = add_entry(worker, t, target_ns, &slot);
+    if (r < 0)
+        return r;
+    uint64_t place = timer_place(t), word = timer_word(t);
+    timer_set_place(t, make_place(worker->index, slot)); /* before the swap: who sees SCHEDULED finds a place */
+    do {
+        if (references_are_used_up(word)) {
+            remove_entry(worker, slot);
+            return FL_CAPACITY_EXCEEDED;
+        }
+    } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
+    entries_at(&worker->table, slot)->generation = word_generation(word + TIMER_GENERATION);
+    if (word_state(word) == TIMER_SCHEDULED && place != 0) /* 0 if the other start came since */
+        count_left_behind(t, place, false);
+    counter_add(&worker->counters.scheduled, 1);
+    if (word_waits(word))
+        counter_add(&worker->counters.rescheduled, 1);
+    return 0;
+}
+
+struct start {
+    struct fl__message message;
+    fl_timer *timer; /* a reference */
+    uint64_t generation;
+    uint64_t target_ns;
+};
+
+static void count_outside(fl_timer *t, bool again)
+{
+    struct outside *outside = outside_of(t);
+    atomic_fetch_add_explicit(&outside->scheduled, 1, memory_order_relaxed);
+    if (again)
+        atomic_fetch_add_explicit(&outside->rescheduled, 1, memory_order_relaxed);
+}
+
+/* To the worker that has an entry for it already, which then need not be stale for long; otherwise to anybody. */
+static void send_start(fl_timer *t, struct start *start, bool was_scheduled)
+{
+    uint64_t place = timer_place(t);
+    if (was_scheduled) {
+        unsigned index = (unsigned)(place >> 32) - 1;
+        if (index < atomic_load_explicit(&t->rt->active, memory_order_acquire) &&
+            fl__worker_send(worker_at(t->rt, index), &start->message))
+            return;
+    }
+    fl__runtime_send(t->rt, &start->message);
+}
+
+static int start_elsewhere(fl_timer *t, uint64_t target_ns)
+{
+    struct start *start = fl__alloc(sizeof(*start));
+    if (!start)
+        return FL_NO_MEMORY;
+    uint64_t word = timer_word(t);
+    do {
+        if (references_are_used_up(word)) {
+            fl__release(start);
+            return FL_CAPACITY_EXCEEDED;
+        }
+    } while (!timer_restart(t, &word, TIMER_MIGRATING, 1));
+    *start = (struct start){{NULL, fl__run_start}, t, word_generation(word + TIMER_GENERATION), target_ns};
+    bool was_scheduled = word_state(word) == TIMER_SCHEDULED;
+    if (was_scheduled)
+        count_left_behind(t, timer_place(t), false);
+    count_outside(t, word_waits(word));
+    send_start(t, start, was_scheduled);
+    return 0;
+}
+
+int fl_timer_start(fl_timer *t, uint64_t deadline_ns)
+{
+    struct fl__worker *worker = fl__self;
+    deadline_ns = moment(deadline_ns);
+    return worker && worker->rt == t->rt ? start_here(worker, t, deadline_ns) : start_elsewhere(t, deadline_ns);
+}
+
+int fl_timer_start_after(fl_timer *t, uint64_t delay_ns)
+{
+    struct fl__worker *worker = fl__self;
+    uint64_t now_ns = worker && worker->rt == t->rt ? fl__worker_now_ns(worker) : fl__runtime_now_ns(t->rt);
+    return fl_timer_start(t, now_ns + delay_ns < now_ns ? TIME_MAX : now_ns + delay_ns);
+}
+
+/* --- Cancelling */
+
+bool fl_timer_cancel(fl_timer *t)
+{
+    struct fl__worker *worker = fl__self;
+    uint32_t slot = 0;
+    uint64_t word = timer_word(t);
+    if (!word_waits(word))
+        return false;
+    struct entry *entry = worker && worker->rt == t->rt ? own_entry(worker, t, &slot) : NULL;
+    bool local;
+    do {
+        if (!word_waits(word))
+            return false;
+        local = entry && entry->generation == word_generation(word);
+    } while (!timer_move(t, &word, TIMER_CANCELLED, local ? -1 : 0));
+    if (local) {
+        remove_entry(worker, slot);
+        counter_add(&worker->counters.cancelled, 1);
+    } else if (word_state(word) == TIMER_SCHEDULED) {
+        count_left_behind(t, timer_place(t), true);
+    } else {
+        atomic_fetch_add_explicit(&outside_of(t)->cancelled, 1, memory_order_relaxed);
+    }
+    return true;
+}
+
+/* --- Arriving */
+
+/* Gives the timer an entry here: the one it has from an earlier start, or a new one, which takes over the reference of
+ * who sent it. */
+static int receive(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
+{
+    struct entry *entry = own_entry(worker, t, ret_slot);
+    if (!entry)
+        return add_entry(worker, t, target_ns, ret_slot);
+    int r = fl_wheel_reschedule(worker->wheel, entry->id, wheel_deadline(worker, target_ns), &entry->id);
+    if (r < 0)
+        return r;
+    settle(worker, *ret_slot);
+    entry->target_ns = target_ns;
+    fl_timer_unref(t); /* not the last: the entry has one */
+    return 0;
+}
+
+/* Takes in a timer that was sent here, with the sender's reference. Returns 0, also if it was stale; FL_NO_MEMORY: try
+ * again. */
+int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns)
+{
+    uint32_t slot;
+    uint64_t word = timer_word(t);
+    if (word_generation(word) != generation || word_state(word) != TIMER_MIGRATING) {
+        fl_timer_unref(t);
+        return 0;
+    }
+    int r = receive(worker, t, target_ns, &slot);
+    if (r < 0)
+        return r;
+    entries_at(&worker->table, slot)->generation = generation;
+    timer_set_place(t, make_place(worker->index, slot));
+    while (word_generation(word) == generation && word_state(word) == TIMER_MIGRATING)
+        if (timer_move(t, &word, TIMER_SCHEDULED, 0))
+            return 0;
+    remove_entry(worker, slot);
+    fl_timer_unref(t);
+    return 0;
+}
+
+void fl__run_start(struct fl__worker *worker, struct fl__message *message)
+{
+    struct start *start = (struct start *)message;
+    if (fl__adopt(worker, start->timer, start->generation, start->target_ns) < 0)
+        queue_append(&worker->hungry, message);
+    else
+        fl__release(start);
+}
+
+/* A segment of a worker that has left comes by: this worker takes some of its timers and sends it on, so that all get
+ * their share. */
+void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message)
+{
+    enum { SHARE = 128 };
+    struct segment *segment = (struct segment *)message;
+    for (unsigned taken = 0; taken < SHARE && segment->header.cursor < segment->header.used; taken++) {
+        struct entry *entry = &segment->slots[segment->header.cursor];
+        if (entry->timer && fl__adopt(worker, entry->timer, entry->generation, entry->target_ns) < 0) {
+            queue_append(&worker->hungry, message);
+            return;
+        }
+        segment->header.cursor++;
+    }
+    if (segment->header.cursor < segment->header.used)
+        fl__runtime_send(worker->rt, message);
+    else
+        fl__segment_release(segment);
+}
+
+/* --- Firing */
+
+static void add_lateness(struct lateness *h, uint64_t value)
+{
+    if (counter_read(&h->count) == 0 || value < counter_read(&h->min))
+        atomic_store_explicit(&h->min, value, memory_order_relaxed);
+    counter_raise(&h->max, value);
+    counter_add(&h->count, 1);
+    counter_add(&h->sum, value);
+    counter_add(&h->bucket[histogram_bucket(value)], 1);
+}
+
+/* The callback has returned: FIRED, unless it was started again, and one reference less. */
+static void finish_firing(fl_timer *t, uint64_t generation)
+{
+    uint64_t word = timer_word(t), next;
+    do {
+        next = word - TIMER_REFERENCE;
+        if (word_generation(word) == generation && word_state(word) == TIMER_FIRING)
+            next = next - TIMER_FIRING + TIMER_FIRED;
+    } while (!timer_swap(t, &word, next));
+    if (word_references(next) == 0)
+        fl__release(t);
+}
+
+/* Whether the entry's start has been called for. */
+static bool win_firing(struct fl__worker *worker, uint32_t slot)
+{
+    const struct entry *entry = entries_at(&worker->table, slot);
+    uint64_t word = timer_word(entry->timer);
+    while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
+        if (timer_move(entry->timer, &word, TIMER_FIRING, 0))
+            return true;
+    fl__drop_stale(worker, slot, &worker->counters.stale_dropped);
+    return false;
+}
+
+static void fire_entry(struct fl__worker *worker, uint32_t slot)
+{
+    if (!win_firing(worker, slot))
+        return;
+    const struct entry entry = *entries_at(&worker->table, slot);
+    entries_put(&worker->table, slot);
+    counter_add(&worker->counters.fired, 1);
+    add_lateness(&worker->lateness, worker->now_ns - entry.target_ns);
+    entry.timer->fn(entry.timer->arg);
+    finish_firing(entry.timer, entry.generation);
+}
+
+/* It came out at a stop on its way. */
+static void put_back(struct fl__worker *worker, uint32_t slot)
+{
+    struct entry *entry = entries_at(&worker->table, slot);
+    if (fl_wheel_schedule_best_fit(worker->wheel, entry->target_ns, data_of_slot(slot), &entry->id, NULL) < 0)
+        worker->stranded++;
+}
+
+static void fire_local(struct fl__worker *worker, struct fl__local_timer *timer)
+{
+    if (timer->deadline_ns <= worker->now_ns) {
+        add_lateness(&worker->lateness, worker->now_ns - timer->deadline_ns);
+        timer->fire(worker, timer);
+        return;
+    }
+    while (fl__local_timer_start(worker, timer, timer->deadline_ns) < 0)
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+}
+
+void fl__fire(struct fl__worker *worker, const fl_expired *due)
+{
+    uintptr_t data = (uintptr_t)due->data;
+    uint32_t slot = (uint32_t)(data >> 1);
+    if (!(data & 1)) {
+        if (data)
+            fire_local(worker, (struct fl__local_timer *)data);
+    } else if (entries_at(&worker->table, slot)->target_ns > worker->now_ns) {
+        put_back(worker, slot);
+    } else {
+        fire_entry(worker, slot);
+    }
+}
+
+static void rescue(struct fl__worker *worker, uint32_t slot)
+{
+    struct entry *entry = entries_at(&worker->table, slot);
+    uint64_t word = timer_word(entry->timer);
+    worker->stranded--;
+    if (word_generation(word) != entry->generation || word_state(word) != TIMER_SCHEDULED)
+        fl__drop_stale(worker, slot, &worker->counters.stale_dropped);
+    else if (entry->target_ns <= worker->now_ns)
+        fire_entry(worker, slot);
+    else
+        put_back(worker, slot);
+}
+
+/* Looks at the whole table: it has no memory to remember which. */
+void fl__rescue_stranded(struct fl__worker *worker)
+{
+    for (uint32_t slot = 0; slot < worker->table.count << SEGMENT_BITS && worker->stranded > 0; slot++) {
+        struct entry *entry = entries_find(&worker->table, slot);
+        if (entry && entry->id == 0)
+            rescue(worker, slot);
+    }
+}
+
+/* --- Timers of one worker */
+
+/* Takes a timer that is due off the list of this turn; false if it is not on it. */
+static bool forget_due(struct fl__worker *worker, const struct fl__local_timer *timer)
+{
+    for (uint32_t i = worker->due_next; i < worker->due_count; i++)
+        if (worker->due[i].data == timer) {
+            worker->due[i].data = NULL;
+            return true;
+        }
+    return false;
+}
+
+int fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns)
+{
+    assert(((uintptr_t)timer & 1) == 0);
+    int r;
+    deadline_ns = moment(deadline_ns);
+    if (timer->id) {
+        r = fl_wheel_reschedule(worker->wheel, timer->id, wheel_deadline(worker, deadline_ns), &timer->id);
+    } else {
+        r = fl_wheel_schedule_best_fit(worker->wheel, deadline_ns, timer, &timer->id, NULL);
+        if (r == 0)
+            forget_due(worker, timer);
+    }
+    if (r < 0)
+        return r;
+    timer->deadline_ns = deadline_ns;
+    publish(worker, deadline_ns);
+    return 0;
+}
+
+bool fl__local_timer_cancel(struct fl__worker *worker, struct fl__local_timer *timer)
+{
+    if (!timer->id)
+        return forget_due(worker, timer);
+    fl_wheel_cancel(worker->wheel, timer->id, NULL);
+    timer->id = 0;
+    return true;
+}
+
+/* --- The end */
+
+/* This start will not fire any more, and whoever carried it lets go of it. */
+static void forget(fl_timer *t, uint64_t generation)
+{
+    uint64_t word = timer_word(t);
+    while (word_generation(word) == generation && word_waits(word))
+        if (timer_move(t, &word, TIMER_CANCELLED, 0))
+            break;
+    fl_timer_unref(t);
+}
+
+void fl__forget_start(struct fl__message *message)
+{
+    struct start *start = (struct start *)message;
+    forget(start->timer, start->generation);
+    fl__release(start);
+}
+
+void fl__forget_segment(struct segment *segment)
+{
+    for (uint32_t i = segment->header.cursor; i < segment->header.used; i++)
+        if (segment->slots[i].timer)
+            forget(segment->slots[i].timer, segment->slots[i].generation);
+    fl__segment_release(segment);
+}
+
+/* Whether the timer goes on elsewhere. */
+static bool set_out(struct fl__worker *worker, struct entry *entry)
+{
+    uint64_t word = timer_word(entry->timer);
+    while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
+        if (timer_move(entry->timer, &word, TIMER_MIGRATING, 0)) {
+            counter_add(&worker->counters.migrated, 1);
+            return true;
+        }
+    fl_timer_unref(entry->timer);
+    entry->timer = NULL;
+    return false;
+}
+
+static void send_away(struct fl__worker *worker, struct segment *segment)
+{
+    bool any = false, stopping = runtime_stopping(worker->rt);
+    fl__segment_detach(&worker->table, segment);
+    for (uint32_t i = SEGMENT_FIRST; i < segment->header.used && !stopping; i++)
+        if (segment->slots[i].timer)
+            any |= set_out(worker, &segment->slots[i]);
+    segment->header.message.run = fl__adopt_segment;
+    if (any)
+        fl__merge(worker->rt, &segment->header.message);
+    else
+        fl__forget_segment(segment);
+}
+
+void fl__hand_over_timers(struct fl__worker *worker)
+{
+    while (worker->table.count > 0)
+        send_away(worker, worker->table.segments[worker->table.count - 1]);
+    for (unsigned i = 0; i < BUCKETS; i++)
+        worker->scrub.settled[i] = fl__stripe_sum(&worker->stripes[i]);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/* The index of the wheel: bounds, references, opening, and the front. The ideas are in the header of wheel.c.
+ *
+ * What may be lost here is nothing but time. Timers are where they are; the index only leads to them. So every step may
+ * fail for lack of memory and be repeated, references may be there twice, and those of timers that are gone stay until
+ * somebody comes across them. What must hold is that every living timer of an open tick has a reference in a finer level
+ * or in the front, and that every bound is at or below what it bounds: fl_wheel_check() says so in code. */
+
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "wheel/index.h"
+
+enum {
+    REFS_A_STEP = LEAF_SLOTS, /* references opened at a time */
+    FRONT_KEEP = 4096,        /* references the front keeps memory for when it is empty */
+};
+
+/* When a poll has to come for the sake of this deadline: at it or, in a coarse level, when its tick should be opened
+ * ahead of its time. */
+static uint64_t attention_for(const fl_wheel *w, const struct level *level, uint64_t deadline_ns)
+{
+    uint64_t tick = fl__tick(level, deadline_ns);
+    return level > w->levels && tick > 0 ? (tick - 1) << level->shift : deadline_ns;
+}
+
+/* A spoke has become occupied, or by something earlier. */
+void fl__lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns)
+{
+    level->spokes[spoke_number].min_ns = deadline_ns;
+    level->occupied[spoke_number / 64] |= 1ull << spoke_number % 64;
+    w->bound_ns = fl__min(w->bound_ns, deadline_ns);
+    w->attention_ns = fl__min(w->attention_ns, attention_for(w, level, deadline_ns));
+    w->next_ns = fl__min(w->next_ns, deadline_ns); /* see next_known */
+}
+
+void fl__unmark(struct level *level, uint32_t spoke_number)
+{
+    level->spokes[spoke_number].min_ns = UINT64_MAX;
+    level->occupied[spoke_number / 64] &= ~(1ull << spoke_number % 64);
+}
+
+/* Makes room for one more in the late heap. The dead are thrown out before it grows: timers of the present tick that
+ * come and go without the clock moving must not fill the memory. */
+bool fl__reserve_late(fl_wheel *w)
+{
+    struct refs *late = &w->late;
+    if (late->length < late->capacity)
+        return true;
+    uint32_t living = 0;
+    for (uint32_t i = 0; i < late->length; i++)
+        if (fl__wheel_lives(w, late->items[i].id))
+            late->items[living++] = late->items[i];
+    late->length = living;
+    fl__heap_build(late);
+    return living < late->capacity / 2 || fl__refs_grow(late, 1) || living < late->capacity;
+}
+
+/* Puts a reference where it belongs: at this level or, if its tick is open there, further down, or into the front. */
+static int index_ref(fl_wheel *w, int level_number, struct ref ref)
+{
+    while (level_number >= 0 && fl__is_open(&w->levels[level_number], ref.deadline_ns))
+        level_number--;
+    if (level_number < 0) {
+        if (!fl__reserve_late(w))
+            return FL_NO_MEMORY;
+        fl__heap_push(&w->late, ref);
+        return 0;
+    }
+    struct level *level = &w->levels[level_number];
+    uint32_t spoke_number = fl__spoke_of(w, level, ref.deadline_ns);
+    struct spoke *spoke = &level->spokes[spoke_number];
+    if (!fl__refs_reserve(&spoke->refs, 1))
+        return FL_NO_MEMORY;
+    if (spoke->refs_are_heap)
+        fl__heap_push(&spoke->refs, ref);
+    else
+        spoke->refs.items[spoke->refs.length++] = ref;
+    fl__mark(w, level, spoke_number, ref.deadline_ns);
+    return 0;
+}
+
+/* ---- Finding what comes next ---------------------------------------------------------------------------------- */
+
+/* The first occupied spoke at or after `from`, once around; w->spokes if there is none. */
+static uint32_t next_occupied(const fl_wheel *w, const struct level *level, uint32_t from, uint32_t steps)
+{
+    uint32_t end = from + steps;
+    while (from < end) {
+        uint32_t at = from & (w->spokes - 1), bit = at % 64;
+        uint64_t word = level->occupied[at / 64] >> bit;
+        if (word != 0) {
+            uint32_t found = from + (uint32_t)__builtin_ctzll(word);
+            return found < end ? found : end;
+        }
+        from += w->spokes < 64 ? w->spokes - at : 64 - bit;
+    }
+    return end;
+}
+
+/* The spoke with the least bound in a level; false if nothing is waiting there. Spokes come in the order of time, so
+ * the first one whose bound is in its own turn is the least; only those a whole turn ahead need be compared. */
+bool fl__level_next(const fl_wheel *w, const struct level *level, uint32_t *ret_spoke)
+{
+    uint32_t from = (uint32_t)level->open_end & (w->spokes - 1), end = from + w->spokes, best = end;
+    uint64_t best_ns = UINT64_MAX;
+    for (uint32_t at = next_occupied(w, level, from, w->spokes); at < end;
+         at = next_occupied(w, level, at + 1, end - at - 1)) {
+        uint32_t spoke_number = at & (w->spokes - 1);
+        uint64_t min_ns = level->spokes[spoke_number].min_ns;
+        if (min_ns < best_ns) {
+            best_ns = min_ns;
+            best = spoke_number;
+        }
+        if (fl__tick(level, min_ns) - level->open_end < w->spokes)
+            break;
+    }
+    *ret_spoke = best;
+    return best < end;
+}
+
+static void consider(struct candidate *best, uint64_t bound_ns, struct level *level, uint32_t spoke, bool opening)
+{
+    if (bound_ns < best->bound_ns)
+        *best = (struct candidate){bound_ns, level, spoke, opening};
+}
+
+/* The spoke in which the earliest of what is not in the front may be. The coarser level comes first if they are equal.
+ * For firing, a coarse wheel's L1 and L2 count by the end of their ticks. */
+struct candidate fl__earliest_candidate(fl_wheel *w, bool for_firing)
+{
+    struct candidate best = {.bound_ns = UINT64_MAX};
+    for (int i = LEVELS - 1; i >= 0; i--) {
+        struct level *level = &w->levels[i];
+        uint32_t spoke;
+        if (level->opening.active)
+            consider(&best, level->opening.min_ns, level, 0, true);
+        if (fl__level_next(w, level, &spoke)) {
+            uint64_t min_ns = level->spokes[spoke].min_ns;
+            bool at_end = for_firing && w->coarse && i > 0;
+            consider(&best, at_end ? fl__next_tick_ns(level, min_ns) : min_ns, level, spoke, false);
+        }
+    }
+    return best;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------------------------- */
+
+/* Hands the timers of `tick` in a leaf to `deliver`, and notes those of later turns. */
+static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_number, uint32_t leaf_index,
+                             uint64_t tick, int (*deliver)(fl_wheel *, int, struct ref))
+{
+    struct spoke *spoke = &level->spokes[spoke_number];
+    const struct leaf *leaf = &spoke->leaves[leaf_index];
+    int level_number = (int)(level - w->levels);
+    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
+        uint32_t index;
+        const struct slot *slot = fl__leaf_at(leaf, i, &index);
+        if (slot->deadline_ns == 0)
+            continue;
+        if (fl__tick(level, slot->deadline_ns) == tick) {
+            uint32_t number = fl__slot_number(spoke, leaf, index);
+            int r = deliver(w, level_number, fl__make_ref((unsigned)level_number, spoke_number, number, slot));
+            if (r < 0)
+                return r;
+        } else if (!fl__is_open(level, slot->deadline_ns)) {
+            fl__mark(w, level, spoke_number, slot->deadline_ns);
+        }
+    }
+    return 0;
+}
+
+static void begin_opening(struct level *level, uint32_t spoke_number)
+{
+    struct spoke *spoke = &level->spokes[spoke_number];
+    uint64_t tick = fl__tick(level, spoke->min_ns);
+    assert(!level->opening.active && tick >= level->open_end);
+    level->opening = (struct opening){.active = true, .tick = tick, .min_ns = spoke->min_ns, .refs = spoke->refs};
+    level->open_end = tick + 1;
+    spoke->refs = (struct refs){0};
+    spoke->refs_are_heap = 0;
+    fl__unmark(level, spoke_number);
+}
+
+void fl__end_opening(struct level *level)
+{
+    fl__refs_release(&level->opening.refs);
+    level->opening.active = false;
+}
+
+/* One step: a leaf, or some references. A step that fails for lack of memory is repeated later; what it had already
+ * indexed is then indexed twice, which does no harm. */
+static int step_opening(fl_wheel *w, struct level *level)
+{
+    struct opening *opening = &level->opening;
+    uint32_t spoke_number = (uint32_t)opening->tick & (w->spokes - 1);
+    if (opening->leaf < level->spokes[spoke_number].leaf_count) {
+        int r = visit_leaf(w, level, spoke_number, opening->leaf, opening->tick, index_ref);
+        opening->leaf += r == 0;
+        return r;
+    }
+    for (int i = 0; i < REFS_A_STEP && opening->ref < opening->refs.length; i++) {
+        int r = index_ref(w, (int)(level - w->levels), opening->refs.items[opening->ref]);
+        if (r < 0)
+            return r;
+        opening->ref++;
+    }
+    if (opening->ref == opening->refs.length)
+        fl__end_opening(level);
+    return 0;
+}
+
+int fl__finish_opening(fl_wheel *w, struct level *level)
+{
+    int r = 0;
+    while (r == 0 && level->opening.active)
+        r = step_opening(w, level);
+    return r;
+}
+
+/* How many steps of the opening should be done by now, if it is to be complete at three quarters of the tick before. */
+static uint64_t steps_due(const struct level *level, uint64_t steps, uint64_t now_ns)
+{
+    if (fl__tick(level, now_ns) >= level->opening.tick)
+        return steps;
+    uint64_t elapsed_ns = now_ns & ((1ull << level->shift) - 1);
+    uint64_t thousandths = level->shift > 10 ? elapsed_ns >> (level->shift - 10) : elapsed_ns << (10 - level->shift);
+    return fl__min(steps, steps * (thousandths + 1) / 768 + 1);
+}
+
+/* Opens a part of the tick that comes after the present one. */
+void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns)
+{
+    struct opening *opening = &level->opening;
+    if (!opening->active) {
+        uint32_t spoke_number;
+        if (!fl__level_next(w, level, &spoke_number) ||
+            fl__tick(level, level->spokes[spoke_number].min_ns) > fl__tick(level, now_ns) + 1)
+            return;
+        begin_opening(level, spoke_number);
+    }
+    const struct spoke *spoke = &level->spokes[opening->tick & (w->spokes - 1)];
+    uint64_t ref_steps = (opening->refs.length + REFS_A_STEP - 1) / REFS_A_STEP;
+    uint64_t due = steps_due(level, spoke->leaf_count + ref_steps + 1, now_ns);
+    while (opening->active && opening->leaf + opening->ref / REFS_A_STEP < due)
+        if (step_opening(w, level) < 0)
+            return;
+}
+
+/* ---- The front ------------------------------------------------------------------------------------------------- */
+
+static int append_to_run(fl_wheel *w, int level_number, struct ref ref)
+{
+    (void)level_number;
+    w->run.items[w->run.length++] = ref;
+    return 0;
+}
+
+/* Room for `most` more references in the run, for sorting them and, if need be, for moving them into the heap. */
+static bool reserve_front(fl_wheel *w, uint64_t most)
+{
+    bool run_is_empty = w->run_head == w->run.length;
+    if (run_is_empty)
+        w->run_head = w->run.length = 0;
+    return fl__refs_reserve(&w->run, most) && fl__refs_reserve(&w->scratch, most) &&
+           (run_is_empty || fl__refs_reserve(&w->late, most));
+}
+
+/* Sorts what was appended to the run. Should it not follow the rest of the run, it joins the heap instead. */
+static void settle_run(fl_wheel *w, uint32_t begin)
+{
+    uint32_t count = w->run.length - begin;
+    if (count == 0)
+        return;
+    struct ref *added = w->run.items + begin;
+    fl__refs_sort(added, count, w->scratch.items);
+    if (begin == 0 || !fl__ref_before(&added[0], &added[-1]))
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        fl__heap_push(&w->late, added[i]);
+    w->run.length = begin;
+}
+
+/* Loads the earliest tick of a spoke into the front: any tick of L0, and in a coarse wheel those of all levels. */
+int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number)
+{
+    struct spoke *spoke = &level->spokes[spoke_number];
+    uint64_t tick = fl__tick(level, spoke->min_ns);
+    if (!reserve_front(w, (uint64_t)spoke->live + spoke->refs.length))
+        return FL_NO_MEMORY;
+    uint32_t begin = w->run.length, kept = 0;
+    level->open_end = tick + 1;
+    fl__unmark(level, spoke_number);
+    for (uint32_t i = 0; i < spoke->leaf_count; i++)
+        visit_leaf(w, level, spoke_number, i, tick, append_to_run);
+    for (uint32_t i = 0; i < spoke->refs.length; i++) {
+        struct ref ref = spoke->refs.items[i];
+        if (fl__tick(level, ref.deadline_ns) == tick) {
+            append_to_run(w, 0, ref);
+        } else {
+            spoke->refs.items[kept++] = ref;
+            fl__mark(w, level, spoke_number, ref.deadline_ns);
+        }
+    }
+    spoke->refs.length = kept;
+    spoke->refs_are_heap = 0;
+    if (kept == 0)
+        fl__refs_release(&spoke->refs);
+    settle_run(w, begin);
+    return 0;
+}
+
+/* Opens or loads what bounds the front, if that is due. */
+int fl__advance(fl_wheel *w, uint64_t now_ns)
+{
+    struct candidate next = fl__earliest_candidate(w, true);
+    int r = 0;
+    if (next.bound_ns <= now_ns) {
+        if (next.level == &w->levels[0]) {
+            r = fl__load(w, next.level, next.spoke);
+        } else {
+            if (!next.opening)
+                begin_opening(next.level, next.spoke);
+            r = fl__finish_opening(w, next.level);
+        }
+        next = fl__earliest_candidate(w, true);
+    }
+    w->bound_ns = next.bound_ns;
+    return r;
+}
+
+/* A burst must not hold its memory for ever. */
+void fl__trim_front(fl_wheel *w)
+{
+    if (w->run.length == 0 && w->run.capacity > FRONT_KEEP) {
+        fl__refs_release(&w->run);
+        fl__refs_release(&w->scratch);
+    }
+    if (w->late.length == 0 && w->late.capacity > FRONT_KEEP)
+        fl__refs_release(&w->late);
+}

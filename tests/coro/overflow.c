@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* Coroutines: a stack overflow names the culprit, and other faults go where they went before. */
+
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <foliot/coro.h>
+
+#include "coro/context.h"
+#include "test.h"
+
+/* Runs a function in a child and returns its exit status; what it writes to standard error goes to `text`. */
+static int run_in_child(void (*fn)(void), char *text, size_t size)
+{
+    int fds[2], status;
+    size_t length = 0;
+    ssize_t n;
+    CHECK_EQ(pipe(fds), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct rlimit no_core = {0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        dup2(fds[1], STDERR_FILENO);
+        fn();
+        _exit(0);
+    }
+    close(fds[1]);
+    while ((n = read(fds[0], text + length, size - 1 - length)) > 0)
+        length += (size_t)n;
+    text[length] = '\0';
+    close(fds[0]);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    return status;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): that is what it is for */
+__attribute__((noinline)) static int bottomless(int level)
+{
+    volatile char frame[512];
+    frame[level % 512] = (char)level;
+    return level < 0 ? 0 : bottomless(level + 1) + frame[level % 512];
+}
+
+static void fall(void *arg)
+{
+    fl_sleep_ns(1000);
+    *(volatile int *)arg = bottomless(1);
+}
+
+static int sink;
+
+static void overflow_on(size_t stack_size)
+{
+    fl_runtime *rt;
+    fl_coro *coro;
+    fl_coro_options options = {.name = "Icarus", .stack_size = stack_size};
+    if (fl_runtime_new(NULL, &rt) == 0 && fl_coro_spawn(rt, &options, fall, &sink, &coro) == 0)
+        fl_coro_join(coro);
+}
+
+static void overflow_own(void)
+{
+    overflow_on(64 << 10);
+}
+
+static void overflow_shared(void)
+{
+    overflow_on(0);
+}
+
+static void check_overflow(void (*fn)(void))
+{
+    static char text[65536];
+    int status = run_in_child(fn, text, sizeof(text));
+    CHECK(strstr(text, "foliot: stack overflow in coroutine Icarus"));
+#if !defined(FL__ASAN) && !defined(FL__TSAN) /* they end the program in their own way */
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+#else
+    CHECK(status != 0);
+#endif
+}
+
+TEST(an_overflow_of_an_own_stack_is_named)
+{
+    check_overflow(overflow_own);
+}
+
+TEST(an_overflow_of_the_shared_stack_is_named)
+{
+    check_overflow(overflow_shared);
+}
+
+static void other_handler(int signal_number)
+{
+    (void)signal_number;
+    static const char text[] = "the other handler\n";
+    ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
+    _exit(n > 0 ? 42 : 1);
+}
+
+static void touch_nothing(void *arg)
+{
+    *(volatile int *)arg = 1;
+}
+
+static void plain_fault(void)
+{
+    fl_runtime *rt;
+    fl_coro *coro;
+    signal(SIGSEGV, other_handler);
+    if (fl_runtime_new(NULL, &rt) == 0 && fl_coro_spawn(rt, NULL, touch_nothing, (void *)16, &coro) == 0)
+        fl_coro_join(coro);
+}
+
+TEST(another_fault_goes_to_the_handler_that_was_there)
+{
+    static char text[65536];
+    int status = run_in_child(plain_fault, text, sizeof(text));
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 42);
+    CHECK(strstr(text, "the other handler"));
+    CHECK(!strstr(text, "overflow"));
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* What remote cancels leave behind: it is found and given back, a bounded piece each turn, and what lives is spared. */
+
+#include <stdlib.h>
+
+#include "rt.h"
+
+enum { TIMERS = 100000, BUDGET = 128, BOOST = 4 };
+
+static atomic_uint calls;
+
+static void count(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&calls, 1);
+}
+
+static fl_runtime *make(unsigned workers)
+{
+    fl_runtime *rt;
+    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = workers, .scrub_budget = BUDGET}, &rt), 0);
+    return rt;
+}
+
+static fl_timer **start_many(fl_runtime *rt, uint64_t delay_ns)
+{
+    fl_timer **timers = malloc(TIMERS * sizeof(fl_timer *));
+    for (unsigned i = 0; i < TIMERS; i++) {
+        CHECK_EQ(fl_timer_new(rt, count, NULL, &timers[i]), 0);
+        CHECK_EQ(fl_timer_start_after(timers[i], delay_ns), 0);
+    }
+    AWAIT(stats_of(rt).entries == TIMERS);
+    return timers;
+}
+
+TEST(all_that_remote_cancels_leave_behind_is_given_back_within_the_budget)
+{
+    fl_runtime *rt = make(2);
+    fl_timer **timers = start_many(rt, 10 * HOUR);
+    for (unsigned i = 0; i < TIMERS; i++) {
+        CHECK(fl_timer_cancel(timers[i]));
+        fl_timer_unref(timers[i]);
+    }
+    /* Less than 64 may stay in each of the 64 buckets of each worker. */
+    AWAIT(stats_of(rt).entries < 2 * 64 * 64);
+    struct fl_runtime_stats stats = stats_of(rt);
+    CHECK_EQ(stats.pending, 0);
+    CHECK_EQ(stats.cancelled, TIMERS);
+    CHECK(stats.scrubbed > TIMERS * 9 / 10);
+    CHECK(stats.scrub_longest > 0 && stats.scrub_longest <= BUDGET * BOOST);
+    fl_runtime_free(rt);
+    free(timers);
+    CHECK_EQ(atomic_load(&calls), 0);
+}
+
+TEST(what_lives_is_spared)
+{
+    fl_runtime *rt = make(1);
+    fl_timer **timers = start_many(rt, HOUR);
+    for (unsigned i = 0; i < TIMERS; i++)
+        if (i % 2)
+            CHECK(fl_timer_cancel(timers[i]));
+    AWAIT(stats_of(rt).entries < TIMERS / 2 + TIMERS / 8);
+    CHECK_EQ(stats_of(rt).pending, TIMERS / 2);
+    for (unsigned i = 0; i < TIMERS; i++) {
+        CHECK_EQ(fl_timer_cancel(timers[i]), i % 2 == 0);
+        fl_timer_unref(timers[i]);
+    }
+    fl_runtime_free(rt);
+    free(timers);
+}
+
+/* Timers that are moved from one worker to the other leave stale entries too. */
+struct move {
+    fl_timer **timers;
+    atomic_uint moved;
+};
+
+static void move_all(void *arg)
+{
+    struct move *move = arg;
+    for (unsigned i = 0; i < TIMERS; i++)
+        CHECK_EQ(fl_timer_start_after(move->timers[i], 2 * HOUR), 0);
+    atomic_fetch_add(&move->moved, 1);
+}
+
+TEST(entries_left_behind_by_moving_to_another_worker_are_found_too)
+{
+    fl_runtime *rt = make(2);
+    struct move move = {.timers = start_many(rt, HOUR)};
+    for (unsigned i = 1; i <= 4; i++) {
+        CHECK_EQ(fl_runtime_spawn(rt, move_all, &move), 0);
+        AWAIT(atomic_load(&move.moved) == i);
+    }
+    AWAIT(stats_of(rt).entries < TIMERS + TIMERS / 4);
+    CHECK_EQ(stats_of(rt).pending, TIMERS);
+    CHECK_EQ(stats_of(rt).rescheduled, 4 * TIMERS);
+    for (unsigned i = 0; i < TIMERS; i++) {
+        CHECK(fl_timer_cancel(move.timers[i]));
+        fl_timer_unref(move.timers[i]);
+    }
+    fl_runtime_free(rt);
+    free(move.timers);
+}
+
+TEST(stale_entries_that_come_due_are_dropped)
+{
+    struct hand_clock clock = {{hand_now, hand_wait}, 1};
+    fl_timer *timers[50];
+    fl_runtime *rt;
+    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 1, .clock = &clock.clock}, &rt), 0);
+    for (unsigned i = 0; i < 50; i++) {
+        CHECK_EQ(fl_timer_new(rt, count, NULL, &timers[i]), 0);
+        CHECK_EQ(fl_timer_start_after(timers[i], HOUR), 0);
+    }
+    AWAIT(stats_of(rt).entries == 50);
+    for (unsigned i = 0; i < 50; i++) {
+        CHECK(fl_timer_cancel(timers[i]));
+        fl_timer_unref(timers[i]);
+    }
+    CHECK_EQ(stats_of(rt).entries, 50);
+    atomic_store(&clock.time_ns, 2 * HOUR);
+    AWAIT(stats_of(rt).entries == 0);
+    CHECK_EQ(stats_of(rt).stale_dropped, 50);
+    fl_runtime_free(rt);
+    CHECK_EQ(atomic_load(&calls), 0);
+}
