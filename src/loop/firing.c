@@ -53,7 +53,7 @@ static void rescue_stranded(fl_loop *loop)
         struct record *record = table_record(table, slot);
         uint64_t deadline_ns = firing_time(record_extra(record));
         next = table_link(table, slot)->next;
-        if (fl__timers_arm(loop, slot, record, deadline_ns) == 0) {
+        if (fresh_arm(loop, slot, record, deadline_ns) == 0) {
             table_list_remove(table, slot);
         } else if (deadline_ns <= loop->now_ns && loop->due_count < loop->budget) {
             table_list_remove(table, slot);

@@ -80,8 +80,8 @@ struct record {
         struct link link;    /* stranded, immediate, list heads; of a free record, `next` is the next free slot */
         struct extra *extra; /* with RECORD_EXTRA; it has the other two */
     };
-    uint32_t tag; /* state, flags, generation: one word, because it is written and read in quick succession */
     uint32_t fn;  /* window and offset; not with RECORD_EXTRA */
+    uint32_t tag; /* state, flags, generation: one word, because it is written and read in quick succession */
 };
 
 _Static_assert(sizeof(struct record) == 24, "a timer has grown");

@@ -95,22 +95,9 @@ void fl__timers_settle(fl_loop *loop)
     loop->fresh_count = kept;
 }
 
-int fl__timers_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
-{
-    if (__builtin_expect(loop->fresh_count == FRESH_CAPACITY, 0)) {
-        fl__timers_settle(loop);
-        if (loop->fresh_count == FRESH_CAPACITY)
-            return FL_NO_MEMORY;
-    }
-    loop->fresh[loop->fresh_count] = (struct fresh){deadline_ns, slot};
-    *record_timer(record) = loop->fresh_count++;
-    record_set_state(record, STATE_FRESH);
-    return 0;
-}
-
 void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
 {
-    if (fl__timers_arm(loop, slot, record, deadline_ns) == 0)
+    if (fresh_arm(loop, slot, record, deadline_ns) == 0)
         return;
     record_set_state(record, STATE_STRANDED);
     table_list_append(&loop->table, STRANDED, slot);
@@ -156,7 +143,7 @@ static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values,
     int r = make_record(loop, fn, arg, values, &slot, &record);
     if (r < 0)
         return r;
-    r = fl__timers_arm(loop, slot, record, deadline_ns);
+    r = fresh_arm(loop, slot, record, deadline_ns);
     if (r < 0) {
         table_put(&loop->table, slot, record);
         return r;
@@ -317,5 +304,5 @@ int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
         extra->deadline_ns = deadline_ns;
         deadline_ns = firing_time(extra);
     }
-    return fl__timers_arm(loop, slot, record, deadline_ns);
+    return fresh_arm(loop, slot, record, deadline_ns);
 }

@@ -76,7 +76,19 @@ static inline struct record *fresh_record(const fl_loop *loop, uint32_t index)
 int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns);
 
 /* Makes a record that is nowhere fresh. Returns 0, or FL_NO_MEMORY if there is no room and none can be made. */
-int fl__timers_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns);
+static inline int fresh_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
+{
+    if (__builtin_expect(loop->fresh_count == FRESH_CAPACITY, 0)) {
+        fl__timers_settle(loop);
+        if (loop->fresh_count == FRESH_CAPACITY)
+            return FL_NO_MEMORY;
+    }
+    record_set_state(record, STATE_FRESH);
+    uint32_t index = loop->fresh_count++;
+    *record_timer(record) = index;
+    loop->fresh[index] = (struct fresh){deadline_ns, slot};
+    return 0;
+}
 
 /* The same for a record that must not be lost. */
 void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns);
