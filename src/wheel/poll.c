@@ -250,13 +250,19 @@ static bool refine(fl_wheel *w, const struct candidate *candidate)
     return min_ns == candidate->bound_ns;
 }
 
-static uint64_t find_next_ns(fl_wheel *w)
+/* The earliest deadline in the front; UINT64_MAX if it is empty. */
+static uint64_t front_next_ns(fl_wheel *w)
 {
     const struct ref *first;
     while ((first = fl__front_first(w)) && !fl__wheel_lives(w, first->id))
         fl__front_pop(w, first);
-    uint64_t front_ns = first ? first->deadline_ns : UINT64_MAX;
+    return first ? first->deadline_ns : UINT64_MAX;
+}
+
+static uint64_t find_next_ns(fl_wheel *w)
+{
     for (;;) {
+        uint64_t front_ns = front_next_ns(w); /* anew each time: an opening may have brought something into the front */
         struct candidate next = fl__earliest_candidate(w, false);
         w->bound_ns = next.bound_ns;
         if (front_ns <= next.bound_ns)
