@@ -123,6 +123,7 @@ static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size
             struct spoke *spoke;
             struct leaf *leaf;
             struct slot *slot = fl__wheel_find(w, earliest.refs[i].id, &spoke, &leaf);
+            assert(slot); /* nothing was cancelled since it was found */
             fire(w, earliest.refs[i].id, spoke, leaf, slot, &out[fired++]);
         }
         if (earliest.count < UNINDEXED_BATCH)
