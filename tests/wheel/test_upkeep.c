@@ -167,7 +167,7 @@ TEST(working_ahead_begins_gently_in_the_middle_of_a_tick)
     fl_wheel *w = new_wheel(&(fl_wheel_config){.start_ns = (1ull << 30) * 3 / 2});
     uint64_t now_ns = fl_wheel_now_ns(w), before = 0;
     for (int i = 0; i < COUNT; i++)
-        schedule(w, now_ns + (1ull << 30) + (uint64_t)i);
+        schedule(w, now_ns + (1ull << 30) + (uint64_t)i * 2500);
     for (int poll = 0; poll < 300; poll++) {
         before = bytes(w);
         CHECK_EQ(fl_wheel_poll(w, now_ns += MS, NULL, 0), 0);
