@@ -157,17 +157,17 @@ static const struct bench_goal goals[] = {
 };
 
 static const struct bench_chart charts[] = {
-    {"switch",
-     "Changing from one coroutine to another",
-     "Nanoseconds. Less is better.",
-     BENCH_BARS,
-     {"C1", "C2"},
-     true},
-    {"sleepers",
-     "Many coroutines asleep for ten seconds",
-     "Each panel has its own scale. Less is better.",
-     BENCH_BARS,
-     {"C3", "C4", "C5", "C6"},
+    {.file = "switch",
+     .title = "Changing from one coroutine to another",
+     .caption = "Nanoseconds. Less is better.",
+     .kind = BENCH_BARS,
+     .measures = {"C1", "C2"},
+     .linear = true},
+    {.file = "sleepers",
+     .title = "Many coroutines asleep for ten seconds",
+     .caption = "Each panel has its own scale. Less is better.",
+     .kind = BENCH_BARS,
+     .measures = {"C3", "C4", "C5", "C6"},
      .linear = true},
 };
 

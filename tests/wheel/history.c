@@ -348,8 +348,12 @@ static void do_one(struct history *h, unsigned kind)
     unsigned at = byte(h) * total / 256;
     while (at >= operations[i].weight[kind])
         at -= operations[i++].weight[kind];
+    uint64_t failed = memory.failed;
     operations[i].run(h);
-    twin_check_now_and_then(&h->twin);
+    if (memory.failed != failed)
+        twin_check(&h->twin);
+    else
+        twin_check_now_and_then(&h->twin);
 }
 
 /* ---- Wheels. */
@@ -417,7 +421,7 @@ int wheel_history(const uint8_t *bytes, size_t size)
     memory_install();
     if (twin_new(&h.twin, &config) < 0)
         return 0;
-    h.twin.lazy_checks = h.twin.in_burst = true; /* do_one() checks */
+    h.twin.in_burst = true; /* do_one() checks */
     h.twin.trace = getenv("FL_TEST_TRACE") != NULL;
     while (h.bytes < h.end && h.twin.operations < MAX_OPERATIONS)
         do_one(&h, kind);

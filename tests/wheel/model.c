@@ -230,9 +230,11 @@ static void settle(struct twin *t, uint64_t failed_before)
         deviates(t, "the wheel's now is %" PRIu64, fl_wheel_now_ns(t->wheel));
     t->operations++;
     t->unchecked++;
+    if (t->in_burst)
+        return;
     if (memory.failed != failed_before || !t->lazy_checks)
         twin_check(t);
-    else if (!t->in_burst)
+    else
         twin_check_now_and_then(t);
 }
 

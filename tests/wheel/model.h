@@ -62,7 +62,7 @@ struct twin {
     uint64_t operations;
     uint64_t unchecked; /* operations since fl_wheel_check() */
     bool lazy_checks;   /* check a large wheel after every few operations only */
-    bool in_burst;      /* and not before the burst of operations is over */
+    bool in_burst;      /* whoever does the operations calls for checks too */
     bool trace;         /* print every operation */
 };
 

@@ -25,7 +25,7 @@ static void run_seed(uint64_t seed)
 TEST(random_histories_are_as_the_model_says)
 {
     const char *one = getenv("FL_TEST_SEED"), *many = getenv("FL_TEST_SEEDS");
-    uint64_t count = many ? strtoull(many, NULL, 0) : SCALE(400, 60);
+    uint64_t count = many ? strtoull(many, NULL, 0) : SCALE(2000, 300);
     if (one)
         run_seed(strtoull(one, NULL, 0));
     else
