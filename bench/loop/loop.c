@@ -144,10 +144,18 @@ static void run_start_and_stop(struct bench_run *run, unsigned entrant, size_t s
     struct crowd c;
     const uint32_t *order = random_order(size);
     gather(&c, entrant, size, CACHE_LINE, HOUR_NS);
-    bench_working_on(run, L1);
-    bench_record(run, L1, time_of(&c, start_all, NULL) / (double)size);
-    bench_working_on(run, L2);
-    bench_record(run, L2, time_of(&c, stop_all, order) / (double)size);
+    timer_fired = count_and_touch;
+    for (unsigned i = 0; i < 2; i++) {
+        bench_working_on(run, L1);
+        double start_ns = time_of(&c, start_all, NULL);
+        c.rival->poll(c.self); /* timers live longer than a turn */
+        bench_working_on(run, L2);
+        double stop_ns = time_of(&c, stop_all, order);
+        if (i == 1) {
+            bench_record(run, L1, start_ns / (double)size);
+            bench_record(run, L2, stop_ns / (double)size);
+        }
+    }
     disperse(&c);
 }
 
@@ -157,12 +165,16 @@ static void run_fire(struct bench_run *run, unsigned entrant, size_t size)
     bench_working_on(run, L3);
     gather(&c, entrant, size, CACHE_LINE, FIRE_SPAN_NS);
     timer_fired = count_and_touch;
-    time_of(&c, start_all, NULL);
-    sleep_ns(FIRE_SPAN_NS + 5 * MS_NS);
-    uint64_t begin = bench_cpu_ns();
-    while (c.fired < size)
-        c.rival->poll(c.self);
-    bench_record(run, L3, (double)(bench_cpu_ns() - begin) / (double)size);
+    for (unsigned i = 0; i < 2; i++) {
+        c.fired = 0;
+        time_of(&c, start_all, NULL);
+        sleep_ns(FIRE_SPAN_NS + 5 * MS_NS);
+        uint64_t begin = bench_cpu_ns();
+        while (c.fired < size)
+            c.rival->poll(c.self);
+        if (i == 1)
+            bench_record(run, L3, (double)(bench_cpu_ns() - begin) / (double)size);
+    }
     disperse(&c);
 }
 
@@ -192,6 +204,7 @@ static double bytes_per_timer(unsigned measure, unsigned entrant, size_t size)
     uint64_t before = bench_resident_bytes();
     gather(&c, entrant, size, 1, HOUR_NS);
     time_of(&c, start_all, NULL);
+    c.rival->poll(c.self);
     free(c.delays);
     malloc_trim(0);
     return (double)(bench_resident_bytes() - before) / (double)size;
@@ -267,9 +280,9 @@ static void run_lateness(struct bench_run *run, unsigned entrant)
         live.rival->once(live.self, i, delay_ms);
     }
     live.rival->run(live.self);
-    bench_record(run, L7, percentile(live.values, count, 50));
-    bench_record(run, L7P, percentile(live.values, count, 99));
-    bench_record(run, L7M, percentile(live.values, count, 100));
+    bench_record(run, L7, fmax(0, percentile(live.values, count, 50)));
+    bench_record(run, L7P, fmax(0, percentile(live.values, count, 99)));
+    bench_record(run, L7M, fmax(0, percentile(live.values, count, 100)));
     bench_record(run, L7E, fmax(0, -live.values[0]));
     pass_away();
 }
@@ -433,7 +446,7 @@ static const struct bench_measure measures[N_MEASURES] = {
     [L3] =
         {"L3", "fire", "ns",
          "N timers with delays uniform over 100 ms are started; when all are due, the loop turns without waiting until "
-         "all have been called. The callback reads the handle."},
+         "all have been called. The callback reads the handle. The loop has done the same once before."},
     [L4] = {"L4", "start + stop, one alive", "ns",
             "A timer is started and stopped again while another one is pending: two operations, counted as one.",
             .fixed_size = 1},
@@ -450,7 +463,8 @@ static const struct bench_measure measures[N_MEASURES] = {
          "1000 timers with random delays of whole milliseconds up to 5 s: how long before its deadline the earliest "
          "one was called; 0 if none was.",
          .fixed_size = LOOP_TIMERS},
-    [L7] = {"L7", "lateness: half", "µs", "Half of these timers were not later than this.", .fixed_size = LOOP_TIMERS},
+    [L7] = {"L7", "lateness: half", "µs", "Half of these timers were not later than this; 0 where they were early.",
+            .fixed_size = LOOP_TIMERS},
     [L7P] = {"L7p", "lateness: 99 %", "µs", "99 of 100 of them were not later than this.", .fixed_size = LOOP_TIMERS},
     [L7M] = {"L7m", "lateness: worst", "µs", "None of them was later than this.", .fixed_size = LOOP_TIMERS},
     [L8] = {"L8", "drift of an interval", "µs",
@@ -498,24 +512,25 @@ static const struct bench_chart charts[] = {
     {"timers",
      "Many timers",
      "Nanoseconds of CPU time over the number of timers, both logarithmic. Less is better.",
-     BENCH_LINES,
-     {"L1", "L2", "L3"}},
+     {"L1", "L2", "L3"},
+     BENCH_LINES},
     {"lateness",
      "How late timers are",
      "Microseconds after the deadline, logarithmic, of 1000 timers over five seconds. Less is better.",
-     BENCH_BARS,
-     {"L7", "L7p", "L7m"}},
+     {"L7", "L7p", "L7m"},
+     BENCH_BARS},
     {"messages",
      "Messages from another thread",
-     "A sleeping loop's wake-up (µs), and the cost of each of two million messages (ns). Less is better.",
+     "Microseconds until a sleeping loop is awake (L5), nanoseconds for each of two million messages (L6). Less is "
+     "better.",
+     {"L5", "L6"},
      BENCH_BARS,
-     {"L5"},
      .linear = true},
     {"memory",
      "Memory per pending timer (L9)",
      "Resident bytes, the program's handle included; each panel has its own scale. Less is better.",
-     BENCH_BARS,
      {"L9"},
+     BENCH_BARS,
      .linear = true},
 };
 

@@ -135,6 +135,7 @@ static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
     if (!record || record_state(record) != STATE_RUNNING)
         return;
     struct extra *interval = record_extra(record);
+    fl__loop_read_clock(loop);
     interval->deadline_ns = interval->flags & FL_INTERVAL_FROM_CALLBACK ? add_time(loop->read_ns, interval->period_ns)
                                                                         : next_on_grid(loop, interval);
     fl__timers_arm_or_strand(loop, slot, record, catching_up(loop, firing_time(interval)));
@@ -149,7 +150,8 @@ static void fire(fl_loop *loop, const fl_expired *entry)
     if (record_state(record) != STATE_DUE)
         return;
     const struct extra *extra = record_extra(record);
-    histogram_add(&loop->lateness_ns, loop->read_ns - (extra ? firing_time(extra) : entry->deadline_ns));
+    uint64_t late_ns = stopwatch_now_ns(&loop->stopwatch) - (extra ? firing_time(extra) : entry->deadline_ns);
+    histogram_add(&loop->lateness_ns, late_ns);
     loop->counters.timers++;
     if (extra && extra->period_ns) {
         fire_interval(loop, slot, record);
@@ -171,6 +173,8 @@ void fl__timers_run(fl_loop *loop)
 void fl__immediates_run(fl_loop *loop)
 {
     struct table *table = &loop->table;
+    if (loop->immediates == 0)
+        return;
     table_list_splice(table, IMMEDIATES_NOW, IMMEDIATES);
     for (uint32_t n = 0; n < loop->budget && !table_list_empty(table, IMMEDIATES_NOW); n++) {
         if (fl__loop_interrupted(loop))

@@ -58,7 +58,7 @@ void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how)
 
 void fl__inbox_init(struct inbox *inbox)
 {
-    *inbox = (struct inbox){.wake_fd = -1};
+    *inbox = (struct inbox){.wake_fd = -1, .slack_ns = -1};
 }
 
 void fl__inbox_close(struct inbox *inbox)
@@ -85,27 +85,32 @@ void fl__inbox_awake(struct inbox *inbox)
         inbox->woken++;
 }
 
-/* The kernel lets a thread's timed waits end late by its timer slack, 50 µs unless changed, so that wake-ups can be
- * bundled. Here that would spoil what the program asked for timer by timer, so the slack is put to its minimum, but only
- * while the thread is inside the wait: callbacks, and threads they start, keep the program's own setting. */
-static void wait_exactly(struct inbox *inbox, const struct timespec *deadline)
-{
-    int slack_ns = prctl(PR_GET_TIMERSLACK);
-    if (slack_ns > 1)
-        prctl(PR_SET_TIMERSLACK, 1);
-    syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP, deadline, NULL,
-            FUTEX_BITSET_MATCH_ANY);
-    if (slack_ns > 1)
-        prctl(PR_SET_TIMERSLACK, slack_ns);
-}
-
-void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns)
+static void wait_until(struct inbox *inbox, uint64_t deadline_ns)
 {
     struct timespec deadline = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
-    if (deadline_ns == UINT64_MAX)
-        syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP, NULL, NULL, 0);
-    else
-        wait_exactly(inbox, &deadline);
+    syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP,
+            deadline_ns == UINT64_MAX ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+/* The kernel lets a thread's timed waits end late by its timer slack, 50 µs unless changed, so that wake-ups can be
+ * bundled. Here that would spoil what the program asked for timer by timer. So the wait is asked to end a slack early:
+ * then it ends on time, or before, if the kernel had another wake-up to bundle it with. What is left is waited for with
+ * the least slack there is, but only while the thread is in there: callbacks, and threads they start, keep the program's
+ * own setting. */
+void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns)
+{
+    if (inbox->slack_ns < 0 && deadline_ns != UINT64_MAX)
+        inbox->slack_ns = prctl(PR_GET_TIMERSLACK);
+    uint64_t slack_ns = inbox->slack_ns > 1 ? (uint64_t)inbox->slack_ns : 0;
+    if (deadline_ns == UINT64_MAX || slack_ns == 0) {
+        wait_until(inbox, deadline_ns);
+    } else if (deadline_ns - now_ns > slack_ns) {
+        wait_until(inbox, deadline_ns - slack_ns);
+    } else {
+        prctl(PR_SET_TIMERSLACK, 1);
+        wait_until(inbox, deadline_ns);
+        prctl(PR_SET_TIMERSLACK, slack_ns);
+    }
 }
 
 static void append(struct task_list *list, fl_loop_task *first, fl_loop_task *last, uint64_t count)

@@ -45,6 +45,7 @@ struct inbox {
     atomic_uint stopping; /* threads that are inside fl__inbox_stop() */
     uint64_t woken;       /* the loop's own: how often it found its mark taken away */
     int wake_fd;          /* an eventfd; set before the head is INBOX_POLLING for the first time */
+    int slack_ns;         /* the thread's timer slack; -1: not known in this run */
 };
 
 struct task_list {
@@ -70,9 +71,9 @@ bool fl__inbox_sleep(struct inbox *inbox, fl_loop_task *mark);
 /* Takes the mark back, if nobody has taken it away. */
 void fl__inbox_awake(struct inbox *inbox);
 
-/* Waits on the head until `deadline_ns` of CLOCK_MONOTONIC (UINT64_MAX: for ever), a wake-up or a signal. The head must
- * be INBOX_ASLEEP, or have been. */
-void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns);
+/* Waits on the head until a wake-up, a signal, or `deadline_ns` of CLOCK_MONOTONIC (UINT64_MAX: for ever); it may end
+ * before that for no reason. The head must be INBOX_ASLEEP, or have been; `now_ns` is at most the time. */
+void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns);
 
 /* Takes all tasks, oldest first, to the ends of two lists. */
 void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others);
@@ -104,6 +105,7 @@ static inline fl_loop_task *task_list_pop(struct task_list *list)
 {
     fl_loop_task *task = list->first;
     list->first = task->next;
+    __builtin_prefetch(list->first);
     if (--list->count == 0)
         list->last = &list->first;
     return task;

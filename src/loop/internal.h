@@ -9,6 +9,7 @@
  *     descriptors.c  the table of descriptors and the kernel's copy of it
  *     sleep.c        how the loop waits
  *     inbox.c        what other threads send; ring.c: queues of callbacks; table.c: records behind IDs
+ *     stopwatch.h    how long callbacks take
  *     stats.c        what it has done, and whether it is sound
  */
 
@@ -21,6 +22,7 @@
 #include "loop/histogram.h"
 #include "loop/inbox.h"
 #include "loop/ring.h"
+#include "loop/stopwatch.h"
 #include "loop/table.h"
 
 /* The last moment there is; the wheel refuses UINT64_MAX. */
@@ -63,9 +65,9 @@ struct counters {
 
 struct fl_loop {
     fl_clock *clock;
-    uint64_t now_ns;     /* of this turn */
-    uint64_t read_ns;    /* the last reading of the clock, no older than the start of the callback that runs */
-    uint64_t started_ns; /* when the callback that runs was called */
+    uint64_t now_ns;  /* of this turn */
+    uint64_t read_ns; /* the last reading of the clock */
+    struct stopwatch stopwatch;
     uint32_t budget;
     bool running;        /* inside fl_loop_run() or fl_loop_run_once() */
     bool freed;          /* by a callback */
@@ -89,7 +91,7 @@ struct fl_loop {
     struct task_list urgent, tasks; /* taken out of the inbox */
     struct poller poller;
     struct counters counters;
-    struct histogram callback_ns, lateness_ns;
+    struct histogram callback_ticks, lateness_ns;
 
     struct inbox inbox; /* other threads write here */
 };

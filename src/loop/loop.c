@@ -69,7 +69,7 @@ int fl_loop_new(const fl_loop_config *config, fl_loop **ret)
     loop->clock = config->clock ? config->clock : fl_clock_monotonic();
     loop->budget = config->budget ? config->budget : DEFAULT_BUDGET;
     loop->read_ns = 1; /* time 0 counts as 1 */
-    fl_loop_update_now(loop);
+    stopwatch_init(&loop->stopwatch, loop->clock, fl_loop_update_now(loop));
     fl__inbox_init(&loop->inbox);
     fl__poller_init(&loop->poller);
     task_list_init(&loop->urgent);
@@ -184,9 +184,7 @@ static void run_microtasks(fl_loop *loop)
 void fl__loop_checkpoint(fl_loop *loop)
 {
     run_microtasks(loop);
-    uint64_t now_ns = fl__loop_read_clock(loop);
-    histogram_add(&loop->callback_ns, now_ns - loop->started_ns);
-    loop->started_ns = now_ns;
+    histogram_add(&loop->callback_ticks, stopwatch_end_callback(&loop->stopwatch));
 }
 
 /* A task's memory may be its owner's again as soon as its callback starts. */
@@ -233,7 +231,7 @@ static int turn(fl_loop *loop, bool wait)
     if (r < 0)
         return r;
     loop->counters.turns++;
-    loop->started_ns = fl_loop_update_now(loop);
+    stopwatch_begin_turn(&loop->stopwatch, fl_loop_update_now(loop));
     fl__timers_take(loop); /* before any callback of this turn can make one that is due */
     if (!fl__loop_interrupted(loop))
         run_microtasks(loop);
@@ -248,7 +246,7 @@ static int turn(fl_loop *loop, bool wait)
 /* Changes with everything that is called. */
 static uint64_t progress(const fl_loop *loop)
 {
-    return loop->callback_ns.count + loop->counters.microtasks;
+    return loop->callback_ticks.count + loop->counters.microtasks;
 }
 
 /* A turn of a graceful stop: it does not wait, and says whether it found nothing to do. */
@@ -263,6 +261,7 @@ static int drain_turn(fl_loop *loop, bool *ret_idle)
 static int leave(fl_loop *loop, int r)
 {
     loop->running = false;
+    loop->inbox.slack_ns = -1; /* another thread may run it next */
     atomic_store(&loop->inbox.stop, STOP_NO);
     if (!loop->freed)
         return r;

@@ -46,7 +46,7 @@ static int wait_in_kernel(fl_loop *loop, uint64_t deadline_ns)
         return wait_in_epoll(loop, deadline_ns);
     if (!fl__inbox_sleep(&loop->inbox, INBOX_ASLEEP))
         return 0;
-    fl__inbox_wait(&loop->inbox, deadline_ns);
+    fl__inbox_wait(&loop->inbox, loop->read_ns, deadline_ns);
     fl__inbox_awake(&loop->inbox);
     return 0;
 }
@@ -73,8 +73,11 @@ int fl__loop_sleep(fl_loop *loop, bool wait)
         r = fl__poller_poll(loop, 0);
     if (r < 0 || deadline_ns <= loop->read_ns)
         return r;
-    loop->counters.sleeps++;
-    while (r == 0 && !called_for(loop) && fl__loop_read_clock(loop) < deadline_ns)
+    bool slept = false;
+    while (r == 0 && !called_for(loop) && fl__loop_read_clock(loop) < deadline_ns) {
         r = pass_time(loop, deadline_ns);
+        slept = true;
+    }
+    loop->counters.sleeps += slept;
     return r;
 }

@@ -16,6 +16,14 @@ static uint64_t bytes_of(const fl_loop *loop)
            FRESH_CAPACITY * sizeof(*loop->fresh) + rings + descriptors;
 }
 
+static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
+{
+    uint64_t *const values[] = {&summary->min_ns, &summary->mean_ns, &summary->p50_ns, &summary->p90_ns,
+                                &summary->p99_ns, &summary->p999_ns, &summary->max_ns};
+    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
+        *values[i] = (uint64_t)((double)*values[i] * tick_ns);
+}
+
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 {
     const struct counters *counters = &loop->counters;
@@ -32,7 +40,8 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
         .tasks_peak = counters->tasks_peak,
         .bytes = bytes_of(loop),
     };
-    fl__histogram_summary(&loop->callback_ns, &ret->callback_ns);
+    fl__histogram_summary(&loop->callback_ticks, &ret->callback_ns);
+    ticks_to_ns(&ret->callback_ns, loop->stopwatch.tick_ns);
     fl__histogram_summary(&loop->lateness_ns, &ret->lateness_ns);
 }
 
