@@ -62,10 +62,10 @@ typedef struct fl_wheel_config {
     /* Powers of two, ascending; 0: 2^20, 2^30, 2^36. Each should be at most `spokes` times the one before: beyond that
      * all is correct, but spokes are looked through more than once. */
     uint64_t tick_ns[FL_WHEEL_LEVELS];
-    uint32_t spokes;                   /* in each level; a power of two, at most 4096; 0: 1024 */
-    uint32_t worker_id;                /* yours to read back with fl_wheel_worker_id() */
-    uint64_t start_ns;                 /* the wheel's first `now` */
-    bool coarse;                       /* timers of L1 and L2 fire at the end of their level's tick: cheaper, later */
+    uint32_t spokes;    /* in each level; a power of two, at most 4096; 0: 1024 */
+    uint32_t worker_id; /* yours to read back with fl_wheel_worker_id() */
+    uint64_t start_ns;  /* the wheel's first `now` */
+    bool coarse;        /* timers of L1 and L2 fire at the end of their level's tick: cheaper, later */
     /* Slots are given back in groups of up to 512. Of a spoke with at least `min_capacity` slots, a group of which fewer
      * than one slot in `ratio` is in use shrinks to what is: at one of the next polls, or at once if next to nothing is
      * left; and again whenever less than one in `target_multiplier` is. 0: 64, 4, 2. */

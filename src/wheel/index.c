@@ -323,7 +323,7 @@ int fl__advance(fl_wheel *w, uint64_t now_ns)
 {
     struct candidate next = fl__earliest_candidate(w, true);
     int r = 0;
-    if (next.bound_ns <= now_ns) {
+    if (next.level && next.bound_ns <= now_ns) {
         if (next.level == &w->levels[0]) {
             r = fl__load(w, next.level, next.spoke);
         } else {
