@@ -180,6 +180,10 @@ static void check_leaf(struct check *check, int level_number, uint32_t spoke_num
         min_ns = fl__min(min_ns, slot->deadline_ns);
         check_timer(check, level_number, spoke_number, leaf, index, slot);
     }
+    const struct spoke *spoke = &check->w->levels[level_number].spokes[spoke_number];
+    bool is_whole = leaf->capacity == LEAF_SLOTS && !leaf->is_packed;
+    expect(check, fl__whole(spoke)[leaf - spoke->leaves] == (is_whole ? leaf->slots : NULL),
+           "a leaf's entry in the list of whole ones is wrong");
     expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
     expect(check, live == leaf->live, "a leaf counts %u timers and has %u", leaf->live, live);
     expect(check, leaf->min_ns == 0 || leaf->min_ns == min_ns, "a leaf's earliest deadline is wrong");

@@ -30,9 +30,10 @@ static inline void prefetch_timer(const fl_wheel *w, fl_timer_id id)
 }
 
 /* Fires one timer: hands it out and frees its slot. */
-static void fire(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *leaf, struct slot *slot,
-                 fl_expired *out)
+static void fire(fl_wheel *w, fl_timer_id id, struct slot *slot, fl_expired *out)
 {
+    struct spoke *spoke = fl__wheel_spoke(w, id);
+    struct leaf *leaf = fl__wheel_leaf(w, id);
     *out = (fl_expired){.id = id, .deadline_ns = slot->deadline_ns, .data = slot->data};
     fl__slot_end(slot);
     fl__leaf_give(spoke, leaf, id & (LEAF_SLOTS - 1), out->deadline_ns);
@@ -53,11 +54,9 @@ static size_t fire_front(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t f
             prefetch_timer(w, w->run.items[w->run_head + PREFETCH_AHEAD].id);
         fl_timer_id id = first->id;
         fl__front_pop(w, first);
-        struct spoke *spoke;
-        struct leaf *leaf;
-        struct slot *slot = fl__wheel_find(w, id, &spoke, &leaf);
+        struct slot *slot = fl__wheel_find(w, id);
         if (slot)
-            fire(w, id, spoke, leaf, slot, &out[fired++]);
+            fire(w, id, slot, &out[fired++]);
     }
     return fired;
 }
@@ -120,11 +119,9 @@ static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size
         struct earliest earliest = {.limit = fl__min(UNINDEXED_BATCH, limit - fired)};
         look_at_all(w, now_ns, &earliest);
         for (size_t i = 0; i < earliest.count; i++) {
-            struct spoke *spoke;
-            struct leaf *leaf;
-            struct slot *slot = fl__wheel_find(w, earliest.refs[i].id, &spoke, &leaf);
+            struct slot *slot = fl__wheel_find(w, earliest.refs[i].id);
             assert(slot); /* nothing was cancelled since it was found */
-            fire(w, earliest.refs[i].id, spoke, leaf, slot, &out[fired++]);
+            fire(w, earliest.refs[i].id, slot, &out[fired++]);
         }
         if (earliest.count < UNINDEXED_BATCH)
             break;
@@ -160,7 +157,7 @@ static void pack_some(fl_wheel *w)
             continue;
         leaf->is_queued = 0;
         if (leaf->live > 0 && fl__is_sparse_leaf(w, fl__wheel_spoke(w, id), leaf)) {
-            fl__leaf_pack(leaf, &w->pool);
+            fl__leaf_pack(fl__wheel_spoke(w, id), leaf, &w->pool);
             packed++;
         }
     }

@@ -226,7 +226,7 @@ static void tidy_leaf(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
     } else if (!fl__is_sparse_leaf(w, spoke, leaf)) {
         return;
     } else if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
-        fl__leaf_pack(leaf, &w->pool);
+        fl__leaf_pack(spoke, leaf, &w->pool);
     } else if (!leaf->is_queued && reserve_queue(w)) {
         w->queue.items[w->queue.length++] = (struct ref){.id = id};
         leaf->is_queued = 1;
@@ -270,11 +270,9 @@ static __attribute__((noinline)) int why_not_found(const fl_wheel *w, fl_timer_i
 /* The slot of a living timer; NULL whatever else the ID is. */
 static inline struct slot *find_any(const fl_wheel *w, fl_timer_id id)
 {
-    struct spoke *spoke;
-    struct leaf *leaf;
     if (__builtin_expect(id >> 62 >= LEVELS || (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) >= w->spokes, 0))
         return NULL;
-    return fl__wheel_find(w, id, &spoke, &leaf);
+    return fl__wheel_find(w, id);
 }
 
 static inline int end_timer(fl_wheel *w, fl_timer_id id, struct slot *slot)

@@ -110,20 +110,15 @@ static inline struct leaf *fl__wheel_leaf(const fl_wheel *w, fl_timer_id id)
 }
 
 /* The slot of a living timer, or NULL. */
-static inline struct slot *fl__wheel_find(const fl_wheel *w, fl_timer_id id, struct spoke **ret_spoke,
-                                          struct leaf **ret_leaf)
+static inline struct slot *fl__wheel_find(const fl_wheel *w, fl_timer_id id)
 {
-    struct spoke *spoke = fl__wheel_spoke(w, id);
-    *ret_spoke = spoke;
-    return fl__spoke_find(spoke, id & ((1u << SLOT_BITS) - 1), id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1),
-                          ret_leaf);
+    return fl__spoke_find(fl__wheel_spoke(w, id), id & ((1u << SLOT_BITS) - 1),
+                          id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1));
 }
 
 static inline bool fl__wheel_lives(const fl_wheel *w, fl_timer_id id)
 {
-    struct spoke *spoke;
-    struct leaf *leaf;
-    return fl__wheel_find(w, id, &spoke, &leaf) != NULL;
+    return fl__wheel_find(w, id) != NULL;
 }
 
 /* Whether cancelling has left a leaf of the spoke with much more memory than it needs. */
