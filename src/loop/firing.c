@@ -37,11 +37,10 @@ static uint32_t mark_all_due(fl_loop *loop, fl_expired *entries, size_t count)
     return kept;
 }
 
-/* A record that memory kept out of the wheel, and whose deadline has come. */
-static void take_without_wheel(fl_loop *loop, uint32_t slot, uint64_t deadline_ns)
+void fl__timers_mark_due(fl_loop *loop, struct record *record, struct fresh_entry entry)
 {
-    record_set_state(table_record(&loop->table, slot), STATE_DUE);
-    loop->due[loop->due_count++] = (fl_expired){.deadline_ns = deadline_ns, .data = data_of_slot(slot)};
+    record_set_state(record, STATE_DUE);
+    loop->due[loop->due_count++] = (fl_expired){.deadline_ns = entry.deadline_ns, .data = data_of_slot(entry.slot)};
 }
 
 /* Stranded timers become fresh again, or due. */
@@ -57,17 +56,9 @@ static void rescue_stranded(fl_loop *loop)
             table_list_remove(table, slot);
         } else if (deadline_ns <= loop->now_ns && loop->due_count < loop->budget) {
             table_list_remove(table, slot);
-            take_without_wheel(loop, slot, deadline_ns);
+            fl__timers_mark_due(loop, record, (struct fresh_entry){deadline_ns, slot});
         }
     }
-}
-
-/* Fresh timers are left over only if there was no memory to settle them. */
-static void take_fresh(fl_loop *loop)
-{
-    for (uint32_t i = 0; i < loop->fresh_count && loop->due_count < loop->budget; i++)
-        if (loop->fresh[i].deadline_ns <= loop->now_ns && fresh_record(loop, i))
-            take_without_wheel(loop, loop->fresh[i].slot, loop->fresh[i].deadline_ns);
 }
 
 /* How far the wheel may be polled at once. If nothing was left behind in the wheel, there is nothing to take out before
@@ -75,24 +66,32 @@ static void take_fresh(fl_loop *loop)
 static uint64_t next_step(fl_loop *loop)
 {
     uint64_t earliest_ns;
-    if (loop->now_ns - loop->drained_ns <= loop->reach_ns / 2)
+    if (loop->now_ns - loop->drained_ns <= REACH_NS / 2)
         return loop->now_ns;
     if (!fl_wheel_next_deadline(loop->wheel, &earliest_ns) || earliest_ns > loop->now_ns)
         return loop->now_ns;
     if (loop->drained_ns == fl_wheel_now_ns(loop->wheel) && loop->drained_ns < earliest_ns)
         loop->drained_ns = earliest_ns - 1;
-    uint64_t step_ns = add_time(loop->drained_ns, loop->reach_ns / 2);
+    uint64_t step_ns = add_time(loop->drained_ns, REACH_NS / 2);
     return step_ns < loop->now_ns ? step_ns : loop->now_ns;
 }
 
-void fl__timers_take(fl_loop *loop)
+static bool wheel_is_empty(const fl_loop *loop)
 {
-    if (loop->due_next < loop->due_count)
-        return;
-    loop->due_next = loop->due_count = 0;
-    rescue_stranded(loop);
-    take_fresh(loop);
-    bool all = false;
+    return !loop->wheel || fl_wheel_count(loop->wheel) == 0;
+}
+
+static bool wheel_is_due(const fl_loop *loop)
+{
+    uint64_t next_ns;
+    return !wheel_is_empty(loop) && fl_wheel_next_deadline(loop->wheel, &next_ns) && next_ns <= loop->now_ns;
+}
+
+static void take_from_wheel(fl_loop *loop)
+{
+    bool all = wheel_is_empty(loop);
+    if (all)
+        loop->drained_ns = loop->now_ns;
     while (loop->due_count < loop->budget && !all) {
         uint64_t step_ns = next_step(loop);
         fl_expired *entries = loop->due + loop->due_count;
@@ -103,6 +102,20 @@ void fl__timers_take(fl_loop *loop)
             loop->drained_ns = step_ns;
         all = count < room && step_ns == loop->now_ns;
     }
+}
+
+void fl__timers_take(fl_loop *loop)
+{
+    if (loop->due_next < loop->due_count)
+        return;
+    loop->due_next = loop->due_count = 0;
+    rescue_stranded(loop);
+    uint32_t few = loop->fresh.shorter < loop->budget ? loop->fresh.shorter : loop->budget; /* all that are due fit */
+    if (fl__fresh_is_due(loop) && (loop->fresh.count > few || wheel_is_due(loop)))
+        fl__fresh_settle(loop);
+    take_from_wheel(loop);
+    if (fl__fresh_is_due(loop))
+        fl__fresh_take(loop);
 }
 
 static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
@@ -120,7 +133,7 @@ static uint64_t catching_up(const fl_loop *loop, uint64_t deadline_ns)
 {
     if (deadline_ns >= loop->now_ns)
         return deadline_ns;
-    return out_of_reach(loop, loop->now_ns) ? loop->drained_ns + loop->reach_ns : loop->now_ns;
+    return out_of_reach(loop, loop->now_ns) ? loop->drained_ns + REACH_NS : loop->now_ns;
 }
 
 static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
@@ -191,14 +204,11 @@ void fl__immediates_run(fl_loop *loop)
     }
 }
 
-uint64_t fl__timers_next_ns(const fl_loop *loop)
+uint64_t fl__timers_next_ns(fl_loop *loop)
 {
-    uint64_t next_ns;
-    if (!fl_wheel_next_deadline(loop->wheel, &next_ns))
-        next_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < loop->fresh_count; i++)
-        if (loop->fresh[i].deadline_ns < next_ns && fresh_record(loop, i))
-            next_ns = loop->fresh[i].deadline_ns;
+    uint64_t next_ns = fl__fresh_next_ns(loop), wheel_ns;
+    if (!wheel_is_empty(loop) && fl_wheel_next_deadline(loop->wheel, &wheel_ns) && wheel_ns < next_ns)
+        next_ns = wheel_ns;
     uint32_t slot = STRANDED;
     while ((slot = table_link(&loop->table, slot)->next) != STRANDED) {
         uint64_t stranded_ns = firing_time(record_extra(table_record(&loop->table, slot)));

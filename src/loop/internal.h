@@ -5,7 +5,7 @@
 /* What the files of the loop share.
  *
  *     loop.c         making, running, the phases of a turn
- *     timers.c       making and changing timers, intervals, immediates; firing.c: calling them
+ *     timers.c       making and changing timers, intervals, immediates; firing.c: calling them; fresh.c: the youngest
  *     descriptors.c  the table of descriptors and the kernel's copy of it
  *     sleep.c        how the loop waits
  *     inbox.c        what other threads send; ring.c: queues of callbacks; table.c: records behind IDs
@@ -19,6 +19,7 @@
 
 #include <foliot/loop.h>
 
+#include "loop/fresh.h"
 #include "loop/histogram.h"
 #include "loop/inbox.h"
 #include "loop/ring.h"
@@ -74,15 +75,10 @@ struct fl_loop {
     uint64_t keep_alive; /* referenced records, descriptors and holds */
 
     /* timers.c */
-    fl_wheel *wheel;
+    fl_wheel *wheel; /* NULL until it is needed */
     struct table table;
-    uint64_t reach_ns;   /* how far ahead the wheel takes a timer */
     uint64_t drained_ns; /* every timer that the wheel had for this moment or before has been taken out */
-    struct fresh {
-        uint64_t deadline_ns;
-        uint32_t slot;
-    } * fresh; /* timers that are not yet in the wheel, in the order in which they were armed */
-    uint32_t fresh_count;
+    struct fresh fresh;
     fl_expired *due; /* `budget` of them: the timers of this turn */
     uint32_t due_next, due_count;
     uint64_t timers, immediates; /* how many there are */
@@ -124,16 +120,13 @@ bool fl__loop_can_run(const fl_loop *loop);
 int fl__timers_init(fl_loop *loop, bool huge_pages);
 void fl__timers_destroy(fl_loop *loop);
 
-/* Puts fresh timers into the wheel. */
-void fl__timers_settle(fl_loop *loop);
-
 /* Takes the timers that are due aside, unless an immediate stop has left some; then calls them. */
 void fl__timers_take(fl_loop *loop);
 void fl__timers_run(fl_loop *loop);
 void fl__immediates_run(fl_loop *loop);
 
-/* When the loop must turn because of timers; UINT64_MAX: never. Slow unless they are settled. */
-uint64_t fl__timers_next_ns(const fl_loop *loop);
+/* When the loop must turn because of timers, or a little before; UINT64_MAX: never. */
+uint64_t fl__timers_next_ns(fl_loop *loop);
 
 /* When a timer with this deadline and slack fires: the multiple of the greatest power of two between the two ends. */
 uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns);

@@ -226,7 +226,6 @@ static void run_closing(fl_loop *loop)
 
 static int turn(fl_loop *loop, bool wait)
 {
-    fl__timers_settle(loop);
     int r = fl__loop_sleep(loop, wait && !fl__loop_can_run(loop));
     if (r < 0)
         return r;

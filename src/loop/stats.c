@@ -7,13 +7,14 @@
 
 static uint64_t bytes_of(const fl_loop *loop)
 {
-    fl_wheel_stats wheel;
-    fl_wheel_memory_stats(loop->wheel, &wheel);
+    fl_wheel_stats wheel = {0};
+    if (loop->wheel)
+        fl_wheel_memory_stats(loop->wheel, &wheel);
     uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct job);
     uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
     return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) +
-           FRESH_CAPACITY * sizeof(*loop->fresh) + rings + descriptors;
+           FRESH_CAPACITY * sizeof(*loop->fresh.entries) + rings + descriptors;
 }
 
 static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
@@ -105,7 +106,7 @@ static const char *count_list(const struct table *table, uint32_t head, enum rec
 static const char *check_timers(const fl_loop *loop, struct census *census)
 {
     const struct table *table = &loop->table;
-    uint64_t immediates = 0, stranded = 0, due = 0, fresh = 0;
+    uint64_t immediates = 0, stranded = 0, due = 0, fresh = 0, earliest_ns = UINT64_MAX;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
         if (table->chunk[k].records)
@@ -122,15 +123,20 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
         uint32_t slot = (uint32_t)(uintptr_t)loop->due[i].data;
         due += table_is_mapped(table, slot) && record_state(table_record(table, slot)) == STATE_DUE;
     }
-    for (uint32_t i = 0; i < loop->fresh_count; i++)
-        fresh += fresh_record(loop, i) != NULL;
-    SOUND(fresh == census->state[STATE_FRESH]);
+    for (uint32_t i = 0; i < loop->fresh.count; i++)
+        if (fresh_record(loop, i)) {
+            fresh++;
+            earliest_ns =
+                loop->fresh.entries[i].deadline_ns < earliest_ns ? loop->fresh.entries[i].deadline_ns : earliest_ns;
+        }
+    SOUND(fresh == census->state[STATE_FRESH] && fresh == loop->fresh.good);
+    SOUND(loop->fresh.exact ? loop->fresh.earliest_ns == earliest_ns : loop->fresh.earliest_ns <= earliest_ns);
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
     SOUND(stranded == census->state[STATE_STRANDED]);
     SOUND(due == census->state[STATE_DUE]);
     SOUND(census->state[STATE_RUNNING] <= 1);
     SOUND(census->extras == table->extras);
-    SOUND(census->state[STATE_PENDING] == fl_wheel_count(loop->wheel));
+    SOUND(census->state[STATE_PENDING] == (loop->wheel ? fl_wheel_count(loop->wheel) : 0));
     SOUND(loop->timers == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
     return NULL;
 }
@@ -153,7 +159,7 @@ static const char *check_rest(const fl_loop *loop, const struct census *census)
 int fl_loop_check(const fl_loop *loop, FILE *explain)
 {
     struct census census = {0};
-    int r = fl_wheel_check(loop->wheel, explain);
+    int r = loop->wheel ? fl_wheel_check(loop->wheel, explain) : 0;
     if (r < 0)
         return r;
     const char *broken = check_timers(loop, &census);

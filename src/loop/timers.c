@@ -30,17 +30,13 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
 {
     uint32_t slot;
     struct record *record;
-    fl_wheel_config config = {
-        .tick_ns = {1u << 20, 1u << 28, 1ull << 36}, .spokes = 256, .start_ns = loop->now_ns, .huge_pages = huge_pages};
-    int r = fl_wheel_new(&config, &loop->wheel);
-    if (r < 0)
-        return r;
-    r = fl__table_init(&loop->table, huge_pages);
+    int r = fl__table_init(&loop->table, huge_pages);
+    if (r == 0)
+        r = fl__fresh_init(&loop->fresh);
     if (r < 0)
         return r;
     loop->due = fl__alloc(loop->budget * sizeof(*loop->due));
-    loop->fresh = fl__alloc(FRESH_CAPACITY * sizeof(*loop->fresh));
-    if (!loop->due || !loop->fresh)
+    if (!loop->due)
         return FL_NO_MEMORY;
     for (uint32_t head = IMMEDIATES; head < LIST_HEADS_END; head++) {
         r = table_take(&loop->table, &slot, &record);
@@ -50,7 +46,6 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
         record_set_state(record, STATE_HEAD);
         table_list_init(&loop->table, slot);
     }
-    loop->reach_ns = fl_wheel_max_duration_ns(loop->wheel);
     loop->drained_ns = loop->now_ns;
     return 0;
 }
@@ -59,40 +54,38 @@ void fl__timers_destroy(fl_loop *loop)
 {
     fl_wheel_free(loop->wheel);
     fl__table_destroy(&loop->table);
+    fl__fresh_destroy(&loop->fresh);
     fl__release(loop->due);
-    fl__release(loop->fresh);
 }
 
 /* --- Arming */
 
+/* An empty wheel is not polled, so it may be behind. */
+int fl__timers_make_wheel(fl_loop *loop)
+{
+    if (loop->wheel) {
+        if (fl_wheel_now_ns(loop->wheel) < loop->drained_ns)
+            fl_wheel_poll(loop->wheel, loop->drained_ns, NULL, 0);
+        return 0;
+    }
+    fl_wheel_config config = {
+        .spokes = 1u << WHEEL_SPOKES_BITS, .start_ns = loop->drained_ns, .huge_pages = loop->table.huge_pages};
+    for (unsigned level = 0; level < FL_WHEEL_LEVELS; level++)
+        config.tick_ns[level] = UINT64_C(1) << (WHEEL_TICK_BITS + level * WHEEL_SPOKES_BITS);
+    return fl_wheel_new(&config, &loop->wheel);
+}
+
 int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns)
 {
     uint64_t wheel_ns = deadline_ns, wheel_now_ns = fl_wheel_now_ns(loop->wheel);
-    if (deadline_ns > from_ns && deadline_ns - from_ns > loop->reach_ns)
-        wheel_ns = deadline_ns - (deadline_ns - from_ns - 1) / loop->reach_ns * loop->reach_ns;
+    if (deadline_ns > from_ns && deadline_ns - from_ns > REACH_NS)
+        wheel_ns = deadline_ns - (deadline_ns - from_ns - 1) / REACH_NS * REACH_NS;
     if (wheel_ns < wheel_now_ns)
         wheel_ns = wheel_now_ns;
     int r = fl_wheel_schedule(loop->wheel, wheel_ns, data_of_slot(slot), record_timer(record));
     if (r == 0)
         record_set_state(record, STATE_PENDING);
     return r;
-}
-
-/* What cannot be placed stays, and moves up. After the first failure nothing more is tried: the order is kept. */
-void fl__timers_settle(fl_loop *loop)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < loop->fresh_count; i++) {
-        struct fresh entry = loop->fresh[i];
-        struct record *record = fresh_record(loop, i);
-        if (!record)
-            continue;
-        if (kept == 0 && fl__timers_place(loop, entry.slot, record, entry.deadline_ns, loop->drained_ns) == 0)
-            continue;
-        *record_timer(record) = kept;
-        loop->fresh[kept++] = entry;
-    }
-    loop->fresh_count = kept;
 }
 
 void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
@@ -224,8 +217,7 @@ static void take_out(fl_loop *loop, uint32_t slot, struct record *record)
         assert(r == 0);
         (void)r;
     } else if (record_state(record) == STATE_FRESH) {
-        if (*record_timer(record) == loop->fresh_count - 1)
-            loop->fresh_count--; /* the youngest: soon taken back, as many are */
+        fl__fresh_remove(loop, record);
     } else if (record_state(record) == STATE_IMMEDIATE || record_state(record) == STATE_STRANDED) {
         table_list_remove(&loop->table, slot);
     }
@@ -277,9 +269,7 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id)
 /* Makes sure that a record can be armed for a deadline, which is then certain to succeed. */
 static int prepare(fl_loop *loop, struct record *record, uint64_t deadline_ns)
 {
-    if (loop->fresh_count == FRESH_CAPACITY)
-        fl__timers_settle(loop);
-    if (loop->fresh_count == FRESH_CAPACITY)
+    if (loop->fresh.count == loop->fresh.capacity && fl__fresh_make_room(loop) < 0)
         return FL_NO_MEMORY;
     if (record->tag & RECORD_EXTRA || !out_of_reach(loop, deadline_ns))
         return 0;

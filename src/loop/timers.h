@@ -4,36 +4,37 @@
 
 /* How a timer gets from its making to its callback; timers.c has the first half of the way, firing.c the second.
  *
- * A timer is a record in the table (table.h). It begins in the list of fresh timers, with its deadline. When the next
- * turn begins, or when the list is full, what is still there is settled in the wheel, in the order in which it was armed.
- * Many timers do not get so far: a timeout that is set before a write and taken back after it costs two accesses to
- * memory that is in the cache. The wheel carries a record's slot as data; the record knows the wheel's ID.
+ * A timer is a record in the table (table.h). It begins in the list of fresh timers (fresh.h) and, if it lives for long
+ * enough, settles in the wheel, which carries the record's slot as data; the record knows the wheel's ID.
  *
  *     STATE_FRESH ──> STATE_PENDING ──> STATE_DUE ──> callback
  *          ^                                              │
  *          └──────────── an interval, armed anew ─────────┘
  *
- * What is due is taken out of the wheel into a list before the first callback of a turn runs. Every record in the list is
- * marked STATE_DUE. A callback that cancels or rearms a sibling changes its state, so the entry is passed over; a slot
- * that is taken anew in the same turn is not called by mistake, because nothing becomes STATE_DUE except when the list is
- * filled.
+ * What is due is taken aside into a list before the first callback of a turn runs. Every record in the list is marked
+ * STATE_DUE. A callback that cancels or rearms a sibling changes its state, so the entry is passed over; a slot that is
+ * taken anew in the same turn is not called by mistake, because nothing becomes STATE_DUE except when the list is filled.
  *
- * Far timers. The wheel reaches reach_ns ahead. A timer beyond gets stops on the way, at deadline - k * reach, and its
+ * Far timers. The wheel reaches REACH_NS ahead. A timer beyond gets stops on the way, at deadline - k * reach, and its
  * real deadline is kept in a struct extra. Stops are counted back from the deadline, not forward from now, so that equal
  * deadlines keep their order: a timer moves on to its next stop as soon as that is in reach, and so before any younger
  * timer can be settled there directly. For this to hold, "in reach" is measured from drained_ns, up to which the wheel
  * has surely been emptied, and not from now; and after a long pause the wheel is polled in steps of half its reach, so
  * that no timer is still at a stop when its deadline has passed.
  *
- * No memory. If the wheel has none, timers stay fresh until it has, and if their deadline comes before, they are taken
- * from there. When the list is full of them, no more can be made. An interval that must be armed anew then, or a far
- * timer that was just taken out of the wheel, becomes STATE_STRANDED: it waits in a list without limit. So nothing is lost
- * and nothing late; only the order among equal deadlines may be another.
+ * No memory. If there is none for the wheel, timers stay fresh. An interval that must be armed anew while the fresh list
+ * is full, or a far timer that was just taken out of the wheel, becomes STATE_STRANDED: it waits in a list without limit.
+ * So nothing is lost and nothing late; only the order among equal deadlines may be another.
  */
 
 #include "loop/internal.h"
 
-enum { FRESH_CAPACITY = 1024 };
+/* The loop's wheel: ticks of 1 ms, 268 ms and 69 s, of which the finer fill one of the coarser exactly. */
+enum {
+    WHEEL_SPOKES_BITS = 8,
+    WHEEL_TICK_BITS = 20,
+};
+#define REACH_NS (UINT64_C(1) << (WHEEL_TICK_BITS + 3 * WHEEL_SPOKES_BITS))
 
 static inline uint64_t add_time(uint64_t time_ns, uint64_t duration_ns)
 {
@@ -43,7 +44,7 @@ static inline uint64_t add_time(uint64_t time_ns, uint64_t duration_ns)
 
 static inline bool out_of_reach(const fl_loop *loop, uint64_t deadline_ns)
 {
-    return deadline_ns > loop->drained_ns && deadline_ns - loop->drained_ns > loop->reach_ns;
+    return deadline_ns > loop->drained_ns && deadline_ns - loop->drained_ns > REACH_NS;
 }
 
 /* When a timer with an extra fires, after its slack. */
@@ -62,36 +63,48 @@ static inline uint32_t slot_of_data(const void *data)
     return (uint32_t)(uintptr_t)data;
 }
 
-/* The record behind an entry of the fresh list; NULL if it was cancelled, or armed anew further back. */
+/* The record behind an entry of the fresh list; NULL if the entry is not good. */
 static inline struct record *fresh_record(const fl_loop *loop, uint32_t index)
 {
-    uint32_t slot = loop->fresh[index].slot;
+    uint32_t slot = loop->fresh.entries[index].slot;
     if (!table_is_mapped(&loop->table, slot))
         return NULL;
     struct record *record = table_record(&loop->table, slot);
     return record_state(record) == STATE_FRESH && *record_timer(record) == index ? record : NULL;
 }
 
-/* Puts a record that is nowhere into the wheel, for its deadline or the first stop on the way after `from_ns`. */
-int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns);
-
 /* Makes a record that is nowhere fresh. Returns 0, or FL_NO_MEMORY if there is no room and none can be made. */
 static inline int fresh_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
 {
-    if (__builtin_expect(loop->fresh_count == FRESH_CAPACITY, 0)) {
-        fl__timers_settle(loop);
-        if (loop->fresh_count == FRESH_CAPACITY)
-            return FL_NO_MEMORY;
+    struct fresh *fresh = &loop->fresh;
+    if (__builtin_expect(fresh->count == fresh->capacity, 0)) {
+        int r = fl__fresh_make_room(loop);
+        if (r < 0)
+            return r;
     }
     record_set_state(record, STATE_FRESH);
-    uint32_t index = loop->fresh_count++;
+    uint32_t index = fresh->count++;
     *record_timer(record) = index;
-    loop->fresh[index] = (struct fresh){deadline_ns, slot};
+    fresh->entries[index] = (struct fresh_entry){deadline_ns, slot};
+    fresh->good++;
+    if (deadline_ns < fresh->earliest_ns) {
+        fresh->earliest_ns = deadline_ns;
+        fresh->exact = true;
+    }
     return 0;
 }
 
-/* The same for a record that must not be lost. */
+/* Makes the wheel, unless it is there, and brings it up to date. Returns 0 or FL_NO_MEMORY. */
+int fl__timers_make_wheel(fl_loop *loop);
+
+/* Puts a record that is nowhere into the wheel, for its deadline or the first stop on the way after `from_ns`. */
+int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns, uint64_t from_ns);
+
+/* Makes a record fresh that is nowhere and must not be lost. */
 void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns);
+
+/* Puts a record that is nowhere behind those that are due. */
+void fl__timers_mark_due(fl_loop *loop, struct record *record, struct fresh_entry entry);
 
 /* Ends a record that is in no list and not in the wheel. */
 void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record);

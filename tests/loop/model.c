@@ -828,12 +828,15 @@ static void fill_windows(struct table *table)
 static void begin(struct model *m)
 {
     static const unsigned budgets[] = {1, 2, 3, 4, 5, 16, 0, 0};
+    static const uint32_t capacities[] = {1, 8, 50, FRESH_CAPACITY};
     uint8_t kind = byte(m);
     fl_virtual_clock_init(&m->clock, 1 + duration(m) % (1ull << 50));
     fl_loop_config config = {.clock = &m->clock.clock, .budget = budgets[kind % 8]};
     demand(fl_loop_new(&config, &m->loop) == 0, "cannot make a loop");
     if (kind / 8 % 4 == 0)
         fill_windows(&m->loop->table);
+    m->loop->fresh.capacity = capacities[kind / 32 % 4];
+    m->loop->fresh.shorter = capacities[kind / 128] - 1;
     m->now_ns = m->clock.time_ns;
     m->budget = config.budget ? config.budget : 1024;
     m->channels = m->budget < CHANNELS ? m->budget : CHANNELS;

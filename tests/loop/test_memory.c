@@ -8,7 +8,6 @@
 #include "wheel/allocator.h"
 
 static unsigned calls, periods;
-static fl_timer_id interval;
 
 static void call(fl_loop *l, void *arg)
 {
@@ -27,8 +26,7 @@ static void period(fl_loop *l, void *arg)
 {
     (void)arg;
     CHECK_EQ((fl_loop_now_ns(l) - START) % HOUR, 0);
-    if (++periods == 30)
-        CHECK_EQ(fl_loop_cancel(l, interval), 0);
+    periods++;
 }
 
 /* Whether it worked; if not, it must have been for lack of memory. */
@@ -44,8 +42,8 @@ static void live(int fd)
     fl_timer_id id = 7;
     unsigned made = 0;
     calls = 0;
-    for (unsigned i = 0; i < 50; i++)
-        made += worked(fl_loop_timer(loop, i * SECOND, call, NULL, NULL));
+    for (unsigned i = 0; i < 1200; i++)
+        made += worked(fl_loop_timer(loop, i % 40 * SECOND, call, NULL, NULL));
     made += worked(fl_loop_timer(loop, 50 * DAY, call, NULL, &id));
     if (id != 7)
         worked(fl_loop_rearm(loop, id, 60 * DAY));
@@ -102,47 +100,90 @@ TEST(every_allocation_may_fail_and_all_after_it)
     fail_at_every(true);
 }
 
-/* Its place in the wheel changes with every period, and needs memory where it has not been before. */
-TEST(an_interval_survives_without_memory)
+enum { MANY = 3000 };
+
+static fl_timer_id many[MANY];
+
+/* Each of them must be armed anew after every call, when the list of fresh timers is full and there is no memory. */
+static void begin_without_memory(void)
 {
     memory_install();
     begin();
     periods = 0;
-    CHECK_EQ(fl_loop_interval(loop, HOUR, 0, period, NULL, &interval), 0);
-    make_timer_for(30 * DAY, call, NULL);
+    for (unsigned i = 0; i < MANY; i++)
+        CHECK_EQ(fl_loop_interval(loop, HOUR, 0, period, &many[i], &many[i]), 0);
     memory_fail(1, true);
-    calls = 0;
-    run();
+}
+
+static void end_without_memory(void)
+{
     CHECK(memory.failed > 0);
-    CHECK_EQ(periods, 30);
-    CHECK_EQ(calls, 1);
-    CHECK_EQ(elapsed(), 30 * DAY);
     memory_fail(0, false);
     end();
     memory_remove();
 }
 
-TEST(a_timer_without_memory_can_be_cancelled_and_rearmed)
+TEST(intervals_survive_without_memory_and_stay_on_their_grid)
+{
+    begin_without_memory();
+    while (periods < 5 * MANY)
+        CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_EQ(periods, 5 * MANY);
+    CHECK_EQ(elapsed(), 5 * HOUR);
+    end_without_memory();
+}
+
+TEST(a_far_timer_survives_without_memory)
 {
     memory_install();
     begin();
-    CHECK_EQ(fl_loop_interval(loop, HOUR, 0, call, NULL, &interval), 0);
+    for (unsigned i = 0; i < MANY; i++)
+        make_timer_for(3 * DAY + i % 10, call, NULL);
     calls = 0;
     memory_fail(1, true);
-    CHECK_EQ(fl_loop_run_once(loop, true), 0);
-    CHECK_EQ(calls, 1);
-    CHECK(memory.failed > 0);
-    memory_fail(0, false);
-    CHECK_EQ(fl_loop_rearm(loop, interval, SECOND), 0);
-    CHECK_EQ(fl_loop_run_once(loop, true), 0);
-    CHECK_EQ(elapsed(), HOUR + SECOND);
-    memory_fail(1, true);
-    CHECK_EQ(fl_loop_run_once(loop, true), 0);
-    CHECK_EQ(fl_loop_cancel(loop, interval), 0);
-    CHECK(!fl_loop_alive(loop));
+    run();
+    CHECK_EQ(calls, MANY);
+    CHECK_EQ(elapsed(), 3 * DAY + 9);
     memory_fail(0, false);
     end();
     memory_remove();
+}
+
+TEST(what_has_no_memory_can_be_cancelled_and_rearmed)
+{
+    begin_without_memory();
+    while (periods < MANY)
+        CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_EQ(fl_loop_check(loop, stdout), 0);
+    for (unsigned i = 0; i < MANY; i += 2)
+        CHECK_EQ(fl_loop_cancel(loop, many[i]), 0);
+    int r = 0;
+    for (unsigned i = 1; i < MANY && r == 0; i += 2)
+        r = fl_loop_rearm(loop, many[i], 2 * HOUR);
+    CHECK(r == 0 || r == FL_NO_MEMORY);
+    CHECK_EQ(fl_loop_check(loop, stdout), 0);
+    memory_fail(0, false);
+    for (unsigned i = 1; i < MANY; i += 2)
+        CHECK_EQ(fl_loop_rearm(loop, many[i], 2 * HOUR), 0);
+    while (periods < MANY + MANY / 2)
+        CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_EQ(elapsed(), 3 * HOUR);
+    end_without_memory();
+}
+
+TEST(without_memory_as_many_timers_can_be_made_as_the_list_holds)
+{
+    unsigned made = 0;
+    memory_install();
+    begin();
+    memory_fail(1, true);
+    while (fl_loop_timer(loop, SECOND + made, call, NULL, NULL) == 0)
+        made++;
+    CHECK_EQ(made, 1024);
+    calls = 0;
+    run();
+    CHECK_EQ(calls, made);
+    end_without_memory();
 }
 
 TEST(everything_is_given_back)
