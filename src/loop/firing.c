@@ -109,6 +109,7 @@ void fl__timers_take(fl_loop *loop)
     if (loop->due_next < loop->due_count)
         return;
     loop->due_next = loop->due_count = 0;
+    fl__timers_drop_cancelled(loop);
     rescue_stranded(loop);
     uint32_t few = loop->fresh.shorter < loop->budget ? loop->fresh.shorter : loop->budget; /* all that are due fit */
     if (fl__fresh_is_due(loop) && (loop->fresh.count > few || wheel_is_due(loop)))
@@ -207,6 +208,7 @@ void fl__immediates_run(fl_loop *loop)
 uint64_t fl__timers_next_ns(fl_loop *loop)
 {
     uint64_t next_ns = fl__fresh_next_ns(loop), wheel_ns;
+    fl__timers_drop_cancelled(loop);
     if (!wheel_is_empty(loop) && fl_wheel_next_deadline(loop->wheel, &wheel_ns) && wheel_ns < next_ns)
         next_ns = wheel_ns;
     uint32_t slot = STRANDED;

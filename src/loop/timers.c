@@ -233,12 +233,41 @@ void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record)
     table_put(&loop->table, slot, record);
 }
 
+void fl__timers_drop_cancelled(fl_loop *loop)
+{
+    for (uint32_t i = 0; i < loop->cancelled_count; i++) {
+        int r = fl_wheel_cancel(loop->wheel, loop->cancelled[i].timer, NULL);
+        assert(r == 0);
+        (void)r;
+    }
+    for (uint32_t i = 0; i < loop->cancelled_count; i++) {
+        uint32_t slot = loop->cancelled[i].slot;
+        table_put(&loop->table, slot, table_record(&loop->table, slot));
+    }
+    loop->cancelled_count = 0;
+}
+
+/* STATE_FREE ends the ID; the slot is not in the free list yet. */
+static void cancel_pending(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    loop->cancelled[loop->cancelled_count++] = (struct cancelled){*record_timer(record), slot};
+    record_set_state(record, STATE_FREE);
+    loop->keep_alive -= !(record->tag & RECORD_UNREF);
+    loop->timers--;
+    if (loop->cancelled_count == CANCELLED_MAX)
+        fl__timers_drop_cancelled(loop);
+}
+
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
 {
     uint32_t slot;
     struct record *record = table_find(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
+    if (record_state(record) == STATE_PENDING) {
+        cancel_pending(loop, slot, record);
+        return 0;
+    }
     take_out(loop, slot, record);
     fl__timers_forget(loop, slot, record);
     return 0;
