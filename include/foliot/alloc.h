@@ -15,6 +15,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+/* What map() gives should be private anonymous memory: parts that are idle are given back to the system with madvise(). */
 typedef struct fl_allocator {
     void *(*alloc)(size_t size);               /* as malloc() */
     void *(*resize)(void *block, size_t size); /* as realloc() */

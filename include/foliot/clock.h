@@ -7,14 +7,25 @@
  * A clock tells the time and, if its time is not the machine's, how to let time pass. Time is a count of nanoseconds
  * that never goes back. 0 is not a moment: the loop takes it for 1.
  *
- *     fl_virtual_clock time;
- *     fl_virtual_clock_init(&time, 1000);
- *     fl_loop_config config = {.clock = &time.clock};
- *     fl_loop *loop;
- *     if (fl_loop_new(&config, &loop) < 0)
- *         abort();
- *     fl_loop_timer(loop, 3600 * 1000000000ull, say_tea, NULL, NULL);
- *     fl_loop_run(loop);          // returns at once, an hour later
+ *     static void tea(fl_loop *loop, void *arg)
+ *     {
+ *         (void)loop;
+ *         puts(arg);
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         fl_virtual_clock time;
+ *         fl_virtual_clock_init(&time, 1000);
+ *         fl_loop_config config = {.clock = &time.clock};
+ *         fl_loop *loop;
+ *         if (fl_loop_new(&config, &loop) < 0)
+ *             return 1;
+ *         if (fl_loop_timer(loop, 3600 * 1000000000ull, tea, "tea is ready", NULL) < 0)
+ *             return 1;
+ *         fl_loop_run(loop);      // returns at once, an hour later
+ *         fl_loop_free(loop);
+ *     }
  *
  * Ownership: a clock is yours and outlives every loop that uses it.
  */

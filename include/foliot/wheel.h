@@ -30,7 +30,8 @@
  *   - An ID names its timer exactly as long as that timer lives, and no other timer afterwards.
  *   - A failed call changes nothing.
  *
- * Threads: a wheel belongs to one thread at a time. Only fl_wheel_now_ns() may be called from others.
+ * Threads: a wheel belongs to one thread at a time, also where a function takes it as const. Only fl_wheel_now_ns() may
+ * be called from others.
  *
  * Ownership: `data` is yours. The wheel hands the pointer back and never looks behind it.
  */
@@ -58,13 +59,16 @@ typedef uint64_t fl_timer_id;
 
 /* The zero value of every member is its default. */
 typedef struct fl_wheel_config {
-    uint64_t tick_ns[FL_WHEEL_LEVELS]; /* powers of two, ascending; 0: 2^20, 2^30, 2^36 */
-    uint32_t spokes;                   /* in each level; a power of two, at most 4096; 0: 1024 */
-    uint32_t worker_id;                /* yours to read back with fl_wheel_worker_id() */
-    uint64_t start_ns;                 /* the wheel's first `now` */
-    bool coarse;                       /* timers of L1 and L2 fire at the end of their level's tick: cheaper, later */
-    /* When timers are cancelled, the memory of a spoke with at least `min_capacity` slots shrinks as soon as fewer than
-     * one slot in `ratio` is in use, to `target_multiplier` times what is. 0: 64, 4, 2. */
+    /* Powers of two, ascending; 0: 2^20, 2^30, 2^36. Each should be at most `spokes` times the one before: beyond that
+     * all is correct, but spokes are looked through more than once. */
+    uint64_t tick_ns[FL_WHEEL_LEVELS];
+    uint32_t spokes;    /* in each level; a power of two, at most 4096; 0: 1024 */
+    uint32_t worker_id; /* yours to read back with fl_wheel_worker_id() */
+    uint64_t start_ns;  /* the wheel's first `now` */
+    bool coarse;        /* timers of L1 and L2 fire at the end of their level's tick: cheaper, later */
+    /* Slots are given back in groups of up to 512. Of a spoke with at least `min_capacity` slots, a group of which fewer
+     * than one slot in `ratio` is in use shrinks to what is: at one of the next polls, or at once if next to nothing is
+     * left; and again whenever less than one in `target_multiplier` is. 0: 64, 4, 2. */
     struct {
         uint32_t min_capacity, ratio, target_multiplier;
     } compaction;
@@ -129,7 +133,11 @@ int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data);
  * where there is no memory to sort what is due, it takes longer. */
 size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit);
 
-/* The exact deadline of the earliest timer; false if there is none. */
+/* The exact deadline of the earliest timer; false if there is none. In a coarse wheel, a poll at that time may have to
+ * wait for the end of the tick: such a wheel is polled at regular times.
+ *
+ * A program may sleep until then. If it holds many thousands of timers within a second or so, it should rather poll every
+ * few milliseconds when that second is near: polls sort ahead what would otherwise have to be sorted at its first timer. */
 bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns);
 
 /* How many timers live. */

@@ -22,6 +22,7 @@
  * four, and an offset in it. A callback in a fifth window is kept in a struct extra.
  */
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -243,8 +244,10 @@ static inline bool table_pack(struct table *t, fl_loop_fn fn, uint32_t *ret)
 
 static inline fl_loop_fn table_fn(const struct table *t, const struct record *record)
 {
-    if (record->tag & RECORD_EXTRA)
+    if (record->tag & RECORD_EXTRA) {
+        assert(record->extra);
         return record->extra->fn;
+    }
     uint32_t offset = record->fn & ((1u << TABLE_WINDOW_BITS) - 1);
     return (fl_loop_fn)(t->window[record->fn >> TABLE_WINDOW_BITS] + offset);
 }

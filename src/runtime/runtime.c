@@ -44,10 +44,11 @@ void fl__runtime_send(fl_runtime *rt, struct fl__message *message)
 {
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     unsigned first = active > 0 ? pick(rt, active) : 0;
+    struct fl__worker *self = fl__self;
     for (unsigned i = 0; i < active; i++) {
         struct fl__worker *worker = worker_at(rt, (first + i) % active);
-        if (worker == fl__self && !worker->left) {
-            fl__worker_again(worker, message);
+        if (self && worker == self && !self->left) {
+            fl__worker_again(self, message);
             return;
         }
         if (fl__worker_send(worker, message))

@@ -4,8 +4,8 @@
 
 /* What a layer on top of the runtime, such as coroutines, may ask of a worker.
  *
- * A worker's turn: the loop turns once (and sleeps there if nothing else is to be done); messages that other threads
- * have sent run, at most a budget of them; the wheel is polled and its timers fire; what was deferred runs; then some
+ * A worker's turn: the loop turns once (and sleeps there if nothing else is to be done); the wheel is polled and its
+ * timers fire; messages that other threads have sent run, at most a budget of them; what was deferred runs; then some
  * scrubbing. Everything below is called on the worker's own thread unless it says "any thread".
  *
  * Lifetime: a struct fl__worker stays valid, and may be sent to, until its runtime is freed. The worker may leave, and

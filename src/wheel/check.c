@@ -17,6 +17,7 @@ struct check {
     bool broken;
     fl_timer_id *indexed; /* the IDs of all references, sorted */
     size_t indexed_count, indexed_room;
+    bool index_unknown; /* there is no memory to gather it: nothing is said about it then */
     uint64_t timers;
     uint64_t min_ns;
 };
@@ -42,9 +43,12 @@ static void gather(struct check *check, const struct refs *refs, uint32_t begin)
     for (uint32_t i = begin; i < refs->length; i++) {
         if (check->indexed_count == check->indexed_room) {
             check->indexed_room = check->indexed_room * 2 + 64;
-            check->indexed = realloc(check->indexed, check->indexed_room * sizeof *check->indexed);
-            if (!check->indexed)
-                abort();
+            fl_timer_id *indexed = realloc(check->indexed, check->indexed_room * sizeof *indexed);
+            if (!indexed) {
+                check->index_unknown = true;
+                return;
+            }
+            check->indexed = indexed;
         }
         check->indexed[check->indexed_count++] = refs->items[i].id;
     }
@@ -58,8 +62,9 @@ static int compare_ids(const void *a, const void *b)
 
 static bool is_indexed(const struct check *check, fl_timer_id id)
 {
-    return check->indexed_count > 0 &&
-           bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
+    if (check->index_unknown || check->indexed_count == 0)
+        return check->index_unknown;
+    return bsearch(&id, check->indexed, check->indexed_count, sizeof id, compare_ids) != NULL;
 }
 
 static void check_heap(struct check *check, const struct refs *refs, const char *what)
@@ -175,6 +180,10 @@ static void check_leaf(struct check *check, int level_number, uint32_t spoke_num
         min_ns = fl__min(min_ns, slot->deadline_ns);
         check_timer(check, level_number, spoke_number, leaf, index, slot);
     }
+    const struct spoke *spoke = &check->w->levels[level_number].spokes[spoke_number];
+    bool is_whole = leaf->capacity == LEAF_SLOTS && !leaf->is_packed;
+    expect(check, fl__whole(spoke)[leaf - spoke->leaves] == (is_whole ? leaf->slots : NULL),
+           "a leaf's entry in the list of whole ones is wrong");
     expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
     expect(check, live == leaf->live, "a leaf counts %u timers and has %u", leaf->live, live);
     expect(check, leaf->min_ns == 0 || leaf->min_ns == min_ns, "a leaf's earliest deadline is wrong");

@@ -7,6 +7,7 @@
  * or in the front, and that every bound is at or below what it bounds: fl_wheel_check() says so in code. */
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "wheel/index.h"
@@ -170,12 +171,13 @@ static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_nu
     return 0;
 }
 
-static void begin_opening(struct level *level, uint32_t spoke_number)
+static void begin_opening(const fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
     uint64_t tick = fl__tick(level, spoke->min_ns);
     assert(!level->opening.active && tick >= level->open_end);
-    level->opening = (struct opening){.active = true, .tick = tick, .min_ns = spoke->min_ns, .refs = spoke->refs};
+    level->opening = (struct opening){
+        .active = true, .tick = tick, .begun_ns = fl__now(w), .min_ns = spoke->min_ns, .refs = spoke->refs};
     level->open_end = tick + 1;
     spoke->refs = (struct refs){0};
     spoke->refs_are_heap = 0;
@@ -218,14 +220,15 @@ int fl__finish_opening(fl_wheel *w, struct level *level)
     return r;
 }
 
-/* How many steps of the opening should be done by now, if it is to be complete at three quarters of the tick before. */
+/* How many steps of the opening should be done by now, if it is to be complete at three quarters of the time from its
+ * beginning to its tick. */
 static uint64_t steps_due(const struct level *level, uint64_t steps, uint64_t now_ns)
 {
-    if (fl__tick(level, now_ns) >= level->opening.tick)
+    const struct opening *opening = &level->opening;
+    if (fl__tick(level, now_ns) >= opening->tick)
         return steps;
-    uint64_t elapsed_ns = now_ns & ((1ull << level->shift) - 1);
-    uint64_t thousandths = level->shift > 10 ? elapsed_ns >> (level->shift - 10) : elapsed_ns << (10 - level->shift);
-    return fl__min(steps, steps * (thousandths + 1) / 768 + 1);
+    uint64_t whole_ns = ((opening->tick << level->shift) - opening->begun_ns) / 4 * 3 + 1;
+    return fl__min(steps, (uint64_t)((unsigned __int128)steps * (now_ns - opening->begun_ns) / whole_ns) + 1);
 }
 
 /* Opens a part of the tick that comes after the present one. */
@@ -237,7 +240,7 @@ void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns)
         if (!fl__level_next(w, level, &spoke_number) ||
             fl__tick(level, level->spokes[spoke_number].min_ns) > fl__tick(level, now_ns) + 1)
             return;
-        begin_opening(level, spoke_number);
+        begin_opening(w, level, spoke_number);
     }
     const struct spoke *spoke = &level->spokes[opening->tick & (w->spokes - 1)];
     uint64_t ref_steps = (opening->refs.length + REFS_A_STEP - 1) / REFS_A_STEP;
@@ -256,14 +259,19 @@ static int append_to_run(fl_wheel *w, int level_number, struct ref ref)
     return 0;
 }
 
-/* Room for `most` more references in the run, for sorting them and, if need be, for moving them into the heap. */
+/* Room for `most` more references in the run, for sorting them and, if need be, for moving them into the heap. What the
+ * run has done is forgotten as soon as it is the larger part. */
 static bool reserve_front(fl_wheel *w, uint64_t most)
 {
-    bool run_is_empty = w->run_head == w->run.length;
-    if (run_is_empty)
-        w->run_head = w->run.length = 0;
+    uint32_t left = w->run.length - w->run_head;
+    if (w->run_head >= left) {
+        if (left > 0)
+            memmove(w->run.items, w->run.items + w->run_head, left * sizeof *w->run.items);
+        w->run_head = 0;
+        w->run.length = left;
+    }
     return fl__refs_reserve(&w->run, most) && fl__refs_reserve(&w->scratch, most) &&
-           (run_is_empty || fl__refs_reserve(&w->late, most));
+           (left == 0 || fl__refs_reserve(&w->late, most));
 }
 
 /* Sorts what was appended to the run. Should it not follow the rest of the run, it joins the heap instead. */
@@ -315,12 +323,12 @@ int fl__advance(fl_wheel *w, uint64_t now_ns)
 {
     struct candidate next = fl__earliest_candidate(w, true);
     int r = 0;
-    if (next.bound_ns <= now_ns) {
+    if (next.level && next.bound_ns <= now_ns) {
         if (next.level == &w->levels[0]) {
             r = fl__load(w, next.level, next.spoke);
         } else {
             if (!next.opening)
-                begin_opening(next.level, next.spoke);
+                begin_opening(w, next.level, next.spoke);
             r = fl__finish_opening(w, next.level);
         }
         next = fl__earliest_candidate(w, true);
@@ -338,4 +346,61 @@ void fl__trim_front(fl_wheel *w)
     }
     if (w->late.length == 0 && w->late.capacity > FRONT_KEEP)
         fl__refs_release(&w->late);
+}
+
+/* ---- Giving memory back ---------------------------------------------------------------------------------------- */
+
+/* Keeps the living of `refs`, in their order, from `begin` on. */
+static void keep_living(const fl_wheel *w, struct refs *refs, uint32_t begin)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = begin; i < refs->length; i++)
+        if (fl__wheel_lives(w, refs->items[i].id))
+            refs->items[kept++] = refs->items[i];
+    refs->length = kept;
+    fl__refs_shrink(refs);
+}
+
+static void compact_spoke_refs(const fl_wheel *w, struct spoke *spoke)
+{
+    keep_living(w, &spoke->refs, 0);
+    spoke->refs_are_heap = 0;
+}
+
+void fl__index_compact(fl_wheel *w)
+{
+    for (int i = 0; i < LEVELS; i++) {
+        struct opening *opening = &w->levels[i].opening;
+        for (uint32_t j = 0; j < w->spokes; j++)
+            compact_spoke_refs(w, &w->levels[i].spokes[j]);
+        if (opening->active) {
+            keep_living(w, &opening->refs, opening->ref);
+            opening->ref = 0;
+        }
+    }
+    keep_living(w, &w->run, w->run_head);
+    w->run_head = 0;
+    keep_living(w, &w->late, 0);
+    fl__heap_build(&w->late);
+    fl__refs_release(&w->scratch);
+}
+
+static void clear_level_index(fl_wheel *w, struct level *level)
+{
+    for (uint32_t i = next_occupied(w, level, 0, w->spokes); i < w->spokes;
+         i = next_occupied(w, level, i + 1, w->spokes - i - 1)) {
+        fl__refs_release(&level->spokes[i].refs);
+        level->spokes[i].refs_are_heap = 0;
+        fl__unmark(level, i);
+    }
+    if (level->opening.active)
+        fl__end_opening(level);
+}
+
+void fl__index_clear(fl_wheel *w)
+{
+    for (int i = 0; i < LEVELS; i++)
+        clear_level_index(w, &w->levels[i]);
+    w->run_head = w->run.length = w->late.length = 0;
+    w->bound_ns = UINT64_MAX;
 }

@@ -91,4 +91,10 @@ static inline void fl__front_pop(fl_wheel *w, const struct ref *first)
 /* Frees the front's memory if it is empty and was large. */
 void fl__trim_front(fl_wheel *w);
 
+/* Throws out all references of timers that are gone, and the memory they took. */
+void fl__index_compact(fl_wheel *w);
+
+/* There are no timers: forgets all references. */
+void fl__index_clear(fl_wheel *w);
+
 #endif

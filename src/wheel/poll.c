@@ -15,7 +15,8 @@
 
 enum {
     PREFETCH_AHEAD = 8,   /* timers, while firing */
-    PACK_A_POLL = 4,      /* sparse leaves */
+    LOOK_A_POLL = 256,    /* leaves that were sparse */
+    PACK_A_POLL = 4,      /* leaves that still are */
     UNINDEXED_BATCH = 32, /* timers found in one look at all of them, when there is no memory */
 };
 
@@ -29,9 +30,10 @@ static inline void prefetch_timer(const fl_wheel *w, fl_timer_id id)
 }
 
 /* Fires one timer: hands it out and frees its slot. */
-static void fire(fl_wheel *w, fl_timer_id id, struct spoke *spoke, struct leaf *leaf, struct slot *slot,
-                 fl_expired *out)
+static void fire(fl_wheel *w, fl_timer_id id, struct slot *slot, fl_expired *out)
 {
+    struct spoke *spoke = fl__wheel_spoke(w, id);
+    struct leaf *leaf = fl__wheel_leaf(w, id);
     *out = (fl_expired){.id = id, .deadline_ns = slot->deadline_ns, .data = slot->data};
     fl__slot_end(slot);
     fl__leaf_give(spoke, leaf, id & (LEAF_SLOTS - 1), out->deadline_ns);
@@ -52,11 +54,9 @@ static size_t fire_front(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t f
             prefetch_timer(w, w->run.items[w->run_head + PREFETCH_AHEAD].id);
         fl_timer_id id = first->id;
         fl__front_pop(w, first);
-        struct spoke *spoke;
-        struct leaf *leaf;
-        struct slot *slot = fl__wheel_find(w, id, &spoke, &leaf);
+        struct slot *slot = fl__wheel_find(w, id);
         if (slot)
-            fire(w, id, spoke, leaf, slot, &out[fired++]);
+            fire(w, id, slot, &out[fired++]);
     }
     return fired;
 }
@@ -119,10 +119,9 @@ static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size
         struct earliest earliest = {.limit = fl__min(UNINDEXED_BATCH, limit - fired)};
         look_at_all(w, now_ns, &earliest);
         for (size_t i = 0; i < earliest.count; i++) {
-            struct spoke *spoke;
-            struct leaf *leaf;
-            struct slot *slot = fl__wheel_find(w, earliest.refs[i].id, &spoke, &leaf);
-            fire(w, earliest.refs[i].id, spoke, leaf, slot, &out[fired++]);
+            struct slot *slot = fl__wheel_find(w, earliest.refs[i].id);
+            assert(slot); /* nothing was cancelled since it was found */
+            fire(w, earliest.refs[i].id, slot, &out[fired++]);
         }
         if (earliest.count < UNINDEXED_BATCH)
             break;
@@ -148,19 +147,22 @@ static int load_ended_ticks(fl_wheel *w, uint64_t now_ns)
     return 0;
 }
 
-/* Packs some of the leaves that cancelling has left sparse. */
+/* Looks at some of the leaves that cancelling has left sparse, and packs those that still are. */
 static void pack_some(fl_wheel *w)
 {
-    for (int i = 0; i < PACK_A_POLL && w->sparse.length > 0; i++) {
-        struct leaf *leaf = fl__wheel_leaf(w, w->sparse.items[--w->sparse.length].id);
-        if (!leaf || !leaf->is_sparse)
+    for (int looked = 0, packed = 0; looked < LOOK_A_POLL && packed < PACK_A_POLL && w->queue.length > 0; looked++) {
+        fl_timer_id id = w->queue.items[--w->queue.length].id;
+        struct leaf *leaf = fl__wheel_leaf(w, id);
+        if (!leaf || !leaf->is_queued)
             continue;
-        leaf->is_sparse = 0;
-        if (fl__is_sparse_leaf(w, leaf) && leaf->live > 0)
-            fl__leaf_pack(leaf, &w->pool);
+        leaf->is_queued = 0;
+        if (leaf->live > 0 && fl__is_sparse_leaf(w, fl__wheel_spoke(w, id), leaf)) {
+            fl__leaf_pack(fl__wheel_spoke(w, id), leaf, &w->pool);
+            packed++;
+        }
     }
-    if (w->sparse.length == 0)
-        fl__refs_release(&w->sparse);
+    if (w->queue.length == 0)
+        fl__refs_release(&w->queue);
 }
 
 /* Nothing is due any more: all ticks before the present one are open, for there is nothing in them. */
@@ -178,7 +180,7 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 {
     const struct ref *first = fl__front_first(w);
     uint64_t attention_ns = fl__min(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
-    if (w->sparse.length > 0 || fl__pool_has_excess(&w->pool))
+    if (w->queue.length > 0 || fl__pool_has_excess(&w->pool))
         attention_ns = now_ns;
     if (w->count > 0 && !w->coarse) {
         bool opening = w->levels[1].opening.active || w->levels[2].opening.active;
@@ -191,6 +193,8 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
 {
     size_t fired = 0;
     fl__wheel_settle(w);
+    if (w->count == 0)
+        fl__index_clear(w);
     int r = w->coarse ? load_ended_ticks(w, now_ns) : 0;
     while (r == 0) {
         fired = fire_front(w, now_ns, out, fired, limit);
@@ -244,13 +248,19 @@ static bool refine(fl_wheel *w, const struct candidate *candidate)
     return min_ns == candidate->bound_ns;
 }
 
-static uint64_t find_next_ns(fl_wheel *w)
+/* The earliest deadline in the front; UINT64_MAX if it is empty. */
+static uint64_t front_next_ns(fl_wheel *w)
 {
     const struct ref *first;
     while ((first = fl__front_first(w)) && !fl__wheel_lives(w, first->id))
         fl__front_pop(w, first);
-    uint64_t front_ns = first ? first->deadline_ns : UINT64_MAX;
+    return first ? first->deadline_ns : UINT64_MAX;
+}
+
+static uint64_t find_next_ns(fl_wheel *w)
+{
     for (;;) {
+        uint64_t front_ns = front_next_ns(w); /* anew each time: an opening may have brought something into the front */
         struct candidate next = fl__earliest_candidate(w, false);
         w->bound_ns = next.bound_ns;
         if (front_ns <= next.bound_ns)

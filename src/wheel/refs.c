@@ -39,6 +39,19 @@ void fl__refs_release(struct refs *refs)
     *refs = (struct refs){0};
 }
 
+void fl__refs_shrink(struct refs *refs)
+{
+    if (refs->length == 0) {
+        fl__refs_release(refs);
+        return;
+    }
+    struct ref *items = fl__resize(refs->items, refs->length * sizeof *items);
+    if (!items)
+        return;
+    refs->items = items;
+    refs->capacity = refs->length;
+}
+
 static void insertion_sort(struct ref *items, size_t count)
 {
     for (size_t i = 1; i < count; i++) {

@@ -39,6 +39,7 @@ static inline bool fl__refs_reserve(struct refs *refs, size_t more)
 }
 
 void fl__refs_release(struct refs *refs);
+void fl__refs_shrink(struct refs *refs); /* gives back what it has room for beyond its length, if it can */
 
 /* Sorts `count` references into `items`; `scratch` has room for as many. */
 void fl__refs_sort(struct ref *items, size_t count, struct ref *scratch);

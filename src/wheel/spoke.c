@@ -24,8 +24,8 @@
  * given back the generations in it are forgotten, but the leaf (and when the directory goes, the spoke) keeps a number
  * above all of them, and slots that get memory again start from there. A slot whose 22 bits are used up is retired,
  * and so is a leaf when it has given out its last generation: the spoke goes on with higher numbers. So an ID never
- * names a second timer; a spoke that has used up 2^19 leaves of 2^22 generations answers FL_CAPACITY_EXCEEDED. That
- * takes at least 2^41 timers in this one spoke. (The sequence number has 42 bits and begins anew when the spoke is empty.
+ * names a second timer; a spoke that has used up its 2^28 slot numbers answers FL_CAPACITY_EXCEEDED. That takes at least
+ * 2^29 timers in this one spoke, and they must all have used the same few slots: spread evenly, it takes 2^50. (The sequence number has 42 bits and begins anew when the spoke is empty.
  * Should a spoke see 2^42 timers without ever being empty, two of them with the same deadline may change places.)
  *
  * Each leaf knows the earliest deadline in it, or that it does not know since that timer went: the earliest of a spoke
@@ -45,32 +45,35 @@ enum {
 static uint32_t next_generation(const struct leaf *leaf)
 {
     uint64_t next = leaf->generation;
-    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
+    for (uint32_t i = 0; leaf->live > 0 && i < fl__leaf_size(leaf); i++) {
         uint32_t index;
         const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        uint64_t generation = fl__generation(slot) + (slot->deadline_ns != 0);
-        next = generation > next ? generation : next;
+        if (slot->deadline_ns != 0 && fl__generation(slot) >= next)
+            next = fl__generation(slot) + 1;
     }
     return (uint32_t)next;
 }
 
-static void release_memory(struct leaf *leaf, struct pool *pool)
+static void release_memory(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
 {
+    fl__whole(spoke)[leaf - spoke->leaves] = NULL;
     leaf->generation = next_generation(leaf);
     if (leaf->capacity == LEAF_SLOTS && !leaf->is_packed)
         fl__pool_give(pool, leaf->slots);
     else
         fl__release(leaf->slots);
     leaf->slots = NULL;
-    leaf->is_packed = leaf->is_sparse = 0;
+    leaf->is_packed = 0;
     leaf->used = leaf->free = leaf->capacity = 0;
     leaf->min_ns = UINT64_MAX;
 }
 
 static uint32_t larger_capacity(const struct spoke *spoke, const struct leaf *leaf)
 {
-    if (leaf->capacity == 0)
-        return spoke->live >= LEAF_SLOTS / 2 ? LEAF_SLOTS : FIRST_CAPACITY;
+    if (leaf->capacity == 0 && spoke->live >= LEAF_SLOTS * 8)
+        return LEAF_SLOTS;
+    if (leaf->capacity == 0) /* an eighth more than there are: no spoke has much memory to spare */
+        return spoke->live / 8 > FIRST_CAPACITY ? spoke->live / 8 & ~3u : FIRST_CAPACITY;
     uint32_t capacity = (leaf->capacity + leaf->capacity / 2u + 3) & ~3u;
     return capacity < LEAF_SLOTS ? capacity : LEAF_SLOTS;
 }
@@ -89,7 +92,9 @@ static int grow_leaf(const struct spoke *spoke, struct leaf *leaf, struct pool *
             return FL_NO_MEMORY;
         if (leaf->used > 0)
             memcpy(slots, leaf->slots, leaf->used * sizeof *slots);
+        memset(slots + leaf->used, 0, (LEAF_SLOTS - leaf->used) * sizeof *slots);
         fl__release(leaf->slots);
+        fl__whole(spoke)[leaf - spoke->leaves] = slots;
     }
     leaf->slots = slots;
     leaf->free = (uint16_t)(leaf->used + 1);
@@ -103,12 +108,15 @@ static int add_leaf(struct spoke *spoke)
         return FL_CAPACITY_EXCEEDED;
     if (spoke->leaf_count == spoke->leaf_room) {
         uint32_t room = spoke->leaf_room > 0 ? spoke->leaf_room * 2 : 1;
-        struct leaf *leaves = fl__resize(spoke->leaves, room * sizeof *leaves);
+        struct leaf *leaves = fl__resize(spoke->leaves, room * (sizeof *leaves + sizeof(struct slot *)));
         if (!leaves)
             return FL_NO_MEMORY;
         spoke->leaves = leaves;
+        struct slot **whole = fl__whole(spoke);
         spoke->leaf_room = room;
+        memmove(fl__whole(spoke), whole, spoke->leaf_count * sizeof(struct slot *));
     }
+    fl__whole(spoke)[spoke->leaf_count] = NULL;
     struct leaf *leaf = &spoke->leaves[spoke->leaf_count++];
     *leaf = (struct leaf){.min_ns = UINT64_MAX, .generation = spoke->generation > 0 ? spoke->generation : 1};
     fl__list_leaf(spoke, leaf);
@@ -132,10 +140,10 @@ int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
     }
 }
 
-struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index)
+struct slot *fl__leaf_find(const struct leaf *leaf, uint32_t index)
 {
     if (!leaf->is_packed)
-        return NULL;
+        return index < leaf->used ? &leaf->slots[index] : NULL;
     uint32_t low = 0, high = leaf->capacity;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
@@ -150,7 +158,7 @@ struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index)
 void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
 {
     if (leaf->is_packed || leaf->capacity > KEPT_CAPACITY) {
-        release_memory(leaf, pool);
+        release_memory(spoke, leaf, pool);
         fl__list_leaf(spoke, leaf);
     }
     if (spoke->live == 0) {
@@ -178,7 +186,7 @@ void fl__leaf_exhausted(struct leaf *leaf)
     leaf->used = leaf->capacity;
 }
 
-void fl__leaf_pack(struct leaf *leaf, struct pool *pool)
+void fl__leaf_pack(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
 {
     struct packed_slot *packed = fl__alloc(leaf->live * sizeof *packed);
     if (!packed)
@@ -191,7 +199,7 @@ void fl__leaf_pack(struct leaf *leaf, struct pool *pool)
             packed[live++] = (struct packed_slot){*slot, index};
     }
     uint64_t min_ns = leaf->min_ns;
-    release_memory(leaf, pool);
+    release_memory(spoke, leaf, pool);
     leaf->packed = packed;
     leaf->is_packed = 1;
     leaf->capacity = live;
@@ -203,7 +211,7 @@ void fl__spoke_reset(struct spoke *spoke, struct pool *pool)
     uint32_t generation = spoke->generation;
     for (uint32_t i = 0; i < spoke->leaf_count; i++) {
         struct leaf *leaf = &spoke->leaves[i];
-        release_memory(leaf, pool);
+        release_memory(spoke, leaf, pool);
         generation = leaf->generation > generation ? leaf->generation : generation;
     }
     if (generation == GENERATION_END) {
@@ -223,10 +231,10 @@ void fl__spoke_compact(struct spoke *spoke, struct pool *pool)
         struct leaf *leaf = &spoke->leaves[i];
         size_t bytes = leaf->capacity * (leaf->is_packed ? sizeof *leaf->packed : sizeof *leaf->slots);
         if (leaf->live == 0) {
-            release_memory(leaf, pool);
+            release_memory(spoke, leaf, pool);
             fl__list_leaf(spoke, leaf);
         } else if (leaf->live * sizeof *leaf->packed < bytes) {
-            fl__leaf_pack(leaf, pool);
+            fl__leaf_pack(spoke, leaf, pool);
         }
     }
     if (spoke->live == 0)
@@ -267,7 +275,8 @@ uint64_t fl__spoke_capacity(const struct spoke *spoke)
 
 uint64_t fl__spoke_bytes(const struct spoke *spoke)
 {
-    uint64_t bytes = spoke->leaf_room * sizeof *spoke->leaves + spoke->refs.capacity * sizeof *spoke->refs.items;
+    uint64_t bytes = spoke->leaf_room * (sizeof *spoke->leaves + sizeof(struct slot *)) +
+                     spoke->refs.capacity * sizeof *spoke->refs.items;
     for (uint32_t i = 0; i < spoke->leaf_count; i++) {
         const struct leaf *leaf = &spoke->leaves[i];
         if (leaf->is_packed)

@@ -54,10 +54,10 @@ struct leaf {
         struct packed_slot *packed; /* sorted by index */
     };
     uint64_t min_ns;     /* the earliest deadline, UINT64_MAX if there is none; 0: not known */
-    uint32_t generation; /* of fresh slots: above all that were given out before the leaf got its memory */
+    uint32_t generation; /* of fresh slots: above all generations that have ended in this leaf */
     uint32_t is_packed : 1;
     uint32_t is_listed : 1;       /* among the leaves with room */
-    uint32_t is_sparse : 1;       /* waiting to be packed */
+    uint32_t is_queued : 1;       /* waiting to be looked at: it was sparse */
     uint32_t next_with_room : 20; /* an index plus one; 0: the last */
     uint16_t live;                /* timers */
     uint16_t used;                /* slots before this one are not fresh; 0 if it is packed */
@@ -68,7 +68,7 @@ struct leaf {
 static_assert(sizeof(struct leaf) == 32, "two leaves share a cache line");
 
 struct spoke {
-    struct leaf *leaves;
+    struct leaf *leaves; /* the directory; fl__whole() are behind them */
     struct refs refs;    /* to timers of coarser levels that are due in this spoke's ticks */
     uint64_t min_ns;     /* nothing in it of a tick that is not open is due earlier; UINT64_MAX: there is nothing */
     uint64_t sequence;   /* of the next timer */
@@ -103,8 +103,8 @@ static inline fl_timer_id fl__make_id(unsigned level, uint64_t generation, uint3
 /* Grows a leaf or adds one, so that the first of the list has room. 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
 int fl__spoke_make_room(struct spoke *spoke, struct pool *pool);
 
-/* The slot of a packed leaf with that index, or NULL. */
-struct slot *fl__packed_find(const struct leaf *leaf, uint32_t index);
+/* The slot with that index of a leaf that is not whole, or NULL. */
+struct slot *fl__leaf_find(const struct leaf *leaf, uint32_t index);
 
 /* What is left to do when the last timer of a leaf has gone. The leaf itself may be gone afterwards. */
 void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool);
@@ -113,7 +113,7 @@ void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
 void fl__leaf_exhausted(struct leaf *leaf);
 
 /* Packs the leaf into the memory its timers need; does nothing if there is none to do it with. */
-void fl__leaf_pack(struct leaf *leaf, struct pool *pool);
+void fl__leaf_pack(struct spoke *spoke, struct leaf *leaf, struct pool *pool);
 
 /* Forgets all timers, frees all memory and remembers only which generations were given out. */
 void fl__spoke_reset(struct spoke *spoke, struct pool *pool);
@@ -149,16 +149,21 @@ static inline uint32_t fl__slot_number(const struct spoke *spoke, const struct l
     return (spoke->first_leaf + (uint32_t)(leaf - spoke->leaves)) << LEAF_BITS | index;
 }
 
+/* For each leaf of the spoke its slots, if they are all 512, else NULL. This is all that looking up a timer needs, and
+ * small enough to stay in the cache beside the timers themselves. A slot that is fresh is zero. */
+static inline struct slot **fl__whole(const struct spoke *spoke)
+{
+    return (struct slot **)(spoke->leaves + spoke->leaf_room);
+}
+
 /* The slot that bears this number and generation and holds a timer, or NULL. */
-static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t number, uint64_t generation,
-                                          struct leaf **ret_leaf)
+static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t number, uint64_t generation)
 {
     uint32_t leaf_index = (number >> LEAF_BITS) - spoke->first_leaf, index = number & (LEAF_SLOTS - 1);
-    if (leaf_index >= spoke->leaf_count)
+    if (__builtin_expect(leaf_index >= spoke->leaf_count, 0))
         return NULL;
-    struct leaf *leaf = &spoke->leaves[leaf_index];
-    struct slot *slot = index < leaf->used ? &leaf->slots[index] : fl__packed_find(leaf, index);
-    *ret_leaf = leaf;
+    struct slot *slots = fl__whole(spoke)[leaf_index];
+    struct slot *slot = slots ? &slots[index] : fl__leaf_find(&spoke->leaves[leaf_index], index);
     return slot && slot->deadline_ns != 0 && fl__generation(slot) == generation ? slot : NULL;
 }
 
@@ -225,10 +230,12 @@ static inline void fl__leaf_give(struct spoke *spoke, struct leaf *leaf, uint32_
     if (leaf->is_packed)
         return;
     struct slot *slot = &leaf->slots[index];
-    if (__builtin_expect(fl__generation(slot) == 0, 0)) {
+    uint32_t generation = (uint32_t)fl__generation(slot);
+    if (__builtin_expect(generation == 0, 0)) {
         fl__leaf_exhausted(leaf);
         return;
     }
+    leaf->generation = generation > leaf->generation ? generation : leaf->generation;
     slot->next_free = leaf->free;
     leaf->free = (uint16_t)(index + 1);
     fl__list_leaf(spoke, leaf);

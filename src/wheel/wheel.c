@@ -3,8 +3,8 @@
  *
  * Three levels of spokes, each level with a coarser tick than the one before. A timer is placed by its distance from
  * now in the finest level that reaches so far, in the spoke of its tick (its deadline shifted, modulo the number of
- * spokes). There it stays, in one slot (see spoke.c), until it fires or is cancelled: both free the slot at once and
- * leave no garbage behind.
+ * spokes). There it stays, in one slot (see spoke.c), until it fires or is cancelled, which frees the slot for
+ * the next.
  *
  * Opening. To fire on time, a coarse tick has to be sorted into finer ones before its time comes. The timers do not
  * move for that. They are indexed: each gets a reference of 24 bytes in the finer level's spoke of its deadline. A
@@ -67,24 +67,19 @@ static __attribute__((noinline)) int after_put(fl_wheel *w, struct level *level,
     return 0;
 }
 
-static int put_in_new_room(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data, fl_timer_id *ret_id,
-                           bool is_late);
-
-/* Puts a timer into its spoke of a level. A late one, of an open tick, does not count for the spoke's bound.
+/* Puts a timer into its spoke of a level, in the first leaf with room, which has some. A late timer, of an open tick, does
+ * not count for the spoke's bound.
  *
  * This and cancelling are kept short, and what is rare is put at the end or out of line. Among millions of timers each
  * of these calls waits for memory, and the processor waits for as many of them at once as fit into its window of a few
  * hundred instructions. */
-static inline __attribute__((always_inline)) int put(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
-                                                     fl_timer_id *ret_id, bool is_late)
+static inline __attribute__((always_inline)) int put_in_room(fl_wheel *w, unsigned home, uint64_t deadline_ns,
+                                                             void *data, fl_timer_id *ret_id, bool is_late)
 {
     struct level *level = &w->levels[home];
     uint32_t spoke_number = fl__spoke_of(w, level, deadline_ns);
     struct spoke *spoke = &level->spokes[spoke_number];
     uint32_t leaf_index = spoke->with_room - 1;
-    if (__builtin_expect(spoke->with_room == 0 || spoke->leaves[leaf_index].free == 0, 0))
-        return put_in_new_room(w, home, deadline_ns, data, ret_id, is_late);
-
     struct leaf *leaf = &spoke->leaves[leaf_index];
     uint32_t index = leaf->free - 1u;
     struct slot *slot = fl__leaf_claim(leaf);
@@ -109,7 +104,17 @@ static __attribute__((noinline)) int put_in_new_room(fl_wheel *w, unsigned home,
     struct level *level = &w->levels[home];
     fl__wheel_settle(w); /* there may be room already */
     int r = fl__spoke_make_room(&level->spokes[fl__spoke_of(w, level, deadline_ns)], &w->pool);
-    return r < 0 ? r : put(w, home, deadline_ns, data, ret_id, is_late);
+    return r < 0 ? r : put_in_room(w, home, deadline_ns, data, ret_id, is_late);
+}
+
+static inline __attribute__((always_inline)) int put(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
+                                                     fl_timer_id *ret_id, bool is_late)
+{
+    const struct level *level = &w->levels[home];
+    const struct spoke *spoke = &level->spokes[fl__spoke_of(w, level, deadline_ns)];
+    if (__builtin_expect(spoke->with_room == 0 || spoke->leaves[spoke->with_room - 1].free == 0, 0))
+        return put_in_new_room(w, home, deadline_ns, data, ret_id, is_late);
+    return put_in_room(w, home, deadline_ns, data, ret_id, is_late);
 }
 
 /* Puts a timer that belongs to an open L0 tick into L0 and into the front. */
@@ -131,11 +136,10 @@ static int put_late(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *
 static __attribute__((noinline)) int place_finer(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
                                                  fl_timer_id *ret_id)
 {
-    while (home > 0 && fl__is_open(&w->levels[home], deadline_ns))
-        home--;
-    if (fl__is_open(&w->levels[home], deadline_ns))
-        return put_late(w, deadline_ns, data, ret_id);
-    return put(w, home, deadline_ns, data, ret_id, false);
+    for (unsigned level = home; level-- > 0;)
+        if (!fl__is_open(&w->levels[level], deadline_ns))
+            return put(w, level, deadline_ns, data, ret_id, false);
+    return put_late(w, deadline_ns, data, ret_id);
 }
 
 /* Schedules a timer whose deadline has been found good. */
@@ -195,20 +199,37 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
 
+/* Throws out of the queue what is no longer to be looked at, before it grows. */
+static bool reserve_queue(fl_wheel *w)
+{
+    struct refs *queue = &w->queue;
+    if (queue->length < queue->capacity)
+        return true;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < queue->length; i++) {
+        const struct leaf *leaf = fl__wheel_leaf(w, queue->items[i].id);
+        if (leaf && leaf->is_queued)
+            queue->items[kept++] = queue->items[i];
+    }
+    queue->length = kept;
+    return kept < queue->capacity / 2 || fl__refs_grow(queue, 1) || kept < queue->capacity;
+}
+
 /* A cancelled timer's leaf has become sparse or empty. Sparse leaves wait in a queue for the next polls to pack them: most
  * become empty before, and are freed whole. One with next to nothing left is packed at once, and so is a packed one that
  * has shrunk. */
 static void tidy_leaf(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
 {
+    struct spoke *spoke = fl__wheel_spoke(w, id);
     if (leaf->live == 0) {
-        fl__leaf_emptied(fl__wheel_spoke(w, id), leaf, &w->pool);
-    } else if (!fl__is_sparse_leaf(w, leaf)) {
+        fl__leaf_emptied(spoke, leaf, &w->pool);
+    } else if (!fl__is_sparse_leaf(w, spoke, leaf)) {
         return;
     } else if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
-        fl__leaf_pack(leaf, &w->pool);
-    } else if (!leaf->is_sparse && fl__refs_reserve(&w->sparse, 1)) {
-        w->sparse.items[w->sparse.length++] = (struct ref){.id = id};
-        leaf->is_sparse = 1;
+        fl__leaf_pack(spoke, leaf, &w->pool);
+    } else if (!leaf->is_queued && reserve_queue(w)) {
+        w->queue.items[w->queue.length++] = (struct ref){.id = id};
+        leaf->is_queued = 1;
         w->attention_ns = 0;
     }
 }
@@ -249,11 +270,9 @@ static __attribute__((noinline)) int why_not_found(const fl_wheel *w, fl_timer_i
 /* The slot of a living timer; NULL whatever else the ID is. */
 static inline struct slot *find_any(const fl_wheel *w, fl_timer_id id)
 {
-    struct spoke *spoke;
-    struct leaf *leaf;
     if (__builtin_expect(id >> 62 >= LEVELS || (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) >= w->spokes, 0))
         return NULL;
-    return fl__wheel_find(w, id, &spoke, &leaf);
+    return fl__wheel_find(w, id);
 }
 
 static inline int end_timer(fl_wheel *w, fl_timer_id id, struct slot *slot)
@@ -382,13 +401,13 @@ static void clear_level(fl_wheel *w, struct level *level)
 
 void fl_wheel_clear(fl_wheel *w)
 {
-    w->cancelled_count = 0;
+    fl__wheel_settle(w); /* for the sake of generations that are used up */
     for (int i = 0; i < LEVELS; i++)
         clear_level(w, &w->levels[i]);
     fl__refs_release(&w->run);
     fl__refs_release(&w->late);
     fl__refs_release(&w->scratch);
-    fl__refs_release(&w->sparse);
+    fl__refs_release(&w->queue);
     fl__pool_trim(&w->pool);
     w->run_head = 0;
     w->count = 0;
@@ -413,17 +432,10 @@ void fl_wheel_compact(fl_wheel *w)
 {
     fl__wheel_settle(w);
     for (int i = 0; i < LEVELS; i++)
-        for (uint32_t j = 0; j < w->spokes; j++) {
-            struct spoke *spoke = &w->levels[i].spokes[j];
-            fl__spoke_compact(spoke, &w->pool);
-            if (spoke->refs.length == 0)
-                fl__refs_release(&spoke->refs);
-        }
-    if (w->late.length == 0)
-        fl__refs_release(&w->late);
-    if (w->run.length == 0)
-        fl__refs_release(&w->run);
-    fl__refs_release(&w->scratch);
+        for (uint32_t j = 0; j < w->spokes; j++)
+            fl__spoke_compact(&w->levels[i].spokes[j], &w->pool);
+    fl__index_compact(w);
+    fl__refs_release(&w->queue);
     fl__pool_trim(&w->pool);
 }
 
@@ -478,7 +490,7 @@ void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret)
 {
     fl__wheel_settle((fl_wheel *)w); /* changes nothing that can be seen */
     *ret = (fl_wheel_stats){0};
-    uint64_t refs = (uint64_t)w->run.capacity + w->late.capacity + w->scratch.capacity + w->sparse.capacity;
+    uint64_t refs = (uint64_t)w->run.capacity + w->late.capacity + w->scratch.capacity + w->queue.capacity;
     ret->bytes = fl__lines_bytes(sizeof *w) + refs * sizeof(struct ref) + fl__pool_idle_bytes(&w->pool);
     for (int i = 0; i < LEVELS; i++) {
         ret->level[i] = level_stats(w, &w->levels[i]);

@@ -2,7 +2,8 @@
 #ifndef FOLIOT_WHEEL_WHEEL_PRIVATE_H
 #define FOLIOT_WHEEL_WHEEL_PRIVATE_H
 
-/* The wheel's structure, for wheel.c, which moves it, and check.c, which says whether it is legal. */
+/* The wheel's structure, shared by wheel.c (schedule, cancel), index.c and poll.c (what leads to what is due), and check.c
+ * (what is legal). */
 
 #include <stdatomic.h>
 
@@ -14,6 +15,7 @@ enum { LEVELS = FL_WHEEL_LEVELS };
 struct opening {
     bool active;
     uint64_t tick;
+    uint64_t begun_ns;
     uint64_t min_ns;  /* nothing that is left to do is due earlier */
     struct refs refs; /* those the spoke had when it began */
     uint32_t leaf;    /* the next leaf, and the next of the references, to look at */
@@ -61,7 +63,7 @@ struct fl_wheel {
 
     fl_timer_id unwanted_id; /* for callers who do not want to know */
     struct cancelled cancelled[CANCELLED_MAX];
-    struct refs sparse; /* leaves that wait to be packed, each by an ID in it */
+    struct refs queue; /* leaves that are or were sparse, each by an ID in it */
 };
 
 static inline uint64_t fl__min(uint64_t a, uint64_t b)
@@ -108,28 +110,24 @@ static inline struct leaf *fl__wheel_leaf(const fl_wheel *w, fl_timer_id id)
 }
 
 /* The slot of a living timer, or NULL. */
-static inline struct slot *fl__wheel_find(const fl_wheel *w, fl_timer_id id, struct spoke **ret_spoke,
-                                          struct leaf **ret_leaf)
+static inline struct slot *fl__wheel_find(const fl_wheel *w, fl_timer_id id)
 {
-    struct spoke *spoke = fl__wheel_spoke(w, id);
-    *ret_spoke = spoke;
-    return fl__spoke_find(spoke, id & ((1u << SLOT_BITS) - 1), id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1),
-                          ret_leaf);
+    return fl__spoke_find(fl__wheel_spoke(w, id), id & ((1u << SLOT_BITS) - 1),
+                          id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1));
 }
 
 static inline bool fl__wheel_lives(const fl_wheel *w, fl_timer_id id)
 {
-    struct spoke *spoke;
-    struct leaf *leaf;
-    return fl__wheel_find(w, id, &spoke, &leaf) != NULL;
+    return fl__wheel_find(w, id) != NULL;
 }
 
-/* Whether cancelling has left a leaf with much more memory than it needs. */
-static inline bool fl__is_sparse_leaf(const fl_wheel *w, const struct leaf *leaf)
+/* Whether cancelling has left a leaf of the spoke with much more memory than it needs. */
+static inline bool fl__is_sparse_leaf(const fl_wheel *w, const struct spoke *spoke, const struct leaf *leaf)
 {
     if (leaf->is_packed)
         return leaf->live * (uint64_t)w->compaction.target_multiplier < leaf->capacity;
-    return leaf->live * (uint64_t)w->compaction.ratio < leaf->used && leaf->used >= w->compaction.min_capacity;
+    uint64_t spoke_capacity = spoke->leaf_count > 1 ? (uint64_t)spoke->leaf_count * LEAF_SLOTS : leaf->capacity;
+    return leaf->live * (uint64_t)w->compaction.ratio < leaf->used && spoke_capacity >= w->compaction.min_capacity;
 }
 
 /* Settles what cancelling has put off; see wheel.c. Whoever reads counters, lists or minima of leaves calls it first. */

@@ -42,8 +42,9 @@ void turn(void)
 
 void write_down(const char *s)
 {
-    CHECK(strlen(diary) + strlen(s) < sizeof(diary));
-    strcat(diary, s);
+    size_t length = strlen(diary);
+    CHECK(length + strlen(s) < sizeof(diary));
+    snprintf(diary + length, sizeof(diary) - length, "%s", s);
 }
 
 void note(fl_loop *called_loop, void *arg)

@@ -421,7 +421,7 @@ static void called(fl_loop *loop, void *arg)
     demand(right || channel, "item %u (kind %d) was called, nothing should have been", item->number, item->kind);
     demand(!channel, "item %u (kind %d) was called before all descriptors were", item->number, item->kind);
     demand(right == item, "item %u (kind %d) was called, %u (kind %d) should have been", item->number, item->kind,
-           right->number, right->kind);
+           right ? right->number : 0, right ? right->kind : 0);
     check_time(m);
     act(m);
 }

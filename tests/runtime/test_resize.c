@@ -87,23 +87,37 @@ static void move_nearer(struct solo *solo, uint64_t random)
     AWAIT(atomic_load(&solo->calls) == before + 1);
 }
 
-/* Soon, and moved an hour away: the first may have been called, the second surely can be cancelled. */
-static void move_away(struct solo *solo, uint64_t random)
+/* A timer of its own, because a call may be on its way for some time. */
+struct away {
+    fl_timer *timer;
+    unsigned near_starts;
+    atomic_uint calls;
+};
+
+static void on_away(void *arg)
 {
-    unsigned before = atomic_load(&solo->calls);
-    start_solo(solo, random % 100000);
-    CHECK_EQ(fl_timer_start_after(solo->timer, HOUR), 0);
-    CHECK(fl_timer_cancel(solo->timer));
-    fl_timer_unref(solo->timer); /* waits for a call that is on its way: afterwards nobody else has a reference */
-    CHECK(atomic_load(&solo->calls) <= before + 1);
-    CHECK_EQ(fl_timer_new(rt, on_solo, solo, &solo->timer), 0);
+    struct away *away = arg;
+    atomic_fetch_add(&away->calls, 1);
+}
+
+/* Soon, and moved an hour away: the first may have been called, the second surely can be cancelled. */
+static void move_away(struct away *away, uint64_t random)
+{
+    away->near_starts++;
+    CHECK_EQ(fl_timer_start_after(away->timer, random % 100000), 0);
+    CHECK_EQ(fl_timer_start_after(away->timer, HOUR), 0);
+    CHECK(fl_timer_cancel(away->timer));
+    CHECK(atomic_load(&away->calls) <= away->near_starts);
 }
 
 static void *rule(void *arg)
 {
     static struct solo all[SOLO_THREADS][SOLO_TIMERS];
+    static struct away all_away[SOLO_THREADS];
     uint64_t seed = (uintptr_t)arg;
     struct solo *mine = all[seed];
+    struct away *away = &all_away[seed];
+    CHECK_EQ(fl_timer_new(rt, on_away, away, &away->timer), 0);
     for (unsigned i = 0; i < SOLO_TIMERS; i++)
         CHECK_EQ(fl_timer_new(rt, on_solo, &mine[i], &mine[i].timer), 0);
     for (uint64_t n = 0; !atomic_load(&done); n++) {
@@ -114,10 +128,11 @@ static void *rule(void *arg)
         else if (n % 3 == 1)
             move_nearer(solo, random >> 8);
         else
-            move_away(&mine[SOLO_TIMERS - 1], random >> 8);
+            move_away(away, random >> 8);
     }
     for (unsigned i = 0; i < SOLO_TIMERS; i++)
         fl_timer_unref(mine[i].timer);
+    fl_timer_unref(away->timer);
     return NULL;
 }
 

@@ -346,3 +346,26 @@ TEST(next_deadline_found_without_memory_notices_an_earlier_timer)
     memory_fail(0, false);
     twin_free(&t);
 }
+
+/* An opening that was held up by a lack of memory brings its timers into the front only when the next deadline is asked
+ * for: they count too. */
+TEST(next_deadline_notices_what_a_late_opening_brings)
+{
+    uint64_t tick_ns = 10 * TICK1 + 5 * TICK0, next_ns;
+    for (uint64_t n = 1; n < 8; n++) {
+        struct twin t;
+        twin_new(&t, NULL);
+        twin_schedule(&t, tick_ns + 500, NULL); /* in L1 */
+        memory_fail(1, true);
+        twin_poll(&t, 9 * TICK1 + TICK1 / 2, SIZE_MAX); /* would open its tick */
+        memory_fail(0, false);
+        twin_schedule(&t, tick_ns + 100, NULL); /* in L0 */
+        twin_schedule(&t, tick_ns + 900, NULL);
+        memory_fail(n, true);
+        CHECK_EQ(twin_poll(&t, tick_ns + 100, SIZE_MAX), 1);
+        memory_fail(0, false);
+        CHECK(twin_next_deadline(&t, &next_ns));
+        CHECK_EQ(next_ns, tick_ns + 500);
+        twin_free(&t);
+    }
+}

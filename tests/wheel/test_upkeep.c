@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* The wheel: what it keeps in memory, and what it forgets, over a long life in unusual conditions. */
+
+#include <stdlib.h>
+
+#include <foliot/wheel.h>
+
+#include "../test.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+#define MINUTE (60 * SECOND)
+
+enum { LAST_GENERATION = (1 << 22) - 1, BATCH = 512 };
+
+static fl_wheel *new_wheel(const fl_wheel_config *config)
+{
+    fl_wheel *w;
+    CHECK_EQ(fl_wheel_new(config, &w), 0);
+    return w;
+}
+
+static fl_timer_id schedule(fl_wheel *w, uint64_t deadline_ns)
+{
+    fl_timer_id id;
+    CHECK_EQ(fl_wheel_schedule(w, deadline_ns, w, &id), 0);
+    return id;
+}
+
+static uint64_t bytes(const fl_wheel *w)
+{
+    fl_wheel_stats stats;
+    fl_wheel_memory_stats(w, &stats);
+    return stats.bytes;
+}
+
+static uint64_t capacity(const fl_wheel *w)
+{
+    fl_wheel_stats stats;
+    fl_wheel_memory_stats(w, &stats);
+    return stats.level[0].slot_capacity + stats.level[1].slot_capacity + stats.level[2].slot_capacity;
+}
+
+static void free_checked(fl_wheel *w)
+{
+    CHECK_EQ(fl_wheel_check(w, stdout), 0);
+    fl_wheel_free(w);
+}
+
+TEST(id_ends_for_good_when_the_wheel_is_cleared_after_the_last_generation)
+{
+    fl_wheel *w = new_wheel(NULL);
+    fl_timer_id first = schedule(w, MINUTE), last = first;
+    for (int i = 1; i < LAST_GENERATION; i++) {
+        CHECK_EQ(fl_wheel_cancel(w, last, NULL), 0);
+        last = schedule(w, MINUTE);
+    }
+    CHECK_EQ(fl_wheel_cancel(w, last, NULL), 0);
+    fl_wheel_clear(w);
+    fl_timer_id next = schedule(w, MINUTE);
+    CHECK(next != first);
+    CHECK_EQ(fl_wheel_cancel(w, first, NULL), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(fl_wheel_cancel(w, next, NULL), 0);
+    free_checked(w);
+}
+
+/* A poller that takes no more than comes keeps a backlog for ever. */
+TEST(a_standing_backlog_takes_no_more_memory_with_time)
+{
+    for (int coarse = 0; coarse < 2; coarse++) {
+        fl_wheel *w = new_wheel(&(fl_wheel_config){.coarse = coarse});
+        static fl_expired out[BATCH];
+        uint64_t early_bytes = 0;
+        for (uint64_t turn = 1; turn <= 1500; turn++) {
+            uint64_t now_ns = turn * 100 * MS;
+            for (int i = 0; i < BATCH; i++)
+                schedule(w, now_ns + 1500 * MS + (uint64_t)i * 1000);
+            fl_wheel_poll(w, now_ns, out, turn < 40 ? BATCH / 2 : BATCH);
+            if (turn == 300)
+                early_bytes = bytes(w);
+        }
+        CHECK(bytes(w) <= early_bytes * 2);
+        free_checked(w);
+    }
+}
+
+/* Leaves one timer in `of`, and polls without the clock moving. */
+static void decimate(fl_wheel *w, int count, int of)
+{
+    fl_timer_id *ids = malloc((size_t)count * sizeof *ids);
+    CHECK(ids);
+    for (int i = 0; i < count; i++)
+        ids[i] = schedule(w, MINUTE + (uint64_t)i);
+    for (int i = 0; i < count; i++)
+        if (i % of > 0)
+            CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
+    for (int i = 0; i < 2000; i++)
+        fl_wheel_poll(w, 1, NULL, 0);
+    free(ids);
+}
+
+TEST(compaction_comes_to_every_leaf_of_a_spoke)
+{
+    static const int counts[] = {575, 1100, 5000, 20000};
+    for (int i = 0; i < 4; i++) {
+        fl_wheel *w = new_wheel(NULL);
+        decimate(w, counts[i], counts[i]);
+        CHECK(capacity(w) <= 64);
+        free_checked(w);
+    }
+}
+
+TEST(compaction_knows_min_capacity_beyond_a_leaf)
+{
+    fl_wheel *w = new_wheel(&(fl_wheel_config){.compaction.min_capacity = 10000});
+    decimate(w, 50000, 1000);
+    CHECK(capacity(w) <= 4 * 50 + 64);
+    free_checked(w);
+}
+
+TEST(compact_forgets_references_of_cancelled_timers)
+{
+    enum { COUNT = 100000 };
+    fl_wheel *w = new_wheel(NULL);
+    uint64_t empty_bytes = bytes(w);
+    fl_timer_id *ids = malloc(COUNT * sizeof *ids);
+    CHECK(ids);
+    for (int i = 0; i < COUNT; i++)
+        ids[i] = schedule(w, 3 * SECOND + (uint64_t)i);
+    for (uint64_t now_ns = MS; now_ns < 2900 * MS; now_ns += MS)
+        CHECK_EQ(fl_wheel_poll(w, now_ns, NULL, 0), 0);
+    for (int i = 1; i < COUNT; i++)
+        CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
+    fl_wheel_compact(w);
+    CHECK_EQ(fl_wheel_check(w, stdout), 0);
+    CHECK(bytes(w) < empty_bytes + 16384); /* references of 24 bytes would be 2.4 million */
+    fl_expired due;
+    CHECK_EQ(fl_wheel_poll(w, 4 * SECOND, &due, 1), 1);
+    CHECK_EQ(due.id, ids[0]);
+    free(ids);
+    free_checked(w);
+}
+
+TEST(bursts_that_come_and_go_leave_nothing)
+{
+    fl_wheel *w = new_wheel(NULL);
+    fl_timer_id ids[4000];
+    uint64_t early_bytes = 0;
+    for (int burst = 0; burst < 400; burst++) {
+        for (int i = 0; i < 4000; i++)
+            ids[i] = schedule(w, MINUTE + (uint64_t)(i % 7) * SECOND);
+        for (int i = 0; i < 4000; i++)
+            CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
+        if (burst % 2 == 0)
+            fl_wheel_poll(w, (uint64_t)burst, NULL, 0);
+        if (burst == 40)
+            early_bytes = bytes(w);
+    }
+    CHECK(bytes(w) <= early_bytes + 65536);
+    free_checked(w);
+}
+
+/* A burst in the middle of a tick is opened over the rest of the tick, not all at once: a poll indexes only a part. */
+TEST(working_ahead_begins_gently_in_the_middle_of_a_tick)
+{
+    enum { COUNT = 200000 };
+    fl_wheel *w = new_wheel(&(fl_wheel_config){.start_ns = (1ull << 30) * 3 / 2});
+    uint64_t now_ns = fl_wheel_now_ns(w), before = 0;
+    for (int i = 0; i < COUNT; i++)
+        schedule(w, now_ns + (1ull << 30) + (uint64_t)i * 2500);
+    for (int poll = 0; poll < 300; poll++) {
+        before = bytes(w);
+        CHECK_EQ(fl_wheel_poll(w, now_ns += MS, NULL, 0), 0);
+        CHECK(bytes(w) < before + COUNT * 24 / 8 * 2); /* references have 24 bytes, and their arrays may double */
+    }
+    free_checked(w);
+}
