@@ -37,12 +37,6 @@ static uint32_t mark_all_due(fl_loop *loop, fl_expired *entries, size_t count)
     return kept;
 }
 
-void fl__timers_mark_due(fl_loop *loop, struct record *record, struct fresh_entry entry)
-{
-    record_set_state(record, STATE_DUE);
-    loop->due[loop->due_count++] = (fl_expired){.deadline_ns = entry.deadline_ns, .data = data_of_slot(entry.slot)};
-}
-
 /* Stranded timers become fresh again, or due. */
 static void rescue_stranded(fl_loop *loop)
 {
@@ -56,7 +50,8 @@ static void rescue_stranded(fl_loop *loop)
             table_list_remove(table, slot);
         } else if (deadline_ns <= loop->now_ns && loop->due_count < loop->budget) {
             table_list_remove(table, slot);
-            fl__timers_mark_due(loop, record, (struct fresh_entry){deadline_ns, slot});
+            record_set_state(record, STATE_DUE);
+            loop->due[loop->due_count++] = (fl_expired){.deadline_ns = deadline_ns, .data = data_of_slot(slot)};
         }
     }
 }

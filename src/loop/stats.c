@@ -76,10 +76,9 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
         census->state[record_state(record)]++;
         live += record_state(record) != STATE_FREE;
         retired += record_state(record) == STATE_FREE && record_generation(record) == TABLE_GENERATION_MAX;
-        if (record_state(record) >= STATE_FRESH) {
+        census->extras += record_extra(record) != NULL;
+        if (record_state(record) >= STATE_FRESH)
             census->referenced += !(record->tag & RECORD_UNREF);
-            census->extras += record_extra(record) != NULL;
-        }
     }
     uint32_t free = free_list_length(table, chunk);
     SOUND(live <= chunk->live && chunk->live - live <= CANCELLED_MAX); /* the rest are in the list of cancelled ones */

@@ -99,6 +99,18 @@ static inline int fresh_arm(fl_loop *loop, uint32_t slot, struct record *record,
     return 0;
 }
 
+/* A fresh record is about to leave the list. */
+static inline void fresh_remove(fl_loop *loop, struct record *record)
+{
+    struct fresh *fresh = &loop->fresh;
+    uint32_t index = (uint32_t)*record_timer(record);
+    fresh->good--;
+    if (fresh->entries[index].deadline_ns == fresh->earliest_ns)
+        fresh->exact = false;
+    if (index == fresh->count - 1)
+        fresh->count--;
+}
+
 /* Makes the wheel, unless it is there, and brings it up to date. Returns 0 or FL_NO_MEMORY. */
 int fl__timers_make_wheel(fl_loop *loop);
 
@@ -107,9 +119,6 @@ int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64
 
 /* Makes a record fresh that is nowhere and must not be lost. */
 void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns);
-
-/* Puts a record that is nowhere behind those that are due. */
-void fl__timers_mark_due(fl_loop *loop, struct record *record, struct fresh_entry entry);
 
 /* Takes timers that were cancelled out of the wheel. */
 void fl__timers_drop_cancelled(fl_loop *loop);
