@@ -37,12 +37,6 @@ static uint32_t mark_all_due(fl_loop *loop, fl_expired *entries, size_t count)
     return kept;
 }
 
-void fl__timers_mark_due(fl_loop *loop, struct record *record, struct fresh_entry entry)
-{
-    record_set_state(record, STATE_DUE);
-    loop->due[loop->due_count++] = (fl_expired){.deadline_ns = entry.deadline_ns, .data = data_of_slot(entry.slot)};
-}
-
 /* Stranded timers become fresh again, or due. */
 static void rescue_stranded(fl_loop *loop)
 {
@@ -56,7 +50,8 @@ static void rescue_stranded(fl_loop *loop)
             table_list_remove(table, slot);
         } else if (deadline_ns <= loop->now_ns && loop->due_count < loop->budget) {
             table_list_remove(table, slot);
-            fl__timers_mark_due(loop, record, (struct fresh_entry){deadline_ns, slot});
+            record_set_state(record, STATE_DUE);
+            loop->due[loop->due_count++] = (fl_expired){.deadline_ns = deadline_ns, .data = data_of_slot(slot)};
         }
     }
 }
@@ -109,6 +104,7 @@ void fl__timers_take(fl_loop *loop)
     if (loop->due_next < loop->due_count)
         return;
     loop->due_next = loop->due_count = 0;
+    fl__timers_drop_cancelled(loop);
     rescue_stranded(loop);
     uint32_t few = loop->fresh.shorter < loop->budget ? loop->fresh.shorter : loop->budget; /* all that are due fit */
     if (fl__fresh_is_due(loop) && (loop->fresh.count > few || wheel_is_due(loop)))
@@ -207,6 +203,7 @@ void fl__immediates_run(fl_loop *loop)
 uint64_t fl__timers_next_ns(fl_loop *loop)
 {
     uint64_t next_ns = fl__fresh_next_ns(loop), wheel_ns;
+    fl__timers_drop_cancelled(loop);
     if (!wheel_is_empty(loop) && fl_wheel_next_deadline(loop->wheel, &wheel_ns) && wheel_ns < next_ns)
         next_ns = wheel_ns;
     uint32_t slot = STRANDED;

@@ -65,26 +65,10 @@ int fl__fresh_make_room(fl_loop *loop)
     return fresh->count < fresh->capacity ? 0 : FL_NO_MEMORY;
 }
 
-void fl__fresh_remove(fl_loop *loop, struct record *record)
-{
-    struct fresh *fresh = &loop->fresh;
-    uint32_t index = (uint32_t)*record_timer(record);
-    if (--fresh->good == 0) {
-        fresh->count = 0;
-        fresh->exact = true;
-        fresh->earliest_ns = UINT64_MAX;
-        return;
-    }
-    if (fresh->entries[index].deadline_ns == fresh->earliest_ns)
-        fresh->exact = false;
-    if (index == fresh->count - 1)
-        fresh->count--;
-}
-
 uint64_t fl__fresh_next_ns(fl_loop *loop)
 {
     struct fresh *fresh = &loop->fresh;
-    if (!fresh->exact && fresh->count <= fresh->shorter)
+    if (!fresh->exact && (fresh->count <= fresh->shorter || fresh->good == 0))
         sweep(loop, false);
     return fresh->earliest_ns;
 }
@@ -97,30 +81,22 @@ bool fl__fresh_is_due(fl_loop *loop)
     return fresh->earliest_ns <= loop->now_ns;
 }
 
-/* The first of the list that is due and not yet marked: of equal deadlines the one armed first. */
-static struct record *earliest_due(fl_loop *loop, struct fresh_entry *ret)
-{
-    struct fresh *fresh = &loop->fresh;
-    struct record *found = NULL;
-    uint64_t before_ns = loop->now_ns + 1;
-    for (uint32_t i = 0; i < fresh->count; i++) {
-        struct record *record = fresh->entries[i].deadline_ns < before_ns ? fresh_record(loop, i) : NULL;
-        if (!record)
-            continue;
-        found = record;
-        *ret = fresh->entries[i];
-        before_ns = ret->deadline_ns;
-    }
-    return found;
-}
-
-/* The list is short, except where there is no memory; few of it are due. */
+/* Sorts by insertion: the list is short, except where there is no memory, and those armed later are mostly due later. Of
+ * equal deadlines the one that was armed first stays first. */
 void fl__fresh_take(fl_loop *loop)
 {
-    struct fresh_entry entry;
-    struct record *record;
-    while (loop->due_count < loop->budget && (record = earliest_due(loop, &entry))) {
-        fl__fresh_remove(loop, record);
-        fl__timers_mark_due(loop, record, entry);
+    struct fresh *fresh = &loop->fresh;
+    uint32_t first = loop->due_count, count = fresh->count;
+    for (uint32_t i = 0; i < count && loop->due_count < loop->budget; i++) {
+        struct fresh_entry entry = fresh->entries[i];
+        struct record *record = entry.deadline_ns <= loop->now_ns ? fresh_record(loop, i) : NULL;
+        if (!record)
+            continue;
+        fresh_remove(loop, record);
+        record_set_state(record, STATE_DUE);
+        uint32_t at = loop->due_count++;
+        for (; at > first && loop->due[at - 1].deadline_ns > entry.deadline_ns; at--)
+            loop->due[at] = loop->due[at - 1];
+        loop->due[at] = (fl_expired){.deadline_ns = entry.deadline_ns, .data = data_of_slot(entry.slot)};
     }
 }

@@ -48,9 +48,6 @@ void fl__fresh_destroy(struct fresh *fresh);
 /* For fresh_arm(): makes room by sweeping or settling. Returns 0 or FL_NO_MEMORY. */
 int fl__fresh_make_room(fl_loop *loop);
 
-/* The record is about to leave the list. */
-void fl__fresh_remove(fl_loop *loop, struct record *record);
-
 /* The earliest deadline, or a little before it if the list is long and looking at all of it is not worth it now. */
 uint64_t fl__fresh_next_ns(fl_loop *loop);
 

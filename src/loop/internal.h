@@ -37,6 +37,8 @@ enum {
     LIST_HEADS_END
 };
 
+enum { CANCELLED_MAX = 64 };
+
 /* A descriptor that is added. The generation tells it from earlier ones of the same number. */
 struct watch {
     fl_loop_fd_fn fn; /* NULL: not added */
@@ -79,6 +81,11 @@ struct fl_loop {
     struct table table;
     uint64_t drained_ns; /* every timer that the wheel had for this moment or before has been taken out */
     struct fresh fresh;
+    struct cancelled {
+        fl_timer_id timer;
+        uint32_t slot;
+    } cancelled[CANCELLED_MAX]; /* timers that are still in the wheel; see timers.h */
+    uint32_t cancelled_count;
     fl_expired *due; /* `budget` of them: the timers of this turn */
     uint32_t due_next, due_count;
     uint64_t timers, immediates; /* how many there are */

@@ -150,9 +150,17 @@ static inline fl_timer_id *record_timer(struct record *record)
     return record->tag & RECORD_EXTRA ? &record->extra->timer : &record->timer;
 }
 
+/* The highest bit says it. x86's instruction for that leaves its target alone if no bit is set, and so waits for whoever
+ * wrote there last: often a record of the call before, on its way from memory. Clearing the target first sets it free. */
 static inline unsigned table_chunk_of(uint32_t slot)
 {
-    return 31 - __builtin_clz(slot) - TABLE_FIRST_BITS;
+#if defined(__x86_64__)
+    uint32_t highest = 0;
+    __asm__("bsr %1, %0" : "+r"(highest) : "r"(slot) : "cc");
+    return highest - TABLE_FIRST_BITS;
+#else
+    return 31 - (unsigned)__builtin_clz(slot) - TABLE_FIRST_BITS;
+#endif
 }
 
 static inline uint32_t table_capacity(unsigned chunk)

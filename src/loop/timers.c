@@ -209,17 +209,45 @@ int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_
 
 /* --- Changing */
 
+void fl__timers_drop_cancelled(fl_loop *loop)
+{
+    for (uint32_t i = 0; i < loop->cancelled_count; i++) {
+        int r = fl_wheel_cancel(loop->wheel, loop->cancelled[i].timer, NULL);
+        assert(r == 0);
+        (void)r;
+    }
+    for (uint32_t i = 0; i < loop->cancelled_count; i++) {
+        uint32_t slot = loop->cancelled[i].slot;
+        if (slot)
+            table_put(&loop->table, slot, table_record(&loop->table, slot));
+    }
+    loop->cancelled_count = 0;
+}
+
+/* A timer of the wheel is no longer wanted, and neither is its slot, unless that is 0. */
+static inline void note_cancelled(fl_loop *loop, fl_timer_id timer, uint32_t slot)
+{
+    loop->cancelled[loop->cancelled_count++] = (struct cancelled){timer, slot};
+    if (__builtin_expect(loop->cancelled_count == CANCELLED_MAX, 0))
+        fl__timers_drop_cancelled(loop);
+}
+
 /* Takes a living record out of wherever it is. */
 static void take_out(fl_loop *loop, uint32_t slot, struct record *record)
 {
-    if (record_state(record) == STATE_PENDING) {
-        int r = fl_wheel_cancel(loop->wheel, *record_timer(record), NULL);
-        assert(r == 0);
-        (void)r;
-    } else if (record_state(record) == STATE_FRESH) {
-        fl__fresh_remove(loop, record);
-    } else if (record_state(record) == STATE_IMMEDIATE || record_state(record) == STATE_STRANDED) {
+    switch (record_state(record)) {
+    case STATE_PENDING:
+        note_cancelled(loop, *record_timer(record), 0);
+        break;
+    case STATE_FRESH:
+        fresh_remove(loop, record);
+        break;
+    case STATE_IMMEDIATE:
+    case STATE_STRANDED:
         table_list_remove(&loop->table, slot);
+        break;
+    default:
+        break;
     }
 }
 
@@ -233,14 +261,22 @@ void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record)
     table_put(&loop->table, slot, record);
 }
 
+/* STATE_FREE ends the ID of a pending timer; its slot is not in the free list before the wheel has heard of it. */
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
 {
     uint32_t slot;
     struct record *record = table_find(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
-    take_out(loop, slot, record);
-    fl__timers_forget(loop, slot, record);
+    if (record_state(record) != STATE_PENDING) {
+        take_out(loop, slot, record);
+        fl__timers_forget(loop, slot, record);
+        return 0;
+    }
+    record_set_state(record, STATE_FREE);
+    loop->keep_alive -= !(record->tag & RECORD_UNREF);
+    loop->timers--;
+    note_cancelled(loop, *record_timer(record), slot);
     return 0;
 }
 

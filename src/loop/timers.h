@@ -15,6 +15,11 @@
  * STATE_DUE. A callback that cancels or rearms a sibling changes its state, so the entry is passed over; a slot that is
  * taken anew in the same turn is not called by mistake, because nothing becomes STATE_DUE except when the list is filled.
  *
+ * Cancelling, among many timers, waits for memory: first for the record, then for the wheel's slot. The processor overlaps
+ * the waits of as many cancels as fit into its window of some hundred instructions. So a cancel only marks the record and
+ * notes it; the wheel and the table hear of 64 at a time, when the records have arrived, and always before the wheel is
+ * asked for anything.
+ *
  * Far timers. The wheel reaches REACH_NS ahead. A timer beyond gets stops on the way, at deadline - k * reach, and its
  * real deadline is kept in a struct extra. Stops are counted back from the deadline, not forward from now, so that equal
  * deadlines keep their order: a timer moves on to its next stop as soon as that is in reach, and so before any younger
@@ -94,6 +99,18 @@ static inline int fresh_arm(fl_loop *loop, uint32_t slot, struct record *record,
     return 0;
 }
 
+/* A fresh record is about to leave the list. */
+static inline void fresh_remove(fl_loop *loop, struct record *record)
+{
+    struct fresh *fresh = &loop->fresh;
+    uint32_t index = (uint32_t)*record_timer(record);
+    fresh->good--;
+    if (fresh->entries[index].deadline_ns == fresh->earliest_ns)
+        fresh->exact = false;
+    if (index == fresh->count - 1)
+        fresh->count--;
+}
+
 /* Makes the wheel, unless it is there, and brings it up to date. Returns 0 or FL_NO_MEMORY. */
 int fl__timers_make_wheel(fl_loop *loop);
 
@@ -103,8 +120,8 @@ int fl__timers_place(fl_loop *loop, uint32_t slot, struct record *record, uint64
 /* Makes a record fresh that is nowhere and must not be lost. */
 void fl__timers_arm_or_strand(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns);
 
-/* Puts a record that is nowhere behind those that are due. */
-void fl__timers_mark_due(fl_loop *loop, struct record *record, struct fresh_entry entry);
+/* Takes timers that were cancelled out of the wheel. */
+void fl__timers_drop_cancelled(fl_loop *loop);
 
 /* Ends a record that is in no list and not in the wheel. */
 void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record);
