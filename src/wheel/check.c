@@ -80,7 +80,7 @@ static void check_spoke_refs(struct check *check, int level_number, uint32_t spo
     const struct spoke *spoke = &level->spokes[spoke_number];
     for (uint32_t i = 0; i < spoke->refs.length; i++) {
         const struct ref *ref = &spoke->refs.items[i];
-        expect(check, (fl__tick(level, ref->deadline_ns) & (check->w->spokes - 1)) == spoke_number,
+        expect(check, fl__spoke_of(level, ref->deadline_ns) == spoke_number,
                "L%d spoke %u: reference %u belongs to another spoke", level_number, spoke_number, i);
         expect(check, !fl__is_open(level, ref->deadline_ns), "L%d spoke %u: reference %u is of an open tick",
                level_number, spoke_number, i);
@@ -137,8 +137,7 @@ static void check_timer(struct check *check, int level_number, uint32_t spoke_nu
     const struct spoke *spoke = &level->spokes[spoke_number];
     uint64_t deadline_ns = fl__leaf_slot(leaf, index)->deadline_ns;
     fl_timer_id id = leaf->id + index;
-    expect(check, (fl__tick(level, deadline_ns) & (check->w->spokes - 1)) == spoke_number,
-           "timer %016" PRIx64 " is in the wrong spoke", id);
+    expect(check, fl__spoke_of(level, deadline_ns) == spoke_number, "timer %016" PRIx64 " is in the wrong spoke", id);
     expect(check, fl__wheel_find(check->w, id) == leaf, "timer %016" PRIx64 " is not found by its ID", id);
     if (!fl__is_open(level, deadline_ns)) {
         expect(check,

@@ -68,7 +68,7 @@ static int index_ref(fl_wheel *w, int level_number, struct ref ref)
         return 0;
     }
     struct level *level = &w->levels[level_number];
-    uint32_t spoke_number = fl__spoke_of(w, level, ref.deadline_ns);
+    uint32_t spoke_number = fl__spoke_of(level, ref.deadline_ns);
     struct spoke *spoke = &level->spokes[spoke_number];
     if (!fl__refs_reserve(&spoke->refs, 1))
         return FL_NO_MEMORY;

@@ -36,12 +36,21 @@
 
 enum {
     FIRST_CAPACITY = 4,
-    KEPT_CAPACITY = 16, /* a tail no larger than this keeps its memory when it is empty: timers come and go */
+    KEPT_CAPACITY = 16, /* a leaf no larger than this does not shrink; as a tail it stays even when it is empty */
     YOUNG = 16,         /* a larger one is left in peace until so many of its timers have gone */
     FIRST_TABLE = 4,
 };
 
 struct leaf fl__no_leaf;
+
+/* Without the instruction for it, which not every processor has, the compiler would call a function. */
+static uint32_t count_bits(uint64_t word)
+{
+    word -= word >> 1 & 0x5555555555555555;
+    word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
+    word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+    return (uint32_t)(word * 0x0101010101010101 >> 56);
+}
 
 /* ---- The table of leaves --------------------------------------------------------------------------------------- */
 
@@ -53,7 +62,7 @@ static uint32_t home_of(fl_timer_id leaf_id, uint32_t mask)
 struct leaf *fl__spoke_probe(const struct spoke *spoke, fl_timer_id leaf_id)
 {
     uint32_t at = home_of(leaf_id, spoke->mask);
-    for (uint32_t i = 0; i <= spoke->mask; i++) {
+    for (uint32_t i = 0; spoke->leaves && i <= spoke->mask; i++) {
         struct leaf *leaf = spoke->leaves[(at + i) & spoke->mask];
         if (leaf->id == leaf_id)
             return leaf;
@@ -159,7 +168,7 @@ uint32_t fl__leaf_live(const struct leaf *leaf)
 {
     uint32_t live = 0;
     for (uint32_t i = 0; i < LEAF_WORDS; i++)
-        live += (uint32_t)__builtin_popcountll(fl__leaf_living(leaf, i));
+        live += count_bits(fl__leaf_living(leaf, i));
     return live;
 }
 
@@ -175,7 +184,7 @@ static uint32_t packed_count(const struct packed *packed)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < LEAF_WORDS; i++)
-        count += (uint32_t)__builtin_popcountll(packed->kept[i]);
+        count += count_bits(packed->kept[i]);
     return count;
 }
 
@@ -188,9 +197,9 @@ struct slot *fl__leaf_packed_slot(const struct leaf *leaf, uint32_t index)
 {
     struct packed *packed = leaf->packed;
     uint64_t before = packed->kept[index / 64] & ((1ull << index % 64) - 1);
-    uint32_t place = (uint32_t)__builtin_popcountll(before);
+    uint32_t place = count_bits(before);
     for (uint32_t i = 0; i < index / 64; i++)
-        place += (uint32_t)__builtin_popcountll(packed->kept[i]);
+        place += count_bits(packed->kept[i]);
     return &packed->slots[place];
 }
 
@@ -341,14 +350,27 @@ static void leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct store *s
         shrink_tail(spoke, store);
 }
 
+/* Copies the living timers, in order. */
+static void copy_living(const struct leaf *leaf, struct slot *to)
+{
+    const struct slot *from = leaf->is_packed ? leaf->packed->slots : leaf->slots;
+    for (uint32_t i = 0; i < LEAF_WORDS; i++) {
+        uint64_t living = fl__leaf_living(leaf, i), stored = leaf->is_packed ? leaf->packed->kept[i] : ~0ull;
+        for (; living != 0; stored &= stored - 1, from++)
+            if (living & stored & -stored) {
+                *to++ = *from;
+                living &= ~(stored & -stored);
+            }
+        from += count_bits(stored);
+    }
+}
+
 static bool pack_leaf(struct leaf *leaf, uint32_t live, struct store *store)
 {
     struct packed *packed = fl__alloc(packed_bytes(live));
     if (!packed)
         return false;
-    struct slot *to = packed->slots;
-    for (uint32_t i = fl__leaf_next(leaf, 0); i < LEAF_SLOTS; i = fl__leaf_next(leaf, i + 1))
-        *to++ = *fl__leaf_slot(leaf, i);
+    copy_living(leaf, packed->slots);
     for (uint32_t i = 0; i < LEAF_WORDS; i++) {
         packed->kept[i] = fl__leaf_living(leaf, i);
         leaf->gone[i] = ~packed->kept[i];
@@ -363,8 +385,10 @@ static bool pack_leaf(struct leaf *leaf, uint32_t live, struct store *store)
 /* The largest number of timers with which a leaf counts as sparse. */
 static uint32_t sparse_limit(const struct spoke *spoke, const struct leaf *leaf, const struct store *store)
 {
-    if (leaf->is_packed)
-        return (packed_count(leaf->packed) - 1) / store->compaction.target_multiplier;
+    if (leaf->is_packed) {
+        uint32_t count = packed_count(leaf->packed);
+        return count > KEPT_CAPACITY ? (count - 1) / store->compaction.target_multiplier : 0;
+    }
     uint64_t spoke_capacity = spoke->leaf_count > 1 ? (uint64_t)spoke->leaf_count * LEAF_SLOTS : leaf->capacity;
     return spoke_capacity >= store->compaction.min_capacity ? (leaf->used - 1u) / store->compaction.ratio : 0;
 }

@@ -119,19 +119,23 @@ static inline uint32_t fl__id_index(fl_timer_id id)
     return id & (LEAF_SLOTS - 1);
 }
 
-/* The leaf whose first ID is this one, or one that has another: the place in the table was taken. */
+/* The leaf whose first ID is this one, wherever it is in the table, or NULL. */
 struct leaf *fl__spoke_probe(const struct spoke *spoke, fl_timer_id leaf_id);
+
+/* The leaf that the ID belongs to, if it has its own place in the table: nearly all have. Else NULL. */
+static inline struct leaf *fl__spoke_leaf_at_once(const struct spoke *spoke, fl_timer_id id)
+{
+    if (__builtin_expect(!spoke->leaves, 0))
+        return NULL;
+    struct leaf *leaf = spoke->leaves[(uint32_t)(id >> LEAF_BITS) & spoke->mask];
+    return __builtin_expect(leaf->id == (id & ~(fl_timer_id)(LEAF_SLOTS - 1)), 1) ? leaf : NULL;
+}
 
 /* The leaf that the ID belongs to, or NULL. */
 static inline struct leaf *fl__spoke_leaf(const struct spoke *spoke, fl_timer_id id)
 {
-    if (__builtin_expect(!spoke->leaves, 0))
-        return NULL;
-    fl_timer_id leaf_id = id & ~(fl_timer_id)(LEAF_SLOTS - 1);
-    struct leaf *leaf = spoke->leaves[(uint32_t)(id >> LEAF_BITS) & spoke->mask];
-    if (__builtin_expect(leaf->id != leaf_id, 0))
-        return fl__spoke_probe(spoke, leaf_id);
-    return leaf;
+    struct leaf *leaf = fl__spoke_leaf_at_once(spoke, id);
+    return __builtin_expect(leaf != NULL, 1) ? leaf : fl__spoke_probe(spoke, id & ~(fl_timer_id)(LEAF_SLOTS - 1));
 }
 
 static inline bool fl__leaf_lives(const struct leaf *leaf, uint32_t index)

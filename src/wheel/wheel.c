@@ -48,67 +48,69 @@
 
 enum {
     DEFAULT_SPOKES = 1024,
-    SPOKES_MIN_BYTES = 64 << 10, /* what can be mapped */
+    ALL_SPOKES = 1 << (2 + SPOKE_BITS),
 };
 
 static const uint64_t default_tick_ns[LEVELS] = {1ull << 20, 1ull << 30, 1ull << 36};
 
 /* ---- Scheduling ------------------------------------------------------------------------------------------------ */
 
-/* What putting a timer into a spoke may bring with it. */
-static __attribute__((noinline)) int after_put(fl_wheel *w, struct level *level, uint32_t spoke_number,
-                                               uint64_t deadline_ns, bool is_late)
+/* What a new timer, the last of its leaf, may bring with it. A late one, of an open tick, does not count for the spoke's
+ * bound. */
+static __attribute__((noinline)) int after_put(fl_wheel *w, struct leaf *leaf, uint64_t deadline_ns)
 {
-    struct leaf *leaf = level->spokes[spoke_number].tail;
+    fl_timer_id id = leaf->id + leaf->used - 1;
+    struct level *level = &w->levels[id >> LEVEL_SHIFT];
     if (deadline_ns < leaf->min_ns)
-        fl__leaf_set_min(leaf, leaf->used - 1u, deadline_ns);
-    if (!is_late)
-        fl__mark(w, level, spoke_number, deadline_ns);
+        fl__leaf_set_min(leaf, fl__id_index(id), deadline_ns);
+    if (!fl__is_open(level, deadline_ns))
+        fl__mark(w, level, fl__spoke_of(level, deadline_ns), deadline_ns);
     if (w->next_known && deadline_ns < w->next_ns)
-        fl__wheel_set_next(w, leaf->id + leaf->used - 1, deadline_ns);
+        fl__wheel_set_next(w, id, deadline_ns);
     return 0;
 }
 
-/* Appends a timer to the tail of its spoke, which has room. A late timer, of an open tick, does not count for the spoke's
- * bound.
+/* Appends a timer to the tail of its spoke, which has room.
  *
  * This and cancelling are kept short, and what is rare is out of line. Among millions of timers each of these calls waits
  * for memory, if only for the program's own, and the processor waits for as many of them at once as fit into its window
  * of a few hundred instructions. */
-static inline __attribute__((always_inline)) int put_in_room(fl_wheel *w, struct level *level, uint32_t spoke_number,
-                                                             uint64_t deadline_ns, void *data, fl_timer_id *ret_id,
-                                                             bool is_late)
+static inline __attribute__((always_inline)) int append(fl_wheel *w, const struct spoke *spoke, uint64_t deadline_ns,
+                                                        void *data, fl_timer_id *ret_id)
 {
-    struct spoke *spoke = &level->spokes[spoke_number];
     struct leaf *leaf = spoke->tail;
     uint32_t index = leaf->used++;
     struct slot *slot = &leaf->slots[index];
-    __builtin_prefetch((const void *)((uintptr_t)slot + 64),
-                       1); /* written by one of the next timers, or beyond the end */
+    __builtin_prefetch((const void *)((uintptr_t)slot + POOL_LINE_SIZE),
+                       1); /* what comes next, or the end of the block */
     *slot = (struct slot){deadline_ns, data};
     *ret_id = leaf->id + index;
     w->count++;
-    if (__builtin_expect((deadline_ns < leaf->min_ns) | (~deadline_ns > spoke->inverse_bound), 0))
-        return after_put(w, level, spoke_number, deadline_ns, is_late);
+    if (__builtin_expect(deadline_ns < leaf->min_ns, 0))
+        return after_put(w, leaf, deadline_ns);
+    if (__builtin_expect(~deadline_ns > spoke->inverse_bound, 0))
+        return after_put(w, leaf, deadline_ns);
     return 0;
 }
 
-static __attribute__((noinline)) int put_in_new_room(fl_wheel *w, struct level *level, uint32_t spoke_number,
-                                                     uint64_t deadline_ns, void *data, fl_timer_id *ret_id,
-                                                     bool is_late)
+static __attribute__((noinline)) int put_in_new_room(fl_wheel *w, size_t home, uint64_t deadline_ns, void *data,
+                                                     fl_timer_id *ret_id)
 {
-    int r = fl__spoke_make_room(&level->spokes[spoke_number], (unsigned)(level - w->levels), spoke_number, &w->store);
-    return r < 0 ? r : put_in_room(w, level, spoke_number, deadline_ns, data, ret_id, is_late);
+    uint32_t number = fl__spoke_of(&w->levels[home], deadline_ns);
+    struct spoke *spoke = &w->levels[home].spokes[number];
+    int r = fl__spoke_make_room(spoke, (unsigned)home, number, &w->store);
+    return r < 0 ? r : append(w, spoke, deadline_ns, data, ret_id);
 }
 
-static inline __attribute__((always_inline)) int put(fl_wheel *w, struct level *level, uint64_t deadline_ns, void *data,
-                                                     fl_timer_id *ret_id, bool is_late)
+/* Puts a timer into its spoke of a level. */
+static inline __attribute__((always_inline)) int put(fl_wheel *w, size_t home, uint64_t deadline_ns, void *data,
+                                                     fl_timer_id *ret_id)
 {
-    uint32_t spoke_number = fl__spoke_of(w, level, deadline_ns);
-    const struct leaf *tail = level->spokes[spoke_number].tail;
-    if (__builtin_expect(!tail || tail->used == tail->capacity, 0))
-        return put_in_new_room(w, level, spoke_number, deadline_ns, data, ret_id, is_late);
-    return put_in_room(w, level, spoke_number, deadline_ns, data, ret_id, is_late);
+    const struct level *level = &w->levels[home];
+    const struct spoke *spoke = &level->spokes[fl__spoke_of(level, deadline_ns)];
+    if (__builtin_expect(!spoke->tail || spoke->tail->used == spoke->tail->capacity, 0))
+        return put_in_new_room(w, home, deadline_ns, data, ret_id);
+    return append(w, spoke, deadline_ns, data, ret_id);
 }
 
 /* Puts a timer that belongs to an open L0 tick into L0 and into the front. */
@@ -116,7 +118,7 @@ static int put_late(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *
 {
     if (!fl__reserve_late(w))
         return FL_NO_MEMORY;
-    int r = put(w, &w->levels[0], deadline_ns, data, ret_id, true);
+    int r = put(w, 0, deadline_ns, data, ret_id);
     if (r < 0)
         return r;
     fl__heap_push(&w->late, (struct ref){.deadline_ns = deadline_ns, .id = *ret_id, .data = data});
@@ -125,27 +127,26 @@ static int put_late(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *
 }
 
 /* The tick is open at this level: the timer goes to a finer one. */
-static __attribute__((noinline)) int place_finer(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
+static __attribute__((noinline)) int place_finer(fl_wheel *w, size_t home, uint64_t deadline_ns, void *data,
                                                  fl_timer_id *ret_id)
 {
-    for (unsigned level = home; level-- > 0;)
-        if (!fl__is_open(&w->levels[level], deadline_ns))
-            return put(w, &w->levels[level], deadline_ns, data, ret_id, false);
+    while (home-- > 0)
+        if (!fl__is_open(&w->levels[home], deadline_ns))
+            return put(w, home, deadline_ns, data, ret_id);
     return put_late(w, deadline_ns, data, ret_id);
 }
 
 /* Schedules a timer whose deadline has been found good. */
-static inline int place(fl_wheel *w, uint64_t distance_ns, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+static inline __attribute__((always_inline)) int place(fl_wheel *w, uint64_t distance_ns, uint64_t deadline_ns,
+                                                       void *data, fl_timer_id *ret_id)
 {
-    unsigned home = (distance_ns >= w->levels[0].coverage_ns) + (distance_ns >= w->levels[1].coverage_ns);
-    struct level *level = &w->levels[home];
-    ret_id = ret_id ? ret_id : &w->unwanted_id;
-    if (__builtin_expect(fl__is_open(level, deadline_ns), 0))
+    size_t home = (size_t)(distance_ns >= w->levels[0].coverage_ns) + (size_t)(distance_ns >= w->levels[1].coverage_ns);
+    if (__builtin_expect(fl__is_open(&w->levels[home], deadline_ns), 0))
         return place_finer(w, home, deadline_ns, data, ret_id);
-    return put(w, level, deadline_ns, data, ret_id, false);
+    return put(w, home, deadline_ns, data, ret_id);
 }
 
-/* What is wrong with a deadline that is not between now and as far as the wheel reaches; 0 if it is just past. */
+/* What is wrong with a deadline; 0 if nothing is. */
 static int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
 {
     uint64_t now_ns = fl__now(w);
@@ -153,24 +154,28 @@ static int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
         return FL_OVERFLOW;
     if (deadline_ns == 0 || deadline_ns < w->start_ns)
         return FL_INVALID_DEADLINE;
-    if (deadline_ns > now_ns)
-        return FL_DEADLINE_TOO_FAR;
+    if (deadline_ns >= now_ns)
+        return deadline_ns - now_ns > fl_wheel_max_duration_ns(w) ? FL_DEADLINE_TOO_FAR : 0;
     return now_ns - deadline_ns > 1ull << w->levels[0].shift ? FL_INVALID_DEADLINE : 0;
 }
 
-static __attribute__((noinline)) int schedule_past(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+static __attribute__((noinline)) int schedule_unusual(fl_wheel *w, uint64_t deadline_ns, void *data,
+                                                      fl_timer_id *ret_id)
 {
     int r = check_deadline(w, deadline_ns);
-    return r < 0 ? r : place(w, 0, deadline_ns, data, ret_id);
+    if (r < 0)
+        return r;
+    uint64_t now_ns = fl__now(w), distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+    return place(w, distance_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
 }
 
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
     uint64_t now_ns = fl__now(w), distance_ns = deadline_ns - now_ns;
-    bool ordinary = deadline_ns >= now_ns && distance_ns <= fl_wheel_max_duration_ns(w) && deadline_ns > 0 &&
-                    deadline_ns < UINT64_MAX;
-    if (__builtin_expect(!ordinary, 0))
-        return schedule_past(w, deadline_ns, data, ret_id);
+    bool is_usual =
+        deadline_ns > now_ns && distance_ns <= w->levels[LEVELS - 1].coverage_ns && deadline_ns < UINT64_MAX && ret_id;
+    if (__builtin_expect(!is_usual, 0))
+        return schedule_unusual(w, deadline_ns, data, ret_id);
     return place(w, distance_ns, deadline_ns, data, ret_id);
 }
 
@@ -184,7 +189,7 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
         return FL_OVERFLOW;
     uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
     uint64_t deadline_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
-    int r = place(w, deadline_ns - now_ns, deadline_ns, data, ret_id);
+    int r = place(w, deadline_ns - now_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
     return r;
@@ -217,18 +222,34 @@ static inline int end_timer(fl_wheel *w, struct leaf *leaf, uint32_t index)
 {
     leaf->gone[index / 64] |= 1ull << index % 64;
     w->count--;
-    if (__builtin_expect((--leaf->patience == 0) | (index == leaf->min_index), 0))
+    if (__builtin_expect(--leaf->patience == 0, 0))
+        return after_end(w, leaf, index);
+    if (__builtin_expect(index == leaf->min_index, 0))
         return after_end(w, leaf, index);
     return 0;
 }
 
-int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data)
+static __attribute__((noinline)) int cancel_and_tell(fl_wheel *w, struct leaf *leaf, uint32_t index, void **ret_data)
+{
+    *ret_data = fl__leaf_slot(leaf, index)->data;
+    return end_timer(w, leaf, index);
+}
+
+static __attribute__((noinline)) int cancel_hidden(fl_wheel *w, fl_timer_id id, void **ret_data)
 {
     struct leaf *leaf = fl__wheel_find(w, id);
-    if (__builtin_expect(!leaf, 0))
+    if (!leaf)
         return why_not_found(w, id);
+    return cancel_and_tell(w, leaf, fl__id_index(id), ret_data ? ret_data : &w->unwanted_data);
+}
+
+int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data)
+{
+    struct leaf *leaf = fl__wheel_find_at_once(w, id);
+    if (__builtin_expect(!leaf, 0))
+        return cancel_hidden(w, id, ret_data);
     if (ret_data)
-        *ret_data = fl__leaf_slot(leaf, fl__id_index(id))->data;
+        return cancel_and_tell(w, leaf, fl__id_index(id), ret_data);
     return end_timer(w, leaf, fl__id_index(id));
 }
 
@@ -274,32 +295,35 @@ static int complete_config(fl_wheel_config *config)
     return 0;
 }
 
-/* Spokes are mapped, not allocated: those that are never used take no memory. */
-static size_t spokes_bytes(uint32_t spokes)
+static int init_level(struct level *level, struct spoke *spokes, uint64_t tick_ns, const fl_wheel_config *config)
 {
-    size_t bytes = spokes * sizeof(struct spoke);
-    return bytes > SPOKES_MIN_BYTES ? bytes : SPOKES_MIN_BYTES;
-}
-
-static int init_level(struct level *level, uint64_t tick_ns, const fl_wheel_config *config)
-{
-    level->spokes = fl__map(spokes_bytes(config->spokes));
+    level->spokes = spokes;
     level->occupied = fl__alloc_zeroed((config->spokes + 63) / 64 * sizeof *level->occupied);
-    if (!level->spokes || !level->occupied)
+    if (!level->occupied)
         return FL_NO_MEMORY;
     level->shift = (unsigned)__builtin_ctzll(tick_ns);
+    level->mask = config->spokes - 1;
     level->coverage_ns = tick_ns * config->spokes;
     level->open_end = config->start_ns >> level->shift;
     return 0;
 }
 
-static void free_levels(fl_wheel *w)
+/* Spokes are mapped, not allocated: those that are never used take no memory. */
+static int init_levels(fl_wheel *w, const fl_wheel_config *config)
 {
-    for (int i = 0; i < LEVELS; i++) {
-        if (w->levels[i].spokes)
-            fl__unmap(w->levels[i].spokes, spokes_bytes(w->spokes));
+    w->all_spokes = fl__map(ALL_SPOKES * sizeof *w->all_spokes);
+    int r = w->all_spokes ? 0 : FL_NO_MEMORY;
+    for (int i = 0; i < LEVELS && r == 0; i++)
+        r = init_level(&w->levels[i], w->all_spokes + ((size_t)i << SPOKE_BITS), config->tick_ns[i], config);
+    return r;
+}
+
+static void free_all(fl_wheel *w)
+{
+    for (int i = 0; i < LEVELS; i++)
         fl__release(w->levels[i].occupied);
-    }
+    if (w->all_spokes)
+        fl__unmap(w->all_spokes, ALL_SPOKES * sizeof *w->all_spokes);
     fl__release_lines(w);
 }
 
@@ -312,13 +336,12 @@ int fl_wheel_new(const fl_wheel_config *config, fl_wheel **ret)
     fl_wheel *w = fl__alloc_zeroed_lines(sizeof *w);
     if (!w)
         return FL_NO_MEMORY;
-    w->spokes = complete.spokes;
-    for (int i = 0; i < LEVELS && r == 0; i++)
-        r = init_level(&w->levels[i], complete.tick_ns[i], &complete);
+    r = init_levels(w, &complete);
     if (r < 0) {
-        free_levels(w);
+        free_all(w);
         return r;
     }
+    w->spokes = complete.spokes;
     atomic_init(&w->now_ns, complete.start_ns);
     w->start_ns = complete.start_ns;
     w->attention_ns = w->bound_ns = w->next_ns = UINT64_MAX;
@@ -368,7 +391,7 @@ void fl_wheel_free(fl_wheel *w)
     if (!w)
         return;
     fl_wheel_clear(w);
-    free_levels(w);
+    free_all(w);
 }
 
 void fl_wheel_compact(fl_wheel *w)
@@ -416,7 +439,7 @@ uint64_t fl_wheel_max_duration_ns(const fl_wheel *w)
 static fl_wheel_level_stats level_stats(const fl_wheel *w, const struct level *level)
 {
     fl_wheel_level_stats stats = {.spokes = w->spokes};
-    stats.bytes = spokes_bytes(w->spokes) + (w->spokes + 63) / 64 * sizeof *level->occupied +
+    stats.bytes = w->spokes * sizeof *level->spokes + (w->spokes + 63) / 64 * sizeof *level->occupied +
                   level->opening.refs.capacity * sizeof *level->opening.refs.items;
     for (uint32_t i = 0; i < w->spokes; i++) {
         stats.active += fl__spoke_live(&level->spokes[i]);

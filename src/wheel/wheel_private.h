@@ -26,6 +26,7 @@ struct level {
     _Alignas(128) struct spoke *spokes; /* a power of two in size: the way to a level is short */
     uint64_t open_end;                  /* ticks before this one are open */
     unsigned shift;                     /* of a deadline, to get its tick */
+    uint32_t mask;                      /* of a tick, to get its spoke */
     uint64_t *occupied;                 /* a bit for each spoke that has anything in a tick that is not open */
     uint64_t coverage_ns;
     struct opening opening;
@@ -39,9 +40,10 @@ struct fl_wheel {
     uint64_t count;        /* timers */
     bool next_known;
     bool coarse;
-    uint32_t spokes;
+    uint32_t spokes; /* in each level */
     uint32_t worker_id;
     uint64_t start_ns;
+    struct spoke *all_spokes; /* a place for every level and number there is in an ID */
     struct level levels[LEVELS];
     struct store store;
 
@@ -52,6 +54,7 @@ struct fl_wheel {
     struct refs scratch;
 
     fl_timer_id unwanted_id; /* for callers who do not want to know */
+    void *unwanted_data;
 };
 
 static inline uint64_t fl__min(uint64_t a, uint64_t b)
@@ -69,9 +72,9 @@ static inline uint64_t fl__tick(const struct level *level, uint64_t time_ns)
     return time_ns >> level->shift;
 }
 
-static inline uint32_t fl__spoke_of(const fl_wheel *w, const struct level *level, uint64_t deadline_ns)
+static inline uint32_t fl__spoke_of(const struct level *level, uint64_t deadline_ns)
 {
-    return (uint32_t)fl__tick(level, deadline_ns) & (w->spokes - 1);
+    return (uint32_t)fl__tick(level, deadline_ns) & level->mask;
 }
 
 static inline bool fl__is_open(const struct level *level, uint64_t deadline_ns)
@@ -84,20 +87,27 @@ static inline bool fl__is_occupied(const struct level *level, uint32_t spoke)
     return level->occupied[spoke / 64] >> spoke % 64 & 1;
 }
 
-/* The spoke of an ID's level and number, which exist. */
+/* The spoke that the ID names, whether the wheel has it or not: then there is nothing in it. */
 static inline struct spoke *fl__wheel_spoke(const fl_wheel *w, fl_timer_id id)
 {
-    return &w->levels[id >> LEVEL_SHIFT].spokes[id >> SLOT_BITS & (w->spokes - 1)];
+    return &w->all_spokes[(id >> LEVEL_SHIFT << SPOKE_BITS) + (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1))];
 }
 
-/* The leaf of a living timer; NULL whatever else the ID is. A spoke number that is too large leads to some other spoke,
- * where no leaf bears the ID. */
+static inline struct leaf *fl__if_it_lives(struct leaf *leaf, fl_timer_id id)
+{
+    return __builtin_expect(leaf && fl__leaf_lives(leaf, fl__id_index(id)), 1) ? leaf : NULL;
+}
+
+/* The leaf of a living timer; NULL whatever else the ID is. */
 static inline struct leaf *fl__wheel_find(const fl_wheel *w, fl_timer_id id)
 {
-    if (__builtin_expect(id >> LEVEL_SHIFT >= LEVELS, 0))
-        return NULL;
-    struct leaf *leaf = fl__spoke_leaf(fl__wheel_spoke(w, id), id);
-    return __builtin_expect(leaf && fl__leaf_lives(leaf, fl__id_index(id)), 1) ? leaf : NULL;
+    return fl__if_it_lives(fl__spoke_leaf(fl__wheel_spoke(w, id), id), id);
+}
+
+/* The same where it is short: NULL if there is no such timer, or it takes a search. */
+static inline struct leaf *fl__wheel_find_at_once(const fl_wheel *w, fl_timer_id id)
+{
+    return fl__if_it_lives(fl__spoke_leaf_at_once(fl__wheel_spoke(w, id), id), id);
 }
 
 /* The earliest of all timers is this one: its leaf knows of it, so that cancelling it does not go unnoticed. */
