@@ -30,6 +30,7 @@ void fl__lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number, ui
 {
     fl__spoke_set_bound(&level->spokes[spoke_number], deadline_ns);
     level->occupied[spoke_number / 64] |= 1ull << spoke_number % 64;
+    level->summary |= 1ull << spoke_number / 64;
     w->bound_ns = fl__min(w->bound_ns, deadline_ns);
     w->attention_ns = fl__min(w->attention_ns, attention_for(w, level, deadline_ns));
 }
@@ -38,6 +39,8 @@ void fl__unmark(struct level *level, uint32_t spoke_number)
 {
     fl__spoke_set_bound(&level->spokes[spoke_number], UINT64_MAX);
     level->occupied[spoke_number / 64] &= ~(1ull << spoke_number % 64);
+    if (level->occupied[spoke_number / 64] == 0)
+        level->summary &= ~(1ull << spoke_number / 64);
 }
 
 /* Makes room for one more in the late heap. The dead are thrown out before it grows: timers of the present tick that
@@ -82,18 +85,22 @@ static int index_ref(fl_wheel *w, int level_number, struct ref ref)
 
 /* ---- Finding what comes next ---------------------------------------------------------------------------------- */
 
-/* The first occupied spoke at or after `from`, once around; w->spokes if there is none. */
-static uint32_t next_occupied(const fl_wheel *w, const struct level *level, uint32_t from, uint32_t steps)
+/* The first occupied spoke at or after `from` and before `end`, which are counted without going round; `end` if there is
+ * none. */
+static uint32_t next_occupied(const struct level *level, uint32_t from, uint32_t end)
 {
-    uint32_t end = from + steps;
-    while (from < end) {
-        uint32_t at = from & (w->spokes - 1), bit = at % 64;
-        uint64_t word = level->occupied[at / 64] >> bit;
+    uint32_t words = level->mask / 64 + 1;
+    while (from < end && level->summary != 0) {
+        uint32_t at = from & level->mask;
+        uint64_t word = level->occupied[at / 64] >> at % 64;
         if (word != 0) {
             uint32_t found = from + (uint32_t)__builtin_ctzll(word);
             return found < end ? found : end;
         }
-        from += w->spokes < 64 ? w->spokes - at : 64 - bit;
+        from += words > 1 ? 64 - at % 64 : level->mask + 1 - at;
+        uint32_t next = (from & level->mask) / 64;
+        uint64_t rest = level->summary >> next;
+        from += (rest != 0 ? (uint32_t)__builtin_ctzll(rest) : words - next) * 64;
     }
     return end;
 }
@@ -104,8 +111,7 @@ bool fl__level_next(const fl_wheel *w, const struct level *level, uint32_t *ret_
 {
     uint32_t from = (uint32_t)level->open_end & (w->spokes - 1), end = from + w->spokes, best = end;
     uint64_t best_ns = UINT64_MAX;
-    for (uint32_t at = next_occupied(w, level, from, w->spokes); at < end;
-         at = next_occupied(w, level, at + 1, end - at - 1)) {
+    for (uint32_t at = next_occupied(level, from, end); at < end; at = next_occupied(level, at + 1, end)) {
         uint32_t spoke_number = at & (w->spokes - 1);
         uint64_t min_ns = fl__spoke_bound_ns(&level->spokes[spoke_number]);
         if (min_ns < best_ns) {
@@ -390,8 +396,7 @@ void fl__index_compact(fl_wheel *w)
 
 static void clear_level_index(fl_wheel *w, struct level *level)
 {
-    for (uint32_t i = next_occupied(w, level, 0, w->spokes); i < w->spokes;
-         i = next_occupied(w, level, i + 1, w->spokes - i - 1)) {
+    for (uint32_t i = next_occupied(level, 0, w->spokes); i < w->spokes; i = next_occupied(level, i + 1, w->spokes)) {
         fl__refs_release(&level->spokes[i].refs);
         level->spokes[i].refs_are_heap = 0;
         fl__unmark(level, i);

@@ -152,7 +152,7 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
     w->attention_ns = attention_ns;
 }
 
-static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
+static __attribute__((noinline)) size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
 {
     size_t fired = 0;
     if (w->count == 0)

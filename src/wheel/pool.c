@@ -6,14 +6,15 @@
  * 2 MiB, aligned to their size: a block finds its region by masking its address, and a region whose last block returns is
  * given back. The first block of a region is its header.
  *
- * A few blocks that stay would hold on to a whole region. So when more memory is idle than may soon be wanted, slices of
- * 16 KiB are given back as soon as all their blocks are free. Unmapping a region takes the kernel 100 µs and more, too long
- * for one poll: polls give what an empty region still has back slice by slice before they unmap it.
+ * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So when more
+ * memory is idle than may soon be wanted, each poll gives back a slice of 16 KiB in which all blocks are free. Regions that
+ * may have such slices are in a list of their own, `slack`.
  *
  * The headers of leaves are a cache line each, and lie together in blocks of a pool of their own: every cancel visits one,
  * and closely packed they stay in the cache and need few pages. The first line of such a block is its header in turn. */
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
@@ -30,7 +31,9 @@ enum {
 };
 
 struct region {
-    struct pool_link link;         /* among the regions with room, or the empty ones */
+    struct pool_link link; /* among the regions with room, or the empty ones */
+    struct pool_link slack;
+    bool is_slack;
     uint64_t taken[MASK_WORDS];    /* the first is this header */
     uint64_t resident[MASK_WORDS]; /* blocks that were taken at some time since they last had no memory */
     uint32_t blocks;               /* how many are taken, without this header */
@@ -84,7 +87,6 @@ static struct region *region_with_room(struct pool *pool)
     struct region *region = (struct region *)pool->empty;
     if (region) {
         unlink_from(&pool->empty, &region->link);
-        pool->empty_regions--;
     } else {
         region = map_region(pool);
     }
@@ -112,21 +114,6 @@ void *fl__pool_take(struct pool *pool)
     return (char *)region + number * POOL_BLOCK_SIZE;
 }
 
-/* Gives back the memory of some of 64 blocks. */
-static void clear_blocks(struct pool *pool, struct region *region, unsigned word, uint64_t blocks)
-{
-    pool->resident -= (size_t)__builtin_popcountll(blocks);
-    region->resident[word] &= ~blocks;
-    while (blocks != 0) {
-        unsigned first = (unsigned)__builtin_ctzll(blocks);
-        uint64_t rest = ~(blocks >> first);
-        unsigned length = rest == 0 ? 64 : (unsigned)__builtin_ctzll(rest);
-        madvise((char *)region + (word * 64 + first) * (size_t)POOL_BLOCK_SIZE, length * (size_t)POOL_BLOCK_SIZE,
-                MADV_DONTNEED);
-        blocks &= first + length < 64 ? ~0ull << (first + length) : 0;
-    }
-}
-
 static uint64_t slice_mask(size_t block)
 {
     return ((1ull << SLICE_BLOCKS) - 1) << block % 64 / SLICE_BLOCKS * SLICE_BLOCKS;
@@ -144,23 +131,43 @@ void fl__pool_give(struct pool *pool, void *block)
     if (region->blocks == 0) {
         unlink_from(&pool->with_room, &region->link);
         link_first(&pool->empty, &region->link);
-        pool->empty_regions++;
     }
-    uint64_t slice = slice_mask(number);
-    if ((region->taken[number / 64] & slice) == 0 &&
-        pool->resident - pool->taken > IDLE_BLOCKS + pool->taken / IDLE_SHARE)
-        clear_blocks(pool, region, (unsigned)number / 64, region->resident[number / 64] & slice);
+    if (!region->is_slack && (region->taken[number / 64] & slice_mask(number)) == 0) {
+        region->is_slack = true;
+        link_first(&pool->slack, &region->slack);
+    }
 }
 
 /* ---- Giving back to the system --------------------------------------------------------------------------------- */
 
-static void unmap_empty(struct pool *pool)
+/* Gives back the memory of some of 64 blocks. */
+static void clear_blocks(struct pool *pool, struct region *region, unsigned word, uint64_t blocks)
 {
-    struct region *region = (struct region *)pool->empty;
+    pool->resident -= (size_t)__builtin_popcountll(blocks);
+    region->resident[word] &= ~blocks;
+    while (blocks != 0) {
+        unsigned first = (unsigned)__builtin_ctzll(blocks);
+        uint64_t rest = ~(blocks >> first);
+        unsigned length = rest == 0 ? 64 : (unsigned)__builtin_ctzll(rest);
+        madvise((char *)region + (word * 64 + first) * (size_t)POOL_BLOCK_SIZE, length * (size_t)POOL_BLOCK_SIZE,
+                MADV_DONTNEED);
+        blocks &= first + length < 64 ? ~0ull << (first + length) : 0;
+    }
+}
+
+static void no_longer_slack(struct pool *pool, struct region *region)
+{
+    if (region->is_slack)
+        unlink_from(&pool->slack, &region->slack);
+    region->is_slack = false;
+}
+
+static void unmap_region(struct pool *pool, struct region *region)
+{
     for (unsigned i = 0; i < MASK_WORDS; i++)
         pool->resident -= (size_t)__builtin_popcountll(region->resident[i]);
+    no_longer_slack(pool, region);
     unlink_from(&pool->empty, &region->link);
-    pool->empty_regions--;
     pool->regions--;
     fl__unmap(region, REGION_SIZE);
 }
@@ -168,7 +175,7 @@ static void unmap_empty(struct pool *pool)
 void fl__pool_trim(struct pool *pool)
 {
     while (pool->empty)
-        unmap_empty(pool);
+        unmap_region(pool, (struct region *)pool->empty);
     for (struct pool_link *link = pool->with_room; link; link = link->next) {
         struct region *region = (struct region *)link;
         for (unsigned i = 0; i < MASK_WORDS; i++)
@@ -178,23 +185,32 @@ void fl__pool_trim(struct pool *pool)
 
 bool fl__pool_has_excess(const struct pool *pool)
 {
-    return pool->empty_regions > 1;
+    return pool->slack && pool->resident - pool->taken > IDLE_BLOCKS + pool->taken / IDLE_SHARE;
+}
+
+/* Gives back one slice of a region; false if there is none. */
+static bool clear_slice(struct pool *pool, struct region *region)
+{
+    for (unsigned block = 0; block < REGION_BLOCKS; block += SLICE_BLOCKS) {
+        uint64_t slice = slice_mask(block);
+        if ((region->resident[block / 64] & slice) != 0 && (region->taken[block / 64] & slice) == 0) {
+            clear_blocks(pool, region, block / 64, region->resident[block / 64] & slice);
+            return true;
+        }
+    }
+    return false;
 }
 
 void fl__pool_trim_some(struct pool *pool)
 {
     if (!fl__pool_has_excess(pool))
         return;
-    struct region *region = (struct region *)pool->empty;
-    for (unsigned end = REGION_BLOCKS; end > 0; end -= SLICE_BLOCKS) {
-        unsigned word = (end - 1) / 64;
-        uint64_t blocks = region->resident[word] & slice_mask(end - 1);
-        if (blocks != 0) {
-            clear_blocks(pool, region, word, blocks);
-            return;
-        }
-    }
-    unmap_empty(pool);
+    struct region *region = (struct region *)((char *)pool->slack - offsetof(struct region, slack));
+    if (clear_slice(pool, region))
+        return;
+    no_longer_slack(pool, region);
+    if (region->blocks == 0)
+        unmap_region(pool, region);
 }
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------- */

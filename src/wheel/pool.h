@@ -16,7 +16,8 @@ struct pool_link {
 struct pool {
     struct pool_link *with_room; /* regions that have a free block and a taken one */
     struct pool_link *empty;     /* regions that have no taken block */
-    size_t regions, empty_regions;
+    struct pool_link *slack;     /* regions that may have memory to give back */
+    size_t regions;
     size_t taken, resident; /* blocks taken now; blocks that have memory */
     bool huge_pages;
 };
@@ -34,8 +35,7 @@ void *fl__pool_take_line(struct line_pool *pool);
 void fl__pool_give(struct pool *pool, void *block);
 void fl__pool_give_line(struct line_pool *pool, void *line);
 
-/* Gives back the memory of all free blocks; or of a part of one empty region, leaving one for the time the wheel grows
- * again. */
+/* Gives back the memory of all free blocks; or a part of it, if more is idle than may soon be wanted. */
 void fl__pool_trim(struct pool *pool);
 void fl__pool_trim_some(struct pool *pool);
 bool fl__pool_has_excess(const struct pool *pool); /* fl__pool_trim_some() has something to do */

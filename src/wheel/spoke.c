@@ -11,7 +11,7 @@
  *   - Scheduling writes where it wrote last: the line is in the cache, and there is no list of free slots to keep.
  *
  *     spoke ──> leaves, a hash table ──> header ──> 256 slots: a block of the pool
- *       └────────── tail ───────────────────^  ──> fewer, from the heap: a spoke's first leaves grow by half
+ *       └────────── tail ───────────────────^  ──> fewer, from the heap: a spoke's first leaves grow
  *                                              ──> packed: only the slots that hold a timer
  *
  * IDs. Each leaf that a spoke makes has a new serial number of 42 bits, and an ID is the level, the spoke, the leaf's
@@ -24,7 +24,7 @@
  * timer left is freed.
  *
  * Whether a leaf is sparse or empty has to be looked at only when enough of its timers have gone. `patience` counts down
- * to that, and is never more than the number of its timers.
+ * to that, and is never more than the number of its timers; but a small tail is left in peace until it is full.
  *
  * Each leaf knows its earliest deadline, or a lower bound since that timer went: the earliest of a spoke is found by
  * asking its leaves and searching only those. */
@@ -36,8 +36,7 @@
 
 enum {
     FIRST_CAPACITY = 4,
-    KEPT_CAPACITY = 16, /* a leaf no larger than this does not shrink; as a tail it stays even when it is empty */
-    YOUNG = 16,         /* a larger one is left in peace until so many of its timers have gone */
+    YOUNG = 16, /* a larger one is left in peace until so many of its timers have gone */
     FIRST_TABLE = 4,
 };
 
@@ -232,13 +231,19 @@ static struct slot *take_slots(uint32_t capacity, struct store *store)
     return capacity == LEAF_SLOTS ? fl__pool_take(&store->slots) : fl__alloc(capacity * sizeof(struct slot));
 }
 
+/* A small tail need not be looked at before it is full. */
+static uint16_t first_patience(uint32_t capacity)
+{
+    return capacity <= KEPT_CAPACITY ? (uint16_t)(capacity + 1) : 1;
+}
+
 static void begin_leaf(struct leaf *leaf, fl_timer_id id)
 {
     memset(leaf->gone, 0, sizeof leaf->gone);
     leaf->id = id;
     leaf->min_ns = UINT64_MAX;
     leaf->used = 0;
-    leaf->patience = 1;
+    leaf->patience = first_patience(leaf->capacity);
     leaf->min_index = 0;
     leaf->min_is_bound = false;
 }
@@ -262,10 +267,10 @@ static int add_leaf(struct spoke *spoke, unsigned level, uint32_t number, struct
             fl__pool_give_line(&store->leaves, leaf);
         return FL_NO_MEMORY;
     }
-    begin_leaf(leaf, fl__leaf_id(level, number, fl__spoke_next_serial(spoke)));
     leaf->slots = slots;
     leaf->capacity = (uint16_t)capacity;
     leaf->is_packed = false;
+    begin_leaf(leaf, fl__leaf_id(level, number, fl__spoke_next_serial(spoke)));
     spoke->leaves_made++;
     add_to_table(spoke, leaf);
     return 0;
@@ -281,13 +286,13 @@ static int resize_leaf(struct leaf *leaf, uint32_t capacity, struct store *store
     release_slots(leaf, store);
     leaf->slots = slots;
     leaf->capacity = (uint16_t)capacity;
+    leaf->patience = first_patience(capacity);
     return 0;
 }
 
 static int grow_leaf(struct leaf *leaf, struct store *store)
 {
-    uint32_t capacity = (leaf->capacity + leaf->capacity / 2u + 3) & ~3u;
-    return resize_leaf(leaf, capacity < LEAF_SLOTS ? capacity : LEAF_SLOTS, store);
+    return resize_leaf(leaf, leaf->capacity * 2u < LEAF_SLOTS ? leaf->capacity * 2u : LEAF_SLOTS, store);
 }
 
 /* An empty tail begins anew under another serial number. */
@@ -305,11 +310,12 @@ static void renew_leaf(struct spoke *spoke, struct leaf *leaf, unsigned level, u
 int fl__spoke_make_room(struct spoke *spoke, unsigned level, uint32_t number, struct store *store)
 {
     struct leaf *tail = spoke->tail;
-    if (tail && tail->capacity < LEAF_SLOTS && fl__leaf_live(tail) * 2 > tail->used)
+    bool can_renew = tail && is_empty(tail);
+    if (tail && !can_renew && tail->capacity < LEAF_SLOTS && fl__leaf_live(tail) * 2 > tail->used)
         return grow_leaf(tail, store);
     if (fl__spoke_next_serial(spoke) == SERIAL_END)
         return FL_CAPACITY_EXCEEDED;
-    if (tail && is_empty(tail)) {
+    if (can_renew) {
         renew_leaf(spoke, tail, level, number);
         return 0;
     }
@@ -341,7 +347,7 @@ static void leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct store *s
     if (is_kept_when_empty(spoke, leaf)) {
         leaf->min_ns = UINT64_MAX;
         leaf->min_is_bound = false;
-        leaf->patience = 1;
+        leaf->patience = first_patience(leaf->capacity);
         return;
     }
     remove_from_table(spoke, leaf);

@@ -28,6 +28,7 @@ enum {
     LEAF_SLOTS = 1 << LEAF_BITS,
     LEAF_WORDS = LEAF_SLOTS / 64,
     SERIAL_LOW_BITS = SLOT_BITS - LEAF_BITS,
+    KEPT_CAPACITY = 16, /* a leaf no larger than this does not shrink; as a tail it stays even when it is empty */
 };
 
 #define SERIAL_FIRST (1ull << SERIAL_LOW_BITS) /* its generation is not 0, so no ID is */

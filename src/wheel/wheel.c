@@ -367,6 +367,7 @@ static void clear_level(fl_wheel *w, struct level *level)
         fl__spoke_set_bound(spoke, UINT64_MAX);
     }
     memset(level->occupied, 0, (w->spokes + 63) / 64 * sizeof *level->occupied);
+    level->summary = 0;
     if (level->opening.active)
         fl__end_opening(level);
 }

@@ -28,6 +28,7 @@ struct level {
     unsigned shift;                     /* of a deadline, to get its tick */
     uint32_t mask;                      /* of a tick, to get its spoke */
     uint64_t *occupied;                 /* a bit for each spoke that has anything in a tick that is not open */
+    uint64_t summary;                   /* a bit for each word of these that is not 0 */
     uint64_t coverage_ns;
     struct opening opening;
 };
