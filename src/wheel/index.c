@@ -227,18 +227,41 @@ int fl__finish_opening(fl_wheel *w, struct level *level)
     return r;
 }
 
-/* How many steps of the opening should be done by now, if it is to be complete at three quarters of the time from its
- * beginning to its tick. */
-static uint64_t steps_due(const struct level *level, uint64_t steps, uint64_t now_ns)
+/* An opening has a step for each leaf, one for some references each, and one that ends it. */
+static uint64_t steps_of(const struct opening *opening)
 {
-    const struct opening *opening = &level->opening;
-    if (fl__tick(level, now_ns) >= opening->tick)
-        return steps;
-    uint64_t whole_ns = ((opening->tick << level->shift) - opening->begun_ns) / 4 * 3 + 1;
-    return fl__min(steps, (uint64_t)((unsigned __int128)steps * (now_ns - opening->begun_ns) / whole_ns) + 1);
+    return opening->leaf_end - opening->leaf_begin + (opening->refs.length + REFS_A_STEP - 1) / REFS_A_STEP + 1;
 }
 
-/* Opens a part of the tick that comes after the present one. */
+static uint64_t steps_done(const struct opening *opening)
+{
+    return opening->leaf - opening->leaf_begin + opening->ref / REFS_A_STEP;
+}
+
+/* The time in which an opening is to be done: three quarters of that from its beginning to its tick. */
+static uint64_t opening_ns(const struct level *level)
+{
+    return ((level->opening.tick << level->shift) - level->opening.begun_ns) / 4 * 3 + 1;
+}
+
+/* How many steps of the opening should be done by now. */
+static uint64_t steps_due(const struct level *level, uint64_t now_ns)
+{
+    const struct opening *opening = &level->opening;
+    uint64_t steps = steps_of(opening);
+    if (fl__tick(level, now_ns) >= opening->tick)
+        return steps;
+    unsigned __int128 part = (unsigned __int128)steps * (now_ns - opening->begun_ns) / opening_ns(level);
+    return fl__min(steps, (uint64_t)part + 1);
+}
+
+uint64_t fl__next_step_ns(const struct level *level)
+{
+    const struct opening *opening = &level->opening;
+    unsigned __int128 part = (unsigned __int128)steps_done(opening) * opening_ns(level) / steps_of(opening);
+    return opening->begun_ns + (uint64_t)part + 1;
+}
+
 void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns)
 {
     struct opening *opening = &level->opening;
@@ -249,10 +272,8 @@ void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns)
             return;
         begin_opening(w, level, spoke_number);
     }
-    uint64_t leaf_steps = opening->leaf_end - opening->leaf_begin;
-    uint64_t ref_steps = (opening->refs.length + REFS_A_STEP - 1) / REFS_A_STEP;
-    uint64_t due = steps_due(level, leaf_steps + ref_steps + 1, now_ns);
-    while (opening->active && opening->leaf - opening->leaf_begin + opening->ref / REFS_A_STEP < due)
+    uint64_t due = steps_due(level, now_ns);
+    while (opening->active && steps_done(opening) < due)
         if (step_opening(w, level) < 0)
             return;
 }

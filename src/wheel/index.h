@@ -49,6 +49,9 @@ void fl__end_opening(struct level *level);
 /* Opens a part of the tick that comes after the present one. */
 void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns);
 
+/* When the next step of a level's opening is due, so that it is done in time. */
+uint64_t fl__next_step_ns(const struct level *level);
+
 /* Loads the earliest tick of a spoke into the front: any tick of L0, and in a coarse wheel those of all levels. */
 int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number);
 

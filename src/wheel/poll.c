@@ -145,10 +145,11 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
     uint64_t attention_ns = fl__min(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
     if (fl__pool_has_excess(&w->store.slots))
         attention_ns = now_ns;
-    if (w->count > 0 && !w->coarse) {
-        bool opening = w->levels[1].opening.active || w->levels[2].opening.active;
-        attention_ns = fl__min(attention_ns, fl__next_tick_ns(&w->levels[opening ? 0 : 1], now_ns));
-    }
+    for (int i = 1; i < LEVELS; i++)
+        if (w->levels[i].opening.active)
+            attention_ns = fl__min(attention_ns, fl__next_step_ns(&w->levels[i]));
+    if (w->count > 0 && !w->coarse)
+        attention_ns = fl__min(attention_ns, fl__next_tick_ns(&w->levels[1], now_ns));
     w->attention_ns = attention_ns;
 }
 
