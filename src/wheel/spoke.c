@@ -98,7 +98,7 @@ static void erase(struct leaf **table, uint32_t mask, const struct leaf *leaf)
 /* Moves the leaves to a table of another size, which is not the one within the spoke. */
 static bool resize_table(struct spoke *spoke, uint32_t size)
 {
-    struct leaf **table = fl__alloc(size * sizeof *table), *leaf;
+    struct leaf **table = fl__alloc(size * sizeof(void *)), *leaf;
     if (!table)
         return false;
     for (uint32_t i = 0; i < size; i++)
@@ -508,7 +508,7 @@ uint64_t fl__spoke_bytes(const struct spoke *spoke)
 {
     uint64_t bytes = spoke->refs.capacity * sizeof *spoke->refs.items;
     if (spoke->mask > 0)
-        bytes += (spoke->mask + 1ull) * sizeof *spoke->leaves;
+        bytes += (spoke->mask + 1ull) * sizeof(void *);
     struct leaf *leaf;
     for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
         bytes += sizeof *leaf + leaf_bytes(leaf);
