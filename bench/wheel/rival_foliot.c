@@ -54,16 +54,26 @@ static void reschedule(void *self, void *handle, uint64_t delay)
         bench_die("fl_wheel_reschedule: %s", fl_strerror(r));
 }
 
-static void poll(void *self)
+enum { BATCH = 128 };
+
+static fl_expired due[BATCH];
+
+static __attribute__((noinline)) void deliver(void *self, size_t n)
 {
-    enum { BATCH = 128 };
-    fl_expired due[BATCH];
-    size_t n;
-    do {
-        n = fl_wheel_poll(self, virtual_clock_ns(), due, BATCH);
+    for (;;) {
         for (size_t i = 0; i < n; i++)
             timer_fired(due[i].data);
-    } while (n == BATCH);
+        if (n < BATCH)
+            return;
+        n = fl_wheel_poll(self, virtual_clock_ns(), due, BATCH);
+    }
+}
+
+static void poll(void *self)
+{
+    size_t n = fl_wheel_poll(self, virtual_clock_ns(), due, BATCH);
+    if (n > 0)
+        deliver(self, n);
 }
 
 const struct timer_rival rival_foliot = {

@@ -66,13 +66,13 @@ typedef struct fl_wheel_config {
     uint32_t worker_id; /* yours to read back with fl_wheel_worker_id() */
     uint64_t start_ns;  /* the wheel's first `now` */
     bool coarse;        /* timers of L1 and L2 fire at the end of their level's tick: cheaper, later */
-    /* Slots are given back in groups of up to 512. Of a spoke with at least `min_capacity` slots, a group of which fewer
-     * than one slot in `ratio` is in use shrinks to what is: at one of the next polls, or at once if next to nothing is
-     * left; and again whenever less than one in `target_multiplier` is. 0: 64, 4, 2. */
+    /* Slots are given back in groups of up to 256. Of a spoke with at least `min_capacity` slots, a group of which fewer
+     * than one slot in `ratio` is in use shrinks to what is, and again whenever less than one in `target_multiplier` is.
+     * Groups of 16 slots and less do not shrink. 0: 64, 4, 2. */
     struct {
         uint32_t min_capacity, ratio, target_multiplier;
     } compaction;
-    bool huge_pages; /* ask for 2 MiB pages: cancelling is about twice as fast with millions of timers */
+    bool huge_pages; /* ask for 2 MiB pages: filling a wheel with millions of timers is faster */
 } fl_wheel_config;
 
 typedef struct fl_expired {
@@ -105,8 +105,8 @@ void fl_wheel_free(fl_wheel *w);
 
 /* Schedules a timer. A deadline of now, or up to one L0 tick before it, fires at the next poll. `ret_id` may be NULL.
  * Returns 0; FL_INVALID_DEADLINE for 0, before the start, or more than one L0 tick in the past; FL_DEADLINE_TOO_FAR
- * beyond now + fl_wheel_max_duration_ns(); FL_OVERFLOW for UINT64_MAX; FL_CAPACITY_EXCEEDED if the spoke has no slot
- * number left (2^28); FL_NO_MEMORY. */
+ * beyond now + fl_wheel_max_duration_ns(); FL_OVERFLOW for UINT64_MAX; FL_CAPACITY_EXCEEDED if the spoke has used up
+ * its IDs (at least 2^44); FL_NO_MEMORY. */
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id);
 
 /* Schedules a timer as near to `target_ns` as the wheel reaches, for deadlines at any distance: when it fires and
@@ -122,7 +122,7 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
  * Returns what fl_wheel_cancel() and fl_wheel_schedule() return. */
 int fl_wheel_reschedule(fl_wheel *w, fl_timer_id id, uint64_t deadline_ns, fl_timer_id *ret_id);
 
-/* Cancels a timer; `ret_data` (may be NULL) gets its data.
+/* Cancels a timer; `ret_data` (may be NULL, which is faster) gets its data.
  * Returns 0; FL_TIMER_NOT_FOUND if it has fired or was cancelled; FL_INVALID_TIMER_ID if no timer of this wheel can
  * have that ID. */
 int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data);

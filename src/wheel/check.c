@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a legal wheel is.
  *
- * One function walks everything: slots, leaves, spokes, levels, the front. It also gathers all references, to see that
+ * One function walks everything: timers, leaves, spokes, levels, the front. It also gathers all references, to see that
  * each living timer of an open tick has one where poll will look. It uses malloc() itself, not the library's allocator:
  * tests call it while that allocator fails. */
 
@@ -80,11 +80,11 @@ static void check_spoke_refs(struct check *check, int level_number, uint32_t spo
     const struct spoke *spoke = &level->spokes[spoke_number];
     for (uint32_t i = 0; i < spoke->refs.length; i++) {
         const struct ref *ref = &spoke->refs.items[i];
-        expect(check, (fl__tick(level, ref->deadline_ns) & (check->w->spokes - 1)) == spoke_number,
+        expect(check, fl__spoke_of(level, ref->deadline_ns) == spoke_number,
                "L%d spoke %u: reference %u belongs to another spoke", level_number, spoke_number, i);
         expect(check, !fl__is_open(level, ref->deadline_ns), "L%d spoke %u: reference %u is of an open tick",
                level_number, spoke_number, i);
-        expect(check, fl__is_occupied(level, spoke_number) && spoke->min_ns <= ref->deadline_ns,
+        expect(check, fl__is_occupied(level, spoke_number) && fl__spoke_bound_ns(spoke) <= ref->deadline_ns,
                "L%d spoke %u: reference %u is before the spoke's bound", level_number, spoke_number, i);
     }
     if (spoke->refs_are_heap)
@@ -119,103 +119,97 @@ static void check_references(struct check *check)
 
 /* ---- Timers ---------------------------------------------------------------------------------------------------- */
 
-/* Whether an opening of the timer's spoke has yet to come to it. Until then the opening's bound is the timer's too,
+/* Whether an opening of the timer's spoke has yet to come to its leaf. Until then the opening's bound is the timer's too,
  * whether its tick is the one being opened or one that is whole turns later. */
-static bool opening_will_come(const struct check *check, const struct level *level, uint32_t leaf_index,
+static bool opening_will_come(const struct check *check, const struct level *level, const struct leaf *leaf,
                               uint64_t deadline_ns)
 {
     const struct opening *opening = &level->opening;
-    uint64_t turns = fl__tick(level, deadline_ns) - opening->tick;
-    return opening->active && (turns & (check->w->spokes - 1)) == 0 && leaf_index >= opening->leaf &&
-           opening->min_ns <= deadline_ns;
+    uint64_t turns = fl__tick(level, deadline_ns) - opening->tick, serial = fl__leaf_serial(leaf);
+    return opening->active && (turns & (check->w->spokes - 1)) == 0 && serial >= opening->leaf &&
+           serial < opening->leaf_end && opening->min_ns <= deadline_ns;
 }
 
 static void check_timer(struct check *check, int level_number, uint32_t spoke_number, const struct leaf *leaf,
-                        uint32_t index, const struct slot *slot)
+                        uint32_t index)
 {
     const struct level *level = &check->w->levels[level_number];
     const struct spoke *spoke = &level->spokes[spoke_number];
-    uint32_t leaf_index = (uint32_t)(leaf - spoke->leaves), number = fl__slot_number(spoke, leaf, index);
-    fl_timer_id id = fl__make_id((unsigned)level_number, fl__generation(slot), spoke_number, number);
-    expect(check, (fl__tick(level, slot->deadline_ns) & (check->w->spokes - 1)) == spoke_number,
-           "timer %016" PRIx64 " is in the wrong spoke", id);
-    expect(check, fl__generation(slot) > 0 && fl__sequence(slot) < spoke->sequence,
-           "timer %016" PRIx64 " has an impossible stamp", id);
-    if (!fl__is_open(level, slot->deadline_ns)) {
+    uint64_t deadline_ns = fl__leaf_slot(leaf, index)->deadline_ns;
+    fl_timer_id id = leaf->id + index;
+    expect(check, fl__spoke_of(level, deadline_ns) == spoke_number, "timer %016" PRIx64 " is in the wrong spoke", id);
+    expect(check, fl__wheel_find(check->w, id) == leaf, "timer %016" PRIx64 " is not found by its ID", id);
+    if (!fl__is_open(level, deadline_ns)) {
         expect(check,
-               (fl__is_occupied(level, spoke_number) && spoke->min_ns <= slot->deadline_ns) ||
-                   opening_will_come(check, level, leaf_index, slot->deadline_ns),
+               (fl__is_occupied(level, spoke_number) && fl__spoke_bound_ns(spoke) <= deadline_ns) ||
+                   opening_will_come(check, level, leaf, deadline_ns),
                "timer %016" PRIx64 " is before its spoke's bound", id);
-        expect(check, check->w->coarse || check->w->bound_ns <= slot->deadline_ns,
+        expect(check, check->w->coarse || check->w->bound_ns <= deadline_ns,
                "timer %016" PRIx64 " is before the wheel's bound", id);
     } else {
-        expect(check, is_indexed(check, id) || opening_will_come(check, level, leaf_index, slot->deadline_ns),
+        expect(check, is_indexed(check, id) || opening_will_come(check, level, leaf, deadline_ns),
                "timer %016" PRIx64 " of an open tick is lost", id);
     }
     check->timers++;
-    check->min_ns = fl__min(check->min_ns, slot->deadline_ns);
-}
-
-/* The free slots that are not fresh; the fresh ones are to follow them. */
-static uint32_t count_free(struct check *check, const struct leaf *leaf)
-{
-    uint32_t count = 0, next = leaf->free;
-    for (; next > 0 && next <= leaf->used && count <= leaf->used; count++)
-        next = (uint32_t)leaf->slots[next - 1].next_free;
-    expect(check, next == (leaf->used < leaf->capacity ? leaf->used + 1u : 0), "a leaf has lost its fresh slots");
-    return count;
+    check->min_ns = fl__min(check->min_ns, deadline_ns);
 }
 
 static void check_leaf(struct check *check, int level_number, uint32_t spoke_number, const struct leaf *leaf)
 {
-    uint32_t live = 0, retired = 0;
+    uint32_t live = fl__leaf_live(leaf);
     uint64_t min_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
-        uint32_t index;
-        const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        retired += slot->deadline_ns == 0 && fl__generation(slot) == 0;
-        if (slot->deadline_ns == 0)
-            continue;
-        live++;
-        min_ns = fl__min(min_ns, slot->deadline_ns);
-        check_timer(check, level_number, spoke_number, leaf, index, slot);
+    for (uint32_t i = fl__leaf_next(leaf, 0); i < LEAF_SLOTS; i = fl__leaf_next(leaf, i + 1)) {
+        min_ns = fl__min(min_ns, fl__leaf_slot(leaf, i)->deadline_ns);
+        check_timer(check, level_number, spoke_number, leaf, i);
     }
     const struct spoke *spoke = &check->w->levels[level_number].spokes[spoke_number];
-    bool is_whole = leaf->capacity == LEAF_SLOTS && !leaf->is_packed;
-    expect(check, fl__whole(spoke)[leaf - spoke->leaves] == (is_whole ? leaf->slots : NULL),
-           "a leaf's entry in the list of whole ones is wrong");
+    uint64_t serial = fl__leaf_serial(leaf);
+    expect(check, leaf->id == fl__leaf_id((unsigned)level_number, spoke_number, serial),
+           "a leaf is in the wrong spoke");
+    expect(check, serial < fl__spoke_next_serial(spoke), "a leaf has a serial number that was not given out");
     expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
-    expect(check, live == leaf->live, "a leaf counts %u timers and has %u", leaf->live, live);
-    expect(check, leaf->min_ns == 0 || leaf->min_ns == min_ns, "a leaf's earliest deadline is wrong");
-    expect(check, leaf->is_packed || count_free(check, leaf) + retired + live == leaf->used,
-           "a leaf has lost a free slot");
+    expect(check, live > 0 || leaf == spoke->tail, "a leaf is empty and was not freed");
+    uint32_t most = live > 0 ? live : 1;
+    if (leaf == spoke->tail && leaf->capacity <= KEPT_CAPACITY)
+        most = leaf->capacity + 1u;
+    expect(check, leaf->patience > 0 && leaf->patience <= most, "a leaf of %u timers has patience %u", live,
+           leaf->patience);
+    expect(check, leaf->min_is_bound ? leaf->min_ns <= min_ns : leaf->min_ns == min_ns,
+           "a leaf's earliest deadline is wrong");
+    expect(check, leaf->min_is_bound || live == 0 || fl__leaf_slot(leaf, leaf->min_index)->deadline_ns == min_ns,
+           "a leaf's earliest timer is wrong");
+}
+
+static void check_summary(struct check *check, int level_number)
+{
+    const struct level *level = &check->w->levels[level_number];
+    for (uint32_t i = 0; i <= level->mask / 64; i++)
+        expect(check, (level->summary >> i & 1) == (level->occupied[i] != 0), "L%d: its summary is wrong at %u",
+               level_number, i);
 }
 
 static void check_spoke(struct check *check, int level_number, uint32_t spoke_number)
 {
     const struct spoke *spoke = &check->w->levels[level_number].spokes[spoke_number];
-    uint32_t live = 0, listed = 0, on_list = 0;
-    for (uint32_t i = 0; i < spoke->leaf_count; i++) {
-        check_leaf(check, level_number, spoke_number, &spoke->leaves[i]);
-        live += spoke->leaves[i].live;
-        listed += spoke->leaves[i].is_listed;
-    }
-    for (uint32_t i = spoke->with_room; i > 0 && on_list <= spoke->leaf_count; on_list++)
-        i = spoke->leaves[i - 1].next_with_room;
-    expect(check, live == spoke->live, "L%d spoke %u counts %u timers and has %u", level_number, spoke_number,
-           spoke->live, live);
-    expect(check, listed == on_list, "L%d spoke %u: its list of leaves with room is broken", level_number,
-           spoke_number);
+    uint32_t leaves = 0;
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at)); leaves++)
+        check_leaf(check, level_number, spoke_number, leaf);
+    expect(check, leaves == spoke->leaf_count, "L%d spoke %u counts %u leaves and has %u", level_number, spoke_number,
+           spoke->leaf_count, leaves);
+    expect(check, !spoke->tail || fl__leaf_serial(spoke->tail) == fl__spoke_next_serial(spoke) - 1,
+           "L%d spoke %u: its tail is not the newest leaf", level_number, spoke_number);
 }
 
 int fl_wheel_check(const fl_wheel *w, FILE *explain)
 {
-    fl__wheel_settle((fl_wheel *)w); /* changes nothing that can be seen */
     struct check check = {.w = w, .explain = explain, .min_ns = UINT64_MAX};
     check_references(&check);
-    for (int i = 0; i < LEVELS; i++)
+    for (int i = 0; i < LEVELS; i++) {
+        check_summary(&check, i);
         for (uint32_t j = 0; j < w->spokes; j++)
             check_spoke(&check, i, j);
+    }
     expect(&check, check.timers == w->count, "the wheel counts %" PRIu64 " timers and has %" PRIu64, w->count,
            check.timers);
     expect(&check, !w->next_known || w->count == 0 || w->next_ns == check.min_ns,

@@ -28,17 +28,19 @@ static uint64_t attention_for(const fl_wheel *w, const struct level *level, uint
 /* A spoke has become occupied, or by something earlier. */
 void fl__lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns)
 {
-    level->spokes[spoke_number].min_ns = deadline_ns;
+    fl__spoke_set_bound(&level->spokes[spoke_number], deadline_ns);
     level->occupied[spoke_number / 64] |= 1ull << spoke_number % 64;
+    level->summary |= 1ull << spoke_number / 64;
     w->bound_ns = fl__min(w->bound_ns, deadline_ns);
     w->attention_ns = fl__min(w->attention_ns, attention_for(w, level, deadline_ns));
-    w->next_ns = fl__min(w->next_ns, deadline_ns); /* see next_known */
 }
 
 void fl__unmark(struct level *level, uint32_t spoke_number)
 {
-    level->spokes[spoke_number].min_ns = UINT64_MAX;
+    fl__spoke_set_bound(&level->spokes[spoke_number], UINT64_MAX);
     level->occupied[spoke_number / 64] &= ~(1ull << spoke_number % 64);
+    if (level->occupied[spoke_number / 64] == 0)
+        level->summary &= ~(1ull << spoke_number / 64);
 }
 
 /* Makes room for one more in the late heap. The dead are thrown out before it grows: timers of the present tick that
@@ -50,7 +52,7 @@ bool fl__reserve_late(fl_wheel *w)
         return true;
     uint32_t living = 0;
     for (uint32_t i = 0; i < late->length; i++)
-        if (fl__wheel_lives(w, late->items[i].id))
+        if (fl__wheel_find(w, late->items[i].id))
             late->items[living++] = late->items[i];
     late->length = living;
     fl__heap_build(late);
@@ -69,7 +71,7 @@ static int index_ref(fl_wheel *w, int level_number, struct ref ref)
         return 0;
     }
     struct level *level = &w->levels[level_number];
-    uint32_t spoke_number = fl__spoke_of(w, level, ref.deadline_ns);
+    uint32_t spoke_number = fl__spoke_of(level, ref.deadline_ns);
     struct spoke *spoke = &level->spokes[spoke_number];
     if (!fl__refs_reserve(&spoke->refs, 1))
         return FL_NO_MEMORY;
@@ -83,18 +85,22 @@ static int index_ref(fl_wheel *w, int level_number, struct ref ref)
 
 /* ---- Finding what comes next ---------------------------------------------------------------------------------- */
 
-/* The first occupied spoke at or after `from`, once around; w->spokes if there is none. */
-static uint32_t next_occupied(const fl_wheel *w, const struct level *level, uint32_t from, uint32_t steps)
+/* The first occupied spoke at or after `from` and before `end`, which are counted without going round; `end` if there is
+ * none. */
+static uint32_t next_occupied(const struct level *level, uint32_t from, uint32_t end)
 {
-    uint32_t end = from + steps;
-    while (from < end) {
-        uint32_t at = from & (w->spokes - 1), bit = at % 64;
-        uint64_t word = level->occupied[at / 64] >> bit;
+    uint32_t words = level->mask / 64 + 1;
+    while (from < end && level->summary != 0) {
+        uint32_t at = from & level->mask;
+        uint64_t word = level->occupied[at / 64] >> at % 64;
         if (word != 0) {
             uint32_t found = from + (uint32_t)__builtin_ctzll(word);
             return found < end ? found : end;
         }
-        from += w->spokes < 64 ? w->spokes - at : 64 - bit;
+        from += words > 1 ? 64 - at % 64 : level->mask + 1 - at;
+        uint32_t next = (from & level->mask) / 64;
+        uint64_t rest = level->summary >> next;
+        from += (rest != 0 ? (uint32_t)__builtin_ctzll(rest) : words - next) * 64;
     }
     return end;
 }
@@ -105,10 +111,9 @@ bool fl__level_next(const fl_wheel *w, const struct level *level, uint32_t *ret_
 {
     uint32_t from = (uint32_t)level->open_end & (w->spokes - 1), end = from + w->spokes, best = end;
     uint64_t best_ns = UINT64_MAX;
-    for (uint32_t at = next_occupied(w, level, from, w->spokes); at < end;
-         at = next_occupied(w, level, at + 1, end - at - 1)) {
+    for (uint32_t at = next_occupied(level, from, end); at < end; at = next_occupied(level, at + 1, end)) {
         uint32_t spoke_number = at & (w->spokes - 1);
-        uint64_t min_ns = level->spokes[spoke_number].min_ns;
+        uint64_t min_ns = fl__spoke_bound_ns(&level->spokes[spoke_number]);
         if (min_ns < best_ns) {
             best_ns = min_ns;
             best = spoke_number;
@@ -137,7 +142,7 @@ struct candidate fl__earliest_candidate(fl_wheel *w, bool for_firing)
         if (level->opening.active)
             consider(&best, level->opening.min_ns, level, 0, true);
         if (fl__level_next(w, level, &spoke)) {
-            uint64_t min_ns = level->spokes[spoke].min_ns;
+            uint64_t min_ns = fl__spoke_bound_ns(&level->spokes[spoke]);
             bool at_end = for_firing && w->coarse && i > 0;
             consider(&best, at_end ? fl__next_tick_ns(level, min_ns) : min_ns, level, spoke, false);
         }
@@ -148,20 +153,14 @@ struct candidate fl__earliest_candidate(fl_wheel *w, bool for_firing)
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
 
 /* Hands the timers of `tick` in a leaf to `deliver`, and notes those of later turns. */
-static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_number, uint32_t leaf_index,
+static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_number, const struct leaf *leaf,
                              uint64_t tick, int (*deliver)(fl_wheel *, int, struct ref))
 {
-    struct spoke *spoke = &level->spokes[spoke_number];
-    const struct leaf *leaf = &spoke->leaves[leaf_index];
     int level_number = (int)(level - w->levels);
-    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
-        uint32_t index;
-        const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        if (slot->deadline_ns == 0)
-            continue;
+    for (uint32_t i = fl__leaf_next(leaf, 0); i < LEAF_SLOTS; i = fl__leaf_next(leaf, i + 1)) {
+        const struct slot *slot = fl__leaf_slot(leaf, i);
         if (fl__tick(level, slot->deadline_ns) == tick) {
-            uint32_t number = fl__slot_number(spoke, leaf, index);
-            int r = deliver(w, level_number, fl__make_ref((unsigned)level_number, spoke_number, number, slot));
+            int r = deliver(w, level_number, (struct ref){slot->deadline_ns, leaf->id + i, slot->data});
             if (r < 0)
                 return r;
         } else if (!fl__is_open(level, slot->deadline_ns)) {
@@ -174,10 +173,16 @@ static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_nu
 static void begin_opening(const fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
-    uint64_t tick = fl__tick(level, spoke->min_ns);
+    uint64_t bound_ns = fl__spoke_bound_ns(spoke), tick = fl__tick(level, bound_ns), oldest = fl__spoke_oldest(spoke);
     assert(!level->opening.active && tick >= level->open_end);
-    level->opening = (struct opening){
-        .active = true, .tick = tick, .begun_ns = fl__now(w), .min_ns = spoke->min_ns, .refs = spoke->refs};
+    level->opening = (struct opening){.active = true,
+                                      .tick = tick,
+                                      .begun_ns = fl__now(w),
+                                      .min_ns = bound_ns,
+                                      .refs = spoke->refs,
+                                      .leaf = oldest,
+                                      .leaf_begin = oldest,
+                                      .leaf_end = fl__spoke_next_serial(spoke)};
     level->open_end = tick + 1;
     spoke->refs = (struct refs){0};
     spoke->refs_are_heap = 0;
@@ -196,8 +201,10 @@ static int step_opening(fl_wheel *w, struct level *level)
 {
     struct opening *opening = &level->opening;
     uint32_t spoke_number = (uint32_t)opening->tick & (w->spokes - 1);
-    if (opening->leaf < level->spokes[spoke_number].leaf_count) {
-        int r = visit_leaf(w, level, spoke_number, opening->leaf, opening->tick, index_ref);
+    if (opening->leaf < opening->leaf_end) {
+        fl_timer_id id = fl__leaf_id((unsigned)(level - w->levels), spoke_number, opening->leaf);
+        const struct leaf *leaf = fl__spoke_leaf(&level->spokes[spoke_number], id);
+        int r = leaf ? visit_leaf(w, level, spoke_number, leaf, opening->tick, index_ref) : 0;
         opening->leaf += r == 0;
         return r;
     }
@@ -220,32 +227,53 @@ int fl__finish_opening(fl_wheel *w, struct level *level)
     return r;
 }
 
-/* How many steps of the opening should be done by now, if it is to be complete at three quarters of the time from its
- * beginning to its tick. */
-static uint64_t steps_due(const struct level *level, uint64_t steps, uint64_t now_ns)
+/* An opening has a step for each leaf, one for some references each, and one that ends it. */
+static uint64_t steps_of(const struct opening *opening)
 {
-    const struct opening *opening = &level->opening;
-    if (fl__tick(level, now_ns) >= opening->tick)
-        return steps;
-    uint64_t whole_ns = ((opening->tick << level->shift) - opening->begun_ns) / 4 * 3 + 1;
-    return fl__min(steps, (uint64_t)((unsigned __int128)steps * (now_ns - opening->begun_ns) / whole_ns) + 1);
+    return opening->leaf_end - opening->leaf_begin + (opening->refs.length + REFS_A_STEP - 1) / REFS_A_STEP + 1;
 }
 
-/* Opens a part of the tick that comes after the present one. */
+static uint64_t steps_done(const struct opening *opening)
+{
+    return opening->leaf - opening->leaf_begin + opening->ref / REFS_A_STEP;
+}
+
+/* The time in which an opening is to be done: three quarters of that from its beginning to its tick. */
+static uint64_t opening_ns(const struct level *level)
+{
+    return ((level->opening.tick << level->shift) - level->opening.begun_ns) / 4 * 3 + 1;
+}
+
+/* How many steps of the opening should be done by now. */
+static uint64_t steps_due(const struct level *level, uint64_t now_ns)
+{
+    const struct opening *opening = &level->opening;
+    uint64_t steps = steps_of(opening);
+    if (fl__tick(level, now_ns) >= opening->tick)
+        return steps;
+    unsigned __int128 part = (unsigned __int128)steps * (now_ns - opening->begun_ns) / opening_ns(level);
+    return fl__min(steps, (uint64_t)part + 1);
+}
+
+uint64_t fl__next_step_ns(const struct level *level)
+{
+    const struct opening *opening = &level->opening;
+    unsigned __int128 part = (unsigned __int128)steps_done(opening) * opening_ns(level) / steps_of(opening);
+    return opening->begun_ns + (uint64_t)part + 1;
+}
+
 void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns)
 {
     struct opening *opening = &level->opening;
     if (!opening->active) {
         uint32_t spoke_number;
         if (!fl__level_next(w, level, &spoke_number) ||
-            fl__tick(level, level->spokes[spoke_number].min_ns) > fl__tick(level, now_ns) + 1)
+            fl__tick(level, fl__spoke_bound_ns(&level->spokes[spoke_number])) > fl__tick(level, now_ns) + 1)
             return;
         begin_opening(w, level, spoke_number);
     }
-    const struct spoke *spoke = &level->spokes[opening->tick & (w->spokes - 1)];
-    uint64_t ref_steps = (opening->refs.length + REFS_A_STEP - 1) / REFS_A_STEP;
-    uint64_t due = steps_due(level, spoke->leaf_count + ref_steps + 1, now_ns);
-    while (opening->active && opening->leaf + opening->ref / REFS_A_STEP < due)
+    uint64_t due = steps_due(level, now_ns);
+    while (opening->active && steps_done(opening) < due)
         if (step_opening(w, level) < 0)
             return;
 }
@@ -293,14 +321,15 @@ static void settle_run(fl_wheel *w, uint32_t begin)
 int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
-    uint64_t tick = fl__tick(level, spoke->min_ns);
-    if (!reserve_front(w, (uint64_t)spoke->live + spoke->refs.length))
+    uint64_t tick = fl__tick(level, fl__spoke_bound_ns(spoke));
+    if (!reserve_front(w, fl__spoke_live(spoke) + spoke->refs.length))
         return FL_NO_MEMORY;
     uint32_t begin = w->run.length, kept = 0;
     level->open_end = tick + 1;
     fl__unmark(level, spoke_number);
-    for (uint32_t i = 0; i < spoke->leaf_count; i++)
-        visit_leaf(w, level, spoke_number, i, tick, append_to_run);
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
+        visit_leaf(w, level, spoke_number, leaf, tick, append_to_run);
     for (uint32_t i = 0; i < spoke->refs.length; i++) {
         struct ref ref = spoke->refs.items[i];
         if (fl__tick(level, ref.deadline_ns) == tick) {
@@ -355,7 +384,7 @@ static void keep_living(const fl_wheel *w, struct refs *refs, uint32_t begin)
 {
     uint32_t kept = 0;
     for (uint32_t i = begin; i < refs->length; i++)
-        if (fl__wheel_lives(w, refs->items[i].id))
+        if (fl__wheel_find(w, refs->items[i].id))
             refs->items[kept++] = refs->items[i];
     refs->length = kept;
     fl__refs_shrink(refs);
@@ -372,7 +401,8 @@ void fl__index_compact(fl_wheel *w)
     for (int i = 0; i < LEVELS; i++) {
         struct opening *opening = &w->levels[i].opening;
         for (uint32_t j = 0; j < w->spokes; j++)
-            compact_spoke_refs(w, &w->levels[i].spokes[j]);
+            if (w->levels[i].spokes[j].refs.items)
+                compact_spoke_refs(w, &w->levels[i].spokes[j]);
         if (opening->active) {
             keep_living(w, &opening->refs, opening->ref);
             opening->ref = 0;
@@ -387,8 +417,7 @@ void fl__index_compact(fl_wheel *w)
 
 static void clear_level_index(fl_wheel *w, struct level *level)
 {
-    for (uint32_t i = next_occupied(w, level, 0, w->spokes); i < w->spokes;
-         i = next_occupied(w, level, i + 1, w->spokes - i - 1)) {
+    for (uint32_t i = next_occupied(level, 0, w->spokes); i < w->spokes; i = next_occupied(level, i + 1, w->spokes)) {
         fl__refs_release(&level->spokes[i].refs);
         level->spokes[i].refs_are_heap = 0;
         fl__unmark(level, i);

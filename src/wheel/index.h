@@ -6,27 +6,13 @@
 
 #include "wheel/wheel_private.h"
 
-static inline uint64_t fl__make_rank(unsigned level, uint64_t sequence)
-{
-    return (uint64_t)(LEVELS - 1 - level) << SEQUENCE_BITS | (sequence & (SEQUENCE_END - 1));
-}
-
-static inline struct ref fl__make_ref(unsigned level, uint32_t spoke_number, uint32_t number, const struct slot *slot)
-{
-    return (struct ref){
-        .deadline_ns = slot->deadline_ns,
-        .rank = fl__make_rank(level, fl__sequence(slot)),
-        .id = fl__make_id(level, fl__generation(slot), spoke_number, number),
-    };
-}
-
 /* A spoke has become occupied, or by something earlier. */
 void fl__lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns);
 
 /* Notes that the spoke holds something due at deadline_ns, of a tick that is not open. */
 static inline void fl__mark(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns)
 {
-    if (deadline_ns < level->spokes[spoke_number].min_ns)
+    if (deadline_ns < fl__spoke_bound_ns(&level->spokes[spoke_number]))
         fl__lower_bound(w, level, spoke_number, deadline_ns);
 }
 
@@ -62,6 +48,9 @@ void fl__end_opening(struct level *level);
 
 /* Opens a part of the tick that comes after the present one. */
 void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns);
+
+/* When the next step of a level's opening is due, so that it is done in time. */
+uint64_t fl__next_step_ns(const struct level *level);
 
 /* Loads the earliest tick of a spoke into the front: any tick of L0, and in a coarse wheel those of all levels. */
 int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number);

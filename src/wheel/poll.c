@@ -2,9 +2,8 @@
 /* Polling: takes out what is due, and does ahead of time what the next polls would have to do at once.
  *
  * A poll takes from the front what is due before anything that is not in the front, else opens what bounds the front, and
- * so on until nothing due is left or the limit is reached. Then it works ahead on the next ticks, packs a few leaves that
- * cancelling has left sparse, gives a slice of idle memory back, and notes when the next poll has anything to do: until
- * then, polls return at once.
+ * so on until nothing due is left or the limit is reached. Then it works ahead on the next ticks, gives a slice of idle
+ * memory back, and notes when the next poll has anything to do: until then, polls return at once.
  *
  * Should there be no memory for the index, it looks at all timers for those that are due. */
 
@@ -14,32 +13,21 @@
 #include "wheel/index.h"
 
 enum {
-    PREFETCH_AHEAD = 8,   /* timers, while firing */
-    LOOK_A_POLL = 256,    /* leaves that were sparse */
-    PACK_A_POLL = 4,      /* leaves that still are */
     UNINDEXED_BATCH = 32, /* timers found in one look at all of them, when there is no memory */
 };
 
 /* ---- Firing ---------------------------------------------------------------------------------------------------- */
 
-static inline void prefetch_timer(const fl_wheel *w, fl_timer_id id)
+/* Fires one timer: hands it out. */
+static inline void fire(fl_wheel *w, struct leaf *leaf, const struct ref *ref, fl_expired *out)
 {
-    const struct leaf *leaf = fl__wheel_leaf(w, id);
-    if (leaf)
-        fl__prefetch_slot(leaf, id & (LEAF_SLOTS - 1));
-}
-
-/* Fires one timer: hands it out and frees its slot. */
-static void fire(fl_wheel *w, fl_timer_id id, struct slot *slot, fl_expired *out)
-{
-    struct spoke *spoke = fl__wheel_spoke(w, id);
-    struct leaf *leaf = fl__wheel_leaf(w, id);
-    *out = (fl_expired){.id = id, .deadline_ns = slot->deadline_ns, .data = slot->data};
-    fl__slot_end(slot);
-    fl__leaf_give(spoke, leaf, id & (LEAF_SLOTS - 1), out->deadline_ns);
-    if (leaf->live == 0)
-        fl__leaf_emptied(spoke, leaf, &w->pool);
+    uint32_t index = fl__id_index(ref->id);
+    *out = (fl_expired){.id = ref->id, .deadline_ns = ref->deadline_ns, .data = ref->data};
+    leaf->gone[index / 64] |= 1ull << index % 64;
+    leaf->min_is_bound = true;
     w->count--;
+    if (--leaf->patience == 0)
+        fl__leaf_fired(fl__wheel_spoke(w, leaf->id), leaf, &w->store);
 }
 
 /* Fires what is in the front, due, and before anything that is not in the front. Returns how many are in `out` now. */
@@ -50,13 +38,10 @@ static size_t fire_front(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t f
         const struct ref *first = fl__front_first(w);
         if (!first || first->deadline_ns > last_ns)
             break;
-        if (w->run_head + PREFETCH_AHEAD < w->run.length)
-            prefetch_timer(w, w->run.items[w->run_head + PREFETCH_AHEAD].id);
-        fl_timer_id id = first->id;
+        struct leaf *leaf = fl__wheel_find(w, first->id);
+        if (leaf)
+            fire(w, leaf, first, &out[fired++]);
         fl__front_pop(w, first);
-        struct slot *slot = fl__wheel_find(w, id);
-        if (slot)
-            fire(w, id, slot, &out[fired++]);
     }
     return fired;
 }
@@ -82,16 +67,15 @@ static void keep_earliest(struct earliest *earliest, struct ref ref)
     earliest->count += earliest->count < earliest->limit;
 }
 
-static void look_at_leaf(fl_wheel *w, unsigned level, uint32_t spoke_number, const struct leaf *leaf, uint64_t last_ns,
-                         struct earliest *earliest)
+static void look_at_spoke(const struct spoke *spoke, uint64_t last_ns, struct earliest *earliest)
 {
-    const struct spoke *spoke = &w->levels[level].spokes[spoke_number];
-    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
-        uint32_t index;
-        const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        if (slot->deadline_ns != 0 && slot->deadline_ns <= last_ns)
-            keep_earliest(earliest, fl__make_ref(level, spoke_number, fl__slot_number(spoke, leaf, index), slot));
-    }
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
+        for (uint32_t i = fl__leaf_next(leaf, 0); i < LEAF_SLOTS; i = fl__leaf_next(leaf, i + 1)) {
+            const struct slot *slot = fl__leaf_slot(leaf, i);
+            if (slot->deadline_ns <= last_ns)
+                keep_earliest(earliest, (struct ref){slot->deadline_ns, leaf->id + i, slot->data});
+        }
 }
 
 /* The last deadline of a level that fires at now_ns: in a coarse wheel, the ticks of L1 and L2 have to end first. */
@@ -105,11 +89,8 @@ static uint64_t last_due_ns(const fl_wheel *w, unsigned level, uint64_t now_ns)
 static void look_at_all(fl_wheel *w, uint64_t now_ns, struct earliest *earliest)
 {
     for (unsigned level = 0; level < LEVELS; level++)
-        for (uint32_t number = 0; number < w->spokes; number++) {
-            const struct spoke *spoke = &w->levels[level].spokes[number];
-            for (uint32_t i = 0; i < spoke->leaf_count; i++)
-                look_at_leaf(w, level, number, &spoke->leaves[i], last_due_ns(w, level, now_ns), earliest);
-        }
+        for (uint32_t number = 0; number < w->spokes; number++)
+            look_at_spoke(&w->levels[level].spokes[number], last_due_ns(w, level, now_ns), earliest);
 }
 
 /* Fires what is due when there is no memory to index it. */
@@ -119,9 +100,9 @@ static size_t fire_unindexed(fl_wheel *w, uint64_t now_ns, fl_expired *out, size
         struct earliest earliest = {.limit = fl__min(UNINDEXED_BATCH, limit - fired)};
         look_at_all(w, now_ns, &earliest);
         for (size_t i = 0; i < earliest.count; i++) {
-            struct slot *slot = fl__wheel_find(w, earliest.refs[i].id);
-            assert(slot); /* nothing was cancelled since it was found */
-            fire(w, earliest.refs[i].id, slot, &out[fired++]);
+            struct leaf *leaf = fl__wheel_find(w, earliest.refs[i].id);
+            assert(leaf); /* nothing was cancelled since it was found */
+            fire(w, leaf, &earliest.refs[i], &out[fired++]);
         }
         if (earliest.count < UNINDEXED_BATCH)
             break;
@@ -138,31 +119,13 @@ static int load_ended_ticks(fl_wheel *w, uint64_t now_ns)
         struct level *level = &w->levels[i];
         uint32_t spoke;
         while (fl__level_next(w, level, &spoke) &&
-               fl__tick(level, level->spokes[spoke].min_ns) < fl__tick(level, now_ns)) {
+               fl__tick(level, fl__spoke_bound_ns(&level->spokes[spoke])) < fl__tick(level, now_ns)) {
             int r = fl__load(w, level, spoke);
             if (r < 0)
                 return r;
         }
     }
     return 0;
-}
-
-/* Looks at some of the leaves that cancelling has left sparse, and packs those that still are. */
-static void pack_some(fl_wheel *w)
-{
-    for (int looked = 0, packed = 0; looked < LOOK_A_POLL && packed < PACK_A_POLL && w->queue.length > 0; looked++) {
-        fl_timer_id id = w->queue.items[--w->queue.length].id;
-        struct leaf *leaf = fl__wheel_leaf(w, id);
-        if (!leaf || !leaf->is_queued)
-            continue;
-        leaf->is_queued = 0;
-        if (leaf->live > 0 && fl__is_sparse_leaf(w, fl__wheel_spoke(w, id), leaf)) {
-            fl__leaf_pack(fl__wheel_spoke(w, id), leaf, &w->pool);
-            packed++;
-        }
-    }
-    if (w->queue.length == 0)
-        fl__refs_release(&w->queue);
 }
 
 /* Nothing is due any more: all ticks before the present one are open, for there is nothing in them. */
@@ -180,19 +143,19 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 {
     const struct ref *first = fl__front_first(w);
     uint64_t attention_ns = fl__min(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
-    if (w->queue.length > 0 || fl__pool_has_excess(&w->pool))
+    if (fl__pool_has_excess(&w->store.slots))
         attention_ns = now_ns;
-    if (w->count > 0 && !w->coarse) {
-        bool opening = w->levels[1].opening.active || w->levels[2].opening.active;
-        attention_ns = fl__min(attention_ns, fl__next_tick_ns(&w->levels[opening ? 0 : 1], now_ns));
-    }
+    for (int i = 1; i < LEVELS; i++)
+        if (w->levels[i].opening.active)
+            attention_ns = fl__min(attention_ns, fl__next_step_ns(&w->levels[i]));
+    if (w->count > 0 && !w->coarse)
+        attention_ns = fl__min(attention_ns, fl__next_tick_ns(&w->levels[1], now_ns));
     w->attention_ns = attention_ns;
 }
 
-static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
+static __attribute__((noinline)) size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
 {
     size_t fired = 0;
-    fl__wheel_settle(w);
     if (w->count == 0)
         fl__index_clear(w);
     int r = w->coarse ? load_ended_ticks(w, now_ns) : 0;
@@ -213,9 +176,8 @@ static size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t lim
         fl__work_ahead(w, &w->levels[2], now_ns);
         fl__work_ahead(w, &w->levels[1], now_ns);
     }
-    pack_some(w);
     fl__trim_front(w);
-    fl__pool_trim_some(&w->pool);
+    fl__pool_trim_some(&w->store.slots);
     set_attention(w, now_ns);
     return fired;
 }
@@ -229,63 +191,86 @@ size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit
     return now_ns < w->attention_ns ? 0 : poll_due(w, fl__min(now_ns, UINT64_MAX - 1), out, limit);
 }
 
-/* The least bound made exact: false if the spoke turned out to hold nothing, or something later than its bound. */
-static bool refine(fl_wheel *w, const struct candidate *candidate)
+/* Throws out references that have gone; the earliest that is left, or NULL. */
+static const struct ref *first_living(fl_wheel *w, struct spoke *spoke)
 {
-    struct spoke *spoke = &candidate->level->spokes[candidate->spoke];
     struct refs *refs = &spoke->refs;
     if (!spoke->refs_are_heap) {
         fl__heap_build(refs);
         spoke->refs_are_heap = 1;
     }
-    while (refs->length > 0 && !fl__wheel_lives(w, refs->items[0].id))
+    while (refs->length > 0 && !fl__wheel_find(w, refs->items[0].id))
         fl__heap_pop(refs);
-    uint64_t min_ns = fl__min(fl__spoke_min_ns(spoke), refs->length > 0 ? refs->items[0].deadline_ns : UINT64_MAX);
+    return refs->length > 0 ? &refs->items[0] : NULL;
+}
+
+/* Makes the least bound exact: false if the spoke turned out to hold nothing, or something later than its bound. Else this
+ * is the earliest timer there is, and its leaf knows it. */
+static bool refine(fl_wheel *w, const struct candidate *candidate)
+{
+    struct spoke *spoke = &candidate->level->spokes[candidate->spoke];
+    const struct ref *ref = first_living(w, spoke);
+    uint64_t min_ns = fl__spoke_min_ns(spoke);
+    bool is_ref = ref && ref->deadline_ns < min_ns;
+    min_ns = is_ref ? ref->deadline_ns : min_ns;
     assert(min_ns >= candidate->bound_ns);
-    spoke->min_ns = min_ns;
+    fl__spoke_set_bound(spoke, min_ns);
     if (min_ns == UINT64_MAX)
         fl__unmark(candidate->level, candidate->spoke);
-    return min_ns == candidate->bound_ns;
+    if (min_ns > candidate->bound_ns)
+        return false;
+    if (is_ref)
+        fl__wheel_set_next(w, ref->id, min_ns);
+    w->next_ns = min_ns;
+    return true;
 }
 
-/* The earliest deadline in the front; UINT64_MAX if it is empty. */
-static uint64_t front_next_ns(fl_wheel *w)
+/* The earliest living timer of the front; NULL if it is empty. */
+static const struct ref *front_next(fl_wheel *w)
 {
     const struct ref *first;
-    while ((first = fl__front_first(w)) && !fl__wheel_lives(w, first->id))
+    while ((first = fl__front_first(w)) && !fl__wheel_find(w, first->id))
         fl__front_pop(w, first);
-    return first ? first->deadline_ns : UINT64_MAX;
+    return first;
 }
 
-static uint64_t find_next_ns(fl_wheel *w)
+/* There is no memory to find the earliest timer by opening what it may be in. */
+static void find_next_unindexed(fl_wheel *w)
 {
+    struct earliest earliest = {.limit = 1};
+    look_at_all(w, UINT64_MAX, &earliest);
+    w->next_ns = earliest.refs[0].deadline_ns;
+    w->next_known = false; /* the bounds are as loose as before: an earlier timer might not lower any of them */
+}
+
+/* Finds the earliest timer; there is one. */
+static void find_next(fl_wheel *w)
+{
+    w->next_known = true;
     for (;;) {
-        uint64_t front_ns = front_next_ns(w); /* anew each time: an opening may have brought something into the front */
+        const struct ref *front = front_next(w); /* anew each time: an opening may have brought something there */
         struct candidate next = fl__earliest_candidate(w, false);
         w->bound_ns = next.bound_ns;
-        if (front_ns <= next.bound_ns)
-            return front_ns;
+        if (front && front->deadline_ns <= next.bound_ns) {
+            fl__wheel_set_next(w, front->id, front->deadline_ns);
+            return;
+        }
         if (!next.opening) {
             if (refine(w, &next))
-                return next.bound_ns;
+                return;
         } else if (fl__finish_opening(w, next.level) < 0) {
-            struct earliest earliest = {.limit = 1};
-            look_at_all(w, UINT64_MAX, &earliest);
-            w->next_known = false; /* the bounds are as loose as before: an earlier timer might not lower any of them */
-            return earliest.refs[0].deadline_ns;
+            find_next_unindexed(w);
+            return;
         }
     }
 }
 
 bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns)
 {
-    fl__wheel_settle(w);
     if (w->count == 0)
         return false;
-    if (!w->next_known) {
-        w->next_known = true;
-        w->next_ns = find_next_ns(w);
-    }
+    if (!w->next_known)
+        find_next(w);
     *ret_ns = w->next_ns;
     return true;
 }

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* The pool of leaf blocks.
+/* The pool: memory for leaves.
  *
- * A block holds 512 slots of 24 bytes: three pages. malloc() would serve, but would not give memory back when most of
- * it is free, and could not put the blocks on 2 MiB pages, which halve the cost of reaching a random timer among
- * millions. So blocks are cut from regions of 2 MiB, aligned to their size: a block finds its region by masking its
- * address, and a region whose last block returns is given back. A region holds 170 blocks and, in the 8 KiB that are
- * left, its header.
+ * malloc() would serve, but would not give memory back when most of it is free, and could not put the timers on 2 MiB
+ * pages, which halve the cost of reaching a random one among millions. So blocks of one page are cut from regions of
+ * 2 MiB, aligned to their size: a block finds its region by masking its address, and a region whose last block returns is
+ * given back. The first block of a region is its header.
  *
- * Unmapping 2 MiB takes the kernel 100 µs and more, too long for one poll. So polls give an empty region back in slices
- * of 64 KiB, from its end, before they unmap it. */
+ * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So when more
+ * memory is idle than may soon be wanted, each poll gives back a slice of 16 KiB in which all blocks are free. Regions that
+ * may have such slices are in a list of their own, `slack`.
+ *
+ * The headers of leaves are a cache line each, and lie together in blocks of a pool of their own: every cancel visits one,
+ * and closely packed they stay in the cache and need few pages. The first line of such a block is its header in turn. */
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
@@ -20,39 +24,49 @@
 enum {
     REGION_SIZE = 2 << 20,
     REGION_BLOCKS = REGION_SIZE / POOL_BLOCK_SIZE,
-    REGION_HEADER = REGION_SIZE - REGION_BLOCKS * POOL_BLOCK_SIZE,
-    MASK_WORDS = (REGION_BLOCKS + 63) / 64,
-    SLICE = 64 << 10,
+    MASK_WORDS = REGION_BLOCKS / 64,
+    SLICE_BLOCKS = 4,
+    IDLE_BLOCKS = REGION_BLOCKS, /* so many, and one for each IDLE_SHARE taken, may be idle */
+    IDLE_SHARE = 8,
 };
 
 struct region {
-    struct region *next, *previous; /* among the regions with room, or the empty ones */
-    uint64_t taken[MASK_WORDS];
-    uint32_t blocks;   /* how many are taken */
-    uint32_t touched;  /* blocks before this one have been taken at some time: the rest has no memory yet */
-    uint32_t resident; /* bytes of an empty region that were not given back */
+    struct pool_link link; /* among the regions with room, or the empty ones */
+    struct pool_link slack;
+    bool is_slack;
+    uint64_t taken[MASK_WORDS];    /* the first is this header */
+    uint64_t resident[MASK_WORDS]; /* blocks that were taken at some time since they last had no memory */
+    uint32_t blocks;               /* how many are taken, without this header */
 };
 
-static_assert(sizeof(struct region) <= REGION_HEADER, "the header fits in front of the blocks");
+struct line_block {
+    struct pool_link link; /* among those with room */
+    uint64_t taken;        /* the first is this header */
+};
 
-static void link_region(struct region **list, struct region *region)
+static_assert(sizeof(struct region) <= POOL_BLOCK_SIZE && sizeof(struct line_block) <= POOL_LINE_SIZE,
+              "a header fits into what it is the first of");
+static_assert(POOL_BLOCK_SIZE / POOL_LINE_SIZE == 64, "a bit for each line");
+
+static void link_first(struct pool_link **list, struct pool_link *link)
 {
-    region->previous = NULL;
-    region->next = *list;
-    if (region->next)
-        region->next->previous = region;
-    *list = region;
+    *link = (struct pool_link){.next = *list};
+    if (link->next)
+        link->next->previous = link;
+    *list = link;
 }
 
-static void unlink_region(struct region **list, struct region *region)
+static void unlink_from(struct pool_link **list, struct pool_link *link)
 {
-    if (region->previous)
-        region->previous->next = region->next;
+    if (link->previous)
+        link->previous->next = link->next;
     else
-        *list = region->next;
-    if (region->next)
-        region->next->previous = region->previous;
+        *list = link->next;
+    if (link->next)
+        link->next->previous = link->previous;
 }
+
+/* ---- Blocks ---------------------------------------------------------------------------------------------------- */
 
 static struct region *map_region(struct pool *pool)
 {
@@ -61,33 +75,23 @@ static struct region *map_region(struct pool *pool)
         return NULL;
     if (pool->huge_pages)
         madvise(region, REGION_SIZE, MADV_HUGEPAGE);
-    /* The block numbers past the last stand as taken, so that a search never finds them. */
-    region->taken[MASK_WORDS - 1] = ~0ull << REGION_BLOCKS % 64;
+    region->taken[0] = 1;
+    pool->regions++;
     return region;
-}
-
-static void unmap_region(struct pool *pool, struct region *region)
-{
-    unlink_region(&pool->empty, region);
-    pool->empty_regions--;
-    pool->touched -= region->touched;
-    fl__unmap(region, REGION_SIZE);
 }
 
 static struct region *region_with_room(struct pool *pool)
 {
-    struct region *region = pool->with_room;
-    if (region)
-        return region;
-    region = pool->empty;
+    if (pool->with_room)
+        return (struct region *)pool->with_room;
+    struct region *region = (struct region *)pool->empty;
     if (region) {
-        unlink_region(&pool->empty, region);
-        pool->empty_regions--;
+        unlink_from(&pool->empty, &region->link);
     } else {
         region = map_region(pool);
     }
     if (region)
-        link_region(&pool->with_room, region);
+        link_first(&pool->with_room, &region->link);
     return region;
 }
 
@@ -99,61 +103,164 @@ void *fl__pool_take(struct pool *pool)
     unsigned word = 0;
     while (region->taken[word] == UINT64_MAX)
         word++;
-    unsigned bit = (unsigned)__builtin_ctzll(~region->taken[word]);
-    region->taken[word] |= 1ull << bit;
-    if (++region->blocks == REGION_BLOCKS)
-        unlink_region(&pool->with_room, region);
-    uint32_t number = word * 64 + bit;
-    if (number == region->touched) {
-        region->touched++;
-        pool->touched++;
-    }
+    uint64_t bit = ~region->taken[word] & (region->taken[word] + 1);
+    region->taken[word] |= bit;
     pool->taken++;
-    return (char *)region + REGION_HEADER + (size_t)number * POOL_BLOCK_SIZE;
+    pool->resident += (region->resident[word] & bit) == 0;
+    region->resident[word] |= bit;
+    if (++region->blocks == REGION_BLOCKS - 1)
+        unlink_from(&pool->with_room, &region->link);
+    size_t number = word * 64 + (size_t)__builtin_ctzll(bit);
+    return (char *)region + number * POOL_BLOCK_SIZE;
+}
+
+static uint64_t slice_mask(size_t block)
+{
+    return ((1ull << SLICE_BLOCKS) - 1) << block % 64 / SLICE_BLOCKS * SLICE_BLOCKS;
 }
 
 void fl__pool_give(struct pool *pool, void *block)
 {
     struct region *region = (struct region *)((uintptr_t)block & ~(uintptr_t)(REGION_SIZE - 1));
-    size_t number = (size_t)((char *)block - (char *)region - REGION_HEADER) / POOL_BLOCK_SIZE;
-    assert(region->taken[number / 64] >> number % 64 & 1);
+    size_t number = (size_t)((char *)block - (char *)region) / POOL_BLOCK_SIZE;
+    assert(number > 0 && region->taken[number / 64] >> number % 64 & 1);
     pool->taken--;
     region->taken[number / 64] &= ~(1ull << number % 64);
-    if (region->blocks-- == REGION_BLOCKS)
-        link_region(&pool->with_room, region);
+    if (region->blocks-- == REGION_BLOCKS - 1)
+        link_first(&pool->with_room, &region->link);
     if (region->blocks == 0) {
-        unlink_region(&pool->with_room, region);
-        link_region(&pool->empty, region);
-        pool->empty_regions++;
-        region->resident = REGION_SIZE;
+        unlink_from(&pool->with_room, &region->link);
+        link_first(&pool->empty, &region->link);
     }
+    if (!region->is_slack && (region->taken[number / 64] & slice_mask(number)) == 0) {
+        region->is_slack = true;
+        link_first(&pool->slack, &region->slack);
+    }
+}
+
+/* ---- Giving back to the system --------------------------------------------------------------------------------- */
+
+/* Gives back the memory of some of 64 blocks. */
+static void clear_blocks(struct pool *pool, struct region *region, unsigned word, uint64_t blocks)
+{
+    pool->resident -= (size_t)__builtin_popcountll(blocks);
+    region->resident[word] &= ~blocks;
+    while (blocks != 0) {
+        unsigned first = (unsigned)__builtin_ctzll(blocks);
+        uint64_t rest = ~(blocks >> first);
+        unsigned length = rest == 0 ? 64 : (unsigned)__builtin_ctzll(rest);
+        madvise((char *)region + (word * 64 + first) * (size_t)POOL_BLOCK_SIZE, length * (size_t)POOL_BLOCK_SIZE,
+                MADV_DONTNEED);
+        blocks &= first + length < 64 ? ~0ull << (first + length) : 0;
+    }
+}
+
+static void no_longer_slack(struct pool *pool, struct region *region)
+{
+    if (region->is_slack)
+        unlink_from(&pool->slack, &region->slack);
+    region->is_slack = false;
+}
+
+static void unmap_region(struct pool *pool, struct region *region)
+{
+    for (unsigned i = 0; i < MASK_WORDS; i++)
+        pool->resident -= (size_t)__builtin_popcountll(region->resident[i]);
+    no_longer_slack(pool, region);
+    unlink_from(&pool->empty, &region->link);
+    pool->regions--;
+    fl__unmap(region, REGION_SIZE);
 }
 
 void fl__pool_trim(struct pool *pool)
 {
     while (pool->empty)
-        unmap_region(pool, pool->empty);
+        unmap_region(pool, (struct region *)pool->empty);
+    for (struct pool_link *link = pool->with_room; link; link = link->next) {
+        struct region *region = (struct region *)link;
+        for (unsigned i = 0; i < MASK_WORDS; i++)
+            clear_blocks(pool, region, i, region->resident[i] & ~region->taken[i]);
+    }
 }
 
 bool fl__pool_has_excess(const struct pool *pool)
 {
-    return pool->empty_regions > 1;
+    return pool->slack && pool->resident - pool->taken > IDLE_BLOCKS + pool->taken / IDLE_SHARE;
+}
+
+/* Gives back one slice of a region; false if there is none. */
+static bool clear_slice(struct pool *pool, struct region *region)
+{
+    for (unsigned block = 0; block < REGION_BLOCKS; block += SLICE_BLOCKS) {
+        uint64_t slice = slice_mask(block);
+        if ((region->resident[block / 64] & slice) != 0 && (region->taken[block / 64] & slice) == 0) {
+            clear_blocks(pool, region, block / 64, region->resident[block / 64] & slice);
+            return true;
+        }
+    }
+    return false;
 }
 
 void fl__pool_trim_some(struct pool *pool)
 {
     if (!fl__pool_has_excess(pool))
         return;
-    struct region *region = pool->empty;
-    if (region->resident > SLICE) {
-        region->resident -= SLICE;
-        madvise((char *)region + region->resident, SLICE, MADV_DONTNEED);
-    } else {
+    struct region *region = (struct region *)((char *)pool->slack - offsetof(struct region, slack));
+    if (clear_slice(pool, region))
+        return;
+    no_longer_slack(pool, region);
+    if (region->blocks == 0)
         unmap_region(pool, region);
+}
+
+/* ---- Lines ----------------------------------------------------------------------------------------------------- */
+
+static struct line_block *line_block_with_room(struct line_pool *pool)
+{
+    if (pool->with_room)
+        return (struct line_block *)pool->with_room;
+    struct line_block *block = fl__pool_take(&pool->blocks);
+    if (!block)
+        return NULL;
+    block->taken = 1;
+    link_first(&pool->with_room, &block->link);
+    return block;
+}
+
+void *fl__pool_take_line(struct line_pool *pool)
+{
+    struct line_block *block = line_block_with_room(pool);
+    if (!block)
+        return NULL;
+    unsigned number = (unsigned)__builtin_ctzll(~block->taken);
+    block->taken |= 1ull << number;
+    if (block->taken == UINT64_MAX)
+        unlink_from(&pool->with_room, &block->link);
+    pool->taken++;
+    return (char *)block + (size_t)number * POOL_LINE_SIZE;
+}
+
+void fl__pool_give_line(struct line_pool *pool, void *line)
+{
+    struct line_block *block = (struct line_block *)((uintptr_t)line & ~(uintptr_t)(POOL_BLOCK_SIZE - 1));
+    size_t number = (size_t)((char *)line - (char *)block) / POOL_LINE_SIZE;
+    assert(number > 0 && block->taken >> number & 1);
+    if (block->taken == UINT64_MAX)
+        link_first(&pool->with_room, &block->link);
+    block->taken &= ~(1ull << number);
+    pool->taken--;
+    if (block->taken == 1) {
+        unlink_from(&pool->with_room, &block->link);
+        fl__pool_give(&pool->blocks, block);
     }
 }
 
 size_t fl__pool_idle_bytes(const struct pool *pool)
 {
-    return (pool->touched - pool->taken) * POOL_BLOCK_SIZE;
+    return (pool->regions + pool->resident - pool->taken) * POOL_BLOCK_SIZE;
+}
+
+size_t fl__line_pool_idle_bytes(const struct line_pool *pool)
+{
+    return (pool->blocks.regions + pool->blocks.resident) * POOL_BLOCK_SIZE - pool->taken * POOL_LINE_SIZE;
 }

@@ -2,31 +2,46 @@
 #ifndef FOLIOT_WHEEL_POOL_H
 #define FOLIOT_WHEEL_POOL_H
 
-/* Blocks of one size, cut from 2 MiB regions, for the leaves of a large wheel. */
+/* Memory for the leaves of a wheel: blocks of 4 KiB, and cache lines cut from such blocks. */
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { POOL_BLOCK_SIZE = 512 * 24 };
+enum { POOL_BLOCK_SIZE = 4096, POOL_LINE_SIZE = 64 };
 
-struct region;
+struct pool_link {
+    struct pool_link *next, *previous;
+};
 
 struct pool {
-    struct region *with_room; /* regions that have a free block and a taken one */
-    struct region *empty;     /* regions that have no taken block */
-    size_t empty_regions;
-    size_t taken, touched; /* blocks taken now; blocks that have been, in regions that are still mapped */
+    struct pool_link *with_room; /* regions that have a free block and a taken one */
+    struct pool_link *empty;     /* regions that have no taken block */
+    struct pool_link *slack;     /* regions that may have memory to give back */
+    size_t regions;
+    size_t taken, resident; /* blocks taken now; blocks that have memory */
     bool huge_pages;
 };
 
-void *fl__pool_take(struct pool *pool); /* NULL: no memory */
-void fl__pool_give(struct pool *pool, void *block);
+struct line_pool {
+    struct pool blocks;
+    struct pool_link *with_room; /* blocks that have a free line and a taken one */
+    size_t taken;
+};
 
-/* Gives empty regions back: all of them; or a part of one, leaving one for the time the wheel grows again. */
+/* What they give is not zeroed; NULL: no memory. */
+void *fl__pool_take(struct pool *pool);
+void *fl__pool_take_line(struct line_pool *pool);
+
+void fl__pool_give(struct pool *pool, void *block);
+void fl__pool_give_line(struct line_pool *pool, void *line);
+
+/* Gives back the memory of all free blocks; or a part of it, if more is idle than may soon be wanted. */
 void fl__pool_trim(struct pool *pool);
 void fl__pool_trim_some(struct pool *pool);
 bool fl__pool_has_excess(const struct pool *pool); /* fl__pool_trim_some() has something to do */
 
-size_t fl__pool_idle_bytes(const struct pool *pool); /* what it holds beyond the blocks taken */
+/* What they hold beyond what is taken. */
+size_t fl__pool_idle_bytes(const struct pool *pool);
+size_t fl__line_pool_idle_bytes(const struct line_pool *pool);
 
 #endif

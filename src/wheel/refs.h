@@ -6,7 +6,8 @@
  *
  * A reference is an entry in an index, not the timer: the timer lives in a slot of its spoke and may be cancelled at
  * any time without its references being told. Whoever takes one looks the ID up first; a dead ID is passed over. So an
- * index may hold dead references and even the same one twice; it only must not lack a living one. */
+ * index may hold dead references and even the same one twice; it only must not lack a living one. It has all that is to
+ * be known of the timer, so that the slot need not be visited when the timer fires. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +17,8 @@
 
 struct ref {
     uint64_t deadline_ns;
-    uint64_t rank; /* orders equal deadlines as they were scheduled */
     fl_timer_id id;
+    void *data;
 };
 
 struct refs {
@@ -25,9 +26,15 @@ struct refs {
     uint32_t length, capacity;
 };
 
+/* Orders timers with equal deadlines as they were scheduled: see "Order" in wheel.c. */
+static inline uint64_t fl__rank(fl_timer_id id)
+{
+    return id ^ 3ull << 62;
+}
+
 static inline bool fl__ref_before(const struct ref *a, const struct ref *b)
 {
-    return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->rank < b->rank;
+    return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : fl__rank(a->id) < fl__rank(b->id);
 }
 
 /* Makes room for `more` references; false if there is no memory, or none left to count them. */

@@ -1,35 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /* Spokes, leaves and slots: where timers live.
  *
- * A timer lives in a slot of 24 bytes: deadline, data, and a stamp of the slot's generation and the timer's sequence
- * number. Its ID says where: level, spoke and slot number, with the generation to tell it from the slot's earlier
- * timers. Cancelling therefore touches one random cache line, the slot's; the tables on the way to it are small enough
- * to be in the cache.
+ * A timer lives in a slot of 16 bytes: deadline and data. 256 slots are a leaf, and the leaf has a header of one cache
+ * line, with a bit for each slot whose timer has gone. New timers are appended to the newest leaf of their spoke, the
+ * tail, and a slot is never given to a second timer. Three things follow:
  *
- * A spoke numbers its slots from 0. 512 consecutive numbers are a leaf, and the leaf owns their memory:
+ *   - To cancel a timer is to set its bit. The slot is not touched, so that cancelling one of ten million timers in random
+ *     order fetches nothing but headers, a quarter of a byte for each timer, which mostly are in the cache.
+ *   - The place of a timer is its rank: of two timers of a spoke, the one that was scheduled first has the lower ID.
+ *   - Scheduling writes where it wrote last: the line is in the cache, and there is no list of free slots to keep.
  *
- *     spoke ──> leaves[]   ──> 512 slots, from the pool
- *               32 bytes   ──> fewer, from the heap: the first leaf grows by half until it is whole
- *               each       ──> packed: only the slots that hold a timer, each with its index, sorted by it
- *                          ──> nothing: no timer is there
+ *     spoke ──> leaves, a hash table ──> header ──> 256 slots: a block of the pool
+ *       └────────── tail ───────────────────^  ──> fewer, from the heap: a spoke's first leaves grow
+ *                                              ──> packed: only the slots that hold a timer
  *
- * A new timer takes a free slot of the first leaf that has room, so the line it writes is one that was written a
- * moment ago (or was prefetched then): no cache miss, however many timers there are. Leaves with room are in a list;
- * one that has lost its room stays in it until it is met.
+ * IDs. Each leaf that a spoke makes has a new serial number of 42 bits, and an ID is the level, the spoke, the leaf's
+ * serial number and the index in the leaf. So no ID ever names a second timer, until the spoke has made all its 2^42 less
+ * 2^20 leaves; from then on it answers FL_CAPACITY_EXCEEDED. That is 2^50 timers, and 2^44 even if each is gone before the
+ * next comes. What an ID of a leaf that is gone leads to in the table is another leaf, with another serial number, or none.
  *
- * Packing is what compaction means here. A timer's memory moves but its number does not, so IDs stay valid. A packed
- * leaf takes no new timers; when its last one goes, its numbers are free for a new life.
+ * Packing is what compaction means here. The slots that hold a timer move together, and the leaf remembers which they
+ * were: a timer's place is the number of those before it. Its index stays as it is, and so does its ID. A leaf that has no
+ * timer left is freed.
  *
- * Generations make an ID name one timer only. A slot's generation rises by one when its timer goes. When memory is
- * given back the generations in it are forgotten, but the leaf (and when the directory goes, the spoke) keeps a number
- * above all of them, and slots that get memory again start from there. A slot whose 22 bits are used up is retired,
- * and so is a leaf when it has given out its last generation: the spoke goes on with higher numbers. So an ID never
- * names a second timer; a spoke that has used up its 2^28 slot numbers answers FL_CAPACITY_EXCEEDED. That takes at least
- * 2^29 timers in this one spoke, and they must all have used the same few slots: spread evenly, it takes 2^50. (The sequence number has 42 bits and begins anew when the spoke is empty.
- * Should a spoke see 2^42 timers without ever being empty, two of them with the same deadline may change places.)
+ * Whether a leaf is sparse or empty has to be looked at only when enough of its timers have gone. `patience` counts down
+ * to that, and is never more than the number of its timers; but a small tail is left in peace until it is full.
  *
- * Each leaf knows the earliest deadline in it, or that it does not know since that timer went: the earliest of a spoke
- * is found by asking its leaves and searching only those. */
+ * Each leaf knows its earliest deadline, or a lower bound since that timer went: the earliest of a spoke is found by
+ * asking its leaves and searching only those. */
 
 #include <string.h>
 
@@ -38,218 +36,440 @@
 
 enum {
     FIRST_CAPACITY = 4,
-    KEPT_CAPACITY = 16, /* a leaf no larger than this keeps its memory when it is empty: timers come and go */
+    YOUNG = 16, /* a larger one is left in peace until so many of its timers have gone */
+    FIRST_TABLE = 4,
 };
 
-/* The lowest generation that no slot of the leaf has had. */
-static uint32_t next_generation(const struct leaf *leaf)
+struct leaf fl__no_leaf;
+
+/* Without the instruction for it, which not every processor has, the compiler would call a function. */
+static uint32_t count_bits(uint64_t word)
 {
-    uint64_t next = leaf->generation;
-    for (uint32_t i = 0; leaf->live > 0 && i < fl__leaf_size(leaf); i++) {
-        uint32_t index;
-        const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        if (slot->deadline_ns != 0 && fl__generation(slot) >= next)
-            next = fl__generation(slot) + 1;
-    }
-    return (uint32_t)next;
+    word -= word >> 1 & 0x5555555555555555;
+    word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
+    word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+    return (uint32_t)(word * 0x0101010101010101 >> 56);
 }
 
-static void release_memory(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
+/* ---- The table of leaves --------------------------------------------------------------------------------------- */
+
+static uint32_t home_of(fl_timer_id leaf_id, uint32_t mask)
 {
-    fl__whole(spoke)[leaf - spoke->leaves] = NULL;
-    leaf->generation = next_generation(leaf);
-    if (leaf->capacity == LEAF_SLOTS && !leaf->is_packed)
-        fl__pool_give(pool, leaf->slots);
+    return (uint32_t)(leaf_id >> LEAF_BITS) & mask;
+}
+
+struct leaf *fl__spoke_probe(const struct spoke *spoke, fl_timer_id leaf_id)
+{
+    uint32_t at = home_of(leaf_id, spoke->mask);
+    for (uint32_t i = 0; spoke->leaves && i <= spoke->mask; i++) {
+        struct leaf *leaf = spoke->leaves[(at + i) & spoke->mask];
+        if (leaf->id == leaf_id)
+            return leaf;
+        if (leaf == &fl__no_leaf)
+            return NULL;
+    }
+    return NULL;
+}
+
+static void insert(struct leaf **table, uint32_t mask, struct leaf *leaf)
+{
+    uint32_t at = home_of(leaf->id, mask);
+    while (table[at] != &fl__no_leaf)
+        at = (at + 1) & mask;
+    table[at] = leaf;
+}
+
+/* Takes a leaf out, and moves those up that came to stand behind it because their own place was taken. */
+static void erase(struct leaf **table, uint32_t mask, const struct leaf *leaf)
+{
+    uint32_t hole = home_of(leaf->id, mask);
+    while (table[hole] != leaf)
+        hole = (hole + 1) & mask;
+    for (uint32_t at = (hole + 1) & mask; table[at] != &fl__no_leaf; at = (at + 1) & mask) {
+        uint32_t distance = (at - home_of(table[at]->id, mask)) & mask;
+        if (distance >= ((at - hole) & mask)) {
+            table[hole] = table[at];
+            hole = at;
+        }
+    }
+    table[hole] = &fl__no_leaf;
+}
+
+/* Moves the leaves to a table of another size, which is not the one within the spoke. */
+static bool resize_table(struct spoke *spoke, uint32_t size)
+{
+    struct leaf **table = fl__alloc(size * sizeof(void *)), *leaf;
+    if (!table)
+        return false;
+    for (uint32_t i = 0; i < size; i++)
+        table[i] = &fl__no_leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
+        insert(table, size - 1, leaf);
+    if (spoke->mask > 0)
+        fl__release(spoke->leaves);
+    spoke->leaves = table;
+    spoke->mask = size - 1;
+    return true;
+}
+
+/* Room for one more leaf in the table. */
+static bool reserve_table(struct spoke *spoke)
+{
+    if (spoke->leaf_count == 0)
+        return true;
+    uint32_t size = spoke->mask + 1;
+    if (size == 1)
+        return resize_table(spoke, FIRST_TABLE);
+    return (spoke->leaf_count + 1) * 4ull <= size * 3ull || resize_table(spoke, size * 2);
+}
+
+static void add_to_table(struct spoke *spoke, struct leaf *leaf)
+{
+    if (spoke->leaf_count++ == 0)
+        spoke->leaves = &spoke->tail;
+    else
+        insert(spoke->leaves, spoke->mask, leaf);
+    spoke->tail = leaf;
+}
+
+static void remove_from_table(struct spoke *spoke, struct leaf *leaf)
+{
+    uint32_t size = spoke->mask + 1;
+    if (--spoke->leaf_count == 0) {
+        if (size > 1)
+            fl__release(spoke->leaves);
+        spoke->leaves = NULL;
+        spoke->tail = NULL;
+        spoke->mask = 0;
+        return;
+    }
+    erase(spoke->leaves, spoke->mask, leaf);
+    if (spoke->tail == leaf)
+        spoke->tail = NULL;
+    if (size > FIRST_TABLE && spoke->leaf_count < size / 8)
+        resize_table(spoke, size / 4);
+}
+
+uint64_t fl__spoke_oldest(const struct spoke *spoke)
+{
+    uint64_t oldest = fl__spoke_next_serial(spoke);
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));) {
+        uint64_t serial = fl__leaf_serial(leaf);
+        oldest = serial < oldest ? serial : oldest;
+    }
+    return oldest;
+}
+
+/* ---- Leaves ---------------------------------------------------------------------------------------------------- */
+
+uint32_t fl__leaf_live(const struct leaf *leaf)
+{
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < LEAF_WORDS; i++)
+        live += count_bits(fl__leaf_living(leaf, i));
+    return live;
+}
+
+static bool is_empty(const struct leaf *leaf)
+{
+    uint64_t living = 0;
+    for (uint32_t i = 0; i < LEAF_WORDS; i++)
+        living |= fl__leaf_living(leaf, i);
+    return living == 0;
+}
+
+static uint32_t packed_count(const struct packed *packed)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LEAF_WORDS; i++)
+        count += count_bits(packed->kept[i]);
+    return count;
+}
+
+uint32_t fl__leaf_capacity(const struct leaf *leaf)
+{
+    return leaf->is_packed ? packed_count(leaf->packed) : leaf->capacity;
+}
+
+struct slot *fl__leaf_packed_slot(const struct leaf *leaf, uint32_t index)
+{
+    struct packed *packed = leaf->packed;
+    uint64_t before = packed->kept[index / 64] & ((1ull << index % 64) - 1);
+    uint32_t place = count_bits(before);
+    for (uint32_t i = 0; i < index / 64; i++)
+        place += count_bits(packed->kept[i]);
+    return &packed->slots[place];
+}
+
+static size_t packed_bytes(uint32_t slots)
+{
+    return sizeof(struct packed) + slots * sizeof(struct slot);
+}
+
+static size_t leaf_bytes(const struct leaf *leaf)
+{
+    return leaf->is_packed ? packed_bytes(packed_count(leaf->packed)) : leaf->capacity * sizeof *leaf->slots;
+}
+
+static void release_slots(struct leaf *leaf, struct store *store)
+{
+    if (!leaf->is_packed && leaf->capacity == LEAF_SLOTS)
+        fl__pool_give(&store->slots, leaf->slots);
     else
         fl__release(leaf->slots);
-    leaf->slots = NULL;
-    leaf->is_packed = 0;
-    leaf->used = leaf->free = leaf->capacity = 0;
+}
+
+static void release_leaf(struct leaf *leaf, struct store *store)
+{
+    release_slots(leaf, store);
+    fl__pool_give_line(&store->leaves, leaf);
+}
+
+static struct slot *take_slots(uint32_t capacity, struct store *store)
+{
+    return capacity == LEAF_SLOTS ? fl__pool_take(&store->slots) : fl__alloc(capacity * sizeof(struct slot));
+}
+
+/* A small tail need not be looked at before it is full. */
+static uint16_t first_patience(uint32_t capacity)
+{
+    return capacity <= KEPT_CAPACITY ? (uint16_t)(capacity + 1) : 1;
+}
+
+static void begin_leaf(struct leaf *leaf, fl_timer_id id)
+{
+    memset(leaf->gone, 0, sizeof leaf->gone);
+    leaf->id = id;
     leaf->min_ns = UINT64_MAX;
+    leaf->used = 0;
+    leaf->patience = first_patience(leaf->capacity);
+    leaf->min_index = 0;
+    leaf->min_is_bound = false;
 }
 
-static uint32_t larger_capacity(const struct spoke *spoke, const struct leaf *leaf)
+/* A new leaf has an eighth of the slots that the spoke has: none has much memory to spare. */
+static uint32_t fair_capacity(uint32_t leaves)
 {
-    if (leaf->capacity == 0 && spoke->live >= LEAF_SLOTS * 8)
-        return LEAF_SLOTS;
-    if (leaf->capacity == 0) /* an eighth more than there are: no spoke has much memory to spare */
-        return spoke->live / 8 > FIRST_CAPACITY ? spoke->live / 8 & ~3u : FIRST_CAPACITY;
-    uint32_t capacity = (leaf->capacity + leaf->capacity / 2u + 3) & ~3u;
-    return capacity < LEAF_SLOTS ? capacity : LEAF_SLOTS;
+    uint32_t eighth = leaves * (LEAF_SLOTS / 8);
+    return eighth == 0 ? FIRST_CAPACITY : eighth < LEAF_SLOTS ? eighth : LEAF_SLOTS;
 }
 
-static int grow_leaf(const struct spoke *spoke, struct leaf *leaf, struct pool *pool)
+static int add_leaf(struct spoke *spoke, unsigned level, uint32_t number, struct store *store)
 {
-    uint32_t capacity = larger_capacity(spoke, leaf);
-    struct slot *slots;
-    if (capacity < LEAF_SLOTS) {
-        slots = fl__resize(leaf->slots, capacity * sizeof *slots);
-        if (!slots)
-            return FL_NO_MEMORY;
-    } else {
-        slots = fl__pool_take(pool);
-        if (!slots)
-            return FL_NO_MEMORY;
-        if (leaf->used > 0)
-            memcpy(slots, leaf->slots, leaf->used * sizeof *slots);
-        memset(slots + leaf->used, 0, (LEAF_SLOTS - leaf->used) * sizeof *slots);
-        fl__release(leaf->slots);
-        fl__whole(spoke)[leaf - spoke->leaves] = slots;
+    uint32_t capacity = fair_capacity(spoke->leaf_count);
+    if (!reserve_table(spoke))
+        return FL_NO_MEMORY;
+    struct leaf *leaf = fl__pool_take_line(&store->leaves);
+    struct slot *slots = leaf ? take_slots(capacity, store) : NULL;
+    if (!slots) {
+        if (leaf)
+            fl__pool_give_line(&store->leaves, leaf);
+        return FL_NO_MEMORY;
     }
     leaf->slots = slots;
-    leaf->free = (uint16_t)(leaf->used + 1);
     leaf->capacity = (uint16_t)capacity;
+    leaf->is_packed = false;
+    begin_leaf(leaf, fl__leaf_id(level, number, fl__spoke_next_serial(spoke)));
+    spoke->leaves_made++;
+    add_to_table(spoke, leaf);
     return 0;
 }
 
-static int add_leaf(struct spoke *spoke)
+/* Moves the timers of a tail to memory for more of them, or fewer. */
+static int resize_leaf(struct leaf *leaf, uint32_t capacity, struct store *store)
 {
-    if (spoke->first_leaf + spoke->leaf_count == MAX_LEAVES)
+    struct slot *slots = take_slots(capacity, store);
+    if (!slots)
+        return FL_NO_MEMORY;
+    memcpy(slots, leaf->slots, leaf->used * sizeof *slots);
+    release_slots(leaf, store);
+    leaf->slots = slots;
+    leaf->capacity = (uint16_t)capacity;
+    leaf->patience = first_patience(capacity);
+    return 0;
+}
+
+static int grow_leaf(struct leaf *leaf, struct store *store)
+{
+    return resize_leaf(leaf, leaf->capacity * 2u < LEAF_SLOTS ? leaf->capacity * 2u : LEAF_SLOTS, store);
+}
+
+/* An empty tail begins anew under another serial number. */
+static void renew_leaf(struct spoke *spoke, struct leaf *leaf, unsigned level, uint32_t number)
+{
+    fl_timer_id id = fl__leaf_id(level, number, fl__spoke_next_serial(spoke));
+    if (spoke->mask > 0)
+        erase(spoke->leaves, spoke->mask, leaf);
+    begin_leaf(leaf, id);
+    if (spoke->mask > 0)
+        insert(spoke->leaves, spoke->mask, leaf);
+    spoke->leaves_made++;
+}
+
+int fl__spoke_make_room(struct spoke *spoke, unsigned level, uint32_t number, struct store *store)
+{
+    struct leaf *tail = spoke->tail;
+    bool can_renew = tail && is_empty(tail);
+    if (tail && !can_renew && tail->capacity < LEAF_SLOTS && fl__leaf_live(tail) * 2 > tail->used)
+        return grow_leaf(tail, store);
+    if (fl__spoke_next_serial(spoke) == SERIAL_END)
         return FL_CAPACITY_EXCEEDED;
-    if (spoke->leaf_count == spoke->leaf_room) {
-        uint32_t room = spoke->leaf_room > 0 ? spoke->leaf_room * 2 : 1;
-        struct leaf *leaves = fl__resize(spoke->leaves, room * (sizeof *leaves + sizeof(struct slot *)));
-        if (!leaves)
-            return FL_NO_MEMORY;
-        spoke->leaves = leaves;
-        struct slot **whole = fl__whole(spoke);
-        spoke->leaf_room = room;
-        memmove(fl__whole(spoke), whole, spoke->leaf_count * sizeof(struct slot *));
+    if (can_renew) {
+        renew_leaf(spoke, tail, level, number);
+        return 0;
     }
-    fl__whole(spoke)[spoke->leaf_count] = NULL;
-    struct leaf *leaf = &spoke->leaves[spoke->leaf_count++];
-    *leaf = (struct leaf){.min_ns = UINT64_MAX, .generation = spoke->generation > 0 ? spoke->generation : 1};
-    fl__list_leaf(spoke, leaf);
-    return 0;
+    int r = add_leaf(spoke, level, number, store);
+    if (r == 0 && tail)
+        fl__leaf_tidy(spoke, tail, store); /* as a tail it was left in peace */
+    return r;
 }
 
-int fl__spoke_make_room(struct spoke *spoke, struct pool *pool)
+/* ---- Timers that have gone -------------------------------------------------------------------------------------- */
+
+static bool is_kept_when_empty(const struct spoke *spoke, const struct leaf *leaf)
 {
-    for (;;) {
-        if (spoke->with_room == 0) {
-            int r = add_leaf(spoke);
-            if (r < 0)
-                return r;
-        }
-        struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
-        if (leaf->free > 0)
-            return 0;
-        if (!leaf->is_packed && leaf->capacity < LEAF_SLOTS && leaf->generation < GENERATION_END)
-            return grow_leaf(spoke, leaf, pool);
-        fl__unlist_first(spoke);
-    }
+    return leaf == spoke->tail && !leaf->is_packed && (leaf->capacity <= KEPT_CAPACITY || leaf->used < YOUNG);
 }
 
-struct slot *fl__leaf_find(const struct leaf *leaf, uint32_t index)
+/* The spoke has lost a leaf. Its tail is not to have much more memory than a new one would have. */
+static void shrink_tail(struct spoke *spoke, struct store *store)
 {
-    if (!leaf->is_packed)
-        return index < leaf->used ? &leaf->slots[index] : NULL;
-    uint32_t low = 0, high = leaf->capacity;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (leaf->packed[middle].index < index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < leaf->capacity && leaf->packed[low].index == index ? &leaf->packed[low].slot : NULL;
-}
-
-void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
-{
-    if (leaf->is_packed || leaf->capacity > KEPT_CAPACITY) {
-        release_memory(spoke, leaf, pool);
-        fl__list_leaf(spoke, leaf);
-    }
-    if (spoke->live == 0) {
-        spoke->sequence = 0;
-        if (spoke->leaf_count > 1)
-            fl__spoke_reset(spoke, pool);
-    }
-}
-
-/* A slot that has no generation left is retired: it is not given back. With it go the fresh slots, at the end of the list
- * of free ones, since they have no generation to start from. */
-void fl__leaf_exhausted(struct leaf *leaf)
-{
-    leaf->generation = GENERATION_END;
-    uint32_t last = 0, next = leaf->free;
-    while (next > 0 && next <= leaf->used) {
-        last = next;
-        next = (uint32_t)leaf->slots[last - 1].next_free;
-    }
-    if (last == 0)
-        leaf->free = 0;
-    else
-        leaf->slots[last - 1].next_free = 0;
-    memset(leaf->slots + leaf->used, 0, (leaf->capacity - leaf->used) * sizeof *leaf->slots);
-    leaf->used = leaf->capacity;
-}
-
-void fl__leaf_pack(struct spoke *spoke, struct leaf *leaf, struct pool *pool)
-{
-    struct packed_slot *packed = fl__alloc(leaf->live * sizeof *packed);
-    if (!packed)
+    struct leaf *tail = spoke->tail;
+    uint32_t capacity = fair_capacity(spoke->leaf_count - 1);
+    if (tail->is_packed || tail->capacity <= 2 * capacity || tail->used > capacity)
         return;
-    uint16_t live = 0;
-    for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
-        uint32_t index;
-        const struct slot *slot = fl__leaf_at(leaf, i, &index);
-        if (slot->deadline_ns != 0)
-            packed[live++] = (struct packed_slot){*slot, index};
+    resize_leaf(tail, capacity, store); /* without memory for that, it keeps what it has */
+}
+
+static void leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct store *store)
+{
+    if (is_kept_when_empty(spoke, leaf)) {
+        leaf->min_ns = UINT64_MAX;
+        leaf->min_is_bound = false;
+        leaf->patience = first_patience(leaf->capacity);
+        return;
     }
-    uint64_t min_ns = leaf->min_ns;
-    release_memory(spoke, leaf, pool);
+    remove_from_table(spoke, leaf);
+    release_leaf(leaf, store);
+    if (spoke->tail)
+        shrink_tail(spoke, store);
+}
+
+/* Copies the living timers, in order. */
+static void copy_living(const struct leaf *leaf, struct slot *to)
+{
+    const struct slot *from = leaf->is_packed ? leaf->packed->slots : leaf->slots;
+    for (uint32_t i = 0; i < LEAF_WORDS; i++) {
+        uint64_t living = fl__leaf_living(leaf, i), stored = leaf->is_packed ? leaf->packed->kept[i] : ~0ull;
+        for (; living != 0; stored &= stored - 1, from++)
+            if (living & stored & -stored) {
+                *to++ = *from;
+                living &= ~(stored & -stored);
+            }
+        from += count_bits(stored);
+    }
+}
+
+static bool pack_leaf(struct leaf *leaf, uint32_t live, struct store *store)
+{
+    struct packed *packed = fl__alloc(packed_bytes(live));
+    if (!packed)
+        return false;
+    copy_living(leaf, packed->slots);
+    for (uint32_t i = 0; i < LEAF_WORDS; i++) {
+        packed->kept[i] = fl__leaf_living(leaf, i);
+        leaf->gone[i] = ~packed->kept[i];
+    }
+    release_slots(leaf, store);
     leaf->packed = packed;
-    leaf->is_packed = 1;
-    leaf->capacity = live;
-    leaf->min_ns = min_ns;
+    leaf->is_packed = true;
+    leaf->used = leaf->capacity = LEAF_SLOTS;
+    return true;
 }
 
-void fl__spoke_reset(struct spoke *spoke, struct pool *pool)
+/* The largest number of timers with which a leaf counts as sparse. */
+static uint32_t sparse_limit(const struct spoke *spoke, const struct leaf *leaf, const struct store *store)
 {
-    uint32_t generation = spoke->generation;
-    for (uint32_t i = 0; i < spoke->leaf_count; i++) {
-        struct leaf *leaf = &spoke->leaves[i];
-        release_memory(spoke, leaf, pool);
-        generation = leaf->generation > generation ? leaf->generation : generation;
+    if (leaf->is_packed) {
+        uint32_t count = packed_count(leaf->packed);
+        return count > KEPT_CAPACITY ? (count - 1) / store->compaction.target_multiplier : 0;
     }
-    if (generation == GENERATION_END) {
-        spoke->first_leaf += spoke->leaf_count;
-        generation = 0;
+    uint64_t spoke_capacity = spoke->leaf_count > 1 ? (uint64_t)spoke->leaf_count * LEAF_SLOTS : leaf->capacity;
+    return spoke_capacity >= store->compaction.min_capacity ? (leaf->used - 1u) / store->compaction.ratio : 0;
+}
+
+void fl__leaf_tidy(struct spoke *spoke, struct leaf *leaf, struct store *store)
+{
+    if (is_empty(leaf)) {
+        leaf_emptied(spoke, leaf, store);
+        return;
     }
-    fl__release(spoke->leaves);
+    uint32_t live = fl__leaf_live(leaf), gone = leaf->used - live;
+    if (leaf == spoke->tail && leaf->used < leaf->capacity && gone < YOUNG) {
+        leaf->patience = (uint16_t)(live < YOUNG - gone ? live : YOUNG - gone);
+        return;
+    }
+    uint32_t limit = sparse_limit(spoke, leaf, store);
+    if (live <= limit)
+        limit = pack_leaf(leaf, live, store) ? sparse_limit(spoke, leaf, store) : 0;
+    leaf->patience = (uint16_t)(live - limit);
+}
+
+void fl__leaf_fired(struct spoke *spoke, struct leaf *leaf, struct store *store)
+{
+    if (is_empty(leaf))
+        leaf_emptied(spoke, leaf, store);
+    else
+        leaf->patience = (uint16_t)fl__leaf_live(leaf);
+}
+
+/* ---- The whole spoke -------------------------------------------------------------------------------------------- */
+
+void fl__spoke_reset(struct spoke *spoke, struct store *store)
+{
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
+        release_leaf(leaf, store);
+    if (spoke->mask > 0)
+        fl__release(spoke->leaves);
     spoke->leaves = NULL;
-    spoke->leaf_count = spoke->leaf_room = spoke->with_room = spoke->live = 0;
-    spoke->sequence = 0;
-    spoke->generation = generation;
+    spoke->tail = NULL;
+    spoke->mask = 0;
+    spoke->leaf_count = 0;
 }
 
-void fl__spoke_compact(struct spoke *spoke, struct pool *pool)
+/* Packs all leaves that are smaller so; says whether there is an empty one. */
+static bool pack_leaves(struct spoke *spoke, struct store *store)
 {
-    for (uint32_t i = 0; i < spoke->leaf_count; i++) {
-        struct leaf *leaf = &spoke->leaves[i];
-        size_t bytes = leaf->capacity * (leaf->is_packed ? sizeof *leaf->packed : sizeof *leaf->slots);
-        if (leaf->live == 0) {
-            release_memory(spoke, leaf, pool);
-            fl__list_leaf(spoke, leaf);
-        } else if (leaf->live * sizeof *leaf->packed < bytes) {
-            fl__leaf_pack(spoke, leaf, pool);
-        }
+    struct leaf *leaf;
+    bool any_empty = false;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));) {
+        uint32_t live = fl__leaf_live(leaf);
+        any_empty |= live == 0;
+        if (live > 0 && packed_bytes(live) < leaf_bytes(leaf) && pack_leaf(leaf, live, store))
+            leaf->patience = (uint16_t)live;
     }
-    if (spoke->live == 0)
-        fl__spoke_reset(spoke, pool);
+    return any_empty;
+}
+
+void fl__spoke_compact(struct spoke *spoke, struct store *store)
+{
+    if (!pack_leaves(spoke, store))
+        return;
+    struct leaf *tail = spoke->tail; /* no other leaf can be empty */
+    remove_from_table(spoke, tail);
+    release_leaf(tail, store);
 }
 
 static uint64_t leaf_min_ns(struct leaf *leaf)
 {
-    if (leaf->min_ns == 0) {
+    if (leaf->min_is_bound) {
         leaf->min_ns = UINT64_MAX;
-        for (uint32_t i = 0; i < fl__leaf_size(leaf); i++) {
-            uint32_t index;
-            uint64_t deadline_ns = fl__leaf_at(leaf, i, &index)->deadline_ns;
-            if (deadline_ns - 1 < leaf->min_ns - 1) /* 0, a free slot, wraps to the largest */
-                leaf->min_ns = deadline_ns;
+        for (uint32_t i = fl__leaf_next(leaf, 0); i < LEAF_SLOTS; i = fl__leaf_next(leaf, i + 1)) {
+            uint64_t deadline_ns = fl__leaf_slot(leaf, i)->deadline_ns;
+            if (deadline_ns < leaf->min_ns)
+                fl__leaf_set_min(leaf, i, deadline_ns);
         }
     }
     return leaf->min_ns;
@@ -258,31 +478,39 @@ static uint64_t leaf_min_ns(struct leaf *leaf)
 uint64_t fl__spoke_min_ns(struct spoke *spoke)
 {
     uint64_t min_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < spoke->leaf_count; i++) {
-        uint64_t leaf_ns = leaf_min_ns(&spoke->leaves[i]);
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));) {
+        uint64_t leaf_ns = leaf_min_ns(leaf);
         min_ns = leaf_ns < min_ns ? leaf_ns : min_ns;
     }
     return min_ns;
 }
 
+uint64_t fl__spoke_live(const struct spoke *spoke)
+{
+    uint64_t live = 0;
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
+        live += fl__leaf_live(leaf);
+    return live;
+}
+
 uint64_t fl__spoke_capacity(const struct spoke *spoke)
 {
     uint64_t capacity = 0;
-    for (uint32_t i = 0; i < spoke->leaf_count; i++)
-        capacity += spoke->leaves[i].capacity;
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
+        capacity += fl__leaf_capacity(leaf);
     return capacity;
 }
 
 uint64_t fl__spoke_bytes(const struct spoke *spoke)
 {
-    uint64_t bytes = spoke->leaf_room * (sizeof *spoke->leaves + sizeof(struct slot *)) +
-                     spoke->refs.capacity * sizeof *spoke->refs.items;
-    for (uint32_t i = 0; i < spoke->leaf_count; i++) {
-        const struct leaf *leaf = &spoke->leaves[i];
-        if (leaf->is_packed)
-            bytes += leaf->capacity * sizeof *leaf->packed;
-        else
-            bytes += leaf->capacity * sizeof *leaf->slots;
-    }
+    uint64_t bytes = spoke->refs.capacity * sizeof *spoke->refs.items;
+    if (spoke->mask > 0)
+        bytes += (spoke->mask + 1ull) * sizeof(void *);
+    struct leaf *leaf;
+    for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
+        bytes += sizeof *leaf + leaf_bytes(leaf);
     return bytes;
 }

@@ -16,229 +16,215 @@
 #include "wheel/pool.h"
 #include "wheel/refs.h"
 
+/* An ID: level, generation, spoke, slot. The slot is a leaf and an index in it; the leaf's serial number is the
+ * generation and these bits of the slot. */
 enum {
     SLOT_BITS = 28,
     SPOKE_BITS = 12,
     GENERATION_BITS = 22,
-    SEQUENCE_BITS = 64 - GENERATION_BITS,
-    LEAF_BITS = 9,
+    GENERATION_SHIFT = SLOT_BITS + SPOKE_BITS,
+    LEVEL_SHIFT = GENERATION_SHIFT + GENERATION_BITS,
+    LEAF_BITS = 8,
     LEAF_SLOTS = 1 << LEAF_BITS,
-    MAX_LEAVES = 1 << (SLOT_BITS - LEAF_BITS),
-    GENERATION_END = 1 << GENERATION_BITS,
+    LEAF_WORDS = LEAF_SLOTS / 64,
+    SERIAL_LOW_BITS = SLOT_BITS - LEAF_BITS,
+    KEPT_CAPACITY = 16, /* a leaf no larger than this does not shrink; as a tail it stays even when it is empty */
 };
 
-#define SEQUENCE_END (1ull << SEQUENCE_BITS)
+#define SERIAL_FIRST (1ull << SERIAL_LOW_BITS) /* its generation is not 0, so no ID is */
+#define SERIAL_END (1ull << (GENERATION_BITS + SERIAL_LOW_BITS))
 
-/* A timer, or a free slot. */
 struct slot {
-    uint64_t deadline_ns; /* 0: free */
-    union {
-        void *data;
-        uint64_t next_free; /* an index in the leaf, plus one; 0: this is the last */
-    };
-    uint64_t stamp; /* the slot's generation, then the timer's place in the order of scheduling */
+    uint64_t deadline_ns;
+    void *data;
 };
 
 static_assert(sizeof(struct slot) * LEAF_SLOTS == POOL_BLOCK_SIZE, "a whole leaf is one block of the pool");
 
-/* A timer in a packed leaf remembers which slot it is. */
-struct packed_slot {
-    struct slot slot;
-    uint64_t index;
+/* The slots of a packed leaf: those that held a timer when it was packed. */
+struct packed {
+    uint64_t kept[LEAF_WORDS];
+    struct slot slots[];
 };
 
-/* 512 consecutive slot numbers of a spoke. */
+/* Up to 256 timers of a spoke, in the order in which they were scheduled. */
 struct leaf {
+    uint64_t gone[LEAF_WORDS]; /* a bit for each slot whose timer has fired or was cancelled */
+    fl_timer_id id;            /* of its first slot */
     union {
         struct slot *slots;
-        struct packed_slot *packed; /* sorted by index */
+        struct packed *packed;
     };
-    uint64_t min_ns;     /* the earliest deadline, UINT64_MAX if there is none; 0: not known */
-    uint32_t generation; /* of fresh slots: above all generations that have ended in this leaf */
-    uint32_t is_packed : 1;
-    uint32_t is_listed : 1;       /* among the leaves with room */
-    uint32_t is_queued : 1;       /* waiting to be looked at: it was sparse */
-    uint32_t next_with_room : 20; /* an index plus one; 0: the last */
-    uint16_t live;                /* timers */
-    uint16_t used;                /* slots before this one are not fresh; 0 if it is packed */
-    uint16_t free;                /* the first free slot, plus one; 0: none. A fresh one is followed by the next */
-    uint16_t capacity;
+    uint64_t min_ns;   /* no timer in it is due earlier; UINT64_MAX if there is none */
+    uint16_t used;     /* slots that were given to a timer; all if it is packed */
+    uint16_t capacity; /* slots there are */
+    uint16_t patience; /* so many timers may go before somebody has to look whether it is sparse or empty */
+    uint8_t min_index; /* of the timer that is due at min_ns, unless min_is_bound */
+    bool is_packed : 1;
+    bool min_is_bound : 1; /* it is not known whether any timer is due at min_ns */
 };
 
-static_assert(sizeof(struct leaf) == 32, "two leaves share a cache line");
+static_assert(sizeof(struct leaf) == POOL_LINE_SIZE, "a leaf is a cache line");
 
 struct spoke {
-    struct leaf *leaves; /* the directory; fl__whole() are behind them */
-    struct refs refs;    /* to timers of coarser levels that are due in this spoke's ticks */
-    uint64_t min_ns;     /* nothing in it of a tick that is not open is due earlier; UINT64_MAX: there is nothing */
-    uint64_t sequence;   /* of the next timer */
-    uint32_t leaf_count; /* leaves in the directory, and room in it */
-    uint32_t leaf_room;
-    uint32_t with_room;       /* the first leaf that may have room, plus one; 0: none */
-    uint32_t first_leaf;      /* number of leaves[0]: those before it have used up their generations */
-    uint32_t live;            /* timers */
-    uint32_t generation : 24; /* of new leaves */
+    _Alignas(64) struct leaf *tail; /* the newest leaf, which takes new timers; NULL if it is gone */
+    struct leaf **leaves;           /* a hash table by serial number; if there is only one leaf, &tail; NULL: none */
+    uint64_t inverse_bound;         /* see fl__spoke_bound_ns() */
+    uint64_t leaves_made;           /* from the beginning */
+    struct refs refs;               /* to timers of coarser levels that are due in this spoke's ticks */
+    uint32_t mask;                  /* of the table: its size less one */
+    uint32_t leaf_count : 31;
     uint32_t refs_are_heap : 1;
 };
 
-struct compaction {
-    uint32_t min_capacity, ratio, target_multiplier;
+static_assert(sizeof(struct spoke) == 64, "a spoke is a cache line");
+
+/* What the spokes of a wheel share. */
+struct store {
+    struct pool slots;
+    struct line_pool leaves;
+    struct {
+        uint32_t min_capacity, ratio, target_multiplier;
+    } compaction;
 };
 
-static inline uint64_t fl__generation(const struct slot *slot)
+/* Stands in the table where there is no leaf. */
+extern struct leaf fl__no_leaf;
+
+/* Nothing in the spoke of a tick that is not open is due earlier; UINT64_MAX: there is nothing. It is kept inverted, so
+ * that a spoke with nothing in it is all zeros and takes no memory before it is used. */
+static inline uint64_t fl__spoke_bound_ns(const struct spoke *spoke)
 {
-    return slot->stamp >> SEQUENCE_BITS;
+    return ~spoke->inverse_bound;
 }
 
-static inline uint64_t fl__sequence(const struct slot *slot)
+static inline void fl__spoke_set_bound(struct spoke *spoke, uint64_t bound_ns)
 {
-    return slot->stamp & (SEQUENCE_END - 1);
+    spoke->inverse_bound = ~bound_ns;
 }
 
-static inline fl_timer_id fl__make_id(unsigned level, uint64_t generation, uint32_t spoke, uint32_t number)
+static inline fl_timer_id fl__leaf_id(unsigned level, uint32_t spoke, uint64_t serial)
 {
-    return (uint64_t)level << 62 | generation << (SPOKE_BITS + SLOT_BITS) | (uint64_t)spoke << SLOT_BITS | number;
+    return (uint64_t)level << LEVEL_SHIFT | serial >> SERIAL_LOW_BITS << GENERATION_SHIFT |
+           (uint64_t)spoke << SLOT_BITS | (serial & (SERIAL_FIRST - 1)) << LEAF_BITS;
 }
 
-/* Grows a leaf or adds one, so that the first of the list has room. 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-int fl__spoke_make_room(struct spoke *spoke, struct pool *pool);
+static inline uint64_t fl__leaf_serial(const struct leaf *leaf)
+{
+    uint64_t generation = leaf->id >> GENERATION_SHIFT & ((1u << GENERATION_BITS) - 1);
+    return generation << SERIAL_LOW_BITS | (leaf->id >> LEAF_BITS & (SERIAL_FIRST - 1));
+}
 
-/* The slot with that index of a leaf that is not whole, or NULL. */
-struct slot *fl__leaf_find(const struct leaf *leaf, uint32_t index);
+static inline uint32_t fl__id_index(fl_timer_id id)
+{
+    return id & (LEAF_SLOTS - 1);
+}
 
-/* What is left to do when the last timer of a leaf has gone. The leaf itself may be gone afterwards. */
-void fl__leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct pool *pool);
+/* The leaf whose first ID is this one, wherever it is in the table, or NULL. */
+struct leaf *fl__spoke_probe(const struct spoke *spoke, fl_timer_id leaf_id);
 
-/* What is left to do when a slot of the leaf has used up its generations. */
-void fl__leaf_exhausted(struct leaf *leaf);
+/* The leaf that the ID belongs to, if it has its own place in the table: nearly all have. Else NULL. */
+static inline struct leaf *fl__spoke_leaf_at_once(const struct spoke *spoke, fl_timer_id id)
+{
+    if (__builtin_expect(!spoke->leaves, 0))
+        return NULL;
+    struct leaf *leaf = spoke->leaves[(uint32_t)(id >> LEAF_BITS) & spoke->mask];
+    return __builtin_expect(leaf->id == (id & ~(fl_timer_id)(LEAF_SLOTS - 1)), 1) ? leaf : NULL;
+}
 
-/* Packs the leaf into the memory its timers need; does nothing if there is none to do it with. */
-void fl__leaf_pack(struct spoke *spoke, struct leaf *leaf, struct pool *pool);
+/* The leaf that the ID belongs to, or NULL. */
+static inline struct leaf *fl__spoke_leaf(const struct spoke *spoke, fl_timer_id id)
+{
+    struct leaf *leaf = fl__spoke_leaf_at_once(spoke, id);
+    return __builtin_expect(leaf != NULL, 1) ? leaf : fl__spoke_probe(spoke, id & ~(fl_timer_id)(LEAF_SLOTS - 1));
+}
 
-/* Forgets all timers, frees all memory and remembers only which generations were given out. */
-void fl__spoke_reset(struct spoke *spoke, struct pool *pool);
+static inline bool fl__leaf_lives(const struct leaf *leaf, uint32_t index)
+{
+    return index < leaf->used && !(leaf->gone[index / 64] >> index % 64 & 1);
+}
 
-/* Packs whatever has memory to spare. */
-void fl__spoke_compact(struct spoke *spoke, struct pool *pool);
+/* The living among 64 slots, a bit each. */
+static inline uint64_t fl__leaf_living(const struct leaf *leaf, uint32_t word)
+{
+    uint32_t first = word * 64;
+    uint64_t used = leaf->used >= first + 64 ? ~0ull : leaf->used <= first ? 0 : (1ull << (leaf->used - first)) - 1;
+    return used & ~leaf->gone[word];
+}
 
-/* The earliest deadline of the spoke's timers (its references aside); UINT64_MAX if there is none. */
+uint32_t fl__leaf_live(const struct leaf *leaf); /* how many timers it has */
+
+/* How many slots it has memory for. */
+uint32_t fl__leaf_capacity(const struct leaf *leaf);
+
+/* Where a timer is in a packed leaf. */
+struct slot *fl__leaf_packed_slot(const struct leaf *leaf, uint32_t index);
+
+static inline struct slot *fl__leaf_slot(const struct leaf *leaf, uint32_t index)
+{
+    return __builtin_expect(leaf->is_packed, 0) ? fl__leaf_packed_slot(leaf, index) : &leaf->slots[index];
+}
+
+/* Goes through the living timers of a leaf: the index of the first at or after `from`, LEAF_SLOTS if there is none. */
+static inline uint32_t fl__leaf_next(const struct leaf *leaf, uint32_t from)
+{
+    for (uint32_t word = from / 64; word < LEAF_WORDS; word++) {
+        uint64_t living = fl__leaf_living(leaf, word);
+        living &= word == from / 64 ? ~0ull << from % 64 : ~0ull;
+        if (living != 0)
+            return word * 64 + (uint32_t)__builtin_ctzll(living);
+    }
+    return LEAF_SLOTS;
+}
+
+/* The earliest timer of a leaf is this one. */
+static inline void fl__leaf_set_min(struct leaf *leaf, uint32_t index, uint64_t deadline_ns)
+{
+    leaf->min_ns = deadline_ns;
+    leaf->min_index = (uint8_t)index;
+    leaf->min_is_bound = false;
+}
+
+/* Goes through the leaves of a spoke, in any order; nothing may change meanwhile. NULL: that was all. */
+static inline struct leaf *fl__spoke_next_leaf(const struct spoke *spoke, uint64_t *at)
+{
+    while (spoke->leaves && *at <= spoke->mask) {
+        struct leaf *leaf = spoke->leaves[(*at)++];
+        if (leaf != &fl__no_leaf)
+            return leaf;
+    }
+    return NULL;
+}
+
+/* The serial number of the oldest leaf, and of the next that will be made. */
+uint64_t fl__spoke_oldest(const struct spoke *spoke);
+
+static inline uint64_t fl__spoke_next_serial(const struct spoke *spoke)
+{
+    return SERIAL_FIRST + spoke->leaves_made;
+}
+
+/* Gives the spoke a tail with room. `level` and `number` say which spoke it is. Returns 0, FL_NO_MEMORY or
+ * FL_CAPACITY_EXCEEDED. */
+int fl__spoke_make_room(struct spoke *spoke, unsigned level, uint32_t number, struct store *store);
+
+/* The leaf's patience has come to an end: timers were cancelled. Frees or packs it if that is due. */
+void fl__leaf_tidy(struct spoke *spoke, struct leaf *leaf, struct store *store);
+
+/* The same when timers have fired: they mostly fire all. */
+void fl__leaf_fired(struct spoke *spoke, struct leaf *leaf, struct store *store);
+
+/* Forgets all timers and frees all memory. */
+void fl__spoke_reset(struct spoke *spoke, struct store *store);
+
+/* Gives back all memory that is not needed. */
+void fl__spoke_compact(struct spoke *spoke, struct store *store);
+
+/* The earliest deadline of all its timers; UINT64_MAX if it has none. */
 uint64_t fl__spoke_min_ns(struct spoke *spoke);
 
-/* Slots there is memory for, and the bytes they and their directory take outside of the pool. */
+uint64_t fl__spoke_live(const struct spoke *spoke);
 uint64_t fl__spoke_capacity(const struct spoke *spoke);
 uint64_t fl__spoke_bytes(const struct spoke *spoke);
-
-/* One leaf's slots: for (i = 0; i < fl__leaf_size(leaf); i++) if ((slot = fl__leaf_at(leaf, i, &index))->deadline_ns) … */
-static inline uint32_t fl__leaf_size(const struct leaf *leaf)
-{
-    return leaf->is_packed ? leaf->capacity : leaf->used;
-}
-
-static inline struct slot *fl__leaf_at(const struct leaf *leaf, uint32_t i, uint32_t *ret_index)
-{
-    if (leaf->is_packed) {
-        *ret_index = (uint32_t)leaf->packed[i].index;
-        return &leaf->packed[i].slot;
-    }
-    *ret_index = i;
-    return &leaf->slots[i];
-}
-
-static inline uint32_t fl__slot_number(const struct spoke *spoke, const struct leaf *leaf, uint32_t index)
-{
-    return (spoke->first_leaf + (uint32_t)(leaf - spoke->leaves)) << LEAF_BITS | index;
-}
-
-/* For each leaf of the spoke its slots, if they are all 512, else NULL. This is all that looking up a timer needs, and
- * small enough to stay in the cache beside the timers themselves. A slot that is fresh is zero. */
-static inline struct slot **fl__whole(const struct spoke *spoke)
-{
-    return (struct slot **)(spoke->leaves + spoke->leaf_room);
-}
-
-/* The slot that bears this number and generation and holds a timer, or NULL. */
-static inline struct slot *fl__spoke_find(const struct spoke *spoke, uint32_t number, uint64_t generation)
-{
-    uint32_t leaf_index = (number >> LEAF_BITS) - spoke->first_leaf, index = number & (LEAF_SLOTS - 1);
-    if (__builtin_expect(leaf_index >= spoke->leaf_count, 0))
-        return NULL;
-    struct slot *slots = fl__whole(spoke)[leaf_index];
-    struct slot *slot = slots ? &slots[index] : fl__leaf_find(&spoke->leaves[leaf_index], index);
-    return slot && slot->deadline_ns != 0 && fl__generation(slot) == generation ? slot : NULL;
-}
-
-/* Fetches where that slot would be. Not a pointer but a number is reckoned with: the leaf may be packed, or have no
- * memory at all. */
-static inline void fl__prefetch_slot(const struct leaf *leaf, uint32_t index)
-{
-    __builtin_prefetch((const void *)((uintptr_t)leaf->slots + index * sizeof *leaf->slots), 1);
-}
-
-/* Takes the first leaf off the list of those with room. The slot that the next one will give out was last touched long
- * ago; by the time it is wanted, it shall be in the cache. */
-static inline void fl__unlist_first(struct spoke *spoke)
-{
-    struct leaf *leaf = &spoke->leaves[spoke->with_room - 1];
-    leaf->is_listed = 0;
-    spoke->with_room = leaf->next_with_room;
-    if (spoke->with_room > 0) {
-        leaf = &spoke->leaves[spoke->with_room - 1];
-        fl__prefetch_slot(leaf, leaf->free);
-    }
-}
-
-/* Lists the leaf among those with room. */
-static inline void fl__list_leaf(struct spoke *spoke, struct leaf *leaf)
-{
-    if (leaf->is_listed)
-        return;
-    leaf->is_listed = 1;
-    leaf->next_with_room = spoke->with_room;
-    spoke->with_room = (uint32_t)(leaf - spoke->leaves) + 1;
-}
-
-/* Takes a free slot of a leaf that has one. What was in it is overwritten but for the stamp's generation. */
-static inline struct slot *fl__leaf_claim(struct leaf *leaf)
-{
-    uint32_t index = leaf->free - 1u;
-    struct slot *slot = &leaf->slots[index];
-    if (index < leaf->used) {
-        leaf->free = (uint16_t)slot->next_free;
-    } else {
-        slot->stamp = (uint64_t)leaf->generation << SEQUENCE_BITS;
-        leaf->used++;
-        leaf->free = index + 1 < leaf->capacity ? (uint16_t)(index + 2) : 0;
-    }
-    fl__prefetch_slot(leaf, leaf->free);
-    return slot;
-}
-
-/* Ends the timer in a slot, and with it its ID. */
-static inline void fl__slot_end(struct slot *slot)
-{
-    slot->deadline_ns = 0;
-    slot->stamp += SEQUENCE_END; /* the next generation; 0 if there is none left */
-}
-
-/* Gives back the slot of a timer that has ended, to be claimed again. */
-static inline void fl__leaf_give(struct spoke *spoke, struct leaf *leaf, uint32_t index, uint64_t deadline_ns)
-{
-    if (deadline_ns == leaf->min_ns)
-        leaf->min_ns = 0;
-    spoke->live--;
-    leaf->live--;
-    if (leaf->is_packed)
-        return;
-    struct slot *slot = &leaf->slots[index];
-    uint32_t generation = (uint32_t)fl__generation(slot);
-    if (__builtin_expect(generation == 0, 0)) {
-        fl__leaf_exhausted(leaf);
-        return;
-    }
-    leaf->generation = generation > leaf->generation ? generation : leaf->generation;
-    slot->next_free = leaf->free;
-    leaf->free = (uint16_t)(index + 1);
-    fl__list_leaf(spoke, leaf);
-}
 
 #endif

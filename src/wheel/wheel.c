@@ -3,8 +3,7 @@
  *
  * Three levels of spokes, each level with a coarser tick than the one before. A timer is placed by its distance from
  * now in the finest level that reaches so far, in the spoke of its tick (its deadline shifted, modulo the number of
- * spokes). There it stays, in one slot (see spoke.c), until it fires or is cancelled, which frees the slot for
- * the next.
+ * spokes). There it stays, in one slot (see spoke.c), until it fires or is cancelled.
  *
  * Opening. To fire on time, a coarse tick has to be sorted into finer ones before its time comes. The timers do not
  * move for that. They are indexed: each gets a reference of 24 bytes in the finer level's spoke of its deadline. A
@@ -28,16 +27,16 @@
  *
  * Order. Equal deadlines must come out as they were scheduled. Time only advances, so of two timers with the same
  * deadline the later one is as near or nearer when it is scheduled, and the openings are as far or further: it is never
- * in a coarser level. So coarser goes first, and within a level, where equal deadlines share a spoke, the spoke's
- * sequence numbers decide. That pair is a reference's rank.
+ * in a coarser level. So coarser goes first, and within a level, where equal deadlines share a spoke, the one with the
+ * lower ID was scheduled first. As the level is the ID's highest bits, this is the order of IDs with the level inverted.
  *
  * Bounds. A spoke's min_ns is a lower bound for what in it is not open; cancelling may leave it too low, never too
  * high. The wheel's bound_ns is the least of them. Poll takes from the front only what is due before bound_ns, and
  * otherwise opens the spoke the bound comes from. Where the exact earliest deadline is asked for, that one spoke's
  * bound is made exact first.
  *
- * Cancelling makes the ID invalid and the slot dead, and notes the timer; counters, lists of free slots and what follows
- * from them are brought up to date for 64 timers at a time. The lines of memory all this needs have arrived by then.
+ * Cancelling sets a bit in the header of the timer's leaf, nothing else. What follows from that (a leaf is sparse or empty,
+ * the earliest timer has gone) is looked at once in many times, or when the bit says so.
  *
  * Costs: schedule and cancel O(1); poll O(what fires + what of the next ticks is opened); next deadline O(1), after
  * the earliest has gone O(leaves of one spoke + timers of one leaf). */
@@ -49,72 +48,69 @@
 
 enum {
     DEFAULT_SPOKES = 1024,
-    NEARLY_EMPTY = 16, /* times sparser than sparse */
+    ALL_SPOKES = 1 << (2 + SPOKE_BITS),
 };
 
 static const uint64_t default_tick_ns[LEVELS] = {1ull << 20, 1ull << 30, 1ull << 36};
 
 /* ---- Scheduling ------------------------------------------------------------------------------------------------ */
 
-/* What putting a timer into a spoke may bring with it. */
-static __attribute__((noinline)) int after_put(fl_wheel *w, struct level *level, uint32_t spoke_number,
-                                               uint64_t deadline_ns, bool full, bool earliest)
+/* What a new timer, the last of its leaf, may bring with it. A late one, of an open tick, does not count for the spoke's
+ * bound. */
+static __attribute__((noinline)) int after_put(fl_wheel *w, struct leaf *leaf, uint64_t deadline_ns)
 {
-    if (full)
-        fl__unlist_first(&level->spokes[spoke_number]);
-    if (earliest)
-        fl__lower_bound(w, level, spoke_number, deadline_ns);
-    return 0;
-}
-
-/* Puts a timer into its spoke of a level, in the first leaf with room, which has some. A late timer, of an open tick, does
- * not count for the spoke's bound.
- *
- * This and cancelling are kept short, and what is rare is put at the end or out of line. Among millions of timers each
- * of these calls waits for memory, and the processor waits for as many of them at once as fit into its window of a few
- * hundred instructions. */
-static inline __attribute__((always_inline)) int put_in_room(fl_wheel *w, unsigned home, uint64_t deadline_ns,
-                                                             void *data, fl_timer_id *ret_id, bool is_late)
-{
-    struct level *level = &w->levels[home];
-    uint32_t spoke_number = fl__spoke_of(w, level, deadline_ns);
-    struct spoke *spoke = &level->spokes[spoke_number];
-    uint32_t leaf_index = spoke->with_room - 1;
-    struct leaf *leaf = &spoke->leaves[leaf_index];
-    uint32_t index = leaf->free - 1u;
-    struct slot *slot = fl__leaf_claim(leaf);
-    uint64_t generation = fl__generation(slot);
-    slot->deadline_ns = deadline_ns;
-    slot->data = data;
-    slot->stamp = generation << SEQUENCE_BITS | (spoke->sequence++ & (SEQUENCE_END - 1));
-    *ret_id = fl__make_id(home, generation, spoke_number, (spoke->first_leaf + leaf_index) << LEAF_BITS | index);
-    w->count++;
-    spoke->live++;
+    fl_timer_id id = leaf->id + leaf->used - 1;
+    struct level *level = &w->levels[id >> LEVEL_SHIFT];
     if (deadline_ns < leaf->min_ns)
-        leaf->min_ns = deadline_ns;
-    bool full = ++leaf->live == LEAF_SLOTS, earliest = !is_late && deadline_ns < spoke->min_ns;
-    if (__builtin_expect(full | earliest, 0))
-        return after_put(w, level, spoke_number, deadline_ns, full, earliest);
+        fl__leaf_set_min(leaf, fl__id_index(id), deadline_ns);
+    if (!fl__is_open(level, deadline_ns))
+        fl__mark(w, level, fl__spoke_of(level, deadline_ns), deadline_ns);
+    if (w->next_known && deadline_ns < w->next_ns)
+        fl__wheel_set_next(w, id, deadline_ns);
     return 0;
 }
 
-static __attribute__((noinline)) int put_in_new_room(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
-                                                     fl_timer_id *ret_id, bool is_late)
+/* Appends a timer to the tail of its spoke, which has room.
+ *
+ * This and cancelling are kept short, and what is rare is out of line. Among millions of timers each of these calls waits
+ * for memory, if only for the program's own, and the processor waits for as many of them at once as fit into its window
+ * of a few hundred instructions. */
+static inline __attribute__((always_inline)) int append(fl_wheel *w, const struct spoke *spoke, uint64_t deadline_ns,
+                                                        void *data, fl_timer_id *ret_id)
 {
-    struct level *level = &w->levels[home];
-    fl__wheel_settle(w); /* there may be room already */
-    int r = fl__spoke_make_room(&level->spokes[fl__spoke_of(w, level, deadline_ns)], &w->pool);
-    return r < 0 ? r : put_in_room(w, home, deadline_ns, data, ret_id, is_late);
+    struct leaf *leaf = spoke->tail;
+    uint32_t index = leaf->used++;
+    struct slot *slot = &leaf->slots[index];
+    __builtin_prefetch((const void *)((uintptr_t)slot + POOL_LINE_SIZE),
+                       1); /* what comes next, or the end of the block */
+    *slot = (struct slot){deadline_ns, data};
+    *ret_id = leaf->id + index;
+    w->count++;
+    if (__builtin_expect(deadline_ns < leaf->min_ns, 0))
+        return after_put(w, leaf, deadline_ns);
+    if (__builtin_expect(~deadline_ns > spoke->inverse_bound, 0))
+        return after_put(w, leaf, deadline_ns);
+    return 0;
 }
 
-static inline __attribute__((always_inline)) int put(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
-                                                     fl_timer_id *ret_id, bool is_late)
+static __attribute__((noinline)) int put_in_new_room(fl_wheel *w, size_t home, uint64_t deadline_ns, void *data,
+                                                     fl_timer_id *ret_id)
+{
+    uint32_t number = fl__spoke_of(&w->levels[home], deadline_ns);
+    struct spoke *spoke = &w->levels[home].spokes[number];
+    int r = fl__spoke_make_room(spoke, (unsigned)home, number, &w->store);
+    return r < 0 ? r : append(w, spoke, deadline_ns, data, ret_id);
+}
+
+/* Puts a timer into its spoke of a level. */
+static inline __attribute__((always_inline)) int put(fl_wheel *w, size_t home, uint64_t deadline_ns, void *data,
+                                                     fl_timer_id *ret_id)
 {
     const struct level *level = &w->levels[home];
-    const struct spoke *spoke = &level->spokes[fl__spoke_of(w, level, deadline_ns)];
-    if (__builtin_expect(spoke->with_room == 0 || spoke->leaves[spoke->with_room - 1].free == 0, 0))
-        return put_in_new_room(w, home, deadline_ns, data, ret_id, is_late);
-    return put_in_room(w, home, deadline_ns, data, ret_id, is_late);
+    const struct spoke *spoke = &level->spokes[fl__spoke_of(level, deadline_ns)];
+    if (__builtin_expect(!spoke->tail || spoke->tail->used == spoke->tail->capacity, 0))
+        return put_in_new_room(w, home, deadline_ns, data, ret_id);
+    return append(w, spoke, deadline_ns, data, ret_id);
 }
 
 /* Puts a timer that belongs to an open L0 tick into L0 and into the front. */
@@ -122,37 +118,35 @@ static int put_late(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *
 {
     if (!fl__reserve_late(w))
         return FL_NO_MEMORY;
-    int r = put(w, 0, deadline_ns, data, ret_id, true);
+    int r = put(w, 0, deadline_ns, data, ret_id);
     if (r < 0)
         return r;
-    uint64_t rank = fl__make_rank(0, w->levels[0].spokes[fl__spoke_of(w, &w->levels[0], deadline_ns)].sequence - 1);
-    fl__heap_push(&w->late, (struct ref){.deadline_ns = deadline_ns, .rank = rank, .id = *ret_id});
+    fl__heap_push(&w->late, (struct ref){.deadline_ns = deadline_ns, .id = *ret_id, .data = data});
     w->attention_ns = fl__min(w->attention_ns, deadline_ns);
-    w->next_ns = fl__min(w->next_ns, deadline_ns);
     return 0;
 }
 
 /* The tick is open at this level: the timer goes to a finer one. */
-static __attribute__((noinline)) int place_finer(fl_wheel *w, unsigned home, uint64_t deadline_ns, void *data,
+static __attribute__((noinline)) int place_finer(fl_wheel *w, size_t home, uint64_t deadline_ns, void *data,
                                                  fl_timer_id *ret_id)
 {
-    for (unsigned level = home; level-- > 0;)
-        if (!fl__is_open(&w->levels[level], deadline_ns))
-            return put(w, level, deadline_ns, data, ret_id, false);
+    while (home-- > 0)
+        if (!fl__is_open(&w->levels[home], deadline_ns))
+            return put(w, home, deadline_ns, data, ret_id);
     return put_late(w, deadline_ns, data, ret_id);
 }
 
 /* Schedules a timer whose deadline has been found good. */
-static inline int place(fl_wheel *w, uint64_t distance_ns, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+static inline __attribute__((always_inline)) int place(fl_wheel *w, uint64_t distance_ns, uint64_t deadline_ns,
+                                                       void *data, fl_timer_id *ret_id)
 {
-    unsigned home = (distance_ns >= w->levels[0].coverage_ns) + (distance_ns >= w->levels[1].coverage_ns);
-    ret_id = ret_id ? ret_id : &w->unwanted_id;
+    size_t home = (size_t)(distance_ns >= w->levels[0].coverage_ns) + (size_t)(distance_ns >= w->levels[1].coverage_ns);
     if (__builtin_expect(fl__is_open(&w->levels[home], deadline_ns), 0))
         return place_finer(w, home, deadline_ns, data, ret_id);
-    return put(w, home, deadline_ns, data, ret_id, false);
+    return put(w, home, deadline_ns, data, ret_id);
 }
 
-/* What is wrong with a deadline that is not between now and as far as the wheel reaches; 0 if it is just past. */
+/* What is wrong with a deadline; 0 if nothing is. */
 static int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
 {
     uint64_t now_ns = fl__now(w);
@@ -160,24 +154,28 @@ static int check_deadline(const fl_wheel *w, uint64_t deadline_ns)
         return FL_OVERFLOW;
     if (deadline_ns == 0 || deadline_ns < w->start_ns)
         return FL_INVALID_DEADLINE;
-    if (deadline_ns > now_ns)
-        return FL_DEADLINE_TOO_FAR;
+    if (deadline_ns >= now_ns)
+        return deadline_ns - now_ns > fl_wheel_max_duration_ns(w) ? FL_DEADLINE_TOO_FAR : 0;
     return now_ns - deadline_ns > 1ull << w->levels[0].shift ? FL_INVALID_DEADLINE : 0;
 }
 
-static __attribute__((noinline)) int schedule_past(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
+static __attribute__((noinline)) int schedule_unusual(fl_wheel *w, uint64_t deadline_ns, void *data,
+                                                      fl_timer_id *ret_id)
 {
     int r = check_deadline(w, deadline_ns);
-    return r < 0 ? r : place(w, 0, deadline_ns, data, ret_id);
+    if (r < 0)
+        return r;
+    uint64_t now_ns = fl__now(w), distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+    return place(w, distance_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
 }
 
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id)
 {
     uint64_t now_ns = fl__now(w), distance_ns = deadline_ns - now_ns;
-    bool ordinary = deadline_ns >= now_ns && distance_ns <= fl_wheel_max_duration_ns(w) && deadline_ns > 0 &&
-                    deadline_ns < UINT64_MAX;
-    if (__builtin_expect(!ordinary, 0))
-        return schedule_past(w, deadline_ns, data, ret_id);
+    bool is_usual =
+        deadline_ns > now_ns && distance_ns <= w->levels[LEVELS - 1].coverage_ns && deadline_ns < UINT64_MAX && ret_id;
+    if (__builtin_expect(!is_usual, 0))
+        return schedule_unusual(w, deadline_ns, data, ret_id);
     return place(w, distance_ns, deadline_ns, data, ret_id);
 }
 
@@ -191,7 +189,7 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
         return FL_OVERFLOW;
     uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
     uint64_t deadline_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
-    int r = place(w, deadline_ns - now_ns, deadline_ns, data, ret_id);
+    int r = place(w, deadline_ns - now_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
     return r;
@@ -199,110 +197,69 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
 
-/* Throws out of the queue what is no longer to be looked at, before it grows. */
-static bool reserve_queue(fl_wheel *w)
-{
-    struct refs *queue = &w->queue;
-    if (queue->length < queue->capacity)
-        return true;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < queue->length; i++) {
-        const struct leaf *leaf = fl__wheel_leaf(w, queue->items[i].id);
-        if (leaf && leaf->is_queued)
-            queue->items[kept++] = queue->items[i];
-    }
-    queue->length = kept;
-    return kept < queue->capacity / 2 || fl__refs_grow(queue, 1) || kept < queue->capacity;
-}
-
-/* A cancelled timer's leaf has become sparse or empty. Sparse leaves wait in a queue for the next polls to pack them: most
- * become empty before, and are freed whole. One with next to nothing left is packed at once, and so is a packed one that
- * has shrunk. */
-static void tidy_leaf(fl_wheel *w, fl_timer_id id, struct leaf *leaf)
-{
-    struct spoke *spoke = fl__wheel_spoke(w, id);
-    if (leaf->live == 0) {
-        fl__leaf_emptied(spoke, leaf, &w->pool);
-    } else if (!fl__is_sparse_leaf(w, spoke, leaf)) {
-        return;
-    } else if (leaf->is_packed || leaf->live * (uint64_t)w->compaction.ratio * NEARLY_EMPTY < leaf->used) {
-        fl__leaf_pack(spoke, leaf, &w->pool);
-    } else if (!leaf->is_queued && reserve_queue(w)) {
-        w->queue.items[w->queue.length++] = (struct ref){.id = id};
-        leaf->is_queued = 1;
-        w->attention_ns = 0;
-    }
-}
-
-/* Does for the cancelled timers what cancelling put off: gives their slots back and tidies their leaves. */
-void fl__wheel_settle(fl_wheel *w)
-{
-    uint32_t count = w->cancelled_count;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct cancelled *timer = &w->cancelled[i];
-        fl__leaf_give(fl__wheel_spoke(w, timer->id), fl__wheel_leaf(w, timer->id), timer->id & (LEAF_SLOTS - 1),
-                      timer->deadline_ns);
-        if (timer->deadline_ns == w->next_ns)
-            w->next_known = false;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct leaf *leaf = fl__wheel_leaf(w, w->cancelled[i].id);
-        if (leaf && (leaf->used == 0 || leaf->live * (uint64_t)w->compaction.ratio < leaf->used))
-            tidy_leaf(w, w->cancelled[i].id, leaf);
-    }
-    w->count -= count;
-    w->cancelled_count = 0;
-}
-
-static __attribute__((noinline)) int settle_some(fl_wheel *w)
-{
-    fl__wheel_settle(w);
-    return 0;
-}
-
 static __attribute__((noinline)) int why_not_found(const fl_wheel *w, fl_timer_id id)
 {
-    bool is_possible = id >> 62 < LEVELS && (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) < w->spokes &&
-                       (id >> (SPOKE_BITS + SLOT_BITS) & (GENERATION_END - 1)) > 0;
+    bool is_possible = id >> LEVEL_SHIFT < LEVELS && (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) < w->spokes &&
+                       (id >> GENERATION_SHIFT & ((1u << GENERATION_BITS) - 1)) > 0;
     return is_possible ? FL_TIMER_NOT_FOUND : FL_INVALID_TIMER_ID;
 }
 
-/* The slot of a living timer; NULL whatever else the ID is. */
-static inline struct slot *find_any(const fl_wheel *w, fl_timer_id id)
+/* What the end of a timer may bring with it: its leaf or the whole wheel has lost its earliest, or the leaf is sparse or
+ * empty. */
+static __attribute__((noinline)) int after_end(fl_wheel *w, struct leaf *leaf, uint32_t index)
 {
-    if (__builtin_expect(id >> 62 >= LEVELS || (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) >= w->spokes, 0))
-        return NULL;
-    return fl__wheel_find(w, id);
+    if (index == leaf->min_index) {
+        leaf->min_is_bound = true;
+        if (leaf->min_ns <= w->next_ns)
+            w->next_known = false;
+    }
+    if (leaf->patience == 0)
+        fl__leaf_tidy(fl__wheel_spoke(w, leaf->id), leaf, &w->store);
+    return 0;
 }
 
-static inline int end_timer(fl_wheel *w, fl_timer_id id, struct slot *slot)
+static inline int end_timer(fl_wheel *w, struct leaf *leaf, uint32_t index)
 {
-    w->cancelled[w->cancelled_count] = (struct cancelled){id, slot->deadline_ns};
-    fl__slot_end(slot);
-    if (__builtin_expect(++w->cancelled_count == CANCELLED_MAX, 0))
-        return settle_some(w);
+    leaf->gone[index / 64] |= 1ull << index % 64;
+    w->count--;
+    if (__builtin_expect(--leaf->patience == 0, 0))
+        return after_end(w, leaf, index);
+    if (__builtin_expect(index == leaf->min_index, 0))
+        return after_end(w, leaf, index);
     return 0;
+}
+
+static __attribute__((noinline)) int cancel_and_tell(fl_wheel *w, struct leaf *leaf, uint32_t index, void **ret_data)
+{
+    *ret_data = fl__leaf_slot(leaf, index)->data;
+    return end_timer(w, leaf, index);
+}
+
+static __attribute__((noinline)) int cancel_hidden(fl_wheel *w, fl_timer_id id, void **ret_data)
+{
+    struct leaf *leaf = fl__wheel_find(w, id);
+    if (!leaf)
+        return why_not_found(w, id);
+    return cancel_and_tell(w, leaf, fl__id_index(id), ret_data ? ret_data : &w->unwanted_data);
 }
 
 int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data)
 {
-    struct slot *slot = find_any(w, id);
-    if (__builtin_expect(!slot, 0))
-        return why_not_found(w, id);
+    struct leaf *leaf = fl__wheel_find_at_once(w, id);
+    if (__builtin_expect(!leaf, 0))
+        return cancel_hidden(w, id, ret_data);
     if (ret_data)
-        *ret_data = slot->data;
-    return end_timer(w, id, slot);
+        return cancel_and_tell(w, leaf, fl__id_index(id), ret_data);
+    return end_timer(w, leaf, fl__id_index(id));
 }
 
 int fl_wheel_reschedule(fl_wheel *w, fl_timer_id id, uint64_t deadline_ns, fl_timer_id *ret_id)
 {
-    struct slot *slot = find_any(w, id);
-    if (!slot)
+    struct leaf *leaf = fl__wheel_find(w, id);
+    if (__builtin_expect(!leaf, 0))
         return why_not_found(w, id);
-    int r = fl_wheel_schedule(w, deadline_ns, slot->data, ret_id);
-    if (r < 0)
-        return r;
-    return end_timer(w, id, find_any(w, id)); /* the new timer may have moved its leaf */
+    int r = fl_wheel_schedule(w, deadline_ns, fl__leaf_slot(leaf, fl__id_index(id))->data, ret_id);
+    return r < 0 ? r : end_timer(w, leaf, fl__id_index(id)); /* the leaf lives as long as a timer in it does */
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
@@ -338,24 +295,36 @@ static int complete_config(fl_wheel_config *config)
     return 0;
 }
 
-/* The spokes are aligned to cache lines, one each. */
-static struct spoke *new_spokes(uint32_t count)
+static int init_level(struct level *level, struct spoke *spokes, uint64_t tick_ns, const fl_wheel_config *config)
 {
-    return fl__alloc_zeroed_lines(count * sizeof(struct spoke));
-}
-
-static int init_level(struct level *level, uint64_t tick_ns, const fl_wheel_config *config)
-{
-    level->spokes = new_spokes(config->spokes);
+    level->spokes = spokes;
     level->occupied = fl__alloc_zeroed((config->spokes + 63) / 64 * sizeof *level->occupied);
-    if (!level->spokes || !level->occupied)
+    if (!level->occupied)
         return FL_NO_MEMORY;
     level->shift = (unsigned)__builtin_ctzll(tick_ns);
+    level->mask = config->spokes - 1;
     level->coverage_ns = tick_ns * config->spokes;
     level->open_end = config->start_ns >> level->shift;
-    for (uint32_t i = 0; i < config->spokes; i++)
-        level->spokes[i].min_ns = UINT64_MAX;
     return 0;
+}
+
+/* Spokes are mapped, not allocated: those that are never used take no memory. */
+static int init_levels(fl_wheel *w, const fl_wheel_config *config)
+{
+    w->all_spokes = fl__map(ALL_SPOKES * sizeof *w->all_spokes);
+    int r = w->all_spokes ? 0 : FL_NO_MEMORY;
+    for (int i = 0; i < LEVELS && r == 0; i++)
+        r = init_level(&w->levels[i], w->all_spokes + ((size_t)i << SPOKE_BITS), config->tick_ns[i], config);
+    return r;
+}
+
+static void free_all(fl_wheel *w)
+{
+    for (int i = 0; i < LEVELS; i++)
+        fl__release(w->levels[i].occupied);
+    if (w->all_spokes)
+        fl__unmap(w->all_spokes, ALL_SPOKES * sizeof *w->all_spokes);
+    fl__release_lines(w);
 }
 
 int fl_wheel_new(const fl_wheel_config *config, fl_wheel **ret)
@@ -367,21 +336,21 @@ int fl_wheel_new(const fl_wheel_config *config, fl_wheel **ret)
     fl_wheel *w = fl__alloc_zeroed_lines(sizeof *w);
     if (!w)
         return FL_NO_MEMORY;
-    for (int i = 0; i < LEVELS && r == 0; i++)
-        r = init_level(&w->levels[i], complete.tick_ns[i], &complete);
+    r = init_levels(w, &complete);
     if (r < 0) {
-        fl_wheel_free(w);
+        free_all(w);
         return r;
     }
+    w->spokes = complete.spokes;
     atomic_init(&w->now_ns, complete.start_ns);
     w->start_ns = complete.start_ns;
     w->attention_ns = w->bound_ns = w->next_ns = UINT64_MAX;
-    w->spokes = complete.spokes;
     w->worker_id = complete.worker_id;
     w->coarse = complete.coarse;
-    w->compaction = (struct compaction){complete.compaction.min_capacity, complete.compaction.ratio,
-                                        complete.compaction.target_multiplier};
-    w->pool.huge_pages = complete.huge_pages;
+    w->store.compaction.min_capacity = complete.compaction.min_capacity;
+    w->store.compaction.ratio = complete.compaction.ratio;
+    w->store.compaction.target_multiplier = complete.compaction.target_multiplier;
+    w->store.slots.huge_pages = complete.huge_pages;
     *ret = w;
     return 0;
 }
@@ -389,26 +358,29 @@ int fl_wheel_new(const fl_wheel_config *config, fl_wheel **ret)
 static void clear_level(fl_wheel *w, struct level *level)
 {
     for (uint32_t i = 0; i < w->spokes; i++) {
-        fl__spoke_reset(&level->spokes[i], &w->pool);
-        fl__refs_release(&level->spokes[i].refs);
-        level->spokes[i].refs_are_heap = 0;
-        level->spokes[i].min_ns = UINT64_MAX;
+        struct spoke *spoke = &level->spokes[i];
+        if (spoke->leaf_count == 0 && !spoke->refs.items && spoke->inverse_bound == 0)
+            continue; /* nothing is written to spokes that were never used: they would take memory */
+        fl__spoke_reset(spoke, &w->store);
+        fl__refs_release(&spoke->refs);
+        spoke->refs_are_heap = 0;
+        fl__spoke_set_bound(spoke, UINT64_MAX);
     }
     memset(level->occupied, 0, (w->spokes + 63) / 64 * sizeof *level->occupied);
+    level->summary = 0;
     if (level->opening.active)
         fl__end_opening(level);
 }
 
 void fl_wheel_clear(fl_wheel *w)
 {
-    fl__wheel_settle(w); /* for the sake of generations that are used up */
     for (int i = 0; i < LEVELS; i++)
         clear_level(w, &w->levels[i]);
     fl__refs_release(&w->run);
     fl__refs_release(&w->late);
     fl__refs_release(&w->scratch);
-    fl__refs_release(&w->queue);
-    fl__pool_trim(&w->pool);
+    fl__pool_trim(&w->store.slots);
+    fl__pool_trim(&w->store.leaves.blocks);
     w->run_head = 0;
     w->count = 0;
     w->attention_ns = w->bound_ns = w->next_ns = UINT64_MAX;
@@ -419,31 +391,25 @@ void fl_wheel_free(fl_wheel *w)
 {
     if (!w)
         return;
-    if (w->spokes > 0)
-        fl_wheel_clear(w);
-    for (int i = 0; i < LEVELS; i++) {
-        fl__release_lines(w->levels[i].spokes);
-        fl__release(w->levels[i].occupied);
-    }
-    fl__release_lines(w);
+    fl_wheel_clear(w);
+    free_all(w);
 }
 
 void fl_wheel_compact(fl_wheel *w)
 {
-    fl__wheel_settle(w);
     for (int i = 0; i < LEVELS; i++)
         for (uint32_t j = 0; j < w->spokes; j++)
-            fl__spoke_compact(&w->levels[i].spokes[j], &w->pool);
+            fl__spoke_compact(&w->levels[i].spokes[j], &w->store);
     fl__index_compact(w);
-    fl__refs_release(&w->queue);
-    fl__pool_trim(&w->pool);
+    fl__pool_trim(&w->store.slots);
+    fl__pool_trim(&w->store.leaves.blocks);
 }
 
 /* ---- Questions ------------------------------------------------------------------------------------------------- */
 
 uint64_t fl_wheel_count(const fl_wheel *w)
 {
-    return w->count - w->cancelled_count;
+    return w->count;
 }
 
 uint64_t fl_wheel_now_ns(const fl_wheel *w)
@@ -474,10 +440,10 @@ uint64_t fl_wheel_max_duration_ns(const fl_wheel *w)
 static fl_wheel_level_stats level_stats(const fl_wheel *w, const struct level *level)
 {
     fl_wheel_level_stats stats = {.spokes = w->spokes};
-    stats.bytes = fl__lines_bytes(w->spokes * sizeof *level->spokes) + (w->spokes + 63) / 64 * sizeof *level->occupied +
+    stats.bytes = w->spokes * sizeof *level->spokes + (w->spokes + 63) / 64 * sizeof *level->occupied +
                   level->opening.refs.capacity * sizeof *level->opening.refs.items;
     for (uint32_t i = 0; i < w->spokes; i++) {
-        stats.active += level->spokes[i].live;
+        stats.active += fl__spoke_live(&level->spokes[i]);
         stats.slot_capacity += fl__spoke_capacity(&level->spokes[i]);
         stats.bytes += fl__spoke_bytes(&level->spokes[i]);
     }
@@ -488,10 +454,10 @@ static fl_wheel_level_stats level_stats(const fl_wheel *w, const struct level *l
 
 void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret)
 {
-    fl__wheel_settle((fl_wheel *)w); /* changes nothing that can be seen */
     *ret = (fl_wheel_stats){0};
-    uint64_t refs = (uint64_t)w->run.capacity + w->late.capacity + w->scratch.capacity + w->queue.capacity;
-    ret->bytes = fl__lines_bytes(sizeof *w) + refs * sizeof(struct ref) + fl__pool_idle_bytes(&w->pool);
+    uint64_t refs = (uint64_t)w->run.capacity + w->late.capacity + w->scratch.capacity;
+    ret->bytes = fl__lines_bytes(sizeof *w) + refs * sizeof(struct ref) + fl__pool_idle_bytes(&w->store.slots) +
+                 fl__line_pool_idle_bytes(&w->store.leaves);
     for (int i = 0; i < LEVELS; i++) {
         ret->level[i] = level_stats(w, &w->levels[i]);
         ret->bytes += ret->level[i].bytes;
