@@ -34,7 +34,7 @@ static void must(int r)
 
 int main(void)
 {
-    uint64_t start = now_ns(), deadline;
+    uint64_t start = now_ns(), wake_up;
     fl_wheel_config config = {.start_ns = start};
     fl_wheel *wheel;
     fl_timer_id burnt;
@@ -44,9 +44,9 @@ int main(void)
     must(fl_wheel_schedule(wheel, start + 50 * MS, "the water boils", NULL));
     must(fl_wheel_schedule(wheel, start + 100 * MS, "the kettle is dry", &burnt));
 
-    while (fl_wheel_next_deadline(wheel, &deadline)) {
+    while (fl_wheel_next_poll(wheel, &wake_up)) {
         fl_expired due[16];
-        sleep_until(deadline);
+        sleep_until(wake_up);
         size_t n = fl_wheel_poll(wheel, now_ns(), due, 16);
         for (size_t i = 0; i < n; i++)
             printf("%3" PRIu64 " ms: %s\n", (due[i].deadline_ns - start) / MS, (const char *)due[i].data);

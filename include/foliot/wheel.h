@@ -134,11 +134,15 @@ int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data);
 size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit);
 
 /* The exact deadline of the earliest timer; false if there is none. In a coarse wheel, a poll at that time may have to
- * wait for the end of the tick: such a wheel is polled at regular times.
- *
- * A program may sleep until then. If it holds many thousands of timers within a second or so, it should rather poll every
- * few milliseconds when that second is near: polls sort ahead what would otherwise have to be sorted at its first timer. */
+ * wait for the end of the tick: such a wheel is polled at regular times. */
 bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns);
+
+/* When to poll next: a program may sleep until then. False if there is no timer.
+ *
+ * It is never later than the earliest deadline. It may be earlier, by a second or so and a tick of L0 at a time, when
+ * thousands of timers are due together: polls sort ahead what would otherwise have to be sorted at the first of them. And
+ * it may be earlier because of timers that were cancelled. */
+bool fl_wheel_next_poll(fl_wheel *w, uint64_t *ret_ns);
 
 /* How many timers live. */
 uint64_t fl_wheel_count(const fl_wheel *w);

@@ -79,7 +79,7 @@ static bool wheel_is_empty(const fl_loop *loop)
 static bool wheel_is_due(const fl_loop *loop)
 {
     uint64_t next_ns;
-    return !wheel_is_empty(loop) && fl_wheel_next_deadline(loop->wheel, &next_ns) && next_ns <= loop->now_ns;
+    return !wheel_is_empty(loop) && fl_wheel_next_poll(loop->wheel, &next_ns) && next_ns <= loop->now_ns;
 }
 
 static void take_from_wheel(fl_loop *loop)
@@ -204,7 +204,7 @@ uint64_t fl__timers_next_ns(fl_loop *loop)
 {
     uint64_t next_ns = fl__fresh_next_ns(loop), wheel_ns;
     fl__timers_drop_cancelled(loop);
-    if (!wheel_is_empty(loop) && fl_wheel_next_deadline(loop->wheel, &wheel_ns) && wheel_ns < next_ns)
+    if (!wheel_is_empty(loop) && fl_wheel_next_poll(loop->wheel, &wheel_ns) && wheel_ns < next_ns)
         next_ns = wheel_ns;
     uint32_t slot = STRANDED;
     while ((slot = table_link(&loop->table, slot)->next) != STRANDED) {

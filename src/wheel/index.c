@@ -15,6 +15,7 @@
 enum {
     REFS_A_STEP = LEAF_SLOTS, /* references opened at a time */
     FRONT_KEEP = 4096,        /* references the front keeps memory for when it is empty */
+    CROWD = 16,               /* steps: an opening of no more is soon done at once */
 };
 
 /* When a poll has to come for the sake of this deadline: at it or, in a coarse level, when its tick should be opened
@@ -276,6 +277,36 @@ void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns)
     while (opening->active && steps_done(opening) < due)
         if (step_opening(w, level) < 0)
             return;
+}
+
+static bool is_crowded(const struct spoke *spoke)
+{
+    return spoke->leaf_count + spoke->refs.length / REFS_A_STEP > CROWD;
+}
+
+/* Of the next two spokes that hold anything, the crowded one: the first may have to be opened before it. */
+static uint64_t next_crowd_ns(const struct level *level)
+{
+    uint32_t from = (uint32_t)level->open_end & level->mask, end = from + level->mask + 1;
+    for (int i = 0; i < 2; i++) {
+        from = next_occupied(level, from, end);
+        if (from == end)
+            break;
+        const struct spoke *spoke = &level->spokes[from++ & level->mask];
+        if (is_crowded(spoke))
+            return fl__spoke_bound_ns(spoke);
+    }
+    return UINT64_MAX;
+}
+
+uint64_t fl__next_work_ns(const struct level *level)
+{
+    const struct opening *opening = &level->opening;
+    if (opening->active)
+        return steps_of(opening) - steps_done(opening) > CROWD ? fl__next_step_ns(level) : opening->min_ns;
+    uint64_t crowd_ns = next_crowd_ns(level);
+    uint64_t tick = fl__tick(level, crowd_ns);
+    return crowd_ns < UINT64_MAX && tick > 0 ? (tick - 1) << level->shift : crowd_ns;
 }
 
 /* ---- The front ------------------------------------------------------------------------------------------------- */

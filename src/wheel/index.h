@@ -52,6 +52,9 @@ void fl__work_ahead(fl_wheel *w, struct level *level, uint64_t now_ns);
 /* When the next step of a level's opening is due, so that it is done in time. */
 uint64_t fl__next_step_ns(const struct level *level);
 
+/* When a poll should come for the sake of what it would do ahead: if a crowd of timers is near. UINT64_MAX: never. */
+uint64_t fl__next_work_ns(const struct level *level);
+
 /* Loads the earliest tick of a spoke into the front: any tick of L0, and in a coarse wheel those of all levels. */
 int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number);
 

@@ -243,8 +243,8 @@ static void find_next_unindexed(fl_wheel *w)
     w->next_known = false; /* the bounds are as loose as before: an earlier timer might not lower any of them */
 }
 
-/* Finds the earliest timer; there is one. */
-static void find_next(fl_wheel *w)
+/* Finds the earliest timer; there is one. Unless it has to be exact, a bound will do where a tick is being opened. */
+static void find_next(fl_wheel *w, bool is_exact)
 {
     w->next_known = true;
     for (;;) {
@@ -258,6 +258,10 @@ static void find_next(fl_wheel *w)
         if (!next.opening) {
             if (refine(w, &next))
                 return;
+        } else if (!is_exact) {
+            w->next_ns = next.bound_ns;
+            w->next_known = false;
+            return;
         } else if (fl__finish_opening(w, next.level) < 0) {
             find_next_unindexed(w);
             return;
@@ -270,7 +274,21 @@ bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns)
     if (w->count == 0)
         return false;
     if (!w->next_known)
-        find_next(w);
+        find_next(w, true);
     *ret_ns = w->next_ns;
+    return true;
+}
+
+bool fl_wheel_next_poll(fl_wheel *w, uint64_t *ret_ns)
+{
+    if (w->count == 0)
+        return false;
+    if (!w->next_known)
+        find_next(w, false);
+    uint64_t work_ns = UINT64_MAX;
+    for (int i = 1; i < LEVELS && !w->coarse; i++)
+        work_ns = fl__min(work_ns, fl__next_work_ns(&w->levels[i]));
+    uint64_t soon_ns = fl__next_tick_ns(&w->levels[0], fl__now(w)); /* work ahead need not be done more often */
+    *ret_ns = fl__min(w->next_ns, work_ns > soon_ns ? work_ns : soon_ns);
     return true;
 }

@@ -549,8 +549,10 @@ size_t twin_poll(struct twin *t, uint64_t now_ns, size_t limit)
 
 bool twin_next_deadline(struct twin *t, uint64_t *ret_ns)
 {
-    uint64_t failed = memory.failed, ns = UNTOUCHED;
-    bool any = fl_wheel_next_deadline(t->wheel, &ns);
+    uint64_t failed = memory.failed, ns = UNTOUCHED, poll_ns = UNTOUCHED;
+    bool any_poll = fl_wheel_next_poll(t->wheel, &poll_ns), any = fl_wheel_next_deadline(t->wheel, &ns);
+    if (any_poll != any || (any && poll_ns > ns))
+        deviates(t, "the next poll is to be at %" PRIu64 ", after the next deadline %" PRIu64, poll_ns, ns);
     trace(t, "next deadline: %s %" PRIu64, any ? "yes" : "no", ns);
     if (any != (t->count > 0))
         deviates(t, "next deadline says there is %s timer", any ? "a" : "no");

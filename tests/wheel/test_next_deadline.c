@@ -9,6 +9,7 @@
 
 #include "test.h"
 #include "wheel/model.h"
+#include "wheel/wheel_private.h"
 #include "wheel/wheel_test.h"
 
 static fl_wheel *new_wheel(const fl_wheel_config *config)
@@ -202,4 +203,54 @@ TEST(next_deadline_after_rescheduling_the_earliest_scans_little)
         free(pairs);
         fl_wheel_free(w);
     }
+}
+
+/* How many leaves of the next tick of L1 have to be opened yet. */
+static uint64_t left_to_open(const fl_wheel *w, uint64_t tick)
+{
+    const struct level *level = &w->levels[1];
+    return level->open_end <= tick ? UINT64_MAX
+           : level->opening.active ? level->opening.leaf_end - level->opening.leaf
+                                   : 0;
+}
+
+/* Who sleeps until the next poll wakes up often enough before a crowd for its tick to be nearly open when it begins, and
+ * fires every timer at its deadline. */
+TEST(next_poll_opens_a_crowd_ahead)
+{
+    enum { COUNT = 50000, ALONE_AT = 50 };
+    uint64_t random = 1, now_ns = 0, polls = 0, fired = 0, begin_ns = 100 * TICK1;
+    fl_wheel *w = new_wheel(NULL);
+    fl_expired out[64];
+    CHECK_EQ(fl_wheel_schedule(w, ALONE_AT * TICK1 + 7, NULL, NULL), 0);
+    for (int i = 0; i < COUNT; i++)
+        CHECK_EQ(fl_wheel_schedule(w, begin_ns + random_below(&random, TICK1), NULL, NULL), 0);
+    while (fl_wheel_next_poll(w, &now_ns)) {
+        CHECK(now_ns < begin_ns || left_to_open(w, 100) <= 16);
+        size_t n = fl_wheel_poll(w, now_ns, out, 64);
+        for (size_t i = 0; i < n; i++)
+            CHECK_EQ(out[i].deadline_ns, now_ns);
+        CHECK(fired > 0 || n == 0 || now_ns == ALONE_AT * TICK1 + 7);
+        fired += n;
+        polls++;
+    }
+    CHECK_EQ(fired, COUNT + 1);
+    CHECK(polls <= COUNT + 1100);
+    fl_wheel_free(w);
+}
+
+TEST(next_poll_before_few_timers_is_the_next_deadline)
+{
+    uint64_t poll_ns, deadline_ns, random = 2;
+    fl_wheel *w = new_wheel(NULL);
+    fl_expired out[64];
+    CHECK(!fl_wheel_next_poll(w, &poll_ns));
+    for (int i = 0; i < 3000; i++)
+        CHECK_EQ(fl_wheel_schedule(w, 1 + random_below(&random, HOUR), NULL, NULL), 0);
+    while (fl_wheel_next_poll(w, &poll_ns)) {
+        CHECK(fl_wheel_next_deadline(w, &deadline_ns));
+        CHECK_EQ(poll_ns, deadline_ns);
+        CHECK(fl_wheel_poll(w, poll_ns, out, 64) > 0);
+    }
+    fl_wheel_free(w);
 }
