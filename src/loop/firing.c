@@ -106,12 +106,15 @@ void fl__timers_take(fl_loop *loop)
     loop->due_next = loop->due_count = 0;
     fl__timers_drop_cancelled(loop);
     rescue_stranded(loop);
-    uint32_t few = loop->fresh.shorter < loop->budget ? loop->fresh.shorter : loop->budget; /* all that are due fit */
-    if (fl__fresh_is_due(loop) && (loop->fresh.count > few || wheel_is_due(loop)))
+    bool fresh_is_due = fl__fresh_is_due(loop);
+    if (fresh_is_due && (wheel_is_due(loop) || loop->fresh.count > loop->budget))
         fl__fresh_settle(loop);
     take_from_wheel(loop);
-    if (fl__fresh_is_due(loop))
-        fl__fresh_take(loop);
+    if (!fresh_is_due)
+        return;
+    fl__fresh_take(loop);
+    if (loop->fresh.count > loop->fresh.shorter)
+        fl__fresh_settle(loop);
 }
 
 static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)

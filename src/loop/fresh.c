@@ -81,8 +81,46 @@ bool fl__fresh_is_due(fl_loop *loop)
     return fresh->earliest_ns <= loop->now_ns;
 }
 
-/* Sorts by insertion: the list is short, except where there is no memory, and those armed later are mostly due later. Of
- * equal deadlines the one that was armed first stays first. */
+static bool comes_before(const fl_expired *a, const fl_expired *b)
+{
+    return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->id < b->id;
+}
+
+static void sort_few(fl_expired *entries, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        fl_expired entry = entries[i];
+        size_t at = i;
+        for (; at > 0 && comes_before(&entry, &entries[at - 1]); at--)
+            entries[at] = entries[at - 1];
+        entries[at] = entry;
+    }
+}
+
+/* Quicksort, in place because there may be no memory. Deadlines together with places are all different. */
+static void sort(fl_expired *entries, size_t count)
+{
+    while (count > 16) {
+        fl_expired pivot = entries[count / 2], swap;
+        size_t low = 0, high = count - 1;
+        for (;; low++, high--) {
+            while (comes_before(&entries[low], &pivot))
+                low++;
+            while (comes_before(&pivot, &entries[high]))
+                high--;
+            if (low >= high)
+                break;
+            swap = entries[low];
+            entries[low] = entries[high];
+            entries[high] = swap;
+        }
+        sort(entries + high + 1, count - high - 1);
+        count = high + 1;
+    }
+    sort_few(entries, count);
+}
+
+/* The wheel's way to name a timer is not needed in here; the place in the list keeps equal deadlines in their order. */
 void fl__fresh_take(fl_loop *loop)
 {
     struct fresh *fresh = &loop->fresh;
@@ -94,9 +132,7 @@ void fl__fresh_take(fl_loop *loop)
             continue;
         fresh_remove(loop, record);
         record_set_state(record, STATE_DUE);
-        uint32_t at = loop->due_count++;
-        for (; at > first && loop->due[at - 1].deadline_ns > entry.deadline_ns; at--)
-            loop->due[at] = loop->due[at - 1];
-        loop->due[at] = (fl_expired){.deadline_ns = entry.deadline_ns, .data = data_of_slot(entry.slot)};
+        loop->due[loop->due_count++] = (fl_expired){i, entry.deadline_ns, data_of_slot(entry.slot)};
     }
+    sort(loop->due + first, loop->due_count - first);
 }
