@@ -264,7 +264,8 @@ typedef struct fl_loop_stats {
         uint64_t timers, urgent_tasks, tasks, descriptors, immediates, closing, microtasks;
     } called, waiting;           /* callbacks since the loop was made; what waits now (descriptors: that are added) */
     uint64_t tasks_peak;         /* the most tasks that have been found waiting at once */
-    fl_loop_summary callback_ns; /* how long a callback took, its microtasks included */
+    fl_loop_summary callback_ns; /* how long a callback took, its microtasks included; on the machine's clock as its
+                                  * processor counts, which is right to about a thousandth */
     fl_loop_summary lateness_ns; /* how long after its deadline a timer's callback started */
     uint64_t bytes;              /* everything the loop has allocated, its wheel included */
 } fl_loop_stats;

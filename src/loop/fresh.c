@@ -97,27 +97,46 @@ static void sort_few(fl_expired *entries, size_t count)
     }
 }
 
-/* Quicksort, in place because there may be no memory. Deadlines together with places are all different. */
+/* Divides at least three entries, all different, so that those of the first part come before those of the second. Neither
+ * is empty. Returns how long the first part is. */
+static size_t divide(fl_expired *entries, size_t count)
+{
+    fl_expired pivot = entries[count / 2];
+    size_t low = 0, high = count - 1;
+    for (;; low++, high--) {
+        while (comes_before(&entries[low], &pivot))
+            low++;
+        while (comes_before(&pivot, &entries[high]))
+            high--;
+        if (low >= high)
+            return high + 1;
+        fl_expired swap = entries[low];
+        entries[low] = entries[high];
+        entries[high] = swap;
+    }
+}
+
+/* Quicksort, in place because there may be no memory. The longer part waits, so that at most one part of each length that
+ * is a power of two does. */
 static void sort(fl_expired *entries, size_t count)
 {
-    while (count > 16) {
-        fl_expired pivot = entries[count / 2], swap;
-        size_t low = 0, high = count - 1;
-        for (;; low++, high--) {
-            while (comes_before(&entries[low], &pivot))
-                low++;
-            while (comes_before(&pivot, &entries[high]))
-                high--;
-            if (low >= high)
-                break;
-            swap = entries[low];
-            entries[low] = entries[high];
-            entries[high] = swap;
+    struct {
+        fl_expired *entries;
+        size_t count;
+    } waiting[32] = {{entries, count}};
+    for (unsigned depth = 1; depth > 0;) {
+        entries = waiting[--depth].entries;
+        count = waiting[depth].count;
+        while (count > 16) {
+            size_t first = divide(entries, count);
+            bool longer = first > count - first;
+            waiting[depth].entries = longer ? entries : entries + first;
+            waiting[depth++].count = longer ? first : count - first;
+            entries = longer ? entries + first : entries;
+            count = longer ? count - first : first;
         }
-        sort(entries + high + 1, count - high - 1);
-        count = high + 1;
+        sort_few(entries, count);
     }
-    sort_few(entries, count);
 }
 
 /* The wheel's way to name a timer is not needed in here; the place in the list keeps equal deadlines in their order. */

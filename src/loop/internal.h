@@ -33,7 +33,7 @@
 enum {
     IMMEDIATES = 1 << TABLE_FIRST_BITS, /* made, for the next immediate phase */
     IMMEDIATES_NOW,                     /* of the phase that runs, or was left by a stop */
-    STRANDED,                           /* see timers.c */
+    STRANDED,                           /* see timers.h */
     LIST_HEADS_END
 };
 

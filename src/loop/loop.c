@@ -13,7 +13,6 @@
  */
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "loop/internal.h"

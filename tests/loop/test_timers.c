@@ -50,6 +50,45 @@ TEST(equal_deadlines_keep_their_order_when_some_were_far_away)
     end();
 }
 
+struct place {
+    uint64_t deadline_ns;
+    unsigned number;
+};
+
+static struct place last_place;
+static unsigned places;
+
+static void check_place(fl_loop *l, void *arg)
+{
+    const struct place *place = arg;
+    (void)l;
+    if (places++ > 0)
+        CHECK(place->deadline_ns > last_place.deadline_ns ||
+              (place->deadline_ns == last_place.deadline_ns && place->number > last_place.number));
+    last_place = *place;
+}
+
+/* As many as the list of fresh timers holds, fewer and more; all of them, half of them and few of them at equal times. */
+TEST(many_timers_that_are_due_at_once_fire_in_order)
+{
+    static struct place made[3000];
+    static const unsigned counts[] = {2, 17, 63, 64, 65, 500, 1023, 1024, 1025, 3000};
+    uint64_t random = 1;
+    for (unsigned i = 0; i < 30; i++) {
+        unsigned count = counts[i % 10], moments = i < 10 ? 1 : i < 20 ? count / 2 : 1000000;
+        begin();
+        for (unsigned n = 0; n < count; n++) {
+            made[n] = (struct place){START + random_below(&random, moments), n};
+            CHECK_EQ(fl_loop_timer_at(loop, made[n].deadline_ns, check_place, &made[n], NULL), 0);
+        }
+        test_time.time_ns += SECOND;
+        places = 0;
+        run();
+        CHECK_EQ(places, count);
+        end();
+    }
+}
+
 TEST(what_is_over_the_budget_keeps_its_order)
 {
     begin_with_budget(3);
