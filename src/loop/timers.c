@@ -224,12 +224,14 @@ void fl__timers_drop_cancelled(fl_loop *loop)
     loop->cancelled_count = 0;
 }
 
-/* A timer of the wheel is no longer wanted, and neither is its slot, unless that is 0. */
-static inline void note_cancelled(fl_loop *loop, fl_timer_id timer, uint32_t slot)
+/* A timer of the wheel is no longer wanted, and neither is its slot, unless that is 0. Returns whether it is time to drop
+ * them. */
+static inline bool note_cancelled(fl_loop *loop, fl_timer_id timer, uint32_t slot)
 {
-    loop->cancelled[loop->cancelled_count++] = (struct cancelled){timer, slot};
-    if (__builtin_expect(loop->cancelled_count == CANCELLED_MAX, 0))
-        fl__timers_drop_cancelled(loop);
+    uint32_t count = loop->cancelled_count;
+    loop->cancelled[count] = (struct cancelled){timer, slot};
+    loop->cancelled_count = count + 1;
+    return count + 1 == CANCELLED_MAX;
 }
 
 /* Takes a living record out of wherever it is. */
@@ -237,7 +239,8 @@ static void take_out(fl_loop *loop, uint32_t slot, struct record *record)
 {
     switch (record_state(record)) {
     case STATE_PENDING:
-        note_cancelled(loop, *record_timer(record), 0);
+        if (note_cancelled(loop, *record_timer(record), 0))
+            fl__timers_drop_cancelled(loop);
         break;
     case STATE_FRESH:
         fresh_remove(loop, record);
@@ -261,23 +264,34 @@ void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record)
     table_put(&loop->table, slot, record);
 }
 
-/* STATE_FREE ends the ID of a pending timer; its slot is not in the free list before the wheel has heard of it. */
+static __attribute__((noinline)) int cancel_elsewhere(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    take_out(loop, slot, record);
+    fl__timers_forget(loop, slot, record);
+    return 0;
+}
+
+static __attribute__((noinline)) int drop_cancelled(fl_loop *loop)
+{
+    fl__timers_drop_cancelled(loop);
+    return 0;
+}
+
+/* The way of a timer in the wheel is as short as can be: see timers.h. STATE_FREE ends its ID; its slot is not in the free
+ * list before the wheel has heard of it. */
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
 {
     uint32_t slot;
     struct record *record = table_find(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
-    if (record_state(record) != STATE_PENDING) {
-        take_out(loop, slot, record);
-        fl__timers_forget(loop, slot, record);
-        return 0;
-    }
-    record_set_state(record, STATE_FREE);
-    loop->keep_alive -= !(record->tag & RECORD_UNREF);
+    uint32_t tag = record->tag;
+    if ((tag & RECORD_STATE) != STATE_PENDING)
+        return cancel_elsewhere(loop, slot, record);
+    record->tag = (tag & ~(uint32_t)RECORD_STATE) | STATE_FREE;
+    loop->keep_alive -= !(tag & RECORD_UNREF);
     loop->timers--;
-    note_cancelled(loop, *record_timer(record), slot);
-    return 0;
+    return __builtin_expect(note_cancelled(loop, *record_timer(record), slot), 0) ? drop_cancelled(loop) : 0;
 }
 
 int fl_loop_ref(fl_loop *loop, fl_timer_id id)
