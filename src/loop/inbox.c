@@ -58,7 +58,7 @@ void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how)
 
 void fl__inbox_init(struct inbox *inbox)
 {
-    *inbox = (struct inbox){.wake_fd = -1, .slack_ns = -1};
+    *inbox = (struct inbox){.wake_fd = -1};
 }
 
 void fl__inbox_close(struct inbox *inbox)
@@ -96,20 +96,18 @@ static void wait_until(struct inbox *inbox, uint64_t deadline_ns)
  * bundled. Here that would spoil what the program asked for timer by timer. So the wait is asked to end a slack early:
  * then it ends on time, or before, if the kernel had another wake-up to bundle it with. What is left is waited for with
  * the least slack there is, but only while the thread is in there: callbacks, and threads they start, keep the program's
- * own setting. */
+ * own setting, which they may also change: so it is asked for each time. */
 void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns)
 {
-    if (inbox->slack_ns < 0 && deadline_ns != UINT64_MAX)
-        inbox->slack_ns = prctl(PR_GET_TIMERSLACK);
-    uint64_t slack_ns = inbox->slack_ns > 1 ? (uint64_t)inbox->slack_ns : 0;
-    if (deadline_ns == UINT64_MAX || slack_ns == 0) {
+    int slack_ns = deadline_ns == UINT64_MAX ? 0 : prctl(PR_GET_TIMERSLACK);
+    if (slack_ns <= 1) {
         wait_until(inbox, deadline_ns);
-    } else if (deadline_ns - now_ns > slack_ns) {
-        wait_until(inbox, deadline_ns - slack_ns);
+    } else if (deadline_ns - now_ns > (uint64_t)slack_ns) {
+        wait_until(inbox, deadline_ns - (uint64_t)slack_ns);
     } else {
         prctl(PR_SET_TIMERSLACK, 1);
         wait_until(inbox, deadline_ns);
-        prctl(PR_SET_TIMERSLACK, slack_ns);
+        prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
     }
 }
 
@@ -144,12 +142,10 @@ void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_l
     append(others, first[1], last[1], count[1]);
 }
 
-void fl__inbox_count(const struct inbox *inbox, uint64_t *ret_urgent, uint64_t *ret_others)
+void fl__tasks_count(const fl_loop_task *first, struct task_count *count)
 {
-    uint64_t count[2] = {0, 0};
-    const fl_loop_task *task = atomic_load_explicit(&inbox->head, memory_order_acquire);
-    for (; task && !inbox_is_mark(task); task = task->next)
-        count[task->flags & FL_TASK_URGENT ? 0 : 1]++;
-    *ret_urgent = count[0];
-    *ret_others = count[1];
+    for (const fl_loop_task *task = first; task && !inbox_is_mark(task); task = task->next) {
+        *(task->flags & FL_TASK_URGENT ? &count->urgent : &count->others) += 1;
+        count->bytes += task->flags & TASK_ALLOCATED ? sizeof(*task) : 0;
+    }
 }

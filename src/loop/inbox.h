@@ -45,7 +45,6 @@ struct inbox {
     atomic_uint stopping; /* threads that are inside fl__inbox_stop() */
     uint64_t woken;       /* the loop's own: how often it found its mark taken away */
     int wake_fd;          /* an eventfd; set before the head is INBOX_POLLING for the first time */
-    int slack_ns;         /* the thread's timer slack; -1: not known in this run */
 };
 
 struct task_list {
@@ -78,8 +77,13 @@ void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns);
 /* Takes all tasks, oldest first, to the ends of two lists. */
 void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others);
 
-/* How many tasks are in the inbox. Takes time in proportion to them. */
-void fl__inbox_count(const struct inbox *inbox, uint64_t *ret_urgent, uint64_t *ret_others);
+/* How many tasks wait, and what was allocated for them. */
+struct task_count {
+    uint64_t urgent, others, bytes;
+};
+
+/* Adds the tasks from `first` on, which may be the head of an inbox. Takes time in proportion to them. */
+void fl__tasks_count(const fl_loop_task *first, struct task_count *count);
 
 static inline bool inbox_is_mark(const fl_loop_task *head)
 {

@@ -203,6 +203,8 @@ static void run_tasks(fl_loop *loop)
     uint64_t waiting = loop->urgent.count + loop->tasks.count;
     if (waiting > loop->counters.tasks_peak)
         loop->counters.tasks_peak = waiting;
+    if (waiting > 0)
+        stopwatch_begin_callbacks(&loop->stopwatch);
     for (uint32_t n = 0; n < loop->budget && n < waiting && !fl__loop_interrupted(loop); n++) {
         bool urgent = loop->urgent.count > 0;
         *(urgent ? &loop->counters.urgent_tasks : &loop->counters.tasks) += 1;
@@ -233,6 +235,7 @@ static int turn(fl_loop *loop, bool wait)
     fl__timers_take(loop); /* before any callback of this turn can make one that is due */
     if (!fl__loop_interrupted(loop))
         run_microtasks(loop);
+    stopwatch_begin_callbacks(&loop->stopwatch);
     fl__timers_run(loop);
     run_tasks(loop);
     fl__descriptors_run(loop);
@@ -259,7 +262,6 @@ static int drain_turn(fl_loop *loop, bool *ret_idle)
 static int leave(fl_loop *loop, int r)
 {
     loop->running = false;
-    loop->inbox.slack_ns = -1; /* another thread may run it next */
     atomic_store(&loop->inbox.stop, STOP_NO);
     if (!loop->freed)
         return r;
@@ -287,9 +289,9 @@ int fl_loop_run_once(fl_loop *loop, bool wait)
     loop->running = true;
     int r = 0;
     uint64_t before = progress(loop);
-    bool more = inbox_stop(&loop->inbox) == STOP_NO;
+    bool more = inbox_stop(&loop->inbox) != STOP_NOW;
     while (r == 0 && more) {
-        bool sleep = wait && fl_loop_alive(loop);
+        bool sleep = wait && fl_loop_alive(loop) && inbox_stop(&loop->inbox) == STOP_NO;
         r = turn(loop, sleep);
         more = sleep && progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
     }

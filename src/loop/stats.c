@@ -28,21 +28,24 @@ static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 {
     const struct counters *counters = &loop->counters;
-    uint64_t urgent, tasks;
-    fl__inbox_count(&loop->inbox, &urgent, &tasks);
+    struct task_count tasks = {0};
+    fl__tasks_count(atomic_load_explicit(&loop->inbox.head, memory_order_acquire), &tasks);
+    fl__tasks_count(loop->urgent.first, &tasks);
+    fl__tasks_count(loop->tasks.first, &tasks);
     *ret = (fl_loop_stats){
         .turns = counters->turns,
         .sleeps = counters->sleeps,
         .wakeups = loop->inbox.woken,
         .called = {counters->timers, counters->urgent_tasks, counters->tasks, counters->descriptors,
                    counters->immediates, counters->closing, counters->microtasks},
-        .waiting = {loop->timers, loop->urgent.count + urgent, loop->tasks.count + tasks, loop->poller.added,
-                    loop->immediates, loop->closing.count, loop->microtasks.count},
+        .waiting = {loop->timers, tasks.urgent, tasks.others, loop->poller.added, loop->immediates, loop->closing.count,
+                    loop->microtasks.count},
         .tasks_peak = counters->tasks_peak,
-        .bytes = bytes_of(loop),
+        .bytes = bytes_of(loop) + tasks.bytes,
     };
     fl__histogram_summary(&loop->callback_ticks, &ret->callback_ns);
-    ticks_to_ns(&ret->callback_ns, loop->stopwatch.tick_ns);
+    uint64_t ticks = stopwatch_read(&loop->stopwatch);
+    ticks_to_ns(&ret->callback_ns, stopwatch_tick_ns(&loop->stopwatch, loop->clock->now_ns(loop->clock), ticks));
     fl__histogram_summary(&loop->lateness_ns, &ret->lateness_ns);
 }
 

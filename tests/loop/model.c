@@ -779,7 +779,7 @@ static void do_run(struct model *m)
 {
     uint8_t kind = byte(m);
     m->run = kind % 3 == 0 ? ONCE : kind % 3 == 1 ? WAIT : RUN;
-    bool stop = m->stopped || (m->run != RUN && m->draining), channel = false;
+    bool stop = m->stopped, channel = false;
     if (m->run != ONCE && !m->draining && would_block(m))
         m->run = ONCE;
     m->time_ns = m->clock.time_ns;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "loop/loop_test.h"
@@ -510,6 +511,26 @@ static void check_never_early(int fd)
     }
     while (stats().called.timers < 50)
         CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    end();
+}
+
+static void set_timer_slack(fl_loop *l, void *arg)
+{
+    (void)l, (void)arg;
+    CHECK_EQ(prctl(PR_SET_TIMERSLACK, 70000ul), 0);
+}
+
+/* Waits this short are made without slack. */
+TEST(a_callback_may_change_the_timer_slack_of_its_thread)
+{
+    int before = prctl(PR_GET_TIMERSLACK);
+    CHECK_EQ(fl_loop_new(NULL, &loop), 0);
+    CHECK_EQ(fl_loop_timer(loop, MILLISECOND, set_timer_slack, NULL, NULL), 0);
+    for (unsigned i = 1; i <= 50; i++)
+        CHECK_EQ(fl_loop_timer(loop, i * 40 * MICROSECOND, note, "", NULL), 0);
+    run();
+    CHECK_EQ(prctl(PR_GET_TIMERSLACK), 70000);
+    CHECK_EQ(prctl(PR_SET_TIMERSLACK, (unsigned long)before), 0);
     end();
 }
 
