@@ -153,25 +153,46 @@ static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
     fl__timers_arm_or_strand(loop, slot, record, catching_up(loop, firing_time(interval)));
 }
 
-static void fire(fl_loop *loop, const fl_expired *entry)
+/* Something is about to be called that was due at `deadline_ns`. */
+static inline void count_timer(fl_loop *loop, uint64_t deadline_ns)
 {
-    uint32_t slot = slot_of_data(entry->data);
-    if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
-        return;
-    struct record *record = table_record(&loop->table, slot);
-    if (record_state(record) != STATE_DUE)
-        return;
-    const struct extra *extra = record_extra(record);
-    uint64_t late_ns = stopwatch_now_ns(&loop->stopwatch) - (extra ? firing_time(extra) : entry->deadline_ns);
-    histogram_add(&loop->lateness_ns, late_ns);
+    histogram_add(&loop->lateness_ns, stopwatch_now_ns(&loop->stopwatch) - deadline_ns);
     loop->counters.timers++;
-    if (extra && extra->period_ns) {
+}
+
+static __attribute__((noinline)) void fire_extra(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    const struct extra *extra = record_extra(record);
+    count_timer(loop, firing_time(extra));
+    if (extra->period_ns) {
         fire_interval(loop, slot, record);
         return;
     }
     fl_loop_fn fn = table_fn(&loop->table, record);
     void *arg = record->arg;
     fl__timers_forget(loop, slot, record);
+    fn(loop, arg);
+    fl__loop_checkpoint(loop);
+}
+
+static inline void fire(fl_loop *loop, const fl_expired *entry)
+{
+    uint32_t slot = slot_of_data(entry->data);
+    if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
+        return;
+    struct record *record = table_record(&loop->table, slot);
+    uint32_t tag = record->tag;
+    if ((tag & RECORD_STATE) != STATE_DUE)
+        return;
+    if (tag & RECORD_EXTRA) {
+        fire_extra(loop, slot, record);
+        return;
+    }
+    fl_loop_fn fn = table_fn(&loop->table, record);
+    void *arg = record->arg;
+    loop->keep_alive -= !(tag & RECORD_UNREF);
+    table_put_plain(&loop->table, slot, record, tag);
+    count_timer(loop, entry->deadline_ns);
     fn(loop, arg);
     fl__loop_checkpoint(loop);
 }

@@ -88,7 +88,7 @@ struct fl_loop {
     uint32_t cancelled_count;
     fl_expired *due; /* `budget` of them: the timers of this turn */
     uint32_t due_next, due_count;
-    uint64_t timers, immediates; /* how many there are */
+    uint64_t immediates; /* how many there are */
 
     struct ring microtasks, closing;
     struct task_list urgent, tasks; /* taken out of the inbox */

@@ -90,6 +90,31 @@ TEST(many_timers_that_are_due_at_once_fire_in_order)
     }
 }
 
+static unsigned next_in_order;
+
+static void check_in_order(fl_loop *l, void *arg)
+{
+    (void)l;
+    CHECK_EQ((uintptr_t)arg, next_in_order);
+    next_in_order++;
+}
+
+/* The first are centuries ago, by a span that the sort cannot hold to the nanosecond. */
+TEST(timers_that_are_due_over_centuries_fire_in_order)
+{
+    enum { TIMERS = 500 };
+    begin();
+    make_timer(0, "a");
+    for (unsigned i = 0; i < TIMERS; i++)
+        make_timer_for((1ull << 60) + i * 263 % TIMERS, check_in_order, (void *)(uintptr_t)(i * 263 % TIMERS));
+    next_in_order = 0;
+    test_time.time_ns += 1ull << 61;
+    turn();
+    CHECK_EQ(next_in_order, TIMERS);
+    CHECK_DIARY("a");
+    end();
+}
+
 TEST(what_is_over_the_budget_keeps_its_order)
 {
     begin_with_budget(3);
