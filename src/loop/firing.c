@@ -6,7 +6,8 @@
 #include "loop/timers.h"
 
 enum {
-    PREFETCH = 8 /* records ahead of the one that is looked at */
+    PREFETCH = 8, /* records ahead of the one that is looked at */
+    PREFETCH_OBJECTS = 4,
 };
 
 /* A wheel's entry is due: the record is marked and stays in the list, or moves on to its next stop. */
@@ -197,10 +198,22 @@ static inline void fire(fl_loop *loop, const fl_expired *entry)
     fl__loop_checkpoint(loop);
 }
 
+/* A callback looks at its object first of all; here it is known some callbacks before which one that will be. */
+static inline void prefetch_object(const fl_loop *loop, const fl_expired *entry)
+{
+    uint32_t slot = slot_of_data(entry->data);
+    if (table_is_mapped(&loop->table, slot))
+        __builtin_prefetch(table_record(&loop->table, slot)->arg);
+}
+
 void fl__timers_run(fl_loop *loop)
 {
-    while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop))
-        fire(loop, &loop->due[loop->due_next++]);
+    while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop)) {
+        const fl_expired *entry = &loop->due[loop->due_next++];
+        if (loop->due_next + PREFETCH_OBJECTS <= loop->due_count)
+            prefetch_object(loop, entry + PREFETCH_OBJECTS);
+        fire(loop, entry);
+    }
 }
 
 void fl__immediates_run(fl_loop *loop)
