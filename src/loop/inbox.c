@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "loop/inbox.h"
 
 _Static_assert(sizeof(void *) == 8, "the futex is one half of a pointer");
@@ -31,6 +33,70 @@ static void wake(struct inbox *inbox, const fl_loop_task *mark)
     }
     errno = saved;
     atomic_fetch_add_explicit(&inbox->wakeups, 1, memory_order_release); /* the last access: the loop may go now */
+}
+
+/* A task's number is where it lies in its block, and the next one that is free fits below the block's alignment. */
+_Static_assert(offsetof(struct task_block, task) == sizeof(fl_loop_task), "the first task has another number");
+_Static_assert(sizeof(struct task_block) == 2048 && TASKS_OF_BLOCK < 64, "a block has a bad size");
+
+/* The first task of a new block, or NULL. The rest is for whoever comes next, unless another thread was faster. */
+static __attribute__((noinline)) fl_loop_task *take_new(struct inbox *inbox)
+{
+    struct task_block *block = fl__alloc_zeroed_lines(sizeof(*block));
+    uintptr_t none = 0;
+    if (!block)
+        return NULL;
+    block->left = TASKS_OF_BLOCK;
+    atomic_fetch_add_explicit(&inbox->blocks, 1, memory_order_relaxed);
+    if (!atomic_compare_exchange_strong_explicit(&inbox->cut, &none, (uintptr_t)block + 2, memory_order_acq_rel,
+                                                 memory_order_relaxed))
+        block->left = 1;
+    block->task[0].flags = 1 << TASK_NUMBER_SHIFT;
+    return &block->task[0];
+}
+
+static inline fl_loop_task *take(struct inbox *inbox)
+{
+    uintptr_t cut = atomic_load_explicit(&inbox->cut, memory_order_relaxed), number, next;
+    do {
+        number = cut & (TASKS_OF_BLOCK);
+        if (__builtin_expect(cut == 0, 0))
+            return take_new(inbox);
+        next = number == TASKS_OF_BLOCK ? 0 : cut + 1;
+    } while (
+        !atomic_compare_exchange_weak_explicit(&inbox->cut, &cut, next, memory_order_acq_rel, memory_order_relaxed));
+    fl_loop_task *task = (fl_loop_task *)(cut - number) + number;
+    task->flags = (unsigned)number << TASK_NUMBER_SHIFT;
+    return task;
+}
+
+fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags)
+{
+    fl_loop_task *task = take(inbox);
+    if (!task)
+        return NULL;
+    task->fn = fn;
+    task->arg = arg;
+    task->flags |= flags;
+    return task;
+}
+
+void fl__inbox_release_block(struct inbox *inbox, struct task_block *block)
+{
+    atomic_fetch_sub_explicit(&inbox->blocks, 1, memory_order_relaxed);
+    fl__release_lines(block);
+}
+
+void fl__inbox_destroy(struct inbox *inbox)
+{
+    uintptr_t cut = atomic_load(&inbox->cut);
+    if (cut != 0)
+        fl__release_lines((struct task_block *)(cut & ~(uintptr_t)TASKS_OF_BLOCK));
+}
+
+uint64_t fl__inbox_bytes(const struct inbox *inbox)
+{
+    return atomic_load_explicit(&inbox->blocks, memory_order_relaxed) * fl__lines_bytes(sizeof(struct task_block));
 }
 
 void fl__inbox_post(struct inbox *inbox, fl_loop_task *task)
@@ -142,10 +208,8 @@ void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_l
     append(others, first[1], last[1], count[1]);
 }
 
-void fl__tasks_count(const fl_loop_task *first, struct task_count *count)
+void fl__tasks_count(const fl_loop_task *first, uint64_t *urgent, uint64_t *others)
 {
-    for (const fl_loop_task *task = first; task && !inbox_is_mark(task); task = task->next) {
-        *(task->flags & FL_TASK_URGENT ? &count->urgent : &count->others) += 1;
-        count->bytes += task->flags & TASK_ALLOCATED ? sizeof(*task) : 0;
-    }
+    for (const fl_loop_task *task = first; task && !inbox_is_mark(task); task = task->next)
+        *(task->flags & FL_TASK_URGENT ? urgent : others) += 1;
 }

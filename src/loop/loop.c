@@ -24,21 +24,19 @@ enum {
 
 /* --- Making and freeing */
 
-static void release_tasks(struct task_list *list)
+static void release_tasks(fl_loop *loop, struct task_list *list)
 {
-    while (list->count > 0) {
-        fl_loop_task *task = task_list_pop(list);
-        if (task->flags & TASK_ALLOCATED)
-            fl__release(task);
-    }
+    while (list->count > 0)
+        inbox_release(&loop->inbox, task_list_pop(list));
 }
 
 static void destroy(fl_loop *loop)
 {
     fl__inbox_close(&loop->inbox);
     fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
-    release_tasks(&loop->urgent);
-    release_tasks(&loop->tasks);
+    release_tasks(loop, &loop->urgent);
+    release_tasks(loop, &loop->tasks);
+    fl__inbox_destroy(&loop->inbox);
     fl__ring_destroy(&loop->microtasks);
     fl__ring_destroy(&loop->closing);
     fl__poller_destroy(&loop->poller, loop->inbox.wake_fd);
@@ -137,10 +135,9 @@ static int post(fl_loop *loop, fl_loop_fn fn, void *arg, unsigned flags)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    fl_loop_task *task = fl__alloc(sizeof(*task));
+    fl_loop_task *task = fl__inbox_task(&loop->inbox, fn, arg, flags);
     if (!task)
         return FL_NO_MEMORY;
-    *task = (fl_loop_task){NULL, fn, arg, flags | TASK_ALLOCATED};
     fl__inbox_post(&loop->inbox, task);
     return 0;
 }
@@ -191,8 +188,7 @@ static void run_task(fl_loop *loop, fl_loop_task *task)
 {
     fl_loop_fn fn = task->fn;
     void *arg = task->arg;
-    if (task->flags & TASK_ALLOCATED)
-        fl__release(task);
+    inbox_release(&loop->inbox, task);
     fn(loop, arg);
     fl__loop_checkpoint(loop);
 }

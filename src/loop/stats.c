@@ -14,7 +14,7 @@ static uint64_t bytes_of(const fl_loop *loop)
     uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
     return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) +
-           FRESH_CAPACITY * sizeof(*loop->fresh.entries) + rings + descriptors;
+           FRESH_CAPACITY * sizeof(*loop->fresh.entries) + rings + descriptors + fl__inbox_bytes(&loop->inbox);
 }
 
 static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
@@ -39,20 +39,18 @@ static uint64_t count_timers(const fl_loop *loop)
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 {
     const struct counters *counters = &loop->counters;
-    struct task_count tasks = {0};
-    fl__tasks_count(atomic_load_explicit(&loop->inbox.head, memory_order_acquire), &tasks);
-    fl__tasks_count(loop->urgent.first, &tasks);
-    fl__tasks_count(loop->tasks.first, &tasks);
+    uint64_t urgent = loop->urgent.count, tasks = loop->tasks.count;
+    fl__tasks_count(atomic_load_explicit(&loop->inbox.head, memory_order_acquire), &urgent, &tasks);
     *ret = (fl_loop_stats){
         .turns = counters->turns,
         .sleeps = counters->sleeps,
         .wakeups = loop->inbox.woken,
         .called = {counters->timers, counters->urgent_tasks, counters->tasks, counters->descriptors,
                    counters->immediates, counters->closing, counters->microtasks},
-        .waiting = {count_timers(loop), tasks.urgent, tasks.others, loop->poller.added, loop->immediates,
-                    loop->closing.count, loop->microtasks.count},
+        .waiting = {count_timers(loop), urgent, tasks, loop->poller.added, loop->immediates, loop->closing.count,
+                    loop->microtasks.count},
         .tasks_peak = counters->tasks_peak,
-        .bytes = bytes_of(loop) + tasks.bytes,
+        .bytes = bytes_of(loop),
     };
     fl__histogram_summary(&loop->callback_ticks, &ret->callback_ns);
     uint64_t ticks = stopwatch_read(&loop->stopwatch);

