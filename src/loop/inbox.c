@@ -37,66 +37,74 @@ static void wake(struct inbox *inbox, const fl_loop_task *mark)
 
 /* A task's number is where it lies in its block, and the next one that is free fits below the block's alignment. */
 _Static_assert(offsetof(struct task_block, task) == sizeof(fl_loop_task), "the first task has another number");
-_Static_assert(sizeof(struct task_block) == 2048 && TASKS_OF_BLOCK < 64, "a block has a bad size");
+_Static_assert(sizeof(struct task_block) == TASK_BLOCK_BYTES, "a block has a bad size");
 
-/* The first task of a new block, or NULL. The rest is for whoever comes next, unless another thread was faster. */
-static __attribute__((noinline)) fl_loop_task *take_new(struct inbox *inbox)
+static struct task_block *new_block(struct inbox *inbox)
 {
-    struct task_block *block = fl__alloc_zeroed_lines(sizeof(*block));
-    uintptr_t none = 0;
-    if (!block)
-        return NULL;
-    block->left = TASKS_OF_BLOCK;
-    atomic_fetch_add_explicit(&inbox->blocks, 1, memory_order_relaxed);
-    if (!atomic_compare_exchange_strong_explicit(&inbox->cut, &none, (uintptr_t)block + 2, memory_order_acq_rel,
-                                                 memory_order_relaxed))
-        block->left = 1;
-    block->task[0].flags = 1 << TASK_NUMBER_SHIFT;
-    return &block->task[0];
-}
-
-static inline fl_loop_task *take(struct inbox *inbox)
-{
-    uintptr_t cut = atomic_load_explicit(&inbox->cut, memory_order_relaxed), number, next;
-    do {
-        number = cut & (TASKS_OF_BLOCK);
-        if (__builtin_expect(cut == 0, 0))
-            return take_new(inbox);
-        next = number == TASKS_OF_BLOCK ? 0 : cut + 1;
-    } while (
-        !atomic_compare_exchange_weak_explicit(&inbox->cut, &cut, next, memory_order_acq_rel, memory_order_relaxed));
-    fl_loop_task *task = (fl_loop_task *)(cut - number) + number;
-    task->flags = (unsigned)number << TASK_NUMBER_SHIFT;
-    return task;
-}
-
-fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags)
-{
-    fl_loop_task *task = take(inbox);
-    if (!task)
-        return NULL;
-    task->fn = fn;
-    task->arg = arg;
-    task->flags |= flags;
-    return task;
+    struct task_block *block = atomic_exchange_explicit(&inbox->spare, NULL, memory_order_acquire);
+    if (block)
+        return block;
+    block = fl__map(sizeof(*block));
+    if (block)
+        atomic_fetch_add_explicit(&inbox->blocks, 1, memory_order_relaxed);
+    return block;
 }
 
 void fl__inbox_release_block(struct inbox *inbox, struct task_block *block)
 {
+    struct task_block *none = NULL;
+    if (atomic_compare_exchange_strong_explicit(&inbox->spare, &none, block, memory_order_release,
+                                                memory_order_relaxed))
+        return;
     atomic_fetch_sub_explicit(&inbox->blocks, 1, memory_order_relaxed);
-    fl__release_lines(block);
+    fl__unmap(block, sizeof(*block));
+}
+
+/* Provides a block to cut from, unless another thread was faster. Returns false if there is no memory. */
+static __attribute__((noinline)) bool add_block(struct inbox *inbox)
+{
+    struct task_block *block = new_block(inbox);
+    uintptr_t none = 0;
+    if (!block)
+        return false;
+    block->left = TASKS_OF_BLOCK;
+    if (!atomic_compare_exchange_strong_explicit(&inbox->cut, &none, (uintptr_t)block + 1, memory_order_acq_rel,
+                                                 memory_order_relaxed))
+        fl__inbox_release_block(inbox, block);
+    return true;
+}
+
+fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags)
+{
+    uintptr_t cut = atomic_load_explicit(&inbox->cut, memory_order_relaxed), number, next;
+    do {
+        while (__builtin_expect(cut == 0, 0)) {
+            if (!add_block(inbox))
+                return NULL;
+            cut = atomic_load_explicit(&inbox->cut, memory_order_relaxed);
+        }
+        number = cut & (TASK_BLOCK_BYTES - 1);
+        next = number == TASKS_OF_BLOCK ? 0 : cut + 1;
+    } while (
+        !atomic_compare_exchange_weak_explicit(&inbox->cut, &cut, next, memory_order_acq_rel, memory_order_relaxed));
+    fl_loop_task *task = (fl_loop_task *)(cut - number) + number;
+    *task = (fl_loop_task){NULL, fn, arg, flags | (unsigned)number << TASK_NUMBER_SHIFT};
+    return task;
 }
 
 void fl__inbox_destroy(struct inbox *inbox)
 {
     uintptr_t cut = atomic_load(&inbox->cut);
+    struct task_block *spare = atomic_load(&inbox->spare);
     if (cut != 0)
-        fl__release_lines((struct task_block *)(cut & ~(uintptr_t)TASKS_OF_BLOCK));
+        fl__unmap((struct task_block *)(cut & ~(uintptr_t)(TASK_BLOCK_BYTES - 1)), TASK_BLOCK_BYTES);
+    if (spare)
+        fl__unmap(spare, TASK_BLOCK_BYTES);
 }
 
 uint64_t fl__inbox_bytes(const struct inbox *inbox)
 {
-    return atomic_load_explicit(&inbox->blocks, memory_order_relaxed) * fl__lines_bytes(sizeof(struct task_block));
+    return (uint64_t)atomic_load_explicit(&inbox->blocks, memory_order_relaxed) * TASK_BLOCK_BYTES;
 }
 
 void fl__inbox_post(struct inbox *inbox, fl_loop_task *task)

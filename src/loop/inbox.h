@@ -19,7 +19,7 @@
  * and in its low bits, which alignment leaves free, the next task that nobody has; 0 if all are taken. A thread takes one by
  * compare-and-swap. That the same word comes back in between does no harm: a block that is in `cut` has a task left, so it
  * is not given back, and the task that the word names is free. Only the loop gives tasks back, so a block's count of them
- * needs no care; the block goes with the last.
+ * needs no care; the block goes with the last, or is kept as a spare one.
  *
  * Freeing: what a thread sent may have arrived, and the loop may be freed because of it, before that thread has made its
  * wake-up call. The loop knows how often its mark was taken away (`woken`, its own count), the threads count the calls
@@ -37,11 +37,12 @@
 #define INBOX_POLLING ((fl_loop_task *)2)
 
 enum {
-    TASKS_OF_BLOCK = 63,
+    TASK_BLOCK_BYTES = 1 << 16,
+    TASKS_OF_BLOCK = TASK_BLOCK_BYTES / sizeof(fl_loop_task) - 1,
     TASK_NUMBER_SHIFT = 8, /* in a task's flags: which one of its block it is, from 1 on; 0 if it is the caller's */
 };
 
-/* Aligned to a cache line. */
+/* Aligned to its size. */
 struct task_block {
     uint64_t left; /* tasks that have not been given back */
     char unused[24];
@@ -56,7 +57,8 @@ struct inbox {
     _Atomic(fl_loop_task *) head; /* the newest task, NULL, INBOX_ASLEEP or INBOX_POLLING */
     atomic_ullong wakeups;        /* finished wake-up calls */
     atomic_uintptr_t cut;         /* where to take the next task from */
-    atomic_uint blocks;           /* how many there are */
+    _Atomic(struct task_block *) spare;
+    atomic_uint blocks; /* how many there are */
     char after[64];
     atomic_int stop;      /* enum inbox_stop */
     atomic_uint stopping; /* threads that are inside fl__inbox_stop() */
@@ -84,10 +86,10 @@ void fl__inbox_init(struct inbox *inbox);
 /* Waits until no other thread is inside anymore. */
 void fl__inbox_close(struct inbox *inbox);
 
-/* When it is closed and all tasks were given back: the block that is left. */
+/* When it is closed and all tasks were given back: the blocks that are left. */
 void fl__inbox_destroy(struct inbox *inbox);
 
-/* For inbox_release(): all tasks of the block were given back. */
+/* Any thread: no task of the block is in use. */
 void fl__inbox_release_block(struct inbox *inbox, struct task_block *block);
 
 /* Puts the mark into the head: false if there is a task or a stop, and the loop must not sleep. */
