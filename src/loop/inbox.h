@@ -51,14 +51,16 @@ struct task_block {
 
 enum inbox_stop { STOP_NO, STOP_DRAIN, STOP_NOW };
 
-/* Threads that post keep writing to the head; what the loop reads after every callback must not share its cache line. */
+/* Threads that post keep writing to `cut`, they and the loop to the head, and the loop reads the rest after every callback:
+ * none shares a cache line with another. */
 struct inbox {
     char before[64];
-    _Atomic(fl_loop_task *) head; /* the newest task, NULL, INBOX_ASLEEP or INBOX_POLLING */
-    atomic_ullong wakeups;        /* finished wake-up calls */
-    atomic_uintptr_t cut;         /* where to take the next task from */
+    atomic_uintptr_t cut; /* where to take the next task from */
     _Atomic(struct task_block *) spare;
     atomic_uint blocks; /* how many there are */
+    char between[64];
+    _Atomic(fl_loop_task *) head; /* the newest task, NULL, INBOX_ASLEEP or INBOX_POLLING */
+    atomic_ullong wakeups;        /* finished wake-up calls */
     char after[64];
     atomic_int stop;      /* enum inbox_stop */
     atomic_uint stopping; /* threads that are inside fl__inbox_stop() */
