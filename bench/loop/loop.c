@@ -290,7 +290,7 @@ static void run_lateness(struct bench_run *run, unsigned entrant)
     pass_away();
 }
 
-enum { DRIFT_PERIOD_MS = 10, DRIFT_EDGE = 20 };
+enum { DRIFT_PERIOD_MS = 10, DRIFT_EDGE = 20, NOISE_US = 50 };
 
 static void note_moment(unsigned number)
 {
@@ -308,7 +308,8 @@ static double least(const double *values, unsigned count)
     return found;
 }
 
-/* How late single calls are is measured elsewhere: the least late of the first and of the last calls are compared. */
+/* How late single calls are is measured elsewhere: the least late of the first and of the last calls are compared. What
+ * differs by less than wake-ups do anyway is no drift. */
 static void run_drift(struct bench_run *run, unsigned entrant)
 {
     unsigned count = bench_is_quick(run) ? DRIFT_EDGE : 500;
@@ -320,7 +321,7 @@ static void run_drift(struct bench_run *run, unsigned entrant)
     live.rival->every(live.self, DRIFT_PERIOD_MS);
     live.rival->run(live.self);
     double begin = least(live.values, DRIFT_EDGE), end = least(live.values + count - DRIFT_EDGE, DRIFT_EDGE);
-    bench_record(run, L8, fabs(end - begin));
+    bench_record(run, L8, fabs(end - begin) < NOISE_US ? 0 : fabs(end - begin));
     pass_away();
 }
 
@@ -470,10 +471,11 @@ static const struct bench_measure measures[N_MEASURES] = {
             .fixed_size = LOOP_TIMERS},
     [L7P] = {"L7p", "lateness: 99 %", "µs", "99 of 100 of them were not later than this.", .fixed_size = LOOP_TIMERS},
     [L7M] = {"L7m", "lateness: worst", "µs", "None of them was later than this.", .fixed_size = LOOP_TIMERS},
-    [L8] = {"L8", "drift of an interval", "µs",
-            "An interval of 10 ms for 5 s: how much later, on the grid that its first period begins, the least late of "
-            "the last 20 calls came than the least late of the first 20.",
-            .fixed_size = 1},
+    [L8] =
+        {"L8", "drift of an interval", "µs",
+         "An interval of 10 ms for 5 s: how much later, on the grid that its first period begins, the least late of "
+         "the last 20 calls came than the least late of the first 20; 0 below 50 µs, by which wake-ups differ anyway.",
+         .fixed_size = 1},
     [L9] =
         {"L9", "memory per timer", "bytes",
          "How much more memory is resident with N timers pending than before: loop and handles together, divided by N. "

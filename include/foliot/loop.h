@@ -54,7 +54,7 @@
  * Threads: a loop belongs to the thread that runs it. Other threads may call fl_loop_post(), fl_loop_post_urgent(),
  * fl_loop_post_task(), fl_loop_stop() and fl_loop_drain(), and nothing else. The loop may be freed as soon as what they
  * sent has arrived, even if their call has not yet returned. fl_loop_stop() and fl_loop_drain() may be called from a
- * signal handler.
+ * signal handler. After a fork(), the child may free its copy of a loop, if no other thread was posting, and nothing else.
  *
  * Ownership: `arg` is yours; the loop hands it to the callback and never looks behind it. The same goes for descriptors:
  * the loop does not close them.
@@ -117,8 +117,8 @@ int fl_loop_run_once(fl_loop *loop, bool wait);
 void fl_loop_stop(fl_loop *loop);
 
 /* Graceful stop: the loop returns as soon as it would have to sleep, that is, when everything that can run now has run:
- * timers that are due, tasks, ready descriptors, immediates, close callbacks, and what they have added in turn. Any
- * thread, and signal handlers. */
+ * timers that are due, tasks, ready descriptors, immediates, close callbacks, and what they have added in turn.
+ * fl_loop_run_once() makes its one turn then and does not sleep. Any thread, and signal handlers. */
 void fl_loop_drain(fl_loop *loop);
 
 /* Whether something keeps the loop alive: a timer, interval or immediate that is not unreferenced; a task, microtask or
@@ -264,7 +264,8 @@ typedef struct fl_loop_stats {
         uint64_t timers, urgent_tasks, tasks, descriptors, immediates, closing, microtasks;
     } called, waiting;           /* callbacks since the loop was made; what waits now (descriptors: that are added) */
     uint64_t tasks_peak;         /* the most tasks that have been found waiting at once */
-    fl_loop_summary callback_ns; /* how long a callback took, its microtasks included */
+    fl_loop_summary callback_ns; /* how long a callback took, its microtasks included; on the machine's clock as its
+                                  * processor counts, which is right to about a thousandth */
     fl_loop_summary lateness_ns; /* how long after its deadline a timer's callback started */
     uint64_t bytes;              /* everything the loop has allocated, its wheel included */
 } fl_loop_stats;

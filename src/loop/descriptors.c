@@ -67,12 +67,14 @@ static uint32_t to_epoll(unsigned events)
            (events & FL_HANGUP ? EPOLLRDHUP : 0u);
 }
 
-/* After an error or a hang-up a read or write does not block either, and tells what happened. */
-static unsigned from_epoll(uint32_t events)
+/* What is wanted of what has happened. After an error or a hang-up a read or write does not block either, and tells what
+ * happened. */
+static unsigned from_epoll(uint32_t events, unsigned wanted)
 {
     bool over = events & (EPOLLERR | EPOLLHUP);
-    return (events & EPOLLIN || over ? FL_READ : 0u) | (events & EPOLLOUT || over ? FL_WRITE : 0u) |
-           (events & EPOLLERR ? FL_ERROR : 0u) | (events & (EPOLLHUP | EPOLLRDHUP) ? FL_HANGUP : 0u);
+    unsigned asked = (events & EPOLLIN || over ? FL_READ : 0u) | (events & EPOLLOUT || over ? FL_WRITE : 0u) |
+                     (events & EPOLLRDHUP ? FL_HANGUP : 0u);
+    return (asked & wanted) | (events & EPOLLERR ? FL_ERROR : 0u) | (events & EPOLLHUP ? FL_HANGUP : 0u);
 }
 
 static int control(int epoll_fd, int operation, int fd, const struct watch *watch)
@@ -178,7 +180,7 @@ void fl__descriptors_run(fl_loop *loop)
     for (uint32_t i = 0; i < count && !fl__loop_interrupted(loop); i++) {
         const struct epoll_event *event = &poller->ready[i];
         const struct watch *watch = watch_of_event(poller, event);
-        unsigned events = watch ? from_epoll(event->events) & (watch->events | FL_ERROR | FL_HANGUP) : 0;
+        unsigned events = watch ? from_epoll(event->events, watch->events) : 0;
         if (!events)
             continue;
         loop->counters.descriptors++;

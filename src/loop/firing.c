@@ -6,7 +6,8 @@
 #include "loop/timers.h"
 
 enum {
-    PREFETCH = 8 /* records ahead of the one that is looked at */
+    PREFETCH = 8, /* records ahead of the one that is looked at */
+    PREFETCH_OBJECTS = 4,
 };
 
 /* A wheel's entry is due: the record is marked and stays in the list, or moves on to its next stop. */
@@ -106,12 +107,15 @@ void fl__timers_take(fl_loop *loop)
     loop->due_next = loop->due_count = 0;
     fl__timers_drop_cancelled(loop);
     rescue_stranded(loop);
-    uint32_t few = loop->fresh.shorter < loop->budget ? loop->fresh.shorter : loop->budget; /* all that are due fit */
-    if (fl__fresh_is_due(loop) && (loop->fresh.count > few || wheel_is_due(loop)))
+    bool fresh_is_due = fl__fresh_is_due(loop);
+    if (fresh_is_due && (wheel_is_due(loop) || loop->fresh.count > loop->budget))
         fl__fresh_settle(loop);
     take_from_wheel(loop);
-    if (fl__fresh_is_due(loop))
-        fl__fresh_take(loop);
+    if (!fresh_is_due)
+        return;
+    fl__fresh_take(loop);
+    if (loop->fresh.count > loop->fresh.shorter)
+        fl__fresh_settle(loop);
 }
 
 static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
@@ -150,19 +154,18 @@ static void fire_interval(fl_loop *loop, uint32_t slot, struct record *record)
     fl__timers_arm_or_strand(loop, slot, record, catching_up(loop, firing_time(interval)));
 }
 
-static void fire(fl_loop *loop, const fl_expired *entry)
+/* Something is about to be called that was due at `deadline_ns`. */
+static inline void count_timer(fl_loop *loop, uint64_t deadline_ns)
 {
-    uint32_t slot = slot_of_data(entry->data);
-    if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
-        return;
-    struct record *record = table_record(&loop->table, slot);
-    if (record_state(record) != STATE_DUE)
-        return;
-    const struct extra *extra = record_extra(record);
-    uint64_t late_ns = stopwatch_now_ns(&loop->stopwatch) - (extra ? firing_time(extra) : entry->deadline_ns);
-    histogram_add(&loop->lateness_ns, late_ns);
+    histogram_add(&loop->lateness_ns, stopwatch_now_ns(&loop->stopwatch) - deadline_ns);
     loop->counters.timers++;
-    if (extra && extra->period_ns) {
+}
+
+static __attribute__((noinline)) void fire_extra(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    const struct extra *extra = record_extra(record);
+    count_timer(loop, firing_time(extra));
+    if (extra->period_ns) {
         fire_interval(loop, slot, record);
         return;
     }
@@ -173,10 +176,44 @@ static void fire(fl_loop *loop, const fl_expired *entry)
     fl__loop_checkpoint(loop);
 }
 
+static inline void fire(fl_loop *loop, const fl_expired *entry)
+{
+    uint32_t slot = slot_of_data(entry->data);
+    if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
+        return;
+    struct record *record = table_record(&loop->table, slot);
+    uint32_t tag = record->tag;
+    if ((tag & RECORD_STATE) != STATE_DUE)
+        return;
+    if (tag & RECORD_EXTRA) {
+        fire_extra(loop, slot, record);
+        return;
+    }
+    fl_loop_fn fn = table_fn(&loop->table, record);
+    void *arg = record->arg;
+    loop->keep_alive -= !(tag & RECORD_UNREF);
+    table_put_plain(&loop->table, slot, record, tag);
+    count_timer(loop, entry->deadline_ns);
+    fn(loop, arg);
+    fl__loop_checkpoint(loop);
+}
+
+/* A callback looks at its object first of all; here it is known some callbacks before which one that will be. */
+static inline void prefetch_object(const fl_loop *loop, const fl_expired *entry)
+{
+    uint32_t slot = slot_of_data(entry->data);
+    if (table_is_mapped(&loop->table, slot))
+        __builtin_prefetch(table_record(&loop->table, slot)->arg);
+}
+
 void fl__timers_run(fl_loop *loop)
 {
-    while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop))
-        fire(loop, &loop->due[loop->due_next++]);
+    while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop)) {
+        const fl_expired *entry = &loop->due[loop->due_next++];
+        if (loop->due_next + PREFETCH_OBJECTS <= loop->due_count)
+            prefetch_object(loop, entry + PREFETCH_OBJECTS);
+        fire(loop, entry);
+    }
 }
 
 void fl__immediates_run(fl_loop *loop)

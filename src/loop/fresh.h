@@ -6,8 +6,9 @@
  *
  * Most timers are taken back soon: a timeout around a write that succeeds at once, one around a request that is answered
  * in a few milliseconds. As long as such a timer is in this list, arming it and taking it back touch nothing but the list
- * and its record. Only when the list is full do those that are left settle in the wheel; a loop with a few timers never
- * has a wheel at all, because what is due in a short list is found by looking at all of it.
+ * and its record. When the list is full, those that are left settle in the wheel. When one of them is due, all of the list
+ * is looked at; that is no hardship if it is short, and else what is not due settles too. So a loop with a few timers
+ * never has a wheel at all.
  *
  * An entry is good if its record is STATE_FRESH and names the entry's place; others were cancelled, fired or armed anew,
  * and are swept out when the list is full or the earliest deadline is wanted. All timers in the wheel were armed before
@@ -26,7 +27,7 @@ struct record;
 
 enum {
     FRESH_CAPACITY = 1024,
-    FRESH_SHORT = 64, /* a list up to this long is searched rather than settled */
+    FRESH_SHORT = 64, /* a list up to this long may be searched again and again */
 };
 
 struct fresh_entry {

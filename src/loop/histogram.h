@@ -5,8 +5,7 @@
 /* A histogram of durations that is cheap enough to be always on: adding is a count of leading zeros and an increment.
  *
  * Buckets are linear within a power of two: below 16 ns one per nanosecond, above that 16 per doubling, so a bucket is at
- * most 1/16 as wide as its values are large. Durations of 2^40 ns (18 minutes) and more share the last bucket; the
- * greatest is known exactly, and so are the least and the mean.
+ * most 1/16 as wide as its values are large. The greatest is known exactly, and so are the least and the mean.
  */
 
 #include <stdint.h>
@@ -16,8 +15,7 @@
 enum {
     HISTOGRAM_STEP_BITS = 4,
     HISTOGRAM_STEPS = 1 << HISTOGRAM_STEP_BITS,
-    HISTOGRAM_MAX_BITS = 40,
-    HISTOGRAM_BUCKETS = (HISTOGRAM_MAX_BITS - HISTOGRAM_STEP_BITS + 1) * HISTOGRAM_STEPS,
+    HISTOGRAM_BUCKETS = (64 - HISTOGRAM_STEP_BITS + 1) * HISTOGRAM_STEPS,
 };
 
 struct histogram {
@@ -29,8 +27,6 @@ static inline unsigned histogram_bucket(uint64_t value)
 {
     if (value < HISTOGRAM_STEPS)
         return value;
-    if (value >> HISTOGRAM_MAX_BITS)
-        return HISTOGRAM_BUCKETS - 1;
     unsigned shift = 63 - __builtin_clzll(value) - HISTOGRAM_STEP_BITS;
     return (shift + 1) * HISTOGRAM_STEPS + ((value >> shift) & (HISTOGRAM_STEPS - 1));
 }

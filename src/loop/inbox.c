@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "loop/inbox.h"
 
 _Static_assert(sizeof(void *) == 8, "the futex is one half of a pointer");
@@ -31,6 +33,78 @@ static void wake(struct inbox *inbox, const fl_loop_task *mark)
     }
     errno = saved;
     atomic_fetch_add_explicit(&inbox->wakeups, 1, memory_order_release); /* the last access: the loop may go now */
+}
+
+/* A task's number is where it lies in its block, and the next one that is free fits below the block's alignment. */
+_Static_assert(offsetof(struct task_block, task) == sizeof(fl_loop_task), "the first task has another number");
+_Static_assert(sizeof(struct task_block) == TASK_BLOCK_BYTES, "a block has a bad size");
+
+static struct task_block *new_block(struct inbox *inbox)
+{
+    struct task_block *block = atomic_exchange_explicit(&inbox->spare, NULL, memory_order_acquire);
+    if (block)
+        return block;
+    block = fl__map(sizeof(*block));
+    if (block)
+        atomic_fetch_add_explicit(&inbox->blocks, 1, memory_order_relaxed);
+    return block;
+}
+
+void fl__inbox_release_block(struct inbox *inbox, struct task_block *block)
+{
+    struct task_block *none = NULL;
+    if (atomic_compare_exchange_strong_explicit(&inbox->spare, &none, block, memory_order_release,
+                                                memory_order_relaxed))
+        return;
+    atomic_fetch_sub_explicit(&inbox->blocks, 1, memory_order_relaxed);
+    fl__unmap(block, sizeof(*block));
+}
+
+/* Provides a block to cut from, unless another thread was faster. Returns false if there is no memory. */
+static __attribute__((noinline)) bool add_block(struct inbox *inbox)
+{
+    struct task_block *block = new_block(inbox);
+    uintptr_t none = 0;
+    if (!block)
+        return false;
+    block->left = TASKS_OF_BLOCK;
+    if (!atomic_compare_exchange_strong_explicit(&inbox->cut, &none, (uintptr_t)block + 1, memory_order_acq_rel,
+                                                 memory_order_relaxed))
+        fl__inbox_release_block(inbox, block);
+    return true;
+}
+
+fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags)
+{
+    uintptr_t cut = atomic_load_explicit(&inbox->cut, memory_order_relaxed), number, next;
+    do {
+        while (__builtin_expect(cut == 0, 0)) {
+            if (!add_block(inbox))
+                return NULL;
+            cut = atomic_load_explicit(&inbox->cut, memory_order_relaxed);
+        }
+        number = cut & (TASK_BLOCK_BYTES - 1);
+        next = number == TASKS_OF_BLOCK ? 0 : cut + 1;
+    } while (
+        !atomic_compare_exchange_weak_explicit(&inbox->cut, &cut, next, memory_order_acq_rel, memory_order_relaxed));
+    fl_loop_task *task = (fl_loop_task *)(cut - number) + number;
+    *task = (fl_loop_task){NULL, fn, arg, flags | (unsigned)number << TASK_NUMBER_SHIFT};
+    return task;
+}
+
+void fl__inbox_destroy(struct inbox *inbox)
+{
+    uintptr_t cut = atomic_load(&inbox->cut);
+    struct task_block *spare = atomic_load(&inbox->spare);
+    if (cut != 0)
+        fl__unmap((struct task_block *)(cut & ~(uintptr_t)(TASK_BLOCK_BYTES - 1)), TASK_BLOCK_BYTES);
+    if (spare)
+        fl__unmap(spare, TASK_BLOCK_BYTES);
+}
+
+uint64_t fl__inbox_bytes(const struct inbox *inbox)
+{
+    return (uint64_t)atomic_load_explicit(&inbox->blocks, memory_order_relaxed) * TASK_BLOCK_BYTES;
 }
 
 void fl__inbox_post(struct inbox *inbox, fl_loop_task *task)
@@ -58,7 +132,7 @@ void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how)
 
 void fl__inbox_init(struct inbox *inbox)
 {
-    *inbox = (struct inbox){.wake_fd = -1, .slack_ns = -1};
+    *inbox = (struct inbox){.wake_fd = -1};
 }
 
 void fl__inbox_close(struct inbox *inbox)
@@ -96,20 +170,18 @@ static void wait_until(struct inbox *inbox, uint64_t deadline_ns)
  * bundled. Here that would spoil what the program asked for timer by timer. So the wait is asked to end a slack early:
  * then it ends on time, or before, if the kernel had another wake-up to bundle it with. What is left is waited for with
  * the least slack there is, but only while the thread is in there: callbacks, and threads they start, keep the program's
- * own setting. */
+ * own setting, which they may also change: so it is asked for each time. */
 void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns)
 {
-    if (inbox->slack_ns < 0 && deadline_ns != UINT64_MAX)
-        inbox->slack_ns = prctl(PR_GET_TIMERSLACK);
-    uint64_t slack_ns = inbox->slack_ns > 1 ? (uint64_t)inbox->slack_ns : 0;
-    if (deadline_ns == UINT64_MAX || slack_ns == 0) {
+    int slack_ns = deadline_ns == UINT64_MAX ? 0 : prctl(PR_GET_TIMERSLACK);
+    if (slack_ns <= 1) {
         wait_until(inbox, deadline_ns);
-    } else if (deadline_ns - now_ns > slack_ns) {
-        wait_until(inbox, deadline_ns - slack_ns);
+    } else if (deadline_ns - now_ns > (uint64_t)slack_ns) {
+        wait_until(inbox, deadline_ns - (uint64_t)slack_ns);
     } else {
         prctl(PR_SET_TIMERSLACK, 1);
         wait_until(inbox, deadline_ns);
-        prctl(PR_SET_TIMERSLACK, slack_ns);
+        prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
     }
 }
 
@@ -144,12 +216,8 @@ void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_l
     append(others, first[1], last[1], count[1]);
 }
 
-void fl__inbox_count(const struct inbox *inbox, uint64_t *ret_urgent, uint64_t *ret_others)
+void fl__tasks_count(const fl_loop_task *first, uint64_t *urgent, uint64_t *others)
 {
-    uint64_t count[2] = {0, 0};
-    const fl_loop_task *task = atomic_load_explicit(&inbox->head, memory_order_acquire);
-    for (; task && !inbox_is_mark(task); task = task->next)
-        count[task->flags & FL_TASK_URGENT ? 0 : 1]++;
-    *ret_urgent = count[0];
-    *ret_others = count[1];
+    for (const fl_loop_task *task = first; task && !inbox_is_mark(task); task = task->next)
+        *(task->flags & FL_TASK_URGENT ? urgent : others) += 1;
 }

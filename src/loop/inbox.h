@@ -15,6 +15,12 @@
  * and then takes the mark away from the head; the loop first sets the mark and then reads `stop`. These four accesses
  * are sequentially consistent, so one of the two sees the other.
  *
+ * Tasks that are not the caller's are cut from blocks of TASKS_OF_BLOCK. `cut` says from where: the address of a block,
+ * and in its low bits, which alignment leaves free, the next task that nobody has; 0 if all are taken. A thread takes one by
+ * compare-and-swap. That the same word comes back in between does no harm: a block that is in `cut` has a task left, so it
+ * is not given back, and the task that the word names is free. Only the loop gives tasks back, so a block's count of them
+ * needs no care; the block goes with the last, or is kept as a spare one.
+ *
  * Freeing: what a thread sent may have arrived, and the loop may be freed because of it, before that thread has made its
  * wake-up call. The loop knows how often its mark was taken away (`woken`, its own count), the threads count the calls
  * they have finished (`wakeups`) as the last thing they do, and stops are counted while they run: whoever frees the
@@ -30,14 +36,29 @@
 #define INBOX_ASLEEP ((fl_loop_task *)1)
 #define INBOX_POLLING ((fl_loop_task *)2)
 
-/* Set in a task's flags if the loop has allocated it. */
-#define TASK_ALLOCATED (1u << 31)
+enum {
+    TASK_BLOCK_BYTES = 1 << 16,
+    TASKS_OF_BLOCK = TASK_BLOCK_BYTES / sizeof(fl_loop_task) - 1,
+    TASK_NUMBER_SHIFT = 8, /* in a task's flags: which one of its block it is, from 1 on; 0 if it is the caller's */
+};
+
+/* Aligned to its size. */
+struct task_block {
+    uint64_t left; /* tasks that have not been given back */
+    char unused[24];
+    fl_loop_task task[TASKS_OF_BLOCK]; /* the first is number 1 */
+};
 
 enum inbox_stop { STOP_NO, STOP_DRAIN, STOP_NOW };
 
-/* Threads that post keep writing to the head; what the loop reads after every callback must not share its cache line. */
+/* Threads that post keep writing to `cut`, they and the loop to the head, and the loop reads the rest after every callback:
+ * none shares a cache line with another. */
 struct inbox {
     char before[64];
+    atomic_uintptr_t cut; /* where to take the next task from */
+    _Atomic(struct task_block *) spare;
+    atomic_uint blocks; /* how many there are */
+    char between[64];
     _Atomic(fl_loop_task *) head; /* the newest task, NULL, INBOX_ASLEEP or INBOX_POLLING */
     atomic_ullong wakeups;        /* finished wake-up calls */
     char after[64];
@@ -45,7 +66,6 @@ struct inbox {
     atomic_uint stopping; /* threads that are inside fl__inbox_stop() */
     uint64_t woken;       /* the loop's own: how often it found its mark taken away */
     int wake_fd;          /* an eventfd; set before the head is INBOX_POLLING for the first time */
-    int slack_ns;         /* the thread's timer slack; -1: not known in this run */
 };
 
 struct task_list {
@@ -54,6 +74,9 @@ struct task_list {
 };
 
 /* --- for any thread */
+
+/* Makes a task. NULL: no memory. */
+fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags);
 
 void fl__inbox_post(struct inbox *inbox, fl_loop_task *task);
 void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how);
@@ -64,6 +87,12 @@ void fl__inbox_init(struct inbox *inbox);
 
 /* Waits until no other thread is inside anymore. */
 void fl__inbox_close(struct inbox *inbox);
+
+/* When it is closed and all tasks were given back: the blocks that are left. */
+void fl__inbox_destroy(struct inbox *inbox);
+
+/* Any thread: no task of the block is in use. */
+void fl__inbox_release_block(struct inbox *inbox, struct task_block *block);
 
 /* Puts the mark into the head: false if there is a task or a stop, and the loop must not sleep. */
 bool fl__inbox_sleep(struct inbox *inbox, fl_loop_task *mark);
@@ -78,8 +107,11 @@ void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns);
 /* Takes all tasks, oldest first, to the ends of two lists. */
 void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others);
 
-/* How many tasks are in the inbox. Takes time in proportion to them. */
-void fl__inbox_count(const struct inbox *inbox, uint64_t *ret_urgent, uint64_t *ret_others);
+/* Counts the tasks from `first` on, which may be the head of an inbox. Takes time in proportion to them. */
+void fl__tasks_count(const fl_loop_task *first, uint64_t *urgent, uint64_t *others);
+
+/* What was allocated for tasks. */
+uint64_t fl__inbox_bytes(const struct inbox *inbox);
 
 static inline bool inbox_is_mark(const fl_loop_task *head)
 {
@@ -94,6 +126,17 @@ static inline bool inbox_empty(const struct inbox *inbox)
 static inline enum inbox_stop inbox_stop(const struct inbox *inbox)
 {
     return (enum inbox_stop)atomic_load_explicit(&inbox->stop, memory_order_relaxed);
+}
+
+/* Gives a task back, unless it is the caller's. */
+static inline void inbox_release(struct inbox *inbox, fl_loop_task *task)
+{
+    unsigned number = task->flags >> TASK_NUMBER_SHIFT;
+    if (number == 0)
+        return;
+    struct task_block *block = (struct task_block *)((char *)task - number * sizeof(*task));
+    if (__builtin_expect(--block->left == 0, 0))
+        fl__inbox_release_block(inbox, block);
 }
 
 static inline void task_list_init(struct task_list *list)

@@ -33,7 +33,7 @@
 enum {
     IMMEDIATES = 1 << TABLE_FIRST_BITS, /* made, for the next immediate phase */
     IMMEDIATES_NOW,                     /* of the phase that runs, or was left by a stop */
-    STRANDED,                           /* see timers.c */
+    STRANDED,                           /* see timers.h */
     LIST_HEADS_END
 };
 
@@ -88,7 +88,7 @@ struct fl_loop {
     uint32_t cancelled_count;
     fl_expired *due; /* `budget` of them: the timers of this turn */
     uint32_t due_next, due_count;
-    uint64_t timers, immediates; /* how many there are */
+    uint64_t immediates; /* how many there are */
 
     struct ring microtasks, closing;
     struct task_list urgent, tasks; /* taken out of the inbox */

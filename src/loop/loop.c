@@ -13,7 +13,6 @@
  */
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "loop/internal.h"
@@ -25,21 +24,19 @@ enum {
 
 /* --- Making and freeing */
 
-static void release_tasks(struct task_list *list)
+static void release_tasks(fl_loop *loop, struct task_list *list)
 {
-    while (list->count > 0) {
-        fl_loop_task *task = task_list_pop(list);
-        if (task->flags & TASK_ALLOCATED)
-            fl__release(task);
-    }
+    while (list->count > 0)
+        inbox_release(&loop->inbox, task_list_pop(list));
 }
 
 static void destroy(fl_loop *loop)
 {
     fl__inbox_close(&loop->inbox);
     fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
-    release_tasks(&loop->urgent);
-    release_tasks(&loop->tasks);
+    release_tasks(loop, &loop->urgent);
+    release_tasks(loop, &loop->tasks);
+    fl__inbox_destroy(&loop->inbox);
     fl__ring_destroy(&loop->microtasks);
     fl__ring_destroy(&loop->closing);
     fl__poller_destroy(&loop->poller, loop->inbox.wake_fd);
@@ -138,10 +135,9 @@ static int post(fl_loop *loop, fl_loop_fn fn, void *arg, unsigned flags)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    fl_loop_task *task = fl__alloc(sizeof(*task));
+    fl_loop_task *task = fl__inbox_task(&loop->inbox, fn, arg, flags);
     if (!task)
         return FL_NO_MEMORY;
-    *task = (fl_loop_task){NULL, fn, arg, flags | TASK_ALLOCATED};
     fl__inbox_post(&loop->inbox, task);
     return 0;
 }
@@ -192,8 +188,7 @@ static void run_task(fl_loop *loop, fl_loop_task *task)
 {
     fl_loop_fn fn = task->fn;
     void *arg = task->arg;
-    if (task->flags & TASK_ALLOCATED)
-        fl__release(task);
+    inbox_release(&loop->inbox, task);
     fn(loop, arg);
     fl__loop_checkpoint(loop);
 }
@@ -204,6 +199,8 @@ static void run_tasks(fl_loop *loop)
     uint64_t waiting = loop->urgent.count + loop->tasks.count;
     if (waiting > loop->counters.tasks_peak)
         loop->counters.tasks_peak = waiting;
+    if (waiting > 0)
+        stopwatch_begin_callbacks(&loop->stopwatch);
     for (uint32_t n = 0; n < loop->budget && n < waiting && !fl__loop_interrupted(loop); n++) {
         bool urgent = loop->urgent.count > 0;
         *(urgent ? &loop->counters.urgent_tasks : &loop->counters.tasks) += 1;
@@ -234,6 +231,7 @@ static int turn(fl_loop *loop, bool wait)
     fl__timers_take(loop); /* before any callback of this turn can make one that is due */
     if (!fl__loop_interrupted(loop))
         run_microtasks(loop);
+    stopwatch_begin_callbacks(&loop->stopwatch);
     fl__timers_run(loop);
     run_tasks(loop);
     fl__descriptors_run(loop);
@@ -260,7 +258,6 @@ static int drain_turn(fl_loop *loop, bool *ret_idle)
 static int leave(fl_loop *loop, int r)
 {
     loop->running = false;
-    loop->inbox.slack_ns = -1; /* another thread may run it next */
     atomic_store(&loop->inbox.stop, STOP_NO);
     if (!loop->freed)
         return r;
@@ -288,9 +285,9 @@ int fl_loop_run_once(fl_loop *loop, bool wait)
     loop->running = true;
     int r = 0;
     uint64_t before = progress(loop);
-    bool more = inbox_stop(&loop->inbox) == STOP_NO;
+    bool more = inbox_stop(&loop->inbox) != STOP_NOW;
     while (r == 0 && more) {
-        bool sleep = wait && fl_loop_alive(loop);
+        bool sleep = wait && fl_loop_alive(loop) && inbox_stop(&loop->inbox) == STOP_NO;
         r = turn(loop, sleep);
         more = sleep && progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
     }

@@ -16,7 +16,6 @@
  * asks the clock to go on.
  */
 
-#include <errno.h>
 #include <sys/timerfd.h>
 
 #include "loop/internal.h"

@@ -14,7 +14,7 @@ static uint64_t bytes_of(const fl_loop *loop)
     uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
     return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) +
-           FRESH_CAPACITY * sizeof(*loop->fresh.entries) + rings + descriptors;
+           FRESH_CAPACITY * sizeof(*loop->fresh.entries) + rings + descriptors + fl__inbox_bytes(&loop->inbox);
 }
 
 static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
@@ -25,24 +25,36 @@ static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
         *values[i] = (uint64_t)((double)*values[i] * tick_ns);
 }
 
+/* All records that are taken, without the heads of lists, immediates, and what was cancelled and is not free yet. */
+static uint64_t count_timers(const fl_loop *loop)
+{
+    uint64_t count = 0;
+    for (unsigned k = 0; k < TABLE_CHUNKS; k++)
+        count += table_is_mapped(&loop->table, table_capacity(k)) ? loop->table.chunk[k].live : 0;
+    for (uint32_t i = 0; i < loop->cancelled_count; i++)
+        count -= loop->cancelled[i].slot != 0;
+    return count - (LIST_HEADS_END - IMMEDIATES) - loop->immediates;
+}
+
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 {
     const struct counters *counters = &loop->counters;
-    uint64_t urgent, tasks;
-    fl__inbox_count(&loop->inbox, &urgent, &tasks);
+    uint64_t urgent = loop->urgent.count, tasks = loop->tasks.count;
+    fl__tasks_count(atomic_load_explicit(&loop->inbox.head, memory_order_acquire), &urgent, &tasks);
     *ret = (fl_loop_stats){
         .turns = counters->turns,
         .sleeps = counters->sleeps,
         .wakeups = loop->inbox.woken,
         .called = {counters->timers, counters->urgent_tasks, counters->tasks, counters->descriptors,
                    counters->immediates, counters->closing, counters->microtasks},
-        .waiting = {loop->timers, loop->urgent.count + urgent, loop->tasks.count + tasks, loop->poller.added,
-                    loop->immediates, loop->closing.count, loop->microtasks.count},
+        .waiting = {count_timers(loop), urgent, tasks, loop->poller.added, loop->immediates, loop->closing.count,
+                    loop->microtasks.count},
         .tasks_peak = counters->tasks_peak,
         .bytes = bytes_of(loop),
     };
     fl__histogram_summary(&loop->callback_ticks, &ret->callback_ns);
-    ticks_to_ns(&ret->callback_ns, loop->stopwatch.tick_ns);
+    uint64_t ticks = stopwatch_read(&loop->stopwatch);
+    ticks_to_ns(&ret->callback_ns, stopwatch_tick_ns(&loop->stopwatch, loop->clock->now_ns(loop->clock), ticks));
     fl__histogram_summary(&loop->lateness_ns, &ret->lateness_ns);
 }
 
@@ -70,9 +82,10 @@ static uint32_t free_list_length(const struct table *table, const struct chunk *
 static const char *count_chunk(const struct table *table, unsigned k, struct census *census)
 {
     const struct chunk *chunk = &table->chunk[k];
+    const struct record *records = table_record(table, table_capacity(k));
     uint32_t live = 0, retired = 0;
     for (uint32_t i = 0; i < chunk->used; i++) {
-        const struct record *record = &chunk->records[i];
+        const struct record *record = &records[i];
         census->state[record_state(record)]++;
         live += record_state(record) != STATE_FREE;
         retired += record_state(record) == STATE_FREE && record_generation(record) == TABLE_GENERATION_MAX;
@@ -83,8 +96,8 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
     uint32_t free = free_list_length(table, chunk);
     SOUND(live <= chunk->live && chunk->live - live <= CANCELLED_MAX); /* the rest are in the list of cancelled ones */
     SOUND(free <= chunk->used - chunk->live && free >= chunk->used - chunk->live - retired);
-    SOUND(!!(table->room >> k & 1) == (free > 0 || chunk->used < table_capacity(k)));
-    SOUND(!!(table->empty >> k & 1) == (chunk->live == 0));
+    SOUND(table->room >> k & 1 || (free == 0 && chunk->used == table_capacity(k)));
+    SOUND(table->empty >> k & 1 || chunk->live > 0);
     return NULL;
 }
 
@@ -108,7 +121,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     uint64_t immediates = 0, stranded = 0, due = 0, fresh = 0, earliest_ns = UINT64_MAX;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
-        if (table->chunk[k].records)
+        if (table_is_mapped(table, table_capacity(k)))
             broken = count_chunk(table, k, census);
     if (!broken)
         broken = count_list(table, IMMEDIATES, STATE_IMMEDIATE, &immediates);
@@ -136,7 +149,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     SOUND(census->state[STATE_RUNNING] <= 1);
     SOUND(census->extras == table->extras);
     SOUND(census->state[STATE_PENDING] + loop->cancelled_count == (loop->wheel ? fl_wheel_count(loop->wheel) : 0));
-    SOUND(loop->timers == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
+    SOUND(count_timers(loop) == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
     return NULL;
 }
 

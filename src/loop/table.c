@@ -25,7 +25,9 @@ static int map_chunk(struct table *t, unsigned k)
         return FL_NO_MEMORY;
     if (t->huge_pages && chunk_bytes(k) >= HUGE_PAGE_BYTES)
         madvise(records, chunk_bytes(k), MADV_HUGEPAGE); /* only a wish */
-    *chunk = (struct chunk){.records = records, .first_generation = chunk->first_generation};
+    *chunk = (struct chunk){.first_generation = chunk->first_generation};
+    t->base[TABLE_FIRST_BITS + k] = (uintptr_t)records - (uintptr_t)table_capacity(k) * sizeof(*records);
+    assert(t->base[TABLE_FIRST_BITS + k] != 0);
     if (chunk->first_generation == 0)
         chunk->first_generation = 1;
     t->room |= 1u << k;
@@ -33,16 +35,27 @@ static int map_chunk(struct table *t, unsigned k)
     return 0;
 }
 
+static bool is_there(const struct table *t, unsigned k)
+{
+    return table_is_mapped(t, table_capacity(k));
+}
+
+static struct record *records_of(const struct table *t, unsigned k)
+{
+    return table_record(t, table_capacity(k));
+}
+
 /* Slots of this chunk that come back later begin where the last of its IDs ended. */
 static void unmap_chunk(struct table *t, unsigned k)
 {
     struct chunk *chunk = &t->chunk[k];
+    struct record *records = records_of(t, k);
     assert(chunk->live == 0);
     for (uint32_t i = 0; i < chunk->used; i++)
-        if (record_generation(&chunk->records[i]) > chunk->first_generation)
-            chunk->first_generation = record_generation(&chunk->records[i]);
-    fl__unmap(chunk->records, chunk_bytes(k));
-    chunk->records = NULL;
+        if (record_generation(&records[i]) > chunk->first_generation)
+            chunk->first_generation = record_generation(&records[i]);
+    fl__unmap(records, chunk_bytes(k));
+    t->base[TABLE_FIRST_BITS + k] = 0;
     t->room &= ~(1u << k);
     t->empty &= ~(1u << k);
 }
@@ -50,40 +63,61 @@ static void unmap_chunk(struct table *t, unsigned k)
 int fl__table_init(struct table *t, bool huge_pages)
 {
     *t = (struct table){.huge_pages = huge_pages};
-    t->window[0] = UINTPTR_MAX; /* none begins there */
+    t->window[0] = UINTPTR_MAX / 2 + 1; /* no code is there */
     return map_chunk(t, 0);
 }
 
-static void release_extras(struct table *t, const struct chunk *chunk)
+static void release_extras(struct table *t, unsigned k)
 {
-    for (uint32_t i = 0; i < chunk->used && t->extras > 0; i++)
-        if (chunk->records[i].tag & RECORD_EXTRA)
-            fl__table_shorten(t, &chunk->records[i]);
+    struct record *records = records_of(t, k);
+    for (uint32_t i = 0; i < t->chunk[k].used && t->extras > 0; i++)
+        if (records[i].tag & RECORD_EXTRA)
+            fl__table_shorten(t, &records[i]);
 }
 
 void fl__table_destroy(struct table *t)
 {
     for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
-        if (!t->chunk[k].records)
+        if (!is_there(t, k))
             continue;
-        release_extras(t, &t->chunk[k]);
-        fl__unmap(t->chunk[k].records, chunk_bytes(k));
+        release_extras(t, k);
+        fl__unmap(records_of(t, k), chunk_bytes(k));
     }
 }
 
 /* A chunk whose first generation is the last one may have slots that have used it up: it is left out. */
-int fl__table_grow(struct table *t)
+static int grow(struct table *t)
 {
     for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (!t->chunk[k].records && t->chunk[k].first_generation < TABLE_GENERATION_MAX)
+        if (!is_there(t, k) && t->chunk[k].first_generation < TABLE_GENERATION_MAX)
             return map_chunk(t, k);
     return FL_CAPACITY_EXCEEDED;
+}
+
+int fl__table_take(struct table *t, uint32_t *ret_slot, struct record **ret)
+{
+    struct record *record;
+    while (!(record = table_try_take(t, ret_slot))) {
+        int r = 0;
+        if (t->room)
+            t->room &= t->room - 1; /* the chunk has filled up */
+        else
+            r = grow(t);
+        if (r < 0)
+            return r;
+    }
+    record_set_state(record, STATE_RUNNING);
+    *ret = record;
+    return 0;
 }
 
 /* Of two empty chunks the larger goes; so the first one always stays. */
 void fl__table_emptied(struct table *t, unsigned k)
 {
     t->empty |= 1u << k;
+    for (uint32_t left = t->empty; left; left &= left - 1)
+        if (t->chunk[__builtin_ctz(left)].live > 0)
+            t->empty &= ~(left & -left);
     uint32_t others = t->empty & (t->empty - 1);
     if (others)
         unmap_chunk(t, 31 - (unsigned)__builtin_clz(others));
@@ -130,7 +164,7 @@ uint64_t fl__table_bytes(const struct table *t)
 {
     uint64_t bytes = t->extras * sizeof(struct extra);
     for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (t->chunk[k].records)
+        if (is_there(t, k))
             bytes += t->chunk[k].used * sizeof(struct record);
     return bytes;
 }

@@ -56,7 +56,11 @@ enum {
     RECORD_UNREF = 8,
     RECORD_EXTRA = 16,
     RECORD_GENERATION_SHIFT = 5,
+    RECORD_NOT_GENERATION = (1 << RECORD_GENERATION_SHIFT) - 1,
 };
+
+_Static_assert(RECORD_GENERATION_SHIFT + TABLE_GENERATION_BITS == 32, "the last generation overflows");
+_Static_assert(STATE_FREE == 0, "a generation without flags is a free record's tag");
 
 struct link {
     uint32_t previous, next; /* slots */
@@ -88,7 +92,6 @@ struct record {
 _Static_assert(sizeof(struct record) == 24, "a timer has grown");
 
 struct chunk {
-    struct record *records;    /* NULL: not there */
     uint32_t used;             /* slots that have been in use since the chunk was mapped; those behind are zero */
     uint32_t live;             /* records that are not free */
     uint32_t free;             /* the first free slot below `used`, or 0 */
@@ -96,9 +99,12 @@ struct chunk {
 };
 
 struct table {
+    uintptr_t
+        base[TABLE_SLOT_BITS]; /* by the highest bit of a slot's number: where slot 0 of its chunk would be; 0 if the
+                                      * chunk is not there */
     struct chunk chunk[TABLE_CHUNKS];
-    uint32_t room;   /* bit k: chunk k is mapped and has a free slot */
-    uint32_t empty;  /* bit k: chunk k is mapped and has no record; at most one */
+    uint32_t room;   /* bit k: chunk k is mapped, and unless it has filled up since, it has a free slot */
+    uint32_t empty;  /* bit k: chunk k is mapped, and unless a slot was taken since, it has no record */
     uint64_t extras; /* how many there are */
     bool huge_pages;
     unsigned windows; /* how many are in use */
@@ -109,8 +115,11 @@ struct table {
 int fl__table_init(struct table *t, bool huge_pages);
 void fl__table_destroy(struct table *t);
 
-/* For table_take() and table_put(): there is no room; chunk k has become empty. */
-int fl__table_grow(struct table *t);
+/* Takes a slot. Its record is STATE_RUNNING, without flags; the rest is the caller's to set. Returns 0, FL_NO_MEMORY or
+ * FL_CAPACITY_EXCEEDED. */
+int fl__table_take(struct table *t, uint32_t *ret_slot, struct record **ret);
+
+/* For table_put(): chunk k has become empty. */
 void fl__table_emptied(struct table *t, unsigned k);
 
 /* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID. Returns 0 or
@@ -150,17 +159,23 @@ static inline fl_timer_id *record_timer(struct record *record)
     return record->tag & RECORD_EXTRA ? &record->extra->timer : &record->timer;
 }
 
-/* The highest bit says it. x86's instruction for that leaves its target alone if no bit is set, and so waits for whoever
- * wrote there last: often a record of the call before, on its way from memory. Clearing the target first sets it free. */
-static inline unsigned table_chunk_of(uint32_t slot)
+/* The highest bit of a slot's number; 0 for 0. x86's instruction for that leaves its target alone if no bit is set, and so
+ * waits for whoever wrote there last: often a record of the call before, on its way from memory. Clearing the target first
+ * sets it free. */
+static inline unsigned table_highest_bit(uint32_t slot)
 {
 #if defined(__x86_64__)
-    uint32_t highest = 0;
-    __asm__("bsr %1, %0" : "+r"(highest) : "r"(slot) : "cc");
-    return highest - TABLE_FIRST_BITS;
+    uint64_t highest = 0;
+    __asm__("bsr %1, %0" : "+r"(highest) : "r"((uint64_t)slot) : "cc");
+    return (unsigned)highest;
 #else
-    return 31 - (unsigned)__builtin_clz(slot) - TABLE_FIRST_BITS;
+    return slot ? 31 - (unsigned)__builtin_clz(slot) : 0;
 #endif
+}
+
+static inline unsigned table_chunk_of(uint32_t slot)
+{
+    return table_highest_bit(slot) - TABLE_FIRST_BITS;
 }
 
 static inline uint32_t table_capacity(unsigned chunk)
@@ -168,67 +183,65 @@ static inline uint32_t table_capacity(unsigned chunk)
     return UINT32_C(1) << (TABLE_FIRST_BITS + chunk);
 }
 
+/* Any number up to 2^26 may be asked for; no record has one below the first chunk's. */
 static inline bool table_is_mapped(const struct table *t, uint32_t slot)
 {
-    return t->chunk[table_chunk_of(slot)].records != NULL;
+    return t->base[table_highest_bit(slot)] != 0;
 }
 
 static inline struct record *table_record(const struct table *t, uint32_t slot)
 {
-    unsigned chunk = table_chunk_of(slot);
-    return t->chunk[chunk].records + (slot - table_capacity(chunk));
+    return (struct record *)(t->base[table_highest_bit(slot)] + slot * sizeof(struct record));
 }
 
-/* Takes a slot. Its record is STATE_RUNNING, without flags; the rest is the caller's to set. Returns 0, FL_NO_MEMORY or
- * FL_CAPACITY_EXCEEDED. */
-static inline int table_take(struct table *t, uint32_t *ret_slot, struct record **ret)
+/* Takes a slot of the lowest chunk that is said to have room. Its record is STATE_FREE still, without flags. NULL if that
+ * chunk is full, or there is none. */
+static inline struct record *table_try_take(struct table *t, uint32_t *ret_slot)
 {
-    if (__builtin_expect(t->room == 0, 0)) {
-        int r = fl__table_grow(t);
-        if (r < 0)
-            return r;
-    }
+    if (__builtin_expect(t->room == 0, 0))
+        return NULL;
     unsigned k = (unsigned)__builtin_ctz(t->room);
     struct chunk *chunk = &t->chunk[k];
-    uint32_t slot = chunk->free, generation = chunk->first_generation;
-    struct record *record;
+    uintptr_t base = t->base[TABLE_FIRST_BITS + k];
+    uint32_t slot = chunk->free;
+    struct record *record = (struct record *)(base + slot * sizeof(struct record));
     if (slot) {
-        record = chunk->records + (slot - table_capacity(k));
         chunk->free = record->link.next;
-        generation = record_generation(record);
-    } else {
-        record = chunk->records + chunk->used;
+    } else if (chunk->used < table_capacity(k)) {
         slot = table_capacity(k) + chunk->used++;
+        record = (struct record *)(base + slot * sizeof(struct record));
+        record->tag = chunk->first_generation << RECORD_GENERATION_SHIFT | STATE_FREE;
+    } else {
+        return NULL;
     }
-    record->tag = generation << RECORD_GENERATION_SHIFT | STATE_RUNNING;
-    if (!chunk->free && chunk->used == table_capacity(k))
-        t->room &= ~(1u << k);
-    if (chunk->live++ == 0)
-        t->empty &= ~(1u << k);
+    chunk->live++;
     *ret_slot = slot;
-    *ret = record;
-    return 0;
+    return record;
 }
 
-/* Frees a slot and its extra; all IDs of it end. */
-static inline void table_put(struct table *t, uint32_t slot, struct record *record)
+/* Frees a slot whose record has no extra; all IDs of it end. `tag` is the record's. */
+static inline void table_put_plain(struct table *t, uint32_t slot, struct record *record, uint32_t tag)
 {
     unsigned k = table_chunk_of(slot);
     struct chunk *chunk = &t->chunk[k];
-    if (record->tag & RECORD_EXTRA)
-        fl__table_shorten(t, record);
-    uint32_t next = record_generation(record) + 1;
-    if (__builtin_expect(next <= TABLE_GENERATION_MAX, 1)) {
-        record->tag = next << RECORD_GENERATION_SHIFT | STATE_FREE;
+    uint32_t next = (tag | RECORD_NOT_GENERATION) + 1; /* the next generation, STATE_FREE */
+    if (__builtin_expect(next != 0, 1)) {
+        record->tag = next;
         record->link.next = chunk->free;
-        if (chunk->free == 0)
-            t->room |= 1u << k;
         chunk->free = slot;
+        t->room |= 1u << k;
     } else {
         record_set_state(record, STATE_FREE); /* used up */
     }
-    if (--chunk->live == 0)
+    if (__builtin_expect(--chunk->live == 0, 0))
         fl__table_emptied(t, k);
+}
+
+static inline void table_put(struct table *t, uint32_t slot, struct record *record)
+{
+    if (__builtin_expect(record->tag & RECORD_EXTRA, 0))
+        fl__table_shorten(t, record);
+    table_put_plain(t, slot, record, record->tag);
 }
 
 /* Four bytes for a callback: false if it must be in a struct extra. */
@@ -252,22 +265,33 @@ static inline fl_loop_fn table_fn(const struct table *t, const struct record *re
     return (fl_loop_fn)(t->window[record->fn >> TABLE_WINDOW_BITS] + offset);
 }
 
+static inline fl_timer_id table_id_of_tag(uint32_t tag, uint32_t slot)
+{
+    return (uint64_t)(tag >> RECORD_GENERATION_SHIFT) << TABLE_SLOT_BITS | slot;
+}
+
 static inline fl_timer_id table_id(const struct record *record, uint32_t slot)
 {
-    return (uint64_t)record_generation(record) << TABLE_SLOT_BITS | slot;
+    return table_id_of_tag(record->tag, slot);
+}
+
+/* The record that an ID names, or NULL; it may be STATE_FREE or STATE_HEAD, if the ID is not one that was given out or has
+ * ended just now. */
+static inline struct record *table_find_any(const struct table *t, fl_timer_id id, uint32_t *ret_slot)
+{
+    uint32_t slot = id & ((1u << TABLE_SLOT_BITS) - 1);
+    if (!table_is_mapped(t, slot))
+        return NULL;
+    struct record *record = table_record(t, slot);
+    *ret_slot = slot;
+    return record_generation(record) == id >> TABLE_SLOT_BITS ? record : NULL;
 }
 
 /* The record that an ID names, or NULL. */
 static inline struct record *table_find(const struct table *t, fl_timer_id id, uint32_t *ret_slot)
 {
-    uint32_t slot = id & ((1u << TABLE_SLOT_BITS) - 1);
-    if (slot < table_capacity(0) || !table_is_mapped(t, slot))
-        return NULL;
-    struct record *record = table_record(t, slot);
-    if (record_generation(record) != id >> TABLE_SLOT_BITS || record_state(record) < STATE_FRESH)
-        return NULL;
-    *ret_slot = slot;
-    return record;
+    struct record *record = table_find_any(t, id, ret_slot);
+    return record && record_state(record) >= STATE_FRESH ? record : NULL;
 }
 
 /* Lists of records are circular and have a record as their head, so that one can be taken out without knowing where it

@@ -39,7 +39,7 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
     if (!loop->due)
         return FL_NO_MEMORY;
     for (uint32_t head = IMMEDIATES; head < LIST_HEADS_END; head++) {
-        r = table_take(&loop->table, &slot, &record);
+        r = fl__table_take(&loop->table, &slot, &record);
         if (r < 0)
             return r;
         assert(slot == head);
@@ -107,7 +107,7 @@ static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct ext
     struct record *record;
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    int r = table_take(table, ret_slot, &record);
+    int r = fl__table_take(table, ret_slot, &record);
     if (r < 0)
         return r;
     record->arg = arg;
@@ -123,8 +123,8 @@ static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct ext
 }
 
 /* Makes a timer that fires at `deadline_ns`. */
-static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values, fl_loop_fn fn, void *arg,
-                fl_timer_id *ret_id)
+static __attribute__((noinline)) int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values,
+                                          fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
 {
     uint32_t slot;
     struct record *record;
@@ -142,15 +142,41 @@ static int make(fl_loop *loop, uint64_t deadline_ns, const struct extra *values,
         return r;
     }
     loop->keep_alive++;
-    loop->timers++;
     if (ret_id)
         *ret_id = table_id(record, slot);
     return 0;
 }
 
-int fl_loop_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
+static __attribute__((noinline)) int make_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg,
+                                                fl_timer_id *ret_id)
 {
     return make(loop, add_time(loop->now_ns, delay_ns), NULL, fn, arg, ret_id);
+}
+
+/* What make() does where nothing is out of the ordinary: the callback is in the first window, the deadline in reach, the
+ * table has a slot and the list of fresh timers room. This is how nearly all timers are made, and it calls nothing. */
+int fl_loop_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
+{
+    struct fresh *fresh = &loop->fresh;
+    uint64_t deadline_ns = loop->now_ns + delay_ns;
+    uintptr_t offset = (uintptr_t)fn - loop->table.window[0];
+    bool fits = deadline_ns + 1 > loop->now_ns; /* or the sum is greater than TIME_MAX */
+    if (!fits || deadline_ns - loop->drained_ns > REACH_NS || offset - 1 >= (1u << TABLE_WINDOW_BITS) - 1 ||
+        fresh->count == fresh->capacity)
+        return make_timer(loop, delay_ns, fn, arg, ret_id);
+    uint32_t slot;
+    struct record *record = table_try_take(&loop->table, &slot);
+    if (!record)
+        return make_timer(loop, delay_ns, fn, arg, ret_id);
+    uint32_t tag = record->tag;
+    record->arg = arg;
+    record->fn = (uint32_t)offset;
+    record->timer = fresh_append(fresh, slot, deadline_ns);
+    record->tag = tag | STATE_FRESH;
+    loop->keep_alive++;
+    if (ret_id)
+        *ret_id = table_id_of_tag(tag, slot);
+    return 0;
 }
 
 int fl_loop_timer_at(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
@@ -224,12 +250,14 @@ void fl__timers_drop_cancelled(fl_loop *loop)
     loop->cancelled_count = 0;
 }
 
-/* A timer of the wheel is no longer wanted, and neither is its slot, unless that is 0. */
-static inline void note_cancelled(fl_loop *loop, fl_timer_id timer, uint32_t slot)
+/* A timer of the wheel is no longer wanted, and neither is its slot, unless that is 0. Returns whether it is time to drop
+ * them. */
+static inline bool note_cancelled(fl_loop *loop, fl_timer_id timer, uint32_t slot)
 {
-    loop->cancelled[loop->cancelled_count++] = (struct cancelled){timer, slot};
-    if (__builtin_expect(loop->cancelled_count == CANCELLED_MAX, 0))
-        fl__timers_drop_cancelled(loop);
+    uint32_t count = loop->cancelled_count;
+    loop->cancelled[count] = (struct cancelled){timer, slot};
+    loop->cancelled_count = count + 1;
+    return count + 1 == CANCELLED_MAX;
 }
 
 /* Takes a living record out of wherever it is. */
@@ -237,10 +265,11 @@ static void take_out(fl_loop *loop, uint32_t slot, struct record *record)
 {
     switch (record_state(record)) {
     case STATE_PENDING:
-        note_cancelled(loop, *record_timer(record), 0);
+        if (note_cancelled(loop, *record_timer(record), 0))
+            fl__timers_drop_cancelled(loop);
         break;
     case STATE_FRESH:
-        fresh_remove(loop, record);
+        fresh_remove(&loop->fresh, (uint32_t)*record_timer(record));
         break;
     case STATE_IMMEDIATE:
     case STATE_STRANDED:
@@ -256,27 +285,43 @@ void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record)
     loop->keep_alive -= !(record->tag & RECORD_UNREF);
     if (record_state(record) == STATE_IMMEDIATE)
         loop->immediates--;
-    else
-        loop->timers--;
     table_put(&loop->table, slot, record);
 }
 
-/* STATE_FREE ends the ID of a pending timer; its slot is not in the free list before the wheel has heard of it. */
+static __attribute__((noinline)) int cancel_elsewhere(fl_loop *loop, uint32_t slot, struct record *record)
+{
+    if (record_state(record) < STATE_FRESH)
+        return FL_TIMER_NOT_FOUND;
+    take_out(loop, slot, record);
+    fl__timers_forget(loop, slot, record);
+    return 0;
+}
+
+static __attribute__((noinline)) int drop_cancelled(fl_loop *loop)
+{
+    fl__timers_drop_cancelled(loop);
+    return 0;
+}
+
+/* The ways of a timer in the wheel, see timers.h, and of a plain fresh one are as short as can be. For the first,
+ * STATE_FREE ends its ID; its slot is not in the free list before the wheel has heard of it. */
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
 {
     uint32_t slot;
-    struct record *record = table_find(&loop->table, id, &slot);
+    struct record *record = table_find_any(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
-    if (record_state(record) != STATE_PENDING) {
-        take_out(loop, slot, record);
-        fl__timers_forget(loop, slot, record);
-        return 0;
+    uint32_t tag = record->tag;
+    if ((tag & RECORD_STATE) == STATE_PENDING) {
+        record->tag = (tag & ~(uint32_t)RECORD_STATE) | STATE_FREE;
+        loop->keep_alive -= !(tag & RECORD_UNREF);
+        return __builtin_expect(note_cancelled(loop, *record_timer(record), slot), 0) ? drop_cancelled(loop) : 0;
     }
-    record_set_state(record, STATE_FREE);
-    loop->keep_alive -= !(record->tag & RECORD_UNREF);
-    loop->timers--;
-    note_cancelled(loop, *record_timer(record), slot);
+    if ((tag & (RECORD_STATE | RECORD_EXTRA)) != STATE_FRESH)
+        return cancel_elsewhere(loop, slot, record);
+    fresh_remove(&loop->fresh, (uint32_t)record->timer);
+    loop->keep_alive -= !(tag & RECORD_UNREF);
+    table_put_plain(&loop->table, slot, record, tag);
     return 0;
 }
 

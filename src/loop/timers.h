@@ -78,32 +78,35 @@ static inline struct record *fresh_record(const fl_loop *loop, uint32_t index)
     return record_state(record) == STATE_FRESH && *record_timer(record) == index ? record : NULL;
 }
 
-/* Makes a record that is nowhere fresh. Returns 0, or FL_NO_MEMORY if there is no room and none can be made. */
-static inline int fresh_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
+/* Adds an entry to the list, which has room, and returns its place. */
+static inline uint32_t fresh_append(struct fresh *fresh, uint32_t slot, uint64_t deadline_ns)
 {
-    struct fresh *fresh = &loop->fresh;
-    if (__builtin_expect(fresh->count == fresh->capacity, 0)) {
-        int r = fl__fresh_make_room(loop);
-        if (r < 0)
-            return r;
-    }
-    record_set_state(record, STATE_FRESH);
     uint32_t index = fresh->count++;
-    *record_timer(record) = index;
     fresh->entries[index] = (struct fresh_entry){deadline_ns, slot};
     fresh->good++;
     if (deadline_ns < fresh->earliest_ns) {
         fresh->earliest_ns = deadline_ns;
         fresh->exact = true;
     }
+    return index;
+}
+
+/* Makes a record that is nowhere fresh. Returns 0, or FL_NO_MEMORY if there is no room and none can be made. */
+static inline int fresh_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
+{
+    if (__builtin_expect(loop->fresh.count == loop->fresh.capacity, 0)) {
+        int r = fl__fresh_make_room(loop);
+        if (r < 0)
+            return r;
+    }
+    record_set_state(record, STATE_FRESH);
+    *record_timer(record) = fresh_append(&loop->fresh, slot, deadline_ns);
     return 0;
 }
 
-/* A fresh record is about to leave the list. */
-static inline void fresh_remove(fl_loop *loop, struct record *record)
+/* The record behind an entry is about to leave the list. */
+static inline void fresh_remove(struct fresh *fresh, uint32_t index)
 {
-    struct fresh *fresh = &loop->fresh;
-    uint32_t index = (uint32_t)*record_timer(record);
     fresh->good--;
     if (fresh->entries[index].deadline_ns == fresh->earliest_ns)
         fresh->exact = false;

@@ -218,7 +218,7 @@ static bool channel_ready(const struct model *m)
 static bool would_block(struct model *m)
 {
     const struct item *next = earliest(m);
-    bool something = (next && next->fire_ns < 1ull << 60) || m->running;
+    bool something = (next && next->fire_ns < 1ull << 53) || m->running;
     for (unsigned i = m->due_next; i < m->due_count; i++)
         something = something || (m->due[i]->lives && m->due[i]->due);
     for (enum kind kind = IMMEDIATE; kind < KINDS; kind++)
@@ -733,7 +733,7 @@ static uint64_t longest_pause(struct model *m)
 static void do_advance(struct model *m)
 {
     uint64_t by_ns = duration(m), longest_ns = longest_pause(m);
-    if (m->clock.time_ns < 1ull << 60)
+    if (m->clock.time_ns < 1ull << 53)
         m->clock.time_ns += by_ns < longest_ns ? by_ns : longest_ns;
     if (byte(m) % 4 == 0)
         refresh(m);
@@ -779,7 +779,7 @@ static void do_run(struct model *m)
 {
     uint8_t kind = byte(m);
     m->run = kind % 3 == 0 ? ONCE : kind % 3 == 1 ? WAIT : RUN;
-    bool stop = m->stopped || (m->run != RUN && m->draining), channel = false;
+    bool stop = m->stopped, channel = false;
     if (m->run != ONCE && !m->draining && would_block(m))
         m->run = ONCE;
     m->time_ns = m->clock.time_ns;

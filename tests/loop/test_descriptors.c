@@ -219,6 +219,21 @@ TEST(events_that_are_no_longer_asked_for_are_not_delivered)
     close(fd);
 }
 
+TEST(a_half_closed_connection_is_no_hangup_when_that_is_no_longer_asked_for)
+{
+    int fd[2];
+    make_pair(fd);
+    begin();
+    add(fd[0], FL_READ | FL_HANGUP, "r");
+    make_timer_for(0, narrow_in_timer, &fd[0]);
+    CHECK_EQ(shutdown(fd[1], SHUT_WR), 0);
+    turn();
+    CHECK_DIARY("tr");
+    CHECK_EQ(seen, FL_READ);
+    end();
+    close_pair(fd);
+}
+
 static void replace_in_timer(fl_loop *l, void *arg)
 {
     int fd = *(int *)arg;

@@ -242,6 +242,21 @@ TEST(a_graceful_stop_works_from_inside_a_callback)
     end();
 }
 
+TEST(after_a_graceful_stop_a_single_turn_runs_what_can_run_and_does_not_wait)
+{
+    begin();
+    make_timer(HOUR, "never");
+    CHECK_EQ(fl_loop_post(loop, note, "p"), 0);
+    fl_loop_drain(loop);
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("p");
+    fl_loop_drain(loop);
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("");
+    CHECK_EQ(elapsed(), 0);
+    end();
+}
+
 static void drain_and_stop(fl_loop *l, void *arg)
 {
     stop(l, arg);

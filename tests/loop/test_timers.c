@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "loop/loop_test.h"
@@ -47,6 +48,70 @@ TEST(equal_deadlines_keep_their_order_when_some_were_far_away)
     run();
     CHECK_DIARY("abcdefghijklmnopqrst");
     CHECK_EQ(elapsed(), 5 * DAY);
+    end();
+}
+
+struct place {
+    uint64_t deadline_ns;
+    unsigned number;
+};
+
+static struct place last_place;
+static unsigned places;
+
+static void check_place(fl_loop *l, void *arg)
+{
+    const struct place *place = arg;
+    (void)l;
+    if (places++ > 0)
+        CHECK(place->deadline_ns > last_place.deadline_ns ||
+              (place->deadline_ns == last_place.deadline_ns && place->number > last_place.number));
+    last_place = *place;
+}
+
+/* As many as the list of fresh timers holds, fewer and more; all of them, half of them and few of them at equal times. */
+TEST(many_timers_that_are_due_at_once_fire_in_order)
+{
+    static struct place made[3000];
+    static const unsigned counts[] = {2, 17, 63, 64, 65, 500, 1023, 1024, 1025, 3000};
+    uint64_t random = 1;
+    for (unsigned i = 0; i < 30; i++) {
+        unsigned count = counts[i % 10], moments = i < 10 ? 1 : i < 20 ? count / 2 : 1000000;
+        begin();
+        for (unsigned n = 0; n < count; n++) {
+            made[n] = (struct place){START + random_below(&random, moments), n};
+            CHECK_EQ(fl_loop_timer_at(loop, made[n].deadline_ns, check_place, &made[n], NULL), 0);
+        }
+        test_time.time_ns += SECOND;
+        places = 0;
+        run();
+        CHECK_EQ(places, count);
+        end();
+    }
+}
+
+static unsigned next_in_order;
+
+static void check_in_order(fl_loop *l, void *arg)
+{
+    (void)l;
+    CHECK_EQ((uintptr_t)arg, next_in_order);
+    next_in_order++;
+}
+
+/* The first are centuries ago, by a span that the sort cannot hold to the nanosecond. */
+TEST(timers_that_are_due_over_centuries_fire_in_order)
+{
+    enum { TIMERS = 500 };
+    begin();
+    make_timer(0, "a");
+    for (unsigned i = 0; i < TIMERS; i++)
+        make_timer_for((1ull << 60) + i * 263 % TIMERS, check_in_order, (void *)(uintptr_t)(i * 263 % TIMERS));
+    next_in_order = 0;
+    test_time.time_ns += 1ull << 61;
+    turn();
+    CHECK_EQ(next_in_order, TIMERS);
+    CHECK_DIARY("a");
     end();
 }
 
@@ -471,6 +536,26 @@ static void check_never_early(int fd)
     }
     while (stats().called.timers < 50)
         CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    end();
+}
+
+static void set_timer_slack(fl_loop *l, void *arg)
+{
+    (void)l, (void)arg;
+    CHECK_EQ(prctl(PR_SET_TIMERSLACK, 70000ul), 0);
+}
+
+/* Waits this short are made without slack. */
+TEST(a_callback_may_change_the_timer_slack_of_its_thread)
+{
+    int before = prctl(PR_GET_TIMERSLACK);
+    CHECK_EQ(fl_loop_new(NULL, &loop), 0);
+    CHECK_EQ(fl_loop_timer(loop, MILLISECOND, set_timer_slack, NULL, NULL), 0);
+    for (unsigned i = 1; i <= 50; i++)
+        CHECK_EQ(fl_loop_timer(loop, i * 40 * MICROSECOND, note, "", NULL), 0);
+    run();
+    CHECK_EQ(prctl(PR_GET_TIMERSLACK), 70000);
+    CHECK_EQ(prctl(PR_SET_TIMERSLACK, (unsigned long)before), 0);
     end();
 }
 
