@@ -60,6 +60,7 @@ enum coro_phase {
 enum coro_timer {
     TIMER_NONE,
     TIMER_ENDS_WAIT, /* it waits, and the timer makes it ready */
+    TIMER_CAME,      /* the timer has made it ready */
     TIMER_LEFT,      /* something else has made it ready: it will cancel the timer when it runs */
 };
 
@@ -192,7 +193,8 @@ void fl__sched_turn_soon(struct sched *sched);
 /* Puts a coroutine at the end of the queue. Only on the scheduler's thread. */
 void fl__sched_append(struct sched *sched, struct fl_coro *coro);
 
-/* The same for one that waits in fl__sched_suspend_until(); may be called once for each wait. */
+/* The same for one that waits in fl__sched_suspend_until(), unless its time was up before: then it is in the queue
+ * already. May be called once for each wait. */
 void fl__sched_end_wait(struct fl_coro *coro);
 
 /* A coroutine from another thread. Any thread. */

@@ -328,16 +328,15 @@ static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t 
     if (r < 0)
         return r;
     suspend(sched);
-    if (coro->timer == TIMER_NONE)
-        return SUSPEND_TIME_IS_UP;
-    fl_wheel_cancel(sched->wheel, id, NULL);
-    coro->timer = TIMER_NONE;
-    return 0;
+    if (coro->timer == TIMER_LEFT)
+        fl_wheel_cancel(sched->wheel, id, NULL);
+    return coro->timer == TIMER_CAME ? SUSPEND_TIME_IS_UP : 0;
 }
 
 int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
 {
     if (deadline_ns == NEVER) {
+        sched->running->timer = TIMER_NONE;
         suspend(sched);
         return 0;
     }
@@ -351,15 +350,16 @@ int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
 
 void fl__sched_end_wait(struct fl_coro *coro)
 {
-    if (coro->timer == TIMER_ENDS_WAIT)
-        coro->timer = TIMER_LEFT;
-    fl__sched_append(coro->sched, coro);
+    uint8_t timer = coro->timer;
+    coro->timer = timer == TIMER_ENDS_WAIT ? TIMER_LEFT : TIMER_NONE;
+    if (timer != TIMER_CAME)
+        fl__sched_append(coro->sched, coro);
 }
 
 static void time_is_up(struct sched *sched, struct fl_coro *coro)
 {
     bool waits = coro->timer == TIMER_ENDS_WAIT;
-    coro->timer = TIMER_NONE;
+    coro->timer = waits ? TIMER_CAME : TIMER_NONE;
     if (waits)
         fl__sched_append(sched, coro);
 }

@@ -664,6 +664,63 @@ TEST(several_may_wait_for_one_descriptor)
     close(pair.in);
 }
 
+/* On a clock that stands still: one of the crowd lets the time pass, the one who waits gets into the queue behind all of
+ * them, and another one in the middle writes to the pipe, turns before the queue has come to its end. */
+struct late_event {
+    struct test_clock time;
+    struct pipe_pair pair;
+    atomic_bool waiting, passed, written, over;
+    int result;
+};
+
+enum { CROWD = 2000 };
+
+static struct late_event late_event;
+
+static void wait_a_bit(void *arg)
+{
+    (void)arg;
+    atomic_store(&late_event.waiting, true);
+    late_event.result = fl_coro_wait_fd(late_event.pair.in, FL_READ, 1 * MS);
+    atomic_store(&late_event.over, true);
+}
+
+static void be_in_the_crowd(void *arg)
+{
+    uintptr_t number = (uintptr_t)arg;
+    while (!atomic_load(&late_event.over)) {
+        if (number == 0 && atomic_load(&late_event.waiting) && !atomic_exchange(&late_event.passed, true))
+            atomic_fetch_add(&late_event.time.time_ns, 2 * MS);
+        if (number == CROWD / 2 && atomic_load(&late_event.passed) && !atomic_exchange(&late_event.written, true))
+            CHECK_EQ(write(late_event.pair.out, "x", 1), 1);
+        fl_coro_yield();
+    }
+}
+
+static void stand_still(fl_clock *clock, uint64_t deadline_ns)
+{
+    (void)clock, (void)deadline_ns;
+    sched_yield();
+}
+
+TEST(an_event_after_the_time_is_up_and_before_its_coroutine_runs_loses_nobody)
+{
+    static fl_coro *coros[CROWD];
+    late_event.pair = new_pipe();
+    late_event.time = (struct test_clock){{test_clock_now, stand_still}, 1000};
+    fl_runtime_config config = {.workers = 1, .clock = &late_event.time.clock};
+    fl_runtime *rt;
+    CHECK_EQ(fl_runtime_new(&config, &rt), 0);
+    for (uintptr_t i = 0; i < CROWD; i++)
+        coros[i] = spawn(rt, be_in_the_crowd, (void *)i);
+    finish(spawn(rt, wait_a_bit, NULL));
+    for (int i = 0; i < CROWD; i++)
+        finish(coros[i]); /* hangs if somebody has dropped out of the queue */
+    CHECK(late_event.result == 0 || late_event.result == FL_READ);
+    fl_runtime_free(rt);
+    close_pipe(late_event.pair);
+}
+
 /* --- The end of the runtime */
 
 static void park_for_ever(void *arg)
