@@ -117,7 +117,8 @@ struct sched {
 
     struct fl__message again; /* to turn once more */
     bool again_sent;
-    struct waiter *moving; /* while it is on its way: who waits for descriptors */
+    struct waiter *moving;   /* while it is on its way: who waits for descriptors */
+    struct waiter *answered; /* whose wait has ended, and who have not run since */
 
     struct sched *next_in_host;
     struct sched *next_in_group, *next_unused;
@@ -234,7 +235,7 @@ int fl__group_spawn(struct group *group, struct fl_coro *coro);
 void fl__waiters_leave(struct host *host, struct sched *sched);
 void fl__waiters_arrive(struct host *host, struct sched *sched);
 
-/* Frees the host's table; what a scheduler has that was on its way. */
+/* Frees the host's table; what a scheduler has that is in no host's table. */
 void fl__waiters_free(struct host *host);
 void fl__waiters_drop(struct sched *sched);
 

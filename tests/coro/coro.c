@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Coroutines: the promises of foliot/coro.h, on one worker or two. Moving between workers is in move.c. */
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -619,6 +620,7 @@ static void wait_in_vain(void *arg)
     CHECK_EQ(fl_coro_wait_fd(-1, FL_READ, 0), FL_INVALID_ARGUMENT);
     CHECK_EQ(fl_coro_wait_fd(987654, FL_READ, 0), FL_INVALID_ARGUMENT);
     CHECK_EQ(fl_coro_wait_fd(987654, FL_READ, 1 * MS), FL_INVALID_ARGUMENT);
+    CHECK_EQ(fl_coro_wait_fd(INT_MAX, FL_READ, 1 * MS), FL_INVALID_ARGUMENT);
     CHECK_EQ(fl_coro_wait_fd(pair->in, 64, 1 * MS), FL_INVALID_ARGUMENT);
 }
 
@@ -782,6 +784,60 @@ TEST(a_runtime_may_end_before_its_coroutines_begin)
             CHECK_EQ(fl_coro_spawn(rt, NULL, park_for_ever, NULL, NULL), 0);
         fl_runtime_free(rt);
     }
+}
+
+/* --- Memory */
+
+static atomic_long blocks;
+
+static void *counted_alloc(size_t size)
+{
+    atomic_fetch_add(&blocks, 1);
+    return malloc(size);
+}
+
+static void *counted_resize(void *block, size_t size)
+{
+    atomic_fetch_add(&blocks, block == NULL);
+    return realloc(block, size);
+}
+
+static void counted_release(void *block)
+{
+    atomic_fetch_sub(&blocks, block != NULL);
+    free(block);
+}
+
+static atomic_int readers_asleep;
+static atomic_bool runtime_ends;
+
+/* The first one that wakes holds the worker until the runtime is about to end. */
+static void sleep_as_reader(void *arg)
+{
+    struct pipe_pair *pair = arg;
+    atomic_fetch_add(&readers_asleep, 1);
+    fl_coro_wait_fd(pair->in, FL_READ, FL_CORO_FOREVER);
+    if (!atomic_exchange(&runtime_ends, true))
+        usleep(20000);
+}
+
+TEST(a_runtime_that_ends_between_an_event_and_its_coroutine_leaks_nothing)
+{
+    fl_allocator allocator = {counted_alloc, counted_resize, counted_release, NULL, NULL};
+    struct pipe_pair pair = new_pipe();
+    CHECK_EQ(fl_set_allocator(&allocator), 0);
+    fl_runtime *rt = runtime(1);
+    for (int i = 0; i < 1000; i++)
+        CHECK_EQ(fl_coro_spawn(rt, NULL, sleep_as_reader, &pair, NULL), 0);
+    while (atomic_load(&readers_asleep) < 1000)
+        usleep(100);
+    CHECK_EQ(write(pair.out, "x", 1), 1);
+    while (!atomic_load(&runtime_ends))
+        usleep(100);
+    fl_runtime_free(rt);
+    CHECK_EQ(blocks, 0);
+    CHECK_EQ(fl_set_allocator(NULL), 0);
+    close_pipe(pair);
 }
 
 /* --- No memory */
