@@ -229,6 +229,9 @@ struct group *fl__group_of(fl_runtime *rt);
  * Returns 0 or FL_NO_MEMORY. Any thread. */
 int fl__group_spawn(struct group *group, struct fl_coro *coro);
 
+/* After a turn of the scheduler: gives it back to the group if it is empty and not the home of its worker. */
+void fl__host_part_with(struct sched *sched);
+
 /* --- wait.c */
 
 /* Takes the waiters of a scheduler away from the host that it leaves, and to the one it has come to. */

@@ -260,9 +260,11 @@ void fl__sched_send(struct sched *sched, struct fl_coro *coro)
         notify(sched);
 }
 
+/* The look comes after `wake_sent` was cleared, in the one order of all atomic operations: who found it set before has
+ * pushed before we look. */
 static void take_remote(struct sched *sched)
 {
-    if (atomic_load_explicit(&sched->remote, memory_order_relaxed) == NULL)
+    if (atomic_load(&sched->remote) == NULL)
         return;
     struct fl_coro *newest = atomic_exchange(&sched->remote, NULL), *oldest = NULL;
     while (newest) {
@@ -447,6 +449,7 @@ void fl__sched_turn(struct sched *sched)
     sched->turning = false;
     current = NULL;
     settle(sched, tried && !ran);
+    fl__host_part_with(sched);
 }
 
 void fl__sched_turn_soon(struct sched *sched)
