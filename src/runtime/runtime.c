@@ -19,10 +19,17 @@ enum { DEFAULT_SCRUB_BUDGET = 256 };
 
 /* --- Sending */
 
+/* If nobody is there, the request is dropped. But the owner may have come meanwhile, and others may have relied on this
+ * message to be sent: what they have asked for is sent by us. */
 void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what)
 {
-    if (atomic_fetch_or(&requests->bits, what) == 0 && !fl__mailbox_send(mailbox, &requests->message))
-        atomic_store(&requests->bits, 0); /* nobody is there */
+    unsigned asked = what, there;
+    while (atomic_fetch_or(&requests->bits, asked) == 0 && !fl__mailbox_send(mailbox, &requests->message)) {
+        there = atomic_exchange(&requests->bits, 0);
+        if ((there & ~asked) == 0)
+            return;
+        asked = there;
+    }
 }
 
 void fl__merge(fl_runtime *rt, struct fl__message *message)

@@ -5,6 +5,34 @@
 #include "runtime/entries.h"
 #include "runtime/internal.h"
 
+/* --- Requests */
+
+static atomic_bool asked_enough;
+
+static void *ask_again_and_again(void *arg)
+{
+    struct fl__worker *worker = arg;
+    while (!atomic_load(&asked_enough))
+        fl__request(&worker->requests, &worker->mailbox, REQUEST_SCRUB);
+    return NULL;
+}
+
+/* Who asks when the worker is not there yet, and goes on when it is, must not take another's request with him. */
+TEST(a_worker_hears_that_it_shall_leave_whoever_else_asks_something)
+{
+    enum { ASKERS = 4, ROUNDS = 500 };
+    pthread_t threads[ASKERS];
+    fl_runtime *rt = make_runtime(2);
+    for (unsigned i = 0; i < ASKERS; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, ask_again_and_again, fl__runtime_worker(rt, 1)), 0);
+    for (unsigned round = 0; round < ROUNDS; round++)
+        CHECK_EQ(fl_runtime_resize(rt, round % 2 + 1), 0); /* hangs if the worker does not hear it */
+    atomic_store(&asked_enough, true);
+    for (unsigned i = 0; i < ASKERS; i++)
+        pthread_join(threads[i], NULL);
+    fl_runtime_free(rt);
+}
+
 /* --- Messages */
 
 struct note {
