@@ -136,6 +136,7 @@ struct fl__worker {
     struct stripe stripes[BUCKETS];
 };
 
+/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the same */
 struct metronome {
     pthread_t thread;
     fl_loop *loop;
@@ -145,7 +146,7 @@ struct metronome {
     unsigned idle_ticks; /* in a row */
     unsigned next_pick;
     counter ticks, late, drift_sum_ns, drift_worst_ns;
-    atomic_bool ticking;
+    _Alignas(CACHE_LINE) atomic_bool ticking; /* busy workers look at it often */
     struct requests requests;
     struct mailbox mailbox; /* the merge queue */
 };

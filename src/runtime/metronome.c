@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The metronome: one thread that tells busy workers the time and deals out what belongs to no worker.
  *
- * Time. A worker reads the clock once a turn. One that has much to do in a turn calls the metronome, which then ticks:
+ * Time. A worker reads the clock once a turn. One that has more than one thing to do in it calls the metronome, which ticks:
  * it writes the time to each worker that is awake, and sets needs_poll if the worker's next deadline has come. The tick
  * adapts: it comes when the nearest of those deadlines is due, but at least every tick_ns and at most 16 times as often.
  * It plans ticks by the clock and does not count them, so one that comes late costs nothing; how late they come is

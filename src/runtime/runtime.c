@@ -15,7 +15,7 @@
 #define DEFAULT_TICK_NS (1ull << 20)
 #define MAX_TICK_NS (1ull << 40)
 
-enum { DEFAULT_SCRUB_BUDGET = 256 };
+enum { DEFAULT_SCRUB_BUDGET = 1024 };
 
 /* --- Sending */
 
@@ -75,6 +75,8 @@ static void run_spawned(struct fl__worker *worker, struct fl__message *message)
     struct spawned task = *(struct spawned *)message;
     fl__release(message);
     counter_add(&worker->counters.tasks, 1);
+    if (worker->mailbox.received.first)
+        fl__worker_is_busy(worker);
     task.fn(task.arg);
 }
 

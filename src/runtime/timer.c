@@ -280,8 +280,7 @@ int fl_timer_start(fl_timer *t, uint64_t deadline_ns)
 
 int fl_timer_start_after(fl_timer *t, uint64_t delay_ns)
 {
-    struct fl__worker *worker = fl__self;
-    uint64_t now_ns = worker && worker->rt == t->rt ? fl__worker_now_ns(worker) : fl__runtime_now_ns(t->rt);
+    uint64_t now_ns = fl__runtime_now_ns(t->rt); /* the time of the turn would be cheaper, and the timer early */
     return fl_timer_start(t, now_ns + delay_ns < now_ns ? TIME_MAX : now_ns + delay_ns);
 }
 

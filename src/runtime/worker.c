@@ -5,9 +5,10 @@
  * nothing to do it lets the loop sleep; one timer of the loop, the alarm, stands for the next deadline of the wheel. The
  * alarm is moved only if it would come too late; if it comes too early, the turn finds nothing to do.
  *
- * The wheel is polled once a turn by the loop's clock. A worker with many messages to run would get to its timers late,
- * so it looks between two messages whether the metronome has set needs_poll: a load from a line that nobody else writes
- * to unless something is due. Nothing but punctuality within a turn depends on the metronome.
+ * The wheel is polled once a turn by the loop's clock. A worker with more than one piece of work to do in a turn would
+ * get to its timers late, so it calls the metronome and looks between two of them whether that has set needs_poll: a load
+ * from a line that nobody else writes to unless something is due. Nothing but punctuality within a turn depends on the
+ * metronome.
  *
  * Leaving. First `active` no longer counts the worker in. The layer above is asked until it agrees. Then the mailbox is
  * closed: what is in it, and all timers, go to the merge queue. A thread that sends at the same moment either was
@@ -132,6 +133,18 @@ static void poll_timers(struct fl__worker *worker)
 
 /* --- Turns */
 
+void fl__worker_is_busy(struct fl__worker *worker)
+{
+    struct metronome *metronome = &worker->rt->metronome;
+    if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed))
+        fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
+}
+
+bool fl__worker_needs_poll(const struct fl__worker *worker)
+{
+    return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
+}
+
 static void run_messages(struct fl__worker *worker)
 {
     for (unsigned n = 0; n < MESSAGE_BUDGET && !runtime_stopping(worker->rt); n++) {
@@ -139,7 +152,7 @@ static void run_messages(struct fl__worker *worker)
         if (!message)
             return;
         message->run(worker, message);
-        if (atomic_load_explicit(&worker->needs_poll, memory_order_relaxed))
+        if (fl__worker_needs_poll(worker))
             poll_timers(worker);
     }
 }
@@ -205,13 +218,6 @@ static bool has_work(const struct fl__worker *worker)
     return worker->mailbox.received.first || worker->deferred.first || worker->scrub.active || worker->leaving;
 }
 
-static void call_metronome(struct fl__worker *worker)
-{
-    struct metronome *metronome = &worker->rt->metronome;
-    if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed))
-        fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
-}
-
 static void turn(struct fl__worker *worker)
 {
     uint64_t next_ns = next_turn_ns(worker);
@@ -223,8 +229,6 @@ static void turn(struct fl__worker *worker)
         atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     poll_timers(worker);
     run_messages(worker);
-    if (worker->mailbox.received.first)
-        call_metronome(worker);
     run_deferred(worker);
     retry(worker);
     if (worker->scrub.active)

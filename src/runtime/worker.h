@@ -53,6 +53,15 @@ void fl__runtime_send(fl_runtime *rt, struct fl__message *message);
 /* Appends to this worker's own queue without a word to anybody: for yielding. */
 void fl__worker_again(struct fl__worker *worker, struct fl__message *message);
 
+/* --- Long turns */
+
+/* Before code that may take long, if more is to be done in this turn after it: the metronome looks at the clock
+ * meanwhile. Costs next to nothing if it does already. */
+void fl__worker_is_busy(struct fl__worker *worker);
+
+/* A timer of the worker is due: who has more to do should end his turn and go on in the next. */
+bool fl__worker_needs_poll(const struct fl__worker *worker);
+
 /* --- The end of a turn */
 
 /* Runs the message once at the end of this turn, after the timers; of the next, if it is sent by one of those. A worker

@@ -15,6 +15,7 @@
 #include "test.h"
 
 #define MS 1000000ull
+#define HOUR (3600 * 1000 * MS)
 
 static fl_runtime *runtime(unsigned workers)
 {
@@ -428,7 +429,7 @@ static void sleep_sort(void *arg)
     uint64_t now_ns = fl_coro_now_ns();
     for (int i = 0; i < COUNT; i++) {
         int rank = i * 77 % COUNT;
-        sleepers[i] = (struct sleeper){now_ns + 20 * MS + (uint64_t)rank * 50000, order, order + COUNT, rank};
+        sleepers[i] = (struct sleeper){now_ns + HOUR + (uint64_t)rank * 50000, order, order + COUNT, rank};
         coros[i] = spawn(NULL, sleep_and_sign, &sleepers[i]);
     }
     for (int i = 0; i < COUNT; i++)
@@ -721,6 +722,58 @@ TEST(an_event_after_the_time_is_up_and_before_its_coroutine_runs_loses_nobody)
     CHECK(late_event.result == 0 || late_event.result == FL_READ);
     fl_runtime_free(rt);
     close_pipe(late_event.pair);
+}
+
+/* --- Timers of the runtime */
+
+enum { PIECES = 100 };
+
+struct busy {
+    fl_runtime *rt;
+    atomic_uint pieces, fired_after; /* UINT_MAX: it has not fired */
+};
+
+static uint64_t ticks_of(fl_runtime *rt)
+{
+    struct fl_runtime_stats stats;
+    CHECK_EQ(fl_runtime_stats(rt, &stats), 0);
+    return stats.metronome.ticks;
+}
+
+static void work_for_a_tick(void *arg)
+{
+    struct busy *busy = arg;
+    uint64_t ticks = ticks_of(busy->rt);
+    if (atomic_fetch_add(&busy->pieces, 1) == PIECES - 1)
+        return;
+    while (atomic_load(&busy->fired_after) == UINT_MAX && ticks_of(busy->rt) == ticks)
+        usleep(100);
+}
+
+static void on_busy_timer(void *arg)
+{
+    struct busy *busy = arg;
+    atomic_store(&busy->fired_after, atomic_load(&busy->pieces));
+}
+
+static void spawn_pieces(void *arg)
+{
+    for (int i = 0; i < PIECES; i++)
+        CHECK_EQ(fl_coro_spawn(NULL, NULL, work_for_a_tick, arg, NULL), 0);
+}
+
+TEST(timers_fire_between_two_coroutines_that_take_long)
+{
+    struct busy busy = {.rt = runtime(1), .fired_after = UINT_MAX};
+    fl_timer *timer;
+    CHECK_EQ(fl_timer_new(busy.rt, on_busy_timer, &busy, &timer), 0);
+    CHECK_EQ(fl_timer_start_after(timer, 5 * MS), 0);
+    finish(spawn(busy.rt, spawn_pieces, &busy));
+    while (atomic_load(&busy.fired_after) == UINT_MAX)
+        usleep(100);
+    CHECK(atomic_load(&busy.fired_after) < PIECES);
+    fl_timer_unref(timer);
+    fl_runtime_free(busy.rt);
 }
 
 /* --- The end of the runtime */
