@@ -428,12 +428,6 @@ static void settle(struct sched *sched, bool starved)
     set_alarm(sched, due_ns < sort_ns ? due_ns : sort_ns);
 }
 
-/* Timers of the worker that are due go first, but not before somebody has run. */
-static bool must_stop(const struct sched *sched, int n)
-{
-    return n > 0 && fl__worker_needs_poll(sched->host->worker);
-}
-
 void fl__sched_turn(struct sched *sched)
 {
     if (sched->host->leaving)
@@ -445,14 +439,14 @@ void fl__sched_turn(struct sched *sched)
     fl__fiber_of_thread(&sched->fiber);
     take_remote(sched);
     poll(sched, now_ns(sched));
-    for (int n = 0; n < BUDGET && !must_stop(sched, n) && (coro = pop(sched)); n++) {
+    for (int n = 0; n < BUDGET && (coro = pop(sched)); n++) {
         tried = true;
-        if (sched->ready)
-            fl__worker_is_busy(sched->host->worker);
         if (run(sched, coro))
             ran = true;
         else
             fl__sched_append(sched, coro);
+        if (sched->ready && fl__worker_must_poll(sched->host->worker))
+            break;
     }
     sched->turning = false;
     current = NULL;

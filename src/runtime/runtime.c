@@ -75,8 +75,6 @@ static void run_spawned(struct fl__worker *worker, struct fl__message *message)
     struct spawned task = *(struct spawned *)message;
     fl__release(message);
     counter_add(&worker->counters.tasks, 1);
-    if (worker->mailbox.received.first)
-        fl__worker_is_busy(worker);
     task.fn(task.arg);
 }
 

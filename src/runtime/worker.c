@@ -133,15 +133,11 @@ static void poll_timers(struct fl__worker *worker)
 
 /* --- Turns */
 
-void fl__worker_is_busy(struct fl__worker *worker)
+bool fl__worker_must_poll(struct fl__worker *worker)
 {
     struct metronome *metronome = &worker->rt->metronome;
     if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed))
         fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
-}
-
-bool fl__worker_needs_poll(const struct fl__worker *worker)
-{
     return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
 }
 
@@ -152,7 +148,7 @@ static void run_messages(struct fl__worker *worker)
         if (!message)
             return;
         message->run(worker, message);
-        if (fl__worker_needs_poll(worker))
+        if (worker->mailbox.received.first && fl__worker_must_poll(worker))
             poll_timers(worker);
     }
 }

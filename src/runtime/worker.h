@@ -55,12 +55,9 @@ void fl__worker_again(struct fl__worker *worker, struct fl__message *message);
 
 /* --- Long turns */
 
-/* Before code that may take long, if more is to be done in this turn after it: the metronome looks at the clock
- * meanwhile. Costs next to nothing if it does already. */
-void fl__worker_is_busy(struct fl__worker *worker);
-
-/* A timer of the worker is due: who has more to do should end his turn and go on in the next. */
-bool fl__worker_needs_poll(const struct fl__worker *worker);
+/* To be asked between two pieces of work that may take long. True: a timer of the worker is due, and who has more to do
+ * should end his turn and go on in the next. From the first call on the metronome looks at the clock. */
+bool fl__worker_must_poll(struct fl__worker *worker);
 
 /* --- The end of a turn */
 
