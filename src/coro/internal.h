@@ -9,8 +9,7 @@
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
  *     wake.c      wake-ups at a time
- *     context.h   the switch; stack.h: stacks; image.h: what was copied off a stack; record.h: memory for struct
- *                 fl_coro; overflow.h: the message
+ *     context.h   the switch; stack.h: stacks; overflow.h: the message
  *
  * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
  * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that
@@ -29,8 +28,8 @@
 
 #include <foliot/coro.h>
 
-#include "coro/image.h"
-#include "coro/record.h"
+#include "base/image.h"
+#include "base/record.h"
 #include "coro/stack.h"
 #include "runtime/worker.h"
 
@@ -162,6 +161,9 @@ struct group {
 };
 
 /* --- coro.c */
+
+/* Where coroutines come from. */
+extern struct fl__record_pool fl__coro_pool;
 
 /* Makes it run soon: any thread may call it, for a coroutine that waits and that nobody else makes ready. */
 void fl__coro_ready(struct fl_coro *coro);

@@ -503,7 +503,7 @@ void fl__sched_destroy(struct sched *sched)
             leave_stack(sched, coro);
         fl_coro_unref(coro);
     }
-    fl__records_destroy(&sched->records);
+    fl__records_destroy(&fl__coro_pool, &sched->records);
     fl__waiters_drop(sched);
     fl__images_destroy(&sched->images);
     fl__stacks_destroy(&sched->stacks);

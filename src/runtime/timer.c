@@ -32,11 +32,20 @@
 
 /* --- References */
 
+struct fl__record_pool fl__timer_pool = {.size = TIMER_BYTES, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void release(fl_timer *t)
+{
+    struct fl__worker *worker = fl__self;
+    fl__record_give(&fl__timer_pool, worker ? &worker->handles : NULL, t);
+}
+
 int fl_timer_new(fl_runtime *rt, fl_task_fn fn, void *arg, fl_timer **ret)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    fl_timer *t = fl__alloc(TIMER_BYTES);
+    struct fl__worker *worker = fl__self;
+    fl_timer *t = fl__record_take(&fl__timer_pool, worker ? &worker->handles : NULL);
     if (!t)
         return FL_NO_MEMORY;
     t->rt = rt;
@@ -63,7 +72,7 @@ void fl_timer_unref(fl_timer *t)
     uint64_t word = atomic_fetch_sub_explicit(&t->word, TIMER_REFERENCE, memory_order_acq_rel);
     assert(word_references(word) > 0);
     if (word_references(word) == 1)
-        fl__release(t);
+        release(t);
 }
 
 /* --- Entries of this worker */
@@ -403,7 +412,7 @@ static void finish_firing(fl_timer *t, uint64_t generation)
             next = next - TIMER_FIRING + TIMER_FIRED;
     } while (!timer_swap(t, &word, next));
     if (word_references(next) == 0)
-        fl__release(t);
+        release(t);
 }
 
 /* Whether the entry's start has been called for. */

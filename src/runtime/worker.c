@@ -273,6 +273,7 @@ static void release(struct fl__worker *worker)
     fl_loop_free(worker->loop);
     fl_wheel_free(worker->wheel);
     fl__entries_destroy(&worker->table);
+    fl__records_destroy(&fl__timer_pool, &worker->handles);
     worker->loop = NULL;
     worker->wheel = NULL;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "coro/context.h"
-#include "coro/image.h"
+#include "base/image.h"
 #include "coro/stack.h"
 #include "test.h"
 

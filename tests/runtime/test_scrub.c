@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What remote cancels leave behind: it is found and given back, a bounded piece each turn, and what lives is spared. */
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/sanitizer.h"
 #include "rt.h"
 
 enum { TIMERS = 100000, BUDGET = 512 };
@@ -51,6 +54,35 @@ TEST(all_that_remote_cancels_leave_behind_is_given_back_within_the_budget)
     fl_runtime_free(rt);
     free(timers);
     CHECK_EQ(atomic_load(&calls), 0);
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long all, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%lu %lu", &all, &resident) == 2);
+    fclose(file);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+TEST(the_memory_of_cancelled_timers_goes_back_to_the_system)
+{
+#if defined(FL__ASAN) || defined(FL__TSAN)
+    test_skip("sanitizers keep memory");
+    return;
+#endif
+    fl_runtime *rt = make(2);
+    uint64_t before = resident_bytes();
+    fl_timer **timers = start_many(rt, 10 * HOUR);
+    uint64_t with = resident_bytes();
+    for (unsigned i = 0; i < TIMERS; i++) {
+        CHECK(fl_timer_cancel(timers[i]));
+        fl_timer_unref(timers[i]);
+    }
+    AWAIT(stats_of(rt).entries == 0 || resident_bytes() < before + (with - before) / 2);
+    free(timers);
+    CHECK(resident_bytes() < before + (with - before) / 2);
+    fl_runtime_free(rt);
 }
 
 TEST(any_budget_is_enough_in_the_end)
