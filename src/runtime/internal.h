@@ -180,7 +180,7 @@ extern _Thread_local struct fl__worker *fl__self __attribute__((tls_model("initi
 
 static inline bool runtime_stopping(const fl_runtime *rt)
 {
-    return atomic_load_explicit(&rt->stopping, memory_order_relaxed);
+    return atomic_load_explicit(&rt->stopping, memory_order_acquire);
 }
 
 static inline struct fl__worker *worker_at(fl_runtime *rt, unsigned index)
