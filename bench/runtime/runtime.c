@@ -135,7 +135,7 @@ static void measure_together(struct bench_run *run)
 
 struct chain {
     fl_timer *self, *other;
-    uint64_t far_ns;
+    uint64_t far_ns, begin_ns, end_ns;
     atomic_uint *ready, together;
     unsigned left;
     _Alignas(128) atomic_bool done;
@@ -147,10 +147,12 @@ static void on_link(void *arg)
     struct chain *chain = arg;
     fl_timer_start(chain->other, chain->far_ns + chain->left);
     fl_timer_cancel(chain->other);
-    if (--chain->left > 0)
+    if (--chain->left > 0) {
         fl_timer_start(chain->self, 0);
-    else
-        atomic_store(&chain->done, true);
+        return;
+    }
+    chain->end_ns = bench_real_ns();
+    atomic_store(&chain->done, true);
 }
 
 static void begin_chain(void *arg)
@@ -159,6 +161,7 @@ static void begin_chain(void *arg)
     atomic_fetch_add(chain->ready, 1);
     while (atomic_load(chain->ready) < chain->together)
         ;
+    chain->begin_ns = bench_real_ns();
     fl_timer_start(chain->self, 0);
 }
 
@@ -176,14 +179,12 @@ static double chains_ns(fl_runtime *rt, unsigned workers)
             bench_die("no timer");
         fl_runtime_spawn(rt, begin_chain, &chains[i]);
     }
-    while (atomic_load(&ready) < workers)
-        ;
-    uint64_t begin_ns = bench_real_ns();
-    for (unsigned i = 0; i < workers; i++)
-        while (!atomic_load(&chains[i].done))
-            usleep(100);
-    uint64_t end_ns = bench_real_ns();
+    uint64_t begin_ns = UINT64_MAX, end_ns = 0;
     for (unsigned i = 0; i < workers; i++) {
+        while (!atomic_load(&chains[i].done))
+            nap();
+        begin_ns = chains[i].begin_ns < begin_ns ? chains[i].begin_ns : begin_ns;
+        end_ns = chains[i].end_ns > end_ns ? chains[i].end_ns : end_ns;
         fl_timer_unref(chains[i].self);
         fl_timer_unref(chains[i].other);
     }
