@@ -23,7 +23,8 @@
 
 #include "base/sanitizer.h"
 
-#if defined(__x86_64__) && !defined(__ILP32__) || defined(__aarch64__) && !defined(__ILP32__)
+/* FL__CONTEXT_PORTABLE: use ucontext here too, for tests of it. */
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(__ILP32__) && !defined(FL__CONTEXT_PORTABLE)
 #define FL__CONTEXT_ASSEMBLY 1
 #endif
 
