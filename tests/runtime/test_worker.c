@@ -256,7 +256,7 @@ TEST(the_table_of_entries_keeps_its_books)
         bool growing = i / 50000 % 2 == 0;
         if (count == 0 || (count < MOST && next_random(&seed) % 100 < (growing ? 70 : 30))) {
             struct entry *entry;
-            CHECK_EQ(fl__entries_reserve(&table), 0);
+            CHECK_EQ(entries_reserve(&table), 0);
             slots[count] = entries_take(&table, &entry);
             *entry = (struct entry){.timer = somebody, .target_ns = slots[count]};
             count++;
@@ -285,7 +285,7 @@ TEST(segments_leave_the_table_with_what_they_hold)
     struct entry *entry;
     fl_timer *somebody = (fl_timer *)&table;
     for (unsigned i = 0; i < 3 * SEGMENT_SLOTS; i++) {
-        CHECK_EQ(fl__entries_reserve(&table), 0);
+        CHECK_EQ(entries_reserve(&table), 0);
         entries_take(&table, &entry);
         entry->timer = somebody;
     }
