@@ -84,8 +84,8 @@ typedef struct fl_runtime_config {
 int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
 
 /* Stops the workers, each after the callback that it is running, and frees the runtime. What had not fired does not
- * fire, and tasks that had not begun do not begin. Handles stay valid until they are unreferenced, but can no longer be
- * started; cancelling them returns false. NULL is allowed. Not by a worker, nor while other threads use the runtime. */
+ * fire, and tasks that had not begun do not begin. Handles stay valid until they are unreferenced, but must not be
+ * started any more; cancelling them returns false. NULL is allowed. Not by a worker, nor while other threads use the runtime. */
 void fl_runtime_free(fl_runtime *rt);
 
 /* Calls `fn` once on some worker, the workers taking turns. What one thread spawns on an idle runtime with one worker

@@ -8,6 +8,9 @@
  * recorded. When no worker has been awake for some ticks, it stops. An idle worker sleeps on its own loop with its own
  * deadline, so an idle runtime has nothing that ticks, and no timer depends on this thread to fire.
  *
+ * On a clock that the program has given, the metronome does not tick: to wait for a tick could move such a clock while
+ * workers are busy. They look at it themselves.
+ *
  * Merge queue. Messages that nobody took come here: the timers and tasks of workers that have left, and what is started
  * or spawned while there is no worker. They are dealt out in turn to the workers there are, or held until there is one.
  */

@@ -136,8 +136,11 @@ static void poll_timers(struct fl__worker *worker)
 bool fl__worker_must_poll(struct fl__worker *worker)
 {
     struct metronome *metronome = &worker->rt->metronome;
-    if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed))
+    if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed)) {
+        if (worker->rt->own_clock)
+            return fl__runtime_now_ns(worker->rt) >= atomic_load_explicit(&worker->next_ns, memory_order_relaxed);
         fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
+    }
     return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
 }
 

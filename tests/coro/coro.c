@@ -15,7 +15,6 @@
 #include "test.h"
 
 #define MS 1000000ull
-#define HOUR (3600 * 1000 * MS)
 
 static fl_runtime *runtime(unsigned workers)
 {
@@ -429,7 +428,7 @@ static void sleep_sort(void *arg)
     uint64_t now_ns = fl_coro_now_ns();
     for (int i = 0; i < COUNT; i++) {
         int rank = i * 77 % COUNT;
-        sleepers[i] = (struct sleeper){now_ns + HOUR + (uint64_t)rank * 50000, order, order + COUNT, rank};
+        sleepers[i] = (struct sleeper){now_ns + 20 * MS + (uint64_t)rank * 50000, order, order + COUNT, rank};
         coros[i] = spawn(NULL, sleep_and_sign, &sleepers[i]);
     }
     for (int i = 0; i < COUNT; i++)

@@ -492,6 +492,55 @@ TEST(the_metronome_lets_timers_fire_between_two_tasks_of_a_busy_worker)
     fl_runtime_free(busy.rt);
 }
 
+/* On a clock of the program's, which stands still unless somebody moves it: the same without a metronome. */
+struct moved {
+    struct hand_clock clock;
+    atomic_bool waiting, all_spawned;
+    atomic_uint pieces, fired_after;
+};
+
+static struct moved moved = {.fired_after = UINT_MAX};
+
+static void wait_until_all_are_there(void *arg)
+{
+    (void)arg;
+    atomic_store(&moved.waiting, true);
+    AWAIT(atomic_load(&moved.all_spawned));
+}
+
+static void move_the_clock(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&moved.pieces, 1);
+    atomic_fetch_add(&moved.clock.time_ns, 1 * MS);
+}
+
+static void on_moved_timer(void *arg)
+{
+    (void)arg;
+    atomic_store(&moved.fired_after, atomic_load(&moved.pieces));
+}
+
+TEST(between_two_tasks_timers_fire_to_the_point_on_a_clock_of_the_program)
+{
+    fl_runtime *rt;
+    fl_timer *timer;
+    moved.clock = (struct hand_clock){{hand_now, hand_wait}, HOUR};
+    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 1, .clock = &moved.clock.clock}, &rt), 0);
+    CHECK_EQ(fl_timer_new(rt, on_moved_timer, NULL, &timer), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, wait_until_all_are_there, NULL), 0);
+    AWAIT(atomic_load(&moved.waiting));
+    CHECK_EQ(fl_timer_start_after(timer, 5 * MS), 0);
+    for (unsigned i = 0; i < PIECES; i++)
+        CHECK_EQ(fl_runtime_spawn(rt, move_the_clock, NULL), 0);
+    atomic_store(&moved.all_spawned, true);
+    AWAIT(atomic_load(&moved.pieces) == PIECES);
+    CHECK_EQ(atomic_load(&moved.fired_after), 5);
+    CHECK_EQ(stats_of(rt).metronome.ticks, 0);
+    fl_timer_unref(timer);
+    fl_runtime_free(rt);
+}
+
 /* --- Workers */
 
 struct resizer {
