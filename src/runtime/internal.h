@@ -166,7 +166,7 @@ struct fl_runtime {
     uint64_t tick_ns;
     uint32_t scrub_budget;
     bool pin, huge_pages;
-    bool own_clock; /* not the machine's: see metronome.c */
+    bool own_clock; /* waiting may move it: see metronome.c */
     atomic_bool stopping;
     _Atomic(struct fl__runtime_layer *) layer;
     pthread_mutex_t resizing;

@@ -192,7 +192,7 @@ static fl_runtime *make(const fl_runtime_config *config)
     rt->scrub_budget = config->scrub_budget ? config->scrub_budget : DEFAULT_SCRUB_BUDGET;
     rt->pin = config->pin;
     rt->huge_pages = config->huge_pages;
-    rt->own_clock = rt->clock != fl_clock_monotonic();
+    rt->own_clock = rt->clock->wait_until != NULL;
     pthread_mutex_init(&rt->resizing, NULL);
     return rt;
 }
