@@ -121,7 +121,7 @@ struct fl__worker {
     uint64_t alarm_ns;   /* UINT64_MAX: none */
     unsigned next_pick;  /* who gets the next message that is for anybody */
     struct fl__worker_layer *layer;
-    struct fl__records handles; /* memory for those to come */
+    struct fl__records handles, starts; /* memory for those to come */
     struct scrub scrub;
     struct counters counters;
     struct lateness lateness;
@@ -201,7 +201,7 @@ int fl__worker_start(fl_runtime *rt, unsigned index);
 
 /* --- timer.c */
 
-extern struct fl__record_pool fl__timer_pool;
+extern struct fl__record_pool fl__timer_pool, fl__start_pool;
 
 void fl__fire(struct fl__worker *worker, const fl_expired *due);
 int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);

@@ -245,6 +245,19 @@ struct start {
     uint64_t target_ns;
 };
 
+struct fl__record_pool fl__start_pool = {.size = sizeof(struct start), .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct fl__records *own_starts(void)
+{
+    struct fl__worker *worker = fl__self;
+    return worker ? &worker->starts : NULL;
+}
+
+static void release_start(struct start *start)
+{
+    fl__record_give(&fl__start_pool, own_starts(), start);
+}
+
 static void count_outside(fl_timer *t, bool again)
 {
     struct outside *outside = outside_of(t);
@@ -268,13 +281,13 @@ static void send_start(fl_timer *t, struct start *start, bool was_scheduled)
 
 static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t target_ns)
 {
-    struct start *start = fl__alloc(sizeof(*start));
+    struct start *start = fl__record_take(&fl__start_pool, own_starts());
     if (!start)
         return FL_NO_MEMORY;
     uint64_t word = timer_word(t);
     do {
         if (references_are_used_up(word)) {
-            fl__release(start);
+            release_start(start);
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_MIGRATING, 1));
@@ -392,7 +405,7 @@ void fl__run_start(struct fl__worker *worker, struct fl__message *message)
     if (fl__adopt(worker, start->timer, start->generation, start->target_ns) < 0)
         queue_append(&worker->hungry, message);
     else
-        fl__release(start);
+        release_start(start);
 }
 
 /* A segment of a worker that has left comes by: this worker takes some of its timers and sends it on, so that all get
@@ -577,7 +590,7 @@ void fl__forget_start(struct fl__message *message)
 {
     struct start *start = (struct start *)message;
     forget(start->timer, start->generation);
-    fl__release(start);
+    release_start(start);
 }
 
 void fl__forget_segment(struct segment *segment)

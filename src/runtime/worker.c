@@ -277,6 +277,7 @@ static void release(struct fl__worker *worker)
     fl_wheel_free(worker->wheel);
     fl__entries_destroy(&worker->table);
     fl__records_destroy(&fl__timer_pool, &worker->handles);
+    fl__records_destroy(&fl__start_pool, &worker->starts);
     worker->loop = NULL;
     worker->wheel = NULL;
 }
