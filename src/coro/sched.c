@@ -29,7 +29,7 @@
 
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
-#define POLL_GAP_NS 32768u
+#define POLL_GAP_NS 20000u
 #define AHEAD_NS (1ull << 31)
 #define AHEAD_STEP_NS (1u << 23)
 #define RETRY_NS 1000000u
