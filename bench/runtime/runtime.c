@@ -3,8 +3,8 @@
  *
  * Foliot is measured in this process. The rivals are programs of their own, in their own languages (rival.go,
  * rival_tokio.rs), which do the same work in the same order and print a line "measure value" for each figure; this
- * program starts them with the number of timers and reads what they print. Without them (no Go, no Rust) they are left
- * out.
+ * program starts them with the number of timers and reads what they print. One that could not be built (no Go, no Rust)
+ * is left out.
  *
  * All take CPU time with the same system clocks, use the same deadlines and the same order of cancelling. */
 
@@ -28,7 +28,7 @@
 #define LOCAL_ROUNDS 1000u
 #define MOST_FIRED 1000000u /* more than a core fires in the second they have would measure the backlog */
 
-enum measure { R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, N_MEASURES };
+enum measure { R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13, N_MEASURES };
 
 static void nap(void)
 {
@@ -131,13 +131,94 @@ static void measure_together(struct bench_run *run)
     fl_runtime_free(rt);
 }
 
-/* ---- R2, R3, R8, R9: many far timers, from outside ---- */
+/* ---- R11: all a worker does, on one and on two ---- */
+
+struct chain {
+    fl_timer *self, *other;
+    uint64_t far_ns, begin_ns, end_ns;
+    atomic_uint *ready, together;
+    unsigned left;
+    _Alignas(128) atomic_bool done;
+};
+
+/* Fires again and again, and starts and cancels another timer each time. */
+static void on_link(void *arg)
+{
+    struct chain *chain = arg;
+    fl_timer_start(chain->other, chain->far_ns + chain->left);
+    fl_timer_cancel(chain->other);
+    if (--chain->left > 0) {
+        fl_timer_start(chain->self, 0);
+        return;
+    }
+    chain->end_ns = bench_real_ns();
+    atomic_store(&chain->done, true);
+}
+
+static void begin_chain(void *arg)
+{
+    struct chain *chain = arg;
+    atomic_fetch_add(chain->ready, 1);
+    while (atomic_load(chain->ready) < chain->together)
+        ;
+    chain->begin_ns = bench_real_ns();
+    fl_timer_start(chain->self, 0);
+}
+
+/* Real time until each of so many workers has fired LINKS timers. */
+static double chains_ns(fl_runtime *rt, unsigned workers)
+{
+    enum { LINKS = 50000 };
+    static struct chain chains[2];
+    atomic_uint ready = 0;
+    for (unsigned i = 0; i < workers; i++) {
+        chains[i] = (struct chain){.ready = &ready, .together = workers, .left = LINKS};
+        chains[i].far_ns = bench_real_ns() + HOUR_NS;
+        if (fl_timer_new(rt, on_link, &chains[i], &chains[i].self) < 0 ||
+            fl_timer_new(rt, do_nothing, NULL, &chains[i].other) < 0)
+            bench_die("no timer");
+        fl_runtime_spawn(rt, begin_chain, &chains[i]);
+    }
+    uint64_t begin_ns = UINT64_MAX, end_ns = 0;
+    for (unsigned i = 0; i < workers; i++) {
+        while (!atomic_load(&chains[i].done))
+            nap();
+        begin_ns = chains[i].begin_ns < begin_ns ? chains[i].begin_ns : begin_ns;
+        end_ns = chains[i].end_ns > end_ns ? chains[i].end_ns : end_ns;
+        fl_timer_unref(chains[i].self);
+        fl_timer_unref(chains[i].other);
+    }
+    return (double)(end_ns - begin_ns);
+}
+
+static void measure_scaling(struct bench_run *run)
+{
+    fl_runtime *one = make_runtime(1), *two = make_runtime(2);
+    double alone = INFINITY, together = INFINITY;
+    bench_working_on(run, R11);
+    for (unsigned i = 0; i < 40;
+         i++) { /* in turn, and the best of each: real time is disturbed by whatever else runs */
+        alone = fmin(alone, chains_ns(one, 1));
+        together = fmin(together, chains_ns(two, 2));
+    }
+    bench_record(run, R11, together / (2 * alone));
+    fl_runtime_free(one);
+    fl_runtime_free(two);
+}
+
+/* ---- R2, R3, R8, R9, R12, R13: many far timers, from outside ---- */
 
 static double idle_ms(void)
 {
     uint64_t begin = process_cpu_ns();
     sleep(1);
     return (double)(process_cpu_ns() - begin) / 1e6;
+}
+
+static void record_memory(struct bench_run *run, unsigned measure, uint64_t before)
+{
+    uint64_t now = bench_resident_bytes();
+    bench_record(run, measure, now > before ? (double)(now - before) / 1e6 : 0);
 }
 
 static void cancel_all(struct bench_run *run, fl_runtime *rt, fl_timer **timers, size_t count)
@@ -161,11 +242,9 @@ static void cancel_all(struct bench_run *run, fl_runtime *rt, fl_timer **timers,
 
 static void measure_far(struct bench_run *run, size_t count)
 {
-    fl_timer **timers = malloc(count * sizeof(fl_timer *));
+    fl_timer **timers = bench_map(count * sizeof(fl_timer *), false);
     fl_runtime *rt = make_runtime(1);
-    uint64_t base_ns = bench_real_ns() + HOUR_NS;
-    if (!timers)
-        bench_die("no memory for %zu timers", count);
+    uint64_t base_ns = bench_real_ns() + HOUR_NS, before = bench_resident_bytes();
     make_timers(rt, timers, count, do_nothing);
     bench_working_on(run, R2);
     uint64_t begin = bench_cpu_ns();
@@ -174,6 +253,7 @@ static void measure_far(struct bench_run *run, size_t count)
     bench_record(run, R2, (double)(bench_cpu_ns() - begin) / (double)count);
     while (stats_of(rt).entries < count)
         nap();
+    record_memory(run, R12, before);
     if (bench_wants(run, R8)) {
         bench_working_on(run, R8);
         bench_record(run, R8, idle_ms());
@@ -181,8 +261,9 @@ static void measure_far(struct bench_run *run, size_t count)
     bench_working_on(run, R1);
     bench_record(run, R1, local_ns(rt, 1));
     cancel_all(run, rt, timers, count);
+    record_memory(run, R13, before);
     fl_runtime_free(rt);
-    free(timers);
+    bench_unmap(timers, count * sizeof(fl_timer *));
 }
 
 /* ---- R4, R5, R6: firing ---- */
@@ -236,24 +317,25 @@ static void measure_firing(struct bench_run *run, size_t count)
 
 /* ---- the rivals ---- */
 
-enum rival { FOLIOT, GO, TOKIO };
+enum rival { FOLIOT, GO, TOKIO, N_RIVALS };
 
-static const char *const rival_programs[] = {[GO] = "rival-go", [TOKIO] = "rival-tokio"};
+static const char *const programs[N_RIVALS] = {[GO] = "rival-go", [TOKIO] = "rival-tokio"};
+static const char *rival_programs[N_RIVALS]; /* of those that are here */
 
 /* The rivals are beside this program. */
-static void rival_path(unsigned rival, char path[4096])
+static void rival_path(const char *program, char path[4096])
 {
     ssize_t length = readlink("/proc/self/exe", path, 4000);
     path[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    snprintf(name, (size_t)(path + 4096 - name), "%s", rival_programs[rival]);
+    snprintf(name, (size_t)(path + 4096 - name), "%s", program);
 }
 
 static void run_rival(struct bench_run *run, unsigned rival, const struct bench_measure *measures, size_t count)
 {
     char command[4200], path[4096], line[128];
     bench_working_on(run, R1);
-    rival_path(rival, path);
+    rival_path(rival_programs[rival], path);
     snprintf(command, sizeof command, "'%s' %zu %zu", path, count, count < MOST_FIRED ? count : MOST_FIRED);
     FILE *answers = popen(command, "r"); /* NOLINT(cert-env33-c): a program of ours, by its path */
     if (!answers)
@@ -301,8 +383,17 @@ static const struct bench_measure measures[N_MEASURES] = {
             "(less than 4096 of them). Real time, dropping included."},
     [R10] =
         {"R10", "longest scrub in a turn", "entries",
-         "The most entries that one turn looked at to find cancelled ones. The budget is 256, and four times that when "
-         "much is stale."},
+         "The most entries that one turn looked at to find cancelled ones. The budget is 1024, of which a quarter is "
+         "used unless much is stale."},
+    [R11] = {"R11", "two workers for one", "×",
+             "Two workers do the same as one, at the same time: their timers fire as fast as they can, and each firing "
+             "starts its timer again and starts and cancels another. Real time for an operation with two workers, "
+             "divided by that with one: 0.5 is perfect, 0.526 means that two do 1.9 times as much as one.",
+             .fixed_size = 1},
+    [R12] = {"R12", "memory of waiting timers", "MB",
+             "Resident memory of the process with the N timers of R2, handles included, minus that before."},
+    [R13] = {"R13", "memory after the sweep", "MB",
+             "The same when the timers have been cancelled from outside, and what that left behind was found (R9)."},
 };
 
 static void run_once(struct bench_run *run, unsigned rival, size_t size)
@@ -316,20 +407,12 @@ static void run_once(struct bench_run *run, unsigned rival, size_t size)
         measure_firing(run, size < MOST_FIRED ? size : MOST_FIRED);
     if (bench_wants(run, R7))
         measure_together(run);
+    if (bench_wants(run, R11))
+        measure_scaling(run);
 }
 
-static void check(unsigned rival)
-{
-    char path[4096];
-    if (rival == FOLIOT)
-        return;
-    rival_path(rival, path);
-    if (access(path, X_OK) != 0)
-        bench_die("%s is not there: leave it out with --rivals foliot", path);
-}
-
-static const struct bench_rival rivals[] = {
-    {"foliot", "The runtime with its default settings and one worker (R7: two).", NULL, .ours = true},
+static const struct bench_rival known[] = {
+    {"foliot", "The runtime with its default settings and one worker (R7, R11: two).", NULL, .ours = true},
     {"go",
      "Go's `time.AfterFunc()`, `Reset()` and `Stop()`. Its timers live with the processors of its scheduler; \"a "
      "worker\" "
@@ -342,9 +425,9 @@ static const struct bench_rival rivals[] = {
      NULL},
 };
 
-static const struct bench_goal goals[] = {{"R1", FOLIOT, 1000, 30},        {"R3", FOLIOT, 0, 100},
-                                          {"R5", FOLIOT, 0, 60},           {"R7", FOLIOT, 0, 1.053},
-                                          {"R9", FOLIOT, 10000000, 10000}, {"R10", FOLIOT, 0, 1024}};
+static const struct bench_goal goals[] = {
+    {"R1", FOLIOT, 1000, 30},        {"R3", FOLIOT, 0, 100},   {"R5", FOLIOT, 0, 60},    {"R7", FOLIOT, 0, 1.053},
+    {"R9", FOLIOT, 10000000, 10000}, {"R10", FOLIOT, 0, 1024}, {"R11", FOLIOT, 0, 0.526}};
 
 static const struct bench_chart charts[] = {
     {"overview",
@@ -374,9 +457,27 @@ static const char intro[] =
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
+static struct bench_rival rivals[COUNT(known)];
+
+/* Fills `rivals` with those that are here; returns how many. */
+static unsigned find_rivals(void)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < COUNT(known); i++) {
+        char path[4096];
+        if (i != FOLIOT)
+            rival_path(programs[i], path);
+        if (i == FOLIOT || access(path, X_OK) == 0) {
+            rival_programs[count] = programs[i];
+            rivals[count++] = known[i];
+        }
+    }
+    return count;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct bench bench = {
+    static struct bench bench = {
         .name = "runtime",
         .title = "Benchmark: the runtime",
         .intro = intro,
@@ -386,13 +487,12 @@ int main(int argc, char **argv)
         .goals = goals,
         .charts = charts,
         .n_measures = COUNT(measures),
-        .n_rivals = COUNT(rivals),
         .n_goals = COUNT(goals),
         .n_charts = COUNT(charts),
         .sizes = sizes,
         .quick_sizes = quick_sizes,
         .run = run_once,
-        .check = check,
     };
+    bench.n_rivals = find_rivals();
     return bench_main(&bench, argc, argv);
 }

@@ -28,10 +28,11 @@
  * Where its variables are. Unless it asks for a stack of its own, a coroutine runs on a stack that its worker's
  * coroutines share. While it waits, what it has on the stack may be copied away, a few hundred bytes as a rule, and
  * it is copied back to the same addresses before it goes on. So for a coroutine without its own stack: NOBODY ELSE MAY
- * USE THE ADDRESS OF ONE OF ITS LOCAL VARIABLES WHILE IT WAITS. What others are to read or write meanwhile, memory for another coroutine or a descriptor's buffer that another thread
- * fills, comes from the heap or is static; or the coroutine asks for its own stack (fl_coro_options.stack_size), and the
- * rule does not concern it. A coroutine with more than about half a kilobyte on the stack is left where it is, at the
- * price of a stack, as long as those that began there before are not in need of it; the rule holds all the same.
+ * USE THE ADDRESS OF ONE OF ITS LOCAL VARIABLES WHILE IT WAITS. What others are to read or write meanwhile, memory for
+ * another coroutine or a descriptor's buffer that another thread fills, comes from the heap or is static; or the
+ * coroutine asks for its own stack (fl_coro_options.stack_size), and the rule does not concern it. A coroutine with more
+ * than about half a kilobyte on the stack is left where it is, at the price of a stack, as long as those that began
+ * there before are not in need of it; the rule holds all the same.
  *
  * Which worker. A coroutine stays on the worker on which it was spawned: that of the caller, or, from a thread that
  * is no worker of the runtime, each in turn. When fl_runtime_resize() takes a worker away, its coroutines go on
@@ -44,9 +45,10 @@
  *
  * Outside a coroutine, on any thread, fl_sleep_…(), fl_coro_wait_fd() and fl_coro_join() block the thread.
  *
- * Stack overflow: whoever runs off the end of a stack hits a page that cannot be touched; a message with the name of the
- * coroutine goes to standard error and the program ends by SIGSEGV. For this the first coroutine of a process installs a
- * handler for SIGSEGV, which passes every other fault on to the handler that was there before.
+ * Stack overflow: whoever runs off the end of a stack hits 64 KiB that cannot be touched; a message with the name of the
+ * coroutine goes to standard error and the program ends by SIGSEGV. (Compile functions with larger frames than that with
+ * -fstack-clash-protection, or they may step over it.) For this the first coroutine of a process installs a handler for
+ * SIGSEGV, which passes every other fault on to the handler that was there before.
  *
  * fl_runtime_free() ends what waits: coroutines that have not returned never go on, their stacks are freed without a
  * look, and joining them returns. Threads: any, unless said otherwise.
@@ -131,7 +133,8 @@ int fl_coro_join(fl_coro *coro);
 typedef uint64_t fl_coro_wake;
 
 /* Unparks the coroutine when its runtime's clock has reached `deadline_ns`; at once if it has. `ret` may be NULL; it gets
- * 0 if the coroutine has returned already. Keeps a reference to the coroutine until then. Returns 0; FL_CAPACITY_EXCEEDED beyond 2^32 at a time; FL_NO_MEMORY. */
+ * 0 if the coroutine has returned already. Keeps a reference to the coroutine until then.
+ * Returns 0; FL_CAPACITY_EXCEEDED beyond 2^32 at a time; FL_NO_MEMORY. */
 int fl_coro_wake_at(fl_coro *coro, uint64_t deadline_ns, fl_coro_wake *ret);
 
 /* The same after a delay. */

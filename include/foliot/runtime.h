@@ -69,7 +69,7 @@ typedef void (*fl_task_fn)(void *arg);
 /* The zero value of every member is its default. */
 typedef struct fl_runtime_config {
     uint32_t workers;      /* at most FL_RUNTIME_MAX_WORKERS; 0: one for each processor this process may use */
-    uint32_t scrub_budget; /* how many timers one turn of a worker looks at to find cancelled ones; 0: 256 */
+    uint32_t scrub_budget; /* the most timers that one turn of a worker looks at to find cancelled ones; 0: 1024 */
     uint64_t tick_ns;      /* how often a worker that has much to do learns what time it is; 0: 2^20, about 1 ms */
     bool pin;              /* each worker stays on one processor */
     bool huge_pages;       /* ask for 2 MiB pages: cancelling is faster with millions of timers */
@@ -84,8 +84,8 @@ typedef struct fl_runtime_config {
 int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
 
 /* Stops the workers, each after the callback that it is running, and frees the runtime. What had not fired does not
- * fire, and tasks that had not begun do not begin. Handles stay valid until they are unreferenced, but can no longer be
- * started; cancelling them returns false. NULL is allowed. Not by a worker, nor while other threads use the runtime. */
+ * fire, and tasks that had not begun do not begin. Handles stay valid until they are unreferenced, but must not be
+ * started any more; cancelling them returns false. NULL is allowed. Not by a worker, nor while other threads use the runtime. */
 void fl_runtime_free(fl_runtime *rt);
 
 /* Calls `fn` once on some worker, the workers taking turns. What one thread spawns on an idle runtime with one worker
@@ -146,8 +146,8 @@ void fl_timer_unref(fl_timer *t);
  * Returns 0; FL_NO_MEMORY or FL_CAPACITY_EXCEEDED: then it waits for what it waited for before. */
 int fl_timer_start(fl_timer *t, uint64_t deadline_ns);
 
-/* The same after a delay, which counts from now; on a worker from the time of its present turn, or from the last tick
- * of the clock within it. A deadline that does not fit in 64 bits counts as the last moment that does. */
+/* The same after a delay, which counts from now by the runtime's clock. A deadline that does not fit in 64 bits counts as
+ * the last moment that does. */
 int fl_timer_start_after(fl_timer *t, uint64_t delay_ns);
 
 /* Cancels the timer. Returns true if it was waiting: the call that its last start asked for will not come. Returns false

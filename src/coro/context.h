@@ -21,19 +21,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define FL__ASAN 1
-#elif defined(__SANITIZE_THREAD__)
-#define FL__TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FL__ASAN 1
-#elif __has_feature(thread_sanitizer)
-#define FL__TSAN 1
-#endif
-#endif
+#include "base/sanitizer.h"
 
-#if defined(__x86_64__) && !defined(__ILP32__) || defined(__aarch64__) && !defined(__ILP32__)
+/* FL__CONTEXT_PORTABLE: use ucontext here too, for tests of it. */
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(__ILP32__) && !defined(FL__CONTEXT_PORTABLE)
 #define FL__CONTEXT_ASSEMBLY 1
 #endif
 

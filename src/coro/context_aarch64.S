@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The switch for 64-bit ARM: see context.h. */
 
-#if defined(__aarch64__) && !defined(__ILP32__)
+#if defined(__aarch64__) && !defined(__ILP32__) && !defined(FL__CONTEXT_PORTABLE)
 
     .text
     .hidden fl__context_switch

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The switch for x86-64: see context.h. */
 
-#if defined(__x86_64__) && !defined(__ILP32__)
+#if defined(__x86_64__) && !defined(__ILP32__) && !defined(FL__CONTEXT_PORTABLE)
 
     .text
     .hidden fl__context_switch

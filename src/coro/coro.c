@@ -27,6 +27,8 @@ static uint64_t add_time(uint64_t time_ns, uint64_t duration_ns)
 
 /* --- References */
 
+struct fl__record_pool fl__coro_pool = {.size = sizeof(fl_coro), .lock = PTHREAD_MUTEX_INITIALIZER};
+
 fl_coro *fl_coro_ref(fl_coro *coro)
 {
     atomic_fetch_add_explicit(&coro->refs, 1, memory_order_relaxed);
@@ -42,7 +44,7 @@ static struct fl__records *own_records(void)
 void fl_coro_unref(fl_coro *coro)
 {
     if (coro && atomic_fetch_sub_explicit(&coro->refs, 1, memory_order_acq_rel) == 1)
-        fl__record_give(own_records(), coro);
+        fl__record_give(&fl__coro_pool, own_records(), coro);
 }
 
 const char *fl_coro_name(const fl_coro *coro)
@@ -66,7 +68,7 @@ static fl_runtime *own_runtime(void)
 
 static fl_coro *new_coro(const fl_coro_options *options, fl_task_fn fn, void *arg, uint32_t refs)
 {
-    fl_coro *coro = fl__record_take(own_records());
+    fl_coro *coro = fl__record_take(&fl__coro_pool, own_records());
     if (!coro)
         return NULL;
     *coro = (fl_coro){.fn = fn, .arg = arg, .phase = PHASE_SENT};
@@ -90,7 +92,7 @@ int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn,
         return FL_NO_MEMORY;
     int r = fl__group_spawn(group, coro);
     if (r < 0)
-        fl__record_give(own_records(), coro);
+        fl__record_give(&fl__coro_pool, own_records(), coro);
     else if (ret)
         *ret = coro;
     return r;

@@ -5,6 +5,9 @@
  * to some other worker, in a message that waits if there is none. In between the scheduler has no host; what other
  * threads make ready meanwhile stays in `remote` and is found on arrival.
  *
+ * A worker keeps its home, the scheduler that new coroutines belong to. Others, which it has taken over, go back to the
+ * group when their last coroutine has ended; else each resize would leave some behind.
+ *
  * Who gets what other threads spawn is decided under the group's lock, and so is whether a scheduler that leaves is
  * empty: a scheduler that was just given a coroutine is never taken for empty.
  */
@@ -139,6 +142,18 @@ static void detach(struct host *host, struct sched *sched)
     pthread_mutex_unlock(&group->lock);
     if (!empty)
         fl__runtime_send(group->rt, &sched->arrival);
+}
+
+void fl__host_part_with(struct sched *sched)
+{
+    struct host *host = sched->host;
+    if (sched == host->home || sched->again_sent || !fl__sched_empty(sched))
+        return;
+    struct sched **link = &host->scheds;
+    while (*link != sched)
+        link = &(*link)->next_in_host;
+    *link = sched->next_in_host;
+    detach(host, sched);
 }
 
 static void detach_all(struct host *host)

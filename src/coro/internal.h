@@ -9,8 +9,7 @@
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
  *     wake.c      wake-ups at a time
- *     context.h   the switch; stack.h: stacks; image.h: what was copied off a stack; record.h: memory for struct
- *                 fl_coro; overflow.h: the message
+ *     context.h   the switch; stack.h: stacks; overflow.h: the message
  *
  * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
  * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that
@@ -29,8 +28,8 @@
 
 #include <foliot/coro.h>
 
-#include "coro/image.h"
-#include "coro/record.h"
+#include "base/image.h"
+#include "base/record.h"
 #include "coro/stack.h"
 #include "runtime/worker.h"
 
@@ -60,6 +59,7 @@ enum coro_phase {
 enum coro_timer {
     TIMER_NONE,
     TIMER_ENDS_WAIT, /* it waits, and the timer makes it ready */
+    TIMER_CAME,      /* the timer has made it ready */
     TIMER_LEFT,      /* something else has made it ready: it will cancel the timer when it runs */
 };
 
@@ -116,7 +116,8 @@ struct sched {
 
     struct fl__message again; /* to turn once more */
     bool again_sent;
-    struct waiter *moving; /* while it is on its way: who waits for descriptors */
+    struct waiter *moving;   /* while it is on its way: who waits for descriptors */
+    struct waiter *answered; /* whose wait has ended, and who have not run since */
 
     struct sched *next_in_host;
     struct sched *next_in_group, *next_unused;
@@ -161,6 +162,9 @@ struct group {
 
 /* --- coro.c */
 
+/* Where coroutines come from. */
+extern struct fl__record_pool fl__coro_pool;
+
 /* Makes it run soon: any thread may call it, for a coroutine that waits and that nobody else makes ready. */
 void fl__coro_ready(struct fl_coro *coro);
 
@@ -192,7 +196,8 @@ void fl__sched_turn_soon(struct sched *sched);
 /* Puts a coroutine at the end of the queue. Only on the scheduler's thread. */
 void fl__sched_append(struct sched *sched, struct fl_coro *coro);
 
-/* The same for one that waits in fl__sched_suspend_until(); may be called once for each wait. */
+/* The same for one that waits in fl__sched_suspend_until(), unless its time was up before: then it is in the queue
+ * already. May be called once for each wait. */
 void fl__sched_end_wait(struct fl_coro *coro);
 
 /* A coroutine from another thread. Any thread. */
@@ -226,13 +231,16 @@ struct group *fl__group_of(fl_runtime *rt);
  * Returns 0 or FL_NO_MEMORY. Any thread. */
 int fl__group_spawn(struct group *group, struct fl_coro *coro);
 
+/* After a turn of the scheduler: gives it back to the group if it is empty and not the home of its worker. */
+void fl__host_part_with(struct sched *sched);
+
 /* --- wait.c */
 
 /* Takes the waiters of a scheduler away from the host that it leaves, and to the one it has come to. */
 void fl__waiters_leave(struct host *host, struct sched *sched);
 void fl__waiters_arrive(struct host *host, struct sched *sched);
 
-/* Frees the host's table; what a scheduler has that was on its way. */
+/* Frees the host's table; what a scheduler has that is in no host's table. */
 void fl__waiters_free(struct host *host);
 void fl__waiters_drop(struct sched *sched);
 

@@ -29,7 +29,7 @@
 
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
-#define POLL_GAP_NS 32768u
+#define POLL_GAP_NS 20000u
 #define AHEAD_NS (1ull << 31)
 #define AHEAD_STEP_NS (1u << 23)
 #define RETRY_NS 1000000u
@@ -260,9 +260,11 @@ void fl__sched_send(struct sched *sched, struct fl_coro *coro)
         notify(sched);
 }
 
+/* The look comes after `wake_sent` was cleared, in the one order of all atomic operations: who found it set before has
+ * pushed before we look. */
 static void take_remote(struct sched *sched)
 {
-    if (atomic_load_explicit(&sched->remote, memory_order_relaxed) == NULL)
+    if (atomic_load(&sched->remote) == NULL)
         return;
     struct fl_coro *newest = atomic_exchange(&sched->remote, NULL), *oldest = NULL;
     while (newest) {
@@ -328,16 +330,15 @@ static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t 
     if (r < 0)
         return r;
     suspend(sched);
-    if (coro->timer == TIMER_NONE)
-        return SUSPEND_TIME_IS_UP;
-    fl_wheel_cancel(sched->wheel, id, NULL);
-    coro->timer = TIMER_NONE;
-    return 0;
+    if (coro->timer == TIMER_LEFT)
+        fl_wheel_cancel(sched->wheel, id, NULL);
+    return coro->timer == TIMER_CAME ? SUSPEND_TIME_IS_UP : 0;
 }
 
 int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
 {
     if (deadline_ns == NEVER) {
+        sched->running->timer = TIMER_NONE;
         suspend(sched);
         return 0;
     }
@@ -351,15 +352,16 @@ int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
 
 void fl__sched_end_wait(struct fl_coro *coro)
 {
-    if (coro->timer == TIMER_ENDS_WAIT)
-        coro->timer = TIMER_LEFT;
-    fl__sched_append(coro->sched, coro);
+    uint8_t timer = coro->timer;
+    coro->timer = timer == TIMER_ENDS_WAIT ? TIMER_LEFT : TIMER_NONE;
+    if (timer != TIMER_CAME)
+        fl__sched_append(coro->sched, coro);
 }
 
 static void time_is_up(struct sched *sched, struct fl_coro *coro)
 {
     bool waits = coro->timer == TIMER_ENDS_WAIT;
-    coro->timer = TIMER_NONE;
+    coro->timer = waits ? TIMER_CAME : TIMER_NONE;
     if (waits)
         fl__sched_append(sched, coro);
 }
@@ -443,10 +445,13 @@ void fl__sched_turn(struct sched *sched)
             ran = true;
         else
             fl__sched_append(sched, coro);
+        if (sched->ready && fl__worker_must_poll(sched->host->worker))
+            break;
     }
     sched->turning = false;
     current = NULL;
     settle(sched, tried && !ran);
+    fl__host_part_with(sched);
 }
 
 void fl__sched_turn_soon(struct sched *sched)
@@ -498,7 +503,7 @@ void fl__sched_destroy(struct sched *sched)
             leave_stack(sched, coro);
         fl_coro_unref(coro);
     }
-    fl__records_destroy(&sched->records);
+    fl__records_destroy(&fl__coro_pool, &sched->records);
     fl__waiters_drop(sched);
     fl__images_destroy(&sched->images);
     fl__stacks_destroy(&sched->stacks);

@@ -20,7 +20,7 @@
 
 enum {
     SLAB_SIZE = 1 << 24,
-    GUARD_PAGES = 4, /* more than one: a frame may be larger than a page */
+    GUARD_SIZE = 1 << 16, /* more than a page: a frame may be larger, and touch its far end first */
     WARM_MAX = 64,
 };
 
@@ -40,17 +40,14 @@ void fl__stacks_init(struct fl__stacks *pool)
     *pool = (struct fl__stacks){0};
 }
 
+/* A page at least: a guard begins with one. */
 static unsigned class_of(size_t size)
 {
     unsigned log2 = STACK_MIN_LOG2;
-    while (((size_t)1 << log2) < size)
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    while (((size_t)1 << log2) < (size > page ? size : page))
         log2++;
     return log2 - STACK_MIN_LOG2;
-}
-
-static size_t guard_size(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE) * GUARD_PAGES;
 }
 
 /* --- Lists of slabs */
@@ -73,7 +70,7 @@ static void shut_slab(struct fl__stacks *pool, struct slab *slab)
 
 static struct slab *map_slab(unsigned class)
 {
-    size_t stride = ((size_t)1 << (class + STACK_MIN_LOG2)) + guard_size();
+    size_t stride = ((size_t)1 << (class + STACK_MIN_LOG2)) + (size_t)GUARD_SIZE;
     size_t size = SLAB_SIZE;
     while (size < stride)
         size *= 2;
@@ -141,7 +138,7 @@ static bool install_guard(char *guard, size_t size)
 static struct fl__stack *make_stack(struct slab *slab)
 {
     assert(slab->guarded < slab->count);
-    size_t guard = guard_size(), size = (size_t)1 << (slab->class + STACK_MIN_LOG2);
+    size_t guard = (size_t)GUARD_SIZE, size = (size_t)1 << (slab->class + STACK_MIN_LOG2);
     struct fl__stack *stack = &slab->stacks[slab->guarded];
     stack->guard = slab->memory + slab->guarded * (guard + size);
     stack->bottom = stack->guard + guard;

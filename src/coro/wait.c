@@ -5,10 +5,13 @@
  * they want together. A waiter is on the heap, because the stack of the coroutine is not there while it waits. It is in
  * the list until its events come, or until the coroutine takes it out because the time is up. When a scheduler
  * moves to another worker, its waiters go along and ask the new loop; if that refuses, the wait ends with its error.
+ * A waiter whose wait has ended is in a list of its scheduler until its coroutine runs, which may be never: then it is
+ * freed with the scheduler.
  */
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <time.h>
@@ -59,6 +62,8 @@ static int make_room(struct host *host, int fd)
     uint32_t capacity = host->waiters_capacity ? host->waiters_capacity : 64;
     if ((uint32_t)fd < host->waiters_capacity)
         return 0;
+    if (fcntl(fd, F_GETFD) < 0) /* no memory for a number that means nothing */
+        return FL_INVALID_ARGUMENT;
     while (capacity <= (uint32_t)fd)
         capacity *= 2;
     struct waiter **waiters = fl__alloc_zeroed(capacity * sizeof(struct waiter *));
@@ -87,6 +92,14 @@ static void ask_for_less(struct host *host, int fd)
         fl_loop_fd_remove(loop, fd);
 }
 
+/* The waiter is in no list. */
+static void end_wait(struct waiter *waiter, int result)
+{
+    waiter->result = result;
+    link_waiter(&waiter->coro->sched->answered, waiter);
+    fl__sched_end_wait(waiter->coro);
+}
+
 static void on_ready(fl_loop *loop, int fd, unsigned events, void *arg)
 {
     (void)loop;
@@ -97,8 +110,7 @@ static void on_ready(fl_loop *loop, int fd, unsigned events, void *arg)
         if (!ready)
             continue;
         unlink_waiter(waiter);
-        waiter->result = (int)ready;
-        fl__sched_end_wait(waiter->coro);
+        end_wait(waiter, (int)ready);
     }
     ask_for_less(host, fd);
 }
@@ -123,10 +135,9 @@ static int enter(struct host *host, struct waiter *waiter)
 static void leave(struct waiter *waiter)
 {
     struct host *host = waiter->host;
-    if (!host)
-        return;
     unlink_waiter(waiter);
-    ask_for_less(host, waiter->fd);
+    if (host)
+        ask_for_less(host, waiter->fd);
 }
 
 /* --- Moving */
@@ -154,10 +165,8 @@ void fl__waiters_arrive(struct host *host, struct sched *sched)
         struct waiter *waiter = sched->moving;
         unlink_waiter(waiter);
         int r = enter(host, waiter);
-        if (r == 0)
-            continue;
-        waiter->result = r;
-        fl__sched_end_wait(waiter->coro);
+        if (r < 0)
+            end_wait(waiter, r);
     }
 }
 
@@ -166,13 +175,19 @@ void fl__waiters_free(struct host *host)
     fl__release(host->waiters);
 }
 
+static void drop_all(struct waiter *waiter)
+{
+    while (waiter) {
+        struct waiter *next = waiter->next;
+        fl__release(waiter);
+        waiter = next;
+    }
+}
+
 void fl__waiters_drop(struct sched *sched)
 {
-    while (sched->moving) {
-        struct waiter *waiter = sched->moving;
-        unlink_waiter(waiter);
-        fl__release(waiter);
-    }
+    drop_all(sched->moving);
+    drop_all(sched->answered);
 }
 
 /* --- Waiting */
@@ -180,8 +195,9 @@ void fl__waiters_drop(struct sched *sched)
 static int wait_here(struct sched *sched, struct waiter *waiter, uint64_t deadline_ns)
 {
     int r = enter(sched->host, waiter);
-    if (r == 0)
-        r = fl__sched_suspend_until(sched, deadline_ns);
+    if (r < 0)
+        return r;
+    r = fl__sched_suspend_until(sched, deadline_ns);
     leave(waiter);
     return r < 0 ? r : waiter->result;
 }

@@ -46,7 +46,7 @@ static struct segment *take_spare(struct entries *table)
     return segment ? segment : fl__map(SEGMENT_BYTES);
 }
 
-static int add_segment(struct entries *table)
+int fl__entries_add_segment(struct entries *table)
 {
     while (table->lowest_hole < table->count && table->segments[table->lowest_hole])
         table->lowest_hole++;
@@ -64,11 +64,6 @@ static int add_segment(struct entries *table)
         table->count = table->lowest_hole;
     fl__segment_has_room(table, segment);
     return 0;
-}
-
-int fl__entries_reserve(struct entries *table)
-{
-    return table->with_room ? 0 : add_segment(table);
 }
 
 void fl__segment_release(struct segment *segment)

@@ -73,15 +73,21 @@ static inline unsigned bucket_of(uint32_t slot)
     return slot >> BUCKET_BITS & (BUCKETS - 1);
 }
 
-/* The entry of a slot that was given out and is not free, or NULL. A segment is all zeros when it is new, and free entries
- * have no timer. */
+/* The entry of a slot that was given out at some time, or NULL if there is no such segment any more. A free entry has no
+ * timer. */
+static inline struct entry *entries_look(const struct entries *table, uint32_t slot)
+{
+    uint32_t number = slot >> SEGMENT_BITS;
+    if (number >= table->count || !table->segments[number])
+        return NULL;
+    return &table->segments[number]->slots[slot & (SEGMENT_END - 1)];
+}
+
+/* The entry of any slot if it is in use, or NULL. A segment is all zeros when it is new. */
 static inline struct entry *entries_find(const struct entries *table, uint32_t slot)
 {
-    uint32_t number = slot >> SEGMENT_BITS, index = slot & (SEGMENT_END - 1);
-    if (number >= table->count || !table->segments[number] || index < SEGMENT_FIRST)
-        return NULL;
-    struct entry *entry = &table->segments[number]->slots[index];
-    return entry->timer ? entry : NULL;
+    struct entry *entry = (slot & (SEGMENT_END - 1)) < SEGMENT_FIRST ? NULL : entries_look(table, slot);
+    return entry && entry->timer ? entry : NULL;
 }
 
 /* The entry of a slot that is surely there. */
@@ -90,8 +96,7 @@ static inline struct entry *entries_at(const struct entries *table, uint32_t slo
     return &table->segments[slot >> SEGMENT_BITS]->slots[slot & (SEGMENT_END - 1)];
 }
 
-/* Makes sure that entries_take() will succeed. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-int fl__entries_reserve(struct entries *table);
+int fl__entries_add_segment(struct entries *table);
 
 /* What is left to do when a segment has no room any more, or has room again, or is empty. */
 void fl__segment_full(struct entries *table, struct segment *segment);
@@ -107,7 +112,13 @@ void fl__entries_destroy(struct entries *table); /* which is empty */
 /* 0, or FL_INVALID_ARGUMENT if the table is not sound. For tests and debug builds. */
 int fl__entries_check(const struct entries *table);
 
-/* A slot, after fl__entries_reserve(). */
+/* Makes sure that entries_take() will succeed. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+static inline int entries_reserve(struct entries *table)
+{
+    return table->with_room ? 0 : fl__entries_add_segment(table);
+}
+
+/* A slot, after entries_reserve(). */
 static inline uint32_t entries_take(struct entries *table, struct entry **ret)
 {
     struct segment *segment = table->with_room;

@@ -52,9 +52,7 @@ enum {
     TIMER_GENERATION_BITS = 64 - TIMER_STATE_BITS - TIMER_REFERENCE_BITS,
     TIMER_GENERATION_SHIFT = TIMER_STATE_BITS + TIMER_REFERENCE_BITS,
     TIMER_MAX_REFERENCES = (1 << TIMER_REFERENCE_BITS) - 1,
-
-    /* The allocator shall give each handle a cache line's worth, so that two words are never on the same line. */
-    TIMER_BYTES = 56,
+    TIMER_BYTES = 64, /* a cache line each */
 };
 
 #define TIMER_REFERENCE (1ull << TIMER_STATE_BITS)

@@ -20,6 +20,7 @@
 
 #include <foliot/wheel.h>
 
+#include "base/record.h"
 #include "loop/histogram.h"
 #include "runtime/entries.h"
 #include "runtime/handle.h"
@@ -120,6 +121,7 @@ struct fl__worker {
     uint64_t alarm_ns;   /* UINT64_MAX: none */
     unsigned next_pick;  /* who gets the next message that is for anybody */
     struct fl__worker_layer *layer;
+    struct fl__records handles, starts; /* memory for those to come */
     struct scrub scrub;
     struct counters counters;
     struct lateness lateness;
@@ -136,6 +138,7 @@ struct fl__worker {
     struct stripe stripes[BUCKETS];
 };
 
+/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the same */
 struct metronome {
     pthread_t thread;
     fl_loop *loop;
@@ -145,7 +148,7 @@ struct metronome {
     unsigned idle_ticks; /* in a row */
     unsigned next_pick;
     counter ticks, late, drift_sum_ns, drift_worst_ns;
-    atomic_bool ticking;
+    _Alignas(CACHE_LINE) atomic_bool ticking; /* busy workers look at it often */
     struct requests requests;
     struct mailbox mailbox; /* the merge queue */
 };
@@ -163,6 +166,7 @@ struct fl_runtime {
     uint64_t tick_ns;
     uint32_t scrub_budget;
     bool pin, huge_pages;
+    bool own_clock; /* waiting may move it: see metronome.c */
     atomic_bool stopping;
     _Atomic(struct fl__runtime_layer *) layer;
     pthread_mutex_t resizing;
@@ -177,7 +181,7 @@ extern _Thread_local struct fl__worker *fl__self __attribute__((tls_model("initi
 
 static inline bool runtime_stopping(const fl_runtime *rt)
 {
-    return atomic_load_explicit(&rt->stopping, memory_order_relaxed);
+    return atomic_load_explicit(&rt->stopping, memory_order_acquire);
 }
 
 static inline struct fl__worker *worker_at(fl_runtime *rt, unsigned index)
@@ -196,6 +200,8 @@ void fl__forget_message(struct fl__message *message);        /* frees it if it i
 int fl__worker_start(fl_runtime *rt, unsigned index);
 
 /* --- timer.c */
+
+extern struct fl__record_pool fl__timer_pool, fl__start_pool;
 
 void fl__fire(struct fl__worker *worker, const fl_expired *due);
 int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);

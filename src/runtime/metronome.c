@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The metronome: one thread that tells busy workers the time and deals out what belongs to no worker.
  *
- * Time. A worker reads the clock once a turn. One that has much to do in a turn calls the metronome, which then ticks:
+ * Time. A worker reads the clock once a turn. One that has more than one thing to do in it calls the metronome, which ticks:
  * it writes the time to each worker that is awake, and sets needs_poll if the worker's next deadline has come. The tick
  * adapts: it comes when the nearest of those deadlines is due, but at least every tick_ns and at most 16 times as often.
  * It plans ticks by the clock and does not count them, so one that comes late costs nothing; how late they come is
  * recorded. When no worker has been awake for some ticks, it stops. An idle worker sleeps on its own loop with its own
  * deadline, so an idle runtime has nothing that ticks, and no timer depends on this thread to fire.
+ *
+ * On a clock that the program has given, the metronome does not tick: to wait for a tick could move such a clock while
+ * workers are busy. They look at it themselves.
  *
  * Merge queue. Messages that nobody took come here: the timers and tasks of workers that have left, and what is started
  * or spawned while there is no worker. They are dealt out in turn to the workers there are, or held until there is one.

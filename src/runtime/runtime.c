@@ -15,14 +15,21 @@
 #define DEFAULT_TICK_NS (1ull << 20)
 #define MAX_TICK_NS (1ull << 40)
 
-enum { DEFAULT_SCRUB_BUDGET = 256 };
+enum { DEFAULT_SCRUB_BUDGET = 1024 };
 
 /* --- Sending */
 
+/* If nobody is there, the request is dropped. But the owner may have come meanwhile, and others may have relied on this
+ * message to be sent: what they have asked for is sent by us. */
 void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what)
 {
-    if (atomic_fetch_or(&requests->bits, what) == 0 && !fl__mailbox_send(mailbox, &requests->message))
-        atomic_store(&requests->bits, 0); /* nobody is there */
+    unsigned asked = what, there;
+    while (atomic_fetch_or(&requests->bits, asked) == 0 && !fl__mailbox_send(mailbox, &requests->message)) {
+        there = atomic_exchange(&requests->bits, 0);
+        if ((there & ~asked) == 0)
+            return;
+        asked = there;
+    }
 }
 
 void fl__merge(fl_runtime *rt, struct fl__message *message)
@@ -185,6 +192,7 @@ static fl_runtime *make(const fl_runtime_config *config)
     rt->scrub_budget = config->scrub_budget ? config->scrub_budget : DEFAULT_SCRUB_BUDGET;
     rt->pin = config->pin;
     rt->huge_pages = config->huge_pages;
+    rt->own_clock = rt->clock->wait_until != NULL;
     pthread_mutex_init(&rt->resizing, NULL);
     return rt;
 }

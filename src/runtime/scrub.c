@@ -6,9 +6,9 @@
  * that are cache lines apart, chosen by the entry's bucket: neighbours in the table share a bucket, strangers do not.
  * Thus the stripes tell two things: how much is stale in this wheel, and where.
  *
- * Whoever counts the 64th in a stripe asks the worker for a pass. A pass walks the table from end to end, a budget of
- * entries each turn, so that no turn is long; it skips buckets in which less than an eighth is stale, and it looks at
- * four times as many a turn when more than a quarter of the whole table is. While a pass is under way the worker does not
+ * Whoever counts the 64th in a stripe asks the worker for a pass. A pass walks the table from end to end, a bounded
+ * number of entries each turn, so that no turn is long: a quarter of the budget, or all of it when more than a quarter of
+ * the whole table is stale. It skips buckets in which less than an eighth is. While a pass is under way the worker does not
  * sleep, so an idle worker cleans up in one go; there is another pass if some bucket still deserves it.
  *
  * The count is an estimate: a timer may have moved on between the cancel and the counting. What the stripes had counted
@@ -20,8 +20,8 @@
 
 enum {
     WORTH = 8, /* a bucket is walked if one in so many is stale */
-    MUCH = 4,  /* more than one in so many of the whole table: look at BOOST times as many in a turn */
-    BOOST = 4,
+    MUCH = 4,  /* more than one in so many of the whole table: use the whole budget */
+    SPARE = 4, /* else one part in so many of it */
     PREFETCH = 8,
 };
 
@@ -56,7 +56,8 @@ void fl__scrub_begin(struct fl__worker *worker)
         scrub->mark[i] = fl__stripe_sum(&worker->stripes[i]);
         scrub->skipped[i] = false;
     }
-    scrub->budget = worker->rt->scrub_budget * (stale * MUCH > worker->table.live ? BOOST : 1);
+    uint32_t budget = worker->rt->scrub_budget;
+    scrub->budget = stale * MUCH > worker->table.live || budget < SPARE ? budget : budget / SPARE;
 }
 
 static void end_pass(struct fl__worker *worker)

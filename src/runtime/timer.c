@@ -32,11 +32,20 @@
 
 /* --- References */
 
+struct fl__record_pool fl__timer_pool = {.size = TIMER_BYTES, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void release(fl_timer *t)
+{
+    struct fl__worker *worker = fl__self;
+    fl__record_give(&fl__timer_pool, worker ? &worker->handles : NULL, t);
+}
+
 int fl_timer_new(fl_runtime *rt, fl_task_fn fn, void *arg, fl_timer **ret)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    fl_timer *t = fl__alloc(TIMER_BYTES);
+    struct fl__worker *worker = fl__self;
+    fl_timer *t = fl__record_take(&fl__timer_pool, worker ? &worker->handles : NULL);
     if (!t)
         return FL_NO_MEMORY;
     t->rt = rt;
@@ -63,15 +72,17 @@ void fl_timer_unref(fl_timer *t)
     uint64_t word = atomic_fetch_sub_explicit(&t->word, TIMER_REFERENCE, memory_order_acq_rel);
     assert(word_references(word) > 0);
     if (word_references(word) == 1)
-        fl__release(t);
+        release(t);
 }
 
 /* --- Entries of this worker */
 
 /* What the wheel takes: neither 0 nor UINT64_MAX. */
-static uint64_t moment(uint64_t time_ns)
+static inline uint64_t moment(uint64_t time_ns)
 {
-    return time_ns == 0 ? 1 : time_ns > TIME_MAX ? TIME_MAX : time_ns;
+    if (__builtin_expect(time_ns - 1 >= TIME_MAX, 0))
+        return time_ns == 0 ? 1 : TIME_MAX;
+    return time_ns;
 }
 
 static void *data_of_slot(uint32_t slot)
@@ -85,7 +96,7 @@ static inline struct entry *own_entry(const struct fl__worker *worker, const fl_
     uint64_t place = timer_place(t);
     if (place >> 32 != worker->index + 1)
         return NULL;
-    struct entry *entry = entries_find(&worker->table, (uint32_t)place);
+    struct entry *entry = entries_look(&worker->table, (uint32_t)place);
     *ret_slot = (uint32_t)place;
     return entry && entry->timer == t && entry->id ? entry : NULL;
 }
@@ -107,21 +118,23 @@ static void publish(struct fl__worker *worker, uint64_t target_ns)
 }
 
 /* Puts a new entry into table and wheel; its generation is still to be set. */
-static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
+static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, struct entry **ret_entry,
+                            uint32_t *ret_slot)
 {
-    int r = fl__entries_reserve(&worker->table);
+    int r = entries_reserve(&worker->table);
     if (r < 0)
         return r;
     struct entry *entry;
-    fl_timer_id id;
     uint32_t slot = entries_take(&worker->table, &entry);
-    r = fl_wheel_schedule_best_fit(worker->wheel, target_ns, data_of_slot(slot), &id, NULL);
+    r = fl_wheel_schedule_best_fit(worker->wheel, target_ns, data_of_slot(slot), &entry->id, NULL);
     if (r < 0) {
         entries_put(&worker->table, slot);
         return r;
     }
-    *entry = (struct entry){.timer = t, .target_ns = target_ns, .id = id};
+    entry->timer = t;
+    entry->target_ns = target_ns;
     publish(worker, target_ns);
+    *ret_entry = entry;
     *ret_slot = slot;
     return 0;
 }
@@ -158,7 +171,7 @@ static struct outside *outside_of(const fl_timer *t)
 /* A cancel that does not come from the timer's worker, or a start elsewhere, leaves an entry in a wheel. Its bucket's
  * stripe counts it; when 64 more have come together there, the worker is asked to look for them. `place` is where the
  * timer was when it was SCHEDULED. */
-static void count_left_behind(fl_timer *t, uint64_t place, bool cancelled)
+static __attribute__((noinline)) void count_left_behind(fl_timer *t, uint64_t place, bool cancelled)
 {
     struct fl__worker *worker = worker_at(t->rt, (unsigned)(place >> 32) - 1);
     struct stripe *stripe = &worker->stripes[bucket_of((uint32_t)place)];
@@ -176,7 +189,8 @@ static bool references_are_used_up(uint64_t word)
 }
 
 /* The entry is in this wheel already: it moves, and keeps its reference. */
-static int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry, uint32_t slot, uint64_t target_ns)
+static __attribute__((noinline)) int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry,
+                                               uint32_t slot, uint64_t target_ns)
 {
     int r = fl_wheel_reschedule(worker->wheel, entry->id, wheel_deadline(worker, target_ns), &entry->id);
     if (r < 0)
@@ -196,13 +210,15 @@ static int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry
     return 0;
 }
 
+/* A timer that does not wait may have an entry here all the same, if it was cancelled elsewhere: that one is left to the
+ * scrub, which is rare, and not looked for, which would cost every start. */
 static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns)
 {
     uint32_t slot;
-    struct entry *entry = own_entry(worker, t, &slot);
+    struct entry *entry = word_waits(timer_word(t)) ? own_entry(worker, t, &slot) : NULL;
     if (entry)
         return move_here(worker, t, entry, slot, target_ns);
-    int r = add_entry(worker, t, target_ns, &slot);
+    int r = add_entry(worker, t, target_ns, &entry, &slot);
     if (r < 0)
         return r;
     uint64_t place = timer_place(t), word = timer_word(t);
@@ -213,7 +229,7 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
-    entries_at(&worker->table, slot)->generation = word_generation(word + TIMER_GENERATION);
+    entry->generation = word_generation(word + TIMER_GENERATION);
     if (word_state(word) == TIMER_SCHEDULED && place != 0) /* 0 if the other start came since */
         count_left_behind(t, place, false);
     counter_add(&worker->counters.scheduled, 1);
@@ -228,6 +244,19 @@ struct start {
     uint64_t generation;
     uint64_t target_ns;
 };
+
+struct fl__record_pool fl__start_pool = {.size = sizeof(struct start), .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct fl__records *own_starts(void)
+{
+    struct fl__worker *worker = fl__self;
+    return worker ? &worker->starts : NULL;
+}
+
+static void release_start(struct start *start)
+{
+    fl__record_give(&fl__start_pool, own_starts(), start);
+}
 
 static void count_outside(fl_timer *t, bool again)
 {
@@ -250,15 +279,15 @@ static void send_start(fl_timer *t, struct start *start, bool was_scheduled)
     fl__runtime_send(t->rt, &start->message);
 }
 
-static int start_elsewhere(fl_timer *t, uint64_t target_ns)
+static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t target_ns)
 {
-    struct start *start = fl__alloc(sizeof(*start));
+    struct start *start = fl__record_take(&fl__start_pool, own_starts());
     if (!start)
         return FL_NO_MEMORY;
     uint64_t word = timer_word(t);
     do {
         if (references_are_used_up(word)) {
-            fl__release(start);
+            release_start(start);
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_MIGRATING, 1));
@@ -280,36 +309,53 @@ int fl_timer_start(fl_timer *t, uint64_t deadline_ns)
 
 int fl_timer_start_after(fl_timer *t, uint64_t delay_ns)
 {
-    struct fl__worker *worker = fl__self;
-    uint64_t now_ns = worker && worker->rt == t->rt ? fl__worker_now_ns(worker) : fl__runtime_now_ns(t->rt);
+    uint64_t now_ns = fl__runtime_now_ns(t->rt); /* the time of the turn would be cheaper, and the timer early */
     return fl_timer_start(t, now_ns + delay_ns < now_ns ? TIME_MAX : now_ns + delay_ns);
 }
 
 /* --- Cancelling */
 
+/* The entry is this worker's and of the start that the word tells of. False: the timer has moved on meanwhile. */
+static inline bool cancel_here(struct fl__worker *worker, fl_timer *t, uint64_t word, struct entry *entry,
+                               uint32_t slot)
+{
+    uint64_t generation = entry->generation;
+    while (!timer_move(t, &word, TIMER_CANCELLED, -1))
+        if (word_generation(word) != generation || !word_waits(word))
+            return false;
+    fl_wheel_cancel(worker->wheel, entry->id, NULL);
+    entries_put(&worker->table, slot);
+    counter_add(&worker->counters.cancelled, 1);
+    return true;
+}
+
+static __attribute__((noinline)) bool cancel_elsewhere(fl_timer *t)
+{
+    uint64_t word = timer_word(t);
+    do
+        if (!word_waits(word))
+            return false;
+    while (!timer_move(t, &word, TIMER_CANCELLED, 0));
+    if (word_state(word) == TIMER_SCHEDULED)
+        count_left_behind(t, timer_place(t), true);
+    else
+        atomic_fetch_add_explicit(&outside_of(t)->cancelled, 1, memory_order_relaxed);
+    return true;
+}
+
 bool fl_timer_cancel(fl_timer *t)
 {
     struct fl__worker *worker = fl__self;
-    uint32_t slot = 0;
     uint64_t word = timer_word(t);
+    uint32_t slot;
     if (!word_waits(word))
         return false;
-    struct entry *entry = worker && worker->rt == t->rt ? own_entry(worker, t, &slot) : NULL;
-    bool local;
-    do {
-        if (!word_waits(word))
-            return false;
-        local = entry && entry->generation == word_generation(word);
-    } while (!timer_move(t, &word, TIMER_CANCELLED, local ? -1 : 0));
-    if (local) {
-        remove_entry(worker, slot);
-        counter_add(&worker->counters.cancelled, 1);
-    } else if (word_state(word) == TIMER_SCHEDULED) {
-        count_left_behind(t, timer_place(t), true);
-    } else {
-        atomic_fetch_add_explicit(&outside_of(t)->cancelled, 1, memory_order_relaxed);
+    if (worker && worker->rt == t->rt) {
+        struct entry *entry = own_entry(worker, t, &slot);
+        if (entry && entry->generation == word_generation(word) && cancel_here(worker, t, word, entry, slot))
+            return true;
     }
-    return true;
+    return cancel_elsewhere(t);
 }
 
 /* --- Arriving */
@@ -320,7 +366,7 @@ static int receive(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, u
 {
     struct entry *entry = own_entry(worker, t, ret_slot);
     if (!entry)
-        return add_entry(worker, t, target_ns, ret_slot);
+        return add_entry(worker, t, target_ns, &entry, ret_slot);
     int r = fl_wheel_reschedule(worker->wheel, entry->id, wheel_deadline(worker, target_ns), &entry->id);
     if (r < 0)
         return r;
@@ -359,7 +405,7 @@ void fl__run_start(struct fl__worker *worker, struct fl__message *message)
     if (fl__adopt(worker, start->timer, start->generation, start->target_ns) < 0)
         queue_append(&worker->hungry, message);
     else
-        fl__release(start);
+        release_start(start);
 }
 
 /* A segment of a worker that has left comes by: this worker takes some of its timers and sends it on, so that all get
@@ -404,7 +450,7 @@ static void finish_firing(fl_timer *t, uint64_t generation)
             next = next - TIMER_FIRING + TIMER_FIRED;
     } while (!timer_swap(t, &word, next));
     if (word_references(next) == 0)
-        fl__release(t);
+        release(t);
 }
 
 /* Whether the entry's start has been called for. */
@@ -544,7 +590,7 @@ void fl__forget_start(struct fl__message *message)
 {
     struct start *start = (struct start *)message;
     forget(start->timer, start->generation);
-    fl__release(start);
+    release_start(start);
 }
 
 void fl__forget_segment(struct segment *segment)

@@ -5,9 +5,10 @@
  * nothing to do it lets the loop sleep; one timer of the loop, the alarm, stands for the next deadline of the wheel. The
  * alarm is moved only if it would come too late; if it comes too early, the turn finds nothing to do.
  *
- * The wheel is polled once a turn by the loop's clock. A worker with many messages to run would get to its timers late,
- * so it looks between two messages whether the metronome has set needs_poll: a load from a line that nobody else writes
- * to unless something is due. Nothing but punctuality within a turn depends on the metronome.
+ * The wheel is polled once a turn by the loop's clock. A worker with more than one piece of work to do in a turn would
+ * get to its timers late, so it calls the metronome and looks between two of them whether that has set needs_poll: a load
+ * from a line that nobody else writes to unless something is due. Nothing but punctuality within a turn depends on the
+ * metronome.
  *
  * Leaving. First `active` no longer counts the worker in. The layer above is asked until it agrees. Then the mailbox is
  * closed: what is in it, and all timers, go to the merge queue. A thread that sends at the same moment either was
@@ -132,6 +133,17 @@ static void poll_timers(struct fl__worker *worker)
 
 /* --- Turns */
 
+bool fl__worker_must_poll(struct fl__worker *worker)
+{
+    struct metronome *metronome = &worker->rt->metronome;
+    if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed)) {
+        if (worker->rt->own_clock)
+            return fl__runtime_now_ns(worker->rt) >= atomic_load_explicit(&worker->next_ns, memory_order_relaxed);
+        fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
+    }
+    return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
+}
+
 static void run_messages(struct fl__worker *worker)
 {
     for (unsigned n = 0; n < MESSAGE_BUDGET && !runtime_stopping(worker->rt); n++) {
@@ -139,7 +151,7 @@ static void run_messages(struct fl__worker *worker)
         if (!message)
             return;
         message->run(worker, message);
-        if (atomic_load_explicit(&worker->needs_poll, memory_order_relaxed))
+        if (worker->mailbox.received.first && fl__worker_must_poll(worker))
             poll_timers(worker);
     }
 }
@@ -205,13 +217,6 @@ static bool has_work(const struct fl__worker *worker)
     return worker->mailbox.received.first || worker->deferred.first || worker->scrub.active || worker->leaving;
 }
 
-static void call_metronome(struct fl__worker *worker)
-{
-    struct metronome *metronome = &worker->rt->metronome;
-    if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed))
-        fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
-}
-
 static void turn(struct fl__worker *worker)
 {
     uint64_t next_ns = next_turn_ns(worker);
@@ -223,8 +228,6 @@ static void turn(struct fl__worker *worker)
         atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     poll_timers(worker);
     run_messages(worker);
-    if (worker->mailbox.received.first)
-        call_metronome(worker);
     run_deferred(worker);
     retry(worker);
     if (worker->scrub.active)
@@ -273,6 +276,8 @@ static void release(struct fl__worker *worker)
     fl_loop_free(worker->loop);
     fl_wheel_free(worker->wheel);
     fl__entries_destroy(&worker->table);
+    fl__records_destroy(&fl__timer_pool, &worker->handles);
+    fl__records_destroy(&fl__start_pool, &worker->starts);
     worker->loop = NULL;
     worker->wheel = NULL;
 }

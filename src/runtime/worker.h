@@ -53,6 +53,12 @@ void fl__runtime_send(fl_runtime *rt, struct fl__message *message);
 /* Appends to this worker's own queue without a word to anybody: for yielding. */
 void fl__worker_again(struct fl__worker *worker, struct fl__message *message);
 
+/* --- Long turns */
+
+/* To be asked between two pieces of work that may take long. True: a timer of the worker is due, and who has more to do
+ * should end his turn and go on in the next. From the first call on the metronome looks at the clock. */
+bool fl__worker_must_poll(struct fl__worker *worker);
+
 /* --- The end of a turn */
 
 /* Runs the message once at the end of this turn, after the timers; of the next, if it is sent by one of those. A worker

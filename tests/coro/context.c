@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "coro/context.h"
-#include "coro/image.h"
+#include "base/image.h"
 #include "coro/stack.h"
 #include "test.h"
 
@@ -100,9 +100,12 @@ static void spoil_registers(void *arg)
     fl__fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
     for (long i = 0;; i++) {
         long a = i * 3, b = i * 5, c = i * 7, d = i * 11, e = i * 13, f = i * 17;
+        double p = (double)a, q = (double)b, r = (double)c,
+               s = (double)d; /* some machines preserve these in registers */
         __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
         go_to_main(pair);
         CHECK_EQ(a + b + c + d + e + f, i * 56);
+        CHECK(p + q + r + s == (double)(i * 26));
     }
 }
 
@@ -112,9 +115,11 @@ TEST(what_a_call_preserves_is_preserved)
     setup(&pair, spoil_registers);
     for (long i = 0; i < 1000; i++) {
         long a = i, b = i * 2, c = i * 4, d = i * 8, e = i * 16, f = i * 32;
+        double p = (double)a, q = (double)b, r = (double)c, s = (double)d;
         __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
         go_to_other(&pair);
         CHECK_EQ(a + b + c + d + e + f, i * 63);
+        CHECK(p + q + r + s == (double)(i * 15));
     }
     teardown(&pair);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Coroutines: the promises of foliot/coro.h, on one worker or two. Moving between workers is in move.c. */
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -619,6 +620,7 @@ static void wait_in_vain(void *arg)
     CHECK_EQ(fl_coro_wait_fd(-1, FL_READ, 0), FL_INVALID_ARGUMENT);
     CHECK_EQ(fl_coro_wait_fd(987654, FL_READ, 0), FL_INVALID_ARGUMENT);
     CHECK_EQ(fl_coro_wait_fd(987654, FL_READ, 1 * MS), FL_INVALID_ARGUMENT);
+    CHECK_EQ(fl_coro_wait_fd(INT_MAX, FL_READ, 1 * MS), FL_INVALID_ARGUMENT);
     CHECK_EQ(fl_coro_wait_fd(pair->in, 64, 1 * MS), FL_INVALID_ARGUMENT);
 }
 
@@ -662,6 +664,115 @@ TEST(several_may_wait_for_one_descriptor)
     struct pipe_pair pair = new_pipe();
     run_on(1, two_readers, &pair);
     close(pair.in);
+}
+
+/* On a clock that stands still: one of the crowd lets the time pass, the one who waits gets into the queue behind all of
+ * them, and another one in the middle writes to the pipe, turns before the queue has come to its end. */
+struct late_event {
+    struct test_clock time;
+    struct pipe_pair pair;
+    atomic_bool waiting, passed, written, over;
+    int result;
+};
+
+enum { CROWD = 2000 };
+
+static struct late_event late_event;
+
+static void wait_a_bit(void *arg)
+{
+    (void)arg;
+    atomic_store(&late_event.waiting, true);
+    late_event.result = fl_coro_wait_fd(late_event.pair.in, FL_READ, 1 * MS);
+    atomic_store(&late_event.over, true);
+}
+
+static void be_in_the_crowd(void *arg)
+{
+    uintptr_t number = (uintptr_t)arg;
+    while (!atomic_load(&late_event.over)) {
+        if (number == 0 && atomic_load(&late_event.waiting) && !atomic_exchange(&late_event.passed, true))
+            atomic_fetch_add(&late_event.time.time_ns, 2 * MS);
+        if (number == CROWD / 2 && atomic_load(&late_event.passed) && !atomic_exchange(&late_event.written, true))
+            CHECK_EQ(write(late_event.pair.out, "x", 1), 1);
+        fl_coro_yield();
+    }
+}
+
+static void stand_still(fl_clock *clock, uint64_t deadline_ns)
+{
+    (void)clock, (void)deadline_ns;
+    sched_yield();
+}
+
+TEST(an_event_after_the_time_is_up_and_before_its_coroutine_runs_loses_nobody)
+{
+    static fl_coro *coros[CROWD];
+    late_event.pair = new_pipe();
+    late_event.time = (struct test_clock){{test_clock_now, stand_still}, 1000};
+    fl_runtime_config config = {.workers = 1, .clock = &late_event.time.clock};
+    fl_runtime *rt;
+    CHECK_EQ(fl_runtime_new(&config, &rt), 0);
+    for (uintptr_t i = 0; i < CROWD; i++)
+        coros[i] = spawn(rt, be_in_the_crowd, (void *)i);
+    finish(spawn(rt, wait_a_bit, NULL));
+    for (int i = 0; i < CROWD; i++)
+        finish(coros[i]); /* hangs if somebody has dropped out of the queue */
+    CHECK(late_event.result == 0 || late_event.result == FL_READ);
+    fl_runtime_free(rt);
+    close_pipe(late_event.pair);
+}
+
+/* --- Timers of the runtime */
+
+enum { PIECES = 100 };
+
+struct busy {
+    fl_runtime *rt;
+    atomic_uint pieces, fired_after; /* UINT_MAX: it has not fired */
+};
+
+static uint64_t ticks_of(fl_runtime *rt)
+{
+    struct fl_runtime_stats stats;
+    CHECK_EQ(fl_runtime_stats(rt, &stats), 0);
+    return stats.metronome.ticks;
+}
+
+static void work_for_a_tick(void *arg)
+{
+    struct busy *busy = arg;
+    uint64_t ticks = ticks_of(busy->rt);
+    if (atomic_fetch_add(&busy->pieces, 1) == PIECES - 1)
+        return;
+    while (atomic_load(&busy->fired_after) == UINT_MAX && ticks_of(busy->rt) == ticks)
+        usleep(100);
+}
+
+static void on_busy_timer(void *arg)
+{
+    struct busy *busy = arg;
+    atomic_store(&busy->fired_after, atomic_load(&busy->pieces));
+}
+
+static void spawn_pieces(void *arg)
+{
+    for (int i = 0; i < PIECES; i++)
+        CHECK_EQ(fl_coro_spawn(NULL, NULL, work_for_a_tick, arg, NULL), 0);
+}
+
+TEST(timers_fire_between_two_coroutines_that_take_long)
+{
+    struct busy busy = {.rt = runtime(1), .fired_after = UINT_MAX};
+    fl_timer *timer;
+    CHECK_EQ(fl_timer_new(busy.rt, on_busy_timer, &busy, &timer), 0);
+    CHECK_EQ(fl_timer_start_after(timer, 5 * MS), 0);
+    finish(spawn(busy.rt, spawn_pieces, &busy));
+    while (atomic_load(&busy.fired_after) == UINT_MAX)
+        usleep(100);
+    CHECK(atomic_load(&busy.fired_after) < PIECES);
+    fl_timer_unref(timer);
+    fl_runtime_free(busy.rt);
 }
 
 /* --- The end of the runtime */
@@ -725,6 +836,60 @@ TEST(a_runtime_may_end_before_its_coroutines_begin)
             CHECK_EQ(fl_coro_spawn(rt, NULL, park_for_ever, NULL, NULL), 0);
         fl_runtime_free(rt);
     }
+}
+
+/* --- Memory */
+
+static atomic_long blocks;
+
+static void *counted_alloc(size_t size)
+{
+    atomic_fetch_add(&blocks, 1);
+    return malloc(size);
+}
+
+static void *counted_resize(void *block, size_t size)
+{
+    atomic_fetch_add(&blocks, block == NULL);
+    return realloc(block, size);
+}
+
+static void counted_release(void *block)
+{
+    atomic_fetch_sub(&blocks, block != NULL);
+    free(block);
+}
+
+static atomic_int readers_asleep;
+static atomic_bool runtime_ends;
+
+/* The first one that wakes holds the worker until the runtime is about to end. */
+static void sleep_as_reader(void *arg)
+{
+    struct pipe_pair *pair = arg;
+    atomic_fetch_add(&readers_asleep, 1);
+    fl_coro_wait_fd(pair->in, FL_READ, FL_CORO_FOREVER);
+    if (!atomic_exchange(&runtime_ends, true))
+        usleep(20000);
+}
+
+TEST(a_runtime_that_ends_between_an_event_and_its_coroutine_leaks_nothing)
+{
+    fl_allocator allocator = {counted_alloc, counted_resize, counted_release, NULL, NULL};
+    struct pipe_pair pair = new_pipe();
+    CHECK_EQ(fl_set_allocator(&allocator), 0);
+    fl_runtime *rt = runtime(1);
+    for (int i = 0; i < 1000; i++)
+        CHECK_EQ(fl_coro_spawn(rt, NULL, sleep_as_reader, &pair, NULL), 0);
+    while (atomic_load(&readers_asleep) < 1000)
+        usleep(100);
+    CHECK_EQ(write(pair.out, "x", 1), 1);
+    while (!atomic_load(&runtime_ends))
+        usleep(100);
+    fl_runtime_free(rt);
+    CHECK_EQ(blocks, 0);
+    CHECK_EQ(fl_set_allocator(NULL), 0);
+    close_pipe(pair);
 }
 
 /* --- No memory */

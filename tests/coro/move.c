@@ -7,6 +7,7 @@
 
 #include <foliot/coro.h>
 
+#include "coro/internal.h"
 #include "test.h"
 
 enum { SLEEPERS = 200, PARKED = 50, READERS = 20, ROUNDS = 60 };
@@ -173,5 +174,33 @@ TEST(spawning_from_outside_reaches_a_worker_whoever_leaves)
     CHECK_EQ(fl_runtime_resize(rt, 1), 0);
     while (atomic_load(&ended) < 4000)
         usleep(1000);
+    fl_runtime_free(rt);
+}
+
+static int schedulers(void)
+{
+    int count = 0;
+    struct group *group = fl__group_of(rt);
+    pthread_mutex_lock(&group->lock);
+    for (struct sched *sched = group->scheds; sched; sched = sched->next_in_group)
+        count++;
+    pthread_mutex_unlock(&group->lock);
+    return count;
+}
+
+TEST(schedulers_that_have_moved_are_used_again_when_they_are_empty)
+{
+    fl_runtime_config config = {.workers = 4};
+    CHECK_EQ(fl_runtime_new(&config, &rt), 0);
+    for (int round = 0; round < 50; round++) {
+        atomic_store(&ended, 0);
+        for (int i = 0; i < 8; i++)
+            spawn(NULL, end_soon, NULL, NULL);
+        CHECK_EQ(fl_runtime_resize(rt, 1), 0);
+        while (atomic_load(&ended) < 8)
+            usleep(100);
+        CHECK_EQ(fl_runtime_resize(rt, 4), 0);
+    }
+    CHECK(schedulers() <= 16);
     fl_runtime_free(rt);
 }

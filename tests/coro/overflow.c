@@ -46,31 +46,50 @@ __attribute__((noinline)) static int bottomless(int level)
     return level < 0 ? 0 : bottomless(level + 1) + frame[level % 512];
 }
 
+/* Frames of 50 KB, of which only the far end is touched. NOLINTNEXTLINE(misc-no-recursion): the same */
+__attribute__((noinline)) static int bottomless_in_leaps(int level)
+{
+    volatile char frame[50000];
+    frame[0] = (char)level;
+    return level < 0 ? 0 : bottomless_in_leaps(level + 1) + frame[0];
+}
+
 static void fall(void *arg)
 {
     fl_sleep_ns(1000);
     *(volatile int *)arg = bottomless(1);
 }
 
+static void fall_in_leaps(void *arg)
+{
+    fl_sleep_ns(1000);
+    *(volatile int *)arg = bottomless_in_leaps(1);
+}
+
 static int sink;
 
-static void overflow_on(size_t stack_size)
+static void overflow_with(size_t stack_size, fl_task_fn fn)
 {
     fl_runtime *rt;
     fl_coro *coro;
     fl_coro_options options = {.name = "Icarus", .stack_size = stack_size};
-    if (fl_runtime_new(NULL, &rt) == 0 && fl_coro_spawn(rt, &options, fall, &sink, &coro) == 0)
+    if (fl_runtime_new(NULL, &rt) == 0 && fl_coro_spawn(rt, &options, fn, &sink, &coro) == 0)
         fl_coro_join(coro);
 }
 
 static void overflow_own(void)
 {
-    overflow_on(64 << 10);
+    overflow_with(64 << 10, fall);
 }
 
 static void overflow_shared(void)
 {
-    overflow_on(0);
+    overflow_with(0, fall);
+}
+
+static void overflow_in_leaps(void)
+{
+    overflow_with(0, fall_in_leaps);
 }
 
 static void check_overflow(void (*fn)(void))
@@ -93,6 +112,11 @@ TEST(an_overflow_of_an_own_stack_is_named)
 TEST(an_overflow_of_the_shared_stack_is_named)
 {
     check_overflow(overflow_shared);
+}
+
+TEST(an_overflow_with_large_frames_is_named)
+{
+    check_overflow(overflow_in_leaps);
 }
 
 static void other_handler(int signal_number)

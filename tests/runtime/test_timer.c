@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The runtime: what a handle promises, one property at a time, without races. */
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "rt.h"
@@ -100,6 +101,44 @@ TEST(a_timer_started_on_a_worker_fires_once_and_not_early)
     CHECK(!atomic_load(&probe.early));
     without_probe(rt, &probe);
     CHECK_EQ(atomic_load(&probe.calls), 1);
+}
+
+enum { DELAYED = 1000 };
+
+struct delayed {
+    fl_timer *timer;
+    uint64_t started_ns;
+};
+
+static atomic_uint delayed_calls;
+
+static void check_the_delay(void *arg)
+{
+    const struct delayed *delayed = arg;
+    CHECK(now_ns() - delayed->started_ns >= 1 * MS);
+    atomic_fetch_add(&delayed_calls, 1);
+}
+
+static void start_one_after_the_other(void *arg)
+{
+    struct delayed *delayed = arg;
+    for (unsigned i = 0; i < DELAYED; i++) {
+        delayed[i].started_ns = now_ns();
+        CHECK_EQ(fl_timer_start_after(delayed[i].timer, 1 * MS), 0);
+    }
+}
+
+TEST(a_delay_counts_from_the_call_however_long_the_callback_has_run)
+{
+    static struct delayed delayed[DELAYED];
+    fl_runtime *rt = make_runtime(1);
+    for (unsigned i = 0; i < DELAYED; i++)
+        CHECK_EQ(fl_timer_new(rt, check_the_delay, &delayed[i], &delayed[i].timer), 0);
+    call_on_worker(rt, start_one_after_the_other, delayed);
+    AWAIT(atomic_load(&delayed_calls) == DELAYED);
+    for (unsigned i = 0; i < DELAYED; i++)
+        fl_timer_unref(delayed[i].timer);
+    fl_runtime_free(rt);
 }
 
 TEST(deadlines_in_the_past_and_of_zero_fire)
@@ -405,15 +444,15 @@ TEST(a_timer_further_away_than_the_wheel_reaches_is_neither_early_nor_lost)
     fl_runtime_free(rt);
 }
 
-/* A worker has more to do than fits in a turn. From its second turn on each piece of work lasts until the metronome has
- * ticked. A timer that comes due in that turn fires between two pieces of it, and not at its end. */
-enum { TURN = 1024 };
+/* A worker has pieces of work to do in one turn, and each of them lasts until the metronome has ticked. A timer that
+ * comes due meanwhile fires between two of them, and not at the end. */
+enum { PIECES = 100 };
 
 struct busy {
     fl_runtime *rt;
     fl_timer *timer;
     atomic_bool waiting, all_spawned;
-    atomic_uint pieces, fired_after;
+    atomic_uint pieces, fired_after; /* UINT_MAX: it has not fired */
 };
 
 static void wait_for_all(void *arg)
@@ -427,14 +466,8 @@ static void work_for_a_tick(void *arg)
 {
     struct busy *busy = arg;
     uint64_t ticks = stats_of(busy->rt).metronome.ticks;
-    if (atomic_fetch_add(&busy->pieces, 1) >= TURN && atomic_load(&busy->fired_after) == 0)
+    if (atomic_fetch_add(&busy->pieces, 1) < PIECES - 1 && atomic_load(&busy->fired_after) == UINT_MAX)
         AWAIT(stats_of(busy->rt).metronome.ticks > ticks);
-}
-
-static void start_busy_timer(void *arg)
-{
-    struct busy *busy = arg;
-    CHECK_EQ(fl_timer_start_after(busy->timer, 5 * MS), 0);
 }
 
 static void on_busy_timer(void *arg)
@@ -445,20 +478,67 @@ static void on_busy_timer(void *arg)
 
 TEST(the_metronome_lets_timers_fire_between_two_tasks_of_a_busy_worker)
 {
-    struct busy busy = {.rt = make_runtime(1)};
+    struct busy busy = {.rt = make_runtime(1), .fired_after = UINT_MAX};
     CHECK_EQ(fl_timer_new(busy.rt, on_busy_timer, &busy, &busy.timer), 0);
     CHECK_EQ(fl_runtime_spawn(busy.rt, wait_for_all, &busy), 0);
     AWAIT(atomic_load(&busy.waiting)); /* all that comes now is for the next turn */
-    for (unsigned i = 0; i < 3 * TURN; i++) {
+    CHECK_EQ(fl_timer_start_after(busy.timer, 5 * MS), 0);
+    for (unsigned i = 0; i < PIECES; i++)
         CHECK_EQ(fl_runtime_spawn(busy.rt, work_for_a_tick, &busy), 0);
-        if (i == TURN)
-            CHECK_EQ(fl_runtime_spawn(busy.rt, start_busy_timer, &busy), 0);
-    }
     atomic_store(&busy.all_spawned, true);
-    AWAIT(atomic_load(&busy.fired_after) > 0);
-    CHECK(atomic_load(&busy.fired_after) < 2 * TURN - 2);
+    AWAIT(atomic_load(&busy.fired_after) != UINT_MAX);
+    CHECK(atomic_load(&busy.fired_after) < PIECES);
     fl_timer_unref(busy.timer);
     fl_runtime_free(busy.rt);
+}
+
+/* On a clock of the program's, which stands still unless somebody moves it: the same without a metronome. */
+struct moved {
+    struct hand_clock clock;
+    atomic_bool waiting, all_spawned;
+    atomic_uint pieces, fired_after;
+};
+
+static struct moved moved = {.fired_after = UINT_MAX};
+
+static void wait_until_all_are_there(void *arg)
+{
+    (void)arg;
+    atomic_store(&moved.waiting, true);
+    AWAIT(atomic_load(&moved.all_spawned));
+}
+
+static void move_the_clock(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&moved.pieces, 1);
+    atomic_fetch_add(&moved.clock.time_ns, 1 * MS);
+}
+
+static void on_moved_timer(void *arg)
+{
+    (void)arg;
+    atomic_store(&moved.fired_after, atomic_load(&moved.pieces));
+}
+
+TEST(between_two_tasks_timers_fire_to_the_point_on_a_clock_of_the_program)
+{
+    fl_runtime *rt;
+    fl_timer *timer;
+    moved.clock = (struct hand_clock){{hand_now, hand_wait}, HOUR};
+    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 1, .clock = &moved.clock.clock}, &rt), 0);
+    CHECK_EQ(fl_timer_new(rt, on_moved_timer, NULL, &timer), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, wait_until_all_are_there, NULL), 0);
+    AWAIT(atomic_load(&moved.waiting));
+    CHECK_EQ(fl_timer_start_after(timer, 5 * MS), 0);
+    for (unsigned i = 0; i < PIECES; i++)
+        CHECK_EQ(fl_runtime_spawn(rt, move_the_clock, NULL), 0);
+    atomic_store(&moved.all_spawned, true);
+    AWAIT(atomic_load(&moved.pieces) == PIECES);
+    CHECK_EQ(atomic_load(&moved.fired_after), 5);
+    CHECK_EQ(stats_of(rt).metronome.ticks, 0);
+    fl_timer_unref(timer);
+    fl_runtime_free(rt);
 }
 
 /* --- Workers */

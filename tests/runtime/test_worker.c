@@ -5,6 +5,34 @@
 #include "runtime/entries.h"
 #include "runtime/internal.h"
 
+/* --- Requests */
+
+static atomic_bool asked_enough;
+
+static void *ask_again_and_again(void *arg)
+{
+    struct fl__worker *worker = arg;
+    while (!atomic_load(&asked_enough))
+        fl__request(&worker->requests, &worker->mailbox, REQUEST_SCRUB);
+    return NULL;
+}
+
+/* Who asks when the worker is not there yet, and goes on when it is, must not take another's request with him. */
+TEST(a_worker_hears_that_it_shall_leave_whoever_else_asks_something)
+{
+    enum { ASKERS = 4, ROUNDS = 500 };
+    pthread_t threads[ASKERS];
+    fl_runtime *rt = make_runtime(2);
+    for (unsigned i = 0; i < ASKERS; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, ask_again_and_again, fl__runtime_worker(rt, 1)), 0);
+    for (unsigned round = 0; round < ROUNDS; round++)
+        CHECK_EQ(fl_runtime_resize(rt, round % 2 + 1), 0); /* hangs if the worker does not hear it */
+    atomic_store(&asked_enough, true);
+    for (unsigned i = 0; i < ASKERS; i++)
+        pthread_join(threads[i], NULL);
+    fl_runtime_free(rt);
+}
+
 /* --- Messages */
 
 struct note {
@@ -228,7 +256,7 @@ TEST(the_table_of_entries_keeps_its_books)
         bool growing = i / 50000 % 2 == 0;
         if (count == 0 || (count < MOST && next_random(&seed) % 100 < (growing ? 70 : 30))) {
             struct entry *entry;
-            CHECK_EQ(fl__entries_reserve(&table), 0);
+            CHECK_EQ(entries_reserve(&table), 0);
             slots[count] = entries_take(&table, &entry);
             *entry = (struct entry){.timer = somebody, .target_ns = slots[count]};
             count++;
@@ -257,7 +285,7 @@ TEST(segments_leave_the_table_with_what_they_hold)
     struct entry *entry;
     fl_timer *somebody = (fl_timer *)&table;
     for (unsigned i = 0; i < 3 * SEGMENT_SLOTS; i++) {
-        CHECK_EQ(fl__entries_reserve(&table), 0);
+        CHECK_EQ(entries_reserve(&table), 0);
         entries_take(&table, &entry);
         entry->timer = somebody;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory for images: see image.h. */
 
-#include "coro/image.h"
+#include "base/image.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -15,6 +15,7 @@
 
 enum {
     CHUNK_SIZE = 1 << 20,
+    CACHE_LINE = 64,
     MAX_SIZE = (IMAGE_CLASSES - 1) * IMAGE_UNIT,
     POPULATE_SIZE = 1 << 17, /* a chunk that has given out so much gets its pages by so many at a time */
 };
@@ -31,6 +32,9 @@ struct chunk {
     uint32_t block_size;
     uint32_t populated; /* where memory begins that may have no pages yet */
 };
+
+enum { HEADER_SIZE = (sizeof(struct chunk) + IMAGE_UNIT - 1) / IMAGE_UNIT * IMAGE_UNIT };
+_Static_assert((int)HEADER_SIZE <= (int)CACHE_LINE, "a chunk's first block comes after its header");
 
 static size_t class_of(size_t size)
 {
@@ -65,7 +69,7 @@ static struct chunk *new_chunk(struct fl__images *images, size_t class)
     if (!chunk)
         return NULL;
     chunk->block_size = (uint32_t)(class * IMAGE_UNIT);
-    chunk->fresh = (sizeof(*chunk) + IMAGE_UNIT - 1) / IMAGE_UNIT * IMAGE_UNIT;
+    chunk->fresh = chunk->block_size % CACHE_LINE == 0 ? (uint32_t)CACHE_LINE : (uint32_t)HEADER_SIZE;
     chunk->populated = POPULATE_SIZE;
     open_chunk(images, chunk);
     return chunk;

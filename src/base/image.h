@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_CORO_IMAGE_H
-#define FOLIOT_CORO_IMAGE_H
+#ifndef FOLIOT_BASE_IMAGE_H
+#define FOLIOT_BASE_IMAGE_H
 
-/* Memory for what is copied off a stack: many blocks of few sizes, without a header each.
+/* Memory for many blocks of few sizes, without a header each: what is copied off a stack, and records (record.h).
  *
- * Blocks are multiples of 16 bytes. Those of one size come from chunks of 1 MiB, which are aligned to their size, so that
- * a block's chunk is found by its address. A chunk gives out its memory in order, so that coroutines that fell asleep one
- * after the other lie one after the other; freed blocks go first. A chunk that becomes empty is unmapped unless it is the
+ * Blocks are multiples of 16 bytes; those that are multiples of a cache line begin with one. Those of one size come from chunks of 1 MiB, which are aligned to their size, so that
+ * a block's chunk is found by its address. A chunk gives out its memory in order, so that what was taken one
+ * after the other lies one after the other; freed blocks go first. A chunk that becomes empty is unmapped unless it is the
  * only one of its size with room. Blocks above 1 KiB come from the heap.
  *
  * The memory belongs to one thread at a time.
