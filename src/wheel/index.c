@@ -303,7 +303,7 @@ uint64_t fl__next_work_ns(const struct level *level)
 {
     const struct opening *opening = &level->opening;
     if (opening->active)
-        return steps_of(opening) - steps_done(opening) > CROWD ? fl__next_step_ns(level) : opening->min_ns;
+        return steps_of(opening) - steps_done(opening) > CROWD ? fl__next_step_ns(level) : UINT64_MAX;
     uint64_t crowd_ns = next_crowd_ns(level);
     uint64_t tick = fl__tick(level, crowd_ns);
     return crowd_ns < UINT64_MAX && tick > 0 ? (tick - 1) << level->shift : crowd_ns;

@@ -243,7 +243,8 @@ static void find_next_unindexed(fl_wheel *w)
     w->next_known = false; /* the bounds are as loose as before: an earlier timer might not lower any of them */
 }
 
-/* Finds the earliest timer; there is one. Unless it has to be exact, a bound will do where a tick is being opened. */
+/* Finds the earliest timer; there is one. Unless it has to be exact, a bound in the future will do where a tick is being
+ * opened. */
 static void find_next(fl_wheel *w, bool is_exact)
 {
     w->next_known = true;
@@ -258,7 +259,7 @@ static void find_next(fl_wheel *w, bool is_exact)
         if (!next.opening) {
             if (refine(w, &next))
                 return;
-        } else if (!is_exact) {
+        } else if (!is_exact && next.bound_ns > fl__now(w)) {
             w->next_ns = next.bound_ns;
             w->next_known = false;
             return;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "test.h"
+#include "wheel/allocator.h"
 #include "wheel/model.h"
 #include "wheel/wheel_private.h"
 #include "wheel/wheel_test.h"
@@ -253,4 +254,28 @@ TEST(next_poll_before_few_timers_is_the_next_deadline)
         CHECK(fl_wheel_poll(w, poll_ns, out, 64) > 0);
     }
     fl_wheel_free(w);
+}
+
+/* An opening that cannot go on, and of which the earliest timer has gone, must not hold the poller at one moment. */
+TEST(next_poll_without_memory_goes_on)
+{
+    enum { COUNT = 300 };
+    uint64_t now_ns = 0, polls = 0, fired = 0;
+    fl_timer_id first;
+    fl_expired out[64];
+    memory_install();
+    fl_wheel *w = new_wheel(NULL);
+    CHECK_EQ(fl_wheel_schedule(w, 3 * TICK1 + 1, NULL, &first), 0);
+    for (uint64_t i = 0; i < COUNT; i++)
+        CHECK_EQ(fl_wheel_schedule(w, 3 * TICK1 + 100 + i, NULL, NULL), 0);
+    memory_fail(1, true);
+    CHECK_EQ(fl_wheel_poll(w, 2 * TICK1 + 1, out, 64), 0);
+    CHECK(w->levels[1].opening.active);
+    CHECK_EQ(fl_wheel_cancel(w, first, NULL), 0);
+    for (; fl_wheel_next_poll(w, &now_ns) && polls < 10 * COUNT; polls++)
+        fired += fl_wheel_poll(w, now_ns, out, 64);
+    CHECK_EQ(fired, COUNT);
+    memory_fail(0, false);
+    fl_wheel_free(w);
+    memory_remove();
 }
