@@ -173,7 +173,8 @@ static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_nu
 static void begin_opening(const fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
-    uint64_t bound_ns = fl__spoke_bound_ns(spoke), tick = fl__tick(level, bound_ns), oldest = fl__spoke_oldest(spoke);
+    uint64_t bound_ns = fl__spoke_bound_ns(spoke), tick = fl__tick(level, bound_ns),
+             oldest = fl__spoke_oldest(spoke, 0);
     assert(!level->opening.active && tick >= level->open_end);
     level->opening = (struct opening){.active = true,
                                       .tick = tick,
@@ -195,6 +196,17 @@ void fl__end_opening(struct level *level)
     level->opening.active = false;
 }
 
+/* There is no leaf of the next serial number. Where many have gone, the table tells how many: it is asked after so many
+ * numbers in vain that they took as long as asking does. */
+static void pass_gap(struct opening *opening, const struct spoke *spoke)
+{
+    opening->leaf++;
+    if (++opening->missed < fl__spoke_table_size(spoke))
+        return;
+    opening->missed = 0;
+    opening->leaf = fl__min(fl__spoke_oldest(spoke, opening->leaf), opening->leaf_end);
+}
+
 /* One step: a leaf, or some references. A step that fails for lack of memory is repeated later; what it had already
  * indexed is then indexed twice, which does no harm. */
 static int step_opening(fl_wheel *w, struct level *level)
@@ -203,9 +215,15 @@ static int step_opening(fl_wheel *w, struct level *level)
     uint32_t spoke_number = (uint32_t)opening->tick & (w->spokes - 1);
     if (opening->leaf < opening->leaf_end) {
         fl_timer_id id = fl__leaf_id((unsigned)(level - w->levels), spoke_number, opening->leaf);
-        const struct leaf *leaf = fl__spoke_leaf(&level->spokes[spoke_number], id);
-        int r = leaf ? visit_leaf(w, level, spoke_number, leaf, opening->tick, index_ref) : 0;
+        const struct spoke *spoke = &level->spokes[spoke_number];
+        const struct leaf *leaf = fl__spoke_leaf(spoke, id);
+        if (!leaf) {
+            pass_gap(opening, spoke);
+            return 0;
+        }
+        int r = visit_leaf(w, level, spoke_number, leaf, opening->tick, index_ref);
         opening->leaf += r == 0;
+        opening->missed = 0;
         return r;
     }
     for (int i = 0; i < REFS_A_STEP && opening->ref < opening->refs.length; i++) {

@@ -189,7 +189,8 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
         return FL_OVERFLOW;
     uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
     uint64_t deadline_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
-    int r = place(w, deadline_ns - now_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
+    uint64_t distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0; /* now may be UINT64_MAX */
+    int r = place(w, distance_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
     return r;
