@@ -25,7 +25,6 @@ static uint64_t attention_for(const fl_wheel *w, const struct level *level, uint
     return level > w->levels && tick > 0 ? (tick - 1) << level->shift : deadline_ns;
 }
 
-/* A spoke has become occupied, or by something earlier. */
 void fl__lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns)
 {
     fl__spoke_set_bound(&level->spokes[spoke_number], deadline_ns);
@@ -43,8 +42,8 @@ void fl__unmark(struct level *level, uint32_t spoke_number)
         level->summary &= ~(1ull << spoke_number / 64);
 }
 
-/* Makes room for one more in the late heap. The dead are thrown out before it grows: timers of the present tick that
- * come and go without the clock moving must not fill the memory. */
+/* The dead are thrown out before it grows: timers of the present tick that come and go without the clock moving must not
+ * fill the memory. */
 bool fl__reserve_late(fl_wheel *w)
 {
     struct refs *late = &w->late;
@@ -105,8 +104,8 @@ static uint32_t next_occupied(const struct level *level, uint32_t from, uint32_t
     return end;
 }
 
-/* The spoke with the least bound in a level; false if nothing is waiting there. Spokes come in the order of time, so
- * the first one whose bound is in its own turn is the least; only those a whole turn ahead need be compared. */
+/* Spokes come in the order of time, so the first one whose bound is in its own turn is the least; only those a whole turn
+ * ahead need be compared. */
 bool fl__level_next(const fl_wheel *w, const struct level *level, uint32_t *ret_spoke)
 {
     uint32_t from = (uint32_t)level->open_end & (w->spokes - 1), end = from + w->spokes, best = end;
@@ -131,8 +130,6 @@ static void consider(struct candidate *best, uint64_t bound_ns, struct level *le
         *best = (struct candidate){bound_ns, level, spoke, opening};
 }
 
-/* The spoke in which the earliest of what is not in the front may be. The coarser level comes first if they are equal.
- * For firing, a coarse wheel's L1 and L2 count by the end of their ticks. */
 struct candidate fl__earliest_candidate(fl_wheel *w, bool for_firing)
 {
     struct candidate best = {.bound_ns = UINT64_MAX};
@@ -335,7 +332,6 @@ static void settle_run(fl_wheel *w, uint32_t begin)
     w->run.length = begin;
 }
 
-/* Loads the earliest tick of a spoke into the front: any tick of L0, and in a coarse wheel those of all levels. */
 int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
@@ -365,7 +361,6 @@ int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number)
     return 0;
 }
 
-/* Opens or loads what bounds the front, if that is due. */
 int fl__advance(fl_wheel *w, uint64_t now_ns)
 {
     struct candidate next = fl__earliest_candidate(w, true);

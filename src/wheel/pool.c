@@ -6,10 +6,10 @@
  * 2 MiB, aligned to their size: a block finds its region by masking its address, and a region whose last block returns is
  * given back. The first block of a region is its header.
  *
- * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So it is given
- * back in slices of 16 KiB in which all blocks are free, one whenever a block returns and more memory is idle than may soon
- * be wanted: no call takes long, and the memory goes also where nobody polls. Regions that may have such slices are in a
- * list of their own, `slack`.
+ * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So it is
+ * given back in slices of 16 KiB in which all blocks are free, one whenever a block returns and more memory is idle than
+ * may soon be wanted: no call takes long, and the memory goes also where nobody polls. Regions that may have such slices
+ * are in a list of their own, `slack`.
  *
  * The headers of leaves are a cache line each, and lie together in blocks of a pool of their own: every cancel visits one,
  * and closely packed they stay in the cache and need few pages. The first line of such a block is its header in turn. */

@@ -10,7 +10,7 @@
  *   - The place of a timer is its rank: of two timers of a spoke, the one that was scheduled first has the lower ID.
  *   - Scheduling writes where it wrote last: the line is in the cache, and there is no list of free slots to keep.
  *
- *     spoke ──> leaves, a hash table ──> header ──> 256 slots: a block of the pool
+ *     spoke ──> leaves, in a table ───> header ──> 256 slots: a block of the pool
  *       └────────── tail ───────────────────^  ──> fewer, from the heap: a spoke's first leaves grow
  *                                              ──> packed: only the slots that hold a timer
  *
