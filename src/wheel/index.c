@@ -26,7 +26,6 @@ static uint64_t attention_for(const fl_wheel *w, const struct level *level, uint
     return level > w->levels && tick > 0 ? (tick - 1) << level->shift : deadline_ns;
 }
 
-/* A spoke has become occupied, or by something earlier. */
 void fl__lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns)
 {
     fl__spoke_set_bound(&level->spokes[spoke_number], deadline_ns);
@@ -44,8 +43,8 @@ void fl__unmark(struct level *level, uint32_t spoke_number)
         level->summary &= ~(1ull << spoke_number / 64);
 }
 
-/* Makes room for one more in the late heap. The dead are thrown out before it grows: timers of the present tick that
- * come and go without the clock moving must not fill the memory. */
+/* The dead are thrown out before it grows: timers of the present tick that come and go without the clock moving must not
+ * fill the memory. */
 bool fl__reserve_late(fl_wheel *w)
 {
     struct refs *late = &w->late;
@@ -106,8 +105,8 @@ static uint32_t next_occupied(const struct level *level, uint32_t from, uint32_t
     return end;
 }
 
-/* The spoke with the least bound in a level; false if nothing is waiting there. Spokes come in the order of time, so
- * the first one whose bound is in its own turn is the least; only those a whole turn ahead need be compared. */
+/* Spokes come in the order of time, so the first one whose bound is in its own turn is the least; only those a whole turn
+ * ahead need be compared. */
 bool fl__level_next(const fl_wheel *w, const struct level *level, uint32_t *ret_spoke)
 {
     uint32_t from = (uint32_t)level->open_end & (w->spokes - 1), end = from + w->spokes, best = end;
@@ -132,8 +131,6 @@ static void consider(struct candidate *best, uint64_t bound_ns, struct level *le
         *best = (struct candidate){bound_ns, level, spoke, opening};
 }
 
-/* The spoke in which the earliest of what is not in the front may be. The coarser level comes first if they are equal.
- * For firing, a coarse wheel's L1 and L2 count by the end of their ticks. */
 struct candidate fl__earliest_candidate(fl_wheel *w, bool for_firing)
 {
     struct candidate best = {.bound_ns = UINT64_MAX};
@@ -174,7 +171,8 @@ static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_nu
 static void begin_opening(const fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
-    uint64_t bound_ns = fl__spoke_bound_ns(spoke), tick = fl__tick(level, bound_ns), oldest = fl__spoke_oldest(spoke);
+    uint64_t bound_ns = fl__spoke_bound_ns(spoke), tick = fl__tick(level, bound_ns),
+             oldest = fl__spoke_oldest(spoke, 0);
     assert(!level->opening.active && tick >= level->open_end);
     level->opening = (struct opening){.active = true,
                                       .tick = tick,
@@ -196,6 +194,17 @@ void fl__end_opening(struct level *level)
     level->opening.active = false;
 }
 
+/* There is no leaf of the next serial number. Where many have gone, the table tells how many: it is asked after so many
+ * numbers in vain that they took as long as asking does. */
+static void pass_gap(struct opening *opening, const struct spoke *spoke)
+{
+    opening->leaf++;
+    if (++opening->missed < fl__spoke_table_size(spoke))
+        return;
+    opening->missed = 0;
+    opening->leaf = fl__min(fl__spoke_oldest(spoke, opening->leaf), opening->leaf_end);
+}
+
 /* One step: a leaf, or some references. A step that fails for lack of memory is repeated later; what it had already
  * indexed is then indexed twice, which does no harm. */
 static int step_opening(fl_wheel *w, struct level *level)
@@ -204,9 +213,15 @@ static int step_opening(fl_wheel *w, struct level *level)
     uint32_t spoke_number = (uint32_t)opening->tick & (w->spokes - 1);
     if (opening->leaf < opening->leaf_end) {
         fl_timer_id id = fl__leaf_id((unsigned)(level - w->levels), spoke_number, opening->leaf);
-        const struct leaf *leaf = fl__spoke_leaf(&level->spokes[spoke_number], id);
-        int r = leaf ? visit_leaf(w, level, spoke_number, leaf, opening->tick, index_ref) : 0;
+        const struct spoke *spoke = &level->spokes[spoke_number];
+        const struct leaf *leaf = fl__spoke_leaf(spoke, id);
+        if (!leaf) {
+            pass_gap(opening, spoke);
+            return 0;
+        }
+        int r = visit_leaf(w, level, spoke_number, leaf, opening->tick, index_ref);
         opening->leaf += r == 0;
+        opening->missed = 0;
         return r;
     }
     for (int i = 0; i < REFS_A_STEP && opening->ref < opening->refs.length; i++) {
@@ -348,7 +363,6 @@ static void settle_run(fl_wheel *w, uint32_t begin)
     w->run.length = begin;
 }
 
-/* Loads the earliest tick of a spoke into the front: any tick of L0, and in a coarse wheel those of all levels. */
 int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
@@ -378,7 +392,6 @@ int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number)
     return 0;
 }
 
-/* Opens or loads what bounds the front, if that is due. */
 int fl__advance(fl_wheel *w, uint64_t now_ns)
 {
     struct candidate next = fl__earliest_candidate(w, true);

@@ -2,8 +2,8 @@
 /* Polling: takes out what is due, and does ahead of time what the next polls would have to do at once.
  *
  * A poll takes from the front what is due before anything that is not in the front, else opens what bounds the front, and
- * so on until nothing due is left or the limit is reached. Then it works ahead on the next ticks, gives a slice of idle
- * memory back, and notes when the next poll has anything to do: until then, polls return at once.
+ * so on until nothing due is left or the limit is reached. Then it works ahead on the next ticks, and notes when
+ * the next poll has anything to do: until then, polls return at once.
  *
  * Should there be no memory for the index, it looks at all timers for those that are due. */
 
@@ -143,8 +143,6 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 {
     const struct ref *first = fl__front_first(w);
     uint64_t attention_ns = fl__min(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
-    if (fl__pool_has_excess(&w->store.slots))
-        attention_ns = now_ns;
     for (int i = 1; i < LEVELS; i++)
         if (w->levels[i].opening.active)
             attention_ns = fl__min(attention_ns, fl__next_step_ns(&w->levels[i]));
@@ -177,7 +175,6 @@ static __attribute__((noinline)) size_t poll_due(fl_wheel *w, uint64_t now_ns, f
         fl__work_ahead(w, &w->levels[1], now_ns);
     }
     fl__trim_front(w);
-    fl__pool_trim_some(&w->store.slots);
     set_attention(w, now_ns);
     return fired;
 }

@@ -6,9 +6,10 @@
  * 2 MiB, aligned to their size: a block finds its region by masking its address, and a region whose last block returns is
  * given back. The first block of a region is its header.
  *
- * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So when more
- * memory is idle than may soon be wanted, each poll gives back a slice of 16 KiB in which all blocks are free. Regions that
- * may have such slices are in a list of their own, `slack`.
+ * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So it is
+ * given back in slices of 16 KiB in which all blocks are free, one whenever a block returns and more memory is idle than
+ * may soon be wanted: no call takes long, and the memory goes also where nobody polls. Regions that may have such slices
+ * are in a list of their own, `slack`.
  *
  * The headers of leaves are a cache line each, and lie together in blocks of a pool of their own: every cancel visits one,
  * and closely packed they stay in the cache and need few pages. The first line of such a block is its header in turn. */
@@ -114,30 +115,6 @@ void *fl__pool_take(struct pool *pool)
     return (char *)region + number * POOL_BLOCK_SIZE;
 }
 
-static uint64_t slice_mask(size_t block)
-{
-    return ((1ull << SLICE_BLOCKS) - 1) << block % 64 / SLICE_BLOCKS * SLICE_BLOCKS;
-}
-
-void fl__pool_give(struct pool *pool, void *block)
-{
-    struct region *region = (struct region *)((uintptr_t)block & ~(uintptr_t)(REGION_SIZE - 1));
-    size_t number = (size_t)((char *)block - (char *)region) / POOL_BLOCK_SIZE;
-    assert(number > 0 && region->taken[number / 64] >> number % 64 & 1);
-    pool->taken--;
-    region->taken[number / 64] &= ~(1ull << number % 64);
-    if (region->blocks-- == REGION_BLOCKS - 1)
-        link_first(&pool->with_room, &region->link);
-    if (region->blocks == 0) {
-        unlink_from(&pool->with_room, &region->link);
-        link_first(&pool->empty, &region->link);
-    }
-    if (!region->is_slack && (region->taken[number / 64] & slice_mask(number)) == 0) {
-        region->is_slack = true;
-        link_first(&pool->slack, &region->slack);
-    }
-}
-
 /* ---- Giving back to the system --------------------------------------------------------------------------------- */
 
 /* Gives back the memory of some of 64 blocks. */
@@ -183,9 +160,9 @@ void fl__pool_trim(struct pool *pool)
     }
 }
 
-bool fl__pool_has_excess(const struct pool *pool)
+static uint64_t slice_mask(size_t block)
 {
-    return pool->slack && pool->resident - pool->taken > IDLE_BLOCKS + pool->taken / IDLE_SHARE;
+    return ((1ull << SLICE_BLOCKS) - 1) << block % 64 / SLICE_BLOCKS * SLICE_BLOCKS;
 }
 
 /* Gives back one slice of a region; false if there is none. */
@@ -201,16 +178,38 @@ static bool clear_slice(struct pool *pool, struct region *region)
     return false;
 }
 
-void fl__pool_trim_some(struct pool *pool)
+/* Gives back a slice, if there is one, and on the way to it the regions that have no more of them and are empty. */
+static void trim_some(struct pool *pool)
 {
-    if (!fl__pool_has_excess(pool))
-        return;
-    struct region *region = (struct region *)((char *)pool->slack - offsetof(struct region, slack));
-    if (clear_slice(pool, region))
-        return;
-    no_longer_slack(pool, region);
-    if (region->blocks == 0)
-        unmap_region(pool, region);
+    while (pool->slack) {
+        struct region *region = (struct region *)((char *)pool->slack - offsetof(struct region, slack));
+        if (clear_slice(pool, region))
+            return;
+        no_longer_slack(pool, region);
+        if (region->blocks == 0)
+            unmap_region(pool, region);
+    }
+}
+
+void fl__pool_give(struct pool *pool, void *block)
+{
+    struct region *region = (struct region *)((uintptr_t)block & ~(uintptr_t)(REGION_SIZE - 1));
+    size_t number = (size_t)((char *)block - (char *)region) / POOL_BLOCK_SIZE;
+    assert(number > 0 && region->taken[number / 64] >> number % 64 & 1);
+    pool->taken--;
+    region->taken[number / 64] &= ~(1ull << number % 64);
+    if (region->blocks-- == REGION_BLOCKS - 1)
+        link_first(&pool->with_room, &region->link);
+    if (region->blocks == 0) {
+        unlink_from(&pool->with_room, &region->link);
+        link_first(&pool->empty, &region->link);
+    }
+    if (!region->is_slack && (region->taken[number / 64] & slice_mask(number)) == 0) {
+        region->is_slack = true;
+        link_first(&pool->slack, &region->slack);
+    }
+    if (pool->resident - pool->taken > IDLE_BLOCKS + pool->taken / IDLE_SHARE)
+        trim_some(pool);
 }
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------- */

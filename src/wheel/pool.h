@@ -35,10 +35,8 @@ void *fl__pool_take_line(struct line_pool *pool);
 void fl__pool_give(struct pool *pool, void *block);
 void fl__pool_give_line(struct line_pool *pool, void *line);
 
-/* Gives back the memory of all free blocks; or a part of it, if more is idle than may soon be wanted. */
+/* Gives back the memory of all free blocks. */
 void fl__pool_trim(struct pool *pool);
-void fl__pool_trim_some(struct pool *pool);
-bool fl__pool_has_excess(const struct pool *pool); /* fl__pool_trim_some() has something to do */
 
 /* What they hold beyond what is taken. */
 size_t fl__pool_idle_bytes(const struct pool *pool);

@@ -10,7 +10,7 @@
  *   - The place of a timer is its rank: of two timers of a spoke, the one that was scheduled first has the lower ID.
  *   - Scheduling writes where it wrote last: the line is in the cache, and there is no list of free slots to keep.
  *
- *     spoke ──> leaves, a hash table ──> header ──> 256 slots: a block of the pool
+ *     spoke ──> leaves, in a table ───> header ──> 256 slots: a block of the pool
  *       └────────── tail ───────────────────^  ──> fewer, from the heap: a spoke's first leaves grow
  *                                              ──> packed: only the slots that hold a timer
  *
@@ -53,55 +53,76 @@ static uint32_t count_bits(uint64_t word)
 
 /* ---- The table of leaves --------------------------------------------------------------------------------------- */
 
-static uint32_t home_of(fl_timer_id leaf_id, uint32_t mask)
+/* A table has two halves. In the first, a leaf has a place of its own, by the low bits of its serial number: leaves that
+ * were made one after the other never meet there. A leaf that is still there when the numbers have come round makes way
+ * for the younger one and goes to the second half, the crowd, which is searched by a hash that scatters: with serial
+ * numbers for hashes, whoever is out of place would push all its successors out of theirs. */
+static uint32_t own_place(fl_timer_id leaf_id, uint32_t mask)
 {
     return (uint32_t)(leaf_id >> LEAF_BITS) & mask;
 }
 
-struct leaf *fl__spoke_probe(const struct spoke *spoke, fl_timer_id leaf_id)
+static uint32_t crowd_place(fl_timer_id leaf_id, uint32_t mask)
 {
-    uint32_t at = home_of(leaf_id, spoke->mask);
-    for (uint32_t i = 0; spoke->leaves && i <= spoke->mask; i++) {
-        struct leaf *leaf = spoke->leaves[(at + i) & spoke->mask];
-        if (leaf->id == leaf_id)
-            return leaf;
-        if (leaf == &fl__no_leaf)
-            return NULL;
-    }
-    return NULL;
+    return (uint32_t)(leaf_id * 0x9e3779b97f4a7c15 >> 32) & mask;
+}
+
+struct leaf *fl__spoke_search(const struct spoke *spoke, fl_timer_id leaf_id)
+{
+    uint32_t mask = spoke->mask;
+    if (mask == 0)
+        return NULL;
+    struct leaf *const *crowd = spoke->leaves + mask + 1;
+    uint32_t at = crowd_place(leaf_id, mask);
+    while (crowd[at] != &fl__no_leaf && crowd[at]->id != leaf_id)
+        at = (at + 1) & mask;
+    return crowd[at] != &fl__no_leaf ? crowd[at] : NULL;
 }
 
 static void insert(struct leaf **table, uint32_t mask, struct leaf *leaf)
 {
-    uint32_t at = home_of(leaf->id, mask);
-    while (table[at] != &fl__no_leaf)
+    struct leaf **own = &table[own_place(leaf->id, mask)], *older = *own, **crowd = table + mask + 1;
+    *own = leaf;
+    if (older == &fl__no_leaf)
+        return;
+    uint32_t at = crowd_place(older->id, mask);
+    while (crowd[at] != &fl__no_leaf)
         at = (at + 1) & mask;
-    table[at] = leaf;
+    crowd[at] = older;
 }
 
-/* Takes a leaf out, and moves those up that came to stand behind it because their own place was taken. */
-static void erase(struct leaf **table, uint32_t mask, const struct leaf *leaf)
+/* Takes a leaf out of the crowd, and moves those up that came to stand behind it because their place was taken. */
+static void erase_from_crowd(struct leaf **crowd, uint32_t mask, const struct leaf *leaf)
 {
-    uint32_t hole = home_of(leaf->id, mask);
-    while (table[hole] != leaf)
+    uint32_t hole = crowd_place(leaf->id, mask);
+    while (crowd[hole] != leaf)
         hole = (hole + 1) & mask;
-    for (uint32_t at = (hole + 1) & mask; table[at] != &fl__no_leaf; at = (at + 1) & mask) {
-        uint32_t distance = (at - home_of(table[at]->id, mask)) & mask;
+    for (uint32_t at = (hole + 1) & mask; crowd[at] != &fl__no_leaf; at = (at + 1) & mask) {
+        uint32_t distance = (at - crowd_place(crowd[at]->id, mask)) & mask;
         if (distance >= ((at - hole) & mask)) {
-            table[hole] = table[at];
+            crowd[hole] = crowd[at];
             hole = at;
         }
     }
-    table[hole] = &fl__no_leaf;
+    crowd[hole] = &fl__no_leaf;
 }
 
-/* Moves the leaves to a table of another size, which is not the one within the spoke. */
+static void erase(struct leaf **table, uint32_t mask, const struct leaf *leaf)
+{
+    struct leaf **own = &table[own_place(leaf->id, mask)];
+    if (*own == leaf)
+        *own = &fl__no_leaf;
+    else
+        erase_from_crowd(table + mask + 1, mask, leaf);
+}
+
+/* Moves the leaves to a table with halves of another size, which is not the one within the spoke. */
 static bool resize_table(struct spoke *spoke, uint32_t size)
 {
-    struct leaf **table = fl__alloc(size * sizeof(void *)), *leaf;
+    struct leaf **table = fl__alloc(2 * size * sizeof(void *)), *leaf;
     if (!table)
         return false;
-    for (uint32_t i = 0; i < size; i++)
+    for (uint32_t i = 0; i < 2 * size; i++)
         table[i] = &fl__no_leaf;
     for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
         insert(table, size - 1, leaf);
@@ -150,13 +171,13 @@ static void remove_from_table(struct spoke *spoke, struct leaf *leaf)
         resize_table(spoke, size / 4);
 }
 
-uint64_t fl__spoke_oldest(const struct spoke *spoke)
+uint64_t fl__spoke_oldest(const struct spoke *spoke, uint64_t from)
 {
     uint64_t oldest = fl__spoke_next_serial(spoke);
     struct leaf *leaf;
     for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));) {
         uint64_t serial = fl__leaf_serial(leaf);
-        oldest = serial < oldest ? serial : oldest;
+        oldest = serial >= from && serial < oldest ? serial : oldest;
     }
     return oldest;
 }
@@ -508,7 +529,7 @@ uint64_t fl__spoke_bytes(const struct spoke *spoke)
 {
     uint64_t bytes = spoke->refs.capacity * sizeof *spoke->refs.items;
     if (spoke->mask > 0)
-        bytes += (spoke->mask + 1ull) * sizeof(void *);
+        bytes += fl__spoke_table_size(spoke) * sizeof(void *);
     struct leaf *leaf;
     for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));)
         bytes += sizeof *leaf + leaf_bytes(leaf);

@@ -68,11 +68,11 @@ static_assert(sizeof(struct leaf) == POOL_LINE_SIZE, "a leaf is a cache line");
 
 struct spoke {
     _Alignas(64) struct leaf *tail; /* the newest leaf, which takes new timers; NULL if it is gone */
-    struct leaf **leaves;           /* a hash table by serial number; if there is only one leaf, &tail; NULL: none */
+    struct leaf **leaves;           /* a table by serial number; if there is only one leaf, &tail; NULL: none */
     uint64_t inverse_bound;         /* see fl__spoke_bound_ns() */
     uint64_t leaves_made;           /* from the beginning */
     struct refs refs;               /* to timers of coarser levels that are due in this spoke's ticks */
-    uint32_t mask;                  /* of the table: its size less one */
+    uint32_t mask;                  /* of the table: the size of its halves less one */
     uint32_t leaf_count : 31;
     uint32_t refs_are_heap : 1;
 };
@@ -120,8 +120,8 @@ static inline uint32_t fl__id_index(fl_timer_id id)
     return id & (LEAF_SLOTS - 1);
 }
 
-/* The leaf whose first ID is this one, wherever it is in the table, or NULL. */
-struct leaf *fl__spoke_probe(const struct spoke *spoke, fl_timer_id leaf_id);
+/* The leaf whose first ID is this one, if it is not in its own place of the table. Else NULL. */
+struct leaf *fl__spoke_search(const struct spoke *spoke, fl_timer_id leaf_id);
 
 /* The leaf that the ID belongs to, if it has its own place in the table: nearly all have. Else NULL. */
 static inline struct leaf *fl__spoke_leaf_at_once(const struct spoke *spoke, fl_timer_id id)
@@ -136,7 +136,7 @@ static inline struct leaf *fl__spoke_leaf_at_once(const struct spoke *spoke, fl_
 static inline struct leaf *fl__spoke_leaf(const struct spoke *spoke, fl_timer_id id)
 {
     struct leaf *leaf = fl__spoke_leaf_at_once(spoke, id);
-    return __builtin_expect(leaf != NULL, 1) ? leaf : fl__spoke_probe(spoke, id & ~(fl_timer_id)(LEAF_SLOTS - 1));
+    return __builtin_expect(leaf != NULL, 1) ? leaf : fl__spoke_search(spoke, id & ~(fl_timer_id)(LEAF_SLOTS - 1));
 }
 
 static inline bool fl__leaf_lives(const struct leaf *leaf, uint32_t index)
@@ -185,10 +185,15 @@ static inline void fl__leaf_set_min(struct leaf *leaf, uint32_t index, uint64_t 
     leaf->min_is_bound = false;
 }
 
+static inline uint64_t fl__spoke_table_size(const struct spoke *spoke)
+{
+    return spoke->mask > 0 ? 2 * (spoke->mask + 1ull) : 1;
+}
+
 /* Goes through the leaves of a spoke, in any order; nothing may change meanwhile. NULL: that was all. */
 static inline struct leaf *fl__spoke_next_leaf(const struct spoke *spoke, uint64_t *at)
 {
-    while (spoke->leaves && *at <= spoke->mask) {
+    while (spoke->leaves && *at < fl__spoke_table_size(spoke)) {
         struct leaf *leaf = spoke->leaves[(*at)++];
         if (leaf != &fl__no_leaf)
             return leaf;
@@ -196,8 +201,8 @@ static inline struct leaf *fl__spoke_next_leaf(const struct spoke *spoke, uint64
     return NULL;
 }
 
-/* The serial number of the oldest leaf, and of the next that will be made. */
-uint64_t fl__spoke_oldest(const struct spoke *spoke);
+/* The least serial number of a leaf that is not less than `from`; if there is none, that of the next to be made. */
+uint64_t fl__spoke_oldest(const struct spoke *spoke, uint64_t from);
 
 static inline uint64_t fl__spoke_next_serial(const struct spoke *spoke)
 {

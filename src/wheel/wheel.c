@@ -15,7 +15,7 @@
  *     timers              timers, refs        timers, refs        refs
  *
  * Everything that is open was opened in the order of time, so a level needs only one number, open_end, to tell what is.
- * References are hints: a reference to a timer that is gone is passed over (its generation tells), so cancelling need
+ * References are hints: a reference to a timer that is gone is passed over (its leaf tells), so cancelling need
  * not know where they are. Where memory for references runs out, poll still finds what is due by looking at all timers.
  *
  * Working ahead. A tick of L1 is opened leaf by leaf over the polls of the tick before it, and L2 likewise: no poll
@@ -30,7 +30,7 @@
  * in a coarser level. So coarser goes first, and within a level, where equal deadlines share a spoke, the one with the
  * lower ID was scheduled first. As the level is the ID's highest bits, this is the order of IDs with the level inverted.
  *
- * Bounds. A spoke's min_ns is a lower bound for what in it is not open; cancelling may leave it too low, never too
+ * Bounds. A spoke's bound is a lower bound for what in it is not open; cancelling may leave it too low, never too
  * high. The wheel's bound_ns is the least of them. Poll takes from the front only what is due before bound_ns, and
  * otherwise opens the spoke the bound comes from. Where the exact earliest deadline is asked for, that one spoke's
  * bound is made exact first.
@@ -81,8 +81,8 @@ static inline __attribute__((always_inline)) int append(fl_wheel *w, const struc
     struct leaf *leaf = spoke->tail;
     uint32_t index = leaf->used++;
     struct slot *slot = &leaf->slots[index];
-    __builtin_prefetch((const void *)((uintptr_t)slot + POOL_LINE_SIZE),
-                       1); /* what comes next, or the end of the block */
+    /* What comes next; at the end of the block that is somebody else's, which does no harm. */
+    __builtin_prefetch((const void *)((uintptr_t)slot + POOL_LINE_SIZE), 1);
     *slot = (struct slot){deadline_ns, data};
     *ret_id = leaf->id + index;
     w->count++;
@@ -189,7 +189,8 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
         return FL_OVERFLOW;
     uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
     uint64_t deadline_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
-    int r = place(w, deadline_ns - now_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
+    uint64_t distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0; /* now may be UINT64_MAX */
+    int r = place(w, distance_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
     return r;

@@ -19,6 +19,7 @@ struct opening {
     uint64_t min_ns;                     /* nothing that is left to do is due earlier */
     struct refs refs;                    /* those the spoke had when it began */
     uint64_t leaf, leaf_begin, leaf_end; /* the next leaf to look at, by its serial number; and which there are */
+    uint64_t missed;                     /* serial numbers before that one, in a row, of which there is no leaf */
     uint32_t ref;                        /* the next of the references to look at */
 };
 

@@ -373,7 +373,8 @@ static int expected_of_best_fit(const struct twin *t, uint64_t target_ns, uint64
         return FL_INVALID_DEADLINE;
     if (target_ns == UINT64_MAX)
         return FL_OVERFLOW;
-    *ret_wheel_deadline_ns = target_ns < t->now_ns ? t->now_ns : target_ns < furthest_ns ? target_ns : furthest_ns;
+    uint64_t deadline_ns = target_ns < t->now_ns ? t->now_ns : target_ns < furthest_ns ? target_ns : furthest_ns;
+    *ret_wheel_deadline_ns = deadline_ns < UINT64_MAX ? deadline_ns : UINT64_MAX - 1; /* which is no deadline */
     return 0;
 }
 

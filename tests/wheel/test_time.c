@@ -274,6 +274,19 @@ TEST(a_poll_at_the_end_of_time_brings_everything)
     twin_free(&t);
 }
 
+/* By then every deadline is in the past, the last one too. */
+TEST(ties_keep_their_order_at_the_end_of_time)
+{
+    struct twin t;
+    twin_new(&t, NULL);
+    twin_poll(&t, UINT64_MAX, SIZE_MAX);
+    CHECK_EQ(twin_schedule(&t, UINT64_MAX - 1, NULL), 0);
+    CHECK_EQ(twin_best_fit(&t, UINT64_MAX - 1, NULL, NULL), 0);
+    CHECK_EQ(twin_schedule(&t, UINT64_MAX - 1, NULL), 0);
+    CHECK_EQ(twin_poll(&t, UINT64_MAX, SIZE_MAX), 3);
+    twin_free(&t);
+}
+
 /* ---- Limits. */
 
 TEST(limit_defers_and_never_drops)

@@ -6,10 +6,10 @@
 #include <foliot/wheel.h>
 
 #include "../test.h"
+#include "wheel/wheel_private.h"
+#include "wheel/wheel_test.h"
 
-#define MS 1000000ull
-#define SECOND (1000 * MS)
-#define MINUTE (60 * SECOND)
+#define MS MILLISECOND
 
 enum { BATCH = 512 };
 
@@ -157,4 +157,53 @@ TEST(working_ahead_begins_gently_in_the_middle_of_a_tick)
         CHECK(bytes(w) < before + COUNT * 24 / 8 * 2); /* references have 24 bytes, and their arrays may double */
     }
     free_checked(w);
+}
+
+/* Each in a leaf of its own: the others of that leaf are gone. */
+static void schedule_survivors(fl_wheel *w, uint64_t deadline_ns, int count)
+{
+    fl_timer_id others[LEAF_SLOTS];
+    for (int i = 0; i < count; i++) {
+        schedule(w, deadline_ns);
+        for (int j = 1; j < LEAF_SLOTS; j++)
+            others[j] = schedule(w, deadline_ns);
+        for (int j = 1; j < LEAF_SLOTS; j++)
+            CHECK_EQ(fl_wheel_cancel(w, others[j], NULL), 0);
+    }
+}
+
+/* Timers that come and go beside very many that stay, all in one spoke. If finding a leaf took longer with their number,
+ * this would take many minutes. */
+TEST(coming_and_going_among_many_survivors_takes_no_search)
+{
+    fl_wheel *w = new_wheel(NULL);
+    schedule_survivors(w, 10 * MINUTE, SCALE(90000, 20000));
+    for (int i = 0; i < SCALE(10000000, 600000); i++)
+        CHECK_EQ(fl_wheel_cancel(w, schedule(w, 10 * MINUTE), NULL), 0);
+    CHECK_EQ(fl_wheel_count(w), SCALE(90000, 20000));
+    free_checked(w);
+}
+
+/* Between two leaves of a spoke, more have come and gone than anybody could count. */
+TEST(an_opening_passes_over_leaves_that_are_gone)
+{
+    fl_expired out[16];
+    for (int sleep = 0; sleep < 2; sleep++) {
+        fl_wheel *w = new_wheel(NULL);
+        fl_timer_id ids[6];
+        for (int i = 0; i < 6; i++) {
+            ids[i] = schedule(w, MINUTE + (uint64_t)i);
+            fl_wheel_compact(w); /* so that the next gets another leaf */
+            if (i < 5)
+                fl__wheel_spoke(w, ids[i])->leaves_made += 1ull << 38;
+        }
+        for (uint64_t now_ns = MS; !sleep && now_ns < MINUTE; now_ns += 10 * MS) {
+            CHECK_EQ(fl_wheel_poll(w, now_ns, out, 16), 0);
+            CHECK_EQ(fl_wheel_check(w, stdout), 0);
+        }
+        CHECK_EQ(fl_wheel_poll(w, MINUTE + 10, out, 16), 6);
+        for (int i = 0; i < 6; i++)
+            CHECK_EQ(out[i].id, ids[i]);
+        free_checked(w);
+    }
 }
