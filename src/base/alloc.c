@@ -14,6 +14,10 @@
 
 enum { CACHE_LINE = 128 }; /* they are fetched in pairs */
 
+/* A leak detector, if the program has one, looks for pointers in mappings only if it is told of them. */
+extern void __lsan_register_root_region(const void *begin, size_t size) __attribute__((weak));
+extern void __lsan_unregister_root_region(const void *begin, size_t size) __attribute__((weak));
+
 /* mmap() aligns to a page only, so we ask for twice as much and cut off what sticks out on both sides. */
 static void *map_aligned(size_t size)
 {
@@ -24,11 +28,15 @@ static void *map_aligned(size_t size)
     if (before > 0)
         munmap(raw, before);
     munmap(raw + before + size, size - before);
+    if (__lsan_register_root_region)
+        __lsan_register_root_region(raw + before, size);
     return raw + before;
 }
 
 static void unmap(void *block, size_t size)
 {
+    if (__lsan_unregister_root_region)
+        __lsan_unregister_root_region(block, size);
     munmap(block, size);
 }
 

@@ -2,8 +2,8 @@
 /* Polling: takes out what is due, and does ahead of time what the next polls would have to do at once.
  *
  * A poll takes from the front what is due before anything that is not in the front, else opens what bounds the front, and
- * so on until nothing due is left or the limit is reached. Then it works ahead on the next ticks, and notes when
- * the next poll has anything to do: until then, polls return at once.
+ * so on until nothing due is left or the limit is reached. Then it works ahead on the next ticks, gives some idle memory
+ * back, and notes when the next poll has anything to do: until then, polls return at once.
  *
  * Should there be no memory for the index, it looks at all timers for those that are due. */
 
@@ -13,6 +13,8 @@
 #include "wheel/index.h"
 
 enum {
+    TRIMS_A_POLL = 4, /* slices of idle memory given back, and one more for so many timers that fire */
+    TIMERS_A_TRIM = 1024,
     UNINDEXED_BATCH = 32, /* timers found in one look at all of them, when there is no memory */
 };
 
@@ -143,6 +145,8 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 {
     const struct ref *first = fl__front_first(w);
     uint64_t attention_ns = fl__min(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
+    if (fl__pool_has_excess(&w->store.slots))
+        attention_ns = now_ns;
     for (int i = 1; i < LEVELS; i++)
         if (w->levels[i].opening.active)
             attention_ns = fl__min(attention_ns, fl__next_step_ns(&w->levels[i]));
@@ -154,6 +158,7 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 static __attribute__((noinline)) size_t poll_due(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit)
 {
     size_t fired = 0;
+    fl__pool_wait(&w->store.slots);
     if (w->count == 0)
         fl__index_clear(w);
     int r = w->coarse ? load_ended_ticks(w, now_ns) : 0;
@@ -175,6 +180,7 @@ static __attribute__((noinline)) size_t poll_due(fl_wheel *w, uint64_t now_ns, f
         fl__work_ahead(w, &w->levels[1], now_ns);
     }
     fl__trim_front(w);
+    fl__pool_trim_some(&w->store.slots, TRIMS_A_POLL + fired / TIMERS_A_TRIM);
     set_attention(w, now_ns);
     return fired;
 }

@@ -8,8 +8,8 @@
  *
  * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So it is
  * given back in slices of 16 KiB in which all blocks are free, one whenever a block returns and more memory is idle than
- * may soon be wanted: no call takes long, and the memory goes also where nobody polls. Regions that may have such slices
- * are in a list of their own, `slack`.
+ * may soon be wanted: no call takes long, and the memory goes also where nobody polls. A poll, in which many blocks may
+ * return, gives back only some slices at its end. Regions that may have such slices are in a list of their own, `slack`.
  *
  * The headers of leaves are a cache line each, and lie together in blocks of a pool of their own: every cancel visits one,
  * and closely packed they stay in the cache and need few pages. The first line of such a block is its header in turn. */
@@ -179,7 +179,7 @@ static bool clear_slice(struct pool *pool, struct region *region)
 }
 
 /* Gives back a slice, if there is one, and on the way to it the regions that have no more of them and are empty. */
-static void trim_some(struct pool *pool)
+static void trim_slice(struct pool *pool)
 {
     while (pool->slack) {
         struct region *region = (struct region *)((char *)pool->slack - offsetof(struct region, slack));
@@ -189,6 +189,11 @@ static void trim_some(struct pool *pool)
         if (region->blocks == 0)
             unmap_region(pool, region);
     }
+}
+
+bool fl__pool_has_excess(const struct pool *pool)
+{
+    return pool->slack && pool->resident - pool->taken > IDLE_BLOCKS + pool->taken / IDLE_SHARE;
 }
 
 void fl__pool_give(struct pool *pool, void *block)
@@ -208,8 +213,20 @@ void fl__pool_give(struct pool *pool, void *block)
         region->is_slack = true;
         link_first(&pool->slack, &region->slack);
     }
-    if (pool->resident - pool->taken > IDLE_BLOCKS + pool->taken / IDLE_SHARE)
-        trim_some(pool);
+    if (!pool->waits && fl__pool_has_excess(pool))
+        trim_slice(pool);
+}
+
+void fl__pool_wait(struct pool *pool)
+{
+    pool->waits = true;
+}
+
+void fl__pool_trim_some(struct pool *pool, size_t slices)
+{
+    pool->waits = false;
+    for (; slices > 0 && fl__pool_has_excess(pool); slices--)
+        trim_slice(pool);
 }
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@ struct pool {
     struct pool_link *slack;     /* regions that may have memory to give back */
     size_t regions;
     size_t taken, resident; /* blocks taken now; blocks that have memory */
+    bool waits;             /* nothing is given back to the system before fl__pool_trim_some() */
     bool huge_pages;
 };
 
@@ -37,6 +38,12 @@ void fl__pool_give_line(struct line_pool *pool, void *line);
 
 /* Gives back the memory of all free blocks. */
 void fl__pool_trim(struct pool *pool);
+
+/* If more is idle than may soon be wanted, gives back some slices of it, and so does every return of a block from then
+ * on, until fl__pool_wait(): a poll, in which many blocks may return, has to be short. */
+void fl__pool_wait(struct pool *pool);
+void fl__pool_trim_some(struct pool *pool, size_t slices);
+bool fl__pool_has_excess(const struct pool *pool);
 
 /* What they hold beyond what is taken. */
 size_t fl__pool_idle_bytes(const struct pool *pool);
