@@ -28,15 +28,11 @@ static void *map_aligned(size_t size)
     if (before > 0)
         munmap(raw, before);
     munmap(raw + before + size, size - before);
-    if (__lsan_register_root_region)
-        __lsan_register_root_region(raw + before, size);
     return raw + before;
 }
 
 static void unmap(void *block, size_t size)
 {
-    if (__lsan_unregister_root_region)
-        __lsan_unregister_root_region(block, size);
     munmap(block, size);
 }
 
@@ -119,4 +115,19 @@ void *fl__map(size_t size)
 void fl__unmap(void *block, size_t size)
 {
     current.unmap(block, size);
+}
+
+void *fl__map_rooted(size_t size)
+{
+    void *block = fl__map(size);
+    if (block && __lsan_register_root_region)
+        __lsan_register_root_region(block, size);
+    return block;
+}
+
+void fl__unmap_rooted(void *block, size_t size)
+{
+    if (__lsan_unregister_root_region)
+        __lsan_unregister_root_region(block, size);
+    fl__unmap(block, size);
 }

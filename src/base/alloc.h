@@ -20,4 +20,8 @@ size_t fl__lines_bytes(size_t size); /* what that takes in all */
 void *fl__map(size_t size);
 void fl__unmap(void *block, size_t size);
 
+/* The same for memory with pointers to what was allocated: leak detectors are told to look there. */
+void *fl__map_rooted(size_t size);
+void fl__unmap_rooted(void *block, size_t size);
+
 #endif
