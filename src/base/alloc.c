@@ -15,8 +15,8 @@
 enum { CACHE_LINE = 128 }; /* they are fetched in pairs */
 
 /* A leak detector, if the program has one, looks for pointers in mappings only if it is told of them. */
-extern void __lsan_register_root_region(const void *begin, size_t size) __attribute__((weak));
-extern void __lsan_unregister_root_region(const void *begin, size_t size) __attribute__((weak));
+extern void add_root(const void *begin, size_t size) __asm__("__lsan_register_root_region") __attribute__((weak));
+extern void remove_root(const void *begin, size_t size) __asm__("__lsan_unregister_root_region") __attribute__((weak));
 
 /* mmap() aligns to a page only, so we ask for twice as much and cut off what sticks out on both sides. */
 static void *map_aligned(size_t size)
@@ -120,14 +120,14 @@ void fl__unmap(void *block, size_t size)
 void *fl__map_rooted(size_t size)
 {
     void *block = fl__map(size);
-    if (block && __lsan_register_root_region)
-        __lsan_register_root_region(block, size);
+    if (block && add_root)
+        add_root(block, size);
     return block;
 }
 
 void fl__unmap_rooted(void *block, size_t size)
 {
-    if (__lsan_unregister_root_region)
-        __lsan_unregister_root_region(block, size);
+    if (remove_root)
+        remove_root(block, size);
     fl__unmap(block, size);
 }
