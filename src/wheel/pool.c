@@ -2,8 +2,9 @@
 /* The pool: memory for leaves.
  *
  * malloc() would serve, but would not give memory back when most of it is free, and could not put the timers on 2 MiB
- * pages, which make filling a wheel with millions of them cheaper. So blocks of one page are cut from regions of 2 MiB, aligned to their size: a block finds its region by masking its address, and a region whose last block returns is
- * given back. The first block of a region is its header.
+ * pages, which make filling a wheel with millions of them cheaper. So blocks of one page are cut from regions of 2 MiB,
+ * aligned to their size: a block finds its region by masking its address, and a region whose last block returns is given
+ * back. The first block of a region is its header.
  *
  * Giving memory back to the system takes time, and a few blocks that stay would hold on to a whole region. So it is
  * given back in slices of 16 KiB in which all blocks are free, one whenever a block returns and more memory is idle than
