@@ -187,7 +187,7 @@ static void on_alarm(fl_loop *loop, void *arg)
 static uint64_t next_turn_ns(struct fl__worker *worker)
 {
     uint64_t next_ns = UINT64_MAX;
-    fl_wheel_next_deadline(worker->wheel, &next_ns);
+    fl_wheel_next_poll(worker->wheel, &next_ns);
     if (worker->hungry.first || worker->stranded > 0) {
         uint64_t retry_ns = worker->now_ns + RETRY_NS;
         next_ns = next_ns < retry_ns ? next_ns : retry_ns;
