@@ -51,7 +51,7 @@
  * SIGSEGV, which passes every other fault on to the handler that was there before.
  *
  * fl_runtime_free() ends what waits: coroutines that have not returned never go on, their stacks are freed without a
- * look, and joining them returns. Threads: any, unless said otherwise.
+ * look, and joining them returns, also for coroutines of other runtimes. Threads: any, unless said otherwise.
  *
  * Switching preserves what a function call preserves. The signal mask and the floating-point modes are the worker's.
  *

@@ -30,6 +30,7 @@ static void free_group(fl_runtime *rt, struct fl__runtime_layer *layer)
 {
     (void)rt;
     struct group *group = container_of(layer, struct group, layer);
+    fl__strangers_forget(group);
     fl__wakes_free(group);
     for (struct sched *sched = group->scheds; sched; sched = sched->next_in_group)
         fl__sched_close(sched);

@@ -6,6 +6,7 @@
  *
  *     coro.c      the public functions, and the word that says what a coroutine is doing
  *     sched.c     running coroutines: the ready queue, the wheel, who is on which stack
+ *     join.c      waiting for the end of another
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
  *     wake.c      wake-ups at a time
@@ -45,7 +46,8 @@ enum {
     CORO_PARKED = 1,
     CORO_TOKEN = 2, /* an unpark has come since the last park */
     CORO_DONE = 4,
-    CORO_THREADS = 8, /* threads wait for DONE on the word as a futex */
+    CORO_THREADS = 8,    /* threads wait for DONE on the word as a futex */
+    CORO_STRANGERS = 16, /* coroutines of other schedulers wait for DONE */
 };
 
 enum coro_phase {
@@ -67,7 +69,7 @@ struct fl_coro {
     _Atomic uint32_t word;
     _Atomic uint32_t refs;
     struct sched *sched;
-    struct fl_coro *next; /* in the ready queue, in `remote`, or among those that join somebody */
+    struct fl_coro *next; /* in a queue, in `remote`, or among those that join somebody */
     union {
         size_t stack_size;       /* PHASE_SENT, PHASE_NEW: what was asked for; 0: shared */
         struct fl__stack *stack; /* where it has begun */
@@ -80,14 +82,13 @@ struct fl_coro {
         void *arg;   /* until it has begun */
         void *image; /* while it is not the stack's resident: its bytes from `context` to the top */
     };
-    _Atomic(struct fl_coro *) joiners; /* coroutines that wait for the end; JOINERS_CLOSED when it has come */
+    struct fl_coro *joiners;     /* of its scheduler: they wait for the end */
+    const struct fl_coro *joins; /* while it waits for one of another scheduler: whom */
     struct fl_coro *live_next, **live_link;
     const char *name;
     uint8_t phase; /* enum coro_phase */
     uint8_t timer; /* enum coro_timer */
 };
-
-#define JOINERS_CLOSED ((struct fl_coro *)1)
 
 struct sched {
     struct group *group;
@@ -168,11 +169,16 @@ extern struct fl__record_pool fl__coro_pool;
 /* Makes it run soon: any thread may call it, for a coroutine that waits and that nobody else makes ready. */
 void fl__coro_ready(struct fl_coro *coro);
 
+/* --- join.c */
+
 /* What follows the end: wakes those who wait for it, and gives the scheduler's reference back. */
 void fl__coro_finish(struct fl_coro *coro);
 
-/* The same when its runtime is freed, except for the reference. Coroutines of the same runtime do not go on. */
+/* The same when its runtime is freed: wakes those who do not end with it. */
 void fl__coro_close(struct fl_coro *coro);
+
+/* The group's coroutines wait for nobody any more: they are about to be freed. */
+void fl__strangers_forget(const struct group *group);
 
 /* --- sched.c */
 

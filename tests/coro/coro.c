@@ -489,6 +489,13 @@ TEST(a_year_passes_on_a_virtual_clock)
 
 /* --- Timed wake-ups */
 
+static void park_for_ever(void *arg)
+{
+    (void)arg;
+    for (;;)
+        fl_coro_park();
+}
+
 static void timed_wakes(void *arg)
 {
     (void)arg;
@@ -777,13 +784,6 @@ TEST(timers_fire_between_two_coroutines_that_take_long)
 
 /* --- The end of the runtime */
 
-static void park_for_ever(void *arg)
-{
-    (void)arg;
-    for (;;)
-        fl_coro_park();
-}
-
 static void sleep_for_ever(void *arg)
 {
     (void)arg;
@@ -826,6 +826,54 @@ TEST(who_joins_a_coroutine_of_a_runtime_that_ends_goes_on)
     finish(joiner);
     fl_coro_unref(coro);
     fl_runtime_free(other);
+}
+
+static void park_once(void *arg)
+{
+    (void)arg;
+    fl_coro_park();
+}
+
+TEST(a_runtime_may_end_while_its_coroutines_join_those_of_another)
+{
+    fl_runtime *rt = runtime(1), *other = runtime(2);
+    fl_coro *coro = spawn(rt, park_once, NULL);
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(fl_coro_spawn(other, NULL, join_it, coro, NULL), 0);
+    usleep(3000);
+    fl_runtime_free(other);
+    fl_coro_unpark(coro);
+    finish(coro);
+    fl_runtime_free(rt);
+}
+
+static void *free_runtime(void *arg)
+{
+    fl_runtime_free(arg);
+    return NULL;
+}
+
+/* Half of them end by themselves; the two runtimes end at the same time, with coroutines that join each other. */
+TEST(runtimes_whose_coroutines_join_each_other_may_end_together)
+{
+    enum { PAIRS = 30 };
+    for (int round = 0; round < 30; round++) {
+        fl_runtime *rts[2] = {runtime(2), runtime(1)};
+        fl_coro *coros[PAIRS];
+        pthread_t threads[2];
+        for (int i = 0; i < PAIRS; i++) {
+            coros[i] = spawn(rts[i % 2], i % 4 < 2 ? park_once : park_for_ever, NULL);
+            CHECK_EQ(fl_coro_spawn(rts[(i + 1) % 2], NULL, join_it, coros[i], NULL), 0);
+        }
+        for (int i = 0; i < PAIRS; i++)
+            fl_coro_unpark(coros[i]);
+        for (int i = 0; i < 2; i++)
+            CHECK_EQ(pthread_create(&threads[i], NULL, free_runtime, rts[i]), 0);
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
+        for (int i = 0; i < PAIRS; i++)
+            finish(coros[i]);
+    }
 }
 
 TEST(a_runtime_may_end_before_its_coroutines_begin)
