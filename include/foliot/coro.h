@@ -149,11 +149,13 @@ int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake wake);
 #define FL_CORO_FOREVER UINT64_MAX
 
 /* Waits until `fd` is ready for one of `events` (a union of FL_READ, FL_WRITE, FL_HANGUP, see foliot/loop.h), for at most
- * `timeout_ns`; 0 only looks, FL_CORO_FOREVER waits without limit. Several coroutines may wait for one descriptor. Do not
- * close it meanwhile.
- * Returns what is ready, a positive union of FL_READ, FL_WRITE, FL_ERROR and FL_HANGUP; 0 when the time is up;
- * FL_INVALID_ARGUMENT if `fd` cannot be waited for or `events` has other bits; FL_EXISTS if the worker's loop watches it
- * for somebody else; FL_CAPACITY_EXCEEDED, FL_NO_MEMORY, FL_SYSTEM. */
+ * `timeout_ns`; 0 only looks, FL_CORO_FOREVER waits without limit. However short the time is, what is ready is found. A
+ * plain file is always ready. Many coroutines may wait for one descriptor; all that it is ready for go on. Do not close it
+ * meanwhile.
+ * Returns what is ready of what was asked for, and FL_ERROR and FL_HANGUP without being asked (an FL_HANGUP of one
+ * direction only if asked), a positive union; 0 when the time is up and nothing is ready; FL_INVALID_ARGUMENT if `fd`
+ * cannot be waited for or `events` has other bits; FL_EXISTS if the worker's loop watches it for somebody else;
+ * FL_CAPACITY_EXCEEDED, FL_NO_MEMORY, FL_SYSTEM. */
 int fl_coro_wait_fd(int fd, unsigned events, uint64_t timeout_ns);
 
 #pragma GCC visibility pop

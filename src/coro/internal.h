@@ -139,8 +139,8 @@ struct host {
     struct sched *scheds;
     struct sched *home; /* the one that new coroutines belong to */
     bool leaving;
-    struct waiter **waiters; /* by descriptor */
-    uint32_t waiters_capacity;
+    struct watched *watched; /* by descriptor */
+    uint32_t watched_capacity;
     void *signal_stack;
 };
 

@@ -7,6 +7,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <foliot/alloc.h>
@@ -648,6 +651,170 @@ TEST(outside_a_coroutine_the_thread_waits_for_a_descriptor)
     close(pair.out);
     CHECK(fl_coro_wait_fd(pair.in, FL_READ, FL_CORO_FOREVER) & FL_HANGUP);
     close(pair.in);
+}
+
+static void work_in_slices(void *arg)
+{
+    atomic_bool *over = arg;
+    while (!atomic_load(over)) {
+        usleep(200);
+        fl_coro_yield();
+    }
+}
+
+static void wait_for_what_is_there(void *arg)
+{
+    static atomic_bool over;
+    struct pipe_pair pair = *(struct pipe_pair *)arg;
+    fl_coro *neighbour = spawn(NULL, work_in_slices, &over);
+    CHECK_EQ(write(pair.out, "x", 1), 1);
+    for (int i = 0; i < 100; i++) {
+        CHECK_EQ(fl_coro_wait_fd(pair.in, FL_READ, 1), FL_READ);
+        CHECK_EQ(fl_coro_wait_fd(pair.in, FL_READ, MS / 10), FL_READ);
+    }
+    atomic_store(&over, true);
+    finish(neighbour);
+}
+
+TEST(what_is_ready_is_found_however_short_the_wait)
+{
+    struct pipe_pair pair = new_pipe();
+    run_on(1, wait_for_what_is_there, &pair);
+    close_pipe(pair);
+}
+
+static void check_plain_file(int fd)
+{
+    uint64_t timeouts_ns[] = {0, 1, 1000 * MS, FL_CORO_FOREVER};
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(fl_coro_wait_fd(fd, FL_READ, timeouts_ns[i]), FL_READ);
+        CHECK_EQ(fl_coro_wait_fd(fd, FL_READ | FL_WRITE, timeouts_ns[i]), FL_READ | FL_WRITE);
+        CHECK_EQ(fl_coro_wait_fd(987654, FL_READ, timeouts_ns[i]), FL_INVALID_ARGUMENT);
+    }
+}
+
+static void wait_for_plain_file(void *arg)
+{
+    check_plain_file(*(int *)arg);
+}
+
+TEST(a_plain_file_is_always_ready)
+{
+    FILE *file = tmpfile();
+    CHECK(file);
+    static int fd;
+    fd = fileno(file);
+    check_plain_file(fd);
+    run_on(1, wait_for_plain_file, &fd);
+    fclose(file);
+}
+
+/* A socket whose other side has closed its sending direction: that is a hang-up for who asks for it. */
+struct half_closed {
+    int fd;
+    int result;
+};
+
+static void wait_for_read(void *arg)
+{
+    struct half_closed *wait = arg;
+    wait->result = fl_coro_wait_fd(wait->fd, FL_READ, FL_CORO_FOREVER);
+}
+
+static void wait_for_hang_up(void *arg)
+{
+    struct half_closed *wait = arg;
+    wait->result = fl_coro_wait_fd(wait->fd, FL_READ | FL_HANGUP, FL_CORO_FOREVER);
+}
+
+static void wait_for_half_closed(void *arg)
+{
+    int *fds = arg;
+    static struct half_closed waits[3];
+    fl_coro *coros[3];
+    for (int i = 0; i < 3; i++) {
+        waits[i].fd = fds[0];
+        coros[i] = spawn(NULL, i == 1 ? wait_for_hang_up : wait_for_read, &waits[i]);
+    }
+    fl_coro_yield();
+    CHECK_EQ(shutdown(fds[1], SHUT_WR), 0);
+    for (int i = 0; i < 3; i++) {
+        finish(coros[i]);
+        CHECK_EQ(waits[i].result, i == 1 ? FL_READ | FL_HANGUP : FL_READ);
+    }
+    CHECK_EQ(fl_coro_wait_fd(fds[0], FL_READ, 0), FL_READ);
+    CHECK_EQ(fl_coro_wait_fd(fds[0], FL_READ | FL_HANGUP, 0), FL_READ | FL_HANGUP);
+
+    for (int i = 0; i < 3; i++)
+        coros[i] = spawn(NULL, i == 1 ? wait_for_hang_up : wait_for_read, &waits[i]);
+    CHECK_EQ(close(fds[1]), 0); /* now both directions are */
+    for (int i = 0; i < 3; i++) {
+        finish(coros[i]);
+        CHECK_EQ(waits[i].result, FL_READ | FL_HANGUP);
+    }
+}
+
+TEST(half_a_hang_up_comes_to_who_asks_for_it_and_a_whole_one_to_all)
+{
+    int fds[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    run_on(1, wait_for_half_closed, fds);
+    close(fds[0]);
+}
+
+/* Counts what the loop asks of the kernel. */
+static atomic_int controls;
+
+int epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event)
+{
+    atomic_fetch_add(&controls, 1);
+    return (int)syscall(SYS_epoll_ctl, epoll_fd, operation, fd, event);
+}
+
+static int waiting_again;
+
+static void wait_twice(void *arg)
+{
+    struct half_closed *wait = arg;
+    CHECK_EQ(fl_coro_wait_fd(wait->fd, FL_READ, 2 * MS), 0);
+    waiting_again++;
+    wait->result = fl_coro_wait_fd(wait->fd, FL_READ, FL_CORO_FOREVER);
+}
+
+static void wait_in_a_crowd(void *arg)
+{
+    enum { READERS = 500 };
+    int *fds = arg;
+    struct half_closed *waits = calloc(READERS, sizeof(*waits));
+    fl_coro **coros = calloc(READERS, sizeof(fl_coro *));
+    int before = atomic_load(&controls);
+    for (int i = 0; i < READERS; i++) {
+        waits[i].fd = fds[0];
+        coros[i] = spawn(NULL, wait_twice, &waits[i]);
+    }
+    while (waiting_again < READERS)
+        CHECK_EQ(fl_sleep_ms(1), 0);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(fl_coro_wait_fd(fds[0], FL_WRITE, FL_CORO_FOREVER), FL_WRITE);
+    for (int i = 0; i < READERS; i++)
+        CHECK_EQ(waits[i].result, 0);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    for (int i = 0; i < READERS; i++) {
+        finish(coros[i]);
+        CHECK_EQ(waits[i].result, FL_READ);
+    }
+    CHECK(atomic_load(&controls) - before <= 40);
+    free(waits);
+    free(coros);
+}
+
+TEST(a_crowd_at_one_descriptor_asks_the_kernel_for_what_is_new_alone)
+{
+    int fds[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    run_on(1, wait_in_a_crowd, fds);
+    close(fds[0]);
+    close(fds[1]);
 }
 
 static void wait_for_the_end(void *arg)
