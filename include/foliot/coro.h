@@ -94,8 +94,9 @@ typedef struct fl_coro_options {
                         * 16 KiB or more, at most 1 GiB */
 } fl_coro_options;
 
-/* Makes a coroutine that runs fn(arg), soon but not before the caller waits or returns. `options` may be NULL. `ret` may
- * be NULL; else it gets a reference, which is the caller's. A worker may pass NULL for its own runtime.
+/* Makes a coroutine that runs fn(arg) soon: not before the caller waits or returns if that is a worker of `rt`, perhaps at
+ * once if it is another thread. `options` may be NULL. `ret` may be NULL; else it gets a reference, which is the caller's,
+ * before the coroutine begins. A worker may pass NULL for its own runtime.
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL, the stack is too large, or `rt` is NULL and the caller is no worker;
  * FL_NO_MEMORY. If there is no memory for its stack later, it starts when there is. */
 int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn, void *arg, fl_coro **ret);

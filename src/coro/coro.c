@@ -83,11 +83,9 @@ int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn,
     fl_coro *coro = group ? new_coro(options, fn, arg, ret ? 2 : 1) : NULL;
     if (!coro)
         return FL_NO_MEMORY;
-    int r = fl__group_spawn(group, coro);
+    int r = fl__group_spawn(group, coro, ret);
     if (r < 0)
         fl__record_give(&fl__coro_pool, own_records(), coro);
-    else if (ret)
-        *ret = coro;
     return r;
 }
 

@@ -206,7 +206,7 @@ static void on_arrival(struct fl__worker *worker, struct fl__message *message)
 
 /* --- Where new coroutines go */
 
-static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_coro *coro)
+static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     struct host *host = host_of(worker, group);
     if (!host)
@@ -221,6 +221,8 @@ static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_
     if (!host->home)
         return FL_NO_MEMORY;
     coro->sched = host->home;
+    if (ret)
+        *ret = coro;
     fl__sched_take_in(coro->sched, coro);
     return 0;
 }
@@ -242,21 +244,23 @@ static struct sched *next_home(struct group *group)
     return sched;
 }
 
-static int spawn_elsewhere(struct group *group, struct fl_coro *coro)
+static int spawn_elsewhere(struct group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     pthread_mutex_lock(&group->lock);
     struct sched *sched = next_home(group);
     coro->sched = sched;
+    if (sched && ret)
+        *ret = coro;
     if (sched)
-        fl__sched_send(sched, coro); /* from here on it may have ended */
+        fl__sched_send(sched, coro); /* from here on it may run, and have ended */
     pthread_mutex_unlock(&group->lock);
     return sched ? 0 : FL_NO_MEMORY;
 }
 
-int fl__group_spawn(struct group *group, struct fl_coro *coro)
+int fl__group_spawn(struct group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     struct fl__worker *worker = fl__worker_self();
     if (worker && fl__worker_runtime(worker) == group->rt)
-        return spawn_here(worker, group, coro);
-    return spawn_elsewhere(group, coro);
+        return spawn_here(worker, group, coro, ret);
+    return spawn_elsewhere(group, coro, ret);
 }

@@ -233,9 +233,9 @@ enum { SUSPEND_TIME_IS_UP = 1 };
 /* The runtime's group, made if need be; NULL if there is no memory. Any thread. */
 struct group *fl__group_of(fl_runtime *rt);
 
-/* Gives a new coroutine, with the phase PHASE_SENT, to a scheduler: the calling worker's, or each worker's in turn.
- * Returns 0 or FL_NO_MEMORY. Any thread. */
-int fl__group_spawn(struct group *group, struct fl_coro *coro);
+/* Gives a new coroutine, with the phase PHASE_SENT, to a scheduler: the calling worker's, or each worker's in turn. It is
+ * in *ret, unless that is NULL, before it can run. Returns 0 or FL_NO_MEMORY. Any thread. */
+int fl__group_spawn(struct group *group, struct fl_coro *coro, struct fl_coro **ret);
 
 /* After a turn of the scheduler: gives it back to the group if it is empty and not the home of its worker. */
 void fl__host_part_with(struct sched *sched);

@@ -140,6 +140,31 @@ TEST(a_coroutine_knows_itself)
     fl_runtime_free(rt);
 }
 
+struct introduction {
+    fl_coro *_Atomic coro;
+    atomic_int strangers; /* who did not find themselves there */
+};
+
+static void look_for_yourself(void *arg)
+{
+    struct introduction *introduction = arg;
+    if (atomic_load(&introduction->coro) != fl_coro_self())
+        atomic_fetch_add(&introduction->strangers, 1);
+}
+
+TEST(a_coroutine_that_runs_at_once_finds_itself_where_its_maker_will)
+{
+    static struct introduction introduction;
+    fl_runtime *rt = runtime(1);
+    for (int i = 0; i < 5000; i++) {
+        atomic_store(&introduction.coro, NULL);
+        CHECK_EQ(fl_coro_spawn(rt, NULL, look_for_yourself, &introduction, (fl_coro **)&introduction.coro), 0);
+        finish(atomic_load(&introduction.coro));
+    }
+    CHECK_EQ(introduction.strangers, 0);
+    fl_runtime_free(rt);
+}
+
 /* --- Yielding */
 
 struct log {
