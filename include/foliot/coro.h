@@ -135,7 +135,7 @@ typedef uint64_t fl_coro_wake;
 
 /* Unparks the coroutine when its runtime's clock has reached `deadline_ns`; at once if it has. `ret` may be NULL; it gets
  * 0 if the coroutine has returned already. Keeps a reference to the coroutine until then.
- * Returns 0; FL_CAPACITY_EXCEEDED beyond 2^32 at a time; FL_NO_MEMORY. */
+ * Returns 0; FL_CAPACITY_EXCEEDED beyond 2^31 at a time; FL_NO_MEMORY. */
 int fl_coro_wake_at(fl_coro *coro, uint64_t deadline_ns, fl_coro_wake *ret);
 
 /* The same after a delay. */

@@ -15,6 +15,7 @@
 #include <foliot/alloc.h>
 #include <foliot/coro.h>
 
+#include "coro/internal.h"
 #include "test.h"
 
 #define MS 1000000ull
@@ -553,6 +554,29 @@ TEST(a_timed_wake_up_comes_once_or_is_cancelled)
 {
     fl_runtime *rt = runtime(1);
     finish(spawn(rt, timed_wakes, &rt));
+    fl_runtime_free(rt);
+}
+
+/* A slot of the table has given all its names but one. */
+TEST(a_worn_out_slot_gives_no_name_twice_and_never_0)
+{
+    fl_runtime *rt = runtime(1);
+    fl_coro *coro = spawn(rt, park_for_ever, NULL);
+    struct wake_table *table = &fl__group_of(rt)->wakes;
+    fl_coro_wake first, last, next;
+    CHECK_EQ(fl_coro_wake_after(coro, 3600 * 1000 * MS, &first), 0);
+    CHECK_EQ(fl_coro_wake_cancel(rt, first), 0);
+    table->ids[(uint32_t)first] |= (uint64_t)UINT32_MAX << 32;
+    CHECK_EQ(fl_coro_wake_after(coro, 3600 * 1000 * MS, &last), 0);
+    CHECK_EQ(last >> 32, UINT32_MAX);
+    CHECK_EQ(fl_coro_wake_cancel(rt, last), 0);
+    for (int i = 0; i < 1000; i++) { /* more than the table has slots */
+        CHECK_EQ(fl_coro_wake_after(coro, 3600 * 1000 * MS, &next), 0);
+        CHECK(next >> 32 != 0 && next != first && next != last);
+        CHECK_EQ(fl_coro_wake_cancel(rt, last), FL_TIMER_NOT_FOUND);
+        CHECK_EQ(fl_coro_wake_cancel(rt, (uint32_t)first), FL_TIMER_NOT_FOUND);
+    }
+    fl_coro_unref(coro);
     fl_runtime_free(rt);
 }
 
