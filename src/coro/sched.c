@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/list.h"
 #include "coro/internal.h"
 
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
@@ -266,20 +267,13 @@ static void take_remote(struct sched *sched)
 {
     if (atomic_load(&sched->remote) == NULL)
         return;
-    struct fl_coro *newest = atomic_exchange(&sched->remote, NULL), *oldest = NULL;
-    while (newest) {
-        struct fl_coro *next = newest->next;
-        newest->next = oldest;
-        oldest = newest;
-        newest = next;
-    }
-    while (oldest) {
-        struct fl_coro *next = oldest->next;
-        if (oldest->phase == PHASE_SENT)
-            fl__sched_take_in(sched, oldest);
+    struct fl_coro *newest = atomic_exchange(&sched->remote, NULL);
+    for (struct fl_coro *coro = fl__list_reverse(newest), *next; coro; coro = next) {
+        next = coro->next;
+        if (coro->phase == PHASE_SENT)
+            fl__sched_take_in(sched, coro);
         else
-            fl__sched_append(sched, oldest);
-        oldest = next;
+            fl__sched_append(sched, coro);
     }
 }
 
