@@ -113,7 +113,8 @@ fl_coro *fl_coro_ref(fl_coro *coro);
 /* One less; the coroutine itself goes on. NULL is allowed. */
 void fl_coro_unref(fl_coro *coro);
 
-/* Lets the others of this worker run, and its timers and tasks too. Outside a coroutine, yields the thread. */
+/* Lets everybody else of this worker who can run now have a turn: other coroutines, also those whose time is up or whose
+ * descriptor is ready, timers that are due, and tasks. Outside a coroutine, yields the thread. */
 void fl_coro_yield(void);
 
 /* Waits until the coroutine is woken by fl_coro_unpark() or a timed wake-up; not at all if that has happened since its

@@ -102,12 +102,10 @@ void fl__coro_ready(struct fl_coro *coro)
 void fl_coro_yield(void)
 {
     struct sched *sched = fl__sched_current();
-    if (!sched) {
+    if (sched)
+        fl__sched_yield(sched);
+    else
         sched_yield();
-        return;
-    }
-    fl__sched_append(sched, sched->running);
-    fl__sched_suspend(sched);
 }
 
 void fl_coro_park(void)

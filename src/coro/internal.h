@@ -90,14 +90,20 @@ struct fl_coro {
     uint8_t timer; /* enum coro_timer */
 };
 
+struct coro_queue {
+    struct fl_coro *first, **last; /* `last` is where the next one is to be linked */
+};
+
 struct sched {
     struct group *group;
     struct host *host; /* NULL: on the way from one to another, or not in use */
 
-    bool turning; /* inside fl__sched_turn() */
+    enum turning { TURN_NONE, TURN_EARLY, TURN_LAST } turning; /* inside a turn; of its worker's turn, the last one */
     struct fl_coro *running;
-    struct fl_coro *ready, **ready_last;
-    void *context; /* of the thread, while a coroutine runs */
+    struct coro_queue ready;
+    struct coro_queue yielded;       /* ready in the next last turn */
+    struct coro_queue yielded_early; /* in the one after: the worker's loop has not turned since */
+    void *context;                   /* of the thread, while a coroutine runs */
     struct fl__fiber fiber;
 
     struct fl__stacks stacks;
@@ -105,10 +111,10 @@ struct sched {
     struct fl__images images;
     struct fl__records records;
 
-    fl_wheel *wheel;      /* the data is the coroutine */
-    uint64_t earliest_ns; /* no timer in the wheel is earlier; NEVER: there is none */
-    uint64_t polled_ns;
-    bool more_due; /* the last poll did not take all */
+    fl_wheel *wheel;    /* the data is the coroutine */
+    uint64_t poll_ns;   /* when it is to be polled next, as it was after the last turn; NEVER: it was empty */
+    uint64_t polled_ns; /* when it was */
+    bool more_due;      /* the last poll did not take all */
     uint64_t alarm_ns;
     struct fl__local_timer alarm; /* turns the scheduler at alarm_ns; NEVER: it is not started */
 
@@ -141,6 +147,7 @@ struct host {
     bool leaving;
     struct watched *watched; /* by descriptor */
     uint32_t watched_capacity;
+    uint32_t descriptors; /* that the loop watches */
     void *signal_stack;
 };
 
@@ -193,10 +200,8 @@ void fl__sched_close(struct sched *sched);
 /* Frees what it has, its coroutines too. All schedulers of the group have been closed. */
 void fl__sched_destroy(struct sched *sched);
 
-/* Runs what can run, at most a budget of it, and sees to it that the rest is not forgotten. */
-void fl__sched_turn(struct sched *sched);
-
-/* Turns at the end of the worker's turn. */
+/* Turns at the end of the worker's turn: runs what can run, at most a budget of it, and sees to it that the rest is not
+ * forgotten. */
 void fl__sched_turn_soon(struct sched *sched);
 
 /* Puts a coroutine at the end of the queue. Only on the scheduler's thread. */
@@ -214,6 +219,9 @@ void fl__sched_take_in(struct sched *sched, struct fl_coro *coro);
 
 /* Whether it has no coroutine, not even on the way. Only on the scheduler's thread. */
 bool fl__sched_empty(const struct sched *sched);
+
+/* Suspends the running coroutine until everybody else of this worker who can run has had a turn. */
+void fl__sched_yield(struct sched *sched);
 
 /* Suspends the running coroutine until something makes it ready. */
 void fl__sched_suspend(struct sched *sched);

@@ -149,10 +149,12 @@ static void ask_for_less(struct host *host, int fd)
     fl_loop *loop = fl__worker_loop(host->worker);
     struct watched *watched = &host->watched[fd];
     unsigned events;
-    if (!wanted(watched, &events))
+    if (!wanted(watched, &events)) {
         fl_loop_fd_remove(loop, fd);
-    else if (events != watched->asked && fl_loop_fd_modify(loop, fd, events) == 0)
+        host->descriptors--;
+    } else if (events != watched->asked && fl_loop_fd_modify(loop, fd, events) == 0) {
         watched->asked = events;
+    }
 }
 
 /* The waiter is in no list. */
@@ -192,16 +194,15 @@ static int ask_for_more(struct host *host, int fd, unsigned events)
     fl_loop *loop = fl__worker_loop(host->worker);
     struct watched *watched = &host->watched[fd];
     unsigned before;
-    int r = 0;
-    if (!wanted(watched, &before))
-        r = fl_loop_fd_add(loop, fd, events, on_ready, host);
-    else if ((watched->asked | events) != watched->asked)
-        r = fl_loop_fd_modify(loop, fd, before | events);
-    else
+    bool is_new = !wanted(watched, &before);
+    if (!is_new && (watched->asked | events) == watched->asked)
         return 0;
-    if (r == 0)
-        watched->asked = before | events;
-    return r;
+    int r = is_new ? fl_loop_fd_add(loop, fd, events, on_ready, host) : fl_loop_fd_modify(loop, fd, before | events);
+    if (r < 0)
+        return r;
+    watched->asked = before | events;
+    host->descriptors += is_new;
+    return 0;
 }
 
 static int enter(struct host *host, struct waiter *waiter)

@@ -207,6 +207,69 @@ TEST(coroutines_take_turns)
     CHECK(strcmp(letters.text, "abcabcabc") == 0);
 }
 
+struct audience {
+    fl_runtime *rt;
+    int pipe[2];
+    int tasks, timers, readers, sleepers;
+};
+
+static void count_one(void *arg)
+{
+    (*(int *)arg)++;
+}
+
+static void read_and_count(void *arg)
+{
+    struct audience *audience = arg;
+    char byte;
+    CHECK(fl_coro_wait_fd(audience->pipe[0], FL_READ, FL_CORO_FOREVER) & FL_READ);
+    CHECK_EQ(read(audience->pipe[0], &byte, 1), 1);
+    audience->readers++;
+}
+
+static void sleep_and_count(void *arg)
+{
+    struct audience *audience = arg;
+    CHECK_EQ(fl_sleep_ns(1), 0);
+    audience->sleepers++;
+}
+
+/* One yield is one turn for everybody else who can run. */
+static void yield_to_all(void *arg)
+{
+    struct audience *audience = arg;
+    fl_timer *timer;
+    CHECK_EQ(fl_timer_new(audience->rt, count_one, &audience->timers, &timer), 0);
+    for (int i = 1; i <= 50; i++) {
+        CHECK_EQ(fl_coro_spawn(NULL, NULL, read_and_count, audience, NULL), 0);
+        CHECK_EQ(fl_coro_spawn(NULL, NULL, sleep_and_count, audience, NULL), 0);
+        fl_coro_yield(); /* they begin to wait */
+        uint64_t now_ns = fl_coro_now_ns();
+        while (fl_coro_now_ns() < now_ns + 100000) /* the sleeper's time, and the gap between two looks at the wheel */
+            ;
+        CHECK_EQ(fl_timer_start_after(timer, 0), 0);
+        CHECK_EQ(fl_runtime_spawn(audience->rt, count_one, &audience->tasks), 0);
+        CHECK_EQ(write(audience->pipe[1], "x", 1), 1);
+        fl_coro_yield();
+        CHECK_EQ(audience->tasks, i);
+        CHECK_EQ(audience->timers, i);
+        CHECK_EQ(audience->readers, i);
+        CHECK_EQ(audience->sleepers, i);
+    }
+    fl_timer_unref(timer);
+}
+
+TEST(a_yield_lets_tasks_timers_and_descriptors_have_a_turn)
+{
+    static struct audience audience;
+    audience.rt = runtime(1);
+    CHECK_EQ(pipe(audience.pipe), 0);
+    finish(spawn(audience.rt, yield_to_all, &audience));
+    fl_runtime_free(audience.rt);
+    close(audience.pipe[0]);
+    close(audience.pipe[1]);
+}
+
 /* --- What is on the stack comes back */
 
 struct depth {
