@@ -48,7 +48,7 @@
  * Stack overflow: whoever runs off the end of a stack hits 64 KiB that cannot be touched; a message with the name of the
  * coroutine goes to standard error and the program ends by SIGSEGV. (Compile functions with larger frames than that with
  * -fstack-clash-protection, or they may step over it.) For this the first coroutine of a process installs a handler for
- * SIGSEGV, which passes every other fault on to the handler that was there before.
+ * SIGSEGV, which passes every other fault, and what raise() or kill() send, on to the handler that was there before.
  *
  * fl_runtime_free() ends what waits: coroutines that have not returned never go on, their stacks are freed without a
  * look, and joining them returns, also for coroutines of other runtimes. Threads: any, unless said otherwise.
