@@ -53,7 +53,9 @@
  * fl_runtime_free() ends what waits: coroutines that have not returned never go on, their stacks are freed without a
  * look, and joining them returns, also for coroutines of other runtimes. Threads: any, unless said otherwise.
  *
- * Switching preserves what a function call preserves. The signal mask and the floating-point modes are the worker's.
+ * Switching preserves what a function call preserves. The signal mask and the floating-point modes are the worker's. In
+ * C++ a coroutine may wait in a catch block and in a destructor while an exception is on its way: its exceptions stay with
+ * it, if the C++ runtime is loaded no later than this library. None may leave the coroutine's function.
  *
  * Failing: 0, or a negative code of foliot/error.h; then nothing was changed and the out-parameters are untouched.
  */

@@ -98,6 +98,7 @@ static struct host *host_of(struct fl__worker *worker, struct group *group)
     host->worker = worker;
     host->group = group;
     host->signal_stack = fl__overflow_watch();
+    host->exceptions = fl__thread_exceptions();
     fl__worker_set_layer(worker, &host->layer);
     return host;
 }

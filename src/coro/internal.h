@@ -10,7 +10,7 @@
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
  *     wake.c      wake-ups at a time
- *     context.h   the switch; stack.h: stacks; overflow.h: the message
+ *     context.h   the switch; stack.h: stacks; overflow.h: the message; exceptions.h: those of C++
  *
  * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
  * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that
@@ -31,6 +31,7 @@
 
 #include "base/image.h"
 #include "base/record.h"
+#include "coro/exceptions.h"
 #include "coro/stack.h"
 #include "runtime/worker.h"
 
@@ -147,7 +148,8 @@ struct host {
     bool leaving;
     struct watched *watched; /* by descriptor */
     uint32_t watched_capacity;
-    uint32_t descriptors; /* that the loop watches */
+    uint32_t descriptors;              /* that the loop watches */
+    struct fl__exceptions *exceptions; /* of its thread */
     void *signal_stack;
 };
 

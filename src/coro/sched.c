@@ -174,12 +174,30 @@ static bool run(struct sched *sched, struct fl_coro *coro)
     return true;
 }
 
-static inline void suspend(struct sched *sched)
+static inline void switch_away(struct sched *sched)
 {
     struct fl_coro *coro = sched->running;
     fl__fiber_leave(&coro->stack->fiber, &sched->fiber);
     fl__context_switch(&coro->context, sched->context);
     fl__fiber_arrive(&coro->stack->fiber, &sched->fiber);
+}
+
+/* The thread may be another one afterwards. */
+__attribute__((noinline)) static void suspend_with_exceptions(struct sched *sched)
+{
+    struct fl__exceptions own = *sched->host->exceptions;
+    *sched->host->exceptions = (struct fl__exceptions){0};
+    switch_away(sched);
+    *sched->host->exceptions = own;
+}
+
+static inline void suspend(struct sched *sched)
+{
+    const struct fl__exceptions *exceptions = sched->host->exceptions;
+    if (__builtin_expect(exceptions && (exceptions->caught || exceptions->uncaught), 0))
+        suspend_with_exceptions(sched);
+    else
+        switch_away(sched);
 }
 
 void fl__sched_suspend(struct sched *sched)
