@@ -84,6 +84,7 @@ static bool restore(struct sched *sched, struct fl_coro *coro)
         return true;
     if (stack->resident && !evict(sched, stack))
         return false;
+    stack_will_be_written(&sched->stacks, stack, coro->context);
     memcpy(coro->context, coro->image, live_bytes(coro));
     fl__image_free(&sched->images, coro->image, live_bytes(coro));
     stack->resident = coro;
@@ -141,6 +142,7 @@ static void *first_context(struct sched *sched, struct fl_coro *coro)
     coro->phase = PHASE_STARTED;
     stack->tenants++;
     stack->resident = coro;
+    stack_will_be_written(&sched->stacks, stack, stack->bottom);
     return fl__context_make(stack->bottom, stack->top, begin, coro);
 }
 
