@@ -247,6 +247,8 @@ static void yield_to_all(void *arg)
         uint64_t now_ns = fl_coro_now_ns();
         while (fl_coro_now_ns() < now_ns + 100000) /* the sleeper's time, and the gap between two looks at the wheel */
             ;
+        if (i % 2) /* to go on in the midst of the worker's turn, and not at its end */
+            CHECK_EQ(fl_sleep_ns(50000), 0);
         CHECK_EQ(fl_timer_start_after(timer, 0), 0);
         CHECK_EQ(fl_runtime_spawn(audience->rt, count_one, &audience->tasks), 0);
         CHECK_EQ(write(audience->pipe[1], "x", 1), 1);
@@ -877,10 +879,10 @@ TEST(half_a_hang_up_comes_to_who_asks_for_it_and_a_whole_one_to_all)
 /* Counts what the loop asks of the kernel. */
 static atomic_int controls;
 
-int epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event)
+int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
     atomic_fetch_add(&controls, 1);
-    return (int)syscall(SYS_epoll_ctl, epoll_fd, operation, fd, event);
+    return (int)syscall(SYS_epoll_ctl, epfd, op, fd, event);
 }
 
 static int waiting_again;
