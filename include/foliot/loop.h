@@ -45,7 +45,8 @@
  *   - Never early, not by a nanosecond; delays below a millisecond are honoured as they are.
  *   - Nothing is lost, however long a callback took, and even if memory runs out while an interval is armed anew.
  *   - No limit on the distance. A deadline that does not fit in 64 bits counts as the last moment that does.
- *   - An ID is below 2^53, is never 0 and never names another timer, interval or immediate of the same loop.
+ *   - An ID is below 2^53, is never 0 and never names another timer, interval or immediate of the same loop. (2^53 IDs are
+ *     enough for 28 years of ten million a second, and 2^51 of them are given out before the first is used again.)
  *   - An ID ends when its one-shot callback starts, when an interval is cancelled, or when its immediate starts.
  *
  * What a callback may do: everything in this file except run its own loop again. That includes cancelling, arming anew,

@@ -46,6 +46,7 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
         record_set_state(record, STATE_HEAD);
         table_list_init(&loop->table, slot);
     }
+    loop->table.limit += LIST_HEADS_END - IMMEDIATES;
     loop->drained_ns = loop->now_ns;
     return 0;
 }
@@ -108,6 +109,10 @@ static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct ext
     if (!fn)
         return FL_INVALID_ARGUMENT;
     int r = fl__table_take(table, ret_slot, &record);
+    if (r == FL_CAPACITY_EXCEEDED && loop->cancelled_count > 0) {
+        fl__timers_drop_cancelled(loop);
+        r = fl__table_take(table, ret_slot, &record);
+    }
     if (r < 0)
         return r;
     record->arg = arg;
@@ -164,11 +169,10 @@ int fl_loop_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg, fl
     if (!fits || deadline_ns - loop->drained_ns > REACH_NS || offset - 1 >= (1u << TABLE_WINDOW_BITS) - 1 ||
         fresh->count == fresh->capacity)
         return make_timer(loop, delay_ns, fn, arg, ret_id);
-    uint32_t slot;
-    struct record *record = table_try_take(&loop->table, &slot);
+    uint32_t slot, tag;
+    struct record *record = table_try_take(&loop->table, &slot, &tag);
     if (!record)
         return make_timer(loop, delay_ns, fn, arg, ret_id);
-    uint32_t tag = record->tag;
     record->arg = arg;
     record->fn = (uint32_t)offset;
     record->timer = fresh_append(fresh, slot, deadline_ns);
