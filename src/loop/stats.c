@@ -19,6 +19,8 @@ static uint64_t bytes_of(const fl_loop *loop)
 
 static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
 {
+    if (tick_ns == 1) /* the clock's own, which may be too many for a double */
+        return;
     uint64_t *const values[] = {&summary->min_ns, &summary->mean_ns, &summary->p50_ns, &summary->p90_ns,
                                 &summary->p99_ns, &summary->p999_ns, &summary->max_ns};
     for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
@@ -160,6 +162,8 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
         broken = count_list(table, IMMEDIATES_NOW, STATE_IMMEDIATE, &immediates);
     if (!broken)
         broken = count_list(table, STRANDED, STATE_STRANDED, &stranded);
+    if (!broken)
+        broken = count_list(table, LAST, STATE_STRANDED, &stranded);
     if (broken)
         return broken;
     for (uint32_t i = loop->due_next; i < loop->due_count; i++) {
@@ -197,6 +201,7 @@ static const char *check_rest(const fl_loop *loop, const struct census *census)
     SOUND(loop->now_ns >= loop->drained_ns);
     SOUND(loop->read_ns >= loop->now_ns);
     SOUND(loop->due_next <= loop->due_count && loop->due_count <= loop->budget);
+    SOUND(loop->unfinished || loop->due_next == loop->due_count);
     return NULL;
 }
 

@@ -274,7 +274,10 @@ int fl__table_extend(struct table *t, struct record *record, const struct extra 
     if (!extra)
         return FL_NO_MEMORY;
     *extra = *values;
-    extra->timer = record->timer;
+    if (record_state(record) == STATE_STRANDED)
+        extra->link = record->link;
+    else
+        extra->timer = record->timer;
     record->extra = extra;
     record->tag |= RECORD_EXTRA;
     t->extras++;

@@ -66,7 +66,7 @@ enum record_state {
     STATE_PENDING,   /* in the wheel */
     STATE_DUE,       /* taken out of the wheel, in the list of this turn */
     STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
-    STATE_STRANDED,  /* out of the wheel, and there was no memory to put it back */
+    STATE_STRANDED,  /* in the list of those for which there was no memory, or of those for the end of time */
     STATE_IMMEDIATE, /* in a list of immediates */
 };
 
@@ -162,8 +162,8 @@ int fl__table_take(struct table *t, uint32_t *ret_slot, struct record **ret);
 /* For table_put(): this slot was given back, and now its block has room for a round, or its chunk is empty. */
 void fl__table_has_room(struct table *t, uint32_t slot);
 
-/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID. Returns 0 or
- * FL_NO_MEMORY. */
+/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID or the place in a
+ * list. Returns 0 or FL_NO_MEMORY. */
 int fl__table_extend(struct table *t, struct record *record, const struct extra *values);
 
 /* Takes it away again. */

@@ -334,6 +334,16 @@ TEST(percentiles_are_exact_to_one_part_in_16_and_never_below)
     }
 }
 
+TEST(a_mean_is_exact_however_long_the_durations)
+{
+    static struct histogram h;
+    fl_loop_summary summary;
+    for (unsigned i = 0; i < 5; i++)
+        histogram_add(&h, UINT64_MAX - i);
+    fl__histogram_summary(&h, &summary);
+    CHECK_EQ(summary.mean_ns, UINT64_MAX - 2);
+}
+
 TEST(an_empty_histogram_says_zero)
 {
     static struct histogram h;
@@ -383,6 +393,34 @@ TEST(statistics_tell_how_long_callbacks_took_and_how_late_timers_were)
     CHECK_EQ(s.lateness_ns.max_ns, 4 * MILLISECOND);
     CHECK_EQ(s.lateness_ns.mean_ns, 2 * MILLISECOND);
     CHECK(s.bytes > sizeof(fl_loop));
+    end();
+}
+
+TEST(statistics_tell_the_mean_of_a_thousand_timers_that_are_a_year_late)
+{
+    begin();
+    for (unsigned i = 0; i < 1000; i++)
+        make_timer(SECOND, "");
+    test_time.time_ns += SECOND + 365 * DAY;
+    turn();
+    CHECK_EQ(stats().lateness_ns.count, 1000);
+    CHECK_EQ(stats().lateness_ns.mean_ns, 365 * DAY);
+    end();
+}
+
+static void take_centuries(fl_loop *l, void *arg)
+{
+    (void)l, (void)arg;
+    test_time.time_ns += UINT64_MAX / 2;
+}
+
+TEST(statistics_on_another_clock_are_exact_however_long_a_callback_takes)
+{
+    begin();
+    make_timer_for(0, take_centuries, NULL);
+    turn();
+    CHECK_EQ(stats().callback_ns.max_ns, UINT64_MAX / 2);
+    CHECK_EQ(stats().callback_ns.mean_ns, UINT64_MAX / 2);
     end();
 }
 
