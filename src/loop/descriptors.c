@@ -181,9 +181,8 @@ int fl__poller_poll(fl_loop *loop, int timeout_ms)
 int fl__descriptors_take(fl_loop *loop)
 {
     const struct poller *poller = &loop->poller;
-    if (poller->added == 0 || (poller->polled && poller->polled_before == fl__loop_progress(loop)))
-        return 0;
-    return fl__poller_poll(loop, 0);
+    bool same = poller->polled && poller->polled_before == fl__loop_progress(loop);
+    return same ? 0 : fl__poller_poll(loop, 0);
 }
 
 void fl__descriptors_run(fl_loop *loop)

@@ -235,9 +235,8 @@ void fl__timers_run(fl_loop *loop)
 
 void fl__immediates_take(fl_loop *loop)
 {
-    loop->left.immediates = loop->immediates > 0 ? loop->budget : 0;
-    if (loop->immediates > 0)
-        table_list_splice(&loop->table, IMMEDIATES_NOW, IMMEDIATES);
+    loop->left.immediates = loop->budget;
+    table_list_splice(&loop->table, IMMEDIATES_NOW, IMMEDIATES);
 }
 
 void fl__immediates_run(fl_loop *loop)

@@ -46,7 +46,7 @@ struct watch {
 };
 
 /* A turn without its sleep. */
-enum phase { PHASE_TIMERS, PHASE_TASKS, PHASE_DESCRIPTORS, PHASE_IMMEDIATES, PHASE_CLOSING, PHASES };
+enum phase { PHASE_TIMERS, PHASE_TASKS, PHASE_DESCRIPTORS, PHASE_IMMEDIATES, PHASE_CLOSING };
 
 /* The kernel's side of descriptors; opened by the first fl_loop_fd_add(). */
 struct poller {

@@ -206,9 +206,10 @@ static uint64_t within_budget(const fl_loop *loop, uint64_t count)
     return count < loop->budget ? count : loop->budget;
 }
 
-static int take_tasks(fl_loop *loop)
+static void take_tasks(fl_loop *loop)
 {
-    fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+    if (!inbox_empty(&loop->inbox))
+        fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
     uint64_t waiting = loop->urgent.count + loop->tasks.count;
     if (waiting > loop->counters.tasks_peak)
         loop->counters.tasks_peak = waiting;
@@ -216,7 +217,6 @@ static int take_tasks(fl_loop *loop)
         stopwatch_begin_callbacks(&loop->stopwatch);
     loop->left.urgent = within_budget(loop, loop->urgent.count);
     loop->left.tasks = within_budget(loop, loop->tasks.count);
-    return 0;
 }
 
 static void run_list(fl_loop *loop, struct task_list *list, uint64_t *left, uint64_t *called)
@@ -229,20 +229,15 @@ static void run_list(fl_loop *loop, struct task_list *list, uint64_t *left, uint
 
 static void run_tasks(fl_loop *loop)
 {
-    run_list(loop, &loop->urgent, &loop->left.urgent, &loop->counters.urgent_tasks);
-    run_list(loop, &loop->tasks, &loop->left.tasks, &loop->counters.tasks);
+    if (loop->left.urgent > 0)
+        run_list(loop, &loop->urgent, &loop->left.urgent, &loop->counters.urgent_tasks);
+    if (loop->left.tasks > 0)
+        run_list(loop, &loop->tasks, &loop->left.tasks, &loop->counters.tasks);
 }
 
-static int take_immediates(fl_loop *loop)
-{
-    fl__immediates_take(loop);
-    return 0;
-}
-
-static int take_closing(fl_loop *loop)
+static void take_closing(fl_loop *loop)
 {
     loop->left.closing = within_budget(loop, loop->closing.count);
-    return 0;
 }
 
 static void run_closing(fl_loop *loop)
@@ -255,71 +250,73 @@ static void run_closing(fl_loop *loop)
     }
 }
 
-static int take_phase(fl_loop *loop)
+/* --- Running */
+
+/* A phase is over: false if a stop has ended it, and with it the turn. */
+static inline bool go_on_to(fl_loop *loop, enum phase phase)
 {
-    switch (loop->phase) {
-    case PHASE_TASKS:
-        return take_tasks(loop);
-    case PHASE_DESCRIPTORS:
-        return fl__descriptors_take(loop);
-    case PHASE_IMMEDIATES:
-        return take_immediates(loop);
-    case PHASE_CLOSING:
-        return take_closing(loop);
-    default: /* timers are taken before all else */
-        return 0;
-    }
+    if (fl__loop_interrupted(loop))
+        return false;
+    loop->phase = phase;
+    return true;
 }
 
-static void run_phase(fl_loop *loop)
+/* Goes through a turn from the phase in which it is, whose work has been taken aside, to its end or to a stop. */
+static int run_phases(fl_loop *loop)
 {
+    int r;
     switch (loop->phase) {
     case PHASE_TIMERS:
         fl__timers_run(loop);
-        break;
+        if (!go_on_to(loop, PHASE_TASKS))
+            return 0;
+        take_tasks(loop);
+        __attribute__((fallthrough));
     case PHASE_TASKS:
         run_tasks(loop);
-        break;
+        if (!go_on_to(loop, PHASE_DESCRIPTORS))
+            return 0;
+        r = loop->poller.added > 0 ? fl__descriptors_take(loop) : 0;
+        if (r < 0)
+            return r;
+        __attribute__((fallthrough));
     case PHASE_DESCRIPTORS:
-        fl__descriptors_run(loop);
-        break;
+        if (loop->poller.ready_count > 0)
+            fl__descriptors_run(loop);
+        if (!go_on_to(loop, PHASE_IMMEDIATES))
+            return 0;
+        if (loop->immediates > 0)
+            fl__immediates_take(loop);
+        __attribute__((fallthrough));
     case PHASE_IMMEDIATES:
-        fl__immediates_run(loop);
-        break;
-    default:
+        if (loop->immediates > 0)
+            fl__immediates_run(loop);
+        if (!go_on_to(loop, PHASE_CLOSING))
+            return 0;
+        take_closing(loop);
+        __attribute__((fallthrough));
+    case PHASE_CLOSING:
         run_closing(loop);
+        loop->unfinished = fl__loop_interrupted(loop);
     }
+    return 0;
 }
 
-/* --- Running */
-
-/* Goes through a turn from the phase in which it is, whose work has been taken aside, to its end or to a stop. */
 static int finish_turn(fl_loop *loop)
 {
-    int r = 0;
     if (!fl__loop_interrupted(loop))
         run_microtasks(loop);
     stopwatch_begin_callbacks(&loop->stopwatch);
-    do {
-        run_phase(loop);
-        if (fl__loop_interrupted(loop))
-            return 0;
-        loop->phase++;
-        r = take_phase(loop);
-    } while (r == 0 && loop->phase < PHASES);
-    loop->unfinished = loop->phase < PHASES;
-    return r;
+    return run_phases(loop);
 }
 
-static void read_clock_for_turn(fl_loop *loop)
+static inline void read_clock_for_turn(fl_loop *loop)
 {
     stopwatch_begin_turn(&loop->stopwatch, fl_loop_update_now(loop));
 }
 
 static int begin_turn(fl_loop *loop, bool wait)
 {
-    loop->poller.ready_count = 0;
-    loop->poller.polled = false;
     int r = wait && !fl__loop_can_run(loop) ? fl__loop_sleep(loop) : 0;
     if (r < 0)
         return r;
@@ -334,6 +331,8 @@ static int begin_turn(fl_loop *loop, bool wait)
 /* One turn; if a stop has ended the last one before its time, that is finished first, and there is no reason to wait. */
 static int turn(fl_loop *loop, bool wait)
 {
+    loop->poller.ready_count = 0;
+    loop->poller.polled = false;
     if (loop->unfinished) {
         read_clock_for_turn(loop);
         int r = finish_turn(loop);

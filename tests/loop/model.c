@@ -41,6 +41,8 @@ enum kind {
     KINDS
 };
 
+#define PHASE_NONE ((enum phase)(PHASE_CLOSING + 1))
+
 /* Something that was asked for, with all that the contract says about it. */
 struct item {
     struct model *model;
@@ -340,7 +342,7 @@ static struct item *next_in_turn(struct model *m, bool *ret_channel)
         return pop(&m->queue[MICROTASK]);
     if (m->running)
         arm_anew(m);
-    while (!m->stopped && m->phase != PHASES) {
+    while (!m->stopped && m->phase != PHASE_NONE) {
         struct item *item = next_in_phase(m);
         *ret_channel = m->phase == PHASE_DESCRIPTORS && channels_outstanding(m);
         if (item || *ret_channel)
@@ -793,7 +795,7 @@ static void do_run(struct model *m)
     m->time_ns = m->clock.time_ns;
     m->calls_before_run = m->calls_before_turn = m->calls;
     bool idle = stop || (m->run == RUN && !alive(m));
-    m->finishing = !idle && m->phase != PHASES;
+    m->finishing = !idle && m->phase != PHASE_NONE;
     if (m->finishing)
         m->now_ns = later(m->now_ns, m->time_ns);
     else if (!idle)
@@ -864,7 +866,7 @@ int loop_history(const uint8_t *bytes, size_t size)
     struct model *m = &model;
     memset(m, 0, offsetof(struct model, items));
     m->count = m->due_next = m->due_count = m->calls = 0;
-    m->phase = PHASES;
+    m->phase = PHASE_NONE;
     m->running = NULL;
     m->stopped = m->draining = m->freed = false;
     m->run = NOT;

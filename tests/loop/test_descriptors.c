@@ -271,6 +271,29 @@ TEST(what_a_sleep_has_found_is_looked_at_again_after_a_timer)
     close_pair(channel);
 }
 
+static void fill_and_stop(fl_clock *clock, uint64_t deadline_ns)
+{
+    fill_and_be_late(clock, deadline_ns);
+    fl_loop_stop(loop);
+}
+
+TEST(what_a_sleep_has_found_is_forgotten_after_a_stop)
+{
+    make_pair(channel);
+    begin();
+    test_time.clock.wait_until = fill_and_stop;
+    add(channel[0], FL_READ, "r");
+    fl_timer_id timer = make_timer(SECOND, "t");
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("");
+    CHECK_EQ(fl_loop_cancel(loop, timer), 0);
+    drain(loop, "");
+    turn();
+    CHECK_DIARY("");
+    end();
+    close_pair(channel);
+}
+
 /* Timers come before the descriptors are called. */
 static void remove_in_timer(fl_loop *l, void *arg)
 {
