@@ -22,7 +22,7 @@ struct slab;
 
 struct fl__stack {
     char *guard, *bottom, *top; /* [guard, bottom) faults, [bottom, top) is the stack */
-    struct fl_coro *resident;   /* whose bytes are in place: see sched.h */
+    struct fl_coro *resident;   /* whose bytes are in place: see sched.c */
     uint32_t tenants;           /* coroutines that have begun here and not ended */
     bool taken;
     bool warm; /* may have pages though it is free */
