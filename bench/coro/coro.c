@@ -87,6 +87,7 @@ static void find_rivals(void)
             commands[n_rivals][0] = path;
             commands[n_rivals++][1] = known[i].option;
         } else {
+            fprintf(stderr, "bench: %s is left out: it could not be built here\n", known[i].rival.name);
             free(path);
         }
     }

@@ -469,6 +469,8 @@ static unsigned find_rivals(void)
         if (i == FOLIOT || access(path, X_OK) == 0) {
             rival_programs[count] = programs[i];
             rivals[count++] = known[i];
+        } else {
+            fprintf(stderr, "bench: %s is left out: it could not be built here\n", known[i].name);
         }
     }
     return count;

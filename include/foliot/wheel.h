@@ -92,7 +92,7 @@ typedef struct fl_wheel_level_stats {
 typedef struct fl_wheel_stats {
     fl_wheel_level_stats level[FL_WHEEL_LEVELS];
     uint64_t bytes;           /* the memory of the whole wheel: its levels and what they share */
-    uint64_t allocated_bytes; /* what it has from the allocator: also mapped addresses behind which there is no memory */
+    uint64_t allocated_bytes; /* what it has from the allocator, mapped addresses without memory included */
 } fl_wheel_stats;
 
 /* Makes a wheel; `config` may be NULL. Its `now` is config->start_ns.
