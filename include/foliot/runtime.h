@@ -93,6 +93,30 @@ void fl_runtime_free(fl_runtime *rt);
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_NO_MEMORY. */
 int fl_runtime_spawn(fl_runtime *rt, fl_task_fn fn, void *arg);
 
+/* Calls `fn` once on worker number `worker`, counted from 0, and on no other: for work that belongs to what this worker
+ * has, such as its loop. Tasks that one thread spawns on one worker run in that order. A worker that leaves first runs
+ * those that were accepted; from then on the call says FL_NOT_FOUND, until there is a worker with this number again, which
+ * is another thread. Any thread.
+ * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL or there can be no such worker; FL_NOT_FOUND if there is none now;
+ * FL_NO_MEMORY. */
+int fl_runtime_spawn_on(fl_runtime *rt, unsigned worker, fl_task_fn fn, void *arg);
+
+/* The number of the worker that calls, in its runtime; negative (FL_NOT_FOUND) for a thread that is no worker. */
+int fl_runtime_worker(void);
+
+/* The loop of the worker that calls, NULL for a thread that is no worker: to wait for descriptors, and for timers and tasks
+ * that stay on this worker. Its callbacks run on the worker between its tasks and timers, and may call everything here
+ * that a task may.
+ *
+ * All of foliot/loop.h may be used on it, by the threads that it says, but what runs, ends or keeps it alive: not
+ * fl_loop_run(), fl_loop_run_once(), fl_loop_stop(), fl_loop_drain(), fl_loop_free() and fl_loop_unhold() without a hold
+ * of your own. fl_loop_post() and its kin may be called by any thread, as long as the worker is there.
+ *
+ * When the worker leaves, or the runtime is freed, the loop is freed as fl_loop_free() says: its timers and descriptors are
+ * forgotten, its close callbacks are called (on the same thread, which is no worker by then). So what must outlive its
+ * worker belongs into a timer of the runtime. */
+fl_loop *fl_runtime_loop(void);
+
 /* Changes the number of workers while they run. A worker that leaves ends its callback first, then hands its timers
  * and tasks to the others; the call returns when it has done so. With 0 workers everything waits until there is one
  * again. Any thread that is not a worker.

@@ -120,6 +120,7 @@ struct fl__worker {
     fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
     uint64_t alarm_ns;   /* UINT64_MAX: none */
     unsigned next_pick;  /* who gets the next message that is for anybody */
+    bool odd;            /* whose turn it is, the mailbox's or the assigned tasks' */
     struct fl__worker_layer *layer;
     struct fl__records handles, starts; /* memory for those to come */
     struct scrub scrub;
@@ -135,6 +136,7 @@ struct fl__worker {
 
     struct requests requests;
     struct mailbox mailbox;
+    struct mailbox assigned; /* tasks that must run here, and do so before the worker leaves */
     struct stripe stripes[BUCKETS];
 };
 

@@ -62,6 +62,11 @@ struct mailbox {
 void fl__mailbox_init(struct mailbox *box); /* closed */
 void fl__mailbox_open(struct mailbox *box, fl_loop *loop);
 
+static inline bool mailbox_is_open(const struct mailbox *box) /* by the owner */
+{
+    return box->loop != NULL;
+}
+
 /* By the owner. What was inside is in `received`. */
 void fl__mailbox_close(struct mailbox *box);
 

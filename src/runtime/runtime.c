@@ -78,16 +78,38 @@ static void run_spawned(struct fl__worker *worker, struct fl__message *message)
     task.fn(task.arg);
 }
 
+static struct spawned *make_task(fl_task_fn fn, void *arg)
+{
+    struct spawned *task = fl__alloc(sizeof(*task));
+    if (task)
+        *task = (struct spawned){{NULL, run_spawned}, fn, arg};
+    return task;
+}
+
 int fl_runtime_spawn(fl_runtime *rt, fl_task_fn fn, void *arg)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    struct spawned *task = fl__alloc(sizeof(*task));
+    struct spawned *task = make_task(fn, arg);
     if (!task)
         return FL_NO_MEMORY;
-    *task = (struct spawned){{NULL, run_spawned}, fn, arg};
     fl__runtime_send(rt, &task->message);
     return 0;
+}
+
+int fl_runtime_spawn_on(fl_runtime *rt, unsigned worker, fl_task_fn fn, void *arg)
+{
+    if (!fn || worker >= FL_RUNTIME_MAX_WORKERS)
+        return FL_INVALID_ARGUMENT;
+    if (worker >= atomic_load_explicit(&rt->active, memory_order_acquire))
+        return FL_NOT_FOUND;
+    struct spawned *task = make_task(fn, arg);
+    if (!task)
+        return FL_NO_MEMORY;
+    if (fl__mailbox_send(&worker_at(rt, worker)->assigned, &task->message))
+        return 0;
+    fl__release(task);
+    return FL_NOT_FOUND;
 }
 
 void fl__forget_message(struct fl__message *message)

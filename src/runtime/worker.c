@@ -10,9 +10,10 @@
  * from a line that nobody else writes to unless something is due. Nothing but punctuality within a turn depends on the
  * metronome.
  *
- * Leaving. First `active` no longer counts the worker in. The layer above is asked until it agrees. Then the mailbox is
- * closed: what is in it, and all timers, go to the merge queue. A thread that sends at the same moment either was
- * faster, and its message is among them, or finds the mailbox closed.
+ * Leaving. First `active` no longer counts the worker in. Tasks that were assigned to it are its own: no more are taken,
+ * and those that were run first. The layer above is asked until it agrees. Then the mailbox is closed: what is in it, and
+ * all timers, go to the merge queue. A thread that sends at the same moment either was faster, and its message is among
+ * them, or finds the mailbox closed.
  */
 
 #include <sched.h>
@@ -45,6 +46,16 @@ unsigned fl__worker_index(const struct fl__worker *worker)
 fl_loop *fl__worker_loop(const struct fl__worker *worker)
 {
     return worker->loop;
+}
+
+int fl_runtime_worker(void)
+{
+    return fl__self ? (int)fl__self->index : FL_NOT_FOUND;
+}
+
+fl_loop *fl_runtime_loop(void)
+{
+    return fl__self ? fl__self->loop : NULL;
 }
 
 uint64_t fl__worker_now_ns(const struct fl__worker *worker)
@@ -144,14 +155,28 @@ bool fl__worker_must_poll(struct fl__worker *worker)
     return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
 }
 
+static bool has_messages(const struct fl__worker *worker)
+{
+    return worker->mailbox.received.first || worker->assigned.received.first;
+}
+
+/* Messages and assigned tasks take turns, so that neither waits for ever for the other. */
+static struct fl__message *next_message(struct fl__worker *worker)
+{
+    struct queue *mail = &worker->mailbox.received, *assigned = &worker->assigned.received;
+    worker->odd = !worker->odd;
+    struct fl__message *message = queue_pop(worker->odd ? mail : assigned);
+    return message ? message : queue_pop(worker->odd ? assigned : mail);
+}
+
 static void run_messages(struct fl__worker *worker)
 {
     for (unsigned n = 0; n < MESSAGE_BUDGET && !runtime_stopping(worker->rt); n++) {
-        struct fl__message *message = queue_pop(&worker->mailbox.received);
+        struct fl__message *message = next_message(worker);
         if (!message)
             return;
         message->run(worker, message);
-        if (worker->mailbox.received.first && fl__worker_must_poll(worker))
+        if (has_messages(worker) && fl__worker_must_poll(worker))
             poll_timers(worker);
     }
 }
@@ -214,7 +239,7 @@ static bool set_alarm(struct fl__worker *worker, uint64_t next_ns)
 
 static bool has_work(const struct fl__worker *worker)
 {
-    return worker->mailbox.received.first || worker->deferred.first || worker->scrub.active || worker->leaving;
+    return has_messages(worker) || worker->deferred.first || worker->scrub.active || worker->leaving;
 }
 
 static void turn(struct fl__worker *worker)
@@ -237,10 +262,20 @@ static void turn(struct fl__worker *worker)
 
 /* --- Leaving */
 
+static void take_no_more_tasks(struct fl__worker *worker)
+{
+    if (mailbox_is_open(&worker->assigned))
+        fl__mailbox_close(&worker->assigned);
+}
+
 static bool may_leave(struct fl__worker *worker)
 {
-    return runtime_stopping(worker->rt) ||
-           (worker->leaving && (!worker->layer || worker->layer->leaving(worker, worker->layer)));
+    if (runtime_stopping(worker->rt))
+        return true;
+    if (!worker->leaving)
+        return false;
+    take_no_more_tasks(worker);
+    return !worker->assigned.received.first && (!worker->layer || worker->layer->leaving(worker, worker->layer));
 }
 
 static void pass_on(struct fl__worker *worker, struct queue *queue)
@@ -261,8 +296,10 @@ static void leave(struct fl__worker *worker)
     if (worker->layer)
         worker->layer->stop(worker, worker->layer);
     worker->layer = NULL;
+    take_no_more_tasks(worker);
     fl__mailbox_close(&worker->mailbox);
     worker->left = true;
+    pass_on(worker, &worker->assigned.received); /* none, unless the runtime stops */
     pass_on(worker, &worker->mailbox.received);
     pass_on(worker, &worker->deferred);
     pass_on(worker, &worker->hungry);
@@ -311,6 +348,7 @@ static struct fl__worker *worker_slot(fl_runtime *rt, unsigned index)
     worker->next_pick = index;
     worker->requests.message.run = on_request;
     fl__mailbox_init(&worker->mailbox);
+    fl__mailbox_init(&worker->assigned);
     atomic_store_explicit(&rt->workers[index], worker, memory_order_release);
     return worker;
 }
@@ -380,8 +418,10 @@ int fl__worker_start(fl_runtime *rt, unsigned index)
     worker->scrub.active = false;
     atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     fl__mailbox_open(&worker->mailbox, worker->loop);
+    fl__mailbox_open(&worker->assigned, worker->loop);
     r = start_thread(worker);
     if (r < 0) {
+        fl__mailbox_close(&worker->assigned);
         fl__mailbox_close(&worker->mailbox);
         pass_on(worker, &worker->mailbox.received);
         release(worker);

@@ -606,14 +606,3 @@ TEST(a_leaving_worker_hands_over_its_timers)
     }
     fl_runtime_free(rt);
 }
-
-TEST(pinned_workers_work)
-{
-    fl_runtime *rt;
-    atomic_store(&counted, 0);
-    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 3, .pin = true, .huge_pages = true}, &rt), 0);
-    for (int i = 0; i < 30; i++)
-        CHECK_EQ(fl_runtime_spawn(rt, count, (void *)1), 0);
-    AWAIT(atomic_load(&counted) == 30);
-    fl_runtime_free(rt);
-}
