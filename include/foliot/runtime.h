@@ -78,9 +78,10 @@ typedef struct fl_runtime_config {
 
 /* --- The runtime ------------------------------------------------------------------------------------------------- */
 
-/* Makes a runtime and starts its threads; `config` may be NULL. All signals are blocked in them.
+/* Makes a runtime and starts its threads; `config` may be NULL. Signals are blocked in them, except those
+ * that a fault in a callback brings about (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS).
  * Returns 0; FL_INVALID_ARGUMENT for too many workers or a tick above 2^40; FL_NO_MEMORY; FL_SYSTEM if there can be no
- * more threads. */
+ * more threads (errno says why). */
 int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
 
 /* Stops the workers, each after the callback that it is running, and frees the runtime. What had not fired does not
@@ -121,7 +122,7 @@ fl_loop *fl_runtime_loop(void);
  * and tasks to the others; the call returns when it has done so. With 0 workers everything waits until there is one
  * again. Any thread that is not a worker.
  * Returns 0; FL_BUSY if called by a worker; FL_INVALID_ARGUMENT for more than FL_RUNTIME_MAX_WORKERS; FL_NO_MEMORY or
- * FL_SYSTEM if not all the new workers could be started: then there are as many as before. */
+ * FL_SYSTEM (with errno) if not all the new workers could be started: then there are as many as before. */
 int fl_runtime_resize(fl_runtime *rt, unsigned workers);
 
 /* What the runtime has done since it was made. `pending` is scheduled - rescheduled - fired - cancelled. The counts are

@@ -10,6 +10,7 @@
  *     scrub.c      finding what remote cancels have left behind
  *     metronome.c  the timekeeper and its merge queue
  *     stats.c      counting
+ *     thread.c     starting threads
  *     handle.h: the atomic word; entries.c: a worker's table; mailbox.c: messages between threads
  */
 
@@ -196,6 +197,11 @@ static inline struct fl__worker *worker_at(fl_runtime *rt, unsigned index)
 void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what);
 void fl__merge(fl_runtime *rt, struct fl__message *message); /* into the merge queue */
 void fl__forget_message(struct fl__message *message);        /* frees it if it is ours; its timers will not fire */
+
+/* --- thread.c */
+
+/* Returns 0, or FL_SYSTEM with errno. */
+int fl__thread_start(pthread_t *ret, const char *name, void *(*run)(void *arg), void *arg);
 
 /* --- worker.c */
 

@@ -7,6 +7,7 @@
  * lock in the runtime is the one that keeps two resizes apart.
  */
 
+#include <errno.h>
 #include <sched.h>
 
 #include "base/alloc.h"
@@ -167,7 +168,9 @@ static int grow(fl_runtime *rt, unsigned active, unsigned workers)
     for (unsigned i = active; i < workers; i++) {
         int r = fl__worker_start(rt, i);
         if (r < 0) {
+            int error = errno;
             end_workers(rt, active, i);
+            errno = error;
             return r;
         }
     }
@@ -247,7 +250,9 @@ int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret)
     }
     r = fl_runtime_resize(rt, config->workers ? config->workers : processors());
     if (r < 0) {
+        int error = errno;
         fl_runtime_free(rt);
+        errno = error;
         return r;
     }
     *ret = rt;

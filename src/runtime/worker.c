@@ -16,8 +16,8 @@
  * them, or finds the mailbox closed.
  */
 
+#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 
@@ -371,19 +371,12 @@ static void pin(pthread_t thread, unsigned n)
 
 static int start_thread(struct fl__worker *worker)
 {
-    sigset_t all, before;
     char name[16];
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&worker->thread, NULL, run, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error)
-        return FL_SYSTEM;
     snprintf(name, sizeof(name), "foliot-%u", worker->index);
-    pthread_setname_np(worker->thread, name);
-    if (worker->rt->pin)
+    int r = fl__thread_start(&worker->thread, name, run, worker);
+    if (r == 0 && worker->rt->pin)
         pin(worker->thread, worker->index);
-    return 0;
+    return r;
 }
 
 static int make_parts(struct fl__worker *worker)
@@ -421,10 +414,12 @@ int fl__worker_start(fl_runtime *rt, unsigned index)
     fl__mailbox_open(&worker->assigned, worker->loop);
     r = start_thread(worker);
     if (r < 0) {
+        int error = errno;
         fl__mailbox_close(&worker->assigned);
         fl__mailbox_close(&worker->mailbox);
         pass_on(worker, &worker->mailbox.received);
         release(worker);
+        errno = error;
     }
     return r;
 }
