@@ -76,7 +76,7 @@ static struct slab *map_slab(unsigned class)
         size *= 2;
     uint32_t count = (uint32_t)(size / stride);
     struct slab *slab = fl__alloc_zeroed(sizeof(*slab) + count * sizeof(slab->stacks[0]));
-    char *memory = slab ? fl__map(size) : NULL;
+    char *memory = slab ? fl__map_unrooted(size) : NULL;
     if (!memory) {
         fl__release(slab);
         return NULL;
@@ -87,6 +87,14 @@ static struct slab *map_slab(unsigned class)
     slab->class = class;
     slab->count = count;
     return slab;
+}
+
+static void unmap_slab(struct slab *slab)
+{
+    for (uint32_t i = 0; i < slab->guarded; i++)
+        fl__root_remove(slab->stacks[i].bottom, stack_size(&slab->stacks[i]));
+    fl__unmap_unrooted(slab->memory, slab->size);
+    fl__release(slab);
 }
 
 static struct slab *new_slab(struct fl__stacks *pool, unsigned class)
@@ -110,8 +118,7 @@ static void free_slab(struct fl__stacks *pool, struct slab *slab)
     *(slab->previous ? &slab->previous->next : &pool->slabs) = slab->next;
     for (struct fl__stack *stack = slab->free; stack; stack = stack->next_free)
         pool->warm -= stack->warm;
-    fl__unmap(slab->memory, slab->size);
-    fl__release(slab);
+    unmap_slab(slab);
 }
 
 void fl__stacks_destroy(struct fl__stacks *pool)
@@ -122,8 +129,7 @@ void fl__stacks_destroy(struct fl__stacks *pool)
         for (uint32_t i = 0; i < slab->guarded; i++)
             if (slab->stacks[i].taken)
                 fl__fiber_destroy(&slab->stacks[i].fiber);
-        fl__unmap(slab->memory, slab->size);
-        fl__release(slab);
+        unmap_slab(slab);
     }
 }
 
@@ -146,6 +152,7 @@ static struct fl__stack *make_stack(struct slab *slab)
     stack->slab = slab;
     if (!install_guard(stack->guard, guard))
         return NULL;
+    fl__root_add(stack->bottom, size); /* without the guard, which nobody can read */
     slab->guarded++;
     return stack;
 }

@@ -71,7 +71,7 @@ static void unlink_from(struct pool_link **list, struct pool_link *link)
 
 static struct region *map_region(struct pool *pool)
 {
-    struct region *region = fl__map_rooted(REGION_SIZE);
+    struct region *region = fl__map(REGION_SIZE);
     if (!region)
         return NULL;
     if (pool->huge_pages)
@@ -146,7 +146,7 @@ static void unmap_region(struct pool *pool, struct region *region)
     no_longer_slack(pool, region);
     unlink_from(&pool->empty, &region->link);
     pool->regions--;
-    fl__unmap_rooted(region, REGION_SIZE);
+    fl__unmap(region, REGION_SIZE);
 }
 
 void fl__pool_trim(struct pool *pool)
