@@ -89,8 +89,9 @@ int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
  * started any more; cancelling them returns false. NULL is allowed. Not by a worker, nor while other threads use the runtime. */
 void fl_runtime_free(fl_runtime *rt);
 
-/* Calls `fn` once on some worker, the workers taking turns. What one thread spawns on an idle runtime with one worker
- * runs in the order in which it was spawned; otherwise there is no order. Any thread.
+/* Calls `fn` once on some worker: one that is idle if there is one, else the workers take turns. What has not begun on a
+ * worker that is busy is begun by the first that has nothing to do. What one thread spawns on an idle runtime with one
+ * worker runs in the order in which it was spawned; otherwise there is no order. Any thread.
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_NO_MEMORY. */
 int fl_runtime_spawn(fl_runtime *rt, fl_task_fn fn, void *arg);
 

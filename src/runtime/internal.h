@@ -11,7 +11,8 @@
  *     metronome.c  the timekeeper and its merge queue
  *     stats.c      counting
  *     thread.c     starting threads
- *     handle.h: the atomic word; entries.c: a worker's table; mailbox.c: messages between threads
+ *     handle.h: the atomic word; entries.c: a worker's table
+ *     stack.h, mailbox.c, tasks.c: messages between threads
  */
 
 #include <pthread.h>
@@ -26,13 +27,14 @@
 #include "runtime/entries.h"
 #include "runtime/handle.h"
 #include "runtime/mailbox.h"
+#include "runtime/tasks.h"
 #include "runtime/worker.h"
 
 enum {
     CACHE_LINE = 64,
-    DUE_BATCH = 64,        /* timers taken out of the wheel at a time */
-    POLL_BUDGET = 1024,    /* timers fired in a turn */
-    MESSAGE_BUDGET = 1024, /* messages run in a turn */
+    DUE_BATCH = 64,     /* timers taken out of the wheel at a time */
+    POLL_BUDGET = 1024, /* timers fired in a turn */
+    WORK_BUDGET = 32,   /* messages and tasks run in a turn */
     OUTSIDE_STRIPES = 16,
 };
 
@@ -78,6 +80,7 @@ enum request {
     REQUEST_TICK = 4,  /* metronome: a worker is busy */
     REQUEST_DEAL = 8,  /* metronome: there are workers again */
     REQUEST_STOP = 16, /* metronome */
+    REQUEST_LOOK = 32, /* worker: wake up, there is work for anybody */
 };
 
 struct requests {
@@ -121,7 +124,7 @@ struct fl__worker {
     fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
     uint64_t alarm_ns;   /* UINT64_MAX: none */
     unsigned next_pick;  /* who gets the next message that is for anybody */
-    bool odd;            /* whose turn it is, the mailbox's or the assigned tasks' */
+    unsigned source;     /* where the last piece of work came from */
     struct fl__worker_layer *layer;
     struct fl__records handles, starts; /* memory for those to come */
     struct scrub scrub;
@@ -138,6 +141,8 @@ struct fl__worker {
     struct requests requests;
     struct mailbox mailbox;
     struct mailbox assigned; /* tasks that must run here, and do so before the worker leaves */
+    struct stack arrivals;   /* timers on their way to any worker */
+    struct tasks tasks;      /* for any worker */
     struct stripe stripes[BUCKETS];
 };
 
@@ -175,7 +180,8 @@ struct fl_runtime {
     pthread_mutex_t resizing;
     atomic_uint active; /* workers 0 … active-1 are there and get work */
     _Atomic(struct fl__worker *) workers[FL_RUNTIME_MAX_WORKERS];
-    _Alignas(CACHE_LINE) atomic_uint next_pick; /* for threads that are no workers */
+    _Alignas(CACHE_LINE) atomic_uint next_pick;                              /* for threads that are no workers */
+    _Alignas(CACHE_LINE) _Atomic uint64_t idle[FL_RUNTIME_MAX_WORKERS / 64]; /* a bit each: it sleeps, or is about to */
     struct outside outside[OUTSIDE_STRIPES];
     struct metronome metronome;
 };
@@ -193,6 +199,15 @@ static inline struct fl__worker *worker_at(fl_runtime *rt, unsigned index)
 }
 
 /* --- runtime.c */
+
+/* Idle workers. Of a worker that is marked as idle, whoever clears the mark wakes it up. */
+void fl__idle_mark(struct fl__worker *worker);
+void fl__idle_clear(struct fl__worker *worker);
+bool fl__idle(fl_runtime *rt, unsigned index);
+void fl__idle_wake_one(fl_runtime *rt); /* if there is one */
+
+/* Gives a message that is for anybody to this worker. False: it has left. */
+bool fl__offer(struct fl__worker *worker, struct fl__message *message);
 
 void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what);
 void fl__merge(fl_runtime *rt, struct fl__message *message); /* into the merge queue */

@@ -30,7 +30,7 @@ static bool deal(fl_runtime *rt, struct fl__message *message)
     struct metronome *metronome = &rt->metronome;
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     for (unsigned i = 0; i < active; i++)
-        if (fl__worker_send(worker_at(rt, metronome->next_pick++ % active), message))
+        if (fl__offer(worker_at(rt, metronome->next_pick++ % active), message))
             return true;
     return false;
 }

@@ -110,9 +110,12 @@ static uint64_t wheel_deadline(const struct fl__worker *worker, uint64_t target_
     return target_ns - now_ns > worker->reach_ns ? now_ns + worker->reach_ns : target_ns;
 }
 
-/* The metronome shall know of a deadline that comes before the next turn. */
+/* The metronome shall know of a deadline that comes before the next turn. If it is due already, nobody has to wait for a
+ * tick. */
 static void publish(struct fl__worker *worker, uint64_t target_ns)
 {
+    if (target_ns <= worker->now_ns)
+        atomic_store_explicit(&worker->needs_poll, true, memory_order_relaxed);
     if (target_ns < atomic_load_explicit(&worker->next_ns, memory_order_relaxed))
         atomic_store_explicit(&worker->next_ns, target_ns, memory_order_relaxed);
 }

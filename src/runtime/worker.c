@@ -101,6 +101,21 @@ static void on_request(struct fl__worker *worker, struct fl__message *message)
         worker->leaving = true;
 }
 
+/* --- Work for anybody */
+
+/* What other workers may take, too. */
+static bool has_common_work(const struct fl__worker *worker)
+{
+    return tasks_waiting(&worker->tasks) || !stack_is_empty(&worker->arrivals);
+}
+
+/* A callback is about to begin, and nobody knows for how long. */
+static void ask_for_help(struct fl__worker *worker)
+{
+    if (has_common_work(worker))
+        fl__idle_wake_one(worker->rt);
+}
+
 /* --- Timers */
 
 static uint64_t read_clock(struct fl__worker *worker)
@@ -137,8 +152,10 @@ static void poll_timers(struct fl__worker *worker)
         take_in_hand(worker);
         more = worker->due_count > 0; /* callbacks take time, and a look is cheaper than a turn */
         fired += worker->due_count;
-        while (worker->due_next < worker->due_count && !runtime_stopping(worker->rt))
+        while (worker->due_next < worker->due_count && !runtime_stopping(worker->rt)) {
+            ask_for_help(worker);
             fl__fire(worker, &worker->due[worker->due_next++]);
+        }
     }
 }
 
@@ -157,27 +174,50 @@ bool fl__worker_must_poll(struct fl__worker *worker)
 
 static bool has_messages(const struct fl__worker *worker)
 {
-    return worker->mailbox.received.first || worker->assigned.received.first;
+    return worker->mailbox.received.first || worker->assigned.received.first || has_common_work(worker);
 }
 
-/* Messages and assigned tasks take turns, so that neither waits for ever for the other. */
+/* Messages, assigned tasks and tasks for anybody take turns, so that none waits for ever for the others. */
 static struct fl__message *next_message(struct fl__worker *worker)
 {
-    struct queue *mail = &worker->mailbox.received, *assigned = &worker->assigned.received;
-    worker->odd = !worker->odd;
-    struct fl__message *message = queue_pop(worker->odd ? mail : assigned);
-    return message ? message : queue_pop(worker->odd ? assigned : mail);
+    enum { SOURCES = 3 };
+    struct fl__message *message = NULL;
+    for (unsigned i = 0; i < SOURCES && !message; i++) {
+        worker->source = (worker->source + 1) % SOURCES;
+        message = worker->source == 0   ? queue_pop(&worker->mailbox.received)
+                  : worker->source == 1 ? queue_pop(&worker->assigned.received)
+                                        : fl__tasks_pop(&worker->tasks);
+    }
+    return message;
 }
 
+static bool take_arrivals(struct fl__worker *worker, struct stack *arrivals)
+{
+    struct fl__message *message = stack_take(arrivals), *next;
+    bool any = message;
+    for (; message; message = next) {
+        next = message->next;
+        message->run(worker, message);
+    }
+    return any;
+}
+
+/* A turn ends after a tick at the latest, because the loop has descriptors to look at. Timers that arrive do not wait for
+ * the end of the turn. */
 static void run_messages(struct fl__worker *worker)
 {
-    for (unsigned n = 0; n < MESSAGE_BUDGET && !runtime_stopping(worker->rt); n++) {
+    uint64_t end_ns = worker->now_ns + worker->rt->tick_ns;
+    for (unsigned n = 0; n < WORK_BUDGET && !runtime_stopping(worker->rt); n++) {
+        take_arrivals(worker, &worker->arrivals);
         struct fl__message *message = next_message(worker);
         if (!message)
             return;
+        ask_for_help(worker);
         message->run(worker, message);
         if (has_messages(worker) && fl__worker_must_poll(worker))
             poll_timers(worker);
+        if (fl__worker_now_ns(worker) >= end_ns)
+            return;
     }
 }
 
@@ -242,15 +282,43 @@ static bool has_work(const struct fl__worker *worker)
     return has_messages(worker) || worker->deferred.first || worker->scrub.active || worker->leaving;
 }
 
+/* Takes what others have not begun. */
+static bool steal(struct fl__worker *worker)
+{
+    fl_runtime *rt = worker->rt;
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    for (unsigned i = 1; i < active; i++) {
+        unsigned index = (worker->index + i) % active;
+        struct fl__worker *other = worker_at(rt, index);
+        if (fl__idle(rt, index) || !has_common_work(other))
+            continue;
+        if (take_arrivals(worker, &other->arrivals) || fl__tasks_steal(&worker->tasks, &other->tasks))
+            return true;
+    }
+    return false;
+}
+
+/* False: there is something to do after all. */
+static bool lie_down(struct fl__worker *worker)
+{
+    fl__idle_mark(worker);
+    if (!has_common_work(worker) && !steal(worker))
+        return true;
+    fl__idle_clear(worker);
+    return false;
+}
+
 static void turn(struct fl__worker *worker)
 {
     uint64_t next_ns = next_turn_ns(worker);
-    bool sleep = !has_work(worker) && set_alarm(worker, next_ns);
+    bool sleep = !has_work(worker) && set_alarm(worker, next_ns) && lie_down(worker);
     if (sleep)
         atomic_store_explicit(&worker->awake, false, memory_order_relaxed);
     fl_loop_run_once(worker->loop, sleep);
-    if (sleep)
+    if (sleep) {
         atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
+        fl__idle_clear(worker);
+    }
     poll_timers(worker);
     run_messages(worker);
     run_deferred(worker);
@@ -278,17 +346,42 @@ static bool may_leave(struct fl__worker *worker)
     return !worker->assigned.received.first && (!worker->layer || worker->layer->leaving(worker, worker->layer));
 }
 
-static void pass_on(struct fl__worker *worker, struct queue *queue)
+static void pass_on(void *arg, struct fl__message *message)
 {
-    struct fl__message *message;
-    while ((message = queue_pop(queue))) {
-        if (message == &worker->requests.message)
-            atomic_store(&worker->requests.bits, 0);
-        else if (runtime_stopping(worker->rt))
-            fl__forget_message(message);
-        else
-            fl__merge(worker->rt, message);
+    struct fl__worker *worker = arg;
+    if (message == &worker->requests.message)
+        atomic_store(&worker->requests.bits, 0);
+    else if (runtime_stopping(worker->rt))
+        fl__forget_message(message);
+    else
+        fl__merge(worker->rt, message);
+}
+
+static void pass_on_list(struct fl__worker *worker, struct fl__message *message)
+{
+    while (message) {
+        struct fl__message *next = message->next;
+        pass_on(worker, message);
+        message = next;
     }
+}
+
+static void pass_on_queue(struct fl__worker *worker, struct queue *queue)
+{
+    pass_on_list(worker, queue_take(queue).first);
+}
+
+/* Nobody reaches this worker any more. What was sent goes to others, but for tasks that were assigned to it: there are
+ * none, unless the runtime stops. */
+static void close_all(struct fl__worker *worker)
+{
+    take_no_more_tasks(worker);
+    fl__mailbox_close(&worker->mailbox);
+    worker->left = true;
+    pass_on_queue(worker, &worker->assigned.received);
+    pass_on_queue(worker, &worker->mailbox.received);
+    pass_on_list(worker, stack_close(&worker->arrivals));
+    fl__tasks_close(&worker->tasks, pass_on, worker);
 }
 
 static void leave(struct fl__worker *worker)
@@ -296,13 +389,9 @@ static void leave(struct fl__worker *worker)
     if (worker->layer)
         worker->layer->stop(worker, worker->layer);
     worker->layer = NULL;
-    take_no_more_tasks(worker);
-    fl__mailbox_close(&worker->mailbox);
-    worker->left = true;
-    pass_on(worker, &worker->assigned.received); /* none, unless the runtime stops */
-    pass_on(worker, &worker->mailbox.received);
-    pass_on(worker, &worker->deferred);
-    pass_on(worker, &worker->hungry);
+    close_all(worker);
+    pass_on_queue(worker, &worker->deferred);
+    pass_on_queue(worker, &worker->hungry);
     fl__hand_over_timers(worker);
     counter_add(&worker->counters.entries, 0 - counter_read(&worker->counters.entries));
     atomic_store_explicit(&worker->awake, false, memory_order_relaxed);
@@ -349,6 +438,8 @@ static struct fl__worker *worker_slot(fl_runtime *rt, unsigned index)
     worker->requests.message.run = on_request;
     fl__mailbox_init(&worker->mailbox);
     fl__mailbox_init(&worker->assigned);
+    stack_close(&worker->arrivals);
+    stack_close(&worker->tasks.fresh);
     atomic_store_explicit(&rt->workers[index], worker, memory_order_release);
     return worker;
 }
@@ -412,12 +503,12 @@ int fl__worker_start(fl_runtime *rt, unsigned index)
     atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     fl__mailbox_open(&worker->mailbox, worker->loop);
     fl__mailbox_open(&worker->assigned, worker->loop);
+    stack_open(&worker->arrivals);
+    stack_open(&worker->tasks.fresh);
     r = start_thread(worker);
     if (r < 0) {
         int error = errno;
-        fl__mailbox_close(&worker->assigned);
-        fl__mailbox_close(&worker->mailbox);
-        pass_on(worker, &worker->mailbox.received);
+        close_all(worker);
         release(worker);
         errno = error;
     }
