@@ -5,7 +5,8 @@
  *
  *   start on a worker    puts an entry into its own wheel first, which can fail, and then swaps the word, which cannot.
  *                        Only this thread polls this wheel, so nobody sees the entry before the word agrees with it.
- *   start elsewhere      swaps the word to MIGRATING and sends a message with the new generation and deadline.
+ *   start elsewhere      swaps the word to MIGRATING and puts down a record with the new generation and deadline, for the
+ *                        carrier to find; sends the carrier if it is not on its way.
  *   arrival              puts an entry into the wheel, then swaps MIGRATING to SCHEDULED. If the word has moved on, the
  *                        entry is taken out again.
  *   fire                 swaps SCHEDULED to FIRING if the generation is the entry's; otherwise drops the entry.
@@ -14,7 +15,7 @@
  *   leaving              swaps SCHEDULED to MIGRATING, then sends the entries away.
  *
  * At most once per start: to fire, the word must go from SCHEDULED to FIRING, and in one generation it can do so once.
- * Not lost: in each generation that waits, there is exactly one entry or message that carries it, and whoever holds that
+ * Not lost: in each generation that waits, there is exactly one entry or record that carries it, and whoever holds that
  * puts it into a wheel or keeps it. Not early: the wheel is never early, and fire() looks at the target itself.
  *
  * Far timers. The wheel reaches about 19 hours. A target beyond is put at the end of its reach, and when it comes out
@@ -51,6 +52,8 @@ int fl_timer_new(fl_runtime *rt, fl_task_fn fn, void *arg, fl_timer **ret)
     t->rt = rt;
     t->fn = fn;
     t->arg = arg;
+    atomic_init(&t->start, NULL);
+    t->carrier.run = fl__run_start;
     atomic_init(&t->place, 0);
     atomic_init(&t->word, TIMER_REFERENCE | TIMER_IDLE);
     *ret = t;
@@ -241,13 +244,6 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     return 0;
 }
 
-struct start {
-    struct fl__message message;
-    fl_timer *timer; /* a reference */
-    uint64_t generation;
-    uint64_t target_ns;
-};
-
 struct fl__record_pool fl__start_pool = {.size = sizeof(struct start), .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct fl__records *own_starts(void)
@@ -269,17 +265,34 @@ static void count_outside(fl_timer *t, bool again)
         atomic_fetch_add_explicit(&outside->rescheduled, 1, memory_order_relaxed);
 }
 
+/* Puts a record in its place, from where on it is no longer ours. True: the carrier has to be sent, by the caller. */
+static bool put_start(fl_timer *t, struct start *start)
+{
+    for (;;) {
+        uint64_t generation = start->generation;
+        struct start *there = atomic_exchange_explicit(&t->start, start, memory_order_acq_rel);
+        if (!there)
+            return true;
+        if (generation_is_later(generation, there->generation)) {
+            release_start(there);
+            fl_timer_unref(t);
+            return false;
+        }
+        start = there;
+    }
+}
+
 /* To the worker that has an entry for it already, which then need not be stale for long; otherwise to anybody. */
-static void send_start(fl_timer *t, struct start *start, bool was_scheduled)
+static void send_carrier(fl_timer *t, bool was_scheduled)
 {
     uint64_t place = timer_place(t);
     if (was_scheduled) {
         unsigned index = (unsigned)(place >> 32) - 1;
         if (index < atomic_load_explicit(&t->rt->active, memory_order_acquire) &&
-            fl__worker_send(worker_at(t->rt, index), &start->message))
+            fl__offer(worker_at(t->rt, index), &t->carrier))
             return;
     }
-    fl__runtime_send(t->rt, &start->message);
+    fl__runtime_send(t->rt, &t->carrier);
 }
 
 static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t target_ns)
@@ -294,12 +307,13 @@ static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t targe
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_MIGRATING, 1));
-    *start = (struct start){{NULL, fl__run_start}, t, word_generation(word + TIMER_GENERATION), target_ns};
+    *start = (struct start){word_generation(word + TIMER_GENERATION), target_ns};
     bool was_scheduled = word_state(word) == TIMER_SCHEDULED;
     if (was_scheduled)
         count_left_behind(t, timer_place(t), false);
     count_outside(t, word_waits(word));
-    send_start(t, start, was_scheduled);
+    if (put_start(t, start))
+        send_carrier(t, was_scheduled);
     return 0;
 }
 
@@ -402,13 +416,25 @@ int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint6
     return 0;
 }
 
-void fl__run_start(struct fl__worker *worker, struct fl__message *message)
+static fl_timer *carried(struct fl__message *carrier)
 {
-    struct start *start = (struct start *)message;
-    if (fl__adopt(worker, start->timer, start->generation, start->target_ns) < 0)
-        queue_append(&worker->hungry, message);
-    else
+    return (fl_timer *)((char *)carrier - offsetof(fl_timer, carrier));
+}
+
+/* From the exchange on the carrier may be sent again. */
+static struct start *take_start(fl_timer *t)
+{
+    return atomic_exchange_explicit(&t->start, NULL, memory_order_acq_rel);
+}
+
+void fl__run_start(struct fl__worker *worker, struct fl__message *carrier)
+{
+    fl_timer *t = carried(carrier);
+    struct start *start = take_start(t);
+    if (fl__adopt(worker, t, start->generation, start->target_ns) == 0)
         release_start(start);
+    else if (put_start(t, start))
+        queue_append(&worker->hungry, carrier);
 }
 
 /* A segment of a worker that has left comes by: this worker takes some of its timers and sends it on, so that all get
@@ -589,11 +615,13 @@ static void forget(fl_timer *t, uint64_t generation)
     fl_timer_unref(t);
 }
 
-void fl__forget_start(struct fl__message *message)
+void fl__forget_start(struct fl__message *carrier)
 {
-    struct start *start = (struct start *)message;
-    forget(start->timer, start->generation);
+    fl_timer *t = carried(carrier);
+    struct start *start = take_start(t);
+    uint64_t generation = start->generation;
     release_start(start);
+    forget(t, generation);
 }
 
 void fl__forget_segment(struct segment *segment)
