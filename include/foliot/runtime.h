@@ -35,8 +35,8 @@
  *   - None is lost when workers come and go, even when the last one goes and another comes later.
  *   - No limit on the distance.
  *
- * Where a timer lives: started on a worker (by a callback), it goes straight into that worker's wheel and stays there; no
- * other thread is involved. Started elsewhere, it is sent to a worker.
+ * Where a timer lives: started on a worker (by a callback), it goes straight into that worker's wheel and stays there as long
+ * as the number of workers does not change; no other thread is involved. Started elsewhere, it is sent to a worker.
  *
  * Threads: every function here may be called by any thread at any time, except that fl_runtime_free() and
  * fl_runtime_resize() must not be called by a worker. No call blocks on another thread but those two. Callbacks may call
@@ -120,7 +120,8 @@ int fl_runtime_worker(void);
 fl_loop *fl_runtime_loop(void);
 
 /* Changes the number of workers while they run. A worker that leaves ends its callback first, then hands its timers
- * and tasks to the others; the call returns when it has done so. With 0 workers everything waits until there is one
+ * and tasks to the others; the call returns when it has done so. Workers that come get their share of the timers that
+ * wait from the others, which do that bit by bit after the call has returned. With 0 workers everything waits until there is one
  * again. Any thread that is not a worker.
  * Returns 0; FL_BUSY if called by a worker; FL_INVALID_ARGUMENT for more than FL_RUNTIME_MAX_WORKERS; FL_NO_MEMORY or
  * FL_SYSTEM (with errno) if not all the new workers could be started: then there are as many as before. */
@@ -135,7 +136,7 @@ struct fl_runtime_stats {
     uint64_t rescheduled;   /* starts of timers that were waiting already */
     uint64_t fired;         /* calls */
     uint64_t cancelled;     /* cancels that came in time */
-    uint64_t migrated;      /* timers that a leaving worker has handed over */
+    uint64_t migrated;      /* timers that a worker has handed over to others, because it left or they came */
     uint64_t tasks;         /* spawned tasks that have begun */
     uint64_t entries;       /* what the wheels hold now: waiting timers, and what remote cancels have left behind */
     uint64_t stale_dropped; /* what remote cancels and restarts had left behind and was found in passing */

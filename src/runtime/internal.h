@@ -7,6 +7,7 @@
  *     runtime.c    making, resizing, freeing; spawning
  *     worker.c     a worker's thread and its turns
  *     timer.c      the handle's functions; firing; adopting timers that were sent here
+ *     migrate.c    handing timers over, when a worker leaves or others come
  *     scrub.c      finding what remote cancels have left behind
  *     metronome.c  the timekeeper and its merge queue
  *     stats.c      counting
@@ -75,12 +76,13 @@ struct lateness {
  * the first bit owns the message and sends it. */
 
 enum request {
-    REQUEST_SCRUB = 1, /* worker: much has been left behind */
-    REQUEST_LEAVE = 2, /* worker: leave, or stop */
-    REQUEST_TICK = 4,  /* metronome: a worker is busy */
-    REQUEST_DEAL = 8,  /* metronome: there are workers again */
-    REQUEST_STOP = 16, /* metronome */
-    REQUEST_LOOK = 32, /* worker: wake up, there is work for anybody */
+    REQUEST_SCRUB = 1,   /* worker: much has been left behind */
+    REQUEST_LEAVE = 2,   /* worker: leave, or stop */
+    REQUEST_TICK = 4,    /* metronome: a worker is busy */
+    REQUEST_DEAL = 8,    /* metronome: there are workers again */
+    REQUEST_STOP = 16,   /* metronome */
+    REQUEST_LOOK = 32,   /* worker: wake up, there is work for anybody */
+    REQUEST_SPREAD = 64, /* worker: give new workers a share of your timers */
 };
 
 struct requests {
@@ -102,6 +104,14 @@ struct scrub {
     uint64_t settled[BUCKETS]; /* of what the stripes have counted: found, or known not to be here */
     uint64_t mark[BUCKETS];    /* what they had counted when the pass began */
     bool skipped[BUCKETS];     /* by this pass */
+};
+
+/* --- Spreading: handing a share of the timers to workers that are new. */
+
+struct spread {
+    uint64_t left;   /* how many are still to be handed over */
+    uint32_t cursor; /* the next slot to look at */
+    uint16_t first_taker, next_taker;
 };
 
 /* --- A worker. It outlives its thread: see worker.h. */
@@ -128,6 +138,7 @@ struct fl__worker {
     struct fl__worker_layer *layer;
     struct fl__records handles, starts; /* memory for those to come */
     struct scrub scrub;
+    struct spread spread;
     struct counters counters;
     struct lateness lateness;
     pthread_t thread;
@@ -178,7 +189,8 @@ struct fl_runtime {
     atomic_bool stopping;
     _Atomic(struct fl__runtime_layer *) layer;
     pthread_mutex_t resizing;
-    atomic_uint active; /* workers 0 … active-1 are there and get work */
+    atomic_uint active;     /* workers 0 … active-1 are there and get work */
+    atomic_uint grown_from; /* how many there were before there came more */
     _Atomic(struct fl__worker *) workers[FL_RUNTIME_MAX_WORKERS];
     _Alignas(CACHE_LINE) atomic_uint next_pick;                              /* for threads that are no workers */
     _Alignas(CACHE_LINE) _Atomic uint64_t idle[FL_RUNTIME_MAX_WORKERS / 64]; /* a bit each: it sleeps, or is about to */
@@ -228,17 +240,30 @@ extern struct fl__record_pool fl__timer_pool, fl__start_pool;
 
 void fl__fire(struct fl__worker *worker, const fl_expired *due);
 int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
-void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message);
 void fl__run_start(struct fl__worker *worker, struct fl__message *message);
 void fl__forget_start(struct fl__message *message);
-void fl__forget_segment(struct segment *segment);
 void fl__rescue_stranded(struct fl__worker *worker);
-void fl__hand_over_timers(struct fl__worker *worker); /* to the merge queue, or if the runtime stops to nobody */
+
+/* This start will not fire any more, and whoever carried it lets go of it. */
+void fl__forget(fl_timer *t, uint64_t generation);
+
+/* Takes an entry out of the table, and out of the wheel if it is there. */
+void fl__remove_entry(struct fl__worker *worker, uint32_t slot);
 
 /* Takes an entry that is known to be stale out of the table, and out of the wheel if it is there. */
 void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why);
 
+/* --- migrate.c */
+
+void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message);
+void fl__forget_segment(struct segment *segment);
+void fl__hand_over_timers(struct fl__worker *worker); /* to the merge queue, or if the runtime stops to nobody */
+void fl__spread_begin(struct fl__worker *worker);
+void fl__spread_turn(struct fl__worker *worker);
+
 /* --- scrub.c */
+
+bool fl__much_to_sweep(const struct fl__worker *worker);
 
 uint64_t fl__stripe_sum(const struct stripe *stripe);
 void fl__scrub_begin(struct fl__worker *worker);

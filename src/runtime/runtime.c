@@ -239,7 +239,12 @@ static int grow(fl_runtime *rt, unsigned active, unsigned workers)
             return r;
         }
     }
+    atomic_store_explicit(&rt->grown_from, active, memory_order_relaxed);
     atomic_store_explicit(&rt->active, workers, memory_order_release);
+    for (unsigned i = 0; i < active; i++) {
+        struct fl__worker *worker = worker_at(rt, i);
+        fl__request(&worker->requests, &worker->mailbox, REQUEST_SPREAD);
+    }
     fl__request(&rt->metronome.requests, &rt->metronome.mailbox, REQUEST_DEAL);
     return 0;
 }

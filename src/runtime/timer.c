@@ -12,7 +12,7 @@
  *   fire                 swaps SCHEDULED to FIRING if the generation is the entry's; otherwise drops the entry.
  *   cancel               swaps to CANCELLED. The timer's own worker takes the entry out of its wheel; others leave it
  *                        there and count it (scrub.c).
- *   leaving              swaps SCHEDULED to MIGRATING, then sends the entries away.
+ *   leaving, spreading   swaps SCHEDULED to MIGRATING, then sends the entries away (migrate.c).
  *
  * At most once per start: to fire, the word must go from SCHEDULED to FIRING, and in one generation it can do so once.
  * Not lost: in each generation that waits, there is exactly one entry or record that carries it, and whoever holds that
@@ -145,7 +145,7 @@ static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t tar
     return 0;
 }
 
-static inline void remove_entry(struct fl__worker *worker, uint32_t slot)
+void fl__remove_entry(struct fl__worker *worker, uint32_t slot)
 {
     struct entry *entry = entries_at(&worker->table, slot);
     if (entry->id)
@@ -161,7 +161,7 @@ static void settle(struct fl__worker *worker, uint32_t slot)
 void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why)
 {
     fl_timer *t = entries_at(&worker->table, slot)->timer;
-    remove_entry(worker, slot);
+    fl__remove_entry(worker, slot);
     settle(worker, slot);
     counter_add(why, 1);
     fl_timer_unref(t);
@@ -231,7 +231,7 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     timer_set_place(t, make_place(worker->index, slot)); /* before the swap: who sees SCHEDULED finds a place */
     do {
         if (references_are_used_up(word)) {
-            remove_entry(worker, slot);
+            fl__remove_entry(worker, slot);
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
@@ -411,7 +411,7 @@ int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint6
     while (word_generation(word) == generation && word_state(word) == TIMER_MIGRATING)
         if (timer_move(t, &word, TIMER_SCHEDULED, 0))
             return 0;
-    remove_entry(worker, slot);
+    fl__remove_entry(worker, slot);
     fl_timer_unref(t);
     return 0;
 }
@@ -435,26 +435,6 @@ void fl__run_start(struct fl__worker *worker, struct fl__message *carrier)
         release_start(start);
     else if (put_start(t, start))
         queue_append(&worker->hungry, carrier);
-}
-
-/* A segment of a worker that has left comes by: this worker takes some of its timers and sends it on, so that all get
- * their share. */
-void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message)
-{
-    enum { SHARE = 128 };
-    struct segment *segment = (struct segment *)message;
-    for (unsigned taken = 0; taken < SHARE && segment->header.cursor < segment->header.used; taken++) {
-        struct entry *entry = &segment->slots[segment->header.cursor];
-        if (entry->timer && fl__adopt(worker, entry->timer, entry->generation, entry->target_ns) < 0) {
-            queue_append(&worker->hungry, message);
-            return;
-        }
-        segment->header.cursor++;
-    }
-    if (segment->header.cursor < segment->header.used)
-        fl__runtime_send(worker->rt, message);
-    else
-        fl__segment_release(segment);
 }
 
 /* --- Firing */
@@ -605,8 +585,7 @@ bool fl__local_timer_cancel(struct fl__worker *worker, struct fl__local_timer *t
 
 /* --- The end */
 
-/* This start will not fire any more, and whoever carried it lets go of it. */
-static void forget(fl_timer *t, uint64_t generation)
+void fl__forget(fl_timer *t, uint64_t generation)
 {
     uint64_t word = timer_word(t);
     while (word_generation(word) == generation && word_waits(word))
@@ -621,49 +600,5 @@ void fl__forget_start(struct fl__message *carrier)
     struct start *start = take_start(t);
     uint64_t generation = start->generation;
     release_start(start);
-    forget(t, generation);
-}
-
-void fl__forget_segment(struct segment *segment)
-{
-    for (uint32_t i = segment->header.cursor; i < segment->header.used; i++)
-        if (segment->slots[i].timer)
-            forget(segment->slots[i].timer, segment->slots[i].generation);
-    fl__segment_release(segment);
-}
-
-/* Whether the timer goes on elsewhere. */
-static bool set_out(struct fl__worker *worker, struct entry *entry)
-{
-    uint64_t word = timer_word(entry->timer);
-    while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
-        if (timer_move(entry->timer, &word, TIMER_MIGRATING, 0)) {
-            counter_add(&worker->counters.migrated, 1);
-            return true;
-        }
-    fl_timer_unref(entry->timer);
-    entry->timer = NULL;
-    return false;
-}
-
-static void send_away(struct fl__worker *worker, struct segment *segment)
-{
-    bool any = false, stopping = runtime_stopping(worker->rt);
-    fl__segment_detach(&worker->table, segment);
-    for (uint32_t i = SEGMENT_FIRST; i < segment->header.used && !stopping; i++)
-        if (segment->slots[i].timer)
-            any |= set_out(worker, &segment->slots[i]);
-    segment->header.message.run = fl__adopt_segment;
-    if (any)
-        fl__merge(worker->rt, &segment->header.message);
-    else
-        fl__forget_segment(segment);
-}
-
-void fl__hand_over_timers(struct fl__worker *worker)
-{
-    while (worker->table.count > 0)
-        send_away(worker, worker->table.segments[worker->table.count - 1]);
-    for (unsigned i = 0; i < BUCKETS; i++)
-        worker->scrub.settled[i] = fl__stripe_sum(&worker->stripes[i]);
+    fl__forget(t, generation);
 }

@@ -97,6 +97,8 @@ static void on_request(struct fl__worker *worker, struct fl__message *message)
     unsigned bits = atomic_exchange(&worker->requests.bits, 0);
     if (bits & REQUEST_SCRUB)
         fl__scrub_begin(worker);
+    if (bits & REQUEST_SPREAD)
+        fl__spread_begin(worker);
     if (bits & REQUEST_LEAVE)
         worker->leaving = true;
 }
@@ -279,7 +281,8 @@ static bool set_alarm(struct fl__worker *worker, uint64_t next_ns)
 
 static bool has_work(const struct fl__worker *worker)
 {
-    return has_messages(worker) || worker->deferred.first || worker->scrub.active || worker->leaving;
+    return has_messages(worker) || worker->deferred.first || worker->scrub.active || worker->spread.left > 0 ||
+           worker->leaving;
 }
 
 /* Takes what others have not begun. */
@@ -325,6 +328,8 @@ static void turn(struct fl__worker *worker)
     retry(worker);
     if (worker->scrub.active)
         fl__scrub_turn(worker);
+    if (worker->spread.left > 0)
+        fl__spread_turn(worker);
     counter_add(&worker->counters.entries, worker->table.live - counter_read(&worker->counters.entries));
 }
 
@@ -500,6 +505,7 @@ int fl__worker_start(fl_runtime *rt, unsigned index)
     worker->alarm_ns = UINT64_MAX;
     worker->stranded = 0;
     worker->scrub.active = false;
+    worker->spread.left = 0;
     atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     fl__mailbox_open(&worker->mailbox, worker->loop);
     fl__mailbox_open(&worker->assigned, worker->loop);
