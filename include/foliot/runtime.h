@@ -73,7 +73,8 @@ typedef struct fl_runtime_config {
     uint64_t tick_ns;      /* how often a worker that has much to do learns what time it is; 0: 2^20, about 1 ms */
     bool pin;              /* each worker stays on one processor */
     bool huge_pages;       /* ask for 2 MiB pages: cancelling is faster with millions of timers */
-    fl_clock *clock;       /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime */
+    fl_clock *clock; /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime. It is asked to
+                            * let time pass when no worker has anything to do, and then by one or more of them */
 } fl_runtime_config;
 
 /* --- The runtime ------------------------------------------------------------------------------------------------- */

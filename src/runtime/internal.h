@@ -10,6 +10,7 @@
  *     migrate.c    handing timers over, when a worker leaves or others come
  *     scrub.c      finding what remote cancels have left behind
  *     metronome.c  the timekeeper and its merge queue
+ *     given.c      a clock of the program
  *     stats.c      counting
  *     thread.c     starting threads
  *     handle.h: the atomic word; entries.c: a worker's table
@@ -149,6 +150,10 @@ struct fl__worker {
     _Alignas(CACHE_LINE) _Atomic uint64_t timer_now_ns;
     atomic_bool needs_poll;
 
+    /* On a clock of the program (given.c). */
+    fl_clock clock;
+    _Atomic uint64_t quiet_until_ns; /* 0: it has something to do */
+
     struct requests requests;
     struct mailbox mailbox;
     struct mailbox assigned; /* tasks that must run here, and do so before the worker leaves */
@@ -185,7 +190,7 @@ struct fl_runtime {
     uint64_t tick_ns;
     uint32_t scrub_budget;
     bool pin, huge_pages;
-    bool own_clock; /* waiting may move it: see metronome.c */
+    bool own_clock; /* waiting may move it: see given.c and metronome.c */
     atomic_bool stopping;
     _Atomic(struct fl__runtime_layer *) layer;
     pthread_mutex_t resizing;
@@ -252,6 +257,12 @@ void fl__remove_entry(struct fl__worker *worker, uint32_t slot);
 
 /* Takes an entry that is known to be stale out of the table, and out of the wheel if it is there. */
 void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why);
+
+/* --- given.c */
+
+fl_clock *fl__given_clock(struct fl__worker *worker); /* for its loop */
+void fl__given_sleep(struct fl__worker *worker);
+void fl__given_awake(struct fl__worker *worker);
 
 /* --- migrate.c */
 

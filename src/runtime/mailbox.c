@@ -17,6 +17,7 @@ static void on_wake(fl_loop *loop, void *arg)
     struct mailbox *box = arg;
     (void)loop;
     box->wakes++;
+    atomic_store(&box->taken, true);
     receive(box, stack_take(&box->stack)); /* the task is free again */
 }
 

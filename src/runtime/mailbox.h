@@ -50,6 +50,7 @@ struct mailbox {
     struct stack stack;
     _Alignas(64) fl_loop *loop;
     fl_loop_task wake;
+    atomic_bool taken;     /* the owner has begun to take something out since it has last set this to false */
     struct queue received; /* the owner's: what has been taken out */
     uint64_t wakes;        /* the owner's: how often the task has come */
 };

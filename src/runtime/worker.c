@@ -315,10 +315,13 @@ static void turn(struct fl__worker *worker)
 {
     uint64_t next_ns = next_turn_ns(worker);
     bool sleep = !has_work(worker) && set_alarm(worker, next_ns) && lie_down(worker);
-    if (sleep)
+    if (sleep) {
         atomic_store_explicit(&worker->awake, false, memory_order_relaxed);
+        fl__given_sleep(worker);
+    }
     fl_loop_run_once(worker->loop, sleep);
     if (sleep) {
+        fl__given_awake(worker);
         atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
         fl__idle_clear(worker);
     }
@@ -477,7 +480,7 @@ static int start_thread(struct fl__worker *worker)
 
 static int make_parts(struct fl__worker *worker)
 {
-    fl_loop_config loop = {.clock = worker->rt->clock};
+    fl_loop_config loop = {.clock = fl__given_clock(worker)};
     int r = fl_loop_new(&loop, &worker->loop);
     if (r < 0)
         return r;
