@@ -55,13 +55,17 @@ struct fl_clock {
 /* The machine's CLOCK_MONOTONIC, which every loop uses unless told otherwise. Any thread. Never NULL; not to be freed. */
 fl_clock *fl_clock_monotonic(void);
 
-/* A clock that stands still, except that it jumps to the next deadline when its loop has nothing else to do. */
+/* A clock that stands still, except that it jumps to the next deadline when its loop has nothing else to do; in a runtime, when
+ * none of the workers has. */
 typedef struct fl_virtual_clock {
     fl_clock clock;
-    uint64_t time_ns; /* yours to move forward, from the thread of the loop */
+    uint64_t time_ns; /* with one loop alone it is yours to move forward, from the thread of the loop */
 } fl_virtual_clock;
 
 void fl_virtual_clock_init(fl_virtual_clock *clock, uint64_t start_ns);
+
+/* Moves the time forward to `time_ns`, or leaves it where it is if that is later. Any thread. */
+void fl_virtual_clock_move(fl_virtual_clock *clock, uint64_t time_ns);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -35,8 +35,8 @@
  *   - None is lost when workers come and go, even when the last one goes and another comes later.
  *   - No limit on the distance.
  *
- * Where a timer lives: started on a worker (by a callback), it goes straight into that worker's wheel and stays there; no
- * other thread is involved. Started elsewhere, it is sent to a worker.
+ * Where a timer lives: started on a worker (by a callback), it goes straight into that worker's wheel and stays there as long
+ * as the number of workers does not change; no other thread is involved. Started elsewhere, it is sent to a worker.
  *
  * Threads: every function here may be called by any thread at any time, except that fl_runtime_free() and
  * fl_runtime_resize() must not be called by a worker. No call blocks on another thread but those two. Callbacks may call
@@ -73,14 +73,16 @@ typedef struct fl_runtime_config {
     uint64_t tick_ns;      /* how often a worker that has much to do learns what time it is; 0: 2^20, about 1 ms */
     bool pin;              /* each worker stays on one processor */
     bool huge_pages;       /* ask for 2 MiB pages: cancelling is faster with millions of timers */
-    fl_clock *clock;       /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime */
+    fl_clock *clock; /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime. It is asked to
+                            * let time pass when no worker has anything to do, and then by one or more of them */
 } fl_runtime_config;
 
 /* --- The runtime ------------------------------------------------------------------------------------------------- */
 
-/* Makes a runtime and starts its threads; `config` may be NULL. All signals are blocked in them.
+/* Makes a runtime and starts its threads; `config` may be NULL. Signals are blocked in them, except those
+ * that a fault in a callback brings about (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS).
  * Returns 0; FL_INVALID_ARGUMENT for too many workers or a tick above 2^40; FL_NO_MEMORY; FL_SYSTEM if there can be no
- * more threads. */
+ * more threads (errno says why). */
 int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
 
 /* Stops the workers, each after the callback that it is running, and frees the runtime. What had not fired does not
@@ -88,16 +90,42 @@ int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
  * started any more; cancelling them returns false. NULL is allowed. Not by a worker, nor while other threads use the runtime. */
 void fl_runtime_free(fl_runtime *rt);
 
-/* Calls `fn` once on some worker, the workers taking turns. What one thread spawns on an idle runtime with one worker
- * runs in the order in which it was spawned; otherwise there is no order. Any thread.
+/* Calls `fn` once on some worker: one that is idle if there is one, else the workers take turns. What has not begun on a
+ * worker that is busy is begun by the first that has nothing to do. What one thread spawns on an idle runtime with one
+ * worker runs in the order in which it was spawned; otherwise there is no order. Any thread.
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_NO_MEMORY. */
 int fl_runtime_spawn(fl_runtime *rt, fl_task_fn fn, void *arg);
 
+/* Calls `fn` once on worker number `worker`, counted from 0, and on no other: for work that belongs to what this worker
+ * has, such as its loop. Tasks that one thread spawns on one worker run in that order. A worker that leaves first runs
+ * those that were accepted; from then on the call says FL_NOT_FOUND, until there is a worker with this number again, which
+ * is another thread. Any thread.
+ * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL or there can be no such worker; FL_NOT_FOUND if there is none now;
+ * FL_NO_MEMORY. */
+int fl_runtime_spawn_on(fl_runtime *rt, unsigned worker, fl_task_fn fn, void *arg);
+
+/* The number of the worker that calls, in its runtime; negative (FL_NOT_FOUND) for a thread that is no worker. */
+int fl_runtime_worker(void);
+
+/* The loop of the worker that calls, NULL for a thread that is no worker: to wait for descriptors, and for timers and tasks
+ * that stay on this worker. Its callbacks run on the worker between its tasks and timers, and may call everything here
+ * that a task may.
+ *
+ * All of foliot/loop.h may be used on it, by the threads that it says, but what runs, ends or keeps it alive: not
+ * fl_loop_run(), fl_loop_run_once(), fl_loop_stop(), fl_loop_drain(), fl_loop_free() and fl_loop_unhold() without a hold
+ * of your own. fl_loop_post() and its kin may be called by any thread, as long as the worker is there.
+ *
+ * When the worker leaves, or the runtime is freed, the loop is freed as fl_loop_free() says: its timers and descriptors are
+ * forgotten, its close callbacks are called (on the same thread, which is no worker by then). So what must outlive its
+ * worker belongs into a timer of the runtime. */
+fl_loop *fl_runtime_loop(void);
+
 /* Changes the number of workers while they run. A worker that leaves ends its callback first, then hands its timers
- * and tasks to the others; the call returns when it has done so. With 0 workers everything waits until there is one
+ * and tasks to the others; the call returns when it has done so. Workers that come get their share of the timers that
+ * wait from the others, which do that bit by bit after the call has returned. With 0 workers everything waits until there is one
  * again. Any thread that is not a worker.
  * Returns 0; FL_BUSY if called by a worker; FL_INVALID_ARGUMENT for more than FL_RUNTIME_MAX_WORKERS; FL_NO_MEMORY or
- * FL_SYSTEM if not all the new workers could be started: then there are as many as before. */
+ * FL_SYSTEM (with errno) if not all the new workers could be started: then there are as many as before. */
 int fl_runtime_resize(fl_runtime *rt, unsigned workers);
 
 /* What the runtime has done since it was made. `pending` is scheduled - rescheduled - fired - cancelled. The counts are
@@ -109,7 +137,7 @@ struct fl_runtime_stats {
     uint64_t rescheduled;   /* starts of timers that were waiting already */
     uint64_t fired;         /* calls */
     uint64_t cancelled;     /* cancels that came in time */
-    uint64_t migrated;      /* timers that a leaving worker has handed over */
+    uint64_t migrated;      /* timers that a worker has handed over to others, because it left or they came */
     uint64_t tasks;         /* spawned tasks that have begun */
     uint64_t entries;       /* what the wheels hold now: waiting timers, and what remote cancels have left behind */
     uint64_t stale_dropped; /* what remote cancels and restarts had left behind and was found in passing */

@@ -107,27 +107,38 @@ void fl__release_lines(void *block)
         fl__release(((void **)block)[-1]);
 }
 
-void *fl__map(size_t size)
+void fl__root_add(const void *begin, size_t size)
+{
+    if (add_root)
+        add_root(begin, size);
+}
+
+void fl__root_remove(const void *begin, size_t size)
+{
+    if (remove_root)
+        remove_root(begin, size);
+}
+
+void *fl__map_unrooted(size_t size)
 {
     return current.map(size);
 }
 
-void fl__unmap(void *block, size_t size)
+void fl__unmap_unrooted(void *block, size_t size)
 {
     current.unmap(block, size);
 }
 
-void *fl__map_rooted(size_t size)
+void *fl__map(size_t size)
 {
-    void *block = fl__map(size);
-    if (block && add_root)
-        add_root(block, size);
+    void *block = fl__map_unrooted(size);
+    if (block)
+        fl__root_add(block, size);
     return block;
 }
 
-void fl__unmap_rooted(void *block, size_t size)
+void fl__unmap(void *block, size_t size)
 {
-    if (remove_root)
-        remove_root(block, size);
-    fl__unmap(block, size);
+    fl__root_remove(block, size);
+    fl__unmap_unrooted(block, size);
 }

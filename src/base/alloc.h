@@ -16,12 +16,15 @@ void *fl__alloc_zeroed_lines(size_t size);
 void fl__release_lines(void *block); /* NULL is allowed */
 size_t fl__lines_bytes(size_t size); /* what that takes in all */
 
-/* `size` zeroed bytes aligned to `size`, a power of two of at least 64 KiB. */
+/* `size` zeroed bytes aligned to `size`, a power of two of at least 64 KiB. Leak detectors are told to look for pointers
+ * there. */
 void *fl__map(size_t size);
 void fl__unmap(void *block, size_t size);
 
-/* The same for memory with pointers to what was allocated: leak detectors are told to look there. */
-void *fl__map_rooted(size_t size);
-void fl__unmap_rooted(void *block, size_t size);
+/* The same, but leak detectors are told of parts of it only: for memory that cannot all be read. */
+void *fl__map_unrooted(size_t size);
+void fl__unmap_unrooted(void *block, size_t size);
+void fl__root_add(const void *begin, size_t size);
+void fl__root_remove(const void *begin, size_t size);
 
 #endif

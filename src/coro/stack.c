@@ -76,7 +76,7 @@ static struct slab *map_slab(unsigned class)
         size *= 2;
     uint32_t count = (uint32_t)(size / stride);
     struct slab *slab = fl__alloc_zeroed(sizeof(*slab) + count * sizeof(slab->stacks[0]));
-    char *memory = slab ? fl__map(size) : NULL;
+    char *memory = slab ? fl__map_unrooted(size) : NULL;
     if (!memory) {
         fl__release(slab);
         return NULL;
@@ -104,9 +104,12 @@ static struct slab *new_slab(struct fl__stacks *pool, unsigned class)
 
 static void unmap_slab(const struct fl__stacks *pool, struct slab *slab)
 {
-    for (uint32_t i = 0; pool->on_valgrind && i < slab->guarded; i++)
-        fl__valgrind_forget(slab->stacks[i].valgrind);
-    fl__unmap(slab->memory, slab->size);
+    for (uint32_t i = 0; i < slab->guarded; i++) {
+        fl__root_remove(slab->stacks[i].bottom, stack_size(&slab->stacks[i]));
+        if (pool->on_valgrind)
+            fl__valgrind_forget(slab->stacks[i].valgrind);
+    }
+    fl__unmap_unrooted(slab->memory, slab->size);
     fl__release(slab);
 }
 
@@ -152,6 +155,7 @@ static struct fl__stack *make_stack(const struct fl__stacks *pool, struct slab *
     stack->slab = slab;
     if (!install_guard(stack->guard, guard))
         return NULL;
+    fl__root_add(stack->bottom, size); /* without the guard, which nobody can read */
     if (pool->on_valgrind)
         stack->valgrind = fl__valgrind_stack(stack->bottom, stack->top);
     slab->guarded++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The machine's clock and the virtual one. */
 
+#include <stdbool.h>
 #include <time.h>
 
 #include <foliot/clock.h>
@@ -19,16 +20,23 @@ fl_clock *fl_clock_monotonic(void)
     return &monotonic;
 }
 
+/* The member is a plain number, so that C++ can read the header; all that happens to it here is atomic. */
 static uint64_t virtual_now_ns(fl_clock *clock)
 {
-    return ((fl_virtual_clock *)clock)->time_ns;
+    return __atomic_load_n(&((fl_virtual_clock *)clock)->time_ns, __ATOMIC_ACQUIRE);
+}
+
+void fl_virtual_clock_move(fl_virtual_clock *clock, uint64_t time_ns)
+{
+    uint64_t before_ns = __atomic_load_n(&clock->time_ns, __ATOMIC_RELAXED);
+    while (before_ns < time_ns &&
+           !__atomic_compare_exchange_n(&clock->time_ns, &before_ns, time_ns, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        ;
 }
 
 static void virtual_wait_until(fl_clock *clock, uint64_t deadline_ns)
 {
-    fl_virtual_clock *virtual_clock = (fl_virtual_clock *)clock;
-    if (virtual_clock->time_ns < deadline_ns)
-        virtual_clock->time_ns = deadline_ns;
+    fl_virtual_clock_move((fl_virtual_clock *)clock, deadline_ns);
 }
 
 void fl_virtual_clock_init(fl_virtual_clock *clock, uint64_t start_ns)

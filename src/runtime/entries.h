@@ -45,7 +45,12 @@ struct segment_header {
     uint32_t used; /* slots that have been given out at least once */
     uint32_t free; /* the first free one of those, 0: none */
     uint32_t live;
-    uint32_t cursor; /* on its way to other workers: the first slot that has not been adopted */
+    /* On its way to other workers, of which each takes a share: */
+    uint32_t cursor;      /* the first slot that has not been adopted */
+    uint32_t share;       /* how many each takes */
+    uint16_t first_taker; /* workers with lower numbers get none */
+    uint16_t last_taker;
+    uint16_t refused; /* by workers that have much to sweep, one after the other */
 };
 
 struct segment {

@@ -12,7 +12,7 @@
  * in a wheel or is on its way to one carries the generation of its start; if the word has another one, it is stale.
  *
  * References are in the same word because each change of state on the fast path also takes or drops one: starting and
- * cancelling cost one locked instruction each. The caller holds some; each entry in a wheel and each message on its way
+ * cancelling cost one locked instruction each. The caller holds some; each entry in a wheel and each record of a start
  * holds one, so a stale one can always look at the word.
  *
  * Moves (same generation); starting is allowed in every state and leads to a new generation:
@@ -25,6 +25,12 @@
  * `place` says in which worker's wheel the timer was last seen. It is a hint: the worker finds its own entry with it, and
  * others count what they leave behind there. The worker verifies it against its table before it believes it.
  *
+ * Starts from outside. A start that another thread has to take in is a record with generation and deadline, in `start`.
+ * While there is one, `carrier` is on its way to a worker, which takes out the record that it finds then; so who starts
+ * a timer that is on its way already puts his record in the place of the one before, and sends nothing. Two threads that
+ * start the timer at once may put theirs there in the wrong order: who gets a later one back in exchange puts that in
+ * again. There is a carrier under way exactly while there is a record: who puts one where there was none sends it.
+ *
  * 36 bits of generation: for a stale entry to look fresh, the same timer would have to be started exactly 2^36 times
  * while the entry is in a wheel, an hour of nothing else.
  */
@@ -35,6 +41,8 @@
 #include <stdint.h>
 
 #include <foliot/runtime.h>
+
+#include "runtime/worker.h"
 
 enum timer_state {
     TIMER_IDLE,      /* never started */
@@ -58,12 +66,20 @@ enum {
 #define TIMER_REFERENCE (1ull << TIMER_STATE_BITS)
 #define TIMER_GENERATION (1ull << TIMER_GENERATION_SHIFT)
 
+/* A start on its way to a worker. */
+struct start {
+    uint64_t generation;
+    uint64_t target_ns;
+};
+
 struct fl_timer {
     _Atomic uint64_t word;
     _Atomic uint64_t place; /* a worker's index plus one, then the slot in its table of entries; 0: nowhere yet */
     fl_runtime *rt;
     fl_task_fn fn;
     void *arg;
+    _Atomic(struct start *) start; /* NULL: none is on its way */
+    struct fl__message carrier;
 };
 
 _Static_assert(sizeof(struct fl_timer) <= TIMER_BYTES, "a handle fits");
@@ -81,6 +97,12 @@ static inline uint32_t word_references(uint64_t word)
 static inline uint64_t word_generation(uint64_t word)
 {
     return word >> TIMER_GENERATION_SHIFT;
+}
+
+/* Whether generation `a` was given after `b`. */
+static inline bool generation_is_later(uint64_t a, uint64_t b)
+{
+    return (int64_t)((a - b) << TIMER_GENERATION_SHIFT) > 0;
 }
 
 /* It has been started, and will fire unless something else happens first. */

@@ -7,10 +7,14 @@
  *     runtime.c    making, resizing, freeing; spawning
  *     worker.c     a worker's thread and its turns
  *     timer.c      the handle's functions; firing; adopting timers that were sent here
+ *     migrate.c    handing timers over, when a worker leaves or others come
  *     scrub.c      finding what remote cancels have left behind
  *     metronome.c  the timekeeper and its merge queue
+ *     given.c      a clock of the program
  *     stats.c      counting
- *     handle.h: the atomic word; entries.c: a worker's table; mailbox.c: messages between threads
+ *     thread.c     starting threads
+ *     handle.h: the atomic word; entries.c: a worker's table
+ *     stack.h, mailbox.c, tasks.c: messages between threads
  */
 
 #include <pthread.h>
@@ -25,13 +29,14 @@
 #include "runtime/entries.h"
 #include "runtime/handle.h"
 #include "runtime/mailbox.h"
+#include "runtime/tasks.h"
 #include "runtime/worker.h"
 
 enum {
     CACHE_LINE = 64,
-    DUE_BATCH = 64,        /* timers taken out of the wheel at a time */
-    POLL_BUDGET = 1024,    /* timers fired in a turn */
-    MESSAGE_BUDGET = 1024, /* messages run in a turn */
+    DUE_BATCH = 64,     /* timers taken out of the wheel at a time */
+    POLL_BUDGET = 1024, /* timers fired in a turn */
+    WORK_BUDGET = 32,   /* messages and tasks run in a turn */
     OUTSIDE_STRIPES = 16,
 };
 
@@ -72,11 +77,13 @@ struct lateness {
  * the first bit owns the message and sends it. */
 
 enum request {
-    REQUEST_SCRUB = 1, /* worker: much has been left behind */
-    REQUEST_LEAVE = 2, /* worker: leave, or stop */
-    REQUEST_TICK = 4,  /* metronome: a worker is busy */
-    REQUEST_DEAL = 8,  /* metronome: there are workers again */
-    REQUEST_STOP = 16, /* metronome */
+    REQUEST_SCRUB = 1,   /* worker: much has been left behind */
+    REQUEST_LEAVE = 2,   /* worker: leave, or stop */
+    REQUEST_TICK = 4,    /* metronome: a worker is busy */
+    REQUEST_DEAL = 8,    /* metronome: there are workers again */
+    REQUEST_STOP = 16,   /* metronome */
+    REQUEST_LOOK = 32,   /* worker: wake up, there is work for anybody */
+    REQUEST_SPREAD = 64, /* worker: give new workers a share of your timers */
 };
 
 struct requests {
@@ -100,6 +107,14 @@ struct scrub {
     bool skipped[BUCKETS];     /* by this pass */
 };
 
+/* --- Spreading: handing a share of the timers to workers that are new. */
+
+struct spread {
+    uint64_t left;   /* how many are still to be handed over */
+    uint32_t cursor; /* the next slot to look at */
+    uint16_t first_taker, next_taker;
+};
+
 /* --- A worker. It outlives its thread: see worker.h. */
 
 /* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what several threads write to is cache lines apart */
@@ -120,9 +135,11 @@ struct fl__worker {
     fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
     uint64_t alarm_ns;   /* UINT64_MAX: none */
     unsigned next_pick;  /* who gets the next message that is for anybody */
+    unsigned source;     /* where the last piece of work came from */
     struct fl__worker_layer *layer;
     struct fl__records handles, starts; /* memory for those to come */
     struct scrub scrub;
+    struct spread spread;
     struct counters counters;
     struct lateness lateness;
     pthread_t thread;
@@ -133,8 +150,15 @@ struct fl__worker {
     _Alignas(CACHE_LINE) _Atomic uint64_t timer_now_ns;
     atomic_bool needs_poll;
 
+    /* On a clock of the program (given.c). */
+    fl_clock clock;
+    _Atomic uint64_t quiet_until_ns; /* 0: it has something to do */
+
     struct requests requests;
     struct mailbox mailbox;
+    struct mailbox assigned; /* tasks that must run here, and do so before the worker leaves */
+    struct stack arrivals;   /* timers on their way to any worker */
+    struct tasks tasks;      /* for any worker */
     struct stripe stripes[BUCKETS];
 };
 
@@ -166,13 +190,15 @@ struct fl_runtime {
     uint64_t tick_ns;
     uint32_t scrub_budget;
     bool pin, huge_pages;
-    bool own_clock; /* waiting may move it: see metronome.c */
+    bool own_clock; /* waiting may move it: see given.c and metronome.c */
     atomic_bool stopping;
     _Atomic(struct fl__runtime_layer *) layer;
     pthread_mutex_t resizing;
-    atomic_uint active; /* workers 0 … active-1 are there and get work */
+    atomic_uint active;     /* workers 0 … active-1 are there and get work */
+    atomic_uint grown_from; /* how many there were before there came more */
     _Atomic(struct fl__worker *) workers[FL_RUNTIME_MAX_WORKERS];
-    _Alignas(CACHE_LINE) atomic_uint next_pick; /* for threads that are no workers */
+    _Alignas(CACHE_LINE) atomic_uint next_pick;                              /* for threads that are no workers */
+    _Alignas(CACHE_LINE) _Atomic uint64_t idle[FL_RUNTIME_MAX_WORKERS / 64]; /* a bit each: it sleeps, or is about to */
     struct outside outside[OUTSIDE_STRIPES];
     struct metronome metronome;
 };
@@ -191,9 +217,23 @@ static inline struct fl__worker *worker_at(fl_runtime *rt, unsigned index)
 
 /* --- runtime.c */
 
+/* Idle workers. Of a worker that is marked as idle, whoever clears the mark wakes it up. */
+void fl__idle_mark(struct fl__worker *worker);
+void fl__idle_clear(struct fl__worker *worker);
+bool fl__idle(fl_runtime *rt, unsigned index);
+void fl__idle_wake_one(fl_runtime *rt); /* if there is one */
+
+/* Gives a message that is for anybody to this worker. False: it has left. */
+bool fl__offer(struct fl__worker *worker, struct fl__message *message);
+
 void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what);
 void fl__merge(fl_runtime *rt, struct fl__message *message); /* into the merge queue */
 void fl__forget_message(struct fl__message *message);        /* frees it if it is ours; its timers will not fire */
+
+/* --- thread.c */
+
+/* Returns 0, or FL_SYSTEM with errno. */
+int fl__thread_start(pthread_t *ret, const char *name, void *(*run)(void *arg), void *arg);
 
 /* --- worker.c */
 
@@ -205,17 +245,36 @@ extern struct fl__record_pool fl__timer_pool, fl__start_pool;
 
 void fl__fire(struct fl__worker *worker, const fl_expired *due);
 int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
-void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message);
 void fl__run_start(struct fl__worker *worker, struct fl__message *message);
 void fl__forget_start(struct fl__message *message);
-void fl__forget_segment(struct segment *segment);
 void fl__rescue_stranded(struct fl__worker *worker);
-void fl__hand_over_timers(struct fl__worker *worker); /* to the merge queue, or if the runtime stops to nobody */
+
+/* This start will not fire any more, and whoever carried it lets go of it. */
+void fl__forget(fl_timer *t, uint64_t generation);
+
+/* Takes an entry out of the table, and out of the wheel if it is there. */
+void fl__remove_entry(struct fl__worker *worker, uint32_t slot);
 
 /* Takes an entry that is known to be stale out of the table, and out of the wheel if it is there. */
 void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why);
 
+/* --- given.c */
+
+fl_clock *fl__given_clock(struct fl__worker *worker); /* for its loop */
+void fl__given_sleep(struct fl__worker *worker);
+void fl__given_awake(struct fl__worker *worker);
+
+/* --- migrate.c */
+
+void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message);
+void fl__forget_segment(struct segment *segment);
+void fl__hand_over_timers(struct fl__worker *worker); /* to the merge queue, or if the runtime stops to nobody */
+void fl__spread_begin(struct fl__worker *worker);
+void fl__spread_turn(struct fl__worker *worker);
+
 /* --- scrub.c */
+
+bool fl__much_to_sweep(const struct fl__worker *worker);
 
 uint64_t fl__stripe_sum(const struct stripe *stripe);
 void fl__scrub_begin(struct fl__worker *worker);

@@ -4,13 +4,8 @@
 
 /* Where other threads reach a worker, and where leaving workers reach the metronome (its merge queue).
  *
- * A stack of messages that is pushed by compare-and-swap and taken whole, as the inbox of a loop, which does not do
- * here because a loop is freed when its worker leaves and others may be about to send at that moment. The mailbox
- * stays. Its head says when nobody is there any more:
- *
- *     NULL      empty
- *     message   the newest; they are linked to the oldest
- *     CLOSED    the worker has left; sending fails
+ * A stack of messages, as the inbox of a loop, which does not do here because a loop is freed when its worker leaves and
+ * others may be about to send at that moment. The mailbox stays; it is closed when nobody is there any more.
  *
  * Whoever pushes onto an empty mailbox, and nobody else, posts the `wake` task to the loop; only that task's callback
  * empties the mailbox. So the task is posted once at a time, and one task wakes the loop for any number of messages.
@@ -21,7 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "runtime/worker.h"
+#include "runtime/stack.h"
 
 /* A queue of messages: first in, first out. All zero is empty. */
 struct queue {
@@ -52,15 +47,21 @@ static inline struct queue queue_take(struct queue *queue)
 }
 
 struct mailbox {
-    _Alignas(64) _Atomic(struct fl__message *) head;
+    struct stack stack;
     _Alignas(64) fl_loop *loop;
     fl_loop_task wake;
+    atomic_bool taken;     /* the owner has begun to take something out since it has last set this to false */
     struct queue received; /* the owner's: what has been taken out */
     uint64_t wakes;        /* the owner's: how often the task has come */
 };
 
 void fl__mailbox_init(struct mailbox *box); /* closed */
 void fl__mailbox_open(struct mailbox *box, fl_loop *loop);
+
+static inline bool mailbox_is_open(const struct mailbox *box) /* by the owner */
+{
+    return box->loop != NULL;
+}
 
 /* By the owner. What was inside is in `received`. */
 void fl__mailbox_close(struct mailbox *box);

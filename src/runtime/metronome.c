@@ -15,9 +15,6 @@
  * or spawned while there is no worker. They are dealt out in turn to the workers there are, or held until there is one.
  */
 
-#include <signal.h>
-#include <string.h>
-
 #include "base/alloc.h"
 #include "runtime/internal.h"
 
@@ -33,7 +30,7 @@ static bool deal(fl_runtime *rt, struct fl__message *message)
     struct metronome *metronome = &rt->metronome;
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     for (unsigned i = 0; i < active; i++)
-        if (fl__worker_send(worker_at(rt, metronome->next_pick++ % active), message))
+        if (fl__offer(worker_at(rt, metronome->next_pick++ % active), message))
             return true;
     return false;
 }
@@ -164,22 +161,15 @@ int fl__metronome_start(fl_runtime *rt)
 {
     struct metronome *metronome = &rt->metronome;
     fl_loop_config config = {.clock = rt->clock};
-    sigset_t all, before;
     int r = fl_loop_new(&config, &metronome->loop);
     if (r < 0)
         return r;
     fl__mailbox_init(&metronome->mailbox);
     fl__mailbox_open(&metronome->mailbox, metronome->loop);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&metronome->thread, NULL, run, rt);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error) {
+    r = fl__thread_start(&metronome->thread, "foliot-clock", run, rt);
+    if (r < 0)
         fl_loop_free(metronome->loop);
-        return FL_SYSTEM;
-    }
-    pthread_setname_np(metronome->thread, "foliot-clock");
-    return 0;
+    return r;
 }
 
 void fl__metronome_stop(fl_runtime *rt)

@@ -7,6 +7,7 @@
  * lock in the runtime is the one that keeps two resizes apart.
  */
 
+#include <errno.h>
 #include <sched.h>
 
 #include "base/alloc.h"
@@ -39,28 +40,93 @@ void fl__merge(fl_runtime *rt, struct fl__message *message)
     (void)sent;
 }
 
+/* --- Idle workers and work for anybody
+ *
+ * What is for anybody lies with one worker, but that may be stuck in a callback. So no worker sleeps while there is
+ * something to be taken: it marks itself as idle, looks at all that are not, and only then sleeps; and whoever sends to a
+ * worker looks afterwards whether it is marked, and if not, wakes one that is. Both write first and read then, and all of
+ * it is sequentially consistent, so one of the two sees the other. A worker that finds more than it can begin at once
+ * wakes another, too. */
+
+static _Atomic uint64_t *idle_word(fl_runtime *rt, unsigned index)
+{
+    return &rt->idle[index / 64];
+}
+
+bool fl__idle(fl_runtime *rt, unsigned index)
+{
+    return atomic_load(idle_word(rt, index)) >> index % 64 & 1;
+}
+
+void fl__idle_mark(struct fl__worker *worker)
+{
+    atomic_fetch_or(idle_word(worker->rt, worker->index), 1ull << worker->index % 64);
+}
+
+void fl__idle_clear(struct fl__worker *worker)
+{
+    if (fl__idle(worker->rt, worker->index))
+        atomic_fetch_and(idle_word(worker->rt, worker->index), ~(1ull << worker->index % 64));
+}
+
+/* False: it was not idle, or another has woken it. */
+static bool wake(fl_runtime *rt, unsigned index)
+{
+    uint64_t mark = 1ull << index % 64;
+    if (!fl__idle(rt, index) || !(atomic_fetch_and(idle_word(rt, index), ~mark) & mark))
+        return false;
+    struct fl__worker *worker = worker_at(rt, index);
+    fl__request(&worker->requests, &worker->mailbox, REQUEST_LOOK);
+    return true;
+}
+
+/* The first idle one of `first` … `end` - 1, or `end`. */
+static unsigned find_idle(fl_runtime *rt, unsigned first, unsigned end)
+{
+    for (unsigned i = first; i < end; i = (i | 63) + 1) {
+        uint64_t marks = atomic_load(idle_word(rt, i)) >> i % 64;
+        if (marks)
+            return i + (unsigned)__builtin_ctzll(marks) < end ? i + (unsigned)__builtin_ctzll(marks) : end;
+    }
+    return end;
+}
+
+void fl__idle_wake_one(fl_runtime *rt)
+{
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    unsigned index = find_idle(rt, 0, active);
+    while (index < active && !wake(rt, index))
+        index = find_idle(rt, index + 1, active);
+}
+
+bool fl__offer(struct fl__worker *worker, struct fl__message *message)
+{
+    bool first, timers = message->run == fl__run_start || message->run == fl__adopt_segment;
+    if (!stack_push(timers ? &worker->arrivals : &worker->tasks.fresh, message, &first))
+        return false;
+    if (!wake(worker->rt, worker->index) && fl__self != worker)
+        fl__idle_wake_one(worker->rt);
+    return true;
+}
+
+/* Whose turn it is, or if that one is busy, the next one that is idle. */
 static unsigned pick(fl_runtime *rt, unsigned active)
 {
     struct fl__worker *self = fl__self;
-    if (self && self->rt == rt)
-        return self->next_pick++ % active;
-    return atomic_fetch_add_explicit(&rt->next_pick, 1, memory_order_relaxed) % active;
+    unsigned turn =
+        self && self->rt == rt ? self->next_pick++ : atomic_fetch_add_explicit(&rt->next_pick, 1, memory_order_relaxed);
+    turn %= active;
+    unsigned index = find_idle(rt, turn, active);
+    return index < active ? index : find_idle(rt, 0, turn);
 }
 
 void fl__runtime_send(fl_runtime *rt, struct fl__message *message)
 {
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     unsigned first = active > 0 ? pick(rt, active) : 0;
-    struct fl__worker *self = fl__self;
-    for (unsigned i = 0; i < active; i++) {
-        struct fl__worker *worker = worker_at(rt, (first + i) % active);
-        if (self && worker == self && !self->left) {
-            fl__worker_again(self, message);
+    for (unsigned i = 0; i < active; i++)
+        if (fl__offer(worker_at(rt, (first + i) % active), message))
             return;
-        }
-        if (fl__worker_send(worker, message))
-            return;
-    }
     fl__merge(rt, message);
 }
 
@@ -78,16 +144,38 @@ static void run_spawned(struct fl__worker *worker, struct fl__message *message)
     task.fn(task.arg);
 }
 
+static struct spawned *make_task(fl_task_fn fn, void *arg)
+{
+    struct spawned *task = fl__alloc(sizeof(*task));
+    if (task)
+        *task = (struct spawned){{NULL, run_spawned}, fn, arg};
+    return task;
+}
+
 int fl_runtime_spawn(fl_runtime *rt, fl_task_fn fn, void *arg)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    struct spawned *task = fl__alloc(sizeof(*task));
+    struct spawned *task = make_task(fn, arg);
     if (!task)
         return FL_NO_MEMORY;
-    *task = (struct spawned){{NULL, run_spawned}, fn, arg};
     fl__runtime_send(rt, &task->message);
     return 0;
+}
+
+int fl_runtime_spawn_on(fl_runtime *rt, unsigned worker, fl_task_fn fn, void *arg)
+{
+    if (!fn || worker >= FL_RUNTIME_MAX_WORKERS)
+        return FL_INVALID_ARGUMENT;
+    if (worker >= atomic_load_explicit(&rt->active, memory_order_acquire))
+        return FL_NOT_FOUND;
+    struct spawned *task = make_task(fn, arg);
+    if (!task)
+        return FL_NO_MEMORY;
+    if (fl__mailbox_send(&worker_at(rt, worker)->assigned, &task->message))
+        return 0;
+    fl__release(task);
+    return FL_NOT_FOUND;
 }
 
 void fl__forget_message(struct fl__message *message)
@@ -145,11 +233,18 @@ static int grow(fl_runtime *rt, unsigned active, unsigned workers)
     for (unsigned i = active; i < workers; i++) {
         int r = fl__worker_start(rt, i);
         if (r < 0) {
+            int error = errno;
             end_workers(rt, active, i);
+            errno = error;
             return r;
         }
     }
+    atomic_store_explicit(&rt->grown_from, active, memory_order_relaxed);
     atomic_store_explicit(&rt->active, workers, memory_order_release);
+    for (unsigned i = 0; i < active; i++) {
+        struct fl__worker *worker = worker_at(rt, i);
+        fl__request(&worker->requests, &worker->mailbox, REQUEST_SPREAD);
+    }
     fl__request(&rt->metronome.requests, &rt->metronome.mailbox, REQUEST_DEAL);
     return 0;
 }
@@ -225,7 +320,9 @@ int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret)
     }
     r = fl_runtime_resize(rt, config->workers ? config->workers : processors());
     if (r < 0) {
+        int error = errno;
         fl_runtime_free(rt);
+        errno = error;
         return r;
     }
     *ret = rt;

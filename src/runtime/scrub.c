@@ -43,21 +43,27 @@ static bool is_worth_it(const struct fl__worker *worker, unsigned bucket)
     return stale > 0 && stale * WORTH >= worker->table.bucket_live[bucket];
 }
 
+bool fl__much_to_sweep(const struct fl__worker *worker)
+{
+    uint64_t stale = 0;
+    for (unsigned i = 0; i < BUCKETS; i++)
+        stale += stale_in(worker, i);
+    return stale * MUCH > worker->table.live;
+}
+
 void fl__scrub_begin(struct fl__worker *worker)
 {
     struct scrub *scrub = &worker->scrub;
-    uint64_t stale = 0;
     if (scrub->active)
         return;
     scrub->active = true;
     scrub->cursor = 0;
     for (unsigned i = 0; i < BUCKETS; i++) {
-        stale += stale_in(worker, i);
         scrub->mark[i] = fl__stripe_sum(&worker->stripes[i]);
         scrub->skipped[i] = false;
     }
     uint32_t budget = worker->rt->scrub_budget;
-    scrub->budget = stale * MUCH > worker->table.live || budget < SPARE ? budget : budget / SPARE;
+    scrub->budget = budget < SPARE || fl__much_to_sweep(worker) ? budget : budget / SPARE;
 }
 
 static void end_pass(struct fl__worker *worker)

@@ -5,16 +5,17 @@
  *
  *   start on a worker    puts an entry into its own wheel first, which can fail, and then swaps the word, which cannot.
  *                        Only this thread polls this wheel, so nobody sees the entry before the word agrees with it.
- *   start elsewhere      swaps the word to MIGRATING and sends a message with the new generation and deadline.
+ *   start elsewhere      swaps the word to MIGRATING and puts down a record with the new generation and deadline, for the
+ *                        carrier to find; sends the carrier if it is not on its way.
  *   arrival              puts an entry into the wheel, then swaps MIGRATING to SCHEDULED. If the word has moved on, the
  *                        entry is taken out again.
  *   fire                 swaps SCHEDULED to FIRING if the generation is the entry's; otherwise drops the entry.
  *   cancel               swaps to CANCELLED. The timer's own worker takes the entry out of its wheel; others leave it
  *                        there and count it (scrub.c).
- *   leaving              swaps SCHEDULED to MIGRATING, then sends the entries away.
+ *   leaving, spreading   swaps SCHEDULED to MIGRATING, then sends the entries away (migrate.c).
  *
  * At most once per start: to fire, the word must go from SCHEDULED to FIRING, and in one generation it can do so once.
- * Not lost: in each generation that waits, there is exactly one entry or message that carries it, and whoever holds that
+ * Not lost: in each generation that waits, there is exactly one entry or record that carries it, and whoever holds that
  * puts it into a wheel or keeps it. Not early: the wheel is never early, and fire() looks at the target itself.
  *
  * Far timers. The wheel reaches about 19 hours. A target beyond is put at the end of its reach, and when it comes out
@@ -51,6 +52,8 @@ int fl_timer_new(fl_runtime *rt, fl_task_fn fn, void *arg, fl_timer **ret)
     t->rt = rt;
     t->fn = fn;
     t->arg = arg;
+    atomic_init(&t->start, NULL);
+    t->carrier.run = fl__run_start;
     atomic_init(&t->place, 0);
     atomic_init(&t->word, TIMER_REFERENCE | TIMER_IDLE);
     *ret = t;
@@ -110,9 +113,12 @@ static uint64_t wheel_deadline(const struct fl__worker *worker, uint64_t target_
     return target_ns - now_ns > worker->reach_ns ? now_ns + worker->reach_ns : target_ns;
 }
 
-/* The metronome shall know of a deadline that comes before the next turn. */
+/* The metronome shall know of a deadline that comes before the next turn. If it is due already, nobody has to wait for a
+ * tick. */
 static void publish(struct fl__worker *worker, uint64_t target_ns)
 {
+    if (target_ns <= worker->now_ns)
+        atomic_store_explicit(&worker->needs_poll, true, memory_order_relaxed);
     if (target_ns < atomic_load_explicit(&worker->next_ns, memory_order_relaxed))
         atomic_store_explicit(&worker->next_ns, target_ns, memory_order_relaxed);
 }
@@ -139,7 +145,7 @@ static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t tar
     return 0;
 }
 
-static inline void remove_entry(struct fl__worker *worker, uint32_t slot)
+void fl__remove_entry(struct fl__worker *worker, uint32_t slot)
 {
     struct entry *entry = entries_at(&worker->table, slot);
     if (entry->id)
@@ -155,7 +161,7 @@ static void settle(struct fl__worker *worker, uint32_t slot)
 void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why)
 {
     fl_timer *t = entries_at(&worker->table, slot)->timer;
-    remove_entry(worker, slot);
+    fl__remove_entry(worker, slot);
     settle(worker, slot);
     counter_add(why, 1);
     fl_timer_unref(t);
@@ -225,7 +231,7 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     timer_set_place(t, make_place(worker->index, slot)); /* before the swap: who sees SCHEDULED finds a place */
     do {
         if (references_are_used_up(word)) {
-            remove_entry(worker, slot);
+            fl__remove_entry(worker, slot);
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
@@ -237,13 +243,6 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
         counter_add(&worker->counters.rescheduled, 1);
     return 0;
 }
-
-struct start {
-    struct fl__message message;
-    fl_timer *timer; /* a reference */
-    uint64_t generation;
-    uint64_t target_ns;
-};
 
 struct fl__record_pool fl__start_pool = {.size = sizeof(struct start), .lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -266,17 +265,34 @@ static void count_outside(fl_timer *t, bool again)
         atomic_fetch_add_explicit(&outside->rescheduled, 1, memory_order_relaxed);
 }
 
+/* Puts a record in its place, from where on it is no longer ours. True: the carrier has to be sent, by the caller. */
+static bool put_start(fl_timer *t, struct start *start)
+{
+    for (;;) {
+        uint64_t generation = start->generation;
+        struct start *there = atomic_exchange_explicit(&t->start, start, memory_order_acq_rel);
+        if (!there)
+            return true;
+        if (generation_is_later(generation, there->generation)) {
+            release_start(there);
+            fl_timer_unref(t);
+            return false;
+        }
+        start = there;
+    }
+}
+
 /* To the worker that has an entry for it already, which then need not be stale for long; otherwise to anybody. */
-static void send_start(fl_timer *t, struct start *start, bool was_scheduled)
+static void send_carrier(fl_timer *t, bool was_scheduled)
 {
     uint64_t place = timer_place(t);
     if (was_scheduled) {
         unsigned index = (unsigned)(place >> 32) - 1;
         if (index < atomic_load_explicit(&t->rt->active, memory_order_acquire) &&
-            fl__worker_send(worker_at(t->rt, index), &start->message))
+            fl__offer(worker_at(t->rt, index), &t->carrier))
             return;
     }
-    fl__runtime_send(t->rt, &start->message);
+    fl__runtime_send(t->rt, &t->carrier);
 }
 
 static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t target_ns)
@@ -291,12 +307,13 @@ static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t targe
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_MIGRATING, 1));
-    *start = (struct start){{NULL, fl__run_start}, t, word_generation(word + TIMER_GENERATION), target_ns};
+    *start = (struct start){word_generation(word + TIMER_GENERATION), target_ns};
     bool was_scheduled = word_state(word) == TIMER_SCHEDULED;
     if (was_scheduled)
         count_left_behind(t, timer_place(t), false);
     count_outside(t, word_waits(word));
-    send_start(t, start, was_scheduled);
+    if (put_start(t, start))
+        send_carrier(t, was_scheduled);
     return 0;
 }
 
@@ -394,38 +411,30 @@ int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint6
     while (word_generation(word) == generation && word_state(word) == TIMER_MIGRATING)
         if (timer_move(t, &word, TIMER_SCHEDULED, 0))
             return 0;
-    remove_entry(worker, slot);
+    fl__remove_entry(worker, slot);
     fl_timer_unref(t);
     return 0;
 }
 
-void fl__run_start(struct fl__worker *worker, struct fl__message *message)
+static fl_timer *carried(struct fl__message *carrier)
 {
-    struct start *start = (struct start *)message;
-    if (fl__adopt(worker, start->timer, start->generation, start->target_ns) < 0)
-        queue_append(&worker->hungry, message);
-    else
-        release_start(start);
+    return (fl_timer *)((char *)carrier - offsetof(fl_timer, carrier));
 }
 
-/* A segment of a worker that has left comes by: this worker takes some of its timers and sends it on, so that all get
- * their share. */
-void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message)
+/* From the exchange on the carrier may be sent again. */
+static struct start *take_start(fl_timer *t)
 {
-    enum { SHARE = 128 };
-    struct segment *segment = (struct segment *)message;
-    for (unsigned taken = 0; taken < SHARE && segment->header.cursor < segment->header.used; taken++) {
-        struct entry *entry = &segment->slots[segment->header.cursor];
-        if (entry->timer && fl__adopt(worker, entry->timer, entry->generation, entry->target_ns) < 0) {
-            queue_append(&worker->hungry, message);
-            return;
-        }
-        segment->header.cursor++;
-    }
-    if (segment->header.cursor < segment->header.used)
-        fl__runtime_send(worker->rt, message);
-    else
-        fl__segment_release(segment);
+    return atomic_exchange_explicit(&t->start, NULL, memory_order_acq_rel);
+}
+
+void fl__run_start(struct fl__worker *worker, struct fl__message *carrier)
+{
+    fl_timer *t = carried(carrier);
+    struct start *start = take_start(t);
+    if (fl__adopt(worker, t, start->generation, start->target_ns) == 0)
+        release_start(start);
+    else if (put_start(t, start))
+        queue_append(&worker->hungry, carrier);
 }
 
 /* --- Firing */
@@ -576,8 +585,7 @@ bool fl__local_timer_cancel(struct fl__worker *worker, struct fl__local_timer *t
 
 /* --- The end */
 
-/* This start will not fire any more, and whoever carried it lets go of it. */
-static void forget(fl_timer *t, uint64_t generation)
+void fl__forget(fl_timer *t, uint64_t generation)
 {
     uint64_t word = timer_word(t);
     while (word_generation(word) == generation && word_waits(word))
@@ -586,53 +594,11 @@ static void forget(fl_timer *t, uint64_t generation)
     fl_timer_unref(t);
 }
 
-void fl__forget_start(struct fl__message *message)
+void fl__forget_start(struct fl__message *carrier)
 {
-    struct start *start = (struct start *)message;
-    forget(start->timer, start->generation);
+    fl_timer *t = carried(carrier);
+    struct start *start = take_start(t);
+    uint64_t generation = start->generation;
     release_start(start);
-}
-
-void fl__forget_segment(struct segment *segment)
-{
-    for (uint32_t i = segment->header.cursor; i < segment->header.used; i++)
-        if (segment->slots[i].timer)
-            forget(segment->slots[i].timer, segment->slots[i].generation);
-    fl__segment_release(segment);
-}
-
-/* Whether the timer goes on elsewhere. */
-static bool set_out(struct fl__worker *worker, struct entry *entry)
-{
-    uint64_t word = timer_word(entry->timer);
-    while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
-        if (timer_move(entry->timer, &word, TIMER_MIGRATING, 0)) {
-            counter_add(&worker->counters.migrated, 1);
-            return true;
-        }
-    fl_timer_unref(entry->timer);
-    entry->timer = NULL;
-    return false;
-}
-
-static void send_away(struct fl__worker *worker, struct segment *segment)
-{
-    bool any = false, stopping = runtime_stopping(worker->rt);
-    fl__segment_detach(&worker->table, segment);
-    for (uint32_t i = SEGMENT_FIRST; i < segment->header.used && !stopping; i++)
-        if (segment->slots[i].timer)
-            any |= set_out(worker, &segment->slots[i]);
-    segment->header.message.run = fl__adopt_segment;
-    if (any)
-        fl__merge(worker->rt, &segment->header.message);
-    else
-        fl__forget_segment(segment);
-}
-
-void fl__hand_over_timers(struct fl__worker *worker)
-{
-    while (worker->table.count > 0)
-        send_away(worker, worker->table.segments[worker->table.count - 1]);
-    for (unsigned i = 0; i < BUCKETS; i++)
-        worker->scrub.settled[i] = fl__stripe_sum(&worker->stripes[i]);
+    fl__forget(t, generation);
 }

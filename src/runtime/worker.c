@@ -10,13 +10,14 @@
  * from a line that nobody else writes to unless something is due. Nothing but punctuality within a turn depends on the
  * metronome.
  *
- * Leaving. First `active` no longer counts the worker in. The layer above is asked until it agrees. Then the mailbox is
- * closed: what is in it, and all timers, go to the merge queue. A thread that sends at the same moment either was
- * faster, and its message is among them, or finds the mailbox closed.
+ * Leaving. First `active` no longer counts the worker in. Tasks that were assigned to it are its own: no more are taken,
+ * and those that were run first. The layer above is asked until it agrees. Then the mailbox is closed: what is in it, and
+ * all timers, go to the merge queue. A thread that sends at the same moment either was faster, and its message is among
+ * them, or finds the mailbox closed.
  */
 
+#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 
@@ -45,6 +46,16 @@ unsigned fl__worker_index(const struct fl__worker *worker)
 fl_loop *fl__worker_loop(const struct fl__worker *worker)
 {
     return worker->loop;
+}
+
+int fl_runtime_worker(void)
+{
+    return fl__self ? (int)fl__self->index : FL_NOT_FOUND;
+}
+
+fl_loop *fl_runtime_loop(void)
+{
+    return fl__self ? fl__self->loop : NULL;
 }
 
 uint64_t fl__worker_now_ns(const struct fl__worker *worker)
@@ -86,8 +97,25 @@ static void on_request(struct fl__worker *worker, struct fl__message *message)
     unsigned bits = atomic_exchange(&worker->requests.bits, 0);
     if (bits & REQUEST_SCRUB)
         fl__scrub_begin(worker);
+    if (bits & REQUEST_SPREAD)
+        fl__spread_begin(worker);
     if (bits & REQUEST_LEAVE)
         worker->leaving = true;
+}
+
+/* --- Work for anybody */
+
+/* What other workers may take, too. */
+static bool has_common_work(const struct fl__worker *worker)
+{
+    return tasks_waiting(&worker->tasks) || !stack_is_empty(&worker->arrivals);
+}
+
+/* A callback is about to begin, and nobody knows for how long. */
+static void ask_for_help(struct fl__worker *worker)
+{
+    if (has_common_work(worker))
+        fl__idle_wake_one(worker->rt);
 }
 
 /* --- Timers */
@@ -126,8 +154,10 @@ static void poll_timers(struct fl__worker *worker)
         take_in_hand(worker);
         more = worker->due_count > 0; /* callbacks take time, and a look is cheaper than a turn */
         fired += worker->due_count;
-        while (worker->due_next < worker->due_count && !runtime_stopping(worker->rt))
+        while (worker->due_next < worker->due_count && !runtime_stopping(worker->rt)) {
+            ask_for_help(worker);
             fl__fire(worker, &worker->due[worker->due_next++]);
+        }
     }
 }
 
@@ -144,15 +174,52 @@ bool fl__worker_must_poll(struct fl__worker *worker)
     return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
 }
 
+static bool has_messages(const struct fl__worker *worker)
+{
+    return worker->mailbox.received.first || worker->assigned.received.first || has_common_work(worker);
+}
+
+/* Messages, assigned tasks and tasks for anybody take turns, so that none waits for ever for the others. */
+static struct fl__message *next_message(struct fl__worker *worker)
+{
+    enum { SOURCES = 3 };
+    struct fl__message *message = NULL;
+    for (unsigned i = 0; i < SOURCES && !message; i++) {
+        worker->source = (worker->source + 1) % SOURCES;
+        message = worker->source == 0   ? queue_pop(&worker->mailbox.received)
+                  : worker->source == 1 ? queue_pop(&worker->assigned.received)
+                                        : fl__tasks_pop(&worker->tasks);
+    }
+    return message;
+}
+
+static bool take_arrivals(struct fl__worker *worker, struct stack *arrivals)
+{
+    struct fl__message *message = stack_take(arrivals), *next;
+    bool any = message;
+    for (; message; message = next) {
+        next = message->next;
+        message->run(worker, message);
+    }
+    return any;
+}
+
+/* A turn ends after a tick at the latest, because the loop has descriptors to look at. Timers that arrive do not wait for
+ * the end of the turn. */
 static void run_messages(struct fl__worker *worker)
 {
-    for (unsigned n = 0; n < MESSAGE_BUDGET && !runtime_stopping(worker->rt); n++) {
-        struct fl__message *message = queue_pop(&worker->mailbox.received);
+    uint64_t end_ns = worker->now_ns + worker->rt->tick_ns;
+    for (unsigned n = 0; n < WORK_BUDGET && !runtime_stopping(worker->rt); n++) {
+        take_arrivals(worker, &worker->arrivals);
+        struct fl__message *message = next_message(worker);
         if (!message)
             return;
+        ask_for_help(worker);
         message->run(worker, message);
-        if (worker->mailbox.received.first && fl__worker_must_poll(worker))
+        if (has_messages(worker) && fl__worker_must_poll(worker))
             poll_timers(worker);
+        if (fl__worker_now_ns(worker) >= end_ns)
+            return;
     }
 }
 
@@ -214,52 +281,121 @@ static bool set_alarm(struct fl__worker *worker, uint64_t next_ns)
 
 static bool has_work(const struct fl__worker *worker)
 {
-    return worker->mailbox.received.first || worker->deferred.first || worker->scrub.active || worker->leaving;
+    return has_messages(worker) || worker->deferred.first || worker->scrub.active || worker->spread.left > 0 ||
+           worker->leaving;
+}
+
+/* Takes what others have not begun. */
+static bool steal(struct fl__worker *worker)
+{
+    fl_runtime *rt = worker->rt;
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    for (unsigned i = 1; i < active; i++) {
+        unsigned index = (worker->index + i) % active;
+        struct fl__worker *other = worker_at(rt, index);
+        if (fl__idle(rt, index) || !has_common_work(other))
+            continue;
+        if (take_arrivals(worker, &other->arrivals) || fl__tasks_steal(&worker->tasks, &other->tasks))
+            return true;
+    }
+    return false;
+}
+
+/* False: there is something to do after all. */
+static bool lie_down(struct fl__worker *worker)
+{
+    fl__idle_mark(worker);
+    if (!has_common_work(worker) && !steal(worker))
+        return true;
+    fl__idle_clear(worker);
+    return false;
 }
 
 uint64_t fl__worker_next_ns(struct fl__worker *worker)
 {
-    bool news = atomic_load_explicit(&worker->mailbox.head, memory_order_relaxed) != NULL;
+    bool news = !stack_is_empty(&worker->mailbox.stack) || !stack_is_empty(&worker->assigned.stack);
     return news || has_work(worker) ? 0 : next_turn_ns(worker);
 }
 
 static void turn(struct fl__worker *worker)
 {
     uint64_t next_ns = next_turn_ns(worker);
-    bool sleep = !has_work(worker) && set_alarm(worker, next_ns);
-    if (sleep)
+    bool sleep = !has_work(worker) && set_alarm(worker, next_ns) && lie_down(worker);
+    if (sleep) {
         atomic_store_explicit(&worker->awake, false, memory_order_relaxed);
+        fl__given_sleep(worker);
+    }
     fl_loop_run_once(worker->loop, sleep);
-    if (sleep)
+    if (sleep) {
+        fl__given_awake(worker);
         atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
+        fl__idle_clear(worker);
+    }
     poll_timers(worker);
     run_messages(worker);
     run_deferred(worker);
     retry(worker);
     if (worker->scrub.active)
         fl__scrub_turn(worker);
+    if (worker->spread.left > 0)
+        fl__spread_turn(worker);
     counter_add(&worker->counters.entries, worker->table.live - counter_read(&worker->counters.entries));
 }
 
 /* --- Leaving */
 
-static bool may_leave(struct fl__worker *worker)
+static void take_no_more_tasks(struct fl__worker *worker)
 {
-    return runtime_stopping(worker->rt) ||
-           (worker->leaving && (!worker->layer || worker->layer->leaving(worker, worker->layer)));
+    if (mailbox_is_open(&worker->assigned))
+        fl__mailbox_close(&worker->assigned);
 }
 
-static void pass_on(struct fl__worker *worker, struct queue *queue)
+static bool may_leave(struct fl__worker *worker)
 {
-    struct fl__message *message;
-    while ((message = queue_pop(queue))) {
-        if (message == &worker->requests.message)
-            atomic_store(&worker->requests.bits, 0);
-        else if (runtime_stopping(worker->rt))
-            fl__forget_message(message);
-        else
-            fl__merge(worker->rt, message);
+    if (runtime_stopping(worker->rt))
+        return true;
+    if (!worker->leaving)
+        return false;
+    take_no_more_tasks(worker);
+    return !worker->assigned.received.first && (!worker->layer || worker->layer->leaving(worker, worker->layer));
+}
+
+static void pass_on(void *arg, struct fl__message *message)
+{
+    struct fl__worker *worker = arg;
+    if (message == &worker->requests.message)
+        atomic_store(&worker->requests.bits, 0);
+    else if (runtime_stopping(worker->rt))
+        fl__forget_message(message);
+    else
+        fl__merge(worker->rt, message);
+}
+
+static void pass_on_list(struct fl__worker *worker, struct fl__message *message)
+{
+    while (message) {
+        struct fl__message *next = message->next;
+        pass_on(worker, message);
+        message = next;
     }
+}
+
+static void pass_on_queue(struct fl__worker *worker, struct queue *queue)
+{
+    pass_on_list(worker, queue_take(queue).first);
+}
+
+/* Nobody reaches this worker any more. What was sent goes to others, but for tasks that were assigned to it: there are
+ * none, unless the runtime stops. */
+static void close_all(struct fl__worker *worker)
+{
+    take_no_more_tasks(worker);
+    fl__mailbox_close(&worker->mailbox);
+    worker->left = true;
+    pass_on_queue(worker, &worker->assigned.received);
+    pass_on_queue(worker, &worker->mailbox.received);
+    pass_on_list(worker, stack_close(&worker->arrivals));
+    fl__tasks_close(&worker->tasks, pass_on, worker);
 }
 
 static void leave(struct fl__worker *worker)
@@ -267,11 +403,9 @@ static void leave(struct fl__worker *worker)
     if (worker->layer)
         worker->layer->stop(worker, worker->layer);
     worker->layer = NULL;
-    fl__mailbox_close(&worker->mailbox);
-    worker->left = true;
-    pass_on(worker, &worker->mailbox.received);
-    pass_on(worker, &worker->deferred);
-    pass_on(worker, &worker->hungry);
+    close_all(worker);
+    pass_on_queue(worker, &worker->deferred);
+    pass_on_queue(worker, &worker->hungry);
     fl__hand_over_timers(worker);
     counter_add(&worker->counters.entries, 0 - counter_read(&worker->counters.entries));
     atomic_store_explicit(&worker->awake, false, memory_order_relaxed);
@@ -317,6 +451,9 @@ static struct fl__worker *worker_slot(fl_runtime *rt, unsigned index)
     worker->next_pick = index;
     worker->requests.message.run = on_request;
     fl__mailbox_init(&worker->mailbox);
+    fl__mailbox_init(&worker->assigned);
+    stack_close(&worker->arrivals);
+    stack_close(&worker->tasks.fresh);
     atomic_store_explicit(&rt->workers[index], worker, memory_order_release);
     return worker;
 }
@@ -339,24 +476,17 @@ static void pin(pthread_t thread, unsigned n)
 
 static int start_thread(struct fl__worker *worker)
 {
-    sigset_t all, before;
     char name[16];
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&worker->thread, NULL, run, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error)
-        return FL_SYSTEM;
     snprintf(name, sizeof(name), "foliot-%u", worker->index);
-    pthread_setname_np(worker->thread, name);
-    if (worker->rt->pin)
+    int r = fl__thread_start(&worker->thread, name, run, worker);
+    if (r == 0 && worker->rt->pin)
         pin(worker->thread, worker->index);
-    return 0;
+    return r;
 }
 
 static int make_parts(struct fl__worker *worker)
 {
-    fl_loop_config loop = {.clock = worker->rt->clock};
+    fl_loop_config loop = {.clock = fl__given_clock(worker)};
     int r = fl_loop_new(&loop, &worker->loop);
     if (r < 0)
         return r;
@@ -384,13 +514,18 @@ int fl__worker_start(fl_runtime *rt, unsigned index)
     worker->alarm_ns = UINT64_MAX;
     worker->stranded = 0;
     worker->scrub.active = false;
+    worker->spread.left = 0;
     atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     fl__mailbox_open(&worker->mailbox, worker->loop);
+    fl__mailbox_open(&worker->assigned, worker->loop);
+    stack_open(&worker->arrivals);
+    stack_open(&worker->tasks.fresh);
     r = start_thread(worker);
     if (r < 0) {
-        fl__mailbox_close(&worker->mailbox);
-        pass_on(worker, &worker->mailbox.received);
+        int error = errno;
+        close_all(worker);
         release(worker);
+        errno = error;
     }
     return r;
 }

@@ -5,8 +5,8 @@
 /* What a layer on top of the runtime, such as coroutines, may ask of a worker.
  *
  * A worker's turn: the loop turns once (and sleeps there if nothing else is to be done); the wheel is polled and its
- * timers fire; messages that other threads have sent run, at most a budget of them; what was deferred runs; then some
- * scrubbing. Everything below is called on the worker's own thread unless it says "any thread".
+ * timers fire; messages that other threads have sent run, and tasks, at most a budget of them and not longer than a tick,
+ * and between two of them timers that have arrived or are due; what was deferred runs; then some scrubbing. Everything below is called on the worker's own thread unless it says "any thread".
  *
  * Lifetime: a struct fl__worker stays valid, and may be sent to, until its runtime is freed. The worker may leave, and
  * another thread may later take its place under the same index; `fl__worker_send` says whether it is there.
@@ -46,8 +46,8 @@ struct fl__message {
  * False: the worker has left, and the message is the sender's again. */
 bool fl__worker_send(struct fl__worker *worker, struct fl__message *message);
 
-/* Runs the message on some worker, or when there is one again. Any thread. A worker that leaves passes on what it has
- * not run yet; if the runtime is freed before, the message is forgotten. */
+/* Runs the message on some worker, or when there is one again. Any thread. It may go from worker to worker before it runs;
+ * if the runtime is freed before, it is forgotten. */
 void fl__runtime_send(fl_runtime *rt, struct fl__message *message);
 
 /* Appends to this worker's own queue without a word to anybody: for yielding. */

@@ -81,7 +81,7 @@ static void fill_region(struct pool *pool, struct region *region)
 
 static struct region *map_region(struct pool *pool)
 {
-    struct region *region = fl__map_rooted(REGION_SIZE);
+    struct region *region = fl__map(REGION_SIZE);
     if (!region)
         return NULL;
     if (pool->huge_pages)
@@ -156,7 +156,7 @@ static void unmap_region(struct pool *pool, struct region *region)
     no_longer_slack(pool, region);
     unlink_from(&pool->empty, &region->link);
     pool->regions--;
-    fl__unmap_rooted(region, REGION_SIZE);
+    fl__unmap(region, REGION_SIZE);
 }
 
 void fl__pool_trim(struct pool *pool)

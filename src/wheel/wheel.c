@@ -315,7 +315,7 @@ static int init_level(struct level *level, struct spoke *spokes, uint64_t tick_n
 /* Spokes are mapped, not allocated: those that are never used take no memory. */
 static int init_levels(fl_wheel *w, const fl_wheel_config *config)
 {
-    w->all_spokes = fl__map_rooted(ALL_SPOKES * sizeof *w->all_spokes);
+    w->all_spokes = fl__map(ALL_SPOKES * sizeof *w->all_spokes);
     int r = w->all_spokes ? 0 : FL_NO_MEMORY;
     for (int i = 0; i < LEVELS && r == 0; i++)
         r = init_level(&w->levels[i], w->all_spokes + ((size_t)i << SPOKE_BITS), config->tick_ns[i], config);
@@ -327,7 +327,7 @@ static void free_all(fl_wheel *w)
     for (int i = 0; i < LEVELS; i++)
         fl__release(w->levels[i].occupied);
     if (w->all_spokes)
-        fl__unmap_rooted(w->all_spokes, ALL_SPOKES * sizeof *w->all_spokes);
+        fl__unmap(w->all_spokes, ALL_SPOKES * sizeof *w->all_spokes);
     fl__release_lines(w);
 }
 

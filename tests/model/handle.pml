@@ -3,24 +3,26 @@
  *
  * One handle, one word of generation and state, and everybody who may change it at once:
  *
- *   Starter    a thread outside: starts the timer STARTS times; each start is a message to a worker
+ *   Starter    two threads outside: each starts the timer, STARTS times in all; a start is a record, and a carrier goes to
+ *              a worker if none is on its way
  *   Canceller  another one: cancels
- *   Worker(0)  takes messages into its wheel, fires what is in it; at some moment it leaves: it closes its mailbox and
- *              hands its wheel and its messages to the merge queue
- *   Worker(1)  the same, but it stays; it also starts the timer itself, straight into its wheel
- *              (LOCAL_STARTS times), and cancels it there
+ *   Worker(0)  takes what has arrived into its wheel, fires what is in it; at some moment it leaves: it closes its mailbox
+ *              and hands its wheel and its messages to the merge queue
+ *   Worker(1)  the same, but it stays, and takes what has arrived for the other one, too; it also starts the timer itself,
+ *              straight into its wheel (LOCAL_STARTS times), and cancels it there
  *   Metronome  deals the merge queue out
  *
  * Every start has a number, its generation. Time does not appear: any entry in a wheel may fire at any moment, which
  * includes every order in which time could let them. Each swap of the word is one atomic step, everything between two
- * swaps is not. Mailboxes and wheels are channels; an entry is the generation it was made for.
+ * swaps is not. Mailboxes and wheels are channels; an entry is the generation it was made for, a carrier is 0.
  *
  * Claims:
  *
  *   - a start fires at most once, and never after a cancel that said true for it or after a later start
  *   - a cancel says true exactly if it prevented a firing: each start ends in exactly one of fired, cancelled, superseded
  *   - none is lost: when all have finished, no start is left waiting
- *   - references: there is one for each entry and message, so the handle is never looked at by something that has none
+ *   - references: there is one for each entry and record, so the handle is never looked at by something that has none
+ *   - the carrier is not sent while it is on its way
  */
 
 #ifndef STARTS
@@ -36,12 +38,14 @@ mtype = {IDLE, SCHEDULED, MIGRATING, FIRING, FIRED, CANCELLED};
 mtype state = IDLE;     /* state and generation are one word: changed together, in one atomic step */
 byte generation = 0;
 byte references = 1;    /* part of the word, too; the first is the user's */
+byte record = 0;        /* the start that the carrier will find; 0: none */
+byte carriers = 0;      /* on their way */
 
 chan mailbox[2] = [ENTRIES] of {byte};
 chan wheel[2] = [ENTRIES] of {byte};
 chan merge = [ENTRIES] of {byte};
 bool closed[2];
-byte users = 2;         /* starter and canceller, until they are done */
+byte users = 3;         /* starters and canceller, until they are done */
 bool left = false;      /* worker 0 has handed over everything */
 byte ended = 0;         /* workers and metronome */
 
@@ -77,16 +81,38 @@ inline send(g)
     fi
 }
 
-active proctype Starter()
+/* Puts a record down. If there was a later one, that one is put down again; who finds none sends the carrier. */
+inline put_record(mine, there)
 {
-    byte n, mine;
-    for (n : 1 .. STARTS) {
+    do
+    :: atomic { there = record; record = mine };
+        if
+        :: there == 0 ->
+            atomic {
+                assert(carriers == 0);
+                carriers++;
+                send(0)
+            };
+            break
+        :: there != 0 && there < mine -> atomic { unref() }; break
+        :: else -> mine = there
+        fi
+    od
+}
+
+proctype Starter(byte starts)
+{
+    byte mine, there;
+    do
+    :: starts > 0 ->
+        starts--;
         atomic {
             restart(MIGRATING, 1);
             mine = generation
-        }
-        atomic { send(mine) }
-    }
+        };
+        put_record(mine, there)
+    :: else -> break
+    od;
     users--
 }
 
@@ -119,6 +145,16 @@ inline adopt(me, g)
             fi
         }
     fi
+}
+
+/* What has arrived: an entry that was handed over, or the carrier, which takes the record that is there now. */
+inline arrive(me, g)
+{
+    if
+    :: g == 0 -> atomic { carriers--; g = record; record = 0; assert(g != 0) }
+    :: else
+    fi;
+    adopt(me, g)
 }
 
 inline fire(g)
@@ -164,7 +200,8 @@ proctype Worker(byte me; bool leaves; byte local_starts; byte local_cancels)
 {
     byte g;
     do
-    :: mailbox[me]?g -> adopt(me, g)
+    :: mailbox[me]?g -> arrive(me, g)
+    :: atomic { me == 1 && nempty(mailbox[0]) -> mailbox[0]?g }; arrive(me, g) /* an idle worker takes over */
     :: wheel[me]?g -> fire(g)
     :: local_starts > 0 ->
         local_starts--;
@@ -201,6 +238,8 @@ active proctype Metronome()
 init {
     byte g;
     atomic {
+        run Starter(STARTS / 2);
+        run Starter(STARTS - STARTS / 2);
         run Worker(0, true, 0, 0);
         run Worker(1, false, LOCAL_STARTS, 1)
     }

@@ -38,5 +38,7 @@ check "firing without looking at the generation is noticed" \
 check "firing what was cancelled is noticed" notices 'generation == g && state == SCHEDULED' 'generation == g'
 check "a cancel that always says true is noticed" notices 'atomic { waits -> cancelled' 'atomic { true -> cancelled'
 check "a leaving worker that forgets its timers is noticed" notices '-> state = MIGRATING }; merge!g' '-> state = MIGRATING }'
+check "an older start in the place of a later one is noticed" notices 'there != 0 && there < mine' 'there != 0'
+check "a carrier that is sent for each start is noticed" notices ':: there == 0 ->' ':: true ->'
 check "a start that does not change the generation is noticed" notices 'generation++;' 'skip;'
 done_testing

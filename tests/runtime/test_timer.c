@@ -2,9 +2,11 @@
 /* The runtime: what a handle promises, one property at a time, without races. */
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "rt.h"
+#include "runtime/internal.h"
 
 struct probe {
     fl_timer *timer;
@@ -607,13 +609,72 @@ TEST(a_leaving_worker_hands_over_its_timers)
     fl_runtime_free(rt);
 }
 
-TEST(pinned_workers_work)
+/* --- Restarting from outside */
+
+static atomic_bool let_go;
+
+static void hold_worker(void *arg)
 {
-    fl_runtime *rt;
+    atomic_store((atomic_bool *)arg, true);
+    AWAIT(atomic_load(&let_go));
+}
+
+/* While its worker is busy, a timer that is started over and over is one that waits, not many. */
+TEST(a_timer_that_is_on_its_way_needs_no_second_message)
+{
+    enum { STARTS = 300000 };
+    atomic_bool held = false;
+    fl_timer *timer;
+    fl_runtime *rt = make_runtime(1);
+    atomic_store(&let_go, false);
     atomic_store(&counted, 0);
-    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 3, .pin = true, .huge_pages = true}, &rt), 0);
-    for (int i = 0; i < 30; i++)
-        CHECK_EQ(fl_runtime_spawn(rt, count, (void *)1), 0);
-    AWAIT(atomic_load(&counted) == 30);
+    CHECK_EQ(fl_timer_new(rt, count, (void *)1, &timer), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, hold_worker, &held), 0);
+    AWAIT(atomic_load(&held));
+    uint64_t used = fl__start_pool.taken;
+    for (unsigned i = 0; i < STARTS; i++) {
+        CHECK_EQ(fl_timer_start_after(timer, i % 2 ? HOUR : 0), 0);
+        if (i % 3 == 0)
+            CHECK(fl_timer_cancel(timer));
+    }
+    CHECK(fl__start_pool.taken <= used + 1);
+    CHECK(word_references(timer_word(timer)) <= 2);
+    CHECK_EQ(fl_timer_start_after(timer, 0), 0);
+    atomic_store(&let_go, true);
+    AWAIT(atomic_load(&counted) == 1);
+    AWAIT(stats_of(rt).pending == 0);
+    CHECK_EQ(stats_of(rt).fired, 1);
+    fl_timer_unref(timer);
     fl_runtime_free(rt);
+}
+
+static void *restart_again_and_again(void *arg)
+{
+    for (unsigned i = 0; i < 20000; i++)
+        CHECK_EQ(fl_timer_start(arg, now_ns() + (i % 4 == 0 ? 0 : HOUR)), 0);
+    return NULL;
+}
+
+/* Many threads start one timer at once, and the last start is the one that counts. */
+TEST(of_many_starts_at_once_none_is_lost)
+{
+    enum { THREADS = 4, ROUNDS = 20 };
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        pthread_t threads[THREADS];
+        fl_timer *timer;
+        fl_runtime *rt = make_runtime(1 + round % 3);
+        atomic_store(&counted, 0);
+        CHECK_EQ(fl_timer_new(rt, count, (void *)1, &timer), 0);
+        for (unsigned i = 0; i < THREADS; i++)
+            CHECK_EQ(pthread_create(&threads[i], NULL, restart_again_and_again, timer), 0);
+        for (unsigned i = 0; i < THREADS; i++)
+            pthread_join(threads[i], NULL);
+        CHECK_EQ(fl_timer_start_after(timer, 0), 0);
+        AWAIT(stats_of(rt).pending == 0);
+        struct fl_runtime_stats stats = stats_of(rt);
+        CHECK_EQ(stats.scheduled, stats.fired + stats.rescheduled);
+        CHECK_EQ((uint64_t)atomic_load(&counted), stats.fired);
+        fl_timer_unref(timer);
+        fl_runtime_free(rt);
+    }
 }

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* Handing timers over.
+ *
+ * A worker that leaves sends the segments of its table away as they are, which needs no memory. When there are more
+ * workers than before, each old one fills segments with the share of its timers that the new ones shall have, a bounded
+ * number each turn; if there is no memory for that, the rest stays where it is. In both cases the word goes from SCHEDULED
+ * to MIGRATING first, and whatever has been cancelled or started anew stays behind.
+ *
+ * A segment goes from worker to worker, and each takes its share. One that has much to sweep takes none for now and lets it
+ * go on: what is added to a table that is being swept makes the sweep longer, and its own timers late. When all have
+ * refused, the next takes its share all the same, for the timers must be somewhere.
+ */
+
+#include "base/alloc.h"
+#include "runtime/internal.h"
+
+enum {
+    SHARE = 128,         /* of the segments of a worker that has left */
+    SPREAD_BUDGET = 512, /* slots that are looked at in a turn */
+};
+
+/* --- Arriving */
+
+/* To the next worker whose turn it is; to any if that has left. What is meant for workers that are new goes into their
+ * mailboxes, where those who gave it away cannot take it back because they have nothing else to do. */
+static void send_on(fl_runtime *rt, struct segment *segment)
+{
+    struct segment_header *header = &segment->header;
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    unsigned first = header->first_taker < active ? header->first_taker : 0;
+    unsigned next = header->last_taker + 1u;
+    if (next < first || next >= active)
+        next = first;
+    header->last_taker = (uint16_t)next;
+    bool sent = next < active && (first > 0 ? fl__worker_send(worker_at(rt, next), &header->message)
+                                            : fl__offer(worker_at(rt, next), &header->message));
+    if (!sent)
+        fl__runtime_send(rt, &header->message);
+}
+
+/* False: there is no memory. */
+static bool take_share(struct fl__worker *worker, struct segment *segment)
+{
+    struct segment_header *header = &segment->header;
+    for (unsigned taken = 0; taken < header->share && header->cursor < header->used; taken++) {
+        struct entry *entry = &segment->slots[header->cursor];
+        if (entry->timer && fl__adopt(worker, entry->timer, entry->generation, entry->target_ns) < 0)
+            return false;
+        header->cursor++;
+    }
+    return true;
+}
+
+void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message)
+{
+    struct segment *segment = (struct segment *)message;
+    struct segment_header *header = &segment->header;
+    if (fl__much_to_sweep(worker) && ++header->refused < fl__runtime_workers(worker->rt)) {
+        send_on(worker->rt, segment);
+        return;
+    }
+    header->refused = 0;
+    if (!take_share(worker, segment))
+        queue_append(&worker->hungry, message);
+    else if (header->cursor < header->used)
+        send_on(worker->rt, segment);
+    else
+        fl__segment_release(segment);
+}
+
+void fl__forget_segment(struct segment *segment)
+{
+    for (uint32_t i = segment->header.cursor; i < segment->header.used; i++)
+        if (segment->slots[i].timer)
+            fl__forget(segment->slots[i].timer, segment->slots[i].generation);
+    fl__segment_release(segment);
+}
+
+/* --- Leaving */
+
+/* Whether the timer goes on elsewhere. */
+static bool set_out(struct fl__worker *worker, const struct entry *entry)
+{
+    uint64_t word = timer_word(entry->timer);
+    while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
+        if (timer_move(entry->timer, &word, TIMER_MIGRATING, 0)) {
+            counter_add(&worker->counters.migrated, 1);
+            return true;
+        }
+    return false;
+}
+
+static bool set_out_or_forget(struct fl__worker *worker, struct entry *entry)
+{
+    if (!entry->timer || set_out(worker, entry))
+        return entry->timer;
+    fl_timer_unref(entry->timer);
+    entry->timer = NULL;
+    return false;
+}
+
+static void send_away(struct fl__worker *worker, struct segment *segment)
+{
+    bool any = false, stopping = runtime_stopping(worker->rt);
+    fl__segment_detach(&worker->table, segment);
+    segment->header.message.run = fl__adopt_segment;
+    segment->header.share = SHARE;
+    for (uint32_t i = SEGMENT_FIRST; i < segment->header.used && !stopping; i++)
+        any |= set_out_or_forget(worker, &segment->slots[i]);
+    if (any)
+        fl__merge(worker->rt, &segment->header.message);
+    else
+        fl__forget_segment(segment);
+}
+
+void fl__hand_over_timers(struct fl__worker *worker)
+{
+    while (worker->table.count > 0)
+        send_away(worker, worker->table.segments[worker->table.count - 1]);
+    for (unsigned i = 0; i < BUCKETS; i++)
+        worker->scrub.settled[i] = fl__stripe_sum(&worker->stripes[i]);
+}
+
+/* --- Spreading */
+
+/* Of what it has, an old worker keeps as much as falls to each if all have the same. */
+void fl__spread_begin(struct fl__worker *worker)
+{
+    unsigned before = atomic_load_explicit(&worker->rt->grown_from, memory_order_relaxed);
+    unsigned now = fl__runtime_workers(worker->rt);
+    if (before == 0 || now <= before)
+        return;
+    worker->spread = (struct spread){.left = worker->table.live * (now - before) / now,
+                                     .first_taker = (uint16_t)before,
+                                     .next_taker = (uint16_t)(before + worker->index % (now - before))};
+}
+
+/* An entry that is in hand, to be fired or put back in this turn, stays. */
+static void pack(struct fl__worker *worker, struct segment *parcel, uint32_t slot)
+{
+    struct entry *entry = entries_find(&worker->table, slot);
+    if (!entry || entry->id == 0)
+        return;
+    if (!set_out(worker, entry)) {
+        fl__drop_stale(worker, slot, &worker->counters.stale_dropped);
+        return;
+    }
+    parcel->slots[parcel->header.used++] = *entry;
+    fl__remove_entry(worker, slot);
+    worker->spread.left--;
+}
+
+static void send_parcel(struct fl__worker *worker, struct segment *parcel)
+{
+    struct spread *spread = &worker->spread;
+    unsigned active = fl__runtime_workers(worker->rt);
+    uint32_t count = parcel->header.used - SEGMENT_FIRST;
+    uint32_t takers = active > spread->first_taker ? active - spread->first_taker : 1;
+    if (count == 0) {
+        fl__segment_release(parcel);
+        return;
+    }
+    parcel->header.share = (count + takers - 1) / takers;
+    parcel->header.first_taker = spread->first_taker;
+    parcel->header.last_taker = spread->next_taker++;
+    if (spread->next_taker >= active)
+        spread->next_taker = spread->first_taker;
+    send_on(worker->rt, parcel);
+}
+
+void fl__spread_turn(struct fl__worker *worker)
+{
+    struct spread *spread = &worker->spread;
+    struct segment *parcel = fl__map(SEGMENT_BYTES);
+    uint32_t end = worker->table.count << SEGMENT_BITS, looked = 0;
+    if (!parcel) {
+        spread->left = 0;
+        return;
+    }
+    parcel->header =
+        (struct segment_header){.message.run = fl__adopt_segment, .used = SEGMENT_FIRST, .cursor = SEGMENT_FIRST};
+    while (spread->left > 0 && spread->cursor < end && looked++ < SPREAD_BUDGET)
+        pack(worker, parcel, spread->cursor++);
+    if (spread->cursor >= end)
+        spread->left = 0;
+    send_parcel(worker, parcel);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_RUNTIME_TASKS_H
+#define FOLIOT_RUNTIME_TASKS_H
+
+/* A worker's tasks that have not begun and that any worker may begin: its own takes them one by one, in order; one that
+ * has nothing to do takes half, or all that is further back. So a worker that is stuck in a task holds up only that task.
+ *
+ *     fresh    any thread pushes here
+ *     ring     the next ones to begin: taken at the head, by whoever swaps it; the owner adds at the tail
+ *     rest     what did not fit into the ring, linked, oldest first: put there by the owner, taken whole by anybody
+ *
+ * They are filled from behind: the owner looks at `rest` when the ring is empty, and at `fresh` when that is empty too.
+ *
+ * Why a slot is not read too late: what lies between head and tail is not overwritten, and head only grows. A thief
+ * copies the slots first and then swaps the head from what it was before; if the swap succeeds, they were all there.
+ */
+
+#include <stdint.h>
+
+#include "runtime/stack.h"
+
+enum { TASKS_RING = 256 };
+
+struct tasks {
+    struct stack fresh;
+    _Alignas(64) _Atomic uint64_t head;
+    _Atomic(struct fl__message *) rest;
+    _Alignas(64) _Atomic uint64_t tail;
+    _Atomic(struct fl__message *) ring[TASKS_RING];
+};
+
+/* Whether there seem to be some. Any thread. */
+static inline bool tasks_waiting(const struct tasks *tasks)
+{
+    return atomic_load_explicit(&tasks->head, memory_order_relaxed) !=
+               atomic_load_explicit(&tasks->tail, memory_order_relaxed) ||
+           atomic_load_explicit(&tasks->rest, memory_order_relaxed) || !stack_is_empty(&tasks->fresh);
+}
+
+/* The next one, or NULL. The owner only. */
+struct fl__message *fl__tasks_pop(struct tasks *tasks);
+
+/* Takes some of another's, when there are no own ones; false if there are none. The owner of `own` only. */
+bool fl__tasks_steal(struct tasks *own, struct tasks *other);
+
+/* The owner leaves: calls `take` for each; there will be no more. */
+void fl__tasks_close(struct tasks *tasks, void (*take)(void *arg, struct fl__message *message), void *arg);
+
+#endif
