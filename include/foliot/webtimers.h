@@ -109,16 +109,41 @@ int fl_webtimers_set_timeout(fl_webtimers *timers, double delay, void *handler, 
 int fl_webtimers_set_interval(fl_webtimers *timers, double delay, void *handler, void *const *arguments,
                               size_t argument_count, int32_t *ret_id);
 
-/* Ends a timeout or an interval. An ID that names none is ignored, as the standard wants.
+/* Ends a timeout or an interval, or gives a reserved ID back. An ID that names none is ignored, as the standard wants.
  * Returns whether there was one. */
 bool fl_webtimers_clear(fl_webtimers *timers, int32_t id);
 
-/* For engines that run microtasks before invoke() returns: the handler has returned, what comes now are microtasks. A
- * timer that is set from here on, until the next call of a handler, starts at nesting level 0. */
-void fl_webtimers_handler_returned(fl_webtimers *timers);
-
 /* How many timers there are. A timeout is none any more when its handler is called; an interval is one until cleared. */
 uint64_t fl_webtimers_count(const fl_webtimers *timers);
+
+/* --- For hosts that tell of their timers later ---------------------------------------------------------------------
+ *
+ * To leave an engine for each timer may cost more than the timer does. A host can take IDs in advance, give them to its
+ * scripts, and start the timers when the script has returned. */
+
+/* Takes an ID for a timer that is yet to be started. Returns 0; FL_BUSY if the set was freed; FL_NO_MEMORY. */
+int fl_webtimers_reserve(fl_webtimers *timers, int32_t *ret_id);
+
+/* How a reserved timer is to be. The zero value of every member but `handler` is its default. */
+typedef struct fl_webtimers_options {
+    double delay;       /* milliseconds */
+    uint64_t called_ns; /* when the script has set it, on the loop's clock and in this turn of the loop; 0: now */
+    bool repeat;        /* an interval */
+    bool microtask;     /* it was set in a microtask, of an engine that runs them before invoke() returns */
+    void *handler;
+    void *const *arguments;
+    size_t argument_count;
+} fl_webtimers_options;
+
+/* Starts a timer whose ID was reserved. Returns 0; FL_TIMER_NOT_FOUND if it was not, was started already or cleared;
+ * otherwise as fl_webtimers_set_timeout(): the ID is then still reserved. */
+int fl_webtimers_start(fl_webtimers *timers, int32_t id, const fl_webtimers_options *options);
+
+/* IDs that are reserved or in use differ modulo this number, a power of two that grows with them: in an array of this
+ * length, each has a place of its own. It becomes smaller only when there is neither a timer nor a reserved ID. */
+uint32_t fl_webtimers_places(const fl_webtimers *timers);
+
+/* --- Numbers ----------------------------------------------------------------------------------------------------- */
 
 /* A number as Web IDL converts it to a `long`: the fraction is cut off, the rest taken modulo 2^32 into the range from
  * -2^31 to 2^31 - 1; what is not finite is 0. IDs are converted so. Any thread. */

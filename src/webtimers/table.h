@@ -31,6 +31,7 @@ enum {
     TIMER_REPEATS = 1,
     TIMER_RUNS = 2,      /* its handler is being called */
     TIMER_ARGUMENTS = 4, /* `handler` is a struct packet */
+    TIMER_RESERVED = 8,  /* it has an ID and nothing else */
 };
 
 struct timer {

@@ -42,6 +42,7 @@ struct fl_webtimers {
     uint8_t level;
     bool calling; /* inside of fire() */
     bool freed;
+    uint32_t reserved; /* IDs whose timers are not started */
     struct timer_table table;
 };
 
@@ -89,18 +90,20 @@ static void release_packet(void *handler, unsigned flags)
         fl__release(handler);
 }
 
-static int pack(void *handler, void *const *arguments, size_t count, void **ret)
+static int pack(const fl_webtimers_options *options, struct timer *timer)
 {
+    size_t count = options->argument_count, size = count * sizeof(*options->arguments);
     struct packet *packet;
-    if (count > (SIZE_MAX - sizeof(*packet)) / sizeof(*arguments))
+    if (count > (SIZE_MAX - sizeof(*packet)) / sizeof(*options->arguments))
         return FL_NO_MEMORY;
-    packet = fl__alloc(sizeof(*packet) + count * sizeof(*arguments));
+    packet = fl__alloc(sizeof(*packet) + size);
     if (!packet)
         return FL_NO_MEMORY;
-    packet->handler = handler;
+    packet->handler = options->handler;
     packet->count = count;
-    memcpy(packet->arguments, arguments, count * sizeof(*arguments));
-    *ret = packet;
+    memcpy(packet->arguments, options->arguments, size);
+    timer->handler = packet;
+    timer->flags |= TIMER_ARGUMENTS;
     return 0;
 }
 
@@ -191,15 +194,18 @@ static void fire(fl_loop *loop, void *arg)
         destroy(timers);
 }
 
-/* The period is for arm_anew() to fall back to. */
-static int start(fl_webtimers *timers, struct timer *timer)
+/* Arms a timer that was set at `called_ns`. The loop's time is not after that, unless it was updated in the meantime;
+ * then it is the earliest that the loop can do. The period is for arm_anew() to fall back to. */
+static int arm(fl_webtimers *timers, struct timer *timer, uint64_t called_ns, uint8_t level)
 {
-    uint64_t delay_ns = clamped_ns(timer->delay_ms, timers->level);
-    uint64_t now_ns = fl_loop_update_now(timers->loop);
+    uint64_t now_ns = fl_loop_now_ns(timers->loop), deadline_ns = called_ns + clamped_ns(timer->delay_ms, level);
+    if (deadline_ns < called_ns)
+        deadline_ns = UINT64_MAX;
     if (!(timer->flags & TIMER_REPEATS))
-        return fl_loop_timer(timers->loop, delay_ns, fire, timer, &timer->loop_id);
+        return fl_loop_timer(timers->loop, deadline_ns > now_ns ? deadline_ns - now_ns : 0, fire, timer,
+                             &timer->loop_id);
     fl_loop_timer_options options = {
-        .deadline_ns = now_ns + delay_ns < now_ns ? UINT64_MAX : now_ns + delay_ns,
+        .deadline_ns = deadline_ns,
         .period_ns = clamped_ns(timer->delay_ms, UINT8_MAX),
         .flags = FL_INTERVAL_FROM_CALLBACK,
         .fn = fire,
@@ -240,54 +246,82 @@ void fl_webtimers_free(fl_webtimers *timers)
         destroy(timers);
 }
 
-static int set(fl_webtimers *timers, double delay, const struct timer *wanted, int32_t *ret_id)
-{
-    struct timer *timer = fl__timer_table_take(&timers->table);
-    if (!timer)
-        return FL_NO_MEMORY;
-    timer->delay_ms = fl_webtimers_delay_ms(delay);
-    timer->handler = wanted->handler;
-    timer->flags = wanted->flags;
-    timer->level = next_level(timers->level);
-    int r = start(timers, timer);
-    if (r < 0) {
-        fl__timer_table_put(&timers->table, timer);
-        return r;
-    }
-    if (ret_id)
-        *ret_id = timer->id;
-    return 0;
-}
-
-static int set_with(fl_webtimers *timers, double delay, struct timer wanted, void *const *arguments, size_t count,
-                    int32_t *ret_id)
+int fl_webtimers_reserve(fl_webtimers *timers, int32_t *ret_id)
 {
     if (timers->freed)
         return FL_BUSY;
-    if (count == 0)
-        return set(timers, delay, &wanted, ret_id);
-    int r = pack(wanted.handler, arguments, count, &wanted.handler);
+    struct timer *timer = fl__timer_table_take(&timers->table);
+    if (!timer)
+        return FL_NO_MEMORY;
+    timer->flags = TIMER_RESERVED;
+    timers->reserved++;
+    *ret_id = timer->id;
+    return 0;
+}
+
+/* A reserved timer that is given up. */
+static void give_back(fl_webtimers *timers, struct timer *timer)
+{
+    assert(timer->flags == TIMER_RESERVED && timers->reserved > 0);
+    fl__timer_table_put(&timers->table, timer);
+    timers->reserved--;
+}
+
+int fl_webtimers_start(fl_webtimers *timers, int32_t id, const fl_webtimers_options *options)
+{
+    struct timer *timer = timer_table_find(&timers->table, id);
+    if (!timer || timer->flags != TIMER_RESERVED)
+        return FL_TIMER_NOT_FOUND;
+    uint8_t level = options->microtask ? 0 : timers->level;
+    struct timer started = {
+        .id = id,
+        .delay_ms = fl_webtimers_delay_ms(options->delay),
+        .handler = options->handler,
+        .level = next_level(level),
+        .flags = options->repeat ? TIMER_REPEATS : 0,
+    };
+    int r = options->argument_count > 0 ? pack(options, &started) : 0;
     if (r < 0)
         return r;
-    wanted.flags |= TIMER_ARGUMENTS;
-    r = set(timers, delay, &wanted, ret_id);
+    *timer = started;
+    r = arm(timers, timer, options->called_ns ? options->called_ns : fl_loop_update_now(timers->loop), level);
+    if (r < 0) {
+        release_packet(started.handler, started.flags);
+        *timer = (struct timer){.id = id, .flags = TIMER_RESERVED};
+        return r;
+    }
+    timers->reserved--;
+    return 0;
+}
+
+static int set(fl_webtimers *timers, const fl_webtimers_options *options, int32_t *ret_id)
+{
+    int32_t id;
+    int r = fl_webtimers_reserve(timers, &id);
     if (r < 0)
-        release_packet(wanted.handler, wanted.flags);
+        return r;
+    r = fl_webtimers_start(timers, id, options);
+    if (r < 0)
+        give_back(timers, timer_table_find(&timers->table, id));
+    else if (ret_id)
+        *ret_id = id;
     return r;
 }
 
 int fl_webtimers_set_timeout(fl_webtimers *timers, double delay, void *handler, void *const *arguments,
                              size_t argument_count, int32_t *ret_id)
 {
-    struct timer wanted = {.handler = handler};
-    return set_with(timers, delay, wanted, arguments, argument_count, ret_id);
+    fl_webtimers_options options = {
+        .delay = delay, .handler = handler, .arguments = arguments, .argument_count = argument_count};
+    return set(timers, &options, ret_id);
 }
 
 int fl_webtimers_set_interval(fl_webtimers *timers, double delay, void *handler, void *const *arguments,
                               size_t argument_count, int32_t *ret_id)
 {
-    struct timer wanted = {.handler = handler, .flags = TIMER_REPEATS};
-    return set_with(timers, delay, wanted, arguments, argument_count, ret_id);
+    fl_webtimers_options options = {
+        .delay = delay, .repeat = true, .handler = handler, .arguments = arguments, .argument_count = argument_count};
+    return set(timers, &options, ret_id);
 }
 
 /* The arguments of an interval that is being called are still in use: fire_interval() frees their packet. */
@@ -296,6 +330,10 @@ bool fl_webtimers_clear(fl_webtimers *timers, int32_t id)
     struct timer *timer = timer_table_find(&timers->table, id);
     if (!timer)
         return false;
+    if (timer->flags & TIMER_RESERVED) {
+        give_back(timers, timer);
+        return true;
+    }
     fl_webtimers_host host = timers->host;
     struct timer cleared = *timer;
     int r = fl_loop_cancel(timers->loop, timer->loop_id);
@@ -308,14 +346,14 @@ bool fl_webtimers_clear(fl_webtimers *timers, int32_t id)
     return true;
 }
 
-void fl_webtimers_handler_returned(fl_webtimers *timers)
-{
-    timers->level = 0;
-}
-
 uint64_t fl_webtimers_count(const fl_webtimers *timers)
 {
-    return timers->table.count;
+    return timers->table.count - timers->reserved;
+}
+
+uint32_t fl_webtimers_places(const fl_webtimers *timers)
+{
+    return timers->table.mask + 1;
 }
 
 /* --- What is legal */
@@ -328,6 +366,8 @@ static const char *fault_in_timer(const fl_webtimers *timers, uint32_t place, co
         return "a timer is not at the place of its ID";
     if (timer_chunk_of(timer)->owner != timers)
         return "a timer belongs to another set";
+    if (timer->flags & TIMER_RESERVED)
+        return timer->flags == TIMER_RESERVED && timer->level == 0 ? NULL : "a reserved timer is more than that";
     if (timer->level == 0 || timer->level > LEVEL_FREE + 1)
         return "a nesting level is impossible";
     if (timer->flags & TIMER_RUNS && !(timers->calling && timer->flags & TIMER_REPEATS))
@@ -339,13 +379,15 @@ int fl_webtimers_check(const fl_webtimers *timers, FILE *explain)
 {
     const struct timer_table *table = &timers->table;
     const char *fault = NULL;
-    uint64_t found = 0;
+    uint64_t found = 0, reserved = 0;
     for (uint64_t i = 0; i <= table->mask && !fault; i++) {
-        found += table->index[i] != NULL;
-        if (table->index[i])
-            fault = fault_in_timer(timers, (uint32_t)i, table->index[i]);
+        const struct timer *timer = table->index[i];
+        found += timer != NULL;
+        reserved += timer && timer->flags & TIMER_RESERVED;
+        if (timer)
+            fault = fault_in_timer(timers, (uint32_t)i, timer);
     }
-    if (!fault && found != table->count)
+    if (!fault && (found != table->count || reserved != timers->reserved))
         fault = "the timers are miscounted";
     if (!fault && found > (table->mask + UINT64_C(1)) / 4 * 3)
         fault = "the index is too full";

@@ -39,6 +39,7 @@ struct item {
     unsigned level; /* of its task */
     unsigned argument_count;
     unsigned released; /* values */
+    bool reserved;     /* has an ID, and is to be started */
 };
 
 struct model {
@@ -166,25 +167,68 @@ static void *argument(const struct item *item, unsigned place)
     return (void *)(uintptr_t)(1000ul * (item->number + 1) + place);
 }
 
-static void do_set(struct model *m, bool repeats)
+static void check_id(const struct model *m, const struct item *item)
+{
+    demand(item->id > 0, "the ID %d is out of range", (int)item->id);
+    for (const struct item *other = m->items; other < item; other++)
+        demand(other->id != item->id, "the ID %d was given twice", (int)item->id);
+}
+
+static void do_reserve(struct model *m)
 {
     struct item *item = &m->items[m->count];
-    *item = (struct item){.number = m->count, .lives = true, .repeats = repeats};
-    double delay = some_delay(m, &item->delay_ms);
-    item->argument_count = byte(m) % 8 == 0 ? byte(m) % (MAX_ARGUMENTS + 1) : 0;
-    void *arguments[MAX_ARGUMENTS];
-    for (unsigned i = 0; i < item->argument_count; i++)
-        arguments[i] = argument(item, i);
-    int r = (repeats ? fl_webtimers_set_interval : fl_webtimers_set_timeout)(m->timers, delay, item, arguments,
-                                                                             item->argument_count, &item->id);
-    demand(r == (m->freed ? FL_BUSY : 0), "setting gave %d", r);
+    *item = (struct item){.number = m->count, .reserved = true};
+    int r = fl_webtimers_reserve(m->timers, &item->id);
+    demand(r == (m->freed ? FL_BUSY : 0), "reserving gave %d", r);
     if (r < 0)
         return;
     m->count++;
-    demand(item->id > 0, "the ID %d is out of range", (int)item->id);
-    for (unsigned i = 0; i + 1 < m->count; i++)
-        demand(m->items[i].id != item->id, "the ID %d was given twice", (int)item->id);
-    arm(m, item, m->level);
+    check_id(m, item);
+}
+
+/* A new item, or one that has an ID already; that one may say when it was set, and that it was in a microtask. */
+static void do_set(struct model *m, struct item *item, bool repeats)
+{
+    bool reserved = item->reserved;
+    fl_webtimers_options options = {.handler = item, .repeat = item->repeats = repeats};
+    options.delay = some_delay(m, &item->delay_ms);
+    item->argument_count = options.argument_count = byte(m) % 8 == 0 ? byte(m) % (MAX_ARGUMENTS + 1) : 0;
+    void *arguments[MAX_ARGUMENTS];
+    for (unsigned i = 0; i < item->argument_count; i++)
+        arguments[i] = argument(item, i);
+    options.arguments = arguments;
+    int r;
+    if (reserved) {
+        options.microtask = byte(m) % 2;
+        options.called_ns = byte(m) % 2 ? m->clock.time_ns : 0;
+        r = fl_webtimers_start(m->timers, item->id, &options);
+    } else {
+        r = (repeats ? fl_webtimers_set_interval : fl_webtimers_set_timeout)(m->timers, options.delay, item, arguments,
+                                                                             item->argument_count, &item->id);
+    }
+    demand(r == 0, "setting gave %d", r);
+    item->lives = true;
+    item->reserved = false;
+    arm(m, item, options.microtask ? 0 : m->level);
+}
+
+static void do_set_new(struct model *m, bool repeats)
+{
+    struct item *item = &m->items[m->count];
+    *item = (struct item){.number = m->count++};
+    do_set(m, item, repeats);
+    check_id(m, item);
+}
+
+static void do_start(struct model *m)
+{
+    unsigned back = byte(m) % 16;
+    struct item *item = m->count > back ? &m->items[m->count - 1 - back] : NULL;
+    if (item && item->reserved)
+        do_set(m, item, byte(m) % 2);
+    else if (item)
+        demand(fl_webtimers_start(m->timers, item->id, &(fl_webtimers_options){0}) == FL_TIMER_NOT_FOUND,
+               "a timer was started twice");
 }
 
 /* Any item, dead or alive, rather a young one; or a number that never was an ID. */
@@ -195,14 +239,14 @@ static void do_clear(struct model *m)
     struct item *item = NULL;
     if (m->count > 0 && kind % 16)
         item = &m->items[m->count - 1 - kind % (m->count < 32 ? m->count : 32)];
-    bool lived = item && item->lives;
+    bool lived = item && (item->lives || item->reserved), reserved = item && item->reserved;
     unsigned released = item ? item->released : 0;
     bool r = fl_webtimers_clear(m->timers, item ? item->id : never[kind / 16 % 5]);
     demand(r == lived, "clearing gave %d", r);
     if (!lived)
         return;
-    demand(item->released == released + 1 + item->argument_count, "clearing does not release");
-    item->lives = false;
+    demand(item->released == released + (reserved ? 0 : 1 + item->argument_count), "clearing does not release");
+    item->lives = item->reserved = false;
 }
 
 static void do_free(struct model *m)
@@ -210,16 +254,21 @@ static void do_free(struct model *m)
     fl_webtimers_free(m->timers);
     m->freed = true;
     for (unsigned i = 0; i < m->count; i++)
-        m->items[i].lives = false;
+        m->items[i].lives = m->items[i].reserved = false;
+    demand(fl_webtimers_set_timeout(m->timers, 0, NULL, NULL, 0, NULL) == FL_BUSY, "a freed set takes timers");
 }
 
 static void operate(struct model *m)
 {
     uint8_t kind = byte(m);
-    if (kind < 110)
-        do_set(m, false);
+    if (kind < 80)
+        do_set_new(m, false);
+    else if (kind < 110)
+        do_set_new(m, true);
+    else if (kind < 130)
+        do_reserve(m);
     else if (kind < 150)
-        do_set(m, true);
+        do_start(m);
     else if (kind < 210)
         do_clear(m);
     else if (kind < 230)
@@ -281,7 +330,7 @@ static void call_is_over(struct model *m)
     struct item *item = m->running;
     m->time_ns = m->clock.time_ns;
     m->running = NULL;
-    if (item->lives)
+    if (item->lives && !m->freed)
         arm(m, item, item->level);
 }
 
@@ -312,9 +361,9 @@ static void release(void *host, void *value)
 
 static void check_end(struct model *m)
 {
-    for (unsigned i = 0; i < m->count; i++)
-        demand(m->items[i].released == 1 + m->items[i].argument_count, "of item %u, %u values were released", i,
-               m->items[i].released);
+    for (unsigned i = 0; i < m->count; i++) /* an ID that was never started has no order */
+        demand(m->items[i].order == 0 || m->items[i].released == 1 + m->items[i].argument_count,
+               "of item %u, %u values were released", i, m->items[i].released);
 }
 
 /* What is far away is not waited for: freeing ends it too. */
@@ -324,6 +373,7 @@ int webtimers_history(const uint8_t *bytes, size_t size)
     demand(m != NULL, "no memory for the model");
     m->bytes = bytes;
     m->end = bytes + size;
+    m->order = 1;
     fl_virtual_clock_init(&m->clock, 1 + byte(m) * MS);
     m->time_ns = m->clock.time_ns;
     fl_loop_config config = {.clock = &m->clock.clock, .budget = byte(m) % 8};

@@ -462,21 +462,115 @@ TEST(a_timer_set_from_a_microtask_starts_at_level_0)
     end();
 }
 
-/* The engine runs its microtasks inside of invoke(). */
-static void return_and_chain(struct act *self)
+/* The engine runs its microtasks inside of invoke(), and this is one. */
+static void chain_in_microtask(struct act *self)
 {
-    fl_webtimers_handler_returned(timers);
-    chain(self);
+    fl_webtimers_options options = {.delay = 1, .microtask = true, .handler = self};
+    int32_t id;
+    if (self->calls == 10)
+        return;
+    CHECK_EQ(fl_webtimers_reserve(timers, &id), 0);
+    CHECK_EQ(fl_webtimers_start(timers, id, &options), 0);
 }
 
-TEST(an_engine_that_drains_by_itself_says_when_the_handler_has_returned)
+TEST(an_engine_that_drains_by_itself_says_what_a_microtask_has_set)
 {
     fl_webtimers_host host = {.invoke = invoke};
     begin_with(&host);
-    struct act act = {.name = "", .run = return_and_chain, .delay = 1};
+    struct act act = {.name = "", .run = chain_in_microtask};
     set_timeout(1, &act);
     run();
     CHECK_EQ(moments_ms[9], 10);
+    end();
+}
+
+/* ---- Reserved IDs. */
+
+TEST(a_reserved_id_is_no_timer_until_it_is_started)
+{
+    begin();
+    struct act act = {.name = "a"}, other = {.name = "b"};
+    int32_t id;
+    CHECK_EQ(fl_webtimers_reserve(timers, &id), 0);
+    CHECK_EQ(fl_webtimers_count(timers), 0);
+    CHECK_EQ(fl_webtimers_check(timers, stdout), 0);
+    CHECK(!fl_loop_alive(loop));
+    CHECK(set_timeout(0, &other) != id);
+    fl_webtimers_options options = {.delay = 5, .handler = &act};
+    CHECK_EQ(fl_webtimers_start(timers, id, &options), 0);
+    CHECK_EQ(fl_webtimers_start(timers, id, &options), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(fl_webtimers_start(timers, id + 1000, &options), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(fl_webtimers_count(timers), 2);
+    run();
+    CHECK_DIARY("ba");
+    CHECK_EQ(now_ms(), 5);
+    end();
+}
+
+TEST(a_reserved_id_can_be_given_back)
+{
+    fl_webtimers_host host = {.invoke = invoke, .release = release};
+    begin_with(&host);
+    int32_t id, left;
+    CHECK_EQ(fl_webtimers_reserve(timers, &id), 0);
+    CHECK_EQ(fl_webtimers_reserve(timers, &left), 0);
+    CHECK(fl_webtimers_clear(timers, id));
+    CHECK(!fl_webtimers_clear(timers, id));
+    fl_webtimers_options options = {0};
+    CHECK_EQ(fl_webtimers_start(timers, id, &options), FL_TIMER_NOT_FOUND);
+    run();
+    end();
+}
+
+/* What was set in a long callback is started at its end, and counts from when it was set. */
+static void work_and_start(struct act *self)
+{
+    int32_t id[2];
+    fl_webtimers_options first = {.delay = 5, .handler = self->other, .called_ns = virtual_time.time_ns};
+    fl_webtimers_options second = {.delay = 1, .handler = self->other + 1, .called_ns = virtual_time.time_ns + MS};
+    CHECK_EQ(fl_webtimers_reserve(timers, &id[0]), 0);
+    CHECK_EQ(fl_webtimers_reserve(timers, &id[1]), 0);
+    work_10_ms(self);
+    CHECK_EQ(fl_webtimers_start(timers, id[0], &first), 0);
+    CHECK_EQ(fl_webtimers_start(timers, id[1], &second), 0);
+}
+
+TEST(what_is_started_later_counts_from_when_it_was_set)
+{
+    begin();
+    struct act others[2] = {{.name = "a"}, {.name = "b"}};
+    struct act work = {.name = "w", .run = work_and_start, .other = others};
+    set_timeout(0, &work);
+    run();
+    CHECK_DIARY("wba"); /* by their deadlines, though both have passed */
+    CHECK_EQ(now_ms(), 10);
+    end();
+}
+
+TEST(living_ids_have_places_of_their_own)
+{
+    begin();
+    static struct act act = {.name = ""};
+    static bool taken[1 << 16];
+    int32_t ids[10000];
+    unsigned living = 0;
+    for (unsigned i = 0; i < 10000; i++) {
+        if (i % 2)
+            CHECK_EQ(fl_webtimers_reserve(timers, &ids[living++]), 0);
+        else
+            ids[living++] = set_timeout(1000, &act);
+        if (i % 3 == 0)
+            CHECK(fl_webtimers_clear(timers, ids[--living]));
+    }
+    uint32_t places = fl_webtimers_places(timers);
+    CHECK(places <= 1 << 16 && (places & (places - 1)) == 0);
+    for (unsigned i = 0; i < living; i++) {
+        CHECK(!taken[(uint32_t)ids[i] % places]);
+        taken[(uint32_t)ids[i] % places] = true;
+    }
+    for (unsigned i = 0; i < living; i++)
+        CHECK(fl_webtimers_clear(timers, ids[i]));
+    CHECK(fl_webtimers_places(timers) < places);
     end();
 }
 
