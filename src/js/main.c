@@ -22,7 +22,8 @@ static const char help[] = "Usage: foliot js FILE [ARGUMENT...]\n"
 
 /* What to run, in the words of the command line. */
 struct command {
-    const char *file, *code; /* one of them */
+    const char *name; /* of a file, */
+    const char *code; /* unless this is given */
     int argument_count;
     char **arguments;
 };
@@ -42,15 +43,16 @@ static int parse(int argc, char **argv, struct command *ret)
     if (strcmp(argv[1], "-e") == 0) {
         if (argc < 3)
             return usage("-e needs the code to run.", "");
+        ret->name = argv[1];
         ret->code = argv[rest++];
     } else if (strcmp(argv[1], "--") == 0) {
         if (argc < 3)
             return usage("there is nothing to run after --.", "");
-        ret->file = argv[rest++];
+        ret->name = argv[rest++];
     } else if (argv[1][0] == '-') {
         return usage("there is no option ", argv[1]);
     } else {
-        ret->file = argv[1];
+        ret->name = argv[1];
     }
     ret->argument_count = argc - rest;
     ret->arguments = argv + rest;
@@ -63,21 +65,20 @@ static int read_script(const struct command *command, JSStringRef *ret)
         *ret = text_from_utf8(command->code, strlen(command->code));
         return *ret ? OK : FAILED;
     }
-    int r = host_read(command->file, ret);
+    int r = host_read(command->name, ret);
     if (r == 0)
         return OK;
-    fprintf(stderr, "foliot js: cannot read %s: %s\n", command->file, strerror(r));
+    fprintf(stderr, "foliot js: cannot read %s: %s\n", command->name, strerror(r));
     return FAILED;
 }
 
 static int run(const struct command *command)
 {
     JSStringRef source;
-    const char *called = command->code ? "-e" : command->file;
     int status = read_script(command, &source);
     if (status != OK)
         return status;
-    JSStringRef name = text_from_utf8(called, strlen(called));
+    JSStringRef name = text_from_utf8(command->name, strlen(command->name));
     int r = host_begin(name, source, command->argument_count, command->arguments);
     if (r < 0) {
         fprintf(stderr, "foliot js: cannot begin: %s\n", fl_strerror(r));
@@ -88,7 +89,7 @@ static int run(const struct command *command)
 
 int main(int argc, char **argv)
 {
-    struct command command = {0};
+    struct command command = {.name = ""};
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(help, stdout);
         host_exit(OK);

@@ -751,6 +751,7 @@ static void release_and_free(void *host, void *value)
 {
     release(host, value);
     fl_webtimers_free(timers);
+    timers = NULL;
 }
 
 TEST(release_may_free_the_set)
