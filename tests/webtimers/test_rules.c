@@ -7,6 +7,7 @@
 #include <foliot/webtimers.h>
 
 #include "test.h"
+#include "webtimers/table.h"
 
 #define MS UINT64_C(1000000)
 
@@ -247,6 +248,26 @@ TEST(ids_pass_over_those_of_old_timers)
         CHECK(fl_webtimers_clear(timers, old[i].id));
     CHECK_EQ(fl_webtimers_count(timers), 0);
     end();
+}
+
+TEST(ids_begin_again_at_1_after_the_last)
+{
+    struct timer_table table;
+    int owner;
+    fl__timer_table_init(&table, &owner);
+    struct timer *first = fl__timer_table_take(&table), *all[10];
+    CHECK_EQ(first->id, 1);
+    table.newest = INT32_MAX - 3;
+    static const int32_t expected[10] = {INT32_MAX - 2, INT32_MAX - 1, INT32_MAX, 2, 3, 4, 5, 6, 7, 8}; /* 1 is taken */
+    for (unsigned i = 0; i < 10; i++) {
+        all[i] = fl__timer_table_take(&table);
+        CHECK_EQ(all[i]->id, expected[i]);
+        CHECK(timer_table_find(&table, expected[i]) == all[i]);
+    }
+    for (unsigned i = 0; i < 10; i++)
+        fl__timer_table_put(&table, all[i]);
+    fl__timer_table_put(&table, first);
+    fl__timer_table_destroy(&table);
 }
 
 /* ---- Delays. */
