@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "js/host.h"
 #include "js/text.h"
@@ -15,19 +14,17 @@
 /* JavaScriptCore's, for those who know the engine well: not in the headers that Debian installs. */
 extern JSObjectRef JSObjectGetProxyTarget(JSObjectRef object);
 
-#define NATIVE(name)                                                                                            \
-    static JSValueRef name(JSContextRef context, JSObjectRef function, JSObjectRef self, size_t argument_count, \
-                           const JSValueRef arguments[], JSValueRef *exception)
-
-/* For functions that look at none of this. Returning NULL is `undefined`. */
-#define IGNORE_ARGUMENTS() \
-    ((void)context, (void)function, (void)self, (void)argument_count, (void)arguments, (void)exception)
+/* A function for the prelude. Not every one looks at all that it is given; NULL is `undefined`. */
+#define UNUSED __attribute__((unused))
+#define NATIVE(name)                                                                                          \
+    static JSValueRef name(UNUSED JSContextRef context, UNUSED JSObjectRef function, UNUSED JSObjectRef self, \
+                           UNUSED size_t argument_count, UNUSED const JSValueRef arguments[],                 \
+                           UNUSED JSValueRef *exception)
 
 /* --- Timers */
 
 NATIVE(read_queue)
 {
-    IGNORE_ARGUMENTS();
     queue_read();
     return NULL;
 }
@@ -48,7 +45,6 @@ static void expire(fl_loop *loop, void *arg)
 /* immediate(slot) */
 NATIVE(immediate)
 {
-    (void)function, (void)self, (void)argument_count, (void)exception;
     int r = fl_loop_immediate(host.loop, expire, slot_of(context, arguments[0]), NULL);
     if (r < 0)
         host_die(r);
@@ -58,7 +54,6 @@ NATIVE(immediate)
 /* after(slot, milliseconds): a timer that does not keep the loop alive unless it is told to. Returns its ID. */
 NATIVE(after)
 {
-    (void)function, (void)self, (void)argument_count, (void)exception;
     fl_timer_id id;
     double ns = JSValueToNumber(context, arguments[1], NULL) * NS_PER_MS;
     uint64_t delay_ns = ns < 0x1p63 ? (uint64_t)ns : UINT64_MAX, now_ns = fl_loop_now_ns(host.loop);
@@ -75,14 +70,12 @@ NATIVE(after)
 /* ref(id), unref(id) */
 NATIVE(ref)
 {
-    (void)function, (void)self, (void)argument_count, (void)exception;
     fl_loop_ref(host.loop, (fl_timer_id)JSValueToNumber(context, arguments[0], NULL));
     return NULL;
 }
 
 NATIVE(unref)
 {
-    (void)function, (void)self, (void)argument_count, (void)exception;
     fl_loop_unref(host.loop, (fl_timer_id)JSValueToNumber(context, arguments[0], NULL));
     return NULL;
 }
@@ -90,14 +83,12 @@ NATIVE(unref)
 /* The clock of the timers, in milliseconds since the host began. */
 NATIVE(now)
 {
-    (void)function, (void)self, (void)argument_count, (void)arguments, (void)exception;
     fl_clock *clock = fl_clock_monotonic();
     return JSValueMakeNumber(context, (double)(clock->now_ns(clock) - host.origin_ns) / NS_PER_MS);
 }
 
 NATIVE(hold)
 {
-    IGNORE_ARGUMENTS();
     int r = glib_hold();
     if (r < 0)
         host_die(r);
@@ -106,7 +97,6 @@ NATIVE(hold)
 
 NATIVE(unhold)
 {
-    IGNORE_ARGUMENTS();
     glib_unhold();
     return NULL;
 }
@@ -152,19 +142,16 @@ static JSValueRef write_line(JSContextRef context, FILE *to, JSValueRef text, JS
 
 NATIVE(print_out)
 {
-    (void)function, (void)self, (void)argument_count;
     return write_line(context, stdout, arguments[0], exception);
 }
 
 NATIVE(print_error)
 {
-    (void)function, (void)self, (void)argument_count;
     return write_line(context, stderr, arguments[0], exception);
 }
 
 NATIVE(read_file)
 {
-    (void)function, (void)self, (void)argument_count;
     size_t length;
     JSStringRef string;
     char *path = argument_text(context, arguments[0], &length, exception);
@@ -183,14 +170,12 @@ NATIVE(read_file)
 
 NATIVE(fail)
 {
-    IGNORE_ARGUMENTS();
     host.status = 1;
     return NULL;
 }
 
 NATIVE(leave)
 {
-    (void)function, (void)self;
     int status = argument_count > 0 ? (int)JSValueToNumber(context, arguments[0], exception) : host.status;
     host_exit(status);
 }
@@ -200,7 +185,6 @@ NATIVE(leave)
 /* Global code, unlike what eval() runs: its `let` and `const` are seen by other scripts. */
 NATIVE(evaluate)
 {
-    (void)function, (void)self, (void)argument_count;
     JSStringRef source = JSValueToStringCopy(context, arguments[0], exception);
     JSStringRef name = source ? JSValueToStringCopy(context, arguments[1], exception) : NULL;
     JSValueRef value = name ? JSEvaluateScript(context, source, NULL, name, 1, exception) : NULL;
@@ -213,7 +197,6 @@ NATIVE(evaluate)
 
 NATIVE(is_proxy)
 {
-    (void)function, (void)self, (void)argument_count;
     JSObjectRef object = JSValueToObject(context, arguments[0], exception);
     return JSValueMakeBoolean(context, object && JSObjectGetProxyTarget(object));
 }
