@@ -23,9 +23,12 @@ struct cli_command {
     const char *summary; /* one line, no full stop */
     const struct cli_option *options;
     int (*run)(void); /* with the options read; returns an exit status */
+
+    /* Instead of `options` and `run`: takes the arguments as they are, --help included. */
+    int (*run_with)(int argc, char **argv);
 };
 
-extern const struct cli_command demo_command;
+extern const struct cli_command demo_command, js_command;
 
 /* Reads the arguments after the command's name. Returns CLI_OK, or CLI_USAGE after having said what is wrong. */
 int cli_parse(const struct cli_command *command, int argc, char **argv);

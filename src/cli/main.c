@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 
-static const struct cli_command *const commands[] = {&demo_command, NULL};
+static const struct cli_command *const commands[] = {&demo_command, &js_command, NULL};
 
 static const struct cli_command *find_command(const char *name)
 {
@@ -58,6 +58,8 @@ static int help(int argc, char **argv)
     const struct cli_command *command = find_command(argv[0]);
     if (!command)
         return no_such_command(argv[0]);
+    if (command->run_with)
+        return command->run_with(1, (char *[]){"--help", NULL});
     print_command_help(command);
     return CLI_OK;
 }
@@ -86,6 +88,8 @@ static int run(int argc, char **argv)
     const struct cli_command *command = find_command(name);
     if (!command)
         return no_such_command(name);
+    if (command->run_with)
+        return command->run_with(argc - 2, argv + 2);
     if (asks_for_help(argc - 2, argv + 2))
         return help(1, argv + 1);
     int status = cli_parse(command, argc - 2, argv + 2);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The documentation's code is true: each C block that is a whole program compiles and runs, each shell block parses, and
-# every link to a file leads to one.
+# The documentation's code is true: each C block that is a whole program compiles and runs, each JavaScript block runs,
+# each shell block parses, and every link to a file leads to one.
 
 . "$(dirname "$0")/tap.sh"
 
@@ -21,6 +21,10 @@ compile_and_run() {
         "$BUILD/libfoliot.a" -lpthread && timeout 60 "$work/program"
 }
 
+run_script() {
+    timeout 60 "$BUILD/src/cli/foliot-js" "$1"
+}
+
 links_lead_somewhere() {
     grep -o '](\([^)#]*\)' "$1" | sed 's/](//' | grep -v -e '^[a-z]*:' -e '^$' >"$work/links"
     while read -r link; do
@@ -37,6 +41,16 @@ for file in "$SOURCE"/README.md "$SOURCE"/docs/*.md; do
         if [ -e "$block" ] && grep -q 'int main' "$block"; then
             programs=$((programs + 1))
             check "$name, C block ${block##*.} compiles and runs" compile_and_run "$block"
+        fi
+    done
+    blocks js "$file"
+    for block in "$work"/block.*; do
+        if [ ! -e "$block" ]; then
+            continue
+        elif [ -x "$BUILD/src/cli/foliot-js" ]; then
+            check "$name, JavaScript block ${block##*.} runs" run_script "$block"
+        else
+            skip "$name, JavaScript block ${block##*.} runs" "there is no JavaScriptCore here"
         fi
     done
     blocks sh "$file"

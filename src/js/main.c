@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* The `foliot-js` command, which `foliot js` runs: a script on JavaScriptCore and the loop. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "js/host.h"
+#include "js/text.h"
+
+enum { OK = 0, FAILED = 1, USAGE = 2 }; /* exit statuses, as those of foliot */
+
+static const char help[] = "Usage: foliot js FILE [ARGUMENT...]\n"
+                           "       foliot js -e CODE [ARGUMENT...]\n"
+                           "\n"
+                           "Runs a script with the browser's timers, until nothing is left to wait for.\n"
+                           "\n"
+                           "Options:\n"
+                           "  -e CODE    runs CODE instead of a file\n"
+                           "  --help     says this\n"
+                           "  --version  says which version this is\n";
+
+/* What to run, in the words of the command line. */
+struct command {
+    const char *name; /* of a file, */
+    const char *code; /* unless this is given */
+    int argument_count;
+    char **arguments;
+};
+
+static int usage(const char *what, const char *argument)
+{
+    fprintf(stderr, "foliot js: %s%s\n'foliot js --help' says what it takes.\n", what, argument);
+    return USAGE;
+}
+
+/* Options come before the script: what follows it is the script's. */
+static int parse(int argc, char **argv, struct command *ret)
+{
+    if (argc < 2)
+        return usage("there is nothing to run: give a FILE, or -e CODE.", "");
+    int rest = 2;
+    if (strcmp(argv[1], "-e") == 0) {
+        if (argc < 3)
+            return usage("-e needs the code to run.", "");
+        ret->name = argv[1];
+        ret->code = argv[rest++];
+    } else if (strcmp(argv[1], "--") == 0) {
+        if (argc < 3)
+            return usage("there is nothing to run after --.", "");
+        ret->name = argv[rest++];
+    } else if (argv[1][0] == '-') {
+        return usage("there is no option ", argv[1]);
+    } else {
+        ret->name = argv[1];
+    }
+    ret->argument_count = argc - rest;
+    ret->arguments = argv + rest;
+    return OK;
+}
+
+static int read_script(const struct command *command, JSStringRef *ret)
+{
+    if (command->code) {
+        *ret = text_from_utf8(command->code, strlen(command->code));
+        return *ret ? OK : FAILED;
+    }
+    int r = host_read(command->name, ret);
+    if (r == 0)
+        return OK;
+    fprintf(stderr, "foliot js: cannot read %s: %s\n", command->name, strerror(r));
+    return FAILED;
+}
+
+static int run(const struct command *command)
+{
+    JSStringRef source;
+    int status = read_script(command, &source);
+    if (status != OK)
+        return status;
+    JSStringRef name = text_from_utf8(command->name, strlen(command->name));
+    int r = host_begin(name, source, command->argument_count, command->arguments);
+    if (r < 0) {
+        fprintf(stderr, "foliot js: cannot begin: %s\n", fl_strerror(r));
+        return FAILED;
+    }
+    return host_run(name, source);
+}
+
+int main(int argc, char **argv)
+{
+    struct command command = {.name = ""};
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(help, stdout);
+        host_exit(OK);
+    }
+    if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
+        puts("foliot-js " FOLIOT_VERSION);
+        host_exit(OK);
+    }
+    int status = parse(argc, argv, &command);
+    host_exit(status == OK ? run(&command) : status);
+}

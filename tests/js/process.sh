@@ -1,0 +1,159 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# `foliot js` as a program: what it takes, prints and returns, and when it ends.
+# From Meson also: JS, the path of foliot-js, and FOLIOT, that of foliot.
+
+. "$SOURCE/tests/base/tap.sh"
+
+# runs STATUS STDOUT STDERR ARGUMENT...: ends with that status and prints what matches these patterns. An empty pattern
+# stands for no output, - for any.
+runs() {
+    status=$1 out=$2 err=$3
+    shift 3
+    timeout 60 "$JS" "$@" >"$work/stdout" 2>"$work/stderr"
+    actual=$?
+    cat "$work/stdout" "$work/stderr"
+    [ "$actual" -eq "$status" ] && matches "$out" "$work/stdout" && matches "$err" "$work/stderr"
+}
+
+matches() {
+    case $1 in
+    -) true ;;
+    '') [ ! -s "$2" ] ;;
+    *) grep -q -e "$1" "$2" ;;
+    esac
+}
+
+# prints TEXT ARGUMENT...: ends well with exactly this on standard output.
+prints() {
+    expected=$1
+    shift
+    timeout 60 "$JS" "$@" >"$work/stdout" 2>"$work/stderr" || return 1
+    printf '%s\n' "$expected" | diff -u - "$work/stdout" && [ ! -s "$work/stderr" ]
+}
+
+by_foliot() {
+    [ "$("$FOLIOT" js -e 'print(args)' a --help -e)" = 'a,--help,-e' ] &&
+        "$FOLIOT" js --help | grep -q '^Usage: foliot js FILE' && "$FOLIOT" help js | grep -q '^Usage: foliot js FILE'
+}
+
+# Found beside the command, wherever that is; and not found at all.
+elsewhere() {
+    mkdir -p "$work/bin" "$work/alone" && cp "$FOLIOT" "$work/bin/" && cp "$FOLIOT" "$work/alone/" &&
+        printf '#!/bin/sh\necho beside "$@"\n' >"$work/bin/foliot-js" && chmod +x "$work/bin/foliot-js" &&
+        [ "$("$work/bin/foliot" js x)" = 'beside x' ] &&
+        [ "$(PATH="$work/bin:$PATH" "$work/alone/foliot" js x)" = 'beside x' ]
+}
+
+missing() {
+    mkdir -p "$work/alone" && cp "$FOLIOT" "$work/alone/"
+    if [ -e "$PREFIX/bin/foliot-js" ]; then
+        return 0 # it is installed on this machine
+    fi
+    PATH=/nowhere "$work/alone/foliot" js x 2>"$work/stderr"
+    [ $? -eq 1 ] && grep -q 'needs JavaScriptCore' "$work/stderr"
+}
+
+server_has_no_engine() {
+    ! readelf -d "$FOLIOT" | grep -q javascriptcore && ! readelf -d "$BUILD/libfoliot.so" | grep -q javascriptcore
+}
+
+cat >"$work/uncaught.js" <<'END'
+// a comment
+function f() {
+    throw new Error('boom');
+}
+setTimeout(f, 1);
+setTimeout(() => print('after'), 2);
+END
+
+uncaught() {
+    runs 1 '^after$' '^Uncaught Error: boom$' "$work/uncaught.js" || return 1
+    grep -q 'uncaught.js:3$' "$work/stderr" && grep -q "^    throw new Error('boom');\$" "$work/stderr" &&
+        grep -q '^ *^$' "$work/stderr" && grep -q '^    at f (.*uncaught.js:3:' "$work/stderr" &&
+        ! grep -q 'foliot:' "$work/stderr"
+}
+
+bytes_in_and_out() {
+    printf 'print("gr\303\274n \360\237\230\200", "\\ud800", readFile(args[0]))' >"$work/utf8.js"
+    printf '\357\273\277a\000b\377\n' >"$work/data"
+    [ "$("$JS" "$work/utf8.js" "$work/data" | od -An -tx1 | tr -d ' \n')" = \
+        "6772c3bc6e20f09f988020efbfbd20610062efbfbd0a0a" ]
+}
+
+full_disk() {
+    ! "$JS" -e 'print(1)' >/dev/full 2>"$work/stderr" && grep -q 'cannot write' "$work/stderr"
+}
+
+printf '#!/usr/bin/env foliot-js\nprint("hash-bang")' >"$work/hashbang.js"
+printf 'let = ;' >"$work/syntax.js"
+
+check "a script runs" runs 0 '^hash-bang$' '' "$work/hashbang.js"
+check "-e runs code" prints 'x 3' -e 'print("x", 1 + 2)'
+check "arguments are the script's" prints '["a","-e","--help"]' -e 'print(JSON.stringify(args))' a -e --help
+check "foliot js runs foliot-js" by_foliot
+check "foliot js finds it beside itself, and in PATH" elsewhere
+check "foliot js says what is missing" missing
+check "neither foliot nor the library loads an engine" server_has_no_engine
+check "--version says the name and the version" runs 0 '^foliot-js [0-9]*\.[0-9]*\.[0-9]*$' '' --version
+check "--help says what it takes" runs 0 '^Usage: foliot js FILE' '' --help
+check "no script is an error" runs 2 '' 'nothing to run'
+check "-e without code is an error" runs 2 '' '-e needs' -e
+check "an unknown option is named" runs 2 '' 'no option --frob' --frob
+check "a file that is not there is named" runs 1 '' 'cannot read /nowhere' /nowhere
+check "a folder is no script" runs 1 '' 'cannot read /' /
+check "after -- comes a file, whatever its name" runs 1 '' 'cannot read -e' -- -e
+
+check "it ends when nothing is left to wait for" runs 0 '' '' -e 'setTimeout(() => {}, 5); setImmediate(() => {}); queueMicrotask(() => {})'
+check "it ends when the last timer is cleared" runs 0 '' '' -e 'const id = setInterval(() => clearInterval(id), 1); clearTimeout(setTimeout(() => {}, 1e9))'
+check "a promise alone does not keep it alive" runs 0 '' '' -e 'new Promise(() => {}).then(() => print(1))'
+check "a signal's time-out does not either" runs 0 '' '' -e 'AbortSignal.timeout(1e9)'
+check "unless somebody listens to it" prints 'TimeoutError' -e 'const s = AbortSignal.timeout(5); s.onabort = () => print(s.reason.name)'
+check "or to one that depends on it" prints 'TimeoutError' -e 'const s = AbortSignal.any([AbortSignal.timeout(5)]); s.onabort = () => print(s.reason.name)'
+check "who no longer listens does not" runs 0 '' '' -e 'const s = AbortSignal.timeout(1e9), f = () => {}; s.addEventListener("abort", f); s.removeEventListener("abort", f)'
+check "WebAssembly that compiles does" prints 'Error' -e 'WebAssembly.compile(new Uint8Array(1)).catch(e => print(e instanceof Error && "Error"))'
+check "exit ends it at once" runs 7 '^before$' '' -e 'setInterval(() => {}, 1); print("before"); exit(7); print("after")'
+check "exit without a status is 0" runs 0 '' '' -e 'exit()'
+check "exit inside of a timer" runs 3 '' '' -e 'setTimeout(() => exit(3), 1)'
+
+check "an uncaught error prints its line and stack; the rest runs; the status is 1" uncaught
+check "a syntax error too" runs 1 '' 'Uncaught SyntaxError' "$work/syntax.js"
+check "what is thrown need not be an error" runs 1 '' '^Uncaught { a: 1 }' -e 'throw { a: 1 }'
+check "nor something that can be shown" runs 1 '' '^Uncaught an object that cannot be shown' -e 'throw { get x() { throw 1 }, toString() { throw 1 }, [Symbol.toPrimitive]: 1, __proto__: new Proxy({}, { getPrototypeOf() { throw 1 }, get() { throw 1 } }) }'
+check "an error that is prevented is none" prints 'seen' -e 'onerror = () => { print("seen"); return true }; throw new Error("x")'
+check "a rejection that nobody handles is an error" runs 1 '' '^Uncaught (in promise) Error: no' -e 'Promise.reject(new Error("no"))'
+check "one that is prevented is none" runs 0 '' '' -e 'addEventListener("unhandledrejection", e => e.preventDefault()); Promise.reject(1)'
+check "an error while reporting is printed, not reported" runs 1 '' 'Uncaught second' -e 'addEventListener("error", () => { throw "second" }); throw "first"'
+check "endless recursion is an error" runs 1 '' 'RangeError' -e '(function f() { f() })()'
+check "the cause of an error is shown" runs 1 '' 'cause.*Error: deep' -e 'throw new Error("top", { cause: new Error("deep") })'
+
+check "text is UTF-8, and what is not becomes U+FFFD" bytes_in_and_out
+check "what cannot be written is an error" full_disk
+check "console.log shows values" prints "a 1 'b' { c: [ 1, 'x' ], d: null } [Function: f] Map(1) { 1 => 2 } -0 5n" \
+    -e "console.log('a', 1, \`'b'\`, { c: [1, 'x'], d: null }, function f() {}, new Map([[1, 2]]), -0, 5n)"
+check "console.log formats" prints '5 5.5 x [object] % { a: 1 } %s' -e 'console.log("%i %f %s %s %% %o %s", "5.9", 5.5, "x", "[object]", { a: 1 })'
+check "console.log shows what refers to itself" prints '{ a: [Circular] }' -e 'const a = {}; a.a = a; console.log(a)'
+check "console.log cuts what is deep" prints '{ a: { b: { c: [Object] } } }' -e 'console.log({ a: { b: { c: { d: 1 } } } })'
+check "console.error and warn go to standard error" runs 0 '' '^e$' -e 'console.error("e"); console.warn("w")'
+check "console.assert says what failed" runs 0 '' '^Assertion failed: no 1$' -e 'console.assert(true); console.assert(false, "no %d", 1)'
+check "console.count counts" prints 'default: 1
+x: 1
+default: 2
+default: 1' -e 'console.count(); console.count("x"); console.count(); console.countReset(); console.count()'
+check "console.group indents" prints 'a
+  b
+    c
+    d
+e' -e 'console.group("a"); console.log("b"); console.group(); console.log("c\nd"); console.groupEnd(); console.groupEnd(); console.groupEnd(); console.log("e")'
+check "console.table draws" prints '┌─────────┬───┬─────┬────────┐
+│ (index) │ a │ b   │ Values │
+├─────────┼───┼─────┼────────┤
+│ 0       │ 1 │     │        │
+│ 1       │   │ '"'x'"' │        │
+│ 2       │   │     │ 7      │
+└─────────┴───┴─────┴────────┘' -e 'console.table([{ a: 1 }, { b: "x" }, 7])'
+check "console.time measures" runs 0 '^default: [0-9.]* ms$' "already exists" -e 'console.time(); console.time(); console.timeLog(); console.timeEnd()'
+check "console.trace shows where it is" runs 0 '' '^    at f (-e:1:' -e 'function f() { console.trace("x") } f()'
+check "console.dir takes a depth" prints '{ a: [Object] }' -e 'console.dir({ a: { b: 1 } }, { depth: 0 })'
+check "print joins with spaces" prints '1 x null' -e 'print(1, "x", null)'
+done_testing

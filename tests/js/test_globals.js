@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+// Events, errors, signals, clones, the clock: everything global but timers and the console.
+'use strict';
+
+// ---- Events.
+
+test('listeners are called in order, once each, and those that capture first', () => {
+    const target = new EventTarget(), seen = [];
+    const twice = () => seen.push('twice');
+    target.addEventListener('x', () => seen.push('bubble'));
+    target.addEventListener('x', twice);
+    target.addEventListener('x', twice);
+    target.addEventListener('x', () => seen.push('capture'), true);
+    target.addEventListener('x', { handleEvent(event) { seen.push(event.type, this !== target); } });
+    target.addEventListener('x', null);
+    check(target.dispatchEvent(new Event('x')));
+    same(seen, ['capture', 'bubble', 'twice', 'x', true]);
+    target.removeEventListener('x', twice);
+    target.dispatchEvent(new Event('x'));
+    same(seen.slice(5), ['capture', 'bubble', 'x', true]);
+});
+
+test('once, passive, signal and stopImmediatePropagation', () => {
+    const target = new EventTarget(), seen = [], controller = new AbortController();
+    target.addEventListener('x', () => seen.push('once'), { once: true });
+    target.addEventListener('x', event => event.preventDefault(), { passive: true });
+    target.addEventListener('x', () => seen.push('signal'), { signal: controller.signal });
+    check(target.dispatchEvent(new Event('x', { cancelable: true })));
+    controller.abort();
+    target.addEventListener('x', () => seen.push('never'), { signal: controller.signal });
+    target.addEventListener('x', event => {
+        event.preventDefault();
+        event.stopImmediatePropagation();
+    });
+    target.addEventListener('x', () => seen.push('stopped'));
+    check(!target.dispatchEvent(new Event('x', { cancelable: true })));
+    same(seen, ['once', 'signal']);
+});
+
+test('an event knows its state, and cannot be dispatched inside itself', () => {
+    const target = new EventTarget(), event = new Event('x', { bubbles: true });
+    equal(event.isTrusted, false);
+    target.addEventListener('x', e => {
+        equal(e.target, target);
+        equal(e.currentTarget, target);
+        equal(e.eventPhase, Event.AT_TARGET);
+        equal(e.composedPath()[0], target);
+        throws('InvalidStateError', () => target.dispatchEvent(e));
+    });
+    target.dispatchEvent(event);
+    equal(event.currentTarget, null);
+    equal(event.eventPhase, 0);
+    equal(event.bubbles, true);
+    check(event.timeStamp > 0 && event.timeStamp <= performance.now());
+    throws(TypeError, () => new Event());
+    throws(TypeError, () => target.dispatchEvent({}));
+    equal(new CustomEvent('x', { detail: 5 }).detail, 5);
+    equal(Object.prototype.toString.call(event), '[object Event]');
+});
+
+test('an error in a listener is reported, and the next one called', () => {
+    const target = new EventTarget(), seen = [];
+    const listener = event => {
+        event.preventDefault();
+        seen.push(event.error.message);
+    };
+    addEventListener('error', listener);
+    target.addEventListener('x', () => { throw new Error('boo'); });
+    target.addEventListener('x', {});
+    target.addEventListener('x', () => seen.push('next'));
+    target.dispatchEvent(new Event('x'));
+    removeEventListener('error', listener);
+    equal(seen[0], 'boo');
+    equal(seen[2], 'next');
+});
+
+test('the global object is an event target', () => {
+    let event;
+    self.addEventListener('x', e => { event = e; }, { once: true });
+    check(dispatchEvent(new Event('x')));
+    equal(event.target, globalThis);
+    equal(self, globalThis);
+});
+
+// ---- Errors.
+
+test('reportError dispatches an ErrorEvent with the place of the error', () => {
+    const error = new RangeError('far');
+    let event;
+    addEventListener('error', e => {
+        e.preventDefault();
+        event = e;
+    }, { once: true });
+    reportError(error);
+    check(event instanceof ErrorEvent && event.isTrusted);
+    equal(event.error, error);
+    equal(event.message, 'RangeError: far');
+    equal(event.filename, 'setTimeout handler'); // which is what these tests are
+    check(event.lineno > 0 && event.colno > 0);
+    throws(TypeError, () => reportError());
+});
+
+test('onerror is called with the parts of its event, and true prevents the default', () => {
+    const seen = [];
+    globalThis.onerror = (...list) => {
+        seen.push(list.length, list[0]);
+        return true;
+    };
+    reportError('text');
+    equal(typeof globalThis.onerror, 'function');
+    globalThis.onerror = null;
+    equal(globalThis.onerror, null);
+    same(seen, [5, 'text']);
+});
+
+test('a rejection that nobody handles is an event, one that is handled is none', async () => {
+    const seen = [];
+    const listener = event => {
+        event.preventDefault();
+        seen.push(event.reason, event.promise instanceof Promise, event instanceof PromiseRejectionEvent);
+    };
+    addEventListener('unhandledrejection', listener);
+    Promise.reject('nobody');
+    Promise.reject('caught').catch(() => {});
+    const soon = Promise.reject('in time');
+    queueMicrotask(() => soon.catch(() => {}));
+    (async () => { throw 'async'; })();
+    await later(1);
+    removeEventListener('unhandledrejection', listener);
+    same(seen, ['nobody', true, true, 'async', true, true]);
+});
+
+test('DOMException has names, codes and a stack', () => {
+    const error = new DOMException('message', 'AbortError');
+    check(error instanceof Error && error instanceof DOMException);
+    equal(error.code, 20);
+    equal(error.code, DOMException.ABORT_ERR);
+    equal(String(error), 'AbortError: message');
+    check(error.stack.length > 0);
+    equal(new DOMException().name, 'Error');
+    equal(new DOMException('', 'toString').code, 0);
+});
+
+// ---- Signals.
+
+test('a controller aborts its signal once', () => {
+    const controller = new AbortController(), { signal } = controller, seen = [];
+    signal.onabort = event => seen.push(event.isTrusted, event.target === signal);
+    signal.addEventListener('abort', () => seen.push('listener'));
+    signal.throwIfAborted();
+    controller.abort('why');
+    controller.abort('again');
+    equal(signal.reason, 'why');
+    same(seen, [true, true, 'listener']);
+    equal(new AbortController().abort(), undefined);
+    equal(AbortSignal.abort().reason.name, 'AbortError');
+    try {
+        signal.throwIfAborted();
+    } catch (reason) {
+        equal(reason, 'why');
+    }
+    throws(TypeError, () => new AbortSignal());
+});
+
+test('AbortSignal.timeout aborts with a TimeoutError, and not early', async () => {
+    const begin = performance.now(), signal = AbortSignal.timeout(8);
+    equal(signal.aborted, false);
+    await new Promise(resolve => signal.addEventListener('abort', resolve));
+    check(performance.now() - begin >= 8);
+    equal(signal.reason.name, 'TimeoutError');
+    for (const nonsense of [-1, NaN, Infinity, 2 ** 53, 'x'])
+        throws(TypeError, () => AbortSignal.timeout(nonsense));
+    throws(TypeError, () => AbortSignal.timeout());
+    AbortSignal.timeout(Number.MAX_SAFE_INTEGER);
+});
+
+test('AbortSignal.any follows the first of its sources, through others', () => {
+    const a = new AbortController(), b = new AbortController();
+    const either = AbortSignal.any([a.signal, b.signal]), nested = AbortSignal.any([either]), seen = [];
+    a.signal.addEventListener('abort', () => seen.push('a', either.aborted, nested.aborted));
+    nested.addEventListener('abort', () => seen.push('nested'));
+    a.abort(1);
+    b.abort(2);
+    equal(either.reason, 1);
+    equal(nested.reason, 1);
+    same(seen, ['a', true, true, 'nested']);
+    equal(AbortSignal.any([b.signal, a.signal]).reason, 2);
+    equal(AbortSignal.any([]).aborted, false);
+    throws(TypeError, () => AbortSignal.any([1]));
+    throws(TypeError, () => AbortSignal.any());
+});
+
+// ---- Clones.
+
+test('structuredClone copies what can be copied', () => {
+    const date = new Date(5), pattern = /x/gi, buffer = new Uint8Array([1, 2, 3]).buffer;
+    const value = {
+        number: 1, text: 'x', nothing: null, missing: undefined, big: 5n, list: [1, , 3], date, pattern, buffer,
+        bytes: new Uint8Array(buffer, 1), view: new DataView(buffer, 1, 1), map: new Map([[{ key: 1 }, date]]), set: new Set([1, 'a']),
+        boxed: [Object(1), Object('s'), Object(true), Object(1n)], error: new RangeError('far', { cause: 'near' }),
+        get computed() { return 'got'; },
+    };
+    value.itself = value;
+    const copy = structuredClone(value);
+    equal(copy.itself, copy);
+    check(!(1 in copy.list) && copy.list.length === 3);
+    check(copy.date !== date && copy.date.getTime() === 5);
+    equal(String(copy.pattern), '/x/gi');
+    equal(copy.bytes.buffer, copy.buffer);
+    equal(copy.bytes[0], 2);
+    equal(copy.view.getUint8(0), 2);
+    equal([...copy.map.values()][0], copy.date);
+    same([...copy.set], [1, 'a']);
+    same(copy.boxed.map(x => typeof x), ['object', 'object', 'object', 'object']);
+    check(copy.error instanceof RangeError && copy.error.message === 'far' && copy.error.cause === 'near');
+    equal(copy.computed, 'got');
+    equal(structuredClone(new DOMException('m', 'DataError')).name, 'DataError');
+    equal(Object.getPrototypeOf(structuredClone(new class A { x = 1; }())), Object.prototype);
+});
+
+test('structuredClone refuses what cannot be copied', () => {
+    for (const value of [() => {}, Symbol(), new WeakMap(), new WeakSet(), new WeakRef({}), Promise.resolve(), Object(Symbol()),
+        new Proxy({}, {}), new EventTarget(), new Event('x'), { deep: [() => {}] }])
+        throws('DataCloneError', () => structuredClone(value));
+    throws(TypeError, () => structuredClone());
+    equal(throws(RangeError, () => structuredClone({ get x() { throw new RangeError('getter'); } })).message, 'getter');
+});
+
+test('structuredClone moves what is transferred', () => {
+    const buffer = new Uint8Array([1, 2]).buffer;
+    const copy = structuredClone({ buffer }, { transfer: [buffer] });
+    equal(copy.buffer.byteLength, 2);
+    equal(buffer.byteLength, 0);
+    check(buffer.detached);
+    throws('DataCloneError', () => structuredClone(1, { transfer: [buffer] }));
+    const other = new ArrayBuffer(1);
+    throws('DataCloneError', () => structuredClone(1, { transfer: [other, other] }));
+    throws('DataCloneError', () => structuredClone(1, { transfer: [{}] }));
+    throws('DataCloneError', () => structuredClone(() => {}, { transfer: [other] }));
+    equal(other.byteLength, 1);
+    const resizable = structuredClone(new ArrayBuffer(2, { maxByteLength: 9 }));
+    equal(resizable.maxByteLength, 9);
+});
+
+// ---- The rest.
+
+test('performance counts up from its origin', () => {
+    const first = performance.now(), second = performance.now();
+    check(first > 0 && second >= first);
+    check(Math.abs(performance.timeOrigin + second - Date.now()) < 5000);
+    equal(performance.toJSON().timeOrigin, performance.timeOrigin);
+    check(performance instanceof EventTarget);
+});
+
+test('readFile reads text, and says what it cannot read', () => {
+    check(readFile(args[0]).startsWith('// SPDX'));
+    check(throws(Error, () => readFile('/nowhere/at/all')).message.includes('/nowhere/at/all'));
+    throws(Error, () => readFile('/'));
+    throws(Error, () => readFile('a\0b'));
+    throws(TypeError, () => readFile());
+});
+
+test('WebAssembly compiles while the loop waits for nothing else', async () => {
+    const bytes = new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 127, 3, 2, 1, 0, 7, 5, 1, 1, 102, 0, 0, 10, 6, 1, 4, 0, 65, 42, 11]);
+    const { instance } = await WebAssembly.instantiate(bytes);
+    equal(instance.exports.f(), 42);
+    check(await WebAssembly.compile(bytes) instanceof WebAssembly.Module);
+    equal(await WebAssembly.compile(new Uint8Array(1)).catch(error => error.name), 'CompileError');
+});
