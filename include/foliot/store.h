@@ -157,12 +157,13 @@ enum fl_store_op {
     FL_STORE_BACKUP,    /* a consistent copy */
 };
 
-/* One change of a batch; its parts take effect together. Parts that are zero are not done. */
+/* One change of a batch; its parts take effect together. Parts that are zero are not done. Changes of one batch are about
+ * different rows and different names, so that their order does not matter. */
 typedef struct fl_store_change {
     fl_key remove;           /* takes this row away, if it is there, whatever window it is in */
     uint64_t remove_id;      /* the id.seq of that row if it was moved, else 0 */
     const fl_row *put;       /* files this row. If its id is not its key, it is found by both from now on */
-    const fl_dead_row *bury; /* adds it to those given up */
+    const fl_dead_row *bury; /* adds it to those given up, in place of the one with its id.seq if that is there */
     uint64_t unbury;         /* takes the one with this id.seq away from them, if it is there */
 } fl_store_change;
 
