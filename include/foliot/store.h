@@ -157,12 +157,13 @@ enum fl_store_op {
     FL_STORE_BACKUP,    /* a consistent copy */
 };
 
-/* One change of a batch; its parts take effect together. Parts that are zero are not done. */
+/* One change of a batch; its parts take effect together. Parts that are zero are not done. Changes of one batch are about
+ * different rows and different names, so that their order does not matter. */
 typedef struct fl_store_change {
     fl_key remove;           /* takes this row away, if it is there, whatever window it is in */
     uint64_t remove_id;      /* the id.seq of that row if it was moved, else 0 */
     const fl_row *put;       /* files this row. If its id is not its key, it is found by both from now on */
-    const fl_dead_row *bury; /* adds it to those given up */
+    const fl_dead_row *bury; /* adds it to those given up, in place of the one with its id.seq if that is there */
     uint64_t unbury;         /* takes the one with this id.seq away from them, if it is there */
 } fl_store_change;
 
@@ -312,7 +313,7 @@ typedef struct fl_shard fl_shard;
 typedef struct fl_store_config {
     uint32_t shards;      /* how many a new store is made with, at most 65536; 0: 4. Of one that is there: how many it
                            * must have; 0: as many as it has */
-    uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s */
+    uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s. Of no meaning in memory */
     fl_wall_clock *clock; /* memory: by which leases run out. NULL: the system's. Must outlive the store */
 } fl_store_config;
 
@@ -374,7 +375,9 @@ typedef struct fl_memory_fault {
 
 typedef fl_memory_fault (*fl_memory_fault_fn)(void *arg, uint32_t shard, const fl_store_request *request);
 
-/* For a store opened as "memory:"; NULL ends it. */
+/* For a store opened as "memory:"; NULL ends it. Requests of one attachment are carried out one at a time: the next begins
+ * when the one before has been answered. `fn` is called on the loop of the request, so set it while no other thread uses
+ * the store. Returns 0, or FL_INVALID_ARGUMENT for another kind of store. */
 int fl_memory_store_faults(fl_store *store, fl_memory_fault_fn fn, void *arg);
 
 #pragma GCC visibility pop

@@ -8,7 +8,7 @@
 
 #include "store/store.h"
 
-enum { SHARDS_DEFAULT = 4, SHARDS_MAX = 65536 };
+enum { SHARDS_MAX = 65536 };
 
 static int64_t system_now_us(fl_wall_clock *clock)
 {
@@ -204,13 +204,17 @@ static bool valid_shift(unsigned shift)
            (shift - FL_WINDOW_SHIFT_MIN) % FL_WINDOW_STEP == 0;
 }
 
-static const char *wrong_row(const fl_row *row)
+static bool valid_window(uint64_t window)
 {
-    if (!valid_key(row->key) || !valid_key(row->id))
-        return "a key is out of range";
-    unsigned shift = fl_window_shift(row->window);
-    if (!valid_shift(shift) || row->window != fl_window_of(row->key.at_us, shift))
-        return "a row does not belong into its window";
+    unsigned shift = fl_window_shift(window);
+    return valid_shift(shift) && (window & (((uint64_t)1 << 56) - 1)) < (uint64_t)FL_STORE_TIME_END >> shift;
+}
+
+/* What is wrong with the parts that living and dead rows have in common. */
+static const char *wrong_content(const fl_row *row)
+{
+    if (!valid_key(row->id))
+        return "an ID is out of range";
     if (row->ns.size == 0 || row->ns.size > FL_STORE_NAME_MAX)
         return "a namespace must have 1 to 255 bytes";
     if (row->name.size > FL_STORE_NAME_MAX)
@@ -218,6 +222,20 @@ static const char *wrong_row(const fl_row *row)
     if (row->body.size > FL_STORE_BODY_MAX)
         return "a body is too large";
     return NULL;
+}
+
+static const char *wrong_row(const fl_row *row)
+{
+    if (!valid_key(row->key))
+        return "a key is out of range";
+    if (!valid_window(row->window) || row->window != fl_window_of(row->key.at_us, fl_window_shift(row->window)))
+        return "a row does not belong into its window";
+    return wrong_content(row);
+}
+
+static const char *wrong_dead_row(const fl_dead_row *dead)
+{
+    return dead->reason.size > FL_STORE_BODY_MAX ? "a reason is too large" : wrong_content(&dead->row);
 }
 
 static const char *wrong_changes(const fl_store_change *changes, size_t count)
@@ -229,16 +247,51 @@ static const char *wrong_changes(const fl_store_change *changes, size_t count)
             wrong = "the key of a row to remove is out of range";
         else if (change->put)
             wrong = wrong_row(change->put);
+        if (change->bury && !wrong)
+            wrong = wrong_dead_row(change->bury);
     }
     return wrong;
 }
 
+static const char *const no_window = "there is no such window";
+
+static const char *wrong_limit(size_t limit)
+{
+    return limit == 0 ? "a limit must not be 0" : NULL;
+}
+
+static const char *wrong_page(uint64_t after_seq, size_t limit)
+{
+    return after_seq >> 56 ? "there is no such number to go on from" : wrong_limit(limit);
+}
+
+static const char *wrong_load(const fl_store_request *request)
+{
+    for (size_t i = 0; i < request->load.window_count; i++) {
+        uint64_t window = request->load.windows[i];
+        if (!valid_window(window))
+            return no_window;
+        if (i > 0 && fl_window_begin(window) < fl_window_end(request->load.windows[i - 1]))
+            return "windows to load must be in order of time and not overlap";
+    }
+    return wrong_limit(request->load.limit);
+}
+
 static const char *wrong_refile(const fl_store_request *request)
 {
-    unsigned shift = fl_window_shift(request->refile.window);
-    if (!valid_shift(shift) || !valid_shift(request->refile.shift) || shift != request->refile.shift + FL_WINDOW_STEP)
+    uint64_t window = request->refile.window;
+    if (!valid_window(window) || !valid_shift(request->refile.shift) ||
+        fl_window_shift(window) != request->refile.shift + FL_WINDOW_STEP)
         return "a window can be filed only into the 64 that make it up";
-    return request->refile.limit == 0 ? "a limit must not be 0" : NULL;
+    return wrong_limit(request->refile.limit);
+}
+
+static const char *wrong_finish(const fl_store_request *request)
+{
+    for (size_t i = 0; i < request->finish.span_count; i++)
+        if (!valid_window(request->finish.spans[i].window))
+            return no_window;
+    return wrong_changes(request->finish.changes, request->finish.change_count);
 }
 
 static const char *wrong_request(const fl_store_request *request)
@@ -250,10 +303,17 @@ static const char *wrong_request(const fl_store_request *request)
                    : NULL;
     case FL_STORE_WRITE:
         return wrong_changes(request->write.changes, request->write.count);
-    case FL_STORE_FINISH:
-        return wrong_changes(request->finish.changes, request->finish.change_count);
+    case FL_STORE_LIST:
+        return valid_window(request->list.window) ? wrong_page(request->list.after_seq, request->list.limit)
+                                                  : no_window;
+    case FL_STORE_LOAD:
+        return wrong_load(request);
     case FL_STORE_REFILE:
         return wrong_refile(request);
+    case FL_STORE_FINISH:
+        return wrong_finish(request);
+    case FL_STORE_DEAD_LIST:
+        return wrong_page(request->dead_list.after_seq, request->dead_list.limit);
     default:
         return NULL;
     }

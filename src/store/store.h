@@ -10,6 +10,9 @@
 typedef int fl__store_open_fn(const char *rest, const fl_store_config *config, fl_store **ret, char *message,
                               size_t size);
 
+/* How many shards a new store has if nobody said. */
+enum { FL__STORE_SHARDS = 4 };
+
 fl__store_open_fn fl__memory_open, fl__sqlite_open, fl__postgres_open;
 
 /* Sets a request's result and its message, which is that of the code if `format` is NULL. */
