@@ -328,7 +328,7 @@ static void begun(fl_store_request *request)
     fl__alarm_set(e, &e->renew_alarm, e->config.lease_us * NS_PER_US / 3);
     fl__alarm_set(e, &e->record_alarm, e->config.record_interval_us * NS_PER_US);
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
-    fl__load(e);
+    fl__engine_load(e);
     fl__ops_begin_early(e);
     fl__fire_soon(e);
 }
@@ -578,7 +578,7 @@ static int prepare(fl_engine *e)
     struct {
         struct alarm *alarm;
         alarm_fn *fn;
-    } const wanted[] = {{&e->fire_alarm, fl__fire},        {&e->load_alarm, fl__load},
+    } const wanted[] = {{&e->fire_alarm, fl__fire},        {&e->load_alarm, fl__engine_load},
                         {&e->renew_alarm, renew_or_claim}, {&e->record_alarm, fl__record},
                         {&e->delete_alarm, fl__delete},    {&e->retry_alarm, fl__doubts_ask}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {

@@ -406,7 +406,7 @@ uint64_t fl__flight_token(const fl_engine *e, uint32_t index);
 uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
 
 /* --- load.c */
-void fl__load(fl_engine *e);
+void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
 void fl__load_hint(fl_engine *e, int64_t at_us);
 void fl__windows_add(fl_engine *e, uint64_t window);

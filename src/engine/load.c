@@ -170,7 +170,7 @@ static void refile_done(fl_store_request *request)
         refile_step(e, window);
     } else {
         fl__windows_remove(e, window);
-        fl__load(e);
+        fl__engine_load(e);
     }
 }
 
@@ -314,7 +314,7 @@ static void load_done(fl_store_request *request)
     if (request->load.more && key_before(request->load.next, end))
         end = request->load.next;
     loaded_to(e, end);
-    fl__load(e);
+    fl__engine_load(e);
     fl__fire_soon(e);
 }
 
@@ -397,7 +397,7 @@ static void load_more(fl_engine *e, int64_t now_us)
     set_alarm(e, now_us);
 }
 
-void fl__load(fl_engine *e)
+void fl__engine_load(fl_engine *e)
 {
     if (e->state != ENGINE_RUNNING || e->load_busy || e->refile_busy)
         return;
@@ -420,7 +420,7 @@ void fl__load(fl_engine *e)
 void fl__load_if_room(fl_engine *e)
 {
     if (e->until.at_us - e->wall_us <= margin_us(e))
-        fl__load(e);
+        fl__engine_load(e);
 }
 
 /* Something was created beyond what is loaded: looking ahead must not sleep past it. */
