@@ -129,6 +129,7 @@ static void run_for(int64_t us)
 {
     CHECK_EQ(fl_loop_timer(bed.loop, (uint64_t)us * 1000, stop_loop, NULL, NULL), 0);
     CHECK_EQ(fl_loop_run(bed.loop), 0);
+    CHECK_EQ(fl_engine_check(bed.engine, stdout), 0);
 }
 
 static void batch_done(fl_batch *batch)
