@@ -90,7 +90,8 @@ int fl__progress_now(fl_engine *e, fl_progress *ret)
     if (keep_flights(e, &count) < 0 || keep_written(e, e->sent, &count) < 0 || keep_written(e, e->queued, &count) < 0 ||
         keep_doubts(e, &count) < 0)
         return FL_NO_MEMORY;
-    qsort(e->keep, count, sizeof *e->keep, ascending);
+    if (count > 1)
+        qsort(e->keep, count, sizeof *e->keep, ascending);
     size_t unique = 0;
     for (size_t i = 0; i < count; i++)
         if (unique == 0 || e->keep[unique - 1] != e->keep[i])
@@ -258,7 +259,8 @@ void fl__delete_keys(fl_engine *e)
         e->stats.store_deletes++;
     e->stats.rows_deleted += done;
     e->delete_count -= done;
-    memmove(e->delete_keys, e->delete_keys + done, e->delete_count * sizeof *e->delete_keys);
+    if (e->delete_count > 0)
+        memmove(e->delete_keys, e->delete_keys + done, e->delete_count * sizeof *e->delete_keys);
 }
 
 /* Without memory to remember it, the row stays until its window is finished. */
