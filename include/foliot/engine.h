@@ -6,25 +6,37 @@
  *
  *     static void ring(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
  *     {
- *         (void)arg;
  *         for (size_t i = 0; i < count; i++) {
  *             printf("%.*s\n", (int)firings[i].timer.payload.size, (const char *)firings[i].timer.payload.data);
- *             fl_engine_settle(engine, &(fl_settlement){.token = firings[i].token}, 1);   // FL_DONE
+ *             fl_engine_settle(engine, &(fl_settlement){.token = firings[i].token, .result = FL_DONE}, 1);
  *         }
  *     }
  *
- *     fl_store *store;
- *     fl_engine *engine;
- *     if (fl_store_open("sqlite:timers", NULL, &store, message, sizeof message) < 0)
- *         errx(1, "%s", message);
- *     fl_engine_config config = {.loop = loop, .store = store, .owner = "me", .dispatch = ring};
- *     if (fl_engine_start(&config, &engine) < 0)
- *         errx(1, "no memory");
- *     fl_op op = {.kind = FL_OP_CREATE, .timer = {.ns = FL_TEXT("kitchen"), .name = FL_TEXT("tea"),
- *                 .due_us = fl_wall_clock_system()->now_us(NULL) + 3000000, .payload = FL_TEXT("tea is ready")}};
- *     fl_batch batch = {.ops = &op, .count = 1, .done = created};
- *     fl_engine_submit(engine, &batch);
- *     fl_loop_run(loop);
+ *     static void created(fl_batch *batch)
+ *     {
+ *         printf("created: %s\n", fl_strerror(batch->ops[0].result));   // it is on the disk now
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         char message[256];
+ *         fl_loop *loop;
+ *         fl_store *store;
+ *         fl_engine *engine;
+ *         if (fl_loop_new(NULL, &loop) < 0 ||
+ *             fl_store_open("sqlite:kitchen", &(fl_store_config){.shards = 1}, &store, message, sizeof message) < 0)
+ *             return 1;
+ *         fl_engine_config config = {.loop = loop, .store = store, .owner = "kitchen", .dispatch = ring};
+ *         if (fl_engine_start(&config, &engine) < 0)
+ *             return 1;
+ *         fl_wall_clock *clock = fl_wall_clock_system();
+ *         fl_op op = {.kind = FL_OP_CREATE,
+ *                     .timer = {.ns = FL_TEXT("kitchen"), .name = FL_TEXT("tea"), .payload = FL_TEXT("tea is ready"),
+ *                               .due_us = clock->now_us(clock) + 3 * 60 * 1000000ll}};
+ *         fl_batch batch = {.ops = &op, .count = 1, .done = created};
+ *         fl_engine_submit(engine, &batch);
+ *         fl_loop_run(loop);      // kill it, start it again: tea will be ready all the same
+ *     }
  *
  * What the engine promises:
  *

@@ -4,9 +4,9 @@
 
 /* Where durable timers are kept: one interface, several databases.
  *
- *     sqlite:DIR        a file a shard in that folder: the embedded default
- *     postgres://…      PostgreSQL, and what speaks its protocol
- *     memory:           nothing survives the process: for tests and simulations, with faults on demand
+ *   sqlite:DIR     a file a shard in that folder: the embedded default
+ *   postgres://…   PostgreSQL, and what speaks its protocol
+ *   memory:        nothing survives the process: for tests and simulations, with faults on demand
  *
  * A store keeps rows and knows nothing about what they mean. The engine (foliot/engine.h) decides what is written, one
  * engine a shard; a store makes it durable, in order, and only for the engine that owns the shard.
@@ -32,11 +32,11 @@
  *
  * How a request fails (`result`; `message` says it in words):
  *
- *     FL_SHARD_LOST        another owner has claimed the shard: nothing was written, and nothing ever will be
- *     FL_OUTCOME_UNKNOWN   the connection, the disk or the time ran out: it may have taken effect or not; but what is
- *                          submitted after the answer sees either all of it or nothing, for good
- *     any other            refused: nothing was written. FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY,
- *                          FL_STORE_CORRUPT, FL_NO_MEMORY, FL_INVALID_ARGUMENT…
+ *   FL_SHARD_LOST        another owner has claimed the shard: nothing was written, and nothing ever will be
+ *   FL_OUTCOME_UNKNOWN   the connection, the disk or the time ran out: it may have taken effect or not; but what is
+ *                        submitted after the answer sees either all of it or nothing, for good
+ *   any other            refused: nothing was written. FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY,
+ *                        FL_STORE_CORRUPT, FL_NO_MEMORY, FL_INVALID_ARGUMENT…
  *
  * fl_store_failure() tells the three apart.
  *

@@ -91,6 +91,8 @@ errors_in_manual() {
 check "meson install succeeds" meson install -C "$BUILD" --no-rebuild --destdir "$work/root"
 check "the headers are there" all_headers_installed
 for file in "$LIBDIR/libfoliot.so" "$LIBDIR/libfoliot.so.0" "$LIBDIR/libfoliot.a" "$LIBDIR/pkgconfig/foliot.pc" \
+    "$LIBDIR/libfoliot-durable.so" "$LIBDIR/libfoliot-durable.so.0" "$LIBDIR/libfoliot-durable.a" \
+    "$LIBDIR/pkgconfig/foliot-durable.pc" \
     bin/foliot share/man/man1/foliot.1 share/man/man3/libfoliot.3; do
     check "$file is there" test -s "$root/$file"
 done
