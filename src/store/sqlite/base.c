@@ -40,6 +40,7 @@
 enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 1, CACHE_KIB = 8192, BUSY_MS = 1000 }; /* "Foli" */
 
 struct sqlite_tuning fl__sqlite_tuning = {
+    .chunk_size = CHUNK_SIZE,
     .hash_mask = UINT64_MAX,
     .fresh_max = 1 << 15,
     .rows_max = 1 << 20,
@@ -553,6 +554,12 @@ int fl__base_open(const char *path, const struct base_identity *create, struct b
     }
     *ret = base;
     return 0;
+}
+
+int fl__base_complete(struct base *base, char *message, size_t size)
+{
+    int rc = sqlite3_wal_checkpoint_v2(base->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : fl__sqlite_explain(base->db, rc, base->path, message, size);
 }
 
 void fl__base_close(struct base *base)
