@@ -170,9 +170,21 @@ static const char *sentence_of(int code, int rc)
     }
 }
 
+/* What the system said to SQLite. It forgets that when a commit could not write to the log; the log's file has not. */
+static int system_error(sqlite3 *db, int rc)
+{
+    sqlite3_file *log = NULL;
+    int error = db ? sqlite3_system_errno(db) : 0;
+    if (db && error == 0 && rc == SQLITE_IOERR_WRITE)
+        sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (log && log->pMethods)
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &error);
+    return error;
+}
+
 int fl__sqlite_explain(sqlite3 *db, int rc, const char *path, char *message, size_t size)
 {
-    int error = db ? sqlite3_system_errno(db) : 0;
+    int error = system_error(db, rc);
     int code = code_of(rc, error);
     bool of_system = (rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN;
     const char *detail = of_system && error ? strerror(error) : db ? sqlite3_errmsg(db) : sqlite3_errstr(rc);

@@ -32,7 +32,10 @@ enum { SHARDS_DEFAULT = 4, SUFFIX_MAX = 32 };
 static int failed(char *message, size_t size, const char *path, const char *what)
 {
     int error = errno, code = fl__code_of_errno(error);
-    snprintf(message, size, "%s cannot be %s: %s", path, what, strerror(error));
+    snprintf(message, size, "%s cannot be %s: %s%s", path, what, strerror(error),
+             code == FL_STORE_READ_ONLY ? ": look at the permissions of the folder"
+             : code == FL_STORE_FULL    ? ": make room"
+                                        : "");
     return code;
 }
 
