@@ -26,7 +26,8 @@ fl_wall_clock *fl_wall_clock_system(void)
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
 
-static int absent(const char *what, char *message, size_t size)
+/* Not called where all databases are. */
+__attribute__((unused)) static int absent(const char *what, char *message, size_t size)
 {
     snprintf(message, size,
              "this Foliot was built without %s: build it again where its development package is installed", what);

@@ -223,6 +223,18 @@ void drive_step(struct drive *drive, int64_t by_us)
     CHECK_EQ(send(drive->socket, &packet, sizeof packet, MSG_NOSIGNAL), sizeof packet);
 }
 
+static bool answers(const struct drive *drive)
+{
+    return drive->ledger.acknowledged > drive->acknowledged;
+}
+
+void drive_settle_down(struct drive *drive)
+{
+    drive->acknowledged = drive->ledger.acknowledged;
+    run_until(drive, answers, "waiting for the store");
+    ask_unsure(drive);
+}
+
 void drive_life(struct drive *drive)
 {
     drive_start(drive);

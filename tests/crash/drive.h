@@ -16,6 +16,7 @@ struct drive {
     uint32_t ready, lost;
     int failed; /* why the store could not be opened */
     uint64_t random;
+    uint64_t acknowledged; /* when it began to wait */
     uint32_t lives;
 };
 
@@ -30,6 +31,9 @@ void drive_stop(struct drive *drive);                  /* in an orderly way, and
 void drive_run(struct drive *drive, int milliseconds); /* listens, and asks if it is `loaded` */
 void drive_await_ready(struct drive *drive);
 void drive_step(struct drive *drive, int64_t by_us); /* sets the child's clock, while it runs or for the next one */
+
+/* Asks for what the store has left unknown, until operations are answered again. */
+void drive_settle_down(struct drive *drive);
 
 /* One life of a random length, loaded, with a kill at its end. The clock is further on in the next. */
 void drive_life(struct drive *drive);
