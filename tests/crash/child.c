@@ -210,7 +210,7 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     if (event == FL_ENGINE_READY || event == FL_ENGINE_LOST)
         say((struct packet){.said = event == FL_ENGINE_READY ? SAY_READY : SAY_LOST, .shard = shard_of_engine(engine)});
     if (event == FL_ENGINE_TROUBLE && getenv("FOLIOT_CRASH_LOG"))
-        fprintf(stderr, "# trouble: %s: %s\n", fl_strerror(result), message);
+        fprintf(stderr, "# %" PRId64 " shard %u trouble: %d: %.60s\n", wall_now(&child.clock), shard_of_engine(engine), result, message);
 }
 
 /* --- What it is told ----------------------------------------------------------------------------------------------- */

@@ -14,8 +14,39 @@
             complain(__LINE__, #condition, packet, timer);                                                            \
     } while (0)
 
+/* Everything that was said, to be printed should something be wrong. */
+static struct history {
+    struct packet *packets;
+    size_t count, capacity;
+} history;
+
+static void remember(const struct packet *packet)
+{
+    if (history.count == history.capacity) {
+        history.capacity = history.capacity * 2 + 1000;
+        history.packets = realloc(history.packets, history.capacity * sizeof *history.packets);
+        CHECK(history.packets);
+    }
+    history.packets[history.count++] = *packet;
+}
+
+static void print_history(uint32_t number)
+{
+    static const char *const names[] = {"create", "move",  "cancel",  "get",       "list",     "step",  "stop",   "answer",
+                                        "ready",  "lost",  "fired",   "settled",   "recording", "recorded", "dead", "failed",
+                                        "CRASH"};
+    for (size_t i = 0; i < history.count; i++) {
+        const struct packet *p = &history.packets[i];
+        if (p->said == CRASHED || (p->said != SAY_RECORDING && p->said != SAY_RECORDED && p->number == number))
+            printf("# %s %s: shard %u version %u result %d id %" PRIu64 " due %" PRId64 " at %" PRId64 "\n",
+                   names[p->said], p->said == SAY_ANSWER ? names[p->asked] : "", p->shard, p->version, p->result,
+                   p->id.seq, p->due_us, p->at_us);
+    }
+}
+
 static void complain(int line, const char *rule, const struct packet *p, const struct timer *t)
 {
+    print_history(p->number);
     test_fail(__FILE__, line,
               "%s: timer %u (version %u at %" PRId64 ", maybe %s %u at %" PRId64 " by %d; flying %d over %d fired %d "
               "finished %d final %d), said %d asked %d version %u result %d due %" PRId64 " at %" PRId64,
@@ -38,6 +69,8 @@ void ledger_free(struct ledger *ledger)
         free(ledger->shards[i].versions);
     }
     free(ledger->timers);
+    free(history.packets);
+    history = (struct history){0};
 }
 
 /* --- Asking -------------------------------------------------------------------------------------------------------- */
@@ -62,6 +95,7 @@ bool ledger_ask(struct ledger *ledger, enum said what, uint32_t number, int64_t 
     if (!can_ask(t, what))
         return false;
     *ret = (struct packet){.said = what, .number = number, .named = t->named, .id = t->id, .due_us = due_us};
+    remember(ret);
     t->asked = true;
     t->raced = false;
     ledger->outstanding++;
@@ -98,6 +132,7 @@ static void hear_change(struct ledger *ledger, struct timer *t, const struct pac
 {
     if (p->result == FL_OUTCOME_UNKNOWN) {
         ledger->unknown++;
+        t->ghost = p->asked == ASK_CREATE && !t->now.there;
         return;
     }
     if (p->result < 0) {
@@ -123,6 +158,7 @@ static void hear_get(struct timer *t, const struct packet *p)
         REQUIRE(is_now || (t->unsure && t->maybe.there && p->version == t->maybe.version), p, t);
         if (!is_now)
             take(t);
+        t->ghost = false;
         REQUIRE(t->raced || t->dead || (!t->final && !t->over), p, t);
         t->unsure = false;
     } else if (p->result == FL_TIMER_NOT_FOUND) {
@@ -219,6 +255,7 @@ static void hear_recorded(struct ledger *ledger, uint32_t index)
 
 void ledger_hear(struct ledger *ledger, const struct packet *p)
 {
+    remember(p);
     if (p->said == SAY_ANSWER)
         hear_answer(ledger, p);
     else if (p->said == SAY_FIRED)
@@ -237,9 +274,15 @@ void ledger_hear(struct ledger *ledger, const struct packet *p)
 
 void ledger_crash(struct ledger *ledger)
 {
+    remember(&(struct packet){.said = CRASHED});
     for (uint32_t i = 0; i < ledger->count; i++) {
         struct timer *t = &ledger->timers[i];
         t->asked = t->flying = t->over = false;
+        if (t->ghost && t->fired) { /* it was in memory; nobody knows about the store */
+            t->now.there = t->fired = t->finished = t->dead = t->final = false;
+            t->unsure = true;
+        }
+        t->ghost = false;
     }
     for (int i = 0; i < 8; i++)
         ledger->shards[i].count = ledger->shards[i].begun = 0;
@@ -248,14 +291,26 @@ void ledger_crash(struct ledger *ledger)
 
 /* --- At the end ---------------------------------------------------------------------------------------------------- */
 
+static bool is_left(const struct timer *t)
+{
+    bool there = t->now.there && !t->ghost && (!t->unsure || t->maybe.there);
+    return t->asked || t->flying || (there && !t->finished);
+}
+
 uint32_t ledger_left(const struct ledger *ledger)
 {
     uint32_t left = 0;
-    for (uint32_t i = 0; i < ledger->count; i++) {
-        const struct timer *t = &ledger->timers[i];
-        left += t->asked || t->flying || (!t->finished && t->now.there && (!t->unsure || t->maybe.there));
-    }
+    for (uint32_t i = 0; i < ledger->count; i++)
+        left += is_left(&ledger->timers[i]);
     return left;
+}
+
+void ledger_complain_left(const struct ledger *ledger)
+{
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        struct packet packet = {.said = ASK_GET, .number = i};
+        REQUIRE(!is_left(&ledger->timers[i]), &packet, &ledger->timers[i]);
+    }
 }
 
 void ledger_check_dead(const struct ledger *ledger)

@@ -38,6 +38,7 @@ struct timer {
     bool dead;         /* and that was the last word */
     bool final;        /* done, and recorded: it must not come again */
     bool listed;       /* among the dead letters */
+    bool ghost;        /* the store did not say whether it was created: it may fire and yet not be there */
     bool raced;        /* it has fired or was settled since an operation was asked for */
     uint32_t versions; /* given out */
 };
@@ -72,6 +73,7 @@ void ledger_crash(struct ledger *ledger);
 
 /* How many timers still have to fire. */
 uint32_t ledger_left(const struct ledger *ledger);
+void ledger_complain_left(const struct ledger *ledger); /* names the first of them, and fails */
 
 /* After everything: those given up are among the dead letters. */
 void ledger_check_dead(const struct ledger *ledger);

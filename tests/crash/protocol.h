@@ -31,6 +31,7 @@ enum said {
     SAY_RECORDED,  /* …is recorded */
     SAY_DEAD,
     SAY_FAILED, /* to open: result */
+    CRASHED,    /* nobody says that: the ledger notes it */
 };
 
 struct packet {
