@@ -403,6 +403,7 @@ uint32_t fl__flight_new(fl_engine *e, struct item *item, enum flight_state state
 uint32_t fl__flight_find(const fl_engine *e, uint64_t seq);
 void fl__flight_end(fl_engine *e, uint32_t index);
 void fl__flight_forget(fl_engine *e, uint32_t index);
+struct item *fl__flight_recall(fl_engine *e, uint32_t index);
 void fl__flight_late(fl_engine *e, uint32_t index);
 uint32_t fl__flight_next_late(fl_engine *e, int kind);
 uint64_t fl__flight_token(const fl_engine *e, uint32_t index);

@@ -257,11 +257,17 @@ static void loaded_to(fl_engine *e, fl_key until)
     }
 }
 
+/* Room was made for something nearer while a load was under way: it does not begin where the view ends now. */
+static bool outdated(const fl_engine *e, const fl_store_request *request)
+{
+    return key_before(e->until, request->load.from);
+}
+
 static void load_rows(fl_store_request *request, const fl_row *rows, size_t count)
 {
     fl_engine *e = request->arg;
     e->stats.rows_read += count;
-    for (size_t i = 0; i < count && e->state == ENGINE_RUNNING; i++) {
+    for (size_t i = 0; i < count && e->state == ENGINE_RUNNING && !outdated(e, request); i++) {
         const fl_row *row = &rows[i];
         if (row->key.at_us >= e->load_until_us) { /* only looked at */
             if (row->key.at_us < e->peeked_us)
@@ -297,9 +303,9 @@ static void load_done(fl_store_request *request)
         return;
     if (e->set_back)
         fl__engine_flush_soon(e);
-    if (request->result < 0) {
+    if (request->result < 0 || outdated(e, request)) {
         fl__memory_evict(e, e->until); /* some may have come */
-        fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US / 10);
+        fl__alarm_set(e, &e->load_alarm, request->result < 0 ? SECOND_US * NS_PER_US / 10 : 0);
         return;
     }
     if (request->load.more && request->load.limit >= e->config.max_memory_timers / 2 && !lookahead(e))
