@@ -246,7 +246,7 @@ void drive_life(struct drive *drive)
     }
     drive_run(drive, (int)drive_draw(drive, drive_draw(drive, 3) == 0 ? 400 : 60));
     if (drive_draw(drive, 8) == 0) {
-        drive_step(drive, drive_draw(drive, 2) ? 5 * SECOND_US : 3 * SECOND_US);
+        drive_step(drive, drive_draw(drive, 2) ? 5 * SECOND_US : -3 * SECOND_US);
         drive_run(drive, (int)drive_draw(drive, 100));
     }
     drive_kill(drive);
