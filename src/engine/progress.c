@@ -38,6 +38,8 @@ static uint64_t *kept_before(const fl_engine *e, uint64_t seq)
  * has kept is not. */
 bool fl__settled(const fl_engine *e, fl_key key)
 {
+    if (e->retreat && fl_progress_settled(&e->record_request.finish.settled, key))
+        return true; /* answers come in order: this row was seen before it was deleted */
     return behind_front(e, key) && !kept_before(e, key.seq) && !fl__flight_find(e, key.seq);
 }
 
