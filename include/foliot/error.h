@@ -30,7 +30,18 @@ extern "C" {
     X(EXISTS, -9, "it is there already")                                                                         \
     X(NOT_FOUND, -10, "there is no such thing")                                                                  \
     X(BUSY, -11, "it is in use: not from inside a callback of the same loop")                                    \
-    X(SYSTEM, -12, "the operating system refused; errno says why")
+    X(SYSTEM, -12, "the operating system refused; errno says why")                                               \
+    X(SHARD_LOST, -13, "another owner has claimed the shard; nothing was written")                               \
+    X(SHARD_HELD, -14, "another owner holds the shard")                                                          \
+    X(OUTCOME_UNKNOWN, -15, "it may have taken effect or not: the store did not answer in time")                 \
+    X(STORE_UNAVAILABLE, -16, "the store cannot be reached; nothing was written")                                \
+    X(STORE_FULL, -17, "there is no room left where the store is; nothing was written")                          \
+    X(STORE_READ_ONLY, -18, "the store may not be written to")                                                   \
+    X(STORE_CORRUPT, -19, "the store is damaged: restore it from a copy")                                        \
+    X(STORE_NEWER, -20, "the store was made by a later version of Foliot")                                       \
+    X(STORE_LOCKED, -21, "another process has the store open")                                                   \
+    X(TOO_LARGE, -22, "it is larger than the limit that is set")                                                 \
+    X(STOPPED, -23, "the engine is not running")
 
 enum fl_error {
 #define FL_ERROR_ENUM(name, code, text) FL_##name = (code),

@@ -6,10 +6,13 @@
 
 #include <stddef.h>
 
-void *fl__alloc(size_t size);
-void *fl__alloc_zeroed(size_t size);
-void *fl__resize(void *block, size_t size);
-void fl__release(void *block); /* NULL is allowed */
+/* A private name that leaves libfoliot because libfoliot-durable needs it: not for programs. */
+#define FL__SHARED __attribute__((visibility("default")))
+
+FL__SHARED void *fl__alloc(size_t size);
+FL__SHARED void *fl__alloc_zeroed(size_t size);
+FL__SHARED void *fl__resize(void *block, size_t size);
+FL__SHARED void fl__release(void *block); /* NULL is allowed */
 
 /* Zeroed and aligned to a cache line; to be given back with fl__release_lines(). */
 void *fl__alloc_zeroed_lines(size_t size);

@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/alloc.h"
+
 enum { IMAGE_UNIT = 16, IMAGE_CLASSES = 64 + 1 };
 
 struct chunk;
@@ -25,10 +27,10 @@ struct fl__images {
 };
 
 /* NULL: no memory. */
-void *fl__image_alloc(struct fl__images *images, size_t size);
-void fl__image_free(struct fl__images *images, void *block, size_t size);
+FL__SHARED void *fl__image_alloc(struct fl__images *images, size_t size);
+FL__SHARED void fl__image_free(struct fl__images *images, void *block, size_t size);
 
 /* All blocks must have been freed. */
-void fl__images_destroy(struct fl__images *images);
+FL__SHARED void fl__images_destroy(struct fl__images *images);
 
 #endif

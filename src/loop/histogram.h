@@ -12,6 +12,8 @@
 
 #include <foliot/loop.h>
 
+#include "base/alloc.h" /* FL__SHARED */
+
 enum {
     HISTOGRAM_STEP_BITS = 4,
     HISTOGRAM_STEPS = 1 << HISTOGRAM_STEP_BITS,
@@ -49,6 +51,6 @@ static inline void histogram_add(struct histogram *h, uint64_t value)
  * beyond the greatest value; 0 if there is none. */
 uint64_t fl__histogram_permille(const struct histogram *h, unsigned permille);
 
-void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret);
+FL__SHARED void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret);
 
 #endif

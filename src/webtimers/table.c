@@ -41,7 +41,7 @@ static void unlink_partial(struct timer_table *table, struct timer_chunk *chunk)
 
 static struct timer_chunk *new_chunk(struct timer_table *table)
 {
-    struct timer_chunk *chunk = fl__map_rooted(TABLE_CHUNK_SIZE);
+    struct timer_chunk *chunk = fl__map(TABLE_CHUNK_SIZE);
     if (!chunk)
         return NULL;
     chunk->owner = table->owner;
@@ -77,7 +77,7 @@ static void put_into_chunk(struct timer_table *table, struct timer *timer)
     if (--chunk->live > 0 || (table->partial == chunk && !chunk->next))
         return;
     unlink_partial(table, chunk);
-    fl__unmap_rooted(chunk, TABLE_CHUNK_SIZE);
+    fl__unmap(chunk, TABLE_CHUNK_SIZE);
 }
 
 /* --- The index */
@@ -142,7 +142,7 @@ void fl__timer_table_destroy(struct timer_table *table)
     assert(table->count == 0);
     if (table->partial) {
         assert(!table->partial->next && table->partial->live == 0);
-        fl__unmap_rooted(table->partial, TABLE_CHUNK_SIZE);
+        fl__unmap(table->partial, TABLE_CHUNK_SIZE);
     }
     leave_index(table);
 }

@@ -51,7 +51,7 @@ compile_example() {
     } >"$work/example.c"
     cat "$work/example.c"
     $CC -std=gnu17 -Wall -Wextra -Werror -Wno-unused -Wno-missing-field-initializers -I "$SOURCE/include" \
-        -o "$work/example" "$work/example.c" "$BUILD/libfoliot.a" -lpthread
+        -o "$work/example" "$work/example.c" "$BUILD/libfoliot.so" "$BUILD/libfoliot-durable.so" -lpthread
 }
 
 for header in $(public_headers); do

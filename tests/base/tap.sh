@@ -42,15 +42,16 @@ public_headers() {
     (cd "$SOURCE/include" && printf '%s\n' foliot/*.h)
 }
 
-# The declarations of all functions in the public headers, one a line and without spaces.
+# The declarations of all functions in the public headers, or in those that are named, one a line and without spaces.
 public_declarations() {
-    for header in $(public_headers); do
+    for header in ${*:-$(public_headers)}; do
         echo "#include <$header>" | $CC -I "$SOURCE/include" -E -x c - |
-            awk '/^# /{ ours = /include\/foliot\// } ours && !/^#/' | tr '\n' ' ' | tr ';' '\n' |
+            awk -v only="${1:+$header}" '/^# /{ ours = only ? index($0, "include/" only) : /include\/foliot\// } ours && !/^#/' |
+            tr '\n' ' ' | sed 's/static inline [^{]*{[^}]*}//g' | tr ';' '\n' |
             grep -v -e '^ *typedef' -e '^ *static' | grep -E '[^a-z0-9_](fl|kc)_[a-z0-9_]* *\(' | sed 's/_Bool/bool/g; s/[ \t]//g'
     done | sort -u
 }
 
 public_functions() {
-    public_declarations | sed -E 's/^[^(]*((fl|kc)_[a-z0-9_]*)\(.*/\1/' | sort -u
+    public_declarations "$@" | sed -E 's/^[^(]*((fl|kc)_[a-z0-9_]*)\(.*/\1/' | sort -u
 }

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_ENGINE_H
+#define FOLIOT_ENGINE_H
+
+/* Durable timers: those of one shard of a store (foliot/store.h), on one event loop.
+ *
+ *     static void ring(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
+ *     {
+ *         for (size_t i = 0; i < count; i++) {
+ *             printf("%.*s\n", (int)firings[i].timer.payload.size, (const char *)firings[i].timer.payload.data);
+ *             fl_engine_settle(engine, &(fl_settlement){.token = firings[i].token, .result = FL_DONE}, 1);
+ *         }
+ *     }
+ *
+ *     static void created(fl_batch *batch)
+ *     {
+ *         printf("created: %s\n", fl_strerror(batch->ops[0].result));   // it is on the disk now
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         char message[256];
+ *         fl_loop *loop;
+ *         fl_store *store;
+ *         fl_engine *engine;
+ *         if (fl_loop_new(NULL, &loop) < 0 ||
+ *             fl_store_open("sqlite:kitchen", &(fl_store_config){.shards = 1}, &store, message, sizeof message) < 0)
+ *             return 1;
+ *         fl_engine_config config = {.loop = loop, .store = store, .owner = "kitchen", .dispatch = ring};
+ *         if (fl_engine_start(&config, &engine) < 0)
+ *             return 1;
+ *         fl_wall_clock *clock = fl_wall_clock_system();
+ *         fl_op op = {.kind = FL_OP_CREATE,
+ *                     .timer = {.ns = FL_TEXT("kitchen"), .name = FL_TEXT("tea"), .payload = FL_TEXT("tea is ready"),
+ *                               .due_us = clock->now_us(clock) + 3 * 60 * 1000000ll}};
+ *         fl_batch batch = {.ops = &op, .count = 1, .done = created};
+ *         fl_engine_submit(engine, &batch);
+ *         fl_loop_run(loop);      // kill it, start it again: tea will be ready all the same
+ *     }
+ *
+ * What the engine promises:
+ *
+ *   - A timer whose creation was answered with success is in the store, and fires at least once, whatever crashes. Never
+ *     before its time, by the wall clock.
+ *   - A cancel that was answered with success: no firing begins afterwards. An update that moves a timer neither loses nor
+ *     doubles it.
+ *   - A crash repeats at most what was settled since the last record (`record_interval_us`).
+ *   - Of several engines that believe to own a shard only one writes. One that has lost it fires nothing more from the
+ *     moment it learns of it, which is at the latest when the lease that it could not renew has run out.
+ *   - Timers follow the wall clock when it is set; none is lost, none fires twice because of it.
+ *   - Memory is bounded: at most `max_memory_timers` are held; what is further away is in the store only.
+ *
+ * How it works: windows of timers are loaded ahead into a timing wheel; what is due goes to the dispatcher, in batches;
+ * what has been settled is deleted a window at a time (FL_PRELOAD), or row by row (FL_LOOKAHEAD, which holds almost nothing
+ * in memory and asks the store more often).
+ *
+ * Threads: everything here belongs to the thread of the loop, callbacks included.
+ *
+ * Failing: 0, or a negative code of foliot/error.h. fl_store_failure() tells for an operation whether nothing has happened,
+ * the shard was lost, or nobody knows (FL_OUTCOME_UNKNOWN: ask again later; such a timer may fire).
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <foliot/error.h>
+#include <foliot/loop.h>
+#include <foliot/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef struct fl_engine fl_engine;
+
+/* --- Timers ------------------------------------------------------------------------------------------------------ */
+
+/* A string literal as bytes. */
+#define FL_TEXT(literal)                         \
+    {                                            \
+        "" literal "", sizeof("" literal "") - 1 \
+    }
+
+/* What happens when an attempt has failed: it is repeated after `initial_us`, then after `multiplier` times as long, and so
+ * on up to `max_interval_us`, each time shortened at random by up to a fifth; given up after `max_attempts` in all, or
+ * `max_age_us` after it was first due. All zero: the engine's default (fl_engine_config.retry). */
+typedef struct fl_retry {
+    uint32_t max_attempts;    /* 0: no limit */
+    uint32_t multiplier_1000; /* in thousandths: 2000 doubles. At least 1000 */
+    uint64_t initial_us;
+    uint64_t max_interval_us;
+    uint64_t max_age_us; /* 0: no limit */
+} fl_retry;
+
+typedef struct fl_durable {
+    fl_bytes ns;         /* 1 to 255 bytes */
+    fl_bytes name;       /* unique in its namespace, up to 255 bytes; size 0: none */
+    fl_key id;           /* given out by the engine; to find a timer without a name */
+    int64_t due_us;      /* when it is due, before FL_STORE_TIME_END; the past counts as now */
+    int64_t created_us;  /* given out by the engine, to the millisecond */
+    fl_bytes payload;    /* at most `max_payload` bytes */
+    fl_bytes target;     /* where to; the dispatcher's affair. At most 4096 bytes */
+    fl_bytes headers;    /* the dispatcher's affair. At most 16 KiB */
+    uint64_t timeout_us; /* the dispatcher's affair */
+    fl_retry retry;
+    uint32_t attempt; /* how many have been made; with a firing, this one included */
+} fl_durable;
+
+/* An ID as text: 26 letters and digits that sort by shard, time and sequence number. */
+enum { FL_ID_TEXT = 26 };
+void fl_id_format(uint32_t shard, fl_key id, char out[FL_ID_TEXT + 1]);
+
+/* The reverse. Returns 0, or FL_INVALID_TIMER_ID if `text` is none. Capitals do not matter. */
+int fl_id_parse(const char *text, size_t size, uint32_t *ret_shard, fl_key *ret_id);
+
+/* --- Firing ------------------------------------------------------------------------------------------------------ */
+
+typedef struct fl_firing {
+    uint64_t token;   /* names this attempt until it is settled; never 0, never used twice by an engine */
+    fl_durable timer; /* valid until the attempt is settled */
+} fl_firing;
+
+/* Called with what is due. Each must be settled with fl_engine_settle(), at any time, also from here. */
+typedef void (*fl_dispatch_fn)(void *arg, fl_engine *engine, const fl_firing *firings, size_t count);
+
+enum fl_settle {
+    FL_DONE = 0,   /* it is over */
+    FL_FAILED = 1, /* again, as the retry policy says, and not before `at_us` if that is set */
+    FL_AGAIN = 2,  /* again at `at_us`, with the count of attempts starting anew */
+    FL_DEAD = 3,   /* give it up: it goes to the dead letters */
+};
+
+typedef struct fl_settlement {
+    uint64_t token;
+    enum fl_settle result;
+    int64_t at_us;
+    fl_bytes reason; /* of FL_FAILED and FL_DEAD, for people; cut after 1024 bytes */
+} fl_settlement;
+
+/* Settles attempts. Returns how many of the tokens named one that was under way. */
+size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count);
+
+/* --- The engine -------------------------------------------------------------------------------------------------- */
+
+enum fl_strategy { FL_PRELOAD = 0, FL_LOOKAHEAD = 1 };
+
+enum fl_engine_event {
+    FL_ENGINE_READY,   /* the shard is claimed and what is near has been loaded */
+    FL_ENGINE_LOST,    /* another owner has claimed the shard: nothing fires any more. Stop the engine */
+    FL_ENGINE_HELD,    /* the shard is another owner's; it is tried again each time a lease could have run out */
+    FL_ENGINE_TROUBLE, /* the store refuses or does not answer; it is tried again */
+};
+
+/* The zero value of every member is its default, except for the first four. */
+typedef struct fl_engine_config {
+    fl_loop *loop;
+    fl_store *store;
+    const char *owner; /* who claims the shard: an address, 1 to 255 bytes */
+    fl_dispatch_fn dispatch;
+    void *arg; /* for `dispatch` and `notify` */
+    uint32_t shard;
+    bool force; /* claim the shard even if another owner holds it */
+    enum fl_strategy strategy;
+    void (*notify)(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message);
+    fl_wall_clock *clock;        /* NULL: the system's */
+    uint64_t lease_us;           /* a claim is good for so long, and renewed three times as often; 0: 5 s */
+    uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s */
+    uint64_t max_memory_timers;  /* held in memory; 0: 100,000 */
+    uint32_t max_in_flight;      /* given to the dispatcher and not settled; 0: 10,000 */
+    uint32_t dispatch_batch;     /* given to the dispatcher at once; 0: 1,000 */
+    uint32_t max_payload;        /* bytes; 0: 256 KiB; at most 8 MiB */
+    fl_retry retry; /* of timers that have none; zero: 1 s, doubled up to 1 h, 10 attempts, no limit of age */
+    /* FL_PRELOAD */
+    uint64_t preload_us;         /* how far ahead timers are loaded; 0: 2 min */
+    uint64_t delete_interval_us; /* how often what is settled is deleted; 0: 30 s */
+    /* FL_LOOKAHEAD */
+    uint64_t lookahead_us;     /* how far ahead timers are loaded; 0: 1 s */
+    uint64_t load_interval_us; /* how often at least to ask the store, 1 to 30 s; 0: 5 s */
+    uint32_t load_batch;       /* rows it is asked for at once; 0: 1,000 */
+    uint32_t delete_batch;     /* rows that are settled before they are deleted; 0: 1,000 */
+    /* After a time of silence */
+    uint64_t catch_up_rate; /* how many that fell due before the claim fire in a second, at most; 0: no limit */
+    uint64_t skip_older_us; /* those that are later than this by the time of the claim do not fire; 0: all fire */
+    uint64_t seed;          /* of the randomness of retries; 0: from the system */
+} fl_engine_config;
+
+/* Makes an engine, which begins to claim its shard. Operations may be submitted at once. The configuration is copied; what
+ * it points to must outlive the engine, but `owner`. Returns 0; FL_INVALID_ARGUMENT; FL_NO_MEMORY; what fl_store_attach()
+ * returns. */
+int fl_engine_start(const fl_engine_config *config, fl_engine **ret);
+
+/* Stops the engine: it fires nothing more and begins no more operations (FL_STOPPED); what is under way and not settled by
+ * now will be repeated by the next owner. It records its progress, lets go of the shard and calls `done` when it is gone.
+ * With `now`, it does neither: as if the process had died. Not inside a callback of the engine's. */
+void fl_engine_stop(fl_engine *engine, bool now, fl_loop_fn done, void *arg);
+
+/* For timers of one namespace: how late is too late. UINT64_MAX: the engine's own setting. Returns 0 or FL_NO_MEMORY. */
+int fl_engine_skip_older(fl_engine *engine, fl_bytes ns, uint64_t skip_older_us);
+
+/* The wall clock was set: look at it. (With the system's clock, the engine finds out by itself.) */
+void fl_engine_clock_changed(fl_engine *engine);
+
+/* --- Operations -------------------------------------------------------------------------------------------------- */
+
+enum fl_op_kind {
+    FL_OP_CREATE,
+    FL_OP_GET,          /* by name, or by ID */
+    FL_OP_UPDATE,       /* the same; `flags` says what */
+    FL_OP_CANCEL,       /* the same. FL_BUSY while an attempt is under way: it has fired */
+    FL_OP_DEAD_GET,     /* by ID */
+    FL_OP_DEAD_REDRIVE, /* by ID: it is due now, with its attempts starting anew */
+    FL_OP_DEAD_DELETE,  /* by ID */
+};
+
+enum {
+    /* FL_OP_CREATE with a name that is taken. 0: the same content answers the same timer, any other replaces it. */
+    FL_OP_ONLY_NEW = 1,   /* FL_EXISTS, whatever its content */
+    FL_OP_NO_REPLACE = 2, /* FL_EXISTS if the content differs */
+    /* FL_OP_UPDATE: what of `timer` is to be set. */
+    FL_OP_SET_DUE = 4,
+    FL_OP_SET_TARGET = 8,
+    FL_OP_SET_HEADERS = 16,
+    FL_OP_SET_PAYLOAD = 32,
+    FL_OP_SET_TIMEOUT = 64,
+    FL_OP_SET_RETRY = 128,
+};
+
+enum fl_outcome { FL_CREATED, FL_SAME, FL_REPLACED };
+
+/* One operation. `timer` says what; when it is done, `timer` is what is there now (of a cancelled one: what was). Its bytes
+ * are then the engine's, valid until the batch's `done` returns. */
+typedef struct fl_op {
+    enum fl_op_kind kind;
+    unsigned flags;
+    fl_durable timer;
+    /* The answer. */
+    int result; /* 0; FL_TIMER_NOT_FOUND: not there, or has fired; FL_EXISTS; FL_BUSY: an attempt is under way;
+                 * FL_INVALID_ARGUMENT, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED; FL_NO_MEMORY; what stores answer */
+    enum fl_outcome outcome; /* of FL_OP_CREATE */
+    int64_t died_us;         /* of FL_OP_DEAD_…: when, and why */
+    fl_bytes reason;
+} fl_op;
+
+typedef struct fl_batch fl_batch;
+
+/* Operations in order. Those on the same timer take effect in that order; each succeeds or fails by itself. */
+struct fl_batch {
+    fl_op *ops;
+    size_t count;
+    void (*done)(
+        fl_batch *batch); /* when all are answered; the batch is yours again. Never inside fl_engine_submit() */
+    void *arg;            /* yours */
+    /* The engine's. */
+    size_t left;
+    void *bytes;
+    fl_batch *next;
+};
+
+/* Submits a batch. It must stay as it is, with all it points to, until `done`. */
+void fl_engine_submit(fl_engine *engine, fl_batch *batch);
+
+/* Where a list goes on. Zero: at the beginning. Treat it as opaque. */
+typedef struct fl_cursor {
+    uint64_t part[4];
+} fl_cursor;
+
+typedef struct fl_listing fl_listing;
+
+/* A page of timers, roughly in order of time: a window (33 seconds that are near, months that are far away) after the other
+ * and within a window in the order in which they were filed. What is created, moved or fired meanwhile may be seen or not. */
+struct fl_listing {
+    bool dead;                 /* those given up instead, in order of creation; only ns and limit count */
+    fl_bytes ns;               /* size 0: all */
+    fl_bytes prefix;           /* of the name; size 0: all */
+    int64_t from_us, until_us; /* due from, and before; until_us 0: no limit */
+    size_t limit;              /* timers; 0: 100, at most 10,000 */
+    fl_cursor cursor;
+    void (*done)(fl_listing *listing);
+    void *arg;
+    /* The answer, valid until `done` returns. */
+    int result;
+    const fl_op *found; /* `timer`, and of dead ones died_us and reason */
+    size_t count;
+    bool more; /* and `cursor` says where */
+};
+
+void fl_engine_list(fl_engine *engine, fl_listing *listing);
+
+/* --- Statistics -------------------------------------------------------------------------------------------------- */
+
+typedef struct fl_engine_stats {
+    uint64_t pending;   /* timers that have not fired; after a crash right to within a record */
+    uint64_t loaded;    /* of them in memory */
+    uint64_t in_flight; /* given to the dispatcher and not settled */
+    uint64_t dispatched, fired, failed, retried, again, dead,
+        skipped; /* since the start; fired: settled with FL_DONE */
+    uint64_t created, replaced, updated, cancelled;
+    fl_loop_summary lateness_ns; /* how long after it was due a timer went to the dispatcher */
+    int64_t oldest_overdue_us;   /* how late the earliest that has not been dispatched is; 0: none is */
+    uint64_t store_writes, store_reads, store_finds, store_deletes, store_records; /* requests */
+    uint64_t rows_written, rows_read, rows_deleted;
+    uint64_t store_errors;
+    uint64_t preload_us; /* how far ahead it loads now */
+    int64_t loaded_until_us;
+    uint64_t windows;  /* in the store */
+    uint64_t pressure; /* how often memory was short */
+    uint64_t bytes;    /* held for timers in memory */
+    bool owner;        /* it has the shard */
+} fl_engine_stats;
+
+void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret);
+
+/* Checks every invariant, in time proportional to what is in memory. Returns 0, or FL_INVALID_ARGUMENT after having
+ * written what is broken to `explain` (may be NULL). For tests and debugging. */
+int fl_engine_check(const fl_engine *engine, FILE *explain);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* Changes of which nobody knows whether they took effect, because the store did not answer in time.
+ *
+ * The store promises that from then on everybody sees either all of such a change or nothing. So the engine asks what is
+ * there, as often as it takes to get an answer. Meanwhile:
+ *
+ *   - A timer that was perhaps created is in memory, marked as unsure, and fires if its time comes first: it is better to
+ *     fire what its creator believes lost than to lose what is there. When the answer is that it is not there, it goes.
+ *   - A timer that was perhaps moved, replaced or cancelled is held: it does not fire before it is known when it should.
+ *   - An attempt that was perhaps settled stays among those that are not, so that progress does not pass it.
+ */
+
+#include "engine/internal.h"
+
+void fl__doubt(fl_engine *e, struct work *work)
+{
+    if (!work->in_doubt) {
+        work->in_doubt = true;
+        work->next_in_doubt = e->in_doubt;
+        e->in_doubt = work;
+    }
+    fl__queue_push(&e->doubts, work);
+    fl__alarm_set(e, &e->retry_alarm, 0);
+}
+
+/* It is known now, or no longer matters. */
+void fl__doubt_end(fl_engine *e, struct work *work)
+{
+    if (!work->in_doubt)
+        return;
+    struct work **link = &e->in_doubt;
+    while (*link != work)
+        link = &(*link)->next_in_doubt;
+    *link = work->next_in_doubt;
+    work->in_doubt = false;
+}
+
+static bool applied(const struct work *work, const fl_store_want *want)
+{
+    if (work->new_key.seq == 0)
+        return !want->found;
+    return want->found && want->row.key.seq == work->new_key.seq;
+}
+
+static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
+{
+    bool done = applied(work, want);
+    fl__doubt_end(e, work);
+    const fl_row *row = done && work->new_key.seq ? &want->row : NULL;
+    if (work->kind != WORK_CLIENT && done)
+        fl__settle_applied(e, work, row);
+    else if (work->kind != WORK_CLIENT)
+        fl__settle_continue(e, work);
+    else if (done)
+        fl__ops_applied(e, work, row);
+    else
+        fl__ops_not_applied(e, work);
+}
+
+static void doubts_answered(fl_store_request *request)
+{
+    struct find *find = (struct find *)request;
+    fl_engine *e = find->engine;
+    e->doubts_busy--;
+    fl__engine_answered(e, request);
+    for (size_t i = 0; i < find->count; i++) {
+        struct work *work = find->works[i];
+        if (e->state != ENGINE_RUNNING)
+            fl__work_end(e, work);
+        else if (request->result < 0)
+            fl__doubt(e, work);
+        else
+            resolve(e, work, &find->wants[i]);
+    }
+    fl__release(find);
+    fl__ops_deliver(e);
+}
+
+static struct find *make_find(fl_engine *e, size_t count)
+{
+    struct find *find = fl__alloc_zeroed(sizeof *find + count * (sizeof *find->wants + sizeof(struct work *)));
+    if (!find)
+        return NULL;
+    find->engine = e;
+    find->wants = (fl_store_want *)(find + 1);
+    find->works = (struct work **)(find->wants + count);
+    find->request.find.wants = find->wants;
+    find->request.find.count = count;
+    return find;
+}
+
+static void ask_works(fl_engine *e)
+{
+    size_t count = e->doubts.count < WRITE_MOST ? e->doubts.count : WRITE_MOST;
+    struct find *find = count > 0 ? make_find(e, count) : NULL;
+    if (!find)
+        return;
+    while (find->count < count) {
+        struct work *work = fl__queue_pop(&e->doubts);
+        find->wants[find->count].id = work->id;
+        find->works[find->count++] = work;
+    }
+    e->doubts_busy++;
+    e->stats.store_finds++;
+    fl__engine_submit_request(e, &find->request, FL_STORE_FIND, doubts_answered);
+}
+
+/* --- Perhaps created ---------------------------------------------------------------------------------------------- */
+
+/* Without memory for the list, the item is like any other: it fires in any case. */
+void fl__doubt_unsure(fl_engine *e, struct item *item)
+{
+    if (e->unsure_count == e->unsure_capacity) {
+        size_t capacity = e->unsure_capacity * 2 + 16;
+        struct item **list = fl__resize(e->unsure, capacity * sizeof(struct item *));
+        if (!list)
+            return;
+        e->unsure = list;
+        e->unsure_capacity = capacity;
+    }
+    item->flags |= ITEM_UNSURE;
+    e->unsure[e->unsure_count++] = item;
+    fl__alarm_set(e, &e->retry_alarm, 0);
+}
+
+void fl__doubt_forget(fl_engine *e, struct item *item)
+{
+    for (size_t i = 0; i < e->unsure_count; i++)
+        if (e->unsure[i] == item) {
+            e->unsure[i] = e->unsure[--e->unsure_count];
+            break;
+        }
+    item->flags &= (uint8_t)~ITEM_UNSURE;
+}
+
+/* It may have fired and gone meanwhile, so it is looked for by its number. */
+static struct item *unsure_item(const fl_engine *e, uint64_t seq)
+{
+    for (size_t i = 0; i < e->unsure_count; i++)
+        if (e->unsure[i]->key.seq == seq)
+            return e->unsure[i];
+    return NULL;
+}
+
+static void ghost_gone(fl_engine *e, struct item *item)
+{
+    uint32_t flight = fl__flight_find(e, item->key.seq);
+    if (!flight) {
+        fl__memory_remove(e, item);
+    } else if (e->flights.list[flight].state == FLIGHT_LATE) {
+        e->flights.list[flight].superseded = true;
+        fl__doubt_forget(e, item);
+    } else {
+        fl__doubt_forget(e, item); /* it fires already */
+    }
+}
+
+static void unsure_answered(fl_store_request *request)
+{
+    struct find *find = (struct find *)request;
+    fl_engine *e = find->engine;
+    e->doubts_busy--;
+    fl__engine_answered(e, request);
+    for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {
+        struct item *item = unsure_item(e, find->wants[i].id.seq);
+        if (item && find->wants[i].found)
+            fl__doubt_forget(e, item);
+        else if (item)
+            ghost_gone(e, item);
+    }
+    fl__release(find);
+    if (e->unsure_count > 0 && e->state == ENGINE_RUNNING)
+        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+}
+
+static void ask_unsure(fl_engine *e)
+{
+    size_t count = e->unsure_count < WRITE_MOST ? e->unsure_count : WRITE_MOST;
+    struct find *find = count > 0 ? make_find(e, count) : NULL;
+    if (!find)
+        return;
+    for (size_t i = 0; i < count; i++)
+        find->wants[i].id = e->unsure[i]->key;
+    e->doubts_busy++;
+    e->stats.store_finds++;
+    fl__engine_submit_request(e, &find->request, FL_STORE_FIND, unsure_answered);
+}
+
+/* Called by an alarm. */
+void fl__doubts_ask(fl_engine *e)
+{
+    if (e->state != ENGINE_RUNNING)
+        return;
+    if (e->doubts_busy == 0) {
+        ask_works(e);
+        ask_unsure(e);
+    }
+    for (size_t count = e->to_repeat.count; count > 0; count--)
+        fl__settle_continue(e, fl__queue_pop(&e->to_repeat));
+    if (e->doubts.count + e->unsure_count + e->to_repeat.count > 0)
+        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+}

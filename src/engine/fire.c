@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT */
+/* From memory to the dispatcher, and what becomes of it.
+ *
+ * What is due is taken out of the wheels, first attempts before repeated ones, as long as the dispatcher may have more; the
+ * front moves with it. Repeated ones get at most half of what may be in flight, so that a target that is down does not keep
+ * the others waiting. Whatever has been taken out is a flight until it is settled.
+ *
+ * Done is the cheap way out: nothing is written, because the front has passed the row. Everything else is a change of the
+ * row (filed anew, or given up) for which the flight waits.
+ */
+
+#include "engine/internal.h"
+
+/* --- When --------------------------------------------------------------------------------------------------------- */
+
+static uint32_t capacity(const fl_engine *e, int kind)
+{
+    const uint32_t *busy = e->flights.dispatched;
+    uint32_t most = e->config.max_in_flight, all = busy[0] + busy[1];
+    uint32_t left = all < most ? most - all : 0;
+    if (kind == RETRIED) {
+        uint32_t half = (most + 1) / 2;
+        uint32_t own = busy[1] < half ? half - busy[1] : 0;
+        return own < left ? own : left;
+    }
+    return left;
+}
+
+static bool something_late(const fl_engine *e, int kind)
+{
+    return e->flights.late[kind].count > 0 && capacity(e, kind) > 0;
+}
+
+/* Wakes when the next timer is due, unless the dispatcher has its hands full: then settling wakes. */
+static void set_alarm(fl_engine *e)
+{
+    uint64_t next_ns = UINT64_MAX, at_ns;
+    for (int kind = 0; kind < 2; kind++) {
+        if (something_late(e, kind))
+            next_ns = 0;
+        else if (capacity(e, kind) > 0 && fl_wheel_next_poll(e->wheel[kind], &at_ns) && at_ns < next_ns)
+            next_ns = at_ns;
+    }
+    if (next_ns == UINT64_MAX)
+        return;
+    uint64_t now_ns = (uint64_t)fl__engine_now(e) * NS_PER_US;
+    uint64_t delay_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+    if (e->catch_up_us > 0 && delay_ns == 0 && e->catch_up_tokens < 1)
+        delay_ns = 1 + SECOND_US * NS_PER_US / e->config.catch_up_rate;
+    fl__alarm_set(e, &e->fire_alarm, delay_ns);
+}
+
+void fl__fire_soon(fl_engine *e)
+{
+    e->fire_asked = true;
+    fl__engine_flush_soon(e);
+}
+
+/* How many may go out that fell due before the shard was claimed. */
+static size_t catch_up(fl_engine *e, int64_t now_us, size_t limit)
+{
+    if (e->config.catch_up_rate == 0 || e->catch_up_us == 0)
+        return limit;
+    if (now_us > e->catch_up_us)
+        e->catch_up_tokens += (double)(now_us - e->catch_up_us) * (double)e->config.catch_up_rate / SECOND_US;
+    e->catch_up_us = now_us;
+    if (e->catch_up_tokens > (double)e->config.catch_up_rate)
+        e->catch_up_tokens = (double)e->config.catch_up_rate;
+    return e->catch_up_tokens < (double)limit ? (size_t)e->catch_up_tokens : limit;
+}
+
+/* --- Out ---------------------------------------------------------------------------------------------------------- */
+
+static bool too_old(const fl_engine *e, const struct item *item)
+{
+    uint64_t limit_us = e->spaces.list[item->space].skip_older_us;
+    if (limit_us == UINT64_MAX)
+        limit_us = e->config.skip_older_us;
+    return limit_us > 0 && item->key.at_us < e->claimed_us && (uint64_t)(e->claimed_us - item->key.at_us) > limit_us &&
+           !(item->key.seq & 1);
+}
+
+/* Makes a firing of a flight that is parked. */
+static void launch(fl_engine *e, uint32_t index, fl_firing *firing, int64_t now_us)
+{
+    struct flight *flight = &e->flights.list[index];
+    fl_row row;
+    flight->state = FLIGHT_DISPATCHED;
+    e->flights.dispatched[flight->item->key.seq & 1]++;
+    fl__item_row(e, flight->item, &row);
+    fl__row_timer(&row, &firing->timer);
+    firing->timer.attempt++;
+    firing->token = fl__flight_token(e, index);
+    int64_t late_us = now_us - flight->item->key.at_us;
+    histogram_add(&e->lateness, (uint64_t)(late_us > 0 ? late_us : 0) * NS_PER_US);
+    e->stats.dispatched++;
+}
+
+static void skip(fl_engine *e, uint32_t index)
+{
+    fl_key key = e->flights.list[index].item->key;
+    e->stats.skipped++;
+    e->stats.pending -= e->stats.pending > 0;
+    fl__flight_end(e, index);
+    fl__progress_settle(e, key.seq);
+    fl__delete_key(e, key);
+}
+
+/* Returns whether there is a firing. */
+static bool try_launch(fl_engine *e, uint32_t index, fl_firing *firing, int64_t now_us)
+{
+    struct flight *flight = &e->flights.list[index];
+    if (flight->superseded)
+        fl__flight_end(e, index);
+    else if (flight->item->flags & ITEM_HELD)
+        flight->state = FLIGHT_PARKED;
+    else if (too_old(e, flight->item))
+        skip(e, index);
+    else {
+        launch(e, index, firing, now_us);
+        return true;
+    }
+    return false;
+}
+
+static size_t launch_late(fl_engine *e, int kind, int64_t now_us, size_t limit)
+{
+    size_t count = 0;
+    uint32_t index;
+    while (count < limit && (index = fl__flight_next_late(e, kind)))
+        count += try_launch(e, index, &e->firings[count], now_us);
+    return count;
+}
+
+static void pass_front(fl_engine *e, fl_key key)
+{
+    if (key_before(e->front[key.seq & 1], key))
+        e->front[key.seq & 1] = key;
+    e->dirty = true;
+}
+
+static size_t launch_due(fl_engine *e, int kind, int64_t now_us, size_t limit)
+{
+    size_t count = 0;
+    int64_t to_us = now_us < e->until.at_us ? now_us : e->until.at_us;
+    limit = catch_up(e, now_us, limit);
+    size_t n = fl_wheel_poll(e->wheel[kind], (uint64_t)to_us * NS_PER_US, e->due, limit);
+    for (size_t i = 0; i < n; i++) {
+        struct item *item = e->due[i].data;
+        uint32_t index = fl__flight_new(e, item, FLIGHT_PARKED);
+        if (index == 0) {
+            fl__engine_restart(e, "there is no memory to fire a timer");
+            return count;
+        }
+        fl__memory_take(e, item);
+        pass_front(e, item->key);
+        if (e->catch_up_us > 0 && item->key.at_us < e->claimed_us)
+            e->catch_up_tokens -= 1;
+        else
+            e->catch_up_us = 0; /* all that was missed has fired */
+        count += try_launch(e, index, &e->firings[count], now_us);
+    }
+    if (n < limit)
+        e->drained_us[kind] = to_us;
+    return count;
+}
+
+static size_t room_in_batch(const fl_engine *e, int kind)
+{
+    size_t room = capacity(e, kind);
+    return room < e->config.dispatch_batch ? room : e->config.dispatch_batch;
+}
+
+/* One batch of a kind. Late ones and those that are due now take turns when there is too much of both. */
+static void fire_kind(fl_engine *e, int kind, int64_t now_us)
+{
+    size_t room = room_in_batch(e, kind);
+    if (room == 0)
+        return;
+    size_t late = launch_late(e, kind, now_us, room > 1 ? room / 2 : 1);
+    if (late > 0)
+        e->config.dispatch(e->config.arg, e, e->firings, late);
+    if (e->state != ENGINE_RUNNING)
+        return;
+    size_t due = launch_due(e, kind, now_us, room_in_batch(e, kind));
+    if (due > 0 && e->state == ENGINE_RUNNING)
+        e->config.dispatch(e->config.arg, e, e->firings, due);
+}
+
+/* Fires what is due, a batch of each kind at a time; the loop has its turn in between. */
+void fl__fire(fl_engine *e)
+{
+    e->fire_asked = false;
+    if (!fl__engine_may_fire(e))
+        return;
+    int64_t now_us = fl__engine_now(e);
+    if (e->clock_us < now_us) { /* set back: time stands still until that is seen to, or over */
+        fl__alarm_set(e, &e->fire_alarm, (uint64_t)(now_us - e->clock_us) * NS_PER_US);
+        return;
+    }
+    fire_kind(e, 0, now_us);
+    if (e->state == ENGINE_RUNNING)
+        fire_kind(e, RETRIED, now_us);
+    if (e->state != ENGINE_RUNNING)
+        return;
+    fl__load_if_room(e);
+    set_alarm(e);
+}
+
+/* --- Back --------------------------------------------------------------------------------------------------------- */
+
+static const fl_retry *policy_of(const fl_engine *e, const fl_durable *timer)
+{
+    return timer->retry.initial_us > 0 ? &timer->retry : &e->config.retry;
+}
+
+/* How long to wait after so many attempts: exponential, and shortened at random so that those that failed together do not
+ * come again together. */
+static uint64_t backoff_us(fl_engine *e, const fl_retry *retry, uint32_t attempt)
+{
+    double wait = (double)retry->initial_us;
+    for (uint32_t i = 1; i < attempt && wait < (double)retry->max_interval_us; i++)
+        wait *= retry->multiplier_1000 / 1000.0;
+    if (wait > (double)retry->max_interval_us)
+        wait = (double)retry->max_interval_us;
+    double shortened = wait * (1 - (double)(fl__engine_random(e) >> 11) / (double)(1ull << 53) / 5);
+    return (uint64_t)shortened + 1;
+}
+
+/* What comes of an attempt that has failed: when the next one is; false if there is none. */
+static bool next_attempt(fl_engine *e, const fl_durable *timer, int64_t not_before_us, int64_t *ret_at_us)
+{
+    const fl_retry *retry = policy_of(e, timer);
+    int64_t now_us = fl__engine_now(e);
+    int64_t at_us = now_us + (int64_t)backoff_us(e, retry, timer->attempt);
+    if (at_us < not_before_us)
+        at_us = not_before_us;
+    if (retry->max_attempts > 0 && timer->attempt >= retry->max_attempts)
+        return false;
+    if (retry->max_age_us > 0 && at_us - timer->due_us > (int64_t)retry->max_age_us)
+        return false;
+    if (at_us >= FL_STORE_TIME_END)
+        return false;
+    *ret_at_us = at_us;
+    return true;
+}
+
+static int write_dead(fl_engine *e, struct work *work, const fl_row *row, const fl_durable *timer)
+{
+    fl_store_change *change;
+    unsigned char *body;
+    struct write_entry *entry = fl__write_add(e, fl__body_size(timer), &change, &body);
+    if (!entry)
+        return FL_NO_MEMORY;
+    size_t size = fl__body_encode(timer, row->key.at_us, body);
+    entry->dead.row = *row;
+    entry->dead.row.body = (fl_bytes){body, size};
+    entry->dead.died_us = fl__engine_now(e);
+    entry->dead.reason = work->settlement.reason;
+    change->bury = &entry->dead;
+    change->remove = row->key;
+    change->remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
+    entry->work = work;
+    work->new_key = (fl_key){0};
+    return 0;
+}
+
+static int write_again(fl_engine *e, struct work *work, const fl_row *row, const fl_durable *timer, int64_t at_us)
+{
+    fl_store_change *change;
+    unsigned char *body;
+    uint64_t seq = fl__seq_take(e, timer->attempt > 0);
+    if (seq == 0)
+        return FL_STORE_UNAVAILABLE;
+    struct write_entry *entry = fl__write_add(e, fl__body_size(timer), &change, &body);
+    if (!entry)
+        return FL_NO_MEMORY;
+    size_t size = fl__body_encode(timer, at_us, body);
+    entry->row = *row;
+    entry->row.key = (fl_key){at_us, seq};
+    entry->row.window = fl__window_for(e, at_us);
+    entry->row.body = (fl_bytes){body, size};
+    change->put = &entry->row;
+    change->remove = row->key;
+    change->remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
+    entry->work = work;
+    work->new_key = entry->row.key;
+    return 0;
+}
+
+/* Files again, or gives up, as the settlement says. */
+static int write_settlement(fl_engine *e, struct work *work)
+{
+    fl_row row;
+    fl_durable timer;
+    int64_t at_us = work->settlement.at_us, now_us = fl__engine_now(e);
+    fl__item_row(e, e->flights.list[work->flight].item, &row);
+    fl__row_timer(&row, &timer);
+    work->old_key = row.key;
+    work->id = row.id;
+    timer.attempt++;
+    bool again = work->settlement.result == FL_AGAIN;
+    if (again) {
+        timer.attempt = 0;
+        at_us = at_us > now_us ? at_us : now_us;
+        timer.due_us = at_us;
+    } else if (work->settlement.result == FL_FAILED) {
+        again = next_attempt(e, &timer, at_us, &at_us);
+    }
+    return again ? write_again(e, work, &row, &timer, at_us) : write_dead(e, work, &row, &timer);
+}
+
+/* An attempt that the front has not passed leaves a row that must be taken away: it was under way when the clock was set
+ * back. */
+static int write_removal(fl_engine *e, struct work *work)
+{
+    fl_store_change *change;
+    fl_row row;
+    struct write_entry *entry = fl__write_add(e, 0, &change, NULL);
+    if (!entry)
+        return FL_NO_MEMORY;
+    fl__item_row(e, e->flights.list[work->flight].item, &row);
+    work->old_key = row.key;
+    work->id = row.id;
+    change->remove = row.key;
+    change->remove_id = row.id.seq != row.key.seq ? row.id.seq : 0;
+    entry->work = work;
+    return 0;
+}
+
+static void count_settled(fl_engine *e, const struct work *work)
+{
+    fl_engine_stats *stats = &e->stats;
+    bool filed = work->new_key.seq != 0;
+    if (work->settlement.result == FL_AGAIN)
+        stats->again++;
+    else if (work->kind == WORK_SETTLE && filed)
+        stats->retried++;
+    else if (work->kind == WORK_SETTLE)
+        stats->dead++;
+    if (!filed)
+        stats->pending -= stats->pending > 0;
+}
+
+static void end_flight(fl_engine *e, uint32_t index)
+{
+    fl__flight_end(e, index);
+    fl__fire_soon(e);
+}
+
+/* The row is held: nobody else changes it meanwhile. */
+void fl__settle_continue(fl_engine *e, struct work *work)
+{
+    if (e->flights.list[work->flight].superseded) {
+        uint32_t index = work->flight;
+        fl__work_end(e, work);
+        end_flight(e, index);
+        return;
+    }
+    int r = work->kind == WORK_SETTLE ? write_settlement(e, work) : write_removal(e, work);
+    if (r < 0) {
+        fl__queue_push(&e->to_repeat, work);
+        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+    }
+}
+
+static void settle_granted(fl_engine *e, struct lock *lock)
+{
+    struct work *work = (struct work *)((char *)lock - offsetof(struct work, row_lock));
+    if (e->state == ENGINE_RUNNING)
+        fl__settle_continue(e, work);
+    else
+        fl__work_end(e, work);
+}
+
+void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row)
+{
+    uint32_t index = work->flight;
+    count_settled(e, work);
+    if (row)
+        fl__ops_take_in(e, row, 0); /* first: its name is that of the item in flight */
+    fl__flight_end(e, index);
+    fl__work_end(e, work);
+    fl__fire_soon(e);
+}
+
+void fl__settle_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result)
+{
+    if (result == 0) {
+        fl__settle_applied(e, work, work->new_key.seq ? &entry->row : NULL);
+    } else if (result == FL_OUTCOME_UNKNOWN) {
+        fl__doubt(e, work);
+    } else {
+        fl__queue_push(&e->to_repeat, work);
+        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+    }
+}
+
+/* Without memory, the attempt counts as one that is still under way; the next owner repeats it. */
+static void begin_settling(fl_engine *e, uint32_t index, const fl_settlement *settlement, enum work_kind kind)
+{
+    struct work *work = fl__work_new(e, kind);
+    char *reason = NULL;
+    size_t size = settlement->reason.size < REASON_MOST ? settlement->reason.size : REASON_MOST;
+    if (work && size > 0)
+        reason = fl__alloc(size);
+    if (!work || (size > 0 && !reason)) {
+        if (work)
+            fl__work_end(e, work);
+        fl__engine_restart(e, "there is no memory to settle an attempt");
+        return;
+    }
+    if (size > 0)
+        memcpy(reason, settlement->reason.data, size);
+    work->flight = index;
+    work->reason = reason;
+    work->settlement = *settlement;
+    work->settlement.reason = (fl_bytes){reason, size};
+    e->flights.list[index].state = FLIGHT_SETTLING;
+    uint64_t seq = e->flights.list[index].item->key.seq;
+    if (fl__lock(e, &work->row_lock, lock_of_seq(seq), settle_granted))
+        fl__settle_continue(e, work);
+}
+
+static void settle_done(fl_engine *e, uint32_t index, const fl_settlement *settlement)
+{
+    struct flight *flight = &e->flights.list[index];
+    fl_key key = flight->item->key;
+    e->stats.fired++;
+    if (!flight->superseded && !behind_front(e, key)) {
+        begin_settling(e, index, settlement, WORK_REMOVE);
+        return;
+    }
+    if (!flight->superseded) {
+        e->stats.pending -= e->stats.pending > 0;
+        fl__progress_settle(e, key.seq);
+        fl__delete_key(e, key);
+    }
+    fl__flight_end(e, index);
+}
+
+static void settle_one(fl_engine *e, uint32_t index, const fl_settlement *settlement)
+{
+    struct flight *flight = &e->flights.list[index];
+    e->dirty = true;
+    e->stats.failed += settlement->result == FL_FAILED || settlement->result == FL_DEAD;
+    if (flight->state == FLIGHT_ORPHAN)
+        fl__flight_end(e, index);
+    else if (settlement->result == FL_DONE || flight->superseded)
+        settle_done(e, index, settlement);
+    else
+        begin_settling(e, index, settlement, WORK_SETTLE);
+}
+
+size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t index = fl__flight_of_token(engine, settlements[i].token);
+        if (index) {
+            known++;
+            settle_one(engine, index, &settlements[i]);
+        }
+    }
+    if (known > 0)
+        fl__fire_soon(engine);
+    return known;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_ENGINE_INTERNAL_H
+#define FOLIOT_ENGINE_INTERNAL_H
+
+/* The engine of one shard. What it is made of, and which file does what:
+ *
+ *   engine.c    the life of an engine: claim, renew, lose, restart, stop; alarms
+ *   ops.c       what the program asks for: find the row, decide, write, answer
+ *   list.c      pages of timers
+ *   lock.c      operations on the same name or row, one after the other
+ *   write.c     changes on their way to the store
+ *   doubt.c     changes of which nobody knows whether they took effect
+ *   memory.c    timers in memory: items, the spans they stand in, the two wheels, making room
+ *   load.c      from the store into memory: windows, look-ahead, filing windows into finer ones
+ *   fire.c      from memory to the dispatcher, and back: settling, retrying
+ *   flight.c    what has been taken out of a wheel and is not settled
+ *   progress.c  recording how far it has got, deleting what is settled, the wall clock set back
+ *   codec.c     a timer as bytes; IDs as text
+ *
+ * A timer is in exactly one of these places:
+ *
+ *   - in the store only: its key is `until` or later
+ *   - in memory as an item in a span and a wheel: its key is before `until` and after the front
+ *   - under way as a flight: taken out of the wheel and not settled
+ *   - settled: its key is not after the front, and it is no flight. Its row is still in the store, until its window is
+ *     finished
+ *
+ * `until` is the comprehensive view: every row before it that is not settled is in memory. It holds because requests of a
+ * shard take effect and are answered in order: a change that is answered before a load was answered is in what the load
+ * has brought, and one that is answered afterwards is applied to memory.
+ *
+ * The front, one for first attempts and one for repeated ones, is the key of the last item that was taken out of that
+ * wheel, which gives them out in order of key: by time, then in the order in which they were scheduled, which is the order
+ * of sequence numbers, because whatever is filed or filed anew gets a new number.
+ */
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <foliot/engine.h>
+#include <foliot/wheel.h>
+
+#include "base/alloc.h"
+#include "base/image.h"
+#include "loop/histogram.h"
+#include "store/store.h"
+
+#define SEQ_MAX (((uint64_t)1 << 56) - 1)
+#define SEQ_RESERVE ((uint64_t)1 << 24) /* numbers taken at once: what a crash leaves unused at most */
+#define NS_PER_US 1000ull
+#define SECOND_US 1000000ull
+
+enum {
+    RETRIED = 1,             /* the class of repeated attempts, and the lowest bit of their numbers */
+    WRITES_UNDER_WAY = 4,    /* requests of one kind that are under way at once */
+    WRITE_MOST = 8192,       /* changes in one request */
+    REASON_MOST = 1024,      /* bytes */
+    TARGET_MOST = 4096,      /* bytes */
+    HEADERS_MOST = 16 << 10, /* bytes */
+    SPAN_SHIFT = 19,         /* half a second */
+};
+
+/* --- Timers in memory --------------------------------------------------------------------------------------------- */
+
+enum item_flags {
+    ITEM_MOVED = 1,  /* its bytes begin with its ID */
+    ITEM_HELD = 2,   /* an operation on it is under way: it must not fire meanwhile */
+    ITEM_UNSURE = 4, /* perhaps it is not in the store */
+};
+
+struct item {
+    fl_key key;
+    fl_timer_id wheel_id;
+    uint32_t size;  /* of bytes */
+    uint32_t place; /* in its span */
+    uint32_t space;
+    uint8_t flags;
+    uint8_t name_size;
+    unsigned char bytes[]; /* ID if moved, name, body */
+};
+
+struct span {
+    int64_t index; /* at_us >> SPAN_SHIFT */
+    struct item **items;
+    uint32_t count, capacity; /* places */
+    uint32_t live;            /* places that are not empty */
+    bool sorted;              /* by sequence number */
+};
+
+/* A namespace, once for all its timers. */
+struct space {
+    char *name;
+    uint64_t hash;
+    uint64_t skip_older_us; /* UINT64_MAX: as configured */
+    uint8_t size;
+};
+
+struct spaces {
+    struct space *list;
+    uint32_t count, capacity;
+    uint32_t *table; /* number + 1 */
+    uint32_t table_size;
+};
+
+/* --- Under way ---------------------------------------------------------------------------------------------------- */
+
+enum flight_state {
+    FLIGHT_FREE,
+    FLIGHT_LATE,   /* due, and waits to be dispatched: its key is behind the front */
+    FLIGHT_PARKED, /* due, and an operation on it is under way */
+    FLIGHT_DISPATCHED,
+    FLIGHT_SETTLING, /* what becomes of it is being written */
+    FLIGHT_ORPHAN,   /* dispatched, and no longer ours: kept until it is settled */
+};
+
+struct flight {
+    struct item *item;
+    uint64_t serial; /* of its token */
+    uint32_t next;   /* late, or free */
+    uint8_t state;
+    bool superseded; /* its row has been replaced meanwhile */
+};
+
+struct flights {
+    struct flight *list; /* 0 is none */
+    uint32_t used, capacity;
+    uint32_t free_first, free_last; /* the one that has been free for longest is used first */
+    uint32_t *table;                /* by sequence number; without orphans */
+    uint32_t table_size, count;
+    struct {
+        uint32_t first, last, count;
+    } late[2];
+    uint32_t dispatched[2]; /* and settling */
+};
+
+/* --- Locks -------------------------------------------------------------------------------------------------------- */
+
+struct lock {
+    uint64_t key;
+    bool held;
+    struct lock *next;                   /* in the bucket */
+    struct lock *waiting, *waiting_last; /* of the holder: those that wait for it */
+    void (*granted)(fl_engine *e, struct lock *lock);
+};
+
+struct locks {
+    struct lock **buckets;
+    uint32_t size, count;
+};
+
+/* --- Operations --------------------------------------------------------------------------------------------------- */
+
+enum work_kind { WORK_CLIENT, WORK_SETTLE, WORK_REMOVE };
+
+/* An operation from its beginning until its effect is known. */
+struct work {
+    struct lock name_lock, row_lock;
+    enum work_kind kind;
+    fl_batch *batch;
+    fl_op *op; /* NULL: answered, but not over */
+    uint32_t flight;
+    fl_settlement settlement; /* WORK_SETTLE; its reason is in `reason` */
+    fl_key old_key, new_key;  /* of the row it takes away, and of the one it files; seq 0: none */
+    fl_key id;                /* by which to find out whether that was done */
+    bool held;                /* the item of old_key was told not to fire */
+    struct work *next;
+    bool in_doubt;
+    struct work *next_in_doubt;
+    char *reason;
+};
+
+struct work_queue {
+    struct work *first, *last;
+    size_t count;
+};
+
+/* --- Writes ------------------------------------------------------------------------------------------------------- */
+
+/* Memory that is given back all at once. */
+struct arena {
+    struct arena_block *blocks;
+    size_t used, size; /* of the first block */
+};
+
+struct write_entry {
+    fl_row row;
+    fl_dead_row dead;
+    fl_batch *batch; /* of a creation without a name */
+    fl_op *op;
+    struct work *work; /* of everything else; NULL: nobody waits for it */
+};
+
+struct write {
+    fl_store_request request;
+    fl_engine *engine;
+    fl_store_change *changes;
+    struct write_entry *entries;
+    size_t count, capacity;
+    struct arena arena;
+    struct write *next;
+};
+
+struct find {
+    fl_store_request request;
+    fl_engine *engine;
+    fl_store_want *wants;
+    struct work **works;
+    size_t count;
+};
+
+/* --- The engine --------------------------------------------------------------------------------------------------- */
+
+enum engine_state {
+    ENGINE_CLAIMING,
+    ENGINE_RUNNING,
+    ENGINE_LOST,
+    ENGINE_RESTARTING, /* waits for the answers to what it has asked, then claims again */
+    ENGINE_STOPPING,   /* the same, then records, lets go and ends */
+    ENGINE_GONE,       /* waits for the store to let go */
+};
+
+typedef void alarm_fn(fl_engine *e);
+
+/* A loop's timer that lives as long as the engine and is set again and again, so that setting it needs no memory. */
+struct alarm {
+    fl_engine *engine;
+    alarm_fn *fn;
+    fl_timer_id id;
+};
+
+struct fl_engine {
+    fl_engine_config config;
+    char owner[FL_STORE_NAME_MAX + 1];
+    fl_loop *loop;
+    fl_shard *shard;
+    enum engine_state state;
+    uint64_t version;
+    bool now; /* stop without a word */
+    bool farewell, released;
+    fl_loop_fn stopped;
+    void *stopped_arg;
+    uint32_t outstanding; /* requests under way */
+    struct alarm fire_alarm, load_alarm, renew_alarm, record_alarm, delete_alarm, retry_alarm;
+    int clock_fd;
+    bool flushing; /* an immediate is on its way */
+    fl_timer_id flush_id;
+    bool fire_asked; /* it shall fire what is due, too */
+    uint64_t random;
+
+    /* Ownership */
+    fl_store_request own_request;
+    bool own_busy;
+    uint64_t lease_asked_ns; /* when the renewal that is under way was asked for */
+    uint64_t lease_end_ns;   /* nothing fires from here on, by the loop's clock */
+    int64_t claimed_us;
+
+    /* Time */
+    int64_t wall_us;       /* the latest that was seen: by it everything is decided */
+    int64_t clock_us;      /* what it said when it was looked at last */
+    uint64_t wall_seen_ns; /* when that was, by the loop's clock */
+    bool set_back;         /* it was set back since, and that has not been seen to */
+
+    /* Memory */
+    struct fl__images images;
+    struct spaces spaces;
+    struct span *spans; /* ascending */
+    uint32_t span_count, span_capacity;
+    fl_wheel *wheel[2];
+    struct flights flights;
+    uint64_t loaded; /* items in spans and flights */
+    uint64_t bytes;
+    fl_key until;
+    fl_key front[2];
+    int64_t drained_us[2]; /* everything due by then has been taken out of the wheel */
+    uint64_t preload_us;   /* now */
+
+    /* The store's windows: those in which there may be rows; by beginning, the longer ones first. */
+    uint64_t *windows;
+    size_t window_count, window_capacity;
+    uint64_t last_window;
+    uint64_t opened[FL_WINDOW_SHIFT_MAX + 1]; /* by shift: windows up to this index are filed finer */
+    uint64_t *split;                          /* near windows that were too large and are filed finer */
+    size_t split_count, split_capacity;
+    fl_store_request refile_request;
+    bool refile_busy;
+
+    /* Loading */
+    fl_store_request load_request;
+    uint64_t *load_windows;
+    size_t load_capacity;
+    bool load_busy, ready;
+    int64_t load_until_us;
+    int64_t peeked_us;     /* look-ahead: the earliest that was seen beyond */
+    uint64_t *recovered; /* what the owner before has kept, ascending, as long as not all of it has been loaded */
+    size_t recovered_count;
+    bool recovering;
+
+    /* Numbers */
+    uint64_t seq_next, seq_granted;
+
+    /* Writes */
+    struct write *queued, *queued_last; /* not sent yet: the last one collects */
+    struct write *sent, *sent_last;
+    fl_batch *early, *early_last; /* submitted before the shard was claimed */
+    uint32_t writes_busy;
+    uint32_t finds_busy, doubts_busy;
+    struct work_queue to_find, doubts, to_repeat;
+    struct work *in_doubt; /* asked or to be asked */
+    struct locks locks;
+    fl_batch *answered, *answered_last;
+    bool hold_writes; /* the clock was set back, and the store does not know yet */
+    struct item **unsure;
+    size_t unsure_count, unsure_capacity;
+
+    /* Progress */
+    fl_store_request record_request;
+    uint64_t *keep;
+    size_t keep_capacity;
+    struct fl_store_span *spans_done;
+    bool record_busy, dirty, finishing, retreat;
+    fl_key *delete_keys; /* look-ahead: settled, and not deleted yet */
+    size_t delete_count, delete_capacity;
+
+    /* Catching up */
+    double catch_up_tokens;
+    int64_t catch_up_us;
+
+    fl_expired *due;
+    fl_firing *firings;
+    struct fl_listing_state *listings;
+    fl_engine_stats stats;
+    struct histogram lateness;
+};
+
+/* --- engine.c */
+int64_t fl__engine_now(fl_engine *e);
+void fl__alarm_set(fl_engine *e, struct alarm *alarm, uint64_t delay_ns);
+void fl__engine_submit_request(fl_engine *e, fl_store_request *request, enum fl_store_op op,
+                               void (*done)(fl_store_request *));
+bool fl__engine_answered(fl_engine *e,
+                         fl_store_request *request); /* to be called by each `done`; false: do nothing more */
+void fl__engine_restart(fl_engine *e, const char *why);
+void fl__engine_trouble(fl_engine *e, int result, const char *message);
+bool fl__engine_may_fire(fl_engine *e);
+void fl__engine_flush_soon(fl_engine *e);
+uint64_t fl__engine_random(fl_engine *e);
+
+/* --- ops.c */
+void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want);
+void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result);
+void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result);
+void fl__ops_answer(fl_engine *e, fl_batch *batch, fl_op *op, int result);
+void fl__ops_deliver(fl_engine *e);
+void fl__ops_take_in(fl_engine *e, const fl_row *row, uint8_t flags);
+void fl__work_end(fl_engine *e, struct work *work);
+struct work *fl__work_new(fl_engine *e, enum work_kind kind);
+void fl__ops_refuse_all(fl_engine *e, int result);
+void fl__ops_begin_early(fl_engine *e);
+void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row);
+void fl__ops_not_applied(fl_engine *e, struct work *work);
+
+/* --- lock.c */
+bool fl__lock(fl_engine *e, struct lock *lock, uint64_t key, void (*granted)(fl_engine *, struct lock *));
+void fl__unlock(fl_engine *e, struct lock *lock);
+bool fl__is_locked(const fl_engine *e, uint64_t key);
+void fl__locks_clear(fl_engine *e);
+
+/* --- write.c */
+void *fl__arena_take(struct arena *arena, size_t size);
+void fl__arena_free(struct arena *arena);
+struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes);
+uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
+void fl__flush(fl_engine *e);
+void fl__queue_push(struct work_queue *queue, struct work *work);
+struct work *fl__queue_pop(struct work_queue *queue);
+void fl__writes_free(fl_engine *e);
+
+/* --- doubt.c */
+void fl__doubt(fl_engine *e, struct work *work);
+void fl__doubt_end(fl_engine *e, struct work *work);
+void fl__doubt_unsure(fl_engine *e, struct item *item);
+void fl__doubt_forget(fl_engine *e, struct item *item);
+void fl__doubts_ask(fl_engine *e);
+
+/* --- memory.c */
+int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret);
+int fl__memory_insert(fl_engine *e, const fl_row *row, uint8_t flags);
+struct item *fl__memory_find(fl_engine *e, fl_key key);
+void fl__memory_remove(fl_engine *e, struct item *item); /* out of span and wheel, and frees it */
+void fl__memory_take(fl_engine *e, struct item *item);   /* out of its span; it has left the wheel */
+void fl__memory_free_item(fl_engine *e, struct item *item);
+void fl__memory_evict(fl_engine *e, fl_key from);
+bool fl__memory_room(fl_engine *e, fl_key key);
+int fl__memory_rebuild(fl_engine *e);
+void fl__memory_clear(fl_engine *e);
+void fl__item_row(const fl_engine *e, const struct item *item, fl_row *ret);
+void fl__spaces_free(struct spaces *spaces);
+
+/* --- flight.c */
+uint32_t fl__flight_new(fl_engine *e, struct item *item, enum flight_state state); /* 0: no memory */
+uint32_t fl__flight_find(const fl_engine *e, uint64_t seq);
+void fl__flight_end(fl_engine *e, uint32_t index);
+void fl__flight_forget(fl_engine *e, uint32_t index);
+struct item *fl__flight_recall(fl_engine *e, uint32_t index);
+void fl__flight_late(fl_engine *e, uint32_t index);
+uint32_t fl__flight_next_late(fl_engine *e, int kind);
+uint64_t fl__flight_token(const fl_engine *e, uint32_t index);
+uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
+
+/* --- load.c */
+void fl__engine_load(fl_engine *e);
+void fl__load_if_room(fl_engine *e);
+void fl__load_hint(fl_engine *e, int64_t at_us);
+void fl__windows_add(fl_engine *e, uint64_t window);
+void fl__windows_remove(fl_engine *e, uint64_t window);
+uint64_t fl__window_for(fl_engine *e, int64_t at_us);
+int fl__windows_reserve(fl_engine *e, size_t more);
+
+/* --- fire.c */
+void fl__fire(fl_engine *e);
+void fl__fire_soon(fl_engine *e);
+void fl__settle_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result);
+void fl__settle_continue(fl_engine *e, struct work *work);
+void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row);
+
+/* --- progress.c */
+void fl__record(fl_engine *e);
+void fl__delete(fl_engine *e);
+void fl__delete_key(fl_engine *e, fl_key key);
+void fl__delete_keys(fl_engine *e);
+void fl__progress_set_back(fl_engine *e);
+int fl__progress_now(fl_engine *e, fl_progress *ret);
+bool fl__settled(const fl_engine *e, fl_key key);
+void fl__progress_settle(fl_engine *e, uint64_t seq);
+
+/* --- codec.c */
+size_t fl__body_size(const fl_durable *timer);
+size_t fl__body_encode(const fl_durable *timer, int64_t at_us, unsigned char *out);
+int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret); /* FL_STORE_CORRUPT */
+void fl__row_timer(const fl_row *row, fl_durable *ret);
+
+static inline bool key_before(fl_key a, fl_key b)
+{
+    return a.at_us != b.at_us ? a.at_us < b.at_us : a.seq < b.seq;
+}
+
+/* Whether the front has passed it. */
+static inline bool behind_front(const fl_engine *e, fl_key key)
+{
+    return !key_before(e->front[key.seq & 1], key);
+}
+
+static inline uint64_t lock_of_seq(uint64_t seq)
+{
+    return seq; /* below 2^56 */
+}
+
+static inline uint64_t lock_of_name(uint64_t hash)
+{
+    return hash | (uint64_t)1 << 63;
+}
+
+#endif

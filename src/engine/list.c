@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* Pages of timers.
+ *
+ * A list goes through the windows by their beginning, the longer ones first, and through a window by sequence number. A
+ * window may be filed again into its parts while somebody lists it: what has been seen of it is then met again in the parts,
+ * which come later. It is told by its numbers: all that was ever filed under a window has lower ones than what has been
+ * filed under its parts, so that up to the highest seen in the whole, everything in a part has been seen.
+ *
+ * A cursor is the window, the last number seen in it, the end of the outermost window that it is a part of, and the
+ * highest number seen in those that it is a part of.
+ */
+
+#include "engine/internal.h"
+
+enum { PAGE_DEFAULT = 100, PAGE_MOST = 10000, ROWS_AT_ONCE = 1000, ROWS_MOST = 200000 };
+enum { C_WINDOW, C_SEQ, C_END, C_SEEN };
+
+struct fl_listing_state {
+    fl_store_request request;
+    fl_engine *engine;
+    fl_listing *listing;
+    fl_op *found;
+    size_t count, limit, looked;
+    struct arena arena;
+    int result;
+    struct fl_listing_state *next;
+};
+
+static void finish(struct fl_listing_state *s, int result, bool more)
+{
+    fl_listing *listing = s->listing;
+    fl_engine *e = s->engine;
+    struct fl_listing_state **link = &e->listings;
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+    listing->result = result;
+    listing->found = s->found;
+    listing->count = result < 0 ? 0 : s->count;
+    listing->more = result == 0 && more;
+    listing->done(listing);
+    fl__arena_free(&s->arena);
+    fl__release(s->found);
+    fl__release(s);
+}
+
+static bool copy_bytes(struct arena *arena, fl_bytes *bytes)
+{
+    if (bytes->size == 0)
+        return true;
+    void *copy = fl__arena_take(arena, bytes->size);
+    if (!copy)
+        return false;
+    memcpy(copy, bytes->data, bytes->size);
+    bytes->data = copy;
+    return true;
+}
+
+static int add(struct fl_listing_state *s, const fl_row *row)
+{
+    fl_op *op = &s->found[s->count];
+    *op = (fl_op){.kind = FL_OP_GET};
+    fl__row_timer(row, &op->timer);
+    fl_durable *timer = &op->timer;
+    if (!copy_bytes(&s->arena, &timer->ns) || !copy_bytes(&s->arena, &timer->name) ||
+        !copy_bytes(&s->arena, &timer->payload) || !copy_bytes(&s->arena, &timer->target) ||
+        !copy_bytes(&s->arena, &timer->headers))
+        return FL_NO_MEMORY;
+    s->count++;
+    return 0;
+}
+
+/* --- The living --------------------------------------------------------------------------------------------------- */
+
+static bool is_part(uint64_t window, uint64_t of)
+{
+    return fl_window_shift(window) < fl_window_shift(of) && fl_window_begin(window) >= fl_window_begin(of) &&
+           fl_window_end(window) <= fl_window_end(of);
+}
+
+static void move_on(uint64_t cursor[4], uint64_t window)
+{
+    if (cursor[C_WINDOW] && is_part(window, cursor[C_WINDOW]) && cursor[C_SEQ] > cursor[C_SEEN])
+        cursor[C_SEEN] = cursor[C_SEQ];
+    if ((uint64_t)fl_window_begin(window) >= cursor[C_END]) {
+        cursor[C_END] = (uint64_t)fl_window_end(window);
+        cursor[C_SEEN] = 0;
+    }
+    cursor[C_WINDOW] = window;
+    cursor[C_SEQ] = cursor[C_SEEN];
+}
+
+/* The window to go on with: that of the cursor if it is still there and not at its end. */
+static bool next_window(const fl_engine *e, const fl_listing *listing, uint64_t cursor[4], bool past)
+{
+    for (size_t i = 0; i < e->window_count; i++) {
+        uint64_t window = e->windows[i];
+        int64_t begin = fl_window_begin(window), at = cursor[C_WINDOW] ? fl_window_begin(cursor[C_WINDOW]) : -1;
+        if (window == cursor[C_WINDOW] && !past)
+            return true;
+        bool later = begin != at ? begin > at : window < cursor[C_WINDOW];
+        if (!later || fl_window_end(window) <= listing->from_us)
+            continue;
+        if (begin >= listing->until_us)
+            return false;
+        move_on(cursor, window);
+        return true;
+    }
+    return false;
+}
+
+static void list_more(struct fl_listing_state *s, bool past);
+
+static void listed(fl_store_request *request)
+{
+    struct fl_listing_state *s = (struct fl_listing_state *)request;
+    fl_engine *e = s->engine;
+    uint64_t *cursor = s->listing->cursor.part;
+    fl__engine_answered(e, request);
+    int r = request->result;
+    for (size_t i = 0; i < request->list.count && r == 0; i++) {
+        const fl_row *row = &request->list.rows[i];
+        if (s->count == s->limit) { /* the page is full: this row is the first of the next */
+            finish(s, 0, true);
+            return;
+        }
+        cursor[C_SEQ] = row->key.seq;
+        if (!fl__settled(e, row->key))
+            r = add(s, row);
+    }
+    s->looked += ROWS_AT_ONCE;
+    if (r < 0) {
+        finish(s, r, false);
+        return;
+    }
+    if (request->list.next_seq)
+        cursor[C_SEQ] = request->list.next_seq;
+    list_more(s, request->list.next_seq == 0);
+}
+
+static void list_more(struct fl_listing_state *s, bool past)
+{
+    fl_engine *e = s->engine;
+    uint64_t *cursor = s->listing->cursor.part;
+    if (e->state != ENGINE_RUNNING) {
+        finish(s, e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STOPPED, false);
+        return;
+    }
+    if (!next_window(e, s->listing, cursor, past)) {
+        finish(s, 0, false);
+        return;
+    }
+    if (s->looked >= ROWS_MOST || s->count == s->limit) {
+        finish(s, 0, true);
+        return;
+    }
+    fl_store_request *request = &s->request;
+    request->list.window = cursor[C_WINDOW];
+    request->list.after_seq = cursor[C_SEQ];
+    request->list.ns = s->listing->ns;
+    request->list.prefix = s->listing->prefix;
+    request->list.from_us = s->listing->from_us;
+    request->list.until_us = s->listing->until_us;
+    request->list.limit = ROWS_AT_ONCE;
+    e->stats.store_reads++;
+    fl__engine_submit_request(e, request, FL_STORE_LIST, listed);
+}
+
+/* --- The dead ----------------------------------------------------------------------------------------------------- */
+
+static void dead_listed(fl_store_request *request)
+{
+    struct fl_listing_state *s = (struct fl_listing_state *)request;
+    fl__engine_answered(s->engine, request);
+    int r = request->result;
+    for (size_t i = 0; i < request->dead_list.count && r == 0; i++) {
+        const fl_dead_row *row = &request->dead_list.rows[i];
+        r = add(s, &row->row);
+        if (r == 0) {
+            fl_op *op = &s->found[s->count - 1];
+            op->died_us = row->died_us;
+            op->reason = row->reason;
+            r = copy_bytes(&s->arena, &op->reason) ? 0 : FL_NO_MEMORY;
+        }
+    }
+    s->listing->cursor.part[C_SEQ] = request->dead_list.next_seq;
+    finish(s, r, request->dead_list.next_seq != 0);
+}
+
+static void list_dead(struct fl_listing_state *s)
+{
+    fl_store_request *request = &s->request;
+    request->dead_list.ns = s->listing->ns;
+    request->dead_list.after_seq = s->listing->cursor.part[C_SEQ];
+    request->dead_list.id_seq = 0;
+    request->dead_list.limit = s->limit;
+    fl__engine_submit_request(s->engine, request, FL_STORE_DEAD_LIST, dead_listed);
+}
+
+/* --- Beginning and ending ----------------------------------------------------------------------------------------- */
+
+static void begin(fl_loop *loop, void *arg)
+{
+    struct fl_listing_state *s = arg;
+    (void)loop;
+    if (s->result < 0)
+        finish(s, s->result, false);
+    else if (s->engine->state == ENGINE_RUNNING && s->listing->dead)
+        list_dead(s);
+    else
+        list_more(s, false);
+}
+
+static int check(const fl_listing *listing)
+{
+    return listing->limit > PAGE_MOST || listing->ns.size > FL_STORE_NAME_MAX ||
+                   listing->prefix.size > FL_STORE_NAME_MAX
+               ? FL_INVALID_ARGUMENT
+               : 0;
+}
+
+void fl_engine_list(fl_engine *engine, fl_listing *listing)
+{
+    struct fl_listing_state *s = fl__alloc_zeroed(sizeof *s);
+    size_t limit = listing->limit ? listing->limit : PAGE_DEFAULT;
+    listing->result = check(listing);
+    if (s)
+        s->found = listing->result < 0 ? NULL : fl__alloc(limit * sizeof *s->found);
+    if (listing->until_us == 0)
+        listing->until_us = FL_STORE_TIME_END;
+    if (!s || (listing->result == 0 && !s->found) || fl_loop_microtask(engine->loop, begin, s) < 0) {
+        /* There is no memory even to answer later. */
+        if (s)
+            fl__release(s->found);
+        fl__release(s);
+        listing->result = FL_NO_MEMORY;
+        listing->count = 0;
+        listing->more = false;
+        listing->done(listing);
+        return;
+    }
+    s->engine = engine;
+    s->listing = listing;
+    s->limit = limit;
+    s->result = listing->result;
+    s->next = engine->listings;
+    engine->listings = s;
+}

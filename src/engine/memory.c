@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: MIT */
+/* Timers in memory.
+ *
+ * An item stands in a wheel, which knows when it is due, and in a span, half a second of time, in which it is found by its
+ * key and through which the far end of what is loaded is dropped when room is needed. A wheel's time is the wall clock in
+ * nanoseconds, but never past `until`, so that whatever is loaded next is not in its past; when the clock is set back, the
+ * wheels are made anew.
+ *
+ * A span is an array in the order of arrival. That is the order of sequence numbers, unless a slice of a large window ended
+ * in the middle of it; it is sorted when something is looked for.
+ */
+
+#include <stdlib.h>
+
+#include "engine/internal.h"
+
+/* --- Namespaces --------------------------------------------------------------------------------------------------- */
+
+static uint32_t *space_slot(const struct spaces *spaces, uint64_t hash, fl_bytes ns)
+{
+    uint32_t mask = spaces->table_size - 1, slot = (uint32_t)hash & mask;
+    for (; spaces->table[slot]; slot = (slot + 1) & mask) {
+        const struct space *space = &spaces->list[spaces->table[slot] - 1];
+        if (space->hash == hash && space->size == ns.size && memcmp(space->name, ns.data, ns.size) == 0)
+            break;
+    }
+    return &spaces->table[slot];
+}
+
+static int grow_space_table(struct spaces *spaces)
+{
+    struct spaces larger = *spaces;
+    larger.table_size = spaces->table_size ? spaces->table_size * 2 : 16;
+    larger.table = fl__alloc_zeroed(larger.table_size * sizeof *larger.table);
+    if (!larger.table)
+        return FL_NO_MEMORY;
+    for (uint32_t i = 0; i < spaces->count; i++) {
+        const struct space *space = &spaces->list[i];
+        *space_slot(&larger, space->hash, (fl_bytes){space->name, space->size}) = i + 1;
+    }
+    fl__release(spaces->table);
+    *spaces = larger;
+    return 0;
+}
+
+static int grow_space_list(struct spaces *spaces)
+{
+    uint32_t capacity = spaces->capacity ? spaces->capacity * 2 : 8;
+    struct space *list = fl__resize(spaces->list, capacity * sizeof *list);
+    if (!list)
+        return FL_NO_MEMORY;
+    spaces->list = list;
+    spaces->capacity = capacity;
+    return 0;
+}
+
+/* The number of a namespace, which it gets if it has none. */
+int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret)
+{
+    struct spaces *spaces = &e->spaces;
+    if (spaces->count * 2 >= spaces->table_size && grow_space_table(spaces) < 0)
+        return FL_NO_MEMORY;
+    uint64_t hash = fl__store_hash(ns, (fl_bytes){0});
+    uint32_t *slot = space_slot(spaces, hash, ns);
+    if (*slot == 0) {
+        if (spaces->count == spaces->capacity && grow_space_list(spaces) < 0)
+            return FL_NO_MEMORY;
+        char *name = fl__alloc(ns.size);
+        if (!name)
+            return FL_NO_MEMORY;
+        memcpy(name, ns.data, ns.size);
+        spaces->list[spaces->count] = (struct space){name, hash, UINT64_MAX, (uint8_t)ns.size};
+        *slot = ++spaces->count;
+    }
+    *ret = *slot - 1;
+    return 0;
+}
+
+void fl__spaces_free(struct spaces *spaces)
+{
+    for (uint32_t i = 0; i < spaces->count; i++)
+        fl__release(spaces->list[i].name);
+    fl__release(spaces->list);
+    fl__release(spaces->table);
+    *spaces = (struct spaces){0};
+}
+
+/* --- Spans -------------------------------------------------------------------------------------------------------- */
+
+/* The first span that does not begin before. */
+static uint32_t span_from(const fl_engine *e, int64_t index)
+{
+    uint32_t low = 0, high = e->span_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (e->spans[middle].index < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct span *span_of(fl_engine *e, int64_t at_us)
+{
+    int64_t index = at_us >> SPAN_SHIFT;
+    uint32_t i = span_from(e, index);
+    return i < e->span_count && e->spans[i].index == index ? &e->spans[i] : NULL;
+}
+
+static void drop_span(fl_engine *e, struct span *span)
+{
+    fl__release(span->items);
+    uint32_t i = (uint32_t)(span - e->spans);
+    memmove(span, span + 1, (e->span_count - i - 1) * sizeof *span);
+    e->span_count--;
+}
+
+/* Spans are dropped late, so that one that is filled and emptied in turn keeps its array. */
+static void drop_empty_spans(fl_engine *e)
+{
+    for (uint32_t i = e->span_count; i-- > 0;)
+        if (e->spans[i].live == 0)
+            drop_span(e, &e->spans[i]);
+}
+
+static struct span *make_span(fl_engine *e, int64_t at_us)
+{
+    if (e->span_count == e->span_capacity) {
+        drop_empty_spans(e);
+        uint32_t capacity = e->span_count + e->span_count / 2 + 16;
+        struct span *spans = fl__resize(e->spans, capacity * sizeof *spans);
+        if (!spans)
+            return NULL;
+        e->spans = spans;
+        e->span_capacity = capacity;
+    }
+    int64_t index = at_us >> SPAN_SHIFT;
+    uint32_t i = span_from(e, index);
+    memmove(&e->spans[i + 1], &e->spans[i], (e->span_count - i) * sizeof *e->spans);
+    e->span_count++;
+    e->spans[i] = (struct span){.index = index, .sorted = true};
+    return &e->spans[i];
+}
+
+/* Closes the gaps. */
+static void pack_span(struct span *span)
+{
+    uint32_t to = 0;
+    for (uint32_t i = 0; i < span->count; i++)
+        if (span->items[i]) {
+            span->items[to] = span->items[i];
+            span->items[to]->place = to;
+            to++;
+        }
+    span->count = to;
+}
+
+static int span_add(fl_engine *e, struct item *item)
+{
+    struct span *span = span_of(e, item->key.at_us);
+    if (!span)
+        span = make_span(e, item->key.at_us);
+    if (!span)
+        return FL_NO_MEMORY;
+    if (span->count == span->capacity) {
+        if (span->live < span->count / 2) {
+            pack_span(span);
+        } else {
+            uint32_t capacity = span->capacity + span->capacity / 2 + 8;
+            struct item **items = fl__resize(span->items, capacity * sizeof(struct item *));
+            if (!items)
+                return FL_NO_MEMORY;
+            span->items = items;
+            span->capacity = capacity;
+        }
+    }
+    if (span->count > 0 && (!span->items[span->count - 1] || span->items[span->count - 1]->key.seq > item->key.seq))
+        span->sorted = false;
+    item->place = span->count;
+    span->items[span->count++] = item;
+    span->live++;
+    return 0;
+}
+
+static void span_remove(fl_engine *e, const struct item *item)
+{
+    struct span *span = span_of(e, item->key.at_us);
+    assert(span && span->items[item->place] == item);
+    span->items[item->place] = NULL;
+    if (--span->live == 0) {
+        span->count = 0;
+        span->sorted = true;
+    }
+}
+
+static int by_seq(const void *a, const void *b)
+{
+    uint64_t x = (*(struct item *const *)a)->key.seq, y = (*(struct item *const *)b)->key.seq;
+    return x < y ? -1 : x > y;
+}
+
+static void sort_span(struct span *span)
+{
+    pack_span(span);
+    qsort(span->items, span->count, sizeof(struct item *), by_seq);
+    for (uint32_t i = 0; i < span->count; i++)
+        span->items[i]->place = i;
+    span->sorted = true;
+}
+
+/* The place of a number in a sorted span with gaps: gaps count as what comes before them. */
+static struct item *search_span(const struct span *span, uint64_t seq)
+{
+    uint32_t low = 0, high = span->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2, at = middle;
+        while (at > low && !span->items[at])
+            at--;
+        if (!span->items[at] || span->items[at]->key.seq < seq)
+            low = middle + 1;
+        else
+            high = at;
+    }
+    return low < span->count && span->items[low] && span->items[low]->key.seq == seq ? span->items[low] : NULL;
+}
+
+struct item *fl__memory_find(fl_engine *e, fl_key key)
+{
+    struct span *span = span_of(e, key.at_us);
+    if (!span || span->live == 0)
+        return NULL;
+    if (!span->sorted)
+        sort_span(span);
+    else if (span->live < span->count / 2)
+        pack_span(span); /* long gaps would have to be stepped over again and again */
+    return search_span(span, key.seq);
+}
+
+/* --- Items -------------------------------------------------------------------------------------------------------- */
+
+static struct item *make_item(fl_engine *e, const fl_row *row, uint8_t flags)
+{
+    bool moved = row->id.seq != row->key.seq;
+    size_t size = (moved ? sizeof row->id : 0) + row->name.size + row->body.size;
+    uint32_t space;
+    if (fl__space(e, row->ns, &space) < 0)
+        return NULL;
+    struct item *item = fl__image_alloc(&e->images, sizeof *item + size);
+    if (!item)
+        return NULL;
+    *item = (struct item){.key = row->key,
+                          .size = (uint32_t)size,
+                          .space = space,
+                          .flags = flags | (moved ? ITEM_MOVED : 0),
+                          .name_size = (uint8_t)row->name.size};
+    unsigned char *at = item->bytes;
+    if (moved) {
+        memcpy(at, &row->id, sizeof row->id);
+        at += sizeof row->id;
+    }
+    if (row->name.size > 0)
+        memcpy(at, row->name.data, row->name.size);
+    if (row->body.size > 0)
+        memcpy(at + row->name.size, row->body.data, row->body.size);
+    e->bytes += sizeof *item + size;
+    return item;
+}
+
+void fl__memory_free_item(fl_engine *e, struct item *item)
+{
+    if (item->flags & ITEM_UNSURE)
+        fl__doubt_forget(e, item);
+    e->bytes -= sizeof *item + item->size;
+    fl__image_free(&e->images, item, sizeof *item + item->size);
+}
+
+/* The row of an item, but for its window. */
+void fl__item_row(const fl_engine *e, const struct item *item, fl_row *ret)
+{
+    const struct space *space = &e->spaces.list[item->space];
+    const unsigned char *at = item->bytes;
+    *ret = (fl_row){.key = item->key, .id = item->key, .ns = {space->name, space->size}};
+    if (item->flags & ITEM_MOVED) {
+        memcpy(&ret->id, at, sizeof ret->id);
+        at += sizeof ret->id;
+    }
+    ret->name = (fl_bytes){at, item->name_size};
+    at += item->name_size;
+    ret->body = (fl_bytes){at, (size_t)(item->bytes + item->size - at)};
+}
+
+/* --- In and out --------------------------------------------------------------------------------------------------- */
+
+static int wheel_put(fl_engine *e, struct item *item)
+{
+    fl_wheel *wheel = e->wheel[item->key.seq & 1];
+    return fl_wheel_schedule(wheel, (uint64_t)item->key.at_us * NS_PER_US, item, &item->wheel_id);
+}
+
+static int insert_late(fl_engine *e, struct item *item)
+{
+    if (fl__flight_new(e, item, FLIGHT_LATE) == 0)
+        return FL_NO_MEMORY;
+    e->loaded++;
+    fl__fire_soon(e);
+    return 0;
+}
+
+static int insert_waiting(fl_engine *e, struct item *item)
+{
+    int r = span_add(e, item);
+    if (r < 0)
+        return r;
+    r = wheel_put(e, item);
+    if (r < 0) {
+        span_remove(e, item);
+        return r;
+    }
+    e->loaded++;
+    fl__fire_soon(e);
+    return 0;
+}
+
+/* Takes a row into memory that is before `until`. One that the front has passed, or the wheel's time, could no longer come
+ * out of the wheel in order: it waits among the late ones. */
+int fl__memory_insert(fl_engine *e, const fl_row *row, uint8_t flags)
+{
+    if (e->locks.count > 0 && fl__is_locked(e, lock_of_seq(row->key.seq)))
+        flags |= ITEM_HELD;
+    struct item *item = make_item(e, row, flags & ~ITEM_UNSURE);
+    if (!item)
+        return FL_NO_MEMORY;
+    uint64_t now_ns = fl_wheel_now_ns(e->wheel[row->key.seq & 1]);
+    bool late = behind_front(e, row->key) || (uint64_t)row->key.at_us * NS_PER_US <= now_ns;
+    int r = late ? insert_late(e, item) : insert_waiting(e, item);
+    if (r < 0) {
+        fl__memory_free_item(e, item);
+        return r;
+    }
+    if (flags & ITEM_UNSURE)
+        fl__doubt_unsure(e, item);
+    return 0;
+}
+
+void fl__memory_take(fl_engine *e, struct item *item)
+{
+    span_remove(e, item);
+}
+
+void fl__memory_remove(fl_engine *e, struct item *item)
+{
+    span_remove(e, item);
+    fl_wheel_cancel(e->wheel[item->key.seq & 1], item->wheel_id, NULL);
+    e->loaded--;
+    fl__memory_free_item(e, item);
+}
+
+/* Forgets what has this key or a later one, except for what is perhaps not in the store. */
+void fl__memory_evict(fl_engine *e, fl_key from)
+{
+    for (uint32_t i = span_from(e, from.at_us >> SPAN_SHIFT); i < e->span_count; i++) {
+        struct span *span = &e->spans[i];
+        for (uint32_t j = 0; j < span->count; j++) {
+            struct item *item = span->items[j];
+            if (item && !key_before(item->key, from) && !(item->flags & ITEM_UNSURE))
+                fl__memory_remove(e, item);
+        }
+    }
+    if (key_before(from, e->until))
+        e->until = from;
+}
+
+/* Makes room for a timer at this key, by forgetting what is further away. False: it is the furthest itself; then it is not
+ * to be inserted, and `until` says so. */
+bool fl__memory_room(fl_engine *e, fl_key key)
+{
+    if (e->loaded < e->config.max_memory_timers)
+        return true;
+    e->stats.pressure++;
+    if (e->preload_us > SECOND_US / 8)
+        e->preload_us = e->preload_us * 4 / 5;
+    drop_empty_spans(e);
+    while (e->loaded >= e->config.max_memory_timers - e->config.max_memory_timers / 10 && e->span_count > 0) {
+        struct span *last = &e->spans[e->span_count - 1];
+        if (last->index <= key.at_us >> SPAN_SHIFT)
+            break;
+        fl__memory_evict(e, (fl_key){last->index << SPAN_SHIFT, 0});
+        if (last->live > 0) /* only what must stay */
+            break;
+        drop_span(e, last);
+    }
+    if (e->loaded < e->config.max_memory_timers)
+        return true;
+    if (!behind_front(e, key))
+        fl__memory_evict(e, key);
+    return false;
+}
+
+/* Takes everything out of a wheel and puts it into a fresh one, which begins now. */
+static int rebuild_wheel(fl_engine *e, int kind)
+{
+    fl_wheel *fresh, *old = e->wheel[kind];
+    fl_expired out[256];
+    size_t n;
+    int r = fl_wheel_new(&(fl_wheel_config){.start_ns = (uint64_t)e->wall_us * NS_PER_US - 1}, &fresh);
+    if (r < 0)
+        return r;
+    e->wheel[kind] = fresh;
+    while ((n = fl_wheel_poll(old, UINT64_MAX, out, 256)) > 0)
+        for (size_t i = 0; i < n; i++)
+            if (r == 0)
+                r = wheel_put(e, out[i].data);
+    fl_wheel_free(old);
+    return r;
+}
+
+/* What was due and has not been dispatched is not due any more. */
+static int recall_flights(fl_engine *e)
+{
+    int r = 0;
+    memset(e->flights.late, 0, sizeof e->flights.late);
+    for (uint32_t i = 1; i < e->flights.used && r == 0; i++) {
+        const struct flight *flight = &e->flights.list[i];
+        bool late = flight->state == FLIGHT_LATE;
+        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && !behind_front(e, flight->item->key))
+            r = insert_waiting(e, fl__flight_recall(e, i));
+        else if (late)
+            fl__flight_late(e, i);
+    }
+    return r;
+}
+
+/* After the clock was set back. On failure items are missing in the wheels: the engine has to begin anew. */
+int fl__memory_rebuild(fl_engine *e)
+{
+    int r = rebuild_wheel(e, 0);
+    if (r == 0)
+        r = rebuild_wheel(e, RETRIED);
+    return r < 0 ? r : recall_flights(e);
+}
+
+/* Forgets everything but orphans. */
+void fl__memory_clear(fl_engine *e)
+{
+    for (uint32_t i = 0; i < e->span_count; i++) {
+        for (uint32_t j = 0; j < e->spans[i].count; j++)
+            if (e->spans[i].items[j])
+                fl__memory_free_item(e, e->spans[i].items[j]);
+        fl__release(e->spans[i].items);
+    }
+    e->span_count = 0;
+    for (uint32_t i = 1; i < e->flights.used; i++) {
+        struct flight *flight = &e->flights.list[i];
+        if (flight->state == FLIGHT_DISPATCHED) {
+            fl__flight_forget(e, i);
+            flight->state = FLIGHT_ORPHAN;
+        } else if (flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN) {
+            flight->state = FLIGHT_PARKED;
+            fl__flight_end(e, i);
+        }
+    }
+    memset(e->flights.late, 0, sizeof e->flights.late);
+    memset(e->flights.dispatched, 0, sizeof e->flights.dispatched);
+    for (int kind = 0; kind < 2; kind++) {
+        fl_wheel_free(e->wheel[kind]);
+        e->wheel[kind] = NULL;
+    }
+    e->loaded = 0;
+}

@@ -1,0 +1,734 @@
+/* SPDX-License-Identifier: MIT */
+/* What the program asks for.
+ *
+ * A timer without a name is created at once: it needs no look. Everything else goes the same way: hold the name (if it is
+ * by name), find the row, hold the row, decide, write, answer. All that is decided here and nothing in the store; the shard
+ * has one owner, and names and rows are held, so that what was found is still so when the change takes effect.
+ *
+ * While a row is held for a change, its timer does not fire: one that falls due waits for the outcome. So a cancel that
+ * succeeds comes before the firing, or it says that the firing has begun.
+ */
+
+#include "engine/internal.h"
+
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+void fl__ops_answer(fl_engine *e, fl_batch *batch, fl_op *op, int result)
+{
+    op->result = result;
+    if (--batch->left > 0)
+        return;
+    batch->next = NULL;
+    if (e->answered_last)
+        e->answered_last->next = batch;
+    else
+        e->answered = batch;
+    e->answered_last = batch;
+    fl__engine_flush_soon(e);
+}
+
+static void free_bytes(void *bytes)
+{
+    struct arena *arena = bytes;
+    if (arena) {
+        fl__arena_free(arena);
+        fl__release(arena);
+    }
+}
+
+void fl__ops_deliver(fl_engine *e)
+{
+    while (e->answered) {
+        fl_batch *batch = e->answered;
+        void *bytes = batch->bytes;
+        e->answered = batch->next;
+        if (!e->answered)
+            e->answered_last = NULL;
+        batch->done(batch);
+        free_bytes(bytes);
+    }
+}
+
+static void answer_work(fl_engine *e, struct work *work, int result)
+{
+    if (!work->op)
+        return;
+    fl_op *op = work->op;
+    work->op = NULL;
+    fl__ops_answer(e, work->batch, op, result);
+}
+
+/* Copies what is only borrowed from the store, to last until the batch is done. */
+static bool own_bytes(fl_batch *batch, fl_bytes *bytes)
+{
+    if (bytes->size == 0)
+        return true;
+    if (!batch->bytes && !(batch->bytes = fl__alloc_zeroed(sizeof(struct arena))))
+        return false;
+    void *copy = fl__arena_take(batch->bytes, bytes->size);
+    if (!copy)
+        return false;
+    memcpy(copy, bytes->data, bytes->size);
+    bytes->data = copy;
+    return true;
+}
+
+static int give_timer(struct work *work, const fl_durable *timer)
+{
+    fl_durable copy = *timer;
+    if (!own_bytes(work->batch, &copy.ns) || !own_bytes(work->batch, &copy.name) ||
+        !own_bytes(work->batch, &copy.payload) || !own_bytes(work->batch, &copy.target) ||
+        !own_bytes(work->batch, &copy.headers))
+        return FL_NO_MEMORY;
+    work->op->timer = copy;
+    return 0;
+}
+
+/* --- Works -------------------------------------------------------------------------------------------------------- */
+
+struct work *fl__work_new(fl_engine *e, enum work_kind kind)
+{
+    struct work *work = fl__image_alloc(&e->images, sizeof *work);
+    if (!work)
+        return NULL;
+    *work = (struct work){.kind = kind};
+    return work;
+}
+
+void fl__work_end(fl_engine *e, struct work *work)
+{
+    fl__release(work->reason);
+    fl__doubt_end(e, work);
+    struct lock *name_lock = &work->name_lock, *row_lock = &work->row_lock;
+    fl__unlock(e, row_lock);
+    fl__unlock(e, name_lock);
+    fl__image_free(&e->images, work, sizeof *work);
+}
+
+static void finish(fl_engine *e, struct work *work, int result)
+{
+    answer_work(e, work, result);
+    fl__work_end(e, work);
+}
+
+/* Keeps the timer of a row from firing; returns FL_BUSY if it does already. */
+static int hold(fl_engine *e, struct work *work, fl_key key)
+{
+    uint32_t flight = fl__flight_find(e, key.seq);
+    if (flight) {
+        struct flight *f = &e->flights.list[flight];
+        if (f->state == FLIGHT_DISPATCHED || f->state == FLIGHT_SETTLING)
+            return FL_BUSY;
+        f->item->flags |= ITEM_HELD;
+    } else {
+        struct item *item = fl__memory_find(e, key);
+        if (item)
+            item->flags |= ITEM_HELD;
+    }
+    work->held = true;
+    return 0;
+}
+
+/* Lets it fire again, because nothing came of the change. */
+static void release_hold(fl_engine *e, struct work *work)
+{
+    if (!work->held)
+        return;
+    work->held = false;
+    uint32_t flight = fl__flight_find(e, work->old_key.seq);
+    if (flight) {
+        struct flight *f = &e->flights.list[flight];
+        f->item->flags &= (uint8_t)~ITEM_HELD;
+        if (f->state == FLIGHT_PARKED) {
+            fl__flight_late(e, flight);
+            fl__fire_soon(e);
+        }
+        return;
+    }
+    struct item *item = fl__memory_find(e, work->old_key);
+    if (item)
+        item->flags &= (uint8_t)~ITEM_HELD;
+}
+
+/* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. */
+static void forget_row(fl_engine *e, fl_key key)
+{
+    uint32_t flight = fl__flight_find(e, key.seq);
+    if (flight) {
+        struct flight *f = &e->flights.list[flight];
+        f->superseded = true;
+        if (f->state == FLIGHT_PARKED)
+            fl__flight_end(e, flight);
+        return;
+    }
+    struct item *item = fl__memory_find(e, key);
+    if (item)
+        fl__memory_remove(e, item);
+}
+
+/* A row that is in the store now. What the front has passed meanwhile must be in memory in any case: nobody loads it. */
+void fl__ops_take_in(fl_engine *e, const fl_row *row, uint8_t flags)
+{
+    bool wanted = behind_front(e, row->key);
+    if (!wanted && key_before(row->key, e->until))
+        wanted = fl__memory_room(e, row->key);
+    if (!wanted)
+        fl__load_hint(e, row->key.at_us);
+    else if (fl__memory_insert(e, row, flags) < 0)
+        fl__engine_restart(e, "there is no memory for a timer that is due soon");
+}
+
+/* --- Creating ----------------------------------------------------------------------------------------------------- */
+
+/* What a timer that was given the past as its time is filed under: now. Nothing is ever filed behind the front. */
+static int64_t filing_time(fl_engine *e, int64_t due_us)
+{
+    int64_t now_us = fl__engine_now(e);
+    return due_us > now_us ? due_us : now_us;
+}
+
+static bool new_key(fl_engine *e, int64_t at_us, bool retried, fl_key *ret)
+{
+    uint64_t seq = fl__seq_take(e, retried);
+    *ret = (fl_key){at_us, seq};
+    return seq != 0;
+}
+
+/* What is to be filed, and what makes way for it. */
+struct filing {
+    const fl_durable *timer;
+    int64_t at_us;
+    const fl_key *id; /* NULL: it is new */
+    fl_key remove;
+    uint64_t remove_id, unbury;
+};
+
+static int file_row(fl_engine *e, const struct filing *filing, struct write_entry **ret)
+{
+    const fl_durable *timer = filing->timer;
+    fl_key key;
+    fl_store_change *change;
+    unsigned char *body;
+    if (!new_key(e, filing->at_us, timer->attempt > 0, &key))
+        return FL_STORE_UNAVAILABLE;
+    struct write_entry *entry = fl__write_add(e, fl__body_size(timer), &change, &body);
+    if (!entry)
+        return FL_NO_MEMORY;
+    size_t size = fl__body_encode(timer, filing->at_us, body);
+    entry->row = (fl_row){.key = key,
+                          .id = filing->id ? *filing->id : key,
+                          .window = fl__window_for(e, filing->at_us),
+                          .ns = timer->ns,
+                          .name = timer->name,
+                          .body = {body, size}};
+    *change = (fl_store_change){
+        .put = &entry->row, .remove = filing->remove, .remove_id = filing->remove_id, .unbury = filing->unbury};
+    *ret = entry;
+    return 0;
+}
+
+static void create_nameless(fl_engine *e, fl_batch *batch, fl_op *op)
+{
+    struct write_entry *entry;
+    op->timer.created_us = fl__engine_now(e);
+    op->timer.attempt = 0;
+    struct filing filing = {.timer = &op->timer, .at_us = filing_time(e, op->timer.due_us)};
+    int r = file_row(e, &filing, &entry);
+    if (r < 0) {
+        fl__ops_answer(e, batch, op, r);
+        return;
+    }
+    entry->batch = batch;
+    entry->op = op;
+    op->timer.id = entry->row.key;
+}
+
+/* The answer to a creation without a name. One whose outcome is unknown goes into memory too: it may be in the store. */
+void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result)
+{
+    if (e->state == ENGINE_RUNNING && (result == 0 || result == FL_OUTCOME_UNKNOWN))
+        fl__ops_take_in(e, &entry->row, result < 0 ? ITEM_UNSURE : 0);
+    if (result == 0) {
+        e->stats.created++;
+        e->stats.pending++;
+    }
+    entry->op->outcome = FL_CREATED;
+    fl__ops_answer(e, entry->batch, entry->op, result);
+}
+
+/* --- Deciding ----------------------------------------------------------------------------------------------------- */
+
+static bool same_bytes(fl_bytes a, fl_bytes b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
+
+static bool same_content(const fl_durable *a, const fl_durable *b)
+{
+    return a->due_us == b->due_us && a->timeout_us == b->timeout_us && same_bytes(a->payload, b->payload) &&
+           same_bytes(a->target, b->target) && same_bytes(a->headers, b->headers) &&
+           memcmp(&a->retry, &b->retry, sizeof a->retry) == 0;
+}
+
+/* Files what the work makes of a timer, in place of `row` (NULL: of nothing). `id` NULL: it is a new one. */
+static int write_row(fl_engine *e, struct work *work, int64_t at_us, const fl_row *row, const fl_key *id)
+{
+    struct write_entry *entry;
+    struct filing filing = {.timer = &work->op->timer, .at_us = at_us, .id = id};
+    if (row) {
+        filing.remove = row->key;
+        filing.remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
+    }
+    if (work->op->kind == FL_OP_DEAD_REDRIVE)
+        filing.unbury = id->seq;
+    int r = file_row(e, &filing, &entry);
+    if (r < 0)
+        return r;
+    entry->work = work;
+    work->old_key = filing.remove;
+    work->new_key = entry->row.key;
+    work->id = entry->row.id;
+    return 0;
+}
+
+/* `settled`: a row of that name whose timer has fired; it is only in the way. */
+static int decide_create(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
+{
+    fl_op *op = work->op;
+    op->outcome = FL_CREATED;
+    if (row) {
+        fl_durable existing;
+        fl__row_timer(row, &existing);
+        if (op->flags & FL_OP_ONLY_NEW)
+            return FL_EXISTS;
+        if (same_content(&existing, &op->timer)) {
+            op->outcome = FL_SAME;
+            return give_timer(work, &existing) < 0 ? FL_NO_MEMORY : 1;
+        }
+        if (op->flags & FL_OP_NO_REPLACE)
+            return FL_EXISTS;
+        op->outcome = FL_REPLACED;
+        hold(e, work, row->key); /* one that is under way is left to its end */
+    }
+    op->timer.created_us = fl__engine_now(e);
+    op->timer.attempt = 0;
+    int r = write_row(e, work, filing_time(e, op->timer.due_us), row ? row : settled, NULL);
+    if (r == 0)
+        op->timer.id = work->new_key;
+    return r;
+}
+
+static void apply_update(const fl_op *op, fl_durable *timer)
+{
+    const fl_durable *want = &op->timer;
+    if (op->flags & FL_OP_SET_DUE) {
+        timer->due_us = want->due_us;
+        timer->attempt = 0;
+    }
+    if (op->flags & FL_OP_SET_TARGET)
+        timer->target = want->target;
+    if (op->flags & FL_OP_SET_HEADERS)
+        timer->headers = want->headers;
+    if (op->flags & FL_OP_SET_PAYLOAD)
+        timer->payload = want->payload;
+    if (op->flags & FL_OP_SET_TIMEOUT)
+        timer->timeout_us = want->timeout_us;
+    if (op->flags & FL_OP_SET_RETRY)
+        timer->retry = want->retry;
+}
+
+static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
+{
+    if (!row)
+        return FL_TIMER_NOT_FOUND;
+    int r = hold(e, work, row->key);
+    if (r < 0)
+        return r;
+    fl_durable timer;
+    fl__row_timer(row, &timer);
+    int64_t at_us = filing_time(e, work->op->flags & FL_OP_SET_DUE ? work->op->timer.due_us : row->key.at_us);
+    apply_update(work->op, &timer);
+    r = give_timer(work, &timer);
+    return r < 0 ? r : write_row(e, work, at_us, row, &row->id);
+}
+
+static int decide_cancel(fl_engine *e, struct work *work, const fl_row *row)
+{
+    if (!row)
+        return FL_TIMER_NOT_FOUND;
+    int r = hold(e, work, row->key);
+    if (r < 0)
+        return r;
+    fl_durable timer;
+    fl_store_change *change;
+    fl__row_timer(row, &timer);
+    r = give_timer(work, &timer);
+    if (r < 0)
+        return r;
+    struct write_entry *entry = fl__write_add(e, 0, &change, NULL);
+    if (!entry)
+        return FL_NO_MEMORY;
+    work->old_key = row->key;
+    work->id = row->id;
+    change->remove = row->key;
+    change->remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
+    entry->work = work;
+    return 0;
+}
+
+/* The name may have been given to another meanwhile. */
+static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
+{
+    fl_op *op = work->op;
+    if (row)
+        return FL_EXISTS;
+    fl_key id = op->timer.id;
+    op->timer.attempt = 0;
+    op->timer.due_us = fl__engine_now(e);
+    return write_row(e, work, op->timer.due_us, settled, &id);
+}
+
+static int decide_get(fl_engine *e, struct work *work, const fl_row *row)
+{
+    (void)e;
+    if (!row)
+        return FL_TIMER_NOT_FOUND;
+    fl_durable timer;
+    fl__row_timer(row, &timer);
+    return give_timer(work, &timer) < 0 ? FL_NO_MEMORY : 1;
+}
+
+/* Returns 0: it is being written; 1: it is over and has succeeded; negative: it has failed. */
+static int decide(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
+{
+    switch (work->op->kind) {
+    case FL_OP_CREATE:
+        return decide_create(e, work, row, settled);
+    case FL_OP_UPDATE:
+        return decide_update(e, work, row);
+    case FL_OP_CANCEL:
+        return decide_cancel(e, work, row);
+    case FL_OP_DEAD_REDRIVE:
+        return decide_redrive(e, work, row, settled);
+    default:
+        return decide_get(e, work, row);
+    }
+}
+
+/* The row that was wanted was somebody else's and is free now: it may have changed. */
+static void row_granted(fl_engine *e, struct lock *lock)
+{
+    struct work *work = (struct work *)((char *)lock - offsetof(struct work, row_lock));
+    fl__queue_push(&e->to_find, work);
+    fl__engine_flush_soon(e);
+}
+
+static void hold_and_decide(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
+{
+    uint64_t key = row ? lock_of_seq(row->key.seq) : 0;
+    bool writes = work->op->kind != FL_OP_GET;
+    if (work->row_lock.held && work->row_lock.key != key)
+        fl__unlock(e, &work->row_lock);
+    if (row && writes && !work->row_lock.held && !fl__lock(e, &work->row_lock, key, row_granted))
+        return; /* found again when it is granted */
+    int r = decide(e, work, row, settled);
+    if (r == 0)
+        return;
+    work->old_key = row ? row->key : (fl_key){0};
+    release_hold(e, work);
+    finish(e, work, r > 0 ? 0 : r);
+}
+
+/* The answer to a question; NULL: there is none. */
+void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
+{
+    if (e->state != ENGINE_RUNNING || !want) {
+        finish(e, work, e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STORE_UNAVAILABLE);
+        return;
+    }
+    const fl_row *row = want->found ? &want->row : NULL;
+    if (row && fl__settled(e, row->key))
+        hold_and_decide(e, work, NULL, row);
+    else
+        hold_and_decide(e, work, row, NULL);
+}
+
+/* --- Written ------------------------------------------------------------------------------------------------------ */
+
+static void count_applied(fl_engine *e, const struct work *work)
+{
+    if (!work->op)
+        return;
+    switch (work->op->kind) {
+    case FL_OP_CREATE:
+        e->stats.replaced += work->op->outcome == FL_REPLACED;
+        e->stats.created += work->op->outcome == FL_CREATED;
+        e->stats.pending += work->op->outcome == FL_CREATED;
+        break;
+    case FL_OP_UPDATE:
+        e->stats.updated++;
+        break;
+    case FL_OP_CANCEL:
+        e->stats.cancelled++;
+        e->stats.pending -= e->stats.pending > 0;
+        break;
+    case FL_OP_DEAD_REDRIVE:
+        e->stats.pending++;
+        break;
+    default:
+        break;
+    }
+}
+
+/* The change took effect; `row` is what it has filed, if anything. */
+void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row)
+{
+    if (work->old_key.seq)
+        forget_row(e, work->old_key);
+    if (row)
+        fl__ops_take_in(e, row, 0);
+    count_applied(e, work);
+    finish(e, work, 0);
+}
+
+void fl__ops_not_applied(fl_engine *e, struct work *work)
+{
+    release_hold(e, work);
+    finish(e, work, FL_STORE_UNAVAILABLE);
+}
+
+void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result)
+{
+    if (e->state != ENGINE_RUNNING) {
+        finish(e, work, result);
+        return;
+    }
+    if (work->kind != WORK_CLIENT) {
+        fl__settle_written(e, work, entry, result);
+        return;
+    }
+    if (result == 0) {
+        fl__ops_applied(e, work, work->new_key.seq ? &entry->row : NULL);
+    } else if (result == FL_OUTCOME_UNKNOWN && work->op->kind == FL_OP_CREATE && work->op->outcome == FL_CREATED) {
+        fl__ops_take_in(e, &entry->row, ITEM_UNSURE); /* as one without a name */
+        finish(e, work, result);
+    } else if (result == FL_OUTCOME_UNKNOWN) {
+        answer_work(e, work, result);
+        fl__doubt(e, work);
+    } else {
+        release_hold(e, work);
+        finish(e, work, result);
+    }
+}
+
+/* --- Dead letters ------------------------------------------------------------------------------------------------- */
+
+struct dead_work {
+    fl_store_request request;
+    fl_engine *engine;
+    fl_batch *batch;
+    fl_op *op;
+};
+
+static int give_dead(struct dead_work *dead, const fl_dead_row *found)
+{
+    struct work borrowed = {.batch = dead->batch, .op = dead->op};
+    fl_durable timer;
+    fl__row_timer(&found->row, &timer);
+    dead->op->died_us = found->died_us;
+    dead->op->reason = found->reason;
+    return give_timer(&borrowed, &timer) < 0 || !own_bytes(dead->batch, &dead->op->reason) ? FL_NO_MEMORY : 0;
+}
+
+static int delete_dead(fl_engine *e, const struct dead_work *dead)
+{
+    fl_store_change *change;
+    struct work *work = fl__work_new(e, WORK_CLIENT);
+    struct write_entry *entry = work ? fl__write_add(e, 0, &change, NULL) : NULL;
+    if (!entry) {
+        if (work)
+            fl__work_end(e, work);
+        return FL_NO_MEMORY;
+    }
+    work->batch = dead->batch;
+    work->op = dead->op;
+    work->id = dead->op->timer.id;
+    change->unbury = work->id.seq;
+    entry->work = work;
+    return 0;
+}
+
+static void begin_work(fl_engine *e, fl_batch *batch, fl_op *op);
+
+/* Returns 1 if the operation is over, 0 if it goes on. */
+static int change_dead(fl_engine *e, const struct dead_work *dead)
+{
+    if (dead->op->kind == FL_OP_DEAD_GET)
+        return 1;
+    if (e->state != ENGINE_RUNNING)
+        return FL_STOPPED;
+    if (dead->op->kind == FL_OP_DEAD_DELETE)
+        return delete_dead(e, dead);
+    begin_work(e, dead->batch, dead->op);
+    return 0;
+}
+
+static void dead_found(fl_store_request *request)
+{
+    struct dead_work *dead = (struct dead_work *)request;
+    fl_engine *e = dead->engine;
+    fl__engine_answered(e, request);
+    int r = request->result;
+    if (r == 0)
+        r = request->dead_list.count == 0 ? FL_TIMER_NOT_FOUND : give_dead(dead, request->dead_list.rows);
+    if (r == 0)
+        r = change_dead(e, dead);
+    if (r != 0)
+        fl__ops_answer(e, dead->batch, dead->op, r > 0 ? 0 : r);
+    fl__release(dead);
+    fl__ops_deliver(e);
+}
+
+static void find_dead(fl_engine *e, fl_batch *batch, fl_op *op)
+{
+    struct dead_work *dead = fl__alloc_zeroed(sizeof *dead);
+    if (!dead) {
+        fl__ops_answer(e, batch, op, FL_NO_MEMORY);
+        return;
+    }
+    *dead = (struct dead_work){.engine = e, .batch = batch, .op = op};
+    dead->request.dead_list.id_seq = op->timer.id.seq;
+    dead->request.dead_list.limit = 1;
+    fl__engine_submit_request(e, &dead->request, FL_STORE_DEAD_LIST, dead_found);
+}
+
+/* --- Submitting --------------------------------------------------------------------------------------------------- */
+
+static int check_retry(const fl_retry *retry)
+{
+    static const fl_retry none;
+    bool given = memcmp(retry, &none, sizeof none) != 0;
+    return given && (retry->multiplier_1000 < 1000 || retry->initial_us == 0 ||
+                     retry->max_interval_us < retry->initial_us)
+               ? FL_INVALID_ARGUMENT
+               : 0;
+}
+
+static int check_content(const fl_engine *e, const fl_durable *timer)
+{
+    if (timer->due_us >= FL_STORE_TIME_END)
+        return FL_INVALID_DEADLINE;
+    if (timer->payload.size > e->config.max_payload || timer->target.size > TARGET_MOST ||
+        timer->headers.size > HEADERS_MOST)
+        return FL_TOO_LARGE;
+    return check_retry(&timer->retry);
+}
+
+static int check_op(const fl_engine *e, const fl_op *op)
+{
+    const fl_durable *timer = &op->timer;
+    if (timer->ns.size > FL_STORE_NAME_MAX || timer->name.size > FL_STORE_NAME_MAX)
+        return FL_TOO_LARGE;
+    if (op->kind == FL_OP_CREATE && timer->ns.size == 0)
+        return FL_INVALID_ARGUMENT;
+    bool by_name = timer->name.size > 0 && op->kind <= FL_OP_CANCEL;
+    if (by_name && timer->ns.size == 0)
+        return FL_INVALID_ARGUMENT;
+    if (op->kind != FL_OP_CREATE && !by_name &&
+        (timer->id.seq == 0 || timer->id.seq > SEQ_MAX || timer->id.at_us < 0 || timer->id.at_us >= FL_STORE_TIME_END))
+        return FL_INVALID_TIMER_ID;
+    return op->kind == FL_OP_CREATE || op->kind == FL_OP_UPDATE ? check_content(e, timer) : 0;
+}
+
+static void name_granted(fl_engine *e, struct lock *lock)
+{
+    struct work *work = (struct work *)((char *)lock - offsetof(struct work, name_lock));
+    fl__queue_push(&e->to_find, work);
+    fl__engine_flush_soon(e);
+}
+
+static void begin_work(fl_engine *e, fl_batch *batch, fl_op *op)
+{
+    struct work *work = fl__work_new(e, WORK_CLIENT);
+    if (!work) {
+        fl__ops_answer(e, batch, op, FL_NO_MEMORY);
+        return;
+    }
+    work->batch = batch;
+    work->op = op;
+    const fl_durable *timer = &op->timer;
+    if (timer->name.size == 0 ||
+        fl__lock(e, &work->name_lock, lock_of_name(fl__store_hash(timer->ns, timer->name)), name_granted))
+        fl__queue_push(&e->to_find, work);
+    fl__engine_flush_soon(e);
+}
+
+static void begin_op(fl_engine *e, fl_batch *batch, fl_op *op)
+{
+    int r = check_op(e, op);
+    if (r < 0)
+        fl__ops_answer(e, batch, op, r);
+    else if (op->kind >= FL_OP_DEAD_GET)
+        find_dead(e, batch, op);
+    else if (op->kind == FL_OP_CREATE && op->timer.name.size == 0)
+        create_nameless(e, batch, op);
+    else
+        begin_work(e, batch, op);
+}
+
+static void begin_batch(fl_engine *e, fl_batch *batch)
+{
+    batch->left = batch->count + 1; /* one for ourselves: it must not be over before all have begun */
+    for (size_t i = 0; i < batch->count; i++) {
+        if (e->state == ENGINE_RUNNING)
+            begin_op(e, batch, &batch->ops[i]);
+        else
+            fl__ops_answer(e, batch, &batch->ops[i], e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STOPPED);
+    }
+    fl_op nobody;
+    fl__ops_answer(e, batch, &nobody, 0);
+}
+
+void fl_engine_submit(fl_engine *engine, fl_batch *batch)
+{
+    batch->bytes = NULL;
+    batch->next = NULL;
+    if (engine->state != ENGINE_CLAIMING && engine->state != ENGINE_RESTARTING) {
+        begin_batch(engine, batch);
+        return;
+    }
+    if (engine->early_last)
+        engine->early_last->next = batch;
+    else
+        engine->early = batch;
+    engine->early_last = batch;
+}
+
+/* What was submitted before the shard was ours, or is refused because it will not be. */
+void fl__ops_begin_early(fl_engine *e)
+{
+    fl_batch *batch = e->early, *next;
+    e->early = e->early_last = NULL;
+    for (; batch; batch = next) {
+        next = batch->next;
+        begin_batch(e, batch);
+    }
+}
+
+/* Everything that waits and has not been sent is answered. */
+void fl__ops_refuse_all(fl_engine *e, int result)
+{
+    struct work *work;
+    for (struct write *write = e->queued; write; write = write->next)
+        for (size_t i = 0; i < write->count; i++) {
+            struct write_entry *entry = &write->entries[i];
+            if (entry->work)
+                finish(e, entry->work, result);
+            else if (entry->op)
+                fl__ops_answer(e, entry->batch, entry->op, result);
+        }
+    fl__writes_free(e);
+    while ((work = fl__queue_pop(&e->to_find)) || (work = fl__queue_pop(&e->doubts)) ||
+           (work = fl__queue_pop(&e->to_repeat)))
+        finish(e, work, result);
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/* How far the shard has got, and the deletion of what is settled.
+ *
+ * Progress is the two fronts and what is behind them but not settled: flights, changes on their way to the store that file
+ * something behind the front (it was due when they were made, and the front went on meanwhile), those in doubt, and what the owner before had kept and is not loaded yet. It is
+ * recorded every second in which something has changed; after a crash what was settled since then comes again, and nothing
+ * else.
+ *
+ * Deleting is done by windows, when a window is over and both fronts have passed it. What is left of it in flight stays.
+ *
+ * The wall clock set back. The front is ahead of the clock then, and what is new would be filed behind it, as settled. So
+ * everything that is settled is deleted, for once not only in windows that are over, and in the same transaction the front
+ * is taken back to the clock; before that is done, nothing is written.
+ */
+
+#include <stdlib.h>
+
+#include "engine/internal.h"
+
+/* --- What is not settled ------------------------------------------------------------------------------------------ */
+
+static uint64_t *kept_before(const fl_engine *e, uint64_t seq)
+{
+    size_t low = 0, high = e->recovering ? e->recovered_count : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (e->recovered[middle] == seq)
+            return &e->recovered[middle];
+        if (e->recovered[middle] < seq)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* Whether a row that is in the store is over. As long as not all is loaded that the owner before has left, what that one
+ * has kept is not. */
+bool fl__settled(const fl_engine *e, fl_key key)
+{
+    if (e->retreat && fl_progress_settled(&e->record_request.finish.settled, key))
+        return true; /* answers come in order: this row was seen before it was deleted */
+    return behind_front(e, key) && !kept_before(e, key.seq) && !fl__flight_find(e, key.seq);
+}
+
+/* It is over, and nothing is written about it: the front has passed it. */
+void fl__progress_settle(fl_engine *e, uint64_t seq)
+{
+    uint64_t *kept = kept_before(e, seq);
+    if (kept)
+        memmove(kept, kept + 1, (size_t)(e->recovered + --e->recovered_count - kept) * sizeof *kept);
+}
+
+/* Fronts move with what is fired; when nothing is due, they follow the clock here, but never past what is loaded. */
+static void move_fronts(fl_engine *e)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        int64_t at_us = e->drained_us[kind] < e->until.at_us ? e->drained_us[kind] : e->until.at_us;
+        fl_key drained = {at_us - 1, SEQ_MAX};
+        if (at_us > 0 && key_before(e->front[kind], drained))
+            e->front[kind] = drained;
+    }
+}
+
+static int keep(fl_engine *e, size_t *count, uint64_t seq)
+{
+    if (*count == e->keep_capacity) {
+        size_t capacity = e->keep_capacity * 2 + 64;
+        uint64_t *list = fl__resize(e->keep, capacity * sizeof *list);
+        if (!list)
+            return FL_NO_MEMORY;
+        e->keep = list;
+        e->keep_capacity = capacity;
+    }
+    e->keep[(*count)++] = seq;
+    return 0;
+}
+
+static int keep_flights(fl_engine *e, size_t *count)
+{
+    for (uint32_t i = 1; i < e->flights.used; i++) {
+        const struct flight *flight = &e->flights.list[i];
+        bool counts = flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN && !flight->superseded;
+        if (counts && behind_front(e, flight->item->key) && keep(e, count, flight->item->key.seq) < 0)
+            return FL_NO_MEMORY;
+    }
+    return 0;
+}
+
+static int keep_written(fl_engine *e, const struct write *write, size_t *count)
+{
+    for (; write; write = write->next)
+        for (size_t i = 0; i < write->count; i++)
+            if (write->changes[i].put && behind_front(e, write->entries[i].row.key) &&
+                keep(e, count, write->entries[i].row.key.seq) < 0)
+                return FL_NO_MEMORY;
+    return 0;
+}
+
+static int keep_doubts(fl_engine *e, size_t *count)
+{
+    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt) {
+        const fl_key *keys[] = {&work->old_key, &work->new_key};
+        for (int i = 0; i < 2; i++)
+            if (keys[i]->seq && behind_front(e, *keys[i]) && keep(e, count, keys[i]->seq) < 0)
+                return FL_NO_MEMORY;
+    }
+    return 0;
+}
+
+static int keep_recovered(fl_engine *e, size_t *count)
+{
+    for (size_t i = 0; e->recovering && i < e->recovered_count; i++)
+        if (keep(e, count, e->recovered[i]) < 0)
+            return FL_NO_MEMORY;
+    return 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* `ret` points into the engine. */
+int fl__progress_now(fl_engine *e, fl_progress *ret)
+{
+    size_t count = 0;
+    move_fronts(e);
+    if (keep_flights(e, &count) < 0 || keep_written(e, e->sent, &count) < 0 || keep_written(e, e->queued, &count) < 0 ||
+        keep_doubts(e, &count) < 0 || keep_recovered(e, &count) < 0)
+        return FL_NO_MEMORY;
+    if (count > 1)
+        qsort(e->keep, count, sizeof *e->keep, ascending);
+    size_t unique = 0;
+    for (size_t i = 0; i < count; i++)
+        if (unique == 0 || e->keep[unique - 1] != e->keep[i])
+            e->keep[unique++] = e->keep[i];
+    *ret = (fl_progress){.front = {e->front[0], e->front[1]},
+                         .keep = e->keep,
+                         .keep_count = unique,
+                         .seq_limit = e->seq_next + SEQ_RESERVE,
+                         .pending = e->stats.pending};
+    return 0;
+}
+
+/* --- Recording ---------------------------------------------------------------------------------------------------- */
+
+static void record_done(fl_store_request *request)
+{
+    fl_engine *e = request->arg;
+    e->record_busy = false;
+    if (!fl__engine_answered(e, request))
+        return;
+    if (request->result < 0)
+        e->dirty = true;
+    else
+        e->seq_granted = request->record.progress.seq_limit;
+    if (e->set_back)
+        fl__engine_flush_soon(e); /* it had to wait */
+}
+
+static bool may_record(const fl_engine *e)
+{
+    return e->state == ENGINE_RUNNING && !e->record_busy && !e->retreat;
+}
+
+static void finish_done(fl_store_request *request);
+
+/* To take the front back must succeed before anything is written. */
+static void send_retreat(fl_engine *e)
+{
+    e->record_busy = e->finishing = true;
+    fl__engine_submit_request(e, &e->record_request, FL_STORE_FINISH, finish_done);
+}
+
+void fl__record(fl_engine *e)
+{
+    fl__alarm_set(e, &e->record_alarm, e->config.record_interval_us * NS_PER_US);
+    if (e->retreat && !e->record_busy && e->state == ENGINE_RUNNING)
+        send_retreat(e);
+    if (e->set_back)
+        fl__engine_flush_soon(e);
+    if (!e->dirty || !may_record(e))
+        return;
+    fl_store_request *request = &e->record_request;
+    if (fl__progress_now(e, &request->record.progress) < 0)
+        return;
+    request->arg = e;
+    e->record_busy = true;
+    e->dirty = false;
+    e->stats.store_records++;
+    fl__engine_submit_request(e, request, FL_STORE_RECORD, record_done);
+}
+
+/* --- Deleting windows --------------------------------------------------------------------------------------------- */
+
+static bool kept_in(const fl_engine *e, uint64_t window)
+{
+    for (uint32_t i = 1; i < e->flights.used; i++) {
+        const struct flight *flight = &e->flights.list[i];
+        if (flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN &&
+            flight->item->key.at_us >= fl_window_begin(window) && flight->item->key.at_us < fl_window_end(window))
+            return true;
+    }
+    const struct write *lists[] = {e->sent, e->queued};
+    for (int i = 0; i < 2; i++)
+        for (const struct write *write = lists[i]; write; write = write->next)
+            for (size_t j = 0; j < write->count; j++)
+                if (write->changes[j].put && write->entries[j].row.window == window)
+                    return true;
+    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
+        if (work->new_key.at_us >= fl_window_begin(window) && work->new_key.at_us < fl_window_end(window))
+            return true;
+    return false;
+}
+
+static bool passed(const fl_engine *e, int64_t at_us)
+{
+    return e->front[0].at_us >= at_us && e->front[1].at_us >= at_us && e->until.at_us > at_us;
+}
+
+static void take_back(fl_key *front, int64_t now_us)
+{
+    fl_key back = {now_us - 1, SEQ_MAX};
+    if (key_before(back, *front))
+        *front = back;
+}
+
+/* The store knows now. */
+static void retreated(fl_engine *e)
+{
+    e->retreat = false;
+    e->hold_writes = e->set_back;
+    fl__engine_load(e);
+    fl__engine_flush_soon(e);
+}
+
+static void finish_done(fl_store_request *request)
+{
+    fl_engine *e = request->arg;
+    e->record_busy = e->finishing = false;
+    if (!fl__engine_answered(e, request))
+        return;
+    if (request->result < 0) {
+        for (size_t i = 0; i < request->finish.span_count; i++)
+            if (request->finish.spans[i].whole)
+                fl__windows_add(e, request->finish.spans[i].window);
+        e->dirty = true;
+        return;
+    }
+    if (e->set_back)
+        fl__engine_flush_soon(e);
+    e->stats.rows_deleted += request->finish.deleted;
+    e->seq_granted = request->finish.record.seq_limit;
+    if (e->retreat) {
+        retreated(e);
+    }
+}
+
+static int finish_windows(fl_engine *e, size_t count, const fl_progress *settled, const fl_progress *record)
+{
+    fl_store_request *request = &e->record_request;
+    request->arg = e;
+    request->finish.spans = e->spans_done;
+    request->finish.span_count = count;
+    request->finish.settled = *settled;
+    request->finish.changes = NULL;
+    request->finish.change_count = 0;
+    request->finish.record = *record;
+    e->record_busy = e->finishing = true;
+    e->dirty = false;
+    e->stats.store_deletes++;
+    for (size_t i = 0; i < count; i++)
+        if (e->spans_done[i].whole)
+            fl__windows_remove(e, e->spans_done[i].window);
+    fl__engine_submit_request(e, request, FL_STORE_FINISH, finish_done);
+    return 0;
+}
+
+static int reserve_spans(fl_engine *e)
+{
+    struct fl_store_span *spans = fl__resize(e->spans_done, (e->window_count + 1) * sizeof *spans);
+    if (!spans)
+        return FL_NO_MEMORY;
+    e->spans_done = spans;
+    return 0;
+}
+
+/* Every so often: the windows that are over. */
+void fl__delete(fl_engine *e)
+{
+    fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
+    fl_progress progress;
+    size_t count = 0;
+    if (e->config.strategy == FL_LOOKAHEAD)
+        fl__delete_keys(e);
+    if (!may_record(e) || reserve_spans(e) < 0 || fl__progress_now(e, &progress) < 0)
+        return;
+    for (size_t i = 0; i < e->window_count; i++) {
+        uint64_t window = e->windows[i];
+        if (passed(e, fl_window_end(window)) && !kept_in(e, window))
+            e->spans_done[count++] = (struct fl_store_span){window, true};
+    }
+    if (count > 0)
+        finish_windows(e, count, &progress, &progress);
+}
+
+/* --- Deleting rows ------------------------------------------------------------------------------------------------ */
+
+/* Looking ahead deletes what is settled row by row, many at a time. */
+void fl__delete_keys(fl_engine *e)
+{
+    fl_store_change *change;
+    size_t done = 0;
+    while (done < e->delete_count && fl__write_add(e, 0, &change, NULL))
+        change->remove = e->delete_keys[done++];
+    if (done > 0)
+        e->stats.store_deletes++;
+    e->stats.rows_deleted += done;
+    e->delete_count -= done;
+    if (e->delete_count > 0)
+        memmove(e->delete_keys, e->delete_keys + done, e->delete_count * sizeof *e->delete_keys);
+}
+
+/* Without memory to remember it, the row stays until its window is finished. */
+void fl__delete_key(fl_engine *e, fl_key key)
+{
+    if (e->config.strategy != FL_LOOKAHEAD)
+        return;
+    if (e->delete_count == e->delete_capacity) {
+        size_t capacity = e->delete_capacity * 2 + 256;
+        fl_key *keys = fl__resize(e->delete_keys, capacity * sizeof *keys);
+        if (!keys)
+            return;
+        e->delete_keys = keys;
+        e->delete_capacity = capacity;
+    }
+    e->delete_keys[e->delete_count++] = key;
+    if (e->delete_count >= e->config.delete_batch)
+        fl__delete_keys(e);
+}
+
+/* --- The clock set back ------------------------------------------------------------------------------------------- */
+
+/* Called until it has succeeded: with the store busy or refusing, or without memory, it is tried again. What is being
+ * loaded is judged by the front as it was, so that is waited for. */
+void fl__progress_set_back(fl_engine *e)
+{
+    fl_progress settled, record;
+    size_t count = 0;
+    int64_t now_us = e->clock_us;
+    e->hold_writes = true;
+    if (e->record_busy || e->load_busy || e->retreat || reserve_spans(e) < 0 || fl__progress_now(e, &settled) < 0)
+        return;
+    e->set_back = false;
+    e->retreat = true;
+    int64_t front_us = e->front[0].at_us > e->front[1].at_us ? e->front[0].at_us : e->front[1].at_us;
+    for (size_t i = 0; i < e->window_count && fl_window_begin(e->windows[i]) <= front_us; i++)
+        e->spans_done[count++] = (struct fl_store_span){e->windows[i], false};
+    e->wall_us = now_us;
+    for (int kind = 0; kind < 2; kind++) {
+        take_back(&e->front[kind], now_us);
+        e->drained_us[kind] = 0;
+    }
+    record = settled;
+    record.front[0] = e->front[0];
+    record.front[1] = e->front[1];
+    finish_windows(e, count, &settled, &record);
+    fl__fire_soon(e);
+    if (fl__memory_rebuild(e) < 0)
+        fl__engine_restart(e, "there is no memory to follow the clock");
+}

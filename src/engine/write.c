@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/* Changes on their way to the store, and questions to it.
+ *
+ * What comes in during a turn of the loop goes out together at its end, as one request; while as many as may be are under
+ * way, it waits and grows. Bodies are encoded into memory of the request's own.
+ */
+
+#include "engine/internal.h"
+
+/* --- Arenas ------------------------------------------------------------------------------------------------------- */
+
+enum { ARENA_BLOCK = 64 << 10 };
+
+struct arena_block {
+    struct arena_block *next;
+    _Alignas(16) unsigned char bytes[];
+};
+
+void *fl__arena_take(struct arena *arena, size_t size)
+{
+    size = (size + 15) & ~(size_t)15;
+    if (arena->size - arena->used < size) {
+        size_t block_size = size > ARENA_BLOCK ? size : ARENA_BLOCK;
+        struct arena_block *block = fl__alloc(sizeof *block + block_size);
+        if (!block)
+            return NULL;
+        block->next = arena->blocks;
+        arena->blocks = block;
+        arena->used = 0;
+        arena->size = block_size;
+    }
+    void *taken = arena->blocks->bytes + arena->used;
+    arena->used += size;
+    return taken;
+}
+
+void fl__arena_free(struct arena *arena)
+{
+    for (struct arena_block *block = arena->blocks, *next; block; block = next) {
+        next = block->next;
+        fl__release(block);
+    }
+    *arena = (struct arena){0};
+}
+
+/* --- Queues ------------------------------------------------------------------------------------------------------- */
+
+void fl__queue_push(struct work_queue *queue, struct work *work)
+{
+    work->next = NULL;
+    if (queue->last)
+        queue->last->next = work;
+    else
+        queue->first = work;
+    queue->last = work;
+    queue->count++;
+}
+
+struct work *fl__queue_pop(struct work_queue *queue)
+{
+    struct work *work = queue->first;
+    if (!work)
+        return NULL;
+    queue->first = work->next;
+    if (!queue->first)
+        queue->last = NULL;
+    queue->count--;
+    return work;
+}
+
+/* --- Sequence numbers --------------------------------------------------------------------------------------------- */
+
+/* Only numbers are used of which the store knows that they may be. 0: those are used up, because the store has not answered
+ * for long. */
+uint64_t fl__seq_take(fl_engine *e, bool retried)
+{
+    if (e->seq_next + 2 > e->seq_granted)
+        return 0;
+    if (e->seq_granted - e->seq_next < SEQ_RESERVE / 2)
+        e->dirty = true;
+    uint64_t seq = e->seq_next;
+    e->seq_next += 2;
+    return seq | retried;
+}
+
+/* --- Writes ------------------------------------------------------------------------------------------------------- */
+
+static void free_write(struct write *write)
+{
+    fl__arena_free(&write->arena);
+    fl__release(write->changes);
+    fl__release(write->entries);
+    fl__release(write);
+}
+
+static struct write *last_queued(fl_engine *e)
+{
+    struct write *write = e->queued_last;
+    if (write && write->count < WRITE_MOST)
+        return write;
+    write = fl__alloc_zeroed(sizeof *write);
+    if (!write)
+        return NULL;
+    write->engine = e;
+    if (e->queued_last)
+        e->queued_last->next = write;
+    else
+        e->queued = write;
+    e->queued_last = write;
+    return write;
+}
+
+static int grow_write(struct write *write)
+{
+    size_t capacity = write->capacity ? write->capacity * 4 : 8;
+    fl_store_change *changes = fl__resize(write->changes, capacity * sizeof *changes);
+    if (!changes)
+        return FL_NO_MEMORY;
+    write->changes = changes;
+    struct write_entry *entries = fl__resize(write->entries, capacity * sizeof *entries);
+    if (!entries)
+        return FL_NO_MEMORY;
+    write->entries = entries;
+    write->capacity = capacity;
+    return 0;
+}
+
+/* Adds a change, empty but for `bytes` bytes of memory, to what goes out next. NULL: no memory. `put` and `bury` of the
+ * change need only be not NULL: they will point to the entry's. */
+struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes)
+{
+    struct write *write = last_queued(e);
+    if (!write || (write->count == write->capacity && grow_write(write) < 0))
+        return NULL;
+    unsigned char *memory = bytes > 0 ? fl__arena_take(&write->arena, bytes) : NULL;
+    if (bytes > 0 && !memory)
+        return NULL;
+    *ret_change = &write->changes[write->count];
+    **ret_change = (fl_store_change){0};
+    if (ret_bytes)
+        *ret_bytes = memory;
+    struct write_entry *entry = &write->entries[write->count++];
+    *entry = (struct write_entry){0};
+    fl__engine_flush_soon(e);
+    return entry;
+}
+
+static void write_done(fl_store_request *request)
+{
+    struct write *write = (struct write *)request;
+    fl_engine *e = write->engine;
+    assert(e->sent == write); /* answers come in order */
+    e->sent = write->next;
+    if (!e->sent)
+        e->sent_last = NULL;
+    e->writes_busy--;
+    fl__engine_answered(e, request);
+    for (size_t i = 0; i < write->count; i++) {
+        struct write_entry *entry = &write->entries[i];
+        if (entry->work)
+            fl__ops_written(e, entry->work, entry, request->result);
+        else if (entry->op)
+            fl__ops_created(e, entry, request->result);
+    }
+    free_write(write);
+    fl__ops_deliver(e);
+}
+
+static void send_write(fl_engine *e, struct write *write)
+{
+    e->queued = write->next;
+    if (!e->queued)
+        e->queued_last = NULL;
+    write->next = NULL;
+    for (size_t i = 0; i < write->count; i++) {
+        fl_store_change *change = &write->changes[i];
+        if (change->put) {
+            change->put = &write->entries[i].row;
+            fl__windows_add(e, change->put->window);
+            e->stats.rows_written++;
+        }
+        if (change->bury)
+            change->bury = &write->entries[i].dead;
+    }
+    write->request.write.changes = write->changes;
+    write->request.write.count = write->count;
+    if (e->sent_last)
+        e->sent_last->next = write;
+    else
+        e->sent = write;
+    e->sent_last = write;
+    e->writes_busy++;
+    e->stats.store_writes++;
+    fl__engine_submit_request(e, &write->request, FL_STORE_WRITE, write_done);
+}
+
+/* --- Questions ---------------------------------------------------------------------------------------------------- */
+
+static void find_done(fl_store_request *request)
+{
+    struct find *find = (struct find *)request;
+    fl_engine *e = find->engine;
+    e->finds_busy--;
+    fl__engine_answered(e, request);
+    for (size_t i = 0; i < find->count; i++)
+        fl__ops_found(e, find->works[i], request->result < 0 ? NULL : &find->wants[i]);
+    fl__release(find);
+    fl__ops_deliver(e);
+}
+
+static struct find *make_find(fl_engine *e, size_t count)
+{
+    struct find *find = fl__alloc(sizeof *find + count * (sizeof *find->wants + sizeof *find->works));
+    if (!find)
+        return NULL;
+    memset(find, 0, sizeof *find);
+    find->engine = e;
+    find->wants = (fl_store_want *)(find + 1);
+    find->works = (struct work **)(find->wants + count);
+    return find;
+}
+
+static void want_of(const struct work *work, fl_store_want *ret)
+{
+    const fl_durable *timer = &work->op->timer;
+    *ret = (fl_store_want){.ns = timer->ns, .name = timer->name, .id = timer->id};
+}
+
+static void send_find(fl_engine *e)
+{
+    size_t count = e->to_find.count < WRITE_MOST ? e->to_find.count : WRITE_MOST;
+    struct find *find = make_find(e, count);
+    if (!find) { /* refused one by one, rather than not answered */
+        fl__ops_found(e, fl__queue_pop(&e->to_find), NULL);
+        return;
+    }
+    while (find->count < count) {
+        struct work *work = fl__queue_pop(&e->to_find);
+        want_of(work, &find->wants[find->count]);
+        find->works[find->count++] = work;
+    }
+    find->request.find.wants = find->wants;
+    find->request.find.count = count;
+    e->finds_busy++;
+    e->stats.store_finds++;
+    fl__engine_submit_request(e, &find->request, FL_STORE_FIND, find_done);
+}
+
+/* --- Sending ------------------------------------------------------------------------------------------------------ */
+
+void fl__flush(fl_engine *e)
+{
+    if (e->state != ENGINE_RUNNING)
+        return;
+    while (e->to_find.count > 0 && e->finds_busy < WRITES_UNDER_WAY)
+        send_find(e);
+    while (e->queued && e->writes_busy < WRITES_UNDER_WAY && !e->hold_writes)
+        send_write(e, e->queued);
+}
+
+/* Frees what was never sent; nobody waits for it any more. */
+void fl__writes_free(fl_engine *e)
+{
+    while (e->queued) {
+        struct write *write = e->queued;
+        e->queued = write->next;
+        free_write(write);
+    }
+    e->queued_last = NULL;
+}

@@ -1,0 +1,767 @@
+/* SPDX-License-Identifier: MIT */
+/* The store "memory:", for tests and simulations: the whole contract in the simplest form, with faults on demand.
+ *
+ * A shard's rows (memory_rows.h), its owner and its progress stand in a book that belongs to the store and outlives those
+ * who are attached to the shard: dropping an attachment is what a crash of its engine looks like. Books have a lock each,
+ * so that a shard may be attached to loops of different threads.
+ *
+ * An attachment takes its requests one at a time, each in a task of its loop: it asks for a fault, carries the request out
+ * under the lock, waits for the delay if there is one, answers, and only then begins the next. That is why order is kept,
+ * why nothing is answered inside fl_store_submit(), and why a request that was carried out may still wait for its answer
+ * when its engine crashes, while those behind it have not begun. What a request gives back is copied and belongs to the
+ * attachment until `done` has returned. A load goes on from task to task, a part at a time.
+ *
+ * All or nothing: a request first gets all the memory that it needs; from then on nothing can fail.
+ *
+ * Versions begin with 1. A shard that was never claimed has version 0, which no write has.
+ */
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "store/memory_rows.h"
+
+enum {
+    PAGE_ROWS = 512,        /* rows that a load or a list looks at before it gives back what fits */
+    PAGE_BYTES = 1 << 20,   /* and about how many bytes of them it copies */
+    ARENA_BYTES = 16 << 10, /* of a block */
+};
+
+/* --- What is kept ------------------------------------------------------------------------------------------------- */
+
+struct book {
+    pthread_mutex_t lock;
+    struct fl__rows rows;
+    uint64_t version;
+    char owner[FL_STORE_NAME_MAX + 1]; /* empty: none */
+    int64_t lease_until_us;
+    fl_progress progress; /* `keep` is ours */
+};
+
+struct store {
+    fl_store store;
+    fl_wall_clock *clock;
+    fl_memory_fault_fn fault;
+    void *fault_arg;
+    atomic_uint attached;
+    struct book books[];
+};
+
+/* Copies that live until the request is answered. */
+struct arena {
+    struct block {
+        struct block *next;
+        size_t used, size;
+        unsigned char bytes[];
+    } * blocks;
+};
+
+struct attachment {
+    fl_shard shard;
+    struct book *book;
+    fl_store_request *first, **last; /* those that have not begun */
+    fl_store_request *current;       /* the one that has */
+    fl_loop_task task;
+    bool scheduled; /* a task is posted or a timer armed */
+    struct arena arena;
+    struct {
+        size_t window; /* which of the request's */
+        uint64_t seq;  /* where to go on in it */
+        fl_key end;    /* rows before it are given */
+    } load;
+    fl_loop_fn gone; /* set: to be detached */
+    void *gone_arg;
+};
+
+static void *arena_get(struct arena *arena, size_t size)
+{
+    size = (size + 15) & ~(size_t)15;
+    struct block *block = arena->blocks;
+    if (!block || block->size - block->used < size) {
+        size_t room = size > ARENA_BYTES ? size : ARENA_BYTES;
+        block = fl__alloc(sizeof *block + room);
+        if (!block)
+            return NULL;
+        *block = (struct block){.next = arena->blocks, .size = room};
+        arena->blocks = block;
+    }
+    block->used += size;
+    return block->bytes + block->used - size;
+}
+
+static void arena_clear(struct arena *arena)
+{
+    for (struct block *block = arena->blocks, *next; block; block = next) {
+        next = block->next;
+        fl__release(block);
+    }
+    arena->blocks = NULL;
+}
+
+static bool copy_row(struct arena *arena, const struct fl__memory_row *row, fl_row *ret)
+{
+    unsigned char *bytes = arena_get(arena, fl__row_bytes(row));
+    if (!bytes)
+        return false;
+    memcpy(bytes, row->bytes, fl__row_bytes(row));
+    *ret = fl__row_view(row, bytes);
+    return true;
+}
+
+static bool copy_dead(struct arena *arena, const struct fl__memory_dead *dead, fl_dead_row *ret)
+{
+    unsigned char *bytes = arena_get(arena, fl__dead_bytes(dead));
+    if (!bytes)
+        return false;
+    memcpy(bytes, dead->bytes, fl__dead_bytes(dead));
+    *ret = fl__dead_view(dead, bytes);
+    return true;
+}
+
+/* --- Owners ------------------------------------------------------------------------------------------------------- */
+
+static bool is_write(const fl_store_request *request)
+{
+    switch (request->op) {
+    case FL_STORE_RENEW:
+    case FL_STORE_RELEASE:
+    case FL_STORE_WRITE:
+    case FL_STORE_REFILE:
+    case FL_STORE_FINISH:
+    case FL_STORE_RECORD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static int64_t lease_end(const struct attachment *a, uint64_t lease_us)
+{
+    fl_wall_clock *clock = ((struct store *)a->shard.store)->clock;
+    int64_t end;
+    return __builtin_add_overflow(clock->now_us(clock), lease_us, &end) ? INT64_MAX : end;
+}
+
+/* The windows with rows in them, counted and, if `out` is not NULL, listed. */
+static size_t list_windows(const struct book *book, uint64_t *out)
+{
+    size_t count = 0;
+    for (uint64_t window = 0; fl__rows_next_window(&book->rows, window, &window); window++)
+        if (out)
+            out[count++] = window;
+        else
+            count++;
+    return count;
+}
+
+/* A copy of what a claim gives back. */
+static bool tell_claim(struct attachment *a, fl_store_request *request)
+{
+    const struct book *book = a->book;
+    size_t keep_size = book->progress.keep_count * sizeof(uint64_t);
+    uint64_t *windows = arena_get(&a->arena, list_windows(book, NULL) * sizeof(uint64_t));
+    uint64_t *keep = arena_get(&a->arena, keep_size);
+    if (!windows || !keep)
+        return false;
+    if (keep_size > 0)
+        memcpy(keep, book->progress.keep, keep_size);
+    request->claim.window_count = list_windows(book, windows);
+    request->claim.windows = windows;
+    request->claim.progress = book->progress;
+    request->claim.progress.keep = keep;
+    return true;
+}
+
+static void claim(struct attachment *a, fl_store_request *request)
+{
+    struct book *book = a->book;
+    bool held = book->owner[0] && strcmp(book->owner, request->claim.owner) != 0;
+    if (held && !request->claim.force && lease_end(a, 0) < book->lease_until_us) {
+        fl__store_answer(request, FL_SHARD_HELD, "shard %u is held by %.180s", a->shard.shard, book->owner);
+        return;
+    }
+    if (!tell_claim(a, request)) {
+        fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return;
+    }
+    memcpy(book->owner, request->claim.owner, strlen(request->claim.owner) + 1);
+    book->lease_until_us = lease_end(a, request->claim.lease_us);
+    request->claim.version = ++book->version;
+}
+
+/* --- Writing ------------------------------------------------------------------------------------------------------ */
+
+/* What a batch of changes and a record of progress need: all of it is there, or nothing. */
+struct plan {
+    const fl_store_change *changes;
+    size_t count;
+    const fl_progress *progress; /* NULL: none to record */
+    struct made {
+        struct fl__memory_row *row;
+        struct fl__memory_dead *dead;
+    } * made; /* for each change */
+    uint64_t *keep;
+};
+
+static void plan_drop(struct plan *plan)
+{
+    for (size_t i = 0; plan->made && i < plan->count; i++) {
+        fl__release(plan->made[i].row);
+        fl__release(plan->made[i].dead);
+    }
+    fl__release(plan->made);
+    fl__release(plan->keep);
+}
+
+static bool plan_change(const fl_store_change *change, struct made *made)
+{
+    if (change->put)
+        made->row = fl__row_new(change->put);
+    if (change->bury)
+        made->dead = fl__dead_new(change->bury);
+    return !change->put == !made->row && !change->bury == !made->dead;
+}
+
+static bool plan_memory(struct plan *plan)
+{
+    if (plan->count > 0) {
+        plan->made = fl__alloc_zeroed(plan->count * sizeof *plan->made);
+        if (!plan->made)
+            return false;
+    }
+    for (size_t i = 0; i < plan->count; i++)
+        if (!plan_change(&plan->changes[i], &plan->made[i]))
+            return false;
+    if (plan->progress && plan->progress->keep_count > 0) {
+        size_t size = plan->progress->keep_count * sizeof *plan->keep;
+        plan->keep = fl__alloc(size);
+        if (!plan->keep)
+            return false;
+        memcpy(plan->keep, plan->progress->keep, size);
+    }
+    return true;
+}
+
+/* Gets the memory, or answers that there is none. */
+static bool plan_make(struct plan *plan, fl_store_request *request)
+{
+    if (plan_memory(plan))
+        return true;
+    plan_drop(plan);
+    fl__store_answer(request, FL_NO_MEMORY, NULL);
+    return false;
+}
+
+static void apply_change(struct fl__rows *rows, const fl_store_change *change, struct made *made)
+{
+    struct fl__memory_row *old = change->remove.seq > 0 ? fl__rows_by_key(rows, change->remove) : NULL;
+    if (old)
+        fl__rows_remove(rows, old);
+    if (made->row)
+        fl__rows_put(rows, made->row);
+    if (change->unbury > 0)
+        fl__rows_unbury(rows, change->unbury);
+    if (made->dead)
+        fl__rows_bury(rows, made->dead);
+}
+
+static void plan_apply(struct plan *plan, struct book *book)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        apply_change(&book->rows, &plan->changes[i], &plan->made[i]);
+    fl__release(plan->made);
+    if (plan->progress) {
+        fl__release((void *)book->progress.keep);
+        book->progress = *plan->progress;
+        book->progress.keep = plan->keep;
+    }
+}
+
+static void write_changes(struct book *book, fl_store_request *request)
+{
+    struct plan plan = {.changes = request->write.changes, .count = request->write.count};
+    if (plan_make(&plan, request))
+        plan_apply(&plan, book);
+}
+
+static void record(struct book *book, fl_store_request *request)
+{
+    struct plan plan = {.progress = &request->record.progress};
+    if (plan_make(&plan, request))
+        plan_apply(&plan, book);
+}
+
+static uint64_t finish_span(struct book *book, const struct fl_store_span *span, const fl_progress *settled)
+{
+    uint64_t deleted = 0, seq = 0;
+    for (struct fl__memory_row *row; (row = fl__rows_next(&book->rows, span->window, seq));) {
+        seq = row->filed.seq + 1;
+        if (span->whole || fl_progress_settled(settled, fl__row_key(row))) {
+            fl__rows_remove(&book->rows, row);
+            deleted++;
+        }
+    }
+    return deleted;
+}
+
+static void finish(struct book *book, fl_store_request *request)
+{
+    struct plan plan = {
+        .changes = request->finish.changes, .count = request->finish.change_count, .progress = &request->finish.record};
+    if (!plan_make(&plan, request))
+        return;
+    request->finish.deleted = 0;
+    for (size_t i = 0; i < request->finish.span_count; i++)
+        request->finish.deleted += finish_span(book, &request->finish.spans[i], &request->finish.settled);
+    plan_apply(&plan, book);
+}
+
+static void refile(struct book *book, fl_store_request *request)
+{
+    uint64_t window = request->refile.window, parts = 0;
+    unsigned shift = request->refile.shift;
+    size_t moved = 0;
+    struct fl__memory_row *row;
+    for (; (row = fl__rows_next(&book->rows, window, 0)) && moved < request->refile.limit; moved++) {
+        parts |= (uint64_t)1 << (((uint64_t)row->at_us >> shift) & 63);
+        fl__rows_refile(&book->rows, row, fl_window_of(row->at_us, shift));
+    }
+    request->refile.parts = parts;
+    request->refile.moved = moved;
+    request->refile.more = row;
+}
+
+/* --- Reading ------------------------------------------------------------------------------------------------------ */
+
+static void find(struct attachment *a, fl_store_request *request)
+{
+    const struct fl__rows *rows = &a->book->rows;
+    for (size_t i = 0; i < request->find.count; i++) {
+        fl_store_want *want = &request->find.wants[i];
+        const struct fl__memory_row *row =
+            want->name.size > 0 ? fl__rows_by_name(rows, want->ns, want->name) : fl__rows_by_id(rows, want->id);
+        want->found = row;
+        if (row && !copy_row(&a->arena, row, &want->row)) {
+            fl__store_answer(request, FL_NO_MEMORY, NULL);
+            return;
+        }
+    }
+}
+
+static bool begins_with(fl_bytes bytes, fl_bytes prefix)
+{
+    return prefix.size == 0 || (bytes.size >= prefix.size && memcmp(bytes.data, prefix.data, prefix.size) == 0);
+}
+
+static bool is_in(fl_bytes ns, fl_bytes wanted)
+{
+    return wanted.size == 0 || (ns.size == wanted.size && memcmp(ns.data, wanted.data, ns.size) == 0);
+}
+
+static bool fits_list(const fl_store_request *request, const struct fl__memory_row *row)
+{
+    fl_row view = fl__row_view(row, row->bytes);
+    return view.key.at_us >= request->list.from_us && view.key.at_us < request->list.until_us &&
+           is_in(view.ns, request->list.ns) && begins_with(view.name, request->list.prefix);
+}
+
+static size_t page_rows(size_t limit)
+{
+    return limit < PAGE_ROWS ? limit : PAGE_ROWS;
+}
+
+static void list(struct attachment *a, fl_store_request *request)
+{
+    size_t limit = page_rows(request->list.limit), count = 0, seen = 0, bytes = 0;
+    uint64_t seq = request->list.after_seq;
+    fl_row *rows = arena_get(&a->arena, limit * sizeof *rows);
+    const struct fl__memory_row *row;
+    bool good = rows;
+    for (; (row = fl__rows_next(&a->book->rows, request->list.window, seq + 1)) && good; seq = row->filed.seq) {
+        if (seen++ == limit || bytes > PAGE_BYTES)
+            break;
+        if (fits_list(request, row)) {
+            bytes += fl__row_bytes(row);
+            good = copy_row(&a->arena, row, &rows[count++]);
+        }
+    }
+    if (!good) {
+        fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return;
+    }
+    request->list.rows = rows;
+    request->list.count = count;
+    request->list.next_seq = row ? seq : 0;
+}
+
+static bool fits_dead(const fl_store_request *request, const struct fl__memory_dead *dead)
+{
+    uint64_t only = request->dead_list.id_seq;
+    return (only == 0 || only == dead->id.seq) && is_in(fl__dead_view(dead, dead->bytes).row.ns, request->dead_list.ns);
+}
+
+static void list_dead(struct attachment *a, fl_store_request *request)
+{
+    size_t limit = page_rows(request->dead_list.limit), count = 0, seen = 0, bytes = 0;
+    uint64_t only = request->dead_list.id_seq, seq = only > 0 ? only - 1 : request->dead_list.after_seq;
+    fl_dead_row *rows = arena_get(&a->arena, limit * sizeof *rows);
+    const struct fl__memory_dead *dead;
+    bool good = rows;
+    for (; (dead = fl__rows_next_dead(&a->book->rows, seq + 1)) && good; seq = dead->id.seq) {
+        if (seen++ == limit || bytes > PAGE_BYTES || (only > 0 && seen > 1))
+            break;
+        if (fits_dead(request, dead)) {
+            bytes += fl__dead_bytes(dead);
+            good = copy_dead(&a->arena, dead, &rows[count++]);
+        }
+    }
+    if (!good) {
+        fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return;
+    }
+    request->dead_list.rows = rows;
+    request->dead_list.count = count;
+    request->dead_list.next_seq = dead && only == 0 ? seq : 0;
+}
+
+/* --- Loading ------------------------------------------------------------------------------------------------------ */
+
+static int compare_keys(const void *x, const void *y)
+{
+    const fl_key *a = x, *b = y;
+    if (a->at_us != b->at_us)
+        return a->at_us < b->at_us ? -1 : 1;
+    return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+static bool is_before(fl_key a, fl_key b)
+{
+    return compare_keys(&a, &b) < 0;
+}
+
+static bool fits_load(const fl_store_request *request, const struct fl__memory_row *row)
+{
+    return row->at_us < request->load.until_us && !is_before(fl__row_key(row), request->load.from);
+}
+
+/* The keys of a window that fit, counted and, if `out` is not NULL, listed. */
+static size_t list_keys(const struct book *book, const fl_store_request *request, uint64_t window, fl_key *out)
+{
+    size_t count = 0;
+    const struct fl__memory_row *row = fl__rows_next(&book->rows, window, 0);
+    for (; row; row = fl__rows_next(&book->rows, window, row->filed.seq + 1)) {
+        if (!fits_load(request, row))
+            continue;
+        if (out)
+            out[count] = fl__row_key(row);
+        count++;
+    }
+    return count;
+}
+
+/* The key before which there are `rank` that fit in the window. There are more than that. */
+static bool key_of_rank(const struct book *book, const fl_store_request *request, uint64_t window, size_t rank,
+                        fl_key *ret)
+{
+    fl_key *keys = fl__alloc(list_keys(book, request, window, NULL) * sizeof *keys);
+    if (!keys)
+        return false;
+    size_t count = list_keys(book, request, window, keys);
+    qsort(keys, count, sizeof *keys, compare_keys);
+    *ret = keys[rank];
+    fl__release(keys);
+    return true;
+}
+
+/* Finds out where the load ends. As windows are in order of time, only one of them is given in part. */
+static void load_begin(struct attachment *a, fl_store_request *request)
+{
+    size_t room = request->load.limit;
+    request->load.more = false;
+    for (size_t i = 0; i < request->load.window_count && !request->load.more; i++) {
+        uint64_t window = request->load.windows[i];
+        size_t count = list_keys(a->book, request, window, NULL);
+        request->load.more = count > room;
+        if (request->load.more && !key_of_rank(a->book, request, window, room, &request->load.next)) {
+            fl__store_answer(request, FL_NO_MEMORY, NULL);
+            return;
+        }
+        room -= count > room ? room : count;
+    }
+    a->load.window = 0;
+    a->load.seq = 0;
+    a->load.end = request->load.more ? request->load.next : (fl_key){request->load.until_us, 0};
+}
+
+/* Copies the next part; the number of rows in it. `ret_over` says that it was the last. */
+static size_t load_part(struct attachment *a, fl_store_request *request, fl_row *rows, bool *ret_over)
+{
+    size_t count = 0, seen = 0, bytes = 0;
+    while (a->load.window < request->load.window_count && seen < PAGE_ROWS && bytes < PAGE_BYTES) {
+        const struct fl__memory_row *row =
+            fl__rows_next(&a->book->rows, request->load.windows[a->load.window], a->load.seq);
+        seen++;
+        if (!row) {
+            a->load.window++;
+            a->load.seq = 0;
+            continue;
+        }
+        if (fits_load(request, row) && is_before(fl__row_key(row), a->load.end)) {
+            if (!copy_row(&a->arena, row, &rows[count])) {
+                fl__store_answer(request, FL_NO_MEMORY, NULL);
+                return 0;
+            }
+            bytes += fl__row_bytes(row);
+            count++;
+        }
+        a->load.seq = row->filed.seq + 1;
+    }
+    *ret_over = a->load.window == request->load.window_count;
+    return count;
+}
+
+/* Gives the next part of a load; whether that was the last. */
+static bool load_go_on(struct attachment *a, fl_store_request *request)
+{
+    bool over = true;
+    fl_row *rows = arena_get(&a->arena, PAGE_ROWS * sizeof *rows);
+    if (!rows) {
+        fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return true;
+    }
+    pthread_mutex_lock(&a->book->lock);
+    size_t count = load_part(a, request, rows, &over);
+    pthread_mutex_unlock(&a->book->lock);
+    if (count > 0)
+        request->load.rows(request, rows, count);
+    arena_clear(&a->arena);
+    return over;
+}
+
+/* --- Requests ----------------------------------------------------------------------------------------------------- */
+
+static void carry_out_locked(struct attachment *a, fl_store_request *request)
+{
+    struct book *book = a->book;
+    if (is_write(request) && (request->version != book->version || request->version == 0)) {
+        fl__store_answer(request, FL_SHARD_LOST, "shard %u is owned by %.180s", a->shard.shard,
+                         book->owner[0] ? book->owner : "nobody");
+        return;
+    }
+    switch (request->op) {
+    case FL_STORE_CLAIM:
+        return claim(a, request);
+    case FL_STORE_RENEW:
+        book->lease_until_us = lease_end(a, request->renew.lease_us);
+        return;
+    case FL_STORE_RELEASE:
+        book->owner[0] = 0;
+        return;
+    case FL_STORE_WRITE:
+        return write_changes(book, request);
+    case FL_STORE_FIND:
+        return find(a, request);
+    case FL_STORE_LIST:
+        return list(a, request);
+    case FL_STORE_LOAD:
+        return load_begin(a, request);
+    case FL_STORE_REFILE:
+        return refile(book, request);
+    case FL_STORE_FINISH:
+        return finish(book, request);
+    case FL_STORE_RECORD:
+        return record(book, request);
+    case FL_STORE_DEAD_LIST:
+        return list_dead(a, request);
+    case FL_STORE_BACKUP:
+        break;
+    }
+    fl__store_answer(request, FL_INVALID_ARGUMENT, "what is in memory only cannot be copied into a file");
+}
+
+static void carry_out(struct attachment *a, fl_store_request *request)
+{
+    if (fl__store_validate(request) < 0)
+        return;
+    pthread_mutex_lock(&a->book->lock);
+    carry_out_locked(a, request);
+    pthread_mutex_unlock(&a->book->lock);
+}
+
+/* An answer that hides what happened: the request must not show it. */
+static void carry_out_hidden(struct attachment *a, const fl_store_request *request)
+{
+    fl_store_request copy = *request;
+    if (is_write(request) || request->op == FL_STORE_CLAIM)
+        carry_out(a, &copy);
+    arena_clear(&a->arena);
+}
+
+static void step(fl_loop *loop, void *arg);
+
+static void schedule(struct attachment *a)
+{
+    if (a->scheduled)
+        return;
+    a->scheduled = true;
+    a->task = (fl_loop_task){.fn = step, .arg = a};
+    fl_loop_post_task(a->shard.loop, &a->task);
+}
+
+/* Carries the current request out, as the fault has it. False: its answer has to wait. */
+static bool begin(struct attachment *a)
+{
+    struct store *store = (struct store *)a->shard.store;
+    fl_store_request *request = a->current;
+    if (a->gone) {
+        fl__store_answer(request, FL_STORE_UNAVAILABLE, "shard %u was detached before", a->shard.shard);
+        return true;
+    }
+    fl_memory_fault fault = {0};
+    if (store->fault)
+        fault = store->fault(store->fault_arg, a->shard.shard, request);
+    if (fault.delay_ns > 0 && fl_loop_timer(a->shard.loop, fault.delay_ns, step, a, NULL) < 0) {
+        fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return true;
+    }
+    a->scheduled = fault.delay_ns > 0;
+    if (fault.result == 0)
+        carry_out(a, request);
+    else if (fault.applied)
+        carry_out_hidden(a, request);
+    if (fault.result != 0)
+        fl__store_answer(request, fault.result, NULL);
+    return !a->scheduled;
+}
+
+static void free_attachment(struct attachment *a)
+{
+    fl_loop *loop = a->shard.loop;
+    fl_loop_fn gone = a->gone;
+    void *arg = a->gone_arg;
+    atomic_fetch_sub(&((struct store *)a->shard.store)->attached, 1);
+    fl__release(a);
+    gone(loop, arg);
+}
+
+static bool take_next(struct attachment *a)
+{
+    a->current = a->first;
+    if (!a->current)
+        return false;
+    a->first = a->current->next;
+    if (!a->first)
+        a->last = &a->first;
+    return true;
+}
+
+/* One step: begins a request or goes on with the one that has begun, as far as its answer. */
+static void step(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    struct attachment *a = arg;
+    a->scheduled = false;
+    if (!a->current) {
+        if (!take_next(a)) {
+            free_attachment(a); /* there was nothing else to come for */
+            return;
+        }
+        if (!begin(a))
+            return;
+    }
+    fl_store_request *request = a->current;
+    if (request->op == FL_STORE_LOAD && request->result == 0 && !load_go_on(a, request)) {
+        schedule(a);
+        return;
+    }
+    a->current = NULL;
+    request->done(request);
+    arena_clear(&a->arena);
+    if (a->first || a->gone)
+        schedule(a);
+}
+
+static void submit(fl_shard *shard, fl_store_request *request)
+{
+    struct attachment *a = (struct attachment *)shard;
+    request->next = NULL;
+    *a->last = request;
+    a->last = &request->next;
+    if (!a->current)
+        schedule(a);
+}
+
+/* --- The store ---------------------------------------------------------------------------------------------------- */
+
+static int attach(fl_store *base, uint32_t shard, fl_loop *loop, fl_shard **ret)
+{
+    struct store *store = (struct store *)base;
+    struct attachment *a = fl__alloc_zeroed(sizeof *a);
+    if (!a)
+        return FL_NO_MEMORY;
+    a->shard = (fl_shard){base, loop, shard};
+    a->book = &store->books[shard];
+    a->last = &a->first;
+    atomic_fetch_add(&store->attached, 1);
+    *ret = &a->shard;
+    return 0;
+}
+
+static void detach(fl_shard *shard, fl_loop_fn done, void *arg)
+{
+    struct attachment *a = (struct attachment *)shard;
+    a->gone = done;
+    a->gone_arg = arg;
+    schedule(a);
+}
+
+static void close_store(fl_store *base)
+{
+    struct store *store = (struct store *)base;
+    assert(atomic_load(&store->attached) == 0);
+    for (uint32_t i = 0; i < base->shards; i++) {
+        struct book *book = &store->books[i];
+        fl__rows_clear(&book->rows);
+        fl__release((void *)book->progress.keep);
+        pthread_mutex_destroy(&book->lock);
+    }
+    fl__release(store);
+}
+
+static const struct fl_store_ops ops = {close_store, attach, detach, submit};
+
+int fl__memory_open(const char *rest, const fl_store_config *config, fl_store **ret, char *message, size_t size)
+{
+    if (*rest) {
+        snprintf(message, size, "memory: takes nothing after the colon, and there is '%.80s'", rest);
+        return FL_INVALID_ARGUMENT;
+    }
+    uint32_t shards = config->shards > 0 ? config->shards : FL__STORE_SHARDS;
+    struct store *store = fl__alloc_zeroed(sizeof *store + shards * sizeof *store->books);
+    if (!store)
+        return FL_NO_MEMORY;
+    store->store = (fl_store){&ops, shards};
+    store->clock = config->clock;
+    for (uint32_t i = 0; i < shards; i++) {
+        struct book *book = &store->books[i];
+        pthread_mutex_init(&book->lock, NULL);
+        fl__rows_init(&book->rows);
+        book->progress.seq_limit = 2;
+    }
+    *ret = &store->store;
+    return 0;
+}
+
+int fl_memory_store_faults(fl_store *store, fl_memory_fault_fn fn, void *arg)
+{
+    if (store->ops != &ops)
+        return FL_INVALID_ARGUMENT;
+    ((struct store *)store)->fault = fn;
+    ((struct store *)store)->fault_arg = arg;
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_STORE_STORE_H
+#define FOLIOT_STORE_STORE_H
+
+/* What the stores share. */
+
+#include <foliot/store.h>
+
+/* Opens what stands behind the scheme in a URL. On failure, `message` says why. */
+typedef int fl__store_open_fn(const char *rest, const fl_store_config *config, fl_store **ret, char *message,
+                              size_t size);
+
+/* How many shards a new store has if nobody said. */
+enum { FL__STORE_SHARDS = 4 };
+
+fl__store_open_fn fl__memory_open, fl__sqlite_open, fl__postgres_open;
+
+/* Sets a request's result and its message, which is that of the code if `format` is NULL. */
+void fl__store_answer(fl_store_request *request, int result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* 0, or FL_INVALID_ARGUMENT with a message that says what in the request nobody could carry out. */
+int fl__store_validate(fl_store_request *request);
+
+/* A stable hash of a name in its namespace: it chooses the shard and is what indexes of names are sorted by. */
+uint64_t fl__store_hash(fl_bytes ns, fl_bytes name);
+
+/* Progress as bytes, for the databases. fl__progress_size() bytes at most are written; returns how many. */
+size_t fl__progress_size(const fl_progress *progress);
+size_t fl__progress_encode(const fl_progress *progress, unsigned char *out);
+
+/* The reverse. `ret->keep` is allocated: fl__release() it. Returns 0, FL_STORE_CORRUPT or FL_NO_MEMORY. */
+int fl__progress_decode(fl_bytes encoded, fl_progress *ret);
+
+/* Numbers as bytes: seven bits each, the last without the high bit. */
+enum { FL__VARINT_MAX = 10 };
+size_t fl__varint_put(unsigned char *out, uint64_t value);
+bool fl__varint_get(const unsigned char **at, const unsigned char *end, uint64_t *ret);
+
+/* The windows in which a row with that time can be filed, coarse to fine. Returns how many. */
+enum { FL__WINDOW_LEVELS = 8 };
+size_t fl__window_candidates(int64_t at_us, uint64_t out[FL__WINDOW_LEVELS]);
+
+#endif

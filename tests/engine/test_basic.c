@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* The engine on the memory store and a virtual clock: what an operation does, one at a time. */
+
+#include <string.h>
+
+#include "engine/bed.h"
+#include "test.h"
+
+TEST(a_timer_fires_when_it_is_due)
+{
+    set_up((fl_engine_config){0});
+    int64_t begin = wall_now(&bed.wall.clock);
+    CHECK_EQ(create(NULL, 5 * SECOND, "tea").result, 0);
+    run_for(4 * SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK(strcmp(bed.fired[0].payload, "tea") == 0);
+    CHECK_EQ(bed.fired[0].at_us, begin + 5 * SECOND);
+    tear_down();
+}
+
+TEST(a_timer_a_year_away_fires_too)
+{
+    set_up((fl_engine_config){.lease_us = 600 * SECOND});
+    int64_t begin = wall_now(&bed.wall.clock);
+    CHECK_EQ(create(NULL, 365 * 86400 * SECOND, "year").result, 0);
+    run_for(366 * 86400 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK_EQ(bed.fired[0].at_us, begin + 365 * 86400 * SECOND);
+    tear_down();
+}
+
+TEST(names_are_idempotent)
+{
+    set_up((fl_engine_config){0});
+    fl_op first = create("a", 10 * SECOND, "1");
+    CHECK_EQ(first.result, 0);
+    CHECK_EQ(first.outcome, FL_CREATED);
+    fl_op same = create("a", 10 * SECOND, "1");
+    CHECK_EQ(same.result, 0);
+    CHECK_EQ(same.outcome, FL_SAME);
+    CHECK_EQ(same.timer.id.seq, first.timer.id.seq);
+    fl_op other = create("a", 10 * SECOND, "2");
+    CHECK_EQ(other.outcome, FL_REPLACED);
+    fl_op get = by_name(FL_OP_GET, "a");
+    CHECK_EQ(get.result, 0);
+    CHECK_EQ(get.timer.id.seq, other.timer.id.seq);
+    run_for(11 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK(strcmp(bed.fired[0].payload, "2") == 0);
+    CHECK_EQ(by_name(FL_OP_GET, "a").result, FL_TIMER_NOT_FOUND);
+    CHECK_EQ(create("a", 1 * SECOND, "3").outcome, FL_CREATED);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    tear_down();
+}
+
+TEST(a_cancelled_timer_does_not_fire)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", 10 * SECOND, "1").result, 0);
+    CHECK_EQ(by_name(FL_OP_CANCEL, "a").result, 0);
+    CHECK_EQ(by_name(FL_OP_CANCEL, "a").result, FL_TIMER_NOT_FOUND);
+    run_for(20 * SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    tear_down();
+}
+
+TEST(an_update_moves_a_timer_and_keeps_its_id)
+{
+    set_up((fl_engine_config){0});
+    fl_op op = create(NULL, 10 * SECOND, "1");
+    fl_key id = op.timer.id;
+    int64_t due = wall_now(&bed.wall.clock) + 7200 * SECOND;
+    op = run_op((fl_op){.kind = FL_OP_UPDATE, .flags = FL_OP_SET_DUE, .timer = {.id = id, .due_us = due}});
+    CHECK_EQ(op.result, 0);
+    CHECK_EQ(op.timer.id.seq, id.seq);
+    run_for(20 * SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    op = run_op((fl_op){.kind = FL_OP_GET, .timer = {.id = id}});
+    CHECK_EQ(op.result, 0);
+    CHECK_EQ(op.timer.due_us, due);
+    run_for(7200 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK_EQ(bed.fired[0].at_us, due);
+    tear_down();
+}
+
+TEST(a_failed_attempt_is_repeated_and_then_given_up)
+{
+    set_up((fl_engine_config){
+        .retry = {.max_attempts = 3, .multiplier_1000 = 2000, .initial_us = SECOND, .max_interval_us = 60 * SECOND}});
+    bed.answer = FL_FAILED;
+    bed.failures = 3;
+    fl_op op = create("a", SECOND, "1");
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    CHECK_EQ(bed.fired[2].attempt, 3);
+    CHECK_EQ(by_name(FL_OP_GET, "a").result, FL_TIMER_NOT_FOUND);
+    fl_op dead = run_op((fl_op){.kind = FL_OP_DEAD_GET, .timer = {.id = op.timer.id}});
+    CHECK_EQ(dead.result, 0);
+    CHECK_EQ(dead.reason.size, 7);
+    dead = run_op((fl_op){.kind = FL_OP_DEAD_REDRIVE, .timer = {.id = op.timer.id}});
+    CHECK_EQ(dead.result, 0);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 4);
+    CHECK_EQ(bed.fired[3].attempt, 1);
+    tear_down();
+}
+
+TEST(again_comes_again)
+{
+    set_up((fl_engine_config){0});
+    bed.answer = FL_AGAIN;
+    bed.failures = 2;
+    CHECK_EQ(create("a", SECOND, "1").result, 0);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    CHECK_EQ(bed.fired[2].at_us - bed.fired[1].at_us, 10 * SECOND);
+    tear_down();
+}
+
+TEST(a_crash_repeats_what_was_not_settled_and_nothing_else)
+{
+    set_up((fl_engine_config){0});
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(create(NULL, (i + 1) * SECOND, "x").result, 0);
+    run_for(5 * SECOND + SECOND / 2);
+    bed.keep = true;
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 6);
+    run_for(2 * SECOND); /* recorded */
+    CHECK_EQ(bed.fired_count, 8);
+    bed.keep = false;
+    stop_engine(true);
+    start_engine((fl_engine_config){0});
+    run_for(20 * SECOND);
+    CHECK_EQ(bed.fired_count, 8 + 3 + 2);
+    tear_down();
+}
+
+TEST(little_memory_is_enough)
+{
+    set_up((fl_engine_config){.max_memory_timers = 100, .max_in_flight = 16});
+    for (int i = 0; i < 2000; i++)
+        CHECK_EQ(create(NULL, (1000 + i * 7 % 500) * SECOND / 10, "x").result, 0);
+    fl_engine_stats stats;
+    for (int i = 0; i < 200; i++) {
+        run_for(SECOND);
+        fl_engine_get_stats(bed.engine, &stats);
+        CHECK(stats.loaded <= 100);
+    }
+    CHECK_EQ(bed.fired_count, 2000);
+    CHECK_EQ(stats.pending, 0);
+    tear_down();
+}
+
+TEST(looking_ahead_fires_on_time)
+{
+    set_up((fl_engine_config){.strategy = FL_LOOKAHEAD});
+    int64_t begin = wall_now(&bed.wall.clock);
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(create(NULL, i * 7 * SECOND / 2 + 1, "x").result, 0);
+    run_for(400 * SECOND);
+    CHECK_EQ(bed.fired_count, 100);
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(bed.fired[i].at_us, begin + i * 7 * SECOND / 2 + 1);
+    tear_down();
+}
+
+TEST(the_clock_set_back_and_forth)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create(NULL, 10 * SECOND, "1").result, 0);
+    CHECK_EQ(create(NULL, 3600 * SECOND, "2").result, 0);
+    run_for(20 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    step_clock(-1000 * SECOND);
+    run_for(SECOND);
+    int64_t now = wall_now(&bed.wall.clock);
+    CHECK_EQ(create(NULL, 5 * SECOND, "3").result, 0);
+    run_for(10 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(bed.fired[1].at_us, now + 5 * SECOND);
+    step_clock(5000 * SECOND);
+    run_for(3 * SECOND); /* recorded, too */
+    CHECK_EQ(bed.fired_count, 3);
+    stop_engine(true);
+    start_engine((fl_engine_config){0});
+    run_for(100 * SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    tear_down();
+}
+
+static fl_listing listing;
+static size_t listed;
+
+static void page(fl_listing *l)
+{
+    CHECK_EQ(l->result, 0);
+    listed += l->count;
+    fl_loop_stop(bed.loop);
+}
+
+TEST(a_list_has_them_all)
+{
+    set_up((fl_engine_config){0});
+    int pages = 0;
+    for (int i = 0; i < 300; i++)
+        CHECK_EQ(create(NULL, (int64_t)i * i * 1000 * SECOND, "x").result, 0);
+    listing = (fl_listing){.limit = 7, .done = page};
+    listed = 0;
+    do {
+        fl_engine_list(bed.engine, &listing);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+        pages++;
+    } while (listing.more);
+    CHECK_EQ(listed, 299); /* one has fired */
+    CHECK(pages >= 43);
+    tear_down();
+}
