@@ -21,6 +21,7 @@
 
 static char bin[200], folder[64];
 static pid_t server, watcher;
+static PGconn *talk;     /* for pg_sql() */
 static int watched = -1; /* the end of a pipe that closes when this program ends */
 
 /* --- Where it is -------------------------------------------------------------------------------------------------- */
@@ -137,7 +138,7 @@ static void end_leftover(void)
     server = (pid_t)pid;
     signal_all(SIGCONT);
     kill(server, SIGCONT);
-    kill(server, SIGQUIT); /* ends all its processes at once */
+    kill(server, SIGQUIT); /* it ends all the others at once */
     for (int i = 0; i < 500 && kill(server, 0) == 0; i++)
         usleep(10000);
 }
@@ -164,11 +165,26 @@ static void watch_over(void)
 
 static void finish(void)
 {
+    PQfinish(talk);
     close(watched);
     waitpid(watcher, NULL, 0);
 }
 
 /* --- The server --------------------------------------------------------------------------------------------------- */
+
+/* A role for which a password is asked. */
+static void ask_for_password(void)
+{
+    char path[100], rest[8192] = "";
+    snprintf(path, sizeof path, "%s/data/pg_hba.conf", folder);
+    FILE *file = fopen(path, "r+");
+    CHECK(file);
+    size_t size = fread(rest, 1, sizeof rest, file);
+    CHECK(size < sizeof rest);
+    rewind(file);
+    fprintf(file, "local all locked scram-sha-256\n%.*s", (int)size, rest);
+    CHECK_EQ(fclose(file), 0);
+}
 
 static void make(void)
 {
@@ -186,6 +202,7 @@ static void make(void)
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     if (status != 0)
         test_fail(__FILE__, __LINE__, "initdb failed: see %s/initdb.log", folder);
+    ask_for_password();
 }
 
 static PGconn *connect_to_server(void)
@@ -228,6 +245,8 @@ void pg_start(bool with_fsync)
 
 static void await_end(void)
 {
+    PQfinish(talk);
+    talk = NULL;
     CHECK_EQ(waitpid(server, NULL, 0), server);
     server = 0;
 }
@@ -267,12 +286,12 @@ const char *pg_folder(void)
 
 static PGresult *execute(const char *sql)
 {
-    PGconn *conn = connect_to_server();
-    PGresult *result = PQexec(conn, sql);
+    if (!talk)
+        talk = connect_to_server();
+    PGresult *result = PQexec(talk, sql);
     ExecStatusType status = PQresultStatus(result);
     if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
-        test_fail(__FILE__, __LINE__, "%s: %s", sql, PQerrorMessage(conn));
-    PQfinish(conn);
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, PQerrorMessage(talk));
     return result;
 }
 

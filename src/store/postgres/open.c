@@ -5,7 +5,7 @@
  * 'schema' is the lock under which everything else is made, in one transaction: whoever opens a new database at the same
  * moment waits for that row and then finds everything there. A row's lock is something that every database has.
  *
- * Messages never have a password: libpq puts none into its own, except that it quotes a URL that it cannot read. */
+ * Messages never have a password: libpq puts none into its own, except that it quotes the part of a URL that it cannot read. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,20 +206,33 @@ static int check(struct opening *opening)
     return 0;
 }
 
+/* An @ or / in a password that is not written as %40 or %2F would make a part of it the name of a host, for all to read. */
+static bool is_ambiguous(const char *url)
+{
+    const char *at = strstr(url, "://") + 3;
+    const char *end = at + strcspn(at, "?"), *first = memchr(at, '@', (size_t)(end - at));
+    return first && (memchr(first + 1, '@', (size_t)(end - first - 1)) || memchr(at, '/', (size_t)(first - at)));
+}
+
 static int check_url(struct opening *opening, const char *url)
 {
+    if (is_ambiguous(url)) {
+        explain(opening, "the URL cannot be understood",
+                "an @ or / in the user, password or database is written %40 or %2F", "");
+        return FL_INVALID_ARGUMENT;
+    }
     char *error = NULL;
     PQconninfoOption *options = PQconninfoParse(url, &error);
     if (options) {
         PQconninfoFree(options);
         return 0;
     }
-    char *quoted = error ? strstr(error, url) : NULL; /* it may have a password */
+    char *quoted = error ? strstr(error, ": \"") : NULL; /* a part of the URL, perhaps its password */
     if (quoted)
         *quoted = 0;
     explain(opening, "the URL cannot be understood", error ? error : "out of memory",
-            quoted ? "…\" write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with % and two digits for what is special"
-                   : "");
+            "write postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE, with % and two digits for special "
+            "characters");
     int r = error ? FL_INVALID_ARGUMENT : FL_NO_MEMORY;
     PQfreemem(error);
     return r;
