@@ -284,8 +284,10 @@ const char *pg_folder(void)
     return folder;
 }
 
-static PGresult *execute(const char *sql)
+static PGresult *execute(const char *format, va_list arguments)
 {
+    char sql[2000];
+    vsnprintf(sql, sizeof sql, format, arguments);
     if (!talk)
         talk = connect_to_server();
     PGresult *result = PQexec(talk, sql);
@@ -297,22 +299,19 @@ static PGresult *execute(const char *sql)
 
 void pg_sql(const char *format, ...)
 {
-    char sql[2000];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sql, sizeof sql, format, arguments);
+    PGresult *result = execute(format, arguments);
     va_end(arguments);
-    PQclear(execute(sql));
+    PQclear(result);
 }
 
 long pg_number(const char *format, ...)
 {
-    char sql[2000];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sql, sizeof sql, format, arguments);
+    PGresult *result = execute(format, arguments);
     va_end(arguments);
-    PGresult *result = execute(sql);
     CHECK(PQntuples(result) == 1 && PQnfields(result) == 1);
     long number = PQgetisnull(result, 0, 0) ? -1 : strtol(PQgetvalue(result, 0, 0), NULL, 10);
     PQclear(result);

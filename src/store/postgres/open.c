@@ -7,6 +7,7 @@
  *
  * Messages never have a password: libpq puts none into its own, except that it quotes the part of a URL that it cannot read. */
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,7 +247,7 @@ static void ignore_notice(void *arg, const PGresult *result)
 static int connect_to(struct opening *opening, const char *url)
 {
     char seconds[24];
-    snprintf(seconds, sizeof seconds, "%llu", (unsigned long long)(opening->config->timeout_us / 1000000 + 2));
+    snprintf(seconds, sizeof seconds, "%" PRIu64, opening->config->timeout_us / 1000000 + 2);
     const char *names[] = {"connect_timeout", "dbname", "client_encoding", "application_name", NULL};
     const char *values[] = {seconds, url, "UTF8", "foliot", NULL};
     opening->conn = PQconnectdbParams(names, values, 1);

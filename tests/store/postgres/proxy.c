@@ -111,9 +111,7 @@ static void hand_on(struct connection *connection, enum proxy_direction directio
     bool fault;
     size_t size = allowed(direction, (size_t)n, &fault);
     CHECK(size == 0 || recv(connection->ends[direction], data, size, 0) == (ssize_t)size);
-    if (!send_all(connection->ends[!direction], data, size))
-        drop(connection);
-    else if (fault && how == PROXY_CUT)
+    if (!send_all(connection->ends[!direction], data, size) || (fault && how == PROXY_CUT))
         drop(connection);
     else if (fault)
         connection->hangs = true;
