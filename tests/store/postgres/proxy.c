@@ -62,23 +62,17 @@ static void accept_one(void)
         return;
     }
     for (int i = 0; i < CONNECTIONS; i++)
-        if (connections[i].ends[0] < 0) {
+        if (connections[i].ends[0] < 0 && connections[i].ends[1] < 0) {
             connections[i] = (struct connection){{client, server}, false};
             return;
         }
     test_fail(__FILE__, __LINE__, "too many connections");
 }
 
-static bool send_all(int fd, const char *data, size_t size)
+static void send_all(int fd, const char *data, size_t size)
 {
-    while (size > 0) {
-        ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
-        if (n <= 0)
-            return false;
-        data += n;
+    for (ssize_t n; size > 0 && (n = send(fd, data, size, MSG_NOSIGNAL)) > 0; data += n)
         size -= (size_t)n;
-    }
-    return true;
 }
 
 /* How many of `size` bytes get through, and whether the fault comes after them. */
@@ -99,19 +93,35 @@ static size_t allowed(enum proxy_direction direction, size_t size, bool *ret_fau
     return size;
 }
 
-/* Hands on what has come from one end. When it hangs, the rest stays in `data` until it is let go. */
+/* The client has closed its end. The server is told so behind everything that was under way to it, and what it still says
+ * is thrown away: so it gets to read all of it. */
+static void client_gone(struct connection *connection)
+{
+    close(connection->ends[0]);
+    connection->ends[0] = -1;
+    shutdown(connection->ends[1], SHUT_WR);
+}
+
+/* Hands on what has come from one end. What is beyond a fault stays in the socket. */
 static void hand_on(struct connection *connection, enum proxy_direction direction)
 {
     static char data[65536];
-    ssize_t n = recv(connection->ends[direction], data, sizeof data, MSG_PEEK);
+    int from = connection->ends[direction], to = connection->ends[!direction];
+    ssize_t n = recv(from, data, sizeof data, MSG_PEEK);
+    if (n <= 0 && direction == PROXY_UP) {
+        client_gone(connection);
+        return;
+    }
     if (n <= 0) {
         drop(connection);
         return;
     }
     bool fault;
     size_t size = allowed(direction, (size_t)n, &fault);
-    CHECK(size == 0 || recv(connection->ends[direction], data, size, 0) == (ssize_t)size);
-    if (!send_all(connection->ends[!direction], data, size) || (fault && how == PROXY_CUT))
+    CHECK(size == 0 || recv(from, data, size, 0) == (ssize_t)size);
+    if (to >= 0)
+        send_all(to, data, size); /* if nobody listens any more, its end will be noticed */
+    if (fault && how == PROXY_CUT)
         drop(connection);
     else if (fault)
         connection->hangs = true;

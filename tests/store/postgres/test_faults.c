@@ -252,7 +252,7 @@ TEST(what_is_delivered_late_has_no_effect)
 {
     timeout_us = 1000000;
     user = "weak";
-    fail_everywhere(PROXY_UP, PROXY_HANG, SCALE(151, 401), false);
+    fail_everywhere(PROXY_UP, PROXY_HANG, SCALE(113, 401), false);
     user = "foliot";
     timeout_us = 60000000;
 }
