@@ -78,6 +78,7 @@ static pid_t spawn(const char *program, char *const arguments[])
     const struct passwd *user = server_user();
     snprintf(path, sizeof path, "%s/%s", bin, program);
     snprintf(log, sizeof log, "%s/%s.log", folder, program);
+    fflush(stdout); /* or both have what is in it */
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid > 0)
@@ -147,6 +148,7 @@ static void watch_over(void)
 {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    fflush(stdout);
     watcher = fork();
     CHECK(watcher >= 0);
     if (watcher == 0) {
@@ -286,7 +288,7 @@ const char *pg_folder(void)
 
 static PGresult *execute(const char *format, va_list arguments)
 {
-    char sql[2000];
+    char sql[8000];
     vsnprintf(sql, sizeof sql, format, arguments);
     if (!talk)
         talk = connect_to_server();

@@ -116,16 +116,17 @@ static int read_meta(struct opening *opening, const char *lock)
 
 /* --- Making ------------------------------------------------------------------------------------------------------- */
 
-/* Two who make the same table at the same moment may get in each other's way, IF NOT EXISTS or not: it is there then. */
+/* Two who make the same table at the same moment get in each other's way, IF NOT EXISTS or not, and the errors for that are
+ * many. So what counts is whether the table is there afterwards. */
 static int make_meta(struct opening *opening)
 {
-    static const char sql[] = "CREATE TABLE IF NOT EXISTS foliot_meta (key text PRIMARY KEY, value bigint NOT NULL)";
-    PGresult *result = PQexec(opening->conn, sql);
-    int r = is_good(result) || has_state(result, "23505") || has_state(result, "42P07") ? 0 : refuse(opening, result);
-    PQclear(result);
-    return r == 0
-               ? run(opening, "INSERT INTO foliot_meta (key, value) VALUES ('schema', 0) ON CONFLICT (key) DO NOTHING")
-               : r;
+    PGresult *made =
+        PQexec(opening->conn, "CREATE TABLE IF NOT EXISTS foliot_meta (key text PRIMARY KEY, value bigint NOT NULL)");
+    int r = run(opening, "INSERT INTO foliot_meta (key, value) VALUES ('schema', 0) ON CONFLICT (key) DO NOTHING");
+    if (r < 0 && !is_good(made))
+        r = refuse(opening, made);
+    PQclear(made);
+    return r;
 }
 
 static bool has_citus(struct opening *opening)

@@ -65,7 +65,9 @@ TEST(the_number_of_shards_is_fixed_when_the_store_is_made)
 static void *open_at_once(void *url)
 {
     fl_store *opened;
-    CHECK_EQ(fl_store_open(url, NULL, &opened, NULL, 0), 0);
+    char why[300];
+    if (fl_store_open(url, NULL, &opened, why, sizeof why) < 0)
+        test_fail(__FILE__, __LINE__, "%s", why);
     fl_store_close(opened);
     return NULL;
 }
@@ -75,7 +77,7 @@ TEST(many_can_make_the_same_store_at_once)
     enum { MAKERS = 8 };
     pthread_t makers[MAKERS];
     char url[300];
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 10; round++) {
         snprintf(url, sizeof url, "%s", pg_url(new_schema()));
         for (int i = 0; i < MAKERS; i++)
             CHECK_EQ(pthread_create(&makers[i], NULL, open_at_once, url), 0);
@@ -125,6 +127,70 @@ TEST(where_there_is_citus_the_tables_are_distributed_by_shard)
     CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE colocated = 'foliot_shard'", name), 4);
     CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 7);
     pg_sql("DROP SCHEMA %s CASCADE", name);
+}
+
+/* The n-th block of SQL in the documentation. */
+static char *documented(int n)
+{
+    static char page[20000];
+    FILE *file = fopen(SOURCE "/docs/store-postgres.md", "r");
+    CHECK(file);
+    size_t size = fread(page, 1, sizeof page - 1, file);
+    fclose(file);
+    CHECK(size < sizeof page - 1);
+    page[size] = 0;
+    char *block = page;
+    for (int i = 0; i < n; i++) {
+        block = strstr(block, "```sql\n");
+        CHECK(block);
+        block += 7;
+    }
+    *strstr(block, "```") = 0;
+    return block;
+}
+
+TEST(tables_can_be_made_as_the_documentation_says)
+{
+    const char *name = new_schema();
+    pg_url(name);
+    pg_sql("SET search_path = %s; %s RESET search_path", name, documented(1));
+    pg_sql("DROP ROLE IF EXISTS user_only; CREATE ROLE user_only LOGIN; GRANT USAGE ON SCHEMA %s TO user_only", name);
+    pg_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO user_only", name);
+    char url[300];
+    snprintf(url, sizeof url, "postgres://user_only@/postgres?host=%s&options=-csearch_path%%3D%s", pg_folder(), name);
+    CHECK_EQ(fl_loop_new(NULL, &loop), 0);
+    fl_loop_hold(loop);
+    CHECK_EQ(fl_store_open(url, NULL, &store, message, sizeof message), 0);
+    CHECK_EQ(fl_store_shards(store), 4);
+    shard = attach(3);
+    uint64_t version = claim(shard, "me");
+    fl_row row = make_named(2, 1000, 25, "name");
+    put(shard, version, &row, 1);
+    CHECK(is_named(shard, "name", NULL));
+    end();
+    /* They are the tables that opening makes. */
+    CHECK_EQ(try_open(pg_url(new_schema()), 0), 0);
+    static const char columns[] = "SELECT table_name, column_name, ordinal_position, data_type, is_nullable"
+                                  " FROM information_schema.columns WHERE table_schema =";
+    CHECK_EQ(pg_number("SELECT count(*) FROM ((%s 's%u') EXCEPT (%s 's%u')) d", columns, schema, columns, schema - 1),
+             0);
+    CHECK_EQ(pg_number("SELECT count(*) FROM ((%s 's%u') EXCEPT (%s 's%u')) d", columns, schema - 1, columns, schema),
+             0);
+    static const char indexes[] = "SELECT tablename, indexname, regexp_replace(indexdef, 's[0-9]+\\.', '')"
+                                  " FROM pg_indexes WHERE schemaname =";
+    CHECK_EQ(pg_number("SELECT count(*) FROM ((%s 's%u') EXCEPT (%s 's%u')) d", indexes, schema, indexes, schema - 1),
+             0);
+}
+
+TEST(tables_are_distributed_as_the_documentation_says)
+{
+    const char *block = documented(2);
+    size_t lines = 0;
+    for (const char *const *statement = fl__pg_distribute; *statement; statement++, lines++)
+        CHECK(strstr(block, *statement));
+    for (; *block; block++)
+        lines -= *block == '\n';
+    CHECK_EQ(lines, 0);
 }
 
 /* What makes it run where each shard is on a machine of its own: no statement without its shard. */
