@@ -21,6 +21,7 @@
 
 static char bin[200], folder[64];
 static pid_t server, watcher;
+static PGconn *talk;     /* for pg_sql() */
 static int watched = -1; /* the end of a pipe that closes when this program ends */
 
 /* --- Where it is -------------------------------------------------------------------------------------------------- */
@@ -77,6 +78,7 @@ static pid_t spawn(const char *program, char *const arguments[])
     const struct passwd *user = server_user();
     snprintf(path, sizeof path, "%s/%s", bin, program);
     snprintf(log, sizeof log, "%s/%s.log", folder, program);
+    fflush(stdout); /* or both have what is in it */
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid > 0)
@@ -137,7 +139,7 @@ static void end_leftover(void)
     server = (pid_t)pid;
     signal_all(SIGCONT);
     kill(server, SIGCONT);
-    kill(server, SIGQUIT); /* ends all its processes at once */
+    kill(server, SIGQUIT); /* it ends all the others at once */
     for (int i = 0; i < 500 && kill(server, 0) == 0; i++)
         usleep(10000);
 }
@@ -146,6 +148,7 @@ static void watch_over(void)
 {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    fflush(stdout);
     watcher = fork();
     CHECK(watcher >= 0);
     if (watcher == 0) {
@@ -164,11 +167,26 @@ static void watch_over(void)
 
 static void finish(void)
 {
+    PQfinish(talk);
     close(watched);
     waitpid(watcher, NULL, 0);
 }
 
 /* --- The server --------------------------------------------------------------------------------------------------- */
+
+/* A role for which a password is asked. */
+static void ask_for_password(void)
+{
+    char path[100], rest[8192] = "";
+    snprintf(path, sizeof path, "%s/data/pg_hba.conf", folder);
+    FILE *file = fopen(path, "r+");
+    CHECK(file);
+    size_t size = fread(rest, 1, sizeof rest, file);
+    CHECK(size < sizeof rest);
+    rewind(file);
+    fprintf(file, "local all locked scram-sha-256\n%.*s", (int)size, rest);
+    CHECK_EQ(fclose(file), 0);
+}
 
 static void make(void)
 {
@@ -186,6 +204,7 @@ static void make(void)
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     if (status != 0)
         test_fail(__FILE__, __LINE__, "initdb failed: see %s/initdb.log", folder);
+    ask_for_password();
 }
 
 static PGconn *connect_to_server(void)
@@ -228,6 +247,8 @@ void pg_start(bool with_fsync)
 
 static void await_end(void)
 {
+    PQfinish(talk);
+    talk = NULL;
     CHECK_EQ(waitpid(server, NULL, 0), server);
     server = 0;
 }
@@ -265,35 +286,34 @@ const char *pg_folder(void)
     return folder;
 }
 
-static PGresult *execute(const char *sql)
+static PGresult *execute(const char *format, va_list arguments)
 {
-    PGconn *conn = connect_to_server();
-    PGresult *result = PQexec(conn, sql);
+    char sql[8000];
+    vsnprintf(sql, sizeof sql, format, arguments);
+    if (!talk)
+        talk = connect_to_server();
+    PGresult *result = PQexec(talk, sql);
     ExecStatusType status = PQresultStatus(result);
     if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
-        test_fail(__FILE__, __LINE__, "%s: %s", sql, PQerrorMessage(conn));
-    PQfinish(conn);
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, PQerrorMessage(talk));
     return result;
 }
 
 void pg_sql(const char *format, ...)
 {
-    char sql[2000];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sql, sizeof sql, format, arguments);
+    PGresult *result = execute(format, arguments);
     va_end(arguments);
-    PQclear(execute(sql));
+    PQclear(result);
 }
 
 long pg_number(const char *format, ...)
 {
-    char sql[2000];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sql, sizeof sql, format, arguments);
+    PGresult *result = execute(format, arguments);
     va_end(arguments);
-    PGresult *result = execute(sql);
     CHECK(PQntuples(result) == 1 && PQnfields(result) == 1);
     long number = PQgetisnull(result, 0, 0) ? -1 : strtol(PQgetvalue(result, 0, 0), NULL, 10);
     PQclear(result);

@@ -152,7 +152,7 @@ static void fill(struct lane *lane)
         lane->rows[i].body = (fl_bytes){body, BODY};
         lane->changes[i] = (fl_store_change){.put = &lane->rows[i]};
         if (named) {
-            int n = snprintf(lane->names[i], 32, "name-%llx", (unsigned long long)(worker->seq * 0x9e3779b97f4a7c15));
+            int n = snprintf(lane->names[i], 32, "name-%llx", worker->seq * 0x9e3779b97f4a7c15ull);
             lane->rows[i].name = (fl_bytes){lane->names[i], (size_t)n};
             lane->wants[i] = (fl_store_want){.ns = lane->rows[i].ns, .name = lane->rows[i].name};
         }

@@ -148,36 +148,21 @@ void fl__pg_batch_release(struct pg_batch *batch)
 
 /* --- Sending ------------------------------------------------------------------------------------------------------ */
 
-/* An array of numbers, one for each of `count` items that `fn` gives. */
-#define INTS(args, count_, i, value)                        \
-    do {                                                    \
-        fl__pg_array(args, PG_OID_BIGINT, (count_), false); \
-        for (size_t i = 0; i < (count_); i++)               \
-            fl__pg_item_int(args, (uint64_t)(value));       \
-        fl__pg_array_end(args);                             \
-    } while (0)
+enum put_column { PUT_WINDOW, PUT_SEQ, PUT_AT };
 
-static void send_puts(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch, size_t from,
-                      size_t count)
+static void put_numbers(struct pg_args *args, const struct pg_put *puts, size_t count, enum put_column column)
 {
-    struct pg_args *args = &shard->args;
-    const struct pg_put *puts = batch->rows + from;
-    fl__pg_begin_write(shard, flight);
-    INTS(args, count, i, puts[i].window);
-    INTS(args, count, i, puts[i].seq);
-    INTS(args, count, i, puts[i].row->key.at_us);
-    fl__pg_array(args, PG_OID_BYTEA, count, false);
+    fl__pg_array(args, PG_OID_BIGINT, count, false);
     for (size_t i = 0; i < count; i++)
-        fl__pg_item_bytes(args, puts[i].row->ns);
+        fl__pg_item_int(args, column == PUT_WINDOW ? puts[i].window
+                              : column == PUT_SEQ  ? puts[i].seq
+                                                   : (uint64_t)puts[i].row->key.at_us);
     fl__pg_array_end(args);
-    fl__pg_array(args, PG_OID_BYTEA, count, false);
-    for (size_t i = 0; i < count; i++)
-        fl__pg_item_bytes(args, puts[i].row->body);
-    fl__pg_array_end(args);
-    if (batch->plain) {
-        fl__pg_say(shard, flight, PG_PUT, args);
-        return;
-    }
+}
+
+/* The columns that are null for most rows. */
+static void put_rare_columns(struct pg_args *args, const struct pg_put *puts, size_t count)
+{
     fl__pg_array(args, PG_OID_BYTEA, count, true);
     for (size_t i = 0; i < count; i++)
         if (puts[i].row->name.size > 0)
@@ -192,7 +177,27 @@ static void send_puts(struct pg_shard *shard, struct pg_flight *flight, const st
         else
             fl__pg_item_null(args);
     fl__pg_array_end(args);
-    fl__pg_say(shard, flight, PG_PUT_FULL, args);
+}
+
+static void send_puts(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch, size_t from,
+                      size_t count)
+{
+    struct pg_args *args = &shard->args;
+    const struct pg_put *puts = batch->rows + from;
+    fl__pg_begin_write(shard, flight);
+    for (int column = PUT_WINDOW; column <= PUT_AT; column++)
+        put_numbers(args, puts, count, (enum put_column)column);
+    fl__pg_array(args, PG_OID_BYTEA, count, false);
+    for (size_t i = 0; i < count; i++)
+        fl__pg_item_bytes(args, puts[i].row->ns);
+    fl__pg_array_end(args);
+    fl__pg_array(args, PG_OID_BYTEA, count, false);
+    for (size_t i = 0; i < count; i++)
+        fl__pg_item_bytes(args, puts[i].row->body);
+    fl__pg_array_end(args);
+    if (!batch->plain)
+        put_rare_columns(args, puts, count);
+    fl__pg_say(shard, flight, batch->plain ? PG_PUT : PG_PUT_FULL, args);
 }
 
 /* The key of the n-th row that is to go: those that are removed, then those that are put, if they are replaced. */

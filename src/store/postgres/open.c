@@ -5,8 +5,9 @@
  * 'schema' is the lock under which everything else is made, in one transaction: whoever opens a new database at the same
  * moment waits for that row and then finds everything there. A row's lock is something that every database has.
  *
- * Messages never have a password: libpq puts none into its own, except that it quotes a URL that it cannot read. */
+ * Messages never have a password: libpq puts none into its own, except that it quotes the part of a URL that it cannot read. */
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,16 +116,17 @@ static int read_meta(struct opening *opening, const char *lock)
 
 /* --- Making ------------------------------------------------------------------------------------------------------- */
 
-/* Two who make the same table at the same moment may get in each other's way, IF NOT EXISTS or not: it is there then. */
+/* Two who make the same table at the same moment get in each other's way, IF NOT EXISTS or not, and the errors for that are
+ * many. So what counts is whether the table is there afterwards. */
 static int make_meta(struct opening *opening)
 {
-    static const char sql[] = "CREATE TABLE IF NOT EXISTS foliot_meta (key text PRIMARY KEY, value bigint NOT NULL)";
-    PGresult *result = PQexec(opening->conn, sql);
-    int r = is_good(result) || has_state(result, "23505") || has_state(result, "42P07") ? 0 : refuse(opening, result);
-    PQclear(result);
-    return r == 0
-               ? run(opening, "INSERT INTO foliot_meta (key, value) VALUES ('schema', 0) ON CONFLICT (key) DO NOTHING")
-               : r;
+    PGresult *made =
+        PQexec(opening->conn, "CREATE TABLE IF NOT EXISTS foliot_meta (key text PRIMARY KEY, value bigint NOT NULL)");
+    int r = run(opening, "INSERT INTO foliot_meta (key, value) VALUES ('schema', 0) ON CONFLICT (key) DO NOTHING");
+    if (r < 0 && !is_good(made))
+        r = refuse(opening, made);
+    PQclear(made);
+    return r;
 }
 
 static bool has_citus(struct opening *opening)
@@ -206,20 +208,33 @@ static int check(struct opening *opening)
     return 0;
 }
 
+/* An @ or / in a password that is not written as %40 or %2F would make a part of it the name of a host, for all to read. */
+static bool is_ambiguous(const char *url)
+{
+    const char *at = strstr(url, "://") + 3;
+    const char *end = at + strcspn(at, "?"), *first = memchr(at, '@', (size_t)(end - at));
+    return first && (memchr(first + 1, '@', (size_t)(end - first - 1)) || memchr(at, '/', (size_t)(first - at)));
+}
+
 static int check_url(struct opening *opening, const char *url)
 {
+    if (is_ambiguous(url)) {
+        explain(opening, "the URL cannot be understood",
+                "an @ or / in the user, password or database is written %40 or %2F", "");
+        return FL_INVALID_ARGUMENT;
+    }
     char *error = NULL;
     PQconninfoOption *options = PQconninfoParse(url, &error);
     if (options) {
         PQconninfoFree(options);
         return 0;
     }
-    char *quoted = error ? strstr(error, url) : NULL; /* it may have a password */
+    char *quoted = error ? strstr(error, ": \"") : NULL; /* a part of the URL, perhaps its password */
     if (quoted)
         *quoted = 0;
     explain(opening, "the URL cannot be understood", error ? error : "out of memory",
-            quoted ? "…\" write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with % and two digits for what is special"
-                   : "");
+            "write postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE, with % and two digits for special "
+            "characters");
     int r = error ? FL_INVALID_ARGUMENT : FL_NO_MEMORY;
     PQfreemem(error);
     return r;
@@ -233,7 +248,7 @@ static void ignore_notice(void *arg, const PGresult *result)
 static int connect_to(struct opening *opening, const char *url)
 {
     char seconds[24];
-    snprintf(seconds, sizeof seconds, "%llu", (unsigned long long)(opening->config->timeout_us / 1000000 + 2));
+    snprintf(seconds, sizeof seconds, "%" PRIu64, opening->config->timeout_us / 1000000 + 2);
     const char *names[] = {"connect_timeout", "dbname", "client_encoding", "application_name", NULL};
     const char *values[] = {seconds, url, "UTF8", "foliot", NULL};
     opening->conn = PQconnectdbParams(names, values, 1);

@@ -356,7 +356,7 @@ static bool next_want(const fl_store_request *request, bool named, size_t *i)
     return false;
 }
 
-#define EACH_WANT(request, named, i) for (size_t i = 0; next_want(request, named, &i); i++)
+#define EACH_WANT(request, named, i) for (size_t i = 0; next_want((request), (named), &(i)); (i)++)
 
 static void send_find_named(struct pg_shard *shard, struct pg_flight *flight, size_t count)
 {

@@ -171,7 +171,9 @@ const char *const fl__pg_settings[] = {
     "SELECT set_config('work_mem', '32MB', false)",
     "SELECT set_config('idle_in_transaction_session_timeout', $1::text, false)",
     "SELECT set_config('statement_timeout', $1::text, false)",
-    "SELECT set_config('tcp_user_timeout', $1::text, false)",
+    "SELECT set_config('transaction_timeout', $1::text, false)", /* since PostgreSQL 17 */
+    "SELECT set_config('tcp_user_timeout', $1::text, false), set_config('tcp_keepalives_idle', '5', false),"
+    " set_config('tcp_keepalives_interval', '2', false), set_config('tcp_keepalives_count', '3', false)",
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
     NULL,
 };

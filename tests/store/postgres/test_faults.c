@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT */
+/* The store in PostgreSQL when things go wrong between it and the server, and in the server.
+ *
+ * Every answer is held against what is there, read from the tables by another connection: success means that it is there,
+ * FL_OUTCOME_UNKNOWN that it may be, anything else that it is not; and what a read that is submitted after the answers sees is
+ * how it stays. */
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "pg.h"
+#include "store/conformance.h"
+#include "store/postgres/proxy.h"
+
+static unsigned schema;
+static uint64_t timeout_us = 60000000;
+static const char *user = "foliot";
+
+static int open_through_proxy(uint32_t shards, fl_store **ret)
+{
+    char name[24], url[300], message[300];
+    if (schema++ == 0) {
+        pg_start(false);
+        proxy_start();
+        /* One who cannot end what is left of its sessions. */
+        pg_sql("CREATE ROLE weak LOGIN; REVOKE EXECUTE ON FUNCTION pg_terminate_backend(int, bigint) FROM PUBLIC");
+    }
+    snprintf(name, sizeof name, "s%u", schema);
+    pg_url(name);
+    pg_sql("GRANT ALL ON SCHEMA %s TO weak", name);
+    snprintf(url, sizeof url, "postgres://%s@/postgres?host=%s&options=-csearch_path%%3D%s", user, proxy_folder(),
+             name);
+    int r = fl_store_open(url, &(fl_store_config){.shards = shards, .timeout_us = timeout_us}, ret, message,
+                          sizeof message);
+    if (r < 0)
+        test_fail(__FILE__, __LINE__, "%s: %s", fl_errname(r), message);
+    return r;
+}
+
+static void drop(void)
+{
+    pg_sql("SET client_min_messages = error; DROP SCHEMA s%u CASCADE", schema);
+}
+
+const struct store_under_test under_test = {.open = open_through_proxy, .remove = drop};
+
+/* Which of `count` rows with numbers from `seq` on are there: a bit for each. */
+static uint64_t rows_there(uint64_t seq, unsigned count)
+{
+    return (uint64_t)pg_number("SELECT coalesce(sum(1 << (seq - %llu)::int / 2), 0) FROM s%u.foliot_timer"
+                               " WHERE seq BETWEEN %llu AND %llu",
+                               (unsigned long long)seq, schema, (unsigned long long)seq,
+                               (unsigned long long)seq + 2 * count - 1);
+}
+
+/* Until it is done, where time-outs are short: removing and claiming may be repeated. */
+static void insist(struct asked *asked)
+{
+    struct asked again = *asked;
+    for (;;) {
+        int r = perform(shard, asked);
+        if (r == 0)
+            return;
+        CHECK(r == FL_OUTCOME_UNKNOWN || r == FL_STORE_UNAVAILABLE);
+        *asked = again;
+    }
+}
+
+static uint64_t claim_insisting(void)
+{
+    struct asked asked = to_claim("me", HOUR_US, true);
+    insist(&asked);
+    return asked.request.claim.version;
+}
+
+/* --- At every byte ------------------------------------------------------------------------------------------------ */
+
+/* Some of everything that writes, with reads between, all under way at once: */
+enum { WRITES = 4, STEPS = 7 };
+
+struct scenario {
+    fl_row rows[WRITES];
+    fl_store_change changes[WRITES];
+    fl_store_want wants[2];
+    struct fl_store_span span;
+    uint64_t window;
+    struct asked asked[STEPS];
+};
+
+static uint64_t next_seq = 2;
+
+static void prepare(struct scenario *s, uint64_t version)
+{
+    for (unsigned i = 0; i < WRITES; i++, next_seq += 2) {
+        s->rows[i] = i % 2 ? make_named(next_seq, 1000, 25, "name") : make_row(next_seq, 1000, 25);
+        s->changes[i] = (fl_store_change){.put = &s->rows[i]};
+    }
+    s->changes[3].remove = s->rows[1].key; /* the name goes from one row to another */
+    s->window = s->rows[0].window;
+    s->span = (struct fl_store_span){fl_window_of((int64_t)1 << 40, 25), true};
+    s->wants[0] = (fl_store_want){.id = s->rows[0].id};
+    s->wants[1] = (fl_store_want){.ns = text("ns"), .name = text("name")};
+    s->asked[0] = to_write(version, &s->changes[0], 1);
+    s->asked[1] = to_find(s->wants, 2);
+    s->asked[2] = to_write(version, &s->changes[1], 1);
+    s->asked[3] = simple(FL_STORE_FINISH, version);
+    s->asked[3].request.finish.spans = &s->span;
+    s->asked[3].request.finish.span_count = 1;
+    s->asked[3].request.finish.changes = &s->changes[2];
+    s->asked[3].request.finish.change_count = 1;
+    s->asked[3].request.finish.record.seq_limit = next_seq;
+    s->asked[4] = to_write(version, &s->changes[3], 1);
+    s->asked[5] = simple(FL_STORE_RENEW, version);
+    s->asked[5].request.renew.lease_us = HOUR_US;
+    s->asked[6] = to_load(&s->window, 1);
+}
+
+static int result_of(const struct scenario *s, unsigned step)
+{
+    return s->asked[step].request.result;
+}
+
+/* What was read agrees with what was written, in the order of submission. */
+static void check_reads(struct scenario *s)
+{
+    if (result_of(s, 1) == 0 && result_of(s, 0) == 0)
+        CHECK(s->wants[0].found);
+    if (result_of(s, 1) == 0)
+        CHECK(!s->wants[1].found); /* the name comes later */
+    if (result_of(s, 6) != 0)
+        return;
+    size_t expected = (size_t)(result_of(s, 0) == 0) + (result_of(s, 3) == 0) + (result_of(s, 4) == 0);
+    if (result_of(s, 2) == 0 && result_of(s, 4) != 0)
+        expected++;
+    CHECK(s->asked[6].count >= expected);
+}
+
+/* Which rows a read sees. It may have to wait for a session that hangs with the shard's row in its hands. */
+static uint64_t rows_seen(struct scenario *s)
+{
+    fl_store_want wants[WRITES];
+    for (unsigned i = 0; i < WRITES; i++)
+        wants[i] = (fl_store_want){.id = s->rows[i].id};
+    for (;;) {
+        struct asked asked = to_find(wants, WRITES);
+        int r = perform(shard, &asked);
+        if (r == 0)
+            break;
+        CHECK_EQ(r, FL_STORE_UNAVAILABLE);
+        proxy_release();
+    }
+    uint64_t seen = 0;
+    for (unsigned i = 0; i < WRITES; i++)
+        seen |= (uint64_t)wants[i].found << i;
+    return seen;
+}
+
+/* What was delivered late has been carried out, or not, when its session is over. */
+static void await_late(void)
+{
+    proxy_release();
+    while (pg_number("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'foliot shard 0%%'") > 1)
+        usleep(1000);
+}
+
+static void check_outcomes(struct scenario *s)
+{
+    static const unsigned step_of[WRITES] = {0, 2, 3, 4};
+    uint64_t seen = rows_seen(s);
+    await_late();
+    uint64_t there = rows_there(s->rows[0].key.seq, WRITES);
+    CHECK(there == seen);
+    CHECK((there & 10) != 10); /* one name, one row */
+    for (unsigned i = 0; i < WRITES; i++) {
+        int r = result_of(s, step_of[i]);
+        bool is = there >> i & 1;
+        if (r == 0)
+            CHECK(is || (i == 1 && result_of(s, 4) != FL_STORE_UNAVAILABLE)); /* it was replaced */
+        else if (r != FL_OUTCOME_UNKNOWN)
+            CHECK(!is);
+    }
+}
+
+static void live_through(struct scenario *s, bool must_succeed)
+{
+    for (unsigned i = 0; i < STEPS; i++)
+        ask(shard, &s->asked[i]);
+    for (unsigned i = 0; i < STEPS; i++) {
+        int r = await(&s->asked[i]);
+        CHECK(i == 0 || s->asked[i].place == s->asked[i - 1].place + 1);
+        bool late_read = (i == 1 || i == 6) && r == FL_STORE_UNAVAILABLE;
+        if (must_succeed && r != 0 && !late_read)
+            test_fail(__FILE__, __LINE__, "step %u: %s: %s", i, fl_errname(r), s->asked[i].request.message);
+        CHECK(r == 0 || r == FL_OUTCOME_UNKNOWN || r == FL_STORE_UNAVAILABLE);
+    }
+    check_reads(s);
+    check_outcomes(s);
+}
+
+static void take_away(struct scenario *s, uint64_t version)
+{
+    fl_store_change changes[WRITES];
+    for (unsigned i = 0; i < WRITES; i++)
+        changes[i] = (fl_store_change){.remove = s->rows[i].key};
+    struct asked asked = to_write(version, changes, WRITES);
+    insist(&asked);
+}
+
+static size_t bytes_of_a_scenario(enum proxy_direction direction, uint64_t version, bool must_succeed)
+{
+    static struct scenario s;
+    prepare(&s, version);
+    proxy_bytes(direction);
+    live_through(&s, must_succeed);
+    size_t bytes = proxy_bytes(direction);
+    take_away(&s, version);
+    return bytes;
+}
+
+static void fail_everywhere(enum proxy_direction direction, enum proxy_fault fault, size_t step, bool must_succeed)
+{
+    begin();
+    uint64_t version = claim_insisting();
+    size_t bytes = bytes_of_a_scenario(direction, version, must_succeed);
+    CHECK(bytes > 500);
+    unsigned failures = 0;
+    for (size_t after = 0; after < bytes; after += step) {
+        static struct scenario s;
+        prepare(&s, version);
+        proxy_fail(direction, after, fault);
+        live_through(&s, must_succeed);
+        failures += proxy_has_failed();
+        take_away(&s, version);
+    }
+    CHECK(failures >= bytes / step / 2);
+    end();
+}
+
+TEST(a_connection_that_is_cut_while_sending_is_made_up_for)
+{
+    fail_everywhere(PROXY_UP, PROXY_CUT, SCALE(19, 101), true);
+}
+
+TEST(a_connection_that_is_cut_while_receiving_is_made_up_for)
+{
+    fail_everywhere(PROXY_DOWN, PROXY_CUT, SCALE(13, 61), true);
+}
+
+/* What was under way is delivered after all, when everything has been settled over another connection: too late. The
+ * sessions of this one cannot be ended from outside, so that only the chain holds them off. */
+TEST(what_is_delivered_late_has_no_effect)
+{
+    timeout_us = 1000000;
+    user = "weak";
+    fail_everywhere(PROXY_UP, PROXY_HANG, SCALE(113, 401), false);
+    user = "foliot";
+    timeout_us = 60000000;
+}
+
+TEST(answers_that_hang_are_unknown_and_then_known)
+{
+    timeout_us = 1000000;
+    fail_everywhere(PROXY_DOWN, PROXY_HANG, SCALE(151, 401), false);
+    timeout_us = 60000000;
+}
+
+/* --- The server --------------------------------------------------------------------------------------------------- */
+
+static void set(fl_loop *on, void *arg)
+{
+    (void)on;
+    *(bool *)arg = true;
+}
+
+static void run_for(uint64_t ns)
+{
+    bool over = false;
+    CHECK_EQ(fl_loop_timer(loop, ns, set, &over, NULL), 0);
+    while (!over)
+        CHECK_EQ(fl_loop_run_once(loop, true), 0);
+}
+
+/* Small writes, always some under way, each of one row, while `harm` is done to the server again and again. */
+enum { UNDER_WAY = 8, HARMED = SCALE(2000, 600) };
+
+struct load {
+    uint64_t version, seq;
+    unsigned open;
+    bool stop;
+    int results[1 << 16];
+    struct slot {
+        fl_store_request request;
+        fl_row row;
+        fl_store_change change;
+    } slots[UNDER_WAY];
+};
+
+static struct load under_load;
+
+static void write_more(fl_store_request *request);
+
+static void submit_slot(struct slot *slot)
+{
+    uint64_t seq = under_load.seq += 2;
+    CHECK(seq < 1 << 16);
+    slot->row = (fl_row){.key = {1000, seq}, .id = {1000, seq}, .ns = text("ns")};
+    slot->row.window = fl_window_of(1000, 25);
+    slot->change = (fl_store_change){.put = &slot->row};
+    slot->request = (fl_store_request){.op = FL_STORE_WRITE,
+                                       .version = under_load.version,
+                                       .done = write_more,
+                                       .arg = slot,
+                                       .write = {&slot->change, 1}};
+    under_load.open++;
+    fl_store_submit(shard, &slot->request);
+}
+
+static void write_more(fl_store_request *request)
+{
+    struct slot *slot = request->arg;
+    under_load.results[slot->row.key.seq] = request->result;
+    under_load.open--;
+    if (!under_load.stop)
+        submit_slot(slot);
+}
+
+/* Returns how many were written. */
+static unsigned check_loaded(void)
+{
+    fl_row *rows;
+    size_t count = load(shard, fl_window_of(1000, 25), &rows), at = 0;
+    unsigned good = 0;
+    for (uint64_t seq = 2; seq <= under_load.seq; seq += 2) {
+        bool there = at < count && rows[at].key.seq == seq;
+        at += there;
+        int r = under_load.results[seq];
+        good += r == 0;
+        CHECK(r == FL_OUTCOME_UNKNOWN || there == (r == 0));
+        CHECK(r == 0 || r == FL_OUTCOME_UNKNOWN || r == FL_STORE_UNAVAILABLE);
+    }
+    CHECK_EQ(at, count);
+    CHECK_EQ(pg_number("SELECT count(*) FROM s%u.foliot_timer", schema), (long)count);
+    return good;
+}
+
+static void live_under(void (*harm)(void), unsigned times)
+{
+    begin();
+    memset(&under_load, 0, sizeof under_load);
+    under_load.version = claim(shard, "me");
+    for (int i = 0; i < UNDER_WAY; i++)
+        submit_slot(&under_load.slots[i]);
+    uint64_t random = 17;
+    for (unsigned i = 0; i < times; i++) {
+        run_for(random_below(&random, 60) * MILLISECOND);
+        harm();
+    }
+    uint64_t before = under_load.seq;
+    while (under_load.seq < before + 200) /* it goes on */
+        CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    under_load.stop = true;
+    while (under_load.open > 0)
+        CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK(check_loaded() > 100);
+    end();
+}
+
+static void end_sessions(void)
+{
+    pg_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'foliot shard 0%%'");
+}
+
+TEST(sessions_that_the_server_ends_are_made_up_for)
+{
+    live_under(end_sessions, SCALE(60, 20));
+}
+
+static void kill_server(void)
+{
+    pg_kill();
+    pg_start(false);
+}
+
+TEST(a_server_that_is_killed_and_started_again_has_what_was_acknowledged)
+{
+    live_under(kill_server, SCALE(6, 3));
+}
+
+static void restart_server(void)
+{
+    pg_stop();
+    pg_start(false);
+}
+
+TEST(a_server_that_is_restarted_is_waited_for)
+{
+    live_under(restart_server, 3);
+}
+
+/* --- Time --------------------------------------------------------------------------------------------------------- */
+
+TEST(a_server_that_does_not_answer_leaves_outcomes_unknown_until_it_does)
+{
+    timeout_us = 1000000;
+    begin();
+    uint64_t version = claim_insisting();
+    fl_row row = make_row(2, 1000, 25);
+    fl_store_change change = {.put = &row};
+    pg_freeze(true);
+    struct asked write = to_write(version, &change, 1), list = to_list(row.window);
+    ask(shard, &write);
+    ask(shard, &list);
+    CHECK_EQ(await(&write), FL_OUTCOME_UNKNOWN);
+    CHECK_EQ(await(&list), FL_STORE_UNAVAILABLE);
+    struct asked later = to_write(version, NULL, 0);
+    CHECK_EQ(perform(shard, &later), FL_STORE_UNAVAILABLE); /* it was never sent */
+    pg_freeze(false);
+    fl_store_want want = {.id = row.id};
+    struct asked find = to_find(&want, 1);
+    insist(&find);
+    run_for(200 * MILLISECOND);
+    CHECK(rows_there(2, 1) == want.found);
+    end();
+    timeout_us = 60000000;
+}
+
+TEST(without_a_server_requests_wait_and_are_then_refused)
+{
+    timeout_us = 300000;
+    begin();
+    uint64_t version = claim_insisting();
+    pg_stop();
+    run_for(50 * MILLISECOND);
+    struct asked write = to_write(version, NULL, 0), read = to_find(NULL, 0), list = to_list(fl_window_of(0, 25));
+    ask(shard, &write);
+    ask(shard, &list);
+    int r = await(&write);
+    CHECK(r == FL_STORE_UNAVAILABLE || r == FL_OUTCOME_UNKNOWN); /* the latter if it was sent into the void */
+    CHECK_EQ(await(&list), FL_STORE_UNAVAILABLE);
+    CHECK_EQ(perform(shard, &read), FL_STORE_UNAVAILABLE);
+    CHECK(read.request.message[0]);
+    pg_start(false);
+    struct asked again = to_write(version, NULL, 0);
+    insist(&again);
+    end();
+    timeout_us = 60000000;
+}
+
+TEST(a_shard_can_be_detached_while_there_is_no_server)
+{
+    timeout_us = 500000;
+    begin();
+    uint64_t version = claim_insisting();
+    pg_stop();
+    struct asked write = to_write(version, NULL, 0);
+    ask(shard, &write);
+    detach(shard);
+    CHECK(write.answered && write.request.result < 0);
+    shard = attach(0);
+    detach(shard);
+    pg_start(false);
+    shard = attach(0);
+    end();
+    timeout_us = 60000000;
+}
+
+/* --- Refusals in the middle of a pipeline ------------------------------------------------------------------------- */
+
+TEST(what_the_database_refuses_does_not_hurt_its_neighbours)
+{
+    enum { COUNT = 30 };
+    begin();
+    uint64_t version = claim(shard, "me");
+    pg_sql("ALTER TABLE s%u.foliot_timer ADD CONSTRAINT odd CHECK (seq %% 10 <> 0)", schema);
+    static fl_row rows[COUNT];
+    static fl_store_change changes[COUNT];
+    static struct asked writes[COUNT], reads[COUNT];
+    static fl_store_want wants[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        rows[i] = make_row(2 + 2 * i, 1000, 25);
+        changes[i] = (fl_store_change){.put = &rows[i]};
+        wants[i] = (fl_store_want){.id = rows[i].id};
+        writes[i] = to_write(version, &changes[i], 1);
+        reads[i] = to_find(&wants[i], 1);
+        ask(shard, &writes[i]);
+        ask(shard, &reads[i]);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        bool bad = rows[i].key.seq % 10 == 0;
+        CHECK_EQ(await(&writes[i]), bad ? FL_INVALID_ARGUMENT : 0);
+        CHECK_EQ(await(&reads[i]), 0);
+        CHECK(wants[i].found == !bad && reads[i].place == writes[i].place + 1);
+        CHECK(!bad || strstr(writes[i].request.message, "odd"));
+    }
+    end();
+}
+
+TEST(what_is_put_again_replaces_what_is_there)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    fl_row row = make_row(2, 1000, 25), same = row, found;
+    same.body = text("other");
+    put(shard, version, &row, 1);
+    put(shard, version, &same, 1);
+    CHECK(is_there(shard, row.id, &found) && same_row(&found, &same));
+    end();
+}
+
+TEST(a_database_that_only_reads_says_so)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    detach(shard);
+    pg_sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    shard = attach(0);
+    struct asked write = to_write(version, NULL, 0), list = to_list(fl_window_of(0, 25));
+    CHECK_EQ(perform(shard, &write), FL_STORE_READ_ONLY);
+    CHECK_EQ(perform(shard, &list), 0);
+    pg_sql("ALTER DATABASE postgres RESET default_transaction_read_only");
+    end();
+}

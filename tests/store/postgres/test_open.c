@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening a store in PostgreSQL: what is made, what is refused, and what the messages say; and memory that runs out. */
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "pg.h"
+#include "store/conformance.h"
+#include "store/postgres/sql.h"
+#include "wheel/allocator.h"
+
+static unsigned schema;
+
+static const char *new_schema(void)
+{
+    static char name[24];
+    if (schema++ == 0)
+        pg_start(false);
+    snprintf(name, sizeof name, "s%u", schema);
+    return name;
+}
+
+static int open_new(uint32_t shards, fl_store **ret)
+{
+    return fl_store_open(pg_url(new_schema()), &(fl_store_config){.shards = shards, .timeout_us = 60000000}, ret, NULL,
+                         0);
+}
+
+const struct store_under_test under_test = {.open = open_new};
+
+static char message[400];
+
+static int try_open(const char *url, uint32_t shards)
+{
+    fl_store *opened = NULL;
+    int r = fl_store_open(url, &(fl_store_config){.shards = shards}, &opened, message, sizeof message);
+    CHECK((r == 0) == (opened != NULL) && (r == 0) == (message[0] == 0));
+    CHECK(!strstr(message, "secret") && !strchr(message, '\n'));
+    fl_store_close(opened);
+    return r;
+}
+
+static const char *url_of(const char *who, const char *database, const char *options)
+{
+    static char url[300];
+    snprintf(url, sizeof url, "postgres://%s@/%s?host=%s%s", who, database, pg_folder(), options);
+    return url;
+}
+
+/* --- What is made ------------------------------------------------------------------------------------------------- */
+
+TEST(the_number_of_shards_is_fixed_when_the_store_is_made)
+{
+    const char *name = new_schema();
+    CHECK_EQ(try_open(pg_url(name), 3), 0);
+    CHECK_EQ(try_open(pg_url(name), 3), 0);
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    CHECK_EQ(try_open(pg_url(name), 4), FL_INVALID_ARGUMENT);
+    CHECK(strstr(message, "3 shards"));
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.foliot_shard", name), 3);
+    CHECK_EQ(try_open(pg_url(new_schema()), 0), 0);
+    CHECK_EQ(pg_number("SELECT count(*) FROM s%u.foliot_shard", schema), 4);
+}
+
+static void *open_at_once(void *url)
+{
+    fl_store *opened;
+    char why[300];
+    if (fl_store_open(url, NULL, &opened, why, sizeof why) < 0)
+        test_fail(__FILE__, __LINE__, "%s", why);
+    fl_store_close(opened);
+    return NULL;
+}
+
+TEST(many_can_make_the_same_store_at_once)
+{
+    enum { MAKERS = 8 };
+    pthread_t makers[MAKERS];
+    char url[300];
+    for (int round = 0; round < 10; round++) {
+        snprintf(url, sizeof url, "%s", pg_url(new_schema()));
+        for (int i = 0; i < MAKERS; i++)
+            CHECK_EQ(pthread_create(&makers[i], NULL, open_at_once, url), 0);
+        for (int i = 0; i < MAKERS; i++)
+            CHECK_EQ(pthread_join(makers[i], NULL), 0);
+        CHECK_EQ(pg_number("SELECT count(*) FROM s%u.foliot_shard", schema), 4);
+    }
+}
+
+TEST(what_a_maker_left_half_done_is_made_again)
+{
+    const char *name = new_schema();
+    pg_url(name);
+    pg_sql("CREATE TABLE %s.foliot_meta (key text PRIMARY KEY, value bigint NOT NULL)", name);
+    CHECK_EQ(try_open(pg_url(name), 2), 0); /* it died before its first row, or after it */
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.foliot_shard", name), 2);
+}
+
+TEST(a_newer_schema_is_refused)
+{
+    const char *name = new_schema();
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    pg_sql("UPDATE %s.foliot_meta SET value = %d WHERE key = 'schema'", name, PG_SCHEMA_VERSION + 1);
+    CHECK_EQ(try_open(pg_url(name), 0), FL_STORE_NEWER);
+    CHECK(strstr(message, "later"));
+}
+
+TEST(tables_that_do_not_say_what_they_are_are_refused)
+{
+    const char *name = new_schema();
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    pg_sql("DELETE FROM %s.foliot_meta WHERE key = 'shards'", name);
+    CHECK_EQ(try_open(pg_url(name), 0), FL_STORE_CORRUPT);
+}
+
+/* There is no Citus here; what would be said to it is written down by a function of the same name. */
+TEST(where_there_is_citus_the_tables_are_distributed_by_shard)
+{
+    const char *name = new_schema();
+    pg_url(name);
+    pg_sql("CREATE TABLE %s.said (tab text, col text, colocated text);"
+           "CREATE FUNCTION %s.create_distributed_table(tab regclass, col text, colocate_with text DEFAULT 'default')"
+           " RETURNS void LANGUAGE sql AS 'INSERT INTO %s.said VALUES (tab::text, col, colocate_with)'",
+           name, name, name);
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE col = 'shard'", name), 5);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE colocated = 'foliot_shard'", name), 4);
+    CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 7);
+    pg_sql("DROP SCHEMA %s CASCADE", name);
+}
+
+/* The n-th block of SQL in the documentation. */
+static char *documented(int n)
+{
+    static char page[20000];
+    FILE *file = fopen(SOURCE "/docs/store-postgres.md", "r");
+    CHECK(file);
+    size_t size = fread(page, 1, sizeof page - 1, file);
+    fclose(file);
+    CHECK(size < sizeof page - 1);
+    page[size] = 0;
+    char *block = page;
+    for (int i = 0; i < n; i++) {
+        block = strstr(block, "```sql\n");
+        CHECK(block);
+        block += 7;
+    }
+    *strstr(block, "```") = 0;
+    return block;
+}
+
+TEST(tables_can_be_made_as_the_documentation_says)
+{
+    const char *name = new_schema();
+    pg_url(name);
+    pg_sql("SET search_path = %s; %s RESET search_path", name, documented(1));
+    pg_sql("DROP ROLE IF EXISTS user_only; CREATE ROLE user_only LOGIN; GRANT USAGE ON SCHEMA %s TO user_only", name);
+    pg_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO user_only", name);
+    char url[300];
+    snprintf(url, sizeof url, "postgres://user_only@/postgres?host=%s&options=-csearch_path%%3D%s", pg_folder(), name);
+    CHECK_EQ(fl_loop_new(NULL, &loop), 0);
+    fl_loop_hold(loop);
+    CHECK_EQ(fl_store_open(url, NULL, &store, message, sizeof message), 0);
+    CHECK_EQ(fl_store_shards(store), 4);
+    shard = attach(3);
+    uint64_t version = claim(shard, "me");
+    fl_row row = make_named(2, 1000, 25, "name");
+    put(shard, version, &row, 1);
+    CHECK(is_named(shard, "name", NULL));
+    end();
+    /* They are the tables that opening makes. */
+    CHECK_EQ(try_open(pg_url(new_schema()), 0), 0);
+    static const char columns[] = "SELECT table_name, column_name, ordinal_position, data_type, is_nullable"
+                                  " FROM information_schema.columns WHERE table_schema =";
+    CHECK_EQ(pg_number("SELECT count(*) FROM ((%s 's%u') EXCEPT (%s 's%u')) d", columns, schema, columns, schema - 1),
+             0);
+    CHECK_EQ(pg_number("SELECT count(*) FROM ((%s 's%u') EXCEPT (%s 's%u')) d", columns, schema - 1, columns, schema),
+             0);
+    static const char indexes[] = "SELECT tablename, indexname, regexp_replace(indexdef, 's[0-9]+\\.', '')"
+                                  " FROM pg_indexes WHERE schemaname =";
+    CHECK_EQ(pg_number("SELECT count(*) FROM ((%s 's%u') EXCEPT (%s 's%u')) d", indexes, schema, indexes, schema - 1),
+             0);
+}
+
+TEST(tables_are_distributed_as_the_documentation_says)
+{
+    const char *block = documented(2);
+    size_t lines = 0;
+    for (const char *const *statement = fl__pg_distribute; *statement; statement++, lines++)
+        CHECK(strstr(block, *statement));
+    for (; *block; block++)
+        lines -= *block == '\n';
+    CHECK_EQ(lines, 0);
+}
+
+/* What makes it run where each shard is on a machine of its own: no statement without its shard. */
+TEST(every_statement_names_its_shard)
+{
+    for (unsigned i = 0; i < PG_STATEMENTS; i++) {
+        const char *sql = fl__pg_sql[i].sql;
+        CHECK(sql && fl__pg_sql[i].name);
+        bool control = strncmp(sql, "BEGIN", 5) == 0 || strcmp(sql, "COMMIT") == 0;
+        CHECK(control || strstr(sql, "shard = $1") || strstr(sql, "SELECT $1::bigint"));
+        for (const char *at = sql; (at = strstr(at, "FROM foliot_")); at++)
+            CHECK(strstr(at, "shard = $1"));
+        for (unsigned j = 0; j < i; j++)
+            CHECK(strcmp(fl__pg_sql[i].name, fl__pg_sql[j].name) != 0);
+    }
+}
+
+/* --- What is refused ---------------------------------------------------------------------------------------------- */
+
+TEST(a_wrong_password_user_or_database_is_refused_in_words)
+{
+    pg_url(new_schema());
+    pg_sql("CREATE ROLE locked LOGIN PASSWORD 'topsecret'");
+    pg_sql("GRANT ALL ON SCHEMA public TO locked");
+    CHECK_EQ(try_open(url_of("locked:wrongsecret", "postgres", ""), 0), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(message, "password") && strstr(message, "locked"));
+    CHECK_EQ(try_open(url_of("locked", "postgres", "&password=notsecret"), 0), FL_STORE_UNAVAILABLE);
+    CHECK_EQ(try_open(url_of("locked:topsecret", "postgres", ""), 0), 0);
+    CHECK_EQ(try_open(url_of("nobody-known", "postgres", ""), 0), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(message, "nobody-known"));
+    CHECK_EQ(try_open(url_of("foliot:secret", "nowhere", ""), 0), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(message, "nowhere"));
+    CHECK_EQ(try_open("postgres://foliot:secret@/postgres?host=/nonexistent", 0), FL_STORE_UNAVAILABLE);
+    CHECK_EQ(try_open("postgres://foliot:secret@127.0.0.1:1/postgres", 0), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(message, "127.0.0.1"));
+}
+
+TEST(a_url_that_cannot_be_read_is_refused_without_its_password)
+{
+    static const char *const urls[] = {
+        "postgres://foliot:secret@[::1/postgres",
+        "postgres://foliot:secret@host/postgres?nonsense=1",
+        "postgres://foliot:secret@host/postgres?sslmode",
+        "postgres://foliot:sec%zzret-secret@host/postgres",
+        "postgres://foliot:secret@host/postgres?password=secret%0",
+        "postgres://foliot:secret@host:port:port/postgres?=",
+        "postgres://foliot:top@secret@host/postgres",
+        "postgresql://foliot:top/secret@host/postgres",
+        "postgres://foliot:top?secret@host/postgres",
+    };
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        int r = try_open(urls[i], 0);
+        CHECK(r == FL_INVALID_ARGUMENT || r == FL_STORE_UNAVAILABLE);
+    }
+}
+
+TEST(without_the_right_to_make_tables_the_message_says_so)
+{
+    const char *name = new_schema();
+    pg_url(name);
+    pg_sql("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA %s TO guest", name);
+    char options[100];
+    snprintf(options, sizeof options, "&options=-csearch_path%%3D%s", name);
+    CHECK_EQ(try_open(url_of("guest", "postgres", options), 0), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(message, "permission denied") && strstr(message, "CREATE"));
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    CHECK_EQ(try_open(url_of("guest", "postgres", options), 0), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(message, "permission denied"));
+}
+
+TEST(a_backup_is_left_to_the_database)
+{
+    begin();
+    struct asked asked = simple(FL_STORE_BACKUP, 0);
+    asked.request.backup.path = "/tmp/copy";
+    CHECK_EQ(perform(shard, &asked), FL_INVALID_ARGUMENT);
+    CHECK(strstr(asked.request.message, "pg_dump"));
+    end();
+}
+
+/* --- Memory ------------------------------------------------------------------------------------------------------- */
+
+/* Everything once; whether it could be done. */
+static void ask_everything(uint64_t *version, uint64_t *seq)
+{
+    fl_row row = make_named(*seq, 1000, 31, "name"), moved = move_row(row, *seq + 2, 5000, 31);
+    fl_dead_row dead = make_dead(row, "reason");
+    fl_store_change changes[] = {{.put = &row}}, more[] = {{.remove = row.key, .put = &moved, .bury = &dead}},
+                    last[] = {{.remove = moved.key, .remove_id = row.id.seq, .unbury = row.id.seq}};
+    fl_store_want wants[] = {{.id = row.id}, {.ns = text("ns"), .name = text("name")}};
+    uint64_t keep[] = {7, 9};
+    fl_progress progress = {.keep = keep, .keep_count = 2, .seq_limit = 100};
+    struct fl_store_span span = {fl_window_of((int64_t)1 << 40, 25), false};
+    struct asked all[] = {to_claim("me", HOUR_US, true),
+                          to_write(*version, changes, 1),
+                          to_find(wants, 2),
+                          to_list(row.window),
+                          to_load(&row.window, 1),
+                          to_write(*version, more, 1),
+                          to_list_dead(),
+                          to_refile(*version, row.window, 10),
+                          to_record(*version, &progress),
+                          simple(FL_STORE_FINISH, *version),
+                          to_write(*version, last, 1),
+                          simple(FL_STORE_RENEW, *version),
+                          simple(FL_STORE_RELEASE, *version)};
+    all[9].request.finish.spans = &span;
+    all[9].request.finish.span_count = 1;
+    all[9].request.finish.settled = all[9].request.finish.record = progress;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        all[i].request.version = *version;
+        int r = perform(shard, &all[i]);
+        CHECK(r == 0 || r == FL_NO_MEMORY);
+        if (i == 0 && r == 0)
+            *version = all[i].request.claim.version;
+    }
+    *seq += 4;
+}
+
+TEST(memory_that_runs_out_is_an_answer_and_nothing_is_half_done)
+{
+    memory_install();
+    begin();
+    uint64_t version = claim(shard, "me"), seq = 2;
+    for (uint64_t n = 1;; n++) {
+        memory_fail(n, false);
+        ask_everything(&version, &seq);
+        uint64_t left = memory.fail_in;
+        memory_fail(0, false);
+        size_t rows = (size_t)pg_number("SELECT count(*) FROM s%u.foliot_timer", schema);
+        CHECK(rows == load(shard, fl_window_of(1000, 31), NULL) + load(shard, fl_window_of(1000, 25), NULL));
+        pg_sql("DELETE FROM s%u.foliot_timer; DELETE FROM s%u.foliot_moved; DELETE FROM s%u.foliot_dead", schema,
+               schema, schema);
+        if (left > 0)
+            break; /* it was not reached */
+    }
+    end();
+    memory_remove();
+}
