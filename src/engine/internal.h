@@ -414,6 +414,7 @@ void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
 void fl__load_hint(fl_engine *e, int64_t at_us);
 void fl__windows_add(fl_engine *e, uint64_t window);
+void fl__windows_inherit(fl_engine *e, uint64_t window);
 void fl__windows_remove(fl_engine *e, uint64_t window);
 uint64_t fl__window_for(fl_engine *e, int64_t at_us);
 int fl__windows_reserve(fl_engine *e, size_t more);
