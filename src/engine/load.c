@@ -180,7 +180,8 @@ static void refile_done(fl_store_request *request)
     if (request->refile.more) {
         refile_step(e, window);
     } else {
-        fl__windows_remove(e, window);
+        if (!fl__write_files_under(e, window)) /* else once more */
+            fl__windows_remove(e, window);
         fl__engine_load(e);
     }
 }
