@@ -436,6 +436,7 @@ void fl__delete_key(fl_engine *e, fl_key key);
 void fl__delete_keys(fl_engine *e);
 void fl__progress_set_back(fl_engine *e);
 int fl__progress_now(fl_engine *e, fl_progress *ret);
+void fl__progress_keep(fl_engine *e, fl_key key);
 bool fl__settled(const fl_engine *e, fl_key key);
 void fl__progress_settle(fl_engine *e, uint64_t seq);
 

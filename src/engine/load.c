@@ -140,19 +140,19 @@ static void split_window(fl_engine *e, uint64_t window)
     e->split[e->split_count++] = window;
 }
 
-/* One that the owner before has filed something under. The longer one that it is a part of was open: it stays so, whatever
- * the clock says, because whoever lists it relies on that its parts have the higher numbers. */
+/* One that the owner before has filed something under. The longer ones that it is a part of were open: they stay so,
+ * whatever the clock says, because whoever lists them relies on that their parts have the higher numbers. */
 void fl__windows_inherit(fl_engine *e, uint64_t window)
 {
+    int64_t begin = fl_window_begin(window);
     unsigned shift = fl_window_shift(window) + FL_WINDOW_STEP;
     fl__windows_add(e, window);
-    if (shift > FL_WINDOW_SHIFT_MAX)
-        return;
-    uint64_t whole = fl_window_of(fl_window_begin(window), shift), index = (uint64_t)fl_window_begin(window) >> shift;
-    if (shift <= FL_WINDOW_SHIFT_NEAR)
-        split_window(e, whole);
-    else if (index > e->opened[shift])
-        e->opened[shift] = index;
+    for (; shift <= FL_WINDOW_SHIFT_MAX; shift += FL_WINDOW_STEP) {
+        if (shift <= FL_WINDOW_SHIFT_NEAR)
+            split_window(e, fl_window_of(begin, shift));
+        else if ((uint64_t)begin >> shift > e->opened[shift])
+            e->opened[shift] = (uint64_t)begin >> shift;
+    }
 }
 
 /* --- Filing again ------------------------------------------------------------------------------------------------- */

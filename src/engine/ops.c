@@ -250,6 +250,7 @@ void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result)
 {
     if (e->state == ENGINE_RUNNING && (result == 0 || result == FL_OUTCOME_UNKNOWN))
         fl__ops_take_in(e, &entry->row, result < 0 ? ITEM_UNSURE : 0);
+    fl__progress_keep(e, entry->row.key);
     if (result == 0) {
         e->stats.created++;
         e->stats.pending++;
@@ -502,6 +503,7 @@ void fl__ops_not_applied(fl_engine *e, struct work *work)
 void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result)
 {
     if (e->state != ENGINE_RUNNING) {
+        fl__progress_keep(e, work->new_key);
         finish(e, work, result);
         return;
     }
