@@ -51,6 +51,13 @@ int64_t fl__engine_now(fl_engine *e)
     return e->wall_us;
 }
 
+/* What is filed now is filed by this: nothing is written before a clock that was set back has been seen to. */
+int64_t fl__engine_filing_now(fl_engine *e)
+{
+    int64_t now_us = fl__engine_now(e);
+    return e->set_back ? e->clock_us : now_us;
+}
+
 static void follow_clock(fl_engine *e)
 {
     look_at_clock(e);
@@ -310,7 +317,7 @@ static int take_over(fl_engine *e, const fl_store_request *request)
     e->split_count = 0;
     memset(e->opened, 0, sizeof e->opened);
     for (size_t i = 0; i < request->claim.window_count; i++)
-        fl__windows_add(e, request->claim.windows[i]);
+        fl__windows_inherit(e, request->claim.windows[i]);
     return 0;
 }
 

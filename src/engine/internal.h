@@ -157,6 +157,8 @@ enum work_kind { WORK_CLIENT, WORK_SETTLE, WORK_REMOVE };
 /* An operation from its beginning until its effect is known. */
 struct work {
     struct lock name_lock, row_lock;
+    struct lock new_lock;  /* of the row that it files, while it is in doubt */
+    struct lock dead_lock; /* of the one given up that it is about */
     enum work_kind kind;
     fl_batch *batch;
     fl_op *op; /* NULL: answered, but not over */
@@ -336,6 +338,7 @@ struct fl_engine {
 
 /* --- engine.c */
 int64_t fl__engine_now(fl_engine *e);
+int64_t fl__engine_filing_now(fl_engine *e);
 void fl__alarm_set(fl_engine *e, struct alarm *alarm, uint64_t delay_ns);
 void fl__engine_submit_request(fl_engine *e, fl_store_request *request, enum fl_store_op op,
                                void (*done)(fl_store_request *));
@@ -360,6 +363,7 @@ void fl__ops_refuse_all(fl_engine *e, int result);
 void fl__ops_begin_early(fl_engine *e);
 void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row);
 void fl__ops_not_applied(fl_engine *e, struct work *work);
+bool fl__ops_let_go(fl_engine *e, fl_key key);
 
 /* --- lock.c */
 bool fl__lock(fl_engine *e, struct lock *lock, uint64_t key, void (*granted)(fl_engine *, struct lock *));
@@ -372,6 +376,7 @@ void *fl__arena_take(struct arena *arena, size_t size);
 void fl__arena_free(struct arena *arena);
 struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
+bool fl__write_files_under(const fl_engine *e, uint64_t window);
 void fl__flush(fl_engine *e);
 void fl__queue_push(struct work_queue *queue, struct work *work);
 struct work *fl__queue_pop(struct work_queue *queue);
@@ -414,6 +419,7 @@ void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
 void fl__load_hint(fl_engine *e, int64_t at_us);
 void fl__windows_add(fl_engine *e, uint64_t window);
+void fl__windows_inherit(fl_engine *e, uint64_t window);
 void fl__windows_remove(fl_engine *e, uint64_t window);
 uint64_t fl__window_for(fl_engine *e, int64_t at_us);
 int fl__windows_reserve(fl_engine *e, size_t more);
@@ -432,6 +438,7 @@ void fl__delete_key(fl_engine *e, fl_key key);
 void fl__delete_keys(fl_engine *e);
 void fl__progress_set_back(fl_engine *e);
 int fl__progress_now(fl_engine *e, fl_progress *ret);
+void fl__progress_keep(fl_engine *e, fl_key key);
 bool fl__settled(const fl_engine *e, fl_key key);
 void fl__progress_settle(fl_engine *e, uint64_t seq);
 
@@ -455,6 +462,11 @@ static inline bool behind_front(const fl_engine *e, fl_key key)
 static inline uint64_t lock_of_seq(uint64_t seq)
 {
     return seq; /* below 2^56 */
+}
+
+static inline uint64_t lock_of_dead(uint64_t seq)
+{
+    return seq | (uint64_t)1 << 62;
 }
 
 static inline uint64_t lock_of_name(uint64_t hash)

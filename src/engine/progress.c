@@ -108,6 +108,23 @@ static int keep_doubts(fl_engine *e, size_t *count)
     return 0;
 }
 
+/* The engine is stopping, and this was filed or perhaps filed, but is not in memory: its last record must not pass it. */
+void fl__progress_keep(fl_engine *e, fl_key key)
+{
+    if (e->state != ENGINE_STOPPING || e->now || !key.seq || !behind_front(e, key))
+        return;
+    if (!e->recovering)
+        e->recovered_count = 0;
+    uint64_t *kept = fl__resize(e->recovered, (e->recovered_count + 1) * sizeof *kept);
+    if (!kept) {
+        e->now = true; /* then without a last record */
+        return;
+    }
+    e->recovering = true;
+    e->recovered = kept;
+    e->recovered[e->recovered_count++] = key.seq;
+}
+
 static int keep_recovered(fl_engine *e, size_t *count)
 {
     for (size_t i = 0; e->recovering && i < e->recovered_count; i++)
@@ -203,12 +220,8 @@ static bool kept_in(const fl_engine *e, uint64_t window)
             flight->item->key.at_us >= fl_window_begin(window) && flight->item->key.at_us < fl_window_end(window))
             return true;
     }
-    const struct write *lists[] = {e->sent, e->queued};
-    for (int i = 0; i < 2; i++)
-        for (const struct write *write = lists[i]; write; write = write->next)
-            for (size_t j = 0; j < write->count; j++)
-                if (write->changes[j].put && write->entries[j].row.window == window)
-                    return true;
+    if (fl__write_files_under(e, window))
+        return true;
     for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
         if (work->new_key.at_us >= fl_window_begin(window) && work->new_key.at_us < fl_window_end(window))
             return true;
@@ -359,6 +372,8 @@ void fl__progress_set_back(fl_engine *e)
     for (size_t i = 0; i < e->window_count && fl_window_begin(e->windows[i]) <= front_us; i++)
         e->spans_done[count++] = (struct fl_store_span){e->windows[i], false};
     e->wall_us = now_us;
+    if (e->claimed_us > now_us)
+        e->claimed_us = now_us; /* nothing that is due from now on was missed */
     for (int kind = 0; kind < 2; kind++) {
         take_back(&e->front[kind], now_us);
         e->drained_us[kind] = 0;
