@@ -7,6 +7,7 @@
  *   - A timer that was perhaps created is in memory, marked as unsure, and fires if its time comes first: it is better to
  *     fire what its creator believes lost than to lose what is there. When the answer is that it is not there, it goes.
  *   - A timer that was perhaps moved, replaced or cancelled is held: it does not fire before it is known when it should.
+ *     So is what it has perhaps become, if that is loaded meanwhile.
  *   - An attempt that was perhaps settled stays among those that are not, so that progress does not pass it.
  */
 
@@ -18,6 +19,8 @@ void fl__doubt(fl_engine *e, struct work *work)
         work->in_doubt = true;
         work->next_in_doubt = e->in_doubt;
         e->in_doubt = work;
+        if (work->new_key.seq) /* nobody has seen it yet, so nobody holds it */
+            fl__lock(e, &work->new_lock, lock_of_seq(work->new_key.seq), NULL);
     }
     fl__queue_push(&e->doubts, work);
     fl__alarm_set(e, &e->retry_alarm, 0);
@@ -33,6 +36,7 @@ void fl__doubt_end(fl_engine *e, struct work *work)
         link = &(*link)->next_in_doubt;
     *link = work->next_in_doubt;
     work->in_doubt = false;
+    fl__unlock(e, &work->new_lock);
 }
 
 static bool applied(const struct work *work, const fl_store_want *want)
@@ -47,6 +51,8 @@ static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
     bool done = applied(work, want);
     fl__doubt_end(e, work);
     const fl_row *row = done && work->new_key.seq ? &want->row : NULL;
+    if (row && fl__ops_let_go(e, row->key))
+        row = NULL; /* a load has brought it */
     if (work->kind != WORK_CLIENT && done)
         fl__settle_applied(e, work, row);
     else if (work->kind != WORK_CLIENT)
@@ -155,6 +161,14 @@ static void ghost_gone(fl_engine *e, struct item *item)
     }
 }
 
+/* It is there: a row like any other. It was spared when room was made; now it may have to go, until it is loaded. */
+static void ghost_lives(fl_engine *e, struct item *item)
+{
+    fl__doubt_forget(e, item);
+    if (!key_before(item->key, e->until) && !fl__flight_find(e, item->key.seq))
+        fl__memory_remove(e, item);
+}
+
 static void unsure_answered(fl_store_request *request)
 {
     struct find *find = (struct find *)request;
@@ -164,7 +178,7 @@ static void unsure_answered(fl_store_request *request)
     for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {
         struct item *item = unsure_item(e, find->wants[i].id.seq);
         if (item && find->wants[i].found)
-            fl__doubt_forget(e, item);
+            ghost_lives(e, item);
         else if (item)
             ghost_gone(e, item);
     }

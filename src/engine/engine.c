@@ -310,7 +310,7 @@ static int take_over(fl_engine *e, const fl_store_request *request)
     e->split_count = 0;
     memset(e->opened, 0, sizeof e->opened);
     for (size_t i = 0; i < request->claim.window_count; i++)
-        fl__windows_add(e, request->claim.windows[i]);
+        fl__windows_inherit(e, request->claim.windows[i]);
     return 0;
 }
 

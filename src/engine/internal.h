@@ -157,6 +157,7 @@ enum work_kind { WORK_CLIENT, WORK_SETTLE, WORK_REMOVE };
 /* An operation from its beginning until its effect is known. */
 struct work {
     struct lock name_lock, row_lock;
+    struct lock new_lock; /* of the row that it files, while it is in doubt */
     enum work_kind kind;
     fl_batch *batch;
     fl_op *op; /* NULL: answered, but not over */
@@ -360,6 +361,7 @@ void fl__ops_refuse_all(fl_engine *e, int result);
 void fl__ops_begin_early(fl_engine *e);
 void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row);
 void fl__ops_not_applied(fl_engine *e, struct work *work);
+bool fl__ops_let_go(fl_engine *e, fl_key key);
 
 /* --- lock.c */
 bool fl__lock(fl_engine *e, struct lock *lock, uint64_t key, void (*granted)(fl_engine *, struct lock *));
@@ -414,6 +416,7 @@ void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
 void fl__load_hint(fl_engine *e, int64_t at_us);
 void fl__windows_add(fl_engine *e, uint64_t window);
+void fl__windows_inherit(fl_engine *e, uint64_t window);
 void fl__windows_remove(fl_engine *e, uint64_t window);
 uint64_t fl__window_for(fl_engine *e, int64_t at_us);
 int fl__windows_reserve(fl_engine *e, size_t more);

@@ -140,6 +140,21 @@ static void split_window(fl_engine *e, uint64_t window)
     e->split[e->split_count++] = window;
 }
 
+/* One that the owner before has filed something under. The longer one that it is a part of was open: it stays so, whatever
+ * the clock says, because whoever lists it relies on that its parts have the higher numbers. */
+void fl__windows_inherit(fl_engine *e, uint64_t window)
+{
+    unsigned shift = fl_window_shift(window) + FL_WINDOW_STEP;
+    fl__windows_add(e, window);
+    if (shift > FL_WINDOW_SHIFT_MAX)
+        return;
+    uint64_t whole = fl_window_of(fl_window_begin(window), shift), index = (uint64_t)fl_window_begin(window) >> shift;
+    if (shift <= FL_WINDOW_SHIFT_NEAR)
+        split_window(e, whole);
+    else if (index > e->opened[shift])
+        e->opened[shift] = index;
+}
+
 /* --- Filing again ------------------------------------------------------------------------------------------------- */
 
 static void refile_step(fl_engine *e, uint64_t window);

@@ -129,25 +129,27 @@ static int hold(fl_engine *e, struct work *work, fl_key key)
     return 0;
 }
 
-/* Lets it fire again, because nothing came of the change. */
+/* Lets it fire again. Returns whether it is in memory at all. */
+bool fl__ops_let_go(fl_engine *e, fl_key key)
+{
+    uint32_t flight = fl__flight_find(e, key.seq);
+    struct item *item = flight ? e->flights.list[flight].item : fl__memory_find(e, key);
+    if (!item)
+        return false;
+    item->flags &= (uint8_t)~ITEM_HELD;
+    if (flight && e->flights.list[flight].state == FLIGHT_PARKED) {
+        fl__flight_late(e, flight);
+        fl__fire_soon(e);
+    }
+    return true;
+}
+
+/* Nothing came of the change. */
 static void release_hold(fl_engine *e, struct work *work)
 {
-    if (!work->held)
-        return;
+    if (work->held)
+        fl__ops_let_go(e, work->old_key);
     work->held = false;
-    uint32_t flight = fl__flight_find(e, work->old_key.seq);
-    if (flight) {
-        struct flight *f = &e->flights.list[flight];
-        f->item->flags &= (uint8_t)~ITEM_HELD;
-        if (f->state == FLIGHT_PARKED) {
-            fl__flight_late(e, flight);
-            fl__fire_soon(e);
-        }
-        return;
-    }
-    struct item *item = fl__memory_find(e, work->old_key);
-    if (item)
-        item->flags &= (uint8_t)~ITEM_HELD;
 }
 
 /* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. */

@@ -359,6 +359,8 @@ void fl__progress_set_back(fl_engine *e)
     for (size_t i = 0; i < e->window_count && fl_window_begin(e->windows[i]) <= front_us; i++)
         e->spans_done[count++] = (struct fl_store_span){e->windows[i], false};
     e->wall_us = now_us;
+    if (e->claimed_us > now_us)
+        e->claimed_us = now_us; /* nothing that is due from now on was missed */
     for (int kind = 0; kind < 2; kind++) {
         take_back(&e->front[kind], now_us);
         e->drained_us[kind] = 0;
