@@ -176,8 +176,13 @@ static void fire(fl_engine *engine, uint32_t shard, const fl_firing *firing)
     if (timer->payload.size != sizeof cargo)
         test_fail(__FILE__, __LINE__, "a payload of %zu bytes", timer->payload.size);
     memcpy(&cargo, timer->payload.data, sizeof cargo);
-    struct packet packet = {.said = SAY_FIRED, .shard = shard, .number = cargo.number, .version = cargo.version,
-                            .named = timer->name.size > 0, .id = timer->id, .due_us = timer->due_us};
+    struct packet packet = {.said = SAY_FIRED,
+                            .shard = shard,
+                            .number = cargo.number,
+                            .version = cargo.version,
+                            .named = timer->name.size > 0,
+                            .id = timer->id,
+                            .due_us = timer->due_us};
     say(packet);
     fl_settlement settlement = judge(firing, wall_now(&child.clock));
     struct late *late = !child.config.gentle && draw(10) == 0 ? malloc(sizeof *late) : NULL;
@@ -210,7 +215,8 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     if (event == FL_ENGINE_READY || event == FL_ENGINE_LOST)
         say((struct packet){.said = event == FL_ENGINE_READY ? SAY_READY : SAY_LOST, .shard = shard_of_engine(engine)});
     if (event == FL_ENGINE_TROUBLE && getenv("FOLIOT_CRASH_LOG"))
-        fprintf(stderr, "# %" PRId64 " shard %u trouble: %d: %.60s\n", wall_now(&child.clock), shard_of_engine(engine), result, message);
+        fprintf(stderr, "# %" PRId64 " shard %u trouble: %d: %.60s\n", wall_now(&child.clock), shard_of_engine(engine),
+                result, message);
 }
 
 /* --- What it is told ----------------------------------------------------------------------------------------------- */

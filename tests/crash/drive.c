@@ -47,7 +47,8 @@ void drive_init(struct drive *drive, const char *url, uint64_t seed)
 void drive_free(struct drive *drive)
 {
     printf("# %u lives: %" PRIu64 " acknowledged, %" PRIu64 " fired, %" PRIu64 " of them again; %" PRIu64 " unknown\n",
-           drive->lives, drive->ledger.acknowledged, drive->ledger.fired, drive->ledger.repeated, drive->ledger.unknown);
+           drive->lives, drive->ledger.acknowledged, drive->ledger.fired, drive->ledger.repeated,
+           drive->ledger.unknown);
     ledger_free(&drive->ledger);
 }
 

@@ -8,10 +8,10 @@
 
 #include "test.h"
 
-#define REQUIRE(condition, packet, timer)                                                                             \
-    do {                                                                                                              \
-        if (!(condition))                                                                                             \
-            complain(__LINE__, #condition, packet, timer);                                                            \
+#define REQUIRE(condition, packet, timer)                  \
+    do {                                                   \
+        if (!(condition))                                  \
+            complain(__LINE__, #condition, packet, timer); \
     } while (0)
 
 /* Everything that was said, to be printed should something be wrong. */
@@ -32,9 +32,9 @@ static void remember(const struct packet *packet)
 
 static void print_history(uint32_t number)
 {
-    static const char *const names[] = {"create", "move",  "cancel",  "get",       "list",     "step",  "stop",   "answer",
-                                        "ready",  "lost",  "fired",   "settled",   "recording", "recorded", "dead", "failed",
-                                        "CRASH"};
+    static const char *const names[] = {"create",    "move",     "cancel", "get",    "list",  "step",
+                                        "stop",      "answer",   "ready",  "lost",   "fired", "settled",
+                                        "recording", "recorded", "dead",   "failed", "CRASH"};
     for (size_t i = 0; i < history.count; i++) {
         const struct packet *p = &history.packets[i];
         if (p->said == CRASHED || (p->said != SAY_RECORDING && p->said != SAY_RECORDED && p->number == number))
