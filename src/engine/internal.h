@@ -374,6 +374,7 @@ void *fl__arena_take(struct arena *arena, size_t size);
 void fl__arena_free(struct arena *arena);
 struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
+bool fl__write_files_under(const fl_engine *e, uint64_t window);
 void fl__flush(fl_engine *e);
 void fl__queue_push(struct work_queue *queue, struct work *work);
 struct work *fl__queue_pop(struct work_queue *queue);

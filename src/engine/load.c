@@ -180,7 +180,8 @@ static void refile_done(fl_store_request *request)
     if (request->refile.more) {
         refile_step(e, window);
     } else {
-        fl__windows_remove(e, window);
+        if (!fl__write_files_under(e, window)) /* else once more */
+            fl__windows_remove(e, window);
         fl__engine_load(e);
     }
 }
@@ -407,7 +408,8 @@ static void load_more(fl_engine *e, int64_t now_us)
         fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US); /* and whenever something is settled */
         return;
     }
-    if (lookahead(e) && keep_us == now_us + (int64_t)e->config.lookahead_us)
+    if (lookahead(e) && keep_us == now_us + (int64_t)e->config.lookahead_us &&
+        e->config.load_interval_us > e->config.lookahead_us)
         end_us = now_us + (int64_t)e->config.load_interval_us;
     e->load_until_us = keep_us;
     e->peeked_us = INT64_MAX;

@@ -203,12 +203,8 @@ static bool kept_in(const fl_engine *e, uint64_t window)
             flight->item->key.at_us >= fl_window_begin(window) && flight->item->key.at_us < fl_window_end(window))
             return true;
     }
-    const struct write *lists[] = {e->sent, e->queued};
-    for (int i = 0; i < 2; i++)
-        for (const struct write *write = lists[i]; write; write = write->next)
-            for (size_t j = 0; j < write->count; j++)
-                if (write->changes[j].put && write->entries[j].row.window == window)
-                    return true;
+    if (fl__write_files_under(e, window))
+        return true;
     for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
         if (work->new_key.at_us >= fl_window_begin(window) && work->new_key.at_us < fl_window_end(window))
             return true;

@@ -145,6 +145,18 @@ struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **
     return entry;
 }
 
+/* Whether something is on its way to this window. */
+bool fl__write_files_under(const fl_engine *e, uint64_t window)
+{
+    const struct write *lists[] = {e->sent, e->queued};
+    for (int i = 0; i < 2; i++)
+        for (const struct write *write = lists[i]; write; write = write->next)
+            for (size_t j = 0; j < write->count; j++)
+                if (write->changes[j].put && write->entries[j].row.window == window)
+                    return true;
+    return false;
+}
+
 static void write_done(fl_store_request *request)
 {
     struct write *write = (struct write *)request;
