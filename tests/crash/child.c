@@ -383,7 +383,7 @@ static void start_engine(uint32_t shard)
         .clock = &child.clock,
         .lease_us = child.config.lease_us,
         .record_interval_us = 30000,
-        .dispatch_batch = 16,
+        .dispatch_batch = CHILD_DISPATCH_BATCH,
         .max_memory_timers = 2000,
         .retry = {.max_attempts = 20, .multiplier_1000 = 1500, .initial_us = 20000, .max_interval_us = 100000},
         .preload_us = 20000000,

@@ -254,6 +254,51 @@ void drive_life(struct drive *drive)
     drive->config.offset_us += (int64_t)drive_draw(drive, (uint64_t)(drive_draw(drive, 2) ? 40 : 2) * SECOND_US);
 }
 
+/* --- Two owners ---------------------------------------------------------------------------------------------------- */
+
+struct loser {
+    int socket;
+    uint32_t fired, lost;
+};
+
+static void hear_loser(struct drive *drive, struct loser *loser)
+{
+    struct packet packet;
+    while (recv(loser->socket, &packet, sizeof packet, MSG_DONTWAIT) > 0) {
+        loser->fired += packet.said == SAY_FIRED;
+        loser->lost += packet.said == SAY_LOST;
+        ledger_hear_late(&drive->ledger, &packet);
+    }
+}
+
+void drive_sleep_and_lose(struct drive *drive, const char *other)
+{
+    pid_t pid = drive->pid;
+    struct loser loser = {.socket = drive->socket};
+    int status;
+    CHECK_EQ(kill(pid, SIGSTOP), 0);
+    CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    while (hear(drive))
+        ;
+    ledger_crash(&drive->ledger);
+    drive->config.owner = other;
+    drive_start(drive);
+    drive_await_ready(drive);
+    ask_unsure(drive);
+    drive_run(drive, 100);
+    CHECK_EQ(kill(pid, SIGCONT), 0);
+    for (int64_t since_ms = monotonic_ms(); loser.lost < drive->config.shards;) {
+        drive_run(drive, 10);
+        hear_loser(drive, &loser);
+        if (monotonic_ms() - since_ms > PATIENCE_MS)
+            test_fail(__FILE__, __LINE__, "the one that slept does not notice that it has lost its shards");
+    }
+    CHECK(loser.fired <= CHILD_DISPATCH_BATCH);
+    CHECK_EQ(kill(pid, SIGKILL), 0);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    close(loser.socket);
+}
+
 /* --- The end ------------------------------------------------------------------------------------------------------- */
 
 static bool nothing_left(const struct drive *drive)

@@ -272,6 +272,17 @@ void ledger_hear(struct ledger *ledger, const struct packet *p)
     }
 }
 
+void ledger_hear_late(struct ledger *ledger, const struct packet *p)
+{
+    remember(p);
+    if (p->said != SAY_ANSWER || p->asked > ASK_CANCEL || p->result != 0)
+        return;
+    struct timer *t = &ledger->timers[p->number];
+    if (t->unsure && t->maybe.version == p->version)
+        take(t);
+    REQUIRE(t->now.version >= p->version, p, t);
+}
+
 void ledger_crash(struct ledger *ledger)
 {
     remember(&(struct packet){.said = CRASHED});

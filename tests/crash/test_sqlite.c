@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Processes with engines on the embedded store, killed. */
 
+#include <signal.h>
+
 #include "crash/drive.h"
 #include "store/sqlite/place.h"
 #include "test.h"
@@ -26,4 +28,27 @@ TEST(the_same_looking_ahead)
         drive_life(&drive);
     drive_finish(&drive);
     drive_free(&drive);
+}
+
+/* A file has one owner: one that sleeps too. */
+TEST(a_second_process_is_told_who_has_the_store)
+{
+    struct drive first, second;
+    new_folder();
+    drive_init(&first, folder_url(), 6);
+    drive_init(&second, folder_url(), 7);
+    second.loaded = false;
+    drive_start(&first);
+    drive_await_ready(&first);
+    drive_run(&first, 50);
+    CHECK_EQ(kill(first.pid, SIGSTOP), 0);
+    drive_start(&second);
+    drive_await_ready(&second);
+    CHECK_EQ(second.failed, FL_STORE_LOCKED);
+    CHECK_EQ(kill(first.pid, SIGCONT), 0);
+    drive_run(&first, 50);
+    drive_kill(&first);
+    drive_finish(&first);
+    drive_free(&first);
+    drive_free(&second);
 }
