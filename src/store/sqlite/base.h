@@ -17,13 +17,15 @@
 /* --- What tests may change ---------------------------------------------------------------------------------------- */
 
 struct sqlite_tuning {
+    uint32_t chunk_size;        /* at which a chunk of rows is full */
     uint64_t hash_mask;         /* of the hashes of names: fewer bits, more collisions */
     uint32_t fresh_max;         /* names kept in memory until there are enough for a run */
     uint32_t rows_max;          /* rows to be read again after a crash, about */
     uint32_t fan;               /* runs of about one size that are merged into one */
     uint64_t step_ns;           /* how long work in the background may hold a commit up, about */
     uint32_t checkpoint_frames; /* pages in the log at which it begins to be carried over into the file */
-    uint32_t log_frames;        /* pages in the log at which writers have to wait for that */
+    uint32_t log_frames;        /* pages in the log at which commits wait for that a little */
+    uint32_t log_frames_max;    /* and as long as it takes */
     uint32_t finish_chunks;     /* that FL_STORE_FINISH looks at before it leaves the rest for later */
     const char *vfs;            /* NULL: SQLite's default */
 };
@@ -201,6 +203,9 @@ struct base_identity {
  * been written. */
 int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size);
 void fl__base_close(struct base *base);
+
+/* Carries all of the log over into the file and syncs that, so that the file alone is all there is. */
+int fl__base_complete(struct base *base, char *message, size_t size);
 
 /* Another connection to the same file, for the second thread. */
 int fl__base_connect(const char *path, sqlite3 **ret);
