@@ -1,538 +1,271 @@
 /* SPDX-License-Identifier: MIT */
-/* The engine in a world of its own: see sim.h. */
+/* A simulated life: see sim.h. Here are time, the store's faults, disasters and the order of events; clients are in
+ * clients.c, what fires in target.c, what was promised in ledger.c. */
 
-#include "sim/sim.h"
+#include "sim/world.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <foliot/engine.h>
+/* --- Time --------------------------------------------------------------------------------------------------------- */
 
-#define SECOND 1000000ll
-#define START_US (1700000000 * SECOND)
-
-enum { ENTRIES = 600, NAMES = 24, ENGINES = 2 };
-
-/* --- The ledger --------------------------------------------------------------------------------------------------- */
-
-enum life { ABSENT, PERHAPS, LIVING, CANCELLED, REPLACED, OVER };
-
-/* A timer as its creator sees it. Its payload is its number. */
-struct entry {
-    enum life life;
-    bool named;
-    unsigned name;
-    fl_key id;
-    bool id_known;
-    int64_t due_us;      /* as acknowledged last */
-    int64_t earliest_us; /* the earliest that may be right: of what was asked for and not answered, too */
-    unsigned asked;      /* operations under way */
-    unsigned fired;      /* begun */
-    bool done, dead;
-    int64_t done_ns; /* settled for the first time, by the loop's clock */
-    bool doubtful;   /* an answer was "unknown": both are right */
-};
-
-struct request {
-    fl_op op;
-    fl_batch batch;
-    struct sim *sim;
-    unsigned entry;
-    unsigned replaces; /* entry + 1 */
-    int64_t due_us;
-    char name[16];
-    uint32_t payload[16];
-    struct request *next, *previous;
-};
-
-struct pending {
-    uint64_t token;
-    unsigned entry;
-    fl_engine *engine;
-    struct pending *next;
-};
-
-struct sim {
-    uint64_t seed, random;
-    FILE *trace;
-    fl_wall_clock wall;
-    fl_virtual_clock time;
-    int64_t offset_us;
-    fl_loop *loop;
-    fl_store *store;
-    fl_engine_config config;
-    fl_engine *engines[ENGINES];
-    bool stopping[ENGINES];
-    struct entry entries[ENTRIES];
-    unsigned entry_count;
-    int name_owner[NAMES]; /* entry of the latest acknowledged creation of that name; -1: none */
-    unsigned name_asked[NAMES];
-    struct request *requests;
-    struct pending *held;
-    int64_t recorded_ns;  /* when progress was last recorded */
-    int64_t disturbed_ns; /* when a crash, theft or restart was last possible */
-    bool calm;            /* no more faults */
-    bool faulty, slow, hostile_dispatcher, thieves, crashes, steps;
-    unsigned actions, trouble;
-    char failure[512];
-};
-
-static uint64_t draw(struct sim *s)
-{
-    s->random ^= s->random << 13;
-    s->random ^= s->random >> 7;
-    s->random ^= s->random << 17;
-    return s->random * 0x2545f4914f6cdd1d;
-}
-
-static uint64_t below(struct sim *s, uint64_t limit)
-{
-    return (draw(s) >> 11) % limit;
-}
-
-static bool chance(struct sim *s, unsigned percent)
-{
-    return below(s, 100) < percent;
-}
-
-static int64_t mono_ns(struct sim *s)
+int64_t sim_mono_ns(struct sim *s)
 {
     return (int64_t)s->time.clock.now_ns(&s->time.clock);
 }
 
-static int64_t wall_us(struct sim *s)
+int64_t sim_wall_us(struct sim *s)
 {
-    return s->offset_us + mono_ns(s) / 1000;
+    return s->offset_us + sim_mono_ns(s) / 1000;
 }
 
 static int64_t wall_now(fl_wall_clock *clock)
 {
-    return wall_us((struct sim *)((char *)clock - offsetof(struct sim, wall)));
+    return sim_wall_us((struct sim *)((char *)clock - offsetof(struct sim, wall)));
 }
 
-static void say(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct sim *s, const char *format, ...)
+void sim_say(struct sim *s, const char *format, ...)
 {
     if (!s->trace)
         return;
     va_list arguments;
     va_start(arguments, format);
-    fprintf(s->trace, "%12.6f  ", (double)(wall_us(s) - START_US) / 1e6);
+    fprintf(s->trace, "%15.6f %15.6f  ", (double)sim_mono_ns(s) / 1e9, (double)(sim_wall_us(s) - START_US) / 1e6);
     vfprintf(s->trace, format, arguments);
     fputc('\n', s->trace);
     va_end(arguments);
 }
 
-static void fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void fail(struct sim *s, const char *format, ...)
+static void failed(void *arg)
 {
-    if (s->failure[0])
-        return;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(s->failure, sizeof s->failure, format, arguments);
-    va_end(arguments);
-    say(s, "FAILED: %s", s->failure);
+    struct sim *s = arg;
+    sim_say(s, "FAILED: %s", s->ledger.failure);
     fl_loop_stop(s->loop);
 }
 
-/* --- Firing ------------------------------------------------------------------------------------------------------- */
+/* --- The store's faults ------------------------------------------------------------------------------------------- */
 
-static bool repeat_allowed(const struct sim *s, const struct entry *entry)
+static uint64_t some_delay_ns(struct sim *s)
 {
-    return entry->doubtful || (s->disturbed_ns >= entry->done_ns && entry->done_ns >= s->recorded_ns);
+    if (s->calm || !s->nature.slow || !chance(&s->luck, 20))
+        return 0;
+    return below(&s->luck, chance(&s->luck, 10) ? 6000000000 : 30000000);
 }
 
-static void check_firing(struct sim *s, unsigned i, const fl_firing *firing)
+static uint64_t on_the_way_ns(void *arg, unsigned actor, const fl_store_request *request)
 {
-    struct entry *entry = &s->entries[i];
-    int64_t now_us = wall_us(s);
-    say(s, "fires #%u attempt %u", i, firing->timer.attempt);
-    if (now_us < entry->earliest_us)
-        fail(s, "#%u fired %lld us early", i, (long long)(entry->earliest_us - now_us));
-    if (entry->life == CANCELLED && !entry->doubtful)
-        fail(s, "#%u fired after its cancel was acknowledged", i);
-    if (entry->life == REPLACED && !entry->doubtful)
-        fail(s, "#%u fired after its replacement was acknowledged", i);
-    if (entry->life == ABSENT)
-        fail(s, "#%u fired although its creation was refused", i);
-    if (entry->done && !repeat_allowed(s, entry))
-        fail(s, "#%u fired again, %lld ms after it was settled", i,
-             (long long)((mono_ns(s) - entry->done_ns) / 1000000));
-    entry->fired++;
+    (void)actor, (void)request;
+    return some_delay_ns(arg);
 }
 
-static void settled(struct sim *s, unsigned i, enum fl_settle result, int64_t at_us)
-{
-    struct entry *entry = &s->entries[i];
-    if (result == FL_DONE && !entry->done) {
-        entry->done = true;
-        entry->done_ns = mono_ns(s);
-    } else if (result == FL_DEAD) {
-        entry->dead = true;
-    } else if (result == FL_AGAIN) {
-        entry->earliest_us = entry->due_us = at_us;
-        entry->done = false;
-    }
-}
-
-static void settle(struct sim *s, fl_engine *engine, uint64_t token, unsigned i)
-{
-    fl_settlement settlement = {.token = token, .reason = FL_TEXT("bad luck")};
-    unsigned luck = (unsigned)below(s, 100);
-    if (s->hostile_dispatcher && !s->calm)
-        settlement.result = luck < 55 ? FL_DONE : luck < 90 ? FL_FAILED : luck < 96 ? FL_AGAIN : FL_DEAD;
-    if (settlement.result == FL_AGAIN)
-        settlement.at_us = wall_us(s) + (int64_t)below(s, 30) * SECOND;
-    if (fl_engine_settle(engine, &settlement, 1) == 1) {
-        say(s, "settles #%u with %d", i, (int)settlement.result);
-        settled(s, i, settlement.result, settlement.at_us);
-    } else {
-        s->disturbed_ns = mono_ns(s);
-    }
-}
-
-static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
+static uint64_t sent(void *arg, unsigned actor, const fl_store_request *request)
 {
     struct sim *s = arg;
-    for (size_t n = 0; n < count && !s->failure[0]; n++) {
-        uint32_t i;
-        memcpy(&i, firings[n].timer.payload.data, sizeof i);
-        check_firing(s, i, &firings[n]);
-        struct pending *pending = s->hostile_dispatcher && chance(s, 30) ? malloc(sizeof *pending) : NULL;
-        if (pending) {
-            *pending = (struct pending){firings[n].token, i, engine, s->held};
-            s->held = pending;
-        } else {
-            settle(s, engine, firings[n].token, i);
-        }
-    }
+    (void)actor, (void)request;
+    return ++s->ledger.tick;
 }
 
-static void settle_some(struct sim *s, bool all)
+static bool takes_front_back(const fl_store_request *request)
 {
-    for (struct pending **link = &s->held, *pending; (pending = *link);) {
-        if (!all && chance(s, 60)) {
-            link = &pending->next;
-            continue;
-        }
-        *link = pending->next;
-        bool alive = pending->engine == s->engines[0] || pending->engine == s->engines[1];
-        if (alive)
-            settle(s, pending->engine, pending->token, pending->entry);
-        free(pending);
+    if (request->op != FL_STORE_FINISH)
+        return false;
+    for (int kind = 0; kind < 2; kind++) {
+        fl_key settled = request->finish.settled.front[kind], record = request->finish.record.front[kind];
+        if (record.at_us < settled.at_us || (record.at_us == settled.at_us && record.seq < settled.seq))
+            return true;
     }
+    return false;
 }
 
-/* --- The store's faults ------------------------------------------------------------------------------------------- */
+/* A claim makes an owner, and it is known here who. */
+static void claimed(struct sim *s, unsigned actor)
+{
+    sim_say(s, "engine %u owns the shard", actor);
+    ledger_claim(&s->ledger, actor, sim_mono_ns(s));
+    if (s->config.skip_older_us == 0)
+        return;
+    int64_t limit_us = sim_wall_us(s) + 60 * SECOND - (int64_t)s->config.skip_older_us;
+    for (uint32_t i = 0; i < s->ledger.stage_count; i++)
+        if (s->ledger.stages[i].due_us < limit_us)
+            s->ledger.stages[i].may_skip = true;
+}
 
 static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *request)
 {
     struct sim *s = arg;
     fl_memory_fault fault = {0};
+    uint64_t sent_tick;
+    unsigned actor = road_sender(s->road, request, &sent_tick);
+    bool certain = request->op == FL_STORE_CLAIM && !request->claim.force; /* its outcome is known by its answer only */
     (void)shard;
-    if (!s->calm && s->slow && chance(s, 20))
-        fault.delay_ns = below(s, chance(s, 10) ? 3000000000 : 20000000);
-    if (!s->calm && s->faulty && chance(s, 6)) {
-        fault.result = chance(s, 50) ? FL_OUTCOME_UNKNOWN : FL_STORE_UNAVAILABLE;
-        fault.applied = fault.result == FL_OUTCOME_UNKNOWN && chance(s, 50);
+    if (!certain)
+        fault.delay_ns = some_delay_ns(s);
+    if (!s->calm && s->nature.faulty && chance(&s->luck, 5)) {
+        fault.result = chance(&s->luck, 50) ? FL_OUTCOME_UNKNOWN : FL_STORE_UNAVAILABLE;
+        fault.applied = fault.result == FL_OUTCOME_UNKNOWN && !certain && chance(&s->luck, 50);
+        sim_say(s, "engine %u: request %d %s", actor, (int)request->op,
+                fault.applied                          ? "takes effect, but nobody knows"
+                : fault.result == FL_OUTCOME_UNKNOWN ? "is lost, and nobody knows"
+                                                       : "is refused");
     }
-    if ((request->op == FL_STORE_RECORD || request->op == FL_STORE_FINISH) && fault.result == 0)
-        s->recorded_ns = mono_ns(s) - (s->slow ? 15000000000 : 0);
+    if (fault.result != 0 && !fault.applied)
+        return fault;
+    if (request->op == FL_STORE_CLAIM && request->claim.force)
+        claimed(s, actor);
+    if ((request->op == FL_STORE_RECORD || request->op == FL_STORE_FINISH) && actor == s->ledger.owner &&
+        !takes_front_back(request))
+        ledger_record(&s->ledger, sent_tick);
     return fault;
 }
 
-/* --- Clients ------------------------------------------------------------------------------------------------------ */
-
-static void answered_create(struct sim *s, struct request *r, struct entry *entry)
+static void store_answered(void *arg, unsigned actor, const fl_store_request *request)
 {
-    int result = r->op.result;
-    if (r->replaces && (result == FL_OUTCOME_UNKNOWN || result == 0)) {
-        struct entry *old = &s->entries[r->replaces - 1];
-        if (result == 0 && old->life != OVER && r->op.outcome != FL_SAME)
-            old->life = old->asked > 0 ? old->life : REPLACED;
-        if (result < 0)
-            old->doubtful = true;
-    }
-    if (result == 0) {
-        if (entry->life == PERHAPS)
-            entry->life = LIVING;
-        entry->id = r->op.timer.id;
-        entry->id_known = true;
-    } else if (result == FL_OUTCOME_UNKNOWN) {
-        entry->doubtful = true;
-    } else if (entry->fired == 0) {
-        entry->life = ABSENT;
-    }
+    struct sim *s = arg;
+    if (request->op == FL_STORE_CLAIM && !request->claim.force && request->result == 0)
+        claimed(s, actor);
 }
 
-static void answered_other(struct sim *s, struct request *r, struct entry *entry)
-{
-    int result = r->op.result;
-    (void)s;
-    if (result == FL_OUTCOME_UNKNOWN) {
-        entry->doubtful = true;
-    } else if (r->op.kind == FL_OP_CANCEL && result == 0) {
-        entry->life = CANCELLED;
-    } else if (r->op.kind == FL_OP_UPDATE && result == 0) {
-        entry->due_us = r->due_us;
-        if (entry->asked == 0)
-            entry->earliest_us = r->due_us;
-        entry->dead = false;
-    } else if (r->op.kind == FL_OP_UPDATE && entry->asked == 0) {
-        entry->earliest_us = entry->due_us;
-    }
-}
+/* --- Engines ------------------------------------------------------------------------------------------------------ */
 
-static void answered(fl_batch *batch)
+struct actor *sim_actor(struct sim *s, unsigned number)
 {
-    struct request *r = batch->arg;
-    struct sim *s = r->sim;
-    struct entry *entry = &s->entries[r->entry];
-    entry->asked--;
-    if (entry->named)
-        s->name_asked[entry->name]--;
-    if (r->replaces)
-        s->entries[r->replaces - 1].asked--;
-    say(s, "answer to op %d on #%u: %s", (int)r->op.kind, r->entry, fl_errname(r->op.result));
-    if (r->op.kind == FL_OP_CREATE)
-        answered_create(s, r, entry);
-    else
-        answered_other(s, r, entry);
-    if (r->previous)
-        r->previous->next = r->next;
-    else
-        s->requests = r->next;
-    if (r->next)
-        r->next->previous = r->previous;
-    free(r);
-}
-
-static fl_engine *some_engine(struct sim *s)
-{
-    int i = (int)below(s, ENGINES);
-    for (int k = 0; k < ENGINES; k++, i = (i + 1) % ENGINES)
-        if (s->engines[i] && !s->stopping[i])
-            return s->engines[i];
+    for (int i = 0; i < ENGINES; i++)
+        if (s->actors[i].engine && s->actors[i].number == number)
+            return &s->actors[i];
     return NULL;
 }
 
-static void submit(struct sim *s, struct request *r)
+static bool useful(const struct actor *actor)
 {
-    fl_engine *engine = some_engine(s);
-    if (!engine)
-        return;
-    r->sim = s;
-    r->batch = (fl_batch){.ops = &r->op, .count = 1, .done = answered, .arg = r};
-    r->next = s->requests;
-    r->previous = NULL;
-    if (r->next)
-        r->next->previous = r;
-    s->requests = r;
-    s->entries[r->entry].asked++;
-    if (s->entries[r->entry].named)
-        s->name_asked[s->entries[r->entry].name]++;
-    if (r->replaces)
-        s->entries[r->replaces - 1].asked++;
-    fl_engine_submit(engine, &r->batch);
+    return actor->engine && !actor->stopping;
 }
 
-static int64_t some_delay(struct sim *s)
+struct actor *sim_some_actor(struct sim *s)
 {
-    switch (below(s, 8)) {
-    case 0:
-        return -(int64_t)below(s, 10 * SECOND);
-    case 1:
-        return 0;
-    case 2:
-        return (int64_t)below(s, 3600 * SECOND);
-    case 3:
-        return (int64_t)below(s, 3 * 86400 * SECOND);
-    case 4:
-        return 20 * SECOND - wall_us(s) % (10 * SECOND); /* a crowd at one moment */
-    default:
-        return (int64_t)below(s, 60 * SECOND);
-    }
+    struct actor *first = &s->actors[below(&s->luck, ENGINES)], *second = &s->actors[first == s->actors];
+    return useful(first) ? first : useful(second) ? second : NULL;
 }
-
-static void set_name(struct request *r, unsigned name)
-{
-    snprintf(r->name, sizeof r->name, "name %u", name);
-    r->op.timer.name = (fl_bytes){r->name, strlen(r->name)};
-}
-
-static void create(struct sim *s)
-{
-    if (s->entry_count == ENTRIES)
-        return;
-    struct request *r = calloc(1, sizeof *r);
-    unsigned i = s->entry_count++;
-    struct entry *entry = &s->entries[i];
-    r->entry = i;
-    *entry = (struct entry){.life = PERHAPS, .due_us = wall_us(s) + some_delay(s)};
-    entry->earliest_us = entry->due_us;
-    r->payload[0] = i;
-    r->op = (fl_op){.kind = FL_OP_CREATE,
-                    .timer = {.ns = {"space", 5},
-                              .due_us = entry->due_us,
-                              .payload = {r->payload, chance(s, 50) ? sizeof r->payload : sizeof *r->payload}}};
-    if (chance(s, 40)) {
-        entry->named = true;
-        entry->name = (unsigned)below(s, NAMES);
-        set_name(r, entry->name);
-        int old = s->name_owner[entry->name];
-        /* Who replaces whom is known only if nobody else has asked for that name. */
-        if (s->name_asked[entry->name] > 0) {
-            for (unsigned k = 0; k < s->entry_count; k++)
-                if (s->entries[k].named && s->entries[k].name == entry->name)
-                    s->entries[k].doubtful = true;
-        } else if (old >= 0) {
-            r->replaces = (unsigned)old + 1;
-        }
-        s->name_owner[entry->name] = (int)i;
-    }
-    say(s, "create #%u%s due in %.3f s", i, entry->named ? " with a name" : "",
-        (double)(entry->due_us - wall_us(s)) / 1e6);
-    submit(s, r);
-    if (entry->asked == 0) { /* nobody to ask */
-        entry->life = ABSENT;
-        free(r);
-    }
-}
-
-static void change(struct sim *s, enum fl_op_kind kind)
-{
-    if (s->entry_count == 0)
-        return;
-    unsigned i = (unsigned)below(s, s->entry_count);
-    struct entry *entry = &s->entries[i];
-    if (!entry->id_known || entry->life != LIVING || entry->asked > 0 || !some_engine(s))
-        return;
-    struct request *r = calloc(1, sizeof *r);
-    r->entry = i;
-    r->op = (fl_op){.kind = kind, .timer = {.ns = {"space", 5}, .id = entry->id}};
-    if (kind == FL_OP_UPDATE) {
-        r->op.flags = FL_OP_SET_DUE;
-        r->due_us = r->op.timer.due_us = wall_us(s) + some_delay(s);
-        if (r->due_us < entry->earliest_us)
-            entry->earliest_us = r->due_us;
-    }
-    say(s, "op %d on #%u", (int)kind, i);
-    submit(s, r);
-}
-
-/* --- Disasters ---------------------------------------------------------------------------------------------------- */
 
 static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message)
 {
     struct sim *s = arg;
-    (void)engine;
-    if (event == FL_ENGINE_TROUBLE)
-        s->trouble++;
-    if (event == FL_ENGINE_LOST || event == FL_ENGINE_READY)
-        s->disturbed_ns = mono_ns(s);
-    say(s, "event %d: %s %s", (int)event, fl_errname(result), message);
+    for (int i = 0; i < ENGINES; i++)
+        if (s->actors[i].engine == engine) {
+            s->actors[i].lost |= event == FL_ENGINE_LOST;
+            sim_say(s, "engine %u: event %d, %s: %s", s->actors[i].number, (int)event, fl_errname(result), message);
+        }
+}
+
+static void start_engine(struct sim *s, struct actor *actor, bool force)
+{
+    char owner[32];
+    fl_engine_config config = s->config;
+    unsigned number = ++s->actor_count;
+    snprintf(owner, sizeof owner, "engine %u", number);
+    config.owner = owner;
+    config.force = force;
+    config.seed = draw(&s->luck) | 1;
+    *actor = (struct actor){.number = number};
+    road_actor(s->road, number);
+    sim_say(s, "engine %u starts%s", number, force ? " by force" : "");
+    if (fl_engine_start(&config, &actor->engine) < 0)
+        ledger_fail(&s->ledger, "an engine does not start");
 }
 
 struct stop_note {
     struct sim *sim;
-    int index;
+    struct actor *actor;
 };
-
-static void start_engine(struct sim *s, int i, bool force)
-{
-    static const char *const owners[] = {"one", "two"};
-    fl_engine_config config = s->config;
-    config.owner = owners[i];
-    config.force = force;
-    config.seed = draw(s) | 1;
-    s->stopping[i] = false;
-    s->disturbed_ns = mono_ns(s);
-    say(s, "engine %d starts%s", i, force ? " by force" : "");
-    if (fl_engine_start(&config, &s->engines[i]) < 0)
-        fail(s, "an engine does not start");
-}
 
 static void stopped(fl_loop *loop, void *arg)
 {
     struct stop_note *note = arg;
     (void)loop;
-    say(note->sim, "engine %d is gone", note->index);
-    note->sim->engines[note->index] = NULL;
-    note->sim->disturbed_ns = mono_ns(note->sim);
+    sim_say(note->sim, "engine %u is gone", note->actor->number);
+    *note->actor = (struct actor){0};
     free(note);
 }
 
-static void stop_engine(struct sim *s, int i, bool now)
+static void stop_engine(struct sim *s, struct actor *actor, bool now)
 {
-    if (!s->engines[i] || s->stopping[i])
+    if (!useful(actor))
         return;
     struct stop_note *note = malloc(sizeof *note);
-    *note = (struct stop_note){s, i};
-    s->stopping[i] = true;
-    s->disturbed_ns = mono_ns(s);
-    say(s, "engine %d %s", i, now ? "crashes" : "stops");
-    fl_engine_stop(s->engines[i], now, stopped, note);
+    if (!note)
+        abort();
+    *note = (struct stop_note){s, actor};
+    actor->stopping = true;
+    actor->crashed = now;
+    sim_say(s, "engine %u %s", actor->number, now ? "crashes" : "stops");
+    if (now)
+        road_cut(s->road, actor->number);
+    fl_engine_stop(actor->engine, now, stopped, note);
 }
-
-static void step_clock(struct sim *s)
-{
-    int64_t step = ((int64_t)below(s, 2000) - 1000) * (chance(s, 30) ? 3600 : 1) * SECOND / 10;
-    say(s, "the clock steps by %.1f s", (double)step / 1e6);
-    if (wall_us(s) + step < START_US - 86400 * SECOND * 30)
-        return;
-    s->offset_us += step;
-    for (int i = 0; i < ENGINES; i++)
-        if (s->engines[i] && !s->stopping[i])
-            fl_engine_clock_changed(s->engines[i]);
-}
-
-static void disaster(struct sim *s)
-{
-    unsigned kind = (unsigned)below(s, 4);
-    if (kind == 0 && s->crashes)
-        stop_engine(s, (int)below(s, ENGINES), chance(s, 80));
-    else if (kind == 1 && s->steps)
-        step_clock(s);
-    else if (kind == 2 && s->thieves && !s->engines[1])
-        start_engine(s, 1, true);
-    else if (!s->engines[0])
-        start_engine(s, 0, chance(s, 50));
-}
-
-/* --- A life ------------------------------------------------------------------------------------------------------- */
 
 static void check_engines(struct sim *s)
 {
     for (int i = 0; i < ENGINES; i++) {
         fl_engine_stats stats;
-        if (!s->engines[i] || s->stopping[i])
+        if (!useful(&s->actors[i]))
             continue;
-        if (fl_engine_check(s->engines[i], s->trace) < 0)
-            fail(s, "engine %d is not sound", i);
-        fl_engine_get_stats(s->engines[i], &stats);
-        if (stats.loaded > s->config.max_memory_timers + 64)
-            fail(s, "engine %d holds %llu timers", i, (unsigned long long)stats.loaded);
+        if (fl_engine_check(s->actors[i].engine, s->trace) < 0)
+            ledger_fail(&s->ledger, "engine %u is not sound", s->actors[i].number);
+        fl_engine_get_stats(s->actors[i].engine, &stats);
+        if (stats.loaded > s->config.max_memory_timers + s->config.max_in_flight + 64)
+            ledger_fail(&s->ledger, "engine %u holds %llu timers", s->actors[i].number,
+                        (unsigned long long)stats.loaded);
     }
 }
+
+/* --- Disasters ---------------------------------------------------------------------------------------------------- */
+
+static void set_clock(struct sim *s, int64_t step_us)
+{
+    if (sim_wall_us(s) + step_us < START_US - 30 * 86400 * SECOND)
+        return;
+    sim_say(s, "the clock is set, by %.6f s", (double)step_us / 1e6);
+    s->offset_us += step_us;
+    for (int i = 0; i < ENGINES; i++)
+        if (useful(&s->actors[i]))
+            fl_engine_clock_changed(s->actors[i].engine);
+}
+
+static void step_clock(struct sim *s)
+{
+    int64_t reach = chance(&s->luck, 20) ? 3 * SECOND : chance(&s->luck, 70) ? 100 * SECOND : 86400 * SECOND;
+    set_clock(s, (int64_t)below(&s->luck, (uint64_t)reach * 2) - reach);
+}
+
+static void disaster(struct sim *s)
+{
+    unsigned kind = (unsigned)below(&s->luck, 4);
+    struct actor *actor = &s->actors[below(&s->luck, ENGINES)];
+    if (actor->lost)
+        stop_engine(s, actor, chance(&s->luck, 50));
+    else if (kind == 0 && s->nature.crashes)
+        stop_engine(s, actor, chance(&s->luck, 75));
+    else if (kind == 1 && s->nature.steps)
+        step_clock(s);
+    else if (kind == 2 && s->nature.thieves && !actor->engine)
+        start_engine(s, actor, chance(&s->luck, 70));
+    else if (!s->actors[0].engine && !s->actors[1].engine)
+        start_engine(s, actor, chance(&s->luck, 50));
+}
+
+/* --- A life ------------------------------------------------------------------------------------------------------- */
 
 static void act(fl_loop *loop, void *arg)
 {
     struct sim *s = arg;
-    unsigned luck = (unsigned)below(s, 100);
-    if (luck < 55)
-        for (uint64_t n = chance(s, 10) ? below(s, 30) : 1; n > 0; n--)
-            create(s);
-    else if (luck < 70)
-        change(s, FL_OP_UPDATE);
-    else if (luck < 80)
-        change(s, FL_OP_CANCEL);
-    else if (luck < 85)
-        change(s, FL_OP_GET);
-    else if (luck < 93)
-        settle_some(s, false);
+    struct luck *luck = &s->luck;
+    unsigned what = (unsigned)below(luck, 100);
+    if (s->calm)
+        return;
+    if (what < 80)
+        clients_act(s);
+    else if (what < 90)
+        target_settle(s, 40);
     else
         disaster(s);
     check_engines(s);
@@ -540,9 +273,9 @@ static void act(fl_loop *loop, void *arg)
         fl_loop_stop(loop);
         return;
     }
-    uint64_t pause_us = chance(s, 5) ? below(s, 40 * SECOND) : chance(s, 50) ? below(s, 2 * SECOND) : below(s, 5000);
+    uint64_t pause_us = chance(luck, 5) ? below(luck, 40 * SECOND) : below(luck, chance(luck, 50) ? 2 * SECOND : 5000);
     if (fl_loop_timer(loop, pause_us * 1000, act, s, NULL) < 0)
-        fail(s, "no memory");
+        abort();
 }
 
 static void stop_loop(fl_loop *loop, void *arg)
@@ -553,113 +286,157 @@ static void stop_loop(fl_loop *loop, void *arg)
 
 static void run_for(struct sim *s, int64_t us)
 {
-    if (s->failure[0])
+    if (s->ledger.failure[0])
         return;
-    fl_loop_timer(s->loop, (uint64_t)us * 1000, stop_loop, NULL, NULL);
+    if (fl_loop_timer(s->loop, (uint64_t)us * 1000, stop_loop, NULL, NULL) < 0)
+        abort();
     fl_loop_run(s->loop);
 }
 
-static bool unfinished(const struct sim *s)
+/* When the next timer is due that must still fire; 0: none. */
+static int64_t next_due_us(const struct ledger *l)
 {
-    for (unsigned i = 0; i < s->entry_count; i++) {
-        const struct entry *entry = &s->entries[i];
-        if (entry->life == LIVING && !entry->doubtful && !entry->done && !entry->dead)
-            return true;
+    int64_t next_us = 0;
+    for (uint32_t slot = 0; slot < l->slot_count; slot++) {
+        int64_t due_us = ledger_unfinished(l, slot) ? ledger_due(l, slot) : 0;
+        if (due_us > 0 && (next_us == 0 || due_us < next_us))
+            next_us = due_us;
     }
-    return false;
+    return next_us;
 }
 
-/* No more faults: whatever was promised must come. */
+/* Time goes on, by leaps where nothing happens, until all that was promised has come, or should have. */
 static void live_on(struct sim *s)
 {
-    s->calm = true;
-    run_for(s, 20 * SECOND);
-    if (!s->engines[0])
-        start_engine(s, 0, true);
-    stop_engine(s, 1, false);
-    for (int i = 0; i < 400 && !s->failure[0] && (unfinished(s) || s->requests); i++) {
-        settle_some(s, true);
-        run_for(s, i < 60 ? 20 * SECOND : 3600 * SECOND);
+    int64_t due_us;
+    for (int i = 0; i < 2000 && !s->ledger.failure[0] && (due_us = next_due_us(&s->ledger)) > 0; i++) {
+        int64_t leap_us = due_us - sim_wall_us(s);
+        if (leap_us > 600 * SECOND)
+            set_clock(s, leap_us - 300 * SECOND);
+        target_settle(s, 100);
+        run_for(s, leap_us > 0 && leap_us < 20 * SECOND ? leap_us + SECOND : 20 * SECOND);
         check_engines(s);
-        if (!s->engines[0] || s->stopping[0])
-            fail(s, "the last engine has gone");
-    }
-    if (s->requests)
-        fail(s, "an operation was never answered");
-    for (unsigned i = 0; i < s->entry_count; i++) {
-        const struct entry *entry = &s->entries[i];
-        if (entry->life == LIVING && !entry->doubtful && !entry->done && !entry->dead)
-            fail(s, "#%u was acknowledged and did not fire", i);
     }
 }
 
-static void choose(struct sim *s)
+static void find_peace(struct sim *s)
 {
-    s->faulty = chance(s, 60);
-    s->slow = chance(s, 60);
-    s->hostile_dispatcher = chance(s, 60);
-    s->crashes = chance(s, 60);
-    s->steps = chance(s, 40);
-    s->thieves = chance(s, 40);
+    s->calm = true;
+    struct actor *last = useful(&s->actors[0]) ? &s->actors[0] : &s->actors[1];
+    for (int i = 0; i < ENGINES; i++)
+        if (&s->actors[i] != last || last->lost)
+            stop_engine(s, &s->actors[i], false);
+    run_for(s, 30 * SECOND);
+    last = &s->actors[!useful(&s->actors[0])];
+    if (s->ledger.failure[0])
+        return;
+    if (!useful(last) || last->lost || last->number != s->ledger.owner) {
+        stop_engine(s, last, true);
+        run_for(s, 30 * SECOND);
+        start_engine(s, &s->actors[0], true);
+    }
+    run_for(s, 30 * SECOND);
+}
+
+static void end_well(struct sim *s)
+{
+    find_peace(s);
+    clients_list(s, false);
+    live_on(s);
+    clients_list(s, true);
+    run_for(s, 10 * SECOND);
+    if (s->ledger.failure[0])
+        return;
+    if (clients_wait(s))
+        ledger_fail(&s->ledger, "an operation was never answered");
+    ledger_close(&s->ledger, sim_wall_us(s));
+    if (next_due_us(&s->ledger) > 0)
+        ledger_fail(&s->ledger, "time does not come to an end");
+}
+
+static void choose_nature(struct sim *s)
+{
+    struct luck *luck = &s->luck;
+    s->nature = (struct nature){.faulty = chance(luck, 50),
+                                .slow = chance(luck, 50),
+                                .hostile = chance(luck, 60),
+                                .thieves = chance(luck, 40),
+                                .crashes = chance(luck, 60),
+                                .steps = chance(luck, 35),
+                                .far = chance(luck, 30),
+                                .hold_percent = chance(luck, 20) ? 95 : 30};
+    s->actions = 50 + (unsigned)below(luck, 300);
+}
+
+static void choose_config(struct sim *s)
+{
+    struct luck *luck = &s->luck;
     s->config = (fl_engine_config){
         .loop = s->loop,
-        .store = s->store,
-        .dispatch = dispatch,
+        .store = road_store(s->road),
+        .dispatch = target_dispatch,
         .notify = notify,
         .arg = s,
         .clock = &s->wall,
-        .strategy = chance(s, 30) ? FL_LOOKAHEAD : FL_PRELOAD,
-        .max_memory_timers = chance(s, 50) ? 16 + below(s, 60) : 100000,
-        .max_in_flight = chance(s, 50) ? 1 + (uint32_t)below(s, 20) : 0,
-        .dispatch_batch = chance(s, 50) ? 1 + (uint32_t)below(s, 20) : 0,
-        .delete_interval_us = chance(s, 50) ? (uint64_t)SECOND : 0,
-        .preload_us = chance(s, 50) ? 1000 + below(s, 10 * SECOND) : 0,
-        .delete_batch = 1 + (uint32_t)below(s, 20),
-        .retry = {.max_attempts = 1 + (uint32_t)below(s, 5),
-                  .multiplier_1000 = 2000,
-                  .initial_us = 1 + below(s, SECOND),
+        .strategy = chance(luck, 35) ? FL_LOOKAHEAD : FL_PRELOAD,
+        .lease_us = (uint64_t)SECOND + below(luck, 9 * SECOND),
+        .record_interval_us = chance(luck, 50) ? 10000 + below(luck, 10 * SECOND) : SECOND,
+        .max_memory_timers = chance(luck, 50) ? 16 + below(luck, 60) : 100000,
+        .max_in_flight = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 1000,
+        .dispatch_batch = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 0,
+        .delete_interval_us = chance(luck, 50) ? (uint64_t)SECOND : 0,
+        .preload_us = chance(luck, 50) ? 1000 + below(luck, 10 * SECOND) : chance(luck, 10) ? 3600 * SECOND : 0,
+        .lookahead_us = chance(luck, 50) ? 1000 + below(luck, 5 * SECOND) : 0,
+        .load_interval_us = (uint64_t)SECOND + below(luck, 29 * SECOND),
+        .load_batch = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 0,
+        .delete_batch = 1 + (uint32_t)below(luck, 20),
+        .catch_up_rate = chance(luck, 15) ? 1 + below(luck, 50) : 0,
+        .skip_older_us = chance(luck, 10) ? below(luck, 100 * SECOND) : 0,
+        .retry = {.max_attempts = 1 + (uint32_t)below(luck, 5),
+                  .multiplier_1000 = 1000 + (uint32_t)below(luck, 2000),
+                  .initial_us = 1 + below(luck, SECOND),
                   .max_interval_us = 5 * SECOND},
     };
-    s->actions = 50 + (unsigned)below(s, 250);
 }
 
-static int set_up(struct sim *s)
+static void set_up(struct sim *s, uint64_t seed)
 {
     char message[256];
+    luck_begin(&s->luck, seed);
     s->wall.now_us = wall_now;
     s->offset_us = START_US;
-    s->random = s->seed * 0x9e3779b97f4a7c15 + 0x1234567;
-    if (s->random == 0)
-        s->random = 1;
-    for (int i = 0; i < 8; i++)
-        draw(s);
-    for (int i = 0; i < NAMES; i++)
-        s->name_owner[i] = -1;
+    s->ledger.failed = failed;
+    s->ledger.arg = s;
+    for (unsigned i = 0; i < NAMES; i++)
+        s->name_slots[i] = ledger_slot(&s->ledger, true, i);
     fl_virtual_clock_init(&s->time, 1000);
-    if (fl_loop_new(&(fl_loop_config){.clock = &s->time.clock}, &s->loop) < 0)
-        return -1;
     fl_store_config store = {.shards = 1, .clock = &s->wall};
-    return fl_store_open("memory:", &store, &s->store, message, sizeof message);
+    struct road_watch watch = {on_the_way_ns, sent, store_answered, s};
+    if (fl_loop_new(&(fl_loop_config){.clock = &s->time.clock}, &s->loop) < 0 ||
+        fl_store_open("memory:", &store, &s->store, message, sizeof message) < 0 ||
+        !(s->road = road_new(s->store, &watch)) || fl_memory_store_faults(s->store, fault, s) < 0)
+        abort();
+    choose_nature(s);
+    choose_config(s);
 }
 
-static void tear_down(struct sim *s)
+static void tear_down(struct sim *s, char failure[512])
 {
     s->calm = true;
-    char kept[sizeof s->failure];
-    memcpy(kept, s->failure, sizeof kept);
-    s->failure[0] = 0;
+    memcpy(failure, s->ledger.failure, sizeof s->ledger.failure);
+    s->ledger.failure[0] = 0;
     for (int i = 0; i < ENGINES; i++)
-        stop_engine(s, i, true);
-    for (int i = 0; i < 100 && (s->engines[0] || s->engines[1]); i++)
+        stop_engine(s, &s->actors[i], true);
+    for (int i = 0; i < 100 && (s->actors[0].engine || s->actors[1].engine); i++) {
         run_for(s, SECOND);
-    if (s->engines[0] || s->engines[1])
-        snprintf(kept, sizeof kept, "an engine does not stop");
-    memcpy(s->failure, kept, sizeof kept);
-    while (s->held) {
-        struct pending *next = s->held->next;
-        free(s->held);
-        s->held = next;
+        s->ledger.failure[0] = 0;
     }
+    if (s->actors[0].engine || s->actors[1].engine) {
+        snprintf(failure, sizeof s->ledger.failure, "an engine does not stop");
+        return; /* and leaks */
+    }
+    target_forget(s);
+    road_free(s->road);
     fl_store_close(s->store);
     fl_loop_free(s->loop);
 }
@@ -667,19 +444,16 @@ static void tear_down(struct sim *s)
 bool sim_run(uint64_t seed, FILE *trace, char failure[512])
 {
     struct sim *s = calloc(1, sizeof *s);
-    s->seed = seed;
-    s->trace = trace;
-    if (set_up(s) < 0)
+    if (!s)
         abort();
-    choose(s);
-    fl_memory_store_faults(s->store, fault, s);
-    start_engine(s, 0, false);
-    fl_loop_timer(s->loop, 1000, act, s, NULL);
+    s->trace = trace;
+    set_up(s, seed);
+    start_engine(s, &s->actors[0], false);
+    if (fl_loop_timer(s->loop, 1000, act, s, NULL) < 0)
+        abort();
     fl_loop_run(s->loop);
-    live_on(s);
-    tear_down(s);
-    bool good = s->failure[0] == 0;
-    memcpy(failure, s->failure, sizeof s->failure);
+    end_well(s);
+    tear_down(s, failure);
     free(s);
-    return good;
+    return failure[0] == 0;
 }

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* What was promised, and whether it was kept: see ledger.h. */
+
+#include "sim/ledger.h"
+
+#include <stdarg.h>
+
+void ledger_fail(struct ledger *l, const char *format, ...)
+{
+    if (l->failure[0])
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(l->failure, sizeof l->failure, format, arguments);
+    va_end(arguments);
+    l->failed(l->arg);
+}
+
+static void touch(struct ledger *l, uint32_t slot)
+{
+    l->slots[slot].touched = ++l->tick;
+}
+
+static uint32_t add_stage(struct ledger *l, struct stage stage)
+{
+    if (l->stage_count == STAGES_MOST)
+        return NOWHERE;
+    l->stages[l->stage_count] = stage;
+    return l->stage_count++;
+}
+
+uint32_t ledger_slot(struct ledger *l, bool named, unsigned name)
+{
+    if (l->slot_count == SLOTS_MOST || l->stage_count == STAGES_MOST)
+        return NOWHERE;
+    l->slots[l->slot_count] = (struct slot){.named = named, .name = name, .touched = ++l->tick};
+    add_stage(l, (struct stage){.slot = l->slot_count, .place = HERE, .answered = l->tick, .from = NOWHERE});
+    return l->slot_count++;
+}
+
+/* --- What clients ask --------------------------------------------------------------------------------------------- */
+
+uint32_t ledger_ask(struct ledger *l, uint32_t slot, uint32_t tag, int64_t due_us)
+{
+    touch(l, slot);
+    return add_stage(l, (struct stage){.slot = slot,
+                                       .tag = tag,
+                                       .place = ASKED,
+                                       .unknown = true,
+                                       .due_us = due_us,
+                                       .asked = l->tick,
+                                       .from = NOWHERE});
+}
+
+/* Whether `a` was certainly there before `b`. Those by name wait for each other. */
+static bool before(const struct stage *a, const struct stage *b)
+{
+    if (a->place == HERE && a->answered < b->asked)
+        return true;
+    return a->by_name && b->by_name && a->actor == b->actor && a->asked < b->asked;
+}
+
+void ledger_answer(struct ledger *l, uint32_t i, int result)
+{
+    struct stage *stage = &l->stages[i];
+    touch(l, stage->slot);
+    stage->answered = l->tick;
+    if (result != 0 && result != FL_OUTCOME_UNKNOWN) {
+        stage->place = GONE;
+        stage->unknown = false;
+        return;
+    }
+    stage->place = HERE;
+    if (result != 0)
+        return;
+    stage->unknown = false;
+    for (uint32_t k = 0; k < l->stage_count; k++) {
+        struct stage *other = &l->stages[k];
+        if (k != i && other->slot == stage->slot && other->place != ASKED && before(other, stage))
+            other->place = GONE;
+        /* One that overtook this one stays where it is: nobody knows who was first. */
+    }
+}
+
+uint32_t ledger_certain(const struct ledger *l, uint32_t slot)
+{
+    uint32_t found = NOWHERE;
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        const struct stage *stage = &l->stages[i];
+        if (stage->slot != slot || stage->place == GONE)
+            continue;
+        if (found != NOWHERE || stage->place == ASKED || stage->unknown)
+            return NOWHERE;
+        found = i;
+    }
+    return found;
+}
+
+/* --- Owners ------------------------------------------------------------------------------------------------------- */
+
+void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns)
+{
+    l->term++;
+    l->term_tick = ++l->tick;
+    l->owner = actor;
+    l->owner_since_ns = now_ns;
+}
+
+void ledger_record(struct ledger *l, uint64_t tick)
+{
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        struct stage *stage = &l->stages[i];
+        if (stage->fate == DONE && stage->term == l->term && stage->settled < tick)
+            stage->secured = true;
+    }
+}
+
+/* --- Firing ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
+{
+    uint32_t vague = NOWHERE, gone = NOWHERE;
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        const struct stage *stage = &l->stages[i];
+        if (stage->tag != tag)
+            continue;
+        bool exact = stage->due_us == due_us && !stage->vague;
+        if (exact && stage->place != GONE)
+            return i;
+        if (exact)
+            gone = i;
+        else if (stage->vague && stage->place != GONE && due_us >= stage->due_us)
+            vague = i;
+    }
+    return vague != NOWHERE ? vague : gone;
+}
+
+/* What is wrong with this attempt; NULL: nothing. */
+static const char *wrong_attempt(const struct ledger *l, const struct stage *stage, uint32_t attempt)
+{
+    bool same = stage->attempt == attempt, next = stage->attempt + 1 == attempt;
+    bool anew = stage->term != l->term;
+    switch (stage->fate) {
+    case WAITING:
+        return next || stage->vague ? NULL : "its attempts are counted wrongly";
+    case UNDER_WAY:
+        return !anew ? "an attempt was under way" : same ? NULL : "its attempts are counted wrongly";
+    case FAILED:
+        return next || (anew && same) ? NULL : "its attempts are counted wrongly";
+    case DONE:
+        return !anew ? "it was settled" : stage->secured ? "it was settled, and that is on record" : NULL;
+    default:
+        return anew ? NULL : "it was settled";
+    }
+}
+
+static void check_attempt(struct ledger *l, const struct stage *stage, uint32_t attempt, int64_t wall_us)
+{
+    const char *wrong = wrong_attempt(l, stage, attempt);
+    if (wrong)
+        ledger_fail(l, "#%u fires, attempt %u, although %s (attempt %u)", stage->tag, attempt, wrong, stage->attempt);
+    if (stage->fate == FAILED && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
+        ledger_fail(l, "#%u fires again %lld us early", stage->tag, (long long)(stage->not_before_us - wall_us));
+}
+
+uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us)
+{
+    uint32_t i = find(l, tag, firing->timer.due_us);
+    if (i == NOWHERE) {
+        ledger_fail(l, "#%u fires with a time that nobody has asked for", tag);
+        return NOWHERE;
+    }
+    struct stage *stage = &l->stages[i];
+    if (stage->place == GONE && !stage->unknown)
+        ledger_fail(l, "#%u fires although it was refused, cancelled, moved or replaced", tag);
+    check_attempt(l, stage, firing->timer.attempt, wall_us);
+    if (stage->vague) {
+        stage->vague = false;
+        stage->due_us = firing->timer.due_us;
+    }
+    if (stage->from != NOWHERE)
+        l->stages[stage->from].place = GONE;
+    stage->attempt = firing->timer.attempt;
+    stage->term = l->term;
+    stage->fate = UNDER_WAY;
+    touch(l, stage->slot);
+    return i;
+}
+
+void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us)
+{
+    struct stage *stage = &l->stages[i];
+    touch(l, stage->slot);
+    stage->fate = fate;
+    stage->settled = l->tick;
+    stage->not_before_us = at_us;
+    l->slots[stage->slot].deaths += fate == DEAD;
+    if (fate != AGAIN || stage->place == GONE)
+        return;
+    struct stage again = {.slot = stage->slot,
+                          .tag = stage->tag,
+                          .place = HERE,
+                          .id = stage->id,
+                          .due_us = at_us,
+                          .asked = l->tick,
+                          .answered = l->tick,
+                          .actor = l->owner,
+                          .vague = true, /* or later, if it was written late */
+                          .from = i};
+    if (add_stage(l, again) == NOWHERE)
+        ledger_fail(l, "the ledger is full");
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------ */
+
+/* Whether something must still fire. */
+bool ledger_unfinished(const struct ledger *l, uint32_t slot)
+{
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        const struct stage *stage = &l->stages[i];
+        if (stage->slot != slot || stage->place == GONE)
+            continue;
+        if (stage->tag == 0 || stage->fate == DONE || stage->fate == DEAD || stage->may_skip)
+            return false;
+    }
+    return true;
+}
+
+/* By when one of those that may be there must have fired. */
+int64_t ledger_due(const struct ledger *l, uint32_t slot)
+{
+    int64_t due_us = 0;
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        const struct stage *stage = &l->stages[i];
+        if (stage->slot == slot && stage->place == HERE && stage->due_us > due_us)
+            due_us = stage->due_us;
+    }
+    return due_us;
+}
+
+void ledger_close(struct ledger *l, int64_t now_us)
+{
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        const struct stage *stage = &l->stages[i];
+        if (stage->place == ASKED)
+            ledger_fail(l, "what was asked about #%u was never answered", stage->tag);
+        if (stage->place == HERE && ledger_unfinished(l, stage->slot) && ledger_due(l, stage->slot) <= now_us)
+            ledger_fail(l, "#%u was acknowledged and did not fire", stage->tag);
+    }
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_TESTS_SIM_LEDGER_H
+#define FOLIOT_TESTS_SIM_LEDGER_H
+
+/* What was promised, and whether it was kept. The ledger stands outside: it hears what clients ask and are answered, what
+ * fires and how that is settled, and who owns the shard, and nothing of what the engine thinks.
+ *
+ * A slot is a timer as its users see it: a name, or an ID of one without a name. What stands in a slot is a stage: the slot
+ * is empty at first, a creation puts a stage there, an update another one, a cancel "nothing". Every stage has a number, its
+ * tag, which is the timer's payload, so that a firing says which one it is.
+ *
+ * Clients race, and some answers are "nobody knows". So a slot has a set of stages that may be what is there (HERE). A
+ * success takes out of it what was answered before the winner was asked for; an unknown outcome takes nothing out. What is
+ * not in the set must not fire; and if nothing is not in the set, one of the set must.
+ *
+ * A term is the time from one claim of the shard to the next. Inside a term everything happens exactly once. With another
+ * term, what was not settled comes again, and what was settled may, unless the progress recorded after that took effect. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <foliot/engine.h>
+
+enum { SLOTS_MOST = 1024, STAGES_MOST = 8192, NOWHERE = UINT32_MAX };
+
+enum place { ASKED, HERE, GONE };
+enum fate { WAITING, UNDER_WAY, FAILED, AGAIN, DONE, DEAD };
+
+struct stage {
+    uint32_t slot;
+    uint32_t tag; /* 0: nothing is there */
+    enum place place;
+    enum fate fate;
+    bool unknown; /* that it was ever there nobody has said */
+    bool vague;   /* when it is due and how many attempts have been made is not known yet */
+    bool by_name;
+    bool secured; /* done, and that is on record */
+    bool may_skip;
+    unsigned actor; /* who was asked */
+    int64_t due_us;
+    int64_t not_before_us; /* the next attempt */
+    fl_key id;
+    uint64_t asked, answered, settled; /* ticks */
+    uint64_t term;                     /* of the last attempt */
+    uint32_t attempt;                  /* the last one that began; or how many were made before */
+    uint32_t from;                     /* AGAIN: of which stage; else NOWHERE */
+};
+
+struct slot {
+    bool named;
+    unsigned name;
+    uint64_t touched; /* tick of the latest event */
+    unsigned deaths, raised;
+};
+
+struct ledger {
+    struct slot slots[SLOTS_MOST];
+    struct stage stages[STAGES_MOST];
+    uint32_t slot_count, stage_count;
+    uint64_t tick, term, term_tick;
+    unsigned owner; /* actor; 0: nobody */
+    int64_t owner_since_ns;
+    char failure[512];
+    void (*failed)(void *arg); /* called once */
+    void *arg;
+};
+
+void ledger_fail(struct ledger *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+uint32_t ledger_slot(struct ledger *l, bool named, unsigned name);
+
+/* Somebody has asked for this to be there. Returns the stage. */
+uint32_t ledger_ask(struct ledger *l, uint32_t slot, uint32_t tag, int64_t due_us);
+
+/* The answer: 0, FL_OUTCOME_UNKNOWN, or anything else, which means that nothing has happened. */
+void ledger_answer(struct ledger *l, uint32_t stage, int result);
+
+/* The one stage that must be what is there; NOWHERE if that is not certain. */
+uint32_t ledger_certain(const struct ledger *l, uint32_t slot);
+
+/* Another owner, or the same one anew. */
+void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns);
+
+/* What was settled before `tick` is on record. */
+void ledger_record(struct ledger *l, uint64_t tick);
+
+/* Somebody fires. Returns the stage, or NOWHERE if nothing is known of it. */
+uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);
+
+/* The owner has settled an attempt of this term. FAILED: not again before `at_us`; AGAIN: at `at_us`. */
+void ledger_settle(struct ledger *l, uint32_t stage, enum fate fate, int64_t at_us);
+
+/* At the end. */
+void ledger_close(struct ledger *l, int64_t now_us);
+int64_t ledger_due(const struct ledger *l, uint32_t slot);
+bool ledger_unfinished(const struct ledger *l, uint32_t slot);
+
+#endif

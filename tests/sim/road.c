@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* The road between engines and the store: see road.h. */
+
+#include "sim/road.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "store/store.h"
+
+struct parcel {
+    fl_store_request *request;
+    void (*done)(fl_store_request *request); /* the sender's */
+    uint64_t sent;
+    struct parcel *next;
+};
+
+struct lane {
+    fl_shard shard;
+    struct road *road;
+    fl_shard *inner;
+    unsigned actor;
+    bool cut, under_way; /* the first is on its way or at the store */
+    struct parcel *first, *last;
+    struct lane *next;
+    fl_loop_fn gone;
+    void *gone_arg;
+};
+
+struct road {
+    fl_store store;
+    fl_store *inner;
+    struct road_watch watch;
+    unsigned actor;
+    struct lane *lanes;
+};
+
+static void *need(void *memory)
+{
+    if (!memory)
+        abort();
+    return memory;
+}
+
+static struct lane *lane_of(struct road *road, const fl_store_request *request)
+{
+    struct lane *lane = road->lanes;
+    while (lane && !(lane->first && lane->first->request == request))
+        lane = lane->next;
+    return lane;
+}
+
+static void go_on(struct lane *lane);
+
+static void answer(struct lane *lane)
+{
+    struct parcel *parcel = lane->first;
+    fl_store_request *request = parcel->request;
+    lane->first = parcel->next;
+    if (!lane->first)
+        lane->last = NULL;
+    lane->under_way = false;
+    request->done = parcel->done;
+    free(parcel);
+    lane->road->watch.answered(lane->road->watch.arg, lane->actor, request);
+    request->done(request);
+    go_on(lane);
+}
+
+static struct road *the_road; /* a request says nothing about where it came from */
+
+static void back(fl_store_request *request)
+{
+    answer(need(lane_of(the_road, request)));
+}
+
+static void arrive(fl_loop *loop, void *arg)
+{
+    struct lane *lane = arg;
+    (void)loop;
+    if (lane->cut) {
+        fl__store_answer(lane->first->request, FL_STORE_UNAVAILABLE, "lost on its way");
+        answer(lane);
+        return;
+    }
+    the_road = lane->road;
+    lane->first->request->done = back;
+    fl_store_submit(lane->inner, lane->first->request);
+}
+
+static void go_on(struct lane *lane)
+{
+    if (!lane->first || lane->under_way)
+        return;
+    lane->under_way = true;
+    const struct road_watch *watch = &lane->road->watch;
+    uint64_t delay_ns = lane->cut ? 0 : watch->delay_ns(watch->arg, lane->actor, lane->first->request);
+    if (delay_ns == 0 && !lane->cut)
+        arrive(lane->shard.loop, lane);
+    else if (fl_loop_timer(lane->shard.loop, delay_ns, arrive, lane, NULL) < 0)
+        abort();
+}
+
+static void submit(fl_shard *shard, fl_store_request *request)
+{
+    struct lane *lane = (struct lane *)shard;
+    const struct road_watch *watch = &lane->road->watch;
+    struct parcel *parcel = need(malloc(sizeof *parcel));
+    *parcel = (struct parcel){request, request->done, watch->sent(watch->arg, lane->actor, request), NULL};
+    if (lane->last)
+        lane->last->next = parcel;
+    else
+        lane->first = parcel;
+    lane->last = parcel;
+    go_on(lane);
+}
+
+static int attach(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret)
+{
+    struct road *road = (struct road *)store;
+    struct lane *lane = need(calloc(1, sizeof *lane));
+    int r = fl_store_attach(road->inner, shard, loop, &lane->inner);
+    if (r < 0) {
+        free(lane);
+        return r;
+    }
+    lane->shard = (fl_shard){store, loop, shard};
+    lane->road = road;
+    lane->actor = road->actor;
+    lane->next = road->lanes;
+    road->lanes = lane;
+    *ret = &lane->shard;
+    return 0;
+}
+
+static void detached(fl_loop *loop, void *arg)
+{
+    struct lane *lane = arg, **link = &lane->road->lanes;
+    while (*link != lane)
+        link = &(*link)->next;
+    *link = lane->next;
+    fl_loop_fn gone = lane->gone;
+    void *gone_arg = lane->gone_arg;
+    free(lane);
+    gone(loop, gone_arg);
+}
+
+static void detach(fl_shard *shard, fl_loop_fn done, void *arg)
+{
+    struct lane *lane = (struct lane *)shard;
+    assert(!lane->first);
+    lane->gone = done;
+    lane->gone_arg = arg;
+    fl_store_detach(lane->inner, detached, lane);
+}
+
+static void close_road(fl_store *store)
+{
+    (void)store;
+}
+
+static const struct fl_store_ops ops = {close_road, attach, detach, submit};
+
+struct road *road_new(fl_store *store, const struct road_watch *watch)
+{
+    struct road *road = calloc(1, sizeof *road);
+    if (road)
+        *road = (struct road){.store = {&ops, store->shards}, .inner = store, .watch = *watch};
+    return road;
+}
+
+void road_free(struct road *road)
+{
+    assert(!road->lanes);
+    free(road);
+}
+
+fl_store *road_store(struct road *road)
+{
+    return &road->store;
+}
+
+void road_actor(struct road *road, unsigned actor)
+{
+    road->actor = actor;
+}
+
+void road_cut(struct road *road, unsigned actor)
+{
+    for (struct lane *lane = road->lanes; lane; lane = lane->next)
+        if (lane->actor == actor)
+            lane->cut = true;
+}
+
+unsigned road_sender(struct road *road, const fl_store_request *request, uint64_t *ret_sent)
+{
+    const struct lane *lane = need(lane_of(road, request));
+    *ret_sent = lane->first->sent;
+    return lane->actor;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* What timers are sent to: it is slow, fails, answers late and out of order, and knows what must not come. */
+
+#include "sim/world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Payloads ----------------------------------------------------------------------------------------------------- */
+
+/* A tag, and bytes that follow from it. */
+void payload_fill(uint32_t tag, unsigned char *payload, size_t size)
+{
+    memcpy(payload, &tag, sizeof tag);
+    for (size_t i = sizeof tag; i < size; i++)
+        payload[i] = (unsigned char)(tag * 31 + i);
+}
+
+uint32_t payload_tag(struct sim *s, fl_bytes payload)
+{
+    const unsigned char *bytes = payload.data;
+    uint32_t tag = 0;
+    if (payload.size >= sizeof tag)
+        memcpy(&tag, bytes, sizeof tag);
+    for (size_t i = sizeof tag; i < payload.size; i++)
+        if (bytes[i] != (unsigned char)(tag * 31 + i))
+            tag = 0;
+    if (tag == 0)
+        ledger_fail(&s->ledger, "a payload is not what it was");
+    return tag;
+}
+
+/* --- Settling ----------------------------------------------------------------------------------------------------- */
+
+static enum fl_settle some_result(struct sim *s)
+{
+    unsigned luck = (unsigned)below(&s->luck, 100);
+    if (!s->nature.hostile || s->calm)
+        return FL_DONE;
+    return luck < 55 ? FL_DONE : luck < 88 ? FL_FAILED : luck < 95 ? FL_AGAIN : FL_DEAD;
+}
+
+/* The shortest wait that the policy allows. */
+static int64_t backoff_us(const fl_retry *retry, uint32_t attempt)
+{
+    double wait = (double)retry->initial_us;
+    for (uint32_t i = 1; i < attempt && wait < (double)retry->max_interval_us; i++)
+        wait *= retry->multiplier_1000 / 1000.0;
+    if (wait > (double)retry->max_interval_us)
+        wait = (double)retry->max_interval_us;
+    return (int64_t)(wait * 0.8);
+}
+
+static void account(struct sim *s, const struct attempt *attempt, const fl_settlement *settlement)
+{
+    static const enum fate fates[] = {[FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN, [FL_DEAD] = DEAD};
+    const struct actor *actor = sim_actor(s, attempt->actor);
+    if (attempt->stage == NOWHERE || attempt->actor != s->ledger.owner || attempt->term != s->ledger.term ||
+        actor->crashed || (actor->stopping && settlement->result != FL_DONE))
+        return; /* it counts for nothing */
+    const struct stage *stage = &s->ledger.stages[attempt->stage];
+    enum fate fate = fates[settlement->result];
+    int64_t at_us = settlement->at_us;
+    if (fate == FAILED) {
+        int64_t earliest_us = sim_wall_us(s) + backoff_us(&s->config.retry, stage->attempt);
+        at_us = at_us > earliest_us ? at_us : earliest_us;
+        if (stage->attempt >= s->config.retry.max_attempts)
+            fate = DEAD;
+    }
+    ledger_settle(&s->ledger, attempt->stage, fate, at_us);
+}
+
+static void settle(struct sim *s, const struct attempt *attempt)
+{
+    const struct actor *actor = sim_actor(s, attempt->actor);
+    fl_settlement settlement = {.token = attempt->token, .result = some_result(s), .reason = FL_TEXT("bad luck")};
+    if (!actor)
+        return;
+    if (settlement.result == FL_AGAIN || (settlement.result == FL_FAILED && chance(&s->luck, 20)))
+        settlement.at_us = sim_wall_us(s) + 1 + (int64_t)below(&s->luck, 30 * SECOND);
+    uint32_t tag = attempt->stage == NOWHERE ? 0 : s->ledger.stages[attempt->stage].tag;
+    sim_say(s, "#%u is settled with %d", tag, (int)settlement.result);
+    if (fl_engine_settle(actor->engine, &settlement, 1) == 1)
+        account(s, attempt, &settlement);
+    else
+        ledger_fail(&s->ledger, "#%u: the engine does not know an attempt that it has made", tag);
+    if (fl_engine_settle(actor->engine, &settlement, 1) == 1)
+        ledger_fail(&s->ledger, "#%u: an attempt was settled twice", tag);
+}
+
+void target_settle(struct sim *s, unsigned percent)
+{
+    for (struct attempt **link = &s->attempts, *attempt; (attempt = *link);) {
+        if (!chance(&s->luck, percent)) {
+            link = &attempt->next;
+            continue;
+        }
+        *link = attempt->next;
+        settle(s, attempt);
+        free(attempt);
+    }
+}
+
+void target_forget(struct sim *s)
+{
+    while (s->attempts) {
+        struct attempt *next = s->attempts->next;
+        free(s->attempts);
+        s->attempts = next;
+    }
+}
+
+/* --- Firing ------------------------------------------------------------------------------------------------------- */
+
+static unsigned number_of(const struct sim *s, const fl_engine *engine)
+{
+    for (int i = 0; i < ENGINES; i++)
+        if (s->actors[i].engine == engine)
+            return s->actors[i].number;
+    return 0;
+}
+
+/* One that has lost the shard and may not know it yet. */
+static void check_late_owner(struct sim *s, unsigned actor)
+{
+    int64_t since_ns = sim_mono_ns(s) - s->ledger.owner_since_ns;
+    if (since_ns > (int64_t)s->config.lease_us * 1000)
+        ledger_fail(&s->ledger, "engine %u fires %.3f s after it lost the shard", actor, (double)since_ns / 1e9);
+}
+
+static void fire(struct sim *s, unsigned actor, const fl_firing *firing)
+{
+    uint32_t tag = payload_tag(s, firing->timer.payload), stage = NOWHERE;
+    int64_t now_us = sim_wall_us(s);
+    sim_say(s, "#%u fires, attempt %u, due %.6f", tag, firing->timer.attempt,
+            (double)(firing->timer.due_us - START_US) / 1e6);
+    if (firing->timer.due_us > now_us && firing->timer.attempt == 1)
+        ledger_fail(&s->ledger, "#%u fires %lld us early", tag, (long long)(firing->timer.due_us - now_us));
+    if (actor == s->ledger.owner)
+        stage = ledger_fire(&s->ledger, firing, tag, now_us);
+    else
+        check_late_owner(s, actor);
+    struct attempt attempt = {firing->token, s->ledger.term, stage, actor, s->attempts};
+    bool held = s->nature.hostile && chance(&s->luck, s->nature.hold_percent);
+    struct attempt *kept = held ? malloc(sizeof *kept) : NULL;
+    if (kept) {
+        *kept = attempt;
+        s->attempts = kept;
+    } else {
+        settle(s, &attempt);
+    }
+}
+
+void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
+{
+    struct sim *s = arg;
+    unsigned actor = number_of(s, engine);
+    for (size_t i = 0; i < count && !s->ledger.failure[0]; i++)
+        fire(s, actor, &firings[i]);
+}

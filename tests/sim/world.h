@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_TESTS_SIM_WORLD_H
+#define FOLIOT_TESTS_SIM_WORLD_H
+
+/* What a simulated life is made of: see sim.h. */
+
+#include "sim/ledger.h"
+#include "sim/random.h"
+#include "sim/road.h"
+#include "sim/sim.h"
+
+#define SECOND 1000000ll
+#define START_US (1700000000 * SECOND)
+
+enum { ENGINES = 2, NAMES = 24, ASKS_MOST = 24, PAYLOAD_MOST = 2000 };
+
+/* An engine that lives. */
+struct actor {
+    fl_engine *engine;
+    unsigned number; /* never used twice; 0: nobody */
+    bool stopping, crashed, lost;
+};
+
+/* An attempt that waits to be settled. */
+struct attempt {
+    uint64_t token, term;
+    uint32_t stage; /* NOWHERE: fired by one that had lost the shard */
+    unsigned actor;
+    struct attempt *next;
+};
+
+/* How a life is. */
+struct nature {
+    bool faulty, slow, hostile, thieves, crashes, steps, far;
+    unsigned hold_percent;
+};
+
+struct sim {
+    struct luck luck;
+    struct nature nature;
+    FILE *trace;
+    fl_wall_clock wall;
+    fl_virtual_clock time;
+    int64_t offset_us;
+    fl_loop *loop;
+    fl_store *store;
+    struct road *road;
+    fl_engine_config config;
+    struct actor actors[ENGINES];
+    unsigned actor_count;
+    uint32_t name_slots[NAMES];
+    struct errand *errands;
+    struct listing *listings;
+    struct attempt *attempts;
+    uint32_t tags;
+    bool calm; /* no more faults */
+    unsigned actions;
+    struct ledger ledger;
+};
+
+int64_t sim_mono_ns(struct sim *s);
+int64_t sim_wall_us(struct sim *s);
+void sim_say(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+struct actor *sim_actor(struct sim *s, unsigned number); /* NULL: it is gone */
+struct actor *sim_some_actor(struct sim *s);             /* NULL: there is none */
+
+/* --- clients.c: what users ask for */
+void clients_act(struct sim *s);
+bool clients_wait(const struct sim *s);
+void clients_list(struct sim *s, bool dead);
+
+/* --- target.c: what fires */
+void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count);
+void target_settle(struct sim *s, unsigned percent);
+void target_forget(struct sim *s);
+void payload_fill(uint32_t tag, unsigned char *payload, size_t size);
+uint32_t payload_tag(struct sim *s, fl_bytes payload);
+
+#endif
