@@ -568,7 +568,7 @@ static int change_dead(fl_engine *e, const struct dead_work *dead)
     if (dead->op->kind == FL_OP_DEAD_GET)
         return 1;
     if (e->state != ENGINE_RUNNING)
-        return FL_STOPPED;
+        return fl__engine_refusal(e);
     if (dead->op->kind == FL_OP_DEAD_DELETE)
         return delete_dead(e, dead);
     begin_work(e, dead->batch, dead->op);
@@ -685,7 +685,7 @@ static void begin_batch(fl_engine *e, fl_batch *batch)
         if (e->state == ENGINE_RUNNING)
             begin_op(e, batch, &batch->ops[i]);
         else
-            fl__ops_answer(e, batch, &batch->ops[i], e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STOPPED);
+            fl__ops_answer(e, batch, &batch->ops[i], fl__engine_refusal(e));
     }
     fl_op nobody;
     fl__ops_answer(e, batch, &nobody, 0);
