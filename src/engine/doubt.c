@@ -36,6 +36,7 @@ void fl__doubt_end(fl_engine *e, struct work *work)
         link = &(*link)->next_in_doubt;
     *link = work->next_in_doubt;
     work->in_doubt = false;
+    fl__progress_keep(e, work->new_key);
     fl__unlock(e, &work->new_lock);
 }
 

@@ -157,7 +157,8 @@ enum work_kind { WORK_CLIENT, WORK_SETTLE, WORK_REMOVE };
 /* An operation from its beginning until its effect is known. */
 struct work {
     struct lock name_lock, row_lock;
-    struct lock new_lock; /* of the row that it files, while it is in doubt */
+    struct lock new_lock;  /* of the row that it files, while it is in doubt */
+    struct lock dead_lock; /* of the one given up that it is about */
     enum work_kind kind;
     fl_batch *batch;
     fl_op *op; /* NULL: answered, but not over */
@@ -441,6 +442,7 @@ void fl__delete_key(fl_engine *e, fl_key key);
 void fl__delete_keys(fl_engine *e);
 void fl__progress_set_back(fl_engine *e);
 int fl__progress_now(fl_engine *e, fl_progress *ret);
+void fl__progress_keep(fl_engine *e, fl_key key);
 bool fl__settled(const fl_engine *e, fl_key key);
 void fl__progress_settle(fl_engine *e, uint64_t seq);
 
@@ -464,6 +466,11 @@ static inline bool behind_front(const fl_engine *e, fl_key key)
 static inline uint64_t lock_of_seq(uint64_t seq)
 {
     return seq; /* below 2^56 */
+}
+
+static inline uint64_t lock_of_dead(uint64_t seq)
+{
+    return seq | (uint64_t)1 << 62;
 }
 
 static inline uint64_t lock_of_name(uint64_t hash)

@@ -140,41 +140,50 @@ static void split_window(fl_engine *e, uint64_t window)
     e->split[e->split_count++] = window;
 }
 
-/* One that the owner before has filed something under. The longer one that it is a part of was open: it stays so, whatever
- * the clock says, because whoever lists it relies on that its parts have the higher numbers. */
+/* One that the owner before has filed something under. The longer ones that it is a part of were open: they stay so,
+ * whatever the clock says, because whoever lists them relies on that their parts have the higher numbers. */
 void fl__windows_inherit(fl_engine *e, uint64_t window)
 {
+    int64_t begin = fl_window_begin(window);
     unsigned shift = fl_window_shift(window) + FL_WINDOW_STEP;
     fl__windows_add(e, window);
-    if (shift > FL_WINDOW_SHIFT_MAX)
-        return;
-    uint64_t whole = fl_window_of(fl_window_begin(window), shift), index = (uint64_t)fl_window_begin(window) >> shift;
-    if (shift <= FL_WINDOW_SHIFT_NEAR)
-        split_window(e, whole);
-    else if (index > e->opened[shift])
-        e->opened[shift] = index;
+    for (; shift <= FL_WINDOW_SHIFT_MAX; shift += FL_WINDOW_STEP) {
+        if (shift <= FL_WINDOW_SHIFT_NEAR)
+            split_window(e, fl_window_of(begin, shift));
+        else if ((uint64_t)begin >> shift > e->opened[shift])
+            e->opened[shift] = (uint64_t)begin >> shift;
+    }
 }
 
 /* --- Filing again ------------------------------------------------------------------------------------------------- */
 
 static void refile_step(fl_engine *e, uint64_t window);
 
+/* There is, or may be, something in these parts now. */
+static void add_parts(fl_engine *e, const fl_store_request *request, uint64_t parts)
+{
+    unsigned shift = request->refile.shift;
+    int64_t begin = fl_window_begin(request->refile.window);
+    for (unsigned i = 0; i < 64; i++)
+        if (parts >> i & 1)
+            fl__windows_add(e, fl_window_of(begin + ((int64_t)i << shift), shift));
+}
+
 static void refile_done(fl_store_request *request)
 {
     fl_engine *e = request->arg;
     uint64_t window = request->refile.window;
-    unsigned shift = request->refile.shift;
     e->refile_busy = false;
     if (!fl__engine_answered(e, request))
         return;
     if (request->result < 0) { /* found again by the alarm */
+        if (request->result == FL_OUTCOME_UNKNOWN)
+            add_parts(e, request, UINT64_MAX);
         fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US / 10);
         return;
     }
     e->stats.rows_written += request->refile.moved;
-    for (unsigned i = 0; i < 64; i++)
-        if (request->refile.parts >> i & 1)
-            fl__windows_add(e, fl_window_of(fl_window_begin(window) + ((int64_t)i << shift), shift));
+    add_parts(e, request, request->refile.parts);
     if (e->state != ENGINE_RUNNING)
         return;
     if (request->refile.more) {

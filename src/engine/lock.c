@@ -2,7 +2,8 @@
 /* Operations on the same name, or on the same row, one after the other.
  *
  * An operation by name holds the name from beginning to end, so that nobody else creates it between the look and the
- * write; one that changes a row holds the row. Who holds a row never waits for a name, so nobody waits in a circle. Two names
+ * write; one that changes a row holds the row; one about a dead letter holds that first. Who holds a row never waits for a
+ * name, and who holds a name never for a dead letter, so nobody waits in a circle. Two names
  * with the same hash wait for each other without need, which is harmless.
  */
 

@@ -99,9 +99,9 @@ void fl__work_end(fl_engine *e, struct work *work)
 {
     fl__release(work->reason);
     fl__doubt_end(e, work);
-    struct lock *name_lock = &work->name_lock, *row_lock = &work->row_lock;
-    fl__unlock(e, row_lock);
-    fl__unlock(e, name_lock);
+    fl__unlock(e, &work->row_lock);
+    fl__unlock(e, &work->name_lock);
+    fl__unlock(e, &work->dead_lock);
     fl__image_free(&e->images, work, sizeof *work);
 }
 
@@ -250,6 +250,7 @@ void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result)
 {
     if (e->state == ENGINE_RUNNING && (result == 0 || result == FL_OUTCOME_UNKNOWN))
         fl__ops_take_in(e, &entry->row, result < 0 ? ITEM_UNSURE : 0);
+    fl__progress_keep(e, entry->row.key);
     if (result == 0) {
         e->stats.created++;
         e->stats.pending++;
@@ -502,6 +503,7 @@ void fl__ops_not_applied(fl_engine *e, struct work *work)
 void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result)
 {
     if (e->state != ENGINE_RUNNING) {
+        fl__progress_keep(e, work->new_key);
         finish(e, work, result);
         return;
     }
@@ -530,6 +532,7 @@ struct dead_work {
     fl_engine *engine;
     fl_batch *batch;
     fl_op *op;
+    struct work *work; /* NULL: it is only looked at */
 };
 
 static int give_dead(struct dead_work *dead, const fl_dead_row *found)
@@ -542,36 +545,30 @@ static int give_dead(struct dead_work *dead, const fl_dead_row *found)
     return give_timer(&borrowed, &timer) < 0 || !own_bytes(dead->batch, &dead->op->reason) ? FL_NO_MEMORY : 0;
 }
 
-static int delete_dead(fl_engine *e, const struct dead_work *dead)
+static int delete_dead(fl_engine *e, struct work *work)
 {
     fl_store_change *change;
-    struct work *work = fl__work_new(e, WORK_CLIENT);
-    struct write_entry *entry = work ? fl__write_add(e, 0, &change, NULL) : NULL;
-    if (!entry) {
-        if (work)
-            fl__work_end(e, work);
+    struct write_entry *entry = fl__write_add(e, 0, &change, NULL);
+    if (!entry)
         return FL_NO_MEMORY;
-    }
-    work->batch = dead->batch;
-    work->op = dead->op;
-    work->id = dead->op->timer.id;
+    work->id = work->op->timer.id;
     change->unbury = work->id.seq;
     entry->work = work;
     return 0;
 }
 
-static void begin_work(fl_engine *e, fl_batch *batch, fl_op *op);
+static void look_for(fl_engine *e, struct work *work);
 
 /* Returns 1 if the operation is over, 0 if it goes on. */
 static int change_dead(fl_engine *e, const struct dead_work *dead)
 {
-    if (dead->op->kind == FL_OP_DEAD_GET)
+    if (!dead->work)
         return 1;
     if (e->state != ENGINE_RUNNING)
         return fl__engine_refusal(e);
     if (dead->op->kind == FL_OP_DEAD_DELETE)
-        return delete_dead(e, dead);
-    begin_work(e, dead->batch, dead->op);
+        return delete_dead(e, dead->work);
+    look_for(e, dead->work);
     return 0;
 }
 
@@ -585,23 +582,51 @@ static void dead_found(fl_store_request *request)
         r = request->dead_list.count == 0 ? FL_TIMER_NOT_FOUND : give_dead(dead, request->dead_list.rows);
     if (r == 0)
         r = change_dead(e, dead);
-    if (r != 0)
+    if (r != 0 && dead->work)
+        finish(e, dead->work, r);
+    else if (r != 0)
         fl__ops_answer(e, dead->batch, dead->op, r > 0 ? 0 : r);
     fl__release(dead);
     fl__ops_deliver(e);
 }
 
-static void find_dead(fl_engine *e, fl_batch *batch, fl_op *op)
+static int find_dead(fl_engine *e, fl_batch *batch, fl_op *op, struct work *work)
 {
     struct dead_work *dead = fl__alloc_zeroed(sizeof *dead);
-    if (!dead) {
-        fl__ops_answer(e, batch, op, FL_NO_MEMORY);
-        return;
-    }
-    *dead = (struct dead_work){.engine = e, .batch = batch, .op = op};
+    if (!dead)
+        return FL_NO_MEMORY;
+    *dead = (struct dead_work){.engine = e, .batch = batch, .op = op, .work = work};
     dead->request.dead_list.id_seq = op->timer.id.seq;
     dead->request.dead_list.limit = 1;
     fl__engine_submit_request(e, &dead->request, FL_STORE_DEAD_LIST, dead_found);
+    return 0;
+}
+
+static void dead_granted(fl_engine *e, struct lock *lock)
+{
+    struct work *work = (struct work *)((char *)lock - offsetof(struct work, dead_lock));
+    int r = e->state == ENGINE_LOST      ? FL_SHARD_LOST
+            : e->state != ENGINE_RUNNING ? FL_STOPPED
+                                         : find_dead(e, work->batch, work->op, work);
+    if (r < 0)
+        finish(e, work, r);
+}
+
+/* Whoever raises or deletes a dead letter holds it, so that nobody raises it twice. */
+static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
+{
+    bool reads = op->kind == FL_OP_DEAD_GET;
+    struct work *work = reads ? NULL : fl__work_new(e, WORK_CLIENT);
+    if (!work) {
+        int r = reads ? find_dead(e, batch, op, NULL) : FL_NO_MEMORY;
+        if (r < 0)
+            fl__ops_answer(e, batch, op, r);
+        return;
+    }
+    work->batch = batch;
+    work->op = op;
+    if (fl__lock(e, &work->dead_lock, lock_of_dead(op->timer.id.seq), dead_granted))
+        dead_granted(e, &work->dead_lock);
 }
 
 /* --- Submitting --------------------------------------------------------------------------------------------------- */
@@ -649,6 +674,15 @@ static void name_granted(fl_engine *e, struct lock *lock)
     fl__engine_flush_soon(e);
 }
 
+static void look_for(fl_engine *e, struct work *work)
+{
+    const fl_durable *timer = &work->op->timer;
+    if (timer->name.size == 0 ||
+        fl__lock(e, &work->name_lock, lock_of_name(fl__store_hash(timer->ns, timer->name)), name_granted))
+        fl__queue_push(&e->to_find, work);
+    fl__engine_flush_soon(e);
+}
+
 static void begin_work(fl_engine *e, fl_batch *batch, fl_op *op)
 {
     struct work *work = fl__work_new(e, WORK_CLIENT);
@@ -658,11 +692,7 @@ static void begin_work(fl_engine *e, fl_batch *batch, fl_op *op)
     }
     work->batch = batch;
     work->op = op;
-    const fl_durable *timer = &op->timer;
-    if (timer->name.size == 0 ||
-        fl__lock(e, &work->name_lock, lock_of_name(fl__store_hash(timer->ns, timer->name)), name_granted))
-        fl__queue_push(&e->to_find, work);
-    fl__engine_flush_soon(e);
+    look_for(e, work);
 }
 
 static void begin_op(fl_engine *e, fl_batch *batch, fl_op *op)
@@ -671,7 +701,7 @@ static void begin_op(fl_engine *e, fl_batch *batch, fl_op *op)
     if (r < 0)
         fl__ops_answer(e, batch, op, r);
     else if (op->kind >= FL_OP_DEAD_GET)
-        find_dead(e, batch, op);
+        begin_dead(e, batch, op);
     else if (op->kind == FL_OP_CREATE && op->timer.name.size == 0)
         create_nameless(e, batch, op);
     else

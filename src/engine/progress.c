@@ -108,6 +108,23 @@ static int keep_doubts(fl_engine *e, size_t *count)
     return 0;
 }
 
+/* The engine is stopping, and this was filed or perhaps filed, but is not in memory: its last record must not pass it. */
+void fl__progress_keep(fl_engine *e, fl_key key)
+{
+    if (e->state != ENGINE_STOPPING || e->now || !key.seq || !behind_front(e, key))
+        return;
+    if (!e->recovering)
+        e->recovered_count = 0;
+    uint64_t *kept = fl__resize(e->recovered, (e->recovered_count + 1) * sizeof *kept);
+    if (!kept) {
+        e->now = true; /* then without a last record */
+        return;
+    }
+    e->recovering = true;
+    e->recovered = kept;
+    e->recovered[e->recovered_count++] = key.seq;
+}
+
 static int keep_recovered(fl_engine *e, size_t *count)
 {
     for (size_t i = 0; e->recovering && i < e->recovered_count; i++)
