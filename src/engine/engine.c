@@ -237,9 +237,10 @@ static void follow_front(fl_engine *e)
     look_at_clock(e);
 }
 
+/* Asked before every batch, and by the clock itself: the batch before may have taken long, or the process was stopped. */
 bool fl__engine_may_fire(fl_engine *e)
 {
-    return e->state == ENGINE_RUNNING && fl_loop_now_ns(e->loop) < e->lease_end_ns;
+    return e->state == ENGINE_RUNNING && fl_loop_update_now(e->loop) < e->lease_end_ns;
 }
 
 static void renewed(fl_store_request *request)
@@ -526,6 +527,8 @@ void fl_engine_stop(fl_engine *engine, bool now, fl_loop_fn done, void *arg)
 
 /* --- Beginning ---------------------------------------------------------------------------------------------------- */
 
+#define DAY_US (86400 * SECOND_US)
+
 static int check_config(const fl_engine_config *c)
 {
     size_t owner = c->owner ? strlen(c->owner) : 0;
@@ -538,9 +541,9 @@ static int check_config(const fl_engine_config *c)
         return FL_INVALID_ARGUMENT;
     if (c->load_interval_us > 0 && (c->load_interval_us < SECOND_US || c->load_interval_us > 30 * SECOND_US))
         return FL_INVALID_ARGUMENT;
-    if (c->retry.initial_us > 0 && (c->retry.multiplier_1000 < 1000 || c->retry.max_interval_us < c->retry.initial_us))
+    if (c->lease_us > DAY_US || c->record_interval_us > DAY_US || c->delete_interval_us > DAY_US)
         return FL_INVALID_ARGUMENT;
-    return 0;
+    return fl__retry_check(&c->retry);
 }
 
 #define DEFAULT(member, value) \

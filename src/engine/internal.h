@@ -435,6 +435,8 @@ void fl__settle_written(fl_engine *e, struct work *work, const struct write_entr
 void fl__settle_continue(fl_engine *e, struct work *work);
 void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row);
 
+int fl__retry_check(const fl_retry *retry);
+
 /* --- progress.c */
 void fl__record(fl_engine *e);
 void fl__delete(fl_engine *e);

@@ -229,10 +229,19 @@ void fl__lists_begin_early(fl_engine *e)
     }
 }
 
+/* A cursor may have been anywhere since it was given out. */
+static bool is_window(uint64_t window)
+{
+    unsigned shift = fl_window_shift(window);
+    return shift >= FL_WINDOW_SHIFT_MIN && shift <= FL_WINDOW_SHIFT_MAX && fl_window_begin(window) >= 0 &&
+           fl_window_begin(window) < FL_STORE_TIME_END && fl_window_of(fl_window_begin(window), shift) == window;
+}
+
 static int check(const fl_listing *listing)
 {
+    uint64_t window = listing->cursor.part[C_WINDOW];
     return listing->limit > PAGE_MOST || listing->ns.size > FL_STORE_NAME_MAX ||
-                   listing->prefix.size > FL_STORE_NAME_MAX
+                   listing->prefix.size > FL_STORE_NAME_MAX || (window && !is_window(window))
                ? FL_INVALID_ARGUMENT
                : 0;
 }

@@ -49,7 +49,8 @@ int try_start(fl_engine_config config)
 {
     config.loop = bed.loop;
     config.store = bed.store;
-    config.owner = "test";
+    if (!config.owner)
+        config.owner = "test";
     config.notify = notify;
     config.clock = &bed.wall.clock;
     config.seed = 1;
