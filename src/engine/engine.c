@@ -51,6 +51,13 @@ int64_t fl__engine_now(fl_engine *e)
     return e->wall_us;
 }
 
+/* What is filed now is filed by this: nothing is written before a clock that was set back has been seen to. */
+int64_t fl__engine_filing_now(fl_engine *e)
+{
+    int64_t now_us = fl__engine_now(e);
+    return e->set_back ? e->clock_us : now_us;
+}
+
 static void follow_clock(fl_engine *e)
 {
     look_at_clock(e);

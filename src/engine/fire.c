@@ -244,7 +244,7 @@ static uint64_t backoff_us(fl_engine *e, const fl_retry *retry, uint32_t attempt
 static bool next_attempt(fl_engine *e, const fl_durable *timer, int64_t not_before_us, int64_t *ret_at_us)
 {
     const fl_retry *retry = policy_of(e, timer);
-    int64_t now_us = fl__engine_now(e);
+    int64_t now_us = fl__engine_filing_now(e);
     int64_t at_us = now_us + (int64_t)backoff_us(e, retry, timer->attempt);
     if (at_us < not_before_us)
         at_us = not_before_us;
@@ -306,7 +306,7 @@ static int write_settlement(fl_engine *e, struct work *work)
 {
     fl_row row;
     fl_durable timer;
-    int64_t at_us = work->settlement.at_us, now_us = fl__engine_now(e);
+    int64_t at_us = work->settlement.at_us, now_us = fl__engine_filing_now(e);
     fl__item_row(e, e->flights.list[work->flight].item, &row);
     fl__row_timer(&row, &timer);
     work->old_key = row.key;

@@ -338,6 +338,7 @@ struct fl_engine {
 
 /* --- engine.c */
 int64_t fl__engine_now(fl_engine *e);
+int64_t fl__engine_filing_now(fl_engine *e);
 void fl__alarm_set(fl_engine *e, struct alarm *alarm, uint64_t delay_ns);
 void fl__engine_submit_request(fl_engine *e, fl_store_request *request, enum fl_store_op op,
                                void (*done)(fl_store_request *));

@@ -185,7 +185,7 @@ void fl__ops_take_in(fl_engine *e, const fl_row *row, uint8_t flags)
 /* What a timer that was given the past as its time is filed under: now. Nothing is ever filed behind the front. */
 static int64_t filing_time(fl_engine *e, int64_t due_us)
 {
-    int64_t now_us = fl__engine_now(e);
+    int64_t now_us = fl__engine_filing_now(e);
     return due_us > now_us ? due_us : now_us;
 }
 
@@ -387,7 +387,7 @@ static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, co
         return FL_EXISTS;
     fl_key id = op->timer.id;
     op->timer.attempt = 0;
-    op->timer.due_us = fl__engine_now(e);
+    op->timer.due_us = fl__engine_filing_now(e);
     return write_row(e, work, op->timer.due_us, settled, &id);
 }
 
