@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -325,6 +326,16 @@ static void stop_all(void)
         fl_engine_stop(child.engines[i], false, closed, NULL);
 }
 
+/* The kernel's way of a full disk, for this process alone. */
+static void limit_files(int64_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes > 0 ? (rlim_t)bytes : limit.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
 static void obey(const struct packet *asked, struct job **jobs)
 {
     switch (asked->said) {
@@ -333,6 +344,9 @@ static void obey(const struct packet *asked, struct job **jobs)
         for (uint32_t i = 0; i < watched.base.shards; i++)
             fl_engine_clock_changed(child.engines[i]);
         say((struct packet){.said = SAY_ANSWER, .asked = ASK_STEP});
+        break;
+    case ASK_FULL:
+        limit_files(asked->due_us);
         break;
     case ASK_STOP:
         stop_all();

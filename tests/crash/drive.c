@@ -226,6 +226,12 @@ void drive_step(struct drive *drive, int64_t by_us)
     CHECK_EQ(send(drive->socket, &packet, sizeof packet, MSG_NOSIGNAL), sizeof packet);
 }
 
+void drive_fill_disk(struct drive *drive, int64_t bytes)
+{
+    struct packet packet = {.said = ASK_FULL, .due_us = bytes};
+    CHECK_EQ(send(drive->socket, &packet, sizeof packet, MSG_NOSIGNAL), sizeof packet);
+}
+
 static bool answers(const struct drive *drive)
 {
     return drive->ledger.acknowledged > drive->acknowledged;

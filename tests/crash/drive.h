@@ -39,6 +39,8 @@ void drive_sleep_and_lose(struct drive *drive, const char *other);
 /* Asks for what the store has left unknown, until operations are answered again. */
 void drive_settle_down(struct drive *drive);
 
+void drive_fill_disk(struct drive *drive, int64_t bytes); /* the child's files may become so large; 0: they may grow */
+
 /* One life of a random length, loaded, with a kill at its end. The clock is further on in the next. */
 void drive_life(struct drive *drive);
 

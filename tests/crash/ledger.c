@@ -32,9 +32,9 @@ static void remember(const struct packet *packet)
 
 static void print_history(uint32_t number)
 {
-    static const char *const names[] = {"create",    "move",     "cancel", "get",    "list",  "step",
-                                        "stop",      "answer",   "ready",  "lost",   "fired", "settled",
-                                        "recording", "recorded", "dead",   "failed", "CRASH"};
+    static const char *const names[] = {"create",  "move",      "cancel",   "get",   "list",   "step",
+                                        "full",    "stop",      "answer",   "ready", "lost",   "fired",
+                                        "settled", "recording", "recorded", "dead",  "failed", "CRASH"};
     for (size_t i = 0; i < history.count; i++) {
         const struct packet *p = &history.packets[i];
         if (p->said == CRASHED || (p->said != SAY_RECORDING && p->said != SAY_RECORDED && p->number == number))
@@ -125,7 +125,9 @@ static void check_refusal(const struct timer *t, const struct packet *p)
     else if (p->result == FL_BUSY)
         REQUIRE(t->now.there && (t->fired || t->now.due_us <= p->at_us), p, t);
     else
-        REQUIRE(p->result == FL_STORE_UNAVAILABLE || p->result == FL_SHARD_LOST || p->result == FL_STOPPED, p, t);
+        REQUIRE(p->result == FL_STORE_UNAVAILABLE || p->result == FL_STORE_FULL || p->result == FL_SHARD_LOST ||
+                    p->result == FL_STOPPED,
+                p, t);
 }
 
 static void hear_change(struct ledger *ledger, struct timer *t, const struct packet *p)

@@ -52,3 +52,27 @@ TEST(a_second_process_is_told_who_has_the_store)
     drive_free(&first);
     drive_free(&second);
 }
+
+TEST(the_disk_is_full_again_and_again)
+{
+    struct drive drive;
+    new_folder();
+    drive_init(&drive, folder_url(), 8);
+    drive_start(&drive);
+    drive_await_ready(&drive);
+    for (uint32_t i = drive_kills(8); i > 0; i--) {
+        drive_run(&drive, (int)drive_draw(&drive, 100));
+        drive_fill_disk(&drive, 1 + (int64_t)drive_draw(&drive, 1 << 20));
+        drive_run(&drive, (int)drive_draw(&drive, 300));
+        if (drive_draw(&drive, 3) == 0) {
+            drive_kill(&drive);
+            drive_start(&drive);
+        } else {
+            drive_fill_disk(&drive, 0);
+        }
+        drive_settle_down(&drive);
+    }
+    drive_kill(&drive);
+    drive_finish(&drive);
+    drive_free(&drive);
+}
