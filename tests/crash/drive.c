@@ -140,10 +140,10 @@ void drive_run(struct drive *drive, int milliseconds)
         poll(&wait, 1, (int)(end_ms - now_ms));
         while (hear(drive))
             ;
-        if (wait.revents & POLLHUP) {
-            check_alive(drive);
+        if (drive->failed)
             return;
-        }
+        if (wait.revents & POLLHUP)
+            check_alive(drive);
     }
 }
 

@@ -2,6 +2,8 @@
 /* Processes with engines on the embedded store, killed. */
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "crash/drive.h"
 #include "store/sqlite/place.h"
@@ -45,6 +47,8 @@ TEST(a_second_process_is_told_who_has_the_store)
     drive_start(&second);
     drive_await_ready(&second);
     CHECK_EQ(second.failed, FL_STORE_LOCKED);
+    CHECK_EQ(waitpid(second.pid, NULL, 0), second.pid);
+    close(second.socket);
     CHECK_EQ(kill(first.pid, SIGCONT), 0);
     drive_run(&first, 50);
     drive_kill(&first);
