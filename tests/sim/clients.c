@@ -102,6 +102,7 @@ static void learn(struct ledger *l, struct stage *stage, const fl_op *op)
 static void answered_one(struct errand *errand, struct ask *ask, const fl_op *op)
 {
     struct ledger *l = &errand->sim->ledger;
+    l->wall_us = sim_wall_us(errand->sim);
     check_answer(errand, ask, op);
     free(ask->payload);
     if (ask->stage == NOWHERE)
@@ -201,6 +202,7 @@ static void address(struct sim *s, struct ask *ask, fl_op *op, bool by_name)
 static bool enter(struct errand *errand, struct ask *ask, const fl_op *op, uint32_t tag, int64_t due_us)
 {
     struct ledger *l = &errand->sim->ledger;
+    l->wall_us = sim_wall_us(errand->sim);
     ask->stage = ledger_ask(l, ask->slot, tag, due_us);
     if (ask->stage == NOWHERE)
         return false;

@@ -48,6 +48,7 @@ uint32_t ledger_ask(struct ledger *l, uint32_t slot, uint32_t tag, int64_t due_u
                                        .place = ASKED,
                                        .unknown = true,
                                        .due_us = due_us,
+                                       .filed_us = l->wall_us,
                                        .asked = l->tick,
                                        .from = NOWHERE});
 }
@@ -60,12 +61,41 @@ static bool before(const struct stage *a, const struct stage *b)
     return a->by_name && b->by_name && a->actor == b->actor && a->asked < b->asked;
 }
 
+/* One that was refused cannot have fired: it was another that nobody could tell from it. */
+static void hand_over(struct ledger *l, struct stage *refused)
+{
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        struct stage *other = &l->stages[i];
+        bool alike = other->vague || (other->fate == WAITING && other->due_us == refused->due_us);
+        if (other == refused || other->slot != refused->slot || other->tag != refused->tag || !alike ||
+            other->place == GONE)
+            continue;
+        other->vague = false;
+        other->due_us = refused->due_us;
+        other->fate = refused->fate;
+        other->term = refused->term;
+        other->attempt = refused->attempt;
+        other->settled = refused->settled;
+        other->secured = refused->secured;
+        other->not_before_us = refused->not_before_us;
+        for (uint32_t k = 0; k < l->stage_count; k++)
+            if (l->stages[k].from == (uint32_t)(refused - l->stages))
+                l->stages[k].from = i;
+        return;
+    }
+    ledger_fail(l, "#%u has fired, and is refused now", refused->tag);
+}
+
 void ledger_answer(struct ledger *l, uint32_t i, int result)
 {
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->answered = l->tick;
+    if (l->wall_us > stage->filed_us)
+        stage->filed_us = l->wall_us;
     if (result != 0 && result != FL_OUTCOME_UNKNOWN) {
+        if (stage->fate != WAITING)
+            hand_over(l, stage);
         stage->place = GONE;
         stage->unknown = false;
         return;
@@ -202,6 +232,7 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us)
                           .place = HERE,
                           .id = stage->id,
                           .due_us = at_us,
+                          .filed_us = l->wall_us + 30000000, /* it may be written late */
                           .asked = l->tick,
                           .answered = l->tick,
                           .actor = l->owner,
@@ -232,8 +263,11 @@ int64_t ledger_due(const struct ledger *l, uint32_t slot)
     int64_t due_us = 0;
     for (uint32_t i = 0; i < l->stage_count; i++) {
         const struct stage *stage = &l->stages[i];
-        if (stage->slot == slot && stage->place == HERE && stage->due_us > due_us)
-            due_us = stage->due_us;
+        if (stage->slot != slot || stage->place != HERE)
+            continue;
+        int64_t last_us = stage->fate == FAILED ? stage->not_before_us + 10000000 : stage->due_us;
+        last_us = last_us > stage->filed_us ? last_us : stage->filed_us;
+        due_us = last_us > due_us ? last_us : due_us;
     }
     return due_us;
 }

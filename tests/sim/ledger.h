@@ -39,6 +39,7 @@ struct stage {
     bool may_skip;
     unsigned actor; /* who was asked */
     int64_t due_us;
+    int64_t filed_us;      /* the latest at which it can have been filed: the past counts as now */
     int64_t not_before_us; /* the next attempt */
     fl_key id;
     uint64_t asked, answered, settled; /* ticks */
@@ -61,6 +62,7 @@ struct ledger {
     uint64_t tick, term, term_tick;
     unsigned owner; /* actor; 0: nobody */
     int64_t owner_since_ns;
+    int64_t wall_us; /* the clock, as whoever calls last saw it */
     char failure[512];
     void (*failed)(void *arg); /* called once */
     void *arg;

@@ -61,6 +61,7 @@ static void account(struct sim *s, const struct attempt *attempt, const fl_settl
     const struct stage *stage = &s->ledger.stages[attempt->stage];
     enum fate fate = fates[settlement->result];
     int64_t at_us = settlement->at_us;
+    s->ledger.wall_us = sim_wall_us(s);
     if (fate == FAILED) {
         int64_t earliest_us = sim_wall_us(s) + backoff_us(&s->config.retry, stage->attempt);
         at_us = at_us > earliest_us ? at_us : earliest_us;
