@@ -129,7 +129,7 @@ typedef void (*fl_dispatch_fn)(void *arg, fl_engine *engine, const fl_firing *fi
 enum fl_settle {
     FL_DONE = 0,   /* it is over */
     FL_FAILED = 1, /* again, as the retry policy says, and not before `at_us` if that is set */
-    FL_AGAIN = 2,  /* again at `at_us`, with the count of attempts starting anew */
+    FL_AGAIN = 2,  /* again at `at_us`, with the count of attempts starting anew; FL_DEAD after FL_STORE_TIME_END */
     FL_DEAD = 3,   /* give it up: it goes to the dead letters */
 };
 
@@ -165,9 +165,9 @@ typedef struct fl_engine_config {
     bool force; /* claim the shard even if another owner holds it */
     enum fl_strategy strategy;
     void (*notify)(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message);
-    fl_wall_clock *clock;        /* NULL: the system's */
-    uint64_t lease_us;           /* a claim is good for so long, and renewed three times as often; 0: 5 s */
-    uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s */
+    fl_wall_clock *clock; /* NULL: the system's */
+    uint64_t lease_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
+    uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s. At most a day */
     uint64_t max_memory_timers;  /* held in memory; 0: 100,000 */
     uint32_t max_in_flight;      /* given to the dispatcher and not settled; 0: 10,000 */
     uint32_t dispatch_batch;     /* given to the dispatcher at once; 0: 1,000 */
@@ -175,7 +175,7 @@ typedef struct fl_engine_config {
     fl_retry retry; /* of timers that have none; zero: 1 s, doubled up to 1 h, 10 attempts, no limit of age */
     /* FL_PRELOAD */
     uint64_t preload_us;         /* how far ahead timers are loaded; 0: 2 min */
-    uint64_t delete_interval_us; /* how often what is settled is deleted; 0: 30 s */
+    uint64_t delete_interval_us; /* how often what is settled is deleted; 0: 30 s. At most a day */
     /* FL_LOOKAHEAD */
     uint64_t lookahead_us;     /* how far ahead timers are loaded; 0: 1 s */
     uint64_t load_interval_us; /* how often at least to ask the store, 1 to 30 s; 0: 5 s */
@@ -262,7 +262,8 @@ struct fl_batch {
 /* Submits a batch. It must stay as it is, with all it points to, until `done`. */
 void fl_engine_submit(fl_engine *engine, fl_batch *batch);
 
-/* Where a list goes on. Zero: at the beginning. Treat it as opaque. */
+/* Where a list goes on. Zero: at the beginning. Treat it as opaque; one that was made up is refused
+ * (FL_INVALID_ARGUMENT) or leads nowhere. */
 typedef struct fl_cursor {
     uint64_t part[4];
 } fl_cursor;

@@ -167,7 +167,7 @@ static void turn(fl_loop *loop, void *arg)
         fl__flush(e);
         fl__ops_deliver(e);
     } else {
-        fl__ops_refuse_all(e, e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STOPPED);
+        fl__ops_refuse_all(e, fl__engine_refusal(e));
         fl__ops_deliver(e);
         settle_down(e);
     }
@@ -183,6 +183,14 @@ void fl__engine_flush_soon(fl_engine *e)
         e->flushing = false; /* no memory: then later */
         fl__alarm_set(e, &e->fire_alarm, 0);
     }
+}
+
+/* Why nothing is begun in a state other than running. */
+int fl__engine_refusal(const fl_engine *e)
+{
+    if (e->state == ENGINE_LOST)
+        return FL_SHARD_LOST;
+    return e->state == ENGINE_CLAIMING || e->state == ENGINE_RESTARTING ? FL_STORE_UNAVAILABLE : FL_STOPPED;
 }
 
 /* --- Requests ----------------------------------------------------------------------------------------------------- */
@@ -236,9 +244,10 @@ static void follow_front(fl_engine *e)
     look_at_clock(e);
 }
 
+/* Asked before every batch, and by the clock itself: the batch before may have taken long, or the process was stopped. */
 bool fl__engine_may_fire(fl_engine *e)
 {
-    return e->state == ENGINE_RUNNING && fl_loop_now_ns(e->loop) < e->lease_end_ns;
+    return e->state == ENGINE_RUNNING && fl_loop_update_now(e->loop) < e->lease_end_ns;
 }
 
 static void renewed(fl_store_request *request)
@@ -348,6 +357,7 @@ static void begun(fl_store_request *request)
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
     fl__engine_load(e);
     fl__ops_begin_early(e);
+    fl__lists_begin_early(e);
     fl__fire_soon(e);
 }
 
@@ -403,7 +413,7 @@ static void renew_or_claim(fl_engine *e)
 
 static void forget_all(fl_engine *e)
 {
-    fl__ops_refuse_all(e, e->state == ENGINE_RESTARTING ? FL_STORE_UNAVAILABLE : FL_STOPPED);
+    fl__ops_refuse_all(e, fl__engine_refusal(e));
     assert(!e->in_doubt);
     fl__memory_clear(e);
     e->unsure_count = 0;
@@ -430,22 +440,10 @@ static void gone(fl_loop *loop, void *arg)
         if (e->flights.list[i].state == FLIGHT_ORPHAN)
             fl__flight_end(e, i);
     fl__spaces_free(&e->spaces);
-    fl__locks_clear(e);
+    fl__locks_free(&e->locks);
     fl__images_destroy(&e->images);
-    void *blocks[] = {e->spans,
-                      e->flights.list,
-                      e->flights.table,
-                      e->windows,
-                      e->load_windows,
-                      e->split,
-                      e->unsure,
-                      e->keep,
-                      e->spans_done,
-                      e->delete_keys,
-                      e->due,
-                      e->firings,
-                      e->recovered,
-                      e};
+    void *blocks[] = {e->spans, e->flights.list, e->flights.table, e->windows, e->load_windows, e->split,     e->unsure,
+                      e->keep,  e->spans_done,   e->delete_keys,   e->due,     e->firings,      e->recovered, e};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         fl__release(blocks[i]);
     if (stopped)
@@ -456,6 +454,7 @@ static void leave(fl_engine *e)
 {
     e->state = ENGINE_GONE;
     fl__ops_begin_early(e); /* refuses them */
+    fl__lists_begin_early(e);
     drop_alarms(e);
     if (e->flush_id)
         fl_loop_cancel(e->loop, e->flush_id);
@@ -535,6 +534,8 @@ void fl_engine_stop(fl_engine *engine, bool now, fl_loop_fn done, void *arg)
 
 /* --- Beginning ---------------------------------------------------------------------------------------------------- */
 
+#define DAY_US (86400 * SECOND_US)
+
 static int check_config(const fl_engine_config *c)
 {
     size_t owner = c->owner ? strlen(c->owner) : 0;
@@ -547,9 +548,9 @@ static int check_config(const fl_engine_config *c)
         return FL_INVALID_ARGUMENT;
     if (c->load_interval_us > 0 && (c->load_interval_us < SECOND_US || c->load_interval_us > 30 * SECOND_US))
         return FL_INVALID_ARGUMENT;
-    if (c->retry.initial_us > 0 && (c->retry.multiplier_1000 < 1000 || c->retry.max_interval_us < c->retry.initial_us))
+    if (c->lease_us > DAY_US || c->record_interval_us > DAY_US || c->delete_interval_us > DAY_US)
         return FL_INVALID_ARGUMENT;
-    return 0;
+    return fl__retry_check(&c->retry);
 }
 
 #define DEFAULT(member, value) \
@@ -594,7 +595,7 @@ static int prepare(fl_engine *e)
 {
     e->due = fl__alloc(e->config.dispatch_batch * sizeof *e->due);
     e->firings = fl__alloc(e->config.dispatch_batch * sizeof *e->firings);
-    if (!e->due || !e->firings)
+    if (!e->due || !e->firings || fl__locks_init(&e->locks) < 0)
         return FL_NO_MEMORY;
     struct {
         struct alarm *alarm;
@@ -628,6 +629,7 @@ int fl_engine_start(const fl_engine_config *config, fl_engine **ret)
     r = prepare(e);
     if (r < 0) {
         drop_alarms(e);
+        fl__locks_free(&e->locks);
         fl__release(e->due);
         fl__release(e->firings);
         fl__release(e);

@@ -180,7 +180,7 @@ static void fire_kind(fl_engine *e, int kind, int64_t now_us)
     size_t late = launch_late(e, kind, now_us, room > 1 ? room / 2 : 1);
     if (late > 0)
         e->config.dispatch(e->config.arg, e, e->firings, late);
-    if (e->state != ENGINE_RUNNING)
+    if (!fl__engine_may_fire(e))
         return;
     size_t due = launch_due(e, kind, now_us, room_in_batch(e, kind));
     if (due > 0 && e->state == ENGINE_RUNNING)
@@ -199,7 +199,7 @@ void fl__fire(fl_engine *e)
         return;
     }
     fire_kind(e, 0, now_us);
-    if (e->state == ENGINE_RUNNING)
+    if (fl__engine_may_fire(e))
         fire_kind(e, RETRIED, now_us);
     if (e->state != ENGINE_RUNNING)
         return;
@@ -208,6 +208,17 @@ void fl__fire(fl_engine *e)
 }
 
 /* --- Back --------------------------------------------------------------------------------------------------------- */
+
+/* Returns 0 for none at all, too. */
+int fl__retry_check(const fl_retry *retry)
+{
+    static const fl_retry none;
+    bool given = memcmp(retry, &none, sizeof none) != 0;
+    return given && (retry->multiplier_1000 < 1000 || retry->initial_us == 0 ||
+                     retry->max_interval_us < retry->initial_us)
+               ? FL_INVALID_ARGUMENT
+               : 0;
+}
 
 static const fl_retry *policy_of(const fl_engine *e, const fl_durable *timer)
 {
@@ -218,11 +229,13 @@ static const fl_retry *policy_of(const fl_engine *e, const fl_durable *timer)
  * come again together. */
 static uint64_t backoff_us(fl_engine *e, const fl_retry *retry, uint32_t attempt)
 {
-    double wait = (double)retry->initial_us;
-    for (uint32_t i = 1; i < attempt && wait < (double)retry->max_interval_us; i++)
+    double wait = (double)retry->initial_us, most = (double)retry->max_interval_us;
+    if (most > (double)FL_STORE_TIME_END)
+        most = (double)FL_STORE_TIME_END;
+    for (uint32_t i = 1; i < attempt && wait < most && retry->multiplier_1000 > 1000; i++)
         wait *= retry->multiplier_1000 / 1000.0;
-    if (wait > (double)retry->max_interval_us)
-        wait = (double)retry->max_interval_us;
+    if (wait > most)
+        wait = most;
     double shortened = wait * (1 - (double)(fl__engine_random(e) >> 11) / (double)(1ull << 53) / 5);
     return (uint64_t)shortened + 1;
 }
@@ -237,7 +250,7 @@ static bool next_attempt(fl_engine *e, const fl_durable *timer, int64_t not_befo
         at_us = not_before_us;
     if (retry->max_attempts > 0 && timer->attempt >= retry->max_attempts)
         return false;
-    if (retry->max_age_us > 0 && at_us - timer->due_us > (int64_t)retry->max_age_us)
+    if (retry->max_age_us > 0 && at_us > timer->due_us && (uint64_t)at_us - (uint64_t)timer->due_us > retry->max_age_us)
         return false;
     if (at_us >= FL_STORE_TIME_END)
         return false;
@@ -299,7 +312,7 @@ static int write_settlement(fl_engine *e, struct work *work)
     work->old_key = row.key;
     work->id = row.id;
     timer.attempt++;
-    bool again = work->settlement.result == FL_AGAIN;
+    bool again = work->settlement.result == FL_AGAIN && at_us < FL_STORE_TIME_END;
     if (again) {
         timer.attempt = 0;
         at_us = at_us > now_us ? at_us : now_us;

@@ -294,7 +294,7 @@ struct fl_engine {
     size_t load_capacity;
     bool load_busy, ready;
     int64_t load_until_us;
-    int64_t peeked_us;     /* look-ahead: the earliest that was seen beyond */
+    int64_t peeked_us;   /* look-ahead: the earliest that was seen beyond */
     uint64_t *recovered; /* what the owner before has kept, ascending, as long as not all of it has been loaded */
     size_t recovered_count;
     bool recovering;
@@ -347,6 +347,7 @@ bool fl__engine_answered(fl_engine *e,
 void fl__engine_restart(fl_engine *e, const char *why);
 void fl__engine_trouble(fl_engine *e, int result, const char *message);
 bool fl__engine_may_fire(fl_engine *e);
+int fl__engine_refusal(const fl_engine *e);
 void fl__engine_flush_soon(fl_engine *e);
 uint64_t fl__engine_random(fl_engine *e);
 
@@ -365,11 +366,15 @@ void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row);
 void fl__ops_not_applied(fl_engine *e, struct work *work);
 bool fl__ops_let_go(fl_engine *e, fl_key key);
 
+/* --- list.c */
+void fl__lists_begin_early(fl_engine *e);
+
 /* --- lock.c */
 bool fl__lock(fl_engine *e, struct lock *lock, uint64_t key, void (*granted)(fl_engine *, struct lock *));
 void fl__unlock(fl_engine *e, struct lock *lock);
 bool fl__is_locked(const fl_engine *e, uint64_t key);
-void fl__locks_clear(fl_engine *e);
+int fl__locks_init(struct locks *locks);
+void fl__locks_free(struct locks *locks);
 
 /* --- write.c */
 void *fl__arena_take(struct arena *arena, size_t size);
@@ -430,6 +435,8 @@ void fl__fire_soon(fl_engine *e);
 void fl__settle_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result);
 void fl__settle_continue(fl_engine *e, struct work *work);
 void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row);
+
+int fl__retry_check(const fl_retry *retry);
 
 /* --- progress.c */
 void fl__record(fl_engine *e);

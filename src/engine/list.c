@@ -23,6 +23,7 @@ struct fl_listing_state {
     size_t count, limit, looked;
     struct arena arena;
     int result;
+    bool early; /* it waits for the shard */
     struct fl_listing_state *next;
 };
 
@@ -143,7 +144,7 @@ static void list_more(struct fl_listing_state *s, bool past)
     fl_engine *e = s->engine;
     uint64_t *cursor = s->listing->cursor.part;
     if (e->state != ENGINE_RUNNING) {
-        finish(s, e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STOPPED, false);
+        finish(s, fl__engine_refusal(e), false);
         return;
     }
     if (!next_window(e, s->listing, cursor, past)) {
@@ -203,18 +204,44 @@ static void begin(fl_loop *loop, void *arg)
 {
     struct fl_listing_state *s = arg;
     (void)loop;
+    s->early = s->engine->state == ENGINE_CLAIMING || s->engine->state == ENGINE_RESTARTING;
     if (s->result < 0)
         finish(s, s->result, false);
+    else if (s->early)
+        return;
     else if (s->engine->state == ENGINE_RUNNING && s->listing->dead)
         list_dead(s);
     else
         list_more(s, false);
 }
 
+/* What was asked for before the shard was ours, or is refused because it will not be. */
+void fl__lists_begin_early(fl_engine *e)
+{
+    struct fl_listing_state *s = e->listings;
+    while (s) {
+        if (s->early) {
+            begin(e->loop, s);
+            s = e->listings; /* whoever was answered may have asked for another */
+        } else {
+            s = s->next;
+        }
+    }
+}
+
+/* A cursor may have been anywhere since it was given out. */
+static bool is_window(uint64_t window)
+{
+    unsigned shift = fl_window_shift(window);
+    return shift >= FL_WINDOW_SHIFT_MIN && shift <= FL_WINDOW_SHIFT_MAX && fl_window_begin(window) >= 0 &&
+           fl_window_begin(window) < FL_STORE_TIME_END && fl_window_of(fl_window_begin(window), shift) == window;
+}
+
 static int check(const fl_listing *listing)
 {
+    uint64_t window = listing->cursor.part[C_WINDOW];
     return listing->limit > PAGE_MOST || listing->ns.size > FL_STORE_NAME_MAX ||
-                   listing->prefix.size > FL_STORE_NAME_MAX
+                   listing->prefix.size > FL_STORE_NAME_MAX || (window && !is_window(window))
                ? FL_INVALID_ARGUMENT
                : 0;
 }

@@ -16,8 +16,6 @@ static struct lock **bucket(const struct locks *locks, uint64_t key)
 
 static struct lock *holder(const struct locks *locks, uint64_t key)
 {
-    if (locks->count == 0)
-        return NULL;
     struct lock *lock = *bucket(locks, key);
     while (lock && lock->key != key)
         lock = lock->next;
@@ -31,10 +29,17 @@ static void put(struct locks *locks, struct lock *lock)
     *head = lock;
 }
 
+int fl__locks_init(struct locks *locks)
+{
+    locks->size = 64;
+    locks->buckets = fl__alloc_zeroed(locks->size * sizeof(struct lock *));
+    return locks->buckets ? 0 : FL_NO_MEMORY;
+}
+
 /* Without memory for more buckets, the chains become longer. */
 static void grow(struct locks *locks)
 {
-    struct locks larger = {.size = locks->size ? locks->size * 2 : 64};
+    struct locks larger = {.size = locks->size * 2};
     larger.buckets = fl__alloc_zeroed(larger.size * sizeof(struct lock *));
     if (!larger.buckets)
         return;
@@ -95,8 +100,7 @@ bool fl__is_locked(const fl_engine *e, uint64_t key)
     return holder(&e->locks, key) != NULL;
 }
 
-void fl__locks_clear(fl_engine *e)
+void fl__locks_free(struct locks *locks)
 {
-    fl__release(e->locks.buckets);
-    e->locks = (struct locks){0};
+    fl__release(locks->buckets);
 }

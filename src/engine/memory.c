@@ -397,13 +397,22 @@ bool fl__memory_room(fl_engine *e, fl_key key)
     return false;
 }
 
-/* Takes everything out of a wheel and puts it into a fresh one, which begins now. */
+/* When a wheel begins that has to take what is in this one and what has yet to be loaded: now, or before what is overdue. */
+static uint64_t fresh_start_ns(const fl_engine *e, fl_wheel *old)
+{
+    uint64_t start_ns = (uint64_t)(e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us) * NS_PER_US, next_ns;
+    if (fl_wheel_next_deadline(old, &next_ns) && next_ns < start_ns)
+        start_ns = next_ns;
+    return start_ns > 0 ? start_ns - 1 : 0;
+}
+
+/* Takes everything out of a wheel and puts it into a fresh one. */
 static int rebuild_wheel(fl_engine *e, int kind)
 {
     fl_wheel *fresh, *old = e->wheel[kind];
     fl_expired out[256];
     size_t n;
-    int r = fl_wheel_new(&(fl_wheel_config){.start_ns = (uint64_t)e->wall_us * NS_PER_US - 1}, &fresh);
+    int r = fl_wheel_new(&(fl_wheel_config){.start_ns = fresh_start_ns(e, old)}, &fresh);
     if (r < 0)
         return r;
     e->wheel[kind] = fresh;

@@ -565,7 +565,7 @@ static int change_dead(fl_engine *e, const struct dead_work *dead)
     if (!dead->work)
         return 1;
     if (e->state != ENGINE_RUNNING)
-        return e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STOPPED;
+        return fl__engine_refusal(e);
     if (dead->op->kind == FL_OP_DEAD_DELETE)
         return delete_dead(e, dead->work);
     look_for(e, dead->work);
@@ -631,16 +631,6 @@ static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
 
 /* --- Submitting --------------------------------------------------------------------------------------------------- */
 
-static int check_retry(const fl_retry *retry)
-{
-    static const fl_retry none;
-    bool given = memcmp(retry, &none, sizeof none) != 0;
-    return given && (retry->multiplier_1000 < 1000 || retry->initial_us == 0 ||
-                     retry->max_interval_us < retry->initial_us)
-               ? FL_INVALID_ARGUMENT
-               : 0;
-}
-
 static int check_content(const fl_engine *e, const fl_durable *timer)
 {
     if (timer->due_us >= FL_STORE_TIME_END)
@@ -648,12 +638,14 @@ static int check_content(const fl_engine *e, const fl_durable *timer)
     if (timer->payload.size > e->config.max_payload || timer->target.size > TARGET_MOST ||
         timer->headers.size > HEADERS_MOST)
         return FL_TOO_LARGE;
-    return check_retry(&timer->retry);
+    return fl__retry_check(&timer->retry);
 }
 
 static int check_op(const fl_engine *e, const fl_op *op)
 {
     const fl_durable *timer = &op->timer;
+    if ((unsigned)op->kind > FL_OP_DEAD_DELETE)
+        return FL_INVALID_ARGUMENT;
     if (timer->ns.size > FL_STORE_NAME_MAX || timer->name.size > FL_STORE_NAME_MAX)
         return FL_TOO_LARGE;
     if (op->kind == FL_OP_CREATE && timer->ns.size == 0)
@@ -715,7 +707,7 @@ static void begin_batch(fl_engine *e, fl_batch *batch)
         if (e->state == ENGINE_RUNNING)
             begin_op(e, batch, &batch->ops[i]);
         else
-            fl__ops_answer(e, batch, &batch->ops[i], e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STOPPED);
+            fl__ops_answer(e, batch, &batch->ops[i], fl__engine_refusal(e));
     }
     fl_op nobody;
     fl__ops_answer(e, batch, &nobody, 0);

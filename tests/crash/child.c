@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -176,8 +177,13 @@ static void fire(fl_engine *engine, uint32_t shard, const fl_firing *firing)
     if (timer->payload.size != sizeof cargo)
         test_fail(__FILE__, __LINE__, "a payload of %zu bytes", timer->payload.size);
     memcpy(&cargo, timer->payload.data, sizeof cargo);
-    struct packet packet = {.said = SAY_FIRED, .shard = shard, .number = cargo.number, .version = cargo.version,
-                            .named = timer->name.size > 0, .id = timer->id, .due_us = timer->due_us};
+    struct packet packet = {.said = SAY_FIRED,
+                            .shard = shard,
+                            .number = cargo.number,
+                            .version = cargo.version,
+                            .named = timer->name.size > 0,
+                            .id = timer->id,
+                            .due_us = timer->due_us};
     say(packet);
     fl_settlement settlement = judge(firing, wall_now(&child.clock));
     struct late *late = !child.config.gentle && draw(10) == 0 ? malloc(sizeof *late) : NULL;
@@ -210,7 +216,8 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     if (event == FL_ENGINE_READY || event == FL_ENGINE_LOST)
         say((struct packet){.said = event == FL_ENGINE_READY ? SAY_READY : SAY_LOST, .shard = shard_of_engine(engine)});
     if (event == FL_ENGINE_TROUBLE && getenv("FOLIOT_CRASH_LOG"))
-        fprintf(stderr, "# %" PRId64 " shard %u trouble: %d: %.60s\n", wall_now(&child.clock), shard_of_engine(engine), result, message);
+        fprintf(stderr, "# %" PRId64 " shard %u trouble: %d: %.60s\n", wall_now(&child.clock), shard_of_engine(engine),
+                result, message);
 }
 
 /* --- What it is told ----------------------------------------------------------------------------------------------- */
@@ -319,6 +326,16 @@ static void stop_all(void)
         fl_engine_stop(child.engines[i], false, closed, NULL);
 }
 
+/* The kernel's way of a full disk, for this process alone. */
+static void limit_files(int64_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes > 0 ? (rlim_t)bytes : limit.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
 static void obey(const struct packet *asked, struct job **jobs)
 {
     switch (asked->said) {
@@ -327,6 +344,9 @@ static void obey(const struct packet *asked, struct job **jobs)
         for (uint32_t i = 0; i < watched.base.shards; i++)
             fl_engine_clock_changed(child.engines[i]);
         say((struct packet){.said = SAY_ANSWER, .asked = ASK_STEP});
+        break;
+    case ASK_FULL:
+        limit_files(asked->due_us);
         break;
     case ASK_STOP:
         stop_all();
@@ -377,7 +397,7 @@ static void start_engine(uint32_t shard)
         .clock = &child.clock,
         .lease_us = child.config.lease_us,
         .record_interval_us = 30000,
-        .dispatch_batch = 16,
+        .dispatch_batch = CHILD_DISPATCH_BATCH,
         .max_memory_timers = 2000,
         .retry = {.max_attempts = 20, .multiplier_1000 = 1500, .initial_us = 20000, .max_interval_us = 100000},
         .preload_us = 20000000,

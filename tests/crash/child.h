@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+enum { CHILD_DISPATCH_BATCH = 16 };
+
 struct child_config {
     const char *url;
     const char *owner;

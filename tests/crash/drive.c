@@ -47,7 +47,8 @@ void drive_init(struct drive *drive, const char *url, uint64_t seed)
 void drive_free(struct drive *drive)
 {
     printf("# %u lives: %" PRIu64 " acknowledged, %" PRIu64 " fired, %" PRIu64 " of them again; %" PRIu64 " unknown\n",
-           drive->lives, drive->ledger.acknowledged, drive->ledger.fired, drive->ledger.repeated, drive->ledger.unknown);
+           drive->lives, drive->ledger.acknowledged, drive->ledger.fired, drive->ledger.repeated,
+           drive->ledger.unknown);
     ledger_free(&drive->ledger);
 }
 
@@ -139,10 +140,10 @@ void drive_run(struct drive *drive, int milliseconds)
         poll(&wait, 1, (int)(end_ms - now_ms));
         while (hear(drive))
             ;
-        if (wait.revents & POLLHUP) {
-            check_alive(drive);
+        if (drive->failed)
             return;
-        }
+        if (wait.revents & POLLHUP)
+            check_alive(drive);
     }
 }
 
@@ -225,6 +226,12 @@ void drive_step(struct drive *drive, int64_t by_us)
     CHECK_EQ(send(drive->socket, &packet, sizeof packet, MSG_NOSIGNAL), sizeof packet);
 }
 
+void drive_fill_disk(struct drive *drive, int64_t bytes)
+{
+    struct packet packet = {.said = ASK_FULL, .due_us = bytes};
+    CHECK_EQ(send(drive->socket, &packet, sizeof packet, MSG_NOSIGNAL), sizeof packet);
+}
+
 static bool answers(const struct drive *drive)
 {
     return drive->ledger.acknowledged > drive->acknowledged;
@@ -251,6 +258,51 @@ void drive_life(struct drive *drive)
     }
     drive_kill(drive);
     drive->config.offset_us += (int64_t)drive_draw(drive, (uint64_t)(drive_draw(drive, 2) ? 40 : 2) * SECOND_US);
+}
+
+/* --- Two owners ---------------------------------------------------------------------------------------------------- */
+
+struct loser {
+    int socket;
+    uint32_t fired, lost;
+};
+
+static void hear_loser(struct drive *drive, struct loser *loser)
+{
+    struct packet packet;
+    while (recv(loser->socket, &packet, sizeof packet, MSG_DONTWAIT) > 0) {
+        loser->fired += packet.said == SAY_FIRED;
+        loser->lost += packet.said == SAY_LOST;
+        ledger_hear_late(&drive->ledger, &packet);
+    }
+}
+
+void drive_sleep_and_lose(struct drive *drive, const char *other)
+{
+    pid_t pid = drive->pid;
+    struct loser loser = {.socket = drive->socket};
+    int status;
+    CHECK_EQ(kill(pid, SIGSTOP), 0);
+    CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    while (hear(drive))
+        ;
+    ledger_crash(&drive->ledger);
+    drive->config.owner = other;
+    drive_start(drive);
+    drive_await_ready(drive);
+    ask_unsure(drive);
+    drive_run(drive, 100);
+    CHECK_EQ(kill(pid, SIGCONT), 0);
+    for (int64_t since_ms = monotonic_ms(); loser.lost < drive->config.shards;) {
+        drive_run(drive, 10);
+        hear_loser(drive, &loser);
+        if (monotonic_ms() - since_ms > PATIENCE_MS)
+            test_fail(__FILE__, __LINE__, "the one that slept does not notice that it has lost its shards");
+    }
+    CHECK(loser.fired <= CHILD_DISPATCH_BATCH);
+    CHECK_EQ(kill(pid, SIGKILL), 0);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    close(loser.socket);
 }
 
 /* --- The end ------------------------------------------------------------------------------------------------------- */

@@ -32,8 +32,14 @@ void drive_run(struct drive *drive, int milliseconds); /* listens, and asks if i
 void drive_await_ready(struct drive *drive);
 void drive_step(struct drive *drive, int64_t by_us); /* sets the child's clock, while it runs or for the next one */
 
+/* Stops the child where it is (SIGSTOP) and starts another owner. The one that sleeps is told to go on (SIGCONT) after the
+ * other has worked for a while, and has to give up: it fires at most what it had in its hands. */
+void drive_sleep_and_lose(struct drive *drive, const char *other);
+
 /* Asks for what the store has left unknown, until operations are answered again. */
 void drive_settle_down(struct drive *drive);
+
+void drive_fill_disk(struct drive *drive, int64_t bytes); /* the child's files may become so large; 0: they may grow */
 
 /* One life of a random length, loaded, with a kill at its end. The clock is further on in the next. */
 void drive_life(struct drive *drive);

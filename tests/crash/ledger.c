@@ -8,10 +8,10 @@
 
 #include "test.h"
 
-#define REQUIRE(condition, packet, timer)                                                                             \
-    do {                                                                                                              \
-        if (!(condition))                                                                                             \
-            complain(__LINE__, #condition, packet, timer);                                                            \
+#define REQUIRE(condition, packet, timer)                  \
+    do {                                                   \
+        if (!(condition))                                  \
+            complain(__LINE__, #condition, packet, timer); \
     } while (0)
 
 /* Everything that was said, to be printed should something be wrong. */
@@ -32,9 +32,9 @@ static void remember(const struct packet *packet)
 
 static void print_history(uint32_t number)
 {
-    static const char *const names[] = {"create", "move",  "cancel",  "get",       "list",     "step",  "stop",   "answer",
-                                        "ready",  "lost",  "fired",   "settled",   "recording", "recorded", "dead", "failed",
-                                        "CRASH"};
+    static const char *const names[] = {"create",  "move",      "cancel",   "get",   "list",   "step",
+                                        "full",    "stop",      "answer",   "ready", "lost",   "fired",
+                                        "settled", "recording", "recorded", "dead",  "failed", "CRASH"};
     for (size_t i = 0; i < history.count; i++) {
         const struct packet *p = &history.packets[i];
         if (p->said == CRASHED || (p->said != SAY_RECORDING && p->said != SAY_RECORDED && p->number == number))
@@ -125,7 +125,9 @@ static void check_refusal(const struct timer *t, const struct packet *p)
     else if (p->result == FL_BUSY)
         REQUIRE(t->now.there && (t->fired || t->now.due_us <= p->at_us), p, t);
     else
-        REQUIRE(p->result == FL_STORE_UNAVAILABLE || p->result == FL_SHARD_LOST || p->result == FL_STOPPED, p, t);
+        REQUIRE(p->result == FL_STORE_UNAVAILABLE || p->result == FL_STORE_FULL || p->result == FL_SHARD_LOST ||
+                    p->result == FL_STOPPED,
+                p, t);
 }
 
 static void hear_change(struct ledger *ledger, struct timer *t, const struct packet *p)
@@ -270,6 +272,17 @@ void ledger_hear(struct ledger *ledger, const struct packet *p)
         struct timer *t = &ledger->timers[p->number];
         t->listed |= p->version == t->now.version;
     }
+}
+
+void ledger_hear_late(struct ledger *ledger, const struct packet *p)
+{
+    remember(p);
+    if (p->said != SAY_ANSWER || p->asked > ASK_CANCEL || p->result != 0)
+        return;
+    struct timer *t = &ledger->timers[p->number];
+    if (t->unsure && t->maybe.version == p->version)
+        take(t);
+    REQUIRE(t->now.version >= p->version, p, t);
 }
 
 void ledger_crash(struct ledger *ledger)

@@ -68,6 +68,9 @@ uint32_t ledger_add(struct ledger *ledger, bool named);
 /* Something that the child said. */
 void ledger_hear(struct ledger *ledger, const struct packet *packet);
 
+/* Something that a child says after another has taken over: it may only speak of what was before. */
+void ledger_hear_late(struct ledger *ledger, const struct packet *packet);
+
 /* The child is dead. */
 void ledger_crash(struct ledger *ledger);
 

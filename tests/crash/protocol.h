@@ -20,6 +20,7 @@ enum said {
     ASK_GET,
     ASK_DEAD, /* answered with a SAY_DEAD for each timer given up, then SAY_ANSWER */
     ASK_STEP, /* sets the wall clock: by `at_us` */
+    ASK_FULL, /* no file may become larger than `due_us` bytes; 0: any may */
     ASK_STOP, /* in an orderly way */
     /* by the child */
     SAY_ANSWER,

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Processes with engines on PostgreSQL: they are killed, the server is, and one of two owners sleeps. */
 
-#include <signal.h>
-#include <string.h>
-
 #include "crash/drive.h"
 #include "pg.h"
 #include "test.h"
@@ -46,6 +43,23 @@ TEST(the_server_killed_under_load_nothing_is_lost)
             drive_start(&drive);
         }
         drive_settle_down(&drive);
+    }
+    drive_kill(&drive);
+    drive_finish(&drive);
+    drive_free(&drive);
+}
+
+TEST(one_that_slept_past_its_lease_gives_way)
+{
+    static const char *const owners[] = {"one", "two"};
+    struct drive drive;
+    begin(&drive, "slept", 5);
+    drive.config.lease_us = 400000;
+    drive_start(&drive);
+    drive_await_ready(&drive);
+    for (uint32_t i = 1; i <= drive_kills(6); i++) {
+        drive_run(&drive, 50 + (int)drive_draw(&drive, 200));
+        drive_sleep_and_lose(&drive, owners[i % 2]);
     }
     drive_kill(&drive);
     drive_finish(&drive);

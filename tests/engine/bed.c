@@ -45,19 +45,26 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     bed.events[event]++;
 }
 
-void start_engine(fl_engine_config config)
+int try_start(fl_engine_config config)
 {
     config.loop = bed.loop;
     config.store = bed.store;
-    config.owner = "test";
-    config.dispatch = dispatch;
+    if (!config.owner)
+        config.owner = "test";
     config.notify = notify;
     config.clock = &bed.wall.clock;
     config.seed = 1;
-    CHECK_EQ(fl_engine_start(&config, &bed.engine), 0);
+    if (!config.dispatch)
+        config.dispatch = dispatch;
+    return fl_engine_start(&config, &bed.engine);
 }
 
-void set_up(fl_engine_config config)
+void start_engine(fl_engine_config config)
+{
+    CHECK_EQ(try_start(config), 0);
+}
+
+void set_up_store(void)
 {
     char message[256];
     memset(&bed, 0, sizeof bed);
@@ -67,6 +74,11 @@ void set_up(fl_engine_config config)
     CHECK_EQ(fl_loop_new(&(fl_loop_config){.clock = &bed.wall.time.clock}, &bed.loop), 0);
     fl_store_config store = {.shards = 1, .clock = &bed.wall.clock};
     CHECK_EQ(fl_store_open("memory:", &store, &bed.store, message, sizeof message), 0);
+}
+
+void set_up(fl_engine_config config)
+{
+    set_up_store();
     start_engine(config);
 }
 
@@ -85,11 +97,16 @@ void stop_engine(bool now)
     CHECK(bed.stopped);
 }
 
+void tear_down_store(void)
+{
+    fl_store_close(bed.store);
+    fl_loop_free(bed.loop);
+}
+
 void tear_down(void)
 {
     stop_engine(false);
-    fl_store_close(bed.store);
-    fl_loop_free(bed.loop);
+    tear_down_store();
 }
 
 static void stop_loop(fl_loop *loop, void *arg)

@@ -42,7 +42,10 @@ extern struct bed {
 
 void set_up(fl_engine_config config); /* with a store of one shard */
 void tear_down(void);
+void set_up_store(void); /* without an engine */
+void tear_down_store(void);
 void start_engine(fl_engine_config config);
+int try_start(fl_engine_config config);
 void stop_engine(bool now);
 
 int64_t wall_now(fl_wall_clock *clock);

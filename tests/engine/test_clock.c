@@ -66,3 +66,46 @@ TEST(an_engine_gets_ready_although_the_clock_is_behind_its_progress)
     CHECK_EQ(bed.fired_count, 4);
     tear_down();
 }
+
+TEST(what_is_overdue_stays_so_when_the_clock_is_set_back)
+{
+    set_up((fl_engine_config){.max_in_flight = 1});
+    bed.keep = true;
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(create(NULL, (10 + i) * SECOND, "x").result, 0);
+    run_for(100 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    step_clock(-3 * SECOND);
+    run_for(SECOND);
+    CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+    bed.keep = false;
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 10);
+    tear_down();
+}
+
+TEST(what_is_overdue_and_not_loaded_yet_stays_so_too)
+{
+    fl_retry retry = {.multiplier_1000 = 1000, .initial_us = 500 * SECOND, .max_interval_us = 500 * SECOND};
+    set_up((fl_engine_config){.retry = retry});
+    bed.answer = FL_FAILED;
+    bed.failures = 20;
+    for (int i = 0; i < 120; i++)
+        CHECK_EQ(create(NULL, (i < 20 ? 1 : i) * SECOND, "x").result, 0);
+    run_for(10 * SECOND);
+    CHECK_EQ(bed.fired_count, 20);
+    stop_engine(false);
+    bed.wall.offset_us += 1000 * SECOND;
+    bed.keep = true;
+    start_engine((fl_engine_config){.max_in_flight = 1, .max_memory_timers = 16, .retry = retry});
+    run_for(SECOND);
+    step_clock(-3 * SECOND);
+    run_for(SECOND);
+    bed.keep = false;
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[20]}, 1), 1);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 20 + 120);
+    CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+    tear_down();
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/* Attacks from outside, with the header only: what a program may do by mistake, and what may happen at the worst moment. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/bed.h"
+#include "test.h"
+
+/* --- Arguments ----------------------------------------------------------------------------------------------------- */
+
+TEST(configurations_that_cannot_work_are_refused)
+{
+    set_up_store();
+    fl_engine_config good = {.loop = bed.loop, .store = bed.store, .owner = "me", .dispatch = (fl_dispatch_fn)abort};
+    fl_engine_config bad;
+    char owner[300];
+    memset(owner, 'x', sizeof owner);
+    owner[256] = 0;
+#define REFUSED(member, value)                                         \
+    do {                                                               \
+        fl_engine *engine = NULL;                                      \
+        bad = good;                                                    \
+        bad.member = value;                                            \
+        CHECK_EQ(fl_engine_start(&bad, &engine), FL_INVALID_ARGUMENT); \
+        CHECK(!engine);                                                \
+    } while (0)
+    REFUSED(loop, NULL);
+    REFUSED(store, NULL);
+    REFUSED(owner, NULL);
+    REFUSED(owner, "");
+    REFUSED(owner, owner);
+    REFUSED(dispatch, NULL);
+    REFUSED(shard, 1);
+    REFUSED(shard, UINT32_MAX);
+    REFUSED(strategy, (enum fl_strategy)7);
+    REFUSED(lease_us, UINT64_MAX);
+    REFUSED(record_interval_us, UINT64_MAX);
+    REFUSED(delete_interval_us, UINT64_MAX);
+    REFUSED(preload_us, UINT64_MAX);
+    REFUSED(lookahead_us, UINT64_MAX);
+    REFUSED(load_interval_us, 1);
+    REFUSED(load_interval_us, UINT64_MAX);
+    REFUSED(max_in_flight, UINT32_MAX);
+    REFUSED(dispatch_batch, UINT32_MAX);
+    REFUSED(max_payload, UINT32_MAX);
+    REFUSED(retry, ((fl_retry){.initial_us = 1, .max_interval_us = 1, .multiplier_1000 = 999}));
+    REFUSED(retry, ((fl_retry){.initial_us = 2, .max_interval_us = 1, .multiplier_1000 = 1000}));
+    REFUSED(retry, ((fl_retry){.max_attempts = 3}));
+    tear_down_store();
+}
+
+static int refusal(fl_op op)
+{
+    return run_op(op).result;
+}
+
+TEST(operations_that_mean_nothing_are_refused)
+{
+    static char large[300 << 10];
+    set_up((fl_engine_config){0});
+    fl_durable timer = {.ns = FL_TEXT("ns"), .name = FL_TEXT("a"), .due_us = START + 10 * SECOND};
+    fl_durable by_id = {.id = {START, 2}};
+    fl_op op = {.kind = FL_OP_CREATE, .timer = timer};
+    op.timer.ns.size = 0;
+    CHECK_EQ(refusal(op), FL_INVALID_ARGUMENT);
+    op = (fl_op){.kind = FL_OP_CREATE, .timer = timer};
+    op.timer.name = (fl_bytes){large, 256};
+    CHECK_EQ(refusal(op), FL_TOO_LARGE);
+    op = (fl_op){.kind = FL_OP_CREATE, .timer = timer};
+    op.timer.ns = (fl_bytes){large, 256};
+    CHECK_EQ(refusal(op), FL_TOO_LARGE);
+    op = (fl_op){.kind = FL_OP_CREATE, .timer = timer};
+    op.timer.payload = (fl_bytes){large, sizeof large};
+    CHECK_EQ(refusal(op), FL_TOO_LARGE);
+    op = (fl_op){.kind = FL_OP_CREATE, .timer = timer};
+    op.timer.target = (fl_bytes){large, 4097};
+    CHECK_EQ(refusal(op), FL_TOO_LARGE);
+    op = (fl_op){.kind = FL_OP_CREATE, .timer = timer};
+    op.timer.due_us = FL_STORE_TIME_END;
+    CHECK_EQ(refusal(op), FL_INVALID_DEADLINE);
+    op = (fl_op){.kind = FL_OP_CREATE, .timer = timer};
+    op.timer.retry.max_attempts = 1;
+    CHECK_EQ(refusal(op), FL_INVALID_ARGUMENT);
+    CHECK_EQ(refusal((fl_op){.kind = FL_OP_GET}), FL_INVALID_TIMER_ID);
+    CHECK_EQ(refusal((fl_op){.kind = FL_OP_GET, .timer = {.id = {-1, 2}}}), FL_INVALID_TIMER_ID);
+    CHECK_EQ(refusal((fl_op){.kind = FL_OP_GET, .timer = {.id = {START, UINT64_MAX}}}), FL_INVALID_TIMER_ID);
+    CHECK_EQ(refusal((fl_op){.kind = FL_OP_GET, .timer = {.name = FL_TEXT("a")}}), FL_INVALID_ARGUMENT);
+    CHECK_EQ(refusal((fl_op){.kind = (enum fl_op_kind)99, .timer = by_id}), FL_INVALID_ARGUMENT);
+    CHECK_EQ(refusal((fl_op){.kind = FL_OP_CANCEL, .timer = by_id}), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(refusal((fl_op){.kind = FL_OP_DEAD_REDRIVE, .timer = by_id}), FL_TIMER_NOT_FOUND);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    tear_down();
+}
+
+TEST(times_at_the_ends_of_the_range)
+{
+    set_up((fl_engine_config){0});
+    int64_t due[] = {INT64_MIN, -1, 0, 1, FL_STORE_TIME_END - 1};
+    for (int i = 0; i < 5; i++) {
+        fl_op op = run_op((fl_op){.kind = FL_OP_CREATE, .timer = {.ns = FL_TEXT("ns"), .due_us = due[i]}});
+        CHECK_EQ(op.result, 0);
+        CHECK_EQ(op.timer.due_us, due[i]);
+    }
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 4);
+    tear_down();
+}
+
+static void batch_over(fl_batch *batch)
+{
+    *(bool *)batch->arg = true;
+    fl_loop_stop(bed.loop);
+}
+
+TEST(a_batch_of_nothing_is_answered)
+{
+    bool done = false;
+    set_up((fl_engine_config){0});
+    fl_batch batch = {.done = batch_over, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    CHECK(!done);
+    run_for(SECOND);
+    CHECK(done);
+    tear_down();
+}
+
+/* --- Settling ------------------------------------------------------------------------------------------------------ */
+
+TEST(tokens_that_name_nothing_settle_nothing)
+{
+    set_up((fl_engine_config){0});
+    bed.keep = true;
+    CHECK_EQ(create("a", SECOND, "1").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    uint64_t token = bed.tokens[0];
+    fl_settlement wrong[] = {{.token = 0}, {.token = token + 1}, {.token = UINT64_MAX}, {.token = token ^ 1ull << 32}};
+    CHECK_EQ(fl_engine_settle(bed.engine, wrong, 4), 0);
+    fl_settlement twice[] = {{.token = token}, {.token = token, .result = FL_FAILED}};
+    CHECK_EQ(fl_engine_settle(bed.engine, twice, 2), 1);
+    CHECK_EQ(fl_engine_settle(bed.engine, NULL, 0), 0);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
+
+/* What cannot be filed is given up; the others of the same turn must not suffer. */
+TEST(again_after_the_end_of_time_is_given_up)
+{
+    set_up((fl_engine_config){0});
+    bed.answer = FL_AGAIN;
+    bed.answer_at_us = INT64_MAX;
+    bed.failures = 1;
+    fl_op op = create("a", SECOND, "1");
+    CHECK_EQ(create("b", SECOND, "2").result, 0);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+    CHECK_EQ(run_op((fl_op){.kind = FL_OP_DEAD_GET, .timer = {.id = op.timer.id}}).result, 0);
+    CHECK_EQ(by_name(FL_OP_GET, "a").result, FL_TIMER_NOT_FOUND);
+    tear_down();
+}
+
+TEST(retry_policies_with_the_largest_numbers)
+{
+    set_up((fl_engine_config){0});
+    bed.answer = FL_FAILED;
+    bed.failures = 3;
+    fl_retry retry = {.multiplier_1000 = UINT32_MAX,
+                      .initial_us = SECOND,
+                      .max_interval_us = UINT64_MAX,
+                      .max_age_us = UINT64_MAX,
+                      .max_attempts = UINT32_MAX};
+    fl_op op =
+        run_op((fl_op){.kind = FL_OP_CREATE, .timer = {.ns = FL_TEXT("ns"), .due_us = START + SECOND, .retry = retry}});
+    CHECK_EQ(op.result, 0);
+    run_for(4 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(run_op((fl_op){.kind = FL_OP_GET, .timer = {.id = op.timer.id}}).result, 0);
+    tear_down();
+}
+
+/* --- Lists --------------------------------------------------------------------------------------------------------- */
+
+static size_t listed_count;
+static int listed_result = 1;
+
+static void listed(fl_listing *listing)
+{
+    listed_count = listing->count;
+    listed_result = listing->result;
+    fl_loop_stop(bed.loop);
+}
+
+TEST(a_list_may_be_asked_for_before_the_shard_is_claimed)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", 100 * SECOND, "1").result, 0);
+    stop_engine(false);
+    start_engine((fl_engine_config){0});
+    fl_listing listing = {.done = listed};
+    fl_engine_list(bed.engine, &listing);
+    CHECK_EQ(fl_loop_run(bed.loop), 0);
+    CHECK_EQ(listed_result, 0);
+    CHECK_EQ(listed_count, 1);
+    tear_down();
+}
+
+TEST(lists_that_mean_nothing)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", 100 * SECOND, "1").result, 0);
+    fl_listing bad[] = {{.limit = 10001},
+                        {.ns = {"x", 256}},
+                        {.prefix = {"x", 256}},
+                        {.cursor = {{UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}}},
+                        {.cursor = {{1, 1, 1, 1}}}};
+    for (int i = 0; i < 5; i++) {
+        bad[i].done = listed;
+        fl_engine_list(bed.engine, &bad[i]);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+        CHECK_EQ(listed_result, FL_INVALID_ARGUMENT);
+    }
+    fl_listing empty[] = {
+        {.from_us = INT64_MAX, .until_us = INT64_MIN}, {.from_us = FL_STORE_TIME_END}, {.until_us = -1}};
+    for (int i = 0; i < 3; i++) {
+        empty[i].done = listed;
+        fl_engine_list(bed.engine, &empty[i]);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+        CHECK_EQ(listed_count, 0);
+    }
+    tear_down();
+}
+
+/* --- Owning -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t renewals;
+
+static fl_memory_fault count_renewals(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    renewals += request->op == FL_STORE_RENEW;
+    return (fl_memory_fault){0};
+}
+
+static uint64_t renewals_seen[16];
+
+/* A dispatcher that takes longer than the lease. */
+static void slow_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
+{
+    (void)arg;
+    renewals_seen[bed.fired_count++] = renewals;
+    for (size_t i = 0; i < count; i++) {
+        fl_settlement settlement = {.token = firings[i].token,
+                                    .result = firings[i].timer.attempt == 1 && bed.failures > 0 ? FL_FAILED : FL_DONE};
+        bed.failures -= settlement.result == FL_FAILED;
+        fl_engine_settle(engine, &settlement, 1);
+    }
+    bed.wall.time.time_ns += 20 * 1000000000ull;
+}
+
+TEST(what_comes_after_a_long_dispatch_waits_for_the_lease)
+{
+    set_up((fl_engine_config){.dispatch = slow_dispatch, .dispatch_batch = 1});
+    renewals = 0;
+    CHECK_EQ(fl_memory_store_faults(bed.store, count_renewals, NULL), 0);
+    bed.failures = 1;
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(create(NULL, SECOND, "x").result, 0);
+    run_for(300 * SECOND);
+    CHECK_EQ(bed.fired_count, 5);
+    for (int i = 1; i < 5; i++)
+        CHECK(renewals_seen[i] > renewals_seen[i - 1]);
+    tear_down();
+}
+
+static size_t second_fired;
+
+static void second_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
+{
+    (void)arg;
+    second_fired += count;
+    for (size_t i = 0; i < count; i++)
+        fl_engine_settle(engine, &(fl_settlement){.token = firings[i].token}, 1);
+}
+
+TEST(of_two_engines_on_one_shard_one_fires)
+{
+    set_up((fl_engine_config){0});
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(create(NULL, i * SECOND, "x").result, 0);
+    fl_engine *first = bed.engine;
+    second_fired = 0;
+    run_for(20 * SECOND);
+    start_engine((fl_engine_config){.owner = "other", .dispatch = second_dispatch});
+    run_for(20 * SECOND); /* the first renews: the second waits */
+    CHECK_EQ(second_fired, 0);
+    CHECK(bed.events[FL_ENGINE_HELD] > 0);
+    stop_engine(false);
+    start_engine((fl_engine_config){.owner = "other", .dispatch = second_dispatch, .force = true});
+    run_for(SECOND);
+    size_t fired = bed.fired_count;
+    run_for(200 * SECOND);
+    CHECK_EQ(bed.events[FL_ENGINE_LOST], 1);
+    CHECK_EQ(bed.fired_count, fired);
+    CHECK(fired + second_fired >= 100 && fired + second_fired <= 102);
+    stop_engine(false);
+    bed.engine = first;
+    CHECK_EQ(create(NULL, SECOND, "x").result, FL_SHARD_LOST);
+    tear_down();
+}
