@@ -43,7 +43,7 @@ static void unlink_chunk(struct timer_chunk **list, struct timer_chunk *chunk)
 
 static struct timer_chunk *new_chunk(struct timer_table *table)
 {
-    struct timer_chunk *chunk = fl__map_rooted(TABLE_CHUNK_SIZE);
+    struct timer_chunk *chunk = fl__map(TABLE_CHUNK_SIZE);
     if (!chunk)
         return NULL;
     chunk->owner = table->owner;
@@ -108,7 +108,7 @@ static void drop_spare(struct timer_table *table)
     struct timer_chunk *chunk = table->spare;
     unlink_chunk(&table->spare, chunk);
     table->spare_chunks--;
-    fl__unmap_rooted(chunk, TABLE_CHUNK_SIZE);
+    fl__unmap(chunk, TABLE_CHUNK_SIZE);
 }
 
 void fl__timer_table_trim(struct timer_table *table)
