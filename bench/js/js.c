@@ -270,9 +270,7 @@ static const char intro[] =
     "`foliot js` beside what else runs scripts outside of a browser: Node.js, Bun and Deno. All of them run the same\n"
     "script, `bench/js/work.js`.\n"
     "\n"
-    "Only `foliot js` does all that the HTML standard asks of timers: the others clamp no nested timers, and Node.js "
-    "and\n"
-    "Deno call timers early, in the last table row but one.";
+    "Times are real time, best of several passes in several processes, except where processor time is meant.";
 
 int main(int argc, char **argv)
 {

@@ -238,6 +238,7 @@ static void pump(void)
 {
     glib_pump();
     queue_read();
+    queue_rest();
 }
 
 static int run_loop(void)

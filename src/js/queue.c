@@ -89,16 +89,6 @@ static int reserve(int32_t count)
     return r;
 }
 
-/* When there is no timer left, the memory for very many is given back: all IDs have to be given up for that. */
-static int32_t give_up_places(int32_t count)
-{
-    if (fl_webtimers_places(host.timers) <= PLACES_KEPT || fl_webtimers_count(host.timers) > 0)
-        return count;
-    for (int32_t i = count; i < QUEUE_LENGTH; i++)
-        fl_webtimers_clear(host.timers, queue.ids[i]);
-    return QUEUE_LENGTH;
-}
-
 void queue_read(void)
 {
     int32_t count = queue.state[STATE_SET];
@@ -107,8 +97,17 @@ void queue_read(void)
     if (count > 0) {
         read_set(count);
         queue.state[STATE_SET] = 0;
-        must(reserve(give_up_places(count)));
+        must(reserve(count));
     }
+}
+
+void queue_rest(void)
+{
+    if (fl_webtimers_places(host.timers) <= PLACES_KEPT || fl_webtimers_count(host.timers) > 0)
+        return;
+    for (int32_t i = 0; i < QUEUE_LENGTH; i++)
+        fl_webtimers_clear(host.timers, queue.ids[i]);
+    must(reserve(QUEUE_LENGTH));
 }
 
 /* --- Beginning */

@@ -56,4 +56,8 @@ int queue_begin(JSObjectRef object);
  * no memory: a timer that a script has an ID for must not be lost. */
 void queue_read(void);
 
+/* Nothing runs now, and the queue was read: if there is no timer left, the memory for very many is given back. All IDs have
+ * to be given up for that. */
+void queue_rest(void);
+
 #endif

@@ -8,6 +8,8 @@
 #include "base/alloc.h"
 #include "webtimers/table.h"
 
+enum { SPARE_CHUNKS = 1 }; /* that are not worth giving back */
+
 _Static_assert(sizeof(struct timer) == 32, "a timer is half a cache line");
 
 void fl__timer_table_init(struct timer_table *table, void *owner)
@@ -20,23 +22,23 @@ void fl__timer_table_init(struct timer_table *table, void *owner)
 
 /* --- Chunks */
 
-static void link_partial(struct timer_table *table, struct timer_chunk *chunk)
+static void link_chunk(struct timer_chunk **list, struct timer_chunk *chunk)
 {
     chunk->previous = NULL;
-    chunk->next = table->partial;
+    chunk->next = *list;
     if (chunk->next)
         chunk->next->previous = chunk;
-    table->partial = chunk;
+    *list = chunk;
 }
 
-static void unlink_partial(struct timer_table *table, struct timer_chunk *chunk)
+static void unlink_chunk(struct timer_chunk **list, struct timer_chunk *chunk)
 {
     if (chunk->next)
         chunk->next->previous = chunk->previous;
     if (chunk->previous)
         chunk->previous->next = chunk->next;
     else
-        table->partial = chunk->next;
+        *list = chunk->next;
 }
 
 static struct timer_chunk *new_chunk(struct timer_table *table)
@@ -49,20 +51,39 @@ static struct timer_chunk *new_chunk(struct timer_table *table)
         chunk->timers[i].handler = chunk->free;
         chunk->free = &chunk->timers[i];
     }
-    link_partial(table, chunk);
+    return chunk;
+}
+
+/* A chunk with room, at the head of its list. NULL: no memory. */
+static struct timer_chunk *chunk_with_room(struct timer_table *table)
+{
+    struct timer_chunk *chunk = table->partial;
+    if (chunk)
+        return chunk;
+    chunk = table->spare;
+    if (chunk) {
+        unlink_chunk(&table->spare, chunk);
+        table->spare_chunks--;
+    } else {
+        chunk = new_chunk(table);
+    }
+    if (chunk) {
+        link_chunk(&table->partial, chunk);
+        table->used_chunks++;
+    }
     return chunk;
 }
 
 static struct timer *take_from_chunk(struct timer_table *table)
 {
-    struct timer_chunk *chunk = table->partial ? table->partial : new_chunk(table);
+    struct timer_chunk *chunk = chunk_with_room(table);
     if (!chunk)
         return NULL;
     struct timer *timer = chunk->free;
     chunk->free = timer->handler;
     chunk->live++;
     if (!chunk->free)
-        unlink_partial(table, chunk);
+        unlink_chunk(&table->partial, chunk);
     return timer;
 }
 
@@ -70,14 +91,30 @@ static void put_into_chunk(struct timer_table *table, struct timer *timer)
 {
     struct timer_chunk *chunk = timer_chunk_of(timer);
     if (!chunk->free)
-        link_partial(table, chunk);
+        link_chunk(&table->partial, chunk);
     timer->id = 0;
     timer->handler = chunk->free;
     chunk->free = timer;
-    if (--chunk->live > 0 || (table->partial == chunk && !chunk->next))
+    if (--chunk->live > 0)
         return;
-    unlink_partial(table, chunk);
+    unlink_chunk(&table->partial, chunk);
+    link_chunk(&table->spare, chunk);
+    table->used_chunks--;
+    table->spare_chunks++;
+}
+
+static void drop_spare(struct timer_table *table)
+{
+    struct timer_chunk *chunk = table->spare;
+    unlink_chunk(&table->spare, chunk);
+    table->spare_chunks--;
     fl__unmap(chunk, TABLE_CHUNK_SIZE);
+}
+
+void fl__timer_table_trim(struct timer_table *table)
+{
+    if (table->spare_chunks > table->used_chunks + SPARE_CHUNKS)
+        drop_spare(table);
 }
 
 /* --- The index */
@@ -133,16 +170,17 @@ void fl__timer_table_put(struct timer_table *table, struct timer *timer)
     assert(timer_table_find(table, timer->id) == timer);
     table->index[(uint32_t)timer->id & table->mask] = NULL;
     put_into_chunk(table, timer);
-    if (--table->count == 0)
-        leave_index(table);
+    if (--table->count > 0)
+        return;
+    leave_index(table);
+    while (table->spare_chunks > SPARE_CHUNKS)
+        drop_spare(table);
 }
 
 void fl__timer_table_destroy(struct timer_table *table)
 {
-    assert(table->count == 0);
-    if (table->partial) {
-        assert(!table->partial->next && table->partial->live == 0);
-        fl__unmap(table->partial, TABLE_CHUNK_SIZE);
-    }
+    assert(table->count == 0 && table->used_chunks == 0);
+    while (table->spare)
+        drop_spare(table);
     leave_index(table);
 }

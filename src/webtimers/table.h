@@ -12,8 +12,9 @@
  * of them.
  *
  * Timers are in chunks of 64 KiB, aligned to their size: a timer does not move, and its chunk's header leads to the set.
- * A chunk without timers is unmapped, except the last. When there is no timer left, the index is the small one again that
- * the table has inside.
+ * Chunks without timers are kept: whoever clears many timers often sets as many soon. They are unmapped one by one as timers
+ * are called (fl__timer_table_trim()), beyond as many as are in use; and when there is no timer left, together with the
+ * index, which is then the small one again that the table has inside.
  */
 
 #include <stdbool.h>
@@ -47,7 +48,7 @@ struct timer_chunk {
     void *owner;
     struct timer *free;
     uint32_t live;
-    struct timer_chunk *previous, *next; /* among those with a free timer */
+    struct timer_chunk *previous, *next; /* among those with a free timer, or among those without a timer */
     struct timer timers[];
 };
 
@@ -58,8 +59,10 @@ struct timer_table {
     struct timer **index;
     uint32_t mask; /* the length of the index, less one */
     uint32_t count;
-    int32_t newest; /* the ID that was given last */
-    struct timer_chunk *partial;
+    int32_t newest;              /* the ID that was given last */
+    struct timer_chunk *partial; /* with timers, and room for more */
+    struct timer_chunk *spare;   /* without timers */
+    uint32_t used_chunks, spare_chunks;
     struct timer *smallest[TABLE_SMALLEST];
 };
 
@@ -69,6 +72,9 @@ void fl__timer_table_destroy(struct timer_table *table);
 /* A new timer with an ID and nothing else, or NULL: no memory. */
 struct timer *fl__timer_table_take(struct timer_table *table);
 void fl__timer_table_put(struct timer_table *table, struct timer *timer);
+
+/* Gives a chunk back if more are spare than in use. */
+void fl__timer_table_trim(struct timer_table *table);
 
 static inline struct timer *timer_table_find(const struct timer_table *table, int32_t id)
 {

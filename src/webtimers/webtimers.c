@@ -192,6 +192,8 @@ static void fire(fl_loop *loop, void *arg)
     timers->calling = false;
     if (timers->freed)
         destroy(timers);
+    else
+        fl__timer_table_trim(&timers->table);
 }
 
 /* Arms a timer that was set at `called_ns`. The loop's time is not after that, unless it was updated in the meantime;
