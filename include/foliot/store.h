@@ -297,6 +297,7 @@ struct fl_store_request {
 
     struct fl_store_request *next; /* the store's */
     uint64_t deadline_ns;          /* the store's */
+    void *store_data;              /* the store's */
 };
 
 enum fl_store_failure { FL_FAILURE_NONE, FL_FAILURE_REFUSED, FL_FAILURE_LOST, FL_FAILURE_UNKNOWN };

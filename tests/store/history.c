@@ -169,10 +169,9 @@ static fl_bytes choose_ns(void)
 
 static fl_bytes choose_name(void)
 {
-    static unsigned char names[NAMES][4];
     unsigned i = below(NAMES);
-    memcpy(names[i], (unsigned char[]){'a' + i % 2, i % 5 ? 'b' : 0, (unsigned char)(i * 11), 0xff}, 4);
-    return (fl_bytes){names[i], 2 + i % 3}; /* some are the same; few enough to meet */
+    unsigned char name[4] = {'a' + i % 2, i % 5 ? 'b' : 0, (unsigned char)(i * 11), 0xff};
+    return (fl_bytes){remember(name, sizeof name), 2 + i % 3}; /* some are the same; few enough to meet */
 }
 
 static fl_bytes choose_body(void)

@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: MIT */
+/* A shard's file: opening, statements, transactions, and what errors mean.
+ *
+ * Settings. The log (WAL) is synced before a commit is acknowledged (synchronous=FULL). It is carried over into the file
+ * by a second thread (helper.c), not by commits. Pages have 4096 bytes. Nothing is overwritten with zeros on deletion,
+ * which Debian's SQLite does by default. The file does not shrink: pages that become free are used again.
+ *
+ * Tables:
+ *
+ *     shard        one row: what this file is, and who owns the shard
+ *     progress     one row: how far the owner has got (store/progress.c)
+ *     namespaces   number -> text
+ *     slot_N       records (k, v). A slot is a table that can be used for anything; making and dropping tables would make
+ *                  SQLite compile all statements anew each time
+ *     windows      which slot the rows of a window are in: chunk.c has the format, by sequence number
+ *     runs         which slots have runs of the index of names: runs.c
+ *     doomed       slots whose records are no longer needed and are erased step by step
+ *     sweeps       windows of which settled rows are yet to be taken away
+ *     moved        id.seq -> the key of a row that was moved. One whose row is gone is no entry
+ *     late         named rows whose numbers are below shard.mark and that are not in a run: names.c
+ *     dead         those given up
+ *
+ * When a commit fails. SQLite appends the pages of a transaction to the log, the last one marked as a commit, and syncs.
+ * If there was no room (SQLITE_FULL), the mark was not written: the transaction is not there and never will be. After any
+ * other error the mark may be in the log although SQLite does not look at it: a process that opens the file after a crash
+ * would. To be sure, another small transaction is committed at once: it is written over the failed one, whose pages no
+ * longer fit to what stands before them. If it succeeds, the failed one was refused for good; until it does, nothing else
+ * is done, and its outcome is unknown.
+ */
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "store/sqlite/base.h"
+
+enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 1, CACHE_KIB = 8192, BUSY_MS = 1000 }; /* "Foli" */
+
+struct sqlite_tuning fl__sqlite_tuning = {
+    .hash_mask = UINT64_MAX,
+    .fresh_max = 1 << 15,
+    .rows_max = 1 << 20,
+    .fan = 4,
+    .step_ns = 2000000,
+    .checkpoint_frames = 2048,
+    .log_frames = 32768,
+    .finish_chunks = 2048,
+};
+
+/* What brings a schema from one version to the next; a new file has version 0. */
+static const char *const upgrades[SCHEMA] = {
+    "CREATE TABLE shard(one INTEGER PRIMARY KEY CHECK (one = 1), store INTEGER, shards INTEGER, number INTEGER,"
+    " version INTEGER, owner TEXT, lease_until_us INTEGER, slots INTEGER, mark INTEGER, settled INTEGER);"
+    "CREATE TABLE progress(one INTEGER PRIMARY KEY CHECK (one = 1), progress BLOB);"
+    "CREATE TABLE namespaces(number INTEGER PRIMARY KEY, name BLOB);"
+    "CREATE TABLE windows(window INTEGER PRIMARY KEY, slot INTEGER);"
+    "CREATE TABLE runs(slot INTEGER PRIMARY KEY, age INTEGER, blocks INTEGER, entries INTEGER, done INTEGER,"
+    " target INTEGER);"
+    "CREATE TABLE doomed(slot INTEGER PRIMARY KEY);"
+    "CREATE TABLE sweeps(number INTEGER PRIMARY KEY, window INTEGER, first INTEGER, settled BLOB);"
+    "CREATE TABLE moved(id_seq INTEGER PRIMARY KEY, at_us INTEGER, seq INTEGER);"
+    "CREATE TABLE late(number INTEGER PRIMARY KEY, hash INTEGER, tick INTEGER, seq INTEGER);"
+    "CREATE TABLE dead(id_seq INTEGER PRIMARY KEY, id_at_us INTEGER, ns INTEGER, died_us INTEGER, name BLOB,"
+    " reason BLOB, body BLOB);"
+    "CREATE INDEX dead_ns ON dead(ns);"
+    "INSERT INTO shard VALUES(1, 0, 0, 0, 0, '', 0, 0, 0, 0);"
+    "INSERT INTO progress VALUES(1, NULL);",
+};
+
+static const char *const texts[SQL_COUNT] = {
+    [SQL_BEGIN] = "BEGIN IMMEDIATE",
+    [SQL_COMMIT] = "COMMIT",
+    [SQL_ROLLBACK] = "ROLLBACK",
+    [SQL_SETTLE] = "UPDATE shard SET settled = settled + 1",
+    [SQL_OWNER] = "UPDATE shard SET version = ?1, owner = ?2, lease_until_us = ?3",
+    [SQL_PROGRESS] = "UPDATE progress SET progress = ?1",
+    [SQL_PROGRESS_GET] = "SELECT progress FROM progress",
+    [SQL_SLOTS] = "UPDATE shard SET slots = ?1",
+    [SQL_MARK] = "UPDATE shard SET mark = ?1",
+    [SQL_NAMESPACE] = "INSERT INTO namespaces VALUES(?1, ?2)",
+    [SQL_WINDOW] = "INSERT INTO windows VALUES(?1, ?2)",
+    [SQL_WINDOW_DROP] = "DELETE FROM windows WHERE window = ?1",
+    [SQL_DOOM] = "INSERT INTO doomed VALUES(?1)",
+    [SQL_DOOM_DROP] = "DELETE FROM doomed WHERE slot = ?1",
+    [SQL_SWEEP] = "INSERT INTO sweeps VALUES(?1, ?2, ?3, ?4)",
+    [SQL_SWEEP_MOVE] = "UPDATE sweeps SET first = ?1 WHERE number = ?2",
+    [SQL_SWEEP_DROP] = "DELETE FROM sweeps WHERE number = ?1",
+    [SQL_RUN] = "REPLACE INTO runs VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+    [SQL_RUN_DROP] = "DELETE FROM runs WHERE slot = ?1",
+    [SQL_MOVED] = "REPLACE INTO moved VALUES(?1, ?2, ?3)",
+    [SQL_MOVED_GET] = "SELECT at_us, seq FROM moved WHERE id_seq = ?1",
+    [SQL_MOVED_DROP] = "DELETE FROM moved WHERE id_seq = ?1",
+    [SQL_MOVED_PAGE] = "SELECT id_seq, at_us FROM moved WHERE id_seq > ?1 ORDER BY id_seq LIMIT ?2",
+    [SQL_DEAD] = "REPLACE INTO dead VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_DEAD_DROP] = "DELETE FROM dead WHERE id_seq = ?1",
+    [SQL_DEAD_ALL] = "SELECT * FROM dead WHERE id_seq > ?1 ORDER BY id_seq",
+    [SQL_DEAD_NS] = "SELECT * FROM dead WHERE ns = ?2 AND id_seq > ?1 ORDER BY id_seq",
+    [SQL_LATE] = "INSERT INTO late(hash, tick, seq) VALUES(?1, ?2, ?3)",
+    [SQL_LATE_CLEAR] = "DELETE FROM late",
+};
+
+uint64_t fl__monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* --- Errors ------------------------------------------------------------------------------------------------------- */
+
+int fl__code_of_errno(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return FL_STORE_FULL;
+    case EROFS:
+    case EACCES:
+    case EPERM:
+        return FL_STORE_READ_ONLY;
+    case ENOMEM:
+        return FL_NO_MEMORY;
+    default:
+        return FL_STORE_UNAVAILABLE;
+    }
+}
+
+static int code_of(int rc, int error)
+{
+    switch (rc & 0xff) {
+    case SQLITE_NOMEM:
+        return FL_NO_MEMORY;
+    case SQLITE_FULL:
+        return FL_STORE_FULL;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        return FL_STORE_READ_ONLY;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return FL_STORE_CORRUPT;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        return rc == SQLITE_IOERR_NOMEM ? FL_NO_MEMORY : fl__code_of_errno(error);
+    default:
+        return FL_STORE_UNAVAILABLE;
+    }
+}
+
+/* `%s` is the file, the second one what SQLite or the system say. */
+static const char *sentence_of(int code, int rc)
+{
+    switch (code) {
+    case FL_NO_MEMORY:
+        return "out of memory while working on %s (%s)";
+    case FL_STORE_FULL:
+        return "no room is left for %s: make some, and it will go on by itself (%s)";
+    case FL_STORE_READ_ONLY:
+        return "%s may not be written to: look at the permissions of the file and its folder (%s)";
+    case FL_STORE_CORRUPT:
+        return "%s is damaged: restore it from a copy (%s)";
+    default:
+        return (rc & 0xff) == SQLITE_BUSY ? "another program has locked %s: end it (%s)"
+                                          : "%s cannot be read or written: look at the disk (%s)";
+    }
+}
+
+int fl__sqlite_explain(sqlite3 *db, int rc, const char *path, char *message, size_t size)
+{
+    int error = db ? sqlite3_system_errno(db) : 0;
+    int code = code_of(rc, error);
+    bool of_system = (rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN;
+    const char *detail = of_system && error ? strerror(error) : db ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(message, size, sentence_of(code, rc), path, detail);
+#pragma GCC diagnostic pop
+    return code;
+}
+
+int fl__base_failed(struct base *base, int rc)
+{
+    return fl__sqlite_explain(base->db, rc, base->path, base->message, sizeof base->message);
+}
+
+int fl__base_fail(struct base *base, int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(base->message, sizeof base->message, format ? format : "%s", arguments);
+    va_end(arguments);
+    return code;
+}
+
+int fl__base_corrupt(struct base *base, const char *what)
+{
+    return fl__base_fail(base, FL_STORE_CORRUPT, "%s is damaged: restore it from a copy (%s)", base->path, what);
+}
+
+/* --- Statements --------------------------------------------------------------------------------------------------- */
+
+static sqlite3_stmt *prepared(struct base *base, enum statement id)
+{
+    if (!base->statements[id]) {
+        int rc = sqlite3_prepare_v3(base->db, texts[id], -1, SQLITE_PREPARE_PERSISTENT, &base->statements[id], NULL);
+        if (rc != SQLITE_OK)
+            fl__base_failed(base, rc);
+    }
+    return base->statements[id];
+}
+
+static int bind(sqlite3_stmt *statement, const char *types, va_list arguments)
+{
+    int rc = SQLITE_OK;
+    for (int i = 0; types[i] && rc == SQLITE_OK; i++) {
+        if (types[i] == 'i') {
+            rc = sqlite3_bind_int64(statement, i + 1, va_arg(arguments, int64_t));
+        } else {
+            fl_bytes bytes = va_arg(arguments, fl_bytes);
+            rc = sqlite3_bind_blob64(statement, i + 1, bytes.size > 0 ? bytes.data : "", bytes.size, SQLITE_STATIC);
+        }
+    }
+    return rc;
+}
+
+int fl__step(struct base *base, sqlite3_stmt *statement)
+{
+    int rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW)
+        return 1;
+    int r = rc == SQLITE_DONE ? 0 : fl__base_failed(base, sqlite3_extended_errcode(base->db));
+    sqlite3_reset(statement);
+    return r;
+}
+
+sqlite3_stmt *fl__query(struct base *base, enum statement id, const char *types, ...)
+{
+    sqlite3_stmt *statement = prepared(base, id);
+    if (!statement)
+        return NULL;
+    va_list arguments;
+    va_start(arguments, types);
+    int rc = bind(statement, types, arguments);
+    va_end(arguments);
+    if (rc == SQLITE_OK)
+        return statement;
+    fl__base_failed(base, rc);
+    return NULL;
+}
+
+int fl__run(struct base *base, enum statement id, const char *types, ...)
+{
+    sqlite3_stmt *statement = prepared(base, id);
+    if (!statement)
+        return fl__base_failed(base, sqlite3_extended_errcode(base->db));
+    va_list arguments;
+    va_start(arguments, types);
+    int rc = bind(statement, types, arguments);
+    va_end(arguments);
+    return rc == SQLITE_OK ? fl__step(base, statement) : fl__base_failed(base, rc);
+}
+
+fl_bytes fl__column_bytes(sqlite3_stmt *statement, int column)
+{
+    const void *data = sqlite3_column_blob(statement, column); /* before the size */
+    return (fl_bytes){data, (size_t)sqlite3_column_bytes(statement, column)};
+}
+
+unsigned char *fl__base_scratch(struct base *base, size_t size)
+{
+    if (size > base->scratch_room) {
+        unsigned char *larger = fl__resize(base->scratch, size);
+        if (!larger) {
+            fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            return NULL;
+        }
+        base->scratch = larger;
+        base->scratch_room = size;
+    }
+    return base->scratch;
+}
+
+/* --- Transactions ------------------------------------------------------------------------------------------------- */
+
+int fl__base_begin(struct base *base)
+{
+    int r = fl__run(base, SQL_BEGIN, "");
+    if (r == 0)
+        base->in_transaction = true;
+    return r;
+}
+
+static void unload(struct base *base)
+{
+    fl__names_unload(base);
+    fl__windows_unload(base);
+    fl__slots_unload(base);
+    base->loaded = false;
+}
+
+void fl__base_rollback(struct base *base)
+{
+    char message[sizeof base->message]; /* what has gone wrong before is what people want to know */
+    memcpy(message, base->message, sizeof message);
+    if (!sqlite3_get_autocommit(base->db))
+        sqlite3_exec(base->db, "ROLLBACK", NULL, NULL, NULL); /* what fails here has rolled back */
+    base->in_transaction = false;
+    unload(base);
+    memcpy(base->message, message, sizeof message);
+}
+
+/* The step of a COMMIT, and nothing else. Gives SQLite's code. */
+static int commit_now(struct base *base)
+{
+    sqlite3_stmt *statement = prepared(base, SQL_COMMIT);
+    if (!statement)
+        return SQLITE_NOMEM;
+    sqlite3_step(statement);
+    return sqlite3_reset(statement);
+}
+
+int fl__base_settle(struct base *base)
+{
+    int r = fl__base_begin(base);
+    if (r == 0)
+        r = fl__run(base, SQL_SETTLE, "");
+    if (r == 0) {
+        int rc = commit_now(base);
+        r = rc == SQLITE_OK ? 0 : fl__base_failed(base, rc);
+    }
+    base->in_transaction = false;
+    if (r < 0)
+        fl__base_rollback(base);
+    else
+        base->unsettled = false;
+    return r;
+}
+
+static int commit_failed(struct base *base, int rc)
+{
+    int r = fl__base_failed(base, rc);
+    fl__base_rollback(base);
+    if ((rc & 0xff) == SQLITE_FULL)
+        return r;
+    char message[sizeof base->message];
+    memcpy(message, base->message, sizeof message);
+    base->unsettled = true;
+    if (fl__base_settle(base) < 0)
+        r = FL_OUTCOME_UNKNOWN;
+    memcpy(base->message, message, sizeof message);
+    return r;
+}
+
+int fl__base_commit(struct base *base)
+{
+    int r = fl__windows_flush(base);
+    if (r < 0) {
+        fl__base_rollback(base);
+        return r;
+    }
+    int rc = commit_now(base);
+    if (rc != SQLITE_OK)
+        return commit_failed(base, rc);
+    base->in_transaction = false;
+    return 0;
+}
+
+/* --- Loading ------------------------------------------------------------------------------------------------------ */
+
+static int load_shard(struct base *base)
+{
+    sqlite3_stmt *statement;
+    int rc =
+        sqlite3_prepare_v2(base->db, "SELECT store, shards, number, version, owner, lease_until_us, mark FROM shard",
+                           -1, &statement, NULL);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int r = fl__step(base, statement);
+    if (r == 0)
+        r = fl__base_corrupt(base, "it does not say which shard it is");
+    if (r > 0) {
+        base->store_id = (uint64_t)sqlite3_column_int64(statement, 0);
+        base->shards = (uint32_t)sqlite3_column_int64(statement, 1);
+        base->number = (uint32_t)sqlite3_column_int64(statement, 2);
+        base->version = (uint64_t)sqlite3_column_int64(statement, 3);
+        fl_bytes owner = fl__column_bytes(statement, 4);
+        size_t size = owner.size < sizeof base->owner ? owner.size : sizeof base->owner - 1;
+        if (size > 0)
+            memcpy(base->owner, owner.data, size);
+        base->owner[size] = 0;
+        base->lease_until_us = sqlite3_column_int64(statement, 5);
+        base->names.mark = (uint64_t)sqlite3_column_int64(statement, 6);
+    }
+    sqlite3_finalize(statement);
+    return r < 0 ? r : 0;
+}
+
+int fl__base_load(struct base *base)
+{
+    if (base->loaded)
+        return 0;
+    unload(base);
+    int r = load_shard(base);
+    if (r == 0)
+        r = fl__namespaces_load(base);
+    if (r == 0)
+        r = fl__slots_load(base);
+    if (r == 0)
+        r = fl__windows_load(base);
+    if (r == 0)
+        r = fl__names_load(base);
+    if (r < 0) {
+        unload(base);
+        return r;
+    }
+    base->moved_after = 0;
+    base->moved_sweep = true; /* nobody knows whether the last sweep came to its end */
+    base->loaded = true;
+    return 0;
+}
+
+/* --- Opening ------------------------------------------------------------------------------------------------------ */
+
+static int pragma_number(struct base *base, const char *sql, int64_t *ret)
+{
+    sqlite3_stmt *statement;
+    int rc = sqlite3_prepare_v2(base->db, sql, -1, &statement, NULL);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int r = fl__step(base, statement);
+    if (r > 0)
+        *ret = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return r < 0 ? r : 0;
+}
+
+static int execute(struct base *base, const char *sql)
+{
+    int rc = sqlite3_exec(base->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : fl__base_failed(base, sqlite3_extended_errcode(base->db));
+}
+
+static int after_commit(void *arg, sqlite3 *db, const char *name, int frames)
+{
+    (void)db, (void)name;
+    ((struct base *)arg)->frames = frames;
+    return SQLITE_OK;
+}
+
+int fl__base_connect(const char *path, sqlite3 **ret)
+{
+    int rc = sqlite3_open_v2(path, ret, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                             fl__sqlite_tuning.vfs);
+    if (rc != SQLITE_OK)
+        return rc;
+    sqlite3_extended_result_codes(*ret, 1);
+    return sqlite3_busy_timeout(*ret, BUSY_MS);
+}
+
+/* Before anything is written: is this ours, and not of a later version? */
+static int check_kind(struct base *base, bool create, int64_t *ret_schema)
+{
+    int64_t application = 0, schema = 0;
+    int r = pragma_number(base, "PRAGMA application_id", &application);
+    if (r == 0)
+        r = pragma_number(base, "PRAGMA user_version", &schema);
+    if (r < 0)
+        return r;
+    if (application != APPLICATION_ID && !create)
+        return fl__base_fail(base, FL_INVALID_ARGUMENT,
+                             "%s is a database, but not one of Foliot's: give Foliot a folder of its own", base->path);
+    if (schema > SCHEMA)
+        return fl__base_fail(
+            base, FL_STORE_NEWER,
+            "%s was made by a later version of Foliot (schema %d, this one knows %d): use that version", base->path,
+            (int)schema, SCHEMA);
+    if (sqlite3_db_readonly(base->db, "main") == 1)
+        return fl__base_fail(base, FL_STORE_READ_ONLY,
+                             "%s may not be written to: look at the permissions of the file and its folder",
+                             base->path);
+    *ret_schema = schema;
+    return 0;
+}
+
+static int set_up(struct base *base)
+{
+    char cache[64];
+    snprintf(cache, sizeof cache, "PRAGMA cache_size = -%d", CACHE_KIB);
+    static const char *const settings[] = {
+        "PRAGMA page_size = 4096",       "PRAGMA auto_vacuum = NONE",  "PRAGMA journal_mode = WAL",
+        "PRAGMA synchronous = FULL",     "PRAGMA secure_delete = OFF", "PRAGMA temp_store = MEMORY",
+        "PRAGMA wal_autocheckpoint = 0",
+    };
+    int r = execute(base, cache);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings && r == 0; i++)
+        r = execute(base, settings[i]);
+    sqlite3_wal_hook(base->db, after_commit, base);
+    return r;
+}
+
+static int upgrade(struct base *base, int64_t from, const struct base_identity *create)
+{
+    if (from == SCHEMA)
+        return 0;
+    char last[256];
+    snprintf(last, sizeof last, "PRAGMA application_id = %d; PRAGMA user_version = %d", APPLICATION_ID, SCHEMA);
+    int r = execute(base, "BEGIN IMMEDIATE");
+    for (int64_t i = from; i < SCHEMA && r == 0; i++)
+        r = execute(base, upgrades[i]);
+    if (r == 0)
+        r = execute(base, last);
+    if (r == 0 && create) {
+        snprintf(last, sizeof last, "UPDATE shard SET store = %lld, shards = %u, number = %u",
+                 (long long)create->store_id, create->shards, create->number);
+        r = execute(base, last);
+    }
+    return r == 0 ? execute(base, "COMMIT") : r;
+}
+
+static int open_base(struct base *base, const struct base_identity *create)
+{
+    int rc = fl__base_connect(base->path, &base->db);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int64_t schema = 0;
+    int r = check_kind(base, create != NULL, &schema);
+    if (r == 0)
+        r = set_up(base);
+    if (r == 0)
+        r = upgrade(base, schema, create);
+    return r == 0 ? fl__base_load(base) : r;
+}
+
+int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size)
+{
+    struct base *base = fl__alloc_zeroed(sizeof *base);
+    char *copy = fl__alloc(strlen(path) + 1);
+    if (!base || !copy) {
+        fl__release(base);
+        fl__release(copy);
+        return FL_NO_MEMORY;
+    }
+    base->path = strcpy(copy, path);
+    int r = open_base(base, create);
+    if (r < 0) {
+        snprintf(message, size, "%s", base->message);
+        fl__base_close(base);
+        return r;
+    }
+    *ret = base;
+    return 0;
+}
+
+void fl__base_close(struct base *base)
+{
+    unload(base);
+    for (int i = 0; i < SQL_COUNT; i++)
+        sqlite3_finalize(base->statements[i]);
+    sqlite3_close(base->db);
+    fl__namespaces_free(base);
+    fl__release(base->scratch);
+    fl__release(base->path);
+    fl__release(base);
+}

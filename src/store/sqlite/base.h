@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_STORE_SQLITE_BASE_H
+#define FOLIOT_STORE_SQLITE_BASE_H
+
+/* A shard's file while it is open: the connection, and what is kept of the file in memory. One thread at a time.
+ *
+ * The functions return 0 (or a number, or 1 and 0 for there and not there) or a negative code, and then `message` says
+ * what is wrong. What fails inside a transaction leaves it as it is: the caller rolls it back with fl__base_rollback(),
+ * which also forgets everything that was kept in memory; it is read again from the file when it is needed. There is no
+ * other way to undo something in memory, and no other way to get at it than from the file.
+ */
+
+#include <sqlite3.h>
+
+#include "store/sqlite/chunk.h"
+
+/* --- What tests may change ---------------------------------------------------------------------------------------- */
+
+struct sqlite_tuning {
+    uint64_t hash_mask;         /* of the hashes of names: fewer bits, more collisions */
+    uint32_t fresh_max;         /* names kept in memory until there are enough for a run */
+    uint32_t rows_max;          /* rows to be read again after a crash, about */
+    uint32_t fan;               /* runs of about one size that are merged into one */
+    uint64_t step_ns;           /* how long work in the background may hold a commit up, about */
+    uint32_t checkpoint_frames; /* pages in the log at which it begins to be carried over into the file */
+    uint32_t log_frames;        /* pages in the log at which writers have to wait for that */
+    uint32_t finish_chunks;     /* that FL_STORE_FINISH looks at before it leaves the rest for later */
+    const char *vfs;            /* NULL: SQLite's default */
+};
+extern struct sqlite_tuning fl__sqlite_tuning;
+
+/* --- Statements --------------------------------------------------------------------------------------------------- */
+
+enum statement {
+    SQL_BEGIN,
+    SQL_COMMIT,
+    SQL_ROLLBACK,
+    SQL_SETTLE,
+    SQL_OWNER,
+    SQL_PROGRESS,
+    SQL_PROGRESS_GET,
+    SQL_SLOTS,
+    SQL_MARK,
+    SQL_NAMESPACE,
+    SQL_WINDOW,
+    SQL_WINDOW_DROP,
+    SQL_DOOM,
+    SQL_DOOM_DROP,
+    SQL_SWEEP,
+    SQL_SWEEP_MOVE,
+    SQL_SWEEP_DROP,
+    SQL_RUN,
+    SQL_RUN_DROP,
+    SQL_MOVED,
+    SQL_MOVED_GET,
+    SQL_MOVED_DROP,
+    SQL_MOVED_PAGE,
+    SQL_DEAD,
+    SQL_DEAD_DROP,
+    SQL_DEAD_ALL,
+    SQL_DEAD_NS,
+    SQL_LATE,
+    SQL_LATE_CLEAR,
+    SQL_COUNT,
+};
+
+/* What can be asked of a slot, a table of records (k INTEGER PRIMARY KEY, v BLOB). */
+enum slot_statement { SLOT_FLOOR, SLOT_SCAN, SLOT_PUT, SLOT_DROP, SLOT_STATEMENTS };
+
+enum slot_use { SLOT_FREE, SLOT_USED, SLOT_DOOMED };
+
+struct slot {
+    sqlite3_stmt *statements[SLOT_STATEMENTS];
+    enum slot_use use;
+};
+
+/* A record that was found. It is valid until fl__record_end(), which must be called, or the next fl__record_next(). */
+struct record {
+    int64_t k;
+    fl_bytes v;
+    sqlite3_stmt *statement;
+};
+
+/* --- Windows ------------------------------------------------------------------------------------------------------ */
+
+/* What FL_STORE_FINISH has left for later: rows from `from` on that are settled by this are not there any more. */
+struct sweep {
+    struct sweep *next;
+    int64_t number;
+    uint64_t from;
+    fl_progress settled; /* `keep` is its own */
+};
+
+/* A window and the chunk of it that is being worked on: all its rows have `first` <= seq < `bound`, and no other chunk
+ * has such rows. */
+struct window {
+    uint64_t number;
+    uint32_t slot;
+    bool open;                   /* there is such a chunk */
+    bool changed;                /* it is not as in the file */
+    bool stored;                 /* the file has one with its key */
+    bool dirty;                  /* the window is in the list of those that may have a changed one */
+    uint64_t first, bound, last; /* `last`: not below any sequence number in the chunk, and below `bound` */
+    unsigned char *data;
+    size_t size, room;
+    struct sweep *sweeps;
+    struct window *next_dirty;
+};
+
+struct window_map {
+    struct window **table;
+    size_t capacity, count;
+};
+
+/* --- Names -------------------------------------------------------------------------------------------------------- */
+
+/* Where a row with a name is: the hash of the name, the finest window it can be in, its number. */
+struct name_entry {
+    uint64_t hash, seq;
+    uint64_t tick; /* at_us >> FL_WINDOW_SHIFT_MIN */
+};
+
+struct run;
+
+struct names {
+    struct name_entry *fresh; /* a hash table; seq 0 is empty */
+    size_t fresh_count, fresh_capacity;
+    uint64_t mark;        /* rows with a name and a smaller sequence number are in a run, or in the table `late` */
+    uint64_t seq_limit;   /* above all that were filed since */
+    uint64_t rows_since;  /* how many those are, about */
+    bool late;            /* there is something in the table `late` */
+    struct run *runs;     /* newest first */
+    struct merge *merges; /* those that are under way */
+    uint64_t debt;        /* so many entries should be merged for the names that came in */
+    struct name_entry *merged;
+    size_t merged_room; /* a block of a run while it is put together */
+};
+
+/* What is asked of the index. */
+struct name_query {
+    uint64_t hash;
+    size_t index; /* the caller's */
+    bool done;
+};
+
+/* --- The shard's file --------------------------------------------------------------------------------------------- */
+
+struct interned {
+    struct interned *next;
+    size_t size;
+    char text[];
+};
+
+struct namespaces {
+    const struct interned **texts; /* number 1 first */
+    uint32_t *table;               /* numbers, by hash */
+    size_t count, room;
+    uint64_t recent;
+    struct interned *kept; /* all that were ever seen: rows that were given out point to them */
+};
+
+struct base {
+    sqlite3 *db;
+    char *path;
+    sqlite3_stmt *statements[SQL_COUNT];
+    int frames; /* pages in the log after the last commit */
+    bool in_transaction;
+    bool unsettled; /* a commit has failed and may yet turn up after a crash: see fl__base_commit() */
+    char message[232];
+
+    /* All below is read from the file by fl__base_load(). */
+    bool loaded;
+    uint64_t store_id;
+    uint32_t shards, number;
+    uint64_t version;
+    char owner[FL_STORE_NAME_MAX + 1];
+    int64_t lease_until_us;
+    struct slot *slots;
+    size_t slot_count;
+    size_t doomed;
+    struct window_map windows;
+    struct window *dirty; /* those to be written before the commit */
+    struct window *recent;
+    struct namespaces namespaces;
+    int64_t sweep_count, sweep_last;
+    struct names names;
+    uint64_t moved_after; /* how far the table `moved` has been swept */
+    bool moved_sweep;
+
+    unsigned char *scratch;
+    size_t scratch_room;
+};
+
+/* What a new file is to say about itself. */
+struct base_identity {
+    uint64_t store_id;
+    uint32_t shards, number;
+};
+
+/* Opens a shard's file, made first if `create` is given, and brings its schema up to date. On failure `message` has
+ * been written. */
+int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size);
+void fl__base_close(struct base *base);
+
+/* Another connection to the same file, for the second thread. */
+int fl__base_connect(const char *path, sqlite3 **ret);
+
+/* Reads from the file what is kept in memory, if that has not been done. */
+int fl__base_load(struct base *base);
+
+int fl__base_begin(struct base *base);
+
+/* Writes what is dirty and commits. On failure the transaction has been rolled back. FL_OUTCOME_UNKNOWN: it may turn up
+ * again if the process ends now, and so nothing can be done before fl__base_settle() has succeeded. */
+int fl__base_commit(struct base *base);
+void fl__base_rollback(struct base *base);
+int fl__base_settle(struct base *base);
+
+/* Notes a failure: `rc` is SQLite's. Returns the code. */
+int fl__base_failed(struct base *base, int rc);
+int fl__base_fail(struct base *base, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int fl__base_corrupt(struct base *base, const char *what);
+
+/* What an error of the system means to us. */
+int fl__code_of_errno(int error);
+
+/* What an error of SQLite means to us, and what it says in words about that file. */
+int fl__sqlite_explain(sqlite3 *db, int rc, const char *path, char *message, size_t size);
+
+/* Runs a statement that gives nothing back. `types` has a letter for each argument: i (int64_t), b (fl_bytes). */
+int fl__run(struct base *base, enum statement id, const char *types, ...);
+
+/* The same for one that does: the caller steps and resets it. NULL if it failed. */
+sqlite3_stmt *fl__query(struct base *base, enum statement id, const char *types, ...);
+
+/* 1: a row; 0: no more, and it has been reset; else it failed and has been reset. */
+int fl__step(struct base *base, sqlite3_stmt *statement);
+
+fl_bytes fl__column_bytes(sqlite3_stmt *statement, int column);
+
+/* `size` bytes for the moment. */
+unsigned char *fl__base_scratch(struct base *base, size_t size);
+
+int fl__namespaces_load(struct base *base);
+void fl__namespaces_free(struct base *base);
+
+/* The number of a namespace, and its text. fl__namespace_find() gives 0 if there is none. */
+int fl__namespace_number(struct base *base, fl_bytes ns, uint64_t *ret);
+uint64_t fl__namespace_find(const struct base *base, fl_bytes ns);
+int fl__namespace_text(struct base *base, uint64_t number, fl_bytes *ret);
+
+/* --- Slots -------------------------------------------------------------------------------------------------------- */
+
+int fl__slot_take(struct base *base, uint32_t *ret);
+int fl__slot_doom(struct base *base, uint32_t slot);
+int fl__slots_load(struct base *base);
+void fl__slots_unload(struct base *base);
+
+/* The last record with a key up to `k`; the first one from `k` on. 1, 0, or failed. */
+int fl__slot_floor(struct base *base, uint32_t slot, int64_t k, struct record *ret);
+int fl__slot_scan(struct base *base, uint32_t slot, int64_t k, struct record *ret);
+int fl__record_next(struct base *base, struct record *record);
+void fl__record_end(struct record *record);
+
+int fl__slot_put(struct base *base, uint32_t slot, int64_t k, fl_bytes v);
+int fl__slot_drop(struct base *base, uint32_t slot, int64_t k);
+
+/* Erases a part of a doomed slot, until `deadline_ns`. */
+int fl__slots_erase(struct base *base, uint64_t deadline_ns);
+
+uint64_t fl__monotonic_ns(void);
+
+/* --- Windows ------------------------------------------------------------------------------------------------------ */
+
+int fl__windows_load(struct base *base);
+void fl__windows_unload(struct base *base);
+struct window *fl__window_find(struct base *base, uint64_t number);
+int fl__window_make(struct base *base, uint64_t number, struct window **ret);
+
+/* Ends a window with all its rows. `window` is gone after it. */
+int fl__window_end(struct base *base, struct window *window);
+
+/* Files a row; takes one out (1: it was there, and `ret`, whose bytes are in the scratch, says what it was). */
+int fl__window_put(struct base *base, struct window *window, const struct entry *entry);
+int fl__window_remove(struct base *base, struct window *window, fl_key key, struct entry *ret);
+
+/* Writes what has changed. */
+int fl__windows_flush(struct base *base);
+
+/* Looks for a row by its number, and calls `found` with it if it is there: what `entry` points to is valid as long. */
+typedef int entry_fn(struct base *base, struct window *window, const struct entry *entry, void *arg);
+int fl__window_look(struct base *base, struct window *window, uint64_t seq, entry_fn *found, void *arg);
+
+/* Whether a window is there in which a row with that time can be. */
+bool fl__windows_reach(struct base *base, int64_t at_us);
+
+/* Goes through a window: `begin` gives the first chunk with rows from `from` on, 1 or 0 as fl__slot_scan(). */
+int fl__window_scan(struct base *base, struct window *window, uint64_t from, struct record *ret);
+
+/* Whether a row in a window has been finished although it is still there. */
+static inline bool window_swept(const struct window *window, fl_key key)
+{
+    for (const struct sweep *sweep = window->sweeps; sweep; sweep = sweep->next)
+        if (key.seq >= sweep->from && fl_progress_settled(&sweep->settled, key))
+            return true;
+    return false;
+}
+
+/* Takes settled rows away, looking at `limit` chunks at most; what is left to do is noted in the file. */
+int fl__window_finish(struct base *base, struct window *window, const fl_progress *settled, size_t *limit,
+                      uint64_t *deleted);
+/* Goes on with that until `deadline_ns`. */
+int fl__windows_sweep(struct base *base, uint64_t deadline_ns);
+
+/* Files rows of a window under the finer ones that make it up, `limit` at most. */
+struct refiled {
+    uint64_t parts;
+    size_t moved;
+    bool more;
+};
+int fl__window_refile(struct base *base, struct window *window, unsigned shift, size_t limit, struct refiled *ret);
+
+/* --- Names -------------------------------------------------------------------------------------------------------- */
+
+int fl__names_load(struct base *base);
+void fl__names_unload(struct base *base);
+uint64_t fl__name_hash(fl_bytes ns, fl_bytes name);
+
+/* A row was filed; if it has a name, the index learns of it. */
+int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
+/* A row with a name was taken away. */
+void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
+
+/* Calls `found` for every place where a row with the hash of a query may be, until it says 1; then the query is done. */
+typedef int name_fn(struct base *base, size_t index, const struct name_entry *entry, void *arg);
+int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
+
+/* Writes a run if there are enough names in memory. */
+int fl__names_freeze(struct base *base);
+/* Goes on merging until `deadline_ns`. */
+int fl__names_merge(struct base *base, uint64_t deadline_ns);
+bool fl__names_waiting(const struct base *base);
+
+#endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/* The folder of a store.
+ *
+ *     foliot.lock     locked (flock) by the process that has the store open; says which one that is
+ *     shard-0000.db   and so on: a file a shard, with the number of shards and of the store in it
+ *     shard-0000.db-wal, -shm   SQLite's, while it is open or after a crash
+ *
+ * A new store is made from the last shard to the first, each file under another name that it loses when it is complete. So
+ * if the first one is there, all must be; if it is not, the others have not been used yet and are made again.
+ */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "store/sqlite/base.h"
+#include "store/sqlite/folder.h"
+
+enum { SHARDS_DEFAULT = 4, SUFFIX_MAX = 32 };
+
+static int failed(char *message, size_t size, const char *path, const char *what)
+{
+    int error = errno, code = fl__code_of_errno(error);
+    snprintf(message, size, "%s cannot be %s: %s", path, what, strerror(error));
+    return code;
+}
+
+/* A path in the folder. */
+static char *path_in(const struct folder *folder, const char *name)
+{
+    size_t size = strlen(folder->path) + 1 + strlen(name) + 1;
+    char *path = fl__alloc(size);
+    if (path)
+        snprintf(path, size, "%s/%s", folder->path, name);
+    return path;
+}
+
+static char *file_of(const struct folder *folder, uint32_t shard, const char *suffix)
+{
+    char name[64];
+    snprintf(name, sizeof name, "shard-%04u.db%s", shard, suffix);
+    return path_in(folder, name);
+}
+
+char *fl__folder_file(const struct folder *folder, uint32_t shard)
+{
+    return file_of(folder, shard, "");
+}
+
+/* --- The lock ----------------------------------------------------------------------------------------------------- */
+
+/* Says who we are, for those who come after us. That it cannot be written is no reason not to go on. */
+static void sign(int lock)
+{
+    char text[256], host[128] = "?", since[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gethostname(host, sizeof host - 1);
+    strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    int length = snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, since);
+    if (ftruncate(lock, 0) == 0 && pwrite(lock, text, (size_t)length, 0) != length)
+        ftruncate(lock, 0);
+}
+
+static int locked(int lock, const char *path, char *message, size_t size)
+{
+    char holder[160];
+    ssize_t length = pread(lock, holder, sizeof holder - 1, 0);
+    holder[length > 0 ? length : 0] = 0;
+    holder[strcspn(holder, "\n")] = 0;
+    snprintf(message, size, "%s is in use by %s: end that, or give this one a folder of its own", path,
+             holder[0] ? holder : "another process");
+    return FL_STORE_LOCKED;
+}
+
+static int take_lock(struct folder *folder, char *message, size_t size)
+{
+    char *path = path_in(folder, "foliot.lock");
+    if (!path)
+        return FL_NO_MEMORY;
+    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), r = 0;
+    if (lock < 0)
+        r = failed(message, size, path, "written");
+    else if (flock(lock, LOCK_EX | LOCK_NB) < 0)
+        r = errno == EWOULDBLOCK ? locked(lock, folder->path, message, size) : failed(message, size, path, "locked");
+    fl__release(path);
+    if (r < 0 && lock >= 0)
+        close(lock);
+    if (r < 0)
+        return r;
+    sign(lock);
+    folder->lock = lock;
+    return 0;
+}
+
+/* --- A new store -------------------------------------------------------------------------------------------------- */
+
+static void remove_file(const struct folder *folder, uint32_t shard, const char *name)
+{
+    static const char *const endings[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char suffix[SUFFIX_MAX];
+        snprintf(suffix, sizeof suffix, "%s%s", name, endings[i]);
+        char *path = file_of(folder, shard, suffix);
+        if (path)
+            unlink(path);
+        fl__release(path);
+    }
+}
+
+static int make_file(const struct folder *folder, const struct base_identity *identity, char *message, size_t size)
+{
+    static const char suffix[] = ".new";
+    struct base *base;
+    remove_file(folder, identity->number, suffix);
+    char *made = file_of(folder, identity->number, suffix), *path = fl__folder_file(folder, identity->number);
+    int r = made && path ? fl__base_open(made, identity, &base, message, size) : FL_NO_MEMORY;
+    if (r == 0) {
+        fl__base_close(base); /* the log goes into the file, which is synced */
+        if (rename(made, path) < 0)
+            r = failed(message, size, path, "made");
+    }
+    if (r < 0)
+        remove_file(folder, identity->number, suffix);
+    fl__release(made);
+    fl__release(path);
+    return r;
+}
+
+static int sync_folder(const char *path, char *message, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = fd < 0 || fsync(fd) < 0 ? failed(message, size, path, "synced") : 0;
+    if (fd >= 0)
+        close(fd);
+    return r;
+}
+
+static int make_store(struct folder *folder, uint32_t shards, char *message, size_t size)
+{
+    struct base_identity identity = {.shards = shards};
+    if (getrandom(&identity.store_id, sizeof identity.store_id, 0) != sizeof identity.store_id)
+        return FL_SYSTEM;
+    int r = 0;
+    for (uint32_t i = shards; i > 0 && r == 0; i--) {
+        identity.number = i - 1;
+        r = make_file(folder, &identity, message, size);
+    }
+    folder->shards = shards;
+    return r == 0 ? sync_folder(folder->path, message, size) : r;
+}
+
+/* --- A store that is there ---------------------------------------------------------------------------------------- */
+
+static bool is_there(const struct folder *folder, uint32_t shard)
+{
+    char *path = fl__folder_file(folder, shard);
+    bool there = path && access(path, F_OK) == 0;
+    fl__release(path);
+    return there;
+}
+
+/* Opens a file to see whether it is what it should be; `*identity` is what it says of itself. */
+static int look_into(const struct folder *folder, uint32_t shard, struct base_identity *identity, bool *ret_used,
+                     char *message, size_t size)
+{
+    char *path = fl__folder_file(folder, shard);
+    struct base *base;
+    int r = path ? fl__base_open(path, NULL, &base, message, size) : FL_NO_MEMORY;
+    if (r == 0) {
+        *identity = (struct base_identity){base->store_id, base->shards, base->number};
+        *ret_used = base->version > 0;
+        fl__base_close(base);
+    }
+    fl__release(path);
+    return r;
+}
+
+static int wrong_file(const struct folder *folder, uint32_t shard, const char *what, char *message, size_t size)
+{
+    snprintf(message, size, "%s/shard-%04u.db %s: restore it from a copy", folder->path, shard, what);
+    return FL_STORE_CORRUPT;
+}
+
+static int check_store(struct folder *folder, uint32_t shards, char *message, size_t size)
+{
+    struct base_identity first, other;
+    bool used;
+    int r = look_into(folder, 0, &first, &used, message, size);
+    if (r < 0)
+        return r;
+    if (shards > 0 && shards != first.shards) {
+        snprintf(message, size, "%s has %u shards, not %u: that is fixed when a store is made", folder->path,
+                 first.shards, shards);
+        return FL_INVALID_ARGUMENT;
+    }
+    for (uint32_t i = 0; i < first.shards; i++) {
+        if (!is_there(folder, i))
+            return wrong_file(folder, i, "is missing", message, size);
+        r = look_into(folder, i, &other, &used, message, size);
+        if (r < 0)
+            return r;
+        if (other.store_id != first.store_id || other.shards != first.shards || other.number != i)
+            return wrong_file(folder, i, "belongs to another store or shard", message, size);
+    }
+    folder->shards = first.shards;
+    return 0;
+}
+
+/* The number of a shard whose file has that name. */
+static bool is_shard(const char *name, uint32_t *ret)
+{
+    char expected[64];
+    if (sscanf(name, "shard-%" SCNu32 ".db", ret) != 1)
+        return false;
+    snprintf(expected, sizeof expected, "shard-%04" PRIu32 ".db", *ret);
+    return strcmp(name, expected) == 0;
+}
+
+/* Takes a file away that has not been used. */
+static int remove_unused(const struct folder *folder, uint32_t shard, char *message, size_t size)
+{
+    struct base_identity identity;
+    bool used;
+    int r = look_into(folder, shard, &identity, &used, message, size);
+    if (r < 0)
+        return r;
+    if (used)
+        return wrong_file(folder, 0, "is missing", message, size);
+    remove_file(folder, shard, "");
+    return 0;
+}
+
+/* Without a first file there must be no others that have been used. */
+static int make_empty(const struct folder *folder, char *message, size_t size)
+{
+    DIR *all = opendir(folder->path);
+    if (!all)
+        return failed(message, size, folder->path, "read");
+    int r = 0;
+    uint32_t shard;
+    for (const struct dirent *entry; r == 0 && (entry = readdir(all));)
+        if (is_shard(entry->d_name, &shard))
+            r = remove_unused(folder, shard, message, size);
+    closedir(all);
+    return r;
+}
+
+/* --- The folder --------------------------------------------------------------------------------------------------- */
+
+static int make_folder(const char *path, char *message, size_t size)
+{
+    if (path[0] == 0) {
+        snprintf(message, size, "no folder is given: say sqlite:FOLDER");
+        return FL_INVALID_ARGUMENT;
+    }
+    if (mkdir(path, 0777) < 0 && errno != EEXIST)
+        return failed(message, size, path, "made");
+    struct stat status;
+    if (stat(path, &status) < 0)
+        return failed(message, size, path, "read");
+    if (S_ISDIR(status.st_mode))
+        return 0;
+    snprintf(message, size, "%s is not a folder", path);
+    return FL_INVALID_ARGUMENT;
+}
+
+static int open_store(struct folder *folder, uint32_t shards, char *message, size_t size)
+{
+    int r = take_lock(folder, message, size);
+    if (r < 0)
+        return r;
+    if (is_there(folder, 0)) {
+        r = check_store(folder, shards, message, size);
+    } else {
+        r = make_empty(folder, message, size);
+        if (r == 0)
+            r = make_store(folder, shards ? shards : SHARDS_DEFAULT, message, size);
+    }
+    if (r < 0)
+        close(folder->lock);
+    return r;
+}
+
+int fl__folder_open(const char *path, uint32_t shards, struct folder *ret, char *message, size_t size)
+{
+    struct folder folder = {.lock = -1};
+    int r = make_folder(path, message, size);
+    if (r < 0)
+        return r;
+    folder.path = fl__alloc(strlen(path) + 1);
+    if (!folder.path)
+        return FL_NO_MEMORY;
+    strcpy(folder.path, path);
+    r = open_store(&folder, shards, message, size);
+    if (r < 0)
+        fl__release(folder.path);
+    else
+        *ret = folder;
+    return r;
+}
+
+void fl__folder_close(struct folder *folder)
+{
+    if (ftruncate(folder->lock, 0) < 0) {
+        /* It says who had it open, and that is not wrong. */
+    }
+    close(folder->lock);
+    fl__release(folder->path);
+}

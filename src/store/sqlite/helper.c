@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* The second thread of a shard: what keeps the disk busy and must not hold a commit up.
+ *
+ * The log. Pages of the log are carried over into the file when there are some thousand of them, by this thread and with
+ * a connection of its own. SQLite begins the log anew when all of it has been carried over, at a moment when nobody reads
+ * or writes. Under load that moment would never come: when this thread is done, more has been written. So when little is
+ * left, the thread of the shard carries that over itself, between two commits: a few milliseconds. If this thread cannot
+ * keep up, the other one waits for it before the log becomes too long.
+ *
+ * Copies. A file that was written without syncing is synced here.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "store/sqlite/worker.h"
+
+enum { SHORT_FRAMES = 512 };
+
+struct helper {
+    struct worker *worker;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    sqlite3 *db;
+
+    /* Under the lock. */
+    bool stop;
+    bool carrying; /* asked for, or under way */
+    int carried;   /* pages of the log that are in the file */
+    char *path;    /* to be synced */
+    bool synced;
+    int error; /* errno of that */
+};
+
+/* --- The thread --------------------------------------------------------------------------------------------------- */
+
+static int sync_path(const char *path, int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC);
+    int error = fd < 0 || fsync(fd) < 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* The file, and that it is in its folder. */
+static int sync_file(char *path)
+{
+    int error = sync_path(path, O_RDONLY);
+    return error ? error : sync_path(dirname(path), O_RDONLY | O_DIRECTORY);
+}
+
+static int carry_over(sqlite3 *db)
+{
+    int log = -1, carried = -1;
+    int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &carried);
+    return rc == SQLITE_OK && carried > 0 ? carried : 0;
+}
+
+static void *help(void *arg)
+{
+    struct helper *helper = arg;
+    pthread_mutex_lock(&helper->lock);
+    while (!helper->stop) {
+        if (helper->carrying) {
+            pthread_mutex_unlock(&helper->lock);
+            int carried = carry_over(helper->db);
+            pthread_mutex_lock(&helper->lock);
+            helper->carrying = false;
+            helper->carried = carried;
+            pthread_cond_broadcast(&helper->changed);
+        } else if (helper->path) {
+            pthread_mutex_unlock(&helper->lock);
+            int error = sync_file(helper->path);
+            pthread_mutex_lock(&helper->lock);
+            fl__release(helper->path);
+            helper->path = NULL;
+            helper->error = error;
+            helper->synced = true;
+            fl__worker_wake(helper->worker);
+        } else {
+            pthread_cond_wait(&helper->changed, &helper->lock);
+        }
+    }
+    pthread_mutex_unlock(&helper->lock);
+    return NULL;
+}
+
+/* --- The log ------------------------------------------------------------------------------------------------------ */
+
+void fl__helper_look(struct helper *helper, struct base *base)
+{
+    int frames = base->frames;
+    if (frames < (int)fl__sqlite_tuning.checkpoint_frames)
+        return;
+    bool full = frames >= (int)fl__sqlite_tuning.log_frames;
+    pthread_mutex_lock(&helper->lock);
+    while (helper->carrying && full)
+        pthread_cond_wait(&helper->changed, &helper->lock);
+    if (!helper->carrying) {
+        if (full || frames - helper->carried <= SHORT_FRAMES) {
+            helper->carried = 0; /* the log begins anew, or it does not and more is to be carried over than we think */
+            carry_over(base->db);
+        } else {
+            helper->carrying = true;
+            pthread_cond_broadcast(&helper->changed);
+        }
+    }
+    pthread_mutex_unlock(&helper->lock);
+}
+
+/* --- Copies ------------------------------------------------------------------------------------------------------- */
+
+void fl__helper_sync(struct helper *helper, char *path)
+{
+    pthread_mutex_lock(&helper->lock);
+    helper->path = path;
+    helper->synced = false;
+    pthread_cond_broadcast(&helper->changed);
+    pthread_mutex_unlock(&helper->lock);
+}
+
+bool fl__helper_synced(struct helper *helper, int *ret_errno)
+{
+    pthread_mutex_lock(&helper->lock);
+    bool synced = helper->synced;
+    if (synced)
+        *ret_errno = helper->error;
+    pthread_mutex_unlock(&helper->lock);
+    return synced;
+}
+
+/* --- Starting and stopping ---------------------------------------------------------------------------------------- */
+
+/* SQLite looks at the log only when something has been read. */
+static int connect_to(struct base *base, sqlite3 **ret)
+{
+    int rc = fl__base_connect(base->path, ret);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(*ret, "PRAGMA cache_size = -64; SELECT 1 FROM shard", NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        return 0;
+    int r = fl__sqlite_explain(*ret, rc, base->path, base->message, sizeof base->message);
+    sqlite3_close(*ret);
+    return r;
+}
+
+int fl__helper_start(struct worker *worker, struct helper **ret)
+{
+    struct helper *helper = fl__alloc_zeroed(sizeof *helper);
+    if (!helper)
+        return FL_NO_MEMORY;
+    helper->worker = worker;
+    int r = connect_to(worker->base, &helper->db);
+    if (r < 0) {
+        fl__release(helper);
+        return r;
+    }
+    pthread_mutex_init(&helper->lock, NULL);
+    pthread_cond_init(&helper->changed, NULL);
+    if (pthread_create(&helper->thread, NULL, help, helper) != 0) {
+        sqlite3_close(helper->db);
+        fl__release(helper);
+        return FL_SYSTEM;
+    }
+    *ret = helper;
+    return 0;
+}
+
+void fl__helper_stop(struct helper *helper)
+{
+    pthread_mutex_lock(&helper->lock);
+    helper->stop = true;
+    pthread_cond_broadcast(&helper->changed);
+    pthread_mutex_unlock(&helper->lock);
+    pthread_join(helper->thread, NULL);
+    sqlite3_close(helper->db);
+    pthread_mutex_destroy(&helper->lock);
+    pthread_cond_destroy(&helper->changed);
+    fl__release(helper->path);
+    fl__release(helper);
+}

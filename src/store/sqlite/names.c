@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/* The index of names: what is in memory.
+ *
+ * Names of new rows are in a hash table, `fresh`, until there are enough of them to be written as a run. Nothing else is
+ * written about them: a row is durable with its name in it. After a crash the rows whose numbers are not below `mark` are
+ * read again from their windows; `mark` is the limit of numbers at the last run. A named row that is filed later with a
+ * smaller number is noted in the table `late`. If rows without names come in, a run is written (or, if no name is fresh,
+ * the mark moved) when there are as many as can be read again in a moment.
+ *
+ * There may be several entries for a name, and entries whose row is gone; of all rows that entries lead to, at most one
+ * has the name. Nameless rows cost nothing.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "store/sqlite/names.h"
+
+enum { FRESH_MIN = 1024, MERGED_PER_NAME = 8 };
+
+uint64_t fl__name_hash(fl_bytes ns, fl_bytes name)
+{
+    return fl__store_hash(ns, name) & fl__sqlite_tuning.hash_mask;
+}
+
+/* --- Fresh names -------------------------------------------------------------------------------------------------- */
+
+static size_t home_of(const struct names *names, uint64_t hash)
+{
+    return (size_t)(hash * 0x9e3779b97f4a7c15 >> 24) & (names->fresh_capacity - 1);
+}
+
+static void fresh_insert(struct names *names, struct name_entry entry)
+{
+    size_t at = home_of(names, entry.hash);
+    while (names->fresh[at].seq)
+        at = (at + 1) & (names->fresh_capacity - 1);
+    names->fresh[at] = entry;
+    names->fresh_count++;
+}
+
+static int fresh_add(struct base *base, struct name_entry entry)
+{
+    struct names *names = &base->names;
+    if (4 * (names->fresh_count + 1) > 3 * names->fresh_capacity) {
+        struct names larger = {.fresh_capacity = names->fresh_capacity ? 2 * names->fresh_capacity : FRESH_MIN};
+        larger.fresh = fl__alloc_zeroed(larger.fresh_capacity * sizeof *larger.fresh);
+        if (!larger.fresh)
+            return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+        for (size_t i = 0; i < names->fresh_capacity; i++)
+            if (names->fresh[i].seq)
+                fresh_insert(&larger, names->fresh[i]);
+        fl__release(names->fresh);
+        names->fresh = larger.fresh;
+        names->fresh_capacity = larger.fresh_capacity;
+    }
+    fresh_insert(names, entry);
+    return 0;
+}
+
+static void fresh_remove(struct names *names, uint64_t hash, uint64_t seq)
+{
+    if (names->fresh_count == 0)
+        return;
+    size_t mask = names->fresh_capacity - 1, hole = home_of(names, hash);
+    for (; names->fresh[hole].hash != hash || names->fresh[hole].seq != seq; hole = (hole + 1) & mask)
+        if (!names->fresh[hole].seq)
+            return;
+    for (size_t at = (hole + 1) & mask; names->fresh[at].seq; at = (at + 1) & mask) {
+        size_t home = home_of(names, names->fresh[at].hash);
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            names->fresh[hole] = names->fresh[at];
+            hole = at;
+        }
+    }
+    names->fresh[hole].seq = 0;
+    names->fresh_count--;
+}
+
+static int fresh_find(struct base *base, struct name_query *query, name_fn *found, void *arg)
+{
+    const struct names *names = &base->names;
+    size_t mask = names->fresh_capacity - 1;
+    for (size_t at = home_of(names, query->hash); names->fresh[at].seq; at = (at + 1) & mask) {
+        if (names->fresh[at].hash != query->hash)
+            continue;
+        int r = found(base, query->index, &names->fresh[at], arg);
+        if (r < 0)
+            return r;
+        if (r > 0) {
+            query->done = true;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* --- The index ---------------------------------------------------------------------------------------------------- */
+
+int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg)
+{
+    for (size_t i = 0; i < count && base->names.fresh_count > 0; i++) {
+        int r = fresh_find(base, &queries[i], found, arg);
+        if (r < 0)
+            return r;
+    }
+    return fl__runs_find(base, queries, count, found, arg);
+}
+
+int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
+{
+    struct names *names = &base->names;
+    names->rows_since++;
+    if (names->seq_limit <= key.seq)
+        names->seq_limit = key.seq + 1;
+    if (name.size == 0)
+        return 0;
+    struct name_entry entry = {fl__name_hash(ns, name), key.seq, (uint64_t)key.at_us >> FL_WINDOW_SHIFT_MIN};
+    names->debt += MERGED_PER_NAME;
+    int r = fresh_add(base, entry);
+    if (r == 0 && key.seq < names->mark) {
+        names->late = true;
+        r = fl__run(base, SQL_LATE, "iii", (int64_t)entry.hash, (int64_t)entry.tick, (int64_t)entry.seq);
+    }
+    return r;
+}
+
+void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
+{
+    fresh_remove(&base->names, fl__name_hash(ns, name), key.seq);
+}
+
+/* --- Writing a run ------------------------------------------------------------------------------------------------ */
+
+static int by_hash(const void *a, const void *b)
+{
+    uint64_t left = ((const struct name_entry *)a)->hash, right = ((const struct name_entry *)b)->hash;
+    return left < right ? -1 : left > right;
+}
+
+static int write_blocks(struct base *base, struct run *run, const struct name_entry *entries, size_t count)
+{
+    size_t at = 0;
+    int r = 0;
+    while (run->done < run->blocks && r == 0) {
+        size_t begin = at;
+        while (at < count && block_of(run, entries[at].hash) == run->done)
+            at++;
+        r = fl__run_write(base, run, entries + begin, at - begin);
+    }
+    return r;
+}
+
+/* Brings all entries to the front of the table, sorted. */
+static void sort_fresh(struct names *names)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < names->fresh_capacity; i++)
+        if (names->fresh[i].seq)
+            names->fresh[count++] = names->fresh[i];
+    qsort(names->fresh, count, sizeof *names->fresh, by_hash);
+}
+
+static int write_run(struct base *base)
+{
+    struct names *names = &base->names;
+    struct run *run;
+    int r = fl__run_make(base, names->fresh_count, &run);
+    if (r < 0)
+        return r;
+    run->next = names->runs;
+    names->runs = run;
+    sort_fresh(names);
+    r = write_blocks(base, run, names->fresh, names->fresh_count);
+    memset(names->fresh, 0, names->fresh_capacity * sizeof *names->fresh);
+    names->fresh_count = 0;
+    return r == 0 ? fl__run_note(base, run) : r;
+}
+
+int fl__names_freeze(struct base *base)
+{
+    struct names *names = &base->names;
+    if (names->fresh_count < fl__sqlite_tuning.fresh_max && names->rows_since < fl__sqlite_tuning.rows_max)
+        return 0;
+    int r = names->fresh_count > 0 ? write_run(base) : 0;
+    if (r == 0 && names->late)
+        r = fl__run(base, SQL_LATE_CLEAR, "");
+    if (r == 0)
+        r = fl__run(base, SQL_MARK, "i", (int64_t)names->seq_limit);
+    names->late = false;
+    names->mark = names->seq_limit;
+    names->rows_since = 0;
+    return r;
+}
+
+bool fl__names_waiting(const struct base *base)
+{
+    return base->names.merges != NULL;
+}
+
+/* --- Loading ------------------------------------------------------------------------------------------------------ */
+
+static int load_row(struct base *base, const struct window *window, const struct entry *entry)
+{
+    if (entry->key.seq < base->names.mark || window_swept(window, entry->key))
+        return 0;
+    fl_bytes ns;
+    int r = fl__namespace_text(base, entry->ns, &ns);
+    return r == 0 ? fl__names_filed(base, entry->key, ns, entry->name) : r;
+}
+
+/* The rows of a window that are not in a run. */
+static int load_window(struct base *base, struct window *window)
+{
+    struct record record;
+    int r = fl__window_scan(base, window, base->names.mark, &record);
+    while (r > 0) {
+        struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
+        struct entry entry;
+        while ((r = fl__chunk_next(&reader, &entry)) > 0) {
+            r = load_row(base, window, &entry);
+            if (r < 0)
+                break;
+        }
+        if (r < 0) {
+            fl__record_end(&record);
+            return r == FL_NO_MEMORY ? r : fl__base_corrupt(base, "a chunk of rows cannot be read");
+        }
+        r = fl__record_next(base, &record);
+    }
+    return r;
+}
+
+static int load_late(struct base *base)
+{
+    sqlite3_stmt *statement;
+    int rc = sqlite3_prepare_v2(base->db, "SELECT hash, tick, seq FROM late", -1, &statement, NULL);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int r;
+    while ((r = fl__step(base, statement)) > 0) {
+        struct name_entry entry = {.hash = (uint64_t)sqlite3_column_int64(statement, 0),
+                                   .tick = (uint64_t)sqlite3_column_int64(statement, 1),
+                                   .seq = (uint64_t)sqlite3_column_int64(statement, 2)};
+        base->names.late = true;
+        r = entry.seq ? fresh_add(base, entry) : fl__base_corrupt(base, "an entry of a name has no row");
+        if (r < 0)
+            break;
+    }
+    sqlite3_finalize(statement);
+    return r;
+}
+
+int fl__names_load(struct base *base)
+{
+    base->names.seq_limit = base->names.mark;
+    int r = fl__runs_load(base);
+    for (size_t i = 0; i < base->windows.capacity && r == 0; i++)
+        if (base->windows.table[i])
+            r = load_window(base, base->windows.table[i]);
+    base->names.debt = 0;
+    return r == 0 ? load_late(base) : r;
+}
+
+void fl__names_unload(struct base *base)
+{
+    fl__merges_unload(base);
+    fl__runs_unload(base);
+    fl__release(base->names.fresh);
+    fl__release(base->names.merged);
+    base->names = (struct names){0};
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_STORE_SQLITE_NAMES_H
+#define FOLIOT_STORE_SQLITE_NAMES_H
+
+/* The index of names: names.c has what is in memory, runs.c what is in the file, merge.c puts runs together. */
+
+#include "store/sqlite/base.h"
+
+enum {
+    BLOCK_ENTRIES = 170, /* in the mean */
+    ENTRY_BYTES = 21,
+    LINE_BYTES = 64,
+    LINES = 4,         /* of a block */
+    PIECE_BLOCKS = 15, /* whose lines are allocated and stored together, in a page */
+    PIECE_BYTES = PIECE_BLOCKS * LINES * LINE_BYTES,
+    FAN_MAX = 8,
+};
+
+struct run {
+    struct run *next;
+    uint32_t slot;
+    uint64_t age;           /* younger ones have larger numbers */
+    uint64_t blocks;        /* into so many equal parts the range of hashes is divided */
+    uint64_t entries;       /* in those that are done */
+    uint64_t done;          /* blocks that are written: all, unless it is being merged from others */
+    struct merge *into;     /* the merge it goes into, or NULL */
+    unsigned char **pieces; /* of the filter; NULL where nobody looks */
+};
+
+static inline uint64_t block_of(const struct run *run, uint64_t hash)
+{
+    return (uint64_t)((unsigned __int128)hash * run->blocks >> 64);
+}
+
+/* The smallest hash of a block. */
+static inline uint64_t hash_of(const struct run *run, uint64_t block)
+{
+    return (uint64_t)((((unsigned __int128)block << 64) + run->blocks - 1) / run->blocks);
+}
+
+/* The entries of a block, read one after the other in the order of their hashes. */
+struct run_cursor {
+    struct run *run;
+    uint64_t next; /* the block to read next */
+    struct name_entry *entries;
+    size_t at, count, room;
+};
+
+struct merge {
+    struct merge *next;
+    struct run *out;
+    size_t count;
+    struct run_cursor inputs[FAN_MAX];
+    bool started;
+};
+
+/* A run for that many entries, in a new slot; it is not in the list yet. */
+int fl__run_make(struct base *base, uint64_t entries, struct run **ret);
+void fl__run_free(struct run *run);
+
+/* Takes a run out of the list and the file, and frees it. */
+int fl__run_end(struct base *base, struct run *run);
+
+/* Notes in the file how far a run has got. */
+int fl__run_note(struct base *base, const struct run *run);
+
+/* Writes the next block of a run. */
+int fl__run_write(struct base *base, struct run *run, const struct name_entry *entries, size_t count);
+
+int fl__runs_load(struct base *base);
+void fl__runs_unload(struct base *base);
+
+/* What runs know about queries that are not answered yet. */
+int fl__runs_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
+
+/* Makes the cursor stand on its next entry: 1, 0 at the end. */
+int fl__cursor_advance(struct base *base, struct run_cursor *cursor);
+
+/* Frees the parts of the filter below a hash. */
+void fl__run_forget(struct run *run, uint64_t hash);
+
+/* Begins merges where there are enough runs of about one size. */
+int fl__merges_begin(struct base *base);
+void fl__merges_unload(struct base *base);
+
+/* A merge of runs that are marked as going into `out`, when the file is opened. */
+int fl__merge_resume(struct base *base, struct run *out, struct merge **ret);
+int fl__merge_add(struct base *base, struct merge *merge, struct run *run);
+
+#endif

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs: sorted parts of the index of names, in the file.
+ *
+ * An entry says where a row with a certain hash of its name may be; whoever looks for a name looks at the row. An entry
+ * whose row is gone is no entry, so that nothing has to be taken out of a run; and hashes may collide.
+ *
+ * A run is written once, in the order of the hashes. The range of hashes is divided into equal parts, each with so many
+ * entries as fit into a page in the mean: a block. Which one a hash is in is a multiplication, no search; it is the record
+ * with that key in the run's slot:
+ *
+ *     hash 8, tick 6, seq 7 bytes, little endian, for each entry
+ *
+ * The filter. Most names that are looked for are not there. For each block there are four lines of 64 bytes in memory, a
+ * Bloom filter each: 12 bits a name and six questions in one line, which say "perhaps" for one name in 250 that is not
+ * there. Lines of 15 blocks make a piece, which is stored too, under the key -1 - number.
+ */
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "store/sqlite/names.h"
+
+enum { PROBES = 6, PROBE_BITS = 9, TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
+
+static int no_memory(struct base *base)
+{
+    return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+}
+
+static size_t pieces_of(const struct run *run)
+{
+    return (size_t)((run->blocks + PIECE_BLOCKS - 1) / PIECE_BLOCKS);
+}
+
+/* --- The filter --------------------------------------------------------------------------------------------------- */
+
+static unsigned char *line_of(const struct run *run, uint64_t hash)
+{
+    uint64_t block = block_of(run, hash);
+    uint64_t rest = hash * run->blocks; /* how far into the block, of 2^64 */
+    size_t line = (size_t)(block % PIECE_BLOCKS) * LINES + (size_t)(rest >> 62);
+    return run->pieces[block / PIECE_BLOCKS] + line * LINE_BYTES;
+}
+
+static uint64_t probes_of(uint64_t hash)
+{
+    return hash * 0x9e3779b97f4a7c15;
+}
+
+static void filter_add(const struct run *run, uint64_t hash)
+{
+    unsigned char *line = line_of(run, hash);
+    uint64_t probes = probes_of(hash);
+    for (int i = 0; i < PROBES; i++) {
+        probes = probes << PROBE_BITS | probes >> (64 - PROBE_BITS);
+        line[(probes & 511) >> 3] |= (unsigned char)(1 << (probes & 7));
+    }
+}
+
+static bool filter_has(const struct run *run, uint64_t hash)
+{
+    const unsigned char *line = line_of(run, hash);
+    uint64_t probes = probes_of(hash);
+    for (int i = 0; i < PROBES; i++) {
+        probes = probes << PROBE_BITS | probes >> (64 - PROBE_BITS);
+        if (!(line[(probes & 511) >> 3] & 1 << (probes & 7)))
+            return false;
+    }
+    return true;
+}
+
+static int make_piece(struct base *base, struct run *run, size_t piece)
+{
+    if (!run->pieces[piece])
+        run->pieces[piece] = fl__alloc_zeroed(PIECE_BYTES);
+    return run->pieces[piece] ? 0 : no_memory(base);
+}
+
+void fl__run_forget(struct run *run, uint64_t hash)
+{
+    size_t below = (size_t)(block_of(run, hash) / PIECE_BLOCKS);
+    while (below > 0 && run->pieces[below - 1]) {
+        fl__release(run->pieces[--below]);
+        run->pieces[below] = NULL;
+    }
+}
+
+/* --- Entries as bytes --------------------------------------------------------------------------------------------- */
+
+static unsigned char *put_number(unsigned char *out, uint64_t number, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        out[i] = (unsigned char)(number >> (8 * i));
+    return out + bytes;
+}
+
+static uint64_t get_number(const unsigned char *in, unsigned bytes)
+{
+    uint64_t number = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        number |= (uint64_t)in[i] << (8 * i);
+    return number;
+}
+
+static uint64_t hash_at(const unsigned char *in)
+{
+    return get_number(in, sizeof(uint64_t));
+}
+
+static struct name_entry decode(const unsigned char *in)
+{
+    return (struct name_entry){.hash = hash_at(in),
+                               .tick = get_number(in + sizeof(uint64_t), TICK_BYTES),
+                               .seq = get_number(in + sizeof(uint64_t) + TICK_BYTES, SEQ_BYTES)};
+}
+
+/* --- Making and writing ------------------------------------------------------------------------------------------- */
+
+static int new_run(struct base *base, struct run values, struct run **ret)
+{
+    struct run *run = fl__alloc(sizeof *run);
+    if (!run)
+        return no_memory(base);
+    *run = values;
+    run->pieces = fl__alloc_zeroed(pieces_of(run) * sizeof *run->pieces);
+    if (!run->pieces) {
+        fl__release(run);
+        return no_memory(base);
+    }
+    *ret = run;
+    return 0;
+}
+
+int fl__run_make(struct base *base, uint64_t entries, struct run **ret)
+{
+    struct run values = {.blocks = entries / BLOCK_ENTRIES + 1,
+                         .age = base->names.runs ? base->names.runs->age + 1 : 1};
+    int r = fl__slot_take(base, &values.slot);
+    return r == 0 ? new_run(base, values, ret) : r;
+}
+
+void fl__run_free(struct run *run)
+{
+    for (size_t i = 0; i < pieces_of(run); i++)
+        fl__release(run->pieces[i]);
+    fl__release(run->pieces);
+    fl__release(run);
+}
+
+int fl__run_end(struct base *base, struct run *run)
+{
+    struct run **at = &base->names.runs;
+    while (*at != run)
+        at = &(*at)->next;
+    *at = run->next;
+    int r = fl__run(base, SQL_RUN_DROP, "i", (int64_t)run->slot);
+    if (r == 0)
+        r = fl__slot_doom(base, run->slot);
+    fl__run_free(run);
+    return r;
+}
+
+int fl__run_note(struct base *base, const struct run *run)
+{
+    return fl__run(base, SQL_RUN, "iiiiii", (int64_t)run->slot, (int64_t)run->age, (int64_t)run->blocks,
+                   (int64_t)run->entries, (int64_t)run->done, run->into ? (int64_t)run->into->out->slot : -1);
+}
+
+static int store_piece(struct base *base, const struct run *run, size_t piece)
+{
+    return fl__slot_put(base, run->slot, -1 - (int64_t)piece, (fl_bytes){run->pieces[piece], PIECE_BYTES});
+}
+
+int fl__run_write(struct base *base, struct run *run, const struct name_entry *entries, size_t count)
+{
+    uint64_t block = run->done;
+    size_t piece = (size_t)(block / PIECE_BLOCKS);
+    int r = make_piece(base, run, piece);
+    if (r < 0)
+        return r;
+    unsigned char *bytes = fl__base_scratch(base, count * ENTRY_BYTES + 1), *end = bytes;
+    if (!bytes)
+        return FL_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        end = put_number(end, entries[i].hash, sizeof(uint64_t));
+        end = put_number(end, entries[i].tick, TICK_BYTES);
+        end = put_number(end, entries[i].seq, SEQ_BYTES);
+        filter_add(run, entries[i].hash);
+    }
+    if (count > 0)
+        r = fl__slot_put(base, run->slot, (int64_t)block, (fl_bytes){bytes, (size_t)(end - bytes)});
+    run->done++;
+    run->entries += count;
+    if (r == 0 && (run->done % PIECE_BLOCKS == 0 || run->done == run->blocks))
+        r = store_piece(base, run, piece);
+    return r;
+}
+
+/* --- Reading ------------------------------------------------------------------------------------------------------ */
+
+static bool valid_block(const struct run *run, const struct record *record)
+{
+    const unsigned char *at = record->v.data;
+    uint64_t last = 0;
+    if (record->v.size % ENTRY_BYTES != 0)
+        return false;
+    for (size_t left = record->v.size; left > 0; left -= ENTRY_BYTES, at += ENTRY_BYTES) {
+        uint64_t hash = hash_at(at);
+        if (hash < last || block_of(run, hash) != (uint64_t)record->k)
+            return false;
+        last = hash;
+    }
+    return true;
+}
+
+static int fill_cursor(struct base *base, struct run_cursor *cursor, const struct record *record)
+{
+    if (!valid_block(cursor->run, record))
+        return fl__base_corrupt(base, "the index of names cannot be read");
+    size_t count = record->v.size / ENTRY_BYTES;
+    if (count > cursor->room) {
+        struct name_entry *entries = fl__resize(cursor->entries, count * sizeof *entries);
+        if (!entries)
+            return no_memory(base);
+        cursor->entries = entries;
+        cursor->room = count;
+    }
+    const unsigned char *at = record->v.data;
+    for (size_t i = 0; i < count; i++, at += ENTRY_BYTES)
+        cursor->entries[i] = decode(at);
+    cursor->at = 0;
+    cursor->count = count;
+    cursor->next = (uint64_t)record->k + 1;
+    return 1;
+}
+
+int fl__cursor_advance(struct base *base, struct run_cursor *cursor)
+{
+    if (cursor->at + 1 < cursor->count) {
+        cursor->at++;
+        return 1;
+    }
+    struct record record;
+    cursor->count = 0;
+    int r = fl__slot_scan(base, cursor->run->slot, (int64_t)cursor->next, &record);
+    if (r <= 0)
+        return r;
+    r = fill_cursor(base, cursor, &record);
+    fl__record_end(&record);
+    return r;
+}
+
+/* Calls `found` for the entries of a block with the hash of a query. */
+static int search_block(struct base *base, fl_bytes block, struct name_query *query, name_fn *found, void *arg)
+{
+    const unsigned char *data = block.data;
+    size_t low = 0, count = block.size / ENTRY_BYTES, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (hash_at(data + middle * ENTRY_BYTES) < query->hash)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < count && hash_at(data + low * ENTRY_BYTES) == query->hash; low++) {
+        struct name_entry entry = decode(data + low * ENTRY_BYTES);
+        int r = found(base, query->index, &entry, arg);
+        if (r < 0)
+            return r;
+        if (r > 0) {
+            query->done = true;
+            break;
+        }
+    }
+    return 0;
+}
+
+static int search_run(struct base *base, const struct run *run, struct name_query *query, name_fn *found, void *arg)
+{
+    struct record record;
+    uint64_t block = block_of(run, query->hash);
+    int r = fl__slot_floor(base, run->slot, (int64_t)block, &record);
+    if (r <= 0)
+        return r;
+    r = record.k == (int64_t)block ? search_block(base, record.v, query, found, arg) : 0;
+    fl__record_end(&record);
+    return r;
+}
+
+/* Whether the run is the place to look for a hash: while runs are merged, what is done is in the new one. */
+static bool responsible(const struct run *run, uint64_t hash)
+{
+    if (run->into)
+        return block_of(run->into->out, hash) >= run->into->out->done;
+    return run->done == run->blocks || block_of(run, hash) < run->done;
+}
+
+/* Some queries at a time, so that the memory is fetched for all of them before it is looked at. */
+static int find_some(struct base *base, const struct run *run, struct name_query *queries, size_t count, name_fn *found,
+                     void *arg)
+{
+    struct name_query *asked[TOGETHER];
+    size_t waiting = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (queries[i].done || !responsible(run, queries[i].hash))
+            continue;
+        __builtin_prefetch(line_of(run, queries[i].hash));
+        asked[waiting++] = &queries[i];
+    }
+    for (size_t i = 0; i < waiting; i++) {
+        int r = filter_has(run, asked[i]->hash) ? search_run(base, run, asked[i], found, arg) : 0;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int fl__runs_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg)
+{
+    for (const struct run *run = base->names.runs; run; run = run->next)
+        for (size_t i = 0; i < count; i += TOGETHER) {
+            size_t some = count - i < TOGETHER ? count - i : TOGETHER;
+            int r = find_some(base, run, queries + i, some, found, arg);
+            if (r < 0)
+                return r;
+        }
+    return 0;
+}
+
+/* --- Loading ------------------------------------------------------------------------------------------------------ */
+
+static int load_pieces(struct base *base, struct run *run)
+{
+    struct record record;
+    int r = fl__slot_scan(base, run->slot, -(int64_t)pieces_of(run), &record);
+    while (r > 0 && record.k < 0) {
+        size_t piece = (size_t)(-1 - record.k);
+        if (record.v.size != PIECE_BYTES)
+            r = fl__base_corrupt(base, "a filter of names has another size");
+        else
+            r = make_piece(base, run, piece);
+        if (r < 0)
+            break;
+        memcpy(run->pieces[piece], record.v.data, PIECE_BYTES);
+        r = fl__record_next(base, &record);
+    }
+    fl__record_end(&record);
+    return r < 0 ? r : 0;
+}
+
+/* The piece that was not complete is made anew from the blocks. */
+static int complete_pieces(struct base *base, struct run *run)
+{
+    struct run_cursor cursor = {.run = run, .next = run->done - run->done % PIECE_BLOCKS};
+    int r = 0;
+    if (run->done < run->blocks && run->done % PIECE_BLOCKS > 0)
+        r = make_piece(base, run, (size_t)(run->done / PIECE_BLOCKS));
+    if (r == 0 && run->done < run->blocks)
+        while ((r = fl__cursor_advance(base, &cursor)) > 0)
+            filter_add(run, cursor.entries[cursor.at].hash);
+    fl__release(cursor.entries);
+    for (uint64_t i = 0; i < run->done && r == 0; i += PIECE_BLOCKS)
+        if (!run->pieces[i / PIECE_BLOCKS])
+            r = fl__base_corrupt(base, "a filter of names is not there");
+    return r;
+}
+
+static int load_run(struct base *base, sqlite3_stmt *statement, struct run **ret, int64_t *ret_target)
+{
+    struct run values = {.slot = (uint32_t)sqlite3_column_int64(statement, 0),
+                         .age = (uint64_t)sqlite3_column_int64(statement, 1),
+                         .blocks = (uint64_t)sqlite3_column_int64(statement, 2),
+                         .entries = (uint64_t)sqlite3_column_int64(statement, 3),
+                         .done = (uint64_t)sqlite3_column_int64(statement, 4)};
+    *ret_target = sqlite3_column_int64(statement, 5);
+    if (values.blocks == 0 || values.blocks >= (uint64_t)1 << 40 || values.done > values.blocks)
+        return fl__base_corrupt(base, "a run of names is impossible");
+    return new_run(base, values, ret);
+}
+
+static struct run *find_run(const struct base *base, int64_t slot)
+{
+    struct run *run = base->names.runs;
+    while (run && run->slot != slot)
+        run = run->next;
+    return run;
+}
+
+/* A run comes after the one it goes into, which is younger. */
+static int join_merge(struct base *base, struct run *run, int64_t target)
+{
+    struct run *out = find_run(base, target);
+    struct merge *merge = base->names.merges;
+    while (merge && merge->out != out)
+        merge = merge->next;
+    return merge ? fl__merge_add(base, merge, run) : fl__base_corrupt(base, "a run of names goes nowhere");
+}
+
+static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***end)
+{
+    struct run *run;
+    struct merge *merge;
+    int64_t target;
+    int r = load_run(base, statement, &run, &target);
+    if (r < 0)
+        return r;
+    **end = run;
+    *end = &run->next;
+    r = load_pieces(base, run);
+    if (r == 0)
+        r = complete_pieces(base, run);
+    if (r == 0 && run->done < run->blocks)
+        r = fl__merge_resume(base, run, &merge);
+    if (r == 0 && target >= 0)
+        r = join_merge(base, run, target);
+    return r;
+}
+
+int fl__runs_load(struct base *base)
+{
+    sqlite3_stmt *statement;
+    int rc = sqlite3_prepare_v2(base->db, "SELECT slot, age, blocks, entries, done, target FROM runs ORDER BY age DESC",
+                                -1, &statement, NULL);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    struct run **end = &base->names.runs;
+    int r;
+    while ((r = fl__step(base, statement)) > 0) {
+        r = load_next(base, statement, &end);
+        if (r < 0)
+            break;
+    }
+    sqlite3_finalize(statement);
+    return r;
+}
+
+void fl__runs_unload(struct base *base)
+{
+    while (base->names.runs) {
+        struct run *next = base->names.runs->next;
+        fl__run_free(base->names.runs);
+        base->names.runs = next;
+    }
+}

@@ -1,0 +1,729 @@
+/* SPDX-License-Identifier: MIT */
+/* Windows: which there are, and the rows in them.
+ *
+ * A window is a slot whose records are chunks of rows (chunk.c). The key of a chunk is not above any sequence number in it,
+ * and the key of the next chunk is above all of them: so the chunk of a row is the last one whose key is not above its
+ * number, and a new row has one place where it can go.
+ *
+ * Every window has one chunk in memory, the one that was changed last, as a rule that at its end: rows are appended to it
+ * without asking SQLite for anything, and it is written when it is full, when another one is needed, or before a commit.
+ * It covers all numbers from `first` up to `bound`, the key of the next chunk.
+ *
+ * Finishing. Settled rows are taken away chunk by chunk. If there are many chunks, the rest is left for later: the
+ * progress by which they are settled is noted in the table `sweeps`, and whoever reads a window passes over rows that
+ * such a note covers. A row that is filed anew where a note would cover it waits for that sweep to end.
+ */
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "store/sqlite/base.h"
+
+enum { MAP_MIN = 64 };
+
+static int no_memory(struct base *base)
+{
+    return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+}
+
+static int sweep_all(struct base *base, struct window *window);
+
+/* --- Which there are ---------------------------------------------------------------------------------------------- */
+
+static size_t home_of(const struct window_map *map, uint64_t number)
+{
+    return (size_t)(number * 0x9e3779b97f4a7c15 >> 32) & (map->capacity - 1);
+}
+
+static void map_insert(struct window_map *map, struct window *window)
+{
+    size_t at = home_of(map, window->number);
+    while (map->table[at])
+        at = (at + 1) & (map->capacity - 1);
+    map->table[at] = window;
+    map->count++;
+}
+
+static int map_grow(struct base *base)
+{
+    struct window_map *map = &base->windows;
+    if (2 * (map->count + 1) <= map->capacity)
+        return 0;
+    struct window_map larger = {.capacity = map->capacity ? 2 * map->capacity : MAP_MIN};
+    larger.table = fl__alloc_zeroed(larger.capacity * sizeof(struct window *));
+    if (!larger.table)
+        return no_memory(base);
+    for (size_t i = 0; i < map->capacity; i++)
+        if (map->table[i])
+            map_insert(&larger, map->table[i]);
+    fl__release(map->table);
+    *map = larger;
+    return 0;
+}
+
+/* What stands behind a place that becomes empty moves up if it could not be found otherwise. */
+static void map_remove(struct window_map *map, const struct window *window)
+{
+    size_t mask = map->capacity - 1, hole = home_of(map, window->number);
+    while (map->table[hole] != window)
+        hole = (hole + 1) & mask;
+    for (size_t at = (hole + 1) & mask; map->table[at]; at = (at + 1) & mask) {
+        size_t home = home_of(map, map->table[at]->number);
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            map->table[hole] = map->table[at];
+            hole = at;
+        }
+    }
+    map->table[hole] = NULL;
+    map->count--;
+}
+
+struct window *fl__window_find(struct base *base, uint64_t number)
+{
+    const struct window_map *map = &base->windows;
+    if (base->recent && base->recent->number == number)
+        return base->recent;
+    if (map->count == 0)
+        return NULL;
+    for (size_t at = home_of(map, number); map->table[at]; at = (at + 1) & (map->capacity - 1))
+        if (map->table[at]->number == number)
+            return base->recent = map->table[at];
+    return NULL;
+}
+
+bool fl__windows_reach(struct base *base, int64_t at_us)
+{
+    uint64_t candidates[FL__WINDOW_LEVELS];
+    size_t count = fl__window_candidates(at_us, candidates);
+    for (size_t i = 0; i < count; i++)
+        if (fl__window_find(base, candidates[i]))
+            return true;
+    return false;
+}
+
+static int add_window(struct base *base, uint64_t number, uint32_t slot, struct window **ret)
+{
+    int r = map_grow(base);
+    if (r < 0)
+        return r;
+    struct window *window = fl__alloc_zeroed(sizeof *window);
+    if (!window)
+        return no_memory(base);
+    window->number = number;
+    window->slot = slot;
+    map_insert(&base->windows, window);
+    *ret = window;
+    return 0;
+}
+
+int fl__window_make(struct base *base, uint64_t number, struct window **ret)
+{
+    *ret = fl__window_find(base, number);
+    if (*ret)
+        return 0;
+    uint32_t slot;
+    int r = fl__slot_take(base, &slot);
+    if (r == 0)
+        r = fl__run(base, SQL_WINDOW, "ii", (int64_t)number, (int64_t)slot);
+    return r == 0 ? add_window(base, number, slot, ret) : r;
+}
+
+static void free_sweep(struct base *base, struct sweep *sweep)
+{
+    fl__release((void *)sweep->settled.keep);
+    fl__release(sweep);
+    base->sweep_count--;
+}
+
+static void free_window(struct base *base, struct window *window)
+{
+    while (window->sweeps) {
+        struct sweep *next = window->sweeps->next;
+        free_sweep(base, window->sweeps);
+        window->sweeps = next;
+    }
+    fl__release(window->data);
+    fl__release(window);
+}
+
+static void undirty(struct base *base, struct window *window)
+{
+    window->dirty = false;
+    for (struct window **at = &base->dirty; *at; at = &(*at)->next_dirty)
+        if (*at == window) {
+            *at = window->next_dirty;
+            return;
+        }
+}
+
+int fl__window_end(struct base *base, struct window *window)
+{
+    int r = 0;
+    for (struct sweep *sweep = window->sweeps; sweep && r == 0; sweep = sweep->next)
+        r = fl__run(base, SQL_SWEEP_DROP, "i", sweep->number);
+    if (r == 0)
+        r = fl__run(base, SQL_WINDOW_DROP, "i", (int64_t)window->number);
+    if (r == 0)
+        r = fl__slot_doom(base, window->slot);
+    undirty(base, window);
+    if (base->recent == window)
+        base->recent = NULL;
+    map_remove(&base->windows, window);
+    free_window(base, window);
+    base->moved_sweep = true;
+    return r;
+}
+
+/* --- Loading ------------------------------------------------------------------------------------------------------ */
+
+static int load_windows(struct base *base)
+{
+    sqlite3_stmt *statement;
+    int rc = sqlite3_prepare_v2(base->db, "SELECT window, slot FROM windows", -1, &statement, NULL);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int r;
+    while ((r = fl__step(base, statement)) > 0) {
+        struct window *window;
+        r = add_window(base, (uint64_t)sqlite3_column_int64(statement, 0), (uint32_t)sqlite3_column_int64(statement, 1),
+                       &window);
+        if (r < 0)
+            break;
+    }
+    sqlite3_finalize(statement);
+    return r;
+}
+
+static int add_sweep(struct base *base, struct window *window, int64_t number, uint64_t from, fl_bytes settled)
+{
+    struct sweep *sweep = fl__alloc_zeroed(sizeof *sweep);
+    if (!sweep)
+        return no_memory(base);
+    int r = fl__progress_decode(settled, &sweep->settled);
+    if (r < 0) {
+        fl__release(sweep);
+        return r == FL_STORE_CORRUPT ? fl__base_corrupt(base, "a sweep is none") : no_memory(base);
+    }
+    sweep->number = number;
+    sweep->from = from;
+    sweep->next = window->sweeps;
+    window->sweeps = sweep;
+    base->sweep_count++;
+    if (base->sweep_last < number)
+        base->sweep_last = number;
+    return 0;
+}
+
+static int load_sweeps(struct base *base)
+{
+    sqlite3_stmt *statement;
+    int rc = sqlite3_prepare_v2(base->db, "SELECT number, window, first, settled FROM sweeps", -1, &statement, NULL);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int r;
+    while ((r = fl__step(base, statement)) > 0) {
+        struct window *window = fl__window_find(base, (uint64_t)sqlite3_column_int64(statement, 1));
+        r = window ? add_sweep(base, window, sqlite3_column_int64(statement, 0),
+                               (uint64_t)sqlite3_column_int64(statement, 2), fl__column_bytes(statement, 3))
+                   : fl__base_corrupt(base, "a sweep has no window");
+        if (r < 0)
+            break;
+    }
+    sqlite3_finalize(statement);
+    return r;
+}
+
+int fl__windows_load(struct base *base)
+{
+    int r = load_windows(base);
+    return r < 0 ? r : load_sweeps(base);
+}
+
+void fl__windows_unload(struct base *base)
+{
+    for (size_t i = 0; i < base->windows.capacity; i++)
+        if (base->windows.table[i])
+            free_window(base, base->windows.table[i]);
+    fl__release(base->windows.table);
+    base->windows = (struct window_map){0};
+    base->dirty = base->recent = NULL;
+    assert(base->sweep_count == 0);
+    base->sweep_last = 0;
+}
+
+/* --- The chunk that is being worked on ---------------------------------------------------------------------------- */
+
+static int corrupt_chunk(struct base *base)
+{
+    return fl__base_corrupt(base, "a chunk of rows cannot be read");
+}
+
+static struct chunk_reader read_open(const struct window *window)
+{
+    return fl__chunk_read(window->number, window->first, (fl_bytes){window->data, window->size});
+}
+
+static int make_room(struct base *base, struct window *window, size_t size)
+{
+    if (size <= window->room)
+        return 0;
+    size_t room = size > CHUNK_SIZE ? size + size / 2 : CHUNK_SIZE + CHUNK_SIZE / 8;
+    unsigned char *data = fl__resize(window->data, room);
+    if (!data)
+        return no_memory(base);
+    window->data = data;
+    window->room = room;
+    return 0;
+}
+
+/* The chunk is about to change. */
+static void change_open(struct base *base, struct window *window)
+{
+    window->changed = true;
+    if (window->dirty)
+        return;
+    window->dirty = true;
+    window->next_dirty = base->dirty;
+    base->dirty = window;
+}
+
+static int write_open(struct base *base, struct window *window)
+{
+    if (!window->changed)
+        return 0;
+    int r = 0;
+    if (window->size > 0)
+        r = fl__slot_put(base, window->slot, (int64_t)window->first, (fl_bytes){window->data, window->size});
+    else if (window->stored)
+        r = fl__slot_drop(base, window->slot, (int64_t)window->first);
+    window->stored = window->size > 0;
+    window->changed = false;
+    return r;
+}
+
+/* The same before somebody else works on the records. */
+static int close_open(struct base *base, struct window *window)
+{
+    int r = write_open(base, window);
+    window->open = false;
+    return r;
+}
+
+int fl__windows_flush(struct base *base)
+{
+    for (; base->dirty; base->dirty = base->dirty->next_dirty) {
+        int r = write_open(base, base->dirty);
+        if (r < 0)
+            return r;
+        base->dirty->dirty = false;
+    }
+    return 0;
+}
+
+static void open_empty(struct window *window, uint64_t first, uint64_t bound)
+{
+    window->open = true;
+    window->stored = false;
+    window->first = window->last = first;
+    window->bound = bound;
+    window->size = 0;
+}
+
+static int open_record(struct base *base, struct window *window, const struct record *record, uint64_t bound)
+{
+    int r = make_room(base, window, record->v.size);
+    if (r < 0)
+        return r;
+    open_empty(window, (uint64_t)record->k, bound);
+    window->stored = true;
+    window->size = record->v.size;
+    memcpy(window->data, record->v.data, record->v.size);
+    struct chunk_reader reader = read_open(window);
+    struct entry entry;
+    while ((r = fl__chunk_next(&reader, &entry)) > 0)
+        window->last = entry.key.seq;
+    return r < 0 || window->last >= bound ? corrupt_chunk(base) : 0;
+}
+
+/* The key of the first chunk behind that of `seq`. */
+static int find_bound(struct base *base, const struct window *window, uint64_t seq, uint64_t *ret)
+{
+    struct record record;
+    int r = fl__slot_scan(base, window->slot, (int64_t)seq + 1, &record);
+    if (r < 0)
+        return r;
+    *ret = r > 0 ? (uint64_t)record.k : UINT64_MAX;
+    fl__record_end(&record);
+    return 0;
+}
+
+/* Opens the chunk in which the row `seq` is, or would be. */
+static int open_at(struct base *base, struct window *window, uint64_t seq)
+{
+    if (window->open && window->first <= seq && seq < window->bound)
+        return 0;
+    uint64_t bound = UINT64_MAX;
+    int r = close_open(base, window);
+    if (r == 0)
+        r = find_bound(base, window, seq, &bound);
+    if (r < 0)
+        return r;
+    struct record record;
+    r = fl__slot_floor(base, window->slot, (int64_t)seq, &record);
+    if (r == 0)
+        open_empty(window, seq, bound);
+    if (r <= 0)
+        return r;
+    r = open_record(base, window, &record, bound);
+    fl__record_end(&record);
+    return r;
+}
+
+/* --- Rows --------------------------------------------------------------------------------------------------------- */
+
+/* Puts a row behind all others of the open chunk, or into a new one if that is full. */
+static int append(struct base *base, struct window *window, const struct entry *entry)
+{
+    int r = make_room(base, window, window->size + fl__entry_size_max(entry));
+    if (r < 0)
+        return r;
+    size_t size = fl__entry_encode(entry, window->number, window->first, window->data + window->size);
+    if (window->size > 0 && window->size + size > CHUNK_SIZE) {
+        r = write_open(base, window);
+        if (r < 0)
+            return r;
+        open_empty(window, entry->key.seq, window->bound);
+        window->changed = true;
+        size = fl__entry_encode(entry, window->number, window->first, window->data);
+    }
+    window->size += size;
+    window->last = entry->key.seq;
+    return 0;
+}
+
+/* Puts bytes into the open chunk in place of others. */
+static void splice(struct window *window, size_t at, size_t old, const unsigned char *bytes, size_t size)
+{
+    unsigned char *place = window->data + at;
+    memmove(place + size, place + old, window->size - at - old);
+    if (size > 0)
+        memcpy(place, bytes, size);
+    window->size = window->size - old + size;
+}
+
+/* What stands from `at` on becomes a chunk of its own, and the open one ends before it: there is room for `seq` between
+ * them. */
+static int split(struct base *base, struct window *window, size_t at, uint64_t seq)
+{
+    struct chunk_reader reader = read_open(window);
+    reader.at += at;
+    unsigned char *bytes = fl__base_scratch(base, window->size - at);
+    if (!bytes)
+        return FL_NO_MEMORY;
+    uint64_t first = 0;
+    size_t size = 0;
+    struct entry entry;
+    int r;
+    while ((r = fl__chunk_next(&reader, &entry)) > 0) {
+        if (first == 0)
+            first = entry.key.seq;
+        size += fl__entry_encode(&entry, window->number, first, bytes + size); /* no longer than it was */
+    }
+    if (r < 0)
+        return corrupt_chunk(base);
+    window->size = at;
+    window->bound = first;
+    window->last = seq - 1;
+    return fl__slot_put(base, window->slot, (int64_t)first, (fl_bytes){bytes, size});
+}
+
+/* Puts a row where it belongs into the open chunk, in place of the one with the same number if there is one. */
+static int insert(struct base *base, struct window *window, const struct entry *entry)
+{
+    struct entry old;
+    int r = fl__chunk_find(read_open(window), entry->key.seq, &old);
+    if (r < 0)
+        return corrupt_chunk(base);
+    size_t at = (size_t)(old.begin - window->data);
+    if (r > 0)
+        splice(window, at, (size_t)(entry_end(&old) - old.begin), NULL, 0);
+    size_t most = fl__entry_size_max(entry);
+    if (at < window->size && window->size + most > CHUNK_SIZE) {
+        r = split(base, window, at, entry->key.seq);
+        if (r < 0)
+            return r;
+    }
+    if (at == window->size)
+        return append(base, window, entry);
+    unsigned char *bytes = fl__base_scratch(base, most);
+    if (!bytes)
+        return FL_NO_MEMORY;
+    r = make_room(base, window, window->size + most);
+    if (r == 0)
+        splice(window, at, 0, bytes, fl__entry_encode(entry, window->number, window->first, bytes));
+    return r;
+}
+
+int fl__window_put(struct base *base, struct window *window, const struct entry *entry)
+{
+    if (window->sweeps && window_swept(window, entry->key)) {
+        int r = sweep_all(base, window);
+        if (r < 0)
+            return r;
+    }
+    int r = open_at(base, window, entry->key.seq);
+    if (r < 0)
+        return r;
+    change_open(base, window);
+    if (window->size == 0 || entry->key.seq > window->last)
+        return append(base, window, entry);
+    return insert(base, window, entry);
+}
+
+int fl__window_remove(struct base *base, struct window *window, fl_key key, struct entry *ret)
+{
+    int r = open_at(base, window, key.seq);
+    if (r < 0)
+        return r;
+    r = fl__chunk_find(read_open(window), key.seq, ret);
+    if (r < 0)
+        return corrupt_chunk(base);
+    if (r == 0 || ret->key.at_us != key.at_us || window_swept(window, key))
+        return 0;
+    if (ret->name.size > 0) {
+        unsigned char *name = fl__base_scratch(base, ret->name.size);
+        if (!name)
+            return FL_NO_MEMORY;
+        ret->name.data = memcpy(name, ret->name.data, ret->name.size);
+    }
+    change_open(base, window);
+    splice(window, (size_t)(ret->begin - window->data), (size_t)(entry_end(ret) - ret->begin), NULL, 0);
+    return 1;
+}
+
+int fl__window_look(struct base *base, struct window *window, uint64_t seq, entry_fn *found, void *arg)
+{
+    struct chunk_reader reader;
+    struct record record = {0};
+    int r = 1;
+    if (window->open && window->first <= seq && seq < window->bound) {
+        reader = read_open(window);
+    } else {
+        r = fl__slot_floor(base, window->slot, (int64_t)seq, &record);
+        if (r > 0)
+            reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
+    }
+    struct entry entry;
+    if (r > 0) {
+        r = fl__chunk_find(reader, seq, &entry);
+        if (r < 0)
+            r = corrupt_chunk(base);
+    }
+    if (r > 0)
+        r = window_swept(window, entry.key) ? 0 : found(base, window, &entry, arg);
+    fl__record_end(&record);
+    return r;
+}
+
+int fl__window_scan(struct base *base, struct window *window, uint64_t from, struct record *ret)
+{
+    int r = write_open(base, window);
+    int64_t k = 0;
+    if (r == 0 && from > 0) {
+        r = fl__slot_floor(base, window->slot, (int64_t)from, ret);
+        if (r > 0)
+            k = ret->k;
+        fl__record_end(ret);
+    }
+    return r < 0 ? r : fl__slot_scan(base, window->slot, k, ret);
+}
+
+/* --- Finishing ---------------------------------------------------------------------------------------------------- */
+
+/* Takes rows away from the first chunk with a key from `*k` on: those settled by `settled`, and those that are to be swept
+ * anyway. Gives 0 if there is no such chunk; else 1, and `*k` is behind it. */
+static int finish_chunk(struct base *base, struct window *window, const fl_progress *settled, int64_t *k,
+                        uint64_t *deleted)
+{
+    struct record record;
+    int r = fl__slot_scan(base, window->slot, *k, &record);
+    if (r <= 0)
+        return r;
+    *k = record.k + 1;
+    unsigned char *left = fl__base_scratch(base, record.v.size);
+    struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
+    struct entry entry;
+    size_t size = 0, before = record.v.size;
+    while (left && (r = fl__chunk_next(&reader, &entry)) > 0) {
+        if (fl_progress_settled(settled, entry.key) || window_swept(window, entry.key)) {
+            ++*deleted;
+            continue;
+        }
+        size_t bytes = (size_t)(reader.at - entry.begin);
+        memcpy(left + size, entry.begin, bytes);
+        size += bytes;
+    }
+    fl__record_end(&record);
+    if (!left)
+        return FL_NO_MEMORY;
+    if (r < 0)
+        return corrupt_chunk(base);
+    if (size == 0)
+        r = fl__slot_drop(base, window->slot, *k - 1);
+    else if (size < before)
+        r = fl__slot_put(base, window->slot, *k - 1, (fl_bytes){left, size});
+    return r < 0 ? r : 1;
+}
+
+static int note_sweep(struct base *base, struct window *window, const fl_progress *settled, int64_t from)
+{
+    unsigned char *bytes = fl__base_scratch(base, fl__progress_size(settled));
+    if (!bytes)
+        return FL_NO_MEMORY;
+    fl_bytes encoded = {bytes, fl__progress_encode(settled, bytes)};
+    int64_t number = base->sweep_last + 1;
+    int r = fl__run(base, SQL_SWEEP, "iiib", number, (int64_t)window->number, from, encoded);
+    return r == 0 ? add_sweep(base, window, number, (uint64_t)from, encoded) : r;
+}
+
+static int end_if_empty(struct base *base, struct window *window)
+{
+    struct record record;
+    int r = fl__slot_scan(base, window->slot, 0, &record);
+    fl__record_end(&record);
+    return r == 0 ? fl__window_end(base, window) : r < 0 ? r : 0;
+}
+
+int fl__window_finish(struct base *base, struct window *window, const fl_progress *settled, size_t *limit,
+                      uint64_t *deleted)
+{
+    int64_t k = 0;
+    int r = close_open(base, window);
+    if (r < 0)
+        return r;
+    while ((r = finish_chunk(base, window, settled, &k, deleted)) > 0)
+        if (--*limit == 0)
+            return note_sweep(base, window, settled, k);
+    return r < 0 ? r : end_if_empty(base, window);
+}
+
+static int end_sweep(struct base *base, struct window *window)
+{
+    struct sweep *sweep = window->sweeps;
+    int r = fl__run(base, SQL_SWEEP_DROP, "i", sweep->number);
+    window->sweeps = sweep->next;
+    free_sweep(base, sweep);
+    return r;
+}
+
+/* Goes on with the first sweep of a window. */
+static int sweep_some(struct base *base, struct window *window, uint64_t deadline_ns)
+{
+    struct sweep *sweep = window->sweeps;
+    uint64_t deleted = 0;
+    int64_t k = (int64_t)sweep->from;
+    int r = close_open(base, window);
+    if (r < 0)
+        return r;
+    while ((r = finish_chunk(base, window, &sweep->settled, &k, &deleted)) > 0)
+        if (fl__monotonic_ns() >= deadline_ns)
+            break;
+    if (r == 0)
+        return end_sweep(base, window);
+    sweep->from = (uint64_t)k;
+    return r < 0 ? r : fl__run(base, SQL_SWEEP_MOVE, "ii", k, sweep->number);
+}
+
+static int sweep_all(struct base *base, struct window *window)
+{
+    int r = 0;
+    while (window->sweeps && r == 0)
+        r = sweep_some(base, window, UINT64_MAX);
+    return r;
+}
+
+int fl__windows_sweep(struct base *base, uint64_t deadline_ns)
+{
+    for (size_t i = 0; i < base->windows.capacity && base->sweep_count > 0; i++) {
+        struct window *window = base->windows.table[i];
+        if (!window || !window->sweeps)
+            continue;
+        int r = sweep_some(base, window, deadline_ns);
+        if (r == 0 && !window->sweeps)
+            r = end_if_empty(base, window);
+        if (r < 0 || fl__monotonic_ns() >= deadline_ns)
+            return r;
+    }
+    return 0;
+}
+
+/* --- Filing again ------------------------------------------------------------------------------------------------- */
+
+/* Files rows of one chunk, `limit` at most. `*ret_left` is where the rest begins. */
+static int refile_chunk(struct base *base, struct window *window, struct chunk_reader reader, unsigned shift,
+                        size_t limit, struct refiled *refiled, const unsigned char **ret_left)
+{
+    struct entry entry;
+    int r = 1;
+    while (refiled->moved < limit && (r = fl__chunk_next(&reader, &entry)) > 0) {
+        if (window_swept(window, entry.key))
+            continue;
+        struct window *part;
+        uint64_t number = fl_window_of(entry.key.at_us, shift);
+        r = fl__window_make(base, number, &part);
+        if (r == 0)
+            r = fl__window_put(base, part, &entry);
+        if (r < 0)
+            return r;
+        refiled->parts |= (uint64_t)1 << (number & ((1 << FL_WINDOW_STEP) - 1));
+        refiled->moved++;
+    }
+    *ret_left = reader.at;
+    return r < 0 ? corrupt_chunk(base) : 0;
+}
+
+/* A chunk is taken out, its rows are filed, and what is over the limit is put back. */
+static int refile_record(struct base *base, struct window *window, struct record *record, unsigned shift, size_t limit,
+                         struct refiled *refiled)
+{
+    int64_t k = record->k;
+    size_t size = record->v.size;
+    unsigned char *copy = fl__alloc(size + 1);
+    if (copy && size > 0)
+        memcpy(copy, record->v.data, size);
+    fl__record_end(record);
+    if (!copy)
+        return no_memory(base);
+    struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)k, (fl_bytes){copy, size});
+    const unsigned char *left;
+    int r = refile_chunk(base, window, reader, shift, limit, refiled, &left);
+    if (r == 0) {
+        size_t rest = size - (size_t)(left - copy);
+        r = rest > 0 ? fl__slot_put(base, window->slot, k, (fl_bytes){left, rest})
+                     : fl__slot_drop(base, window->slot, k);
+    }
+    fl__release(copy);
+    return r;
+}
+
+int fl__window_refile(struct base *base, struct window *window, unsigned shift, size_t limit, struct refiled *ret)
+{
+    *ret = (struct refiled){0};
+    int r = close_open(base, window);
+    while (r == 0) {
+        struct record record;
+        r = fl__slot_scan(base, window->slot, 0, &record);
+        if (r < 0)
+            return r;
+        if (r == 0)
+            return fl__window_end(base, window);
+        if (ret->moved == limit) {
+            fl__record_end(&record);
+            ret->more = true;
+            return 0;
+        }
+        r = refile_record(base, window, &record, shift, limit, ret);
+    }
+    return r;
+}
