@@ -288,6 +288,7 @@ struct fl_engine {
     /* Loading */
     fl_store_request load_request;
     uint64_t *load_windows;
+    size_t load_capacity;
     bool load_busy, ready;
     int64_t load_until_us;
     int64_t peeked_us;     /* look-ahead: the earliest that was seen beyond */

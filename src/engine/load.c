@@ -44,10 +44,6 @@ int fl__windows_reserve(fl_engine *e, size_t more)
     if (!windows)
         return FL_NO_MEMORY;
     e->windows = windows;
-    uint64_t *load = fl__resize(e->load_windows, (need + need / 2) * sizeof *load);
-    if (!load)
-        return FL_NO_MEMORY;
-    e->load_windows = load;
     e->window_capacity = need + need / 2;
     return 0;
 }
@@ -318,14 +314,22 @@ static void load_done(fl_store_request *request)
     fl__fire_soon(e);
 }
 
-/* The windows with something in [until, end). */
-static size_t windows_to_load(fl_engine *e, int64_t end_us)
+/* The windows with something in [until, end). They are the request's, and stay as they are while others come and go. */
+static int windows_to_load(fl_engine *e, int64_t end_us, size_t *ret)
 {
     size_t count = 0;
+    if (e->load_capacity < e->window_count) {
+        uint64_t *windows = fl__resize(e->load_windows, e->window_capacity * sizeof *windows);
+        if (!windows)
+            return FL_NO_MEMORY;
+        e->load_windows = windows;
+        e->load_capacity = e->window_capacity;
+    }
     for (size_t i = 0; i < e->window_count && fl_window_begin(e->windows[i]) < end_us; i++)
         if (fl_window_end(e->windows[i]) > e->until.at_us)
             e->load_windows[count++] = e->windows[i];
-    return count;
+    *ret = count;
+    return 0;
 }
 
 static void send_load(fl_engine *e, size_t windows, int64_t end_us, size_t limit)
@@ -388,7 +392,11 @@ static void load_more(fl_engine *e, int64_t now_us)
         end_us = now_us + (int64_t)e->config.load_interval_us;
     e->load_until_us = keep_us;
     e->peeked_us = INT64_MAX;
-    size_t windows = windows_to_load(e, end_us);
+    size_t windows;
+    if (windows_to_load(e, end_us, &windows) < 0) {
+        fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US / 10);
+        return;
+    }
     if (windows > 0) {
         send_load(e, windows, end_us, room(e));
         return;
