@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT */
+/* The connection of a shard.
+ *
+ *     DOWN -> CONNECTING -> PREPARING -> SETTLING -> READY <-> DRAINING
+ *                                           ^                     |
+ *                                           +---------------------+
+ *
+ * libpq does the protocol, in pipeline mode: statements are sent without waiting, and `expected` says what comes back and
+ * for whom. A transaction is two parts, each ended by a sync: everything up to the last change, then the commit. If
+ * something in the first part fails, the database passes over the rest of it, and the commit rolls back; so a transaction
+ * that failed leaves the pipeline as it should be for the next.
+ *
+ * When a write does not take effect (its fence did not pass, the database refused it), what was sent after it must not be
+ * answered: it was carried out without it. The writes among it have failed as well, for the chain is broken. All of it is
+ * waited for and sent again: DRAINING. If it was the fence, the row is locked and read before: SETTLING.
+ *
+ * Whatever goes wrong with a connection ends in fl__pg_link_break(), at the end of the event in which it was noticed. It
+ * is closed and the next one is tried: at once if it had been good, then after 50 ms, and twice as long each time up to
+ * 5 s, less up to a quarter by chance. libpq resolves names of hosts inside PQconnectStartParams() and blocks for it.
+ */
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "store/postgres/postgres.h"
+
+#define MILLISECOND_NS 1000000ull
+
+enum { BACKOFF_FIRST_MS = 50, BACKOFF_STEPS = 7 }; /* up to 50 << 7 = 6.4 s; see backoff_ns() */
+
+static void on_event(fl_loop *loop, int fd, unsigned events, void *arg);
+
+static uint64_t random_number(void)
+{
+    uint64_t number = 0;
+    while (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+        ;
+    return number;
+}
+
+static uint64_t timeout_ns(const struct pg_shard *shard)
+{
+    uint64_t us = fl__pg_store(shard)->timeout_us;
+    return us < UINT64_MAX / 4000 ? us * 1000 : UINT64_MAX / 4;
+}
+
+/* --- Breaking ----------------------------------------------------------------------------------------------------- */
+
+static void keep_trouble(struct pg_shard *shard, const char *why)
+{
+    size_t n = 0;
+    for (; *why && n + 1 < sizeof shard->trouble; why++) { /* libpq speaks in lines */
+        bool space = *why == '\n' || *why == '\t' || *why == ' ';
+        if (!space)
+            shard->trouble[n++] = *why;
+        else if (n > 0 && shard->trouble[n - 1] != ' ')
+            shard->trouble[n++] = ' ';
+    }
+    while (n > 0 && shard->trouble[n - 1] == ' ')
+        n--;
+    shard->trouble[n] = 0;
+}
+
+/* The connection is of no more use. It is given up by fl__pg_link_tick(), where nobody is in the middle of it. */
+static void fail(struct pg_shard *shard, const char *why)
+{
+    if (!shard->broken)
+        keep_trouble(shard, why);
+    shard->broken = true;
+}
+
+static void fail_by_libpq(struct pg_shard *shard)
+{
+    const char *why = PQerrorMessage(shard->conn);
+    fail(shard, why && why[0] ? why : "the connection broke");
+}
+
+/* --- What the loop waits for -------------------------------------------------------------------------------------- */
+
+static void watch(struct pg_shard *shard, unsigned events)
+{
+    int fd = events ? PQsocket(shard->conn) : -1;
+    if (shard->fd == fd && shard->events == events)
+        return;
+    int r = 0;
+    if (shard->fd >= 0 && shard->fd == fd) {
+        r = fl_loop_fd_modify(shard->base.loop, fd, events);
+    } else {
+        if (shard->fd >= 0)
+            fl_loop_fd_remove(shard->base.loop, shard->fd);
+        shard->fd = -1;
+        if (fd >= 0)
+            r = fl_loop_fd_add(shard->base.loop, fd, events, on_event, shard);
+    }
+    if (r < 0) {
+        fail(shard, fl_strerror(r));
+        return;
+    }
+    shard->fd = fd;
+    shard->events = events;
+}
+
+/* --- Connecting --------------------------------------------------------------------------------------------------- */
+
+static uint64_t backoff_ns(const struct pg_shard *shard)
+{
+    if (shard->attempts == 0)
+        return 0;
+    unsigned step = shard->attempts - 1 < BACKOFF_STEPS ? shard->attempts - 1 : BACKOFF_STEPS;
+    uint64_t ns = (BACKOFF_FIRST_MS << step) * MILLISECOND_NS;
+    return ns - random_number() % (ns / 4);
+}
+
+void fl__pg_link_close(struct pg_shard *shard)
+{
+    if (!shard->conn)
+        return;
+    watch(shard, 0);
+    PQfinish(shard->conn);
+    shard->conn = NULL;
+    shard->expected_count = 0;
+    shard->unflushed = false;
+    shard->broken = false;
+    for (unsigned i = 0; i < shard->flight_count; i++)
+        fl__pg_flight(shard, i)->open = 0;
+}
+
+void fl__pg_link_break(struct pg_shard *shard, const char *why)
+{
+    if (why)
+        keep_trouble(shard, why);
+    bool was_good = shard->state >= PG_READY;
+    fl__pg_link_close(shard);
+    shard->attempts = was_good ? 0 : shard->attempts + 1;
+    shard->state = PG_DOWN;
+    shard->due_ns = fl_loop_now_ns(shard->base.loop) + backoff_ns(shard);
+    for (unsigned i = 0; i < shard->flight_count; i++) { /* reads and claims are simply asked again */
+        struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state == PG_SENT && !fl__pg_is_write(flight->request))
+            fl__pg_flight_reset(flight);
+    }
+}
+
+static void ignore_notice(void *arg, const PGresult *result)
+{
+    (void)arg, (void)result;
+}
+
+static void connect_begin(struct pg_shard *shard)
+{
+    const char *names[] = {"dbname", "client_encoding", "application_name", NULL};
+    const char *values[] = {fl__pg_store(shard)->url, "UTF8", shard->session, NULL};
+    shard->state = PG_CONNECTING;
+    shard->due_ns = fl_loop_now_ns(shard->base.loop) + timeout_ns(shard);
+    shard->conn = PQconnectStartParams(names, values, 1);
+    if (!shard->conn || PQstatus(shard->conn) == CONNECTION_BAD) {
+        fl__pg_link_break(shard, shard->conn ? PQerrorMessage(shard->conn) : fl_strerror(FL_NO_MEMORY));
+        return;
+    }
+    PQsetNoticeReceiver(shard->conn, ignore_notice, NULL);
+    watch(shard, FL_WRITE);
+}
+
+/* --- Sending ------------------------------------------------------------------------------------------------------ */
+
+static void expect(struct pg_shard *shard, struct pg_flight *flight, unsigned what)
+{
+    if (flight)
+        flight->open++;
+    if (shard->expected_count > 0) {
+        unsigned last = (shard->expected_first + shard->expected_count - 1) % PG_EXPECTED;
+        if (shard->expected[last].flight == flight && shard->expected[last].what == what) {
+            shard->expected[last].times++;
+            return;
+        }
+    }
+    assert(shard->expected_count < PG_EXPECTED);
+    unsigned at = (shard->expected_first + shard->expected_count++) % PG_EXPECTED;
+    shard->expected[at] = (struct pg_expected){flight, (uint16_t)what, 1};
+}
+
+static void sent(struct pg_shard *shard, struct pg_flight *flight, unsigned what, int good)
+{
+    shard->unflushed = true;
+    if (good)
+        expect(shard, flight, what);
+    else
+        fail_by_libpq(shard);
+}
+
+void fl__pg_say(struct pg_shard *shard, struct pg_flight *flight, enum pg_statement statement, struct pg_args *args)
+{
+    if (flight && args)
+        flight->size += args->size;
+    if (!shard->broken)
+        sent(shard, flight, statement, fl__pg_send(shard->conn, fl__pg_sql[statement].name, args));
+}
+
+void fl__pg_sync(struct pg_shard *shard, struct pg_flight *flight)
+{
+    if (!shard->broken)
+        sent(shard, flight, PG_WHAT_SYNC, PQpipelineSync(shard->conn));
+}
+
+/* --- Preparing ---------------------------------------------------------------------------------------------------- */
+
+static void say_setting(struct pg_shard *shard, const char *sql, const char *value)
+{
+    if (shard->broken)
+        return;
+    int count = strstr(sql, "$1") ? 1 : 0;
+    sent(shard, NULL, PG_WHAT_SETTING, PQsendQueryParams(shard->conn, sql, count, NULL, &value, NULL, NULL, 0));
+    fl__pg_sync(shard, NULL);
+}
+
+static void prepare(struct pg_shard *shard)
+{
+    char timeout_ms[24];
+    uint64_t ms = timeout_ns(shard) / MILLISECOND_NS;
+    snprintf(timeout_ms, sizeof timeout_ms, "%d", ms < 1 ? 1 : ms > INT32_MAX ? INT32_MAX : (int)ms);
+    shard->state = PG_PREPARING;
+    if (PQsetnonblocking(shard->conn, 1) != 0 || PQenterPipelineMode(shard->conn) != 1) {
+        fail_by_libpq(shard);
+        return;
+    }
+    if (shard->had_session)
+        say_setting(shard, fl__pg_terminate, shard->session);
+    shard->had_session = true;
+    for (const char *const *setting = fl__pg_settings; *setting; setting++)
+        say_setting(shard, *setting, timeout_ms);
+    for (unsigned i = 0; i < PG_STATEMENTS && !shard->broken; i++)
+        sent(shard, NULL, PG_WHAT_PREPARE, PQsendPrepare(shard->conn, fl__pg_sql[i].name, fl__pg_sql[i].sql, 0, NULL));
+    fl__pg_sync(shard, NULL);
+}
+
+/* --- Settling ----------------------------------------------------------------------------------------------------- */
+
+static void ready(struct pg_shard *shard)
+{
+    shard->state = PG_READY;
+    shard->attempts = 0;
+    shard->trouble[0] = 0;
+}
+
+/* The version whose chain may be taken over: that of the write that waits for it. */
+static uint64_t settling_version(struct pg_shard *shard)
+{
+    for (unsigned i = 0; i < shard->flight_count; i++) {
+        struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state != PG_FINISHED && fl__pg_is_write(flight->request))
+            return flight->request->version;
+    }
+    return shard->version;
+}
+
+static void settle_begin(struct pg_shard *shard)
+{
+    struct pg_args *args = &shard->args;
+    shard->state = PG_SETTLING;
+    shard->due_ns = fl_loop_now_ns(shard->base.loop) + timeout_ns(shard);
+    shard->settling.failed = true; /* until it is read */
+    shard->settling.number = random_number() >> 2;
+    if (!fl__pg_reserve(args, 5 * PG_INT_SIZE)) {
+        fail(shard, fl_strerror(FL_NO_MEMORY));
+        return;
+    }
+    fl__pg_say(shard, NULL, PG_BEGIN, NULL);
+    fl__pg_begin(args);
+    fl__pg_int(args, shard->base.shard);
+    fl__pg_say(shard, NULL, PG_LOCK, args);
+    fl__pg_int(args, shard->settling.number);
+    fl__pg_int(args, shard->base_number);
+    fl__pg_int(args, shard->number);
+    fl__pg_int(args, settling_version(shard));
+    fl__pg_say(shard, NULL, PG_BAR, args);
+    fl__pg_sync(shard, NULL);
+    fl__pg_say(shard, NULL, PG_COMMIT, NULL);
+    fl__pg_sync(shard, NULL);
+}
+
+static void finish(struct pg_flight *flight, int result, const char *format, const char *detail)
+{
+    fl__store_answer(flight->request, result, format, detail);
+    flight->state = PG_FINISHED;
+}
+
+static bool in_our_chain(const struct pg_shard *shard)
+{
+    return shard->settling.applied >= shard->base_number && shard->settling.applied <= shard->number;
+}
+
+static void settle_write(struct pg_shard *shard, struct pg_flight *flight)
+{
+    bool applied = in_our_chain(shard) && flight->number <= shard->settling.applied;
+    bool lost = flight->request->version != shard->settling.version || flight->request->version == 0;
+    if (flight->fenced && lost)
+        finish(flight, FL_SHARD_LOST, "the shard belongs to %s now",
+               shard->settling.owner[0] ? shard->settling.owner : "nobody");
+    else if (!flight->fenced && applied && flight->request->op != FL_STORE_REFILE)
+        finish(flight, 0, NULL, NULL);
+    else if (!flight->fenced && !applied && !in_our_chain(shard))
+        finish(flight, FL_OUTCOME_UNKNOWN,
+               "the connection broke (%s), and another owner has written to the shard since", shard->trouble);
+    else {
+        flight->again = flight->again || (applied && !flight->fenced);
+        fl__pg_flight_reset(flight);
+    }
+}
+
+/* A read that was to see the shard before writes that have taken effect by now comes too late. */
+static void refuse_late_reads(struct pg_shard *shard)
+{
+    unsigned last = 0;
+    for (unsigned i = 0; i < shard->flight_count; i++) {
+        const struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state == PG_FINISHED && fl__pg_is_write(flight->request) && flight->request->result == 0)
+            last = i;
+    }
+    for (unsigned i = 0; i < last; i++) {
+        struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state == PG_WAITING)
+            finish(flight, FL_STORE_UNAVAILABLE, "the connection broke (%s) before this was read", shard->trouble);
+    }
+}
+
+static void settle_end(struct pg_shard *shard)
+{
+    if (shard->settling.failed) {
+        fail(shard, "the shard's row cannot be read: is the table foliot_shard complete?");
+        return;
+    }
+    for (unsigned i = 0; i < shard->flight_count; i++) {
+        struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state == PG_SENT)
+            settle_write(shard, flight);
+    }
+    refuse_late_reads(shard);
+    shard->base_number = shard->number = shard->sent = shard->applied = shard->settling.number;
+    ready(shard);
+}
+
+static void take_settling(struct pg_shard *shard, unsigned what, const PGresult *result)
+{
+    if (what == PG_LOCK && PQntuples(result) == 1) {
+        shard->settling.version = fl__pg_get_int(result, 0, 0);
+        shard->settling.applied = fl__pg_get_int(result, 0, 1);
+        fl_bytes owner = fl__pg_get_bytes(result, 0, 4);
+        snprintf(shard->settling.owner, sizeof shard->settling.owner, "%.*s", (int)owner.size,
+                 (const char *)owner.data);
+    } else if (what == PG_COMMIT) {
+        shard->settling.failed = strcmp(PQcmdStatus((PGresult *)result), "COMMIT") != 0;
+    }
+}
+
+/* --- Receiving ---------------------------------------------------------------------------------------------------- */
+
+static void end_drain(struct pg_shard *shard)
+{
+    shard->sent = shard->applied;
+    for (unsigned i = 0; i < shard->flight_count; i++) {
+        struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state == PG_SENT && !flight->fenced)
+            fl__pg_flight_reset(flight);
+    }
+    if (shard->settle_after_drain)
+        settle_begin(shard);
+    else
+        shard->state = PG_READY;
+}
+
+static void drain(struct pg_shard *shard, bool settle)
+{
+    shard->state = PG_DRAINING;
+    shard->settle_after_drain = settle;
+    if (shard->expected_count == 0)
+        end_drain(shard);
+}
+
+/* Everything of a request has come back. */
+static void flight_over(struct pg_shard *shard, struct pg_flight *flight)
+{
+    if (shard->state == PG_DRAINING || fl__pg_go_on(shard, flight))
+        return;
+    bool write = fl__pg_is_write(flight->request);
+    if (flight->fenced) {
+        drain(shard, true);
+    } else if (flight->redo) {
+        fl__pg_flight_reset(flight);
+        drain(shard, false);
+    } else {
+        flight->state = PG_FINISHED;
+        if (write && flight->request->result < 0)
+            drain(shard, false);
+        else if (write)
+            shard->applied = flight->number;
+    }
+}
+
+static void expected_over(struct pg_shard *shard)
+{
+    struct pg_expected *next = &shard->expected[shard->expected_first];
+    struct pg_flight *flight = next->flight;
+    if (--next->times == 0) {
+        shard->expected_first = (shard->expected_first + 1) % PG_EXPECTED;
+        shard->expected_count--;
+    }
+    if (flight && --flight->open == 0)
+        flight_over(shard, flight);
+    if (shard->expected_count > 0 || shard->broken)
+        return;
+    if (shard->state == PG_DRAINING)
+        end_drain(shard);
+    else if (shard->state == PG_SETTLING)
+        settle_end(shard);
+    else if (shard->state == PG_PREPARING && shard->chained)
+        settle_begin(shard);
+    else if (shard->state == PG_PREPARING)
+        ready(shard);
+}
+
+static bool is_error(const PGresult *result)
+{
+    ExecStatusType status = PQresultStatus(result);
+    return status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_PIPELINE_ABORTED;
+}
+
+static void take_own(struct pg_shard *shard, unsigned what, PGresult *result)
+{
+    if (is_error(result) && what != PG_WHAT_SETTING) {
+        const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+        fail(shard, message ? message : PQresultErrorMessage(result));
+    } else if (!is_error(result)) {
+        take_settling(shard, what, result);
+    }
+    PQclear(result);
+}
+
+static void take_result(struct pg_shard *shard, const struct pg_expected *expected, PGresult *result)
+{
+    if (is_error(result) && expected->what != PG_WHAT_SETTING && fl__pg_is_broken(result)) {
+        fail(shard, PQresultErrorMessage(result));
+        PQclear(result);
+    } else if (!expected->flight) {
+        take_own(shard, expected->what, result);
+    } else if (shard->state == PG_DRAINING) {
+        PQclear(result);
+    } else {
+        fl__pg_take(shard, expected->flight, expected->what, result);
+    }
+}
+
+static void take_results(struct pg_shard *shard)
+{
+    while (shard->expected_count > 0 && !shard->broken && !PQisBusy(shard->conn)) {
+        const struct pg_expected *next = &shard->expected[shard->expected_first];
+        bool sync_expected = next->what == PG_WHAT_SYNC;
+        PGresult *result = PQgetResult(shard->conn);
+        bool sync = result && PQresultStatus(result) == PGRES_PIPELINE_SYNC;
+        if (result && !sync && !sync_expected) {
+            take_result(shard, next, result);
+            continue;
+        }
+        PQclear(result);
+        if (sync == sync_expected)
+            expected_over(shard); /* a sync, or the end of a statement */
+        else
+            fail_by_libpq(shard);
+    }
+}
+
+static void poll_connecting(struct pg_shard *shard)
+{
+    watch(shard, 0); /* libpq may close it and go on with another */
+    switch (PQconnectPoll(shard->conn)) {
+    case PGRES_POLLING_READING:
+        watch(shard, FL_READ);
+        break;
+    case PGRES_POLLING_WRITING:
+        watch(shard, FL_WRITE);
+        break;
+    case PGRES_POLLING_OK:
+        prepare(shard);
+        break;
+    default:
+        fail_by_libpq(shard);
+    }
+}
+
+static void on_event(fl_loop *loop, int fd, unsigned events, void *arg)
+{
+    (void)loop, (void)fd;
+    struct pg_shard *shard = arg;
+    if (shard->state == PG_CONNECTING) {
+        poll_connecting(shard);
+    } else {
+        if ((events & ~(unsigned)FL_WRITE) && !PQconsumeInput(shard->conn))
+            fail_by_libpq(shard);
+        take_results(shard);
+    }
+    fl__pg_step(shard);
+}
+
+void fl__pg_link_tick(struct pg_shard *shard, uint64_t now_ns)
+{
+    if (shard->broken)
+        fl__pg_link_break(shard, NULL);
+    if (shard->state == PG_DOWN && now_ns >= shard->due_ns && (!shard->detaching || shard->flight_count > 0))
+        connect_begin(shard);
+    else if ((shard->state == PG_CONNECTING || shard->state == PG_PREPARING || shard->state == PG_SETTLING) &&
+             now_ns >= shard->due_ns)
+        fl__pg_link_break(shard, "the database does not answer");
+}
+
+void fl__pg_flush(struct pg_shard *shard)
+{
+    if (!shard->unflushed || shard->broken)
+        return;
+    int r = PQflush(shard->conn);
+    shard->unflushed = r > 0;
+    if (r < 0)
+        fail_by_libpq(shard);
+}
+
+void fl__pg_link_watch(struct pg_shard *shard)
+{
+    if (!shard->conn || shard->broken || shard->state == PG_CONNECTING)
+        return;
+    fl__pg_flush(shard);
+    bool idle = shard->state == PG_READY && shard->flight_count == 0;
+    if (!shard->broken)
+        watch(shard, idle ? 0 : shard->unflushed ? FL_READ | FL_WRITE : FL_READ);
+}
