@@ -371,9 +371,9 @@ void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row)
 {
     uint32_t index = work->flight;
     count_settled(e, work);
-    fl__flight_end(e, index);
     if (row)
-        fl__ops_take_in(e, row, 0);
+        fl__ops_take_in(e, row, 0); /* first: its name is that of the item in flight */
+    fl__flight_end(e, index);
     fl__work_end(e, work);
     fl__fire_soon(e);
 }

@@ -45,8 +45,9 @@ struct sqlite_tuning fl__sqlite_tuning = {
     .rows_max = 1 << 20,
     .fan = 4,
     .step_ns = 2000000,
-    .checkpoint_frames = 2048,
-    .log_frames = 32768,
+    .checkpoint_frames = 1024,
+    .log_frames = 8192,
+    .log_frames_max = 65536,
     .finish_chunks = 2048,
 };
 

@@ -23,7 +23,8 @@ struct sqlite_tuning {
     uint32_t fan;               /* runs of about one size that are merged into one */
     uint64_t step_ns;           /* how long work in the background may hold a commit up, about */
     uint32_t checkpoint_frames; /* pages in the log at which it begins to be carried over into the file */
-    uint32_t log_frames;        /* pages in the log at which writers have to wait for that */
+    uint32_t log_frames;        /* pages in the log at which commits wait for that a little */
+    uint32_t log_frames_max;    /* and as long as it takes */
     uint32_t finish_chunks;     /* that FL_STORE_FINISH looks at before it leaves the rest for later */
     const char *vfs;            /* NULL: SQLite's default */
 };

@@ -5,7 +5,7 @@
  * a connection of its own. SQLite begins the log anew when all of it has been carried over, at a moment when nobody reads
  * or writes. Under load that moment would never come: when this thread is done, more has been written. So when little is
  * left, the thread of the shard carries that over itself, between two commits: a few milliseconds. If this thread cannot
- * keep up, the other one waits for it before the log becomes too long.
+ * keep up, every commit waits for it a little, so that less comes in; and if nothing else helps, as long as it takes.
  *
  * Copies. A file that was written without syncing is synced here.
  */
@@ -14,12 +14,13 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
 
-enum { SHORT_FRAMES = 512 };
+enum { SHORT_FRAMES = 1024, PATIENCE_NS = 20000000, SECOND_NS = 1000000000 };
 
 struct helper {
     struct worker *worker;
@@ -93,18 +94,35 @@ static void *help(void *arg)
 
 /* --- The log ------------------------------------------------------------------------------------------------------ */
 
+/* Waits for the end of what is under way; not longer than a commit may take, unless the log is much too long. */
+static void wait_carried(struct helper *helper, int frames)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PATIENCE_NS;
+    if (until.tv_nsec >= SECOND_NS) {
+        until.tv_sec++;
+        until.tv_nsec -= SECOND_NS;
+    }
+    int late = 0;
+    while (helper->carrying && !late)
+        if (frames < (int)fl__sqlite_tuning.log_frames_max)
+            late = pthread_cond_timedwait(&helper->changed, &helper->lock, &until);
+        else
+            pthread_cond_wait(&helper->changed, &helper->lock);
+}
+
 void fl__helper_look(struct helper *helper, struct base *base)
 {
     int frames = base->frames;
     if (frames < (int)fl__sqlite_tuning.checkpoint_frames)
         return;
-    bool full = frames >= (int)fl__sqlite_tuning.log_frames;
     pthread_mutex_lock(&helper->lock);
-    while (helper->carrying && full)
-        pthread_cond_wait(&helper->changed, &helper->lock);
+    if (frames >= (int)fl__sqlite_tuning.log_frames)
+        wait_carried(helper, frames);
     if (!helper->carrying) {
-        if (full || frames - helper->carried <= SHORT_FRAMES) {
-            helper->carried = 0; /* the log begins anew, or it does not and more is to be carried over than we think */
+        if (frames - helper->carried <= SHORT_FRAMES || frames >= (int)fl__sqlite_tuning.log_frames_max) {
+            helper->carried = 0; /* the log begins anew; or not, and then more is carried over again than need be */
             carry_over(base->db);
         } else {
             helper->carrying = true;
@@ -162,7 +180,11 @@ int fl__helper_start(struct worker *worker, struct helper **ret)
         return r;
     }
     pthread_mutex_init(&helper->lock, NULL);
-    pthread_cond_init(&helper->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&helper->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     if (pthread_create(&helper->thread, NULL, help, helper) != 0) {
         sqlite3_close(helper->db);
         fl__release(helper);
