@@ -70,7 +70,8 @@ static void keep_best(struct bench_run *run, unsigned measure, double value)
 {
     struct results *r = &run->results;
     double *best = &r->best[measure][run->size_index][run->rival];
-    if (isnan(*best) || value < *best)
+    bool more = r->bench->measures[measure].kind == BENCH_RATE;
+    if (isnan(*best) || (more ? value > *best : value < *best))
         *best = value;
     r->runs[measure][run->size_index][run->rival] = run->round + 1;
 }

@@ -21,6 +21,7 @@
 
 enum bench_kind {
     BENCH_COST,     /* a value a run; the least over the runs counts */
+    BENCH_RATE,     /* the same, and the most counts */
     BENCH_LONGEST,  /* the longest of many steps. The runs do the same work step by step, so each step counts with its
                      * best run: what is left is the longest step that is long every time, not a preemption */
     BENCH_ISOLATED, /* found by isolated() in a process of its own, once: for memory */

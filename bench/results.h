@@ -9,7 +9,7 @@
 #include "frame.h"
 #include "machine.h"
 
-#define BENCH_MAX 16 /* rivals, measures or sizes */
+#define BENCH_MAX 24 /* rivals, measures or sizes */
 
 struct results {
     const struct bench *bench;
