@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -262,6 +263,7 @@ static void run_once(struct bench_run *run, unsigned rival, size_t size)
         bench_die("no pipe");
     pid_t child = fork();
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         job.out = ends[1];
         close(ends[0]);
         run_job(&job);

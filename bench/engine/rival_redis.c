@@ -30,15 +30,16 @@ struct redis {
 /* Reads an answer; counts the strings of PAYLOAD bytes in it, notes the last other one as a number. */
 static size_t read_answer(struct redis *self, double *ret_number)
 {
-    char *line = stream_line(&self->stream);
+    const char *line = stream_line(&self->stream);
+    char type = line[0];
     long size = strtol(line + 1, NULL, 10);
     size_t count = 0;
-    if (line[0] == '-')
+    if (type == '-')
         bench_die("Redis says: %s", line + 1);
-    if (line[0] == '*')
+    if (type == '*')
         for (long i = 0; i < size; i++)
             count += read_answer(self, ret_number);
-    if (line[0] != '$' || size < 0)
+    if (type != '$' || size < 0)
         return count;
     if (size == PAYLOAD) {
         stream_skip(&self->stream, PAYLOAD + 2);
@@ -97,7 +98,7 @@ static struct redis *open_with(const char *folder, char *appendfsync)
     load_script(self,
                 "local d = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2]) "
                 "if #d > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #d - 1) end "
-                "return {d, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')}",
+                "return {d, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or ''}",
                 self->pop_next);
     return self;
 }
@@ -167,7 +168,7 @@ static void send_pop(struct redis *self, const char *script, size_t most)
     char now[32], number[32];
     int size = snprintf(now, sizeof now, "%lld", (long long)wall_now_us());
     int digits = snprintf(number, sizeof number, "%zu", most);
-    stream_printf(&self->stream, "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n1\r\n$1\r\nt\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n",
+    stream_printf(&self->stream, "*6\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n1\r\n$1\r\nt\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n",
                   script, size, now, digits, number);
     stream_flush(&self->stream);
 }

@@ -7,6 +7,7 @@
 #include <ftw.h>
 #include <glob.h>
 #include <grp.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -208,13 +209,36 @@ void folder_remove(const char *folder)
 
 /* --- Streams ------------------------------------------------------------------------------------------------------ */
 
+static void stream_read(struct stream *s)
+{
+    if (s->begin > 0) {
+        memmove(s->in, s->in + s->begin, s->end - s->begin);
+        s->end -= s->begin;
+        s->begin = 0;
+    }
+    if (s->end == sizeof s->in)
+        bench_die("a server answers more than it was asked for");
+    ssize_t n = read(s->fd, s->in + s->end, sizeof s->in - s->end);
+    if (n <= 0)
+        bench_die("a server has hung up");
+    s->end += (size_t)n;
+}
+
+/* A server that cannot get rid of its answers reads no more questions: they are read meanwhile. */
 void stream_flush(struct stream *s)
 {
     for (size_t at = 0; at < s->used;) {
-        ssize_t n = write(s->fd, s->out + at, s->used - at);
-        if (n <= 0)
+        ssize_t n = send(s->fd, s->out + at, s->used - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n > 0) {
+            at += (size_t)n;
+            continue;
+        }
+        if (n == 0 || errno != EAGAIN)
             bench_die("a server has hung up");
-        at += (size_t)n;
+        struct pollfd fd = {s->fd, POLLIN | POLLOUT, 0};
+        poll(&fd, 1, -1);
+        if (fd.revents & POLLIN)
+            stream_read(s);
     }
     s->used = 0;
 }
@@ -235,19 +259,6 @@ void stream_printf(struct stream *s, const char *format, ...)
     int n = vsnprintf(words, sizeof words, format, arguments);
     va_end(arguments);
     stream_put(s, words, (size_t)n);
-}
-
-static void stream_read(struct stream *s)
-{
-    if (s->begin > 0) {
-        memmove(s->in, s->in + s->begin, s->end - s->begin);
-        s->end -= s->begin;
-        s->begin = 0;
-    }
-    ssize_t n = read(s->fd, s->in + s->end, sizeof s->in - s->end);
-    if (n <= 0)
-        bench_die("a server has hung up");
-    s->end += (size_t)n;
 }
 
 char *stream_line(struct stream *s)
