@@ -218,7 +218,8 @@ void pg_start(bool with_fsync)
     char data[100];
     snprintf(data, sizeof data, "%s/data", folder);
     char *arguments[] = {"postgres", "-D", data, "-k", folder, "-h", "", "-c", with_fsync ? "fsync=on" : "fsync=off",
-                         "-c", "max_connections=50", "-c", "shared_buffers=64MB", "-c", "max_wal_size=512MB",
+                         "-c", "max_connections=50", "-c", with_fsync ? "shared_buffers=256MB" : "shared_buffers=64MB",
+                         "-c", "max_wal_size=512MB",
                          /* a reboot of this server must not look like an attack on the next */
                          "-c", "restart_after_crash=off", NULL};
     server = spawn("postgres", arguments);

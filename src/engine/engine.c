@@ -33,10 +33,11 @@ static void look_at_clock(fl_engine *e)
     if (now_us < 0)
         now_us = 0;
     e->wall_seen_ns = fl_loop_now_ns(e->loop);
-    if (now_us > e->wall_us) {
+    e->clock_us = now_us;
+    if (now_us >= e->wall_us) {
         e->wall_us = now_us;
         e->set_back = false;
-    } else if (e->wall_us - now_us > TOLERATED_US) {
+    } else if (e->wall_us - now_us > TOLERATED_US && !e->set_back) {
         e->set_back = true;
         fl__engine_flush_soon(e);
     }
@@ -52,9 +53,9 @@ int64_t fl__engine_now(fl_engine *e)
 
 static void follow_clock(fl_engine *e)
 {
-    int64_t now_us = e->config.clock->now_us(e->config.clock);
-    if (e->wall_us - now_us > TOLERATED_US)
-        fl__progress_set_back(e, now_us < 0 ? 0 : now_us);
+    look_at_clock(e);
+    if (e->wall_us - e->clock_us > TOLERATED_US)
+        fl__progress_set_back(e);
     else
         e->set_back = e->hold_writes = false;
 }
@@ -219,6 +220,15 @@ bool fl__engine_answered(fl_engine *e, fl_store_request *request)
 
 /* --- Owning ------------------------------------------------------------------------------------------------------- */
 
+/* The owner before may have seen a later time than the clock says now: as if it had been set back under our eyes. */
+static void follow_front(fl_engine *e)
+{
+    for (int kind = 0; kind < 2; kind++)
+        if (e->wall_us <= e->front[kind].at_us)
+            e->wall_us = e->front[kind].at_us + 1;
+    look_at_clock(e);
+}
+
 bool fl__engine_may_fire(fl_engine *e)
 {
     return e->state == ENGINE_RUNNING && fl_loop_now_ns(e->loop) < e->lease_end_ns;
@@ -250,18 +260,17 @@ static void renew(fl_engine *e)
     fl__engine_submit_request(e, &e->own_request, FL_STORE_RENEW, renewed);
 }
 
-static int copy_progress(fl_engine *e, const fl_progress *progress)
+static int copy_kept(fl_engine *e, const fl_progress *progress)
 {
-    fl__release((void *)e->recovered.keep);
-    e->recovered = *progress;
-    e->recovered.keep = NULL;
+    e->recovered_count = 0;
     if (progress->keep_count == 0)
         return 0;
-    uint64_t *keep = fl__alloc(progress->keep_count * sizeof *keep);
-    if (!keep)
+    uint64_t *kept = fl__resize(e->recovered, progress->keep_count * sizeof *kept);
+    if (!kept)
         return FL_NO_MEMORY;
-    memcpy(keep, progress->keep, progress->keep_count * sizeof *keep);
-    e->recovered.keep = keep;
+    memcpy(kept, progress->keep, progress->keep_count * sizeof *kept);
+    e->recovered = kept;
+    e->recovered_count = progress->keep_count;
     return 0;
 }
 
@@ -278,7 +287,8 @@ static int make_wheels(fl_engine *e)
 
 static int take_over(fl_engine *e, const fl_store_request *request)
 {
-    int r = copy_progress(e, &request->claim.progress);
+    const fl_progress *progress = &request->claim.progress;
+    int r = copy_kept(e, progress);
     if (r == 0)
         r = make_wheels(e);
     e->window_count = 0;
@@ -289,13 +299,13 @@ static int take_over(fl_engine *e, const fl_store_request *request)
         return r;
     e->version = request->claim.version;
     e->recovering = true;
-    e->front[0] = e->recovered.front[0];
-    e->front[1] = e->recovered.front[1];
+    e->front[0] = progress->front[0];
+    e->front[1] = progress->front[1];
     e->until = (fl_key){0};
     e->drained_us[0] = e->drained_us[1] = 0;
-    e->seq_next = e->recovered.seq_limit;
+    e->seq_next = progress->seq_limit;
     e->seq_granted = e->seq_next;
-    e->stats.pending = e->recovered.pending;
+    e->stats.pending = progress->pending;
     e->preload_us = e->config.preload_us;
     e->split_count = 0;
     memset(e->opened, 0, sizeof e->opened);
@@ -322,7 +332,8 @@ static void begun(fl_store_request *request)
     e->seq_granted = request->record.progress.seq_limit;
     e->state = ENGINE_RUNNING;
     e->lease_end_ns = e->lease_asked_ns + e->config.lease_us * NS_PER_US;
-    e->claimed_us = fl__engine_now(e);
+    follow_front(e);
+    e->claimed_us = e->clock_us;
     e->catch_up_us = e->config.catch_up_rate > 0 ? e->claimed_us : 0;
     e->catch_up_tokens = 1;
     fl__alarm_set(e, &e->renew_alarm, e->config.lease_us * NS_PER_US / 3);
@@ -351,8 +362,11 @@ static void claimed(fl_store_request *request)
     }
     fl_store_request *record = &e->record_request;
     record->arg = e;
-    record->record.progress = e->recovered;
-    record->record.progress.seq_limit = e->seq_next + SEQ_RESERVE;
+    record->record.progress = (fl_progress){.front = {e->front[0], e->front[1]},
+                                            .keep = e->recovered,
+                                            .keep_count = e->recovered_count,
+                                            .seq_limit = e->seq_next + SEQ_RESERVE,
+                                            .pending = e->stats.pending};
     e->record_busy = true;
     fl__engine_submit_request(e, record, FL_STORE_RECORD, begun);
 }
@@ -423,7 +437,7 @@ static void gone(fl_loop *loop, void *arg)
                       e->delete_keys,
                       e->due,
                       e->firings,
-                      (void *)e->recovered.keep,
+                      e->recovered,
                       e};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         fl__release(blocks[i]);
@@ -474,7 +488,7 @@ static void last_recorded(fl_store_request *request)
 static void say_farewell(fl_engine *e)
 {
     fl_store_request *record = &e->record_request;
-    if (e->recovering || e->retreat || e->set_back || fl__progress_now(e, &record->record.progress) < 0) {
+    if (e->retreat || e->set_back || fl__progress_now(e, &record->record.progress) < 0) {
         release(e);
         return;
     }

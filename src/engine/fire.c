@@ -61,7 +61,8 @@ static size_t catch_up(fl_engine *e, int64_t now_us, size_t limit)
 {
     if (e->config.catch_up_rate == 0 || e->catch_up_us == 0)
         return limit;
-    e->catch_up_tokens += (double)(now_us - e->catch_up_us) * (double)e->config.catch_up_rate / SECOND_US;
+    if (now_us > e->catch_up_us)
+        e->catch_up_tokens += (double)(now_us - e->catch_up_us) * (double)e->config.catch_up_rate / SECOND_US;
     e->catch_up_us = now_us;
     if (e->catch_up_tokens > (double)e->config.catch_up_rate)
         e->catch_up_tokens = (double)e->config.catch_up_rate;
@@ -101,6 +102,7 @@ static void skip(fl_engine *e, uint32_t index)
     e->stats.skipped++;
     e->stats.pending -= e->stats.pending > 0;
     fl__flight_end(e, index);
+    fl__progress_settle(e, key.seq);
     fl__delete_key(e, key);
 }
 
@@ -192,6 +194,10 @@ void fl__fire(fl_engine *e)
     if (!fl__engine_may_fire(e))
         return;
     int64_t now_us = fl__engine_now(e);
+    if (e->clock_us < now_us) { /* set back: time stands still until that is seen to, or over */
+        fl__alarm_set(e, &e->fire_alarm, (uint64_t)(now_us - e->clock_us) * NS_PER_US);
+        return;
+    }
     fire_kind(e, 0, now_us);
     if (e->state == ENGINE_RUNNING)
         fire_kind(e, RETRIED, now_us);
@@ -427,6 +433,7 @@ static void settle_done(fl_engine *e, uint32_t index, const fl_settlement *settl
     }
     if (!flight->superseded) {
         e->stats.pending -= e->stats.pending > 0;
+        fl__progress_settle(e, key.seq);
         fl__delete_key(e, key);
     }
     fl__flight_end(e, index);

@@ -154,6 +154,16 @@ void fl__flight_end(fl_engine *e, uint32_t index)
     give_place(&e->flights, index);
 }
 
+/* It is no flight any more, and its item not in memory's count. Not from the list of late ones. */
+struct item *fl__flight_recall(fl_engine *e, uint32_t index)
+{
+    struct item *item = e->flights.list[index].item;
+    fl__flight_forget(e, index);
+    e->loaded--;
+    give_place(&e->flights, index);
+    return item;
+}
+
 void fl__flight_late(fl_engine *e, uint32_t index)
 {
     struct flights *flights = &e->flights;

@@ -257,7 +257,8 @@ struct fl_engine {
     int64_t claimed_us;
 
     /* Time */
-    int64_t wall_us;       /* the latest that was seen */
+    int64_t wall_us;       /* the latest that was seen: by it everything is decided */
+    int64_t clock_us;      /* what it said when it was looked at last */
     uint64_t wall_seen_ns; /* when that was, by the loop's clock */
     bool set_back;         /* it was set back since, and that has not been seen to */
 
@@ -292,7 +293,8 @@ struct fl_engine {
     bool load_busy, ready;
     int64_t load_until_us;
     int64_t peeked_us;     /* look-ahead: the earliest that was seen beyond */
-    fl_progress recovered; /* of the owner before, as long as not all that it speaks of has been loaded */
+    uint64_t *recovered; /* what the owner before has kept, ascending, as long as not all of it has been loaded */
+    size_t recovered_count;
     bool recovering;
 
     /* Numbers */
@@ -401,6 +403,7 @@ uint32_t fl__flight_new(fl_engine *e, struct item *item, enum flight_state state
 uint32_t fl__flight_find(const fl_engine *e, uint64_t seq);
 void fl__flight_end(fl_engine *e, uint32_t index);
 void fl__flight_forget(fl_engine *e, uint32_t index);
+struct item *fl__flight_recall(fl_engine *e, uint32_t index);
 void fl__flight_late(fl_engine *e, uint32_t index);
 uint32_t fl__flight_next_late(fl_engine *e, int kind);
 uint64_t fl__flight_token(const fl_engine *e, uint32_t index);
@@ -427,8 +430,10 @@ void fl__record(fl_engine *e);
 void fl__delete(fl_engine *e);
 void fl__delete_key(fl_engine *e, fl_key key);
 void fl__delete_keys(fl_engine *e);
-void fl__progress_set_back(fl_engine *e, int64_t now_us);
+void fl__progress_set_back(fl_engine *e);
 int fl__progress_now(fl_engine *e, fl_progress *ret);
+bool fl__settled(const fl_engine *e, fl_key key);
+void fl__progress_settle(fl_engine *e, uint64_t seq);
 
 /* --- codec.c */
 size_t fl__body_size(const fl_durable *timer);

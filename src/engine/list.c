@@ -109,12 +109,6 @@ static bool next_window(const fl_engine *e, const fl_listing *listing, uint64_t 
     return false;
 }
 
-static bool settled(const fl_engine *e, const fl_row *row)
-{
-    return behind_front(e, row->key) && !fl__flight_find(e, row->key.seq) &&
-           (!e->recovering || fl_progress_settled(&e->recovered, row->key));
-}
-
 static void list_more(struct fl_listing_state *s, bool past);
 
 static void listed(fl_store_request *request)
@@ -131,7 +125,7 @@ static void listed(fl_store_request *request)
             return;
         }
         cursor[C_SEQ] = row->key.seq;
-        if (!settled(e, row))
+        if (!fl__settled(e, row->key))
             r = add(s, row);
     }
     s->looked += ROWS_AT_ONCE;

@@ -248,12 +248,8 @@ static void loaded_to(fl_engine *e, fl_key until)
 {
     if (key_before(e->until, until))
         e->until = until;
-    if (e->recovering && behind_front(e, (fl_key){e->until.at_us, e->until.seq & ~(uint64_t)1}) == false &&
-        behind_front(e, (fl_key){e->until.at_us, e->until.seq | 1}) == false) {
+    if (e->recovering && key_before(e->front[0], e->until) && key_before(e->front[1], e->until))
         e->recovering = false;
-        fl__release((void *)e->recovered.keep);
-        e->recovered = (fl_progress){0};
-    }
     if (!e->ready) {
         e->ready = true;
         if (e->config.notify)
@@ -261,16 +257,22 @@ static void loaded_to(fl_engine *e, fl_key until)
     }
 }
 
+/* Room was made for something nearer while a load was under way: it does not begin where the view ends now. */
+static bool outdated(const fl_engine *e, const fl_store_request *request)
+{
+    return key_before(e->until, request->load.from);
+}
+
 static void load_rows(fl_store_request *request, const fl_row *rows, size_t count)
 {
     fl_engine *e = request->arg;
     e->stats.rows_read += count;
-    for (size_t i = 0; i < count && e->state == ENGINE_RUNNING; i++) {
+    for (size_t i = 0; i < count && e->state == ENGINE_RUNNING && !outdated(e, request); i++) {
         const fl_row *row = &rows[i];
         if (row->key.at_us >= e->load_until_us) { /* only looked at */
             if (row->key.at_us < e->peeked_us)
                 e->peeked_us = row->key.at_us;
-        } else if (behind_front(e, row->key) && (!e->recovering || fl_progress_settled(&e->recovered, row->key))) {
+        } else if (fl__settled(e, row->key) || fl__flight_find(e, row->key.seq)) {
             continue;
         } else if (e->unsure_count > 0 && fl__memory_find(e, row->key)) {
             continue; /* it was thought to be perhaps not there */
@@ -299,9 +301,11 @@ static void load_done(fl_store_request *request)
     bool running = fl__engine_answered(e, request);
     if (!running)
         return;
-    if (request->result < 0) {
+    if (e->set_back)
+        fl__engine_flush_soon(e);
+    if (request->result < 0 || outdated(e, request)) {
         fl__memory_evict(e, e->until); /* some may have come */
-        fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US / 10);
+        fl__alarm_set(e, &e->load_alarm, request->result < 0 ? SECOND_US * NS_PER_US / 10 : 0);
         return;
     }
     if (request->load.more && request->load.limit >= e->config.max_memory_timers / 2 && !lookahead(e))
@@ -407,7 +411,8 @@ static void load_more(fl_engine *e, int64_t now_us)
 
 void fl__engine_load(fl_engine *e)
 {
-    if (e->state != ENGINE_RUNNING || e->load_busy || e->refile_busy)
+    if (e->state != ENGINE_RUNNING || e->load_busy || e->refile_busy || e->retreat ||
+        e->set_back)
         return;
     int64_t now_us = fl__engine_now(e);
     uint64_t window;

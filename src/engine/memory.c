@@ -415,11 +415,29 @@ static int rebuild_wheel(fl_engine *e, int kind)
     return r;
 }
 
+/* What was due and has not been dispatched is not due any more. */
+static int recall_flights(fl_engine *e)
+{
+    int r = 0;
+    memset(e->flights.late, 0, sizeof e->flights.late);
+    for (uint32_t i = 1; i < e->flights.used && r == 0; i++) {
+        const struct flight *flight = &e->flights.list[i];
+        bool late = flight->state == FLIGHT_LATE;
+        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && !behind_front(e, flight->item->key))
+            r = insert_waiting(e, fl__flight_recall(e, i));
+        else if (late)
+            fl__flight_late(e, i);
+    }
+    return r;
+}
+
 /* After the clock was set back. On failure items are missing in the wheels: the engine has to begin anew. */
 int fl__memory_rebuild(fl_engine *e)
 {
     int r = rebuild_wheel(e, 0);
-    return r < 0 ? r : rebuild_wheel(e, RETRIED);
+    if (r == 0)
+        r = rebuild_wheel(e, RETRIED);
+    return r < 0 ? r : recall_flights(e);
 }
 
 /* Forgets everything but orphans. */

@@ -423,12 +423,6 @@ static void row_granted(fl_engine *e, struct lock *lock)
     fl__engine_flush_soon(e);
 }
 
-static bool settled_row(const fl_engine *e, const fl_row *row)
-{
-    return behind_front(e, row->key) && !fl__flight_find(e, row->key.seq) &&
-           (!e->recovering || fl_progress_settled(&e->recovered, row->key));
-}
-
 static void hold_and_decide(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
 {
     uint64_t key = row ? lock_of_seq(row->key.seq) : 0;
@@ -453,7 +447,7 @@ void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
         return;
     }
     const fl_row *row = want->found ? &want->row : NULL;
-    if (row && settled_row(e, row))
+    if (row && fl__settled(e, row->key))
         hold_and_decide(e, work, NULL, row);
     else
         hold_and_decide(e, work, row, NULL);

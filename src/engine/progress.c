@@ -2,7 +2,7 @@
 /* How far the shard has got, and the deletion of what is settled.
  *
  * Progress is the two fronts and what is behind them but not settled: flights, changes on their way to the store that file
- * something behind the front (it was due when they were made, and the front went on meanwhile), and those in doubt. It is
+ * something behind the front (it was due when they were made, and the front went on meanwhile), those in doubt, and what the owner before had kept and is not loaded yet. It is
  * recorded every second in which something has changed; after a crash what was settled since then comes again, and nothing
  * else.
  *
@@ -18,6 +18,38 @@
 #include "engine/internal.h"
 
 /* --- What is not settled ------------------------------------------------------------------------------------------ */
+
+static uint64_t *kept_before(const fl_engine *e, uint64_t seq)
+{
+    size_t low = 0, high = e->recovering ? e->recovered_count : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (e->recovered[middle] == seq)
+            return &e->recovered[middle];
+        if (e->recovered[middle] < seq)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* Whether a row that is in the store is over. As long as not all is loaded that the owner before has left, what that one
+ * has kept is not. */
+bool fl__settled(const fl_engine *e, fl_key key)
+{
+    if (e->retreat && fl_progress_settled(&e->record_request.finish.settled, key))
+        return true; /* answers come in order: this row was seen before it was deleted */
+    return behind_front(e, key) && !kept_before(e, key.seq) && !fl__flight_find(e, key.seq);
+}
+
+/* It is over, and nothing is written about it: the front has passed it. */
+void fl__progress_settle(fl_engine *e, uint64_t seq)
+{
+    uint64_t *kept = kept_before(e, seq);
+    if (kept)
+        memmove(kept, kept + 1, (size_t)(e->recovered + --e->recovered_count - kept) * sizeof *kept);
+}
 
 /* Fronts move with what is fired; when nothing is due, they follow the clock here, but never past what is loaded. */
 static void move_fronts(fl_engine *e)
@@ -76,6 +108,14 @@ static int keep_doubts(fl_engine *e, size_t *count)
     return 0;
 }
 
+static int keep_recovered(fl_engine *e, size_t *count)
+{
+    for (size_t i = 0; e->recovering && i < e->recovered_count; i++)
+        if (keep(e, count, e->recovered[i]) < 0)
+            return FL_NO_MEMORY;
+    return 0;
+}
+
 static int ascending(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -88,7 +128,7 @@ int fl__progress_now(fl_engine *e, fl_progress *ret)
     size_t count = 0;
     move_fronts(e);
     if (keep_flights(e, &count) < 0 || keep_written(e, e->sent, &count) < 0 || keep_written(e, e->queued, &count) < 0 ||
-        keep_doubts(e, &count) < 0)
+        keep_doubts(e, &count) < 0 || keep_recovered(e, &count) < 0)
         return FL_NO_MEMORY;
     if (count > 1)
         qsort(e->keep, count, sizeof *e->keep, ascending);
@@ -116,12 +156,13 @@ static void record_done(fl_store_request *request)
         e->dirty = true;
     else
         e->seq_granted = request->record.progress.seq_limit;
+    if (e->set_back)
+        fl__engine_flush_soon(e); /* it had to wait */
 }
 
-/* While not all is loaded that the owner before has left, its own record is the right one. */
 static bool may_record(const fl_engine *e)
 {
-    return e->state == ENGINE_RUNNING && !e->record_busy && !e->recovering && !e->retreat;
+    return e->state == ENGINE_RUNNING && !e->record_busy && !e->retreat;
 }
 
 static void finish_done(fl_store_request *request);
@@ -138,6 +179,8 @@ void fl__record(fl_engine *e)
     fl__alarm_set(e, &e->record_alarm, e->config.record_interval_us * NS_PER_US);
     if (e->retreat && !e->record_busy && e->state == ENGINE_RUNNING)
         send_retreat(e);
+    if (e->set_back)
+        fl__engine_flush_soon(e);
     if (!e->dirty || !may_record(e))
         return;
     fl_store_request *request = &e->record_request;
@@ -177,6 +220,22 @@ static bool passed(const fl_engine *e, int64_t at_us)
     return e->front[0].at_us >= at_us && e->front[1].at_us >= at_us && e->until.at_us > at_us;
 }
 
+static void take_back(fl_key *front, int64_t now_us)
+{
+    fl_key back = {now_us - 1, SEQ_MAX};
+    if (key_before(back, *front))
+        *front = back;
+}
+
+/* The store knows now. */
+static void retreated(fl_engine *e)
+{
+    e->retreat = false;
+    e->hold_writes = e->set_back;
+    fl__engine_load(e);
+    fl__engine_flush_soon(e);
+}
+
 static void finish_done(fl_store_request *request)
 {
     fl_engine *e = request->arg;
@@ -190,11 +249,12 @@ static void finish_done(fl_store_request *request)
         e->dirty = true;
         return;
     }
+    if (e->set_back)
+        fl__engine_flush_soon(e);
     e->stats.rows_deleted += request->finish.deleted;
     e->seq_granted = request->finish.record.seq_limit;
     if (e->retreat) {
-        e->retreat = e->hold_writes = false;
-        fl__engine_flush_soon(e);
+        retreated(e);
     }
 }
 
@@ -283,20 +343,15 @@ void fl__delete_key(fl_engine *e, fl_key key)
 
 /* --- The clock set back ------------------------------------------------------------------------------------------- */
 
-static void take_back(fl_key *front, int64_t now_us)
-{
-    fl_key back = {now_us - 1, SEQ_MAX};
-    if (key_before(back, *front))
-        *front = back;
-}
-
-/* Called until it has succeeded: with the store busy or refusing, or without memory, it is tried again. */
-void fl__progress_set_back(fl_engine *e, int64_t now_us)
+/* Called until it has succeeded: with the store busy or refusing, or without memory, it is tried again. What is being
+ * loaded is judged by the front as it was, so that is waited for. */
+void fl__progress_set_back(fl_engine *e)
 {
     fl_progress settled, record;
     size_t count = 0;
+    int64_t now_us = e->clock_us;
     e->hold_writes = true;
-    if (e->record_busy || e->recovering || reserve_spans(e) < 0 || fl__progress_now(e, &settled) < 0)
+    if (e->record_busy || e->load_busy || e->retreat || reserve_spans(e) < 0 || fl__progress_now(e, &settled) < 0)
         return;
     e->set_back = false;
     e->retreat = true;
@@ -312,6 +367,7 @@ void fl__progress_set_back(fl_engine *e, int64_t now_us)
     record.front[0] = e->front[0];
     record.front[1] = e->front[1];
     finish_windows(e, count, &settled, &record);
+    fl__fire_soon(e);
     if (fl__memory_rebuild(e) < 0)
         fl__engine_restart(e, "there is no memory to follow the clock");
 }

@@ -689,7 +689,6 @@ static void step(fl_loop *loop, void *arg)
 static void submit(fl_shard *shard, fl_store_request *request)
 {
     struct attachment *a = (struct attachment *)shard;
-    assert(!a->gone);
     request->next = NULL;
     *a->last = request;
     a->last = &request->next;

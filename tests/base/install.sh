@@ -9,20 +9,27 @@ root=$work/root$PREFIX
 lib=$root/$LIBDIR
 man=$root/share/man
 
+# flags PACKAGE OPTION...: our own packages are in the new root, those they need are the system's.
 flags() {
-    PKG_CONFIG_LIBDIR=$lib/pkgconfig pkg-config --define-variable=prefix="$root" "$@" foliot
+    package=$1
+    shift
+    PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --define-variable=prefix="$root" "$@" "$package"
+}
+
+package_of() {
+    if grep -q -e 'foliot/engine.h' -e 'foliot/store.h' "$1"; then echo foliot-durable; else echo foliot; fi
 }
 
 build_shared() {
     # shellcheck disable=SC2046
-    $CC -std=gnu17 -Wall -Wextra -Werror "$1" -o "$work/program" $(flags --cflags --libs)
-    readelf -d "$work/program" | grep -q 'NEEDED.*libfoliot\.so\.0' &&
+    $CC -std=gnu17 -Wall -Wextra -Werror "$1" -o "$work/program" $(flags "$(package_of "$1")" --cflags --libs)
+    readelf -d "$work/program" | grep -q 'NEEDED.*libfoliot.*\.so\.0' &&
         LD_LIBRARY_PATH=$lib timeout 60 "$work/program"
 }
 
 build_static() {
     # shellcheck disable=SC2046
-    $CC -std=gnu17 -Wall -Wextra -Werror -static "$1" -o "$work/program" $(flags --cflags --static --libs)
+    $CC -std=gnu17 -Wall -Wextra -Werror -static "$1" -o "$work/program" $(flags foliot --cflags --static --libs)
     timeout 60 "$work/program"
 }
 
@@ -39,7 +46,7 @@ int main()
 }
 END
     # shellcheck disable=SC2046
-    $CXX -std=c++17 -Wall -Wextra -Werror "$work/program.cc" -o "$work/program" $(flags --cflags --libs)
+    $CXX -std=c++17 -Wall -Wextra -Werror "$work/program.cc" -o "$work/program" $(flags foliot --cflags --libs)
     LD_LIBRARY_PATH=$lib timeout 60 "$work/program"
 }
 
@@ -98,11 +105,13 @@ for file in "$LIBDIR/libfoliot.so" "$LIBDIR/libfoliot.so.0" "$LIBDIR/libfoliot.a
 done
 check "the installed command runs" "$root/bin/foliot" --version
 check "foliot.pc says the version that the command says" \
-    test "foliot $(flags --modversion)" = "$("$root/bin/foliot" --version)"
+    test "foliot $(flags foliot --modversion)" = "$("$root/bin/foliot" --version)"
 
 for program in "$SOURCE"/examples/*.c; do
     check "$(basename "$program") builds and runs with the shared library" build_shared "$program"
-    check "$(basename "$program") builds and runs with the static library" build_static "$program"
+    # A static database is not to be had everywhere.
+    [ "$(package_of "$program")" != foliot ] ||
+        check "$(basename "$program") builds and runs with the static library" build_static "$program"
 done
 if [ -n "${CXX-}" ]; then
     check "a C++ program builds and runs with the library" build_cxx

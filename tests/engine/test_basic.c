@@ -1,172 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The engine on the memory store and a virtual clock: what an operation does, one at a time. */
 
-#include <stdlib.h>
 #include <string.h>
 
-#include <foliot/engine.h>
-
+#include "engine/bed.h"
 #include "test.h"
-
-#define SECOND 1000000ll
-#define START (1700000000 * SECOND)
-
-/* The wall clock follows the loop's. */
-struct wall {
-    fl_wall_clock clock;
-    fl_virtual_clock time;
-    int64_t offset_us;
-};
-
-static int64_t wall_now(fl_wall_clock *clock)
-{
-    struct wall *wall = (struct wall *)clock;
-    return wall->offset_us + (int64_t)(wall->time.clock.now_ns(&wall->time.clock) / 1000);
-}
-
-struct fired {
-    char payload[32];
-    int64_t at_us;
-    uint32_t attempt;
-};
-
-static struct bed {
-    struct wall wall;
-    fl_loop *loop;
-    fl_store *store;
-    fl_engine *engine;
-    struct fired fired[4096];
-    size_t fired_count;
-    enum fl_settle answer; /* to the first `failures` firings; then FL_DONE */
-    size_t failures;
-    bool keep; /* do not settle */
-    uint64_t tokens[4096];
-    int events[8];
-    bool stopped;
-} bed;
-
-static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
-{
-    (void)arg;
-    for (size_t i = 0; i < count; i++) {
-        struct fired *fired = &bed.fired[bed.fired_count];
-        *fired = (struct fired){.at_us = wall_now(&bed.wall.clock), .attempt = firings[i].timer.attempt};
-        memcpy(fired->payload, firings[i].timer.payload.data, firings[i].timer.payload.size);
-        bed.tokens[bed.fired_count++] = firings[i].token;
-        CHECK(fired->at_us >= firings[i].timer.due_us);
-        if (bed.keep)
-            continue;
-        fl_settlement settlement = {.token = firings[i].token, .reason = FL_TEXT("because")};
-        if (bed.failures > 0) {
-            bed.failures--;
-            settlement.result = bed.answer;
-            settlement.at_us = bed.answer == FL_AGAIN ? fired->at_us + 10 * SECOND : 0;
-        }
-        CHECK_EQ(fl_engine_settle(engine, &settlement, 1), 1);
-    }
-}
-
-static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message)
-{
-    (void)arg, (void)engine, (void)result, (void)message;
-    bed.events[event]++;
-}
-
-static void start_engine(fl_engine_config config)
-{
-    config.loop = bed.loop;
-    config.store = bed.store;
-    config.owner = "test";
-    config.dispatch = dispatch;
-    config.notify = notify;
-    config.clock = &bed.wall.clock;
-    config.seed = 1;
-    CHECK_EQ(fl_engine_start(&config, &bed.engine), 0);
-}
-
-static void set_up(fl_engine_config config)
-{
-    char message[256];
-    memset(&bed, 0, sizeof bed);
-    bed.wall.clock.now_us = wall_now;
-    bed.wall.offset_us = START;
-    fl_virtual_clock_init(&bed.wall.time, 1000);
-    CHECK_EQ(fl_loop_new(&(fl_loop_config){.clock = &bed.wall.time.clock}, &bed.loop), 0);
-    fl_store_config store = {.shards = 1, .clock = &bed.wall.clock};
-    CHECK_EQ(fl_store_open("memory:", &store, &bed.store, message, sizeof message), 0);
-    start_engine(config);
-}
-
-static void stopped(fl_loop *loop, void *arg)
-{
-    (void)arg;
-    bed.stopped = true;
-    fl_loop_stop(loop);
-}
-
-static void stop_engine(bool now)
-{
-    bed.stopped = false;
-    fl_engine_stop(bed.engine, now, stopped, NULL);
-    CHECK_EQ(fl_loop_run(bed.loop), 0);
-    CHECK(bed.stopped);
-}
-
-static void tear_down(void)
-{
-    stop_engine(false);
-    fl_store_close(bed.store);
-    fl_loop_free(bed.loop);
-}
-
-static void stop_loop(fl_loop *loop, void *arg)
-{
-    (void)arg;
-    fl_loop_stop(loop);
-}
-
-static void run_for(int64_t us)
-{
-    CHECK_EQ(fl_loop_timer(bed.loop, (uint64_t)us * 1000, stop_loop, NULL, NULL), 0);
-    CHECK_EQ(fl_loop_run(bed.loop), 0);
-    CHECK_EQ(fl_engine_check(bed.engine, stdout), 0);
-}
-
-static void batch_done(fl_batch *batch)
-{
-    *(bool *)batch->arg = true;
-    fl_loop_stop(bed.loop);
-}
-
-static fl_bytes text(const char *s)
-{
-    return (fl_bytes){s, s ? strlen(s) : 0};
-}
-
-static fl_op run_op(fl_op op)
-{
-    bool done = false;
-    fl_batch batch = {.ops = &op, .count = 1, .done = batch_done, .arg = &done};
-    fl_engine_submit(bed.engine, &batch);
-    CHECK(!done);
-    CHECK_EQ(fl_loop_run(bed.loop), 0);
-    CHECK(done);
-    return op;
-}
-
-static fl_op create(const char *name, int64_t after_us, const char *payload)
-{
-    return run_op((fl_op){.kind = FL_OP_CREATE,
-                          .timer = {.ns = text("ns"),
-                                    .name = text(name),
-                                    .due_us = wall_now(&bed.wall.clock) + after_us,
-                                    .payload = text(payload)}});
-}
-
-static fl_op by_name(enum fl_op_kind kind, const char *name)
-{
-    return run_op((fl_op){.kind = kind, .timer = {.ns = text("ns"), .name = text(name)}});
-}
 
 TEST(a_timer_fires_when_it_is_due)
 {
@@ -338,16 +176,14 @@ TEST(the_clock_set_back_and_forth)
     CHECK_EQ(create(NULL, 3600 * SECOND, "2").result, 0);
     run_for(20 * SECOND);
     CHECK_EQ(bed.fired_count, 1);
-    bed.wall.offset_us -= 1000 * SECOND;
-    fl_engine_clock_changed(bed.engine);
+    step_clock(-1000 * SECOND);
     run_for(SECOND);
     int64_t now = wall_now(&bed.wall.clock);
     CHECK_EQ(create(NULL, 5 * SECOND, "3").result, 0);
     run_for(10 * SECOND);
     CHECK_EQ(bed.fired_count, 2);
     CHECK_EQ(bed.fired[1].at_us, now + 5 * SECOND);
-    bed.wall.offset_us += 5000 * SECOND;
-    fl_engine_clock_changed(bed.engine);
+    step_clock(5000 * SECOND);
     run_for(3 * SECOND); /* recorded, too */
     CHECK_EQ(bed.fired_count, 3);
     stop_engine(true);

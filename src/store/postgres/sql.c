@@ -118,19 +118,23 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     [PG_FIND_NAME] = {"foliot_find_name",
                       "SELECT w.i, " ROW(
                           "t.") " FROM unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS w(i, ns, name)"
-                                " JOIN foliot_timer t ON t.shard = $1::bigint AND t.ns = w.ns AND t.name = w.name"
-                                " WHERE t.name IS NOT NULL"},
+                                " CROSS JOIN LATERAL (SELECT " ROW(
+                                    "r.") " FROM foliot_timer r WHERE r.shard = $1::bigint"
+                                          " AND r.ns = w.ns AND r.name = w.name AND r.name IS NOT NULL LIMIT 2) t"},
     [PG_FIND_ID] = {"foliot_find_id",
-                    "SELECT w.i, " ROW(
-                        "t.") " FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS w(i, win, seq)"
-                              " JOIN foliot_timer t ON t.shard = $1::bigint AND t.win = w.win AND t.seq = w.seq"},
+                    "SELECT w.i, " ROW("t.") " FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS w(i, win, seq)"
+                                             " CROSS JOIN LATERAL (SELECT " ROW(
+                                                 "r.") " FROM foliot_timer r WHERE r.shard = $1::bigint"
+                                                       " AND r.win = w.win AND r.seq = w.seq LIMIT 1) t"},
     [PG_FIND_MOVED] =
         {"foliot_find_moved",
          "SELECT w.i, " ROW(
              "t.") " FROM unnest($2::bigint[], $3::bigint[]) AS w(i, seq)"
-                   " JOIN foliot_moved m ON m.shard = $1::bigint AND m.seq = w.seq"
-                   " JOIN foliot_timer t ON t.shard = $1::bigint AND t.seq = m.key_seq AND t.at = m.key_at"
-                   " AND t.win = ANY (" CANDIDATES ")"},
+                   " CROSS JOIN LATERAL (SELECT key_at, key_seq FROM foliot_moved n WHERE n.shard = $1::bigint"
+                   " AND n.seq = w.seq LIMIT 1) m"
+                   " CROSS JOIN LATERAL (SELECT " ROW("r.") " FROM foliot_timer r WHERE r.shard = $1::bigint"
+                                                            " AND r.win = ANY (" CANDIDATES
+                                                            ") AND r.seq = m.key_seq AND r.at = m.key_at LIMIT 1) t"},
     [PG_LIST] =
         {"foliot_list", /* of rows that do not fit, no more than the number is sent */
          "SELECT f.fits, f.win, f.seq, f.at, CASE WHEN f.fits THEN f.ns END, CASE WHEN f.fits THEN f.name END,"
@@ -153,13 +157,18 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                                 " AND ($3::bytea = ''::bytea OR ns = $3::bytea) ORDER BY seq LIMIT $4::bigint"},
 };
 
-/* Plans: there is an index for every statement, and a table that was filled since it was last analysed, or whose rows come
- * and go, must not make the planner believe that reading all of it is cheaper. Time-outs: a session whose client is gone
- * must not hold the shard's row for long. Commits: never acknowledged before they are on disk, whatever the default. */
+/* Plans: there is an index for every statement, and LATERAL with a LIMIT makes one look-up in it for each item of an array.
+ * A table that was filled since it was last analysed, or whose rows come and go, must not make the planner believe that
+ * reading all of it is cheaper. (Generic plans are not forced: Citus has none for most of these.) Time-outs: a session whose
+ * client is gone must not hold the shard's row for long. Commits: never acknowledged before they are on disk, whatever the
+ * default. */
 const char *const fl__pg_settings[] = {
-    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),"
-    " set_config('enable_bitmapscan', 'off', false), set_config('enable_hashjoin', 'off', false),"
-    " set_config('enable_mergejoin', 'off', false), set_config('jit', 'off', false)",
+    "SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), "
+    "set_config('enable_hashjoin', 'off', false),"
+    " set_config('enable_mergejoin', 'off', false), set_config('enable_material', 'off', false),"
+    " set_config('jit', 'off', false)",
+    "SELECT set_config('enable_memoize', 'off', false)",
+    "SELECT set_config('work_mem', '32MB', false)",
     "SELECT set_config('idle_in_transaction_session_timeout', $1::text, false)",
     "SELECT set_config('statement_timeout', $1::text, false)",
     "SELECT set_config('tcp_user_timeout', $1::text, false)",

@@ -40,6 +40,7 @@
 enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 1, CACHE_KIB = 8192, BUSY_MS = 1000 }; /* "Foli" */
 
 struct sqlite_tuning fl__sqlite_tuning = {
+    .chunk_size = CHUNK_SIZE,
     .hash_mask = UINT64_MAX,
     .fresh_max = 1 << 15,
     .rows_max = 1 << 20,
@@ -169,9 +170,21 @@ static const char *sentence_of(int code, int rc)
     }
 }
 
+/* What the system said to SQLite. It forgets that when a commit could not write to the log; the log's file has not. */
+static int system_error(sqlite3 *db, int rc)
+{
+    sqlite3_file *log = NULL;
+    int error = db ? sqlite3_system_errno(db) : 0;
+    if (db && error == 0 && rc == SQLITE_IOERR_WRITE)
+        sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (log && log->pMethods)
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &error);
+    return error;
+}
+
 int fl__sqlite_explain(sqlite3 *db, int rc, const char *path, char *message, size_t size)
 {
-    int error = db ? sqlite3_system_errno(db) : 0;
+    int error = system_error(db, rc);
     int code = code_of(rc, error);
     bool of_system = (rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN;
     const char *detail = of_system && error ? strerror(error) : db ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
@@ -553,6 +566,12 @@ int fl__base_open(const char *path, const struct base_identity *create, struct b
     }
     *ret = base;
     return 0;
+}
+
+int fl__base_complete(struct base *base, char *message, size_t size)
+{
+    int rc = sqlite3_wal_checkpoint_v2(base->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : fl__sqlite_explain(base->db, rc, base->path, message, size);
 }
 
 void fl__base_close(struct base *base)

@@ -17,6 +17,7 @@
 /* --- What tests may change ---------------------------------------------------------------------------------------- */
 
 struct sqlite_tuning {
+    uint32_t chunk_size;        /* at which a chunk of rows is full */
     uint64_t hash_mask;         /* of the hashes of names: fewer bits, more collisions */
     uint32_t fresh_max;         /* names kept in memory until there are enough for a run */
     uint32_t rows_max;          /* rows to be read again after a crash, about */
@@ -202,6 +203,9 @@ struct base_identity {
  * been written. */
 int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size);
 void fl__base_close(struct base *base);
+
+/* Carries all of the log over into the file and syncs that, so that the file alone is all there is. */
+int fl__base_complete(struct base *base, char *message, size_t size);
 
 /* Another connection to the same file, for the second thread. */
 int fl__base_connect(const char *path, sqlite3 **ret);

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,10 @@ enum { SHARDS_DEFAULT = 4, SUFFIX_MAX = 32 };
 static int failed(char *message, size_t size, const char *path, const char *what)
 {
     int error = errno, code = fl__code_of_errno(error);
-    snprintf(message, size, "%s cannot be %s: %s", path, what, strerror(error));
+    snprintf(message, size, "%s cannot be %s: %s%s", path, what, strerror(error),
+             code == FL_STORE_READ_ONLY ? ": look at the permissions of the folder"
+             : code == FL_STORE_FULL    ? ": make room"
+                                        : "");
     return code;
 }
 
@@ -126,10 +130,11 @@ static int make_file(const struct folder *folder, const struct base_identity *id
     char *made = file_of(folder, identity->number, suffix), *path = fl__folder_file(folder, identity->number);
     int r = made && path ? fl__base_open(made, identity, &base, message, size) : FL_NO_MEMORY;
     if (r == 0) {
-        fl__base_close(base); /* the log goes into the file, which is synced */
-        if (rename(made, path) < 0)
-            r = failed(message, size, path, "made");
+        r = fl__base_complete(base, message, size);
+        fl__base_close(base);
     }
+    if (r == 0 && rename(made, path) < 0)
+        r = failed(message, size, path, "made");
     if (r < 0)
         remove_file(folder, identity->number, suffix);
     fl__release(made);
@@ -258,13 +263,26 @@ static int make_empty(const struct folder *folder, char *message, size_t size)
 
 /* --- The folder --------------------------------------------------------------------------------------------------- */
 
+/* A folder that was made is there when the one it is in has been synced. */
+static int sync_parent(const char *path, char *message, size_t size)
+{
+    char *copy = fl__alloc(strlen(path) + 1);
+    if (!copy)
+        return FL_NO_MEMORY;
+    int r = sync_folder(dirname(strcpy(copy, path)), message, size);
+    fl__release(copy);
+    return r;
+}
+
 static int make_folder(const char *path, char *message, size_t size)
 {
     if (path[0] == 0) {
         snprintf(message, size, "no folder is given: say sqlite:FOLDER");
         return FL_INVALID_ARGUMENT;
     }
-    if (mkdir(path, 0777) < 0 && errno != EEXIST)
+    if (mkdir(path, 0777) == 0)
+        return sync_parent(path, message, size);
+    if (errno != EEXIST)
         return failed(message, size, path, "made");
     struct stat status;
     if (stat(path, &status) < 0)

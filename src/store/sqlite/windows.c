@@ -389,7 +389,7 @@ static int append(struct base *base, struct window *window, const struct entry *
     if (r < 0)
         return r;
     size_t size = fl__entry_encode(entry, window->number, window->first, window->data + window->size);
-    if (window->size > 0 && window->size + size > CHUNK_SIZE) {
+    if (window->size > 0 && window->size + size > fl__sqlite_tuning.chunk_size) {
         r = write_open(base, window);
         if (r < 0)
             return r;
@@ -449,7 +449,7 @@ static int insert(struct base *base, struct window *window, const struct entry *
     if (r > 0)
         splice(window, at, (size_t)(entry_end(&old) - old.begin), NULL, 0);
     size_t most = fl__entry_size_max(entry);
-    if (at < window->size && window->size + most > CHUNK_SIZE) {
+    if (at < window->size && window->size + most > fl__sqlite_tuning.chunk_size) {
         r = split(base, window, at, entry->key.seq);
         if (r < 0)
             return r;
