@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PAYLOAD = 100 };
+enum { PAYLOAD = 100, FOLIOT_SHARDS = 2 };
 
 /* Timers first … first + count - 1, due from from_us on: step_us after each other, or spread over span_us without order. */
 struct timers {
@@ -69,14 +69,14 @@ extern const struct rival rival_sqlite, rival_postgres_store, rival_redis_always
  * and until the last of them had fired. */
 struct outcome foliot_sustain(void *self, double seconds);
 
-/* Until all that is due within the preload window has been loaded; returns the memory in use then. */
-double foliot_loaded_bytes(void *self, size_t count);
-
-/* Opens a store in which one timer is due on each shard, among all that are pending: until those have fired, and the
- * memory in use then. */
-struct foliot_start {
+/* A process of its own opens the store: how much memory it uses, and how long it took, until
+ *   "ready"   the engines are ready
+ *   "loaded"  all that is pending has been loaded
+ *   "fired"   a timer has fired on every shard */
+struct foliot_look {
     double seconds, memory_bytes;
 };
-struct foliot_start foliot_start(void *self);
+struct foliot_look foliot_look(void *self, const char *until);
+int foliot_answer_look(const char *url, const char *until); /* in that process */
 
 #endif

@@ -19,7 +19,7 @@
 #include "rival.h"
 #include "server.h"
 
-enum { SHARDS = 2, BATCH = 1000, UNDER_WAY = 16, DISPATCHED = 1000, LOADED_MOST = 2000000 };
+enum { BATCH = 1000, UNDER_WAY = 16, DISPATCHED = 1000, LOADED_MOST = 2000000 };
 #define SECOND_US ((int64_t)1000000)
 #define AHEAD_US (180 * SECOND_US) /* filed under the shortest windows already, and not loaded yet */
 
@@ -271,7 +271,7 @@ static void open_store(struct foliot *self)
 }
 
 /* Does the task on every shard. `shards` has what became of it. */
-static void run(struct foliot *self, const struct task *task, struct shard shards[SHARDS])
+static void run(struct foliot *self, const struct task *task, struct shard shards[FOLIOT_SHARDS])
 {
     open_store(self);
     for (uint32_t i = 0; i < self->shards; i++) {
@@ -289,7 +289,7 @@ static void run(struct foliot *self, const struct task *task, struct shard shard
 static struct outcome schedule(void *arg, const struct timers *timers)
 {
     struct foliot *self = arg;
-    struct shard shards[SHARDS];
+    struct shard shards[FOLIOT_SHARDS];
     struct task task = {.timers = *timers, .schedule = true};
     struct outcome outcome = {.count = timers->count};
     int64_t now_us = wall_now_us();
@@ -316,7 +316,7 @@ static struct outcome outcome_of(const struct foliot *self, const struct shard *
 
 static struct outcome fire(void *arg, size_t count)
 {
-    struct shard shards[SHARDS];
+    struct shard shards[FOLIOT_SHARDS];
     struct task task = {.timers = {.count = count}, .until_fired = true, .until_deleted = true};
     int64_t begin_us = wall_now_us();
     run(arg, &task, shards);
@@ -326,7 +326,7 @@ static struct outcome fire(void *arg, size_t count)
 static uint64_t punctual(void *arg, size_t count, double *late_ms)
 {
     struct foliot *self = arg;
-    struct shard shards[SHARDS];
+    struct shard shards[FOLIOT_SHARDS];
     struct task task = {.timers = {.count = count, .from_us = wall_now_us() + 2 * SECOND_US, .step_us = 1000},
                         .schedule = true,
                         .until_fired = true,
@@ -338,45 +338,47 @@ static uint64_t punctual(void *arg, size_t count, double *late_ms)
     return most_ns;
 }
 
-/* Of an engine that has just been started. */
+/* --- Looking from outside ----------------------------------------------------------------------------------------- */
+
+int foliot_answer_look(const char *url, const char *until)
+{
+    struct foliot self = {.shards = FOLIOT_SHARDS};
+    struct shard shards[FOLIOT_SHARDS];
+    struct task task = {.until_loaded = strcmp(until, "loaded") == 0, .until_dispatched = strcmp(until, "fired") == 0};
+    snprintf(self.url, sizeof self.url, "%s", url);
+    int64_t begin_us = wall_now_us();
+    run(&self, &task, shards);
+    printf("%.6f %.0f\n", outcome_of(&self, shards, begin_us).seconds, shards[0].resident);
+    return 0;
+}
+
+struct foliot_look foliot_look(void *arg, const char *until)
+{
+    struct foliot_look look = {0};
+    char path[300], command[800];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    snprintf(command, sizeof command, "'%s' --look '%s' %s", path, ((struct foliot *)arg)->url, until);
+    FILE *answer = popen(command, "r"); /* NOLINT(cert-env33-c): this program, by its path */
+    if (!answer || fscanf(answer, "%lf %lf", &look.seconds, &look.memory_bytes) != 2 || pclose(answer) != 0)
+        bench_die("%s has failed", command);
+    return look;
+}
+
 static double memory_bytes(void *arg)
 {
-    struct shard shards[SHARDS];
-    run(arg, &(struct task){0}, shards);
-    return shards[0].resident;
+    return foliot_look(arg, "ready").memory_bytes;
 }
 
 /* --- What only we do ---------------------------------------------------------------------------------------------- */
 
 struct outcome foliot_sustain(void *arg, double seconds)
 {
-    struct shard shards[SHARDS];
+    struct shard shards[FOLIOT_SHARDS];
     struct task task = {.schedule = true, .seconds = seconds, .until_fired = true};
     int64_t begin_us = wall_now_us();
     run(arg, &task, shards);
     return outcome_of(arg, shards, begin_us);
-}
-
-double foliot_loaded_bytes(void *arg, size_t count)
-{
-    struct timers timers = {.count = count, .from_us = wall_now_us() + 50 * SECOND_US, .span_us = 20 * SECOND_US};
-    struct shard shards[SHARDS];
-    schedule(arg, &timers);
-    run(arg, &(struct task){.until_loaded = true}, shards);
-    return shards[0].resident;
-}
-
-struct foliot_start foliot_start(void *arg)
-{
-    struct foliot *self = arg;
-    struct shard shards[SHARDS];
-    struct timers timers = {.count = self->shards, .from_us = wall_now_us() + 3 * SECOND_US};
-    schedule(self, &timers);
-    while (wall_now_us() < timers.from_us)
-        usleep(1000);
-    int64_t begin_us = wall_now_us();
-    run(self, &(struct task){.until_dispatched = 1}, shards);
-    return (struct foliot_start){outcome_of(self, shards, begin_us).seconds, shards[0].resident};
 }
 
 /* --- Two stores --------------------------------------------------------------------------------------------------- */
@@ -386,7 +388,7 @@ static void *open_sqlite(const char *folder)
     struct foliot *self = calloc(1, sizeof *self);
     snprintf(self->folder, sizeof self->folder, "%s/store", folder);
     snprintf(self->url, sizeof self->url, "sqlite:%s", self->folder);
-    self->shards = SHARDS;
+    self->shards = FOLIOT_SHARDS;
     return self;
 }
 
@@ -406,7 +408,7 @@ static void *open_postgres(const char *folder)
     self->server = postgres_server_start(folder);
     self->conn = postgres_server_connect(self->server);
     snprintf(self->url, sizeof self->url, "postgres://foliot@/postgres?host=%s", folder);
-    self->shards = SHARDS;
+    self->shards = FOLIOT_SHARDS;
     return self;
 }
 
