@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct foliot {
     struct postgres_server *server; /* of postgres:// */
     PGconn *conn;
     fl_store *store;
+    atomic_uint over; /* shards that have done what they were asked to */
 };
 
 /* --- A shard's thread --------------------------------------------------------------------------------------------- */
@@ -81,7 +83,7 @@ struct shard {
     int64_t ready_us, over_us, last_answer_us;
     uint64_t dispatched, longest_us, cpu_ns;
     double resident; /* when it was over */
-    bool over;
+    bool over, stopping;
     fl_engine_stats stats;
 };
 
@@ -125,15 +127,26 @@ static bool is_over(struct shard *s)
 
 static void look_whether_over(struct shard *s)
 {
-    fl_timer_id id;
     if (s->over || !is_over(s))
         return;
     s->over = true;
     s->over_us = wall_now_us();
     s->cpu_ns = cpu_ns(s->foliot) - s->cpu_ns;
+    atomic_fetch_add(&s->foliot->over, 1);
+}
+
+/* All stop together, so that what is in memory is there on all of them when it is looked at. */
+static void look(fl_loop *loop, void *arg)
+{
+    struct shard *s = arg;
+    fl_timer_id id;
+    look_whether_over(s);
+    if (s->stopping || atomic_load(&s->foliot->over) < s->foliot->shards)
+        return;
+    s->stopping = true;
     malloc_trim(0);
     s->resident = (double)bench_resident_bytes();
-    fl_loop_immediate(s->loop, stop, s, &id);
+    fl_loop_immediate(loop, stop, s, &id);
 }
 
 /* --- Scheduling --------------------------------------------------------------------------------------------------- */
@@ -206,12 +219,6 @@ static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, siz
 
 /* --- From beginning to end ---------------------------------------------------------------------------------------- */
 
-static void look(fl_loop *loop, void *arg)
-{
-    (void)loop;
-    look_whether_over(arg);
-}
-
 static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message)
 {
     struct shard *s = arg;
@@ -273,6 +280,7 @@ static void open_store(struct foliot *self)
 /* Does the task on every shard. `shards` has what became of it. */
 static void run(struct foliot *self, const struct task *task, struct shard shards[FOLIOT_SHARDS])
 {
+    atomic_store(&self->over, 0);
     open_store(self);
     for (uint32_t i = 0; i < self->shards; i++) {
         shards[i] = (struct shard){.foliot = self, .task = task, .number = i};
@@ -348,7 +356,7 @@ int foliot_answer_look(const char *url, const char *until)
     snprintf(self.url, sizeof self.url, "%s", url);
     int64_t begin_us = wall_now_us();
     run(&self, &task, shards);
-    printf("%.6f %.0f\n", outcome_of(&self, shards, begin_us).seconds, shards[0].resident);
+    printf("%.6f %.0f\n", outcome_of(&self, shards, begin_us).seconds, fmax(shards[0].resident, shards[1].resident));
     return 0;
 }
 
