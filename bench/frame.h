@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum bench_kind {
     BENCH_COST,     /* a value a run; the least over the runs counts */
@@ -72,6 +73,8 @@ struct bench {
     double (*isolated)(unsigned measure, unsigned rival, size_t size);
     /* Ends the program if the rival does not do what it is asked to. Called once, before anything is measured. */
     void (*check)(unsigned rival);
+    /* What else is to be told, in Markdown: on the terminal and on the page. May be NULL. */
+    void (*more)(FILE *out, bool quick);
 };
 
 int bench_main(const struct bench *bench, int argc, char **argv);

@@ -22,6 +22,7 @@ struct results {
     double seconds; /* that everything took */
     bool quick;
     struct machine machine;
+    char *more; /* Markdown; NULL: nothing */
 };
 
 /* The best value, or NAN. A measure of fixed size has the same value in every column. */

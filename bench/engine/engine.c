@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../frame.h"
+#include "claims.h"
 #include "rival.h"
 #include "server.h"
 
@@ -403,6 +404,7 @@ int main(int argc, char **argv)
         .sizes = sizes,
         .quick_sizes = quick_sizes,
         .run = run_once,
+        .more = claims_tell,
     };
     if (argc == 4 && strcmp(argv[1], "--look") == 0)
         return foliot_answer_look(argv[2], argv[3]);
