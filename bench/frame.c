@@ -70,7 +70,8 @@ static void keep_best(struct bench_run *run, unsigned measure, double value)
 {
     struct results *r = &run->results;
     double *best = &r->best[measure][run->size_index][run->rival];
-    if (isnan(*best) || value < *best)
+    bool more = r->bench->measures[measure].kind == BENCH_RATE;
+    if (isnan(*best) || (more ? value > *best : value < *best))
         *best = value;
     r->runs[measure][run->size_index][run->rival] = run->round + 1;
 }
@@ -197,6 +198,18 @@ static void run_isolated(struct bench_run *run)
     }
 }
 
+static void tell_more(struct results *r)
+{
+    size_t size;
+    if (!r->bench->more || r->n_measures < r->bench->n_measures)
+        return;
+    FILE *out = open_memstream(&r->more, &size);
+    if (!out)
+        bench_die("no memory");
+    r->bench->more(out, r->quick);
+    fclose(out);
+}
+
 static void run_all(struct bench_run *run)
 {
     struct results *r = &run->results;
@@ -213,6 +226,7 @@ static void run_all(struct bench_run *run)
     }
     if (run->show_progress)
         fputs("\r\033[K", stderr);
+    tell_more(r);
     machine_look(&r->machine, (size_t)(r->quick ? 256 : 1024) << 20);
     r->seconds = (double)(bench_real_ns() - run->begin_ns) / 1e9;
 }
@@ -355,6 +369,7 @@ int bench_main(const struct bench *bench, int argc, char **argv)
     run_all(run);
     report_table(r, stdout);
     bool written = !run->directory || (report_json(r, run->directory) && report_page(r, run->directory));
+    free(r->more);
     free(run);
     return written ? 0 : 1;
 }

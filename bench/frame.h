@@ -18,9 +18,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum bench_kind {
     BENCH_COST,     /* a value a run; the least over the runs counts */
+    BENCH_RATE,     /* the same, and the most counts */
     BENCH_LONGEST,  /* the longest of many steps. The runs do the same work step by step, so each step counts with its
                      * best run: what is left is the longest step that is long every time, not a preemption */
     BENCH_ISOLATED, /* found by isolated() in a process of its own, once: for memory */
@@ -71,6 +73,8 @@ struct bench {
     double (*isolated)(unsigned measure, unsigned rival, size_t size);
     /* Ends the program if the rival does not do what it is asked to. Called once, before anything is measured. */
     void (*check)(unsigned rival);
+    /* What else is to be told, in Markdown: on the terminal and on the page. May be NULL. */
+    void (*more)(FILE *out, bool quick);
 };
 
 int bench_main(const struct bench *bench, int argc, char **argv);

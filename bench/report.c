@@ -115,6 +115,8 @@ void report_table(const struct results *r, FILE *out)
     const struct machine *m = &r->machine;
     for (unsigned size = 0; size < r->n_sizes; size++)
         table_of_size(r, size, out);
+    if (r->more)
+        fprintf(out, "\n%s", r->more);
     fprintf(out,
             "\nThis machine: %s, %u processors, %.0f GiB; %s\n"
             "Random memory (%zu MiB), ns: %.0f one after the other, %.1f many at once; "
@@ -385,6 +387,8 @@ static void page_text(const struct results *r, FILE *f)
         r->rounds, b->rivals[0].name);
     for (unsigned size = r->n_sizes; size-- > 0;)
         page_table(r, size, f);
+    if (r->more)
+        fprintf(f, "\n%s", r->more);
     page_machine(r, f);
     page_explanations(r, f);
     fprintf(f,

@@ -9,7 +9,7 @@
 #include "frame.h"
 #include "machine.h"
 
-#define BENCH_MAX 16 /* rivals, measures or sizes */
+#define BENCH_MAX 24 /* rivals, measures or sizes */
 
 struct results {
     const struct bench *bench;
@@ -22,6 +22,7 @@ struct results {
     double seconds; /* that everything took */
     bool quick;
     struct machine machine;
+    char *more; /* Markdown; NULL: nothing */
 };
 
 /* The best value, or NAN. A measure of fixed size has the same value in every column. */

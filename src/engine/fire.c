@@ -11,6 +11,8 @@
 
 #include "engine/internal.h"
 
+enum { AHEAD = 8 };
+
 /* --- When --------------------------------------------------------------------------------------------------------- */
 
 static uint32_t capacity(const fl_engine *e, int kind)
@@ -147,6 +149,8 @@ static size_t launch_due(fl_engine *e, int kind, int64_t now_us, size_t limit)
     size_t n = fl_wheel_poll(e->wheel[kind], (uint64_t)to_us * NS_PER_US, e->due, limit);
     for (size_t i = 0; i < n; i++) {
         struct item *item = e->due[i].data;
+        if (i + AHEAD < n) /* long loaded, and no longer in a cache */
+            __builtin_prefetch(e->due[i + AHEAD].data);
         uint32_t index = fl__flight_new(e, item, FLIGHT_PARKED);
         if (index == 0) {
             fl__engine_restart(e, "there is no memory to fire a timer");

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/* PostgreSQL: its server, for Foliot and for itself, and the plain way to keep timers in it: a table with an index of the
+ * due time, filled by COPY, emptied by DELETE … FOR UPDATE SKIP LOCKED … RETURNING. Two connections at a time. */
+
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../frame.h"
+#include "postgres_server.h"
+#include "rival.h"
+#include "server.h"
+
+enum { CONNECTIONS = 2, BATCH = 10000 };
+
+/* --- The server --------------------------------------------------------------------------------------------------- */
+
+static void make_cluster(const char *folder, char *data)
+{
+    int status = -1;
+    char *arguments[] = {
+        (char *)server_program("initdb"), "-D", data, "-U", "foliot", "-A", "trust", "-E", "UTF8", "--no-locale", NULL};
+    pid_t maker = server_start(folder, arguments, "postgres", SIGKILL);
+    if (waitpid(maker, &status, 0) != maker || status != 0)
+        bench_die("initdb has failed: see %s/log", folder);
+}
+
+struct postgres_server *postgres_server_start(const char *folder)
+{
+    struct postgres_server *server = calloc(1, sizeof *server);
+    char data[300], socket[300];
+    snprintf(server->folder, sizeof server->folder, "%s", folder);
+    snprintf(data, sizeof data, "%s/data", folder);
+    snprintf(socket, sizeof socket, "%s/.s.PGSQL.5432", folder);
+    make_cluster(folder, data);
+    char *arguments[] = {(char *)server_program("postgres"),
+                         "-D",
+                         data,
+                         "-k",
+                         server->folder,
+                         "-h",
+                         "",
+                         "-p",
+                         "5432",
+                         "-c",
+                         "shared_buffers=512MB",
+                         "-c",
+                         "max_wal_size=4GB",
+                         "-c",
+                         "wal_buffers=64MB",
+                         NULL};
+    server->pid = server_start(folder, arguments, "postgres", SIGQUIT);
+    close(server_connect(socket, server->pid));
+    return server;
+}
+
+void postgres_server_end(struct postgres_server *server)
+{
+    server_end(server->pid, SIGINT);
+    free(server);
+}
+
+PGconn *postgres_server_connect(const struct postgres_server *server)
+{
+    char info[400];
+    snprintf(info, sizeof info, "host=%s port=5432 user=foliot dbname=postgres", server->folder);
+    for (int i = 0; i < 1000; i++) {
+        PGconn *conn = PQconnectdb(info);
+        if (PQstatus(conn) == CONNECTION_OK)
+            return conn;
+        PQfinish(conn);
+        usleep(10000); /* it is starting */
+    }
+    bench_die("PostgreSQL does not let us in: see %s/log", server->folder);
+}
+
+double postgres_server_query(PGconn *conn, const char *sql)
+{
+    PGresult *result = PQexec(conn, sql);
+    ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+        bench_die("%s: %s", sql, PQerrorMessage(conn));
+    double number = status == PGRES_TUPLES_OK && PQntuples(result) > 0 ? strtod(PQgetvalue(result, 0, 0), NULL) : 0;
+    PQclear(result);
+    return number;
+}
+
+const char *postgres_server_version(void)
+{
+    return server_version(server_program("postgres"), "--version");
+}
+
+/* --- The rival's life --------------------------------------------------------------------------------------------- */
+
+struct plain {
+    struct postgres_server *server;
+    PGconn *conns[CONNECTIONS];
+    const struct timers *timers;
+    atomic_size_t next, taken;
+    atomic_int numbers;
+};
+
+static void *open_plain(const char *folder)
+{
+    struct plain *self = calloc(1, sizeof *self);
+    self->server = postgres_server_start(folder);
+    for (int i = 0; i < CONNECTIONS; i++)
+        self->conns[i] = postgres_server_connect(self->server);
+    postgres_server_query(self->conns[0],
+                          "CREATE TABLE timer (id bigint NOT NULL, due bigint NOT NULL, payload bytea)");
+    postgres_server_query(self->conns[0], "CREATE INDEX ON timer (due)");
+    return self;
+}
+
+static void close_plain(void *arg)
+{
+    struct plain *self = arg;
+    for (int i = 0; i < CONNECTIONS; i++)
+        PQfinish(self->conns[i]);
+    postgres_server_end(self->server);
+    free(self);
+}
+
+/* Runs `work` on each connection. */
+static void in_parallel(struct plain *self, void *(*work)(void *))
+{
+    pthread_t threads[CONNECTIONS];
+    atomic_store(&self->numbers, 0);
+    for (int i = 0; i < CONNECTIONS; i++)
+        if (pthread_create(&threads[i], NULL, work, self) != 0)
+            bench_die("no thread");
+    for (int i = 0; i < CONNECTIONS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* --- Work --------------------------------------------------------------------------------------------------------- */
+
+static char *put_number(char *at, unsigned bytes, uint64_t number)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        *at++ = (char)(number >> (8 * (bytes - 1 - i)));
+    return at;
+}
+
+/* A row as COPY … BINARY has it. */
+static char *put_row(char *at, size_t id, int64_t due_us)
+{
+    at = put_number(at, 2, 3);
+    at = put_number(put_number(at, 4, 8), 8, id);
+    at = put_number(put_number(at, 4, 8), 8, (uint64_t)due_us);
+    at = put_number(at, 4, PAYLOAD);
+    timer_payload(id, at);
+    return at + PAYLOAD;
+}
+
+static void copy_batch(PGconn *conn, const struct timers *timers, size_t first, size_t count)
+{
+    char rows[64 * 130], *at = rows;
+    PQclear(PQexec(conn, "COPY timer FROM STDIN (FORMAT binary)"));
+    PQputCopyData(conn, "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0", 19);
+    for (size_t i = first; i < first + count; i++) {
+        at = put_row(at, i, timer_due_us(timers, i));
+        if ((i - first) % 64 == 63 || i + 1 == first + count) {
+            PQputCopyData(conn, rows, (int)(at - rows));
+            at = rows;
+        }
+    }
+    PQputCopyData(conn, "\377\377", 2);
+    PQputCopyEnd(conn, NULL);
+    PGresult *result = PQgetResult(conn);
+    if (PQresultStatus(result) != PGRES_COMMAND_OK)
+        bench_die("COPY: %s", PQerrorMessage(conn));
+    PQclear(result);
+    while ((result = PQgetResult(conn)))
+        PQclear(result);
+}
+
+static void *copy_all(void *arg)
+{
+    struct plain *self = arg;
+    PGconn *conn = self->conns[atomic_fetch_add(&self->numbers, 1)];
+    size_t first;
+    while ((first = atomic_fetch_add(&self->next, BATCH)) < self->timers->count) {
+        size_t left = self->timers->count - first;
+        copy_batch(conn, self->timers, self->timers->first + first, left < BATCH ? left : BATCH);
+    }
+    return NULL;
+}
+
+static struct outcome schedule(void *arg, const struct timers *timers)
+{
+    struct plain *self = arg;
+    int64_t begin_us = wall_now_us();
+    self->timers = timers;
+    atomic_store(&self->next, 0);
+    in_parallel(self, copy_all);
+    return (struct outcome){timers->count, (double)(wall_now_us() - begin_us) / 1e6, 0};
+}
+
+static size_t take(PGconn *conn, int64_t until_us)
+{
+    char until[32];
+    const char *values[] = {until};
+    snprintf(until, sizeof until, "%lld", (long long)until_us);
+    PGresult *result =
+        PQexecParams(conn,
+                     "DELETE FROM timer WHERE ctid = ANY (ARRAY(SELECT ctid FROM timer WHERE due <= "
+                     "$1::bigint ORDER BY due LIMIT 10000 FOR UPDATE SKIP LOCKED)) RETURNING id, payload",
+                     1, NULL, values, NULL, NULL, 1);
+    if (PQresultStatus(result) != PGRES_TUPLES_OK)
+        bench_die("DELETE: %s", PQerrorMessage(conn));
+    size_t count = (size_t)PQntuples(result);
+    PQclear(result);
+    return count;
+}
+
+static void *take_all(void *arg)
+{
+    struct plain *self = arg;
+    PGconn *conn = self->conns[atomic_fetch_add(&self->numbers, 1)];
+    size_t count;
+    while ((count = take(conn, wall_now_us())) > 0)
+        atomic_fetch_add(&self->taken, count);
+    return NULL;
+}
+
+static struct outcome fire(void *arg, size_t count)
+{
+    struct plain *self = arg;
+    int64_t begin_us = wall_now_us();
+    atomic_store(&self->taken, 0);
+    while (atomic_load(&self->taken) < count)
+        in_parallel(self, take_all);
+    return (struct outcome){atomic_load(&self->taken), (double)(wall_now_us() - begin_us) / 1e6, 0};
+}
+
+static uint64_t all_cpu_ns(const struct plain *self)
+{
+    return own_cpu_ns() + server_cpu_ns(self->server->pid);
+}
+
+/* The reader asks when the next is due, and takes it then. */
+static uint64_t punctual(void *arg, size_t count, double *late_ms)
+{
+    struct plain *self = arg;
+    struct timers timers = {.count = count, .from_us = wall_now_us() + 1000000, .step_us = 1000};
+    copy_batch(self->conns[0], &timers, 0, count);
+    uint64_t cpu_ns = all_cpu_ns(self);
+    for (size_t taken = 0; taken < count;) {
+        double next_us = postgres_server_query(self->conns[0], "SELECT min(due) FROM timer");
+        struct timespec at = {(int64_t)next_us / 1000000, (int64_t)next_us % 1000000 * 1000};
+        clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &at, NULL);
+        size_t n = take(self->conns[0], wall_now_us());
+        for (int64_t now_us = wall_now_us(); n > 0; n--, taken++)
+            late_ms[taken] = (double)(now_us - timer_due_us(&timers, taken)) / 1000;
+    }
+    return all_cpu_ns(self) - cpu_ns;
+}
+
+static double disk_bytes(void *arg)
+{
+    return postgres_server_query(((struct plain *)arg)->conns[0], "SELECT pg_total_relation_size('timer')");
+}
+
+const struct rival rival_postgres = {
+    .name = "postgres",
+    .about =
+        "A table with an index of the due time, filled by COPY, 10,000 rows a transaction, and emptied by `DELETE … "
+        "FOR UPDATE SKIP LOCKED … RETURNING`, as many at a time: at most once. Two connections work at the same "
+        "time. `shared_buffers` 512 MB, `max_wal_size` 4 GB, all else as it comes, fsync included. Its disk is "
+        "that of the table with its index.",
+    .version = postgres_server_version,
+    .needs = "initdb",
+    .open = open_plain,
+    .close = close_plain,
+    .schedule = schedule,
+    .fire = fire,
+    .punctual = punctual,
+    .disk_bytes = disk_bytes,
+};
