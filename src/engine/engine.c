@@ -432,20 +432,8 @@ static void gone(fl_loop *loop, void *arg)
     fl__spaces_free(&e->spaces);
     fl__locks_clear(e);
     fl__images_destroy(&e->images);
-    void *blocks[] = {e->spans,
-                      e->flights.list,
-                      e->flights.table,
-                      e->windows,
-                      e->load_windows,
-                      e->split,
-                      e->unsure,
-                      e->keep,
-                      e->spans_done,
-                      e->delete_keys,
-                      e->due,
-                      e->firings,
-                      e->recovered,
-                      e};
+    void *blocks[] = {e->spans, e->flights.list, e->flights.table, e->windows, e->load_windows, e->split,     e->unsure,
+                      e->keep,  e->spans_done,   e->delete_keys,   e->due,     e->firings,      e->recovered, e};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         fl__release(blocks[i]);
     if (stopped)

@@ -294,7 +294,7 @@ struct fl_engine {
     size_t load_capacity;
     bool load_busy, ready;
     int64_t load_until_us;
-    int64_t peeked_us;     /* look-ahead: the earliest that was seen beyond */
+    int64_t peeked_us;   /* look-ahead: the earliest that was seen beyond */
     uint64_t *recovered; /* what the owner before has kept, ascending, as long as not all of it has been loaded */
     size_t recovered_count;
     bool recovering;

@@ -439,8 +439,7 @@ static void load_more(fl_engine *e, int64_t now_us)
 
 void fl__engine_load(fl_engine *e)
 {
-    if (e->state != ENGINE_RUNNING || e->load_busy || e->refile_busy || e->retreat ||
-        e->set_back)
+    if (e->state != ENGINE_RUNNING || e->load_busy || e->refile_busy || e->retreat || e->set_back)
         return;
     int64_t now_us = fl__engine_now(e);
     uint64_t window;
