@@ -424,6 +424,15 @@ static int rebuild_wheel(fl_engine *e, int kind)
     return r;
 }
 
+static int recall_flight(fl_engine *e, uint32_t index)
+{
+    struct item *item = fl__flight_recall(e, index);
+    int r = insert_waiting(e, item);
+    if (r < 0)
+        fl__memory_free_item(e, item);
+    return r;
+}
+
 /* What was due and has not been dispatched is not due any more. */
 static int recall_flights(fl_engine *e)
 {
@@ -433,7 +442,7 @@ static int recall_flights(fl_engine *e)
         const struct flight *flight = &e->flights.list[i];
         bool late = flight->state == FLIGHT_LATE;
         if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && !behind_front(e, flight->item->key))
-            r = insert_waiting(e, fl__flight_recall(e, i));
+            r = recall_flight(e, i);
         else if (late)
             fl__flight_late(e, i);
     }

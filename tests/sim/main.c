@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* sim: lives lives of an engine.
- *
- *     sim FIRST COUNT        those with these seeds; ends at the first that fails
- *     sim --seconds COUNT    others every time, for so long, with a bar on a terminal
- *     sim --seed SEED        one, with its history
- */
+/* sim SECONDS       as many lives as fit, with seeds that nobody has seen
+ * sim 0xSEED        one life again, with its history */
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "sim/sim.h"
-
-static bool live(uint64_t seed, FILE *trace)
-{
-    char failure[512];
-    if (sim_run(seed, trace, failure))
-        return true;
-    printf("seed 0x%" PRIx64 ": %s\n", seed, failure);
-    return false;
-}
 
 static double now_s(void)
 {
@@ -30,44 +18,60 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static void show_bar(double part, uint64_t lives)
+/* On a terminal only. */
+static void show(double part, uint64_t lives)
 {
     enum { WIDTH = 40 };
-    int full = (int)(part * WIDTH);
-    printf("\r[%.*s%*s] %" PRIu64 " lives", full, "########################################", WIDTH - full, "", lives);
+    char bar[WIDTH + 1];
+    size_t full = (size_t)(part < 1 ? part * WIDTH : WIDTH);
+    if (!isatty(STDOUT_FILENO))
+        return;
+    memset(bar, '.', WIDTH);
+    memset(bar, '#', full);
+    bar[WIDTH] = 0;
+    printf("\r[%s] %" PRIu64 " lives", bar, lives);
     fflush(stdout);
 }
 
 static int live_for(double seconds)
 {
-    double begin_s = now_s();
-    uint64_t first = (uint64_t)time(NULL) << 20, lives = 0;
-    bool terminal = isatty(STDOUT_FILENO);
-    for (; now_s() - begin_s < seconds; lives++) {
-        if (terminal && lives % 20 == 0)
-            show_bar((now_s() - begin_s) / seconds, lives);
-        if (!live(first + lives, NULL)) {
-            printf("its history: ./dev sim 0x%" PRIx64 "\n", first + lives);
+    char failure[512];
+    uint64_t seed, lives = 0;
+    double began = now_s(), shown = 0;
+    if (getrandom(&seed, sizeof seed, 0) < 0)
+        seed = (uint64_t)time(NULL);
+    seed >>= 16; /* shorter to type */
+    for (double now = began; now - began < seconds; now = now_s(), lives++) {
+        if (now - shown > 0.1) {
+            show((now - began) / seconds, lives);
+            shown = now;
+        }
+        if (!sim_run(++seed, NULL, failure)) {
+            printf("\nseed 0x%" PRIx64 ": %s\nAgain, with its history: ./dev sim 0x%" PRIx64 "\n", seed, failure, seed);
             return 1;
         }
     }
-    printf("%s%" PRIu64 " lives, all promises kept\n", terminal ? "\r\033[K" : "", lives);
+    show(1, lives);
+    printf("%s%" PRIu64 " lives, all promises kept\n", isatty(STDOUT_FILENO) ? "\n" : "", lives);
     return 0;
+}
+
+static int live_again(uint64_t seed)
+{
+    char failure[512];
+    bool good = sim_run(seed, stdout, failure);
+    printf("seed 0x%" PRIx64 ": %s\n", seed, good ? "all promises kept" : failure);
+    return !good;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fprintf(stderr, "usage: sim FIRST COUNT | sim --seconds COUNT | sim --seed SEED\n");
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc != 2) {
+        fprintf(stderr, "usage: sim SECONDS | 0xSEED\n");
         return 2;
     }
-    if (strcmp(argv[1], "--seconds") == 0)
-        return live_for(strtod(argv[2], NULL));
-    if (strcmp(argv[1], "--seed") == 0)
-        return !live(strtoull(argv[2], NULL, 0), stdout);
-    uint64_t first = strtoull(argv[1], NULL, 0), count = strtoull(argv[2], NULL, 0);
-    for (uint64_t seed = first; seed < first + count; seed++)
-        if (!live(seed, NULL))
-            return 1;
-    return 0;
+    if (strncmp(argv[1], "0x", 2) == 0)
+        return live_again(strtoull(argv[1], NULL, 16));
+    return live_for(strtod(argv[1], NULL));
 }
