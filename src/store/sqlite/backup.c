@@ -43,15 +43,17 @@ static void end(struct worker *worker, int result, const char *why)
 /* The file must not be there; from now on it is ours. */
 static int make_file(const char *path, fl_store_request *request)
 {
-    int fd = path ? open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666) : -1;
+    if (!path || !path[0]) {
+        fl__store_answer(request, FL_INVALID_ARGUMENT, "no file is given for the copy");
+        return request->result;
+    }
+    int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
     if (fd >= 0)
         return close(fd);
-    int error = path ? errno : EINVAL;
-    if (error == EEXIST)
+    if (errno == EEXIST)
         fl__store_answer(request, FL_EXISTS, "%.150s is there already: say another name for the copy", path);
     else
-        fl__store_answer(request, fl__code_of_errno(error), "%.150s cannot be made: %s",
-                         path ? path : "a file without a name", strerror(error));
+        fl__store_answer(request, fl__code_of_errno(errno), "%.150s cannot be made: %s", path, strerror(errno));
     return request->result;
 }
 

@@ -221,7 +221,7 @@ int fl__request_load(struct worker *worker, struct port *port, fl_store_request 
         return 0;
     request->load.more = false;
     request->load.next = (fl_key){0};
-    int r = fl__base_load(worker->base);
+    int r = fl__base_ready(worker->base);
     for (size_t i = 0; i < request->load.window_count && r == 0 && !request->load.more; i++) {
         struct window *window = fl__window_find(worker->base, request->load.windows[i]);
         r = window ? send_window(&loading, window) : 0;

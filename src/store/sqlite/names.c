@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/names.h"
 
-enum { FRESH_MIN = 1024, MERGED_PER_NAME = 8 };
+enum { FRESH_MIN = 1024, MERGED_PER_NAME = 8, DEBT_MAX = 1 << 17 }; /* some ten milliseconds */
 
 uint64_t fl__name_hash(fl_bytes ns, fl_bytes name)
 {
@@ -117,7 +117,8 @@ int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
     if (name.size == 0)
         return 0;
     struct name_entry entry = {fl__name_hash(ns, name), key.seq, (uint64_t)key.at_us >> FL_WINDOW_SHIFT_MIN};
-    names->debt += MERGED_PER_NAME;
+    if (names->debt < DEBT_MAX)
+        names->debt += MERGED_PER_NAME;
     int r = fresh_add(base, entry);
     if (r == 0 && key.seq < names->mark) {
         names->late = true;
@@ -196,7 +197,7 @@ int fl__names_freeze(struct base *base)
 
 bool fl__names_waiting(const struct base *base)
 {
-    return base->names.merges != NULL;
+    return base->names.merges || (base->names.tidy && base->names.runs);
 }
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
@@ -260,6 +261,7 @@ int fl__names_load(struct base *base)
         if (base->windows.table[i])
             r = load_window(base, base->windows.table[i]);
     base->names.debt = 0;
+    base->names.tidy = true;
     return r == 0 ? load_late(base) : r;
 }
 

@@ -171,7 +171,7 @@ int fl__window_end(struct base *base, struct window *window)
         base->recent = NULL;
     map_remove(&base->windows, window);
     free_window(base, window);
-    base->moved_sweep = true;
+    base->moved_sweep = base->names.tidy = true;
     return r;
 }
 

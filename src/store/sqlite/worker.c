@@ -249,17 +249,6 @@ static void group_answer(struct group *group)
     group->end = &group->first;
 }
 
-/* The file as it must be before anything is done. */
-static int make_ready(struct base *base)
-{
-    if (base->unsettled) {
-        int r = fl__base_settle(base);
-        if (r < 0)
-            return r;
-    }
-    return fl__base_load(base);
-}
-
 /* In a transaction of its own, if it needs one. */
 static void run_alone(struct worker *worker, fl_store_request *request)
 {
@@ -267,7 +256,7 @@ static void run_alone(struct worker *worker, fl_store_request *request)
     bool writes = fl__request_writes(request);
     fl__answer_free(request->store_data);
     request->store_data = NULL;
-    int r = make_ready(base);
+    int r = fl__base_ready(base);
     if (r == 0 && writes)
         r = fl__base_begin(base);
     if (r == 0)
@@ -324,7 +313,7 @@ static void group_end(struct worker *worker, struct group *group)
 static void group_run(struct worker *worker, struct group *group, fl_store_request *request)
 {
     struct base *base = worker->base;
-    int r = make_ready(base);
+    int r = fl__base_ready(base);
     if (r == 0 && fl__request_writes(request) && !base->in_transaction) {
         group_answer(group);
         group->began_ns = fl__monotonic_ns();
@@ -413,7 +402,7 @@ static struct port *take_all(struct worker *worker, bool other, bool *called)
 static void work_alone(struct worker *worker)
 {
     struct base *base = worker->base;
-    if (make_ready(base) < 0 || fl__base_begin(base) < 0) {
+    if (fl__base_ready(base) < 0 || fl__base_begin(base) < 0) {
         worker->rest_until_ns = fl__monotonic_ns() + REST_NS;
         return;
     }
