@@ -45,18 +45,6 @@ unsigned results_runs(const struct results *r, unsigned measure, unsigned size_i
     return r->runs[measure][stored_at(r, measure, size_index)][rival];
 }
 
-double results_goal(const struct results *r, unsigned measure, size_t size, unsigned rival)
-{
-    const struct bench *b = r->bench;
-    for (unsigned i = 0; i < b->n_goals; i++) {
-        const struct bench_goal *goal = &b->goals[i];
-        if (goal->rival == rival && (goal->size == 0 || goal->size == size) &&
-            strcmp(goal->measure, b->measures[measure].id) == 0)
-            return goal->value;
-    }
-    return NAN;
-}
-
 int results_find_measure(const struct bench *bench, const char *id)
 {
     for (unsigned i = 0; i < bench->n_measures; i++)

@@ -43,14 +43,6 @@ struct bench_rival {
     bool floor;                   /* does nothing: shows the harness's own cost, is in no chart */
 };
 
-/* What one of ours ought to reach. */
-struct bench_goal {
-    const char *measure;
-    unsigned rival;
-    size_t size; /* 0: at every size */
-    double value;
-};
-
 enum bench_chart_kind { BENCH_BARS, BENCH_LINES };
 
 struct bench_chart {
@@ -70,9 +62,8 @@ struct bench {
     const char *size_name; /* "live timers" */
     const struct bench_measure *measures;
     const struct bench_rival *rivals;
-    const struct bench_goal *goals;
     const struct bench_chart *charts;
-    unsigned n_measures, n_rivals, n_goals, n_charts;
+    unsigned n_measures, n_rivals, n_charts;
     const size_t *sizes, *quick_sizes; /* ascending, ended by 0 */
 
     /* One run of everything that bench_wants(), at one size. May record a measure several times: the best counts. */

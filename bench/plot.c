@@ -170,15 +170,14 @@ static void style(FILE *f)
           "text{font-family:system-ui,'Segoe UI',Roboto,'Helvetica Neue','DejaVu Sans',sans-serif;font-size:11.5px;"
           "fill:#1f2937}\n"
           ".title{font-size:18px;font-weight:600}.caption,.tick{fill:#6b7280}.tick{font-size:10px}\n"
-          ".panel{font-size:13px;font-weight:600}.ours{font-weight:600}.goal{fill:#c2410c;font-size:11px}\n"
-          ".value{paint-order:stroke;stroke:#ffffff;stroke-width:4px}.page{fill:#ffffff}.grid{stroke:#e5e7eb}.goalline{"
-          "stroke:#c2410c;stroke-dasharray:3 3}\n"
+          ".panel{font-size:13px;font-weight:600}.ours{font-weight:600}\n"
+          ".value{paint-order:stroke;stroke:#ffffff;stroke-width:4px}.page{fill:#ffffff}.grid{stroke:#e5e7eb}\n"
           ".curve{fill:none;stroke-width:1.6}.thick{stroke-width:3}\n",
           f);
     for (unsigned i = 0; i < 8; i++)
         fprintf(f, ".f%u{fill:%s}.s%u{stroke:%s}", i, light[i], i, light[i]);
-    fputs("\n@media (prefers-color-scheme:dark){text{fill:#e5e7eb}.caption,.tick{fill:#9ca3af}.goal{fill:#fb923c}"
-          ".value{stroke:#0f172a}.page{fill:#0f172a}.grid{stroke:#334155}.goalline{stroke:#fb923c}\n",
+    fputs("\n@media (prefers-color-scheme:dark){text{fill:#e5e7eb}.caption,.tick{fill:#9ca3af}"
+          ".value{stroke:#0f172a}.page{fill:#0f172a}.grid{stroke:#334155}\n",
           f);
     for (unsigned i = 0; i < 8; i++)
         fprintf(f, ".f%u{fill:%s}.s%u{stroke:%s}", i, dark[i], i, dark[i]);
@@ -279,7 +278,7 @@ static void bar(FILE *f, const struct plot *plot, const struct plot_panel *panel
 static void bars_panel(FILE *f, const struct plot *plot, const struct plot_panel *panel, struct box box,
                        const struct scale *scale)
 {
-    char name[24], goal[40];
+    char name[24];
     double ticks[MAX_TICKS];
     unsigned n_ticks = ticks_of(scale, ticks);
     struct box area = {box.x + NAMES, box.y + PANEL_TITLE, box.width - NAMES - VALUES, plot->n_series * ROW};
@@ -293,12 +292,6 @@ static void bars_panel(FILE *f, const struct plot *plot, const struct plot_panel
             continue;
         text(f, "tick", x, bottom + 13, "middle", tick_name(ticks[i], name));
         named = x;
-    }
-    if (!isnan(panel->goal)) {
-        double x = area.x + fmin(1, place(scale, panel->goal)) * area.width;
-        line(f, "goalline", x, area.y - 5, x, area.y + ROW);
-        snprintf(goal, sizeof goal, "goal %g", panel->goal);
-        text(f, "goal", x, area.y - 8, "middle", goal);
     }
     for (unsigned s = 0; s < plot->n_series; s++)
         bar(f, plot, panel, s, area, area.y + s * ROW + 2, scale);

@@ -16,7 +16,6 @@ struct plot_series {
 struct plot_panel {
     const char *title;
     const double *values; /* [series][points]; NAN: nothing there */
-    double goal;          /* of the first series; NAN: none. Bars only */
 };
 
 struct plot {

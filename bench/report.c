@@ -58,19 +58,6 @@ static const char *cell(const struct results *r, unsigned measure, unsigned size
     return buffer;
 }
 
-/* "60, 30": what each of ours ought to reach; "" where there is no goal. */
-static const char *goals(const struct results *r, unsigned measure, unsigned size, char buffer[64])
-{
-    size_t used = 0;
-    buffer[0] = '\0';
-    for (unsigned rival = 0; rival < r->bench->n_rivals; rival++) {
-        double goal = results_goal(r, r->measures[measure], r->sizes[size], rival);
-        if (!isnan(goal) && used < 40)
-            used += (size_t)snprintf(buffer + used, 64 - used, "%s%g", used ? ", " : "", goal);
-    }
-    return buffer;
-}
-
 static FILE *create(const char *directory, const char *file)
 {
     char path[4096];
@@ -110,15 +97,13 @@ static void table_of_size(const struct results *r, unsigned size, FILE *out)
 {
     char words[64], row[128];
     fprintf(out, "\n%s %s\n", results_size_name(r->sizes[size], words), r->bench->size_name);
-    pad(out, "", -36);
-    pad(out, "goal", 10);
+    pad(out, "", -44);
     for (unsigned i = 0; i < r->n_rivals; i++)
         pad(out, rival_at(r, i)->name, 15);
     fputc('\n', out);
     for (unsigned m = 0; m < r->n_measures; m++) {
-        snprintf(row, sizeof row, "%-5s%s, %s", measure_at(r, m)->id, measure_at(r, m)->name, measure_at(r, m)->unit);
-        pad(out, row, -36);
-        pad(out, goals(r, m, size, words), 10);
+        snprintf(row, sizeof row, "%s, %s (%s)", measure_at(r, m)->name, measure_at(r, m)->unit, measure_at(r, m)->id);
+        pad(out, row, -44);
         for (unsigned i = 0; i < r->n_rivals; i++)
             pad(out, cell(r, m, size, i, words), 15);
         fputc('\n', out);
@@ -201,13 +186,9 @@ static void json_measures(FILE *f, const struct results *r)
 
 static void json_result(FILE *f, const struct results *r, unsigned m, unsigned size, unsigned rival)
 {
-    double goal = results_goal(r, r->measures[m], r->sizes[size], r->rivals[rival]);
-    fprintf(f, "    {\"measure\": \"%s\", \"size\": %zu, \"rival\": \"%s\", \"value\": %.4f, \"runs\": %u",
+    fprintf(f, "    {\"measure\": \"%s\", \"size\": %zu, \"rival\": \"%s\", \"value\": %.4f, \"runs\": %u}",
             measure_at(r, m)->id, size_at(r, m, size), rival_at(r, rival)->name, value_at(r, m, size, rival),
             results_runs(r, r->measures[m], size, r->rivals[rival]));
-    if (!isnan(goal))
-        fprintf(f, ", \"goal\": %g", goal);
-    fputc('}', f);
 }
 
 static void json_results(FILE *f, const struct results *r)
@@ -280,8 +261,7 @@ static void add_panel(struct drawing *d, const struct results *r, unsigned measu
         for (unsigned i = 0; i < n_sizes; i++)
             d->values[p][s * n_sizes + i] = results_value(r, measure, first_size + i, d->rivals[s]);
     snprintf(d->titles[p], sizeof d->titles[p], "%s", title);
-    double goal = n_sizes == 1 ? results_goal(r, measure, r->sizes[first_size], d->rivals[0]) : NAN;
-    d->panels[p] = (struct plot_panel){d->titles[p], d->values[p], goal};
+    d->panels[p] = (struct plot_panel){d->titles[p], d->values[p]};
 }
 
 static void add_panels(struct drawing *d, const struct results *r, const struct bench_chart *chart)
@@ -296,7 +276,7 @@ static void add_panels(struct drawing *d, const struct results *r, const struct 
             continue;
         const struct bench_measure *m = &r->bench->measures[measure];
         d->plot.unit = m->unit;
-        snprintf(title, sizeof title, "%s %s", m->id, m->name);
+        snprintf(title, sizeof title, "%s", m->name);
         if (chart->kind == BENCH_LINES)
             add_panel(d, r, (unsigned)measure, 0, r->n_sizes, title);
         else if (n_measures > 1)
@@ -347,38 +327,18 @@ static bool draw(const struct results *r, const struct bench_chart *chart, const
 static void page_table(const struct results *r, unsigned size, FILE *f)
 {
     char words[64];
-    fprintf(f, "\n### %s %s\n\n| | goal |", results_size_name(r->sizes[size], words), r->bench->size_name);
+    fprintf(f, "\n### %s %s\n\n| |", results_size_name(r->sizes[size], words), r->bench->size_name);
     for (unsigned i = 0; i < r->n_rivals; i++)
         fprintf(f, " %s |", rival_at(r, i)->name);
-    fputs("\n| --- | ---: |", f);
+    fputs("\n| --- |", f);
     for (unsigned i = 0; i < r->n_rivals; i++)
         fputs(" ---: |", f);
     for (unsigned m = 0; m < r->n_measures; m++) {
-        fprintf(f, "\n| %s %s, %s | %s |", measure_at(r, m)->id, measure_at(r, m)->name, measure_at(r, m)->unit,
-                goals(r, m, size, words));
+        fprintf(f, "\n| %s, %s |", measure_at(r, m)->name, measure_at(r, m)->unit);
         for (unsigned i = 0; i < r->n_rivals; i++)
             fprintf(f, rival_at(r, i)->ours ? " **%s** |" : " %s |", cell(r, m, size, i, words));
     }
     fputc('\n', f);
-}
-
-static void page_goals(const struct results *r, FILE *f)
-{
-    char size[16], value[24];
-    fputs("\n## Goals\n\n| | at | | goal | measured | |\n| --- | --- | --- | ---: | ---: | --- |\n", f);
-    for (unsigned m = 0; m < r->n_measures; m++) {
-        for (unsigned s = 0; s < sizes_of(r, m); s++) {
-            for (unsigned i = 0; i < r->n_rivals; i++) {
-                double found = value_at(r, m, s, i);
-                double goal = results_goal(r, r->measures[m], r->sizes[s], r->rivals[i]);
-                if (isnan(goal) || isnan(found))
-                    continue;
-                fprintf(f, "| %s %s | %s | %s | %g %s | %s | %s |\n", measure_at(r, m)->id, measure_at(r, m)->name,
-                        results_size_name(size_at(r, m, s), size), rival_at(r, i)->name, goal, measure_at(r, m)->unit,
-                        plot_number(found, value), found <= goal ? "reached" : "not reached");
-            }
-        }
-    }
 }
 
 static void page_machine(const struct results *r, FILE *f)
@@ -402,8 +362,8 @@ static void page_explanations(const struct results *r, FILE *f)
 {
     fputs("\n## What is measured\n\n", f);
     for (unsigned m = 0; m < r->n_measures; m++)
-        fprintf(f, "- **%s %s** (%s). %s\n", measure_at(r, m)->id, measure_at(r, m)->name, measure_at(r, m)->unit,
-                measure_at(r, m)->what);
+        fprintf(f, "- **%s** (%s; `--only %s`). %s\n", measure_at(r, m)->name, measure_at(r, m)->unit,
+                measure_at(r, m)->id, measure_at(r, m)->what);
     fputs("\n## Who is measured, and how each is driven\n\n", f);
     for (unsigned i = 0; i < r->n_rivals; i++) {
         const struct bench_rival *rival = rival_at(r, i);
@@ -425,7 +385,6 @@ static void page_text(const struct results *r, FILE *f)
         r->rounds, b->rivals[0].name);
     for (unsigned size = r->n_sizes; size-- > 0;)
         page_table(r, size, f);
-    page_goals(r, f);
     page_machine(r, f);
     page_explanations(r, f);
     fprintf(f,

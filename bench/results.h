@@ -27,8 +27,6 @@ struct results {
 /* The best value, or NAN. A measure of fixed size has the same value in every column. */
 double results_value(const struct results *r, unsigned measure, unsigned size_index, unsigned rival);
 unsigned results_runs(const struct results *r, unsigned measure, unsigned size_index, unsigned rival);
-/* The goal, or NAN. */
-double results_goal(const struct results *r, unsigned measure, size_t size, unsigned rival);
 int results_find_measure(const struct bench *bench, const char *id); /* index or -1 */
 /* "1 k", "10 M" */
 const char *results_size_name(size_t size, char buffer[16]);

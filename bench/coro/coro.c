@@ -87,6 +87,7 @@ static void find_rivals(void)
             commands[n_rivals][0] = path;
             commands[n_rivals++][1] = known[i].option;
         } else {
+            fprintf(stderr, "bench: %s is left out: it could not be built here\n", known[i].rival.name);
             free(path);
         }
     }
@@ -147,15 +148,6 @@ static void run_once(struct bench_run *run, unsigned rival, size_t size)
         record(run, measure, values[measure - C3]);
 }
 
-enum { FOLIOT };
-
-static const struct bench_goal goals[] = {
-    {"C1", FOLIOT, 0, 3},
-    {"C4", FOLIOT, 1000000, 500},
-    {"C5", FOLIOT, 1000000, 350},
-    {"C6", FOLIOT, 1000000, 60},
-};
-
 static const struct bench_chart charts[] = {
     {.file = "switch",
      .title = "Changing from one coroutine to another",
@@ -190,10 +182,8 @@ int main(int argc, char **argv)
         .size_name = "sleepers",
         .measures = measures,
         .rivals = rivals,
-        .goals = goals,
         .charts = charts,
         .n_measures = COUNT(measures),
-        .n_goals = COUNT(goals),
         .n_charts = COUNT(charts),
         .sizes = sizes,
         .quick_sizes = quick_sizes,

@@ -506,13 +506,6 @@ static const struct bench_rival rivals[] = {
      libev_version},
 };
 
-enum { FOLIOT };
-
-static const struct bench_goal goals[] = {
-    {"L1", FOLIOT, 1000000, 40}, {"L2", FOLIOT, 1000000, 80}, {"L7e", FOLIOT, 0, 0},
-    {"L7", FOLIOT, 0, 60},       {"L7p", FOLIOT, 0, 120},
-};
-
 static const struct bench_chart charts[] = {
     {"timers",
      "Many timers",
@@ -526,13 +519,13 @@ static const struct bench_chart charts[] = {
      BENCH_BARS},
     {"messages",
      "Messages from another thread",
-     "Microseconds until a sleeping loop is awake (L5), nanoseconds for each of two million messages (L6). Less is "
+     "Microseconds until a sleeping loop is awake, nanoseconds for each of two million messages. Less is "
      "better.",
      {"L5", "L6"},
      BENCH_BARS,
      .linear = true},
     {"memory",
-     "Memory per pending timer (L9)",
+     "Memory per pending timer",
      "Resident bytes, the program's handle included; each panel has its own scale. Less is better.",
      {"L9"},
      BENCH_BARS,
@@ -551,7 +544,7 @@ static const char intro[] =
     "at\n"
     "which the loop was just told to look at the clock.\n"
     "\n"
-    "Many timers (L1 to L4) are measured in CPU time of the thread, messages and lateness in real time: those figures "
+    "Many timers are measured in CPU time of the thread, messages and lateness in real time: those figures "
     "are\n"
     "only as quiet as the machine. The rivals take turns, several rounds, and the best round counts. Nothing is\n"
     "subtracted.";
@@ -567,11 +560,9 @@ int main(int argc, char **argv)
         .size_name = "timers",
         .measures = measures,
         .rivals = rivals,
-        .goals = goals,
         .charts = charts,
         .n_measures = COUNT(measures),
         .n_rivals = COUNT(rivals),
-        .n_goals = COUNT(goals),
         .n_charts = COUNT(charts),
         .sizes = sizes,
         .quick_sizes = quick_sizes,

@@ -47,7 +47,8 @@ struct fl_clock {
      * again afterwards. It is called only when no descriptor is ready and nothing was posted, and never without a
      * deadline: with no timer pending, the loop sleeps until the outside wakes it, whatever the clock.
      *
-     * NULL means that `now_ns` counts with CLOCK_MONOTONIC, and the loop sleeps in the kernel. */
+     * NULL means that `now_ns` counts at the pace of CLOCK_MONOTONIC, from whatever moment, and the loop sleeps in the
+     * kernel. If the clock runs ahead of that pace, or is set forward, the loop may sleep too long; it is never early. */
     void (*wait_until)(fl_clock *clock, uint64_t deadline_ns);
 };
 

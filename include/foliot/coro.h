@@ -48,12 +48,14 @@
  * Stack overflow: whoever runs off the end of a stack hits 64 KiB that cannot be touched; a message with the name of the
  * coroutine goes to standard error and the program ends by SIGSEGV. (Compile functions with larger frames than that with
  * -fstack-clash-protection, or they may step over it.) For this the first coroutine of a process installs a handler for
- * SIGSEGV, which passes every other fault on to the handler that was there before.
+ * SIGSEGV, which passes every other fault, and what raise() or kill() send, on to the handler that was there before.
  *
  * fl_runtime_free() ends what waits: coroutines that have not returned never go on, their stacks are freed without a
- * look, and joining them returns. Threads: any, unless said otherwise.
+ * look, and joining them returns, also for coroutines of other runtimes. Threads: any, unless said otherwise.
  *
- * Switching preserves what a function call preserves. The signal mask and the floating-point modes are the worker's.
+ * Switching preserves what a function call preserves. The signal mask and the floating-point modes are the worker's. In
+ * C++ a coroutine may wait in a catch block and in a destructor while an exception is on its way: its exceptions stay with
+ * it, if the C++ runtime is loaded no later than this library. None may leave the coroutine's function.
  *
  * Failing: 0, or a negative code of foliot/error.h; then nothing was changed and the out-parameters are untouched.
  */
@@ -94,8 +96,9 @@ typedef struct fl_coro_options {
                         * 16 KiB or more, at most 1 GiB */
 } fl_coro_options;
 
-/* Makes a coroutine that runs fn(arg), soon but not before the caller waits or returns. `options` may be NULL. `ret` may
- * be NULL; else it gets a reference, which is the caller's. A worker may pass NULL for its own runtime.
+/* Makes a coroutine that runs fn(arg) soon: not before the caller waits or returns if that is a worker of `rt`, perhaps at
+ * once if it is another thread. `options` may be NULL. `ret` may be NULL; else it gets a reference, which is the caller's,
+ * before the coroutine begins. A worker may pass NULL for its own runtime.
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL, the stack is too large, or `rt` is NULL and the caller is no worker;
  * FL_NO_MEMORY. If there is no memory for its stack later, it starts when there is. */
 int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn, void *arg, fl_coro **ret);
@@ -112,7 +115,8 @@ fl_coro *fl_coro_ref(fl_coro *coro);
 /* One less; the coroutine itself goes on. NULL is allowed. */
 void fl_coro_unref(fl_coro *coro);
 
-/* Lets the others of this worker run, and its timers and tasks too. Outside a coroutine, yields the thread. */
+/* Lets everybody else of this worker who can run now have a turn: other coroutines, also those whose time is up or whose
+ * descriptor is ready, timers that are due, and tasks. Outside a coroutine, yields the thread. */
 void fl_coro_yield(void);
 
 /* Waits until the coroutine is woken by fl_coro_unpark() or a timed wake-up; not at all if that has happened since its
@@ -134,7 +138,7 @@ typedef uint64_t fl_coro_wake;
 
 /* Unparks the coroutine when its runtime's clock has reached `deadline_ns`; at once if it has. `ret` may be NULL; it gets
  * 0 if the coroutine has returned already. Keeps a reference to the coroutine until then.
- * Returns 0; FL_CAPACITY_EXCEEDED beyond 2^32 at a time; FL_NO_MEMORY. */
+ * Returns 0; FL_CAPACITY_EXCEEDED beyond 2^31 at a time; FL_NO_MEMORY. */
 int fl_coro_wake_at(fl_coro *coro, uint64_t deadline_ns, fl_coro_wake *ret);
 
 /* The same after a delay. */
@@ -149,11 +153,13 @@ int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake wake);
 #define FL_CORO_FOREVER UINT64_MAX
 
 /* Waits until `fd` is ready for one of `events` (a union of FL_READ, FL_WRITE, FL_HANGUP, see foliot/loop.h), for at most
- * `timeout_ns`; 0 only looks, FL_CORO_FOREVER waits without limit. Several coroutines may wait for one descriptor. Do not
- * close it meanwhile.
- * Returns what is ready, a positive union of FL_READ, FL_WRITE, FL_ERROR and FL_HANGUP; 0 when the time is up;
- * FL_INVALID_ARGUMENT if `fd` cannot be waited for or `events` has other bits; FL_EXISTS if the worker's loop watches it
- * for somebody else; FL_CAPACITY_EXCEEDED, FL_NO_MEMORY, FL_SYSTEM. */
+ * `timeout_ns`; 0 only looks, FL_CORO_FOREVER waits without limit. However short the time is, what is ready is found. A
+ * plain file is always ready. Many coroutines may wait for one descriptor; all that it is ready for go on. Do not close it
+ * meanwhile.
+ * Returns what is ready of what was asked for, and FL_ERROR and FL_HANGUP without being asked (an FL_HANGUP of one
+ * direction only if asked), a positive union; 0 when the time is up and nothing is ready; FL_INVALID_ARGUMENT if `fd`
+ * cannot be waited for or `events` has other bits; FL_EXISTS if the worker's loop watches it for somebody else;
+ * FL_CAPACITY_EXCEEDED, FL_NO_MEMORY, FL_SYSTEM. */
 int fl_coro_wait_fd(int fd, unsigned events, uint64_t timeout_ns);
 
 #pragma GCC visibility pop

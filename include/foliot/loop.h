@@ -26,13 +26,14 @@
  *   1. sleep        until a timer is due, a task is posted or a descriptor is ready; not at all if something can run now
  *   2. timers       those that are due, in order of (deadline, creation)
  *   3. tasks        the urgent ones first, then the others, each kind in the order in which its thread posted them
- *   4. descriptors  those that are ready
+ *   4. descriptors  those that are ready after all that
  *   5. immediates   in the order in which they were made
  *   6. closing      close callbacks, in the order in which they were asked for
  *
- * Every phase takes aside what is there when it begins and runs only that, at most `budget` callbacks: what a callback
- * adds to its own phase waits for the next turn, so that no kind of work can starve another. In particular a timer made
- * during a turn never fires in that turn. What is over the budget stays at the front of its queue.
+ * Every phase takes aside what is there when it begins and runs only that, at most `budget` callbacks, and of tasks as many
+ * urgent ones and as many others: what a callback adds to its own phase waits for the next turn, so that no kind of work
+ * can starve another. In particular a timer made during a turn never fires in that turn. What is over the budget stays at
+ * the front of its queue.
  *
  * After every callback, the microtask queue runs until it is empty, and so does it before the first callback of a turn.
  *
@@ -45,7 +46,9 @@
  *   - Never early, not by a nanosecond; delays below a millisecond are honoured as they are.
  *   - Nothing is lost, however long a callback took, and even if memory runs out while an interval is armed anew.
  *   - No limit on the distance. A deadline that does not fit in 64 bits counts as the last moment that does.
- *   - An ID is below 2^53, is never 0 and never names another timer, interval or immediate of the same loop.
+ *   - An ID is below 2^53, is never 0 and never names another timer, interval or immediate of the same loop. Only if a loop
+ *     has used up 2^53 of them, which takes 28 years at ten million timers a second, do they start over; with many timers
+ *     that live for long among many more that do not, it may be 2^51. There is no pattern of use that costs capacity.
  *   - An ID ends when its one-shot callback starts, when an interval is cancelled, or when its immediate starts.
  *
  * What a callback may do: everything in this file except run its own loop again. That includes cancelling, arming anew,
@@ -94,7 +97,8 @@ typedef struct fl_loop_config {
 int fl_loop_new(const fl_loop_config *config, fl_loop **ret);
 
 /* Frees the loop. Timers, tasks, immediates and microtasks that have not run are forgotten and descriptors are left as
- * they are, but close callbacks that still wait are called, for they are there to free something. NULL is allowed.
+ * they are, but close callbacks that still wait are called, for they are there to free something, and so are up to 2^20 that
+ * they ask for in turn. NULL is allowed.
  *
  * Inside a callback it is an immediate stop: the loop stays usable until that callback returns, and is gone when
  * fl_loop_run() or fl_loop_run_once() has returned FL_LOOP_FREED. Microtasks no longer run. */
@@ -109,11 +113,12 @@ void fl_loop_free(fl_loop *loop);
 int fl_loop_run(fl_loop *loop);
 
 /* One turn. With `wait`, sleeps until there is something to run, unless nothing keeps the loop alive; without, runs what
- * can run now. Returns as fl_loop_run(). */
+ * can run now. If a stop has ended the last turn before its time, that is finished first. Returns as fl_loop_run(). */
 int fl_loop_run_once(fl_loop *loop, bool wait);
 
 /* Immediate stop: the loop returns after the callback that is running and its microtasks. What has not run stays where
- * it is and runs first if the loop is run again. Any thread, and signal handlers. */
+ * it is. If the loop is run again, it reads the clock, finishes this turn from there, and only then begins another one.
+ * Descriptors that were ready and have not been called are looked at anew in that one. Any thread, and signal handlers. */
 void fl_loop_stop(fl_loop *loop);
 
 /* Graceful stop: the loop returns as soon as it would have to sleep, that is, when everything that can run now has run:
@@ -138,7 +143,8 @@ uint64_t fl_loop_update_now(fl_loop *loop);
 /* --- Timers ------------------------------------------------------------------------------------------------------ */
 
 /* Calls `fn` once, `delay_ns` after fl_loop_now_ns(). `ret_id` may be NULL.
- * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_CAPACITY_EXCEEDED beyond 2^26 timers; FL_NO_MEMORY. */
+ * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_CAPACITY_EXCEEDED beyond 2^26 timers, intervals and immediates;
+ * FL_NO_MEMORY. */
 int fl_loop_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id);
 
 /* The same at a time of the loop's clock. A deadline that has passed counts as now. */
@@ -192,7 +198,7 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id);
  * many are posted until it is awake. Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_NO_MEMORY. */
 int fl_loop_post(fl_loop *loop, fl_loop_fn fn, void *arg);
 
-/* The same, before all tasks that are not urgent: for what keeps the program itself going. */
+/* The same, before the tasks of the same turn that are not urgent: for what keeps the program itself going. */
 int fl_loop_post_urgent(fl_loop *loop, fl_loop_fn fn, void *arg);
 
 /* A task whose memory is the caller's, so that posting cannot fail. */
@@ -218,7 +224,8 @@ int fl_loop_microtask(fl_loop *loop, fl_loop_fn fn, void *arg);
 int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_id);
 
 /* Calls `fn` in the closing phase, when no other callback of this turn is left that could know what it frees.
- * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_NO_MEMORY. */
+ * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_CAPACITY_EXCEEDED while the loop is freed, if its close callbacks have
+ * asked for 2^20 others; FL_NO_MEMORY. */
 int fl_loop_close_callback(fl_loop *loop, fl_loop_fn fn, void *arg);
 
 /* --- Descriptors ------------------------------------------------------------------------------------------------- */
@@ -233,8 +240,9 @@ enum {
 };
 
 /* Calls `fn` in every turn in which `fd` is ready for one of `events` (a union of FL_READ, FL_WRITE, FL_HANGUP; 0 waits
- * for errors and hang-ups alone), until removed. It comes with what is ready of what was asked for. Remove a descriptor
- * before you close it. If that was forgotten, the number may be added again when it names a new file; the old file's
+ * for errors and hang-ups alone), until removed. It comes with what is ready of what was asked for: as it was when the
+ * phase of descriptors began, after the timers and tasks of the turn. Only who reads or writes in the callback of another
+ * descriptor must take care not to block in this one. Remove a descriptor before you close it. If that was forgotten, the number may be added again when it names a new file; the old file's
  * events never reach the new callback.
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL, `events` has other bits, or `fd` is not open or cannot be waited for
  * (a plain file); FL_EXISTS if it was added already; FL_CAPACITY_EXCEEDED if the kernel's limit is reached; FL_NO_MEMORY.

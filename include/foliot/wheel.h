@@ -86,12 +86,13 @@ typedef struct fl_wheel_level_stats {
     uint64_t slot_capacity; /* slots there is memory for */
     uint64_t active;        /* slots that hold a timer */
     double utilisation;     /* active / slot_capacity; 0 if there are no slots */
-    uint64_t bytes;         /* everything this level has allocated */
+    uint64_t bytes;         /* the memory that this level has alone */
 } fl_wheel_level_stats;
 
 typedef struct fl_wheel_stats {
     fl_wheel_level_stats level[FL_WHEEL_LEVELS];
-    uint64_t bytes; /* the whole wheel: its levels and what they share */
+    uint64_t bytes;           /* the memory of the whole wheel: its levels and what they share */
+    uint64_t allocated_bytes; /* what it has from the allocator, mapped addresses without memory included */
 } fl_wheel_stats;
 
 /* Makes a wheel; `config` may be NULL. Its `now` is config->start_ns.
@@ -106,7 +107,7 @@ void fl_wheel_free(fl_wheel *w);
 /* Schedules a timer. A deadline of now, or up to one L0 tick before it, fires at the next poll. `ret_id` may be NULL.
  * Returns 0; FL_INVALID_DEADLINE for 0, before the start, or more than one L0 tick in the past; FL_DEADLINE_TOO_FAR
  * beyond now + fl_wheel_max_duration_ns(); FL_OVERFLOW for UINT64_MAX; FL_CAPACITY_EXCEEDED if the spoke has used up
- * its IDs (at least 2^44); FL_NO_MEMORY. */
+ * its IDs (as a rule 2^50 timers; nearly 2^42 if the wheel is cleared or compacted after each); FL_NO_MEMORY. */
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id);
 
 /* Schedules a timer as near to `target_ns` as the wheel reaches, for deadlines at any distance: when it fires and
@@ -153,7 +154,8 @@ uint64_t fl_wheel_now_ns(const fl_wheel *w);
 uint64_t fl_wheel_start_ns(const fl_wheel *w);
 uint32_t fl_wheel_worker_id(const fl_wheel *w);
 
-/* How far ahead of now a level reaches: its tick times its spokes; 0 for a level there is not. */
+/* How far ahead of now a level reaches: its tick times its spokes, UINT64_MAX if that is 2^64; 0 for a level there is
+ * not. */
 uint64_t fl_wheel_coverage_ns(const fl_wheel *w, unsigned level);
 
 /* How far ahead of now a timer may be scheduled: the coverage of the last level. */
@@ -163,10 +165,12 @@ uint64_t fl_wheel_max_duration_ns(const fl_wheel *w);
 void fl_wheel_clear(fl_wheel *w);
 
 /* Gives back all memory that the living timers do not need, whatever the compaction settings say. IDs stay valid. Not
- * needed in normal use: cancelling and firing shrink the wheel as they go. Takes time in proportion to the wheel. */
+ * needed in normal use: cancelling, firing and polling shrink the wheel as they go, down to a few MB in reserve. Takes time
+ * in proportion to the wheel. */
 void fl_wheel_compact(fl_wheel *w);
 
-/* Counts slots and bytes, level by level. */
+/* Counts slots and bytes, level by level. What the allocator needs for itself does not count; a 2 MiB page counts as a
+ * whole. */
 void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret);
 
 /* Checks every invariant of the wheel, in time proportional to its size. Returns 0, or FL_INVALID_ARGUMENT after

@@ -4,9 +4,10 @@
 
 /* The context switch.
  *
- * A context that does not run is a pointer into its own stack: below it lie the registers that a call must preserve, and
- * the address to go on at. Switching pushes these, stores the stack pointer, takes the other one and pops. It ends in an
- * indirect jump: a return would be predicted to go back to where it was called from, and that is never where it goes.
+ * A context that does not run is a pointer into its own stack: from there upwards lie the registers that a call must
+ * preserve, and the address to go on at. Switching pushes these, stores the stack pointer, takes the other one and pops.
+ * It ends in an indirect jump: a return would be predicted to go back to where it was called from, and that is never
+ * where it goes.
  * The signal mask and the floating-point environment are not touched: a thread's contexts share them.
  *
  * Because nothing of a context is outside its stack, the bytes from the pointer to the stack's top are all there is of

@@ -5,18 +5,11 @@
  * away, by setting TOKEN, makes the coroutine ready, so it is made ready once. The coroutine takes the TOKEN when it goes
  * on; a wake-up that comes before finds it and has nothing to do. A coroutine may be made ready by another thread before
  * it has really suspended: that is harmless, for it only gets into a queue which its own worker looks at later.
- *
- * Joining. A coroutine that joins is pushed onto the other one's list, linked by its own `next`, as it is in no queue. The
- * end closes the list and makes everybody on it ready. Nothing of this is on a stack.
  */
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "coro/internal.h"
 
@@ -90,11 +83,9 @@ int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn,
     fl_coro *coro = group ? new_coro(options, fn, arg, ret ? 2 : 1) : NULL;
     if (!coro)
         return FL_NO_MEMORY;
-    int r = fl__group_spawn(group, coro);
+    int r = fl__group_spawn(group, coro, ret);
     if (r < 0)
         fl__record_give(&fl__coro_pool, own_records(), coro);
-    else if (ret)
-        *ret = coro;
     return r;
 }
 
@@ -111,12 +102,10 @@ void fl__coro_ready(struct fl_coro *coro)
 void fl_coro_yield(void)
 {
     struct sched *sched = fl__sched_current();
-    if (!sched) {
+    if (sched)
+        fl__sched_yield(sched);
+    else
         sched_yield();
-        return;
-    }
-    fl__sched_append(sched, sched->running);
-    fl__sched_suspend(sched);
 }
 
 void fl_coro_park(void)
@@ -143,71 +132,6 @@ void fl_coro_unpark(fl_coro *coro)
     while (!atomic_compare_exchange_weak(&coro->word, &word, (word | CORO_TOKEN) & ~(uint32_t)CORO_PARKED));
     if (word & CORO_PARKED)
         fl__coro_ready(coro);
-}
-
-/* --- Joining */
-
-static void mark_done(struct fl_coro *coro)
-{
-    if (atomic_fetch_or(&coro->word, CORO_DONE) & CORO_THREADS)
-        syscall(SYS_futex, &coro->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-void fl__coro_finish(struct fl_coro *coro)
-{
-    mark_done(coro);
-    struct fl_coro *joiner = atomic_exchange(&coro->joiners, JOINERS_CLOSED);
-    while (joiner) {
-        struct fl_coro *next = joiner->next;
-        fl__coro_ready(joiner);
-        joiner = next;
-    }
-    fl_coro_unref(coro);
-}
-
-void fl__coro_close(struct fl_coro *coro)
-{
-    mark_done(coro);
-    struct fl_coro *joiner = atomic_exchange(&coro->joiners, JOINERS_CLOSED);
-    while (joiner) {
-        struct fl_coro *next = joiner->next;
-        if (joiner->sched->group != coro->sched->group)
-            fl__coro_ready(joiner);
-        joiner = next;
-    }
-}
-
-static void join_as_thread(fl_coro *coro)
-{
-    uint32_t word = atomic_fetch_or(&coro->word, CORO_THREADS) | CORO_THREADS;
-    while (!(word & CORO_DONE)) {
-        syscall(SYS_futex, &coro->word, FUTEX_WAIT_PRIVATE, word, NULL, NULL, 0);
-        word = atomic_load(&coro->word);
-    }
-}
-
-static void join_as_coroutine(struct sched *sched, fl_coro *coro)
-{
-    fl_coro *self = sched->running;
-    fl_coro *first = atomic_load(&coro->joiners);
-    do {
-        if (first == JOINERS_CLOSED)
-            return;
-        self->next = first;
-    } while (!atomic_compare_exchange_weak(&coro->joiners, &first, self));
-    fl__sched_suspend(sched);
-}
-
-int fl_coro_join(fl_coro *coro)
-{
-    struct sched *sched = fl__sched_current();
-    if (sched && sched->running == coro)
-        return FL_INVALID_ARGUMENT;
-    if (sched)
-        join_as_coroutine(sched, coro);
-    else
-        join_as_thread(coro);
-    return 0;
 }
 
 /* --- Sleeping */

@@ -30,6 +30,7 @@ static void free_group(fl_runtime *rt, struct fl__runtime_layer *layer)
 {
     (void)rt;
     struct group *group = container_of(layer, struct group, layer);
+    fl__strangers_forget(group);
     fl__wakes_free(group);
     for (struct sched *sched = group->scheds; sched; sched = sched->next_in_group)
         fl__sched_close(sched);
@@ -97,6 +98,7 @@ static struct host *host_of(struct fl__worker *worker, struct group *group)
     host->worker = worker;
     host->group = group;
     host->signal_stack = fl__overflow_watch();
+    host->exceptions = fl__thread_exceptions();
     fl__worker_set_layer(worker, &host->layer);
     return host;
 }
@@ -205,7 +207,7 @@ static void on_arrival(struct fl__worker *worker, struct fl__message *message)
 
 /* --- Where new coroutines go */
 
-static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_coro *coro)
+static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     struct host *host = host_of(worker, group);
     if (!host)
@@ -220,6 +222,8 @@ static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_
     if (!host->home)
         return FL_NO_MEMORY;
     coro->sched = host->home;
+    if (ret)
+        *ret = coro;
     fl__sched_take_in(coro->sched, coro);
     return 0;
 }
@@ -241,21 +245,23 @@ static struct sched *next_home(struct group *group)
     return sched;
 }
 
-static int spawn_elsewhere(struct group *group, struct fl_coro *coro)
+static int spawn_elsewhere(struct group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     pthread_mutex_lock(&group->lock);
     struct sched *sched = next_home(group);
     coro->sched = sched;
+    if (sched && ret)
+        *ret = coro;
     if (sched)
-        fl__sched_send(sched, coro); /* from here on it may have ended */
+        fl__sched_send(sched, coro); /* from here on it may run, and have ended */
     pthread_mutex_unlock(&group->lock);
     return sched ? 0 : FL_NO_MEMORY;
 }
 
-int fl__group_spawn(struct group *group, struct fl_coro *coro)
+int fl__group_spawn(struct group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     struct fl__worker *worker = fl__worker_self();
     if (worker && fl__worker_runtime(worker) == group->rt)
-        return spawn_here(worker, group, coro);
-    return spawn_elsewhere(group, coro);
+        return spawn_here(worker, group, coro, ret);
+    return spawn_elsewhere(group, coro, ret);
 }

@@ -6,10 +6,11 @@
  *
  *     coro.c      the public functions, and the word that says what a coroutine is doing
  *     sched.c     running coroutines: the ready queue, the wheel, who is on which stack
+ *     join.c      waiting for the end of another
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
  *     wake.c      wake-ups at a time
- *     context.h   the switch; stack.h: stacks; overflow.h: the message
+ *     context.h   the switch; stack.h: stacks; overflow.h: the message; exceptions.h: those of C++
  *
  * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
  * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that
@@ -30,6 +31,7 @@
 
 #include "base/image.h"
 #include "base/record.h"
+#include "coro/exceptions.h"
 #include "coro/stack.h"
 #include "runtime/worker.h"
 
@@ -45,7 +47,8 @@ enum {
     CORO_PARKED = 1,
     CORO_TOKEN = 2, /* an unpark has come since the last park */
     CORO_DONE = 4,
-    CORO_THREADS = 8, /* threads wait for DONE on the word as a futex */
+    CORO_THREADS = 8,    /* threads wait for DONE on the word as a futex */
+    CORO_STRANGERS = 16, /* coroutines of other schedulers wait for DONE */
 };
 
 enum coro_phase {
@@ -67,7 +70,7 @@ struct fl_coro {
     _Atomic uint32_t word;
     _Atomic uint32_t refs;
     struct sched *sched;
-    struct fl_coro *next; /* in the ready queue, in `remote`, or among those that join somebody */
+    struct fl_coro *next; /* in a queue, in `remote`, or among those that join somebody */
     union {
         size_t stack_size;       /* PHASE_SENT, PHASE_NEW: what was asked for; 0: shared */
         struct fl__stack *stack; /* where it has begun */
@@ -80,23 +83,28 @@ struct fl_coro {
         void *arg;   /* until it has begun */
         void *image; /* while it is not the stack's resident: its bytes from `context` to the top */
     };
-    _Atomic(struct fl_coro *) joiners; /* coroutines that wait for the end; JOINERS_CLOSED when it has come */
+    struct fl_coro *joiners;     /* of its scheduler: they wait for the end */
+    const struct fl_coro *joins; /* while it waits for one of another scheduler: whom */
     struct fl_coro *live_next, **live_link;
     const char *name;
     uint8_t phase; /* enum coro_phase */
     uint8_t timer; /* enum coro_timer */
 };
 
-#define JOINERS_CLOSED ((struct fl_coro *)1)
+struct coro_queue {
+    struct fl_coro *first, **last; /* `last` is where the next one is to be linked */
+};
 
 struct sched {
     struct group *group;
     struct host *host; /* NULL: on the way from one to another, or not in use */
 
-    bool turning; /* inside fl__sched_turn() */
+    enum turning { TURN_NONE, TURN_EARLY, TURN_LAST } turning; /* inside a turn; of its worker's turn, the last one */
     struct fl_coro *running;
-    struct fl_coro *ready, **ready_last;
-    void *context; /* of the thread, while a coroutine runs */
+    struct coro_queue ready;
+    struct coro_queue yielded;       /* ready in the next last turn */
+    struct coro_queue yielded_early; /* in the one after: the worker's loop has not turned since */
+    void *context;                   /* of the thread, while a coroutine runs */
     struct fl__fiber fiber;
 
     struct fl__stacks stacks;
@@ -104,10 +112,10 @@ struct sched {
     struct fl__images images;
     struct fl__records records;
 
-    fl_wheel *wheel;      /* the data is the coroutine */
-    uint64_t earliest_ns; /* no timer in the wheel is earlier; NEVER: there is none */
-    uint64_t polled_ns;
-    bool more_due; /* the last poll did not take all */
+    fl_wheel *wheel;    /* the data is the coroutine */
+    uint64_t poll_ns;   /* when it is to be polled next, as it was after the last turn; NEVER: it was empty */
+    uint64_t polled_ns; /* when it was */
+    bool more_due;      /* the last poll did not take all */
     uint64_t alarm_ns;
     struct fl__local_timer alarm; /* turns the scheduler at alarm_ns; NEVER: it is not started */
 
@@ -138,8 +146,10 @@ struct host {
     struct sched *scheds;
     struct sched *home; /* the one that new coroutines belong to */
     bool leaving;
-    struct waiter **waiters; /* by descriptor */
-    uint32_t waiters_capacity;
+    struct watched *watched; /* by descriptor */
+    uint32_t watched_capacity;
+    uint32_t descriptors;              /* that the loop watches */
+    struct fl__exceptions *exceptions; /* of its thread */
     void *signal_stack;
 };
 
@@ -168,11 +178,16 @@ extern struct fl__record_pool fl__coro_pool;
 /* Makes it run soon: any thread may call it, for a coroutine that waits and that nobody else makes ready. */
 void fl__coro_ready(struct fl_coro *coro);
 
+/* --- join.c */
+
 /* What follows the end: wakes those who wait for it, and gives the scheduler's reference back. */
 void fl__coro_finish(struct fl_coro *coro);
 
-/* The same when its runtime is freed, except for the reference. Coroutines of the same runtime do not go on. */
+/* The same when its runtime is freed: wakes those who do not end with it. */
 void fl__coro_close(struct fl_coro *coro);
+
+/* The group's coroutines wait for nobody any more: they are about to be freed. */
+void fl__strangers_forget(const struct group *group);
 
 /* --- sched.c */
 
@@ -187,10 +202,8 @@ void fl__sched_close(struct sched *sched);
 /* Frees what it has, its coroutines too. All schedulers of the group have been closed. */
 void fl__sched_destroy(struct sched *sched);
 
-/* Runs what can run, at most a budget of it, and sees to it that the rest is not forgotten. */
-void fl__sched_turn(struct sched *sched);
-
-/* Turns at the end of the worker's turn. */
+/* Turns at the end of the worker's turn: runs what can run, at most a budget of it, and sees to it that the rest is not
+ * forgotten. */
 void fl__sched_turn_soon(struct sched *sched);
 
 /* Puts a coroutine at the end of the queue. Only on the scheduler's thread. */
@@ -208,6 +221,9 @@ void fl__sched_take_in(struct sched *sched, struct fl_coro *coro);
 
 /* Whether it has no coroutine, not even on the way. Only on the scheduler's thread. */
 bool fl__sched_empty(const struct sched *sched);
+
+/* Suspends the running coroutine until everybody else of this worker who can run has had a turn. */
+void fl__sched_yield(struct sched *sched);
 
 /* Suspends the running coroutine until something makes it ready. */
 void fl__sched_suspend(struct sched *sched);
@@ -227,9 +243,9 @@ enum { SUSPEND_TIME_IS_UP = 1 };
 /* The runtime's group, made if need be; NULL if there is no memory. Any thread. */
 struct group *fl__group_of(fl_runtime *rt);
 
-/* Gives a new coroutine, with the phase PHASE_SENT, to a scheduler: the calling worker's, or each worker's in turn.
- * Returns 0 or FL_NO_MEMORY. Any thread. */
-int fl__group_spawn(struct group *group, struct fl_coro *coro);
+/* Gives a new coroutine, with the phase PHASE_SENT, to a scheduler: the calling worker's, or each worker's in turn. It is
+ * in *ret, unless that is NULL, before it can run. Returns 0 or FL_NO_MEMORY. Any thread. */
+int fl__group_spawn(struct group *group, struct fl_coro *coro, struct fl_coro **ret);
 
 /* After a turn of the scheduler: gives it back to the group if it is empty and not the home of its worker. */
 void fl__host_part_with(struct sched *sched);

@@ -55,9 +55,21 @@ static const struct fl_coro *overflown(const char *address)
     return coro && address >= coro->stack->guard && address < coro->stack->bottom ? coro : NULL;
 }
 
+/* Nobody was there before us, or somebody who ignores the signal, which does not hold for a fault. An instruction that has
+ * faulted is tried again and ends the process; a signal that was sent has to be sent again. */
+static void do_default(int signal_number, bool sent)
+{
+    if (sent && previous.sa_handler == SIG_IGN)
+        return;
+    signal(signal_number, SIG_DFL);
+    if (sent)
+        raise(signal_number);
+}
+
 static void on_fault(int signal_number, siginfo_t *info, void *context)
 {
-    const struct fl_coro *coro = overflown(info->si_addr);
+    bool sent = info->si_code <= 0; /* by raise(), kill() and the like: there is no address */
+    const struct fl_coro *coro = sent ? NULL : overflown(info->si_addr);
     if (coro)
         say(coro);
     if (previous.sa_flags & SA_SIGINFO)
@@ -65,7 +77,7 @@ static void on_fault(int signal_number, siginfo_t *info, void *context)
     else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)
         previous.sa_handler(signal_number);
     else
-        signal(signal_number, SIG_DFL); /* the instruction is tried again, and ends the process */
+        do_default(signal_number, sent);
 }
 
 static void install(void)

@@ -10,33 +10,35 @@
  * New coroutines begin on `start`. If its resident has more than PROMOTE_SIZE bytes there, it is not worth copying: it
  * keeps the stack, and another one becomes `start`. Those that have begun on that stack before can still push it out.
  *
+ * Turns. A turn runs what is ready, and what that makes ready, up to a budget. There is one at the end of the worker's
+ * turn, if need be, and earlier ones when a time is up or another thread sends word. Who yields waits aside until a whole
+ * turn of the worker has passed and goes on at its end, behind all that timers, tasks and descriptors have made ready: that
+ * is what yielding is for. If nothing of that could have happened, the worker's turn is left out, for it costs several
+ * times as much as a yield. Coroutines that wake each other are never held up by it.
+ *
  * No memory. If a coroutine cannot be brought onto its stack, because there is no memory for the resident's bytes or
  * for a new stack, it goes to the end of the queue; if nobody could run, the next try is a millisecond later.
  *
  * Time. All waiting of coroutines is in one wheel of the scheduler, an entry each. One timer of the worker stands for the
- * earliest of them, and it does not go off more often than every POLL_GAP_NS: with many sleepers they wake in groups,
+ * wheel's next poll, and it does not go off more often than every POLL_GAP_NS: with many sleepers they wake in groups,
  * which costs a fraction of waking each on its own and delays none by more than that. A lone sleeper is not delayed.
- * The wheel sorts its coarse spokes ahead of time while it is polled. So if it holds a crowd, it is polled every
- * AHEAD_STEP_NS from AHEAD_NS, two of its second-long ticks, before the earliest deadline; else the first to wake would
- * have to wait until all are sorted.
+ * The wheel itself asks to be polled ahead of a crowd, so that it is sorted when its time comes.
  */
 
 #include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/list.h"
 #include "coro/internal.h"
 
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 #define POLL_GAP_NS 20000u
-#define AHEAD_NS (1ull << 31)
-#define AHEAD_STEP_NS (1u << 23)
 #define RETRY_NS 1000000u
 
 enum {
     BUDGET = 256, /* coroutines in one turn */
-    CROWD = 4096,
     PROMOTE_SIZE = 512,
     PREFETCH = 8,
 };
@@ -82,6 +84,7 @@ static bool restore(struct sched *sched, struct fl_coro *coro)
         return true;
     if (stack->resident && !evict(sched, stack))
         return false;
+    stack_will_be_written(&sched->stacks, stack, coro->context);
     memcpy(coro->context, coro->image, live_bytes(coro));
     fl__image_free(&sched->images, coro->image, live_bytes(coro));
     stack->resident = coro;
@@ -139,6 +142,7 @@ static void *first_context(struct sched *sched, struct fl_coro *coro)
     coro->phase = PHASE_STARTED;
     stack->tenants++;
     stack->resident = coro;
+    stack_will_be_written(&sched->stacks, stack, stack->bottom);
     return fl__context_make(stack->bottom, stack->top, begin, coro);
 }
 
@@ -172,7 +176,7 @@ static bool run(struct sched *sched, struct fl_coro *coro)
     return true;
 }
 
-static inline void suspend(struct sched *sched)
+static inline void switch_away(struct sched *sched)
 {
     struct fl_coro *coro = sched->running;
     fl__fiber_leave(&coro->stack->fiber, &sched->fiber);
@@ -180,19 +184,48 @@ static inline void suspend(struct sched *sched)
     fl__fiber_arrive(&coro->stack->fiber, &sched->fiber);
 }
 
+/* The thread may be another one afterwards. */
+__attribute__((noinline)) static void suspend_with_exceptions(struct sched *sched)
+{
+    struct fl__exceptions own = *sched->host->exceptions;
+    *sched->host->exceptions = (struct fl__exceptions){0};
+    switch_away(sched);
+    *sched->host->exceptions = own;
+}
+
+static inline void suspend(struct sched *sched)
+{
+    const struct fl__exceptions *exceptions = sched->host->exceptions;
+    if (__builtin_expect(exceptions && (exceptions->caught || exceptions->uncaught), 0))
+        suspend_with_exceptions(sched);
+    else
+        switch_away(sched);
+}
+
 void fl__sched_suspend(struct sched *sched)
 {
     suspend(sched);
 }
 
-/* --- The queue */
+/* --- The queues */
+
+static void queue_init(struct coro_queue *queue)
+{
+    queue->first = NULL;
+    queue->last = &queue->first;
+}
+
+static void queue_append(struct coro_queue *queue, struct fl_coro *coro)
+{
+    coro->next = NULL;
+    *queue->last = coro;
+    queue->last = &coro->next;
+}
 
 void fl__sched_append(struct sched *sched, struct fl_coro *coro)
 {
-    coro->next = NULL;
-    *sched->ready_last = coro;
-    sched->ready_last = &coro->next;
-    if (!sched->turning)
+    queue_append(&sched->ready, coro);
+    if (sched->turning == TURN_NONE)
         fl__sched_turn_soon(sched);
 }
 
@@ -206,14 +239,29 @@ static void prefetch(const struct fl_coro *coro)
 
 static struct fl_coro *pop(struct sched *sched)
 {
-    struct fl_coro *coro = sched->ready;
+    struct fl_coro *coro = sched->ready.first;
     if (!coro)
         return NULL;
-    sched->ready = coro->next;
-    if (!sched->ready)
-        sched->ready_last = &sched->ready;
-    prefetch(sched->ready);
+    sched->ready.first = coro->next;
+    if (!sched->ready.first)
+        sched->ready.last = &sched->ready.first;
+    prefetch(sched->ready.first);
     return coro;
+}
+
+static void queue_move(struct coro_queue *to, struct coro_queue *from)
+{
+    if (!from->first)
+        return;
+    *to->last = from->first;
+    to->last = from->last;
+    queue_init(from);
+}
+
+void fl__sched_yield(struct sched *sched)
+{
+    queue_append(sched->turning == TURN_LAST ? &sched->yielded : &sched->yielded_early, sched->running);
+    suspend(sched);
 }
 
 void fl__sched_take_in(struct sched *sched, struct fl_coro *coro)
@@ -234,6 +282,8 @@ bool fl__sched_empty(const struct sched *sched)
 }
 
 /* --- From other threads */
+
+static void turn(struct sched *sched, enum turning turning);
 
 /* Sends word to the worker, once until it has been heard. If the scheduler is between two workers, nothing needs to be
  * sent: it is looked at when it arrives. A worker that turns out to have left may have been replaced while we held
@@ -266,20 +316,13 @@ static void take_remote(struct sched *sched)
 {
     if (atomic_load(&sched->remote) == NULL)
         return;
-    struct fl_coro *newest = atomic_exchange(&sched->remote, NULL), *oldest = NULL;
-    while (newest) {
-        struct fl_coro *next = newest->next;
-        newest->next = oldest;
-        oldest = newest;
-        newest = next;
-    }
-    while (oldest) {
-        struct fl_coro *next = oldest->next;
-        if (oldest->phase == PHASE_SENT)
-            fl__sched_take_in(sched, oldest);
+    struct fl_coro *newest = atomic_exchange(&sched->remote, NULL);
+    for (struct fl_coro *coro = fl__list_reverse(newest), *next; coro; coro = next) {
+        next = coro->next;
+        if (coro->phase == PHASE_SENT)
+            fl__sched_take_in(sched, coro);
         else
-            fl__sched_append(sched, oldest);
-        oldest = next;
+            fl__sched_append(sched, coro);
     }
 }
 
@@ -289,7 +332,7 @@ static void on_wake(struct fl__worker *worker, struct fl__message *message)
     struct sched *sched = container_of(message, struct sched, wake);
     atomic_store(&sched->wake_sent, false);
     if (atomic_load(&sched->worker) == worker)
-        fl__sched_turn(sched);
+        turn(sched, TURN_EARLY);
     else if (atomic_load(&sched->remote) != NULL)
         notify(sched);
 }
@@ -301,12 +344,9 @@ static void on_wake(struct fl__worker *worker, struct fl__message *message)
 static inline int arm(struct sched *sched, uint64_t deadline_ns, fl_timer_id *ret_id, uint64_t *ret_ns)
 {
     int r = fl_wheel_schedule_best_fit(sched->wheel, deadline_ns, sched->running, ret_id, ret_ns);
-    if (r < 0)
-        return r;
-    if (*ret_ns < sched->earliest_ns)
-        sched->earliest_ns = *ret_ns;
-    sched->running->timer = TIMER_ENDS_WAIT;
-    return 0;
+    if (r == 0)
+        sched->running->timer = TIMER_ENDS_WAIT;
+    return r;
 }
 
 /* A million sleepers keep this function's frame: it is small, and its callers end in a jump to it. */
@@ -366,20 +406,10 @@ static void time_is_up(struct sched *sched, struct fl_coro *coro)
         fl__sched_append(sched, coro);
 }
 
-/* When the wheel is to be polled because of a crowd. */
-static uint64_t ahead_ns(const struct sched *sched)
-{
-    if (fl_wheel_count(sched->wheel) < CROWD)
-        return NEVER;
-    uint64_t begin_ns = sched->earliest_ns > AHEAD_NS ? sched->earliest_ns - AHEAD_NS : 0;
-    uint64_t next_ns = sched->polled_ns + AHEAD_STEP_NS;
-    return begin_ns > next_ns ? begin_ns : next_ns;
-}
-
 static void poll(struct sched *sched, uint64_t now)
 {
     fl_expired due[BUDGET];
-    if (!sched->more_due && sched->earliest_ns > now && ahead_ns(sched) > now)
+    if (!sched->more_due && sched->poll_ns > now)
         return;
     size_t n = fl_wheel_poll(sched->wheel, now, due, BUDGET);
     for (size_t i = 0; i < n; i++) {
@@ -389,8 +419,6 @@ static void poll(struct sched *sched, uint64_t now)
     }
     sched->polled_ns = now;
     sched->more_due = n == BUDGET;
-    if (!sched->more_due && !fl_wheel_next_deadline(sched->wheel, &sched->earliest_ns))
-        sched->earliest_ns = NEVER;
 }
 
 static void set_alarm(struct sched *sched, uint64_t at_ns)
@@ -408,7 +436,7 @@ static void on_alarm(struct fl__worker *worker, struct fl__local_timer *alarm)
     (void)worker;
     struct sched *sched = container_of(alarm, struct sched, alarm);
     sched->alarm_ns = NEVER;
-    fl__sched_turn(sched);
+    turn(sched, TURN_EARLY);
 }
 
 /* --- Turns */
@@ -418,37 +446,61 @@ static void settle(struct sched *sched, bool starved)
 {
     if (starved)
         set_alarm(sched, now_ns(sched) + RETRY_NS);
-    else if (sched->ready || sched->more_due)
+    else if (sched->ready.first || sched->yielded.first || sched->yielded_early.first || sched->more_due)
         fl__sched_turn_soon(sched);
-    if (sched->earliest_ns == NEVER)
-        return;
     uint64_t soonest_ns = sched->polled_ns + POLL_GAP_NS;
-    uint64_t due_ns = sched->earliest_ns > soonest_ns ? sched->earliest_ns : soonest_ns;
-    uint64_t sort_ns = ahead_ns(sched);
-    set_alarm(sched, due_ns < sort_ns ? due_ns : sort_ns);
+    if (!fl_wheel_next_poll(sched->wheel, &sched->poll_ns))
+        sched->poll_ns = NEVER;
+    else
+        set_alarm(sched, sched->poll_ns > soonest_ns ? sched->poll_ns : soonest_ns);
 }
 
-void fl__sched_turn(struct sched *sched)
+/* Whether a turn of the worker could bring something to run before those who have yielded. */
+static bool others_may_run(struct sched *sched)
+{
+    const struct host *host = sched->host;
+    uint64_t next_ns = NEVER;
+    if (host->descriptors > 0 || sched->next_in_host || host->scheds != sched ||
+        atomic_load_explicit(&sched->remote, memory_order_relaxed))
+        return true;
+    fl_wheel_next_poll(sched->wheel, &next_ns);
+    uint64_t worker_ns = fl__worker_next_ns(host->worker);
+    next_ns = worker_ns < next_ns ? worker_ns : next_ns;
+    return next_ns != NEVER && next_ns <= now_ns(sched);
+}
+
+static struct fl_coro *next(struct sched *sched)
+{
+    if (!sched->ready.first && sched->yielded.first && sched->turning == TURN_LAST && !others_may_run(sched))
+        queue_move(&sched->ready, &sched->yielded);
+    return pop(sched);
+}
+
+static void turn(struct sched *sched, enum turning turning)
 {
     if (sched->host->leaving)
         return;
     bool ran = false, tried = false;
     struct fl_coro *coro;
     current = sched;
-    sched->turning = true;
+    sched->turning = turning;
     fl__fiber_of_thread(&sched->fiber);
     take_remote(sched);
     poll(sched, now_ns(sched));
-    for (int n = 0; n < BUDGET && (coro = pop(sched)); n++) {
+    if (turning == TURN_LAST) {
+        queue_move(&sched->ready, &sched->yielded);
+        queue_move(&sched->yielded, &sched->yielded_early);
+    }
+    for (int n = 0; n < BUDGET && (coro = next(sched)); n++) {
         tried = true;
         if (run(sched, coro))
             ran = true;
         else
             fl__sched_append(sched, coro);
-        if (sched->ready && fl__worker_must_poll(sched->host->worker))
+        if (sched->ready.first && fl__worker_must_poll(sched->host->worker))
             break;
     }
-    sched->turning = false;
+    sched->turning = TURN_NONE;
     current = NULL;
     settle(sched, tried && !ran);
     fl__host_part_with(sched);
@@ -467,7 +519,7 @@ static void on_again(struct fl__worker *worker, struct fl__message *message)
     (void)worker;
     struct sched *sched = container_of(message, struct sched, again);
     sched->again_sent = false;
-    fl__sched_turn(sched);
+    turn(sched, TURN_LAST);
 }
 
 /* --- Making and freeing */
@@ -475,8 +527,10 @@ static void on_again(struct fl__worker *worker, struct fl__message *message)
 int fl__sched_init(struct sched *sched, struct group *group)
 {
     sched->group = group;
-    sched->ready_last = &sched->ready;
-    sched->earliest_ns = NEVER;
+    queue_init(&sched->ready);
+    queue_init(&sched->yielded);
+    queue_init(&sched->yielded_early);
+    sched->poll_ns = NEVER;
     sched->alarm_ns = NEVER;
     sched->alarm.fire = on_alarm;
     sched->again.run = on_again;
@@ -488,7 +542,7 @@ int fl__sched_init(struct sched *sched, struct group *group)
 
 void fl__sched_close(struct sched *sched)
 {
-    sched->turning = true; /* so that nobody waits for the next turn */
+    sched->turning = TURN_EARLY; /* so that nobody waits for the next turn */
     take_remote(sched);
     for (struct fl_coro *coro = sched->live; coro; coro = coro->live_next)
         fl__coro_close(coro);

@@ -37,7 +37,7 @@ struct slab {
 
 void fl__stacks_init(struct fl__stacks *pool)
 {
-    *pool = (struct fl__stacks){0};
+    *pool = (struct fl__stacks){.on_valgrind = fl__on_valgrind()};
 }
 
 /* A page at least: a guard begins with one. */
@@ -102,6 +102,14 @@ static struct slab *new_slab(struct fl__stacks *pool, unsigned class)
     return slab;
 }
 
+static void unmap_slab(const struct fl__stacks *pool, struct slab *slab)
+{
+    for (uint32_t i = 0; pool->on_valgrind && i < slab->guarded; i++)
+        fl__valgrind_forget(slab->stacks[i].valgrind);
+    fl__unmap(slab->memory, slab->size);
+    fl__release(slab);
+}
+
 static void free_slab(struct fl__stacks *pool, struct slab *slab)
 {
     shut_slab(pool, slab);
@@ -110,8 +118,7 @@ static void free_slab(struct fl__stacks *pool, struct slab *slab)
     *(slab->previous ? &slab->previous->next : &pool->slabs) = slab->next;
     for (struct fl__stack *stack = slab->free; stack; stack = stack->next_free)
         pool->warm -= stack->warm;
-    fl__unmap(slab->memory, slab->size);
-    fl__release(slab);
+    unmap_slab(pool, slab);
 }
 
 void fl__stacks_destroy(struct fl__stacks *pool)
@@ -122,8 +129,7 @@ void fl__stacks_destroy(struct fl__stacks *pool)
         for (uint32_t i = 0; i < slab->guarded; i++)
             if (slab->stacks[i].taken)
                 fl__fiber_destroy(&slab->stacks[i].fiber);
-        fl__unmap(slab->memory, slab->size);
-        fl__release(slab);
+        unmap_slab(pool, slab);
     }
 }
 
@@ -135,7 +141,7 @@ static bool install_guard(char *guard, size_t size)
 }
 
 /* Makes the next stack that has never been used. NULL if the kernel refuses the guard: without one there is no stack. */
-static struct fl__stack *make_stack(struct slab *slab)
+static struct fl__stack *make_stack(const struct fl__stacks *pool, struct slab *slab)
 {
     assert(slab->guarded < slab->count);
     size_t guard = (size_t)GUARD_SIZE, size = (size_t)1 << (slab->class + STACK_MIN_LOG2);
@@ -146,6 +152,8 @@ static struct fl__stack *make_stack(struct slab *slab)
     stack->slab = slab;
     if (!install_guard(stack->guard, guard))
         return NULL;
+    if (pool->on_valgrind)
+        stack->valgrind = fl__valgrind_stack(stack->bottom, stack->top);
     slab->guarded++;
     return stack;
 }
@@ -167,7 +175,7 @@ struct fl__stack *fl__stacks_take(struct fl__stacks *pool, size_t size)
     struct slab *slab = pool->open[class] ? pool->open[class] : new_slab(pool, class);
     if (!slab)
         return NULL;
-    struct fl__stack *stack = slab->free ? pop_free(pool, slab) : make_stack(slab);
+    struct fl__stack *stack = slab->free ? pop_free(pool, slab) : make_stack(pool, slab);
     if (!stack)
         return NULL;
     if (++slab->used == slab->count)

@@ -16,16 +16,18 @@
 #include <stdint.h>
 
 #include "coro/context.h"
+#include "coro/valgrind.h"
 
 struct fl_coro;
 struct slab;
 
 struct fl__stack {
     char *guard, *bottom, *top; /* [guard, bottom) faults, [bottom, top) is the stack */
-    struct fl_coro *resident;   /* whose bytes are in place: see sched.h */
+    struct fl_coro *resident;   /* whose bytes are in place: see sched.c */
     uint32_t tenants;           /* coroutines that have begun here and not ended */
     bool taken;
-    bool warm; /* may have pages though it is free */
+    bool warm;         /* may have pages though it is free */
+    unsigned valgrind; /* its number there */
     struct slab *slab;
     struct fl__stack *next_free;
     struct fl__fiber fiber;
@@ -41,11 +43,19 @@ struct fl__stacks {
     struct slab *open[STACK_CLASSES]; /* slabs that have a free stack */
     struct slab *slabs;               /* all */
     uint32_t warm;
+    bool on_valgrind;
 };
 
 static inline size_t stack_size(const struct fl__stack *stack)
 {
     return (size_t)(stack->top - stack->bottom);
+}
+
+/* The bytes from `from` to the top are about to be written. */
+static inline void stack_will_be_written(const struct fl__stacks *pool, const struct fl__stack *stack, const void *from)
+{
+    if (__builtin_expect(pool->on_valgrind, 0))
+        fl__valgrind_will_write(from, (size_t)(stack->top - (const char *)from));
 }
 
 void fl__stacks_init(struct fl__stacks *pool);

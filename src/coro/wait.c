@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Waiting for descriptors.
  *
- * The worker's loop has a descriptor once, so the host keeps a list of waiters for each and asks the loop for all that
- * they want together. A waiter is on the heap, because the stack of the coroutine is not there while it waits. It is in
- * the list until its events come, or until the coroutine takes it out because the time is up. When a scheduler
- * moves to another worker, its waiters go along and ask the new loop; if that refuses, the wait ends with its error.
- * A waiter whose wait has ended is in a list of its scheduler until its coroutine runs, which may be never: then it is
- * freed with the scheduler.
+ * The worker's loop has a descriptor once, so the host keeps the waiters of each and asks the loop for all that they want
+ * together. They are in eight lists, one for each union of events that can be asked for: what has happened concerns all
+ * of a list or none of it, so a wait takes no longer for those who wait for something else. The loop hears of it only when
+ * the union of all changes.
+ *
+ * A waiter is on the heap, because the stack of the coroutine is not there while it waits. It is in a list until its
+ * events come, or until the coroutine takes it out because the time is up; then the coroutine looks once more, as the
+ * loop may not have had its turn since the descriptor became ready. When a scheduler moves to another worker, its
+ * waiters go along and ask the new loop; if that refuses, the wait ends with its error. A waiter whose wait has ended is
+ * in a list of its scheduler until its coroutine runs, which may be never: then it is freed with the scheduler.
  */
 
 #include <assert.h>
@@ -19,7 +23,10 @@
 #include "base/alloc.h"
 #include "coro/internal.h"
 
-enum { ASKABLE = FL_READ | FL_WRITE | FL_HANGUP };
+enum {
+    ASKABLE = FL_READ | FL_WRITE | FL_HANGUP,
+    KINDS = 8,
+};
 
 struct waiter {
     struct waiter *next, **link;
@@ -30,14 +37,63 @@ struct waiter {
     int result; /* what is ready, or an error; 0: nothing yet */
 };
 
+struct watched {
+    struct waiter *waiters[KINDS];
+    unsigned asked; /* of the loop */
+};
+
+/* --- Looking */
+
+static short to_poll(unsigned events)
+{
+    return (short)((events & FL_READ ? POLLIN : 0) | (events & FL_WRITE ? POLLOUT : 0) |
+                   (events & FL_HANGUP ? POLLRDHUP : 0));
+}
+
+/* After an error or a hang-up a read or write does not block either, and tells what happened. */
+static int from_poll(int events, unsigned wanted)
+{
+    bool over = events & (POLLERR | POLLHUP);
+    if (events & POLLNVAL)
+        return FL_INVALID_ARGUMENT;
+    unsigned asked = (events & POLLIN || over ? FL_READ : 0u) | (events & POLLOUT || over ? FL_WRITE : 0u);
+    return (int)((asked & wanted) | (events & POLLERR ? FL_ERROR : 0u) |
+                 (events & (POLLHUP | POLLRDHUP) ? FL_HANGUP : 0u));
+}
+
+/* What is ready now, or an error. */
+static int look(int fd, unsigned events)
+{
+    struct pollfd entry = {fd, to_poll(events), 0};
+    while (poll(&entry, 1, 0) < 0)
+        if (errno != EINTR)
+            return FL_SYSTEM;
+    return from_poll(entry.revents, events);
+}
+
 /* --- Lists */
 
-static unsigned wanted(const struct host *host, int fd)
+static unsigned kind_of(unsigned events)
 {
-    unsigned events = 0;
-    for (const struct waiter *waiter = host->waiters[fd]; waiter; waiter = waiter->next)
-        events |= waiter->events;
-    return events;
+    return (events & (FL_READ | FL_WRITE)) | (events & FL_HANGUP ? 4u : 0u);
+}
+
+static unsigned events_of(unsigned kind)
+{
+    return (kind & (FL_READ | FL_WRITE)) | (kind & 4 ? FL_HANGUP : 0u);
+}
+
+/* False: nobody waits. */
+static bool wanted(const struct watched *watched, unsigned *ret)
+{
+    bool some = false;
+    *ret = 0;
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        if (watched->waiters[kind]) {
+            some = true;
+            *ret |= events_of(kind);
+        }
+    return some;
 }
 
 static void link_waiter(struct waiter **head, struct waiter *waiter)
@@ -57,26 +113,31 @@ static void unlink_waiter(struct waiter *waiter)
     waiter->host = NULL;
 }
 
+static void move_watched(struct watched *to, const struct watched *from)
+{
+    *to = *from;
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        if (to->waiters[kind])
+            to->waiters[kind]->link = &to->waiters[kind];
+}
+
 static int make_room(struct host *host, int fd)
 {
-    uint32_t capacity = host->waiters_capacity ? host->waiters_capacity : 64;
-    if ((uint32_t)fd < host->waiters_capacity)
+    uint32_t capacity = host->watched_capacity ? host->watched_capacity : 64;
+    if ((uint32_t)fd < host->watched_capacity)
         return 0;
     if (fcntl(fd, F_GETFD) < 0) /* no memory for a number that means nothing */
         return FL_INVALID_ARGUMENT;
     while (capacity <= (uint32_t)fd)
         capacity *= 2;
-    struct waiter **waiters = fl__alloc_zeroed(capacity * sizeof(struct waiter *));
-    if (!waiters)
+    struct watched *watched = fl__alloc_zeroed(capacity * sizeof(*watched));
+    if (!watched)
         return FL_NO_MEMORY;
-    for (uint32_t i = 0; i < host->waiters_capacity; i++) {
-        waiters[i] = host->waiters[i];
-        if (waiters[i])
-            waiters[i]->link = &waiters[i];
-    }
-    fl__release(host->waiters);
-    host->waiters = waiters;
-    host->waiters_capacity = capacity;
+    for (uint32_t i = 0; i < host->watched_capacity; i++)
+        move_watched(&watched[i], &host->watched[i]);
+    fl__release(host->watched);
+    host->watched = watched;
+    host->watched_capacity = capacity;
     return 0;
 }
 
@@ -86,10 +147,14 @@ static int make_room(struct host *host, int fd)
 static void ask_for_less(struct host *host, int fd)
 {
     fl_loop *loop = fl__worker_loop(host->worker);
-    if (host->waiters[fd])
-        fl_loop_fd_modify(loop, fd, wanted(host, fd));
-    else
+    struct watched *watched = &host->watched[fd];
+    unsigned events;
+    if (!wanted(watched, &events)) {
         fl_loop_fd_remove(loop, fd);
+        host->descriptors--;
+    } else if (events != watched->asked && fl_loop_fd_modify(loop, fd, events) == 0) {
+        watched->asked = events;
+    }
 }
 
 /* The waiter is in no list. */
@@ -100,34 +165,54 @@ static void end_wait(struct waiter *waiter, int result)
     fl__sched_end_wait(waiter->coro);
 }
 
+/* What comes to everybody: an error, and a hang-up of both directions. One that was asked for may be half of that. */
+static unsigned for_all(const struct watched *watched, int fd, unsigned events)
+{
+    bool half = events & FL_HANGUP && watched->asked & FL_HANGUP && !(look(fd, 0) & FL_HANGUP);
+    return events & (half ? FL_ERROR : FL_ERROR | FL_HANGUP);
+}
+
 static void on_ready(fl_loop *loop, int fd, unsigned events, void *arg)
 {
     (void)loop;
     struct host *host = arg;
-    for (struct waiter *waiter = host->waiters[fd], *next; waiter; waiter = next) {
-        next = waiter->next;
-        unsigned ready = events & (waiter->events | FL_ERROR | FL_HANGUP);
-        if (!ready)
-            continue;
-        unlink_waiter(waiter);
-        end_wait(waiter, (int)ready);
+    struct watched *watched = &host->watched[fd];
+    unsigned unasked = for_all(watched, fd, events);
+    for (unsigned kind = 0; kind < KINDS; kind++) {
+        unsigned ready = (events & events_of(kind)) | unasked;
+        while (ready && watched->waiters[kind]) {
+            struct waiter *waiter = watched->waiters[kind];
+            unlink_waiter(waiter);
+            end_wait(waiter, (int)ready);
+        }
     }
     ask_for_less(host, fd);
 }
 
-static int enter(struct host *host, struct waiter *waiter)
+static int ask_for_more(struct host *host, int fd, unsigned events)
 {
     fl_loop *loop = fl__worker_loop(host->worker);
+    struct watched *watched = &host->watched[fd];
+    unsigned before;
+    bool is_new = !wanted(watched, &before);
+    if (!is_new && (watched->asked | events) == watched->asked)
+        return 0;
+    int r = is_new ? fl_loop_fd_add(loop, fd, events, on_ready, host) : fl_loop_fd_modify(loop, fd, before | events);
+    if (r < 0)
+        return r;
+    watched->asked = before | events;
+    host->descriptors += is_new;
+    return 0;
+}
+
+static int enter(struct host *host, struct waiter *waiter)
+{
     int r = make_room(host, waiter->fd);
+    if (r == 0)
+        r = ask_for_more(host, waiter->fd, waiter->events);
     if (r < 0)
         return r;
-    if (host->waiters[waiter->fd])
-        r = fl_loop_fd_modify(loop, waiter->fd, wanted(host, waiter->fd) | waiter->events);
-    else
-        r = fl_loop_fd_add(loop, waiter->fd, waiter->events, on_ready, host);
-    if (r < 0)
-        return r;
-    link_waiter(&host->waiters[waiter->fd], waiter);
+    link_waiter(&host->watched[waiter->fd].waiters[kind_of(waiter->events)], waiter);
     waiter->host = host;
     return 0;
 }
@@ -142,18 +227,27 @@ static void leave(struct waiter *waiter)
 
 /* --- Moving */
 
+/* Takes the scheduler's waiters out of a list; true if there were any. */
+static bool take_out(struct waiter *waiter, struct sched *sched)
+{
+    bool some = false;
+    for (struct waiter *next; waiter; waiter = next) {
+        next = waiter->next;
+        if (waiter->coro->sched != sched)
+            continue;
+        some = true;
+        unlink_waiter(waiter);
+        link_waiter(&sched->moving, waiter);
+    }
+    return some;
+}
+
 void fl__waiters_leave(struct host *host, struct sched *sched)
 {
-    for (uint32_t fd = 0; fd < host->waiters_capacity; fd++) {
+    for (uint32_t fd = 0; fd < host->watched_capacity; fd++) {
         bool some = false;
-        for (struct waiter *waiter = host->waiters[fd], *next; waiter; waiter = next) {
-            next = waiter->next;
-            if (waiter->coro->sched != sched)
-                continue;
-            some = true;
-            unlink_waiter(waiter);
-            link_waiter(&sched->moving, waiter);
-        }
+        for (unsigned kind = 0; kind < KINDS; kind++)
+            some = take_out(host->watched[fd].waiters[kind], sched) || some;
         if (some)
             ask_for_less(host, (int)fd);
     }
@@ -172,7 +266,7 @@ void fl__waiters_arrive(struct host *host, struct sched *sched)
 
 void fl__waiters_free(struct host *host)
 {
-    fl__release(host->waiters);
+    fl__release(host->watched);
 }
 
 static void drop_all(struct waiter *waiter)
@@ -199,9 +293,12 @@ static int wait_here(struct sched *sched, struct waiter *waiter, uint64_t deadli
         return r;
     r = fl__sched_suspend_until(sched, deadline_ns);
     leave(waiter);
+    if (r == SUSPEND_TIME_IS_UP && waiter->result == 0)
+        return look(waiter->fd, waiter->events);
     return r < 0 ? r : waiter->result;
 }
 
+/* Plain files cannot be watched by the loop, because they are always ready: looking is enough. */
 static int wait_as_coroutine(struct sched *sched, int fd, unsigned events, uint64_t deadline_ns)
 {
     struct waiter *waiter = fl__alloc_zeroed(sizeof(*waiter));
@@ -212,23 +309,10 @@ static int wait_as_coroutine(struct sched *sched, int fd, unsigned events, uint6
     waiter->events = events;
     int r = wait_here(sched, waiter, deadline_ns);
     fl__release(waiter);
-    return r;
-}
-
-static short to_poll(unsigned events)
-{
-    return (short)((events & FL_READ ? POLLIN : 0) | (events & FL_WRITE ? POLLOUT : 0) |
-                   (events & FL_HANGUP ? POLLRDHUP : 0));
-}
-
-/* After an error or a hang-up a read or write does not block either, and tells what happened. */
-static int from_poll(int events)
-{
-    bool over = events & (POLLERR | POLLHUP);
-    if (events & POLLNVAL)
-        return FL_INVALID_ARGUMENT;
-    return (events & POLLIN || over ? FL_READ : 0) | (events & POLLOUT || over ? FL_WRITE : 0) |
-           (events & POLLERR ? FL_ERROR : 0) | (events & (POLLHUP | POLLRDHUP) ? FL_HANGUP : 0);
+    if (r != FL_INVALID_ARGUMENT)
+        return r;
+    r = look(fd, events);
+    return r == 0 ? FL_INVALID_ARGUMENT : r;
 }
 
 static int wait_as_thread(int fd, unsigned events, uint64_t deadline_ns)
@@ -240,21 +324,18 @@ static int wait_as_thread(int fd, unsigned events, uint64_t deadline_ns)
         struct timespec left = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
         n = ppoll(&entry, 1, deadline_ns == NEVER ? NULL : &left, NULL);
     } while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return FL_SYSTEM;
-    int ready = from_poll(entry.revents);
-    return ready < 0 ? ready : ready & (int)(events | FL_ERROR | FL_HANGUP);
+    return n < 0 ? FL_SYSTEM : from_poll(entry.revents, events);
 }
 
 int fl_coro_wait_fd(int fd, unsigned events, uint64_t timeout_ns)
 {
     if (fd < 0 || events & ~(unsigned)ASKABLE)
         return FL_INVALID_ARGUMENT;
+    if (timeout_ns == 0)
+        return look(fd, events);
     struct sched *sched = fl__sched_current();
     uint64_t now_ns = fl_coro_now_ns(), deadline_ns = NEVER;
     if (timeout_ns <= TIME_MAX - now_ns)
         deadline_ns = now_ns + timeout_ns;
-    if (sched && timeout_ns > 0)
-        return wait_as_coroutine(sched, fd, events, deadline_ns);
-    return wait_as_thread(fd, events, timeout_ns > 0 ? deadline_ns : 0);
+    return sched ? wait_as_coroutine(sched, fd, events, deadline_ns) : wait_as_thread(fd, events, deadline_ns);
 }

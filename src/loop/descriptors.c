@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors: a table by number, and an epoll instance that mirrors it.
  *
+ * What is ready is looked for when the loop goes to sleep, and again before the callbacks if anything was called in
+ * between: a timer may have read from a descriptor, and who reads from it once more would wait for ever.
+ *
  * Each time a descriptor is added it gets a generation that no other has had, and the kernel hands back number and
  * generation with every event. Callbacks run after all events were collected, so a descriptor may by then have been
  * removed, or closed and its number used anew: the generation no longer fits and the event is dropped.
@@ -155,6 +158,8 @@ int fl__poller_poll(fl_loop *loop, int timeout_ms)
 {
     struct poller *poller = &loop->poller;
     poller->ready_count = 0;
+    poller->polled = true;
+    poller->polled_before = fl__loop_progress(loop);
     if (poller->added == 0)
         return 0;
     int n = epoll_wait(poller->epoll_fd, poller->ready, (int)loop->budget, timeout_ms);
@@ -171,6 +176,13 @@ int fl__poller_poll(fl_loop *loop, int timeout_ms)
     if (ghosts)
         banish_ghosts(loop);
     return 0;
+}
+
+int fl__descriptors_take(fl_loop *loop)
+{
+    const struct poller *poller = &loop->poller;
+    bool same = poller->polled && poller->polled_before == fl__loop_progress(loop);
+    return same ? 0 : fl__poller_poll(loop, 0);
 }
 
 void fl__descriptors_run(fl_loop *loop)

@@ -100,22 +100,39 @@ static void take_from_wheel(fl_loop *loop)
     }
 }
 
+static void take_fresh(fl_loop *loop)
+{
+    fl__fresh_take(loop);
+    if (loop->fresh.count > loop->fresh.shorter)
+        fl__fresh_settle(loop);
+}
+
+/* It is the end of time. */
+static void take_last(fl_loop *loop)
+{
+    struct table *table = &loop->table;
+    while (loop->due_count < loop->budget && !table_list_empty(table, LAST)) {
+        uint32_t slot = table_link(table, LAST)->next;
+        table_list_remove(table, slot);
+        record_set_state(table_record(table, slot), STATE_DUE);
+        loop->due[loop->due_count++] = (fl_expired){.deadline_ns = UINT64_MAX, .data = data_of_slot(slot)};
+    }
+}
+
 void fl__timers_take(fl_loop *loop)
 {
-    if (loop->due_next < loop->due_count)
-        return;
+    assert(loop->due_next == loop->due_count);
     loop->due_next = loop->due_count = 0;
     fl__timers_drop_cancelled(loop);
     rescue_stranded(loop);
     bool fresh_is_due = fl__fresh_is_due(loop);
-    if (fresh_is_due && (wheel_is_due(loop) || loop->fresh.count > loop->budget))
+    if (fresh_is_due && (wheel_is_due(loop) || loop->fresh.count > loop->budget - loop->due_count))
         fl__fresh_settle(loop);
     take_from_wheel(loop);
-    if (!fresh_is_due)
-        return;
-    fl__fresh_take(loop);
-    if (loop->fresh.count > loop->fresh.shorter)
-        fl__fresh_settle(loop);
+    if (fresh_is_due)
+        take_fresh(loop);
+    if (loop->now_ns == UINT64_MAX)
+        take_last(loop);
 }
 
 static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
@@ -216,15 +233,17 @@ void fl__timers_run(fl_loop *loop)
     }
 }
 
+void fl__immediates_take(fl_loop *loop)
+{
+    loop->left.immediates = loop->budget;
+    table_list_splice(&loop->table, IMMEDIATES_NOW, IMMEDIATES);
+}
+
 void fl__immediates_run(fl_loop *loop)
 {
     struct table *table = &loop->table;
-    if (loop->immediates == 0)
-        return;
-    table_list_splice(table, IMMEDIATES_NOW, IMMEDIATES);
-    for (uint32_t n = 0; n < loop->budget && !table_list_empty(table, IMMEDIATES_NOW); n++) {
-        if (fl__loop_interrupted(loop))
-            return;
+    while (loop->left.immediates > 0 && !table_list_empty(table, IMMEDIATES_NOW) && !fl__loop_interrupted(loop)) {
+        loop->left.immediates--;
         uint32_t slot = table_link(table, IMMEDIATES_NOW)->next;
         struct record *record = table_record(table, slot);
         fl_loop_fn fn = table_fn(table, record);
@@ -237,7 +256,7 @@ void fl__immediates_run(fl_loop *loop)
     }
 }
 
-uint64_t fl__timers_next_ns(fl_loop *loop)
+bool fl__timers_next(fl_loop *loop, uint64_t *ret_ns)
 {
     uint64_t next_ns = fl__fresh_next_ns(loop), wheel_ns;
     fl__timers_drop_cancelled(loop);
@@ -248,5 +267,6 @@ uint64_t fl__timers_next_ns(fl_loop *loop)
         uint64_t stranded_ns = firing_time(record_extra(table_record(&loop->table, slot)));
         next_ns = stranded_ns < next_ns ? stranded_ns : next_ns;
     }
-    return next_ns;
+    *ret_ns = next_ns;
+    return next_ns < UINT64_MAX || !table_list_empty(&loop->table, LAST);
 }

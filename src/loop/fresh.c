@@ -96,7 +96,7 @@ bool fl__fresh_is_due(fl_loop *loop)
     struct fresh *fresh = &loop->fresh;
     if (!fresh->exact && fresh->earliest_ns <= loop->now_ns)
         sweep(loop, false);
-    return fresh->earliest_ns <= loop->now_ns;
+    return fresh->earliest_ns <= loop->now_ns && fresh->good > 0;
 }
 
 /* --- Sorting

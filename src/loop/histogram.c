@@ -31,7 +31,7 @@ void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret)
     *ret = (fl_loop_summary){
         .count = h->count,
         .min_ns = h->min,
-        .mean_ns = h->count ? h->sum / h->count : 0,
+        .mean_ns = h->count ? (uint64_t)(h->sum / h->count) : 0,
         .p50_ns = fl__histogram_permille(h, 500),
         .p90_ns = fl__histogram_permille(h, 900),
         .p99_ns = fl__histogram_permille(h, 990),

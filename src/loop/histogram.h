@@ -18,8 +18,11 @@ enum {
     HISTOGRAM_BUCKETS = (64 - HISTOGRAM_STEP_BITS + 1) * HISTOGRAM_STEPS,
 };
 
+__extension__ typedef unsigned __int128 histogram_sum; /* a few hundred timers that are years late exceed 64 bits */
+
 struct histogram {
-    uint64_t count, sum, min, max;
+    uint64_t count, min, max;
+    histogram_sum sum;
     uint64_t bucket[HISTOGRAM_BUCKETS];
 };
 

@@ -26,14 +26,12 @@
 #include "loop/stopwatch.h"
 #include "loop/table.h"
 
-/* The last moment there is; the wheel refuses UINT64_MAX. */
-#define TIME_MAX (UINT64_MAX - 1)
-
 /* List heads in the table: the first slots that are taken. */
 enum {
     IMMEDIATES = 1 << TABLE_FIRST_BITS, /* made, for the next immediate phase */
     IMMEDIATES_NOW,                     /* of the phase that runs, or was left by a stop */
-    STRANDED,                           /* see timers.h */
+    STRANDED,                           /* see timers.h, */
+    LAST,                               /* and this too */
     LIST_HEADS_END
 };
 
@@ -47,6 +45,9 @@ struct watch {
     uint32_t generation;
 };
 
+/* A turn without its sleep. */
+enum phase { PHASE_TIMERS, PHASE_TASKS, PHASE_DESCRIPTORS, PHASE_IMMEDIATES, PHASE_CLOSING };
+
 /* The kernel's side of descriptors; opened by the first fl_loop_fd_add(). */
 struct poller {
     int epoll_fd; /* -1: not open */
@@ -54,7 +55,9 @@ struct poller {
     uint64_t armed_ns;         /* when timer_fd goes off or went off; 0: never */
     struct epoll_event *ready; /* what the last poll has found: `budget` of them */
     uint32_t ready_count;
-    struct watch *watches; /* by descriptor */
+    bool polled;            /* in this turn, */
+    uint64_t polled_before; /* when so much had been called */
+    struct watch *watches;  /* by descriptor */
     uint32_t watches_capacity;
     uint32_t added;      /* descriptors */
     uint32_t generation; /* of the newest watch */
@@ -74,6 +77,10 @@ struct fl_loop {
     uint32_t budget;
     bool running;        /* inside fl_loop_run() or fl_loop_run_once() */
     bool freed;          /* by a callback */
+    bool ending;         /* the last close callbacks run, */
+    uint32_t asked;      /* and have asked for so many others */
+    bool unfinished;     /* a turn has begun, and runs or was ended by a stop */
+    enum phase phase;    /* where it is */
     uint64_t keep_alive; /* referenced records, descriptors and holds */
 
     /* timers.c */
@@ -89,6 +96,10 @@ struct fl_loop {
     fl_expired *due; /* `budget` of them: the timers of this turn */
     uint32_t due_next, due_count;
     uint64_t immediates; /* how many there are */
+
+    struct {
+        uint64_t urgent, tasks, immediates, closing;
+    } left; /* how many this phase may still call of those that it took aside */
 
     struct ring microtasks, closing;
     struct task_list urgent, tasks; /* taken out of the inbox */
@@ -119,6 +130,12 @@ static inline bool fl__loop_interrupted(const fl_loop *loop)
 /* What follows every callback: the microtask checkpoint and the statistics. */
 void fl__loop_checkpoint(fl_loop *loop);
 
+/* Changes with everything that is called. */
+static inline uint64_t fl__loop_progress(const fl_loop *loop)
+{
+    return loop->callback_ticks.count + loop->counters.microtasks;
+}
+
 /* Whether there is something to call without waiting; timers and descriptors are not looked at. */
 bool fl__loop_can_run(const fl_loop *loop);
 
@@ -127,13 +144,14 @@ bool fl__loop_can_run(const fl_loop *loop);
 int fl__timers_init(fl_loop *loop, bool huge_pages);
 void fl__timers_destroy(fl_loop *loop);
 
-/* Takes the timers that are due aside, unless an immediate stop has left some; then calls them. */
+/* Each phase takes aside what it will call, and then calls it. */
 void fl__timers_take(fl_loop *loop);
 void fl__timers_run(fl_loop *loop);
+void fl__immediates_take(fl_loop *loop);
 void fl__immediates_run(fl_loop *loop);
 
-/* When the loop must turn because of timers, or a little before; UINT64_MAX: never. */
-uint64_t fl__timers_next_ns(fl_loop *loop);
+/* When the loop must turn because of timers, or a little before; false: never. */
+bool fl__timers_next(fl_loop *loop, uint64_t *ret_ns);
 
 /* When a timer with this deadline and slack fires: the multiple of the greatest power of two between the two ends. */
 uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns);
@@ -146,12 +164,14 @@ void fl__poller_destroy(struct poller *poller, int wake_fd);
 /* Finds out what is ready and waits for it at most `timeout_ms` (-1: for ever). Returns 0, or FL_SYSTEM. A wake-up or a
  * signal ends the wait too. */
 int fl__poller_poll(fl_loop *loop, int timeout_ms);
+
+/* The same for the descriptors' phase: what was found before is good only if nothing was called since. */
+int fl__descriptors_take(fl_loop *loop);
 void fl__descriptors_run(fl_loop *loop);
 
 /* --- sleep.c */
 
-/* The first phase of a turn: looks at the descriptors and, if `wait`, sleeps until something can run. Returns 0 or
- * FL_SYSTEM. */
-int fl__loop_sleep(fl_loop *loop, bool wait);
+/* Sleeps until something can run. Returns 0 or FL_SYSTEM. */
+int fl__loop_sleep(fl_loop *loop);
 
 #endif

@@ -5,8 +5,8 @@
  * before it calls anything; what callbacks add is found in the next turn, except for immediates and close callbacks
  * that are added by an earlier phase.
  *
- * An immediate stop is looked for before each callback. It leaves the work that was taken aside where it is: the phases
- * find it there in the next turn and finish it before they take more.
+ * An immediate stop is looked for before each callback. It ends the turn there: the loop remembers the phase and what that
+ * has not called yet, and whoever runs the loop again finishes this turn before he begins another one.
  *
  * fl_loop_free() inside a callback only sets a flag that ends the turn in the same way; the memory goes when the
  * outermost call, which is the only one that runs callbacks, is about to return.
@@ -20,6 +20,7 @@
 enum {
     DEFAULT_BUDGET = 1024,
     MAX_BUDGET = 1 << 20,
+    MAX_ASKED = 1 << 20, /* close callbacks that those of a loop that ends may ask for */
 };
 
 /* --- Making and freeing */
@@ -46,6 +47,7 @@ static void destroy(fl_loop *loop)
 
 static void close_and_destroy(fl_loop *loop)
 {
+    loop->ending = true;
     while (loop->closing.count > 0) {
         struct job job = fl__ring_pop(&loop->closing);
         job.fn(loop, job.arg);
@@ -115,7 +117,7 @@ bool fl_loop_alive(const fl_loop *loop)
 
 bool fl__loop_can_run(const fl_loop *loop)
 {
-    return tasks_wait(loop) || loop->immediates > 0 || loop->due_next < loop->due_count;
+    return tasks_wait(loop) || loop->immediates > 0;
 }
 
 void fl_loop_hold(fl_loop *loop)
@@ -163,8 +165,12 @@ int fl_loop_microtask(fl_loop *loop, fl_loop_fn fn, void *arg)
     return fl__ring_push(&loop->microtasks, fn, arg);
 }
 
+/* A loop that ends must come to an end. */
 int fl_loop_close_callback(fl_loop *loop, fl_loop_fn fn, void *arg)
 {
+    if (loop->ending && loop->asked == MAX_ASKED)
+        return FL_CAPACITY_EXCEEDED;
+    loop->asked += loop->ending;
     return fl__ring_push(&loop->closing, fn, arg);
 }
 
@@ -193,25 +199,50 @@ static void run_task(fl_loop *loop, fl_loop_task *task)
     fl__loop_checkpoint(loop);
 }
 
-static void run_tasks(fl_loop *loop)
+/* --- The phases */
+
+static uint64_t within_budget(const fl_loop *loop, uint64_t count)
 {
-    fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+    return count < loop->budget ? count : loop->budget;
+}
+
+static void take_tasks(fl_loop *loop)
+{
+    if (!inbox_empty(&loop->inbox))
+        fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
     uint64_t waiting = loop->urgent.count + loop->tasks.count;
     if (waiting > loop->counters.tasks_peak)
         loop->counters.tasks_peak = waiting;
     if (waiting > 0)
         stopwatch_begin_callbacks(&loop->stopwatch);
-    for (uint32_t n = 0; n < loop->budget && n < waiting && !fl__loop_interrupted(loop); n++) {
-        bool urgent = loop->urgent.count > 0;
-        *(urgent ? &loop->counters.urgent_tasks : &loop->counters.tasks) += 1;
-        run_task(loop, task_list_pop(urgent ? &loop->urgent : &loop->tasks));
+    loop->left.urgent = within_budget(loop, loop->urgent.count);
+    loop->left.tasks = within_budget(loop, loop->tasks.count);
+}
+
+static void run_list(fl_loop *loop, struct task_list *list, uint64_t *left, uint64_t *called)
+{
+    for (; *left > 0 && !fl__loop_interrupted(loop); (*left)--) {
+        ++*called;
+        run_task(loop, task_list_pop(list));
     }
+}
+
+static void run_tasks(fl_loop *loop)
+{
+    if (loop->left.urgent > 0)
+        run_list(loop, &loop->urgent, &loop->left.urgent, &loop->counters.urgent_tasks);
+    if (loop->left.tasks > 0)
+        run_list(loop, &loop->tasks, &loop->left.tasks, &loop->counters.tasks);
+}
+
+static void take_closing(fl_loop *loop)
+{
+    loop->left.closing = within_budget(loop, loop->closing.count);
 }
 
 static void run_closing(fl_loop *loop)
 {
-    uint32_t count = loop->closing.count < loop->budget ? loop->closing.count : loop->budget;
-    for (; count > 0 && !fl__loop_interrupted(loop); count--) {
+    for (; loop->left.closing > 0 && !fl__loop_interrupted(loop); loop->left.closing--) {
         struct job job = fl__ring_pop(&loop->closing);
         loop->counters.closing++;
         job.fn(loop, job.arg);
@@ -221,37 +252,106 @@ static void run_closing(fl_loop *loop)
 
 /* --- Running */
 
-static int turn(fl_loop *loop, bool wait)
+/* A phase is over: false if a stop has ended it, and with it the turn. */
+static inline bool go_on_to(fl_loop *loop, enum phase phase)
 {
-    int r = fl__loop_sleep(loop, wait && !fl__loop_can_run(loop));
-    if (r < 0)
-        return r;
-    loop->counters.turns++;
-    stopwatch_begin_turn(&loop->stopwatch, fl_loop_update_now(loop));
-    fl__timers_take(loop); /* before any callback of this turn can make one that is due */
-    if (!fl__loop_interrupted(loop))
-        run_microtasks(loop);
-    stopwatch_begin_callbacks(&loop->stopwatch);
-    fl__timers_run(loop);
-    run_tasks(loop);
-    fl__descriptors_run(loop);
-    fl__immediates_run(loop);
-    run_closing(loop);
+    if (fl__loop_interrupted(loop))
+        return false;
+    loop->phase = phase;
+    return true;
+}
+
+/* Goes through a turn from the phase in which it is, whose work has been taken aside, to its end or to a stop. */
+static int run_phases(fl_loop *loop)
+{
+    int r;
+    switch (loop->phase) {
+    case PHASE_TIMERS:
+        fl__timers_run(loop);
+        if (!go_on_to(loop, PHASE_TASKS))
+            return 0;
+        take_tasks(loop);
+        __attribute__((fallthrough));
+    case PHASE_TASKS:
+        run_tasks(loop);
+        if (!go_on_to(loop, PHASE_DESCRIPTORS))
+            return 0;
+        r = loop->poller.added > 0 ? fl__descriptors_take(loop) : 0;
+        if (r < 0)
+            return r;
+        __attribute__((fallthrough));
+    case PHASE_DESCRIPTORS:
+        if (loop->poller.ready_count > 0)
+            fl__descriptors_run(loop);
+        if (!go_on_to(loop, PHASE_IMMEDIATES))
+            return 0;
+        if (loop->immediates > 0)
+            fl__immediates_take(loop);
+        __attribute__((fallthrough));
+    case PHASE_IMMEDIATES:
+        if (loop->immediates > 0)
+            fl__immediates_run(loop);
+        if (!go_on_to(loop, PHASE_CLOSING))
+            return 0;
+        take_closing(loop);
+        __attribute__((fallthrough));
+    case PHASE_CLOSING:
+        run_closing(loop);
+        loop->unfinished = fl__loop_interrupted(loop);
+    }
     return 0;
 }
 
-/* Changes with everything that is called. */
-static uint64_t progress(const fl_loop *loop)
+static int finish_turn(fl_loop *loop)
 {
-    return loop->callback_ticks.count + loop->counters.microtasks;
+    if (!fl__loop_interrupted(loop))
+        run_microtasks(loop);
+    stopwatch_begin_callbacks(&loop->stopwatch);
+    return run_phases(loop);
+}
+
+static inline void read_clock_for_turn(fl_loop *loop)
+{
+    stopwatch_begin_turn(&loop->stopwatch, fl_loop_update_now(loop));
+}
+
+static int begin_turn(fl_loop *loop, bool wait)
+{
+    int r = wait && !fl__loop_can_run(loop) ? fl__loop_sleep(loop) : 0;
+    if (r < 0)
+        return r;
+    loop->counters.turns++;
+    read_clock_for_turn(loop);
+    fl__timers_take(loop); /* before any callback of this turn can make one that is due */
+    loop->unfinished = true;
+    loop->phase = PHASE_TIMERS;
+    return 0;
+}
+
+/* One turn; if a stop has ended the last one before its time, that is finished first, and there is no reason to wait. */
+static int turn(fl_loop *loop, bool wait)
+{
+    loop->poller.ready_count = 0;
+    loop->poller.polled = false;
+    if (loop->unfinished) {
+        read_clock_for_turn(loop);
+        int r = finish_turn(loop);
+        if (r < 0 || loop->unfinished)
+            return r;
+        wait = false;
+    }
+    int r = begin_turn(loop, wait);
+    return r < 0 ? r : finish_turn(loop);
 }
 
 /* A turn of a graceful stop: it does not wait, and says whether it found nothing to do. */
 static int drain_turn(fl_loop *loop, bool *ret_idle)
 {
-    uint64_t before = progress(loop);
+    uint64_t before = fl__loop_progress(loop);
     int r = turn(loop, false);
-    *ret_idle = progress(loop) == before && !fl__loop_can_run(loop) && fl__timers_next_ns(loop) > loop->now_ns;
+    uint64_t next_ns;
+    bool due = fl__timers_next(loop, &next_ns) && next_ns <= loop->now_ns;
+    *ret_idle = fl__loop_progress(loop) == before && !fl__loop_can_run(loop) && !due;
     return r;
 }
 
@@ -284,12 +384,12 @@ int fl_loop_run_once(fl_loop *loop, bool wait)
         return FL_BUSY;
     loop->running = true;
     int r = 0;
-    uint64_t before = progress(loop);
+    uint64_t before = fl__loop_progress(loop);
     bool more = inbox_stop(&loop->inbox) != STOP_NOW;
     while (r == 0 && more) {
         bool sleep = wait && fl_loop_alive(loop) && inbox_stop(&loop->inbox) == STOP_NO;
         r = turn(loop, sleep);
-        more = sleep && progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
+        more = sleep && fl__loop_progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
     }
     return leave(loop, r);
 }

@@ -19,6 +19,8 @@ static uint64_t bytes_of(const fl_loop *loop)
 
 static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
 {
+    if (tick_ns == 1) /* the clock's own, which may be too many for a double */
+        return;
     uint64_t *const values[] = {&summary->min_ns, &summary->mean_ns, &summary->p50_ns, &summary->p90_ns,
                                 &summary->p99_ns, &summary->p999_ns, &summary->max_ns};
     for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
@@ -28,9 +30,7 @@ static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
 /* All records that are taken, without the heads of lists, immediates, and what was cancelled and is not free yet. */
 static uint64_t count_timers(const fl_loop *loop)
 {
-    uint64_t count = 0;
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        count += table_is_mapped(&loop->table, table_capacity(k)) ? loop->table.chunk[k].live : 0;
+    uint64_t count = loop->table.live;
     for (uint32_t i = 0; i < loop->cancelled_count; i++)
         count -= loop->cancelled[i].slot != 0;
     return count - (LIST_HEADS_END - IMMEDIATES) - loop->immediates;
@@ -62,7 +62,8 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 
 struct census {
     uint64_t state[STATE_IMMEDIATE + 1];
-    uint64_t referenced, extras;
+    uint64_t referenced, extras, taken;
+    uint32_t roomy, worn; /* blocks of a chunk */
 };
 
 #define SOUND(condition)       \
@@ -71,33 +72,65 @@ struct census {
             return #condition; \
     } while (0)
 
-static uint32_t free_list_length(const struct table *table, const struct chunk *chunk)
+static uint32_t list_length(const struct table *table, uint32_t slot)
 {
     uint32_t length = 0;
-    for (uint32_t slot = chunk->free; slot && length <= chunk->used; slot = table_record(table, slot)->link.next)
+    for (; slot && length <= BLOCK_SLOTS; slot = table_record(table, slot)->link.next)
         length++;
     return length;
+}
+
+static void count_record(const struct record *record, struct census *census)
+{
+    enum record_state state = record_state(record);
+    census->state[state]++;
+    census->extras += record_extra(record) != NULL;
+    census->referenced += state >= STATE_FRESH && !(record->tag & RECORD_UNREF);
+}
+
+/* Adds the records of a block that are taken, those in the list of cancelled ones included. */
+static const char *count_block(const struct table *table, uint32_t number, uint32_t *live, struct census *census)
+{
+    const struct block *block = table_block(table, number << BLOCK_BITS);
+    const struct record *records = table_record(table, number << BLOCK_BITS);
+    bool open = block == table->open, worn = block->generation > table->last_generation;
+    uint32_t free = open ? list_length(table, block->free) : 0, not_free = 0;
+    for (uint32_t i = 0; i < block->touched; i++) {
+        count_record(&records[i], census);
+        not_free += record_state(&records[i]) != STATE_FREE;
+        SOUND(record_generation(&records[i]) <= block->generation || worn || block->generation == 0);
+    }
+    SOUND(list_length(table, block->returned) == block->returned_count);
+    SOUND(block->touched <= BLOCK_SLOTS && free + block->returned_count <= block->touched);
+    SOUND(open || block->touched == BLOCK_SLOTS || worn || block->generation == 0);
+    uint32_t taken = block->touched - free - block->returned_count;
+    SOUND(not_free <= taken && taken - not_free <= CANCELLED_MAX);
+    census->roomy += !open && !worn && (block->returned_count >= BLOCK_ROOM || block->generation == 0);
+    census->worn += worn;
+    *live += taken;
+    return NULL;
 }
 
 static const char *count_chunk(const struct table *table, unsigned k, struct census *census)
 {
     const struct chunk *chunk = &table->chunk[k];
-    const struct record *records = table_record(table, table_capacity(k));
-    uint32_t live = 0, retired = 0;
-    for (uint32_t i = 0; i < chunk->used; i++) {
-        const struct record *record = &records[i];
-        census->state[record_state(record)]++;
-        live += record_state(record) != STATE_FREE;
-        retired += record_state(record) == STATE_FREE && record_generation(record) == TABLE_GENERATION_MAX;
-        census->extras += record_extra(record) != NULL;
-        if (record_state(record) >= STATE_FRESH)
-            census->referenced += !(record->tag & RECORD_UNREF);
-    }
-    uint32_t free = free_list_length(table, chunk);
-    SOUND(live <= chunk->live && chunk->live - live <= CANCELLED_MAX); /* the rest are in the list of cancelled ones */
-    SOUND(free <= chunk->used - chunk->live && free >= chunk->used - chunk->live - retired);
-    SOUND(table->room >> k & 1 || (free == 0 && chunk->used == table_capacity(k)));
+    uint32_t live = 0, roomy = 0, first = table_capacity(k) >> BLOCK_BITS;
+    const char *broken = NULL;
+    census->roomy = census->worn = 0;
+    for (uint32_t i = 0; i < chunk->begun && !broken; i++)
+        broken = count_block(table, first + i, &live, census);
+    if (broken)
+        return broken;
+    for (uint32_t number = chunk->roomy; number && roomy <= chunk->begun; roomy++)
+        number = table_block(table, number << BLOCK_BITS)->free;
+    for (uint32_t i = chunk->begun; i < first; i++)
+        census->worn += chunk->blocks[i].generation > table->last_generation;
+    SOUND(live == chunk->live);
+    SOUND(roomy == census->roomy);
+    SOUND(chunk->worn == census->worn);
+    SOUND(table->room >> k & 1 || (roomy == 0 && chunk->begun == first));
     SOUND(table->empty >> k & 1 || chunk->live > 0);
+    census->taken += live;
     return NULL;
 }
 
@@ -129,6 +162,8 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
         broken = count_list(table, IMMEDIATES_NOW, STATE_IMMEDIATE, &immediates);
     if (!broken)
         broken = count_list(table, STRANDED, STATE_STRANDED, &stranded);
+    if (!broken)
+        broken = count_list(table, LAST, STATE_STRANDED, &stranded);
     if (broken)
         return broken;
     for (uint32_t i = loop->due_next; i < loop->due_count; i++) {
@@ -148,6 +183,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     SOUND(due == census->state[STATE_DUE]);
     SOUND(census->state[STATE_RUNNING] <= 1);
     SOUND(census->extras == table->extras);
+    SOUND(census->taken == table->live && table->live <= table->limit);
     SOUND(census->state[STATE_PENDING] + loop->cancelled_count == (loop->wheel ? fl_wheel_count(loop->wheel) : 0));
     SOUND(count_timers(loop) == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
     return NULL;
@@ -165,6 +201,7 @@ static const char *check_rest(const fl_loop *loop, const struct census *census)
     SOUND(loop->now_ns >= loop->drained_ns);
     SOUND(loop->read_ns >= loop->now_ns);
     SOUND(loop->due_next <= loop->due_count && loop->due_count <= loop->budget);
+    SOUND(loop->unfinished || loop->due_next == loop->due_count);
     return NULL;
 }
 

@@ -17,22 +17,9 @@ static size_t chunk_bytes(unsigned chunk)
 
 _Static_assert(sizeof(struct record) <= 32, "a chunk has less room than it says");
 
-static int map_chunk(struct table *t, unsigned k)
+static uint32_t block_count(unsigned chunk)
 {
-    struct chunk *chunk = &t->chunk[k];
-    struct record *records = fl__map(chunk_bytes(k));
-    if (!records)
-        return FL_NO_MEMORY;
-    if (t->huge_pages && chunk_bytes(k) >= HUGE_PAGE_BYTES)
-        madvise(records, chunk_bytes(k), MADV_HUGEPAGE); /* only a wish */
-    *chunk = (struct chunk){.first_generation = chunk->first_generation};
-    t->base[TABLE_FIRST_BITS + k] = (uintptr_t)records - (uintptr_t)table_capacity(k) * sizeof(*records);
-    assert(t->base[TABLE_FIRST_BITS + k] != 0);
-    if (chunk->first_generation == 0)
-        chunk->first_generation = 1;
-    t->room |= 1u << k;
-    t->empty |= 1u << k;
-    return 0;
+    return table_capacity(chunk) >> BLOCK_BITS;
 }
 
 static bool is_there(const struct table *t, unsigned k)
@@ -45,16 +32,68 @@ static struct record *records_of(const struct table *t, unsigned k)
     return table_record(t, table_capacity(k));
 }
 
-/* Slots of this chunk that come back later begin where the last of its IDs ended. */
+static bool is_worn(const struct table *t, const struct block *block)
+{
+    return block->generation > t->last_generation;
+}
+
+/* --- Chunks */
+
+static int make_blocks(struct table *t, unsigned k)
+{
+    struct chunk *chunk = &t->chunk[k];
+    if (chunk->blocks)
+        return 0;
+    chunk->blocks = fl__alloc_zeroed(block_count(k) * sizeof(*chunk->blocks));
+    if (!chunk->blocks)
+        return FL_NO_MEMORY;
+    for (uint32_t i = 0; i < block_count(k); i++)
+        chunk->blocks[i].generation = 1;
+    t->blocks[TABLE_FIRST_BITS + k] = (uintptr_t)chunk->blocks - block_count(k) * sizeof(*chunk->blocks);
+    return 0;
+}
+
+static int map_chunk(struct table *t, unsigned k)
+{
+    int r = make_blocks(t, k);
+    if (r < 0)
+        return r;
+    struct record *records = fl__map(chunk_bytes(k));
+    if (!records)
+        return FL_NO_MEMORY;
+    if (t->huge_pages && chunk_bytes(k) >= HUGE_PAGE_BYTES)
+        madvise(records, chunk_bytes(k), MADV_HUGEPAGE); /* only a wish */
+    t->base[TABLE_FIRST_BITS + k] = (uintptr_t)records - (uintptr_t)table_capacity(k) * sizeof(*records);
+    assert(t->base[TABLE_FIRST_BITS + k] != 0);
+    t->room |= 1u << k;
+    t->empty |= 1u << k;
+    return 0;
+}
+
+static void open_none(struct table *t)
+{
+    t->none = (struct block){.touched = BLOCK_SLOTS};
+    t->open = &t->none;
+    t->open_chunk = NULL;
+    t->open_base = 0;
+    t->open_number = t->open_tag = 0;
+}
+
+/* The rounds of its blocks end: what comes back later has other generations. */
 static void unmap_chunk(struct table *t, unsigned k)
 {
     struct chunk *chunk = &t->chunk[k];
-    struct record *records = records_of(t, k);
     assert(chunk->live == 0);
-    for (uint32_t i = 0; i < chunk->used; i++)
-        if (record_generation(&records[i]) > chunk->first_generation)
-            chunk->first_generation = record_generation(&records[i]);
-    fl__unmap(records, chunk_bytes(k));
+    if (t->open_chunk == chunk)
+        open_none(t);
+    for (uint32_t i = 0; i < chunk->begun; i++) {
+        struct block *block = &chunk->blocks[i];
+        bool worn = is_worn(t, block);
+        *block = (struct block){.generation = block->generation + !worn};
+        chunk->worn += is_worn(t, block) && !worn;
+    }
+    chunk->begun = chunk->roomy = 0;
+    fl__unmap(records_of(t, k), chunk_bytes(k));
     t->base[TABLE_FIRST_BITS + k] = 0;
     t->room &= ~(1u << k);
     t->empty &= ~(1u << k);
@@ -62,15 +101,16 @@ static void unmap_chunk(struct table *t, unsigned k)
 
 int fl__table_init(struct table *t, bool huge_pages)
 {
-    *t = (struct table){.huge_pages = huge_pages};
+    *t = (struct table){.limit = TABLE_LIMIT, .last_generation = TABLE_GENERATION_MAX, .huge_pages = huge_pages};
     t->window[0] = UINTPTR_MAX / 2 + 1; /* no code is there */
+    open_none(t);
     return map_chunk(t, 0);
 }
 
 static void release_extras(struct table *t, unsigned k)
 {
     struct record *records = records_of(t, k);
-    for (uint32_t i = 0; i < t->chunk[k].used && t->extras > 0; i++)
+    for (uint32_t i = 0; i < t->chunk[k].begun * BLOCK_SLOTS && t->extras > 0; i++)
         if (records[i].tag & RECORD_EXTRA)
             fl__table_shorten(t, &records[i]);
 }
@@ -78,6 +118,7 @@ static void release_extras(struct table *t, unsigned k)
 void fl__table_destroy(struct table *t)
 {
     for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
+        fl__release(t->chunk[k].blocks);
         if (!is_there(t, k))
             continue;
         release_extras(t, k);
@@ -85,43 +126,146 @@ void fl__table_destroy(struct table *t)
     }
 }
 
-/* A chunk whose first generation is the last one may have slots that have used it up: it is left out. */
+/* --- Blocks */
+
+/* A block whose round is over has room for another one. If that was the last, the block is worn. */
+static void add_room(struct table *t, unsigned k, uint32_t number)
+{
+    struct chunk *chunk = &t->chunk[k];
+    struct block *block = table_block(t, number << BLOCK_BITS);
+    if (block->generation >= t->last_generation) {
+        block->generation = t->last_generation + 1;
+        chunk->worn++;
+        return;
+    }
+    block->free = chunk->roomy;
+    chunk->roomy = number;
+    t->room |= 1u << k;
+}
+
+/* The open block has nothing left. */
+static void close_block(struct table *t)
+{
+    uint32_t number = t->open_number;
+    bool room = t->open->returned_count >= BLOCK_ROOM;
+    open_none(t);
+    if (room)
+        add_room(t, table_chunk_of(number << BLOCK_BITS), number);
+}
+
+static void open_block(struct table *t, unsigned k, uint32_t number)
+{
+    t->open = table_block(t, number << BLOCK_BITS);
+    t->open_chunk = &t->chunk[k];
+    t->open_base = t->base[TABLE_FIRST_BITS + k];
+    t->open_number = number;
+    t->open_tag = t->open->generation << RECORD_GENERATION_SHIFT;
+}
+
+/* Opens a block of chunk k: one that has room for a new round, or one that has not been used since the chunk was mapped. */
+static bool open_in_chunk(struct table *t, unsigned k)
+{
+    struct chunk *chunk = &t->chunk[k];
+    uint32_t number = chunk->roomy;
+    if (number) {
+        struct block *block = table_block(t, number << BLOCK_BITS);
+        chunk->roomy = block->free;
+        *block =
+            (struct block){.free = block->returned, .generation = block->generation + 1, .touched = block->touched};
+        open_block(t, k, number);
+        return true;
+    }
+    while (chunk->begun < block_count(k)) {
+        number = block_count(k) + chunk->begun++;
+        if (is_worn(t, table_block(t, number << BLOCK_BITS)))
+            continue;
+        open_block(t, k, number);
+        return true;
+    }
+    return false;
+}
+
+/* Everything is in use or worn: those that are worn start over. Returns whether there were any. */
+static bool start_over(struct table *t)
+{
+    bool any = false;
+    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
+        struct chunk *chunk = &t->chunk[k];
+        any = any || chunk->worn > 0;
+        chunk->worn = 0;
+        for (uint32_t i = 0; chunk->blocks && i < block_count(k); i++) {
+            if (!is_worn(t, &chunk->blocks[i]))
+                continue;
+            chunk->blocks[i].generation = i < chunk->begun ? 0 : 1;
+            if (i < chunk->begun)
+                add_room(t, k, block_count(k) + i);
+        }
+    }
+    return any;
+}
+
 static int grow(struct table *t)
 {
     for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (!is_there(t, k) && t->chunk[k].first_generation < TABLE_GENERATION_MAX)
+        if (!is_there(t, k) && t->chunk[k].worn < block_count(k))
             return map_chunk(t, k);
-    return FL_CAPACITY_EXCEEDED;
+    return start_over(t) ? 0 : FL_CAPACITY_EXCEEDED;
+}
+
+static int open_another(struct table *t)
+{
+    if (t->open != &t->none)
+        close_block(t);
+    while (t->room) {
+        unsigned k = (unsigned)__builtin_ctz(t->room);
+        if (open_in_chunk(t, k))
+            return 0;
+        t->room &= ~(1u << k);
+    }
+    return grow(t);
 }
 
 int fl__table_take(struct table *t, uint32_t *ret_slot, struct record **ret)
 {
     struct record *record;
-    while (!(record = table_try_take(t, ret_slot))) {
-        int r = 0;
-        if (t->room)
-            t->room &= t->room - 1; /* the chunk has filled up */
-        else
-            r = grow(t);
+    uint32_t tag;
+    while (!(record = table_try_take(t, ret_slot, &tag))) {
+        int r = t->live == t->limit ? FL_CAPACITY_EXCEEDED : open_another(t);
         if (r < 0)
             return r;
     }
-    record_set_state(record, STATE_RUNNING);
+    record->tag = tag | STATE_RUNNING;
     *ret = record;
     return 0;
 }
 
-/* Of two empty chunks the larger goes; so the first one always stays. */
-void fl__table_emptied(struct table *t, unsigned k)
+/* Of empty chunks the smallest stays, but none that is of no use anymore. */
+static void emptied(struct table *t, unsigned k)
 {
+    bool kept = false;
     t->empty |= 1u << k;
-    for (uint32_t left = t->empty; left; left &= left - 1)
-        if (t->chunk[__builtin_ctz(left)].live > 0)
-            t->empty &= ~(left & -left);
-    uint32_t others = t->empty & (t->empty - 1);
-    if (others)
-        unmap_chunk(t, 31 - (unsigned)__builtin_clz(others));
+    for (uint32_t left = t->empty; left; left &= left - 1) {
+        k = (unsigned)__builtin_ctz(left);
+        if (t->chunk[k].live > 0)
+            t->empty &= ~(1u << k);
+        else if (kept || t->chunk[k].worn == block_count(k))
+            unmap_chunk(t, k);
+        else
+            kept = true;
+    }
 }
+
+void fl__table_has_room(struct table *t, uint32_t slot)
+{
+    unsigned k = table_chunk_of(slot);
+    const struct block *block = table_block(t, slot);
+    if (block->returned_count == BLOCK_ROOM && block != t->open)
+        add_room(t, k, slot >> BLOCK_BITS);
+    if (t->chunk[k].live == 0)
+        emptied(t, k);
+}
+
+/* --- What only some records need */
 
 int fl__table_extend(struct table *t, struct record *record, const struct extra *values)
 {
@@ -130,7 +274,10 @@ int fl__table_extend(struct table *t, struct record *record, const struct extra 
     if (!extra)
         return FL_NO_MEMORY;
     *extra = *values;
-    extra->timer = record->timer;
+    if (record_state(record) == STATE_STRANDED)
+        extra->link = record->link;
+    else
+        extra->timer = record->timer;
     record->extra = extra;
     record->tag |= RECORD_EXTRA;
     t->extras++;
@@ -163,8 +310,9 @@ bool fl__table_pack_elsewhere(struct table *t, uintptr_t window, uint32_t offset
 uint64_t fl__table_bytes(const struct table *t)
 {
     uint64_t bytes = t->extras * sizeof(struct extra);
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (is_there(t, k))
-            bytes += t->chunk[k].used * sizeof(struct record);
+    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
+        bytes += t->chunk[k].blocks ? block_count(k) * sizeof(struct block) : 0;
+        bytes += t->chunk[k].begun * BLOCK_SLOTS * sizeof(struct record);
+    }
     return bytes;
 }

@@ -4,18 +4,34 @@
 
 /* The records behind the loop's timer IDs.
  *
- * An ID is a generation (27 bits) above a slot number (26 bits), so it stays below 2^53, and finding its record takes a
- * shift and two loads, no hashing. A slot's generation rises each time its record is freed; a slot that has used up its
- * generations is left alone for ever. So an ID is never used twice: not even memory that was given back forgets, for a
- * chunk remembers the highest generation any of its slots had.
+ * An ID is a generation (26 bits) above a slot number (27 bits), so it stays below 2^53, and finding its record takes a
+ * shift and two loads, no hashing.
  *
- * Records never move. They lie in chunks, each twice as large as the one before, so that 15 pointers reach all of them
+ * Records never move. They lie in chunks, each twice as large as the one before, so that 16 pointers reach all of them
  * and the high bits of a slot number say which: chunk k holds the slots from 2^(11+k) up to 2^(12+k). A new record comes
- * from the lowest chunk with room, so the high ones empty themselves and are given back. One empty chunk, the smaller if
- * there are two, is kept in case it is needed again soon.
+ * from the lowest chunk with room, so the high ones empty themselves and are given back. One empty chunk, the smallest, is
+ * kept in case it is needed again soon.
+ *
+ * Generations. A chunk consists of blocks of 512 slots, and a generation is a round through a block: each slot is taken at
+ * most once in it, under the block's generation. What is given back in the meantime is for the next round, which can begin
+ * when a quarter of the block is free. One block is open and gives out its slots; when it has none left, another one
+ * with room is opened. So nothing need be remembered of a single slot, and a busy one wears no faster than the others:
+ *
+ *   - A round uses up 512 IDs and follows on at least 128 records of the block that have come and gone. A chunk that is
+ *     given back ends the round of its open block before its time, but then the chunk that was kept must be filled before
+ *     this one is needed again. So no pattern of use costs more than five IDs a record, and where few records live for
+ *     long it is one.
+ *   - A block that has had all its rounds is worn and is left alone. There are twice as many slots as there may be
+ *     records, and blocks that are less than a quarter free are at most two thirds of all. So there is a block to open
+ *     until the other third is worn, that is, for more than 2^51 IDs, whatever the pattern.
+ *   - Then all that are worn start over with the first generation, for a program that has come this far wants its
+ *     timers more than it fears a number from years ago. Living records are not in the way: their slots are not free.
+ *
+ * With ten million records a second, that is after 28 years, or after a year and a half of five IDs a record.
  *
  * Fresh chunks are zeroed mappings that are touched from the front, and their end not at all: a record costs 24 bytes,
- * also while the last chunk is nearly empty. What only some records need is in a struct extra, which is allocated.
+ * also while the last chunk is nearly empty. Blocks are remembered for ever: they take 16 bytes for 512 slots. What only some
+ * records need is in a struct extra, which is allocated.
  *
  * A callback takes 4 bytes in a record, not 8. The code of a program lies in few places: its own, its libraries', that of
  * a just-in-time compiler. So a callback is the number of a window, a GiB of addresses, of which the table remembers
@@ -29,24 +45,28 @@
 #include <foliot/loop.h>
 
 enum {
-    TABLE_SLOT_BITS = 26,
+    TABLE_LIMIT = 1 << 26, /* records */
+    TABLE_SLOT_BITS = 27,
     TABLE_FIRST_BITS = 11, /* the first chunk has 2^11 slots */
     TABLE_CHUNKS = TABLE_SLOT_BITS - TABLE_FIRST_BITS,
     TABLE_GENERATION_BITS = 53 - TABLE_SLOT_BITS,
     TABLE_GENERATION_MAX = (1 << TABLE_GENERATION_BITS) - 1,
+    BLOCK_BITS = 9,
+    BLOCK_SLOTS = 1 << BLOCK_BITS,
+    BLOCK_ROOM = BLOCK_SLOTS / 4, /* a round may begin when so many slots were given back */
     TABLE_WINDOWS = 4,
     TABLE_WINDOW_BITS = 30,
 };
 
 /* A record's life. Those from STATE_FRESH on have an ID that someone may know. */
 enum record_state {
-    STATE_FREE,      /* in its chunk's free list, or used up */
+    STATE_FREE,      /* in a list of its block */
     STATE_HEAD,      /* the head of a list */
     STATE_FRESH,     /* armed, not yet in the wheel */
     STATE_PENDING,   /* in the wheel */
     STATE_DUE,       /* taken out of the wheel, in the list of this turn */
     STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
-    STATE_STRANDED,  /* out of the wheel, and there was no memory to put it back */
+    STATE_STRANDED,  /* in the list of those for which there was no memory, or of those for the end of time */
     STATE_IMMEDIATE, /* in a list of immediates */
 };
 
@@ -59,7 +79,7 @@ enum {
     RECORD_NOT_GENERATION = (1 << RECORD_GENERATION_SHIFT) - 1,
 };
 
-_Static_assert(RECORD_GENERATION_SHIFT + TABLE_GENERATION_BITS == 32, "the last generation overflows");
+_Static_assert(RECORD_GENERATION_SHIFT + TABLE_GENERATION_BITS <= 32, "the last generation overflows");
 _Static_assert(STATE_FREE == 0, "a generation without flags is a free record's tag");
 
 struct link {
@@ -91,21 +111,41 @@ struct record {
 
 _Static_assert(sizeof(struct record) == 24, "a timer has grown");
 
+/* A block is open, or all its slots have been given out in this round. */
+struct block {
+    uint32_t free; /* the first slot that was given back before this round and not taken in it, or 0; of a block with
+                          * room that is not open: the next such block */
+    uint32_t returned;   /* the first slot that was given back in this round, or 0 */
+    uint32_t generation; /* of this round; above the last one: worn */
+    uint16_t returned_count;
+    uint16_t touched; /* slots that have been in use since the chunk was mapped; those behind are zero */
+};
+
 struct chunk {
-    uint32_t used;             /* slots that have been in use since the chunk was mapped; those behind are zero */
-    uint32_t live;             /* records that are not free */
-    uint32_t free;             /* the first free slot below `used`, or 0 */
-    uint32_t first_generation; /* of a slot that is used for the first time */
+    struct block *blocks; /* NULL until the chunk is mapped for the first time */
+    uint32_t live;        /* records that are not free */
+    uint32_t begun;       /* blocks that have been open since the chunk was mapped, or were passed over */
+    uint32_t roomy;       /* the number of the first block with room, or 0 */
+    uint32_t worn;        /* blocks that have had all their rounds */
 };
 
 struct table {
     uintptr_t
         base[TABLE_SLOT_BITS]; /* by the highest bit of a slot's number: where slot 0 of its chunk would be; 0 if the
-                                      * chunk is not there */
+                                        * chunk is not there */
+    uintptr_t blocks[TABLE_SLOT_BITS]; /* the same for the block of slot 0 */
+    struct block *open;                /* never NULL: see `none` */
+    struct chunk *open_chunk;
+    uintptr_t open_base;  /* of its chunk */
+    uint32_t open_number; /* which one it is */
+    uint32_t open_tag;    /* its generation, in a record's tag */
+    uint32_t live, limit; /* records, and how many there may be */
+    uint32_t last_generation;
     struct chunk chunk[TABLE_CHUNKS];
-    uint32_t room;   /* bit k: chunk k is mapped, and unless it has filled up since, it has a free slot */
-    uint32_t empty;  /* bit k: chunk k is mapped, and unless a slot was taken since, it has no record */
-    uint64_t extras; /* how many there are */
+    struct block none; /* open when no block is: it has nothing to give */
+    uint32_t room;     /* bit k: chunk k is mapped, and unless it has filled up since, it has a block to open */
+    uint32_t empty;    /* bit k: chunk k is mapped, and unless a slot was taken since, it has no record */
+    uint64_t extras;   /* how many there are */
     bool huge_pages;
     unsigned windows; /* how many are in use */
     uintptr_t window[TABLE_WINDOWS];
@@ -119,11 +159,11 @@ void fl__table_destroy(struct table *t);
  * FL_CAPACITY_EXCEEDED. */
 int fl__table_take(struct table *t, uint32_t *ret_slot, struct record **ret);
 
-/* For table_put(): chunk k has become empty. */
-void fl__table_emptied(struct table *t, unsigned k);
+/* For table_put(): this slot was given back, and now its block has room for a round, or its chunk is empty. */
+void fl__table_has_room(struct table *t, uint32_t slot);
 
-/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID. Returns 0 or
- * FL_NO_MEMORY. */
+/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID or the place in a
+ * list. Returns 0 or FL_NO_MEMORY. */
 int fl__table_extend(struct table *t, struct record *record, const struct extra *values);
 
 /* Takes it away again. */
@@ -183,7 +223,7 @@ static inline uint32_t table_capacity(unsigned chunk)
     return UINT32_C(1) << (TABLE_FIRST_BITS + chunk);
 }
 
-/* Any number up to 2^26 may be asked for; no record has one below the first chunk's. */
+/* Any number below 2^27 may be asked for; no record has one below the first chunk's. */
 static inline bool table_is_mapped(const struct table *t, uint32_t slot)
 {
     return t->base[table_highest_bit(slot)] != 0;
@@ -194,47 +234,49 @@ static inline struct record *table_record(const struct table *t, uint32_t slot)
     return (struct record *)(t->base[table_highest_bit(slot)] + slot * sizeof(struct record));
 }
 
-/* Takes a slot of the lowest chunk that is said to have room. Its record is STATE_FREE still, without flags. NULL if that
- * chunk is full, or there is none. */
-static inline struct record *table_try_take(struct table *t, uint32_t *ret_slot)
+/* The block of a slot whose chunk has been mapped. */
+static inline struct block *table_block(const struct table *t, uint32_t slot)
 {
-    if (__builtin_expect(t->room == 0, 0))
+    return (struct block *)(t->blocks[table_highest_bit(slot)] + (slot >> BLOCK_BITS) * sizeof(struct block));
+}
+
+/* Takes a slot of the open block, for a record with the tag *ret_tag and a state. NULL if there is none left, or as many
+ * records as there may be. */
+static inline struct record *table_try_take(struct table *t, uint32_t *ret_slot, uint32_t *ret_tag)
+{
+    struct block *block = t->open;
+    uint32_t slot = block->free;
+    struct record *record;
+    if (__builtin_expect(t->live == t->limit, 0))
         return NULL;
-    unsigned k = (unsigned)__builtin_ctz(t->room);
-    struct chunk *chunk = &t->chunk[k];
-    uintptr_t base = t->base[TABLE_FIRST_BITS + k];
-    uint32_t slot = chunk->free;
-    struct record *record = (struct record *)(base + slot * sizeof(struct record));
     if (slot) {
-        chunk->free = record->link.next;
-    } else if (chunk->used < table_capacity(k)) {
-        slot = table_capacity(k) + chunk->used++;
-        record = (struct record *)(base + slot * sizeof(struct record));
-        record->tag = chunk->first_generation << RECORD_GENERATION_SHIFT | STATE_FREE;
+        record = (struct record *)(t->open_base + slot * sizeof(*record));
+        block->free = record->link.next;
+    } else if (block->touched < BLOCK_SLOTS) {
+        slot = (t->open_number << BLOCK_BITS) + block->touched++;
+        record = (struct record *)(t->open_base + slot * sizeof(*record));
     } else {
         return NULL;
     }
-    chunk->live++;
+    t->live++;
+    t->open_chunk->live++;
     *ret_slot = slot;
+    *ret_tag = t->open_tag;
     return record;
 }
 
-/* Frees a slot whose record has no extra; all IDs of it end. `tag` is the record's. */
+/* Frees a slot whose record has no extra; its ID ends. `tag` is the record's. */
 static inline void table_put_plain(struct table *t, uint32_t slot, struct record *record, uint32_t tag)
 {
-    unsigned k = table_chunk_of(slot);
-    struct chunk *chunk = &t->chunk[k];
-    uint32_t next = (tag | RECORD_NOT_GENERATION) + 1; /* the next generation, STATE_FREE */
-    if (__builtin_expect(next != 0, 1)) {
-        record->tag = next;
-        record->link.next = chunk->free;
-        chunk->free = slot;
-        t->room |= 1u << k;
-    } else {
-        record_set_state(record, STATE_FREE); /* used up */
-    }
-    if (__builtin_expect(--chunk->live == 0, 0))
-        fl__table_emptied(t, k);
+    struct chunk *chunk = &t->chunk[table_chunk_of(slot)];
+    struct block *block = table_block(t, slot);
+    record->tag = (tag & ~(uint32_t)RECORD_NOT_GENERATION) | STATE_FREE;
+    record->link.next = block->returned;
+    block->returned = slot;
+    t->live--;
+    bool room = ++block->returned_count == BLOCK_ROOM, empty = --chunk->live == 0;
+    if (__builtin_expect(room | empty, 0))
+        fl__table_has_room(t, slot);
 }
 
 static inline void table_put(struct table *t, uint32_t slot, struct record *record)

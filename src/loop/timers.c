@@ -12,8 +12,6 @@ enum {
 
 static uint64_t not_before_now(const fl_loop *loop, uint64_t deadline_ns)
 {
-    if (deadline_ns > TIME_MAX)
-        return TIME_MAX;
     return deadline_ns > loop->now_ns ? deadline_ns : loop->now_ns;
 }
 
@@ -46,6 +44,7 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
         record_set_state(record, STATE_HEAD);
         table_list_init(&loop->table, slot);
     }
+    loop->table.limit += LIST_HEADS_END - IMMEDIATES;
     loop->drained_ns = loop->now_ns;
     return 0;
 }
@@ -108,6 +107,10 @@ static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, const struct ext
     if (!fn)
         return FL_INVALID_ARGUMENT;
     int r = fl__table_take(table, ret_slot, &record);
+    if (r == FL_CAPACITY_EXCEEDED && loop->cancelled_count > 0) {
+        fl__timers_drop_cancelled(loop);
+        r = fl__table_take(table, ret_slot, &record);
+    }
     if (r < 0)
         return r;
     record->arg = arg;
@@ -129,7 +132,7 @@ static __attribute__((noinline)) int make(fl_loop *loop, uint64_t deadline_ns, c
     uint32_t slot;
     struct record *record;
     struct extra far;
-    if (!values && out_of_reach(loop, deadline_ns)) {
+    if (!values && needs_stops(loop, deadline_ns)) {
         far = (struct extra){.deadline_ns = deadline_ns};
         values = &far;
     }
@@ -160,15 +163,14 @@ int fl_loop_timer(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg, fl
     struct fresh *fresh = &loop->fresh;
     uint64_t deadline_ns = loop->now_ns + delay_ns;
     uintptr_t offset = (uintptr_t)fn - loop->table.window[0];
-    bool fits = deadline_ns + 1 > loop->now_ns; /* or the sum is greater than TIME_MAX */
+    bool fits = deadline_ns + 1 > loop->now_ns; /* or the sum is UINT64_MAX or beyond */
     if (!fits || deadline_ns - loop->drained_ns > REACH_NS || offset - 1 >= (1u << TABLE_WINDOW_BITS) - 1 ||
         fresh->count == fresh->capacity)
         return make_timer(loop, delay_ns, fn, arg, ret_id);
-    uint32_t slot;
-    struct record *record = table_try_take(&loop->table, &slot);
+    uint32_t slot, tag;
+    struct record *record = table_try_take(&loop->table, &slot, &tag);
     if (!record)
         return make_timer(loop, delay_ns, fn, arg, ret_id);
-    uint32_t tag = record->tag;
     record->arg = arg;
     record->fn = (uint32_t)offset;
     record->timer = fresh_append(fresh, slot, deadline_ns);
@@ -352,7 +354,7 @@ static int prepare(fl_loop *loop, struct record *record, uint64_t deadline_ns)
 {
     if (loop->fresh.count == loop->fresh.capacity && fl__fresh_make_room(loop) < 0)
         return FL_NO_MEMORY;
-    if (record->tag & RECORD_EXTRA || !out_of_reach(loop, deadline_ns))
+    if (record->tag & RECORD_EXTRA || !needs_stops(loop, deadline_ns))
         return 0;
     return fl__table_extend(&loop->table, record, &(struct extra){.fn = table_fn(&loop->table, record)});
 }

@@ -27,6 +27,10 @@
  * has surely been emptied, and not from now; and after a long pause the wheel is polled in steps of half its reach, so
  * that no timer is still at a stop when its deadline has passed.
  *
+ * The end of time. A deadline that does not fit into 64 bits is UINT64_MAX, and so are those of timers that are to wait for
+ * ever. The wheel does not take it, and nothing comes after it: such timers wait in a list of their own, LAST, in the
+ * order in which they were armed. They are STATE_STRANDED.
+ *
  * No memory. If there is none for the wheel, timers stay fresh. An interval that must be armed anew while the fresh list
  * is full, or a far timer that was just taken out of the wheel, becomes STATE_STRANDED: it waits in a list without limit.
  * So nothing is lost and nothing late; only the order among equal deadlines may be another.
@@ -43,13 +47,19 @@ enum {
 
 static inline uint64_t add_time(uint64_t time_ns, uint64_t duration_ns)
 {
-    uint64_t sum = time_ns + duration_ns;
-    return sum < time_ns || sum > TIME_MAX ? TIME_MAX : sum;
+    uint64_t sum;
+    return __builtin_add_overflow(time_ns, duration_ns, &sum) ? UINT64_MAX : sum;
 }
 
 static inline bool out_of_reach(const fl_loop *loop, uint64_t deadline_ns)
 {
     return deadline_ns > loop->drained_ns && deadline_ns - loop->drained_ns > REACH_NS;
+}
+
+/* Whether a timer with this deadline needs a struct extra to remember it. */
+static inline bool needs_stops(const fl_loop *loop, uint64_t deadline_ns)
+{
+    return out_of_reach(loop, deadline_ns) && deadline_ns != UINT64_MAX;
 }
 
 /* When a timer with an extra fires, after its slack. */
@@ -91,9 +101,15 @@ static inline uint32_t fresh_append(struct fresh *fresh, uint32_t slot, uint64_t
     return index;
 }
 
-/* Makes a record that is nowhere fresh. Returns 0, or FL_NO_MEMORY if there is no room and none can be made. */
+/* Makes a record that is nowhere fresh, or one that waits for the end of time. Returns 0, or FL_NO_MEMORY if there is no
+ * room and none can be made. */
 static inline int fresh_arm(fl_loop *loop, uint32_t slot, struct record *record, uint64_t deadline_ns)
 {
+    if (__builtin_expect(deadline_ns == UINT64_MAX, 0)) {
+        record_set_state(record, STATE_STRANDED);
+        table_list_append(&loop->table, LAST, slot);
+        return 0;
+    }
     if (__builtin_expect(loop->fresh.count == loop->fresh.capacity, 0)) {
         int r = fl__fresh_make_room(loop);
         if (r < 0)

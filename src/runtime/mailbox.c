@@ -3,22 +3,16 @@
 
 #include "runtime/mailbox.h"
 
+#include "base/list.h"
+
 #define CLOSED ((struct fl__message *)1)
 
 /* Newest first goes in, oldest first goes to the end of the queue. */
 static void receive(struct mailbox *box, struct fl__message *newest)
 {
-    struct fl__message *oldest = NULL;
-    while (newest) {
-        struct fl__message *older = newest->next;
-        newest->next = oldest;
-        oldest = newest;
-        newest = older;
-    }
-    while (oldest) {
-        struct fl__message *newer = oldest->next;
-        queue_append(&box->received, oldest);
-        oldest = newer;
+    for (struct fl__message *message = fl__list_reverse(newest), *next; message; message = next) {
+        next = message->next;
+        queue_append(&box->received, message);
     }
 }
 

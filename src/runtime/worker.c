@@ -217,6 +217,12 @@ static bool has_work(const struct fl__worker *worker)
     return worker->mailbox.received.first || worker->deferred.first || worker->scrub.active || worker->leaving;
 }
 
+uint64_t fl__worker_next_ns(struct fl__worker *worker)
+{
+    bool news = atomic_load_explicit(&worker->mailbox.head, memory_order_relaxed) != NULL;
+    return news || has_work(worker) ? 0 : next_turn_ns(worker);
+}
+
 static void turn(struct fl__worker *worker)
 {
     uint64_t next_ns = next_turn_ns(worker);

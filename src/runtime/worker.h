@@ -59,6 +59,10 @@ void fl__worker_again(struct fl__worker *worker, struct fl__message *message);
  * should end his turn and go on in the next. From the first call on the metronome looks at the clock. */
 bool fl__worker_must_poll(struct fl__worker *worker);
 
+/* When the worker has to turn for its timers and messages: 0 if it has something to do now, UINT64_MAX if it knows of
+ * nothing. Its loop's descriptors do not count. */
+uint64_t fl__worker_next_ns(struct fl__worker *worker);
+
 /* --- The end of a turn */
 
 /* Runs the message once at the end of this turn, after the timers; of the next, if it is sent by one of those. A worker

@@ -189,7 +189,7 @@ static void claim(struct attachment *a, fl_store_request *request)
         fl__store_answer(request, FL_NO_MEMORY, NULL);
         return;
     }
-    strcpy(book->owner, request->claim.owner);
+    memcpy(book->owner, request->claim.owner, strlen(request->claim.owner) + 1);
     book->lease_until_us = lease_end(a, request->claim.lease_us);
     request->claim.version = ++book->version;
 }
@@ -689,7 +689,6 @@ static void step(fl_loop *loop, void *arg)
 static void submit(fl_shard *shard, fl_store_request *request)
 {
     struct attachment *a = (struct attachment *)shard;
-    assert(!a->gone);
     request->next = NULL;
     *a->last = request;
     a->last = &request->next;
@@ -758,12 +757,11 @@ int fl__memory_open(const char *rest, const fl_store_config *config, fl_store **
     return 0;
 }
 
-int fl_memory_store_faults(fl_store *base, fl_memory_fault_fn fn, void *arg)
+int fl_memory_store_faults(fl_store *store, fl_memory_fault_fn fn, void *arg)
 {
-    struct store *store = (struct store *)base;
-    if (base->ops != &ops)
+    if (store->ops != &ops)
         return FL_INVALID_ARGUMENT;
-    store->fault = fn;
-    store->fault_arg = arg;
+    ((struct store *)store)->fault = fn;
+    ((struct store *)store)->fault_arg = arg;
     return 0;
 }

@@ -105,14 +105,19 @@ static void check_front(struct check *check)
 
 static void check_references(struct check *check)
 {
+    uint64_t in_spokes = 0;
     check_front(check);
     for (int i = 0; i < LEVELS; i++) {
         const struct opening *opening = &check->w->levels[i].opening;
-        for (uint32_t j = 0; j < check->w->spokes; j++)
+        for (uint32_t j = 0; j < check->w->spokes; j++) {
             check_spoke_refs(check, i, j);
+            in_spokes += check->w->levels[i].spokes[j].refs.length;
+        }
         if (opening->active)
             gather(check, &opening->refs, opening->ref);
     }
+    expect(check, in_spokes == check->w->spoke_refs, "the wheel counts %" PRIu64 " references and has %" PRIu64,
+           check->w->spoke_refs, in_spokes);
     if (check->indexed_count > 0)
         qsort(check->indexed, check->indexed_count, sizeof *check->indexed, compare_ids);
 }
@@ -167,6 +172,8 @@ static void check_leaf(struct check *check, int level_number, uint32_t spoke_num
     expect(check, leaf->id == fl__leaf_id((unsigned)level_number, spoke_number, serial),
            "a leaf is in the wrong spoke");
     expect(check, serial < fl__spoke_next_serial(spoke), "a leaf has a serial number that was not given out");
+    const struct leaf *in_its_place = spoke->leaves[serial & spoke->mask];
+    expect(check, in_its_place->id >= leaf->id || in_its_place == &fl__no_leaf, "a leaf made way for an older one");
     expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
     expect(check, live > 0 || leaf == spoke->tail, "a leaf is empty and was not freed");
     uint32_t most = live > 0 ? live : 1;

@@ -3,8 +3,9 @@
  *
  * What may be lost here is nothing but time. Timers are where they are; the index only leads to them. So every step may
  * fail for lack of memory and be repeated, references may be there twice, and those of timers that are gone stay until
- * somebody comes across them. What must hold is that every living timer of an open tick has a reference in a finer level
- * or in the front, and that every bound is at or below what it bounds: fl_wheel_check() says so in code. */
+ * somebody comes across them or they are so many that they are swept out. What must hold is that every living timer of an
+ * open tick has a reference in a finer level or in the front, and that every bound is at or below what it bounds:
+ * fl_wheel_check() says so in code. */
 
 #include <assert.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 enum {
     REFS_A_STEP = LEAF_SLOTS, /* references opened at a time */
+    REFS_A_SWEEP = 1024,      /* references looked at in one sweep */
     FRONT_KEEP = 4096,        /* references the front keeps memory for when it is empty */
     CROWD = 16,               /* steps: an opening of no more is soon done at once */
 };
@@ -79,6 +81,7 @@ static int index_ref(fl_wheel *w, int level_number, struct ref ref)
         fl__heap_push(&spoke->refs, ref);
     else
         spoke->refs.items[spoke->refs.length++] = ref;
+    w->spoke_refs++;
     fl__mark(w, level, spoke_number, ref.deadline_ns);
     return 0;
 }
@@ -168,7 +171,7 @@ static inline int visit_leaf(fl_wheel *w, struct level *level, uint32_t spoke_nu
     return 0;
 }
 
-static void begin_opening(const fl_wheel *w, struct level *level, uint32_t spoke_number)
+static void begin_opening(fl_wheel *w, struct level *level, uint32_t spoke_number)
 {
     struct spoke *spoke = &level->spokes[spoke_number];
     uint64_t bound_ns = fl__spoke_bound_ns(spoke), tick = fl__tick(level, bound_ns),
@@ -183,6 +186,7 @@ static void begin_opening(const fl_wheel *w, struct level *level, uint32_t spoke
                                       .leaf_begin = oldest,
                                       .leaf_end = fl__spoke_next_serial(spoke)};
     level->open_end = tick + 1;
+    w->spoke_refs -= spoke->refs.length;
     spoke->refs = (struct refs){0};
     spoke->refs_are_heap = 0;
     fl__unmark(level, spoke_number);
@@ -384,10 +388,10 @@ int fl__load(fl_wheel *w, struct level *level, uint32_t spoke_number)
             fl__mark(w, level, spoke_number, ref.deadline_ns);
         }
     }
+    w->spoke_refs -= spoke->refs.length - kept;
     spoke->refs.length = kept;
     spoke->refs_are_heap = 0;
-    if (kept == 0)
-        fl__refs_release(&spoke->refs);
+    fl__refs_relax(&spoke->refs);
     settle_run(w, begin);
     return 0;
 }
@@ -423,6 +427,77 @@ void fl__trim_front(fl_wheel *w)
 
 /* ---- Giving memory back ---------------------------------------------------------------------------------------- */
 
+/* To cancel a timer touches none of its references: it would not know where they are. But a wheel whose timers are opened
+ * and then cancelled must not keep a reference for each until its time comes. A living timer has one reference in the
+ * spokes, seldom two. So where there are more than two for each that lives, most are dead, and whoever looks at a leaf
+ * because many of its timers have gone sweeps some references too, as does every poll. Each was made once and is thrown
+ * out once, so this costs no more than making them did. */
+
+static void remove_ref(fl_wheel *w, struct spoke *spoke, uint32_t at)
+{
+    if (spoke->refs_are_heap)
+        fl__heap_remove(&spoke->refs, at);
+    else
+        spoke->refs.items[at] = spoke->refs.items[--spoke->refs.length];
+    w->spoke_refs--;
+}
+
+const struct ref *fl__first_living(fl_wheel *w, struct spoke *spoke)
+{
+    struct refs *refs = &spoke->refs;
+    if (!spoke->refs_are_heap) {
+        fl__heap_build(refs);
+        spoke->refs_are_heap = 1;
+    }
+    while (refs->length > 0 && !fl__wheel_find(w, refs->items[0].id))
+        remove_ref(w, spoke, 0);
+    fl__refs_relax(refs);
+    return refs->length > 0 ? &refs->items[0] : NULL;
+}
+
+/* Goes on through the references of a spoke; returns how many it has looked at. */
+static uint32_t sweep_spoke(fl_wheel *w, struct spoke *spoke, uint32_t most)
+{
+    uint32_t looked = 0;
+    for (; looked < most && w->sweep.ref < spoke->refs.length; looked++) {
+        if (fl__wheel_find(w, spoke->refs.items[w->sweep.ref].id))
+            w->sweep.ref++;
+        else
+            remove_ref(w, spoke, w->sweep.ref);
+    }
+    fl__refs_relax(&spoke->refs);
+    return looked;
+}
+
+/* The spoke to be swept; false if there is none left in this level, which is then done. */
+static bool find_spoke_to_sweep(fl_wheel *w)
+{
+    uint32_t spoke = next_occupied(&w->levels[w->sweep.level], w->sweep.spoke, w->spokes);
+    if (spoke != w->sweep.spoke)
+        w->sweep.ref = 0;
+    w->sweep.spoke = spoke;
+    if (spoke < w->spokes)
+        return true;
+    w->sweep.level = (w->sweep.level + 1) % (LEVELS - 1); /* the last has no references */
+    w->sweep.spoke = w->sweep.ref = 0;
+    return false;
+}
+
+void fl__index_sweep(fl_wheel *w)
+{
+    for (uint32_t left = REFS_A_SWEEP; left > 0 && fl__index_has_excess(w);) {
+        left--;
+        if (!find_spoke_to_sweep(w))
+            continue;
+        struct spoke *spoke = &w->levels[w->sweep.level].spokes[w->sweep.spoke];
+        left -= sweep_spoke(w, spoke, left);
+        if (w->sweep.ref >= spoke->refs.length) {
+            w->sweep.spoke++;
+            w->sweep.ref = 0;
+        }
+    }
+}
+
 /* Keeps the living of `refs`, in their order, from `begin` on. */
 static void keep_living(const fl_wheel *w, struct refs *refs, uint32_t begin)
 {
@@ -434,9 +509,11 @@ static void keep_living(const fl_wheel *w, struct refs *refs, uint32_t begin)
     fl__refs_shrink(refs);
 }
 
-static void compact_spoke_refs(const fl_wheel *w, struct spoke *spoke)
+static void compact_spoke_refs(fl_wheel *w, struct spoke *spoke)
 {
+    w->spoke_refs -= spoke->refs.length;
     keep_living(w, &spoke->refs, 0);
+    w->spoke_refs += spoke->refs.length;
     spoke->refs_are_heap = 0;
 }
 
@@ -475,5 +552,6 @@ void fl__index_clear(fl_wheel *w)
     for (int i = 0; i < LEVELS; i++)
         clear_level_index(w, &w->levels[i]);
     w->run_head = w->run.length = w->late.length = 0;
+    w->spoke_refs = 0;
     w->bound_ns = UINT64_MAX;
 }

@@ -6,6 +6,8 @@
 
 #include "wheel/wheel_private.h"
 
+enum { EXCESS_REFS = 4096 }; /* fewer are not worth sweeping for */
+
 /* A spoke has become occupied, or by something earlier. */
 void fl__lower_bound(fl_wheel *w, struct level *level, uint32_t spoke_number, uint64_t deadline_ns);
 
@@ -82,6 +84,18 @@ static inline void fl__front_pop(fl_wheel *w, const struct ref *first)
 
 /* Frees the front's memory if it is empty and was large. */
 void fl__trim_front(fl_wheel *w);
+
+/* Most of the references in spokes must be of timers that are gone. */
+static inline bool fl__index_has_excess(const fl_wheel *w)
+{
+    return w->spoke_refs > 2 * w->count + EXCESS_REFS;
+}
+
+/* As long as there is such an excess, throws some of them out. */
+void fl__index_sweep(fl_wheel *w);
+
+/* Throws out the references of timers that are gone before the earliest living one of a spoke; that one, or NULL. */
+const struct ref *fl__first_living(fl_wheel *w, struct spoke *spoke);
 
 /* Throws out all references of timers that are gone, and the memory they took. */
 void fl__index_compact(fl_wheel *w);

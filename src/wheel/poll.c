@@ -145,7 +145,7 @@ static void set_attention(fl_wheel *w, uint64_t now_ns)
 {
     const struct ref *first = fl__front_first(w);
     uint64_t attention_ns = fl__min(w->bound_ns, first ? first->deadline_ns : UINT64_MAX);
-    if (fl__pool_has_excess(&w->store.slots))
+    if (fl__pool_has_excess(&w->store.slots) || fl__index_has_excess(w))
         attention_ns = now_ns;
     for (int i = 1; i < LEVELS; i++)
         if (w->levels[i].opening.active)
@@ -180,6 +180,7 @@ static __attribute__((noinline)) size_t poll_due(fl_wheel *w, uint64_t now_ns, f
         fl__work_ahead(w, &w->levels[1], now_ns);
     }
     fl__trim_front(w);
+    fl__index_sweep(w);
     fl__pool_trim_some(&w->store.slots, TRIMS_A_POLL + fired / TIMERS_A_TRIM);
     set_attention(w, now_ns);
     return fired;
@@ -194,25 +195,12 @@ size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit
     return now_ns < w->attention_ns ? 0 : poll_due(w, fl__min(now_ns, UINT64_MAX - 1), out, limit);
 }
 
-/* Throws out references that have gone; the earliest that is left, or NULL. */
-static const struct ref *first_living(fl_wheel *w, struct spoke *spoke)
-{
-    struct refs *refs = &spoke->refs;
-    if (!spoke->refs_are_heap) {
-        fl__heap_build(refs);
-        spoke->refs_are_heap = 1;
-    }
-    while (refs->length > 0 && !fl__wheel_find(w, refs->items[0].id))
-        fl__heap_pop(refs);
-    return refs->length > 0 ? &refs->items[0] : NULL;
-}
-
 /* Makes the least bound exact: false if the spoke turned out to hold nothing, or something later than its bound. Else this
  * is the earliest timer there is, and its leaf knows it. */
 static bool refine(fl_wheel *w, const struct candidate *candidate)
 {
     struct spoke *spoke = &candidate->level->spokes[candidate->spoke];
-    const struct ref *ref = first_living(w, spoke);
+    const struct ref *ref = fl__first_living(w, spoke);
     uint64_t min_ns = fl__spoke_min_ns(spoke);
     bool is_ref = ref && ref->deadline_ns < min_ns;
     min_ns = is_ref ? ref->deadline_ns : min_ns;
@@ -234,6 +222,7 @@ static const struct ref *front_next(fl_wheel *w)
     const struct ref *first;
     while ((first = fl__front_first(w)) && !fl__wheel_find(w, first->id))
         fl__front_pop(w, first);
+    fl__trim_front(w);
     return first;
 }
 

@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/alloc.h"
@@ -36,7 +37,7 @@ struct region {
     struct pool_link slack;
     bool is_slack;
     uint64_t taken[MASK_WORDS];    /* the first is this header */
-    uint64_t resident[MASK_WORDS]; /* blocks that were taken at some time since they last had no memory */
+    uint64_t resident[MASK_WORDS]; /* blocks that have memory, by all we know; not the header, which always has */
     uint32_t blocks;               /* how many are taken, without this header */
 };
 
@@ -69,13 +70,22 @@ static void unlink_from(struct pool_link **list, struct pool_link *link)
 
 /* ---- Blocks ---------------------------------------------------------------------------------------------------- */
 
+/* On a 2 MiB page, the whole region has memory as soon as a part of it has. */
+static void fill_region(struct pool *pool, struct region *region)
+{
+    madvise(region, REGION_SIZE, MADV_HUGEPAGE);
+    memset(region->resident, 0xff, sizeof region->resident);
+    region->resident[0] &= ~1ull; /* the header is not counted */
+    pool->resident += REGION_BLOCKS - 1;
+}
+
 static struct region *map_region(struct pool *pool)
 {
     struct region *region = fl__map_rooted(REGION_SIZE);
     if (!region)
         return NULL;
     if (pool->huge_pages)
-        madvise(region, REGION_SIZE, MADV_HUGEPAGE);
+        fill_region(pool, region);
     region->taken[0] = 1;
     pool->regions++;
     return region;
@@ -274,6 +284,11 @@ void fl__pool_give_line(struct line_pool *pool, void *line)
 size_t fl__pool_idle_bytes(const struct pool *pool)
 {
     return (pool->regions + pool->resident - pool->taken) * POOL_BLOCK_SIZE;
+}
+
+size_t fl__pool_bare_bytes(const struct pool *pool)
+{
+    return (pool->regions * (REGION_BLOCKS - 1) - pool->resident) * POOL_BLOCK_SIZE;
 }
 
 size_t fl__line_pool_idle_bytes(const struct line_pool *pool)

@@ -49,4 +49,7 @@ bool fl__pool_has_excess(const struct pool *pool);
 size_t fl__pool_idle_bytes(const struct pool *pool);
 size_t fl__line_pool_idle_bytes(const struct line_pool *pool);
 
+/* What of its mappings has no memory. */
+size_t fl__pool_bare_bytes(const struct pool *pool);
+
 #endif

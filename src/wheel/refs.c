@@ -17,20 +17,24 @@ enum {
     INSERTION_MAX = 16, /* below this, insertion sort is the fastest */
     BUCKET_MAX = 16,    /* more in one bucket, and insertion sort would be slow */
     BUCKETS_MAX = 2048, /* 8 KiB of counters: they stay in the first-level cache */
+    RELAXED_MIN = 64,   /* room for so many is nothing to give back */
 };
 
-bool fl__refs_grow(struct refs *refs, size_t more)
+static bool resize(struct refs *refs, size_t capacity)
 {
-    size_t wanted = (size_t)refs->length + more, doubled = (size_t)refs->capacity * 2;
-    size_t capacity = wanted < 4 ? 4 : wanted < doubled ? doubled : wanted;
-    if (capacity > UINT32_MAX)
-        return false;
     struct ref *items = fl__resize(refs->items, capacity * sizeof *items);
     if (!items)
         return false;
     refs->items = items;
     refs->capacity = (uint32_t)capacity;
     return true;
+}
+
+bool fl__refs_grow(struct refs *refs, size_t more)
+{
+    size_t wanted = (size_t)refs->length + more, doubled = (size_t)refs->capacity * 2;
+    size_t capacity = wanted < 4 ? 4 : wanted < doubled ? doubled : wanted;
+    return capacity <= UINT32_MAX && resize(refs, capacity);
 }
 
 void fl__refs_release(struct refs *refs)
@@ -41,15 +45,18 @@ void fl__refs_release(struct refs *refs)
 
 void fl__refs_shrink(struct refs *refs)
 {
-    if (refs->length == 0) {
+    if (refs->length == 0)
         fl__refs_release(refs);
-        return;
-    }
-    struct ref *items = fl__resize(refs->items, refs->length * sizeof *items);
-    if (!items)
-        return;
-    refs->items = items;
-    refs->capacity = refs->length;
+    else
+        resize(refs, refs->length);
+}
+
+void fl__refs_relax(struct refs *refs)
+{
+    if (refs->length == 0)
+        fl__refs_release(refs);
+    else if (refs->capacity > RELAXED_MIN && refs->length < refs->capacity / 4)
+        resize(refs, (size_t)refs->length * 2);
 }
 
 static void insertion_sort(struct ref *items, size_t count)
@@ -167,19 +174,26 @@ void fl__heap_build(struct refs *refs)
         sift_down(refs->items, refs->length, i, refs->items[i]);
 }
 
-void fl__heap_push(struct refs *refs, struct ref ref)
+static void sift_up(struct ref *items, uint32_t hole, struct ref moving)
 {
-    uint32_t hole = refs->length++;
-    while (hole > 0 && fl__ref_before(&ref, &refs->items[(hole - 1) / 2])) {
-        refs->items[hole] = refs->items[(hole - 1) / 2];
+    while (hole > 0 && fl__ref_before(&moving, &items[(hole - 1) / 2])) {
+        items[hole] = items[(hole - 1) / 2];
         hole = (hole - 1) / 2;
     }
-    refs->items[hole] = ref;
+    items[hole] = moving;
 }
 
-void fl__heap_pop(struct refs *refs)
+void fl__heap_push(struct refs *refs, struct ref ref)
 {
-    refs->length--;
-    if (refs->length > 0)
-        sift_down(refs->items, refs->length, 0, refs->items[refs->length]);
+    sift_up(refs->items, refs->length++, ref);
+}
+
+/* The last one takes its place, and moves from there to where it belongs. */
+void fl__heap_remove(struct refs *refs, uint32_t at)
+{
+    struct ref last = refs->items[--refs->length];
+    if (at > 0 && fl__ref_before(&last, &refs->items[(at - 1) / 2]))
+        sift_up(refs->items, at, last);
+    else if (at < refs->length)
+        sift_down(refs->items, refs->length, at, last);
 }

@@ -47,6 +47,7 @@ static inline bool fl__refs_reserve(struct refs *refs, size_t more)
 
 void fl__refs_release(struct refs *refs);
 void fl__refs_shrink(struct refs *refs); /* gives back what it has room for beyond its length, if it can */
+void fl__refs_relax(struct refs *refs);  /* the same, with room to grow, if much of it is idle */
 
 /* Sorts `count` references into `items`; `scratch` has room for as many. */
 void fl__refs_sort(struct ref *items, size_t count, struct ref *scratch);
@@ -54,6 +55,11 @@ void fl__refs_sort(struct ref *items, size_t count, struct ref *scratch);
 /* A heap with the earliest reference first. Pushing needs room to have been reserved. */
 void fl__heap_build(struct refs *refs);
 void fl__heap_push(struct refs *refs, struct ref ref);
-void fl__heap_pop(struct refs *refs);
+void fl__heap_remove(struct refs *refs, uint32_t at);
+
+static inline void fl__heap_pop(struct refs *refs)
+{
+    fl__heap_remove(refs, 0);
+}
 
 #endif

@@ -16,8 +16,9 @@
  *
  * IDs. Each leaf that a spoke makes has a new serial number of 42 bits, and an ID is the level, the spoke, the leaf's
  * serial number and the index in the leaf. So no ID ever names a second timer, until the spoke has made all its 2^42 less
- * 2^20 leaves; from then on it answers FL_CAPACITY_EXCEEDED. That is 2^50 timers, and 2^44 even if each is gone before the
- * next comes. What an ID of a leaf that is gone leads to in the table is another leaf, with another serial number, or none.
+ * 2^20 leaves; from then on it answers FL_CAPACITY_EXCEEDED. That is 2^50 timers; 2^44 if each is gone before the next
+ * comes; 2^42 if the wheel is cleared or compacted after each, which takes the tail away. What an ID of a leaf that is
+ * gone leads to in the table is another leaf, with another serial number, or none.
  *
  * Packing is what compaction means here. The slots that hold a timer move together, and the leaf remembers which they
  * were: a timer's place is the number of those before it. Its index stays as it is, and so does its ID. A leaf that has no
@@ -81,8 +82,9 @@ struct leaf *fl__spoke_search(const struct spoke *spoke, fl_timer_id leaf_id)
 
 static void insert(struct leaf **table, uint32_t mask, struct leaf *leaf)
 {
-    struct leaf **own = &table[own_place(leaf->id, mask)], *older = *own, **crowd = table + mask + 1;
-    *own = leaf;
+    struct leaf **own = &table[own_place(leaf->id, mask)], *other = *own, **crowd = table + mask + 1;
+    struct leaf *older = other->id < leaf->id ? other : leaf; /* fl__no_leaf, whose ID is 0, is older than any */
+    *own = other->id < leaf->id ? leaf : other;
     if (older == &fl__no_leaf)
         return;
     uint32_t at = crowd_place(older->id, mask);
@@ -380,16 +382,8 @@ static void leaf_emptied(struct spoke *spoke, struct leaf *leaf, struct store *s
 /* Copies the living timers, in order. */
 static void copy_living(const struct leaf *leaf, struct slot *to)
 {
-    const struct slot *from = leaf->is_packed ? leaf->packed->slots : leaf->slots;
-    for (uint32_t i = 0; i < LEAF_WORDS; i++) {
-        uint64_t living = fl__leaf_living(leaf, i), stored = leaf->is_packed ? leaf->packed->kept[i] : ~0ull;
-        for (; living != 0; stored &= stored - 1, from++)
-            if (living & stored & -stored) {
-                *to++ = *from;
-                living &= ~(stored & -stored);
-            }
-        from += count_bits(stored);
-    }
+    for (uint32_t i = fl__leaf_next(leaf, 0); i < LEAF_SLOTS; i = fl__leaf_next(leaf, i + 1))
+        *to++ = *fl__leaf_slot(leaf, i);
 }
 
 static bool pack_leaf(struct leaf *leaf, uint32_t live, struct store *store)

@@ -187,7 +187,8 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
         return FL_INVALID_DEADLINE;
     if (target_ns == UINT64_MAX)
         return FL_OVERFLOW;
-    uint64_t last_ns = now_ns < UINT64_MAX - 1 - reach_ns ? now_ns + reach_ns : UINT64_MAX - 1;
+    uint64_t last_ns =
+        now_ns < UINT64_MAX - 1 && reach_ns < UINT64_MAX - 1 - now_ns ? now_ns + reach_ns : UINT64_MAX - 1;
     uint64_t deadline_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
     uint64_t distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0; /* now may be UINT64_MAX */
     int r = place(w, distance_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
@@ -214,8 +215,10 @@ static __attribute__((noinline)) int after_end(fl_wheel *w, struct leaf *leaf, u
         if (leaf->min_ns <= w->next_ns)
             w->next_known = false;
     }
-    if (leaf->patience == 0)
+    if (leaf->patience == 0) {
         fl__leaf_tidy(fl__wheel_spoke(w, leaf->id), leaf, &w->store);
+        fl__index_sweep(w);
+    }
     return 0;
 }
 
@@ -283,7 +286,7 @@ static int complete_config(fl_wheel_config *config)
         if (!is_power_of_two(config->tick_ns[i]) || (i > 0 && config->tick_ns[i] <= config->tick_ns[i - 1]))
             return FL_INVALID_ARGUMENT;
     }
-    if (config->tick_ns[LEVELS - 1] > UINT64_MAX / config->spokes)
+    if (config->tick_ns[LEVELS - 1] - 1 > UINT64_MAX / config->spokes)
         return FL_OVERFLOW;
     if (config->compaction.min_capacity == 0)
         config->compaction.min_capacity = 64;
@@ -304,7 +307,7 @@ static int init_level(struct level *level, struct spoke *spokes, uint64_t tick_n
         return FL_NO_MEMORY;
     level->shift = (unsigned)__builtin_ctzll(tick_ns);
     level->mask = config->spokes - 1;
-    level->coverage_ns = tick_ns * config->spokes;
+    level->coverage_ns = tick_ns > UINT64_MAX / config->spokes ? UINT64_MAX : tick_ns * config->spokes;
     level->open_end = config->start_ns >> level->shift;
     return 0;
 }
@@ -383,6 +386,7 @@ void fl_wheel_clear(fl_wheel *w)
     fl__pool_trim(&w->store.slots);
     fl__pool_trim(&w->store.leaves.blocks);
     w->run_head = 0;
+    w->spoke_refs = 0;
     w->count = 0;
     w->attention_ns = w->bound_ns = w->next_ns = UINT64_MAX;
     w->next_known = false;
@@ -463,4 +467,6 @@ void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret)
         ret->level[i] = level_stats(w, &w->levels[i]);
         ret->bytes += ret->level[i].bytes;
     }
+    ret->allocated_bytes = ret->bytes + (ALL_SPOKES - LEVELS * w->spokes) * sizeof *w->all_spokes +
+                           fl__pool_bare_bytes(&w->store.slots) + fl__pool_bare_bytes(&w->store.leaves.blocks);
 }

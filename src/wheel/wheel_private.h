@@ -55,6 +55,11 @@ struct fl_wheel {
     struct refs late; /* a heap: what came after its tick was loaded into the run */
     struct refs scratch;
 
+    uint64_t spoke_refs; /* references in spokes, those of timers that are gone included */
+    struct {
+        uint32_t level, spoke, ref;
+    } sweep; /* where to look next for such */
+
     fl_timer_id unwanted_id; /* for callers who do not want to know */
     void *unwanted_data;
 };

@@ -7,11 +7,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <foliot/alloc.h>
 #include <foliot/coro.h>
 
+#include "coro/internal.h"
 #include "test.h"
 
 #define MS 1000000ull
@@ -137,6 +141,31 @@ TEST(a_coroutine_knows_itself)
     fl_runtime_free(rt);
 }
 
+struct introduction {
+    fl_coro *_Atomic coro;
+    atomic_int strangers; /* who did not find themselves there */
+};
+
+static void look_for_yourself(void *arg)
+{
+    struct introduction *introduction = arg;
+    if (atomic_load(&introduction->coro) != fl_coro_self())
+        atomic_fetch_add(&introduction->strangers, 1);
+}
+
+TEST(a_coroutine_that_runs_at_once_finds_itself_where_its_maker_will)
+{
+    static struct introduction introduction;
+    fl_runtime *rt = runtime(1);
+    for (int i = 0; i < 5000; i++) {
+        atomic_store(&introduction.coro, NULL);
+        CHECK_EQ(fl_coro_spawn(rt, NULL, look_for_yourself, &introduction, (fl_coro **)&introduction.coro), 0);
+        finish(atomic_load(&introduction.coro));
+    }
+    CHECK_EQ(introduction.strangers, 0);
+    fl_runtime_free(rt);
+}
+
 /* --- Yielding */
 
 struct log {
@@ -176,6 +205,71 @@ TEST(coroutines_take_turns)
 {
     run_on(1, spawn_three, NULL);
     CHECK(strcmp(letters.text, "abcabcabc") == 0);
+}
+
+struct audience {
+    fl_runtime *rt;
+    int pipe[2];
+    int tasks, timers, readers, sleepers;
+};
+
+static void count_one(void *arg)
+{
+    (*(int *)arg)++;
+}
+
+static void read_and_count(void *arg)
+{
+    struct audience *audience = arg;
+    char byte;
+    CHECK(fl_coro_wait_fd(audience->pipe[0], FL_READ, FL_CORO_FOREVER) & FL_READ);
+    CHECK_EQ(read(audience->pipe[0], &byte, 1), 1);
+    audience->readers++;
+}
+
+static void sleep_and_count(void *arg)
+{
+    struct audience *audience = arg;
+    CHECK_EQ(fl_sleep_ns(1), 0);
+    audience->sleepers++;
+}
+
+/* One yield is one turn for everybody else who can run. */
+static void yield_to_all(void *arg)
+{
+    struct audience *audience = arg;
+    fl_timer *timer;
+    CHECK_EQ(fl_timer_new(audience->rt, count_one, &audience->timers, &timer), 0);
+    for (int i = 1; i <= 50; i++) {
+        CHECK_EQ(fl_coro_spawn(NULL, NULL, read_and_count, audience, NULL), 0);
+        CHECK_EQ(fl_coro_spawn(NULL, NULL, sleep_and_count, audience, NULL), 0);
+        fl_coro_yield(); /* they begin to wait */
+        uint64_t now_ns = fl_coro_now_ns();
+        while (fl_coro_now_ns() < now_ns + 100000) /* the sleeper's time, and the gap between two looks at the wheel */
+            ;
+        if (i % 2) /* to go on in the midst of the worker's turn, and not at its end */
+            CHECK_EQ(fl_sleep_ns(50000), 0);
+        CHECK_EQ(fl_timer_start_after(timer, 0), 0);
+        CHECK_EQ(fl_runtime_spawn(audience->rt, count_one, &audience->tasks), 0);
+        CHECK_EQ(write(audience->pipe[1], "x", 1), 1);
+        fl_coro_yield();
+        CHECK_EQ(audience->tasks, i);
+        CHECK_EQ(audience->timers, i);
+        CHECK_EQ(audience->readers, i);
+        CHECK_EQ(audience->sleepers, i);
+    }
+    fl_timer_unref(timer);
+}
+
+TEST(a_yield_lets_tasks_timers_and_descriptors_have_a_turn)
+{
+    static struct audience audience;
+    audience.rt = runtime(1);
+    CHECK_EQ(pipe(audience.pipe), 0);
+    finish(spawn(audience.rt, yield_to_all, &audience));
+    fl_runtime_free(audience.rt);
+    close(audience.pipe[0]);
+    close(audience.pipe[1]);
 }
 
 /* --- What is on the stack comes back */
@@ -489,6 +583,13 @@ TEST(a_year_passes_on_a_virtual_clock)
 
 /* --- Timed wake-ups */
 
+static void park_for_ever(void *arg)
+{
+    (void)arg;
+    for (;;)
+        fl_coro_park();
+}
+
 static void timed_wakes(void *arg)
 {
     (void)arg;
@@ -518,6 +619,29 @@ TEST(a_timed_wake_up_comes_once_or_is_cancelled)
 {
     fl_runtime *rt = runtime(1);
     finish(spawn(rt, timed_wakes, &rt));
+    fl_runtime_free(rt);
+}
+
+/* A slot of the table has given all its names but one. */
+TEST(a_worn_out_slot_gives_no_name_twice_and_never_0)
+{
+    fl_runtime *rt = runtime(1);
+    fl_coro *coro = spawn(rt, park_for_ever, NULL);
+    struct wake_table *table = &fl__group_of(rt)->wakes;
+    fl_coro_wake first, last, next;
+    CHECK_EQ(fl_coro_wake_after(coro, 3600 * 1000 * MS, &first), 0);
+    CHECK_EQ(fl_coro_wake_cancel(rt, first), 0);
+    table->ids[(uint32_t)first] |= (uint64_t)UINT32_MAX << 32;
+    CHECK_EQ(fl_coro_wake_after(coro, 3600 * 1000 * MS, &last), 0);
+    CHECK_EQ(last >> 32, UINT32_MAX);
+    CHECK_EQ(fl_coro_wake_cancel(rt, last), 0);
+    for (int i = 0; i < 1000; i++) { /* more than the table has slots */
+        CHECK_EQ(fl_coro_wake_after(coro, 3600 * 1000 * MS, &next), 0);
+        CHECK(next >> 32 != 0 && next != first && next != last);
+        CHECK_EQ(fl_coro_wake_cancel(rt, last), FL_TIMER_NOT_FOUND);
+        CHECK_EQ(fl_coro_wake_cancel(rt, (uint32_t)first), FL_TIMER_NOT_FOUND);
+    }
+    fl_coro_unref(coro);
     fl_runtime_free(rt);
 }
 
@@ -641,6 +765,170 @@ TEST(outside_a_coroutine_the_thread_waits_for_a_descriptor)
     close(pair.out);
     CHECK(fl_coro_wait_fd(pair.in, FL_READ, FL_CORO_FOREVER) & FL_HANGUP);
     close(pair.in);
+}
+
+static void work_in_slices(void *arg)
+{
+    atomic_bool *over = arg;
+    while (!atomic_load(over)) {
+        usleep(200);
+        fl_coro_yield();
+    }
+}
+
+static void wait_for_what_is_there(void *arg)
+{
+    static atomic_bool over;
+    struct pipe_pair pair = *(struct pipe_pair *)arg;
+    fl_coro *neighbour = spawn(NULL, work_in_slices, &over);
+    CHECK_EQ(write(pair.out, "x", 1), 1);
+    for (int i = 0; i < 100; i++) {
+        CHECK_EQ(fl_coro_wait_fd(pair.in, FL_READ, 1), FL_READ);
+        CHECK_EQ(fl_coro_wait_fd(pair.in, FL_READ, MS / 10), FL_READ);
+    }
+    atomic_store(&over, true);
+    finish(neighbour);
+}
+
+TEST(what_is_ready_is_found_however_short_the_wait)
+{
+    struct pipe_pair pair = new_pipe();
+    run_on(1, wait_for_what_is_there, &pair);
+    close_pipe(pair);
+}
+
+static void check_plain_file(int fd)
+{
+    uint64_t timeouts_ns[] = {0, 1, 1000 * MS, FL_CORO_FOREVER};
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(fl_coro_wait_fd(fd, FL_READ, timeouts_ns[i]), FL_READ);
+        CHECK_EQ(fl_coro_wait_fd(fd, FL_READ | FL_WRITE, timeouts_ns[i]), FL_READ | FL_WRITE);
+        CHECK_EQ(fl_coro_wait_fd(987654, FL_READ, timeouts_ns[i]), FL_INVALID_ARGUMENT);
+    }
+}
+
+static void wait_for_plain_file(void *arg)
+{
+    check_plain_file(*(int *)arg);
+}
+
+TEST(a_plain_file_is_always_ready)
+{
+    FILE *file = tmpfile();
+    CHECK(file);
+    static int fd;
+    fd = fileno(file);
+    check_plain_file(fd);
+    run_on(1, wait_for_plain_file, &fd);
+    fclose(file);
+}
+
+/* A socket whose other side has closed its sending direction: that is a hang-up for who asks for it. */
+struct half_closed {
+    int fd;
+    int result;
+};
+
+static void wait_for_read(void *arg)
+{
+    struct half_closed *wait = arg;
+    wait->result = fl_coro_wait_fd(wait->fd, FL_READ, FL_CORO_FOREVER);
+}
+
+static void wait_for_hang_up(void *arg)
+{
+    struct half_closed *wait = arg;
+    wait->result = fl_coro_wait_fd(wait->fd, FL_READ | FL_HANGUP, FL_CORO_FOREVER);
+}
+
+static void wait_for_half_closed(void *arg)
+{
+    int *fds = arg;
+    static struct half_closed waits[3];
+    fl_coro *coros[3];
+    for (int i = 0; i < 3; i++) {
+        waits[i].fd = fds[0];
+        coros[i] = spawn(NULL, i == 1 ? wait_for_hang_up : wait_for_read, &waits[i]);
+    }
+    fl_coro_yield();
+    CHECK_EQ(shutdown(fds[1], SHUT_WR), 0);
+    for (int i = 0; i < 3; i++) {
+        finish(coros[i]);
+        CHECK_EQ(waits[i].result, i == 1 ? FL_READ | FL_HANGUP : FL_READ);
+    }
+    CHECK_EQ(fl_coro_wait_fd(fds[0], FL_READ, 0), FL_READ);
+    CHECK_EQ(fl_coro_wait_fd(fds[0], FL_READ | FL_HANGUP, 0), FL_READ | FL_HANGUP);
+
+    for (int i = 0; i < 3; i++)
+        coros[i] = spawn(NULL, i == 1 ? wait_for_hang_up : wait_for_read, &waits[i]);
+    CHECK_EQ(close(fds[1]), 0); /* now both directions are */
+    for (int i = 0; i < 3; i++) {
+        finish(coros[i]);
+        CHECK_EQ(waits[i].result, FL_READ | FL_HANGUP);
+    }
+}
+
+TEST(half_a_hang_up_comes_to_who_asks_for_it_and_a_whole_one_to_all)
+{
+    int fds[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    run_on(1, wait_for_half_closed, fds);
+    close(fds[0]);
+}
+
+/* Counts what the loop asks of the kernel. */
+static atomic_int controls;
+
+int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+    atomic_fetch_add(&controls, 1);
+    return (int)syscall(SYS_epoll_ctl, epfd, op, fd, event);
+}
+
+static int waiting_again;
+
+static void wait_twice(void *arg)
+{
+    struct half_closed *wait = arg;
+    CHECK_EQ(fl_coro_wait_fd(wait->fd, FL_READ, 2 * MS), 0);
+    waiting_again++;
+    wait->result = fl_coro_wait_fd(wait->fd, FL_READ, FL_CORO_FOREVER);
+}
+
+static void wait_in_a_crowd(void *arg)
+{
+    enum { READERS = 500 };
+    int *fds = arg;
+    struct half_closed *waits = calloc(READERS, sizeof(*waits));
+    fl_coro **coros = calloc(READERS, sizeof(fl_coro *));
+    int before = atomic_load(&controls);
+    for (int i = 0; i < READERS; i++) {
+        waits[i].fd = fds[0];
+        coros[i] = spawn(NULL, wait_twice, &waits[i]);
+    }
+    while (waiting_again < READERS)
+        CHECK_EQ(fl_sleep_ms(1), 0);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(fl_coro_wait_fd(fds[0], FL_WRITE, FL_CORO_FOREVER), FL_WRITE);
+    for (int i = 0; i < READERS; i++)
+        CHECK_EQ(waits[i].result, 0);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    for (int i = 0; i < READERS; i++) {
+        finish(coros[i]);
+        CHECK_EQ(waits[i].result, FL_READ);
+    }
+    CHECK(atomic_load(&controls) - before <= 40);
+    free(waits);
+    free(coros);
+}
+
+TEST(a_crowd_at_one_descriptor_asks_the_kernel_for_what_is_new_alone)
+{
+    int fds[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    run_on(1, wait_in_a_crowd, fds);
+    close(fds[0]);
+    close(fds[1]);
 }
 
 static void wait_for_the_end(void *arg)
@@ -777,13 +1065,6 @@ TEST(timers_fire_between_two_coroutines_that_take_long)
 
 /* --- The end of the runtime */
 
-static void park_for_ever(void *arg)
-{
-    (void)arg;
-    for (;;)
-        fl_coro_park();
-}
-
 static void sleep_for_ever(void *arg)
 {
     (void)arg;
@@ -826,6 +1107,54 @@ TEST(who_joins_a_coroutine_of_a_runtime_that_ends_goes_on)
     finish(joiner);
     fl_coro_unref(coro);
     fl_runtime_free(other);
+}
+
+static void park_once(void *arg)
+{
+    (void)arg;
+    fl_coro_park();
+}
+
+TEST(a_runtime_may_end_while_its_coroutines_join_those_of_another)
+{
+    fl_runtime *rt = runtime(1), *other = runtime(2);
+    fl_coro *coro = spawn(rt, park_once, NULL);
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(fl_coro_spawn(other, NULL, join_it, coro, NULL), 0);
+    usleep(3000);
+    fl_runtime_free(other);
+    fl_coro_unpark(coro);
+    finish(coro);
+    fl_runtime_free(rt);
+}
+
+static void *free_runtime(void *arg)
+{
+    fl_runtime_free(arg);
+    return NULL;
+}
+
+/* Half of them end by themselves; the two runtimes end at the same time, with coroutines that join each other. */
+TEST(runtimes_whose_coroutines_join_each_other_may_end_together)
+{
+    enum { PAIRS = 30 };
+    for (int round = 0; round < 30; round++) {
+        fl_runtime *rts[2] = {runtime(2), runtime(1)};
+        fl_coro *coros[PAIRS];
+        pthread_t threads[2];
+        for (int i = 0; i < PAIRS; i++) {
+            coros[i] = spawn(rts[i % 2], i % 4 < 2 ? park_once : park_for_ever, NULL);
+            CHECK_EQ(fl_coro_spawn(rts[(i + 1) % 2], NULL, join_it, coros[i], NULL), 0);
+        }
+        for (int i = 0; i < PAIRS; i++)
+            fl_coro_unpark(coros[i]);
+        for (int i = 0; i < 2; i++)
+            CHECK_EQ(pthread_create(&threads[i], NULL, free_runtime, rts[i]), 0);
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
+        for (int i = 0; i < PAIRS; i++)
+            finish(coros[i]);
+    }
 }
 
 TEST(a_runtime_may_end_before_its_coroutines_begin)

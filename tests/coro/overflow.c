@@ -2,6 +2,7 @@
 /* Coroutines: a stack overflow names the culprit, and other faults go where they went before. */
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -148,5 +149,96 @@ TEST(another_fault_goes_to_the_handler_that_was_there)
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 42);
     CHECK(strstr(text, "the other handler"));
+    CHECK(!strstr(text, "overflow"));
+}
+
+/* --- SIGSEGV without a fault */
+
+static atomic_int calls;
+
+static void count_call(int signal_number)
+{
+    (void)signal_number;
+    atomic_fetch_add(&calls, 1);
+}
+
+static void send_then_fall(void *arg)
+{
+    raise(SIGSEGV);
+    kill(getpid(), SIGSEGV);
+    if (atomic_load(&calls) == *(int *)arg)
+        fall(&sink);
+}
+
+static void spawn_sender(int expected)
+{
+    static int expected_calls;
+    expected_calls = expected;
+    fl_runtime *rt;
+    fl_coro *coro;
+    fl_coro_options options = {.name = "Icarus"};
+    fl_runtime_config config = {.workers = 1};
+    sigset_t fault;
+    sigemptyset(&fault);
+    sigaddset(&fault, SIGSEGV);
+    pthread_sigmask(SIG_BLOCK, &fault, NULL); /* so that the worker is the one who gets it */
+    if (fl_runtime_new(&config, &rt) == 0 && fl_coro_spawn(rt, &options, send_then_fall, &expected_calls, &coro) == 0)
+        fl_coro_join(coro);
+}
+
+static void send_to_nobody(void)
+{
+    signal(SIGSEGV, SIG_IGN);
+    spawn_sender(0);
+}
+
+static void send_and_survive(void *arg)
+{
+    (void)arg;
+    raise(SIGSEGV);
+    _exit(0);
+}
+
+static void send_to_default(void)
+{
+    fl_runtime *rt;
+    fl_coro *coro;
+    signal(SIGSEGV, SIG_DFL);
+    if (fl_runtime_new(NULL, &rt) == 0 && fl_coro_spawn(rt, NULL, send_and_survive, NULL, &coro) == 0)
+        fl_coro_join(coro);
+}
+
+/* The handler that was there returns from the fault and is called again and again: it must not be there any more. */
+static void count_calls_until_the_fault(int signal_number)
+{
+    count_call(signal_number);
+    if (atomic_load(&calls) > 2)
+        signal(signal_number, SIG_DFL);
+}
+
+static void send_to_one_who_leaves(void)
+{
+    signal(SIGSEGV, count_calls_until_the_fault);
+    spawn_sender(2);
+}
+
+TEST(a_signal_that_somebody_sends_goes_to_the_handler_and_faults_are_still_named)
+{
+    static char text[65536];
+    int status = run_in_child(send_to_one_who_leaves, text, sizeof(text));
+    CHECK(status != 0);
+    CHECK(strstr(text, "foliot: stack overflow in coroutine Icarus"));
+}
+
+TEST(a_signal_that_somebody_sends_is_ignored_if_it_was_and_faults_are_still_named)
+{
+    check_overflow(send_to_nobody);
+}
+
+TEST(a_signal_that_somebody_sends_ends_the_program_if_nobody_wants_it)
+{
+    static char text[65536];
+    int status = run_in_child(send_to_default, text, sizeof(text));
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
     CHECK(!strstr(text, "overflow"));
 }

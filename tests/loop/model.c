@@ -41,7 +41,7 @@ enum kind {
     KINDS
 };
 
-enum phase { PHASE_TIMERS, PHASE_TASKS, PHASE_DESCRIPTORS, PHASE_IMMEDIATES, PHASE_CLOSING, PHASE_END };
+#define PHASE_NONE ((enum phase)(PHASE_CLOSING + 1))
 
 /* Something that was asked for, with all that the contract says about it. */
 struct item {
@@ -71,9 +71,9 @@ struct channel {
     int fd;
     uint64_t value;
     bool watched, attached;
-    unsigned events, ready; /* asked for; found at the beginning of this turn */
+    unsigned events, ready; /* asked for; found at the beginning of the phase */
     uint64_t added;         /* order of the last fl_loop_fd_add(), */
-    uint64_t found;         /* and what it was when this turn began */
+    uint64_t found;         /* and what it was then */
 };
 
 struct model {
@@ -93,8 +93,9 @@ struct model {
     unsigned due_next, due_count;
     struct item *running; /* an interval whose callback was called and which is not yet armed anew */
 
-    enum phase phase;
-    unsigned left;          /* callbacks that this phase may still call */
+    enum phase phase;       /* of a turn that runs or that a stop has ended; or there is none */
+    bool finishing;         /* such a turn is finished, and another one follows */
+    unsigned left[KINDS];   /* callbacks that this phase may still call */
     uint64_t phase_order;   /* what was made later waits for the next turn */
     bool stopped, draining; /* the stop that was asked for */
     bool freed;
@@ -143,7 +144,7 @@ static uint64_t duration(struct model *m)
 static uint64_t at_most_max(uint64_t a, uint64_t b)
 {
     uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) || sum == UINT64_MAX ? UINT64_MAX - 1 : sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -173,7 +174,7 @@ static bool can_run(const struct model *m)
     for (enum kind kind = IMMEDIATE; kind < KINDS; kind++)
         if (waiting(&m->queue[kind]))
             return true;
-    return m->due_next < m->due_count;
+    return false;
 }
 
 static struct item *earliest(struct model *m)
@@ -234,30 +235,25 @@ static void begin_turn(struct model *m, bool wait)
     struct item *item = earliest(m);
     if (wait && item && !can_run(m) && !channel_ready(m))
         m->time_ns = later(m->time_ns, item->fire_ns);
-    m->calls_before_turn = m->calls;
     m->now_ns = later(m->now_ns, m->time_ns);
-    for (unsigned i = 0; i < m->channels; i++) {
-        m->channel[i].ready = readiness(&m->channel[i]);
-        m->channel[i].found = m->channel[i].added;
-    }
-    if (m->due_next == m->due_count) {
-        m->due_next = m->due_count = 0;
-        while (m->due_count < m->budget && (item = earliest(m)) && item->fire_ns <= m->now_ns) {
-            item->due = true;
-            m->due[m->due_count++] = item;
-        }
+    m->due_next = m->due_count = 0;
+    while (m->due_count < m->budget && (item = earliest(m)) && item->fire_ns <= m->now_ns) {
+        item->due = true;
+        m->due[m->due_count++] = item;
     }
     m->phase = PHASE_TIMERS;
 }
 
+/* A phase takes aside what is there. Of descriptors that is what earlier phases have left ready. */
 static void enter(struct model *m, enum phase phase)
 {
     m->phase = phase;
     m->phase_order = m->order;
-    m->left = m->budget;
-    if (phase == PHASE_CLOSING) {
-        unsigned count = m->queue[CLOSING].end - m->queue[CLOSING].first;
-        m->left = count < m->budget ? count : m->budget;
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        m->left[kind] = m->budget;
+    for (unsigned i = 0; i < m->channels && phase == PHASE_DESCRIPTORS; i++) {
+        m->channel[i].ready = readiness(&m->channel[i]);
+        m->channel[i].found = m->channel[i].added;
     }
 }
 
@@ -301,9 +297,9 @@ static struct item *next_due(struct model *m)
 static struct item *next_in(struct model *m, enum kind kind)
 {
     struct queue *q = &m->queue[kind];
-    if (!waiting(q) || q->items[q->first]->order >= m->phase_order || m->left == 0)
+    if (!waiting(q) || q->items[q->first]->order >= m->phase_order || m->left[kind] == 0)
         return NULL;
-    m->left--;
+    m->left[kind]--;
     q->items[q->first]->lives = false;
     return pop(q);
 }
@@ -346,7 +342,7 @@ static struct item *next_in_turn(struct model *m, bool *ret_channel)
         return pop(&m->queue[MICROTASK]);
     if (m->running)
         arm_anew(m);
-    while (!m->stopped && m->phase != PHASE_END) {
+    while (!m->stopped && m->phase != PHASE_NONE) {
         struct item *item = next_in_phase(m);
         *ret_channel = m->phase == PHASE_DESCRIPTORS && channels_outstanding(m);
         if (item || *ret_channel)
@@ -356,11 +352,10 @@ static struct item *next_in_turn(struct model *m, bool *ret_channel)
     return NULL;
 }
 
-/* The turn is over: whether the loop must turn again before it returns. */
+/* The turn is over, or has ended with a stop: whether the loop must turn again before it returns. */
 static bool turns_again(struct model *m)
 {
     bool progress = m->calls != m->calls_before_turn;
-    m->phase = PHASE_END;
     if (m->stopped || m->freed || !alive(m))
         return false;
     if (m->run == WAIT)
@@ -372,15 +367,30 @@ static bool turns_again(struct model *m)
     return m->run == RUN;
 }
 
+/* The next turn; false if the loop returns. */
+static bool next_turn(struct model *m)
+{
+    bool finished = m->finishing && !m->stopped && !m->freed;
+    m->finishing = false;
+    if (finished) {
+        begin_turn(m, false);
+        return true;
+    }
+    if (!turns_again(m))
+        return false;
+    m->calls_before_turn = m->calls;
+    begin_turn(m, !m->draining);
+    return true;
+}
+
 static struct item *expected(struct model *m, bool *ret_channel)
 {
     for (int turns = 0; turns < 4 + CHANNELS; turns++) {
         struct item *item = next_in_turn(m, ret_channel);
         if (item || *ret_channel)
             return item;
-        if (!turns_again(m))
+        if (!next_turn(m))
             return NULL;
-        begin_turn(m, !m->draining);
     }
     return NULL;
 }
@@ -783,18 +793,23 @@ static void do_run(struct model *m)
     if (m->run != ONCE && !m->draining && would_block(m))
         m->run = ONCE;
     m->time_ns = m->clock.time_ns;
-    m->calls_before_run = m->calls;
-    m->phase = PHASE_END;
-    if (!stop && (m->run != RUN || alive(m)))
+    m->calls_before_run = m->calls_before_turn = m->calls;
+    bool idle = stop || (m->run == RUN && !alive(m));
+    m->finishing = !idle && m->phase != PHASE_NONE;
+    if (m->finishing)
+        m->now_ns = later(m->now_ns, m->time_ns);
+    else if (!idle)
         begin_turn(m, m->run != ONCE && !m->draining && alive(m));
     int r = m->run == RUN ? fl_loop_run(m->loop) : fl_loop_run_once(m->loop, m->run == WAIT);
     demand(r == (m->freed ? FL_LOOP_FREED : 0), "running gave %d", r);
-    struct item *left = stop ? NULL : expected(m, &channel);
+    struct item *left = idle ? NULL : expected(m, &channel);
     demand(!left, "item %u (kind %d) was left out", left ? left->number : 0, left ? left->kind : 0);
     demand(!channel, "a descriptor was left out");
     check_time(m);
     m->run = NOT;
     m->stopped = m->draining = false;
+    for (unsigned i = 0; i < m->channels; i++)
+        m->channel[i].ready = 0; /* what a stop has left is looked at anew */
     if (!m->freed)
         check_stats(m);
 }
@@ -837,6 +852,7 @@ static void begin(struct model *m)
         fill_windows(&m->loop->table);
     m->loop->fresh.capacity = capacities[kind / 32 % 4];
     m->loop->fresh.shorter = capacities[kind / 128] - 1;
+    m->loop->table.last_generation = 1 + kind % 3; /* so that places wear out */
     m->now_ns = m->clock.time_ns;
     m->budget = config.budget ? config.budget : 1024;
     m->channels = m->budget < CHANNELS ? m->budget : CHANNELS;
@@ -849,7 +865,8 @@ int loop_history(const uint8_t *bytes, size_t size)
     static struct model model;
     struct model *m = &model;
     memset(m, 0, offsetof(struct model, items));
-    m->count = m->due_next = m->due_count = m->left = m->calls = 0;
+    m->count = m->due_next = m->due_count = m->calls = 0;
+    m->phase = PHASE_NONE;
     m->running = NULL;
     m->stopped = m->draining = m->freed = false;
     m->run = NOT;

@@ -182,7 +182,119 @@ TEST(a_descriptor_can_remove_itself_and_a_sibling_that_is_ready)
     close_pair(pair_of_events);
 }
 
-/* Timers come after the descriptors were looked at and before they are called. */
+/* ---- What earlier phases of the same turn have done. */
+
+static int channel[2];
+
+static void fill(fl_loop *l, void *arg)
+{
+    note(l, arg);
+    CHECK_EQ(write(channel[1], "x", 1), 1);
+}
+
+static void drain(fl_loop *l, void *arg)
+{
+    char c;
+    note(l, arg);
+    CHECK_EQ(read(channel[0], &c, 1), 1);
+}
+
+static void in_microtask(fl_loop *l, void *arg)
+{
+    note(l, "t");
+    CHECK_EQ(fl_loop_microtask(l, arg == channel ? fill : drain, "m"), 0);
+}
+
+/* Each kind of callback that may come before the descriptors. */
+static void before_descriptors(unsigned kind, fl_loop_fn fn)
+{
+    int r = kind == 0   ? fl_loop_timer(loop, 0, fn, "t", NULL)
+            : kind == 1 ? fl_loop_post(loop, fn, "t")
+            : kind == 2 ? fl_loop_post_urgent(loop, fn, "t")
+            : kind == 3 ? fl_loop_microtask(loop, fn, "t")
+                        : fl_loop_timer(loop, 0, in_microtask, fn == fill ? channel : NULL, NULL);
+    CHECK_EQ(r, 0);
+}
+
+static void run_before_descriptors(unsigned kind, bool wait, fl_loop_fn fn)
+{
+    diary[0] = '\0';
+    before_descriptors(kind, fn);
+    CHECK_EQ(fl_loop_run_once(loop, wait), 0);
+}
+
+TEST(a_descriptor_is_called_in_the_turn_that_made_it_ready)
+{
+    for (unsigned kind = 0; kind < 10; kind++) {
+        make_pair(channel);
+        begin();
+        add(channel[0], FL_READ, "r");
+        run_before_descriptors(kind % 5, kind / 5, fill);
+        CHECK_DIARY(kind % 5 == 4 ? "tmr" : "tr");
+        end();
+        close_pair(channel);
+    }
+}
+
+TEST(a_descriptor_is_not_called_for_what_the_same_turn_has_read)
+{
+    for (unsigned kind = 0; kind < 10; kind++) {
+        make_pair(channel);
+        begin();
+        add(channel[0], FL_READ, "r");
+        CHECK_EQ(write(channel[1], "x", 1), 1);
+        run_before_descriptors(kind % 5, kind / 5, drain);
+        CHECK_DIARY(kind % 5 == 4 ? "tm" : "t");
+        end();
+        close_pair(channel);
+    }
+}
+
+/* The loop sleeps until both the timer is due and the descriptor is ready. */
+static void fill_and_be_late(fl_clock *clock, uint64_t deadline_ns)
+{
+    (void)clock;
+    test_time.time_ns = deadline_ns;
+    CHECK_EQ(write(channel[1], "x", 1), 1);
+}
+
+TEST(what_a_sleep_has_found_is_looked_at_again_after_a_timer)
+{
+    make_pair(channel);
+    begin();
+    test_time.clock.wait_until = fill_and_be_late;
+    add(channel[0], FL_READ, "r");
+    make_timer_for(SECOND, drain, "t");
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("t");
+    end();
+    close_pair(channel);
+}
+
+static void fill_and_stop(fl_clock *clock, uint64_t deadline_ns)
+{
+    fill_and_be_late(clock, deadline_ns);
+    fl_loop_stop(loop);
+}
+
+TEST(what_a_sleep_has_found_is_forgotten_after_a_stop)
+{
+    make_pair(channel);
+    begin();
+    test_time.clock.wait_until = fill_and_stop;
+    add(channel[0], FL_READ, "r");
+    fl_timer_id timer = make_timer(SECOND, "t");
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("");
+    CHECK_EQ(fl_loop_cancel(loop, timer), 0);
+    drain(loop, "");
+    turn();
+    CHECK_DIARY("");
+    end();
+    close_pair(channel);
+}
+
+/* Timers come before the descriptors are called. */
 static void remove_in_timer(fl_loop *l, void *arg)
 {
     write_down("t");

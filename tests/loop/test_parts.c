@@ -8,68 +8,249 @@
 
 /* ---- The table. */
 
-TEST(a_slot_that_has_used_up_its_generations_is_never_used_again)
+enum { SLOTS = 1 << 15 }; /* of the first four chunks, and those that are below all slots */
+
+static struct table table;
+static uint32_t taken[SLOTS]; /* slots of living records */
+static uint32_t taken_count;
+static uint64_t takes;
+static bool given[SLOTS][64]; /* IDs, by slot and generation */
+
+/* A table whose blocks are worn after a few rounds and that has only four chunks: 60 blocks. */
+static void begin_table(uint32_t last_generation)
 {
-    struct table table;
-    struct record *record;
-    uint32_t first, second;
     CHECK_EQ(fl__table_init(&table, false), 0);
-    CHECK_EQ(fl__table_take(&table, &first, &record), 0);
-    record->tag |= (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT;
-    CHECK_EQ(table_id(record, first), (1ull << 53) - (1ull << 26) + first);
-    table_put(&table, first, record);
-    for (unsigned i = 0; i < 3000; i++) {
-        CHECK_EQ(fl__table_take(&table, &second, &record), 0);
-        CHECK(second != first);
-    }
+    table.last_generation = last_generation;
+    for (unsigned k = 4; k < TABLE_CHUNKS; k++)
+        table.chunk[k].worn = table_capacity(k) >> BLOCK_BITS;
+    taken_count = 0;
+    takes = 0;
+    memset(given, 0, sizeof(given));
+}
+
+static void take(void)
+{
+    struct record *record;
+    uint32_t slot;
+    CHECK_EQ(fl__table_take(&table, &slot, &record), 0);
+    CHECK(slot < SLOTS && !given[slot][record_generation(record)]);
+    given[slot][record_generation(record)] = true;
+    taken[taken_count++] = slot;
+    takes++;
+}
+
+static void give(uint32_t i)
+{
+    uint32_t slot = taken[i];
+    taken[i] = taken[--taken_count];
+    table_put(&table, slot, table_record(&table, slot));
+}
+
+static void give_until(uint32_t count)
+{
+    while (taken_count > count)
+        give(taken_count - 1);
+}
+
+/* IDs that were given out or never will be. */
+static uint64_t used_up(void)
+{
+    uint64_t rounds = 0;
+    for (unsigned k = 0; k < 4; k++)
+        for (uint32_t i = 0; table.chunk[k].blocks && i < table_capacity(k) >> BLOCK_BITS; i++)
+            rounds += table.chunk[k].blocks[i].generation - 1 + (i < table.chunk[k].begun);
+    return rounds * BLOCK_SLOTS;
+}
+
+/* The rounds that have begun are not over yet: there may be one a block. */
+static void end_table(void)
+{
+    CHECK(used_up() <= 5 * takes + 60 * BLOCK_SLOTS);
+    CHECK_EQ(table.live, taken_count);
     fl__table_destroy(&table);
 }
 
-/* Takes `count` slots and frees them, the last first. */
-static void fill_and_empty(struct table *table, uint32_t count)
+TEST(ids_end_below_2_to_the_53)
 {
-    static uint32_t slots[40000];
-    struct record *record;
-    for (uint32_t i = 0; i < count; i++)
-        CHECK_EQ(fl__table_take(table, &slots[i], &record), 0);
-    while (count-- > 0)
-        table_put(table, slots[count], table_record(table, slots[count]));
+    struct record record = {.tag = (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT | RECORD_NOT_GENERATION};
+    CHECK_EQ(table_id(&record, (1u << TABLE_SLOT_BITS) - 1), (1ull << 53) - 1);
 }
 
-TEST(a_chunk_that_was_given_back_remembers_its_generations)
+/* Hold some, take and give back one more, give all back: what cost the last generation of a whole chunk each time. */
+TEST(a_busy_slot_wears_no_faster_than_the_others)
 {
-    struct table table;
-    struct record *record;
-    uint32_t slot;
-    CHECK_EQ(fl__table_init(&table, false), 0);
-    CHECK_EQ(fl__table_take(&table, &slot, &record), 0); /* keeps the first chunk from being empty */
-    fill_and_empty(&table, 40000);
+    begin_table(60);
+    for (unsigned round = 0; round < 20; round++) {
+        while (taken_count < 6200)
+            take();
+        for (unsigned i = 0; i < 10000; i++) {
+            take();
+            give(taken_count - 1);
+        }
+        give_until(1);
+    }
+    end_table();
+}
+
+/* Taking as many and giving them all back, again and again, at the border of a chunk and elsewhere. */
+TEST(filling_and_emptying_a_table_costs_no_more_than_it_must)
+{
+    static const uint32_t counts[] = {1, 513, 2048, 2049, 6144, 6145, 7000, 14337};
+    for (size_t n = 0; n < sizeof(counts) / sizeof(*counts); n++) {
+        begin_table(60);
+        while (takes < 100000 && used_up() < 50000) {
+            while (taken_count < counts[n])
+                take();
+            give_until(0);
+        }
+        end_table();
+    }
+}
+
+/* As few of each block as allow it a new round, and then one is taken. */
+TEST(rounds_that_are_worth_least_cost_five_ids_a_record)
+{
+    begin_table(60);
+    while (taken_count < 20 * BLOCK_SLOTS)
+        take();
+    for (unsigned round = 0; round < 30; round++) {
+        for (uint32_t number = 4; number < 4 + 19; number++) {
+            unsigned left = BLOCK_ROOM;
+            for (uint32_t i = taken_count; i-- > 0 && left > 0;)
+                if (taken[i] >> BLOCK_BITS == number) {
+                    give(i);
+                    left--;
+                }
+            take();
+        }
+        while (taken_count < 20 * BLOCK_SLOTS)
+            take();
+    }
+    end_table();
+}
+
+TEST(random_lives_cost_no_more_than_they_must)
+{
+    uint64_t random = 7;
+    begin_table(60);
+    while (takes < 150000) {
+        uint64_t level = random_below(&random, 9000);
+        while (taken_count < level)
+            take();
+        while (taken_count > level)
+            give((uint32_t)random_below(&random, taken_count));
+    }
+    end_table();
+}
+
+/* A table with 60 blocks of 6 rounds each has 184,320 IDs: what is left of one is worth as much as a new one. */
+TEST(a_worn_table_has_room_to_the_end_and_then_starts_over)
+{
+    begin_table(6);
+    for (unsigned i = 0; i < 100; i++)
+        take();
+    while (takes < 60 * 6 * BLOCK_SLOTS * 9 / 10) {
+        while (taken_count < 2000)
+            take();
+        give_until(100);
+    }
+    uint64_t last = takes;
+    while (table.chunk[2].worn > 0) {
+        uint32_t slot;
+        struct record *record;
+        CHECK_EQ(fl__table_take(&table, &slot, &record), 0);
+        for (unsigned i = 0; i < 100; i++)
+            CHECK(slot != taken[i]);
+        table_put(&table, slot, record);
+        CHECK(++last < 2ull * 60 * 6 * BLOCK_SLOTS);
+    }
+    CHECK_EQ(table.live, 100);
+    for (unsigned k = 0; k < TABLE_CHUNKS; k++)
+        CHECK_EQ(table.chunk[k].worn, 0);
+    fl__table_destroy(&table);
+}
+
+TEST(an_empty_chunk_that_is_worn_is_given_back)
+{
+    begin_table(3);
+    while (table.chunk[1].worn < 8) {
+        while (taken_count < 5000)
+            take();
+        give_until(1);
+    }
+    while (taken_count < 5000)
+        take();
+    give_until(1);
+    CHECK(table_is_mapped(&table, table_capacity(0)) && !table_is_mapped(&table, table_capacity(1)));
+    CHECK(table_is_mapped(&table, table_capacity(2)));
+    fl__table_destroy(&table);
+}
+
+TEST(empty_chunks_are_given_back_except_for_one)
+{
+    begin_table(60);
+    while (taken_count < 30000)
+        take();
+    for (unsigned k = 0; k < 4; k++)
+        CHECK(table_is_mapped(&table, table_capacity(k)));
+    give_until(1);
     CHECK(table_is_mapped(&table, table_capacity(0)) && table_is_mapped(&table, table_capacity(1)));
-    for (unsigned k = 2; k < 5; k++) {
-        CHECK(!table_is_mapped(&table, table_capacity(k)));
-        CHECK_EQ(table.chunk[k].first_generation, 2);
-    }
-    fill_and_empty(&table, 40000);
-    CHECK_EQ(table.chunk[3].first_generation, 3);
-    fl__table_destroy(&table);
+    CHECK(!table_is_mapped(&table, table_capacity(2)) && !table_is_mapped(&table, table_capacity(3)));
+    end_table();
 }
 
-TEST(a_chunk_that_has_used_up_its_generations_is_left_out)
+/* The same with timers: the loop of a busy server, worn out on purpose. */
+TEST(a_loop_that_is_worn_out_makes_as_many_timers_as_ever)
 {
-    struct table table;
-    struct record *record;
-    uint32_t slot;
-    CHECK_EQ(fl__table_init(&table, false), 0);
-    table.chunk[1].first_generation = TABLE_GENERATION_MAX;
-    for (unsigned i = 0; i < 2049; i++)
-        CHECK_EQ(fl__table_take(&table, &slot, &record), 0);
-    CHECK_EQ(table_chunk_of(slot), 2);
-    for (unsigned k = 3; k < TABLE_CHUNKS; k++)
-        table.chunk[k].first_generation = TABLE_GENERATION_MAX;
-    for (unsigned i = 1; i < table_capacity(2); i++)
-        CHECK_EQ(fl__table_take(&table, &slot, &record), 0);
-    CHECK_EQ(fl__table_take(&table, &slot, &record), FL_CAPACITY_EXCEEDED);
-    fl__table_destroy(&table);
+    static fl_timer_id ids[6200];
+    fl_timer_id id;
+    begin();
+    loop->table.last_generation = 7;
+    loop->table.limit = 10000;
+    for (unsigned round = 0; round < 40; round++) {
+        for (unsigned i = 0; i < 6200; i++)
+            ids[i] = make_timer(HOUR, "");
+        for (unsigned i = 0; i < 100000; i++) {
+            CHECK_EQ(fl_loop_timer(loop, SECOND, note, "", &id), 0);
+            CHECK_EQ(fl_loop_cancel(loop, id), 0);
+            CHECK_EQ(fl_loop_cancel(loop, id), FL_TIMER_NOT_FOUND);
+        }
+        CHECK_EQ(fl_loop_check(loop, stdout), 0);
+        for (unsigned i = 0; i < 6200; i++)
+            CHECK_EQ(fl_loop_cancel(loop, ids[i]), 0);
+    }
+    CHECK_EQ(stats().waiting.timers, 0);
+    end();
+}
+
+TEST(at_the_limit_one_timer_that_goes_makes_room_for_one)
+{
+    enum { LIMIT = 9000 };
+    static fl_timer_id ids[LIMIT];
+    fl_timer_id none = 7;
+    begin();
+    loop->table.limit -= TABLE_LIMIT - LIMIT;
+    for (unsigned i = 0; i < LIMIT; i++)
+        ids[i] = make_timer(SECOND + i, "");
+    for (unsigned i = 0; i < LIMIT; i++) {
+        CHECK_EQ(fl_loop_timer(loop, SECOND, note, "", &none), FL_CAPACITY_EXCEEDED);
+        CHECK_EQ(fl_loop_immediate(loop, note, "", &none), FL_CAPACITY_EXCEEDED);
+        CHECK_EQ(fl_loop_timer(loop, DAY, note, "", &none), FL_CAPACITY_EXCEEDED);
+        CHECK_EQ(fl_loop_cancel(loop, ids[i]), 0);
+        ids[i] = make_timer(SECOND + i, "");
+    }
+    CHECK_EQ(none, 7);
+    CHECK_EQ(stats().waiting.timers, LIMIT);
+    run();
+    CHECK_EQ(stats().called.timers, LIMIT);
+    end();
+}
+
+TEST(the_limit_is_2_to_the_26)
+{
+    begin();
+    CHECK_EQ(loop->table.limit - loop->table.live, 1u << 26);
+    end();
 }
 
 /* ---- Callbacks in four bytes. */
@@ -78,7 +259,6 @@ TEST(a_callback_is_packed_into_one_of_four_windows)
 {
     static const uintptr_t addresses[] = {0x1000,     0x555500001000, 0x7fff00000010, 0x555500001001,
                                           0x3fffffff, 0x7fff3fffffff, 0xffff00000000, 0x55550fffffff};
-    struct table table;
     struct record record = {0};
     CHECK_EQ(fl__table_init(&table, false), 0);
     for (size_t i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
@@ -154,6 +334,16 @@ TEST(percentiles_are_exact_to_one_part_in_16_and_never_below)
     }
 }
 
+TEST(a_mean_is_exact_however_long_the_durations)
+{
+    static struct histogram h;
+    fl_loop_summary summary;
+    for (unsigned i = 0; i < 5; i++)
+        histogram_add(&h, UINT64_MAX - i);
+    fl__histogram_summary(&h, &summary);
+    CHECK_EQ(summary.mean_ns, UINT64_MAX - 2);
+}
+
 TEST(an_empty_histogram_says_zero)
 {
     static struct histogram h;
@@ -203,6 +393,34 @@ TEST(statistics_tell_how_long_callbacks_took_and_how_late_timers_were)
     CHECK_EQ(s.lateness_ns.max_ns, 4 * MILLISECOND);
     CHECK_EQ(s.lateness_ns.mean_ns, 2 * MILLISECOND);
     CHECK(s.bytes > sizeof(fl_loop));
+    end();
+}
+
+TEST(statistics_tell_the_mean_of_a_thousand_timers_that_are_a_year_late)
+{
+    begin();
+    for (unsigned i = 0; i < 1000; i++)
+        make_timer(SECOND, "");
+    test_time.time_ns += SECOND + 365 * DAY;
+    turn();
+    CHECK_EQ(stats().lateness_ns.count, 1000);
+    CHECK_EQ(stats().lateness_ns.mean_ns, 365 * DAY);
+    end();
+}
+
+static void take_centuries(fl_loop *l, void *arg)
+{
+    (void)l, (void)arg;
+    test_time.time_ns += UINT64_MAX / 2;
+}
+
+TEST(statistics_on_another_clock_are_exact_however_long_a_callback_takes)
+{
+    begin();
+    make_timer_for(0, take_centuries, NULL);
+    turn();
+    CHECK_EQ(stats().callback_ns.max_ns, UINT64_MAX / 2);
+    CHECK_EQ(stats().callback_ns.mean_ns, UINT64_MAX / 2);
     end();
 }
 

@@ -181,6 +181,115 @@ TEST(what_a_stop_has_left_can_be_cancelled)
     end();
 }
 
+TEST(a_timer_that_is_due_runs_although_a_stop_has_left_others_that_were_cancelled)
+{
+    begin();
+    CHECK_EQ(fl_loop_timer(loop, 0, stop, "s", NULL), 0);
+    fl_timer_id a = make_timer(0, "a"), b = make_timer(0, "b");
+    run();
+    CHECK_EQ(fl_loop_cancel(loop, a), 0);
+    CHECK_EQ(fl_loop_cancel(loop, b), 0);
+    make_timer(0, "c");
+    turn();
+    CHECK_DIARY("smc");
+    end();
+}
+
+/* In every phase one stops and one is left, and before the next run there is something new for each phase. */
+TEST(what_a_stop_has_left_of_a_turn_runs_before_another_turn_begins)
+{
+    static const char *const expected[] = {"tm", "Tpm", "Pim", "Icm", "Cabde"};
+    begin();
+    CHECK_EQ(fl_loop_timer(loop, 0, stop, "t", NULL), 0);
+    make_timer(0, "T");
+    CHECK_EQ(fl_loop_post(loop, stop, "p"), 0);
+    CHECK_EQ(fl_loop_post(loop, note, "P"), 0);
+    CHECK_EQ(fl_loop_immediate(loop, stop, "i", NULL), 0);
+    CHECK_EQ(fl_loop_immediate(loop, note, "I", NULL), 0);
+    CHECK_EQ(fl_loop_close_callback(loop, stop, "c"), 0);
+    CHECK_EQ(fl_loop_close_callback(loop, note, "C"), 0);
+    for (unsigned i = 0; i < 5; i++) {
+        if (i == 4) {
+            make_timer(0, "a");
+            CHECK_EQ(fl_loop_post(loop, note, "b"), 0);
+            CHECK_EQ(fl_loop_immediate(loop, note, "d", NULL), 0);
+            CHECK_EQ(fl_loop_close_callback(loop, note, "e"), 0);
+        }
+        turn();
+        CHECK_DIARY(expected[i]);
+    }
+    end();
+}
+
+TEST(after_a_stop_among_tasks_new_timers_come_behind_the_tasks_that_are_left)
+{
+    begin();
+    CHECK_EQ(fl_loop_post(loop, stop, "p"), 0);
+    CHECK_EQ(fl_loop_post(loop, note, "P"), 0);
+    run();
+    CHECK_DIARY("pm");
+    make_timer(0, "t");
+    test_time.time_ns += 5;
+    run();
+    CHECK_DIARY("Pt");
+    end();
+}
+
+/* Whoever always stops in the same phase comes to the others all the same. */
+static void stop_quietly(fl_loop *l, void *arg)
+{
+    write_down(arg);
+    fl_loop_stop(l);
+}
+
+static void stop_quietly_fd(fl_loop *l, int fd, unsigned events, void *arg)
+{
+    (void)fd, (void)events;
+    stop_quietly(l, arg);
+}
+
+static void check_stops(const char *letters, int fd)
+{
+    begin();
+    if (*letters == 'd')
+        CHECK_EQ(fl_loop_fd_add(loop, fd, FL_READ, stop_quietly_fd, "d"), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        make_timer(0, "t");
+        CHECK_EQ(fl_loop_post(loop, note, "p"), 0);
+        if (*letters == 'i')
+            CHECK_EQ(fl_loop_immediate(loop, stop_quietly, "i", NULL), 0);
+        else if (*letters == 'c')
+            CHECK_EQ(fl_loop_close_callback(loop, stop_quietly, "c"), 0);
+        run();
+        CHECK(strchr(diary, 't') && strchr(diary, 'p') && strstr(diary, letters));
+        diary[0] = '\0';
+    }
+    end();
+}
+
+TEST(stops_in_one_phase_do_not_starve_the_others)
+{
+    int fd = eventfd(1, EFD_CLOEXEC);
+    check_stops("i", fd);
+    check_stops("c", fd);
+    check_stops("d", fd);
+    close(fd);
+}
+
+TEST(a_turn_that_waits_does_so_after_it_has_finished_an_empty_rest)
+{
+    begin();
+    CHECK_EQ(fl_loop_timer(loop, 0, stop, "s", NULL), 0);
+    fl_timer_id a = make_timer(0, "a");
+    run();
+    CHECK_EQ(fl_loop_cancel(loop, a), 0);
+    make_timer(HOUR, "b");
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("smb");
+    CHECK_EQ(elapsed(), HOUR);
+    end();
+}
+
 TEST(a_stop_before_the_run_counts_once)
 {
     begin();
@@ -418,6 +527,27 @@ TEST(a_close_callback_of_a_loop_that_is_freed_cannot_run_or_free_it)
     CHECK_EQ(fl_loop_close_callback(loop, busy_at_the_end, "c"), 0);
     fl_loop_free(loop);
     CHECK_DIARY("c");
+}
+
+static int refused;
+
+static void close_for_ever(fl_loop *l, void *arg)
+{
+    unsigned *calls = arg;
+    ++*calls;
+    for (unsigned i = 0; i < 2 && refused == 0; i++)
+        refused = fl_loop_close_callback(l, close_for_ever, arg);
+}
+
+TEST(freeing_comes_to_an_end_although_close_callbacks_ask_for_others)
+{
+    unsigned calls = 0;
+    begin();
+    refused = 0;
+    CHECK_EQ(fl_loop_close_callback(loop, close_for_ever, &calls), 0);
+    fl_loop_free(loop);
+    CHECK_EQ(refused, FL_CAPACITY_EXCEEDED);
+    CHECK_EQ(calls, (1u << 20) + 1);
 }
 
 TEST(freeing_nothing_does_nothing)

@@ -79,9 +79,31 @@ TEST(an_urgent_task_overtakes_those_that_are_over_the_budget)
     CHECK_DIARY("ab");
     post_urgent("1");
     turn();
-    CHECK_DIARY("1c");
+    CHECK_DIARY("1cd");
     run();
-    CHECK_DIARY("de");
+    CHECK_DIARY("e");
+    end();
+}
+
+static void urgent_again(fl_loop *l, void *arg)
+{
+    write_down(arg);
+    CHECK_EQ(fl_loop_post_urgent(l, urgent_again, arg), 0);
+}
+
+TEST(urgent_tasks_have_a_budget_of_their_own_and_do_not_starve_the_others)
+{
+    begin_with_budget(2);
+    for (unsigned i = 0; i < 3; i++)
+        CHECK_EQ(fl_loop_post_urgent(loop, urgent_again, "u"), 0);
+    for (unsigned i = 0; i < 5; i++)
+        post(letter(i));
+    turn();
+    CHECK_DIARY("uuab");
+    turn();
+    CHECK_DIARY("uucd");
+    turn();
+    CHECK_DIARY("uue");
     end();
 }
 

@@ -394,6 +394,92 @@ TEST(there_is_no_limit_on_the_distance)
     end();
 }
 
+/* ---- The end of time. */
+
+static fl_timer_id make_timer_at(uint64_t deadline_ns, const char *s)
+{
+    fl_timer_id id;
+    CHECK_EQ(fl_loop_timer_at(loop, deadline_ns, note, (void *)s, &id), 0);
+    return id;
+}
+
+TEST(a_timer_for_the_last_moment_is_not_early)
+{
+    begin();
+    make_timer_at(UINT64_MAX, "c");
+    make_timer(UINT64_MAX, "d"); /* does not fit */
+    make_timer_at(UINT64_MAX - 2, "a");
+    make_timer_at(UINT64_MAX - 1, "b");
+    make_timer(UINT64_MAX - START, "e");
+    test_time.time_ns = UINT64_MAX - 2;
+    turn();
+    CHECK_DIARY("a");
+    test_time.time_ns++;
+    turn();
+    turn();
+    CHECK_DIARY("b");
+    make_timer_at(UINT64_MAX, "f");
+    test_time.time_ns++;
+    turn();
+    CHECK_DIARY("cdef");
+    CHECK(!fl_loop_alive(loop));
+    end();
+}
+
+TEST(time_passes_to_its_end)
+{
+    begin();
+    make_timer_at(UINT64_MAX, "b");
+    make_timer(DAY, "a");
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("a");
+    CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    CHECK_DIARY("b");
+    CHECK_EQ(test_time.time_ns, UINT64_MAX);
+    make_timer(5, "c"); /* there is nothing behind it */
+    make_timer(0, "d");
+    run();
+    CHECK_DIARY("cd");
+    end();
+}
+
+TEST(timers_for_the_last_moment_can_be_cancelled_and_rearmed)
+{
+    begin();
+    fl_timer_id a = make_timer_at(UINT64_MAX, "a"), b = make_timer_at(UINT64_MAX, "b");
+    fl_timer_id c = make_timer_at(UINT64_MAX, "c"), d = make_timer(DAY, "d"), e = make_timer(30 * DAY, "e");
+    fl_timer_id f = make_timer_at(UINT64_MAX, "f");
+    CHECK_EQ(fl_loop_cancel(loop, b), 0);
+    CHECK_EQ(fl_loop_rearm(loop, a, UINT64_MAX), 0);
+    CHECK_EQ(fl_loop_rearm(loop, c, 40 * DAY), 0); /* far, */
+    CHECK_EQ(fl_loop_rearm(loop, f, 5), 0);        /* and near */
+    CHECK_EQ(fl_loop_rearm(loop, d, UINT64_MAX), 0);
+    CHECK_EQ(fl_loop_rearm(loop, e, UINT64_MAX - 1), 0);
+    CHECK_EQ(fl_loop_check(loop, stdout), 0);
+    run();
+    CHECK_DIARY("fcade");
+    CHECK_EQ(test_time.time_ns, UINT64_MAX);
+    end();
+}
+
+TEST(many_timers_for_the_last_moment_keep_their_order_and_the_budget)
+{
+    begin_with_budget(10);
+    for (unsigned i = 0; i < 52; i++)
+        make_timer_at(UINT64_MAX, letter(i));
+    for (unsigned i = 0; i < 3000; i++)
+        make_timer(HOUR, "");
+    test_time.time_ns = UINT64_MAX;
+    for (unsigned i = 0; i < 300; i++)
+        turn();
+    CHECK_DIARY("");
+    turn();
+    CHECK_DIARY("abcdefghij");
+    run();
+    CHECK_DIARY("klmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
+    end();
+}
+
 TEST(a_deadline_that_has_passed_counts_as_now)
 {
     begin();
@@ -568,5 +654,58 @@ TEST(never_early_on_the_machines_clock_with_descriptors)
 {
     int fd = eventfd(0, EFD_CLOEXEC);
     check_never_early(fd);
+    close(fd);
+}
+
+/* ---- Clocks that count from another moment than the machine's. */
+
+static uint64_t offset_ns;
+static unsigned readings;
+
+static uint64_t shifted_now_ns(fl_clock *clock)
+{
+    (void)clock;
+    readings++;
+    return fl_clock_monotonic()->now_ns(fl_clock_monotonic()) + offset_ns;
+}
+
+static void not_early_by_its_clock(fl_loop *l, void *arg)
+{
+    fl_clock clock = {shifted_now_ns, NULL};
+    CHECK(clock.now_ns(&clock) >= *(uint64_t *)arg);
+    CHECK(fl_loop_now_ns(l) >= *(uint64_t *)arg);
+    write_down("t");
+}
+
+/* A wait that the kernel is told wrongly never ends, or ends at once and is repeated all the time. */
+static void check_shifted(uint64_t offset, int fd)
+{
+    fl_clock clock = {shifted_now_ns, NULL};
+    fl_loop_config config = {.clock = &clock};
+    offset_ns = offset;
+    CHECK_EQ(fl_loop_new(&config, &loop), 0);
+    if (fd >= 0)
+        CHECK_EQ(fl_loop_fd_add(loop, fd, FL_READ, readable, NULL), 0);
+    readings = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t deadline_ns = fl_loop_update_now(loop) + 20 * MILLISECOND;
+        CHECK_EQ(fl_loop_timer_at(loop, deadline_ns, not_early_by_its_clock, &deadline_ns, NULL), 0);
+        CHECK_EQ(fl_loop_run_once(loop, true), 0);
+    }
+    CHECK(readings < 1000);
+    CHECK_DIARY("ttt");
+    end();
+}
+
+TEST(a_clock_may_count_from_another_moment_than_the_machines)
+{
+    int fd = eventfd(0, EFD_CLOEXEC);
+    uint64_t machine_ns = fl_clock_monotonic()->now_ns(fl_clock_monotonic());
+    const uint64_t offsets[] = {
+        0, 1, HOUR, UINT64_MAX / 2, UINT64_MAX - machine_ns - HOUR, -machine_ns, -(machine_ns / 2)};
+    for (size_t i = 0; i < sizeof(offsets) / sizeof(*offsets); i++) {
+        check_shifted(offsets[i], -1);
+        check_shifted(offsets[i], fd);
+    }
     close(fd);
 }

@@ -2,6 +2,7 @@
 /* The suite, about rows: putting, removing, moving, finding them, and those that were given up. */
 
 #include "store/conformance.h"
+#include "store/store.h" /* fl__store_hash() */
 
 TEST(a_row_is_found_as_it_was_put)
 {
@@ -247,6 +248,7 @@ enum { ODD_NAMES = 256 + 9 };
 
 static fl_bytes odd_name(int i)
 {
+    static const unsigned char alike[7] = {'a', 0, 0, 0xff, '\'', '\\', '%'};
     static unsigned char bytes[FL_STORE_NAME_MAX];
     size_t size = 1;
     memset(bytes, 0, sizeof bytes);
@@ -260,7 +262,7 @@ static fl_bytes odd_name(int i)
     } else if (i == 258) {
         memset(bytes, 0xff, size = FL_STORE_NAME_MAX);
     } else {
-        memcpy(bytes, "a\0\0\xff'\\%", 7);
+        memcpy(bytes, alike, sizeof alike);
         size = (size_t)(i - 259) + 2; /* "a\0", "a\0\0"… */
     }
     return (fl_bytes){remember(bytes, size), size};
@@ -302,6 +304,73 @@ TEST(namespaces_may_have_any_bytes)
     CHECK_EQ(perform(shard, &asked), 0);
     for (int i = 0; i < ODD_NAMES; i++)
         CHECK(wants[i].found && same_row(&wants[i].row, &rows[i]));
+    end();
+}
+
+/* The hash of names is no secret and can be turned round: anybody can make names that share one. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
+    return x ^ x >> 32;
+}
+
+enum { ALIKE = 50 };
+
+/* Of two words each; the second makes up for what the first one changed. */
+static void make_alike(fl_row rows[ALIKE])
+{
+    uint64_t ns = mix(0x9e3779b97f4a7c15 ^ ('n' | 's' << 8) ^ (uint64_t)2 << 56);
+    for (uint64_t i = 0; i < ALIKE; i++) {
+        uint64_t words[2] = {0x1234567812345678 + i, mix(ns ^ (0x1234567812345678 + i)) ^ 0x4711};
+        rows[i] = make_row(2 + 2 * i, (int64_t)i << 25, 25);
+        rows[i].name = (fl_bytes){remember(words, sizeof words), sizeof words};
+        CHECK(fl__store_hash(rows[i].ns, rows[i].name) == fl__store_hash(rows[0].ns, rows[0].name));
+    }
+}
+
+TEST(names_that_share_their_hash_are_different_names)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    static fl_row rows[ALIKE];
+    static fl_store_want wants[ALIKE];
+    make_alike(rows);
+    put(shard, version, rows, ALIKE / 2); /* the others are looked for in vain */
+    for (unsigned i = 0; i < ALIKE; i++)
+        wants[i] = (fl_store_want){.ns = rows[i].ns, .name = rows[i].name};
+    struct asked asked = to_find(wants, ALIKE);
+    CHECK_EQ(perform(shard, &asked), 0);
+    for (unsigned i = 0; i < ALIKE; i++)
+        CHECK(i < ALIKE / 2 ? wants[i].found && same_row(&wants[i].row, &rows[i]) : !wants[i].found);
+    write_one(shard, version, (fl_store_change){.remove = rows[3].key});
+    struct asked again = to_find(wants, ALIKE);
+    CHECK_EQ(perform(shard, &again), 0);
+    for (unsigned i = 0; i < ALIKE / 2; i++)
+        CHECK_EQ(wants[i].found, i != 3);
+    end();
+}
+
+/* The same over two namespaces, with names of one word. */
+TEST(namespaces_are_told_apart_even_if_hashes_do_not)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    uint64_t one = mix(0x9e3779b97f4a7c15 ^ 'a' ^ (uint64_t)1 << 56),
+             two = mix(0x9e3779b97f4a7c15 ^ 'b' ^ (uint64_t)1 << 56);
+    uint64_t first = 0x1234567812345678, second = first ^ one ^ two;
+    fl_row row = make_row(2, 1000, 25), found;
+    row.ns = text("a");
+    row.name = (fl_bytes){&first, sizeof first};
+    CHECK(fl__store_hash(row.ns, row.name) == fl__store_hash(text("b"), (fl_bytes){&second, sizeof second}));
+    put(shard, version, &row, 1);
+    fl_store_want wants[3] = {{.ns = row.ns, .name = row.name},
+                              {.ns = text("b"), .name = {&second, sizeof second}},
+                              {.ns = text("b"), .name = row.name}};
+    struct asked asked = to_find(wants, 3);
+    CHECK_EQ(perform(shard, &asked), 0);
+    CHECK(wants[0].found && !wants[1].found && !wants[2].found);
+    CHECK(is_there(shard, row.id, &found) && same_row(&found, &row));
     end();
 }
 
@@ -487,5 +556,7 @@ TEST(who_is_given_up_twice_is_there_once)
     write_one(shard, version, (fl_store_change){.bury = &second});
     CHECK_EQ(list_dead((fl_bytes){0}, 0, 10, found), 1);
     CHECK(same_dead(&found[0], &second));
+    write_one(shard, version, (fl_store_change){.unbury = row.id.seq});
+    CHECK_EQ(list_dead((fl_bytes){0}, 0, 10, found), 0);
     end();
 }

@@ -164,9 +164,9 @@ TEST(requests_that_make_no_sense_are_refused)
     struct asked refile = to_refile(version, window, 0), by_two = to_refile(version, fl_window_of(1000, 37), 10),
                  finest = to_refile(version, fl_window_of(1000, 13), 10);
     by_two.request.refile.shift = 25;
-    struct asked *all[] = {&list,  &dead, &far,  &cursor, &load,   &load_wrong,
-                           &twice, &back, &over, &refile, &by_two, &finest};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    struct asked *all[] = {&list, &dead, &far,    &cursor, &load,   &load_wrong, &twice,
+                           &back, &over, &refile, &by_two, &finest, NULL};
+    for (size_t i = 0; all[i]; i++)
         CHECK_EQ(perform(shard, all[i]), FL_INVALID_ARGUMENT);
     end();
 }

@@ -269,6 +269,25 @@ TEST(an_owner_that_is_dropped_leaves_one_request_done_and_the_others_not)
     end();
 }
 
+static void submit_another(fl_store_request *request)
+{
+    CHECK_EQ(request->result, FL_STORE_UNAVAILABLE);
+    ask(shard, request->arg);
+}
+
+TEST(what_is_submitted_while_the_shard_is_detached_is_answered_too)
+{
+    begin_virtual();
+    struct asked another = to_list_dead();
+    fl_store_request first = {.op = FL_STORE_WRITE, .done = submit_another, .arg = &another};
+    fl_store_submit(shard, &first);
+    detach(shard);
+    CHECK(another.answered);
+    CHECK_EQ(another.request.result, FL_STORE_UNAVAILABLE);
+    shard = attach(0);
+    end();
+}
+
 /* --- Sizes -------------------------------------------------------------------------------------------------------- */
 
 TEST(there_are_four_shards_unless_told_otherwise)

@@ -365,10 +365,11 @@ static void choose_geometry(struct history *h, fl_wheel_config *config)
     if (kind % 16 == 0)
         return; /* the defaults: their many spokes take long to check */
     unsigned spokes = spokes_bits[kind / 16];
-    unsigned tick = byte(h) % (62 - spokes); /* leaves room for the two ticks above it */
+    unsigned reach = spokes > 0 ? 64 : 63;          /* the last level's, at most; no tick is 2^64 */
+    unsigned tick = byte(h) % (reach - 1 - spokes); /* leaves room for the two ticks above it */
     config->spokes = 1u << spokes;
     for (int i = 0; i < FL_WHEEL_LEVELS; i++) {
-        unsigned highest = 63 - spokes - (2 - (unsigned)i);
+        unsigned highest = reach - spokes - (2 - (unsigned)i);
         config->tick_ns[i] = 1ull << tick;
         tick += 1 + byte(h) % (kind % 4 == 1 ? 1 + spokes : 16);
         tick = tick <= highest + 1 ? tick : highest + 1;

@@ -203,6 +203,9 @@ static void check_stats(struct twin *t)
     if (stats.bytes > memory.bytes || stats.bytes < memory.bytes - memory.mapped)
         deviates(t, "the statistics tell of %" PRIu64 " bytes, it holds %" PRIu64 ", %" PRIu64 " of them mapped",
                  stats.bytes, memory.bytes, memory.mapped);
+    if (stats.allocated_bytes != memory.bytes)
+        deviates(t, "the statistics tell of %" PRIu64 " bytes allocated instead of %" PRIu64, stats.allocated_bytes,
+                 memory.bytes);
 }
 
 void twin_check(struct twin *t)
@@ -306,7 +309,8 @@ void twin_free(struct twin *t)
 
 static uint64_t reach_ns(const struct twin *t)
 {
-    return t->config.tick_ns[2] * t->config.spokes;
+    uint64_t reach_ns;
+    return __builtin_mul_overflow(t->config.tick_ns[2], t->config.spokes, &reach_ns) ? UINT64_MAX : reach_ns;
 }
 
 static int expected_of_schedule(const struct twin *t, uint64_t deadline_ns)
@@ -448,10 +452,11 @@ int twin_cancel(struct twin *t, fl_timer_id id)
 {
     uint64_t failed = memory.failed;
     size_t rank = rank_of_id(t, id);
-    void *expected = rank != SIZE_MAX ? twin_timer(t, rank)->data : (void *)(uintptr_t)UNTOUCHED;
+    bool wants_data = (id ^ t->operations) & 1; /* each way goes through code of its own */
+    void *expected = wants_data && rank != SIZE_MAX ? twin_timer(t, rank)->data : (void *)(uintptr_t)UNTOUCHED;
     void *data = (void *)(uintptr_t)UNTOUCHED;
-    int r = fl_wheel_cancel(t->wheel, id, &data);
-    trace(t, "cancel %#" PRIx64 ": %s", id, fl_errname(r));
+    int r = fl_wheel_cancel(t->wheel, id, wants_data ? &data : NULL);
+    trace(t, "cancel %#" PRIx64 "%s: %s", id, wants_data ? "" : " without its data", fl_errname(r));
     if (!cancel_may_be(t, id, r))
         deviates(t, "cancelling %#" PRIx64 ", which %s, is %s", id,
                  rank != SIZE_MAX ? "lives"

@@ -106,7 +106,6 @@ TEST(illegal_geometry_is_refused)
     check_refused((fl_wheel_config){.compaction = {0, 3, 4}}, FL_INVALID_ARGUMENT);
     check_refused((fl_wheel_config){.compaction = {0, 1, 0}}, FL_INVALID_ARGUMENT);
     check_refused((fl_wheel_config){.compaction = {0, 0, 5}}, FL_INVALID_ARGUMENT);
-    check_refused((fl_wheel_config){.tick_ns = {1, 2, 1ull << 63}, .spokes = 2}, FL_OVERFLOW);
     check_refused((fl_wheel_config){.tick_ns = {1, 2, 1ull << 63}, .spokes = 4}, FL_OVERFLOW);
     check_refused((fl_wheel_config){.tick_ns = {1, 2, 1ull << 53}, .spokes = 4096}, FL_OVERFLOW);
 }
@@ -247,4 +246,28 @@ TEST(now_may_be_read_from_another_thread)
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK(!reader.went_back);
     fl_wheel_free(w);
+}
+
+TEST(a_wheel_may_reach_over_all_of_time)
+{
+    const fl_wheel_config configs[] = {{.tick_ns = {1, 2, 1ull << 63}, .spokes = 2},
+                                       {.tick_ns = {1ull << 20, 1ull << 30, 1ull << 52}, .spokes = 4096}};
+    for (int i = 0; i < 2; i++) {
+        struct twin t;
+        uint64_t wheel_deadline_ns;
+        CHECK_EQ(twin_new(&t, &configs[i]), 0);
+        CHECK_EQ(fl_wheel_max_duration_ns(t.wheel), UINT64_MAX);
+        CHECK_EQ(fl_wheel_coverage_ns(t.wheel, 2), UINT64_MAX);
+        for (unsigned bit = 0; bit < 64; bit++)
+            CHECK_EQ(twin_schedule(&t, 1ull << bit, NULL), 0);
+        CHECK_EQ(twin_schedule(&t, UINT64_MAX - 1, NULL), 0);
+        CHECK_EQ(twin_best_fit(&t, UINT64_MAX - 1, NULL, &wheel_deadline_ns), 0);
+        CHECK_EQ(wheel_deadline_ns, UINT64_MAX - 1);
+        for (unsigned bit = 0; bit < 64; bit++)
+            CHECK_EQ(twin_poll(&t, 1ull << bit, SIZE_MAX), 1);
+        CHECK_EQ(twin_best_fit(&t, UINT64_MAX - 1, NULL, &wheel_deadline_ns), 0);
+        CHECK_EQ(twin_poll(&t, UINT64_MAX - 2, SIZE_MAX), 0);
+        CHECK_EQ(twin_poll(&t, UINT64_MAX - 1, SIZE_MAX), 3);
+        twin_free(&t);
+    }
 }

@@ -213,9 +213,9 @@ TEST(memory_stats_add_up)
 static void play(struct twin *t, uint64_t random)
 {
     uint64_t reach_ns = fl_wheel_max_duration_ns(t->wheel);
-    for (int i = 0; i < SCALE(300, 100); i++)
+    for (int i = 0; i < 100; i++)
         twin_schedule(t, t->now_ns + 1 + random_distance(&random, reach_ns - 1), NULL);
-    for (int i = 0; i < SCALE(600, 300); i++) /* enough in one place for a mapping */
+    for (int i = 0; i < 300; i++) /* enough in one place for a mapping */
         twin_schedule(t, t->now_ns + reach_ns / 2 + (unsigned)i % 3, NULL);
     for (int i = 0; i < 30; i++) {
         twin_best_fit(t, t->now_ns + 1 + random_distance(&random, reach_ns * 4), NULL, NULL);

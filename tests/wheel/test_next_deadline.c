@@ -140,7 +140,7 @@ static const struct {
 
 TEST(next_deadline_after_cancelling_the_earliest_scans_little)
 {
-    uint64_t count = SCALE(400000, 60000);
+    uint64_t count = SCALE(150000, 40000);
     for (size_t i = 0; i < sizeof(crowds) / sizeof(*crowds); i++) {
         fl_wheel *w = new_wheel(NULL);
         struct pair *pairs = crowd(w, count, crowds[i].from_ns, crowds[i].span_ns);
@@ -153,7 +153,7 @@ TEST(next_deadline_after_cancelling_the_earliest_scans_little)
 /* The same after polls have come near to the crowd, and into it. */
 TEST(next_deadline_after_polls_scans_little)
 {
-    uint64_t count = SCALE(250000, 60000);
+    uint64_t count = SCALE(100000, 40000);
     for (size_t i = 0; i < sizeof(crowds) / sizeof(*crowds); i++) {
         fl_wheel *w = new_wheel(NULL);
         fl_expired out;
@@ -170,7 +170,7 @@ TEST(next_deadline_after_polls_scans_little)
 /* A server's habit: an early timer comes and goes, and each time the wheel is asked, with a crowd behind it. */
 TEST(next_deadline_before_a_crowd_scans_little)
 {
-    uint64_t count = SCALE(150000, 40000), next_ns;
+    uint64_t count = SCALE(60000, 20000), next_ns;
     for (size_t i = 0; i < sizeof(crowds) / sizeof(*crowds); i++) {
         fl_wheel *w = new_wheel(NULL);
         struct pair *pairs = crowd(w, count, crowds[i].from_ns + 2, crowds[i].span_ns);
@@ -190,7 +190,7 @@ TEST(next_deadline_before_a_crowd_scans_little)
 /* The earliest is moved behind all others each time: a round of the crowd by rescheduling. */
 TEST(next_deadline_after_rescheduling_the_earliest_scans_little)
 {
-    uint64_t count = SCALE(150000, 40000), next_ns;
+    uint64_t count = SCALE(60000, 20000), next_ns;
     for (size_t i = 0; i < sizeof(crowds) / sizeof(*crowds); i++) {
         fl_wheel *w = new_wheel(NULL);
         struct pair *pairs = crowd(w, count, crowds[i].from_ns, crowds[i].span_ns);

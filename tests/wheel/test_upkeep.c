@@ -207,3 +207,75 @@ TEST(an_opening_passes_over_leaves_that_are_gone)
         free_checked(w);
     }
 }
+
+/* Timers due between two moments are opened, then cancelled in the order given, and one far away lives on. */
+static fl_wheel *cancel_opened(uint64_t from_ns, uint64_t to_ns, uint64_t now_ns, bool in_order)
+{
+    uint64_t count = SCALE(1000000, 100000), random = 11;
+    fl_timer_id *ids = malloc(count * sizeof *ids);
+    fl_wheel *w = new_wheel(NULL);
+    for (uint64_t i = 0; i < count; i++)
+        ids[i] = schedule(w, from_ns + random_below(&random, to_ns - from_ns));
+    schedule(w, 10 * HOUR);
+    for (uint64_t i = count - 1; i > 0 && !in_order; i--) {
+        uint64_t j = random_below(&random, i + 1);
+        fl_timer_id other = ids[i];
+        ids[i] = ids[j];
+        ids[j] = other;
+    }
+    for (uint64_t ns = now_ns / 2; ns < now_ns; ns += 10 * MS)
+        CHECK_EQ(fl_wheel_poll(w, ns, NULL, 0), 0);
+    CHECK(w->spoke_refs > count / 2);
+    for (uint64_t i = 0; i < count; i++)
+        CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
+    free(ids);
+    return w;
+}
+
+/* A reference is made for each timer of a coarse tick before its time comes. Those of timers that are cancelled then must
+ * not be kept until it does. */
+TEST(references_of_cancelled_timers_are_not_kept)
+{
+    const struct {
+        uint64_t from_ns, to_ns, now_ns;
+    } spans[] = {
+        {1500 * MS, 1550 * MS, 1070 * MS},             /* of a few spokes of L0 */
+        {1100 * MS, 2140 * MS, 1070 * MS},             /* of all of them */
+        {1400 * SECOND, 1440 * SECOND, 1370 * SECOND}, /* of L1 */
+        {1400 * SECOND, 1401 * SECOND, 1370 * SECOND}, /* of one of its spokes */
+    };
+    for (int i = 0; i < 8; i++) {
+        fl_wheel *w = cancel_opened(spans[i / 2].from_ns, spans[i / 2].to_ns, spans[i / 2].now_ns, i % 2);
+        uint64_t next_ns;
+        CHECK(w->spoke_refs < SCALE(100000, 20000));
+        CHECK(bytes(w) < 8 << 20);
+        CHECK(fl_wheel_next_deadline(w, &next_ns));
+        CHECK_EQ(next_ns, 10 * HOUR);
+        CHECK(bytes(w) < 6 << 20);
+        for (int poll = 0; poll < 200; poll++)
+            fl_wheel_poll(w, fl_wheel_now_ns(w), NULL, 0);
+        CHECK(bytes(w) < 4 << 20);
+        free_checked(w);
+    }
+}
+
+/* Without a next deadline in between: what polls give back. */
+TEST(polls_sweep_references_of_cancelled_timers)
+{
+    fl_wheel *w = cancel_opened(1100 * MS, 2140 * MS, 1070 * MS, false);
+    for (int poll = 0; poll < 200; poll++)
+        fl_wheel_poll(w, fl_wheel_now_ns(w), NULL, 0);
+    CHECK(w->spoke_refs < 5000);
+    CHECK(bytes(w) < 4 << 20);
+    free_checked(w);
+}
+
+/* A 2 MiB page has memory as a whole. */
+TEST(large_pages_count_as_a_whole)
+{
+    fl_wheel *w = new_wheel(&(fl_wheel_config){.huge_pages = true});
+    for (int i = 0; i < 20000; i++)
+        schedule(w, 500 * MS);
+    CHECK(bytes(w) >= 2 << 20);
+    free_checked(w);
+}
