@@ -22,6 +22,8 @@
 
 enum { GROUP_NS = 10000000, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
 
+static const char detached_text[] = "the shard was detached: nothing was written";
+
 /* --- Answers, the shard's side ------------------------------------------------------------------------------------ */
 
 static void deliver(fl_loop *loop, void *arg);
@@ -171,9 +173,9 @@ static void deliver(fl_loop *loop, void *arg)
         pthread_mutex_lock(&port->worker->lock);
         keep_batch(port, batch);
     }
-    bool more = port->out || port->batches, gone = port->gone && !more;
-    if (more)
+    if (port->out || port->batches)
         post(port);
+    bool gone = port->gone && !port->posted; /* else the task is on its way again, and comes back to this */
     pthread_mutex_unlock(&port->worker->lock);
     if (!gone)
         return;
@@ -202,9 +204,16 @@ void fl__port_submit(struct port *port, fl_store_request *request)
     if (port->outstanding++ == 0)
         fl_loop_hold(port->shard.loop);
     pthread_mutex_lock(&worker->lock);
-    *port->in_end = request;
-    port->in_end = &request->next;
-    call(worker);
+    if (port->gone) { /* in the callback of an answer that came because of that */
+        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
+        *port->out_end = request;
+        port->out_end = &request->next;
+        post(port);
+    } else {
+        *port->in_end = request;
+        port->in_end = &request->next;
+        call(worker);
+    }
     pthread_mutex_unlock(&worker->lock);
 }
 
@@ -365,7 +374,7 @@ static void refuse(struct worker *worker, struct port *port)
     if (fl__backup_port(worker) == port)
         fl__backup_abort(worker, "the shard was detached");
     for (fl_store_request *request = port->taken; request; request = request->next)
-        fl__store_answer(request, FL_STORE_UNAVAILABLE, "the shard was detached: nothing was written");
+        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
     fl__port_answer(port, port->taken);
     port->taken = NULL;
 }
@@ -416,13 +425,19 @@ static void work_alone(struct worker *worker)
     fl__helper_look(worker->helper, base);
 }
 
-/* Lets go of a port. Under the lock. */
+/* Lets go of a port, and answers what has come in since it was looked at. Under the lock. */
 static void let_go(struct worker *worker, struct port *port)
 {
     struct port **at = &worker->ports;
     while (*at != port)
         at = &(*at)->next;
     *at = port->next;
+    for (fl_store_request *request = port->in; request; request = request->next)
+        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
+    if (port->in) {
+        *port->out_end = port->in;
+        port->out_end = port->in_end;
+    }
     port->gone = true;
     post(port);
 }
