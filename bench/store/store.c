@@ -82,13 +82,12 @@ static double percentile_ms(double part)
 
 static double resident_mb(void)
 {
-    unsigned long size = 0, resident = 0;
+    char line[200] = "";
     FILE *file = fopen("/proc/self/statm", "r");
-    if (file && fscanf(file, "%lu %lu", &size, &resident) != 2)
-        resident = 0;
+    char *second = file && fgets(line, sizeof line, file) ? strchr(line, ' ') : NULL;
     if (file)
         fclose(file);
-    return (double)resident * 4096 / 1e6;
+    return second ? (double)strtoul(second, NULL, 10) * 4096 / 1e6 : 0;
 }
 
 static void report(const char *what, uint64_t count)

@@ -75,17 +75,22 @@ static void failed(struct worker *worker, int rc)
     end(worker, code, message);
 }
 
+/* Whether a copy can be made now, and there is a file for it. */
+static int prepare(const struct worker *worker, fl_store_request *request)
+{
+    if (!worker->backup)
+        return make_file(request->backup.path, request);
+    fl__store_answer(request, FL_STORE_UNAVAILABLE, "another copy of this shard is being made: wait for it");
+    return request->result;
+}
+
 int fl__backup_begin(struct worker *worker, struct port *port, fl_store_request *request)
 {
     request->next = NULL;
     struct backup *backup = fl__alloc_zeroed(sizeof *backup);
     if (!backup)
         fl__store_answer(request, FL_NO_MEMORY, NULL);
-    else if (worker->backup)
-        fl__store_answer(request, FL_STORE_UNAVAILABLE, "another copy of this shard is being made: wait for it");
-    else
-        make_file(request->backup.path, request);
-    if (request->result < 0) {
+    if (!backup || prepare(worker, request) < 0) {
         fl__release(backup);
         fl__port_answer(port, request);
         return request->result;

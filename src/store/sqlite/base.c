@@ -209,11 +209,6 @@ int fl__base_fail(struct base *base, int code, const char *format, ...)
     return code;
 }
 
-int fl__base_corrupt(struct base *base, const char *what)
-{
-    return fl__base_fail(base, FL_STORE_CORRUPT, "%s is damaged: restore it from a copy (%s)", base->path, what);
-}
-
 /* --- Statements --------------------------------------------------------------------------------------------------- */
 
 static sqlite3_stmt *prepared(struct base *base, enum statement id)
@@ -288,7 +283,7 @@ unsigned char *fl__base_scratch(struct base *base, size_t size)
     if (size > base->scratch_room) {
         unsigned char *larger = fl__resize(base->scratch, size);
         if (!larger) {
-            fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            base_no_memory(base);
             return NULL;
         }
         base->scratch = larger;
@@ -399,7 +394,7 @@ static int load_shard(struct base *base)
         return fl__base_failed(base, rc);
     int r = fl__step(base, statement);
     if (r == 0)
-        r = fl__base_corrupt(base, "it does not say which shard it is");
+        r = base_corrupt(base, "it does not say which shard it is");
     if (r > 0) {
         base->store_id = (uint64_t)sqlite3_column_int64(statement, 0);
         base->shards = (uint32_t)sqlite3_column_int64(statement, 1);
@@ -566,13 +561,14 @@ static int open_base(struct base *base, const struct base_identity *create)
 int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size)
 {
     struct base *base = fl__alloc_zeroed(sizeof *base);
-    char *copy = fl__alloc(strlen(path) + 1);
+    size_t path_size = strlen(path) + 1;
+    char *copy = fl__alloc(path_size);
     if (!base || !copy) {
         fl__release(base);
         fl__release(copy);
         return FL_NO_MEMORY;
     }
-    base->path = strcpy(copy, path);
+    base->path = memcpy(copy, path, path_size);
     int r = open_base(base, create);
     if (r < 0) {
         snprintf(message, size, "%s", base->message);

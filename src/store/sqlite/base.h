@@ -226,7 +226,18 @@ void fl__base_rollback(struct base *base);
 /* Notes a failure: `rc` is SQLite's. Returns the code. */
 int fl__base_failed(struct base *base, int rc);
 int fl__base_fail(struct base *base, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-int fl__base_corrupt(struct base *base, const char *what);
+
+static inline int base_corrupt(struct base *base, const char *what)
+{
+    fl__base_fail(base, FL_STORE_CORRUPT, "%s is damaged: restore it from a copy (%s)", base->path, what);
+    return FL_STORE_CORRUPT;
+}
+
+static inline int base_no_memory(struct base *base)
+{
+    fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+    return FL_NO_MEMORY;
+}
 
 /* What an error of the system means to us. */
 int fl__code_of_errno(int error);

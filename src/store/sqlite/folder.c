@@ -185,7 +185,7 @@ static int wrong_file(const struct folder *folder, uint32_t shard, const char *w
 
 static int check_store(struct folder *folder, uint32_t shards, char *message, size_t size)
 {
-    struct base_identity first, other;
+    struct base_identity first = {0}, other = {0};
     bool used;
     int r = look_into(folder, 0, &first, &used, message, size);
     if (r < 0)
@@ -212,14 +212,17 @@ static int check_store(struct folder *folder, uint32_t shards, char *message, si
 static bool is_shard(const char *name, uint32_t *ret)
 {
     char expected[NAME_ROOM];
-    return sscanf(name, "shard-%" SCNu32 ".db", ret) == 1 && strcmp(name, name_of(*ret, "", expected)) == 0;
+    if (strncmp(name, "shard-", 6) != 0)
+        return false;
+    *ret = (uint32_t)strtoul(name + 6, NULL, 10);
+    return strcmp(name, name_of(*ret, "", expected)) == 0;
 }
 
 /* Takes a file away that has not been used. */
 static int remove_unused(const struct folder *folder, uint32_t shard, char *message, size_t size)
 {
     struct base_identity identity;
-    bool used;
+    bool used = true;
     int r = look_into(folder, shard, &identity, &used, message, size);
     if (r < 0)
         return r;
@@ -255,10 +258,11 @@ static int make_folder(const char *path, char *message, size_t size)
     }
     if (mkdir(path, 0777) < 0)
         return errno == EEXIST ? 0 : failed(message, size, path, "made");
-    char *copy = fl__alloc(strlen(path) + 1);
+    size_t path_size = strlen(path) + 1;
+    char *copy = fl__alloc(path_size);
     if (!copy)
         return FL_NO_MEMORY;
-    int parent = open(dirname(strcpy(copy, path)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int parent = open(dirname(memcpy(copy, path, path_size)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = parent < 0 || fsync(parent) < 0 ? failed(message, size, path, "synced") : 0;
     if (parent >= 0)
         close(parent);
@@ -299,10 +303,11 @@ static void close_folder(struct folder *folder)
 
 int fl__folder_open(const char *path, uint32_t shards, struct folder *ret, char *message, size_t size)
 {
-    struct folder folder = {.path = fl__alloc(strlen(path) + 1), .fd = -1, .lock = -1};
+    size_t path_size = strlen(path) + 1;
+    struct folder folder = {.path = fl__alloc(path_size), .fd = -1, .lock = -1};
     if (!folder.path)
         return FL_NO_MEMORY;
-    strcpy(folder.path, path);
+    memcpy(folder.path, path, path_size);
     int r = open_folder(&folder, message, size);
     if (r == 0)
         r = take_lock(&folder, message, size);

@@ -58,7 +58,7 @@ int fl__merge_resume(struct base *base, struct run *out, struct merge **ret)
 {
     struct merge *merge = fl__alloc_zeroed(sizeof *merge);
     if (!merge)
-        return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+        return base_no_memory(base);
     merge->out = out;
     merge->next = base->names.merges;
     base->names.merges = merge;
@@ -69,7 +69,7 @@ int fl__merge_resume(struct base *base, struct run *out, struct merge **ret)
 int fl__merge_add(struct base *base, struct merge *merge, struct run *run)
 {
     if (merge->count == FAN_MAX)
-        return fl__base_corrupt(base, "too many runs of names go into one");
+        return base_corrupt(base, "too many runs of names go into one");
     merge->inputs[merge->count++] = (struct run_cursor){.run = run};
     run->into = merge;
     return 0;
@@ -111,11 +111,11 @@ static int begin(struct base *base, struct run **runs, size_t count)
         r = estimate(base, runs[i], &good);
         entries += r == 0 ? good : 0;
     }
-    struct run *out;
+    struct run *out = NULL;
     struct merge *merge = NULL;
     if (r == 0)
         r = fl__run_make(base, entries, &out);
-    if (r < 0)
+    if (r != 0)
         return r;
     out->next = base->names.runs;
     base->names.runs = out;
@@ -244,7 +244,7 @@ static int collect(struct base *base, struct name_entry entry, size_t *count)
         size_t room = *count ? *count * 2 : 512;
         struct name_entry *larger = fl__resize(names->merged, room * sizeof *larger);
         if (!larger)
-            return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            return base_no_memory(base);
         names->merged = larger;
         names->merged_room = room;
     }

@@ -47,7 +47,7 @@ static int fresh_add(struct base *base, struct name_entry entry)
         struct names larger = {.fresh_capacity = names->fresh_capacity ? 2 * names->fresh_capacity : FRESH_MIN};
         larger.fresh = fl__alloc_zeroed(larger.fresh_capacity * sizeof *larger.fresh);
         if (!larger.fresh)
-            return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            return base_no_memory(base);
         for (size_t i = 0; i < names->fresh_capacity; i++)
             if (names->fresh[i].seq)
                 fresh_insert(&larger, names->fresh[i]);
@@ -226,7 +226,7 @@ static int load_window(struct base *base, struct window *window)
         }
         if (r < 0) {
             fl__record_end(&record);
-            return r == FL_NO_MEMORY ? r : fl__base_corrupt(base, "a chunk of rows cannot be read");
+            return r == FL_NO_MEMORY ? r : base_corrupt(base, "a chunk of rows cannot be read");
         }
         r = fl__record_next(base, &record);
     }
@@ -245,7 +245,7 @@ static int load_late(struct base *base)
                                    .tick = (uint64_t)sqlite3_column_int64(statement, 1),
                                    .seq = (uint64_t)sqlite3_column_int64(statement, 2)};
         base->names.late = true;
-        r = entry.seq ? fresh_add(base, entry) : fl__base_corrupt(base, "an entry of a name has no row");
+        r = entry.seq ? fresh_add(base, entry) : base_corrupt(base, "an entry of a name has no row");
         if (r < 0)
             break;
     }
