@@ -20,7 +20,7 @@
 
 #include <foliot/store.h>
 
-enum { BODY = 107, NAME = 24, LATENCIES = 1 << 20 };
+enum { BODY = 107, NAME = 24, LATENCIES = 1 << 20, SPAN_US = 33000000 };
 
 static struct {
     const char *url;
@@ -82,13 +82,12 @@ static double percentile_ms(double part)
 
 static double resident_mb(void)
 {
-    unsigned long size = 0, resident = 0;
+    char line[200] = "";
     FILE *file = fopen("/proc/self/statm", "r");
-    if (file && fscanf(file, "%lu %lu", &size, &resident) != 2)
-        resident = 0;
+    char *second = file && fgets(line, sizeof line, file) ? strchr(line, ' ') : NULL;
     if (file)
         fclose(file);
-    return (double)resident * 4096 / 1e6;
+    return second ? (double)strtoul(second, NULL, 10) * 4096 / 1e6 : 0;
 }
 
 static void report(const char *what, uint64_t count)
@@ -148,7 +147,7 @@ static void fill_lane(struct lane *lane)
         fl_row *row = &lane->rows[i];
         uint64_t window = windows[serial % options.windows];
         lead->seq += 2;
-        row->key = row->id = (fl_key){fl_window_begin(window) + (int64_t)(serial * 7919 % 33000000), lead->seq};
+        row->key = row->id = (fl_key){fl_window_begin(window) + (int64_t)(serial * 7919 % SPAN_US), lead->seq};
         row->window = window;
         if (options.named) {
             snprintf(lane->names[i], NAME, "order-%016llx", (unsigned long long)serial * 0x9e3779b97f4a7c15);
@@ -208,7 +207,7 @@ static void next_batch(struct lane *lane)
     submit(lane);
 }
 
-static void write_all(void)
+static void write_all(const char *what)
 {
     start();
     for (uint32_t i = 0; i < options.shards; i++) {
@@ -219,7 +218,7 @@ static void write_all(void)
             next_batch(&leads[i].lanes[j]);
     }
     fl_loop_run(loop);
-    report(options.named ? "named" : "write", options.rows);
+    report(what, options.rows);
 }
 
 static void take_rows(fl_store_request *request, const fl_row *rows, size_t count)
@@ -257,11 +256,13 @@ static void load_all(void)
     report("load", loaded);
 }
 
-static void finish_all(uint64_t rows)
+/* Deletes half of the rows, or all. */
+static void finish_all(uint64_t rows, bool whole)
 {
     struct fl_store_span *spans = calloc(options.windows, sizeof *spans);
     for (uint32_t i = 0; i < options.windows; i++)
-        spans[i] = (struct fl_store_span){windows[i], true};
+        spans[i] = (struct fl_store_span){windows[i], whole};
+    fl_key half = {fl_window_begin(windows[options.windows / 2]) + (options.windows == 1 ? SPAN_US / 2 : 0), 0};
     start();
     for (uint32_t i = 0; i < options.shards; i++) {
         struct lane *lane = &leads[i].lanes[0];
@@ -269,11 +270,60 @@ static void finish_all(uint64_t rows)
             (fl_store_request){.op = FL_STORE_FINISH, .version = leads[i].version, .done = simple_done, .arg = lane};
         lane->request.finish.spans = spans;
         lane->request.finish.span_count = options.windows;
+        lane->request.finish.settled.front[0] = half;
         submit(lane);
     }
     fl_loop_run(loop);
-    report("finish", rows);
+    report(whole ? "finish" : "half", rows);
     free(spans);
+}
+
+/* Moves some thousand rows at a time into the windows that make up the first one. */
+static void refiled(fl_store_request *request)
+{
+    struct lane *lane = request->arg;
+    check("refile", request);
+    note(lane->submitted_ns);
+    lane->lead->loaded += request->refile.moved;
+    if (request->refile.more)
+        submit(lane);
+}
+
+static void refile_first(void)
+{
+    uint64_t count = 0;
+    start();
+    for (uint32_t i = 0; i < options.shards; i++) {
+        struct lane *lane = &leads[i].lanes[0];
+        leads[i].loaded = 0;
+        lane->request =
+            (fl_store_request){.op = FL_STORE_REFILE, .version = leads[i].version, .done = refiled, .arg = lane};
+        lane->request.refile.window = windows[0];
+        lane->request.refile.shift = FL_WINDOW_SHIFT_NEAR - FL_WINDOW_STEP;
+        lane->request.refile.limit = 8192;
+        submit(lane);
+    }
+    fl_loop_run(loop);
+    for (uint32_t i = 0; i < options.shards; i++)
+        count += leads[i].loaded;
+    report("refile", count);
+}
+
+/* Small writes, one at a time, while the store has something to do in the background. */
+static void probe(const char *what)
+{
+    uint32_t batch = options.batch, depth = options.depth;
+    bool named = options.named;
+    uint64_t rows = options.rows;
+    options.batch = 100;
+    options.depth = 1;
+    options.named = false;
+    options.rows = 100000 * options.shards;
+    write_all(what);
+    options.batch = batch;
+    options.depth = depth;
+    options.named = named;
+    options.rows = rows;
 }
 
 /* --- Beginning and end -------------------------------------------------------------------------------------------- */
@@ -391,11 +441,16 @@ int main(int argc, char **argv)
     fl_loop_new(NULL, &loop);
     attach_all(store);
     for (uint64_t i = 0; i < options.rounds; i++)
-        write_all();
+        write_all(options.named ? "named" : "write");
     printf("disk %.1f bytes a row\n", (double)disk_bytes() / (double)(options.rows * options.rounds));
     load_all();
-    if (!options.keep)
-        finish_all(options.rows * options.rounds);
+    if (!options.keep) {
+        finish_all(options.rows * options.rounds, false);
+        probe("beside");
+        refile_first();
+        finish_all(options.rows * options.rounds, true);
+        probe("beside");
+    }
     for (uint32_t i = 0; i < options.shards; i++) {
         fl_store_detach(leads[i].shard, ignore, NULL);
         fl_loop_run(loop);

@@ -282,3 +282,25 @@ TEST(names_are_found_when_the_store_is_opened_again_and_again)
     }
     end();
 }
+
+/* --- Detaching ---------------------------------------------------------------------------------------------------- */
+
+static void submit_another(fl_store_request *request)
+{
+    ask(shard, request->arg);
+}
+
+TEST(what_an_answer_submits_while_the_shard_is_detached_is_answered_too)
+{
+    begin();
+    for (int i = 0; i < 50; i++) {
+        struct asked another = to_list_dead();
+        fl_store_request first = {.op = FL_STORE_WRITE, .done = submit_another, .arg = &another};
+        fl_store_submit(shard, &first);
+        detach(shard);
+        CHECK(another.answered);
+        CHECK(another.request.result == 0 || another.request.result == FL_STORE_UNAVAILABLE);
+        shard = attach(0);
+    }
+    end();
+}

@@ -31,21 +31,63 @@ static int sweep_moved(struct base *base)
     return r;
 }
 
-bool fl__background_waiting(const struct base *base)
+static int sweep_all_moved(struct base *base, uint64_t deadline_ns)
 {
-    return base->loaded && (base->sweep_count > 0 || base->doomed > 0 || base->moved_sweep || fl__names_waiting(base));
+    int r = 0;
+    do
+        r = sweep_moved(base);
+    while (r == 0 && base->moved_sweep && fl__monotonic_ns() < deadline_ns);
+    return r;
 }
 
+static bool has_sweeps(const struct base *base)
+{
+    return base->sweep_count > 0;
+}
+
+static bool has_doomed(const struct base *base)
+{
+    return base->doomed > 0;
+}
+
+static bool has_moved(const struct base *base)
+{
+    return base->moved_sweep;
+}
+
+/* Each does something each time, even if it is late. */
+static const struct kind {
+    bool (*waiting)(const struct base *base);
+    int (*step)(struct base *base, uint64_t deadline_ns);
+} kinds[] = {{fl__names_waiting, fl__names_merge},
+             {has_sweeps, fl__windows_sweep},
+             {has_doomed, fl__slots_erase},
+             {has_moved, sweep_all_moved}};
+
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+bool fl__background_waiting(const struct base *base)
+{
+    for (size_t i = 0; i < KINDS && base->loaded; i++)
+        if (kinds[i].waiting(base))
+            return true;
+    return false;
+}
+
+/* What is due for names that came in is merged whatever the time; for the rest, the kinds take turns in being first. */
 int fl__background_step(struct base *base, uint64_t deadline_ns)
 {
     int r = fl__names_freeze(base);
-    if (r == 0)
-        r = fl__names_merge(base, deadline_ns);
-    if (r == 0 && base->sweep_count > 0 && fl__monotonic_ns() < deadline_ns)
-        r = fl__windows_sweep(base, deadline_ns);
-    if (r == 0 && base->doomed > 0 && fl__monotonic_ns() < deadline_ns)
-        r = fl__slots_erase(base, deadline_ns);
-    while (r == 0 && base->moved_sweep && fl__monotonic_ns() < deadline_ns)
-        r = sweep_moved(base);
+    if (r == 0 && base->names.debt > 0)
+        r = fl__names_merge(base, 0);
+    base->turn++;
+    for (size_t i = 0; i < KINDS && r == 0; i++) {
+        const struct kind *kind = &kinds[(base->turn + i) % KINDS];
+        if (!kind->waiting(base))
+            continue;
+        r = kind->step(base, deadline_ns);
+        if (fl__monotonic_ns() >= deadline_ns)
+            break;
+    }
     return r;
 }

@@ -43,15 +43,17 @@ static void end(struct worker *worker, int result, const char *why)
 /* The file must not be there; from now on it is ours. */
 static int make_file(const char *path, fl_store_request *request)
 {
-    int fd = path ? open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666) : -1;
+    if (!path || !path[0]) {
+        fl__store_answer(request, FL_INVALID_ARGUMENT, "no file is given for the copy");
+        return request->result;
+    }
+    int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
     if (fd >= 0)
         return close(fd);
-    int error = path ? errno : EINVAL;
-    if (error == EEXIST)
+    if (errno == EEXIST)
         fl__store_answer(request, FL_EXISTS, "%.150s is there already: say another name for the copy", path);
     else
-        fl__store_answer(request, fl__code_of_errno(error), "%.150s cannot be made: %s",
-                         path ? path : "a file without a name", strerror(error));
+        fl__store_answer(request, fl__code_of_errno(errno), "%.150s cannot be made: %s", path, strerror(errno));
     return request->result;
 }
 
@@ -73,17 +75,22 @@ static void failed(struct worker *worker, int rc)
     end(worker, code, message);
 }
 
+/* Whether a copy can be made now, and there is a file for it. */
+static int prepare(const struct worker *worker, fl_store_request *request)
+{
+    if (!worker->backup)
+        return make_file(request->backup.path, request);
+    fl__store_answer(request, FL_STORE_UNAVAILABLE, "another copy of this shard is being made: wait for it");
+    return request->result;
+}
+
 int fl__backup_begin(struct worker *worker, struct port *port, fl_store_request *request)
 {
     request->next = NULL;
     struct backup *backup = fl__alloc_zeroed(sizeof *backup);
     if (!backup)
         fl__store_answer(request, FL_NO_MEMORY, NULL);
-    else if (worker->backup)
-        fl__store_answer(request, FL_STORE_UNAVAILABLE, "another copy of this shard is being made: wait for it");
-    else
-        make_file(request->backup.path, request);
-    if (request->result < 0) {
+    if (!backup || prepare(worker, request) < 0) {
         fl__release(backup);
         fl__port_answer(port, request);
         return request->result;

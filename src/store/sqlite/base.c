@@ -209,11 +209,6 @@ int fl__base_fail(struct base *base, int code, const char *format, ...)
     return code;
 }
 
-int fl__base_corrupt(struct base *base, const char *what)
-{
-    return fl__base_fail(base, FL_STORE_CORRUPT, "%s is damaged: restore it from a copy (%s)", base->path, what);
-}
-
 /* --- Statements --------------------------------------------------------------------------------------------------- */
 
 static sqlite3_stmt *prepared(struct base *base, enum statement id)
@@ -288,7 +283,7 @@ unsigned char *fl__base_scratch(struct base *base, size_t size)
     if (size > base->scratch_room) {
         unsigned char *larger = fl__resize(base->scratch, size);
         if (!larger) {
-            fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            base_no_memory(base);
             return NULL;
         }
         base->scratch = larger;
@@ -315,12 +310,17 @@ static void unload(struct base *base)
     base->loaded = false;
 }
 
+/* Without memory even this may fail; then it is done before anything else (fl__base_ready). */
+static int roll_back(struct base *base)
+{
+    return sqlite3_get_autocommit(base->db) ? 0 : fl__run(base, SQL_ROLLBACK, "");
+}
+
 void fl__base_rollback(struct base *base)
 {
     char message[sizeof base->message]; /* what has gone wrong before is what people want to know */
     memcpy(message, base->message, sizeof message);
-    if (!sqlite3_get_autocommit(base->db))
-        sqlite3_exec(base->db, "ROLLBACK", NULL, NULL, NULL); /* what fails here has rolled back */
+    roll_back(base);
     base->in_transaction = false;
     unload(base);
     memcpy(base->message, message, sizeof message);
@@ -329,16 +329,16 @@ void fl__base_rollback(struct base *base)
 /* The step of a COMMIT, and nothing else. Gives SQLite's code. */
 static int commit_now(struct base *base)
 {
-    sqlite3_stmt *statement = prepared(base, SQL_COMMIT);
-    if (!statement)
-        return SQLITE_NOMEM;
-    sqlite3_step(statement);
-    return sqlite3_reset(statement);
+    sqlite3_step(base->statements[SQL_COMMIT]);
+    return sqlite3_reset(base->statements[SQL_COMMIT]);
 }
 
-int fl__base_settle(struct base *base)
+/* Writes over what may be left of a commit that failed. */
+static int settle(struct base *base)
 {
-    int r = fl__base_begin(base);
+    int r = roll_back(base);
+    if (r == 0)
+        r = fl__base_begin(base);
     if (r == 0)
         r = fl__run(base, SQL_SETTLE, "");
     if (r == 0) {
@@ -362,7 +362,7 @@ static int commit_failed(struct base *base, int rc)
     char message[sizeof base->message];
     memcpy(message, base->message, sizeof message);
     base->unsettled = true;
-    if (fl__base_settle(base) < 0)
+    if (settle(base) < 0)
         r = FL_OUTCOME_UNKNOWN;
     memcpy(base->message, message, sizeof message);
     return r;
@@ -394,7 +394,7 @@ static int load_shard(struct base *base)
         return fl__base_failed(base, rc);
     int r = fl__step(base, statement);
     if (r == 0)
-        r = fl__base_corrupt(base, "it does not say which shard it is");
+        r = base_corrupt(base, "it does not say which shard it is");
     if (r > 0) {
         base->store_id = (uint64_t)sqlite3_column_int64(statement, 0);
         base->shards = (uint32_t)sqlite3_column_int64(statement, 1);
@@ -412,7 +412,7 @@ static int load_shard(struct base *base)
     return r < 0 ? r : 0;
 }
 
-int fl__base_load(struct base *base)
+static int load(struct base *base)
 {
     if (base->loaded)
         return 0;
@@ -434,6 +434,14 @@ int fl__base_load(struct base *base)
     base->moved_sweep = true; /* nobody knows whether the last sweep came to its end */
     base->loaded = true;
     return 0;
+}
+
+int fl__base_ready(struct base *base)
+{
+    int r = base->in_transaction ? 0 : roll_back(base);
+    if (r == 0 && base->unsettled)
+        r = settle(base);
+    return r == 0 ? load(base) : r;
 }
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
@@ -512,6 +520,8 @@ static int set_up(struct base *base)
     for (size_t i = 0; i < sizeof settings / sizeof *settings && r == 0; i++)
         r = execute(base, settings[i]);
     sqlite3_wal_hook(base->db, after_commit, base);
+    if (r == 0 && (!prepared(base, SQL_BEGIN) || !prepared(base, SQL_COMMIT) || !prepared(base, SQL_ROLLBACK)))
+        r = FL_NO_MEMORY; /* later there may be none for them when they are needed most */
     return r;
 }
 
@@ -545,19 +555,20 @@ static int open_base(struct base *base, const struct base_identity *create)
         r = set_up(base);
     if (r == 0)
         r = upgrade(base, schema, create);
-    return r == 0 ? fl__base_load(base) : r;
+    return r == 0 ? fl__base_ready(base) : r;
 }
 
 int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size)
 {
     struct base *base = fl__alloc_zeroed(sizeof *base);
-    char *copy = fl__alloc(strlen(path) + 1);
+    size_t path_size = strlen(path) + 1;
+    char *copy = fl__alloc(path_size);
     if (!base || !copy) {
         fl__release(base);
         fl__release(copy);
         return FL_NO_MEMORY;
     }
-    base->path = strcpy(copy, path);
+    base->path = memcpy(copy, path, path_size);
     int r = open_base(base, create);
     if (r < 0) {
         snprintf(message, size, "%s", base->message);

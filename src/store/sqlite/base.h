@@ -133,6 +133,7 @@ struct names {
     bool late;            /* there is something in the table `late` */
     struct run *runs;     /* newest first */
     struct merge *merges; /* those that are under way */
+    bool tidy;            /* windows have gone since the runs were looked at */
     uint64_t debt;        /* so many entries should be merged for the names that came in */
     struct name_entry *merged;
     size_t merged_room; /* a block of a run while it is put together */
@@ -170,7 +171,7 @@ struct base {
     bool unsettled; /* a commit has failed and may yet turn up after a crash: see fl__base_commit() */
     char message[232];
 
-    /* All below is read from the file by fl__base_load(). */
+    /* All below is read from the file by fl__base_ready(). */
     bool loaded;
     uint64_t store_id;
     uint32_t shards, number;
@@ -189,6 +190,7 @@ struct base {
     uint64_t moved_after; /* how far the table `moved` has been swept */
     bool moved_sweep;
 
+    unsigned turn; /* of the kinds of work in the background */
     unsigned char *scratch;
     size_t scratch_room;
 };
@@ -210,21 +212,32 @@ int fl__base_complete(struct base *base, char *message, size_t size);
 /* Another connection to the same file, for the second thread. */
 int fl__base_connect(const char *path, sqlite3 **ret);
 
-/* Reads from the file what is kept in memory, if that has not been done. */
-int fl__base_load(struct base *base);
+/* Before anything is done: sees to it that what was to be rolled back is, that no failed commit can turn up again, and that
+ * what is kept in memory has been read from the file. */
+int fl__base_ready(struct base *base);
 
 int fl__base_begin(struct base *base);
 
 /* Writes what is dirty and commits. On failure the transaction has been rolled back. FL_OUTCOME_UNKNOWN: it may turn up
- * again if the process ends now, and so nothing can be done before fl__base_settle() has succeeded. */
+ * again if the process ends now, and so nothing can be done before fl__base_ready() has succeeded. */
 int fl__base_commit(struct base *base);
 void fl__base_rollback(struct base *base);
-int fl__base_settle(struct base *base);
 
 /* Notes a failure: `rc` is SQLite's. Returns the code. */
 int fl__base_failed(struct base *base, int rc);
 int fl__base_fail(struct base *base, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-int fl__base_corrupt(struct base *base, const char *what);
+
+static inline int base_corrupt(struct base *base, const char *what)
+{
+    fl__base_fail(base, FL_STORE_CORRUPT, "%s is damaged: restore it from a copy (%s)", base->path, what);
+    return FL_STORE_CORRUPT;
+}
+
+static inline int base_no_memory(struct base *base)
+{
+    fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+    return FL_NO_MEMORY;
+}
 
 /* What an error of the system means to us. */
 int fl__code_of_errno(int error);

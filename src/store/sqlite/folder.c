@@ -27,8 +27,6 @@
 #include "store/sqlite/base.h"
 #include "store/sqlite/folder.h"
 
-enum { SHARDS_DEFAULT = 4, SUFFIX_MAX = 32 };
-
 static int failed(char *message, size_t size, const char *path, const char *what)
 {
     int error = errno, code = fl__code_of_errno(error);
@@ -39,26 +37,28 @@ static int failed(char *message, size_t size, const char *path, const char *what
     return code;
 }
 
-/* A path in the folder. */
-static char *path_in(const struct folder *folder, const char *name)
+enum { SHARDS_DEFAULT = 4, NAME_ROOM = 48 };
+
+static const char *name_of(uint32_t shard, const char *suffix, char out[NAME_ROOM])
 {
-    size_t size = strlen(folder->path) + 1 + strlen(name) + 1;
+    snprintf(out, NAME_ROOM, "shard-%04" PRIu32 ".db%s", shard, suffix);
+    return out;
+}
+
+/* The path of a file of a shard, for SQLite. */
+static char *path_of(const struct folder *folder, uint32_t shard, const char *suffix)
+{
+    char name[NAME_ROOM];
+    size_t size = strlen(folder->path) + 1 + strlen(name_of(shard, suffix, name)) + 1;
     char *path = fl__alloc(size);
     if (path)
         snprintf(path, size, "%s/%s", folder->path, name);
     return path;
 }
 
-static char *file_of(const struct folder *folder, uint32_t shard, const char *suffix)
-{
-    char name[64];
-    snprintf(name, sizeof name, "shard-%04u.db%s", shard, suffix);
-    return path_in(folder, name);
-}
-
 char *fl__folder_file(const struct folder *folder, uint32_t shard)
 {
-    return file_of(folder, shard, "");
+    return path_of(folder, shard, "");
 }
 
 /* --- The lock ----------------------------------------------------------------------------------------------------- */
@@ -89,19 +89,15 @@ static int locked(int lock, const char *path, char *message, size_t size)
 
 static int take_lock(struct folder *folder, char *message, size_t size)
 {
-    char *path = path_in(folder, "foliot.lock");
-    if (!path)
-        return FL_NO_MEMORY;
-    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), r = 0;
+    int lock = openat(folder->fd, "foliot.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock < 0)
-        r = failed(message, size, path, "written");
-    else if (flock(lock, LOCK_EX | LOCK_NB) < 0)
-        r = errno == EWOULDBLOCK ? locked(lock, folder->path, message, size) : failed(message, size, path, "locked");
-    fl__release(path);
-    if (r < 0 && lock >= 0)
+        return failed(message, size, folder->path, "written to");
+    if (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+        int r = errno == EWOULDBLOCK ? locked(lock, folder->path, message, size)
+                                     : failed(message, size, folder->path, "locked");
         close(lock);
-    if (r < 0)
         return r;
+    }
     sign(lock);
     folder->lock = lock;
     return 0;
@@ -109,45 +105,35 @@ static int take_lock(struct folder *folder, char *message, size_t size)
 
 /* --- A new store -------------------------------------------------------------------------------------------------- */
 
-static void remove_file(const struct folder *folder, uint32_t shard, const char *name)
+static void remove_file(const struct folder *folder, uint32_t shard, const char *suffix)
 {
     static const char *const endings[] = {"", "-wal", "-shm"};
+    char name[NAME_ROOM], with_ending[NAME_ROOM + 8];
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        char suffix[SUFFIX_MAX];
-        snprintf(suffix, sizeof suffix, "%s%s", name, endings[i]);
-        char *path = file_of(folder, shard, suffix);
-        if (path)
-            unlink(path);
-        fl__release(path);
+        snprintf(with_ending, sizeof with_ending, "%s%s", name_of(shard, suffix, name), endings[i]);
+        unlinkat(folder->fd, with_ending, 0);
     }
 }
 
+/* A file that is complete gets its name. */
 static int make_file(const struct folder *folder, const struct base_identity *identity, char *message, size_t size)
 {
     static const char suffix[] = ".new";
+    char from[NAME_ROOM], to[NAME_ROOM];
     struct base *base;
     remove_file(folder, identity->number, suffix);
-    char *made = file_of(folder, identity->number, suffix), *path = fl__folder_file(folder, identity->number);
-    int r = made && path ? fl__base_open(made, identity, &base, message, size) : FL_NO_MEMORY;
+    char *path = path_of(folder, identity->number, suffix);
+    int r = path ? fl__base_open(path, identity, &base, message, size) : FL_NO_MEMORY;
     if (r == 0) {
         r = fl__base_complete(base, message, size);
         fl__base_close(base);
     }
-    if (r == 0 && rename(made, path) < 0)
-        r = failed(message, size, path, "made");
+    name_of(identity->number, suffix, from);
+    if (r == 0 && renameat(folder->fd, from, folder->fd, name_of(identity->number, "", to)) < 0)
+        r = failed(message, size, path, "renamed");
     if (r < 0)
         remove_file(folder, identity->number, suffix);
-    fl__release(made);
     fl__release(path);
-    return r;
-}
-
-static int sync_folder(const char *path, char *message, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = fd < 0 || fsync(fd) < 0 ? failed(message, size, path, "synced") : 0;
-    if (fd >= 0)
-        close(fd);
     return r;
 }
 
@@ -162,17 +148,17 @@ static int make_store(struct folder *folder, uint32_t shards, char *message, siz
         r = make_file(folder, &identity, message, size);
     }
     folder->shards = shards;
-    return r == 0 ? sync_folder(folder->path, message, size) : r;
+    if (r == 0 && fsync(folder->fd) < 0)
+        r = failed(message, size, folder->path, "synced");
+    return r;
 }
 
 /* --- A store that is there ---------------------------------------------------------------------------------------- */
 
 static bool is_there(const struct folder *folder, uint32_t shard)
 {
-    char *path = fl__folder_file(folder, shard);
-    bool there = path && access(path, F_OK) == 0;
-    fl__release(path);
-    return there;
+    char name[NAME_ROOM];
+    return faccessat(folder->fd, name_of(shard, "", name), F_OK, 0) == 0;
 }
 
 /* Opens a file to see whether it is what it should be; `*identity` is what it says of itself. */
@@ -199,7 +185,7 @@ static int wrong_file(const struct folder *folder, uint32_t shard, const char *w
 
 static int check_store(struct folder *folder, uint32_t shards, char *message, size_t size)
 {
-    struct base_identity first, other;
+    struct base_identity first = {0}, other = {0};
     bool used;
     int r = look_into(folder, 0, &first, &used, message, size);
     if (r < 0)
@@ -225,18 +211,18 @@ static int check_store(struct folder *folder, uint32_t shards, char *message, si
 /* The number of a shard whose file has that name. */
 static bool is_shard(const char *name, uint32_t *ret)
 {
-    char expected[64];
-    if (sscanf(name, "shard-%" SCNu32 ".db", ret) != 1)
+    char expected[NAME_ROOM];
+    if (strncmp(name, "shard-", 6) != 0)
         return false;
-    snprintf(expected, sizeof expected, "shard-%04" PRIu32 ".db", *ret);
-    return strcmp(name, expected) == 0;
+    *ret = (uint32_t)strtoul(name + 6, NULL, 10);
+    return strcmp(name, name_of(*ret, "", expected)) == 0;
 }
 
 /* Takes a file away that has not been used. */
 static int remove_unused(const struct folder *folder, uint32_t shard, char *message, size_t size)
 {
     struct base_identity identity;
-    bool used;
+    bool used = true;
     int r = look_into(folder, shard, &identity, &used, message, size);
     if (r < 0)
         return r;
@@ -263,66 +249,72 @@ static int make_empty(const struct folder *folder, char *message, size_t size)
 
 /* --- The folder --------------------------------------------------------------------------------------------------- */
 
-/* A folder that was made is there when the one it is in has been synced. */
-static int sync_parent(const char *path, char *message, size_t size)
-{
-    char *copy = fl__alloc(strlen(path) + 1);
-    if (!copy)
-        return FL_NO_MEMORY;
-    int r = sync_folder(dirname(strcpy(copy, path)), message, size);
-    fl__release(copy);
-    return r;
-}
-
+/* Makes a folder if it is not there, and syncs the one it is in. */
 static int make_folder(const char *path, char *message, size_t size)
 {
     if (path[0] == 0) {
         snprintf(message, size, "no folder is given: say sqlite:FOLDER");
         return FL_INVALID_ARGUMENT;
     }
-    if (mkdir(path, 0777) == 0)
-        return sync_parent(path, message, size);
-    if (errno != EEXIST)
-        return failed(message, size, path, "made");
-    struct stat status;
-    if (stat(path, &status) < 0)
-        return failed(message, size, path, "read");
-    if (S_ISDIR(status.st_mode))
+    if (mkdir(path, 0777) < 0)
+        return errno == EEXIST ? 0 : failed(message, size, path, "made");
+    size_t path_size = strlen(path) + 1;
+    char *copy = fl__alloc(path_size);
+    if (!copy)
+        return FL_NO_MEMORY;
+    int parent = open(dirname(memcpy(copy, path, path_size)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = parent < 0 || fsync(parent) < 0 ? failed(message, size, path, "synced") : 0;
+    if (parent >= 0)
+        close(parent);
+    fl__release(copy);
+    return r;
+}
+
+static int open_folder(struct folder *folder, char *message, size_t size)
+{
+    int r = make_folder(folder->path, message, size);
+    if (r < 0)
+        return r;
+    folder->fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->fd >= 0)
         return 0;
-    snprintf(message, size, "%s is not a folder", path);
+    if (errno != ENOTDIR)
+        return failed(message, size, folder->path, "read");
+    snprintf(message, size, "%s is not a folder", folder->path);
     return FL_INVALID_ARGUMENT;
 }
 
 static int open_store(struct folder *folder, uint32_t shards, char *message, size_t size)
 {
-    int r = take_lock(folder, message, size);
-    if (r < 0)
-        return r;
-    if (is_there(folder, 0)) {
-        r = check_store(folder, shards, message, size);
-    } else {
-        r = make_empty(folder, message, size);
-        if (r == 0)
-            r = make_store(folder, shards ? shards : SHARDS_DEFAULT, message, size);
-    }
-    if (r < 0)
+    if (is_there(folder, 0))
+        return check_store(folder, shards, message, size);
+    int r = make_empty(folder, message, size);
+    return r == 0 ? make_store(folder, shards ? shards : SHARDS_DEFAULT, message, size) : r;
+}
+
+static void close_folder(struct folder *folder)
+{
+    if (folder->lock >= 0)
         close(folder->lock);
-    return r;
+    if (folder->fd >= 0)
+        close(folder->fd);
+    fl__release(folder->path);
 }
 
 int fl__folder_open(const char *path, uint32_t shards, struct folder *ret, char *message, size_t size)
 {
-    struct folder folder = {.lock = -1};
-    int r = make_folder(path, message, size);
-    if (r < 0)
-        return r;
-    folder.path = fl__alloc(strlen(path) + 1);
+    size_t path_size = strlen(path) + 1;
+    struct folder folder = {.path = fl__alloc(path_size), .fd = -1, .lock = -1};
     if (!folder.path)
         return FL_NO_MEMORY;
-    strcpy(folder.path, path);
-    r = open_store(&folder, shards, message, size);
+    memcpy(folder.path, path, path_size);
+    int r = open_folder(&folder, message, size);
+    if (r == 0)
+        r = take_lock(&folder, message, size);
+    if (r == 0)
+        r = open_store(&folder, shards, message, size);
     if (r < 0)
-        fl__release(folder.path);
+        close_folder(&folder);
     else
         *ret = folder;
     return r;
@@ -333,6 +325,5 @@ void fl__folder_close(struct folder *folder)
     if (ftruncate(folder->lock, 0) < 0) {
         /* It says who had it open, and that is not wrong. */
     }
-    close(folder->lock);
-    fl__release(folder->path);
+    close_folder(folder);
 }

@@ -9,7 +9,7 @@
 
 struct folder {
     char *path;
-    int lock; /* a descriptor */
+    int fd, lock; /* descriptors of the folder and of the file that is locked */
     uint32_t shards;
 };
 

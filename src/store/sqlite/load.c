@@ -55,7 +55,7 @@ static int next_wanted(struct loading *loading, const struct window *window, str
         if (ret->key.at_us < request->load.until_us && !before(ret->key, request->load.from) &&
             !window_swept(window, ret->key))
             return 1;
-    return r < 0 ? fl__base_corrupt(loading->base, "a chunk of rows cannot be read") : 0;
+    return r < 0 ? base_corrupt(loading->base, "a chunk of rows cannot be read") : 0;
 }
 
 static int count_chunk(struct loading *loading, struct window *window, struct chunk_reader reader, void *arg)
@@ -133,7 +133,7 @@ static int choose_last(struct loading *loading, struct window *window)
     struct choice choice = {.wanted = loading->left};
     choice.keys = fl__alloc((2 * choice.wanted + 1) * sizeof *choice.keys);
     if (!choice.keys)
-        return fl__base_fail(loading->base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+        return base_no_memory(loading->base);
     int r = each_chunk(loading, window, choose_chunk, &choice);
     if (r == 0) {
         choose(&choice);
@@ -172,7 +172,7 @@ static int move_reader(struct loading *loading, struct chunk_reader *reader)
         loading->batch = fl__port_batch(loading->worker, loading->port, size);
     batch = loading->batch;
     if (!batch)
-        return fl__base_fail(loading->base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+        return base_no_memory(loading->base);
     batch->request = loading->request;
     unsigned char *place = memcpy(batch->bytes + batch->used, reader->at, size);
     batch->used += size;
@@ -221,7 +221,7 @@ int fl__request_load(struct worker *worker, struct port *port, fl_store_request 
         return 0;
     request->load.more = false;
     request->load.next = (fl_key){0};
-    int r = fl__base_load(worker->base);
+    int r = fl__base_ready(worker->base);
     for (size_t i = 0; i < request->load.window_count && r == 0 && !request->load.more; i++) {
         struct window *window = fl__window_find(worker->base, request->load.windows[i]);
         r = window ? send_window(&loading, window) : 0;

@@ -11,6 +11,9 @@
  * new one is made, so that they never need twice the memory.
  *
  * Entries whose row is gone are left out where that can be seen without reading: no window is left in which it could be.
+ * Some blocks of each run tell how many will be left. A run of which less than half is left is written anew by itself, when
+ * windows have gone; so what names have cost is given back when their timers are over.
+ *
  * Where several entries have the same hash, their rows are looked for: a name that is often moved has an entry for every
  * place it has been to.
  */
@@ -18,12 +21,19 @@
 #include "base/alloc.h"
 #include "store/sqlite/names.h"
 
+enum { CLASSES = 32, SAMPLES = 4 };
+
+static int64_t time_of(const struct name_entry *entry)
+{
+    return (int64_t)(entry->tick << FL_WINDOW_SHIFT_MIN);
+}
+
 /* Sizes are compared by powers of the fan. */
 static unsigned class_of(const struct run *run)
 {
     unsigned class = 0;
     uint64_t limit = 2 * (uint64_t)fl__sqlite_tuning.fresh_max;
-    for (; run->entries >= limit && class < 32; class ++)
+    for (; run->entries >= limit && class < CLASSES; class ++)
         limit *= fl__sqlite_tuning.fan;
     return class;
 }
@@ -48,7 +58,7 @@ int fl__merge_resume(struct base *base, struct run *out, struct merge **ret)
 {
     struct merge *merge = fl__alloc_zeroed(sizeof *merge);
     if (!merge)
-        return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+        return base_no_memory(base);
     merge->out = out;
     merge->next = base->names.merges;
     base->names.merges = merge;
@@ -59,7 +69,7 @@ int fl__merge_resume(struct base *base, struct run *out, struct merge **ret)
 int fl__merge_add(struct base *base, struct merge *merge, struct run *run)
 {
     if (merge->count == FAN_MAX)
-        return fl__base_corrupt(base, "too many runs of names go into one");
+        return base_corrupt(base, "too many runs of names go into one");
     merge->inputs[merge->count++] = (struct run_cursor){.run = run};
     run->into = merge;
     return 0;
@@ -74,41 +84,87 @@ void fl__merges_unload(struct base *base)
     }
 }
 
-static int begin(struct base *base, unsigned class)
+/* How many entries of a run are still good, about: some blocks tell for all. */
+static int estimate(struct base *base, struct run *run, uint64_t *ret)
 {
-    uint64_t entries = 0;
-    for (struct run *run = base->names.runs; run; run = run->next)
-        if (mergeable(run) && class_of(run) == class)
-            entries += run->entries;
-    struct run *out;
+    uint64_t seen = 0, good = 0;
+    for (uint64_t i = 0; i < SAMPLES && i < run->blocks; i++) {
+        struct run_cursor cursor = {.run = run, .next = run->blocks * i / SAMPLES};
+        int r = fl__cursor_advance(base, &cursor);
+        for (size_t j = 0; j < cursor.count && r > 0; j++) {
+            good += fl__windows_reach(base, time_of(&cursor.entries[j]));
+            seen++;
+        }
+        fl__release(cursor.entries);
+        if (r < 0)
+            return r;
+    }
+    *ret = seen > 0 ? run->entries * good / seen : 0;
+    return 0;
+}
+
+static int begin(struct base *base, struct run **runs, size_t count)
+{
+    uint64_t entries = 0, good;
+    int r = 0;
+    for (size_t i = 0; i < count && r == 0; i++) {
+        r = estimate(base, runs[i], &good);
+        entries += r == 0 ? good : 0;
+    }
+    struct run *out = NULL;
     struct merge *merge = NULL;
-    int r = fl__run_make(base, entries, &out);
-    if (r < 0)
+    if (r == 0)
+        r = fl__run_make(base, entries, &out);
+    if (r != 0)
         return r;
     out->next = base->names.runs;
     base->names.runs = out;
     r = fl__merge_resume(base, out, &merge);
-    for (struct run *run = out->next; run && r == 0 && merge->count < FAN_MAX; run = run->next)
-        if (mergeable(run) && class_of(run) == class) {
-            r = fl__merge_add(base, merge, run);
-            if (r == 0)
-                r = fl__run_note(base, run);
-        }
+    for (size_t i = 0; i < count && r == 0; i++) {
+        r = fl__merge_add(base, merge, runs[i]);
+        if (r == 0)
+            r = fl__run_note(base, runs[i]);
+    }
     return r == 0 ? fl__run_note(base, out) : r;
 }
 
-int fl__merges_begin(struct base *base)
+/* Runs of a class, if they are enough. */
+static size_t enough_of(const struct base *base, unsigned class, struct run **out)
 {
-    unsigned counts[64] = {0};
-    for (const struct run *run = base->names.runs; run; run = run->next)
-        counts[class_of(run)] += mergeable(run);
-    for (unsigned class = 0; class < 64; class ++)
-        if (counts[class] >= fl__sqlite_tuning.fan) {
-            int r = begin(base, class);
-            if (r < 0)
-                return r;
-        }
+    size_t count = 0;
+    for (struct run *run = base->names.runs; run && count < FAN_MAX; run = run->next)
+        if (mergeable(run) && class_of(run) == class)
+            out[count++] = run;
+    return count >= fl__sqlite_tuning.fan ? count : 0;
+}
+
+/* When windows have gone, a run may be left with little that is good: it is written anew. */
+static int tidy(struct base *base)
+{
+    for (struct run *run = base->names.runs; run; run = run->next) {
+        uint64_t good;
+        if (!mergeable(run))
+            continue;
+        int r = estimate(base, run, &good);
+        if (r == 0 && good < run->entries / 2)
+            r = begin(base, &run, 1);
+        if (r < 0)
+            return r;
+    }
+    base->names.tidy = false;
     return 0;
+}
+
+static int begin_merges(struct base *base)
+{
+    struct run *runs[FAN_MAX];
+    for (unsigned class = 0; class <= CLASSES; class ++) {
+        size_t count = enough_of(base, class, runs);
+        int r = count > 0 ? begin(base, runs, count) : 0;
+        if (r < 0)
+            return r;
+    }
+    return base->names.tidy ? tidy(base) : 0;
 }
 
 /* --- Going on ----------------------------------------------------------------------------------------------------- */
@@ -117,11 +173,6 @@ static int yes(struct base *base, struct window *window, const struct entry *ent
 {
     (void)base, (void)window, (void)entry, (void)arg;
     return 1;
-}
-
-static int64_t time_of(const struct name_entry *entry)
-{
-    return (int64_t)(entry->tick << FL_WINDOW_SHIFT_MIN);
 }
 
 /* 1 if there is a row with that number where the entry says. */
@@ -193,7 +244,7 @@ static int collect(struct base *base, struct name_entry entry, size_t *count)
         size_t room = *count ? *count * 2 : 512;
         struct name_entry *larger = fl__resize(names->merged, room * sizeof *larger);
         if (!larger)
-            return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            return base_no_memory(base);
         names->merged = larger;
         names->merged_room = room;
     }
@@ -278,11 +329,13 @@ static int merge_some(struct base *base, struct merge *merge, uint64_t deadline_
 
 int fl__names_merge(struct base *base, uint64_t deadline_ns)
 {
-    int r = fl__merges_begin(base);
-    while (r == 0 && base->names.merges && (base->names.debt > 0 || fl__monotonic_ns() < deadline_ns)) {
+    int r = begin_merges(base);
+    while (r == 0 && base->names.merges) {
         r = merge_some(base, next_merge(base), deadline_ns);
         if (r == 0)
-            r = fl__merges_begin(base);
+            r = begin_merges(base);
+        if (base->names.debt == 0 && fl__monotonic_ns() >= deadline_ns)
+            break;
     }
     if (!base->names.merges)
         base->names.debt = 0;

@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/names.h"
 
-enum { FRESH_MIN = 1024, MERGED_PER_NAME = 8 };
+enum { FRESH_MIN = 1024, MERGED_PER_NAME = 8, DEBT_MAX = 1 << 17 }; /* some ten milliseconds */
 
 uint64_t fl__name_hash(fl_bytes ns, fl_bytes name)
 {
@@ -47,7 +47,7 @@ static int fresh_add(struct base *base, struct name_entry entry)
         struct names larger = {.fresh_capacity = names->fresh_capacity ? 2 * names->fresh_capacity : FRESH_MIN};
         larger.fresh = fl__alloc_zeroed(larger.fresh_capacity * sizeof *larger.fresh);
         if (!larger.fresh)
-            return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            return base_no_memory(base);
         for (size_t i = 0; i < names->fresh_capacity; i++)
             if (names->fresh[i].seq)
                 fresh_insert(&larger, names->fresh[i]);
@@ -117,7 +117,8 @@ int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
     if (name.size == 0)
         return 0;
     struct name_entry entry = {fl__name_hash(ns, name), key.seq, (uint64_t)key.at_us >> FL_WINDOW_SHIFT_MIN};
-    names->debt += MERGED_PER_NAME;
+    if (names->debt < DEBT_MAX)
+        names->debt += MERGED_PER_NAME;
     int r = fresh_add(base, entry);
     if (r == 0 && key.seq < names->mark) {
         names->late = true;
@@ -196,7 +197,7 @@ int fl__names_freeze(struct base *base)
 
 bool fl__names_waiting(const struct base *base)
 {
-    return base->names.merges != NULL;
+    return base->names.merges || (base->names.tidy && base->names.runs);
 }
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
@@ -225,7 +226,7 @@ static int load_window(struct base *base, struct window *window)
         }
         if (r < 0) {
             fl__record_end(&record);
-            return r == FL_NO_MEMORY ? r : fl__base_corrupt(base, "a chunk of rows cannot be read");
+            return r == FL_NO_MEMORY ? r : base_corrupt(base, "a chunk of rows cannot be read");
         }
         r = fl__record_next(base, &record);
     }
@@ -244,7 +245,7 @@ static int load_late(struct base *base)
                                    .tick = (uint64_t)sqlite3_column_int64(statement, 1),
                                    .seq = (uint64_t)sqlite3_column_int64(statement, 2)};
         base->names.late = true;
-        r = entry.seq ? fresh_add(base, entry) : fl__base_corrupt(base, "an entry of a name has no row");
+        r = entry.seq ? fresh_add(base, entry) : base_corrupt(base, "an entry of a name has no row");
         if (r < 0)
             break;
     }
@@ -260,6 +261,7 @@ int fl__names_load(struct base *base)
         if (base->windows.table[i])
             r = load_window(base, base->windows.table[i]);
     base->names.debt = 0;
+    base->names.tidy = true;
     return r == 0 ? load_late(base) : r;
 }
 

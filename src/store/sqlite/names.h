@@ -79,8 +79,6 @@ int fl__cursor_advance(struct base *base, struct run_cursor *cursor);
 /* Frees the parts of the filter below a hash. */
 void fl__run_forget(struct run *run, uint64_t hash);
 
-/* Begins merges where there are enough runs of about one size. */
-int fl__merges_begin(struct base *base);
 void fl__merges_unload(struct base *base);
 
 /* A merge of runs that are marked as going into `out`, when the file is opened. */

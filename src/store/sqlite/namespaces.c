@@ -33,13 +33,13 @@ static int grow(struct base *base)
     if (all->count < all->room)
         return 0;
     size_t room = all->room ? all->room * 2 : ROOM_MIN;
-    const struct interned **texts = fl__resize(all->texts, room * sizeof *texts);
+    const struct interned **texts = fl__resize(all->texts, room * sizeof(struct interned *));
     if (texts)
         all->texts = texts;
     uint32_t *table = fl__alloc_zeroed(2 * room * sizeof *table);
     if (!texts || !table) {
         fl__release(table);
-        return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+        return base_no_memory(base);
     }
     fl__release(all->table);
     all->table = table;
@@ -59,7 +59,7 @@ static int append(struct base *base, fl_bytes ns, const struct interned *known)
     if (!known || !same(known, ns)) {
         struct interned *text = fl__alloc(sizeof *text + ns.size);
         if (!text)
-            return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+            return base_no_memory(base);
         text->size = ns.size;
         memcpy(text->text, ns.data, ns.size);
         text->next = all->kept;
@@ -87,7 +87,7 @@ int fl__namespaces_load(struct base *base)
         fl_bytes ns = fl__column_bytes(statement, 1);
         if (sqlite3_column_int64(statement, 0) != (int64_t)all->count + 1 || ns.size == 0 ||
             ns.size > FL_STORE_NAME_MAX)
-            r = fl__base_corrupt(base, "its namespaces are not in order");
+            r = base_corrupt(base, "its namespaces are not in order");
         else
             r = append(base, ns, all->count < before ? all->texts[all->count] : NULL);
         if (r < 0)
@@ -138,7 +138,7 @@ int fl__namespace_text(struct base *base, uint64_t number, fl_bytes *ret)
 {
     const struct namespaces *all = &base->namespaces;
     if (number == 0 || number > all->count)
-        return fl__base_corrupt(base, "a row has a namespace that is not there");
+        return base_corrupt(base, "a row has a namespace that is not there");
     const struct interned *text = all->texts[number - 1];
     *ret = (fl_bytes){text->text, text->size};
     return 0;

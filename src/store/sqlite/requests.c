@@ -6,11 +6,6 @@
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
 
-static int no_memory(struct base *base)
-{
-    return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
-}
-
 /* --- Memory of answers -------------------------------------------------------------------------------------------- */
 
 struct block {
@@ -69,7 +64,7 @@ static int keep_row(struct base *base, fl_store_request *request, const struct w
 {
     int r = fl__row_of(base, window, entry, ret);
     if (r == 0 && (!keep_bytes(request, &ret->name) || !keep_bytes(request, &ret->body)))
-        r = no_memory(base);
+        r = base_no_memory(base);
     return r;
 }
 
@@ -213,8 +208,7 @@ static int set_owner(struct base *base, uint64_t version, const char *owner, int
         return r;
     base->version = version;
     base->lease_until_us = until_us;
-    if (owner != base->owner) /* checked to be short enough */
-        strcpy(base->owner, owner);
+    memmove(base->owner, owner, strlen(owner) + 1); /* it was checked to be short enough, and may be the same */
     return 0;
 }
 
@@ -235,21 +229,21 @@ static int claim_progress(struct base *base, fl_store_request *request)
     r = encoded.size > 0 ? fl__progress_decode(encoded, &progress) : 0;
     sqlite3_reset(statement);
     if (r < 0)
-        return r == FL_NO_MEMORY ? no_memory(base) : fl__base_corrupt(base, "its progress cannot be read");
+        return r == FL_NO_MEMORY ? base_no_memory(base) : base_corrupt(base, "its progress cannot be read");
     void *kept = (void *)progress.keep;
     fl_bytes keep = {kept, progress.keep_count * sizeof *progress.keep};
     bool copied = keep_bytes(request, &keep);
     fl__release(kept);
     progress.keep = keep.data;
     request->claim.progress = progress;
-    return copied ? 0 : no_memory(base);
+    return copied ? 0 : base_no_memory(base);
 }
 
 static int claim_windows(struct base *base, fl_store_request *request)
 {
     uint64_t *windows = fl__answer_alloc(request, (base->windows.count + 1) * sizeof *windows);
     if (!windows)
-        return no_memory(base);
+        return base_no_memory(base);
     size_t count = 0;
     for (size_t i = 0; i < base->windows.capacity; i++)
         if (base->windows.table[i])
@@ -351,7 +345,7 @@ static int find(struct base *base, fl_store_request *request)
 {
     struct name_query *queries = fl__answer_alloc(request, (request->find.count + 1) * sizeof *queries);
     if (!queries)
-        return no_memory(base);
+        return base_no_memory(base);
     size_t names = 0;
     for (size_t i = 0; i < request->find.count; i++) {
         fl_store_want *want = &request->find.wants[i];
@@ -383,7 +377,7 @@ static int list_one(struct base *base, fl_store_request *request, const struct w
 {
     fl_row *rows = grow(request, (void *)request->list.rows, request->list.count, sizeof *rows);
     if (!rows)
-        return no_memory(base);
+        return base_no_memory(base);
     request->list.rows = rows;
     return keep_row(base, request, window, entry, &rows[request->list.count++]);
 }
@@ -406,7 +400,7 @@ static int list_chunk(struct base *base, fl_store_request *request, const struct
         if (r < 0)
             return r;
     }
-    return r < 0 ? fl__base_corrupt(base, "a chunk of rows cannot be read") : 0;
+    return r < 0 ? base_corrupt(base, "a chunk of rows cannot be read") : 0;
 }
 
 static int list(struct base *base, fl_store_request *request)
@@ -445,7 +439,7 @@ static int dead_row(struct base *base, fl_store_request *request, sqlite3_stmt *
                          .reason = fl__column_bytes(statement, 5)};
     if (!keep_bytes(request, &ret->row.name) || !keep_bytes(request, &ret->row.body) ||
         !keep_bytes(request, &ret->reason))
-        return no_memory(base);
+        return base_no_memory(base);
     return fl__namespace_text(base, (uint64_t)sqlite3_column_int64(statement, 2), &ret->row.ns);
 }
 
@@ -464,7 +458,7 @@ static int dead_rows(struct base *base, fl_store_request *request, sqlite3_stmt 
         last = seq;
         fl_dead_row *rows = grow(request, (void *)request->dead_list.rows, request->dead_list.count, sizeof *rows);
         request->dead_list.rows = rows;
-        r = rows ? dead_row(base, request, statement, &rows[request->dead_list.count++]) : no_memory(base);
+        r = rows ? dead_row(base, request, statement, &rows[request->dead_list.count++]) : base_no_memory(base);
         if (r < 0)
             break;
     }

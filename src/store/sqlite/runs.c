@@ -22,11 +22,6 @@
 
 enum { PROBES = 6, PROBE_BITS = 9, TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
 
-static int no_memory(struct base *base)
-{
-    return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
-}
-
 static size_t pieces_of(const struct run *run)
 {
     return (size_t)((run->blocks + PIECE_BLOCKS - 1) / PIECE_BLOCKS);
@@ -73,7 +68,7 @@ static int make_piece(struct base *base, struct run *run, size_t piece)
 {
     if (!run->pieces[piece])
         run->pieces[piece] = fl__alloc_zeroed(PIECE_BYTES);
-    return run->pieces[piece] ? 0 : no_memory(base);
+    return run->pieces[piece] ? 0 : base_no_memory(base);
 }
 
 void fl__run_forget(struct run *run, uint64_t hash)
@@ -120,12 +115,12 @@ static int new_run(struct base *base, struct run values, struct run **ret)
 {
     struct run *run = fl__alloc(sizeof *run);
     if (!run)
-        return no_memory(base);
+        return base_no_memory(base);
     *run = values;
-    run->pieces = fl__alloc_zeroed(pieces_of(run) * sizeof *run->pieces);
+    run->pieces = fl__alloc_zeroed(pieces_of(run) * sizeof(unsigned char *));
     if (!run->pieces) {
         fl__release(run);
-        return no_memory(base);
+        return base_no_memory(base);
     }
     *ret = run;
     return 0;
@@ -216,12 +211,12 @@ static bool valid_block(const struct run *run, const struct record *record)
 static int fill_cursor(struct base *base, struct run_cursor *cursor, const struct record *record)
 {
     if (!valid_block(cursor->run, record))
-        return fl__base_corrupt(base, "the index of names cannot be read");
+        return base_corrupt(base, "the index of names cannot be read");
     size_t count = record->v.size / ENTRY_BYTES;
     if (count > cursor->room) {
         struct name_entry *entries = fl__resize(cursor->entries, count * sizeof *entries);
         if (!entries)
-            return no_memory(base);
+            return base_no_memory(base);
         cursor->entries = entries;
         cursor->room = count;
     }
@@ -336,7 +331,7 @@ static int load_pieces(struct base *base, struct run *run)
     while (r > 0 && record.k < 0) {
         size_t piece = (size_t)(-1 - record.k);
         if (record.v.size != PIECE_BYTES)
-            r = fl__base_corrupt(base, "a filter of names has another size");
+            r = base_corrupt(base, "a filter of names has another size");
         else
             r = make_piece(base, run, piece);
         if (r < 0)
@@ -348,21 +343,30 @@ static int load_pieces(struct base *base, struct run *run)
     return r < 0 ? r : 0;
 }
 
-/* The piece that was not complete is made anew from the blocks. */
-static int complete_pieces(struct base *base, struct run *run)
+/* The piece that was not complete is made anew from its blocks. */
+static int make_last_piece(struct base *base, struct run *run)
 {
     struct run_cursor cursor = {.run = run, .next = run->done - run->done % PIECE_BLOCKS};
-    int r = 0;
-    if (run->done < run->blocks && run->done % PIECE_BLOCKS > 0)
-        r = make_piece(base, run, (size_t)(run->done / PIECE_BLOCKS));
-    if (r == 0 && run->done < run->blocks)
-        while ((r = fl__cursor_advance(base, &cursor)) > 0)
+    if (run->done == run->blocks || cursor.next == run->done)
+        return 0;
+    int r = make_piece(base, run, (size_t)(run->done / PIECE_BLOCKS));
+    while (r == 0 && (r = fl__cursor_advance(base, &cursor)) > 0) {
+        r = 0;
+        if (cursor.next > run->done)
+            r = base_corrupt(base, "a run of names is longer than it says");
+        else if (cursor.entries)
             filter_add(run, cursor.entries[cursor.at].hash);
+    }
     fl__release(cursor.entries);
-    for (uint64_t i = 0; i < run->done && r == 0; i += PIECE_BLOCKS)
-        if (!run->pieces[i / PIECE_BLOCKS])
-            r = fl__base_corrupt(base, "a filter of names is not there");
     return r;
+}
+
+static int check_pieces(struct base *base, const struct run *run)
+{
+    for (uint64_t i = 0; i < run->done; i += PIECE_BLOCKS)
+        if (!run->pieces[i / PIECE_BLOCKS])
+            return base_corrupt(base, "a filter of names is not there");
+    return 0;
 }
 
 static int load_run(struct base *base, sqlite3_stmt *statement, struct run **ret, int64_t *ret_target)
@@ -374,7 +378,7 @@ static int load_run(struct base *base, sqlite3_stmt *statement, struct run **ret
                          .done = (uint64_t)sqlite3_column_int64(statement, 4)};
     *ret_target = sqlite3_column_int64(statement, 5);
     if (values.blocks == 0 || values.blocks >= (uint64_t)1 << 40 || values.done > values.blocks)
-        return fl__base_corrupt(base, "a run of names is impossible");
+        return base_corrupt(base, "a run of names is impossible");
     return new_run(base, values, ret);
 }
 
@@ -393,14 +397,14 @@ static int join_merge(struct base *base, struct run *run, int64_t target)
     struct merge *merge = base->names.merges;
     while (merge && merge->out != out)
         merge = merge->next;
-    return merge ? fl__merge_add(base, merge, run) : fl__base_corrupt(base, "a run of names goes nowhere");
+    return merge ? fl__merge_add(base, merge, run) : base_corrupt(base, "a run of names goes nowhere");
 }
 
 static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***end)
 {
-    struct run *run;
+    struct run *run = NULL;
     struct merge *merge;
-    int64_t target;
+    int64_t target = -1;
     int r = load_run(base, statement, &run, &target);
     if (r < 0)
         return r;
@@ -408,7 +412,9 @@ static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***e
     *end = &run->next;
     r = load_pieces(base, run);
     if (r == 0)
-        r = complete_pieces(base, run);
+        r = make_last_piece(base, run);
+    if (r == 0)
+        r = check_pieces(base, run);
     if (r == 0 && run->done < run->blocks)
         r = fl__merge_resume(base, run, &merge);
     if (r == 0 && target >= 0)

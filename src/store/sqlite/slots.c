@@ -60,7 +60,7 @@ static int resize(struct base *base, size_t count)
 {
     struct slot *slots = fl__resize(base->slots, count * sizeof *slots);
     if (!slots)
-        return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
+        return base_no_memory(base);
     memset(slots + base->slot_count, 0, (count - base->slot_count) * sizeof *slots);
     base->slots = slots;
     base->slot_count = count;
@@ -165,7 +165,7 @@ static int mark(struct base *base, const char *sql, enum slot_use use)
     while ((r = fl__step(base, statement)) > 0) {
         uint64_t slot = (uint64_t)sqlite3_column_int64(statement, 0);
         if (slot >= base->slot_count || base->slots[slot].use != SLOT_FREE) {
-            r = fl__base_corrupt(base, "two things are in one slot");
+            r = base_corrupt(base, "two things are in one slot");
             break;
         }
         base->slots[slot].use = use;
@@ -193,7 +193,7 @@ int fl__slots_load(struct base *base)
     size_t count = 0;
     int r = count_slots(base, &count);
     if (r == 0 && count > INT32_MAX)
-        r = fl__base_corrupt(base, "it has too many slots");
+        r = base_corrupt(base, "it has too many slots");
     if (r == 0 && count > 0)
         r = resize(base, count);
     if (r == 0)

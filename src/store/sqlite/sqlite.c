@@ -154,7 +154,7 @@ int fl__sqlite_open(const char *rest, const fl_store_config *config, fl_store **
     if (r < 0)
         return r;
     struct sqlite_store *store = fl__alloc_zeroed(sizeof *store);
-    struct worker **workers = fl__alloc_zeroed(folder.shards * sizeof *workers);
+    struct worker **workers = fl__alloc_zeroed(folder.shards * sizeof(struct worker *));
     if (!store || !workers) {
         fl__release(store);
         fl__release(workers);

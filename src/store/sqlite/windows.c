@@ -22,11 +22,6 @@
 
 enum { MAP_MIN = 64 };
 
-static int no_memory(struct base *base)
-{
-    return fl__base_fail(base, FL_NO_MEMORY, "%s", fl_strerror(FL_NO_MEMORY));
-}
-
 static int sweep_all(struct base *base, struct window *window);
 
 /* --- Which there are ---------------------------------------------------------------------------------------------- */
@@ -53,7 +48,7 @@ static int map_grow(struct base *base)
     struct window_map larger = {.capacity = map->capacity ? 2 * map->capacity : MAP_MIN};
     larger.table = fl__alloc_zeroed(larger.capacity * sizeof(struct window *));
     if (!larger.table)
-        return no_memory(base);
+        return base_no_memory(base);
     for (size_t i = 0; i < map->capacity; i++)
         if (map->table[i])
             map_insert(&larger, map->table[i]);
@@ -109,7 +104,7 @@ static int add_window(struct base *base, uint64_t number, uint32_t slot, struct 
         return r;
     struct window *window = fl__alloc_zeroed(sizeof *window);
     if (!window)
-        return no_memory(base);
+        return base_no_memory(base);
     window->number = number;
     window->slot = slot;
     map_insert(&base->windows, window);
@@ -171,7 +166,7 @@ int fl__window_end(struct base *base, struct window *window)
         base->recent = NULL;
     map_remove(&base->windows, window);
     free_window(base, window);
-    base->moved_sweep = true;
+    base->moved_sweep = base->names.tidy = true;
     return r;
 }
 
@@ -199,11 +194,11 @@ static int add_sweep(struct base *base, struct window *window, int64_t number, u
 {
     struct sweep *sweep = fl__alloc_zeroed(sizeof *sweep);
     if (!sweep)
-        return no_memory(base);
+        return base_no_memory(base);
     int r = fl__progress_decode(settled, &sweep->settled);
     if (r < 0) {
         fl__release(sweep);
-        return r == FL_STORE_CORRUPT ? fl__base_corrupt(base, "a sweep is none") : no_memory(base);
+        return r == FL_STORE_CORRUPT ? base_corrupt(base, "a sweep is none") : base_no_memory(base);
     }
     sweep->number = number;
     sweep->from = from;
@@ -226,7 +221,7 @@ static int load_sweeps(struct base *base)
         struct window *window = fl__window_find(base, (uint64_t)sqlite3_column_int64(statement, 1));
         r = window ? add_sweep(base, window, sqlite3_column_int64(statement, 0),
                                (uint64_t)sqlite3_column_int64(statement, 2), fl__column_bytes(statement, 3))
-                   : fl__base_corrupt(base, "a sweep has no window");
+                   : base_corrupt(base, "a sweep has no window");
         if (r < 0)
             break;
     }
@@ -256,7 +251,7 @@ void fl__windows_unload(struct base *base)
 
 static int corrupt_chunk(struct base *base)
 {
-    return fl__base_corrupt(base, "a chunk of rows cannot be read");
+    return base_corrupt(base, "a chunk of rows cannot be read");
 }
 
 static struct chunk_reader read_open(const struct window *window)
@@ -271,7 +266,7 @@ static int make_room(struct base *base, struct window *window, size_t size)
     size_t room = size > CHUNK_SIZE ? size + size / 2 : CHUNK_SIZE + CHUNK_SIZE / 8;
     unsigned char *data = fl__resize(window->data, room);
     if (!data)
-        return no_memory(base);
+        return base_no_memory(base);
     window->data = data;
     window->room = room;
     return 0;
@@ -694,7 +689,7 @@ static int refile_record(struct base *base, struct window *window, struct record
         memcpy(copy, record->v.data, size);
     fl__record_end(record);
     if (!copy)
-        return no_memory(base);
+        return base_no_memory(base);
     struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)k, (fl_bytes){copy, size});
     const unsigned char *left;
     int r = refile_chunk(base, window, reader, shift, limit, refiled, &left);

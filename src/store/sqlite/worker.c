@@ -22,6 +22,8 @@
 
 enum { GROUP_NS = 10000000, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
 
+static const char detached_text[] = "the shard was detached: nothing was written";
+
 /* --- Answers, the shard's side ------------------------------------------------------------------------------------ */
 
 static void deliver(fl_loop *loop, void *arg);
@@ -171,9 +173,9 @@ static void deliver(fl_loop *loop, void *arg)
         pthread_mutex_lock(&port->worker->lock);
         keep_batch(port, batch);
     }
-    bool more = port->out || port->batches, gone = port->gone && !more;
-    if (more)
+    if (port->out || port->batches)
         post(port);
+    bool gone = port->gone && !port->posted; /* else the task is on its way again, and comes back to this */
     pthread_mutex_unlock(&port->worker->lock);
     if (!gone)
         return;
@@ -202,9 +204,16 @@ void fl__port_submit(struct port *port, fl_store_request *request)
     if (port->outstanding++ == 0)
         fl_loop_hold(port->shard.loop);
     pthread_mutex_lock(&worker->lock);
-    *port->in_end = request;
-    port->in_end = &request->next;
-    call(worker);
+    if (port->gone) { /* in the callback of an answer that came because of that */
+        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
+        *port->out_end = request;
+        port->out_end = &request->next;
+        post(port);
+    } else {
+        *port->in_end = request;
+        port->in_end = &request->next;
+        call(worker);
+    }
     pthread_mutex_unlock(&worker->lock);
 }
 
@@ -249,17 +258,6 @@ static void group_answer(struct group *group)
     group->end = &group->first;
 }
 
-/* The file as it must be before anything is done. */
-static int make_ready(struct base *base)
-{
-    if (base->unsettled) {
-        int r = fl__base_settle(base);
-        if (r < 0)
-            return r;
-    }
-    return fl__base_load(base);
-}
-
 /* In a transaction of its own, if it needs one. */
 static void run_alone(struct worker *worker, fl_store_request *request)
 {
@@ -267,7 +265,7 @@ static void run_alone(struct worker *worker, fl_store_request *request)
     bool writes = fl__request_writes(request);
     fl__answer_free(request->store_data);
     request->store_data = NULL;
-    int r = make_ready(base);
+    int r = fl__base_ready(base);
     if (r == 0 && writes)
         r = fl__base_begin(base);
     if (r == 0)
@@ -324,7 +322,7 @@ static void group_end(struct worker *worker, struct group *group)
 static void group_run(struct worker *worker, struct group *group, fl_store_request *request)
 {
     struct base *base = worker->base;
-    int r = make_ready(base);
+    int r = fl__base_ready(base);
     if (r == 0 && fl__request_writes(request) && !base->in_transaction) {
         group_answer(group);
         group->began_ns = fl__monotonic_ns();
@@ -376,7 +374,7 @@ static void refuse(struct worker *worker, struct port *port)
     if (fl__backup_port(worker) == port)
         fl__backup_abort(worker, "the shard was detached");
     for (fl_store_request *request = port->taken; request; request = request->next)
-        fl__store_answer(request, FL_STORE_UNAVAILABLE, "the shard was detached: nothing was written");
+        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
     fl__port_answer(port, port->taken);
     port->taken = NULL;
 }
@@ -413,7 +411,7 @@ static struct port *take_all(struct worker *worker, bool other, bool *called)
 static void work_alone(struct worker *worker)
 {
     struct base *base = worker->base;
-    if (make_ready(base) < 0 || fl__base_begin(base) < 0) {
+    if (fl__base_ready(base) < 0 || fl__base_begin(base) < 0) {
         worker->rest_until_ns = fl__monotonic_ns() + REST_NS;
         return;
     }
@@ -427,13 +425,19 @@ static void work_alone(struct worker *worker)
     fl__helper_look(worker->helper, base);
 }
 
-/* Lets go of a port. Under the lock. */
+/* Lets go of a port, and answers what has come in since it was looked at. Under the lock. */
 static void let_go(struct worker *worker, struct port *port)
 {
     struct port **at = &worker->ports;
     while (*at != port)
         at = &(*at)->next;
     *at = port->next;
+    for (fl_store_request *request = port->in; request; request = request->next)
+        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
+    if (port->in) {
+        *port->out_end = port->in;
+        port->out_end = port->in_end;
+    }
     port->gone = true;
     post(port);
 }

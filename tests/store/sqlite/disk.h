@@ -35,7 +35,7 @@ void disk_install(void);
 void disk_remove(void);
 
 /* The n-th operation of that kind from here on fails, and of those after it every so many-th until disk_heal(); 0: none. */
-void disk_fail(enum disk_fault fault, uint64_t n, unsigned every);
+void disk_fail(enum disk_fault kind, uint64_t n, unsigned and_every);
 void disk_heal(void);
 bool disk_failed(void); /* whether anything has failed since */
 
