@@ -29,7 +29,7 @@
 
 #define MILLISECOND_NS 1000000ull
 
-enum { BACKOFF_FIRST_MS = 50, BACKOFF_STEPS = 7 }; /* up to 50 << 7 = 6.4 s; see backoff_ns() */
+enum { BACKOFF_FIRST_MS = 50, BACKOFF_MAX_MS = 5000, BACKOFF_STEPS = 7 };
 
 static void on_event(fl_loop *loop, int fd, unsigned events, void *arg);
 
@@ -110,7 +110,7 @@ static uint64_t backoff_ns(const struct pg_shard *shard)
     if (shard->attempts == 0)
         return 0;
     unsigned step = shard->attempts - 1 < BACKOFF_STEPS ? shard->attempts - 1 : BACKOFF_STEPS;
-    uint64_t ns = (BACKOFF_FIRST_MS << step) * MILLISECOND_NS;
+    uint64_t ms = BACKOFF_FIRST_MS << step, ns = (ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS) * MILLISECOND_NS;
     return ns - random_number() % (ns / 4);
 }
 
@@ -256,13 +256,14 @@ static uint64_t settling_version(struct pg_shard *shard)
     return shard->version;
 }
 
+/* First the row is locked and read; then, in the same transaction, the new number is written. It is not written before it is
+ * known what it overwrites: should this connection break as well, the next one finds the number and knows what was there. */
 static void settle_begin(struct pg_shard *shard)
 {
     struct pg_args *args = &shard->args;
     shard->state = PG_SETTLING;
     shard->due_ns = fl_loop_now_ns(shard->base.loop) + timeout_ns(shard);
-    shard->settling.failed = true; /* until it is read */
-    shard->settling.number = random_number() >> 2;
+    shard->settling.stage = SETTLE_LOCK;
     if (!fl__pg_reserve(args, 5 * PG_INT_SIZE)) {
         fail(shard, fl_strerror(FL_NO_MEMORY));
         return;
@@ -271,9 +272,23 @@ static void settle_begin(struct pg_shard *shard)
     fl__pg_begin(args);
     fl__pg_int(args, shard->base.shard);
     fl__pg_say(shard, NULL, PG_LOCK, args);
-    fl__pg_int(args, shard->settling.number);
-    fl__pg_int(args, shard->base_number);
-    fl__pg_int(args, shard->number);
+    fl__pg_sync(shard, NULL);
+}
+
+static bool in_our_chain(const struct pg_shard *shard)
+{
+    return shard->settling.applied >= shard->base_number && shard->settling.applied <= shard->number;
+}
+
+static void settle_bar(struct pg_shard *shard)
+{
+    struct pg_args *args = &shard->args;
+    shard->settling.stage = SETTLE_BAR;
+    shard->settling.tried = (random_number() >> 2) + 1;
+    fl__pg_begin(args);
+    fl__pg_int(args, shard->base.shard);
+    fl__pg_int(args, shard->settling.tried);
+    fl__pg_int(args, in_our_chain(shard) ? shard->settling.found : UINT64_MAX); /* never another owner's */
     fl__pg_int(args, settling_version(shard));
     fl__pg_say(shard, NULL, PG_BAR, args);
     fl__pg_sync(shard, NULL);
@@ -287,11 +302,6 @@ static void finish(struct pg_flight *flight, int result, const char *format, con
     flight->state = PG_FINISHED;
 }
 
-static bool in_our_chain(const struct pg_shard *shard)
-{
-    return shard->settling.applied >= shard->base_number && shard->settling.applied <= shard->number;
-}
-
 static void settle_write(struct pg_shard *shard, struct pg_flight *flight)
 {
     bool applied = in_our_chain(shard) && flight->number <= shard->settling.applied;
@@ -303,9 +313,9 @@ static void settle_write(struct pg_shard *shard, struct pg_flight *flight)
         finish(flight, 0, NULL, NULL);
     else if (!flight->fenced && !applied && !in_our_chain(shard))
         finish(flight, FL_OUTCOME_UNKNOWN,
-               "the connection broke (%s), and another owner has written to the shard since", shard->trouble);
+               "the connection broke (%s), and the shard was written to from elsewhere since", shard->trouble);
     else {
-        flight->again = flight->again || (applied && !flight->fenced);
+        flight->doubt = flight->doubt || (applied && !flight->fenced);
         fl__pg_flight_reset(flight);
     }
 }
@@ -321,38 +331,56 @@ static void refuse_late_reads(struct pg_shard *shard)
     }
     for (unsigned i = 0; i < last; i++) {
         struct pg_flight *flight = fl__pg_flight(shard, i);
-        if (flight->state == PG_WAITING)
+        if (flight->state == PG_WAITING && !fl__pg_is_write(flight->request) && !fl__pg_is_alone(flight->request))
             finish(flight, FL_STORE_UNAVAILABLE, "the connection broke (%s) before this was read", shard->trouble);
     }
 }
 
 static void settle_end(struct pg_shard *shard)
 {
-    if (shard->settling.failed) {
-        fail(shard, "the shard's row cannot be read: is the table foliot_shard complete?");
-        return;
-    }
     for (unsigned i = 0; i < shard->flight_count; i++) {
         struct pg_flight *flight = fl__pg_flight(shard, i);
         if (flight->state == PG_SENT)
             settle_write(shard, flight);
     }
     refuse_late_reads(shard);
-    shard->base_number = shard->number = shard->sent = shard->applied = shard->settling.number;
+    shard->base_number = shard->number = shard->sent = shard->applied = shard->settling.tried;
+    shard->settling.tried = 0;
     ready(shard);
 }
 
-static void take_settling(struct pg_shard *shard, unsigned what, const PGresult *result)
+static void settle_next(struct pg_shard *shard)
 {
-    if (what == PG_LOCK && PQntuples(result) == 1) {
-        shard->settling.version = fl__pg_get_int(result, 0, 0);
-        shard->settling.applied = fl__pg_get_int(result, 0, 1);
-        fl_bytes owner = fl__pg_get_bytes(result, 0, 4);
-        snprintf(shard->settling.owner, sizeof shard->settling.owner, "%.*s", (int)owner.size,
-                 (const char *)owner.data);
-    } else if (what == PG_COMMIT) {
-        shard->settling.failed = strcmp(PQcmdStatus((PGresult *)result), "COMMIT") != 0;
+    switch (shard->settling.stage) {
+    case SETTLE_READ:
+        settle_bar(shard);
+        break;
+    case SETTLE_DONE:
+        settle_end(shard);
+        break;
+    default:
+        fail(shard, "the shard's row cannot be read: is the table foliot_shard complete?");
     }
+}
+
+static void take_lock(struct pg_shard *shard, const PGresult *result)
+{
+    uint64_t found = fl__pg_get_int(result, 0, 1);
+    if (found != shard->settling.tried)
+        shard->settling.applied = found; /* else it is what an earlier attempt has found and overwritten */
+    shard->settling.found = found;
+    shard->settling.version = fl__pg_get_int(result, 0, 0);
+    fl_bytes owner = fl__pg_get_bytes(result, 0, 4);
+    snprintf(shard->settling.owner, sizeof shard->settling.owner, "%.*s", (int)owner.size, (const char *)owner.data);
+    shard->settling.stage = SETTLE_READ;
+}
+
+static void take_settling(struct pg_shard *shard, unsigned what, PGresult *result)
+{
+    if (what == PG_LOCK && PQntuples(result) == 1)
+        take_lock(shard, result);
+    else if (what == PG_COMMIT && strcmp(PQcmdStatus(result), "COMMIT") == 0)
+        shard->settling.stage = SETTLE_DONE;
 }
 
 /* --- Receiving ---------------------------------------------------------------------------------------------------- */
@@ -414,7 +442,7 @@ static void expected_over(struct pg_shard *shard)
     if (shard->state == PG_DRAINING)
         end_drain(shard);
     else if (shard->state == PG_SETTLING)
-        settle_end(shard);
+        settle_next(shard);
     else if (shard->state == PG_PREPARING && shard->chained)
         settle_begin(shard);
     else if (shard->state == PG_PREPARING)

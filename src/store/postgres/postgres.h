@@ -60,7 +60,7 @@ struct pg_flight {
     bool fenced;             /* a write: the fence did not pass */
     bool redo;               /* it has to be carried out again: the database gave up a transaction that was in order */
     bool replace;            /* rows that it puts are there already: take them away first */
-    bool again;              /* FL_STORE_REFILE: it has taken effect, but what came of it was lost */
+    bool doubt;              /* it may have taken effect, or has, but what came of it was lost */
     PGresult *kept[PG_KEPT]; /* what the answer points into */
     unsigned kept_count;
     void *block, *keep; /* the same */
@@ -129,9 +129,10 @@ struct pg_shard {
     uint64_t version;                            /* that the last write carried */
     bool settle_after_drain;
     struct {
-        bool failed;
-        uint64_t number; /* the new base */
-        uint64_t version, applied;
+        enum { SETTLE_LOCK, SETTLE_READ, SETTLE_BAR, SETTLE_DONE } stage;
+        uint64_t found;            /* the number in the row */
+        uint64_t tried;            /* that was to take its place; 0: none, or it is known that it has */
+        uint64_t applied, version; /* what was there before all that, and the version that goes with it */
         char owner[256];
     } settling;
 };

@@ -88,7 +88,8 @@ static void take_error(struct pg_flight *flight, const PGresult *result)
 {
     if (flight->request->result < 0 || flight->redo)
         return;
-    if (fl__pg_is_retry(result)) {
+    bool can_redo = fl__pg_is_write(flight->request) || fl__pg_is_alone(flight->request);
+    if (can_redo && fl__pg_is_retry(result)) {
         flight->redo = true;
     } else if (strcmp(sqlstate(result), "23505") == 0 && !flight->replace) {
         flight->replace = flight->redo = true;
@@ -222,7 +223,7 @@ static int start_refile(struct pg_shard *shard, struct pg_flight *flight)
     fl__pg_int(args, shard->base.shard);
     fl__pg_int(args, request->refile.window);
     fl__pg_say(shard, flight, PG_REST, args);
-    if (flight->again) { /* what the first time came of it is no longer known: all parts in which there is something */
+    if (flight->doubt) { /* what came of it the first time is no longer known: all parts in which there is something */
         uint64_t windows[64];
         part_windows(request, windows);
         fl__pg_begin(args);
@@ -639,6 +640,7 @@ static void send_claim(struct pg_shard *shard, struct pg_flight *flight)
     struct pg_args *args = &shard->args;
     const fl_store_request *request = flight->request;
     flight->number = ++shard->number;
+    flight->doubt = true;
     flight->stage = STAGE_END;
     fl__pg_begin(args);
     fl__pg_int(args, shard->base.shard);

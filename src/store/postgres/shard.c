@@ -112,13 +112,17 @@ static void send_waiting(struct pg_shard *shard)
 
 /* --- Time-outs ---------------------------------------------------------------------------------------------------- */
 
+/* Whether a request that is not carried out any further may have taken effect. */
+static bool is_in_doubt(const struct pg_flight *flight)
+{
+    return flight->doubt || (flight->state == PG_SENT && fl__pg_is_write(flight->request));
+}
+
 static void give_up(struct pg_shard *shard, struct pg_flight *flight)
 {
     const char *why = shard->trouble[0] ? shard->trouble : "it does not answer";
-    if (flight->state == PG_SENT && fl__pg_is_write(flight->request))
+    if (is_in_doubt(flight))
         finish(flight, FL_OUTCOME_UNKNOWN, "the database did not say in time whether this was done: %s", why);
-    else if (flight->state == PG_SENT && flight->request->op == FL_STORE_CLAIM)
-        finish(flight, FL_OUTCOME_UNKNOWN, "the database did not say in time whether the shard was claimed: %s", why);
     else
         finish(flight, FL_STORE_UNAVAILABLE, "the database cannot be reached: %s", why);
 }
@@ -142,9 +146,12 @@ static void expire(struct pg_shard *shard, uint64_t now_ns)
 /* While detaching, what has not been sent will not be. */
 static void refuse_waiting(struct pg_shard *shard)
 {
-    for (unsigned i = 0; i < shard->flight_count; i++)
-        if (fl__pg_flight(shard, i)->state == PG_WAITING)
-            finish(fl__pg_flight(shard, i), FL_STORE_UNAVAILABLE, "the shard is being detached", NULL);
+    for (unsigned i = 0; i < shard->flight_count; i++) {
+        struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state == PG_WAITING)
+            finish(flight, is_in_doubt(flight) ? FL_OUTCOME_UNKNOWN : FL_STORE_UNAVAILABLE,
+                   "the shard is being detached", NULL);
+    }
 }
 
 static void set_timer(struct pg_shard *shard, uint64_t now_ns)

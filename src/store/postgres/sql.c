@@ -42,9 +42,8 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     /* Owners. */
     [PG_LOCK] = {"foliot_lock", "SELECT version, applied, lease_until, " NOW_US ", owner FROM foliot_shard"
                                 " WHERE shard = $1::bigint FOR UPDATE"},
-    [PG_BAR] = {"foliot_bar",
-                "UPDATE foliot_shard SET applied = $2::bigint WHERE shard = $1::bigint"
-                " AND (applied BETWEEN $3::bigint AND $4::bigint OR (version = $5::bigint AND version > 0))"},
+    [PG_BAR] = {"foliot_bar", "UPDATE foliot_shard SET applied = $2::bigint WHERE shard = $1::bigint"
+                              " AND (applied = $3::bigint OR (version = $4::bigint AND version > 0))"},
     [PG_CLAIM] = {"foliot_claim", "UPDATE foliot_shard SET version = version + 1, applied = $3::bigint,"
                                   " lease_until = " NOW_US " + $4::bigint, owner = $5::text"
                                   " WHERE shard = $1::bigint AND version = $2::bigint RETURNING version"},

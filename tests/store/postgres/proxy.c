@@ -30,6 +30,9 @@ static bool armed, failed, released;
 static enum proxy_direction where;
 static enum proxy_fault how;
 static size_t left, passed[2];
+static bool twice; /* and then after so many bytes again: */
+static enum proxy_direction where_again;
+static size_t left_again;
 
 /* --- Sockets ------------------------------------------------------------------------------------------------------ */
 
@@ -85,7 +88,10 @@ static size_t allowed(enum proxy_direction direction, size_t size, bool *ret_fau
     if (armed && direction == where)
         left -= size;
     if (*ret_fault) {
-        armed = false;
+        armed = twice;
+        twice = false;
+        where = where_again;
+        left = left_again;
         failed = true;
     }
     passed[direction] += size;
@@ -189,10 +195,19 @@ void proxy_fail(enum proxy_direction direction, size_t after, enum proxy_fault f
 {
     pthread_mutex_lock(&lock);
     armed = true;
-    failed = released = false;
+    twice = failed = released = false;
     where = direction;
     how = fault;
     left = after;
+    pthread_mutex_unlock(&lock);
+}
+
+void proxy_fail_again(enum proxy_direction direction, size_t after)
+{
+    pthread_mutex_lock(&lock);
+    twice = true;
+    where_again = direction;
+    left_again = after;
     pthread_mutex_unlock(&lock);
 }
 
@@ -207,7 +222,7 @@ bool proxy_has_failed(void)
 void proxy_release(void)
 {
     pthread_mutex_lock(&lock);
-    armed = false;
+    armed = twice = false;
     released = true;
     pthread_mutex_unlock(&lock);
 }

@@ -22,8 +22,9 @@ enum proxy_fault { PROXY_CUT, PROXY_HANG };
 void proxy_start(void);         /* once */
 const char *proxy_folder(void); /* host=… */
 void proxy_fail(enum proxy_direction direction, size_t after, enum proxy_fault fault);
-bool proxy_has_failed(void);                        /* the fault has happened */
-void proxy_release(void);                           /* no fault any more; what hangs goes on */
-size_t proxy_bytes(enum proxy_direction direction); /* since the last call */
+void proxy_fail_again(enum proxy_direction direction, size_t after); /* the same fault, counted from the first */
+bool proxy_has_failed(void);                                         /* the fault has happened */
+void proxy_release(void);                                            /* no fault any more; what hangs goes on */
+size_t proxy_bytes(enum proxy_direction direction);                  /* since the last call */
 
 #endif

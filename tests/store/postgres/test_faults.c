@@ -246,6 +246,37 @@ TEST(a_connection_that_is_cut_while_receiving_is_made_up_for)
     fail_everywhere(PROXY_DOWN, PROXY_CUT, SCALE(13, 61), true);
 }
 
+/* The connection that settles what was in doubt is cut as well: while it connects, prepares, locks, reads, writes. */
+TEST(a_connection_that_is_cut_while_settling_is_made_up_for)
+{
+    enum { ROUNDS = SCALE(150, 40) };
+    begin();
+    uint64_t version = claim(shard, "me"), random = 23;
+    size_t bytes[2], again[2];
+    for (int i = 0; i < 2; i++)
+        bytes[i] = bytes_of_a_scenario((enum proxy_direction)i, version, true);
+    static struct scenario s;
+    for (int i = 0; i < 2; i++) { /* how much goes over a connection until all is settled, and what follows */
+        prepare(&s, version);
+        proxy_fail(PROXY_UP, bytes[PROXY_UP] - 1, PROXY_CUT);
+        proxy_bytes((enum proxy_direction)i);
+        live_through(&s, true);
+        again[i] = proxy_bytes((enum proxy_direction)i) - bytes[i];
+        take_away(&s, version);
+    }
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        enum proxy_direction first = i & 1, second = i >> 1 & 1;
+        size_t tail = again[second] < 800 ? again[second] : 800; /* where it settles */
+        prepare(&s, version);
+        proxy_fail(first, random_below(&random, bytes[first]), PROXY_CUT);
+        proxy_fail_again(second,
+                         again[second] - (i % 8 ? random_below(&random, tail) : random_below(&random, again[second])));
+        live_through(&s, true);
+        take_away(&s, version);
+    }
+    end();
+}
+
 /* What was under way is delivered after all, when everything has been settled over another connection: too late. The
  * sessions of this one cannot be ended from outside, so that only the chain holds them off. */
 TEST(what_is_delivered_late_has_no_effect)
