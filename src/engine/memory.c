@@ -424,6 +424,17 @@ static int rebuild_wheel(fl_engine *e, int kind)
     return r;
 }
 
+/* Back into its wheel; or, if it is beyond what is in view by now, back to the store, which has it. */
+static int recall_flight(fl_engine *e, uint32_t index)
+{
+    struct item *item = fl__flight_recall(e, index);
+    bool in_view = key_before(item->key, e->until);
+    int r = in_view ? insert_waiting(e, item) : 0;
+    if (!in_view || r < 0)
+        fl__memory_free_item(e, item);
+    return r;
+}
+
 /* What was due and has not been dispatched is not due any more. */
 static int recall_flights(fl_engine *e)
 {
@@ -433,7 +444,7 @@ static int recall_flights(fl_engine *e)
         const struct flight *flight = &e->flights.list[i];
         bool late = flight->state == FLIGHT_LATE;
         if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && !behind_front(e, flight->item->key))
-            r = insert_waiting(e, fl__flight_recall(e, i));
+            r = recall_flight(e, i);
         else if (late)
             fl__flight_late(e, i);
     }
