@@ -229,8 +229,10 @@ static bool lookahead(const fl_engine *e)
 static int64_t margin_us(const fl_engine *e)
 {
     uint64_t margin = e->preload_us / 8, most = 10 * SECOND_US;
-    if (lookahead(e))
-        return SECOND_US / 20;
+    if (lookahead(e)) {
+        margin = e->config.lookahead_us / 2;
+        most = SECOND_US / 20;
+    }
     return (int64_t)(margin > most ? most : margin);
 }
 
