@@ -424,11 +424,13 @@ static int rebuild_wheel(fl_engine *e, int kind)
     return r;
 }
 
+/* Back into its wheel; or, if it is beyond what is in view by now, back to the store, which has it. */
 static int recall_flight(fl_engine *e, uint32_t index)
 {
     struct item *item = fl__flight_recall(e, index);
-    int r = insert_waiting(e, item);
-    if (r < 0)
+    bool in_view = key_before(item->key, e->until);
+    int r = in_view ? insert_waiting(e, item) : 0;
+    if (!in_view || r < 0)
         fl__memory_free_item(e, item);
     return r;
 }

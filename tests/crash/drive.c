@@ -17,7 +17,7 @@
 
 enum { TIMERS_MOST = 400000, OUTSTANDING_MOST = 48, PATIENCE_MS = 20000 };
 
-#define SECOND_US 1000000ll
+#define SECOND_US ((int64_t)1000000)
 
 static int64_t monotonic_ms(void)
 {

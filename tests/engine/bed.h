@@ -8,7 +8,7 @@
 
 #include <foliot/engine.h>
 
-#define SECOND 1000000ll
+#define SECOND ((int64_t)1000000)
 #define START (1700000000 * SECOND)
 
 enum { FIRED_MOST = 4096 };

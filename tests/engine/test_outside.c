@@ -9,22 +9,32 @@
 
 /* --- Arguments ----------------------------------------------------------------------------------------------------- */
 
-TEST(configurations_that_cannot_work_are_refused)
+static fl_engine_config good_config(void)
 {
-    set_up_store();
-    fl_engine_config good = {.loop = bed.loop, .store = bed.store, .owner = "me", .dispatch = (fl_dispatch_fn)abort};
-    fl_engine_config bad;
-    char owner[300];
-    memset(owner, 'x', sizeof owner);
-    owner[256] = 0;
-#define REFUSED(member, value)                                         \
-    do {                                                               \
-        fl_engine *engine = NULL;                                      \
-        bad = good;                                                    \
-        bad.member = value;                                            \
-        CHECK_EQ(fl_engine_start(&bad, &engine), FL_INVALID_ARGUMENT); \
-        CHECK(!engine);                                                \
+    return (fl_engine_config){
+        .loop = bed.loop, .store = bed.store, .owner = "me", .dispatch = (fl_dispatch_fn)(void (*)(void))abort};
+}
+
+static void check_refused(const fl_engine_config *config)
+{
+    fl_engine *engine = NULL;
+    CHECK_EQ(fl_engine_start(config, &engine), FL_INVALID_ARGUMENT);
+    CHECK(!engine);
+}
+
+#define REFUSED(member, value)                   \
+    do {                                         \
+        fl_engine_config config = good_config(); \
+        config.member = value;                   \
+        check_refused(&config);                  \
     } while (0)
+
+TEST(an_engine_without_what_it_needs_is_refused)
+{
+    char owner[257];
+    memset(owner, 'x', 256);
+    owner[256] = 0;
+    set_up_store();
     REFUSED(loop, NULL);
     REFUSED(store, NULL);
     REFUSED(owner, NULL);
@@ -33,6 +43,12 @@ TEST(configurations_that_cannot_work_are_refused)
     REFUSED(dispatch, NULL);
     REFUSED(shard, 1);
     REFUSED(shard, UINT32_MAX);
+    tear_down_store();
+}
+
+TEST(settings_that_cannot_work_are_refused)
+{
+    set_up_store();
     REFUSED(strategy, (enum fl_strategy)7);
     REFUSED(lease_us, UINT64_MAX);
     REFUSED(record_interval_us, UINT64_MAX);
