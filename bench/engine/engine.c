@@ -137,7 +137,7 @@ static int ascending(const void *a, const void *b)
 
 static void measure_lateness(struct job *job)
 {
-    size_t count = bench_is_quick(job->run) ? 1000 : 10000;
+    size_t count = bench_is_quick(job->run) ? 1000 : 5000;
     double *late_ms = calloc(count, sizeof *late_ms);
     void *self = open_rival(job);
     bench_working_on(job->run, E9);
@@ -187,7 +187,7 @@ static void measure_sustained(struct job *job)
 {
     void *self = open_rival(job);
     bench_working_on(job->run, E8);
-    say(job, E8, per_second_k(foliot_sustain(self, bench_is_quick(job->run) ? 2 : 20)));
+    say(job, E8, per_second_k(foliot_sustain(self, bench_is_quick(job->run) ? 2 : 10)));
     close_rival(job, self);
 }
 
@@ -315,7 +315,7 @@ static const struct bench_measure measures[N_MEASURES] = {
             "dispatched and settled, and all are deleted. The others: until each was taken out and removed.",
             BENCH_RATE},
     [E8] = {"E8", "sustained", "k/s",
-            "Timers that are due a second later are scheduled as fast as they are acknowledged, for twenty seconds, "
+            "Timers that are due a second later are scheduled as fast as they are acknowledged, for ten seconds, "
             "while those before them fire and are deleted: how many, until the last has fired.",
             BENCH_RATE, .fixed_size = 1},
     [E9] = {"E9", "median lateness", "ms", "Timers that are due a millisecond after each other: how late each is.",

@@ -33,7 +33,7 @@ void timer_payload(size_t i, char payload[PAYLOAD]);
 int64_t wall_now_us(void);
 
 /* Rivals whose fsync is slow are asked for as much as fits into this. */
-#define PATIENCE_US 15000000
+#define PATIENCE_US 8000000
 
 struct outcome {
     size_t count; /* fewer than asked for if the patience is at its end */
