@@ -60,8 +60,8 @@ static int expected(const struct sim *s, const struct stage *there, const fl_op 
 static void check_content(struct sim *s, const struct stage *there, const fl_op *op)
 {
     struct ledger *l = &s->ledger;
-    if (op->kind == FL_OP_GET && (payload_tag(s, op->timer.payload) != there->tag ||
-                                  (!there->vague && op->timer.due_us != there->due_us)))
+    if (op->kind == FL_OP_GET &&
+        (payload_tag(s, op->timer.payload) != there->tag || (!there->vague && op->timer.due_us != there->due_us)))
         ledger_fail(l, "#%u is read as something else", there->tag);
     enum fl_outcome outcome = there->tag && there->fate == WAITING ? FL_REPLACED : FL_CREATED;
     if (op->kind == FL_OP_CREATE && op->outcome != outcome)

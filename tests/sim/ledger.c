@@ -136,11 +136,12 @@ void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns)
     l->owner_since_ns = now_ns;
 }
 
-void ledger_record(struct ledger *l, uint64_t tick)
+void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress)
 {
     for (uint32_t i = 0; i < l->stage_count; i++) {
         struct stage *stage = &l->stages[i];
-        if (stage->fate == DONE && stage->term == l->term && stage->settled < tick)
+        if (stage->fate == DONE && stage->term == l->term && stage->settled < tick &&
+            stage->fired_us < progress->front[stage->attempt > 1].at_us)
             stage->secured = true;
     }
 }
@@ -212,6 +213,7 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
         l->stages[stage->from].place = GONE;
     stage->attempt = firing->timer.attempt;
     stage->term = l->term;
+    stage->fired_us = wall_us;
     stage->fate = UNDER_WAY;
     touch(l, stage->slot);
     return i;

@@ -40,6 +40,7 @@ struct stage {
     unsigned actor; /* who was asked */
     int64_t due_us;
     int64_t filed_us;      /* the latest at which it can have been filed: the past counts as now */
+    int64_t fired_us;      /* when the last attempt began */
     int64_t not_before_us; /* the next attempt */
     fl_key id;
     uint64_t asked, answered, settled; /* ticks */
@@ -84,8 +85,8 @@ uint32_t ledger_certain(const struct ledger *l, uint32_t slot);
 /* Another owner, or the same one anew. */
 void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns);
 
-/* What was settled before `tick` is on record. */
-void ledger_record(struct ledger *l, uint64_t tick);
+/* What was settled before `tick` is on record, as far as the front has come. */
+void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress);
 
 /* Somebody fires. Returns the stage, or NOWHERE if nothing is known of it. */
 uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);

@@ -105,9 +105,9 @@ static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *
         fault.result = chance(&s->luck, 50) ? FL_OUTCOME_UNKNOWN : FL_STORE_UNAVAILABLE;
         fault.applied = fault.result == FL_OUTCOME_UNKNOWN && !certain && chance(&s->luck, 50);
         sim_say(s, "engine %u: request %d %s", actor, (int)request->op,
-                fault.applied                          ? "takes effect, but nobody knows"
+                fault.applied                        ? "takes effect, but nobody knows"
                 : fault.result == FL_OUTCOME_UNKNOWN ? "is lost, and nobody knows"
-                                                       : "is refused");
+                                                     : "is refused");
     }
     if (fault.result != 0 && !fault.applied)
         return fault;
@@ -115,7 +115,8 @@ static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *
         claimed(s, actor);
     if ((request->op == FL_STORE_RECORD || request->op == FL_STORE_FINISH) && actor == s->ledger.owner &&
         !takes_front_back(request))
-        ledger_record(&s->ledger, sent_tick);
+        ledger_record(&s->ledger, sent_tick,
+                      request->op == FL_STORE_RECORD ? &request->record.progress : &request->finish.record);
     return fault;
 }
 
@@ -385,7 +386,9 @@ static void choose_config(struct sim *s)
         .max_in_flight = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 1000,
         .dispatch_batch = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 0,
         .delete_interval_us = chance(luck, 50) ? (uint64_t)SECOND : 0,
-        .preload_us = chance(luck, 50) ? 1000 + below(luck, 10 * SECOND) : chance(luck, 10) ? 3600 * SECOND : 0,
+        .preload_us = chance(luck, 50)   ? 1000 + below(luck, 10 * SECOND)
+                      : chance(luck, 10) ? 3600 * SECOND
+                                         : 0,
         .lookahead_us = chance(luck, 50) ? 1000 + below(luck, 5 * SECOND) : 0,
         .load_interval_us = (uint64_t)SECOND + below(luck, 29 * SECOND),
         .load_batch = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 0,
