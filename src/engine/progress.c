@@ -108,10 +108,11 @@ static int keep_doubts(fl_engine *e, size_t *count)
     return 0;
 }
 
-/* The engine is stopping, and this was filed or perhaps filed, but is not in memory: its last record must not pass it. */
+/* The engine is stopping, and this was filed or perhaps filed, but is not in memory: its last record must not pass
+ * it, wherever the front will be then. */
 void fl__progress_keep(fl_engine *e, fl_key key)
 {
-    if (e->state != ENGINE_STOPPING || e->now || !key.seq || !behind_front(e, key))
+    if (e->state != ENGINE_STOPPING || e->now || key.seq == 0)
         return;
     if (!e->recovering)
         e->recovered_count = 0;
