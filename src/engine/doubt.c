@@ -149,16 +149,15 @@ static struct item *unsure_item(const fl_engine *e, uint64_t seq)
     return NULL;
 }
 
+/* One that fires already is not filed again, whatever comes of it. */
 static void ghost_gone(fl_engine *e, struct item *item)
 {
     uint32_t flight = fl__flight_find(e, item->key.seq);
     if (!flight) {
         fl__memory_remove(e, item);
-    } else if (e->flights.list[flight].state == FLIGHT_LATE) {
+    } else {
         e->flights.list[flight].superseded = true;
         fl__doubt_forget(e, item);
-    } else {
-        fl__doubt_forget(e, item); /* it fires already */
     }
 }
 
