@@ -37,6 +37,7 @@ static void look_at_clock(fl_engine *e)
     if (now_us >= e->wall_us) {
         e->wall_us = now_us;
         e->set_back = false;
+        e->hold_writes = e->retreat; /* it may have been set forth again before anything came of it */
     } else if (e->wall_us - now_us > TOLERATED_US && !e->set_back) {
         e->set_back = true;
         fl__engine_flush_soon(e);
