@@ -314,8 +314,8 @@ typedef struct fl_shard fl_shard;
 typedef struct fl_store_config {
     uint32_t shards;      /* how many a new store is made with, at most 65536; 0: 4. Of one that is there: how many it
                            * must have; 0: as many as it has */
-    uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s. Of no meaning in memory */
-    fl_wall_clock *clock; /* memory: by which leases run out. NULL: the system's. Must outlive the store */
+    uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s. PostgreSQL only */
+    fl_wall_clock *clock; /* memory, SQLite: by which leases run out. NULL: the system's. Must outlive the store */
 } fl_store_config;
 
 /* Opens a store, and makes it if it is not there; a schema of an earlier version is brought up to date. Blocks. `config`

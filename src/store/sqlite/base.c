@@ -49,7 +49,7 @@ struct sqlite_tuning fl__sqlite_tuning = {
     .checkpoint_frames = 1024,
     .log_frames = 8192,
     .log_frames_max = 65536,
-    .finish_chunks = 2048,
+    .finish_chunks = 1024,
 };
 
 /* What brings a schema from one version to the next; a new file has version 0. */

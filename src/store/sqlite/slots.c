@@ -242,11 +242,16 @@ void fl__record_end(struct record *record)
 
 static int first_record(struct base *base, uint32_t slot, enum slot_statement which, int64_t k, struct record *ret)
 {
-    int r = prepared(base, slot, which, &ret->statement);
+    sqlite3_stmt *statement;
+    ret->statement = NULL; /* so that it can be ended in any case */
+    int r = prepared(base, slot, which, &statement);
     if (r < 0)
         return r;
-    int rc = sqlite3_bind_int64(ret->statement, 1, k);
-    return rc == SQLITE_OK ? fl__record_next(base, ret) : fl__base_failed(base, rc);
+    int rc = sqlite3_bind_int64(statement, 1, k);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    ret->statement = statement;
+    return fl__record_next(base, ret);
 }
 
 int fl__slot_floor(struct base *base, uint32_t slot, int64_t k, struct record *ret)

@@ -523,8 +523,9 @@ int fl__window_look(struct base *base, struct window *window, uint64_t seq, entr
 
 int fl__window_scan(struct base *base, struct window *window, uint64_t from, struct record *ret)
 {
-    int r = write_open(base, window);
     int64_t k = 0;
+    ret->statement = NULL;
+    int r = write_open(base, window);
     if (r == 0 && from > 0) {
         r = fl__slot_floor(base, window->slot, (int64_t)from, ret);
         if (r > 0)

@@ -37,4 +37,5 @@ __attribute__((constructor)) static void make_small(void)
 }
 #endif
 
-const struct store_under_test under_test = {.open = open_new, .reopen = open_again, .remove = remove_folder};
+const struct store_under_test under_test = {
+    .open = open_new, .reopen = open_again, .remove = remove_folder, .histories = SCALE(100, 15)};
