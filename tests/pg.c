@@ -214,16 +214,17 @@ static PGconn *connect_to_server(void)
     return PQconnectdb(info);
 }
 
-static void await_server(void)
+/* False: it has ended. */
+static bool await_server(void)
 {
     for (int i = 0; i < 3000; i++) {
         PGconn *conn = connect_to_server();
         bool there = PQstatus(conn) == CONNECTION_OK;
         PQfinish(conn);
         if (there)
-            return;
+            return true;
         if (waitpid(server, NULL, WNOHANG) != 0)
-            test_fail(__FILE__, __LINE__, "the server does not start: see %s/postgres.log", folder);
+            return false;
         usleep(20000);
     }
     test_fail(__FILE__, __LINE__, "the server does not answer");
@@ -241,8 +242,14 @@ void pg_start(bool with_fsync)
                          "-c", "max_wal_size=512MB",
                          /* a reboot of this server must not look like an attack on the next */
                          "-c", "restart_after_crash=off", NULL};
-    server = spawn("postgres", arguments);
-    await_server();
+    /* After a kill, processes of the server before may hold its memory for a while yet: then it does not start. */
+    for (int tries = 0; tries < 100; tries++) {
+        server = spawn("postgres", arguments);
+        if (await_server())
+            return;
+        usleep(200000);
+    }
+    test_fail(__FILE__, __LINE__, "the server does not start: see %s/postgres.log", folder);
 }
 
 static void await_end(void)
