@@ -84,7 +84,9 @@ NATIVE(unref)
 NATIVE(now)
 {
     fl_clock *clock = fl_clock_monotonic();
-    return JSValueMakeNumber(context, (double)(clock->now_ns(clock) - host.origin_ns) / NS_PER_MS);
+    uint64_t now_ns = clock->now_ns(clock);
+    queue_stamp(now_ns);
+    return JSValueMakeNumber(context, (double)(now_ns - host.origin_ns) / NS_PER_MS);
 }
 
 NATIVE(hold)

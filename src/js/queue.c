@@ -26,6 +26,16 @@ struct reading {
 
 static struct reading last;
 
+/* Before these moments the first `stamped` timers of the queue were set. */
+static uint64_t stamp_ns[QUEUE_LENGTH];
+static int32_t stamped;
+
+void queue_stamp(uint64_t now_ns)
+{
+    while (stamped < queue.state[STATE_SET])
+        stamp_ns[stamped++] = now_ns;
+}
+
 static struct reading read_clocks(void)
 {
     struct timespec wall;
@@ -39,12 +49,13 @@ static struct reading read_clocks(void)
     return now;
 }
 
-/* When a timer was set, or a little later; on the loop's clock. */
-static uint64_t called_ns(const struct reading *reading, double called_ms)
+/* When the i-th timer was set, or a little later; on the loop's clock. */
+static uint64_t called_ns(const struct reading *reading, int32_t i)
 {
-    int64_t end_ns = ((int64_t)called_ms + 1) * NS_PER_MS + reading->offset_ns + TOLERANCE_NS;
+    int64_t end_ns = ((int64_t)queue.called_ms[i] + 1) * NS_PER_MS + reading->offset_ns + TOLERANCE_NS;
     bool long_ago = reading->steady && end_ns > 0 && end_ns < reading->now_ns;
-    return (uint64_t)(long_ago ? end_ns : reading->now_ns);
+    uint64_t called_ns = (uint64_t)(long_ago ? end_ns : reading->now_ns);
+    return i < stamped && stamp_ns[i] < called_ns ? stamp_ns[i] : called_ns;
 }
 
 /* --- What */
@@ -70,7 +81,7 @@ static void read_set(int32_t count)
     for (int32_t i = 0; i < count; i++) {
         fl_webtimers_options options = {
             .delay = queue.delays[i],
-            .called_ns = called_ns(&reading, queue.called_ms[i]),
+            .called_ns = called_ns(&reading, i),
             .repeat = queue.flags[i] & SET_REPEATS,
             .microtask = !(queue.flags[i] & SET_HANDLING),
         };
@@ -96,7 +107,7 @@ void queue_read(void)
         read_cleared();
     if (count > 0) {
         read_set(count);
-        queue.state[STATE_SET] = 0;
+        queue.state[STATE_SET] = stamped = 0;
         must(reserve(count));
     }
 }

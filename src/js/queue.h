@@ -13,8 +13,9 @@
  * A delay counts from when the script has asked for it. That is the time of reading, unless the script has gone on for
  * long; so the prelude notes Date.now() too, which is cheap. It is whole milliseconds of another clock, one that can be
  * set: what it says is taken for the end of its millisecond and converted as the two clocks stand to each other now,
- * unless that has changed since the last reading. So a timer may be late by a millisecond after a long callback, and is
- * early under no circumstances.
+ * unless that has changed since the last reading. And whenever a script looks at performance.now(), the time is noted
+ * for what it has set before. So a timer may be late by a millisecond after a long callback that does not look at the
+ * clock, and is early under no circumstances.
  */
 
 #include <JavaScriptCore/JavaScript.h>
@@ -55,6 +56,9 @@ int queue_begin(JSObjectRef object);
 /* Does what was asked for since the last time. Not being able to ends the program, as it does when the engine itself has
  * no memory: a timer that a script has an ID for must not be lost. */
 void queue_read(void);
+
+/* The script is told that it is `now_ns` of the loop's clock: what it has set so far was set before. */
+void queue_stamp(uint64_t now_ns);
 
 /* Nothing runs now, and the queue was read: if there is no timer left, the memory for very many is given back. All IDs have
  * to be given up for that. */
