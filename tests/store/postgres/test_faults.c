@@ -311,9 +311,9 @@ TEST(a_claim_whose_answer_was_lost_is_unknown)
 {
     timeout_us = 1000000;
     begin();
-    uint64_t version = claim_insisting();
+    claim_insisting();
     proxy_bytes(PROXY_DOWN);
-    version = claim_insisting();
+    uint64_t version = claim_insisting();
     size_t bytes = proxy_bytes(PROXY_DOWN);
     proxy_fail(PROXY_DOWN, bytes - 5, PROXY_CUT);
     struct asked asked = to_claim("me", HOUR_US, false);

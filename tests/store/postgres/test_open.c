@@ -140,12 +140,14 @@ static char *documented(int n)
     CHECK(size < sizeof page - 1);
     page[size] = 0;
     char *block = page;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && block; i++) {
         block = strstr(block, "```sql\n");
-        CHECK(block);
-        block += 7;
+        block = block ? block + 7 : NULL;
     }
-    *strstr(block, "```") = 0;
+    char *end = block ? strstr(block, "```") : NULL;
+    if (end)
+        *end = 0;
+    CHECK(end);
     return block;
 }
 
