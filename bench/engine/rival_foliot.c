@@ -459,7 +459,7 @@ const struct rival rival_sqlite = {
 };
 
 const struct rival rival_postgres_store = {
-    .name = "foliot-postgres",
+    .name = "foliot-pg",
     .about = "The same engine on `postgres://`, two shards, on a server with the settings of the plain one.",
     .version = postgres_server_version,
     .needs = "initdb",
