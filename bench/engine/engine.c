@@ -255,7 +255,7 @@ static void run_job(struct job *job)
         measure_schedule(job);
     if (bench_wants(job->run, E7))
         measure_fire(job);
-    if (wants_any(job, E9, E12))
+    if (job->rival->punctual && wants_any(job, E9, E12))
         measure_lateness(job);
     if (ours && wants_any(job, E2, E6))
         measure_names(job);

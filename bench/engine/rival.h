@@ -53,7 +53,7 @@ struct rival {
     /* All that are there are due: takes them out and removes them. */
     struct outcome (*fire)(void *self, size_t count);
     /* Schedules `count` timers, 1 ms apart, and takes each out when it is due: how late each was. Returns the processor
-     * time of all that took part, from the first to the last. */
+     * time of all that took part, from the first to the last. NULL: it cannot take so many. */
     uint64_t (*punctual)(void *self, size_t count, double *late_ms);
 
     double (*memory_bytes)(void *self); /* in use now; NULL: cannot be told */

@@ -361,15 +361,20 @@ int foliot_answer_look(const char *url, const char *until)
     return 0;
 }
 
-struct foliot_look foliot_look(void *arg, const char *until)
+struct foliot_look foliot_look(void *self, const char *until)
 {
     struct foliot_look look = {0};
-    char path[300], command[800];
+    const struct foliot *foliot = self;
+    char path[300], command[800], line[100] = "", *rest = line;
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     path[length > 0 ? length : 0] = '\0';
-    snprintf(command, sizeof command, "'%s' --look '%s' %s", path, ((struct foliot *)arg)->url, until);
+    snprintf(command, sizeof command, "'%s' --look '%s' %s", path, foliot->url, until);
     FILE *answer = popen(command, "r"); /* NOLINT(cert-env33-c): this program, by its path */
-    if (!answer || fscanf(answer, "%lf %lf", &look.seconds, &look.memory_bytes) != 2 || pclose(answer) != 0)
+    if (answer && fgets(line, sizeof line, answer)) {
+        look.seconds = strtod(line, &rest);
+        look.memory_bytes = strtod(rest, NULL);
+    }
+    if (!answer || pclose(answer) != 0 || look.memory_bytes <= 0)
         bench_die("%s has failed", command);
     return look;
 }
@@ -381,13 +386,13 @@ static double memory_bytes(void *arg)
 
 /* --- What only we do ---------------------------------------------------------------------------------------------- */
 
-struct outcome foliot_sustain(void *arg, double seconds)
+struct outcome foliot_sustain(void *self, double seconds)
 {
     struct shard shards[FOLIOT_SHARDS];
     struct task task = {.schedule = true, .seconds = seconds, .until_fired = true};
     int64_t begin_us = wall_now_us();
-    run(arg, &task, shards);
-    return outcome_of(arg, shards, begin_us);
+    run(self, &task, shards);
+    return outcome_of(self, shards, begin_us);
 }
 
 /* --- Two stores --------------------------------------------------------------------------------------------------- */
@@ -454,7 +459,7 @@ const struct rival rival_sqlite = {
 };
 
 const struct rival rival_postgres_store = {
-    .name = "foliot-postgres",
+    .name = "foliot-pg",
     .about = "The same engine on `postgres://`, two shards, on a server with the settings of the plain one.",
     .version = postgres_server_version,
     .needs = "initdb",

@@ -28,7 +28,7 @@ struct redis {
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
 /* Reads an answer; counts the strings of PAYLOAD bytes in it, notes the last other one as a number. */
-static size_t read_answer(struct redis *self, double *ret_number)
+static size_t read_answer(struct redis *self, double *ret_number) /* NOLINT(misc-no-recursion): two deep */
 {
     const char *line = stream_line(&self->stream);
     char type = line[0];
@@ -203,7 +203,8 @@ static uint64_t punctual(void *arg, size_t count, double *late_ms)
     struct redis *self = arg;
     struct timers timers = {.count = count, .from_us = wall_now_us() + 1000000, .step_us = 1000};
     schedule(self, &timers);
-    double next_us = (double)timers.from_us, due_us = next_us;
+    double next_us = (double)timers.from_us;
+    int64_t due_us = timers.from_us;
     sleep_until(timers.from_us);
     uint64_t cpu_ns = own_cpu_ns() + server_cpu_ns(self->server);
     for (size_t taken = 0; taken < count;) {
@@ -212,7 +213,7 @@ static uint64_t punctual(void *arg, size_t count, double *late_ms)
         send_pop(self, self->pop_next, POPPED);
         size_t n = read_answer(self, &next_us);
         for (int64_t now_us = wall_now_us(); n > 0; n--, due_us += 1000)
-            late_ms[taken++] = ((double)now_us - due_us) / 1000;
+            late_ms[taken++] = (double)(now_us - due_us) / 1000;
     }
     return own_cpu_ns() + server_cpu_ns(self->server) - cpu_ns;
 }
