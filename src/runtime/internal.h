@@ -253,7 +253,7 @@ void fl__forget_message(struct fl__message *message);        /* frees it if it i
 /* --- thread.c */
 
 /* Returns 0, or FL_SYSTEM with errno. */
-int fl__thread_start(pthread_t *ret, const char *name, void *(*run)(void *arg), void *arg);
+int fl__thread_start(pthread_t *ret, const char *name, bool has_callbacks, void *(*run)(void *arg), void *arg);
 
 /* --- worker.c */
 

@@ -227,7 +227,7 @@ int fl__metronome_start(fl_runtime *rt)
     atomic_init(&metronome->watch_ns, UINT64_MAX);
     fl__mailbox_init(&metronome->mailbox);
     fl__mailbox_open(&metronome->mailbox, metronome->loop);
-    r = fl__thread_start(&metronome->thread, "foliot-clock", run, rt);
+    r = fl__thread_start(&metronome->thread, "foliot-clock", false, run, rt);
     if (r < 0)
         fl_loop_free(metronome->loop);
     return r;

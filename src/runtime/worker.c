@@ -528,7 +528,7 @@ static int start_thread(struct fl__worker *worker)
 {
     char name[16];
     snprintf(name, sizeof(name), "foliot-%u", worker->index);
-    int r = fl__thread_start(&worker->thread, name, run, worker);
+    int r = fl__thread_start(&worker->thread, name, true, run, worker);
     if (r == 0 && worker->rt->pin)
         pin(worker->thread, worker->index);
     return r;

@@ -86,9 +86,9 @@ TEST(spread_timers_fire_once)
         call_on_worker(rt, start_on_worker, args);
         CHECK_EQ(fl_runtime_resize(rt, 5), 0);
         AWAIT(stats_of(rt).migrated >= 700);
-        AWAIT(stats_of(rt).pending == 0);
-        CHECK_EQ(stats_of(rt).fired, 1000);
+        AWAIT(atomic_load(&calls) >= (round + 1) * 1000);
         CHECK_EQ(atomic_load(&calls), (round + 1) * 1000);
+        CHECK_EQ(stats_of(rt).fired, 1000);
         for (unsigned i = 0; i < 1000; i++)
             fl_timer_unref(timers[i]);
         fl_runtime_free(rt);
