@@ -285,8 +285,8 @@ void fl__fire(struct fl__worker *worker, const fl_expired *due);
 unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf);
 
 int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
-void fl__run_start(struct fl__worker *worker, struct fl__message *message);
-void fl__forget_start(struct fl__message *message);
+void fl__run_start(struct fl__worker *worker, struct fl__message *carrier);
+void fl__forget_start(struct fl__message *carrier);
 void fl__rescue_stranded(struct fl__worker *worker, struct shelf *shelf);
 
 /* This start will not fire any more, and whoever carried it lets go of it. */
