@@ -36,11 +36,13 @@
  *   - No limit on the distance.
  *
  * Where a timer lives: started on a worker (by a callback), it goes straight into that worker's wheel and stays there as long
- * as the number of workers does not change; no other thread is involved. Started elsewhere, it is sent to a worker.
+ * as the number of workers does not change; no other thread is involved. Started elsewhere, it is sent to a worker,
+ * and should that be stuck in a callback when the timer is due, one that is idle fires it, a tick later.
  *
  * Threads: every function here may be called by any thread at any time, except that fl_runtime_free() and
  * fl_runtime_resize() must not be called by a worker. No call blocks on another thread but those two. Callbacks may call
- * everything else; while a callback runs, the other work of its worker waits.
+ * everything else; while a callback runs, what belongs to its worker waits: timers that were started there, tasks that
+ * were spawned on it, its loop.
  *
  * Ownership: `arg` is yours; the runtime hands it to the callback and never looks behind it.
  *

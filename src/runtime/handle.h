@@ -22,7 +22,7 @@
  *     leaving     v   │ └──> CANCELLED     MIGRATING means: on its way to a wheel, in a mailbox or in the
  *     start ──> MIGRATING ────────^        merge queue. It cannot fire, but it can be cancelled.
  *
- * `place` says in which worker's wheel the timer was last seen. It is a hint: the worker finds its own entry with it, and
+ * `place` says in which wheel the timer was last seen. It is a hint: the worker finds its own entry with it, and
  * others count what they leave behind there. The worker verifies it against its table before it believes it.
  *
  * Starts from outside. A start that another thread has to take in is a record with generation and deadline, in `start`.
@@ -74,7 +74,7 @@ struct start {
 
 struct fl_timer {
     _Atomic uint64_t word;
-    _Atomic uint64_t place; /* a worker's index plus one, then the slot in its table of entries; 0: nowhere yet */
+    _Atomic uint64_t place; /* where it was last put; 0: nowhere yet */
     fl_runtime *rt;
     fl_task_fn fn;
     void *arg;
@@ -150,11 +150,13 @@ static inline bool timer_restart(fl_timer *t, uint64_t *word, enum timer_state t
     return timer_swap(t, word, next + (uint64_t)(int64_t)references * TIMER_REFERENCE);
 }
 
-/* --- place */
+/* --- place: the worker, which of its shelves, and the slot there, which has 31 bits */
 
-static inline uint64_t make_place(unsigned worker, uint32_t slot)
+#define PLACE_COMMON (1u << 31)
+
+static inline uint64_t make_place(unsigned worker, bool common, uint32_t slot)
 {
-    return (uint64_t)(worker + 1) << 32 | slot;
+    return (uint64_t)(worker + 1) << 32 | (common ? PLACE_COMMON : 0) | slot;
 }
 
 static inline uint64_t timer_place(const fl_timer *t)

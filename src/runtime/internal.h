@@ -64,7 +64,7 @@ static inline void counter_raise(counter *c, uint64_t value)
 }
 
 struct counters {
-    counter scheduled, rescheduled, fired, cancelled, migrated, tasks, entries, stale_dropped, scrubbed, scrub_longest;
+    counter scheduled, rescheduled, fired, cancelled, migrated, tasks, stale_dropped, scrubbed, scrub_longest;
 };
 
 /* struct histogram, to be read by others. */
@@ -83,6 +83,7 @@ enum request {
     REQUEST_DEAL = 8,    /* metronome: there are workers again */
     REQUEST_STOP = 16,   /* metronome */
     REQUEST_LOOK = 32,   /* worker: wake up, there is work for anybody */
+    REQUEST_WATCH = 128, /* metronome: a common timer is due before it wanted to look */
     REQUEST_SPREAD = 64, /* worker: give new workers a share of your timers */
 };
 
@@ -115,6 +116,28 @@ struct spread {
     uint16_t first_taker, next_taker;
 };
 
+/* --- A shelf: a wheel, and the table of what is in it.
+ *
+ * Each worker has two. Its own has the timers that its callbacks have started, and only its thread touches it. The
+ * common one has those that came from elsewhere: they need not fire on this worker, so when it is stuck in a callback,
+ * others fire what is due; it has a lock, which nobody holds while a callback runs. */
+
+/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what several threads write to is cache lines apart */
+struct shelf {
+    struct fl__worker *owner;
+    bool common;
+    pthread_mutex_t lock; /* of a common one, and for all of it but what is atomic */
+    fl_wheel *wheel;      /* NULL: the worker has left */
+    uint64_t reach_ns;    /* how far ahead the wheel takes a timer */
+    struct entries table;
+    atomic_uint stranded; /* entries that are in no wheel for want of memory: see timer.c */
+    struct scrub scrub;
+    struct spread spread;
+    counter entries;                               /* in the table */
+    _Alignas(CACHE_LINE) _Atomic uint64_t next_ns; /* of a common one: not after the next deadline; UINT64_MAX: none */
+    struct stripe stripes[BUCKETS];
+};
+
 /* --- A worker. It outlives its thread: see worker.h. */
 
 /* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what several threads write to is cache lines apart */
@@ -123,23 +146,18 @@ struct fl__worker {
     unsigned index;
     bool leaving, left;
     fl_loop *loop;
-    fl_wheel *wheel;
-    uint64_t reach_ns; /* how far ahead the wheel takes a timer */
-    uint64_t now_ns;   /* the last reading of the clock */
-    struct entries table;
+    uint64_t now_ns; /* the last reading of the clock */
+    struct shelf own, common;
     fl_expired due[DUE_BATCH]; /* taken out of the wheel */
     uint32_t due_next, due_count;
     struct queue deferred;
     struct queue hungry; /* messages for which there was no memory */
-    uint32_t stranded;   /* entries that are in no wheel for want of memory: see timer.c */
     fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
     uint64_t alarm_ns;   /* UINT64_MAX: none */
     unsigned next_pick;  /* who gets the next message that is for anybody */
     unsigned source;     /* where the last piece of work came from */
     struct fl__worker_layer *layer;
     struct fl__records handles, starts; /* memory for those to come */
-    struct scrub scrub;
-    struct spread spread;
     struct counters counters;
     struct lateness lateness;
     pthread_t thread;
@@ -159,7 +177,6 @@ struct fl__worker {
     struct mailbox assigned; /* tasks that must run here, and do so before the worker leaves */
     struct stack arrivals;   /* timers on their way to any worker */
     struct tasks tasks;      /* for any worker */
-    struct stripe stripes[BUCKETS];
 };
 
 /* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the same */
@@ -171,8 +188,11 @@ struct metronome {
     uint64_t planned_ns; /* the next tick */
     unsigned idle_ticks; /* in a row */
     unsigned next_pick;
+    fl_timer_id watch; /* the loop's timer for the next look; 0: none */
+    bool look;         /* now */
     counter ticks, late, drift_sum_ns, drift_worst_ns;
     _Alignas(CACHE_LINE) atomic_bool ticking; /* busy workers look at it often */
+    _Atomic uint64_t watch_ns; /* the common deadline after which it looks whether somebody has come to it */
     struct requests requests;
     struct mailbox mailbox; /* the merge queue */
 };
@@ -233,30 +253,49 @@ void fl__forget_message(struct fl__message *message);        /* frees it if it i
 /* --- thread.c */
 
 /* Returns 0, or FL_SYSTEM with errno. */
-int fl__thread_start(pthread_t *ret, const char *name, void *(*run)(void *arg), void *arg);
+int fl__thread_start(pthread_t *ret, const char *name, bool has_callbacks, void *(*run)(void *arg), void *arg);
 
 /* --- worker.c */
 
 int fl__worker_start(fl_runtime *rt, unsigned index);
 
+/* A callback is about to begin, and nobody knows for how long: what others could do meanwhile, they shall. */
+void fl__ask_for_help(struct fl__worker *worker);
+
 /* --- timer.c */
 
 extern struct fl__record_pool fl__timer_pool, fl__start_pool;
 
+static inline void shelf_lock(struct shelf *shelf)
+{
+    if (shelf->common)
+        pthread_mutex_lock(&shelf->lock);
+}
+
+static inline void shelf_unlock(struct shelf *shelf)
+{
+    atomic_store_explicit(&shelf->entries, shelf->table.live, memory_order_relaxed);
+    if (shelf->common)
+        pthread_mutex_unlock(&shelf->lock);
+}
+
 void fl__fire(struct fl__worker *worker, const fl_expired *due);
+
+/* Fires what is due in a common shelf, which may be another worker's; returns how many. */
+unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf);
+
 int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
-void fl__run_start(struct fl__worker *worker, struct fl__message *message);
-void fl__forget_start(struct fl__message *message);
-void fl__rescue_stranded(struct fl__worker *worker);
+void fl__run_start(struct fl__worker *worker, struct fl__message *carrier);
+void fl__forget_start(struct fl__message *carrier);
+void fl__rescue_stranded(struct fl__worker *worker, struct shelf *shelf);
 
 /* This start will not fire any more, and whoever carried it lets go of it. */
 void fl__forget(fl_timer *t, uint64_t generation);
 
-/* Takes an entry out of the table, and out of the wheel if it is there. */
-void fl__remove_entry(struct fl__worker *worker, uint32_t slot);
-
-/* Takes an entry that is known to be stale out of the table, and out of the wheel if it is there. */
-void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why);
+/* The shelf is locked for these. Take an entry out of the table, and out of the wheel if it is there; and one that is known
+ * to be stale. */
+void fl__remove_entry(struct shelf *shelf, uint32_t slot);
+void fl__drop_stale(struct shelf *shelf, uint32_t slot, counter *why);
 
 /* --- given.c */
 
@@ -268,17 +307,17 @@ void fl__given_awake(struct fl__worker *worker);
 
 void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message);
 void fl__forget_segment(struct segment *segment);
-void fl__hand_over_timers(struct fl__worker *worker); /* to the merge queue, or if the runtime stops to nobody */
-void fl__spread_begin(struct fl__worker *worker);
-void fl__spread_turn(struct fl__worker *worker);
+void fl__hand_over_timers(struct shelf *shelf); /* to the merge queue, or if the runtime stops to nobody */
+void fl__spread_begin(struct shelf *shelf);
+void fl__spread_turn(struct shelf *shelf);
 
 /* --- scrub.c */
 
-bool fl__much_to_sweep(const struct fl__worker *worker);
+bool fl__much_to_sweep(struct shelf *shelf);
 
 uint64_t fl__stripe_sum(const struct stripe *stripe);
-void fl__scrub_begin(struct fl__worker *worker);
-void fl__scrub_turn(struct fl__worker *worker);
+void fl__scrub_begin(struct shelf *shelf);
+void fl__scrub_turn(struct shelf *shelf);
 
 /* --- metronome.c */
 

@@ -11,6 +11,8 @@
  * On a clock that the program has given, the metronome does not tick: to wait for a tick could move such a clock while
  * workers are busy. They look at it themselves.
  *
+ * Watch. It wakes an idle worker when timers are due that their own worker has not come to: see below.
+ *
  * Merge queue. Messages that nobody took come here: the timers and tasks of workers that have left, and what is started
  * or spawned while there is no worker. They are dealt out in turn to the workers there are, or held until there is one.
  */
@@ -104,6 +106,60 @@ static void tick(fl_runtime *rt)
         atomic_store_explicit(&metronome->ticking, false, memory_order_relaxed);
 }
 
+/* --- Watching
+ *
+ * A timer that came from outside lies in the wheel of some worker, and if that is stuck in a callback when the timer is
+ * due, an idle worker fires it. But an idle worker sleeps. So the metronome looks a tick after the nearest of those
+ * deadlines whether somebody has fired it, and if not, wakes one. As long as workers keep up, it finds nothing, and
+ * looks again a tick after the next deadline; it is told only of those that come before. */
+
+static void on_watch(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    ((struct metronome *)arg)->watch = 0;
+}
+
+static bool plan_look(struct metronome *metronome, uint64_t when_ns)
+{
+    uint64_t now_ns = fl_loop_now_ns(metronome->loop);
+    if (metronome->watch)
+        return fl_loop_rearm(metronome->loop, metronome->watch, when_ns > now_ns ? when_ns - now_ns : 0) == 0;
+    return fl_loop_timer_at(metronome->loop, when_ns, on_watch, metronome, &metronome->watch) == 0;
+}
+
+/* The nearest deadline of a common timer, and whether one is overdue. */
+static uint64_t nearest_common_ns(fl_runtime *rt, uint64_t now_ns, bool *ret_overdue)
+{
+    uint64_t nearest_ns = UINT64_MAX;
+    unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    for (unsigned i = 0; i < active; i++) {
+        uint64_t next_ns = atomic_load(&worker_at(rt, i)->common.next_ns);
+        nearest_ns = next_ns < nearest_ns ? next_ns : nearest_ns;
+        *ret_overdue |= next_ns < now_ns && now_ns - next_ns >= rt->tick_ns;
+    }
+    return nearest_ns;
+}
+
+/* First it forgets what it has planned, then it looks at the workers. A worker that takes in a timer does it the other way
+ * round, so it is either seen now or says a word. */
+static void watch(fl_runtime *rt)
+{
+    struct metronome *metronome = &rt->metronome;
+    uint64_t now_ns = fl_loop_update_now(metronome->loop);
+    bool overdue = false;
+    if (rt->own_clock || atomic_load_explicit(&rt->active, memory_order_acquire) < 2)
+        return;
+    atomic_store(&metronome->watch_ns, UINT64_MAX);
+    uint64_t nearest_ns = nearest_common_ns(rt, now_ns, &overdue);
+    if (overdue)
+        fl__idle_wake_one(rt);
+    if (nearest_ns >= TIME_MAX - rt->tick_ns)
+        return;
+    uint64_t look_ns = (nearest_ns > now_ns ? nearest_ns : now_ns) + rt->tick_ns;
+    if (plan_look(metronome, look_ns))
+        atomic_store(&metronome->watch_ns, nearest_ns);
+}
+
 /* --- The thread */
 
 static void take_requests(fl_runtime *rt)
@@ -116,6 +172,7 @@ static void take_requests(fl_runtime *rt)
     }
     if (bits & REQUEST_DEAL)
         deal_held(rt);
+    metronome->look = true;
     if (bits & REQUEST_STOP)
         metronome->stopping = true;
 }
@@ -150,6 +207,9 @@ static void *run(void *arg)
         fl_loop_run_once(metronome->loop, true);
         take_messages(rt);
         tick(rt);
+        if (!metronome->watch || metronome->look)
+            watch(rt);
+        metronome->look = false;
     }
     fl__mailbox_close(&metronome->mailbox);
     forget_all(&metronome->mailbox.received);
@@ -164,9 +224,10 @@ int fl__metronome_start(fl_runtime *rt)
     int r = fl_loop_new(&config, &metronome->loop);
     if (r < 0)
         return r;
+    atomic_init(&metronome->watch_ns, UINT64_MAX);
     fl__mailbox_init(&metronome->mailbox);
     fl__mailbox_open(&metronome->mailbox, metronome->loop);
-    r = fl__thread_start(&metronome->thread, "foliot-clock", run, rt);
+    r = fl__thread_start(&metronome->thread, "foliot-clock", false, run, rt);
     if (r < 0)
         fl_loop_free(metronome->loop);
     return r;

@@ -55,7 +55,8 @@ void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message)
 {
     struct segment *segment = (struct segment *)message;
     struct segment_header *header = &segment->header;
-    if (fl__much_to_sweep(worker) && ++header->refused < fl__runtime_workers(worker->rt)) {
+    bool busy = fl__much_to_sweep(&worker->own) || fl__much_to_sweep(&worker->common);
+    if (busy && ++header->refused < fl__runtime_workers(worker->rt)) {
         send_on(worker->rt, segment);
         return;
     }
@@ -79,81 +80,98 @@ void fl__forget_segment(struct segment *segment)
 /* --- Leaving */
 
 /* Whether the timer goes on elsewhere. */
-static bool set_out(struct fl__worker *worker, const struct entry *entry)
+static bool set_out(struct shelf *shelf, const struct entry *entry)
 {
     uint64_t word = timer_word(entry->timer);
     while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
         if (timer_move(entry->timer, &word, TIMER_MIGRATING, 0)) {
-            counter_add(&worker->counters.migrated, 1);
+            counter_add(&shelf->owner->counters.migrated, 1);
             return true;
         }
     return false;
 }
 
-static bool set_out_or_forget(struct fl__worker *worker, struct entry *entry)
+static bool set_out_or_forget(struct shelf *shelf, struct entry *entry)
 {
-    if (!entry->timer || set_out(worker, entry))
+    if (!entry->timer || set_out(shelf, entry))
         return entry->timer;
     fl_timer_unref(entry->timer);
     entry->timer = NULL;
     return false;
 }
 
-static void send_away(struct fl__worker *worker, struct segment *segment)
+static void send_away(struct shelf *shelf, struct segment *segment)
 {
-    bool any = false, stopping = runtime_stopping(worker->rt);
-    fl__segment_detach(&worker->table, segment);
+    bool any = false, stopping = runtime_stopping(shelf->owner->rt);
+    fl__segment_detach(&shelf->table, segment);
     segment->header.message.run = fl__adopt_segment;
     segment->header.share = SHARE;
     for (uint32_t i = SEGMENT_FIRST; i < segment->header.used && !stopping; i++)
-        any |= set_out_or_forget(worker, &segment->slots[i]);
+        any |= set_out_or_forget(shelf, &segment->slots[i]);
     if (any)
-        fl__merge(worker->rt, &segment->header.message);
+        fl__merge(shelf->owner->rt, &segment->header.message);
     else
         fl__forget_segment(segment);
 }
 
-void fl__hand_over_timers(struct fl__worker *worker)
+void fl__hand_over_timers(struct shelf *shelf)
 {
-    while (worker->table.count > 0)
-        send_away(worker, worker->table.segments[worker->table.count - 1]);
+    shelf_lock(shelf);
+    while (shelf->table.count > 0)
+        send_away(shelf, shelf->table.segments[shelf->table.count - 1]);
     for (unsigned i = 0; i < BUCKETS; i++)
-        worker->scrub.settled[i] = fl__stripe_sum(&worker->stripes[i]);
+        shelf->scrub.settled[i] = fl__stripe_sum(&shelf->stripes[i]);
+    fl_wheel_free(shelf->wheel); /* it still names the slots */
+    shelf->wheel = NULL;
+    atomic_store_explicit(&shelf->next_ns, UINT64_MAX, memory_order_relaxed);
+    shelf_unlock(shelf);
 }
 
 /* --- Spreading */
 
 /* Of what it has, an old worker keeps as much as falls to each if all have the same. */
-void fl__spread_begin(struct fl__worker *worker)
+void fl__spread_begin(struct shelf *shelf)
 {
-    unsigned before = atomic_load_explicit(&worker->rt->grown_from, memory_order_relaxed);
-    unsigned now = fl__runtime_workers(worker->rt);
+    unsigned before = atomic_load_explicit(&shelf->owner->rt->grown_from, memory_order_relaxed);
+    unsigned now = fl__runtime_workers(shelf->owner->rt);
     if (before == 0 || now <= before)
         return;
-    worker->spread = (struct spread){.left = worker->table.live * (now - before) / now,
-                                     .first_taker = (uint16_t)before,
-                                     .next_taker = (uint16_t)(before + worker->index % (now - before))};
+    shelf->spread = (struct spread){.left = counter_read(&shelf->entries) * (now - before) / now,
+                                    .first_taker = (uint16_t)before,
+                                    .next_taker = (uint16_t)(before + shelf->owner->index % (now - before))};
 }
 
 /* An entry that is in hand, to be fired or put back in this turn, stays. */
-static void pack(struct fl__worker *worker, struct segment *parcel, uint32_t slot)
+static void pack(struct shelf *shelf, struct segment *parcel, uint32_t slot)
 {
-    struct entry *entry = entries_find(&worker->table, slot);
+    struct entry *entry = entries_find(&shelf->table, slot);
     if (!entry || entry->id == 0)
         return;
-    if (!set_out(worker, entry)) {
-        fl__drop_stale(worker, slot, &worker->counters.stale_dropped);
+    if (!set_out(shelf, entry)) {
+        fl__drop_stale(shelf, slot, &shelf->owner->counters.stale_dropped);
         return;
     }
     parcel->slots[parcel->header.used++] = *entry;
-    fl__remove_entry(worker, slot);
-    worker->spread.left--;
+    fl__remove_entry(shelf, slot);
+    shelf->spread.left--;
 }
 
-static void send_parcel(struct fl__worker *worker, struct segment *parcel)
+static void pack_some(struct shelf *shelf, struct segment *parcel)
 {
-    struct spread *spread = &worker->spread;
-    unsigned active = fl__runtime_workers(worker->rt);
+    struct spread *spread = &shelf->spread;
+    shelf_lock(shelf);
+    uint32_t end = shelf->table.count << SEGMENT_BITS, looked = 0;
+    while (spread->left > 0 && spread->cursor < end && looked++ < SPREAD_BUDGET)
+        pack(shelf, parcel, spread->cursor++);
+    if (spread->cursor >= end)
+        spread->left = 0;
+    shelf_unlock(shelf);
+}
+
+static void send_parcel(struct shelf *shelf, struct segment *parcel)
+{
+    struct spread *spread = &shelf->spread;
+    unsigned active = fl__runtime_workers(shelf->owner->rt);
     uint32_t count = parcel->header.used - SEGMENT_FIRST;
     uint32_t takers = active > spread->first_taker ? active - spread->first_taker : 1;
     if (count == 0) {
@@ -165,23 +183,18 @@ static void send_parcel(struct fl__worker *worker, struct segment *parcel)
     parcel->header.last_taker = spread->next_taker++;
     if (spread->next_taker >= active)
         spread->next_taker = spread->first_taker;
-    send_on(worker->rt, parcel);
+    send_on(shelf->owner->rt, parcel);
 }
 
-void fl__spread_turn(struct fl__worker *worker)
+void fl__spread_turn(struct shelf *shelf)
 {
-    struct spread *spread = &worker->spread;
     struct segment *parcel = fl__map(SEGMENT_BYTES);
-    uint32_t end = worker->table.count << SEGMENT_BITS, looked = 0;
     if (!parcel) {
-        spread->left = 0;
+        shelf->spread.left = 0;
         return;
     }
     parcel->header =
         (struct segment_header){.message.run = fl__adopt_segment, .used = SEGMENT_FIRST, .cursor = SEGMENT_FIRST};
-    while (spread->left > 0 && spread->cursor < end && looked++ < SPREAD_BUDGET)
-        pack(worker, parcel, spread->cursor++);
-    if (spread->cursor >= end)
-        spread->left = 0;
-    send_parcel(worker, parcel);
+    pack_some(shelf, parcel);
+    send_parcel(shelf, parcel);
 }

@@ -297,8 +297,10 @@ static void destroy(fl_runtime *rt)
     struct fl__runtime_layer *layer = fl__runtime_get_layer(rt);
     if (layer)
         layer->free(rt, layer);
-    for (unsigned i = 0; i < FL_RUNTIME_MAX_WORKERS; i++)
+    for (unsigned i = 0; i < FL_RUNTIME_MAX_WORKERS && worker_at(rt, i); i++) {
+        pthread_mutex_destroy(&worker_at(rt, i)->common.lock);
         fl__release_lines(worker_at(rt, i));
+    }
     pthread_mutex_destroy(&rt->resizing);
     fl__release_lines(rt);
 }

@@ -31,103 +31,130 @@ uint64_t fl__stripe_sum(const struct stripe *stripe)
            atomic_load_explicit(&stripe->moved, memory_order_relaxed);
 }
 
-static uint64_t stale_in(const struct fl__worker *worker, unsigned bucket)
+static uint64_t stale_in(const struct shelf *shelf, unsigned bucket)
 {
-    int64_t stale = (int64_t)(fl__stripe_sum(&worker->stripes[bucket]) - worker->scrub.settled[bucket]);
+    int64_t stale = (int64_t)(fl__stripe_sum(&shelf->stripes[bucket]) - shelf->scrub.settled[bucket]);
     return stale > 0 ? (uint64_t)stale : 0;
 }
 
-static bool is_worth_it(const struct fl__worker *worker, unsigned bucket)
+static bool is_worth_it(const struct shelf *shelf, unsigned bucket)
 {
-    uint64_t stale = stale_in(worker, bucket);
-    return stale > 0 && stale * WORTH >= worker->table.bucket_live[bucket];
+    uint64_t stale = stale_in(shelf, bucket);
+    return stale > 0 && stale * WORTH >= shelf->table.bucket_live[bucket];
 }
 
-bool fl__much_to_sweep(const struct fl__worker *worker)
+static uint64_t stale_in_all(const struct shelf *shelf)
 {
     uint64_t stale = 0;
     for (unsigned i = 0; i < BUCKETS; i++)
-        stale += stale_in(worker, i);
-    return stale * MUCH > worker->table.live;
+        stale += stale_in(shelf, i);
+    return stale;
 }
 
-void fl__scrub_begin(struct fl__worker *worker)
+static bool has_much(const struct shelf *shelf)
 {
-    struct scrub *scrub = &worker->scrub;
-    if (scrub->active)
-        return;
+    return stale_in_all(shelf) * MUCH > shelf->table.live;
+}
+
+bool fl__much_to_sweep(struct shelf *shelf)
+{
+    shelf_lock(shelf);
+    bool much = has_much(shelf);
+    shelf_unlock(shelf);
+    return much;
+}
+
+static void begin_pass(struct shelf *shelf)
+{
+    struct scrub *scrub = &shelf->scrub;
     scrub->active = true;
     scrub->cursor = 0;
     for (unsigned i = 0; i < BUCKETS; i++) {
-        scrub->mark[i] = fl__stripe_sum(&worker->stripes[i]);
+        scrub->mark[i] = fl__stripe_sum(&shelf->stripes[i]);
         scrub->skipped[i] = false;
     }
-    uint32_t budget = worker->rt->scrub_budget;
-    scrub->budget = budget < SPARE || fl__much_to_sweep(worker) ? budget : budget / SPARE;
+    uint32_t budget = shelf->owner->rt->scrub_budget;
+    scrub->budget = budget < SPARE || has_much(shelf) ? budget : budget / SPARE;
 }
 
-static void end_pass(struct fl__worker *worker)
+void fl__scrub_begin(struct shelf *shelf)
 {
-    struct scrub *scrub = &worker->scrub;
+    shelf_lock(shelf);
+    if (!shelf->scrub.active && stale_in_all(shelf) > 0)
+        begin_pass(shelf);
+    shelf_unlock(shelf);
+}
+
+static void end_pass(struct shelf *shelf)
+{
+    struct scrub *scrub = &shelf->scrub;
     bool again = false;
     for (unsigned i = 0; i < BUCKETS; i++) {
         if (!scrub->skipped[i] && (int64_t)(scrub->mark[i] - scrub->settled[i]) > 0)
             scrub->settled[i] = scrub->mark[i];
-        again |= is_worth_it(worker, i);
+        again |= is_worth_it(shelf, i);
     }
     scrub->active = false;
-    if (again && worker->table.live > 0)
-        fl__scrub_begin(worker);
+    if (again && shelf->table.live > 0)
+        begin_pass(shelf);
 }
 
-static void look_at(struct fl__worker *worker, uint32_t slot)
+static void look_at(struct shelf *shelf, uint32_t slot)
 {
-    const struct entry *entry = entries_find(&worker->table, slot);
+    const struct entry *entry = entries_find(&shelf->table, slot);
     if (!entry || entry->id == 0) /* free, or stranded: that one is looked at in every turn anyway */
         return;
     uint64_t word = timer_word(entry->timer);
     if (word_generation(word) != entry->generation || word_state(word) != TIMER_SCHEDULED)
-        fl__drop_stale(worker, slot, &worker->counters.scrubbed);
+        fl__drop_stale(shelf, slot, &shelf->owner->counters.scrubbed);
 }
 
-static void prefetch_handle(const struct fl__worker *worker, uint32_t slot)
+static void prefetch_handle(const struct shelf *shelf, uint32_t slot)
 {
-    const struct entry *entry = entries_find(&worker->table, slot);
+    const struct entry *entry = entries_find(&shelf->table, slot);
     if (entry)
         __builtin_prefetch(entry->timer);
 }
 
 /* Looks at the rest of the cursor's bucket, at most `budget` slots; returns how many. */
-static uint32_t walk(struct fl__worker *worker, uint32_t budget)
+static uint32_t walk(struct shelf *shelf, uint32_t budget)
 {
-    uint32_t *cursor = &worker->scrub.cursor, looked = 0;
+    uint32_t *cursor = &shelf->scrub.cursor, looked = 0;
     do {
-        prefetch_handle(worker, *cursor + PREFETCH);
-        look_at(worker, (*cursor)++);
+        prefetch_handle(shelf, *cursor + PREFETCH);
+        look_at(shelf, (*cursor)++);
         looked++;
     } while (looked < budget && *cursor % BUCKET_SLOTS != 0);
     return looked;
 }
 
-/* One turn's share. Passing over a bucket or a segment that is not there counts as one. */
-void fl__scrub_turn(struct fl__worker *worker)
+/* Passing over a bucket or a segment that is not there counts as one. */
+static uint32_t walk_on(struct shelf *shelf)
 {
-    struct scrub *scrub = &worker->scrub;
+    struct scrub *scrub = &shelf->scrub;
     uint32_t looked = 0;
-    while (looked < scrub->budget && scrub->cursor >> SEGMENT_BITS < worker->table.count) {
+    while (looked < scrub->budget && scrub->cursor >> SEGMENT_BITS < shelf->table.count) {
         unsigned bucket = bucket_of(scrub->cursor);
-        if (!worker->table.segments[scrub->cursor >> SEGMENT_BITS]) {
+        if (!shelf->table.segments[scrub->cursor >> SEGMENT_BITS]) {
             scrub->cursor = ((scrub->cursor >> SEGMENT_BITS) + 1) << SEGMENT_BITS;
             looked++;
-        } else if (scrub->cursor % BUCKET_SLOTS == 0 && !is_worth_it(worker, bucket)) {
+        } else if (scrub->cursor % BUCKET_SLOTS == 0 && !is_worth_it(shelf, bucket)) {
             scrub->skipped[bucket] = true;
             scrub->cursor += BUCKET_SLOTS;
             looked++;
         } else {
-            looked += walk(worker, scrub->budget - looked);
+            looked += walk(shelf, scrub->budget - looked);
         }
     }
-    counter_raise(&worker->counters.scrub_longest, looked);
-    if (scrub->cursor >> SEGMENT_BITS >= worker->table.count)
-        end_pass(worker);
+    return looked;
+}
+
+/* One turn's share. */
+void fl__scrub_turn(struct shelf *shelf)
+{
+    shelf_lock(shelf);
+    counter_raise(&shelf->owner->counters.scrub_longest, walk_on(shelf));
+    if (shelf->scrub.cursor >> SEGMENT_BITS >= shelf->table.count)
+        end_pass(shelf);
+    shelf_unlock(shelf);
 }

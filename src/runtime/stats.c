@@ -4,10 +4,11 @@
 
 #include "runtime/internal.h"
 
-static void add_stripes(struct fl_runtime_stats *ret, const struct fl__worker *worker)
+static void add_shelf(struct fl_runtime_stats *ret, const struct shelf *shelf)
 {
+    ret->entries += counter_read(&shelf->entries);
     for (unsigned i = 0; i < BUCKETS; i++)
-        ret->cancelled += atomic_load_explicit(&worker->stripes[i].cancelled, memory_order_relaxed);
+        ret->cancelled += atomic_load_explicit(&shelf->stripes[i].cancelled, memory_order_relaxed);
 }
 
 static void add_worker(struct fl_runtime_stats *ret, const struct fl__worker *worker)
@@ -19,12 +20,12 @@ static void add_worker(struct fl_runtime_stats *ret, const struct fl__worker *wo
     ret->cancelled += counter_read(&counters->cancelled);
     ret->migrated += counter_read(&counters->migrated);
     ret->tasks += counter_read(&counters->tasks);
-    ret->entries += counter_read(&counters->entries);
     ret->stale_dropped += counter_read(&counters->stale_dropped);
     ret->scrubbed += counter_read(&counters->scrubbed);
     uint64_t longest = counter_read(&counters->scrub_longest);
     ret->scrub_longest = longest > ret->scrub_longest ? longest : ret->scrub_longest;
-    add_stripes(ret, worker);
+    add_shelf(ret, &worker->own);
+    add_shelf(ret, &worker->common);
 }
 
 static void add_outside(struct fl_runtime_stats *ret, const struct outside *outside)

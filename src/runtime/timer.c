@@ -93,28 +93,34 @@ static void *data_of_slot(uint32_t slot)
     return (void *)((uintptr_t)slot << 1 | 1);
 }
 
-/* This worker's entry for the timer, if it is in the wheel; its generation may be an earlier one. */
-static inline struct entry *own_entry(const struct fl__worker *worker, const fl_timer *t, uint32_t *ret_slot)
+/* The shelf's entry for the timer, if it is in the wheel; its generation may be an earlier one. */
+static inline struct entry *entry_on(const struct shelf *shelf, const fl_timer *t, uint32_t *ret_slot)
 {
     uint64_t place = timer_place(t);
-    if (place >> 32 != worker->index + 1)
+    if (place - make_place(shelf->owner->index, shelf->common, 0) >= PLACE_COMMON)
         return NULL;
-    struct entry *entry = entries_look(&worker->table, (uint32_t)place);
-    *ret_slot = (uint32_t)place;
+    *ret_slot = (uint32_t)place & ~PLACE_COMMON;
+    struct entry *entry = entries_look(&shelf->table, *ret_slot);
     return entry && entry->timer == t && entry->id ? entry : NULL;
 }
 
-/* What the wheel is told for a target: as near as it reaches, and not before its own now. */
-static uint64_t wheel_deadline(const struct fl__worker *worker, uint64_t target_ns)
+static struct shelf *shelf_at(fl_runtime *rt, uint64_t place)
 {
-    uint64_t now_ns = fl_wheel_now_ns(worker->wheel);
-    if (target_ns <= now_ns)
-        return now_ns;
-    return target_ns - now_ns > worker->reach_ns ? now_ns + worker->reach_ns : target_ns;
+    struct fl__worker *worker = worker_at(rt, (unsigned)(place >> 32) - 1);
+    return place & PLACE_COMMON ? &worker->common : &worker->own;
 }
 
-/* The metronome shall know of a deadline that comes before the next turn. If it is due already, nobody has to wait for a
- * tick. */
+/* What the wheel is told for a target: as near as it reaches, and not before its own now. */
+static uint64_t wheel_deadline(const struct shelf *shelf, uint64_t target_ns)
+{
+    uint64_t now_ns = fl_wheel_now_ns(shelf->wheel);
+    if (target_ns <= now_ns)
+        return now_ns;
+    return target_ns - now_ns > shelf->reach_ns ? now_ns + shelf->reach_ns : target_ns;
+}
+
+/* A timer of the worker: the metronome shall know of a deadline that comes before the next turn. If it is due already,
+ * nobody has to wait for a tick. */
 static void publish(struct fl__worker *worker, uint64_t target_ns)
 {
     if (target_ns <= worker->now_ns)
@@ -123,46 +129,56 @@ static void publish(struct fl__worker *worker, uint64_t target_ns)
         atomic_store_explicit(&worker->next_ns, target_ns, memory_order_relaxed);
 }
 
+/* A timer that others may fire: somebody has to look whether it is, a tick after its deadline. */
+static void publish_common(struct fl__worker *worker, uint64_t target_ns)
+{
+    struct metronome *metronome = &worker->rt->metronome;
+    publish(worker, target_ns);
+    if (target_ns < atomic_load_explicit(&worker->common.next_ns, memory_order_relaxed))
+        atomic_store(&worker->common.next_ns, target_ns);
+    if (target_ns < atomic_load(&metronome->watch_ns) && fl__runtime_workers(worker->rt) > 1 && !worker->rt->own_clock)
+        fl__request(&metronome->requests, &metronome->mailbox, REQUEST_WATCH);
+}
+
 /* Puts a new entry into table and wheel; its generation is still to be set. */
-static inline int add_entry(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, struct entry **ret_entry,
+static inline int add_entry(struct shelf *shelf, fl_timer *t, uint64_t target_ns, struct entry **ret_entry,
                             uint32_t *ret_slot)
 {
-    int r = entries_reserve(&worker->table);
+    int r = entries_reserve(&shelf->table);
     if (r < 0)
         return r;
     struct entry *entry;
-    uint32_t slot = entries_take(&worker->table, &entry);
-    r = fl_wheel_schedule_best_fit(worker->wheel, target_ns, data_of_slot(slot), &entry->id, NULL);
+    uint32_t slot = entries_take(&shelf->table, &entry);
+    r = fl_wheel_schedule_best_fit(shelf->wheel, target_ns, data_of_slot(slot), &entry->id, NULL);
     if (r < 0) {
-        entries_put(&worker->table, slot);
+        entries_put(&shelf->table, slot);
         return r;
     }
     entry->timer = t;
     entry->target_ns = target_ns;
-    publish(worker, target_ns);
     *ret_entry = entry;
     *ret_slot = slot;
     return 0;
 }
 
-void fl__remove_entry(struct fl__worker *worker, uint32_t slot)
+void fl__remove_entry(struct shelf *shelf, uint32_t slot)
 {
-    struct entry *entry = entries_at(&worker->table, slot);
+    struct entry *entry = entries_at(&shelf->table, slot);
     if (entry->id)
-        fl_wheel_cancel(worker->wheel, entry->id, NULL);
-    entries_put(&worker->table, slot);
+        fl_wheel_cancel(shelf->wheel, entry->id, NULL);
+    entries_put(&shelf->table, slot);
 }
 
-static void settle(struct fl__worker *worker, uint32_t slot)
+static void settle(struct shelf *shelf, uint32_t slot)
 {
-    worker->scrub.settled[bucket_of(slot)]++;
+    shelf->scrub.settled[bucket_of(slot)]++;
 }
 
-void fl__drop_stale(struct fl__worker *worker, uint32_t slot, counter *why)
+void fl__drop_stale(struct shelf *shelf, uint32_t slot, counter *why)
 {
-    fl_timer *t = entries_at(&worker->table, slot)->timer;
-    fl__remove_entry(worker, slot);
-    settle(worker, slot);
+    fl_timer *t = entries_at(&shelf->table, slot)->timer;
+    fl__remove_entry(shelf, slot);
+    settle(shelf, slot);
     counter_add(why, 1);
     fl_timer_unref(t);
 }
@@ -179,8 +195,9 @@ static struct outside *outside_of(const fl_timer *t)
  * timer was when it was SCHEDULED. */
 static __attribute__((noinline)) void count_left_behind(fl_timer *t, uint64_t place, bool cancelled)
 {
-    struct fl__worker *worker = worker_at(t->rt, (unsigned)(place >> 32) - 1);
-    struct stripe *stripe = &worker->stripes[bucket_of((uint32_t)place)];
+    struct shelf *shelf = shelf_at(t->rt, place);
+    struct fl__worker *worker = shelf->owner;
+    struct stripe *stripe = &shelf->stripes[bucket_of((uint32_t)place)];
     uint64_t before =
         atomic_fetch_add_explicit(cancelled ? &stripe->cancelled : &stripe->moved, 1, memory_order_relaxed);
     if (before % 64 == 63 && !(atomic_load_explicit(&worker->requests.bits, memory_order_relaxed) & REQUEST_SCRUB))
@@ -198,7 +215,8 @@ static bool references_are_used_up(uint64_t word)
 static __attribute__((noinline)) int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry,
                                                uint32_t slot, uint64_t target_ns)
 {
-    int r = fl_wheel_reschedule(worker->wheel, entry->id, wheel_deadline(worker, target_ns), &entry->id);
+    struct shelf *own = &worker->own;
+    int r = fl_wheel_reschedule(own->wheel, entry->id, wheel_deadline(own, target_ns), &entry->id);
     if (r < 0)
         return r;
     uint64_t word = timer_word(t);
@@ -206,7 +224,7 @@ static __attribute__((noinline)) int move_here(struct fl__worker *worker, fl_tim
         ;
     bool was_current = word_state(word) == TIMER_SCHEDULED && word_generation(word) == entry->generation;
     if (!was_current)
-        settle(worker, slot); /* it was stale, and counted as such */
+        settle(own, slot); /* it was stale, and counted as such */
     entry->generation = word_generation(word + TIMER_GENERATION);
     entry->target_ns = target_ns;
     publish(worker, target_ns);
@@ -221,21 +239,22 @@ static __attribute__((noinline)) int move_here(struct fl__worker *worker, fl_tim
 static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns)
 {
     uint32_t slot;
-    struct entry *entry = word_waits(timer_word(t)) ? own_entry(worker, t, &slot) : NULL;
+    struct entry *entry = word_waits(timer_word(t)) ? entry_on(&worker->own, t, &slot) : NULL;
     if (entry)
         return move_here(worker, t, entry, slot, target_ns);
-    int r = add_entry(worker, t, target_ns, &entry, &slot);
+    int r = add_entry(&worker->own, t, target_ns, &entry, &slot);
     if (r < 0)
         return r;
     uint64_t place = timer_place(t), word = timer_word(t);
-    timer_set_place(t, make_place(worker->index, slot)); /* before the swap: who sees SCHEDULED finds a place */
+    timer_set_place(t, make_place(worker->index, false, slot)); /* before the swap: who sees SCHEDULED finds a place */
     do {
         if (references_are_used_up(word)) {
-            fl__remove_entry(worker, slot);
+            fl__remove_entry(&worker->own, slot);
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
     entry->generation = word_generation(word + TIMER_GENERATION);
+    publish(worker, target_ns);
     if (word_state(word) == TIMER_SCHEDULED && place != 0) /* 0 if the other start came since */
         count_left_behind(t, place, false);
     counter_add(&worker->counters.scheduled, 1);
@@ -340,8 +359,8 @@ static inline bool cancel_here(struct fl__worker *worker, fl_timer *t, uint64_t 
     while (!timer_move(t, &word, TIMER_CANCELLED, -1))
         if (word_generation(word) != generation || !word_waits(word))
             return false;
-    fl_wheel_cancel(worker->wheel, entry->id, NULL);
-    entries_put(&worker->table, slot);
+    fl_wheel_cancel(worker->own.wheel, entry->id, NULL);
+    entries_put(&worker->own.table, slot);
     counter_add(&worker->counters.cancelled, 1);
     return true;
 }
@@ -368,7 +387,7 @@ bool fl_timer_cancel(fl_timer *t)
     if (!word_waits(word))
         return false;
     if (worker && worker->rt == t->rt) {
-        struct entry *entry = own_entry(worker, t, &slot);
+        struct entry *entry = entry_on(&worker->own, t, &slot);
         if (entry && entry->generation == word_generation(word) && cancel_here(worker, t, word, entry, slot))
             return true;
     }
@@ -379,23 +398,22 @@ bool fl_timer_cancel(fl_timer *t)
 
 /* Gives the timer an entry here: the one it has from an earlier start, or a new one, which takes over the reference of
  * who sent it. */
-static int receive(struct fl__worker *worker, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
+static int receive(struct shelf *shelf, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
 {
-    struct entry *entry = own_entry(worker, t, ret_slot);
+    struct entry *entry = entry_on(shelf, t, ret_slot);
     if (!entry)
-        return add_entry(worker, t, target_ns, &entry, ret_slot);
-    int r = fl_wheel_reschedule(worker->wheel, entry->id, wheel_deadline(worker, target_ns), &entry->id);
+        return add_entry(shelf, t, target_ns, &entry, ret_slot);
+    int r = fl_wheel_reschedule(shelf->wheel, entry->id, wheel_deadline(shelf, target_ns), &entry->id);
     if (r < 0)
         return r;
-    settle(worker, *ret_slot);
+    settle(shelf, *ret_slot);
     entry->target_ns = target_ns;
     fl_timer_unref(t); /* not the last: the entry has one */
     return 0;
 }
 
-/* Takes in a timer that was sent here, with the sender's reference. Returns 0, also if it was stale; FL_NO_MEMORY: try
- * again. */
-int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns)
+/* The shelf is locked. */
+static int adopt(struct shelf *shelf, fl_timer *t, uint64_t generation, uint64_t target_ns)
 {
     uint32_t slot;
     uint64_t word = timer_word(t);
@@ -403,17 +421,28 @@ int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint6
         fl_timer_unref(t);
         return 0;
     }
-    int r = receive(worker, t, target_ns, &slot);
+    int r = receive(shelf, t, target_ns, &slot);
     if (r < 0)
         return r;
-    entries_at(&worker->table, slot)->generation = generation;
-    timer_set_place(t, make_place(worker->index, slot));
+    entries_at(&shelf->table, slot)->generation = generation;
+    timer_set_place(t, make_place(shelf->owner->index, shelf->common, slot));
+    publish_common(shelf->owner, target_ns);
     while (word_generation(word) == generation && word_state(word) == TIMER_MIGRATING)
         if (timer_move(t, &word, TIMER_SCHEDULED, 0))
             return 0;
-    fl__remove_entry(worker, slot);
+    fl__remove_entry(shelf, slot);
     fl_timer_unref(t);
     return 0;
+}
+
+/* Takes in a timer that was sent here, with the sender's reference. Returns 0, also if it was stale; FL_NO_MEMORY: try
+ * again. */
+int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns)
+{
+    shelf_lock(&worker->common);
+    int r = adopt(&worker->common, t, generation, target_ns);
+    shelf_unlock(&worker->common);
+    return r;
 }
 
 static fl_timer *carried(struct fl__message *carrier)
@@ -462,36 +491,35 @@ static void finish_firing(fl_timer *t, uint64_t generation)
         release(t);
 }
 
-/* Whether the entry's start has been called for. */
-static bool win_firing(struct fl__worker *worker, uint32_t slot)
+/* Takes out an entry that is due, for its callback to be called. False: it was stale. */
+static bool win_firing(struct fl__worker *worker, struct shelf *shelf, uint32_t slot, struct entry *ret)
 {
-    const struct entry *entry = entries_at(&worker->table, slot);
+    const struct entry *entry = entries_at(&shelf->table, slot);
     uint64_t word = timer_word(entry->timer);
     while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
-        if (timer_move(entry->timer, &word, TIMER_FIRING, 0))
+        if (timer_move(entry->timer, &word, TIMER_FIRING, 0)) {
+            *ret = *entry;
+            entries_put(&shelf->table, slot);
             return true;
-    fl__drop_stale(worker, slot, &worker->counters.stale_dropped);
+        }
+    fl__drop_stale(shelf, slot, &worker->counters.stale_dropped);
     return false;
 }
 
-static void fire_entry(struct fl__worker *worker, uint32_t slot)
+static void call(struct fl__worker *worker, const struct entry *entry)
 {
-    if (!win_firing(worker, slot))
-        return;
-    const struct entry entry = *entries_at(&worker->table, slot);
-    entries_put(&worker->table, slot);
     counter_add(&worker->counters.fired, 1);
-    add_lateness(&worker->lateness, worker->now_ns - entry.target_ns);
-    entry.timer->fn(entry.timer->arg);
-    finish_firing(entry.timer, entry.generation);
+    add_lateness(&worker->lateness, worker->now_ns - entry->target_ns);
+    entry->timer->fn(entry->timer->arg);
+    finish_firing(entry->timer, entry->generation);
 }
 
 /* It came out at a stop on its way. */
-static void put_back(struct fl__worker *worker, uint32_t slot)
+static void put_back(struct shelf *shelf, uint32_t slot)
 {
-    struct entry *entry = entries_at(&worker->table, slot);
-    if (fl_wheel_schedule_best_fit(worker->wheel, entry->target_ns, data_of_slot(slot), &entry->id, NULL) < 0)
-        worker->stranded++;
+    struct entry *entry = entries_at(&shelf->table, slot);
+    if (fl_wheel_schedule_best_fit(shelf->wheel, entry->target_ns, data_of_slot(slot), &entry->id, NULL) < 0)
+        shelf->stranded++;
 }
 
 static void fire_local(struct fl__worker *worker, struct fl__local_timer *timer)
@@ -509,37 +537,85 @@ void fl__fire(struct fl__worker *worker, const fl_expired *due)
 {
     uintptr_t data = (uintptr_t)due->data;
     uint32_t slot = (uint32_t)(data >> 1);
+    struct shelf *own = &worker->own;
+    struct entry entry;
     if (!(data & 1)) {
         if (data)
             fire_local(worker, (struct fl__local_timer *)data);
-    } else if (entries_at(&worker->table, slot)->target_ns > worker->now_ns) {
-        put_back(worker, slot);
-    } else {
-        fire_entry(worker, slot);
+    } else if (entries_at(&own->table, slot)->target_ns > worker->now_ns) {
+        put_back(own, slot);
+    } else if (win_firing(worker, own, slot, &entry)) {
+        call(worker, &entry);
     }
 }
 
-static void rescue(struct fl__worker *worker, uint32_t slot)
+/* Takes the next one that is due out of a common shelf, which is locked. False: there is none. */
+static bool take_due(struct fl__worker *worker, struct shelf *shelf, struct entry *ret)
 {
-    struct entry *entry = entries_at(&worker->table, slot);
-    uint64_t word = timer_word(entry->timer);
-    worker->stranded--;
-    if (word_generation(word) != entry->generation || word_state(word) != TIMER_SCHEDULED)
-        fl__drop_stale(worker, slot, &worker->counters.stale_dropped);
-    else if (entry->target_ns <= worker->now_ns)
-        fire_entry(worker, slot);
-    else
-        put_back(worker, slot);
+    fl_expired due;
+    while (shelf->wheel && fl_wheel_poll(shelf->wheel, worker->now_ns, &due, 1) > 0) {
+        uint32_t slot = (uint32_t)((uintptr_t)due.data >> 1);
+        struct entry *entry = entries_at(&shelf->table, slot);
+        entry->id = 0;
+        if (fl_wheel_now_ns(shelf->wheel) > worker->now_ns)
+            worker->now_ns =
+                fl_wheel_now_ns(shelf->wheel); /* another has been here, and his clock has been read later */
+        if (entry->target_ns > worker->now_ns)
+            put_back(shelf, slot);
+        else if (win_firing(worker, shelf, slot, ret))
+            return true;
+    }
+    uint64_t next_ns = UINT64_MAX;
+    if (shelf->wheel)
+        fl_wheel_next_poll(shelf->wheel, &next_ns);
+    atomic_store_explicit(&shelf->next_ns, next_ns, memory_order_relaxed);
+    return false;
+}
+
+/* One at a time: what is not taken out can be taken by others while the callback runs. */
+unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
+{
+    struct entry entry;
+    unsigned fired = 0;
+    bool more = atomic_load_explicit(&shelf->next_ns, memory_order_relaxed) <= worker->now_ns;
+    while (more && fired < POLL_BUDGET && !runtime_stopping(worker->rt)) {
+        shelf_lock(shelf);
+        more = take_due(worker, shelf, &entry);
+        shelf_unlock(shelf);
+        if (!more)
+            break;
+        fl__ask_for_help(worker);
+        call(worker, &entry);
+        fired++;
+    }
+    return fired;
+}
+
+/* Whether there is one to be called. The shelf is locked. */
+static bool rescue(struct fl__worker *worker, struct shelf *shelf, uint32_t slot, struct entry *ret)
+{
+    struct entry *entry = entries_at(&shelf->table, slot);
+    shelf->stranded--;
+    if (entry->target_ns <= worker->now_ns)
+        return win_firing(worker, shelf, slot, ret);
+    put_back(shelf, slot);
+    return false;
 }
 
 /* Looks at the whole table: it has no memory to remember which. */
-void fl__rescue_stranded(struct fl__worker *worker)
+void fl__rescue_stranded(struct fl__worker *worker, struct shelf *shelf)
 {
-    for (uint32_t slot = 0; slot < worker->table.count << SEGMENT_BITS && worker->stranded > 0; slot++) {
-        struct entry *entry = entries_find(&worker->table, slot);
-        if (entry && entry->id == 0)
-            rescue(worker, slot);
+    struct entry entry;
+    shelf_lock(shelf);
+    for (uint32_t slot = 0; slot < shelf->table.count << SEGMENT_BITS && shelf->stranded > 0; slot++) {
+        const struct entry *found = entries_find(&shelf->table, slot);
+        if (!found || found->id != 0 || !rescue(worker, shelf, slot, &entry))
+            continue;
+        shelf_unlock(shelf);
+        call(worker, &entry);
+        shelf_lock(shelf);
     }
+    shelf_unlock(shelf);
 }
 
 /* --- Timers of one worker */
@@ -561,9 +637,9 @@ int fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *tim
     int r;
     deadline_ns = moment(deadline_ns);
     if (timer->id) {
-        r = fl_wheel_reschedule(worker->wheel, timer->id, wheel_deadline(worker, deadline_ns), &timer->id);
+        r = fl_wheel_reschedule(worker->own.wheel, timer->id, wheel_deadline(&worker->own, deadline_ns), &timer->id);
     } else {
-        r = fl_wheel_schedule_best_fit(worker->wheel, deadline_ns, timer, &timer->id, NULL);
+        r = fl_wheel_schedule_best_fit(worker->own.wheel, deadline_ns, timer, &timer->id, NULL);
         if (r == 0)
             forget_due(worker, timer);
     }
@@ -578,7 +654,7 @@ bool fl__local_timer_cancel(struct fl__worker *worker, struct fl__local_timer *t
 {
     if (!timer->id)
         return forget_due(worker, timer);
-    fl_wheel_cancel(worker->wheel, timer->id, NULL);
+    fl_wheel_cancel(worker->own.wheel, timer->id, NULL);
     timer->id = 0;
     return true;
 }

@@ -95,10 +95,14 @@ static void on_request(struct fl__worker *worker, struct fl__message *message)
 {
     (void)message;
     unsigned bits = atomic_exchange(&worker->requests.bits, 0);
-    if (bits & REQUEST_SCRUB)
-        fl__scrub_begin(worker);
-    if (bits & REQUEST_SPREAD)
-        fl__spread_begin(worker);
+    if (bits & REQUEST_SCRUB) {
+        fl__scrub_begin(&worker->own);
+        fl__scrub_begin(&worker->common);
+    }
+    if (bits & REQUEST_SPREAD) {
+        fl__spread_begin(&worker->own);
+        fl__spread_begin(&worker->common);
+    }
     if (bits & REQUEST_LEAVE)
         worker->leaving = true;
 }
@@ -111,8 +115,7 @@ static bool has_common_work(const struct fl__worker *worker)
     return tasks_waiting(&worker->tasks) || !stack_is_empty(&worker->arrivals);
 }
 
-/* A callback is about to begin, and nobody knows for how long. */
-static void ask_for_help(struct fl__worker *worker)
+void fl__ask_for_help(struct fl__worker *worker)
 {
     if (has_common_work(worker))
         fl__idle_wake_one(worker->rt);
@@ -134,7 +137,7 @@ static void take_in_hand(struct fl__worker *worker)
     for (uint32_t i = 0; i < worker->due_count; i++) {
         uintptr_t data = (uintptr_t)worker->due[i].data;
         if (data & 1) {
-            struct entry *entry = entries_at(&worker->table, (uint32_t)(data >> 1));
+            struct entry *entry = entries_at(&worker->own.table, (uint32_t)(data >> 1));
             entry->id = 0;
             __builtin_prefetch(entry->timer, 1);
         } else {
@@ -143,22 +146,29 @@ static void take_in_hand(struct fl__worker *worker)
     }
 }
 
-static void poll_timers(struct fl__worker *worker)
+/* Those of its own, a batch at a time. */
+static void poll_own(struct fl__worker *worker)
 {
     uint32_t fired = 0;
     bool more = true;
-    atomic_store_explicit(&worker->needs_poll, false, memory_order_relaxed);
     while (more && fired < POLL_BUDGET && !runtime_stopping(worker->rt)) {
         worker->due_next = 0;
-        worker->due_count = (uint32_t)fl_wheel_poll(worker->wheel, read_clock(worker), worker->due, DUE_BATCH);
+        worker->due_count = (uint32_t)fl_wheel_poll(worker->own.wheel, read_clock(worker), worker->due, DUE_BATCH);
         take_in_hand(worker);
         more = worker->due_count > 0; /* callbacks take time, and a look is cheaper than a turn */
         fired += worker->due_count;
         while (worker->due_next < worker->due_count && !runtime_stopping(worker->rt)) {
-            ask_for_help(worker);
+            fl__ask_for_help(worker);
             fl__fire(worker, &worker->due[worker->due_next++]);
         }
     }
+}
+
+static void poll_timers(struct fl__worker *worker)
+{
+    atomic_store_explicit(&worker->needs_poll, false, memory_order_relaxed);
+    poll_own(worker);
+    fl__fire_common(worker, &worker->common);
 }
 
 /* --- Turns */
@@ -172,6 +182,11 @@ bool fl__worker_must_poll(struct fl__worker *worker)
         fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
     }
     return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
+}
+
+static bool has_mail(const struct fl__worker *worker)
+{
+    return !stack_is_empty(&worker->mailbox.stack) || !stack_is_empty(&worker->assigned.stack);
 }
 
 static bool has_messages(const struct fl__worker *worker)
@@ -214,7 +229,7 @@ static void run_messages(struct fl__worker *worker)
         struct fl__message *message = next_message(worker);
         if (!message)
             return;
-        ask_for_help(worker);
+        fl__ask_for_help(worker);
         message->run(worker, message);
         if (has_messages(worker) && fl__worker_must_poll(worker))
             poll_timers(worker);
@@ -238,8 +253,10 @@ static void retry(struct fl__worker *worker)
     struct fl__message *message;
     while ((message = queue_pop(&now)))
         message->run(worker, message);
-    if (worker->stranded > 0)
-        fl__rescue_stranded(worker);
+    if (worker->own.stranded > 0)
+        fl__rescue_stranded(worker, &worker->own);
+    if (worker->common.stranded > 0)
+        fl__rescue_stranded(worker, &worker->common);
 }
 
 static void on_alarm(fl_loop *loop, void *arg)
@@ -254,8 +271,10 @@ static void on_alarm(fl_loop *loop, void *arg)
 static uint64_t next_turn_ns(struct fl__worker *worker)
 {
     uint64_t next_ns = UINT64_MAX;
-    fl_wheel_next_poll(worker->wheel, &next_ns);
-    if (worker->hungry.first || worker->stranded > 0) {
+    uint64_t common_ns = atomic_load_explicit(&worker->common.next_ns, memory_order_relaxed);
+    fl_wheel_next_poll(worker->own.wheel, &next_ns);
+    next_ns = next_ns < common_ns ? next_ns : common_ns;
+    if (worker->hungry.first || worker->own.stranded > 0 || worker->common.stranded > 0) {
         uint64_t retry_ns = worker->now_ns + RETRY_NS;
         next_ns = next_ns < retry_ns ? next_ns : retry_ns;
     }
@@ -279,10 +298,23 @@ static bool set_alarm(struct fl__worker *worker, uint64_t next_ns)
     return true;
 }
 
+static bool has_upkeep(const struct shelf *shelf)
+{
+    return shelf->scrub.active || shelf->spread.left > 0;
+}
+
 static bool has_work(const struct fl__worker *worker)
 {
-    return has_messages(worker) || worker->deferred.first || worker->scrub.active || worker->spread.left > 0 ||
-           worker->leaving;
+    return has_messages(worker) || has_mail(worker) || worker->deferred.first || has_upkeep(&worker->own) ||
+           has_upkeep(&worker->common) || worker->leaving;
+}
+
+/* Timers that are due for a tick now, and the worker that has them has not come to fire them. */
+static bool fire_overdue(struct fl__worker *worker, struct shelf *shelf)
+{
+    uint64_t next_ns = atomic_load_explicit(&shelf->next_ns, memory_order_relaxed);
+    return next_ns < worker->now_ns && worker->now_ns - next_ns >= worker->rt->tick_ns &&
+           fl__fire_common(worker, shelf);
 }
 
 /* Takes what others have not begun. */
@@ -290,12 +322,14 @@ static bool steal(struct fl__worker *worker)
 {
     fl_runtime *rt = worker->rt;
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
+    read_clock(worker);
     for (unsigned i = 1; i < active; i++) {
         unsigned index = (worker->index + i) % active;
         struct fl__worker *other = worker_at(rt, index);
-        if (fl__idle(rt, index) || !has_common_work(other))
-            continue;
-        if (take_arrivals(worker, &other->arrivals) || fl__tasks_steal(&worker->tasks, &other->tasks))
+        if (fire_overdue(worker, &other->common))
+            return true;
+        if (!fl__idle(rt, index) && has_common_work(other) &&
+            (take_arrivals(worker, &other->arrivals) || fl__tasks_steal(&worker->tasks, &other->tasks)))
             return true;
     }
     return false;
@@ -313,8 +347,15 @@ static bool lie_down(struct fl__worker *worker)
 
 uint64_t fl__worker_next_ns(struct fl__worker *worker)
 {
-    bool news = !stack_is_empty(&worker->mailbox.stack) || !stack_is_empty(&worker->assigned.stack);
-    return news || has_work(worker) ? 0 : next_turn_ns(worker);
+    return has_work(worker) ? 0 : next_turn_ns(worker);
+}
+
+static void do_upkeep(struct shelf *shelf)
+{
+    if (shelf->scrub.active)
+        fl__scrub_turn(shelf);
+    if (shelf->spread.left > 0)
+        fl__spread_turn(shelf);
 }
 
 static void turn(struct fl__worker *worker)
@@ -335,11 +376,8 @@ static void turn(struct fl__worker *worker)
     run_messages(worker);
     run_deferred(worker);
     retry(worker);
-    if (worker->scrub.active)
-        fl__scrub_turn(worker);
-    if (worker->spread.left > 0)
-        fl__spread_turn(worker);
-    counter_add(&worker->counters.entries, worker->table.live - counter_read(&worker->counters.entries));
+    do_upkeep(has_upkeep(&worker->own) ? &worker->own : &worker->common);
+    atomic_store_explicit(&worker->own.entries, worker->own.table.live, memory_order_relaxed);
 }
 
 /* --- Leaving */
@@ -406,20 +444,28 @@ static void leave(struct fl__worker *worker)
     close_all(worker);
     pass_on_queue(worker, &worker->deferred);
     pass_on_queue(worker, &worker->hungry);
-    fl__hand_over_timers(worker);
-    counter_add(&worker->counters.entries, 0 - counter_read(&worker->counters.entries));
+    fl__hand_over_timers(&worker->own);
+    fl__hand_over_timers(&worker->common);
     atomic_store_explicit(&worker->awake, false, memory_order_relaxed);
+}
+
+static void empty_shelf(struct shelf *shelf)
+{
+    shelf_lock(shelf);
+    fl_wheel_free(shelf->wheel);
+    shelf->wheel = NULL;
+    fl__entries_destroy(&shelf->table);
+    shelf_unlock(shelf);
 }
 
 static void release(struct fl__worker *worker)
 {
     fl_loop_free(worker->loop);
-    fl_wheel_free(worker->wheel);
-    fl__entries_destroy(&worker->table);
+    empty_shelf(&worker->own);
+    empty_shelf(&worker->common);
     fl__records_destroy(&fl__timer_pool, &worker->handles);
     fl__records_destroy(&fl__start_pool, &worker->starts);
     worker->loop = NULL;
-    worker->wheel = NULL;
 }
 
 static void *run(void *arg)
@@ -454,6 +500,10 @@ static struct fl__worker *worker_slot(fl_runtime *rt, unsigned index)
     fl__mailbox_init(&worker->assigned);
     stack_close(&worker->arrivals);
     stack_close(&worker->tasks.fresh);
+    worker->own.owner = worker->common.owner = worker;
+    worker->common.common = true;
+    pthread_mutex_init(&worker->common.lock, NULL);
+    atomic_store_explicit(&worker->common.next_ns, UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&rt->workers[index], worker, memory_order_release);
     return worker;
 }
@@ -478,9 +528,25 @@ static int start_thread(struct fl__worker *worker)
 {
     char name[16];
     snprintf(name, sizeof(name), "foliot-%u", worker->index);
-    int r = fl__thread_start(&worker->thread, name, run, worker);
+    int r = fl__thread_start(&worker->thread, name, true, run, worker);
     if (r == 0 && worker->rt->pin)
         pin(worker->thread, worker->index);
+    return r;
+}
+
+static int set_up_shelf(struct shelf *shelf)
+{
+    struct fl__worker *worker = shelf->owner;
+    fl_wheel_config config = {
+        .start_ns = worker->now_ns, .worker_id = worker->index, .huge_pages = worker->rt->huge_pages};
+    shelf_lock(shelf);
+    int r = fl_wheel_new(&config, &shelf->wheel);
+    if (r == 0)
+        shelf->reach_ns = fl_wheel_max_duration_ns(shelf->wheel);
+    shelf->stranded = 0;
+    shelf->scrub.active = false;
+    shelf->spread.left = 0;
+    shelf_unlock(shelf);
     return r;
 }
 
@@ -491,12 +557,8 @@ static int make_parts(struct fl__worker *worker)
     if (r < 0)
         return r;
     worker->now_ns = fl_loop_now_ns(worker->loop);
-    fl_wheel_config wheel = {
-        .start_ns = worker->now_ns, .worker_id = worker->index, .huge_pages = worker->rt->huge_pages};
-    r = fl_wheel_new(&wheel, &worker->wheel);
-    if (r == 0)
-        worker->reach_ns = fl_wheel_max_duration_ns(worker->wheel);
-    return r;
+    r = set_up_shelf(&worker->own);
+    return r < 0 ? r : set_up_shelf(&worker->common);
 }
 
 int fl__worker_start(fl_runtime *rt, unsigned index)
@@ -512,9 +574,6 @@ int fl__worker_start(fl_runtime *rt, unsigned index)
     worker->leaving = worker->left = false;
     worker->alarm = 0;
     worker->alarm_ns = UINT64_MAX;
-    worker->stranded = 0;
-    worker->scrub.active = false;
-    worker->spread.left = 0;
     atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     fl__mailbox_open(&worker->mailbox, worker->loop);
     fl__mailbox_open(&worker->assigned, worker->loop);

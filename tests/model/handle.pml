@@ -8,7 +8,8 @@
  *   Canceller  another one: cancels
  *   Worker(0)  takes what has arrived into its wheel, fires what is in it; at some moment it leaves: it closes its mailbox
  *              and hands its wheel and its messages to the merge queue
- *   Worker(1)  the same, but it stays, and takes what has arrived for the other one, too; it also starts the timer itself,
+ *   Worker(1)  the same, but it stays, and takes what has arrived for the other one and fires what is in its wheel, too,
+ *              as an idle worker does for one that is stuck; it also starts the timer itself,
  *              straight into its wheel (LOCAL_STARTS times), and cancels it there
  *   Metronome  deals the merge queue out
  *
@@ -28,8 +29,10 @@
 #ifndef STARTS
 #define STARTS 2
 #endif
-#define LOCAL_STARTS 1
+#ifndef CANCELS
 #define CANCELS 2
+#endif
+#define LOCAL_STARTS 1
 #define GENERATIONS (STARTS + LOCAL_STARTS + 1)
 #define ENTRIES 6
 
@@ -40,6 +43,7 @@ byte generation = 0;
 byte references = 1;    /* part of the word, too; the first is the user's */
 byte record = 0;        /* the start that the carrier will find; 0: none */
 byte carriers = 0;      /* on their way */
+bool locked[2];         /* a worker adopts, and holds the lock of its wheel */
 
 chan mailbox[2] = [ENTRIES] of {byte};
 chan wheel[2] = [ENTRIES] of {byte};
@@ -134,15 +138,16 @@ inline adopt(me, g)
     if
     :: generation != g || state != MIGRATING -> atomic { unref() }
     :: else ->
-        wheel[me]!g;
+        atomic { wheel[me]!g; locked[me] = true };
         atomic {
             if
             :: generation == g && state == MIGRATING -> state = SCHEDULED
             :: else ->
-                /* The thread is still the only one at its wheel: it takes the entry out again. */
+                /* The wheel is locked: the entry is still there, and is taken out again. */
                 wheel[me]??eval(g);
                 unref()
-            fi
+            fi;
+            locked[me] = false
         }
     fi
 }
@@ -203,6 +208,7 @@ proctype Worker(byte me; bool leaves; byte local_starts; byte local_cancels)
     :: mailbox[me]?g -> arrive(me, g)
     :: atomic { me == 1 && nempty(mailbox[0]) -> mailbox[0]?g }; arrive(me, g) /* an idle worker takes over */
     :: wheel[me]?g -> fire(g)
+    :: atomic { me == 1 && nempty(wheel[0]) && !locked[0] -> wheel[0]?g }; fire(g)
     :: local_starts > 0 ->
         local_starts--;
         atomic { restart(SCHEDULED, 1); g = generation; wheel[me]!g }

@@ -178,6 +178,54 @@ TEST(timers_sent_to_workers_that_are_all_stuck_go_to_the_first_that_is_not)
     fl_runtime_free(rt);
 }
 
+TEST(timers_that_wait_at_a_worker_do_not_wait_for_it_when_it_gets_stuck)
+{
+    struct gate gates[3];
+    fl_timer *timers[TIMERS];
+    atomic_uint fired = 0;
+    fl_runtime *rt = make_runtime(4);
+    make_timers(rt, timers, &fired);
+    start_timers(timers, 50 * MS);
+    AWAIT(stats_of(rt).entries == TIMERS || atomic_load(&fired) > 0);
+    for (unsigned i = 0; i < 3; i++)
+        block_worker(rt, i, &gates[i]);
+    AWAIT(atomic_load(&fired) == TIMERS);
+    CHECK_EQ(stats_of(rt).fired, TIMERS);
+    for (unsigned i = 0; i < 3; i++)
+        atomic_store(&gates[i].open, true);
+    unref_timers(timers);
+    fl_runtime_free(rt);
+}
+
+struct stuck_timer {
+    struct gate gate;
+    atomic_uint calls;
+};
+
+static void block_once(void *arg)
+{
+    struct stuck_timer *stuck = arg;
+    if (atomic_fetch_add(&stuck->calls, 1) == 0)
+        wait_at_gate(&stuck->gate);
+}
+
+/* The callback of one of many that are due at once does not hold up the others. */
+TEST(timers_that_are_due_do_not_wait_for_the_callback_of_another)
+{
+    static struct stuck_timer stuck;
+    fl_timer *timers[TIMERS];
+    fl_runtime *rt = make_runtime(2);
+    for (unsigned i = 0; i < TIMERS; i++)
+        CHECK_EQ(fl_timer_new(rt, block_once, &stuck, &timers[i]), 0);
+    uint64_t deadline_ns = now_ns() + 20 * MS;
+    for (unsigned i = 0; i < TIMERS; i++)
+        CHECK_EQ(fl_timer_start(timers[i], deadline_ns), 0);
+    AWAIT(atomic_load(&stuck.calls) == TIMERS);
+    atomic_store(&stuck.gate.open, true);
+    unref_timers(timers);
+    fl_runtime_free(rt);
+}
+
 /* --- A long queue */
 
 struct queue_test {

@@ -88,6 +88,7 @@ static atomic_int handled_by;
 static void note_thread(int number)
 {
     (void)number;
+    /* NOLINTNEXTLINE(bugprone-signal-handler,cert-sig30-c): it only reads a variable of the thread */
     atomic_store(&handled_by, fl_runtime_worker());
 }
 
