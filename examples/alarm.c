@@ -120,7 +120,7 @@ int main(int argc, char **argv)
 {
     char folder[] = "/tmp/alarm-XXXXXX";
     if (argc > 3) {
-        set_alarm(argv[1], atof(argv[2]), argv[3]);
+        set_alarm(argv[1], strtod(argv[2], NULL), argv[3]);
     } else if (argc == 2) {
         ring_alarms(argv[1]);
     } else if (mkdtemp(folder)) {

@@ -129,25 +129,21 @@ void fl__alarm_set(fl_engine *e, struct alarm *alarm, uint64_t delay_ns)
     fl_loop_rearm(e->loop, alarm->id, delay_ns < LONG_NS ? delay_ns : LONG_NS);
 }
 
-static struct alarm *const *alarms(fl_engine *e, size_t *count, struct alarm **out)
+static void drop_alarm(fl_engine *e, struct alarm *alarm)
 {
-    struct alarm *all[] = {&e->fire_alarm,   &e->load_alarm,   &e->renew_alarm,
-                           &e->record_alarm, &e->delete_alarm, &e->retry_alarm};
-    *count = sizeof all / sizeof *all;
-    memcpy(out, all, sizeof all);
-    return out;
+    if (alarm->id)
+        fl_loop_cancel(e->loop, alarm->id);
+    alarm->id = 0;
 }
 
 static void drop_alarms(fl_engine *e)
 {
-    struct alarm *all[8];
-    size_t count;
-    alarms(e, &count, all);
-    for (size_t i = 0; i < count; i++)
-        if (all[i]->id) {
-            fl_loop_cancel(e->loop, all[i]->id);
-            all[i]->id = 0;
-        }
+    drop_alarm(e, &e->fire_alarm);
+    drop_alarm(e, &e->load_alarm);
+    drop_alarm(e, &e->renew_alarm);
+    drop_alarm(e, &e->record_alarm);
+    drop_alarm(e, &e->delete_alarm);
+    drop_alarm(e, &e->retry_alarm);
 }
 
 /* --- Once a turn -------------------------------------------------------------------------------------------------- */

@@ -299,10 +299,9 @@ static void load_rows(fl_store_request *request, const fl_row *rows, size_t coun
         if (row->key.at_us >= e->load_until_us) { /* only looked at */
             if (row->key.at_us < e->peeked_us)
                 e->peeked_us = row->key.at_us;
-        } else if (fl__settled(e, row->key) || fl__flight_find(e, row->key.seq)) {
-            continue;
-        } else if (e->unsure_count > 0 && fl__memory_find(e, row->key)) {
-            continue; /* it was thought to be perhaps not there */
+        } else if (fl__settled(e, row->key) || fl__flight_find(e, row->key.seq) ||
+                   (e->unsure_count > 0 && fl__memory_find(e, row->key))) {
+            continue; /* the last: it was thought to be perhaps not there */
         } else if (fl__memory_insert(e, row, 0) < 0) {
             fl__engine_restart(e, "there is no memory for what is due soon");
         }

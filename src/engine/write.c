@@ -222,7 +222,7 @@ static void find_done(fl_store_request *request)
 
 static struct find *make_find(fl_engine *e, size_t count)
 {
-    struct find *find = fl__alloc(sizeof *find + count * (sizeof *find->wants + sizeof *find->works));
+    struct find *find = fl__alloc(sizeof *find + count * (sizeof *find->wants + sizeof(struct work *)));
     if (!find)
         return NULL;
     memset(find, 0, sizeof *find);

@@ -77,7 +77,7 @@ uint32_t ledger_slot(struct ledger *l, bool named, unsigned name);
 uint32_t ledger_ask(struct ledger *l, uint32_t slot, uint32_t tag, int64_t due_us);
 
 /* The answer: 0, FL_OUTCOME_UNKNOWN, or anything else, which means that nothing has happened. */
-void ledger_answer(struct ledger *l, uint32_t stage, int result);
+void ledger_answer(struct ledger *l, uint32_t i, int result);
 
 /* The one stage that must be what is there; NOWHERE if that is not certain. */
 uint32_t ledger_certain(const struct ledger *l, uint32_t slot);
@@ -92,7 +92,7 @@ void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress)
 uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);
 
 /* The owner has settled an attempt of this term. FAILED: not again before `at_us`; AGAIN: at `at_us`. */
-void ledger_settle(struct ledger *l, uint32_t stage, enum fate fate, int64_t at_us);
+void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us);
 
 /* At the end. */
 void ledger_close(struct ledger *l, int64_t now_us);
