@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Measures a store through its interface, as an engine would use it: batches of rows, a few requests under way at once.
  *
- *     bench-store URL [--rows N] [--batch N] [--depth N] [--windows N] [--shards N] [--named] [--rounds N]
+ *     measure-store URL [--rows N] [--batch N] [--depth N] [--windows N] [--shards N] [--named] [--rounds N]
  *
  * Each round writes N rows, with --named after having looked for their names; then everything is loaded, re-filed if that
  * is asked for, and finished. What is printed: rows a second, how long a request took from submission to answer, memory
@@ -45,7 +45,7 @@ static double cpu_s(void)
 
 static void fail(const char *what, int result, const char *message)
 {
-    fprintf(stderr, "bench-store: %s: %s: %s\n", what, fl_errname(result), message);
+    fprintf(stderr, "measure-store: %s: %s: %s\n", what, fl_errname(result), message);
     exit(1);
 }
 
@@ -424,7 +424,7 @@ static void parse(int argc, char **argv)
             exit(2);
     }
     if (optind >= argc)
-        fail("usage", 0, "bench-store [OPTION...] URL");
+        fail("usage", 0, "measure-store [OPTION...] URL");
     options.url = argv[optind];
 }
 

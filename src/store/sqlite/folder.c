@@ -195,10 +195,11 @@ static int check_store(struct folder *folder, uint32_t shards, char *message, si
                  first.shards, shards);
         return FL_INVALID_ARGUMENT;
     }
+    other = first;
     for (uint32_t i = 0; i < first.shards; i++) {
         if (!is_there(folder, i))
             return wrong_file(folder, i, "is missing", message, size);
-        r = look_into(folder, i, &other, &used, message, size);
+        r = i > 0 ? look_into(folder, i, &other, &used, message, size) : 0;
         if (r < 0)
             return r;
         if (other.store_id != first.store_id || other.shards != first.shards || other.number != i)

@@ -598,10 +598,12 @@ int fl__window_finish(struct base *base, struct window *window, const fl_progres
     int r = close_open(base, window);
     if (r < 0)
         return r;
-    while ((r = finish_chunk(base, window, settled, &k, deleted)) > 0)
-        if (--*limit == 0)
-            return note_sweep(base, window, settled, k);
-    return r < 0 ? r : end_if_empty(base, window);
+    for (; *limit > 0; --*limit) {
+        r = finish_chunk(base, window, settled, &k, deleted);
+        if (r <= 0)
+            return r < 0 ? r : end_if_empty(base, window);
+    }
+    return note_sweep(base, window, settled, k);
 }
 
 static int end_sweep(struct base *base, struct window *window)
