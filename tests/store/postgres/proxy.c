@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -163,19 +164,11 @@ static void *serve(void *arg)
 
 /* --- The interface ------------------------------------------------------------------------------------------------ */
 
-static void remove_socket(void)
-{
-    struct sockaddr_un address = address_in(folder);
-    unlink(address.sun_path);
-    rmdir(folder);
-}
-
 void proxy_start(void)
 {
     pthread_t thread;
-    snprintf(folder, sizeof folder, "/tmp/foliot-proxy-XXXXXX");
-    CHECK(mkdtemp(folder));
-    atexit(remove_socket);
+    snprintf(folder, sizeof folder, "%s/proxy", pg_folder()); /* it goes with that */
+    CHECK_EQ(mkdir(folder, 0700), 0);
     for (int i = 0; i < CONNECTIONS; i++)
         connections[i] = (struct connection){{-1, -1}, false};
     struct sockaddr_un address = address_in(folder);

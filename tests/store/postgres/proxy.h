@@ -19,7 +19,7 @@
 enum proxy_direction { PROXY_UP, PROXY_DOWN }; /* to the server, from it */
 enum proxy_fault { PROXY_CUT, PROXY_HANG };
 
-void proxy_start(void);         /* once */
+void proxy_start(void);         /* once, after pg_start() */
 const char *proxy_folder(void); /* host=… */
 void proxy_fail(enum proxy_direction direction, size_t after, enum proxy_fault fault);
 void proxy_fail_again(enum proxy_direction direction, size_t after); /* the same fault, counted from the first */
