@@ -119,6 +119,7 @@ else
     skip "a C++ program builds and runs with the library" "there is no C++ compiler"
 fi
 
+# shellcheck disable=SC2119 # all of them
 for function in $(public_functions); do
     check "$function has a manual page that names it" named_in_manual "$function"
 done

@@ -44,6 +44,7 @@ public_headers() {
 
 # The declarations of all functions in the public headers, or in those that are named, one a line and without spaces.
 public_declarations() {
+    # shellcheck disable=SC2048 # one word a header
     for header in ${*:-$(public_headers)}; do
         echo "#include <$header>" | $CC -I "$SOURCE/include" -E -x c - |
             awk -v only="${1:+$header}" '/^# /{ ours = only ? index($0, "include/" only) : /include\/foliot\// } ours && !/^#/' |
