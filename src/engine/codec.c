@@ -20,7 +20,7 @@ enum body_flags {
 
 static uint64_t zigzag(int64_t value)
 {
-    return (uint64_t)value << 1 ^ (uint64_t)(value >> 63);
+    return value < 0 ? ~((uint64_t)value << 1) : (uint64_t)value << 1;
 }
 
 static int64_t unzigzag(uint64_t value)

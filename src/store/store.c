@@ -71,7 +71,7 @@ int fl_store_open(const char *url, const fl_store_config *config, fl_store **ret
     }
     message[0] = 0;
     if (chosen.shards > SHARDS_MAX) {
-        snprintf(message, size, "%u shards are too many: at most %u", chosen.shards, SHARDS_MAX);
+        snprintf(message, size, "%u shards are too many: at most %d", chosen.shards, SHARDS_MAX);
         return FL_INVALID_ARGUMENT;
     }
     if (!chosen.clock)

@@ -26,6 +26,7 @@ static int prepare(struct base *base, uint32_t slot, const char *text, unsigned 
     char sql[192];
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    /* cppcheck-suppress wrongPrintfScanfArgNum ; some texts name the slot once, some twice */
     snprintf(sql, sizeof sql, text, slot, slot);
 #pragma GCC diagnostic pop
     int rc = sqlite3_prepare_v3(base->db, sql, -1, flags, ret, NULL);

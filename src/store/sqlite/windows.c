@@ -499,7 +499,7 @@ int fl__window_remove(struct base *base, struct window *window, fl_key key, stru
 
 int fl__window_look(struct base *base, struct window *window, uint64_t seq, entry_fn *found, void *arg)
 {
-    struct chunk_reader reader;
+    struct chunk_reader reader = {0};
     struct record record = {0};
     int r = 1;
     if (window->open && window->first <= seq && seq < window->bound) {
@@ -509,7 +509,7 @@ int fl__window_look(struct base *base, struct window *window, uint64_t seq, entr
         if (r > 0)
             reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
     }
-    struct entry entry;
+    struct entry entry = {0};
     if (r > 0) {
         r = fl__chunk_find(reader, seq, &entry);
         if (r < 0)
