@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_SERVER_HTTP_H
+#define FOLIOT_SERVER_HTTP_H
+
+/* HTTP/1.1 (and 1.0) on one event loop: listens, reads requests, writes answers, with TLS if there is a certificate.
+ *
+ * One http_server a worker; several listen on the same address (SO_REUSEPORT), and the kernel shares the connections out.
+ * A request is answered with http_answer(), at any time, also after its handler has returned; or in pieces with
+ * http_begin(), http_write() and http_end(). Requests of one connection are handled one after the other, in order: the
+ * next one is handed out when the one before has been answered.
+ *
+ * Threads: everything here belongs to the thread of the loop. */
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <foliot/loop.h>
+#include <foliot/store.h> /* fl_bytes */
+
+typedef struct http_server http_server;
+typedef struct http_request http_request;
+typedef struct http_tls http_tls;
+
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_PATCH, HTTP_DELETE, HTTP_OPTIONS, HTTP_OTHER };
+
+struct http_request {
+    enum http_method method;
+    fl_bytes path;  /* as it came: percent signs and all */
+    fl_bytes query; /* what follows the question mark */
+    fl_bytes body;  /* when it is whole */
+    bool local;     /* the peer is on this machine */
+    const struct sockaddr *peer;
+    void *arg; /* the handler's */
+    /* The handler's, set in `head`: */
+    size_t body_most; /* more is refused with 413; set to the configured limit before `head` */
+    /* Instead of a whole body: called for every piece of it, then with `last`. After http_pause(), no more come until
+     * http_resume(). */
+    void (*data)(http_request *request, fl_bytes piece, bool last);
+    /* The connection is gone, before the request was answered in full. The request is still there, and http_answer() must
+     * still be called, and does nothing. */
+    void (*gone)(http_request *request);
+};
+
+struct http_handlers {
+    /* The head of a request has come. May answer at once: then no body is read. */
+    void (*head)(http_request *request);
+    /* The body has come, if the request has not been answered and has no `data`. */
+    void (*handle)(http_request *request);
+    /* A request could not be understood: writes the body of the answer, of type application/problem+json, into `out`
+     * and returns its size. */
+    size_t (*problem)(int status, const char *what, char *out, size_t size);
+};
+
+/* The zero value of every member is its default, but of the first three. */
+struct http_config {
+    fl_loop *loop;
+    const struct http_handlers *handlers;
+    void *arg;                /* yours: http_server_arg() */
+    http_tls *tls;            /* NULL: none. Shared by servers, changed by http_tls_load() while they run */
+    uint32_t max_connections; /* of this server; 0: 10,000. What comes beyond is closed at once */
+    uint32_t max_head;        /* bytes of the request line and headers together; 0: 16 KiB */
+    uint32_t max_url;         /* 0: 8 KiB */
+    size_t max_body;          /* of bodies that are collected; 0: 1 MiB */
+    uint64_t head_timeout_ns; /* for a whole head, once its first byte has come; 0: 10 s */
+    uint64_t body_timeout_ns; /* without a byte of the body, or of the answer being taken; 0: 30 s */
+    uint64_t idle_timeout_ns; /* between requests; 0: 75 s */
+    uint32_t min_rate;        /* bytes a second that a body must come at, on average after 10 s; 0: 100 */
+};
+
+int http_server_new(const struct http_config *config, http_server **ret);
+void *http_server_arg(http_server *server);
+http_server *http_request_server(http_request *request);
+
+/* Listens on an address. On failure, `message` says why. `ret_port` (may be NULL): which port it is if that was 0. */
+int http_server_listen(http_server *server, const struct sockaddr *address, socklen_t size, uint16_t *ret_port,
+                       char *message, size_t message_size);
+
+/* Takes no more connections, closes those without a request, lets the others end: answers say "Connection: close". Calls
+ * `done` on the loop when the last is gone. */
+void http_server_stop(http_server *server, fl_loop_fn done, void *arg);
+
+/* Closes everything at once. */
+void http_server_free(http_server *server);
+
+/* A header of the request; size 0 and data NULL if there is none. The name in lower case. */
+fl_bytes http_header(http_request *request, const char *name);
+
+/* Answers. `type` may be NULL if the body is empty. `extra` is lines of headers, each ended with "\r\n", or NULL. All is
+ * copied. */
+void http_answer(http_request *request, int status, const char *type, const char *extra, fl_bytes body);
+
+/* Answers in pieces (chunked; the connection is closed at the end for HTTP/1.0). */
+void http_begin(http_request *request, int status, const char *type, const char *extra);
+void http_write(http_request *request, fl_bytes piece);
+void http_end(http_request *request);
+size_t http_unsent(http_request *request); /* bytes that were written and not taken by the peer yet */
+/* Calls `fn` once, when less than `size` bytes are unsent, or the connection is gone. */
+void http_when_sent(http_request *request, size_t size, void (*fn)(http_request *request));
+
+void http_pause(http_request *request);
+void http_resume(http_request *request);
+
+struct http_stats {
+    uint64_t connections, accepted, refused, requests, bytes_in, bytes_out, timeouts, bad;
+};
+void http_get_stats(const http_server *server, struct http_stats *ret);
+
+/* A certificate with its key, in PEM files. On failure, `message` says what is wrong. */
+int http_tls_new(const char *certificate, const char *key, http_tls **ret, char *message, size_t size);
+int http_tls_load(http_tls *tls, const char *certificate, const char *key, char *message, size_t size); /* any thread */
+void http_tls_free(http_tls *tls);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_SERVER_JSON_H
+#define FOLIOT_SERVER_JSON_H
+
+/* JSON (RFC 8259) that is read where it lies: json_parse() checks a whole text once, and everything else walks through
+ * what has been checked and cannot fail. Nothing is copied and nothing allocated, so a payload goes into the store as it
+ * came: its numbers keep their digits and its members their order. Texts must be UTF-8 without lone surrogates. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <foliot/store.h> /* fl_bytes */
+
+enum json_kind { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+
+enum { JSON_DEPTH = 64 };
+
+struct json {
+    enum json_kind kind;
+    fl_bytes text; /* as it was written, without white space around it */
+};
+
+/* Checks a text that must be one value. Returns 0; FL_INVALID_ARGUMENT: then `ret_at` is where, and `ret_problem` why. */
+int json_parse(fl_bytes text, struct json *ret, size_t *ret_at, const char **ret_problem);
+
+/* Walking through an object or an array:
+ *
+ *     struct json_walk walk = json_walk(object);
+ *     while (json_member(&walk, &key, &value)) … */
+struct json_walk {
+    const char *at, *end;
+};
+struct json_walk json_walk(struct json container);
+bool json_member(struct json_walk *walk, struct json *ret_key, struct json *ret_value);
+bool json_element(struct json_walk *walk, struct json *ret);
+
+/* The bytes a string stands for. `room` must have as many bytes as the string's text; it is used only if there are escapes. */
+fl_bytes json_string(struct json string, char *room);
+
+/* Whether a string is this text. */
+bool json_is(struct json string, const char *text);
+
+/* A number without fraction or exponent that fits. */
+bool json_integer(struct json number, int64_t *ret);
+double json_double(struct json number); /* NaN if it has 64 characters or more */
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_SERVER_WHEN_H
+#define FOLIOT_SERVER_WHEN_H
+
+/* Points in time and durations as people and programs write them. */
+
+#include <stdint.h>
+
+#include <foliot/store.h> /* fl_bytes */
+
+/* RFC 3339 with any offset, fractions to the microsecond (more digits are rounded up, so that nothing is early); a leap
+ * second counts as the one after. Returns 0 or FL_INVALID_ARGUMENT. */
+int when_parse(fl_bytes text, int64_t *ret_us);
+
+/* "500ms", "90s", "1h30m", "2.5s", "1d": numbers with ns, us, ms, s, m, h, d, w, each unit at most once and from long to
+ * short; rounded up to a microsecond. At most a thousand years. Returns 0 or FL_INVALID_ARGUMENT. */
+int duration_parse(fl_bytes text, uint64_t *ret_us);
+
+enum { WHEN_TEXT = 32, DURATION_TEXT = 48 };
+
+/* "2026-11-17T09:00:00Z", with as many decimals (3 or 6) as are needed. Returns the length. */
+size_t when_format(int64_t us, char out[WHEN_TEXT]);
+
+/* "1h30m", "500ms": what duration_parse() reads as the same. */
+size_t duration_format(uint64_t us, char out[DURATION_TEXT]);
+
+#endif
