@@ -71,8 +71,9 @@ static void become(const struct passwd *user)
         _exit(126);
 }
 
-/* Starts a program of PostgreSQL, its output into a file in the folder. */
-static pid_t spawn(const char *program, char *const arguments[])
+/* Starts a program of PostgreSQL, its output into a file in the folder. It finds its siblings by the path it was called
+ * by, which is therefore its first argument. */
+static pid_t spawn(const char *program, char *arguments[])
 {
     char path[300], log[100];
     const struct passwd *user = server_user();
@@ -89,6 +90,7 @@ static pid_t spawn(const char *program, char *const arguments[])
     if (out < 0 || in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 || chdir(folder) != 0)
         _exit(126);
     close(watched);
+    arguments[0] = path;
     execv(path, arguments);
     _exit(127);
 }
@@ -188,6 +190,16 @@ static void ask_for_password(void)
     CHECK_EQ(fclose(file), 0);
 }
 
+/* The folder with the log is gone when this program has ended. */
+static void fail_with_log(const char *program)
+{
+    char path[100], text[2000] = "";
+    snprintf(path, sizeof path, "%s/%s.log", folder, program);
+    FILE *file = fopen(path, "r");
+    size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    test_fail(__FILE__, __LINE__, "%s failed: %.*s", program, (int)size, text);
+}
+
 static void make(void)
 {
     const struct passwd *user = server_user();
@@ -203,7 +215,7 @@ static void make(void)
     pid_t pid = spawn("initdb", arguments);
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     if (status != 0)
-        test_fail(__FILE__, __LINE__, "initdb failed: see %s/initdb.log", folder);
+        fail_with_log("initdb");
     ask_for_password();
 }
 
