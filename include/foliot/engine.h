@@ -131,6 +131,7 @@ enum fl_settle {
     FL_FAILED = 1, /* again, as the retry policy says, and not before `at_us` if that is set */
     FL_AGAIN = 2,  /* again at `at_us`, with the count of attempts starting anew; FL_DEAD after FL_STORE_TIME_END */
     FL_DEAD = 3,   /* give it up: it goes to the dead letters */
+    FL_LATER = 4,  /* it could not be attempted now: again at `at_us`, and this time does not count as an attempt */
 };
 
 typedef struct fl_settlement {
@@ -207,10 +208,10 @@ void fl_engine_clock_changed(fl_engine *engine);
 
 enum fl_op_kind {
     FL_OP_CREATE,
-    FL_OP_GET,          /* by name, or by ID */
+    FL_OP_GET,          /* by name; or by ID, in any namespace or, if `ns` is given, in that one only */
     FL_OP_UPDATE,       /* the same; `flags` says what */
     FL_OP_CANCEL,       /* the same. FL_BUSY while an attempt is under way: it has fired */
-    FL_OP_DEAD_GET,     /* by ID */
+    FL_OP_DEAD_GET,     /* by ID, in any namespace or in that which is given */
     FL_OP_DEAD_REDRIVE, /* by ID: it is due now, with its attempts starting anew */
     FL_OP_DEAD_DELETE,  /* by ID */
 };
@@ -296,7 +297,7 @@ typedef struct fl_engine_stats {
     uint64_t pending;   /* timers that have not fired; after a crash right to within a record */
     uint64_t loaded;    /* of them in memory */
     uint64_t in_flight; /* given to the dispatcher and not settled */
-    uint64_t dispatched, fired, failed, retried, again, dead,
+    uint64_t dispatched, fired, failed, retried, again, later, dead,
         skipped; /* since the start; fired: settled with FL_DONE */
     uint64_t created, replaced, updated, cancelled;
     fl_loop_summary lateness_ns; /* how long after it was due a timer went to the dispatcher */

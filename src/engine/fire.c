@@ -315,11 +315,14 @@ static int write_settlement(fl_engine *e, struct work *work)
     fl__row_timer(&row, &timer);
     work->old_key = row.key;
     work->id = row.id;
-    timer.attempt++;
-    bool again = work->settlement.result == FL_AGAIN && at_us < FL_STORE_TIME_END;
-    if (again) {
-        timer.attempt = 0;
+    bool again =
+        (work->settlement.result == FL_AGAIN || work->settlement.result == FL_LATER) && at_us < FL_STORE_TIME_END;
+    if (again)
         at_us = at_us > now_us ? at_us : now_us;
+    if (work->settlement.result != FL_LATER)
+        timer.attempt++;
+    if (work->settlement.result == FL_AGAIN && again) {
+        timer.attempt = 0;
         timer.due_us = at_us;
     } else if (work->settlement.result == FL_FAILED) {
         again = next_attempt(e, &timer, at_us, &at_us);
@@ -351,6 +354,8 @@ static void count_settled(fl_engine *e, const struct work *work)
     bool filed = work->new_key.seq != 0;
     if (work->settlement.result == FL_AGAIN)
         stats->again++;
+    else if (work->settlement.result == FL_LATER)
+        stats->later++;
     else if (work->kind == WORK_SETTLE && filed)
         stats->retried++;
     else if (work->kind == WORK_SETTLE)

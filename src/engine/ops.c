@@ -442,6 +442,12 @@ static void hold_and_decide(fl_engine *e, struct work *work, const fl_row *row, 
     finish(e, work, r > 0 ? 0 : r);
 }
 
+/* Whether it is in the namespace asked for, if one is. */
+static bool is_in(const fl_op *op, fl_bytes ns)
+{
+    return op->timer.ns.size == 0 || same_bytes(op->timer.ns, ns);
+}
+
 /* The answer to a question; NULL: there is none. */
 void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
 {
@@ -449,7 +455,7 @@ void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
         finish(e, work, e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STORE_UNAVAILABLE);
         return;
     }
-    const fl_row *row = want->found ? &want->row : NULL;
+    const fl_row *row = want->found && is_in(work->op, want->row.ns) ? &want->row : NULL;
     if (row && fl__settled(e, row->key))
         hold_and_decide(e, work, NULL, row);
     else
@@ -579,7 +585,9 @@ static void dead_found(fl_store_request *request)
     fl__engine_answered(e, request);
     int r = request->result;
     if (r == 0)
-        r = request->dead_list.count == 0 ? FL_TIMER_NOT_FOUND : give_dead(dead, request->dead_list.rows);
+        r = request->dead_list.count == 0 || !is_in(dead->op, request->dead_list.rows->row.ns)
+                ? FL_TIMER_NOT_FOUND
+                : give_dead(dead, request->dead_list.rows);
     if (r == 0)
         r = change_dead(e, dead);
     if (r != 0 && dead->work)

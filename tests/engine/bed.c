@@ -32,7 +32,7 @@ static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, siz
             bed.failures--;
             settlement.result = bed.answer;
             settlement.at_us = bed.answer_at_us;
-            if (bed.answer == FL_AGAIN && bed.answer_at_us == 0)
+            if ((bed.answer == FL_AGAIN || bed.answer == FL_LATER) && bed.answer_at_us == 0)
                 settlement.at_us = fired->at_us + 10 * SECOND;
         }
         CHECK_EQ(fl_engine_settle(engine, &settlement, 1), 1);

@@ -33,7 +33,7 @@ extern struct bed {
     size_t fired_count;
     enum fl_settle answer; /* to the first `failures` firings; then FL_DONE */
     size_t failures;
-    int64_t answer_at_us; /* 0: 10 s later, for FL_AGAIN */
+    int64_t answer_at_us; /* 0: 10 s later, for FL_AGAIN and FL_LATER */
     bool keep;            /* do not settle */
     uint64_t tokens[FIRED_MOST];
     int events[8];

@@ -121,6 +121,38 @@ TEST(again_comes_again)
     tear_down();
 }
 
+TEST(later_is_no_attempt)
+{
+    set_up((fl_engine_config){
+        .retry = {.max_attempts = 2, .multiplier_1000 = 1000, .initial_us = SECOND, .max_interval_us = SECOND}});
+    bed.answer = FL_LATER;
+    bed.failures = 5;
+    fl_op op = create("a", SECOND, "1");
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 6);
+    CHECK_EQ(bed.fired[5].attempt, 1);
+    CHECK_EQ(bed.fired[5].at_us - bed.fired[4].at_us, 10 * SECOND);
+    CHECK_EQ(bed.fired[5].at_us, op.timer.due_us + 50 * SECOND);
+    tear_down();
+}
+
+TEST(an_id_is_found_in_its_namespace_only)
+{
+    set_up((fl_engine_config){0});
+    bed.answer = FL_DEAD;
+    bed.failures = 1;
+    fl_op op = create("a", SECOND, "1");
+    fl_key id = op.timer.id;
+    CHECK_EQ(run_op((fl_op){.kind = FL_OP_CANCEL, .timer = {.id = id, .ns = FL_TEXT("other")}}).result,
+             FL_TIMER_NOT_FOUND);
+    CHECK_EQ(run_op((fl_op){.kind = FL_OP_GET, .timer = {.id = id, .ns = op.timer.ns}}).result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(run_op((fl_op){.kind = FL_OP_DEAD_DELETE, .timer = {.id = id, .ns = FL_TEXT("other")}}).result,
+             FL_TIMER_NOT_FOUND);
+    CHECK_EQ(run_op((fl_op){.kind = FL_OP_DEAD_GET, .timer = {.id = id}}).result, 0);
+    tear_down();
+}
+
 TEST(a_crash_repeats_what_was_not_settled_and_nothing_else)
 {
     set_up((fl_engine_config){0});
