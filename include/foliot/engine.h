@@ -155,17 +155,24 @@ enum fl_engine_event {
     FL_ENGINE_TROUBLE, /* the store refuses or does not answer; it is tried again */
 };
 
+/* How a timer has ended without its dispatcher having said so. */
+enum fl_ended {
+    FL_ENDED_DEAD,    /* given up: it is a dead letter now */
+    FL_ENDED_SKIPPED, /* it fell due too long before the shard was claimed */
+};
+
 /* The zero value of every member is its default, except for the first four. */
 typedef struct fl_engine_config {
     fl_loop *loop;
     fl_store *store;
     const char *owner; /* who claims the shard: an address, 1 to 255 bytes */
     fl_dispatch_fn dispatch;
-    void *arg; /* for `dispatch` and `notify` */
+    void *arg; /* for `dispatch`, `notify` and `ended` */
     uint32_t shard;
     bool force; /* claim the shard even if another owner holds it */
     enum fl_strategy strategy;
     void (*notify)(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message);
+    void (*ended)(void *arg, fl_engine *engine, const fl_durable *timer, enum fl_ended how, fl_bytes reason);
     fl_wall_clock *clock; /* NULL: the system's */
     uint64_t lease_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
     uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s. At most a day */
@@ -203,6 +210,11 @@ int fl_engine_skip_older(fl_engine *engine, fl_bytes ns, uint64_t skip_older_us)
 
 /* The wall clock was set: look at it. (With the system's clock, the engine finds out by itself.) */
 void fl_engine_clock_changed(fl_engine *engine);
+
+/* Whether the engine has nothing to do but to wait: for the clock, for the dispatcher, for you. Then `*ret_next_us` is a
+ * time before which nothing falls due, INT64_MAX if nothing is there. For programs that turn the clock themselves: turn it
+ * to that time, call fl_engine_clock_changed(), let the loop run until the engine is idle again. */
+bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us);
 
 /* --- Operations -------------------------------------------------------------------------------------------------- */
 

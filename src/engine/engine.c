@@ -76,6 +76,41 @@ void fl_engine_clock_changed(fl_engine *engine)
         fl__alarm_set(engine, &engine->load_alarm, 0);
 }
 
+/* The earliest there can be in the store and not in memory. */
+static int64_t next_unloaded(const fl_engine *e)
+{
+    int64_t next_us = INT64_MAX;
+    for (size_t i = 0; i < e->window_count; i++) {
+        int64_t begin_us = fl_window_begin(e->windows[i]);
+        if (begin_us < e->until.at_us)
+            begin_us = e->until.at_us;
+        if (fl_window_end(e->windows[i]) > e->until.at_us && begin_us < next_us)
+            next_us = begin_us;
+    }
+    return next_us;
+}
+
+bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us)
+{
+    fl_engine *e = engine;
+    int64_t now_us = fl__engine_now(e), next_us = next_unloaded(e);
+    if (e->state != ENGINE_RUNNING || !e->ready || e->outstanding > 0 || e->flushing || e->set_back || e->queued ||
+        e->to_repeat.count > 0 || e->in_doubt || next_us <= now_us)
+        return false;
+    for (int kind = 0; kind < 2; kind++) {
+        uint64_t at_ns;
+        bool full = !fl__fire_has_room(e, kind);
+        if (!full && e->flights.late[kind].count > 0)
+            return false;
+        if (!full && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && (int64_t)(at_ns / NS_PER_US) < next_us)
+            next_us = (int64_t)(at_ns / NS_PER_US);
+    }
+    if (next_us <= now_us)
+        return false;
+    *ret_next_us = next_us;
+    return true;
+}
+
 /* The kernel tells when the clock is set, through a timer that never expires. */
 static void clock_was_set(fl_loop *loop, int fd, unsigned events, void *arg)
 {

@@ -28,6 +28,11 @@ static uint32_t capacity(const fl_engine *e, int kind)
     return left;
 }
 
+bool fl__fire_has_room(const fl_engine *e, int kind)
+{
+    return capacity(e, kind) > 0;
+}
+
 static bool something_late(const fl_engine *e, int kind)
 {
     return e->flights.late[kind].count > 0 && capacity(e, kind) > 0;
@@ -98,9 +103,23 @@ static void launch(fl_engine *e, uint32_t index, fl_firing *firing, int64_t now_
     e->stats.dispatched++;
 }
 
+/* Tells the program of an end that is not its dispatcher's doing. */
+static void tell_end(fl_engine *e, const struct item *item, enum fl_ended how, fl_bytes reason)
+{
+    fl_row row;
+    fl_durable timer;
+    if (!e->config.ended)
+        return;
+    fl__item_row(e, item, &row);
+    fl__row_timer(&row, &timer);
+    timer.attempt += how == FL_ENDED_DEAD; /* the one that has just failed */
+    e->config.ended(e->config.arg, e, &timer, how, reason);
+}
+
 static void skip(fl_engine *e, uint32_t index)
 {
     fl_key key = e->flights.list[index].item->key;
+    tell_end(e, e->flights.list[index].item, FL_ENDED_SKIPPED, (fl_bytes){0});
     e->stats.skipped++;
     e->stats.pending -= e->stats.pending > 0;
     fl__flight_end(e, index);
@@ -399,6 +418,8 @@ void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row)
 {
     uint32_t index = work->flight;
     count_settled(e, work);
+    if (work->kind == WORK_SETTLE && work->new_key.seq == 0)
+        tell_end(e, e->flights.list[index].item, FL_ENDED_DEAD, work->settlement.reason);
     if (row)
         fl__ops_take_in(e, row, 0); /* first: its name is that of the item in flight */
     fl__flight_end(e, index);

@@ -109,3 +109,38 @@ TEST(what_is_overdue_and_not_loaded_yet_stays_so_too)
     CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
     tear_down();
 }
+
+/* Turns the clock from one time that matters to the next, until `until_us`. */
+static unsigned turn_clock(int64_t until_us)
+{
+    unsigned turns = 0;
+    for (int64_t next_us;; turns++) {
+        while (!fl_engine_idle(bed.engine, &next_us))
+            run_for(1);
+        int64_t now_us = bed.wall.clock.now_us(&bed.wall.clock);
+        if (next_us > until_us)
+            return turns;
+        CHECK(next_us > now_us);
+        step_clock(next_us - now_us);
+    }
+}
+
+TEST(a_clock_that_is_turned_finds_everything_on_its_way)
+{
+    set_up((fl_engine_config){.lease_us = 86400 * SECOND});
+    bed.answer = FL_FAILED;
+    bed.failures = 3;
+    CHECK_EQ(create("retried", 3600 * SECOND, "a").result, 0);
+    CHECK_EQ(create("far", 300 * 86400 * SECOND, "d").result, 0);
+    CHECK_EQ(create("month", 40 * 86400 * SECOND, "c").result, 0);
+    CHECK_EQ(create("day", 86400 * SECOND, "b").result, 0);
+    CHECK_EQ(create("too far", 400 * 86400 * SECOND, "e").result, 0);
+    CHECK(turn_clock(START + 365 * 86400 * SECOND) < 1000);
+    CHECK_EQ(bed.fired_count, 7);
+    static const int64_t due_us[] = {3600 * SECOND, 0, 0, 0, 86400 * SECOND, 40 * 86400 * SECOND, 300 * 86400 * SECOND};
+    for (unsigned i = 0; i < 7; i++) {
+        CHECK(due_us[i] == 0 || bed.fired[i].at_us - START - due_us[i] < SECOND / 100);
+        CHECK(bed.fired[i].at_us < START + 86400 * SECOND || i > 3); /* and the retries where they belong */
+    }
+    tear_down();
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_SERVER_OUT_H
+#define FOLIOT_SERVER_OUT_H
+
+/* Text that grows, and JSON written into it. When memory runs out, `failed` is set and nothing more is written: one look at
+ * the end is enough. The zero value is an empty text. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <foliot/store.h> /* fl_bytes */
+
+struct out {
+    char *data;
+    size_t size, capacity;
+    bool failed;
+};
+
+void out_free(struct out *out);
+void out_clear(struct out *out); /* keeps its memory */
+static inline fl_bytes out_bytes(const struct out *out)
+{
+    return (fl_bytes){out->data, out->size};
+}
+
+bool out_reserve(struct out *out, size_t more);
+void out_put(struct out *out, const void *data, size_t size);
+void out_text(struct out *out, const char *text);
+void out_format(struct out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void out_number(struct out *out, int64_t number);
+
+/* JSON. `key` is a literal: it is written as it is, with a comma before it unless it is the first in its object. */
+void out_key(struct out *out, const char *key);
+void out_string(struct out *out, fl_bytes utf8);
+void out_base64(struct out *out, fl_bytes bytes); /* in quotation marks */
+void out_time(struct out *out, int64_t us);
+void out_duration(struct out *out, uint64_t us);
+
+static inline fl_bytes bytes_of(const char *text)
+{
+    return (fl_bytes){text, __builtin_strlen(text)};
+}
+
+#endif
