@@ -106,6 +106,18 @@ static unsigned utf8_length(const unsigned char *at, size_t left)
     return length;
 }
 
+bool utf8_is_good(fl_bytes bytes)
+{
+    const unsigned char *at = bytes.data, *end = at + bytes.size;
+    while (at < end) {
+        unsigned length = *at < 0x80 ? 1 : utf8_length(at, (size_t)(end - at));
+        if (length == 0)
+            return false;
+        at += length;
+    }
+    return true;
+}
+
 /* `at` is at the opening quotation mark. */
 static const char *scan_string(struct scan *scan, const char *at)
 {

@@ -38,6 +38,9 @@ bool json_element(struct json_walk *walk, struct json *ret);
 /* The bytes a string stands for. `room` must have as many bytes as the string's text; it is used only if there are escapes. */
 fl_bytes json_string(struct json string, char *room);
 
+/* Whether bytes are UTF-8. */
+bool utf8_is_good(fl_bytes bytes);
+
 /* Whether a string is this text. */
 bool json_is(struct json string, const char *text);
 

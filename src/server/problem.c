@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* See problem.h. */
+
+#include "server/problem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <foliot/error.h>
+
+int problem_set(struct problem *problem, int status, const char *type, const char *field, const char *format, ...)
+{
+    va_list arguments;
+    problem->status = status;
+    problem->type = type;
+    problem->field = field;
+    va_start(arguments, format);
+    vsnprintf(problem->detail, sizeof problem->detail, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+int problem_of_result(struct problem *problem, int result)
+{
+    static const struct {
+        int result, status;
+        const char *type, *detail;
+    } known[] = {
+        {FL_TIMER_NOT_FOUND, 404, "not-found", "there is no such timer, or it has fired"},
+        {FL_INVALID_TIMER_ID, 404, "not-found", "there is no such timer, or it has fired"},
+        {FL_EXISTS, 412, "exists", "a timer of that name exists"},
+        {FL_BUSY, 409, "busy", "an attempt is under way: the timer has fired, and may come again if that fails"},
+        {FL_INVALID_DEADLINE, 400, "invalid-field", "due is too far away: the year 3111 is the last"},
+        {FL_TOO_LARGE, 413, "too-large", "the payload, the target or the headers are too large"},
+        {FL_OUTCOME_UNKNOWN, 503, "outcome-unknown", "the store did not answer: it may have happened, so ask or repeat"},
+        {FL_STORE_FULL, 507, "store-full", "the store's disk is full: nothing has happened"},
+        {FL_STORE_READ_ONLY, 503, "store-read-only", "the store cannot be written to: nothing has happened"},
+        {FL_STORE_CORRUPT, 500, "store-corrupt", "the store is damaged: foliot doctor says more"},
+        {FL_NO_MEMORY, 503, "no-memory", "the server has no memory left: nothing has happened, repeat later"},
+        {FL_STOPPED, 503, "stopping", "the server is stopping: nothing has happened, ask another or repeat"},
+        {FL_SHARD_LOST, 503, "shard-lost", "another server has taken this shard over: repeat"},
+        {FL_STORE_UNAVAILABLE, 503, "store-unavailable", "the store does not answer: nothing has happened, repeat later"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].result == result)
+            return problem_set(problem, known[i].status, known[i].type, NULL, "%s", known[i].detail);
+    return problem_set(problem, 500, "internal", NULL, "%s", fl_strerror(result));
+}
+
+const char *status_text(int status)
+{
+    static const struct {
+        int status;
+        const char *text;
+    } texts[] = {
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {412, "Precondition Failed"},
+        {413, "Content Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {503, "Service Unavailable"},
+        {505, "HTTP Version Not Supported"},
+        {507, "Insufficient Storage"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].status == status)
+            return texts[i].text;
+    return "Error";
+}
+
+void problem_write(struct out *out, const struct problem *problem)
+{
+    out_text(out, "{\"type\":\"urn:foliot:problem:");
+    out_text(out, problem->type);
+    out_text(out, "\",\"title\":\"");
+    out_text(out, status_text(problem->status));
+    out_text(out, "\",\"status\":");
+    out_number(out, problem->status);
+    if (problem->field) {
+        out_text(out, ",\"field\":");
+        out_string(out, bytes_of(problem->field));
+    }
+    out_text(out, ",\"detail\":");
+    out_string(out, bytes_of(problem->detail));
+    out_text(out, "}");
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_SERVER_PROBLEM_H
+#define FOLIOT_SERVER_PROBLEM_H
+
+/* What is wrong with a request, as RFC 9457 has it (application/problem+json). The types are stable; docs/http.md lists
+ * them. */
+
+#include "server/out.h"
+
+#define PROBLEM_TYPE "application/problem+json"
+
+struct problem {
+    int status;
+    const char *type;   /* what follows "urn:foliot:problem:" */
+    const char *field;  /* NULL: it is not about one */
+    char detail[256];
+};
+
+/* Sets it and returns -1. */
+int problem_set(struct problem *problem, int status, const char *type, const char *field, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* What a result of the engine means for who asked. Returns -1. */
+int problem_of_result(struct problem *problem, int result);
+
+void problem_write(struct out *out, const struct problem *problem);
+
+const char *status_text(int status);
+
+#endif
