@@ -161,17 +161,17 @@ static int read_payload_base64(struct reading *r, struct json value)
     fl_bytes text;
     if (read_text(r, value, &text) < 0)
         return -1;
-    unsigned char *room = scratch_take(r->scratch, text.size + 1);
+    unsigned char *room = scratch_take(r->scratch, text.size + 2);
     if (!room)
         return no_memory(r);
-    ssize_t size = decode_base64(text, room);
+    room[0] = '\0';
+    ssize_t size = decode_base64(text, room + 1);
     if (size < 0)
         return bad(r, "is not base64");
-    r->in->timer.payload = (fl_bytes){room, (size_t)size};
+    r->in->timer.payload = (fl_bytes){room, (size_t)size + 1};
     return 0;
 }
 
-/* As they are kept; a place for the flags is left before them. */
 static int read_headers(struct reading *r, struct json value)
 {
     struct json name, content;
@@ -179,7 +179,7 @@ static int read_headers(struct reading *r, struct json value)
         return 0;
     if (value.kind != JSON_OBJECT)
         return bad(r, "must be an object of strings");
-    char *room = scratch_take(r->scratch, value.text.size + 2), *to = room + 1;
+    char *room = scratch_take(r->scratch, value.text.size + 2), *to = room;
     if (!room)
         return no_memory(r);
     for (struct json_walk walk = json_walk(value); json_member(&walk, &name, &content);) {
@@ -195,9 +195,7 @@ static int read_headers(struct reading *r, struct json value)
             *to++ = '\0';
         }
     }
-    room[0] = 0;
-    if (to - room > 1)
-        r->in->timer.headers = (fl_bytes){room, (size_t)(to - room)};
+    r->in->timer.headers = (fl_bytes){room, (size_t)(to - room)};
     return 0;
 }
 
@@ -289,20 +287,6 @@ static const struct member *find_member(struct json key)
     return NULL;
 }
 
-/* A binary payload is marked in front of the headers, which may be none. */
-static int mark_binary(struct reading *r)
-{
-    fl_bytes *headers = &r->in->timer.headers;
-    if (!(r->in->given & GAVE_PAYLOAD_BASE64))
-        return 0;
-    if (headers->size == 0) {
-        *headers = (fl_bytes){"\1", 1};
-        return 0;
-    }
-    ((char *)(uintptr_t)headers->data)[0] = TIMER_BINARY; /* in the scratch: read_headers() has put it there */
-    return 0;
-}
-
 static int check_together(struct reading *r)
 {
     unsigned given = r->in->given;
@@ -313,7 +297,7 @@ static int check_together(struct reading *r)
     if (r->in->timer.due_us >= FL_STORE_TIME_END)
         return problem_set(r->problem, 400, "invalid-field", given & GAVE_DUE ? "due" : "after",
                            "the time is too far away: the year 3111 is the last");
-    return mark_binary(r);
+    return 0;
 }
 
 int timer_read(struct json object, const struct timer_rules *rules, struct scratch *scratch, struct timer_in *ret,
@@ -437,16 +421,15 @@ void retry_write(struct out *out, const fl_retry *retry)
 
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
 
-unsigned timer_flags(const fl_durable *timer)
+bool timer_is_binary(const fl_durable *timer)
 {
-    return timer->headers.size > 0 ? *(const unsigned char *)timer->headers.data : 0;
+    return timer->payload.size > 0 && *(const char *)timer->payload.data == '\0';
 }
 
-fl_bytes timer_headers(const fl_durable *timer)
+fl_bytes timer_payload(const fl_durable *timer)
 {
-    if (timer->headers.size == 0)
-        return (fl_bytes){0};
-    return (fl_bytes){(const char *)timer->headers.data + 1, timer->headers.size - 1};
+    bool binary = timer_is_binary(timer);
+    return (fl_bytes){(const char *)timer->payload.data + binary, timer->payload.size - binary};
 }
 
 static void write_headers(struct out *out, fl_bytes headers)
@@ -470,9 +453,9 @@ static void write_headers(struct out *out, fl_bytes headers)
 
 static void write_payload(struct out *out, const fl_durable *timer)
 {
-    if (timer_flags(timer) & TIMER_BINARY) {
+    if (timer_is_binary(timer)) {
         out_key(out, "payload_base64");
-        out_base64(out, timer->payload);
+        out_base64(out, timer_payload(timer));
     } else if (timer->payload.size > 0) {
         out_key(out, "payload");
         out_put(out, timer->payload.data, timer->payload.size);
@@ -502,8 +485,8 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
         out_string(out, timer->target);
     }
     write_payload(out, timer);
-    if (timer_headers(timer).size > 0)
-        write_headers(out, timer_headers(timer));
+    if (timer->headers.size > 0)
+        write_headers(out, timer->headers);
     if (timer->timeout_us > 0) {
         out_key(out, "timeout");
         out_duration(out, timer->timeout_us);

@@ -63,10 +63,10 @@ void retry_write(struct out *out, const fl_retry *retry);
 /* Writes the members of a timer, without the braces. */
 void timer_write(struct out *out, uint32_t shard, const fl_durable *timer);
 
-/* What is kept in a timer's `headers`: a byte of flags, then name, NUL, value, NUL, and so on. */
-enum { TIMER_BINARY = 1 };
-unsigned timer_flags(const fl_durable *timer);
-fl_bytes timer_headers(const fl_durable *timer);
+/* What is kept. Headers: name, NUL, value, NUL, and so on. A payload that is not JSON has a NUL in front, with which JSON
+ * cannot begin. */
+bool timer_is_binary(const fl_durable *timer);
+fl_bytes timer_payload(const fl_durable *timer);
 
 /* Whether a text can be a namespace or a name: 1 to 255 bytes of UTF-8 without control characters. */
 bool name_is_good(fl_bytes text);
