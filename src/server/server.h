@@ -155,6 +155,7 @@ struct call {
     struct problem problem;
     struct out out; /* the answer */
     int status;
+    void *state; /* the handler's */
     char ns_room[256], name_room[256];
 };
 
@@ -195,10 +196,14 @@ void namespaces_get(struct call *call);
 void namespace_get(struct call *call);
 void namespace_put(struct call *call);
 
+/* --- timers.c, for batches too */
+void timers_tell(struct shard *shard, const fl_op *op);
+int timers_complete(struct server *server, fl_durable *timer, struct problem *problem);
+
 /* --- pull.c */
 int pull_new(struct worker *worker);
 void pull_free(struct worker *worker);
-void pull_add(struct worker *worker, struct shard *shard, const fl_firing *firings, size_t count);
+void pull_add(struct shard *shard, const fl_firing *firings, size_t count);
 void pull_stop(struct worker *worker);
 
 /* --- deliver.c */
@@ -222,8 +227,8 @@ struct space {
     _Atomic(const struct settings *) settings; /* never NULL */
     _Atomic int64_t pending;
     atomic_llong fired, failed, dead;
-    /* The pace of deliveries, in microseconds: when the next may begin. */
-    _Atomic int64_t next_us;
+    /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
+    _Atomic int64_t next_us, booked_us;
     /* The crowd that is falling due. */
     _Atomic int64_t crowd_due_us;
     atomic_uint crowd_size;

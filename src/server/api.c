@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/* Which request is for whom, and whether it may.
+ *
+ * A route is found by the path's segments, before the body is read; a token is looked at before the body too. So who may
+ * not learns nothing, and costs little. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/json.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "server/timer.h"
+
+enum { OPEN = 0, ANY_NAMESPACE = 8, STREAMS = 16 };
+
+struct route {
+    enum http_method method;
+    const char *path; /* * is a namespace, then a name */
+    unsigned flags;   /* RIGHT_…, ANY_NAMESPACE: the handler looks itself; STREAMS: it reads the body itself */
+    void (*handle)(struct call *call);
+};
+
+static void echo_post(struct call *call);
+
+static const struct route routes[] = {
+    {HTTP_PUT, "/v1/timers/*/*", RIGHT_WRITE, timer_put},
+    {HTTP_POST, "/v1/timers/*", RIGHT_WRITE, timer_post},
+    {HTTP_GET, "/v1/timers/*/*", RIGHT_READ, timer_get},
+    {HTTP_PATCH, "/v1/timers/*/*", RIGHT_WRITE, timer_patch},
+    {HTTP_DELETE, "/v1/timers/*/*", RIGHT_WRITE, timer_delete},
+    {HTTP_GET, "/v1/timers/*", RIGHT_READ, list_get},
+    {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE, list_cancel},
+    {HTTP_POST, "/v1/batch", RIGHT_WRITE | ANY_NAMESPACE | STREAMS, batch_begin},
+    {HTTP_POST, "/v1/lease/*", RIGHT_WRITE, lease_post},
+    {HTTP_POST, "/v1/ack", RIGHT_WRITE | ANY_NAMESPACE, ack_post},
+    {HTTP_GET, "/v1/dead/*", RIGHT_READ, dead_list},
+    {HTTP_GET, "/v1/dead/*/*", RIGHT_READ, dead_get},
+    {HTTP_POST, "/v1/dead/*/*/redrive", RIGHT_WRITE, dead_redrive},
+    {HTTP_DELETE, "/v1/dead/*/*", RIGHT_WRITE, dead_delete},
+    {HTTP_GET, "/v1/namespaces", RIGHT_READ | ANY_NAMESPACE, namespaces_get},
+    {HTTP_GET, "/v1/namespaces/*", RIGHT_READ, namespace_get},
+    {HTTP_PUT, "/v1/namespaces/*", RIGHT_ADMIN, namespace_put},
+    {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE, events_get},
+    {HTTP_GET, "/v1/clock", RIGHT_READ | ANY_NAMESPACE, clock_get},
+    {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
+    {HTTP_GET, "/metrics", RIGHT_READ, metrics_get},
+    {HTTP_GET, "/healthz", OPEN, health_get},
+    {HTTP_GET, "/readyz", OPEN, ready_get},
+    {HTTP_GET, "/version", OPEN, version_get},
+    {HTTP_GET, "/openapi.json", OPEN, openapi_get},
+    {HTTP_POST, "/echo", OPEN, echo_post},
+};
+
+static const char *const method_names[] = {
+    [HTTP_GET] = "GET",     [HTTP_HEAD] = "HEAD",     [HTTP_POST] = "POST",       [HTTP_PUT] = "PUT",
+    [HTTP_PATCH] = "PATCH", [HTTP_DELETE] = "DELETE", [HTTP_OPTIONS] = "OPTIONS", [HTTP_OTHER] = "?",
+};
+
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+static void call_end(struct call *call)
+{
+    out_free(&call->out);
+    free(call);
+}
+
+void call_answer_as(struct call *call, int status, const char *type, const char *extra)
+{
+    if (call->out.failed) {
+        out_clear(&call->out);
+        problem_of_result(&call->problem, FL_NO_MEMORY);
+        problem_write(&call->out, &call->problem);
+        status = call->problem.status;
+        type = PROBLEM_TYPE;
+    }
+    call->worker->counts.problems += status >= 400;
+    call->request->arg = NULL;
+    http_answer(call->request, status, call->out.size > 0 ? type : NULL, extra, out_bytes(&call->out));
+    call_end(call);
+}
+
+void call_answer(struct call *call, int status)
+{
+    call_answer_as(call, status, "application/json", NULL);
+}
+
+static void refuse_with(struct call *call, const char *extra)
+{
+    out_clear(&call->out);
+    problem_write(&call->out, &call->problem);
+    call_answer_as(call, call->problem.status, PROBLEM_TYPE, extra);
+}
+
+void call_refuse(struct call *call)
+{
+    refuse_with(call, call->problem.status == 503 || call->problem.status == 429 ? "Retry-After: 1\r\n" : NULL);
+}
+
+int call_refuse_result(struct call *call, int result)
+{
+    problem_of_result(&call->problem, result);
+    call_refuse(call);
+    return -1;
+}
+
+int call_json(struct call *call, struct json *ret)
+{
+    size_t at;
+    const char *why;
+    if (json_parse(call->request->body, ret, &at, &why) == 0)
+        return 0;
+    problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why, at);
+    call_refuse(call);
+    return -1;
+}
+
+static size_t bad_request(int status, const char *what, char *out, size_t size)
+{
+    struct problem problem;
+    struct out text = {0};
+    problem_set(&problem, status, "bad-request", NULL, "%s", what);
+    problem_write(&text, &problem);
+    size_t written = text.failed || text.size > size ? 0 : text.size;
+    memcpy(out, text.data, written);
+    out_free(&text);
+    return written;
+}
+
+/* --- Paths and queries -------------------------------------------------------------------------------------------- */
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
+static ssize_t decode(const char *from, size_t size, char *to, size_t room, bool plus)
+{
+    size_t made = 0;
+    for (size_t i = 0; i < size; i++, made++) {
+        if (made == room)
+            return -1;
+        to[made] = plus && from[i] == '+' ? ' ' : from[i];
+        if (from[i] != '%')
+            continue;
+        int high = size - i > 2 ? hex(from[i + 1]) : -1, low = high < 0 ? -1 : hex(from[i + 2]);
+        if (low < 0)
+            return -1;
+        to[made] = (char)(high << 4 | low);
+        i += 2;
+    }
+    return (ssize_t)made;
+}
+
+/* Whether the path is the route's; what stands for * goes to `parts`. */
+static bool matches(const char *pattern, fl_bytes path, fl_bytes parts[2])
+{
+    const char *at = path.data, *end = at + path.size;
+    for (int part = 0; *pattern;) {
+        if (*pattern == '*') {
+            const char *slash = memchr(at, '/', (size_t)(end - at));
+            size_t size = (size_t)((slash ? slash : end) - at);
+            if (size == 0)
+                return false;
+            parts[part++] = (fl_bytes){at, size};
+            at += size;
+            pattern++;
+        } else if (at == end || *at++ != *pattern++) {
+            return false;
+        }
+    }
+    return at == end;
+}
+
+static int take_part(struct call *call, fl_bytes part, char room[256], const char *what, fl_bytes *ret)
+{
+    ssize_t size = part.size ? decode(part.data, part.size, room, 255, false) : 0;
+    *ret = (fl_bytes){room, size > 0 ? (size_t)size : 0};
+    if (part.size == 0 || (size > 0 && name_is_good(*ret)))
+        return 0;
+    return problem_set(&call->problem, 400, "invalid-field", what,
+                       "the %s in the path must be 1 to 255 bytes of UTF-8 without control characters", what);
+}
+
+/* Finds the route; refuses if there is none. */
+static int find_route(struct call *call)
+{
+    const http_request *request = call->request;
+    char allow[64] = "Allow: ";
+    bool known = false;
+    enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        fl_bytes parts[2] = {{0}};
+        if (!matches(routes[i].path, request->path, parts))
+            continue;
+        if (routes[i].method == method) {
+            call->route = &routes[i];
+            if (take_part(call, parts[0], call->ns_room, "namespace", &call->ns) == 0 &&
+                take_part(call, parts[1], call->name_room, "name", &call->name) == 0)
+                return 0;
+            call_refuse(call);
+            return -1;
+        }
+        strcat(strcat(allow, known ? ", " : ""), method_names[routes[i].method]);
+        known = true;
+    }
+    if (known) {
+        problem_set(&call->problem, 405, "method-not-allowed", NULL, "%s is not possible here",
+                    method_names[request->method]);
+        refuse_with(call, strcat(allow, "\r\n"));
+    } else {
+        problem_set(&call->problem, 404, "no-such-path", NULL, "there is nothing here: /openapi.json says what there is");
+        call_refuse(call);
+    }
+    return -1;
+}
+
+bool call_query(const struct call *call, const char *name, char *room, size_t size, fl_bytes *ret)
+{
+    const char *at = call->request->query.data, *end = at + call->request->query.size;
+    size_t length = strlen(name);
+    while (at < end) {
+        const char *next = memchr(at, '&', (size_t)(end - at));
+        if (!next)
+            next = end;
+        if ((size_t)(next - at) > length && memcmp(at, name, length) == 0 && at[length] == '=') {
+            ssize_t made = decode(at + length + 1, (size_t)(next - at) - length - 1, room, size, true);
+            *ret = (fl_bytes){room, made < 0 ? 0 : (size_t)made};
+            return made >= 0;
+        }
+        at = next + 1;
+    }
+    return false;
+}
+
+/* --- Rights ------------------------------------------------------------------------------------------------------- */
+
+bool call_may(const struct call *call, unsigned right, fl_bytes ns)
+{
+    return !call->token || token_allows(call->token, right, ns);
+}
+
+static int authorize(struct call *call)
+{
+    const struct tokens *tokens = atomic_load_explicit(&call->worker->server->tokens, memory_order_acquire);
+    unsigned flags = call->route->flags, right = flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN);
+    if (tokens->count == 0 || right == 0)
+        return 0;
+    call->token = tokens_find(tokens, http_header(call->request, "authorization"));
+    if (!call->token) {
+        problem_set(&call->problem, 401, "unauthorized", NULL,
+                    "a token is needed: send it as 'Authorization: Bearer TOKEN'");
+        refuse_with(call, "WWW-Authenticate: Bearer\r\n");
+        return -1;
+    }
+    bool may = flags & ANY_NAMESPACE ? (call->token->rights & right) != 0 : call_may(call, right, call->ns);
+    if (may)
+        return 0;
+    problem_set(&call->problem, 403, "forbidden", NULL, "this token has no right to do that here");
+    call_refuse(call);
+    return -1;
+}
+
+/* --- Coming in ---------------------------------------------------------------------------------------------------- */
+
+static void head(http_request *request)
+{
+    struct worker *worker = http_server_arg(http_request_server(request));
+    struct call *call = malloc(sizeof *call);
+    if (!call) {
+        static const char text[] = "{\"type\":\"urn:foliot:problem:no-memory\",\"status\":503}";
+        http_answer(request, 503, PROBLEM_TYPE, NULL, (fl_bytes){text, sizeof text - 1});
+        return;
+    }
+    memset(call, 0, offsetof(struct call, ns_room));
+    call->request = request;
+    call->worker = worker;
+    request->arg = call;
+    if (find_route(call) < 0 || authorize(call) < 0)
+        return;
+    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed) && call->route->flags & RIGHT_WRITE) {
+        call_refuse_result(call, FL_STOPPED);
+        return;
+    }
+    if (call->route->flags & STREAMS)
+        call->route->handle(call);
+}
+
+static void handle(http_request *request)
+{
+    struct call *call = request->arg;
+    call->route->handle(call);
+}
+
+/* What the first callbacks are shown on. */
+static void echo_post(struct call *call)
+{
+    const http_request *request = call->request;
+    fl_bytes id = http_header(call->request, "webhook-id"), attempt = http_header(call->request, "foliot-attempt");
+    char id_text[64], attempt_text[16], body[201];
+    if (!call->worker->server->config.echo) {
+        problem_set(&call->problem, 404, "no-such-path", NULL, "the echo is switched off here");
+        call_refuse(call);
+        return;
+    }
+    snprintf(id_text, sizeof id_text, "%.*s", (int)id.size, id.size ? (const char *)id.data : "");
+    snprintf(attempt_text, sizeof attempt_text, "%.*s", (int)attempt.size, attempt.size ? (const char *)attempt.data : "");
+    snprintf(body, sizeof body, "%.*s", (int)(request->body.size < 200 ? request->body.size : 200),
+             request->body.size ? (const char *)request->body.data : "");
+    log_info("echo: a callback has come", "id", id_text, "attempt", attempt_text, "body", body, NULL);
+    out_text(&call->out, "{\"echo\":true}");
+    call_answer(call, 200);
+}
+
+const struct http_handlers api_handlers = {.head = head, .handle = handle, .problem = bad_request};

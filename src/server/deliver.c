@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* From what is due to webhooks, at the pace of the namespace.
+ *
+ * A namespace may limit how many deliveries begin in a second, and ask that a crowd that falls due at one moment be spread.
+ * Who may not begin yet is put off by the engine (FL_LATER), so that nothing waits in memory and nobody behind it is kept:
+ * a crowd member to a moment that its ID decides, so that it is put off once; one over the limit to the end of the queue
+ * that the others put off before it make up. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server.h"
+#include "server/timer.h"
+
+enum { CROWD = 16 }; /* timers of one namespace and one moment that are none yet */
+
+struct delivery {
+    webhook_call call;
+    struct shard *shard;
+    struct space *space;
+    const struct settings *settings;
+    fl_firing firing;
+    char id[FL_ID_TEXT + 1];
+};
+
+static void settle(struct shard *shard, const fl_settlement *settlement)
+{
+    if (shard->engine)
+        fl_engine_settle(shard->engine, settlement, 1);
+}
+
+/* --- Settled ------------------------------------------------------------------------------------------------------ */
+
+void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
+{
+    struct space *space = space_of(shard->worker->server, firing->timer.ns);
+    enum fl_settle result = settlement->result;
+    if (result == FL_DONE || result == FL_AGAIN)
+        event_tell(shard->worker, EVENT_FIRED, shard->number, &firing->timer, (fl_bytes){0});
+    else if (result == FL_FAILED || result == FL_DEAD)
+        event_tell(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
+    if (space && (result == FL_DONE || result == FL_AGAIN))
+        atomic_fetch_add_explicit(&space->fired, 1, memory_order_relaxed);
+    if (space && (result == FL_FAILED || result == FL_DEAD))
+        atomic_fetch_add_explicit(&space->failed, 1, memory_order_relaxed);
+    if (space && result == FL_DONE)
+        atomic_fetch_sub_explicit(&space->pending, 1, memory_order_relaxed);
+    settle(shard, settlement);
+}
+
+static void count_duration(struct worker *worker, uint64_t ns)
+{
+    unsigned bucket = 0;
+    for (uint64_t limit_ns = 1000000; bucket < DURATION_BUCKETS - 1 && ns > limit_ns; limit_ns *= 2)
+        bucket++;
+    worker->durations[bucket]++;
+    worker->duration_sum_ns += ns;
+}
+
+static void delivered(webhook_call *call)
+{
+    struct delivery *delivery = call->arg;
+    struct worker *worker = delivery->shard->worker;
+    if (call->result != FL_LATER) {
+        worker->counts.webhook_status[call->status / 100 % 6]++;
+        count_duration(worker, call->duration_ns);
+    }
+    fl_settlement settlement = {.token = delivery->firing.token,
+                                .result = call->result,
+                                .at_us = call->at_us,
+                                .reason = bytes_of(call->reason)};
+    deliver_settle(delivery->shard, &delivery->firing, &settlement);
+    free(delivery);
+}
+
+/* --- The pace ----------------------------------------------------------------------------------------------------- */
+
+/* Takes a place in a row of places that are `interval_us` apart, not before `from_us`. */
+static int64_t book(_Atomic int64_t *next_us, int64_t from_us, int64_t interval_us)
+{
+    int64_t seen = atomic_load_explicit(next_us, memory_order_relaxed), place;
+    do
+        place = seen > from_us ? seen : from_us;
+    while (!atomic_compare_exchange_weak_explicit(next_us, &seen, place + interval_us, memory_order_relaxed,
+                                                  memory_order_relaxed));
+    return place;
+}
+
+/* Whether one more may begin now: a tenth of a second's worth may begin at once. */
+static bool pace_allows(struct space *space, uint32_t rate, int64_t now_us)
+{
+    int64_t interval_us = 1000000 / rate, seen = atomic_load_explicit(&space->next_us, memory_order_relaxed), next;
+    do {
+        if (seen > now_us + 100000)
+            return false;
+        next = (seen > now_us ? seen : now_us) + interval_us;
+    } while (!atomic_compare_exchange_weak_explicit(&space->next_us, &seen, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+static bool in_crowd(struct space *space, int64_t due_us)
+{
+    if (atomic_exchange_explicit(&space->crowd_due_us, due_us, memory_order_relaxed) != due_us)
+        atomic_store_explicit(&space->crowd_size, 0, memory_order_relaxed);
+    return atomic_fetch_add_explicit(&space->crowd_size, 1, memory_order_relaxed) >= CROWD;
+}
+
+/* When it may begin; `now_us`: at once. */
+static int64_t begin_time(struct space *space, const struct settings *settings, const fl_durable *timer, int64_t now_us)
+{
+    if (settings->spread_us > 0 && timer->attempt <= 1) {
+        uint64_t share = (timer->id.seq * 0x9e3779b97f4a7c15) >> 11;
+        int64_t at_us = timer->due_us + (int64_t)(share % settings->spread_us);
+        if (now_us < at_us && in_crowd(space, timer->due_us))
+            return at_us;
+    }
+    if (settings->max_rate > 0 && !pace_allows(space, settings->max_rate, now_us))
+        return book(&space->booked_us, now_us + 100000, 1000000 / settings->max_rate);
+    return now_us;
+}
+
+/* --- Out ---------------------------------------------------------------------------------------------------------- */
+
+static void put_off(struct shard *shard, uint64_t token, int64_t at_us)
+{
+    settle(shard, &(fl_settlement){.token = token, .result = FL_LATER, .at_us = at_us});
+}
+
+static void call_target(struct shard *shard, const fl_firing *firing, int64_t now_us)
+{
+    struct worker *worker = shard->worker;
+    struct space *space = space_of(worker->server, firing->timer.ns);
+    struct delivery *delivery = space ? malloc(sizeof *delivery) : NULL;
+    if (!delivery) {
+        put_off(shard, firing->token, now_us + 1000000); /* when there is memory again */
+        return;
+    }
+    const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
+    int64_t at_us = begin_time(space, settings, &firing->timer, now_us);
+    if (at_us > now_us) {
+        free(delivery);
+        put_off(shard, firing->token, at_us);
+        return;
+    }
+    *delivery = (struct delivery){.shard = shard, .space = space, .settings = settings, .firing = *firing};
+    const fl_durable *timer = &delivery->firing.timer;
+    fl_id_format(shard->number, timer->id, delivery->id);
+    delivery->call = (webhook_call){
+        .url = timer->target,
+        .body = timer_payload(timer),
+        .content_type = timer_is_binary(timer) ? "application/octet-stream" : "application/json",
+        .headers = timer->headers,
+        .id = delivery->id,
+        .attempt = timer->attempt,
+        .due_us = timer->due_us,
+        .secrets = settings->secrets,
+        .secret_count = settings->secret_count,
+        .timeout_us = timer->timeout_us,
+        .done = delivered,
+        .arg = delivery,
+    };
+    webhooks_submit(worker->hooks, &delivery->call);
+}
+
+void deliver(struct shard *shard, const fl_firing *firings, size_t count)
+{
+    struct server *server = shard->worker->server;
+    int64_t now_us = server_now(server);
+    for (size_t i = 0; i < count;) {
+        if (firings[i].timer.target.size > 0) {
+            call_target(shard, &firings[i++], now_us);
+            continue;
+        }
+        size_t first = i;
+        while (i < count && firings[i].timer.target.size == 0)
+            i++;
+        pull_add(shard, &firings[first], i - first);
+    }
+}

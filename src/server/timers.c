@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/* One timer: create, get, change, cancel. Each request is one operation on one shard; the answer is written on the shard's
+ * worker, where what was found lies. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/json.h"
+#include "server/server.h"
+#include "server/timer.h"
+
+struct single {
+    struct job job;
+    fl_op op;
+    struct call *call;
+    struct scratch scratch;
+    bool by_id; /* and then, if there is none, by name */
+    bool failed;
+};
+
+static void single_end(struct single *single)
+{
+    scratch_free(&single->scratch);
+    free(single);
+}
+
+static struct single *single_new(struct call *call)
+{
+    struct single *single = malloc(sizeof *single);
+    if (!single) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return NULL;
+    }
+    memset(single, 0, sizeof *single);
+    single->call = call;
+    single->job.errand.home = call->worker;
+    single->job.batch.ops = &single->op;
+    single->job.batch.count = 1;
+    single->op.timer.ns = call->ns;
+    return single;
+}
+
+/* --- The answer --------------------------------------------------------------------------------------------------- */
+
+/* What has changed, for those who count and those who listen. */
+void timers_tell(struct shard *shard, const fl_op *op)
+{
+    struct worker *worker = shard->worker;
+    bool made = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED;
+    if (op->result < 0 || op->kind == FL_OP_GET || (op->kind == FL_OP_CREATE && op->outcome == FL_SAME))
+        return;
+    struct space *space = made || op->kind == FL_OP_CANCEL ? space_of(worker->server, op->timer.ns) : NULL;
+    if (space)
+        atomic_fetch_add_explicit(&space->pending, made ? 1 : -1, memory_order_relaxed);
+    event_tell(worker, op->kind == FL_OP_CANCEL ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number, &op->timer,
+               (fl_bytes){0});
+}
+
+static void render(struct job *job)
+{
+    struct single *single = (struct single *)job;
+    struct call *call = single->call;
+    const fl_op *op = &single->op;
+    single->failed = op->result < 0;
+    if (single->failed) {
+        problem_of_result(&call->problem, op->result);
+        return;
+    }
+    timers_tell(job->shard, op);
+    call->status = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED ? 201 : op->kind == FL_OP_CANCEL ? 204 : 200;
+    if (op->kind == FL_OP_CANCEL)
+        return;
+    out_put(&call->out, "{", 1);
+    timer_write(&call->out, job->shard->number, &op->timer);
+    out_put(&call->out, "}", 1);
+}
+
+static void submit_by_name(struct single *single)
+{
+    struct call *call = single->call;
+    single->by_id = false;
+    single->op.timer.ns = call->ns;
+    single->op.timer.name = call->name;
+    single->op.timer.id = (fl_key){0};
+    single->job.shard = shard_of_name(call->worker->server, call->ns, call->name);
+    job_submit(&single->job);
+}
+
+static void back(struct errand *errand)
+{
+    struct single *single = (struct single *)errand;
+    struct call *call = single->call;
+    if (single->failed && single->by_id && single->op.result == FL_TIMER_NOT_FOUND) {
+        submit_by_name(single);
+        return;
+    }
+    bool failed = single->failed;
+    single_end(single);
+    if (failed)
+        call_refuse(call);
+    else
+        call_answer(call, call->status);
+}
+
+/* --- The question ------------------------------------------------------------------------------------------------- */
+
+/* What the last part of the path says may be an ID or a name. */
+static void submit(struct single *single)
+{
+    struct call *call = single->call;
+    struct server *server = call->worker->server;
+    uint32_t shard;
+    single->job.render = render;
+    single->job.errand.back = back;
+    if (fl_id_parse(call->name.data, call->name.size, &shard, &single->op.timer.id) < 0 || shard >= server->shard_count) {
+        submit_by_name(single);
+        return;
+    }
+    single->by_id = true;
+    single->job.shard = &server->shards[shard];
+    job_submit(&single->job);
+}
+
+/* What the namespace adds, and whether it takes more. */
+int timers_complete(struct server *server, fl_durable *timer, struct problem *problem)
+{
+    struct space *space = space_of(server, timer->ns);
+    if (!space)
+        return problem_of_result(problem, FL_NO_MEMORY);
+    uint64_t most = server->config.max_timers_per_namespace;
+    if (most > 0 && atomic_load_explicit(&space->pending, memory_order_relaxed) >= (int64_t)most)
+        return problem_set(problem, 429, "namespace-full", NULL,
+                           "there are as many timers in this namespace as allowed (%llu)", (unsigned long long)most);
+    if (timer->retry.initial_us == 0)
+        timer->retry = atomic_load_explicit(&space->settings, memory_order_acquire)->retry;
+    return 0;
+}
+
+/* Reads the body. */
+static int read_timer(struct single *single, struct timer_in *in)
+{
+    struct call *call = single->call;
+    const struct server *server = call->worker->server;
+    struct json body;
+    struct timer_rules rules = {.allowed = GAVE_CONTENT,
+                                .now_us = server_now(server),
+                                .allow_private = server->config.allow_private_targets};
+    size_t at;
+    const char *why;
+    if (json_parse(call->request->body, &body, &at, &why) < 0)
+        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why, at);
+    return timer_read(body, &rules, &single->scratch, in, &call->problem);
+}
+
+static int read_new(struct single *single)
+{
+    struct timer_in in;
+    struct call *call = single->call;
+    if (read_timer(single, &in) < 0)
+        return -1;
+    if (!(in.given & (GAVE_DUE | GAVE_AFTER)))
+        return problem_set(&call->problem, 400, "missing-field", "due", "due or after is missing: when shall it fire?");
+    in.timer.ns = call->ns;
+    in.timer.name = call->name;
+    single->op = (fl_op){.kind = FL_OP_CREATE, .timer = in.timer};
+    return timers_complete(call->worker->server, &single->op.timer, &call->problem);
+}
+
+static void refuse(struct single *single)
+{
+    struct call *call = single->call;
+    single_end(single);
+    call_refuse(call);
+}
+
+static bool wants_only_new(struct call *call)
+{
+    fl_bytes value = http_header(call->request, "if-none-match");
+    return value.size == 1 && *(const char *)value.data == '*';
+}
+
+static void create(struct call *call, struct shard *shard)
+{
+    struct single *single = single_new(call);
+    if (!single)
+        return;
+    if (read_new(single) < 0) {
+        refuse(single);
+        return;
+    }
+    if (wants_only_new(call))
+        single->op.flags = FL_OP_ONLY_NEW;
+    single->job.render = render;
+    single->job.errand.back = back;
+    single->job.shard = shard;
+    job_submit(&single->job);
+}
+
+void timer_put(struct call *call)
+{
+    create(call, shard_of_name(call->worker->server, call->ns, call->name));
+}
+
+void timer_post(struct call *call)
+{
+    create(call, shard_of_worker(call->worker));
+}
+
+void timer_get(struct call *call)
+{
+    struct single *single = single_new(call);
+    if (!single)
+        return;
+    single->op.kind = FL_OP_GET;
+    submit(single);
+}
+
+void timer_delete(struct call *call)
+{
+    struct single *single = single_new(call);
+    if (!single)
+        return;
+    single->op.kind = FL_OP_CANCEL;
+    submit(single);
+}
+
+void timer_patch(struct call *call)
+{
+    struct timer_in in;
+    struct single *single = single_new(call);
+    if (!single)
+        return;
+    if (read_timer(single, &in) < 0) {
+        refuse(single);
+        return;
+    }
+    in.timer.ns = call->ns;
+    single->op = (fl_op){.kind = FL_OP_UPDATE, .flags = timer_update_flags(&in), .timer = in.timer};
+    submit(single);
+}
