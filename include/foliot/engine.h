@@ -131,6 +131,7 @@ enum fl_settle {
     FL_FAILED = 1, /* again, as the retry policy says, and not before `at_us` if that is set */
     FL_AGAIN = 2,  /* again at `at_us`, with the count of attempts starting anew; FL_DEAD after FL_STORE_TIME_END */
     FL_DEAD = 3,   /* give it up: it goes to the dead letters */
+    FL_LATER = 4,  /* it was not tried: again at `at_us`, and this attempt does not count */
 };
 
 typedef struct fl_settlement {
