@@ -4,7 +4,31 @@
 
 /* Delivers timers to URLs: a POST each, signed as Standard Webhooks says, over connections that are kept. One a worker.
  *
- * Threads: everything here belongs to the thread of the loop. */
+ * What goes out: the body, with content-type, user-agent, webhook-id, webhook-timestamp (of this attempt, in seconds),
+ * webhook-signature (a "v1,…" for each secret, with a space between; none without secrets), foliot-attempt, foliot-due, and
+ * the user's headers.
+ *
+ * What an answer means:
+ *
+ *   2xx                        FL_DONE; or FL_AGAIN if it is a JSON object with `again_at` (RFC 3339, or Unix ms) or
+ *                              `again_after` ("90s"). One that cannot be understood is FL_DONE all the same, and the
+ *                              reason says so
+ *   301, 302, 307, 308         the same POST goes there, up to `max_redirects` times. To another host than the first
+ *                              (scheme, name and port) neither signature nor the user's headers go along
+ *   303                        FL_DEAD: "see there with GET" is no place that takes a delivery
+ *   408, 425, 429, 5xx         FL_FAILED, and not before its Retry-After, which counts for a day at most
+ *   any other 4xx              FL_DEAD
+ *   anything else, no answer   FL_FAILED
+ *   a target that is refused   FL_DEAD: not http or https, or an address that is not on the public Internet
+ *
+ * Of an answer's body 64 KiB are read; a longer one is cut, and the status counts.
+ *
+ * Fairness. Calls of one host wait in a queue of their own, and hosts are served in turns: as many calls at once as
+ * `max_per_host` says, and of `max_calls` never more than half of what the other hosts leave. So a host that hangs holds
+ * what it has, and the others go on. A call that would have to wait for long behind many of the same host is answered at
+ * once with FL_LATER and a time at which it has better prospects.
+ *
+ * Threads: everything here belongs to the thread of the loop. SIGPIPE must be blocked or ignored. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,10 +45,11 @@ struct webhooks_config {
     bool allow_private;     /* targets that are not on the public Internet */
     uint32_t max_calls;     /* under way at once; 0: 1,000 */
     uint32_t max_per_host;  /* 0: 100. A host: scheme, name and port */
-    uint32_t max_waiting;   /* of one host, and not begun; what comes beyond is put off. 0: 1,000 */
+    uint32_t max_waiting;   /* of one host: what comes beyond is put off if it would wait for a second. 0: 1,000 */
     uint64_t timeout_us;    /* of calls that have none of their own; 0: 30 s */
     uint32_t max_redirects; /* 0: 5 */
-    const char *user_agent;
+    const char *user_agent; /* NULL: "foliot/" and the version. Must outlive the webhooks, as the next must */
+    const char *ca_file;    /* whom to trust, in PEM; NULL: as the system does */
 };
 
 /* One delivery. The bytes must stay until `done`. */
@@ -38,34 +63,42 @@ struct webhook_call {
     int64_t due_us;          /* foliot-due, as RFC 3339 in UTC */
     const fl_bytes *secrets; /* keys, decoded; none: no signature */
     unsigned secret_count;
-    uint64_t timeout_us; /* 0: as configured */
+    uint64_t timeout_us; /* of all of it, redirects included, once it has begun; 0: as configured */
     void (*done)(webhook_call *call);
     void *arg;
     /* The answer. */
     enum fl_settle result;
-    int64_t at_us;
-    int status; /* of HTTP; 0: there was none */
-    uint64_t duration_ns;
-    char reason[200];
+    int64_t at_us;        /* of FL_AGAIN and FL_LATER; of FL_FAILED: 0, or not before */
+    int status;           /* of HTTP; 0: there was none */
+    uint64_t duration_ns; /* since it has begun; 0: it has not */
+    char reason[200];     /* for people; never a header's value or a secret. Empty: nothing to say */
     /* The module's. */
     struct webhook_call *next;
-    void *transfer;
 };
 
+/* Returns 0; FL_INVALID_ARGUMENT without a loop; FL_NO_MEMORY. */
 int webhooks_new(const struct webhooks_config *config, webhooks **ret);
 
-/* Never calls `done` before it returns. */
+/* Delivers. Never calls `done` before it returns. */
 void webhooks_submit(webhooks *hooks, webhook_call *call);
 
 /* Whether this can be a target at all: an absolute http or https URL without user and password, and, if it is an address,
  * an allowed one. Returns 0, or FL_INVALID_ARGUMENT and a sentence in `message`. */
 int webhook_check_url(fl_bytes url, bool allow_private, char *message, size_t size);
 
-/* Gives up what is under way after `patience_us` (as failed) and calls `done`. */
+/* Whether the user may send this header: its name is a token and none of those that are sent anyway or rule the
+ * connection, its value has no control characters but tabs. Returns 0, or FL_INVALID_ARGUMENT and a sentence. */
+int webhook_check_header(fl_bytes name, fl_bytes value, char *message, size_t size);
+
+/* Stops: what has not begun is answered with FL_LATER, and so is whatever is still submitted; what is under way after
+ * `patience_us` is given up (FL_FAILED). Then frees everything and calls `done`, when nothing must be submitted any more. */
 void webhooks_stop(webhooks *hooks, uint64_t patience_us, fl_loop_fn done, void *arg);
 
 struct webhooks_stats {
-    uint64_t waiting, under_way, done, failed, dead, put_off, connections;
+    uint64_t waiting, under_way;                 /* now */
+    uint64_t done, again, failed, dead, put_off; /* calls, since the start */
+    uint64_t redirected;                         /* answers that led elsewhere */
+    uint64_t connections;                        /* open now */
 };
 void webhooks_get_stats(const webhooks *hooks, struct webhooks_stats *ret);
 
