@@ -170,6 +170,7 @@ typedef struct fl_engine_config {
     void *arg; /* for `dispatch`, `notify` and `ended` */
     uint32_t shard;
     bool force; /* claim the shard even if another owner holds it */
+    bool wait;  /* fire nothing before fl_engine_go() */
     enum fl_strategy strategy;
     void (*notify)(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message);
     void (*ended)(void *arg, fl_engine *engine, const fl_durable *timer, enum fl_ended how, fl_bytes reason);
@@ -199,6 +200,9 @@ typedef struct fl_engine_config {
  * it points to must outlive the engine, but `owner`. Returns 0; FL_INVALID_ARGUMENT; FL_NO_MEMORY; what fl_store_attach()
  * returns. */
 int fl_engine_start(const fl_engine_config *config, fl_engine **ret);
+
+/* Lets an engine fire that was told to wait: by then, it may have been asked for what the program has to know first. */
+void fl_engine_go(fl_engine *engine);
 
 /* Stops the engine: it fires nothing more and begins no more operations (FL_STOPPED); what is under way and not settled by
  * now will be repeated by the next owner. It records its progress, lets go of the shard and calls `done` when it is gone.

@@ -279,7 +279,13 @@ static void follow_front(fl_engine *e)
 /* Asked before every batch, and by the clock itself: the batch before may have taken long, or the process was stopped. */
 bool fl__engine_may_fire(fl_engine *e)
 {
-    return e->state == ENGINE_RUNNING && fl_loop_update_now(e->loop) < e->lease_end_ns;
+    return e->state == ENGINE_RUNNING && !e->config.wait && fl_loop_update_now(e->loop) < e->lease_end_ns;
+}
+
+void fl_engine_go(fl_engine *engine)
+{
+    engine->config.wait = false;
+    fl__fire_soon(engine);
 }
 
 static void renewed(fl_store_request *request)

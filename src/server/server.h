@@ -226,6 +226,7 @@ struct space {
     uint64_t hash;
     _Atomic(const struct settings *) settings; /* never NULL */
     _Atomic int64_t pending;
+    int64_t saved_pending;
     atomic_llong fired, failed, dead;
     /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
     _Atomic int64_t next_us, booked_us;

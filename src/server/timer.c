@@ -133,7 +133,7 @@ static int base64_digit(unsigned char c)
     return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
 }
 
-/* Both alphabets, with or without padding. Returns the size, or -1. */
+/* Returns the size, or -1. */
 static ssize_t decode_base64(fl_bytes text, unsigned char *to)
 {
     const unsigned char *from = text.data;
@@ -154,6 +154,20 @@ static ssize_t decode_base64(fl_bytes text, unsigned char *to)
     if (size % 4 > 0 && (word & (size % 4 == 2 ? 15u : 3u)) != 0)
         return -1; /* bits that belong to no byte */
     return (ssize_t)made;
+}
+
+int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size)
+{
+    unsigned char *room = malloc(text.size + 1);
+    ssize_t size = room ? decode_base64(text, room) : -1;
+    if (size < 0) {
+        int r = room ? FL_INVALID_ARGUMENT : FL_NO_MEMORY;
+        free(room);
+        return r;
+    }
+    *ret = room;
+    *ret_size = (size_t)size;
+    return 0;
 }
 
 static int read_payload_base64(struct reading *r, struct json value)

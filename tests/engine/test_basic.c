@@ -136,6 +136,19 @@ TEST(later_is_no_attempt)
     tear_down();
 }
 
+TEST(one_that_waits_fires_when_told)
+{
+    set_up((fl_engine_config){.wait = true});
+    CHECK_EQ(create("a", SECOND, "1").result, 0);
+    run_for(10 * SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    CHECK_EQ(by_name(FL_OP_GET, "a").result, 0);
+    fl_engine_go(bed.engine);
+    run_for(SECOND / 100);
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
+
 TEST(an_id_is_found_in_its_namespace_only)
 {
     set_up((fl_engine_config){0});
