@@ -41,6 +41,9 @@ struct http_request {
     /* The connection is gone, before the request was answered in full. The request is still there, and http_answer() must
      * still be called, and does nothing. */
     void (*gone)(http_request *request);
+    /* The peer's closing of its sending direction counts as going: for answers that may take long. Without it, a peer
+     * that has sent all it had to say still gets its answers. */
+    bool gone_at_eof;
 };
 
 struct http_handlers {
