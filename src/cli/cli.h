@@ -28,7 +28,7 @@ struct cli_command {
     int (*run_with)(int argc, char **argv);
 };
 
-extern const struct cli_command demo_command, js_command;
+extern const struct cli_command serve_command, demo_command, js_command;
 
 /* Reads the arguments after the command's name. Returns CLI_OK, or CLI_USAGE after having said what is wrong. */
 int cli_parse(const struct cli_command *command, int argc, char **argv);

@@ -8,7 +8,11 @@
 
 #include "cli/cli.h"
 
-static const struct cli_command *const commands[] = {&demo_command, &js_command, NULL};
+static const struct cli_command *const commands[] = {
+#ifdef FOLIOT_SERVER
+    &serve_command,
+#endif
+    &demo_command, &js_command, NULL};
 
 static const struct cli_command *find_command(const char *name)
 {

@@ -24,11 +24,11 @@ struct route {
 static void echo_post(struct call *call);
 
 static const struct route routes[] = {
-    {HTTP_PUT, "/v1/timers/*/*", RIGHT_WRITE, timer_put},
-    {HTTP_POST, "/v1/timers/*", RIGHT_WRITE, timer_post},
-    {HTTP_GET, "/v1/timers/*/*", RIGHT_READ, timer_get},
-    {HTTP_PATCH, "/v1/timers/*/*", RIGHT_WRITE, timer_patch},
-    {HTTP_DELETE, "/v1/timers/*/*", RIGHT_WRITE, timer_delete},
+    {HTTP_PUT, "/v1/timers/*/*", RIGHT_WRITE, timers_put},
+    {HTTP_POST, "/v1/timers/*", RIGHT_WRITE, timers_post},
+    {HTTP_GET, "/v1/timers/*/*", RIGHT_READ, timers_get},
+    {HTTP_PATCH, "/v1/timers/*/*", RIGHT_WRITE, timers_patch},
+    {HTTP_DELETE, "/v1/timers/*/*", RIGHT_WRITE, timers_delete},
     {HTTP_GET, "/v1/timers/*", RIGHT_READ, list_get},
     {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE, list_cancel},
     {HTTP_POST, "/v1/batch", RIGHT_WRITE | ANY_NAMESPACE | STREAMS, batch_begin},

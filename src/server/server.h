@@ -32,6 +32,7 @@
 
 #include "server/config.h"
 #include "server/http.h"
+#include "server/json.h"
 #include "server/out.h"
 #include "server/problem.h"
 #include "server/webhook.h"
@@ -170,11 +171,11 @@ bool call_query(const struct call *call, const char *name, char *room, size_t si
 int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is none */
 
 /* Of each file, what a route leads to. */
-void timer_put(struct call *call);
-void timer_post(struct call *call);
-void timer_get(struct call *call);
-void timer_patch(struct call *call);
-void timer_delete(struct call *call);
+void timers_put(struct call *call);
+void timers_post(struct call *call);
+void timers_get(struct call *call);
+void timers_patch(struct call *call);
+void timers_delete(struct call *call);
 void batch_begin(struct call *call);
 void list_get(struct call *call);
 void list_cancel(struct call *call);
@@ -241,6 +242,8 @@ void spaces_free(struct server *server);
 struct space *space_of(struct server *server, fl_bytes ns); /* makes it; NULL: no memory */
 void spaces_load(struct worker *worker, void (*done)(struct worker *worker));
 void spaces_flush(struct worker *worker);
+uint64_t spaces_saved(struct server *server);
+void spaces_metrics(struct server *server, struct out *out);
 
 /* --- events.c */
 enum event_kind { EVENT_SCHEDULED, EVENT_FIRED, EVENT_FAILED, EVENT_DEAD, EVENT_CANCELLED, EVENT_SKIPPED };
@@ -250,6 +253,9 @@ void events_stop(struct worker *worker);
 /* --- clock.c */
 int test_clock_new(struct server *server);
 void test_clock_free(struct server *server);
+
+/* --- hello.c */
+void hello(struct server *server, const char *url);
 
 /* --- server.c */
 int server_run(struct server_config *config); /* until SIGTERM; returns an exit status */

@@ -31,7 +31,7 @@ struct spaces {
         struct kept *next;
         struct settings *settings;
     } *kept;
-    size_t count;
+    atomic_ulong saved; /* namespaces that are in the store */
     bool flushing;
     fl_timer_id flush_timer;
 };
@@ -112,7 +112,6 @@ static struct space *add(struct spaces *spaces, fl_bytes ns, uint64_t hash)
     space->settings = &no_settings;
     space->next = spaces->buckets[hash % BUCKETS];
     spaces->buckets[hash % BUCKETS] = space;
-    spaces->count++;
     return space;
 }
 
@@ -367,6 +366,8 @@ static void flushed(struct errand *errand)
     int result = saving->op.result;
     if (result == 0)
         saving->space->saved_pending = saving->pending;
+    if (result == 0 && saving->op.outcome == FL_CREATED)
+        atomic_fetch_add(&worker->server->spaces->saved, 1);
     saving_free(saving);
     worker->server->spaces->flushing = false;
     if (result == 0 && !atomic_load(&worker->server->stopping))
@@ -420,6 +421,7 @@ static void take_in(struct server *server, const fl_durable *timer)
         return;
     }
     *settings = no_settings;
+    atomic_fetch_add(&server->spaces->saved, 1);
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         int64_t pending;
         if (json_is(key, "pending") && json_integer(value, &pending))
@@ -573,6 +575,8 @@ static void put_back(struct errand *errand)
     struct worker *worker = call->worker;
     struct space *space = saving->space;
     int result = saving->op.result;
+    if (result == 0 && saving->op.outcome == FL_CREATED)
+        atomic_fetch_add(&worker->server->spaces->saved, 1);
     if (result == 0)
         result = settings_take(worker->server, space, saving->settings);
     if (result < 0)
@@ -614,4 +618,65 @@ void namespace_put(struct call *call)
         saving_free(saving);
         call_refuse(call);
     }
+}
+
+/* --- Metrics ------------------------------------------------------------------------------------------------------ */
+
+/* How many of the store's timers are ours. */
+uint64_t spaces_saved(struct server *server)
+{
+    return atomic_load(&server->spaces->saved);
+}
+
+static void write_label(struct out *out, const struct space *space)
+{
+    for (size_t i = 0; i < space->size; i++) {
+        if (space->name[i] == '"' || space->name[i] == '\\')
+            out_put(out, "\\", 1);
+        out_put(out, &space->name[i], 1);
+    }
+}
+
+static void write_family(struct server *server, struct out *out, const char *name, const char *type, const char *help,
+                         int64_t (*value)(struct space *))
+{
+    out_format(out, "# HELP foliot_%s %s\n# TYPE foliot_%s %s\n", name, help, name, type);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct space *space = server->spaces->buckets[i]; space; space = space->next)
+            if (space->name[0] != '\1') {
+                out_format(out, "foliot_%s{namespace=\"", name);
+                write_label(out, space);
+                out_format(out, "\"} %" PRId64 "\n", value(space));
+            }
+}
+
+static int64_t pending_of(struct space *space)
+{
+    int64_t pending = atomic_load(&space->pending);
+    return pending > 0 ? pending : 0;
+}
+
+static int64_t fired_of(struct space *space)
+{
+    return atomic_load(&space->fired);
+}
+
+static int64_t failed_of(struct space *space)
+{
+    return atomic_load(&space->failed);
+}
+
+static int64_t dead_of(struct space *space)
+{
+    return atomic_load(&space->dead);
+}
+
+void spaces_metrics(struct server *server, struct out *out)
+{
+    pthread_rwlock_rdlock(&server->spaces->lock);
+    write_family(server, out, "namespace_timers_pending", "gauge", "Timers that have not fired.", pending_of);
+    write_family(server, out, "namespace_attempts_done_total", "counter", "Attempts that succeeded.", fired_of);
+    write_family(server, out, "namespace_attempts_failed_total", "counter", "Attempts that failed.", failed_of);
+    write_family(server, out, "namespace_timers_dead_total", "counter", "Timers given up.", dead_of);
+    pthread_rwlock_unlock(&server->spaces->lock);
 }

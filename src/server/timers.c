@@ -196,17 +196,17 @@ static void create(struct call *call, struct shard *shard)
     job_submit(&single->job);
 }
 
-void timer_put(struct call *call)
+void timers_put(struct call *call)
 {
     create(call, shard_of_name(call->worker->server, call->ns, call->name));
 }
 
-void timer_post(struct call *call)
+void timers_post(struct call *call)
 {
     create(call, shard_of_worker(call->worker));
 }
 
-void timer_get(struct call *call)
+void timers_get(struct call *call)
 {
     struct single *single = single_new(call);
     if (!single)
@@ -215,7 +215,7 @@ void timer_get(struct call *call)
     submit(single);
 }
 
-void timer_delete(struct call *call)
+void timers_delete(struct call *call)
 {
     struct single *single = single_new(call);
     if (!single)
@@ -224,7 +224,7 @@ void timer_delete(struct call *call)
     submit(single);
 }
 
-void timer_patch(struct call *call)
+void timers_patch(struct call *call)
 {
     struct timer_in in;
     struct single *single = single_new(call);

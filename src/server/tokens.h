@@ -2,9 +2,9 @@
 #ifndef FOLIOT_SERVER_TOKENS_H
 #define FOLIOT_SERVER_TOKENS_H
 
-/* Bearer tokens: kept as SHA-256, compared in constant time, each with what it may do and where.
+/* Bearer tokens: kept as SHA-256, compared in constant time, each with what it may do and where. admin includes the others.
  *
- * In the file, a section each:
+ * In the file, a section each; the hash is what `printf %s "$TOKEN" | sha256sum` prints:
  *
  *     [token billing]
  *     sha256 = 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08

@@ -249,7 +249,7 @@ static bool add(fine *total, const struct decimal *number, fine unit)
 int duration_parse(fl_bytes text, uint64_t *ret_us)
 {
     struct cursor cursor = {text.data, (const char *)text.data + text.size};
-    struct decimal number;
+    struct decimal number = {0};
     fine total = 0;
     int unit = -1;
     do {

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* For who starts a server for the first time (--hello): what to try, and a first callback, which the server sends to its own
+ * echo. */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/server.h"
+
+struct first {
+    struct job job;
+    fl_op op;
+    char target[128];
+};
+
+static void nothing_to_render(struct job *job)
+{
+    (void)job;
+}
+
+static void first_made(struct errand *errand)
+{
+    free(errand);
+}
+
+static void make_first(void *arg)
+{
+    struct first *first = arg;
+    job_submit(&first->job);
+}
+
+/* Due in two seconds. */
+static void first_callback(struct server *server, const char *url)
+{
+    struct first *first = calloc(1, sizeof *first);
+    if (!first)
+        return;
+    snprintf(first->target, sizeof first->target, "%s/echo", url);
+    first->op = (fl_op){.kind = FL_OP_CREATE,
+                        .timer = {.ns = FL_TEXT("hello"),
+                                  .name = FL_TEXT("first"),
+                                  .due_us = server_now(server) + 2000000,
+                                  .target = bytes_of(first->target),
+                                  .payload = FL_TEXT("\"this is your first callback\"")}};
+    first->job.batch.ops = &first->op;
+    first->job.batch.count = 1;
+    first->job.render = nothing_to_render;
+    first->job.errand.home = server->workers;
+    first->job.errand.back = first_made;
+    first->job.shard = shard_of_name(server, first->op.timer.ns, first->op.timer.name);
+    if (fl_runtime_spawn_on(server->runtime, 0, make_first, first) < 0)
+        free(first);
+}
+
+void hello(struct server *server, const char *url)
+{
+    printf("\nFoliot listens on %s. To try it:\n\n"
+           "  curl -X PUT %s/v1/timers/demo/tea -d '{\"after\":\"5s\",\"target\":\"%s/echo\",\"payload\":\"tea is ready\"}'\n"
+           "  curl %s/v1/timers/demo/tea\n"
+           "  curl -N %s/v1/events\n\n"
+           "A first callback comes in two seconds. Ctrl-C ends the server; what it has promised stays.\n\n",
+           url, url, url, url, url);
+    fflush(stdout);
+    first_callback(server, url);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* What operators look at: /metrics for Prometheus, /healthz, /readyz, /version. Numbers are gathered worker by worker. */
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server.h"
+
+struct gathering {
+    struct tour tour;
+    struct call *call;
+    fl_engine_stats sum;
+    uint64_t lateness_count, lateness_sum_ns;
+    uint64_t p50_ns, p99_ns, max_ns;
+    struct webhooks_stats hooks;
+    struct http_stats http;
+    struct worker_counts counts;
+    uint64_t durations[DURATION_BUCKETS], duration_sum_ns, held;
+};
+
+static void add_engine(struct gathering *g, const struct shard *shard)
+{
+    fl_engine_stats s;
+    fl_engine_get_stats(shard->engine, &s);
+    g->held += shard->held;
+    g->sum.pending += s.pending;
+    g->sum.loaded += s.loaded;
+    g->sum.in_flight += s.in_flight;
+    g->sum.dispatched += s.dispatched;
+    g->sum.fired += s.fired;
+    g->sum.failed += s.failed;
+    g->sum.retried += s.retried;
+    g->sum.again += s.again;
+    g->sum.later += s.later;
+    g->sum.dead += s.dead;
+    g->sum.skipped += s.skipped;
+    g->sum.created += s.created;
+    g->sum.replaced += s.replaced;
+    g->sum.updated += s.updated;
+    g->sum.cancelled += s.cancelled;
+    g->sum.store_writes += s.store_writes;
+    g->sum.store_reads += s.store_reads;
+    g->sum.store_deletes += s.store_deletes;
+    g->sum.store_errors += s.store_errors;
+    g->sum.rows_written += s.rows_written;
+    g->sum.rows_read += s.rows_read;
+    g->sum.rows_deleted += s.rows_deleted;
+    g->sum.bytes += s.bytes;
+    if (s.oldest_overdue_us > g->sum.oldest_overdue_us)
+        g->sum.oldest_overdue_us = s.oldest_overdue_us;
+    g->lateness_count += s.lateness_ns.count;
+    g->lateness_sum_ns += s.lateness_ns.count * s.lateness_ns.mean_ns;
+    g->p50_ns = s.lateness_ns.p50_ns > g->p50_ns ? s.lateness_ns.p50_ns : g->p50_ns;
+    g->p99_ns = s.lateness_ns.p99_ns > g->p99_ns ? s.lateness_ns.p99_ns : g->p99_ns;
+    g->max_ns = s.lateness_ns.max_ns > g->max_ns ? s.lateness_ns.max_ns : g->max_ns;
+}
+
+static void visit(struct tour *tour, struct worker *worker)
+{
+    struct gathering *g = (struct gathering *)tour;
+    struct server *server = worker->server;
+    struct webhooks_stats hooks = {0};
+    struct http_stats http = {0};
+    for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count)
+        if (server->shards[i].engine)
+            add_engine(g, &server->shards[i]);
+    webhooks_get_stats(worker->hooks, &hooks);
+    g->hooks.waiting += hooks.waiting;
+    g->hooks.under_way += hooks.under_way;
+    g->hooks.put_off += hooks.put_off;
+    g->hooks.connections += hooks.connections;
+    http_get_stats(worker->http, &http);
+    g->http.connections += http.connections;
+    g->http.accepted += http.accepted;
+    g->http.refused += http.refused;
+    g->http.requests += http.requests;
+    g->http.bytes_in += http.bytes_in;
+    g->http.bytes_out += http.bytes_out;
+    g->http.timeouts += http.timeouts;
+    g->http.bad += http.bad;
+    for (int i = 0; i < 6; i++)
+        g->counts.webhook_status[i] += worker->counts.webhook_status[i];
+    g->counts.leased += worker->counts.leased;
+    g->counts.acknowledged += worker->counts.acknowledged;
+    g->counts.leases_expired += worker->counts.leases_expired;
+    g->counts.events += worker->counts.events;
+    g->counts.events_dropped += worker->counts.events_dropped;
+    g->counts.problems += worker->counts.problems;
+    for (int i = 0; i < DURATION_BUCKETS; i++)
+        g->durations[i] += worker->durations[i];
+    g->duration_sum_ns += worker->duration_sum_ns;
+}
+
+/* --- Writing ------------------------------------------------------------------------------------------------------ */
+
+static void metric(struct out *out, const char *name, const char *type, const char *help, double value)
+{
+    out_format(out, "# HELP foliot_%s %s\n# TYPE foliot_%s %s\nfoliot_%s %.17g\n", name, help, name, type, name, value);
+}
+
+static void counter(struct out *out, const char *name, const char *help, uint64_t value)
+{
+    metric(out, name, "counter", help, (double)value);
+}
+
+static void gauge(struct out *out, const char *name, const char *help, double value)
+{
+    metric(out, name, "gauge", help, value);
+}
+
+static void write_timers(struct out *out, const struct gathering *g)
+{
+    const fl_engine_stats *s = &g->sum;
+    gauge(out, "timers_pending", "Timers that have not fired, in all namespaces.", (double)s->pending);
+    gauge(out, "timers_loaded", "Timers in memory.", (double)s->loaded);
+    gauge(out, "timers_in_flight", "Attempts under way or waiting to be leased.", (double)s->in_flight);
+    gauge(out, "timers_waiting_for_lease", "Due timers without a target that are held for leases.", (double)g->held);
+    gauge(out, "oldest_overdue_seconds", "How late the earliest timer is that is due and was not dispatched.",
+          (double)s->oldest_overdue_us / 1e6);
+    counter(out, "timers_created_total", "Timers created.", s->created);
+    counter(out, "timers_replaced_total", "Timers replaced by a create of the same name.", s->replaced);
+    counter(out, "timers_updated_total", "Timers updated.", s->updated);
+    counter(out, "timers_cancelled_total", "Timers cancelled.", s->cancelled);
+    counter(out, "attempts_total", "Attempts dispatched.", s->dispatched);
+    counter(out, "attempts_done_total", "Attempts that succeeded.", s->fired);
+    counter(out, "attempts_failed_total", "Attempts that failed.", s->failed);
+    counter(out, "attempts_put_off_total", "Attempts put off because the target or the namespace was at its limit.", s->later);
+    counter(out, "timers_retried_total", "Timers filed again for another attempt.", s->retried);
+    counter(out, "timers_again_total", "Timers scheduled again by their target.", s->again);
+    counter(out, "timers_dead_total", "Timers given up.", s->dead);
+    counter(out, "timers_skipped_total", "Timers that were too late when the server started.", s->skipped);
+    out_format(out,
+               "# HELP foliot_lateness_seconds How long after it was due a timer was dispatched.\n"
+               "# TYPE foliot_lateness_seconds summary\n"
+               "foliot_lateness_seconds{quantile=\"0.5\"} %.9g\nfoliot_lateness_seconds{quantile=\"0.99\"} %.9g\n"
+               "foliot_lateness_seconds{quantile=\"1\"} %.9g\n"
+               "foliot_lateness_seconds_sum %.9g\nfoliot_lateness_seconds_count %" PRIu64 "\n",
+               (double)g->p50_ns / 1e9, (double)g->p99_ns / 1e9, (double)g->max_ns / 1e9, (double)g->lateness_sum_ns / 1e9,
+               g->lateness_count);
+}
+
+static void write_webhooks(struct out *out, const struct gathering *g)
+{
+    static const char *const names[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
+    uint64_t count = 0;
+    out_text(out, "# HELP foliot_webhooks_total Webhook answers by status; none: there was no answer.\n"
+                  "# TYPE foliot_webhooks_total counter\n");
+    for (int i = 0; i < 6; i++)
+        out_format(out, "foliot_webhooks_total{status=\"%s\"} %" PRIu64 "\n", names[i], g->counts.webhook_status[i]);
+    out_text(out, "# HELP foliot_webhook_duration_seconds How long webhooks took.\n"
+                  "# TYPE foliot_webhook_duration_seconds histogram\n");
+    for (int i = 0; i < DURATION_BUCKETS; i++) {
+        count += g->durations[i];
+        if (i < DURATION_BUCKETS - 1)
+            out_format(out, "foliot_webhook_duration_seconds_bucket{le=\"%g\"} %" PRIu64 "\n", (double)(1 << i) / 1000, count);
+    }
+    out_format(out,
+               "foliot_webhook_duration_seconds_bucket{le=\"+Inf\"} %" PRIu64 "\nfoliot_webhook_duration_seconds_sum %.9g\n"
+               "foliot_webhook_duration_seconds_count %" PRIu64 "\n",
+               count, (double)g->duration_sum_ns / 1e9, count);
+    gauge(out, "webhooks_waiting", "Webhooks that wait for their turn.", (double)g->hooks.waiting);
+    gauge(out, "webhooks_under_way", "Webhooks under way.", (double)g->hooks.under_way);
+    gauge(out, "webhook_connections", "Connections to targets.", (double)g->hooks.connections);
+    counter(out, "leased_total", "Timers leased.", g->counts.leased);
+    counter(out, "acknowledged_total", "Leases acknowledged.", g->counts.acknowledged);
+    counter(out, "leases_expired_total", "Leases that ran out.", g->counts.leases_expired);
+    counter(out, "events_total", "Server-sent events sent.", g->counts.events);
+    counter(out, "events_dropped_total", "Server-sent events not sent because a listener did not keep up.",
+            g->counts.events_dropped);
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file)
+        return 0;
+    int read = fscanf(file, "%lu %lu", &pages, &resident);
+    fclose(file);
+    return read == 2 ? resident * 4096 : 0;
+}
+
+static void write_server(struct out *out, const struct server *server, const struct gathering *g)
+{
+    counter(out, "http_requests_total", "HTTP requests.", g->http.requests);
+    counter(out, "http_problems_total", "HTTP requests answered with 400 or more.", g->counts.problems + g->http.bad);
+    counter(out, "http_connections_total", "HTTP connections taken.", g->http.accepted);
+    counter(out, "http_connections_refused_total", "HTTP connections refused because there were too many.", g->http.refused);
+    counter(out, "http_timeouts_total", "HTTP connections closed because the client was too slow.", g->http.timeouts);
+    counter(out, "http_received_bytes_total", "Bytes received.", g->http.bytes_in);
+    counter(out, "http_sent_bytes_total", "Bytes sent.", g->http.bytes_out);
+    gauge(out, "http_connections", "HTTP connections now.", (double)g->http.connections);
+    counter(out, "store_errors_total", "Requests that the store refused or did not answer.", g->sum.store_errors);
+    counter(out, "store_writes_total", "Writes to the store.", g->sum.store_writes);
+    counter(out, "store_reads_total", "Reads from the store.", g->sum.store_reads);
+    counter(out, "store_deletes_total", "Deletions in the store.", g->sum.store_deletes);
+    counter(out, "store_rows_written_total", "Rows written.", g->sum.rows_written);
+    counter(out, "store_rows_read_total", "Rows read.", g->sum.rows_read);
+    counter(out, "store_rows_deleted_total", "Rows deleted.", g->sum.rows_deleted);
+    gauge(out, "timer_memory_bytes", "Memory held for timers.", (double)g->sum.bytes);
+    gauge(out, "resident_memory_bytes", "Memory of the process.", (double)resident_bytes());
+    gauge(out, "shards", "Shards of the store.", server->shard_count);
+    gauge(out, "shards_ready", "Shards that this server owns and has loaded.", atomic_load(&server->ready));
+    gauge(out, "start_time_seconds", "When the process started.", (double)server->started_us / 1e6);
+    out_format(out,
+               "# HELP foliot_build_info The version.\n# TYPE foliot_build_info gauge\nfoliot_build_info{version=\"%s\"} 1\n",
+               FOLIOT_VERSION);
+}
+
+static void gathered(struct tour *tour)
+{
+    struct gathering *g = (struct gathering *)tour;
+    struct call *call = g->call;
+    struct out *out = &call->out;
+    g->sum.pending -= g->sum.pending < spaces_saved(call->worker->server) ? g->sum.pending : spaces_saved(call->worker->server);
+    write_timers(out, g);
+    write_webhooks(out, g);
+    write_server(out, call->worker->server, g);
+    spaces_metrics(call->worker->server, out);
+    free(g);
+    call_answer_as(call, 200, "text/plain; version=0.0.4", NULL);
+}
+
+void metrics_get(struct call *call)
+{
+    struct gathering *g = calloc(1, sizeof *g);
+    if (!g) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    g->tour.fn = visit;
+    g->tour.back = gathered;
+    g->call = call;
+    tour_begin(&g->tour, call->worker);
+}
+
+/* --- Health ------------------------------------------------------------------------------------------------------- */
+
+void health_get(struct call *call)
+{
+    out_text(&call->out, "{\"status\":\"ok\"}");
+    call_answer(call, 200);
+}
+
+void ready_get(struct call *call)
+{
+    struct server *server = call->worker->server;
+    unsigned ready = atomic_load(&server->ready);
+    bool stopping = atomic_load(&server->stopping), all = ready == server->shard_count && !stopping;
+    out_format(&call->out, "{\"status\":\"%s\",\"shards\":%" PRIu32 ",\"shards_ready\":%u}",
+               stopping ? "stopping" : all ? "ready" : "loading", server->shard_count, ready);
+    call_answer(call, all ? 200 : 503);
+}
+
+void version_get(struct call *call)
+{
+    out_text(&call->out, "{\"version\":\"" FOLIOT_VERSION "\",\"api\":\"v1\"}");
+    call_answer(call, 200);
+}

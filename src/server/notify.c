@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: MIT */
+#include "server/notify.h"
+void server_notify(const char *state)
+{
+    (void)state;
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT */
+/* The life of the server.
+ *
+ * The main thread makes everything, then waits for signals; the workers do the rest. Stopping goes in steps, each when all
+ * workers are through with the one before: no new work; connections end; webhooks under way end, for a while; engines record
+ * and let go of their shards. */
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "server/log.h"
+#include "server/notify.h"
+#include "server/server.h"
+
+/* A step that every worker takes; the main thread waits for the last. */
+struct step {
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    unsigned left;
+    int result;
+    void (*fn)(struct worker *worker);
+};
+
+static struct step step = {.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+
+static void step_end(int result)
+{
+    pthread_mutex_lock(&step.lock);
+    if (result < 0)
+        step.result = result;
+    if (--step.left == 0)
+        pthread_cond_signal(&step.over);
+    pthread_mutex_unlock(&step.lock);
+}
+
+static void step_done(struct worker *worker)
+{
+    (void)worker;
+    step_end(0);
+}
+
+static void step_begin(void *arg)
+{
+    step.fn(arg);
+}
+
+/* Calls `fn` on every worker and waits until each has called step_end(). */
+static int all_workers(struct server *server, void (*fn)(struct worker *worker))
+{
+    step.left = server->worker_count;
+    step.result = 0;
+    step.fn = fn;
+    for (unsigned i = 0; i < server->worker_count; i++)
+        if (fl_runtime_spawn_on(server->runtime, i, step_begin, &server->workers[i]) < 0)
+            step_end(FL_NO_MEMORY);
+    pthread_mutex_lock(&step.lock);
+    while (step.left > 0)
+        pthread_cond_wait(&step.over, &step.lock);
+    pthread_mutex_unlock(&step.lock);
+    return step.result;
+}
+
+/* --- Starting ----------------------------------------------------------------------------------------------------- */
+
+static int make_http(struct worker *worker)
+{
+    const struct server_config *c = &worker->server->config;
+    struct http_config config = {
+        .loop = worker->loop,
+        .handlers = &api_handlers,
+        .arg = worker,
+        .tls = worker->server->tls,
+        .max_connections = (c->max_connections + worker->server->worker_count - 1) / worker->server->worker_count,
+        .max_head = c->max_head,
+        .max_url = c->max_url,
+        .max_body = c->max_body,
+        .head_timeout_ns = c->head_timeout_us * 1000,
+        .body_timeout_ns = c->body_timeout_us * 1000,
+        .idle_timeout_ns = c->idle_timeout_us * 1000,
+    };
+    return http_server_new(&config, &worker->http);
+}
+
+static int make_webhooks(struct worker *worker)
+{
+    const struct server_config *c = &worker->server->config;
+    unsigned workers = worker->server->worker_count;
+    struct webhooks_config config = {
+        .loop = worker->loop,
+        .clock = worker->server->clock,
+        .allow_private = c->allow_private_targets,
+        .max_calls = (c->webhook_concurrency + workers - 1) / workers,
+        .max_per_host = (c->webhook_per_host + workers - 1) / workers,
+        .timeout_us = c->webhook_timeout_us,
+        .user_agent = "Foliot/" FOLIOT_VERSION,
+    };
+    return webhooks_new(&config, &worker->hooks);
+}
+
+static void set_up_worker(struct worker *worker)
+{
+    worker->loop = fl_runtime_loop();
+    int r = pull_new(worker);
+    if (r == 0)
+        r = make_http(worker);
+    if (r == 0)
+        r = make_webhooks(worker);
+    step_end(r);
+}
+
+static void start_shards(struct worker *worker)
+{
+    step_end(shards_start(worker));
+}
+
+static void load_spaces(struct worker *worker)
+{
+    if (worker->index == 0)
+        spaces_load(worker, step_done);
+    else
+        step_end(0);
+}
+
+/* A port that the first worker was given by the kernel is the others' too. */
+static void listen_here(struct worker *worker)
+{
+    struct server *server = worker->server;
+    char message[200];
+    int r = 0;
+    for (size_t i = 0; i < server->config.address_count && r == 0; i++) {
+        struct config_address *address = &server->config.addresses[i];
+        uint16_t port = 0;
+        r = http_server_listen(worker->http, &address->address.any, address->size, &port, message, sizeof message);
+        if (r < 0) {
+            log_error("cannot listen", "address", server->config.listen, "why", message, NULL);
+        } else if (address->address.any.sa_family == AF_INET) {
+            address->address.v4.sin_port = htons(port);
+        } else {
+            address->address.v6.sin6_port = htons(port);
+        }
+    }
+    step_end(r);
+}
+
+static void listen_on_first(struct worker *worker)
+{
+    if (worker->index == 0)
+        listen_here(worker);
+    else
+        step_end(0);
+}
+
+static void listen_on_others(struct worker *worker)
+{
+    if (worker->index > 0)
+        listen_here(worker);
+    else
+        step_end(0);
+}
+
+static int open_store(struct server *server)
+{
+    char message[512];
+    fl_store_config config = {.shards = server->config.shards, .clock = server->test_clock ? server->clock : NULL};
+    int r = fl_store_open(server->config.store, &config, &server->store, message, sizeof message);
+    if (r < 0) {
+        log_error("cannot open the store", "why", message, NULL);
+        return r;
+    }
+    server->shard_count = fl_store_shards(server->store);
+    server->shards = calloc(server->shard_count, sizeof *server->shards);
+    return server->shards ? 0 : FL_NO_MEMORY;
+}
+
+static int make_owner(struct server *server)
+{
+    char host[200] = "localhost", owner[255];
+    if (server->config.owner)
+        return 0;
+    gethostname(host, sizeof host - 1);
+    snprintf(owner, sizeof owner, "%s:%d", host, (int)getpid());
+    server->config.owner = strdup(owner);
+    return server->config.owner ? 0 : FL_NO_MEMORY;
+}
+
+static int make_workers(struct server *server)
+{
+    int r = fl_runtime_new(&(fl_runtime_config){.workers = server->config.workers}, &server->runtime);
+    if (r < 0)
+        return r;
+    struct fl_runtime_stats stats;
+    fl_runtime_stats(server->runtime, &stats);
+    server->worker_count = (unsigned)stats.workers;
+    server->workers = calloc(server->worker_count, sizeof *server->workers);
+    if (!server->workers)
+        return FL_NO_MEMORY;
+    for (unsigned i = 0; i < server->worker_count; i++)
+        server->workers[i] = (struct worker){.server = server, .index = i};
+    for (uint32_t i = 0; i < server->shard_count; i++)
+        server->shards[i] = (struct shard){.worker = &server->workers[i % server->worker_count], .number = i};
+    return 0;
+}
+
+static int make_tls(struct server *server)
+{
+    char message[256];
+    const struct server_config *c = &server->config;
+    if (!c->tls_certificate)
+        return 0;
+    int r = http_tls_new(c->tls_certificate, c->tls_key, &server->tls, message, sizeof message);
+    if (r < 0)
+        log_error("cannot use the certificate", "why", message, NULL);
+    return r;
+}
+
+static int start(struct server *server)
+{
+    server->config.engine.wait = true;
+    int r = make_owner(server);
+    if (r == 0 && server->config.test_clock)
+        r = test_clock_new(server);
+    if (r == 0)
+        r = spaces_new(server);
+    if (r == 0)
+        r = make_tls(server);
+    if (r == 0)
+        r = open_store(server);
+    if (r == 0)
+        r = make_workers(server);
+    if (r == 0)
+        r = all_workers(server, set_up_worker);
+    if (r == 0)
+        r = all_workers(server, listen_on_first); /* before the store is claimed: a second server ends here */
+    if (r == 0)
+        r = all_workers(server, listen_on_others);
+    if (r == 0)
+        r = all_workers(server, start_shards);
+    if (r == 0)
+        r = all_workers(server, load_spaces);
+    return r;
+}
+
+/* --- Stopping ----------------------------------------------------------------------------------------------------- */
+
+static void end_events(struct worker *worker)
+{
+    pull_stop(worker);
+    events_stop(worker);
+    if (worker->index == 0)
+        spaces_flush(worker);
+    step_end(0);
+}
+
+static void http_stopped(fl_loop *loop, void *arg)
+{
+    struct worker *worker = arg;
+    (void)loop;
+    worker->stopped = true;
+    step_end(0);
+}
+
+static void webhooks_stopped(fl_loop *loop, void *arg)
+{
+    (void)loop, (void)arg;
+    step_end(0);
+}
+
+static void cut_off(fl_loop *loop, void *arg)
+{
+    struct worker *worker = arg;
+    (void)loop;
+    if (worker->stopped)
+        return;
+    http_server_free(worker->http);
+    worker->http = NULL;
+    step_end(0);
+}
+
+static void end_http(struct worker *worker)
+{
+    fl_loop_timer(worker->loop, worker->server->config.stop_timeout_us * 1000, cut_off, worker, NULL);
+    http_server_stop(worker->http, http_stopped, worker);
+}
+
+static void end_webhooks(struct worker *worker)
+{
+    webhooks_stop(worker->hooks, worker->server->config.stop_timeout_us, webhooks_stopped, worker);
+}
+
+static void end_shards(struct worker *worker)
+{
+    shards_stop(worker, step_done);
+}
+
+static void tear_down_worker(struct worker *worker)
+{
+    http_server_free(worker->http);
+    pull_free(worker);
+    step_end(0);
+}
+
+static void stop(struct server *server)
+{
+    atomic_store(&server->stopping, true);
+    server_notify("STOPPING=1");
+    log_info("stopping", NULL);
+    all_workers(server, end_events);
+    all_workers(server, end_http);
+    all_workers(server, end_webhooks);
+    all_workers(server, end_shards);
+    all_workers(server, tear_down_worker);
+}
+
+static void free_all(struct server *server)
+{
+    fl_runtime_free(server->runtime);
+    fl_store_close(server->store);
+    http_tls_free(server->tls);
+    spaces_free(server);
+    test_clock_free(server);
+    free(server->workers);
+    free(server->shards);
+}
+
+/* --- Signals ------------------------------------------------------------------------------------------------------ */
+
+/* What was read before is kept: somebody may be looking at it. */
+static void reload(struct server *server)
+{
+    struct server_config *fresh = calloc(1, sizeof *fresh);
+    char message[256];
+    server_notify("RELOADING=1");
+    if (!fresh || config_reload(&server->config, fresh, stderr) < 0) {
+        free(fresh);
+        log_error("the configuration was not reloaded: what is in use stays", NULL);
+        server_notify("READY=1");
+        return;
+    }
+    atomic_store_explicit(&server->tokens, &fresh->tokens, memory_order_release);
+    log_set(fresh->log_level, fresh->log_format);
+    if (server->tls && http_tls_load(server->tls, fresh->tls_certificate, fresh->tls_key, message, sizeof message) < 0)
+        log_error("the certificate was not reloaded", "why", message, NULL);
+    log_info("reloaded tokens, certificate and log level", NULL);
+    server_notify("READY=1");
+}
+
+static void write_address(const struct config_address *address, char *out, size_t size)
+{
+    char host[INET6_ADDRSTRLEN];
+    bool v6 = address->address.any.sa_family == AF_INET6;
+    inet_ntop(address->address.any.sa_family,
+              v6 ? (const void *)&address->address.v6.sin6_addr : (const void *)&address->address.v4.sin_addr, host,
+              sizeof host);
+    unsigned port = ntohs(v6 ? address->address.v6.sin6_port : address->address.v4.sin_port);
+    snprintf(out, size, v6 ? "[%s]:%u" : "%s:%u", host, port);
+}
+
+static void say_hello(struct server *server)
+{
+    char address[64], url[80];
+    for (size_t i = 0; i < server->config.address_count; i++) {
+        write_address(&server->config.addresses[i], address, sizeof address);
+        snprintf(url, sizeof url, "%s://%s", server->tls ? "https" : "http", address);
+        log_info("listening", "url", url, "shards", log_int(server->shard_count), "workers", log_int(server->worker_count),
+                 NULL);
+    }
+    if (server->config.hello)
+        hello(server, url);
+}
+
+static int wait_for_signals(struct server *server, const sigset_t *signals)
+{
+    for (;;) {
+        int signal = sigwaitinfo(signals, NULL);
+        if (signal == SIGTERM || signal == SIGINT)
+            return 0;
+        if (signal == SIGHUP)
+            reload(server);
+    }
+}
+
+int server_run(struct server_config *config)
+{
+    sigset_t signals;
+    struct server server = {.config = *config, .clock = fl_wall_clock_system()};
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    log_set(config->log_level, config->log_format);
+    server.tokens = &server.config.tokens;
+    server.started_us = server.clock->now_us(server.clock);
+    if (getrandom(&server.nonce, sizeof server.nonce, 0) != sizeof server.nonce)
+        server.nonce = (uint64_t)server.started_us;
+    int r = start(&server);
+    if (r < 0) {
+        log_error("cannot start", "why", fl_strerror(r), NULL);
+        exit(1); /* what is half made has done nothing that must be undone */
+    }
+    say_hello(&server);
+    server_notify("READY=1");
+    wait_for_signals(&server, &signals);
+    stop(&server);
+    free_all(&server);
+    log_info("stopped", NULL);
+    return 0;
+}
