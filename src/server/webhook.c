@@ -18,29 +18,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const uint64_t second_ns = 1000000000;
 
 enum {
     SWEEP_S = 30,        /* how often what nobody uses is freed */
-    FORGET_S = 60,       /* a host that nobody calls */
+    FORGET_S = 60,       /* a host that nobody calls, and a connection */
+    LEARN_S = 60,        /* how long an address is good for */
     PUT_OFF_MOST_S = 48, /* and a quarter more at random */
     TABLE_LEAST = 64,
     KEEP_BYTES = 16 << 10, /* of a buffer that is kept for the next transfer */
-};
-
-struct webhook_host {
-    struct webhook_host *next_in_table;
-    struct webhook_host *previous, *next; /* in the ring; NULL: it is not there */
-    webhook_call *waiting, **waiting_end;
-    uint64_t waiting_count;
-    uint32_t under_way;
-    uint64_t mean_ns;     /* of the latest calls */
-    uint64_t progress_ns; /* when one ended last, or the first began */
-    uint64_t used_ns;
-    uint64_t hash;
-    size_t key_size;
-    char key[];
 };
 
 int64_t webhook_now_us(const webhooks *hooks)
@@ -52,6 +40,14 @@ int64_t webhook_now_us(const webhooks *hooks)
 static uint64_t now_ns(const webhooks *hooks)
 {
     return fl_loop_now_ns(hooks->config.loop);
+}
+
+/* The machine's time, for durations: that of the loop stands still within a turn, and many an answer is as fast. */
+static uint64_t machine_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * second_ns + (uint64_t)now.tv_nsec;
 }
 
 fl_bytes webhook_url(const struct webhook_transfer *transfer)
@@ -125,6 +121,19 @@ static struct webhook_host *host_of(webhooks *hooks, const struct webhook_target
     *find_host(hooks, key, size, hash) = host;
     hooks->host_count++;
     return host;
+}
+
+void webhook_learn(struct webhook_host *host, const struct sockaddr_storage *address, uint64_t now_ns)
+{
+    if (memcmp(&host->address, address, sizeof *address) != 0)
+        host->generation++;
+    host->address = *address;
+    host->learned_ns = now_ns;
+}
+
+void webhook_forget(struct webhook_host *host)
+{
+    host->address.ss_family = 0;
 }
 
 static void enter_ring(webhooks *hooks, struct webhook_host *host)
@@ -271,7 +280,7 @@ static void finish(struct webhook_transfer *transfer)
     uint64_t now = now_ns(hooks);
     if (transfer->deadline)
         fl_loop_cancel(hooks->config.loop, transfer->deadline);
-    call->duration_ns = now - transfer->begun_ns;
+    call->duration_ns = machine_ns() - transfer->begun_ns;
     host->mean_ns = host->mean_ns ? host->mean_ns - host->mean_ns / 8 + call->duration_ns / 8 : call->duration_ns;
     host->progress_ns = host->used_ns = now;
     host->under_way--;
@@ -298,6 +307,7 @@ void webhook_broken(struct webhook_transfer *transfer, enum fl_settle result, co
 /* Takes a transfer from its transport before its time. */
 static void give_up(struct webhook_transfer *transfer)
 {
+    webhook_plain_end(transfer);
     webhook_general_end(transfer);
 }
 
@@ -313,21 +323,74 @@ static void timed_out(fl_loop *loop, void *arg)
     webhook_broken(transfer, FL_FAILED, "no complete answer within %" PRIu64 " ms", (timeout_us + 999) / 1000);
 }
 
-/* Gives it to a transport. Returns 0, or what is wrong. */
-static int transport(struct webhook_transfer *transfer)
+/* Whether the fast way is open. When the address gets old, one call is sent the general way to learn it anew. */
+static bool can_be_plain(struct webhook_transfer *transfer)
+{
+    struct webhook_host *host = transfer->host;
+    uint64_t now = now_ns(transfer->hooks);
+    if (transfer->url || host->address.ss_family == 0)
+        return false;
+    if (now - host->learned_ns < LEARN_S * second_ns)
+        return true;
+    host->learned_ns = now;
+    transfer->fresh = true;
+    return false;
+}
+
+static int begin_plain(struct webhook_transfer *transfer)
+{
+    struct webhook_target target;
+    struct webhook_text *head = &transfer->head;
+    webhooks *hooks = transfer->hooks;
+    webhook_target_parse(transfer->call->url, &target); /* which has been found good */
+    webhook_plain_head(head, &target, transfer->call->body.size);
+    int result =
+        webhook_head(head, &hooks->signer, transfer->call, webhook_now_us(hooks), hooks->config.user_agent, false);
+    webhook_text_add(head, "\r\n", 2);
+    if (result == 0 && head->failed)
+        result = FL_NO_MEMORY;
+    return result < 0 ? result : webhook_plain_begin(transfer);
+}
+
+static int begin_general(struct webhook_transfer *transfer)
 {
     webhooks *hooks = transfer->hooks;
-    transfer->head.size = 0;
-    transfer->head.failed = false;
-    webhook_answer_begin(&transfer->answer, 0);
     int result = webhook_head(&transfer->head, &hooks->signer, transfer->call, webhook_now_us(hooks),
                               hooks->config.user_agent, transfer->stranger);
     return result < 0 ? result : webhook_general_begin(transfer);
 }
 
+static void clear(struct webhook_transfer *transfer)
+{
+    transfer->head.size = 0;
+    transfer->head.failed = false;
+    webhook_answer_begin(&transfer->answer, 0);
+}
+
+/* Gives it to a transport. Returns 0, or what is wrong. */
+static int transport(struct webhook_transfer *transfer)
+{
+    clear(transfer);
+    if (can_be_plain(transfer)) {
+        int result = begin_plain(transfer);
+        if (result != FL_SYSTEM)
+            return result;
+        webhook_forget(transfer->host);
+        clear(transfer);
+    }
+    return begin_general(transfer);
+}
+
 static const char *why_not(int result)
 {
     return result == FL_INVALID_ARGUMENT ? "it has a header that may not be sent" : "there was no memory for it";
+}
+
+void webhook_repeat(struct webhook_transfer *transfer)
+{
+    int result = transport(transfer);
+    if (result < 0)
+        webhook_broken(transfer, FL_FAILED, "%s", why_not(result));
 }
 
 /* Begins a call; or ends it, if that is not possible. */
@@ -340,10 +403,10 @@ static void begin(webhooks *hooks, struct webhook_host *host, webhook_call *call
     }
     transfer->call = call;
     transfer->host = host;
-    transfer->begun_ns = now_ns(hooks);
+    transfer->begun_ns = machine_ns();
     transfer->deadline = 0;
     transfer->redirects = 0;
-    transfer->stranger = false;
+    transfer->stranger = transfer->fresh = false;
     uint64_t timeout_us = call->timeout_us ? call->timeout_us : hooks->config.timeout_us, timeout_ns;
     if (__builtin_mul_overflow(timeout_us, 1000, &timeout_ns))
         timeout_ns = UINT64_MAX;
@@ -358,7 +421,7 @@ static void begin(webhooks *hooks, struct webhook_host *host, webhook_call *call
         return;
     }
     if (host->under_way++ == 0)
-        host->progress_ns = transfer->begun_ns;
+        host->progress_ns = now_ns(hooks);
     hooks->stats.under_way++;
 }
 
@@ -371,18 +434,26 @@ static bool is_redirect(const struct webhook_answer *answer)
            !answer->location.failed;
 }
 
-/* Where a redirect leads, seen from where it came; NULL: nowhere, or no memory. To be freed with curl_free(). */
-static char *resolve(fl_bytes from, const char *location)
+/* Where a redirect leads, seen from where it came. Returns 0 and a string to be freed; FL_INVALID_ARGUMENT: nowhere;
+ * FL_NO_MEMORY. */
+static int resolve(fl_bytes from, const char *location, char **ret)
 {
+    const unsigned flags = CURLU_NON_SUPPORT_SCHEME | CURLU_URLENCODE | CURLU_PATH_AS_IS;
     char *base = strndup(from.data, from.size), *to = NULL;
     CURLU *url = curl_url();
-    unsigned flags = CURLU_NON_SUPPORT_SCHEME | CURLU_URLENCODE | CURLU_PATH_AS_IS;
-    if (base && url && curl_url_set(url, CURLUPART_URL, base, 0) == CURLUE_OK &&
-        curl_url_set(url, CURLUPART_URL, location, flags) == CURLUE_OK)
-        curl_url_get(url, CURLUPART_URL, &to, 0);
+    CURLUcode code = base && url ? curl_url_set(url, CURLUPART_URL, base, 0) : CURLUE_OUT_OF_MEMORY;
+    if (code == CURLUE_OK)
+        code = curl_url_set(url, CURLUPART_URL, location, flags);
+    if (code == CURLUE_OK)
+        code = curl_url_get(url, CURLUPART_URL, &to, 0);
     curl_url_cleanup(url);
     free(base);
-    return to;
+    char *copy = to ? strdup(to) : NULL;
+    curl_free(to);
+    if (!copy)
+        return code == CURLUE_OK || code == CURLUE_OUT_OF_MEMORY ? FL_NO_MEMORY : FL_INVALID_ARGUMENT;
+    *ret = copy;
+    return 0;
 }
 
 static void redirect(struct webhook_transfer *transfer)
@@ -395,14 +466,16 @@ static void redirect(struct webhook_transfer *transfer)
         webhook_broken(transfer, FL_FAILED, "redirected more than %u times", (unsigned)hooks->config.max_redirects);
         return;
     }
-    char *to = resolve(webhook_url(transfer), transfer->answer.location.data), *copy = to ? strdup(to) : NULL;
-    curl_free(to);
-    if (!copy) {
-        webhook_broken(transfer, FL_FAILED, "redirected to what is no URL");
+    char *to;
+    int result = resolve(webhook_url(transfer), transfer->answer.location.data, &to);
+    if (result < 0) {
+        bool memory = result == FL_NO_MEMORY;
+        webhook_broken(transfer, memory ? FL_FAILED : FL_DEAD, "%s",
+                       memory ? why_not(result) : "redirected to what is no URL");
         return;
     }
     free(transfer->url);
-    transfer->url = copy;
+    transfer->url = to;
     const char *problem = webhook_target_parse(webhook_url(transfer), &target);
     if (problem) {
         webhook_broken(transfer, FL_DEAD, "redirected to what may not be called: %s", problem);
@@ -411,9 +484,8 @@ static void redirect(struct webhook_transfer *transfer)
     size_t size = webhook_target_key(&target, key);
     transfer->stranger = size != first->key_size || memcmp(key, first->key, size) != 0;
     hooks->stats.redirected++;
-    int result = transport(transfer);
-    if (result < 0)
-        webhook_broken(transfer, FL_FAILED, "%s", why_not(result));
+    transfer->fresh = false;
+    webhook_repeat(transfer);
 }
 
 void webhook_answered(struct webhook_transfer *transfer)
@@ -479,6 +551,7 @@ static void free_hosts(webhooks *hooks, uint64_t unused_since_ns)
 {
     for (size_t i = 0; i < hooks->table_size; i++)
         for (struct webhook_host **at = &hooks->table[i], *host; (host = *at);) {
+            webhook_plain_close_idle(host, unused_since_ns);
             if (host->waiting_count > 0 || host->under_way > 0 || host->used_ns > unused_since_ns) {
                 at = &host->next_in_table;
                 continue;
@@ -496,6 +569,7 @@ static void free_all(webhooks *hooks)
     webhook_general_free(hooks->general);
     webhook_signer_free(&hooks->signer);
     free(hooks->table);
+    free(hooks->buffer);
     free(hooks);
 }
 
@@ -565,8 +639,10 @@ int webhooks_new(const struct webhooks_config *config, webhooks **ret)
     hooks->finished_end = &hooks->finished;
     hooks->table_size = TABLE_LEAST;
     hooks->table = calloc(TABLE_LEAST, sizeof(struct webhook_host *));
+    hooks->buffer = malloc(WEBHOOK_BUFFER);
     hooks->random = (uint64_t)webhook_now_us(hooks) | 1;
-    if (!hooks->table || webhook_signer_init(&hooks->signer) < 0 || webhook_general_new(hooks, &hooks->general) < 0 ||
+    if (!hooks->table || !hooks->buffer || webhook_signer_init(&hooks->signer) < 0 ||
+        webhook_general_new(hooks, &hooks->general) < 0 ||
         fl_loop_interval(config->loop, SWEEP_S * second_ns, FL_TIMER_UNREF, sweep, hooks, &hooks->sweep) < 0) {
         hooks->table_size = hooks->table ? TABLE_LEAST : 0;
         free_all(hooks);

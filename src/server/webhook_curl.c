@@ -33,10 +33,52 @@ static void make_printable(char *text)
             *text = '?';
 }
 
+/* A connection that was kept was closed by the other side before it answered a byte, which it may do at any time: the call
+ * is worth another one. It may come twice then, as deliveries may. */
+static bool was_stale(struct webhook_transfer *transfer, CURLcode code)
+{
+    long made = 1;
+    curl_easy_getinfo(transfer->easy, CURLINFO_NUM_CONNECTS, &made);
+    return (code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING) && made == 0 &&
+           transfer->answer.status == 0 && !transfer->fresh;
+}
+
+/* Remembers where a plain answer came from. */
+static void learn(struct webhook_transfer *transfer)
+{
+    struct sockaddr_storage address = {0};
+    struct sockaddr_in *four = (struct sockaddr_in *)&address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&address;
+    char *text = NULL;
+    long port = 0;
+    if (transfer->url || transfer->host->key[0] != 'p' ||
+        curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_IP, &text) != CURLE_OK || !text ||
+        curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_PORT, &port) != CURLE_OK)
+        return;
+    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons((uint16_t)port);
+    } else if (inet_pton(AF_INET6, text, &six->sin6_addr) == 1) {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons((uint16_t)port);
+    } else {
+        return; /* with a zone: stays on the general way */
+    }
+    webhook_learn(transfer->host, &address, fl_loop_now_ns(transfer->hooks->config.loop));
+}
+
 static void report(struct webhook_transfer *transfer, CURLcode code)
 {
+    if (was_stale(transfer, code)) {
+        transfer->fresh = true;
+        webhook_repeat(transfer);
+        return;
+    }
     /* What was cut is an answer too. */
-    if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && transfer->answer.cut)) {
+    if (code == CURLE_OK && !transfer->head_ended) {
+        webhook_broken(transfer, FL_FAILED, "the connection was closed in the head of the answer");
+    } else if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && transfer->answer.cut)) {
+        learn(transfer);
         webhook_answered(transfer);
     } else if (transfer->refused && !transfer->tried) {
         webhook_broken(transfer, FL_DEAD, "the address of the host is not on the public Internet");
@@ -189,6 +231,9 @@ static size_t take_header(char *line, size_t one, size_t size, void *arg)
         long status = 0;
         curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
         webhook_answer_begin(&transfer->answer, (int)status);
+        transfer->head_ended = false;
+    } else if (*line == '\r' || *line == '\n') {
+        transfer->head_ended = true;
     } else if (colon) {
         webhook_answer_header(&transfer->answer, (fl_bytes){line, (size_t)(colon - line)},
                               trim(colon + 1, line + size));
@@ -249,16 +294,18 @@ static struct curl_slist *make_lines(struct webhook_text *head)
     struct curl_slist *lines = malloc((count_lines(head) + 2) * sizeof *lines), *line = lines;
     if (!lines)
         return NULL;
-    *line++ = (struct curl_slist){no_expect, line + 1};
+    line->data = no_expect;
     for (char *at = head->data, *end = at + head->size, *next; at < end; at = next) {
         char *cr = memchr(at, '\r', (size_t)(end - at));
         next = cr + 2;
         *cr = '\0';
         if (cr[-2] == ':' && cr[-1] == ' ')
             memcpy(cr - 2, ";", 2);
-        *line++ = (struct curl_slist){at, line + 1};
+        line = line->next = line + 1;
+        line->data = at;
     }
-    *line = (struct curl_slist){no_accept, NULL};
+    line->next = line + 1;
+    *line->next = (struct curl_slist){no_accept, NULL};
     return lines;
 }
 
@@ -270,6 +317,8 @@ static bool set_up(struct webhook_transfer *transfer)
     char *copy = strndup(url.data, url.size);
     transfer->lines = make_lines(&transfer->head);
     bool good = copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)transfer->fresh) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, (long)transfer->fresh) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body.size ? call->body.data : "") == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size) == CURLE_OK;
@@ -286,6 +335,7 @@ int webhook_general_begin(struct webhook_transfer *transfer)
         return FL_NO_MEMORY;
     transfer->refused = transfer->tried = 0;
     transfer->error[0] = '\0';
+    transfer->head_ended = false;
     if (!set_up(transfer) || curl_multi_add_handle(general->multi, transfer->easy) != CURLM_OK) {
         free(transfer->lines);
         transfer->lines = NULL;

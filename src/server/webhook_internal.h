@@ -9,9 +9,11 @@
  *   webhook_head.c     the headers of a request, and its signature
  *   webhook_answer.c   what an answer means
  *   webhook_curl.c     the general way: libcurl
+ *   webhook_plain.c    the fast way: HTTP/1.1 without TLS
+ *   webhook_parse.c    its answers
  *
  * A transfer is a call that has begun. It goes to a way of transport, which either collects an answer and hands it back
- * with webhook_answered(), or says why there is none with webhook_broken(); neither inside the function that began it. */
+ * with webhook_answered(), or says why there is none with webhook_broken() or webhook_repeat(); none of them inside the function that began it. */
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -91,10 +93,49 @@ bool webhook_answer_body(struct webhook_answer *answer, const void *data, size_t
 /* Sets the result, at_us and reason of a call: for every status but the redirects that can be followed. */
 void webhook_answer_settle(const struct webhook_answer *answer, int64_t now_us, webhook_call *call);
 
+/* An answer of HTTP/1 on its way in. */
+struct webhook_parse {
+    int state;
+    bool any; /* a byte has come */
+    bool keep, chunked, has_length;
+    uint64_t left; /* of the body, or of the chunk */
+    size_t lines_size;
+    struct webhook_text line; /* the beginning of one */
+};
+
+enum webhook_parsed { WEBHOOK_MORE, WEBHOOK_WHOLE, WEBHOOK_BAD };
+
+void webhook_parse_begin(struct webhook_parse *parse);
+void webhook_parse_free(struct webhook_parse *parse);
+
+/* Takes a piece. When the answer is whole, `keep` says whether the connection can be used again. */
+enum webhook_parsed webhook_parse(struct webhook_parse *parse, struct webhook_answer *answer, const char *data,
+                                  size_t size);
+enum webhook_parsed webhook_parse_end(const struct webhook_parse *parse); /* the connection was closed */
+
 /* --- Transfers ---------------------------------------------------------------------------------------------------- */
 
-struct webhook_host;
 struct webhook_general;
+struct webhook_connection;
+
+struct webhook_host {
+    struct webhook_host *next_in_table;
+    struct webhook_host *previous, *next; /* in the ring; NULL: it is not there */
+    webhook_call *waiting, **waiting_end;
+    uint64_t waiting_count;
+    uint32_t under_way;
+    uint64_t mean_ns;     /* of the latest calls */
+    uint64_t progress_ns; /* when one ended last, or the first began */
+    uint64_t used_ns;
+    /* The fast way. */
+    struct sockaddr_storage address; /* where the general way was answered from; family 0: unknown */
+    uint64_t learned_ns;
+    uint32_t generation; /* of the address */
+    struct webhook_connection *idle;
+    uint64_t hash;
+    size_t key_size;
+    char key[];
+};
 
 struct webhook_transfer {
     webhooks *hooks;
@@ -106,12 +147,15 @@ struct webhook_transfer {
     unsigned redirects;
     char *url; /* where a redirect has led to; NULL: the call's */
     bool stranger;
+    bool fresh;                            /* on a connection of its own */
+    struct webhook_connection *connection; /* on the fast way */
     struct webhook_answer answer;
     struct webhook_text head;
     /* The general way. */
     CURL *easy;
     struct curl_slist *lines;
     unsigned refused, tried; /* addresses */
+    bool head_ended;         /* libcurl takes a head that breaks off for one */
     char error[CURL_ERROR_SIZE];
 };
 
@@ -127,6 +171,7 @@ struct webhooks {
     struct webhook_transfer *under_way, *spare;
     webhook_call *finished, **finished_end; /* without having begun */
     fl_loop_task task;
+    char *buffer; /* for what is received, WEBHOOK_BUFFER bytes */
     fl_timer_id sweep;
     bool posted;
     bool stopping;
@@ -141,8 +186,20 @@ void webhook_post(webhooks *hooks); /* something has changed: look in the next t
 fl_bytes webhook_url(const struct webhook_transfer *transfer);
 
 void webhook_answered(struct webhook_transfer *transfer);
+void webhook_repeat(struct webhook_transfer *transfer); /* sends it again */
 void webhook_broken(struct webhook_transfer *transfer, enum fl_settle result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The host's address, as the general way has found it, for the fast way. */
+void webhook_learn(struct webhook_host *host, const struct sockaddr_storage *address, uint64_t now_ns);
+void webhook_forget(struct webhook_host *host);
+
+/* The fast way. */
+enum { WEBHOOK_BUFFER = 64 << 10 };
+void webhook_plain_head(struct webhook_text *text, const struct webhook_target *target, size_t body_size);
+int webhook_plain_begin(struct webhook_transfer *transfer);
+void webhook_plain_end(struct webhook_transfer *transfer);
+void webhook_plain_close_idle(struct webhook_host *host, uint64_t since_ns);
 
 /* The general way. */
 int webhook_general_new(webhooks *hooks, struct webhook_general **ret);

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+#include "receiver.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "test.h"
+
+enum { REQUEST_MOST = 4 << 20, CONNECTIONS_MOST = 4096 };
+
+struct connection {
+    receiver *receiver;
+    int fd;
+    pthread_t thread;
+};
+
+struct receiver {
+    int fd;
+    unsigned port;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool ends;
+    unsigned requests, connections;
+    struct connection all[CONNECTIONS_MOST];
+    char *answer;
+    char *last, *shown;
+    size_t last_size;
+};
+
+/* --- One connection ----------------------------------------------------------------------------------------------- */
+
+static bool send_all(int fd, const char *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t sent = send(fd, data, size, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return false;
+        data += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool send_text(int fd, const char *text)
+{
+    return send_all(fd, text, strlen(text));
+}
+
+/* The size of the request in `data`; 0 if it is not complete. */
+static size_t request_size(const char *data, size_t size)
+{
+    const char *end = memmem(data, size, "\r\n\r\n", 4);
+    if (!end)
+        return 0;
+    size_t head = (size_t)(end - data) + 4, body = 0;
+    for (const char *line = data; line < end; line = (const char *)memmem(line, size, "\r\n", 2) + 2)
+        if (strncasecmp(line, "content-length:", 15) == 0)
+            body = strtoul(line + 15, NULL, 10);
+    return size >= head + body ? head + body : 0;
+}
+
+/* Reads one whole request; NULL at the end of the connection. */
+static char *read_request(int fd, size_t *ret_size)
+{
+    char *data = malloc(REQUEST_MOST + 1);
+    size_t size = 0;
+    while (data && size < REQUEST_MOST) {
+        ssize_t got = recv(fd, data + size, REQUEST_MOST - size, 0);
+        if (got <= 0)
+            break;
+        size += (size_t)got;
+        data[size] = '\0';
+        if (request_size(data, size) == size) {
+            *ret_size = size;
+            return data;
+        }
+    }
+    free(data);
+    return NULL;
+}
+
+static bool drip(int fd, const char *text)
+{
+    for (; *text; text++) {
+        if (!send_all(fd, text, 1))
+            return false;
+        usleep(200);
+    }
+    return true;
+}
+
+static bool pour(int fd, const char *head, const char *piece)
+{
+    if (!send_text(fd, head))
+        return false;
+    while (send_text(fd, piece))
+        continue;
+    return false;
+}
+
+static void wait_for_end(int fd)
+{
+    char waste[256];
+    while (recv(fd, waste, sizeof waste, 0) > 0)
+        continue;
+}
+
+static bool is(const char *request, const char *path)
+{
+    size_t size = strlen(path);
+    return strncmp(request, "POST ", 5) == 0 && strncmp(request + 5, path, size) == 0 &&
+           strchr(" ?/", request[5 + size]) != NULL;
+}
+
+/* Behaves as the request wants it. Whether the connection goes on. */
+static bool behave(int fd, const char *request, const char *answer)
+{
+    static const char good[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    if (is(request, "/canned"))
+        return send_text(fd, answer);
+    if (is(request, "/close"))
+        return send_text(fd, answer) && false;
+    if (is(request, "/half"))
+        return send_all(fd, answer, strlen(answer) / 2) && false;
+    if (is(request, "/drip"))
+        return drip(fd, answer);
+    if (is(request, "/endless"))
+        return pour(fd, "HTTP/1.1 200 OK\r\n\r\n", "and so on and on ");
+    if (is(request, "/endless-chunked"))
+        return pour(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "5\r\nagain\r\n");
+    if (is(request, "/endless-head"))
+        return pour(fd, "HTTP/1.1 200 OK\r\n", "x-more: and more and more and more\r\n");
+    if (is(request, "/early"))
+        return false;
+    if (is(request, "/stale"))
+        return send_text(fd, good) && false;
+    if (is(request, "/hang")) {
+        wait_for_end(fd);
+        return false;
+    }
+    return send_text(fd, good);
+}
+
+static char *record(receiver *r, char *request, size_t size)
+{
+    pthread_mutex_lock(&r->lock);
+    free(r->last);
+    r->last = malloc(size + 1);
+    CHECK(r->last);
+    memcpy(r->last, request, size + 1);
+    r->last_size = size;
+    r->requests++;
+    char *answer = strdup(r->answer ? r->answer : "");
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    return answer;
+}
+
+static void *serve(void *arg)
+{
+    struct connection *connection = arg;
+    bool goes_on = true;
+    while (goes_on) {
+        size_t size;
+        char *request = read_request(connection->fd, &size);
+        if (!request)
+            break;
+        char *answer = record(connection->receiver, request, size);
+        goes_on = behave(connection->fd, request, answer);
+        free(answer);
+        free(request);
+    }
+    shutdown(connection->fd, SHUT_RDWR);
+    return NULL;
+}
+
+/* --- All of them -------------------------------------------------------------------------------------------------- */
+
+static void *take_connections(void *arg)
+{
+    receiver *r = arg;
+    int fd, one = 1;
+    while ((fd = accept(r->fd, NULL, NULL)) >= 0) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        pthread_mutex_lock(&r->lock);
+        CHECK(r->connections < CONNECTIONS_MOST);
+        struct connection *connection = &r->all[r->connections++];
+        *connection = (struct connection){.receiver = r, .fd = fd};
+        CHECK(pthread_create(&connection->thread, NULL, serve, connection) == 0);
+        pthread_mutex_unlock(&r->lock);
+    }
+    return NULL;
+}
+
+receiver *receiver_new(void)
+{
+    receiver *r = calloc(1, sizeof *r);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    CHECK(r);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    r->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(r->fd >= 0 && bind(r->fd, (struct sockaddr *)&address, size) == 0 && listen(r->fd, 1024) == 0);
+    CHECK(getsockname(r->fd, (struct sockaddr *)&address, &size) == 0);
+    r->port = ntohs(address.sin_port);
+    CHECK(pthread_create(&r->thread, NULL, take_connections, r) == 0);
+    return r;
+}
+
+void receiver_free(receiver *r)
+{
+    shutdown(r->fd, SHUT_RDWR);
+    pthread_join(r->thread, NULL);
+    close(r->fd);
+    for (unsigned i = 0; i < r->connections; i++)
+        shutdown(r->all[i].fd, SHUT_RDWR);
+    for (unsigned i = 0; i < r->connections; i++) {
+        pthread_join(r->all[i].thread, NULL);
+        close(r->all[i].fd);
+    }
+    free(r->answer);
+    free(r->last);
+    free(r->shown);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+unsigned receiver_port(const receiver *r)
+{
+    return r->port;
+}
+
+void receiver_set(receiver *r, const char *answer)
+{
+    pthread_mutex_lock(&r->lock);
+    free(r->answer);
+    r->answer = strdup(answer);
+    pthread_mutex_unlock(&r->lock);
+}
+
+unsigned receiver_requests(receiver *r)
+{
+    pthread_mutex_lock(&r->lock);
+    unsigned count = r->requests;
+    pthread_mutex_unlock(&r->lock);
+    return count;
+}
+
+unsigned receiver_connections(receiver *r)
+{
+    pthread_mutex_lock(&r->lock);
+    unsigned count = r->connections;
+    pthread_mutex_unlock(&r->lock);
+    return count;
+}
+
+void receiver_wait(receiver *r, unsigned count)
+{
+    pthread_mutex_lock(&r->lock);
+    while (r->requests < count)
+        pthread_cond_wait(&r->changed, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+}
+
+const char *receiver_last(receiver *r, size_t *ret_size)
+{
+    pthread_mutex_lock(&r->lock);
+    free(r->shown);
+    r->shown = r->last;
+    r->last = NULL;
+    if (ret_size)
+        *ret_size = r->last_size;
+    pthread_mutex_unlock(&r->lock);
+    return r->shown;
+}
