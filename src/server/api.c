@@ -213,7 +213,8 @@ static int find_route(struct call *call)
                     method_names[request->method]);
         refuse_with(call, strcat(allow, "\r\n"));
     } else {
-        problem_set(&call->problem, 404, "no-such-path", NULL, "there is nothing here: /openapi.json says what there is");
+        problem_set(&call->problem, 404, "no-such-path", NULL,
+                    "there is nothing here: /openapi.json says what there is");
         call_refuse(call);
     }
     return -1;
@@ -308,7 +309,8 @@ static void echo_post(struct call *call)
         return;
     }
     snprintf(id_text, sizeof id_text, "%.*s", (int)id.size, id.size ? (const char *)id.data : "");
-    snprintf(attempt_text, sizeof attempt_text, "%.*s", (int)attempt.size, attempt.size ? (const char *)attempt.data : "");
+    snprintf(attempt_text, sizeof attempt_text, "%.*s", (int)attempt.size,
+             attempt.size ? (const char *)attempt.data : "");
     snprintf(body, sizeof body, "%.*s", (int)(request->body.size < 200 ? request->body.size : 200),
              request->body.size ? (const char *)request->body.data : "");
     log_info("echo: a callback has come", "id", id_text, "attempt", attempt_text, "body", body, NULL);

@@ -116,7 +116,8 @@ static int decide(struct batch *batch, struct timer_in *in, struct shard *namele
         line->op.kind = FL_OP_CREATE;
         line->op.flags = in->only_new ? FL_OP_ONLY_NEW : 0;
         if (by_id)
-            return problem_set(problem, 400, "invalid-field", "id", "an ID is given out by the server: give a name, or none");
+            return problem_set(problem, 400, "invalid-field", "id",
+                               "an ID is given out by the server: give a name, or none");
         if (!(in->given & (GAVE_DUE | GAVE_AFTER)))
             return problem_set(problem, 400, "missing-field", "due", "due or after is missing: when shall it fire?");
         return timers_complete(server, &line->op.timer, problem);
@@ -127,13 +128,15 @@ static int decide(struct batch *batch, struct timer_in *in, struct shard *namele
                   line->shard >= server->shard_count))
         return problem_of_result(problem, FL_TIMER_NOT_FOUND);
     if (in->op == TIMER_CANCEL && in->given & (GAVE_CONTENT | GAVE_ONLY_NEW))
-        return problem_set(problem, 400, "unknown-field", NULL, "a cancel takes a namespace and a name or an id, nothing else");
+        return problem_set(problem, 400, "unknown-field", NULL,
+                           "a cancel takes a namespace and a name or an id, nothing else");
     line->op.kind = in->op == TIMER_UPDATE ? FL_OP_UPDATE : FL_OP_CANCEL;
     line->op.flags = in->op == TIMER_UPDATE ? timer_update_flags(in) : 0;
     return 0;
 }
 
-static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless, struct line *line, struct problem *problem)
+static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless, struct line *line,
+                     struct problem *problem)
 {
     struct batch *batch = chunk->batch;
     const struct server *server = batch->call->worker->server;

@@ -136,23 +136,28 @@ static int read_turn(struct call *call, struct json body, int64_t now, int64_t *
     uint64_t by_us;
     int64_t ms;
     struct json_walk walk = json_walk(body);
-    if (body.kind != JSON_OBJECT || !json_member(&walk, &key, &value) || json_member(&walk, &(struct json){0}, &(struct json){0}))
+    if (body.kind != JSON_OBJECT || !json_member(&walk, &key, &value) ||
+        json_member(&walk, &(struct json){0}, &(struct json){0}))
         return problem_set(&call->problem, 400, "invalid-body", NULL, "{\"advance\":\"30d\"} or {\"to\":…} is wanted");
-    fl_bytes text = value.kind == JSON_STRING && value.text.size <= sizeof room ? json_string(value, room) : (fl_bytes){0};
+    fl_bytes text =
+        value.kind == JSON_STRING && value.text.size <= sizeof room ? json_string(value, room) : (fl_bytes){0};
     if (json_is(key, "advance")) {
         if (duration_parse(text, &by_us) < 0)
-            return problem_set(&call->problem, 400, "invalid-field", "advance", "advance must be a duration like \"30d\"");
+            return problem_set(&call->problem, 400, "invalid-field", "advance",
+                               "advance must be a duration like \"30d\"");
         *ret_us = now + (int64_t)by_us;
     } else if (json_is(key, "to")) {
         if (value.kind == JSON_NUMBER && json_integer(value, &ms) && ms < FL_STORE_TIME_END / 1000 && ms >= 0)
             *ret_us = ms * 1000;
         else if (when_parse(text, ret_us) < 0)
-            return problem_set(&call->problem, 400, "invalid-field", "to", "to must be a time (RFC 3339) or milliseconds since 1970");
+            return problem_set(&call->problem, 400, "invalid-field", "to",
+                               "to must be a time (RFC 3339) or milliseconds since 1970");
     } else {
         return problem_set(&call->problem, 400, "unknown-field", NULL, "{\"advance\":\"30d\"} or {\"to\":…} is wanted");
     }
     if (*ret_us < now || *ret_us >= FL_STORE_TIME_END)
-        return problem_set(&call->problem, 400, "invalid-field", NULL, "the clock only goes forwards, to the year 3111 at most");
+        return problem_set(&call->problem, 400, "invalid-field", NULL,
+                           "the clock only goes forwards, to the year 3111 at most");
     return 0;
 }
 

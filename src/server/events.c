@@ -46,7 +46,8 @@ static bool wants(const struct subscriber *subscriber, const struct event *event
     if (!(subscriber->kinds >> event->kind & 1))
         return false;
     if (subscriber->ns.size > 0)
-        return subscriber->ns.size == event->ns.size && memcmp(subscriber->ns.data, event->ns.data, event->ns.size) == 0;
+        return subscriber->ns.size == event->ns.size &&
+               memcmp(subscriber->ns.data, event->ns.data, event->ns.size) == 0;
     return call_may(subscriber->call, RIGHT_READ, event->ns);
 }
 

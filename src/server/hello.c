@@ -55,7 +55,8 @@ static void first_callback(struct server *server, const char *url)
 void hello(struct server *server, const char *url)
 {
     printf("\nFoliot listens on %s. To try it:\n\n"
-           "  curl -X PUT %s/v1/timers/demo/tea -d '{\"after\":\"5s\",\"target\":\"%s/echo\",\"payload\":\"tea is ready\"}'\n"
+           "  curl -X PUT %s/v1/timers/demo/tea -d '{\"after\":\"5s\",\"target\":\"%s/echo\",\"payload\":\"tea is "
+           "ready\"}'\n"
            "  curl %s/v1/timers/demo/tea\n"
            "  curl -N %s/v1/events\n\n"
            "A first callback comes in two seconds. Ctrl-C ends the server; what it has promised stays.\n\n",

@@ -78,8 +78,9 @@ static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard
     if (!call_query(call, "cursor", room, CURSOR_TEXT, &text))
         return 0;
     room[text.size] = '\0';
-    if (text.size != CURSOR_TEXT || sscanf(room, "%8" SCNx32 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64, ret_shard,
-                                           &part[0], &part[1], &part[2], &part[3]) != 5 ||
+    if (text.size != CURSOR_TEXT ||
+        sscanf(room, "%8" SCNx32 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64, ret_shard, &part[0], &part[1],
+               &part[2], &part[3]) != 5 ||
         *ret_shard >= call->worker->server->shard_count)
         return bad(call, "cursor", "one that an earlier page gave");
     return 0;
@@ -98,7 +99,8 @@ static int check_query(struct call *call, const char *const *known)
             found = strlen(known[i]) == name && memcmp(known[i], at, name) == 0;
         if (!found)
             return problem_set(&call->problem, 400, "unknown-field", NULL,
-                               "there is no parameter '%.*s' here: it would have no effect", (int)(name < 64 ? name : 64), at);
+                               "there is no parameter '%.*s' here: it would have no effect",
+                               (int)(name < 64 ? name : 64), at);
         at += size + 1;
     }
     return 0;

@@ -125,7 +125,8 @@ static void write_timers(struct out *out, const struct gathering *g)
     counter(out, "attempts_total", "Attempts dispatched.", s->dispatched);
     counter(out, "attempts_done_total", "Attempts that succeeded.", s->fired);
     counter(out, "attempts_failed_total", "Attempts that failed.", s->failed);
-    counter(out, "attempts_put_off_total", "Attempts put off because the target or the namespace was at its limit.", s->later);
+    counter(out, "attempts_put_off_total", "Attempts put off because the target or the namespace was at its limit.",
+            s->later);
     counter(out, "timers_retried_total", "Timers filed again for another attempt.", s->retried);
     counter(out, "timers_again_total", "Timers scheduled again by their target.", s->again);
     counter(out, "timers_dead_total", "Timers given up.", s->dead);
@@ -136,8 +137,8 @@ static void write_timers(struct out *out, const struct gathering *g)
                "foliot_lateness_seconds{quantile=\"0.5\"} %.9g\nfoliot_lateness_seconds{quantile=\"0.99\"} %.9g\n"
                "foliot_lateness_seconds{quantile=\"1\"} %.9g\n"
                "foliot_lateness_seconds_sum %.9g\nfoliot_lateness_seconds_count %" PRIu64 "\n",
-               (double)g->p50_ns / 1e9, (double)g->p99_ns / 1e9, (double)g->max_ns / 1e9, (double)g->lateness_sum_ns / 1e9,
-               g->lateness_count);
+               (double)g->p50_ns / 1e9, (double)g->p99_ns / 1e9, (double)g->max_ns / 1e9,
+               (double)g->lateness_sum_ns / 1e9, g->lateness_count);
 }
 
 static void write_webhooks(struct out *out, const struct gathering *g)
@@ -153,10 +154,12 @@ static void write_webhooks(struct out *out, const struct gathering *g)
     for (int i = 0; i < DURATION_BUCKETS; i++) {
         count += g->durations[i];
         if (i < DURATION_BUCKETS - 1)
-            out_format(out, "foliot_webhook_duration_seconds_bucket{le=\"%g\"} %" PRIu64 "\n", (double)(1 << i) / 1000, count);
+            out_format(out, "foliot_webhook_duration_seconds_bucket{le=\"%g\"} %" PRIu64 "\n", (double)(1 << i) / 1000,
+                       count);
     }
     out_format(out,
-               "foliot_webhook_duration_seconds_bucket{le=\"+Inf\"} %" PRIu64 "\nfoliot_webhook_duration_seconds_sum %.9g\n"
+               "foliot_webhook_duration_seconds_bucket{le=\"+Inf\"} %" PRIu64
+               "\nfoliot_webhook_duration_seconds_sum %.9g\n"
                "foliot_webhook_duration_seconds_count %" PRIu64 "\n",
                count, (double)g->duration_sum_ns / 1e9, count);
     gauge(out, "webhooks_waiting", "Webhooks that wait for their turn.", (double)g->hooks.waiting);
@@ -186,7 +189,8 @@ static void write_server(struct out *out, const struct server *server, const str
     counter(out, "http_requests_total", "HTTP requests.", g->http.requests);
     counter(out, "http_problems_total", "HTTP requests answered with 400 or more.", g->counts.problems + g->http.bad);
     counter(out, "http_connections_total", "HTTP connections taken.", g->http.accepted);
-    counter(out, "http_connections_refused_total", "HTTP connections refused because there were too many.", g->http.refused);
+    counter(out, "http_connections_refused_total", "HTTP connections refused because there were too many.",
+            g->http.refused);
     counter(out, "http_timeouts_total", "HTTP connections closed because the client was too slow.", g->http.timeouts);
     counter(out, "http_received_bytes_total", "Bytes received.", g->http.bytes_in);
     counter(out, "http_sent_bytes_total", "Bytes sent.", g->http.bytes_out);
@@ -203,9 +207,10 @@ static void write_server(struct out *out, const struct server *server, const str
     gauge(out, "shards", "Shards of the store.", server->shard_count);
     gauge(out, "shards_ready", "Shards that this server owns and has loaded.", atomic_load(&server->ready));
     gauge(out, "start_time_seconds", "When the process started.", (double)server->started_us / 1e6);
-    out_format(out,
-               "# HELP foliot_build_info The version.\n# TYPE foliot_build_info gauge\nfoliot_build_info{version=\"%s\"} 1\n",
-               FOLIOT_VERSION);
+    out_format(
+        out,
+        "# HELP foliot_build_info The version.\n# TYPE foliot_build_info gauge\nfoliot_build_info{version=\"%s\"} 1\n",
+        FOLIOT_VERSION);
 }
 
 static void gathered(struct tour *tour)
@@ -213,7 +218,8 @@ static void gathered(struct tour *tour)
     struct gathering *g = (struct gathering *)tour;
     struct call *call = g->call;
     struct out *out = &call->out;
-    g->sum.pending -= g->sum.pending < spaces_saved(call->worker->server) ? g->sum.pending : spaces_saved(call->worker->server);
+    g->sum.pending -=
+        g->sum.pending < spaces_saved(call->worker->server) ? g->sum.pending : spaces_saved(call->worker->server);
     write_timers(out, g);
     write_webhooks(out, g);
     write_server(out, call->worker->server, g);
@@ -249,7 +255,10 @@ void ready_get(struct call *call)
     unsigned ready = atomic_load(&server->ready);
     bool stopping = atomic_load(&server->stopping), all = ready == server->shard_count && !stopping;
     out_format(&call->out, "{\"status\":\"%s\",\"shards\":%" PRIu32 ",\"shards_ready\":%u}",
-               stopping ? "stopping" : all ? "ready" : "loading", server->shard_count, ready);
+               stopping ? "stopping"
+               : all    ? "ready"
+                        : "loading",
+               server->shard_count, ready);
     call_answer(call, all ? 200 : 503);
 }
 

@@ -32,14 +32,16 @@ int problem_of_result(struct problem *problem, int result)
         {FL_BUSY, 409, "busy", "an attempt is under way: the timer has fired, and may come again if that fails"},
         {FL_INVALID_DEADLINE, 400, "invalid-field", "due is too far away: the year 3111 is the last"},
         {FL_TOO_LARGE, 413, "too-large", "the payload, the target or the headers are too large"},
-        {FL_OUTCOME_UNKNOWN, 503, "outcome-unknown", "the store did not answer: it may have happened, so ask or repeat"},
+        {FL_OUTCOME_UNKNOWN, 503, "outcome-unknown",
+         "the store did not answer: it may have happened, so ask or repeat"},
         {FL_STORE_FULL, 507, "store-full", "the store's disk is full: nothing has happened"},
         {FL_STORE_READ_ONLY, 503, "store-read-only", "the store cannot be written to: nothing has happened"},
         {FL_STORE_CORRUPT, 500, "store-corrupt", "the store is damaged: foliot doctor says more"},
         {FL_NO_MEMORY, 503, "no-memory", "the server has no memory left: nothing has happened, repeat later"},
         {FL_STOPPED, 503, "stopping", "the server is stopping: nothing has happened, ask another or repeat"},
         {FL_SHARD_LOST, 503, "shard-lost", "another server has taken this shard over: repeat"},
-        {FL_STORE_UNAVAILABLE, 503, "store-unavailable", "the store does not answer: nothing has happened, repeat later"},
+        {FL_STORE_UNAVAILABLE, 503, "store-unavailable",
+         "the store does not answer: nothing has happened, repeat later"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].result == result)

@@ -11,9 +11,10 @@
 
 struct problem {
     int status;
-    const char *type;   /* what follows "urn:foliot:problem:" */
-    const char *field;  /* NULL: it is not about one */
+    const char *type;  /* what follows "urn:foliot:problem:" */
+    const char *field; /* NULL: it is not about one */
     char detail[256];
+    char field_room[64]; /* for one that is not known here */
 };
 
 /* Sets it and returns -1. */

@@ -44,6 +44,7 @@ struct parcel {
 /* Items that went out together. */
 struct lease {
     struct worker *worker;
+    struct queue *queue;
     fl_timer_id timer;
     size_t left, count;
     struct leased {
@@ -224,7 +225,8 @@ static void write_item(struct out *out, const struct item *item, unsigned worker
         out_base64(out, timer_payload(timer));
     } else {
         out_key(out, "payload");
-        out_put(out, timer->payload.size > 0 ? timer->payload.data : "null", timer->payload.size > 0 ? timer->payload.size : 4);
+        out_put(out, timer->payload.size > 0 ? timer->payload.data : "null",
+                timer->payload.size > 0 ? timer->payload.size : 4);
     }
     out_put(out, "}", 1);
 }
@@ -245,6 +247,7 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
         return;
     }
     lease->worker = worker;
+    lease->queue = queue;
     lease->left = lease->count = count;
     out_text(&asker->out, "{\"timers\":[");
     for (size_t i = 0; i < count; i++) {
@@ -332,25 +335,21 @@ static void ask(struct errand *errand)
 
 static uint32_t attempts_allowed(const struct server *server, const fl_durable *timer)
 {
-    return timer->retry.initial_us > 0 ? timer->retry.max_attempts : server->config.engine.retry.initial_us > 0 ? server->config.engine.retry.max_attempts : 10;
+    return timer->retry.initial_us > 0 ? timer->retry.max_attempts : server->config.engine.retry.max_attempts;
 }
 
 /* It comes again at once, or is given up. */
-static void give_back(struct worker *worker, struct item *item)
+static void give_back(struct worker *worker, struct queue *queue, struct item *item)
 {
     uint32_t most = attempts_allowed(worker->server, &item->firing.timer);
-    struct space *space = space_of(worker->server, item->firing.timer.ns);
-    struct queue *queue = space ? queue_of(worker, space) : NULL;
     item->lease = NULL;
     worker->counts.leases_expired++;
-    if (!queue || (most > 0 && item->firing.timer.attempt >= most)) {
-        item_settle(worker, item,
-                    (fl_settlement){.result = queue ? FL_DEAD : FL_FAILED, .reason = bytes_of("its last lease has run out")});
+    if (most > 0 && item->firing.timer.attempt >= most) {
+        item_settle(worker, item, (fl_settlement){.result = FL_DEAD, .reason = bytes_of("its last lease has run out")});
         return;
     }
     item->firing.timer.attempt++;
     queue_push(queue, item);
-    serve_askers(worker, queue);
 }
 
 static void lease_ended(fl_loop *loop, void *arg)
@@ -361,8 +360,9 @@ static void lease_ended(fl_loop *loop, void *arg)
     for (size_t i = 0; i < lease->count; i++) {
         struct item *item = worker->pull->slots[lease->items[i].slot];
         if (item && item->serial == lease->items[i].serial)
-            give_back(worker, item);
+            give_back(worker, lease->queue, item);
     }
+    serve_askers(worker, lease->queue);
     free(lease);
 }
 
@@ -409,8 +409,11 @@ void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
         struct parcel *parcel = malloc(sizeof *parcel + n * sizeof *parcel->items);
         if (!parcel) {
             for (size_t k = 0; k < n; k++)
-                fl_engine_settle(shard->engine, &(fl_settlement){.token = firings[i + k].token, .result = FL_LATER,
-                                                                 .at_us = server_now(server) + 1000000}, 1);
+                fl_engine_settle(shard->engine,
+                                 &(fl_settlement){.token = firings[i + k].token,
+                                                  .result = FL_LATER,
+                                                  .at_us = server_now(server) + 1000000},
+                                 1);
             continue;
         }
         *parcel = (struct parcel){.home = home, .left = n, .count = n};
@@ -455,11 +458,12 @@ static int bad_field(struct call *call, const char *field, const char *what)
     return problem_set(&call->problem, 400, "invalid-field", field, "%s must be %s", field, what);
 }
 
-static int read_span(struct call *call, const char *field, struct json value, uint64_t least_us, uint64_t most_us, const char *what, uint64_t *ret)
+static int read_span(struct call *call, const char *field, struct json value, uint64_t least_us, uint64_t most_us,
+                     const char *what, uint64_t *ret)
 {
     char room[64];
-    if (value.kind != JSON_STRING || value.text.size > sizeof room || duration_parse(json_string(value, room), ret) < 0 ||
-        *ret < least_us || *ret > most_us)
+    if (value.kind != JSON_STRING || value.text.size > sizeof room ||
+        duration_parse(json_string(value, room), ret) < 0 || *ret < least_us || *ret > most_us)
         return bad_field(call, field, what);
     return 0;
 }
@@ -472,7 +476,8 @@ static int read_asker(struct call *call, struct asker *asker)
     if (call->request->body.size == 0)
         return 0;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
-        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why, at);
+        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
+                           at);
     if (body.kind != JSON_OBJECT)
         return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
     for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);) {
@@ -486,7 +491,8 @@ static int read_asker(struct call *call, struct asker *asker)
         } else if (json_is(key, "wait")) {
             r = read_span(call, "wait", value, 0, 60 * 1000000ull, "a duration of at most \"60s\"", &asker->wait_us);
         } else if (json_is(key, "lease")) {
-            r = read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"", &asker->lease_us);
+            r = read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
+                          &asker->lease_us);
         } else {
             r = problem_set(&call->problem, 400, "unknown-field", NULL, "a lease has max, wait and lease");
         }
@@ -514,7 +520,8 @@ void lease_post(struct call *call)
     }
     asker->call = call;
     asker->ns = (fl_bytes){space->name, space->size};
-    asker->errand = (struct errand){.home = call->worker, .there = home_of(server, space), .go = ask, .back = lease_back};
+    asker->errand =
+        (struct errand){.home = call->worker, .there = home_of(server, space), .go = ask, .back = lease_back};
     call->state = asker;
     call->request->gone = asker_gone;
     errand_send(&asker->errand);
@@ -591,7 +598,8 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
             if (read_span(call, "after", value, 0, UINT64_MAX, "a duration like \"10s\"", &ack->after_us) < 0)
                 return -1;
         } else {
-            return problem_set(&call->problem, 400, "unknown-field", "acks", "an acknowledgement has lease, result and after");
+            return problem_set(&call->problem, 400, "unknown-field", "acks",
+                               "an acknowledgement has lease, result and after");
         }
     }
     if (!lease)
@@ -623,7 +631,8 @@ static int read_acks(struct acks *acks)
     size_t at;
     const char *why;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
-        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why, at);
+        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
+                           at);
     struct json_walk walk = json_walk(body);
     if (body.kind != JSON_OBJECT || !json_member(&walk, &key, &value) || !json_is(key, "acks") ||
         value.kind != JSON_ARRAY || json_member(&walk, &key, &element))
@@ -638,7 +647,8 @@ static void settle_ack(struct worker *worker, const struct call *call, struct ac
 {
     struct pull *pull = worker->pull;
     struct item *item = ack->slot < pull->slot_count ? pull->slots[ack->slot] : NULL;
-    if (!item || item->serial == 0 || item->serial != ack->serial || !call_may(call, RIGHT_WRITE, item->firing.timer.ns))
+    if (!item || item->serial == 0 || item->serial != ack->serial ||
+        !call_may(call, RIGHT_WRITE, item->firing.timer.ns))
         return;
     ack->known = true;
     struct lease *lease = item->lease;
@@ -652,7 +662,9 @@ static void settle_ack(struct worker *worker, const struct call *call, struct ac
                                 .at_us = ack->result == FL_AGAIN || ack->after_us > 0
                                              ? server_now(worker->server) + (int64_t)ack->after_us
                                              : 0,
-                                .reason = bytes_of(ack->result == FL_FAILED || ack->result == FL_DEAD ? "said so in its acknowledgement" : "")});
+                                .reason = bytes_of(ack->result == FL_FAILED || ack->result == FL_DEAD
+                                                       ? "said so in its acknowledgement"
+                                                       : "")});
 }
 
 static void ack_visit(struct tour *tour, struct worker *worker)
@@ -686,7 +698,8 @@ static void ack_back(struct tour *tour)
             if (unknown++ > 0)
                 out_put(&call->out, ",", 1);
             out_put(&call->out, "\"", 1);
-            out_put(&call->out, acks->list[i].lease.data, acks->list[i].lease.size); /* as it came: escaped, if it was */
+            out_put(&call->out, acks->list[i].lease.data,
+                    acks->list[i].lease.size); /* as it came: escaped, if it was */
             out_put(&call->out, "\"", 1);
         }
     out_text(&call->out, "]}");

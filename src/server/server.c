@@ -366,8 +366,8 @@ static void say_hello(struct server *server)
     for (size_t i = 0; i < server->config.address_count; i++) {
         write_address(&server->config.addresses[i], address, sizeof address);
         snprintf(url, sizeof url, "%s://%s", server->tls ? "https" : "http", address);
-        log_info("listening", "url", url, "shards", log_int(server->shard_count), "workers", log_int(server->worker_count),
-                 NULL);
+        log_info("listening", "url", url, "shards", log_int(server->shard_count), "workers",
+                 log_int(server->worker_count), NULL);
     }
     if (server->config.hello)
         hello(server, url);
@@ -409,6 +409,7 @@ int server_run(struct server_config *config)
     wait_for_signals(&server, &signals);
     stop(&server);
     free_all(&server);
+    *config = server.config; /* with what was added */
     log_info("stopped", NULL);
     return 0;
 }

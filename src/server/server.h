@@ -66,7 +66,7 @@ struct worker {
     webhooks *hooks;
     struct pull *pull;
     struct subscriber *subscribers;
-    uint32_t turn; /* which of the shards takes the next timer without a name */
+    uint32_t turn;                        /* which of the shards takes the next timer without a name */
     uint64_t durations[DURATION_BUCKETS]; /* of webhooks */
     uint64_t duration_sum_ns;
     struct worker_counts counts;
@@ -86,7 +86,7 @@ struct server {
     struct shard *shards;
     uint32_t shard_count;
     struct spaces *spaces;
-    uint64_t nonce;         /* of this process */
+    uint64_t nonce;          /* of this process */
     atomic_uint subscribers; /* of events, on all workers */
     atomic_uint ready;       /* shards */
     atomic_bool stopping;
@@ -162,9 +162,9 @@ struct call {
 
 extern const struct http_handlers api_handlers;
 
-void call_answer(struct call *call, int status);              /* with `out` as JSON */
+void call_answer(struct call *call, int status); /* with `out` as JSON */
 void call_answer_as(struct call *call, int status, const char *type, const char *extra);
-void call_refuse(struct call *call);                          /* with `problem` */
+void call_refuse(struct call *call); /* with `problem` */
 int call_refuse_result(struct call *call, int result);
 bool call_may(const struct call *call, unsigned right, fl_bytes ns);
 bool call_query(const struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);

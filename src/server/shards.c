@@ -130,9 +130,8 @@ struct shard *shard_of_name(struct server *server, fl_bytes ns, fl_bytes name)
 struct shard *shard_of_worker(struct worker *worker)
 {
     struct server *server = worker->server;
-    uint32_t own = worker->index < server->shard_count
-                       ? (server->shard_count - worker->index - 1) / server->worker_count + 1
-                       : 0;
+    uint32_t own =
+        worker->index < server->shard_count ? (server->shard_count - worker->index - 1) / server->worker_count + 1 : 0;
     uint32_t turn = worker->turn++ >> 8;
     if (own == 0)
         return &server->shards[turn % server->shard_count];

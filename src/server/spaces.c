@@ -30,7 +30,7 @@ struct spaces {
     struct kept {
         struct kept *next;
         struct settings *settings;
-    } *kept;
+    } * kept;
     atomic_ulong saved; /* namespaces that are in the store */
     bool flushing;
     fl_timer_id flush_timer;
@@ -180,7 +180,8 @@ static int read_secret(struct json value, fl_bytes *ret, struct problem *problem
         base64_decode((fl_bytes){(const char *)text.data + 6, text.size - 6}, &key, &size) < 0)
         return bad(problem, "secrets", "at most two of \"whsec_\" and 24 to 64 bytes in base64");
     *ret = (fl_bytes){key, size};
-    return size >= 24 && size <= 64 ? 0 : bad(problem, "secrets", "at most two of \"whsec_\" and 24 to 64 bytes in base64");
+    return size >= 24 && size <= 64 ? 0
+                                    : bad(problem, "secrets", "at most two of \"whsec_\" and 24 to 64 bytes in base64");
 }
 
 static int read_secrets(struct json value, struct settings *settings, struct problem *problem)
@@ -190,7 +191,8 @@ static int read_secrets(struct json value, struct settings *settings, struct pro
         return bad(problem, "secrets", "an array");
     for (struct json_walk walk = json_walk(value); json_element(&walk, &secret);) {
         if (settings->secret_count == 2)
-            return bad(problem, "secrets", "at most two: the new one first, and the old one for as long as it is in use");
+            return bad(problem, "secrets",
+                       "at most two: the new one first, and the old one for as long as it is in use");
         settings->secrets[settings->secret_count] = (fl_bytes){0};
         int r = read_secret(secret, &settings->secrets[settings->secret_count], problem);
         settings->secret_count += settings->secrets[settings->secret_count].data != NULL;
@@ -214,7 +216,8 @@ static int copy_secrets(const struct settings *from, struct settings *to)
 }
 
 /* What is not given is not set, but for secrets, which stay as in `before`. */
-static int settings_read(struct json object, const struct settings *before, struct settings *ret, struct problem *problem)
+static int settings_read(struct json object, const struct settings *before, struct settings *ret,
+                         struct problem *problem)
 {
     struct json key, value;
     bool secrets = false;
@@ -304,7 +307,7 @@ struct saving {
     struct space *space;
     struct out text;
     int64_t pending;
-    struct call *call;           /* whom to answer; NULL: nobody */
+    struct call *call;         /* whom to answer; NULL: nobody */
     struct settings *settings; /* what to take when it is written; NULL: nothing */
 };
 
@@ -313,7 +316,8 @@ static void save_render(struct job *job)
     (void)job;
 }
 
-static int save(struct worker *worker, struct saving *saving, const struct settings *settings, void (*back)(struct errand *))
+static int save(struct worker *worker, struct saving *saving, const struct settings *settings,
+                void (*back)(struct errand *))
 {
     struct space *space = saving->space;
     saving->pending = atomic_load(&space->pending);
@@ -427,7 +431,8 @@ static void take_in(struct server *server, const fl_durable *timer)
         if (json_is(key, "pending") && json_integer(value, &pending))
             space->pending = space->saved_pending = pending;
         else if (json_is(key, "settings") && settings_read(value, &no_settings, settings, &problem) < 0)
-            log_error("the settings of a namespace are not understood", "namespace", space->name, "why", problem.detail, NULL);
+            log_error("the settings of a namespace are not understood", "namespace", space->name, "why", problem.detail,
+                      NULL);
     }
     if (settings_take(server, space, settings) < 0)
         settings_free(settings);
@@ -478,7 +483,8 @@ static void loaded(struct errand *errand)
         return;
     }
     if (loading->page.listing.result < 0)
-        log_error("the settings of namespaces could not be read", "why", fl_strerror(loading->page.listing.result), NULL);
+        log_error("the settings of namespaces could not be read", "why", fl_strerror(loading->page.listing.result),
+                  NULL);
     loading->done(worker);
     free(loading);
     struct tour *tour = calloc(1, sizeof *tour);

@@ -4,6 +4,7 @@
 #include "server/timer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -307,7 +308,8 @@ static int check_together(struct reading *r)
     if ((given & GAVE_DUE) && (given & GAVE_AFTER))
         return problem_set(r->problem, 400, "invalid-field", "after", "give due or after, not both");
     if ((given & GAVE_PAYLOAD) && (given & GAVE_PAYLOAD_BASE64))
-        return problem_set(r->problem, 400, "invalid-field", "payload_base64", "give payload or payload_base64, not both");
+        return problem_set(r->problem, 400, "invalid-field", "payload_base64",
+                           "give payload or payload_base64, not both");
     if (r->in->timer.due_us >= FL_STORE_TIME_END)
         return problem_set(r->problem, 400, "invalid-field", given & GAVE_DUE ? "due" : "after",
                            "the time is too far away: the year 3111 is the last");
@@ -325,10 +327,12 @@ int timer_read(struct json object, const struct timer_rules *rules, struct scrat
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         const struct member *member = find_member(key);
         if (!member || !(member->gave & rules->allowed)) {
-            int shown = (int)(key.text.size - 2 < 64 ? key.text.size - 2 : 64);
-            problem_set(problem, 400, "unknown-field", member ? member->name : NULL,
-                        "there is no field '%.*s' here: it would have no effect", shown, (const char *)key.text.data + 1);
-            return -1;
+            size_t shown =
+                key.text.size - 2 < sizeof problem->field_room ? key.text.size - 2 : sizeof problem->field_room - 1;
+            snprintf(problem->field_room, sizeof problem->field_room, "%.*s", (int)shown,
+                     (const char *)key.text.data + 1);
+            return problem_set(problem, 400, "unknown-field", problem->field_room,
+                               "there is no field '%s' here: it would have no effect", problem->field_room);
         }
         if (ret->given & member->gave)
             return problem_set(problem, 400, "invalid-field", member->name, "%s is given twice", member->name);
@@ -375,7 +379,8 @@ static int read_interval(const char *field, struct json value, uint64_t *ret, st
 {
     char room[64];
     if (value.kind != JSON_STRING || value.text.size > sizeof room || duration_parse(json_string(value, room), ret) < 0)
-        return problem_set(problem, 400, "invalid-field", field, "%s must be a duration like \"500ms\" or \"1h30m\"", field);
+        return problem_set(problem, 400, "invalid-field", field, "%s must be a duration like \"500ms\" or \"1h30m\"",
+                           field);
     return 0;
 }
 
@@ -491,7 +496,7 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
     out_key(out, "due");
     out_time(out, timer->due_us);
     out_key(out, "created");
-    out_time(out, timer->created_us);
+    out_time(out, timer->created_us / 1000 * 1000); /* that much is kept */
     out_key(out, "attempt");
     out_number(out, timer->attempt);
     if (timer->target.size > 0) {

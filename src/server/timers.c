@@ -112,7 +112,8 @@ static void submit(struct single *single)
     uint32_t shard;
     single->job.render = render;
     single->job.errand.back = back;
-    if (fl_id_parse(call->name.data, call->name.size, &shard, &single->op.timer.id) < 0 || shard >= server->shard_count) {
+    if (fl_id_parse(call->name.data, call->name.size, &shard, &single->op.timer.id) < 0 ||
+        shard >= server->shard_count) {
         submit_by_name(single);
         return;
     }
@@ -142,13 +143,13 @@ static int read_timer(struct single *single, struct timer_in *in)
     struct call *call = single->call;
     const struct server *server = call->worker->server;
     struct json body;
-    struct timer_rules rules = {.allowed = GAVE_CONTENT,
-                                .now_us = server_now(server),
-                                .allow_private = server->config.allow_private_targets};
+    struct timer_rules rules = {
+        .allowed = GAVE_CONTENT, .now_us = server_now(server), .allow_private = server->config.allow_private_targets};
     size_t at;
     const char *why;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
-        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why, at);
+        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
+                           at);
     return timer_read(body, &rules, &single->scratch, in, &call->problem);
 }
 
