@@ -288,8 +288,9 @@ static int write_dead(fl_engine *e, struct work *work, const fl_row *row, const 
     struct write_entry *entry = fl__write_add(e, fl__body_size(timer), &change, &body);
     if (!entry)
         return FL_NO_MEMORY;
-    size_t size = fl__body_encode(timer, row->key.at_us, body);
+    size_t size = fl__body_encode(timer, row->id.at_us, body); /* the time that is kept of it */
     entry->dead.row = *row;
+    entry->dead.row.key = row->id;
     entry->dead.row.body = (fl_bytes){body, size};
     entry->dead.died_us = fl__engine_now(e);
     entry->dead.reason = work->settlement.reason;

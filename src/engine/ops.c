@@ -232,7 +232,7 @@ static int file_row(fl_engine *e, const struct filing *filing, struct write_entr
 static void create_nameless(fl_engine *e, fl_batch *batch, fl_op *op)
 {
     struct write_entry *entry;
-    op->timer.created_us = fl__engine_now(e);
+    op->timer.created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
     op->timer.attempt = 0;
     struct filing filing = {.timer = &op->timer, .at_us = filing_time(e, op->timer.due_us)};
     int r = file_row(e, &filing, &entry);
@@ -313,7 +313,7 @@ static int decide_create(fl_engine *e, struct work *work, const fl_row *row, con
         op->outcome = FL_REPLACED;
         hold(e, work, row->key); /* one that is under way is left to its end */
     }
-    op->timer.created_us = fl__engine_now(e);
+    op->timer.created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
     op->timer.attempt = 0;
     int r = write_row(e, work, filing_time(e, op->timer.due_us), row ? row : settled, NULL);
     if (r == 0)

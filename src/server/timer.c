@@ -496,7 +496,7 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
     out_key(out, "due");
     out_time(out, timer->due_us);
     out_key(out, "created");
-    out_time(out, timer->created_us / 1000 * 1000); /* that much is kept */
+    out_time(out, timer->created_us);
     out_key(out, "attempt");
     out_number(out, timer->attempt);
     if (timer->target.size > 0) {

@@ -101,6 +101,8 @@ TEST(a_failed_attempt_is_repeated_and_then_given_up)
     fl_op dead = run_op((fl_op){.kind = FL_OP_DEAD_GET, .timer = {.id = op.timer.id}});
     CHECK_EQ(dead.result, 0);
     CHECK_EQ(dead.reason.size, 7);
+    CHECK_EQ(dead.timer.created_us, op.timer.created_us);
+    CHECK_EQ(dead.timer.due_us, op.timer.due_us);
     dead = run_op((fl_op){.kind = FL_OP_DEAD_REDRIVE, .timer = {.id = op.timer.id}});
     CHECK_EQ(dead.result, 0);
     run_for(SECOND);
