@@ -281,6 +281,11 @@ static void head(http_request *request)
     call->request = request;
     call->worker = worker;
     request->arg = call;
+    if (!rate_allows(worker->server, request->peer, fl_wall_clock_system()->now_us(fl_wall_clock_system()))) {
+        problem_set(&call->problem, 429, "too-many-requests", NULL, "too many requests a second from this address");
+        call_refuse(call);
+        return;
+    }
     if (find_route(call) < 0 || authorize(call) < 0)
         return;
     if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed) && call->route->flags & RIGHT_WRITE) {

@@ -8,7 +8,11 @@
  *
  * An item is an attempt that the engine has dispatched; its bytes stay where they are until it is settled, on its shard's
  * worker. Whoever lets a lease run out gives the item back: it goes to the end of the queue as the next attempt, until there
- * have been as many as its policy allows. */
+ * have been as many as its policy allows.
+ *
+ * What nobody asks for must not keep others waiting: a shard has only so many attempts in flight. So when three quarters of
+ * them wait here and nobody has asked for the namespace for a while, what falls due in it is put off, by as long as it is
+ * late already, up to five minutes: then the shard's other timers pass, at the price of a write for each that is put off. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -394,26 +398,41 @@ static void parcel_arrives(fl_loop *loop, void *arg)
         serve_askers(worker, queue);
 }
 
+#define ASKED_US (10 * 1000000ll)
+#define PUT_OFF_MOST_US (300 * 1000000ll)
+
+/* Whether there is room for what nobody asks for. */
+static bool takes(const struct shard *shard, struct space *space, int64_t now_us)
+{
+    uint32_t most = shard->worker->server->config.engine.max_in_flight;
+    return shard->held < most - most / 4 ||
+           (space && now_us - atomic_load_explicit(&space->asked_us, memory_order_relaxed) < ASKED_US);
+}
+
+static void put_off(struct shard *shard, const fl_firing *firing, int64_t now_us)
+{
+    int64_t late_us = now_us - firing->timer.due_us;
+    int64_t by_us = late_us < ASKED_US ? ASKED_US : late_us > PUT_OFF_MOST_US ? PUT_OFF_MOST_US : late_us;
+    fl_engine_settle(shard->engine,
+                     &(fl_settlement){.token = firing->token, .result = FL_LATER, .at_us = now_us + by_us}, 1);
+}
+
 /* Timers that are due, of any namespaces: each goes to its home. */
 void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
 {
     struct server *server = shard->worker->server;
+    int64_t now_us = server_now(server);
     for (size_t i = 0, n; i < count; i += n) {
         struct space *space = space_of(server, firings[i].timer.ns);
         struct worker *home = space ? home_of(server, space) : shard->worker;
-        for (n = 1; i + n < count; n++) {
-            struct space *next = space_of(server, firings[i + n].timer.ns);
-            if ((next ? home_of(server, next) : shard->worker) != home)
+        bool taken = takes(shard, space, now_us);
+        for (n = 1; i + n < count; n++)
+            if (space_of(server, firings[i + n].timer.ns) != space)
                 break;
-        }
-        struct parcel *parcel = malloc(sizeof *parcel + n * sizeof *parcel->items);
+        struct parcel *parcel = taken ? malloc(sizeof *parcel + n * sizeof *parcel->items) : NULL;
         if (!parcel) {
             for (size_t k = 0; k < n; k++)
-                fl_engine_settle(shard->engine,
-                                 &(fl_settlement){.token = firings[i + k].token,
-                                                  .result = FL_LATER,
-                                                  .at_us = server_now(server) + 1000000},
-                                 1);
+                put_off(shard, &firings[i + k], now_us);
             continue;
         }
         *parcel = (struct parcel){.home = home, .left = n, .count = n};
@@ -518,6 +537,7 @@ void lease_post(struct call *call)
         call_refuse(call);
         return;
     }
+    atomic_store_explicit(&space->asked_us, server_now(server), memory_order_relaxed);
     asker->call = call;
     asker->ns = (fl_bytes){space->name, space->size};
     asker->errand =

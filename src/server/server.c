@@ -227,6 +227,8 @@ static int start(struct server *server)
     if (r == 0)
         r = spaces_new(server);
     if (r == 0)
+        r = rates_new(server);
+    if (r == 0)
         r = make_tls(server);
     if (r == 0)
         r = open_store(server);
@@ -322,6 +324,7 @@ static void free_all(struct server *server)
     fl_store_close(server->store);
     http_tls_free(server->tls);
     spaces_free(server);
+    rates_free(server);
     test_clock_free(server);
     free(server->workers);
     free(server->shards);

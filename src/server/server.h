@@ -16,6 +16,8 @@
  *   events.c    server-sent events
  *   clock.c     the test clock
  *   metrics.c   for Prometheus; health
+ *   rate.c      how many requests a second an address may make
+ *   hello.c     for who starts a server for the first time
  *
  *   http.c, webhook.c, config.c, tokens.c, log.c, when.c, json.c, out.c, problem.c, timer.c know nothing of the above
  *
@@ -86,6 +88,7 @@ struct server {
     struct shard *shards;
     uint32_t shard_count;
     struct spaces *spaces;
+    struct rates *rates;     /* NULL: there is no limit */
     uint64_t nonce;          /* of this process */
     atomic_uint subscribers; /* of events, on all workers */
     atomic_uint ready;       /* shards */
@@ -231,6 +234,7 @@ struct space {
     atomic_llong fired, failed, dead;
     /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
     _Atomic int64_t next_us, booked_us;
+    _Atomic int64_t asked_us; /* when somebody last asked for a lease */
     /* The crowd that is falling due. */
     _Atomic int64_t crowd_due_us;
     atomic_uint crowd_size;
@@ -253,6 +257,11 @@ void events_stop(struct worker *worker);
 /* --- clock.c */
 int test_clock_new(struct server *server);
 void test_clock_free(struct server *server);
+
+/* --- rate.c */
+int rates_new(struct server *server);
+void rates_free(struct server *server);
+bool rate_allows(struct server *server, const struct sockaddr *peer, int64_t now_us);
 
 /* --- hello.c */
 void hello(struct server *server, const char *url);
