@@ -6,6 +6,7 @@
  * and let go of their shards. */
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -126,6 +127,20 @@ static void load_spaces(struct worker *worker)
         step_end(0);
 }
 
+/* The workers share each address, and the kernel would let another server share it too: it must be free before the first. */
+static int claim_address(const struct config_address *address, char *message, size_t size)
+{
+    int fd = socket(address->address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (address->address.any.sa_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    int r = bind(fd, &address->address.any, address->size);
+    if (r < 0)
+        snprintf(message, size, "%s: choose another with --listen, or end what listens there", strerror(errno));
+    close(fd);
+    return r < 0 ? FL_SYSTEM : 0;
+}
+
 /* A port that the first worker was given by the kernel is the others' too. */
 static void listen_here(struct worker *worker)
 {
@@ -135,7 +150,10 @@ static void listen_here(struct worker *worker)
     for (size_t i = 0; i < server->config.address_count && r == 0; i++) {
         struct config_address *address = &server->config.addresses[i];
         uint16_t port = 0;
-        r = http_server_listen(worker->http, &address->address.any, address->size, &port, message, sizeof message);
+        if (worker->index == 0)
+            r = claim_address(address, message, sizeof message);
+        if (r == 0)
+            r = http_server_listen(worker->http, &address->address.any, address->size, &port, message, sizeof message);
         if (r < 0) {
             log_error("cannot listen", "address", server->config.listen, "why", message, NULL);
         } else if (address->address.any.sa_family == AF_INET) {
