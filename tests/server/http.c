@@ -648,9 +648,10 @@ TEST(a_client_that_goes_is_reported_once)
                                            "GET /keep HTTP/1.1\r\nHost: x\r\n\r\n",
                                            "GET /events HTTP/1.1\r\nHost: x\r\n\r\n",
                                            "POST /stream/all HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhello",
-                                           "GET /gone/answers HTTP/1.1\r\nHost: x\r\n\r\n"};
+                                           "GET /keep HTTP/1.1\r\nHost: x\r\n\r\n"};
     for (int i = 0; i < 5; i++) {
         service_start(NULL);
+        service.answer_gone = i == 4;
         struct client *client = client_new();
         client_say(client, requests[i]);
         UNTIL(service.kept);
@@ -982,7 +983,7 @@ TEST(freeing_with_requests_outstanding)
     client_say(client, "GET /keep HTTP/1.1\r\nHost: x\r\n\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(service.kept);
     http_request *kept = service.kept;
-    client_say(other, "GET /gone/answers HTTP/1.1\r\nHost: x\r\n\r\n");
+    client_say(other, "GET /keep HTTP/1.1\r\nHost: x\r\n\r\n");
     client_say(third, "GET / HTTP/1.1\r\nHo");
     UNTIL(service.kept != kept);
     service.kept = kept;

@@ -36,10 +36,11 @@ static size_t path_number(const http_request *request)
 static void on_gone(http_request *request)
 {
     service.gone++;
-    if (path_is(request, "/gone/answers"))
+    if (request == service.kept && !service.answer_gone)
+        return;
+    if (request == service.kept)
         service.kept = NULL;
-    if (request != service.kept)
-        http_answer(request, 500, NULL, NULL, (fl_bytes){0});
+    http_answer(request, 500, NULL, NULL, (fl_bytes){0});
 }
 
 static void count(fl_bytes piece)
@@ -124,7 +125,7 @@ static void answer_header(http_request *request)
 static void on_handle(http_request *request)
 {
     service.handled++;
-    if (path_is(request, "/keep") || path_is(request, "/poll") || path_is(request, "/gone/answers"))
+    if (path_is(request, "/keep") || path_is(request, "/poll"))
         service.kept = request;
     else if (path_is(request, "/events")) {
         service.kept = request;

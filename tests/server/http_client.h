@@ -18,6 +18,7 @@ struct service {
     uint16_t port;
     int heads, handled, gone, sent; /* how often each was called */
     http_request *kept;             /* by /keep and its like: not answered yet */
+    bool answer_gone;               /* answer it as soon as it is gone; all others are anyway */
     size_t streamed;                /* bytes that `data` got */
     uint64_t sum;                   /* of them */
     bool last;
