@@ -38,8 +38,10 @@ struct http_request {
     /* Instead of a whole body: called for every piece of it, then with `last`. After http_pause(), no more come until
      * http_resume(). */
     void (*data)(http_request *request, fl_bytes piece, bool last);
-    /* The connection is gone, before the request was answered in full. The request is still there, and http_answer() must
-     * still be called, and does nothing. */
+    /* The connection is gone, before the request was answered in full, or its body could not be read and was refused. The
+     * request is still there, and http_answer() or http_end() must still be called, here or later: that frees it and does
+     * nothing else. Only a request that has neither this nor `data`, and has not come to `handle`, just vanishes. Not called
+     * from inside the functions below, but http_server_free(). */
     void (*gone)(http_request *request);
     /* The peer's closing of its sending direction counts as going: for answers that may take long. Without it, a peer
      * that has sent all it had to say still gets its answers. */

@@ -49,9 +49,11 @@ static void abandon(struct http_connection *connection)
         return;
     void (*sent_fn)(http_request *) = connection->sent_fn;
     connection->abandoned = true;
+    if (!connection->handled && !request->data && !request->gone) /* nobody has taken an interest in it yet */
+        connection->outstanding = false;
     connection->sent_fn = NULL;
     connection->inside = true;
-    if (sent_fn)
+    if (connection->outstanding && sent_fn)
         sent_fn(request);
     if (connection->outstanding && request->gone)
         request->gone(request);
@@ -168,6 +170,7 @@ static void call_handle(struct http_connection *connection)
 static void hand_over(struct http_connection *connection, fl_bytes body)
 {
     connection->state = HTTP_WAIT_STATE;
+    connection->handled = true;
     if (connection->request.data) {
         call_data(connection, body, true);
     } else {
@@ -206,13 +209,14 @@ static void hand_out(struct http_connection *connection)
     fill_request(connection);
     connection->state = has_body ? HTTP_BODY_STATE : HTTP_WAIT_STATE;
     connection->outstanding = true;
-    connection->begun = connection->raw = false;
+    connection->begun = connection->raw = connection->handled = false;
     connection->mute = head->method == HTTP_HEAD;
     connection->closing = !head->keep_alive;
     connection->linger = head->keep_alive;
     connection->corked = after_head(connection) > head->length;
     connection->body_left = head->length;
-    connection->body_size = connection->body_counted = 0;
+    connection->body_size = 0;
+    connection->body_counted = after_head(connection);
     connection->chunks = (struct http_chunks){0};
     connection->since_ns = connection->body_since_ns = now_ns(connection);
     connection->server->stats.requests++;
@@ -271,10 +275,10 @@ static void deliver(struct http_connection *connection, fl_bytes piece, bool las
 {
     http_request *request = &connection->request;
     connection->body_size += piece.size;
-    connection->body_counted += piece.size;
     if (connection->discard)
         return;
-    if (connection->body_size > request->body_most)
+    if (connection->body_size > request->body_most ||
+        connection->chunks.left > request->body_most - connection->body_size) /* of what a chunk promises */
         http_connection_refuse(connection, 413, "the body is too large");
     else if (!request->data && !http_buffer_append(&connection->body, piece.data, piece.size))
         http_connection_refuse(connection, 503, "there is no memory for the body");
@@ -481,6 +485,7 @@ static void receive(struct http_connection *connection)
     if (n > 0) {
         in->end += (size_t)n;
         connection->server->stats.bytes_in += (uint64_t)n;
+        connection->body_counted += (uint64_t)n;
         if (first || connection->state == HTTP_BODY_STATE)
             connection->since_ns = now_ns(connection);
     } else if (n == 0) {

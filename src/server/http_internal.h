@@ -97,6 +97,7 @@ struct http_connection {
     enum http_state state;
     bool inside;      /* its handlers are on the stack: whatever happens waits for them */
     bool outstanding; /* the request has been handed out and not been answered */
+    bool handled;     /* … and the handler has had all of it */
     bool abandoned;   /* `gone` has been called, or would have been */
     bool begun;       /* http_begin() */
     bool raw;         /* the answer is not chunked, and ends with the connection */
