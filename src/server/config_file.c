@@ -59,7 +59,10 @@ static char *next_line(char *out, int size, void *arg)
     if (length < 0)
         return NULL;
     source->line++;
-    const char *begin = source->buffer + strspn(source->buffer, " \t");
+    const char *begin = source->buffer;
+    if (source->line == 1 && strncmp(begin, "\xef\xbb\xbf", 3) == 0) /* how some editors mark UTF-8 */
+        begin += 3;
+    begin += strspn(begin, " \t");
     size_t left = (size_t)length - (size_t)(begin - source->buffer);
     const char *problem = fault(begin, left);
     if (problem)
@@ -282,9 +285,10 @@ static void finish_tokens(struct source *source)
         no_memory(source);
         return;
     }
+    for (size_t i = 0; i < source->draft_count; i++)
+        check_draft(source, &source->drafts[i]);
     for (size_t i = 0; i < source->draft_count; i++) {
         struct token *token = &source->drafts[i].token;
-        check_draft(source, &source->drafts[i]);
         if (is_for_all(token))
             free_namespaces(token);
         tokens->list[tokens->count++] = *token;
