@@ -43,6 +43,12 @@ static bool was_stale(struct webhook_transfer *transfer, CURLcode code)
            transfer->answer.status == 0 && !transfer->fresh;
 }
 
+/* Whether the next calls may take the fast way: then this one's connection need not be kept here. */
+static bool leads_to_plain(const struct webhook_transfer *transfer)
+{
+    return !transfer->url && transfer->host->key[0] == 'p';
+}
+
 /* Remembers where a plain answer came from. */
 static void learn(struct webhook_transfer *transfer)
 {
@@ -51,9 +57,8 @@ static void learn(struct webhook_transfer *transfer)
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)&address;
     char *text = NULL;
     long port = 0;
-    if (transfer->url || transfer->host->key[0] != 'p' ||
-        curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_IP, &text) != CURLE_OK || !text ||
-        curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_PORT, &port) != CURLE_OK)
+    if (!leads_to_plain(transfer) || curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_IP, &text) != CURLE_OK ||
+        !text || curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_PORT, &port) != CURLE_OK)
         return;
     if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
         four->sin_family = AF_INET;
@@ -316,12 +321,13 @@ static bool set_up(struct webhook_transfer *transfer)
     fl_bytes url = webhook_url(transfer);
     char *copy = strndup(url.data, url.size);
     transfer->lines = make_lines(&transfer->head);
-    bool good = copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)transfer->fresh) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, (long)transfer->fresh) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body.size ? call->body.data : "") == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size) == CURLE_OK;
+    bool good =
+        copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)transfer->fresh) == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, (long)(transfer->fresh || leads_to_plain(transfer))) == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body.size ? call->body.data : "") == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size) == CURLE_OK;
     free(copy);
     return good;
 }

@@ -22,7 +22,9 @@
 typedef struct receiver receiver;
 
 receiver *receiver_new(void);
-void receiver_free(receiver *receiver); /* ends every connection */
+receiver *receiver_new_at(unsigned port);        /* at this port; 0: any */
+receiver *receiver_new_tls(const char *ca_file); /* with TLS; writes the certificate, for 127.0.0.1, to this file */
+void receiver_free(receiver *receiver);          /* ends every connection */
 unsigned receiver_port(const receiver *receiver);
 
 /* The bytes for /canned and its kin; for all requests from now on. */

@@ -884,6 +884,122 @@ TEST(puts_off_what_would_wait_for_long)
     close_stage(&stage);
 }
 
+static unsigned served[3];
+
+static void count_served(webhook_call *call)
+{
+    struct delivery *d = call->arg;
+    served[call->attempt]++;
+    delivered(&d->call);
+    CHECK(served[0] - served[1] <= 1 && served[1] - served[2] <= 1 && served[0] - served[2] <= 1);
+}
+
+TEST(serves_hosts_in_turns)
+{
+    enum { EACH = 10 };
+    static struct delivery all[3][EACH];
+    struct stage stage;
+    open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_calls = 1});
+    receiver *others[2] = {receiver_new(), receiver_new()};
+    for (unsigned i = 0; i < 3; i++) {
+        prepare_many(all[i], EACH, &stage, i ? others[i - 1] : stage.receiver, "/");
+        for (unsigned j = 0; j < EACH; j++) {
+            all[i][j].call.attempt = i;
+            all[i][j].call.done = count_served;
+            submit(&all[i][j]);
+        }
+    }
+    run(&stage);
+    CHECK_EQ(served[2], EACH);
+    close_stage(&stage);
+    receiver_free(others[0]);
+    receiver_free(others[1]);
+}
+
+/* --- The two ways ------------------------------------------------------------------------------------------------- */
+
+TEST(finds_a_host_again_that_was_away)
+{
+    struct stage stage;
+    open_stage(&stage);
+    receiver *other = receiver_new();
+    unsigned port = receiver_port(other);
+    struct delivery d;
+    for (int i = 0; i < 6; i++) {
+        if (i == 2) {
+            receiver_free(other);
+            other = NULL;
+        } else if (i == 4) {
+            other = receiver_new_at(port);
+        }
+        prepare(&d, &stage, "/");
+        snprintf(d.url, sizeof d.url, "http://127.0.0.1:%u/", port);
+        d.call.url = bytes(d.url);
+        submit(&d);
+        run(&stage);
+        CHECK_EQ(d.call.result, i == 2 || i == 3 ? FL_FAILED : FL_DONE);
+    }
+    close_stage(&stage);
+    receiver_free(other);
+}
+
+/* How many connections are made for calls with a pause after each. */
+static unsigned connections_for(unsigned calls, uint64_t pause_ns)
+{
+    fl_virtual_clock time; /* moved by hand */
+    struct stage stage;
+    fl_virtual_clock_init(&time, 1000000000);
+    open_stage_on(&stage, &time.clock, (struct webhooks_config){.allow_private = true});
+    for (unsigned i = 0; i < calls; i++) {
+        struct delivery d;
+        prepare(&d, &stage, "/");
+        submit(&d);
+        while (d.done == 0)
+            fl_loop_run_once(stage.loop, false);
+        CHECK_EQ(d.call.result, FL_DONE);
+        time.time_ns += pause_ns;
+    }
+    unsigned count = receiver_connections(stage.receiver);
+    close_stage(&stage);
+    return count;
+}
+
+TEST(keeps_connections_and_learns_addresses_anew)
+{
+    CHECK_EQ(connections_for(1, 0), 1);                    /* libcurl's */
+    CHECK_EQ(connections_for(50, 1000000), 2);             /* and one that is kept */
+    CHECK_EQ(connections_for(10, 10 * 1000000000ull), 3);  /* after a minute, one to look at the address again */
+    CHECK_EQ(connections_for(3, 1000 * 1000000000ull), 3); /* a host that was forgotten begins anew */
+}
+
+TEST(speaks_tls_with_those_it_trusts)
+{
+    char ca_file[] = "/tmp/foliot-test-ca-XXXXXX", url[64];
+    int fd = mkstemp(ca_file);
+    CHECK(fd >= 0 && close(fd) == 0);
+    receiver *secure = receiver_new_tls(ca_file);
+    snprintf(url, sizeof url, "https://127.0.0.1:%u/secure", receiver_port(secure));
+    for (int trusts = 0; trusts < 2; trusts++) {
+        struct stage stage;
+        open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .ca_file = trusts ? ca_file : NULL});
+        for (int i = 0; i < 3; i++) {
+            struct delivery d;
+            prepare(&d, &stage, "/");
+            d.call.url = bytes(url);
+            submit(&d);
+            run(&stage);
+            CHECK_EQ(d.call.result, trusts ? FL_DONE : FL_FAILED);
+            CHECK(trusts || strstr(d.call.reason, "certificate"));
+        }
+        close_stage(&stage);
+        CHECK_EQ(receiver_requests(secure), trusts ? 3 : 0);
+    }
+    CHECK_EQ(receiver_connections(secure), 4); /* three that were refused, one that was kept */
+    CHECK(strncmp(receiver_last(secure, NULL), "POST /secure HTTP/1.1\r\n", 23) == 0);
+    receiver_free(secure);
+    unlink(ca_file);
+}
+
 /* --- Stopping ----------------------------------------------------------------------------------------------------- */
 
 TEST(lets_calls_end_when_it_stops)
