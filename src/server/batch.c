@@ -485,6 +485,7 @@ void batch_begin(struct call *call)
     }
     batch->call = call;
     call->state = batch;
+    call->request->body_most = SIZE_MAX; /* it is taken line by line */
     call->request->data = data;
     call->request->gone = gone;
     http_begin(call->request, 200, "application/x-ndjson", NULL);

@@ -12,7 +12,7 @@
  *
  * What nobody asks for must not keep others waiting: a shard has only so many attempts in flight. So when three quarters of
  * them wait here and nobody has asked for the namespace for a while, what falls due in it is put off, by as long as it is
- * late already, up to five minutes: then the shard's other timers pass, at the price of a write for each that is put off. */
+ * late already, up to five minutes: then timers with targets pass, at the price of a write for each that is put off. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -177,12 +177,20 @@ static void parcel_drop(struct parcel *parcel)
         free(parcel);
 }
 
+static void settle_on_shard(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
+{
+    struct space *space = space_of(shard->worker->server, firing->timer.ns);
+    shard->held--;
+    if (space)
+        atomic_fetch_sub_explicit(&space->held, 1, memory_order_relaxed);
+    deliver_settle(shard, firing, settlement);
+}
+
 static void settle_here(fl_loop *loop, void *arg)
 {
     struct settling *settling = arg;
     (void)loop;
-    settling->shard->held--;
-    deliver_settle(settling->shard, &settling->firing, &settling->settlement);
+    settle_on_shard(settling->shard, &settling->firing, &settling->settlement);
     free(settling);
 }
 
@@ -193,8 +201,7 @@ static void item_settle(struct worker *worker, struct item *item, fl_settlement 
     worker->pull->slots[item->slot] = NULL;
     worker->pull->free_slots[worker->pull->free_count++] = item->slot;
     if (item->shard->worker == worker) {
-        item->shard->held--;
-        deliver_settle(item->shard, &item->firing, &settlement);
+        settle_on_shard(item->shard, &item->firing, &settlement);
     } else {
         struct settling *settling = malloc(sizeof *settling);
         if (settling) {
@@ -398,21 +405,25 @@ static void parcel_arrives(fl_loop *loop, void *arg)
         serve_askers(worker, queue);
 }
 
-#define ASKED_US (10 * 1000000ll)
+#define PATIENCE_US (5 * 1000000ll)
 #define PUT_OFF_MOST_US (300 * 1000000ll)
 
-/* Whether there is room for what nobody asks for. */
+/* Whether there is room: where nobody else would have to wait, and for whom somebody asks, there always is. */
 static bool takes(const struct shard *shard, struct space *space, int64_t now_us)
 {
-    uint32_t most = shard->worker->server->config.engine.max_in_flight;
-    return shard->held < most - most / 4 ||
-           (space && now_us - atomic_load_explicit(&space->asked_us, memory_order_relaxed) < ASKED_US);
+    const struct server *server = shard->worker->server;
+    uint32_t most = server->config.engine.max_in_flight;
+    if (shard->held < most - most / 4 || !space || !atomic_load_explicit(&server->has_targets, memory_order_relaxed))
+        return true;
+    int64_t since_us = atomic_load_explicit(&space->held_since_us, memory_order_relaxed);
+    int64_t asked_us = atomic_load_explicit(&space->asked_us, memory_order_relaxed);
+    return now_us - (asked_us > since_us ? asked_us : since_us) < PATIENCE_US;
 }
 
 static void put_off(struct shard *shard, const fl_firing *firing, int64_t now_us)
 {
     int64_t late_us = now_us - firing->timer.due_us;
-    int64_t by_us = late_us < ASKED_US ? ASKED_US : late_us > PUT_OFF_MOST_US ? PUT_OFF_MOST_US : late_us;
+    int64_t by_us = late_us < PATIENCE_US ? PATIENCE_US : late_us > PUT_OFF_MOST_US ? PUT_OFF_MOST_US : late_us;
     fl_engine_settle(shard->engine,
                      &(fl_settlement){.token = firing->token, .result = FL_LATER, .at_us = now_us + by_us}, 1);
 }
@@ -439,6 +450,8 @@ void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
         for (size_t k = 0; k < n; k++)
             parcel->items[k] = (struct item){.firing = firings[i + k], .shard = shard, .parcel = parcel};
         shard->held += n;
+        if (space && atomic_fetch_add_explicit(&space->held, (int64_t)n, memory_order_relaxed) == 0)
+            atomic_store_explicit(&space->held_since_us, now_us, memory_order_relaxed);
         parcel->task = (fl_loop_task){.fn = parcel_arrives, .arg = parcel};
         if (home == shard->worker)
             parcel_arrives(home->loop, parcel);

@@ -92,6 +92,7 @@ struct server {
     uint64_t nonce;          /* of this process */
     atomic_uint subscribers; /* of events, on all workers */
     atomic_uint ready;       /* shards */
+    atomic_bool has_targets; /* not all timers are pulled */
     atomic_bool stopping;
     int64_t started_us;
 };
@@ -231,10 +232,12 @@ struct space {
     _Atomic(const struct settings *) settings; /* never NULL */
     _Atomic int64_t pending;
     int64_t saved_pending;
+    atomic_bool has_targets; /* some of its timers have had one */
     atomic_llong fired, failed, dead;
     /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
     _Atomic int64_t next_us, booked_us;
-    _Atomic int64_t asked_us; /* when somebody last asked for a lease */
+    /* What waits to be leased, since when there is such, and when somebody last asked. */
+    _Atomic int64_t held, held_since_us, asked_us;
     /* The crowd that is falling due. */
     _Atomic int64_t crowd_due_us;
     atomic_uint crowd_size;

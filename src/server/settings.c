@@ -69,7 +69,7 @@ const struct setting settings[] = {
     {"max-memory-timers", GROUP_ENGINE, SETTING_NUMBER, AT(engine.max_memory_timers), .min = 16, .max = 1000000000,
      .initial = "100000", .value_name = "N", .help = "Timers that a shard holds in memory."},
     {"max-in-flight", GROUP_ENGINE, SETTING_NUMBER, AT(engine.max_in_flight), .min = 1, .max = 10000000,
-     .initial = "10000", .value_name = "N", .help = "Timers of a shard that have fired and are not settled."},
+     .initial = "50000", .value_name = "N", .help = "Timers of a shard that have fired and are not settled."},
     {"dispatch-batch", GROUP_ENGINE, SETTING_NUMBER, AT(engine.dispatch_batch), .min = 1, .max = 1000000,
      .initial = "1000", .value_name = "N", .help = "Timers of a shard that fire in one go."},
     {"preload", GROUP_ENGINE, SETTING_DURATION, AT(engine.preload_us), .min = SECOND, .max = 12 * HOUR, .initial = "2m",

@@ -321,7 +321,8 @@ static int save(struct worker *worker, struct saving *saving, const struct setti
 {
     struct space *space = saving->space;
     saving->pending = atomic_load(&space->pending);
-    out_format(&saving->text, "{\"pending\":%" PRId64 ",\"settings\":", saving->pending);
+    out_format(&saving->text, "{\"pending\":%" PRId64 ",\"has_targets\":%s,\"settings\":", saving->pending,
+               atomic_load(&space->has_targets) ? "true" : "false");
     settings_write(&saving->text, settings, true);
     out_text(&saving->text, "}");
     if (saving->text.failed)
@@ -430,6 +431,8 @@ static void take_in(struct server *server, const fl_durable *timer)
         int64_t pending;
         if (json_is(key, "pending") && json_integer(value, &pending))
             space->pending = space->saved_pending = pending;
+        else if (json_is(key, "has_targets") && value.kind == JSON_TRUE)
+            server->has_targets = space->has_targets = true;
         else if (json_is(key, "settings") && settings_read(value, &no_settings, settings, &problem) < 0)
             log_error("the settings of a namespace are not understood", "namespace", space->name, "why", problem.detail,
                       NULL);

@@ -132,6 +132,10 @@ int timers_complete(struct server *server, fl_durable *timer, struct problem *pr
     if (most > 0 && atomic_load_explicit(&space->pending, memory_order_relaxed) >= (int64_t)most)
         return problem_set(problem, 429, "namespace-full", NULL,
                            "there are as many timers in this namespace as allowed (%llu)", (unsigned long long)most);
+    if (timer->target.size > 0 && !atomic_load_explicit(&space->has_targets, memory_order_relaxed)) {
+        atomic_store(&space->has_targets, true);
+        atomic_store(&server->has_targets, true);
+    }
     if (timer->retry.initial_us == 0)
         timer->retry = atomic_load_explicit(&space->settings, memory_order_acquire)->retry;
     return 0;
