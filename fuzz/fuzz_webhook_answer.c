@@ -37,7 +37,7 @@ static void check_call(const webhook_call *call)
 {
     assert(call->result <= FL_DEAD);
     assert(call->at_us >= 0 && call->at_us < FL_STORE_TIME_END);
-    assert(call->result != FL_FAILED || call->at_us <= 1614265330000000 + 86400ll * 1000000);
+    assert(call->result != FL_FAILED || call->at_us <= 1614265330000000 + INT64_C(86400) * 1000000);
     assert(strlen(call->reason) < sizeof call->reason);
 }
 

@@ -522,7 +522,7 @@ static bool has_share(const webhooks *hooks, const struct webhook_host *host)
 static void begin_calls(webhooks *hooks)
 {
     size_t refused = 0; /* in a row */
-    while (refused < hooks->turn_count && hooks->stats.under_way < hooks->config.max_calls) {
+    while (hooks->turn && refused < hooks->turn_count && hooks->stats.under_way < hooks->config.max_calls) {
         struct webhook_host *host = hooks->turn;
         hooks->turn = host->next;
         if (!has_share(hooks, host)) {

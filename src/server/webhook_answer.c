@@ -12,7 +12,7 @@
 #include "server/when.h"
 
 enum { SECOND_US = 1000000 };
-static const int64_t day_us = 86400ll * SECOND_US;
+static const int64_t day_us = INT64_C(86400) * SECOND_US;
 
 /* --- Collecting --------------------------------------------------------------------------------------------------- */
 

@@ -20,7 +20,7 @@
 #include "test.h"
 
 enum { URL_MOST = 256 };
-static const int64_t second_us = 1000000, day_us = 86400ll * 1000000;
+static const int64_t second_us = 1000000, day_us = INT64_C(86400) * 1000000;
 
 /* --- The stage: a loop, a receiver, webhooks ---------------------------------------------------------------------- */
 
@@ -45,7 +45,7 @@ struct stage {
 static void open_stage_on(struct stage *stage, fl_clock *clock, struct webhooks_config config)
 {
     signal(SIGPIPE, SIG_IGN);
-    *stage = (struct stage){.wall = {{wall_now_us}, 1614265330ll * 1000000}};
+    *stage = (struct stage){.wall = {{wall_now_us}, INT64_C(1614265330) * 1000000}};
     CHECK(fl_loop_new(&(fl_loop_config){.clock = clock}, &stage->loop) == 0);
     stage->receiver = receiver_new();
     config.loop = stage->loop;
@@ -112,7 +112,7 @@ static void prepare(struct delivery *d, struct stage *stage, const char *path)
                              .content_type = "application/json",
                              .id = "msg_p5jXN8AQM9LWM0D4loKWxJek",
                              .attempt = 3,
-                             .due_us = 1614265330ll * 1000000,
+                             .due_us = INT64_C(1614265330) * 1000000,
                              .done = delivered,
                              .arg = d};
 }
@@ -211,8 +211,9 @@ static void sign_independently(fl_bytes key, const char *message, char out[64])
     unsigned char mac[EVP_MAX_MD_SIZE];
     unsigned size = 0;
     CHECK(HMAC(EVP_sha256(), key.data, (int)key.size, (const unsigned char *)message, strlen(message), mac, &size));
-    memcpy(out, "v1,", 3);
-    EVP_EncodeBlock((unsigned char *)out + 3, mac, (int)size);
+    char base64[64];
+    EVP_EncodeBlock((unsigned char *)base64, mac, (int)size);
+    snprintf(out, 64, "v1,%s", base64);
 }
 
 TEST(signs_with_every_secret)
@@ -396,10 +397,10 @@ TEST(comes_again_if_the_answer_says_so)
     open_stage(&stage);
     struct delivery d = answer_json(&stage, json, "{\"again_at\": \"2021-03-01T01:00:00+01:00\"}");
     CHECK_EQ(d.call.result, FL_AGAIN);
-    CHECK_EQ(d.call.at_us, 1614556800ll * second_us);
+    CHECK_EQ(d.call.at_us, INT64_C(1614556800) * second_us);
     d = answer_json(&stage, json, "{\"x\": [1], \"again_at\": 1614556800123}");
     CHECK_EQ(d.call.result, FL_AGAIN);
-    CHECK_EQ(d.call.at_us, 1614556800123000ll);
+    CHECK_EQ(d.call.at_us, INT64_C(1614556800123000));
     d = answer_json(&stage, "content-type: application/cloud+json; charset=utf-8\r\n",
                     " {\"again_after\": \"1h30m\"} ");
     CHECK_EQ(d.call.result, FL_AGAIN);
