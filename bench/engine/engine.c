@@ -18,6 +18,7 @@
 #include "../frame.h"
 #include "claims.h"
 #include "rival.h"
+#include "scale.h"
 #include "server.h"
 
 #define SECOND_US ((int64_t)1000000)
@@ -389,6 +390,13 @@ static unsigned find_rivals(void)
     return count;
 }
 
+static void tell_more(FILE *out, bool quick)
+{
+    claims_tell(out, quick);
+    fputs("\n", out);
+    scale_tell(out, quick);
+}
+
 int main(int argc, char **argv)
 {
     static struct bench bench = {
@@ -404,7 +412,7 @@ int main(int argc, char **argv)
         .sizes = sizes,
         .quick_sizes = quick_sizes,
         .run = run_once,
-        .more = claims_tell,
+        .more = tell_more,
     };
     if (argc == 4 && strcmp(argv[1], "--look") == 0)
         return foliot_answer_look(argv[2], argv[3]);
