@@ -33,7 +33,7 @@ bool http_buffer_reserve(struct http_buffer *buffer, size_t size)
     char *data = malloc(capacity);
     if (!data)
         return false;
-    if (used > 0)
+    if (buffer->data)
         memcpy(data, buffer->data + buffer->start, used);
     free(buffer->data);
     *buffer = (struct http_buffer){data, capacity, 0, used};

@@ -158,19 +158,19 @@ static const struct http_handlers handlers = {on_head, on_handle, write_problem}
 
 /* --- The service ------------------------------------------------------------------------------------------------- */
 
-void service_start(const struct http_config *given)
+void service_start(const struct http_config *config)
 {
-    struct http_config config = given ? *given : (struct http_config){0};
+    struct http_config full = config ? *config : (struct http_config){0};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     char message[200];
     service = (struct service){0};
     fl_virtual_clock_init(&service.clock, 1000000000);
     fl_loop_config loop_config = {.clock = &service.clock.clock};
     CHECK_EQ(fl_loop_new(&loop_config, &service.loop), 0);
-    config.loop = service.loop;
-    config.handlers = &handlers;
-    config.arg = &service;
-    CHECK_EQ(http_server_new(&config, &service.server), 0);
+    full.loop = service.loop;
+    full.handlers = &handlers;
+    full.arg = &service;
+    CHECK_EQ(http_server_new(&full, &service.server), 0);
     CHECK(http_server_arg(service.server) == &service);
     CHECK_EQ(http_server_listen(service.server, (struct sockaddr *)&address, sizeof(address), &service.port, message,
                                 sizeof(message)),

@@ -265,10 +265,9 @@ TEST(a_bad_certificate_is_refused_and_the_old_one_stays)
     CHECK_EQ(http_tls_load(tls, "/nonexistent", "/nonexistent", message, sizeof(message)), FL_INVALID_ARGUMENT);
     CHECK(strstr(message, "the certificate /nonexistent: "));
     make_certificate("other");
-    char other_key[64];
-    strcpy(other_key, key_file);
-    char other[64];
-    strcpy(other, certificate_file);
+    char other_key[64], other[64];
+    memcpy(other_key, key_file, sizeof(other_key));
+    memcpy(other, certificate_file, sizeof(other));
     make_certificate("third");
     CHECK_EQ(http_tls_new(certificate_file, other_key, &none, message, sizeof(message)), FL_INVALID_ARGUMENT);
     CHECK(strstr(message, other_key));

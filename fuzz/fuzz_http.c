@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* Whatever bytes a client sends, in whatever portions: the server does not break, forgets nothing, and understands the
+ * same requests however they are cut up. The first byte says how; the rest goes over a pair of sockets. */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/http_internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+static struct {
+    fl_virtual_clock clock;
+    fl_loop *loop;
+    http_server *server;
+    http_request *kept;
+    unsigned ways;        /* bits: what handlers do */
+    uint32_t digest;      /* of all requests and bodies that were understood */
+    uint32_t body;        /* of a body that is not whole yet */
+    int handed, answered; /* out; back */
+} fuzz;
+
+static void add(uint32_t *digest, fl_bytes bytes)
+{
+    for (size_t i = 0; i < bytes.size; i++)
+        *digest = *digest * 16777619 ^ ((const uint8_t *)bytes.data)[i];
+}
+
+static void add_body(void)
+{
+    fuzz.digest = fuzz.digest * 31 + fuzz.body;
+}
+
+static void answer(http_request *request)
+{
+    fuzz.answered++;
+    if (fuzz.ways & 1) {
+        http_answer(request, 200, "text/plain", NULL, request->path);
+        return;
+    }
+    http_begin(request, 200, "text/plain", NULL);
+    http_write(request, request->query);
+    http_write(request, request->path);
+    http_end(request);
+}
+
+static void on_gone(http_request *request)
+{
+    if (fuzz.kept == request)
+        fuzz.kept = NULL;
+    answer(request);
+}
+
+static void on_data(http_request *request, fl_bytes piece, bool last)
+{
+    add(&fuzz.body, piece);
+    fuzz.kept = last ? NULL : request;
+    if (last) {
+        add_body();
+        answer(request);
+    } else if (fuzz.ways & 8) {
+        http_pause(request);
+    }
+}
+
+static void on_head(http_request *request)
+{
+    fuzz.handed++;
+    fuzz.digest = fuzz.digest * 31 + request->method;
+    add(&fuzz.digest, request->path);
+    add(&fuzz.digest, request->query);
+    add(&fuzz.digest, http_header(request, "x-fuzz"));
+    fuzz.body = 0;
+    request->gone = on_gone;
+    if (fuzz.ways & 2)
+        request->data = on_data;
+    if (request->query.size == 5)
+        request->body_most = 5;
+    if (request->query.size == 3)
+        answer(request);
+}
+
+static void on_handle(http_request *request)
+{
+    add(&fuzz.body, request->body);
+    add_body();
+    if (fuzz.ways & 4)
+        fuzz.kept = request;
+    else
+        answer(request);
+}
+
+static size_t write_problem(int status, const char *what, char *out, size_t size)
+{
+    (void)status;
+    size_t length = strlen(what);
+    assert(length < size);
+    memcpy(out, what, length);
+    return length;
+}
+
+static void turn(int fd)
+{
+    char taken[4096];
+    int r = fl_loop_run_once(fuzz.loop, false);
+    assert(r == 0);
+    (void)r;
+    while (recv(fd, taken, sizeof(taken), MSG_DONTWAIT) > 0) {
+    }
+    if (!fuzz.kept)
+        return;
+    http_request *kept = fuzz.kept;
+    if (!kept->data) {
+        fuzz.kept = NULL;
+        answer(kept);
+    } else {
+        http_resume(kept);
+    }
+}
+
+/* Sends everything in portions of `step` bytes. Returns what the server made of it. */
+static uint32_t deliver(const uint8_t *bytes, size_t size, size_t step, unsigned ways)
+{
+    static const struct http_handlers handlers = {on_head, on_handle, write_problem};
+    struct sockaddr_in peer = {.sin_family = AF_INET};
+    int pair[2];
+    memset(&fuzz, 0, sizeof(fuzz));
+    fuzz.ways = ways;
+    fl_virtual_clock_init(&fuzz.clock, 1000000000);
+    fl_loop_config loop_config = {.clock = &fuzz.clock.clock};
+    struct http_config config = {.handlers = &handlers, .max_head = 1024, .max_url = 256, .max_body = 512};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) < 0 || fl_loop_new(&loop_config, &fuzz.loop) < 0)
+        abort();
+    config.loop = fuzz.loop;
+    if (http_server_new(&config, &fuzz.server) < 0)
+        abort();
+    http_connection_open(fuzz.server, pair[0], (const struct sockaddr *)&peer, sizeof(peer));
+    for (size_t at = 0; at < size; at += step) {
+        ssize_t n = send(pair[1], bytes + at, step < size - at ? step : size - at, MSG_NOSIGNAL);
+        for (int i = 0; i < 3; i++)
+            turn(pair[1]);
+        if (n < 0)
+            break;
+    }
+    for (int i = 0; i < 20; i++)
+        turn(pair[1]);
+    if (ways & 16)
+        fl_virtual_clock_move(&fuzz.clock, 100000000000);
+    shutdown(pair[1], SHUT_WR);
+    for (int i = 0; i < 20 || (fuzz.kept && i < 1000); i++)
+        turn(pair[1]);
+    http_server_free(fuzz.server);
+    fl_loop_free(fuzz.loop);
+    close(pair[1]);
+    assert(fuzz.handed == fuzz.answered);
+    return fuzz.digest;
+}
+
+/* The parser alone: in one piece and byte by byte it comes to the same. */
+static void parse_both_ways(const char *data, size_t size)
+{
+    struct http_limits limits = {1024, 256};
+    struct http_head *whole = calloc(1, sizeof(*whole)), *grown = calloc(1, sizeof(*grown));
+    if (!whole || !grown)
+        abort();
+    int a = http_parse(whole, data, size, &limits), b = 0;
+    for (size_t i = 1; i <= size && b == 0; i++)
+        b = http_parse(grown, data, i, &limits);
+    assert((a > 0) == (b > 0) && (a < 0) == (b < 0));
+    if (a > 0) {
+        assert(whole->size == grown->size && whole->header_count == grown->header_count);
+        assert(whole->length == grown->length && whole->chunked == grown->chunked);
+        assert(whole->size <= limits.max_head && whole->path.size + whole->query.size <= limits.max_url);
+        assert(!memchr(data, 0, whole->size));
+        assert(memcmp(data + whole->size - 4, "\r\n\r\n", 4) == 0);
+    }
+    free(whole);
+    free(grown);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    if (size < 2)
+        return 0;
+    unsigned ways = bytes[0];
+    parse_both_ways((const char *)bytes + 1, size - 1);
+    uint32_t whole = deliver(bytes + 1, size - 1, size, ways);
+    uint32_t cut = deliver(bytes + 1, size - 1, 1 + (ways >> 5), ways);
+    assert(whole == cut);
+    (void)whole;
+    (void)cut;
+    return 0;
+}
