@@ -6,8 +6,13 @@
  *
  * One http_server a worker; several listen on the same address (SO_REUSEPORT), and the kernel shares the connections out.
  * A request is answered with http_answer(), at any time, also after its handler has returned; or in pieces with
- * http_begin(), http_write() and http_end(). Requests of one connection are handled one after the other, in order: the
- * next one is handed out when the one before has been answered.
+ * http_begin(), http_write() and http_end(), also while its body still comes. Requests of one connection are handled one
+ * after the other, in order: the next one is handed out when the one before has been answered.
+ *
+ * A request is there, with everything it points to, until http_answer() or http_end() for it is called, and not after.
+ * Handlers are called from the loop only, never from inside the functions below, but that http_server_free() calls `gone`.
+ *
+ * What is malformed, ambiguous, too large or too slow is refused with an answer of its own, and the connection is closed.
  *
  * Threads: everything here belongs to the thread of the loop. */
 
@@ -35,13 +40,12 @@ struct http_request {
     void *arg; /* the handler's */
     /* The handler's, set in `head`: */
     size_t body_most; /* more is refused with 413; set to the configured limit before `head` */
-    /* Instead of a whole body: called for every piece of it, then with `last`. After http_pause(), no more come until
-     * http_resume(). */
+    /* Instead of a whole body: called for every piece of it, the last time with `last`, where the piece may be empty. The
+     * piece is there for the time of the call. After http_pause(), no more come until http_resume(). */
     void (*data)(http_request *request, fl_bytes piece, bool last);
     /* The connection is gone, before the request was answered in full, or its body could not be read and was refused. The
      * request is still there, and http_answer() or http_end() must still be called, here or later: that frees it and does
-     * nothing else. Only a request that has neither this nor `data`, and has not come to `handle`, just vanishes. Not called
-     * from inside the functions below, but http_server_free(). */
+     * nothing else. Only a request that has neither this nor `data`, and has not come to `handle`, just vanishes. */
     void (*gone)(http_request *request);
     /* The peer's closing of its sending direction counts as going: for answers that may take long. Without it, a peer
      * that has sent all it had to say still gets its answers. */
@@ -70,7 +74,7 @@ struct http_config {
     size_t max_body;          /* of bodies that are collected; 0: 1 MiB */
     uint64_t head_timeout_ns; /* for a whole head, once its first byte has come; 0: 10 s */
     uint64_t body_timeout_ns; /* without a byte of the body, or of the answer being taken; 0: 30 s */
-    uint64_t idle_timeout_ns; /* between requests; 0: 75 s */
+    uint64_t idle_timeout_ns; /* between requests, and before the first; 0: 75 s */
     uint32_t min_rate;        /* bytes a second that a body must come at, on average after 10 s; 0: 100 */
 };
 
@@ -83,13 +87,15 @@ int http_server_listen(http_server *server, const struct sockaddr *address, sock
                        char *message, size_t message_size);
 
 /* Takes no more connections, closes those without a request, lets the others end: answers say "Connection: close". Calls
- * `done` on the loop when the last is gone. */
+ * `done` on the loop when the last is gone, and not before this returns; `done` may free the server. Who streams without
+ * end has to be ended by its handler. */
 void http_server_stop(http_server *server, fl_loop_fn done, void *arg);
 
-/* Closes everything at once. */
+/* Closes everything at once. Calls `gone` for requests that are not answered; they may be answered after it. Not from inside
+ * a handler of the same server. NULL is allowed. */
 void http_server_free(http_server *server);
 
-/* A header of the request; size 0 and data NULL if there is none. The name in lower case. */
+/* A header of the request, the first if there are several; size 0 and data NULL if there is none. The name in lower case. */
 fl_bytes http_header(http_request *request, const char *name);
 
 /* Answers. `type` may be NULL if the body is empty. `extra` is lines of headers, each ended with "\r\n", or NULL. All is
@@ -101,14 +107,19 @@ void http_begin(http_request *request, int status, const char *type, const char 
 void http_write(http_request *request, fl_bytes piece);
 void http_end(http_request *request);
 size_t http_unsent(http_request *request); /* bytes that were written and not taken by the peer yet */
-/* Calls `fn` once, when less than `size` bytes are unsent, or the connection is gone. */
+/* Calls `fn` once, when less than `size` bytes are unsent, or right before `gone`; not from inside, and not any more once
+ * the request is answered or gone. A second call takes the place of the first. */
 void http_when_sent(http_request *request, size_t size, void (*fn)(http_request *request));
 
 void http_pause(http_request *request);
 void http_resume(http_request *request);
 
 struct http_stats {
-    uint64_t connections, accepted, refused, requests, bytes_in, bytes_out, timeouts, bad;
+    uint64_t connections; /* now */
+    uint64_t accepted, refused, requests;
+    uint64_t bytes_in, bytes_out; /* decrypted */
+    uint64_t timeouts;            /* connections that were closed for being slow, but for idle ones */
+    uint64_t bad;                 /* requests that were refused here */
 };
 void http_get_stats(const http_server *server, struct http_stats *ret);
 

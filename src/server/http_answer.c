@@ -268,6 +268,8 @@ void http_begin(http_request *request, int status, const char *type, const char 
     struct http_connection *connection = http_connection_of(request);
     if (connection->abandoned)
         return;
+    if (request->data) /* the body goes on while the answer does */
+        http_connection_continue(connection);
     bool bodiless = has_no_body(status);
     connection->begun = true;
     connection->mute = connection->mute || bodiless;

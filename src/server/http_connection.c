@@ -330,14 +330,14 @@ static bool read_pieces(struct http_connection *connection)
     return false;
 }
 
-/* The body has not come yet, and the peer wants to know whether to send it. */
-static void say_continue(struct http_connection *connection)
+/* The peer wants to know whether to send the body: yes, if it has not begun to. */
+void http_connection_continue(struct http_connection *connection)
 {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (!connection->head.expects_continue)
+    if (!connection->head.expects_continue || connection->state != HTTP_BODY_STATE)
         return;
     connection->head.expects_continue = false;
-    if (after_head(connection) > 0 || connection->begun)
+    if (after_head(connection) > 0)
         return;
     http_send(connection, (fl_bytes){text, sizeof(text) - 1});
     http_flush(connection);
@@ -353,7 +353,7 @@ static bool read_body(struct http_connection *connection)
         hand_over(connection, (fl_bytes){connection->head_data + head->size, head->length});
         return true;
     }
-    say_continue(connection);
+    http_connection_continue(connection);
     bool fits = !head->chunked && in->capacity - in->start - head->size >= head->length;
     if (fits && !connection->request.data) {
         connection->over = connection->eof;

@@ -167,6 +167,7 @@ void http_connection_open(http_server *server, int fd, const struct sockaddr *pe
 void http_connection_close(struct http_connection *connection);
 void http_connection_refuse(struct http_connection *connection, int status, const char *problem);
 void http_connection_go_on(struct http_connection *connection);
+void http_connection_continue(struct http_connection *connection);
 void http_connection_answered(struct http_connection *connection);
 void http_connection_free(struct http_connection *connection);
 void http_connection_expire(struct http_connection *connection,

@@ -511,6 +511,11 @@ TEST(the_peer_is_told_to_go_on_if_it_asks)
     CHECK_EQ(client_answer(client), 100);
     client_say(client, "2\r\nhi\r\n0\r\n\r\n");
     CHECK_EQ(client_answer(client), 200);
+    client_say(client, "POST /duplex HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    CHECK_EQ(client_answer(client), 100); /* though the answer has begun */
+    client_say(client, "hello");
+    CHECK_EQ(client_answer(client), 200);
+    CHECK(client_body_is(client, "hello"));
     client_say(client, "POST /early HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     CHECK_EQ(client_answer(client), 401); /* and whether the body follows cannot be known */
     CHECK(has(client, "Connection: close"));
