@@ -58,7 +58,7 @@ struct http_handlers {
     /* The body has come, if the request has not been answered and has no `data`. */
     void (*handle)(http_request *request);
     /* A request could not be understood: writes the body of the answer, of type application/problem+json, into `out`
-     * and returns its size. */
+     * and returns its size, as snprintf() does. */
     size_t (*problem)(int status, const char *what, char *out, size_t size);
 };
 

@@ -211,7 +211,8 @@ void http_answer_problem(struct http_connection *connection, int status, const c
     connection->closing = true;
     connection->corked = false;
     connection->mute = connection->head.begun && connection->head.method == HTTP_HEAD;
-    put_answer(connection, status, "application/problem+json", NULL, (fl_bytes){text, size});
+    put_answer(connection, status, "application/problem+json", NULL,
+               (fl_bytes){text, size < sizeof(text) ? size : sizeof(text) - 1});
 }
 
 /* --- For handlers ------------------------------------------------------------------------------------------------ */

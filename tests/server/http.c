@@ -178,6 +178,26 @@ TEST(who_pipelines_without_end_is_not_read_without_end)
     service_end();
 }
 
+TEST(who_does_not_take_answers_gets_no_more_of_them)
+{
+    service_start(NULL);
+    struct client *client = client_new();
+    static const char request[] = "GET /large/500000 HTTP/1.1\r\nHost: x\r\n\r\n";
+    for (int i = 0; i < 100; i++)
+        CHECK(send(client->fd, request, sizeof(request) - 1, MSG_DONTWAIT) == sizeof(request) - 1);
+    for (int i = 0; i < 1000; i++)
+        service_turn();
+    struct http_stats stats;
+    http_get_stats(service.server, &stats);
+    CHECK(stats.requests < 50);
+    for (int i = 0; i < 100; i++) {
+        CHECK_EQ(client_answer(client), 200);
+        CHECK_EQ(client->body_size, 500000);
+    }
+    client_free(client);
+    service_end();
+}
+
 TEST(ten_thousand_requests_over_a_hundred_connections)
 {
     service_start(NULL);
@@ -492,6 +512,23 @@ TEST(a_body_nobody_wants_is_passed_over)
     send_large(client, "/refuse/middle", 60000, 5000, &sum);
     CHECK_EQ(client_answer(client), 422);
     expect_closed(client);
+    client_free(client);
+    service_end();
+}
+
+TEST(an_answer_may_come_in_the_middle_of_the_body)
+{
+    service_start(NULL);
+    struct client *client = client_new();
+    client_say(client, "POST /early/later HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhello");
+    UNTIL(service.kept);
+    service_pass(0);
+    http_answer(service.kept, 202, NULL, NULL, (fl_bytes){0});
+    CHECK_EQ(client_answer(client), 202);
+    client_say(client, "helloGET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK_EQ(client_answer(client), 200);
+    CHECK(client_body_is(client, "/next"));
+    CHECK_EQ(service.handled, 1);
     client_free(client);
     service_end();
 }

@@ -79,6 +79,8 @@ static void on_head(http_request *request)
         request->gone = on_gone;
     if (path_is(request, "/early"))
         http_answer(request, 401, "text/plain", "WWW-Authenticate: Bearer\r\n", text_bytes("early"));
+    else if (path_is(request, "/early/later"))
+        service.kept = request;
     else if (path_is(request, "/small"))
         request->body_most = 10;
     else if (path_is(request, "/poll"))
