@@ -11,6 +11,7 @@
 #include "server/webhook_internal.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,14 +34,15 @@ static void make_printable(char *text)
             *text = '?';
 }
 
-/* A connection that was kept was closed by the other side before it answered a byte, which it may do at any time: the call
- * is worth another one. It may come twice then, as deliveries may. */
+/* A connection that was kept was closed by the other side, or it refused another stream on it, before it answered a byte, as
+ * it may do at any time: the call is worth another one. It may come twice then, as deliveries may. */
 static bool was_stale(struct webhook_transfer *transfer, CURLcode code)
 {
     long made = 1;
+    bool lost = code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING ||
+                code == CURLE_HTTP2 || code == CURLE_HTTP2_STREAM;
     curl_easy_getinfo(transfer->easy, CURLINFO_NUM_CONNECTS, &made);
-    return (code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING) && made == 0 &&
-           transfer->answer.status == 0 && !transfer->fresh;
+    return lost && made == 0 && transfer->answer.status == 0 && !transfer->fresh;
 }
 
 /* Whether the next calls may take the fast way: then this one's connection need not be kept here. */
@@ -72,23 +74,33 @@ static void learn(struct webhook_transfer *transfer)
     webhook_learn(transfer->host, &address, fl_loop_now_ns(transfer->hooks->config.loop));
 }
 
+/* Whether the answer is there as it says itself, however the transfer ended: what was cut, and what a server says before it
+ * has read everything, which with HTTP/2 resets the stream. */
+static bool is_whole(const struct webhook_transfer *transfer, CURLcode code)
+{
+    curl_off_t length = -1;
+    if (!transfer->head_ended || transfer->answer.status < 200)
+        return false;
+    if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && transfer->answer.cut))
+        return true;
+    curl_easy_getinfo(transfer->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    return length >= 0 && (uint64_t)length == transfer->answer.body_size;
+}
+
 static void report(struct webhook_transfer *transfer, CURLcode code)
 {
-    if (was_stale(transfer, code)) {
-        transfer->fresh = true;
-        webhook_repeat(transfer);
-        return;
-    }
-    /* What was cut is an answer too. */
-    if (code == CURLE_OK && !transfer->head_ended) {
-        webhook_broken(transfer, FL_FAILED, "the connection was closed in the head of the answer");
-    } else if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && transfer->answer.cut)) {
+    if (is_whole(transfer, code)) {
         learn(transfer);
         webhook_answered(transfer);
+    } else if (was_stale(transfer, code)) {
+        transfer->fresh = true;
+        webhook_repeat(transfer);
     } else if (transfer->refused && !transfer->tried) {
         webhook_broken(transfer, FL_DEAD, "the address of the host is not on the public Internet");
     } else if (code == CURLE_OUT_OF_MEMORY) {
         webhook_broken(transfer, FL_FAILED, "there was no memory for it");
+    } else if (code == CURLE_OK) {
+        webhook_broken(transfer, FL_FAILED, "the connection was closed in the head of the answer");
     } else {
         make_printable(transfer->error);
         webhook_broken(transfer, FL_FAILED, "%s", *transfer->error ? transfer->error : curl_easy_strerror(code));
@@ -189,6 +201,10 @@ void webhook_general_poke(struct webhook_general *general)
 
 /* --- Sockets ------------------------------------------------------------------------------------------------------ */
 
+/* A connection whose other side is gone without a word would be shared by call after call: the kernel ends it when what was
+ * sent is not acknowledged for so long. */
+static const unsigned silence_ms = 20000;
+
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct webhook_transfer *transfer = arg;
@@ -203,6 +219,7 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
     hooks->stats.connections++;
     return fd;
 }
@@ -268,6 +285,7 @@ static CURL *make_handle(struct webhook_transfer *transfer)
                 curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, transfer) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket) == CURLE_OK &&

@@ -143,6 +143,6 @@ TEST(ends_every_call_without_memory)
         fl_loop_free(loop);
     } while (failed);
     printf("# %u allocations have failed in turn\n", n - 1);
-    CHECK(n > 30);
+    CHECK(n > 15);
     receiver_free(to);
 }
