@@ -19,13 +19,13 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 /* In place of the C library's: names are not looked up in the network. */
-int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **ret)
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *req, struct addrinfo **pai)
 {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
-    struct addrinfo numeric = *hints;
+    struct addrinfo numeric = *req;
     numeric.ai_flags = (numeric.ai_flags & ~AI_ADDRCONFIG) | AI_NUMERICHOST;
-    return real(host, port, &numeric, ret);
+    return real(name, service, &numeric, pai);
 }
 
 static void check(bool good)
