@@ -390,7 +390,7 @@ static void take_defaults(struct reading *reading)
 }
 
 /* What cannot change while the server runs stays as it is, before the rules are applied: they are about what the server
- * does, not about what the file would have it do. */
+ * does, not about what the file would have it do. TLS may get another certificate but not begin or end. */
 static void keep(struct reading *reading, const struct server_config *running)
 {
     struct server_config *config = reading->config;
@@ -398,7 +398,8 @@ static void keep(struct reading *reading, const struct server_config *running)
         struct config_origin *origin = &config->origins[i];
         bool same = (origin->from == CONFIG_DEFAULT && running->origins[i].from == CONFIG_DEFAULT) ||
                     setting_equal(config, running, &settings[i]);
-        if (settings[i].reload || same)
+        bool comes_or_goes = setting_is_set(config, &settings[i]) != setting_is_set(running, &settings[i]);
+        if (same || (settings[i].reload && !comes_or_goes))
             continue;
         begin_complaint(reading, &settings[i], *origin);
         fputs(": has changed, which takes effect when the server is started again\n", reading->errors);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -29,9 +30,15 @@ struct source {
 };
 
 /* A complaint about this line. */
-#define complain_here(source, format, ...)                                                \
-    config_complain((source)->reading, "%s:%u: " format, (source)->reading->config->file, \
-                    (source)->line __VA_OPT__(, ) __VA_ARGS__)
+__attribute__((format(printf, 2, 3))) static void complain_here(struct source *source, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    config_complain(source->reading, "%s:%u: %s", source->reading->config->file, source->line, text);
+}
 
 /* --- Lines ------------------------------------------------------------------------------------------------------- */
 

@@ -47,9 +47,7 @@ static bool is_text(const struct setting *setting)
 
 static char *load_text(const struct server_config *config, const struct setting *setting)
 {
-    char *text;
-    memcpy(&text, place(config, setting), sizeof text);
-    return text;
+    return *(char **)place(config, setting);
 }
 
 static int store_text(struct server_config *config, const struct setting *setting, const char *text)
@@ -57,8 +55,9 @@ static int store_text(struct server_config *config, const struct setting *settin
     char *copy = strdup(text);
     if (!copy)
         return FL_NO_MEMORY;
-    free(load_text(config, setting));
-    memcpy(place(config, setting), &copy, sizeof copy);
+    char **at = place(config, setting);
+    free(*at);
+    *at = copy;
     return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "server/tokens.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <strings.h>
 
@@ -24,11 +25,20 @@ static fl_bytes bearer(fl_bytes authorization)
     return (fl_bytes){at, (size_t)(end - at)};
 }
 
+static EVP_MD *sha256; /* looked up once: that takes longer than a hash */
+
+static void fetch_sha256(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
+
 const struct token *tokens_find(const struct tokens *tokens, fl_bytes authorization)
 {
     fl_bytes secret = bearer(authorization);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     unsigned char hash[EVP_MAX_MD_SIZE] = {0};
-    bool valid = EVP_Digest(secret.data, secret.size, hash, NULL, EVP_sha256(), NULL) == 1 && secret.size > 0;
+    pthread_once(&once, fetch_sha256);
+    bool valid = sha256 && EVP_Digest(secret.data, secret.size, hash, NULL, sha256, NULL) == 1 && secret.size > 0;
     size_t found = 0; /* 1 for the first */
     for (size_t i = 0; i < tokens->count; i++) {
         size_t same = (size_t)0 - (CRYPTO_memcmp(hash, tokens->list[i].hash, sizeof tokens->list[i].hash) == 0);

@@ -201,9 +201,8 @@ static size_t skip_digits(struct cursor *cursor)
 
 static bool take_decimal(struct cursor *cursor, struct decimal *ret)
 {
-    ret->whole = cursor->at;
+    *ret = (struct decimal){.whole = cursor->at};
     ret->whole_size = skip_digits(cursor);
-    ret->fraction_size = 0;
     if (ret->whole_size == 0)
         return false;
     if (!take(cursor, '.'))

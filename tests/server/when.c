@@ -122,7 +122,7 @@ TEST(every_day_is_written_and_read_as_the_c_library_does)
     for (int64_t day = -719528; day < 2932897; day += 1 + (int64_t)random_below(20)) {
         time_t s = (time_t)(day * 86400 + (int64_t)random_below(86400));
         struct tm tm;
-        char expected[64], text[WHEN_TEXT];
+        char expected[64], text[WHEN_TEXT] = "";
         gmtime_r(&s, &tm);
         sprintf(expected, "%04d-%02d-%02dT%02d:%02d:%02dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
                 tm.tm_min, tm.tm_sec);
@@ -133,7 +133,7 @@ TEST(every_day_is_written_and_read_as_the_c_library_does)
 
 TEST(writes_the_decimals_that_are_needed)
 {
-    char text[WHEN_TEXT];
+    char text[WHEN_TEXT] = "";
     is_text(text, when_format(1000, text), "1970-01-01T00:00:00.001Z");
     is_text(text, when_format(1, text), "1970-01-01T00:00:00.000001Z");
     is_text(text, when_format(-1, text), "1969-12-31T23:59:59.999999Z");
@@ -293,7 +293,7 @@ TEST(refuses_what_is_no_duration)
 
 TEST(durations_as_they_are_written)
 {
-    char text[DURATION_TEXT];
+    char text[DURATION_TEXT] = "";
     is_text(text, duration_format(0, text), "0s");
     is_text(text, duration_format(1, text), "1us");
     is_text(text, duration_format(1500, text), "1.5ms");
