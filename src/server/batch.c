@@ -127,9 +127,9 @@ static int decide(struct batch *batch, struct timer_in *in, struct shard *namele
     if (by_id && (fl_id_parse(in->id.data, in->id.size, &line->shard, &line->op.timer.id) < 0 ||
                   line->shard >= server->shard_count))
         return problem_of_result(problem, FL_TIMER_NOT_FOUND);
-    if (in->op == TIMER_CANCEL && in->given & (GAVE_CONTENT | GAVE_ONLY_NEW))
-        return problem_set(problem, 400, "unknown-field", NULL,
-                           "a cancel takes a namespace and a name or an id, nothing else");
+    unsigned without_effect = in->given & (GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_CONTENT : 0));
+    if (without_effect)
+        return problem_unknown(problem, NULL, bytes_of(timer_member_name(without_effect)));
     line->op.kind = in->op == TIMER_UPDATE ? FL_OP_UPDATE : FL_OP_CANCEL;
     line->op.flags = in->op == TIMER_UPDATE ? timer_update_flags(in) : 0;
     return 0;
