@@ -220,22 +220,53 @@ static int find_route(struct call *call)
     return -1;
 }
 
-bool call_query(const struct call *call, const char *name, char *room, size_t size, fl_bytes *ret)
+/* The value of the parameter that is there once. */
+static int take_parameter(struct call *call, const char *name, fl_bytes value, char *room, size_t size, fl_bytes *ret)
+{
+    ssize_t made = decode(value.data, value.size, room, size, true);
+    if (made < 0)
+        return problem_set(&call->problem, 400, "invalid-field", name, "%s is too long, or its %% signs make no sense",
+                           name);
+    *ret = (fl_bytes){room, (size_t)made};
+    return 1;
+}
+
+int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret)
 {
     const char *at = call->request->query.data, *end = at + call->request->query.size;
     size_t length = strlen(name);
-    while (at < end) {
+    int found = 0;
+    while (at < end && found >= 0) {
         const char *next = memchr(at, '&', (size_t)(end - at));
         if (!next)
             next = end;
-        if ((size_t)(next - at) > length && memcmp(at, name, length) == 0 && at[length] == '=') {
-            ssize_t made = decode(at + length + 1, (size_t)(next - at) - length - 1, room, size, true);
-            *ret = (fl_bytes){room, made < 0 ? 0 : (size_t)made};
-            return made >= 0;
+        size_t given = (size_t)(next - at);
+        if (given >= length && memcmp(at, name, length) == 0 && (given == length || at[length] == '=')) {
+            size_t skip = given > length ? length + 1 : length;
+            found = found ? problem_set(&call->problem, 400, "invalid-field", name, "%s is given twice", name)
+                          : take_parameter(call, name, (fl_bytes){at + skip, given - skip}, room, size, ret);
         }
         at = next + 1;
     }
-    return false;
+    return found;
+}
+
+int call_check_query(struct call *call, const char *const *known)
+{
+    const char *at = call->request->query.data, *end = at + call->request->query.size;
+    while (at < end) {
+        const char *next = memchr(at, '&', (size_t)(end - at));
+        size_t size = (size_t)((next ? next : end) - at);
+        const char *equals = memchr(at, '=', size);
+        size_t name = equals ? (size_t)(equals - at) : size;
+        bool found = size == 0;
+        for (int i = 0; known[i] && !found; i++)
+            found = strlen(known[i]) == name && memcmp(known[i], at, name) == 0;
+        if (!found)
+            return problem_unknown(&call->problem, NULL, (fl_bytes){at, name});
+        at += size + 1;
+    }
+    return 0;
 }
 
 /* --- Rights ------------------------------------------------------------------------------------------------------- */

@@ -127,12 +127,18 @@ static int decide(struct batch *batch, struct timer_in *in, struct shard *namele
     if (by_id && (fl_id_parse(in->id.data, in->id.size, &line->shard, &line->op.timer.id) < 0 ||
                   line->shard >= server->shard_count))
         return problem_of_result(problem, FL_TIMER_NOT_FOUND);
-    if (in->op == TIMER_CANCEL && in->given & (GAVE_CONTENT | GAVE_ONLY_NEW))
-        return problem_set(problem, 400, "unknown-field", NULL,
-                           "a cancel takes a namespace and a name or an id, nothing else");
+    unsigned without_effect = in->given & (GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_CONTENT : 0));
+    if (without_effect)
+        return problem_unknown(problem, NULL, bytes_of(timer_member_name(without_effect)));
     line->op.kind = in->op == TIMER_UPDATE ? FL_OP_UPDATE : FL_OP_CANCEL;
     line->op.flags = in->op == TIMER_UPDATE ? timer_update_flags(in) : 0;
     return 0;
+}
+
+static int too_long(const struct batch *batch, struct problem *problem)
+{
+    return problem_set(problem, 413, "too-large", NULL, "the line is longer than %zu bytes",
+                       (size_t)batch->call->worker->server->config.max_body);
 }
 
 static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless, struct line *line,
@@ -149,6 +155,8 @@ static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless,
     struct timer_in in;
     size_t at;
     const char *why;
+    if (text.size > server->config.max_body)
+        return too_long(batch, problem);
     if (json_parse(text, &object, &at, &why) < 0)
         return problem_set(problem, 400, "invalid-json", NULL, "the line is not JSON: %s (at byte %zu)", why, at);
     if (timer_read(object, &rules, &chunk->scratch, &in, problem) < 0)
@@ -407,7 +415,7 @@ static bool skip_long_line(struct batch *batch)
         free(chunk);
         return false;
     }
-    problem_set(&problem, 413, "too-large", NULL, "the line is longer than %zu bytes", most);
+    too_long(batch, &problem);
     fail_line(chunk, line, &problem);
     chunk->batch = batch;
     chunk_append(batch, chunk);

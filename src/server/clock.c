@@ -153,10 +153,10 @@ static int read_turn(struct call *call, struct json body, int64_t now, int64_t *
             return problem_set(&call->problem, 400, "invalid-field", "to",
                                "to must be a time (RFC 3339) or milliseconds since 1970");
     } else {
-        return problem_set(&call->problem, 400, "unknown-field", NULL, "{\"advance\":\"30d\"} or {\"to\":…} is wanted");
+        return problem_unknown_member(&call->problem, NULL, key);
     }
     if (*ret_us < now || *ret_us >= FL_STORE_TIME_END)
-        return problem_set(&call->problem, 400, "invalid-field", NULL,
+        return problem_set(&call->problem, 400, "invalid-field", json_is(key, "to") ? "to" : "advance",
                            "the clock only goes forwards, to the year 3111 at most");
     return 0;
 }

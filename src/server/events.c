@@ -164,8 +164,9 @@ static int read_kinds(struct call *call, unsigned *ret)
     char room[128], *save = NULL;
     fl_bytes text;
     *ret = (1u << KINDS) - 1;
-    if (!call_query(call, "type", room, sizeof room - 1, &text))
-        return 0;
+    int given = call_query(call, "type", room, sizeof room - 1, &text);
+    if (given <= 0)
+        return given;
     room[text.size] = '\0';
     *ret = 0;
     for (char *name = strtok_r(room, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
@@ -182,10 +183,12 @@ static int read_kinds(struct call *call, unsigned *ret)
 
 static int read_filter(struct call *call, struct subscriber *subscriber)
 {
-    if (read_kinds(call, &subscriber->kinds) < 0)
+    static const char *const known[] = {"namespace", "type", NULL};
+    if (call_check_query(call, known) < 0 || read_kinds(call, &subscriber->kinds) < 0)
         return -1;
-    if (!call_query(call, "namespace", subscriber->ns_room, sizeof subscriber->ns_room, &subscriber->ns))
-        return 0;
+    int given = call_query(call, "namespace", subscriber->ns_room, sizeof subscriber->ns_room, &subscriber->ns);
+    if (given <= 0)
+        return given;
     if (!name_is_good(subscriber->ns))
         return problem_set(&call->problem, 400, "invalid-field", "namespace", "namespace must be the name of one");
     if (!call_may(call, RIGHT_READ, subscriber->ns))

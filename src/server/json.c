@@ -412,7 +412,13 @@ bool json_is(struct json string, const char *text)
 {
     size_t size = strlen(text);
     const char *at = string.text.data;
-    return string.kind == JSON_STRING && string.text.size == size + 2 && memcmp(at + 1, text, size) == 0;
+    char room[256];
+    if (string.kind != JSON_STRING || string.text.size < size + 2 || string.text.size > sizeof room)
+        return false;
+    if (string.text.size == size + 2)
+        return memcmp(at + 1, text, size) == 0;
+    fl_bytes bytes = json_string(string, room); /* longer than it stands for, if there are escapes */
+    return bytes.size == size && memcmp(bytes.data, text, size) == 0;
 }
 
 bool json_integer(struct json number, int64_t *ret)

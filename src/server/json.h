@@ -41,7 +41,7 @@ fl_bytes json_string(struct json string, char *room);
 /* Whether bytes are UTF-8. */
 bool utf8_is_good(fl_bytes bytes);
 
-/* Whether a string is this text. */
+/* Whether a string stands for this text, which is a short one. */
 bool json_is(struct json string, const char *text);
 
 /* A number without fraction or exponent that fits. */

@@ -40,8 +40,9 @@ static int read_time(struct call *call, const char *name, int64_t *ret)
 {
     char room[64];
     fl_bytes text;
-    if (!call_query(call, name, room, sizeof room - 1, &text))
-        return 0;
+    int given = call_query(call, name, room, sizeof room - 1, &text);
+    if (given <= 0)
+        return given;
     char *end;
     room[text.size] = '\0';
     long long ms = strtoll(room, &end, 10);
@@ -59,8 +60,9 @@ static int read_limit(struct call *call, size_t *ret)
     char room[16], *end;
     fl_bytes text;
     *ret = LIMIT;
-    if (!call_query(call, "limit", room, sizeof room - 1, &text))
-        return 0;
+    int given = call_query(call, "limit", room, sizeof room - 1, &text);
+    if (given <= 0)
+        return given;
     room[text.size] = '\0';
     unsigned long limit = strtoul(room, &end, 10);
     if (text.size == 0 || *end || limit < 1 || limit > LIMIT_MOST)
@@ -75,34 +77,15 @@ static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard
     fl_bytes text;
     uint64_t *part = list->page.listing.cursor.part;
     *ret_shard = 0;
-    if (!call_query(call, "cursor", room, CURSOR_TEXT, &text))
-        return 0;
+    int given = call_query(call, "cursor", room, CURSOR_TEXT, &text);
+    if (given <= 0)
+        return given;
     room[text.size] = '\0';
     if (text.size != CURSOR_TEXT ||
         sscanf(room, "%8" SCNx32 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64, ret_shard, &part[0], &part[1],
                &part[2], &part[3]) != 5 ||
         *ret_shard >= call->worker->server->shard_count)
         return bad(call, "cursor", "one that an earlier page gave");
-    return 0;
-}
-
-static int check_query(struct call *call, const char *const *known)
-{
-    const char *at = call->request->query.data, *end = at + call->request->query.size;
-    while (at < end) {
-        const char *next = memchr(at, '&', (size_t)(end - at));
-        size_t size = (size_t)((next ? next : end) - at);
-        const char *equals = memchr(at, '=', size);
-        size_t name = equals ? (size_t)(equals - at) : size;
-        bool found = size == 0;
-        for (int i = 0; known[i] && !found; i++)
-            found = strlen(known[i]) == name && memcmp(known[i], at, name) == 0;
-        if (!found)
-            return problem_set(&call->problem, 400, "unknown-field", NULL,
-                               "there is no parameter '%.*s' here: it would have no effect",
-                               (int)(name < 64 ? name : 64), at);
-        at += size + 1;
-    }
     return 0;
 }
 
@@ -116,8 +99,12 @@ static int read_filter(struct call *call, struct list *list)
         return -1;
     if (listing->from_us < 0)
         listing->from_us = 0;
-    if (call_query(call, "prefix", list->prefix, sizeof list->prefix, &prefix))
-        listing->prefix = prefix;
+    if (listing->until_us <= 0 && call_query(call, "due_before", list->prefix, sizeof list->prefix, &prefix) > 0)
+        listing->until_us = 1; /* 0 would be no limit */
+    prefix = (fl_bytes){0};
+    if (call_query(call, "prefix", list->prefix, sizeof list->prefix, &prefix) < 0)
+        return -1;
+    listing->prefix = prefix;
     list->page.shard = &call->worker->server->shards[shard];
     listing->ns = call->ns;
     return 0;
@@ -217,7 +204,7 @@ static void list_begin(struct call *call, bool dead)
     struct list *list = list_new(call);
     if (!list)
         return;
-    if (check_query(call, dead ? known_dead : known) < 0 || read_filter(call, list) < 0) {
+    if (call_check_query(call, dead ? known_dead : known) < 0 || read_filter(call, list) < 0) {
         list_refuse(list);
         return;
     }
@@ -300,17 +287,25 @@ static void matches_back(struct errand *errand)
     job_submit(&list->job);
 }
 
+static int read_true(struct call *call, const char *name, bool *ret)
+{
+    char room[8];
+    fl_bytes text;
+    int given = call_query(call, name, room, sizeof room, &text);
+    if (given > 0 && !(text.size == 4 && memcmp(room, "true", 4) == 0))
+        return bad(call, name, "true, or not given");
+    *ret = given > 0;
+    return given < 0 ? -1 : 0;
+}
+
 static int read_bulk(struct call *call, struct list *list)
 {
     static const char *const known[] = {"due_after", "due_before", "prefix", "dry_run", "all", NULL};
-    char room[8];
-    fl_bytes text;
-    if (check_query(call, known) < 0 || read_filter(call, list) < 0)
+    if (call_check_query(call, known) < 0 || read_filter(call, list) < 0)
         return -1;
-    list->dry_run = call_query(call, "dry_run", room, sizeof room, &text);
-    if (list->dry_run && !(text.size == 4 && memcmp(room, "true", 4) == 0))
-        return bad(call, "dry_run", "true, or not given");
-    bool all = call_query(call, "all", room, sizeof room, &text) && text.size == 4 && memcmp(room, "true", 4) == 0;
+    bool all;
+    if (read_true(call, "dry_run", &list->dry_run) < 0 || read_true(call, "all", &all) < 0)
+        return -1;
     const fl_listing *listing = &list->page.listing;
     if (!all && listing->from_us == 0 && listing->until_us == 0 && listing->prefix.size == 0)
         return problem_set(&call->problem, 400, "missing-field", NULL,

@@ -5,8 +5,17 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <foliot/error.h>
+
+/* What was cut must not end in the middle of a character. */
+static void mend_end(char *text)
+{
+    size_t size = strlen(text);
+    while (size > 0 && !utf8_is_good((fl_bytes){text, size}))
+        text[--size] = '\0';
+}
 
 int problem_set(struct problem *problem, int status, const char *type, const char *field, const char *format, ...)
 {
@@ -17,7 +26,25 @@ int problem_set(struct problem *problem, int status, const char *type, const cha
     va_start(arguments, format);
     vsnprintf(problem->detail, sizeof problem->detail, format, arguments);
     va_end(arguments);
+    mend_end(problem->detail);
     return -1;
+}
+
+int problem_unknown(struct problem *problem, const char *inside, fl_bytes name)
+{
+    int shown = name.size < sizeof problem->field_room ? (int)name.size : (int)sizeof problem->field_room;
+    snprintf(problem->field_room, sizeof problem->field_room, "%s%s%.*s", inside ? inside : "", inside ? "." : "",
+             shown, (const char *)name.data);
+    mend_end(problem->field_room);
+    return problem_set(problem, 400, "unknown-field", problem->field_room,
+                       "there is no '%s' here: it would have no effect", problem->field_room);
+}
+
+int problem_unknown_member(struct problem *problem, const char *inside, struct json key)
+{
+    char room[256];
+    fl_bytes as_written = {(const char *)key.text.data + 1, key.text.size - 2};
+    return problem_unknown(problem, inside, key.text.size <= sizeof room ? json_string(key, room) : as_written);
 }
 
 int problem_of_result(struct problem *problem, int result)

@@ -5,6 +5,7 @@
 /* What is wrong with a request, as RFC 9457 has it (application/problem+json). The types are stable; docs/http.md lists
  * them. */
 
+#include "server/json.h"
 #include "server/out.h"
 
 #define PROBLEM_TYPE "application/problem+json"
@@ -20,6 +21,10 @@ struct problem {
 /* Sets it and returns -1. */
 int problem_set(struct problem *problem, int status, const char *type, const char *field, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+
+/* A parameter or a member that is not known here; `inside` is NULL, or of what it is a member. Returns -1. */
+int problem_unknown(struct problem *problem, const char *inside, fl_bytes name);
+int problem_unknown_member(struct problem *problem, const char *inside, struct json key);
 
 /* What a result of the engine means for who asked. Returns -1. */
 int problem_of_result(struct problem *problem, int result);

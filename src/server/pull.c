@@ -526,7 +526,7 @@ static int read_asker(struct call *call, struct asker *asker)
             r = read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
                           &asker->lease_us);
         } else {
-            r = problem_set(&call->problem, 400, "unknown-field", NULL, "a lease has max, wait and lease");
+            r = problem_unknown_member(&call->problem, NULL, key);
         }
         if (r < 0)
             return r;
@@ -631,8 +631,7 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
             if (read_span(call, "after", value, 0, UINT64_MAX, "a duration like \"10s\"", &ack->after_us) < 0)
                 return -1;
         } else {
-            return problem_set(&call->problem, 400, "unknown-field", "acks",
-                               "an acknowledgement has lease, result and after");
+            return problem_unknown_member(&call->problem, "acks", key);
         }
     }
     if (!lease)
@@ -666,14 +665,19 @@ static int read_acks(struct acks *acks)
     if (json_parse(call->request->body, &body, &at, &why) < 0)
         return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
                            at);
-    struct json_walk walk = json_walk(body);
-    if (body.kind != JSON_OBJECT || !json_member(&walk, &key, &value) || !json_is(key, "acks") ||
-        value.kind != JSON_ARRAY || json_member(&walk, &key, &element))
-        return problem_set(&call->problem, 400, "invalid-body", "acks", "{\"acks\":[…]} is wanted, and nothing else");
-    for (struct json_walk inner = json_walk(value); json_element(&inner, &element);)
-        if (add_ack(acks, element) < 0)
-            return -1;
-    return 0;
+    bool given = false;
+    if (body.kind != JSON_OBJECT)
+        return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
+    for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value); given = true) {
+        if (!json_is(key, "acks"))
+            return problem_unknown_member(&call->problem, NULL, key);
+        if (value.kind != JSON_ARRAY || given)
+            return bad_field(call, "acks", "an array, given once");
+        for (struct json_walk inner = json_walk(value); json_element(&inner, &element);)
+            if (add_ack(acks, element) < 0)
+                return -1;
+    }
+    return given ? 0 : problem_set(&call->problem, 400, "missing-field", "acks", "acks is missing: what is over?");
 }
 
 static void settle_ack(struct worker *worker, const struct call *call, struct ack *ack)

@@ -171,7 +171,11 @@ void call_answer_as(struct call *call, int status, const char *type, const char 
 void call_refuse(struct call *call); /* with `problem` */
 int call_refuse_result(struct call *call, int result);
 bool call_may(const struct call *call, unsigned right, fl_bytes ns);
-bool call_query(const struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
+/* A parameter of the query. Returns 1; 0: it is not given; -1: it cannot be read, or is there twice, and `problem` says so.
+ * What is not understood must not count as not given: a filter that is left out lets everything through. */
+int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
+int call_check_query(struct call *call,
+                     const char *const *known);     /* whether there are others; `known` ends with NULL */
 int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is none */
 
 /* Of each file, what a route leads to. */

@@ -237,8 +237,7 @@ static int settings_read(struct json object, const struct settings *before, stru
         else if (json_is(key, "spread"))
             r = read_duration(value, "spread", 0, &ret->spread_us, problem);
         else
-            r = problem_set(problem, 400, "unknown-field", NULL,
-                            "a namespace has secrets, retry, skip_older, max_rate and spread");
+            r = problem_unknown_member(problem, NULL, key);
         if (r < 0)
             return r;
     }

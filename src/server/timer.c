@@ -302,6 +302,14 @@ static const struct member *find_member(struct json key)
     return NULL;
 }
 
+const char *timer_member_name(unsigned given)
+{
+    size_t i = 0;
+    while (!(members[i].gave & given))
+        i++;
+    return members[i].name;
+}
+
 static int check_together(struct reading *r)
 {
     unsigned given = r->in->given;
@@ -326,14 +334,8 @@ int timer_read(struct json object, const struct timer_rules *rules, struct scrat
         return problem_set(problem, 400, "invalid-body", NULL, "a JSON object is wanted");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         const struct member *member = find_member(key);
-        if (!member || !(member->gave & rules->allowed)) {
-            size_t shown =
-                key.text.size - 2 < sizeof problem->field_room ? key.text.size - 2 : sizeof problem->field_room - 1;
-            snprintf(problem->field_room, sizeof problem->field_room, "%.*s", (int)shown,
-                     (const char *)key.text.data + 1);
-            return problem_set(problem, 400, "unknown-field", problem->field_room,
-                               "there is no field '%s' here: it would have no effect", problem->field_room);
-        }
+        if (!member || !(member->gave & rules->allowed))
+            return problem_unknown_member(problem, NULL, key);
         if (ret->given & member->gave)
             return problem_set(problem, 400, "invalid-field", member->name, "%s is given twice", member->name);
         ret->given |= member->gave;
@@ -405,8 +407,7 @@ int retry_read(struct json object, fl_retry *ret, struct problem *problem)
         else if (json_is(key, "max_age"))
             r = read_interval("retry.max_age", value, &retry.max_age_us, problem);
         else
-            r = problem_set(problem, 400, "unknown-field", "retry",
-                            "retry has max_attempts, initial, multiplier, max_interval and max_age");
+            r = problem_unknown_member(problem, "retry", key);
         if (r < 0)
             return r;
     }

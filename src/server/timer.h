@@ -54,6 +54,9 @@ struct timer_in {
 int timer_read(struct json object, const struct timer_rules *rules, struct scratch *scratch, struct timer_in *ret,
                struct problem *problem);
 
+/* The name of the first of these members. */
+const char *timer_member_name(unsigned given);
+
 /* Makes an update of it: which parts are to be set. */
 unsigned timer_update_flags(const struct timer_in *in);
 
