@@ -259,6 +259,15 @@ static int64_t earliest(const struct ledger *l, uint32_t slot)
     return earliest_us;
 }
 
+/* It stays where another of the slot is filed. */
+static void stay(struct ledger *l, struct stage *stage)
+{
+    stage->vague = true;
+    for (uint32_t i = 0; i < l->stage_count; i++)
+        if (l->stages[i].slot == stage->slot && l->stages[i].filed_us > stage->filed_us)
+            stage->filed_us = l->stages[i].filed_us;
+}
+
 static bool update(struct errand *errand, struct ask *ask, fl_op *op)
 {
     struct sim *s = errand->sim;
@@ -273,7 +282,8 @@ static bool update(struct errand *errand, struct ask *ask, fl_op *op)
             moves ? "" : ", vaguely", (double)(due_us - START_US) / 1e6);
     if (!enter(errand, ask, op, s->tags, due_us))
         return false;
-    s->ledger.stages[ask->stage].vague = !moves;
+    if (!moves)
+        stay(&s->ledger, &s->ledger.stages[ask->stage]);
     return true;
 }
 

@@ -16,6 +16,11 @@ void ledger_fail(struct ledger *l, const char *format, ...)
     l->failed(l->arg);
 }
 
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void touch(struct ledger *l, uint32_t slot)
 {
     l->slots[slot].touched = ++l->tick;
@@ -78,6 +83,11 @@ static void hand_over(struct ledger *l, struct stage *refused)
         other->settled = refused->settled;
         other->secured = refused->secured;
         other->not_before_us = refused->not_before_us;
+        other->asked_us = refused->asked_us;
+        other->wait_us = refused->wait_us;
+        other->fired_us = refused->fired_us;
+        other->filed_us = later(other->filed_us, refused->filed_us);
+        refused->was = i;
         for (uint32_t k = 0; k < l->stage_count; k++)
             if (l->stages[k].from == (uint32_t)(refused - l->stages))
                 l->stages[k].from = i;
@@ -86,13 +96,19 @@ static void hand_over(struct ledger *l, struct stage *refused)
     ledger_fail(l, "#%u has fired, and is refused now", refused->tag);
 }
 
+uint32_t ledger_really(const struct ledger *l, uint32_t i)
+{
+    while (l->stages[i].was)
+        i = l->stages[i].was;
+    return i;
+}
+
 void ledger_answer(struct ledger *l, uint32_t i, int result)
 {
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->answered = l->tick;
-    if (l->wall_us > stage->filed_us)
-        stage->filed_us = l->wall_us;
+    stage->filed_us = later(stage->filed_us, l->wall_us);
     if (result != 0 && result != FL_OUTCOME_UNKNOWN) {
         if (stage->fate != WAITING)
             hand_over(l, stage);
@@ -214,18 +230,23 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
     stage->attempt = firing->timer.attempt;
     stage->term = l->term;
     stage->fired_us = wall_us;
+    stage->filed_us = later(stage->filed_us, wall_us); /* should it come again, then at the time at which it was */
     stage->fate = UNDER_WAY;
     touch(l, stage->slot);
     return i;
 }
 
-void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us)
+void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, int64_t wait_us)
 {
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->fate = fate;
     stage->settled = l->tick;
-    stage->not_before_us = at_us;
+    stage->asked_us = at_us;
+    stage->wait_us = wait_us;
+    stage->not_before_us = later(at_us, l->wall_us + wait_us);
+    if (fate == FAILED)
+        stage->filed_us = later(stage->filed_us, stage->not_before_us);
     l->slots[stage->slot].deaths += fate == DEAD;
     if (fate != AGAIN || stage->place == GONE)
         return;
@@ -242,6 +263,19 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us)
                           .from = i};
     if (add_stage(l, again) == NOWHERE)
         ledger_fail(l, "the ledger is full");
+}
+
+void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us)
+{
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        struct stage *stage = &l->stages[i];
+        if (stage->place == GONE || (stage->place == HERE && !stage->vague && stage->fate != FAILED))
+            continue;
+        stage->filed_us = later(stage->filed_us, later(before_us, after_us) + stage->wait_us);
+        int64_t earliest_us = later(stage->asked_us, after_us + stage->wait_us);
+        if (earliest_us < stage->not_before_us)
+            stage->not_before_us = earliest_us;
+    }
 }
 
 /* --- The end ------------------------------------------------------------------------------------------------------ */
@@ -267,9 +301,8 @@ int64_t ledger_due(const struct ledger *l, uint32_t slot)
         const struct stage *stage = &l->stages[i];
         if (stage->slot != slot || stage->place != HERE)
             continue;
-        int64_t last_us = stage->fate == FAILED ? stage->not_before_us + 10000000 : stage->due_us;
-        last_us = last_us > stage->filed_us ? last_us : stage->filed_us;
-        due_us = last_us > due_us ? last_us : due_us;
+        int64_t last_us = later(stage->due_us, stage->filed_us + (stage->fate == FAILED ? 10000000 : 0));
+        due_us = later(due_us, last_us);
     }
     return due_us;
 }

@@ -39,14 +39,17 @@ struct stage {
     bool may_skip;
     unsigned actor; /* who was asked */
     int64_t due_us;
-    int64_t filed_us;      /* the latest at which it can have been filed: the past counts as now */
+    int64_t filed_us;      /* the latest under which it can have been filed: the past counts as now */
     int64_t fired_us;      /* when the last attempt began */
     int64_t not_before_us; /* the next attempt */
+    int64_t asked_us;      /* FAILED: the next attempt is not before this, */
+    int64_t wait_us;       /* and so long after the clock was read for it */
     fl_key id;
     uint64_t asked, answered, settled; /* ticks */
     uint64_t term;                     /* of the last attempt */
     uint32_t attempt;                  /* the last one that began; or how many were made before */
     uint32_t from;                     /* AGAIN: of which stage; else NOWHERE */
+    uint32_t was;                      /* refused after it fired: which one that was; 0: none */
 };
 
 struct slot {
@@ -91,8 +94,15 @@ void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress)
 /* Somebody fires. Returns the stage, or NOWHERE if nothing is known of it. */
 uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);
 
-/* The owner has settled an attempt of this term. FAILED: not again before `at_us`; AGAIN: at `at_us`. */
-void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us);
+/* The owner has settled an attempt of this term. FAILED: not again before `at_us`, nor before it has waited for `wait_us`;
+ * AGAIN: at `at_us`. */
+void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, int64_t wait_us);
+
+/* The clock is set. What is on its way to the store may be filed by either time. */
+void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us);
+
+/* The stage that an attempt at this one was really of. */
+uint32_t ledger_really(const struct ledger *l, uint32_t i);
 
 /* At the end. */
 void ledger_close(struct ledger *l, int64_t now_us);

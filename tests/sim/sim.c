@@ -78,17 +78,24 @@ static bool takes_front_back(const fl_store_request *request)
     return false;
 }
 
+/* An owner begins by this clock: what is too old for it may be left out. */
+static void allow_skipping(struct sim *s, int64_t now_us)
+{
+    if (s->config.skip_older_us == 0)
+        return;
+    int64_t limit_us = now_us + 60 * SECOND - (int64_t)s->config.skip_older_us;
+    for (uint32_t i = 0; i < s->ledger.stage_count; i++)
+        if (s->ledger.stages[i].due_us < limit_us)
+            s->ledger.stages[i].may_skip = true;
+}
+
 /* A claim makes an owner, and it is known here who. */
 static void claimed(struct sim *s, unsigned actor)
 {
     sim_say(s, "engine %u owns the shard", actor);
     ledger_claim(&s->ledger, actor, sim_mono_ns(s));
-    if (s->config.skip_older_us == 0)
-        return;
-    int64_t limit_us = sim_wall_us(s) + 60 * SECOND - (int64_t)s->config.skip_older_us;
-    for (uint32_t i = 0; i < s->ledger.stage_count; i++)
-        if (s->ledger.stages[i].due_us < limit_us)
-            s->ledger.stages[i].may_skip = true;
+    allow_skipping(s, sim_wall_us(s));
+    s->beginning = true;
 }
 
 static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *request)
@@ -154,6 +161,7 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     for (int i = 0; i < ENGINES; i++)
         if (s->actors[i].engine == engine) {
             s->actors[i].lost |= event == FL_ENGINE_LOST;
+            s->beginning &= event != FL_ENGINE_READY || s->actors[i].number != s->ledger.owner;
             sim_say(s, "engine %u: event %d, %s: %s", s->actors[i].number, (int)event, fl_errname(result), message);
         }
 }
@@ -226,7 +234,10 @@ static void set_clock(struct sim *s, int64_t step_us)
     if (sim_wall_us(s) + step_us < START_US - 30 * 86400 * SECOND)
         return;
     sim_say(s, "the clock is set, by %.6f s", (double)step_us / 1e6);
+    ledger_set_clock(&s->ledger, sim_wall_us(s), sim_wall_us(s) + step_us);
     s->offset_us += step_us;
+    if (s->beginning)
+        allow_skipping(s, sim_wall_us(s));
     for (int i = 0; i < ENGINES; i++)
         if (useful(&s->actors[i]))
             fl_engine_clock_changed(s->actors[i].engine);

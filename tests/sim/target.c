@@ -58,17 +58,14 @@ static void account(struct sim *s, const struct attempt *attempt, const fl_settl
     if (attempt->stage == NOWHERE || attempt->actor != s->ledger.owner || attempt->term != s->ledger.term ||
         actor->crashed || (actor->stopping && settlement->result != FL_DONE))
         return; /* it counts for nothing */
-    const struct stage *stage = &s->ledger.stages[attempt->stage];
+    uint32_t really = ledger_really(&s->ledger, attempt->stage);
+    const struct stage *stage = &s->ledger.stages[really];
     enum fate fate = fates[settlement->result];
-    int64_t at_us = settlement->at_us;
+    int64_t wait_us = fate == FAILED ? backoff_us(&s->config.retry, stage->attempt) : 0;
+    if (fate == FAILED && stage->attempt >= s->config.retry.max_attempts)
+        fate = DEAD;
     s->ledger.wall_us = sim_wall_us(s);
-    if (fate == FAILED) {
-        int64_t earliest_us = sim_wall_us(s) + backoff_us(&s->config.retry, stage->attempt);
-        at_us = at_us > earliest_us ? at_us : earliest_us;
-        if (stage->attempt >= s->config.retry.max_attempts)
-            fate = DEAD;
-    }
-    ledger_settle(&s->ledger, attempt->stage, fate, at_us);
+    ledger_settle(&s->ledger, really, fate, settlement->at_us, wait_us);
 }
 
 static void settle(struct sim *s, const struct attempt *attempt)

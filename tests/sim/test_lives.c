@@ -4,11 +4,15 @@
 #include "sim/sim.h"
 #include "test.h"
 
-TEST(in_a_thousand_lives_all_promises_are_kept)
+static void live(uint64_t seed)
 {
     char failure[512];
+    if (!sim_run(seed, NULL, failure))
+        test_fail(__FILE__, __LINE__, "seed 0x%" PRIx64 ": %s. Its history: ./dev sim 0x%" PRIx64, seed, failure, seed);
+}
+
+TEST(in_a_thousand_lives_all_promises_are_kept)
+{
     for (uint64_t seed = 1; seed <= 1000; seed++)
-        if (!sim_run(seed, NULL, failure))
-            test_fail(__FILE__, __LINE__, "seed 0x%" PRIx64 ": %s. Its history: ./dev sim 0x%" PRIx64, seed, failure,
-                      seed);
+        live(seed);
 }

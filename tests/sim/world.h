@@ -53,7 +53,8 @@ struct sim {
     struct listing *listings;
     struct attempt *attempts;
     uint32_t tags;
-    bool calm; /* no more faults */
+    bool calm;      /* no more faults */
+    bool beginning; /* the owner is not ready */
     unsigned actions;
     struct ledger ledger;
 };
