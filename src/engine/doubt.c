@@ -161,14 +161,6 @@ static void ghost_gone(fl_engine *e, struct item *item)
     }
 }
 
-/* It is there: a row like any other. It was spared when room was made; now it may have to go, until it is loaded. */
-static void ghost_lives(fl_engine *e, struct item *item)
-{
-    fl__doubt_forget(e, item);
-    if (!key_before(item->key, e->until) && !fl__flight_find(e, item->key.seq))
-        fl__memory_remove(e, item);
-}
-
 static void unsure_answered(fl_store_request *request)
 {
     struct find *find = (struct find *)request;
@@ -178,7 +170,7 @@ static void unsure_answered(fl_store_request *request)
     for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {
         struct item *item = unsure_item(e, find->wants[i].id.seq);
         if (item && find->wants[i].found)
-            ghost_lives(e, item);
+            fl__doubt_forget(e, item); /* a row like any other */
         else if (item)
             ghost_gone(e, item);
     }

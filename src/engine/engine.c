@@ -356,7 +356,6 @@ static int take_over(fl_engine *e, const fl_store_request *request)
     e->front[0] = progress->front[0];
     e->front[1] = progress->front[1];
     e->until = (fl_key){0};
-    e->drained_us[0] = e->drained_us[1] = 0;
     e->seq_next = progress->seq_limit;
     e->seq_granted = e->seq_next;
     e->stats.pending = progress->pending;

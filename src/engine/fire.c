@@ -183,8 +183,6 @@ static size_t launch_due(fl_engine *e, int kind, int64_t now_us, size_t limit)
             e->catch_up_us = 0; /* all that was missed has fired */
         count += try_launch(e, index, &e->firings[count], now_us);
     }
-    if (n < limit)
-        e->drained_us[kind] = to_us;
     return count;
 }
 
@@ -383,19 +381,31 @@ static void count_settled(fl_engine *e, const struct work *work)
         stats->pending -= stats->pending > 0;
 }
 
-static void end_flight(fl_engine *e, uint32_t index)
+/* It is over, and nothing has to be written: the front has passed it, or its row is gone. */
+static bool over(fl_engine *e, uint32_t index)
 {
+    const struct flight *flight = &e->flights.list[index];
+    fl_key key = flight->item->key;
+    if (!flight->superseded && !behind_front(e, key))
+        return false;
+    if (!flight->superseded) {
+        e->stats.pending -= e->stats.pending > 0;
+        fl__progress_settle(e, key.seq);
+        fl__delete_key(e, key);
+    }
+    e->dirty = true;
     fl__flight_end(e, index);
     fl__fire_soon(e);
+    return true;
 }
 
 /* The row is held: nobody else changes it meanwhile. */
 void fl__settle_continue(fl_engine *e, struct work *work)
 {
-    if (e->flights.list[work->flight].superseded) {
-        uint32_t index = work->flight;
+    const struct flight *flight = &e->flights.list[work->flight];
+    fl__progress_move_fronts(e);
+    if ((flight->superseded || work->kind == WORK_REMOVE) && over(e, work->flight)) {
         fl__work_end(e, work);
-        end_flight(e, index);
         return;
     }
     int r = work->kind == WORK_SETTLE ? write_settlement(e, work) : write_removal(e, work);
@@ -467,19 +477,14 @@ static void begin_settling(fl_engine *e, uint32_t index, const fl_settlement *se
 
 static void settle_done(fl_engine *e, uint32_t index, const fl_settlement *settlement)
 {
-    struct flight *flight = &e->flights.list[index];
-    fl_key key = flight->item->key;
     e->stats.fired++;
-    if (!flight->superseded && !behind_front(e, key)) {
-        begin_settling(e, index, settlement, WORK_REMOVE);
+    if (over(e, index))
         return;
-    }
-    if (!flight->superseded) {
-        e->stats.pending -= e->stats.pending > 0;
-        fl__progress_settle(e, key.seq);
-        fl__delete_key(e, key);
-    }
-    fl__flight_end(e, index);
+    fl__progress_move_fronts(e);
+    if (over(e, index))
+        return;
+    e->flights.list[index].done = true;
+    begin_settling(e, index, settlement, WORK_REMOVE);
 }
 
 static void settle_one(fl_engine *e, uint32_t index, const fl_settlement *settlement)

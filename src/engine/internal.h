@@ -121,6 +121,7 @@ struct flight {
     uint32_t next;   /* late, or free */
     uint8_t state;
     bool superseded; /* its row has been replaced meanwhile */
+    bool done;       /* it is over, and its row is being taken away */
 };
 
 struct flights {
@@ -275,8 +276,7 @@ struct fl_engine {
     uint64_t bytes;
     fl_key until;
     fl_key front[2];
-    int64_t drained_us[2]; /* everything due by then has been taken out of the wheel */
-    uint64_t preload_us;   /* now */
+    uint64_t preload_us; /* now */
 
     /* The store's windows: those in which there may be rows; by beginning, the longer ones first. */
     uint64_t *windows;
@@ -422,7 +422,9 @@ uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
 /* --- load.c */
 void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
+int64_t fl__load_horizon_us(const fl_engine *e, int64_t now_us);
 void fl__load_hint(fl_engine *e, int64_t at_us);
+void fl__load_sooner(fl_engine *e);
 void fl__windows_add(fl_engine *e, uint64_t window);
 void fl__windows_inherit(fl_engine *e, uint64_t window);
 void fl__windows_remove(fl_engine *e, uint64_t window);
@@ -449,6 +451,7 @@ int fl__progress_now(fl_engine *e, fl_progress *ret);
 void fl__progress_keep(fl_engine *e, fl_key key);
 bool fl__settled(const fl_engine *e, fl_key key);
 void fl__progress_settle(fl_engine *e, uint64_t seq);
+void fl__progress_move_fronts(fl_engine *e);
 
 /* --- codec.c */
 size_t fl__body_size(const fl_durable *timer);

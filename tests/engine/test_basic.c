@@ -201,6 +201,47 @@ TEST(little_memory_is_enough)
     tear_down();
 }
 
+TEST(what_made_room_is_loaded_again_in_time)
+{
+    for (int i = 0; i < 2; i++) {
+        set_up((fl_engine_config){.lease_us = 3600 * SECOND,
+                                  .max_memory_timers = 16,
+                                  .strategy = i ? FL_LOOKAHEAD : FL_PRELOAD,
+                                  .lookahead_us = 60 * SECOND,
+                                  .load_interval_us = 30 * SECOND});
+        fl_op far = create(NULL, 50 * SECOND, "far");
+        CHECK_EQ(far.result, 0);
+        run_for(SECOND);
+        for (int k = 0; k < 16; k++)
+            CHECK_EQ(create(NULL, SECOND, "near").result, 0);
+        run_for(200 * SECOND);
+        CHECK_EQ(bed.fired_count, 17);
+        CHECK_EQ(bed.fired[16].at_us, far.timer.due_us);
+        tear_down();
+    }
+}
+
+static fl_memory_fault take_time(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard, (void)request;
+    return (fl_memory_fault){.delay_ns = 10000};
+}
+
+TEST(what_is_due_when_it_is_created_needs_one_write)
+{
+    fl_engine_stats stats;
+    set_up((fl_engine_config){0});
+    CHECK_EQ(fl_memory_store_faults(bed.store, take_time, NULL), 0);
+    run_for(SECOND);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(create(NULL, 0, "x").result, 0);
+    run_for(SECOND / 2);
+    CHECK_EQ(bed.fired_count, 10);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.store_writes, 10);
+    tear_down();
+}
+
 TEST(looking_ahead_fires_on_time)
 {
     set_up((fl_engine_config){.strategy = FL_LOOKAHEAD});
