@@ -36,11 +36,12 @@ static void look_at_clock(fl_engine *e)
     e->clock_us = now_us;
     if (now_us >= e->wall_us) {
         e->wall_us = now_us;
-        e->set_back = false;
-        e->hold_writes = e->retreat; /* it may have been set forth again before anything came of it */
     } else if (e->wall_us - now_us > TOLERATED_US && !e->set_back) {
         e->set_back = true;
+        e->back_us = now_us;
         fl__engine_flush_soon(e);
+    } else if (e->set_back && now_us < e->back_us) {
+        e->back_us = now_us;
     }
 }
 
@@ -59,13 +60,12 @@ int64_t fl__engine_filing_now(fl_engine *e)
     return e->set_back ? e->clock_us : now_us;
 }
 
+/* Even if it has been set forth again meanwhile: something may have been filed by what it said. */
 static void follow_clock(fl_engine *e)
 {
     look_at_clock(e);
-    if (e->wall_us - e->clock_us > TOLERATED_US)
-        fl__progress_set_back(e);
-    else
-        e->set_back = e->hold_writes = false;
+    fl__progress_set_back(e);
+    look_at_clock(e);
 }
 
 void fl_engine_clock_changed(fl_engine *engine)
@@ -250,6 +250,7 @@ static void lose(fl_engine *e, const char *message)
     fl__ops_refuse_all(e, FL_SHARD_LOST);
     if (e->config.notify)
         e->config.notify(e->config.arg, e, FL_ENGINE_LOST, FL_SHARD_LOST, message);
+    fl__lists_go_on(e); /* refuses them */
 }
 
 /* Every answer passes here first. False: the engine is no longer running. */
@@ -394,7 +395,7 @@ static void begun(fl_store_request *request)
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
     fl__engine_load(e);
     fl__ops_begin_early(e);
-    fl__lists_begin_early(e);
+    fl__lists_go_on(e);
     fl__fire_soon(e);
 }
 
@@ -455,7 +456,7 @@ static void forget_all(fl_engine *e)
     fl__memory_clear(e);
     e->unsure_count = 0;
     e->delete_count = 0;
-    e->hold_writes = e->retreat = e->set_back = e->ready = false;
+    e->retreat = e->set_back = e->ready = false;
 }
 
 /* What must not be done by halves is not done: see above. */
@@ -491,7 +492,7 @@ static void leave(fl_engine *e)
 {
     e->state = ENGINE_GONE;
     fl__ops_begin_early(e); /* refuses them */
-    fl__lists_begin_early(e);
+    fl__lists_go_on(e);
     drop_alarms(e);
     if (e->flush_id)
         fl_loop_cancel(e->loop, e->flush_id);

@@ -263,7 +263,8 @@ struct fl_engine {
     int64_t wall_us;       /* the latest that was seen: by it everything is decided */
     int64_t clock_us;      /* what it said when it was looked at last */
     uint64_t wall_seen_ns; /* when that was, by the loop's clock */
-    bool set_back;         /* it was set back since, and that has not been seen to */
+    bool set_back;         /* it was set back, and that has not been seen to: nothing is written before */
+    int64_t back_us;       /* then: the earliest that it has said since */
 
     /* Memory */
     struct fl__images images;
@@ -312,7 +313,6 @@ struct fl_engine {
     struct work *in_doubt; /* asked or to be asked */
     struct locks locks;
     fl_batch *answered, *answered_last;
-    bool hold_writes; /* the clock was set back, and the store does not know yet */
     struct item **unsure;
     size_t unsure_count, unsure_capacity;
 
@@ -321,7 +321,8 @@ struct fl_engine {
     uint64_t *keep;
     size_t keep_capacity;
     struct fl_store_span *spans_done;
-    bool record_busy, dirty, finishing, retreat;
+    bool record_busy, dirty, finishing;
+    bool retreat;        /* the store is told that the clock was set back: nothing is written before it knows */
     fl_key *delete_keys; /* look-ahead: settled, and not deleted yet */
     size_t delete_count, delete_capacity;
 
@@ -367,7 +368,7 @@ void fl__ops_not_applied(fl_engine *e, struct work *work);
 bool fl__ops_let_go(fl_engine *e, fl_key key);
 
 /* --- list.c */
-void fl__lists_begin_early(fl_engine *e);
+void fl__lists_go_on(fl_engine *e);
 
 /* --- lock.c */
 bool fl__lock(fl_engine *e, struct lock *lock, uint64_t key, void (*granted)(fl_engine *, struct lock *));
@@ -429,6 +430,7 @@ void fl__windows_add(fl_engine *e, uint64_t window);
 void fl__windows_inherit(fl_engine *e, uint64_t window);
 void fl__windows_remove(fl_engine *e, uint64_t window);
 uint64_t fl__window_for(fl_engine *e, int64_t at_us);
+bool fl__window_in_parts(const fl_engine *e, uint64_t window);
 int fl__windows_reserve(fl_engine *e, size_t more);
 
 /* --- fire.c */

@@ -192,6 +192,7 @@ static void refile_done(fl_store_request *request)
         if (!fl__write_files_under(e, window)) /* else once more */
             fl__windows_remove(e, window);
         fl__engine_load(e);
+        fl__lists_go_on(e);
     }
 }
 
@@ -207,11 +208,17 @@ static void refile_step(fl_engine *e, uint64_t window)
     fl__engine_submit_request(e, request, FL_STORE_REFILE, refile_done);
 }
 
-/* The first window that is open and has not been filed again. */
+/* Whether this window, which is there, is open and has not been filed again, or not all of it. */
+bool fl__window_in_parts(const fl_engine *e, uint64_t window)
+{
+    return fl_window_shift(window) > FL_WINDOW_SHIFT_MIN && is_open(e, window);
+}
+
+/* The first of those. */
 static bool window_to_refile(const fl_engine *e, uint64_t *ret)
 {
     for (size_t i = 0; i < e->window_count; i++)
-        if (fl_window_shift(e->windows[i]) > FL_WINDOW_SHIFT_MIN && is_open(e, e->windows[i])) {
+        if (fl__window_in_parts(e, e->windows[i])) {
             *ret = e->windows[i];
             return true;
         }

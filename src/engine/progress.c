@@ -256,7 +256,6 @@ static void take_back(fl_key *front, int64_t now_us)
 static void retreated(fl_engine *e)
 {
     e->retreat = false;
-    e->hold_writes = e->set_back;
     fl__engine_load(e);
     fl__engine_flush_soon(e);
 }
@@ -374,8 +373,7 @@ void fl__progress_set_back(fl_engine *e)
 {
     fl_progress settled, record;
     size_t count = 0;
-    int64_t now_us = e->clock_us;
-    e->hold_writes = true;
+    int64_t now_us = e->back_us;
     if (e->record_busy || e->load_busy || e->retreat || reserve_spans(e) < 0 || fl__progress_now(e, &settled) < 0)
         return;
     e->set_back = false;

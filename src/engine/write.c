@@ -266,7 +266,7 @@ void fl__flush(fl_engine *e)
         return;
     while (e->to_find.count > 0 && e->finds_busy < WRITES_UNDER_WAY)
         send_find(e);
-    while (e->queued && e->writes_busy < WRITES_UNDER_WAY && !e->hold_writes)
+    while (e->queued && e->writes_busy < WRITES_UNDER_WAY && !e->set_back && !e->retreat)
         send_write(e, e->queued);
 }
 

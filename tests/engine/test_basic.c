@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The engine on the memory store and a virtual clock: what an operation does, one at a time. */
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/bed.h"
@@ -304,5 +306,49 @@ TEST(a_list_has_them_all)
     } while (listing.more);
     CHECK_EQ(listed, 299); /* one has fired */
     CHECK(pages >= 43);
+    tear_down();
+}
+
+enum { CROWD = 12000, LISTED = 500 };
+static uint8_t seen[CROWD];
+
+static void page_of_crowd(fl_listing *l)
+{
+    CHECK_EQ(l->result, 0);
+    for (size_t i = 0; i < l->count; i++) {
+        const fl_bytes *payload = &l->found[i].timer.payload;
+        char number[16] = "";
+        memcpy(number, payload->data, payload->size);
+        seen[strtol(number, NULL, 10)]++;
+    }
+    fl_loop_stop(bed.loop);
+}
+
+static fl_memory_fault slow_refiling(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.delay_ns = request->op == FL_STORE_REFILE ? 1000000000 : 0};
+}
+
+TEST(a_list_has_each_once_while_its_windows_are_filed_again)
+{
+    set_up((fl_engine_config){0});
+    memset(seen, 0, sizeof seen);
+    for (int i = 0; i < CROWD; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", i);
+        CHECK_EQ(create(NULL, 60 * 86400 * SECOND + i * SECOND, number).result, 0);
+    }
+    CHECK_EQ(fl_memory_store_faults(bed.store, slow_refiling, NULL), 0);
+    listing = (fl_listing){.limit = LISTED, .done = page_of_crowd};
+    for (int pages = 0; pages == 0 || listing.more; pages++) {
+        if (pages == 5)
+            step_clock(59 * 86400 * SECOND);
+        run_for(SECOND / 5);
+        fl_engine_list(bed.engine, &listing);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+    }
+    for (int i = 0; i < CROWD; i++)
+        CHECK_EQ(seen[i], 1);
     tear_down();
 }

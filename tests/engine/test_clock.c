@@ -198,3 +198,29 @@ TEST(what_was_under_way_and_is_done_is_on_record_once_time_has_passed_it_again)
     CHECK_EQ(bed.fired_count, 1);
     tear_down();
 }
+
+TEST(what_was_filed_by_a_clock_that_was_set_forth_again_at_once_is_not_lost)
+{
+    set_up((fl_engine_config){.record_interval_us = 10 * SECOND});
+    CHECK_EQ(create(NULL, 90 * SECOND, "x").result, 0);
+    run_for(105 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    bed.keep = true;
+    step_clock(-50 * SECOND);
+    bool done = false;
+    fl_op op = {.kind = FL_OP_CREATE,
+                .timer = {.ns = text("ns"), .due_us = wall_now(&bed.wall.clock) + 5 * SECOND, .payload = text("y")}};
+    fl_batch batch = {.ops = &op, .count = 1, .done = answered, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    step_clock(50 * SECOND);
+    run_for(SECOND);
+    CHECK(done);
+    CHECK_EQ(op.result, 0);
+    CHECK_EQ(bed.fired_count, 2);
+    stop_engine(true);
+    start_engine((fl_engine_config){.force = true});
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    CHECK_EQ(bed.fired[2].payload[0], 'y');
+    tear_down();
+}
