@@ -412,6 +412,7 @@ void fl__spaces_free(struct spaces *spaces);
 /* --- flight.c */
 uint32_t fl__flight_new(fl_engine *e, struct item *item, enum flight_state state); /* 0: no memory */
 uint32_t fl__flight_find(const fl_engine *e, uint64_t seq);
+bool fl__flight_done(const fl_engine *e, uint64_t seq);
 void fl__flight_end(fl_engine *e, uint32_t index);
 void fl__flight_forget(fl_engine *e, uint32_t index);
 struct item *fl__flight_recall(fl_engine *e, uint32_t index);

@@ -128,7 +128,7 @@ static void listed(fl_store_request *request)
             return;
         }
         cursor[C_SEQ] = row->key.seq;
-        if (!fl__settled(e, row->key))
+        if (!fl__settled(e, row->key) && !fl__flight_done(e, row->key.seq))
             r = add(s, row);
     }
     s->looked += ROWS_AT_ONCE;

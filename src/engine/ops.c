@@ -393,8 +393,7 @@ static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, co
 
 static int decide_get(fl_engine *e, struct work *work, const fl_row *row)
 {
-    (void)e;
-    if (!row)
+    if (!row || fl__flight_done(e, row->key.seq))
         return FL_TIMER_NOT_FOUND;
     fl_durable timer;
     fl__row_timer(row, &timer);

@@ -179,6 +179,30 @@ static fl_memory_fault refuse_writes(void *arg, uint32_t shard, const fl_store_r
     return (fl_memory_fault){.result = request->op == FL_STORE_WRITE ? FL_STORE_UNAVAILABLE : 0};
 }
 
+static void count_page(fl_listing *listing)
+{
+    *(size_t *)listing->arg += listing->count;
+}
+
+TEST(what_is_done_is_not_there_although_its_row_is)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", 10 * SECOND, "x").result, 0);
+    bed.keep = true;
+    run_for(12 * SECOND);
+    step_clock(-5 * SECOND);
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_writes, NULL), 0);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    size_t listed = 0;
+    fl_listing listing = {.done = count_page, .arg = &listed};
+    fl_engine_list(bed.engine, &listing);
+    CHECK_EQ(by_name(FL_OP_GET, "a").result, FL_TIMER_NOT_FOUND);
+    run_for(SECOND);
+    CHECK_EQ(listed, 0);
+    tear_down();
+}
+
 TEST(what_was_under_way_and_is_done_is_on_record_once_time_has_passed_it_again)
 {
     set_up((fl_engine_config){0});

@@ -38,8 +38,6 @@ static int expected(const struct sim *s, const struct stage *there, const fl_op 
     const struct ledger *l = &s->ledger;
     bool gone = there->tag == 0 || (there->fate == DONE && (there->term == l->term || there->secured));
     bool living = there->tag && there->fate == WAITING && !there->may_skip;
-    if (there->fate == DONE && s->nature.steps)
-        return 1; /* its row may have to be taken away */
     switch (op->kind) {
     case FL_OP_CREATE:
         if (living && op->flags & (FL_OP_ONLY_NEW | FL_OP_NO_REPLACE))
