@@ -178,7 +178,7 @@ static void drop_alarms(fl_engine *e)
     drop_alarm(e, &e->renew_alarm);
     drop_alarm(e, &e->record_alarm);
     drop_alarm(e, &e->delete_alarm);
-    drop_alarm(e, &e->retry_alarm);
+    drop_alarm(e, &e->ask_alarm);
 }
 
 /* --- Once a turn -------------------------------------------------------------------------------------------------- */
@@ -640,7 +640,7 @@ static int prepare(fl_engine *e)
         alarm_fn *fn;
     } const wanted[] = {{&e->fire_alarm, fl__fire},        {&e->load_alarm, fl__engine_load},
                         {&e->renew_alarm, renew_or_claim}, {&e->record_alarm, fl__record},
-                        {&e->delete_alarm, fl__delete},    {&e->retry_alarm, fl__doubts_ask}};
+                        {&e->delete_alarm, fl__delete},    {&e->ask_alarm, fl__doubts_ask}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         int r = make_alarm(e, wanted[i].alarm, wanted[i].fn);
         if (r < 0)

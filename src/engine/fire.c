@@ -408,10 +408,12 @@ void fl__settle_continue(fl_engine *e, struct work *work)
         fl__work_end(e, work);
         return;
     }
-    int r = work->kind == WORK_SETTLE ? write_settlement(e, work) : write_removal(e, work);
+    int r = FL_OUTCOME_UNKNOWN; /* whether there is anything to file again */
+    if (!(flight->item->flags & ITEM_UNSURE))
+        r = work->kind == WORK_SETTLE ? write_settlement(e, work) : write_removal(e, work);
     if (r < 0) {
         fl__queue_push(&e->to_repeat, work);
-        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+        fl__doubts_ask_later(e);
     }
 }
 
@@ -445,7 +447,7 @@ void fl__settle_written(fl_engine *e, struct work *work, const struct write_entr
         fl__doubt(e, work);
     } else {
         fl__queue_push(&e->to_repeat, work);
-        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+        fl__doubts_ask_later(e);
     }
 }
 

@@ -245,7 +245,7 @@ struct fl_engine {
     fl_loop_fn stopped;
     void *stopped_arg;
     uint32_t outstanding; /* requests under way */
-    struct alarm fire_alarm, load_alarm, renew_alarm, record_alarm, delete_alarm, retry_alarm;
+    struct alarm fire_alarm, load_alarm, renew_alarm, record_alarm, delete_alarm, ask_alarm;
     int clock_fd;
     bool flushing; /* an immediate is on its way */
     fl_timer_id flush_id;
@@ -311,6 +311,7 @@ struct fl_engine {
     uint32_t finds_busy, doubts_busy;
     struct work_queue to_find, doubts, to_repeat;
     struct work *in_doubt; /* asked or to be asked */
+    uint64_t ask_ns;       /* when the alarm for that rings, by the loop's clock */
     struct locks locks;
     fl_batch *answered, *answered_last;
     struct item **unsure;
@@ -381,6 +382,7 @@ void fl__locks_free(struct locks *locks);
 void *fl__arena_take(struct arena *arena, size_t size);
 void fl__arena_free(struct arena *arena);
 struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes);
+struct find *fl__find_new(fl_engine *e, size_t count);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
 bool fl__write_files_under(const fl_engine *e, uint64_t window);
 void fl__flush(fl_engine *e);
@@ -393,7 +395,9 @@ void fl__doubt(fl_engine *e, struct work *work);
 void fl__doubt_end(fl_engine *e, struct work *work);
 void fl__doubt_unsure(fl_engine *e, struct item *item);
 void fl__doubt_forget(fl_engine *e, struct item *item);
+void fl__doubt_not_found(fl_engine *e, const fl_store_want *want);
 void fl__doubts_ask(fl_engine *e);
+void fl__doubts_ask_later(fl_engine *e);
 
 /* --- memory.c */
 int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret);
@@ -461,6 +465,11 @@ size_t fl__body_size(const fl_durable *timer);
 size_t fl__body_encode(const fl_durable *timer, int64_t at_us, unsigned char *out);
 int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret); /* FL_STORE_CORRUPT */
 void fl__row_timer(const fl_row *row, fl_durable *ret);
+
+static inline bool same_bytes(fl_bytes a, fl_bytes b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
 
 static inline bool key_before(fl_key a, fl_key b)
 {

@@ -327,3 +327,49 @@ TEST(of_two_engines_on_one_shard_one_fires)
     CHECK_EQ(create(NULL, SECOND, "x").result, FL_SHARD_LOST);
     tear_down();
 }
+
+/* A creation is lost, and so is the first question about it. */
+static fl_memory_fault lose_creation(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    int *finds = arg;
+    (void)shard;
+    if (request->op == FL_STORE_WRITE && request->write.count == 1 && *finds > 0)
+        return (fl_memory_fault){.result = FL_OUTCOME_UNKNOWN};
+    if (request->op == FL_STORE_FIND && --*finds == 0)
+        return (fl_memory_fault){.result = FL_STORE_UNAVAILABLE};
+    return (fl_memory_fault){0};
+}
+
+TEST(what_is_not_found_does_not_fire)
+{
+    int finds = 1;
+    set_up((fl_engine_config){0});
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_creation, &finds), 0);
+    fl_op op = create(NULL, SECOND / 20, "x");
+    CHECK_EQ(op.result, FL_OUTCOME_UNKNOWN);
+    run_for(SECOND / 100);
+    CHECK_EQ(finds, 0);
+    op = run_op((fl_op){.kind = FL_OP_GET, .timer.id = op.timer.id});
+    CHECK_EQ(op.result, FL_TIMER_NOT_FOUND);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    tear_down();
+}
+
+TEST(what_was_perhaps_created_is_not_filed_again_before_that_is_known)
+{
+    int finds = 2;
+    set_up((fl_engine_config){0});
+    run_for(SECOND);
+    bed.answer = FL_AGAIN;
+    bed.failures = 1;
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_creation, &finds), 0);
+    CHECK_EQ(create("a", 0, "x").result, FL_OUTCOME_UNKNOWN);
+    run_for(SECOND / 100);
+    CHECK_EQ(bed.fired_count, 1); /* it may have been created */
+    CHECK_EQ(create("a", 3600 * SECOND, "y").result, 0);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
