@@ -70,6 +70,8 @@ static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
     const fl_row *row = done && work->new_key.seq ? &want->row : NULL;
     if (row && fl__ops_let_go(e, row->key))
         row = NULL; /* a load has brought it */
+    else if (row && !behind_front(e, row->key))
+        fl__memory_evict(e, row->key); /* others of its time may be ahead of it in the wheel: load it in its turn */
     if (work->kind != WORK_CLIENT && done)
         fl__settle_applied(e, work, row);
     else if (work->kind != WORK_CLIENT)

@@ -158,8 +158,10 @@ static void list_more(struct fl_listing_state *s, bool past)
         return;
     }
     s->waits = fl__window_in_parts(e, cursor[C_WINDOW]);
-    if (s->waits)
+    if (s->waits) {
+        fl__alarm_set(e, &e->load_alarm, 0); /* which files again first */
         return;
+    }
     fl_store_request *request = &s->request;
     request->list.window = cursor[C_WINDOW];
     request->list.after_seq = cursor[C_SEQ];

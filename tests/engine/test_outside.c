@@ -373,3 +373,44 @@ TEST(what_was_perhaps_created_is_not_filed_again_before_that_is_known)
     CHECK_EQ(bed.fired_count, 1);
     tear_down();
 }
+
+/* Writes take effect, but nobody knows, and nobody can ask. */
+static fl_memory_fault leave_in_doubt(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)shard;
+    bool doubtful = *(bool *)arg;
+    if (doubtful && request->op == FL_STORE_WRITE)
+        return (fl_memory_fault){.result = FL_OUTCOME_UNKNOWN, .applied = true};
+    return (fl_memory_fault){0};
+}
+
+static fl_memory_fault refuse_finds(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.result = request->op == FL_STORE_FIND ? FL_STORE_UNAVAILABLE : 0};
+}
+
+TEST(what_was_in_doubt_takes_its_place_among_those_of_its_time)
+{
+    bool doubtful = false;
+    set_up((fl_engine_config){.max_in_flight = 1, .dispatch_batch = 1});
+    CHECK_EQ(create("a", 60 * SECOND, "a").result, 0);
+    CHECK_EQ(fl_memory_store_faults(bed.store, leave_in_doubt, &doubtful), 0);
+    fl_op move = {.kind = FL_OP_UPDATE,
+                  .flags = FL_OP_SET_DUE,
+                  .timer = {.ns = text("ns"), .name = text("a"), .due_us = wall_now(&bed.wall.clock) + 10 * SECOND}};
+    doubtful = true;
+    CHECK_EQ(run_op(move).result, FL_OUTCOME_UNKNOWN);
+    doubtful = false;
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_finds, NULL), 0);
+    CHECK_EQ(create(NULL, 10 * SECOND, "b").result, 0);
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
+    bed.keep = true;
+    run_for(10 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    tear_down();
+}

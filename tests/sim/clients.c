@@ -299,9 +299,12 @@ static bool raise_or_delete(struct errand *errand, struct ask *ask, fl_op *op, e
     struct sim *s = errand->sim;
     if (!choose(s, ask, op, kind))
         return false;
-    const struct stage *there = &s->ledger.stages[likely(&s->ledger, ask->slot)];
+    uint32_t likely_there = likely(&s->ledger, ask->slot);
+    const struct stage *there = &s->ledger.stages[likely_there];
     if (there->fate != DEAD)
         return false;
+    if (kind == FL_OP_DEAD_DELETE && ledger_certain(&s->ledger, ask->slot) != likely_there)
+        return false; /* it would say nothing about the other that may be there */
     sim_say(s, "%s slot %u (#%u)", kind == FL_OP_DEAD_REDRIVE ? "raise" : "delete dead", ask->slot, there->tag);
     if (!enter(errand, ask, op, kind == FL_OP_DEAD_REDRIVE ? there->tag : 0, 0))
         return false;
