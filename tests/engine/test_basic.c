@@ -24,7 +24,8 @@ TEST(a_timer_fires_when_it_is_due)
 
 TEST(a_timer_a_year_away_fires_too)
 {
-    set_up((fl_engine_config){.lease_us = 600 * SECOND});
+    uint64_t day_us = 86400 * SECOND; /* what happens every second would happen thirty million times */
+    set_up((fl_engine_config){.lease_us = day_us, .record_interval_us = day_us, .delete_interval_us = day_us});
     int64_t begin = wall_now(&bed.wall.clock);
     CHECK_EQ(create(NULL, 365 * 86400 * SECOND, "year").result, 0);
     run_for(366 * 86400 * SECOND);
@@ -351,4 +352,43 @@ TEST(a_list_has_each_once_while_its_windows_are_filed_again)
     for (int i = 0; i < CROWD; i++)
         CHECK_EQ(seen[i], 1);
     tear_down();
+}
+
+TEST(what_was_missed_comes_at_the_rate_that_was_asked_for)
+{
+    set_up((fl_engine_config){0});
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(create(NULL, (100 - i) * SECOND, "missed").result, 0);
+    stop_engine(false);
+    bed.wall.offset_us += 1000 * SECOND;
+    start_engine((fl_engine_config){.catch_up_rate = 10});
+    for (size_t second = 1; second <= 10; second++) {
+        run_for(SECOND);
+        CHECK(bed.fired_count >= 10 * second - 1);
+        CHECK(bed.fired_count <= 10 * second + 1);
+    }
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 100);
+    CHECK_EQ(create(NULL, 0, "new").result, 0);
+    run_for(SECOND / 100);
+    CHECK_EQ(bed.fired_count, 101);
+    tear_down();
+}
+
+TEST(a_namespace_has_its_own_idea_of_too_late)
+{
+    static const uint64_t limits[] = {UINT64_MAX, 0, 500 * SECOND, 5000 * SECOND};
+    static const size_t fired[] = {1, 2, 1, 2};
+    for (int i = 0; i < 4; i++) {
+        set_up((fl_engine_config){0});
+        CHECK_EQ(create(NULL, SECOND, "missed").result, 0);
+        CHECK_EQ(create(NULL, 995 * SECOND, "just missed").result, 0);
+        stop_engine(false);
+        bed.wall.offset_us += 1000 * SECOND;
+        start_engine((fl_engine_config){.skip_older_us = 100 * SECOND});
+        CHECK_EQ(fl_engine_skip_older(bed.engine, text("ns"), limits[i]), 0);
+        run_for(SECOND);
+        CHECK_EQ(bed.fired_count, fired[i]);
+        tear_down();
+    }
 }

@@ -181,6 +181,7 @@ static void set_payload(struct sim *s, struct ask *ask, fl_op *op, uint32_t tag)
         abort();
     payload_fill(tag, ask->payload, size);
     op->timer.payload = (fl_bytes){ask->payload, size};
+    op->timer.retry = policy_of(s, tag);
 }
 
 static void address(struct sim *s, struct ask *ask, fl_op *op, bool by_name)
@@ -273,7 +274,7 @@ static bool update(struct errand *errand, struct ask *ask, fl_op *op)
         return false;
     bool moves = chance(&s->luck, 70);
     int64_t due_us = moves ? sim_wall_us(s) + some_delay(s) : earliest(&s->ledger, ask->slot);
-    op->flags = FL_OP_SET_PAYLOAD | (moves ? FL_OP_SET_DUE : 0);
+    op->flags = FL_OP_SET_PAYLOAD | FL_OP_SET_RETRY | (moves ? FL_OP_SET_DUE : 0);
     op->timer.due_us = moves ? due_us : 0;
     set_payload(s, ask, op, ++s->tags);
     sim_say(s, "update slot %u%s to #%u%s, due %.6f", ask->slot, op->timer.name.size ? " by name" : "", s->tags,

@@ -232,6 +232,7 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
     stage->fired_us = wall_us;
     stage->filed_us = later(stage->filed_us, wall_us); /* should it come again, then at the time at which it was */
     stage->fate = UNDER_WAY;
+    stage->may_die = false;
     touch(l, stage->slot);
     return i;
 }
@@ -241,6 +242,7 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, 
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->fate = fate;
+    stage->may_die = false;
     stage->settled = l->tick;
     stage->asked_us = at_us;
     stage->wait_us = wait_us;
@@ -265,6 +267,12 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, 
         ledger_fail(l, "the ledger is full");
 }
 
+void ledger_may_die(struct ledger *l, uint32_t i)
+{
+    l->stages[i].may_die = true;
+    l->slots[l->stages[i].slot].deaths++;
+}
+
 void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us)
 {
     for (uint32_t i = 0; i < l->stage_count; i++) {
@@ -287,7 +295,7 @@ bool ledger_unfinished(const struct ledger *l, uint32_t slot)
         const struct stage *stage = &l->stages[i];
         if (stage->slot != slot || stage->place == GONE)
             continue;
-        if (stage->tag == 0 || stage->fate == DONE || stage->fate == DEAD || stage->may_skip)
+        if (stage->tag == 0 || stage->fate == DONE || stage->fate == DEAD || stage->may_skip || stage->may_die)
             return false;
     }
     return true;

@@ -37,6 +37,7 @@ struct stage {
     bool by_name;
     bool secured; /* done, and that is on record */
     bool may_skip;
+    bool may_die;   /* FAILED: or it has become too old */
     unsigned actor; /* who was asked */
     int64_t due_us;
     int64_t filed_us;      /* the latest under which it can have been filed: the past counts as now */
@@ -97,6 +98,9 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
 /* The owner has settled an attempt of this term. FAILED: not again before `at_us`, nor before it has waited for `wait_us`;
  * AGAIN: at `at_us`. */
 void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, int64_t wait_us);
+
+/* It has failed, and may be given up for its age. */
+void ledger_may_die(struct ledger *l, uint32_t i);
 
 /* The clock is set. What is on its way to the store may be filed by either time. */
 void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us);

@@ -59,6 +59,15 @@ static uint64_t on_the_way_ns(void *arg, unsigned actor, const fl_store_request 
     return some_delay_ns(arg);
 }
 
+static uint64_t on_the_way_back_ns(void *arg, unsigned actor, const fl_store_request *request)
+{
+    struct sim *s = arg;
+    (void)actor, (void)request;
+    if (s->calm || !s->nature.slow || !chance(&s->luck, 5))
+        return 0;
+    return below(&s->luck, 500000000);
+}
+
 static uint64_t sent(void *arg, unsigned actor, const fl_store_request *request)
 {
     struct sim *s = arg;
@@ -81,12 +90,13 @@ static bool takes_front_back(const fl_store_request *request)
 /* An owner begins by this clock: what is too old for it may be left out. */
 static void allow_skipping(struct sim *s, int64_t now_us)
 {
-    if (s->config.skip_older_us == 0)
-        return;
-    int64_t limit_us = now_us + 60 * SECOND - (int64_t)s->config.skip_older_us;
-    for (uint32_t i = 0; i < s->ledger.stage_count; i++)
-        if (s->ledger.stages[i].due_us < limit_us)
-            s->ledger.stages[i].may_skip = true;
+    for (uint32_t i = 0; i < s->ledger.stage_count; i++) {
+        struct stage *stage = &s->ledger.stages[i];
+        bool odd = s->ledger.slots[stage->slot].name % 2 && s->skip_odd_us != UINT64_MAX;
+        uint64_t skip_us = odd ? s->skip_odd_us : s->config.skip_older_us;
+        if (skip_us > 0 && stage->due_us < now_us + 60 * SECOND - (int64_t)skip_us)
+            stage->may_skip = true;
+    }
 }
 
 /* A claim makes an owner, and it is known here who. */
@@ -178,7 +188,8 @@ static void start_engine(struct sim *s, struct actor *actor, bool force)
     *actor = (struct actor){.number = number};
     road_actor(s->road, number);
     sim_say(s, "engine %u starts%s", number, force ? " by force" : "");
-    if (fl_engine_start(&config, &actor->engine) < 0)
+    if (fl_engine_start(&config, &actor->engine) < 0 ||
+        fl_engine_skip_older(actor->engine, (fl_bytes)FL_TEXT("odd"), s->skip_odd_us) < 0)
         ledger_fail(&s->ledger, "an engine does not start");
 }
 
@@ -409,8 +420,11 @@ static void choose_config(struct sim *s)
         .retry = {.max_attempts = 1 + (uint32_t)below(luck, 5),
                   .multiplier_1000 = 1000 + (uint32_t)below(luck, 2000),
                   .initial_us = 1 + below(luck, SECOND),
-                  .max_interval_us = 5 * SECOND},
+                  .max_interval_us = 5 * SECOND,
+                  .max_age_us = chance(luck, 10) ? 1 + below(luck, 30 * SECOND) : 0},
     };
+    s->skip_odd_us = chance(luck, 10) ? below(luck, 2) * below(luck, 100 * SECOND) : UINT64_MAX;
+    s->policies = chance(luck, 40) ? draw(luck) | 1 : 0;
 }
 
 static void set_up(struct sim *s, uint64_t seed)
@@ -425,7 +439,7 @@ static void set_up(struct sim *s, uint64_t seed)
         s->name_slots[i] = ledger_slot(&s->ledger, true, i);
     fl_virtual_clock_init(&s->time, 1000);
     fl_store_config store = {.shards = 1, .clock = &s->wall};
-    struct road_watch watch = {on_the_way_ns, sent, store_answered, s};
+    struct road_watch watch = {on_the_way_ns, on_the_way_back_ns, sent, store_answered, s};
     if (fl_loop_new(&(fl_loop_config){.clock = &s->time.clock}, &s->loop) < 0 ||
         fl_store_open("memory:", &store, &s->store, message, sizeof message) < 0 ||
         !(s->road = road_new(s->store, &watch)) || fl_memory_store_faults(s->store, fault, s) < 0)
