@@ -249,15 +249,6 @@ static bool choose(struct sim *s, struct ask *ask, fl_op *op, enum fl_op_kind ki
     return true;
 }
 
-static int64_t earliest(const struct ledger *l, uint32_t slot)
-{
-    int64_t earliest_us = FL_STORE_TIME_END;
-    for (uint32_t i = 0; i < l->stage_count; i++)
-        if (l->stages[i].slot == slot && l->stages[i].tag && l->stages[i].due_us < earliest_us)
-            earliest_us = l->stages[i].due_us;
-    return earliest_us;
-}
-
 /* It stays where another of the slot is filed. */
 static void stay(struct ledger *l, struct stage *stage)
 {
@@ -273,7 +264,7 @@ static bool update(struct errand *errand, struct ask *ask, fl_op *op)
     if (!choose(s, ask, op, FL_OP_UPDATE))
         return false;
     bool moves = chance(&s->luck, 70);
-    int64_t due_us = moves ? sim_wall_us(s) + some_delay(s) : earliest(&s->ledger, ask->slot);
+    int64_t due_us = moves ? sim_wall_us(s) + some_delay(s) : ledger_earliest(&s->ledger, ask->slot);
     op->flags = FL_OP_SET_PAYLOAD | FL_OP_SET_RETRY | (moves ? FL_OP_SET_DUE : 0);
     op->timer.due_us = moves ? due_us : 0;
     set_payload(s, ask, op, ++s->tags);

@@ -142,6 +142,15 @@ uint32_t ledger_certain(const struct ledger *l, uint32_t slot)
     return found;
 }
 
+int64_t ledger_earliest(const struct ledger *l, uint32_t slot)
+{
+    int64_t earliest_us = FL_STORE_TIME_END;
+    for (uint32_t i = 0; i < l->stage_count; i++)
+        if (l->stages[i].slot == slot && l->stages[i].tag && l->stages[i].due_us < earliest_us)
+            earliest_us = l->stages[i].due_us;
+    return earliest_us;
+}
+
 /* --- Owners ------------------------------------------------------------------------------------------------------- */
 
 void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns)
@@ -164,6 +173,13 @@ void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress)
 
 /* --- Firing ------------------------------------------------------------------------------------------------------- */
 
+/* Whether a stage of which nobody knows when it is due may be due then: one that comes again, when that was asked for; else
+ * it has the time of another, which may have been moved after it was asked for. */
+static bool may_be_due(const struct ledger *l, const struct stage *stage, int64_t due_us)
+{
+    return stage->vague && due_us >= (stage->from != NOWHERE ? stage->due_us : ledger_earliest(l, stage->slot));
+}
+
 static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
 {
     uint32_t vague = NOWHERE, gone = NOWHERE;
@@ -176,7 +192,7 @@ static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
             return i;
         if (exact)
             gone = i;
-        else if (stage->vague && stage->place != GONE && due_us >= stage->due_us)
+        else if (stage->place != GONE && may_be_due(l, stage, due_us))
             vague = i;
     }
     return vague != NOWHERE ? vague : gone;

@@ -86,6 +86,9 @@ void ledger_answer(struct ledger *l, uint32_t i, int result);
 /* The one stage that must be what is there; NOWHERE if that is not certain. */
 uint32_t ledger_certain(const struct ledger *l, uint32_t slot);
 
+/* The earliest due time that anybody has asked for. */
+int64_t ledger_earliest(const struct ledger *l, uint32_t slot);
+
 /* Another owner, or the same one anew. */
 void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns);
 
