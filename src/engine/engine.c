@@ -95,7 +95,7 @@ bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us)
     fl_engine *e = engine;
     int64_t now_us = fl__engine_now(e), next_us = next_unloaded(e);
     if (e->state != ENGINE_RUNNING || !e->ready || e->outstanding > 0 || e->flushing || e->set_back || e->queued ||
-        e->to_repeat.count > 0 || e->in_doubt || next_us <= now_us)
+        e->to_repeat.count > 0 || e->in_doubt || e->unsure_count > 0 || next_us <= now_us)
         return false;
     for (int kind = 0; kind < 2; kind++) {
         uint64_t at_ns;
@@ -195,7 +195,7 @@ static void turn(fl_loop *loop, void *arg)
         if (e->set_back)
             follow_clock(e);
         if (e->fire_asked)
-            fl__fire(e);
+            fl__engine_fire(e);
         fl__flush(e);
         fl__ops_deliver(e);
     } else {
@@ -638,7 +638,7 @@ static int prepare(fl_engine *e)
     struct {
         struct alarm *alarm;
         alarm_fn *fn;
-    } const wanted[] = {{&e->fire_alarm, fl__fire},        {&e->load_alarm, fl__engine_load},
+    } const wanted[] = {{&e->fire_alarm, fl__engine_fire}, {&e->load_alarm, fl__engine_load},
                         {&e->renew_alarm, renew_or_claim}, {&e->record_alarm, fl__record},
                         {&e->delete_alarm, fl__delete},    {&e->ask_alarm, fl__doubts_ask}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {

@@ -209,7 +209,7 @@ static void fire_kind(fl_engine *e, int kind, int64_t now_us)
 }
 
 /* Fires what is due, a batch of each kind at a time; the loop has its turn in between. */
-void fl__fire(fl_engine *e)
+void fl__engine_fire(fl_engine *e)
 {
     e->fire_asked = false;
     if (!fl__engine_may_fire(e))
@@ -338,6 +338,8 @@ static int write_settlement(fl_engine *e, struct work *work)
         at_us = at_us > now_us ? at_us : now_us;
     if (work->settlement.result != FL_LATER)
         timer.attempt++;
+    else if (again && at_us < timer.due_us)
+        at_us = timer.due_us; /* the clock was set back: it is too early for the first attempt again */
     if (work->settlement.result == FL_AGAIN && again) {
         timer.attempt = 0;
         timer.due_us = at_us;

@@ -439,7 +439,7 @@ bool fl__window_in_parts(const fl_engine *e, uint64_t window);
 int fl__windows_reserve(fl_engine *e, size_t more);
 
 /* --- fire.c */
-void fl__fire(fl_engine *e);
+void fl__engine_fire(fl_engine *e);
 void fl__fire_soon(fl_engine *e);
 bool fl__fire_has_room(const fl_engine *e, int kind);
 void fl__settle_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result);
