@@ -248,3 +248,21 @@ TEST(what_was_filed_by_a_clock_that_was_set_forth_again_at_once_is_not_lost)
     CHECK_EQ(bed.fired[2].payload[0], 'y');
     tear_down();
 }
+
+TEST(what_is_put_off_while_the_clock_is_set_back_is_not_early)
+{
+    set_up((fl_engine_config){0});
+    fl_op op = create(NULL, 100 * SECOND, "x");
+    CHECK_EQ(op.result, 0);
+    bed.keep = true;
+    run_for(110 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    step_clock(-60 * SECOND);
+    run_for(SECOND);
+    fl_settlement later = {.token = bed.tokens[0], .result = FL_LATER, .at_us = wall_now(&bed.wall.clock) + SECOND};
+    CHECK_EQ(fl_engine_settle(bed.engine, &later, 1), 1);
+    run_for(100 * SECOND); /* the bed looks whether it is early */
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(bed.fired[1].attempt, 1);
+    tear_down();
+}

@@ -222,7 +222,8 @@ static void check_attempt(struct ledger *l, const struct stage *stage, uint32_t 
     const char *wrong = wrong_attempt(l, stage, attempt);
     if (wrong)
         ledger_fail(l, "#%u fires, attempt %u, although %s (attempt %u)", stage->tag, attempt, wrong, stage->attempt);
-    if (stage->fate == FAILED && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
+    bool repeats = stage->put_off && stage->term != l->term; /* that it was put off has come to nothing */
+    if (stage->fate == FAILED && !repeats && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
         ledger_fail(l, "#%u fires again %lld us early", stage->tag, (long long)(stage->not_before_us - wall_us));
 }
 
@@ -258,7 +259,7 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, 
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->fate = fate;
-    stage->may_die = false;
+    stage->may_die = stage->put_off = false;
     stage->settled = l->tick;
     stage->asked_us = at_us;
     stage->wait_us = wait_us;
@@ -281,6 +282,14 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, 
                           .from = i};
     if (add_stage(l, again) == NOWHERE)
         ledger_fail(l, "the ledger is full");
+}
+
+void ledger_put_off(struct ledger *l, uint32_t i, int64_t at_us)
+{
+    struct stage *stage = &l->stages[i];
+    ledger_settle(l, i, FAILED, later(at_us, stage->due_us), 0);
+    stage->put_off = true;
+    stage->attempt--;
 }
 
 void ledger_may_die(struct ledger *l, uint32_t i)

@@ -38,6 +38,7 @@ struct stage {
     bool secured; /* done, and that is on record */
     bool may_skip;
     bool may_die;   /* FAILED: or it has become too old */
+    bool put_off;   /* FAILED: the last attempt does not count */
     unsigned actor; /* who was asked */
     int64_t due_us;
     int64_t filed_us;      /* the latest under which it can have been filed: the past counts as now */
@@ -101,6 +102,9 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
 /* The owner has settled an attempt of this term. FAILED: not again before `at_us`, nor before it has waited for `wait_us`;
  * AGAIN: at `at_us`. */
 void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, int64_t wait_us);
+
+/* The owner has put an attempt off, which does not count then. */
+void ledger_put_off(struct ledger *l, uint32_t i, int64_t at_us);
 
 /* It has failed, and may be given up for its age. */
 void ledger_may_die(struct ledger *l, uint32_t i);

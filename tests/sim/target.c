@@ -54,7 +54,7 @@ static enum fl_settle some_result(struct sim *s)
     unsigned luck = (unsigned)below(&s->luck, 100);
     if (!s->nature.hostile || s->calm)
         return FL_DONE;
-    return luck < 55 ? FL_DONE : luck < 88 ? FL_FAILED : luck < 95 ? FL_AGAIN : FL_DEAD;
+    return luck < 55 ? FL_DONE : luck < 83 ? FL_FAILED : luck < 88 ? FL_LATER : luck < 95 ? FL_AGAIN : FL_DEAD;
 }
 
 /* The shortest wait that the policy allows. */
@@ -78,7 +78,8 @@ static bool too_old(struct sim *s, const struct attempt *attempt, const fl_retry
 
 static void account(struct sim *s, const struct attempt *attempt, const fl_settlement *settlement)
 {
-    static const enum fate fates[] = {[FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN, [FL_DEAD] = DEAD};
+    static const enum fate fates[] = {
+        [FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN, [FL_DEAD] = DEAD, [FL_LATER] = FAILED};
     const struct actor *actor = sim_actor(s, attempt->actor);
     if (attempt->stage == NOWHERE || attempt->actor != s->ledger.owner || attempt->term != s->ledger.term ||
         actor->crashed || (actor->stopping && settlement->result != FL_DONE))
@@ -86,12 +87,16 @@ static void account(struct sim *s, const struct attempt *attempt, const fl_settl
     uint32_t really = ledger_really(&s->ledger, attempt->stage);
     const struct stage *stage = &s->ledger.stages[really];
     enum fate fate = fates[settlement->result];
+    s->ledger.wall_us = sim_wall_us(s);
+    if (settlement->result == FL_LATER) {
+        ledger_put_off(&s->ledger, really, settlement->at_us);
+        return;
+    }
     const fl_retry *retry = attempt->retry.initial_us > 0 ? &attempt->retry : &s->config.retry;
     int64_t wait_us = fate == FAILED ? backoff_us(retry, stage->attempt) : 0;
     if (fate == FAILED && ((retry->max_attempts > 0 && stage->attempt >= retry->max_attempts) ||
                            (!s->nature.steps && too_old(s, attempt, retry, wait_us, settlement->at_us))))
         fate = DEAD;
-    s->ledger.wall_us = sim_wall_us(s);
     ledger_settle(&s->ledger, really, fate, settlement->at_us, wait_us);
     if (fate == FAILED && retry->max_age_us > 0)
         ledger_may_die(&s->ledger, really); /* it may take long to be written */
@@ -103,7 +108,8 @@ static void settle(struct sim *s, const struct attempt *attempt)
     fl_settlement settlement = {.token = attempt->token, .result = some_result(s), .reason = FL_TEXT("bad luck")};
     if (!actor)
         return;
-    if (settlement.result == FL_AGAIN || (settlement.result == FL_FAILED && chance(&s->luck, 20)))
+    if (settlement.result == FL_AGAIN || settlement.result == FL_LATER ||
+        (settlement.result == FL_FAILED && chance(&s->luck, 20)))
         settlement.at_us = sim_wall_us(s) + 1 + (int64_t)below(&s->luck, 30 * SECOND);
     uint32_t tag = attempt->stage == NOWHERE ? 0 : s->ledger.stages[attempt->stage].tag;
     sim_say(s, "#%u is settled with %d", tag, (int)settlement.result);
