@@ -4,6 +4,7 @@
 #include "sim/ledger.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 void ledger_fail(struct ledger *l, const char *format, ...)
 {
@@ -313,40 +314,51 @@ void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us)
 
 /* --- The end ------------------------------------------------------------------------------------------------------ */
 
-/* Whether something must still fire. */
-bool ledger_unfinished(const struct ledger *l, uint32_t slot)
+/* Whether it need not fire (any more). */
+static bool is_finished(const struct stage *stage)
 {
-    for (uint32_t i = 0; i < l->stage_count; i++) {
-        const struct stage *stage = &l->stages[i];
-        if (stage->slot != slot || stage->place == GONE)
-            continue;
-        if (stage->tag == 0 || stage->fate == DONE || stage->fate == DEAD || stage->may_skip || stage->may_die)
-            return false;
-    }
-    return true;
+    return stage->tag == 0 || stage->fate == DONE || stage->fate == DEAD || stage->may_skip || stage->may_die;
 }
 
-/* By when one of those that may be there must have fired. */
-int64_t ledger_due(const struct ledger *l, uint32_t slot)
+/* For each slot, by when one of those that may be there must have fired; 0: none must. */
+static void find_due(const struct ledger *l, int64_t due_us[SLOTS_MOST])
 {
-    int64_t due_us = 0;
+    bool finished[SLOTS_MOST] = {false};
+    memset(due_us, 0, SLOTS_MOST * sizeof *due_us);
     for (uint32_t i = 0; i < l->stage_count; i++) {
         const struct stage *stage = &l->stages[i];
-        if (stage->slot != slot || stage->place != HERE)
+        if (stage->place == GONE)
+            continue;
+        finished[stage->slot] |= is_finished(stage);
+        if (stage->place != HERE)
             continue;
         int64_t last_us = later(stage->due_us, stage->filed_us + (stage->fate == FAILED ? 10000000 : 0));
-        due_us = later(due_us, last_us);
+        due_us[stage->slot] = later(due_us[stage->slot], last_us);
     }
-    return due_us;
+    for (uint32_t slot = 0; slot < l->slot_count; slot++)
+        if (finished[slot])
+            due_us[slot] = 0;
+}
+
+int64_t ledger_next_due(const struct ledger *l)
+{
+    int64_t due_us[SLOTS_MOST], next_us = 0;
+    find_due(l, due_us);
+    for (uint32_t slot = 0; slot < l->slot_count; slot++)
+        if (due_us[slot] > 0 && (next_us == 0 || due_us[slot] < next_us))
+            next_us = due_us[slot];
+    return next_us;
 }
 
 void ledger_close(struct ledger *l, int64_t now_us)
 {
+    int64_t due_us[SLOTS_MOST];
+    find_due(l, due_us);
     for (uint32_t i = 0; i < l->stage_count; i++) {
         const struct stage *stage = &l->stages[i];
         if (stage->place == ASKED)
             ledger_fail(l, "what was asked about #%u was never answered", stage->tag);
-        if (stage->place == HERE && ledger_unfinished(l, stage->slot) && ledger_due(l, stage->slot) <= now_us)
+        if (stage->place == HERE && due_us[stage->slot] > 0 && due_us[stage->slot] <= now_us)
             ledger_fail(l, "#%u was acknowledged and did not fire", stage->tag);
     }
 }

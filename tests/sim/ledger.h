@@ -117,7 +117,8 @@ uint32_t ledger_really(const struct ledger *l, uint32_t i);
 
 /* At the end. */
 void ledger_close(struct ledger *l, int64_t now_us);
-int64_t ledger_due(const struct ledger *l, uint32_t slot);
-bool ledger_unfinished(const struct ledger *l, uint32_t slot);
+
+/* When the next timer is due that must still fire; 0: none. */
+int64_t ledger_next_due(const struct ledger *l);
 
 #endif

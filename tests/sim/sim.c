@@ -254,10 +254,16 @@ static void set_clock(struct sim *s, int64_t step_us)
             fl_engine_clock_changed(s->actors[i].engine);
 }
 
+/* Some mistakes are seen soon. */
 static void step_clock(struct sim *s)
 {
     int64_t reach = chance(&s->luck, 20) ? 3 * SECOND : chance(&s->luck, 70) ? 100 * SECOND : 86400 * SECOND;
-    set_clock(s, (int64_t)below(&s->luck, (uint64_t)reach * 2) - reach);
+    int64_t step_us = (int64_t)below(&s->luck, (uint64_t)reach * 2) - reach;
+    set_clock(s, step_us);
+    if (!chance(&s->luck, 30))
+        return;
+    clients_act(s);
+    set_clock(s, (int64_t)below(&s->luck, 10000) - step_us);
 }
 
 static void disaster(struct sim *s)
@@ -316,23 +322,11 @@ static void run_for(struct sim *s, int64_t us)
     fl_loop_run(s->loop);
 }
 
-/* When the next timer is due that must still fire; 0: none. */
-static int64_t next_due_us(const struct ledger *l)
-{
-    int64_t next_us = 0;
-    for (uint32_t slot = 0; slot < l->slot_count; slot++) {
-        int64_t due_us = ledger_unfinished(l, slot) ? ledger_due(l, slot) : 0;
-        if (due_us > 0 && (next_us == 0 || due_us < next_us))
-            next_us = due_us;
-    }
-    return next_us;
-}
-
 /* Time goes on, by leaps where nothing happens, until all that was promised has come, or should have. */
 static void live_on(struct sim *s)
 {
     int64_t due_us;
-    for (int i = 0; i < 2000 && !s->ledger.failure[0] && (due_us = next_due_us(&s->ledger)) > 0; i++) {
+    for (int i = 0; i < 2000 && !s->ledger.failure[0] && (due_us = ledger_next_due(&s->ledger)) > 0; i++) {
         int64_t leap_us = due_us - sim_wall_us(s);
         if (leap_us > 600 * SECOND)
             set_clock(s, leap_us - 300 * SECOND);
@@ -373,7 +367,7 @@ static void end_well(struct sim *s)
     if (clients_wait(s))
         ledger_fail(&s->ledger, "an operation was never answered");
     ledger_close(&s->ledger, sim_wall_us(s));
-    if (next_due_us(&s->ledger) > 0)
+    if (ledger_next_due(&s->ledger) > 0)
         ledger_fail(&s->ledger, "time does not come to an end");
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A thousand simulated lives of the engine, always the same ones. `./dev sim` lives others. */
+/* A thousand simulated lives of the engine, always the same ones, or as many as FOLIOT_LIVES says. `./dev sim` lives
+ * others. */
+
+#include <stdlib.h>
 
 #include "sim/sim.h"
 #include "test.h"
@@ -13,6 +16,8 @@ static void live(uint64_t seed)
 
 TEST(in_a_thousand_lives_all_promises_are_kept)
 {
-    for (uint64_t seed = 1; seed <= 1000; seed++)
+    const char *asked = getenv("FOLIOT_LIVES");
+    uint64_t lives = asked ? strtoull(asked, NULL, 10) : 1000;
+    for (uint64_t seed = 1; seed <= lives; seed++)
         live(seed);
 }
