@@ -17,7 +17,7 @@ static const char *check_item(const fl_engine *e, const struct span *span, uint3
     const struct item *item = span->items[place];
     SOUND(item->place == place);
     SOUND(item->key.at_us >> SPAN_SHIFT == span->index);
-    SOUND(key_before(item->key, e->until) || item->flags & ITEM_UNSURE);
+    SOUND(key_before(item->key, e->until));
     SOUND(!behind_front(e, item->key));
     SOUND(item->space < e->spaces.count);
     SOUND(!fl__flight_find(e, item->key.seq));

@@ -5,7 +5,8 @@
  * there, as often as it takes to get an answer. Meanwhile:
  *
  *   - A timer that was perhaps created is in memory, marked as unsure, and fires if its time comes first: it is better to
- *     fire what its creator believes lost than to lose what is there. When the answer is that it is not there, it goes.
+ *     fire what its creator believes lost than to lose what is there. When the answer is that it is not there, it goes; and
+ *     before there is an answer, it is not filed again.
  *   - A timer that was perhaps moved, replaced or cancelled is held: it does not fire before it is known when it should.
  *     So is what it has perhaps become, if that is loaded meanwhile.
  *   - An attempt that was perhaps settled stays among those that are not, so that progress does not pass it.
@@ -13,8 +14,24 @@
 
 #include "engine/internal.h"
 
+/* Rings then, or earlier if it was to ring earlier: whatever comes in meanwhile does not put off what waits. */
+static void ask_in(fl_engine *e, uint64_t delay_ns)
+{
+    uint64_t now_ns = fl_loop_now_ns(e->loop);
+    if (e->ask_ns >= now_ns && e->ask_ns <= now_ns + delay_ns)
+        return;
+    e->ask_ns = now_ns + delay_ns;
+    fl__alarm_set(e, &e->ask_alarm, delay_ns);
+}
+
+void fl__doubts_ask_later(fl_engine *e)
+{
+    ask_in(e, SECOND_US * NS_PER_US / 10);
+}
+
 void fl__doubt(fl_engine *e, struct work *work)
 {
+    ask_in(e, work->in_doubt ? SECOND_US * NS_PER_US / 10 : 0);
     if (!work->in_doubt) {
         work->in_doubt = true;
         work->next_in_doubt = e->in_doubt;
@@ -23,7 +40,6 @@ void fl__doubt(fl_engine *e, struct work *work)
             fl__lock(e, &work->new_lock, lock_of_seq(work->new_key.seq), NULL);
     }
     fl__queue_push(&e->doubts, work);
-    fl__alarm_set(e, &e->retry_alarm, 0);
 }
 
 /* It is known now, or no longer matters. */
@@ -54,6 +70,8 @@ static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
     const fl_row *row = done && work->new_key.seq ? &want->row : NULL;
     if (row && fl__ops_let_go(e, row->key))
         row = NULL; /* a load has brought it */
+    else if (row && !behind_front(e, row->key))
+        fl__memory_evict(e, row->key); /* others of its time may be ahead of it in the wheel: load it in its turn */
     if (work->kind != WORK_CLIENT && done)
         fl__settle_applied(e, work, row);
     else if (work->kind != WORK_CLIENT)
@@ -83,23 +101,10 @@ static void doubts_answered(fl_store_request *request)
     fl__ops_deliver(e);
 }
 
-static struct find *make_find(fl_engine *e, size_t count)
-{
-    struct find *find = fl__alloc_zeroed(sizeof *find + count * (sizeof *find->wants + sizeof(struct work *)));
-    if (!find)
-        return NULL;
-    find->engine = e;
-    find->wants = (fl_store_want *)(find + 1);
-    find->works = (struct work **)(find->wants + count);
-    find->request.find.wants = find->wants;
-    find->request.find.count = count;
-    return find;
-}
-
 static void ask_works(fl_engine *e)
 {
     size_t count = e->doubts.count < WRITE_MOST ? e->doubts.count : WRITE_MOST;
-    struct find *find = count > 0 ? make_find(e, count) : NULL;
+    struct find *find = count > 0 ? fl__find_new(e, count) : NULL;
     if (!find)
         return;
     while (find->count < count) {
@@ -127,7 +132,7 @@ void fl__doubt_unsure(fl_engine *e, struct item *item)
     }
     item->flags |= ITEM_UNSURE;
     e->unsure[e->unsure_count++] = item;
-    fl__alarm_set(e, &e->retry_alarm, 0);
+    ask_in(e, 0);
 }
 
 void fl__doubt_forget(fl_engine *e, struct item *item)
@@ -161,12 +166,21 @@ static void ghost_gone(fl_engine *e, struct item *item)
     }
 }
 
-/* It is there: a row like any other. It was spared when room was made; now it may have to go, until it is loaded. */
-static void ghost_lives(fl_engine *e, struct item *item)
+static bool is_wanted(const fl_engine *e, const struct item *item, const fl_store_want *want)
 {
-    fl__doubt_forget(e, item);
-    if (!key_before(item->key, e->until) && !fl__flight_find(e, item->key.seq))
-        fl__memory_remove(e, item);
+    fl_row row;
+    if (want->name.size == 0)
+        return item->key.seq == want->id.seq;
+    fl__item_row(e, item, &row);
+    return same_bytes(row.name, want->name) && same_bytes(row.ns, want->ns);
+}
+
+/* Somebody else has asked, and been told that it is not there: so it must not fire. */
+void fl__doubt_not_found(fl_engine *e, const fl_store_want *want)
+{
+    for (size_t i = e->unsure_count; i-- > 0;)
+        if (is_wanted(e, e->unsure[i], want))
+            ghost_gone(e, e->unsure[i]);
 }
 
 static void unsure_answered(fl_store_request *request)
@@ -178,19 +192,19 @@ static void unsure_answered(fl_store_request *request)
     for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {
         struct item *item = unsure_item(e, find->wants[i].id.seq);
         if (item && find->wants[i].found)
-            ghost_lives(e, item);
+            fl__doubt_forget(e, item); /* a row like any other */
         else if (item)
             ghost_gone(e, item);
     }
     fl__release(find);
     if (e->unsure_count > 0 && e->state == ENGINE_RUNNING)
-        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+        fl__doubts_ask_later(e);
 }
 
 static void ask_unsure(fl_engine *e)
 {
     size_t count = e->unsure_count < WRITE_MOST ? e->unsure_count : WRITE_MOST;
-    struct find *find = count > 0 ? make_find(e, count) : NULL;
+    struct find *find = count > 0 ? fl__find_new(e, count) : NULL;
     if (!find)
         return;
     for (size_t i = 0; i < count; i++)
@@ -203,6 +217,7 @@ static void ask_unsure(fl_engine *e)
 /* Called by an alarm. */
 void fl__doubts_ask(fl_engine *e)
 {
+    e->ask_ns = 0;
     if (e->state != ENGINE_RUNNING)
         return;
     if (e->doubts_busy == 0) {
@@ -212,5 +227,5 @@ void fl__doubts_ask(fl_engine *e)
     for (size_t count = e->to_repeat.count; count > 0; count--)
         fl__settle_continue(e, fl__queue_pop(&e->to_repeat));
     if (e->doubts.count + e->unsure_count + e->to_repeat.count > 0)
-        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+        fl__doubts_ask_later(e);
 }

@@ -36,11 +36,12 @@ static void look_at_clock(fl_engine *e)
     e->clock_us = now_us;
     if (now_us >= e->wall_us) {
         e->wall_us = now_us;
-        e->set_back = false;
-        e->hold_writes = e->retreat; /* it may have been set forth again before anything came of it */
     } else if (e->wall_us - now_us > TOLERATED_US && !e->set_back) {
         e->set_back = true;
+        e->back_us = now_us;
         fl__engine_flush_soon(e);
+    } else if (e->set_back && now_us < e->back_us) {
+        e->back_us = now_us;
     }
 }
 
@@ -59,13 +60,12 @@ int64_t fl__engine_filing_now(fl_engine *e)
     return e->set_back ? e->clock_us : now_us;
 }
 
+/* Even if it has been set forth again meanwhile: something may have been filed by what it said. */
 static void follow_clock(fl_engine *e)
 {
     look_at_clock(e);
-    if (e->wall_us - e->clock_us > TOLERATED_US)
-        fl__progress_set_back(e);
-    else
-        e->set_back = e->hold_writes = false;
+    fl__progress_set_back(e);
+    look_at_clock(e);
 }
 
 void fl_engine_clock_changed(fl_engine *engine)
@@ -95,7 +95,7 @@ bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us)
     fl_engine *e = engine;
     int64_t now_us = fl__engine_now(e), next_us = next_unloaded(e);
     if (e->state != ENGINE_RUNNING || !e->ready || e->outstanding > 0 || e->flushing || e->set_back || e->queued ||
-        e->to_repeat.count > 0 || e->in_doubt || next_us <= now_us)
+        e->to_repeat.count > 0 || e->in_doubt || e->unsure_count > 0 || next_us <= now_us)
         return false;
     for (int kind = 0; kind < 2; kind++) {
         uint64_t at_ns;
@@ -178,7 +178,7 @@ static void drop_alarms(fl_engine *e)
     drop_alarm(e, &e->renew_alarm);
     drop_alarm(e, &e->record_alarm);
     drop_alarm(e, &e->delete_alarm);
-    drop_alarm(e, &e->retry_alarm);
+    drop_alarm(e, &e->ask_alarm);
 }
 
 /* --- Once a turn -------------------------------------------------------------------------------------------------- */
@@ -195,7 +195,7 @@ static void turn(fl_loop *loop, void *arg)
         if (e->set_back)
             follow_clock(e);
         if (e->fire_asked)
-            fl__fire(e);
+            fl__engine_fire(e);
         fl__flush(e);
         fl__ops_deliver(e);
     } else {
@@ -250,6 +250,7 @@ static void lose(fl_engine *e, const char *message)
     fl__ops_refuse_all(e, FL_SHARD_LOST);
     if (e->config.notify)
         e->config.notify(e->config.arg, e, FL_ENGINE_LOST, FL_SHARD_LOST, message);
+    fl__lists_go_on(e); /* refuses them */
 }
 
 /* Every answer passes here first. False: the engine is no longer running. */
@@ -356,7 +357,6 @@ static int take_over(fl_engine *e, const fl_store_request *request)
     e->front[0] = progress->front[0];
     e->front[1] = progress->front[1];
     e->until = (fl_key){0};
-    e->drained_us[0] = e->drained_us[1] = 0;
     e->seq_next = progress->seq_limit;
     e->seq_granted = e->seq_next;
     e->stats.pending = progress->pending;
@@ -395,7 +395,7 @@ static void begun(fl_store_request *request)
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
     fl__engine_load(e);
     fl__ops_begin_early(e);
-    fl__lists_begin_early(e);
+    fl__lists_go_on(e);
     fl__fire_soon(e);
 }
 
@@ -456,7 +456,7 @@ static void forget_all(fl_engine *e)
     fl__memory_clear(e);
     e->unsure_count = 0;
     e->delete_count = 0;
-    e->hold_writes = e->retreat = e->set_back = e->ready = false;
+    e->retreat = e->set_back = e->ready = false;
 }
 
 /* What must not be done by halves is not done: see above. */
@@ -492,7 +492,7 @@ static void leave(fl_engine *e)
 {
     e->state = ENGINE_GONE;
     fl__ops_begin_early(e); /* refuses them */
-    fl__lists_begin_early(e);
+    fl__lists_go_on(e);
     drop_alarms(e);
     if (e->flush_id)
         fl_loop_cancel(e->loop, e->flush_id);
@@ -638,9 +638,9 @@ static int prepare(fl_engine *e)
     struct {
         struct alarm *alarm;
         alarm_fn *fn;
-    } const wanted[] = {{&e->fire_alarm, fl__fire},        {&e->load_alarm, fl__engine_load},
+    } const wanted[] = {{&e->fire_alarm, fl__engine_fire}, {&e->load_alarm, fl__engine_load},
                         {&e->renew_alarm, renew_or_claim}, {&e->record_alarm, fl__record},
-                        {&e->delete_alarm, fl__delete},    {&e->retry_alarm, fl__doubts_ask}};
+                        {&e->delete_alarm, fl__delete},    {&e->ask_alarm, fl__doubts_ask}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         int r = make_alarm(e, wanted[i].alarm, wanted[i].fn);
         if (r < 0)

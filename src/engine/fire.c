@@ -183,8 +183,6 @@ static size_t launch_due(fl_engine *e, int kind, int64_t now_us, size_t limit)
             e->catch_up_us = 0; /* all that was missed has fired */
         count += try_launch(e, index, &e->firings[count], now_us);
     }
-    if (n < limit)
-        e->drained_us[kind] = to_us;
     return count;
 }
 
@@ -211,7 +209,7 @@ static void fire_kind(fl_engine *e, int kind, int64_t now_us)
 }
 
 /* Fires what is due, a batch of each kind at a time; the loop has its turn in between. */
-void fl__fire(fl_engine *e)
+void fl__engine_fire(fl_engine *e)
 {
     e->fire_asked = false;
     if (!fl__engine_may_fire(e))
@@ -341,6 +339,8 @@ static int write_settlement(fl_engine *e, struct work *work)
         at_us = at_us > now_us ? at_us : now_us;
     if (work->settlement.result != FL_LATER)
         timer.attempt++;
+    else if (again && at_us < timer.due_us)
+        at_us = timer.due_us; /* the clock was set back: it is too early for the first attempt again */
     if (work->settlement.result == FL_AGAIN && again) {
         timer.attempt = 0;
         timer.due_us = at_us;
@@ -384,25 +384,39 @@ static void count_settled(fl_engine *e, const struct work *work)
         stats->pending -= stats->pending > 0;
 }
 
-static void end_flight(fl_engine *e, uint32_t index)
+/* It is over, and nothing has to be written: the front has passed it, or its row is gone. */
+static bool over(fl_engine *e, uint32_t index)
 {
+    const struct flight *flight = &e->flights.list[index];
+    fl_key key = flight->item->key;
+    if (!flight->superseded && !behind_front(e, key))
+        return false;
+    if (!flight->superseded) {
+        e->stats.pending -= e->stats.pending > 0;
+        fl__progress_settle(e, key.seq);
+        fl__delete_key(e, key);
+    }
+    e->dirty = true;
     fl__flight_end(e, index);
     fl__fire_soon(e);
+    return true;
 }
 
 /* The row is held: nobody else changes it meanwhile. */
 void fl__settle_continue(fl_engine *e, struct work *work)
 {
-    if (e->flights.list[work->flight].superseded) {
-        uint32_t index = work->flight;
+    const struct flight *flight = &e->flights.list[work->flight];
+    fl__progress_move_fronts(e);
+    if ((flight->superseded || work->kind == WORK_REMOVE) && over(e, work->flight)) {
         fl__work_end(e, work);
-        end_flight(e, index);
         return;
     }
-    int r = work->kind == WORK_SETTLE ? write_settlement(e, work) : write_removal(e, work);
+    int r = FL_OUTCOME_UNKNOWN; /* whether there is anything to file again */
+    if (!(flight->item->flags & ITEM_UNSURE))
+        r = work->kind == WORK_SETTLE ? write_settlement(e, work) : write_removal(e, work);
     if (r < 0) {
         fl__queue_push(&e->to_repeat, work);
-        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+        fl__doubts_ask_later(e);
     }
 }
 
@@ -436,7 +450,7 @@ void fl__settle_written(fl_engine *e, struct work *work, const struct write_entr
         fl__doubt(e, work);
     } else {
         fl__queue_push(&e->to_repeat, work);
-        fl__alarm_set(e, &e->retry_alarm, SECOND_US * NS_PER_US / 10);
+        fl__doubts_ask_later(e);
     }
 }
 
@@ -468,19 +482,14 @@ static void begin_settling(fl_engine *e, uint32_t index, const fl_settlement *se
 
 static void settle_done(fl_engine *e, uint32_t index, const fl_settlement *settlement)
 {
-    struct flight *flight = &e->flights.list[index];
-    fl_key key = flight->item->key;
     e->stats.fired++;
-    if (!flight->superseded && !behind_front(e, key)) {
-        begin_settling(e, index, settlement, WORK_REMOVE);
+    if (over(e, index))
         return;
-    }
-    if (!flight->superseded) {
-        e->stats.pending -= e->stats.pending > 0;
-        fl__progress_settle(e, key.seq);
-        fl__delete_key(e, key);
-    }
-    fl__flight_end(e, index);
+    fl__progress_move_fronts(e);
+    if (over(e, index))
+        return;
+    e->flights.list[index].done = true;
+    begin_settling(e, index, settlement, WORK_REMOVE);
 }
 
 static void settle_one(fl_engine *e, uint32_t index, const fl_settlement *settlement)

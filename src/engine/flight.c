@@ -119,6 +119,13 @@ uint32_t fl__flight_find(const fl_engine *e, uint64_t seq)
     return flights->table[slot];
 }
 
+/* Whether it is over, although its row is still there. */
+bool fl__flight_done(const fl_engine *e, uint64_t seq)
+{
+    uint32_t index = fl__flight_find(e, seq);
+    return index && e->flights.list[index].done;
+}
+
 /* No longer among those that are not settled. */
 void fl__flight_forget(fl_engine *e, uint32_t index)
 {

@@ -121,6 +121,7 @@ struct flight {
     uint32_t next;   /* late, or free */
     uint8_t state;
     bool superseded; /* its row has been replaced meanwhile */
+    bool done;       /* it is over, and its row is being taken away */
 };
 
 struct flights {
@@ -244,7 +245,7 @@ struct fl_engine {
     fl_loop_fn stopped;
     void *stopped_arg;
     uint32_t outstanding; /* requests under way */
-    struct alarm fire_alarm, load_alarm, renew_alarm, record_alarm, delete_alarm, retry_alarm;
+    struct alarm fire_alarm, load_alarm, renew_alarm, record_alarm, delete_alarm, ask_alarm;
     int clock_fd;
     bool flushing; /* an immediate is on its way */
     fl_timer_id flush_id;
@@ -262,7 +263,8 @@ struct fl_engine {
     int64_t wall_us;       /* the latest that was seen: by it everything is decided */
     int64_t clock_us;      /* what it said when it was looked at last */
     uint64_t wall_seen_ns; /* when that was, by the loop's clock */
-    bool set_back;         /* it was set back since, and that has not been seen to */
+    bool set_back;         /* it was set back, and that has not been seen to: nothing is written before */
+    int64_t back_us;       /* then: the earliest that it has said since */
 
     /* Memory */
     struct fl__images images;
@@ -275,8 +277,7 @@ struct fl_engine {
     uint64_t bytes;
     fl_key until;
     fl_key front[2];
-    int64_t drained_us[2]; /* everything due by then has been taken out of the wheel */
-    uint64_t preload_us;   /* now */
+    uint64_t preload_us; /* now */
 
     /* The store's windows: those in which there may be rows; by beginning, the longer ones first. */
     uint64_t *windows;
@@ -310,9 +311,9 @@ struct fl_engine {
     uint32_t finds_busy, doubts_busy;
     struct work_queue to_find, doubts, to_repeat;
     struct work *in_doubt; /* asked or to be asked */
+    uint64_t ask_ns;       /* when the alarm for that rings, by the loop's clock */
     struct locks locks;
     fl_batch *answered, *answered_last;
-    bool hold_writes; /* the clock was set back, and the store does not know yet */
     struct item **unsure;
     size_t unsure_count, unsure_capacity;
 
@@ -321,7 +322,8 @@ struct fl_engine {
     uint64_t *keep;
     size_t keep_capacity;
     struct fl_store_span *spans_done;
-    bool record_busy, dirty, finishing, retreat;
+    bool record_busy, dirty, finishing;
+    bool retreat;        /* the store is told that the clock was set back: nothing is written before it knows */
     fl_key *delete_keys; /* look-ahead: settled, and not deleted yet */
     size_t delete_count, delete_capacity;
 
@@ -367,7 +369,7 @@ void fl__ops_not_applied(fl_engine *e, struct work *work);
 bool fl__ops_let_go(fl_engine *e, fl_key key);
 
 /* --- list.c */
-void fl__lists_begin_early(fl_engine *e);
+void fl__lists_go_on(fl_engine *e);
 
 /* --- lock.c */
 bool fl__lock(fl_engine *e, struct lock *lock, uint64_t key, void (*granted)(fl_engine *, struct lock *));
@@ -380,6 +382,7 @@ void fl__locks_free(struct locks *locks);
 void *fl__arena_take(struct arena *arena, size_t size);
 void fl__arena_free(struct arena *arena);
 struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes);
+struct find *fl__find_new(fl_engine *e, size_t count);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
 bool fl__write_files_under(const fl_engine *e, uint64_t window);
 void fl__flush(fl_engine *e);
@@ -392,7 +395,9 @@ void fl__doubt(fl_engine *e, struct work *work);
 void fl__doubt_end(fl_engine *e, struct work *work);
 void fl__doubt_unsure(fl_engine *e, struct item *item);
 void fl__doubt_forget(fl_engine *e, struct item *item);
+void fl__doubt_not_found(fl_engine *e, const fl_store_want *want);
 void fl__doubts_ask(fl_engine *e);
+void fl__doubts_ask_later(fl_engine *e);
 
 /* --- memory.c */
 int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret);
@@ -411,6 +416,7 @@ void fl__spaces_free(struct spaces *spaces);
 /* --- flight.c */
 uint32_t fl__flight_new(fl_engine *e, struct item *item, enum flight_state state); /* 0: no memory */
 uint32_t fl__flight_find(const fl_engine *e, uint64_t seq);
+bool fl__flight_done(const fl_engine *e, uint64_t seq);
 void fl__flight_end(fl_engine *e, uint32_t index);
 void fl__flight_forget(fl_engine *e, uint32_t index);
 struct item *fl__flight_recall(fl_engine *e, uint32_t index);
@@ -422,15 +428,18 @@ uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
 /* --- load.c */
 void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
+int64_t fl__load_horizon_us(const fl_engine *e, int64_t now_us);
 void fl__load_hint(fl_engine *e, int64_t at_us);
+void fl__load_sooner(fl_engine *e);
 void fl__windows_add(fl_engine *e, uint64_t window);
 void fl__windows_inherit(fl_engine *e, uint64_t window);
 void fl__windows_remove(fl_engine *e, uint64_t window);
 uint64_t fl__window_for(fl_engine *e, int64_t at_us);
+bool fl__window_in_parts(const fl_engine *e, uint64_t window);
 int fl__windows_reserve(fl_engine *e, size_t more);
 
 /* --- fire.c */
-void fl__fire(fl_engine *e);
+void fl__engine_fire(fl_engine *e);
 void fl__fire_soon(fl_engine *e);
 bool fl__fire_has_room(const fl_engine *e, int kind);
 void fl__settle_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result);
@@ -449,12 +458,18 @@ int fl__progress_now(fl_engine *e, fl_progress *ret);
 void fl__progress_keep(fl_engine *e, fl_key key);
 bool fl__settled(const fl_engine *e, fl_key key);
 void fl__progress_settle(fl_engine *e, uint64_t seq);
+void fl__progress_move_fronts(fl_engine *e);
 
 /* --- codec.c */
 size_t fl__body_size(const fl_durable *timer);
 size_t fl__body_encode(const fl_durable *timer, int64_t at_us, unsigned char *out);
 int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret); /* FL_STORE_CORRUPT */
 void fl__row_timer(const fl_row *row, fl_durable *ret);
+
+static inline bool same_bytes(fl_bytes a, fl_bytes b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
 
 static inline bool key_before(fl_key a, fl_key b)
 {

@@ -4,7 +4,8 @@
  * A list goes through the windows by their beginning, the longer ones first, and through a window by sequence number. A
  * window may be filed again into its parts while somebody lists it: what has been seen of it is then met again in the parts,
  * which come later. It is told by its numbers: all that was ever filed under a window has lower ones than what has been
- * filed under its parts, so that up to the highest seen in the whole, everything in a part has been seen.
+ * filed under its parts, so that up to the highest seen in the whole, everything in a part has been seen. That would not be
+ * so of a window that is half filed again: a list that comes to one waits until it is gone.
  *
  * A cursor is the window, the last number seen in it, the end of the outermost window that it is a part of, and the
  * highest number seen in those that it is a part of.
@@ -23,7 +24,8 @@ struct fl_listing_state {
     size_t count, limit, looked;
     struct arena arena;
     int result;
-    bool early; /* it waits for the shard */
+    bool waits; /* for the shard, or until a window has been filed again */
+    bool woken;
     struct fl_listing_state *next;
 };
 
@@ -126,7 +128,7 @@ static void listed(fl_store_request *request)
             return;
         }
         cursor[C_SEQ] = row->key.seq;
-        if (!fl__settled(e, row->key))
+        if (!fl__settled(e, row->key) && !fl__flight_done(e, row->key.seq))
             r = add(s, row);
     }
     s->looked += ROWS_AT_ONCE;
@@ -153,6 +155,11 @@ static void list_more(struct fl_listing_state *s, bool past)
     }
     if (s->looked >= ROWS_MOST || s->count == s->limit) {
         finish(s, 0, true);
+        return;
+    }
+    s->waits = fl__window_in_parts(e, cursor[C_WINDOW]);
+    if (s->waits) {
+        fl__alarm_set(e, &e->load_alarm, 0); /* which files again first */
         return;
     }
     fl_store_request *request = &s->request;
@@ -204,10 +211,10 @@ static void begin(fl_loop *loop, void *arg)
 {
     struct fl_listing_state *s = arg;
     (void)loop;
-    s->early = s->engine->state == ENGINE_CLAIMING || s->engine->state == ENGINE_RESTARTING;
+    s->waits = s->engine->state == ENGINE_CLAIMING || s->engine->state == ENGINE_RESTARTING;
     if (s->result < 0)
         finish(s, s->result, false);
-    else if (s->early)
+    else if (s->waits)
         return;
     else if (s->engine->state == ENGINE_RUNNING && s->listing->dead)
         list_dead(s);
@@ -215,12 +222,15 @@ static void begin(fl_loop *loop, void *arg)
         list_more(s, false);
 }
 
-/* What was asked for before the shard was ours, or is refused because it will not be. */
-void fl__lists_begin_early(fl_engine *e)
+/* Those that have waited go on, or are refused, or wait for something else. */
+void fl__lists_go_on(fl_engine *e)
 {
-    struct fl_listing_state *s = e->listings;
-    while (s) {
-        if (s->early) {
+    struct fl_listing_state *s;
+    for (s = e->listings; s; s = s->next)
+        s->woken = s->waits;
+    for (s = e->listings; s;) {
+        if (s->woken) {
+            s->woken = false;
             begin(e->loop, s);
             s = e->listings; /* whoever was answered may have asked for another */
         } else {

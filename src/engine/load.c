@@ -192,6 +192,7 @@ static void refile_done(fl_store_request *request)
         if (!fl__write_files_under(e, window)) /* else once more */
             fl__windows_remove(e, window);
         fl__engine_load(e);
+        fl__lists_go_on(e);
     }
 }
 
@@ -207,11 +208,17 @@ static void refile_step(fl_engine *e, uint64_t window)
     fl__engine_submit_request(e, request, FL_STORE_REFILE, refile_done);
 }
 
-/* The first window that is open and has not been filed again. */
+/* Whether this window, which is there, is open and has not been filed again, or not all of it. */
+bool fl__window_in_parts(const fl_engine *e, uint64_t window)
+{
+    return fl_window_shift(window) > FL_WINDOW_SHIFT_MIN && is_open(e, window);
+}
+
+/* The first of those. */
 static bool window_to_refile(const fl_engine *e, uint64_t *ret)
 {
     for (size_t i = 0; i < e->window_count; i++)
-        if (fl_window_shift(e->windows[i]) > FL_WINDOW_SHIFT_MIN && is_open(e, e->windows[i])) {
+        if (fl__window_in_parts(e, e->windows[i])) {
             *ret = e->windows[i];
             return true;
         }
@@ -238,7 +245,7 @@ static int64_t margin_us(const fl_engine *e)
 
 /* How far to load: when preloading, to the end of a window; and no further than the wheels reach, when years have been
  * missed. */
-static int64_t horizon_us(const fl_engine *e, int64_t now_us)
+int64_t fl__load_horizon_us(const fl_engine *e, int64_t now_us)
 {
     int64_t window = (int64_t)1 << FL_WINDOW_SHIFT_NEAR, reach = 12 * 3600 * (int64_t)SECOND_US;
     int64_t horizon = now_us + (int64_t)(lookahead(e) ? e->config.lookahead_us : e->preload_us);
@@ -299,9 +306,8 @@ static void load_rows(fl_store_request *request, const fl_row *rows, size_t coun
         if (row->key.at_us >= e->load_until_us) { /* only looked at */
             if (row->key.at_us < e->peeked_us)
                 e->peeked_us = row->key.at_us;
-        } else if (fl__settled(e, row->key) || fl__flight_find(e, row->key.seq) ||
-                   (e->unsure_count > 0 && fl__memory_find(e, row->key))) {
-            continue; /* the last: it was thought to be perhaps not there */
+        } else if (fl__settled(e, row->key) || fl__flight_find(e, row->key.seq)) {
+            continue;
         } else if (fl__memory_insert(e, row, 0) < 0) {
             fl__engine_restart(e, "there is no memory for what is due soon");
         }
@@ -408,7 +414,7 @@ static bool worth_loading(const fl_engine *e)
 static void load_more(fl_engine *e, int64_t now_us)
 {
     pass_gap(e, now_us, now_us + (int64_t)(lookahead(e) ? e->config.lookahead_us : e->preload_us));
-    int64_t keep_us = horizon_us(e, now_us), end_us = keep_us;
+    int64_t keep_us = fl__load_horizon_us(e, now_us), end_us = keep_us;
     if (keep_us <= e->until.at_us) {
         loaded_to(e, e->until);
         set_alarm(e, now_us);
@@ -469,4 +475,12 @@ void fl__load_hint(fl_engine *e, int64_t at_us)
         e->peeked_us = at_us;
         set_alarm(e, e->wall_us);
     }
+}
+
+/* The view ends earlier than it did: what comes after it must be loaded again in time. */
+void fl__load_sooner(fl_engine *e)
+{
+    if (e->until.at_us < e->peeked_us)
+        e->peeked_us = e->until.at_us;
+    set_alarm(e, e->wall_us);
 }

@@ -356,19 +356,21 @@ void fl__memory_remove(fl_engine *e, struct item *item)
     fl__memory_free_item(e, item);
 }
 
-/* Forgets what has this key or a later one, except for what is perhaps not in the store. */
+/* Forgets what has this key or a later one, until it is loaded. */
 void fl__memory_evict(fl_engine *e, fl_key from)
 {
     for (uint32_t i = span_from(e, from.at_us >> SPAN_SHIFT); i < e->span_count; i++) {
         struct span *span = &e->spans[i];
         for (uint32_t j = 0; j < span->count; j++) {
             struct item *item = span->items[j];
-            if (item && !key_before(item->key, from) && !(item->flags & ITEM_UNSURE))
+            if (item && !key_before(item->key, from))
                 fl__memory_remove(e, item);
         }
     }
-    if (key_before(from, e->until))
+    if (key_before(from, e->until)) {
         e->until = from;
+        fl__load_sooner(e);
+    }
 }
 
 /* Makes room for a timer at this key, by forgetting what is further away. False: it is the furthest itself; then it is not
@@ -386,8 +388,6 @@ bool fl__memory_room(fl_engine *e, fl_key key)
         if (last->index <= key.at_us >> SPAN_SHIFT)
             break;
         fl__memory_evict(e, (fl_key){last->index << SPAN_SHIFT, 0});
-        if (last->live > 0) /* only what must stay */
-            break;
         drop_span(e, last);
     }
     if (e->loaded < e->config.max_memory_timers)
@@ -397,29 +397,25 @@ bool fl__memory_room(fl_engine *e, fl_key key)
     return false;
 }
 
-/* When a wheel begins that has to take what is in this one and what has yet to be loaded: now, or before what is overdue. */
-static uint64_t fresh_start_ns(const fl_engine *e, fl_wheel *old)
-{
-    uint64_t start_ns = (uint64_t)(e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us) * NS_PER_US, next_ns;
-    if (fl_wheel_next_deadline(old, &next_ns) && next_ns < start_ns)
-        start_ns = next_ns;
-    return start_ns > 0 ? start_ns - 1 : 0;
-}
-
-/* Takes everything out of a wheel and puts it into a fresh one. */
+/* Takes everything out of a wheel and puts it into a fresh one, which stands where time does when it has all. What is
+ * overdue may be so for longer than a wheel reaches, so that it follows what is put into it. */
 static int rebuild_wheel(fl_engine *e, int kind)
 {
     fl_wheel *fresh, *old = e->wheel[kind];
     fl_expired out[256];
     size_t n;
-    int r = fl_wheel_new(&(fl_wheel_config){.start_ns = fresh_start_ns(e, old)}, &fresh);
+    uint64_t now_ns = (uint64_t)(e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us) * NS_PER_US, first_ns;
+    uint64_t start_ns = fl_wheel_next_deadline(old, &first_ns) && first_ns < now_ns ? first_ns : now_ns;
+    int r = fl_wheel_new(&(fl_wheel_config){.start_ns = start_ns}, &fresh);
     if (r < 0)
         return r;
     e->wheel[kind] = fresh;
     while ((n = fl_wheel_poll(old, UINT64_MAX, out, 256)) > 0)
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
+            fl_wheel_poll(fresh, out[i].deadline_ns < now_ns ? out[i].deadline_ns : now_ns, NULL, 0);
             if (r == 0)
                 r = wheel_put(e, out[i].data);
+        }
     fl_wheel_free(old);
     return r;
 }
@@ -435,7 +431,7 @@ static int recall_flight(fl_engine *e, uint32_t index)
     return r;
 }
 
-/* What was due and has not been dispatched is not due any more. */
+/* What was due and has not been dispatched may not be due any more. */
 static int recall_flights(fl_engine *e)
 {
     int r = 0;
@@ -443,7 +439,7 @@ static int recall_flights(fl_engine *e)
     for (uint32_t i = 1; i < e->flights.used && r == 0; i++) {
         const struct flight *flight = &e->flights.list[i];
         bool late = flight->state == FLIGHT_LATE;
-        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && !behind_front(e, flight->item->key))
+        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && flight->item->key.at_us > e->wall_us)
             r = recall_flight(e, i);
         else if (late)
             fl__flight_late(e, i);

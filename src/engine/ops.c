@@ -261,11 +261,6 @@ void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result)
 
 /* --- Deciding ----------------------------------------------------------------------------------------------------- */
 
-static bool same_bytes(fl_bytes a, fl_bytes b)
-{
-    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
-}
-
 static bool same_content(const fl_durable *a, const fl_durable *b)
 {
     return a->due_us == b->due_us && a->timeout_us == b->timeout_us && same_bytes(a->payload, b->payload) &&
@@ -393,8 +388,7 @@ static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, co
 
 static int decide_get(fl_engine *e, struct work *work, const fl_row *row)
 {
-    (void)e;
-    if (!row)
+    if (!row || fl__flight_done(e, row->key.seq))
         return FL_TIMER_NOT_FOUND;
     fl_durable timer;
     fl__row_timer(row, &timer);
@@ -456,6 +450,8 @@ void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
         return;
     }
     const fl_row *row = want->found && is_in(work->op, want->row.ns) ? &want->row : NULL;
+    if (!want->found && e->unsure_count > 0)
+        fl__doubt_not_found(e, want);
     if (row && fl__settled(e, row->key))
         hold_and_decide(e, work, NULL, row);
     else

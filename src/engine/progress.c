@@ -2,15 +2,17 @@
 /* How far the shard has got, and the deletion of what is settled.
  *
  * Progress is the two fronts and what is behind them but not settled: flights, changes on their way to the store that file
- * something behind the front (it was due when they were made, and the front went on meanwhile), those in doubt, and what the owner before had kept and is not loaded yet. It is
- * recorded every second in which something has changed; after a crash what was settled since then comes again, and nothing
- * else.
+ * something behind the front (it was due when they were made, and the front went on meanwhile), those in doubt, and what
+ * the owner before had kept and is not loaded yet. It is recorded every second in which something has changed; after a crash
+ * what was settled since then comes again, and nothing else.
  *
  * Deleting is done by windows, when a window is over and both fronts have passed it. What is left of it in flight stays.
  *
  * The wall clock set back. The front is ahead of the clock then, and what is new would be filed behind it, as settled. So
  * everything that is settled is deleted, for once not only in windows that are over, and in the same transaction the front
- * is taken back to the clock; before that is done, nothing is written.
+ * is taken back to the clock; before that is done, nothing is written. An attempt that is under way meanwhile is ahead of
+ * the front then. When it is done, its row is taken away; or, if the front has passed it again before that could be written,
+ * it is settled like any other.
  */
 
 #include <stdlib.h>
@@ -51,14 +53,19 @@ void fl__progress_settle(fl_engine *e, uint64_t seq)
         memmove(kept, kept + 1, (size_t)(e->recovered + --e->recovered_count - kept) * sizeof *kept);
 }
 
-/* Fronts move with what is fired; when nothing is due, they follow the clock here, but never past what is loaded. */
-static void move_fronts(fl_engine *e)
+/* Fronts move with what is fired. When nothing is due, they follow the clock here, each time it matters where they are: but
+ * never past what is loaded, nor past what is in the wheel. */
+void fl__progress_move_fronts(fl_engine *e)
 {
+    int64_t to_us = e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us;
     for (int kind = 0; kind < 2; kind++) {
-        int64_t at_us = e->drained_us[kind] < e->until.at_us ? e->drained_us[kind] : e->until.at_us;
-        fl_key drained = {at_us - 1, SEQ_MAX};
-        if (at_us > 0 && key_before(e->front[kind], drained))
-            e->front[kind] = drained;
+        uint64_t next_ns;
+        int64_t at_us = to_us;
+        if (fl_wheel_next_deadline(e->wheel[kind], &next_ns) && next_ns < (uint64_t)to_us * NS_PER_US)
+            at_us = (int64_t)(next_ns / NS_PER_US);
+        fl_key front = {at_us - 1, SEQ_MAX};
+        if (at_us > 0 && key_before(e->front[kind], front))
+            e->front[kind] = front;
     }
 }
 
@@ -76,11 +83,13 @@ static int keep(fl_engine *e, size_t *count, uint64_t seq)
     return 0;
 }
 
+/* One that is done is not: should the front pass it before its row is gone, that is as good. */
 static int keep_flights(fl_engine *e, size_t *count)
 {
     for (uint32_t i = 1; i < e->flights.used; i++) {
         const struct flight *flight = &e->flights.list[i];
-        bool counts = flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN && !flight->superseded;
+        bool counts =
+            flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN && !flight->superseded && !flight->done;
         if (counts && behind_front(e, flight->item->key) && keep(e, count, flight->item->key.seq) < 0)
             return FL_NO_MEMORY;
     }
@@ -100,6 +109,8 @@ static int keep_written(fl_engine *e, const struct write *write, size_t *count)
 static int keep_doubts(fl_engine *e, size_t *count)
 {
     for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt) {
+        if (work->kind == WORK_REMOVE)
+            continue;
         const fl_key *keys[] = {&work->old_key, &work->new_key};
         for (int i = 0; i < 2; i++)
             if (keys[i]->seq && behind_front(e, *keys[i]) && keep(e, count, keys[i]->seq) < 0)
@@ -144,7 +155,7 @@ static int ascending(const void *a, const void *b)
 int fl__progress_now(fl_engine *e, fl_progress *ret)
 {
     size_t count = 0;
-    move_fronts(e);
+    fl__progress_move_fronts(e);
     if (keep_flights(e, &count) < 0 || keep_written(e, e->sent, &count) < 0 || keep_written(e, e->queued, &count) < 0 ||
         keep_doubts(e, &count) < 0 || keep_recovered(e, &count) < 0)
         return FL_NO_MEMORY;
@@ -245,7 +256,6 @@ static void take_back(fl_key *front, int64_t now_us)
 static void retreated(fl_engine *e)
 {
     e->retreat = false;
-    e->hold_writes = e->set_back;
     fl__engine_load(e);
     fl__engine_flush_soon(e);
 }
@@ -363,8 +373,7 @@ void fl__progress_set_back(fl_engine *e)
 {
     fl_progress settled, record;
     size_t count = 0;
-    int64_t now_us = e->clock_us;
-    e->hold_writes = true;
+    int64_t now_us = e->back_us;
     if (e->record_busy || e->load_busy || e->retreat || reserve_spans(e) < 0 || fl__progress_now(e, &settled) < 0)
         return;
     e->set_back = false;
@@ -375,15 +384,14 @@ void fl__progress_set_back(fl_engine *e)
     e->wall_us = now_us;
     if (e->claimed_us > now_us)
         e->claimed_us = now_us; /* nothing that is due from now on was missed */
-    for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < 2; kind++)
         take_back(&e->front[kind], now_us);
-        e->drained_us[kind] = 0;
-    }
     record = settled;
     record.front[0] = e->front[0];
     record.front[1] = e->front[1];
     finish_windows(e, count, &settled, &record);
     fl__fire_soon(e);
+    fl__memory_evict(e, (fl_key){fl__load_horizon_us(e, now_us), 0}); /* it may be out of the wheels' reach */
     if (fl__memory_rebuild(e) < 0)
         fl__engine_restart(e, "there is no memory to follow the clock");
 }

@@ -220,15 +220,17 @@ static void find_done(fl_store_request *request)
     fl__ops_deliver(e);
 }
 
-static struct find *make_find(fl_engine *e, size_t count)
+/* A question about so many; NULL: no memory. */
+struct find *fl__find_new(fl_engine *e, size_t count)
 {
-    struct find *find = fl__alloc(sizeof *find + count * (sizeof *find->wants + sizeof(struct work *)));
+    struct find *find = fl__alloc_zeroed(sizeof *find + count * (sizeof *find->wants + sizeof(struct work *)));
     if (!find)
         return NULL;
-    memset(find, 0, sizeof *find);
     find->engine = e;
     find->wants = (fl_store_want *)(find + 1);
     find->works = (struct work **)(find->wants + count);
+    find->request.find.wants = find->wants;
+    find->request.find.count = count;
     return find;
 }
 
@@ -241,7 +243,7 @@ static void want_of(const struct work *work, fl_store_want *ret)
 static void send_find(fl_engine *e)
 {
     size_t count = e->to_find.count < WRITE_MOST ? e->to_find.count : WRITE_MOST;
-    struct find *find = make_find(e, count);
+    struct find *find = fl__find_new(e, count);
     if (!find) { /* refused one by one, rather than not answered */
         fl__ops_found(e, fl__queue_pop(&e->to_find), NULL);
         return;
@@ -251,8 +253,6 @@ static void send_find(fl_engine *e)
         want_of(work, &find->wants[find->count]);
         find->works[find->count++] = work;
     }
-    find->request.find.wants = find->wants;
-    find->request.find.count = count;
     e->finds_busy++;
     e->stats.store_finds++;
     fl__engine_submit_request(e, &find->request, FL_STORE_FIND, find_done);
@@ -266,7 +266,7 @@ void fl__flush(fl_engine *e)
         return;
     while (e->to_find.count > 0 && e->finds_busy < WRITES_UNDER_WAY)
         send_find(e);
-    while (e->queued && e->writes_busy < WRITES_UNDER_WAY && !e->hold_writes)
+    while (e->queued && e->writes_busy < WRITES_UNDER_WAY && !e->set_back && !e->retreat)
         send_write(e, e->queued);
 }
 

@@ -28,6 +28,13 @@ archive_outside_prefix() {
     nm -g --defined-only "$BUILD/lib$1.a" | awk 'NF == 3 { print $3 }' | grep -v -e '^fl_' -e '^kc_'
 }
 
+# Whoever links with both must get the right one.
+archives_collide() {
+    for library in foliot foliot-durable; do
+        nm -g --defined-only "$BUILD/lib$library.a" | awk 'NF == 3 { print $3 }' | sort -u
+    done | sort | uniq -d
+}
+
 same() {
     declared "$1" >"$work/declared"
     exported "$1" | grep -v '^fl__' >"$work/exported"
@@ -45,6 +52,7 @@ for library in foliot foliot-durable; do
     check "$library: the shared library exports exactly the functions of its public headers" same "$library"
     check "$library: the static library defines no name without the prefix" test -z "$(archive_outside_prefix "$library")"
 done
+check "no name is defined in both static libraries" test -z "$(archives_collide)"
 check "of the private names only those leave libfoliot that are marked" same_inside
 check "no private name leaves libfoliot-durable" test -z "$(exported foliot-durable | grep '^fl__')"
 done_testing

@@ -134,7 +134,7 @@ static void hear_change(struct ledger *ledger, struct timer *t, const struct pac
 {
     if (p->result == FL_OUTCOME_UNKNOWN) {
         ledger->unknown++;
-        t->ghost = p->asked == ASK_CREATE && !t->now.there;
+        t->ghost = p->asked == ASK_CREATE && (!t->now.there || t->now.version == p->version);
         return;
     }
     if (p->result < 0) {

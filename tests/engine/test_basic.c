@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The engine on the memory store and a virtual clock: what an operation does, one at a time. */
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/bed.h"
@@ -22,7 +24,8 @@ TEST(a_timer_fires_when_it_is_due)
 
 TEST(a_timer_a_year_away_fires_too)
 {
-    set_up((fl_engine_config){.lease_us = 600 * SECOND});
+    uint64_t day_us = 86400 * SECOND; /* what happens every second would happen thirty million times */
+    set_up((fl_engine_config){.lease_us = day_us, .record_interval_us = day_us, .delete_interval_us = day_us});
     int64_t begin = wall_now(&bed.wall.clock);
     CHECK_EQ(create(NULL, 365 * 86400 * SECOND, "year").result, 0);
     run_for(366 * 86400 * SECOND);
@@ -203,6 +206,47 @@ TEST(little_memory_is_enough)
     tear_down();
 }
 
+TEST(what_made_room_is_loaded_again_in_time)
+{
+    for (int i = 0; i < 2; i++) {
+        set_up((fl_engine_config){.lease_us = 3600 * SECOND,
+                                  .max_memory_timers = 16,
+                                  .strategy = i ? FL_LOOKAHEAD : FL_PRELOAD,
+                                  .lookahead_us = 60 * SECOND,
+                                  .load_interval_us = 30 * SECOND});
+        fl_op far = create(NULL, 50 * SECOND, "far");
+        CHECK_EQ(far.result, 0);
+        run_for(SECOND);
+        for (int k = 0; k < 16; k++)
+            CHECK_EQ(create(NULL, SECOND, "near").result, 0);
+        run_for(200 * SECOND);
+        CHECK_EQ(bed.fired_count, 17);
+        CHECK_EQ(bed.fired[16].at_us, far.timer.due_us);
+        tear_down();
+    }
+}
+
+static fl_memory_fault take_time(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard, (void)request;
+    return (fl_memory_fault){.delay_ns = 10000};
+}
+
+TEST(what_is_due_when_it_is_created_needs_one_write)
+{
+    fl_engine_stats stats;
+    set_up((fl_engine_config){0});
+    CHECK_EQ(fl_memory_store_faults(bed.store, take_time, NULL), 0);
+    run_for(SECOND);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(create(NULL, 0, "x").result, 0);
+    run_for(SECOND / 2);
+    CHECK_EQ(bed.fired_count, 10);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.store_writes, 10);
+    tear_down();
+}
+
 TEST(looking_ahead_fires_on_time)
 {
     set_up((fl_engine_config){.strategy = FL_LOOKAHEAD});
@@ -266,4 +310,87 @@ TEST(a_list_has_them_all)
     CHECK_EQ(listed, 299); /* one has fired */
     CHECK(pages >= 43);
     tear_down();
+}
+
+enum { CROWD = 12000, LISTED = 500 };
+static uint8_t seen[CROWD];
+
+static void page_of_crowd(fl_listing *l)
+{
+    CHECK_EQ(l->result, 0);
+    for (size_t i = 0; i < l->count; i++) {
+        const fl_bytes *payload = &l->found[i].timer.payload;
+        char number[16] = "";
+        memcpy(number, payload->data, payload->size);
+        seen[strtol(number, NULL, 10)]++;
+    }
+    fl_loop_stop(bed.loop);
+}
+
+static fl_memory_fault slow_refiling(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.delay_ns = request->op == FL_STORE_REFILE ? 1000000000 : 0};
+}
+
+TEST(a_list_has_each_once_while_its_windows_are_filed_again)
+{
+    set_up((fl_engine_config){0});
+    memset(seen, 0, sizeof seen);
+    for (int i = 0; i < CROWD; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", i);
+        CHECK_EQ(create(NULL, 60 * 86400 * SECOND + i * SECOND, number).result, 0);
+    }
+    CHECK_EQ(fl_memory_store_faults(bed.store, slow_refiling, NULL), 0);
+    listing = (fl_listing){.limit = LISTED, .done = page_of_crowd};
+    for (int pages = 0; pages == 0 || listing.more; pages++) {
+        if (pages == 5)
+            step_clock(59 * 86400 * SECOND);
+        run_for(SECOND / 5);
+        fl_engine_list(bed.engine, &listing);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+    }
+    for (int i = 0; i < CROWD; i++)
+        CHECK_EQ(seen[i], 1);
+    tear_down();
+}
+
+TEST(what_was_missed_comes_at_the_rate_that_was_asked_for)
+{
+    set_up((fl_engine_config){0});
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(create(NULL, (100 - i) * SECOND, "missed").result, 0);
+    stop_engine(false);
+    bed.wall.offset_us += 1000 * SECOND;
+    start_engine((fl_engine_config){.catch_up_rate = 10});
+    for (size_t second = 1; second <= 10; second++) {
+        run_for(SECOND);
+        CHECK(bed.fired_count >= 10 * second - 1);
+        CHECK(bed.fired_count <= 10 * second + 1);
+    }
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 100);
+    CHECK_EQ(create(NULL, 0, "new").result, 0);
+    run_for(SECOND / 100);
+    CHECK_EQ(bed.fired_count, 101);
+    tear_down();
+}
+
+TEST(a_namespace_has_its_own_idea_of_too_late)
+{
+    static const uint64_t limits[] = {UINT64_MAX, 0, 500 * SECOND, 5000 * SECOND};
+    static const size_t fired[] = {1, 2, 1, 2};
+    for (int i = 0; i < 4; i++) {
+        set_up((fl_engine_config){0});
+        CHECK_EQ(create(NULL, SECOND, "missed").result, 0);
+        CHECK_EQ(create(NULL, 995 * SECOND, "just missed").result, 0);
+        stop_engine(false);
+        bed.wall.offset_us += 1000 * SECOND;
+        start_engine((fl_engine_config){.skip_older_us = 100 * SECOND});
+        CHECK_EQ(fl_engine_skip_older(bed.engine, text("ns"), limits[i]), 0);
+        run_for(SECOND);
+        CHECK_EQ(bed.fired_count, fired[i]);
+        tear_down();
+    }
 }

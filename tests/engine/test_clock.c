@@ -72,7 +72,9 @@ TEST(what_is_overdue_stays_so_when_the_clock_is_set_back)
     set_up((fl_engine_config){.max_in_flight = 1});
     bed.keep = true;
     for (int i = 0; i < 10; i++)
-        CHECK_EQ(create(NULL, (10 + i) * SECOND, "x").result, 0);
+        CHECK_EQ(create(NULL, (10 + i * (i < 5 ? 1 : 36000)) * SECOND, "x").result, 0);
+    run_for(SECOND);
+    step_clock(400000 * SECOND);
     run_for(100 * SECOND);
     CHECK_EQ(bed.fired_count, 1);
     step_clock(-3 * SECOND);
@@ -142,5 +144,125 @@ TEST(a_clock_that_is_turned_finds_everything_on_its_way)
         CHECK(due_us[i] == 0 || bed.fired[i].at_us - START - due_us[i] < SECOND / 100);
         CHECK(bed.fired[i].at_us < START + 86400 * SECOND || i > 3); /* and the retries where they belong */
     }
+    tear_down();
+}
+
+TEST(the_clock_set_back_by_days)
+{
+    static const int64_t days[] = {1, 30, 400};
+    for (int i = 0; i < 6; i++) {
+        set_up((fl_engine_config){.strategy = i % 2 ? FL_LOOKAHEAD : FL_PRELOAD, .lease_us = 3600 * (uint64_t)SECOND});
+        int64_t back_us = days[i / 2] * 86400 * SECOND;
+        int64_t begin_us = wall_now(&bed.wall.clock);
+        for (int k = 1; k <= 50; k++)
+            CHECK_EQ(create(NULL, k * SECOND, "x").result, 0);
+        run_for(20 * SECOND + SECOND / 2);
+        CHECK_EQ(bed.fired_count, 20);
+        step_clock(-back_us);
+        CHECK_EQ(create(NULL, 10 * SECOND, "y").result, 0);
+        run_for(60 * SECOND);
+        CHECK_EQ(bed.fired_count, 21);
+        CHECK_EQ(bed.fired[20].payload[0], 'y');
+        step_clock(back_us - 60 * SECOND);
+        run_for(60 * SECOND);
+        CHECK_EQ(bed.fired_count, 51);
+        for (int k = 21; k < 51; k++)
+            CHECK_EQ(bed.fired[k].at_us, begin_us + k * SECOND);
+        CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+        tear_down();
+    }
+}
+
+static fl_memory_fault refuse_writes(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.result = request->op == FL_STORE_WRITE ? FL_STORE_UNAVAILABLE : 0};
+}
+
+static void count_page(fl_listing *listing)
+{
+    *(size_t *)listing->arg += listing->count;
+}
+
+TEST(what_is_done_is_not_there_although_its_row_is)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", 10 * SECOND, "x").result, 0);
+    bed.keep = true;
+    run_for(12 * SECOND);
+    step_clock(-5 * SECOND);
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_writes, NULL), 0);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    size_t listed = 0;
+    fl_listing listing = {.done = count_page, .arg = &listed};
+    fl_engine_list(bed.engine, &listing);
+    CHECK_EQ(by_name(FL_OP_GET, "a").result, FL_TIMER_NOT_FOUND);
+    run_for(SECOND);
+    CHECK_EQ(listed, 0);
+    tear_down();
+}
+
+TEST(what_was_under_way_and_is_done_is_on_record_once_time_has_passed_it_again)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create(NULL, 10 * SECOND, "x").result, 0);
+    bed.keep = true;
+    run_for(12 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    step_clock(-5 * SECOND);
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_writes, NULL), 0);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    run_for(10 * SECOND);
+    stop_engine(true);
+    CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
+    start_engine((fl_engine_config){.force = true});
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
+
+TEST(what_was_filed_by_a_clock_that_was_set_forth_again_at_once_is_not_lost)
+{
+    set_up((fl_engine_config){.record_interval_us = 10 * SECOND});
+    CHECK_EQ(create(NULL, 90 * SECOND, "x").result, 0);
+    run_for(105 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    bed.keep = true;
+    step_clock(-50 * SECOND);
+    bool done = false;
+    fl_op op = {.kind = FL_OP_CREATE,
+                .timer = {.ns = text("ns"), .due_us = wall_now(&bed.wall.clock) + 5 * SECOND, .payload = text("y")}};
+    fl_batch batch = {.ops = &op, .count = 1, .done = answered, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    step_clock(50 * SECOND);
+    run_for(SECOND);
+    CHECK(done);
+    CHECK_EQ(op.result, 0);
+    CHECK_EQ(bed.fired_count, 2);
+    stop_engine(true);
+    start_engine((fl_engine_config){.force = true});
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    CHECK_EQ(bed.fired[2].payload[0], 'y');
+    tear_down();
+}
+
+TEST(what_is_put_off_while_the_clock_is_set_back_is_not_early)
+{
+    set_up((fl_engine_config){0});
+    fl_op op = create(NULL, 100 * SECOND, "x");
+    CHECK_EQ(op.result, 0);
+    bed.keep = true;
+    run_for(110 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    step_clock(-60 * SECOND);
+    run_for(SECOND);
+    fl_settlement later = {.token = bed.tokens[0], .result = FL_LATER, .at_us = wall_now(&bed.wall.clock) + SECOND};
+    CHECK_EQ(fl_engine_settle(bed.engine, &later, 1), 1);
+    run_for(100 * SECOND); /* the bed looks whether it is early */
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(bed.fired[1].attempt, 1);
     tear_down();
 }

@@ -327,3 +327,90 @@ TEST(of_two_engines_on_one_shard_one_fires)
     CHECK_EQ(create(NULL, SECOND, "x").result, FL_SHARD_LOST);
     tear_down();
 }
+
+/* A creation is lost, and so is the first question about it. */
+static fl_memory_fault lose_creation(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    int *finds = arg;
+    (void)shard;
+    if (request->op == FL_STORE_WRITE && request->write.count == 1 && *finds > 0)
+        return (fl_memory_fault){.result = FL_OUTCOME_UNKNOWN};
+    if (request->op == FL_STORE_FIND && --*finds == 0)
+        return (fl_memory_fault){.result = FL_STORE_UNAVAILABLE};
+    return (fl_memory_fault){0};
+}
+
+TEST(what_is_not_found_does_not_fire)
+{
+    int finds = 1;
+    set_up((fl_engine_config){0});
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_creation, &finds), 0);
+    fl_op op = create(NULL, SECOND / 20, "x");
+    CHECK_EQ(op.result, FL_OUTCOME_UNKNOWN);
+    run_for(SECOND / 100);
+    CHECK_EQ(finds, 0);
+    op = run_op((fl_op){.kind = FL_OP_GET, .timer.id = op.timer.id});
+    CHECK_EQ(op.result, FL_TIMER_NOT_FOUND);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    tear_down();
+}
+
+TEST(what_was_perhaps_created_is_not_filed_again_before_that_is_known)
+{
+    int finds = 2;
+    set_up((fl_engine_config){0});
+    run_for(SECOND);
+    bed.answer = FL_AGAIN;
+    bed.failures = 1;
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_creation, &finds), 0);
+    CHECK_EQ(create("a", 0, "x").result, FL_OUTCOME_UNKNOWN);
+    run_for(SECOND / 100);
+    CHECK_EQ(bed.fired_count, 1); /* it may have been created */
+    CHECK_EQ(create("a", 3600 * SECOND, "y").result, 0);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
+
+/* Writes take effect, but nobody knows, and nobody can ask. */
+static fl_memory_fault leave_in_doubt(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)shard;
+    bool doubtful = *(bool *)arg;
+    if (doubtful && request->op == FL_STORE_WRITE)
+        return (fl_memory_fault){.result = FL_OUTCOME_UNKNOWN, .applied = true};
+    return (fl_memory_fault){0};
+}
+
+static fl_memory_fault refuse_finds(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.result = request->op == FL_STORE_FIND ? FL_STORE_UNAVAILABLE : 0};
+}
+
+TEST(what_was_in_doubt_takes_its_place_among_those_of_its_time)
+{
+    bool doubtful = false;
+    set_up((fl_engine_config){.max_in_flight = 1, .dispatch_batch = 1});
+    CHECK_EQ(create("a", 60 * SECOND, "a").result, 0);
+    CHECK_EQ(fl_memory_store_faults(bed.store, leave_in_doubt, &doubtful), 0);
+    fl_op move = {.kind = FL_OP_UPDATE,
+                  .flags = FL_OP_SET_DUE,
+                  .timer = {.ns = text("ns"), .name = text("a"), .due_us = wall_now(&bed.wall.clock) + 10 * SECOND}};
+    doubtful = true;
+    CHECK_EQ(run_op(move).result, FL_OUTCOME_UNKNOWN);
+    doubtful = false;
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_finds, NULL), 0);
+    CHECK_EQ(create(NULL, 10 * SECOND, "b").result, 0);
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
+    bed.keep = true;
+    run_for(10 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    tear_down();
+}

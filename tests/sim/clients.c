@@ -38,8 +38,6 @@ static int expected(const struct sim *s, const struct stage *there, const fl_op 
     const struct ledger *l = &s->ledger;
     bool gone = there->tag == 0 || (there->fate == DONE && (there->term == l->term || there->secured));
     bool living = there->tag && there->fate == WAITING && !there->may_skip;
-    if (there->fate == DONE && s->nature.steps)
-        return 1; /* its row may have to be taken away */
     switch (op->kind) {
     case FL_OP_CREATE:
         if (living && op->flags & (FL_OP_ONLY_NEW | FL_OP_NO_REPLACE))
@@ -183,6 +181,7 @@ static void set_payload(struct sim *s, struct ask *ask, fl_op *op, uint32_t tag)
         abort();
     payload_fill(tag, ask->payload, size);
     op->timer.payload = (fl_bytes){ask->payload, size};
+    op->timer.retry = policy_of(s, tag);
 }
 
 static void address(struct sim *s, struct ask *ask, fl_op *op, bool by_name)
@@ -250,13 +249,13 @@ static bool choose(struct sim *s, struct ask *ask, fl_op *op, enum fl_op_kind ki
     return true;
 }
 
-static int64_t earliest(const struct ledger *l, uint32_t slot)
+/* It stays where another of the slot is filed. */
+static void stay(struct ledger *l, struct stage *stage)
 {
-    int64_t earliest_us = FL_STORE_TIME_END;
+    stage->vague = true;
     for (uint32_t i = 0; i < l->stage_count; i++)
-        if (l->stages[i].slot == slot && l->stages[i].tag && l->stages[i].due_us < earliest_us)
-            earliest_us = l->stages[i].due_us;
-    return earliest_us;
+        if (l->stages[i].slot == stage->slot && l->stages[i].filed_us > stage->filed_us)
+            stage->filed_us = l->stages[i].filed_us;
 }
 
 static bool update(struct errand *errand, struct ask *ask, fl_op *op)
@@ -265,15 +264,16 @@ static bool update(struct errand *errand, struct ask *ask, fl_op *op)
     if (!choose(s, ask, op, FL_OP_UPDATE))
         return false;
     bool moves = chance(&s->luck, 70);
-    int64_t due_us = moves ? sim_wall_us(s) + some_delay(s) : earliest(&s->ledger, ask->slot);
-    op->flags = FL_OP_SET_PAYLOAD | (moves ? FL_OP_SET_DUE : 0);
+    int64_t due_us = moves ? sim_wall_us(s) + some_delay(s) : ledger_earliest(&s->ledger, ask->slot);
+    op->flags = FL_OP_SET_PAYLOAD | FL_OP_SET_RETRY | (moves ? FL_OP_SET_DUE : 0);
     op->timer.due_us = moves ? due_us : 0;
     set_payload(s, ask, op, ++s->tags);
     sim_say(s, "update slot %u%s to #%u%s, due %.6f", ask->slot, op->timer.name.size ? " by name" : "", s->tags,
             moves ? "" : ", vaguely", (double)(due_us - START_US) / 1e6);
     if (!enter(errand, ask, op, s->tags, due_us))
         return false;
-    s->ledger.stages[ask->stage].vague = !moves;
+    if (!moves)
+        stay(&s->ledger, &s->ledger.stages[ask->stage]);
     return true;
 }
 
@@ -291,9 +291,12 @@ static bool raise_or_delete(struct errand *errand, struct ask *ask, fl_op *op, e
     struct sim *s = errand->sim;
     if (!choose(s, ask, op, kind))
         return false;
-    const struct stage *there = &s->ledger.stages[likely(&s->ledger, ask->slot)];
+    uint32_t likely_there = likely(&s->ledger, ask->slot);
+    const struct stage *there = &s->ledger.stages[likely_there];
     if (there->fate != DEAD)
         return false;
+    if (kind == FL_OP_DEAD_DELETE && ledger_certain(&s->ledger, ask->slot) != likely_there)
+        return false; /* it would say nothing about the other that may be there */
     sim_say(s, "%s slot %u (#%u)", kind == FL_OP_DEAD_REDRIVE ? "raise" : "delete dead", ask->slot, there->tag);
     if (!enter(errand, ask, op, kind == FL_OP_DEAD_REDRIVE ? there->tag : 0, 0))
         return false;

@@ -4,6 +4,7 @@
 #include "sim/ledger.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 void ledger_fail(struct ledger *l, const char *format, ...)
 {
@@ -14,6 +15,11 @@ void ledger_fail(struct ledger *l, const char *format, ...)
     vsnprintf(l->failure, sizeof l->failure, format, arguments);
     va_end(arguments);
     l->failed(l->arg);
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 static void touch(struct ledger *l, uint32_t slot)
@@ -78,6 +84,11 @@ static void hand_over(struct ledger *l, struct stage *refused)
         other->settled = refused->settled;
         other->secured = refused->secured;
         other->not_before_us = refused->not_before_us;
+        other->asked_us = refused->asked_us;
+        other->wait_us = refused->wait_us;
+        other->fired_us = refused->fired_us;
+        other->filed_us = later(other->filed_us, refused->filed_us);
+        refused->was = i;
         for (uint32_t k = 0; k < l->stage_count; k++)
             if (l->stages[k].from == (uint32_t)(refused - l->stages))
                 l->stages[k].from = i;
@@ -86,13 +97,19 @@ static void hand_over(struct ledger *l, struct stage *refused)
     ledger_fail(l, "#%u has fired, and is refused now", refused->tag);
 }
 
+uint32_t ledger_really(const struct ledger *l, uint32_t i)
+{
+    while (l->stages[i].was)
+        i = l->stages[i].was;
+    return i;
+}
+
 void ledger_answer(struct ledger *l, uint32_t i, int result)
 {
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->answered = l->tick;
-    if (l->wall_us > stage->filed_us)
-        stage->filed_us = l->wall_us;
+    stage->filed_us = later(stage->filed_us, l->wall_us);
     if (result != 0 && result != FL_OUTCOME_UNKNOWN) {
         if (stage->fate != WAITING)
             hand_over(l, stage);
@@ -126,6 +143,15 @@ uint32_t ledger_certain(const struct ledger *l, uint32_t slot)
     return found;
 }
 
+int64_t ledger_earliest(const struct ledger *l, uint32_t slot)
+{
+    int64_t earliest_us = FL_STORE_TIME_END;
+    for (uint32_t i = 0; i < l->stage_count; i++)
+        if (l->stages[i].slot == slot && l->stages[i].tag && l->stages[i].due_us < earliest_us)
+            earliest_us = l->stages[i].due_us;
+    return earliest_us;
+}
+
 /* --- Owners ------------------------------------------------------------------------------------------------------- */
 
 void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns)
@@ -148,6 +174,13 @@ void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress)
 
 /* --- Firing ------------------------------------------------------------------------------------------------------- */
 
+/* Whether a stage of which nobody knows when it is due may be due then: one that comes again, when that was asked for; else
+ * it has the time of another, which may have been moved after it was asked for. */
+static bool may_be_due(const struct ledger *l, const struct stage *stage, int64_t due_us)
+{
+    return stage->vague && due_us >= (stage->from != NOWHERE ? stage->due_us : ledger_earliest(l, stage->slot));
+}
+
 static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
 {
     uint32_t vague = NOWHERE, gone = NOWHERE;
@@ -160,7 +193,7 @@ static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
             return i;
         if (exact)
             gone = i;
-        else if (stage->vague && stage->place != GONE && due_us >= stage->due_us)
+        else if (stage->place != GONE && may_be_due(l, stage, due_us))
             vague = i;
     }
     return vague != NOWHERE ? vague : gone;
@@ -190,7 +223,8 @@ static void check_attempt(struct ledger *l, const struct stage *stage, uint32_t 
     const char *wrong = wrong_attempt(l, stage, attempt);
     if (wrong)
         ledger_fail(l, "#%u fires, attempt %u, although %s (attempt %u)", stage->tag, attempt, wrong, stage->attempt);
-    if (stage->fate == FAILED && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
+    bool repeats = stage->put_off && stage->term != l->term; /* that it was put off has come to nothing */
+    if (stage->fate == FAILED && !repeats && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
         ledger_fail(l, "#%u fires again %lld us early", stage->tag, (long long)(stage->not_before_us - wall_us));
 }
 
@@ -214,18 +248,25 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
     stage->attempt = firing->timer.attempt;
     stage->term = l->term;
     stage->fired_us = wall_us;
+    stage->filed_us = later(stage->filed_us, wall_us); /* should it come again, then at the time at which it was */
     stage->fate = UNDER_WAY;
+    stage->may_die = false;
     touch(l, stage->slot);
     return i;
 }
 
-void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us)
+void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, int64_t wait_us)
 {
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->fate = fate;
+    stage->may_die = stage->put_off = false;
     stage->settled = l->tick;
-    stage->not_before_us = at_us;
+    stage->asked_us = at_us;
+    stage->wait_us = wait_us;
+    stage->not_before_us = later(at_us, l->wall_us + wait_us);
+    if (fate == FAILED)
+        stage->filed_us = later(stage->filed_us, stage->not_before_us);
     l->slots[stage->slot].deaths += fate == DEAD;
     if (fate != AGAIN || stage->place == GONE)
         return;
@@ -244,43 +285,80 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us)
         ledger_fail(l, "the ledger is full");
 }
 
-/* --- The end ------------------------------------------------------------------------------------------------------ */
-
-/* Whether something must still fire. */
-bool ledger_unfinished(const struct ledger *l, uint32_t slot)
+void ledger_put_off(struct ledger *l, uint32_t i, int64_t at_us)
 {
-    for (uint32_t i = 0; i < l->stage_count; i++) {
-        const struct stage *stage = &l->stages[i];
-        if (stage->slot != slot || stage->place == GONE)
-            continue;
-        if (stage->tag == 0 || stage->fate == DONE || stage->fate == DEAD || stage->may_skip)
-            return false;
-    }
-    return true;
+    struct stage *stage = &l->stages[i];
+    ledger_settle(l, i, FAILED, later(at_us, stage->due_us), 0);
+    stage->put_off = true;
+    stage->attempt--;
 }
 
-/* By when one of those that may be there must have fired. */
-int64_t ledger_due(const struct ledger *l, uint32_t slot)
+void ledger_may_die(struct ledger *l, uint32_t i)
 {
-    int64_t due_us = 0;
+    l->stages[i].may_die = true;
+    l->slots[l->stages[i].slot].deaths++;
+}
+
+void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us)
+{
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        struct stage *stage = &l->stages[i];
+        if (stage->place == GONE || (stage->place == HERE && !stage->vague && stage->fate != FAILED))
+            continue;
+        stage->filed_us = later(stage->filed_us, later(before_us, after_us) + stage->wait_us);
+        int64_t earliest_us = later(stage->asked_us, after_us + stage->wait_us);
+        if (earliest_us < stage->not_before_us)
+            stage->not_before_us = earliest_us;
+    }
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------ */
+
+/* Whether it need not fire (any more). */
+static bool is_finished(const struct stage *stage)
+{
+    return stage->tag == 0 || stage->fate == DONE || stage->fate == DEAD || stage->may_skip || stage->may_die;
+}
+
+/* For each slot, by when one of those that may be there must have fired; 0: none must. */
+static void find_due(const struct ledger *l, int64_t due_us[SLOTS_MOST])
+{
+    bool finished[SLOTS_MOST] = {false};
+    memset(due_us, 0, SLOTS_MOST * sizeof *due_us);
     for (uint32_t i = 0; i < l->stage_count; i++) {
         const struct stage *stage = &l->stages[i];
-        if (stage->slot != slot || stage->place != HERE)
+        if (stage->place == GONE)
             continue;
-        int64_t last_us = stage->fate == FAILED ? stage->not_before_us + 10000000 : stage->due_us;
-        last_us = last_us > stage->filed_us ? last_us : stage->filed_us;
-        due_us = last_us > due_us ? last_us : due_us;
+        finished[stage->slot] |= is_finished(stage);
+        if (stage->place != HERE)
+            continue;
+        int64_t last_us = later(stage->due_us, stage->filed_us + (stage->fate == FAILED ? 10000000 : 0));
+        due_us[stage->slot] = later(due_us[stage->slot], last_us);
     }
-    return due_us;
+    for (uint32_t slot = 0; slot < l->slot_count; slot++)
+        if (finished[slot])
+            due_us[slot] = 0;
+}
+
+int64_t ledger_next_due(const struct ledger *l)
+{
+    int64_t due_us[SLOTS_MOST], next_us = 0;
+    find_due(l, due_us);
+    for (uint32_t slot = 0; slot < l->slot_count; slot++)
+        if (due_us[slot] > 0 && (next_us == 0 || due_us[slot] < next_us))
+            next_us = due_us[slot];
+    return next_us;
 }
 
 void ledger_close(struct ledger *l, int64_t now_us)
 {
+    int64_t due_us[SLOTS_MOST];
+    find_due(l, due_us);
     for (uint32_t i = 0; i < l->stage_count; i++) {
         const struct stage *stage = &l->stages[i];
         if (stage->place == ASKED)
             ledger_fail(l, "what was asked about #%u was never answered", stage->tag);
-        if (stage->place == HERE && ledger_unfinished(l, stage->slot) && ledger_due(l, stage->slot) <= now_us)
+        if (stage->place == HERE && due_us[stage->slot] > 0 && due_us[stage->slot] <= now_us)
             ledger_fail(l, "#%u was acknowledged and did not fire", stage->tag);
     }
 }

@@ -37,16 +37,21 @@ struct stage {
     bool by_name;
     bool secured; /* done, and that is on record */
     bool may_skip;
+    bool may_die;   /* FAILED: or it has become too old */
+    bool put_off;   /* FAILED: the last attempt does not count */
     unsigned actor; /* who was asked */
     int64_t due_us;
-    int64_t filed_us;      /* the latest at which it can have been filed: the past counts as now */
+    int64_t filed_us;      /* the latest under which it can have been filed: the past counts as now */
     int64_t fired_us;      /* when the last attempt began */
     int64_t not_before_us; /* the next attempt */
+    int64_t asked_us;      /* FAILED: the next attempt is not before this, */
+    int64_t wait_us;       /* and so long after the clock was read for it */
     fl_key id;
     uint64_t asked, answered, settled; /* ticks */
     uint64_t term;                     /* of the last attempt */
     uint32_t attempt;                  /* the last one that began; or how many were made before */
     uint32_t from;                     /* AGAIN: of which stage; else NOWHERE */
+    uint32_t was;                      /* refused after it fired: which one that was; 0: none */
 };
 
 struct slot {
@@ -82,6 +87,9 @@ void ledger_answer(struct ledger *l, uint32_t i, int result);
 /* The one stage that must be what is there; NOWHERE if that is not certain. */
 uint32_t ledger_certain(const struct ledger *l, uint32_t slot);
 
+/* The earliest due time that anybody has asked for. */
+int64_t ledger_earliest(const struct ledger *l, uint32_t slot);
+
 /* Another owner, or the same one anew. */
 void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns);
 
@@ -91,12 +99,26 @@ void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress)
 /* Somebody fires. Returns the stage, or NOWHERE if nothing is known of it. */
 uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);
 
-/* The owner has settled an attempt of this term. FAILED: not again before `at_us`; AGAIN: at `at_us`. */
-void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us);
+/* The owner has settled an attempt of this term. FAILED: not again before `at_us`, nor before it has waited for `wait_us`;
+ * AGAIN: at `at_us`. */
+void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, int64_t wait_us);
+
+/* The owner has put an attempt off, which does not count then. */
+void ledger_put_off(struct ledger *l, uint32_t i, int64_t at_us);
+
+/* It has failed, and may be given up for its age. */
+void ledger_may_die(struct ledger *l, uint32_t i);
+
+/* The clock is set. What is on its way to the store may be filed by either time. */
+void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us);
+
+/* The stage that an attempt at this one was really of. */
+uint32_t ledger_really(const struct ledger *l, uint32_t i);
 
 /* At the end. */
 void ledger_close(struct ledger *l, int64_t now_us);
-int64_t ledger_due(const struct ledger *l, uint32_t slot);
-bool ledger_unfinished(const struct ledger *l, uint32_t slot);
+
+/* When the next timer is due that must still fire; 0: none. */
+int64_t ledger_next_due(const struct ledger *l);
 
 #endif

@@ -21,7 +21,9 @@ struct lane {
     fl_shard *inner;
     unsigned actor;
     bool cut, under_way; /* the first is on its way or at the store */
+    bool holding;        /* answers are on their way back */
     struct parcel *first, *last;
+    struct parcel *held, *held_last; /* answered */
     struct lane *next;
     fl_loop_fn gone;
     void *gone_arg;
@@ -52,19 +54,65 @@ static struct lane *lane_of(struct road *road, const fl_store_request *request)
 
 static void go_on(struct lane *lane);
 
-/* NOLINTNEXTLINE(misc-no-recursion): a request that is answered lets the next go, and a lost one is answered at once */
-static void answer(struct lane *lane)
+/* Whether its answer is nothing but numbers. Rows, and what a claim says, are only lent. */
+static bool is_plain(const fl_store_request *request)
 {
-    struct parcel *parcel = lane->first;
+    return request->op == FL_STORE_WRITE || request->op == FL_STORE_RECORD || request->op == FL_STORE_FINISH ||
+           request->op == FL_STORE_REFILE || request->op == FL_STORE_RENEW;
+}
+
+static void deliver(struct lane *lane, struct parcel *parcel)
+{
     fl_store_request *request = parcel->request;
-    lane->first = parcel->next;
-    if (!lane->first)
-        lane->last = NULL;
-    lane->under_way = false;
     request->done = parcel->done;
     free(parcel);
     lane->road->watch.answered(lane->road->watch.arg, lane->actor, request);
     request->done(request);
+}
+
+static void deliver_held(fl_loop *loop, void *arg)
+{
+    struct lane *lane = arg;
+    (void)loop;
+    lane->holding = false;
+    while (lane->held) {
+        struct parcel *parcel = lane->held;
+        lane->held = parcel->next;
+        deliver(lane, parcel);
+    }
+    lane->held_last = NULL;
+    go_on(lane);
+}
+
+static void hold(struct lane *lane, struct parcel *parcel)
+{
+    parcel->next = NULL;
+    if (lane->held_last)
+        lane->held_last->next = parcel;
+    else
+        lane->held = parcel;
+    lane->held_last = parcel;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): a request that is answered lets the next go, and a lost one is answered at once */
+static void answer(struct lane *lane)
+{
+    const struct road_watch *watch = &lane->road->watch;
+    struct parcel *parcel = lane->first;
+    lane->first = parcel->next;
+    if (!lane->first)
+        lane->last = NULL;
+    lane->under_way = false;
+    uint64_t hold_ns = 0;
+    if (!lane->holding && is_plain(parcel->request) && !lane->cut)
+        hold_ns = watch->hold_ns(watch->arg, lane->actor, parcel->request);
+    if (hold_ns > 0 && fl_loop_timer(lane->shard.loop, hold_ns, deliver_held, lane, NULL) < 0)
+        abort();
+    lane->holding |= hold_ns > 0;
+    if (lane->holding)
+        hold(lane, parcel);
+    else
+        deliver(lane, parcel);
     go_on(lane);
 }
 
@@ -93,7 +141,7 @@ static void arrive(fl_loop *loop, void *arg)
 /* NOLINTNEXTLINE(misc-no-recursion): a request that is answered lets the next go, and a lost one is answered at once */
 static void go_on(struct lane *lane)
 {
-    if (!lane->first || lane->under_way)
+    if (!lane->first || lane->under_way || (lane->holding && !is_plain(lane->first->request) && !lane->cut))
         return;
     lane->under_way = true;
     const struct road_watch *watch = &lane->road->watch;
@@ -151,7 +199,7 @@ static void detached(fl_loop *loop, void *arg)
 static void detach(fl_shard *shard, fl_loop_fn done, void *arg)
 {
     struct lane *lane = (struct lane *)shard;
-    assert(!lane->first);
+    assert(!lane->first && !lane->held);
     lane->gone = done;
     lane->gone_arg = arg;
     fl_store_detach(lane->inner, detached, lane);

@@ -3,7 +3,8 @@
 #define FOLIOT_TESTS_SIM_ROAD_H
 
 /* The road between engines and the store: a store of its own that hands everything on to another one, in order, but late;
- * and that loses what is on its way when the one who sent it dies. It tells who has sent what. */
+ * that keeps answers back, so that much may have taken effect of which the sender has not heard; and that loses what is on
+ * its way when the one who sent it dies. It tells who has sent what. */
 
 #include <foliot/store.h>
 
@@ -12,6 +13,8 @@ struct road;
 struct road_watch {
     /* How long a request is on its way before it arrives. */
     uint64_t (*delay_ns)(void *arg, unsigned actor, const fl_store_request *request);
+    /* How long its answer, and whatever is answered meanwhile, is on its way back. */
+    uint64_t (*hold_ns)(void *arg, unsigned actor, const fl_store_request *request);
     /* When it was sent; remembered for it. */
     uint64_t (*sent)(void *arg, unsigned actor, const fl_store_request *request);
     void (*answered)(void *arg, unsigned actor, const fl_store_request *request);

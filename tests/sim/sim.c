@@ -59,6 +59,15 @@ static uint64_t on_the_way_ns(void *arg, unsigned actor, const fl_store_request 
     return some_delay_ns(arg);
 }
 
+static uint64_t on_the_way_back_ns(void *arg, unsigned actor, const fl_store_request *request)
+{
+    struct sim *s = arg;
+    (void)actor, (void)request;
+    if (s->calm || !s->nature.slow || !chance(&s->luck, 5))
+        return 0;
+    return below(&s->luck, 500000000);
+}
+
 static uint64_t sent(void *arg, unsigned actor, const fl_store_request *request)
 {
     struct sim *s = arg;
@@ -78,17 +87,25 @@ static bool takes_front_back(const fl_store_request *request)
     return false;
 }
 
+/* An owner begins by this clock: what is too old for it may be left out. */
+static void allow_skipping(struct sim *s, int64_t now_us)
+{
+    for (uint32_t i = 0; i < s->ledger.stage_count; i++) {
+        struct stage *stage = &s->ledger.stages[i];
+        bool odd = s->ledger.slots[stage->slot].name % 2 && s->skip_odd_us != UINT64_MAX;
+        uint64_t skip_us = odd ? s->skip_odd_us : s->config.skip_older_us;
+        if (skip_us > 0 && stage->due_us < now_us + 60 * SECOND - (int64_t)skip_us)
+            stage->may_skip = true;
+    }
+}
+
 /* A claim makes an owner, and it is known here who. */
 static void claimed(struct sim *s, unsigned actor)
 {
     sim_say(s, "engine %u owns the shard", actor);
     ledger_claim(&s->ledger, actor, sim_mono_ns(s));
-    if (s->config.skip_older_us == 0)
-        return;
-    int64_t limit_us = sim_wall_us(s) + 60 * SECOND - (int64_t)s->config.skip_older_us;
-    for (uint32_t i = 0; i < s->ledger.stage_count; i++)
-        if (s->ledger.stages[i].due_us < limit_us)
-            s->ledger.stages[i].may_skip = true;
+    allow_skipping(s, sim_wall_us(s));
+    s->beginning = true;
 }
 
 static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *request)
@@ -154,6 +171,7 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     for (int i = 0; i < ENGINES; i++)
         if (s->actors[i].engine == engine) {
             s->actors[i].lost |= event == FL_ENGINE_LOST;
+            s->beginning &= event != FL_ENGINE_READY || s->actors[i].number != s->ledger.owner;
             sim_say(s, "engine %u: event %d, %s: %s", s->actors[i].number, (int)event, fl_errname(result), message);
         }
 }
@@ -170,7 +188,8 @@ static void start_engine(struct sim *s, struct actor *actor, bool force)
     *actor = (struct actor){.number = number};
     road_actor(s->road, number);
     sim_say(s, "engine %u starts%s", number, force ? " by force" : "");
-    if (fl_engine_start(&config, &actor->engine) < 0)
+    if (fl_engine_start(&config, &actor->engine) < 0 ||
+        fl_engine_skip_older(actor->engine, (fl_bytes)FL_TEXT("odd"), s->skip_odd_us) < 0)
         ledger_fail(&s->ledger, "an engine does not start");
 }
 
@@ -226,16 +245,25 @@ static void set_clock(struct sim *s, int64_t step_us)
     if (sim_wall_us(s) + step_us < START_US - 30 * 86400 * SECOND)
         return;
     sim_say(s, "the clock is set, by %.6f s", (double)step_us / 1e6);
+    ledger_set_clock(&s->ledger, sim_wall_us(s), sim_wall_us(s) + step_us);
     s->offset_us += step_us;
+    if (s->beginning)
+        allow_skipping(s, sim_wall_us(s));
     for (int i = 0; i < ENGINES; i++)
         if (useful(&s->actors[i]))
             fl_engine_clock_changed(s->actors[i].engine);
 }
 
+/* Some mistakes are seen soon. */
 static void step_clock(struct sim *s)
 {
     int64_t reach = chance(&s->luck, 20) ? 3 * SECOND : chance(&s->luck, 70) ? 100 * SECOND : 86400 * SECOND;
-    set_clock(s, (int64_t)below(&s->luck, (uint64_t)reach * 2) - reach);
+    int64_t step_us = (int64_t)below(&s->luck, (uint64_t)reach * 2) - reach;
+    set_clock(s, step_us);
+    if (!chance(&s->luck, 30))
+        return;
+    clients_act(s);
+    set_clock(s, (int64_t)below(&s->luck, 10000) - step_us);
 }
 
 static void disaster(struct sim *s)
@@ -294,23 +322,11 @@ static void run_for(struct sim *s, int64_t us)
     fl_loop_run(s->loop);
 }
 
-/* When the next timer is due that must still fire; 0: none. */
-static int64_t next_due_us(const struct ledger *l)
-{
-    int64_t next_us = 0;
-    for (uint32_t slot = 0; slot < l->slot_count; slot++) {
-        int64_t due_us = ledger_unfinished(l, slot) ? ledger_due(l, slot) : 0;
-        if (due_us > 0 && (next_us == 0 || due_us < next_us))
-            next_us = due_us;
-    }
-    return next_us;
-}
-
 /* Time goes on, by leaps where nothing happens, until all that was promised has come, or should have. */
 static void live_on(struct sim *s)
 {
     int64_t due_us;
-    for (int i = 0; i < 2000 && !s->ledger.failure[0] && (due_us = next_due_us(&s->ledger)) > 0; i++) {
+    for (int i = 0; i < 2000 && !s->ledger.failure[0] && (due_us = ledger_next_due(&s->ledger)) > 0; i++) {
         int64_t leap_us = due_us - sim_wall_us(s);
         if (leap_us > 600 * SECOND)
             set_clock(s, leap_us - 300 * SECOND);
@@ -351,7 +367,7 @@ static void end_well(struct sim *s)
     if (clients_wait(s))
         ledger_fail(&s->ledger, "an operation was never answered");
     ledger_close(&s->ledger, sim_wall_us(s));
-    if (next_due_us(&s->ledger) > 0)
+    if (ledger_next_due(&s->ledger) > 0)
         ledger_fail(&s->ledger, "time does not come to an end");
 }
 
@@ -398,8 +414,11 @@ static void choose_config(struct sim *s)
         .retry = {.max_attempts = 1 + (uint32_t)below(luck, 5),
                   .multiplier_1000 = 1000 + (uint32_t)below(luck, 2000),
                   .initial_us = 1 + below(luck, SECOND),
-                  .max_interval_us = 5 * SECOND},
+                  .max_interval_us = 5 * SECOND,
+                  .max_age_us = chance(luck, 10) ? 1 + below(luck, 30 * SECOND) : 0},
     };
+    s->skip_odd_us = chance(luck, 10) ? below(luck, 2) * below(luck, 100 * SECOND) : UINT64_MAX;
+    s->policies = chance(luck, 40) ? draw(luck) | 1 : 0;
 }
 
 static void set_up(struct sim *s, uint64_t seed)
@@ -414,7 +433,7 @@ static void set_up(struct sim *s, uint64_t seed)
         s->name_slots[i] = ledger_slot(&s->ledger, true, i);
     fl_virtual_clock_init(&s->time, 1000);
     fl_store_config store = {.shards = 1, .clock = &s->wall};
-    struct road_watch watch = {on_the_way_ns, sent, store_answered, s};
+    struct road_watch watch = {on_the_way_ns, on_the_way_back_ns, sent, store_answered, s};
     if (fl_loop_new(&(fl_loop_config){.clock = &s->time.clock}, &s->loop) < 0 ||
         fl_store_open("memory:", &store, &s->store, message, sizeof message) < 0 ||
         !(s->road = road_new(s->store, &watch)) || fl_memory_store_faults(s->store, fault, s) < 0)

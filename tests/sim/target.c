@@ -30,6 +30,23 @@ uint32_t payload_tag(struct sim *s, fl_bytes payload)
     return tag;
 }
 
+/* --- Policies ----------------------------------------------------------------------------------------------------- */
+
+/* Of most timers that of the engine. */
+fl_retry policy_of(const struct sim *s, uint32_t tag)
+{
+    struct luck luck;
+    luck_begin(&luck, s->policies + tag);
+    if (s->policies == 0 || chance(&luck, 60))
+        return (fl_retry){0};
+    uint64_t initial_us = 1 + below(&luck, 3 * SECOND);
+    return (fl_retry){.max_attempts = (uint32_t)below(&luck, 4),
+                      .multiplier_1000 = 1000 + (uint32_t)below(&luck, 3000),
+                      .initial_us = initial_us,
+                      .max_interval_us = initial_us + below(&luck, 5 * SECOND),
+                      .max_age_us = chance(&luck, 50) ? 1 + below(&luck, 20 * SECOND) : 0};
+}
+
 /* --- Settling ----------------------------------------------------------------------------------------------------- */
 
 static enum fl_settle some_result(struct sim *s)
@@ -37,7 +54,7 @@ static enum fl_settle some_result(struct sim *s)
     unsigned luck = (unsigned)below(&s->luck, 100);
     if (!s->nature.hostile || s->calm)
         return FL_DONE;
-    return luck < 55 ? FL_DONE : luck < 88 ? FL_FAILED : luck < 95 ? FL_AGAIN : FL_DEAD;
+    return luck < 55 ? FL_DONE : luck < 83 ? FL_FAILED : luck < 88 ? FL_LATER : luck < 95 ? FL_AGAIN : FL_DEAD;
 }
 
 /* The shortest wait that the policy allows. */
@@ -51,24 +68,38 @@ static int64_t backoff_us(const fl_retry *retry, uint32_t attempt)
     return (int64_t)(wait * 0.8);
 }
 
+/* Whether the policy gives it up for its age, if the next attempt is after so long a wait. */
+static bool too_old(struct sim *s, const struct attempt *attempt, const fl_retry *retry, int64_t wait_us, int64_t at_us)
+{
+    int64_t next_us = sim_wall_us(s) + wait_us;
+    next_us = next_us > at_us ? next_us : at_us;
+    return retry->max_age_us > 0 && next_us > attempt->due_us + (int64_t)retry->max_age_us;
+}
+
 static void account(struct sim *s, const struct attempt *attempt, const fl_settlement *settlement)
 {
-    static const enum fate fates[] = {[FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN, [FL_DEAD] = DEAD};
+    static const enum fate fates[] = {
+        [FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN, [FL_DEAD] = DEAD, [FL_LATER] = FAILED};
     const struct actor *actor = sim_actor(s, attempt->actor);
     if (attempt->stage == NOWHERE || attempt->actor != s->ledger.owner || attempt->term != s->ledger.term ||
         actor->crashed || (actor->stopping && settlement->result != FL_DONE))
         return; /* it counts for nothing */
-    const struct stage *stage = &s->ledger.stages[attempt->stage];
+    uint32_t really = ledger_really(&s->ledger, attempt->stage);
+    const struct stage *stage = &s->ledger.stages[really];
     enum fate fate = fates[settlement->result];
-    int64_t at_us = settlement->at_us;
     s->ledger.wall_us = sim_wall_us(s);
-    if (fate == FAILED) {
-        int64_t earliest_us = sim_wall_us(s) + backoff_us(&s->config.retry, stage->attempt);
-        at_us = at_us > earliest_us ? at_us : earliest_us;
-        if (stage->attempt >= s->config.retry.max_attempts)
-            fate = DEAD;
+    if (settlement->result == FL_LATER) {
+        ledger_put_off(&s->ledger, really, settlement->at_us);
+        return;
     }
-    ledger_settle(&s->ledger, attempt->stage, fate, at_us);
+    const fl_retry *retry = attempt->retry.initial_us > 0 ? &attempt->retry : &s->config.retry;
+    int64_t wait_us = fate == FAILED ? backoff_us(retry, stage->attempt) : 0;
+    if (fate == FAILED && ((retry->max_attempts > 0 && stage->attempt >= retry->max_attempts) ||
+                           (!s->nature.steps && too_old(s, attempt, retry, wait_us, settlement->at_us))))
+        fate = DEAD;
+    ledger_settle(&s->ledger, really, fate, settlement->at_us, wait_us);
+    if (fate == FAILED && retry->max_age_us > 0)
+        ledger_may_die(&s->ledger, really); /* it may take long to be written */
 }
 
 static void settle(struct sim *s, const struct attempt *attempt)
@@ -77,7 +108,8 @@ static void settle(struct sim *s, const struct attempt *attempt)
     fl_settlement settlement = {.token = attempt->token, .result = some_result(s), .reason = FL_TEXT("bad luck")};
     if (!actor)
         return;
-    if (settlement.result == FL_AGAIN || (settlement.result == FL_FAILED && chance(&s->luck, 20)))
+    if (settlement.result == FL_AGAIN || settlement.result == FL_LATER ||
+        (settlement.result == FL_FAILED && chance(&s->luck, 20)))
         settlement.at_us = sim_wall_us(s) + 1 + (int64_t)below(&s->luck, 30 * SECOND);
     uint32_t tag = attempt->stage == NOWHERE ? 0 : s->ledger.stages[attempt->stage].tag;
     sim_say(s, "#%u is settled with %d", tag, (int)settlement.result);
@@ -141,7 +173,11 @@ static void fire(struct sim *s, unsigned actor, const fl_firing *firing)
         stage = ledger_fire(&s->ledger, firing, tag, now_us);
     else
         check_late_owner(s, actor);
-    struct attempt attempt = {firing->token, s->ledger.term, stage, actor, s->attempts};
+    const fl_durable *timer = &firing->timer;
+    fl_retry policy = policy_of(s, tag);
+    if (memcmp(&timer->retry, &policy, sizeof policy) != 0)
+        ledger_fail(&s->ledger, "#%u fires with another policy than it was given", tag);
+    struct attempt attempt = {firing->token, s->ledger.term, stage, actor, timer->due_us, timer->retry, s->attempts};
     bool held = s->nature.hostile && chance(&s->luck, s->nature.hold_percent);
     struct attempt *kept = held ? malloc(sizeof *kept) : NULL;
     if (kept) {

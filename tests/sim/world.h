@@ -26,6 +26,8 @@ struct attempt {
     uint64_t token, term;
     uint32_t stage; /* NOWHERE: fired by one that had lost the shard */
     unsigned actor;
+    int64_t due_us;
+    fl_retry retry;
     struct attempt *next;
 };
 
@@ -46,6 +48,8 @@ struct sim {
     fl_store *store;
     struct road *road;
     fl_engine_config config;
+    uint64_t skip_odd_us; /* for the odd namespace; UINT64_MAX: as configured */
+    uint64_t policies;    /* what the policies of timers follow from, with their tags; 0: they have none */
     struct actor actors[ENGINES];
     unsigned actor_count;
     uint32_t name_slots[NAMES];
@@ -53,7 +57,8 @@ struct sim {
     struct listing *listings;
     struct attempt *attempts;
     uint32_t tags;
-    bool calm; /* no more faults */
+    bool calm;      /* no more faults */
+    bool beginning; /* the owner is not ready */
     unsigned actions;
     struct ledger ledger;
 };
@@ -73,6 +78,7 @@ void clients_list(struct sim *s, bool dead);
 void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count);
 void target_settle(struct sim *s, unsigned percent);
 void target_forget(struct sim *s);
+fl_retry policy_of(const struct sim *s, uint32_t tag);
 void payload_fill(uint32_t tag, unsigned char *payload, size_t size);
 uint32_t payload_tag(struct sim *s, fl_bytes payload);
 

@@ -83,7 +83,7 @@ static void *help(void *arg)
             helper->path = NULL;
             helper->error = error;
             helper->synced = true;
-            fl__worker_wake(helper->worker);
+            fl__shard_worker_wake(helper->worker);
         } else {
             pthread_cond_wait(&helper->changed, &helper->lock);
         }

@@ -61,7 +61,7 @@ static int start(struct sqlite_store *store, uint32_t shard, struct worker *work
         return r;
     r = fl__helper_start(worker, &worker->helper);
     if (r == 0) {
-        r = fl__worker_start(worker);
+        r = fl__shard_worker_start(worker);
         if (r < 0)
             fl__helper_stop(worker->helper);
     }

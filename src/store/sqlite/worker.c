@@ -228,7 +228,7 @@ void fl__port_detach(struct port *port, fl_loop_fn done, void *arg)
     pthread_mutex_unlock(&port->worker->lock);
 }
 
-void fl__worker_wake(struct worker *worker)
+void fl__shard_worker_wake(struct worker *worker)
 {
     pthread_mutex_lock(&worker->lock);
     call(worker);
@@ -495,7 +495,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-int fl__worker_start(struct worker *worker)
+int fl__shard_worker_start(struct worker *worker)
 {
     worker->called = false;
     worker->backup = NULL;

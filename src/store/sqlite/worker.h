@@ -77,8 +77,8 @@ struct worker {
     uint64_t rest_until_ns; /* nothing in the background before that, because it has failed */
 };
 
-int fl__worker_start(struct worker *worker);
-void fl__worker_wake(struct worker *worker);
+int fl__shard_worker_start(struct worker *worker);
+void fl__shard_worker_wake(struct worker *worker);
 
 void fl__port_submit(struct port *port, fl_store_request *request);
 void fl__port_detach(struct port *port, fl_loop_fn done, void *arg);
