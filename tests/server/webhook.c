@@ -211,7 +211,7 @@ static void sign_independently(fl_bytes key, const char *message, char out[64])
     unsigned char mac[EVP_MAX_MD_SIZE];
     unsigned size = 0;
     CHECK(HMAC(EVP_sha256(), key.data, (int)key.size, (const unsigned char *)message, strlen(message), mac, &size));
-    char base64[64];
+    char base64[48];
     EVP_EncodeBlock((unsigned char *)base64, mac, (int)size);
     snprintf(out, 64, "v1,%s", base64);
 }
