@@ -557,6 +557,7 @@ void lease_post(struct call *call)
         (struct errand){.home = call->worker, .there = home_of(server, space), .go = ask, .back = lease_back};
     call->state = asker;
     call->request->gone = asker_gone;
+    call->request->gone_at_eof = true;
     errand_send(&asker->errand);
 }
 
