@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 struct webhook_general {
@@ -285,7 +286,6 @@ static CURL *make_handle(struct webhook_transfer *transfer)
                 curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, transfer) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket) == CURLE_OK &&
@@ -339,8 +339,12 @@ static bool set_up(struct webhook_transfer *transfer)
     fl_bytes url = webhook_url(transfer);
     char *copy = strndup(url.data, url.size);
     transfer->lines = make_lines(&transfer->head);
+    /* Only a connection with TLS can turn out to take several calls at once; without, waiting for it to show would mean
+     * waiting for its first answer. */
+    bool may_share = url.size > 5 && strncasecmp(url.data, "https", 5) == 0;
     bool good =
         copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_PIPEWAIT, (long)may_share) == CURLE_OK &&
         curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)transfer->fresh) == CURLE_OK &&
         curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, (long)(transfer->fresh || leads_to_plain(transfer))) == CURLE_OK &&
         curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
