@@ -223,6 +223,7 @@ void events_get(struct call *call)
     atomic_fetch_add(&worker->server->subscribers, 1);
     call->state = subscriber;
     call->request->gone = gone;
+    call->request->gone_at_eof = true;
     http_begin(call->request, 200, "text/event-stream", "Cache-Control: no-store\r\n");
     http_write(call->request, (fl_bytes){": listening\n\n", 13});
 }
