@@ -619,8 +619,10 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
     if (object.kind != JSON_OBJECT)
         return bad_field(call, "acks", "an array of objects");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        if (json_is(key, "lease") && value.kind == JSON_STRING) {
-            lease = true;
+        if (json_is(key, "lease")) {
+            lease = value.kind == JSON_STRING;
+            if (!lease)
+                break;
             read_lease(ack, (fl_bytes){(const char *)value.text.data + 1, value.text.size - 2});
         } else if (json_is(key, "result")) {
             for (int i = 0; i < 4; i++)

@@ -74,6 +74,8 @@ void tour_begin(struct tour *tour, struct worker *home)
 
 /* --- Jobs and pages ----------------------------------------------------------------------------------------------- */
 
+/* A request can come before there are engines: the server listens first, and claims the store then. */
+
 static void job_done(fl_batch *batch)
 {
     struct job *job = batch->arg;
@@ -84,7 +86,13 @@ static void job_done(fl_batch *batch)
 static void job_go(struct errand *errand)
 {
     struct job *job = (struct job *)errand;
-    fl_engine_submit(job->shard->engine, &job->batch);
+    if (job->shard->engine) {
+        fl_engine_submit(job->shard->engine, &job->batch);
+        return;
+    }
+    for (size_t i = 0; i < job->batch.count; i++)
+        job->batch.ops[i].result = FL_STORE_UNAVAILABLE;
+    job_done(&job->batch);
 }
 
 void job_submit(struct job *job)
@@ -106,7 +114,12 @@ static void page_done(fl_listing *listing)
 static void page_go(struct errand *errand)
 {
     struct page *page = (struct page *)errand;
-    fl_engine_list(page->shard->engine, &page->listing);
+    if (page->shard->engine) {
+        fl_engine_list(page->shard->engine, &page->listing);
+        return;
+    }
+    page->listing.result = FL_STORE_UNAVAILABLE;
+    page_done(&page->listing);
 }
 
 void page_submit(struct page *page)

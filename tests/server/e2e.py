@@ -15,6 +15,7 @@ something takes: await_() waits for what must come, until a limit that only a se
 """
 
 import contextlib
+import ctypes
 import glob
 import http.client
 import http.server
@@ -38,6 +39,9 @@ import urllib.parse
 FOLIOT = os.environ["FOLIOT"]
 SOURCE = os.environ["SOURCE"]
 PATIENCE = 120  # seconds until something counts as hung
+
+libc = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
 
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
@@ -499,9 +503,7 @@ class Postgres:
 
 
 def die_with_parent():
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 # --- npm --------------------------------------------------------------------------------------------------------------
