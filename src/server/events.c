@@ -173,11 +173,11 @@ static int read_kinds(struct call *call, unsigned *ret)
         unsigned kind = 0;
         while (kind < KINDS && strcmp(name, kind_names[kind]) != 0)
             kind++;
-        if (kind == KINDS)
-            return problem_set(&call->problem, 400, "invalid-field", "type",
-                               "type must be some of scheduled,fired,failed,dead,cancelled,skipped");
-        *ret |= 1u << kind;
+        *ret |= 1u << kind; /* one too many, if there is none of that name */
     }
+    if (*ret == 0 || *ret >> KINDS)
+        return problem_set(&call->problem, 400, "invalid-field", "type",
+                           "type must be some of scheduled,fired,failed,dead,cancelled,skipped");
     return 0;
 }
 

@@ -81,7 +81,7 @@ static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard
     if (given <= 0)
         return given;
     room[text.size] = '\0';
-    if (text.size != CURSOR_TEXT ||
+    if (text.size != CURSOR_TEXT || strspn(room, "0123456789abcdef") != CURSOR_TEXT ||
         sscanf(room, "%8" SCNx32 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64, ret_shard, &part[0], &part[1],
                &part[2], &part[3]) != 5 ||
         *ret_shard >= call->worker->server->shard_count)
