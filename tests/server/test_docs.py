@@ -15,7 +15,7 @@ import subprocess
 from e2e import FOLIOT, SOURCE, Server, check, expect, folder, need_program, run, test
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
-OURS = re.compile(r"//127\.0\.0\.1:741[12]|foliot-data")
+OURS = re.compile(r"//127\.0\.0\.1:741[12]|foliot-data/")
 
 # A stream that is listened to has no end: a while is enough.
 FRAME = """set -eu
