@@ -69,7 +69,7 @@ struct counters {
 
 /* struct histogram, to be read by others. */
 struct lateness {
-    counter count, sum, min, max;
+    counter count, sum, carried, min, max; /* carried: how often the sum has exceeded 64 bits */
     counter bucket[HISTOGRAM_BUCKETS];
 };
 

@@ -43,7 +43,7 @@ static void add_lateness(struct histogram *sum, const struct lateness *h)
     sum->min = sum->count == 0 || min < sum->min ? min : sum->min;
     sum->max = max > sum->max ? max : sum->max;
     sum->count += count;
-    sum->sum += counter_read(&h->sum);
+    sum->sum += counter_read(&h->sum) + ((histogram_sum)counter_read(&h->carried) << 64);
     for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
         sum->bucket[i] += counter_read(&h->bucket[i]);
 }

@@ -475,6 +475,8 @@ static void add_lateness(struct lateness *h, uint64_t value)
     counter_raise(&h->max, value);
     counter_add(&h->count, 1);
     counter_add(&h->sum, value);
+    if (counter_read(&h->sum) < value) /* a million timers that are hours late are enough for that */
+        counter_add(&h->carried, 1);
     counter_add(&h->bucket[histogram_bucket(value)], 1);
 }
 

@@ -187,3 +187,42 @@ TEST(threads_outside_use_a_runtime_on_a_virtual_clock)
     for (unsigned i = 0; i < CHAINS; i++)
         fl_timer_unref(chains[i]);
 }
+
+static void move_far(void *arg)
+{
+    (void)arg;
+    fl_virtual_clock_move(&clock_of_test, 1ull << 62);
+}
+
+static void do_nothing(void *arg)
+{
+    (void)arg;
+}
+
+enum { LATE = 16 };
+static fl_timer *mover, *late[LATE];
+
+static void start_all(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < LATE; i++)
+        CHECK_EQ(fl_timer_start(late[i], START + 2 * SECOND), 0);
+    CHECK_EQ(fl_timer_start(mover, START + SECOND), 0);
+}
+
+TEST(lateness_of_centuries_has_the_right_mean)
+{
+    begin(1);
+    CHECK_EQ(fl_timer_new(rt, move_far, NULL, &mover), 0);
+    for (int i = 0; i < LATE; i++)
+        CHECK_EQ(fl_timer_new(rt, do_nothing, NULL, &late[i]), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, start_all, NULL), 0);
+    AWAIT(stats_of(rt).lateness_ns.count == LATE + 1);
+    fl_loop_summary lateness = stats_of(rt).lateness_ns;
+    CHECK(lateness.max_ns > 1ull << 61);
+    CHECK(lateness.mean_ns > lateness.max_ns / 2 && lateness.mean_ns <= lateness.max_ns);
+    fl_runtime_free(rt);
+    fl_timer_unref(mover);
+    for (int i = 0; i < LATE; i++)
+        fl_timer_unref(late[i]);
+}
