@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 struct webhook_general {
@@ -285,7 +286,6 @@ static CURL *make_handle(struct webhook_transfer *transfer)
                 curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, transfer) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket) == CURLE_OK &&
@@ -307,6 +307,13 @@ static size_t count_lines(const struct webhook_text *head)
     for (size_t i = 0; i < head->size; i++)
         count += head->data[i] == '\n';
     return count;
+}
+
+/* Whether to wait for a connection that is being made, to share it: only TLS says before the first answer whether it can be
+ * shared, and an answer may never come. */
+static long shares(const struct webhook_transfer *transfer)
+{
+    return strncasecmp(webhook_url(transfer).data, "https", 5) == 0;
 }
 
 /* The lines of the head as libcurl wants them: strings in a list, for which one block of memory is enough. A header
@@ -341,6 +348,7 @@ static bool set_up(struct webhook_transfer *transfer)
     transfer->lines = make_lines(&transfer->head);
     bool good =
         copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_PIPEWAIT, shares(transfer)) == CURLE_OK &&
         curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)transfer->fresh) == CURLE_OK &&
         curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, (long)(transfer->fresh || leads_to_plain(transfer))) == CURLE_OK &&
         curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
