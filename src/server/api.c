@@ -299,6 +299,14 @@ static int authorize(struct call *call)
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */
 
+/* Its body never came, or was refused. */
+static void left_early(http_request *request)
+{
+    call_end(request->arg);
+    request->arg = NULL;
+    http_end(request);
+}
+
 static void head(http_request *request)
 {
     struct worker *worker = http_server_arg(http_request_server(request));
@@ -323,6 +331,7 @@ static void head(http_request *request)
         call_refuse_result(call, FL_STOPPED);
         return;
     }
+    request->gone = left_early;
     if (call->route->flags & STREAMS)
         call->route->handle(call);
 }
@@ -330,6 +339,7 @@ static void head(http_request *request)
 static void handle(http_request *request)
 {
     struct call *call = request->arg;
+    request->gone = NULL;
     call->route->handle(call);
 }
 

@@ -352,7 +352,8 @@ class Server(Client):
         status = self.process.wait(PATIENCE)
         if status != 0:
             time.sleep(0.2)
-            raise AssertionError(f"the server ended with {status}: {self.log[-40:]}")
+            told = "\n".join(str(entry["msg"] if "plain" in entry else entry) for entry in self.log[-60:])
+            raise AssertionError(f"the server ended with {status}:\n{told}")
 
     def restart(self):
         self.stop()
