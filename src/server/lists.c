@@ -303,7 +303,7 @@ static int read_bulk(struct call *call, struct list *list)
     static const char *const known[] = {"due_after", "due_before", "prefix", "dry_run", "all", NULL};
     if (call_check_query(call, known) < 0 || read_filter(call, list) < 0)
         return -1;
-    bool all;
+    bool all = false;
     if (read_true(call, "dry_run", &list->dry_run) < 0 || read_true(call, "all", &all) < 0)
         return -1;
     const fl_listing *listing = &list->page.listing;

@@ -14,14 +14,16 @@ import itertools
 import json
 import os
 import re
+import subprocess
 import sys
 import urllib.parse
 
-from e2e import PATIENCE, SOURCE, Answer, Receiver, Server, await_, comment, folder
+from e2e import PATIENCE, SOURCE, Answer, Receiver, Server, Skip, await_, comment, folder, npm
 from schema import Schemas
 
 METHODS = ["get", "put", "post", "patch", "delete"]
 NAMESPACE = "demo"
+VALIDATOR = "@apidevtools/swagger-parser@10.1.1"
 LEASE_WAIT = {"max": 10, "wait": "30s", "lease": "30s"}
 
 # What a client cannot bring about: it takes a store that fails, no memory, or a moment that is over too soon.
@@ -165,6 +167,22 @@ def test_document(api):
     check("every example fits its schema", not wrong, *wrong[:20])
     missing = [op.id for op in api.operations.values() if "default" not in op.responses or not op.node.get("summary")]
     check("every operation has a summary, and says what becomes of bad HTTP", not missing, missing)
+
+
+def test_validator(server):
+    """What others make of it."""
+    name = "it is valid for a validator from npm"
+    script = "require(process.argv[1]).validate(process.argv[2]).catch(e => { console.error(e); process.exit(1) })"
+    try:
+        package = os.path.join(npm(VALIDATOR), "node_modules", VALIDATOR.rsplit("@", 1)[0])
+    except Skip as reason:
+        check(f"{name} # SKIP {reason}", True)
+        return
+    path = os.path.join(folder(), "openapi.json")
+    with open(path, "wb") as file:
+        file.write(server.call("GET", "/openapi.json").body)
+    done = subprocess.run(["node", "-e", script, package, path], capture_output=True, text=True)
+    check(name, done.returncode == 0, done.stderr)
 
 
 def routes_of_the_source():
@@ -646,6 +664,7 @@ def main():
     with Server() as server, Server("--test-clock") as tests:
         api = Api(server.call("GET", "/openapi.json").json)
         test_document(api)
+        test_validator(server)
         test_paths(api, server)
         test_bad_http(api, server)
         test_parameters(api, server)
