@@ -236,6 +236,20 @@ static int make_tls(struct server *server)
     return r;
 }
 
+/* It may take as long as another server lives that has the shards. Until then nothing has been promised that would have to
+ * be stopped in order: a signal to stop just ends the process. */
+static int wait_for_shards(struct server *server)
+{
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGINT);
+    pthread_sigmask(SIG_UNBLOCK, &stops, NULL);
+    int r = all_workers(server, load_spaces);
+    pthread_sigmask(SIG_BLOCK, &stops, NULL);
+    return r;
+}
+
 static int start(struct server *server)
 {
     server->config.engine.wait = true;
@@ -261,7 +275,7 @@ static int start(struct server *server)
     if (r == 0)
         r = all_workers(server, start_shards);
     if (r == 0)
-        r = all_workers(server, load_spaces);
+        r = wait_for_shards(server);
     return r;
 }
 

@@ -4,8 +4,7 @@
 
 Every operation is called with the document's examples, with values made from its schemas that fit, and with others
 that do not. Every answer must have a status, a type and a body that the document names; what fits must be taken, what
-does not must be refused. In the end, every status of every operation has been seen, or is
-one that nobody can ask for.
+does not must be refused. In the end, every status of every operation has been seen, or is one that nobody can ask for.
 """
 
 import hashlib
