@@ -63,7 +63,7 @@ int problem_of_result(struct problem *problem, int result)
          "the store did not answer: it may have happened, so ask or repeat"},
         {FL_STORE_FULL, 507, "store-full", "the store's disk is full: nothing has happened"},
         {FL_STORE_READ_ONLY, 503, "store-read-only", "the store cannot be written to: nothing has happened"},
-        {FL_STORE_CORRUPT, 500, "store-corrupt", "the store is damaged: restore it from a copy"},
+        {FL_STORE_CORRUPT, 500, "store-corrupt", "the store is damaged: foliot doctor says more"},
         {FL_NO_MEMORY, 503, "no-memory", "the server has no memory left: nothing has happened, repeat later"},
         {FL_STOPPED, 503, "stopping", "the server is stopping: nothing has happened, ask another or repeat"},
         {FL_SHARD_LOST, 503, "shard-lost", "another server has taken this shard over: repeat"},
