@@ -257,7 +257,7 @@ int spaces_new(struct server *server);
 void spaces_free(struct server *server);
 struct space *space_of(struct server *server, fl_bytes ns); /* makes it; NULL: no memory */
 void spaces_load(struct worker *worker, void (*done)(struct worker *worker));
-void spaces_flush(struct worker *worker);
+void spaces_flush(struct worker *worker, void (*done)(struct worker *worker)); /* on the first worker */
 uint64_t spaces_saved(struct server *server);
 void spaces_metrics(struct server *server, struct out *out);
 
