@@ -4,7 +4,7 @@
  * It silently cuts lines that are longer than its buffer, takes an indented line for a part of the value above it, and tells
  * of the first bad line only. So a line is looked at before it gets there: what is no line of such a file is complained
  * about, and what is left of the indentation is taken away. Counting lines here is also how a complaint knows its line,
- * since inih handles a line before it asks for the next. */
+ * since inih handles a line before it asks for the next. What TOML writes differently for the same thing is taken too. */
 
 #include "server/settings.h"
 
@@ -206,7 +206,7 @@ static void take_namespace(struct source *source, struct draft *draft, const cha
         no_memory(source);
 }
 
-/* Each part between commas and spaces. */
+/* Each part between commas and spaces; also as TOML has it: ["a", "b"]. */
 static void take_list(struct source *source, struct draft *draft, const char *key, const char *value)
 {
     char *list = strdup(value), *rest = list;
@@ -215,7 +215,7 @@ static void take_list(struct source *source, struct draft *draft, const char *ke
         no_memory(source);
         return;
     }
-    for (char *one; (one = strsep(&rest, ", \t")) != NULL;) {
+    for (char *one; (one = strsep(&rest, ", \t[]\"'")) != NULL;) {
         if (*one == '\0')
             continue;
         any = true;
@@ -333,17 +333,45 @@ static void take_key(struct source *source, const char *section, const char *key
     }
 }
 
-static int take_pair(void *arg, const char *section, const char *key, const char *value)
+/* TOML puts texts in quotation marks, and comments behind values: takes away both, if they are there. */
+static void trim(char *value)
 {
-    static const char prefix[] = "token ";
-    struct source *source = arg;
-    if (strncmp(section, prefix, sizeof prefix - 1) == 0)
-        take_token(source, section + sizeof prefix - 1 + strspn(section + sizeof prefix - 1, " \t"), key, value);
+    char mark = *value == '"' || *value == '\'' ? *value : '\0';
+    char *end = mark ? strchr(value + 1, mark) : NULL, *comment = end ? end + 1 + strspn(end + 1, " \t") : NULL;
+    if (end && (*comment == '\0' || *comment == '#')) {
+        memmove(value, value + 1, (size_t)(end - value - 1));
+        end[-1] = '\0';
+        return;
+    }
+    comment = strstr(value, " #");
+    if (mark || !comment)
+        return;
+    while (comment > value && (comment[-1] == ' ' || comment[-1] == '\t'))
+        comment--;
+    *comment = '\0';
+}
+
+static void take_trimmed(struct source *source, const char *section, const char *key, const char *value)
+{
+    if (strncmp(section, "token ", 6) == 0 || strncmp(section, "token.", 6) == 0)
+        take_token(source, section + 6 + strspn(section + 6, " \t"), key, value);
     else if (*section && !find_group(section))
         complain_here(source, "there is no section [%s]: [server], [engine], [webhooks], [limits] or [token NAME]",
                       section);
     else
         take_key(source, section, key, value);
+}
+
+static int take_pair(void *arg, const char *section, const char *key, const char *value)
+{
+    char *trimmed = strdup(value);
+    if (!trimmed) {
+        no_memory(arg);
+        return 1;
+    }
+    trim(trimmed);
+    take_trimmed(arg, section, key, trimmed);
+    free(trimmed);
     return 1;
 }
 

@@ -48,13 +48,19 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
     settle(shard, settlement);
 }
 
-static void count_duration(struct worker *worker, uint64_t ns)
+static void tally(struct histogram *histogram, uint64_t ns)
 {
     unsigned bucket = 0;
-    for (uint64_t limit_ns = 1000000; bucket < DURATION_BUCKETS - 1 && ns > limit_ns; limit_ns *= 2)
+    for (uint64_t limit_ns = HISTOGRAM_FIRST_NS; bucket < HISTOGRAM_BUCKETS - 1 && ns > limit_ns; limit_ns *= 2)
         bucket++;
-    worker->durations[bucket]++;
-    worker->duration_sum_ns += ns;
+    histogram->buckets[bucket]++;
+    histogram->sum_ns += ns;
+}
+
+static void count_lateness(struct worker *worker, const fl_durable *timer, int64_t now_us)
+{
+    if (timer->attempt == 1)
+        tally(&worker->lateness, now_us > timer->due_us ? (uint64_t)(now_us - timer->due_us) * 1000 : 0);
 }
 
 static void delivered(webhook_call *call)
@@ -63,7 +69,7 @@ static void delivered(webhook_call *call)
     struct worker *worker = delivery->shard->worker;
     if (call->result != FL_LATER) {
         worker->counts.webhook_status[call->status / 100 % 6]++;
-        count_duration(worker, call->duration_ns);
+        tally(&worker->durations, call->duration_ns);
     }
     fl_settlement settlement = {.token = delivery->firing.token,
                                 .result = call->result,
@@ -143,6 +149,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         put_off(shard, firing->token, at_us);
         return;
     }
+    count_lateness(worker, &firing->timer, now_us);
     *delivery = (struct delivery){.shard = shard, .space = space, .settings = settings, .firing = *firing};
     const fl_durable *timer = &delivery->firing.timer;
     fl_id_format(shard->number, timer->id, delivery->id);
@@ -173,8 +180,8 @@ void deliver(struct shard *shard, const fl_firing *firings, size_t count)
             continue;
         }
         size_t first = i;
-        while (i < count && firings[i].timer.target.size == 0)
-            i++;
+        for (; i < count && firings[i].timer.target.size == 0; i++)
+            count_lateness(shard->worker, &firings[i].timer, now_us);
         pull_add(shard, &firings[first], i - first);
     }
 }

@@ -11,12 +11,11 @@ struct gathering {
     struct tour tour;
     struct call *call;
     fl_engine_stats sum;
-    uint64_t lateness_count, lateness_sum_ns;
-    uint64_t p50_ns, p99_ns, max_ns;
+    struct histogram lateness, durations;
     struct webhooks_stats hooks;
     struct http_stats http;
     struct worker_counts counts;
-    uint64_t durations[DURATION_BUCKETS], duration_sum_ns, held;
+    uint64_t held;
 };
 
 static void add_engine(struct gathering *g, const struct shard *shard)
@@ -49,11 +48,13 @@ static void add_engine(struct gathering *g, const struct shard *shard)
     g->sum.bytes += s.bytes;
     if (s.oldest_overdue_us > g->sum.oldest_overdue_us)
         g->sum.oldest_overdue_us = s.oldest_overdue_us;
-    g->lateness_count += s.lateness_ns.count;
-    g->lateness_sum_ns += s.lateness_ns.count * s.lateness_ns.mean_ns;
-    g->p50_ns = s.lateness_ns.p50_ns > g->p50_ns ? s.lateness_ns.p50_ns : g->p50_ns;
-    g->p99_ns = s.lateness_ns.p99_ns > g->p99_ns ? s.lateness_ns.p99_ns : g->p99_ns;
-    g->max_ns = s.lateness_ns.max_ns > g->max_ns ? s.lateness_ns.max_ns : g->max_ns;
+}
+
+static void add_histogram(struct histogram *sum, const struct histogram *histogram)
+{
+    for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
+        sum->buckets[i] += histogram->buckets[i];
+    sum->sum_ns += histogram->sum_ns;
 }
 
 static void visit(struct tour *tour, struct worker *worker)
@@ -87,9 +88,8 @@ static void visit(struct tour *tour, struct worker *worker)
     g->counts.events += worker->counts.events;
     g->counts.events_dropped += worker->counts.events_dropped;
     g->counts.problems += worker->counts.problems;
-    for (int i = 0; i < DURATION_BUCKETS; i++)
-        g->durations[i] += worker->durations[i];
-    g->duration_sum_ns += worker->duration_sum_ns;
+    add_histogram(&g->lateness, &worker->lateness);
+    add_histogram(&g->durations, &worker->durations);
 }
 
 /* --- Writing ------------------------------------------------------------------------------------------------------ */
@@ -107,6 +107,22 @@ static void counter(struct out *out, const char *name, const char *help, uint64_
 static void gauge(struct out *out, const char *name, const char *help, double value)
 {
     metric(out, name, "gauge", help, value);
+}
+
+static void write_histogram(struct out *out, const char *name, const char *help, const struct histogram *histogram)
+{
+    uint64_t count = 0;
+    out_format(out, "# HELP foliot_%s %s\n# TYPE foliot_%s histogram\n", name, help, name);
+    for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
+        count += histogram->buckets[i];
+        if (i < HISTOGRAM_BUCKETS - 1)
+            out_format(out, "foliot_%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name,
+                       (double)((uint64_t)HISTOGRAM_FIRST_NS << i) / 1e9, count);
+        else
+            out_format(out, "foliot_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, count);
+    }
+    out_format(out, "foliot_%s_sum %.9g\nfoliot_%s_count %" PRIu64 "\n", name, (double)histogram->sum_ns / 1e9, name,
+               count);
 }
 
 static void write_timers(struct out *out, const struct gathering *g)
@@ -131,37 +147,17 @@ static void write_timers(struct out *out, const struct gathering *g)
     counter(out, "timers_again_total", "Timers scheduled again by their target.", s->again);
     counter(out, "timers_dead_total", "Timers given up.", s->dead);
     counter(out, "timers_skipped_total", "Timers that were too late when the server started.", s->skipped);
-    out_format(out,
-               "# HELP foliot_lateness_seconds How long after it was due a timer was dispatched.\n"
-               "# TYPE foliot_lateness_seconds summary\n"
-               "foliot_lateness_seconds{quantile=\"0.5\"} %.9g\nfoliot_lateness_seconds{quantile=\"0.99\"} %.9g\n"
-               "foliot_lateness_seconds{quantile=\"1\"} %.9g\n"
-               "foliot_lateness_seconds_sum %.9g\nfoliot_lateness_seconds_count %" PRIu64 "\n",
-               (double)g->p50_ns / 1e9, (double)g->p99_ns / 1e9, (double)g->max_ns / 1e9,
-               (double)g->lateness_sum_ns / 1e9, g->lateness_count);
+    write_histogram(out, "lateness_seconds", "How long after it was due a timer's first attempt began.", &g->lateness);
 }
 
 static void write_webhooks(struct out *out, const struct gathering *g)
 {
     static const char *const names[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
-    uint64_t count = 0;
     out_text(out, "# HELP foliot_webhooks_total Webhook answers by status; none: there was no answer.\n"
                   "# TYPE foliot_webhooks_total counter\n");
     for (int i = 0; i < 6; i++)
         out_format(out, "foliot_webhooks_total{status=\"%s\"} %" PRIu64 "\n", names[i], g->counts.webhook_status[i]);
-    out_text(out, "# HELP foliot_webhook_duration_seconds How long webhooks took.\n"
-                  "# TYPE foliot_webhook_duration_seconds histogram\n");
-    for (int i = 0; i < DURATION_BUCKETS; i++) {
-        count += g->durations[i];
-        if (i < DURATION_BUCKETS - 1)
-            out_format(out, "foliot_webhook_duration_seconds_bucket{le=\"%g\"} %" PRIu64 "\n", (double)(1 << i) / 1000,
-                       count);
-    }
-    out_format(out,
-               "foliot_webhook_duration_seconds_bucket{le=\"+Inf\"} %" PRIu64
-               "\nfoliot_webhook_duration_seconds_sum %.9g\n"
-               "foliot_webhook_duration_seconds_count %" PRIu64 "\n",
-               count, (double)g->duration_sum_ns / 1e9, count);
+    write_histogram(out, "webhook_duration_seconds", "How long webhooks took.", &g->durations);
     gauge(out, "webhooks_waiting", "Webhooks that wait for their turn.", (double)g->hooks.waiting);
     gauge(out, "webhooks_under_way", "Webhooks under way.", (double)g->hooks.under_way);
     gauge(out, "webhook_connections", "Connections to targets.", (double)g->hooks.connections);

@@ -285,9 +285,16 @@ static void end_events(struct worker *worker)
 {
     pull_stop(worker);
     events_stop(worker);
-    if (worker->index == 0)
-        spaces_flush(worker);
     step_end(0);
+}
+
+/* When nothing is made or settled any more. */
+static void flush_spaces(struct worker *worker)
+{
+    if (worker->index == 0)
+        spaces_flush(worker, step_done);
+    else
+        step_end(0);
 }
 
 static void http_stopped(fl_loop *loop, void *arg)
@@ -346,6 +353,7 @@ static void stop(struct server *server)
     all_workers(server, end_events);
     all_workers(server, end_http);
     all_workers(server, end_webhooks);
+    all_workers(server, flush_spaces);
     all_workers(server, end_shards);
     all_workers(server, tear_down_worker);
 }

@@ -58,7 +58,13 @@ struct worker_counts {
     uint64_t problems; /* answers of 400 and more */
 };
 
-enum { DURATION_BUCKETS = 16 };
+/* How often something took how long: up to 125 us, twice that, and so on; the last bucket has the rest. */
+enum { HISTOGRAM_BUCKETS = 20, HISTOGRAM_FIRST_NS = 125000 };
+
+struct histogram {
+    uint64_t buckets[HISTOGRAM_BUCKETS];
+    uint64_t sum_ns;
+};
 
 struct worker {
     struct server *server;
@@ -69,8 +75,7 @@ struct worker {
     struct pull *pull;
     struct subscriber *subscribers;
     uint32_t turn;                        /* which of the shards takes the next timer without a name */
-    uint64_t durations[DURATION_BUCKETS]; /* of webhooks */
-    uint64_t duration_sum_ns;
+    struct histogram lateness, durations; /* of first attempts; of webhooks */
     struct worker_counts counts;
     bool stopped;
 };
@@ -252,7 +257,7 @@ int spaces_new(struct server *server);
 void spaces_free(struct server *server);
 struct space *space_of(struct server *server, fl_bytes ns); /* makes it; NULL: no memory */
 void spaces_load(struct worker *worker, void (*done)(struct worker *worker));
-void spaces_flush(struct worker *worker);
+void spaces_flush(struct worker *worker, void (*done)(struct worker *worker)); /* on the first worker */
 uint64_t spaces_saved(struct server *server);
 void spaces_metrics(struct server *server, struct out *out);
 

@@ -33,6 +33,7 @@ struct spaces {
     } * kept;
     atomic_ulong saved; /* namespaces that are in the store */
     bool flushing;
+    void (*flushed)(struct worker *worker); /* who waits until all of them are written; NULL: nobody */
     fl_timer_id flush_timer;
 };
 
@@ -363,6 +364,14 @@ static struct space *next_unsaved(struct spaces *spaces)
 
 static void flush_next(struct worker *worker);
 
+static void flush_over(struct worker *worker)
+{
+    void (*done)(struct worker * worker) = worker->server->spaces->flushed;
+    worker->server->spaces->flushed = NULL;
+    if (done)
+        done(worker);
+}
+
 static void flushed(struct errand *errand)
 {
     struct saving *saving = (struct saving *)errand;
@@ -374,23 +383,30 @@ static void flushed(struct errand *errand)
         atomic_fetch_add(&worker->server->spaces->saved, 1);
     saving_free(saving);
     worker->server->spaces->flushing = false;
-    if (result == 0 && !atomic_load(&worker->server->stopping))
+    if (result == 0)
         flush_next(worker);
+    else
+        flush_over(worker);
 }
 
 /* One after the other: there is no hurry. */
 static void flush_next(struct worker *worker)
 {
     struct spaces *spaces = worker->server->spaces;
-    struct space *space = spaces->flushing ? NULL : next_unsaved(spaces);
+    if (spaces->flushing)
+        return; /* and goes on by itself */
+    struct space *space = next_unsaved(spaces);
     struct saving *saving = space ? calloc(1, sizeof *saving) : NULL;
-    if (!saving)
+    if (!saving) {
+        flush_over(worker);
         return;
+    }
     saving->space = space;
     spaces->flushing = true;
     if (save(worker, saving, atomic_load(&space->settings), flushed) < 0) {
         spaces->flushing = false;
         saving_free(saving);
+        flush_over(worker);
     }
 }
 
@@ -400,8 +416,9 @@ static void flush_now(fl_loop *loop, void *arg)
     flush_next(arg);
 }
 
-void spaces_flush(struct worker *worker)
+void spaces_flush(struct worker *worker, void (*done)(struct worker *worker))
 {
+    worker->server->spaces->flushed = done;
     flush_next(worker);
 }
 
