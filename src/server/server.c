@@ -358,8 +358,19 @@ static void stop(struct server *server)
     all_workers(server, tear_down_worker);
 }
 
+/* What was read at a reload. It is kept to the end: somebody may be looking at it. */
+struct reloaded {
+    struct server_config config;
+    struct reloaded *next;
+};
+
 static void free_all(struct server *server)
 {
+    for (struct reloaded *one = server->reloaded, *next; one; one = next) {
+        next = one->next;
+        config_free(&one->config);
+        free(one);
+    }
     fl_runtime_free(server->runtime);
     fl_store_close(server->store);
     http_tls_free(server->tls);
@@ -372,18 +383,20 @@ static void free_all(struct server *server)
 
 /* --- Signals ------------------------------------------------------------------------------------------------------ */
 
-/* What was read before is kept: somebody may be looking at it. */
 static void reload(struct server *server)
 {
-    struct server_config *fresh = calloc(1, sizeof *fresh);
+    struct reloaded *reloaded = calloc(1, sizeof *reloaded);
+    struct server_config *fresh = reloaded ? &reloaded->config : NULL;
     char message[256];
     server_notify("RELOADING=1");
     if (!fresh || config_reload(&server->config, fresh, stderr) < 0) {
-        free(fresh);
+        free(reloaded);
         log_error("the configuration was not reloaded: what is in use stays", NULL);
         server_notify("READY=1");
         return;
     }
+    reloaded->next = server->reloaded;
+    server->reloaded = reloaded;
     atomic_store_explicit(&server->tokens, &fresh->tokens, memory_order_release);
     log_set(fresh->log_level, fresh->log_format);
     if (server->tls && http_tls_load(server->tls, fresh->tls_certificate, fresh->tls_key, message, sizeof message) < 0)

@@ -82,6 +82,7 @@ struct worker {
 
 struct server {
     struct server_config config;
+    struct reloaded *reloaded; /* what was read since, the last first */
     _Atomic(const struct tokens *) tokens;
     fl_runtime *runtime;
     fl_store *store;
