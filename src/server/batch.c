@@ -150,6 +150,7 @@ static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless,
         .allowed = GAVE_CONTENT | GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_ID | GAVE_ONLY_NEW,
         .now_us = server_now(server),
         .allow_private = server->config.allow_private_targets,
+        .max_payload = server->config.max_payload,
     };
     struct json object;
     struct timer_in in;

@@ -355,7 +355,7 @@ static void check_sizes(struct reading *reading)
         config->max_body = 2 * config->max_payload > least ? 2 * config->max_payload : least;
     else if (config->max_body < config->max_payload && are_sound(reading, "max-body", "max-payload"))
         refuse_because(reading, "max-body", "at least as much as max-payload");
-    config->engine.max_payload = (uint32_t)config->max_payload;
+    config->engine.max_payload = (uint32_t)config->max_payload + (config->max_payload < 8 << 20); /* its limit */
 }
 
 /* `smaller` may not be more than `larger`; the one that was given is to blame, and if both were, the smaller. */

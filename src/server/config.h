@@ -60,7 +60,7 @@ struct server_config {
     /* Limits. */
     uint32_t max_connections, max_head, max_url;
     uint64_t max_body;
-    uint64_t max_payload;              /* engine.max_payload is the same */
+    uint64_t max_payload;              /* engine.max_payload has room for the mark of bytes that are no JSON */
     uint64_t max_timers_per_namespace; /* 0: none */
     uint32_t max_request_rate;         /* a second and client address; 0: none */
     uint64_t head_timeout_us, body_timeout_us, idle_timeout_us, stop_timeout_us;

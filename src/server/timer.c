@@ -117,10 +117,18 @@ static int read_target(struct reading *r, struct json value)
     return 0;
 }
 
+static int check_payload(struct reading *r, size_t size)
+{
+    if (size <= r->rules->max_payload)
+        return 0;
+    return problem_set(r->problem, 413, "too-large", r->field, "%s is larger than %zu bytes", r->field,
+                       r->rules->max_payload);
+}
+
 static int read_payload(struct reading *r, struct json value)
 {
     r->in->timer.payload = value.text;
-    return 0;
+    return check_payload(r, value.text.size);
 }
 
 static int base64_digit(unsigned char c)
@@ -184,7 +192,7 @@ static int read_payload_base64(struct reading *r, struct json value)
     if (size < 0)
         return bad(r, "is not base64");
     r->in->timer.payload = (fl_bytes){room, (size_t)size + 1};
-    return 0;
+    return check_payload(r, (size_t)size);
 }
 
 static int read_headers(struct reading *r, struct json value)

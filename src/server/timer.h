@@ -39,6 +39,7 @@ struct timer_rules {
     unsigned allowed; /* GAVE_… */
     int64_t now_us;
     bool allow_private; /* targets */
+    size_t max_payload;
 };
 
 /* What was sent. Its bytes are in the text, or in the scratch. */

@@ -147,8 +147,10 @@ static int read_timer(struct single *single, struct timer_in *in)
     struct call *call = single->call;
     const struct server *server = call->worker->server;
     struct json body;
-    struct timer_rules rules = {
-        .allowed = GAVE_CONTENT, .now_us = server_now(server), .allow_private = server->config.allow_private_targets};
+    struct timer_rules rules = {.allowed = GAVE_CONTENT,
+                                .now_us = server_now(server),
+                                .allow_private = server->config.allow_private_targets,
+                                .max_payload = server->config.max_payload};
     size_t at;
     const char *why;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
