@@ -373,7 +373,7 @@ class Server(Client):
 
     def socket(self):
         made = socket.create_connection((self.host, self.port), timeout=PATIENCE)
-        return self.context.wrap_socket(made) if self.context else made
+        return self.context.wrap_socket(made, server_hostname=self.host) if self.context else made
 
 
 # --- Receivers --------------------------------------------------------------------------------------------------------

@@ -221,8 +221,10 @@ def _():
 @test("payload: what is too large is 413")
 def _():
     server.put("/v1/timers/large/fits", timer(payload="x" * (256 * 1024 - 2))).must(201)
-    answer = server.put("/v1/timers/large/not", timer(payload="x" * (256 * 1024 - 1)))
-    expect((answer.status, answer.json["type"]), (413, "urn:foliot:problem:too-large"))
+    problem(server.put("/v1/timers/large/not", timer(payload="x" * (256 * 1024 - 1))), 413, "too-large", "payload")
+    limit = base64.b64encode(b"x" * 256 * 1024).decode()
+    server.put("/v1/timers/large/bytes", timer(payload_base64=limit)).must(201)
+    problem(server.patch("/v1/timers/large/bytes", {"payload_base64": limit[:-4] + "eHh4"}), 413, "too-large", "payload_base64")
     answer = server.put("/v1/timers/large/not", timer(payload="x" * (1 << 20)))
     expect(answer.status, 413)
     problem(server.get("/v1/timers/large/not"), 404, "not-found")

@@ -109,7 +109,7 @@ def _():
         ({"op": "cancel", "namespace": "w", "name": "a", "after": "1h"}, "unknown-field", "after"),
         ({"op": "cancel", "namespace": "w", "id": "nonsense"}, "not-found", None),
         ({"op": "cancel", "namespace": "w", "name": "nobody"}, "not-found", None),
-        ({"op": "create", "namespace": "w", "after": "1h", "payload": "x" * 300_000}, "too-large", None),
+        ({"op": "create", "namespace": "w", "after": "1h", "payload": "x" * 300_000}, "too-large", "payload"),
     ]
     lines = [line for n, (text, _, _) in enumerate(wrong)
              for line in (text, {"op": "create", "namespace": "right", "name": str(n), "after": "1h"})]
