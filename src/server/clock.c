@@ -3,7 +3,8 @@
  *
  * It is turned from one moment at which something can happen to the next. At each, every engine is told, and time stands
  * still again until all of them have nothing left to do but to wait, webhooks included: so everything fires in the order of
- * time, retries where they belong, whatever number of shards there is. What waits to be leased is waited for by nobody. */
+ * time, retries where they belong, whatever number of shards there is. What waits to be leased is waited for by nobody; what is leased
+ * comes back when its lease has run out by this clock. */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -60,6 +61,9 @@ static void visit(struct tour *tour, struct worker *worker)
 {
     struct turning *turning = (struct turning *)tour;
     struct server *server = worker->server;
+    int64_t lease_us = pull_clock_changed(worker);
+    if (lease_us < turning->next_us)
+        turning->next_us = lease_us;
     for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count) {
         struct shard *shard = &server->shards[i];
         fl_engine_stats stats;

@@ -50,6 +50,8 @@ struct lease {
     struct worker *worker;
     struct queue *queue;
     fl_timer_id timer;
+    struct lease *next, **link; /* with a test clock, instead of the timer: those that are out, */
+    int64_t end_us;             /* until then */
     size_t left, count;
     struct leased {
         uint32_t slot;
@@ -89,6 +91,7 @@ struct pull {
     uint32_t *free_slots;
     uint32_t slot_count, slot_capacity, free_count;
     uint64_t serial;
+    struct lease *leases; /* with a test clock */
     bool stopped;
 };
 
@@ -244,6 +247,50 @@ static void write_item(struct out *out, const struct item *item, unsigned worker
 
 static void lease_ended(fl_loop *loop, void *arg);
 
+/* From now on it can run out. */
+static int lease_begin(struct worker *worker, struct lease *lease, uint64_t lease_us)
+{
+    struct pull *pull = worker->pull;
+    if (!worker->server->test_clock)
+        return fl_loop_timer(worker->loop, lease_us * 1000, lease_ended, lease, &lease->timer);
+    lease->end_us = server_now(worker->server) + (int64_t)lease_us;
+    lease->next = pull->leases;
+    lease->link = &pull->leases;
+    if (lease->next)
+        lease->next->link = &lease->next;
+    pull->leases = lease;
+    return 0;
+}
+
+static void lease_unlink(struct lease *lease)
+{
+    *lease->link = lease->next;
+    if (lease->next)
+        lease->next->link = lease->link;
+}
+
+static struct lease *lease_over(const struct pull *pull, int64_t now_us)
+{
+    struct lease *lease = pull->leases;
+    while (lease && lease->end_us > now_us)
+        lease = lease->next;
+    return lease;
+}
+
+int64_t pull_clock_changed(struct worker *worker)
+{
+    const struct pull *pull = worker->pull;
+    int64_t now_us = server_now(worker->server), next_us = INT64_MAX;
+    for (struct lease *lease; (lease = lease_over(pull, now_us)) != NULL;) {
+        lease_unlink(lease);
+        lease_ended(worker->loop, lease);
+    }
+    for (const struct lease *lease = pull->leases; lease; lease = lease->next)
+        if (lease->end_us < next_us)
+            next_us = lease->end_us;
+    return next_us;
+}
+
 /* Gives the asker as much as is there. */
 static void serve(struct worker *worker, struct queue *queue, struct asker *asker)
 {
@@ -252,7 +299,7 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
     for (struct item *item = queue->first; item && count < asker->max; item = item->next)
         count++;
     struct lease *lease = malloc(sizeof *lease + count * sizeof *lease->items);
-    if (!lease || fl_loop_timer(worker->loop, asker->lease_us * 1000, lease_ended, lease, &lease->timer) < 0) {
+    if (!lease || lease_begin(worker, lease, asker->lease_us) < 0) {
         free(lease);
         asker->result = FL_NO_MEMORY;
         return;
@@ -693,7 +740,10 @@ static void settle_ack(struct worker *worker, const struct call *call, struct ac
     ack->known = true;
     struct lease *lease = item->lease;
     if (--lease->left == 0) {
-        fl_loop_cancel(worker->loop, lease->timer);
+        if (worker->server->test_clock)
+            lease_unlink(lease);
+        else
+            fl_loop_cancel(worker->loop, lease->timer);
         free(lease);
     }
     item->serial = 0;

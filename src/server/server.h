@@ -220,6 +220,7 @@ int pull_new(struct worker *worker);
 void pull_free(struct worker *worker);
 void pull_add(struct shard *shard, const fl_firing *firings, size_t count);
 void pull_stop(struct worker *worker);
+int64_t pull_clock_changed(struct worker *worker); /* ends leases by the test clock; returns when the next does */
 
 /* --- deliver.c */
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);

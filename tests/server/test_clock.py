@@ -159,6 +159,24 @@ def _():
         expect(server.ack((again[0]["lease"], {"result": "done"}))["settled"], 1)
 
 
+@test("pull: a lease runs out by the same clock, and by no other")
+def _():
+    with clock_server("--workers", "2") as server:
+        server.batch([{"op": "create", "namespace": f"p{n}", "after": "1d", "payload": n} for n in range(8)])
+        server.advance("1d")
+        first = [server.lease(f"p{n}", lease="1h" if n % 2 else "1ms", wait="10s")[0] for n in range(8)]
+        time.sleep(0.05)
+        expect([server.lease(f"p{n}") for n in range(8)], [[]] * 8, "time stands still")
+        server.advance("59m")
+        expect([len(server.lease(f"p{n}", lease="1d")) for n in range(8)], [1, 0] * 4)
+        server.advance("2m")
+        again = [server.lease(f"p{n}", lease="1d", wait="10s")[0] for n in range(1, 8, 2)]
+        expect({one["attempt"] for one in again}, {2})
+        expect({one["id"] for one in again}, {one["id"] for one in first[1::2]})
+        expect(server.ack(*((one["lease"], {"result": "done"}) for one in first))["settled"], 0)
+        expect(server.ack(*((one["lease"], {"result": "done"}) for one in again))["settled"], 4)
+
+
 @test("a restart: what was to come still comes")
 def _():
     receiver = Receiver()
