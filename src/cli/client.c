@@ -53,7 +53,7 @@ static const struct {
     {0, 999, CLI_FAILED, ""},
 };
 
-int client_explain(const struct client *client, struct json problem)
+int client_explain(const struct client *client, const char *about, struct json problem)
 {
     struct json value;
     struct out text = {0};
@@ -70,7 +70,7 @@ int client_explain(const struct client *client, struct json problem)
     if (text.failed)
         client_no_memory(client);
     else
-        client_say(client, 0, "%s", text.data);
+        client_say(client, 0, "%s%s", about, text.data);
     out_free(&text);
     return meanings[i].exit;
 }
@@ -87,7 +87,7 @@ static int explain_status(struct client *client, long status, const struct out *
 {
     struct json problem;
     if (is_problem(out_bytes(body), &problem))
-        return client_explain(client, problem);
+        return client_explain(client, "", problem);
     return client_say(client, status == 404 ? CLI_NOT_FOUND : CLI_FAILED,
                       "%s answered %ld, and not as Foliot does. Is FOLIOT_URL right?", client->url, status);
 }

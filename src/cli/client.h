@@ -61,8 +61,8 @@ int client_ask(struct client *client, const char *method, const struct out *path
 int client_say(const struct client *client, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int client_no_memory(const struct client *client);
 
-/* What a problem of the server's means (also in a line of a batch): says it, and returns the status. */
-int client_explain(const struct client *client, struct json problem);
+/* What a problem of the server's means (also in a line of a batch): says it, after `about`, and returns the status. */
+int client_explain(const struct client *client, const char *about, struct json problem);
 
 /* Until SIGINT or SIGTERM: client_send() then returns CLI_OK early, with what has come by then. */
 void client_catch_signals(void);

@@ -19,10 +19,16 @@ const struct cli_command *const cli_commands[] = {
     &lease_command,
     &dead_command,
     &namespace_command,
+    &stats_command,
+    &export_command,
+    &import_command,
+    &doctor_command,
+    &bench_command,
 #endif
     &demo_command,
     &js_command,
 #ifdef FOLIOT_SERVER
+    &completion_command,
     &version_command,
 #endif
     NULL,
