@@ -326,7 +326,7 @@ int client_prepare(struct client *client, const struct cli_command *command)
 int client_ask_version(struct client *client)
 {
     struct out path = {0}, answer = {0};
-    struct json body, version;
+    struct json body, version = {0};
     size_t at;
     const char *why;
     out_text(&path, "/version");

@@ -9,13 +9,13 @@
 
 static const char *shell;
 
-/* Calls `fn` for every command that takes options, with its path as a pattern of case: "dead list". */
-static void each(const struct cli_command *const *table, void (*fn)(const struct cli_command *command))
+/* Calls `fn` for every command, and for those inside of it. */
+static void each(void (*fn)(const struct cli_command *command))
 {
-    for (; *table; table++) {
-        fn(*table);
-        if ((*table)->commands)
-            each((*table)->commands, fn);
+    for (const struct cli_command *const *outer = cli_commands; *outer; outer++) {
+        fn(*outer);
+        for (const struct cli_command *const *inner = (*outer)->commands; inner && *inner; inner++)
+            fn(*inner);
     }
 }
 
@@ -61,7 +61,7 @@ static void bash(void)
     fputs("    esac\n"
           "    case $command in\n",
           stdout);
-    each(cli_commands, bash_words);
+    each(bash_words);
     fputs("    esac\n"
           "  fi\n"
           "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
@@ -151,7 +151,7 @@ static void zsh(void)
           "  ((CURRENT -= depth))\n"
           "  case $command in\n",
           stdout);
-    each(cli_commands, zsh_case);
+    each(zsh_case);
     fputs("  esac\n"
           "}\n"
           "_foliot \"$@\"\n",

@@ -157,12 +157,16 @@ static bool asks_for_help(int argc, char **argv)
 
 static int run_command(const struct cli_command *command, int argc, char **argv)
 {
+    while (command->commands && argc > 0 && !is_help(argv[0])) {
+        const struct cli_command *inner = cli_find(command->commands, argv[0]);
+        if (!inner)
+            return no_such_command(command, argv[0]);
+        command = inner;
+        argc--;
+        argv++;
+    }
     if (command->run_with)
         return command->run_with(argc, argv);
-    if (command->commands && argc > 0 && !is_help(argv[0])) {
-        const struct cli_command *inner = cli_find(command->commands, argv[0]);
-        return inner ? run_command(inner, argc - 1, argv + 1) : no_such_command(command, argv[0]);
-    }
     if (asks_for_help(argc, argv))
         return help_of(command);
     if (command->commands) {

@@ -231,7 +231,7 @@ static void print_cell(const struct table *table, size_t column, const char *tex
 static void measure(struct table *table, size_t columns)
 {
     const char *at = table->cells.data, *end = at + table->cells.size;
-    for (size_t i = 0; at < end; i = (i + 1) % columns, at += strlen(at) + 1) {
+    for (size_t i = 0; at < end; i = i + 1 < columns ? i + 1 : 0, at += strlen(at) + 1) {
         unsigned width = show_width(at);
         table->widths[i] = width > table->widths[i] ? width : table->widths[i];
     }
@@ -258,7 +258,7 @@ int table_flush(struct table *table)
     if (!table->headed && table->cells.size > 0)
         print_heads(table);
     const char *at = table->cells.data, *end = at + table->cells.size;
-    for (size_t i = 0; at < end; i = (i + 1) % columns, at += strlen(at) + 1)
+    for (size_t i = 0; at < end; i = i + 1 < columns ? i + 1 : 0, at += strlen(at) + 1)
         print_cell(table, i, at);
     out_clear(&table->cells);
     return CLI_OK;

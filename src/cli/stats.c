@@ -194,7 +194,7 @@ static int watch(struct client *client, uint64_t interval_us)
 {
     const char *term = getenv("TERM");
     bool screen = isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
-    struct look before, now;
+    struct look before = {0}, now = {0};
     int status = look(client, &before);
     client_catch_signals();
     if (status == CLI_OK && screen)
