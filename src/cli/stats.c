@@ -3,9 +3,9 @@
  * and a curve of lateness, elsewhere a line each time.
  *
  * A rate is the difference of a counter between two looks; the lateness of a moment is that of what was dispatched between
- * them. The percentiles are the server's, since it was started. */
+ * them. Lateness comes as a histogram, so a percentile is the upper end of the bucket that it lies in: it is not above that. */
 
-#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +21,11 @@ static bool as_json, watching;
 static const char *interval_text = "1s";
 static uint64_t count;
 
-enum { SECONDS_KIND, COUNT_KIND };
+enum { SECONDS_KIND, COUNT_KIND, LATENESS_KIND };
 enum { HISTORY = 256 };
 
-/* What is shown, and which metric it is. Those with a `rate` have that a second while watching. */
+/* What is shown, and which metric it is, or which percentile of lateness. Those with a `rate` have that a second while
+ * watching. */
 static const struct figure {
     const char *name, *metric, *label;
     int kind;
@@ -41,9 +42,10 @@ static const struct figure {
     {"done", "foliot_attempts_done_total", "done", COUNT_KIND, true},
     {"failed", "foliot_attempts_failed_total", "failed", COUNT_KIND, true},
     {"dead", "foliot_timers_dead_total", "given up", COUNT_KIND, true},
-    {"lateness_p50_seconds", "foliot_lateness_seconds{quantile=\"0.5\"}", "late by, p50", SECONDS_KIND, false},
-    {"lateness_p99_seconds", "foliot_lateness_seconds{quantile=\"0.99\"}", "late by, p99", SECONDS_KIND, false},
-    {"lateness_max_seconds", "foliot_lateness_seconds{quantile=\"1\"}", "late by, at most", SECONDS_KIND, false},
+    {"lateness_mean_seconds", NULL, "late by, on average", SECONDS_KIND, false},
+    {"lateness_p50_seconds", "0.5", "late by, p50 below", LATENESS_KIND, false},
+    {"lateness_p99_seconds", "0.99", "late by, p99 below", LATENESS_KIND, false},
+    {"lateness_max_seconds", "1", "late by, all below", LATENESS_KIND, false},
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 
@@ -65,6 +67,32 @@ static double metric(const char *text, const char *name)
     return 0;
 }
 
+/* The upper end of the bucket that a percentile lies in. The last one has none: there, none can be later than all together. */
+static double percentile(const char *text, double part)
+{
+    static const char bucket[] = "foliot_lateness_seconds_bucket{le=\"";
+    double count = metric(text, "foliot_lateness_seconds_count");
+    for (const char *at = strstr(text, bucket); count > 0 && at; at = strstr(at, bucket)) {
+        char *behind;
+        double limit = strtod(at + strlen(bucket), &behind);
+        double below = strncmp(behind, "\"} ", 3) == 0 ? strtod(behind + 3, NULL) : 0;
+        if (below >= count * part)
+            return isfinite(limit) ? limit : metric(text, "foliot_lateness_seconds_sum");
+        at = behind;
+    }
+    return 0;
+}
+
+static double value_of(const struct figure *figure, const char *text)
+{
+    double count = metric(text, "foliot_lateness_seconds_count");
+    if (figure->kind == LATENESS_KIND)
+        return percentile(text, strtod(figure->metric, NULL));
+    if (figure->metric)
+        return metric(text, figure->metric);
+    return count > 0 ? metric(text, "foliot_lateness_seconds_sum") / count : 0;
+}
+
 static int look(struct client *client, struct look *ret)
 {
     struct out path = {0}, answer = {0};
@@ -77,7 +105,7 @@ static int look(struct client *client, struct look *ret)
         status = client_say(client, CLI_FAILED, "%s/metrics has no numbers of Foliot's.", client->url);
     if (status == CLI_OK) {
         for (int i = 0; i < FIGURES; i++)
-            ret->values[i] = metric(answer.data, figures[i].metric);
+            ret->values[i] = value_of(&figures[i], answer.data);
         ret->late_sum = metric(answer.data, "foliot_lateness_seconds_sum");
         ret->late_count = metric(answer.data, "foliot_lateness_seconds_count");
         ret->at_ns = clock_now_ns();
@@ -89,7 +117,7 @@ static int look(struct client *client, struct look *ret)
 
 static const char *shown(char text[SHOWN], int i, double value)
 {
-    return figures[i].kind == SECONDS_KIND ? show_seconds(text, value) : show_count(text, value);
+    return figures[i].kind == COUNT_KIND ? show_count(text, value) : show_seconds(text, value);
 }
 
 static double rate(const struct look *now, const struct look *before, int i)

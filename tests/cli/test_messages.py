@@ -266,6 +266,21 @@ def _():
         check(f"Ev {variable}" in page, f"{variable} is there")
 
 
+@test("the examples of docs/command.md work, from top to bottom")
+def _():
+    with open(os.path.join(SOURCE, "docs", "command.md"), encoding="utf-8") as file:
+        blocks = re.findall(r"^```sh\n(.*?)^```$", file.read(), re.M | re.S)
+    where = folder()
+    server = serve(store="sqlite:" + os.path.join(where, "foliot-data"))
+    env = environment(server.url, PATH=os.path.dirname(FOLIOT) + os.pathsep + os.environ["PATH"])
+    check(len(blocks) >= 7, "they are found")
+    for block in blocks:
+        if "doctor" in block:
+            server.stop()
+        done = subprocess.run(["sh", "-euc", block], cwd=where, env=env, capture_output=True, text=True, check=False)
+        check(done.returncode == 0, f"{block}\nended with {done.returncode}: {done.stdout}{done.stderr}")
+
+
 def completed(*words):
     """What bash would offer for the last word."""
     script = ('eval "$(' + FOLIOT + ' completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _foliot;'

@@ -201,8 +201,13 @@ def _():
 @test("stats: lines, JSON, lines again and again")
 def _():
     foliot("add", "stats", "--after", "1h").must()
+    foliot("add", "stats", "--after", "0s", "--to", server.url + "/echo").must()
+    await_(lambda: server.metric("foliot_lateness_seconds_count") > 0, "one fires")
     foliot("stats").must(out=r"^timers pending +[1-9]")
-    check(json.loads(foliot("stats", "--json").must())["created"] > 0, "JSON has counts")
+    figures = json.loads(foliot("stats", "--json").must())
+    check(figures["created"] > 0 and figures["attempts"] > 0, figures)
+    check(0 < figures["lateness_p50_seconds"] <= figures["lateness_p99_seconds"] <= figures["lateness_max_seconds"], figures)
+    check(0 < figures["lateness_mean_seconds"] <= figures["lateness_max_seconds"], figures)
     lines = foliot("stats", "--watch", "--interval", "20ms", "--count", "3").must(out=r"pending \d+  created/s \d+").splitlines()
     expect(len(lines), 3)
 
