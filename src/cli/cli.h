@@ -2,35 +2,89 @@
 #ifndef FOLIOT_CLI_CLI_H
 #define FOLIOT_CLI_CLI_H
 
-/* What a command of `foliot` consists of. To add one: define a cli_command in a file of its own, declare it below and
- * put it in the table of main.c. Help, options and their errors then come by themselves. */
+/* What a command of `foliot` consists of. To add one: define a cli_command in a file of its own, declare it below and put it
+ * in the table of main.c. Reading its arguments, their errors, help and completion then come from its tables; tests hold the
+ * manual page against them. */
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 }; /* exit statuses */
+/* Exit statuses. man/foliot.1 has them too. */
+enum {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_NOT_FOUND = 3,
+    CLI_UNREACHABLE = 4, /* no server answers */
+    CLI_REFUSED = 5,     /* the token is missing, unknown, or has no right to it */
+    CLI_CONFLICT = 6,    /* it exists, or an attempt is under way */
+    CLI_LATER = 7,       /* the server or its store cannot now: try again later */
+};
 
-/* An option that takes a whole number: `--name 5` or `--name=5`. */
+/* What a text may look like. */
+struct cli_format {
+    const char *what; /* "a duration like 500ms or 1h30m" */
+    bool (*check)(const char *text);
+};
+extern const struct cli_format cli_duration, cli_time; /* formats.c */
+
+enum { CLI_TEXTS = 64 };
+
+struct cli_texts {
+    size_t count;
+    const char *list[CLI_TEXTS];
+};
+
+/* An option: `--name VALUE`, `--name=VALUE`, or `--name` for a flag. Exactly one of the four pointers is set; they hold the
+ * defaults. */
 struct cli_option {
     const char *name;       /* without the dashes; NULL ends the table */
     const char *value_name; /* for the help: "N" */
     const char *help;
-    uint64_t *value; /* holds the default */
+    uint64_t *value; /* a whole number from `min` to `max`; one outside of them as default means that there is none */
     uint64_t min, max;
+    bool *flag;
+    const char **text;
+    struct cli_texts *texts;         /* may be given several times */
+    const struct cli_format *format; /* of a text; NULL: any */
+};
+
+struct cli_argument {
+    const char *name; /* NULL ends the table */
+    const char *help;
+    const char **text;
+    bool optional; /* those come last */
 };
 
 struct cli_command {
-    const char *name;
-    const char *summary; /* one line, no full stop */
+    const char *name;    /* of one inside of another: "dead list" */
+    const char *summary; /* one line, no full stop; continues "foliot NAME" */
     const struct cli_option *options;
-    int (*run)(void); /* with the options read; returns an exit status */
+    const struct cli_argument *arguments;
+    const char *notes; /* for the end of the help, or NULL */
+    int (*run)(void);  /* with the options read; returns an exit status */
 
-    /* Instead of `options` and `run`: takes the arguments as they are, --help included. */
+    /* Instead of all that: the commands inside of it, NULL at the end. */
+    const struct cli_command *const *commands;
+
+    /* Or: takes the arguments as they are, --help included. */
     int (*run_with)(int argc, char **argv);
 };
 
-extern const struct cli_command serve_command, demo_command, js_command;
+extern const struct cli_command *const cli_commands[]; /* all of them, NULL at the end */
+
+extern const struct cli_command add_command, get_command, list_command, update_command, cancel_command, watch_command,
+    lease_command, dead_command, namespace_command, stats_command, export_command, import_command, doctor_command,
+    bench_command, serve_command, demo_command, js_command, completion_command, version_command;
+
+/* The command with that name in a table; of one inside of another, its last word. NULL: there is none. */
+const struct cli_command *cli_find(const struct cli_command *const *table, const char *name);
 
 /* Reads the arguments after the command's name. Returns CLI_OK, or CLI_USAGE after having said what is wrong. */
 int cli_parse(const struct cli_command *command, int argc, char **argv);
+
+/* Says on stderr what is wrong with the arguments; returns CLI_USAGE. */
+int cli_usage(const struct cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -247,4 +247,9 @@ static const struct cli_option options[] = {
     {0},
 };
 
-const struct cli_command demo_command = {"demo", "shows a timing wheel at work, live", options, demo_run};
+const struct cli_command demo_command = {
+    .name = "demo",
+    .summary = "shows a timing wheel at work, live",
+    .options = options,
+    .run = demo_run,
+};

@@ -2,78 +2,179 @@
 /* The `foliot` command: finds the command asked for in a table, reads its options, runs it. */
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
 
-static const struct cli_command *const commands[] = {
+const struct cli_command *const cli_commands[] = {
 #ifdef FOLIOT_SERVER
     &serve_command,
+    &add_command,
+    &get_command,
+    &list_command,
+    &update_command,
+    &cancel_command,
+    &watch_command,
+    &lease_command,
+    &dead_command,
+    &namespace_command,
+    &stats_command,
+    &export_command,
+    &import_command,
+    &doctor_command,
+    &bench_command,
 #endif
-    &demo_command, &js_command, NULL};
+    &demo_command,
+    &js_command,
+#ifdef FOLIOT_SERVER
+    &completion_command,
+    &version_command,
+#endif
+    NULL,
+};
 
-static const struct cli_command *find_command(const char *name)
+static const char *last_word(const char *name)
 {
-    for (const struct cli_command *const *c = commands; *c; c++)
-        if (strcmp((*c)->name, name) == 0)
-            return *c;
+    const char *space = strrchr(name, ' ');
+    return space ? space + 1 : name;
+}
+
+const struct cli_command *cli_find(const struct cli_command *const *table, const char *name)
+{
+    for (; *table; table++)
+        if (strcmp(last_word((*table)->name), name) == 0)
+            return *table;
     return NULL;
+}
+
+/* --- Help --------------------------------------------------------------------------------------------------------- */
+
+static void print_table(const struct cli_command *const *table, FILE *to)
+{
+    for (; *table; table++)
+        fprintf(to, "  %-10s %s\n", last_word((*table)->name), (*table)->summary);
 }
 
 static void print_help(FILE *to)
 {
     fputs("Usage: foliot COMMAND [OPTION...]\n\nCommands:\n", to);
-    for (const struct cli_command *const *c = commands; *c; c++)
-        fprintf(to, "  %-8s %s\n", (*c)->name, (*c)->summary);
-    fputs("  help     says this, or with the name of a command what it takes\n\n"
+    print_table(cli_commands, to);
+    fputs("  help       says this, or with the name of a command what it takes\n\n"
           "Options:\n"
           "  --help     says this\n"
-          "  --version  says which version this is\n",
+          "  --version  says which version this is\n\n"
+          "Most commands talk to the server at FOLIOT_URL (http://127.0.0.1:7411 if that is not set) with the token\n"
+          "FOLIOT_TOKEN, if it needs one. `man foliot` has exit statuses and examples.\n",
           to);
+}
+
+static void print_option(const struct cli_option *o)
+{
+    char usage[64];
+    snprintf(usage, sizeof usage, "--%s%s%s", o->name, o->flag ? "" : " ", o->flag ? "" : o->value_name);
+    printf("  %-22s %s", usage, o->help);
+    if (o->value && *o->value >= o->min && *o->value <= o->max)
+        printf(" (%" PRIu64 " to %" PRIu64 "; %" PRIu64 " if not given)", o->min, o->max, *o->value);
+    putchar('\n');
 }
 
 static void print_command_help(const struct cli_command *command)
 {
-    printf("Usage: foliot %s [OPTION...]\n\nfoliot %s %s.\n\nOptions:\n", command->name, command->name,
-           command->summary);
-    for (const struct cli_option *o = command->options; o->name; o++) {
-        char usage[64];
-        snprintf(usage, sizeof usage, "--%s %s", o->name, o->value_name);
-        printf("  %-12s %s (%" PRIu64 " to %" PRIu64 "; %" PRIu64 " if not given)\n", usage, o->help, o->min, o->max,
-               *o->value);
-    }
-    printf("  %-12s %s\n", "--help", "says this");
+    printf("Usage: foliot %s [OPTION...]", command->name);
+    for (const struct cli_argument *a = command->arguments; a && a->name; a++)
+        printf(a->optional ? " [%s]" : " %s", a->name);
+    printf("\n\nfoliot %s %s.\n", command->name, command->summary);
+    if (command->arguments)
+        fputs("\nArguments:\n", stdout);
+    for (const struct cli_argument *a = command->arguments; a && a->name; a++)
+        printf("  %-22s %s\n", a->name, a->help);
+    fputs("\nOptions:\n", stdout);
+    for (const struct cli_option *o = command->options; o && o->name; o++)
+        print_option(o);
+    printf("  %-22s %s\n", "--help", "says this");
+    if (command->notes)
+        printf("\n%s\n", command->notes);
 }
 
-static int no_such_command(const char *name)
+static void print_commands_help(const struct cli_command *command, FILE *to)
 {
-    fprintf(stderr, "foliot: there is no command '%s'. 'foliot help' lists those there are.\n", name);
+    fprintf(to, "Usage: foliot %s COMMAND [OPTION...]\n\nfoliot %s %s.\n\nCommands:\n", command->name, command->name,
+            command->summary);
+    print_table(command->commands, to);
+}
+
+static int help_of(const struct cli_command *command)
+{
+    if (command->run_with)
+        return command->run_with(1, (char *[]){"--help", NULL});
+    if (command->commands)
+        print_commands_help(command, stdout);
+    else
+        print_command_help(command);
+    return CLI_OK;
+}
+
+/* --- Finding and running ------------------------------------------------------------------------------------------ */
+
+static int no_such_command(const struct cli_command *within, const char *name)
+{
+    const char *space = within ? " " : "", *outer = within ? within->name : "";
+    fprintf(stderr, "foliot%s%s: there is no command '%s'. 'foliot help%s%s' lists those there are.\n", space, outer,
+            name, space, outer);
     return CLI_USAGE;
 }
 
 static int help(int argc, char **argv)
 {
-    if (argc == 0) {
-        print_help(stdout);
-        return CLI_OK;
+    const struct cli_command *command = NULL;
+    for (int i = 0; i < argc; i++) {
+        const struct cli_command *within = command;
+        if (within && !within->commands)
+            break;
+        command = cli_find(within ? within->commands : cli_commands, argv[i]);
+        if (!command)
+            return no_such_command(within, argv[i]);
     }
-    const struct cli_command *command = find_command(argv[0]);
-    if (!command)
-        return no_such_command(argv[0]);
-    if (command->run_with)
-        return command->run_with(1, (char *[]){"--help", NULL});
-    print_command_help(command);
+    if (command)
+        return help_of(command);
+    print_help(stdout);
     return CLI_OK;
+}
+
+static bool is_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
 static bool asks_for_help(int argc, char **argv)
 {
-    for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (is_help(argv[i]))
             return true;
     return false;
+}
+
+static int run_command(const struct cli_command *command, int argc, char **argv)
+{
+    while (command->commands && argc > 0 && !is_help(argv[0])) {
+        const struct cli_command *inner = cli_find(command->commands, argv[0]);
+        if (!inner)
+            return no_such_command(command, argv[0]);
+        command = inner;
+        argc--;
+        argv++;
+    }
+    if (command->run_with)
+        return command->run_with(argc, argv);
+    if (asks_for_help(argc, argv))
+        return help_of(command);
+    if (command->commands) {
+        print_commands_help(command, stderr);
+        return CLI_USAGE;
+    }
+    int status = cli_parse(command, argc, argv);
+    return status == CLI_OK ? command->run() : status;
 }
 
 static int run(int argc, char **argv)
@@ -87,17 +188,10 @@ static int run(int argc, char **argv)
         puts("foliot " FOLIOT_VERSION);
         return CLI_OK;
     }
-    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+    if (strcmp(name, "help") == 0 || is_help(name))
         return help(argc - 2, argv + 2);
-    const struct cli_command *command = find_command(name);
-    if (!command)
-        return no_such_command(name);
-    if (command->run_with)
-        return command->run_with(argc - 2, argv + 2);
-    if (asks_for_help(argc - 2, argv + 2))
-        return help(1, argv + 1);
-    int status = cli_parse(command, argc - 2, argv + 2);
-    return status == CLI_OK ? command->run() : status;
+    const struct cli_command *command = cli_find(cli_commands, name);
+    return command ? run_command(command, argc - 2, argv + 2) : no_such_command(NULL, name);
 }
 
 int main(int argc, char **argv)

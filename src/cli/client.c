@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT */
+/* See client.h. */
+
+#include "cli/client.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/show.h"
+
+#define DEFAULT_URL "http://127.0.0.1:7411"
+enum { CONNECT_SECONDS = 10, SILENT_SECONDS = 60, BUFFER = 256 << 10 };
+
+/* --- Saying ------------------------------------------------------------------------------------------------------- */
+
+int client_say(const struct client *client, int status, const char *format, ...)
+{
+    va_list arguments;
+    if (client->quiet)
+        return status;
+    fflush(stdout); /* what was done comes before what was not */
+    fprintf(stderr, "foliot %s: ", client->command->name);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    return status;
+}
+
+int client_no_memory(const struct client *client)
+{
+    return client_say(client, CLI_FAILED, "there is not enough memory.");
+}
+
+static const struct {
+    int from, to;
+    int exit;
+    const char *advice;
+} meanings[] = {
+    {401, 401, CLI_REFUSED, "Set FOLIOT_TOKEN to a token that the server's configuration has."},
+    {403, 403, CLI_REFUSED, "FOLIOT_TOKEN needs one that may."},
+    {404, 404, CLI_NOT_FOUND, ""},
+    {409, 409, CLI_CONFLICT, ""},
+    {412, 412, CLI_CONFLICT, ""},
+    {429, 429, CLI_LATER, ""},
+    {503, 503, CLI_LATER, ""},
+    {507, 507, CLI_LATER, ""},
+    {0, 999, CLI_FAILED, ""},
+};
+
+int client_explain(const struct client *client, const char *about, struct json problem)
+{
+    struct json value;
+    struct out text = {0};
+    int64_t status = 0;
+    size_t i = 0;
+    if (json_get(problem, "status", &value))
+        json_integer(value, &status);
+    while (status < meanings[i].from || status > meanings[i].to)
+        i++;
+    if (json_get(problem, "detail", &value))
+        put_shown(&text, value);
+    bool stopped = text.size > 0 && strchr(".?!", text.data[text.size - 1]);
+    out_format(&text, "%s%s%s", stopped ? "" : ".", *meanings[i].advice ? " " : "", meanings[i].advice);
+    if (text.failed)
+        client_no_memory(client);
+    else
+        client_say(client, 0, "%s%s", about, text.data);
+    out_free(&text);
+    return meanings[i].exit;
+}
+
+static bool is_problem(fl_bytes body, struct json *ret)
+{
+    struct json type;
+    size_t at;
+    const char *why;
+    return json_parse(body, ret, &at, &why) == 0 && ret->kind == JSON_OBJECT && json_get(*ret, "detail", &type);
+}
+
+static int explain_status(struct client *client, long status, const struct out *body)
+{
+    struct json problem;
+    if (is_problem(out_bytes(body), &problem))
+        return client_explain(client, "", problem);
+    return client_say(client, status == 404 ? CLI_NOT_FOUND : CLI_FAILED,
+                      "%s answered %ld, and not as Foliot does. Is FOLIOT_URL right?", client->url, status);
+}
+
+static int explain_failure(struct client *client, CURLcode code)
+{
+    long number = 0, status = 0;
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &number);
+    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
+    char reason[sizeof client->error];
+    snprintf(reason, sizeof reason, "%s",
+             code == CURLE_COULDNT_CONNECT && number ? strerror((int)number)
+             : client->error[0]                      ? client->error
+                                                     : curl_easy_strerror(code));
+    reason[0] = (char)tolower((unsigned char)reason[0]);
+    if (code == CURLE_OUT_OF_MEMORY)
+        return client_no_memory(client);
+    if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL)
+        return client_say(client, CLI_USAGE, "FOLIOT_URL is '%s': it must be like http://HOST:PORT.", client->url);
+    if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST)
+        return client_say(client, CLI_UNREACHABLE,
+                          "cannot reach %s: %s. Is `foliot serve` running? FOLIOT_URL says where.", client->url,
+                          reason);
+    return client_say(client, CLI_UNREACHABLE,
+                      "the connection to %s has failed: %s. What was asked for may have happened or not.", client->url,
+                      reason);
+}
+
+/* --- Signals ------------------------------------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* Without SA_RESTART: what waits is woken. */
+void client_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool client_interrupted(void)
+{
+    return interrupted;
+}
+
+static int look_up(void *arg, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up)
+{
+    (void)arg, (void)total, (void)now, (void)up_total, (void)up;
+    return interrupted;
+}
+
+/* --- Asking ------------------------------------------------------------------------------------------------------- */
+
+struct exchange {
+    struct client *client;
+    const struct client_request *request;
+    struct out *answer, problem;
+    bool enough;
+};
+
+static size_t on_answer(char *data, size_t one, size_t size, void *arg)
+{
+    struct exchange *x = arg;
+    long status = 0;
+    (void)one;
+    curl_easy_getinfo(x->client->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status >= 200 && status < 300 && x->request->take) {
+        x->enough = !x->request->take(x->request->arg, (fl_bytes){data, size});
+        return x->enough ? 0 : size;
+    }
+    struct out *to = status >= 200 && status < 300 && x->answer ? x->answer : &x->problem;
+    out_put(to, data, size);
+    return to->failed ? 0 : size;
+}
+
+static size_t on_ask(char *to, size_t one, size_t size, void *arg)
+{
+    struct exchange *x = arg;
+    (void)one;
+    return x->request->give(x->request->arg, to, size);
+}
+
+static struct curl_slist *headers_of(const struct client *client, const struct client_request *request)
+{
+    const char *const wanted[] = {
+        "Expect:", request->body.size > 0 ? "Content-Type: application/json" : "Content-Type:",
+        request->give ? "Content-Type: application/x-ndjson" : NULL, client->authorization, request->header};
+    struct curl_slist *list = NULL;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct curl_slist *longer = wanted[i] ? curl_slist_append(list, wanted[i]) : list;
+        if (!longer) {
+            curl_slist_free_all(list);
+            return NULL;
+        }
+        list = longer;
+    }
+    return list;
+}
+
+static void set_up(struct exchange *x, const char *url, struct curl_slist *headers)
+{
+    CURL *curl = x->client->curl;
+    const struct client_request *request = x->request;
+    const char *authority = getenv("SSL_CERT_FILE");
+    curl_easy_reset(curl);
+    x->client->error[0] = '\0';
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, x->client->error);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* a timer may be called ".." */
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");      /* FOLIOT_URL says where, and nothing else does */
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_up);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_answer);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, x);
+    if (authority && *authority)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, authority);
+    if (request->pings) {
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)SILENT_SECONDS);
+    }
+    if (request->give) {
+        curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+        curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)BUFFER);
+        curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_ask);
+        curl_easy_setopt(curl, CURLOPT_READDATA, x);
+    } else if (request->body.size > 0 || strcmp(request->method, "POST") == 0) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body.size);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body.size > 0 ? request->body.data : "");
+    }
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+}
+
+static int finish(struct exchange *x, CURLcode code)
+{
+    long status = 0;
+    curl_easy_getinfo(x->client->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (x->problem.failed || (x->answer && x->answer->failed))
+        return client_no_memory(x->client);
+    if (x->enough || (interrupted && code == CURLE_ABORTED_BY_CALLBACK))
+        return CLI_OK;
+    if (code == CURLE_OK && status >= 200 && status < 300)
+        return CLI_OK;
+    /* One who refuses need not read to the end what he has refused. */
+    if (code == CURLE_OK || (status >= 400 && x->problem.size > 0))
+        return explain_status(x->client, status, &x->problem);
+    return explain_failure(x->client, code);
+}
+
+int client_send(struct client *client, const struct client_request *request, struct out *answer)
+{
+    struct exchange x = {.client = client, .request = request, .answer = answer};
+    struct out url = {0};
+    if (answer)
+        out_clear(answer);
+    out_text(&url, client->url);
+    out_put(&url, request->path->data, request->path->size);
+    out_put(&url, "", 1);
+    struct curl_slist *headers = headers_of(client, request);
+    int status = CLI_FAILED;
+    if (url.failed || request->path->failed || !headers) {
+        client_no_memory(client);
+    } else {
+        set_up(&x, url.data, headers);
+        status = finish(&x, curl_easy_perform(client->curl));
+    }
+    curl_slist_free_all(headers);
+    out_free(&url);
+    out_free(&x.problem);
+    return status;
+}
+
+int client_call(struct client *client, const char *method, const struct out *path, const struct out *body,
+                struct out *answer)
+{
+    if (body && body->failed)
+        return client_no_memory(client);
+    struct client_request request = {.method = method, .path = path, .body = body ? out_bytes(body) : (fl_bytes){0}};
+    return client_send(client, &request, answer);
+}
+
+int client_ask(struct client *client, const char *method, const struct out *path, const struct out *body,
+               struct out *answer, struct json *ret)
+{
+    size_t at;
+    const char *why;
+    int status = client_call(client, method, path, body, answer);
+    if (status != CLI_OK || client_interrupted())
+        return status;
+    if (json_parse(out_bytes(answer), ret, &at, &why) < 0 || ret->kind != JSON_OBJECT)
+        return client_say(client, CLI_FAILED, "%s answered something else than a JSON object. Is FOLIOT_URL right?",
+                          client->url);
+    return CLI_OK;
+}
+
+/* --- Opening ------------------------------------------------------------------------------------------------------ */
+
+static bool is_one_line(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            return false;
+    return true;
+}
+
+int client_prepare(struct client *client, const struct cli_command *command)
+{
+    const char *url = getenv("FOLIOT_URL"), *token = getenv("FOLIOT_TOKEN");
+    *client = (struct client){.command = command};
+    if (token && !is_one_line(token))
+        return client_say(client, CLI_USAGE, "FOLIOT_TOKEN has characters in it that no token has: is it one line?");
+    client->url = strdup(url && *url ? url : DEFAULT_URL);
+    if (!client->url || (token && *token && asprintf(&client->authorization, "Authorization: Bearer %s", token) < 0))
+        return client_no_memory(client);
+    for (size_t size = strlen(client->url); size > 0 && client->url[size - 1] == '/'; size--)
+        client->url[size - 1] = '\0';
+    client->curl = curl_easy_init();
+    if (!client->curl) {
+        client_close(client);
+        return client_no_memory(client);
+    }
+    return CLI_OK;
+}
+
+int client_ask_version(struct client *client)
+{
+    struct out path = {0}, answer = {0};
+    struct json body, version = {0};
+    size_t at;
+    const char *why;
+    out_text(&path, "/version");
+    int status = client_call(client, "GET", &path, NULL, &answer);
+    if (status == CLI_NOT_FOUND || (status == CLI_OK && (json_parse(out_bytes(&answer), &body, &at, &why) < 0 ||
+                                                         !json_get(body, "version", &version))))
+        status = client_say(client, CLI_FAILED, "there is no Foliot server at %s. Is FOLIOT_URL right?", client->url);
+    if (status == CLI_OK) {
+        out_clear(&client->version);
+        put_shown(&client->version, version);
+        out_put(&client->version, "", 1);
+    }
+    out_free(&path);
+    out_free(&answer);
+    return status == CLI_OK && client->version.failed ? client_no_memory(client) : status;
+}
+
+int client_open(struct client *client, const struct cli_command *command)
+{
+    int status = client_prepare(client, command);
+    if (status != CLI_OK)
+        return status;
+    status = client_ask_version(client);
+    if (status != CLI_OK) {
+        client_close(client);
+        return status;
+    }
+    if (strcmp(client->version.data, FOLIOT_VERSION) != 0)
+        fprintf(stderr,
+                "foliot: warning: the server at %s is Foliot %s and this command is %s: something may not work. Use "
+                "one version of both.\n",
+                client->url, client->version.data, FOLIOT_VERSION);
+    return CLI_OK;
+}
+
+void client_close(struct client *client)
+{
+    if (client->curl)
+        curl_easy_cleanup(client->curl);
+    free(client->url);
+    free(client->authorization);
+    out_free(&client->version);
+}
+
+/* --- Paths -------------------------------------------------------------------------------------------------------- */
+
+static void put_encoded(struct out *out, const char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (isalnum(c) || strchr("-_.~", c))
+            out_put(out, text, 1);
+        else
+            out_format(out, "%%%02X", c);
+    }
+}
+
+void put_path(struct out *out, const char *begin, ...)
+{
+    va_list arguments;
+    out_text(out, begin);
+    va_start(arguments, begin);
+    for (const char *part; (part = va_arg(arguments, const char *)) != NULL;) {
+        out_put(out, "/", 1);
+        put_encoded(out, part);
+    }
+    va_end(arguments);
+}
+
+void put_query(struct out *out, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    out_put(out, memchr(out->data, '?', out->size) ? "&" : "?", 1);
+    out_text(out, name);
+    out_put(out, "=", 1);
+    put_encoded(out, value);
+}

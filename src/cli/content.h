@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_CLI_CONTENT_H
+#define FOLIOT_CLI_CONTENT_H
+
+/* What a timer consists of, as options of `add` and `update`. */
+
+#include "cli/client.h"
+
+struct content {
+    const char *after, *at, *to, *payload, *timeout, *retry;
+    struct cli_texts headers;
+};
+extern struct content content;
+
+#define CONTENT_OPTIONS                                                                                             \
+    {"after", "DURATION", "due so long from now: 10m, 1h30m", .text = &content.after, .format = &cli_duration},     \
+        {"at", "TIME", "due then: 2030-01-31T09:00:00+01:00, or milliseconds since 1970", .text = &content.at,      \
+         .format = &cli_time},                                                                                      \
+        {"to", "URL", "where it is delivered to; none: it is to be leased", .text = &content.to},                   \
+        {"payload", "TEXT", "what it carries: TEXT, @FILE, or - for standard input", .text = &content.payload},     \
+        {"header", "'NAME: VALUE'", "a header of the delivery; may be repeated", .texts = &content.headers},        \
+        {"timeout", "DURATION", "how long a delivery may take", .text = &content.timeout, .format = &cli_duration}, \
+    {                                                                                                               \
+        "retry", "KEY=VALUE,...",                                                                                   \
+            "when to try again: max_attempts=5,initial=1s,multiplier=2,max_interval=1h,max_age=1d",                 \
+            .text = &content.retry                                                                                  \
+    }
+
+/* Writes what was given as a JSON object. */
+int content_write(const struct client *client, struct out *out);
+
+/* Writes KEY=VALUE,... as an object: numbers as such, anything else as strings. */
+int put_retry(const struct client *client, struct out *out, const char *text);
+
+/* Reads what an option means by TEXT, @FILE or -. */
+int read_source(const struct client *client, const char *text, struct out *ret);
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* `foliot dead`: timers that were given up, their dead letters. */
+
+#include <stdio.h>
+
+#include "cli/pages.h"
+#include "cli/show.h"
+
+static const char *ns, *id;
+static uint64_t limit;
+static bool as_json, all;
+
+static const struct cli_command list_dead, get_dead, redrive_dead, delete_dead;
+
+static const struct cli_argument namespace_arguments[] = {{"NAMESPACE", "whose dead letters", &ns, false}, {0}};
+static const struct cli_argument one_arguments[] = {
+    {"NAMESPACE", "whose dead letter", &ns, false},
+    {"ID", "its ID", &id, false},
+    {0},
+};
+static const struct cli_argument some_arguments[] = {
+    {"NAMESPACE", "whose dead letters", &ns, false},
+    {"ID", "the ID of one", &id, true},
+    {0},
+};
+
+/* --- list and get ------------------------------------------------------------------------------------------------- */
+
+static int take(void *arg, struct json timer)
+{
+    struct table *table = arg;
+    if (as_json) {
+        show_json(timer);
+        return CLI_OK;
+    }
+    table_cell(table, timer, "id");
+    table_cell(table, timer, "name");
+    table_cell(table, timer, "due");
+    table_cell(table, timer, "died");
+    table_cell(table, timer, "attempt");
+    table_cell(table, timer, "reason");
+    return CLI_OK;
+}
+
+static int flush(void *arg)
+{
+    return table_flush(arg);
+}
+
+static int run_list(void)
+{
+    struct client client;
+    struct out path = {0};
+    struct table table = {.heads = {"ID", "NAME", "DUE", "DIED", "ATTEMPT", "REASON"}};
+    int status = client_open(&client, &list_dead);
+    if (status != CLI_OK)
+        return status;
+    put_path(&path, "/v1/dead", ns, NULL);
+    struct pages pages = {.path = &path, .limit = limit, .timer = take, .page = flush, .arg = &table};
+    status = pages_follow(&client, &pages);
+    table_free(&table);
+    out_free(&path);
+    client_close(&client);
+    return status;
+}
+
+static int run_get(void)
+{
+    struct client client;
+    struct out path = {0}, answer = {0};
+    struct json timer;
+    int status = client_open(&client, &get_dead);
+    if (status != CLI_OK)
+        return status;
+    put_path(&path, "/v1/dead", ns, id, NULL);
+    status = client_ask(&client, "GET", &path, NULL, &answer, &timer);
+    if (status == CLI_OK && as_json)
+        show_json(timer);
+    else if (status == CLI_OK)
+        show_object(timer);
+    out_free(&path);
+    out_free(&answer);
+    client_close(&client);
+    return status;
+}
+
+/* --- redrive and delete ------------------------------------------------------------------------------------------- */
+
+struct deed {
+    struct client *client;
+    bool redrive;
+    struct out ids; /* a NUL behind each */
+    uint64_t count;
+};
+
+static int do_one(struct deed *deed, const char *which)
+{
+    struct out path = {0}, answer = {0};
+    put_path(&path, "/v1/dead", ns, which, deed->redrive ? "redrive" : NULL, NULL);
+    int status = client_call(deed->client, deed->redrive ? "POST" : "DELETE", &path, NULL, &answer);
+    deed->count += status == CLI_OK;
+    out_free(&path);
+    out_free(&answer);
+    return status;
+}
+
+static int note_id(void *arg, struct json timer)
+{
+    struct deed *deed = arg;
+    put_member_shown(&deed->ids, timer, "id");
+    out_put(&deed->ids, "", 1);
+    return CLI_OK;
+}
+
+/* All that there are when it begins: one that dies again meanwhile is not raised a second time. */
+static int do_all(struct deed *deed)
+{
+    struct out path = {0};
+    put_path(&path, "/v1/dead", ns, NULL);
+    struct pages pages = {.path = &path, .timer = note_id, .arg = deed};
+    int status = pages_follow(deed->client, &pages);
+    if (status == CLI_OK && deed->ids.failed)
+        status = client_no_memory(deed->client);
+    const char *end = deed->ids.data + deed->ids.size;
+    for (const char *at = deed->ids.data; status == CLI_OK && at < end; at += __builtin_strlen(at) + 1) {
+        status = do_one(deed, at);
+        if (status == CLI_NOT_FOUND) /* somebody else was faster */
+            status = CLI_OK;
+    }
+    out_free(&path);
+    out_free(&deed->ids);
+    return status;
+}
+
+static int run_deed(const struct cli_command *command, bool redrive)
+{
+    struct client client;
+    struct deed deed = {.client = &client, .redrive = redrive};
+    if (!id == !all)
+        return cli_usage(command, "which one? Give its ID, or --all.");
+    int status = client_open(&client, command);
+    if (status != CLI_OK)
+        return status;
+    status = all ? do_all(&deed) : do_one(&deed, id);
+    if (status == CLI_OK || deed.count > 0)
+        printf("%llu %s\n", (unsigned long long)deed.count, redrive ? "redriven" : "deleted");
+    client_close(&client);
+    return status;
+}
+
+static int run_redrive(void)
+{
+    return run_deed(&redrive_dead, true);
+}
+
+static int run_delete(void)
+{
+    return run_deed(&delete_dead, false);
+}
+
+/* --- Tables ------------------------------------------------------------------------------------------------------- */
+
+static const struct cli_option list_options[] = {
+    {"limit", "N", "how many at most; all if not given", .value = &limit, .min = 1, .max = UINT64_MAX},
+    {"json", "", "print a JSON object a line", .flag = &as_json},
+    {0},
+};
+static const struct cli_option get_options[] = {{"json", "", "print it as JSON", .flag = &as_json}, {0}};
+static const struct cli_option deed_options[] = {{"all", "", "all of the namespace", .flag = &all}, {0}};
+
+static const struct cli_command list_dead = {
+    .name = "dead list",
+    .summary = "lists the dead letters of a namespace, oldest first",
+    .options = list_options,
+    .arguments = namespace_arguments,
+    .run = run_list,
+};
+static const struct cli_command get_dead = {
+    .name = "dead get",
+    .summary = "shows a dead letter, and why it died",
+    .options = get_options,
+    .arguments = one_arguments,
+    .run = run_get,
+};
+static const struct cli_command redrive_dead = {
+    .name = "dead redrive",
+    .summary = "makes timers of dead letters again, due now",
+    .options = deed_options,
+    .arguments = some_arguments,
+    .run = run_redrive,
+};
+static const struct cli_command delete_dead = {
+    .name = "dead delete",
+    .summary = "deletes dead letters for good",
+    .options = deed_options,
+    .arguments = some_arguments,
+    .run = run_delete,
+};
+
+const struct cli_command dead_command = {
+    .name = "dead",
+    .summary = "shows, revives and deletes timers that were given up",
+    .commands = (const struct cli_command *const[]){&list_dead, &get_dead, &redrive_dead, &delete_dead, NULL},
+};

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+/* `foliot doctor`: is a store sound that no server uses?
+ *
+ * Opening it checks what it is, its schema and that nobody has it open. Then, shard by shard: what the database says of itself
+ * (doctor_sqlite.c, doctor_postgres.c), and every row, read by the store's own reading, which claims nothing and so changes
+ * nothing. A row is sound if it lies in its window, can be read, and belongs to this shard by its name, which nobody else
+ * there has. An orphan is what leads nowhere: a note of where a row was moved to, without that row. */
+
+#include "cli/doctor.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <foliot/error.h>
+
+#include "base/alloc.h"
+#include "cli/cli.h"
+#include "cli/show.h"
+#include "engine/internal.h"
+#include "server/settings.h"
+#include "server/when.h"
+#include "store/store.h"
+
+static const char *store_argument;
+
+enum { PAGE = 1000, COMPLAINTS = 20 };
+
+/* --- Problems and facts ------------------------------------------------------------------------------------------- */
+
+void doctor_problem(struct doctor *doctor, uint32_t shard, const char *format, ...)
+{
+    va_list arguments;
+    if (doctor->problems++ >= COMPLAINTS)
+        return;
+    show_style(stdout, STYLE_RED);
+    fputs("problem", stdout);
+    show_style(stdout, STYLE_PLAIN);
+    if (shard != UINT32_MAX)
+        printf("  shard %" PRIu32, shard);
+    fputs("  ", stdout);
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    putchar('\n');
+}
+
+static bool reserve(void **array, size_t count, size_t size)
+{
+    if (count & (count - 1)) /* it grows at powers of two */
+        return true;
+    void *larger = realloc(*array, (count > 0 ? count * 2 : 1) * size);
+    if (larger)
+        *array = larger;
+    return larger != NULL;
+}
+
+bool facts_add_window(struct facts *facts, uint64_t window)
+{
+    void *array = facts->windows;
+    bool good = reserve(&array, facts->window_count, sizeof window);
+    facts->windows = array;
+    if (good)
+        facts->windows[facts->window_count++] = window;
+    return good;
+}
+
+bool facts_add_moved(struct facts *facts, struct moved moved)
+{
+    void *array = facts->moved;
+    bool good = reserve(&array, facts->moved_count, sizeof moved);
+    facts->moved = array;
+    if (good)
+        facts->moved[facts->moved_count++] = moved;
+    return good;
+}
+
+void facts_free(struct facts *facts)
+{
+    fl__release((void *)facts->progress.keep);
+    free(facts->windows);
+    free(facts->moved);
+}
+
+/* --- Rows --------------------------------------------------------------------------------------------------------- */
+
+struct examination {
+    struct doctor *doctor;
+    fl_loop *loop;
+    fl_shard *shard;
+    struct facts facts;
+    uint32_t number, shards;
+    bool answered;
+    void (*look)(struct examination *x, fl_store_request *request);
+    uint64_t timers, settled, dead, own; /* own: what the server keeps for itself */
+    uint64_t *names, *seqs;              /* hashes of names, numbers of rows */
+    size_t name_count, seq_count;
+    bool no_memory;
+};
+
+/* What the store gives back is looked at inside of this, for it is valid no longer. */
+static void answered(fl_store_request *request)
+{
+    struct examination *x = request->arg;
+    x->answered = true;
+    if (request->result < 0)
+        doctor_problem(x->doctor, x->number, "%s", request->message);
+    else
+        x->look(x, request);
+}
+
+static int ask(struct examination *x, fl_store_request *request,
+               void (*look)(struct examination *x, fl_store_request *request))
+{
+    request->done = answered;
+    request->arg = x;
+    x->answered = false;
+    x->look = look;
+    fl_store_submit(x->shard, request);
+    while (!x->answered)
+        fl_loop_run_once(x->loop, true);
+    return request->result;
+}
+
+static void note(struct examination *x, uint64_t **array, size_t *count, uint64_t value)
+{
+    void *grown = *array;
+    if (!reserve(&grown, *count, sizeof value))
+        x->no_memory = true;
+    *array = grown;
+    if (!x->no_memory)
+        (*array)[(*count)++] = value;
+}
+
+static void check_row(struct examination *x, const fl_row *row, uint64_t window)
+{
+    fl_durable timer;
+    char due[WHEN_TEXT];
+    when_format(row->key.at_us, due);
+    note(x, &x->seqs, &x->seq_count, row->key.seq);
+    if (fl_progress_settled(&x->facts.progress, row->key)) {
+        x->settled++;
+        return;
+    }
+    x->timers++;
+    x->own += row->ns.size > 0 && *(const char *)row->ns.data == '\1';
+    if (row->key.at_us < fl_window_begin(window) || row->key.at_us >= fl_window_end(window))
+        doctor_problem(x->doctor, x->number, "the timer due %s lies in a window of another time", due);
+    if (fl__body_decode(row->body, row->key.at_us, &timer) < 0)
+        doctor_problem(x->doctor, x->number, "the timer due %s cannot be read", due);
+    if (x->facts.progress.seq_limit > 0 && row->key.seq >= x->facts.progress.seq_limit)
+        doctor_problem(x->doctor, x->number, "the timer due %s has a number that was never given out", due);
+    if (row->name.size == 0)
+        return;
+    if (fl_store_shard_of(x->shards, row->ns, row->name) != x->number)
+        doctor_problem(x->doctor, x->number, "the timer due %s belongs to another shard by its name", due);
+    note(x, &x->names, &x->name_count, fl__store_hash(row->ns, row->name));
+}
+
+static void look_at_rows(struct examination *x, fl_store_request *request)
+{
+    for (size_t i = 0; i < request->list.count; i++)
+        check_row(x, &request->list.rows[i], request->list.window);
+}
+
+static int check_window(struct examination *x, uint64_t window)
+{
+    fl_store_request request = {
+        .op = FL_STORE_LIST,
+        .list = {.window = window, .from_us = 0, .until_us = FL_STORE_TIME_END, .limit = PAGE},
+    };
+    int r;
+    do {
+        r = ask(x, &request, look_at_rows);
+        request.list.after_seq = request.list.next_seq;
+    } while (r == 0 && request.list.next_seq != 0);
+    return r;
+}
+
+static void look_at_dead(struct examination *x, fl_store_request *request)
+{
+    fl_durable timer;
+    x->dead += request->dead_list.count;
+    for (size_t i = 0; i < request->dead_list.count; i++) {
+        const fl_row *row = &request->dead_list.rows[i].row;
+        if (fl__body_decode(row->body, row->id.at_us, &timer) < 0)
+            doctor_problem(x->doctor, x->number, "the dead letter with number %" PRIu64 " cannot be read", row->id.seq);
+    }
+}
+
+static int check_dead(struct examination *x)
+{
+    fl_store_request request = {.op = FL_STORE_DEAD_LIST, .dead_list = {.limit = PAGE}};
+    int r;
+    do {
+        r = ask(x, &request, look_at_dead);
+        request.dead_list.after_seq = request.dead_list.next_seq;
+    } while (r == 0 && request.dead_list.next_seq != 0);
+    return r;
+}
+
+/* --- What is there all in all ------------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void check_moved(struct examination *x)
+{
+    size_t orphans = 0;
+    if (x->seq_count > 0)
+        qsort(x->seqs, x->seq_count, sizeof *x->seqs, compare);
+    for (size_t i = 0; i < x->facts.moved_count; i++) {
+        const fl_key *key = &x->facts.moved[i].key;
+        orphans += !fl_progress_settled(&x->facts.progress, *key) &&
+                   (x->seq_count == 0 || !bsearch(&key->seq, x->seqs, x->seq_count, sizeof *x->seqs, compare));
+    }
+    if (orphans > 0)
+        doctor_problem(x->doctor, x->number, "%zu notes of moved timers lead to none", orphans);
+}
+
+/* Two timers of one name are no damage: a server that dies may have fired the first without having recorded it. */
+static size_t count_doubles(struct examination *x)
+{
+    size_t doubles = 0;
+    if (x->name_count > 0)
+        qsort(x->names, x->name_count, sizeof *x->names, compare);
+    for (size_t i = 1; i < x->name_count; i++)
+        doubles += x->names[i] == x->names[i - 1];
+    return doubles;
+}
+
+static void report(struct examination *x)
+{
+    size_t doubles = count_doubles(x);
+    printf("shard %" PRIu32 "  %" PRIu64 " timers, %" PRIu64 " settled and not erased yet, %" PRIu64
+           " dead letters; owner %s\n",
+           x->number, x->timers - x->own, x->settled, x->dead, x->facts.owner[0] ? x->facts.owner : "none");
+    if (doubles > 0)
+        printf("note     shard %" PRIu32 "  %zu names have a second timer that had fired when the server died, and may "
+               "fire again\n",
+               x->number, doubles);
+}
+
+static void gone(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    ((struct examination *)arg)->answered = true;
+}
+
+static void check_rows(struct examination *x)
+{
+    int r = 0;
+    for (size_t i = 0; i < x->facts.window_count && r == 0; i++)
+        r = check_window(x, x->facts.windows[i]);
+    if (r == 0)
+        r = check_dead(x);
+    if (r == 0 && !x->no_memory)
+        check_moved(x);
+    if (x->no_memory)
+        doctor_problem(x->doctor, x->number, "there is not enough memory to look for orphans");
+    report(x);
+    x->answered = false;
+    fl_store_detach(x->shard, gone, x);
+    while (!x->answered)
+        fl_loop_run_once(x->loop, true);
+}
+
+/* --- The store ---------------------------------------------------------------------------------------------------- */
+
+struct kind {
+    const char *prefix;
+    int (*is_there)(const struct doctor *doctor, char *message, size_t size);
+    int (*facts)(struct doctor *doctor, uint32_t shard, struct facts *ret);
+};
+
+static const struct kind kinds[] = {
+#ifdef FOLIOT_SQLITE
+    {"sqlite:", sqlite_is_there, sqlite_facts},
+#endif
+#ifdef FOLIOT_POSTGRES
+    {"postgres://", postgres_is_there, postgres_facts},
+    {"postgresql://", postgres_is_there, postgres_facts},
+#endif
+    {0},
+};
+
+static int say(int status, const char *message)
+{
+    fflush(stdout);
+    fprintf(stderr, "foliot doctor: %s\n", message);
+    return status;
+}
+
+static bool is_held(const struct facts *facts)
+{
+    return facts->owner[0] && facts->lease_until_us > facts->now_us;
+}
+
+/* Returns an exit status. */
+static int check_shard(struct doctor *doctor, const struct kind *kind, fl_store *store, fl_loop *loop, uint32_t shard)
+{
+    struct examination x = {.doctor = doctor, .loop = loop, .number = shard, .shards = fl_store_shards(store)};
+    int r = kind->facts(doctor, shard, &x.facts), status = CLI_OK;
+    if (r == 0 && is_held(&x.facts)) {
+        char message[400], until[WHEN_TEXT];
+        when_format(x.facts.lease_until_us, until);
+        snprintf(message, sizeof message,
+                 "shard %" PRIu32 " is held by %s until %s. Stop that server first; if it was killed, wait until then.",
+                 shard, x.facts.owner, until);
+        status = say(CLI_CONFLICT, message);
+    } else if (r == 0) {
+        r = fl_store_attach(store, shard, loop, &x.shard);
+        if (r < 0)
+            doctor_problem(doctor, shard, "%s", fl_strerror(r));
+        else
+            check_rows(&x);
+    }
+    facts_free(&x.facts);
+    free(x.names);
+    free(x.seqs);
+    return status;
+}
+
+static int check_store(struct doctor *doctor, const struct kind *kind, fl_store *store, fl_loop *loop)
+{
+    char text[SHOWN];
+    int status = CLI_OK;
+    printf("store    ");
+    setting_write_masked(doctor->url, stdout);
+    printf("  %" PRIu32 " shards\n", fl_store_shards(store));
+    for (uint32_t i = 0; i < fl_store_shards(store) && status == CLI_OK; i++)
+        status = check_shard(doctor, kind, store, loop, i);
+    if (status != CLI_OK)
+        return status;
+    if (doctor->problems > COMPLAINTS)
+        printf("and %s more problems\n", show_count(text, (double)(doctor->problems - COMPLAINTS)));
+    puts(doctor->problems == 0 ? "The store is sound."
+                               : "The store is damaged: restore a copy of it, or ask for help with this list.");
+    return doctor->problems == 0 ? CLI_OK : CLI_FAILED;
+}
+
+static int open_and_check(struct doctor *doctor, const struct kind *kind)
+{
+    char message[400] = "";
+    fl_store *store;
+    fl_loop *loop;
+    if (kind->is_there(doctor, message, sizeof message) < 0)
+        return say(CLI_NOT_FOUND, message);
+    int r = fl_store_open(doctor->url, NULL, &store, message, sizeof message);
+    if (r < 0)
+        return say(r == FL_STORE_LOCKED ? CLI_CONFLICT : CLI_FAILED, message);
+    int status = CLI_FAILED;
+    r = fl_loop_new(NULL, &loop);
+    if (r < 0) {
+        say(CLI_FAILED, fl_strerror(r));
+    } else {
+        status = check_store(doctor, kind, store, loop);
+        fl_loop_free(loop);
+    }
+    fl_store_close(store);
+    return status;
+}
+
+static int run(void)
+{
+    char url[4200];
+    struct stat info;
+    bool folder = stat(store_argument, &info) == 0 && S_ISDIR(info.st_mode);
+    snprintf(url, sizeof url, "%s%s", folder ? "sqlite:" : "", store_argument);
+    for (const struct kind *kind = kinds; kind->prefix; kind++)
+        if (strncmp(url, kind->prefix, strlen(kind->prefix)) == 0) {
+            bool file = strcmp(kind->prefix, "sqlite:") == 0;
+            struct doctor doctor = {.url = url, .path = file ? url + strlen(kind->prefix) : NULL};
+            return open_and_check(&doctor, kind);
+        }
+    return cli_usage(&doctor_command,
+                     "'%s' is neither a folder nor a store that this foliot knows: sqlite:FOLDER, "
+                     "postgres://...",
+                     store_argument);
+}
+
+static const struct cli_argument arguments[] = {
+    {"STORE", "sqlite:FOLDER, FOLDER, or postgres://...", &store_argument, false},
+    {0},
+};
+
+const struct cli_command doctor_command = {
+    .name = "doctor",
+    .summary = "checks a store that no server uses: schema, ownership, counts, orphans",
+    .arguments = arguments,
+    .notes = "It changes nothing, but that a store of an earlier version is brought up to date when it is opened.",
+    .run = run,
+};

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_CLI_DOCTOR_H
+#define FOLIOT_CLI_DOCTOR_H
+
+/* What `foliot doctor` must know of a shard that only its database can say. */
+
+#include <foliot/store.h>
+
+struct doctor {
+    const char *url;  /* of the store */
+    const char *path; /* of its folder, or NULL */
+    uint64_t problems;
+};
+
+/* A row that was moved, and where to. */
+struct moved {
+    uint64_t id_seq;
+    fl_key key;
+};
+
+struct facts {
+    char owner[256];
+    int64_t lease_until_us, now_us; /* by the clock that leases go by */
+    fl_progress progress;           /* `keep` is allocated */
+    uint64_t *windows;
+    size_t window_count;
+    struct moved *moved;
+    size_t moved_count;
+};
+
+/* Says that something is wrong with a shard, or with the store (UINT32_MAX). */
+void doctor_problem(struct doctor *doctor, uint32_t shard, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Of each database: whether there is a store at all (0, or -1 and a message); its own checks and the facts of a shard
+ * (0, or -1 after doctor_problem()). What the facts point to is to be freed with facts_free() either way. */
+int sqlite_is_there(const struct doctor *doctor, char *message, size_t size);
+int sqlite_facts(struct doctor *doctor, uint32_t shard, struct facts *ret);
+int postgres_is_there(const struct doctor *doctor, char *message, size_t size);
+int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret);
+
+void facts_free(struct facts *facts);
+
+/* Add to the arrays. False: there is no memory. */
+bool facts_add_window(struct facts *facts, uint64_t window);
+bool facts_add_moved(struct facts *facts, struct moved moved);
+
+#endif

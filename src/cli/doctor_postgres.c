@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tables in PostgreSQL say of a shard, asked for over a connection of its own. */
+
+#include <inttypes.h>
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/doctor.h"
+#include "store/store.h"
+
+#define NOW_US "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+
+/* libpq's messages end with a new line. */
+static const char *trimmed(const char *text, char out[200])
+{
+    snprintf(out, 200, "%s", text);
+    out[strcspn(out, "\n")] = '\0';
+    return out;
+}
+
+int postgres_is_there(const struct doctor *doctor, char *message, size_t size)
+{
+    char text[200];
+    PGconn *conn = PQconnectdb(doctor->url);
+    int r = -1;
+    if (PQstatus(conn) != CONNECTION_OK) {
+        snprintf(message, size, "%s", trimmed(PQerrorMessage(conn), text));
+    } else {
+        PGresult *result = PQexec(conn, "SELECT value FROM foliot_meta WHERE key = 'schema' AND value > 0");
+        r = PQntuples(result) == 1 ? 0 : -1;
+        if (r < 0)
+            snprintf(message, size, "there is no store in this database: it has no table foliot_meta");
+        PQclear(result);
+    }
+    PQfinish(conn);
+    return r;
+}
+
+struct query {
+    struct doctor *doctor;
+    uint32_t shard;
+    PGconn *conn;
+    struct facts *facts;
+};
+
+static int64_t number(const PGresult *result, int row, int column)
+{
+    return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+static int query(struct query *q, const char *format, bool (*row)(struct query *q, PGresult *result, int i))
+{
+    char sql[512], text[200];
+    int r = 0;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(sql, sizeof sql, format, q->shard);
+#pragma GCC diagnostic pop
+    PGresult *result = PQexec(q->conn, sql);
+    if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+        doctor_problem(q->doctor, q->shard, "%s", trimmed(PQerrorMessage(q->conn), text));
+        r = -1;
+    }
+    for (int i = 0; r == 0 && i < PQntuples(result); i++)
+        if (!row(q, result, i)) {
+            doctor_problem(q->doctor, q->shard, "what it says cannot be read");
+            r = -1;
+        }
+    PQclear(result);
+    return r;
+}
+
+static bool shard_row(struct query *q, PGresult *result, int i)
+{
+    snprintf(q->facts->owner, sizeof q->facts->owner, "%s", PQgetvalue(result, i, 0));
+    q->facts->lease_until_us = number(result, i, 1);
+    q->facts->now_us = number(result, i, 2);
+    return true;
+}
+
+static bool progress_row(struct query *q, PGresult *result, int i)
+{
+    fl_bytes bytes = {0};
+    if (PQgetisnull(result, i, 0))
+        return true;
+    unsigned char *data = PQunescapeBytea((const unsigned char *)PQgetvalue(result, i, 0), &bytes.size);
+    bytes.data = data;
+    bool good = data && (bytes.size == 0 || fl__progress_decode(bytes, &q->facts->progress) == 0);
+    PQfreemem(data);
+    return good;
+}
+
+static bool window_row(struct query *q, PGresult *result, int i)
+{
+    return facts_add_window(q->facts, (uint64_t)number(result, i, 0));
+}
+
+static bool moved_row(struct query *q, PGresult *result, int i)
+{
+    return facts_add_moved(q->facts, (struct moved){(uint64_t)number(result, i, 0),
+                                                    {number(result, i, 1), (uint64_t)number(result, i, 2)}});
+}
+
+static bool lost_row(struct query *q, PGresult *result, int i)
+{
+    if (number(result, i, 0) > 0)
+        doctor_problem(q->doctor, UINT32_MAX, "%" PRId64 " timers are in shards that this store has not",
+                       number(result, i, 0));
+    return true;
+}
+
+int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret)
+{
+    char text[200];
+    struct query q = {.doctor = doctor, .shard = shard, .facts = ret, .conn = PQconnectdb(doctor->url)};
+    int r = -1;
+    if (PQstatus(q.conn) != CONNECTION_OK)
+        doctor_problem(doctor, shard, "%s", trimmed(PQerrorMessage(q.conn), text));
+    else if (query(&q, "SELECT owner, lease_until, " NOW_US " FROM foliot_shard WHERE shard = %" PRIu32, shard_row) ==
+                 0 &&
+             query(&q, "SELECT progress FROM foliot_progress WHERE shard = %" PRIu32, progress_row) == 0 &&
+             query(&q, "SELECT DISTINCT win FROM foliot_timer WHERE shard = %" PRIu32 " ORDER BY win", window_row) ==
+                 0 &&
+             query(&q, "SELECT seq, key_at, key_seq FROM foliot_moved WHERE shard = %" PRIu32, moved_row) == 0 &&
+             (shard > 0 || query(&q,
+                                 "SELECT count(*) FROM foliot_timer WHERE shard < %" PRIu32
+                                 " OR shard >= (SELECT value FROM foliot_meta WHERE key = 'shards')",
+                                 lost_row) == 0))
+        r = 0;
+    PQfinish(q.conn);
+    return r;
+}

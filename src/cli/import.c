@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* `foliot import`: lines of JSON, as 'foliot export' and 'foliot list --json' write them, through POST /v1/batch.
+ *
+ * It is one request whose answers come while it is still being sent: the n-th answer is for the n-th record, so nothing has
+ * to be remembered of what was sent, and it does not matter how long it is. */
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/client.h"
+#include "cli/show.h"
+
+static const char *input;
+
+enum { COMPLAINTS = 10 };
+
+struct importing {
+    struct client *client;
+    FILE *from;
+    char *text; /* the line that getline() has read */
+    size_t room;
+    struct out record; /* as it is sent */
+    size_t given;      /* of it */
+    bool broken;       /* the file could not be read */
+    struct out line;   /* of the answer, while it is not complete */
+    uint64_t read, sent, done, failed;
+    struct progress progress;
+};
+
+/* --- Sending ------------------------------------------------------------------------------------------------------ */
+
+static bool is_left_out(struct json key)
+{
+    return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt") || json_is(key, "op");
+}
+
+/* What is no JSON object is sent as it is: the server says what is wrong with it. */
+static void put_record(struct out *out, fl_bytes text)
+{
+    struct json object, key, value;
+    size_t at;
+    const char *why;
+    if (json_parse(text, &object, &at, &why) < 0 || object.kind != JSON_OBJECT) {
+        out_put(out, text.data, text.size);
+        out_text(out, "\n");
+        return;
+    }
+    out_text(out, "{\"op\":\"create\"");
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
+        if (!is_left_out(key)) {
+            out_text(out, ",");
+            out_put(out, key.text.data, key.text.size);
+            out_text(out, ":");
+            out_put(out, value.text.data, value.text.size);
+        }
+    out_text(out, "}\n");
+}
+
+/* The next record that is not empty; false: that was all. */
+static bool next_record(struct importing *importing)
+{
+    ssize_t size;
+    out_clear(&importing->record);
+    importing->given = 0;
+    while ((size = getline(&importing->text, &importing->room, importing->from)) > 0) {
+        importing->read += (uint64_t)size;
+        while (size > 0 && strchr(" \t\r\n", importing->text[size - 1]) && importing->text[size - 1])
+            size--;
+        if (size == 0)
+            continue;
+        put_record(&importing->record, (fl_bytes){importing->text, (size_t)size});
+        importing->sent++;
+        return !importing->record.failed;
+    }
+    importing->broken = ferror(importing->from);
+    return false;
+}
+
+static size_t give(void *arg, char *to, size_t size)
+{
+    struct importing *importing = arg;
+    size_t made = 0;
+    while (made < size) {
+        if (importing->given == importing->record.size && !next_record(importing))
+            break;
+        size_t left = importing->record.size - importing->given, part = left < size - made ? left : size - made;
+        memcpy(to + made, importing->record.data + importing->given, part);
+        importing->given += part;
+        made += part;
+    }
+    return importing->record.failed ? CURL_READFUNC_ABORT : made;
+}
+
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+static void take_answer(struct importing *importing, fl_bytes text)
+{
+    struct json answer, ok, problem;
+    size_t at;
+    const char *why;
+    importing->done++;
+    if (json_parse(text, &answer, &at, &why) == 0 && json_get(answer, "ok", &ok) && ok.kind == JSON_TRUE)
+        return;
+    if (importing->failed++ < COMPLAINTS) {
+        char about[40];
+        snprintf(about, sizeof about, "record %" PRIu64 ": ", importing->done);
+        progress_end(&importing->progress);
+        if (json_parse(text, &answer, &at, &why) == 0 && json_get(answer, "problem", &problem))
+            client_explain(importing->client, about, problem);
+        else
+            client_say(importing->client, 0, "%sthe server's answer is not one.", about);
+    }
+}
+
+static bool take(void *arg, fl_bytes piece)
+{
+    struct importing *importing = arg;
+    const char *from = piece.data, *end = from + piece.size, *newline;
+    while ((newline = memchr(from, '\n', (size_t)(end - from))) != NULL) {
+        out_put(&importing->line, from, (size_t)(newline - from));
+        take_answer(importing, out_bytes(&importing->line));
+        out_clear(&importing->line);
+        from = newline + 1;
+    }
+    out_put(&importing->line, from, (size_t)(end - from));
+    progress_show(&importing->progress, importing->read, importing->done);
+    return !importing->line.failed;
+}
+
+/* --- All of it ---------------------------------------------------------------------------------------------------- */
+
+static int judge(struct importing *importing, int status)
+{
+    struct client *client = importing->client;
+    uint64_t good = importing->done - importing->failed;
+    if (importing->record.failed || importing->line.failed)
+        status = client_no_memory(client);
+    if (importing->broken)
+        status = client_say(client, CLI_FAILED, "cannot read %s to its end: %s.", input ? input : "standard input",
+                            strerror(errno));
+    if (status == CLI_OK && importing->done < importing->sent)
+        status = client_say(client, CLI_FAILED, "the server has answered only %" PRIu64 " of %" PRIu64 " records.",
+                            importing->done, importing->sent);
+    if (importing->failed > COMPLAINTS)
+        fprintf(stderr, "and %" PRIu64 " more\n", importing->failed - COMPLAINTS);
+    printf("%" PRIu64 " imported, %" PRIu64 " refused\n", good, importing->failed);
+    if (status != CLI_OK && good > 0)
+        client_say(client, 0,
+                   "timers with names can be imported again without harm; those without would be there twice.");
+    return status == CLI_OK && importing->failed > 0 ? CLI_FAILED : status;
+}
+
+static int import(struct client *client, FILE *from)
+{
+    struct importing importing = {.client = client, .from = from};
+    struct out path = {0};
+    struct stat file;
+    bool regular = fstat(fileno(from), &file) == 0 && S_ISREG(file.st_mode);
+    progress_begin(&importing.progress, "importing", regular ? (uint64_t)file.st_size : 0);
+    out_text(&path, "/v1/batch");
+    struct client_request request = {.method = "POST", .path = &path, .give = give, .take = take, .arg = &importing};
+    int status = client_send(client, &request, NULL);
+    progress_end(&importing.progress);
+    status = judge(&importing, status);
+    free(importing.text);
+    out_free(&importing.record);
+    out_free(&importing.line);
+    out_free(&path);
+    return status;
+}
+
+static int run(void)
+{
+    struct client client;
+    bool piped = !input || strcmp(input, "-") == 0;
+    int status = client_open(&client, &import_command);
+    if (status != CLI_OK)
+        return status;
+    FILE *from = piped ? stdin : fopen(input, "re");
+    if (!from)
+        status = client_say(&client, CLI_FAILED, "cannot open %s: %s.", input, strerror(errno));
+    else
+        status = import(&client, from);
+    if (from && !piped)
+        fclose(from);
+    client_close(&client);
+    return status;
+}
+
+static const struct cli_argument arguments[] = {{"FILE", "standard input if not given, or -", &input, true}, {0}};
+
+const struct cli_command import_command = {
+    .name = "import",
+    .summary = "creates timers from lines of JSON, as 'foliot export' writes them",
+    .arguments = arguments,
+    .notes =
+        "A timer of the same name is replaced. IDs in the lines are not taken over: those of timers without a name\n"
+        "are new ones.",
+    .run = run,
+};

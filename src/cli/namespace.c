@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* `foliot namespace`: the namespaces there are, and their settings. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/content.h"
+#include "cli/show.h"
+
+static const char *ns, *retry, *skip_older, *max_rate, *spread;
+static struct cli_texts secrets;
+static bool as_json;
+
+static const struct cli_command list_namespaces, get_namespace, set_namespace;
+
+/* --- list and get ------------------------------------------------------------------------------------------------- */
+
+static void take_space(struct table *table, struct json space)
+{
+    if (as_json) {
+        show_json(space);
+        return;
+    }
+    table_cell(table, space, "namespace");
+    table_cell(table, space, "pending");
+    table_cell(table, space, "settings");
+}
+
+static int run_list(void)
+{
+    struct client client;
+    struct out path = {0}, answer = {0};
+    struct json body, spaces, space;
+    struct table table = {.heads = {"NAMESPACE", "PENDING", "SETTINGS"}};
+    int status = client_open(&client, &list_namespaces);
+    if (status != CLI_OK)
+        return status;
+    put_path(&path, "/v1/namespaces", NULL);
+    status = client_ask(&client, "GET", &path, NULL, &answer, &body);
+    if (status == CLI_OK && json_get(body, "namespaces", &spaces)) {
+        for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
+            take_space(&table, space);
+        status = table_flush(&table);
+    }
+    table_free(&table);
+    out_free(&path);
+    out_free(&answer);
+    client_close(&client);
+    return status;
+}
+
+static void show_space(struct json space)
+{
+    if (as_json)
+        show_json(space);
+    else
+        show_object(space);
+}
+
+static int run_get(void)
+{
+    struct client client;
+    struct out path = {0}, answer = {0};
+    struct json space;
+    int status = client_open(&client, &get_namespace);
+    if (status != CLI_OK)
+        return status;
+    put_path(&path, "/v1/namespaces", ns, NULL);
+    status = client_ask(&client, "GET", &path, NULL, &answer, &space);
+    if (status == CLI_OK)
+        show_space(space);
+    out_free(&path);
+    out_free(&answer);
+    client_close(&client);
+    return status;
+}
+
+/* --- set ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_none(const char *text)
+{
+    return strcmp(text, "none") == 0;
+}
+
+/* What was given, or what there was. */
+static void put_setting(struct out *body, const char *key, const char *given, bool number, struct json before)
+{
+    struct json value;
+    if (given && !is_none(given)) {
+        out_key(body, key);
+        if (number)
+            out_text(body, given);
+        else
+            out_string(body, bytes_of(given));
+    } else if (!given && json_get(before, key, &value)) {
+        out_key(body, key);
+        out_put(body, value.text.data, value.text.size);
+    }
+}
+
+static int put_secrets(const struct client *client, struct out *body)
+{
+    out_key(body, "secrets");
+    out_text(body, "[");
+    for (size_t i = 0; i < secrets.count && !is_none(secrets.list[i]); i++) {
+        struct out secret = {0};
+        int status = read_source(client, secrets.list[i], &secret);
+        while (secret.size > 0 && strchr(" \r\n", secret.data[secret.size - 1]))
+            secret.size--;
+        out_text(body, i > 0 ? "," : "");
+        out_string(body, out_bytes(&secret));
+        out_free(&secret);
+        if (status != CLI_OK)
+            return status;
+    }
+    out_text(body, "]");
+    return CLI_OK;
+}
+
+/* PUT replaces all settings but the secrets, so what is not given is sent as it was. */
+static int put_settings(const struct client *client, struct out *body, struct json before)
+{
+    int status = CLI_OK;
+    out_text(body, "{");
+    if (secrets.count > 0)
+        status = put_secrets(client, body);
+    if (status == CLI_OK && retry && !is_none(retry))
+        status = put_retry(client, body, retry);
+    if (!retry)
+        put_setting(body, "retry", NULL, false, before);
+    put_setting(body, "skip_older", skip_older, false, before);
+    put_setting(body, "max_rate", max_rate, true, before);
+    put_setting(body, "spread", spread, false, before);
+    out_text(body, "}");
+    return status;
+}
+
+static int set(struct client *client)
+{
+    struct out path = {0}, body = {0}, answer = {0};
+    struct json space, before = {0};
+    put_path(&path, "/v1/namespaces", ns, NULL);
+    int status = client_ask(client, "GET", &path, NULL, &answer, &space);
+    if (status == CLI_OK && json_get(space, "settings", &before))
+        status = put_settings(client, &body, before);
+    if (status == CLI_OK)
+        status = client_ask(client, "PUT", &path, &body, &answer, &space);
+    if (status == CLI_OK)
+        show_space(space);
+    out_free(&path);
+    out_free(&body);
+    out_free(&answer);
+    return status;
+}
+
+static int run_set(void)
+{
+    struct client client;
+    if (max_rate && !is_none(max_rate) && strspn(max_rate, "0123456789") != strlen(max_rate))
+        return cli_usage(&set_namespace, "'%s' is not what --max-rate takes: a whole number, or none.", max_rate);
+    if (secrets.count == 0 && !retry && !skip_older && !max_rate && !spread)
+        return cli_usage(&set_namespace, "there is nothing to set.");
+    int status = client_open(&client, &set_namespace);
+    if (status != CLI_OK)
+        return status;
+    status = set(&client);
+    client_close(&client);
+    return status;
+}
+
+/* --- Tables ------------------------------------------------------------------------------------------------------- */
+
+static const struct cli_option get_options[] = {{"json", "", "print JSON", .flag = &as_json}, {0}};
+
+static const struct cli_option set_options[] = {
+    {"secret", "SECRET", "whsec_..., by which deliveries are signed; up to two, @FILE reads it from there",
+     .texts = &secrets},
+    {"retry", "KEY=VALUE,...",
+     "of timers that have none: max_attempts=5,initial=1s,multiplier=2,max_interval=1h,max_age=1d", .text = &retry},
+    {"skip-older", "DURATION", "do not fire what is later than this when the server starts", .text = &skip_older},
+    {"max-rate", "N", "deliveries a second", .text = &max_rate},
+    {"spread", "DURATION", "over how long timers that are due at once are spread", .text = &spread},
+    {"json", "", "print JSON", .flag = &as_json},
+    {0},
+};
+
+static const struct cli_argument arguments[] = {{"NAMESPACE", "which one", &ns, false}, {0}};
+
+static const struct cli_command list_namespaces = {
+    .name = "namespace list",
+    .summary = "lists the namespaces, with how many timers are pending",
+    .options = get_options,
+    .run = run_list,
+};
+static const struct cli_command get_namespace = {
+    .name = "namespace get",
+    .summary = "shows the settings of a namespace",
+    .options = get_options,
+    .arguments = arguments,
+    .run = run_get,
+};
+static const struct cli_command set_namespace = {
+    .name = "namespace set",
+    .summary = "sets what is given; what is not stays",
+    .options = set_options,
+    .arguments = arguments,
+    .notes = "The value none takes a setting away.",
+    .run = run_set,
+};
+
+const struct cli_command namespace_command = {
+    .name = "namespace",
+    .summary = "shows namespaces and sets how their timers are delivered",
+    .commands = (const struct cli_command *const[]){&list_namespaces, &get_namespace, &set_namespace, NULL},
+};

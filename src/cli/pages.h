@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_CLI_PAGES_H
+#define FOLIOT_CLI_PAGES_H
+
+/* Lists of timers, whose pages are followed to their end. */
+
+#include "cli/client.h"
+
+struct filter {
+    const char *prefix, *due_after, *due_before;
+};
+
+#define FILTER_OPTIONS(filter)                                                                              \
+    {"prefix", "TEXT", "those whose names begin so", .text = &(filter).prefix},                             \
+        {"due-after", "TIME", "those due then or later", .text = &(filter).due_after, .format = &cli_time}, \
+    {                                                                                                       \
+        "due-before", "TIME", "those due earlier", .text = &(filter).due_before, .format = &cli_time        \
+    }
+
+void put_filter(struct out *path, const struct filter *filter);
+
+/* Calls `timer` for each one, and `page` (may be NULL) behind each page. `path` is that of the first page; at most `limit`
+ * are asked for, 0: all. Either may return another status than CLI_OK: then it ends. */
+struct pages {
+    const struct out *path;
+    uint64_t limit;
+    int (*timer)(void *arg, struct json timer);
+    int (*page)(void *arg);
+    void *arg;
+};
+int pages_follow(struct client *client, const struct pages *pages);
+
+#endif

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""foliot watch, lease, dead, namespace, stats, bench: in a pipe and on a terminal."""
+
+import json
+import os
+import signal
+import threading
+
+from cli import Command, columns_of, serve
+from e2e import PATIENCE, await_, check, expect, folder, run, test
+
+server = serve()
+foliot = Command(server.url)
+
+
+def watched(process, namespace, count):
+    """Its lines, once there are some: it must have begun to listen before something can be seen."""
+    foliot("add", namespace, "seen", "--after", "1h").must()
+    await_(lambda: process.lines or foliot("update", namespace, "seen", "--after", "1h").must() and False, "it listens")
+    foliot("add", namespace, "rings", "--after", "0s", "--to", server.url + "/echo").must()
+    foliot("cancel", namespace, "seen").must()
+    return await_(lambda: len(process.lines) >= count and list(process.lines), f"{count} lines; there are {process.lines}")
+
+
+# --- watch ------------------------------------------------------------------------------------------------------------
+
+
+@test("watch prints a readable line for each event, until interrupted")
+def _():
+    process = foliot.start("watch", "seen")
+    await_(lambda: any(" fired " in line for line in watched(process, "seen", 4)), "it fires")
+    text = "\n".join(process.lines)
+    check("seen/rings  attempt 1, late by " in text, text)
+    check("  scheduled  seen/seen  due " in text and "  cancelled  seen/seen" in text, text)
+    check("\x1b" not in text, text)
+    process.send_signal(signal.SIGINT)
+    expect(process.wait(PATIENCE), 0)
+
+
+@test("watch --json: an object a line; --type: only those; --count: so many")
+def _():
+    process = foliot.start("watch", "json", "--json", "--type", "scheduled,fired", "--count", "4")
+    while process.poll() is None:
+        foliot("add", "json", "rings", "--after", "0s", "--to", server.url + "/echo").must()
+    process.reader.join(PATIENCE)
+    events = [json.loads(line) for line in process.lines]
+    expect(len(events), 4)
+    expect({event["namespace"] for event in events}, {"json"})
+    check({event["type"] for event in events} <= {"scheduled", "fired"}, events)
+    expect(process.returncode, 0)
+
+
+@test("watch on a terminal says that it listens, in colour what has fired")
+def _():
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(foliot.on_terminal("watch", "tty", "--type", "fired", "--count", "1")))
+    thread.start()
+    while thread.is_alive():
+        foliot("add", "tty", "x", "--after", "0s", "--to", server.url + "/echo").must()
+    seen[0].must(out=r"(?s)Listening\. Ctrl-C ends it\..*  \x1b\[32mfired    \x1b\[0m  tty/x  attempt 1")
+
+
+@test("watch refuses a type that there is not, and ends when the server does")
+def _():
+    foliot("watch", "--type", "frob").must(1, err="type must be some of scheduled,fired")
+    with serve() as other:
+        process = Command(other.url).start("watch")
+        await_(lambda: other.post("/v1/timers/a", {"after": "1h"}).must(201) and process.lines, "it listens")
+    expect(process.wait(PATIENCE), 4)
+    check("the server has ended the stream" in process.stderr.read(), "it says so")
+
+
+# --- lease ------------------------------------------------------------------------------------------------------------
+
+
+@test("lease prints what is due as JSON lines, and does not acknowledge it")
+def _():
+    for name in ("a", "b"):
+        foliot("add", "due", name, "--after", "0s", "--payload", f'"{name}"').must()
+    seen = []
+    while len(seen) < 2:
+        seen += [json.loads(line) for line in foliot("lease", "due", "--wait", "10s", "--lease", "1h").must().splitlines()]
+    expect(sorted((timer["name"], timer["payload"], timer["attempt"]) for timer in seen), [("a", "a", 1), ("b", "b", 1)])
+    expect(foliot("lease", "due").must(), "")
+    expect(server.ack(*((timer["lease"], {"result": "done"}) for timer in seen))["settled"], 2)
+
+
+@test("lease --exec runs a command with the payload and the variables; status 0 acknowledges")
+def _():
+    foliot("add", "exec", "job", "--after", "0s", "--payload", '{"a": 1}').must()
+    out = foliot("lease", "exec", "--wait", "10s", "--exec", "cat; echo; env").must(out=r'\A\{"a": 1\}$')
+    variables = dict(line.split("=", 1) for line in out.splitlines() if line.startswith("FOLIOT_"))
+    expect((variables["FOLIOT_NAME"], variables["FOLIOT_NAMESPACE"], variables["FOLIOT_ATTEMPT"]), ("job", "exec", "1"))
+    check(len(variables["FOLIOT_ID"]) == 26 and variables["FOLIOT_DUE"] and variables["FOLIOT_LEASE"], variables)
+    foliot("get", "exec", "job").must(3, err="no such timer")
+
+
+@test("lease --exec gives bytes as they are, to commands that read them or not, one after the other")
+def _():
+    path = os.path.join(folder(), "bytes")
+    with open(path, "wb") as file:
+        file.write(bytes(range(256)) * 500)
+    foliot("add", "bytes", "--after", "0s", "--payload", "@" + path).must()
+    foliot("lease", "bytes", "--wait", "10s", "--exec", f"cmp - {path}").must()
+    for _ in range(5):
+        foliot("add", "bytes", "--after", "0s", "--payload", "@" + path).must()
+    done = ""
+    while done.count("x") < 5:
+        done += foliot("lease", "bytes", "--wait", "10s", "--exec", "echo x").must()
+    expect(server.get("/v1/namespaces/bytes").must(200)["pending"], 0)
+
+
+@test("a command that fails brings the timer back")
+def _():
+    foliot("add", "again", "x", "--after", "0s", "--retry", "initial=1ms,max_interval=1ms").must()
+    foliot("lease", "again", "--max", "1", "--wait", "10s", "--exec", "exit 7").must(1)
+    out = foliot("lease", "again", "--max", "1", "--wait", "10s", "--exec", "echo attempt $FOLIOT_ATTEMPT").must()
+    expect(out, "attempt 2\n")
+
+
+@test("a lease that has run out is told")
+def _():
+    foliot("add", "late", "x", "--after", "0s").must()
+    foliot("lease", "late", "--max", "1", "--wait", "10s", "--lease", "1ms", "--exec", "sleep 0.3").must(
+        1, err="the lease had run out before the command ended: the timer comes again. Give a longer --lease.")
+
+
+@test("lease --forever goes on until it is told to stop")
+def _():
+    process = foliot.start("lease", "ever", "--forever", "--exec", "echo got $FOLIOT_NAME")
+    for name in ("a", "b", "c"):
+        foliot("add", "ever", name, "--after", "0s").must()
+        await_(lambda: f"got {name}" in process.lines, f"{name} in {process.lines}")
+    process.send_signal(signal.SIGTERM)
+    expect(process.wait(PATIENCE), 0)
+
+
+# --- dead -------------------------------------------------------------------------------------------------------------
+
+
+def kill_timers(namespace, *names):
+    for name in names:
+        foliot("add", namespace, name, "--after", "0s", "--retry", "max_attempts=1").must()
+    dead = []
+    while len(dead) < len(names):
+        foliot("lease", namespace, "--wait", "100ms", "--exec", "false")
+        dead = [json.loads(line) for line in foliot("dead", "list", namespace, "--json").must().splitlines()]
+    return {timer["name"]: timer["id"] for timer in dead}
+
+
+@test("dead lists, shows, revives and deletes")
+def _():
+    ids = kill_timers("dead", "a", "b", "c", "d")
+    rows = columns_of(foliot("dead", "list", "dead").must())
+    expect(rows[0], ["ID", "NAME", "DUE", "DIED", "ATTEMPT", "REASON"])
+    expect({row[1]: row[0] for row in rows[1:]}, ids)
+    expect(len(foliot("dead", "list", "dead", "--limit", "2").must().splitlines()), 3)
+    foliot("dead", "get", "dead", ids["a"]).must(out="^reason +.+$")
+    expect(json.loads(foliot("dead", "get", "dead", ids["a"], "--json").must())["name"], "a")
+    foliot("dead", "redrive", "dead", ids["a"]).must(out=r"\A1 redriven\n\Z")
+    foliot("lease", "dead", "--wait", "10s", "--max", "1", "--exec", "echo again $FOLIOT_NAME").must(out="^again a$")
+    foliot("dead", "delete", "dead", ids["b"]).must(out=r"\A1 deleted\n\Z")
+    foliot("dead", "get", "dead", ids["b"]).must(3, err="there is no such dead letter")
+    foliot("dead", "redrive", "dead").must(2, err="which one")
+    foliot("dead", "redrive", "dead", "--all").must(out=r"\A2 redriven\n\Z")
+    expect(foliot("dead", "list", "dead").must(), "")
+    foliot.on_terminal("dead", "list", "dead").must(out=r"\A\Z")
+
+
+@test("dead delete --all")
+def _():
+    kill_timers("dead2", "a", "b")
+    foliot("dead", "delete", "dead2", "--all").must(out=r"\A2 deleted\n\Z")
+
+
+# --- namespace --------------------------------------------------------------------------------------------------------
+
+
+@test("namespace lists, shows and sets; what is not given stays")
+def _():
+    path = os.path.join(folder(), "secret")
+    with open(path, "w", encoding="ascii") as file:
+        file.write("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\n")
+    foliot("namespace", "set", "ns", "--max-rate", "10", "--spread", "30s", "--secret", "@" + path).must()
+    foliot("namespace", "set", "ns", "--retry", "max_attempts=3,initial=1s", "--spread", "none").must()
+    settings = json.loads(foliot("namespace", "get", "ns", "--json").must())["settings"]
+    expect((settings["secret_count"], settings["max_rate"], settings["retry"]["max_attempts"]), (1, 10, 3))
+    check("spread" not in settings, settings)
+    foliot("namespace", "get", "ns").must(out="^pending +0$")
+    rows = columns_of(foliot("namespace", "list").must(out="^NAMESPACE +PENDING +SETTINGS$"))
+    check("ns" in [row[0] for row in rows], rows)
+    foliot("namespace", "set", "ns").must(2, err="nothing to set")
+    foliot("namespace", "set", "ns", "--max-rate", "many").must(2, err="'many' is not what --max-rate takes")
+    foliot("namespace", "set", "ns", "--spread", "soon").must(1, err="spread must be")
+
+
+# --- stats and bench --------------------------------------------------------------------------------------------------
+
+
+@test("stats: lines, JSON, lines again and again")
+def _():
+    foliot("add", "stats", "--after", "1h").must()
+    foliot("add", "stats", "--after", "0s", "--to", server.url + "/echo").must()
+    await_(lambda: server.metric("foliot_lateness_seconds_count") > 0, "one fires")
+    foliot("stats").must(out=r"^timers pending +[1-9]")
+    figures = json.loads(foliot("stats", "--json").must())
+    check(figures["created"] > 0 and figures["attempts"] > 0, figures)
+    check(0 < figures["lateness_p50_seconds"] <= figures["lateness_p99_seconds"] <= figures["lateness_max_seconds"], figures)
+    check(0 < figures["lateness_mean_seconds"] <= figures["lateness_max_seconds"], figures)
+    lines = foliot("stats", "--watch", "--interval", "20ms", "--count", "3").must(out=r"pending \d+  created/s \d+").splitlines()
+    expect(len(lines), 3)
+
+
+@test("stats --watch is a screen on a terminal, and gives it back")
+def _():
+    shown = foliot.on_terminal("stats", "--watch", "--interval", "20ms", send=(b"Ctrl-C", signal.SIGINT))
+    shown.must(out=r"(?s)\A\x1b\[\?1049h.*lateness until now .*\x1b\[32m[▁▂▃▄▅▆▇█]+.*\x1b\[\?1049l\Z")
+    plain = foliot.on_terminal("stats", "--watch", "--interval", "20ms", "--count", "2", NO_COLOR="1").must(out="a second")
+    check("\x1b[32m" not in plain and "\x1b[1m" not in plain, plain)
+
+
+@test("bench measures, and leaves nothing behind")
+def _():
+    out = foliot("bench", "--count", "300", "--connections", "3", "--namespace", "bench").must()
+    for what in ("created, one a request", "created, in one stream", "leased and acknowledged", "cancelled, all in one request"):
+        check(what in out, out)
+    expect(server.get("/v1/namespaces/bench").must(200)["pending"], 0)
+    foliot.on_terminal("bench", "--count", "10", "--connections", "1").must(out="a second")
+
+
+@test("version says both")
+def _():
+    foliot("version").must(out=r"\Afoliot (\S+)\nserver \1 at http://127.0.0.1:\d+\n\Z")
+    foliot.on_terminal("version").must(out="^server ")
+
+
+run()
