@@ -190,8 +190,8 @@ static int take_part(struct call *call, fl_bytes part, char room[256], const cha
 static int find_route(struct call *call)
 {
     const http_request *request = call->request;
-    char allow[64] = "Allow: ";
-    bool known = false;
+    char allow[64];
+    size_t used = 0;
     enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         fl_bytes parts[2] = {{0}};
@@ -205,13 +205,14 @@ static int find_route(struct call *call)
             call_refuse(call);
             return -1;
         }
-        strcat(strcat(allow, known ? ", " : ""), method_names[routes[i].method]);
-        known = true;
+        used += (size_t)snprintf(allow + used, sizeof allow - used, "%s%s",
+                                 used ? ", " : "Allow: ", method_names[routes[i].method]);
     }
-    if (known) {
+    if (used > 0) {
         problem_set(&call->problem, 405, "method-not-allowed", NULL, "%s is not possible here",
                     method_names[request->method]);
-        refuse_with(call, strcat(allow, "\r\n"));
+        snprintf(allow + used, sizeof allow - used, "\r\n");
+        refuse_with(call, allow);
     } else {
         problem_set(&call->problem, 404, "no-such-path", NULL,
                     "there is nothing here: /openapi.json says what there is");

@@ -486,7 +486,7 @@ void batch_begin(struct call *call)
 {
     struct batch *batch = calloc(1, sizeof *batch);
     if (batch)
-        batch->by_shard = calloc(call->worker->server->shard_count, sizeof *batch->by_shard);
+        batch->by_shard = calloc(call->worker->server->shard_count, sizeof(struct chunk_job *));
     if (!batch || !batch->by_shard) {
         free(batch);
         call_refuse_result(call, FL_NO_MEMORY);

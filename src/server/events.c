@@ -230,6 +230,8 @@ void events_get(struct call *call)
 
 void events_stop(struct worker *worker)
 {
-    while (worker->subscribers)
-        unsubscribe(worker->subscribers);
+    for (struct subscriber *subscriber = worker->subscribers, *next; subscriber; subscriber = next) {
+        next = subscriber->next;
+        unsubscribe(subscriber);
+    }
 }

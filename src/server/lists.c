@@ -46,7 +46,7 @@ static int read_time(struct call *call, const char *name, int64_t *ret)
     char *end;
     room[text.size] = '\0';
     long long ms = strtoll(room, &end, 10);
-    if (text.size > 0 && *end == '\0' && ms > -(1ll << 50) && ms < 1ll << 50) {
+    if (text.size > 0 && *end == '\0' && ms > -(1LL << 50) && ms < 1LL << 50) {
         *ret = ms * 1000;
         return 0;
     }
@@ -81,11 +81,13 @@ static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard
     if (given <= 0)
         return given;
     room[text.size] = '\0';
-    if (text.size != CURSOR_TEXT || strspn(room, "0123456789abcdef") != CURSOR_TEXT ||
-        sscanf(room, "%8" SCNx32 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64 "%16" SCNx64, ret_shard, &part[0], &part[1],
-               &part[2], &part[3]) != 5 ||
-        *ret_shard >= call->worker->server->shard_count)
+    uint64_t shard = 0;
+    bool good = text.size == CURSOR_TEXT && hex_number(room, 8, &shard);
+    for (int i = 0; i < 4 && good; i++)
+        good = hex_number(room + 8 + 16 * (size_t)i, 16, &part[i]);
+    if (!good || shard >= call->worker->server->shard_count)
         return bad(call, "cursor", "one that an earlier page gave");
+    *ret_shard = (uint32_t)shard;
     return 0;
 }
 

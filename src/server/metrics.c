@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/server.h"
 
@@ -171,13 +172,14 @@ static void write_webhooks(struct out *out, const struct gathering *g)
 
 static uint64_t resident_bytes(void)
 {
-    unsigned long pages = 0, resident = 0;
+    char line[128] = "", *second = NULL;
     FILE *file = fopen("/proc/self/statm", "r");
     if (!file)
         return 0;
-    int read = fscanf(file, "%lu %lu", &pages, &resident);
+    if (fgets(line, sizeof line, file))
+        second = strchr(line, ' ');
     fclose(file);
-    return read == 2 ? resident * 4096 : 0;
+    return second ? strtoul(second, NULL, 10) * (unsigned long)sysconf(_SC_PAGESIZE) : 0;
 }
 
 static void write_server(struct out *out, const struct server *server, const struct gathering *g)

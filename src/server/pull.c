@@ -150,7 +150,7 @@ static bool slot_take(struct pull *pull, struct item *item)
 {
     if (pull->free_count == 0 && pull->slot_count == pull->slot_capacity) {
         uint32_t capacity = pull->slot_capacity * 2 + 1024;
-        struct item **slots = realloc(pull->slots, capacity * sizeof *slots);
+        struct item **slots = realloc(pull->slots, capacity * sizeof(struct item *));
         if (slots)
             pull->slots = slots;
         uint32_t *free_slots = slots ? realloc(pull->free_slots, capacity * sizeof *free_slots) : NULL;
@@ -236,7 +236,9 @@ static void write_item(struct out *out, const struct item *item, unsigned worker
     out_time(out, timer->due_us);
     if (timer_is_binary(timer)) {
         out_key(out, "payload_base64");
+        out_put(out, "\"", 1);
         out_base64(out, timer_payload(timer));
+        out_put(out, "\"", 1);
     } else {
         out_key(out, "payload");
         out_put(out, timer->payload.size > 0 ? timer->payload.data : "null",
@@ -431,8 +433,8 @@ static void parcel_arrives(fl_loop *loop, void *arg)
     struct space *space = NULL;
     struct queue *queue = NULL;
     (void)loop;
-    size_t count = parcel->count;
-    for (size_t i = 0; i < count; i++) {
+    parcel->left++; /* for ourselves */
+    for (size_t i = 0; i < parcel->count; i++) {
         struct item *item = &parcel->items[i];
         fl_bytes ns = item->firing.timer.ns;
         if (!space || space->size != ns.size || memcmp(space->name, ns.data, ns.size) != 0) {
@@ -450,6 +452,7 @@ static void parcel_arrives(fl_loop *loop, void *arg)
     }
     if (queue)
         serve_askers(worker, queue);
+    parcel_drop(parcel);
 }
 
 #define PATIENCE_US (5 * 1000000ll)
@@ -626,18 +629,6 @@ struct acks {
     size_t count, capacity;
     struct ack *list;
 };
-
-static bool hex_number(const char *text, size_t size, uint64_t *ret)
-{
-    *ret = 0;
-    for (size_t i = 0; i < size; i++) {
-        char c = text[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
-            return false;
-        *ret = *ret << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    return true;
-}
 
 /* A lease that was never given out is as unknown as one that has run out. */
 static void read_lease(struct ack *ack, fl_bytes text)

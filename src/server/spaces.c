@@ -251,16 +251,9 @@ static void settings_write(struct out *out, const struct settings *settings, boo
     if (with_secrets) {
         out_text(out, "\"secrets\":[");
         for (unsigned i = 0; i < settings->secret_count; i++) {
-            out_text(out, i > 0 ? "," : "");
+            out_text(out, i > 0 ? ",\"whsec_" : "\"whsec_");
             out_base64(out, settings->secrets[i]);
-            /* "whsec_ goes inside of the quotation mark */
-            size_t size = (settings->secrets[i].size + 2) / 3 * 4 + 2;
-            if (out_reserve(out, 6)) {
-                char *at = out->data + out->size - size + 1;
-                memmove(at + 6, at, size - 1);
-                memcpy(at, "whsec_", 6);
-                out->size += 6;
-            }
+            out_put(out, "\"", 1);
         }
         out_put(out, "]", 1);
     } else {

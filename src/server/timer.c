@@ -81,7 +81,7 @@ static int read_due(struct reading *r, struct json value)
         timer->due_us = (int64_t)us;
         return 0;
     }
-    fl_bytes text;
+    fl_bytes text = {0};
     if (value.kind != JSON_STRING || read_text(r, value, &text) < 0 || when_parse(text, &timer->due_us) < 0)
         return bad(r, "must be a time like \"2030-01-31T09:00:00+01:00\" (RFC 3339) or milliseconds since 1970");
     return 0;
@@ -89,7 +89,7 @@ static int read_due(struct reading *r, struct json value)
 
 static int read_duration(struct reading *r, struct json value, uint64_t *ret_us)
 {
-    fl_bytes text;
+    fl_bytes text = {0};
     if (value.kind != JSON_STRING || read_text(r, value, &text) < 0 || duration_parse(text, ret_us) < 0)
         return bad(r, "must be a duration like \"500ms\", \"90s\" or \"1h30m\"");
     return 0;
@@ -97,7 +97,7 @@ static int read_duration(struct reading *r, struct json value, uint64_t *ret_us)
 
 static int read_after(struct reading *r, struct json value)
 {
-    uint64_t us;
+    uint64_t us = 0;
     if (read_duration(r, value, &us) < 0)
         return -1;
     r->in->timer.due_us = r->rules->now_us + (int64_t)us;
@@ -181,7 +181,7 @@ int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size)
 
 static int read_payload_base64(struct reading *r, struct json value)
 {
-    fl_bytes text;
+    fl_bytes text = {0};
     if (read_text(r, value, &text) < 0)
         return -1;
     unsigned char *room = scratch_take(r->scratch, text.size + 2);
@@ -206,7 +206,7 @@ static int read_headers(struct reading *r, struct json value)
     if (!room)
         return no_memory(r);
     for (struct json_walk walk = json_walk(value); json_member(&walk, &name, &content);) {
-        fl_bytes parts[2];
+        fl_bytes parts[2] = {{0}};
         char why[160];
         if (read_text(r, name, &parts[0]) < 0 || read_text(r, content, &parts[1]) < 0)
             return bad(r, "must be an object of strings");
@@ -483,7 +483,9 @@ static void write_payload(struct out *out, const fl_durable *timer)
 {
     if (timer_is_binary(timer)) {
         out_key(out, "payload_base64");
+        out_put(out, "\"", 1);
         out_base64(out, timer_payload(timer));
+        out_put(out, "\"", 1);
     } else if (timer->payload.size > 0) {
         out_key(out, "payload");
         out_put(out, timer->payload.data, timer->payload.size);
@@ -523,6 +525,18 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
         out_key(out, "retry");
         retry_write(out, &timer->retry);
     }
+}
+
+bool hex_number(const char *text, size_t size, uint64_t *ret)
+{
+    *ret = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+            return false;
+        *ret = *ret << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return true;
 }
 
 bool name_is_good(fl_bytes text)

@@ -161,7 +161,7 @@ static int read_timer(struct single *single, struct timer_in *in)
 
 static int read_new(struct single *single)
 {
-    struct timer_in in;
+    struct timer_in in = {0};
     struct call *call = single->call;
     if (read_timer(single, &in) < 0)
         return -1;
@@ -233,7 +233,7 @@ void timers_delete(struct call *call)
 
 void timers_patch(struct call *call)
 {
-    struct timer_in in;
+    struct timer_in in = {0};
     struct single *single = single_new(call);
     if (!single)
         return;
