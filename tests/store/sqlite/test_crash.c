@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A process that uses the embedded store is killed, again and again: what it was told is there, and batches are whole. */
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -85,6 +86,10 @@ static uint64_t kill_once(uint64_t seq, uint64_t *seed)
         write_until_killed(seq, ends[1]);
     }
     close(ends[1]);
+    /* Half of the children are killed while they begin, the others when they have written something, however slow the
+     * machine is. */
+    if (random_below(seed, 2) == 0)
+        CHECK_EQ(poll(&(struct pollfd){.fd = ends[0], .events = POLLIN}, 1, -1), 1);
     struct timespec moment = {0, (long)random_below(seed, 60 * MILLISECOND)};
     nanosleep(&moment, NULL);
     CHECK_EQ(kill(child, SIGKILL), 0);
