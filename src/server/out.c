@@ -115,7 +115,7 @@ void out_string(struct out *out, fl_bytes utf8)
     out_put(out, "\"", 1);
 }
 
-void out_base64(struct out *out, fl_bytes bytes)
+void out_base64_digits(struct out *out, fl_bytes bytes)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *from = bytes.data;
@@ -131,6 +131,13 @@ void out_base64(struct out *out, fl_bytes bytes)
         *to++ = left > 2 ? digits[word & 63] : '=';
     }
     out->size = (size_t)(to - out->data);
+}
+
+void out_base64(struct out *out, fl_bytes bytes)
+{
+    out_put(out, "\"", 1);
+    out_base64_digits(out, bytes);
+    out_put(out, "\"", 1);
 }
 
 void out_time(struct out *out, int64_t us)

@@ -33,7 +33,8 @@ void out_number(struct out *out, int64_t number);
 /* JSON. `key` is a literal: it is written as it is, with a comma before it unless it is the first in its object. */
 void out_key(struct out *out, const char *key);
 void out_string(struct out *out, fl_bytes utf8);
-void out_base64(struct out *out, fl_bytes bytes); /* without quotation marks */
+void out_base64(struct out *out, fl_bytes bytes);
+void out_base64_digits(struct out *out, fl_bytes bytes); /* without quotation marks */
 void out_time(struct out *out, int64_t us);
 void out_duration(struct out *out, uint64_t us);
 

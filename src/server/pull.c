@@ -236,9 +236,7 @@ static void write_item(struct out *out, const struct item *item, unsigned worker
     out_time(out, timer->due_us);
     if (timer_is_binary(timer)) {
         out_key(out, "payload_base64");
-        out_put(out, "\"", 1);
         out_base64(out, timer_payload(timer));
-        out_put(out, "\"", 1);
     } else {
         out_key(out, "payload");
         out_put(out, timer->payload.size > 0 ? timer->payload.data : "null",

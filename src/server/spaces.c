@@ -252,7 +252,7 @@ static void settings_write(struct out *out, const struct settings *settings, boo
         out_text(out, "\"secrets\":[");
         for (unsigned i = 0; i < settings->secret_count; i++) {
             out_text(out, i > 0 ? ",\"whsec_" : "\"whsec_");
-            out_base64(out, settings->secrets[i]);
+            out_base64_digits(out, settings->secrets[i]);
             out_put(out, "\"", 1);
         }
         out_put(out, "]", 1);

@@ -483,9 +483,7 @@ static void write_payload(struct out *out, const fl_durable *timer)
 {
     if (timer_is_binary(timer)) {
         out_key(out, "payload_base64");
-        out_put(out, "\"", 1);
         out_base64(out, timer_payload(timer));
-        out_put(out, "\"", 1);
     } else if (timer->payload.size > 0) {
         out_key(out, "payload");
         out_put(out, timer->payload.data, timer->payload.size);
