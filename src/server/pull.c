@@ -50,8 +50,8 @@ struct lease {
     struct worker *worker;
     struct queue *queue;
     fl_timer_id timer;
-    struct lease *next, **link; /* with a test clock, instead of the timer: those that are out, */
-    int64_t end_us;             /* until then */
+    struct lease *next; /* with a test clock, instead of the timer: those that are out, */
+    int64_t end_us;     /* until then */
     size_t left, count;
     struct leased {
         uint32_t slot;
@@ -255,36 +255,35 @@ static int lease_begin(struct worker *worker, struct lease *lease, uint64_t leas
         return fl_loop_timer(worker->loop, lease_us * 1000, lease_ended, lease, &lease->timer);
     lease->end_us = server_now(worker->server) + (int64_t)lease_us;
     lease->next = pull->leases;
-    lease->link = &pull->leases;
-    if (lease->next)
-        lease->next->link = &lease->next;
     pull->leases = lease;
     return 0;
 }
 
-static void lease_unlink(struct lease *lease)
+static void lease_unlink(struct pull *pull, const struct lease *lease)
 {
-    *lease->link = lease->next;
-    if (lease->next)
-        lease->next->link = lease->link;
+    struct lease **at = &pull->leases;
+    while (*at != lease)
+        at = &(*at)->next;
+    *at = lease->next;
 }
 
-static struct lease *lease_over(const struct pull *pull, int64_t now_us)
+/* Takes one out that is over. */
+static struct lease *lease_take_over(struct pull *pull, int64_t now_us)
 {
     struct lease *lease = pull->leases;
     while (lease && lease->end_us > now_us)
         lease = lease->next;
+    if (lease)
+        lease_unlink(pull, lease);
     return lease;
 }
 
 int64_t pull_clock_changed(struct worker *worker)
 {
-    const struct pull *pull = worker->pull;
+    struct pull *pull = worker->pull;
     int64_t now_us = server_now(worker->server), next_us = INT64_MAX;
-    for (struct lease *lease; (lease = lease_over(pull, now_us)) != NULL;) {
-        lease_unlink(lease);
+    for (struct lease *lease; (lease = lease_take_over(pull, now_us)) != NULL;)
         lease_ended(worker->loop, lease);
-    }
     for (const struct lease *lease = pull->leases; lease; lease = lease->next)
         if (lease->end_us < next_us)
             next_us = lease->end_us;
@@ -730,7 +729,7 @@ static void settle_ack(struct worker *worker, const struct call *call, struct ac
     struct lease *lease = item->lease;
     if (--lease->left == 0) {
         if (worker->server->test_clock)
-            lease_unlink(lease);
+            lease_unlink(worker->pull, lease);
         else
             fl_loop_cancel(worker->loop, lease->timer);
         free(lease);
