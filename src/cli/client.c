@@ -209,7 +209,8 @@ static void set_up(struct exchange *x, const char *url, struct curl_slist *heade
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    /* A reader of our output that goes away ends us, as it ends others. Only TLS writes so that SIGPIPE must be ignored. */
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, (long)(strncmp(url, "https:", 6) != 0));
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_up);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_answer);

@@ -138,11 +138,11 @@ static int take(struct client *client, struct json timer)
     return status == CLI_OK && !done ? CLI_FAILED : status;
 }
 
-static void put_request(struct out *body)
+static void put_request(struct out *body, bool waits)
 {
     uint64_t most = max > 0 ? max : command ? 1 : 100;
     out_format(body, "{\"max\":%" PRIu64, most);
-    if (wait_text || forever) {
+    if (waits && (wait_text || forever)) {
         out_key(body, "wait");
         out_string(body, bytes_of(wait_text ? wait_text : "60s"));
     }
@@ -153,14 +153,14 @@ static void put_request(struct out *body)
     out_text(body, "}");
 }
 
-/* One request. `*ret_count`: how many there were. */
-static int lease(struct client *client, size_t *ret_count)
+/* One request, which may wait. `*ret_count`: how many there were. */
+static int lease(struct client *client, bool waits, size_t *ret_count)
 {
     struct out path = {0}, body = {0}, answer = {0};
     struct json result, timers, timer;
     *ret_count = 0;
     put_path(&path, "/v1/lease", ns, NULL);
-    put_request(&body);
+    put_request(&body, waits);
     int status = client_ask(client, "POST", &path, &body, &answer, &result), worst = CLI_OK;
     if (status == CLI_OK && !client_interrupted() && json_get(result, "timers", &timers))
         for (struct json_walk walk = json_walk(timers); !client_interrupted() && json_element(&walk, &timer);) {
@@ -175,18 +175,20 @@ static int lease(struct client *client, size_t *ret_count)
     return worst != CLI_OK ? worst : status;
 }
 
-/* Without --forever and with --exec: until nothing is due. */
+/* Without --forever and with --exec: until nothing is due, and only the first is waited for. */
 static int run(void)
 {
     struct client client;
     size_t count = 0;
+    bool waits = true;
     int worst = CLI_OK, status = client_open(&client, &lease_command);
     if (status != CLI_OK)
         return status;
     client_catch_signals();
     do {
-        status = lease(&client, &count);
+        status = lease(&client, waits, &count);
         worst = status != CLI_OK ? status : worst;
+        waits = forever;
     } while (!client_interrupted() && !ferror(stdout) &&
              (forever ? status == CLI_OK || status == CLI_FAILED : command && max == 0 && count > 0));
     client_close(&client);

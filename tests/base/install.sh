@@ -103,6 +103,11 @@ for file in "$LIBDIR/libfoliot.so" "$LIBDIR/libfoliot.so.0" "$LIBDIR/libfoliot.a
     bin/foliot share/man/man1/foliot.1 share/man/man3/libfoliot.3; do
     check "$file is there" test -s "$root/$file"
 done
+if [ -e "$BUILD/src/cli/completion/foliot" ]; then
+    for file in bash-completion/completions/foliot zsh/site-functions/_foliot; do
+        check "share/$file is there" test -s "$root/share/$file"
+    done
+fi
 check "the installed command runs" "$root/bin/foliot" --version
 check "foliot.pc says the version that the command says" \
     test "foliot $(flags foliot --modversion)" = "$("$root/bin/foliot" --version)"

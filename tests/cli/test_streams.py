@@ -5,10 +5,11 @@
 import json
 import os
 import signal
+import subprocess
 import threading
 
 from cli import Command, columns_of, serve
-from e2e import PATIENCE, await_, check, expect, folder, run, test
+from e2e import FOLIOT, PATIENCE, await_, check, expect, folder, run, test
 
 server = serve()
 foliot = Command(server.url)
@@ -59,6 +60,17 @@ def _():
     while thread.is_alive():
         foliot("add", "tty", "x", "--after", "0s", "--to", server.url + "/echo").must()
     seen[0].must(out=r"(?s)Listening\. Ctrl-C ends it\..*  \x1b\[32mfired    \x1b\[0m  tty/x  attempt 1")
+
+
+@test("watch ends quietly when nobody reads it any more")
+def _():
+    pipeline = f'"{FOLIOT}" watch head --json | head -n 1; exit "${{PIPESTATUS[0]}}"'
+    process = subprocess.Popen(["bash", "-c", pipeline], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=foliot.env)
+    while process.poll() is None:
+        foliot("add", "head", "x", "--after", "1h").must()
+        foliot("cancel", "head", "x").must()
+    out, err = process.communicate()
+    expect((process.returncode, err, out.count("\n")), (128 + signal.SIGPIPE, "", 1))
 
 
 @test("watch refuses a type that there is not, and ends when the server does")
