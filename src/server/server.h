@@ -243,6 +243,8 @@ struct space {
     _Atomic(const struct settings *) settings; /* never NULL */
     _Atomic int64_t pending;
     int64_t saved_pending;
+    uint64_t round;          /* of flushing, the last it had its turn in */
+    atomic_bool used;        /* it has had a timer */
     atomic_bool has_targets; /* some of its timers have had one */
     atomic_llong fired, failed, dead;
     /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
@@ -259,6 +261,7 @@ int spaces_new(struct server *server);
 void spaces_free(struct server *server);
 struct space *space_of(struct server *server, fl_bytes ns); /* makes it; NULL: no memory */
 void spaces_load(struct worker *worker, void (*done)(struct worker *worker));
+void space_used(struct server *server, struct space *space);
 void spaces_flush(struct worker *worker, void (*done)(struct worker *worker)); /* on the first worker */
 uint64_t spaces_saved(struct server *server);
 void spaces_metrics(struct server *server, struct out *out);

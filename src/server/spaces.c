@@ -33,6 +33,8 @@ struct spaces {
     } * kept;
     atomic_ulong saved; /* namespaces that are in the store */
     bool flushing;
+    size_t bucket;                          /* how far this round of flushing has got */
+    uint64_t round;                         /* from 1 */
     void (*flushed)(struct worker *worker); /* who waits until all of them are written; NULL: nobody */
     fl_timer_id flush_timer;
 };
@@ -45,6 +47,7 @@ int spaces_new(struct server *server)
     if (!server->spaces)
         return FL_NO_MEMORY;
     pthread_rwlock_init(&server->spaces->lock, NULL);
+    server->spaces->round = 1;
     return 0;
 }
 
@@ -343,15 +346,26 @@ static void saving_free(struct saving *saving)
     free(saving);
 }
 
+/* The next in this round that has changed; NULL ends the round. Each has its turn once in a round, however busy it is. */
 static struct space *next_unsaved(struct spaces *spaces)
 {
     struct space *found = NULL;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t i = 0; i < BUCKETS && !found; i++)
-        for (found = spaces->buckets[i]; found; found = found->next)
-            if (found->saved_pending != atomic_load(&found->pending) && found->name[0] != '\1')
+    for (; spaces->bucket < BUCKETS; spaces->bucket++) {
+        for (found = spaces->buckets[spaces->bucket]; found; found = found->next)
+            if (found->round != spaces->round && found->saved_pending != atomic_load(&found->pending) &&
+                found->name[0] != '\1')
                 break;
+        if (found)
+            break;
+    }
     pthread_rwlock_unlock(&spaces->lock);
+    if (found) {
+        found->round = spaces->round;
+    } else {
+        spaces->bucket = 0;
+        spaces->round++;
+    }
     return found;
 }
 
@@ -409,6 +423,13 @@ static void flush_now(fl_loop *loop, void *arg)
     flush_next(arg);
 }
 
+/* The first timer of a namespace: it is written down at once, or a crash would leave it out of the list. */
+void space_used(struct server *server, struct space *space)
+{
+    if (!atomic_load_explicit(&space->used, memory_order_relaxed) && !atomic_exchange(&space->used, true))
+        fl_loop_post(server->workers[0].loop, flush_now, &server->workers[0]);
+}
+
 void spaces_flush(struct worker *worker, void (*done)(struct worker *worker))
 {
     worker->server->spaces->flushed = done;
@@ -439,7 +460,7 @@ static void take_in(struct server *server, const fl_durable *timer)
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         int64_t pending;
         if (json_is(key, "pending") && json_integer(value, &pending))
-            space->pending = space->saved_pending = pending;
+            space->pending = space->saved_pending = pending, space->used = true;
         else if (json_is(key, "has_targets") && value.kind == JSON_TRUE)
             server->has_targets = space->has_targets = true;
         else if (json_is(key, "settings") && settings_read(value, &no_settings, settings, &problem) < 0)

@@ -50,8 +50,10 @@ void timers_tell(struct shard *shard, const fl_op *op)
     if (op->result < 0 || op->kind == FL_OP_GET || (op->kind == FL_OP_CREATE && op->outcome == FL_SAME))
         return;
     struct space *space = made || op->kind == FL_OP_CANCEL ? space_of(worker->server, op->timer.ns) : NULL;
-    if (space)
+    if (space) {
         atomic_fetch_add_explicit(&space->pending, made ? 1 : -1, memory_order_relaxed);
+        space_used(worker->server, space);
+    }
     event_tell(worker, op->kind == FL_OP_CANCEL ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number, &op->timer,
                (fl_bytes){0});
 }
