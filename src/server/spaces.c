@@ -457,10 +457,11 @@ static void take_in(struct server *server, const fl_durable *timer)
     }
     *settings = no_settings;
     atomic_fetch_add(&server->spaces->saved, 1);
+    space->used = true;
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         int64_t pending;
         if (json_is(key, "pending") && json_integer(value, &pending))
-            space->pending = space->saved_pending = pending, space->used = true;
+            space->pending = space->saved_pending = pending;
         else if (json_is(key, "has_targets") && value.kind == JSON_TRUE)
             server->has_targets = space->has_targets = true;
         else if (json_is(key, "settings") && settings_read(value, &no_settings, settings, &problem) < 0)
