@@ -59,7 +59,8 @@ void script_mark(struct script *script);
 struct span script_next(struct script *script);
 void script_free(struct script *script);
 
-/* Of foliot alone: timers with a webhook, each due step_us after the one before it. */
+/* Of foliot alone: timers with a webhook and a name, by which they are spread evenly over the shards, each due step_us after
+ * the one before it. */
 void foliot_hooks(const struct target *target, const char *url, size_t count, int64_t from_us, int64_t step_us);
 /* The value of one of its metrics. */
 double foliot_metric(const struct target *target, const char *name);

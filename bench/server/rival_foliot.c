@@ -212,8 +212,9 @@ void foliot_hooks(const struct target *target, const char *url, size_t count, in
     for (size_t i = 0; i < count; i++) {
         payload_text(i, payload);
         script_printf(&lines[i % PULLERS],
-                      "{\"op\":\"create\",\"namespace\":\"bench\",\"due\":%lld,\"target\":\"%s\",\"payload\":\"%s\"}\n",
-                      (long long)((from_us + step_us * (int64_t)i) / 1000), url, payload);
+                      "{\"op\":\"create\",\"namespace\":\"bench\",\"name\":\"order-%zu\",\"due\":%lld,"
+                      "\"target\":\"%s\",\"payload\":\"%s\"}\n",
+                      i, (long long)((from_us + step_us * (int64_t)i) / 1000), url, payload);
     }
     struct done done = send_lines(target, lines);
     if (done.count != count || wall_now_us() > from_us)

@@ -12,7 +12,7 @@
 bool sink_is_here(void); /* nginx and wrk are installed */
 const char *sink_version(void);
 void sink_open(struct target *target);
-double sink_requests(const struct target *target); /* so far, without those that ask this */
+double sink_requests(const struct target *target); /* so far; to be asked once */
 /* The calls a second that it takes from wrk, the same POST again and again. */
 double sink_ceiling(const struct target *target, double seconds);
 
