@@ -177,7 +177,8 @@ static struct done send_lines(const struct target *target, struct script lines[P
         script->data = realloc(script->data, script->room);
         if (!script->data)
             bench_die("no memory");
-        memcpy(script->data + script->size, lines[i].data, lines[i].size);
+        if (lines[i].size > 0)
+            memcpy(script->data + script->size, lines[i].data, lines[i].size);
         script->size = script->room;
         script_free(&lines[i]);
     }

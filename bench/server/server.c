@@ -111,7 +111,7 @@ static void measure_pull(struct bench_run *run, const struct rival *rival, size_
 /* A moment by which so many can be created. */
 static int64_t soon_us(size_t count)
 {
-    return wall_now_us() + SECOND_US + (int64_t)count * 20;
+    return wall_now_us() + 2 * SECOND_US + (int64_t)count * 40;
 }
 
 static void wait_until(int64_t at_us)
@@ -170,7 +170,7 @@ static void measure_lateness(struct bench_run *run)
     struct target target = start(&rival_foliot);
     bench_working_on(run, S8);
     snprintf(url, sizeof url, "http://127.0.0.1:%d/hook", port);
-    int64_t from_us = (wall_now_us() + 2 * SECOND_US) / 1000 * 1000;
+    int64_t from_us = soon_us(count) / 1000 * 1000;
     foliot_hooks(&target, url, count, from_us, 1000);
     wait_until(from_us - 1000);
     uint64_t cpu_ns = server_cpu_ns(target.server);
