@@ -136,6 +136,8 @@ static void put_off(struct shard *shard, uint64_t token, int64_t at_us)
 static void call_target(struct shard *shard, const fl_firing *firing, int64_t now_us)
 {
     struct worker *worker = shard->worker;
+    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed))
+        return; /* there may be no webhooks any more. It is not settled, so it fires again when the server is back */
     struct space *space = space_of(worker->server, firing->timer.ns);
     struct delivery *delivery = space ? malloc(sizeof *delivery) : NULL;
     if (!delivery) {

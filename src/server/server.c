@@ -91,12 +91,15 @@ static int make_webhooks(struct worker *worker)
 {
     const struct server_config *c = &worker->server->config;
     unsigned workers = worker->server->worker_count;
+    uint64_t shards = (worker->server->shard_count + workers - 1) / workers;
+    uint64_t in_flight = shards * c->engine.max_in_flight;
     struct webhooks_config config = {
         .loop = worker->loop,
         .clock = worker->server->clock,
         .allow_private = c->allow_private_targets,
         .max_calls = (c->webhook_concurrency + workers - 1) / workers,
         .max_per_host = (c->webhook_per_host + workers - 1) / workers,
+        .max_waiting = in_flight < UINT32_MAX ? (uint32_t)in_flight : UINT32_MAX,
         .timeout_us = c->webhook_timeout_us,
         .user_agent = "Foliot/" FOLIOT_VERSION,
     };

@@ -163,14 +163,23 @@ static void leave_ring(webhooks *hooks, struct webhook_host *host)
 }
 
 /* How long a call that comes now would wait: as if those ahead took as long as the latest did, or as the host has been
- * silent. */
+ * silent. Less than a second of silence says nothing: perhaps it is we who are busy. */
 static uint64_t estimate_ns(const webhooks *hooks, const struct webhook_host *host)
 {
     uint64_t silent_ns = host->under_way ? now_ns(hooks) - host->progress_ns : 0;
-    uint64_t each_ns = silent_ns > host->mean_ns ? silent_ns : host->mean_ns, all_ns;
+    uint64_t each_ns = silent_ns > second_ns && silent_ns > host->mean_ns ? silent_ns : host->mean_ns, all_ns;
     if (__builtin_mul_overflow(each_ns, host->waiting_count, &all_ns))
         return UINT64_MAX;
     return all_ns / hooks->config.max_per_host;
+}
+
+/* Whether there is a place in the queue without asking how long it takes: as with calls under way, half of what the others
+ * leave. To put a call off is a write to the disk, and a crowd that a host would have taken in some seconds must not pay
+ * for that. */
+static bool may_wait(const webhooks *hooks, const struct webhook_host *host)
+{
+    uint64_t others = hooks->stats.waiting - host->waiting_count, most = hooks->config.max_waiting;
+    return others < most && host->waiting_count < (most - others) / 2;
 }
 
 /* --- Calls that end without having begun -------------------------------------------------------------------------- */
@@ -617,7 +626,7 @@ static void set_defaults(struct webhooks_config *config)
     if (config->max_per_host == 0)
         config->max_per_host = 100;
     if (config->max_waiting == 0)
-        config->max_waiting = 1000;
+        config->max_waiting = 2000;
     if (config->timeout_us == 0)
         config->timeout_us = 30000000;
     if (config->max_redirects == 0)
@@ -674,7 +683,7 @@ void webhooks_submit(webhooks *hooks, webhook_call *call)
         finish_early(hooks, call, FL_FAILED, why_not(FL_NO_MEMORY));
         return;
     }
-    if (host->waiting_count >= hooks->config.max_waiting && estimate_ns(hooks, host) >= second_ns) {
+    if (!may_wait(hooks, host) && estimate_ns(hooks, host) >= second_ns) {
         put_off(hooks, call, estimate_ns(hooks, host), "too many calls wait for this host");
         return;
     }

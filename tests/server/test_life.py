@@ -184,6 +184,25 @@ def _():
         await_(lambda: server.timers("a") == [], "it is done")
 
 
+@test("SIGTERM: what falls due while it stops fires at the next start")
+def _():
+    go = threading.Event()
+    slow, receiver = Receiver(lambda call: go.wait(60) and 200), Receiver()
+    with Server("--workers", "2") as server:
+        server.put("/v1/timers/a/slow", {"after": "0s", "target": slow.url}).must(201)
+        slow.await_calls(1)
+        due = int(time.time() * 1000) + 500
+        for n in range(100):
+            server.put(f"/v1/timers/a/{n}", {"due": due + 5 * n, "target": receiver.url, "payload": n}).must(201)
+        server.signal(signal.SIGTERM)
+        server.await_log("stopping")
+        await_(lambda: time.time() * 1000 > due + 1000, "they are due")
+        go.set()
+        expect(server.process.wait(60), 0)
+        server.start()
+        await_(lambda: set(receiver.bodies()) == set(range(100)), "all have come")
+
+
 @test("SIGTERM ends long polls and streams of events, and SIGINT is the same")
 def _():
     for number in (signal.SIGTERM, signal.SIGINT):

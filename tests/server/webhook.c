@@ -864,7 +864,7 @@ TEST(puts_off_what_would_wait_for_long)
     struct stage stage;
     fl_virtual_clock_init(&time, 1000000000);
     open_stage_on(&stage, &time.clock,
-                  (struct webhooks_config){.allow_private = true, .max_per_host = 2, .max_waiting = 3});
+                  (struct webhooks_config){.allow_private = true, .max_per_host = 2, .max_waiting = 6});
     prepare_many(all, COUNT, &stage, stage.receiver, "/hang");
     for (unsigned i = 0; i < 6; i++)
         submit(&all[i]); /* nothing has begun yet, and nothing is slow: none is put off */
