@@ -197,10 +197,11 @@ NATIVE(evaluate)
     return value;
 }
 
-NATIVE(is_proxy)
+/* proxyTarget(object): what is behind a proxy; undefined for any other object. */
+NATIVE(proxy_target)
 {
     JSObjectRef object = JSValueToObject(context, arguments[0], exception);
-    return JSValueMakeBoolean(context, object && JSObjectGetProxyTarget(object));
+    return object ? JSObjectGetProxyTarget(object) : NULL;
 }
 
 /* --- The table */
@@ -223,7 +224,7 @@ static const struct {
     {"fail", fail},
     {"exit", leave},
     {"evaluate", evaluate},
-    {"isProxy", is_proxy},
+    {"proxyTarget", proxy_target},
 };
 
 void natives_define(JSObjectRef object)

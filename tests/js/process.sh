@@ -85,6 +85,33 @@ full_disk() {
     ! "$JS" -e 'print(1)' >/dev/full 2>"$work/stderr" && grep -q 'cannot write' "$work/stderr"
 }
 
+# A line of 3000 characters, in the middle of which is an error.
+long_line() {
+    x=$(printf '%1000s' '' | tr ' ' x)
+    printf 'print(1);\n/*%s*/ let = ; /*%s*/' "$x" "$x$x" >"$work/long.js"
+    printf 'print(1);\n/*%s*/ throw new Error("far"); /*%s*/' "$x" "$x$x" >"$work/far.js"
+    runs 1 '' '^Uncaught SyntaxError' "$work/long.js" && grep -q 'long.js:2$' "$work/stderr" &&
+        grep -q '^/\*x*\.\.\.$' "$work/stderr" && ! grep -q '.\{200\}' "$work/stderr" &&
+        runs 1 '^1$' '^Uncaught Error: far' "$work/far.js" && grep -q 'far.js:2$' "$work/stderr" &&
+        grep -q '^\.\.\.x*\*/ throw new Error("far"); /\*x*\.\.\.$' "$work/stderr" && ! grep -q '.\{200\}' "$work/stderr"
+}
+
+string_handler() {
+    runs 1 '^after$' '^Uncaught Error: x$' -e 'setTimeout("1;\n  throw new Error(\"x\")"); setTimeout("print(\"after\")", 1)' &&
+        grep -q '^setTimeout handler:2$' "$work/stderr" && grep -q '^  throw new Error("x")$' "$work/stderr" &&
+        runs 1 '' '^Uncaught SyntaxError' -e 'const id = setInterval("let = ;"); setTimeout(clearInterval, 0, id)' &&
+        grep -q '^setInterval handler:1$' "$work/stderr" && grep -q '^let = ;$' "$work/stderr"
+}
+
+# Whatever a script does to built-in objects.
+patched() {
+    runs 1 - - "$SOURCE/tests/js/patched.js" || return 1
+    tr '\n' ' ' <"$work/stdout" >"$work/line"
+    grep -q '^listener clone 1 { a: \[ 1, 2 \] } x 5 any microtask rejection immediate 2 timeout 2 error 1 interval 2 script TimeoutError $' \
+        "$work/line" && grep -q '^Uncaught Error: printed$' "$work/stderr" && grep -q '^    at .*patched.js:' "$work/stderr" &&
+        grep -q '^Uncaught (in promise) Error: lost$' "$work/stderr"
+}
+
 printf '#!/usr/bin/env foliot-js\nprint("hash-bang")' >"$work/hashbang.js"
 printf 'let = ;' >"$work/syntax.js"
 
@@ -118,8 +145,12 @@ check "exit inside of a timer" runs 3 '' '' -e 'setTimeout(() => exit(3), 1)'
 
 check "an uncaught error prints its line and stack; the rest runs; the status is 1" uncaught
 check "a syntax error too" runs 1 '' 'Uncaught SyntaxError' "$work/syntax.js"
+check "a long line is cut, and its file and number printed" long_line
+check "an error in a string has its line" string_handler
+check "patched built-ins get in the way of nothing" patched
+check "nor of a rejection" runs 1 '' '^Uncaught (in promise) Error: lost' -e 'Array.prototype[Symbol.iterator] = () => { throw 1 }; Promise.reject(new Error("lost"))'
 check "what is thrown need not be an error" runs 1 '' '^Uncaught { a: 1 }' -e 'throw { a: 1 }'
-check "nor something that can be shown" runs 1 '' '^Uncaught an object that cannot be shown' -e 'throw { get x() { throw 1 }, toString() { throw 1 }, [Symbol.toPrimitive]: 1, __proto__: new Proxy({}, { getPrototypeOf() { throw 1 }, get() { throw 1 } }) }'
+check "nor something that can be shown" runs 1 '' '^Uncaught {' -e 'throw { get x() { throw 1 }, toString() { throw 1 }, [Symbol.toPrimitive]: 1, __proto__: new Proxy({}, { getPrototypeOf() { throw 1 }, get() { throw 1 } }) }'
 check "an error that is prevented is none" prints 'seen' -e 'onerror = () => { print("seen"); return true }; throw new Error("x")'
 check "a rejection that nobody handles is an error" runs 1 '' '^Uncaught (in promise) Error: no' -e 'Promise.reject(new Error("no"))'
 check "one that is prevented is none" runs 0 '' '' -e 'addEventListener("unhandledrejection", e => e.preventDefault()); Promise.reject(1)'
@@ -134,6 +165,14 @@ check "console.log shows values" prints "a 1 'b' { c: [ 1, 'x' ], d: null } [Fun
 check "console.log formats" prints '5 5.5 x [object] % { a: 1 } %s' -e 'console.log("%i %f %s %s %% %o %s", "5.9", 5.5, "x", "[object]", { a: 1 })'
 check "console.log shows what refers to itself" prints '{ a: [Circular] }' -e 'const a = {}; a.a = a; console.log(a)'
 check "console.log cuts what is deep" prints '{ a: { b: { c: [Object] } } }' -e 'console.log({ a: { b: { c: { d: 1 } } } })'
+check "console.log shows what is behind a proxy, without its traps" prints '{ a: 1 } [ 1 ] [Revoked Proxy] [Function: f]' -e '
+    const no = new Proxy({}, { get() { throw new Error("trapped") } }), { proxy, revoke } = Proxy.revocable({}, {});
+    revoke(); console.log(new Proxy({ a: 1 }, no), new Proxy([1], no), proxy, new Proxy(function f() {}, no))'
+check "console methods do not throw" runs 0 'cannot be shown' '' -e '
+    const bad = () => { throw new Error("bad") }, object = { toString: bad, valueOf: bad, get x() { bad() } };
+    console.log("%s %d %i %f %o", object, object, object, object, object); console.table([object]);
+    console.log(Object.defineProperty(new Error("m"), "stack", { get: bad })); console.log(Object.create({ get constructor() { bad() } }));
+    console.log(Object.assign(new Error("m"), { name: { toString: bad } }))'
 check "console.error and warn go to standard error" runs 0 '' '^e$' -e 'console.error("e"); console.warn("w")'
 check "console.assert says what failed" runs 0 '' '^Assertion failed: no 1$' -e 'console.assert(true); console.assert(false, "no %d", 1)'
 check "console.count counts" prints 'default: 1

@@ -267,3 +267,33 @@ test('WebAssembly compiles while the loop waits for nothing else', async () => {
     check(await WebAssembly.compile(bytes) instanceof WebAssembly.Module);
     equal(await WebAssembly.compile(new Uint8Array(1)).catch(error => error.name), 'CompileError');
 });
+
+// ---- Web IDL.
+
+test('functions of the global object are no constructors, and belong to it', () => {
+    for (const name of ['setTimeout', 'setInterval', 'clearTimeout', 'clearInterval', 'queueMicrotask', 'structuredClone',
+        'reportError', 'setImmediate', 'clearImmediate', 'addEventListener', 'removeEventListener', 'dispatchEvent']) {
+        const f = globalThis[name];
+        equal(f.name, name);
+        check(!('prototype' in f), `${name} has a prototype`);
+        throws(TypeError, () => new f(() => {}));
+        throws(TypeError, () => f.call({}, () => {}, () => {}));
+    }
+    for (const self of [undefined, null, globalThis])
+        clearTimeout.call(self, setTimeout.call(self, () => {}));
+    equal(addEventListener.length, 2);
+});
+
+test('what has slots that no clone could have is refused', () => {
+    const values = [function* () {}(), async function* () {}(), [].values(), new Map().entries(), new Set().values(),
+        ''[Symbol.iterator](), 'x'.matchAll(/x/g), [].values().map(x => x), new Intl.NumberFormat(), new Intl.Locale('en'),
+        new Intl.DateTimeFormat(), new WeakMap(), new WeakSet(), new WeakRef({}), Promise.resolve(), new AbortController(),
+        new FinalizationRegistry(() => {}), Object(Symbol()), new Proxy({}, {}), globalThis, performance];
+    const { proxy, revoke } = Proxy.revocable({}, {});
+    revoke();
+    for (const value of [...values, proxy])
+        throws('DataCloneError', () => structuredClone({ value }));
+    class Mine extends Iterator {}
+    same(structuredClone(Object.assign(new Mine(), { a: 1 })), { a: 1 });
+    same(structuredClone(Object.assign(Object.create(new Proxy({}, {})), { a: 1 })), { a: 1 });
+});

@@ -3,7 +3,10 @@
 (function (native, shared) {
     'use strict';
 
-    const { DOMException } = shared;
+    const { TypeError, apply } = shared.builtins;
+    const { list, concat, each, findIndex, from, itemsOf } = shared.lists;
+    const { DOMException, Set } = shared;
+    const { trunc } = Math, { MAX_SAFE_INTEGER } = Number, { iterator } = Symbol;
     const abortError = () => new DOMException('The operation was aborted', 'AbortError');
     let allowed = false; // signals are not made by `new`
 
@@ -11,7 +14,7 @@
         #aborted = false;
         #reason = undefined;
         #algorithms = new Set();
-        #sources = []; // signals that this one depends on, none of which depends on others
+        #sources = list(); // signals that this one depends on, none of which depends on others
         #dependents = new Set(); // and those that depend on this one
         #dependent = false; // made by any()
         #keepAlive = null; // of timeout(): whether its timer keeps the program alive
@@ -48,8 +51,8 @@
 
         static timeout(milliseconds) {
             shared.needArguments(arguments.length, 1, 'AbortSignal.timeout');
-            const delay = Math.trunc(+milliseconds);
-            if (!(delay >= 0 && delay <= Number.MAX_SAFE_INTEGER))
+            const delay = trunc(+milliseconds);
+            if (!(delay >= 0 && delay <= MAX_SAFE_INTEGER))
                 throw new TypeError('AbortSignal.timeout: the delay must be a whole number from 0 to 2^53 - 1');
             const signal = AbortSignal.#make();
             const expire = () => {
@@ -62,60 +65,58 @@
 
         static any(signals) {
             shared.needArguments(arguments.length, 1, 'AbortSignal.any');
-            if (typeof signals !== 'object' || signals === null || typeof signals[Symbol.iterator] !== 'function')
+            if (typeof signals !== 'object' || signals === null || typeof signals[iterator] !== 'function')
                 throw new TypeError('AbortSignal.any: the argument must be a list of signals');
-            const list = [...signals];
-            for (const source of list)
-                if (!shared.isAbortSignal(source))
-                    throw new TypeError('AbortSignal.any: not a signal');
+            const given = from(signals);
+            if (findIndex(given, source => !shared.isAbortSignal(source)) >= 0)
+                throw new TypeError('AbortSignal.any: not a signal');
             const result = AbortSignal.#make();
             result.#dependent = true;
-            const aborted = list.find(source => source.#aborted);
-            if (aborted) {
+            const aborted = findIndex(given, source => source.#aborted);
+            if (aborted >= 0) {
                 result.#aborted = true;
-                result.#reason = aborted.#reason;
+                result.#reason = given[aborted].#reason;
                 return result;
             }
-            const sources = new Set(list.flatMap(source => source.#dependent ? source.#sources : [source]));
-            result.#sources = [...sources];
-            for (const source of result.#sources)
-                source.#dependents.add(result);
+            const sources = new Set();
+            each(given, source => each(source.#dependent ? source.#sources : list(source), one => sources.add(one)));
+            result.#sources = itemsOf(sources);
+            each(result.#sources, source => source.#dependents.add(result));
             return result;
         }
 
         #abort(reason) {
             if (this.#aborted)
                 return;
-            const affected = [this];
-            for (const signal of this.#dependents)
+            const affected = list(this);
+            this.#dependents.forEach(signal => {
                 if (!signal.#aborted)
-                    affected.push(signal);
-            for (const signal of affected) {
+                    affected[affected.length] = signal;
+            });
+            each(affected, signal => {
                 signal.#aborted = true;
                 signal.#reason = reason;
-            }
-            for (const signal of affected)
-                signal.#finish();
+            });
+            each(affected, signal => signal.#finish());
         }
 
         #finish() {
             const algorithms = this.#algorithms;
             this.#algorithms = new Set();
-            for (const algorithm of algorithms)
-                algorithm();
+            algorithms.forEach(algorithm => algorithm());
             shared.dispatchTrusted(this, new shared.Event('abort'));
         }
 
         // A time-out that somebody listens to is worth waiting for.
         #updateAlive() {
             let listened = this.#listeners > 0;
-            for (const signal of this.#dependents)
-                listened ||= signal.#listeners > 0;
+            this.#dependents.forEach(signal => { listened ||= signal.#listeners > 0; });
             this.#keepAlive?.(listened);
         }
 
         static {
             shared.isAbortSignal = value => typeof value === 'object' && value !== null && #aborted in value;
+            shared.isAborted = signal => signal.#aborted;
             shared.onAbort = (signal, algorithm) => { signal.#algorithms.add(algorithm); };
             shared.abortSignal = (signal, reason) => signal.#abort(reason);
             shared.makeSignal = () => AbortSignal.#make();
@@ -123,13 +124,12 @@
                 if (type !== 'abort' || !shared.isAbortSignal(target))
                     return;
                 target.#listeners = count;
-                for (const signal of [target, ...target.#sources])
-                    signal.#updateAlive();
+                each(concat(list(target), target.#sources), signal => signal.#updateAlive());
             };
         }
     }
     shared.defineHandler(AbortSignal.prototype, 'onabort', self => self, (handler, event) => {
-        shared.apply(handler, event.currentTarget, [event]);
+        apply(handler, shared.eventState(event).currentTarget, list(event));
     });
     shared.finishClass(AbortSignal);
 
@@ -138,6 +138,10 @@
 
         get signal() { return this.#signal; }
         abort(reason = undefined) { shared.abortSignal(this.#signal, reason === undefined ? abortError() : reason); }
+
+        static {
+            shared.isAbortController = value => #signal in value;
+        }
     }
     shared.finishClass(AbortController);
 })

@@ -3,92 +3,164 @@
 (function (native, shared) {
     'use strict';
 
-    const { inspect, toDOMString } = shared;
+    const { Error, Number, String, hasOwn, keys, parseFloat, parseInt, charCodeAt, repeat, sliceText, toFixed } = shared.builtins;
+    const { list, concat, each, findIndex, from, itemsOf, join, map } = shared.lists;
+    const { Map, Set, details, has, inspect, replaceAll, toDOMString } = shared;
     const counts = new Map(), times = new Map();
     let indentation = '';
 
     const show = value => typeof value === 'string' ? value : inspect(value);
+    const isObject = value => (typeof value === 'object' && value !== null) || typeof value === 'function';
+
+    // Of an object, nothing is asked that it may answer by throwing.
+    function numberText(value, parse) {
+        if (typeof value === 'symbol' || isObject(value))
+            return 'NaN';
+        return typeof value === 'bigint' ? `${value}n` : String(parse(value));
+    }
 
     const specifiers = {
-        s: value => typeof value === 'symbol' ? String(value) : typeof value === 'object' && value !== null ? inspect(value, 0) : String(value),
-        d: value => typeof value === 'symbol' || typeof value === 'object' ? 'NaN' : typeof value === 'bigint' ? `${value}n` : String(Number(value)),
-        i: value => typeof value === 'symbol' ? 'NaN' : typeof value === 'bigint' ? `${value}n` : String(parseInt(value, 10)),
-        f: value => typeof value === 'symbol' ? 'NaN' : String(parseFloat(value)),
+        __proto__: null,
+        s: value => isObject(value) ? inspect(value, 0) : String(value),
+        d: value => numberText(value, Number),
+        i: value => numberText(value, text => parseInt(text, 10)),
+        f: value => numberText(value, parseFloat),
         o: value => inspect(value, 4),
         O: value => inspect(value),
         c: () => '', // a style
     };
 
-    function format(list) {
-        if (typeof list[0] !== 'string' || list.length === 1)
-            return list.map(show).join(' ');
-        let next = 1;
-        const text = list[0].replace(/%([%sdifoOc])/g, (whole, kind) => {
-            if (kind === '%')
-                return '%';
-            return next < list.length ? specifiers[kind](list[next++]) : whole;
-        });
-        return [text, ...list.slice(next).map(show)].join(' ');
+    function format(values) {
+        if (typeof values[0] !== 'string' || values.length === 1)
+            return join(map(values, show), ' ');
+        const pattern = values[0];
+        let next = 1, text = '';
+        for (let i = 0; i < pattern.length; i++) {
+            const kind = pattern[i] === '%' && i + 1 < pattern.length ? pattern[i + 1] : '';
+            if (kind === '%') {
+                text += '%';
+                i++;
+            } else if (kind !== '' && kind in specifiers && next < values.length) {
+                text += specifiers[kind](values[next++]);
+                i++;
+            } else {
+                text += pattern[i];
+            }
+        }
+        for (; next < values.length; next++)
+            text += ` ${show(values[next])}`;
+        return text;
     }
 
     function write(print, text) {
-        print(indentation ? indentation + text.replaceAll('\n', `\n${indentation}`) : text);
+        print(indentation ? indentation + replaceAll(text, '\n', `\n${indentation}`) : text);
     }
 
     const out = text => write(native.print, text), error = text => write(native.printError, text);
 
     function elapsed(label) {
         const ms = native.now() - times.get(label);
-        return `${label}: ${ms >= 1000 ? `${(ms / 1000).toFixed(3)} s` : `${ms.toFixed(3)} ms`}`;
+        return `${label}: ${ms >= 1000 ? `${toFixed(ms / 1000, 3)} s` : `${toFixed(ms, 3)} ms`}`;
     }
 
-    const width = text => [...text].length;
-    const pad = (text, to) => ` ${text}${' '.repeat(to - width(text))} `;
+    // In characters: the second halves of pairs do not count.
+    function width(text) {
+        let halves = 0;
+        for (let i = 0; i < text.length; i++)
+            halves += charCodeAt(text, i) >> 10 === 0x37 ? 1 : 0;
+        return text.length - halves;
+    }
+    const pad = (text, to) => ` ${text}${repeat(' ', to - width(text))} `;
 
-    // Rows are those of an array, a collection or an object, columns what the rows have; what is no row has one value.
+    // The rows of a table, { key, value } each: those of an array, a collection or an object.
+    function rowsOf(data) {
+        const rows = list();
+        const add = (key, value) => { rows[rows.length] = { __proto__: null, key: show(key), value }; };
+        if (has('Map', data))
+            details.mapForEach(data, (value, key) => add(key, value));
+        else if (has('Set', data))
+            details.setForEach(data, value => add(rows.length, value));
+        else
+            each(keys(data), key => add(key, data[key]));
+        return rows;
+    }
+
+    function columnsOf(rows) {
+        const names = new Set();
+        each(rows, row => isObject(row.value) && each(keys(row.value), name => names.add(name)));
+        return itemsOf(names);
+    }
+
+    function draw(lines) {
+        const widths = map(lines[0], (_, i) => {
+            let most = 0;
+            each(lines, line => { most = width(line[i]) > most ? width(line[i]) : most; });
+            return most;
+        });
+        const rule = (left, middle, right) => left + join(map(widths, w => repeat('─', w + 2)), middle) + right;
+        const drawn = map(lines, line => `│${join(map(line, (text, i) => pad(text, widths[i])), '│')}│`);
+        const head = list(rule('┌', '┬', '┐'), drawn[0], rule('├', '┼', '┤'));
+        for (let i = 1; i < drawn.length; i++)
+            head[head.length] = drawn[i];
+        return join(concat(head, list(rule('└', '┴', '┘'))), '\n');
+    }
+
+    // Columns are what the rows have; what is no row has one value.
     function table(data, wanted) {
-        const rows = data instanceof Map ? [...data.entries()] : data instanceof Set ? [...data].map((value, i) => [i, value])
-            : Object.keys(data).map(key => [key, data[key]]);
-        const isRow = value => typeof value === 'object' && value !== null;
-        const names = wanted ?? [...new Set(rows.flatMap(([, value]) => isRow(value) ? Object.keys(value) : []))];
-        const values = rows.some(([, value]) => !isRow(value));
-        const cell = (value, name) => isRow(value) && Object.hasOwn(value, name) ? inspect(value[name], 0) : '';
-        const lines = [['(index)', ...names, ...(values ? ['Values'] : [])]];
-        for (const [key, value] of rows)
-            lines.push([String(key), ...names.map(name => cell(value, name)), ...(values ? [isRow(value) ? '' : inspect(value)] : [])]);
-        const widths = lines[0].map((_, i) => Math.max(...lines.map(line => width(line[i]))));
-        const rule = (left, middle, right) => left + widths.map(w => '─'.repeat(w + 2)).join(middle) + right;
-        const [head, ...body] = lines.map(line => `│${line.map((text, i) => pad(text, widths[i])).join('│')}│`);
-        return [rule('┌', '┬', '┐'), head, rule('├', '┼', '┤'), ...body, rule('└', '┴', '┘')].join('\n');
+        const rows = rowsOf(data), names = wanted ?? columnsOf(rows);
+        const values = findIndex(rows, row => !isObject(row.value)) >= 0;
+        const cell = (value, name) => isObject(value) && hasOwn(value, name) ? inspect(value[name], 0) : '';
+        const last = text => values ? list(text) : list();
+        const lines = list(concat(concat(list('(index)'), names), last('Values')));
+        each(rows, row => {
+            const cells = concat(list(row.key), map(names, name => cell(row.value, name)));
+            lines[lines.length] = concat(cells, last(isObject(row.value) ? '' : inspect(row.value)));
+        });
+        return draw(lines);
+    }
+
+    // A table reads properties, which getters and proxies may refuse; then it is shown as by log().
+    function tableText(data, columns) {
+        try {
+            return table(data, columns);
+        } catch {
+            return inspect(data);
+        }
+    }
+
+    function beginGroup(values) {
+        if (values.length > 0)
+            out(format(values));
+        indentation += '  ';
     }
 
     const methods = {
-        log(...list) { out(format(list)); },
-        info(...list) { out(format(list)); },
-        debug(...list) { out(format(list)); },
-        warn(...list) { error(format(list)); },
-        error(...list) { error(format(list)); },
+        log(...values) { out(format(values)); },
+        info(...values) { out(format(values)); },
+        debug(...values) { out(format(values)); },
+        warn(...values) { error(format(values)); },
+        error(...values) { error(format(values)); },
 
-        assert(condition = false, ...list) {
+        assert(condition = false, ...values) {
             if (condition)
                 return;
-            if (typeof list[0] === 'string')
-                list[0] = `Assertion failed: ${list[0]}`;
+            if (typeof values[0] === 'string')
+                values[0] = `Assertion failed: ${values[0]}`;
             else
-                list.unshift('Assertion failed');
-            error(format(list));
+                values = concat(list('Assertion failed'), values);
+            error(format(values));
         },
 
         clear() {},
         dir(value = undefined, options = undefined) { out(inspect(value, options?.depth === null ? Infinity : options?.depth)); },
-        dirxml(...list) { out(format(list)); },
+        dirxml(...values) { out(format(values)); },
 
         table(data = undefined, columns = undefined) {
-            out(typeof data === 'object' && data !== null ? table(data, columns && [...columns].map(String)) : format([data]));
+            out(isObject(data) ? tableText(data, columns && map(from(columns), name => String(name))) : show(data));
         },
 
-        trace(...list) {
-            const title = list.length > 0 ? `Trace: ${format(list)}` : 'Trace';
+        trace(...values) {
+            const title = values.length > 0 ? `Trace: ${format(values)}` : 'Trace';
             error(`${title}\n${shared.frames(new Error().stack)}`);
         },
 
@@ -104,14 +176,10 @@
                 error(`Count for '${label}' does not exist`);
         },
 
-        group(...list) {
-            if (list.length > 0)
-                out(format(list));
-            indentation += '  ';
-        },
+        group(...values) { beginGroup(values); },
 
-        groupCollapsed(...list) { methods.group(...list); },
-        groupEnd() { indentation = indentation.slice(2); },
+        groupCollapsed(...values) { beginGroup(values); },
+        groupEnd() { indentation = sliceText(indentation, 2); },
 
         time(label = 'default') {
             label = toDOMString(label);
@@ -121,10 +189,10 @@
                 times.set(label, native.now());
         },
 
-        timeLog(label = 'default', ...list) {
+        timeLog(label = 'default', ...values) {
             label = toDOMString(label);
             if (times.has(label))
-                out([elapsed(label), ...list.map(show)].join(' '));
+                out(join(concat(list(elapsed(label)), map(values, show)), ' '));
             else
                 error(`Timer '${label}' does not exist`);
         },
@@ -142,7 +210,7 @@
     // Web IDL: a namespace's prototype is an empty object.
     const console = Object.create(Object.create(Object.prototype));
     for (const [name, method] of Object.entries(methods))
-        Object.defineProperty(console, name, { value: method, writable: true, enumerable: true, configurable: true });
+        shared.define(console, name, method, true);
     Object.defineProperty(console, Symbol.toStringTag, { value: 'console', configurable: true });
-    Object.defineProperty(globalThis, 'console', { value: console, writable: true, enumerable: false, configurable: true });
+    shared.define(globalThis, 'console', console, false);
 })

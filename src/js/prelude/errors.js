@@ -4,15 +4,23 @@
 (function (native, shared) {
     'use strict';
 
-    const { toDictionary, toDOMString } = shared;
+    const { String, TypeError, apply, charCodeAt, getDescriptor, globalThis, isError, lastIndexOfText, repeat, sliceText,
+        startsWith } = shared.builtins;
+    const { list, join } = shared.lists;
+    const { checkThis, needArguments, replaceAll, split, toDictionary, toDOMString } = shared;
 
     class ErrorEvent extends shared.Event {
         #init;
 
         constructor(type, init = undefined) {
-            super(...arguments);
-            const { message = '', filename = '', lineno = 0, colno = 0, error } = toDictionary(init, 'ErrorEvent: the second argument');
-            this.#init = { message: toDOMString(message), filename: toDOMString(filename), lineno: lineno >>> 0, colno: colno >>> 0, error };
+            needArguments(arguments.length, 1, 'ErrorEvent');
+            super(type, init);
+            const { message = '', filename = '', lineno = 0, colno = 0, error } =
+                toDictionary(init, 'ErrorEvent: the second argument');
+            this.#init = {
+                __proto__: null, message: toDOMString(message), filename: toDOMString(filename),
+                lineno: lineno >>> 0, colno: colno >>> 0, error,
+            };
         }
 
         get message() { return this.#init.message; }
@@ -20,6 +28,10 @@
         get lineno() { return this.#init.lineno; }
         get colno() { return this.#init.colno; }
         get error() { return this.#init.error; }
+
+        static {
+            shared.errorParts = event => #init in event ? event.#init : null;
+        }
     }
     shared.finishClass(ErrorEvent);
 
@@ -28,7 +40,7 @@
         #reason;
 
         constructor(type, init) {
-            shared.needArguments(arguments.length, 2, 'PromiseRejectionEvent');
+            needArguments(arguments.length, 2, 'PromiseRejectionEvent');
             super(type, init);
             const { promise, reason } = toDictionary(init, 'PromiseRejectionEvent: the second argument');
             if (typeof promise !== 'object' || promise === null)
@@ -43,111 +55,161 @@
     shared.finishClass(PromiseRejectionEvent);
 
     const globalTarget = shared.makeGlobalTarget();
+    const isGlobal = self => self === undefined || self === null || self === globalThis;
     for (const name of ['addEventListener', 'removeEventListener', 'dispatchEvent']) {
         const method = shared.EventTarget.prototype[name];
-        shared.exposeFunction(name, { [name](...list) { return shared.apply(method, globalTarget, list); } }[name]);
+        shared.exposeFunctions({
+            [name](...args) { return apply(method, isGlobal(this) ? globalTarget : this, args); },
+        });
+        Object.defineProperty(globalThis[name], 'length', { value: method.length });
     }
 
     // onerror alone is called with the parts of its event, and prevents the default by returning true.
     shared.defineHandler(globalThis, 'onerror', () => globalTarget, (handler, event) => {
-        const isError = event instanceof ErrorEvent;
-        const list = isError ? [event.message, event.filename, event.lineno, event.colno, event.error] : [event];
-        if (shared.apply(handler, globalThis, list) === true && isError)
-            event.preventDefault();
+        const parts = shared.errorParts(event);
+        const args = parts ? list(parts.message, parts.filename, parts.lineno, parts.colno, parts.error) : list(event);
+        if (apply(handler, globalThis, args) === true && parts)
+            shared.cancel(event);
     });
     shared.defineHandler(globalThis, 'onunhandledrejection', () => globalTarget, (handler, event) => {
-        if (shared.apply(handler, globalThis, [event]) === false)
-            event.preventDefault();
+        if (apply(handler, globalThis, list(event)) === false)
+            shared.cancel(event);
     });
 
     // Where an error was made. JavaScriptCore writes it into its own properties; a script may have changed them.
     function locate(error) {
-        const place = { file: '', line: 0, column: 0 };
-        if (typeof error !== 'object' || error === null)
-            return place;
-        try {
-            const { sourceURL, line, column } = error;
-            if (typeof sourceURL === 'string')
-                return { file: sourceURL, line: line >>> 0, column: column >>> 0 };
-        } catch { /* a getter that throws */ }
-        return place;
+        if (typeof error === 'object' && error !== null)
+            try {
+                const { sourceURL, line, column } = error;
+                if (typeof sourceURL === 'string')
+                    return { __proto__: null, file: sourceURL, line: line >>> 0, column: column >>> 0 };
+            } catch { /* a getter that throws */ }
+        return { __proto__: null, file: '', line: 0, column: 0 };
     }
 
-    function lineOf(place) {
-        if (place.file !== native.scriptName || place.line === 0)
+    // What ends a line in JavaScript.
+    function splitLines(text) {
+        text = replaceAll(replaceAll(text, '\r\n', '\n'), '\r', '\n');
+        return split(replaceAll(replaceAll(text, '\u2028', '\n'), '\u2029', '\n'), '\n');
+    }
+
+    function blank(text) {
+        let blanks = '';
+        for (let i = 0; i < text.length; i++)
+            blanks += text[i] === '\t' ? '\t' : ' ';
+        return blanks;
+    }
+
+    const isLowHalf = unit => unit >= 0xdc00 && unit < 0xe000; // of a pair, which is not to be cut in two
+
+    // A line and a mark below its column, if it has one. Of a long line, what is around the column.
+    const WIDTH = 160, BEFORE = 80;
+    function excerpt(text, column) {
+        const at = column > 0 ? column - 1 : 0;
+        let begin = text.length > WIDTH && at > BEFORE ? at - BEFORE : 0;
+        let end = text.length > begin + WIDTH ? begin + WIDTH : text.length;
+        begin -= isLowHalf(charCodeAt(text, begin)) ? 1 : 0;
+        end -= isLowHalf(charCodeAt(text, end)) ? 1 : 0;
+        const cut = begin > 0 ? '...' : '', more = end < text.length ? '...' : '';
+        const mark = column > 0 ? `${repeat(' ', cut.length)}${blank(sliceText(text, begin, at))}^\n` : '';
+        return `${cut}${sliceText(text, begin, end)}${more}\n${mark}`;
+    }
+
+    // Where an error was made, as far as that is no place in the prelude; and the line, if it is in the script that is run or
+    // in that of a handler.
+    function header(place, handler) {
+        if (place.file === '' || place.line === 0 || startsWith(place.file, 'foliot:'))
             return '';
-        const text = native.scriptSource.split(/\r\n|[\n\r\u2028\u2029]/)[place.line - 1];
-        if (text === undefined || text.length > 500)
-            return '';
-        const before = text.slice(0, Math.max(place.column - 1, 0)).replace(/[^\t]/g, ' ');
-        return `${place.file}:${place.line}\n${text}\n${place.column > 0 ? `${before}^\n` : ''}`;
+        const isHandler = place.file === handler?.name;
+        const lines = splitLines(isHandler ? handler.source : place.file === native.scriptName ? native.scriptSource : '');
+        const text = place.line <= lines.length ? lines[place.line - 1] : '';
+        return `${place.file}:${place.line}\n${text === '' ? '' : excerpt(text, place.column)}`;
     }
 
     // One line a frame, without those of the prelude and of C.
     shared.frames = function (stack) {
-        const lines = [];
-        for (const frame of typeof stack === 'string' ? stack.split('\n') : []) {
-            const at = frame.lastIndexOf('@');
-            const name = frame.slice(0, Math.max(at, 0)), where = frame.slice(at + 1);
-            if (frame === '' || where.startsWith('foliot:') || where === '[native code]')
+        const lines = list(), frames = typeof stack === 'string' ? split(stack, '\n') : list();
+        for (let i = 0; i < frames.length; i++) {
+            const frame = frames[i], at = lastIndexOfText(frame, '@');
+            const name = at > 0 ? sliceText(frame, 0, at) : '', where = sliceText(frame, at + 1);
+            if (frame === '' || startsWith(where, 'foliot:') || where === '[native code]')
                 continue;
-            lines.push(name && where ? `    at ${name} (${where})` : `    at ${name || where}`);
+            lines[lines.length] = name && where ? `    at ${name} (${where})` : `    at ${name || where}`;
         }
-        return lines.join('\n');
+        return join(lines, '\n');
     };
 
-    shared.describeError = function (error) {
-        let text, stack;
+    // The frames of an error's stack, which may be a getter that throws.
+    shared.framesOf = function (error) {
         try {
-            text = typeof error === 'object' && error !== null && !(error instanceof Error) ? shared.inspect(error) : String(error);
-            stack = shared.frames(error?.stack);
-            if (error instanceof Error && error.cause !== undefined)
-                stack += `\n  [cause]: ${shared.inspect(error.cause)}`;
+            return shared.frames(error.stack);
         } catch {
-            text ??= 'an object that cannot be shown';
+            return '';
         }
-        return stack ? `${text}\n${stack}` : text;
     };
 
-    function printUncaught(error, prefix) {
-        native.fail();
-        native.printError(`${lineOf(locate(error))}Uncaught ${prefix}${shared.describeError(error)}`);
-    }
-
+    // An error says itself what it is, unless it cannot.
     function messageOf(error) {
         try {
             return String(error);
         } catch {
-            return 'an object that cannot be shown';
+            return isError(error) ? shared.errorText(error) : shared.inspect(error);
         }
+    }
+
+    const isErrorLike = value => isError(value) || shared.isDOMException(value);
+
+    shared.describeError = function (error) {
+        if (typeof error !== 'object' || error === null)
+            return messageOf(error);
+        if (!isErrorLike(error))
+            return shared.inspect(error);
+        const stack = shared.framesOf(error), cause = getDescriptor(error, 'cause');
+        const below = cause ? `\n  [cause]: ${shared.inspect(cause.value)}` : '';
+        return `${messageOf(error)}${stack && `\n${stack}`}${below}`;
+    };
+
+    function printUncaught(error, prefix, handler) {
+        native.fail();
+        native.printError(`${header(locate(error), handler)}Uncaught ${prefix}${shared.describeError(error)}`);
     }
 
     // An error in a listener of errors is only printed: the standard calls this "in error reporting mode".
     let reporting = false;
 
-    shared.report = function (error) {
+    // `handler` is the script whose error it is, if it was a string: { name, source }.
+    shared.report = function (error, handler = undefined) {
         let handled = false;
         if (!reporting) {
             const place = locate(error);
             reporting = true;
             handled = !shared.dispatchTrusted(globalTarget, new ErrorEvent('error', {
-                cancelable: true, message: messageOf(error),
+                __proto__: null, cancelable: true, message: messageOf(error),
                 filename: place.file, lineno: place.line, colno: place.column, error,
             }));
             reporting = false;
         }
         if (!handled)
-            printUncaught(error, '');
+            printUncaught(error, '', handler);
     };
 
+    // The engine calls this, and would ignore what it throws: for want of stack or memory, that is.
     shared.reject = function (promise, reason) {
-        const event = new PromiseRejectionEvent('unhandledrejection', { cancelable: true, promise, reason });
-        if (shared.dispatchTrusted(globalTarget, event))
-            printUncaught(reason, '(in promise) ');
+        try {
+            const event = new PromiseRejectionEvent('unhandledrejection', { __proto__: null, cancelable: true, promise, reason });
+            if (shared.dispatchTrusted(globalTarget, event))
+                printUncaught(reason, '(in promise) ');
+        } catch (error) {
+            native.fail();
+            native.printError(`Uncaught (in promise) ${messageOf(reason)}\n${messageOf(error)}`);
+        }
     };
 
-    shared.exposeFunction('reportError', function reportError(error) {
-        shared.needArguments(arguments.length, 1, 'reportError');
-        shared.report(error);
+    shared.exposeFunctions({
+        reportError(error) {
+            checkThis(this);
+            needArguments(arguments.length, 1, 'reportError');
+            shared.report(error);
+        },
     });
 })

@@ -3,13 +3,14 @@
 (function (native, shared) {
     'use strict';
 
-    const { toDictionary, toDOMString, needArguments } = shared;
+    const { TypeError, apply, globalThis } = shared.builtins;
+    const { list, copy, filter, findIndex, removeAt } = shared.lists;
+    const { Map, WeakMap, toDictionary, toDOMString, needArguments, defineGetter } = shared;
     const phases = { NONE: 0, CAPTURING_PHASE: 1, AT_TARGET: 2, BUBBLING_PHASE: 3 };
 
     function isTrusted() {
         return shared.eventState(this).trusted;
     }
-    const trustedProperty = { get: isTrusted, enumerable: true, configurable: false };
 
     class Event {
         // One object, so that dispatching has one private field to look at.
@@ -20,12 +21,12 @@
             type = toDOMString(type);
             const { bubbles, cancelable, composed } = toDictionary(init, 'Event: the second argument');
             this.#state = {
-                type, bubbles: !!bubbles, cancelable: !!cancelable, composed: !!composed,
+                __proto__: null, type, bubbles: !!bubbles, cancelable: !!cancelable, composed: !!composed,
                 trusted: false, target: null, currentTarget: null, phase: phases.NONE, timeStamp: native.now(),
                 initialized: true, dispatching: false, canceled: false, passive: false,
                 stop: false, stopImmediately: false,
             };
-            Object.defineProperty(this, 'isTrusted', trustedProperty);
+            defineGetter(this, 'isTrusted', isTrusted, undefined, false);
         }
 
         get type() { return this.#state.type; }
@@ -41,35 +42,45 @@
         get bubbles() { return this.#state.bubbles; }
         get cancelable() { return this.#state.cancelable; }
         get returnValue() { return !this.#state.canceled; }
-        set returnValue(value) { if (!value) this.preventDefault(); }
-        preventDefault() { if (this.#state.cancelable && !this.#state.passive) this.#state.canceled = true; }
+        set returnValue(value) { if (!value) shared.cancel(this); }
+        preventDefault() { shared.cancel(this); }
         get defaultPrevented() { return this.#state.canceled; }
         get composed() { return this.#state.composed; }
         get timeStamp() { return this.#state.timeStamp; }
 
         initEvent(type, bubbles = false, cancelable = false) {
             needArguments(arguments.length, 1, 'initEvent');
-            if (this.#state.dispatching)
+            type = toDOMString(type);
+            const state = this.#state;
+            if (state.dispatching)
                 return;
-            Object.assign(this.#state, {
-                type: toDOMString(type), bubbles: !!bubbles, cancelable: !!cancelable, initialized: true,
-                canceled: false, stop: false, stopImmediately: false, trusted: false, target: null,
-            });
+            state.type = type;
+            state.bubbles = !!bubbles;
+            state.cancelable = !!cancelable;
+            state.initialized = true;
+            state.canceled = state.stop = state.stopImmediately = state.trusted = false;
+            state.target = null;
         }
 
         static {
             shared.isEvent = value => typeof value === 'object' && value !== null && #state in value;
             shared.eventState = event => event.#state;
+            shared.cancel = function (event) {
+                if (event.#state.cancelable && !event.#state.passive)
+                    event.#state.canceled = true;
+            };
         }
     }
     shared.defineConstants(Event, phases);
     shared.finishClass(Event);
+    const { initEvent } = Event.prototype;
 
     class CustomEvent extends Event {
         #detail;
 
         constructor(type, init = undefined) {
-            super(...arguments);
+            needArguments(arguments.length, 1, 'CustomEvent');
+            super(type, init);
             this.#detail = toDictionary(init, 'CustomEvent: the second argument').detail ?? null;
         }
 
@@ -77,9 +88,10 @@
 
         initCustomEvent(type, bubbles = false, cancelable = false, detail = null) {
             needArguments(arguments.length, 1, 'initCustomEvent');
-            if (this.eventPhase === phases.NONE)
+            type = toDOMString(type);
+            if (!shared.eventState(this).dispatching)
                 this.#detail = detail;
-            this.initEvent(type, bubbles, cancelable);
+            apply(initEvent, this, list(type, bubbles, cancelable));
         }
     }
     shared.finishClass(CustomEvent);
@@ -90,7 +102,7 @@
 
     // What is added has to be told apart by callback and phase only.
     function find(listeners, callback, capture) {
-        return listeners.findIndex(l => l.callback === callback && l.capture === capture);
+        return findIndex(listeners, l => l.callback === callback && l.capture === capture);
     }
 
     function checkCallback(callback) {
@@ -101,11 +113,11 @@
     function callListener(listener, event, thisValue) {
         const { callback } = listener;
         if (typeof callback === 'function')
-            return shared.apply(callback, thisValue, [event]);
+            return apply(callback, thisValue, list(event));
         const { handleEvent } = callback;
         if (typeof handleEvent !== 'function')
             throw new TypeError('handleEvent is not a function');
-        return shared.apply(handleEvent, callback, [event]);
+        return apply(handleEvent, callback, list(event));
     }
 
     class EventTarget {
@@ -117,17 +129,18 @@
             type = toDOMString(type);
             checkCallback(callback);
             const capture = flatten(options);
-            const { once = false, passive = false, signal } = typeof options === 'object' && options !== null ? options : {};
+            const { once = false, passive = false, signal } =
+                typeof options === 'object' && options !== null ? options : { __proto__: null };
             if (signal !== undefined && !shared.isAbortSignal(signal))
                 throw new TypeError('signal must be an AbortSignal');
-            if (!callback || signal?.aborted)
+            if (!callback || (signal && shared.isAborted(signal)))
                 return;
-            const listeners = this.#listeners.get(type) ?? [];
+            const listeners = this.#listeners.get(type) ?? list();
             this.#listeners.set(type, listeners);
             if (find(listeners, callback, capture) >= 0)
                 return;
-            const listener = { callback, capture, once: !!once, passive: !!passive, removed: false };
-            listeners.push(listener);
+            const listener = { __proto__: null, callback, capture, once: !!once, passive: !!passive, removed: false };
+            listeners[listeners.length] = listener;
             if (signal)
                 shared.onAbort(signal, () => this.#remove(type, listener));
             shared.listenersChanged(this.#self, type, listeners.length);
@@ -137,19 +150,19 @@
             needArguments(arguments.length, 2, 'removeEventListener');
             type = toDOMString(type);
             checkCallback(callback);
-            const listeners = this.#listeners.get(type) ?? [];
+            const listeners = this.#listeners.get(type) ?? list();
             const index = find(listeners, callback, flatten(options));
             if (index >= 0)
                 this.#remove(type, listeners[index]);
         }
 
         #remove(type, listener) {
-            const listeners = this.#listeners.get(type) ?? [];
-            const index = listeners.indexOf(listener);
+            const listeners = this.#listeners.get(type) ?? list();
+            const index = findIndex(listeners, other => other === listener);
             if (index < 0)
                 return;
             listener.removed = true;
-            listeners.splice(index, 1);
+            removeAt(listeners, index);
             if (listeners.length === 0)
                 this.#listeners.delete(type);
             shared.listenersChanged(this.#self, type, listeners.length);
@@ -170,10 +183,11 @@
             state.dispatching = true;
             state.target = state.currentTarget = this.#self;
             state.phase = phases.AT_TARGET;
-            const listeners = (this.#listeners.get(state.type) ?? []).slice();
-            for (const capture of [true, false])
-                if (!state.stop)
-                    this.#invoke(event, state, listeners.filter(listener => listener.capture === capture));
+            const listeners = copy(this.#listeners.get(state.type) ?? list());
+            if (!state.stop)
+                this.#invoke(event, state, filter(listeners, listener => listener.capture));
+            if (!state.stop)
+                this.#invoke(event, state, filter(listeners, listener => !listener.capture));
             state.phase = phases.NONE;
             state.currentTarget = null;
             state.dispatching = state.stop = state.stopImmediately = false;
@@ -181,7 +195,8 @@
         }
 
         #invoke(event, state, listeners) {
-            for (const listener of listeners) {
+            for (let i = 0; i < listeners.length; i++) {
+                const listener = listeners[i];
                 if (listener.removed)
                     continue;
                 if (listener.once)
@@ -214,31 +229,34 @@
         }
     }
     shared.finishClass(EventTarget);
+    const { addEventListener, removeEventListener } = EventTarget.prototype;
     shared.listenersChanged = () => {};
 
     // An attribute such as onabort: a listener that can be exchanged, and that keeps its place.
     shared.defineHandler = function (object, name, targetOf, call) {
         const type = name.slice(2);
         const handlers = new WeakMap();
-        Object.defineProperty(object, name, {
-            get() { return handlers.get(targetOf(this))?.value ?? null; },
-            set(value) {
-                const target = targetOf(this);
-                value = typeof value === 'function' || (typeof value === 'object' && value) ? value : null;
-                let handler = handlers.get(target);
-                if (handler?.value && !value)
-                    target.removeEventListener(type, handler.listener);
-                if (!handler)
-                    handlers.set(target, handler = {});
-                const added = !handler.value && value;
-                handler.value = value;
-                handler.listener ??= event => typeof handler.value === 'function' && call(handler.value, event);
-                if (added)
-                    target.addEventListener(type, handler.listener);
-            },
-            enumerable: true,
-            configurable: true,
-        });
+        function get() {
+            return handlers.get(targetOf(this))?.value ?? null;
+        }
+
+        function set(value) {
+            const target = targetOf(this);
+            value = typeof value === 'function' || (typeof value === 'object' && value) ? value : null;
+            let handler = handlers.get(target);
+            if (!handler) {
+                handler = { __proto__: null, value: null, listener: null };
+                handler.listener = event => typeof handler.value === 'function' && call(handler.value, event);
+                handlers.set(target, handler);
+            }
+            const before = handler.value;
+            handler.value = value;
+            if (before && !value)
+                apply(removeEventListener, target, list(type, handler.listener));
+            else if (value && !before)
+                apply(addEventListener, target, list(type, handler.listener));
+        }
+        defineGetter(object, name, get, set);
     };
 
     shared.Event = Event;

@@ -3,6 +3,8 @@
 (function (native, shared) {
     'use strict';
 
+    const { Error, hasOwn } = shared.builtins;
+    const { define } = shared;
     const codes = {
         IndexSizeError: ['INDEX_SIZE_ERR', 1],
         HierarchyRequestError: ['HIERARCHY_REQUEST_ERR', 3],
@@ -37,16 +39,19 @@
             this.#message = shared.toDOMString(message);
             this.#name = shared.toDOMString(name);
             const { stack, line, column, sourceURL } = new Error();
-            for (const [key, value] of Object.entries({ stack, line, column, sourceURL }))
-                Object.defineProperty(this, key, { value, writable: true, configurable: true });
+            define(this, 'stack', stack, false);
+            define(this, 'line', line, false);
+            define(this, 'column', column, false);
+            define(this, 'sourceURL', sourceURL, false);
         }
 
         get name() { return this.#name; }
         get message() { return this.#message; }
-        get code() { return Object.hasOwn(codes, this.#name) ? codes[this.#name][1] : 0; }
+        get code() { return hasOwn(codes, this.#name) ? codes[this.#name][1] : 0; }
 
         static {
             shared.isDOMException = value => #name in value;
+            shared.copyDOMException = value => new DOMException(value.#message, value.#name);
         }
     }
     Object.setPrototypeOf(DOMException.prototype, Error.prototype);

@@ -3,6 +3,9 @@
 (function (native, shared) {
     'use strict';
 
+    const { String, apply, globalThis, then } = shared.builtins;
+    const { join, map } = shared.lists;
+
     const timeOrigin = Date.now() - native.now();
 
     class Performance extends shared.EventTarget {
@@ -16,38 +19,42 @@
 
     shared.exposeValue('self', globalThis);
     shared.exposeValue('args', native.args);
-    shared.exposeFunction('print', function print(...list) { native.print(list.map(String).join(' ')); });
+    shared.exposeFunctions({
+        print(...values) { native.print(join(map(values, value => String(value)), ' ')); },
 
-    shared.exposeFunction('readFile', function readFile(path) {
-        shared.needArguments(arguments.length, 1, 'readFile');
-        return native.readFile(shared.toDOMString(path));
-    });
+        readFile(path) {
+            shared.needArguments(arguments.length, 1, 'readFile');
+            return native.readFile(shared.toDOMString(path));
+        },
 
-    shared.exposeFunction('exit', function exit(status = undefined) {
-        if (status === undefined)
-            native.exit();
-        native.exit(status & 255);
+        exit(status = undefined) {
+            if (status === undefined)
+                native.exit();
+            native.exit(status & 255);
+        },
     });
 
     // The engine compiles in other threads, of which the loop knows nothing.
+    const { WebAssembly } = globalThis;
     for (const name of ['compile', 'instantiate']) {
-        const original = globalThis.WebAssembly?.[name];
+        const original = WebAssembly?.[name];
         if (typeof original !== 'function')
             continue;
         const held = {
-            [name](...list) {
-                const promise = shared.apply(original, WebAssembly, list);
+            [name](...args) {
+                const promise = apply(original, WebAssembly, args);
+                shared.define(promise, 'constructor', undefined, false); // then() would ask for its species
                 native.hold();
                 const done = value => {
                     native.unhold();
                     return value;
                 };
-                return shared.apply(shared.then, promise, [done, error => {
+                return then(promise, done, error => {
                     done();
                     throw error;
-                }]);
+                });
             },
         };
-        Object.defineProperty(WebAssembly, name, { value: held[name], writable: true, enumerable: true, configurable: true });
+        shared.define(WebAssembly, name, held[name], true);
     }
 })

@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: MIT
 // Values as text, for the console and for messages: how deep, how long and how wide is limited, so that the text is one
-// that somebody would read.
+// that somebody would read. No getter and no trap of a proxy is called for it: a proxy is shown as what is behind it. What
+// throws all the same, such as the `toString` of an error's name, makes a text of its own.
 (function (native, shared) {
     'use strict';
 
-    const LIMIT = { depth: 2, items: 100, width: 72 };
-    const indent = text => text.replaceAll('\n', '\n  ');
+    const { String, charCodeAt, getDescriptor, getPrototypeOf, globalThis, hasOwn, includesText, is, isArray, isEnumerable,
+        isError, isView, ownKeys, sliceText, startsWith, stringify, uncurry } = shared.builtins;
+    const { list, concat, filter, includes, join, map } = shared.lists;
+    const { slots, details, has, replaceAll } = shared;
+    const functionSource = uncurry(Function.prototype.toString);
+    const tagOf = uncurry(Object.prototype.toString);
+    const errorToString = uncurry(Error.prototype.toString);
+    const { prototype: objectPrototype } = Object;
+
+    const LIMIT = { __proto__: null, depth: 2, items: 100, width: 72 };
+    const UNSHOWABLE = '[an object that cannot be shown]';
+    const ERROR_KEYS = list('stack', 'message', 'line', 'column', 'sourceURL', 'name', 'cause');
+    const WRAPPERS = list('Number', 'String', 'Boolean', 'BigInt', 'Symbol');
+    const indent = text => replaceAll(text, '\n', '\n  ');
 
     function quote(text) {
-        const mark = !text.includes("'") ? "'" : !text.includes('"') ? '"' : !text.includes('`') ? '`' : "'";
-        const escaped = JSON.stringify(text).slice(1, -1).replaceAll('\\"', '"');
-        return mark + (mark === "'" ? escaped.replaceAll("'", "\\'") : escaped) + mark;
+        const mark = !includesText(text, "'") ? "'" : !includesText(text, '"') ? '"' : !includesText(text, '`') ? '`' : "'";
+        const escaped = replaceAll(sliceText(stringify(text), 1, -1), '\\"', '"');
+        return mark + (mark === "'" ? replaceAll(escaped, "'", "\\'") : escaped) + mark;
     }
 
     function primitive(value) {
@@ -18,33 +31,60 @@
             return quote(value);
         if (typeof value === 'bigint')
             return `${value}n`;
-        if (Object.is(value, -0))
+        if (is(value, -0))
             return '-0';
         return String(value);
     }
 
-    function functionText(value) {
-        const isClass = /^class\b/.test(Function.prototype.toString.call(value));
-        const name = typeof value.name === 'string' && value.name ? value.name : '';
-        if (isClass)
-            return `[class ${name || '(anonymous)'}]`;
-        const kind = Object.prototype.toString.call(value).slice(8, -1);
-        return name ? `[${kind}: ${name}]` : `[${kind} (anonymous)]`;
-    }
+    const isDigit = unit => unit >= 48 && unit <= 57;
+    const isLetter = unit => (unit >= 65 && unit <= 90) || (unit >= 97 && unit <= 122) || unit === 36 || unit === 95; // $ _
 
-    function constructorName(value) {
-        for (let object = value; object; object = Object.getPrototypeOf(object)) {
-            const own = Object.getOwnPropertyDescriptor(object, 'constructor')?.value;
-            if (typeof own === 'function' && own.name)
-                return own.name;
-        }
-        return '';
+    function every(text, test) {
+        for (let i = 0; i < text.length; i++)
+            if (!test(charCodeAt(text, i), i))
+                return false;
+        return text !== '';
     }
 
     function keyText(key) {
         if (typeof key === 'symbol')
             return `[${String(key)}]`;
-        return /^[A-Za-z_$][\w$]*$/.test(key) ? key : quote(key);
+        return every(key, (unit, i) => isLetter(unit) || (i > 0 && isDigit(unit))) ? key : quote(key);
+    }
+
+    const isIndex = key => typeof key === 'string' && every(key, isDigit);
+
+    // The name that a function has of its own, not what a getter says.
+    function nameOf(value) {
+        const name = getDescriptor(value, 'name')?.value;
+        return typeof name === 'string' ? name : '';
+    }
+
+    function functionText(value) {
+        const source = functionSource(value), name = nameOf(value);
+        const after = charCodeAt(source, 5);
+        if (startsWith(source, 'class') && !isLetter(after) && !isDigit(after))
+            return `[class ${name || '(anonymous)'}]`;
+        const kind = sliceText(tagOf(value), 8, -1);
+        return name ? `[${kind}: ${name}]` : `[${kind} (anonymous)]`;
+    }
+
+    const isProxy = value => value !== globalThis && native.proxyTarget(value) !== undefined;
+
+    function constructorName(value) {
+        for (let object = value; object && !isProxy(object); object = getPrototypeOf(object)) {
+            const own = getDescriptor(object, 'constructor')?.value;
+            const name = typeof own === 'function' && !isProxy(own) ? nameOf(own) : '';
+            if (name)
+                return name;
+        }
+        return '';
+    }
+
+    // Spares the questions of what else it may be: prototype and kind go together nearly always.
+    function isPlain(value) {
+        const prototype = getPrototypeOf(value);
+        return prototype === objectPrototype || prototype === null;
     }
 
     // `{ a: 1 }` if it fits on a line, else a line for each part.
@@ -52,29 +92,53 @@
         const head = prefix ? `${prefix} ` : '';
         if (parts.length === 0)
             return `${head}${open}${close}`;
-        const line = `${head}${open} ${parts.join(', ')} ${close}`;
-        if (line.length <= LIMIT.width && !line.includes('\n'))
+        const line = `${head}${open} ${join(parts, ', ')} ${close}`;
+        if (line.length <= LIMIT.width && !includesText(line, '\n'))
             return line;
-        return `${head}${open}\n  ${parts.map(indent).join(',\n  ')}\n${close}`;
+        return `${head}${open}\n  ${join(map(parts, indent), ',\n  ')}\n${close}`;
     }
+
+    function lengthOf(value) {
+        return isView(value) ? details.arrayLength(value) : value.length;
+    }
+
+    // The name and the message of an error, which may be anything.
+    shared.errorText = function (error) {
+        try {
+            return errorToString(error);
+        } catch {
+            return `${constructorName(error)}: ${UNSHOWABLE}`;
+        }
+    };
 
     // One walk over a value: knows how deep it is and what it stands in.
     class Walk {
         #depth;
-        #inside = [];
+        #inside = list();
 
         constructor(depth) {
             this.#depth = depth;
         }
 
         text(value) {
-            if (typeof value === 'function')
-                return this.#objectText(value, functionText(value));
-            if (typeof value !== 'object' || value === null)
+            if (typeof value !== 'function' && (typeof value !== 'object' || value === null))
                 return primitive(value);
-            if (this.#inside.includes(value))
+            try {
+                return this.#objectOrProxy(value);
+            } catch {
+                return UNSHOWABLE;
+            }
+        }
+
+        #objectOrProxy(value) {
+            if (shared.isRevoked(value))
+                return '[Revoked Proxy]';
+            const target = value === globalThis ? undefined : native.proxyTarget(value);
+            if (target !== undefined)
+                return this.text(target);
+            if (includes(this.#inside, value))
                 return '[Circular]';
-            return this.#objectText(value, null);
+            return this.#objectText(value, typeof value === 'function' ? functionText(value) : null);
         }
 
         #objectText(value, already) {
@@ -82,26 +146,26 @@
             if (already && keys.length === 0)
                 return already;
             if (this.#inside.length > this.#depth)
-                return already ?? `[${Array.isArray(value) ? 'Array' : constructorName(value) || 'Object'}]`;
-            this.#inside.push(value);
+                return already ?? `[${isArray(value) ? 'Array' : constructorName(value) || 'Object'}]`;
+            this.#inside[this.#inside.length] = value;
             try {
                 return already ? surround(already, '{', this.#properties(value, keys), '}') : this.#contents(value, keys);
             } finally {
-                this.#inside.pop();
+                this.#inside.length--;
             }
         }
 
         #keys(value) {
-            const skip = value instanceof Error ? ['stack', 'message', 'line', 'column', 'sourceURL', 'name'] : [];
-            const hidden = Array.isArray(value) || ArrayBuffer.isView(value) || value instanceof String;
-            if (hidden && value.length > 10 * LIMIT.items) // to look for other properties would be to list them all
-                return [];
-            return Reflect.ownKeys(value).filter(key => Object.prototype.propertyIsEnumerable.call(value, key) &&
-                !skip.includes(key) && !(hidden && typeof key === 'string' && /^\d+$/.test(key)));
+            const isSkipped = isError(value) ? key => includes(ERROR_KEYS, key) : () => false;
+            const isList = isArray(value) || details.arrayTag(value) !== undefined;
+            const hidden = isList || (!isPlain(value) && has('String', value));
+            if (hidden && lengthOf(value) > 10 * LIMIT.items) // to look for other properties would be to list them all
+                return list();
+            return filter(ownKeys(value), key => isEnumerable(value, key) && !isSkipped(key) && !(hidden && isIndex(key)));
         }
 
         #properties(value, keys) {
-            return keys.map(key => `${keyText(key)}: ${this.#property(Object.getOwnPropertyDescriptor(value, key))}`);
+            return map(keys, key => `${keyText(key)}: ${this.#property(getDescriptor(value, key))}`);
         }
 
         #property(descriptor) {
@@ -113,75 +177,84 @@
         #more(parts, total) {
             const rest = total - LIMIT.items;
             if (rest > 0)
-                parts.push(`... ${rest} more item${rest > 1 ? 's' : ''}`);
+                parts[parts.length] = `... ${rest} more item${rest > 1 ? 's' : ''}`;
             return parts;
         }
 
         #items(value) {
-            const parts = [];
-            for (let i = 0; i < value.length && parts.length < LIMIT.items; i++) {
+            const parts = list(), length = lengthOf(value);
+            for (let i = 0; i < length && parts.length < LIMIT.items; i++) {
                 let holes = 0;
-                while (i + holes < value.length && !Object.hasOwn(value, i + holes))
+                while (i + holes < length && !hasOwn(value, i + holes))
                     holes++;
-                parts.push(holes === 0 ? this.#property(Object.getOwnPropertyDescriptor(value, i))
-                    : `<${holes} empty item${holes > 1 ? 's' : ''}>`);
-                i += Math.max(holes - 1, 0);
+                parts[parts.length] = holes === 0 ? this.#property(getDescriptor(value, i))
+                    : `<${holes} empty item${holes > 1 ? 's' : ''}>`;
+                i += holes > 0 ? holes - 1 : 0;
             }
-            return this.#more(parts, value.length);
+            return this.#more(parts, length);
         }
 
-        #collection(value, describe) {
-            const parts = [];
-            for (const entry of value) {
-                if (parts.length === LIMIT.items)
-                    break;
-                parts.push(describe(entry));
-            }
-            return this.#more(parts, value.size);
+        // A Map or a Set: its first items, described.
+        #collection(value, forEach, size, describe) {
+            const parts = list();
+            forEach(value, (item, key) => {
+                if (parts.length < LIMIT.items)
+                    parts[parts.length] = describe(item, key);
+            });
+            return this.#more(parts, size);
         }
 
         #contents(value, keys) {
             const name = constructorName(value);
-            const properties = () => this.#properties(value, keys);
-            if (Array.isArray(value))
-                return surround(name === 'Array' ? '' : `${name}(${value.length})`, '[', [...this.#items(value), ...properties()], ']');
-            if (ArrayBuffer.isView(value) && !(value instanceof DataView))
-                return surround(`${name}(${value.length})`, '[', [...this.#items(value), ...properties()], ']');
-            if (value instanceof Map) {
-                const describe = ([key, item]) => `${this.text(key)} => ${this.text(item)}`;
-                return surround(`${name}(${value.size})`, '{', [...this.#collection(value, describe), ...properties()], '}');
+            const properties = this.#properties(value, keys);
+            if (isArray(value) || details.arrayTag(value) !== undefined) {
+                const prefix = isArray(value) && name === 'Array' ? '' : `${name}(${lengthOf(value)})`;
+                return surround(prefix, '[', concat(this.#items(value), properties), ']');
             }
-            if (value instanceof Set)
-                return surround(`${name}(${value.size})`, '{', [...this.#collection(value, item => this.text(item)), ...properties()], '}');
-            const special = this.#special(value, name);
+            const special = isPlain(value) && !isError(value) ? null : this.#special(value, name, properties);
             if (special !== null)
-                return keys.length === 0 ? special : surround(special, '{', properties(), '}');
-            const prefix = name === 'Object' ? '' : name || '[Object: null prototype]';
-            return surround(prefix, '{', properties(), '}');
+                return special;
+            const prefix = getPrototypeOf(value) === null ? '[Object: null prototype]' : name === 'Object' ? '' : name;
+            return surround(prefix, '{', properties, '}');
         }
 
-        // What is best shown as one text; null: nothing special.
-        #special(value, name) {
-            if (value instanceof Error)
+        // What is not shown by its properties alone; null: nothing special.
+        #special(value, name, properties) {
+            if (has('Map', value)) {
+                const size = slots.Map(value), describe = (item, key) => `${this.text(key)} => ${this.text(item)}`;
+                const items = this.#collection(value, details.mapForEach, size, describe);
+                return surround(`${name}(${size})`, '{', concat(items, properties), '}');
+            }
+            if (has('Set', value)) {
+                const size = slots.Set(value), items = this.#collection(value, details.setForEach, size, item => this.text(item));
+                return surround(`${name}(${size})`, '{', concat(items, properties), '}');
+            }
+            const text = this.#singleText(value, name);
+            return text === null || properties.length === 0 ? text : surround(text, '{', properties, '}');
+        }
+
+        #singleText(value, name) {
+            if (isError(value) || shared.isDOMException(value))
                 return this.#error(value);
-            if (value instanceof Date)
-                return Number.isNaN(value.getTime()) ? 'Invalid Date' : value.toISOString();
-            if (value instanceof RegExp)
-                return RegExp.prototype.toString.call(value);
-            if (value instanceof ArrayBuffer)
-                return `${name} { byteLength: ${value.byteLength} }`;
-            if (value instanceof DataView)
-                return `${name} { byteLength: ${value.byteLength}, byteOffset: ${value.byteOffset} }`;
-            for (const kind of [Number, String, Boolean, BigInt, Symbol])
-                if (value instanceof kind)
-                    return `[${kind.name}: ${primitive(value.valueOf())}]`;
+            if (has('Date', value))
+                return is(slots.Date(value), NaN) ? 'Invalid Date' : details.dateToISO(value);
+            if (has('RegExp', value))
+                return `/${slots.RegExp(value)}/${shared.regExpFlags(value)}`;
+            if (has('ArrayBuffer', value))
+                return `${name} { byteLength: ${slots.ArrayBuffer(value)} }`;
+            if (has('DataView', value))
+                return `${name} { byteLength: ${slots.DataView(value)}, byteOffset: ${details.viewByteOffset(value)} }`;
+            for (let i = 0; i < WRAPPERS.length; i++)
+                if (has(WRAPPERS[i], value))
+                    return `[${WRAPPERS[i]}: ${primitive(slots[WRAPPERS[i]](value))}]`;
             return null;
         }
 
         #error(error) {
-            const frames = shared.frames(error.stack);
-            const cause = Object.hasOwn(error, 'cause') ? `\n  [cause]: ${indent(this.text(error.cause))}` : '';
-            return `${Error.prototype.toString.call(error)}${frames ? `\n${frames}` : ''}${cause}`;
+            const frames = shared.framesOf(error);
+            const cause = getDescriptor(error, 'cause');
+            const below = cause ? `\n  [cause]: ${indent(this.#property(cause))}` : '';
+            return `${shared.errorText(error)}${frames ? `\n${frames}` : ''}${below}`;
         }
     }
 

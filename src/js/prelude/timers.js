@@ -7,16 +7,17 @@
 (function (native, shared) {
     'use strict';
 
-    const { apply, then, toDOMString } = shared;
+    const { Int32Array, TypeError, Uint8Array, apply, globalThis, now, setPrototypeOf } = shared.builtins;
+    const { Map, checkThis, toDOMString } = shared;
+    const { list } = shared.lists;
     const { state, ids, delays, flags, calledMs, cleared, readQueue } = native;
     const SET = 0, CLEARED = 1, PLACES = 2, ID = 3; // in `state`
     const REPEATS = 1, HANDLING = 2; // in `flags`
     const LENGTH = ids.length;
-    const { now } = Date;
     const { call } = Function.prototype;
-    const none = [];
+    const none = list();
 
-    const handlers = [];
+    const handlers = list();
     let idAt = new Int32Array(0); // 0: nobody has this place
     let repeatsAt = new Uint8Array(0);
     let mask = -1;
@@ -24,22 +25,21 @@
     // HANDLING while a timer's handler runs, but not in the microtasks after it: their timers do not count as nested.
     let handling = 0;
 
-    function enlarge(array, length) {
-        const larger = new array.constructor(length);
-        larger.set(array.subarray(0, length));
-        return larger;
-    }
-
     // There are more places than before, or again few when no timer is left. With more, one more bit of an ID counts.
     function rearrange() {
-        const before = handlers.length, places = state[PLACES];
-        idAt = enlarge(idAt, places);
-        repeatsAt = enlarge(repeatsAt, places);
+        const before = handlers.length, places = state[PLACES], kept = before < places ? before : places;
+        const ids = new Int32Array(places), repeats = new Uint8Array(places);
+        for (let place = 0; place < kept; place++) {
+            ids[place] = idAt[place];
+            repeats[place] = repeatsAt[place];
+        }
+        idAt = ids;
+        repeatsAt = repeats;
         for (let place = before; place < places; place++)
-            handlers.push(undefined);
+            handlers[place] = undefined;
         handlers.length = places;
         mask = places - 1;
-        for (let place = 0; place < Math.min(before, places); place++) {
+        for (let place = 0; place < kept; place++) {
             const id = idAt[place], moved = id & mask;
             if (id === 0 || moved === place)
                 continue;
@@ -88,13 +88,14 @@
     }
 
     class Call {
-        constructor(handler, list) {
+        constructor(handler, args) {
             this.handler = handler;
-            this.list = list;
+            this.args = args;
         }
 
-        run() { apply(this.handler, globalThis, this.list); }
+        run() { apply(this.handler, globalThis, this.args); }
     }
+    setPrototypeOf(Call.prototype, null);
 
     // A string is a script of its own. The standard reports its errors before microtasks, a function's after them.
     class Script {
@@ -107,10 +108,11 @@
             try {
                 native.evaluate(this.source, this.name);
             } catch (error) {
-                shared.report(error);
+                shared.report(error, this);
             }
         }
     }
+    setPrototypeOf(Script.prototype, null);
 
     // A call as it stands in a script costs a twentieth of Reflect.apply(), which no script can get in the way of.
     function run(entry) {
@@ -122,26 +124,40 @@
             apply(entry, globalThis, none);
     }
 
-    function makeEntry(handler, list, name) {
+    function makeEntry(handler, args, name) {
         if (typeof handler !== 'function')
             return new Script(toDOMString(handler), name);
-        return list.length > 0 ? new Call(handler, list) : handler;
+        return args.length > 0 ? new Call(handler, args) : handler;
     }
 
     // `| 0` is Web IDL's conversion to a long, of delays and of IDs.
-    function setTimeout(handler, timeout = 0, ...list) {
-        if (arguments.length === 0)
-            shared.needArguments(0, 1, 'setTimeout');
-        const entry = makeEntry(handler, list, 'setTimeout handler');
-        return start(entry, timeout | 0, 0);
-    }
+    shared.exposeFunctions({
+        setTimeout(handler, timeout = 0, ...args) {
+            checkThis(this);
+            if (arguments.length === 0)
+                shared.needArguments(0, 1, 'setTimeout');
+            const entry = makeEntry(handler, args, 'setTimeout handler');
+            return start(entry, timeout | 0, 0);
+        },
 
-    function setInterval(handler, timeout = 0, ...list) {
-        if (arguments.length === 0)
-            shared.needArguments(0, 1, 'setInterval');
-        const entry = makeEntry(handler, list, 'setInterval handler');
-        return start(entry, timeout | 0, REPEATS);
-    }
+        setInterval(handler, timeout = 0, ...args) {
+            checkThis(this);
+            if (arguments.length === 0)
+                shared.needArguments(0, 1, 'setInterval');
+            const entry = makeEntry(handler, args, 'setInterval handler');
+            return start(entry, timeout | 0, REPEATS);
+        },
+
+        clearTimeout(id = 0) {
+            checkThis(this);
+            clearTimer(id | 0);
+        },
+
+        clearInterval(id = 0) {
+            checkThis(this);
+            clearTimer(id | 0);
+        },
+    });
 
     // C calls this for every timer that is due.
     shared.fire = function () {
@@ -157,64 +173,58 @@
         }
     };
 
-    shared.exposeFunction('setTimeout', setTimeout);
-    shared.exposeFunction('setInterval', setInterval);
-    shared.exposeFunction('clearTimeout', function clearTimeout(id = 0) { clearTimer(id | 0); });
-    shared.exposeFunction('clearInterval', function clearInterval(id = 0) { clearTimer(id | 0); });
-
-    // What clearImmediate() cannot clear.
-    class Expiry extends Call {
-        constructor(handler) {
-            super(handler, none);
-        }
-    }
-
-    // Everything else that C calls back, by a number of its own.
-    const expected = new Map();
+    // Everything else that C calls back, by a number of its own. What is not the script's, clearImmediate() cannot clear.
+    const expected = new Map(), ours = new Map();
     let newest = 0;
 
     shared.expire = function (slot) {
-        const entry = expected.get(slot);
-        expected.delete(slot);
+        const entries = expected.has(slot) ? expected : ours, entry = entries.get(slot);
+        entries.delete(slot);
         if (entry)
             run(entry);
     };
 
     // A cleared immediate still comes, and finds nothing to do: it would have come in this turn or the next.
-    shared.exposeFunction('setImmediate', function setImmediate(handler, ...list) {
-        if (typeof handler !== 'function')
-            throw new TypeError('setImmediate: the handler must be a function');
-        native.immediate(++newest);
-        expected.set(newest, makeEntry(handler, list));
-        return newest;
-    });
+    shared.exposeFunctions({
+        setImmediate(handler, ...args) {
+            checkThis(this);
+            if (typeof handler !== 'function')
+                throw new TypeError('setImmediate: the handler must be a function');
+            native.immediate(++newest);
+            expected.set(newest, makeEntry(handler, args));
+            return newest;
+        },
 
-    shared.exposeFunction('clearImmediate', function clearImmediate(id = 0) {
-        if (!(expected.get(+id) instanceof Expiry))
+        clearImmediate(id = 0) {
+            checkThis(this);
             expected.delete(+id);
+        },
     });
 
     // For AbortSignal.timeout(): it keeps the program alive only if it is told to. Returns a function for that.
     shared.callAfter = function (delay, handler) {
         const id = native.after(++newest, delay);
-        expected.set(newest, new Expiry(handler));
+        ours.set(newest, handler);
         return keep => keep ? native.ref(id) : native.unref(id);
     };
 
     // A promise that is settled. What it has of its own is not what scripts may do to Promise.
     const settled = Promise.resolve();
-    settled.then = then;
+    settled.then = Promise.prototype.then;
     settled.constructor = undefined;
 
-    shared.exposeFunction('queueMicrotask', function queueMicrotask(callback) {
-        if (typeof callback !== 'function')
-            throw new TypeError('queueMicrotask: the callback must be a function');
-        settled.then(() => {
-            try {
-                callback();
-            } catch (error) {
-                shared.report(error);
-            }
-        });
+    shared.exposeFunctions({
+        queueMicrotask(callback) {
+            checkThis(this);
+            if (typeof callback !== 'function')
+                throw new TypeError('queueMicrotask: the callback must be a function');
+            settled.then(() => {
+                try {
+                    callback();
+                } catch (error) {
+                    shared.report(error);
+                }
+            });
+        },
     });
 })
