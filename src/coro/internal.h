@@ -148,7 +148,6 @@ struct host {
     bool leaving;
     struct watched *watched; /* by descriptor */
     uint32_t watched_capacity;
-    uint32_t descriptors;              /* that the loop watches */
     struct fl__exceptions *exceptions; /* of its thread */
     void *signal_stack;
 };

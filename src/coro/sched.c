@@ -10,7 +10,7 @@
  * New coroutines begin on `start`. If its resident has more than PROMOTE_SIZE bytes there, it is not worth copying: it
  * keeps the stack, and another one becomes `start`. Those that have begun on that stack before can still push it out.
  *
- * Turns. A turn runs what is ready, and what that makes ready, up to a budget. There is one at the end of the worker's
+ * Turns. A turn runs what is ready, and what that makes ready, up to a budget and for a tick at most. There is one at the end of the worker's
  * turn, if need be, and earlier ones when a time is up or another thread sends word. Who yields waits aside until a whole
  * turn of the worker has passed and goes on at its end, behind all that timers, tasks and descriptors have made ready: that
  * is what yielding is for. If nothing of that could have happened, the worker's turn is left out, for it costs several
@@ -460,7 +460,7 @@ static bool others_may_run(struct sched *sched)
 {
     const struct host *host = sched->host;
     uint64_t next_ns = NEVER;
-    if (host->descriptors > 0 || sched->next_in_host || host->scheds != sched ||
+    if (sched->next_in_host || host->scheds != sched ||
         atomic_load_explicit(&sched->remote, memory_order_relaxed))
         return true;
     fl_wheel_next_poll(sched->wheel, &next_ns);
@@ -482,11 +482,12 @@ static void turn(struct sched *sched, enum turning turning)
         return;
     bool ran = false, tried = false;
     struct fl_coro *coro;
+    uint64_t begin_ns = now_ns(sched);
     current = sched;
     sched->turning = turning;
     fl__fiber_of_thread(&sched->fiber);
     take_remote(sched);
-    poll(sched, now_ns(sched));
+    poll(sched, begin_ns);
     if (turning == TURN_LAST) {
         queue_move(&sched->ready, &sched->yielded);
         queue_move(&sched->yielded, &sched->yielded_early);
@@ -497,7 +498,7 @@ static void turn(struct sched *sched, enum turning turning)
             ran = true;
         else
             fl__sched_append(sched, coro);
-        if (sched->ready.first && fl__worker_must_poll(sched->host->worker))
+        if (sched->ready.first && fl__worker_must_turn(sched->host->worker, begin_ns))
             break;
     }
     sched->turning = TURN_NONE;

@@ -151,7 +151,6 @@ static void ask_for_less(struct host *host, int fd)
     unsigned events;
     if (!wanted(watched, &events)) {
         fl_loop_fd_remove(loop, fd);
-        host->descriptors--;
     } else if (events != watched->asked && fl_loop_fd_modify(loop, fd, events) == 0) {
         watched->asked = events;
     }
@@ -201,7 +200,6 @@ static int ask_for_more(struct host *host, int fd, unsigned events)
     if (r < 0)
         return r;
     watched->asked = before | events;
-    host->descriptors += is_new;
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include <assert.h>
 
 #include "base/alloc.h"
+#include "loop/ahead.h"
 #include "loop/internal.h"
 
 enum {
@@ -118,6 +119,14 @@ bool fl_loop_alive(const fl_loop *loop)
 bool fl__loop_can_run(const fl_loop *loop)
 {
     return tasks_wait(loop) || loop->immediates > 0;
+}
+
+uint64_t fl__loop_next_ns(fl_loop *loop)
+{
+    uint64_t next_ns;
+    if (fl__loop_can_run(loop) || loop->poller.added > 0)
+        return 0;
+    return fl__timers_next(loop, &next_ns) ? next_ns : UINT64_MAX;
 }
 
 void fl_loop_hold(fl_loop *loop)

@@ -26,6 +26,7 @@
 
 #include "base/record.h"
 #include "loop/histogram.h"
+#include "loop/stopwatch.h"
 #include "runtime/entries.h"
 #include "runtime/handle.h"
 #include "runtime/mailbox.h"
@@ -34,9 +35,8 @@
 
 enum {
     CACHE_LINE = 64,
-    DUE_BATCH = 64,     /* timers taken out of the wheel at a time */
-    POLL_BUDGET = 1024, /* timers fired in a turn */
-    WORK_BUDGET = 32,   /* messages and tasks run in a turn */
+    TIMER_BUDGET = 64, /* timers of each wheel fired in a turn */
+    WORK_BUDGET = 32,  /* messages and tasks run in a turn */
     OUTSIDE_STRIPES = 16,
 };
 
@@ -148,8 +148,9 @@ struct fl__worker {
     fl_loop *loop;
     uint64_t now_ns; /* the last reading of the clock */
     struct shelf own, common;
-    fl_expired due[DUE_BATCH]; /* taken out of the wheel */
+    fl_expired due[TIMER_BUDGET]; /* taken out of its own wheel: in hand are those from due_next on */
     uint32_t due_next, due_count;
+    struct stopwatch stopwatch; /* for how long it has been firing timers */
     struct queue deferred;
     struct queue hungry; /* messages for which there was no memory */
     fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
@@ -261,6 +262,10 @@ int fl__worker_start(fl_runtime *rt, unsigned index);
 
 /* A callback is about to begin, and nobody knows for how long: what others could do meanwhile, they shall. */
 void fl__ask_for_help(struct fl__worker *worker);
+
+/* Timers are about to fire, for a tick at most: to be asked after each of them whether that has passed. */
+void fl__firing_begins(struct fl__worker *worker);
+bool fl__firing_takes_long(struct fl__worker *worker);
 
 /* --- timer.c */
 

@@ -579,16 +579,20 @@ unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
 {
     struct entry entry;
     unsigned fired = 0;
-    bool more = atomic_load_explicit(&shelf->next_ns, memory_order_relaxed) <= worker->now_ns;
-    while (more && fired < POLL_BUDGET && !runtime_stopping(worker->rt)) {
+    if (atomic_load_explicit(&shelf->next_ns, memory_order_relaxed) > worker->now_ns)
+        return 0;
+    fl__firing_begins(worker);
+    while (fired < TIMER_BUDGET && !runtime_stopping(worker->rt)) {
         shelf_lock(shelf);
-        more = take_due(worker, shelf, &entry);
+        bool more = take_due(worker, shelf, &entry);
         shelf_unlock(shelf);
         if (!more)
             break;
         fl__ask_for_help(worker);
         call(worker, &entry);
         fired++;
+        if (fl__firing_takes_long(worker))
+            break;
     }
     return fired;
 }

@@ -5,10 +5,13 @@
  * nothing to do it lets the loop sleep; one timer of the loop, the alarm, stands for the next deadline of the wheel. The
  * alarm is moved only if it would come too late; if it comes too early, the turn finds nothing to do.
  *
- * The wheel is polled once a turn by the loop's clock. A worker with more than one piece of work to do in a turn would
- * get to its timers late, so it calls the metronome and looks between two of them whether that has set needs_poll: a load
- * from a line that nobody else writes to unless something is due. Nothing but punctuality within a turn depends on the
- * metronome.
+ * The wheel is polled once a turn by the loop's clock, before any of its timers is called: what their callbacks start
+ * anew, even for now, waits for the next turn. If they take longer than a tick, the rest stays in hand, and the worker
+ * sees to its messages, tasks and descriptors before it goes on there.
+ *
+ * A worker with more than one piece of work to do in a turn would get to its timers late, so it calls the metronome and
+ * looks between two of them whether that has set needs_poll: a load from a line that nobody else writes to unless something
+ * is due. Nothing but punctuality within a turn depends on the metronome.
  *
  * Leaving. First `active` no longer counts the worker in. Tasks that were assigned to it are its own: no more are taken,
  * and those that were run first. The layer above is asked until it agrees. Then the mailbox is closed: what is in it, and
@@ -22,6 +25,7 @@
 #include <sys/prctl.h>
 
 #include "base/alloc.h"
+#include "loop/ahead.h"
 #include "runtime/internal.h"
 
 _Thread_local struct fl__worker *fl__self __attribute__((tls_model("initial-exec")));
@@ -131,9 +135,31 @@ static uint64_t read_clock(struct fl__worker *worker)
     return worker->now_ns;
 }
 
-/* What is in hand is marked, so that a callback that cancels or moves it does not look for it in the wheel. */
+void fl__firing_begins(struct fl__worker *worker)
+{
+    stopwatch_begin_turn(&worker->stopwatch, worker->now_ns);
+}
+
+bool fl__firing_takes_long(struct fl__worker *worker)
+{
+    struct stopwatch *stopwatch = &worker->stopwatch;
+    stopwatch_end_callback(stopwatch);
+    if (stopwatch_now_ns(stopwatch) - stopwatch->turn_ns < worker->rt->tick_ns)
+        return false;
+    read_clock(worker); /* what comes next has a tick of its own */
+    return true;
+}
+
+static bool has_in_hand(const struct fl__worker *worker)
+{
+    return worker->due_next < worker->due_count;
+}
+
+/* What is in hand is marked, so that who cancels or moves it does not look for it in the wheel. */
 static void take_in_hand(struct fl__worker *worker)
 {
+    worker->due_next = 0;
+    worker->due_count = (uint32_t)fl_wheel_poll(worker->own.wheel, worker->now_ns, worker->due, TIMER_BUDGET);
     for (uint32_t i = 0; i < worker->due_count; i++) {
         uintptr_t data = (uintptr_t)worker->due[i].data;
         if (data & 1) {
@@ -146,42 +172,53 @@ static void take_in_hand(struct fl__worker *worker)
     }
 }
 
-/* Those of its own, a batch at a time. */
-static void poll_own(struct fl__worker *worker)
+static void fire_own(struct fl__worker *worker)
 {
-    uint32_t fired = 0;
-    bool more = true;
-    while (more && fired < POLL_BUDGET && !runtime_stopping(worker->rt)) {
-        worker->due_next = 0;
-        worker->due_count = (uint32_t)fl_wheel_poll(worker->own.wheel, read_clock(worker), worker->due, DUE_BATCH);
+    if (!has_in_hand(worker))
         take_in_hand(worker);
-        more = worker->due_count > 0; /* callbacks take time, and a look is cheaper than a turn */
-        fired += worker->due_count;
-        while (worker->due_next < worker->due_count && !runtime_stopping(worker->rt)) {
-            fl__ask_for_help(worker);
-            fl__fire(worker, &worker->due[worker->due_next++]);
-        }
+    if (!has_in_hand(worker))
+        return;
+    fl__firing_begins(worker);
+    while (has_in_hand(worker) && !runtime_stopping(worker->rt)) {
+        fl__ask_for_help(worker);
+        fl__fire(worker, &worker->due[worker->due_next++]);
+        if (fl__firing_takes_long(worker))
+            return;
     }
 }
 
 static void poll_timers(struct fl__worker *worker)
 {
     atomic_store_explicit(&worker->needs_poll, false, memory_order_relaxed);
-    poll_own(worker);
+    read_clock(worker);
+    fire_own(worker);
     fl__fire_common(worker, &worker->common);
 }
 
 /* --- Turns */
 
-bool fl__worker_must_poll(struct fl__worker *worker)
+/* What the metronome does, where it does not tick. */
+static bool look_at_clock(struct fl__worker *worker)
+{
+    uint64_t now_ns = fl__runtime_now_ns(worker->rt);
+    atomic_store_explicit(&worker->timer_now_ns, now_ns, memory_order_relaxed);
+    return now_ns >= atomic_load_explicit(&worker->next_ns, memory_order_relaxed);
+}
+
+static bool must_poll(struct fl__worker *worker)
 {
     struct metronome *metronome = &worker->rt->metronome;
     if (!atomic_load_explicit(&metronome->ticking, memory_order_relaxed)) {
         if (worker->rt->own_clock)
-            return fl__runtime_now_ns(worker->rt) >= atomic_load_explicit(&worker->next_ns, memory_order_relaxed);
+            return look_at_clock(worker);
         fl__request(&metronome->requests, &metronome->mailbox, REQUEST_TICK);
     }
     return atomic_load_explicit(&worker->needs_poll, memory_order_relaxed);
+}
+
+bool fl__worker_must_turn(struct fl__worker *worker, uint64_t since_ns)
+{
+    return must_poll(worker) || fl__worker_now_ns(worker) >= since_ns + worker->rt->tick_ns;
 }
 
 static bool has_mail(const struct fl__worker *worker)
@@ -231,7 +268,7 @@ static void run_messages(struct fl__worker *worker)
             return;
         fl__ask_for_help(worker);
         message->run(worker, message);
-        if (has_messages(worker) && fl__worker_must_poll(worker))
+        if (has_messages(worker) && must_poll(worker))
             poll_timers(worker);
         if (fl__worker_now_ns(worker) >= end_ns)
             return;
@@ -253,7 +290,7 @@ static void retry(struct fl__worker *worker)
     struct fl__message *message;
     while ((message = queue_pop(&now)))
         message->run(worker, message);
-    if (worker->own.stranded > 0)
+    if (worker->own.stranded > 0 && !has_in_hand(worker)) /* both look the same in the table */
         fl__rescue_stranded(worker, &worker->own);
     if (worker->common.stranded > 0)
         fl__rescue_stranded(worker, &worker->common);
@@ -273,7 +310,7 @@ static uint64_t next_turn_ns(struct fl__worker *worker)
     uint64_t next_ns = UINT64_MAX;
     uint64_t common_ns = atomic_load_explicit(&worker->common.next_ns, memory_order_relaxed);
     fl_wheel_next_poll(worker->own.wheel, &next_ns);
-    next_ns = next_ns < common_ns ? next_ns : common_ns;
+    next_ns = has_in_hand(worker) ? worker->now_ns : next_ns < common_ns ? next_ns : common_ns;
     if (worker->hungry.first || worker->own.stranded > 0 || worker->common.stranded > 0) {
         uint64_t retry_ns = worker->now_ns + RETRY_NS;
         next_ns = next_ns < retry_ns ? next_ns : retry_ns;
@@ -347,7 +384,10 @@ static bool lie_down(struct fl__worker *worker)
 
 uint64_t fl__worker_next_ns(struct fl__worker *worker)
 {
-    return has_work(worker) ? 0 : next_turn_ns(worker);
+    if (has_work(worker))
+        return 0;
+    uint64_t next_ns = next_turn_ns(worker), loop_ns = fl__loop_next_ns(worker->loop);
+    return next_ns < loop_ns ? next_ns : loop_ns;
 }
 
 static void do_upkeep(struct shelf *shelf)
@@ -444,6 +484,7 @@ static void leave(struct fl__worker *worker)
     close_all(worker);
     pass_on_queue(worker, &worker->deferred);
     pass_on_queue(worker, &worker->hungry);
+    worker->due_next = worker->due_count = 0; /* they are in the table */
     fl__hand_over_timers(&worker->own);
     fl__hand_over_timers(&worker->common);
     atomic_store_explicit(&worker->awake, false, memory_order_relaxed);
@@ -557,6 +598,7 @@ static int make_parts(struct fl__worker *worker)
     if (r < 0)
         return r;
     worker->now_ns = fl_loop_now_ns(worker->loop);
+    stopwatch_init(&worker->stopwatch, loop.clock, worker->now_ns);
     r = set_up_shelf(&worker->own);
     return r < 0 ? r : set_up_shelf(&worker->common);
 }

@@ -5,8 +5,9 @@
 /* What a layer on top of the runtime, such as coroutines, may ask of a worker.
  *
  * A worker's turn: the loop turns once (and sleeps there if nothing else is to be done); the wheel is polled and its
- * timers fire; messages that other threads have sent run, and tasks, at most a budget of them and not longer than a tick,
- * and between two of them timers that have arrived or are due; what was deferred runs; then some scrubbing. Everything below is called on the worker's own thread unless it says "any thread".
+ * timers fire, at most a budget of them and not longer than a tick; messages that other threads have sent run, and tasks,
+ * within bounds of the same kind, and between two of them timers that have arrived or are due; what was deferred runs; then
+ * some scrubbing. Everything below is called on the worker's own thread unless it says "any thread".
  *
  * Lifetime: a struct fl__worker stays valid, and may be sent to, until its runtime is freed. The worker may leave, and
  * another thread may later take its place under the same index; `fl__worker_send` says whether it is there.
@@ -55,12 +56,13 @@ void fl__worker_again(struct fl__worker *worker, struct fl__message *message);
 
 /* --- Long turns */
 
-/* To be asked between two pieces of work that may take long. True: a timer of the worker is due, and who has more to do
- * should end his turn and go on in the next. From the first call on the metronome looks at the clock. */
-bool fl__worker_must_poll(struct fl__worker *worker);
+/* To be asked between two pieces of work that may take long. True: a timer of the worker is due, or it has been at it for
+ * a tick since `since_ns`; who has more to do should end his turn and go on in the next. From the first call on the
+ * metronome looks at the clock. */
+bool fl__worker_must_turn(struct fl__worker *worker, uint64_t since_ns);
 
-/* When the worker has to turn for its timers and messages: 0 if it has something to do now, UINT64_MAX if it knows of
- * nothing. Its loop's descriptors do not count. */
+/* When the worker has to turn for its timers, messages and loop: 0 if it has something to do now, or its loop watches a
+ * descriptor; UINT64_MAX if it knows of nothing. */
 uint64_t fl__worker_next_ns(struct fl__worker *worker);
 
 /* --- The end of a turn */
