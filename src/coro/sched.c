@@ -460,8 +460,7 @@ static bool others_may_run(struct sched *sched)
 {
     const struct host *host = sched->host;
     uint64_t next_ns = NEVER;
-    if (sched->next_in_host || host->scheds != sched ||
-        atomic_load_explicit(&sched->remote, memory_order_relaxed))
+    if (sched->next_in_host || host->scheds != sched || atomic_load_explicit(&sched->remote, memory_order_relaxed))
         return true;
     fl_wheel_next_poll(sched->wheel, &next_ns);
     uint64_t worker_ns = fl__worker_next_ns(host->worker);

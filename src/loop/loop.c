@@ -126,6 +126,8 @@ uint64_t fl__loop_next_ns(fl_loop *loop)
     uint64_t next_ns;
     if (fl__loop_can_run(loop) || loop->poller.added > 0)
         return 0;
+    if (loop->table.live == LIST_HEADS_END - IMMEDIATES)
+        return UINT64_MAX; /* as a rule there is no timer, and this is quicker than to look for the first */
     return fl__timers_next(loop, &next_ns) ? next_ns : UINT64_MAX;
 }
 

@@ -218,7 +218,8 @@ static bool must_poll(struct fl__worker *worker)
 
 bool fl__worker_must_turn(struct fl__worker *worker, uint64_t since_ns)
 {
-    return must_poll(worker) || fl__worker_now_ns(worker) >= since_ns + worker->rt->tick_ns;
+    return must_poll(worker) ||
+           atomic_load_explicit(&worker->timer_now_ns, memory_order_relaxed) >= since_ns + worker->rt->tick_ns;
 }
 
 static bool has_mail(const struct fl__worker *worker)
