@@ -116,7 +116,8 @@ fl_coro *fl_coro_ref(fl_coro *coro);
 void fl_coro_unref(fl_coro *coro);
 
 /* Lets everybody else of this worker who can run now have a turn: other coroutines, also those whose time is up or whose
- * descriptor is ready, timers that are due, and tasks. Outside a coroutine, yields the thread. */
+ * descriptor is ready, timers that are due, tasks, and what is on the worker's loop. Outside a coroutine, yields the
+ * thread. */
 void fl_coro_yield(void);
 
 /* Waits until the coroutine is woken by fl_coro_unpark() or a timed wake-up; not at all if that has happened since its

@@ -39,6 +39,10 @@
  * as the number of workers does not change; no other thread is involved. Started elsewhere, it is sent to a worker,
  * and should that be stuck in a callback when the timer is due, one that is idle fires it, a tick later.
  *
+ * Turns: a worker spends a tick at most on timers that are due, on tasks or on coroutines before it sees to the others and
+ * to its loop, as far as callbacks, which nothing interrupts, let it. What a timer's callback starts, even for now, does not
+ * fire in the same go: others get their turn in between.
+ *
  * Threads: every function here may be called by any thread at any time, except that fl_runtime_free() and
  * fl_runtime_resize() must not be called by a worker. No call blocks on another thread but those two. Callbacks may call
  * everything else; while a callback runs, what belongs to its worker waits: timers that were started there, tasks that
@@ -72,7 +76,7 @@ typedef void (*fl_task_fn)(void *arg);
 typedef struct fl_runtime_config {
     uint32_t workers;      /* at most FL_RUNTIME_MAX_WORKERS; 0: one for each processor this process may use */
     uint32_t scrub_budget; /* the most timers that one turn of a worker looks at to find cancelled ones; 0: 1024 */
-    uint64_t tick_ns;      /* how often a worker that has much to do learns what time it is; 0: 2^20, about 1 ms */
+    uint64_t tick_ns;      /* how often a busy worker looks at the clock, and sees to other work; 0: 2^20, about 1 ms */
     bool pin;              /* each worker stays on one processor */
     bool huge_pages;       /* ask for 2 MiB pages: cancelling is faster with millions of timers */
     fl_clock *clock; /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime. It is asked to

@@ -6,7 +6,7 @@
  * alarm is moved only if it would come too late; if it comes too early, the turn finds nothing to do.
  *
  * The wheel is polled once a turn by the loop's clock, before any of its timers is called: what their callbacks start
- * anew, even for now, waits for the next turn. If they take longer than a tick, the rest stays in hand, and the worker
+ * anew, even for now, waits for the next poll. If they take longer than a tick, the rest stays in hand, and the worker
  * sees to its messages, tasks and descriptors before it goes on there.
  *
  * A worker with more than one piece of work to do in a turn would get to its timers late, so it calls the metronome and
