@@ -174,9 +174,10 @@ struct settling {
     struct parcel *parcel;
 };
 
-static void parcel_drop(struct parcel *parcel)
+static void parcel_drop(struct parcel *parcel, size_t count)
 {
-    if (--parcel->left == 0)
+    parcel->left -= count;
+    if (parcel->left == 0)
         free(parcel);
 }
 
@@ -213,7 +214,7 @@ static void item_settle(struct worker *worker, struct item *item, fl_settlement 
             fl_loop_post_task(item->shard->worker->loop, &settling->task);
         }
     }
-    parcel_drop(item->parcel);
+    parcel_drop(item->parcel, 1);
 }
 
 /* --- Leasing ------------------------------------------------------------------------------------------------------ */
@@ -430,6 +431,7 @@ static void parcel_arrives(fl_loop *loop, void *arg)
     struct space *space = NULL;
     struct queue *queue = NULL;
     (void)loop;
+    size_t missed = 0;
     parcel->left++; /* for ourselves */
     for (size_t i = 0; i < parcel->count; i++) {
         struct item *item = &parcel->items[i];
@@ -444,12 +446,12 @@ static void parcel_arrives(fl_loop *loop, void *arg)
             queue_push(queue, item);
         } else {
             log_error("there is no memory for a timer that is due: it comes after a restart", NULL);
-            parcel_drop(parcel);
+            missed++;
         }
     }
     if (queue)
         serve_askers(worker, queue);
-    parcel_drop(parcel);
+    parcel_drop(parcel, missed + 1);
 }
 
 #define PATIENCE_US (5 * 1000000ll)
@@ -831,7 +833,7 @@ void pull_free(struct worker *worker)
         if (item && item->serial && --item->lease->left == 0)
             free(item->lease);
         if (item)
-            parcel_drop(item->parcel);
+            parcel_drop(item->parcel, 1);
     }
     for (size_t i = 0; i < QUEUE_BUCKETS; i++)
         for (struct queue *queue = pull->queues[i], *next; queue; queue = next) {

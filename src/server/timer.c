@@ -49,12 +49,14 @@ struct reading {
 
 static int bad(struct reading *r, const char *why)
 {
-    return problem_set(r->problem, 400, "invalid-field", r->field, "%s %s", r->field, why);
+    problem_set(r->problem, 400, "invalid-field", r->field, "%s %s", r->field, why);
+    return -1;
 }
 
 static int no_memory(struct reading *r)
 {
-    return problem_of_result(r->problem, FL_NO_MEMORY);
+    problem_of_result(r->problem, FL_NO_MEMORY);
+    return -1;
 }
 
 static int read_text(struct reading *r, struct json value, fl_bytes *ret)
