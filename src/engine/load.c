@@ -345,6 +345,8 @@ static void load_done(fl_store_request *request)
     fl_key end = {e->load_until_us, 0};
     if (request->load.more && key_before(request->load.next, end))
         end = request->load.next;
+    else if (request->load.more && request->load.next.at_us < e->peeked_us)
+        e->peeked_us = request->load.next.at_us; /* the first that did not fit was to be looked at, too */
     loaded_to(e, end);
     fl__engine_load(e);
     fl__fire_soon(e);

@@ -394,3 +394,23 @@ TEST(a_namespace_has_its_own_idea_of_too_late)
         tear_down();
     }
 }
+
+/* Nothing but what was seen of the store wakes it here: the lease is long, and it asks by itself only every 30 s. */
+TEST(looking_ahead_sleeps_past_nothing_however_many_rows_a_load_brings)
+{
+    for (uint32_t rows = 1; rows <= 3; rows++)
+        for (unsigned together = 1; together <= 3; together++) {
+            set_up((fl_engine_config){.strategy = FL_LOOKAHEAD,
+                                      .load_batch = rows,
+                                      .load_interval_us = 30 * SECOND,
+                                      .lease_us = 600 * SECOND});
+            for (unsigned i = 0; i < 9; i++)
+                CHECK_EQ(create(NULL, (10 + i / together) * SECOND, "x").result, 0);
+            int64_t first_us = wall_now(&bed.wall.clock) + 10 * SECOND;
+            run_for(60 * SECOND);
+            CHECK_EQ(bed.fired_count, 9);
+            for (unsigned i = 0; i < 9; i++)
+                CHECK(bed.fired[i].at_us < first_us + i / together * SECOND + SECOND / 10);
+            tear_down();
+        }
+}
