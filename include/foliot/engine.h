@@ -49,7 +49,8 @@
  *     moment it learns of it, which is at the latest when the lease that it could not renew has run out.
  *   - Timers follow the wall clock when it is set; none is lost, none fires twice because of it. An attempt that is to be
  *     repeated has a time like any other, and so has a timer that was due when it was created (that of its creation): if
- *     the clock is set back first, they wait until it is that time again.
+ *     the clock is set back first, they wait until it is that time again. A clock beyond the year 2554 is taken to stand
+ *     still there.
  *   - Memory is bounded: at most `max_memory_timers` are held; what is further away is in the store only.
  *
  * How it works: windows of timers are loaded ahead into a timing wheel; what is due goes to the dispatcher, in batches;

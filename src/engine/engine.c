@@ -27,11 +27,19 @@
 
 enum { TOLERATED_US = 1000000 }; /* set back by less: time stands still until it has caught up */
 
-static void look_at_clock(fl_engine *e)
+/* The wheels count nanoseconds in 64 bits, up to the year 2554. A clock that says more is taken to say this, which leaves a
+ * day for what is loaded ahead. */
+#define NOW_MOST_US ((int64_t)(UINT64_MAX / NS_PER_US - 86400 * SECOND_US))
+
+static int64_t read_clock(const fl_engine *e)
 {
     int64_t now_us = e->config.clock->now_us(e->config.clock);
-    if (now_us < 0)
-        now_us = 0;
+    return now_us < 0 ? 0 : now_us < NOW_MOST_US ? now_us : NOW_MOST_US;
+}
+
+static void look_at_clock(fl_engine *e)
+{
+    int64_t now_us = read_clock(e);
     e->wall_seen_ns = fl_loop_now_ns(e->loop);
     e->clock_us = now_us;
     if (now_us >= e->wall_us) {
@@ -663,7 +671,7 @@ int fl_engine_start(const fl_engine_config *config, fl_engine **ret)
     memcpy(e->owner, config->owner, strlen(config->owner) + 1);
     e->random = e->config.seed | 1;
     e->preload_us = e->config.preload_us;
-    e->wall_us = e->config.clock->now_us(e->config.clock);
+    e->wall_us = read_clock(e);
     r = prepare(e);
     if (r < 0) {
         drop_alarms(e);
