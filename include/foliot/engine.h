@@ -291,12 +291,16 @@ typedef struct fl_cursor {
 typedef struct fl_listing fl_listing;
 
 /* A page of timers, roughly in order of time: a window (33 seconds that are near, months that are far away) after the other
- * and within a window in the order in which they were filed. What is created, moved or fired meanwhile may be seen or not. */
+ * and within a window in the order in which they were filed: what was overdue when it was created, waits for another
+ * attempt or was put off stands where that will be. What is created, moved or fired meanwhile may be seen or not. A range
+ * that begins in the future is quick; one that does not looks through all that is there, a page at a time, and a page may
+ * come back with few timers or none and yet have `more`. (What was created with a time that was past by a clock that was
+ * set back since is found by a range that begins before now only.) */
 struct fl_listing {
     bool dead;                 /* those given up instead, in order of creation; only ns and limit count */
     fl_bytes ns;               /* size 0: all */
     fl_bytes prefix;           /* of the name; size 0: all */
-    int64_t from_us, until_us; /* due from, and before; until_us 0: no limit */
+    int64_t from_us, until_us; /* due_us from, and before; 0: no limit */
     size_t limit;              /* timers; 0: 100, at most 10,000 */
     fl_cursor cursor;
     void (*done)(fl_listing *listing);

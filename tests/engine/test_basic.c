@@ -294,6 +294,43 @@ static void page(fl_listing *l)
     fl_loop_stop(bed.loop);
 }
 
+static size_t list_range(int64_t from_us, int64_t until_us)
+{
+    listing = (fl_listing){.limit = 2, .from_us = from_us, .until_us = until_us, .done = page};
+    listed = 0;
+    do {
+        fl_engine_list(bed.engine, &listing);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+        CHECK_EQ(listing.result, 0);
+    } while (listing.more);
+    return listed;
+}
+
+TEST(a_range_of_a_list_is_one_of_due_times)
+{
+    set_up((fl_engine_config){0});
+    bed.failures = 3;
+    bed.answer = FL_FAILED;
+    bed.answer_at_us = START + 3600 * SECOND;
+    int64_t base_us = wall_now(&bed.wall.clock);
+    CHECK_EQ(create("retried", SECOND, "1").result, 0);
+    CHECK_EQ(create("overdue", -1000 * SECOND, "2").result, 0);
+    CHECK_EQ(create("ancient", -2 * START, "3").result, 0);
+    CHECK_EQ(create("then", 3600 * SECOND, "4").result, 0);
+    CHECK_EQ(create("far", 86400 * SECOND, "5").result, 0);
+    run_for(5 * SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    CHECK_EQ(list_range(0, 0), 5);
+    CHECK_EQ(list_range(base_us - 2000 * SECOND, base_us + 60 * SECOND), 2);
+    CHECK_EQ(list_range(base_us - 1000 * SECOND, base_us - 999 * SECOND), 1);
+    CHECK_EQ(list_range(0, base_us), 2);
+    CHECK_EQ(list_range(INT64_MIN, 1), 1);
+    CHECK_EQ(list_range(base_us + 3000 * SECOND, base_us + 4000 * SECOND), 1);
+    CHECK_EQ(list_range(base_us + 3000 * SECOND, 0), 2);
+    CHECK_EQ(list_range(base_us, base_us), 0);
+    tear_down();
+}
+
 TEST(a_list_has_them_all)
 {
     set_up((fl_engine_config){0});
