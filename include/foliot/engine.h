@@ -218,8 +218,10 @@ int fl_engine_skip_older(fl_engine *engine, fl_bytes ns, uint64_t skip_older_us)
 /* The wall clock was set: look at it. (With the system's clock, the engine finds out by itself.) */
 void fl_engine_clock_changed(fl_engine *engine);
 
-/* Whether the engine has nothing to do but to wait: for the clock, for the dispatcher, for you. Then `*ret_next_us` is a
- * time before which nothing falls due, INT64_MAX if nothing is there. For programs that turn the clock themselves: turn it
+/* Whether the engine has nothing to do but to wait: for the clock, for the dispatcher, for fl_engine_go(), or, when it has
+ * lost its shard, for fl_engine_stop(). Then `*ret_next_us` is a time before which nothing falls due but what waits for one
+ * of the others; perhaps nothing does then either, because what was to come has been cancelled. INT64_MAX: nothing is
+ * there, or nothing that the clock would bring. For programs that turn the clock themselves: turn it
  * to that time, call fl_engine_clock_changed(), let the loop run until the engine is idle again. */
 bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us);
 

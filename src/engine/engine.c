@@ -98,19 +98,30 @@ static int64_t next_unloaded(const fl_engine *e)
     return next_us;
 }
 
+/* Whether something is under way that will end by itself. */
+static bool is_busy(const fl_engine *e)
+{
+    if (e->outstanding > 0 || e->flushing)
+        return true;
+    return e->state != ENGINE_LOST && (e->state != ENGINE_RUNNING || !e->ready || e->set_back || e->queued ||
+                                       e->to_repeat.count > 0 || e->in_doubt || e->unsure_count > 0);
+}
+
 bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us)
 {
     fl_engine *e = engine;
-    int64_t now_us = fl__engine_now(e), next_us = next_unloaded(e);
-    if (e->state != ENGINE_RUNNING || !e->ready || e->outstanding > 0 || e->flushing || e->set_back || e->queued ||
-        e->to_repeat.count > 0 || e->in_doubt || e->unsure_count > 0 || next_us <= now_us)
+    if (is_busy(e))
         return false;
-    for (int kind = 0; kind < 2; kind++) {
+    bool lost = e->state == ENGINE_LOST;
+    int64_t now_us = fl__engine_now(e), next_us = lost ? INT64_MAX : next_unloaded(e);
+    if (next_us <= now_us && !fl__load_has_room(e))
+        next_us = INT64_MAX; /* it waits for what is in memory */
+    for (int kind = 0; kind < 2 && !lost; kind++) {
         uint64_t at_ns;
-        bool full = !fl__fire_has_room(e, kind);
-        if (!full && e->flights.late[kind].count > 0)
+        bool stuck = e->config.wait || !fl__fire_has_room(e, kind);
+        if (!stuck && e->flights.late[kind].count > 0)
             return false;
-        if (!full && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && (int64_t)(at_ns / NS_PER_US) < next_us)
+        if (!stuck && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && (int64_t)(at_ns / NS_PER_US) < next_us)
             next_us = (int64_t)(at_ns / NS_PER_US);
     }
     if (next_us <= now_us)

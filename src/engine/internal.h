@@ -428,6 +428,7 @@ uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
 /* --- load.c */
 void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
+bool fl__load_has_room(const fl_engine *e);
 int64_t fl__load_horizon_us(const fl_engine *e, int64_t now_us);
 void fl__load_hint(fl_engine *e, int64_t at_us);
 void fl__load_sooner(fl_engine *e);

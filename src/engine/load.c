@@ -407,7 +407,7 @@ static void pass_gap(fl_engine *e, int64_t now_us, int64_t end_us)
 }
 
 /* Enough room for the trouble, or nothing that would make more. */
-static bool worth_loading(const fl_engine *e)
+bool fl__load_has_room(const fl_engine *e)
 {
     size_t free = room(e);
     return free > 0 && (e->loaded <= free || free >= e->config.max_memory_timers / 4);
@@ -422,7 +422,7 @@ static void load_more(fl_engine *e, int64_t now_us)
         set_alarm(e, now_us);
         return;
     }
-    if (!worth_loading(e)) {
+    if (!fl__load_has_room(e)) {
         fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US); /* and whenever something is settled */
         return;
     }

@@ -147,6 +147,34 @@ TEST(a_clock_that_is_turned_finds_everything_on_its_way)
     tear_down();
 }
 
+TEST(an_engine_that_only_waits_is_idle)
+{
+    set_up((fl_engine_config){.wait = true, .max_memory_timers = 16});
+    int64_t next_us = 0;
+    for (int i = 0; i < 40; i++) /* more than there is room for */
+        CHECK_EQ(create(NULL, 0, "x").result, 0);
+    run_for(10 * SECOND);
+    CHECK(fl_engine_idle(bed.engine, &next_us));
+    CHECK(next_us > wall_now(&bed.wall.clock));
+    bed.keep = true;
+    fl_engine_go(bed.engine);
+    CHECK(!fl_engine_idle(bed.engine, &next_us));
+    run_for(10 * SECOND);
+    CHECK(bed.fired_count > 0);
+    CHECK(fl_engine_idle(bed.engine, &next_us));
+    fl_engine *lost = bed.engine;
+    start_engine((fl_engine_config){.owner = "another", .force = true});
+    fl_engine *another = bed.engine;
+    bed.engine = lost;
+    run_for(30 * SECOND);
+    CHECK_EQ(bed.events[FL_ENGINE_LOST], 1);
+    CHECK(fl_engine_idle(lost, &next_us));
+    CHECK_EQ(next_us, INT64_MAX);
+    stop_engine(true);
+    bed.engine = another;
+    tear_down();
+}
+
 TEST(the_clock_set_back_by_days)
 {
     static const int64_t days[] = {1, 30, 400};
