@@ -109,7 +109,8 @@ typedef struct fl_durable {
     fl_bytes headers;    /* the dispatcher's affair. At most 16 KiB */
     uint64_t timeout_us; /* the dispatcher's affair */
     fl_retry retry;
-    uint32_t attempt; /* how many have been made; with a firing, this one included */
+    uint32_t
+        attempt; /* how many have been made, as far as it is in the store how they ended; with a firing, this one too */
 } fl_durable;
 
 /* An ID as text: 26 letters and digits that sort by shard, time and sequence number. */
@@ -144,7 +145,8 @@ typedef struct fl_settlement {
     fl_bytes reason; /* of FL_FAILED and FL_DEAD, for people; cut after 1024 bytes */
 } fl_settlement;
 
-/* Settles attempts. Returns how many of the tokens named one that was under way. */
+/* Settles attempts. Returns how many of the tokens named one that was under way; a settlement whose result is none of
+ * enum fl_settle settles nothing and does not count. */
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count);
 
 /* --- The engine -------------------------------------------------------------------------------------------------- */
@@ -158,9 +160,9 @@ enum fl_engine_event {
     FL_ENGINE_TROUBLE, /* the store refuses or does not answer; it is tried again */
 };
 
-/* How a timer has ended without its dispatcher having said so. */
+/* How a timer has ended other than by FL_DONE. */
 enum fl_ended {
-    FL_ENDED_DEAD,    /* given up: it is a dead letter now */
+    FL_ENDED_DEAD,    /* given up, by its retry policy or by its dispatcher (FL_DEAD): it is a dead letter now */
     FL_ENDED_SKIPPED, /* it fell due too long before the shard was claimed */
 };
 
@@ -180,7 +182,7 @@ typedef struct fl_engine_config {
     fl_wall_clock *clock; /* NULL: the system's */
     uint64_t lease_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
     uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s. At most a day */
-    uint64_t max_memory_timers;  /* held in memory; 0: 100,000 */
+    uint64_t max_memory_timers;  /* held in memory; 0: 100,000. Less than 16 counts as 16 */
     uint32_t max_in_flight;      /* given to the dispatcher and not settled; 0: 10,000 */
     uint32_t dispatch_batch;     /* given to the dispatcher at once; 0: 1,000 */
     uint32_t max_payload;        /* bytes; 0: 256 KiB; at most 8 MiB */
@@ -237,6 +239,7 @@ enum fl_op_kind {
     FL_OP_DEAD_DELETE,  /* by ID */
 };
 
+/* Any other flag is refused (FL_INVALID_ARGUMENT); those of another kind of operation do not matter. */
 enum {
     /* FL_OP_CREATE with a name that is taken. 0: the same content answers the same timer, any other replaces it. */
     FL_OP_ONLY_NEW = 1,   /* FL_EXISTS, whatever its content */
@@ -260,7 +263,8 @@ typedef struct fl_op {
     fl_durable timer;
     /* The answer. */
     int result; /* 0; FL_TIMER_NOT_FOUND: not there, or has fired; FL_EXISTS; FL_BUSY: an attempt is under way;
-                 * FL_INVALID_ARGUMENT, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED; FL_NO_MEMORY; what stores answer */
+                 * FL_INVALID_ARGUMENT, FL_INVALID_TIMER_ID, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED;
+                 * FL_NO_MEMORY; what stores answer */
     enum fl_outcome outcome; /* of FL_OP_CREATE */
     int64_t died_us;         /* of FL_OP_DEAD_…: when, and why */
     fl_bytes reason;
@@ -319,8 +323,8 @@ void fl_engine_list(fl_engine *engine, fl_listing *listing);
 /* --- Statistics -------------------------------------------------------------------------------------------------- */
 
 typedef struct fl_engine_stats {
-    uint64_t pending;   /* timers that have not fired; after a crash right to within a record */
-    uint64_t loaded;    /* of them in memory */
+    uint64_t pending; /* timers that are not over: they wait or are under way. After a crash right to within a record */
+    uint64_t loaded;  /* in memory: what is near of them, and what is not known yet to be in the store, or to be gone */
     uint64_t in_flight; /* given to the dispatcher and not settled */
     uint64_t dispatched, fired, failed, retried, again, later, dead,
         skipped; /* since the start; fired: settled with FL_DONE */

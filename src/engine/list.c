@@ -272,7 +272,10 @@ static bool is_window(uint64_t window)
 
 static int check(const fl_listing *listing)
 {
-    uint64_t window = listing->cursor.part[C_WINDOW];
+    const uint64_t *cursor = listing->cursor.part;
+    uint64_t window = cursor[C_WINDOW];
+    if (cursor[C_SEQ] > SEQ_MAX || cursor[C_SEEN] > SEQ_MAX)
+        return FL_INVALID_ARGUMENT;
     return listing->limit > PAGE_MOST || listing->ns.size > FL_STORE_NAME_MAX ||
                    listing->prefix.size > FL_STORE_NAME_MAX || (window && !is_window(window))
                ? FL_INVALID_ARGUMENT

@@ -414,3 +414,42 @@ TEST(what_was_in_doubt_takes_its_place_among_those_of_its_time)
     CHECK_EQ(bed.fired_count, 2);
     tear_down();
 }
+
+TEST(what_is_not_known_is_refused)
+{
+    set_up((fl_engine_config){0});
+    fl_op op = {.kind = FL_OP_CREATE, .flags = 256, .timer = {.ns = text("ns"), .payload = text("x")}};
+    CHECK_EQ(run_op(op).result, FL_INVALID_ARGUMENT);
+    op.flags = 1u << 31;
+    CHECK_EQ(run_op(op).result, FL_INVALID_ARGUMENT);
+    bed.keep = true;
+    CHECK_EQ(create(NULL, 0, "x").result, 0);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    fl_settlement settlement = {.token = bed.tokens[0], .result = (enum fl_settle)(FL_LATER + 1)};
+    CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 0);
+    settlement.result = FL_DONE;
+    CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
+    tear_down();
+}
+
+TEST(a_cursor_that_was_made_up_is_no_trouble_of_the_store)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create(NULL, 3600 * SECOND, "x").result, 0);
+    fl_listing listing = {.done = listed};
+    fl_engine_list(bed.engine, &listing);
+    run_for(SECOND);
+    CHECK_EQ(listed_count, 1);
+    for (int part = 0; part < 4; part++)
+        for (int bit = 0; bit < 64; bit++)
+            for (int dead = 0; dead < 2; dead++) {
+                fl_listing made_up = {.dead = dead, .cursor = listing.cursor, .done = listed};
+                made_up.cursor.part[part] ^= (uint64_t)1 << bit;
+                fl_engine_list(bed.engine, &made_up);
+                run_for(SECOND / 100);
+                CHECK(listed_result == 0 || listed_result == FL_INVALID_ARGUMENT);
+            }
+    CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+    tear_down();
+}
