@@ -393,6 +393,7 @@ void fl__writes_free(fl_engine *e);
 /* --- doubt.c */
 void fl__doubt(fl_engine *e, struct work *work);
 void fl__doubt_end(fl_engine *e, struct work *work);
+bool fl__doubt_about(const fl_engine *e, uint64_t seq);
 void fl__doubt_unsure(fl_engine *e, struct item *item);
 void fl__doubt_forget(fl_engine *e, struct item *item);
 void fl__doubt_not_found(fl_engine *e, const fl_store_want *want);
