@@ -60,12 +60,20 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
         fprintf(stderr, "alarm: %s\n", message);
 }
 
+static void stop(fl_loop *loop, void *arg)
+{
+    struct clock *clock = arg;
+    (void)loop;
+    fl_engine_stop(clock->engine, false, gone, NULL);
+}
+
 static void created(fl_batch *batch)
 {
     struct clock *clock = batch->arg;
     if (batch->ops[0].result < 0)
         fprintf(stderr, "alarm: %s\n", fl_strerror(batch->ops[0].result));
-    fl_engine_stop(clock->engine, false, gone, NULL); /* it is on the disk */
+    if (fl_loop_immediate(clock->loop, stop, clock, NULL) < 0) /* it is on the disk. Not from inside the engine */
+        abort();
 }
 
 static void open_clock(struct clock *clock, const char *folder)

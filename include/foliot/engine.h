@@ -49,7 +49,8 @@
  *     moment it learns of it, which is at the latest when the lease that it could not renew has run out.
  *   - Timers follow the wall clock when it is set; none is lost, none fires twice because of it. An attempt that is to be
  *     repeated has a time like any other, and so has a timer that was due when it was created (that of its creation): if
- *     the clock is set back first, they wait until it is that time again.
+ *     the clock is set back first, they wait until it is that time again. A clock beyond the year 2554 is taken to stand
+ *     still there.
  *   - Memory is bounded: at most `max_memory_timers` are held; what is further away is in the store only.
  *
  * How it works: windows of timers are loaded ahead into a timing wheel; what is due goes to the dispatcher, in batches;
@@ -108,7 +109,8 @@ typedef struct fl_durable {
     fl_bytes headers;    /* the dispatcher's affair. At most 16 KiB */
     uint64_t timeout_us; /* the dispatcher's affair */
     fl_retry retry;
-    uint32_t attempt; /* how many have been made; with a firing, this one included */
+    uint32_t
+        attempt; /* how many have been made, as far as it is in the store how they ended; with a firing, this one too */
 } fl_durable;
 
 /* An ID as text: 26 letters and digits that sort by shard, time and sequence number. */
@@ -143,7 +145,8 @@ typedef struct fl_settlement {
     fl_bytes reason; /* of FL_FAILED and FL_DEAD, for people; cut after 1024 bytes */
 } fl_settlement;
 
-/* Settles attempts. Returns how many of the tokens named one that was under way. */
+/* Settles attempts. Returns how many of the tokens named one that was under way; a settlement whose result is none of
+ * enum fl_settle settles nothing and does not count. */
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count);
 
 /* --- The engine -------------------------------------------------------------------------------------------------- */
@@ -157,9 +160,9 @@ enum fl_engine_event {
     FL_ENGINE_TROUBLE, /* the store refuses or does not answer; it is tried again */
 };
 
-/* How a timer has ended without its dispatcher having said so. */
+/* How a timer has ended other than by FL_DONE. */
 enum fl_ended {
-    FL_ENDED_DEAD,    /* given up: it is a dead letter now */
+    FL_ENDED_DEAD,    /* given up, by its retry policy or by its dispatcher (FL_DEAD): it is a dead letter now */
     FL_ENDED_SKIPPED, /* it fell due too long before the shard was claimed */
 };
 
@@ -179,7 +182,7 @@ typedef struct fl_engine_config {
     fl_wall_clock *clock; /* NULL: the system's */
     uint64_t lease_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
     uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s. At most a day */
-    uint64_t max_memory_timers;  /* held in memory; 0: 100,000 */
+    uint64_t max_memory_timers;  /* held in memory; 0: 100,000. Less than 16 counts as 16 */
     uint32_t max_in_flight;      /* given to the dispatcher and not settled; 0: 10,000 */
     uint32_t dispatch_batch;     /* given to the dispatcher at once; 0: 1,000 */
     uint32_t max_payload;        /* bytes; 0: 256 KiB; at most 8 MiB */
@@ -217,8 +220,10 @@ int fl_engine_skip_older(fl_engine *engine, fl_bytes ns, uint64_t skip_older_us)
 /* The wall clock was set: look at it. (With the system's clock, the engine finds out by itself.) */
 void fl_engine_clock_changed(fl_engine *engine);
 
-/* Whether the engine has nothing to do but to wait: for the clock, for the dispatcher, for you. Then `*ret_next_us` is a
- * time before which nothing falls due, INT64_MAX if nothing is there. For programs that turn the clock themselves: turn it
+/* Whether the engine has nothing to do but to wait: for the clock, for the dispatcher, for fl_engine_go(), or, when it has
+ * lost its shard, for fl_engine_stop(). Then `*ret_next_us` is a time before which nothing falls due but what waits for one
+ * of the others; perhaps nothing does then either, because what was to come has been cancelled. INT64_MAX: nothing is
+ * there, or nothing that the clock would bring. For programs that turn the clock themselves: turn it
  * to that time, call fl_engine_clock_changed(), let the loop run until the engine is idle again. */
 bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us);
 
@@ -234,6 +239,7 @@ enum fl_op_kind {
     FL_OP_DEAD_DELETE,  /* by ID */
 };
 
+/* Any other flag is refused (FL_INVALID_ARGUMENT); those of another kind of operation do not matter. */
 enum {
     /* FL_OP_CREATE with a name that is taken. 0: the same content answers the same timer, any other replaces it. */
     FL_OP_ONLY_NEW = 1,   /* FL_EXISTS, whatever its content */
@@ -257,7 +263,8 @@ typedef struct fl_op {
     fl_durable timer;
     /* The answer. */
     int result; /* 0; FL_TIMER_NOT_FOUND: not there, or has fired; FL_EXISTS; FL_BUSY: an attempt is under way;
-                 * FL_INVALID_ARGUMENT, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED; FL_NO_MEMORY; what stores answer */
+                 * FL_INVALID_ARGUMENT, FL_INVALID_TIMER_ID, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED;
+                 * FL_NO_MEMORY; what stores answer */
     enum fl_outcome outcome; /* of FL_OP_CREATE */
     int64_t died_us;         /* of FL_OP_DEAD_…: when, and why */
     fl_bytes reason;
@@ -290,12 +297,16 @@ typedef struct fl_cursor {
 typedef struct fl_listing fl_listing;
 
 /* A page of timers, roughly in order of time: a window (33 seconds that are near, months that are far away) after the other
- * and within a window in the order in which they were filed. What is created, moved or fired meanwhile may be seen or not. */
+ * and within a window in the order in which they were filed: what was overdue when it was created, waits for another
+ * attempt or was put off stands where that will be. What is created, moved or fired meanwhile may be seen or not. A range
+ * that begins in the future is quick; one that does not looks through all that is there, a page at a time, and a page may
+ * come back with few timers or none and yet have `more`. (What was created with a time that was past by a clock that was
+ * set back since is found by a range that begins before now only.) */
 struct fl_listing {
     bool dead;                 /* those given up instead, in order of creation; only ns and limit count */
     fl_bytes ns;               /* size 0: all */
     fl_bytes prefix;           /* of the name; size 0: all */
-    int64_t from_us, until_us; /* due from, and before; until_us 0: no limit */
+    int64_t from_us, until_us; /* due_us from, and before; 0: no limit */
     size_t limit;              /* timers; 0: 100, at most 10,000 */
     fl_cursor cursor;
     void (*done)(fl_listing *listing);
@@ -312,8 +323,8 @@ void fl_engine_list(fl_engine *engine, fl_listing *listing);
 /* --- Statistics -------------------------------------------------------------------------------------------------- */
 
 typedef struct fl_engine_stats {
-    uint64_t pending;   /* timers that have not fired; after a crash right to within a record */
-    uint64_t loaded;    /* of them in memory */
+    uint64_t pending; /* timers that are not over: they wait or are under way. After a crash right to within a record */
+    uint64_t loaded;  /* in memory: what is near of them, and what is not known yet to be in the store, or to be gone */
     uint64_t in_flight; /* given to the dispatcher and not settled */
     uint64_t dispatched, fired, failed, retried, again, later, dead,
         skipped; /* since the start; fired: settled with FL_DONE */

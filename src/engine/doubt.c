@@ -56,6 +56,17 @@ void fl__doubt_end(fl_engine *e, struct work *work)
     fl__unlock(e, &work->new_lock);
 }
 
+/* Whether this row may be the work of a change in doubt. Then it is not over, wherever the front is by now. */
+bool fl__doubt_about(const fl_engine *e, uint64_t seq)
+{
+    if (!e->in_doubt || !fl__is_locked(e, lock_of_seq(seq)))
+        return false;
+    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
+        if (work->new_key.seq == seq)
+            return true;
+    return false;
+}
+
 static bool applied(const struct work *work, const fl_store_want *want)
 {
     if (work->new_key.seq == 0)

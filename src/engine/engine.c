@@ -27,11 +27,19 @@
 
 enum { TOLERATED_US = 1000000 }; /* set back by less: time stands still until it has caught up */
 
-static void look_at_clock(fl_engine *e)
+/* The wheels count nanoseconds in 64 bits, up to the year 2554. A clock that says more is taken to say this, which leaves a
+ * day for what is loaded ahead. */
+#define NOW_MOST_US ((int64_t)(UINT64_MAX / NS_PER_US - 86400 * SECOND_US))
+
+static int64_t read_clock(const fl_engine *e)
 {
     int64_t now_us = e->config.clock->now_us(e->config.clock);
-    if (now_us < 0)
-        now_us = 0;
+    return now_us < 0 ? 0 : now_us < NOW_MOST_US ? now_us : NOW_MOST_US;
+}
+
+static void look_at_clock(fl_engine *e)
+{
+    int64_t now_us = read_clock(e);
     e->wall_seen_ns = fl_loop_now_ns(e->loop);
     e->clock_us = now_us;
     if (now_us >= e->wall_us) {
@@ -90,19 +98,30 @@ static int64_t next_unloaded(const fl_engine *e)
     return next_us;
 }
 
+/* Whether something is under way that will end by itself. */
+static bool is_busy(const fl_engine *e)
+{
+    if (e->outstanding > 0 || e->flushing)
+        return true;
+    return e->state != ENGINE_LOST && (e->state != ENGINE_RUNNING || !e->ready || e->set_back || e->queued ||
+                                       e->to_repeat.count > 0 || e->in_doubt || e->unsure_count > 0);
+}
+
 bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us)
 {
     fl_engine *e = engine;
-    int64_t now_us = fl__engine_now(e), next_us = next_unloaded(e);
-    if (e->state != ENGINE_RUNNING || !e->ready || e->outstanding > 0 || e->flushing || e->set_back || e->queued ||
-        e->to_repeat.count > 0 || e->in_doubt || e->unsure_count > 0 || next_us <= now_us)
+    if (is_busy(e))
         return false;
-    for (int kind = 0; kind < 2; kind++) {
+    bool lost = e->state == ENGINE_LOST;
+    int64_t now_us = fl__engine_now(e), next_us = lost ? INT64_MAX : next_unloaded(e);
+    if (next_us <= now_us && !fl__load_has_room(e))
+        next_us = INT64_MAX; /* it waits for what is in memory */
+    for (int kind = 0; kind < 2 && !lost; kind++) {
         uint64_t at_ns;
-        bool full = !fl__fire_has_room(e, kind);
-        if (!full && e->flights.late[kind].count > 0)
+        bool stuck = e->config.wait || !fl__fire_has_room(e, kind);
+        if (!stuck && e->flights.late[kind].count > 0)
             return false;
-        if (!full && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && (int64_t)(at_ns / NS_PER_US) < next_us)
+        if (!stuck && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && (int64_t)(at_ns / NS_PER_US) < next_us)
             next_us = (int64_t)(at_ns / NS_PER_US);
     }
     if (next_us <= now_us)
@@ -663,7 +682,7 @@ int fl_engine_start(const fl_engine_config *config, fl_engine **ret)
     memcpy(e->owner, config->owner, strlen(config->owner) + 1);
     e->random = e->config.seed | 1;
     e->preload_us = e->config.preload_us;
-    e->wall_us = e->config.clock->now_us(e->config.clock);
+    e->wall_us = read_clock(e);
     r = prepare(e);
     if (r < 0) {
         drop_alarms(e);

@@ -510,7 +510,7 @@ size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, siz
     size_t known = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t index = fl__flight_of_token(engine, settlements[i].token);
-        if (index) {
+        if (index && (unsigned)settlements[i].result <= FL_LATER) {
             known++;
             settle_one(engine, index, &settlements[i]);
         }

@@ -393,6 +393,7 @@ void fl__writes_free(fl_engine *e);
 /* --- doubt.c */
 void fl__doubt(fl_engine *e, struct work *work);
 void fl__doubt_end(fl_engine *e, struct work *work);
+bool fl__doubt_about(const fl_engine *e, uint64_t seq);
 void fl__doubt_unsure(fl_engine *e, struct item *item);
 void fl__doubt_forget(fl_engine *e, struct item *item);
 void fl__doubt_not_found(fl_engine *e, const fl_store_want *want);
@@ -428,6 +429,7 @@ uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
 /* --- load.c */
 void fl__engine_load(fl_engine *e);
 void fl__load_if_room(fl_engine *e);
+bool fl__load_has_room(const fl_engine *e);
 int64_t fl__load_horizon_us(const fl_engine *e, int64_t now_us);
 void fl__load_hint(fl_engine *e, int64_t at_us);
 void fl__load_sooner(fl_engine *e);

@@ -7,6 +7,11 @@
  * filed under its parts, so that up to the highest seen in the whole, everything in a part has been seen. That would not be
  * so of a window that is half filed again: a list that comes to one waits until it is gone.
  *
+ * Windows go by the time under which a timer is filed, and who asks for a range means the time at which it is due. What was
+ * overdue when it was created, what is to be attempted again and what was put off is filed later than that, at any time
+ * after now. So a range that begins in the future is one of windows, too; from one that does not, all windows are looked
+ * through. In either case what has been found is judged by when it is due.
+ *
  * A cursor is the window, the last number seen in it, the end of the outermost window that it is a part of, and the
  * highest number seen in those that it is a part of.
  */
@@ -93,9 +98,26 @@ static void move_on(uint64_t cursor[4], uint64_t window)
     cursor[C_SEQ] = cursor[C_SEEN];
 }
 
-/* The window to go on with: that of the cursor if it is still there and not at its end. */
-static bool next_window(const fl_engine *e, const fl_listing *listing, uint64_t cursor[4], bool past)
+/* Before when everything is filed that is due before `until_us`. */
+static int64_t filed_until(fl_engine *e, const fl_listing *listing)
 {
+    return listing->from_us > fl__engine_now(e) ? listing->until_us : FL_STORE_TIME_END;
+}
+
+/* Whether a row that was found is to be shown. */
+static bool is_wanted(const fl_engine *e, const fl_listing *listing, const fl_row *row)
+{
+    fl_durable timer;
+    if (fl__settled(e, row->key) || fl__flight_done(e, row->key.seq))
+        return false;
+    fl__row_timer(row, &timer);
+    return (listing->from_us == 0 || timer.due_us >= listing->from_us) && timer.due_us < listing->until_us;
+}
+
+/* The window to go on with: that of the cursor if it is still there and not at its end. */
+static bool next_window(fl_engine *e, const fl_listing *listing, uint64_t cursor[4], bool past)
+{
+    int64_t until_us = filed_until(e, listing);
     for (size_t i = 0; i < e->window_count; i++) {
         uint64_t window = e->windows[i];
         int64_t begin = fl_window_begin(window), at = cursor[C_WINDOW] ? fl_window_begin(cursor[C_WINDOW]) : -1;
@@ -104,7 +126,7 @@ static bool next_window(const fl_engine *e, const fl_listing *listing, uint64_t 
         bool later = begin != at ? begin > at : window < cursor[C_WINDOW];
         if (!later || fl_window_end(window) <= listing->from_us)
             continue;
-        if (begin >= listing->until_us)
+        if (begin >= until_us)
             return false;
         move_on(cursor, window);
         return true;
@@ -123,12 +145,13 @@ static void listed(fl_store_request *request)
     int r = request->result;
     for (size_t i = 0; i < request->list.count && r == 0; i++) {
         const fl_row *row = &request->list.rows[i];
-        if (s->count == s->limit) { /* the page is full: this row is the first of the next */
+        bool wanted = is_wanted(e, s->listing, row);
+        if (wanted && s->count == s->limit) { /* the page is full: this row is the first of the next */
             finish(s, 0, true);
             return;
         }
         cursor[C_SEQ] = row->key.seq;
-        if (!fl__settled(e, row->key) && !fl__flight_done(e, row->key.seq))
+        if (wanted)
             r = add(s, row);
     }
     s->looked += ROWS_AT_ONCE;
@@ -168,7 +191,7 @@ static void list_more(struct fl_listing_state *s, bool past)
     request->list.ns = s->listing->ns;
     request->list.prefix = s->listing->prefix;
     request->list.from_us = s->listing->from_us;
-    request->list.until_us = s->listing->until_us;
+    request->list.until_us = filed_until(e, s->listing);
     request->list.limit = ROWS_AT_ONCE;
     e->stats.store_reads++;
     fl__engine_submit_request(e, request, FL_STORE_LIST, listed);
@@ -249,7 +272,10 @@ static bool is_window(uint64_t window)
 
 static int check(const fl_listing *listing)
 {
-    uint64_t window = listing->cursor.part[C_WINDOW];
+    const uint64_t *cursor = listing->cursor.part;
+    uint64_t window = cursor[C_WINDOW];
+    if (cursor[C_SEQ] > SEQ_MAX || cursor[C_SEEN] > SEQ_MAX)
+        return FL_INVALID_ARGUMENT;
     return listing->limit > PAGE_MOST || listing->ns.size > FL_STORE_NAME_MAX ||
                    listing->prefix.size > FL_STORE_NAME_MAX || (window && !is_window(window))
                ? FL_INVALID_ARGUMENT

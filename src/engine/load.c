@@ -345,6 +345,8 @@ static void load_done(fl_store_request *request)
     fl_key end = {e->load_until_us, 0};
     if (request->load.more && key_before(request->load.next, end))
         end = request->load.next;
+    else if (request->load.more && request->load.next.at_us < e->peeked_us)
+        e->peeked_us = request->load.next.at_us; /* the first that did not fit was to be looked at, too */
     loaded_to(e, end);
     fl__engine_load(e);
     fl__fire_soon(e);
@@ -405,7 +407,7 @@ static void pass_gap(fl_engine *e, int64_t now_us, int64_t end_us)
 }
 
 /* Enough room for the trouble, or nothing that would make more. */
-static bool worth_loading(const fl_engine *e)
+bool fl__load_has_room(const fl_engine *e)
 {
     size_t free = room(e);
     return free > 0 && (e->loaded <= free || free >= e->config.max_memory_timers / 4);
@@ -420,7 +422,7 @@ static void load_more(fl_engine *e, int64_t now_us)
         set_alarm(e, now_us);
         return;
     }
-    if (!worth_loading(e)) {
+    if (!fl__load_has_room(e)) {
         fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US); /* and whenever something is settled */
         return;
     }

@@ -635,6 +635,10 @@ static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
 
 /* --- Submitting --------------------------------------------------------------------------------------------------- */
 
+#define KNOWN_FLAGS                                                                                        \
+    ((unsigned)(FL_OP_ONLY_NEW | FL_OP_NO_REPLACE | FL_OP_SET_DUE | FL_OP_SET_TARGET | FL_OP_SET_HEADERS | \
+                FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY))
+
 static int check_content(const fl_engine *e, const fl_durable *timer)
 {
     if (timer->due_us >= FL_STORE_TIME_END)
@@ -648,7 +652,7 @@ static int check_content(const fl_engine *e, const fl_durable *timer)
 static int check_op(const fl_engine *e, const fl_op *op)
 {
     const fl_durable *timer = &op->timer;
-    if ((unsigned)op->kind > FL_OP_DEAD_DELETE)
+    if ((unsigned)op->kind > FL_OP_DEAD_DELETE || (op->flags & ~KNOWN_FLAGS))
         return FL_INVALID_ARGUMENT;
     if (timer->ns.size > FL_STORE_NAME_MAX || timer->name.size > FL_STORE_NAME_MAX)
         return FL_TOO_LARGE;

@@ -37,12 +37,13 @@ static uint64_t *kept_before(const fl_engine *e, uint64_t seq)
 }
 
 /* Whether a row that is in the store is over. As long as not all is loaded that the owner before has left, what that one
- * has kept is not. */
+ * has kept is not; nor is what a change in doubt has filed. */
 bool fl__settled(const fl_engine *e, fl_key key)
 {
     if (e->retreat && fl_progress_settled(&e->record_request.finish.settled, key))
         return true; /* answers come in order: this row was seen before it was deleted */
-    return behind_front(e, key) && !kept_before(e, key.seq) && !fl__flight_find(e, key.seq);
+    return behind_front(e, key) && !kept_before(e, key.seq) && !fl__flight_find(e, key.seq) &&
+           !fl__doubt_about(e, key.seq);
 }
 
 /* It is over, and nothing is written about it: the front has passed it. */

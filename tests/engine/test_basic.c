@@ -294,6 +294,43 @@ static void page(fl_listing *l)
     fl_loop_stop(bed.loop);
 }
 
+static size_t list_range(int64_t from_us, int64_t until_us)
+{
+    listing = (fl_listing){.limit = 2, .from_us = from_us, .until_us = until_us, .done = page};
+    listed = 0;
+    do {
+        fl_engine_list(bed.engine, &listing);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+        CHECK_EQ(listing.result, 0);
+    } while (listing.more);
+    return listed;
+}
+
+TEST(a_range_of_a_list_is_one_of_due_times)
+{
+    set_up((fl_engine_config){0});
+    bed.failures = 3;
+    bed.answer = FL_FAILED;
+    bed.answer_at_us = START + 3600 * SECOND;
+    int64_t base_us = wall_now(&bed.wall.clock);
+    CHECK_EQ(create("retried", SECOND, "1").result, 0);
+    CHECK_EQ(create("overdue", -1000 * SECOND, "2").result, 0);
+    CHECK_EQ(create("ancient", -2 * START, "3").result, 0);
+    CHECK_EQ(create("then", 3600 * SECOND, "4").result, 0);
+    CHECK_EQ(create("far", 86400 * SECOND, "5").result, 0);
+    run_for(5 * SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    CHECK_EQ(list_range(0, 0), 5);
+    CHECK_EQ(list_range(base_us - 2000 * SECOND, base_us + 60 * SECOND), 2);
+    CHECK_EQ(list_range(base_us - 1000 * SECOND, base_us - 999 * SECOND), 1);
+    CHECK_EQ(list_range(0, base_us), 2);
+    CHECK_EQ(list_range(INT64_MIN, 1), 1);
+    CHECK_EQ(list_range(base_us + 3000 * SECOND, base_us + 4000 * SECOND), 1);
+    CHECK_EQ(list_range(base_us + 3000 * SECOND, 0), 2);
+    CHECK_EQ(list_range(base_us, base_us), 0);
+    tear_down();
+}
+
 TEST(a_list_has_them_all)
 {
     set_up((fl_engine_config){0});
@@ -393,4 +430,24 @@ TEST(a_namespace_has_its_own_idea_of_too_late)
         CHECK_EQ(bed.fired_count, fired[i]);
         tear_down();
     }
+}
+
+/* Nothing but what was seen of the store wakes it here: the lease is long, and it asks by itself only every 30 s. */
+TEST(looking_ahead_sleeps_past_nothing_however_many_rows_a_load_brings)
+{
+    for (uint32_t rows = 1; rows <= 3; rows++)
+        for (unsigned together = 1; together <= 3; together++) {
+            set_up((fl_engine_config){.strategy = FL_LOOKAHEAD,
+                                      .load_batch = rows,
+                                      .load_interval_us = 30 * SECOND,
+                                      .lease_us = 600 * SECOND});
+            for (unsigned i = 0; i < 9; i++)
+                CHECK_EQ(create(NULL, (10 + i / together) * SECOND, "x").result, 0);
+            int64_t first_us = wall_now(&bed.wall.clock) + 10 * SECOND;
+            run_for(60 * SECOND);
+            CHECK_EQ(bed.fired_count, 9);
+            for (unsigned i = 0; i < 9; i++)
+                CHECK(bed.fired[i].at_us < first_us + i / together * SECOND + SECOND / 10);
+            tear_down();
+        }
 }

@@ -147,6 +147,34 @@ TEST(a_clock_that_is_turned_finds_everything_on_its_way)
     tear_down();
 }
 
+TEST(an_engine_that_only_waits_is_idle)
+{
+    set_up((fl_engine_config){.wait = true, .max_memory_timers = 16});
+    int64_t next_us = 0;
+    for (int i = 0; i < 40; i++) /* more than there is room for */
+        CHECK_EQ(create(NULL, 0, "x").result, 0);
+    run_for(10 * SECOND);
+    CHECK(fl_engine_idle(bed.engine, &next_us));
+    CHECK(next_us > wall_now(&bed.wall.clock));
+    bed.keep = true;
+    fl_engine_go(bed.engine);
+    CHECK(!fl_engine_idle(bed.engine, &next_us));
+    run_for(10 * SECOND);
+    CHECK(bed.fired_count > 0);
+    CHECK(fl_engine_idle(bed.engine, &next_us));
+    fl_engine *lost = bed.engine;
+    start_engine((fl_engine_config){.owner = "another", .force = true});
+    fl_engine *another = bed.engine;
+    bed.engine = lost;
+    run_for(30 * SECOND);
+    CHECK_EQ(bed.events[FL_ENGINE_LOST], 1);
+    CHECK(fl_engine_idle(lost, &next_us));
+    CHECK_EQ(next_us, INT64_MAX);
+    stop_engine(true);
+    bed.engine = another;
+    tear_down();
+}
+
 TEST(the_clock_set_back_by_days)
 {
     static const int64_t days[] = {1, 30, 400};
@@ -265,4 +293,36 @@ TEST(what_is_put_off_while_the_clock_is_set_back_is_not_early)
     CHECK_EQ(bed.fired_count, 2);
     CHECK_EQ(bed.fired[1].attempt, 1);
     tear_down();
+}
+
+TEST(a_clock_that_was_beyond_the_end_of_time_can_be_set_right)
+{
+    static const int64_t beyond_us[] = {-3600 * SECOND, -1, 0, SECOND, FL_STORE_TIME_END};
+    for (size_t i = 0; i < sizeof beyond_us / sizeof *beyond_us; i++) {
+        set_up((fl_engine_config){0});
+        CHECK_EQ(create("a", 3600 * SECOND, "a").result, 0);
+        int64_t by_us = FL_STORE_TIME_END + beyond_us[i] - wall_now(&bed.wall.clock);
+        step_clock(by_us);
+        run_for(SECOND);
+        CHECK_EQ(bed.fired_count, 1); /* it is due, by that clock */
+        fl_op past = {.kind = FL_OP_CREATE, .timer = {.ns = text("ns"), .name = text("b"), .payload = text("b")}};
+        CHECK_EQ(run_op(past).result, 0);
+        run_for(SECOND);
+        CHECK_EQ(bed.fired_count, 2);
+        CHECK_EQ(create("c", FL_STORE_TIME_END, "c").result, FL_INVALID_DEADLINE);
+        step_clock(-by_us);
+        CHECK_EQ(create("d", 10 * SECOND, "d").result, 0);
+        run_for(5 * SECOND);
+        CHECK_EQ(bed.fired_count, 2);
+        run_for(10 * SECOND);
+        CHECK_EQ(bed.fired_count, 3);
+        CHECK_EQ(create("e", 10 * SECOND, "e").result, 0);
+        CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+        stop_engine(false);
+        start_engine((fl_engine_config){0});
+        run_for(20 * SECOND);
+        CHECK_EQ(bed.fired_count, 4);
+        CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+        tear_down();
+    }
 }

@@ -414,3 +414,90 @@ TEST(what_was_in_doubt_takes_its_place_among_those_of_its_time)
     CHECK_EQ(bed.fired_count, 2);
     tear_down();
 }
+
+TEST(what_is_not_known_is_refused)
+{
+    set_up((fl_engine_config){0});
+    fl_op op = {.kind = FL_OP_CREATE, .flags = 256, .timer = {.ns = text("ns"), .payload = text("x")}};
+    CHECK_EQ(run_op(op).result, FL_INVALID_ARGUMENT);
+    op.flags = 1u << 31;
+    CHECK_EQ(run_op(op).result, FL_INVALID_ARGUMENT);
+    bed.keep = true;
+    CHECK_EQ(create(NULL, 0, "x").result, 0);
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    fl_settlement settlement = {.token = bed.tokens[0], .result = (enum fl_settle)(FL_LATER + 1)};
+    CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 0);
+    settlement.result = FL_DONE;
+    CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
+    tear_down();
+}
+
+TEST(a_cursor_that_was_made_up_is_no_trouble_of_the_store)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create(NULL, 3600 * SECOND, "x").result, 0);
+    fl_listing listing = {.done = listed};
+    fl_engine_list(bed.engine, &listing);
+    run_for(SECOND);
+    CHECK_EQ(listed_count, 1);
+    for (int part = 0; part < 4; part++)
+        for (int bit = 0; bit < 64; bit++)
+            for (int dead = 0; dead < 2; dead++) {
+                fl_listing made_up = {.dead = dead, .cursor = listing.cursor, .done = listed};
+                made_up.cursor.part[part] ^= (uint64_t)1 << bit;
+                fl_engine_list(bed.engine, &made_up);
+                run_for(SECOND / 100);
+                CHECK(listed_result == 0 || listed_result == FL_INVALID_ARGUMENT);
+            }
+    CHECK_EQ(bed.events[FL_ENGINE_TROUBLE], 0);
+    tear_down();
+}
+
+static fl_memory_fault lose_first_write(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    bool *lost = arg;
+    (void)shard;
+    if (request->op != FL_STORE_WRITE || *lost)
+        return (fl_memory_fault){0};
+    *lost = true;
+    return (fl_memory_fault){.delay_ns = 2000000000, .result = FL_OUTCOME_UNKNOWN, .applied = true};
+}
+
+static void replaced(fl_batch *batch)
+{
+    *(bool *)batch->arg = true;
+}
+
+/* It is filed again under a time that has passed when somebody finds it, and the engine does not know yet that it is. */
+TEST(what_was_perhaps_filed_again_can_be_replaced)
+{
+    fl_retry retry = {.multiplier_1000 = 1000, .initial_us = 100000, .max_interval_us = 100000};
+    set_up((fl_engine_config){.retry = retry});
+    bed.keep = true;
+    CHECK_EQ(create("a", SECOND, "old").result, 0);
+    CHECK_EQ(create("b", SECOND, "b").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    bool lost = false, done = false;
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_first_write, &lost), 0);
+    fl_settlement settlement = {.token = bed.tokens[0], .result = FL_FAILED};
+    CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
+    run_for(SECOND);
+    settlement = (fl_settlement){.token = bed.tokens[1], .result = FL_LATER, .at_us = START + 3600 * SECOND};
+    CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1); /* the front follows the clock */
+    fl_op op = {.kind = FL_OP_CREATE,
+                .timer = {.ns = text("ns"), .name = text("a"), .payload = text("new"), .due_us = START + 60 * SECOND}};
+    fl_batch batch = {.ops = &op, .count = 1, .done = replaced, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    bed.keep = false;
+    run_for(20 * SECOND);
+    CHECK(lost && done);
+    CHECK_EQ(op.result, 0);
+    CHECK_EQ(op.outcome, FL_REPLACED);
+    CHECK_EQ(bed.fired_count, 2);
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 3);
+    CHECK_EQ(bed.fired[2].payload[0], 'n');
+    tear_down();
+}

@@ -364,6 +364,7 @@ struct listing {
     struct sim *sim;
     unsigned actor;
     uint64_t began;
+    bool ahead;                /* it is, or was, of the future */
     uint8_t seen[STAGES_MOST]; /* by tag */
     struct listing *next, *previous;
 };
@@ -388,6 +389,22 @@ static bool shown_rightly(const struct ledger *l, const struct stage *stage)
     return stage->tag == 0;
 }
 
+static bool in_range(const fl_listing *page, int64_t due_us)
+{
+    return (page->from_us == 0 || due_us >= page->from_us) && (page->until_us == 0 || due_us < page->until_us);
+}
+
+/* It must be found if it is due in the range; but a range of the future is looked through by the time of filing, and one
+ * that was late when it was created may be filed later than that. */
+static bool must_be_in(const struct listing *listing, const struct stage *stage)
+{
+    const fl_listing *page = &listing->page;
+    if (page->dead || (page->from_us == 0 && page->until_us == 0))
+        return true;
+    return !stage->vague && in_range(page, stage->due_us) &&
+           (!listing->ahead || page->until_us == 0 || stage->filed_us < page->until_us);
+}
+
 static void compare(struct listing *listing)
 {
     struct sim *s = listing->sim;
@@ -401,7 +418,7 @@ static void compare(struct listing *listing)
         const struct stage *there = &l->stages[certain];
         bool dead = there->fate == DEAD;
         bool here = listing->page.dead ? dead : there->tag && there->fate == WAITING;
-        if (here && !there->may_skip && listing->seen[there->tag] != 1)
+        if (here && !there->may_skip && must_be_in(listing, there) && listing->seen[there->tag] != 1)
             ledger_fail(l, "#%u is %u times in a list", there->tag, listing->seen[there->tag]);
     }
     for (uint32_t i = 0; i < l->stage_count && !listing->page.dead; i++) {
@@ -419,6 +436,8 @@ static void listed(fl_listing *page)
     for (size_t i = 0; i < page->count; i++) {
         uint32_t tag = payload_tag(s, page->found[i].timer.payload);
         listing->seen[tag % STAGES_MOST]++;
+        if (!page->dead && !in_range(page, page->found[i].timer.due_us))
+            ledger_fail(&s->ledger, "#%u is in a list of another time", tag);
     }
     const struct actor *actor = sim_actor(s, listing->actor);
     if (page->result == 0 && page->more && actor && !actor->stopping) {
@@ -428,6 +447,24 @@ static void listed(fl_listing *page)
     if (page->result == 0 && !page->more)
         compare(listing);
     end_listing(listing);
+}
+
+/* Half of the lists are of a range, which begins before now or after. */
+static void choose_range(struct listing *listing)
+{
+    struct sim *s = listing->sim;
+    int64_t now_us = sim_wall_us(s);
+    if (listing->page.dead || below(&s->luck, 2) == 0)
+        return;
+    listing->page.from_us = now_us - some_delay(s) + some_delay(s);
+    listing->page.until_us = below(&s->luck, 3) ? listing->page.from_us + some_delay(s) : 0;
+    listing->ahead = listing->page.from_us > now_us;
+}
+
+void clients_clock_set(struct sim *s)
+{
+    for (struct listing *listing = s->listings; listing; listing = listing->next)
+        listing->ahead = listing->ahead || listing->page.from_us > sim_wall_us(s);
 }
 
 void clients_list(struct sim *s, bool dead)
@@ -440,6 +477,7 @@ void clients_list(struct sim *s, bool dead)
     listing->actor = actor->number;
     listing->began = ++s->ledger.tick;
     listing->page = (fl_listing){.dead = dead, .limit = 1 + below(&s->luck, 40), .done = listed};
+    choose_range(listing);
     listing->next = s->listings;
     if (listing->next)
         listing->next->previous = listing;

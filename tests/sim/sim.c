@@ -247,6 +247,7 @@ static void set_clock(struct sim *s, int64_t step_us)
     sim_say(s, "the clock is set, by %.6f s", (double)step_us / 1e6);
     ledger_set_clock(&s->ledger, sim_wall_us(s), sim_wall_us(s) + step_us);
     s->offset_us += step_us;
+    clients_clock_set(s);
     if (s->beginning)
         allow_skipping(s, sim_wall_us(s));
     for (int i = 0; i < ENGINES; i++)

@@ -73,6 +73,7 @@ struct actor *sim_some_actor(struct sim *s);             /* NULL: there is none 
 void clients_act(struct sim *s);
 bool clients_wait(const struct sim *s);
 void clients_list(struct sim *s, bool dead);
+void clients_clock_set(struct sim *s);
 
 /* --- target.c: what fires */
 void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count);

@@ -249,6 +249,8 @@ static void send_removes(struct pg_shard *shard, struct pg_flight *flight, const
     removal_array(&shard->args, batch, count, REMOVAL_SEQ);
     removal_array(&shard->args, batch, count, REMOVAL_AT);
     fl__pg_say(shard, flight, PG_REMOVE, &shard->args);
+    fl__pg_begin_write(shard, flight);
+    fl__pg_say(shard, flight, PG_REMOVED, &shard->args);
 }
 
 /* One array of those numbers in the changes that are not 0. */

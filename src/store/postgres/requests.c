@@ -300,6 +300,8 @@ static void send_sweep(struct pg_shard *shard, struct pg_flight *flight)
         fl__pg_array_end(args);
     }
     fl__pg_say(shard, flight, PG_SWEEP, args);
+    fl__pg_begin_write(shard, flight);
+    fl__pg_say(shard, flight, PG_SWEPT, args);
 }
 
 static void send_spans(struct pg_shard *shard, struct pg_flight *flight)

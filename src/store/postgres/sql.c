@@ -73,9 +73,14 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                      " SELECT $1::bigint, r.win, r.seq, r.at, r.ns, r.body, r.name, r.id FROM unnest($3::bigint[],"
                      " $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[])"
                      " AS r(win, seq, at, ns, body, name, id) WHERE" PASSED},
-    [PG_REMOVE] = {"foliot_remove", "DELETE FROM foliot_timer t USING unnest($3::bigint[], $4::bigint[], $5::bigint[])"
-                                    " AS k(win, seq, at) WHERE t.shard = $1::bigint AND t.win = k.win AND t.seq = k.seq"
-                                    " AND t.at = k.at AND" PASSED},
+    [PG_REMOVE] = {"foliot_remove",
+                   "INSERT INTO foliot_timer AS o (shard, win, seq, at, ns, body)"
+                   " SELECT r.shard, r.win, r.seq, r.at, ''::bytea, ''::bytea"
+                   " FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS k(win, seq, at)"
+                   " CROSS JOIN LATERAL (SELECT t.shard, t.win, t.seq, t.at FROM foliot_timer t"
+                   " WHERE t.shard = $1::bigint AND t.win = k.win AND t.seq = k.seq AND t.at = k.at LIMIT 1) r"
+                   " WHERE" PASSED " ON CONFLICT (shard, win, seq) DO UPDATE SET win = -o.win"},
+    [PG_REMOVED] = {"foliot_removed", "DELETE FROM foliot_timer WHERE shard = $1::bigint AND win < 0 AND" PASSED},
     [PG_MOVED] = {"foliot_moved", "INSERT INTO foliot_moved (shard, seq, key_at, key_seq)"
                                   " SELECT $1::bigint, r.seq, r.key_at, r.key_seq"
                                   " FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS r(seq, key_at, key_seq)"
@@ -99,19 +104,27 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     [PG_SETTLED] = {"foliot_settled", "DELETE FROM foliot_timer WHERE shard = $1::bigint"
                                       " AND win = ANY ($8::bigint[]) AND" IS_SETTLED " AND" PASSED},
     [PG_SWEEP] = {"foliot_sweep", /* an entry whose row is gone is no entry */
-                  "DELETE FROM foliot_moved m USING unnest($3::bigint[], $4::bigint[]) AS w(low, high)"
-                  " WHERE m.shard = $1::bigint AND m.key_at >= w.low AND m.key_at < w.high"
-                  " AND NOT EXISTS (SELECT 1 FROM foliot_timer t WHERE t.shard = $1::bigint AND t.seq = m.key_seq"
-                  " AND t.win = ANY (" CANDIDATES ")) AND" PASSED},
+                  "INSERT INTO foliot_moved AS o (shard, seq, key_at, key_seq)"
+                  " SELECT DISTINCT m.shard, m.seq, m.key_at, m.key_seq"
+                  " FROM unnest($3::bigint[], $4::bigint[]) AS w(low, high)"
+                  " CROSS JOIN LATERAL (SELECT n.shard, n.seq, n.key_at, n.key_seq FROM foliot_moved n"
+                  " WHERE n.shard = $1::bigint AND n.key_at >= w.low AND n.key_at < w.high OFFSET 0) m"
+                  " WHERE NOT EXISTS (SELECT 1 FROM unnest(" CANDIDATES ") AS c(win)"
+                  " CROSS JOIN LATERAL (SELECT 1 FROM foliot_timer t WHERE t.shard = $1::bigint AND t.win = c.win"
+                  " AND t.seq = m.key_seq LIMIT 1) r) AND" PASSED
+                  " ON CONFLICT (shard, seq) DO UPDATE SET seq = -o.seq"},
+    [PG_SWEPT] = {"foliot_swept", "DELETE FROM foliot_moved WHERE shard = $1::bigint AND seq < 0 AND" PASSED},
     [PG_REFILE] = {"foliot_refile",
                    "WITH part AS (UPDATE foliot_timer SET win = ($4::bigint << 56) | (at >> ($4::bigint)::int)"
-                   " WHERE shard = $1::bigint AND win = $3::bigint AND seq IN (SELECT seq FROM foliot_timer"
-                   " WHERE shard = $1::bigint AND win = $3::bigint ORDER BY seq LIMIT $5::bigint)"
+                   " WHERE shard = $1::bigint AND win = $3::bigint AND seq <= (SELECT max(p.seq) FROM"
+                   " (SELECT seq FROM foliot_timer WHERE shard = $1::bigint AND win = $3::bigint"
+                   " ORDER BY seq LIMIT $5::bigint) p)"
                    " AND" PASSED " RETURNING win) SELECT win, count(*) FROM part GROUP BY win"},
     [PG_REST] = {"foliot_rest",
                  "SELECT win FROM foliot_timer WHERE shard = $1::bigint AND win = $2::bigint ORDER BY seq LIMIT 1"},
-    [PG_PARTS] = {"foliot_parts", "SELECT w.win FROM unnest($2::bigint[]) AS w(win) WHERE EXISTS"
-                                  " (SELECT 1 FROM foliot_timer t WHERE t.shard = $1::bigint AND t.win = w.win)"},
+    [PG_PARTS] = {"foliot_parts", "SELECT w.win FROM unnest($2::bigint[]) AS w(win) CROSS JOIN LATERAL"
+                                  " (SELECT 1 FROM foliot_timer t WHERE t.shard = $1::bigint AND t.win = w.win"
+                                  " LIMIT 1) r"},
 
     /* Reads. */
     [PG_FIND_NAME] = {"foliot_find_name",
@@ -130,10 +143,10 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
          "SELECT w.i, " ROW(
              "t.") " FROM unnest($2::bigint[], $3::bigint[]) AS w(i, seq)"
                    " CROSS JOIN LATERAL (SELECT key_at, key_seq FROM foliot_moved n WHERE n.shard = $1::bigint"
-                   " AND n.seq = w.seq LIMIT 1) m"
-                   " CROSS JOIN LATERAL (SELECT " ROW("r.") " FROM foliot_timer r WHERE r.shard = $1::bigint"
-                                                            " AND r.win = ANY (" CANDIDATES
-                                                            ") AND r.seq = m.key_seq AND r.at = m.key_at LIMIT 1) t"},
+                   " AND n.seq = w.seq LIMIT 1) m CROSS JOIN LATERAL unnest(" CANDIDATES ") AS c(win)"
+                   " CROSS JOIN LATERAL (SELECT " ROW(
+                       "r.") " FROM foliot_timer r WHERE r.shard = $1::bigint"
+                             " AND r.win = c.win AND r.seq = m.key_seq AND r.at = m.key_at LIMIT 1) t"},
     [PG_LIST] =
         {"foliot_list", /* of rows that do not fit, no more than the number is sent */
          "SELECT f.fits, f.win, f.seq, f.at, CASE WHEN f.fits THEN f.ns END, CASE WHEN f.fits THEN f.name END,"
@@ -158,7 +171,10 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
 
 /* Plans: there is an index for every statement, and LATERAL with a LIMIT makes one look-up in it for each item of an array.
  * A table that was filled since it was last analysed, or whose rows come and go, must not make the planner believe that
- * reading all of it is cheaper. (Generic plans are not forced: Citus has none for most of these.) Time-outs: a session whose
+ * reading all of it is cheaper. The table of a DELETE cannot stand in a LATERAL: joined with an array, it would be read from
+ * end to end and compared with every item whenever the planner takes it for small. So removing is an INSERT of what is
+ * there already: its conflicts are found in the key, one by one, and turn the row's key negative; what is negative is
+ * deleted next, in the same transaction. (Generic plans are not forced: Citus has none for most of these.) Time-outs: a session whose
  * client is gone must not hold the shard's row for long. Commits: never acknowledged before they are on disk, whatever the
  * default. */
 const char *const fl__pg_settings[] = {

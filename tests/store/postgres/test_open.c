@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening a store in PostgreSQL: what is made, what is refused, and what the messages say; and memory that runs out. */
 
+#include <libpq-fe.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -61,6 +62,63 @@ TEST(the_number_of_shards_is_fixed_when_the_store_is_made)
     CHECK_EQ(try_open(pg_url(new_schema()), 0), 0);
     CHECK_EQ(pg_number("SELECT count(*) FROM s%u.foliot_shard", schema), 4);
 }
+
+/* --- How it is read ----------------------------------------------------------------------------------------------- */
+
+static void run_sql(PGconn *conn, const char *sql)
+{
+    const char *value = "60000";
+    PGresult *result = PQexecParams(conn, sql, strstr(sql, "$1") ? 1 : 0, NULL, &value, NULL, NULL, 0);
+    PQclear(result); /* what a server does not know it does without */
+}
+
+static PGresult *explain(PGconn *conn, const struct pg_text *text)
+{
+    char sql[300], parameter[16];
+    int used = snprintf(sql, sizeof sql, "EXPLAIN (COSTS OFF) EXECUTE %s", text->name);
+    for (int i = 1; snprintf(parameter, sizeof parameter, "$%d", i), strstr(text->sql, parameter); i++)
+        used += snprintf(sql + used, sizeof sql - (size_t)used, i == 1 ? "(NULL" : ", NULL");
+    if (strstr(text->sql, "$1"))
+        snprintf(sql + used, sizeof sql - (size_t)used, ")");
+    PQclear(PQprepare(conn, text->name, text->sql, 0, NULL));
+    PGresult *result = PQexec(conn, sql);
+    if (PQresultStatus(result) != PGRES_TUPLES_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s", text->name, PQerrorMessage(conn));
+    return result;
+}
+
+/* Nothing is compared item by item, and nothing that grows is read by its shard alone. */
+static void check_plan(PGconn *conn, const struct pg_text *text, bool reads_shard)
+{
+    PGresult *result = explain(conn, text);
+    bool grows = false;
+    for (int i = 0; i < PQntuples(result); i++) {
+        const char *line = PQgetvalue(result, i, 0);
+        if (strstr(line, "->") || i == 0)
+            grows = strstr(line, "foliot_timer") || strstr(line, "foliot_moved") || strstr(line, "foliot_dead");
+        bool whole = grows && strstr(line, "Index Cond: (shard = $1)");
+        if (strstr(line, "Join Filter") || strstr(line, "Seq Scan") || (whole && !reads_shard))
+            test_fail(__FILE__, __LINE__, "%s: %s", text->name, line);
+    }
+    PQclear(result);
+}
+
+/* The worst case: plans made while nothing was there, and kept. */
+TEST(plans_do_not_depend_on_statistics)
+{
+    const char *name = new_schema();
+    CHECK_EQ(try_open(pg_url(name), 1), 0);
+    PGconn *conn = PQconnectdb(pg_url(name));
+    for (const char *const *setting = fl__pg_settings; *setting; setting++)
+        run_sql(conn, *setting);
+    run_sql(conn, "SET plan_cache_mode = force_generic_plan");
+    for (int i = 0; i < PG_STATEMENTS; i++)
+        if (i != PG_BEGIN && i != PG_BEGIN_READ && i != PG_COMMIT)
+            check_plan(conn, &fl__pg_sql[i], i == PG_WINDOWS);
+    PQfinish(conn);
+}
+
+/* --- Many at once ------------------------------------------------------------------------------------------------- */
 
 static void *open_at_once(void *url)
 {
