@@ -50,15 +50,14 @@ static int64_t number(const PGresult *result, int row, int column)
     return strtoll(PQgetvalue(result, row, column), NULL, 10);
 }
 
-static int query(struct query *q, const char *format, bool (*row)(struct query *q, PGresult *result, int i))
+/* `sql` has the shard as $1. */
+static int query(struct query *q, const char *sql, bool (*row)(struct query *q, PGresult *result, int i))
 {
-    char sql[512], text[200];
+    char text[200], shard[16];
+    const char *const parameters[] = {shard};
     int r = 0;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(sql, sizeof sql, format, q->shard);
-#pragma GCC diagnostic pop
-    PGresult *result = PQexec(q->conn, sql);
+    snprintf(shard, sizeof shard, "%" PRIu32, q->shard);
+    PGresult *result = PQexecParams(q->conn, sql, 1, NULL, parameters, NULL, NULL, 0);
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
         doctor_problem(q->doctor, q->shard, "%s", trimmed(PQerrorMessage(q->conn), text));
         r = -1;
@@ -118,14 +117,14 @@ int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret)
     int r = -1;
     if (PQstatus(q.conn) != CONNECTION_OK)
         doctor_problem(doctor, shard, "%s", trimmed(PQerrorMessage(q.conn), text));
-    else if (query(&q, "SELECT owner, lease_until, " NOW_US " FROM foliot_shard WHERE shard = %" PRIu32, shard_row) ==
+    else if (query(&q, "SELECT owner, lease_until, " NOW_US " FROM foliot_shard WHERE shard = $1::bigint", shard_row) ==
                  0 &&
-             query(&q, "SELECT progress FROM foliot_progress WHERE shard = %" PRIu32, progress_row) == 0 &&
-             query(&q, "SELECT DISTINCT win FROM foliot_timer WHERE shard = %" PRIu32 " ORDER BY win", window_row) ==
+             query(&q, "SELECT progress FROM foliot_progress WHERE shard = $1::bigint", progress_row) == 0 &&
+             query(&q, "SELECT DISTINCT win FROM foliot_timer WHERE shard = $1::bigint ORDER BY win", window_row) ==
                  0 &&
-             query(&q, "SELECT seq, key_at, key_seq FROM foliot_moved WHERE shard = %" PRIu32, moved_row) == 0 &&
+             query(&q, "SELECT seq, key_at, key_seq FROM foliot_moved WHERE shard = $1::bigint", moved_row) == 0 &&
              (shard > 0 || query(&q,
-                                 "SELECT count(*) FROM foliot_timer WHERE shard < %" PRIu32
+                                 "SELECT count(*) FROM foliot_timer WHERE shard < $1::bigint"
                                  " OR shard >= (SELECT value FROM foliot_meta WHERE key = 'shards')",
                                  lost_row) == 0))
         r = 0;

@@ -12,7 +12,7 @@ static bool as_json;
 static int update(struct client *client)
 {
     struct out path = {0}, body = {0}, answer = {0};
-    struct json timer;
+    struct json timer = {0};
     put_path(&path, "/v1/timers", ns, name, NULL);
     int status = content_write(client, &body);
     if (status == CLI_OK && body.size == 2)

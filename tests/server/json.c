@@ -114,8 +114,7 @@ TEST(refuses_what_is_not)
         "// a\n1",
         "NaN",
         "Infinity",
-        "\xef\xbb\xbf"
-        "1",
+        "\xef\xbb\xbf\x31",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         CHECK(!good(texts[i]));
