@@ -28,7 +28,8 @@
  * as it is until `done` is called; what the store gives back is valid until `done` returns.
  *
  * Two owners. Claiming a shard gives a version, larger than all before; every write carries it and takes effect only if
- * it is still the newest, which the store checks and holds in the transaction of the write itself.
+ * it is still the newest, which the store checks and holds in the transaction of the write itself. (FL_STORE_MEET writes
+ * nothing of a shard and needs no version.)
  *
  * How a request fails (`result`; `message` says it in words):
  *
@@ -155,6 +156,7 @@ enum fl_store_op {
     FL_STORE_RECORD,    /* records progress */
     FL_STORE_DEAD_LIST, /* a page of those given up */
     FL_STORE_BACKUP,    /* a consistent copy */
+    FL_STORE_MEET,      /* says that a server is there; who else is, and whose are the shards? */
 };
 
 /* One change of a batch; its parts take effect together. Parts that are zero are not done. Changes of one batch are about
@@ -176,11 +178,26 @@ typedef struct fl_store_want {
     fl_row row;
 } fl_store_want;
 
+/* A server that shares the store with others. */
+typedef struct fl_store_member {
+    const char *address;
+    const char *about;    /* what it said of itself; "": nothing */
+    uint64_t incarnation; /* which process it is */
+    int64_t left_us;      /* until its time runs out; not above 0: it has */
+} fl_store_member;
+
+/* Who has a shard. */
+typedef struct fl_store_holder {
+    const char *owner; /* "": nobody */
+    uint64_t version;
+    int64_t left_us; /* until the lease runs out; not above 0: it has, or there is none */
+} fl_store_holder;
+
 typedef struct fl_store_request fl_store_request;
 
 struct fl_store_request {
     enum fl_store_op op;
-    uint64_t version;                        /* what the claim gave; of no meaning for reads and FL_STORE_CLAIM */
+    uint64_t version; /* what the claim gave; of no meaning for reads, FL_STORE_CLAIM, FL_STORE_MEET */
     void (*done)(fl_store_request *request); /* the request is the caller's again when it is called */
     void *arg;                               /* the caller's */
 
@@ -293,6 +310,27 @@ struct fl_store_request {
         struct {
             const char *path;
         } backup;
+
+        /* Servers of one store find each other here. Writes down that the server `address` is there for the next
+         * `lease_us` (0: that it is gone: takes it off the list), and tells who is on the list, itself included, and whose
+         * the shards are. With `join`, it takes the place of an earlier process of that address; without, it does so only
+         * if the list still has this incarnation: who does not find itself in the answer has been replaced. Those whose
+         * time ran out more than an hour ago are taken off the list by whoever joins. The store's clock decides.
+         *
+         * For any attachment, whether it has claimed or not; it is the same list for all shards. FL_OUTCOME_UNKNOWN is
+         * weaker here: what may have taken effect may do so later, too. Doing it again does no harm.
+         * FL_INVALID_ARGUMENT where only one process has the store open (SQLite). */
+        struct {
+            const char *address;  /* 1 to 255 bytes of UTF-8; NULL: only looks */
+            const char *about;    /* up to 255 bytes of UTF-8; may be NULL */
+            uint64_t incarnation; /* not 0; below 2^63 */
+            uint64_t lease_us;
+            bool join;
+            /* The answer. */
+            const fl_store_member *members; /* by address, in the order of its bytes */
+            size_t member_count;
+            const fl_store_holder *holders; /* of every shard, by its number: as many as the store has shards */
+        } meet;
     };
 
     struct fl_store_request *next; /* the store's */

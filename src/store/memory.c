@@ -13,6 +13,8 @@
  *
  * All or nothing: a request first gets all the memory that it needs; from then on nothing can fail.
  *
+ * The list of servers has a lock of its own. Who looks at all shards locks one book after the other and never two at once.
+ *
  * Versions begin with 1. A shard that was never claimed has version 0, which no write has.
  */
 
@@ -24,6 +26,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "store/memory_members.h"
 #include "store/memory_rows.h"
 
 enum {
@@ -46,6 +49,8 @@ struct book {
 struct store {
     fl_store store;
     fl_wall_clock *clock;
+    pthread_mutex_t members_lock;
+    struct fl__members members;
     fl_memory_fault_fn fault;
     void *fault_arg;
     atomic_uint attached;
@@ -140,11 +145,16 @@ static bool is_write(const fl_store_request *request)
     }
 }
 
-static int64_t lease_end(const struct attachment *a, uint64_t lease_us)
+static int64_t now_us(const struct attachment *a)
 {
     fl_wall_clock *clock = ((struct store *)a->shard.store)->clock;
+    return clock->now_us(clock);
+}
+
+static int64_t lease_end(int64_t now, uint64_t lease_us)
+{
     int64_t end;
-    return __builtin_add_overflow(clock->now_us(clock), lease_us, &end) ? INT64_MAX : end;
+    return __builtin_add_overflow(now, lease_us, &end) ? INT64_MAX : end;
 }
 
 /* The windows with rows in them, counted and, if `out` is not NULL, listed. */
@@ -181,7 +191,7 @@ static void claim(struct attachment *a, fl_store_request *request)
 {
     struct book *book = a->book;
     bool held = book->owner[0] && strcmp(book->owner, request->claim.owner) != 0;
-    if (held && !request->claim.force && lease_end(a, 0) < book->lease_until_us) {
+    if (held && !request->claim.force && now_us(a) < book->lease_until_us) {
         fl__store_answer(request, FL_SHARD_HELD, "shard %u is held by %.180s", a->shard.shard, book->owner);
         return;
     }
@@ -190,7 +200,7 @@ static void claim(struct attachment *a, fl_store_request *request)
         return;
     }
     memcpy(book->owner, request->claim.owner, strlen(request->claim.owner) + 1);
-    book->lease_until_us = lease_end(a, request->claim.lease_us);
+    book->lease_until_us = lease_end(now_us(a), request->claim.lease_us);
     request->claim.version = ++book->version;
 }
 
@@ -543,6 +553,76 @@ static bool load_go_on(struct attachment *a, fl_store_request *request)
     return over;
 }
 
+/* --- Meeting ------------------------------------------------------------------------------------------------------ */
+
+static int64_t time_left(int64_t until_us, int64_t now)
+{
+    int64_t left;
+    return __builtin_sub_overflow(until_us, now, &left) ? INT64_MAX : left;
+}
+
+static const char *copy_text(struct arena *arena, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = arena_get(arena, size);
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
+/* Who has the shards, in the arena; NULL: there is no memory. */
+static const fl_store_holder *tell_holders(struct attachment *a, int64_t now)
+{
+    struct store *store = (struct store *)a->shard.store;
+    fl_store_holder *holders = arena_get(&a->arena, store->store.shards * sizeof *holders);
+    for (uint32_t i = 0; i < store->store.shards && holders; i++) {
+        struct book *book = &store->books[i];
+        pthread_mutex_lock(&book->lock);
+        holders[i] = (fl_store_holder){.owner = copy_text(&a->arena, book->owner), .version = book->version};
+        if (book->owner[0])
+            holders[i].left_us = time_left(book->lease_until_us, now);
+        pthread_mutex_unlock(&book->lock);
+        if (!holders[i].owner)
+            return NULL;
+    }
+    return holders;
+}
+
+/* Room is made before anything changes: the server that joins is one more. */
+static void meet_locked(struct attachment *a, fl_store_request *request, int64_t now)
+{
+    struct fl__members *members = &((struct store *)a->shard.store)->members;
+    fl_store_member *told = arena_get(&a->arena, (members->count + 1) * sizeof *told);
+    struct fl__member *copies = arena_get(&a->arena, (members->count + 1) * sizeof *copies);
+    if (!told || !copies || fl__members_note(members, request, now, lease_end(now, request->meet.lease_us)) < 0) {
+        fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return;
+    }
+    size_t count = 0;
+    for (const struct fl__member *member = members->first; member; member = member->next) {
+        copies[count] = *member;
+        told[count] = (fl_store_member){.address = copies[count].address,
+                                        .about = copies[count].about,
+                                        .incarnation = member->incarnation,
+                                        .left_us = time_left(member->lease_until_us, now)};
+        count++;
+    }
+    request->meet.members = told;
+    request->meet.member_count = count;
+}
+
+static void meet(struct attachment *a, fl_store_request *request)
+{
+    struct store *store = (struct store *)a->shard.store;
+    int64_t now = now_us(a);
+    request->meet.holders = tell_holders(a, now);
+    if (!request->meet.holders) {
+        fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return;
+    }
+    pthread_mutex_lock(&store->members_lock);
+    meet_locked(a, request, now);
+    pthread_mutex_unlock(&store->members_lock);
+}
+
 /* --- Requests ----------------------------------------------------------------------------------------------------- */
 
 static void carry_out_locked(struct attachment *a, fl_store_request *request)
@@ -557,7 +637,7 @@ static void carry_out_locked(struct attachment *a, fl_store_request *request)
     case FL_STORE_CLAIM:
         return claim(a, request);
     case FL_STORE_RENEW:
-        book->lease_until_us = lease_end(a, request->renew.lease_us);
+        book->lease_until_us = lease_end(now_us(a), request->renew.lease_us);
         return;
     case FL_STORE_RELEASE:
         book->owner[0] = 0;
@@ -579,6 +659,7 @@ static void carry_out_locked(struct attachment *a, fl_store_request *request)
     case FL_STORE_DEAD_LIST:
         return list_dead(a, request);
     case FL_STORE_BACKUP:
+    case FL_STORE_MEET: /* it has been carried out, without the lock of this book */
         break;
     }
     fl__store_answer(request, FL_INVALID_ARGUMENT, "what is in memory only cannot be copied into a file");
@@ -588,6 +669,8 @@ static void carry_out(struct attachment *a, fl_store_request *request)
 {
     if (fl__store_validate(request) < 0)
         return;
+    if (request->op == FL_STORE_MEET)
+        return meet(a, request);
     pthread_mutex_lock(&a->book->lock);
     carry_out_locked(a, request);
     pthread_mutex_unlock(&a->book->lock);
@@ -597,7 +680,7 @@ static void carry_out(struct attachment *a, fl_store_request *request)
 static void carry_out_hidden(struct attachment *a, const fl_store_request *request)
 {
     fl_store_request copy = *request;
-    if (is_write(request) || request->op == FL_STORE_CLAIM)
+    if (is_write(request) || request->op == FL_STORE_CLAIM || request->op == FL_STORE_MEET)
         carry_out(a, &copy);
     arena_clear(&a->arena);
 }
@@ -730,6 +813,8 @@ static void close_store(fl_store *base)
         fl__release((void *)book->progress.keep);
         pthread_mutex_destroy(&book->lock);
     }
+    fl__members_clear(&store->members);
+    pthread_mutex_destroy(&store->members_lock);
     fl__release(store);
 }
 
@@ -747,6 +832,7 @@ int fl__memory_open(const char *rest, const fl_store_config *config, fl_store **
         return FL_NO_MEMORY;
     store->store = (fl_store){&ops, shards};
     store->clock = config->clock;
+    pthread_mutex_init(&store->members_lock, NULL);
     for (uint32_t i = 0; i < shards; i++) {
         struct book *book = &store->books[i];
         pthread_mutex_init(&book->lock, NULL);

@@ -295,13 +295,29 @@ static const char *wrong_finish(const fl_store_request *request)
     return wrong_changes(request->finish.changes, request->finish.change_count);
 }
 
+static bool valid_name(const char *name)
+{
+    return name && name[0] && strlen(name) <= FL_STORE_NAME_MAX;
+}
+
+static const char *wrong_meeting(const fl_store_request *request)
+{
+    if (!request->meet.address)
+        return NULL;
+    if (!valid_name(request->meet.address))
+        return "the address of a server must have 1 to 255 bytes";
+    if (request->meet.about && strlen(request->meet.about) > FL_STORE_NAME_MAX)
+        return "what a server says of itself must not have more than 255 bytes";
+    if (request->meet.incarnation == 0 || request->meet.incarnation > INT64_MAX)
+        return "an incarnation is out of range";
+    return NULL;
+}
+
 static const char *wrong_request(const fl_store_request *request)
 {
     switch (request->op) {
     case FL_STORE_CLAIM:
-        return !request->claim.owner || !request->claim.owner[0] || strlen(request->claim.owner) > FL_STORE_NAME_MAX
-                   ? "an owner must have a name of 1 to 255 bytes"
-                   : NULL;
+        return valid_name(request->claim.owner) ? NULL : "an owner must have a name of 1 to 255 bytes";
     case FL_STORE_WRITE:
         return wrong_changes(request->write.changes, request->write.count);
     case FL_STORE_LIST:
@@ -315,6 +331,8 @@ static const char *wrong_request(const fl_store_request *request)
         return wrong_finish(request);
     case FL_STORE_DEAD_LIST:
         return wrong_page(request->dead_list.after_seq, request->dead_list.limit);
+    case FL_STORE_MEET:
+        return wrong_meeting(request);
     default:
         return NULL;
     }

@@ -142,6 +142,26 @@ static void remember_claim(fl_store_request *request)
     progress->keep = remember(progress->keep, progress->keep_count * sizeof(uint64_t));
 }
 
+static const char *remember_text(const char *text)
+{
+    return remember(text, strlen(text) + 1);
+}
+
+static void remember_meeting(fl_store_request *request)
+{
+    size_t count = request->meet.member_count, shards = fl_store_shards(store);
+    fl_store_member *members = remember(request->meet.members, count * sizeof *members);
+    fl_store_holder *holders = remember(request->meet.holders, shards * sizeof *holders);
+    for (size_t i = 0; i < count; i++) {
+        members[i].address = remember_text(members[i].address);
+        members[i].about = remember_text(members[i].about);
+    }
+    for (size_t i = 0; i < shards; i++)
+        holders[i].owner = remember_text(holders[i].owner);
+    request->meet.members = members;
+    request->meet.holders = holders;
+}
+
 static void remember_answer(fl_store_request *request)
 {
     if (request->op == FL_STORE_CLAIM)
@@ -152,6 +172,8 @@ static void remember_answer(fl_store_request *request)
         request->list.rows = remember_rows(request->list.rows, request->list.count);
     else if (request->op == FL_STORE_DEAD_LIST)
         request->dead_list.rows = remember_dead(request->dead_list.rows, request->dead_list.count);
+    else if (request->op == FL_STORE_MEET)
+        remember_meeting(request);
 }
 
 static void take_answer(fl_store_request *request)
@@ -276,6 +298,16 @@ struct asked to_list_dead(void)
 {
     struct asked asked = simple(FL_STORE_DEAD_LIST, 0);
     asked.request.dead_list.limit = 1000;
+    return asked;
+}
+
+struct asked to_meet(const char *address, uint64_t incarnation, uint64_t lease_us, bool join)
+{
+    struct asked asked = simple(FL_STORE_MEET, 0);
+    asked.request.meet.address = address;
+    asked.request.meet.incarnation = incarnation;
+    asked.request.meet.lease_us = lease_us;
+    asked.request.meet.join = join;
     return asked;
 }
 

@@ -5,8 +5,8 @@
 /* One suite for all stores: what foliot/store.h promises, sentence by sentence.
  *
  * The program of a store says in `under_test` how to open an empty one and is linked with the files of the suite
- * (`conformance_sources` in meson.build), whose tests register themselves. They are driven from the outside: a loop on the
- * machine's clock, requests, answers.
+ * (`conformance_sources` in meson.build; `shared_…` if several processes may have the store open), whose tests register
+ * themselves. They are driven from the outside: a loop on the machine's clock, requests, answers.
  *
  *     begin();                                    // an empty store, a loop, shard 0 attached
  *     uint64_t version = claim(shard, "me");
@@ -68,6 +68,7 @@ struct asked to_load(const uint64_t *windows, size_t count); /* everything */
 struct asked to_refile(uint64_t version, uint64_t window, size_t limit);
 struct asked to_record(uint64_t version, const fl_progress *progress);
 struct asked to_list_dead(void);
+struct asked to_meet(const char *address, uint64_t incarnation, uint64_t lease_us, bool join);
 struct asked simple(enum fl_store_op op, uint64_t version);
 
 #define HOUR_US (3600 * (uint64_t)1000000)

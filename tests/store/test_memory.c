@@ -69,6 +69,43 @@ TEST(a_renewed_lease_counts_from_the_renewal)
     end();
 }
 
+static struct asked met(struct asked asked)
+{
+    CHECK_EQ(perform(shard, &asked), 0);
+    return asked;
+}
+
+TEST(the_time_of_a_server_runs_out_to_the_microsecond_by_the_clock_of_the_store)
+{
+    begin_virtual();
+    struct asked mine = to_claim("a", 700, false);
+    CHECK_EQ(perform(shard, &mine), 0);
+    struct asked asked = met(to_meet("a", 1, 500, true));
+    CHECK_EQ(asked.request.meet.members[0].left_us, 500);
+    wall_us += 501;
+    asked = met(to_meet(NULL, 0, 0, false));
+    CHECK_EQ(asked.request.meet.members[0].left_us, -1);
+    CHECK_EQ(asked.request.meet.holders[0].left_us, 199);
+    asked = met(to_meet("a", 1, 100, false));
+    CHECK_EQ(asked.request.meet.members[0].left_us, 100);
+    end();
+}
+
+TEST(who_joins_takes_those_off_the_list_whose_time_ran_out_more_than_an_hour_ago)
+{
+    begin_virtual();
+    met(to_meet("a", 1, 500, true));
+    met(to_meet("b", 1, 501, true));
+    wall_us += 501 + (int64_t)HOUR_US;
+    CHECK_EQ(met(to_meet("b", 2, 1, false)).request.meet.member_count, 2); /* does not join */
+    CHECK_EQ(met(to_meet(NULL, 0, 0, false)).request.meet.member_count, 2);
+    struct asked asked = met(to_meet("c", 1, 500, true));
+    CHECK_EQ(asked.request.meet.member_count, 2);
+    CHECK(strcmp(asked.request.meet.members[0].address, "b") == 0);
+    CHECK_EQ(asked.request.meet.members[0].left_us, -(int64_t)HOUR_US);
+    end();
+}
+
 /* --- Faults ------------------------------------------------------------------------------------------------------- */
 
 /* One fault for each request that comes, in order; none after the last. */
@@ -133,6 +170,32 @@ TEST(a_claim_of_unknown_outcome_shows_nothing_and_may_have_taken_the_shard)
     CHECK(unknown.request.claim.version == 0 && !unknown.request.claim.windows);
     CHECK_EQ(perform(shard, &lost), FL_SHARD_LOST);
     CHECK(claim(shard, "you") > version + 1);
+    end();
+}
+
+TEST(a_meeting_has_faults_like_any_other_request)
+{
+    begin_virtual();
+    plan_faults((fl_memory_fault[]){{.result = FL_STORE_UNAVAILABLE},
+                                    {.result = FL_OUTCOME_UNKNOWN},
+                                    {0},
+                                    {.result = FL_OUTCOME_UNKNOWN, .applied = true},
+                                    {.delay_ns = SECOND}},
+                5);
+    struct asked asked = to_meet("a", 1, HOUR_US, true);
+    CHECK_EQ(perform(shard, &asked), FL_STORE_UNAVAILABLE);
+    asked = to_meet("a", 1, HOUR_US, true);
+    CHECK_EQ(perform(shard, &asked), FL_OUTCOME_UNKNOWN);
+    CHECK_EQ(met(to_meet(NULL, 0, 0, false)).request.meet.member_count, 0);
+    asked = to_meet("a", 1, HOUR_US, true);
+    CHECK_EQ(perform(shard, &asked), FL_OUTCOME_UNKNOWN);
+    CHECK(!asked.request.meet.members && !asked.request.meet.holders);
+    uint64_t before_ns = fl_loop_now_ns(loop);
+    asked = met(to_meet(NULL, 0, 0, false));
+    CHECK_EQ(fl_loop_now_ns(loop), before_ns + SECOND);
+    CHECK_EQ(asked.request.meet.member_count, 1);
+    CHECK_EQ(fault_at, 5);
+    CHECK_EQ(faulty_ops[4], FL_STORE_MEET);
     end();
 }
 
@@ -373,6 +436,13 @@ static char *tell_everything(void)
     CHECK_EQ(perform(reader, &dead), 0);
     for (size_t i = 0; i < dead.request.dead_list.count; i++)
         tell_dead(out, &dead.request.dead_list.rows[i]);
+    struct asked look = to_meet(NULL, 0, 0, false);
+    CHECK_EQ(perform(reader, &look), 0);
+    for (size_t i = 0; i < look.request.meet.member_count; i++) {
+        const fl_store_member *member = &look.request.meet.members[i];
+        fprintf(out, "%s %s %" PRIu64 " %" PRId64 "\n", member->address, member->about, member->incarnation,
+                member->left_us);
+    }
     detach(reader);
     CHECK_EQ(fclose(out), 0);
     return told;
@@ -435,6 +505,16 @@ static void starve_writes(uint64_t version)
     CHECK_EQ(perform_starving(&refile), 0); /* needs none */
 }
 
+static void starve_meetings(void)
+{
+    struct asked join = to_meet("a", 1, HOUR_US, true), again = to_meet("a", 2, HOUR_US, true),
+                 gone = to_meet("a", 2, 0, false);
+    join.request.meet.about = "something";
+    CHECK(perform_starving(&join) >= 2);
+    CHECK(perform_starving(&again) >= 1);
+    CHECK(perform_starving(&gone) >= 1);
+}
+
 static void starve_reads(void)
 {
     uint64_t windows[] = {fl_window_of(0, 25), fl_window_of((int64_t)1 << 25, 25)};
@@ -455,6 +535,7 @@ TEST(a_request_for_which_there_is_no_memory_changes_nothing)
     begin_virtual();
     uint64_t version = claim(shard, "me");
     starve_writes(version);
+    starve_meetings();
     starve_reads();
     end();
     memory_remove();

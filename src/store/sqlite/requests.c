@@ -494,6 +494,7 @@ bool fl__request_writes(const fl_store_request *request)
     case FL_STORE_LOAD:
     case FL_STORE_DEAD_LIST:
     case FL_STORE_BACKUP:
+    case FL_STORE_MEET:
         return false;
     default:
         return true;
@@ -538,6 +539,10 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
         return record(base, &request->record.progress);
     case FL_STORE_DEAD_LIST:
         return dead_list(base, request);
+    case FL_STORE_MEET:
+        fl__store_answer(request, FL_INVALID_ARGUMENT,
+                         "servers cannot share this store: only one process can have it open");
+        return 0;
     default:
         fl__store_answer(request, FL_INVALID_ARGUMENT, "there is no such request");
         return 0;

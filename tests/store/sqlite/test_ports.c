@@ -34,6 +34,25 @@ TEST(a_shard_is_detached_and_attached_again_and_again)
     end();
 }
 
+/* Only one process has it open: there is nobody to meet. What stands in the same group of requests takes effect. */
+TEST(servers_cannot_meet_here)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    fl_row row = make_row(2, 1000, 25);
+    fl_store_change change = {.put = &row};
+    struct asked write = to_write(version, &change, 1), join = to_meet("me", 1, HOUR_US, true),
+                 look = to_meet(NULL, 0, 0, false), renew = simple(FL_STORE_RENEW, version);
+    struct asked *all[] = {&write, &join, &look, &renew};
+    for (int i = 0; i < 4; i++)
+        ask(shard, all[i]);
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(await(all[i]), i == 1 || i == 2 ? FL_INVALID_ARGUMENT : 0);
+    CHECK(strstr(join.request.message, "only one process"));
+    CHECK(is_there(shard, row.id, NULL));
+    end();
+}
+
 /* --- Much at once ------------------------------------------------------------------------------------------------- */
 
 enum { MANY = 20000, REQUESTS = 200 };
