@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening: connects, makes the tables if they are not there, and reads what the store is like.
+/* Opening: connects, makes the tables if they are not there or brings them up to date, and reads what the store is like.
  *
- * foliot_meta says which version the schema has and how many shards there are. It is made first, by itself; its row
- * 'schema' is the lock under which everything else is made, in one transaction: whoever opens a new database at the same
- * moment waits for that row and then finds everything there. A row's lock is something that every database has.
+ * foliot_meta says which version the schema has, which version a program must know at least to work with it, and how many
+ * shards there are. It is made first, by itself; its row 'schema' is the lock under which everything else is made, in one
+ * transaction: whoever opens a new database at the same moment waits for that row and then finds everything there. A row's
+ * lock is something that every database has.
  *
  * Messages never have a password: libpq puts none into its own, except that it quotes the part of a URL that it cannot read. */
 
@@ -20,7 +21,7 @@ enum { SHARDS_DEFAULT = 4 };
 struct opening {
     PGconn *conn;
     const fl_store_config *config;
-    uint64_t schema, shards; /* what foliot_meta says; 0: nothing */
+    uint64_t schema, compatible, shards; /* what foliot_meta says; 0: nothing */
     char *message;
     size_t size;
 };
@@ -102,11 +103,13 @@ static int read_meta(struct opening *opening, const char *lock)
     snprintf(sql, sizeof sql, "SELECT key, value FROM foliot_meta%s", lock);
     PGresult *result = PQexec(opening->conn, sql);
     int r = is_good(result) || has_state(result, "42P01") ? 0 : refuse(opening, result);
-    opening->schema = opening->shards = 0;
+    opening->schema = opening->compatible = opening->shards = 0;
     for (int i = 0; r == 0 && i < PQntuples(result); i++) {
         uint64_t value = strtoull(PQgetvalue(result, i, 1), NULL, 10);
         if (strcmp(PQgetvalue(result, i, 0), "schema") == 0)
             opening->schema = value;
+        else if (strcmp(PQgetvalue(result, i, 0), "compatible") == 0)
+            opening->compatible = value;
         else if (strcmp(PQgetvalue(result, i, 0), "shards") == 0)
             opening->shards = value;
     }
@@ -160,6 +163,20 @@ static int make_tables(struct opening *opening)
     if (r == 0 && has_citus(opening))
         r = run_all(opening, fl__pg_distribute);
     snprintf(sql, sizeof sql, "INSERT INTO foliot_meta (key, value) VALUES ('shards', %u)", shards);
+    return r == 0 ? run(opening, sql) : r;
+}
+
+/* From version 1 or a later one, step by step. */
+static int make_steps(struct opening *opening, uint64_t version)
+{
+    char sql[200];
+    int r = 0;
+    while (version < PG_SCHEMA_VERSION && r == 0)
+        r = run_all(opening, fl__pg_steps[++version]);
+    snprintf(sql, sizeof sql,
+             "INSERT INTO foliot_meta (key, value) VALUES ('compatible', %d)"
+             " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+             PG_SCHEMA_COMPATIBLE);
     if (r == 0)
         r = run(opening, sql);
     snprintf(sql, sizeof sql, "UPDATE foliot_meta SET value = %d WHERE key = 'schema'", PG_SCHEMA_VERSION);
@@ -167,9 +184,9 @@ static int make_tables(struct opening *opening)
 }
 
 /* In one transaction, under the lock; nothing if somebody else has done it meanwhile. */
-static int make(struct opening *opening)
+static int bring_up_to_date(struct opening *opening)
 {
-    int r = make_meta(opening);
+    int r = opening->schema == 0 ? make_meta(opening) : 0;
     if (r == 0)
         r = run(opening, "BEGIN ISOLATION LEVEL READ COMMITTED");
     if (r < 0)
@@ -177,6 +194,8 @@ static int make(struct opening *opening)
     r = read_meta(opening, " WHERE key = 'schema' FOR UPDATE");
     if (r == 0 && opening->schema == 0)
         r = make_tables(opening);
+    if (r == 0 && opening->schema < PG_SCHEMA_VERSION)
+        r = make_steps(opening, opening->schema == 0 ? 1 : opening->schema);
     if (r < 0) {
         PQclear(PQexec(opening->conn, "ROLLBACK"));
         return r;
@@ -190,10 +209,12 @@ static int make(struct opening *opening)
 static int check(struct opening *opening)
 {
     uint32_t wanted = opening->config->shards;
-    if (opening->schema > PG_SCHEMA_VERSION) {
+    uint64_t needed = opening->compatible > 0 ? opening->compatible : opening->schema;
+    if (needed > PG_SCHEMA_VERSION) {
         snprintf(opening->message, opening->size,
-                 "the tables have version %llu and this Foliot knows versions up to %d: use a later Foliot",
-                 (unsigned long long)opening->schema, PG_SCHEMA_VERSION);
+                 "the tables have version %llu, for programs that know version %llu at least, and this Foliot knows"
+                 " versions up to %d: use a later Foliot",
+                 (unsigned long long)opening->schema, (unsigned long long)needed, PG_SCHEMA_VERSION);
         return FL_STORE_NEWER;
     }
     if (opening->schema == 0 || opening->shards == 0) {
@@ -268,8 +289,8 @@ static int open_database(struct opening *opening, const char *url)
         r = connect_to(opening, url);
     if (r == 0)
         r = read_meta(opening, "");
-    if (r == 0 && opening->schema == 0)
-        r = make(opening);
+    if (r == 0 && opening->schema < PG_SCHEMA_VERSION)
+        r = bring_up_to_date(opening);
     if (r == 0)
         r = check(opening);
     PQfinish(opening->conn);

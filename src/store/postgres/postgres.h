@@ -9,6 +9,7 @@
  *     link.c      a shard's connection: connecting again, the pipeline, settling what was in doubt
  *     requests.c  what each kind of request says to the database, and what it makes of the answer
  *     batch.c     changes as statements
+ *     meet.c      servers that find each other
  *     sql.c       tables and statements
  *     wire.c      binary values
  *
@@ -24,6 +25,9 @@
  * others have not; and they never will, since their fence looks for a number that is no longer there. Nothing else is sent
  * before that, so what is submitted after FL_OUTCOME_UNKNOWN sees all of it or nothing, for good. Only if another owner has
  * written in the meantime is there nothing left to read: then the answer is FL_OUTCOME_UNKNOWN.
+ *
+ * A meeting (FL_STORE_MEET) has no part in the chain: it is a short transaction of its own that can be repeated, and waits
+ * for nobody's shard.
  *
  * A fence that does not pass although nothing failed before it means that the shard was lost, or that the chain is another
  * attachment's with the same version. Settling tells which: with the version still right, the chain is taken over.
@@ -173,8 +177,8 @@ void fl__pg_link_close(struct pg_shard *shard);
 /* --- requests.c --------------------------------------------------------------------------------------------------- */
 
 bool fl__pg_is_write(const fl_store_request *request); /* it goes through the fence */
-bool fl__pg_is_alone(
-    const fl_store_request *request); /* it takes several exchanges, and nothing else is sent meanwhile */
+/* Nothing else is sent meanwhile: it takes several exchanges, or may have to be repeated although it is no write. */
+bool fl__pg_is_alone(const fl_store_request *request);
 
 /* Sends a request, or its first part. Returns 0, or why it cannot be sent: then nothing was. */
 int fl__pg_start(struct pg_shard *shard, struct pg_flight *flight);
@@ -182,6 +186,15 @@ int fl__pg_start(struct pg_shard *shard, struct pg_flight *flight);
 void fl__pg_take(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result);
 /* All that was sent has come back. Returns whether more was sent. */
 bool fl__pg_go_on(struct pg_shard *shard, struct pg_flight *flight);
+
+/* Ends a transaction whose last change was sent. */
+void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight);
+
+/* As much of a lease as fits into the tables. */
+static inline uint64_t fl__pg_lease(uint64_t lease_us)
+{
+    return lease_us < (uint64_t)1 << 61 ? lease_us : (uint64_t)1 << 61;
+}
 
 /* The code for an error of the database. */
 int fl__pg_code(const PGresult *result);
@@ -210,5 +223,11 @@ void fl__pg_batch_release(struct pg_batch *batch);
 
 /* The arguments that all statements of a write begin with. */
 void fl__pg_begin_write(struct pg_shard *shard, const struct pg_flight *flight);
+
+/* --- meet.c ------------------------------------------------------------------------------------------------------- */
+
+int fl__pg_start_meet(struct pg_shard *shard, struct pg_flight *flight);
+/* Takes what came back of a statement. Returns 0 or why it is of no use. */
+int fl__pg_take_meet(struct pg_shard *shard, struct pg_flight *flight, unsigned what, const PGresult *result);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* What each kind of request says to the database, and what it makes of the answer.
  *
- * Writes are one exchange: begin, fence, statements; commit. Finding and listing are single statements. Two kinds take
- * several exchanges, and have the connection for themselves meanwhile. A claim locks the shard's row, looks at who has it,
- * and takes it in the same transaction. A load reads page by page in one snapshot, each page from the number at which the one
- * before ended: that is one step of the index, it bounds what is in memory, and it works the same in every database. The
- * next page is asked for before the rows of the last one are handed on. If the connection breaks, a load goes on where it
- * was: nothing of ours can have been written since.
+ * Writes are one exchange: begin, fence, statements; commit; and so are meetings, without a fence (meet.c). Finding and
+ * listing are single statements. Two kinds take several exchanges, and have the connection for themselves meanwhile. A claim
+ * locks the shard's row, looks at who has it, and takes it in the same transaction. A load reads page by page in one
+ * snapshot, each page from the number at which the one before ended: that is one step of the index, it bounds what is in
+ * memory, and it works the same in every database. The next page is asked for before the rows of the last one are handed on.
+ * If the connection breaks, a load goes on where it was: nothing of ours can have been written since.
  */
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ bool fl__pg_is_write(const fl_store_request *request)
 
 bool fl__pg_is_alone(const fl_store_request *request)
 {
-    return request->op == FL_STORE_CLAIM || request->op == FL_STORE_LOAD;
+    return request->op == FL_STORE_CLAIM || request->op == FL_STORE_LOAD || request->op == FL_STORE_MEET;
 }
 
 /* --- Errors ------------------------------------------------------------------------------------------------------- */
@@ -124,16 +124,11 @@ static void begin_write(struct pg_shard *shard, struct pg_flight *flight)
     shard->sent = flight->number;
 }
 
-static void commit(struct pg_shard *shard, struct pg_flight *flight)
+void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight)
 {
     fl__pg_sync(shard, flight);
     fl__pg_say(shard, flight, PG_COMMIT, NULL);
     fl__pg_sync(shard, flight);
-}
-
-static uint64_t lease(uint64_t lease_us)
-{
-    return lease_us < (uint64_t)1 << 61 ? lease_us : (uint64_t)1 << 61;
 }
 
 static int start_renew(struct pg_shard *shard, struct pg_flight *flight)
@@ -142,9 +137,9 @@ static int start_renew(struct pg_shard *shard, struct pg_flight *flight)
         return FL_NO_MEMORY;
     begin_write(shard, flight);
     fl__pg_begin_write(shard, flight);
-    fl__pg_int(&shard->args, lease(flight->request->renew.lease_us));
+    fl__pg_int(&shard->args, fl__pg_lease(flight->request->renew.lease_us));
     fl__pg_say(shard, flight, PG_RENEW, &shard->args);
-    commit(shard, flight);
+    fl__pg_commit(shard, flight);
     return 0;
 }
 
@@ -155,7 +150,7 @@ static int start_release(struct pg_shard *shard, struct pg_flight *flight)
     begin_write(shard, flight);
     fl__pg_begin_write(shard, flight);
     fl__pg_say(shard, flight, PG_RELEASE, &shard->args);
-    commit(shard, flight);
+    fl__pg_commit(shard, flight);
     return 0;
 }
 
@@ -169,7 +164,7 @@ static int start_write(struct pg_shard *shard, struct pg_flight *flight)
     begin_write(shard, flight);
     fl__pg_batch_send(shard, flight, &batch);
     fl__pg_batch_release(&batch);
-    commit(shard, flight);
+    fl__pg_commit(shard, flight);
     return 0;
 }
 
@@ -194,7 +189,7 @@ static int start_record(struct pg_shard *shard, struct pg_flight *flight)
     }
     begin_write(shard, flight);
     send_record(shard, flight, progress, encoded);
-    commit(shard, flight);
+    fl__pg_commit(shard, flight);
     fl__release(encoded);
     return 0;
 }
@@ -234,7 +229,7 @@ static int start_refile(struct pg_shard *shard, struct pg_flight *flight)
         fl__pg_array_end(args);
         fl__pg_say(shard, flight, PG_PARTS, args);
     }
-    commit(shard, flight);
+    fl__pg_commit(shard, flight);
     return 0;
 }
 
@@ -332,7 +327,7 @@ static int start_finish(struct pg_shard *shard, struct pg_flight *flight)
         send_spans(shard, flight);
         fl__pg_batch_send(shard, flight, &batch);
         send_record(shard, flight, &request->finish.record, encoded);
-        commit(shard, flight);
+        fl__pg_commit(shard, flight);
     } else {
         r = FL_NO_MEMORY;
     }
@@ -648,10 +643,10 @@ static void send_claim(struct pg_shard *shard, struct pg_flight *flight)
     fl__pg_int(args, shard->base.shard);
     fl__pg_int(args, flight->version);
     fl__pg_int(args, flight->number);
-    fl__pg_int(args, lease(request->claim.lease_us));
+    fl__pg_int(args, fl__pg_lease(request->claim.lease_us));
     fl__pg_bytes(args, (fl_bytes){request->claim.owner, strlen(request->claim.owner)});
     fl__pg_say(shard, flight, PG_CLAIM, args);
-    commit(shard, flight);
+    fl__pg_commit(shard, flight);
 }
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
@@ -793,12 +788,23 @@ int fl__pg_start(struct pg_shard *shard, struct pg_flight *flight)
         return start_record(shard, flight);
     case FL_STORE_DEAD_LIST:
         return start_dead_list(shard, flight);
+    case FL_STORE_MEET:
+        return fl__pg_start_meet(shard, flight);
     default:
         return FL_INVALID_ARGUMENT;
     }
 }
 
-static void take_good(struct pg_flight *flight, unsigned what, PGresult *result)
+static void take_meet(struct pg_shard *shard, struct pg_flight *flight, unsigned what, const PGresult *result)
+{
+    int r = fl__pg_take_meet(shard, flight, what, result);
+    if (r < 0 && flight->doubt && flight->request->result == 0) /* the commit is under way */
+        fl__store_answer(flight->request, FL_OUTCOME_UNKNOWN, "the answer is of no use: %s", fl_strerror(r));
+    else if (r < 0)
+        fail(flight, r);
+}
+
+static void take_good(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result)
 {
     fl_store_request *request = flight->request;
     if (what == PG_FENCE)
@@ -807,6 +813,8 @@ static void take_good(struct pg_flight *flight, unsigned what, PGresult *result)
         fail(flight, FL_STORE_UNAVAILABLE);
     else if (request->op == FL_STORE_CLAIM)
         take_claim(flight, what, result);
+    else if (request->op == FL_STORE_MEET)
+        take_meet(shard, flight, what, result);
     else if (request->op == FL_STORE_REFILE)
         take_refile(flight, what, result);
     else if (what == PG_DROP || what == PG_SETTLED)
@@ -825,16 +833,15 @@ static void take_good(struct pg_flight *flight, unsigned what, PGresult *result)
 static bool is_kept(unsigned what)
 {
     return what == PG_FIND_NAME || what == PG_FIND_ID || what == PG_FIND_MOVED || what == PG_LIST || what == PG_DEAD ||
-           what == PG_PAGE;
+           what == PG_PAGE || what == PG_MEMBERS || what == PG_HOLDERS;
 }
 
 void fl__pg_take(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result)
 {
-    (void)shard;
     ExecStatusType status = PQresultStatus(result);
     bool good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
     if (good)
-        take_good(flight, what, result);
+        take_good(shard, flight, what, result);
     else if (status != PGRES_PIPELINE_ABORTED)
         take_error(flight, result);
     if (good && is_kept(what) && flight->kept_count < PG_KEPT)
@@ -853,7 +860,7 @@ static void claimed(struct pg_shard *shard, const struct pg_flight *flight)
 
 bool fl__pg_go_on(struct pg_shard *shard, struct pg_flight *flight)
 {
-    if (!fl__pg_is_alone(flight->request))
+    if (!fl__pg_is_alone(flight->request) || flight->request->op == FL_STORE_MEET)
         return false;
     bool failed = flight->request->result < 0 || flight->redo;
     if (flight->stage == STAGE_END) {

@@ -2,7 +2,7 @@
 /* The tables and the statements.
  *
  * Every statement names one shard and touches only rows of that shard, and all tables that scale have `shard` as the first
- * column of their keys. So the database may keep the shards on as many machines as it likes (Citus: tables distributed by
+ * column of their keys. (Those of a meeting do not: they are about all shards, few, and far between.) So the database may keep the shards on as many machines as it likes (Citus: tables distributed by
  * and co-located on `shard`; YugabyteDB: hashed by the first column of the key; CockroachDB: ranges), and each transaction
  * stays on one of them. Types are bigint, bytea and text, functions few and old; a statement changes one table only.
  *
@@ -167,6 +167,20 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     [PG_DEAD] = {"foliot_dead", "SELECT seq, at, ns, name, body, died, reason FROM foliot_dead"
                                 " WHERE shard = $1::bigint AND seq > $2::bigint"
                                 " AND ($3::bytea = ''::bytea OR ns = $3::bytea) ORDER BY seq LIMIT $4::bigint"},
+
+    /* Servers. */
+    [PG_JOIN] = {"foliot_join", "INSERT INTO foliot_member (address, incarnation, lease_until, about)"
+                                " VALUES ($1::text, $2::bigint, " NOW_US " + $3::bigint, $4::text)"
+                                " ON CONFLICT (address) DO UPDATE SET incarnation = excluded.incarnation,"
+                                " lease_until = excluded.lease_until, about = excluded.about"},
+    [PG_STAY] = {"foliot_stay", "UPDATE foliot_member SET lease_until = " NOW_US " + $3::bigint, about = $4::text"
+                                " WHERE address = $1::text AND incarnation = $2::bigint"},
+    [PG_LEAVE] = {"foliot_leave", "DELETE FROM foliot_member WHERE address = $1::text"
+                                  " AND (incarnation = $2::bigint OR $3::bigint > 0)"},
+    [PG_FORGET] = {"foliot_forget", "DELETE FROM foliot_member WHERE lease_until < " NOW_US " - 3600000000"},
+    [PG_MEMBERS] = {"foliot_members",
+                    "SELECT address, about, incarnation, lease_until - " NOW_US " FROM foliot_member"},
+    [PG_HOLDERS] = {"foliot_holders", "SELECT shard, owner, version, lease_until - " NOW_US " FROM foliot_shard"},
 };
 
 /* Plans: there is an index for every statement, and LATERAL with a LIMIT makes one look-up in it for each item of an array.
@@ -221,3 +235,11 @@ const char *const fl__pg_distribute[] = {
     "SELECT create_distributed_table('foliot_dead', 'shard', colocate_with => 'foliot_shard')",
     NULL,
 };
+
+static const char *const members_step[] = {
+    "CREATE TABLE foliot_member (address text PRIMARY KEY, incarnation bigint NOT NULL, lease_until bigint NOT NULL,"
+    " about text NOT NULL)",
+    NULL,
+};
+
+const char *const *const fl__pg_steps[] = {[2] = members_step};

@@ -39,6 +39,12 @@ enum pg_statement {
     PG_CUT,
     PG_PAGE,
     PG_DEAD,
+    PG_JOIN,
+    PG_STAY,
+    PG_LEAVE,
+    PG_FORGET,
+    PG_MEMBERS,
+    PG_HOLDERS,
     PG_STATEMENTS,
 };
 
@@ -55,11 +61,16 @@ extern const char *const fl__pg_settings[];
 /* Ends what is left of an earlier session, by its name. */
 extern const char fl__pg_terminate[];
 
+/* Versions of the tables. A version that only adds to what was there (a table; a column with a default) leaves the lowest
+ * that a program must know as it is, so that programs of both versions work with the store at once; one that changes what
+ * was there raises it. */
+enum { PG_SCHEMA_VERSION = 2, PG_SCHEMA_COMPATIBLE = 1 };
+
 /* Makes the tables: version 1. */
 extern const char *const fl__pg_schema[];
 /* Where there is create_distributed_table(), that is, on Citus. */
 extern const char *const fl__pg_distribute[];
-
-enum { PG_SCHEMA_VERSION = 1 };
+/* Makes each version from the one before it: from 2 on. New tables are made by all of these, one after the other. */
+extern const char *const *const fl__pg_steps[PG_SCHEMA_VERSION + 1];
 
 #endif

@@ -48,6 +48,47 @@ static const char *url_of(const char *who, const char *database, const char *opt
     return url;
 }
 
+/* Everything once. What cannot be done fails with `failure`; 0: everything can. */
+static void ask_everything(uint64_t *version, uint64_t *seq, int failure)
+{
+    fl_row row = make_named(*seq, 1000, 31, "name"), moved = move_row(row, *seq + 2, 5000, 31);
+    fl_dead_row dead = make_dead(row, "reason");
+    fl_store_change changes[] = {{.put = &row}}, more[] = {{.remove = row.key, .put = &moved, .bury = &dead}},
+                    last[] = {{.remove = moved.key, .remove_id = row.id.seq, .unbury = row.id.seq}};
+    fl_store_want wants[] = {{.id = row.id}, {.ns = text("ns"), .name = text("name")}};
+    uint64_t keep[] = {7, 9};
+    fl_progress progress = {.keep = keep, .keep_count = 2, .seq_limit = 100};
+    struct fl_store_span span = {fl_window_of((int64_t)1 << 40, 25), false};
+    struct asked all[] = {to_claim("me", HOUR_US, true),
+                          to_write(*version, changes, 1),
+                          to_find(wants, 2),
+                          to_list(row.window),
+                          to_load(&row.window, 1),
+                          to_write(*version, more, 1),
+                          to_list_dead(),
+                          to_refile(*version, row.window, 10),
+                          to_record(*version, &progress),
+                          simple(FL_STORE_FINISH, *version),
+                          to_write(*version, last, 1),
+                          simple(FL_STORE_RENEW, *version),
+                          to_meet("me", 1, HOUR_US, true),
+                          to_meet("me", 1, HOUR_US, false),
+                          to_meet("me", 1, 0, false),
+                          simple(FL_STORE_RELEASE, *version)};
+    all[9].request.finish.spans = &span;
+    all[9].request.finish.span_count = 1;
+    all[9].request.finish.settled = all[9].request.finish.record = progress;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        all[i].request.version = *version;
+        int r = perform(shard, &all[i]);
+        bool met = all[i].request.op == FL_STORE_MEET; /* it may be done, and there is no memory for the answer */
+        CHECK(r == 0 || r == failure || (met && failure < 0 && r == FL_OUTCOME_UNKNOWN));
+        if (i == 0 && r == 0)
+            *version = all[i].request.claim.version;
+    }
+    *seq += 4;
+}
+
 /* --- What is made ------------------------------------------------------------------------------------------------- */
 
 TEST(the_number_of_shards_is_fixed_when_the_store_is_made)
@@ -87,6 +128,12 @@ static PGresult *explain(PGconn *conn, const struct pg_text *text)
     return result;
 }
 
+/* What is small and read whole. */
+static bool reads_all(int statement)
+{
+    return statement == PG_FORGET || statement == PG_MEMBERS || statement == PG_HOLDERS;
+}
+
 /* Nothing is compared item by item, and nothing that grows is read by its shard alone. */
 static void check_plan(PGconn *conn, const struct pg_text *text, bool reads_shard)
 {
@@ -113,7 +160,7 @@ TEST(plans_do_not_depend_on_statistics)
         run_sql(conn, *setting);
     run_sql(conn, "SET plan_cache_mode = force_generic_plan");
     for (int i = 0; i < PG_STATEMENTS; i++)
-        if (i != PG_BEGIN && i != PG_BEGIN_READ && i != PG_COMMIT)
+        if (i != PG_BEGIN && i != PG_BEGIN_READ && i != PG_COMMIT && !reads_all(i))
             check_plan(conn, &fl__pg_sql[i], i == PG_WINDOWS);
     PQfinish(conn);
 }
@@ -154,13 +201,134 @@ TEST(what_a_maker_left_half_done_is_made_again)
     CHECK_EQ(pg_number("SELECT count(*) FROM %s.foliot_shard", name), 2);
 }
 
-TEST(a_newer_schema_is_refused)
+/* --- Versions ----------------------------------------------------------------------------------------------------- */
+
+static long meta(const char *name, const char *key)
+{
+    return pg_number("SELECT coalesce(max(value), 0) FROM %s.foliot_meta WHERE key = '%s'", name, key);
+}
+
+static bool has_table(const char *name, const char *table)
+{
+    return pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s' AND table_name = '%s'",
+                     name, table) == 1;
+}
+
+/* The tables as version 1 made them, with a shard that somebody has claimed and a timer in it. */
+static const char version_1[] =
+    "CREATE TABLE foliot_meta (key text PRIMARY KEY, value bigint NOT NULL);"
+    "CREATE TABLE foliot_shard (shard bigint PRIMARY KEY, version bigint NOT NULL, applied bigint NOT NULL,"
+    " lease_until bigint NOT NULL, owner text NOT NULL);"
+    "CREATE TABLE foliot_progress (shard bigint PRIMARY KEY, progress bytea);"
+    "CREATE TABLE foliot_timer (shard bigint NOT NULL, win bigint NOT NULL, seq bigint NOT NULL, at bigint NOT NULL,"
+    " ns bytea NOT NULL, name bytea, id bytea, body bytea NOT NULL, PRIMARY KEY (shard, win, seq));"
+    "CREATE INDEX foliot_timer_name ON foliot_timer (shard, ns, name) WHERE name IS NOT NULL;"
+    "CREATE TABLE foliot_moved (shard bigint NOT NULL, seq bigint NOT NULL, key_at bigint NOT NULL,"
+    " key_seq bigint NOT NULL, PRIMARY KEY (shard, seq));"
+    "CREATE INDEX foliot_moved_key ON foliot_moved (shard, key_at);"
+    "CREATE TABLE foliot_dead (shard bigint NOT NULL, seq bigint NOT NULL, at bigint NOT NULL, ns bytea NOT NULL,"
+    " name bytea, body bytea NOT NULL, died bigint NOT NULL, reason bytea NOT NULL, PRIMARY KEY (shard, seq));"
+    "INSERT INTO foliot_shard (shard, version, applied, lease_until, owner)"
+    " VALUES (0, 41, 7, 0, 'somebody'), (1, 0, 0, 0, '');"
+    "INSERT INTO foliot_progress (shard) VALUES (0), (1);"
+    "INSERT INTO foliot_timer (shard, win, seq, at, ns, name, body)"
+    " VALUES (0, 25::bigint << 56, 2, 1000, 'ns', 'kept', 'body');"
+    "INSERT INTO foliot_meta (key, value) VALUES ('shards', 2), ('schema', 1);";
+
+static const char *new_version_1(void)
 {
     const char *name = new_schema();
+    pg_url(name);
+    pg_sql("SET search_path = %s; %s RESET search_path", name, version_1);
+    return name;
+}
+
+TEST(tables_of_version_1_are_brought_up_to_date)
+{
+    const char *name = new_version_1();
+    CHECK_EQ(fl_loop_new(NULL, &loop), 0);
+    fl_loop_hold(loop);
+    CHECK_EQ(fl_store_open(pg_url(name), NULL, &store, message, sizeof message), 0);
+    CHECK_EQ(fl_store_shards(store), 2);
+    CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
+    CHECK_EQ(meta(name, "compatible"), PG_SCHEMA_COMPATIBLE);
+    shard = attach(0);
+    fl_row found;
+    CHECK(is_named(shard, "kept", &found));
+    CHECK_EQ(found.key.at_us, 1000);
+    struct asked join = to_meet("me", 1, HOUR_US, true);
+    CHECK_EQ(perform(shard, &join), 0);
+    CHECK_EQ(join.request.meet.member_count, 1);
+    CHECK(strcmp(join.request.meet.holders[0].owner, "somebody") == 0);
+    CHECK_EQ(claim(shard, "me"), 42);
+    end();
     CHECK_EQ(try_open(pg_url(name), 0), 0);
-    pg_sql("UPDATE %s.foliot_meta SET value = %d WHERE key = 'schema'", name, PG_SCHEMA_VERSION + 1);
+}
+
+TEST(many_can_bring_the_same_tables_up_to_date_at_once)
+{
+    enum { OPENERS = 8 };
+    pthread_t openers[OPENERS];
+    char url[300];
+    for (int round = 0; round < 10; round++) {
+        snprintf(url, sizeof url, "%s", pg_url(new_version_1()));
+        for (int i = 0; i < OPENERS; i++)
+            CHECK_EQ(pthread_create(&openers[i], NULL, open_at_once, url), 0);
+        for (int i = 0; i < OPENERS; i++)
+            CHECK_EQ(pthread_join(openers[i], NULL), 0);
+        CHECK_EQ(pg_number("SELECT value FROM s%u.foliot_meta WHERE key = 'schema'", schema), PG_SCHEMA_VERSION);
+    }
+}
+
+TEST(tables_that_cannot_be_brought_up_to_date_stay_as_they_are)
+{
+    const char *name = new_version_1();
+    pg_sql("CREATE TABLE %s.foliot_member (something_else text)", name); /* stands in the way */
+    CHECK(try_open(pg_url(name), 0) < 0);
+    CHECK(strstr(message, "foliot_member"));
+    CHECK_EQ(meta(name, "schema"), 1);
+    CHECK_EQ(meta(name, "compatible"), 0);
+    pg_sql("DROP TABLE %s.foliot_member", name);
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    CHECK(has_table(name, "foliot_member"));
+}
+
+TEST(a_newer_schema_that_only_adds_is_worked_with)
+{
+    static const char *const tables[] = {"meta", "shard", "progress", "timer", "moved", "dead", "member"};
+    begin();
+    detach(shard);
+    fl_store_close(store);
+    char name[24];
+    snprintf(name, sizeof name, "s%u", schema);
+    pg_sql("UPDATE %s.foliot_meta SET value = %d WHERE key = 'schema';"
+           "UPDATE %s.foliot_meta SET value = %d WHERE key = 'compatible'",
+           name, PG_SCHEMA_VERSION + 1, name, PG_SCHEMA_VERSION);
+    pg_sql("CREATE TABLE %s.foliot_later (a bigint)", name);
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        pg_sql("ALTER TABLE %s.foliot_%s ADD COLUMN later bigint NOT NULL DEFAULT 5", name, tables[i]);
+    CHECK_EQ(fl_store_open(pg_url(name), &(fl_store_config){.timeout_us = 60000000}, &store, message, sizeof message),
+             0);
+    shard = attach(0);
+    uint64_t version = claim(shard, "me"), seq = 2;
+    ask_everything(&version, &seq, 0);
+    CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION + 1); /* as it was */
+    CHECK_EQ(meta(name, "compatible"), PG_SCHEMA_VERSION);
+    end();
+}
+
+TEST(a_newer_schema_that_changes_what_was_there_is_refused)
+{
+    const char *name = new_schema();
+    char needed[24];
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    pg_sql("UPDATE %s.foliot_meta SET value = %d WHERE key = 'schema'", name, PG_SCHEMA_VERSION + 2);
+    pg_sql("UPDATE %s.foliot_meta SET value = %d WHERE key = 'compatible'", name, PG_SCHEMA_VERSION + 1);
     CHECK_EQ(try_open(pg_url(name), 0), FL_STORE_NEWER);
-    CHECK(strstr(message, "later"));
+    snprintf(needed, sizeof needed, "version %d at least", PG_SCHEMA_VERSION + 1);
+    CHECK(strstr(message, "later") && strstr(message, needed));
+    pg_sql("DELETE FROM %s.foliot_meta WHERE key = 'compatible'", name); /* it does not say */
+    CHECK_EQ(try_open(pg_url(name), 0), FL_STORE_NEWER);
 }
 
 TEST(tables_that_do_not_say_what_they_are_are_refused)
@@ -183,7 +351,8 @@ TEST(where_there_is_citus_the_tables_are_distributed_by_shard)
     CHECK_EQ(try_open(pg_url(name), 0), 0);
     CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE col = 'shard'", name), 5);
     CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE colocated = 'foliot_shard'", name), 4);
-    CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 7);
+    CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 8);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE tab LIKE '%%member'", name), 0);
     pg_sql("DROP SCHEMA %s CASCADE", name);
 }
 
@@ -227,6 +396,8 @@ TEST(tables_can_be_made_as_the_documentation_says)
     fl_row row = make_named(2, 1000, 25, "name");
     put(shard, version, &row, 1);
     CHECK(is_named(shard, "name", NULL));
+    struct asked join = to_meet("me", 1, HOUR_US, true);
+    CHECK_EQ(perform(shard, &join), 0);
     end();
     /* They are the tables that opening makes. */
     CHECK_EQ(try_open(pg_url(new_schema()), 0), 0);
@@ -242,9 +413,26 @@ TEST(tables_can_be_made_as_the_documentation_says)
              0);
 }
 
+/* For a role that may not make tables, somebody else brings them up to date. */
+TEST(tables_are_brought_up_to_date_as_the_documentation_says)
+{
+    const char *name = new_version_1();
+    pg_sql("CREATE ROLE old_user LOGIN; GRANT USAGE ON SCHEMA %s TO old_user", name);
+    pg_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO old_user", name);
+    char options[100];
+    snprintf(options, sizeof options, "&options=-csearch_path%%3D%s", name);
+    CHECK_EQ(try_open(url_of("old_user", "postgres", options), 0), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(message, "permission denied") && strstr(message, "CREATE"));
+    pg_sql("SET search_path = %s; %s RESET search_path", name, documented(2));
+    pg_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO old_user", name);
+    CHECK_EQ(try_open(url_of("old_user", "postgres", options), 0), 0);
+    CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
+    CHECK_EQ(meta(name, "compatible"), PG_SCHEMA_COMPATIBLE);
+}
+
 TEST(tables_are_distributed_as_the_documentation_says)
 {
-    const char *block = documented(2);
+    const char *block = documented(3);
     size_t lines = 0;
     for (const char *const *statement = fl__pg_distribute; *statement; statement++, lines++)
         CHECK(strstr(block, *statement));
@@ -253,16 +441,24 @@ TEST(tables_are_distributed_as_the_documentation_says)
     CHECK_EQ(lines, 0);
 }
 
-/* What makes it run where each shard is on a machine of its own: no statement without its shard. */
+/* What makes it run where each shard is on a machine of its own: no statement without its shard, except for those of a
+ * meeting: they are about the list of servers alone, or look at all shards and at nothing else. */
+static bool is_about_shards(const char *sql)
+{
+    bool control = strncmp(sql, "BEGIN", 5) == 0 || strcmp(sql, "COMMIT") == 0;
+    return !control && !strstr(sql, "foliot_member") && sql != fl__pg_sql[PG_HOLDERS].sql;
+}
+
 TEST(every_statement_names_its_shard)
 {
     for (unsigned i = 0; i < PG_STATEMENTS; i++) {
         const char *sql = fl__pg_sql[i].sql;
         CHECK(sql && fl__pg_sql[i].name);
-        bool control = strncmp(sql, "BEGIN", 5) == 0 || strcmp(sql, "COMMIT") == 0;
-        CHECK(control || strstr(sql, "shard = $1") || strstr(sql, "SELECT $1::bigint"));
-        for (const char *at = sql; (at = strstr(at, "FROM foliot_")); at++)
+        bool about = is_about_shards(sql);
+        CHECK(!about || strstr(sql, "shard = $1") || strstr(sql, "SELECT $1::bigint"));
+        for (const char *at = sql; about && (at = strstr(at, "FROM foliot_")); at++)
             CHECK(strstr(at, "shard = $1"));
+        CHECK(!strstr(sql, "foliot_member") || !strstr(sql, "foliot_shard"));
         for (unsigned j = 0; j < i; j++)
             CHECK(strcmp(fl__pg_sql[i].name, fl__pg_sql[j].name) != 0);
     }
@@ -333,43 +529,6 @@ TEST(a_backup_is_left_to_the_database)
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
-/* Everything once; whether it could be done. */
-static void ask_everything(uint64_t *version, uint64_t *seq)
-{
-    fl_row row = make_named(*seq, 1000, 31, "name"), moved = move_row(row, *seq + 2, 5000, 31);
-    fl_dead_row dead = make_dead(row, "reason");
-    fl_store_change changes[] = {{.put = &row}}, more[] = {{.remove = row.key, .put = &moved, .bury = &dead}},
-                    last[] = {{.remove = moved.key, .remove_id = row.id.seq, .unbury = row.id.seq}};
-    fl_store_want wants[] = {{.id = row.id}, {.ns = text("ns"), .name = text("name")}};
-    uint64_t keep[] = {7, 9};
-    fl_progress progress = {.keep = keep, .keep_count = 2, .seq_limit = 100};
-    struct fl_store_span span = {fl_window_of((int64_t)1 << 40, 25), false};
-    struct asked all[] = {to_claim("me", HOUR_US, true),
-                          to_write(*version, changes, 1),
-                          to_find(wants, 2),
-                          to_list(row.window),
-                          to_load(&row.window, 1),
-                          to_write(*version, more, 1),
-                          to_list_dead(),
-                          to_refile(*version, row.window, 10),
-                          to_record(*version, &progress),
-                          simple(FL_STORE_FINISH, *version),
-                          to_write(*version, last, 1),
-                          simple(FL_STORE_RENEW, *version),
-                          simple(FL_STORE_RELEASE, *version)};
-    all[9].request.finish.spans = &span;
-    all[9].request.finish.span_count = 1;
-    all[9].request.finish.settled = all[9].request.finish.record = progress;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        all[i].request.version = *version;
-        int r = perform(shard, &all[i]);
-        CHECK(r == 0 || r == FL_NO_MEMORY);
-        if (i == 0 && r == 0)
-            *version = all[i].request.claim.version;
-    }
-    *seq += 4;
-}
-
 TEST(memory_that_runs_out_is_an_answer_and_nothing_is_half_done)
 {
     memory_install();
@@ -377,7 +536,7 @@ TEST(memory_that_runs_out_is_an_answer_and_nothing_is_half_done)
     uint64_t version = claim(shard, "me"), seq = 2;
     for (uint64_t n = 1;; n++) {
         memory_fail(n, false);
-        ask_everything(&version, &seq);
+        ask_everything(&version, &seq, FL_NO_MEMORY);
         uint64_t left = memory.fail_in;
         memory_fail(0, false);
         size_t rows = (size_t)pg_number("SELECT count(*) FROM s%u.foliot_timer", schema);
