@@ -359,8 +359,9 @@ typedef struct fl_store_config {
 /* Opens a store, and makes it if it is not there; a schema of an earlier version is brought up to date. Blocks. `config`
  * may be NULL. On failure, `message` (may be NULL; `size` bytes of it) says what is wrong and what to do.
  * Returns 0; FL_INVALID_ARGUMENT for a URL, or for another number of shards than there are; FL_STORE_LOCKED if another
- * process has it open (and the message says which); FL_STORE_NEWER if it was made by a later version of Foliot;
- * FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY, FL_STORE_CORRUPT, FL_NO_MEMORY, FL_SYSTEM. */
+ * process has it open (and the message says which); FL_STORE_NEWER if a later version of Foliot has changed it so that
+ * this one cannot work with it; FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY, FL_STORE_CORRUPT, FL_NO_MEMORY,
+ * FL_SYSTEM. */
 int fl_store_open(const char *url, const fl_store_config *config, fl_store **ret, char *message, size_t size);
 
 /* Closes a store; all its shards must be detached. NULL is allowed. */

@@ -237,14 +237,14 @@ TEST(a_meeting_tells_who_has_the_shards)
     }
     fl_shard *other = attach(1);
     uint64_t version = claim(other, "10.0.0.2:8080");
-    const fl_store_holder *holders = (look = looked()).request.meet.holders;
+    const fl_store_holder *holders = looked().request.meet.holders;
     CHECK(strcmp(holders[0].owner, "") == 0);
     CHECK(strcmp(holders[1].owner, "10.0.0.2:8080") == 0);
     CHECK_EQ(holders[1].version, version);
     CHECK(has_time_left(holders[1].left_us));
     struct asked release = simple(FL_STORE_RELEASE, version);
     CHECK_EQ(perform(other, &release), 0);
-    holders = (look = looked()).request.meet.holders;
+    holders = looked().request.meet.holders;
     CHECK(strcmp(holders[1].owner, "") == 0);
     CHECK_EQ(holders[1].version, version);
     CHECK(holders[1].left_us <= 0);
@@ -343,7 +343,7 @@ static void *serve(void *arg)
     fl_loop_hold(own);
     CHECK_EQ(fl_store_attach(store, server->number, own, &attached), 0);
     for (int i = 0; i <= ROUNDS * 3; i++) {
-        server->incarnation = (uint64_t)(i / 3 + 1);
+        server->incarnation = (uint64_t)i / 3 + 1;
         struct asked asked = to_meet(server->address, server->incarnation, i % 3 == 2 ? 0 : HOUR_US, i % 3 == 0);
         asked.request.done = check_meeting;
         asked.request.arg = server;

@@ -153,11 +153,11 @@ static void remember_meeting(fl_store_request *request)
     fl_store_member *members = remember(request->meet.members, count * sizeof *members);
     fl_store_holder *holders = remember(request->meet.holders, shards * sizeof *holders);
     for (size_t i = 0; i < count; i++) {
-        members[i].address = remember_text(members[i].address);
-        members[i].about = remember_text(members[i].about);
+        members[i].address = remember_text(request->meet.members[i].address);
+        members[i].about = remember_text(request->meet.members[i].about);
     }
     for (size_t i = 0; i < shards; i++)
-        holders[i].owner = remember_text(holders[i].owner);
+        holders[i].owner = remember_text(request->meet.holders[i].owner);
     request->meet.members = members;
     request->meet.holders = holders;
 }
