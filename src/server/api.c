@@ -44,6 +44,8 @@ static const struct route routes[] = {
     {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE, events_get},
     {HTTP_GET, "/v1/clock", RIGHT_READ | ANY_NAMESPACE, clock_get},
     {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
+    {HTTP_GET, "/v1/cluster", RIGHT_READ | ANY_NAMESPACE, cluster_get},
+    {HTTP_POST, "/v1/peer", OPEN | STREAMS, peer_post},
     {HTTP_GET, "/metrics", RIGHT_READ, metrics_get},
     {HTTP_GET, "/healthz", OPEN, health_get},
     {HTTP_GET, "/readyz", OPEN, ready_get},
@@ -63,6 +65,13 @@ static void call_end(struct call *call)
 {
     out_free(&call->out);
     free(call);
+}
+
+void call_drop(struct call *call)
+{
+    call->request->arg = NULL;
+    call->request->gone = NULL;
+    call_end(call);
 }
 
 void call_answer_as(struct call *call, int status, const char *type, const char *extra)

@@ -195,7 +195,6 @@ static void job_render(struct job *job)
             write_problem(&own->out, &problem);
         } else {
             char id[FL_ID_TEXT + 1];
-            timers_tell(job->shard, op);
             fl_id_format(job->shard->number, op->timer.id, id);
             out_text(&own->out, "{\"ok\":true,\"id\":\"");
             out_put(&own->out, id, FL_ID_TEXT);
@@ -232,8 +231,9 @@ static bool jobs_make(struct chunk *chunk)
         }
         *job = (struct chunk_job){.chunk = chunk, .next = chunk->jobs, .sizes = sizes};
         job->job.errand.home = batch->call->worker;
-        job->job.errand.back = job_back;
+        job->job.back = job_back;
         job->job.render = job_render;
+        job->job.brief = true;
         job->job.shard = &server->shards[shard];
         job->job.batch.ops = job->ops;
         chunk->jobs = batch->by_shard[shard] = job;

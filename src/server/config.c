@@ -347,6 +347,25 @@ static void check_tls(struct reading *reading)
     check_readable(reading, "tls-key", config->tls_key);
 }
 
+/* A server that shares its store. */
+static void check_cluster(struct reading *reading)
+{
+    const struct server_config *config = reading->config;
+    if (!config->advertise)
+        return;
+    const char *port = strrchr(config->advertise, ':');
+    char *end = NULL;
+    unsigned long number = port ? strtoul(port + 1, &end, 10) : 0;
+    if (!port || port == config->advertise || !isdigit((unsigned char)port[1]) || *end || number == 0 || number > 65535)
+        refuse_because(reading, "advertise", "HOST:PORT, by which other servers reach this one");
+    if (strncmp(config->store, "sqlite:", 7) == 0)
+        refuse_because(reading, "advertise", "several servers need a store that they can share: postgres://...");
+    if (config->owner)
+        refuse_because(reading, "owner", "with advertise, the address is the owner");
+    if (config->test_clock)
+        refuse_because(reading, "test-clock", "several servers cannot share a test clock: not with advertise");
+}
+
 static void check_sizes(struct reading *reading)
 {
     struct server_config *config = reading->config;
@@ -373,6 +392,7 @@ static void check_rules(struct reading *reading)
     const struct server_config *c = reading->config;
     check_listen(reading);
     check_tls(reading);
+    check_cluster(reading);
     check_sizes(reading);
     check_order(reading, "max-url", c->max_url, "max-head", c->max_head);
     check_order(reading, "retry-initial", c->engine.retry.initial_us, "retry-max-interval",
@@ -457,6 +477,7 @@ void config_free(struct server_config *config)
     free(config->addresses);
     free(config->store);
     free(config->owner);
+    free(config->advertise);
     free(config->tls_certificate);
     free(config->tls_key);
     free(config->file);

@@ -46,6 +46,7 @@ struct server_config {
     uint32_t shards;    /* 0: as the store has, or its default */
     uint32_t workers;   /* 0: one a processor */
     char *owner;        /* who claims the shards; NULL: host name and process */
+    char *advertise;    /* where other servers of the store reach this one: "HOST:PORT"; NULL: it is alone */
     bool allow_private_targets;
     bool echo;  /* the built-in target /echo */
     bool hello; /* show what can be tried, and a first callback */

@@ -44,7 +44,7 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
     if (space && (result == FL_FAILED || result == FL_DEAD))
         atomic_fetch_add_explicit(&space->failed, 1, memory_order_relaxed);
     if (space && result == FL_DONE)
-        atomic_fetch_sub_explicit(&space->pending, 1, memory_order_relaxed);
+        counts_add(shard, space, -1, false);
     settle(shard, settlement);
 }
 
@@ -63,10 +63,17 @@ static void count_lateness(struct worker *worker, const fl_durable *timer, int64
         tally(&worker->lateness, now_us > timer->due_us ? (uint64_t)(now_us - timer->due_us) * 1000 : 0);
 }
 
+struct shard *deliver_shard(const webhook_call *call)
+{
+    return ((const struct delivery *)call->arg)->shard;
+}
+
+/* Of a shard that is being given up, what has not ended is not settled: the next owner fires it. */
 static void delivered(webhook_call *call)
 {
     struct delivery *delivery = call->arg;
-    struct worker *worker = delivery->shard->worker;
+    struct shard *shard = delivery->shard;
+    struct worker *worker = shard->worker;
     if (call->result != FL_LATER) {
         worker->counts.webhook_status[call->status / 100 % 6]++;
         tally(&worker->durations, call->duration_ns);
@@ -75,8 +82,12 @@ static void delivered(webhook_call *call)
                                 .result = call->result,
                                 .at_us = call->at_us,
                                 .reason = bytes_of(call->reason)};
-    deliver_settle(delivery->shard, &delivery->firing, &settlement);
+    if (!shard->leaving || call->result != FL_LATER)
+        deliver_settle(shard, &delivery->firing, &settlement);
     free(delivery);
+    shard->delivering--;
+    if (shard->leaving)
+        shard_leave_on(shard);
 }
 
 /* --- The pace ----------------------------------------------------------------------------------------------------- */
@@ -169,6 +180,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         .done = delivered,
         .arg = delivery,
     };
+    shard->delivering++;
     webhooks_submit(worker->hooks, &delivery->call);
 }
 

@@ -2,13 +2,16 @@
 /* Server-sent events: what happens to timers, as it happens, to whoever listens.
  *
  * If nobody listens, an event costs one look at a counter. Otherwise it is written once, where it happens, and sent to the
- * workers on whose connections somebody does. Who does not keep up loses events, and is told how many. */
+ * workers on whose connections somebody does. Who does not keep up loses events, and is told how many.
+ *
+ * Who listens here hears of all servers: a worker that has listeners listens itself, to everything, at the other servers. */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/server.h"
 #include "server/timer.h"
+#include "server/wire.h"
 
 #define UNSENT_MOST (1u << 20)
 #define PING_NS (15 * 1000000000ull)
@@ -28,6 +31,13 @@ struct subscriber {
     uint64_t dropped;
     fl_bytes ns; /* size 0: all that the token may read */
     char ns_room[256];
+};
+
+/* A worker of another server. */
+struct listener {
+    struct listener *next;
+    struct worker *worker;
+    struct peer_request *request;
 };
 
 struct event {
@@ -70,31 +80,90 @@ static void send_to(struct subscriber *subscriber, const struct event *event)
     subscriber->call->worker->counts.events++;
 }
 
-static void arrives(fl_loop *loop, void *arg)
+static void send_to_all(const struct event *event)
 {
-    struct event *event = arg;
-    (void)loop;
     for (struct subscriber *s = event->worker->subscribers, *next; s; s = next) {
         next = s->next;
         if (wants(s, event))
             send_to(s, event);
     }
+}
+
+static void send_on(struct listener *listener, const struct event *event)
+{
+    struct out piece = {0};
+    if (peer_unsent(listener->request) > UNSENT_MOST) {
+        listener->worker->counts.events_dropped++;
+        return;
+    }
+    wire_put_number(&piece, event->kind);
+    wire_put_bytes(&piece, event->ns);
+    wire_put_bytes(&piece, (fl_bytes){event->text, event->size});
+    if (!piece.failed)
+        peer_piece(listener->request, out_bytes(&piece));
+    out_free(&piece);
+}
+
+static void arrives(fl_loop *loop, void *arg)
+{
+    struct event *event = arg;
+    (void)loop;
+    send_to_all(event);
+    for (struct listener *listener = event->worker->listeners; listener; listener = listener->next)
+        send_on(listener, event);
     free(event);
 }
 
-static void send_copy(struct worker *worker, enum event_kind kind, const struct out *text, fl_bytes ns)
+static struct event *event_new(struct worker *worker, enum event_kind kind, fl_bytes text, fl_bytes ns)
 {
-    struct event *event = malloc(sizeof *event + text->size + ns.size);
+    struct event *event = malloc(sizeof *event + text.size + ns.size);
     if (!event)
-        return;
-    memcpy(event->text, text->data, text->size);
-    memcpy(event->text + text->size, ns.data, ns.size);
+        return NULL;
+    memcpy(event->text, text.data, text.size);
+    memcpy(event->text + text.size, ns.data, ns.size);
     event->worker = worker;
     event->kind = kind;
-    event->size = text->size;
-    event->ns = (fl_bytes){event->text + text->size, ns.size};
+    event->size = text.size;
+    event->ns = (fl_bytes){event->text + text.size, ns.size};
     event->task = (fl_loop_task){.fn = arrives, .arg = event};
-    fl_loop_post_task(worker->loop, &event->task);
+    return event;
+}
+
+/* What happened at another server. */
+void events_relay(struct worker *worker, fl_bytes piece)
+{
+    struct wire wire = wire_begin(piece);
+    uint64_t kind = wire_number(&wire);
+    fl_bytes ns = wire_bytes(&wire), text = wire_bytes(&wire);
+    struct event *event = wire.bad || kind >= KINDS ? NULL : event_new(worker, (enum event_kind)kind, text, ns);
+    if (event)
+        send_to_all(event);
+    free(event);
+}
+
+static void listener_gone(struct peer_request *request)
+{
+    struct listener *listener = request->arg, **at = &listener->worker->listeners;
+    while (*at != listener)
+        at = &(*at)->next;
+    *at = listener->next;
+    atomic_fetch_sub(&listener->worker->server->subscribers, 1);
+    free(listener);
+    peer_answer(request, 0, (fl_bytes){0});
+}
+
+void events_listen(struct worker *worker, struct peer_request *request)
+{
+    struct listener *listener = calloc(1, sizeof *listener);
+    if (!listener) {
+        peer_answer(request, FL_NO_MEMORY, (fl_bytes){0});
+        return;
+    }
+    *listener = (struct listener){worker->listeners, worker, request};
+    worker->listeners = listener;
+    request->gone = listener_gone;
+    request->arg = listener;
+    atomic_fetch_add(&worker->server->subscribers, 1);
 }
 
 void event_tell(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer, fl_bytes reason)
@@ -122,8 +191,11 @@ void event_tell(struct worker *worker, enum event_kind kind, uint32_t shard, con
         out_string(&text, reason);
     }
     out_text(&text, "}\n\n");
-    for (unsigned i = 0; i < server->worker_count && !text.failed; i++)
-        send_copy(&server->workers[i], kind, &text, timer->ns);
+    for (unsigned i = 0; i < server->worker_count && !text.failed; i++) {
+        struct event *event = event_new(&server->workers[i], kind, out_bytes(&text), timer->ns);
+        if (event)
+            fl_loop_post_task(server->workers[i].loop, &event->task);
+    }
     out_free(&text);
 }
 
@@ -137,6 +209,8 @@ static void unsubscribe(struct subscriber *subscriber)
     if (subscriber->next)
         subscriber->next->link = subscriber->link;
     atomic_fetch_sub(&call->worker->server->subscribers, 1);
+    if (!call->worker->subscribers)
+        servers_want_events(call->worker, false);
     fl_loop_cancel(call->worker->loop, subscriber->ping);
     free(subscriber);
     out_free(&call->out);
@@ -221,6 +295,8 @@ void events_get(struct call *call)
         subscriber->next->link = &subscriber->next;
     worker->subscribers = subscriber;
     atomic_fetch_add(&worker->server->subscribers, 1);
+    if (!subscriber->next)
+        servers_want_events(worker, true);
     call->state = subscriber;
     call->request->gone = gone;
     call->request->gone_at_eof = true;

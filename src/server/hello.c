@@ -46,7 +46,7 @@ static void first_callback(struct server *server, const char *url)
     first->job.batch.count = 1;
     first->job.render = nothing_to_render;
     first->job.errand.home = server->workers;
-    first->job.errand.back = first_made;
+    first->job.back = first_made;
     first->job.shard = shard_of_name(server, first->op.timer.ns, first->op.timer.name);
     if (fl_runtime_spawn_on(server->runtime, 0, make_first, first) < 0)
         free(first);

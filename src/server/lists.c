@@ -213,7 +213,7 @@ static void list_begin(struct call *call, bool dead)
     list->page.listing.dead = dead;
     list->page.listing.limit = list->left;
     list->page.render = render_page;
-    list->page.errand.back = page_back;
+    list->page.back = page_back;
     out_text(&call->out, "{\"timers\":[");
     page_submit(&list->page);
 }
@@ -248,9 +248,7 @@ static void render_cancelled(struct job *job)
     for (size_t i = 0; i < job->batch.count; i++) {
         int r = list->ops[i].result;
         list->cancelled += r == 0;
-        if (r == 0)
-            timers_tell(job->shard, &list->ops[i]);
-        else if (r != FL_TIMER_NOT_FOUND && r != FL_BUSY)
+        if (r < 0 && r != FL_TIMER_NOT_FOUND && r != FL_BUSY)
             list->result = r;
     }
 }
@@ -329,10 +327,11 @@ void list_cancel(struct call *call)
     }
     list->page.listing.limit = CANCEL_PAGE;
     list->page.render = render_matches;
-    list->page.errand.back = matches_back;
+    list->page.back = matches_back;
     list->job.batch.ops = list->ops;
     list->job.render = render_cancelled;
-    list->job.errand.back = cancelled_back;
+    list->job.brief = true;
+    list->job.back = cancelled_back;
     page_submit(&list->page);
 }
 
@@ -355,11 +354,6 @@ static void dead_render(struct job *job)
             problem_set(&call->problem, 404, "not-found", NULL, "there is no such dead letter");
         return;
     }
-    struct space *space = op->kind == FL_OP_DEAD_REDRIVE ? space_of(job->shard->worker->server, op->timer.ns) : NULL;
-    if (space)
-        atomic_fetch_add_explicit(&space->pending, 1, memory_order_relaxed);
-    if (op->kind == FL_OP_DEAD_REDRIVE)
-        event_tell(job->shard->worker, EVENT_SCHEDULED, job->shard->number, &op->timer, (fl_bytes){0});
     if (op->kind != FL_OP_DEAD_DELETE)
         write_found(&call->out, job->shard->number, op, op->kind == FL_OP_DEAD_GET);
 }
@@ -397,7 +391,7 @@ static void dead_begin(struct call *call, enum fl_op_kind kind)
     dead->job.batch.ops = &dead->op;
     dead->job.batch.count = 1;
     dead->job.errand.home = call->worker;
-    dead->job.errand.back = dead_back;
+    dead->job.back = dead_back;
     dead->job.render = dead_render;
     dead->job.shard = &server->shards[shard];
     job_submit(&dead->job);

@@ -24,7 +24,7 @@ static void add_engine(struct gathering *g, const struct shard *shard)
     fl_engine_stats s;
     fl_engine_get_stats(shard->engine, &s);
     g->held += shard->held;
-    g->sum.pending += s.pending;
+    g->sum.pending += s.pending > shard->own ? s.pending - shard->own : 0;
     g->sum.loaded += s.loaded;
     g->sum.in_flight += s.in_flight;
     g->sum.dispatched += s.dispatched;
@@ -203,6 +203,7 @@ static void write_server(struct out *out, const struct server *server, const str
     gauge(out, "timer_memory_bytes", "Memory held for timers.", (double)g->sum.bytes);
     gauge(out, "resident_memory_bytes", "Memory of the process.", (double)resident_bytes());
     gauge(out, "shards", "Shards of the store.", server->shard_count);
+    gauge(out, "shards_here", "Shards that this server has.", atomic_load(&server->here));
     gauge(out, "shards_ready", "Shards that this server owns and has loaded.", atomic_load(&server->ready));
     gauge(out, "start_time_seconds", "When the process started.", (double)server->started_us / 1e6);
     out_format(
@@ -216,8 +217,6 @@ static void gathered(struct tour *tour)
     struct gathering *g = (struct gathering *)tour;
     struct call *call = g->call;
     struct out *out = &call->out;
-    g->sum.pending -=
-        g->sum.pending < spaces_saved(call->worker->server) ? g->sum.pending : spaces_saved(call->worker->server);
     write_timers(out, g);
     write_webhooks(out, g);
     write_server(out, call->worker->server, g);
@@ -250,13 +249,15 @@ void health_get(struct call *call)
 void ready_get(struct call *call)
 {
     struct server *server = call->worker->server;
-    unsigned ready = atomic_load(&server->ready);
-    bool stopping = atomic_load(&server->stopping), all = ready == server->shard_count && !stopping;
-    out_format(&call->out, "{\"status\":\"%s\",\"shards\":%" PRIu32 ",\"shards_ready\":%u}",
+    unsigned ready = atomic_load(&server->ready), here = atomic_load(&server->here);
+    bool stopping = atomic_load(&server->stopping);
+    bool all = ready == here && (here == server->shard_count || server->cluster) && atomic_load(&server->joined) &&
+               atomic_load(&server->settings_known) && !stopping;
+    out_format(&call->out, "{\"status\":\"%s\",\"shards\":%" PRIu32 ",\"shards_here\":%u,\"shards_ready\":%u}",
                stopping ? "stopping"
                : all    ? "ready"
                         : "loading",
-               server->shard_count, ready);
+               server->shard_count, here, ready);
     call_answer(call, all ? 200 : 503);
 }
 

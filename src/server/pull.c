@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Pull: timers without a target are leased in batches and acknowledged in batches.
+/* Pull: timers without a target wait here until they are leased (lease.c) and acknowledged (ack.c).
  *
  * What is due in a namespace goes to one worker, the namespace's home, wherever its shards are: there it waits in one queue,
- * and so do those who ask while it is empty. A lease is written as the home's number, the item's slot and a serial number
- * that nobody can guess and that no second lease ever has: so an acknowledgement finds its item, or finds that it has come
- * too late.
+ * and so do those who ask while it is empty. A lease is written as the server, the home's number, the item's slot and a
+ * serial number that nobody can guess and that no second lease ever has: so an acknowledgement finds its item, or finds that
+ * it has come too late.
+ *
+ * Who asks several servers does not wait for timers but for the news that there are some (`watch`), and takes them then: or two
+ * servers might give him more than he asked for. Such news goes to as many as could take all that is there; should they
+ * not come for it, to the next.
  *
  * An item is an attempt that the engine has dispatched; its bytes stay where they are until it is settled, on its shard's
  * worker. Whoever lets a lease run out gives the item back: it goes to the end of the queue as the next attempt, until there
@@ -21,11 +25,8 @@
 
 #include "server/json.h"
 #include "server/log.h"
-#include "server/server.h"
+#include "server/pull.h"
 #include "server/timer.h"
-#include "server/when.h"
-
-enum { LEASE_TEXT = 28, MAX_ASKED = 10000 };
 
 struct item {
     fl_firing firing;
@@ -59,31 +60,18 @@ struct lease {
     } items[];
 };
 
-/* Somebody who asks. */
-struct asker {
-    struct errand errand;
-    struct call *call;
-    fl_bytes ns;
-    uint32_t max;
-    uint64_t wait_us, lease_us;
-    atomic_bool gone;
-    struct out out;
-    int result;
-    /* At the namespace's home: */
-    struct queue *queue;
-    fl_timer_id timer;
-    struct asker *next;
-};
-
 struct queue {
     struct queue *next;
-    uint64_t hash;
+    struct worker *worker;
     fl_bytes ns; /* the space's */
     struct item *first, *last;
+    size_t count;
     struct asker *askers, *askers_last;
+    fl_timer_id nudge; /* 0: none */
 };
 
 enum { QUEUE_BUCKETS = 1024 };
+#define NUDGE_NS (20 * 1000000ull)
 
 struct pull {
     struct queue *queues[QUEUE_BUCKETS];
@@ -105,7 +93,7 @@ int pull_new(struct worker *worker)
 
 /* --- Queues ------------------------------------------------------------------------------------------------------- */
 
-static struct worker *home_of(struct server *server, const struct space *space)
+struct worker *pull_home(struct server *server, const struct space *space)
 {
     return &server->workers[space->hash % server->worker_count];
 }
@@ -119,7 +107,7 @@ static struct queue *queue_of(struct worker *worker, struct space *space)
     queue = calloc(1, sizeof *queue);
     if (!queue)
         return NULL;
-    queue->hash = space->hash;
+    queue->worker = worker;
     queue->ns = (fl_bytes){space->name, space->size};
     queue->next = *bucket;
     *bucket = queue;
@@ -135,6 +123,7 @@ static void queue_push(struct queue *queue, struct item *item)
     else
         queue->first = item;
     queue->last = item;
+    queue->count++;
 }
 
 static struct item *queue_pop(struct queue *queue)
@@ -143,6 +132,7 @@ static struct item *queue_pop(struct queue *queue)
     queue->first = item->next;
     if (!queue->first)
         queue->last = NULL;
+    queue->count--;
     return item;
 }
 
@@ -219,7 +209,7 @@ static void item_settle(struct worker *worker, struct item *item, fl_settlement 
 
 /* --- Leasing ------------------------------------------------------------------------------------------------------ */
 
-static void write_item(struct out *out, const struct item *item, unsigned worker)
+static void write_item(struct out *out, const struct item *item, const struct worker *worker)
 {
     const fl_durable *timer = &item->firing.timer;
     char id[FL_ID_TEXT + 1];
@@ -228,7 +218,8 @@ static void write_item(struct out *out, const struct item *item, unsigned worker
     out_put(out, id, FL_ID_TEXT);
     out_text(out, "\",\"attempt\":");
     out_number(out, timer->attempt);
-    out_format(out, ",\"lease\":\"%04x%08" PRIx32 "%016" PRIx64 "\"", worker, item->slot, item->serial);
+    out_format(out, ",\"lease\":\"%08" PRIx32 "%04x%08" PRIx32 "%016" PRIx64 "\"", (uint32_t)worker->server->nonce,
+               worker->index, item->slot, item->serial);
     if (timer->name.size > 0) {
         out_key(out, "name");
         out_string(out, timer->name);
@@ -295,9 +286,7 @@ int64_t pull_clock_changed(struct worker *worker)
 static void serve(struct worker *worker, struct queue *queue, struct asker *asker)
 {
     struct pull *pull = worker->pull;
-    size_t count = 0;
-    for (struct item *item = queue->first; item && count < asker->max; item = item->next)
-        count++;
+    size_t count = queue->count < asker->max ? queue->count : asker->max;
     struct lease *lease = malloc(sizeof *lease + count * sizeof *lease->items);
     if (!lease || lease_begin(worker, lease, asker->lease_us) < 0) {
         free(lease);
@@ -307,7 +296,6 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
     lease->worker = worker;
     lease->queue = queue;
     lease->left = lease->count = count;
-    out_text(&asker->out, "{\"timers\":[");
     for (size_t i = 0; i < count; i++) {
         struct item *item = queue_pop(queue);
         item->lease = lease;
@@ -316,9 +304,9 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
         lease->items[i] = (struct leased){item->slot, item->serial};
         if (i > 0)
             out_put(&asker->out, ",", 1);
-        write_item(&asker->out, item, worker->index);
+        write_item(&asker->out, item, worker);
     }
-    out_text(&asker->out, "]}");
+    asker->count = count;
     worker->counts.leased += count;
 }
 
@@ -334,18 +322,35 @@ static void asker_leave(struct worker *worker, struct asker *asker)
     if (asker->timer)
         fl_loop_cancel(worker->loop, asker->timer);
     asker->timer = 0;
+    asker->queue = NULL;
+}
+
+static void serve_askers(struct worker *worker, struct queue *queue);
+
+static void nudge(fl_loop *loop, void *arg)
+{
+    struct queue *queue = arg;
+    (void)loop;
+    queue->nudge = 0;
+    serve_askers(queue->worker, queue);
 }
 
 /* Those who wait get what is there, in order. Who is gone gets nothing: it would only run out. */
 static void serve_askers(struct worker *worker, struct queue *queue)
 {
-    while (queue->askers && queue->first) {
+    size_t promised = 0;
+    while (queue->askers && queue->count > promised) {
         struct asker *asker = queue->askers;
         asker_leave(worker, asker);
-        if (!atomic_load(&asker->gone))
+        asker->found = true;
+        if (asker->watch)
+            promised += atomic_load(&asker->gone) ? 0 : asker->max;
+        else if (!atomic_load(&asker->gone))
             serve(worker, queue, asker);
         errand_return(&asker->errand);
     }
+    if (queue->askers && queue->first && !queue->nudge)
+        fl_loop_timer(worker->loop, NUDGE_NS, nudge, queue, &queue->nudge);
 }
 
 static void asked_long_enough(fl_loop *loop, void *arg)
@@ -354,39 +359,46 @@ static void asked_long_enough(fl_loop *loop, void *arg)
     (void)loop;
     asker->timer = 0;
     asker_leave(asker->errand.there, asker);
-    out_text(&asker->out, "{\"timers\":[]}");
     errand_return(&asker->errand);
 }
 
-static void ask(struct errand *errand)
+void pull_ask(struct errand *errand)
 {
     struct asker *asker = (struct asker *)errand;
     struct worker *worker = errand->there;
-    struct space *space = space_of(worker->server, asker->ns);
-    struct queue *queue = space ? queue_of(worker, space) : NULL;
+    struct queue *queue = queue_of(worker, asker->space);
     if (!queue) {
         asker->result = FL_NO_MEMORY;
         errand_return(errand);
         return;
     }
-    asker->queue = queue;
-    if (queue->first && !queue->askers) {
-        serve(worker, queue, asker);
+    if (queue->first && (asker->watch || !queue->askers || asker->wait_us == 0)) {
+        asker->found = true;
+        if (!asker->watch)
+            serve(worker, queue, asker);
         errand_return(errand);
         return;
     }
     if (asker->wait_us == 0 || worker->pull->stopped ||
         fl_loop_timer(worker->loop, asker->wait_us * 1000, asked_long_enough, asker, &asker->timer) < 0) {
-        out_text(&asker->out, "{\"timers\":[]}");
         errand_return(errand);
         return;
     }
+    asker->queue = queue;
     asker->next = NULL;
     if (queue->askers)
         queue->askers_last->next = asker;
     else
         queue->askers = asker;
     queue->askers_last = asker;
+}
+
+void pull_unask(struct worker *worker, struct asker *asker)
+{
+    if (!asker->queue)
+        return;
+    asker_leave(worker, asker);
+    errand_return(&asker->errand);
 }
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */
@@ -484,7 +496,7 @@ void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
     int64_t now_us = server_now(server);
     for (size_t i = 0, n; i < count; i += n) {
         struct space *space = space_of(server, firings[i].timer.ns);
-        struct worker *home = space ? home_of(server, space) : shard->worker;
+        struct worker *home = space ? pull_home(server, space) : shard->worker;
         bool taken = takes(shard, space, now_us);
         for (n = 1; i + n < count; n++)
             if (space_of(server, firings[i + n].timer.ns) != space)
@@ -509,300 +521,37 @@ void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
     }
 }
 
-/* --- POST /v1/lease ----------------------------------------------------------------------------------------------- */
+/* --- Acknowledgements --------------------------------------------------------------------------------------------- */
 
-static void asker_gone(http_request *request)
+/* It is not out any more. */
+static void lease_drop(struct worker *worker, struct lease *lease)
 {
-    struct call *call = request->arg;
-    struct asker *asker = call ? call->state : NULL;
-    if (asker)
-        atomic_store(&asker->gone, true);
-}
-
-static void lease_back(struct errand *errand)
-{
-    struct asker *asker = (struct asker *)errand;
-    struct call *call = asker->call;
-    int result = asker->result;
-    call->state = NULL;
-    out_free(&call->out);
-    call->out = asker->out;
-    free(asker);
-    if (result < 0)
-        call_refuse_result(call, result);
+    if (--lease->left > 0)
+        return;
+    if (worker->server->test_clock)
+        lease_unlink(worker->pull, lease);
     else
-        call_answer(call, 200);
+        fl_loop_cancel(worker->loop, lease->timer);
+    free(lease);
 }
 
-static int bad_field(struct call *call, const char *field, const char *what)
-{
-    return problem_set(&call->problem, 400, "invalid-field", field, "%s must be %s", field, what);
-}
-
-static int read_span(struct call *call, const char *field, struct json value, uint64_t least_us, uint64_t most_us,
-                     const char *what, uint64_t *ret)
-{
-    char room[64];
-    if (value.kind != JSON_STRING || value.text.size > sizeof room ||
-        duration_parse(json_string(value, room), ret) < 0 || *ret < least_us || *ret > most_us)
-        return bad_field(call, field, what);
-    return 0;
-}
-
-static int read_asker(struct call *call, struct asker *asker)
-{
-    struct json body, key, value;
-    size_t at;
-    const char *why;
-    if (call->request->body.size == 0)
-        return 0;
-    if (json_parse(call->request->body, &body, &at, &why) < 0)
-        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
-                           at);
-    if (body.kind != JSON_OBJECT)
-        return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
-    for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);) {
-        int64_t max;
-        int r = 0;
-        if (json_is(key, "max")) {
-            if (value.kind != JSON_NUMBER || !json_integer(value, &max) || max < 1 || max > MAX_ASKED)
-                r = bad_field(call, "max", "a whole number from 1 to 10000");
-            else
-                asker->max = (uint32_t)max;
-        } else if (json_is(key, "wait")) {
-            r = read_span(call, "wait", value, 0, 60 * 1000000ull, "a duration of at most \"60s\"", &asker->wait_us);
-        } else if (json_is(key, "lease")) {
-            r = read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
-                          &asker->lease_us);
-        } else {
-            r = problem_unknown_member(&call->problem, NULL, key);
-        }
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-void lease_post(struct call *call)
-{
-    struct server *server = call->worker->server;
-    struct space *space = space_of(server, call->ns);
-    struct asker *asker = space ? calloc(1, sizeof *asker) : NULL;
-    if (!asker) {
-        call_refuse_result(call, FL_NO_MEMORY);
-        return;
-    }
-    asker->max = 100;
-    asker->lease_us = 30 * 1000000ull;
-    if (read_asker(call, asker) < 0) {
-        free(asker);
-        call_refuse(call);
-        return;
-    }
-    atomic_store_explicit(&space->asked_us, server_now(server), memory_order_relaxed);
-    asker->call = call;
-    asker->ns = (fl_bytes){space->name, space->size};
-    asker->errand =
-        (struct errand){.home = call->worker, .there = home_of(server, space), .go = ask, .back = lease_back};
-    call->state = asker;
-    call->request->gone = asker_gone;
-    call->request->gone_at_eof = true;
-    errand_send(&asker->errand);
-}
-
-/* --- POST /v1/ack ------------------------------------------------------------------------------------------------- */
-
-struct ack {
-    uint32_t slot;
-    uint16_t worker;
-    bool known;
-    enum fl_settle result;
-    uint64_t serial;
-    uint64_t after_us;
-    fl_bytes lease;
-};
-
-struct acks {
-    struct tour tour;
-    struct call *call;
-    size_t count, capacity;
-    struct ack *list;
-};
-
-/* A lease that was never given out is as unknown as one that has run out. */
-static void read_lease(struct ack *ack, fl_bytes text)
-{
-    uint64_t worker, slot, serial;
-    const char *at = text.data;
-    ack->lease = text;
-    ack->worker = UINT16_MAX;
-    if (text.size == LEASE_TEXT && hex_number(at, 4, &worker) && hex_number(at + 4, 8, &slot) &&
-        hex_number(at + 12, 16, &serial)) {
-        ack->worker = (uint16_t)worker;
-        ack->slot = (uint32_t)slot;
-        ack->serial = serial;
-    }
-}
-
-static int read_ack(struct call *call, struct json object, struct ack *ack)
-{
-    static const struct {
-        const char *name;
-        enum fl_settle result;
-    } results[] = {{"done", FL_DONE}, {"retry", FL_FAILED}, {"again", FL_AGAIN}, {"dead", FL_DEAD}};
-    struct json key, value;
-    bool lease = false, known = false;
-    *ack = (struct ack){0};
-    if (object.kind != JSON_OBJECT)
-        return bad_field(call, "acks", "an array of objects");
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        if (json_is(key, "lease")) {
-            lease = value.kind == JSON_STRING;
-            if (!lease)
-                break;
-            read_lease(ack, (fl_bytes){(const char *)value.text.data + 1, value.text.size - 2});
-        } else if (json_is(key, "result")) {
-            for (int i = 0; i < 4; i++)
-                if (json_is(value, results[i].name)) {
-                    ack->result = results[i].result;
-                    known = true;
-                }
-        } else if (json_is(key, "after")) {
-            if (read_span(call, "after", value, 0, UINT64_MAX, "a duration like \"10s\"", &ack->after_us) < 0)
-                return -1;
-        } else {
-            return problem_unknown_member(&call->problem, "acks", key);
-        }
-    }
-    if (!lease)
-        return bad_field(call, "lease", "given as a string");
-    if (!known)
-        return bad_field(call, "result", "\"done\", \"retry\", \"again\" or \"dead\"");
-    if (ack->after_us > 0 && (ack->result == FL_DONE || ack->result == FL_DEAD))
-        return bad_field(call, "after", "given with retry and again only");
-    return 0;
-}
-
-static int add_ack(struct acks *acks, struct json object)
-{
-    if (acks->count == acks->capacity) {
-        size_t capacity = acks->capacity * 2 + 64;
-        struct ack *list = realloc(acks->list, capacity * sizeof *list);
-        if (!list)
-            return problem_of_result(&acks->call->problem, FL_NO_MEMORY);
-        acks->list = list;
-        acks->capacity = capacity;
-    }
-    return read_ack(acks->call, object, &acks->list[acks->count++]);
-}
-
-static int read_acks(struct acks *acks)
-{
-    struct call *call = acks->call;
-    struct json body, key, value, element;
-    size_t at;
-    const char *why;
-    if (json_parse(call->request->body, &body, &at, &why) < 0)
-        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
-                           at);
-    bool given = false;
-    if (body.kind != JSON_OBJECT)
-        return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
-    for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value); given = true) {
-        if (!json_is(key, "acks"))
-            return problem_unknown_member(&call->problem, NULL, key);
-        if (value.kind != JSON_ARRAY || given)
-            return bad_field(call, "acks", "an array, given once");
-        for (struct json_walk inner = json_walk(value); json_element(&inner, &element);)
-            if (add_ack(acks, element) < 0)
-                return -1;
-    }
-    return given ? 0 : problem_set(&call->problem, 400, "missing-field", "acks", "acks is missing: what is over?");
-}
-
-static void settle_ack(struct worker *worker, const struct call *call, struct ack *ack)
+bool pull_settle(struct worker *worker, const struct token *token, const struct ack *ack)
 {
     struct pull *pull = worker->pull;
     struct item *item = ack->slot < pull->slot_count ? pull->slots[ack->slot] : NULL;
     if (!item || item->serial == 0 || item->serial != ack->serial ||
-        !call_may(call, RIGHT_WRITE, item->firing.timer.ns))
-        return;
-    ack->known = true;
-    struct lease *lease = item->lease;
-    if (--lease->left == 0) {
-        if (worker->server->test_clock)
-            lease_unlink(worker->pull, lease);
-        else
-            fl_loop_cancel(worker->loop, lease->timer);
-        free(lease);
-    }
+        (token && !token_allows(token, RIGHT_WRITE, item->firing.timer.ns)))
+        return false;
+    lease_drop(worker, item->lease);
     item->serial = 0;
+    bool given_up = ack->result == FL_FAILED || ack->result == FL_DEAD;
+    bool later = ack->result == FL_AGAIN || ack->after_us > 0;
     item_settle(worker, item,
                 (fl_settlement){.result = ack->result,
-                                .at_us = ack->result == FL_AGAIN || ack->after_us > 0
-                                             ? server_now(worker->server) + (int64_t)ack->after_us
-                                             : 0,
-                                .reason = bytes_of(ack->result == FL_FAILED || ack->result == FL_DEAD
-                                                       ? "said so in its acknowledgement"
-                                                       : "")});
-}
-
-static void ack_visit(struct tour *tour, struct worker *worker)
-{
-    struct acks *acks = (struct acks *)tour;
-    for (size_t i = 0; i < acks->count; i++)
-        if (acks->list[i].worker == worker->index) {
-            settle_ack(worker, acks->call, &acks->list[i]);
-            worker->counts.acknowledged += acks->list[i].known;
-        }
-}
-
-static void acks_end(struct acks *acks)
-{
-    free(acks->list);
-    free(acks);
-}
-
-static void ack_back(struct tour *tour)
-{
-    struct acks *acks = (struct acks *)tour;
-    struct call *call = acks->call;
-    size_t settled = 0, unknown = 0;
-    for (size_t i = 0; i < acks->count; i++)
-        settled += acks->list[i].known;
-    out_text(&call->out, "{\"settled\":");
-    out_number(&call->out, (int64_t)settled);
-    out_text(&call->out, ",\"unknown\":[");
-    for (size_t i = 0; i < acks->count; i++)
-        if (!acks->list[i].known) {
-            if (unknown++ > 0)
-                out_put(&call->out, ",", 1);
-            out_put(&call->out, "\"", 1);
-            out_put(&call->out, acks->list[i].lease.data,
-                    acks->list[i].lease.size); /* as it came: escaped, if it was */
-            out_put(&call->out, "\"", 1);
-        }
-    out_text(&call->out, "]}");
-    acks_end(acks);
-    call_answer(call, 200);
-}
-
-void ack_post(struct call *call)
-{
-    struct acks *acks = calloc(1, sizeof *acks);
-    if (!acks) {
-        call_refuse_result(call, FL_NO_MEMORY);
-        return;
-    }
-    acks->call = call;
-    if (read_acks(acks) < 0) {
-        acks_end(acks);
-        call_refuse(call);
-        return;
-    }
-    acks->tour.fn = ack_visit;
-    acks->tour.back = ack_back;
-    tour_begin(&acks->tour, call->worker);
+                                .at_us = later ? server_now(worker->server) + (int64_t)ack->after_us : 0,
+                                .reason = bytes_of(given_up ? "said so in its acknowledgement" : "")});
+    worker->counts.acknowledged++;
+    return true;
 }
 
 /* --- The end ------------------------------------------------------------------------------------------------------ */
@@ -814,12 +563,44 @@ void pull_stop(struct worker *worker)
     pull->stopped = true;
     for (size_t i = 0; i < QUEUE_BUCKETS; i++)
         for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
-            while (queue->askers) {
-                struct asker *asker = queue->askers;
-                asker_leave(worker, asker);
-                out_text(&asker->out, "{\"timers\":[]}");
-                errand_return(&asker->errand);
-            }
+            while (queue->askers)
+                pull_unask(worker, queue->askers);
+}
+
+/* Keeps of a queue what is not of this shard. */
+static void queue_purge(struct queue *queue, const struct shard *shard)
+{
+    struct item *item = queue->first, *next;
+    queue->first = queue->last = NULL;
+    queue->count = 0;
+    for (; item; item = next) {
+        next = item->next;
+        if (item->shard != shard)
+            queue_push(queue, item);
+    }
+}
+
+/* Whoever has a lease of one of these finds, when he acknowledges it, that it is unknown; the timer comes again from
+ * where its shard is then. */
+void pull_purge(struct worker *worker, struct shard *shard)
+{
+    struct pull *pull = worker->pull;
+    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
+        for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
+            queue_purge(queue, shard);
+    for (uint32_t i = 0; i < pull->slot_count; i++) {
+        struct item *item = pull->slots[i];
+        if (!item || item->shard != shard)
+            continue;
+        struct space *space = space_of(worker->server, item->firing.timer.ns);
+        if (space)
+            atomic_fetch_sub_explicit(&space->held, 1, memory_order_relaxed);
+        if (item->serial)
+            lease_drop(worker, item->lease);
+        pull->slots[i] = NULL;
+        pull->free_slots[pull->free_count++] = i;
+        parcel_drop(item->parcel, 1);
+    }
 }
 
 /* What was leased and not acknowledged comes again after the next start. */

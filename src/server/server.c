@@ -117,9 +117,14 @@ static void set_up_worker(struct worker *worker)
     step_end(r);
 }
 
+/* A server that is not alone is told which shards are its own. */
 static void start_shards(struct worker *worker)
 {
-    step_end(shards_start(worker));
+    struct server *server = worker->server;
+    if (!server->config.advertise)
+        step_end(shards_start(worker));
+    else
+        step_end(worker->index == 0 ? servers_start(server) : 0);
 }
 
 static void load_spaces(struct worker *worker)
@@ -203,6 +208,10 @@ static int make_owner(struct server *server)
     char host[200] = "localhost", owner[255];
     if (server->config.owner)
         return 0;
+    if (server->config.advertise) {
+        server->config.owner = strdup(server->config.advertise);
+        return server->config.owner ? 0 : FL_NO_MEMORY;
+    }
     gethostname(host, sizeof host - 1);
     snprintf(owner, sizeof owner, "%s:%d", host, (int)getpid());
     server->config.owner = strdup(owner);
@@ -221,7 +230,8 @@ static int make_workers(struct server *server)
     if (!server->workers)
         return FL_NO_MEMORY;
     for (unsigned i = 0; i < server->worker_count; i++)
-        server->workers[i] = (struct worker){.server = server, .index = i};
+        server->workers[i] = (struct worker){
+            .server = server, .index = i, .host = {.handle = serve_peer, .arg = &server->workers[i]}};
     for (uint32_t i = 0; i < server->shard_count; i++)
         server->shards[i] = (struct shard){.worker = &server->workers[i % server->worker_count], .number = i};
     return 0;
@@ -255,7 +265,6 @@ static int wait_for_shards(struct server *server)
 
 static int start(struct server *server)
 {
-    server->config.engine.wait = true;
     int r = make_owner(server);
     if (r == 0 && server->config.test_clock)
         r = test_clock_new(server);
@@ -284,20 +293,31 @@ static int start(struct server *server)
 
 /* --- Stopping ----------------------------------------------------------------------------------------------------- */
 
+static void left_others(void *server)
+{
+    (void)server;
+    step_end(0);
+}
+
+static void leave_others(struct worker *worker)
+{
+    if (worker->index == 0)
+        servers_stop(worker->server, left_others);
+    else
+        step_end(0);
+}
+
+static void end_links(struct worker *worker)
+{
+    servers_stop_links(worker);
+    step_end(0);
+}
+
 static void end_events(struct worker *worker)
 {
     pull_stop(worker);
     events_stop(worker);
     step_end(0);
-}
-
-/* When nothing is made or settled any more. */
-static void flush_spaces(struct worker *worker)
-{
-    if (worker->index == 0)
-        spaces_flush(worker, step_done);
-    else
-        step_end(0);
 }
 
 static void http_stopped(fl_loop *loop, void *arg)
@@ -310,7 +330,9 @@ static void http_stopped(fl_loop *loop, void *arg)
 
 static void webhooks_stopped(fl_loop *loop, void *arg)
 {
-    (void)loop, (void)arg;
+    struct worker *worker = arg;
+    (void)loop;
+    worker->hooks = NULL;
     step_end(0);
 }
 
@@ -341,9 +363,24 @@ static void end_shards(struct worker *worker)
     shards_stop(worker, step_done);
 }
 
+static void cluster_gone(fl_loop *loop, void *arg)
+{
+    (void)loop, (void)arg;
+    step_end(0);
+}
+
+static void free_cluster(struct worker *worker)
+{
+    if (worker->index == 0 && worker->server->cluster)
+        cluster_free(worker->server->cluster, cluster_gone, NULL);
+    else
+        step_end(0);
+}
+
 static void tear_down_worker(struct worker *worker)
 {
     http_server_free(worker->http);
+    peer_sessions_free(worker->sessions);
     pull_free(worker);
     step_end(0);
 }
@@ -353,11 +390,14 @@ static void stop(struct server *server)
     atomic_store(&server->stopping, true);
     server_notify("STOPPING=1");
     log_info("stopping", NULL);
+    if (server->cluster)
+        all_workers(server, leave_others); /* they take over while requests can still be passed on to them */
     all_workers(server, end_events);
+    all_workers(server, end_links);
     all_workers(server, end_http);
     all_workers(server, end_webhooks);
-    all_workers(server, flush_spaces);
     all_workers(server, end_shards);
+    all_workers(server, free_cluster);
     all_workers(server, tear_down_worker);
 }
 
@@ -380,6 +420,10 @@ static void free_all(struct server *server)
     spaces_free(server);
     rates_free(server);
     test_clock_free(server);
+    for (struct peer *peer = atomic_load(&server->peers), *next; peer; peer = next) {
+        next = atomic_load(&peer->next);
+        free(peer);
+    }
     free(server->workers);
     free(server->shards);
 }
@@ -458,6 +502,8 @@ int server_run(struct server_config *config)
     server.started_us = server.clock->now_us(server.clock);
     if (getrandom(&server.nonce, sizeof server.nonce, 0) != sizeof server.nonce)
         server.nonce = (uint64_t)server.started_us;
+    server.nonce = server.nonce >> 1 | 1; /* as an incarnation is: not 0, below 2^63 */
+    server.joined = !config->advertise;
     int r = start(&server);
     if (r < 0) {
         log_error("cannot start", "why", fl_strerror(r), NULL);

@@ -74,61 +74,196 @@ void tour_begin(struct tour *tour, struct worker *home)
 
 /* --- Jobs and pages ----------------------------------------------------------------------------------------------- */
 
-/* A request can come before there are engines: the server listens first, and claims the store then. */
+/* A shard can be nobody's for a while: before the server has claimed it (it listens first), and while it moves from one
+ * server to another. What comes meanwhile waits at home, and tries again. */
+#define WAIT_NS 1000000000ull
+#define AGAIN_NS (20 * 1000000ull)
+
+/* Whether the shard is here and takes work; if it is leaving, the errand is kept until it has left. */
+static bool takes_work(struct shard *shard, struct errand *errand)
+{
+    if (!shard->engine)
+        return false;
+    if (!shard->leaving)
+        return true;
+    errand->next = shard->kept;
+    shard->kept = errand;
+    return true;
+}
+
+static void left_inside(struct shard *shard)
+{
+    shard->inside--;
+    if (shard->leaving)
+        shard_leave_on(shard);
+}
+
+/* Whether the engine was stopped before it began anything of it. */
+static bool was_stopped(const fl_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->ops[i].result != FL_STOPPED)
+            return false;
+    return true;
+}
 
 static void job_done(fl_batch *batch)
 {
     struct job *job = batch->arg;
-    job->render(job);
+    struct shard *shard = job->shard;
+    job->moved = shard->leaving && was_stopped(batch);
+    for (size_t i = 0; i < batch->count && !job->moved; i++)
+        timers_tell(shard, &batch->ops[i]);
+    if (!job->moved)
+        job->render(job);
     errand_return(&job->errand);
+    left_inside(shard);
 }
 
 static void job_go(struct errand *errand)
 {
     struct job *job = (struct job *)errand;
-    if (job->shard->engine) {
-        fl_engine_submit(job->shard->engine, &job->batch);
-        return;
+    struct shard *shard = job->shard;
+    if (!takes_work(shard, errand)) {
+        job->moved = true;
+        errand_return(errand);
+    } else if (!shard->leaving) {
+        shard->inside++;
+        fl_engine_submit(shard->engine, &job->batch);
     }
+}
+
+static void job_route(struct job *job)
+{
+    struct peer *peer = job->local ? NULL : atomic_load_explicit(&job->shard->peer, memory_order_acquire);
+    job->moved = false;
+    job->errand.there = job->shard->worker;
+    if (peer)
+        job_forward(job, peer);
+    else
+        errand_send(&job->errand);
+}
+
+static void job_again(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    job_route(arg);
+}
+
+void job_fail(struct job *job, int result)
+{
     for (size_t i = 0; i < job->batch.count; i++)
-        job->batch.ops[i].result = FL_STORE_UNAVAILABLE;
-    job_done(&job->batch);
+        job->batch.ops[i].result = result;
+    job->render(job);
+}
+
+void job_return(struct job *job)
+{
+    fl_loop *loop = job->errand.home->loop;
+    if (job->moved && !job->local) {
+        if (fl_loop_now_ns(loop) < job->until_ns && fl_loop_timer(loop, AGAIN_NS, job_again, job, NULL) == 0)
+            return;
+        job_fail(job, FL_STORE_UNAVAILABLE);
+    }
+    job->back(&job->errand);
+}
+
+static void job_home(struct errand *errand)
+{
+    job_return((struct job *)errand);
+}
+
+static void job_prepare(struct job *job)
+{
+    job->errand.go = job_go;
+    job->errand.back = job_home;
+    job->batch.done = job_done;
+    job->batch.arg = job;
+}
+
+void job_submit_inside(struct job *job)
+{
+    job_prepare(job);
+    job->local = true;
+    job->errand.there = job->errand.home;
+    job->shard->inside++;
+    fl_engine_submit(job->shard->engine, &job->batch);
 }
 
 void job_submit(struct job *job)
 {
-    job->errand.there = job->shard->worker;
-    job->errand.go = job_go;
-    job->batch.done = job_done;
-    job->batch.arg = job;
-    errand_send(&job->errand);
+    job_prepare(job);
+    job->until_ns = fl_loop_now_ns(job->errand.home->loop) + WAIT_NS;
+    job_route(job);
 }
 
 static void page_done(fl_listing *listing)
 {
     struct page *page = listing->arg;
-    page->render(page);
+    struct shard *shard = page->shard;
+    page->moved = shard->leaving && listing->result == FL_STOPPED;
+    if (!page->moved)
+        page->render(page);
     errand_return(&page->errand);
+    left_inside(shard);
 }
 
 static void page_go(struct errand *errand)
 {
     struct page *page = (struct page *)errand;
-    if (page->shard->engine) {
-        fl_engine_list(page->shard->engine, &page->listing);
-        return;
+    struct shard *shard = page->shard;
+    if (!takes_work(shard, errand)) {
+        page->moved = true;
+        errand_return(errand);
+    } else if (!shard->leaving) {
+        shard->inside++;
+        fl_engine_list(shard->engine, &page->listing);
     }
-    page->listing.result = FL_STORE_UNAVAILABLE;
-    page_done(&page->listing);
+}
+
+static void page_route(struct page *page)
+{
+    struct peer *peer = page->local ? NULL : atomic_load_explicit(&page->shard->peer, memory_order_acquire);
+    page->moved = false;
+    page->errand.there = page->shard->worker;
+    if (peer)
+        page_forward(page, peer);
+    else
+        errand_send(&page->errand);
+}
+
+static void page_again(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    page_route(arg);
+}
+
+void page_return(struct page *page)
+{
+    fl_loop *loop = page->errand.home->loop;
+    if (page->moved && !page->local) {
+        if (fl_loop_now_ns(loop) < page->until_ns && fl_loop_timer(loop, AGAIN_NS, page_again, page, NULL) == 0)
+            return;
+        page->listing.result = FL_STORE_UNAVAILABLE;
+        page->listing.count = 0;
+        page->render(page);
+    }
+    page->back(&page->errand);
+}
+
+static void page_home(struct errand *errand)
+{
+    page_return((struct page *)errand);
 }
 
 void page_submit(struct page *page)
 {
-    page->errand.there = page->shard->worker;
     page->errand.go = page_go;
+    page->errand.back = page_home;
     page->listing.done = page_done;
     page->listing.arg = page;
-    errand_send(&page->errand);
+    page->until_ns = fl_loop_now_ns(page->errand.home->loop) + WAIT_NS;
+    page_route(page);
 }
 
 /* --- Which shard -------------------------------------------------------------------------------------------------- */
@@ -146,17 +281,22 @@ struct shard *shard_of_worker(struct worker *worker)
     uint32_t own =
         worker->index < server->shard_count ? (server->shard_count - worker->index - 1) / server->worker_count + 1 : 0;
     uint32_t turn = worker->turn++ >> 8;
-    if (own == 0)
-        return &server->shards[turn % server->shard_count];
-    return &server->shards[worker->index + turn % own * server->worker_count];
+    for (uint32_t i = 0; i < own; i++) {
+        struct shard *shard = &server->shards[worker->index + (turn + i) % own * server->worker_count];
+        if (shard->engine && !shard->leaving)
+            return shard;
+    }
+    return &server->shards[turn % server->shard_count];
 }
 
 /* --- Engines ------------------------------------------------------------------------------------------------------ */
 
 static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
 {
+    struct shard *shard = arg;
     (void)engine;
-    deliver(arg, firings, count);
+    if (!shard->leaving) /* else it is not settled, and the next owner fires it */
+        deliver(shard, firings, count);
 }
 
 static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl_ended how, fl_bytes reason)
@@ -165,30 +305,46 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
     struct space *space = space_of(shard->worker->server, timer->ns);
     (void)engine;
     if (space) {
-        atomic_fetch_sub_explicit(&space->pending, 1, memory_order_relaxed);
+        counts_add(shard, space, -1, false);
         if (how == FL_ENDED_DEAD)
             atomic_fetch_add_explicit(&space->dead, 1, memory_order_relaxed);
     }
     event_tell(shard->worker, how == FL_ENDED_DEAD ? EVENT_DEAD : EVENT_SKIPPED, shard->number, timer, reason);
 }
 
+static void set_ready(struct shard *shard, bool ready)
+{
+    if (ready != shard->ready)
+        atomic_fetch_add(&shard->worker->server->ready, ready ? 1 : -1u);
+    shard->ready = ready;
+}
+
+static void leave_lost(fl_loop *loop, void *arg)
+{
+    struct shard *shard = arg;
+    (void)loop;
+    if (shard->engine && !shard->leaving)
+        shard_leave(shard, true);
+}
+
 static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message)
 {
     struct shard *shard = arg;
-    struct server *server = shard->worker->server;
     (void)engine, (void)result;
-    bool ready = event == FL_ENGINE_READY;
-    if (ready != shard->ready && (ready || event == FL_ENGINE_LOST)) {
-        shard->ready = ready;
-        atomic_fetch_add(&server->ready, ready ? 1 : -1u);
-    }
     switch (event) {
     case FL_ENGINE_READY:
+        shard->claimed = true;
+        set_ready(shard, !shard->leaving);
+        servers_look(shard->worker->server);
         log_debug("shard is ready", "shard", log_int(shard->number), NULL);
         break;
     case FL_ENGINE_LOST:
+        set_ready(shard, false);
+        shard->lost = true;
         log_error("another server has taken a shard over: nothing of it fires here any more", "shard",
                   log_int(shard->number), NULL);
+        if (shard->worker->server->cluster)
+            fl_loop_post(shard->worker->loop, leave_lost, shard); /* not inside a callback of the engine's */
         break;
     case FL_ENGINE_HELD:
         log_warning("waiting for a shard that another server holds", "shard", log_int(shard->number), "why", message,
@@ -200,58 +356,211 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     }
 }
 
-int shards_start(struct worker *worker)
+int shard_start(struct shard *shard)
 {
+    struct worker *worker = shard->worker;
     struct server *server = worker->server;
-    for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count) {
-        struct shard *shard = &server->shards[i];
-        fl_engine_config config = server->config.engine;
-        config.loop = worker->loop;
-        config.store = server->store;
-        config.owner = server->config.owner;
-        config.dispatch = dispatch;
-        config.notify = notify;
-        config.ended = ended;
-        config.arg = shard;
-        config.shard = i;
-        config.clock = server->clock;
-        int r = fl_engine_start(&config, &shard->engine);
-        if (r < 0) {
-            log_error("cannot start the engine of a shard", "shard", log_int(i), "why", fl_strerror(r), NULL);
-            return r;
-        }
+    fl_engine_config config = server->config.engine;
+    config.loop = worker->loop;
+    config.store = server->store;
+    config.owner = server->config.owner;
+    config.dispatch = dispatch;
+    config.notify = notify;
+    config.ended = ended;
+    config.arg = shard;
+    config.shard = shard->number;
+    config.clock = server->clock;
+    config.wait = true;
+    int r = counts_new(shard);
+    if (r == 0)
+        r = fl_engine_start(&config, &shard->engine);
+    if (r < 0) {
+        counts_free(shard);
+        log_error("cannot start the engine of a shard", "shard", log_int(shard->number), "why", fl_strerror(r), NULL);
+        return r;
     }
+    atomic_fetch_add(&server->here, 1);
+    counts_load(shard);
     return 0;
 }
 
-struct stopping {
-    struct worker *worker;
-    unsigned left;
-    void (*done)(struct worker *worker);
+int shards_start(struct worker *worker)
+{
+    struct server *server = worker->server;
+    int r = 0;
+    for (uint32_t i = worker->index; i < server->shard_count && r == 0; i += server->worker_count)
+        r = shard_start(&server->shards[i]);
+    return r;
+}
+
+void shard_let_go(struct shard *shard)
+{
+    if (!shard->loaded || shard->leaving || !atomic_load(&shard->worker->server->settings_known))
+        return;
+    spaces_tell_engine(shard);
+    fl_engine_go(shard->engine);
+}
+
+void shard_loaded(struct shard *shard)
+{
+    shard->loaded = true;
+    shard_let_go(shard);
+}
+
+/* --- Giving up ---------------------------------------------------------------------------------------------------- */
+
+/* What a shard's last engine had of it is gone: it is as before shard_start(). */
+static void forget(struct shard *shard)
+{
+    set_ready(shard, false);
+    atomic_fetch_sub(&shard->worker->server->here, 1);
+    counts_free(shard);
+    shard->engine = NULL;
+    shard->held = shard->own = 0;
+    shard->loaded = shard->claimed = shard->leaving = shard->lost = false;
+    shard->purged = shard->purging = shard->saved = shard->saving = shard->withdrawn = shard->hurry = false;
+}
+
+static bool all_are_gone(const struct worker *worker)
+{
+    const struct server *server = worker->server;
+    for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count)
+        if (server->shards[i].engine || server->shards[i].leaving)
+            return false;
+    return true;
+}
+
+static void stopped_if_over(struct worker *worker)
+{
+    void (*done)(struct worker *) = worker->shards_stopped;
+    if (!done || !all_are_gone(worker))
+        return;
+    worker->shards_stopped = NULL;
+    done(worker);
+}
+
+static void gone(fl_loop *loop, void *arg)
+{
+    struct shard *shard = arg;
+    struct errand *kept = shard->kept;
+    (void)loop;
+    shard->kept = NULL;
+    forget(shard);
+    log_debug("shard is given up", "shard", log_int(shard->number), NULL);
+    for (struct errand *next; kept; kept = next) {
+        next = kept->next;
+        kept->go(kept); /* finds that it is not here */
+    }
+    shard_left(shard);
+    stopped_if_over(shard->worker);
+}
+
+struct purge {
+    struct tour tour;
+    struct shard *shard;
 };
 
-static void engine_stopped(fl_loop *loop, void *arg)
+static void purge_visit(struct tour *tour, struct worker *worker)
 {
-    struct stopping *stopping = arg;
-    (void)loop;
-    if (--stopping->left > 0)
-        return;
-    stopping->done(stopping->worker);
-    free(stopping);
+    pull_purge(worker, ((struct purge *)tour)->shard);
 }
+
+static void purge_back(struct tour *tour)
+{
+    struct shard *shard = ((struct purge *)tour)->shard;
+    free(tour);
+    shard->purged = true;
+    shard_leave_on(shard);
+}
+
+/* Nothing that the engine lends may be looked at when it is gone: what waits to be leased is taken away everywhere. What is on
+ * its way there, or back, arrives first, since messages between two workers keep their order. */
+static void purge(struct shard *shard)
+{
+    struct purge *tour = calloc(1, sizeof *tour);
+    if (!tour)
+        return; /* and again when something else has ended */
+    shard->purging = true;
+    *tour = (struct purge){.tour = {.fn = purge_visit, .back = purge_back}, .shard = shard};
+    tour_begin(&tour->tour, shard->worker);
+}
+
+static void saved(struct shard *shard)
+{
+    shard->saved = true;
+    shard_leave_on(shard);
+}
+
+/* In this order: callbacks end, leases end, what is counted is written, operations end, the engine stops. An engine that
+ * has no say in the store any more, or never had, or that does not get on, is stopped with what is in it. */
+void shard_leave_on(struct shard *shard)
+{
+    bool hurry = shard->lost || !shard->claimed || shard->hurry;
+    if (shard->delivering > 0 || !shard->engine)
+        return;
+    if (!shard->purged) {
+        if (!shard->purging)
+            purge(shard);
+        return;
+    }
+    if (!shard->saved && !hurry) {
+        if (!shard->saving) {
+            shard->saving = true;
+            counts_flush(shard, saved);
+        }
+        return;
+    }
+    if (shard->inside > 0 && !hurry)
+        return;
+    fl_engine *engine = shard->engine;
+    shard->engine = NULL;
+    if (shard->patience)
+        fl_loop_cancel(shard->worker->loop, shard->patience);
+    shard->patience = 0;
+    fl_engine_stop(engine, shard->lost, gone, shard);
+}
+
+static bool is_of(const webhook_call *call, void *shard)
+{
+    return deliver_shard(call) == shard;
+}
+
+#define PATIENCE_NS (300 * 1000000ull)
+
+static void out_of_patience(fl_loop *loop, void *arg)
+{
+    struct shard *shard = arg;
+    shard->hurry = shard->withdrawn;
+    shard->patience = 0;
+    if (!shard->withdrawn && shard->worker->hooks)
+        webhooks_withdraw(shard->worker->hooks, is_of, shard, true);
+    shard->withdrawn = true;
+    if (shard->hurry || fl_loop_timer(loop, 2 * PATIENCE_NS, out_of_patience, shard, &shard->patience) < 0)
+        shard->hurry = true;
+    shard_leave_on(shard);
+}
+
+void shard_leave(struct shard *shard, bool lost)
+{
+    shard->leaving = true;
+    shard->lost |= lost;
+    set_ready(shard, false);
+    if (shard->worker->hooks)
+        webhooks_withdraw(shard->worker->hooks, is_of, shard, false);
+    if (fl_loop_timer(shard->worker->loop, PATIENCE_NS, out_of_patience, shard, &shard->patience) < 0)
+        out_of_patience(shard->worker->loop, shard);
+    else
+        shard_leave_on(shard);
+}
+
+/* --- Stopping ----------------------------------------------------------------------------------------------------- */
 
 void shards_stop(struct worker *worker, void (*done)(struct worker *worker))
 {
     struct server *server = worker->server;
-    struct stopping *stopping = calloc(1, sizeof *stopping);
-    if (!stopping)
-        abort(); /* what it has settled since its last record comes again */
-    *stopping = (struct stopping){worker, 1, done};
+    worker->shards_stopped = done;
     for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count)
-        if (server->shards[i].engine) {
-            stopping->left++;
-            fl_engine_stop(server->shards[i].engine, false, engine_stopped, stopping);
-            server->shards[i].engine = NULL;
-        }
-    engine_stopped(worker->loop, stopping);
+        if (server->shards[i].engine && !server->shards[i].leaving)
+            shard_leave(&server->shards[i], false);
+    stopped_if_over(worker);
 }

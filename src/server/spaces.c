@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Namespaces: what was set for them, and how much is in them.
+/* Namespaces, and what was set for them. How much is in them is counted in counts.c.
  *
  * One that is used once is there until the process ends; so a pointer to it is good everywhere, and so is one to its settings,
  * which are replaced as a whole (what was replaced is kept until the end: it is small, and seldom).
  *
- * Where it is kept: each namespace is a timer of its own in the store, in a namespace that no user can name, due on the last
- * day there is; so it is as durable as the timers it is about, on every store, and is read before anything fires. How many
- * timers there are in it is written there every few seconds: after a crash the count may be off by what happened since. */
+ * Where settings are kept: those of a namespace are a timer of its own in the store, in a namespace that no user can name, due
+ * on the last day there is; so they are as durable as the timers they are about, on every store, and are read before anything
+ * fires. Every server knows them all: whoever changes them tells the others, which read them again; and who could not be
+ * told reads all of them when it can be reached again. */
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -18,25 +19,20 @@
 #include "server/server.h"
 #include "server/timer.h"
 #include "server/when.h"
+#include "server/wire.h"
 
-#define OWN_NAMESPACE ((fl_bytes){"\1namespaces", 11})
-#define FLUSH_NS (5 * 1000000000ull)
+#define AGAIN_NS (100 * 1000000ull)
 
 enum { BUCKETS = 4096, PAGE = 1000 };
 
 struct spaces {
     pthread_rwlock_t lock;
+    pthread_mutex_t gathering; /* whoever writes how much others have */
     struct space *buckets[BUCKETS];
     struct kept {
         struct kept *next;
         struct settings *settings;
     } * kept;
-    atomic_ulong saved; /* namespaces that are in the store */
-    bool flushing;
-    size_t bucket;                          /* how far this round of flushing has got */
-    uint64_t round;                         /* from 1 */
-    void (*flushed)(struct worker *worker); /* who waits until all of them are written; NULL: nobody */
-    fl_timer_id flush_timer;
 };
 
 static const struct settings no_settings = {.skip_older_us = UINT64_MAX};
@@ -47,7 +43,7 @@ int spaces_new(struct server *server)
     if (!server->spaces)
         return FL_NO_MEMORY;
     pthread_rwlock_init(&server->spaces->lock, NULL);
-    server->spaces->round = 1;
+    pthread_mutex_init(&server->spaces->gathering, NULL);
     return 0;
 }
 
@@ -77,6 +73,7 @@ void spaces_free(struct server *server)
         free(kept);
     }
     pthread_rwlock_destroy(&spaces->lock);
+    pthread_mutex_destroy(&spaces->gathering);
     free(spaces);
     server->spaces = NULL;
 }
@@ -297,153 +294,8 @@ static int settings_take(struct server *server, struct space *space, struct sett
 
 /* --- In the store ------------------------------------------------------------------------------------------------- */
 
-struct saving {
-    struct job job;
-    fl_op op;
-    struct space *space;
-    struct out text;
-    int64_t pending;
-    struct call *call;         /* whom to answer; NULL: nobody */
-    struct settings *settings; /* what to take when it is written; NULL: nothing */
-};
-
-static void save_render(struct job *job)
-{
-    (void)job;
-}
-
-static int save(struct worker *worker, struct saving *saving, const struct settings *settings,
-                void (*back)(struct errand *))
-{
-    struct space *space = saving->space;
-    saving->pending = atomic_load(&space->pending);
-    out_format(&saving->text, "{\"pending\":%" PRId64 ",\"has_targets\":%s,\"settings\":", saving->pending,
-               atomic_load(&space->has_targets) ? "true" : "false");
-    settings_write(&saving->text, settings, true);
-    out_text(&saving->text, "}");
-    if (saving->text.failed)
-        return FL_NO_MEMORY;
-    saving->op = (fl_op){.kind = FL_OP_CREATE,
-                         .timer = {.ns = OWN_NAMESPACE,
-                                   .name = {space->name, space->size},
-                                   .due_us = FL_STORE_TIME_END - 1,
-                                   .payload = out_bytes(&saving->text)}};
-    saving->job.batch.ops = &saving->op;
-    saving->job.batch.count = 1;
-    saving->job.errand.home = worker;
-    saving->job.errand.back = back;
-    saving->job.render = save_render;
-    saving->job.shard = shard_of_name(worker->server, OWN_NAMESPACE, saving->op.timer.name);
-    job_submit(&saving->job);
-    return 0;
-}
-
-static void saving_free(struct saving *saving)
-{
-    if (saving->text.data)
-        explicit_bzero(saving->text.data, saving->text.capacity);
-    out_free(&saving->text);
-    free(saving);
-}
-
-/* The next in this round that has changed; NULL ends the round. Each has its turn once in a round, however busy it is. */
-static struct space *next_unsaved(struct spaces *spaces)
-{
-    struct space *found = NULL;
-    pthread_rwlock_rdlock(&spaces->lock);
-    for (; spaces->bucket < BUCKETS; spaces->bucket++) {
-        for (found = spaces->buckets[spaces->bucket]; found; found = found->next)
-            if (found->round != spaces->round && found->saved_pending != atomic_load(&found->pending) &&
-                found->name[0] != '\1')
-                break;
-        if (found)
-            break;
-    }
-    pthread_rwlock_unlock(&spaces->lock);
-    if (found) {
-        found->round = spaces->round;
-    } else {
-        spaces->bucket = 0;
-        spaces->round++;
-    }
-    return found;
-}
-
-static void flush_next(struct worker *worker);
-
-static void flush_over(struct worker *worker)
-{
-    void (*done)(struct worker * worker) = worker->server->spaces->flushed;
-    worker->server->spaces->flushed = NULL;
-    if (done)
-        done(worker);
-}
-
-static void flushed(struct errand *errand)
-{
-    struct saving *saving = (struct saving *)errand;
-    struct worker *worker = errand->home;
-    int result = saving->op.result;
-    if (result == 0)
-        saving->space->saved_pending = saving->pending;
-    if (result == 0 && saving->op.outcome == FL_CREATED)
-        atomic_fetch_add(&worker->server->spaces->saved, 1);
-    saving_free(saving);
-    worker->server->spaces->flushing = false;
-    if (result == 0)
-        flush_next(worker);
-    else
-        flush_over(worker);
-}
-
-/* One after the other: there is no hurry. */
-static void flush_next(struct worker *worker)
-{
-    struct spaces *spaces = worker->server->spaces;
-    if (spaces->flushing)
-        return; /* and goes on by itself */
-    struct space *space = next_unsaved(spaces);
-    struct saving *saving = space ? calloc(1, sizeof *saving) : NULL;
-    if (!saving) {
-        flush_over(worker);
-        return;
-    }
-    saving->space = space;
-    spaces->flushing = true;
-    if (save(worker, saving, atomic_load(&space->settings), flushed) < 0) {
-        spaces->flushing = false;
-        saving_free(saving);
-        flush_over(worker);
-    }
-}
-
-static void flush_now(fl_loop *loop, void *arg)
-{
-    (void)loop;
-    flush_next(arg);
-}
-
-/* The first timer of a namespace: it is written down at once, or a crash would leave it out of the list. */
-void space_used(struct server *server, struct space *space)
-{
-    if (!atomic_load_explicit(&space->used, memory_order_relaxed) && !atomic_exchange(&space->used, true))
-        fl_loop_post(server->workers[0].loop, flush_now, &server->workers[0]);
-}
-
-void spaces_flush(struct worker *worker, void (*done)(struct worker *worker))
-{
-    worker->server->spaces->flushed = done;
-    flush_next(worker);
-}
-
-/* --- Reading them at the start ------------------------------------------------------------------------------------ */
-
-struct loading {
-    struct page page;
-    void (*done)(struct worker *worker);
-};
-
-static void take_in(struct server *server, const fl_durable *timer)
+/* Takes in what the store has for a namespace. */
+void spaces_take(struct server *server, const fl_durable *timer)
 {
     struct json object, key, value;
     struct problem problem;
@@ -456,44 +308,45 @@ static void take_in(struct server *server, const fl_durable *timer)
         return;
     }
     *settings = no_settings;
-    atomic_fetch_add(&server->spaces->saved, 1);
-    space->used = true;
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        int64_t pending;
-        if (json_is(key, "pending") && json_integer(value, &pending))
-            space->pending = space->saved_pending = pending;
-        else if (json_is(key, "has_targets") && value.kind == JSON_TRUE)
-            server->has_targets = space->has_targets = true;
-        else if (json_is(key, "settings") && settings_read(value, &no_settings, settings, &problem) < 0)
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
+        if (json_is(key, "settings") && settings_read(value, &no_settings, settings, &problem) < 0)
             log_error("the settings of a namespace are not understood", "namespace", space->name, "why", problem.detail,
                       NULL);
-    }
     if (settings_take(server, space, settings) < 0)
         settings_free(settings);
 }
 
+void spaces_tell_engine(struct shard *shard)
+{
+    struct spaces *spaces = shard->worker->server->spaces;
+    pthread_rwlock_rdlock(&spaces->lock);
+    for (size_t k = 0; k < BUCKETS; k++)
+        for (struct space *space = spaces->buckets[k]; space; space = space->next) {
+            uint64_t skip_us = atomic_load(&space->settings)->skip_older_us;
+            if (skip_us != UINT64_MAX)
+                fl_engine_skip_older(shard->engine, (fl_bytes){space->name, space->size}, skip_us);
+        }
+    pthread_rwlock_unlock(&spaces->lock);
+}
+
+struct loading {
+    struct page page;
+    void (*done)(struct worker *worker);
+};
+
 static void load_render(struct page *page)
 {
     for (size_t i = 0; i < page->listing.count; i++)
-        take_in(page->shard->worker->server, &page->listing.found[i].timer);
+        spaces_take(page->errand.home->server, &page->listing.found[i].timer);
 }
 
 static void let_go(struct tour *tour, struct worker *worker)
 {
     struct server *server = worker->server;
     (void)tour;
-    for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count) {
-        fl_engine *engine = server->shards[i].engine;
-        if (!engine)
-            continue;
-        for (size_t k = 0; k < BUCKETS; k++)
-            for (struct space *space = server->spaces->buckets[k]; space; space = space->next) {
-                uint64_t skip_us = atomic_load(&space->settings)->skip_older_us;
-                if (skip_us != UINT64_MAX)
-                    fl_engine_skip_older(engine, (fl_bytes){space->name, space->size}, skip_us);
-            }
-        fl_engine_go(engine);
-    }
+    for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count)
+        if (server->shards[i].engine)
+            shard_let_go(&server->shards[i]);
 }
 
 static void all_let_go(struct tour *tour)
@@ -501,33 +354,41 @@ static void all_let_go(struct tour *tour)
     free(tour);
 }
 
+static void load_again(fl_loop *loop, void *arg)
+{
+    struct loading *loading = arg;
+    (void)loop;
+    page_submit(&loading->page);
+}
+
 static void loaded(struct errand *errand)
 {
     struct loading *loading = (struct loading *)errand;
     struct worker *worker = errand->home;
     struct server *server = worker->server;
-    if (loading->page.listing.result == 0 && loading->page.listing.more) {
-        page_submit(&loading->page);
+    fl_listing *listing = &loading->page.listing;
+    if (listing->result < 0 && !atomic_load(&server->stopping) &&
+        fl_loop_timer(worker->loop, AGAIN_NS, load_again, loading, NULL) == 0)
         return;
-    }
-    if (loading->page.listing.result == 0 && loading->page.shard->number + 1 < server->shard_count) {
+    if (listing->result == 0 && !listing->more && loading->page.shard->number + 1 < server->shard_count) {
         loading->page.shard++;
-        loading->page.listing.cursor = (fl_cursor){{0}};
+        listing->cursor = (fl_cursor){{0}};
+        listing->more = true;
+    }
+    if (listing->result == 0 && listing->more) {
         page_submit(&loading->page);
         return;
     }
-    if (loading->page.listing.result < 0)
-        log_error("the settings of namespaces could not be read", "why", fl_strerror(loading->page.listing.result),
-                  NULL);
-    loading->done(worker);
+    if (loading->done)
+        loading->done(worker);
     free(loading);
+    atomic_store(&server->settings_known, true);
     struct tour *tour = calloc(1, sizeof *tour);
     if (tour) {
         tour->fn = let_go;
         tour->back = all_let_go;
         tour_begin(tour, worker);
     }
-    fl_loop_interval(worker->loop, FLUSH_NS, FL_TIMER_UNREF, flush_now, worker, &server->spaces->flush_timer);
 }
 
 /* Nothing fires before this is over: what was missed may be to be skipped. */
@@ -538,55 +399,16 @@ void spaces_load(struct worker *worker, void (*done)(struct worker *worker))
         abort();
     loading->done = done;
     loading->page.errand.home = worker;
-    loading->page.errand.back = loaded;
+    loading->page.back = loaded;
     loading->page.render = load_render;
     loading->page.shard = worker->server->shards;
-    loading->page.listing.ns = OWN_NAMESPACE;
+    loading->page.listing.ns = SETTINGS_NAMESPACE;
     loading->page.listing.from_us = FL_STORE_TIME_END - 1;
     loading->page.listing.limit = PAGE;
     page_submit(&loading->page);
 }
 
-/* --- Requests ----------------------------------------------------------------------------------------------------- */
-
-static void write_space(struct out *out, struct space *space)
-{
-    out_text(out, "{\"namespace\":");
-    out_string(out, (fl_bytes){space->name, space->size});
-    int64_t pending = atomic_load(&space->pending);
-    out_format(out, ",\"pending\":%" PRId64 ",\"settings\":", pending > 0 ? pending : 0);
-    settings_write(out, atomic_load(&space->settings), false);
-    out_text(out, "}");
-}
-
-void namespaces_get(struct call *call)
-{
-    struct spaces *spaces = call->worker->server->spaces;
-    size_t count = 0;
-    out_text(&call->out, "{\"namespaces\":[");
-    pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct space *space = spaces->buckets[i]; space; space = space->next)
-            if (space->name[0] != '\1' && call_may(call, RIGHT_READ, (fl_bytes){space->name, space->size})) {
-                if (count++ > 0)
-                    out_put(&call->out, ",", 1);
-                write_space(&call->out, space);
-            }
-    pthread_rwlock_unlock(&spaces->lock);
-    out_text(&call->out, "]}");
-    call_answer(call, 200);
-}
-
-void namespace_get(struct call *call)
-{
-    struct space *space = space_of(call->worker->server, call->ns);
-    if (!space) {
-        call_refuse_result(call, FL_NO_MEMORY);
-        return;
-    }
-    write_space(&call->out, space);
-    call_answer(call, 200);
-}
+/* --- When they have changed --------------------------------------------------------------------------------------- */
 
 struct skip_tour {
     struct tour tour;
@@ -608,31 +430,168 @@ static void skip_back(struct tour *tour)
     free(tour);
 }
 
+static void tell_engines(struct worker *worker, struct space *space)
+{
+    struct skip_tour *tour = calloc(1, sizeof *tour);
+    if (!tour)
+        return;
+    *tour = (struct skip_tour){.tour = {.fn = skip_visit, .back = skip_back}, .space = space};
+    tour_begin(&tour->tour, worker);
+}
+
+struct reloading {
+    struct job job;
+    fl_op op;
+    struct space *space;
+};
+
+static void reload_render(struct job *job)
+{
+    const fl_op *op = job->batch.ops;
+    if (op->result == 0)
+        spaces_take(job->errand.home->server, &op->timer);
+}
+
+static void reload_back(struct errand *errand)
+{
+    struct reloading *reloading = (struct reloading *)errand;
+    tell_engines(errand->home, reloading->space);
+    free(reloading);
+}
+
+void spaces_reload(struct worker *worker, fl_bytes ns)
+{
+    struct space *space = space_of(worker->server, ns);
+    struct reloading *reloading = space ? calloc(1, sizeof *reloading) : NULL;
+    if (!reloading)
+        return;
+    fl_bytes name = {space->name, space->size};
+    reloading->space = space;
+    reloading->op = (fl_op){.kind = FL_OP_GET, .timer = {.ns = SETTINGS_NAMESPACE, .name = name}};
+    reloading->job = (struct job){.errand.home = worker,
+                                  .batch = {.ops = &reloading->op, .count = 1},
+                                  .render = reload_render,
+                                  .back = reload_back,
+                                  .shard = shard_of_name(worker->server, SETTINGS_NAMESPACE, name)};
+    job_submit(&reloading->job);
+}
+
+/* --- Requests ----------------------------------------------------------------------------------------------------- */
+
+static void write_space(struct out *out, struct space *space)
+{
+    out_text(out, "{\"namespace\":");
+    out_string(out, (fl_bytes){space->name, space->size});
+    out_format(out, ",\"pending\":%" PRId64 ",\"settings\":", space_pending(space));
+    settings_write(out, atomic_load(&space->settings), false);
+    out_text(out, "}");
+}
+
+static void namespaces_answer(void *arg)
+{
+    struct call *call = arg;
+    struct spaces *spaces = call->worker->server->spaces;
+    size_t count = 0;
+    out_text(&call->out, "{\"namespaces\":[");
+    pthread_rwlock_rdlock(&spaces->lock);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct space *space = spaces->buckets[i]; space; space = space->next) {
+            fl_bytes name = {space->name, space->size};
+            if (!is_own_namespace(name) && call_may(call, RIGHT_READ, name)) {
+                if (count++ > 0)
+                    out_put(&call->out, ",", 1);
+                write_space(&call->out, space);
+            }
+        }
+    pthread_rwlock_unlock(&spaces->lock);
+    out_text(&call->out, "]}");
+    call_answer(call, 200);
+}
+
+void namespaces_get(struct call *call)
+{
+    servers_gather(call->worker, (fl_bytes){0}, namespaces_answer, call);
+}
+
+static void namespace_answer(void *arg)
+{
+    struct call *call = arg;
+    write_space(&call->out, space_of(call->worker->server, call->ns));
+    call_answer(call, 200);
+}
+
+void namespace_get(struct call *call)
+{
+    if (space_of(call->worker->server, call->ns))
+        servers_gather(call->worker, call->ns, namespace_answer, call);
+    else
+        call_refuse_result(call, FL_NO_MEMORY);
+}
+
+/* Settings on their way into the store. */
+struct saving {
+    struct job job;
+    fl_op op;
+    struct space *space;
+    struct out text;
+    struct call *call;
+    struct settings *settings;
+};
+
+static void save_render(struct job *job)
+{
+    (void)job;
+}
+
+static void saving_free(struct saving *saving)
+{
+    if (saving->text.data)
+        explicit_bzero(saving->text.data, saving->text.capacity);
+    out_free(&saving->text);
+    free(saving);
+}
+
 static void put_back(struct errand *errand)
 {
     struct saving *saving = (struct saving *)errand;
     struct call *call = saving->call;
-    struct worker *worker = call->worker;
     struct space *space = saving->space;
     int result = saving->op.result;
-    if (result == 0 && saving->op.outcome == FL_CREATED)
-        atomic_fetch_add(&worker->server->spaces->saved, 1);
     if (result == 0)
-        result = settings_take(worker->server, space, saving->settings);
+        result = settings_take(call->worker->server, space, saving->settings);
     if (result < 0)
         settings_free(saving->settings);
     saving_free(saving);
-    struct skip_tour *tour = result == 0 ? calloc(1, sizeof *tour) : NULL;
-    if (tour) {
-        *tour = (struct skip_tour){.tour = {.fn = skip_visit, .back = skip_back}, .space = space};
-        tour_begin(&tour->tour, worker);
-    }
     if (result < 0) {
         call_refuse_result(call, result);
         return;
     }
-    write_space(&call->out, space);
-    call_answer(call, 200);
+    tell_engines(call->worker, space);
+    servers_tell_settings(call->worker, call->ns);
+    namespace_get(call);
+}
+
+static int save(struct saving *saving)
+{
+    struct space *space = saving->space;
+    struct worker *worker = saving->call->worker;
+    out_text(&saving->text, "{\"settings\":");
+    settings_write(&saving->text, saving->settings, true);
+    out_text(&saving->text, "}");
+    if (saving->text.failed)
+        return problem_of_result(&saving->call->problem, FL_NO_MEMORY);
+    saving->op = (fl_op){.kind = FL_OP_CREATE,
+                         .timer = {.ns = SETTINGS_NAMESPACE,
+                                   .name = {space->name, space->size},
+                                   .due_us = FL_STORE_TIME_END - 1,
+                                   .payload = out_bytes(&saving->text)}};
+    saving->job = (struct job){.errand.home = worker,
+                               .batch = {.ops = &saving->op, .count = 1},
+                               .render = save_render,
+                               .back = put_back,
+                               .shard = shard_of_name(worker->server, SETTINGS_NAMESPACE, saving->op.timer.name)};
+    job_submit(&saving->job);
+    return 0;
 }
 
 void namespace_put(struct call *call)
@@ -652,21 +611,63 @@ void namespace_put(struct call *call)
         return;
     }
     *saving = (struct saving){.space = space, .call = call, .settings = settings};
-    if (settings_read(body, atomic_load(&space->settings), settings, &call->problem) < 0 ||
-        (save(call->worker, saving, settings, put_back) < 0 && problem_of_result(&call->problem, FL_NO_MEMORY))) {
+    if (settings_read(body, atomic_load(&space->settings), settings, &call->problem) < 0 || save(saving) < 0) {
         settings_free(settings);
         saving_free(saving);
         call_refuse(call);
     }
 }
 
-/* --- Metrics ------------------------------------------------------------------------------------------------------ */
+/* --- How much there is elsewhere ---------------------------------------------------------------------------------- */
 
-/* How many of the store's timers are ours. */
-uint64_t spaces_saved(struct server *server)
+static void put_count(struct out *out, struct space *space)
 {
-    return atomic_load(&server->spaces->saved);
+    int64_t pending = atomic_load(&space->pending);
+    wire_put_bytes(out, (fl_bytes){space->name, space->size});
+    wire_put_number(out, pending > 0 ? (uint64_t)pending : 0);
 }
+
+void spaces_put_counts(struct server *server, fl_bytes ns, struct out *out)
+{
+    struct spaces *spaces = server->spaces;
+    pthread_rwlock_rdlock(&spaces->lock);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct space *space = spaces->buckets[i]; space; space = space->next) {
+            fl_bytes name = {space->name, space->size};
+            if (!is_own_namespace(name) &&
+                (ns.size == 0 || (ns.size == name.size && memcmp(ns.data, name.data, ns.size) == 0)))
+                put_count(out, space);
+        }
+    pthread_rwlock_unlock(&spaces->lock);
+}
+
+static void forget_counts(struct server *server, fl_bytes ns)
+{
+    struct spaces *spaces = server->spaces;
+    struct space *only = ns.size > 0 ? space_of(server, ns) : NULL;
+    pthread_rwlock_rdlock(&spaces->lock);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct space *space = spaces->buckets[i]; space; space = space->next)
+            if (!only || only == space)
+                atomic_store_explicit(&space->elsewhere, 0, memory_order_relaxed);
+    pthread_rwlock_unlock(&spaces->lock);
+}
+
+void spaces_take_counts(struct server *server, fl_bytes ns, const struct out *answers, size_t count)
+{
+    pthread_mutex_lock(&server->spaces->gathering);
+    forget_counts(server, ns);
+    for (size_t i = 0; i < count; i++)
+        for (struct wire wire = wire_begin(out_bytes(&answers[i])); wire.at < wire.end;) {
+            struct space *space = space_of(server, wire_bytes(&wire));
+            int64_t pending = (int64_t)wire_number(&wire);
+            if (space && !wire.bad)
+                atomic_fetch_add_explicit(&space->elsewhere, pending, memory_order_relaxed);
+        }
+    pthread_mutex_unlock(&server->spaces->gathering);
+}
+
+/* --- Metrics ------------------------------------------------------------------------------------------------------ */
 
 static void write_label(struct out *out, const struct space *space)
 {

@@ -42,20 +42,22 @@ static struct single *single_new(struct call *call)
 
 /* --- The answer --------------------------------------------------------------------------------------------------- */
 
-/* What has changed, for those who count and those who listen. */
+/* What has changed, for those who count and those who listen. The server's own timers are nobody's business. */
 void timers_tell(struct shard *shard, const fl_op *op)
 {
-    struct worker *worker = shard->worker;
     bool made = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED;
-    if (op->result < 0 || op->kind == FL_OP_GET || (op->kind == FL_OP_CREATE && op->outcome == FL_SAME))
+    bool raised = op->kind == FL_OP_DEAD_REDRIVE, cancelled = op->kind == FL_OP_CANCEL;
+    if (op->result < 0 || op->kind == FL_OP_GET || op->kind == FL_OP_DEAD_GET || op->kind == FL_OP_DEAD_DELETE ||
+        (op->kind == FL_OP_CREATE && op->outcome == FL_SAME))
         return;
-    struct space *space = made || op->kind == FL_OP_CANCEL ? space_of(worker->server, op->timer.ns) : NULL;
-    if (space) {
-        atomic_fetch_add_explicit(&space->pending, made ? 1 : -1, memory_order_relaxed);
-        space_used(worker->server, space);
+    if (is_own_namespace(op->timer.ns)) {
+        shard->own += made;
+        return;
     }
-    event_tell(worker, op->kind == FL_OP_CANCEL ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number, &op->timer,
-               (fl_bytes){0});
+    struct space *space = made || raised || cancelled ? space_of(shard->worker->server, op->timer.ns) : NULL;
+    if (space)
+        counts_add(shard, space, cancelled ? -1 : 1, op->timer.target.size > 0);
+    event_tell(shard->worker, cancelled ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number, &op->timer, (fl_bytes){0});
 }
 
 static void render(struct job *job)
@@ -68,7 +70,6 @@ static void render(struct job *job)
         problem_of_result(&call->problem, op->result);
         return;
     }
-    timers_tell(job->shard, op);
     call->status = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED ? 201 : op->kind == FL_OP_CANCEL ? 204 : 200;
     if (op->kind == FL_OP_CANCEL)
         return;
@@ -113,7 +114,7 @@ static void submit(struct single *single)
     struct server *server = call->worker->server;
     uint32_t shard;
     single->job.render = render;
-    single->job.errand.back = back;
+    single->job.back = back;
     if (fl_id_parse(call->name.data, call->name.size, &shard, &single->op.timer.id) < 0 ||
         shard >= server->shard_count) {
         submit_by_name(single);
@@ -131,13 +132,9 @@ int timers_complete(struct server *server, fl_durable *timer, struct problem *pr
     if (!space)
         return problem_of_result(problem, FL_NO_MEMORY);
     uint64_t most = server->config.max_timers_per_namespace;
-    if (most > 0 && atomic_load_explicit(&space->pending, memory_order_relaxed) >= (int64_t)most)
+    if (most > 0 && space_pending(space) >= (int64_t)most)
         return problem_set(problem, 429, "namespace-full", NULL,
                            "there are as many timers in this namespace as allowed (%llu)", (unsigned long long)most);
-    if (timer->target.size > 0 && !atomic_load_explicit(&space->has_targets, memory_order_relaxed)) {
-        atomic_store(&space->has_targets, true);
-        atomic_store(&server->has_targets, true);
-    }
     if (timer->retry.initial_us == 0)
         timer->retry = atomic_load_explicit(&space->settings, memory_order_acquire)->retry;
     return 0;
@@ -200,7 +197,7 @@ static void create(struct call *call, struct shard *shard)
     if (wants_only_new(call))
         single->op.flags = FL_OP_ONLY_NEW;
     single->job.render = render;
-    single->job.errand.back = back;
+    single->job.back = back;
     single->job.shard = shard;
     job_submit(&single->job);
 }

@@ -708,6 +708,39 @@ static void out_of_patience(fl_loop *loop, void *arg)
     }
 }
 
+static void withdraw_waiting(webhooks *hooks, struct webhook_host *host,
+                             bool (*which)(const webhook_call *call, void *arg), void *arg)
+{
+    webhook_call **link = &host->waiting;
+    while (*link) {
+        webhook_call *call = *link;
+        if (!which(call, arg)) {
+            link = &call->next;
+            continue;
+        }
+        *link = call->next;
+        host->waiting_count--;
+        hooks->stats.waiting--;
+        finish_early(hooks, call, FL_LATER, "it was withdrawn");
+    }
+    host->waiting_end = link;
+    leave_ring(hooks, host);
+}
+
+void webhooks_withdraw(webhooks *hooks, bool (*which)(const webhook_call *call, void *arg), void *arg, bool begun)
+{
+    for (size_t i = 0; i < hooks->table_size; i++)
+        for (struct webhook_host *host = hooks->table[i]; host; host = host->next_in_table)
+            withdraw_waiting(hooks, host, which, arg);
+    for (struct webhook_transfer *transfer = hooks->under_way, *next; begun && transfer; transfer = next) {
+        next = transfer->next;
+        if (which(transfer->call, arg)) {
+            give_up(transfer);
+            webhook_broken(transfer, FL_LATER, "it was withdrawn");
+        }
+    }
+}
+
 void webhooks_stop(webhooks *hooks, uint64_t patience_us, fl_loop_fn done, void *arg)
 {
     uint64_t patience_ns;

@@ -92,6 +92,10 @@ int webhook_check_url(fl_bytes url, bool allow_private, char *message, size_t si
  * connection, its value has no control characters but tabs. Returns 0, or FL_INVALID_ARGUMENT and a sentence. */
 int webhook_check_header(fl_bytes name, fl_bytes value, char *message, size_t size);
 
+/* Takes back the calls that `which` says: those that have not begun, and with `begun` the others too. Each is answered with
+ * FL_LATER; one that had begun may have arrived all the same. */
+void webhooks_withdraw(webhooks *hooks, bool (*which)(const webhook_call *call, void *arg), void *arg, bool begun);
+
 /* Stops: what has not begun is answered with FL_LATER, and so is whatever is still submitted; what is under way after
  * `patience_us` is given up (FL_FAILED). Then frees everything and calls `done`, when nothing must be submitted any more. */
 void webhooks_stop(webhooks *hooks, uint64_t patience_us, fl_loop_fn done, void *arg);

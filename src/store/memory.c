@@ -605,6 +605,9 @@ static void meet_locked(struct attachment *a, fl_store_request *request, int64_t
                                         .left_us = time_left(member->lease_until_us, now)};
         count++;
     }
+    if (request->meet.join && request->meet.offer && !members->secret[0])
+        snprintf(members->secret, sizeof members->secret, "%s", request->meet.offer);
+    request->meet.secret = members->secret;
     request->meet.members = told;
     request->meet.member_count = count;
 }

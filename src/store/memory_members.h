@@ -16,6 +16,7 @@ struct fl__member {
 struct fl__members {
     struct fl__member *first; /* by address */
     size_t count;
+    char secret[FL_STORE_NAME_MAX + 1];
 };
 
 /* Writes down what a FL_STORE_MEET says, at `now_us`, of a lease until `until_us`. Returns 0, or FL_NO_MEMORY: then nothing

@@ -308,6 +308,8 @@ static const char *wrong_meeting(const fl_store_request *request)
         return "the address of a server must have 1 to 255 bytes";
     if (request->meet.about && strlen(request->meet.about) > FL_STORE_NAME_MAX)
         return "what a server says of itself must not have more than 255 bytes";
+    if (request->meet.offer && strlen(request->meet.offer) > FL_STORE_NAME_MAX)
+        return "what is offered as a secret is too long";
     if (request->meet.incarnation == 0 || request->meet.incarnation > INT64_MAX)
         return "an incarnation is out of range";
     return NULL;

@@ -838,7 +838,7 @@ TEST(keeps_to_the_limit_of_a_host)
 {
     enum { COUNT = 20 };
     static struct delivery all[COUNT];
-    struct webhooks_stats stats;
+    struct webhooks_stats stats = {0};
     struct stage stage;
     open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_per_host = 3});
     prepare_many(all, COUNT, &stage, stage.receiver, "/hang");

@@ -42,12 +42,17 @@ static void send_note(struct pg_shard *shard, struct pg_flight *flight)
     }
     if (request->meet.join)
         fl__pg_say(shard, flight, PG_FORGET, NULL);
+    if (request->meet.join && request->meet.offer) {
+        fl__pg_begin(args);
+        fl__pg_bytes(args, text(request->meet.offer));
+        fl__pg_say(shard, flight, PG_OFFER, args);
+    }
 }
 
 int fl__pg_start_meet(struct pg_shard *shard, struct pg_flight *flight)
 {
     const fl_store_request *request = flight->request;
-    size_t size = text(request->meet.address).size + text(request->meet.about).size;
+    size_t size = text(request->meet.address).size + text(request->meet.about).size + text(request->meet.offer).size;
     if (!fl__pg_reserve(&shard->args, 2 * PG_INT_SIZE + 2 * PG_BYTES_SIZE + size))
         return FL_NO_MEMORY;
     fl__pg_say(shard, flight, PG_BEGIN, NULL);
@@ -72,14 +77,18 @@ static int take_members(struct pg_flight *flight, const PGresult *result)
     fl_store_member *members = flight->block = fl__alloc((count > 0 ? count : 1) * sizeof *members);
     if (!members)
         return FL_NO_MEMORY;
+    flight->request->meet.secret = "";
     for (size_t i = 0; i < count; i++)
         members[i] = (fl_store_member){.address = PQgetvalue(result, (int)i, 0),
                                        .about = PQgetvalue(result, (int)i, 1),
                                        .incarnation = fl__pg_get_int(result, (int)i, 2),
                                        .left_us = (int64_t)fl__pg_get_int(result, (int)i, 3)};
     qsort(members, count, sizeof *members, compare_members);
-    flight->request->meet.members = members;
-    flight->request->meet.member_count = count;
+    bool secret = count > 0 && !*members[0].address; /* nobody's row */
+    if (secret)
+        flight->request->meet.secret = members[0].about;
+    flight->request->meet.members = members + secret;
+    flight->request->meet.member_count = count - secret;
     return 0;
 }
 

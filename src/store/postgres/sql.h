@@ -43,6 +43,7 @@ enum pg_statement {
     PG_STAY,
     PG_LEAVE,
     PG_FORGET,
+    PG_OFFER,
     PG_MEMBERS,
     PG_HOLDERS,
     PG_STATEMENTS,

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: MIT */
+/* POST /v1/lease: due timers, from all servers.
+ *
+ * Each server is asked in turn for as many as are still wanted, beginning with another one each time so that none is left
+ * behind, and without waiting. If nobody has any, we watch at all of them until somebody has, and ask again. A server that is
+ * alone does both in one step. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/json.h"
+#include "server/pull.h"
+#include "server/when.h"
+#include "server/wire.h"
+
+enum { MAX_ASKED = 10000 };
+
+struct leasing {
+    struct asker asker; /* here */
+    struct call *call;
+    struct worker *worker;
+    uint64_t until_ns, lease_us;
+    uint32_t max;
+    struct out out;
+    size_t count;
+    int result;
+    bool here;   /* the asker is out */
+    bool asking; /* somebody is asked just now, for timers and not for news */
+    bool gone, answered, cancelling;
+    size_t round; /* how many servers have been asked in this round */
+    size_t first;
+    struct peer_call take;
+    struct watch {
+        struct peer_call call;
+        struct leasing *leasing;
+        const struct peer *peer;
+        bool out;
+    } *watches;
+    size_t watch_count;
+    struct errand cancel;
+};
+
+static void ask_next(struct leasing *leasing);
+
+/* --- The end ------------------------------------------------------------------------------------------------------ */
+
+static void free_if_over(struct leasing *leasing)
+{
+    if (!leasing->answered || leasing->here || leasing->cancelling)
+        return;
+    out_free(&leasing->asker.out);
+    out_free(&leasing->out);
+    free(leasing->watches);
+    free(leasing);
+}
+
+static void cancel_go(struct errand *errand)
+{
+    struct leasing *leasing = (struct leasing *)((char *)errand - offsetof(struct leasing, cancel));
+    pull_unask(errand->there, &leasing->asker);
+    errand_return(errand);
+}
+
+static void cancel_back(struct errand *errand)
+{
+    struct leasing *leasing = (struct leasing *)((char *)errand - offsetof(struct leasing, cancel));
+    leasing->cancelling = false;
+    free_if_over(leasing);
+}
+
+static void stop_watching(struct leasing *leasing)
+{
+    for (size_t i = 0; i < leasing->watch_count; i++) {
+        struct watch *watch = &leasing->watches[i];
+        peer_link *link = watch->out ? link_to(leasing->worker, watch->peer) : NULL;
+        if (link)
+            peer_cancel(link, &watch->call);
+        watch->out = false;
+    }
+}
+
+static void answer(struct leasing *leasing)
+{
+    struct call *call = leasing->call;
+    leasing->answered = true;
+    stop_watching(leasing);
+    call->state = NULL;
+    if (leasing->result < 0 && leasing->count == 0) {
+        call_refuse_result(call, leasing->result);
+    } else {
+        out_text(&call->out, "{\"timers\":[");
+        out_put(&call->out, leasing->out.data, leasing->out.size);
+        out_text(&call->out, "]}");
+        call->out.failed |= leasing->out.failed;
+        call_answer(call, 200);
+    }
+    if (leasing->here && !leasing->cancelling) {
+        leasing->cancelling = true;
+        leasing->cancel = (struct errand){
+            .home = leasing->worker, .there = leasing->asker.errand.there, .go = cancel_go, .back = cancel_back};
+        errand_send(&leasing->cancel);
+    } else {
+        free_if_over(leasing);
+    }
+}
+
+/* --- Watching ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t left_us(const struct leasing *leasing)
+{
+    uint64_t now_ns = fl_loop_now_ns(leasing->worker->loop);
+    return now_ns < leasing->until_ns ? (leasing->until_ns - now_ns) / 1000 : 0;
+}
+
+static bool is_watching(const struct leasing *leasing)
+{
+    bool out = leasing->here;
+    for (size_t i = 0; i < leasing->watch_count; i++)
+        out |= leasing->watches[i].out;
+    return out;
+}
+
+/* Somebody has something, or nobody watches any more. */
+static void watched(struct leasing *leasing, bool found)
+{
+    if (leasing->asking)
+        return; /* and looks again afterwards, if that brings nothing */
+    if (found) {
+        stop_watching(leasing);
+        leasing->round = 0;
+        ask_next(leasing);
+    } else if (!is_watching(leasing)) {
+        answer(leasing);
+    }
+}
+
+static void watched_there(struct peer_call *call, int result, fl_bytes text)
+{
+    struct watch *watch = (struct watch *)call;
+    struct wire wire = wire_begin(text);
+    watch->out = false;
+    watched(watch->leasing, result == 0 && wire_number(&wire) > 0);
+}
+
+static void send_here(struct leasing *leasing, uint32_t max, uint64_t wait_us, bool watch)
+{
+    struct asker *asker = &leasing->asker;
+    asker->max = max;
+    asker->wait_us = wait_us;
+    asker->lease_us = leasing->lease_us;
+    asker->watch = watch;
+    asker->found = false;
+    asker->count = 0;
+    asker->result = 0;
+    out_clear(&asker->out);
+    leasing->here = true;
+    errand_send(&asker->errand);
+}
+
+static void watch_there(struct leasing *leasing, struct watch *watch)
+{
+    peer_link *link = link_to(leasing->worker, watch->peer);
+    struct out body = {0};
+    if (!link)
+        return;
+    wire_put_bytes(&body, (fl_bytes){leasing->asker.space->name, leasing->asker.space->size});
+    wire_put_number(&body, leasing->max);
+    wire_put_number(&body, left_us(leasing));
+    watch->call = (struct peer_call){.done = watched_there};
+    watch->leasing = leasing;
+    watch->out = !body.failed;
+    if (watch->out)
+        peer_call(link, &watch->call, PEER_WATCH, out_bytes(&body));
+    out_free(&body);
+}
+
+static bool make_watches(struct leasing *leasing)
+{
+    struct server *server = leasing->worker->server;
+    size_t count = atomic_load(&server->peer_count);
+    if (leasing->watch_count == count)
+        return true;
+    free(leasing->watches);
+    leasing->watches = calloc(count, sizeof *leasing->watches);
+    leasing->watch_count = leasing->watches ? count : 0;
+    const struct peer *peer = atomic_load(&server->peers);
+    for (size_t i = 0; i < leasing->watch_count; i++, peer = atomic_load(&peer->next))
+        leasing->watches[i].peer = peer;
+    return leasing->watches != NULL;
+}
+
+static void watch(struct leasing *leasing)
+{
+    if (left_us(leasing) == 0 || leasing->gone || !make_watches(leasing)) {
+        answer(leasing);
+        return;
+    }
+    for (size_t i = 0; i < leasing->watch_count; i++)
+        watch_there(leasing, &leasing->watches[i]);
+    if (!leasing->here)
+        send_here(leasing, leasing->max, left_us(leasing), true);
+}
+
+/* --- Taking ------------------------------------------------------------------------------------------------------- */
+
+static void add(struct leasing *leasing, fl_bytes objects, size_t count)
+{
+    if (count > 0 && leasing->count > 0)
+        out_put(&leasing->out, ",", 1);
+    out_put(&leasing->out, objects.data, objects.size);
+    leasing->count += count;
+}
+
+static void came_back(struct errand *errand)
+{
+    struct leasing *leasing = (struct leasing *)errand;
+    struct asker *asker = &leasing->asker;
+    leasing->here = false;
+    if (leasing->answered) {
+        free_if_over(leasing);
+        return;
+    }
+    if (asker->watch) {
+        watched(leasing, asker->found);
+        return;
+    }
+    leasing->asking = false;
+    if (asker->result < 0)
+        leasing->result = asker->result;
+    add(leasing, out_bytes(&asker->out), asker->count);
+    ask_next(leasing);
+}
+
+static void taken_there(struct peer_call *call, int result, fl_bytes text)
+{
+    struct leasing *leasing = (struct leasing *)((char *)call - offsetof(struct leasing, take));
+    struct wire wire = wire_begin(text);
+    leasing->asking = false;
+    if (result == 0) {
+        size_t count = (size_t)wire_number(&wire);
+        add(leasing, wire_bytes(&wire), count);
+    }
+    ask_next(leasing);
+}
+
+static bool take_there(struct leasing *leasing, const struct peer *peer)
+{
+    peer_link *link = link_to(leasing->worker, peer);
+    struct out body = {0};
+    if (!link || !peer_link_up(link))
+        return false;
+    wire_put_bytes(&body, (fl_bytes){leasing->asker.space->name, leasing->asker.space->size});
+    wire_put_number(&body, leasing->max - leasing->count);
+    wire_put_number(&body, leasing->lease_us);
+    leasing->take = (struct peer_call){.done = taken_there};
+    bool made = !body.failed;
+    if (made)
+        peer_call(link, &leasing->take, PEER_TAKE, out_bytes(&body));
+    out_free(&body);
+    return made;
+}
+
+/* The i-th of the servers, of which the first is this one. False: it cannot be asked. */
+static bool ask(struct leasing *leasing, size_t i)
+{
+    if (i == 0) {
+        if (leasing->here)
+            return false; /* it watches still, and comes back by itself */
+        send_here(leasing, (uint32_t)(leasing->max - leasing->count), 0, false);
+        return true;
+    }
+    const struct peer *peer = atomic_load(&leasing->worker->server->peers);
+    while (peer && --i > 0)
+        peer = atomic_load(&peer->next);
+    return peer && take_there(leasing, peer);
+}
+
+static void ask_next(struct leasing *leasing)
+{
+    size_t servers = 1 + atomic_load(&leasing->worker->server->peer_count);
+    while (leasing->round < servers && leasing->count < leasing->max && !leasing->gone) {
+        leasing->asking = true;
+        if (ask(leasing, (leasing->first + leasing->round++) % servers))
+            return;
+        leasing->asking = false;
+    }
+    if (leasing->count > 0)
+        answer(leasing);
+    else
+        watch(leasing);
+}
+
+/* A server that is alone: one step. */
+static void came_back_alone(struct errand *errand)
+{
+    struct leasing *leasing = (struct leasing *)errand;
+    leasing->here = false;
+    leasing->result = leasing->asker.result;
+    add(leasing, out_bytes(&leasing->asker.out), leasing->asker.count);
+    answer(leasing);
+}
+
+/* --- The request -------------------------------------------------------------------------------------------------- */
+
+static void asker_gone(http_request *request)
+{
+    struct call *call = request->arg;
+    struct leasing *leasing = call ? call->state : NULL;
+    if (!leasing)
+        return;
+    atomic_store(&leasing->asker.gone, true);
+    leasing->gone = true;
+    if (leasing->worker->server->cluster && !leasing->asking)
+        answer(leasing);
+}
+
+static int bad_field(struct call *call, const char *field, const char *what)
+{
+    return problem_set(&call->problem, 400, "invalid-field", field, "%s must be %s", field, what);
+}
+
+static int read_span(struct call *call, const char *field, struct json value, uint64_t least_us, uint64_t most_us,
+                     const char *what, uint64_t *ret)
+{
+    char room[64];
+    if (value.kind != JSON_STRING || value.text.size > sizeof room ||
+        duration_parse(json_string(value, room), ret) < 0 || *ret < least_us || *ret > most_us)
+        return bad_field(call, field, what);
+    return 0;
+}
+
+static int read_member(struct call *call, struct json key, struct json value, struct leasing *leasing,
+                       uint64_t *ret_wait_us)
+{
+    int64_t max;
+    if (json_is(key, "wait"))
+        return read_span(call, "wait", value, 0, 60 * 1000000ull, "a duration of at most \"60s\"", ret_wait_us);
+    if (json_is(key, "lease"))
+        return read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
+                         &leasing->lease_us);
+    if (!json_is(key, "max"))
+        return problem_unknown_member(&call->problem, NULL, key);
+    if (value.kind != JSON_NUMBER || !json_integer(value, &max) || max < 1 || max > MAX_ASKED)
+        return bad_field(call, "max", "a whole number from 1 to 10000");
+    leasing->max = (uint32_t)max;
+    return 0;
+}
+
+static int read_body(struct call *call, struct leasing *leasing, uint64_t *ret_wait_us)
+{
+    struct json body, key, value;
+    size_t at;
+    const char *why;
+    if (call->request->body.size == 0)
+        return 0;
+    if (json_parse(call->request->body, &body, &at, &why) < 0)
+        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
+                           at);
+    if (body.kind != JSON_OBJECT)
+        return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
+    for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);)
+        if (read_member(call, key, value, leasing, ret_wait_us) < 0)
+            return -1;
+    return 0;
+}
+
+void lease_post(struct call *call)
+{
+    struct worker *worker = call->worker;
+    struct server *server = worker->server;
+    struct space *space = space_of(server, call->ns);
+    struct leasing *leasing = space ? calloc(1, sizeof *leasing) : NULL;
+    uint64_t wait_us = 0;
+    if (!leasing) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    leasing->max = 100;
+    leasing->lease_us = 30 * 1000000ull;
+    if (read_body(call, leasing, &wait_us) < 0) {
+        free(leasing);
+        call_refuse(call);
+        return;
+    }
+    bool alone = !server->cluster;
+    atomic_store_explicit(&space->asked_us, server_now(server), memory_order_relaxed);
+    leasing->call = call;
+    leasing->worker = worker;
+    leasing->until_ns = fl_loop_now_ns(worker->loop) + wait_us * 1000;
+    leasing->first = worker->lease_turn++;
+    leasing->asker.space = space;
+    leasing->asker.errand = (struct errand){.home = worker,
+                                            .there = pull_home(server, space),
+                                            .go = pull_ask,
+                                            .back = alone ? came_back_alone : came_back};
+    call->state = leasing;
+    call->request->gone = asker_gone;
+    call->request->gone_at_eof = true;
+    if (alone)
+        send_here(leasing, leasing->max, wait_us, false);
+    else
+        ask_next(leasing);
+}
