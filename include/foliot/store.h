@@ -326,9 +326,11 @@ struct fl_store_request {
             uint64_t incarnation; /* not 0; below 2^63 */
             uint64_t lease_us;
             bool join;
-            const char *offer; /* with `join`: the secret, if the store has none yet; up to 255 bytes of UTF-8, or NULL */
+            const char
+                *offer; /* with `join`: the secret, if the store has none yet; up to 255 bytes of UTF-8, or NULL */
             /* The answer. */
-            const char *secret; /* what was offered first, by which servers of this store know each other; "": none was */
+            const char
+                *secret; /* what was offered first, by which servers of this store know each other; "": none was */
             const fl_store_member *members; /* by address, in the order of its bytes */
             size_t member_count;
             const fl_store_holder *holders; /* of every shard, by its number: as many as the store has shards */

@@ -364,8 +364,9 @@ int cluster_start(const struct cluster_config *config, cluster **ret)
     c->address = strdup(config->address);
     c->about = strdup(config->about);
     c->secret = strdup(config->secret);
-    int r = c->here && c->address && c->about && c->secret ? fl_store_attach(config->store, 0, config->loop, &c->attached)
-                                              : FL_NO_MEMORY;
+    int r = c->here && c->address && c->about && c->secret
+                ? fl_store_attach(config->store, 0, config->loop, &c->attached)
+                : FL_NO_MEMORY;
     if (r < 0) {
         release(c);
         return r;

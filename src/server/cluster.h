@@ -48,14 +48,14 @@ struct cluster_config {
     fl_store *store;
     const char *address; /* our own, as the others reach us */
     const char *about;
-    uint64_t incarnation; /* of this process: random, not 0, below 2^63 */
-    uint64_t lease_us;    /* who was not heard of for so long is gone */
-    const char *secret;   /* that the servers of the store know each other by, if it has none yet */
+    uint64_t incarnation;                     /* of this process: random, not 0, below 2^63 */
+    uint64_t lease_us;                        /* who was not heard of for so long is gone */
+    const char *secret;                       /* that the servers of the store know each other by, if it has none yet */
     void (*take)(void *arg, uint32_t shard);  /* start it. It is ours until `leave` is called for it */
     void (*leave)(void *arg, uint32_t shard); /* give it up, and call cluster_left() then */
     void (*changed)(void *arg, const struct cluster_view *view); /* members or owners are others than before */
-    void (*moved)(void *arg);                 /* we have given something up: the others should look */
-    void (*replaced)(void *arg);              /* another process has joined with our address: stop */
+    void (*moved)(void *arg);                        /* we have given something up: the others should look */
+    void (*replaced)(void *arg);                     /* another process has joined with our address: stop */
     void (*trouble)(void *arg, const char *message); /* the store did not answer; it is asked again */
     void *arg;
 };

@@ -44,8 +44,8 @@ struct counts {
     size_t count, capacity;
     uint32_t *table; /* by the namespace's hash: a place in the list, from 1; 0: none */
     size_t table_size;
-    size_t last;  /* most look for the one that they have just looked for */
-    size_t next;  /* where this round of flushing goes on */
+    size_t last; /* most look for the one that they have just looked for */
+    size_t next; /* where this round of flushing goes on */
     bool flushing;
     void (*flushed)(struct shard *shard); /* who waits until all is written; NULL: nobody */
     fl_timer_id timer;
@@ -184,12 +184,12 @@ static void flush_fill(struct flush *flush, struct counts *counts)
     }
     for (size_t i = 0; i < flush->count && !flush->text.failed; i++) {
         const struct space *space = counts->list[flush->entries[i].entry].space;
-        flush->ops[i] = (fl_op){.kind = FL_OP_CREATE,
-                                .timer = {.ns = COUNTS_NAMESPACE,
-                                          .name = {space->name, space->size},
-                                          .due_us = FL_STORE_TIME_END - 1,
-                                          .payload = {flush->text.data + flush->entries[i].begin,
-                                                      flush->entries[i].size}}};
+        flush->ops[i] =
+            (fl_op){.kind = FL_OP_CREATE,
+                    .timer = {.ns = COUNTS_NAMESPACE,
+                              .name = {space->name, space->size},
+                              .due_us = FL_STORE_TIME_END - 1,
+                              .payload = {flush->text.data + flush->entries[i].begin, flush->entries[i].size}}};
     }
 }
 

@@ -35,7 +35,7 @@ struct leasing {
         struct leasing *leasing;
         const struct peer *peer;
         bool out;
-    } *watches;
+    } * watches;
     size_t watch_count;
     struct errand cancel;
 };
@@ -389,10 +389,8 @@ void lease_post(struct call *call)
     leasing->until_ns = fl_loop_now_ns(worker->loop) + wait_us * 1000;
     leasing->first = worker->lease_turn++;
     leasing->asker.space = space;
-    leasing->asker.errand = (struct errand){.home = worker,
-                                            .there = pull_home(server, space),
-                                            .go = pull_ask,
-                                            .back = alone ? came_back_alone : came_back};
+    leasing->asker.errand = (struct errand){
+        .home = worker, .there = pull_home(server, space), .go = pull_ask, .back = alone ? came_back_alone : came_back};
     call->state = leasing;
     call->request->gone = asker_gone;
     call->request->gone_at_eof = true;

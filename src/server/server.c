@@ -230,8 +230,8 @@ static int make_workers(struct server *server)
     if (!server->workers)
         return FL_NO_MEMORY;
     for (unsigned i = 0; i < server->worker_count; i++)
-        server->workers[i] = (struct worker){
-            .server = server, .index = i, .host = {.handle = serve_peer, .arg = &server->workers[i]}};
+        server->workers[i] =
+            (struct worker){.server = server, .index = i, .host = {.handle = serve_peer, .arg = &server->workers[i]}};
     for (uint32_t i = 0; i < server->shard_count; i++)
         server->shards[i] = (struct shard){.worker = &server->workers[i % server->worker_count], .number = i};
     return 0;

@@ -68,11 +68,11 @@ struct shard {
     /* The rest is the worker's. */
     fl_engine *engine; /* NULL: it is not here */
     struct counts *counts;
-    uint64_t held;         /* given to pull.c and not settled */
-    uint64_t delivering;   /* given to webhooks and not settled */
-    uint64_t inside;       /* jobs and pages that the engine has */
-    uint64_t own;          /* timers in it that are the server's own */
-    struct errand *kept;   /* what came while it was leaving */
+    uint64_t held;               /* given to pull.c and not settled */
+    uint64_t delivering;         /* given to webhooks and not settled */
+    uint64_t inside;             /* jobs and pages that the engine has */
+    uint64_t own;                /* timers in it that are the server's own */
+    struct errand *kept;         /* what came while it was leaving */
     bool claimed, ready, loaded; /* the engine has been ready; it is; its counts are known */
     bool leaving, lost;
     bool withdrawn, purging, purged, saving, saved, hurry; /* how far leaving has got */
@@ -108,7 +108,7 @@ struct worker {
     peer_sessions *sessions; /* of other servers; NULL: this one is alone */
     struct link **links;     /* to them, by their index */
     unsigned link_count;
-    unsigned lease_turn; /* which server is asked first by the next that wants leases */
+    unsigned lease_turn;                  /* which server is asked first by the next that wants leases */
     uint32_t turn;                        /* which of the shards takes the next timer without a name */
     struct histogram lateness, durations; /* of first attempts; of webhooks */
     struct worker_counts counts;
@@ -137,10 +137,10 @@ struct server {
     atomic_bool looking;
     fl_loop_task look_task;
     char secret[FL_STORE_NAME_MAX + 1]; /* that all servers of the store have; empty: not known yet */
-    uint64_t nonce;          /* of this process: its incarnation */
-    atomic_uint subscribers; /* of events, on all workers */
-    atomic_uint ready, here; /* shards: that are ready, that are here */
-    atomic_bool joined;      /* the other servers know of us, or we are alone */
+    uint64_t nonce;                     /* of this process: its incarnation */
+    atomic_uint subscribers;            /* of events, on all workers */
+    atomic_uint ready, here;            /* shards: that are ready, that are here */
+    atomic_bool joined;                 /* the other servers know of us, or we are alone */
     atomic_bool settings_known;
     atomic_bool has_targets; /* not all timers are pulled */
     atomic_bool stopping;
@@ -177,7 +177,7 @@ struct job {
     struct peer_call remote;
 };
 void job_submit(struct job *job);
-void job_submit_inside(struct job *job); /* on the shard's worker, which is home, also while the shard is leaving */
+void job_submit_inside(struct job *job);    /* on the shard's worker, which is home, also while the shard is leaving */
 void job_fail(struct job *job, int result); /* before it has been submitted */
 
 /* A page of one shard. The same. */
@@ -199,7 +199,7 @@ void page_return(struct page *page);
 
 struct shard *shard_of_name(struct server *server, fl_bytes ns, fl_bytes name);
 struct shard *shard_of_worker(struct worker *worker); /* for timers without a name */
-int shards_start(struct worker *worker); /* all that are its own */
+int shards_start(struct worker *worker);              /* all that are its own */
 void shards_stop(struct worker *worker, void (*done)(struct worker *worker));
 int shard_start(struct shard *shard);
 void shard_loaded(struct shard *shard); /* its counts are known */
@@ -371,8 +371,9 @@ struct space {
 int spaces_new(struct server *server);
 void spaces_free(struct server *server);
 struct space *space_of(struct server *server, fl_bytes ns); /* makes it; NULL: no memory */
-void spaces_load(struct worker *worker, void (*done)(struct worker *worker)); /* reads all settings; `done` may be NULL */
-void spaces_reload(struct worker *worker, fl_bytes ns);                       /* reads those of one */
+void spaces_load(struct worker *worker,
+                 void (*done)(struct worker *worker));  /* reads all settings; `done` may be NULL */
+void spaces_reload(struct worker *worker, fl_bytes ns); /* reads those of one */
 void spaces_tell_engine(struct shard *shard);
 void spaces_metrics(struct server *server, struct out *out);
 void spaces_take(struct server *server, const fl_durable *timer); /* what the store has of one */

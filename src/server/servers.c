@@ -228,8 +228,8 @@ void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg),
         done(arg);
         return;
     }
-    *gather = (struct gather){
-        .worker = worker, .done = done, .arg = arg, .left = 1, .count = count, .answers = answers};
+    *gather =
+        (struct gather){.worker = worker, .done = done, .arg = arg, .left = 1, .count = count, .answers = answers};
     memcpy(gather->ns_room, ns.data ? ns.data : "", ns.size);
     gather->ns = (fl_bytes){gather->ns_room, ns.size};
     for (unsigned i = 0; i < count; i++) {
@@ -486,8 +486,9 @@ void servers_look(struct server *server)
 static void replaced(void *arg)
 {
     struct server *server = arg;
-    log_error("another server has started with the address of this one, which stops: give each its own with --advertise",
-              "address", server->config.advertise, NULL);
+    log_error(
+        "another server has started with the address of this one, which stops: give each its own with --advertise",
+        "address", server->config.advertise, NULL);
     kill(getpid(), SIGTERM);
 }
 

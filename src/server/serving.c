@@ -188,10 +188,8 @@ static void asker_gone(struct peer_request *request)
     request->gone = NULL;
     atomic_store(&served->asker.gone, true);
     served->cancelling = true;
-    served->cancel = (struct errand){.home = served->asker.errand.home,
-                                     .there = served->asker.errand.there,
-                                     .go = cancel_go,
-                                     .back = cancel_back};
+    served->cancel = (struct errand){
+        .home = served->asker.errand.home, .there = served->asker.errand.there, .go = cancel_go, .back = cancel_back};
     errand_send(&served->cancel);
 }
 
