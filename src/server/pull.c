@@ -551,9 +551,12 @@ static int read_span(struct call *call, const char *field, struct json value, ui
 
 static int read_asker(struct call *call, struct asker *asker)
 {
+    enum { MAX, WAIT, LEASE };
+    static const char *const names[] = {"max", "wait", "lease", NULL};
     struct json body, key, value;
     size_t at;
     const char *why;
+    unsigned given = 0;
     if (call->request->body.size == 0)
         return 0;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
@@ -563,19 +566,17 @@ static int read_asker(struct call *call, struct asker *asker)
         return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
     for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);) {
         int64_t max;
-        int r = 0;
-        if (json_is(key, "max")) {
+        int r = problem_member(&call->problem, NULL, names, key, &given);
+        if (r == MAX) {
             if (value.kind != JSON_NUMBER || !json_integer(value, &max) || max < 1 || max > MAX_ASKED)
                 r = bad_field(call, "max", "a whole number from 1 to 10000");
             else
                 asker->max = (uint32_t)max;
-        } else if (json_is(key, "wait")) {
+        } else if (r == WAIT) {
             r = read_span(call, "wait", value, 0, 60 * 1000000ull, "a duration of at most \"60s\"", &asker->wait_us);
-        } else if (json_is(key, "lease")) {
+        } else if (r == LEASE) {
             r = read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
                           &asker->lease_us);
-        } else {
-            r = problem_unknown_member(&call->problem, NULL, key);
         }
         if (r < 0)
             return r;
@@ -650,28 +651,32 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
         const char *name;
         enum fl_settle result;
     } results[] = {{"done", FL_DONE}, {"retry", FL_FAILED}, {"again", FL_AGAIN}, {"dead", FL_DEAD}};
+    enum { LEASE, RESULT, AFTER };
+    static const char *const names[] = {"lease", "result", "after", NULL};
     struct json key, value;
     bool lease = false, known = false;
+    unsigned given = 0;
     *ack = (struct ack){0};
     if (object.kind != JSON_OBJECT)
         return bad_field(call, "acks", "an array of objects");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        if (json_is(key, "lease")) {
+        int member = problem_member(&call->problem, "acks", names, key, &given);
+        if (member < 0)
+            return -1;
+        if (member == LEASE) {
             lease = value.kind == JSON_STRING;
             if (!lease)
                 break;
             read_lease(ack, (fl_bytes){(const char *)value.text.data + 1, value.text.size - 2});
-        } else if (json_is(key, "result")) {
+        } else if (member == RESULT) {
             for (int i = 0; i < 4; i++)
                 if (json_is(value, results[i].name)) {
                     ack->result = results[i].result;
                     known = true;
                 }
-        } else if (json_is(key, "after")) {
+        } else if (member == AFTER) {
             if (read_span(call, "after", value, 0, UINT64_MAX, "a duration like \"10s\"", &ack->after_us) < 0)
                 return -1;
-        } else {
-            return problem_unknown_member(&call->problem, "acks", key);
         }
     }
     if (!lease)

@@ -223,29 +223,29 @@ static int copy_secrets(const struct settings *from, struct settings *to)
 static int settings_read(struct json object, const struct settings *before, struct settings *ret,
                          struct problem *problem)
 {
+    enum { SECRETS, RETRY, SKIP_OLDER, MAX_RATE, SPREAD };
+    static const char *const names[] = {"secrets", "retry", "skip_older", "max_rate", "spread", NULL};
     struct json key, value;
-    bool secrets = false;
+    unsigned given = 0;
     *ret = no_settings;
     if (object.kind != JSON_OBJECT)
         return problem_set(problem, 400, "invalid-body", NULL, "a JSON object is wanted");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        int r = 0;
-        if (json_is(key, "secrets"))
-            r = read_secrets(value, ret, problem), secrets = true;
-        else if (json_is(key, "retry"))
+        int r = problem_member(problem, NULL, names, key, &given);
+        if (r == SECRETS)
+            r = read_secrets(value, ret, problem);
+        else if (r == RETRY)
             r = value.kind == JSON_NULL ? 0 : retry_read(value, &ret->retry, problem);
-        else if (json_is(key, "skip_older"))
+        else if (r == SKIP_OLDER)
             r = read_duration(value, "skip_older", UINT64_MAX, &ret->skip_older_us, problem);
-        else if (json_is(key, "max_rate"))
+        else if (r == MAX_RATE)
             r = read_rate(value, &ret->max_rate, problem);
-        else if (json_is(key, "spread"))
+        else if (r == SPREAD)
             r = read_duration(value, "spread", 0, &ret->spread_us, problem);
-        else
-            r = problem_unknown_member(problem, NULL, key);
         if (r < 0)
             return r;
     }
-    return secrets || copy_secrets(before, ret) == 0 ? 0 : problem_of_result(problem, FL_NO_MEMORY);
+    return (given & 1u << SECRETS) || copy_secrets(before, ret) == 0 ? 0 : problem_of_result(problem, FL_NO_MEMORY);
 }
 
 static void settings_write(struct out *out, const struct settings *settings, bool with_secrets)

@@ -251,6 +251,13 @@ def _():
         refused(timer(headers=given), "invalid-field", "headers")
 
 
+@test("headers: a hundred of them at most")
+def _():
+    many = {f"X-{i}": str(i) for i in range(100)}
+    expect(server.put("/v1/timers/headers/many", {"after": "1h", "headers": many}).must(201)["headers"], many)
+    refused({"after": "1h", "headers": {**many, "X-100": ""}}, "invalid-field", "headers")
+
+
 @test("timeout: from 1ms to 1h")
 def _():
     for given in ("1ms", "1h"):
@@ -295,6 +302,18 @@ def _():
 def _():
     refused('{"after":"1h","after":"2h"}', "invalid-field", "after")
     refused('{"after":"1h","payload":1,"payl\\u006fad":2}', "invalid-field", "payload")
+    refused('{"after":"1h","retry":{"initial":"1s","initial":"2s"}}', "invalid-field", "retry.initial")
+    refused('{"after":"1h","headers":{"x-a":"1","x-b":"2","X-A":"3"}}', "invalid-field", "headers")
+    for method, path, body, field in (
+            ("PUT", "/v1/namespaces/twice", '{"max_rate":1,"spread":"1s","max_rate":2}', "max_rate"),
+            ("PUT", "/v1/namespaces/twice", '{"secrets":[],"secrets":[]}', "secrets"),
+            ("PUT", "/v1/namespaces/twice", '{"retry":{"max_attempts":1,"max_attempts":2}}', "retry.max_attempts"),
+            ("POST", "/v1/lease/twice", '{"max":1,"wait":"0s","max":2}', "max"),
+            ("POST", "/v1/ack", '{"acks":[],"acks":[]}', "acks"),
+            ("POST", "/v1/ack", '{"acks":[{"lease":"a","result":"done","lease":"b"}]}', "acks.lease"),
+            ("POST", "/v1/ack", '{"acks":[{"lease":"a","result":"done","result":"dead"}]}', "acks.result"),
+            ("POST", "/v1/ack", '{"acks":[{"lease":"a","result":"retry","after":"1s","after":"1s"}]}', "acks.after")):
+        problem(server.call(method, path, body), 400, "invalid-field", field)
 
 
 @test("bodies that are no JSON, and JSON that is no object")
