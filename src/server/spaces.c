@@ -577,14 +577,15 @@ void namespaces_get(struct call *call)
     call_answer(call, 200);
 }
 
+/* One that nobody has used is as if it were there, but who only looks does not make it. */
 void namespace_get(struct call *call)
 {
-    struct space *space = space_of(call->worker->server, call->ns);
-    if (!space) {
-        call_refuse_result(call, FL_NO_MEMORY);
-        return;
-    }
-    write_space(&call->out, space);
+    struct spaces *spaces = call->worker->server->spaces;
+    struct space unused = {.name = call->ns_room, .size = call->ns.size, .settings = &no_settings};
+    pthread_rwlock_rdlock(&spaces->lock);
+    struct space *space = find(spaces, call->ns, hash_of(call->ns));
+    pthread_rwlock_unlock(&spaces->lock);
+    write_space(&call->out, space ? space : &unused);
     call_answer(call, 200);
 }
 

@@ -371,7 +371,9 @@ def _():
                          ("limit=", "limit"), ("cursor=x", "cursor"), ("cursor=" + "f" * 72, "cursor"),
                          ("cursor=" + "0" * 71, "cursor"), ("due_after=x", "due_after"), ("due_before=2030-01-01", "due_before"), ("limit=" + "1" * 30, "limit"),
                          ("due_after=" + "1" * 100, "due_after"), ("prefix=" + "x" * 256, "prefix"),
-                         ("prefix=%zz", "prefix"), ("cursor=", "cursor"), ("limit", "limit"),
+                         ("prefix=%zz", "prefix"), ("cursor=", "cursor"), ("limit", "limit"), ("limit=+5", "limit"),
+                         ("limit=%2B5", "limit"), ("limit=%0A5", "limit"), ("limit=5%00", "limit"), ("due_after=%2B5", "due_after"),
+                         ("due_before=%095", "due_before"), ("due_before=5%00", "due_before"),
                          ("prefix=a&prefix=b", "prefix")):
         problem(server.get("/v1/timers/lists?" + query), 400, "invalid-field", field)
 
@@ -469,6 +471,15 @@ def _():
     expect(pending(), 1)
     server.delete("/v1/timers/count?all=true").must(200)
     expect(pending(), 0)
+
+
+@test("namespaces: looking at one does not make it")
+def _():
+    for path in ("/v1/namespaces/looked-at", "/v1/timers/looked-at", "/v1/timers/looked-at/x", "/v1/dead/looked-at"):
+        server.get(path)
+    expect(server.get("/v1/namespaces/looked-at").must(200), {"namespace": "looked-at", "pending": 0, "settings": {"secret_count": 0}})
+    check("looked-at" not in [one["namespace"] for one in server.get("/v1/namespaces").must(200)["namespaces"]], "it is not there")
+    check(b"looked-at" not in server.get("/metrics").body, "nor in the metrics")
 
 
 @test("a namespace may be full")

@@ -248,6 +248,24 @@ def _():
     done(found)
 
 
+@test("a timer that is replaced while it is leased: the lease is the last of it, and the other is counted")
+def _():
+    def pending():
+        return server.get("/v1/namespaces/replaced").must(200)["pending"]
+
+    for result in ("done", "retry", "again", "dead"):
+        server.put("/v1/timers/replaced/x", {"after": "0s", "payload": result}).must(201)
+        old = server.lease("replaced", wait="60s")[0]
+        server.put("/v1/timers/replaced/x", {"after": "1h", "payload": "new"}).must(200)
+        expect(server.ack((old["lease"], {"result": result})), {"settled": 1, "unknown": []})
+        expect(server.lease("replaced", wait="100ms"), [], f"nothing comes again after {result}")
+        expect(server.get("/v1/timers/replaced/x").must(200)["payload"], "new")
+        expect(pending(), 1, result)
+        expect(server.get("/v1/dead/replaced").must(200)["timers"], [])
+        server.delete("/v1/timers/replaced/x").must(204)
+        expect(pending(), 0, result)
+
+
 @test("leases are told in the metrics")
 def _():
     check(server.metric("foliot_leased_total") > 3000, "leased")
