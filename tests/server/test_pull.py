@@ -194,6 +194,17 @@ def _():
     expect(server.post("/v1/lease/nobody").must(200), {"timers": []}, "everything has a default")
 
 
+@test("who has leases cannot tell from them what the next will be")
+def _():
+    make("guess", 1024)
+    numbers = [int(one["lease"][12:], 16) for one in lease_all("guess", 1024)]
+    expect(len(set(numbers)), 1024)
+    for shift in range(0, 64, 8):  # a generator that multiplies and adds repeats its low bits after a while
+        digits = [number >> shift & 0xff for number in numbers]
+        for period in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
+            check(digits[period:] != digits[:-period], f"byte {shift // 8} repeats after {period}")
+
+
 @test("two workers share the work, and nothing is done twice or left")
 def _():
     seen, lock = [], threading.Lock()
