@@ -47,7 +47,8 @@ struct shard {
     struct worker *worker;
     uint32_t number;
     fl_engine *engine;
-    uint64_t held; /* given to pull.c and not settled */
+    uint64_t held;       /* given to pull.c and not settled */
+    uint64_t trouble_ns; /* when it last said in the log that its store is in trouble */
     bool ready;
 };
 

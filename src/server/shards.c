@@ -172,6 +172,16 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
     event_tell(shard->worker, how == FL_ENDED_DEAD ? EVENT_DEAD : EVENT_SKIPPED, shard->number, timer, reason);
 }
 
+/* Once a second is enough: every request may run into it. */
+static void tell_trouble(struct shard *shard, const char *message)
+{
+    uint64_t now_ns = fl_loop_now_ns(shard->worker->loop);
+    if (shard->trouble_ns > 0 && now_ns - shard->trouble_ns < 1000000000)
+        return;
+    shard->trouble_ns = now_ns;
+    log_error("the store is in trouble, and is asked again", "shard", log_int(shard->number), "why", message, NULL);
+}
+
 static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message)
 {
     struct shard *shard = arg;
@@ -195,7 +205,7 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
                     NULL);
         break;
     case FL_ENGINE_TROUBLE:
-        log_error("the store is in trouble, and is asked again", "shard", log_int(shard->number), "why", message, NULL);
+        tell_trouble(shard, message);
         break;
     }
 }
