@@ -349,6 +349,8 @@ static int check_together(struct reading *r)
     if ((given & GAVE_PAYLOAD) && (given & GAVE_PAYLOAD_BASE64))
         return problem_set(r->problem, 400, "invalid-field", "payload_base64",
                            "give payload or payload_base64, not both");
+    if (r->in->timer.due_us < WHEN_MIN_US)
+        r->in->timer.due_us = WHEN_MIN_US; /* as it would be shown: past is past */
     if (r->in->timer.due_us >= FL_STORE_TIME_END)
         return problem_set(r->problem, 400, "invalid-field", given & GAVE_DUE ? "due" : "after",
                            "the time is too far away: the year 3111 is the last");

@@ -25,6 +25,9 @@ enum { WHEN_TEXT = 32, DURATION_TEXT = 48 };
  * years 0 to 9999 is shown as the nearest that does not. */
 size_t when_format(int64_t us, char out[WHEN_TEXT]);
 
+/* The first moment of the year 0. */
+#define WHEN_MIN_US (INT64_C(-62167219200) * 1000000)
+
 /* The same to the millisecond, rounded down, always with 3 decimals. */
 size_t when_format_ms(int64_t us, char out[WHEN_TEXT]);
 
