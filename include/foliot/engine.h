@@ -149,6 +149,10 @@ typedef struct fl_settlement {
  * enum fl_settle settles nothing and does not count. */
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count);
 
+/* Whether the timer of an attempt that is under way has been replaced meanwhile (FL_OP_CREATE with its name). Then the
+ * attempt is the last that is made of it: however it is settled, nothing comes of it. */
+bool fl_engine_is_replaced(const fl_engine *engine, uint64_t token);
+
 /* --- The engine -------------------------------------------------------------------------------------------------- */
 
 enum fl_strategy { FL_PRELOAD = 0, FL_LOOKAHEAD = 1 };

@@ -37,7 +37,7 @@ static int take(void *arg, struct json timer)
             out_text(line, ",");
             out_put(line, key.text.data, key.text.size);
             out_text(line, ":");
-            out_put(line, value.text.data, value.text.size);
+            put_json_line(line, value);
         }
     out_text(line, "}\n");
     if (line->failed)
@@ -145,6 +145,6 @@ const struct cli_command export_command = {
     .notes =
         "Names, due times, payloads, headers, targets, retry policies and timeouts are all there; IDs are not, for\n"
         "they belong to the store: a timer without a name has another one where it is imported. Dead letters and\n"
-        "settings of namespaces are not exported.",
+        "settings of namespaces are not exported. Line breaks between the parts of a payload become blanks.",
     .run = run,
 };

@@ -76,10 +76,25 @@ void put_member_shown(struct out *out, struct json object, const char *key)
         put_shown(out, value);
 }
 
+void put_json_line(struct out *out, struct json value)
+{
+    size_t before = out->size;
+    out_put(out, value.text.data, value.text.size);
+    for (size_t i = before; i < out->size; i++)
+        if (out->data[i] == '\n' || out->data[i] == '\r')
+            out->data[i] = ' ';
+}
+
 void show_json(struct json value)
 {
-    fwrite(value.text.data, 1, value.text.size, stdout);
-    putchar('\n');
+    struct out line = {0};
+    put_json_line(&line, value);
+    out_text(&line, "\n");
+    if (line.failed)
+        fputs("foliot: there is no memory to show this\n", stderr);
+    else
+        fwrite(line.data, 1, line.size, stdout);
+    out_free(&line);
 }
 
 /* --- Terminals ---------------------------------------------------------------------------------------------------- */

@@ -18,6 +18,9 @@ bool json_get(struct json object, const char *key, struct json *ret);
 void put_shown(struct out *out, struct json value);
 void put_member_shown(struct out *out, struct json object, const char *key); /* nothing if it is not there */
 
+/* Puts a value as JSON without line breaks, which can only be between its parts: blanks say the same. */
+void put_json_line(struct out *out, struct json value);
+
 /* The bytes of a string, ended with a NUL that is not counted. */
 void put_string(struct out *out, struct json string);
 

@@ -505,6 +505,12 @@ static void settle_one(fl_engine *e, uint32_t index, const fl_settlement *settle
         begin_settling(e, index, settlement, WORK_SETTLE);
 }
 
+bool fl_engine_is_replaced(const fl_engine *engine, uint64_t token)
+{
+    uint32_t index = fl__flight_of_token(engine, token);
+    return index && engine->flights.list[index].superseded;
+}
+
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count)
 {
     size_t known = 0;

@@ -72,24 +72,27 @@ static bool read_result(struct json value, enum fl_settle *ret)
 
 static int read_ack(struct call *call, struct json object, struct ack *ack)
 {
+    enum { LEASE, RESULT, AFTER };
+    static const char *const names[] = {"lease", "result", "after", NULL};
     struct json key, value;
     bool lease = false, known = false;
+    unsigned given = 0;
     *ack = (struct ack){0};
     if (object.kind != JSON_OBJECT)
         return bad_field(call, "acks", "an array of objects");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        if (json_is(key, "lease")) {
+        int member = problem_member(&call->problem, "acks", names, key, &given);
+        if (member < 0)
+            return -1;
+        if (member == LEASE) {
             lease = value.kind == JSON_STRING;
             if (!lease)
                 break;
             read_lease(ack, (fl_bytes){(const char *)value.text.data + 1, value.text.size - 2});
-        } else if (json_is(key, "result")) {
-            known |= read_result(value, &ack->result);
-        } else if (json_is(key, "after")) {
-            if (read_after(call, value, &ack->after_us) < 0)
-                return -1;
-        } else {
-            return problem_unknown_member(&call->problem, "acks", key);
+        } else if (member == RESULT) {
+            known = read_result(value, &ack->result);
+        } else if (read_after(call, value, &ack->after_us) < 0) {
+            return -1;
         }
     }
     if (!lease)

@@ -43,7 +43,8 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
         atomic_fetch_add_explicit(&space->fired, 1, memory_order_relaxed);
     if (space && (result == FL_FAILED || result == FL_DEAD))
         atomic_fetch_add_explicit(&space->failed, 1, memory_order_relaxed);
-    if (space && result == FL_DONE)
+    bool over = result == FL_DONE && shard->engine && !fl_engine_is_replaced(shard->engine, settlement->token);
+    if (space && over) /* the count of one that was replaced is now that of the other */
         counts_add(shard, space, -1, false);
     settle(shard, settlement);
 }

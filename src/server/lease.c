@@ -329,28 +329,23 @@ static int read_span(struct call *call, const char *field, struct json value, ui
     return 0;
 }
 
-static int read_member(struct call *call, struct json key, struct json value, struct leasing *leasing,
-                       uint64_t *ret_wait_us)
+static int read_max(struct call *call, struct json value, uint32_t *ret)
 {
     int64_t max;
-    if (json_is(key, "wait"))
-        return read_span(call, "wait", value, 0, 60 * 1000000ull, "a duration of at most \"60s\"", ret_wait_us);
-    if (json_is(key, "lease"))
-        return read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
-                         &leasing->lease_us);
-    if (!json_is(key, "max"))
-        return problem_unknown_member(&call->problem, NULL, key);
     if (value.kind != JSON_NUMBER || !json_integer(value, &max) || max < 1 || max > MAX_ASKED)
         return bad_field(call, "max", "a whole number from 1 to 10000");
-    leasing->max = (uint32_t)max;
+    *ret = (uint32_t)max;
     return 0;
 }
 
 static int read_body(struct call *call, struct leasing *leasing, uint64_t *ret_wait_us)
 {
+    enum { MAX, WAIT, LEASE };
+    static const char *const names[] = {"max", "wait", "lease", NULL};
     struct json body, key, value;
     size_t at;
     const char *why;
+    unsigned given = 0;
     if (call->request->body.size == 0)
         return 0;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
@@ -358,9 +353,18 @@ static int read_body(struct call *call, struct leasing *leasing, uint64_t *ret_w
                            at);
     if (body.kind != JSON_OBJECT)
         return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
-    for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);)
-        if (read_member(call, key, value, leasing, ret_wait_us) < 0)
-            return -1;
+    for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);) {
+        int r = problem_member(&call->problem, NULL, names, key, &given);
+        if (r == MAX)
+            r = read_max(call, value, &leasing->max);
+        else if (r == WAIT)
+            r = read_span(call, "wait", value, 0, 60 * 1000000ull, "a duration of at most \"60s\"", ret_wait_us);
+        else if (r == LEASE)
+            r = read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
+                          &leasing->lease_us);
+        if (r < 0)
+            return r;
+    }
     return 0;
 }
 

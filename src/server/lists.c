@@ -36,6 +36,13 @@ static int bad(struct call *call, const char *field, const char *what)
     return problem_set(&call->problem, 400, "invalid-field", field, "%s must be %s", field, what);
 }
 
+/* Digits, perhaps with a minus in front, and nothing else. */
+static bool read_integer(fl_bytes text, int64_t *ret)
+{
+    const char *last = (const char *)text.data + text.size - 1;
+    return text.size > 0 && *last >= '0' && *last <= '9' && json_integer((struct json){JSON_NUMBER, text}, ret);
+}
+
 static int read_time(struct call *call, const char *name, int64_t *ret)
 {
     char room[64];
@@ -43,10 +50,8 @@ static int read_time(struct call *call, const char *name, int64_t *ret)
     int given = call_query(call, name, room, sizeof room - 1, &text);
     if (given <= 0)
         return given;
-    char *end;
-    room[text.size] = '\0';
-    long long ms = strtoll(room, &end, 10);
-    if (text.size > 0 && *end == '\0' && ms > -(1LL << 50) && ms < 1LL << 50) {
+    int64_t ms;
+    if (read_integer(text, &ms) && ms > -(1LL << 50) && ms < 1LL << 50) {
         *ret = ms * 1000;
         return 0;
     }
@@ -57,17 +62,16 @@ static int read_time(struct call *call, const char *name, int64_t *ret)
 
 static int read_limit(struct call *call, size_t *ret)
 {
-    char room[16], *end;
+    char room[16];
     fl_bytes text;
+    int64_t limit;
     *ret = LIMIT;
     int given = call_query(call, "limit", room, sizeof room - 1, &text);
     if (given <= 0)
         return given;
-    room[text.size] = '\0';
-    unsigned long limit = strtoul(room, &end, 10);
-    if (text.size == 0 || *end || limit < 1 || limit > LIMIT_MOST)
+    if (!read_integer(text, &limit) || limit < 1 || limit > LIMIT_MOST)
         return bad(call, "limit", "a whole number from 1 to 10000");
-    *ret = limit;
+    *ret = (size_t)limit;
     return 0;
 }
 

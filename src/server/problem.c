@@ -47,6 +47,23 @@ int problem_unknown_member(struct problem *problem, const char *inside, struct j
     return problem_unknown(problem, inside, key.text.size <= sizeof room ? json_string(key, room) : as_written);
 }
 
+int problem_member(struct problem *problem, const char *inside, const char *const *names, struct json key,
+                   unsigned *given)
+{
+    int i = 0;
+    while (names[i] && !json_is(key, names[i]))
+        i++;
+    if (!names[i])
+        return problem_unknown_member(problem, inside, key);
+    if (!(*given & 1u << i)) {
+        *given |= 1u << i;
+        return i;
+    }
+    snprintf(problem->field_room, sizeof problem->field_room, "%s%s%s", inside ? inside : "", inside ? "." : "",
+             names[i]);
+    return problem_set(problem, 400, "invalid-field", problem->field_room, "%s is given twice", problem->field_room);
+}
+
 int problem_of_result(struct problem *problem, int result)
 {
     static const struct {

@@ -26,6 +26,11 @@ int problem_set(struct problem *problem, int status, const char *type, const cha
 int problem_unknown(struct problem *problem, const char *inside, fl_bytes name);
 int problem_unknown_member(struct problem *problem, const char *inside, struct json key);
 
+/* Which of the names, of which there are at most 32, a member has: its index. One that has none of them, or was there before,
+ * is a problem: -1. `given` has a bit for each that was there. */
+int problem_member(struct problem *problem, const char *inside, const char *const *names, struct json key,
+                   unsigned *given);
+
 /* What a result of the engine means for who asked. Returns -1. */
 int problem_of_result(struct problem *problem, int result);
 

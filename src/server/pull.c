@@ -3,8 +3,8 @@
  *
  * What is due in a namespace goes to one worker, the namespace's home, wherever its shards are: there it waits in one queue,
  * and so do those who ask while it is empty. A lease is written as the server, the home's number, the item's slot and a
- * serial number that nobody can guess and that no second lease ever has: so an acknowledgement finds its item, or finds that
- * it has come too late.
+ * random number that nobody can guess and that no second lease of that slot has: so an acknowledgement finds its item, or
+ * finds that it has come too late.
  *
  * Who asks several servers does not wait for timers but for the news that there are some (`watch`), and takes them then: or two
  * servers might give him more than he asked for. Such news goes to as many as could take all that is there; should they
@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/json.h"
 #include "server/log.h"
@@ -34,7 +35,7 @@ struct item {
     struct parcel *parcel;
     struct item *next; /* in the queue */
     struct lease *lease;
-    uint64_t serial; /* of its lease; 0: it waits */
+    uint64_t serial; /* of its lease, at random; 0: it waits */
     uint32_t slot;
 };
 
@@ -78,16 +79,15 @@ struct pull {
     struct item **slots;
     uint32_t *free_slots;
     uint32_t slot_count, slot_capacity, free_count;
-    uint64_t serial;
-    struct lease *leases; /* with a test clock */
+    uint64_t serials[32];  /* at random, as many as one call gives */
+    unsigned serials_left; /* of them */
+    struct lease *leases;  /* with a test clock */
     bool stopped;
 };
 
 int pull_new(struct worker *worker)
 {
     worker->pull = calloc(1, sizeof *worker->pull);
-    if (worker->pull)
-        worker->pull->serial = worker->server->nonce;
     return worker->pull ? 0 : FL_NO_MEMORY;
 }
 
@@ -282,6 +282,16 @@ int64_t pull_clock_changed(struct worker *worker)
     return next_us;
 }
 
+static uint64_t serial_next(struct pull *pull)
+{
+    if (pull->serials_left == 0) {
+        if (getentropy(pull->serials, sizeof pull->serials) < 0)
+            abort(); /* a system without random numbers has no secrets at all */
+        pull->serials_left = sizeof pull->serials / sizeof *pull->serials;
+    }
+    return pull->serials[--pull->serials_left] | 1;
+}
+
 /* Gives the asker as much as is there. */
 static void serve(struct worker *worker, struct queue *queue, struct asker *asker)
 {
@@ -299,8 +309,7 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
     for (size_t i = 0; i < count; i++) {
         struct item *item = queue_pop(queue);
         item->lease = lease;
-        pull->serial = pull->serial * 6364136223846793005u + 1442695040888963407u;
-        item->serial = pull->serial | 1;
+        item->serial = serial_next(pull);
         lease->items[i] = (struct leased){item->slot, item->serial};
         if (i > 0)
             out_put(&asker->out, ",", 1);

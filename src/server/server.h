@@ -72,6 +72,7 @@ struct shard {
     uint64_t delivering;         /* given to webhooks and not settled */
     uint64_t inside;             /* jobs and pages that the engine has */
     uint64_t own;                /* timers in it that are the server's own */
+    uint64_t trouble_ns;         /* when it last said in the log that its store is in trouble */
     struct errand *kept;         /* what came while it was leaving */
     bool claimed, ready, loaded; /* the engine has been ready; it is; its counts are known */
     bool leaving, lost;

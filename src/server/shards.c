@@ -319,6 +319,16 @@ static void set_ready(struct shard *shard, bool ready)
     shard->ready = ready;
 }
 
+/* Once a second is enough: every request may run into it. */
+static void tell_trouble(struct shard *shard, const char *message)
+{
+    uint64_t now_ns = fl_loop_now_ns(shard->worker->loop);
+    if (shard->trouble_ns > 0 && now_ns - shard->trouble_ns < 1000000000)
+        return;
+    shard->trouble_ns = now_ns;
+    log_error("the store is in trouble, and is asked again", "shard", log_int(shard->number), "why", message, NULL);
+}
+
 static void leave_lost(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
@@ -351,7 +361,7 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
                     NULL);
         break;
     case FL_ENGINE_TROUBLE:
-        log_error("the store is in trouble, and is asked again", "shard", log_int(shard->number), "why", message, NULL);
+        tell_trouble(shard, message);
         break;
     }
 }

@@ -116,6 +116,14 @@ static struct space *add(struct spaces *spaces, fl_bytes ns, uint64_t hash)
     return space;
 }
 
+static struct space *space_if_any(struct server *server, fl_bytes ns)
+{
+    pthread_rwlock_rdlock(&server->spaces->lock);
+    struct space *space = find(server->spaces, ns, hash_of(ns));
+    pthread_rwlock_unlock(&server->spaces->lock);
+    return space;
+}
+
 /* Most look for the one that they have just looked for. */
 struct space *space_of(struct server *server, fl_bytes ns)
 {
@@ -220,29 +228,29 @@ static int copy_secrets(const struct settings *from, struct settings *to)
 static int settings_read(struct json object, const struct settings *before, struct settings *ret,
                          struct problem *problem)
 {
+    enum { SECRETS, RETRY, SKIP_OLDER, MAX_RATE, SPREAD };
+    static const char *const names[] = {"secrets", "retry", "skip_older", "max_rate", "spread", NULL};
     struct json key, value;
-    bool secrets = false;
+    unsigned given = 0;
     *ret = no_settings;
     if (object.kind != JSON_OBJECT)
         return problem_set(problem, 400, "invalid-body", NULL, "a JSON object is wanted");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        int r = 0;
-        if (json_is(key, "secrets"))
-            r = read_secrets(value, ret, problem), secrets = true;
-        else if (json_is(key, "retry"))
+        int r = problem_member(problem, NULL, names, key, &given);
+        if (r == SECRETS)
+            r = read_secrets(value, ret, problem);
+        else if (r == RETRY)
             r = value.kind == JSON_NULL ? 0 : retry_read(value, &ret->retry, problem);
-        else if (json_is(key, "skip_older"))
+        else if (r == SKIP_OLDER)
             r = read_duration(value, "skip_older", UINT64_MAX, &ret->skip_older_us, problem);
-        else if (json_is(key, "max_rate"))
+        else if (r == MAX_RATE)
             r = read_rate(value, &ret->max_rate, problem);
-        else if (json_is(key, "spread"))
+        else if (r == SPREAD)
             r = read_duration(value, "spread", 0, &ret->spread_us, problem);
-        else
-            r = problem_unknown_member(problem, NULL, key);
         if (r < 0)
             return r;
     }
-    return secrets || copy_secrets(before, ret) == 0 ? 0 : problem_of_result(problem, FL_NO_MEMORY);
+    return (given & 1u << SECRETS) || copy_secrets(before, ret) == 0 ? 0 : problem_of_result(problem, FL_NO_MEMORY);
 }
 
 static void settings_write(struct out *out, const struct settings *settings, bool with_secrets)
@@ -513,19 +521,19 @@ void namespaces_get(struct call *call)
     servers_gather(call->worker, (fl_bytes){0}, namespaces_answer, call);
 }
 
+/* One that nobody has used is as if it were there, but who only looks does not make it. */
 static void namespace_answer(void *arg)
 {
     struct call *call = arg;
-    write_space(&call->out, space_of(call->worker->server, call->ns));
+    struct space unused = {.name = call->ns_room, .size = call->ns.size, .settings = &no_settings};
+    struct space *space = space_if_any(call->worker->server, call->ns);
+    write_space(&call->out, space ? space : &unused);
     call_answer(call, 200);
 }
 
 void namespace_get(struct call *call)
 {
-    if (space_of(call->worker->server, call->ns))
-        servers_gather(call->worker, call->ns, namespace_answer, call);
-    else
-        call_refuse_result(call, FL_NO_MEMORY);
+    servers_gather(call->worker, call->ns, namespace_answer, call);
 }
 
 /* Settings on their way into the store. */
@@ -644,12 +652,15 @@ void spaces_put_counts(struct server *server, fl_bytes ns, struct out *out)
 static void forget_counts(struct server *server, fl_bytes ns)
 {
     struct spaces *spaces = server->spaces;
-    struct space *only = ns.size > 0 ? space_of(server, ns) : NULL;
+    struct space *only = ns.size > 0 ? space_if_any(server, ns) : NULL;
+    if (only)
+        atomic_store_explicit(&only->elsewhere, 0, memory_order_relaxed);
+    if (ns.size > 0)
+        return;
     pthread_rwlock_rdlock(&spaces->lock);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct space *space = spaces->buckets[i]; space; space = space->next)
-            if (!only || only == space)
-                atomic_store_explicit(&space->elsewhere, 0, memory_order_relaxed);
+            atomic_store_explicit(&space->elsewhere, 0, memory_order_relaxed);
     pthread_rwlock_unlock(&spaces->lock);
 }
 

@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/webhook.h"
 #include "server/when.h"
+
+enum { HEADERS_MOST = 100 };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -197,9 +200,23 @@ static int read_payload_base64(struct reading *r, struct json value)
     return check_payload(r, (size_t)size);
 }
 
+/* Whether one of these headers has that name, however it is written: name, NUL, value, NUL, and so on. */
+static bool has_header(const char *at, const char *end, fl_bytes name)
+{
+    while (at < end) {
+        size_t size = strlen(at);
+        if (size == name.size && strncasecmp(at, name.data, size) == 0)
+            return true;
+        at += size + 1;
+        at += strlen(at) + 1;
+    }
+    return false;
+}
+
 static int read_headers(struct reading *r, struct json value)
 {
     struct json name, content;
+    unsigned count = 0;
     if (value.kind == JSON_NULL)
         return 0;
     if (value.kind != JSON_OBJECT)
@@ -214,6 +231,10 @@ static int read_headers(struct reading *r, struct json value)
             return bad(r, "must be an object of strings");
         if (webhook_check_header(parts[0], parts[1], why, sizeof why) < 0)
             return problem_set(r->problem, 400, "invalid-field", r->field, "headers: %s", why);
+        if (count++ == HEADERS_MOST)
+            return bad(r, "must not be more than 100");
+        if (has_header(room, to, parts[0]))
+            return bad(r, "must have different names");
         for (int i = 0; i < 2; i++) {
             memcpy(to, parts[i].data, parts[i].size);
             to += parts[i].size;
@@ -328,6 +349,8 @@ static int check_together(struct reading *r)
     if ((given & GAVE_PAYLOAD) && (given & GAVE_PAYLOAD_BASE64))
         return problem_set(r->problem, 400, "invalid-field", "payload_base64",
                            "give payload or payload_base64, not both");
+    if (r->in->timer.due_us < WHEN_MIN_US)
+        r->in->timer.due_us = WHEN_MIN_US; /* as it would be shown: past is past */
     if (r->in->timer.due_us >= FL_STORE_TIME_END)
         return problem_set(r->problem, 400, "invalid-field", given & GAVE_DUE ? "due" : "after",
                            "the time is too far away: the year 3111 is the last");
@@ -399,31 +422,31 @@ static int read_interval(const char *field, struct json value, uint64_t *ret, st
 /* What is not given is as in the default policy. */
 int retry_read(struct json object, fl_retry *ret, struct problem *problem)
 {
+    enum { MAX_ATTEMPTS, INITIAL, MULTIPLIER, MAX_INTERVAL, MAX_AGE };
+    static const char *const names[] = {"max_attempts", "initial", "multiplier", "max_interval", "max_age", NULL};
     struct json key, value;
     fl_retry retry = {.max_attempts = 10, .multiplier_1000 = 2000, .initial_us = 1000000};
-    bool capped = false;
+    unsigned given = 0;
     if (object.kind != JSON_OBJECT)
         return problem_set(problem, 400, "invalid-field", "retry", "retry must be an object");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        int r;
-        if (json_is(key, "max_attempts"))
+        int r = problem_member(problem, "retry", names, key, &given);
+        if (r == MAX_ATTEMPTS)
             r = read_count(value, &retry.max_attempts, problem);
-        else if (json_is(key, "initial"))
+        else if (r == INITIAL)
             r = read_interval("retry.initial", value, &retry.initial_us, problem);
-        else if (json_is(key, "multiplier"))
+        else if (r == MULTIPLIER)
             r = read_multiplier(value, &retry.multiplier_1000, problem);
-        else if (json_is(key, "max_interval"))
-            r = read_interval("retry.max_interval", value, &retry.max_interval_us, problem), capped = true;
-        else if (json_is(key, "max_age"))
+        else if (r == MAX_INTERVAL)
+            r = read_interval("retry.max_interval", value, &retry.max_interval_us, problem);
+        else if (r == MAX_AGE)
             r = read_interval("retry.max_age", value, &retry.max_age_us, problem);
-        else
-            r = problem_unknown_member(problem, "retry", key);
         if (r < 0)
             return r;
     }
     if (retry.initial_us == 0)
         return problem_set(problem, 400, "invalid-field", "retry.initial", "retry.initial must be longer than nothing");
-    if (!capped)
+    if (!(given & 1u << MAX_INTERVAL))
         retry.max_interval_us = retry.initial_us > 3600 * 1000000ull ? retry.initial_us : 3600 * 1000000ull;
     if (retry.max_interval_us < retry.initial_us)
         return problem_set(problem, 400, "invalid-field", "retry.max_interval",

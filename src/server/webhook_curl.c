@@ -322,8 +322,9 @@ static struct curl_slist *make_lines(struct webhook_text *head)
         char *cr = memchr(at, '\r', (size_t)(end - at));
         next = cr + 2;
         *cr = '\0';
-        if (cr[-2] == ':' && cr[-1] == ' ')
-            memcpy(cr - 2, ";", 2);
+        char *colon = strchr(at, ':');
+        if (colon[strspn(colon + 1, " \t") + 1] == '\0')
+            memcpy(colon, ";", 2);
         line = line->next = line + 1;
         line->data = at;
     }

@@ -21,6 +21,9 @@ int duration_parse(fl_bytes text, uint64_t *ret_us);
 
 enum { WHEN_TEXT = 32, DURATION_TEXT = 48 };
 
+/* The first moment of the year 0. */
+#define WHEN_MIN_US (INT64_C(-62167219200) * 1000000)
+
 /* "2026-11-17T09:00:00Z", with as many decimals (0, 3 or 6) as are needed. Returns the length. What lies outside of the
  * years 0 to 9999 is shown as the nearest that does not. */
 size_t when_format(int64_t us, char out[WHEN_TEXT]);

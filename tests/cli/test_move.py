@@ -92,6 +92,18 @@ def _():
         expect(sorted(map(json.dumps, (json.loads(line) for line in again.splitlines()))), mine)
 
 
+@test("a payload with line breaks is one line wherever lines of JSON are printed")
+def _():
+    with serve() as source, serve() as target:
+        source.put("/v1/timers/demo/tree", '{"after": "1h", "payload": {\n  "a":\r\n\t[1]\n}}').must(201)
+        command = Command(source.url)
+        for arguments in (("export",), ("list", "demo", "--json"), ("get", "demo", "tree", "--json")):
+            expect(json.loads(command(*arguments).must())["payload"], {"a": [1]}, arguments)
+            expect(len(command(*arguments).must().splitlines()), 1, arguments)
+        Command(target.url)("import", stdin=command("export").must()).must(out=r"\A1 imported, 0 refused\n\Z")
+        expect(target.get("/v1/timers/demo/tree").must(200)["payload"], {"a": [1]})
+
+
 @test("import takes what list --json prints; refuses what is wrong, and says which")
 def _():
     with serve() as source, serve() as target:

@@ -469,6 +469,30 @@ static void replaced(fl_batch *batch)
     *(bool *)batch->arg = true;
 }
 
+TEST(what_is_replaced_while_it_is_under_way_does_not_come_again)
+{
+    set_up((fl_engine_config){0});
+    bed.keep = true;
+    CHECK_EQ(create("a", SECOND, "old").result, 0);
+    CHECK_EQ(create("b", SECOND, "b").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK(!fl_engine_is_replaced(bed.engine, bed.tokens[0]));
+    CHECK_EQ(create("a", 60 * SECOND, "new").outcome, FL_REPLACED);
+    CHECK(fl_engine_is_replaced(bed.engine, bed.tokens[0]));
+    CHECK(!fl_engine_is_replaced(bed.engine, bed.tokens[1]));
+    CHECK(!fl_engine_is_replaced(bed.engine, 0));
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[i], .result = FL_FAILED}, 1), 1);
+    CHECK(!fl_engine_is_replaced(bed.engine, bed.tokens[0]));
+    run_for(30 * SECOND);
+    CHECK_EQ(bed.fired_count, 3); /* b again, and not a */
+    fl_engine_stats stats;
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.pending, 2);
+    tear_down();
+}
+
 /* It is filed again under a time that has passed when somebody finds it, and the engine does not know yet that it is. */
 TEST(what_was_perhaps_filed_again_can_be_replaced)
 {

@@ -251,6 +251,13 @@ def _():
         refused(timer(headers=given), "invalid-field", "headers")
 
 
+@test("headers: a hundred of them at most")
+def _():
+    many = {f"X-{i}": str(i) for i in range(100)}
+    expect(server.put("/v1/timers/headers/many", {"after": "1h", "headers": many}).must(201)["headers"], many)
+    refused({"after": "1h", "headers": {**many, "X-100": ""}}, "invalid-field", "headers")
+
+
 @test("timeout: from 1ms to 1h")
 def _():
     for given in ("1ms", "1h"):
@@ -295,6 +302,18 @@ def _():
 def _():
     refused('{"after":"1h","after":"2h"}', "invalid-field", "after")
     refused('{"after":"1h","payload":1,"payl\\u006fad":2}', "invalid-field", "payload")
+    refused('{"after":"1h","retry":{"initial":"1s","initial":"2s"}}', "invalid-field", "retry.initial")
+    refused('{"after":"1h","headers":{"x-a":"1","x-b":"2","X-A":"3"}}', "invalid-field", "headers")
+    for method, path, body, field in (
+            ("PUT", "/v1/namespaces/twice", '{"max_rate":1,"spread":"1s","max_rate":2}', "max_rate"),
+            ("PUT", "/v1/namespaces/twice", '{"secrets":[],"secrets":[]}', "secrets"),
+            ("PUT", "/v1/namespaces/twice", '{"retry":{"max_attempts":1,"max_attempts":2}}', "retry.max_attempts"),
+            ("POST", "/v1/lease/twice", '{"max":1,"wait":"0s","max":2}', "max"),
+            ("POST", "/v1/ack", '{"acks":[],"acks":[]}', "acks"),
+            ("POST", "/v1/ack", '{"acks":[{"lease":"a","result":"done","lease":"b"}]}', "acks.lease"),
+            ("POST", "/v1/ack", '{"acks":[{"lease":"a","result":"done","result":"dead"}]}', "acks.result"),
+            ("POST", "/v1/ack", '{"acks":[{"lease":"a","result":"retry","after":"1s","after":"1s"}]}', "acks.after")):
+        problem(server.call(method, path, body), 400, "invalid-field", field)
 
 
 @test("bodies that are no JSON, and JSON that is no object")
@@ -352,7 +371,9 @@ def _():
                          ("limit=", "limit"), ("cursor=x", "cursor"), ("cursor=" + "f" * 72, "cursor"),
                          ("cursor=" + "0" * 71, "cursor"), ("due_after=x", "due_after"), ("due_before=2030-01-01", "due_before"), ("limit=" + "1" * 30, "limit"),
                          ("due_after=" + "1" * 100, "due_after"), ("prefix=" + "x" * 256, "prefix"),
-                         ("prefix=%zz", "prefix"), ("cursor=", "cursor"), ("limit", "limit"),
+                         ("prefix=%zz", "prefix"), ("cursor=", "cursor"), ("limit", "limit"), ("limit=+5", "limit"),
+                         ("limit=%2B5", "limit"), ("limit=%0A5", "limit"), ("limit=5%00", "limit"), ("due_after=%2B5", "due_after"),
+                         ("due_before=%095", "due_before"), ("due_before=5%00", "due_before"),
                          ("prefix=a&prefix=b", "prefix")):
         problem(server.get("/v1/timers/lists?" + query), 400, "invalid-field", field)
 
@@ -450,6 +471,15 @@ def _():
     expect(pending(), 1)
     server.delete("/v1/timers/count?all=true").must(200)
     expect(pending(), 0)
+
+
+@test("namespaces: looking at one does not make it")
+def _():
+    for path in ("/v1/namespaces/looked-at", "/v1/timers/looked-at", "/v1/timers/looked-at/x", "/v1/dead/looked-at"):
+        server.get(path)
+    expect(server.get("/v1/namespaces/looked-at").must(200), {"namespace": "looked-at", "pending": 0, "settings": {"secret_count": 0}})
+    check("looked-at" not in [one["namespace"] for one in server.get("/v1/namespaces").must(200)["namespaces"]], "it is not there")
+    check(b"looked-at" not in server.get("/metrics").body, "nor in the metrics")
 
 
 @test("a namespace may be full")

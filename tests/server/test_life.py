@@ -11,7 +11,8 @@ import subprocess
 import threading
 import time
 
-from e2e import FOLIOT, Postgres, Receiver, Server, await_, check, expect, foliot, folder, need_program, run, test
+from e2e import (FOLIOT, Postgres, Receiver, Server, Skip, await_, check, cleanups, expect, foliot, folder, need_program, now_ms,
+                 problem, run, test)
 
 # --- Options ----------------------------------------------------------------------------------------------------------
 
@@ -264,6 +265,28 @@ def _():
 
 
 # --- What it tells of itself ------------------------------------------------------------------------------------------
+
+
+@test("a disk that fills up: new timers are refused, those that are there fire, and there is room again afterwards")
+def _():
+    disk = folder()
+    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], check=False).returncode != 0:
+        raise Skip("a small disk cannot be made here")
+    cleanups.callback(subprocess.run, ["umount", disk], check=False)
+    receiver = Receiver()
+    fields = {"due": now_ms() + 15_000, "target": receiver.url, "payload": "x" * 100_000}
+    with Server("--delete-interval", "100ms", store=f"sqlite:{disk}/data", shards=1) as server:
+        made = 0
+        while (answer := server.put(f"/v1/timers/full/{made}", fields)).status == 201:
+            made += 1
+            check(made < 240, "the disk is full at some time")
+        problem(answer, 507, "store-full")
+        for number in range(100):
+            problem(server.put(f"/v1/timers/full/more-{number}", fields), 507, "store-full")
+        check(len([entry for entry in server.log if "trouble" in entry["msg"]]) < 50, "the log says it, and not each time")
+        receiver.await_calls(made)
+        await_(lambda: server.put("/v1/timers/full/again", {"after": "1h"}).status == 201, "there is room again")
+        expect(len(receiver.calls), made)
 
 
 @test("/metrics is what Prometheus' own parser takes, with odd names of namespaces too")

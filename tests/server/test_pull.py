@@ -194,6 +194,17 @@ def _():
     expect(server.post("/v1/lease/nobody").must(200), {"timers": []}, "everything has a default")
 
 
+@test("who has leases cannot tell from them what the next will be")
+def _():
+    make("guess", 1024)
+    numbers = [int(one["lease"][12:], 16) for one in lease_all("guess", 1024)]
+    expect(len(set(numbers)), 1024)
+    for shift in range(0, 64, 8):  # a generator that multiplies and adds repeats its low bits after a while
+        digits = [number >> shift & 0xff for number in numbers]
+        for period in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
+            check(digits[period:] != digits[:-period], f"byte {shift // 8} repeats after {period}")
+
+
 @test("two workers share the work, and nothing is done twice or left")
 def _():
     seen, lock = [], threading.Lock()
@@ -246,6 +257,24 @@ def _():
     found = server.lease("cancel", wait="200ms")
     expect(len(found), 0 if status == 204 else 1)
     done(found)
+
+
+@test("a timer that is replaced while it is leased: the lease is the last of it, and the other is counted")
+def _():
+    def pending():
+        return server.get("/v1/namespaces/replaced").must(200)["pending"]
+
+    for result in ("done", "retry", "again", "dead"):
+        server.put("/v1/timers/replaced/x", {"after": "0s", "payload": result}).must(201)
+        old = server.lease("replaced", wait="60s")[0]
+        server.put("/v1/timers/replaced/x", {"after": "1h", "payload": "new"}).must(200)
+        expect(server.ack((old["lease"], {"result": result})), {"settled": 1, "unknown": []})
+        expect(server.lease("replaced", wait="100ms"), [], f"nothing comes again after {result}")
+        expect(server.get("/v1/timers/replaced/x").must(200)["payload"], "new")
+        expect(pending(), 1, result)
+        expect(server.get("/v1/dead/replaced").must(200)["timers"], [])
+        server.delete("/v1/timers/replaced/x").must(204)
+        expect(pending(), 0, result)
 
 
 @test("leases are told in the metrics")

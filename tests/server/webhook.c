@@ -247,13 +247,17 @@ TEST(sends_the_users_headers)
     for (int again = 0; again < 2; again++) {
         struct delivery d;
         prepare(&d, &stage, "/");
-        d.call.headers = (fl_bytes)FL_TEXT("Authorization\0Bearer x\0X-Empty\0\0accept\0text/*\0");
+        d.call.headers = (fl_bytes)FL_TEXT("Authorization\0Bearer x\0X-Empty\0\0X-Blank\0  \0X-Colon\0a: \0"
+                                           "X-Only\0:\0accept\0text/*\0");
         submit(&d);
         run(&stage);
         CHECK_EQ(d.call.result, FL_DONE);
         const char *request = receiver_last(stage.receiver, NULL);
         CHECK(has_line(request, "Authorization: Bearer x"));
         CHECK(strcasestr(request, "\r\nX-Empty:"));
+        CHECK(strcasestr(request, "\r\nX-Blank:"));
+        CHECK(strcasestr(request, "\r\nX-Colon: a:"));
+        CHECK(has_line(request, "X-Only: :"));
         CHECK(has_line(request, "accept: text/*"));
     }
     close_stage(&stage);

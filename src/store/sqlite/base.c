@@ -32,12 +32,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #include "base/alloc.h"
 #include "store/sqlite/base.h"
 
 enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 1, CACHE_KIB = 8192, BUSY_MS = 1000 }; /* "Foli" */
+enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
 
 struct sqlite_tuning fl__sqlite_tuning = {
     .chunk_size = CHUNK_SIZE,
@@ -50,6 +52,8 @@ struct sqlite_tuning fl__sqlite_tuning = {
     .log_frames = 8192,
     .log_frames_max = 65536,
     .finish_chunks = 1024,
+    .keep_free = 1 << 30,
+    .keep_part = 16,
 };
 
 /* What brings a schema from one version to the next; a new file has version 0. */
@@ -80,6 +84,7 @@ static const char *const texts[SQL_COUNT] = {
     [SQL_OWNER] = "UPDATE shard SET version = ?1, owner = ?2, lease_until_us = ?3",
     [SQL_PROGRESS] = "UPDATE progress SET progress = ?1",
     [SQL_PROGRESS_GET] = "SELECT progress FROM progress",
+    [SQL_FREE_PAGES] = "PRAGMA freelist_count",
     [SQL_SLOTS] = "UPDATE shard SET slots = ?1",
     [SQL_MARK] = "UPDATE shard SET mark = ?1",
     [SQL_NAMESPACE] = "INSERT INTO namespaces VALUES(?1, ?2)",
@@ -290,6 +295,27 @@ unsigned char *fl__base_scratch(struct base *base, size_t size)
         base->scratch_room = size;
     }
     return base->scratch;
+}
+
+/* A disk that is really full would stop everything: the log could not be carried over, and nobody could note that a timer
+ * has fired. So new rows stop a while before, unless the file has free pages of its own. Who cannot be asked has room. */
+int fl__base_has_room(struct base *base)
+{
+    struct statvfs disk;
+    if (fl__sqlite_tuning.keep_free == 0 || statvfs(base->path, &disk) < 0)
+        return 1;
+    uint64_t all = (uint64_t)disk.f_blocks * disk.f_frsize, keep = all / fl__sqlite_tuning.keep_part;
+    if (keep > fl__sqlite_tuning.keep_free)
+        keep = fl__sqlite_tuning.keep_free;
+    if ((uint64_t)disk.f_bavail * disk.f_frsize >= keep)
+        return 1;
+    sqlite3_stmt *statement = fl__query(base, SQL_FREE_PAGES, "");
+    int r = statement ? fl__step(base, statement) : FL_NO_MEMORY;
+    if (r <= 0)
+        return r;
+    bool has = sqlite3_column_int64(statement, 0) >= FREE_PAGES;
+    sqlite3_reset(statement);
+    return has;
 }
 
 /* --- Transactions ------------------------------------------------------------------------------------------------- */

@@ -27,6 +27,8 @@ struct sqlite_tuning {
     uint32_t log_frames;        /* pages in the log at which commits wait for that a little */
     uint32_t log_frames_max;    /* and as long as it takes */
     uint32_t finish_chunks;     /* that FL_STORE_FINISH looks at before it leaves the rest for later */
+    uint64_t keep_free;         /* bytes of the disk that new rows leave (0: they may fill it), */
+    uint32_t keep_part;         /* but no more than this part of it */
     const char *vfs;            /* NULL: SQLite's default */
 };
 extern struct sqlite_tuning fl__sqlite_tuning;
@@ -41,6 +43,7 @@ enum statement {
     SQL_OWNER,
     SQL_PROGRESS,
     SQL_PROGRESS_GET,
+    SQL_FREE_PAGES,
     SQL_SLOTS,
     SQL_MARK,
     SQL_NAMESPACE,
@@ -255,6 +258,9 @@ sqlite3_stmt *fl__query(struct base *base, enum statement id, const char *types,
 int fl__step(struct base *base, sqlite3_stmt *statement);
 
 fl_bytes fl__column_bytes(sqlite3_stmt *statement, int column);
+
+/* Whether there is room for new rows: 1, 0, or failed. */
+int fl__base_has_room(struct base *base);
 
 /* `size` bytes for the moment. */
 unsigned char *fl__base_scratch(struct base *base, size_t size);

@@ -513,6 +513,25 @@ static bool lost(const struct base *base, fl_store_request *request)
     return true;
 }
 
+/* Not one that is moved, replaced or raised from the dead. */
+static bool is_new(const fl_store_change *change)
+{
+    return change->put && change->remove.seq == 0 && change->unbury == 0 && same_key(change->put->id, change->put->key);
+}
+
+static int write_changes(struct base *base, fl_store_request *request)
+{
+    size_t i = 0;
+    while (i < request->write.count && !is_new(&request->write.changes[i]))
+        i++;
+    int r = i < request->write.count ? fl__base_has_room(base) : 1;
+    if (r == 0)
+        fl__store_answer(request, FL_STORE_FULL,
+                         "there is hardly any room left for %.150s: make some, and it will take new timers again",
+                         base->path);
+    return r <= 0 ? r : change_all(base, request->write.changes, request->write.count);
+}
+
 int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *request)
 {
     fl__store_answer(request, 0, NULL);
@@ -526,7 +545,7 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
     case FL_STORE_RELEASE:
         return set_owner(base, base->version, "", 0);
     case FL_STORE_WRITE:
-        return change_all(base, request->write.changes, request->write.count);
+        return write_changes(base, request);
     case FL_STORE_FIND:
         return find(base, request);
     case FL_STORE_LIST:

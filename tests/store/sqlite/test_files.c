@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "store/conformance.h"
+#include "store/sqlite/base.h"
 #include "store/sqlite/life.h"
 #include "store/sqlite/place.h"
 
@@ -306,5 +307,37 @@ TEST(a_limit_on_the_size_of_files_is_a_full_disk)
     CHECK_EQ(life_step(&life, shard), 0);
     reopen();
     CHECK_EQ(life_look(&life, shard), 0);
+    end();
+}
+
+/* Whatever the disk, it is taken for one that is nearly full. */
+TEST(a_disk_that_is_nearly_full_takes_no_new_rows_and_all_else)
+{
+    struct sqlite_tuning tuning = fl__sqlite_tuning;
+    begin();
+    uint64_t version = claim(shard, "me");
+    fl_row first = make_named(2, 1000, 25, "first"), second = make_row(4, 1000, 25), third = make_row(6, 1000, 25);
+    put(shard, version, (fl_row[]){first, second}, 2);
+    fl__sqlite_tuning.keep_free = UINT64_MAX;
+    fl__sqlite_tuning.keep_part = 1;
+    fl_row moved = move_row(first, 8, 2000, 25);
+    struct asked asked =
+        to_write(version, (fl_store_change[]){{.remove = first.key, .put = &moved}, {.put = &third}}, 2);
+    CHECK_EQ(perform(shard, &asked), FL_STORE_FULL);
+    CHECK(strstr(asked.request.message, "make some"));
+    CHECK(is_there(shard, first.key, NULL) && !is_there(shard, third.key, NULL));
+    fl_dead_row dead = make_dead(second, "why");
+    write_one(shard, version, (fl_store_change){.remove = first.key, .put = &moved});
+    write_one(shard, version, (fl_store_change){.remove = second.key, .bury = &dead});
+    write_one(shard, version, (fl_store_change){.unbury = second.id.seq, .put = &second});
+    fl_row replaced = make_named(10, 3000, 25, "first");
+    write_one(shard, version, (fl_store_change){.remove = moved.key, .remove_id = moved.id.seq, .put = &replaced});
+    struct asked renew = simple(FL_STORE_RENEW, version), record = to_record(version, &(fl_progress){.seq_limit = 12});
+    renew.request.renew.lease_us = HOUR_US;
+    CHECK_EQ(perform(shard, &renew), 0);
+    CHECK_EQ(perform(shard, &record), 0);
+    fl__sqlite_tuning = tuning;
+    put(shard, version, &third, 1);
+    CHECK(is_there(shard, third.key, NULL) && is_named(shard, "first", NULL) && is_there(shard, second.key, NULL));
     end();
 }
