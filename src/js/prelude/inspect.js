@@ -16,7 +16,8 @@
 
     const LIMIT = { __proto__: null, depth: 2, items: 100, width: 72 };
     const UNSHOWABLE = '[an object that cannot be shown]';
-    const ERROR_KEYS = list('stack', 'message', 'line', 'column', 'sourceURL', 'name', 'cause');
+    const ERROR_KEYS = list('stack', 'message', 'line', 'column', 'sourceURL', 'name', 'cause', 'errors');
+    const RELATED = list('cause', 'errors');
     const WRAPPERS = list('Number', 'String', 'Boolean', 'BigInt', 'Symbol');
     const indent = text => replaceAll(text, '\n', '\n  ');
 
@@ -252,11 +253,20 @@
 
         #error(error) {
             const frames = shared.framesOf(error);
-            const cause = getDescriptor(error, 'cause');
-            const below = cause ? `\n  [cause]: ${indent(this.#property(cause))}` : '';
-            return `${shared.errorText(error)}${frames ? `\n${frames}` : ''}${below}`;
+            return `${shared.errorText(error)}${frames ? `\n${frames}` : ''}${this.related(error)}`;
+        }
+
+        // The errors that an error is about.
+        related(error) {
+            let text = '';
+            for (let i = 0; i < RELATED.length; i++) {
+                const descriptor = getDescriptor(error, RELATED[i]);
+                text += descriptor ? `\n  [${RELATED[i]}]: ${indent(this.#property(descriptor))}` : '';
+            }
+            return text;
         }
     }
 
     shared.inspect = (value, depth = LIMIT.depth) => new Walk(depth).text(value);
+    shared.relatedText = error => new Walk(LIMIT.depth).related(error);
 })
