@@ -176,6 +176,8 @@ check "console.log shows values" prints "a 1 'b' { c: [ 1, 'x' ], d: null } [Fun
 check "console.log formats" prints '5 5.5 x [object] % { a: 1 } %s' -e 'console.log("%i %f %s %s %% %o %s", "5.9", 5.5, "x", "[object]", { a: 1 })'
 check "console.log shows what refers to itself" prints '{ a: [Circular] }' -e 'const a = {}; a.a = a; console.log(a)'
 check "console.log cuts what is deep" prints '{ a: { b: { c: [Object] } } }' -e 'console.log({ a: { b: { c: { d: 1 } } } })'
+check "console.log shows arrays with great holes" prints '[ 1, <1 empty item>, 3, <4294967289 empty items>, 4, <2 empty items> ] [ <1000000 empty items> ]' \
+    -e 'const a = [1, , 3]; a[4294967292] = 4; a.length = 4294967295; console.log(a, new Array(1000000))'
 check "console.log shows what is behind a proxy, without its traps" prints '{ a: 1 } [ 1 ] [Revoked Proxy] [Function: f]' -e '
     const no = new Proxy({}, { get() { throw new Error("trapped") } }), { proxy, revoke } = Proxy.revocable({}, {});
     revoke(); console.log(new Proxy({ a: 1 }, no), new Proxy([1], no), proxy, new Proxy(function f() {}, no))'
