@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The `foliot-js` command, which `foliot js` runs: a script on JavaScriptCore and the loop. */
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "js/host.h"
 #include "js/text.h"
@@ -87,8 +89,18 @@ static int run(const struct command *command)
     return host_run(name, source);
 }
 
+/* A standard descriptor that the caller has closed must not become one of the loop's or the engine's, which scripts would
+ * read and write. What takes its place can be neither read nor written, as before. */
+static void occupy_closed(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            exit(FAILED); /* nobody can be told */
+}
+
 int main(int argc, char **argv)
 {
+    occupy_closed();
     struct command command = {.name = ""};
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(help, stdout);

@@ -21,7 +21,7 @@ const either = any([controller.signal]);
         objects.push(getPrototypeOf(iterator));
     objects.push(getPrototypeOf(Int8Array.prototype));
     const kept = ['prototype', 'constructor', 'addEventListener', 'dispatchEvent'];
-    const { prototype: objectPrototype } = Object, { prototype: arrayPrototype } = Array;
+    const { prototype: objectPrototype } = Object, { prototype: arrayPrototype } = Array, { prototype: functionPrototype } = Function;
     const polluted = ['get', 'set', 'value', 'bubbles', 'composed', 'once', 'passive', 'signal', 'capture', 'maxByteLength'];
     const all = objects.filter(Boolean).map(object => ({ object, keys: ownKeys(object).filter(key => !kept.includes(key)) }));
     for (let i = 0; i < all.length; i++)
@@ -33,6 +33,7 @@ const either = any([controller.signal]);
             else if (configurable && typeof value === 'function')
                 defineProperty(object, keys[j], { value: broken });
         }
+    defineProperty(functionPrototype, 'call', { get: broken });
     for (let i = 0; i < 20; i++)
         defineProperty(arrayPrototype, i, { set: broken, get: broken, configurable: true });
     for (let i = 0; i < names.length; i++)

@@ -85,6 +85,14 @@ full_disk() {
     ! "$JS" -e 'print(1)' >/dev/full 2>"$work/stderr" && grep -q 'cannot write' "$work/stderr"
 }
 
+# What the caller has closed must not become a descriptor of the loop's or the engine's.
+closed() {
+    "$JS" -e 'print(1); print("1234567")' >&- 2>"$work/stderr"
+    [ $? -eq 1 ] && grep -q 'cannot write' "$work/stderr" &&
+        [ "$(timeout 10 "$JS" -e 'print(JSON.stringify(readFile("/dev/stdin")))' <&-)" = '""' ] &&
+        [ "$(timeout 10 "$JS" -e 'setTimeout(() => { console.error("12345678"); print("end") }, 1)' 2>&-)" = end ]
+}
+
 # A line of 3000 characters, in the middle of which is an error.
 long_line() {
     x=$(printf '%1000s' '' | tr ' ' x)
@@ -137,6 +145,7 @@ check "a promise alone does not keep it alive" runs 0 '' '' -e 'new Promise(() =
 check "a signal's time-out does not either" runs 0 '' '' -e 'AbortSignal.timeout(1e9)'
 check "unless somebody listens to it" prints 'TimeoutError' -e 'const s = AbortSignal.timeout(5); s.onabort = () => print(s.reason.name)'
 check "or to one that depends on it" prints 'TimeoutError' -e 'const s = AbortSignal.any([AbortSignal.timeout(5)]); s.onabort = () => print(s.reason.name)'
+check "nor is a time-out of one that is aborted waited for" prints 'TimeoutError' -e 'const s = AbortSignal.any([AbortSignal.timeout(1e9), AbortSignal.timeout(5)]); s.onabort = () => print(s.reason.name)'
 check "who no longer listens does not" runs 0 '' '' -e 'const s = AbortSignal.timeout(1e9), f = () => {}; s.addEventListener("abort", f); s.removeEventListener("abort", f)'
 check "WebAssembly that compiles does" prints 'Error' -e 'WebAssembly.compile(new Uint8Array(1)).catch(e => print(e instanceof Error && "Error"))'
 check "exit ends it at once" runs 7 '^before$' '' -e 'setInterval(() => {}, 1); print("before"); exit(7); print("after")'
@@ -156,15 +165,19 @@ check "a rejection that nobody handles is an error" runs 1 '' '^Uncaught (in pro
 check "one that is prevented is none" runs 0 '' '' -e 'addEventListener("unhandledrejection", e => e.preventDefault()); Promise.reject(1)'
 check "an error while reporting is printed, not reported" runs 1 '' 'Uncaught second' -e 'addEventListener("error", () => { throw "second" }); throw "first"'
 check "endless recursion is an error" runs 1 '' 'RangeError' -e '(function f() { f() })()'
+check "the errors of an error are shown" runs 1 '' '^    Error: one$' -e 'Promise.any([Promise.reject(new Error("one")), Promise.reject(2)])'
 check "the cause of an error is shown" runs 1 '' 'cause.*Error: deep' -e 'throw new Error("top", { cause: new Error("deep") })'
 
 check "text is UTF-8, and what is not becomes U+FFFD" bytes_in_and_out
 check "what cannot be written is an error" full_disk
+check "closed descriptors stay closed" closed
 check "console.log shows values" prints "a 1 'b' { c: [ 1, 'x' ], d: null } [Function: f] Map(1) { 1 => 2 } -0 5n" \
     -e "console.log('a', 1, \`'b'\`, { c: [1, 'x'], d: null }, function f() {}, new Map([[1, 2]]), -0, 5n)"
 check "console.log formats" prints '5 5.5 x [object] % { a: 1 } %s' -e 'console.log("%i %f %s %s %% %o %s", "5.9", 5.5, "x", "[object]", { a: 1 })'
 check "console.log shows what refers to itself" prints '{ a: [Circular] }' -e 'const a = {}; a.a = a; console.log(a)'
 check "console.log cuts what is deep" prints '{ a: { b: { c: [Object] } } }' -e 'console.log({ a: { b: { c: { d: 1 } } } })'
+check "console.log shows arrays with great holes" prints '[ 1, <1 empty item>, 3, <4294967289 empty items>, 4, <2 empty items> ] [ <1000000 empty items> ]' \
+    -e 'const a = [1, , 3]; a[4294967292] = 4; a.length = 4294967295; console.log(a, new Array(1000000))'
 check "console.log shows what is behind a proxy, without its traps" prints '{ a: 1 } [ 1 ] [Revoked Proxy] [Function: f]' -e '
     const no = new Proxy({}, { get() { throw new Error("trapped") } }), { proxy, revoke } = Proxy.revocable({}, {});
     revoke(); console.log(new Proxy({ a: 1 }, no), new Proxy([1], no), proxy, new Proxy(function f() {}, no))'

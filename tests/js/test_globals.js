@@ -82,6 +82,29 @@ test('the global object is an event target', () => {
     equal(self, globalThis);
 });
 
+test('the methods of an event target take the global object, and no object for it', () => {
+    const { addEventListener: add, removeEventListener: remove, dispatchEvent: dispatch } = EventTarget.prototype;
+    let calls = 0;
+    const listener = () => calls++;
+    for (const self of [globalThis, undefined, null]) {
+        add.call(self, 'x', listener);
+        dispatch.call(self, new Event('x'));
+        remove.call(self, 'x', listener);
+    }
+    dispatchEvent(new Event('x'));
+    equal(calls, 3);
+    equal(globalThis.addEventListener, add);
+});
+
+test('options that are a function are an object, not a true value', () => {
+    const target = new EventTarget(), seen = [], options = Object.assign(() => {}, { once: true });
+    target.addEventListener('x', () => seen.push('first'));
+    target.addEventListener('x', () => seen.push('once'), options);
+    target.dispatchEvent(new Event('x'));
+    target.dispatchEvent(new Event('x'));
+    same(seen, ['first', 'once', 'first']);
+});
+
 // ---- Errors.
 
 test('reportError dispatches an ErrorEvent with the place of the error', () => {
@@ -98,6 +121,35 @@ test('reportError dispatches an ErrorEvent with the place of the error', () => {
     equal(event.filename, 'setTimeout handler'); // which is what these tests are
     check(event.lineno > 0 && event.colno > 0);
     throws(TypeError, () => reportError());
+});
+
+// Calls a function at every depth from the end of the stack up, until it does not throw.
+function atEndOfStack(run) {
+    (function deeper() {
+        try {
+            deeper();
+        } catch {
+            run();
+        }
+    })();
+}
+
+test('no stack for a listener ends neither reporting nor an event', () => {
+    const target = new EventTarget(), event = new Event('x');
+    let calls = 0;
+    const listener = e => {
+        e.preventDefault();
+        calls++;
+    };
+    addEventListener('error', listener);
+    target.addEventListener('x', () => calls++);
+    atEndOfStack(() => reportError('deep'));
+    atEndOfStack(() => target.dispatchEvent(event));
+    calls = 0;
+    reportError('after');
+    target.dispatchEvent(event);
+    removeEventListener('error', listener);
+    equal(calls, 2);
 });
 
 test('onerror is called with the parts of its event, and true prevents the default', () => {
@@ -190,6 +242,45 @@ test('AbortSignal.any follows the first of its sources, through others', () => {
     throws(TypeError, () => AbortSignal.any());
 });
 
+test('AbortSignal.any tells time and order, listened to or not', () => {
+    const a = new AbortController(), b = new AbortController(), seen = [];
+    const [first, second, silent] = [1, 2, 3].map(() => AbortSignal.any([a.signal, b.signal]));
+    second.onabort = () => seen.push('second');
+    first.onabort = () => seen.push('first');
+    equal(silent.aborted, false);
+    equal(silent.reason, undefined);
+    b.abort('b');
+    a.abort('a');
+    same(seen, ['first', 'second']);
+    equal(silent.reason, 'b');
+    equal(AbortSignal.any([silent]).reason, 'b');
+});
+
+test('a listener that goes with a signal of any()', () => {
+    const controller = new AbortController(), target = new EventTarget();
+    let calls = 0;
+    target.addEventListener('x', () => calls++, { signal: AbortSignal.any([controller.signal]) });
+    target.dispatchEvent(new Event('x'));
+    controller.abort();
+    target.dispatchEvent(new Event('x'));
+    equal(calls, 1);
+});
+
+// Memory in use, by the kernel's account.
+const residentKiB = () => +/VmRSS:\s*(\d+)/.exec(readFile('/proc/self/status'))[1];
+
+// What is made a hundred thousand times would take some 60 MB if it was kept.
+test('a signal keeps neither its dependents nor listeners that are removed', () => {
+    const { signal } = new AbortController(), target = new EventTarget(), before = residentKiB();
+    for (let i = 0; i < 100000; i++) {
+        const listener = () => i;
+        AbortSignal.any([signal]);
+        target.addEventListener('x', listener, { signal });
+        target.removeEventListener('x', listener);
+    }
+    check(residentKiB() - before < 40000, `it has grown by ${residentKiB() - before} KiB`);
+});
+
 // ---- Clones.
 
 test('structuredClone copies what can be copied', () => {
@@ -250,6 +341,9 @@ test('performance counts up from its origin', () => {
     check(Math.abs(performance.timeOrigin + second - Date.now()) < 5000);
     equal(performance.toJSON().timeOrigin, performance.timeOrigin);
     check(performance instanceof EventTarget);
+    throws(TypeError, () => performance.now.call({}));
+    throws(TypeError, () => (0, performance.now)());
+    throws(TypeError, () => new Performance());
 });
 
 test('readFile reads text, and says what it cannot read', () => {

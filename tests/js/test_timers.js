@@ -274,6 +274,16 @@ test('handlers are called with the global object as this', async () => {
     same(seen, [true, true, true]);
 });
 
+test('a handler is called, and nothing in it looked up', async () => {
+    const seen = [], refuse = () => { throw new Error('looked up'); };
+    const guarded = name => Object.defineProperty(function () { seen.push(name, this === globalThis); }, 'call', { get: refuse });
+    setTimeout(new Proxy(() => seen.push('proxy'), { get: refuse }), 0);
+    setTimeout(guarded('timeout'), 0);
+    setImmediate(guarded('immediate'));
+    await later(5);
+    same(seen.sort(), ['immediate', 'proxy', 'timeout', true, true]);
+});
+
 test('a string is a script, whose declarations are global', async () => {
     setTimeout('var fromString = 1; let lexical = 2;', 0);
     setTimeout('fromString += lexical', 0);

@@ -4,21 +4,25 @@
     'use strict';
 
     const { TypeError, apply } = shared.builtins;
-    const { list, concat, each, findIndex, from, itemsOf } = shared.lists;
+    const { list, concat, each, findIndex, from, itemsOf, sortBy } = shared.lists;
     const { DOMException, Set } = shared;
     const { trunc } = Math, { MAX_SAFE_INTEGER } = Number, { iterator } = Symbol;
     const abortError = () => new DOMException('The operation was aborted', 'AbortError');
     let allowed = false; // signals are not made by `new`
+    let aborts = 0, dependents = 0; // how many were aborted, and made by any()
 
+    // Signals know those of their dependents that somebody waits for, and so do not keep the others: these find out when
+    // they are asked.
     class AbortSignal extends shared.EventTarget {
-        #aborted = false;
+        #order = 0; // in which it was aborted; 0: it was not
         #reason = undefined;
         #algorithms = new Set();
-        #sources = list(); // signals that this one depends on, none of which depends on others
-        #dependents = new Set(); // and those that depend on this one
-        #dependent = false; // made by any()
+        #number = 0; // of one made by any(), in the order of their making
+        #sources = list(); // and what it depends on until it is aborted: signals that depend on no others
+        #dependents = new Set();
         #keepAlive = null; // of timeout(): whether its timer keeps the program alive
         #listeners = 0; // for 'abort'
+        #listened = 0; // how many of its dependents have such listeners
 
         constructor() {
             if (!allowed)
@@ -26,10 +30,10 @@
             super();
         }
 
-        get aborted() { return this.#aborted; }
-        get reason() { return this.#reason; }
+        get aborted() { return this.#isAborted(); }
+        get reason() { return this.#isAborted() ? this.#reason : undefined; }
         throwIfAborted() {
-            if (this.#aborted)
+            if (this.#isAborted())
                 throw this.#reason;
         }
 
@@ -44,8 +48,7 @@
 
         static abort(reason = undefined) {
             const signal = AbortSignal.#make();
-            signal.#aborted = true;
-            signal.#reason = reason === undefined ? abortError() : reason;
+            signal.#settle(++aborts, reason === undefined ? abortError() : reason);
             return signal;
         }
 
@@ -71,32 +74,48 @@
             if (findIndex(given, source => !shared.isAbortSignal(source)) >= 0)
                 throw new TypeError('AbortSignal.any: not a signal');
             const result = AbortSignal.#make();
-            result.#dependent = true;
-            const aborted = findIndex(given, source => source.#aborted);
+            result.#number = ++dependents;
+            const aborted = findIndex(given, source => source.#isAborted());
             if (aborted >= 0) {
-                result.#aborted = true;
-                result.#reason = given[aborted].#reason;
+                result.#settle(++aborts, given[aborted].#reason);
                 return result;
             }
             const sources = new Set();
-            each(given, source => each(source.#dependent ? source.#sources : list(source), one => sources.add(one)));
+            each(given, source => each(source.#number > 0 ? source.#sources : list(source), one => sources.add(one)));
             result.#sources = itemsOf(sources);
-            each(result.#sources, source => source.#dependents.add(result));
             return result;
         }
 
+        // One that nobody waits for has not been told; it was aborted with the first of its sources.
+        #isAborted() {
+            let first = null;
+            each(this.#sources, source => {
+                if (source.#order > 0 && (first === null || source.#order < first.#order))
+                    first = source;
+            });
+            if (first !== null)
+                this.#settle(first.#order, first.#reason);
+            return this.#order > 0;
+        }
+
+        #settle(order, reason) {
+            const listened = this.#listeners > 0 ? 1 : 0;
+            this.#order = order;
+            this.#reason = reason;
+            each(this.#sources, source => {
+                source.#dependents.delete(this);
+                source.#listened -= listened;
+                source.#updateAlive();
+            });
+            this.#sources = list();
+        }
+
         #abort(reason) {
-            if (this.#aborted)
+            if (this.#order > 0)
                 return;
-            const affected = list(this);
-            this.#dependents.forEach(signal => {
-                if (!signal.#aborted)
-                    affected[affected.length] = signal;
-            });
-            each(affected, signal => {
-                signal.#aborted = true;
-                signal.#reason = reason;
-            });
+            const affected = concat(list(this), sortBy(itemsOf(this.#dependents), signal => signal.#number));
+            const order = ++aborts;
+            each(affected, signal => signal.#settle(order, reason));
             each(affected, signal => signal.#finish());
         }
 
@@ -109,22 +128,42 @@
 
         // A time-out that somebody listens to is worth waiting for.
         #updateAlive() {
-            let listened = this.#listeners > 0;
-            this.#dependents.forEach(signal => { listened ||= signal.#listeners > 0; });
-            this.#keepAlive?.(listened);
+            this.#keepAlive?.(this.#listeners > 0 || this.#listened > 0);
+        }
+
+        #updateSources() {
+            const isAwaited = this.#listeners > 0 || this.#algorithms.size > 0;
+            each(this.#sources, source => isAwaited ? source.#dependents.add(this) : source.#dependents.delete(this));
+        }
+
+        #setListeners(count) {
+            const change = (count > 0 ? 1 : 0) - (this.#listeners > 0 ? 1 : 0);
+            this.#listeners = count;
+            this.#updateSources();
+            this.#updateAlive();
+            each(this.#sources, source => {
+                source.#listened += change;
+                source.#updateAlive();
+            });
         }
 
         static {
-            shared.isAbortSignal = value => typeof value === 'object' && value !== null && #aborted in value;
-            shared.isAborted = signal => signal.#aborted;
-            shared.onAbort = (signal, algorithm) => { signal.#algorithms.add(algorithm); };
+            shared.isAbortSignal = value => typeof value === 'object' && value !== null && #order in value;
+            shared.isAborted = signal => signal.#isAborted();
+            // Returns a function that takes it back.
+            shared.onAbort = function (signal, algorithm) {
+                signal.#algorithms.add(algorithm);
+                signal.#updateSources();
+                return () => {
+                    signal.#algorithms.delete(algorithm);
+                    signal.#updateSources();
+                };
+            };
             shared.abortSignal = (signal, reason) => signal.#abort(reason);
             shared.makeSignal = () => AbortSignal.#make();
             shared.listenersChanged = function (target, type, count) {
-                if (type !== 'abort' || !shared.isAbortSignal(target))
-                    return;
-                target.#listeners = count;
-                each(concat(list(target), target.#sources), signal => signal.#updateAlive());
+                if (type === 'abort' && shared.isAbortSignal(target) && !target.#isAborted())
+                    target.#setListeners(count);
             };
         }
     }

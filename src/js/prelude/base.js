@@ -108,6 +108,16 @@
             set.forEach(item => { items[items.length] = item; });
             return items;
         },
+        // In place; what is nearly in order takes little time.
+        sortBy(items, key) {
+            for (let i = 1; i < items.length; i++)
+                for (let j = i; j > 0 && key(items[j - 1]) > key(items[j]); j--) {
+                    const item = items[j];
+                    items[j] = items[j - 1];
+                    items[j - 1] = item;
+                }
+            return items;
+        },
         removeAt(items, index) {
             for (let i = index + 1; i < items.length; i++)
                 items[i - 1] = items[i];

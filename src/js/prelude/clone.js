@@ -7,7 +7,6 @@
     const { ArrayBuffer, Object, String, Uint8Array, create, getDescriptor, getPrototypeOf, globalThis, hasOwn, isArray, isError,
         isView, keys, ownKeys, uncurry } = shared.builtins;
     const { list, each, filter, from, includes } = shared.lists;
-    const tagOf = uncurry(Object.prototype.toString);
 
     // Constructors, by name.
     const realm = create(null);

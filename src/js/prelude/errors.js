@@ -4,7 +4,7 @@
 (function (native, shared) {
     'use strict';
 
-    const { String, TypeError, apply, charCodeAt, getDescriptor, globalThis, isError, lastIndexOfText, repeat, sliceText,
+    const { String, TypeError, apply, charCodeAt, globalThis, isError, lastIndexOfText, repeat, sliceText,
         startsWith } = shared.builtins;
     const { list, join } = shared.lists;
     const { checkThis, needArguments, replaceAll, split, toDictionary, toDOMString } = shared;
@@ -54,15 +54,9 @@
     }
     shared.finishClass(PromiseRejectionEvent);
 
-    const globalTarget = shared.makeGlobalTarget();
-    const isGlobal = self => self === undefined || self === null || self === globalThis;
-    for (const name of ['addEventListener', 'removeEventListener', 'dispatchEvent']) {
-        const method = shared.EventTarget.prototype[name];
-        shared.exposeFunctions({
-            [name](...args) { return apply(method, isGlobal(this) ? globalTarget : this, args); },
-        });
-        Object.defineProperty(globalThis[name], 'length', { value: method.length });
-    }
+    const { globalTarget } = shared;
+    const { addEventListener, removeEventListener, dispatchEvent } = shared.EventTarget.prototype;
+    shared.exposeFunctions({ addEventListener, removeEventListener, dispatchEvent });
 
     // onerror alone is called with the parts of its event, and prevents the default by returning true.
     shared.defineHandler(globalThis, 'onerror', () => globalTarget, (handler, event) => {
@@ -164,9 +158,8 @@
             return messageOf(error);
         if (!isErrorLike(error))
             return shared.inspect(error);
-        const stack = shared.framesOf(error), cause = getDescriptor(error, 'cause');
-        const below = cause ? `\n  [cause]: ${shared.inspect(cause.value)}` : '';
-        return `${messageOf(error)}${stack && `\n${stack}`}${below}`;
+        const stack = shared.framesOf(error);
+        return `${messageOf(error)}${stack && `\n${stack}`}${shared.relatedText(error)}`;
     };
 
     function printUncaught(error, prefix, handler) {
@@ -183,11 +176,14 @@
         if (!reporting) {
             const place = locate(error);
             reporting = true;
-            handled = !shared.dispatchTrusted(globalTarget, new ErrorEvent('error', {
-                __proto__: null, cancelable: true, message: messageOf(error),
-                filename: place.file, lineno: place.line, colno: place.column, error,
-            }));
-            reporting = false;
+            try {
+                handled = !shared.dispatchTrusted(globalTarget, new ErrorEvent('error', {
+                    __proto__: null, cancelable: true, message: messageOf(error),
+                    filename: place.file, lineno: place.line, colno: place.column, error,
+                }));
+            } finally { // there may be no stack left for a listener
+                reporting = false;
+            }
         }
         if (!handled)
             printUncaught(error, '', handler);

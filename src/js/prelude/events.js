@@ -96,9 +96,8 @@
     }
     shared.finishClass(CustomEvent);
 
-    function flatten(options) {
-        return typeof options === 'object' && options !== null ? !!options.capture : !!options;
-    }
+    const isObject = value => (typeof value === 'object' && value !== null) || typeof value === 'function';
+    const flatten = options => isObject(options) ? !!options.capture : !!options;
 
     // What is added has to be told apart by callback and phase only.
     function find(listeners, callback, capture) {
@@ -124,25 +123,32 @@
         #listeners = new Map(); // by type, in the order of their making
         #self = this; // what events see as their target: of the global one, the global object
 
+        // Web IDL: what is called without an object is called on the global one.
+        static #of(self) {
+            return self === undefined || self === null || self === globalThis ? shared.globalTarget : self;
+        }
+
         addEventListener(type, callback, options = undefined) {
             needArguments(arguments.length, 2, 'addEventListener');
             type = toDOMString(type);
             checkCallback(callback);
             const capture = flatten(options);
-            const { once = false, passive = false, signal } =
-                typeof options === 'object' && options !== null ? options : { __proto__: null };
+            const { once = false, passive = false, signal } = isObject(options) ? options : { __proto__: null };
             if (signal !== undefined && !shared.isAbortSignal(signal))
                 throw new TypeError('signal must be an AbortSignal');
             if (!callback || (signal && shared.isAborted(signal)))
                 return;
+            const listener = { __proto__: null, callback, capture, once: !!once, passive: !!passive, removed: false };
+            EventTarget.#of(this).#add(type, listener, signal);
+        }
+
+        #add(type, listener, signal) {
             const listeners = this.#listeners.get(type) ?? list();
             this.#listeners.set(type, listeners);
-            if (find(listeners, callback, capture) >= 0)
+            if (find(listeners, listener.callback, listener.capture) >= 0)
                 return;
-            const listener = { __proto__: null, callback, capture, once: !!once, passive: !!passive, removed: false };
             listeners[listeners.length] = listener;
-            if (signal)
-                shared.onAbort(signal, () => this.#remove(type, listener));
+            listener.forget = signal && shared.onAbort(signal, () => this.#remove(type, listener));
             shared.listenersChanged(this.#self, type, listeners.length);
         }
 
@@ -150,10 +156,10 @@
             needArguments(arguments.length, 2, 'removeEventListener');
             type = toDOMString(type);
             checkCallback(callback);
-            const listeners = this.#listeners.get(type) ?? list();
+            const target = EventTarget.#of(this), listeners = target.#listeners.get(type) ?? list();
             const index = find(listeners, callback, flatten(options));
             if (index >= 0)
-                this.#remove(type, listeners[index]);
+                target.#remove(type, listeners[index]);
         }
 
         #remove(type, listener) {
@@ -162,6 +168,7 @@
             if (index < 0)
                 return;
             listener.removed = true;
+            listener.forget?.(); // or the signal would keep it
             removeAt(listeners, index);
             if (listeners.length === 0)
                 this.#listeners.delete(type);
@@ -176,21 +183,24 @@
             if (state.dispatching || !state.initialized)
                 throw new shared.DOMException('The event is already being dispatched', 'InvalidStateError');
             state.trusted = false;
-            return this.#dispatch(event, state);
+            return EventTarget.#of(this).#dispatch(event, state);
         }
 
         #dispatch(event, state) {
             state.dispatching = true;
             state.target = state.currentTarget = this.#self;
             state.phase = phases.AT_TARGET;
-            const listeners = copy(this.#listeners.get(state.type) ?? list());
-            if (!state.stop)
-                this.#invoke(event, state, filter(listeners, listener => listener.capture));
-            if (!state.stop)
-                this.#invoke(event, state, filter(listeners, listener => !listener.capture));
-            state.phase = phases.NONE;
-            state.currentTarget = null;
-            state.dispatching = state.stop = state.stopImmediately = false;
+            try {
+                const listeners = copy(this.#listeners.get(state.type) ?? list());
+                if (!state.stop)
+                    this.#invoke(event, state, filter(listeners, listener => listener.capture));
+                if (!state.stop)
+                    this.#invoke(event, state, filter(listeners, listener => !listener.capture));
+            } finally { // there may be no stack left for a listener
+                state.phase = phases.NONE;
+                state.currentTarget = null;
+                state.dispatching = state.stop = state.stopImmediately = false;
+            }
             return !state.canceled;
         }
 
@@ -221,11 +231,8 @@
                 return target.#dispatch(event, state);
             };
             // The global object is an event target, though its prototype cannot be ours.
-            shared.makeGlobalTarget = function () {
-                const target = new EventTarget();
-                target.#self = globalThis;
-                return target;
-            };
+            shared.globalTarget = new EventTarget();
+            shared.globalTarget.#self = globalThis;
         }
     }
     shared.finishClass(EventTarget);

@@ -3,17 +3,32 @@
 (function (native, shared) {
     'use strict';
 
-    const { String, apply, globalThis, then } = shared.builtins;
+    const { String, TypeError, apply, globalThis, then } = shared.builtins;
     const { join, map } = shared.lists;
 
     const timeOrigin = Date.now() - native.now();
 
+    let made = false; // there is one
     class Performance extends shared.EventTarget {
-        now() { return native.now(); }
-        get timeOrigin() { return timeOrigin; }
-        toJSON() { return { timeOrigin }; }
+        #timeOrigin = timeOrigin;
+
+        constructor() {
+            if (made)
+                throw new TypeError('Illegal constructor');
+            super();
+        }
+
+        now() {
+            if (!(#timeOrigin in this))
+                throw new TypeError('now() belongs to performance');
+            return native.now();
+        }
+
+        get timeOrigin() { return this.#timeOrigin; }
+        toJSON() { return { timeOrigin: this.#timeOrigin }; }
     }
     const performance = new Performance();
+    made = true;
     shared.finishClass(Performance);
     shared.exposeValue('performance', performance);
 

@@ -14,9 +14,10 @@
     const errorToString = uncurry(Error.prototype.toString);
     const { prototype: objectPrototype } = Object;
 
-    const LIMIT = { __proto__: null, depth: 2, items: 100, width: 72 };
+    const LIMIT = { __proto__: null, depth: 2, items: 100, width: 72, gap: 1000 };
     const UNSHOWABLE = '[an object that cannot be shown]';
-    const ERROR_KEYS = list('stack', 'message', 'line', 'column', 'sourceURL', 'name', 'cause');
+    const ERROR_KEYS = list('stack', 'message', 'line', 'column', 'sourceURL', 'name', 'cause', 'errors');
+    const RELATED = list('cause', 'errors');
     const WRAPPERS = list('Number', 'String', 'Boolean', 'BigInt', 'Symbol');
     const indent = text => replaceAll(text, '\n', '\n  ');
 
@@ -102,6 +103,18 @@
         return isView(value) ? details.arrayLength(value) : value.length;
     }
 
+    // Where the next item of an array is, at an index or after it; its length if there is none. Long gaps are not walked.
+    function nextItem(value, index, length) {
+        for (let i = index; i < length && i < index + LIMIT.gap; i++)
+            if (hasOwn(value, i))
+                return i;
+        const keys = index + LIMIT.gap < length ? ownKeys(value) : list();
+        for (let i = 0; i < keys.length; i++)
+            if (isIndex(keys[i]) && +keys[i] >= index && +keys[i] < length)
+                return +keys[i];
+        return length;
+    }
+
     // The name and the message of an error, which may be anything.
     shared.errorText = function (error) {
         try {
@@ -174,8 +187,7 @@
             return descriptor.set ? '[Setter]' : this.text(descriptor.value);
         }
 
-        #more(parts, total) {
-            const rest = total - LIMIT.items;
+        #more(parts, rest) {
             if (rest > 0)
                 parts[parts.length] = `... ${rest} more item${rest > 1 ? 's' : ''}`;
             return parts;
@@ -183,15 +195,14 @@
 
         #items(value) {
             const parts = list(), length = lengthOf(value);
-            for (let i = 0; i < length && parts.length < LIMIT.items; i++) {
-                let holes = 0;
-                while (i + holes < length && !hasOwn(value, i + holes))
-                    holes++;
+            let i = 0;
+            for (; i < length && parts.length < LIMIT.items; i++) {
+                const holes = nextItem(value, i, length) - i;
                 parts[parts.length] = holes === 0 ? this.#property(getDescriptor(value, i))
                     : `<${holes} empty item${holes > 1 ? 's' : ''}>`;
                 i += holes > 0 ? holes - 1 : 0;
             }
-            return this.#more(parts, length);
+            return this.#more(parts, length - i);
         }
 
         // A Map or a Set: its first items, described.
@@ -201,7 +212,7 @@
                 if (parts.length < LIMIT.items)
                     parts[parts.length] = describe(item, key);
             });
-            return this.#more(parts, size);
+            return this.#more(parts, size - LIMIT.items);
         }
 
         #contents(value, keys) {
@@ -252,11 +263,20 @@
 
         #error(error) {
             const frames = shared.framesOf(error);
-            const cause = getDescriptor(error, 'cause');
-            const below = cause ? `\n  [cause]: ${indent(this.#property(cause))}` : '';
-            return `${shared.errorText(error)}${frames ? `\n${frames}` : ''}${below}`;
+            return `${shared.errorText(error)}${frames ? `\n${frames}` : ''}${this.related(error)}`;
+        }
+
+        // The errors that an error is about.
+        related(error) {
+            let text = '';
+            for (let i = 0; i < RELATED.length; i++) {
+                const descriptor = getDescriptor(error, RELATED[i]);
+                text += descriptor ? `\n  [${RELATED[i]}]: ${indent(this.#property(descriptor))}` : '';
+            }
+            return text;
         }
     }
 
     shared.inspect = (value, depth = LIMIT.depth) => new Walk(depth).text(value);
+    shared.relatedText = error => new Walk(LIMIT.depth).related(error);
 })
