@@ -50,6 +50,9 @@ struct http_request {
     /* The peer's closing of its sending direction counts as going: for answers that may take long. Without it, a peer
      * that has sent all it had to say still gets its answers. */
     bool gone_at_eof;
+    /* Neither side has to get on: while this is set, which may be at any time, neither body_timeout_ns nor min_rate holds for
+     * the body and the answer. For who has proved to be trusted, and is watched in another way. */
+    bool endless;
 };
 
 struct http_handlers {
@@ -110,6 +113,12 @@ size_t http_unsent(http_request *request); /* bytes that were written and not ta
 /* Calls `fn` once, when less than `size` bytes are unsent, or right before `gone`; not from inside, and not any more once
  * the request is answered or gone. A second call takes the place of the first. */
 void http_when_sent(http_request *request, size_t size, void (*fn)(http_request *request));
+
+/* 32 bytes that only the two ends of the request's connection know, and that no other connection has (RFC 9266, under the label
+ * below). False without TLS 1.3. */
+#define HTTP_CHANNEL_LABEL "EXPORTER-Channel-Binding"
+enum { HTTP_CHANNEL_KEY = 32 };
+bool http_channel_key(http_request *request, unsigned char out[HTTP_CHANNEL_KEY]);
 
 void http_pause(http_request *request);
 void http_resume(http_request *request);

@@ -551,6 +551,8 @@ static bool head_is_slow(const struct http_connection *connection, uint64_t now)
 /* Whether the peer has taken too long. */
 static bool is_slow(const struct http_connection *connection, uint64_t now)
 {
+    if (connection->outstanding && connection->request.endless)
+        return false;
     if (http_buffer_size(&connection->out) > 0 &&
         now - connection->out_since_ns > connection->server->config.body_timeout_ns)
         return true;

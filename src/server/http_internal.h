@@ -180,7 +180,10 @@ void http_flush(struct http_connection *connection);
 void http_answer_problem(struct http_connection *connection, int status, const char *problem);
 bool http_tell_sent(struct http_connection *connection); /* whether it had to be told */
 
-/* http_tls.c. Reading and writing as recv() and send() do, with errno. */
+/* http_tls.c. Has it read from and write to the descriptor that `fd` points to. */
+bool http_tls_attach(SSL *ssl, const int *fd);
+bool http_tls_channel_key(SSL *ssl, unsigned char out[HTTP_CHANNEL_KEY]);
+/* Reading and writing as recv() and send() do, with errno. */
 bool http_tls_open(http_tls *tls, struct http_connection *connection);
 void http_tls_close(struct http_connection *connection);
 void http_tls_shutdown(struct http_connection *connection);

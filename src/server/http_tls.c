@@ -20,7 +20,6 @@
 struct http_tls {
     pthread_mutex_t mutex;
     SSL_CTX *context;
-    BIO_METHOD *method;
 };
 
 /* --- The way to the socket --------------------------------------------------------------------------------------- */
@@ -35,14 +34,14 @@ static int after(BIO *bio, ssize_t n, int retry)
 
 static int bio_write(BIO *bio, const char *data, int size)
 {
-    const struct http_connection *connection = BIO_get_data(bio);
-    return after(bio, send(connection->fd, data, (size_t)size, MSG_NOSIGNAL), BIO_FLAGS_WRITE);
+    const int *fd = BIO_get_data(bio);
+    return after(bio, send(*fd, data, (size_t)size, MSG_NOSIGNAL), BIO_FLAGS_WRITE);
 }
 
 static int bio_read(BIO *bio, char *data, int size)
 {
-    const struct http_connection *connection = BIO_get_data(bio);
-    return after(bio, recv(connection->fd, data, (size_t)size, 0), BIO_FLAGS_READ);
+    const int *fd = BIO_get_data(bio);
+    return after(bio, recv(*fd, data, (size_t)size, 0), BIO_FLAGS_READ);
 }
 
 static long bio_control(BIO *bio, int command, long number, void *pointer)
@@ -61,6 +60,30 @@ static BIO_METHOD *make_method(void)
         return method;
     BIO_meth_free(method);
     return NULL;
+}
+
+/* OpenSSL has numbers for some hundred methods, and takes none back: there is one for all, and it stays. */
+static BIO_METHOD *the_method(void)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static BIO_METHOD *method;
+    pthread_mutex_lock(&mutex);
+    if (!method)
+        method = make_method();
+    pthread_mutex_unlock(&mutex);
+    return method;
+}
+
+bool http_tls_attach(SSL *ssl, const int *fd)
+{
+    BIO_METHOD *method = the_method();
+    BIO *bio = method ? BIO_new(method) : NULL;
+    if (!bio)
+        return false;
+    BIO_set_data(bio, (void *)fd); /* it is only read */
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl, bio, bio);
+    return true;
 }
 
 /* --- Certificates ------------------------------------------------------------------------------------------------ */
@@ -117,17 +140,14 @@ static int load(const char *certificate, const char *key, SSL_CTX **ret, char *m
 int http_tls_new(const char *certificate, const char *key, http_tls **ret, char *message, size_t size)
 {
     http_tls *tls = calloc(1, sizeof(*tls));
-    BIO_METHOD *method = make_method();
-    int r = tls && method ? load(certificate, key, &tls->context, message, size) : FL_NO_MEMORY;
-    if (!tls || !method)
+    int r = tls ? load(certificate, key, &tls->context, message, size) : FL_NO_MEMORY;
+    if (!tls)
         snprintf(message, size, "%s", fl_strerror(FL_NO_MEMORY));
     if (r < 0) {
-        BIO_meth_free(method);
         free(tls);
         return r;
     }
     pthread_mutex_init(&tls->mutex, NULL);
-    tls->method = method;
     *ret = tls;
     return 0;
 }
@@ -151,7 +171,6 @@ void http_tls_free(http_tls *tls)
     if (!tls)
         return;
     SSL_CTX_free(tls->context);
-    BIO_meth_free(tls->method);
     pthread_mutex_destroy(&tls->mutex);
     free(tls);
 }
@@ -160,18 +179,14 @@ void http_tls_free(http_tls *tls)
 
 bool http_tls_open(http_tls *tls, struct http_connection *connection)
 {
-    BIO *bio = BIO_new(tls->method);
     pthread_mutex_lock(&tls->mutex);
-    SSL *ssl = bio ? SSL_new(tls->context) : NULL;
+    SSL *ssl = SSL_new(tls->context);
     pthread_mutex_unlock(&tls->mutex);
-    if (!ssl) {
-        BIO_free(bio);
+    if (!ssl || !http_tls_attach(ssl, &connection->fd)) {
+        SSL_free(ssl);
         ERR_clear_error();
         return false;
     }
-    BIO_set_data(bio, connection);
-    BIO_set_init(bio, 1);
-    SSL_set_bio(ssl, bio, bio);
     SSL_set_accept_state(ssl);
     connection->ssl = ssl;
     return true;
@@ -237,4 +252,20 @@ bool http_tls_pending(const struct http_connection *connection)
 bool http_tls_in_handshake(const struct http_connection *connection)
 {
     return connection->ssl && !SSL_is_init_finished(connection->ssl);
+}
+
+/* In TLS 1.2, two connections can be made to have the same keys. */
+bool http_tls_channel_key(SSL *ssl, unsigned char out[HTTP_CHANNEL_KEY])
+{
+    ERR_clear_error();
+    bool done = ssl && SSL_is_init_finished(ssl) && SSL_version(ssl) >= TLS1_3_VERSION &&
+                SSL_export_keying_material(ssl, out, HTTP_CHANNEL_KEY, HTTP_CHANNEL_LABEL,
+                                           sizeof(HTTP_CHANNEL_LABEL) - 1, NULL, 0, 0) == 1;
+    ERR_clear_error();
+    return done;
+}
+
+bool http_channel_key(http_request *request, unsigned char out[HTTP_CHANNEL_KEY])
+{
+    return http_tls_channel_key(http_connection_of(request)->ssl, out);
 }

@@ -844,6 +844,47 @@ TEST(bodies_that_cease_to_come_are_cut_off)
     service_end();
 }
 
+TEST(an_endless_request_is_not_cut_off_for_being_slow)
+{
+    service_start(NULL);
+    struct client *client = client_new();
+    client_say(client, "POST /duplex HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
+    UNTIL(service.streamed == 1);
+    http_request *request = service.kept;
+    request->endless = true;
+    service.answer_gone = true;
+    for (int i = 0; i < 100; i++) /* nothing comes */
+        service_pass(SECONDS(1));
+    static char large[1 << 20];
+    while (http_unsent(request) == 0)
+        http_write(request, (fl_bytes){large, sizeof(large)});
+    for (int i = 0; i < 100; i++) /* nothing is taken */
+        service_pass(SECONDS(1));
+    CHECK_EQ(service.gone, 0);
+    request->endless = false;
+    for (int i = 0; i < 2; i++)
+        service_pass(SECONDS(1));
+    CHECK_EQ(service.gone, 1);
+    client_free(client);
+    service_end();
+}
+
+TEST(what_is_endless_ends_with_its_request)
+{
+    service_start(NULL);
+    struct client *client = client_new();
+    client_say(client, "GET /keep HTTP/1.1\r\nHost: x\r\n\r\n");
+    UNTIL(service.kept);
+    service.kept->endless = true;
+    http_answer(service.kept, 204, NULL, NULL, (fl_bytes){0});
+    CHECK_EQ(client_answer(client), 204);
+    for (int i = 0; i < 77; i++)
+        service_pass(SECONDS(1));
+    UNTIL((client_receive(client), client->closed));
+    client_free(client);
+    service_end();
+}
+
 TEST(a_client_that_does_not_take_its_answer_is_cut_off)
 {
     service_start(NULL);

@@ -303,3 +303,60 @@ TEST(the_end_is_said_and_a_client_that_goes_is_noticed)
     http_end(service.kept);
     end(tls);
 }
+
+static bool channel_keys(int version, unsigned char ours[HTTP_CHANNEL_KEY], unsigned char theirs[HTTP_CHANNEL_KEY])
+{
+    struct tls_client client = tls_client_new(version);
+    CHECK(tls_connect(&client));
+    static const char request[] = "GET /keep HTTP/1.1\r\nHost: x\r\n\r\n";
+    service.kept = NULL;
+    tls_send(&client, request, strlen(request));
+    UNTIL(service.kept);
+    CHECK_EQ(SSL_export_keying_material(client.ssl, theirs, HTTP_CHANNEL_KEY, HTTP_CHANNEL_LABEL,
+                                        strlen(HTTP_CHANNEL_LABEL), NULL, 0, 0),
+             1);
+    bool is_there = http_channel_key(service.kept, ours);
+    http_answer(service.kept, 204, NULL, NULL, (fl_bytes){0});
+    CHECK_EQ(tls_answer(&client), 204);
+    tls_client_free(&client);
+    return is_there;
+}
+
+TEST(both_ends_of_a_connection_know_a_key_and_no_other_connection_has_it)
+{
+    unsigned char ours[2][HTTP_CHANNEL_KEY], theirs[2][HTTP_CHANNEL_KEY];
+    http_tls *tls = start();
+    for (int i = 0; i < 2; i++) {
+        CHECK(channel_keys(TLS1_3_VERSION, ours[i], theirs[i]));
+        CHECK(memcmp(ours[i], theirs[i], HTTP_CHANNEL_KEY) == 0);
+    }
+    CHECK(memcmp(ours[0], ours[1], HTTP_CHANNEL_KEY) != 0);
+    CHECK(!channel_keys(TLS1_2_VERSION, ours[0], theirs[0]));
+    end(tls);
+}
+
+TEST(a_connection_without_encryption_has_no_such_key)
+{
+    unsigned char key[HTTP_CHANNEL_KEY];
+    service_start(NULL);
+    struct client *plain = client_new();
+    client_say(plain, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    UNTIL(service.kept);
+    CHECK(!http_channel_key(service.kept, key));
+    client_free(plain);
+    UNTIL(service.gone == 1);
+    CHECK(!http_channel_key(service.kept, key));
+    http_end(service.kept);
+    service_end();
+}
+
+TEST(certificates_may_be_made_any_number_of_times)
+{
+    make_certificate("many");
+    for (int i = 0; i < 300; i++) {
+        http_tls *tls;
+        CHECK_EQ(http_tls_new(certificate_file, key_file, &tls, message, sizeof(message)), 0);
+        http_tls_free(tls);
+    }
+    remove_certificate();
+}
