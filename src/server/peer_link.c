@@ -633,7 +633,7 @@ static int split(peer_link *link, const char *address)
     if (host_size > 2 && host[0] == '[' && host[host_size - 1] == ']') {
         host++;
         host_size -= 2;
-    } else if (memchr(host, ':', host_size)) {
+    } else if (strcspn(host, ":[]") != host_size) {
         return FL_INVALID_ARGUMENT;
     }
     if (host_size == 0)
