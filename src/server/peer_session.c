@@ -5,8 +5,7 @@
  * nowhere. Answers are collected and written at the end of the turn, but that a large body is not copied for it. One tick
  * looks after all sessions; it also writes what no immediate could be had for.
  *
- * The handler may do anything, stopping the sessions included: a session whose handler is on the stack is freed when that has
- * returned. */
+ * The handler may do anything, stopping the sessions included: so a session that has ended is freed at the end of the turn. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@ struct peer_session {
     http_request *http;
     struct peer_pact pact;
     bool proved;
-    bool inside; /* a handler is on the stack */
     bool ended;
     unsigned age, silent, quiet; /* ticks: as those of a link */
     struct peer_reader reader;
@@ -37,6 +35,7 @@ struct peer_sessions {
     struct http_link all;
     struct http_link seen;  /* those of them that have been looked after in this tick */
     struct http_link dirty; /* with something to write */
+    struct http_link ended; /* to be freed */
     fl_timer_id tick, immediate;
     bool has_immediate;
     bool stopped;
@@ -71,32 +70,47 @@ static void flush_all(peer_sessions *sessions)
         flush(of_dirty(sessions->dirty.next));
 }
 
-static void on_immediate(fl_loop *loop, void *arg)
-{
-    peer_sessions *sessions = arg;
-    (void)loop;
-    sessions->has_immediate = false;
-    flush_all(sessions);
-}
-
-static void make_dirty(struct peer_session *session)
-{
-    peer_sessions *sessions = session->sessions;
-    if (!http_link_empty(&session->dirty))
-        return;
-    http_link_append(&sessions->dirty, &session->dirty);
-    if (!sessions->has_immediate)
-        sessions->has_immediate = fl_loop_immediate(sessions->loop, on_immediate, sessions, &sessions->immediate) == 0;
-}
-
-/* --- The end ------------------------------------------------------------------------------------------------------ */
-
 static void session_free(struct peer_session *session)
 {
     http_buffer_free(&session->out);
     peer_reader_free(&session->reader);
     free(session);
 }
+
+static void free_ended(peer_sessions *sessions)
+{
+    struct http_link *next;
+    for (struct http_link *link = sessions->ended.next; link != &sessions->ended; link = next) {
+        next = link->next;
+        session_free(of_link(link));
+    }
+    http_link_init(&sessions->ended);
+}
+
+static void on_immediate(fl_loop *loop, void *arg)
+{
+    peer_sessions *sessions = arg;
+    (void)loop;
+    sessions->has_immediate = false;
+    flush_all(sessions);
+    free_ended(sessions);
+}
+
+static void wake(peer_sessions *sessions)
+{
+    if (!sessions->has_immediate)
+        sessions->has_immediate = fl_loop_immediate(sessions->loop, on_immediate, sessions, &sessions->immediate) == 0;
+}
+
+static void make_dirty(struct peer_session *session)
+{
+    if (!http_link_empty(&session->dirty))
+        return;
+    http_link_append(&session->sessions->dirty, &session->dirty);
+    wake(session->sessions);
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------ */
 
 static void take_out(struct peer_request *request)
 {
@@ -125,14 +139,11 @@ static void session_end(struct peer_session *session)
     session->ended = true;
     flush(session);
     http_link_remove(&session->link);
+    http_link_append(&session->sessions->ended, &session->link);
+    wake(session->sessions);
     http->endless = false;
     http_end(http);
-    bool inside = session->inside;
-    session->inside = true;
     tell_gone(session);
-    session->inside = inside;
-    if (!inside)
-        session_free(session);
 }
 
 /* --- Requests ----------------------------------------------------------------------------------------------------- */
@@ -269,14 +280,10 @@ static void on_data(http_request *http, fl_bytes piece, bool last)
     struct peer_frame frame;
     int r = 0;
     session->silent = 0;
-    session->inside = true;
     while (!session->ended && (r = peer_read(&session->reader, &piece, &frame)) > 0)
         handle(session, &frame);
     if (r < 0 || last)
         session_end(session);
-    session->inside = false;
-    if (session->ended)
-        session_free(session);
 }
 
 static void on_gone(http_request *http)
@@ -314,6 +321,7 @@ static void on_tick(fl_loop *loop, void *arg)
         http_link_append(&sessions->all, link);
     }
     flush_all(sessions);
+    free_ended(sessions);
 }
 
 int peer_sessions_new(fl_loop *loop, const struct peer_host *host, peer_sessions **ret)
@@ -328,6 +336,7 @@ int peer_sessions_new(fl_loop *loop, const struct peer_host *host, peer_sessions
     http_link_init(&sessions->all);
     http_link_init(&sessions->seen);
     http_link_init(&sessions->dirty);
+    http_link_init(&sessions->ended);
     int r = fl_loop_interval(loop, PEER_TICK_NS, FL_INTERVAL_SKIP | FL_TIMER_UNREF, on_tick, sessions, &sessions->tick);
     if (r < 0) {
         free(sessions);
@@ -417,6 +426,7 @@ void peer_sessions_free(peer_sessions *sessions)
     if (!sessions)
         return;
     peer_sessions_stop(sessions);
+    free_ended(sessions);
     fl_loop_cancel(sessions->loop, sessions->tick);
     if (sessions->has_immediate)
         fl_loop_cancel(sessions->loop, sessions->immediate);
