@@ -317,7 +317,8 @@ static bool read_pieces(struct http_connection *connection)
 {
     struct http_buffer *in = &connection->in;
     bool last = false;
-    while (connection->state == HTTP_BODY_STATE && !connection->paused && !last && http_buffer_size(in) > 0) {
+    while (connection->state == HTTP_BODY_STATE && !connection->over && !connection->paused && !last &&
+           http_buffer_size(in) > 0) {
         bool discarded = connection->discard;
         size_t used = take_piece(connection, &last);
         http_buffer_take(in, used);

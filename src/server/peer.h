@@ -58,7 +58,8 @@ int peer_link_new(const struct peer_link_config *config, peer_link **ret);
 bool peer_link_up(const peer_link *link);
 /* Why it is not up, in words; "" if it is. Valid until the loop goes on. */
 const char *peer_link_trouble(const peer_link *link);
-/* Ends it. Calls that are not answered end as when the connection is lost, before this returns; `changed` is not called.
+/* Ends it. Calls that are not answered end as when the connection is lost, before this returns, and may not be followed by
+ * others; `changed` is not called.
  * Callbacks may free their link too. NULL is allowed. */
 void peer_link_free(peer_link *link);
 

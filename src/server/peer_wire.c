@@ -152,6 +152,7 @@ struct peer_lookup {
     char *host, *port;
     struct addrinfo *found;
     int error;
+    atomic_bool finished; /* both are set */
     /* Of who waits. */
     fl_loop *loop;
     void (*fn)(void *arg, struct addrinfo *found, int error);
@@ -184,6 +185,7 @@ static void *run(void *arg)
     int error = look_up(lookup->host, lookup->port, 0, &found);
     lookup->error = error;
     lookup->found = error ? NULL : found;
+    lookup->finished = true;
     eventfd_write(lookup->event, 1);
     let_go(lookup);
     return NULL;
@@ -192,9 +194,8 @@ static void *run(void *arg)
 static void on_found(fl_loop *loop, int fd, unsigned events, void *arg)
 {
     struct peer_lookup *lookup = arg;
-    eventfd_t number;
     (void)events;
-    if (eventfd_read(fd, &number) < 0)
+    if (!lookup->finished)
         return;
     struct addrinfo *found = lookup->found;
     lookup->found = NULL;

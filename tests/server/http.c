@@ -844,6 +844,18 @@ TEST(bodies_that_cease_to_come_are_cut_off)
     service_end();
 }
 
+TEST(a_malformed_chunk_ends_an_answer_that_has_begun)
+{
+    service_start(NULL);
+    service.answer_gone = true;
+    struct client *client = client_new();
+    client_say(client, "POST /duplex HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n#\r\n");
+    UNTIL((client_receive(client), client->closed));
+    CHECK_EQ(service.gone, 1);
+    client_free(client);
+    service_end();
+}
+
 TEST(an_endless_request_is_not_cut_off_for_being_slow)
 {
     service_start(NULL);
