@@ -222,8 +222,7 @@ static __attribute__((noinline)) int move_here(struct fl__worker *worker, fl_tim
     uint64_t word = timer_word(t);
     while (!timer_restart(t, &word, TIMER_SCHEDULED, 0))
         ;
-    bool was_current = word_state(word) == TIMER_SCHEDULED && word_generation(word) == entry->generation;
-    if (!was_current)
+    if (word_state(word) == TIMER_MIGRATING)
         settle(own, slot); /* it was stale, and counted as such */
     entry->generation = word_generation(word + TIMER_GENERATION);
     entry->target_ns = target_ns;
@@ -245,8 +244,8 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     int r = add_entry(&worker->own, t, target_ns, &entry, &slot);
     if (r < 0)
         return r;
-    uint64_t place = timer_place(t), word = timer_word(t);
-    timer_set_place(t, make_place(worker->index, false, slot)); /* before the swap: who sees SCHEDULED finds a place */
+    uint64_t word = timer_word(t);
+    uint64_t place = timer_exchange_place(t, make_place(worker->index, false, slot)); /* before the swap */
     do {
         if (references_are_used_up(word)) {
             fl__remove_entry(&worker->own, slot);
