@@ -580,7 +580,7 @@ unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
     unsigned fired = 0;
     if (atomic_load_explicit(&shelf->next_ns, memory_order_relaxed) > worker->now_ns)
         return 0;
-    fl__firing_begins(worker);
+    fl__work_begins(worker);
     while (fired < TIMER_BUDGET && !runtime_stopping(worker->rt)) {
         shelf_lock(shelf);
         bool more = take_due(worker, shelf, &entry);
@@ -590,7 +590,7 @@ unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
         fl__ask_for_help(worker);
         call(worker, &entry);
         fired++;
-        if (fl__firing_takes_long(worker))
+        if (fl__work_takes_long(worker))
             break;
     }
     return fired;

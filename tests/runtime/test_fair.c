@@ -327,3 +327,52 @@ TEST(timers_that_are_due_go_on_elsewhere_if_their_worker_leaves)
     fl_runtime_free(rt);
     let_go_of_crowd();
 }
+
+/* --- Timers on their way */
+
+enum { ARRIVALS = 20000 };
+
+static atomic_bool gate;
+static atomic_uint partly; /* turns in which some of them had arrived, and some not */
+
+static void wait_at_gate(void *arg)
+{
+    (void)arg;
+    AWAIT(atomic_load(&gate));
+}
+
+static void look_every_turn(fl_loop *from, void *arg)
+{
+    uint64_t entries = stats_of(rt).entries;
+    atomic_fetch_add(&partly, entries > 0 && entries < ARRIVALS);
+    if (entries < ARRIVALS)
+        CHECK_EQ(fl_loop_post(from, look_every_turn, arg), 0);
+    else
+        atomic_store(&answered, true);
+}
+
+static void look(void *arg)
+{
+    look_every_turn(fl_runtime_loop(), arg);
+}
+
+TEST(many_timers_that_arrive_at_once_hold_nobody_up)
+{
+    static fl_timer *timers[ARRIVALS];
+    atomic_store(&answered, false);
+    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 1, .tick_ns = 1}, &rt), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, look, NULL), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, wait_at_gate, NULL), 0);
+    for (unsigned i = 0; i < ARRIVALS; i++) {
+        CHECK_EQ(fl_timer_new(rt, answer, NULL, &timers[i]), 0);
+        CHECK_EQ(fl_timer_start(timers[i], now_ns() + HOUR), 0);
+    }
+    atomic_store(&gate, true);
+    AWAIT(atomic_load(&answered));
+    CHECK(atomic_load(&partly) > 10);
+    for (unsigned i = 0; i < ARRIVALS; i++) {
+        CHECK(fl_timer_cancel(timers[i]));
+        fl_timer_unref(timers[i]);
+    }
+    fl_runtime_free(rt);
+}
