@@ -124,11 +124,14 @@ static void (*const ways[])(void) = {ask_by_task,       ask_by_own_task,   ask_b
                                      ask_by_loop_timer, ask_by_descriptor, ask_by_timer};
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
-/* Somebody asks in each of these ways while `load` keeps the worker busy; nobody waits for more than `most` callbacks. */
-static void all_ask(fl_task_fn load, uint64_t ns, unsigned most)
+/* Somebody asks in each of these ways but one while `load` keeps the worker busy; nobody waits for more than `most`
+ * callbacks. */
+static void all_ask_but(void (*other)(void), fl_task_fn load, uint64_t ns, unsigned most)
 {
     for (unsigned i = 0; i < WAYS; i++) {
         ask = ways[i];
+        if (ask == other)
+            continue;
         begin(ns);
         CHECK_EQ(pipe(pipe_ends), 0);
         CHECK_EQ(fl_timer_new(rt, answer, NULL, &from_outside), 0);
@@ -141,6 +144,11 @@ static void all_ask(fl_task_fn load, uint64_t ns, unsigned most)
         close(pipe_ends[1]);
         CHECK(waited <= most);
     }
+}
+
+static void all_ask(fl_task_fn load, uint64_t ns, unsigned most)
+{
+    all_ask_but(NULL, load, ns, most);
 }
 
 /* --- Timers that start themselves again */
@@ -273,6 +281,37 @@ TEST(many_timers_from_outside_hold_nobody_up)
     CHECK(waited <= FEW);
     fl_runtime_free(rt);
     let_go_of_crowd();
+}
+
+/* --- Many tasks */
+
+static void take_time_in_task(void *arg)
+{
+    (void)arg;
+    take_time();
+}
+
+static void spawn_crowd(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < CROWD; i++)
+        CHECK_EQ(fl_runtime_spawn(rt, take_time_in_task, NULL), 0);
+}
+
+static void spawn_crowd_here(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < CROWD; i++)
+        CHECK_EQ(fl_runtime_spawn_on(rt, 0, take_time_in_task, NULL), 0);
+}
+
+/* Only tasks of the same kind wait for those before them. */
+TEST(many_tasks_hold_nobody_else_up)
+{
+    all_ask_but(ask_by_task, spawn_crowd, MS, FEW);
+    all_ask_but(ask_by_task, spawn_crowd, 0, 2 * 32);
+    all_ask_but(ask_by_own_task, spawn_crowd_here, MS, FEW);
+    all_ask_but(ask_by_own_task, spawn_crowd_here, 0, 2 * 32);
 }
 
 /* --- Those that are due and have to wait for the next turn */
