@@ -23,7 +23,8 @@
  *
  * A coroutine runs on a worker of a runtime until it sleeps, waits, parks, yields or returns; then the worker runs
  * another one, or its timers and tasks. Nothing interrupts it, and the coroutines of one worker never run at the same
- * time.
+ * time. Those that can run do so in the order in which they became ready: one that is woken, or whose sleep is over, waits
+ * for all that could run before.
  *
  * Where its variables are. Unless it asks for a stack of its own, a coroutine runs on a stack that its worker's
  * coroutines share. While it waits, what it has on the stack may be copied away, a few hundred bytes as a rule, and

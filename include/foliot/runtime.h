@@ -39,9 +39,9 @@
  * as the number of workers does not change; no other thread is involved. Started elsewhere, it is sent to a worker,
  * and should that be stuck in a callback when the timer is due, one that is idle fires it, a tick later.
  *
- * Turns: a worker spends a tick at most on timers that are due, on tasks or on coroutines before it sees to the others and
- * to its loop, as far as callbacks, which nothing interrupts, let it. What a timer's callback starts, even for now, does not
- * fire in the same go: others get their turn in between.
+ * Turns: a worker spends a tick at most on timers that are due, on timers that arrive from elsewhere, on tasks or on
+ * coroutines before it sees to the others and to its loop, as far as callbacks, which nothing interrupts, let it. What a
+ * timer's callback starts, even for now, does not fire in the same go: others get their turn in between.
  *
  * Threads: every function here may be called by any thread at any time, except that fl_runtime_free() and
  * fl_runtime_resize() must not be called by a worker. No call blocks on another thread but those two. Callbacks may call

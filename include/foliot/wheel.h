@@ -27,7 +27,9 @@
  *   - Never early. With a poll every L0 tick (about 1 ms by default), never later than one L0 tick.
  *   - Nothing is lost, however long you did not poll. Every timer comes out at most once.
  *   - A poll returns timers in order of deadline, equal deadlines in the order in which they were scheduled.
- *   - An ID names its timer exactly as long as that timer lives, and no other timer afterwards.
+ *   - An ID names its timer exactly as long as that timer lives, and no other timer afterwards: not before 2^49 others have
+ *     been in the same spoke (2^43 if each is gone before the next comes, 2^41 if the wheel is cleared or compacted after
+ *     each).
  *   - A failed call changes nothing.
  *
  * Threads: a wheel belongs to one thread at a time, also where a function takes it as const. Only fl_wheel_now_ns() may
@@ -107,7 +109,7 @@ void fl_wheel_free(fl_wheel *w);
 /* Schedules a timer. A deadline of now, or up to one L0 tick before it, fires at the next poll. `ret_id` may be NULL.
  * Returns 0; FL_INVALID_DEADLINE for 0, before the start, or more than one L0 tick in the past; FL_DEADLINE_TOO_FAR
  * beyond now + fl_wheel_max_duration_ns(); FL_OVERFLOW for UINT64_MAX; FL_CAPACITY_EXCEEDED if the spoke has used up
- * its IDs (as a rule 2^50 timers; nearly 2^42 if the wheel is cleared or compacted after each); FL_NO_MEMORY. */
+ * its IDs, for which it takes more than 2^40 timers in a row during which it is never empty; FL_NO_MEMORY. */
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id);
 
 /* Schedules a timer as near to `target_ns` as the wheel reaches, for deadlines at any distance: when it fires and

@@ -32,7 +32,7 @@ static uint64_t given_now_ns(fl_clock *clock)
 static bool has_mail(const struct fl__worker *worker)
 {
     return !stack_is_empty(&worker->mailbox.stack) || !stack_is_empty(&worker->assigned.stack) ||
-           !stack_is_empty(&worker->arrivals) || tasks_waiting(&worker->tasks) || atomic_load(&worker->mailbox.taken) ||
+           tasks_waiting(&worker->arrivals) || tasks_waiting(&worker->tasks) || atomic_load(&worker->mailbox.taken) ||
            atomic_load(&worker->assigned.taken);
 }
 

@@ -23,7 +23,10 @@
  *     start ──> MIGRATING ────────^        merge queue. It cannot fire, but it can be cancelled.
  *
  * `place` says in which wheel the timer was last seen. It is a hint: the worker finds its own entry with it, and
- * others count what they leave behind there. The worker verifies it against its table before it believes it.
+ * others count what they leave behind there. The worker verifies it against its table before it believes it. It is written
+ * before the word says SCHEDULED, so that who sees that finds a place. Of workers that start a timer at the same moment, the
+ * last to write it need not be the last to change the word. But each counts the entry that it has displaced from there, and
+ * so each entry is counted once, now or when the next one displaces it.
  *
  * Starts from outside. A start that another thread has to take in is a record with generation and deadline, in `start`.
  * While there is one, `carrier` is on its way to a worker, which takes out the record that it finds then; so who starts
@@ -162,6 +165,11 @@ static inline uint64_t make_place(unsigned worker, bool common, uint32_t slot)
 static inline uint64_t timer_place(const fl_timer *t)
 {
     return atomic_load_explicit(&t->place, memory_order_relaxed);
+}
+
+static inline uint64_t timer_exchange_place(fl_timer *t, uint64_t place)
+{
+    return atomic_exchange_explicit(&t->place, place, memory_order_relaxed);
 }
 
 static inline void timer_set_place(fl_timer *t, uint64_t place)

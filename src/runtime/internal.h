@@ -150,7 +150,7 @@ struct fl__worker {
     struct shelf own, common;
     fl_expired due[TIMER_BUDGET]; /* taken out of its own wheel: in hand are those from due_next on */
     uint32_t due_next, due_count;
-    struct stopwatch stopwatch; /* for how long it has been firing timers */
+    struct stopwatch stopwatch; /* for how long it has been at one kind of work */
     struct queue deferred;
     struct queue hungry; /* messages for which there was no memory */
     fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
@@ -176,7 +176,7 @@ struct fl__worker {
     struct requests requests;
     struct mailbox mailbox;
     struct mailbox assigned; /* tasks that must run here, and do so before the worker leaves */
-    struct stack arrivals;   /* timers on their way to any worker */
+    struct tasks arrivals;   /* timers on their way to any worker */
     struct tasks tasks;      /* for any worker */
 };
 
@@ -263,9 +263,9 @@ int fl__worker_start(fl_runtime *rt, unsigned index);
 /* A callback is about to begin, and nobody knows for how long: what others could do meanwhile, they shall. */
 void fl__ask_for_help(struct fl__worker *worker);
 
-/* Timers are about to fire, for a tick at most: to be asked after each of them whether that has passed. */
-void fl__firing_begins(struct fl__worker *worker);
-bool fl__firing_takes_long(struct fl__worker *worker);
+/* Work of one kind begins, for a tick at most: to be asked now and then whether that has passed. */
+void fl__work_begins(struct fl__worker *worker);
+bool fl__work_takes_long(struct fl__worker *worker);
 
 /* --- timer.c */
 

@@ -102,7 +102,7 @@ void fl__idle_wake_one(fl_runtime *rt)
 bool fl__offer(struct fl__worker *worker, struct fl__message *message)
 {
     bool first, timers = message->run == fl__run_start || message->run == fl__adopt_segment;
-    if (!stack_push(timers ? &worker->arrivals : &worker->tasks.fresh, message, &first))
+    if (!stack_push(timers ? &worker->arrivals.fresh : &worker->tasks.fresh, message, &first))
         return false;
     if (!wake(worker->rt, worker->index) && fl__self != worker)
         fl__idle_wake_one(worker->rt);

@@ -38,25 +38,27 @@ static bool refill(struct tasks *tasks)
     return list;
 }
 
-static struct fl__message *pop_ring(struct tasks *tasks)
+static unsigned take_from_ring(struct tasks *tasks, struct fl__message **out, unsigned limit)
 {
-    uint64_t head = atomic_load_explicit(&tasks->head, memory_order_acquire);
-    struct fl__message *message;
+    uint64_t head = atomic_load_explicit(&tasks->head, memory_order_acquire), count;
     do {
-        if (head == atomic_load_explicit(&tasks->tail, memory_order_relaxed))
-            return NULL;
-        message = atomic_load_explicit(slot(tasks, head), memory_order_relaxed);
-    } while (!atomic_compare_exchange_weak_explicit(&tasks->head, &head, head + 1, memory_order_acq_rel,
+        count = atomic_load_explicit(&tasks->tail, memory_order_relaxed) - head;
+        count = count < limit ? count : limit;
+        if (count == 0)
+            return 0;
+        for (uint64_t i = 0; i < count; i++)
+            out[i] = atomic_load_explicit(slot(tasks, head + i), memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak_explicit(&tasks->head, &head, head + count, memory_order_acq_rel,
                                                     memory_order_acquire));
-    return message;
+    return (unsigned)count;
 }
 
-struct fl__message *fl__tasks_pop(struct tasks *tasks)
+unsigned fl__tasks_take(struct tasks *tasks, struct fl__message **out, unsigned limit)
 {
-    struct fl__message *message;
-    while (!(message = pop_ring(tasks)) && refill(tasks))
+    unsigned count;
+    while ((count = take_from_ring(tasks, out, limit)) == 0 && refill(tasks))
         ;
-    return message;
+    return count;
 }
 
 /* Half of the other's ring, rounded up. */
@@ -104,7 +106,7 @@ static void take_all(struct fl__message *list, void (*take)(void *arg, struct fl
 void fl__tasks_close(struct tasks *tasks, void (*take)(void *arg, struct fl__message *message), void *arg)
 {
     struct fl__message *fresh = stack_close(&tasks->fresh), *message;
-    while ((message = pop_ring(tasks)))
+    while (take_from_ring(tasks, &message, 1) > 0)
         take(arg, message);
     take_all(take_rest(tasks), take, arg);
     take_all(fresh, take, arg);

@@ -4,6 +4,7 @@
 
 /* A worker's tasks that have not begun and that any worker may begin: its own takes them one by one, in order; one that
  * has nothing to do takes half, or all that is further back. So a worker that is stuck in a task holds up only that task.
+ * Timers that other threads have started are on their way in a second one of these.
  *
  *     fresh    any thread pushes here
  *     ring     the next ones to begin: taken at the head, by whoever swaps it; the owner adds at the tail
@@ -37,8 +38,14 @@ static inline bool tasks_waiting(const struct tasks *tasks)
            atomic_load_explicit(&tasks->rest, memory_order_relaxed) || !stack_is_empty(&tasks->fresh);
 }
 
-/* The next one, or NULL. The owner only. */
-struct fl__message *fl__tasks_pop(struct tasks *tasks);
+/* Takes the next ones, at most `limit`; returns how many. The owner only. */
+unsigned fl__tasks_take(struct tasks *tasks, struct fl__message **out, unsigned limit);
+
+static inline struct fl__message *tasks_pop(struct tasks *tasks) /* NULL: there is none */
+{
+    struct fl__message *message;
+    return fl__tasks_take(tasks, &message, 1) > 0 ? message : NULL;
+}
 
 /* Takes some of another's, when there are no own ones; false if there are none. The owner of `own` only. */
 bool fl__tasks_steal(struct tasks *own, struct tasks *other);

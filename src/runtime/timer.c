@@ -222,8 +222,7 @@ static __attribute__((noinline)) int move_here(struct fl__worker *worker, fl_tim
     uint64_t word = timer_word(t);
     while (!timer_restart(t, &word, TIMER_SCHEDULED, 0))
         ;
-    bool was_current = word_state(word) == TIMER_SCHEDULED && word_generation(word) == entry->generation;
-    if (!was_current)
+    if (word_state(word) == TIMER_MIGRATING)
         settle(own, slot); /* it was stale, and counted as such */
     entry->generation = word_generation(word + TIMER_GENERATION);
     entry->target_ns = target_ns;
@@ -245,8 +244,8 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     int r = add_entry(&worker->own, t, target_ns, &entry, &slot);
     if (r < 0)
         return r;
-    uint64_t place = timer_place(t), word = timer_word(t);
-    timer_set_place(t, make_place(worker->index, false, slot)); /* before the swap: who sees SCHEDULED finds a place */
+    uint64_t word = timer_word(t);
+    uint64_t place = timer_exchange_place(t, make_place(worker->index, false, slot)); /* before the swap */
     do {
         if (references_are_used_up(word)) {
             fl__remove_entry(&worker->own, slot);
@@ -581,7 +580,7 @@ unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
     unsigned fired = 0;
     if (atomic_load_explicit(&shelf->next_ns, memory_order_relaxed) > worker->now_ns)
         return 0;
-    fl__firing_begins(worker);
+    fl__work_begins(worker);
     while (fired < TIMER_BUDGET && !runtime_stopping(worker->rt)) {
         shelf_lock(shelf);
         bool more = take_due(worker, shelf, &entry);
@@ -591,7 +590,7 @@ unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
         fl__ask_for_help(worker);
         call(worker, &entry);
         fired++;
-        if (fl__firing_takes_long(worker))
+        if (fl__work_takes_long(worker))
             break;
     }
     return fired;

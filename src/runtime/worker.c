@@ -116,7 +116,7 @@ static void on_request(struct fl__worker *worker, struct fl__message *message)
 /* What other workers may take, too. */
 static bool has_common_work(const struct fl__worker *worker)
 {
-    return tasks_waiting(&worker->tasks) || !stack_is_empty(&worker->arrivals);
+    return tasks_waiting(&worker->tasks) || tasks_waiting(&worker->arrivals);
 }
 
 void fl__ask_for_help(struct fl__worker *worker)
@@ -135,12 +135,12 @@ static uint64_t read_clock(struct fl__worker *worker)
     return worker->now_ns;
 }
 
-void fl__firing_begins(struct fl__worker *worker)
+void fl__work_begins(struct fl__worker *worker)
 {
     stopwatch_begin_turn(&worker->stopwatch, worker->now_ns);
 }
 
-bool fl__firing_takes_long(struct fl__worker *worker)
+bool fl__work_takes_long(struct fl__worker *worker)
 {
     struct stopwatch *stopwatch = &worker->stopwatch;
     stopwatch_end_callback(stopwatch);
@@ -178,11 +178,11 @@ static void fire_own(struct fl__worker *worker)
         take_in_hand(worker);
     if (!has_in_hand(worker))
         return;
-    fl__firing_begins(worker);
+    fl__work_begins(worker);
     while (has_in_hand(worker) && !runtime_stopping(worker->rt)) {
         fl__ask_for_help(worker);
         fl__fire(worker, &worker->due[worker->due_next++]);
-        if (fl__firing_takes_long(worker))
+        if (fl__work_takes_long(worker))
             return;
     }
 }
@@ -241,20 +241,27 @@ static struct fl__message *next_message(struct fl__worker *worker)
         worker->source = (worker->source + 1) % SOURCES;
         message = worker->source == 0   ? queue_pop(&worker->mailbox.received)
                   : worker->source == 1 ? queue_pop(&worker->assigned.received)
-                                        : fl__tasks_pop(&worker->tasks);
+                                        : tasks_pop(&worker->tasks);
     }
     return message;
 }
 
-static bool take_arrivals(struct fl__worker *worker, struct stack *arrivals)
+/* Takes in timers that others have started, for a tick at most. */
+static void take_arrivals(struct fl__worker *worker)
 {
-    struct fl__message *message = stack_take(arrivals), *next;
-    bool any = message;
-    for (; message; message = next) {
-        next = message->next;
-        message->run(worker, message);
+    enum { BATCH = 64 };
+    struct fl__message *batch[BATCH];
+    unsigned count;
+    if (!tasks_waiting(&worker->arrivals))
+        return;
+    read_clock(worker);
+    fl__work_begins(worker);
+    while ((count = fl__tasks_take(&worker->arrivals, batch, BATCH)) > 0) {
+        for (unsigned i = 0; i < count; i++)
+            batch[i]->run(worker, batch[i]);
+        if (fl__work_takes_long(worker))
+            return;
     }
-    return any;
 }
 
 /* A turn ends after a tick at the latest, because the loop has descriptors to look at. Timers that arrive do not wait for
@@ -263,7 +270,7 @@ static void run_messages(struct fl__worker *worker)
 {
     uint64_t end_ns = worker->now_ns + worker->rt->tick_ns;
     for (unsigned n = 0; n < WORK_BUDGET && !runtime_stopping(worker->rt); n++) {
-        take_arrivals(worker, &worker->arrivals);
+        take_arrivals(worker);
         struct fl__message *message = next_message(worker);
         if (!message)
             return;
@@ -367,7 +374,7 @@ static bool steal(struct fl__worker *worker)
         if (fire_overdue(worker, &other->common))
             return true;
         if (!fl__idle(rt, index) && has_common_work(other) &&
-            (take_arrivals(worker, &other->arrivals) || fl__tasks_steal(&worker->tasks, &other->tasks)))
+            (fl__tasks_steal(&worker->arrivals, &other->arrivals) || fl__tasks_steal(&worker->tasks, &other->tasks)))
             return true;
     }
     return false;
@@ -473,7 +480,7 @@ static void close_all(struct fl__worker *worker)
     worker->left = true;
     pass_on_queue(worker, &worker->assigned.received);
     pass_on_queue(worker, &worker->mailbox.received);
-    pass_on_list(worker, stack_close(&worker->arrivals));
+    fl__tasks_close(&worker->arrivals, pass_on, worker);
     fl__tasks_close(&worker->tasks, pass_on, worker);
 }
 
@@ -540,7 +547,7 @@ static struct fl__worker *worker_slot(fl_runtime *rt, unsigned index)
     worker->requests.message.run = on_request;
     fl__mailbox_init(&worker->mailbox);
     fl__mailbox_init(&worker->assigned);
-    stack_close(&worker->arrivals);
+    stack_close(&worker->arrivals.fresh);
     stack_close(&worker->tasks.fresh);
     worker->own.owner = worker->common.owner = worker;
     worker->common.common = true;
@@ -620,7 +627,7 @@ int fl__worker_start(fl_runtime *rt, unsigned index)
     atomic_store_explicit(&worker->awake, true, memory_order_relaxed);
     fl__mailbox_open(&worker->mailbox, worker->loop);
     fl__mailbox_open(&worker->assigned, worker->loop);
-    stack_open(&worker->arrivals);
+    stack_open(&worker->arrivals.fresh);
     stack_open(&worker->tasks.fresh);
     r = start_thread(worker);
     if (r < 0) {

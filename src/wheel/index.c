@@ -175,7 +175,7 @@ static void begin_opening(fl_wheel *w, struct level *level, uint32_t spoke_numbe
 {
     struct spoke *spoke = &level->spokes[spoke_number];
     uint64_t bound_ns = fl__spoke_bound_ns(spoke), tick = fl__tick(level, bound_ns),
-             oldest = fl__spoke_oldest(spoke, 0);
+             next = fl__spoke_next_serial(spoke), oldest = fl__min(fl__spoke_oldest(spoke, 0), next);
     assert(!level->opening.active && tick >= level->open_end);
     level->opening = (struct opening){.active = true,
                                       .tick = tick,
@@ -184,7 +184,7 @@ static void begin_opening(fl_wheel *w, struct level *level, uint32_t spoke_numbe
                                       .refs = spoke->refs,
                                       .leaf = oldest,
                                       .leaf_begin = oldest,
-                                      .leaf_end = fl__spoke_next_serial(spoke)};
+                                      .leaf_end = next};
     level->open_end = tick + 1;
     w->spoke_refs -= spoke->refs.length;
     spoke->refs = (struct refs){0};

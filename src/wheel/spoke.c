@@ -15,10 +15,12 @@
  *                                              ──> packed: only the slots that hold a timer
  *
  * IDs. Each leaf that a spoke makes has a new serial number of 42 bits, and an ID is the level, the spoke, the leaf's
- * serial number and the index in the leaf. So no ID ever names a second timer, until the spoke has made all its 2^42 less
- * 2^20 leaves; from then on it answers FL_CAPACITY_EXCEEDED. That is 2^50 timers; 2^44 if each is gone before the next
- * comes; 2^42 if the wheel is cleared or compacted after each, which takes the tail away. What an ID of a leaf that is
- * gone leads to in the table is another leaf, with another serial number, or none.
+ * serial number and the index in the leaf. What an ID of a leaf that is gone leads to in the table is another leaf, with
+ * another serial number, or none. When three quarters of the numbers have been given out, they start over as soon as the
+ * spoke is empty: that keeps the ranks, and no reference (index.c) is left from so long ago. A spoke that is not empty
+ * until the last number answers FL_CAPACITY_EXCEEDED; but a turn of the wheel would have to last for 2^40 leaves. So an ID
+ * may name a second timer after 3 * 2^40 leaves. That is 2^49 timers and half as many again; 2^43 if each is gone before the
+ * next comes; 2^41 if the wheel is cleared or compacted after each, which takes the tail away.
  *
  * Packing is what compaction means here. The slots that hold a timer move together, and the leaf remembers which they
  * were: a timer's place is the number of those before it. Its index stays as it is, and so does its ID. A leaf that has no
@@ -175,7 +177,7 @@ static void remove_from_table(struct spoke *spoke, struct leaf *leaf)
 
 uint64_t fl__spoke_oldest(const struct spoke *spoke, uint64_t from)
 {
-    uint64_t oldest = fl__spoke_next_serial(spoke);
+    uint64_t oldest = UINT64_MAX;
     struct leaf *leaf;
     for (uint64_t at = 0; (leaf = fl__spoke_next_leaf(spoke, &at));) {
         uint64_t serial = fl__leaf_serial(leaf);
@@ -336,6 +338,8 @@ int fl__spoke_make_room(struct spoke *spoke, unsigned level, uint32_t number, st
     bool can_renew = tail && is_empty(tail);
     if (tail && !can_renew && tail->capacity < LEAF_SLOTS && fl__leaf_live(tail) * 2 > tail->used)
         return grow_leaf(tail, store);
+    if (fl__spoke_next_serial(spoke) >= SERIAL_WORN && spoke->leaf_count == can_renew)
+        spoke->leaves_made = 0; /* it has no timer */
     if (fl__spoke_next_serial(spoke) == SERIAL_END)
         return FL_CAPACITY_EXCEEDED;
     if (can_renew) {

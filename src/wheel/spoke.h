@@ -33,6 +33,7 @@ enum {
 
 #define SERIAL_FIRST (1ull << SERIAL_LOW_BITS) /* its generation is not 0, so no ID is */
 #define SERIAL_END (1ull << (GENERATION_BITS + SERIAL_LOW_BITS))
+#define SERIAL_WORN (SERIAL_END / 4 * 3) /* from here on they start over when the spoke is empty */
 
 struct slot {
     uint64_t deadline_ns;
@@ -201,7 +202,7 @@ static inline struct leaf *fl__spoke_next_leaf(const struct spoke *spoke, uint64
     return NULL;
 }
 
-/* The least serial number of a leaf that is not less than `from`; if there is none, that of the next to be made. */
+/* The least serial number of a leaf that is not less than `from`; UINT64_MAX if there is none. */
 uint64_t fl__spoke_oldest(const struct spoke *spoke, uint64_t from);
 
 static inline uint64_t fl__spoke_next_serial(const struct spoke *spoke)

@@ -5,6 +5,8 @@
 #include "loop/histogram.h"
 #include "loop/internal.h"
 #include "loop/loop_test.h"
+#include "loop/timers.h"
+#include "wheel/wheel_private.h"
 
 /* ---- The table. */
 
@@ -220,6 +222,27 @@ TEST(a_loop_that_is_worn_out_makes_as_many_timers_as_ever)
         }
         CHECK_EQ(fl_loop_check(loop, stdout), 0);
         for (unsigned i = 0; i < 6200; i++)
+            CHECK_EQ(fl_loop_cancel(loop, ids[i]), 0);
+    }
+    CHECK_EQ(stats().waiting.timers, 0);
+    end();
+}
+
+/* The numbers that the wheel below has for timers run out, too. */
+TEST(a_loop_whose_wheel_is_worn_out_makes_as_many_timers_as_ever)
+{
+    enum { COUNT = 5000 };
+    static fl_timer_id ids[COUNT];
+    begin();
+    CHECK_EQ(fl__timers_make_wheel(loop), 0);
+    for (unsigned level = 0; level < FL_WHEEL_LEVELS; level++)
+        for (uint32_t i = 0; i < loop->wheel->spokes; i++)
+            loop->wheel->levels[level].spokes[i].leaves_made = SERIAL_END - SERIAL_FIRST - 8;
+    for (unsigned round = 0; round < 60; round++) {
+        for (unsigned i = 0; i < COUNT; i++)
+            ids[i] = make_timer((i + 1) * (HOUR / COUNT), "");
+        CHECK_EQ(fl_loop_check(loop, stdout), 0);
+        for (unsigned i = 0; i < COUNT; i++)
             CHECK_EQ(fl_loop_cancel(loop, ids[i]), 0);
     }
     CHECK_EQ(stats().waiting.timers, 0);

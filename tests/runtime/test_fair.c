@@ -124,11 +124,14 @@ static void (*const ways[])(void) = {ask_by_task,       ask_by_own_task,   ask_b
                                      ask_by_loop_timer, ask_by_descriptor, ask_by_timer};
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
-/* Somebody asks in each of these ways while `load` keeps the worker busy; nobody waits for more than `most` callbacks. */
-static void all_ask(fl_task_fn load, uint64_t ns, unsigned most)
+/* Somebody asks in each of these ways but one while `load` keeps the worker busy; nobody waits for more than `most`
+ * callbacks. */
+static void all_ask_but(void (*other)(void), fl_task_fn load, uint64_t ns, unsigned most)
 {
     for (unsigned i = 0; i < WAYS; i++) {
         ask = ways[i];
+        if (ask == other)
+            continue;
         begin(ns);
         CHECK_EQ(pipe(pipe_ends), 0);
         CHECK_EQ(fl_timer_new(rt, answer, NULL, &from_outside), 0);
@@ -141,6 +144,11 @@ static void all_ask(fl_task_fn load, uint64_t ns, unsigned most)
         close(pipe_ends[1]);
         CHECK(waited <= most);
     }
+}
+
+static void all_ask(fl_task_fn load, uint64_t ns, unsigned most)
+{
+    all_ask_but(NULL, load, ns, most);
 }
 
 /* --- Timers that start themselves again */
@@ -275,6 +283,37 @@ TEST(many_timers_from_outside_hold_nobody_up)
     let_go_of_crowd();
 }
 
+/* --- Many tasks */
+
+static void take_time_in_task(void *arg)
+{
+    (void)arg;
+    take_time();
+}
+
+static void spawn_crowd(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < CROWD; i++)
+        CHECK_EQ(fl_runtime_spawn(rt, take_time_in_task, NULL), 0);
+}
+
+static void spawn_crowd_here(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < CROWD; i++)
+        CHECK_EQ(fl_runtime_spawn_on(rt, 0, take_time_in_task, NULL), 0);
+}
+
+/* Only tasks of the same kind wait for those before them. */
+TEST(many_tasks_hold_nobody_else_up)
+{
+    all_ask_but(ask_by_task, spawn_crowd, MS, FEW);
+    all_ask_but(ask_by_task, spawn_crowd, 0, 2 * 32);
+    all_ask_but(ask_by_own_task, spawn_crowd_here, MS, FEW);
+    all_ask_but(ask_by_own_task, spawn_crowd_here, 0, 2 * 32);
+}
+
 /* --- Those that are due and have to wait for the next turn */
 
 static void move_and_cancel(void *arg)
@@ -326,4 +365,53 @@ TEST(timers_that_are_due_go_on_elsewhere_if_their_worker_leaves)
     CHECK_EQ(stats_of(rt).pending, 0);
     fl_runtime_free(rt);
     let_go_of_crowd();
+}
+
+/* --- Timers on their way */
+
+enum { ARRIVALS = 20000 };
+
+static atomic_bool gate;
+static atomic_uint partly; /* turns in which some of them had arrived, and some not */
+
+static void wait_at_gate(void *arg)
+{
+    (void)arg;
+    AWAIT(atomic_load(&gate));
+}
+
+static void look_every_turn(fl_loop *from, void *arg)
+{
+    uint64_t entries = stats_of(rt).entries;
+    atomic_fetch_add(&partly, entries > 0 && entries < ARRIVALS);
+    if (entries < ARRIVALS)
+        CHECK_EQ(fl_loop_post(from, look_every_turn, arg), 0);
+    else
+        atomic_store(&answered, true);
+}
+
+static void look(void *arg)
+{
+    look_every_turn(fl_runtime_loop(), arg);
+}
+
+TEST(many_timers_that_arrive_at_once_hold_nobody_up)
+{
+    static fl_timer *timers[ARRIVALS];
+    atomic_store(&answered, false);
+    CHECK_EQ(fl_runtime_new(&(fl_runtime_config){.workers = 1, .tick_ns = 1}, &rt), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, look, NULL), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, wait_at_gate, NULL), 0);
+    for (unsigned i = 0; i < ARRIVALS; i++) {
+        CHECK_EQ(fl_timer_new(rt, answer, NULL, &timers[i]), 0);
+        CHECK_EQ(fl_timer_start(timers[i], now_ns() + HOUR), 0);
+    }
+    atomic_store(&gate, true);
+    AWAIT(atomic_load(&answered));
+    CHECK(atomic_load(&partly) > 10);
+    for (unsigned i = 0; i < ARRIVALS; i++) {
+        CHECK(fl_timer_cancel(timers[i]));
+        fl_timer_unref(timers[i]);
+    }
+    fl_runtime_free(rt);
 }

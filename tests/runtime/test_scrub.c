@@ -8,6 +8,7 @@
 
 #include "base/sanitizer.h"
 #include "rt.h"
+#include "runtime/internal.h"
 
 enum { TIMERS = 100000, BUDGET = 512 };
 
@@ -160,6 +161,61 @@ TEST(entries_left_behind_by_moving_to_another_worker_are_found_too)
     }
     fl_runtime_free(rt);
     free(move.timers);
+}
+
+/* Two workers that start a timer at the same moment: the last to say where it is need not be the last to start it. */
+struct race {
+    fl_runtime *rt;
+    fl_timer *timer;
+    uint64_t place[2];
+    atomic_uint steps;
+};
+
+static void start_once(void *arg)
+{
+    struct race *race = arg;
+    CHECK_EQ(fl_timer_start(race->timer, now_ns() + HOUR), 0);
+    race->place[fl_runtime_worker()] = timer_place(race->timer);
+    atomic_fetch_add(&race->steps, 1);
+}
+
+/* The second half of a start whose first half was start_once(). */
+static void win_the_race(void *arg)
+{
+    struct race *race = arg;
+    uint32_t slot = (uint32_t)race->place[0];
+    uint64_t word = timer_word(race->timer);
+    while (!timer_restart(race->timer, &word, TIMER_SCHEDULED, 0))
+        ;
+    entries_at(&worker_at(race->rt, 0)->own.table, slot)->generation = word_generation(word) + 1;
+    atomic_fetch_add(&race->steps, 1);
+}
+
+static int64_t counted_as_stale(const struct race *race, unsigned worker)
+{
+    const struct shelf *shelf = &worker_at(race->rt, worker)->own;
+    unsigned bucket = bucket_of((uint32_t)race->place[worker]);
+    return (int64_t)(fl__stripe_sum(&shelf->stripes[bucket]) - shelf->scrub.settled[bucket]);
+}
+
+TEST(what_workers_that_start_a_timer_at_once_leave_behind_is_counted_where_it_is)
+{
+    static const struct {
+        unsigned worker;
+        fl_task_fn fn;
+    } steps[] = {{0, start_once}, {1, start_once}, {0, win_the_race}, {1, start_once}};
+    struct race race = {.rt = make(2)};
+    CHECK_EQ(fl_timer_new(race.rt, count, NULL, &race.timer), 0);
+    for (unsigned i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        CHECK_EQ(fl_runtime_spawn_on(race.rt, steps[i].worker, steps[i].fn, &race), 0);
+        AWAIT(atomic_load(&race.steps) == i + 1);
+    }
+    CHECK_EQ(counted_as_stale(&race, 0), 1);
+    CHECK_EQ(counted_as_stale(&race, 1), 0);
+    CHECK_EQ(stats_of(race.rt).entries, 2);
+    CHECK(fl_timer_cancel(race.timer));
+    fl_timer_unref(race.timer);
+    fl_runtime_free(race.rt);
 }
 
 TEST(stale_entries_that_come_due_are_dropped)

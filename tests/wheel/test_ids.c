@@ -120,29 +120,65 @@ TEST(id_of_a_dead_timer_is_not_found_after_a_million_reuses)
 }
 
 /* The leaves of a spoke have numbers of 42 bits: generation and a part of the slot. */
-TEST(a_spoke_that_has_used_up_its_ids_says_so_and_goes_on_with_what_it_has)
+TEST(a_spoke_that_has_used_up_its_ids_says_so_until_it_is_empty)
 {
+    enum { COUNT = LEAF_SLOTS + 1 };
     fl_wheel *w = new_wheel(NULL);
-    fl_timer_id first, last, none = 7;
+    fl_timer_id ids[COUNT], none = 7;
     fl_expired out[8];
-    CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &first), 0);
-    struct spoke *spoke = fl__wheel_spoke(w, first);
-    CHECK_EQ(fl_wheel_cancel(w, first, NULL), 0);
+    CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &ids[0]), 0);
     fl_wheel_compact(w);
-    spoke->leaves_made = SERIAL_END - SERIAL_FIRST - 1;
-    for (int i = 0; i < LEAF_SLOTS; i++)
-        CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &last), 0);
-    CHECK_EQ(ID_GENERATION(last), (1u << 22) - 1);
+    fl__wheel_spoke(w, ids[0])->leaves_made = SERIAL_END - SERIAL_FIRST - 1;
+    for (int i = 1; i < COUNT; i++)
+        CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &ids[i]), 0);
+    CHECK_EQ(ID_GENERATION(ids[1]), (1u << 22) - 1);
     CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &none), FL_CAPACITY_EXCEEDED);
-    CHECK_EQ(fl_wheel_reschedule(w, last, HOUR, &none), FL_CAPACITY_EXCEEDED);
+    CHECK_EQ(fl_wheel_reschedule(w, ids[1], HOUR, &none), FL_CAPACITY_EXCEEDED);
     CHECK_EQ(none, 7);
     CHECK_EQ(fl_wheel_schedule(w, 2 * HOUR, NULL, &none), 0);
     CHECK_EQ(fl_wheel_check(w, stdout), 0);
-    CHECK_EQ(fl_wheel_cancel(w, last, NULL), 0);
-    CHECK_EQ(fl_wheel_cancel(w, first, NULL), FL_TIMER_NOT_FOUND);
-    fl_wheel_clear(w);
+    for (int i = 1; i < COUNT; i++)
+        CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
     CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &none), FL_CAPACITY_EXCEEDED);
-    CHECK_EQ(fl_wheel_poll(w, 2 * HOUR, out, 8), 0);
+    CHECK_EQ(fl_wheel_cancel(w, ids[0], NULL), 0);
+    for (int i = 1; i < COUNT; i++)
+        CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &none), 0);
+    CHECK_EQ(ID_GENERATION(none), 1);
+    CHECK_EQ(fl_wheel_cancel(w, ids[COUNT - 1], NULL), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(fl_wheel_check(w, stdout), 0);
+    CHECK_EQ(fl_wheel_poll(w, HOUR - 1, out, 8), 0);
+    CHECK_EQ(fl_wheel_poll(w, HOUR, out, 8), 8);
+    fl_wheel_free(w);
+}
+
+/* Worn as it is, a spoke that is empty now and then refuses nothing: whether its timers are cancelled, fire, or are cleared
+ * away; and no ID comes again before three quarters of all have been given out. */
+TEST(the_ids_of_a_spoke_that_is_empty_now_and_then_start_over)
+{
+    fl_wheel *w = new_wheel(NULL);
+    fl_timer_id id;
+    fl_expired out;
+    for (int way = 0; way < 3; way++) {
+        uint64_t at_ns = fl_wheel_now_ns(w) + 10 * TICK0;
+        CHECK_EQ(fl_wheel_schedule(w, at_ns, NULL, &id), 0);
+        struct spoke *spoke = fl__wheel_spoke(w, id);
+        fl_wheel_clear(w);
+        spoke->leaves_made = SERIAL_WORN - SERIAL_FIRST - 1;
+        for (int i = 0; i < 2 * KEPT_CAPACITY; i++) {
+            CHECK_EQ(fl_wheel_schedule(w, at_ns, NULL, &id), 0);
+            CHECK(fl__wheel_spoke(w, id) == spoke);
+            CHECK(i > 0 || ID_GENERATION(id) == (3u << 20) - 1);
+            if (way == 0)
+                CHECK_EQ(fl_wheel_cancel(w, id, NULL), 0);
+            else if (way == 1)
+                CHECK_EQ(fl_wheel_poll(w, at_ns + TICK0, &out, 1), 1);
+            else
+                fl_wheel_clear(w);
+            CHECK_EQ(fl_wheel_check(w, stdout), 0);
+            at_ns += way == 1 ? TICK0 * 1024 : 0; /* a turn of L0 later it is the same spoke */
+        }
+        CHECK_EQ(ID_GENERATION(id), 1);
+    }
     fl_wheel_free(w);
 }
 
