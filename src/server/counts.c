@@ -49,6 +49,7 @@ struct counts {
     bool flushing;
     void (*flushed)(struct shard *shard); /* who waits until all is written; NULL: nobody */
     fl_timer_id timer;
+    const struct page *loading; /* that of this life of the shard */
 };
 
 /* --- The list ----------------------------------------------------------------------------------------------------- */
@@ -274,8 +275,12 @@ static void load_settings(struct page *page)
 static void load_again(fl_loop *loop, void *arg)
 {
     struct page *page = arg;
+    struct shard *shard = page->shard;
     (void)loop;
-    page_submit(page);
+    if (shard->counts && shard->counts->loading == page)
+        page_submit(page);
+    else
+        free(page); /* the shard has left, and perhaps come back */
 }
 
 static void loaded(struct errand *errand)
@@ -320,6 +325,7 @@ void counts_load(struct shard *shard)
     page->listing.ns = COUNTS_NAMESPACE;
     page->listing.from_us = FL_STORE_TIME_END - 1;
     page->listing.limit = PAGE;
+    shard->counts->loading = page;
     page_submit(page);
 }
 
