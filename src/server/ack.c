@@ -200,6 +200,11 @@ static void answered_if_over(struct acking *acking)
         answer(acking);
 }
 
+static bool is_of(const struct ack *ack, uint32_t server)
+{
+    return ack->worker != UINT16_MAX && ack->server == server;
+}
+
 /* A bit for each that was sent: whether it was known. */
 static void forwarded_back(struct peer_call *call, int result, fl_bytes bits)
 {
@@ -209,7 +214,7 @@ static void forwarded_back(struct peer_call *call, int result, fl_bytes bits)
     size_t at = 0;
     for (size_t i = 0; i < acking->acks.count && result == 0; i++) {
         struct ack *ack = &acking->acks.list[i];
-        if (ack->worker == UINT16_MAX || ack->server != forwarded->server)
+        if (!is_of(ack, forwarded->server))
             continue;
         ack->known = at / 8 < bits.size && bit[at / 8] >> at % 8 & 1;
         at++;
@@ -228,25 +233,26 @@ static void put_token(struct out *body, const struct token *token)
         wire_put_bytes(body, bytes_of(token->namespaces[i]));
 }
 
-static void put_acks(struct out *body, const struct acking *acking, uint32_t server)
+static size_t count_of(const struct acking *acking, uint32_t server)
 {
     size_t count = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1)
-            wire_put_number(body, count);
-        for (size_t i = 0; i < acking->acks.count; i++) {
-            const struct ack *ack = &acking->acks.list[i];
-            if (ack->worker == UINT16_MAX || ack->server != server)
-                continue;
-            count++;
-            if (pass == 0)
-                continue;
-            wire_put_number(body, ack->worker);
-            wire_put_number(body, ack->slot);
-            wire_put_number(body, ack->serial);
-            wire_put_number(body, ack->result);
-            wire_put_number(body, ack->after_us);
-        }
+    for (size_t i = 0; i < acking->acks.count; i++)
+        count += is_of(&acking->acks.list[i], server);
+    return count;
+}
+
+static void put_acks(struct out *body, const struct acking *acking, uint32_t server)
+{
+    wire_put_number(body, count_of(acking, server));
+    for (size_t i = 0; i < acking->acks.count; i++) {
+        const struct ack *ack = &acking->acks.list[i];
+        if (!is_of(ack, server))
+            continue;
+        wire_put_number(body, ack->worker);
+        wire_put_number(body, ack->slot);
+        wire_put_number(body, ack->serial);
+        wire_put_number(body, ack->result);
+        wire_put_number(body, ack->after_us);
     }
 }
 
@@ -270,22 +276,13 @@ static void forward(struct acking *acking, const struct peer *peer)
     out_free(&body);
 }
 
-static bool has_some(const struct acking *acking, const struct peer *peer)
-{
-    uint32_t server = (uint32_t)atomic_load(&peer->incarnation);
-    for (size_t i = 0; i < acking->acks.count; i++)
-        if (acking->acks.list[i].worker != UINT16_MAX && acking->acks.list[i].server == server && server != 0)
-            return true;
-    return false;
-}
-
 static void settled_here(struct acks *acks)
 {
     struct acking *acking = (struct acking *)acks;
     acking->left = 1; /* for ourselves */
     for (const struct peer *peer = atomic_load(&acking->call->worker->server->peers); peer;
          peer = atomic_load(&peer->next))
-        if (has_some(acking, peer))
+        if (count_of(acking, (uint32_t)atomic_load(&peer->incarnation)) > 0)
             forward(acking, peer);
     answered_if_over(acking);
 }
