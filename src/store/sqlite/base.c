@@ -39,6 +39,7 @@
 #include "store/sqlite/base.h"
 
 enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 1, CACHE_KIB = 8192, BUSY_MS = 1000 }; /* "Foli" */
+enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
 enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
 
 struct sqlite_tuning fl__sqlite_tuning = {
@@ -175,14 +176,20 @@ static const char *sentence_of(int code, int rc)
     }
 }
 
+/* The file of the log; NULL: there is none yet. */
+static sqlite3_file *log_of(sqlite3 *db)
+{
+    sqlite3_file *log = NULL;
+    sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    return log && log->pMethods ? log : NULL;
+}
+
 /* What the system said to SQLite. It forgets that when a commit could not write to the log; the log's file has not. */
 static int system_error(sqlite3 *db, int rc)
 {
-    sqlite3_file *log = NULL;
     int error = db ? sqlite3_system_errno(db) : 0;
-    if (db && error == 0 && rc == SQLITE_IOERR_WRITE)
-        sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
-    if (log && log->pMethods)
+    sqlite3_file *log = db && error == 0 && rc == SQLITE_IOERR_WRITE ? log_of(db) : NULL;
+    if (log)
         log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &error);
     return error;
 }
@@ -406,6 +413,22 @@ int fl__base_commit(struct base *base)
         return commit_failed(base, rc);
     base->in_transaction = false;
     return 0;
+}
+
+/* To sync a file that has grown takes nearly twice as long as one that was written over, because its new size has to be
+ * written as well. What is behind the last commit means nothing to SQLite. If it fails, commits make the log longer, as they
+ * would anyway. */
+void fl__base_extend_log(struct base *base)
+{
+    static char zeros[LOG_PIECE];
+    sqlite3_file *log = log_of(base->db);
+    sqlite3_int64 end = LOG_HEAD + (sqlite3_int64)base->frames * LOG_FRAME, size;
+    sqlite3_int64 more = end < LOG_PIECE ? LOG_PIECE : end > LOG_STEP ? LOG_STEP : end / LOG_PIECE * LOG_PIECE;
+    if (!log || log->pMethods->xFileSize(log, &size) != SQLITE_OK || end + more / 4 <= size)
+        return;
+    for (sqlite3_int64 at = size; at < size + more; at += LOG_PIECE)
+        if (log->pMethods->xWrite(log, zeros, LOG_PIECE, at) != SQLITE_OK)
+            return;
 }
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */

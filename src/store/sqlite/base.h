@@ -259,6 +259,9 @@ int fl__step(struct base *base, sqlite3_stmt *statement);
 
 fl_bytes fl__column_bytes(sqlite3_stmt *statement, int column);
 
+/* Makes the log longer if the next commits would have to: between transactions. */
+void fl__base_extend_log(struct base *base);
+
 /* Whether there is room for new rows: 1, 0, or failed. */
 int fl__base_has_room(struct base *base);
 

@@ -316,6 +316,7 @@ static void group_end(struct worker *worker, struct group *group)
     for (fl_store_request *request = group->first; request && r < 0; request = request->next)
         fl__store_answer(request, r, "%s", base->message);
     group_answer(group);
+    fl__base_extend_log(base);
     fl__helper_look(worker->helper, base);
 }
 

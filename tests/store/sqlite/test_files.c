@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -150,13 +151,29 @@ TEST(the_number_of_shards_is_fixed)
     done();
 }
 
-TEST(a_new_store_has_four_shards)
+static uint32_t shards_of_a_new_store(void)
 {
     new_folder();
     CHECK_EQ(open_again(&store), 0);
-    CHECK_EQ(fl_store_shards(store), 4);
+    uint32_t shards = fl_store_shards(store);
     fl_store_close(store);
     remove_folder();
+    return shards;
+}
+
+TEST(a_new_store_has_a_shard_a_processor_and_no_more_than_four)
+{
+    cpu_set_t all, one;
+    CHECK_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+    CHECK_EQ(shards_of_a_new_store(), CPU_COUNT(&all) < 4 ? (uint32_t)CPU_COUNT(&all) : 4);
+    int first = 0;
+    while (!CPU_ISSET(first, &all))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    CHECK_EQ(shards_of_a_new_store(), 1);
+    CHECK_EQ(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 TEST(a_later_schema_is_refused)
@@ -339,5 +356,33 @@ TEST(a_disk_that_is_nearly_full_takes_no_new_rows_and_all_else)
     fl__sqlite_tuning = tuning;
     put(shard, version, &third, 1);
     CHECK(is_there(shard, third.key, NULL) && is_named(shard, "first", NULL) && is_there(shard, second.key, NULL));
+    end();
+}
+
+static off_t size_of(const char *name)
+{
+    struct stat found;
+    CHECK_EQ(stat(folder_file(name), &found), 0);
+    return found.st_size;
+}
+
+TEST(the_log_is_made_longer_before_it_is_needed)
+{
+    enum { COMMITS = 200 };
+    begin();
+    uint64_t version = claim(shard, "me");
+    off_t size = 0;
+    int grown = 0;
+    for (uint64_t i = 1; i <= COMMITS; i++) {
+        fl_row row = make_row(2 * i, 1000, 25);
+        put(shard, version, &row, 1);
+        off_t now = size_of("shard-0000.db-wal");
+        grown += now != size;
+        size = now;
+    }
+    CHECK(grown > 1 && grown < COMMITS / 4);
+    reopen();
+    for (uint64_t i = 1; i <= COMMITS; i++)
+        CHECK(is_there(shard, make_row(2 * i, 1000, 25).key, NULL));
     end();
 }
