@@ -234,7 +234,7 @@ struct leases {
     } pullers[PULLERS];
 };
 
-enum { HEAD_ROOM = 256, ACK_ROOM = 64, LEASE_ROOM = HEAD_ROOM + 64 + LEASED * ACK_ROOM };
+enum { HEAD_ROOM = 256, ACK_ROOM = 96, LEASE_ROOM = HEAD_ROOM + 64 + LEASED * ACK_ROOM };
 
 /* Puts the head right before the body. */
 static struct span with_head(char *request, const char *path, size_t body)
@@ -259,7 +259,7 @@ static struct span acknowledge(struct puller *puller)
     while ((at = memmem(at, (size_t)(end - at), key, sizeof key - 1))) {
         at += sizeof key - 1;
         size_t size = strcspn(at, "\"");
-        if (puller->leased == LEASED || size > 30)
+        if (puller->leased == LEASED || size > 64)
             bench_die("foliot leases more than was asked for");
         out = stpcpy(out, puller->leased++ ? ",{\"lease\":\"" : "{\"lease\":\"");
         out = mempcpy(out, at, size);
