@@ -202,13 +202,18 @@ static uint64_t random_below(webhooks *hooks, uint64_t limit)
     return hooks->random % limit;
 }
 
-/* Not now: after as long as the queue of its host may take, a bit spread. */
+/* Not now: after as long as the queue of its host may take, a bit spread. That is a guess, and a host that is faster than it
+ * must not stand idle: so nobody is put off for longer than he is late already, and of a crowd that waits for long each is
+ * put off a few times only. */
 static void put_off(webhooks *hooks, webhook_call *call, uint64_t wait_ns, const char *reason)
 {
+    const int64_t most_us = PUT_OFF_MOST_S * 1000000ll;
+    int64_t late_us = webhook_now_us(hooks) - call->due_us;
+    late_us = late_us < 0 ? 0 : late_us > most_us ? most_us : late_us;
+    if (wait_ns > (uint64_t)late_us * 1000)
+        wait_ns = (uint64_t)late_us * 1000;
     if (wait_ns < second_ns)
         wait_ns = second_ns;
-    if (wait_ns > PUT_OFF_MOST_S * second_ns)
-        wait_ns = PUT_OFF_MOST_S * second_ns;
     wait_ns += random_below(hooks, wait_ns / 4);
     call->at_us = webhook_now_us(hooks) + (int64_t)(wait_ns / 1000);
     finish_early(hooks, call, FL_LATER, reason);

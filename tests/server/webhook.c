@@ -861,7 +861,7 @@ TEST(keeps_to_the_limit_of_a_host)
 
 TEST(puts_off_what_would_wait_for_long)
 {
-    enum { COUNT = 7 };
+    enum { COUNT = 8 };
     static struct delivery all[COUNT];
     fl_virtual_clock time; /* moved by hand: the loop never waits here */
     struct webhooks_stats stats;
@@ -878,14 +878,20 @@ TEST(puts_off_what_would_wait_for_long)
     /* Silent for five seconds, two at once, four are waiting: ten seconds. */
     time.time_ns += 5000000000;
     fl_loop_run_once(stage.loop, false);
+    all[6].call.due_us = stage.wall.now_us - 20 * second_us;
+    all[7].call.due_us = stage.wall.now_us;
     submit(&all[6]);
+    submit(&all[7]);
     fl_loop_run_once(stage.loop, false);
     CHECK_EQ(all[6].done, 1);
     CHECK_EQ(all[6].call.result, FL_LATER);
     CHECK(all[6].call.at_us >= stage.wall.now_us + 10 * second_us);
     CHECK(all[6].call.at_us < stage.wall.now_us + 13 * second_us);
+    CHECK_EQ(all[7].call.result, FL_LATER); /* it is not late yet, and is not put off for long */
+    CHECK(all[7].call.at_us >= stage.wall.now_us + second_us);
+    CHECK(all[7].call.at_us < stage.wall.now_us + 2 * second_us);
     webhooks_get_stats(stage.hooks, &stats);
-    CHECK_EQ(stats.put_off, 1);
+    CHECK_EQ(stats.put_off, 2);
     close_stage(&stage);
 }
 
