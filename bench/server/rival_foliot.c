@@ -325,7 +325,7 @@ const struct rival rival_foliot = {
     .name = "foliot",
     .about =
         "`foliot serve` with the embedded store (SQLite) on the same disk, over HTTP, and with its defaults but for "
-        "`--allow-private-targets`, without which it calls nobody on this machine: four shards, a worker a "
+        "`--allow-private-targets`, without which it calls nobody on this machine: a shard and a worker a "
         "processor. Every answer comes after the fsync of what it acknowledges, except that acknowledgements of "
         "leases are recorded once a second: a crash repeats, and loses nothing.",
     .version = version,

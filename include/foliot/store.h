@@ -354,8 +354,8 @@ typedef struct fl_shard fl_shard;
 
 /* The zero value of every member is its default. */
 typedef struct fl_store_config {
-    uint32_t shards;      /* how many a new store is made with, at most 65536; 0: 4. Of one that is there: how many it
-                           * must have; 0: as many as it has */
+    uint32_t shards;      /* how many a new store is made with, at most 65536; 0: 4, in a folder no more than there are
+                           * processors. Of one that is there: how many it must have; 0: as many as it has */
     uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s. PostgreSQL only */
     fl_wall_clock *clock; /* memory, SQLite: by which leases run out. NULL: the system's. Must outlive the store */
 } fl_store_config;

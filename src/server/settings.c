@@ -37,7 +37,7 @@ const struct setting settings[] = {
     {"store", GROUP_SERVER, SETTING_URL, AT(store), .max = 4096, .initial = "sqlite:foliot-data", .choices = stores,
      .value_name = "URL", .help = "Where timers are kept: sqlite:FOLDER, postgres://..., or memory: for tests."},
     {"shards", GROUP_SERVER, SETTING_NUMBER, AT(shards), .min = 1, .max = 65536,
-     .otherwise = "as many as the store has, and 4 if it is new", .value_name = "N",
+     .otherwise = "as many as the store has; a new one as there are processors, at most 4", .value_name = "N",
      .help = "How many parts the store has. Fixed when it is made."},
     {"workers", GROUP_SERVER, SETTING_NUMBER, AT(workers), .min = 1, .max = 1024, .otherwise = "one a processor",
      .value_name = "N", .help = "How many threads share the connections, the shards and the webhooks."},

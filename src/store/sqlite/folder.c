@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static int failed(char *message, size_t size, const char *path, const char *what
     return code;
 }
 
-enum { SHARDS_DEFAULT = 4, NAME_ROOM = 48 };
+enum { SHARDS_MOST = 4, NAME_ROOM = 48 }; /* unless told otherwise */
 
 static const char *name_of(uint32_t shard, const char *suffix, char out[NAME_ROOM])
 {
@@ -285,12 +286,22 @@ static int open_folder(struct folder *folder, char *message, size_t size)
     return FL_INVALID_ARGUMENT;
 }
 
+/* A shard is a commit of its own: more of them than there are processors share no work, and each sync is for fewer. */
+static uint32_t default_shards(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) < 0)
+        return SHARDS_MOST;
+    int processors = CPU_COUNT(&set);
+    return processors < SHARDS_MOST ? (uint32_t)processors : SHARDS_MOST;
+}
+
 static int open_store(struct folder *folder, uint32_t shards, char *message, size_t size)
 {
     if (is_there(folder, 0))
         return check_store(folder, shards, message, size);
     int r = make_empty(folder, message, size);
-    return r == 0 ? make_store(folder, shards ? shards : SHARDS_DEFAULT, message, size) : r;
+    return r == 0 ? make_store(folder, shards ? shards : default_shards(), message, size) : r;
 }
 
 static void close_folder(struct folder *folder)

@@ -13,7 +13,7 @@ struct folder {
     uint32_t shards;
 };
 
-/* Opens a folder, made first if it is not there, with `shards` shards (0: 4 if it is new). On failure `message` has been
+/* Opens a folder, made first if it is not there, with `shards` shards (0: one a processor if it is new, at most 4). On failure `message` has been
  * written. */
 int fl__folder_open(const char *path, uint32_t shards, struct folder *ret, char *message, size_t size);
 void fl__folder_close(struct folder *folder);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -150,13 +151,29 @@ TEST(the_number_of_shards_is_fixed)
     done();
 }
 
-TEST(a_new_store_has_four_shards)
+static uint32_t shards_of_a_new_store(void)
 {
     new_folder();
     CHECK_EQ(open_again(&store), 0);
-    CHECK_EQ(fl_store_shards(store), 4);
+    uint32_t shards = fl_store_shards(store);
     fl_store_close(store);
     remove_folder();
+    return shards;
+}
+
+TEST(a_new_store_has_a_shard_a_processor_and_no_more_than_four)
+{
+    cpu_set_t all, one;
+    CHECK_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+    CHECK_EQ(shards_of_a_new_store(), CPU_COUNT(&all) < 4 ? (uint32_t)CPU_COUNT(&all) : 4);
+    int first = 0;
+    while (!CPU_ISSET(first, &all))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    CHECK_EQ(shards_of_a_new_store(), 1);
+    CHECK_EQ(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 TEST(a_later_schema_is_refused)
