@@ -380,6 +380,7 @@ bool fl__memory_room(fl_engine *e, fl_key key)
     if (e->loaded < e->config.max_memory_timers)
         return true;
     e->stats.pressure++;
+    e->pressed = true;
     if (e->preload_us > SECOND_US / 8)
         e->preload_us = e->preload_us * 4 / 5;
     drop_empty_spans(e);

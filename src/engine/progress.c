@@ -211,6 +211,10 @@ void fl__record(fl_engine *e)
         send_retreat(e);
     if (e->set_back)
         fl__engine_flush_soon(e);
+    if (e->pressed) { /* so much is made and fired that what is over shall not pile up in the store */
+        e->pressed = false;
+        fl__delete(e); /* and that records, if there is anything to delete */
+    }
     if (!e->dirty || !may_record(e))
         return;
     fl_store_request *request = &e->record_request;
