@@ -102,7 +102,7 @@ static void begin(struct fleet *fleet)
 {
     fl_virtual_clock_init(&fleet->time, 1000);
     fleet->clock.now_us = now_us;
-    fleet->engines = calloc(fleet->shards, sizeof *fleet->engines);
+    fleet->engines = calloc(fleet->shards, sizeof(fl_engine *));
     if (!fleet->engines || fl_loop_new(&(fl_loop_config){.clock = &fleet->time.clock}, &fleet->loop) < 0 ||
         fl_store_open("memory:", &(fl_store_config){.shards = fleet->shards, .clock = &fleet->clock}, &fleet->store,
                       NULL, 0) < 0)
