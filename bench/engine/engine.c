@@ -24,7 +24,30 @@
 #define SECOND_US ((int64_t)1000000)
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-enum measure { E1, E2, E3, E4, E5, E6, E7, E8, E9, E10, E11, E12, E13, E14, E15, E16, E17, N_MEASURES };
+enum measure {
+    E1,
+    E2,
+    E3,
+    E4,
+    E5,
+    E6,
+    E7,
+    E8,
+    E9,
+    E10,
+    E11,
+    E12,
+    E13,
+    E14,
+    E15,
+    E16,
+    E17,
+    E18,
+    E19,
+    E20,
+    E21,
+    N_MEASURES
+};
 
 /* How many names and timers there are when there are many, in multiples of the size. */
 enum { NAMES_MANY = 20, TIMERS_MANY = 100 };
@@ -94,6 +117,28 @@ static double per_second_k(struct outcome outcome)
     return (double)outcome.count / outcome.seconds / 1000;
 }
 
+/* Processor time: of the process that measures, and of the rival's server. */
+struct effort {
+    uint64_t own_ns, server_ns;
+};
+
+static struct effort effort_now(const struct job *job, void *self)
+{
+    return (struct effort){own_cpu_ns(), job->rival->server_cpu ? job->rival->server_cpu(self) : 0};
+}
+
+/* Since `before`, for each of the timers: all of it, and the server's share. */
+static void say_effort(const struct job *job, void *self, struct effort before, size_t count, unsigned all,
+                       unsigned servers)
+{
+    struct effort now = effort_now(job, self);
+    double own_us = (double)(now.own_ns - before.own_ns) / 1000 / (double)count;
+    /* in ticks, which are rounded anew when a process of the server ends */
+    double server_us = fmax(0, (double)(int64_t)(now.server_ns - before.server_ns)) / 1000 / (double)count;
+    say(job, all, own_us + server_us);
+    say(job, servers, server_us);
+}
+
 /* Over a day, in no order. */
 static struct timers future(size_t first, size_t count, bool named)
 {
@@ -111,7 +156,9 @@ static void measure_schedule(struct job *job)
     bench_working_on(job->run, E1);
     double before = rival->memory_bytes ? rival->memory_bytes(self) : NAN;
     struct timers timers = future(0, job->size, false);
+    struct effort effort = effort_now(job, self);
     struct outcome outcome = rival->schedule(self, &timers);
+    say_effort(job, self, effort, outcome.count, E18, E19);
     say(job, E1, per_second_k(outcome));
     if (rival->memory_bytes && rival != &rival_sqlite) /* that is told with many more */
         say(job, E13, fmax(0, (rival->memory_bytes(self) - before) / (double)outcome.count));
@@ -125,7 +172,9 @@ static void measure_fire(struct job *job)
     bench_working_on(job->run, E7);
     struct timers timers = {.count = job->size, .from_us = wall_now_us() - 600 * SECOND_US, .span_us = 120 * SECOND_US};
     size_t count = job->rival->schedule(self, &timers).count;
+    struct effort effort = effort_now(job, self);
     struct outcome outcome = job->rival->fire(self, count);
+    say_effort(job, self, effort, outcome.count, E20, E21);
     say(job, E7, per_second_k(outcome));
     close_rival(job, self);
 }
@@ -171,14 +220,14 @@ static void measure_names(struct job *job)
     double longest_ms = 0;
     void *self = open_rival(job);
     bench_working_on(job->run, E2);
-    double before = job->rival->memory_bytes(self);
     say(job, E2, with_names(job, self, &there, 0, &longest_ms));
     bench_working_on(job->run, E3);
     say(job, E3, with_names(job, self, &there, job->size, &longest_ms));
     if (job->first && job->rival == &rival_sqlite) {
+        double few = (double)there, before = job->rival->memory_bytes(self);
         bench_working_on(job->run, E4);
         say(job, E4, with_names(job, self, &there, NAMES_MANY * job->size, &longest_ms));
-        say(job, E5, fmax(0, (job->rival->memory_bytes(self) - before) / (double)there));
+        say(job, E5, fmax(0, (job->rival->memory_bytes(self) - before) / ((double)there - few)));
         say(job, E6, longest_ms);
     }
     close_rival(job, self);
@@ -252,9 +301,10 @@ static bool wants_any(const struct job *job, unsigned first, unsigned last)
 static void run_job(struct job *job)
 {
     bool ours = job->rival == &rival_sqlite || job->rival == &rival_postgres_store;
-    if (bench_wants(job->run, E1) || bench_wants(job->run, E13) || bench_wants(job->run, E15))
+    if (bench_wants(job->run, E1) || bench_wants(job->run, E13) || bench_wants(job->run, E15) ||
+        wants_any(job, E18, E19))
         measure_schedule(job);
-    if (bench_wants(job->run, E7))
+    if (bench_wants(job->run, E7) || wants_any(job, E20, E21))
         measure_fire(job);
     if (job->rival->punctual && wants_any(job, E9, E12))
         measure_lateness(job);
@@ -307,7 +357,8 @@ static const struct bench_measure measures[N_MEASURES] = {
             BENCH_RATE},
     [E4] = {"E4", "the same, 20 N names there", "k/s", "N more while 20 times as many names are there.", BENCH_RATE},
     [E5] = {"E5", "memory a name", "B",
-            "Memory of a process that has just opened a store with 21 N names, less that of one with an empty store."},
+            "Memory of a process that has just opened a store with 21 N names, less that with 2 N, divided by the "
+            "difference."},
     [E6] = {"E6", "longest silence", "ms",
             "While all those names were created: the longest time in which no batch was acknowledged on a shard. It is "
             "the longest commit, or longer."},
@@ -337,6 +388,11 @@ static const struct bench_measure measures[N_MEASURES] = {
              "Of the whole process, just started, with 100 times as many pending."},
     [E17] = {"E17", "start, 100 N pending", "s",
              "The same: from opening the store until a timer that is due has fired on every shard."},
+    [E18] = {"E18", "processor to schedule", "µs each",
+             "What is measured as *schedule*: processor time of all that takes part, for one timer."},
+    [E19] = {"E19", "the server's part of it", "µs each", "Of the processes of the server; foliot has none."},
+    [E20] = {"E20", "processor to fire", "µs each", "The same for what is measured as *fire*."},
+    [E21] = {"E21", "the server's part of it", "µs each", "The same."},
 };
 
 static const struct bench_chart charts[] = {

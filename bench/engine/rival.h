@@ -58,6 +58,7 @@ struct rival {
 
     double (*memory_bytes)(void *self); /* in use now; NULL: cannot be told */
     double (*disk_bytes)(void *self);   /* for what is scheduled */
+    uint64_t (*server_cpu)(void *self); /* processor time of its server until now, ns; NULL: it has none */
 };
 
 extern const struct rival rival_sqlite, rival_postgres_store, rival_redis_always, rival_redis_everysec,

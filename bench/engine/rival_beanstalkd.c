@@ -174,6 +174,11 @@ static double memory_bytes(void *arg)
     return server_memory_bytes(((struct beanstalkd *)arg)->server);
 }
 
+static uint64_t server_cpu(void *arg)
+{
+    return server_cpu_ns(((struct beanstalkd *)arg)->server);
+}
+
 static double disk_bytes(void *arg)
 {
     return folder_bytes(((struct beanstalkd *)arg)->folder);
@@ -183,7 +188,7 @@ static double disk_bytes(void *arg)
     {                                                                                                                \
         .name = (words), .about = (about_words), .version = version, .needs = "beanstalkd", .open = (open_function), \
         .close = close_beanstalkd, .schedule = schedule, .fire = fire, .punctual = (punctual_function),              \
-        .memory_bytes = memory_bytes, .disk_bytes = disk_bytes,                                                      \
+        .memory_bytes = memory_bytes, .disk_bytes = disk_bytes, .server_cpu = server_cpu,                            \
     }
 
 const struct rival rival_beanstalkd_always = BEANSTALKD(

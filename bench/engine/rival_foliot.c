@@ -434,6 +434,11 @@ static void close_postgres(void *arg)
     free(self);
 }
 
+static uint64_t cpu_postgres(void *arg)
+{
+    return server_cpu_ns(((struct foliot *)arg)->server->pid);
+}
+
 static double disk_postgres(void *arg)
 {
     return postgres_server_query(
@@ -470,4 +475,5 @@ const struct rival rival_postgres_store = {
     .punctual = punctual,
     .memory_bytes = memory_bytes,
     .disk_bytes = disk_postgres,
+    .server_cpu = cpu_postgres,
 };

@@ -241,9 +241,14 @@ static struct outcome fire(void *arg, size_t count)
     return (struct outcome){atomic_load(&self->taken), (double)(wall_now_us() - begin_us) / 1e6, 0};
 }
 
-static uint64_t all_cpu_ns(const struct plain *self)
+static uint64_t server_cpu(void *arg)
 {
-    return own_cpu_ns() + server_cpu_ns(self->server->pid);
+    return server_cpu_ns(((struct plain *)arg)->server->pid);
+}
+
+static uint64_t all_cpu_ns(struct plain *self)
+{
+    return own_cpu_ns() + server_cpu(self);
 }
 
 /* The reader asks when the next is due, and takes it then. */
@@ -284,4 +289,5 @@ const struct rival rival_postgres = {
     .fire = fire,
     .punctual = punctual,
     .disk_bytes = disk_bytes,
+    .server_cpu = server_cpu,
 };

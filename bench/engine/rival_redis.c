@@ -223,6 +223,11 @@ static double memory_bytes(void *arg)
     return server_memory_bytes(((struct redis *)arg)->server);
 }
 
+static uint64_t server_cpu(void *arg)
+{
+    return server_cpu_ns(((struct redis *)arg)->server);
+}
+
 static double disk_bytes(void *arg)
 {
     char path[300];
@@ -234,7 +239,7 @@ static double disk_bytes(void *arg)
     {                                                                                                                  \
         .name = (words), .about = (about_words), .version = version, .needs = "redis-server", .open = (open_function), \
         .close = close_redis, .schedule = schedule, .fire = fire, .punctual = punctual, .memory_bytes = memory_bytes,  \
-        .disk_bytes = disk_bytes,                                                                                      \
+        .disk_bytes = disk_bytes, .server_cpu = server_cpu,                                                            \
     }
 
 const struct rival rival_redis_always =

@@ -121,8 +121,8 @@ static uint64_t ticks_ns(unsigned long ticks)
     return ticks * (1000000000ull / (unsigned long)sysconf(_SC_CLK_TCK));
 }
 
-/* The parent and the processor time of a process, by the line that the system has of it. */
-static bool read_stat(const char *path, pid_t *ret_parent, uint64_t *ret_cpu_ns)
+/* What the system's line about a process says: its parent, its processor time, and that of its children that have ended. */
+static bool read_stat(const char *path, pid_t *ret_parent, uint64_t *ret_cpu_ns, uint64_t *ret_ended_ns)
 {
     char line[512] = "", *rest, *end;
     FILE *f = fopen(path, "r");
@@ -137,20 +137,27 @@ static bool read_stat(const char *path, pid_t *ret_parent, uint64_t *ret_cpu_ns)
         end += strspn(end, " ") + strcspn(end + strspn(end, " "), " ");
     unsigned long user = strtoul(end, &end, 10), system = strtoul(end, &end, 10);
     *ret_cpu_ns = ticks_ns(user + system);
+    user = strtoul(end, &end, 10);
+    system = strtoul(end, &end, 10);
+    *ret_ended_ns = ticks_ns(user + system);
     return true;
 }
 
 uint64_t server_cpu_ns(pid_t server)
 {
     glob_t found;
-    uint64_t sum = 0, cpu_ns;
+    uint64_t sum = 0, cpu_ns, ended_ns;
     pid_t parent;
     if (glob("/proc/[0-9]*/stat", 0, NULL, &found) != 0)
         return 0;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        if (read_stat(found.gl_pathv[i], &parent, &cpu_ns) &&
-            (parent == server || strtol(found.gl_pathv[i] + 6, NULL, 10) == server))
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (!read_stat(found.gl_pathv[i], &parent, &cpu_ns, &ended_ns))
+            continue;
+        if (strtol(found.gl_pathv[i] + 6, NULL, 10) == server)
+            sum += cpu_ns + ended_ns;
+        else if (parent == server)
             sum += cpu_ns;
+    }
     globfree(&found);
     return sum;
 }

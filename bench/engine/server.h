@@ -22,7 +22,7 @@ const char *server_program(const char *name);
 /* The first line that the program prints when it is asked for its version, without its name. */
 const char *server_version(const char *program, const char *option);
 
-/* Of the process and its children. */
+/* Of the process and its children, those included that have ended. */
 uint64_t server_cpu_ns(pid_t server);
 double server_memory_bytes(pid_t server); /* anonymous */
 

@@ -192,8 +192,9 @@ typedef struct fl_engine_config {
     uint32_t max_payload;        /* bytes; 0: 256 KiB; at most 8 MiB */
     fl_retry retry; /* of timers that have none; zero: 1 s, doubled up to 1 h, 10 attempts, no limit of age */
     /* FL_PRELOAD */
-    uint64_t preload_us;         /* how far ahead timers are loaded; 0: 2 min */
-    uint64_t delete_interval_us; /* how often what is settled is deleted; 0: 30 s. At most a day */
+    uint64_t preload_us;         /* how far ahead timers are loaded; 0: 2 min. Less when memory is short */
+    uint64_t delete_interval_us; /* how often what is settled is deleted (by FL_LOOKAHEAD too, if there are fewer than
+                                  * `delete_batch`), and sooner when memory is short; 0: 30 s. At most a day */
     /* FL_LOOKAHEAD */
     uint64_t lookahead_us;     /* how far ahead timers are loaded; 0: 1 s */
     uint64_t load_interval_us; /* how often at least to ask the store, 1 to 30 s; 0: 5 s */

@@ -278,6 +278,7 @@ struct fl_engine {
     fl_key until;
     fl_key front[2];
     uint64_t preload_us; /* now */
+    bool pressed;        /* memory was short since progress was last recorded */
 
     /* The store's windows: those in which there may be rows; by beginning, the longer ones first. */
     uint64_t *windows;

@@ -179,6 +179,8 @@ static void refile_done(fl_store_request *request)
     if (request->result < 0) { /* found again by the alarm */
         if (request->result == FL_OUTCOME_UNKNOWN)
             add_parts(e, request, UINT64_MAX);
+        if (e->set_back)
+            fl__engine_flush_soon(e);
         fl__alarm_set(e, &e->load_alarm, SECOND_US * NS_PER_US / 10);
         return;
     }
@@ -186,7 +188,9 @@ static void refile_done(fl_store_request *request)
     add_parts(e, request, request->refile.parts);
     if (e->state != ENGINE_RUNNING)
         return;
-    if (request->refile.more) {
+    if (e->set_back) { /* that waits for this; the rest of it later */
+        fl__engine_flush_soon(e);
+    } else if (request->refile.more) {
         refile_step(e, window);
     } else {
         if (!fl__write_files_under(e, window)) /* else once more */

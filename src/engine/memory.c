@@ -239,6 +239,12 @@ struct item *fl__memory_find(fl_engine *e, fl_key key)
 
 /* --- Items -------------------------------------------------------------------------------------------------------- */
 
+/* Its bytes begin where its last member ends, before the end of the struct: two bytes that are often a block of sixteen. */
+static size_t room_for(size_t size)
+{
+    return offsetof(struct item, bytes) + size;
+}
+
 static struct item *make_item(fl_engine *e, const fl_row *row, uint8_t flags)
 {
     bool moved = row->id.seq != row->key.seq;
@@ -246,7 +252,7 @@ static struct item *make_item(fl_engine *e, const fl_row *row, uint8_t flags)
     uint32_t space;
     if (fl__space(e, row->ns, &space) < 0)
         return NULL;
-    struct item *item = fl__image_alloc(&e->images, sizeof *item + size);
+    struct item *item = fl__image_alloc(&e->images, room_for(size));
     if (!item)
         return NULL;
     *item = (struct item){.key = row->key,
@@ -263,7 +269,7 @@ static struct item *make_item(fl_engine *e, const fl_row *row, uint8_t flags)
         memcpy(at, row->name.data, row->name.size);
     if (row->body.size > 0)
         memcpy(at + row->name.size, row->body.data, row->body.size);
-    e->bytes += sizeof *item + size;
+    e->bytes += room_for(size);
     return item;
 }
 
@@ -271,8 +277,8 @@ void fl__memory_free_item(fl_engine *e, struct item *item)
 {
     if (item->flags & ITEM_UNSURE)
         fl__doubt_forget(e, item);
-    e->bytes -= sizeof *item + item->size;
-    fl__image_free(&e->images, item, sizeof *item + item->size);
+    e->bytes -= room_for(item->size);
+    fl__image_free(&e->images, item, room_for(item->size));
 }
 
 /* The row of an item, but for its window. */
@@ -380,6 +386,7 @@ bool fl__memory_room(fl_engine *e, fl_key key)
     if (e->loaded < e->config.max_memory_timers)
         return true;
     e->stats.pressure++;
+    e->pressed = true;
     if (e->preload_us > SECOND_US / 8)
         e->preload_us = e->preload_us * 4 / 5;
     drop_empty_spans(e);

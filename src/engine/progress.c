@@ -211,6 +211,10 @@ void fl__record(fl_engine *e)
         send_retreat(e);
     if (e->set_back)
         fl__engine_flush_soon(e);
+    if (e->pressed) { /* so much is made and fired that what is over shall not pile up in the store */
+        e->pressed = false;
+        fl__delete(e); /* and that records, if there is anything to delete */
+    }
     if (!e->dirty || !may_record(e))
         return;
     fl_store_request *request = &e->record_request;
@@ -369,13 +373,15 @@ void fl__delete_key(fl_engine *e, fl_key key)
 /* --- The clock set back ------------------------------------------------------------------------------------------- */
 
 /* Called until it has succeeded: with the store busy or refusing, or without memory, it is tried again. What is being
- * loaded is judged by the front as it was, so that is waited for. */
+ * loaded is judged by the front as it was, and what is being filed again is under windows that are not known yet: both are
+ * waited for. */
 void fl__progress_set_back(fl_engine *e)
 {
     fl_progress settled, record;
     size_t count = 0;
     int64_t now_us = e->back_us;
-    if (e->record_busy || e->load_busy || e->retreat || reserve_spans(e) < 0 || fl__progress_now(e, &settled) < 0)
+    if (e->record_busy || e->load_busy || e->refile_busy || e->retreat || reserve_spans(e) < 0 ||
+        fl__progress_now(e, &settled) < 0)
         return;
     e->set_back = false;
     e->retreat = true;

@@ -206,6 +206,27 @@ TEST(little_memory_is_enough)
     tear_down();
 }
 
+TEST(when_memory_is_short_what_is_over_is_deleted_early)
+{
+    fl_engine_stats stats;
+    set_up((fl_engine_config){.max_memory_timers = 100, .delete_interval_us = 86400 * SECOND});
+    for (int i = 0; i < 50; i++)
+        CHECK_EQ(create(NULL, SECOND, "x").result, 0);
+    run_for(90 * SECOND);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.fired, 50);
+    CHECK_EQ(stats.rows_deleted, 0);
+    for (int i = 0; i < 150; i++)
+        CHECK_EQ(create(NULL, 30 * SECOND, "x").result, 0);
+    run_for(2 * SECOND);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK(stats.pressure > 0);
+    CHECK_EQ(stats.rows_deleted, 50);
+    CHECK_EQ(stats.store_deletes, 1);
+    CHECK_EQ(stats.pending, 150);
+    tear_down();
+}
+
 TEST(what_made_room_is_loaded_again_in_time)
 {
     for (int i = 0; i < 2; i++) {

@@ -16,6 +16,7 @@ trap 'exit 130' INT TERM
 mutants() {
     cat <<'END'
 version-not-checked src/store/memory.c s/request->version != book->version || request->version == 0/request->version == 0/
+version-checked-before-the-commit src/store/memory.c s/^        carry_out(a, request);/        { if (a->scheduled \&\& request->op == FL_STORE_WRITE \&\& request->version == a->book->version) request->store_data = a; else carry_out(a, request); }/;s/^    if (request->op == FL_STORE_LOAD \&\& request->result == 0 \&\& !load_go_on/    if (request->store_data == a) { request->store_data = NULL; request->version = a->book->version; carry_out(a, request); }\n&/
 delete-what-is-kept src/engine/progress.c s/passed(e, fl_window_end(window)) \&\& !kept_in(e, window)/passed(e, fl_window_begin(window))/
 unknown-is-refused src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_OUTCOME_UNKNOWN ? FL_STORE_UNAVAILABLE : request->result)/
 pending-writes-not-kept src/engine/progress.c s/keep_written(e, e->sent, &count) < 0 ||//

@@ -16,6 +16,12 @@
 
 #define NOW_US "(extract(epoch FROM now()) * 1000000)::bigint"
 #define PASSED " EXISTS (SELECT 1 FROM foliot_shard s WHERE s.shard = $1::bigint AND s.applied = $2::bigint)"
+
+/* The same where rows come from arrays. Their shard is taken from the shard's row and not from the parameter: a database of
+ * many nodes sees then that the rows belong where that row is. (Citus: else it brings them to the coordinator and needs two
+ * phases to commit.) */
+#define OWNED " FROM foliot_shard s CROSS JOIN "
+#define OWNER " s.shard = $1::bigint AND s.applied = $2::bigint"
 #define ROW(t) t "win, " t "seq, " t "at, " t "ns, " t "name, " t "id, " t "body"
 
 /* fl_progress_settled() of ($3, $4), ($5, $6) and the kept $7. */
@@ -65,14 +71,14 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
 
     /* Changes. */
     [PG_PUT] = {"foliot_put", "INSERT INTO foliot_timer (shard, win, seq, at, ns, body)"
-                              " SELECT $1::bigint, r.win, r.seq, r.at, r.ns, r.body FROM unnest($3::bigint[],"
+                              " SELECT s.shard, r.win, r.seq, r.at, r.ns, r.body" OWNED "unnest($3::bigint[],"
                               " $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[]) AS r(win, seq, at, ns, body)"
-                              " WHERE" PASSED},
+                              " WHERE" OWNER},
     [PG_PUT_FULL] = {"foliot_put_full",
                      "INSERT INTO foliot_timer (shard, win, seq, at, ns, body, name, id)"
-                     " SELECT $1::bigint, r.win, r.seq, r.at, r.ns, r.body, r.name, r.id FROM unnest($3::bigint[],"
+                     " SELECT s.shard, r.win, r.seq, r.at, r.ns, r.body, r.name, r.id" OWNED "unnest($3::bigint[],"
                      " $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[])"
-                     " AS r(win, seq, at, ns, body, name, id) WHERE" PASSED},
+                     " AS r(win, seq, at, ns, body, name, id) WHERE" OWNER},
     [PG_REMOVE] = {"foliot_remove",
                    "INSERT INTO foliot_timer AS o (shard, win, seq, at, ns, body)"
                    " SELECT r.shard, r.win, r.seq, r.at, ''::bytea, ''::bytea"
@@ -82,17 +88,17 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                    " WHERE" PASSED " ON CONFLICT (shard, win, seq) DO UPDATE SET win = -o.win"},
     [PG_REMOVED] = {"foliot_removed", "DELETE FROM foliot_timer WHERE shard = $1::bigint AND win < 0 AND" PASSED},
     [PG_MOVED] = {"foliot_moved", "INSERT INTO foliot_moved (shard, seq, key_at, key_seq)"
-                                  " SELECT $1::bigint, r.seq, r.key_at, r.key_seq"
-                                  " FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS r(seq, key_at, key_seq)"
-                                  " WHERE" PASSED " ON CONFLICT (shard, seq)"
+                                  " SELECT s.shard, r.seq, r.key_at, r.key_seq" OWNED
+                                  "unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS r(seq, key_at, key_seq)"
+                                  " WHERE" OWNER " ON CONFLICT (shard, seq)"
                                   " DO UPDATE SET key_at = excluded.key_at, key_seq = excluded.key_seq"},
     [PG_UNMOVE] = {"foliot_unmove",
                    "DELETE FROM foliot_moved WHERE shard = $1::bigint AND seq = ANY ($3::bigint[]) AND" PASSED},
     [PG_BURY] = {"foliot_bury",
                  "INSERT INTO foliot_dead (shard, seq, at, ns, name, body, died, reason)"
-                 " SELECT $1::bigint, r.seq, r.at, r.ns, r.name, r.body, r.died, r.reason FROM unnest($3::bigint[],"
+                 " SELECT s.shard, r.seq, r.at, r.ns, r.name, r.body, r.died, r.reason" OWNED "unnest($3::bigint[],"
                  " $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bytea[])"
-                 " AS r(seq, at, ns, name, body, died, reason) WHERE" PASSED " ON CONFLICT (shard, seq)"
+                 " AS r(seq, at, ns, name, body, died, reason) WHERE" OWNER " ON CONFLICT (shard, seq)"
                  " DO UPDATE SET at = excluded.at, ns = excluded.ns, name = excluded.name, body = excluded.body,"
                  " died = excluded.died, reason = excluded.reason"},
     [PG_UNBURY] = {"foliot_unbury",

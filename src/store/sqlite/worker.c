@@ -2,8 +2,8 @@
 /* The thread of a shard.
  *
  * It takes all requests that are there, carries them out in one transaction, commits, and answers them all: the more come
- * in while the disk is being waited for, the more share the next wait. A transaction that has taken ten milliseconds takes
- * no more requests. Reads before the first write of a transaction are answered at once, those behind it with it. Windows
+ * in while the disk is being waited for, the more share the next wait. A transaction that has taken ten milliseconds, or will
+ * have to merge for about as long because of the names in it, takes no more requests. Reads before the first write of a transaction are answered at once, those behind it with it. Windows
  * are loaded between transactions.
  *
  * If anything in a transaction fails, all of it is rolled back and its requests are carried out again one by one: then
@@ -20,7 +20,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
 
-enum { GROUP_NS = 10000000, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
+enum { GROUP_NS = 10000000, GROUP_DEBT = 1 << 15, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
 
 static const char detached_text[] = "the shard was detached: nothing was written";
 
@@ -334,7 +334,8 @@ static void group_run(struct worker *worker, struct group *group, fl_store_reque
     group_add(group, request);
     if (r < 0)
         group_redo(worker, group);
-    else if (base->in_transaction && fl__monotonic_ns() - group->began_ns > GROUP_NS)
+    else if (base->in_transaction &&
+             (fl__monotonic_ns() - group->began_ns > GROUP_NS || base->names.debt >= GROUP_DEBT))
         group_end(worker, group);
 }
 
