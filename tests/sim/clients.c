@@ -20,7 +20,8 @@ struct errand {
     fl_op ops[ASKS_MOST];
     struct ask asks[ASKS_MOST];
     struct sim *sim;
-    unsigned actor;
+    unsigned actor, number; /* who does it; no other errand has this number, unless all are done in their order */
+    uint32_t shard;         /* that all of it is of; NOWHERE: any */
     struct errand *next, *previous;
 };
 
@@ -36,7 +37,7 @@ static bool says_nothing(int result)
 static int expected(const struct sim *s, const struct stage *there, const fl_op *op)
 {
     const struct ledger *l = &s->ledger;
-    bool gone = there->tag == 0 || (there->fate == DONE && (there->term == l->term || there->secured));
+    bool gone = there->tag == 0 || (there->fate == DONE && (there->term == ledger_tenure(l, there->slot)->term || there->secured));
     bool living = there->tag && there->fate == WAITING && !there->may_skip;
     switch (op->kind) {
     case FL_OP_CREATE:
@@ -47,7 +48,7 @@ static int expected(const struct sim *s, const struct stage *there, const fl_op 
         return gone ? FL_TIMER_NOT_FOUND : living ? 0 : 1;
     case FL_OP_UPDATE:
     case FL_OP_CANCEL:
-        if (there->fate == UNDER_WAY && there->term == l->term)
+        if (there->fate == UNDER_WAY && there->term == ledger_tenure(l, there->slot)->term)
             return FL_BUSY;
         return gone ? FL_TIMER_NOT_FOUND : living ? 0 : 1;
     default:
@@ -70,8 +71,9 @@ static void check_answer(struct errand *errand, const struct ask *ask, const fl_
 {
     struct sim *s = errand->sim;
     struct ledger *l = &s->ledger;
-    bool quiet = ask->certain != NOWHERE && l->slots[ask->slot].touched == ask->tick && l->owner == errand->actor &&
-                 l->term_tick < ask->tick;
+    const struct tenure *tenure = ledger_tenure(l, ask->slot);
+    bool quiet = ask->certain != NOWHERE && l->slots[ask->slot].touched == ask->tick &&
+                 tenure->owner == errand->actor && tenure->since_tick < ask->tick;
     if (!quiet || says_nothing(op->result))
         return;
     const struct stage *there = &l->stages[ask->certain];
@@ -100,7 +102,7 @@ static void learn(struct ledger *l, struct stage *stage, const fl_op *op)
 static void answered_one(struct errand *errand, struct ask *ask, const fl_op *op)
 {
     struct ledger *l = &errand->sim->ledger;
-    l->wall_us = sim_wall_us(errand->sim);
+    l->wall_us = sim_wall_us(errand->sim) + errand->sim->skew_us;
     check_answer(errand, ask, op);
     free(ask->payload);
     if (ask->stage == NOWHERE)
@@ -138,15 +140,16 @@ bool clients_wait(const struct sim *s)
 static int64_t some_delay(struct sim *s)
 {
     struct luck *luck = &s->luck;
+    int64_t far_us = s->fleet ? 60 * SECOND : 600 * SECOND; /* a fleet waits for all of it */
     switch (below(luck, 10)) {
     case 0:
         return -(int64_t)below(luck, 10 * SECOND);
     case 1:
         return 0;
     case 2:
-        return (int64_t)below(luck, 3600 * SECOND);
+        return (int64_t)below(luck, (uint64_t)far_us * 6);
     case 3:
-        return s->nature.far ? (int64_t)below(luck, 300 * 86400 * SECOND) : (int64_t)below(luck, 600 * SECOND);
+        return s->nature.far ? (int64_t)below(luck, 300 * 86400 * SECOND) : (int64_t)below(luck, (uint64_t)far_us);
     case 4:
     case 5:
         return 20 * SECOND - sim_wall_us(s) % (10 * SECOND); /* a crowd at one moment */
@@ -162,6 +165,12 @@ static uint32_t some_slot(struct sim *s)
         return NOWHERE;
     uint32_t from = chance(&s->luck, 50) && l->slot_count > 6 ? l->slot_count - 6 : 0; /* one that is new: a race */
     return from + (uint32_t)below(&s->luck, l->slot_count - from);
+}
+
+/* Whether it can be asked for together with the others. */
+static bool fits(const struct errand *errand, uint32_t slot)
+{
+    return slot != NOWHERE && (errand->shard == NOWHERE || errand->sim->ledger.slots[slot].shard == errand->shard);
 }
 
 /* A stage of the slot that may be there, the latest first. */
@@ -201,12 +210,12 @@ static void address(struct sim *s, struct ask *ask, fl_op *op, bool by_name)
 static bool enter(struct errand *errand, struct ask *ask, const fl_op *op, uint32_t tag, int64_t due_us)
 {
     struct ledger *l = &errand->sim->ledger;
-    l->wall_us = sim_wall_us(errand->sim);
+    l->wall_us = sim_wall_us(errand->sim) + errand->sim->skew_us;
     ask->stage = ledger_ask(l, ask->slot, tag, due_us);
     if (ask->stage == NOWHERE)
         return false;
     l->stages[ask->stage].by_name = op->timer.name.size > 0 && op->kind <= FL_OP_CANCEL;
-    l->stages[ask->stage].actor = errand->actor;
+    l->stages[ask->stage].actor = errand->number;
     ask->tick = l->slots[ask->slot].touched;
     return true;
 }
@@ -216,8 +225,9 @@ static bool create(struct errand *errand, struct ask *ask, fl_op *op)
     struct sim *s = errand->sim;
     bool named = chance(&s->luck, 40);
     unsigned name = (unsigned)below(&s->luck, NAMES);
-    ask->slot = named ? s->name_slots[name] : ledger_slot(&s->ledger, false, name);
-    if (ask->slot == NOWHERE)
+    uint32_t shard = errand->shard != NOWHERE ? errand->shard : (uint32_t)below(&s->luck, s->shards);
+    ask->slot = named ? s->name_slots[name] : ledger_slot(&s->ledger, shard, false, name);
+    if (!fits(errand, ask->slot))
         return false;
     *op = (fl_op){.kind = FL_OP_CREATE, .timer.due_us = sim_wall_us(s) + some_delay(s)};
     if (named && chance(&s->luck, 20))
@@ -230,10 +240,11 @@ static bool create(struct errand *errand, struct ask *ask, fl_op *op)
 }
 
 /* Chooses a timer, by name or by ID. */
-static bool choose(struct sim *s, struct ask *ask, fl_op *op, enum fl_op_kind kind)
+static bool choose(const struct errand *errand, struct ask *ask, fl_op *op, enum fl_op_kind kind)
 {
+    struct sim *s = errand->sim;
     ask->slot = some_slot(s);
-    if (ask->slot == NOWHERE)
+    if (!fits(errand, ask->slot))
         return false;
     uint32_t there = likely(&s->ledger, ask->slot);
     bool by_name = s->ledger.slots[ask->slot].named && kind <= FL_OP_CANCEL && chance(&s->luck, 60);
@@ -261,7 +272,7 @@ static void stay(struct ledger *l, struct stage *stage)
 static bool update(struct errand *errand, struct ask *ask, fl_op *op)
 {
     struct sim *s = errand->sim;
-    if (!choose(s, ask, op, FL_OP_UPDATE))
+    if (!choose(errand, ask, op, FL_OP_UPDATE))
         return false;
     bool moves = chance(&s->luck, 70);
     int64_t due_us = moves ? sim_wall_us(s) + some_delay(s) : ledger_earliest(&s->ledger, ask->slot);
@@ -279,7 +290,7 @@ static bool update(struct errand *errand, struct ask *ask, fl_op *op)
 
 static bool cancel(struct errand *errand, struct ask *ask, fl_op *op)
 {
-    if (!choose(errand->sim, ask, op, FL_OP_CANCEL))
+    if (!choose(errand, ask, op, FL_OP_CANCEL))
         return false;
     sim_say(errand->sim, "cancel slot %u%s", ask->slot, op->timer.name.size ? " by name" : "");
     return enter(errand, ask, op, 0, 0);
@@ -289,7 +300,7 @@ static bool cancel(struct errand *errand, struct ask *ask, fl_op *op)
 static bool raise_or_delete(struct errand *errand, struct ask *ask, fl_op *op, enum fl_op_kind kind)
 {
     struct sim *s = errand->sim;
-    if (!choose(s, ask, op, kind))
+    if (!choose(errand, ask, op, kind))
         return false;
     uint32_t likely_there = likely(&s->ledger, ask->slot);
     const struct stage *there = &s->ledger.stages[likely_there];
@@ -316,42 +327,50 @@ static bool ask_one(struct errand *errand, struct ask *ask, fl_op *op)
     if (luck < 82)
         return cancel(errand, ask, op);
     if (luck < 92)
-        return choose(s, ask, op, FL_OP_GET);
+        return choose(errand, ask, op, FL_OP_GET);
     return raise_or_delete(errand, ask, op, luck < 97 ? FL_OP_DEAD_REDRIVE : FL_OP_DEAD_DELETE);
 }
 
-static void send(struct sim *s, struct errand *errand, fl_engine *engine)
+/* To a server of the fleet, or to the engine that there is. */
+static void send(struct sim *s, struct errand *errand, const struct actor *actor)
 {
     errand->next = s->errands;
     if (errand->next)
         errand->next->previous = errand;
     s->errands = errand;
-    fl_engine_submit(engine, &errand->batch);
+    if (s->fleet)
+        fleet_ask(s, &errand->batch, errand->shard, &errand->actor);
+    else
+        fl_engine_submit(actor->engine, &errand->batch);
 }
 
 void clients_act(struct sim *s)
 {
-    const struct actor *actor = sim_some_actor(s);
-    if (!actor)
+    const struct actor *actor = s->fleet ? NULL : sim_some_actor(s);
+    if (!actor && !s->fleet)
         return;
-    if (chance(&s->luck, 4)) {
-        clients_list(s, false);
+    if (actor && chance(&s->luck, 4)) {
+        clients_list(s, sim_some_actor(s), false);
         return;
     }
     struct errand *errand = calloc(1, sizeof *errand);
     if (!errand)
         abort();
     errand->sim = s;
-    errand->actor = actor->number;
+    errand->actor = actor ? actor->number : 0;
+    errand->number = actor ? actor->number : ++s->errand_count;
+    errand->shard = actor ? 0 : NOWHERE;
     errand->batch = (fl_batch){.ops = errand->ops, .done = answered, .arg = errand};
     size_t wanted = chance(&s->luck, 15) ? 1 + below(&s->luck, ASKS_MOST) : 1;
     for (; wanted > 0; wanted--) {
         size_t n = errand->batch.count;
-        if (ask_one(errand, &errand->asks[n], &errand->ops[n]))
-            errand->batch.count++;
+        if (!ask_one(errand, &errand->asks[n], &errand->ops[n]))
+            continue;
+        errand->shard = s->ledger.slots[errand->asks[n].slot].shard;
+        errand->batch.count++;
     }
     if (errand->batch.count > 0)
-        send(s, errand, actor->engine);
+        send(s, errand, actor);
     else
         free(errand);
 }
@@ -363,6 +382,7 @@ struct listing {
     fl_listing page;
     struct sim *sim;
     unsigned actor;
+    uint32_t shard;
     uint64_t began;
     bool ahead;                /* it is, or was, of the future */
     uint8_t seen[STAGES_MOST]; /* by tag */
@@ -409,11 +429,12 @@ static void compare(struct listing *listing)
 {
     struct sim *s = listing->sim;
     struct ledger *l = &s->ledger;
-    if (l->owner != listing->actor || l->term_tick > listing->began)
+    const struct tenure *tenure = &l->tenures[listing->shard];
+    if (tenure->owner != listing->actor || tenure->since_tick > listing->began)
         return;
     for (uint32_t slot = 0; slot < l->slot_count; slot++) {
         uint32_t certain = ledger_certain(l, slot);
-        if (certain == NOWHERE || l->slots[slot].touched > listing->began)
+        if (l->slots[slot].shard != listing->shard || certain == NOWHERE || l->slots[slot].touched > listing->began)
             continue;
         const struct stage *there = &l->stages[certain];
         bool dead = there->fate == DEAD;
@@ -458,7 +479,7 @@ static void choose_range(struct listing *listing)
         return;
     listing->page.from_us = now_us - some_delay(s) + some_delay(s);
     listing->page.until_us = below(&s->luck, 3) ? listing->page.from_us + some_delay(s) : 0;
-    listing->ahead = listing->page.from_us > now_us;
+    listing->ahead = listing->page.from_us > now_us - s->skew_us;
 }
 
 void clients_clock_set(struct sim *s)
@@ -467,14 +488,14 @@ void clients_clock_set(struct sim *s)
         listing->ahead = listing->ahead || listing->page.from_us > sim_wall_us(s);
 }
 
-void clients_list(struct sim *s, bool dead)
+void clients_list(struct sim *s, const struct actor *actor, bool dead)
 {
-    const struct actor *actor = sim_some_actor(s);
     struct listing *listing = actor ? calloc(1, sizeof *listing) : NULL;
     if (!listing)
         return;
     listing->sim = s;
     listing->actor = actor->number;
+    listing->shard = actor->shard;
     listing->began = ++s->ledger.tick;
     listing->page = (fl_listing){.dead = dead, .limit = 1 + below(&s->luck, 40), .done = listed};
     choose_range(listing);

@@ -35,11 +35,11 @@ static uint32_t add_stage(struct ledger *l, struct stage stage)
     return l->stage_count++;
 }
 
-uint32_t ledger_slot(struct ledger *l, bool named, unsigned name)
+uint32_t ledger_slot(struct ledger *l, uint32_t shard, bool named, unsigned name)
 {
     if (l->slot_count == SLOTS_MOST || l->stage_count == STAGES_MOST)
         return NOWHERE;
-    l->slots[l->slot_count] = (struct slot){.named = named, .name = name, .touched = ++l->tick};
+    l->slots[l->slot_count] = (struct slot){.shard = shard, .named = named, .name = name, .touched = ++l->tick};
     add_stage(l, (struct stage){.slot = l->slot_count, .place = HERE, .answered = l->tick, .from = NOWHERE});
     return l->slot_count++;
 }
@@ -154,19 +154,22 @@ int64_t ledger_earliest(const struct ledger *l, uint32_t slot)
 
 /* --- Owners ------------------------------------------------------------------------------------------------------- */
 
-void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns)
+const struct tenure *ledger_tenure(const struct ledger *l, uint32_t slot)
 {
-    l->term++;
-    l->term_tick = ++l->tick;
-    l->owner = actor;
-    l->owner_since_ns = now_ns;
+    return &l->tenures[l->slots[slot].shard];
 }
 
-void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress)
+void ledger_claim(struct ledger *l, uint32_t shard, unsigned actor, int64_t now_ns)
+{
+    struct tenure *tenure = &l->tenures[shard];
+    *tenure = (struct tenure){tenure->term + 1, ++l->tick, actor, now_ns};
+}
+
+void ledger_record(struct ledger *l, uint32_t shard, uint64_t tick, const fl_progress *progress)
 {
     for (uint32_t i = 0; i < l->stage_count; i++) {
         struct stage *stage = &l->stages[i];
-        if (stage->fate == DONE && stage->term == l->term && stage->settled < tick &&
+        if (l->slots[stage->slot].shard == shard && stage->fate == DONE && stage->term == l->tenures[shard].term && stage->settled < tick &&
             stage->fired_us < progress->front[stage->attempt > 1].at_us)
             stage->secured = true;
     }
@@ -203,7 +206,7 @@ static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
 static const char *wrong_attempt(const struct ledger *l, const struct stage *stage, uint32_t attempt)
 {
     bool same = stage->attempt == attempt, next = stage->attempt + 1 == attempt;
-    bool anew = stage->term != l->term;
+    bool anew = stage->term != ledger_tenure(l, stage->slot)->term;
     switch (stage->fate) {
     case WAITING:
         return next || stage->vague ? NULL : "its attempts are counted wrongly";
@@ -223,7 +226,7 @@ static void check_attempt(struct ledger *l, const struct stage *stage, uint32_t 
     const char *wrong = wrong_attempt(l, stage, attempt);
     if (wrong)
         ledger_fail(l, "#%u fires, attempt %u, although %s (attempt %u)", stage->tag, attempt, wrong, stage->attempt);
-    bool repeats = stage->put_off && stage->term != l->term; /* that it was put off has come to nothing */
+    bool repeats = stage->put_off && stage->term != ledger_tenure(l, stage->slot)->term; /* that it was put off has come to nothing */
     if (stage->fate == FAILED && !repeats && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
         ledger_fail(l, "#%u fires again %lld us early", stage->tag, (long long)(stage->not_before_us - wall_us));
 }
@@ -246,7 +249,7 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
     if (stage->from != NOWHERE)
         l->stages[stage->from].place = GONE;
     stage->attempt = firing->timer.attempt;
-    stage->term = l->term;
+    stage->term = ledger_tenure(l, stage->slot)->term;
     stage->fired_us = wall_us;
     stage->filed_us = later(stage->filed_us, wall_us); /* should it come again, then at the time at which it was */
     stage->fate = UNDER_WAY;
@@ -278,7 +281,7 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, 
                           .filed_us = l->wall_us + 30000000, /* it may be written late */
                           .asked = l->tick,
                           .answered = l->tick,
-                          .actor = l->owner,
+                          .actor = ledger_tenure(l, stage->slot)->owner,
                           .vague = true, /* or later, if it was written late */
                           .from = i};
     if (add_stage(l, again) == NOWHERE)

@@ -22,7 +22,7 @@
 
 #include <foliot/engine.h>
 
-enum { SLOTS_MOST = 1024, STAGES_MOST = 8192, NOWHERE = UINT32_MAX };
+enum { SLOTS_MOST = 1024, STAGES_MOST = 8192, SHARDS_MOST = 12, NOWHERE = UINT32_MAX };
 
 enum place { ASKED, HERE, GONE };
 enum fate { WAITING, UNDER_WAY, FAILED, AGAIN, DONE, DEAD };
@@ -55,19 +55,26 @@ struct stage {
 };
 
 struct slot {
+    uint32_t shard;
     bool named;
     unsigned name;
     uint64_t touched; /* tick of the latest event */
     unsigned deaths, raised;
 };
 
+/* Who owns a shard. */
+struct tenure {
+    uint64_t term, since_tick;
+    unsigned owner; /* actor; 0: nobody */
+    int64_t since_ns;
+};
+
 struct ledger {
     struct slot slots[SLOTS_MOST];
     struct stage stages[STAGES_MOST];
     uint32_t slot_count, stage_count;
-    uint64_t tick, term, term_tick;
-    unsigned owner; /* actor; 0: nobody */
-    int64_t owner_since_ns;
+    uint64_t tick;
+    struct tenure tenures[SHARDS_MOST]; /* of each shard */
     int64_t wall_us; /* the clock, as whoever calls last saw it */
     char failure[512];
     void (*failed)(void *arg); /* called once */
@@ -76,7 +83,10 @@ struct ledger {
 
 void ledger_fail(struct ledger *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-uint32_t ledger_slot(struct ledger *l, bool named, unsigned name);
+uint32_t ledger_slot(struct ledger *l, uint32_t shard, bool named, unsigned name);
+
+/* Who owns the shard that a slot is in. */
+const struct tenure *ledger_tenure(const struct ledger *l, uint32_t slot);
 
 /* Somebody has asked for this to be there. Returns the stage. */
 uint32_t ledger_ask(struct ledger *l, uint32_t slot, uint32_t tag, int64_t due_us);
@@ -91,10 +101,10 @@ uint32_t ledger_certain(const struct ledger *l, uint32_t slot);
 int64_t ledger_earliest(const struct ledger *l, uint32_t slot);
 
 /* Another owner, or the same one anew. */
-void ledger_claim(struct ledger *l, unsigned actor, int64_t now_ns);
+void ledger_claim(struct ledger *l, uint32_t shard, unsigned actor, int64_t now_ns);
 
 /* What was settled before `tick` is on record, as far as the front has come. */
-void ledger_record(struct ledger *l, uint64_t tick, const fl_progress *progress);
+void ledger_record(struct ledger *l, uint32_t shard, uint64_t tick, const fl_progress *progress);
 
 /* Somebody fires. Returns the stage, or NOWHERE if nothing is known of it. */
 uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);

@@ -66,7 +66,7 @@ static void deliver(struct lane *lane, struct parcel *parcel)
     fl_store_request *request = parcel->request;
     request->done = parcel->done;
     free(parcel);
-    lane->road->watch.answered(lane->road->watch.arg, lane->actor, request);
+    lane->road->watch.answered(lane->road->watch.arg, lane->actor, lane->shard.shard, request);
     request->done(request);
 }
 

@@ -17,7 +17,7 @@ struct road_watch {
     uint64_t (*hold_ns)(void *arg, unsigned actor, const fl_store_request *request);
     /* When it was sent; remembered for it. */
     uint64_t (*sent)(void *arg, unsigned actor, const fl_store_request *request);
-    void (*answered)(void *arg, unsigned actor, const fl_store_request *request);
+    void (*answered)(void *arg, unsigned actor, uint32_t shard, const fl_store_request *request);
     void *arg;
 };
 

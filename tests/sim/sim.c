@@ -20,6 +20,11 @@ int64_t sim_wall_us(struct sim *s)
     return s->offset_us + sim_mono_ns(s) / 1000;
 }
 
+int64_t sim_clock_us(struct sim *s, const struct actor *actor)
+{
+    return actor->server ? fleet_clock_us(actor->server) : sim_wall_us(s);
+}
+
 static int64_t wall_now(fl_wall_clock *clock)
 {
     return sim_wall_us((struct sim *)((char *)clock - offsetof(struct sim, wall)));
@@ -100,22 +105,21 @@ static void allow_skipping(struct sim *s, int64_t now_us)
 }
 
 /* A claim makes an owner, and it is known here who. */
-static void claimed(struct sim *s, unsigned actor)
+static void claimed(struct sim *s, uint32_t shard, unsigned actor)
 {
-    sim_say(s, "engine %u owns the shard", actor);
-    ledger_claim(&s->ledger, actor, sim_mono_ns(s));
+    sim_say(s, "engine %u owns shard %u", actor, shard);
+    ledger_claim(&s->ledger, shard, actor, sim_mono_ns(s));
     allow_skipping(s, sim_wall_us(s));
     s->beginning = true;
 }
 
-static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *request)
+fl_memory_fault sim_fault(void *arg, uint32_t shard, const fl_store_request *request)
 {
     struct sim *s = arg;
     fl_memory_fault fault = {0};
     uint64_t sent_tick;
     unsigned actor = road_sender(s->road, request, &sent_tick);
     bool certain = request->op == FL_STORE_CLAIM && !request->claim.force; /* its outcome is known by its answer only */
-    (void)shard;
     if (!certain)
         fault.delay_ns = some_delay_ns(s);
     if (!s->calm && s->nature.faulty && chance(&s->luck, 5)) {
@@ -129,26 +133,26 @@ static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *
     if (fault.result != 0 && !fault.applied)
         return fault;
     if (request->op == FL_STORE_CLAIM && request->claim.force)
-        claimed(s, actor);
-    if ((request->op == FL_STORE_RECORD || request->op == FL_STORE_FINISH) && actor == s->ledger.owner &&
+        claimed(s, shard, actor);
+    if ((request->op == FL_STORE_RECORD || request->op == FL_STORE_FINISH) && actor == s->ledger.tenures[shard].owner &&
         !takes_front_back(request))
-        ledger_record(&s->ledger, sent_tick,
+        ledger_record(&s->ledger, shard, sent_tick,
                       request->op == FL_STORE_RECORD ? &request->record.progress : &request->finish.record);
     return fault;
 }
 
-static void store_answered(void *arg, unsigned actor, const fl_store_request *request)
+static void store_answered(void *arg, unsigned actor, uint32_t shard, const fl_store_request *request)
 {
     struct sim *s = arg;
     if (request->op == FL_STORE_CLAIM && !request->claim.force && request->result == 0)
-        claimed(s, actor);
+        claimed(s, shard, actor);
 }
 
 /* --- Engines ------------------------------------------------------------------------------------------------------ */
 
 struct actor *sim_actor(struct sim *s, unsigned number)
 {
-    for (int i = 0; i < ENGINES; i++)
+    for (int i = 0; i < ACTORS; i++)
         if (s->actors[i].engine && s->actors[i].number == number)
             return &s->actors[i];
     return NULL;
@@ -171,7 +175,7 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     for (int i = 0; i < ENGINES; i++)
         if (s->actors[i].engine == engine) {
             s->actors[i].lost |= event == FL_ENGINE_LOST;
-            s->beginning &= event != FL_ENGINE_READY || s->actors[i].number != s->ledger.owner;
+            s->beginning &= event != FL_ENGINE_READY || s->actors[i].number != s->ledger.tenures[0].owner;
             sim_say(s, "engine %u: event %d, %s: %s", s->actors[i].number, (int)event, fl_errname(result), message);
         }
 }
@@ -223,9 +227,9 @@ static void stop_engine(struct sim *s, struct actor *actor, bool now)
     fl_engine_stop(actor->engine, now, stopped, note);
 }
 
-static void check_engines(struct sim *s)
+void sim_check_engines(struct sim *s)
 {
-    for (int i = 0; i < ENGINES; i++) {
+    for (int i = 0; i < ACTORS; i++) {
         fl_engine_stats stats;
         if (!useful(&s->actors[i]))
             continue;
@@ -295,10 +299,10 @@ static void act(fl_loop *loop, void *arg)
     if (what < 80)
         clients_act(s);
     else if (what < 90)
-        target_settle(s, 40);
+        target_settle(s, NULL, 40);
     else
         disaster(s);
-    check_engines(s);
+    sim_check_engines(s);
     if (--s->actions == 0) {
         fl_loop_stop(loop);
         return;
@@ -331,9 +335,9 @@ static void live_on(struct sim *s)
         int64_t leap_us = due_us - sim_wall_us(s);
         if (leap_us > 600 * SECOND)
             set_clock(s, leap_us - 300 * SECOND);
-        target_settle(s, 100);
+        target_settle(s, NULL, 100);
         run_for(s, leap_us > 0 && leap_us < 20 * SECOND ? leap_us + SECOND : 20 * SECOND);
-        check_engines(s);
+        sim_check_engines(s);
     }
 }
 
@@ -348,7 +352,7 @@ static void find_peace(struct sim *s)
     last = &s->actors[!useful(&s->actors[0])];
     if (s->ledger.failure[0])
         return;
-    if (!useful(last) || last->lost || last->number != s->ledger.owner) {
+    if (!useful(last) || last->lost || last->number != s->ledger.tenures[0].owner) {
         stop_engine(s, last, true);
         run_for(s, 30 * SECOND);
         start_engine(s, &s->actors[0], true);
@@ -359,9 +363,9 @@ static void find_peace(struct sim *s)
 static void end_well(struct sim *s)
 {
     find_peace(s);
-    clients_list(s, false);
+    clients_list(s, sim_some_actor(s), false);
     live_on(s);
-    clients_list(s, true);
+    clients_list(s, sim_some_actor(s), true);
     run_for(s, 10 * SECOND);
     if (s->ledger.failure[0])
         return;
@@ -422,7 +426,15 @@ static void choose_config(struct sim *s)
     s->policies = chance(luck, 40) ? draw(luck) | 1 : 0;
 }
 
-static void set_up(struct sim *s, uint64_t seed)
+static uint32_t shard_of(const struct sim *s, unsigned name)
+{
+    char text[16];
+    snprintf(text, sizeof text, "name %u", name);
+    fl_bytes ns = name % 2 ? (fl_bytes){"odd", 3} : (fl_bytes){"even", 4};
+    return fl_store_shard_of(s->shards, ns, (fl_bytes){text, strlen(text)});
+}
+
+static void set_up(struct sim *s, uint64_t seed, bool fleet)
 {
     char message[256];
     luck_begin(&s->luck, seed);
@@ -430,20 +442,22 @@ static void set_up(struct sim *s, uint64_t seed)
     s->offset_us = START_US;
     s->ledger.failed = failed;
     s->ledger.arg = s;
+    s->shards = fleet ? 1 + (uint32_t)below(&s->luck, SHARDS_MOST) : 1;
     for (unsigned i = 0; i < NAMES; i++)
-        s->name_slots[i] = ledger_slot(&s->ledger, true, i);
+        s->name_slots[i] = ledger_slot(&s->ledger, shard_of(s, i), true, i);
     fl_virtual_clock_init(&s->time, 1000);
-    fl_store_config store = {.shards = 1, .clock = &s->wall};
+    fl_store_config store = {.shards = s->shards, .clock = &s->wall};
     struct road_watch watch = {on_the_way_ns, on_the_way_back_ns, sent, store_answered, s};
     if (fl_loop_new(&(fl_loop_config){.clock = &s->time.clock}, &s->loop) < 0 ||
         fl_store_open("memory:", &store, &s->store, message, sizeof message) < 0 ||
-        !(s->road = road_new(s->store, &watch)) || fl_memory_store_faults(s->store, fault, s) < 0)
+        !(s->road = road_new(s->store, &watch)) || fl_memory_store_faults(s->store, sim_fault, s) < 0)
         abort();
     choose_nature(s);
     choose_config(s);
 }
 
-static void tear_down(struct sim *s, char failure[512])
+/* False: it does not come to an end. */
+static bool tear_down(struct sim *s, char failure[512])
 {
     s->calm = true;
     memcpy(failure, s->ledger.failure, sizeof s->ledger.failure);
@@ -456,12 +470,20 @@ static void tear_down(struct sim *s, char failure[512])
     }
     if (s->actors[0].engine || s->actors[1].engine) {
         snprintf(failure, sizeof s->ledger.failure, "an engine does not stop");
-        return; /* and leaks */
+        return false;
     }
-    target_forget(s);
-    road_free(s->road);
-    fl_store_close(s->store);
-    fl_loop_free(s->loop);
+    return true;
+}
+
+/* One shard, and engines that fight for it. */
+static bool live(struct sim *s, char failure[512])
+{
+    start_engine(s, &s->actors[0], false);
+    if (fl_loop_timer(s->loop, 1000, act, s, NULL) < 0)
+        abort();
+    fl_loop_run(s->loop);
+    end_well(s);
+    return tear_down(s, failure);
 }
 
 bool sim_run(uint64_t seed, FILE *trace, char failure[512])
@@ -470,13 +492,14 @@ bool sim_run(uint64_t seed, FILE *trace, char failure[512])
     if (!s)
         abort();
     s->trace = trace;
-    set_up(s, seed);
-    start_engine(s, &s->actors[0], false);
-    if (fl_loop_timer(s->loop, 1000, act, s, NULL) < 0)
-        abort();
-    fl_loop_run(s->loop);
-    end_well(s);
-    tear_down(s, failure);
+    bool fleet = seed % 4 == 3;
+    set_up(s, seed, fleet);
+    if (!(fleet ? fleet_live(s, failure) : live(s, failure)))
+        return false; /* and leaks */
+    target_forget(s);
+    road_free(s->road);
+    fl_store_close(s->store);
+    fl_loop_free(s->loop);
     free(s);
     return failure[0] == 0;
 }

@@ -71,7 +71,7 @@ static int64_t backoff_us(const fl_retry *retry, uint32_t attempt)
 /* Whether the policy gives it up for its age, if the next attempt is after so long a wait. */
 static bool too_old(struct sim *s, const struct attempt *attempt, const fl_retry *retry, int64_t wait_us, int64_t at_us)
 {
-    int64_t next_us = sim_wall_us(s) + wait_us;
+    int64_t next_us = sim_clock_us(s, sim_actor(s, attempt->actor)) + wait_us;
     next_us = next_us > at_us ? next_us : at_us;
     return retry->max_age_us > 0 && next_us > attempt->due_us + (int64_t)retry->max_age_us;
 }
@@ -81,13 +81,14 @@ static void account(struct sim *s, const struct attempt *attempt, const fl_settl
     static const enum fate fates[] = {
         [FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN, [FL_DEAD] = DEAD, [FL_LATER] = FAILED};
     const struct actor *actor = sim_actor(s, attempt->actor);
-    if (attempt->stage == NOWHERE || attempt->actor != s->ledger.owner || attempt->term != s->ledger.term ||
+    const struct tenure *tenure = &s->ledger.tenures[actor->shard];
+    if (attempt->stage == NOWHERE || attempt->actor != tenure->owner || attempt->term != tenure->term ||
         actor->crashed || (actor->stopping && settlement->result != FL_DONE))
         return; /* it counts for nothing */
     uint32_t really = ledger_really(&s->ledger, attempt->stage);
     const struct stage *stage = &s->ledger.stages[really];
     enum fate fate = fates[settlement->result];
-    s->ledger.wall_us = sim_wall_us(s);
+    s->ledger.wall_us = sim_clock_us(s, actor);
     if (settlement->result == FL_LATER) {
         ledger_put_off(&s->ledger, really, settlement->at_us);
         return;
@@ -110,7 +111,7 @@ static void settle(struct sim *s, const struct attempt *attempt)
         return;
     if (settlement.result == FL_AGAIN || settlement.result == FL_LATER ||
         (settlement.result == FL_FAILED && chance(&s->luck, 20)))
-        settlement.at_us = sim_wall_us(s) + 1 + (int64_t)below(&s->luck, 30 * SECOND);
+        settlement.at_us = sim_clock_us(s, actor) + 1 + (int64_t)below(&s->luck, 30 * SECOND);
     uint32_t tag = attempt->stage == NOWHERE ? 0 : s->ledger.stages[attempt->stage].tag;
     sim_say(s, "#%u is settled with %d", tag, (int)settlement.result);
     if (fl_engine_settle(actor->engine, &settlement, 1) == 1)
@@ -121,10 +122,16 @@ static void settle(struct sim *s, const struct attempt *attempt)
         ledger_fail(&s->ledger, "#%u: an attempt was settled twice", tag);
 }
 
-void target_settle(struct sim *s, unsigned percent)
+static bool is_at(struct sim *s, const struct attempt *attempt, const struct server *server)
+{
+    const struct actor *actor = sim_actor(s, attempt->actor);
+    return !actor || actor->server == server;
+}
+
+void target_settle(struct sim *s, const struct server *server, unsigned percent)
 {
     for (struct attempt **link = &s->attempts, *attempt; (attempt = *link);) {
-        if (!chance(&s->luck, percent)) {
+        if (!is_at(s, attempt, server) || !chance(&s->luck, percent)) {
             link = &attempt->next;
             continue;
         }
@@ -145,31 +152,30 @@ void target_forget(struct sim *s)
 
 /* --- Firing ------------------------------------------------------------------------------------------------------- */
 
-static unsigned number_of(const struct sim *s, const fl_engine *engine)
-{
-    for (int i = 0; i < ENGINES; i++)
-        if (s->actors[i].engine == engine)
-            return s->actors[i].number;
-    return 0;
-}
 
 /* One that has lost the shard and may not know it yet. */
-static void check_late_owner(struct sim *s, unsigned actor)
+static void check_late_owner(struct sim *s, const struct actor *actor)
 {
-    int64_t since_ns = sim_mono_ns(s) - s->ledger.owner_since_ns;
+    const struct tenure *tenure = &s->ledger.tenures[actor->shard];
+    const struct actor *owner = sim_actor(s, tenure->owner);
+    int64_t since_ns = sim_mono_ns(s) - tenure->since_ns;
     if (since_ns > (int64_t)s->config.lease_us * 1000)
-        ledger_fail(&s->ledger, "engine %u fires %.3f s after it lost the shard", actor, (double)since_ns / 1e9);
+        ledger_fail(&s->ledger, "engine %u fires %.3f s after it lost the shard", actor->number, (double)since_ns / 1e9);
+    /* In a fleet nothing is taken by force: who had it was to stop by himself before, but for one whose name another has. */
+    if (actor->server && owner && !fleet_same_address(actor->server, owner->server))
+        ledger_fail(&s->ledger, "engine %u fires, and engine %u has claimed the shard", actor->number, owner->number);
 }
 
-static void fire(struct sim *s, unsigned actor, const fl_firing *firing)
+static void fire(struct sim *s, const struct actor *actor, const fl_firing *firing)
 {
     uint32_t tag = payload_tag(s, firing->timer.payload), stage = NOWHERE;
-    int64_t now_us = sim_wall_us(s);
-    sim_say(s, "#%u fires, attempt %u, due %.6f", tag, firing->timer.attempt,
+    const struct tenure *tenure = &s->ledger.tenures[actor->shard];
+    int64_t now_us = sim_clock_us(s, actor);
+    sim_say(s, "#%u fires at engine %u, attempt %u, due %.6f", tag, actor->number, firing->timer.attempt,
             (double)(firing->timer.due_us - START_US) / 1e6);
     if (firing->timer.due_us > now_us && firing->timer.attempt == 1)
         ledger_fail(&s->ledger, "#%u fires %lld us early", tag, (long long)(firing->timer.due_us - now_us));
-    if (actor == s->ledger.owner)
+    if (actor->number == tenure->owner)
         stage = ledger_fire(&s->ledger, firing, tag, now_us);
     else
         check_late_owner(s, actor);
@@ -177,7 +183,8 @@ static void fire(struct sim *s, unsigned actor, const fl_firing *firing)
     fl_retry policy = policy_of(s, tag);
     if (memcmp(&timer->retry, &policy, sizeof policy) != 0)
         ledger_fail(&s->ledger, "#%u fires with another policy than it was given", tag);
-    struct attempt attempt = {firing->token, s->ledger.term, stage, actor, timer->due_us, timer->retry, s->attempts};
+    struct attempt attempt = {firing->token, tenure->term,  stage,      actor->number,
+                              timer->due_us, timer->retry, s->attempts};
     bool held = s->nature.hostile && chance(&s->luck, s->nature.hold_percent);
     struct attempt *kept = held ? malloc(sizeof *kept) : NULL;
     if (kept) {
@@ -191,7 +198,11 @@ static void fire(struct sim *s, unsigned actor, const fl_firing *firing)
 void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
 {
     struct sim *s = arg;
-    unsigned actor = number_of(s, engine);
+    const struct actor *actor = s->actors;
+    while (actor->engine != engine)
+        actor++;
+    if (actor->server && !fleet_lives(actor->server))
+        return; /* it is dead, and what it does is not done */
     for (size_t i = 0; i < count && !s->ledger.failure[0]; i++)
         fire(s, actor, &firings[i]);
 }

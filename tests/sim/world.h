@@ -12,13 +12,15 @@
 #define SECOND 1000000ll
 #define START_US (1700000000 * SECOND)
 
-enum { ENGINES = 2, NAMES = 24, ASKS_MOST = 24, PAYLOAD_MOST = 2000 };
+enum { ENGINES = 2, ACTORS = 96, NAMES = 24, ASKS_MOST = 24, PAYLOAD_MOST = 2000 };
 
 /* An engine that lives. */
 struct actor {
     fl_engine *engine;
     unsigned number; /* never used twice; 0: nobody */
-    bool stopping, crashed, lost;
+    bool stopping, crashed, lost, ready;
+    struct server *server; /* of a fleet: where it lives */
+    uint32_t shard;
 };
 
 /* An attempt that waits to be settled. */
@@ -50,8 +52,8 @@ struct sim {
     fl_engine_config config;
     uint64_t skip_odd_us; /* for the odd namespace; UINT64_MAX: as configured */
     uint64_t policies;    /* what the policies of timers follow from, with their tags; 0: they have none */
-    struct actor actors[ENGINES];
-    unsigned actor_count;
+    struct actor actors[ACTORS]; /* a life without a fleet has ENGINES */
+    unsigned actor_count, errand_count;
     uint32_t name_slots[NAMES];
     struct errand *errands;
     struct listing *listings;
@@ -61,23 +63,41 @@ struct sim {
     bool beginning; /* the owner is not ready */
     unsigned actions;
     struct ledger ledger;
+    struct fleet *fleet; /* NULL: there are engines only, and one shard */
+    uint32_t shards;
+    int64_t skew_us; /* no server's clock is farther than this from the store's */
 };
 
 int64_t sim_mono_ns(struct sim *s);
 int64_t sim_wall_us(struct sim *s);
 void sim_say(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int64_t sim_clock_us(struct sim *s, const struct actor *actor); /* the wall clock, as it has it */
 struct actor *sim_actor(struct sim *s, unsigned number); /* NULL: it is gone */
 struct actor *sim_some_actor(struct sim *s);             /* NULL: there is none */
 
 /* --- clients.c: what users ask for */
 void clients_act(struct sim *s);
 bool clients_wait(const struct sim *s);
-void clients_list(struct sim *s, bool dead);
+void clients_list(struct sim *s, const struct actor *actor, bool dead);
 void clients_clock_set(struct sim *s);
+
+/* --- fleet.c: servers on one store */
+/* False: it does not come to an end. */
+bool fleet_live(struct sim *s, char failure[512]);
+bool fleet_lives(const struct server *server);                                     /* it has not crashed */
+int64_t fleet_clock_us(const struct server *server);
+bool fleet_same_address(const struct server *a, const struct server *b);
+/* Some server is asked for what is of this shard. Tells in `*ret_actor` who has done it, 0 if nobody has, and calls
+ * batch->done. */
+void fleet_ask(struct sim *s, fl_batch *batch, uint32_t shard, unsigned *ret_actor);
+
+/* --- sim.c, for fleet.c */
+void sim_check_engines(struct sim *s);
 
 /* --- target.c: what fires */
 void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count);
-void target_settle(struct sim *s, unsigned percent);
+/* `server`: of this one alone; NULL: there is no fleet. */
+void target_settle(struct sim *s, const struct server *server, unsigned percent);
 void target_forget(struct sim *s);
 fl_retry policy_of(const struct sim *s, uint32_t tag);
 void payload_fill(uint32_t tag, unsigned char *payload, size_t size);
