@@ -37,7 +37,8 @@ static bool says_nothing(int result)
 static int expected(const struct sim *s, const struct stage *there, const fl_op *op)
 {
     const struct ledger *l = &s->ledger;
-    bool gone = there->tag == 0 || (there->fate == DONE && (there->term == ledger_tenure(l, there->slot)->term || there->secured));
+    bool gone = there->tag == 0 ||
+                (there->fate == DONE && (there->term == ledger_tenure(l, there->slot)->term || there->secured));
     bool living = there->tag && there->fate == WAITING && !there->may_skip;
     switch (op->kind) {
     case FL_OP_CREATE:

@@ -25,6 +25,8 @@ struct server {
     unsigned number; /* as an actor: of the cluster */
     fl_clock time;
     uint64_t wakes_ns; /* nothing happens before */
+    uint64_t read_ns;  /* the time, as it was read last, and how often it was the same */
+    unsigned readings;
     fl_wall_clock wall;
     int64_t offset_us;
     fl_loop *loop;
@@ -53,9 +55,18 @@ static struct server *server_of(const void *member, size_t offset)
     return (struct server *)((char *)(uintptr_t)member - offset);
 }
 
+/* Who is busy for ever at one moment would never let time go on. */
 static uint64_t server_now_ns(fl_clock *clock)
 {
-    return (uint64_t)sim_mono_ns(server_of(clock, offsetof(struct server, time))->sim);
+    struct server *server = server_of(clock, offsetof(struct server, time));
+    uint64_t now_ns = (uint64_t)sim_mono_ns(server->sim);
+    server->readings = server->read_ns == now_ns ? server->readings + 1 : 0;
+    server->read_ns = now_ns;
+    if (server->readings > 200000) {
+        ledger_fail(&server->sim->ledger, "%s is busy, and has no end", server->address);
+        fl_loop_stop(server->loop);
+    }
+    return now_ns;
 }
 
 /* It has nothing to do before: others may go on. */
@@ -100,7 +111,7 @@ static void pass_time(struct sim *s)
             if (server->wakes_ns < next_ns)
                 next_ns = server->wakes_ns;
         }
-    } while (fleet->stirred && !fleet->over);
+    } while (fleet->stirred && !fleet->over && !s->ledger.failure[0]);
     if (fleet->wakes_ns < next_ns)
         next_ns = fleet->wakes_ns;
     if (next_ns != UINT64_MAX && !fleet->over)
@@ -195,7 +206,7 @@ static struct server *server_at(const struct fleet *fleet, const char *address)
 
 struct message {
     struct server *to;
-    fl_loop_fn arrived;          /* there */
+    fl_loop_fn arrived;      /* there */
     void (*lost)(void *arg); /* anywhere; may be NULL */
     void *arg;
 };
@@ -718,19 +729,16 @@ static void start_some(struct sim *s)
 static void disaster(struct sim *s)
 {
     struct server *server = some_server(s);
-    switch (below(&s->luck, 6)) {
+    switch (count_serving(s->fleet) < 2 ? 5 : below(&s->luck, 6)) {
     case 0:
-        if (server)
-            crash(server);
+        crash(server);
         break;
     case 1:
-        if (server)
-            post(server, stop_server, server);
+        post(server, stop_server, server);
         break;
     case 2:
     case 3:
-        if (server)
-            stand_still(server);
+        stand_still(server);
         break;
     default:
         start_some(s);
@@ -746,20 +754,30 @@ static void settle_some(fl_loop *loop, void *arg)
     target_settle(server->sim, server, server->sim->calm ? 100 : 40);
 }
 
-static void settle_everywhere(struct sim *s)
+static void list(const struct server *server, bool dead)
 {
-    for (struct server *server = s->fleet->servers; server; server = server->next)
-        if (!server->dead)
-            post(server, settle_some, server);
-}
-
-static void list_all(fl_loop *loop, void *arg)
-{
-    const struct server *server = arg;
-    (void)loop;
     for (uint32_t i = 0; i < server->sim->shards; i++)
         if (server->engines[i] && !server->engines[i]->stopping)
-            clients_list(server->sim, server->engines[i], chance(&server->sim->luck, 20));
+            clients_list(server->sim, server->engines[i], dead);
+}
+
+static void list_living(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    list(arg, false);
+}
+
+static void list_dead(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    list(arg, true);
+}
+
+static void everywhere(struct sim *s, fl_loop_fn fn)
+{
+    for (struct server *server = s->fleet->servers; server; server = server->next)
+        if (serves(server))
+            post(server, fn, server);
 }
 
 static void act(fl_loop *loop, void *arg)
@@ -768,12 +786,14 @@ static void act(fl_loop *loop, void *arg)
     struct luck *luck = &s->luck;
     unsigned what = (unsigned)below(luck, 100);
     struct server *server = some_server(s);
-    if (what < 75)
+    if (s->calm)
+        return;
+    if (what < 78)
         clients_act(s);
-    else if (what < 85)
-        settle_everywhere(s);
-    else if (what < 88 && server)
-        post(server, list_all, server);
+    else if (what < 88)
+        everywhere(s, settle_some);
+    else if (what < 91 && server)
+        post(server, list_living, server);
     else
         disaster(s);
     sim_check_engines(s);
@@ -813,7 +833,7 @@ static void ask_meanwhile(struct sim *s)
 {
     for (int i = 0; i < 20; i++) {
         clients_act(s);
-        settle_everywhere(s);
+        everywhere(s, settle_some);
         run_for(s, (int64_t)below(&s->luck, 20000));
     }
 }
@@ -851,7 +871,7 @@ static void find_peace(struct sim *s)
         server->paused = false;
     while (count_serving(s->fleet) < 2)
         start_new(s);
-    settle_everywhere(s);
+    everywhere(s, settle_some);
     run_for(s, (int64_t)s->config.lease_us * 2 + 15 * SECOND);
     check_shares(s, "long after the last trouble");
 }
@@ -868,14 +888,13 @@ static void end_well(struct sim *s)
 {
     find_peace(s);
     check_moves(s);
-    for (struct server *server = s->fleet->servers; server; server = server->next)
-        if (serves(server))
-            post(server, list_all, server);
+    everywhere(s, list_living);
     for (int i = 0; i < 200 && !s->ledger.failure[0] && ledger_next_due(&s->ledger) > 0; i++) {
-        settle_everywhere(s);
+        everywhere(s, settle_some);
         run_for(s, 5 * SECOND);
         sim_check_engines(s);
     }
+    everywhere(s, list_dead);
     run_for(s, 10 * SECOND);
     if (s->ledger.failure[0])
         return;

@@ -169,8 +169,8 @@ void ledger_record(struct ledger *l, uint32_t shard, uint64_t tick, const fl_pro
 {
     for (uint32_t i = 0; i < l->stage_count; i++) {
         struct stage *stage = &l->stages[i];
-        if (l->slots[stage->slot].shard == shard && stage->fate == DONE && stage->term == l->tenures[shard].term && stage->settled < tick &&
-            stage->fired_us < progress->front[stage->attempt > 1].at_us)
+        if (l->slots[stage->slot].shard == shard && stage->fate == DONE && stage->term == l->tenures[shard].term &&
+            stage->settled < tick && stage->fired_us < progress->front[stage->attempt > 1].at_us)
             stage->secured = true;
     }
 }
@@ -226,7 +226,8 @@ static void check_attempt(struct ledger *l, const struct stage *stage, uint32_t 
     const char *wrong = wrong_attempt(l, stage, attempt);
     if (wrong)
         ledger_fail(l, "#%u fires, attempt %u, although %s (attempt %u)", stage->tag, attempt, wrong, stage->attempt);
-    bool repeats = stage->put_off && stage->term != ledger_tenure(l, stage->slot)->term; /* that it was put off has come to nothing */
+    bool repeats = stage->put_off &&
+                   stage->term != ledger_tenure(l, stage->slot)->term; /* that it was put off has come to nothing */
     if (stage->fate == FAILED && !repeats && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
         ledger_fail(l, "#%u fires again %lld us early", stage->tag, (long long)(stage->not_before_us - wall_us));
 }

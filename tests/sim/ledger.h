@@ -75,7 +75,7 @@ struct ledger {
     uint32_t slot_count, stage_count;
     uint64_t tick;
     struct tenure tenures[SHARDS_MOST]; /* of each shard */
-    int64_t wall_us; /* the clock, as whoever calls last saw it */
+    int64_t wall_us;                    /* the clock, as whoever calls last saw it */
     char failure[512];
     void (*failed)(void *arg); /* called once */
     void *arg;

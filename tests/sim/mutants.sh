@@ -33,6 +33,22 @@ loaded-twice src/engine/load.c s/fl__settled(e, row->key) || fl__flight_find(e, 
 writes-not-held src/engine/write.c s/ \&\& !e->set_back \&\& !e->retreat)/)/
 outdated-load-taken src/engine/load.c s/return key_before(e->until, request->load.from);/return (void)e, (void)request, false;/
 set-forth-is-forgotten src/engine/engine.c s/        e->wall_us = now_us;/&e->set_back = false;/
+held-is-claimed src/store/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
+leave-ignored src/server/cluster.c s/                leave(c, i);/                continue;/
+plans-differ src/server/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
+plan-from-scratch src/server/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
+plan-moves-too-much src/server/cluster.c s/have\[i\] > have\[best\]/have[i] < have[best]/
+share-is-rounded-up src/server/cluster.c s/share\[i\] = shards \/ (uint32_t)count;/share[i] = shards \/ (uint32_t)count + 1;/
+the-dead-are-members src/server/cluster.c s/if (all\[i\].left_us <= 0)/if (false)/
+dead-owners-are-owners src/server/cluster.c s/ \&\& holders\[i\].left_us > 0)/)/
+end-of-lease-not-awaited src/server/cluster.c s/(uint64_t)\(holder->\)\{0,1\}left\(_us\)\{0,1\} < next/false/
+look-forgotten src/server/cluster.c s/        c->again = true;/        ;/
+left-and-not-looked src/server/cluster.c s/    c->config.moved(c->config.arg);/    ;/
+what-was-left-is-kept src/server/cluster.c s/    c->here\[shard\] = NOT_HERE;/    ;/
+replaced-goes-on src/server/cluster.c s/bool replaced = .*;/bool replaced = false;/
+stays-on-the-list src/server/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
+timers-lose-their-policy src/server/wire.c s/    read_retry(wire, .*;/    fl_retry none; read_retry(wire, \&none);/
+trouble-ends-it src/server/cluster.c s/^        plan_meeting(c);/        if (request->result == 0) plan_meeting(c);/
 END
 }
 
@@ -43,7 +59,7 @@ command_for() {
 
 # What is made of a source file.
 object_of() {
-    ninja -C "$build" -t targets all | sed -n "s|^\(libfoliot-durable[^/]*/$(echo "$1" | tr / _).o\): .*|\1|p" | head -n 1
+    ninja -C "$build" -t targets all | sed -n "s#^\(\(libfoliot-durable\|tests/sim/libsim-world\)[^/]*/[._]*$(echo "$1" | tr / _).o\): .*#\1#p" | head -n 1
 }
 
 # Compiles the mutated file and links the simulation with it in place of the original.
@@ -58,7 +74,7 @@ live() {
     (ulimit -c 0 && LD_LIBRARY_PATH=$build exec timeout 600 "$work/mutant")
 }
 
-# Whether the mutant is caught, in a thousand lives or as many as FOLIOT_LIVES says.
+# Whether the mutant is caught, in as many lives as the test has or as FOLIOT_LIVES says.
 try() {
     sed "$3" "$source/$2" >"$work/mutant.c"
     if cmp -s "$source/$2" "$work/mutant.c"; then

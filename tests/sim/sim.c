@@ -107,6 +107,10 @@ static void allow_skipping(struct sim *s, int64_t now_us)
 /* A claim makes an owner, and it is known here who. */
 static void claimed(struct sim *s, uint32_t shard, unsigned actor)
 {
+    struct actor *before = sim_actor(s, s->ledger.tenures[shard].owner);
+    const struct actor *now = sim_actor(s, actor);
+    if (before && before->server && now && now != before)
+        before->usurped = fleet_same_address(before->server, now->server);
     sim_say(s, "engine %u owns shard %u", actor, shard);
     ledger_claim(&s->ledger, shard, actor, sim_mono_ns(s));
     allow_skipping(s, sim_wall_us(s));

@@ -3,7 +3,8 @@
 #define FOLIOT_TESTS_SIM_H
 
 /* The engine's real code in a world of its own: virtual time, a store that fails, a dispatcher that fails, crashes, thieves,
- * a wall clock that is set. One seed decides everything. A ledger outside holds what was acknowledged against what fired. */
+ * a wall clock that is set. In every fourth life there are several servers on one store with several shards: see fleet.c.
+ * One seed decides everything. A ledger outside holds what was acknowledged against what fired. */
 
 #include <stdbool.h>
 #include <stdint.h>

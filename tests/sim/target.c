@@ -152,18 +152,17 @@ void target_forget(struct sim *s)
 
 /* --- Firing ------------------------------------------------------------------------------------------------------- */
 
-
 /* One that has lost the shard and may not know it yet. */
 static void check_late_owner(struct sim *s, const struct actor *actor)
 {
     const struct tenure *tenure = &s->ledger.tenures[actor->shard];
-    const struct actor *owner = sim_actor(s, tenure->owner);
     int64_t since_ns = sim_mono_ns(s) - tenure->since_ns;
     if (since_ns > (int64_t)s->config.lease_us * 1000)
-        ledger_fail(&s->ledger, "engine %u fires %.3f s after it lost the shard", actor->number, (double)since_ns / 1e9);
-    /* In a fleet nothing is taken by force: who had it was to stop by himself before, but for one whose name another has. */
-    if (actor->server && owner && !fleet_same_address(actor->server, owner->server))
-        ledger_fail(&s->ledger, "engine %u fires, and engine %u has claimed the shard", actor->number, owner->number);
+        ledger_fail(&s->ledger, "engine %u fires %.3f s after it lost the shard", actor->number,
+                    (double)since_ns / 1e9);
+    /* In a fleet nothing is taken by force: who had it was to stop before. But one's own name is no obstacle. */
+    if (actor->server && !actor->usurped)
+        ledger_fail(&s->ledger, "engine %u fires, and engine %u has claimed the shard", actor->number, tenure->owner);
 }
 
 static void fire(struct sim *s, const struct actor *actor, const fl_firing *firing)
@@ -183,7 +182,7 @@ static void fire(struct sim *s, const struct actor *actor, const fl_firing *firi
     fl_retry policy = policy_of(s, tag);
     if (memcmp(&timer->retry, &policy, sizeof policy) != 0)
         ledger_fail(&s->ledger, "#%u fires with another policy than it was given", tag);
-    struct attempt attempt = {firing->token, tenure->term,  stage,      actor->number,
+    struct attempt attempt = {firing->token, tenure->term, stage,      actor->number,
                               timer->due_us, timer->retry, s->attempts};
     bool held = s->nature.hostile && chance(&s->luck, s->nature.hold_percent);
     struct attempt *kept = held ? malloc(sizeof *kept) : NULL;

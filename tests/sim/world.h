@@ -19,6 +19,7 @@ struct actor {
     fl_engine *engine;
     unsigned number; /* never used twice; 0: nobody */
     bool stopping, crashed, lost, ready;
+    bool usurped;          /* of a fleet: another process of its server's address has claimed what it had */
     struct server *server; /* of a fleet: where it lives */
     uint32_t shard;
 };
@@ -50,8 +51,8 @@ struct sim {
     fl_store *store;
     struct road *road;
     fl_engine_config config;
-    uint64_t skip_odd_us; /* for the odd namespace; UINT64_MAX: as configured */
-    uint64_t policies;    /* what the policies of timers follow from, with their tags; 0: they have none */
+    uint64_t skip_odd_us;        /* for the odd namespace; UINT64_MAX: as configured */
+    uint64_t policies;           /* what the policies of timers follow from, with their tags; 0: they have none */
     struct actor actors[ACTORS]; /* a life without a fleet has ENGINES */
     unsigned actor_count, errand_count;
     uint32_t name_slots[NAMES];
@@ -72,8 +73,8 @@ int64_t sim_mono_ns(struct sim *s);
 int64_t sim_wall_us(struct sim *s);
 void sim_say(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int64_t sim_clock_us(struct sim *s, const struct actor *actor); /* the wall clock, as it has it */
-struct actor *sim_actor(struct sim *s, unsigned number); /* NULL: it is gone */
-struct actor *sim_some_actor(struct sim *s);             /* NULL: there is none */
+struct actor *sim_actor(struct sim *s, unsigned number);        /* NULL: it is gone */
+struct actor *sim_some_actor(struct sim *s);                    /* NULL: there is none */
 
 /* --- clients.c: what users ask for */
 void clients_act(struct sim *s);
@@ -84,7 +85,7 @@ void clients_clock_set(struct sim *s);
 /* --- fleet.c: servers on one store */
 /* False: it does not come to an end. */
 bool fleet_live(struct sim *s, char failure[512]);
-bool fleet_lives(const struct server *server);                                     /* it has not crashed */
+bool fleet_lives(const struct server *server); /* it has not crashed */
 int64_t fleet_clock_us(const struct server *server);
 bool fleet_same_address(const struct server *a, const struct server *b);
 /* Some server is asked for what is of this shard. Tells in `*ret_actor` who has done it, 0 if nobody has, and calls
