@@ -10,7 +10,7 @@
 
 #include "server/cluster.h"
 
-enum { NOT_HERE, TAKEN, LEAVING };
+enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT }; /* the last: a meeting is under way that does not know of it yet */
 
 #define SLACK_US 5000 /* so that a moment has passed when we look */
 
@@ -302,6 +302,9 @@ static void meet(struct cluster *c)
 {
     c->again = false;
     c->asking = true;
+    for (uint32_t i = 0; i < c->view.shard_count; i++)
+        if (c->here[i] == JUST_LEFT)
+            c->here[i] = NOT_HERE;
     c->request = (fl_store_request){.op = FL_STORE_MEET,
                                     .done = met,
                                     .arg = c,
@@ -309,7 +312,7 @@ static void meet(struct cluster *c)
                                              .about = c->about,
                                              .incarnation = c->config.incarnation,
                                              .lease_us = c->stopping ? 0 : c->config.lease_us,
-                                             .join = !c->joined,
+                                             .join = !c->joined && !c->stopping, /* who has our place keeps it */
                                              .offer = c->secret}};
     fl_store_submit(c->attached, &c->request);
 }
@@ -330,9 +333,9 @@ void cluster_look(cluster *c)
 
 void cluster_left(cluster *c, uint32_t shard)
 {
-    if (c->here[shard] == NOT_HERE)
+    if (c->here[shard] == NOT_HERE || c->here[shard] == JUST_LEFT)
         return;
-    c->here[shard] = NOT_HERE;
+    c->here[shard] = c->asking ? JUST_LEFT : NOT_HERE;
     c->here_count--;
     c->config.moved(c->config.arg);
     if (c->stopping)

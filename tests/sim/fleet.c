@@ -32,7 +32,7 @@ struct server {
     fl_loop *loop;
     cluster *cluster; /* NULL: it has not begun, or is over */
     struct actor *engines[SHARDS_MOST];
-    bool stopping, dead, paused;
+    bool asked_to_stop, stopping, dead, paused;
     bool over; /* it has left, and only says to whoever still asks that nothing is there */
     struct server *next;
 };
@@ -172,7 +172,7 @@ bool fleet_same_address(const struct server *a, const struct server *b)
 
 static bool serves(const struct server *server)
 {
-    return !server->dead && !server->stopping;
+    return !server->dead && !server->asked_to_stop;
 }
 
 static unsigned count_serving(const struct fleet *fleet)
@@ -610,11 +610,18 @@ static void stop_server(fl_loop *loop, void *arg)
     cluster_stop(server->cluster, left_all);
 }
 
+/* It does when it gets to it. */
+static void ask_to_stop(struct server *server)
+{
+    server->asked_to_stop = true;
+    post(server, stop_server, server);
+}
+
 static void replaced(void *arg)
 {
     const struct server *server = arg;
     sim_say(server->sim, "%s is replaced", server->address);
-    post(arg, stop_server, arg);
+    ask_to_stop(arg);
 }
 
 static void begin(fl_loop *loop, void *arg)
@@ -734,7 +741,7 @@ static void disaster(struct sim *s)
         crash(server);
         break;
     case 1:
-        post(server, stop_server, server);
+        ask_to_stop(server);
         break;
     case 2:
     case 3:
@@ -853,7 +860,7 @@ static void check_move(struct sim *s, struct server *server, bool crashes)
     else if (crashes)
         crash(server);
     else
-        post(server, stop_server, server);
+        ask_to_stop(server);
     ask_meanwhile(s);
     run_for(s, (int64_t)s->config.lease_us + SECOND / 10);
     s->fleet->gentle = false;
@@ -869,10 +876,11 @@ static void find_peace(struct sim *s)
     s->calm = true;
     for (struct server *server = s->fleet->servers; server; server = server->next)
         server->paused = false;
+    everywhere(s, settle_some);
+    run_for(s, (int64_t)s->config.lease_us + 15 * SECOND); /* what was late is over, and who was replaced knows it */
     while (count_serving(s->fleet) < 2)
         start_new(s);
-    everywhere(s, settle_some);
-    run_for(s, (int64_t)s->config.lease_us * 2 + 15 * SECOND);
+    run_for(s, (int64_t)s->config.lease_us + SECOND);
     check_shares(s, "long after the last trouble");
 }
 
