@@ -33,6 +33,7 @@ loaded-twice src/engine/load.c s/fl__settled(e, row->key) || fl__flight_find(e, 
 writes-not-held src/engine/write.c s/ \&\& !e->set_back \&\& !e->retreat)/)/
 outdated-load-taken src/engine/load.c s/return key_before(e->until, request->load.from);/return (void)e, (void)request, false;/
 set-forth-is-forgotten src/engine/engine.c s/        e->wall_us = now_us;/&e->set_back = false;/
+lost-is-acknowledged src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_SHARD_LOST ? 0 : request->result)/
 held-is-claimed src/store/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
 leave-ignored src/server/cluster.c s/                leave(c, i);/                continue;/
 plans-differ src/server/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
@@ -40,7 +41,6 @@ plan-from-scratch src/server/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\
 plan-moves-too-much src/server/cluster.c s/have\[i\] > have\[best\]/have[i] < have[best]/
 share-is-rounded-up src/server/cluster.c s/share\[i\] = shards \/ (uint32_t)count;/share[i] = shards \/ (uint32_t)count + 1;/
 the-dead-are-members src/server/cluster.c s/if (all\[i\].left_us <= 0)/if (false)/
-dead-owners-are-owners src/server/cluster.c s/ \&\& holders\[i\].left_us > 0)/)/
 end-of-lease-not-awaited src/server/cluster.c s/(uint64_t)\(holder->\)\{0,1\}left\(_us\)\{0,1\} < next/false/
 look-forgotten src/server/cluster.c s/        c->again = true;/        ;/
 left-and-not-looked src/server/cluster.c s/    c->config.moved(c->config.arg);/    ;/
