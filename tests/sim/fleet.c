@@ -13,40 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/cluster.h"
-#include "server/wire.h"
-#include "sim/world.h"
+#include "sim/fleet.h"
 
 enum { SERVERS_MOST = 6, LIVES_MOST = 40 };
-
-struct server {
-    struct sim *sim;
-    char address[16];
-    unsigned number; /* as an actor: of the cluster */
-    fl_clock time;
-    uint64_t wakes_ns; /* nothing happens before */
-    uint64_t read_ns;  /* the time, as it was read last, and how often it was the same */
-    unsigned readings;
-    fl_wall_clock wall;
-    int64_t offset_us;
-    fl_loop *loop;
-    cluster *cluster; /* NULL: it has not begun, or is over */
-    struct actor *engines[SHARDS_MOST];
-    bool asked_to_stop, stopping, dead, paused;
-    bool over; /* it has left, and only says to whoever still asks that nothing is there */
-    struct server *next;
-};
-
-struct fleet {
-    struct server *servers; /* all that ever were, the latest first */
-    unsigned lives;
-    uint64_t wakes_ns;
-    bool stirred; /* a server has something for the world to do now */
-    bool over;
-    bool gentle; /* nothing happens that a client may notice */
-    unsigned lose_percent;
-    uint64_t late_ns; /* messages are, at most */
-};
 
 /* --- Time --------------------------------------------------------------------------------------------------------- */
 
@@ -130,21 +99,21 @@ static void run(struct sim *s)
         pass_time(s);
 }
 
-static void at(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg)
+void fleet_at(fl_loop *loop, uint64_t delay_ns, fl_loop_fn fn, void *arg)
 {
     if (fl_loop_timer(loop, delay_ns, fn, arg, NULL) < 0)
         abort();
 }
 
 /* In the world, from wherever: its loop may not have looked at the time yet. */
-static void in_the_world(struct sim *s, uint64_t delay_ns, fl_loop_fn fn, void *arg)
+void fleet_in_the_world(struct sim *s, uint64_t delay_ns, fl_loop_fn fn, void *arg)
 {
     if (fl_loop_timer_at(s->loop, (uint64_t)sim_mono_ns(s) + delay_ns, fn, arg, NULL) < 0)
         abort();
     s->fleet->stirred = true;
 }
 
-static void post(struct server *server, fl_loop_fn fn, void *arg)
+void fleet_post(struct server *server, fl_loop_fn fn, void *arg)
 {
     if (fl_loop_post(server->loop, fn, arg) < 0)
         abort();
@@ -154,7 +123,7 @@ static void run_for(struct sim *s, int64_t us)
 {
     if (s->ledger.failure[0])
         return;
-    in_the_world(s, (uint64_t)us * 1000, end_run, s->fleet);
+    fleet_in_the_world(s, (uint64_t)us * 1000, end_run, s->fleet);
     run(s);
 }
 
@@ -170,7 +139,7 @@ bool fleet_same_address(const struct server *a, const struct server *b)
     return strcmp(a->address, b->address) == 0;
 }
 
-static bool serves(const struct server *server)
+bool fleet_serves(const struct server *server)
 {
     return !server->dead && !server->asked_to_stop;
 }
@@ -179,281 +148,27 @@ static unsigned count_serving(const struct fleet *fleet)
 {
     unsigned count = 0;
     for (const struct server *server = fleet->servers; server; server = server->next)
-        count += serves(server);
+        count += fleet_serves(server);
     return count;
 }
 
 /* NULL: there is none. */
-static struct server *some_server(struct sim *s)
+struct server *fleet_some_server(struct sim *s)
 {
     unsigned count = count_serving(s->fleet);
     unsigned skip = count > 0 ? (unsigned)below(&s->luck, count) : 0;
     for (struct server *server = s->fleet->servers; server; server = server->next)
-        if (serves(server) && skip-- == 0)
+        if (fleet_serves(server) && skip-- == 0)
             return server;
     return NULL;
 }
 
-static struct server *server_at(const struct fleet *fleet, const char *address)
+struct server *fleet_server_at(const struct fleet *fleet, const char *address)
 {
     for (struct server *server = fleet->servers; server; server = server->next)
         if (!server->dead && !server->over && strcmp(server->address, address) == 0)
             return server;
     return NULL;
-}
-
-/* --- Messages ----------------------------------------------------------------------------------------------------- */
-
-struct message {
-    struct server *to;
-    fl_loop_fn arrived;      /* there */
-    void (*lost)(void *arg); /* anywhere; may be NULL */
-    void *arg;
-};
-
-static void lose(struct message *message)
-{
-    if (message->lost)
-        message->lost(message->arg);
-    free(message);
-}
-
-static void is_lost(fl_loop *loop, void *arg)
-{
-    (void)loop;
-    lose(arg);
-}
-
-static void arrive(fl_loop *loop, void *arg)
-{
-    struct message *message = arg;
-    if (message->to->dead) {
-        lose(message);
-        return;
-    }
-    message->arrived(loop, message->arg);
-    free(message);
-}
-
-static void reach(fl_loop *loop, void *arg)
-{
-    (void)loop;
-    post(((struct message *)arg)->to, arrive, arg);
-}
-
-static void send_message(struct server *to, fl_loop_fn arrived, void (*lost)(void *arg), void *arg)
-{
-    struct sim *s = to->sim;
-    struct message *message = malloc(sizeof *message);
-    if (!message)
-        abort();
-    *message = (struct message){to, arrived, lost, arg};
-    bool good = s->calm || !chance(&s->luck, s->fleet->lose_percent);
-    uint64_t late_ns = s->calm ? 0 : below(&s->luck, chance(&s->luck, 90) ? 2000000 : s->fleet->late_ns + 1);
-    in_the_world(s, late_ns, good ? reach : is_lost, message);
-}
-
-/* --- What clients ask --------------------------------------------------------------------------------------------- */
-
-#define WAIT_NS 1000000000u     /* for a shard that moves */
-#define AGAIN_NS 20000000u      /* and is tried again after this */
-#define PATIENCE_NS 10000000000 /* of a client */
-
-/* On its way: to a server, perhaps to another one, and back. */
-struct travel {
-    struct sim *sim;
-    fl_batch *batch;
-    uint32_t shard;
-    unsigned *ret_actor;
-    struct server *home;
-    uint64_t began_ns;
-    struct out question, answer;
-    bool moved; /* it was not there: nothing was done */
-};
-
-/* What of it is at an engine. */
-struct visit {
-    struct travel *travel;
-    struct server *there;
-    unsigned actor;
-    uint64_t tick;
-    fl_batch batch;
-    fl_op ops[ASKS_MOST];
-};
-
-static void end_travel(struct travel *travel, int result)
-{
-    struct sim *s = travel->sim;
-    struct wire wire = wire_begin(out_bytes(&travel->answer));
-    if (result == 0 && (uint64_t)sim_mono_ns(s) - travel->began_ns > PATIENCE_NS)
-        result = FL_OUTCOME_UNKNOWN;
-    for (size_t i = 0; i < travel->batch->count; i++)
-        if (result < 0)
-            travel->batch->ops[i].result = result;
-        else
-            wire_answer(&wire, &travel->batch->ops[i], false);
-    if (wire.bad)
-        ledger_fail(&s->ledger, "an answer cannot be read");
-    if (result < 0 && s->fleet->gentle && serves(travel->home))
-        ledger_fail(&s->ledger, "an operation on shard %u fails, with nothing wrong: %s", travel->shard,
-                    fl_errname(result));
-    travel->batch->done(travel->batch);
-    out_free(&travel->question);
-    out_free(&travel->answer);
-    free(travel);
-}
-
-static void travel_lost(void *arg)
-{
-    end_travel(arg, FL_OUTCOME_UNKNOWN);
-}
-
-static void route(fl_loop *loop, void *arg);
-
-/* The answer has come home. */
-static void come_home(fl_loop *loop, void *arg)
-{
-    struct travel *travel = arg;
-    if (!travel->moved)
-        end_travel(travel, 0);
-    else if (travel->home->dead || (uint64_t)sim_mono_ns(travel->sim) > travel->began_ns + WAIT_NS)
-        end_travel(travel, FL_STORE_UNAVAILABLE);
-    else
-        at(loop, AGAIN_NS, route, travel);
-}
-
-static void go_home(struct server *from, struct travel *travel)
-{
-    if (travel->home == from)
-        come_home(from->loop, travel);
-    else if (from->dead)
-        travel_lost(travel);
-    else
-        send_message(travel->home, come_home, travel_lost, travel);
-}
-
-static bool was_stopped(const fl_batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->ops[i].result != FL_STOPPED)
-            return false;
-    return true;
-}
-
-/* Nobody says that something is done who did not have the shard at any time in which it could have been. */
-static void check_owner(const struct visit *visit)
-{
-    struct ledger *l = &visit->travel->sim->ledger;
-    const struct tenure *tenure = &l->tenures[visit->travel->shard];
-    for (size_t i = 0; i < visit->batch.count; i++)
-        if (visit->ops[i].result == 0 && visit->ops[i].kind != FL_OP_GET && tenure->owner != visit->actor &&
-            tenure->since_tick < visit->tick)
-            ledger_fail(l, "engine %u acknowledges, and engine %u has the shard", visit->actor, tenure->owner);
-}
-
-static void visited(fl_batch *batch)
-{
-    struct visit *visit = batch->arg;
-    struct travel *travel = visit->travel;
-    struct server *there = visit->there;
-    travel->moved = was_stopped(batch);
-    check_owner(visit);
-    out_clear(&travel->answer);
-    for (size_t i = 0; i < batch->count; i++)
-        wire_put_answer(&travel->answer, &visit->ops[i], false);
-    free(visit);
-    go_home(there, travel);
-}
-
-/* At the server that should have the shard. */
-static void call_at(struct server *there, struct travel *travel)
-{
-    const struct actor *actor = there->engines[travel->shard];
-    if (!actor || actor->stopping) {
-        travel->moved = true;
-        go_home(there, travel);
-        return;
-    }
-    struct visit *visit = malloc(sizeof *visit);
-    if (!visit)
-        abort();
-    *visit = (struct visit){.travel = travel,
-                            .there = there,
-                            .actor = actor->number,
-                            .tick = ++travel->sim->ledger.tick,
-                            .batch = {.ops = visit->ops, .done = visited, .arg = visit}};
-    struct wire wire = wire_begin(out_bytes(&travel->question));
-    for (size_t count = wire_count(&wire); count > 0; count--)
-        wire_op(&wire, &visit->ops[visit->batch.count++]);
-    if (wire.bad)
-        ledger_fail(&travel->sim->ledger, "a question cannot be read");
-    *travel->ret_actor = actor->number;
-    fl_engine_submit(actor->engine, &visit->batch);
-}
-
-static struct server *by_loop(const struct fleet *fleet, const fl_loop *loop)
-{
-    struct server *server = fleet->servers;
-    while (server->loop != loop)
-        server = server->next;
-    return server;
-}
-
-static void question_came(fl_loop *loop, void *arg)
-{
-    struct travel *travel = arg;
-    call_at(by_loop(travel->sim->fleet, loop), travel);
-}
-
-/* At home: who has it? */
-static void route(fl_loop *loop, void *arg)
-{
-    struct travel *travel = arg;
-    struct server *home = travel->home;
-    const struct cluster_view *view = home->cluster ? cluster_view(home->cluster) : NULL;
-    int32_t owner = view && view->owners ? view->owners[travel->shard] : -1;
-    travel->moved = false;
-    if (home->dead) {
-        travel_lost(travel);
-        return;
-    }
-    if (owner < 0 || (size_t)owner == view->self) {
-        call_at(home, travel);
-        return;
-    }
-    struct server *there = server_at(travel->sim->fleet, view->members[owner].address);
-    if (there) {
-        send_message(there, question_came, travel_lost, travel);
-    } else {
-        travel->moved = true;
-        come_home(loop, travel);
-    }
-}
-
-static void nobody_is_there(fl_loop *loop, void *arg)
-{
-    (void)loop;
-    end_travel(arg, FL_STORE_UNAVAILABLE);
-}
-
-void fleet_ask(struct sim *s, fl_batch *batch, uint32_t shard, unsigned *ret_actor)
-{
-    struct travel *travel = malloc(sizeof *travel);
-    if (!travel)
-        abort();
-    *travel = (struct travel){.sim = s,
-                              .batch = batch,
-                              .shard = shard,
-                              .ret_actor = ret_actor,
-                              .home = some_server(s),
-                              .began_ns = (uint64_t)sim_mono_ns(s)};
-    wire_put_number(&travel->question, batch->count);
-    for (size_t i = 0; i < batch->count; i++)
-        wire_put_op(&travel->question, &batch->ops[i]);
-    if (travel->home)
-        post(travel->home, route, travel);
-    else
-        in_the_world(s, 0, nobody_is_there, travel);
 }
 
 /* --- Engines ------------------------------------------------------------------------------------------------------ */
@@ -502,9 +217,9 @@ static void moved(void *arg)
     const struct server *server = arg;
     const struct cluster_view *view = cluster_view(server->cluster);
     for (size_t i = 0; i < view->member_count && !server->dead; i++) {
-        struct server *other = server_at(server->sim->fleet, view->members[i].address);
+        struct server *other = fleet_server_at(server->sim->fleet, view->members[i].address);
         if (other && other != server)
-            send_message(other, look, NULL, other);
+            fleet_send(other, look, NULL, other);
     }
 }
 
@@ -526,10 +241,10 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     sim_say(s, "engine %u: event %d, %s: %s", actor->number, (int)event, fl_errname(result), message);
     if (event == FL_ENGINE_READY) {
         actor->ready = true;
-        post(actor->server, tell_and_look, actor->server);
+        fleet_post(actor->server, tell_and_look, actor->server);
     } else if (event == FL_ENGINE_LOST) {
         actor->lost = true;
-        post(actor->server, stop_lost, actor->server);
+        fleet_post(actor->server, stop_lost, actor->server);
     }
 }
 
@@ -594,7 +309,7 @@ static void free_it(fl_loop *loop, void *arg)
 
 static void left_all(void *arg)
 {
-    post(arg, free_it, arg);
+    fleet_post(arg, free_it, arg);
 }
 
 /* --- Servers come and go ------------------------------------------------------------------------------------------ */
@@ -614,7 +329,7 @@ static void stop_server(fl_loop *loop, void *arg)
 static void ask_to_stop(struct server *server)
 {
     server->asked_to_stop = true;
-    post(server, stop_server, server);
+    fleet_post(server, stop_server, server);
 }
 
 static void replaced(void *arg)
@@ -666,7 +381,7 @@ static struct server *start_server(struct sim *s, const char *address)
     if (fl_loop_new(&(fl_loop_config){.clock = &server->time}, &server->loop) < 0)
         abort();
     sim_say(s, "%s starts, its clock is %+.3f s off", address, (double)server->offset_us / 1e6);
-    post(server, begin, server);
+    fleet_post(server, begin, server);
     return server;
 }
 
@@ -697,7 +412,7 @@ static void crash(struct server *server)
     for (uint32_t i = 0; i < s->shards; i++)
         if (server->engines[i])
             road_cut(s->road, server->engines[i]->number);
-    post(server, die, server);
+    fleet_post(server, die, server);
 }
 
 static void wake(fl_loop *loop, void *arg)
@@ -716,7 +431,7 @@ static void stand_still(struct server *server)
         return;
     sim_say(s, "%s stands still", server->address);
     server->paused = true;
-    in_the_world(s, below(&s->luck, 3 * s->config.lease_us) * 1000, wake, server);
+    fleet_in_the_world(s, below(&s->luck, 3 * s->config.lease_us) * 1000, wake, server);
 }
 
 /* Some come back, some take the place of one that lives. */
@@ -727,7 +442,7 @@ static void start_some(struct sim *s)
         known = known->next;
     if (count_serving(s->fleet) >= SERVERS_MOST || s->fleet->lives >= LIVES_MOST)
         return;
-    if (known && chance(&s->luck, serves(known) ? 20 : 60))
+    if (known && chance(&s->luck, fleet_serves(known) ? 20 : 60))
         start_server(s, known->address);
     else
         start_new(s);
@@ -735,7 +450,7 @@ static void start_some(struct sim *s)
 
 static void disaster(struct sim *s)
 {
-    struct server *server = some_server(s);
+    struct server *server = fleet_some_server(s);
     switch (count_serving(s->fleet) < 2 ? 5 : below(&s->luck, 6)) {
     case 0:
         crash(server);
@@ -783,8 +498,8 @@ static void list_dead(fl_loop *loop, void *arg)
 static void everywhere(struct sim *s, fl_loop_fn fn)
 {
     for (struct server *server = s->fleet->servers; server; server = server->next)
-        if (serves(server))
-            post(server, fn, server);
+        if (fleet_serves(server))
+            fleet_post(server, fn, server);
 }
 
 static void act(fl_loop *loop, void *arg)
@@ -792,7 +507,7 @@ static void act(fl_loop *loop, void *arg)
     struct sim *s = arg;
     struct luck *luck = &s->luck;
     unsigned what = (unsigned)below(luck, 100);
-    struct server *server = some_server(s);
+    struct server *server = fleet_some_server(s);
     if (s->calm)
         return;
     if (what < 78)
@@ -800,7 +515,7 @@ static void act(fl_loop *loop, void *arg)
     else if (what < 88)
         everywhere(s, settle_some);
     else if (what < 91 && server)
-        post(server, list_living, server);
+        fleet_post(server, list_living, server);
     else
         disaster(s);
     sim_check_engines(s);
@@ -809,7 +524,7 @@ static void act(fl_loop *loop, void *arg)
         return;
     }
     uint64_t pause_us = chance(luck, 5) ? below(luck, 10 * SECOND) : below(luck, chance(luck, 30) ? SECOND : 5000);
-    at(loop, pause_us * 1000, act, s);
+    fleet_at(loop, pause_us * 1000, act, s);
 }
 
 /* Every shard is at work at a server that serves, and nobody has two more than another. */
@@ -818,18 +533,18 @@ static void check_shares(struct sim *s, const char *when)
     unsigned least = UINT32_MAX, most = 0;
     for (const struct server *server = s->fleet->servers; server; server = server->next) {
         unsigned count = 0;
-        for (uint32_t i = 0; i < s->shards && serves(server); i++) {
+        for (uint32_t i = 0; i < s->shards && fleet_serves(server); i++) {
             const struct actor *actor = server->engines[i];
             count += actor && actor->ready && !actor->stopping && actor->number == s->ledger.tenures[i].owner;
         }
-        if (!serves(server))
+        if (!fleet_serves(server))
             continue;
         least = count < least ? count : least;
         most = count > most ? count : most;
     }
     for (uint32_t i = 0; i < s->shards; i++) {
         const struct actor *owner = sim_actor(s, s->ledger.tenures[i].owner);
-        if (!owner || !owner->ready || owner->stopping || !serves(owner->server))
+        if (!owner || !owner->ready || owner->stopping || !fleet_serves(owner->server))
             ledger_fail(&s->ledger, "%s, shard %u is at nobody", when, i);
     }
     if (most > least + 1)
@@ -849,7 +564,7 @@ static void ask_meanwhile(struct sim *s)
 static void check_move(struct sim *s, struct server *server, bool crashes)
 {
     unsigned had = 0, moves = 0, count = count_serving(s->fleet);
-    uint64_t terms[SHARDS_MOST];
+    uint64_t terms[SHARDS_MOST] = {0};
     for (uint32_t i = 0; i < s->shards; i++) {
         terms[i] = s->ledger.tenures[i].term;
         had += server && server->engines[i] != NULL;
@@ -888,7 +603,7 @@ static void check_moves(struct sim *s)
 {
     for (int i = 0; i < 4 && !s->ledger.failure[0]; i++) {
         bool comes = count_serving(s->fleet) < 2 || chance(&s->luck, 50);
-        check_move(s, comes ? NULL : some_server(s), !comes && chance(&s->luck, 40));
+        check_move(s, comes ? NULL : fleet_some_server(s), !comes && chance(&s->luck, 40));
     }
 }
 
@@ -967,7 +682,7 @@ bool fleet_live(struct sim *s, char failure[512])
     choose(s);
     for (uint64_t count = 1 + below(&s->luck, 4); count > 0; count--)
         start_new(s);
-    at(s->loop, 1000, act, s);
+    fleet_at(s->loop, 1000, act, s);
     run(s);
     end_well(s);
     return tear_down(s, failure);
