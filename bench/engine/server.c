@@ -186,6 +186,14 @@ uint64_t own_cpu_ns(void)
 
 /* --- Folders ------------------------------------------------------------------------------------------------------ */
 
+void folder_make(char *folder, size_t size)
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(folder, size, "%s/foliot-bench-XXXXXX", parent ? parent : "/var/tmp");
+    if (!mkdtemp(folder))
+        bench_die("no folder %s", folder);
+}
+
 static double counted_bytes;
 
 static int count_file(const char *path, const struct stat *status, int type, struct FTW *where)
