@@ -9,6 +9,7 @@
 #include "cli/show.h"
 
 static bool as_json;
+static const fl_bytes nobody = {"", 0};
 
 /* Whether a shard has this owner; null is nobody. */
 static bool has_owner(struct json shard, fl_bytes address)
@@ -65,7 +66,7 @@ static bool has_orphans(struct json shards)
 {
     struct json shard;
     for (struct json_walk walk = json_walk(shards); json_element(&walk, &shard);)
-        if (has_owner(shard, (fl_bytes){0}))
+        if (has_owner(shard, nobody))
             return true;
     return false;
 }
@@ -86,7 +87,7 @@ static int print_table(struct json servers, struct json shards)
     if (has_orphans(shards)) {
         for (const char *const *text = (const char *const[]){"nobody's", "-", "-", NULL}; *text; text++)
             table_text(&table, *text);
-        put_shards(&table, shards, (fl_bytes){0});
+        put_shards(&table, shards, nobody);
         table_text(&table, "-");
     }
     int status = table_flush(&table);
