@@ -401,11 +401,11 @@ static void more(FILE *out, bool quick)
         return;
     fprintf(out,
             "\n## Kills\n\nEvery %d ms a timer is due, with a webhook, in shards of all three servers, for seven "
-            "seconds. After one "
-            "second a server\nis killed (SIGKILL). How late the latest timer came, for the first time, of those in its "
-            "shards, and of those "
-            "in the shards of\nthe other two:\n\n| kill | shards of the dead, ms | of the living, ms |\n| ---: | ---: "
-            "| ---: |\n",
+            "seconds. After "
+            "one to two\nseconds a server is killed (SIGKILL). How late the latest timer came, for the first time, of "
+            "those in "
+            "its shards, and\nof those in the shards of the other two:\n\n"
+            "| kill | shards of the dead, ms | of the living, ms |\n| ---: | ---: | ---: |\n",
             STEP_MS);
     for (unsigned i = 0; i < kills_made; i++)
         fprintf(out, "| %u | %.0f | %.1f |\n", i + 1, kills[i].dead_ms, kills[i].living_ms);
