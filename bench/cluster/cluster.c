@@ -471,7 +471,7 @@ _Static_assert(COUNT(measures) == N_MEASURES, "a measure for each of the enumera
 static const struct bench_chart charts[] = {
     {"throughput",
      "One, two and three servers on one machine",
-     "Thousands a second; all share two processors with the database and the load. More is better.",
+     "Thousands a second; all share the processors with the database and the load. More is better.",
      {"C1", "C2", "C3", "C4"},
      BENCH_BARS,
      true},
