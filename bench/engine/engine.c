@@ -99,10 +99,7 @@ static void say(const struct job *job, unsigned measure, double value)
 
 static void *open_rival(struct job *job)
 {
-    const char *parent = getenv("TMPDIR");
-    snprintf(job->folder, sizeof job->folder, "%s/foliot-bench-XXXXXX", parent ? parent : "/var/tmp");
-    if (!mkdtemp(job->folder))
-        bench_die("no folder %s", job->folder);
+    folder_make(job->folder, sizeof job->folder);
     return job->rival->open(job->folder);
 }
 

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../frame.h"
@@ -121,8 +122,8 @@ static uint64_t ticks_ns(unsigned long ticks)
     return ticks * (1000000000ull / (unsigned long)sysconf(_SC_CLK_TCK));
 }
 
-/* What the system's line about a process says: its parent, its processor time, and that of its children that have ended. */
-static bool read_stat(const char *path, pid_t *ret_parent, uint64_t *ret_cpu_ns, uint64_t *ret_ended_ns)
+/* The parent of a process and the processor time of its children that have ended, by the line that the system has of it. */
+static bool read_stat(const char *path, pid_t *ret_parent, uint64_t *ret_ended_ns)
 {
     char line[512] = "", *rest, *end;
     FILE *f = fopen(path, "r");
@@ -133,30 +134,34 @@ static bool read_stat(const char *path, pid_t *ret_parent, uint64_t *ret_cpu_ns,
     if (!read)
         return false;
     *ret_parent = (pid_t)strtol(rest + 4, &end, 10);
-    for (int field = 5; field < 14; field++)
+    for (int field = 5; field < 16; field++)
         end += strspn(end, " ") + strcspn(end + strspn(end, " "), " ");
     unsigned long user = strtoul(end, &end, 10), system = strtoul(end, &end, 10);
-    *ret_cpu_ns = ticks_ns(user + system);
-    user = strtoul(end, &end, 10);
-    system = strtoul(end, &end, 10);
     *ret_ended_ns = ticks_ns(user + system);
     return true;
+}
+
+/* To the nanosecond, which the line is not. */
+static uint64_t process_cpu_ns(pid_t process)
+{
+    clockid_t clock;
+    struct timespec t = {0};
+    if (clock_getcpuclockid(process, &clock) == 0)
+        clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 uint64_t server_cpu_ns(pid_t server)
 {
     glob_t found;
-    uint64_t sum = 0, cpu_ns, ended_ns;
+    uint64_t sum = 0, ended_ns;
     pid_t parent;
     if (glob("/proc/[0-9]*/stat", 0, NULL, &found) != 0)
         return 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        if (!read_stat(found.gl_pathv[i], &parent, &cpu_ns, &ended_ns))
-            continue;
-        if (strtol(found.gl_pathv[i] + 6, NULL, 10) == server)
-            sum += cpu_ns + ended_ns;
-        else if (parent == server)
-            sum += cpu_ns;
+        pid_t process = (pid_t)strtol(found.gl_pathv[i] + 6, NULL, 10);
+        if (read_stat(found.gl_pathv[i], &parent, &ended_ns) && (parent == server || process == server))
+            sum += ended_ns + process_cpu_ns(process);
     }
     globfree(&found);
     return sum;
@@ -185,6 +190,14 @@ uint64_t own_cpu_ns(void)
 }
 
 /* --- Folders ------------------------------------------------------------------------------------------------------ */
+
+void folder_make(char *folder, size_t size)
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(folder, size, "%s/foliot-bench-XXXXXX", parent ? parent : "/var/tmp");
+    if (!mkdtemp(folder))
+        bench_die("no folder %s", folder);
+}
 
 static double counted_bytes;
 

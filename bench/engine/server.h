@@ -4,6 +4,7 @@
 
 /* Servers of others: starting them in a folder, what they use, ending them. */
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -27,6 +28,8 @@ uint64_t server_cpu_ns(pid_t server);
 double server_memory_bytes(pid_t server); /* anonymous */
 
 uint64_t own_cpu_ns(void);
+/* A new one on the disk: in TMPDIR, or where it is not lost in memory. */
+void folder_make(char *folder, size_t size);
 double folder_bytes(const char *folder);
 void folder_remove(const char *folder);
 

@@ -129,13 +129,20 @@ static void work(struct client *client)
     }
 }
 
+static int port_of(const struct load *load, unsigned connection)
+{
+    unsigned turn = connection % (1 + load->other_count);
+    return turn == 0 ? load->port : load->other_ports[turn - 1];
+}
+
 double load_run(const struct load *load)
 {
     struct client client = {.load = load, .busy = load->connections, .epoll = epoll_create1(EPOLL_CLOEXEC)};
     client.connections = calloc(load->connections, sizeof *client.connections);
     for (unsigned i = 0; i < load->connections; i++) {
         struct connection *c = &client.connections[i];
-        *c = (struct connection){.index = i, .fd = load_connect(load->port), .in = malloc(1 << 16), .room = 1 << 16};
+        *c = (struct connection){
+            .index = i, .fd = load_connect(port_of(load, i)), .in = malloc(1 << 16), .room = 1 << 16};
         if (c->fd < 0 || !c->in)
             bench_die("no connection");
         watch(&client, c, EPOLL_CTL_ADD, EPOLLIN);

@@ -23,6 +23,9 @@ struct load {
     unsigned connections;
     int port;
     double max_seconds; /* nothing new is asked after this */
+    /* Several servers: connections go to `port` and to these in turn. */
+    const int *other_ports;
+    unsigned other_count;
 };
 
 /* Returns the seconds from the first request to the last answer. */

@@ -11,7 +11,7 @@
 
 #include "load.h"
 
-enum { PAYLOAD = 100, PULLERS = 2 };
+enum { PAYLOAD = 100, PULLERS = 2, MOST_PULLERS = 12, MOST_OTHERS = 7 };
 
 /* How long a server that needs an fsync for every timer may take for one measure, seconds. */
 #define PATIENCE_S 1.5
@@ -20,6 +20,10 @@ struct target {
     pid_t server;
     int port;
     char folder[200];
+    /* Of several servers that are one: the ports of the others that are to be asked too, and over how many connections work
+     * goes that is done in batches; 0: PULLERS. */
+    int others[MOST_OTHERS];
+    unsigned other_count, pullers;
 };
 
 struct done {
@@ -59,7 +63,18 @@ void script_mark(struct script *script);
 struct span script_next(struct script *script);
 void script_free(struct script *script);
 
-/* Of foliot alone: timers with a webhook and a name, by which they are spread evenly over the shards, each due step_us after
+/* Of foliot alone. One request on a connection of its own; false: nobody has answered. */
+struct http_answer;
+bool foliot_ask(int port, const char *request, struct http_answer *answer);
+/* Waits until it is ready. */
+void foliot_await(const struct target *target);
+/* What a timer is to be called, by its number. */
+typedef void foliot_name_fn(char name[32], size_t i, void *arg);
+/* Timers one by one, by name; and in batches, with or without (NULL) names, due at one moment. */
+struct done foliot_create(const struct target *target, unsigned connections, size_t count, foliot_name_fn *name,
+                          void *arg);
+struct done foliot_batch(const struct target *target, size_t count, int64_t due_us, foliot_name_fn *name, void *arg);
+/* Timers with a webhook and a name, by which they are spread evenly over the shards, each due step_us after
  * the one before it. */
 void foliot_hooks(const struct target *target, const char *url, size_t count, int64_t from_us, int64_t step_us);
 /* The value of one of its metrics. */

@@ -22,8 +22,7 @@ static const char *version(void)
     return server_version(BENCH_FOLIOT, "--version");
 }
 
-/* One request on a connection of its own; the answer has what http_take() found. */
-static bool ask_once(int port, const char *request, struct http_answer *answer)
+bool foliot_ask(int port, const char *request, struct http_answer *answer)
 {
     char in[1 << 16];
     size_t size = 0;
@@ -51,12 +50,17 @@ static void open_foliot(struct target *target)
     snprintf(store, sizeof store, "sqlite:%s/data", target->folder);
     char *arguments[] = {BENCH_FOLIOT, "serve", "--listen", listen, "--store", store, "--allow-private-targets", NULL};
     target->server = server_start(target->folder, arguments, NULL, SIGKILL);
+    foliot_await(target);
+}
+
+void foliot_await(const struct target *target)
+{
     struct http_answer answer = {0};
     for (int i = 0; answer.status != 200; i++) {
         usleep(10000);
         if (i == 3000 || waitpid(target->server, NULL, WNOHANG) != 0)
             bench_die("foliot does not start: see %s/log", target->folder);
-        ask_once(target->port, "GET /readyz HTTP/1.1\r\nHost: bench\r\n\r\n", &answer);
+        foliot_ask(target->port, "GET /readyz HTTP/1.1\r\nHost: bench\r\n\r\n", &answer);
     }
     http_free(&answer);
 }
@@ -65,7 +69,7 @@ double foliot_metric(const struct target *target, const char *name)
 {
     struct http_answer answer = {0};
     char line[100];
-    if (!ask_once(target->port, "GET /metrics HTTP/1.1\r\nHost: bench\r\n\r\n", &answer) || answer.status != 200)
+    if (!foliot_ask(target->port, "GET /metrics HTTP/1.1\r\nHost: bench\r\n\r\n", &answer) || answer.status != 200)
         bench_die("foliot has no metrics");
     int size = snprintf(line, sizeof line, "\n%s ", name);
     const char *found = memmem(answer.body, answer.size, line, (size_t)size);
@@ -79,7 +83,8 @@ double foliot_metric(const struct target *target, const char *name)
 /* --- One timer a request ------------------------------------------------------------------------------------------ */
 
 struct creation {
-    bool named;
+    foliot_name_fn *name; /* NULL: they have none */
+    void *arg;
     size_t begun, done, count;
     struct http_answer answers[MOST_CONNECTIONS];
     char requests[MOST_CONNECTIONS][512];
@@ -92,13 +97,13 @@ static struct span next_creation(void *arg, unsigned connection)
     if (work->begun == work->count)
         return (struct span){0};
     payload_text(work->begun, payload);
-    if (work->named)
-        snprintf(name, sizeof name, "/order-%zu", work->begun);
+    if (work->name)
+        work->name(name, work->begun, work->arg);
     int size = snprintf(body, sizeof body, "{\"after\":\"1h\",\"payload\":\"%s\"}", payload);
     int all = snprintf(out, sizeof work->requests[0],
-                       "%s /v1/timers/bench%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                       "%s /v1/timers/bench%s%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                        "Content-Length: %d\r\n\r\n%s",
-                       work->named ? "PUT" : "POST", name, size, body);
+                       work->name ? "PUT" : "POST", work->name ? "/" : "", name, size, body);
     work->begun++;
     return (struct span){out, (size_t)all};
 }
@@ -117,12 +122,13 @@ static size_t take_creation(void *arg, unsigned connection, const char *in, size
     return used;
 }
 
-static struct done create(const struct target *target, unsigned connections, size_t count, bool named)
+struct done foliot_create(const struct target *target, unsigned connections, size_t count, foliot_name_fn *name,
+                          void *arg)
 {
     struct creation *work = calloc(1, sizeof *work);
-    *work = (struct creation){.named = named, .count = count};
-    double seconds =
-        load_run(&(struct load){next_creation, take_creation, work, connections, target->port, PATIENCE_S});
+    *work = (struct creation){.name = name, .arg = arg, .count = count};
+    double seconds = load_run(&(struct load){next_creation, take_creation, work, connections, target->port, PATIENCE_S,
+                                             target->others, target->other_count});
     struct done done = {work->done, seconds};
     for (unsigned i = 0; i < connections; i++)
         http_free(&work->answers[i]);
@@ -130,11 +136,22 @@ static struct done create(const struct target *target, unsigned connections, siz
     return done;
 }
 
+static void order_name(char name[32], size_t i, void *arg)
+{
+    (void)arg;
+    snprintf(name, 32, "order-%zu", i);
+}
+
+static struct done create(const struct target *target, unsigned connections, size_t count, bool named)
+{
+    return foliot_create(target, connections, count, named ? order_name : NULL, NULL);
+}
+
 /* --- Batches ------------------------------------------------------------------------------------------------------ */
 
 struct batches {
-    struct script scripts[PULLERS];
-    struct http_answer answers[PULLERS];
+    struct script scripts[MOST_PULLERS];
+    struct http_answer answers[MOST_PULLERS];
     size_t done;
 };
 
@@ -162,11 +179,17 @@ static size_t take_batch(void *arg, unsigned connection, const char *in, size_t 
     return used;
 }
 
+static unsigned pullers_of(const struct target *target)
+{
+    return target->pullers ? target->pullers : PULLERS;
+}
+
 /* One request a connection, with all of its lines. */
-static struct done send_lines(const struct target *target, struct script lines[PULLERS])
+static struct done send_lines(const struct target *target, struct script lines[MOST_PULLERS])
 {
     struct batches work = {0};
-    for (unsigned i = 0; i < PULLERS; i++) {
+    unsigned pullers = pullers_of(target);
+    for (unsigned i = 0; i < pullers; i++) {
         struct script *script = &work.scripts[i];
         script_mark(script);
         script_printf(script,
@@ -182,23 +205,29 @@ static struct done send_lines(const struct target *target, struct script lines[P
         script->size = script->room;
         script_free(&lines[i]);
     }
-    double seconds = load_run(&(struct load){next_batch, take_batch, &work, PULLERS, target->port, 3600});
-    for (unsigned i = 0; i < PULLERS; i++) {
+    double seconds = load_run(&(struct load){next_batch, take_batch, &work, pullers, target->port, 3600, target->others,
+                                             target->other_count});
+    for (unsigned i = 0; i < pullers; i++) {
         script_free(&work.scripts[i]);
         http_free(&work.answers[i]);
     }
     return (struct done){work.done, seconds};
 }
 
-static struct done batch(const struct target *target, size_t count, int64_t due_us)
+struct done foliot_batch(const struct target *target, size_t count, int64_t due_us, foliot_name_fn *name, void *arg)
 {
-    struct script lines[PULLERS] = {0};
-    char payload[PAYLOAD + 1];
+    struct script lines[MOST_PULLERS] = {0};
+    char payload[PAYLOAD + 1], text[32];
     for (size_t i = 0; i < count; i++) {
+        struct script *script = &lines[i % pullers_of(target)];
         payload_text(i, payload);
-        script_printf(&lines[i % PULLERS],
-                      "{\"op\":\"create\",\"namespace\":\"bench\",\"due\":%lld,\"payload\":\"%s\"}\n",
+        script_printf(script, "{\"op\":\"create\",\"namespace\":\"bench\",\"due\":%lld,\"payload\":\"%s\"",
                       (long long)(due_us / 1000), payload);
+        if (name) {
+            name(text, i, arg);
+            script_printf(script, ",\"name\":\"%s\"", text);
+        }
+        script_printf(script, "}\n");
     }
     struct done done = send_lines(target, lines);
     if (done.count != count)
@@ -206,13 +235,18 @@ static struct done batch(const struct target *target, size_t count, int64_t due_
     return done;
 }
 
+static struct done batch(const struct target *target, size_t count, int64_t due_us)
+{
+    return foliot_batch(target, count, due_us, NULL, NULL);
+}
+
 void foliot_hooks(const struct target *target, const char *url, size_t count, int64_t from_us, int64_t step_us)
 {
-    struct script lines[PULLERS] = {0};
+    struct script lines[MOST_PULLERS] = {0};
     char payload[PAYLOAD + 1];
     for (size_t i = 0; i < count; i++) {
         payload_text(i, payload);
-        script_printf(&lines[i % PULLERS],
+        script_printf(&lines[i % pullers_of(target)],
                       "{\"op\":\"create\",\"namespace\":\"bench\",\"name\":\"order-%zu\",\"due\":%lld,"
                       "\"target\":\"%s\",\"payload\":\"%s\"}\n",
                       i, (long long)((from_us + step_us * (int64_t)i) / 1000), url, payload);
@@ -231,7 +265,7 @@ struct leases {
         struct http_answer answer;
         size_t leased; /* what the request under way settles; 0: it asks for more */
         char *request; /* with room for its head before the body */
-    } pullers[PULLERS];
+    } pullers[MOST_PULLERS];
 };
 
 enum { HEAD_ROOM = 256, ACK_ROOM = 96, LEASE_ROOM = HEAD_ROOM + 64 + LEASED * ACK_ROOM };
@@ -309,12 +343,14 @@ static size_t take_lease(void *arg, unsigned connection, const char *in, size_t 
 static struct done pull(const struct target *target, size_t count)
 {
     struct leases work = {.count = count};
-    for (unsigned i = 0; i < PULLERS; i++)
+    unsigned pullers = pullers_of(target);
+    for (unsigned i = 0; i < pullers; i++)
         if (!(work.pullers[i].request = malloc(LEASE_ROOM)))
             bench_die("no memory");
     uint64_t begin_ns = bench_real_ns();
-    load_run(&(struct load){next_lease, take_lease, &work, PULLERS, target->port, 3600});
-    for (unsigned i = 0; i < PULLERS; i++) {
+    load_run(&(struct load){next_lease, take_lease, &work, pullers, target->port, 3600, target->others,
+                            target->other_count});
+    for (unsigned i = 0; i < pullers; i++) {
         http_free(&work.pullers[i].answer);
         free(work.pullers[i].request);
     }

@@ -37,18 +37,10 @@ static const struct rival *here[COUNT(all)]; /* those that are installed */
 
 /* --- Servers ------------------------------------------------------------------------------------------------------ */
 
-static void make_folder(struct target *target)
-{
-    const char *parent = getenv("TMPDIR");
-    snprintf(target->folder, sizeof target->folder, "%s/foliot-bench-XXXXXX", parent ? parent : "/var/tmp");
-    if (!mkdtemp(target->folder))
-        bench_die("no folder %s", target->folder);
-}
-
 static struct target start(const struct rival *rival)
 {
-    struct target target;
-    make_folder(&target);
+    struct target target = {0};
+    folder_make(target.folder, sizeof target.folder);
     rival->open(&target);
     return target;
 }
@@ -127,7 +119,7 @@ static void measure_hooks(struct bench_run *run, size_t all)
     char url[64];
     struct target nginx, target = start(&rival_foliot);
     bench_working_on(run, S7);
-    make_folder(&nginx);
+    folder_make(nginx.folder, sizeof nginx.folder);
     sink_open(&nginx);
     snprintf(url, sizeof url, "http://127.0.0.1:%d/hook", nginx.port);
     int64_t due_us = soon_us(size), now_us;
@@ -149,7 +141,7 @@ static void measure_ceiling(struct bench_run *run)
 {
     struct target nginx;
     bench_working_on(run, S7);
-    make_folder(&nginx);
+    folder_make(nginx.folder, sizeof nginx.folder);
     sink_open(&nginx);
     bench_record(run, S7, sink_ceiling(&nginx, bench_is_quick(run) ? 1 : 3) / 1000);
     end(&nginx, SIGTERM);
@@ -159,6 +151,19 @@ static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+struct calls {
+    double *late_ms;
+    size_t done, count;
+};
+
+static bool called(void *arg, const char *body, double late_ms)
+{
+    struct calls *calls = arg;
+    (void)body;
+    calls->late_ms[calls->done++] = late_ms;
+    return calls->done < calls->count;
 }
 
 static void measure_lateness(struct bench_run *run)
@@ -174,7 +179,7 @@ static void measure_lateness(struct bench_run *run)
     foliot_hooks(&target, url, count, from_us, 1000);
     wait_until(from_us - 1000);
     uint64_t cpu_ns = server_cpu_ns(target.server);
-    receiver_run(listener, count, late_ms);
+    receiver_run(listener, called, &(struct calls){late_ms, 0, count});
     cpu_ns = server_cpu_ns(target.server) - cpu_ns;
     end(&target, rival_foliot.end);
     close(listener);

@@ -16,8 +16,9 @@ double sink_requests(const struct target *target); /* so far; to be asked once *
 /* The calls a second that it takes from wrk, the same POST again and again. */
 double sink_ceiling(const struct target *target, double seconds);
 
-/* Takes `count` calls at `listener` and says how many milliseconds after its due time each came. */
 int receiver_listen(int *ret_port);
-void receiver_run(int listener, size_t count, double *late_ms);
+/* Takes calls at `listener`, and tells of each what it has sent and how many milliseconds after its due time it came. Ends when
+ * told to: `called` returns false. */
+void receiver_run(int listener, bool (*called)(void *arg, const char *body, double late_ms), void *arg);
 
 #endif

@@ -75,8 +75,8 @@ struct cli_command {
 extern const struct cli_command *const cli_commands[]; /* all of them, NULL at the end */
 
 extern const struct cli_command add_command, get_command, list_command, update_command, cancel_command, watch_command,
-    lease_command, dead_command, namespace_command, stats_command, export_command, import_command, doctor_command,
-    bench_command, serve_command, demo_command, js_command, completion_command, version_command;
+    lease_command, dead_command, namespace_command, stats_command, cluster_command, export_command, import_command,
+    doctor_command, bench_command, serve_command, demo_command, js_command, completion_command, version_command;
 
 /* The command with that name in a table; of one inside of another, its last word. NULL: there is none. */
 const struct cli_command *cli_find(const struct cli_command *const *table, const char *name);

@@ -20,6 +20,7 @@ const struct cli_command *const cli_commands[] = {
     &dead_command,
     &namespace_command,
     &stats_command,
+    &cluster_command,
     &export_command,
     &import_command,
     &doctor_command,

@@ -35,6 +35,7 @@ TALKING = [
     ["namespace", "set", "a", "--max-rate", "1"],
     ["stats"],
     ["stats", "--watch"],
+    ["cluster"],
     ["export"],
     ["import"],
     ["bench"],
@@ -123,6 +124,21 @@ def _():
         reader("import", stdin='{"namespace":"a","after":"1h"}\n').must(5, err="FOLIOT_TOKEN")
         writer("import", stdin='{"namespace":"b","after":"1h"}\n').must(1, out="^0 imported, 1 refused", err="record 1: .*no right")
         Command(server.url, "two\nlines")("list", "a").must(2, err="FOLIOT_TOKEN has characters in it that no token has")
+
+
+@test("cluster shows others, what is nobody's, and what is wrong with a link")
+def _():
+    def server(address, shards, **more):
+        return {"address": address, "version": "1.2.3", "shards": shards, "self": False, "linked": False, **more}
+
+    owners = ["a:1", "b:2", "a:1", "a:1", None, "b:2"]
+    view = {"servers": [server("a:1", 3, self=True, linked=True), server("b:2", 2, linked=True),
+                        server("c:3", 0, trouble="nobody answers")],
+            "shards": [{"shard": i, "owner": owner} for i, owner in enumerate(owners)]}
+    said = Command(Fake(own_version(), body=view).url)("cluster").must()
+    expect([re.split("  +", line) for line in said.splitlines()[1:]],
+           [["a:1", "1.2.3", "3", "0 2-3", "this one"], ["b:2", "1.2.3", "2", "1 5", "linked"],
+            ["c:3", "1.2.3", "0", "-", "nobody answers"], ["nobody's", "-", "-", "4", "-"]])
 
 
 @test("a server of another version: a warning, and on with it")

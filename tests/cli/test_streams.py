@@ -241,6 +241,15 @@ def _():
     foliot.on_terminal("bench", "--count", "10", "--connections", "1").must(out="a second")
 
 
+@test("cluster shows the servers and their shards")
+def _():
+    foliot("cluster").must(out=r"\ASERVER +VERSION +SHARDS +WHICH +LINK\n\S+ +\d\S+ +4 +0-3 +this one\n\Z")
+    foliot.on_terminal("cluster").must(out="this one")
+    view = json.loads(foliot("cluster", "--json").must())
+    expect([shard["shard"] for shard in view["shards"]], [0, 1, 2, 3])
+    expect(len(view["servers"]), 1)
+
+
 @test("version says both")
 def _():
     foliot("version").must(out=r"\Afoliot (\S+)\nserver \1 at http://127.0.0.1:\d+\n\Z")

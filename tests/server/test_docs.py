@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The commands of the documentation work: README.md, docs/http.md and docs/operation.md, each from top to bottom.
+"""The commands of the documentation work: README.md, docs/http.md, docs/operation.md and docs/cluster.md, each from top to bottom.
 
 The shell blocks that talk to a server on 127.0.0.1:7411 (or, with a test clock, 7412) are run against one, and so are those
 that deal with its store in foliot-data. Every command must succeed. If a block of JSON follows before the next heading, the
 last answer must look like it: the same members, with values of the same types.
 """
 
+import contextlib
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 
-from e2e import FOLIOT, SOURCE, Server, check, expect, folder, need_program, run, test
+from e2e import FOLIOT, PATIENCE, SOURCE, Postgres, Server, check, expect, folder, need_program, run, test
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 OURS = re.compile(r"//127\.0\.0\.1:741[12]|foliot-data/")
@@ -23,13 +26,13 @@ curl() { command curl -fsS -m 5 "$@" || { status=$?; [ "$status" -eq 28 ] && cas
 """
 
 
-def blocks(name):
+def blocks(name, ours=OURS):
     """The blocks to be run, each with the JSON that follows it, or None."""
     with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
         text = file.read()
     found = list(BLOCK.finditer(text))
     for block, after in zip(found, found[1:] + [None]):
-        if block[1] != "sh" or not OURS.search(block[2]):
+        if block[1] != "sh" or not ours.search(block[2]):
             continue
         follows = after and after[1] == "json" and "\n#" not in text[block.end() : after.start()]
         yield block[2], json.loads(after[2]) if follows else None
@@ -102,6 +105,45 @@ def _():
         expect(server.timers("a/b"), [])
     with Server(store="sqlite:" + os.path.join(where, "copy")) as restored:
         has_all(restored)
+
+
+
+def free_ports(count):
+    made = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in made]
+    for one in made:
+        one.close()
+    return ports
+
+
+@test("the commands of docs/cluster.md work: three servers are started, and are one")
+def _():
+    need_program("curl")
+    found = list(blocks("docs/cluster.md", re.compile("foliot serve|//127")))
+    script = FRAME
+    for number, (text, _) in enumerate(found):
+        script += f"echo '== {number}'\n{text}"
+    for named, port in zip((7411, 7412, 7413), free_ports(3)):
+        script = script.replace(f"127.0.0.1:{named}", f"127.0.0.1:{port}")
+    script = script.replace("postgres://foliot@db.example.com/timers", f"'{Postgres().url()}'")
+    where = folder()
+    path = os.path.dirname(FOLIOT) + os.pathsep + os.environ["PATH"]
+    with open(os.path.join(where, "said"), "w+", encoding="utf-8") as said:
+        shell = subprocess.Popen(["sh", "-c", script], cwd=where, stdout=said, stderr=subprocess.STDOUT,
+                                 env={**os.environ, "PATH": path}, start_new_session=True)
+        try:
+            status = shell.wait(PATIENCE)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)  # the servers, which go on in the background
+        said.seek(0)
+        text = said.read()
+    check(status == 0, f"{script}\nended with {status}: {text}")
+    parts = re.split(r"^== \d+$", text, flags=re.M)[1:]
+    expect(len(parts), 4, "blocks")
+    answers = [json.loads(line) for line in parts[3].splitlines() if line.startswith('{"servers"')]
+    expect(shape(answers[0]), shape(found[3][1]))
+    expect(sorted(server["shards"] for server in answers[0]["servers"]), [8, 8, 8])
 
 
 run()
