@@ -111,6 +111,8 @@ static void set_up_worker(struct worker *worker)
     worker->loop = fl_runtime_loop();
     int r = pull_new(worker);
     if (r == 0)
+        r = shards_new(worker);
+    if (r == 0)
         r = make_http(worker);
     if (r == 0)
         r = make_webhooks(worker);
@@ -363,6 +365,19 @@ static void end_shards(struct worker *worker)
     shards_stop(worker, step_done);
 }
 
+/* What was asked for by no request, and waits for a shard that is gone, gives up soon. */
+static void end_errands(fl_loop *loop, void *arg)
+{
+    const struct worker *worker = arg;
+    if (worker->under_way == 0 || fl_loop_timer(loop, 5000000, end_errands, arg, NULL) < 0)
+        step_end(0);
+}
+
+static void await_errands(struct worker *worker)
+{
+    end_errands(worker->loop, worker);
+}
+
 static void cluster_gone(fl_loop *loop, void *arg)
 {
     (void)loop, (void)arg;
@@ -382,6 +397,7 @@ static void tear_down_worker(struct worker *worker)
     http_server_free(worker->http);
     peer_sessions_free(worker->sessions);
     pull_free(worker);
+    shards_free(worker);
     step_end(0);
 }
 
@@ -397,6 +413,7 @@ static void stop(struct server *server)
     all_workers(server, end_http);
     all_workers(server, end_webhooks);
     all_workers(server, end_shards);
+    all_workers(server, await_errands);
     all_workers(server, free_cluster);
     all_workers(server, tear_down_worker);
 }

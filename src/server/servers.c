@@ -61,7 +61,7 @@ static void job_answered(struct peer_call *call, int result, fl_bytes answer)
         job_fail(job, FL_OUTCOME_UNKNOWN);
     else
         job->render(job);
-    job->back(&job->errand);
+    job_return(job);
 }
 
 void job_forward(struct job *job, struct peer *peer)
@@ -93,6 +93,8 @@ static void page_answered(struct peer_call *call, int result, fl_bytes answer)
     if (room)
         wire_found(&wire, &page->listing, room);
     page->moved = !room || wire.bad;
+    if (result == FL_TOO_LARGE && limit > 1)
+        page->listing.limit = limit / 2;
     if (page->moved)
         page->listing.cursor = cursor;
     else
@@ -243,6 +245,21 @@ void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg),
         gather_end(gather);
 }
 
+#define COUNT_NS 1000000000ull
+
+static void counted(void *arg)
+{
+    (void)arg;
+}
+
+/* Where there is a limit, each server must know about how much the others have. */
+static void count_all(fl_loop *loop, void *arg)
+{
+    struct server *server = arg;
+    (void)loop;
+    servers_gather(&server->workers[0], (fl_bytes){0}, counted, NULL);
+}
+
 /* --- Links -------------------------------------------------------------------------------------------------------- */
 
 /* While it was away, something may have been said that it, or we, did not hear. */
@@ -255,8 +272,10 @@ static void link_changed(void *arg, peer_link *peer_link, bool up)
                  link->peer->address, NULL);
     if (up && link->worker->index == 0 && atomic_load(&link->worker->server->settings_known))
         spaces_load(link->worker, NULL);
-    if (up)
-        listen_to(link, link->worker->subscribers != NULL);
+    if (!up)
+        return;
+    listen_to(link, link->worker->subscribers != NULL);
+    leases_ask_again(link->worker);
 }
 
 static void link_free(struct link **slot)
@@ -528,6 +547,9 @@ int servers_start(struct server *server)
                                     .replaced = replaced,
                                     .trouble = trouble,
                                     .arg = server};
+    if (server->config.max_timers_per_namespace > 0 &&
+        fl_loop_interval(config.loop, COUNT_NS, FL_TIMER_UNREF, count_all, server, NULL) < 0)
+        return FL_NO_MEMORY;
     return cluster_start(&config, &server->cluster);
 }
 
