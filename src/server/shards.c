@@ -595,7 +595,7 @@ static void saved(struct shard *shard)
     shard_leave_on(shard);
 }
 
-/* In this order: callbacks end, leases end, what is counted is written, operations end, the engine stops. An engine that
+/* In this order: callbacks end, leases end, operations end, what is counted is written, the engine stops. An engine that
  * has no say in the store any more, or never had, or that does not get on, is stopped with what is in it. */
 void shard_leave_on(struct shard *shard)
 {
@@ -607,6 +607,8 @@ void shard_leave_on(struct shard *shard)
             purge(shard);
         return;
     }
+    if (shard->inside > 0 && !hurry)
+        return;
     if (!shard->saved && !hurry) {
         if (!shard->saving) {
             shard->saving = true;
@@ -614,8 +616,6 @@ void shard_leave_on(struct shard *shard)
         }
         return;
     }
-    if (shard->inside > 0 && !hurry)
-        return;
     fl_engine *engine = shard->engine;
     shard->engine = NULL;
     if (shard->patience)
