@@ -131,9 +131,10 @@ static void start_shards(struct worker *worker)
 
 static void load_spaces(struct worker *worker)
 {
+    bool alone = !worker->server->cluster;
     if (worker->index == 0)
-        spaces_load(worker, step_done);
-    else
+        spaces_load(worker, alone ? step_done : NULL);
+    if (worker->index > 0 || !alone)
         step_end(0);
 }
 
@@ -252,10 +253,13 @@ static int make_tls(struct server *server)
 }
 
 /* It may take as long as another server lives that has the shards. Until then nothing has been promised that would have to
- * be stopped in order: a signal to stop just ends the process. */
+ * be stopped in order: a signal to stop just ends the process. A server that is not alone has joined the others already,
+ * and does not wait. */
 static int wait_for_shards(struct server *server)
 {
     sigset_t stops;
+    if (server->cluster)
+        return all_workers(server, load_spaces);
     sigemptyset(&stops);
     sigaddset(&stops, SIGTERM);
     sigaddset(&stops, SIGINT);
