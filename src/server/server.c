@@ -299,6 +299,8 @@ static int start(struct server *server)
 
 /* --- Stopping ----------------------------------------------------------------------------------------------------- */
 
+#define LINGER_NS (100 * 1000000ull)
+
 static void left_others(void *server)
 {
     (void)server;
@@ -310,6 +312,19 @@ static void leave_others(struct worker *worker)
     if (worker->index == 0)
         servers_stop(worker->server, left_others);
     else
+        step_end(0);
+}
+
+static void lingered(fl_loop *loop, void *arg)
+{
+    (void)loop, (void)arg;
+    step_end(0);
+}
+
+/* Somebody may be sending something who has not heard yet: he is told that it is not here, instead of nothing. */
+static void linger(struct worker *worker)
+{
+    if (fl_loop_timer(worker->loop, LINGER_NS, lingered, NULL, NULL) < 0)
         step_end(0);
 }
 
@@ -410,8 +425,10 @@ static void stop(struct server *server)
     atomic_store(&server->stopping, true);
     server_notify("STOPPING=1");
     log_info("stopping", NULL);
-    if (server->cluster)
+    if (server->cluster) {
         all_workers(server, leave_others); /* they take over while requests can still be passed on to them */
+        all_workers(server, linger);
+    }
     all_workers(server, end_events);
     all_workers(server, end_links);
     all_workers(server, end_http);
