@@ -21,11 +21,13 @@ def free_port():
 
 
 class Member(Server):
-    def __init__(self, store, *options):
+    """`reached_by` is the port under which the others find it, if that is not its own; `more` is for Server."""
+
+    def __init__(self, store, *options, reached_by=None, shards=SHARDS, **more):
         port = free_port()
-        super().__init__("--advertise", f"127.0.0.1:{port}", *options, store=store, shards=SHARDS, start=False)
+        self.address = f"127.0.0.1:{reached_by or port}"
+        super().__init__("--advertise", self.address, *options, store=store, shards=shards, start=False, **more)
         self.port = port
-        self.address = f"127.0.0.1:{port}"
         self.start()
 
     def cluster(self):
@@ -52,17 +54,17 @@ def settled(members):
 
 
 class Cluster:
-    def __init__(self, count, *options):
+    def __init__(self, count, *options, **more):
         self.store = postgres().url()
-        self.options = options
-        self.members = [Member(self.store, *options) for _ in range(count)]
+        self.options, self.more = options, more
+        self.members = [Member(self.store, *options, **more) for _ in range(count)]
         self.settle()
 
     def settle(self):
         await_(lambda: settled(self.members), "the shards are shared out")
 
     def join(self):
-        self.members.append(Member(self.store, *self.options))
+        self.members.append(Member(self.store, *self.options, **self.more))
         return self.members[-1]
 
     def __enter__(self):
