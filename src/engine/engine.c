@@ -388,6 +388,14 @@ static int take_over(fl_engine *e, const fl_store_request *request)
 }
 
 static void claim(fl_engine *e);
+static void release(fl_engine *e);
+
+/* A claim that was made while the engine was told to stop. What there is to record is as it was found. */
+static void give_back(fl_engine *e)
+{
+    if (e->state == ENGINE_STOPPING && !e->now)
+        release(e);
+}
 
 /* The numbers that may be used from now on are recorded: the engine may begin. */
 static void begun(fl_store_request *request)
@@ -395,8 +403,10 @@ static void begun(fl_store_request *request)
     fl_engine *e = request->arg;
     e->record_busy = false;
     fl__engine_answered(e, request);
-    if (e->state != ENGINE_CLAIMING)
+    if (e->state != ENGINE_CLAIMING) {
+        give_back(e);
         return;
+    }
     if (request->result < 0) { /* whatever it was, another claim will do */
         fl__engine_trouble(e, request->result, request->message);
         fl__alarm_set(e, &e->renew_alarm, SECOND_US * NS_PER_US / 5);
@@ -423,8 +433,12 @@ static void claimed(fl_store_request *request)
     fl_engine *e = request->arg;
     e->own_busy = false;
     fl__engine_answered(e, request);
-    if (e->state != ENGINE_CLAIMING)
+    if (e->state != ENGINE_CLAIMING) {
+        e->now |= request->result < 0;
+        e->version = request->claim.version;
+        give_back(e);
         return;
+    }
     int r = request->result < 0 ? request->result : take_over(e, request);
     if (r < 0) {
         enum fl_engine_event event = r == FL_SHARD_HELD ? FL_ENGINE_HELD : FL_ENGINE_TROUBLE;
@@ -581,9 +595,11 @@ void fl_engine_stop(fl_engine *engine, bool now, fl_loop_fn done, void *arg)
 {
     fl_engine *e = engine;
     bool owner = e->state == ENGINE_RUNNING;
+    bool claiming = e->state == ENGINE_CLAIMING && (e->own_busy || e->record_busy);
     e->stopped = done;
     e->stopped_arg = arg;
-    e->now = now || !owner;
+    e->now = now || !(owner || claiming);
+    e->farewell = claiming; /* there is nothing to record */
     e->state = ENGINE_STOPPING;
     fl__ops_refuse_all(e, FL_STOPPED);
     fl__engine_flush_soon(e);

@@ -105,9 +105,9 @@ static int64_t book(_Atomic int64_t *next_us, int64_t from_us, int64_t interval_
 }
 
 /* Whether one more may begin now: a tenth of a second's worth may begin at once. */
-static bool pace_allows(struct space *space, uint32_t rate, int64_t now_us)
+static bool pace_allows(struct space *space, int64_t interval_us, int64_t now_us)
 {
-    int64_t interval_us = 1000000 / rate, seen = atomic_load_explicit(&space->next_us, memory_order_relaxed), next;
+    int64_t seen = atomic_load_explicit(&space->next_us, memory_order_relaxed), next;
     do {
         if (seen > now_us + 100000)
             return false;
@@ -124,8 +124,16 @@ static bool in_crowd(struct space *space, int64_t due_us)
     return atomic_fetch_add_explicit(&space->crowd_size, 1, memory_order_relaxed) >= CROWD;
 }
 
+/* How far apart deliveries are to be: of what the namespace may have, a server has as much as it has of the shards. */
+static int64_t pace_interval(const struct server *server, uint32_t rate)
+{
+    uint32_t here = atomic_load_explicit(&server->here, memory_order_relaxed);
+    return (int64_t)1000000 * server->shard_count / ((int64_t)rate * (here > 0 ? here : 1));
+}
+
 /* When it may begin; `now_us`: at once. */
-static int64_t begin_time(struct space *space, const struct settings *settings, const fl_durable *timer, int64_t now_us)
+static int64_t begin_time(const struct server *server, struct space *space, const struct settings *settings,
+                          const fl_durable *timer, int64_t now_us)
 {
     if (settings->spread_us > 0 && timer->attempt <= 1) {
         uint64_t share = (timer->id.seq * 0x9e3779b97f4a7c15) >> 11;
@@ -133,9 +141,10 @@ static int64_t begin_time(struct space *space, const struct settings *settings, 
         if (now_us < at_us && in_crowd(space, timer->due_us))
             return at_us;
     }
-    if (settings->max_rate > 0 && !pace_allows(space, settings->max_rate, now_us))
-        return book(&space->booked_us, now_us + 100000, 1000000 / settings->max_rate);
-    return now_us;
+    if (settings->max_rate == 0)
+        return now_us;
+    int64_t interval_us = pace_interval(server, settings->max_rate);
+    return pace_allows(space, interval_us, now_us) ? now_us : book(&space->booked_us, now_us + 100000, interval_us);
 }
 
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
@@ -157,7 +166,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         return;
     }
     const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
-    int64_t at_us = begin_time(space, settings, &firing->timer, now_us);
+    int64_t at_us = begin_time(worker->server, space, settings, &firing->timer, now_us);
     if (at_us > now_us) {
         free(delivery);
         put_off(shard, firing->token, at_us);

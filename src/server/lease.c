@@ -2,8 +2,8 @@
 /* POST /v1/lease: due timers, from all servers.
  *
  * Each server is asked in turn for as many as are still wanted, beginning with another one each time so that none is left
- * behind, and without waiting. If nobody has any, we watch at all of them until somebody has, and ask again. A server that is
- * alone does both in one step. */
+ * behind, and without waiting. If nobody has any, we watch at all of them until somebody has, or there is another to watch at,
+ * and ask again. A server that is alone does both in one step. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +38,7 @@ struct leasing {
     } * watches;
     size_t watch_count;
     struct errand cancel;
+    struct leasing *next, **link; /* of those that watch; `link` is NULL for others */
 };
 
 static void ask_next(struct leasing *leasing);
@@ -79,10 +80,33 @@ static void stop_watching(struct leasing *leasing)
     }
 }
 
+static void leave_line(struct leasing *leasing)
+{
+    if (!leasing->link)
+        return;
+    *leasing->link = leasing->next;
+    if (leasing->next)
+        leasing->next->link = leasing->link;
+    leasing->link = NULL;
+}
+
+static void stand_in_line(struct leasing *leasing)
+{
+    struct worker *worker = leasing->worker;
+    if (leasing->link)
+        return;
+    leasing->next = worker->leasings;
+    leasing->link = &worker->leasings;
+    if (leasing->next)
+        leasing->next->link = &leasing->next;
+    worker->leasings = leasing;
+}
+
 static void answer(struct leasing *leasing)
 {
     struct call *call = leasing->call;
     leasing->answered = true;
+    leave_line(leasing);
     stop_watching(leasing);
     call->state = NULL;
     if (leasing->result < 0 && leasing->count == 0) {
@@ -195,6 +219,7 @@ static void watch(struct leasing *leasing)
         answer(leasing);
         return;
     }
+    stand_in_line(leasing);
     for (size_t i = 0; i < leasing->watch_count; i++)
         watch_there(leasing, &leasing->watches[i]);
     if (!leasing->here)
@@ -288,6 +313,15 @@ static void ask_next(struct leasing *leasing)
         answer(leasing);
     else
         watch(leasing);
+}
+
+/* It may have come to be there, or to have something, while nobody watched at it. */
+void leases_ask_again(struct worker *worker)
+{
+    for (struct leasing *leasing = worker->leasings, *next; leasing; leasing = next) {
+        next = leasing->next;
+        watched(leasing, true);
+    }
 }
 
 /* A server that is alone: one step. */

@@ -73,6 +73,8 @@ struct queue {
 
 enum { QUEUE_BUCKETS = 1024 };
 #define NUDGE_NS (20 * 1000000ull)
+#define SERVED_MOST \
+    ((size_t)16 << 20) /* bytes, and one more timer: it must fit into an answer of one server to another */
 
 struct pull {
     struct queue *queues[QUEUE_BUCKETS];
@@ -305,8 +307,8 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
     }
     lease->worker = worker;
     lease->queue = queue;
-    lease->left = lease->count = count;
-    for (size_t i = 0; i < count; i++) {
+    size_t i = 0;
+    for (; i < count && asker->out.size < SERVED_MOST; i++) {
         struct item *item = queue_pop(queue);
         item->lease = lease;
         item->serial = serial_next(pull);
@@ -315,8 +317,8 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
             out_put(&asker->out, ",", 1);
         write_item(&asker->out, item, worker);
     }
-    asker->count = count;
-    worker->counts.leased += count;
+    lease->left = lease->count = asker->count = i;
+    worker->counts.leased += i;
 }
 
 static void asker_leave(struct worker *worker, struct asker *asker)

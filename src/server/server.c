@@ -111,6 +111,8 @@ static void set_up_worker(struct worker *worker)
     worker->loop = fl_runtime_loop();
     int r = pull_new(worker);
     if (r == 0)
+        r = shards_new(worker);
+    if (r == 0)
         r = make_http(worker);
     if (r == 0)
         r = make_webhooks(worker);
@@ -129,9 +131,10 @@ static void start_shards(struct worker *worker)
 
 static void load_spaces(struct worker *worker)
 {
+    bool alone = !worker->server->cluster;
     if (worker->index == 0)
-        spaces_load(worker, step_done);
-    else
+        spaces_load(worker, alone ? step_done : NULL);
+    if (worker->index > 0 || !alone)
         step_end(0);
 }
 
@@ -250,10 +253,13 @@ static int make_tls(struct server *server)
 }
 
 /* It may take as long as another server lives that has the shards. Until then nothing has been promised that would have to
- * be stopped in order: a signal to stop just ends the process. */
+ * be stopped in order: a signal to stop just ends the process. A server that is not alone has joined the others already,
+ * and does not wait. */
 static int wait_for_shards(struct server *server)
 {
     sigset_t stops;
+    if (server->cluster)
+        return all_workers(server, load_spaces);
     sigemptyset(&stops);
     sigaddset(&stops, SIGTERM);
     sigaddset(&stops, SIGINT);
@@ -293,6 +299,8 @@ static int start(struct server *server)
 
 /* --- Stopping ----------------------------------------------------------------------------------------------------- */
 
+#define LINGER_NS (100 * 1000000ull)
+
 static void left_others(void *server)
 {
     (void)server;
@@ -304,6 +312,19 @@ static void leave_others(struct worker *worker)
     if (worker->index == 0)
         servers_stop(worker->server, left_others);
     else
+        step_end(0);
+}
+
+static void lingered(fl_loop *loop, void *arg)
+{
+    (void)loop, (void)arg;
+    step_end(0);
+}
+
+/* Somebody may be sending something who has not heard yet: he is told that it is not here, instead of nothing. */
+static void linger(struct worker *worker)
+{
+    if (fl_loop_timer(worker->loop, LINGER_NS, lingered, NULL, NULL) < 0)
         step_end(0);
 }
 
@@ -363,6 +384,19 @@ static void end_shards(struct worker *worker)
     shards_stop(worker, step_done);
 }
 
+/* What was asked for by no request, and waits for a shard that is gone, gives up soon. */
+static void end_errands(fl_loop *loop, void *arg)
+{
+    const struct worker *worker = arg;
+    if (worker->under_way == 0 || fl_loop_timer(loop, 5000000, end_errands, arg, NULL) < 0)
+        step_end(0);
+}
+
+static void await_errands(struct worker *worker)
+{
+    end_errands(worker->loop, worker);
+}
+
 static void cluster_gone(fl_loop *loop, void *arg)
 {
     (void)loop, (void)arg;
@@ -382,6 +416,7 @@ static void tear_down_worker(struct worker *worker)
     http_server_free(worker->http);
     peer_sessions_free(worker->sessions);
     pull_free(worker);
+    shards_free(worker);
     step_end(0);
 }
 
@@ -390,13 +425,16 @@ static void stop(struct server *server)
     atomic_store(&server->stopping, true);
     server_notify("STOPPING=1");
     log_info("stopping", NULL);
-    if (server->cluster)
+    if (server->cluster) {
         all_workers(server, leave_others); /* they take over while requests can still be passed on to them */
+        all_workers(server, linger);
+    }
     all_workers(server, end_events);
     all_workers(server, end_links);
     all_workers(server, end_http);
     all_workers(server, end_webhooks);
     all_workers(server, end_shards);
+    all_workers(server, await_errands);
     all_workers(server, free_cluster);
     all_workers(server, tear_down_worker);
 }

@@ -68,13 +68,13 @@ struct shard {
     /* The rest is the worker's. */
     fl_engine *engine; /* NULL: it is not here */
     struct counts *counts;
-    uint64_t held;               /* given to pull.c and not settled */
-    uint64_t delivering;         /* given to webhooks and not settled */
-    uint64_t inside;             /* jobs and pages that the engine has */
-    uint64_t own;                /* timers in it that are the server's own */
-    uint64_t trouble_ns;         /* when it last said in the log that its store is in trouble */
-    struct errand *kept;         /* what came while it was leaving */
-    bool claimed, ready, loaded; /* the engine has been ready; it is; its counts are known */
+    uint64_t held;                   /* given to pull.c and not settled */
+    uint64_t delivering;             /* given to webhooks and not settled */
+    uint64_t inside;                 /* jobs and pages that the engine has */
+    uint64_t own;                    /* timers in it that are the server's own */
+    uint64_t trouble_ns;             /* when it last said in the log that its store is in trouble */
+    struct errand *kept, *kept_last; /* what came while it was leaving */
+    bool claimed, ready, loaded;     /* the engine has been ready; it is; its counts are known */
     bool leaving, lost;
     bool withdrawn, purging, purged, saving, saved, hurry; /* how far leaving has got */
     fl_timer_id patience;
@@ -105,9 +105,13 @@ struct worker {
     struct pull *pull;
     struct subscriber *subscribers;
     struct listener *listeners;
+    struct leasing *leasings; /* that watch at all servers */
     struct peer_host host;
     peer_sessions *sessions; /* of other servers; NULL: this one is alone */
     struct link **links;     /* to them, by their index */
+    struct waiting *waiting; /* by shard */
+    uint64_t jobs;           /* how many have been submitted here */
+    uint64_t under_way;      /* jobs, pages and tours that have not come home */
     unsigned link_count;
     unsigned lease_turn;                  /* which server is asked first by the next that wants leases */
     uint32_t turn;                        /* which of the shards takes the next timer without a name */
@@ -164,7 +168,7 @@ void errand_return(struct errand *errand);
 
 /* Operations on one shard, wherever it is. `render` is called while the answers are valid, on the shard's worker or, if it
  * is another server's, at home; `back` is called at home. If the shard is nobody's just now, or is being moved, it is
- * tried again for a second. */
+ * tried again for a second; what the same worker submits after it waits behind it. */
 struct job {
     struct errand errand;
     fl_batch batch;
@@ -175,6 +179,8 @@ struct job {
     bool local; /* of no other server: `moved` says if it is not here */
     bool moved; /* nothing has happened */
     uint64_t until_ns;
+    uint64_t number;  /* of those that its worker has submitted */
+    struct job *next; /* of those that wait */
     struct peer_call remote;
 };
 void job_submit(struct job *job);
@@ -200,7 +206,9 @@ void page_return(struct page *page);
 
 struct shard *shard_of_name(struct server *server, fl_bytes ns, fl_bytes name);
 struct shard *shard_of_worker(struct worker *worker); /* for timers without a name */
-int shards_start(struct worker *worker);              /* all that are its own */
+int shards_new(struct worker *worker);
+void shards_free(struct worker *worker);
+int shards_start(struct worker *worker); /* all that are its own */
 void shards_stop(struct worker *worker, void (*done)(struct worker *worker));
 int shard_start(struct shard *shard);
 void shard_loaded(struct shard *shard); /* its counts are known */
@@ -319,6 +327,9 @@ void peer_post(struct call *call);
 /* --- timers.c, for batches too */
 void timers_tell(struct shard *shard, const fl_op *op); /* on the shard's worker, of each operation once */
 int timers_complete(struct server *server, fl_durable *timer, struct problem *problem);
+
+/* --- lease.c */
+void leases_ask_again(struct worker *worker); /* there is another server to ask */
 
 /* --- pull.c */
 int pull_new(struct worker *worker);

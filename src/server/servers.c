@@ -61,7 +61,7 @@ static void job_answered(struct peer_call *call, int result, fl_bytes answer)
         job_fail(job, FL_OUTCOME_UNKNOWN);
     else
         job->render(job);
-    job->back(&job->errand);
+    job_return(job);
 }
 
 void job_forward(struct job *job, struct peer *peer)
@@ -93,6 +93,8 @@ static void page_answered(struct peer_call *call, int result, fl_bytes answer)
     if (room)
         wire_found(&wire, &page->listing, room);
     page->moved = !room || wire.bad;
+    if (result == FL_TOO_LARGE && limit > 1)
+        page->listing.limit = limit / 2;
     if (page->moved)
         page->listing.cursor = cursor;
     else
@@ -234,7 +236,7 @@ void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg),
     gather->ns = (fl_bytes){gather->ns_room, ns.size};
     for (unsigned i = 0; i < count; i++) {
         gather->calls[i] = (struct gathered){.call.done = gathered, .gather = gather};
-        if (!worker->links[i])
+        if (!worker->links[i] || atomic_load(&worker->links[i]->peer->incarnation) == 0)
             continue;
         gather->left++;
         peer_call(worker->links[i]->link, &gather->calls[i].call, PEER_SPACES, gather->ns);
@@ -243,7 +245,24 @@ void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg),
         gather_end(gather);
 }
 
+#define COUNT_NS 1000000000ull
+
+static void counted(void *arg)
+{
+    (void)arg;
+}
+
+/* Where there is a limit, each server must know about how much the others have. */
+static void count_all(fl_loop *loop, void *arg)
+{
+    struct server *server = arg;
+    (void)loop;
+    servers_gather(&server->workers[0], (fl_bytes){0}, counted, NULL);
+}
+
 /* --- Links -------------------------------------------------------------------------------------------------------- */
+
+static void links_again(fl_loop *loop, void *arg);
 
 /* While it was away, something may have been said that it, or we, did not hear. */
 static void link_changed(void *arg, peer_link *peer_link, bool up)
@@ -255,8 +274,13 @@ static void link_changed(void *arg, peer_link *peer_link, bool up)
                  link->peer->address, NULL);
     if (up && link->worker->index == 0 && atomic_load(&link->worker->server->settings_known))
         spaces_load(link->worker, NULL);
-    if (up)
-        listen_to(link, link->worker->subscribers != NULL);
+    if (!up) {
+        if (atomic_load(&link->peer->incarnation) == 0)
+            fl_loop_post(link->worker->loop, links_again, link->worker);
+        return;
+    }
+    listen_to(link, link->worker->subscribers != NULL);
+    leases_ask_again(link->worker);
 }
 
 static void link_free(struct link **slot)
@@ -305,11 +329,16 @@ static bool make_room(struct worker *worker, unsigned count)
     return true;
 }
 
+/* A server that leaves is off the list before it has answered everything: its link is there until it ends. */
+static bool is_over(const struct link *link, uint64_t incarnation)
+{
+    return incarnation == 0 ? !peer_link_up(link->link) : link->incarnation != incarnation;
+}
+
 /* Makes and ends links, as servers have come and gone. */
-static void links_visit(struct tour *tour, struct worker *worker)
+static void update_links_of(struct worker *worker)
 {
     struct server *server = worker->server;
-    (void)tour;
     if (atomic_load(&server->stopping) || !make_room(worker, atomic_load(&server->peer_count)))
         return;
     worker->host.secret = bytes_of(server->secret);
@@ -320,11 +349,23 @@ static void links_visit(struct tour *tour, struct worker *worker)
             continue;
         uint64_t incarnation = atomic_load(&peer->incarnation);
         struct link *link = worker->links[peer->index];
-        if (link && link->incarnation != incarnation)
+        if (link && is_over(link, incarnation))
             link_free(&worker->links[peer->index]);
         if (incarnation != 0 && !worker->links[peer->index])
             link_make(worker, peer, incarnation);
     }
+}
+
+static void links_again(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    update_links_of(arg);
+}
+
+static void links_visit(struct tour *tour, struct worker *worker)
+{
+    (void)tour;
+    update_links_of(worker);
 }
 
 static void links_back(struct tour *tour)
@@ -528,6 +569,9 @@ int servers_start(struct server *server)
                                     .replaced = replaced,
                                     .trouble = trouble,
                                     .arg = server};
+    if (server->config.max_timers_per_namespace > 0 &&
+        fl_loop_interval(config.loop, COUNT_NS, FL_TIMER_UNREF, count_all, server, NULL) < 0)
+        return FL_NO_MEMORY;
     return cluster_start(&config, &server->cluster);
 }
 

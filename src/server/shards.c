@@ -57,6 +57,7 @@ static void tour_go_on(struct errand *errand)
     struct tour *tour = (struct tour *)errand;
     struct server *server = tour->home->server;
     if (tour->next == server->worker_count) {
+        tour->home->under_way--;
         tour->back(tour);
         return;
     }
@@ -67,6 +68,7 @@ static void tour_go_on(struct errand *errand)
 
 void tour_begin(struct tour *tour, struct worker *home)
 {
+    home->under_way++;
     tour->home = home;
     tour->next = 0;
     tour_go_on(&tour->errand);
@@ -86,8 +88,12 @@ static bool takes_work(struct shard *shard, struct errand *errand)
         return false;
     if (!shard->leaving)
         return true;
-    errand->next = shard->kept;
-    shard->kept = errand;
+    errand->next = NULL;
+    if (shard->kept)
+        shard->kept_last->next = errand;
+    else
+        shard->kept = errand;
+    shard->kept_last = errand;
     return true;
 }
 
@@ -144,12 +150,6 @@ static void job_route(struct job *job)
         errand_send(&job->errand);
 }
 
-static void job_again(fl_loop *loop, void *arg)
-{
-    (void)loop;
-    job_route(arg);
-}
-
 void job_fail(struct job *job, int result)
 {
     for (size_t i = 0; i < job->batch.count; i++)
@@ -157,15 +157,90 @@ void job_fail(struct job *job, int result)
     job->render(job);
 }
 
+static void job_end(struct job *job)
+{
+    job->errand.home->under_way--;
+    job->back(&job->errand);
+}
+
+/* Jobs of one worker for a shard that is nobody's just now. They stay in the order in which they were submitted, though they
+ * may have been tried in different places: the first is tried alone, and when it has got through the others follow. */
+struct waiting {
+    struct job *first;
+    struct job *tried; /* on its way; NULL: none */
+    bool planned;      /* the first will be tried soon */
+};
+
+static struct waiting *waiting_with(const struct job *job)
+{
+    return &job->errand.home->waiting[job->shard->number];
+}
+
+static void wait_in_line(struct waiting *waiting, struct job *job)
+{
+    struct job **at = &waiting->first;
+    while (*at && (*at)->number < job->number)
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
+}
+
+static void try_first(fl_loop *loop, void *arg)
+{
+    struct waiting *waiting = arg;
+    struct job *job = waiting->first;
+    (void)loop;
+    waiting->first = job->next;
+    waiting->planned = false;
+    waiting->tried = job;
+    job_route(job);
+}
+
+static void let_follow(struct waiting *waiting)
+{
+    struct job *job = waiting->first;
+    waiting->first = NULL;
+    for (struct job *next; job; job = next) {
+        next = job->next;
+        job_route(job);
+    }
+}
+
+/* Those who have waited long enough are told no. Without memory to try again, everybody is. */
+static void try_again(struct waiting *waiting, fl_loop *loop)
+{
+    bool planned = waiting->planned || waiting->tried;
+    for (struct job *job; (job = waiting->first) != NULL;) {
+        if (fl_loop_now_ns(loop) < job->until_ns) {
+            if (!planned && fl_loop_timer(loop, AGAIN_NS, try_first, waiting, NULL) == 0)
+                waiting->planned = planned = true;
+            if (planned)
+                return;
+        }
+        waiting->first = job->next;
+        job_fail(job, FL_STORE_UNAVAILABLE);
+        job_end(job);
+    }
+}
+
 void job_return(struct job *job)
 {
-    fl_loop *loop = job->errand.home->loop;
-    if (job->moved && !job->local) {
-        if (fl_loop_now_ns(loop) < job->until_ns && fl_loop_timer(loop, AGAIN_NS, job_again, job, NULL) == 0)
-            return;
-        job_fail(job, FL_STORE_UNAVAILABLE);
+    if (job->local) {
+        job_end(job);
+        return;
     }
-    job->back(&job->errand);
+    struct waiting *waiting = waiting_with(job);
+    bool tried = waiting->tried == job;
+    if (tried)
+        waiting->tried = NULL;
+    if (job->moved) {
+        wait_in_line(waiting, job);
+        try_again(waiting, job->errand.home->loop);
+        return;
+    }
+    if (tried)
+        let_follow(waiting);
+    job_end(job);
 }
 
 static void job_home(struct errand *errand)
@@ -175,6 +250,7 @@ static void job_home(struct errand *errand)
 
 static void job_prepare(struct job *job)
 {
+    job->errand.home->under_way++;
     job->errand.go = job_go;
     job->errand.back = job_home;
     job->batch.done = job_done;
@@ -194,7 +270,12 @@ void job_submit(struct job *job)
 {
     job_prepare(job);
     job->until_ns = fl_loop_now_ns(job->errand.home->loop) + WAIT_NS;
-    job_route(job);
+    job->number = job->errand.home->jobs++;
+    struct waiting *waiting = job->local ? NULL : waiting_with(job);
+    if (waiting && (waiting->first || waiting->tried))
+        wait_in_line(waiting, job);
+    else
+        job_route(job);
 }
 
 static void page_done(fl_listing *listing)
@@ -248,6 +329,7 @@ void page_return(struct page *page)
         page->listing.count = 0;
         page->render(page);
     }
+    page->errand.home->under_way--;
     page->back(&page->errand);
 }
 
@@ -258,6 +340,7 @@ static void page_home(struct errand *errand)
 
 void page_submit(struct page *page)
 {
+    page->errand.home->under_way++;
     page->errand.go = page_go;
     page->errand.back = page_home;
     page->listing.done = page_done;
@@ -394,6 +477,17 @@ int shard_start(struct shard *shard)
     return 0;
 }
 
+int shards_new(struct worker *worker)
+{
+    worker->waiting = calloc(worker->server->shard_count, sizeof *worker->waiting);
+    return worker->waiting ? 0 : FL_NO_MEMORY;
+}
+
+void shards_free(struct worker *worker)
+{
+    free(worker->waiting);
+}
+
 int shards_start(struct worker *worker)
 {
     struct server *server = worker->server;
@@ -501,7 +595,7 @@ static void saved(struct shard *shard)
     shard_leave_on(shard);
 }
 
-/* In this order: callbacks end, leases end, what is counted is written, operations end, the engine stops. An engine that
+/* In this order: callbacks end, leases end, operations end, what is counted is written, the engine stops. An engine that
  * has no say in the store any more, or never had, or that does not get on, is stopped with what is in it. */
 void shard_leave_on(struct shard *shard)
 {
@@ -513,6 +607,8 @@ void shard_leave_on(struct shard *shard)
             purge(shard);
         return;
     }
+    if (shard->inside > 0 && !hurry)
+        return;
     if (!shard->saved && !hurry) {
         if (!shard->saving) {
             shard->saving = true;
@@ -520,8 +616,6 @@ void shard_leave_on(struct shard *shard)
         }
         return;
     }
-    if (shard->inside > 0 && !hurry)
-        return;
     fl_engine *engine = shard->engine;
     shard->engine = NULL;
     if (shard->patience)

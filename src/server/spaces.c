@@ -630,9 +630,8 @@ void namespace_put(struct call *call)
 
 static void put_count(struct out *out, struct space *space)
 {
-    int64_t pending = atomic_load(&space->pending);
     wire_put_bytes(out, (fl_bytes){space->name, space->size});
-    wire_put_number(out, pending > 0 ? (uint64_t)pending : 0);
+    wire_put_signed(out, atomic_load(&space->pending)); /* below 0 after a crash: what is too much elsewhere */
 }
 
 void spaces_put_counts(struct server *server, fl_bytes ns, struct out *out)
@@ -671,7 +670,7 @@ void spaces_take_counts(struct server *server, fl_bytes ns, const struct out *an
     for (size_t i = 0; i < count; i++)
         for (struct wire wire = wire_begin(out_bytes(&answers[i])); wire.at < wire.end;) {
             struct space *space = space_of(server, wire_bytes(&wire));
-            int64_t pending = (int64_t)wire_number(&wire);
+            int64_t pending = wire_signed(&wire);
             if (space && !wire.bad)
                 atomic_fetch_add_explicit(&space->elsewhere, pending, memory_order_relaxed);
         }

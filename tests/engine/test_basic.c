@@ -435,6 +435,22 @@ TEST(what_was_missed_comes_at_the_rate_that_was_asked_for)
     tear_down();
 }
 
+/* However far it had got with its claim. */
+TEST(who_is_stopped_at_the_beginning_lets_go_of_the_shard)
+{
+    for (int turns = 0; turns < 10; turns++) {
+        set_up_store();
+        start_engine((fl_engine_config){.owner = "one"});
+        for (int i = 0; i < turns; i++)
+            fl_loop_run_once(bed.loop, false);
+        stop_engine(false);
+        start_engine((fl_engine_config){.owner = "two"});
+        CHECK_EQ(create(NULL, SECOND, "x").result, 0);
+        CHECK_EQ(bed.events[FL_ENGINE_HELD], 0);
+        tear_down();
+    }
+}
+
 TEST(a_namespace_has_its_own_idea_of_too_late)
 {
     static const uint64_t limits[] = {UINT64_MAX, 0, 500 * SECOND, 5000 * SECOND};

@@ -474,16 +474,26 @@ class Postgres:
         self.folder = folder()
         if self.user:
             os.chown(self.folder, self.user["user"], self.user["group"])
-        data = os.path.join(self.folder, "data")
-        self.run("initdb", "-D", data, "-U", "foliot", "-A", "trust", "-N", "-E", "UTF8", "--no-locale")
+        self.data = os.path.join(self.folder, "data")
+        self.run("initdb", "-D", self.data, "-U", "foliot", "-A", "trust", "-N", "-E", "UTF8", "--no-locale")
+        self.start()
+        cleanups.callback(self.stop)
+        self.numbers = itertools.count(1)
+
+    def start(self):
         # It finds its siblings by the path it was called by, and goes when we go, even if we are killed.
         self.process = subprocess.Popen(
-            [self.programs + "/postgres", "-D", data, "-k", self.folder, "-h", "", "-c", "fsync=off",
+            [self.programs + "/postgres", "-D", self.data, "-k", self.folder, "-h", "", "-c", "fsync=off",
              "-c", "shared_buffers=64MB"], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, preexec_fn=die_with_parent, **self.user)
-        cleanups.callback(self.stop)
         await_(lambda: self.run("pg_isready", "-h", self.folder, "-U", "foliot", check=False) == 0, "PostgreSQL")
-        self.numbers = itertools.count(1)
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def sql(self, command):
+        self.run("psql", "-q", "-h", self.folder, "-U", "foliot", "-d", "postgres", "-c", command)
 
     def run(self, program, *arguments, check=True):
         done = subprocess.run([f"{self.programs}/{program}", *arguments], cwd=self.folder, capture_output=True, text=True,
@@ -495,7 +505,7 @@ class Postgres:
     def url(self):
         """A store in a schema of its own."""
         schema = f"e2e{next(self.numbers)}"
-        self.run("psql", "-q", "-h", self.folder, "-U", "foliot", "-d", "postgres", "-c", f"CREATE SCHEMA {schema}")
+        self.sql(f"CREATE SCHEMA {schema}")
         return f"postgres://foliot@/postgres?host={self.folder}&options=-csearch_path%3D{schema}"
 
     def stop(self):

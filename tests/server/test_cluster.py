@@ -3,77 +3,13 @@
 """Several servers on one PostgreSQL: every one takes every request, shards are shared out, and move (docs/cluster.md)."""
 
 import collections
-import functools
 import json
 import signal
-import socket
 import threading
 import time
 
-from e2e import PATIENCE, Postgres, Receiver, Server, await_, check, expect, foliot, run, test
-
-SHARDS = 8
-
-
-@functools.cache
-def postgres():
-    return Postgres()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as made:
-        return made.getsockname()[1]
-
-
-class Member(Server):
-    def __init__(self, store, *options):
-        port = free_port()
-        super().__init__("--advertise", f"127.0.0.1:{port}", *options, store=store, shards=SHARDS, start=False)
-        self.port = port
-        self.address = f"127.0.0.1:{port}"
-        self.start()
-
-    def cluster(self):
-        return self.get("/v1/cluster").must(200)
-
-    def owned(self):
-        """How many shards each server has, as this one sees it."""
-        return collections.Counter(shard["owner"] for shard in self.cluster()["shards"])
-
-
-def settled(members, per_server=None):
-    """Whether all see the same, nothing is on its way, and everybody is linked with everybody."""
-    views = [member.cluster() for member in members]
-    owners = [shard["owner"] for shard in views[0]["shards"]]
-    addresses = {member.address for member in members}
-    counts = collections.Counter(owners)
-    return (all(view["shards"] == views[0]["shards"] for view in views) and set(owners) <= addresses
-            and max(counts.values()) - min(counts.get(a, 0) for a in addresses) <= 1
-            and all(len(view["servers"]) == len(members) and all(s["linked"] for s in view["servers"]) for view in views)
-            and all(member.get("/readyz").status == 200 for member in members))
-
-
-class Cluster:
-    def __init__(self, count, *options):
-        self.store = postgres().url()
-        self.options = options
-        self.members = [Member(self.store, *options) for _ in range(count)]
-        self.settle()
-
-    def settle(self):
-        await_(lambda: settled(self.members), "the shards are shared out")
-
-    def join(self):
-        self.members.append(Member(self.store, *self.options))
-        return self.members[-1]
-
-    def __enter__(self):
-        return self.members
-
-    def __exit__(self, kind, value, trace):
-        for member in self.members:
-            if member.process.poll() is None:
-                member.kill() if kind else member.stop()
+from e2e import PATIENCE, Receiver, Server, await_, check, expect, foliot, run, test
+from members import SHARDS, Cluster, Member, free_port, postgres
 
 
 @test("a server that is alone has everything")

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""For tests with several servers on one PostgreSQL."""
+
+import collections
+import functools
+import socket
+
+from e2e import Postgres, Server, await_
+
+SHARDS = 8
+
+
+@functools.cache
+def postgres():
+    return Postgres()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        return made.getsockname()[1]
+
+
+class Member(Server):
+    """`reached_by` is the port under which the others find it, if that is not its own; `more` is for Server."""
+
+    def __init__(self, store, *options, reached_by=None, shards=SHARDS, **more):
+        port = free_port()
+        self.address = f"127.0.0.1:{reached_by or port}"
+        super().__init__("--advertise", self.address, *options, store=store, shards=shards, start=False, **more)
+        self.port = port
+        self.start()
+
+    def cluster(self):
+        return self.get("/v1/cluster").must(200)
+
+    def ready(self):
+        return self.get("/readyz").status == 200
+
+    def owned(self):
+        """How many shards each server has, as this one sees it."""
+        return collections.Counter(shard["owner"] for shard in self.cluster()["shards"])
+
+
+def settled(members):
+    """Whether all see the same, nothing is on its way, and everybody is linked with everybody."""
+    views = [member.cluster() for member in members]
+    owners = [shard["owner"] for shard in views[0]["shards"]]
+    addresses = {member.address for member in members}
+    counts = collections.Counter(owners)
+    return (all(view["shards"] == views[0]["shards"] for view in views) and set(owners) <= addresses
+            and max(counts.values()) - min(counts.get(a, 0) for a in addresses) <= 1
+            and all(len(view["servers"]) == len(members) and all(s["linked"] for s in view["servers"]) for view in views)
+            and all(member.ready() for member in members))
+
+
+class Cluster:
+    def __init__(self, count, *options, **more):
+        self.store = postgres().url()
+        self.options, self.more = options, more
+        self.members = [Member(self.store, *options, **more) for _ in range(count)]
+        self.settle()
+
+    def settle(self):
+        await_(lambda: settled(self.members), "the shards are shared out")
+
+    def join(self):
+        self.members.append(Member(self.store, *self.options, **self.more))
+        return self.members[-1]
+
+    def __enter__(self):
+        return self.members
+
+    def __exit__(self, kind, value, trace):
+        for member in self.members:
+            if member.process.poll() is None:
+                member.kill() if kind else member.stop()
