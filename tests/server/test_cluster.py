@@ -137,6 +137,7 @@ def _():
             for member in (a, b):
                 await_(lambda: member.get(f"/v1/namespaces/set{i}").must(200)["settings"].get("max_rate") == 5 + i, "known")
         late = Member(a.store)
+        await_(lambda: late.get("/readyz").status == 200, "the third is ready")
         expect([late.get(f"/v1/namespaces/set{i}").must(200)["settings"]["max_rate"] for i in range(6)],
                [5 + i for i in range(6)])
         late.stop()
