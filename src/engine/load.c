@@ -463,8 +463,10 @@ void fl__engine_load(fl_engine *e)
     if (e->until.at_us - now_us <= margin_us(e) ||
         (lookahead(e) && e->peeked_us - now_us <= (int64_t)e->config.lookahead_us))
         load_more(e, now_us);
-    else
+    else {
+        loaded_to(e, e->until); /* there was a gap, and what comes after it could not be loaded yet */
         set_alarm(e, now_us);
+    }
 }
 
 /* Something has been fired: perhaps there is room for what did not fit. */
