@@ -23,12 +23,12 @@ def free_port():
 class Member(Server):
     """`reached_by` is the port under which the others find it, if that is not its own; `more` is for Server."""
 
-    def __init__(self, store, *options, reached_by=None, shards=SHARDS, **more):
+    def __init__(self, store, *options, reached_by=None, shards=SHARDS, until="listening", **more):
         port = free_port()
         self.address = f"127.0.0.1:{reached_by or port}"
         super().__init__("--advertise", self.address, *options, store=store, shards=shards, start=False, **more)
         self.port = port
-        self.start()
+        self.start(until)
 
     def cluster(self):
         return self.get("/v1/cluster").must(200)

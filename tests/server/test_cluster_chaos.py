@@ -257,7 +257,7 @@ def _():
 
 @test("none fired again that was settled longer ago than the record allows")
 def _():
-    unexplained, explained = again(need_chaos())
+    unexplained, explained = again(need_chaos(), need_chaos().moves)
     comment(f"{explained} fired again because of a blow")
     expect(unexplained, [])
 
