@@ -4,6 +4,8 @@
 import collections
 import functools
 import socket
+import threading
+import time
 
 from e2e import Postgres, Server, await_
 
@@ -13,6 +15,14 @@ SHARDS = 8
 @functools.cache
 def postgres():
     return Postgres()
+
+
+def shard_of(id):
+    """The first 16 bits, after two that are none."""
+    number = 0
+    for digit in id[:4]:
+        number = number * 32 + "0123456789abcdefghjkmnpqrstvwxyz".index(digit)
+    return number >> 2
 
 
 def free_port():
@@ -74,3 +84,25 @@ class Cluster:
         for member in self.members:
             if member.process.poll() is None:
                 member.kill() if kind else member.stop()
+
+
+class Events:
+    """What is told of the namespace `fire`."""
+
+    def __init__(self, member):
+        self.socket = member.socket()
+        self.socket.sendall(b"GET /v1/events?namespace=fire HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.text = b""
+        threading.Thread(target=self.read, daemon=True).start()
+        await_(lambda: b": listening" in self.text, "listening")
+        time.sleep(0.3)  # the other server is told
+
+    def read(self):
+        try:
+            while piece := self.socket.recv(65536):
+                self.text += piece
+        except OSError:
+            pass
+
+    def count(self, kind):
+        return self.text.count(b"event: " + kind.encode() + b"\n")
