@@ -253,8 +253,7 @@ static int make_tls(struct server *server)
 }
 
 /* It may take as long as another server lives that has the shards. Until then nothing has been promised that would have to
- * be stopped in order: a signal to stop just ends the process. A server that is not alone has joined the others already,
- * and does not wait. */
+ * be stopped in order: a signal to stop just ends the process. But a server that is not alone has joined the others. */
 static int wait_for_shards(struct server *server)
 {
     sigset_t stops;
@@ -514,15 +513,33 @@ static void say_hello(struct server *server)
         hello(server, url);
 }
 
-static int wait_for_signals(struct server *server, const sigset_t *signals)
+/* Whether it says stop. */
+static bool obey(struct server *server, int signal)
 {
-    for (;;) {
-        int signal = sigwaitinfo(signals, NULL);
-        if (signal == SIGTERM || signal == SIGINT)
-            return 0;
-        if (signal == SIGHUP)
-            reload(server);
-    }
+    if (signal == SIGHUP)
+        reload(server);
+    return signal == SIGTERM || signal == SIGINT;
+}
+
+/* A server that is not alone is a member already while it reads the settings of namespaces, from all shards: it is stopped in
+ * order, however long that takes. False: it is to stop. */
+static bool await_settings(struct server *server, const sigset_t *signals)
+{
+    static const struct timespec awhile = {.tv_nsec = 5000000};
+    while (!atomic_load(&server->settings_known))
+        if (obey(server, sigtimedwait(signals, NULL, &awhile)))
+            return false;
+    return true;
+}
+
+static void serve(struct server *server, const sigset_t *signals)
+{
+    if (!await_settings(server, signals))
+        return;
+    say_hello(server);
+    server_notify("READY=1");
+    while (!obey(server, sigwaitinfo(signals, NULL)))
+        ;
 }
 
 int server_run(struct server_config *config)
@@ -547,9 +564,7 @@ int server_run(struct server_config *config)
         log_error("cannot start", "why", fl_strerror(r), NULL);
         exit(1); /* what is half made has done nothing that must be undone */
     }
-    say_hello(&server);
-    server_notify("READY=1");
-    wait_for_signals(&server, &signals);
+    serve(&server, &signals);
     stop(&server);
     free_all(&server);
     *config = server.config; /* with what was added */

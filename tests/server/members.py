@@ -4,6 +4,8 @@
 import collections
 import functools
 import socket
+import threading
+import time
 
 from e2e import Postgres, Server, await_
 
@@ -15,6 +17,14 @@ def postgres():
     return Postgres()
 
 
+def shard_of(id):
+    """The first 16 bits, after two that are none."""
+    number = 0
+    for digit in id[:4]:
+        number = number * 32 + "0123456789abcdefghjkmnpqrstvwxyz".index(digit)
+    return number >> 2
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as made:
         return made.getsockname()[1]
@@ -23,12 +33,12 @@ def free_port():
 class Member(Server):
     """`reached_by` is the port under which the others find it, if that is not its own; `more` is for Server."""
 
-    def __init__(self, store, *options, reached_by=None, shards=SHARDS, **more):
+    def __init__(self, store, *options, reached_by=None, shards=SHARDS, until="listening", **more):
         port = free_port()
         self.address = f"127.0.0.1:{reached_by or port}"
         super().__init__("--advertise", self.address, *options, store=store, shards=shards, start=False, **more)
         self.port = port
-        self.start()
+        self.start(until)
 
     def cluster(self):
         return self.get("/v1/cluster").must(200)
@@ -74,3 +84,25 @@ class Cluster:
         for member in self.members:
             if member.process.poll() is None:
                 member.kill() if kind else member.stop()
+
+
+class Events:
+    """What is told of the namespace `fire`."""
+
+    def __init__(self, member):
+        self.socket = member.socket()
+        self.socket.sendall(b"GET /v1/events?namespace=fire HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.text = b""
+        threading.Thread(target=self.read, daemon=True).start()
+        await_(lambda: b": listening" in self.text, "listening")
+        time.sleep(0.3)  # the other server is told
+
+    def read(self):
+        try:
+            while piece := self.socket.recv(65536):
+                self.text += piece
+        except OSError:
+            pass
+
+    def count(self, kind):
+        return self.text.count(b"event: " + kind.encode() + b"\n")

@@ -5,11 +5,10 @@
 import collections
 import json
 import signal
-import threading
 import time
 
 from e2e import PATIENCE, Receiver, Server, await_, check, expect, foliot, run, test
-from members import SHARDS, Cluster, Member, free_port, postgres
+from members import SHARDS, Cluster, Events, Member, free_port, postgres
 
 
 @test("a server that is alone has everything")
@@ -84,26 +83,6 @@ def _():
         expect(sorted(target.bodies()), list(range(20)))
         for events in heard:
             await_(lambda: events.count("fired") == 20 and events.count("scheduled") == 20, "all is heard")
-
-
-class Events:
-    def __init__(self, member):
-        self.socket = member.socket()
-        self.socket.sendall(b"GET /v1/events?namespace=fire HTTP/1.1\r\nHost: x\r\n\r\n")
-        self.text = b""
-        threading.Thread(target=self.read, daemon=True).start()
-        await_(lambda: b": listening" in self.text, "listening")
-        time.sleep(0.3)  # the other server is told
-
-    def read(self):
-        try:
-            while piece := self.socket.recv(65536):
-                self.text += piece
-        except OSError:
-            pass
-
-    def count(self, kind):
-        return self.text.count(b"event: " + kind.encode() + b"\n")
 
 
 @test("a lease waits at all servers, and an acknowledgement finds its own")

@@ -18,21 +18,13 @@ import time
 
 from e2e import Skip, await_, check, comment, expect, run, test
 from ledger import LEASE_US, SEED, SLACK_US, Ledger, again, early, late_cancels, late_moves, now_us, parse_us
-from members import Cluster
+from members import Cluster, shard_of
 
 ROUNDS = int(os.environ.get("FOLIOT_ROUNDS", "3"))
 LEASE_S = 1
 ALLOWED_S = 5
 FLUSH_S = 6  # after which counts have been written
 PROBES = 48
-
-
-def shard_of(id):
-    """The first 16 bits, after two that are none."""
-    number = 0
-    for digit in id[:4]:
-        number = number * 32 + "0123456789abcdefghjkmnpqrstvwxyz".index(digit)
-    return number >> 2
 
 
 class Life:
@@ -257,7 +249,7 @@ def _():
 
 @test("none fired again that was settled longer ago than the record allows")
 def _():
-    unexplained, explained = again(need_chaos())
+    unexplained, explained = again(need_chaos(), need_chaos().moves)
     comment(f"{explained} fired again because of a blow")
     expect(unexplained, [])
 
