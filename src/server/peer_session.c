@@ -352,7 +352,9 @@ static void refuse(http_request *request, int status, const char *type, const ch
     struct out out = {0};
     problem_set(&problem, status, type, NULL, "%s", detail);
     problem_write(&out, &problem);
-    http_answer(request, status, PROBLEM_TYPE, NULL, out.failed ? (fl_bytes){0} : out_bytes(&out));
+    if (out.failed)
+        out_free(&out); /* then there is no body */
+    http_answer(request, status, PROBLEM_TYPE, NULL, out_bytes(&out));
     out_free(&out);
 }
 

@@ -19,7 +19,7 @@ void wire_put_number(struct out *out, uint64_t number)
 
 void wire_put_signed(struct out *out, int64_t number)
 {
-    wire_put_number(out, (uint64_t)number << 1 ^ (uint64_t)(number >> 63));
+    wire_put_number(out, (uint64_t)number << 1 ^ -(uint64_t)(number < 0));
 }
 
 void wire_put_bytes(struct out *out, fl_bytes bytes)
