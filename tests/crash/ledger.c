@@ -102,6 +102,7 @@ bool ledger_ask(struct ledger *ledger, enum said what, uint32_t number, int64_t 
     if (what == ASK_GET)
         return true;
     t->by = what;
+    t->unheard = what == ASK_CREATE;
     t->maybe = (struct state){.there = what != ASK_CANCEL, .version = ++t->versions, .due_us = due_us};
     t->unsure = true;
     ret->version = t->maybe.version;
@@ -132,6 +133,7 @@ static void check_refusal(const struct timer *t, const struct packet *p)
 
 static void hear_change(struct ledger *ledger, struct timer *t, const struct packet *p)
 {
+    t->unheard = false;
     if (p->result == FL_OUTCOME_UNKNOWN) {
         ledger->unknown++;
         t->ghost = p->asked == ASK_CREATE && (!t->now.there || t->now.version == p->version);
@@ -291,11 +293,12 @@ void ledger_crash(struct ledger *ledger)
     for (uint32_t i = 0; i < ledger->count; i++) {
         struct timer *t = &ledger->timers[i];
         t->asked = t->flying = t->over = false;
-        if (t->ghost && t->fired) { /* it was in memory; nobody knows about the store */
+        bool unheard = t->unheard && t->now.version == t->maybe.version;
+        if ((t->ghost || unheard) && t->fired) { /* it was in memory; nobody knows about the store */
             t->now.there = t->fired = t->finished = t->dead = t->final = false;
             t->unsure = true;
         }
-        t->ghost = false;
+        t->ghost = t->unheard = false;
     }
     for (int i = 0; i < 8; i++)
         ledger->shards[i].count = ledger->shards[i].begun = 0;

@@ -39,6 +39,7 @@ struct timer {
     bool final;        /* done, and recorded: it must not come again */
     bool listed;       /* among the dead letters */
     bool ghost;        /* the store did not say whether it was created: it may fire and yet not be there */
+    bool unheard;      /* nor is it known what the store has said, since its creation has not been answered */
     bool raced;        /* it has fired or was settled since an operation was asked for */
     uint32_t versions; /* given out */
 };
