@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /v1/lease: due timers, from all servers.
  *
- * Each server is asked in turn for as many as are still wanted, beginning with another one each time so that none is left
- * behind, and without waiting. If nobody has any, we watch at all of them until somebody has, or there is another to watch at,
- * and ask again. A server that is alone does both in one step. */
+ * The servers are asked in turn until one has some, beginning with another one each time so that none is left behind, and
+ * without waiting. What one has given would grow old if the next did not answer: so nobody waits for more. If nobody has any,
+ * we watch at all of them until somebody has, or there is another to watch at, and ask again. A server that is alone does
+ * both in one step. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -275,7 +276,7 @@ static bool take_there(struct leasing *leasing, const struct peer *peer)
     if (!link || !peer_link_up(link))
         return false;
     wire_put_bytes(&body, (fl_bytes){leasing->asker.space->name, leasing->asker.space->size});
-    wire_put_number(&body, leasing->max - leasing->count);
+    wire_put_number(&body, leasing->max);
     wire_put_number(&body, leasing->lease_us);
     leasing->take = (struct peer_call){.done = taken_there};
     bool made = !body.failed;
@@ -291,7 +292,7 @@ static bool ask(struct leasing *leasing, size_t i)
     if (i == 0) {
         if (leasing->here)
             return false; /* it watches still, and comes back by itself */
-        send_here(leasing, (uint32_t)(leasing->max - leasing->count), 0, false);
+        send_here(leasing, leasing->max, 0, false);
         return true;
     }
     const struct peer *peer = atomic_load(&leasing->worker->server->peers);
@@ -303,7 +304,7 @@ static bool ask(struct leasing *leasing, size_t i)
 static void ask_next(struct leasing *leasing)
 {
     size_t servers = 1 + atomic_load(&leasing->worker->server->peer_count);
-    while (leasing->round < servers && leasing->count < leasing->max && !leasing->gone) {
+    while (leasing->round < servers && leasing->count == 0 && !leasing->gone) {
         leasing->asking = true;
         if (ask(leasing, (leasing->first + leasing->round++) % servers))
             return;

@@ -23,7 +23,6 @@ import time
 from e2e import Receiver, await_, check, comment, expect
 
 RECORD_US, LEASE_US, SLACK_US = 100_000, 1_000_000, 1_500_000
-UNDER_WAY_US = 700_000  # how long an answer, or a question, may be on its way
 SEED = int(os.environ.get("FOLIOT_SEED", str(random.randrange(1 << 30))))
 
 
@@ -287,10 +286,8 @@ def firings_of(ledger):
     return [(ledger.timers[number], firing) for number, firings in ledger.firings.items() for firing in firings]
 
 
-def again(ledger, moves=()):
-    """Timers that fired although they had been settled, and no blow explains it; and how many a blow explains. Nor a move of
-    a shard in an orderly way: that does not wait long for a callback that is under way, and repeats what has not been
-    answered by then."""
+def again(ledger):
+    """Timers that fired although they had been settled, and no blow explains it; and how many a blow explains."""
     unexplained, explained = [], 0
     for number, firings in ledger.firings.items():
         for before, after in zip(firings, firings[1:]):
@@ -298,9 +295,6 @@ def again(ledger, moves=()):
                 continue
             if any(before.settled_us - SLACK_US < blow < after.at_us and
                    blow - before.settled_us <= RECORD_US + SLACK_US for blow in ledger.blows):
-                explained += 1
-            elif any(before.at_us - UNDER_WAY_US < move < min(after.at_us, before.settled_us + UNDER_WAY_US)
-                     for move in moves):
                 explained += 1
             else:
                 unexplained.append((number, after.at_us - before.settled_us))

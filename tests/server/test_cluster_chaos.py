@@ -249,7 +249,7 @@ def _():
 
 @test("none fired again that was settled longer ago than the record allows")
 def _():
-    unexplained, explained = again(need_chaos(), need_chaos().moves)
+    unexplained, explained = again(need_chaos())
     comment(f"{explained} fired again because of a blow")
     expect(unexplained, [])
 

@@ -108,6 +108,22 @@ def name_in(server, shards, namespace):
     raise AssertionError(f"no name is in {shards}")
 
 
+@test("leases are fresh when they are given, though another server does not answer")
+def _():
+    cluster = Cluster(3)
+    with cluster as members:
+        lines = [{"op": "create", "namespace": "fresh", "name": f"f{i}", "after": "0s"} for i in range(300)]
+        members[0].batch(lines)
+        asleep = members[2]
+        asleep.signal(signal.SIGSTOP)
+        for _ in range(30):
+            taken = members[0].lease("fresh", max=1000, lease="500ms")
+            if taken:
+                expect(members[0].ack(*[(one["lease"], {"result": "done"}) for one in taken])["unknown"], [])
+        asleep.signal(signal.SIGCONT)
+        cluster.settle()
+
+
 @test("who listens for events hears those of a server that has come since")
 def _():
     cluster = Cluster(1)
