@@ -341,10 +341,11 @@ typedef struct fl_engine_stats {
     uint64_t store_errors;
     uint64_t preload_us; /* how far ahead it loads now */
     int64_t loaded_until_us;
-    uint64_t windows;  /* in the store */
-    uint64_t pressure; /* how often memory was short */
-    uint64_t bytes;    /* held for timers in memory */
-    bool owner;        /* it has the shard */
+    uint64_t windows;        /* in the store */
+    uint64_t pressure;       /* how often memory was short */
+    uint64_t bytes;          /* held for timers in memory */
+    bool owner;              /* it has the shard */
+    uint64_t owner_until_ns; /* and surely nobody else has it until then, by the loop's clock; 0: it has not */
 } fl_engine_stats;
 
 void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret);

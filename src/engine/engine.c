@@ -740,5 +740,6 @@ void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret)
     ret->windows = e->window_count;
     ret->bytes = e->bytes;
     ret->owner = e->state == ENGINE_RUNNING;
+    ret->owner_until_ns = ret->owner ? e->lease_end_ns : 0;
     fl__histogram_summary(&e->lateness, &ret->lateness_ns);
 }

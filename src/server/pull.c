@@ -294,11 +294,39 @@ static uint64_t serial_next(struct pull *pull)
     return pull->serials[--pull->serials_left] | 1;
 }
 
+/* Whether the shard is still ours, now: the process may have been stopped for long. */
+static bool is_ours(struct worker *worker, struct shard *shard)
+{
+    uint64_t until_ns = atomic_load(&shard->good_until_ns);
+    return until_ns == UINT64_MAX || fl_loop_update_now(worker->loop) < until_ns;
+}
+
+static bool has_ours(struct worker *worker, const struct queue *queue)
+{
+    const struct item *item = queue->first;
+    while (item && !is_ours(worker, item->shard))
+        item = item->next;
+    return item != NULL;
+}
+
+/* The next that may be given, out of so many; NULL: none. Those of a shard that may be another server's stay. */
+static struct item *queue_next(struct worker *worker, struct queue *queue, size_t *left)
+{
+    while (*left > 0) {
+        struct item *item = queue_pop(queue);
+        --*left;
+        if (is_ours(worker, item->shard))
+            return item;
+        queue_push(queue, item);
+    }
+    return NULL;
+}
+
 /* Gives the asker as much as is there. */
 static void serve(struct worker *worker, struct queue *queue, struct asker *asker)
 {
     struct pull *pull = worker->pull;
-    size_t count = queue->count < asker->max ? queue->count : asker->max;
+    size_t left = queue->count, count = left < asker->max ? left : asker->max;
     struct lease *lease = malloc(sizeof *lease + count * sizeof *lease->items);
     if (!lease || lease_begin(worker, lease, asker->lease_us) < 0) {
         free(lease);
@@ -308,8 +336,10 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
     lease->worker = worker;
     lease->queue = queue;
     size_t i = 0;
-    for (; i < count && asker->out.size < SERVED_MOST; i++) {
-        struct item *item = queue_pop(queue);
+    for (struct item *item; i < count && asker->out.size < SERVED_MOST; i++) {
+        item = queue_next(worker, queue, &left);
+        if (!item)
+            break;
         item->lease = lease;
         item->serial = serial_next(pull);
         lease->items[i] = (struct leased){item->slot, item->serial};
@@ -346,11 +376,18 @@ static void nudge(fl_loop *loop, void *arg)
     serve_askers(queue->worker, queue);
 }
 
+/* Somebody waits although something is there: he was passed over, or it may not be given just now. */
+static void nudge_later(struct queue *queue)
+{
+    if (queue->askers && queue->first && !queue->nudge)
+        fl_loop_timer(queue->worker->loop, NUDGE_NS, nudge, queue, &queue->nudge);
+}
+
 /* Those who wait get what is there, in order. Who is gone gets nothing: it would only run out. */
 static void serve_askers(struct worker *worker, struct queue *queue)
 {
     size_t promised = 0;
-    while (queue->askers && queue->count > promised) {
+    while (queue->askers && queue->count > promised && has_ours(worker, queue)) {
         struct asker *asker = queue->askers;
         asker_leave(worker, asker);
         asker->found = true;
@@ -360,8 +397,7 @@ static void serve_askers(struct worker *worker, struct queue *queue)
             serve(worker, queue, asker);
         errand_return(&asker->errand);
     }
-    if (queue->askers && queue->first && !queue->nudge)
-        fl_loop_timer(worker->loop, NUDGE_NS, nudge, queue, &queue->nudge);
+    nudge_later(queue);
 }
 
 static void asked_long_enough(fl_loop *loop, void *arg)
@@ -383,7 +419,7 @@ void pull_ask(struct errand *errand)
         errand_return(errand);
         return;
     }
-    if (queue->first && (asker->watch || !queue->askers || asker->wait_us == 0)) {
+    if ((asker->watch || !queue->askers || asker->wait_us == 0) && has_ours(worker, queue)) {
         asker->found = true;
         if (!asker->watch)
             serve(worker, queue, asker);
@@ -402,6 +438,7 @@ void pull_ask(struct errand *errand)
     else
         queue->askers = asker;
     queue->askers_last = asker;
+    nudge_later(queue);
 }
 
 void pull_unask(struct worker *worker, struct asker *asker)
@@ -551,7 +588,7 @@ bool pull_settle(struct worker *worker, const struct token *token, const struct 
     struct pull *pull = worker->pull;
     struct item *item = ack->slot < pull->slot_count ? pull->slots[ack->slot] : NULL;
     if (!item || item->serial == 0 || item->serial != ack->serial ||
-        (token && !token_allows(token, RIGHT_WRITE, item->firing.timer.ns)))
+        (token && !token_allows(token, RIGHT_WRITE, item->firing.timer.ns)) || !is_ours(worker, item->shard))
         return false;
     lease_drop(worker, item->lease);
     item->serial = 0;

@@ -64,7 +64,8 @@ struct peer {
 struct shard {
     struct worker *worker;
     uint32_t number;
-    _Atomic(struct peer *) peer; /* whose it is; NULL: ours, or nobody's */
+    _Atomic(struct peer *) peer;    /* whose it is; NULL: ours, or nobody's */
+    _Atomic uint64_t good_until_ns; /* until then it is surely ours, if others could have it; else UINT64_MAX */
     /* The rest is the worker's. */
     fl_engine *engine; /* NULL: it is not here */
     struct counts *counts;
@@ -77,7 +78,7 @@ struct shard {
     bool claimed, ready, loaded;     /* the engine has been ready; it is; its counts are known */
     bool leaving, lost;
     bool withdrawn, purging, purged, saving, saved, hurry; /* how far leaving has got */
-    fl_timer_id patience;
+    fl_timer_id patience, claim_timer;
     fl_loop_task take_task, leave_task, left_task;
 };
 

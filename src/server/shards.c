@@ -395,6 +395,36 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
     event_tell(shard->worker, how == FL_ENDED_DEAD ? EVENT_DEAD : EVENT_SKIPPED, shard->number, timer, reason);
 }
 
+/* Others must know until when the shard is ours: what is on its way elsewhere may come back after a long silence, in which
+ * another server has taken over. A claim is renewed after a third of its time, and looked at twice as often. */
+static void look_at_claim(fl_loop *loop, void *arg)
+{
+    struct shard *shard = arg;
+    fl_engine_stats stats;
+    (void)loop;
+    fl_engine_get_stats(shard->engine, &stats);
+    atomic_store(&shard->good_until_ns, stats.owner_until_ns);
+}
+
+static int watch_claim(struct shard *shard)
+{
+    const struct server *server = shard->worker->server;
+    bool shared = strncmp(server->config.store, "postgres", 8) == 0;
+    atomic_store(&shard->good_until_ns, shared ? 0 : UINT64_MAX);
+    if (!shared)
+        return 0;
+    return fl_loop_interval(shard->worker->loop, server->config.engine.lease_us * 1000 / 6, FL_TIMER_UNREF,
+                            look_at_claim, shard, &shard->claim_timer);
+}
+
+static void unwatch_claim(struct shard *shard)
+{
+    if (shard->claim_timer)
+        fl_loop_cancel(shard->worker->loop, shard->claim_timer);
+    shard->claim_timer = 0;
+    atomic_store(&shard->good_until_ns, 0);
+}
+
 static void set_ready(struct shard *shard, bool ready)
 {
     if (ready != shard->ready)
@@ -427,6 +457,8 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     switch (event) {
     case FL_ENGINE_READY:
         shard->claimed = true;
+        if (shard->claim_timer)
+            look_at_claim(shard->worker->loop, shard);
         set_ready(shard, !shard->leaving);
         servers_look(shard->worker->server);
         log_debug("shard is ready", "shard", log_int(shard->number), NULL);
@@ -466,8 +498,11 @@ int shard_start(struct shard *shard)
     config.wait = true;
     int r = counts_new(shard);
     if (r == 0)
+        r = watch_claim(shard);
+    if (r == 0)
         r = fl_engine_start(&config, &shard->engine);
     if (r < 0) {
+        unwatch_claim(shard);
         counts_free(shard);
         log_error("cannot start the engine of a shard", "shard", log_int(shard->number), "why", fl_strerror(r), NULL);
         return r;
@@ -618,6 +653,7 @@ void shard_leave_on(struct shard *shard)
     }
     fl_engine *engine = shard->engine;
     shard->engine = NULL;
+    unwatch_claim(shard);
     if (shard->patience)
         fl_loop_cancel(shard->worker->loop, shard->patience);
     shard->patience = 0;
