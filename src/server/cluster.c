@@ -12,11 +12,15 @@
 
 enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT }; /* the last: a meeting is under way that does not know of it yet */
 
+enum { WAITS = '~' }; /* the mark */
+
 #define SLACK_US 5000 /* so that a moment has passed when we look */
 
 struct cluster {
     struct cluster_config config;
-    char *address, *about, *secret;
+    char *address, *secret;
+    char *about; /* behind the mark of those who wait */
+    bool waits;
     fl_shard *attached;
     fl_store_request request;
     bool asking, again; /* a meeting is under way, or what it has found is being acted on; another is wanted at once */
@@ -100,7 +104,9 @@ static bool copy_members(struct cluster *c, struct cluster_view *view)
         if (all[i].left_us <= 0)
             continue;
         struct cluster_member *member = &members[view->member_count++];
-        *member = (struct cluster_member){strdup(all[i].address), strdup(all[i].about), all[i].incarnation, 0};
+        bool waits = all[i].about[0] == WAITS;
+        *member =
+            (struct cluster_member){strdup(all[i].address), strdup(all[i].about + waits), all[i].incarnation, 0, waits};
         if (!member->address || !member->about)
             return false;
         if (member->incarnation == c->config.incarnation && strcmp(member->address, c->address) == 0)
@@ -135,7 +141,7 @@ static bool same_view(const struct cluster_view *a, const struct cluster_view *b
     if (a->member_count != b->member_count || a->self != b->self || !a->owners)
         return false;
     for (size_t i = 0; i < a->member_count; i++)
-        if (a->members[i].incarnation != b->members[i].incarnation ||
+        if (a->members[i].incarnation != b->members[i].incarnation || a->members[i].waits != b->members[i].waits ||
             strcmp(a->members[i].address, b->members[i].address) != 0)
             return false;
     return memcmp(a->owners, b->owners, a->shard_count * sizeof *a->owners) == 0;
@@ -167,15 +173,27 @@ static void leave(struct cluster *c, uint32_t shard)
     c->config.leave(c->config.arg, shard);
 }
 
+/* Numbers those who have a share, in `places`, and has the owners by these numbers. Returns how many they are. */
+static size_t begin_plan(const struct cluster *c, int32_t *plan, int32_t *places)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < c->view.member_count; i++)
+        places[i] = c->view.members[i].waits ? -1 : (int32_t)count++;
+    for (uint32_t i = 0; i < c->view.shard_count; i++)
+        plan[i] = c->view.owners[i] < 0 ? -1 : places[c->view.owners[i]];
+    return count;
+}
+
 static void follow_plan(struct cluster *c)
 {
     uint32_t shards = c->view.shard_count;
-    int32_t *plan = malloc(shards * sizeof *plan), self = (int32_t)c->view.self;
+    int32_t *plan = malloc(shards * sizeof *plan), *places = malloc(c->view.member_count * sizeof *places);
     uint32_t *room = malloc(2 * c->view.member_count * sizeof *room);
-    if (plan && room) {
-        memcpy(plan, c->view.owners, shards * sizeof *plan);
-        cluster_plan(plan, shards, c->view.member_count, room);
-        for (uint32_t i = 0; i < shards; i++) {
+    if (plan && places && room) {
+        size_t count = begin_plan(c, plan, places);
+        int32_t self = places[c->view.self];
+        cluster_plan(plan, shards, count, room);
+        for (uint32_t i = 0; i < shards && self >= 0; i++) {
             if (plan[i] != self && c->here[i] == TAKEN)
                 leave(c, i);
             else if (plan[i] == self && c->here[i] == NOT_HERE && is_free(c, &c->request.meet.holders[i]))
@@ -183,6 +201,7 @@ static void follow_plan(struct cluster *c)
         }
     }
     free(plan);
+    free(places);
     free(room);
 }
 
@@ -309,7 +328,7 @@ static void meet(struct cluster *c)
                                     .done = met,
                                     .arg = c,
                                     .meet = {.address = c->address,
-                                             .about = c->about,
+                                             .about = c->about + !c->waits,
                                              .incarnation = c->config.incarnation,
                                              .lease_us = c->stopping ? 0 : c->config.lease_us,
                                              .join = !c->joined && !c->stopping, /* who has our place keeps it */
@@ -329,6 +348,14 @@ void cluster_look(cluster *c)
         fl_loop_cancel(c->config.loop, c->timer);
     c->timer = 0;
     meet(c);
+}
+
+void cluster_ready(cluster *c)
+{
+    if (!c->waits)
+        return;
+    c->waits = false;
+    cluster_look(c);
 }
 
 void cluster_left(cluster *c, uint32_t shard)
@@ -365,7 +392,8 @@ int cluster_start(const struct cluster_config *config, cluster **ret)
     c->view.shard_count = fl_store_shards(config->store);
     c->here = calloc(c->view.shard_count, 1);
     c->address = strdup(config->address);
-    c->about = strdup(config->about);
+    c->about = malloc(strlen(config->about) + 2);
+    c->waits = config->waits;
     c->secret = strdup(config->secret);
     int r = c->here && c->address && c->about && c->secret
                 ? fl_store_attach(config->store, 0, config->loop, &c->attached)
@@ -374,6 +402,8 @@ int cluster_start(const struct cluster_config *config, cluster **ret)
         release(c);
         return r;
     }
+    c->about[0] = WAITS;
+    memcpy(c->about + 1, config->about, strlen(config->about) + 1);
     *ret = c;
     meet(c);
     return 0;

@@ -10,6 +10,8 @@
  * as he has no more than his share; what is nobody's, and what somebody has too much of, goes to those who have too little. So
  * who comes or goes moves only what must be moved.
  *
+ * Who has just come may wait until it knows that it can do its part: it is on the list, with a mark, and has no share.
+ *
  * A server starts what should be its own and is free, and gives up what should be another's. If two have read different
  * things they may both start a shard: the store lets one of them claim it, and the other gives up when it has read again.
  * What protects the timers is the claim and the version that every write carries, never this.
@@ -31,6 +33,7 @@ struct cluster_member {
     char *address, *about;
     uint64_t incarnation;
     uint32_t shards; /* that it has */
+    bool waits;      /* it has no share yet */
 };
 
 /* What was read last. */
@@ -50,6 +53,7 @@ struct cluster_config {
     const char *about;
     uint64_t incarnation;                     /* of this process: random, not 0, below 2^63 */
     uint64_t lease_us;                        /* who was not heard of for so long is gone */
+    bool waits;                               /* joins without a share, until cluster_ready() */
     const char *secret;                       /* that the servers of the store know each other by, if it has none yet */
     void (*take)(void *arg, uint32_t shard);  /* start it. It is ours until `leave` is called for it */
     void (*leave)(void *arg, uint32_t shard); /* give it up, and call cluster_left() then */
@@ -62,6 +66,9 @@ struct cluster_config {
 
 /* Joins. All is copied. Returns 0, FL_NO_MEMORY, or what fl_store_attach() returns. */
 int cluster_start(const struct cluster_config *config, cluster **ret);
+
+/* We can do our part: takes a share, if we have waited. */
+void cluster_ready(cluster *cluster);
 
 /* Something may have changed: looks at once. */
 void cluster_look(cluster *cluster);

@@ -263,6 +263,7 @@ static void count_all(fl_loop *loop, void *arg)
 /* --- Links -------------------------------------------------------------------------------------------------------- */
 
 static void links_again(fl_loop *loop, void *arg);
+static void ready_if_linked(struct worker *worker);
 
 /* While it was away, something may have been said that it, or we, did not hear. */
 static void link_changed(void *arg, peer_link *peer_link, bool up)
@@ -281,6 +282,8 @@ static void link_changed(void *arg, peer_link *peer_link, bool up)
     }
     listen_to(link, link->worker->subscribers != NULL);
     leases_ask_again(link->worker);
+    if (link->worker->index == 0)
+        ready_if_linked(link->worker);
 }
 
 static void link_free(struct link **slot)
@@ -368,8 +371,23 @@ static void links_visit(struct tour *tour, struct worker *worker)
     update_links_of(worker);
 }
 
+/* A server that cannot reach the others could neither learn the settings of namespaces nor pass requests on: it has no shards
+ * before it is linked with all of them. */
+static void ready_if_linked(struct worker *worker)
+{
+    struct server *server = worker->server;
+    for (struct peer *peer = atomic_load(&server->peers); peer; peer = atomic_load(&peer->next)) {
+        peer_link *link = link_to(worker, peer);
+        if (atomic_load(&peer->incarnation) != 0 && (!link || !peer_link_up(link)))
+            return;
+    }
+    if (!atomic_load(&server->stopping))
+        cluster_ready(server->cluster);
+}
+
 static void links_back(struct tour *tour)
 {
+    ready_if_linked(tour->home);
     free(tour);
 }
 
@@ -560,6 +578,7 @@ int servers_start(struct server *server)
                                     .store = server->store,
                                     .address = server->config.advertise,
                                     .about = FOLIOT_VERSION,
+                                    .waits = true,
                                     .incarnation = server->nonce,
                                     .lease_us = server->config.engine.lease_us,
                                     .take = take,
@@ -598,6 +617,8 @@ static void show_member(struct out *out, struct worker *worker, const struct clu
     out_string(out, bytes_of(member->about));
     out_format(out, ",\"shards\":%" PRIu32 ",\"self\":%s,\"linked\":%s", member->shards,
                i == view->self ? "true" : "false", i == view->self || (link && peer_link_up(link)) ? "true" : "false");
+    if (member->waits)
+        out_text(out, ",\"waits\":true");
     if (link && !peer_link_up(link)) {
         out_key(out, "trouble");
         out_string(out, bytes_of(peer_link_trouble(link)));
@@ -633,7 +654,7 @@ static void show_here(struct errand *errand)
 static void show_alone(struct call *call)
 {
     struct server *server = call->worker->server;
-    struct cluster_member self = {server->config.owner, FOLIOT_VERSION, 0, server->shard_count};
+    struct cluster_member self = {server->config.owner, FOLIOT_VERSION, 0, server->shard_count, false};
     int32_t *owners = calloc(server->shard_count, sizeof *owners);
     show_cluster(&call->out, call->worker, &(struct cluster_view){&self, 1, owners, server->shard_count, 0, ""});
     free(owners);

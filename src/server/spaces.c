@@ -22,6 +22,7 @@
 #include "server/wire.h"
 
 #define AGAIN_NS (100 * 1000000ull)
+#define TELL_NS (10 * 1000000000ull)
 
 enum { BUCKETS = 4096, PAGE = 1000 };
 
@@ -340,6 +341,7 @@ void spaces_tell_engine(struct shard *shard)
 struct loading {
     struct page page;
     void (*done)(struct worker *worker);
+    uint64_t told_ns; /* when it was last said that this takes long; 0: never */
 };
 
 static void load_render(struct page *page)
@@ -369,6 +371,19 @@ static void load_again(fl_loop *loop, void *arg)
     page_submit(&loading->page);
 }
 
+/* It is said at once, and then every ten seconds: until they are known, nothing fires here. */
+static void tell_trouble(struct loading *loading)
+{
+    uint64_t now_ns = fl_loop_now_ns(loading->page.errand.home->loop);
+    const struct shard *shard = loading->page.shard;
+    const struct peer *peer = atomic_load(&shard->peer);
+    if (now_ns < loading->told_ns + TELL_NS && loading->told_ns > 0)
+        return;
+    loading->told_ns = now_ns;
+    log_warning("the settings of namespaces cannot be read yet, and are asked for again: until then nothing fires here",
+                "shard", log_int(shard->number), "server", peer ? peer->address : "none", NULL);
+}
+
 static void loaded(struct errand *errand)
 {
     struct loading *loading = (struct loading *)errand;
@@ -376,8 +391,11 @@ static void loaded(struct errand *errand)
     struct server *server = worker->server;
     fl_listing *listing = &loading->page.listing;
     if (listing->result < 0 && !atomic_load(&server->stopping) &&
-        fl_loop_timer(worker->loop, AGAIN_NS, load_again, loading, NULL) == 0)
+        fl_loop_timer(worker->loop, AGAIN_NS, load_again, loading, NULL) == 0) {
+        if (!atomic_load(&server->settings_known))
+            tell_trouble(loading);
         return;
+    }
     if (listing->result == 0 && !listing->more && loading->page.shard->number + 1 < server->shard_count) {
         loading->page.shard++;
         listing->cursor = (fl_cursor){{0}};

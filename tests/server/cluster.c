@@ -279,6 +279,8 @@ static void trouble(void *arg, const char *message)
     ((struct node *)arg)->troubles++;
 }
 
+static bool waits; /* who joins */
+
 static int try_to_join(struct node *node, const char *address, uint64_t incarnation)
 {
     *node = (struct node){.address = address};
@@ -287,6 +289,7 @@ static int try_to_join(struct node *node, const char *address, uint64_t incarnat
                                     .address = address,
                                     .about = "a test",
                                     .incarnation = incarnation,
+                                    .waits = waits,
                                     .lease_us = 3 * SECOND,
                                     .secret = address,
                                     .take = take,
@@ -425,6 +428,30 @@ TEST(who_comes_gets_a_share_and_who_goes_leaves_it_and_nothing_else_moves)
     CHECK(b.takes + c.takes == 3 + 2);
     stop(&b);
     stop(&c);
+    close_world();
+}
+
+TEST(who_waits_is_seen_and_has_no_share_before_it_is_ready)
+{
+    struct node a, b;
+    open_world();
+    join(&a, "a", 1);
+    run_for(SECOND);
+    waits = true;
+    join(&b, "b", 2);
+    waits = false;
+    run_for(10 * SECOND);
+    const struct cluster_view *view = cluster_view(a.cluster);
+    CHECK(count_here(&a) == SHARDS && count_here(&b) == 0 && a.leaves == 0 && b.takes == 0);
+    CHECK(view->member_count == 2 && !view->members[0].waits && view->members[1].waits);
+    CHECK(strcmp(view->members[1].about, "a test") == 0);
+    cluster_ready(b.cluster);
+    run_for(10 * SECOND);
+    CHECK(count_here(&a) == 3 && count_here(&b) == 2 && !cluster_view(a.cluster)->members[1].waits);
+    cluster_ready(b.cluster);
+    stop(&a);
+    CHECK(count_here(&b) == SHARDS);
+    stop(&b);
     close_world();
 }
 

@@ -322,9 +322,11 @@ def _():
     with cluster as (a,):
         schema = cluster.store.rsplit("%3D", 1)[1]
         postgres().sql(f"UPDATE {schema}.foliot_member SET about = repeat('x', 64) WHERE address = ''")
-        stranger = Member(cluster.store, until="taking a shard")
+        stranger = Member(cluster.store, until="settings of namespaces cannot be read")
         await_(lambda: "another secret" in str(stranger.cluster()["servers"]), "it says why")
+        await_(lambda: any(server.get("waits") for server in a.cluster()["servers"]), "it waits")
         expect(stranger.get("/readyz").status, 503)
+        expect(a.owned()[a.address], len(a.cluster()["shards"]))
         stranger.stop()
         await_(lambda: a.owned()[a.address] == len(a.cluster()["shards"]), "all is as before")
 
