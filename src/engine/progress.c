@@ -107,16 +107,12 @@ static int keep_written(fl_engine *e, const struct write *write, size_t *count)
     return 0;
 }
 
+/* Only what they have perhaps filed: what they have perhaps taken away is a flight, or it is over. */
 static int keep_doubts(fl_engine *e, size_t *count)
 {
-    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt) {
-        if (work->kind == WORK_REMOVE)
-            continue;
-        const fl_key *keys[] = {&work->old_key, &work->new_key};
-        for (int i = 0; i < 2; i++)
-            if (keys[i]->seq && behind_front(e, *keys[i]) && keep(e, count, keys[i]->seq) < 0)
-                return FL_NO_MEMORY;
-    }
+    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
+        if (work->new_key.seq && behind_front(e, work->new_key) && keep(e, count, work->new_key.seq) < 0)
+            return FL_NO_MEMORY;
     return 0;
 }
 

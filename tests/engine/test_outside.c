@@ -525,3 +525,78 @@ TEST(what_was_perhaps_filed_again_can_be_replaced)
     CHECK_EQ(bed.fired[2].payload[0], 'n');
     tear_down();
 }
+
+/* From the first write on everything written is lost, and nobody can ask. */
+static fl_memory_fault lose_writes(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    bool *lost = arg;
+    (void)shard;
+    if (request->op == FL_STORE_FIND && *lost)
+        return (fl_memory_fault){.result = FL_STORE_UNAVAILABLE};
+    if (request->op != FL_STORE_WRITE)
+        return (fl_memory_fault){0};
+    *lost = true;
+    return (fl_memory_fault){.result = FL_OUTCOME_UNKNOWN};
+}
+
+/* A crash, after progress was recorded; then another owner. */
+static void crash(void)
+{
+    run_for(3 * SECOND);
+    stop_engine(true);
+    CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
+    start_engine((fl_engine_config){0});
+    run_for(20 * SECOND);
+}
+
+TEST(what_was_perhaps_replaced_and_is_done_does_not_come_again)
+{
+    bool lost = false;
+    set_up((fl_engine_config){0});
+    bed.keep = true;
+    CHECK_EQ(create("a", SECOND, "old").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_writes, &lost), 0);
+    CHECK_EQ(create("a", 3600 * SECOND, "new").result, FL_OUTCOME_UNKNOWN);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    crash();
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
+
+TEST(what_was_perhaps_cancelled_and_fell_due_is_not_lost)
+{
+    bool lost = false;
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", SECOND, "a").result, 0);
+    CHECK_EQ(create(NULL, SECOND, "other").result, 0);
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_writes, &lost), 0);
+    CHECK_EQ(by_name(FL_OP_CANCEL, "a").result, FL_OUTCOME_UNKNOWN);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 1); /* the other one */
+    crash();
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(bed.fired[1].payload[0], 'a');
+    tear_down();
+}
+
+TEST(what_was_in_the_way_of_one_that_was_perhaps_raised_does_not_come_again)
+{
+    bool lost = false;
+    set_up((fl_engine_config){0});
+    bed.answer = FL_DEAD;
+    bed.failures = 1;
+    fl_key dead = create("a", SECOND, "dead").timer.id;
+    run_for(2 * SECOND);
+    CHECK_EQ(create("a", SECOND, "done").result, 0);
+    CHECK_EQ(create(NULL, 3 * SECOND, "other").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_writes, &lost), 0);
+    fl_op raise = {.kind = FL_OP_DEAD_REDRIVE, .timer.id = dead};
+    CHECK_EQ(run_op(raise).result, FL_OUTCOME_UNKNOWN);
+    crash(); /* the other one has fired and been recorded meanwhile */
+    CHECK_EQ(bed.fired_count, 3);
+    tear_down();
+}
