@@ -305,8 +305,8 @@ typedef struct fl_listing fl_listing;
  * and within a window in the order in which they were filed: what was overdue when it was created, waits for another
  * attempt or was put off stands where that will be. What is created, moved or fired meanwhile may be seen or not. A range
  * that begins in the future is quick; one that does not looks through all that is there, a page at a time, and a page may
- * come back with few timers or none and yet have `more`. (What was created with a time that was past by a clock that was
- * set back since is found by a range that begins before now only.) */
+ * come back with few timers or none and yet have `more`. (What was created with a time that was past, or attempted, by a
+ * clock that was set back since is sure to be found only by a range that begins before now.) */
 struct fl_listing {
     bool dead;                 /* those given up instead, in order of creation; only ns and limit count */
     fl_bytes ns;               /* size 0: all */

@@ -9,8 +9,9 @@
  *
  * Windows go by the time under which a timer is filed, and who asks for a range means the time at which it is due. What was
  * overdue when it was created, what is to be attempted again and what was put off is filed later than that, at any time
- * after now. So a range that begins in the future is one of windows, too; from one that does not, all windows are looked
- * through. In either case what has been found is judged by when it is due.
+ * after now; and if the clock was set back between two attempts, the second is filed before the timer is due. So a range
+ * that begins in the future is one of windows, too; from one that does not, all windows are looked through. In either case
+ * what has been found is judged by when it is due.
  *
  * A cursor is the window, the last number seen in it, the end of the outermost window that it is a part of, and the
  * highest number seen in those that it is a part of.
@@ -98,10 +99,21 @@ static void move_on(uint64_t cursor[4], uint64_t window)
     cursor[C_SEQ] = cursor[C_SEEN];
 }
 
-/* Before when everything is filed that is due before `until_us`. */
+static bool is_ahead(fl_engine *e, const fl_listing *listing)
+{
+    return listing->from_us > fl__engine_now(e);
+}
+
+/* From when on everything is filed that is due from `from_us` on, */
+static int64_t filed_from(fl_engine *e, const fl_listing *listing)
+{
+    return is_ahead(e, listing) ? listing->from_us : 0;
+}
+
+/* and before when what is due before `until_us`. */
 static int64_t filed_until(fl_engine *e, const fl_listing *listing)
 {
-    return listing->from_us > fl__engine_now(e) ? listing->until_us : FL_STORE_TIME_END;
+    return is_ahead(e, listing) ? listing->until_us : FL_STORE_TIME_END;
 }
 
 /* Whether a row that was found is to be shown. */
@@ -117,14 +129,14 @@ static bool is_wanted(const fl_engine *e, const fl_listing *listing, const fl_ro
 /* The window to go on with: that of the cursor if it is still there and not at its end. */
 static bool next_window(fl_engine *e, const fl_listing *listing, uint64_t cursor[4], bool past)
 {
-    int64_t until_us = filed_until(e, listing);
+    int64_t from_us = filed_from(e, listing), until_us = filed_until(e, listing);
     for (size_t i = 0; i < e->window_count; i++) {
         uint64_t window = e->windows[i];
         int64_t begin = fl_window_begin(window), at = cursor[C_WINDOW] ? fl_window_begin(cursor[C_WINDOW]) : -1;
         if (window == cursor[C_WINDOW] && !past)
             return true;
         bool later = begin != at ? begin > at : window < cursor[C_WINDOW];
-        if (!later || fl_window_end(window) <= listing->from_us)
+        if (!later || fl_window_end(window) <= from_us)
             continue;
         if (begin >= until_us)
             return false;
@@ -190,7 +202,7 @@ static void list_more(struct fl_listing_state *s, bool past)
     request->list.after_seq = cursor[C_SEQ];
     request->list.ns = s->listing->ns;
     request->list.prefix = s->listing->prefix;
-    request->list.from_us = s->listing->from_us;
+    request->list.from_us = filed_from(e, s->listing);
     request->list.until_us = filed_until(e, s->listing);
     request->list.limit = ROWS_AT_ONCE;
     e->stats.store_reads++;

@@ -352,6 +352,26 @@ TEST(a_range_of_a_list_is_one_of_due_times)
     tear_down();
 }
 
+/* Due in the future again, and filed in the past: it waits for its second attempt. */
+TEST(a_range_has_what_was_attempted_before_the_clock_was_set_back)
+{
+    set_up((fl_engine_config){.max_in_flight = 1});
+    bed.keep = true;
+    CHECK_EQ(create("a", SECOND, "a").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    step_clock(-3600 * SECOND);
+    run_for(SECOND);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0], .result = FL_FAILED}, 1), 1);
+    CHECK_EQ(create("b", 0, "b").result, 0);
+    run_for(120 * SECOND);
+    CHECK_EQ(bed.fired_count, 2); /* b is under way, and nothing else may be */
+    int64_t now_us = wall_now(&bed.wall.clock);
+    CHECK_EQ(list_range(now_us - 10 * SECOND, 0), 1);
+    CHECK_EQ(list_range(now_us - 10 * SECOND, START + SECOND), 0);
+    tear_down();
+}
+
 TEST(a_list_has_them_all)
 {
     set_up((fl_engine_config){0});

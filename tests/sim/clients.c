@@ -415,15 +415,16 @@ static bool in_range(const fl_listing *page, int64_t due_us)
     return (page->from_us == 0 || due_us >= page->from_us) && (page->until_us == 0 || due_us < page->until_us);
 }
 
-/* It must be found if it is due in the range; but a range of the future is looked through by the time of filing, and one
- * that was late when it was created may be filed later than that. */
+/* It must be found if it is due in the range; but a range of the future is looked through by the time of filing. One that
+ * was late when it was created may be filed later than that, and one that was attempted before the clock was set back,
+ * earlier. */
 static bool must_be_in(const struct listing *listing, const struct stage *stage)
 {
     const fl_listing *page = &listing->page;
     if (page->dead || (page->from_us == 0 && page->until_us == 0))
         return true;
-    return !stage->vague && in_range(page, stage->due_us) &&
-           (!listing->ahead || page->until_us == 0 || stage->filed_us < page->until_us);
+    bool found_ahead = stage->attempt == 0 && (page->until_us == 0 || stage->filed_us < page->until_us);
+    return !stage->vague && in_range(page, stage->due_us) && (!listing->ahead || found_ahead);
 }
 
 static void compare(struct listing *listing)
