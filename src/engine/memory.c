@@ -427,40 +427,30 @@ static int rebuild_wheel(fl_engine *e, int kind)
     return r;
 }
 
-/* Back into its wheel; or, if it is beyond what is in view by now, back to the store, which has it. */
-static int recall_flight(fl_engine *e, uint32_t index)
+/* What was due and has not been dispatched may not be due any more. The store has it: others of its time may be ahead of it
+ * in the wheel, so it is loaded in its turn. */
+static void recall_flights(fl_engine *e)
 {
-    struct item *item = fl__flight_recall(e, index);
-    bool in_view = key_before(item->key, e->until);
-    int r = in_view ? insert_waiting(e, item) : 0;
-    if (!in_view || r < 0)
-        fl__memory_free_item(e, item);
-    return r;
-}
-
-/* What was due and has not been dispatched may not be due any more. */
-static int recall_flights(fl_engine *e)
-{
-    int r = 0;
     memset(e->flights.late, 0, sizeof e->flights.late);
-    for (uint32_t i = 1; i < e->flights.used && r == 0; i++) {
+    for (uint32_t i = 1; i < e->flights.used; i++) {
         const struct flight *flight = &e->flights.list[i];
         bool late = flight->state == FLIGHT_LATE;
-        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && flight->item->key.at_us > e->wall_us)
-            r = recall_flight(e, i);
-        else if (late)
+        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && flight->item->key.at_us > e->wall_us) {
+            struct item *item = fl__flight_recall(e, i);
+            fl__memory_evict(e, item->key);
+            fl__memory_free_item(e, item);
+        } else if (late) {
             fl__flight_late(e, i);
+        }
     }
-    return r;
 }
 
 /* After the clock was set back. On failure items are missing in the wheels: the engine has to begin anew. */
 int fl__memory_rebuild(fl_engine *e)
 {
+    recall_flights(e);
     int r = rebuild_wheel(e, 0);
-    if (r == 0)
-        r = rebuild_wheel(e, RETRIED);
-    return r < 0 ? r : recall_flights(e);
+    return r < 0 ? r : rebuild_wheel(e, RETRIED);
 }
 
 /* Forgets everything but orphans. */

@@ -326,3 +326,50 @@ TEST(a_clock_that_was_beyond_the_end_of_time_can_be_set_right)
         tear_down();
     }
 }
+
+static fl_memory_fault refuse_late(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    if (request->op != FL_STORE_WRITE)
+        return (fl_memory_fault){0};
+    return (fl_memory_fault){.delay_ns = 2000000000, .result = FL_STORE_UNAVAILABLE};
+}
+
+/* The first waits for an operation, the second is under way, the third has its turn after them; the clock is set back. */
+TEST(those_of_the_same_time_keep_their_order_when_the_clock_is_set_back)
+{
+    set_up((fl_engine_config){.max_in_flight = 1});
+    bed.keep = true;
+    const char *names[] = {"1", "2", "3"};
+    for (int i = 0; i < 3; i++) {
+        fl_durable timer = {
+            .ns = text("ns"), .name = text(names[i]), .payload = text(names[i]), .due_us = START + 10 * SECOND};
+        CHECK_EQ(run_op((fl_op){.kind = FL_OP_CREATE, .timer = timer}).result, 0);
+    }
+    run_for(9 * SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_late, NULL), 0);
+    bool done = false;
+    fl_op op = {.kind = FL_OP_CANCEL, .timer = {.ns = text("ns"), .name = text("1")}};
+    fl_batch batch = {.ops = &op, .count = 1, .done = answered, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    run_for(SECOND + SECOND / 2);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK_EQ(bed.fired[0].payload[0], '2');
+    CHECK(!done);
+    step_clock(-60 * SECOND);
+    run_for(5 * SECOND);
+    CHECK(done);
+    CHECK_EQ(op.result, FL_STORE_UNAVAILABLE);
+    CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    run_for(70 * SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    CHECK_EQ(bed.fired[1].payload[0], '1');
+    run_for(2 * SECOND); /* recorded */
+    bed.keep = false;
+    stop_engine(true);
+    start_engine((fl_engine_config){0});
+    run_for(20 * SECOND);
+    CHECK_EQ(bed.fired_count, 4); /* the one that was under way, and the one that has waited */
+    tear_down();
+}

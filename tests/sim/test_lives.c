@@ -30,6 +30,7 @@ TEST(lives_that_broke_a_promise_once_keep_them)
         0x187f,         /* the first load failed, with nothing near: the engine was not ready until something was */
         0x72eba5f0849e, /* what was perhaps replaced was kept although it was done meanwhile, and came again */
         0x73257f8cb7f8, /* a range did not have what was attempted before the clock was set back */
+        0x4d47bc77030c, /* the clock was set back, and many of the same time were not put back in their order */
     };
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
         live(seeds[i]);
