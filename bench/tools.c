@@ -23,7 +23,7 @@ _Noreturn void bench_die(const char *format, ...)
     va_list args;
     va_start(args, format);
     fputs("\nbench: ", stderr);
-    vfprintf(stderr, format, args); /* NOLINT(clang-analyzer-valist.Uninitialized): a known false alarm */
+    vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);
     exit(1);

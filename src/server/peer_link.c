@@ -256,7 +256,6 @@ static void lose(peer_link *link, const char *format, ...)
     bool was_up = link->state == UP, answered = link->state >= PROVING;
     va_list arguments;
     va_start(arguments, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): the line before is not understood inside a recursion */
     vsnprintf(link->trouble, sizeof link->trouble, format, arguments);
     va_end(arguments);
     peer_wire_close(&link->wire);

@@ -207,7 +207,7 @@ static uint64_t random_below(webhooks *hooks, uint64_t limit)
  * put off a few times only. */
 static void put_off(webhooks *hooks, webhook_call *call, uint64_t wait_ns, const char *reason)
 {
-    const int64_t most_us = PUT_OFF_MOST_S * 1000000ll;
+    const int64_t most_us = PUT_OFF_MOST_S * INT64_C(1000000);
     int64_t late_us = webhook_now_us(hooks) - call->due_us;
     late_us = late_us < 0 ? 0 : late_us > most_us ? most_us : late_us;
     if (wait_ns > (uint64_t)late_us * 1000)

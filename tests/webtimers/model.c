@@ -62,7 +62,7 @@ __attribute__((format(printf, 1, 2))) _Noreturn static void differ(const char *f
 {
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args); /* NOLINT(clang-analyzer-valist.Uninitialized): it was started */
+    vfprintf(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
     abort();
