@@ -387,6 +387,10 @@ void fl_store_detach(fl_shard *shard, fl_loop_fn done, void *arg);
 /* Submits a request. The thread of the shard's loop. Never fails: what cannot be done is answered. */
 void fl_store_submit(fl_shard *shard, fl_store_request *request);
 
+/* Whether there is certainly no row of that name, said at once and from memory: false also if only a request would tell. For
+ * the owner of the shard, as long as it has no change to a row of that name under way. The thread of the shard's loop. */
+bool fl_store_absent(fl_shard *shard, fl_bytes ns, fl_bytes name);
+
 /* --- Making a store ---------------------------------------------------------------------------------------------- */
 
 /* A store of your own begins with a struct fl_store and fills in these; the functions above lead here. */
@@ -395,6 +399,7 @@ struct fl_store_ops {
     int (*attach)(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret);
     void (*detach)(fl_shard *shard, fl_loop_fn done, void *arg);
     void (*submit)(fl_shard *shard, fl_store_request *request);
+    bool (*absent)(fl_shard *shard, fl_bytes ns, fl_bytes name); /* NULL: it never knows */
 };
 
 struct fl_store {

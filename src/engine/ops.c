@@ -2,7 +2,7 @@
 /* What the program asks for.
  *
  * A timer without a name is created at once: it needs no look. Everything else goes the same way: hold the name (if it is
- * by name), find the row, hold the row, decide, write, answer. All that is decided here and nothing in the store; the shard
+ * by name), find the row (unless the store knows at once that there is none), hold the row, decide, write, answer. All that is decided here and nothing in the store; the shard
  * has one owner, and names and rows are held, so that what was found is still so when the change takes effect.
  *
  * While a row is held for a change, its timer does not fire: one that falls due waits for the outcome. So a cancel that
@@ -674,12 +674,25 @@ static void name_granted(fl_engine *e, struct lock *lock)
     fl__engine_flush_soon(e);
 }
 
+/* Whether the store need not even be asked. It must be if something may be in it of which nobody knows. */
+static bool is_absent(fl_engine *e, const fl_durable *timer)
+{
+    return timer->name.size > 0 && e->unsure_count == 0 && fl_store_absent(e->shard, timer->ns, timer->name);
+}
+
+/* Those who had to wait for the name are not decided on the way: there may be many of them, each of which lets the next one
+ * have it. */
 static void look_for(fl_engine *e, struct work *work)
 {
     const fl_durable *timer = &work->op->timer;
-    if (timer->name.size == 0 ||
-        fl__lock(e, &work->name_lock, lock_of_name(fl__store_hash(timer->ns, timer->name)), name_granted))
-        fl__queue_push(&e->to_find, work);
+    if (timer->name.size > 0 &&
+        !fl__lock(e, &work->name_lock, lock_of_name(fl__store_hash(timer->ns, timer->name)), name_granted))
+        return;
+    if (is_absent(e, timer)) {
+        hold_and_decide(e, work, NULL, NULL);
+        return;
+    }
+    fl__queue_push(&e->to_find, work);
     fl__engine_flush_soon(e);
 }
 

@@ -123,6 +123,12 @@ void fl_store_submit(fl_shard *shard, fl_store_request *request)
     shard->store->ops->submit(shard, request);
 }
 
+bool fl_store_absent(fl_shard *shard, fl_bytes ns, fl_bytes name)
+{
+    const struct fl_store_ops *ops = shard->store->ops;
+    return ops->absent && ops->absent(shard, ns, name);
+}
+
 enum fl_store_failure fl_store_failure(int result)
 {
     if (result >= 0)

@@ -114,8 +114,16 @@ static void watched_close(fl_store *store)
     fl_store_close(watched.inner);
 }
 
-static const struct fl_store_ops watched_ops = {
-    .close = watched_close, .attach = watched_attach, .detach = watched_detach, .submit = watched_submit};
+static bool watched_absent(fl_shard *base, fl_bytes ns, fl_bytes name)
+{
+    return fl_store_absent(((struct watched_shard *)base)->inner, ns, name);
+}
+
+static const struct fl_store_ops watched_ops = {.close = watched_close,
+                                                .attach = watched_attach,
+                                                .detach = watched_detach,
+                                                .submit = watched_submit,
+                                                .absent = watched_absent};
 
 static void open_store(void)
 {

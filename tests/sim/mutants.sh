@@ -34,6 +34,7 @@ writes-not-held src/engine/write.c s/ \&\& !e->set_back \&\& !e->retreat)/)/
 outdated-load-taken src/engine/load.c s/return key_before(e->until, request->load.from);/return (void)e, (void)request, false;/
 set-forth-is-forgotten src/engine/engine.c s/        e->wall_us = now_us;/&e->set_back = false;/
 lost-is-acknowledged src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_SHARD_LOST ? 0 : request->result)/
+absent-is-guessed src/store/memory.c s/return !found \&\& fl__store_hash/return fl__store_hash/
 held-is-claimed src/store/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
 leave-ignored src/server/cluster.c s/                leave(c, i);/                continue;/
 plans-differ src/server/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/

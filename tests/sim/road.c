@@ -166,6 +166,12 @@ static void submit(fl_shard *shard, fl_store_request *request)
     go_on(lane);
 }
 
+static bool absent(fl_shard *shard, fl_bytes ns, fl_bytes name)
+{
+    struct lane *lane = (struct lane *)shard;
+    return !lane->cut && fl_store_absent(lane->inner, ns, name);
+}
+
 static int attach(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret)
 {
     struct road *road = (struct road *)store;
@@ -210,7 +216,7 @@ static void close_road(fl_store *store)
     (void)store;
 }
 
-static const struct fl_store_ops ops = {close_road, attach, detach, submit};
+static const struct fl_store_ops ops = {close_road, attach, detach, submit, absent};
 
 struct road *road_new(fl_store *store, const struct road_watch *watch)
 {

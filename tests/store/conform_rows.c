@@ -560,3 +560,39 @@ TEST(who_is_given_up_twice_is_there_once)
     CHECK_EQ(list_dead((fl_bytes){0}, 0, 10, found), 0);
     end();
 }
+
+/* --- Absent ------------------------------------------------------------------------------------------------------- */
+
+static void check_not_absent(const fl_row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        CHECK(!fl_store_absent(shard, rows[i].ns, rows[i].name));
+}
+
+/* Whether one that is not there is said to be absent is the store's own business. */
+TEST(a_name_that_is_there_is_never_said_to_be_absent)
+{
+    enum { COUNT = 400 };
+    begin();
+    uint64_t version = claim(shard, "me");
+    static fl_row rows[COUNT];
+    static char names[COUNT][16];
+    for (unsigned i = 0; i < COUNT; i++) {
+        snprintf(names[i], sizeof names[i], "name-%u", i);
+        rows[i] = make_named(2 + 2 * i, 1000 + i, 25, names[i]);
+    }
+    put(shard, version, rows, COUNT);
+    check_not_absent(rows, COUNT);
+    for (unsigned i = 0; i < COUNT; i += 2) {
+        fl_row moved = move_row(rows[i], 2 + 2 * (COUNT + i), 5000 + i, 25);
+        write_one(shard, version, (fl_store_change){.put = &moved, .remove = rows[i].key});
+        rows[i] = moved;
+    }
+    check_not_absent(rows, COUNT);
+    if (under_test.reopen) {
+        reopen();
+        claim(shard, "me");
+        check_not_absent(rows, COUNT);
+    }
+    end();
+}

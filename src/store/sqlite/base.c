@@ -412,22 +412,27 @@ int fl__base_commit(struct base *base)
     if (rc != SQLITE_OK)
         return commit_failed(base, rc);
     base->in_transaction = false;
+    if (!base->guard.sure)
+        fl__names_sure(base, true);
     return 0;
 }
 
 /* To sync a file that has grown takes nearly twice as long as one that was written over, because its new size has to be
  * written as well. What is behind the last commit means nothing to SQLite. If it fails, commits make the log longer, as they
- * would anyway. */
+ * would anyway.
+ *
+ * Its size is asked only when it seems too small, since the log grows and does not shrink while it is open: a file whose
+ * times were asked for gets exact new ones with the next write, and then each sync writes its inode too, half as long again. */
 void fl__base_extend_log(struct base *base)
 {
     static char zeros[LOG_PIECE];
     sqlite3_file *log = log_of(base->db);
-    sqlite3_int64 end = LOG_HEAD + (sqlite3_int64)base->frames * LOG_FRAME, size;
+    sqlite3_int64 end = LOG_HEAD + (sqlite3_int64)base->frames * LOG_FRAME, *size = &base->log_size;
     sqlite3_int64 more = end < LOG_PIECE ? LOG_PIECE : end > LOG_STEP ? LOG_STEP : end / LOG_PIECE * LOG_PIECE;
-    if (!log || log->pMethods->xFileSize(log, &size) != SQLITE_OK || end + more / 4 <= size)
+    if (end + more / 4 <= *size || !log || log->pMethods->xFileSize(log, size) != SQLITE_OK || end + more / 4 <= *size)
         return;
-    for (sqlite3_int64 at = size; at < size + more; at += LOG_PIECE)
-        if (log->pMethods->xWrite(log, zeros, LOG_PIECE, at) != SQLITE_OK)
+    for (sqlite3_int64 goal = *size + more; *size < goal; *size += LOG_PIECE)
+        if (log->pMethods->xWrite(log, zeros, LOG_PIECE, *size) != SQLITE_OK)
             return;
 }
 
@@ -482,6 +487,7 @@ static int load(struct base *base)
     base->moved_after = 0;
     base->moved_sweep = true; /* nobody knows whether the last sweep came to its end */
     base->loaded = true;
+    fl__names_sure(base, true);
     return 0;
 }
 
@@ -618,6 +624,7 @@ int fl__base_open(const char *path, const struct base_identity *create, struct b
         return FL_NO_MEMORY;
     }
     base->path = memcpy(copy, path, path_size);
+    pthread_mutex_init(&base->guard.lock, NULL);
     int r = open_base(base, create);
     if (r < 0) {
         snprintf(message, size, "%s", base->message);
@@ -641,6 +648,7 @@ void fl__base_close(struct base *base)
         sqlite3_finalize(base->statements[i]);
     sqlite3_close(base->db);
     fl__namespaces_free(base);
+    pthread_mutex_destroy(&base->guard.lock);
     fl__release(base->scratch);
     fl__release(base->path);
     fl__release(base);

@@ -10,6 +10,7 @@
  * other way to undo something in memory, and no other way to get at it than from the file.
  */
 
+#include <pthread.h>
 #include <sqlite3.h>
 
 #include "store/sqlite/chunk.h"
@@ -142,6 +143,14 @@ struct names {
     size_t merged_room; /* a block of a run while it is put together */
 };
 
+/* For those on other threads who ask whether a name is not there. As long as `sure`, what is in memory has all names that
+ * are in the file, and the shard's thread only adds to it, under the lock. Before it does anything else to the names it says
+ * that it is not sure; it is again when that has been committed. */
+struct names_guard {
+    pthread_mutex_t lock;
+    bool sure;
+};
+
 /* What is asked of the index. */
 struct name_query {
     uint64_t hash;
@@ -169,7 +178,8 @@ struct base {
     sqlite3 *db;
     char *path;
     sqlite3_stmt *statements[SQL_COUNT];
-    int frames; /* pages in the log after the last commit */
+    int frames;             /* pages in the log after the last commit */
+    sqlite3_int64 log_size; /* bytes it has at least, those behind the last commit included */
     bool in_transaction;
     bool unsettled; /* a commit has failed and may yet turn up after a crash: see fl__base_commit() */
     char message[232];
@@ -190,6 +200,7 @@ struct base {
     struct namespaces namespaces;
     int64_t sweep_count, sweep_last;
     struct names names;
+    struct names_guard guard;
     uint64_t moved_after; /* how far the table `moved` has been swept */
     bool moved_sweep;
 
@@ -361,6 +372,10 @@ void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name
 /* Calls `found` for every place where a row with the hash of a query may be, until it says 1; then the query is done. */
 typedef int name_fn(struct base *base, size_t index, const struct name_entry *entry, void *arg);
 int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
+
+/* Whether there is certainly no row of that name. Any thread; never waits. */
+bool fl__names_absent(struct base *base, fl_bytes ns, fl_bytes name);
+void fl__names_sure(struct base *base, bool sure);
 
 /* Writes a run if there are enough names in memory. */
 int fl__names_freeze(struct base *base);

@@ -113,6 +113,7 @@ static int begin(struct base *base, struct run **runs, size_t count)
     }
     struct run *out = NULL;
     struct merge *merge = NULL;
+    fl__names_sure(base, false);
     if (r == 0)
         r = fl__run_make(base, entries, &out);
     if (r != 0)
@@ -310,6 +311,7 @@ static int merge_some(struct base *base, struct merge *merge, uint64_t deadline_
 {
     struct run *out = merge->out;
     struct names *names = &base->names;
+    fl__names_sure(base, false);
     do {
         int r = merge_block(base, merge);
         if (r < 0)

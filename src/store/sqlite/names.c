@@ -40,7 +40,8 @@ static void fresh_insert(struct names *names, struct name_entry entry)
     names->fresh_count++;
 }
 
-static int fresh_add(struct base *base, struct name_entry entry)
+/* Makes room for one more. */
+static int fresh_room(struct base *base)
 {
     struct names *names = &base->names;
     if (4 * (names->fresh_count + 1) > 3 * names->fresh_capacity) {
@@ -55,8 +56,18 @@ static int fresh_add(struct base *base, struct name_entry entry)
         names->fresh = larger.fresh;
         names->fresh_capacity = larger.fresh_capacity;
     }
-    fresh_insert(names, entry);
     return 0;
+}
+
+static int fresh_add(struct base *base, struct name_entry entry)
+{
+    struct names *names = &base->names;
+    pthread_mutex_lock(&base->guard.lock);
+    int r = fresh_room(base);
+    if (r == 0)
+        fresh_insert(names, entry);
+    pthread_mutex_unlock(&base->guard.lock);
+    return r;
 }
 
 static void fresh_remove(struct names *names, uint64_t hash, uint64_t seq)
@@ -96,6 +107,17 @@ static int fresh_find(struct base *base, struct name_query *query, name_fn *foun
     return 0;
 }
 
+static bool fresh_has(const struct names *names, uint64_t hash)
+{
+    size_t mask = names->fresh_capacity - 1;
+    if (names->fresh_count == 0)
+        return false;
+    for (size_t at = home_of(names, hash); names->fresh[at].seq; at = (at + 1) & mask)
+        if (names->fresh[at].hash == hash)
+            return true;
+    return false;
+}
+
 /* --- The index ---------------------------------------------------------------------------------------------------- */
 
 int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg)
@@ -106,6 +128,23 @@ int fl__names_find(struct base *base, struct name_query *queries, size_t count, 
             return r;
     }
     return fl__runs_find(base, queries, count, found, arg);
+}
+
+bool fl__names_absent(struct base *base, fl_bytes ns, fl_bytes name)
+{
+    uint64_t hash = fl__name_hash(ns, name);
+    if (pthread_mutex_trylock(&base->guard.lock) != 0)
+        return false;
+    bool absent = base->guard.sure && !fresh_has(&base->names, hash) && !fl__runs_may_have(base, hash);
+    pthread_mutex_unlock(&base->guard.lock);
+    return absent;
+}
+
+void fl__names_sure(struct base *base, bool sure)
+{
+    pthread_mutex_lock(&base->guard.lock);
+    base->guard.sure = sure;
+    pthread_mutex_unlock(&base->guard.lock);
 }
 
 int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
@@ -129,6 +168,7 @@ int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
 
 void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
 {
+    fl__names_sure(base, false);
     fresh_remove(&base->names, fl__name_hash(ns, name), key.seq);
 }
 
@@ -167,6 +207,7 @@ static int write_run(struct base *base)
 {
     struct names *names = &base->names;
     struct run *run;
+    fl__names_sure(base, false);
     int r = fl__run_make(base, names->fresh_count, &run);
     if (r < 0)
         return r;
@@ -267,6 +308,7 @@ int fl__names_load(struct base *base)
 
 void fl__names_unload(struct base *base)
 {
+    fl__names_sure(base, false);
     fl__merges_unload(base);
     fl__runs_unload(base);
     fl__release(base->names.fresh);

@@ -73,6 +73,9 @@ void fl__runs_unload(struct base *base);
 /* What runs know about queries that are not answered yet. */
 int fl__runs_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
 
+/* Whether some run says "perhaps". */
+bool fl__runs_may_have(const struct base *base, uint64_t hash);
+
 /* Makes the cursor stand on its next entry: 1, 0 at the end. */
 int fl__cursor_advance(struct base *base, struct run_cursor *cursor);
 

@@ -322,6 +322,14 @@ int fl__runs_find(struct base *base, struct name_query *queries, size_t count, n
     return 0;
 }
 
+bool fl__runs_may_have(const struct base *base, uint64_t hash)
+{
+    for (const struct run *run = base->names.runs; run; run = run->next)
+        if (responsible(run, hash) && filter_has(run, hash))
+            return true;
+    return false;
+}
+
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
 static int load_pieces(struct base *base, struct run *run)

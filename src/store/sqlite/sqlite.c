@@ -124,6 +124,11 @@ static void submit(fl_shard *shard, fl_store_request *request)
     fl__port_submit((struct port *)shard, request);
 }
 
+static bool absent(fl_shard *shard, fl_bytes ns, fl_bytes name)
+{
+    return fl__names_absent(((struct port *)shard)->worker->base, ns, name);
+}
+
 /* --- The store ---------------------------------------------------------------------------------------------------- */
 
 static void close_store(fl_store *base)
@@ -145,7 +150,7 @@ static void close_store(fl_store *base)
     fl__release(store);
 }
 
-static const struct fl_store_ops ops = {close_store, attach, detach, submit};
+static const struct fl_store_ops ops = {close_store, attach, detach, submit, absent};
 
 int fl__sqlite_open(const char *rest, const fl_store_config *config, fl_store **ret, char *message, size_t size)
 {

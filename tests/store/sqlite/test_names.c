@@ -2,6 +2,9 @@
 /* The index of names beside a model of it: many names, few names to a run, hashes that collide, windows that go, and the
  * file closed and rolled back in between. On the file itself, without threads. */
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "store/conformance.h"
@@ -93,6 +96,14 @@ static void check_name(size_t i)
     fl__answer_free(find.store_data);
 }
 
+/* Nobody may ever hear of a name in the file that it is not there, whatever is under way. */
+static void check_not_absent(size_t i)
+{
+    char name[NAME];
+    if (keys[i].seq > 0 && fl__names_absent(base, text("ns"), name_of(i, name)))
+        test_fail(__FILE__, __LINE__, "name %zu is there, and is said to be absent", i);
+}
+
 static void check_names(size_t step)
 {
     for (size_t i = random_below(&seed, step); i < key_count; i += step)
@@ -146,7 +157,11 @@ static void turn(void)
     write_some(after);
     if (random_below(&seed, 100) == 0)
         finish_window(random_below(&seed, WINDOWS), after);
+    for (size_t i = 0; i < key_count; i += 7)
+        check_not_absent(i);
     CHECK_EQ(fl__background_step(base, 0), 0);
+    for (size_t i = 3; i < key_count; i += 7)
+        check_not_absent(i);
     if (random_below(&seed, 20) == 0) {
         fl__base_rollback(base);
         CHECK_EQ(fl__base_ready(base), 0);
@@ -164,6 +179,8 @@ static void live(size_t turns)
         turn();
         for (int j = 0; j < 20; j++)
             check_name(random_below(&seed, key_count));
+        for (int j = 0; j < 20; j++)
+            check_not_absent(random_below(&seed, key_count));
         if (random_below(&seed, 150) == 0) {
             fl__base_close(base);
             open_file();
@@ -220,6 +237,81 @@ TEST(names_whose_hashes_collide_are_told_apart)
         live(SCALE(200, 60));
         end_file();
     }
+}
+
+/* --- Asked from another thread ------------------------------------------------------------------------------------ */
+
+enum { ANCHORS = 500, STRANGERS = 500 };
+
+struct prober {
+    pthread_t thread;
+    atomic_bool end;
+    atomic_size_t absent, asked; /* of strangers */
+};
+
+static bool is_absent(const char *kind, size_t i)
+{
+    char name[32];
+    fl_bytes bytes = {name, (size_t)snprintf(name, sizeof name, "%s-%zu", kind, i)};
+    return fl__names_absent(base, text("ns"), bytes);
+}
+
+/* Anchors are there all the time, strangers never are. */
+static void *probe(void *arg)
+{
+    struct prober *prober = arg;
+    for (size_t i = 0; !atomic_load(&prober->end); i++) {
+        CHECK(!is_absent("anchor", i % ANCHORS));
+        prober->absent += is_absent("stranger", i % STRANGERS);
+        prober->asked++;
+    }
+    return NULL;
+}
+
+static void write_anchors(void)
+{
+    static char kept[ANCHORS][NAME];
+    CHECK_EQ(fl__base_begin(base), 0);
+    for (size_t i = 0; i < ANCHORS; i++) {
+        fl_row row = make_row(seq += 2, (int64_t)WINDOWS << FL_WINDOW_SHIFT_NEAR, FL_WINDOW_SHIFT_NEAR);
+        row.name = (fl_bytes){kept[i], (size_t)snprintf(kept[i], NAME, "anchor-%zu", i)};
+        fl_store_change change = {.put = &row};
+        fl_store_request write = {.op = FL_STORE_WRITE, .write = {.changes = &change, .count = 1}};
+        run(write);
+    }
+    CHECK_EQ(fl__base_commit(base), 0);
+}
+
+TEST(another_thread_may_ask_at_any_moment_whether_a_name_is_absent)
+{
+    fl__sqlite_tuning = defaults;
+    begin_file(5000, with(100, 2, UINT64_MAX), 1);
+    write_anchors();
+    struct prober prober = {0};
+    CHECK_EQ(pthread_create(&prober.thread, NULL, probe, &prober), 0);
+    while (prober.asked < 100)
+        sched_yield();
+    for (size_t i = 0; i < SCALE(600, 100); i++)
+        turn();
+    atomic_store(&prober.end, true);
+    CHECK_EQ(pthread_join(prober.thread, NULL), 0);
+    CHECK(prober.absent > 0);
+    check_names(1);
+    end_file();
+}
+
+TEST(what_is_not_there_is_known_to_be_absent_when_nothing_is_under_way)
+{
+    fl__sqlite_tuning = defaults;
+    begin_file(5000, with(100, 2, UINT64_MAX), 1);
+    write_anchors();
+    for (size_t i = 0; i < 200; i++)
+        turn();
+    size_t absent = 0;
+    for (size_t i = 0; i < STRANGERS; i++)
+        absent += is_absent("stranger", i);
+    CHECK(absent > STRANGERS * 9 / 10); /* filters are not exact */
+    end_file();
 }
 
 /* --- Many --------------------------------------------------------------------------------------------------------- */
