@@ -457,12 +457,13 @@ int retry_read(struct json object, fl_retry *ret, struct problem *problem)
 
 void retry_write(struct out *out, const fl_retry *retry)
 {
+    char multiplier[THOUSANDTHS_TEXT];
     out_text(out, "{\"max_attempts\":");
     out_number(out, retry->max_attempts);
     out_key(out, "initial");
     out_duration(out, retry->initial_us);
     out_key(out, "multiplier");
-    out_format(out, "%g", retry->multiplier_1000 / 1000.0);
+    out_put(out, multiplier, thousandths_format(retry->multiplier_1000, multiplier));
     out_key(out, "max_interval");
     out_duration(out, retry->max_interval_us);
     if (retry->max_age_us > 0) {

@@ -11,7 +11,6 @@
 #include "server/when.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <foliot/error.h>
@@ -281,43 +280,75 @@ static int64_t split(int64_t us, int *ret_rest_us)
     return s;
 }
 
+/* At least so many digits. By hand, because an answer has many numbers, and printf() takes longer than the rest of it. */
+static char *put_digits(char *out, uint64_t number, int least)
+{
+    char digits[20];
+    int count = 0;
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0 || count < least);
+    while (count > 0)
+        *out++ = digits[--count];
+    return out;
+}
+
+static char *put_char(char *out, char c)
+{
+    *out = c;
+    return out + 1;
+}
+
+static size_t put_end(const char *begin, char *end)
+{
+    *end = 0;
+    return (size_t)(end - begin);
+}
+
 /* Without decimals and without the offset. */
-static size_t format_second(int64_t s, char out[WHEN_TEXT])
+static char *format_second(int64_t s, char *out)
 {
     int64_t days = s / DAY_S - (s % DAY_S < 0);
-    int in_day = (int)(s - days * DAY_S);
+    unsigned in_day = (unsigned)(s - days * DAY_S);
     struct date date = date_of(days);
-    return (size_t)snprintf(out, WHEN_TEXT, "%04d-%02d-%02dT%02d:%02d:%02d", date.year, date.month, date.day,
-                            in_day / 3600, in_day / 60 % 60, in_day % 60);
+    out = put_char(put_digits(out, (unsigned)date.year, 4), '-');
+    out = put_char(put_digits(out, (unsigned)date.month, 2), '-');
+    out = put_char(put_digits(out, (unsigned)date.day, 2), 'T');
+    out = put_char(put_digits(out, in_day / 3600, 2), ':');
+    out = put_char(put_digits(out, in_day / 60 % 60, 2), ':');
+    return put_digits(out, in_day % 60, 2);
 }
 
 size_t when_format(int64_t us, char out[WHEN_TEXT])
 {
     int rest_us;
-    size_t used = format_second(split(us, &rest_us), out);
-    if (rest_us == 0)
-        return used + (size_t)snprintf(out + used, WHEN_TEXT - used, "Z");
-    if (rest_us % 1000 == 0)
-        return used + (size_t)snprintf(out + used, WHEN_TEXT - used, ".%03dZ", rest_us / 1000);
-    return used + (size_t)snprintf(out + used, WHEN_TEXT - used, ".%06dZ", rest_us);
+    char *at = format_second(split(us, &rest_us), out);
+    if (rest_us % 1000 > 0)
+        at = put_digits(put_char(at, '.'), (unsigned)rest_us, 6);
+    else if (rest_us > 0)
+        at = put_digits(put_char(at, '.'), (unsigned)rest_us / 1000, 3);
+    return put_end(out, put_char(at, 'Z'));
 }
 
 size_t when_format_ms(int64_t us, char out[WHEN_TEXT])
 {
     int rest_us;
-    size_t used = format_second(split(us, &rest_us), out);
-    return used + (size_t)snprintf(out + used, WHEN_TEXT - used, ".%03dZ", rest_us / 1000);
+    char *at = format_second(split(us, &rest_us), out);
+    at = put_digits(put_char(at, '.'), (unsigned)rest_us / 1000, 3);
+    return put_end(out, put_char(at, 'Z'));
 }
 
-/* A number of units that are `size` long, with the decimals that it needs, of which a unit has `digits`. */
-static int format_part(uint64_t us, unsigned size, int digits, const char *unit, char *out, size_t room)
+/* A number of units that are `size` long, a power of ten, with the decimals that it needs, of which a unit has `digits`. */
+static char *put_decimal(char *out, uint64_t number, unsigned size, int digits)
 {
-    unsigned rest = (unsigned)(us % size);
+    unsigned rest = (unsigned)(number % size);
+    out = put_digits(out, number / size, 1);
     if (rest == 0)
-        return snprintf(out, room, "%llu%s", (unsigned long long)(us / size), unit);
+        return out;
     for (; rest % 10 == 0; rest /= 10)
         digits--;
-    return snprintf(out, room, "%llu.%0*u%s", (unsigned long long)(us / size), digits, rest, unit);
+    return put_digits(put_char(out, '.'), rest, digits);
 }
 
 size_t duration_format(uint64_t us, char out[DURATION_TEXT])
@@ -326,19 +357,20 @@ size_t duration_format(uint64_t us, char out[DURATION_TEXT])
         char name;
         uint64_t size_us;
     } whole[] = {{'d', UINT64_C(1000000) * DAY_S}, {'h', UINT64_C(3600000000)}, {'m', 60000000}};
-    int used = 0;
+    char *at = out;
     for (int i = 0; i < 3; us %= whole[i++].size_us)
         if (us >= whole[i].size_us)
-            used += snprintf(out + used, DURATION_TEXT - (size_t)used, "%llu%c",
-                             (unsigned long long)(us / whole[i].size_us), whole[i].name);
-    if (us == 0 && used > 0)
-        return (size_t)used;
-    size_t room = DURATION_TEXT - (size_t)used;
+            at = put_char(put_digits(at, us / whole[i].size_us, 1), whole[i].name);
+    if (us == 0 && at > out)
+        return put_end(out, at);
     if (us >= SECOND_US || us == 0)
-        used += format_part(us, SECOND_US, 6, "s", out + used, room);
-    else if (us >= 1000)
-        used += format_part(us, 1000, 3, "ms", out + used, room);
-    else
-        used += format_part(us, 1, 0, "us", out + used, room);
-    return (size_t)used;
+        return put_end(out, put_char(put_decimal(at, us, SECOND_US, 6), 's'));
+    bool ms = us >= 1000;
+    at = ms ? put_decimal(at, us, 1000, 3) : put_digits(at, us, 1);
+    return put_end(out, put_char(put_char(at, ms ? 'm' : 'u'), 's'));
+}
+
+size_t thousandths_format(uint32_t number, char out[THOUSANDTHS_TEXT])
+{
+    return put_end(out, put_decimal(out, number, 1000, 3));
 }

@@ -19,7 +19,7 @@ int duration_parse(fl_bytes text, uint64_t *ret_us);
 
 #define DURATION_MAX_US (UINT64_C(365000) * 86400 * 1000000) /* a thousand years */
 
-enum { WHEN_TEXT = 32, DURATION_TEXT = 48 };
+enum { WHEN_TEXT = 32, DURATION_TEXT = 48, THOUSANDTHS_TEXT = 16 };
 
 /* The first moment of the year 0. */
 #define WHEN_MIN_US (INT64_C(-62167219200) * 1000000)
@@ -33,5 +33,8 @@ size_t when_format_ms(int64_t us, char out[WHEN_TEXT]);
 
 /* "1h30m", "2.5s", "500ms", "30d": what duration_parse() reads as the same. Returns the length. */
 size_t duration_format(uint64_t us, char out[DURATION_TEXT]);
+
+/* A number of thousandths: 2, 1.5, 0.125. */
+size_t thousandths_format(uint32_t number, char out[THOUSANDTHS_TEXT]);
 
 #endif
