@@ -38,6 +38,7 @@ static void end(struct worker *worker, int result, const char *why)
     fl__port_answer(backup->port, request);
     worker->backup = NULL;
     fl__release(backup);
+    fl__shard_worker_wake(worker); /* for what has waited for it */
 }
 
 /* The file must not be there; from now on it is ours. */

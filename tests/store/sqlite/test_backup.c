@@ -109,6 +109,18 @@ TEST(others_write_while_a_copy_is_made_and_it_is_whole)
     end();
 }
 
+TEST(what_waits_for_a_copy_goes_on_after_it_without_being_pushed)
+{
+    begin();
+    struct asked copy = to_copy("copy"), after = to_list(fl_window_of(1000, FL_WINDOW_SHIFT_NEAR));
+    claim(shard, "me");
+    ask(shard, &copy);
+    ask(shard, &after);
+    CHECK_EQ(await(&copy), 0);
+    CHECK_EQ(await(&after), 0);
+    end();
+}
+
 TEST(a_copy_takes_no_name_that_is_taken)
 {
     begin();
