@@ -529,8 +529,8 @@ static int after_commit(void *arg, sqlite3 *db, const char *name, int frames)
 
 int fl__base_connect(const char *path, sqlite3 **ret)
 {
-    int rc = sqlite3_open_v2(path, ret, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                             fl__sqlite_tuning.vfs);
+    int rc =
+        sqlite3_open_v2(path, ret, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, fl__sqlite_vfs());
     if (rc != SQLITE_OK)
         return rc;
     sqlite3_extended_result_codes(*ret, 1);

@@ -223,6 +223,9 @@ void fl__base_close(struct base *base);
 /* Carries all of the log over into the file and syncs that, so that the file alone is all there is. */
 int fl__base_complete(struct base *base, char *message, size_t size);
 
+/* The name of the VFS to open files with: that of the tuning, with one before it that collects what goes to the log. */
+const char *fl__sqlite_vfs(void);
+
 /* Another connection to the same file, for the second thread. */
 int fl__base_connect(const char *path, sqlite3 **ret);
 
