@@ -63,6 +63,21 @@ def _():
         expect(server.get("/v1/timers/post/" + one["id"]).must(200)["payload"], n)
 
 
+@test("a parameter where there is none is refused, and nothing is done")
+def _():
+    path = "/v1/timers/query/one"
+    server.put(path, timer()).must(201)
+    problem(server.delete(path + "?dry_run=true"), 400, "unknown-field", "dry_run")
+    problem(server.put(path + "?only_new=true", timer()), 400, "unknown-field", "only_new")
+    problem(server.call("PATCH", path + "?after", {"after": "2h"}), 400, "unknown-field", "after")
+    problem(server.post("/v1/timers/query?name=two", timer()), 400, "unknown-field", "name")
+    problem(server.post("/v1/batch?dry_run=true", b'{"op":"cancel","namespace":"query","name":"one"}\n'), 400, "unknown-field", "dry_run")
+    problem(server.get("/v1/namespaces?limit=1"), 400, "unknown-field", "limit")
+    expect(len(server.timers("query")), 1)
+    server.get("/healthz?from=balancer").must(200)
+    server.delete(path + "?").must(204)
+
+
 @test("GET, PATCH and DELETE by name and by ID; what is not there is 404")
 def _():
     for key in ("name", "id"):
