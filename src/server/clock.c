@@ -138,7 +138,6 @@ static int read_turn(struct call *call, struct json body, int64_t now, int64_t *
     struct json key, value;
     char room[64];
     uint64_t by_us;
-    int64_t ms;
     struct json_walk walk = json_walk(body);
     if (body.kind != JSON_OBJECT || !json_member(&walk, &key, &value) ||
         json_member(&walk, &(struct json){0}, &(struct json){0}))
@@ -151,9 +150,7 @@ static int read_turn(struct call *call, struct json body, int64_t now, int64_t *
                                "advance must be a duration like \"30d\"");
         *ret_us = now + (int64_t)by_us;
     } else if (json_is(key, "to")) {
-        if (value.kind == JSON_NUMBER && json_integer(value, &ms) && ms < FL_STORE_TIME_END / 1000 && ms >= 0)
-            *ret_us = ms * 1000;
-        else if (when_parse(text, ret_us) < 0)
+        if (value.kind == JSON_NUMBER ? !json_milliseconds(value, ret_us) : when_parse(text, ret_us) < 0)
             return problem_set(&call->problem, 400, "invalid-field", "to",
                                "to must be a time (RFC 3339) or milliseconds since 1970");
     } else {

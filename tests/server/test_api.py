@@ -595,7 +595,8 @@ class Events:
 
 @test("events: what happens to timers, in order")
 def _():
-    receiver = Receiver(lambda call: {b'"ok"': 200, b'"fail"': 503, b'"dead"': 404}[call.body])
+    receiver = Receiver(lambda call: {b'"ok"': 200, b'"fail"': 503, b'"dead"': 404,
+                                      b'"odd"': (200, {"Content-Type": "application/json"}, '{"again_after":"soon"}')}[call.body])
     events = Events("?namespace=events")
     check(b"text/event-stream" in events.head, "it is a stream of events")
     made = server.put("/v1/timers/events/a", timer()).must(201)
@@ -611,6 +612,10 @@ def _():
             event = events.next()
             expect(event["type"], kind)
             check(("reason" in event) == (kind in ("failed", "dead")), f"a reason if it failed: {event}")
+    server.post("/v1/timers/events", {"after": "0s", "target": receiver.url, "payload": "odd"}).must(201)
+    expect(events.next()["type"], "scheduled")
+    fired = events.next()
+    expect((fired["type"], fired["reason"]), ("fired", "its answer was ignored: again_after is no duration"))
     made = server.post("/v1/timers/events", {"after": "0s", "target": receiver.url, "payload": "fail"}).must(201)
     expect([events.next()["type"] for _ in range(2)], ["scheduled", "failed"])
     server.delete("/v1/timers/events/" + made["id"])

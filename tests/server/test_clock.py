@@ -31,6 +31,7 @@ def _():
         expect(now_us(server), before + DAY_US)
         to = (before + 3 * DAY_US) // 1000
         expect(microseconds(server.post("/v1/clock", {"to": to}).must(200)["now"]), to * 1000)
+        expect(microseconds(server.post("/v1/clock", {"to": to + 0.5}).must(200)["now"]), to * 1000 + 500)
         expect(server.post("/v1/clock", {"to": "2100-01-01T00:00:00+01:00"}).must(200)["now"], "2099-12-31T23:00:00Z")
         expect(server.advance("0s")["now"], "2099-12-31T23:00:00Z")
 
