@@ -61,20 +61,26 @@ static bool wants(const struct subscriber *subscriber, const struct event *event
     return call_may(subscriber->call, RIGHT_READ, event->ns);
 }
 
+/* Who has caught up hears at once how many he missed: perhaps nothing else happens for a long time. */
+static void caught_up(http_request *request)
+{
+    struct call *call = request->arg;
+    struct subscriber *subscriber = call->state;
+    struct out lost = {0};
+    out_format(&lost, "event: dropped\ndata: {\"count\":%llu}\n\n", (unsigned long long)subscriber->dropped);
+    http_write(request, out_bytes(&lost));
+    out_free(&lost);
+    subscriber->dropped = 0;
+}
+
 static void send_to(struct subscriber *subscriber, const struct event *event)
 {
     http_request *request = subscriber->call->request;
-    if (http_unsent(request) > UNSENT_MOST) {
-        subscriber->dropped++;
+    if (subscriber->dropped > 0 || http_unsent(request) > UNSENT_MOST) {
+        if (subscriber->dropped++ == 0)
+            http_when_sent(request, UNSENT_MOST / 2, caught_up);
         subscriber->call->worker->counts.events_dropped++;
         return;
-    }
-    if (subscriber->dropped > 0) {
-        struct out lost = {0};
-        out_format(&lost, "event: dropped\ndata: {\"count\":%llu}\n\n", (unsigned long long)subscriber->dropped);
-        http_write(request, out_bytes(&lost));
-        out_free(&lost);
-        subscriber->dropped = 0;
     }
     http_write(request, (fl_bytes){event->text, event->size});
     subscriber->call->worker->counts.events++;

@@ -588,6 +588,8 @@ class Events:
             if not fields:
                 continue
             data = json.loads(fields["data"])
+            if fields["event"] == "dropped":
+                return data
             expect(fields["event"], data["type"])
             expect(fields["id"], data["id"])
             return data
@@ -619,6 +621,21 @@ def _():
     made = server.post("/v1/timers/events", {"after": "0s", "target": receiver.url, "payload": "fail"}).must(201)
     expect([events.next()["type"] for _ in range(2)], ["scheduled", "failed"])
     server.delete("/v1/timers/events/" + made["id"])
+    events.socket.close()
+
+
+@test("events: who does not keep up is told how many he missed, as soon as he has caught up")
+def _():
+    events = Events("?namespace=flood")
+    lines = [{"op": "create", "namespace": "flood", "name": f"{n}", "after": "1h"} for n in range(20000)]
+    happened = heard = 0
+    while server.metric("foliot_events_dropped_total") == 0:
+        server.batch(lines)
+        happened += len(lines)
+    while heard < happened:
+        heard += events.next().get("count", 1)
+    expect(heard, happened)
+    server.delete("/v1/timers/flood?all=true").must(200)
     events.socket.close()
 
 
