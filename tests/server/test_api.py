@@ -384,7 +384,7 @@ def _():
 def _():
     for query, field in (("limit=0", "limit"), ("limit=10001", "limit"), ("limit=x", "limit"), ("limit=-1", "limit"),
                          ("limit=", "limit"), ("cursor=x", "cursor"), ("cursor=" + "f" * 72, "cursor"),
-                         ("cursor=" + "0" * 71, "cursor"), ("due_after=x", "due_after"), ("due_before=2030-01-01", "due_before"), ("limit=" + "1" * 30, "limit"),
+                         ("cursor=" + "0" * 8 + "f" * 64, "cursor"), ("cursor=" + "0" * 71, "cursor"), ("due_after=x", "due_after"), ("due_before=2030-01-01", "due_before"), ("limit=" + "1" * 30, "limit"),
                          ("due_after=" + "1" * 100, "due_after"), ("prefix=" + "x" * 256, "prefix"),
                          ("prefix=%zz", "prefix"), ("cursor=", "cursor"), ("limit", "limit"), ("limit=+5", "limit"),
                          ("limit=%2B5", "limit"), ("limit=%0A5", "limit"), ("limit=5%00", "limit"), ("due_after=%2B5", "due_after"),
