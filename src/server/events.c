@@ -276,6 +276,20 @@ static int read_filter(struct call *call, struct subscriber *subscriber)
     return 0;
 }
 
+static void begin(struct call *call)
+{
+    http_begin(call->request, 200, "text/event-stream", "Cache-Control: no-store\r\n");
+}
+
+/* It has no body, so nothing comes after it: the connection is for the next request. */
+static void answer_head(struct call *call)
+{
+    http_request *request = call->request;
+    begin(call);
+    call_drop(call);
+    http_end(request);
+}
+
 void events_get(struct call *call)
 {
     struct worker *worker = call->worker;
@@ -287,6 +301,11 @@ void events_get(struct call *call)
     if (read_filter(call, subscriber) < 0) {
         free(subscriber);
         call_refuse(call);
+        return;
+    }
+    if (call->request->method == HTTP_HEAD) {
+        free(subscriber);
+        answer_head(call);
         return;
     }
     if (fl_loop_interval(worker->loop, PING_NS, 0, ping, subscriber, &subscriber->ping) < 0) {
@@ -306,7 +325,7 @@ void events_get(struct call *call)
     call->state = subscriber;
     call->request->gone = gone;
     call->request->gone_at_eof = true;
-    http_begin(call->request, 200, "text/event-stream", "Cache-Control: no-store\r\n");
+    begin(call);
     http_write(call->request, (fl_bytes){": listening\n\n", 13});
 }
 

@@ -648,6 +648,9 @@ def _():
     server.delete("/v1/timers/typed/b").must(204)
     expect([(event["type"], event["name"]) for event in (events.next(), events.next())], [("cancelled", "a"), ("cancelled", "b")])
     events.socket.close()
+    for _ in range(2):
+        head = server.call("HEAD", "/v1/events")
+        expect((head.status, head.headers["Content-Type"]), (200, "text/event-stream"))
     problem(server.get("/v1/events?type=nonsense"), 400, "invalid-field", "type")
     problem(server.get("/v1/events?type=fired,nonsense"), 400, "invalid-field", "type")
     problem(server.get("/v1/events?namespace=%00"), 400, "invalid-field", "namespace")
