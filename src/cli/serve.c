@@ -7,7 +7,23 @@
 
 #include "cli/cli.h"
 #include "server/config.h"
+#include "server/http.h"
 #include "server/server.h"
+
+/* What is in the files of the certificate is only seen by reading them. */
+static int check(const struct server_config *config)
+{
+    char message[256];
+    http_tls *tls = NULL;
+    if (config->tls_certificate &&
+        http_tls_new(config->tls_certificate, config->tls_key, &tls, message, sizeof message) < 0) {
+        fprintf(stderr, "foliot serve: cannot use the certificate: %s\n", message);
+        return CLI_USAGE;
+    }
+    http_tls_free(tls);
+    config_print(config, stdout);
+    return CLI_OK;
+}
 
 static int run(int argc, char **argv)
 {
@@ -16,9 +32,7 @@ static int run(int argc, char **argv)
         return CLI_USAGE;
     if (config.help)
         config_help(stdout);
-    else if (config.check)
-        config_print(&config, stdout);
-    int status = config.help || config.check ? CLI_OK : server_run(&config);
+    int status = config.help ? CLI_OK : config.check ? check(&config) : server_run(&config);
     config_free(&config);
     return status;
 }

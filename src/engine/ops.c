@@ -152,20 +152,24 @@ static void release_hold(fl_engine *e, struct work *work)
     work->held = false;
 }
 
-/* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. */
-static void forget_row(fl_engine *e, fl_key key)
+/* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. Returns whether it
+ * has come to that already: then nothing was replaced. */
+static bool forget_row(fl_engine *e, fl_key key)
 {
     uint32_t flight = fl__flight_find(e, key.seq);
     if (flight) {
         struct flight *f = &e->flights.list[flight];
+        bool done = f->done;
+        e->stats.pending -= done && e->stats.pending > 0; /* who is superseded is not counted when it is over */
         f->superseded = true;
         if (f->state == FLIGHT_PARKED)
             fl__flight_end(e, flight);
-        return;
+        return done;
     }
     struct item *item = fl__memory_find(e, key);
     if (item)
         fl__memory_remove(e, item);
+    return !item && fl__settled(e, key);
 }
 
 /* A row that is in the store now. What the front has passed meanwhile must be in memory in any case: nobody loads it. */
@@ -488,8 +492,9 @@ static void count_applied(fl_engine *e, const struct work *work)
 /* The change took effect; `row` is what it has filed, if anything. */
 void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row)
 {
-    if (work->old_key.seq)
-        forget_row(e, work->old_key);
+    bool ended = work->old_key.seq && forget_row(e, work->old_key);
+    if (ended && work->op && work->op->kind == FL_OP_CREATE)
+        work->op->outcome = FL_CREATED;
     if (row)
         fl__ops_take_in(e, row, 0);
     count_applied(e, work);

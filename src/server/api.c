@@ -12,12 +12,17 @@
 #include "server/server.h"
 #include "server/timer.h"
 
-enum { OPEN = 0, ANY_NAMESPACE = 8, STREAMS = 16 };
+enum {
+    OPEN = 0,
+    ANY_NAMESPACE = 8, /* the handler looks itself */
+    STREAMS = 16,      /* it reads the body itself */
+    QUERY = 32,        /* there may be one; the others refuse it */
+};
 
 struct route {
     enum http_method method;
     const char *path; /* * is a namespace, then a name */
-    unsigned flags;   /* RIGHT_…, ANY_NAMESPACE: the handler looks itself; STREAMS: it reads the body itself */
+    unsigned flags;   /* RIGHT_…, and of those above */
     void (*handle)(struct call *call);
 };
 
@@ -29,29 +34,29 @@ static const struct route routes[] = {
     {HTTP_GET, "/v1/timers/*/*", RIGHT_READ, timers_get},
     {HTTP_PATCH, "/v1/timers/*/*", RIGHT_WRITE, timers_patch},
     {HTTP_DELETE, "/v1/timers/*/*", RIGHT_WRITE, timers_delete},
-    {HTTP_GET, "/v1/timers/*", RIGHT_READ, list_get},
-    {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE, list_cancel},
+    {HTTP_GET, "/v1/timers/*", RIGHT_READ | QUERY, list_get},
+    {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE | QUERY, list_cancel},
     {HTTP_POST, "/v1/batch", RIGHT_WRITE | ANY_NAMESPACE | STREAMS, batch_begin},
     {HTTP_POST, "/v1/lease/*", RIGHT_WRITE, lease_post},
     {HTTP_POST, "/v1/ack", RIGHT_WRITE | ANY_NAMESPACE, ack_post},
-    {HTTP_GET, "/v1/dead/*", RIGHT_READ, dead_list},
+    {HTTP_GET, "/v1/dead/*", RIGHT_READ | QUERY, dead_list},
     {HTTP_GET, "/v1/dead/*/*", RIGHT_READ, dead_get},
     {HTTP_POST, "/v1/dead/*/*/redrive", RIGHT_WRITE, dead_redrive},
     {HTTP_DELETE, "/v1/dead/*/*", RIGHT_WRITE, dead_delete},
     {HTTP_GET, "/v1/namespaces", RIGHT_READ | ANY_NAMESPACE, namespaces_get},
     {HTTP_GET, "/v1/namespaces/*", RIGHT_READ, namespace_get},
     {HTTP_PUT, "/v1/namespaces/*", RIGHT_ADMIN, namespace_put},
-    {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE, events_get},
+    {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE | QUERY, events_get},
     {HTTP_GET, "/v1/clock", RIGHT_READ | ANY_NAMESPACE, clock_get},
     {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
     {HTTP_GET, "/v1/cluster", RIGHT_READ | ANY_NAMESPACE, cluster_get},
     {HTTP_POST, "/v1/peer", OPEN | STREAMS, peer_post},
-    {HTTP_GET, "/metrics", RIGHT_READ, metrics_get},
-    {HTTP_GET, "/healthz", OPEN, health_get},
-    {HTTP_GET, "/readyz", OPEN, ready_get},
-    {HTTP_GET, "/version", OPEN, version_get},
-    {HTTP_GET, "/openapi.json", OPEN, openapi_get},
-    {HTTP_POST, "/echo", OPEN, echo_post},
+    {HTTP_GET, "/metrics", RIGHT_READ | QUERY, metrics_get},
+    {HTTP_GET, "/healthz", OPEN | QUERY, health_get},
+    {HTTP_GET, "/readyz", OPEN | QUERY, ready_get},
+    {HTTP_GET, "/version", OPEN | QUERY, version_get},
+    {HTTP_GET, "/openapi.json", OPEN | QUERY, openapi_get},
+    {HTTP_POST, "/echo", OPEN | QUERY, echo_post},
 };
 
 static const char *const method_names[] = {
@@ -279,6 +284,16 @@ int call_check_query(struct call *call, const char *const *known)
     return 0;
 }
 
+/* Who asks one timer to be cancelled with dry_run=true must not find it cancelled. */
+static int refuse_query(struct call *call)
+{
+    static const char *const none[] = {NULL};
+    if (call_check_query(call, none) == 0)
+        return 0;
+    call_refuse(call);
+    return -1;
+}
+
 /* --- Rights ------------------------------------------------------------------------------------------------------- */
 
 bool call_may(const struct call *call, unsigned right, fl_bytes ns)
@@ -335,7 +350,7 @@ static void head(http_request *request)
         call_refuse(call);
         return;
     }
-    if (find_route(call) < 0 || authorize(call) < 0)
+    if (find_route(call) < 0 || authorize(call) < 0 || (!(call->route->flags & QUERY) && refuse_query(call) < 0))
         return;
     if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed) && call->route->flags & RIGHT_WRITE) {
         call_refuse_result(call, FL_STOPPED);

@@ -351,6 +351,21 @@ static void trim(char *value)
     *comment = '\0';
 }
 
+/* As TOML has it, ["a", "b"] is a, b. An address that begins with a bracket has no quotation mark behind that. */
+static void open_list(char *value)
+{
+    size_t size = strlen(value), kept = 0;
+    size_t first = 1 + strspn(value + (*value != '\0'), " \t");
+    if (size < 2 || value[0] != '[' || value[size - 1] != ']' || first >= size || !strchr("\"'", value[first]))
+        return;
+    for (size_t i = first; i < size - 1; i++)
+        if (!strchr("\"'", value[i]))
+            value[kept++] = value[i];
+    while (kept > 0 && (value[kept - 1] == ' ' || value[kept - 1] == '\t'))
+        kept--;
+    value[kept] = '\0';
+}
+
 static void take_trimmed(struct source *source, const char *section, const char *key, const char *value)
 {
     if (strncmp(section, "token ", 6) == 0 || strncmp(section, "token.", 6) == 0)
@@ -370,6 +385,7 @@ static int take_pair(void *arg, const char *section, const char *key, const char
         return 1;
     }
     trim(trimmed);
+    open_list(trimmed);
     take_trimmed(arg, section, key, trimmed);
     free(trimmed);
     return 1;

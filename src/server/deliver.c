@@ -36,7 +36,7 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
     struct space *space = space_of(shard->worker->server, firing->timer.ns);
     enum fl_settle result = settlement->result;
     if (result == FL_DONE || result == FL_AGAIN)
-        event_tell(shard->worker, EVENT_FIRED, shard->number, &firing->timer, (fl_bytes){0});
+        event_tell(shard->worker, EVENT_FIRED, shard->number, &firing->timer, settlement->reason);
     else if (result == FL_FAILED || result == FL_DEAD)
         event_tell(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
     if (space && (result == FL_DONE || result == FL_AGAIN))

@@ -61,20 +61,26 @@ static bool wants(const struct subscriber *subscriber, const struct event *event
     return call_may(subscriber->call, RIGHT_READ, event->ns);
 }
 
+/* Who has caught up hears at once how many he missed: perhaps nothing else happens for a long time. */
+static void caught_up(http_request *request)
+{
+    struct call *call = request->arg;
+    struct subscriber *subscriber = call->state;
+    struct out lost = {0};
+    out_format(&lost, "event: dropped\ndata: {\"count\":%llu}\n\n", (unsigned long long)subscriber->dropped);
+    http_write(request, out_bytes(&lost));
+    out_free(&lost);
+    subscriber->dropped = 0;
+}
+
 static void send_to(struct subscriber *subscriber, const struct event *event)
 {
     http_request *request = subscriber->call->request;
-    if (http_unsent(request) > UNSENT_MOST) {
-        subscriber->dropped++;
+    if (subscriber->dropped > 0 || http_unsent(request) > UNSENT_MOST) {
+        if (subscriber->dropped++ == 0)
+            http_when_sent(request, UNSENT_MOST / 2, caught_up);
         subscriber->call->worker->counts.events_dropped++;
         return;
-    }
-    if (subscriber->dropped > 0) {
-        struct out lost = {0};
-        out_format(&lost, "event: dropped\ndata: {\"count\":%llu}\n\n", (unsigned long long)subscriber->dropped);
-        http_write(request, out_bytes(&lost));
-        out_free(&lost);
-        subscriber->dropped = 0;
     }
     http_write(request, (fl_bytes){event->text, event->size});
     subscriber->call->worker->counts.events++;
@@ -270,6 +276,20 @@ static int read_filter(struct call *call, struct subscriber *subscriber)
     return 0;
 }
 
+static void begin(struct call *call)
+{
+    http_begin(call->request, 200, "text/event-stream", "Cache-Control: no-store\r\n");
+}
+
+/* It has no body, so nothing comes after it: the connection is for the next request. */
+static void answer_head(struct call *call)
+{
+    http_request *request = call->request;
+    begin(call);
+    call_drop(call);
+    http_end(request);
+}
+
 void events_get(struct call *call)
 {
     struct worker *worker = call->worker;
@@ -281,6 +301,11 @@ void events_get(struct call *call)
     if (read_filter(call, subscriber) < 0) {
         free(subscriber);
         call_refuse(call);
+        return;
+    }
+    if (call->request->method == HTTP_HEAD) {
+        free(subscriber);
+        answer_head(call);
         return;
     }
     if (fl_loop_interval(worker->loop, PING_NS, 0, ping, subscriber, &subscriber->ping) < 0) {
@@ -300,7 +325,7 @@ void events_get(struct call *call)
     call->state = subscriber;
     call->request->gone = gone;
     call->request->gone_at_eof = true;
-    http_begin(call->request, 200, "text/event-stream", "Cache-Control: no-store\r\n");
+    begin(call);
     http_write(call->request, (fl_bytes){": listening\n\n", 13});
 }
 

@@ -446,3 +446,15 @@ double json_double(struct json number)
     text[number.text.size] = '\0';
     return strtod(text, NULL);
 }
+
+bool json_milliseconds(struct json number, int64_t *ret_us)
+{
+    int64_t ms;
+    if (json_integer(number, &ms) && !__builtin_mul_overflow(ms, 1000, ret_us))
+        return true;
+    double us = ceil(json_double(number) * 1000);
+    if (!(fabs(us) < 9e18))
+        return false;
+    *ret_us = (int64_t)us;
+    return true;
+}

@@ -48,4 +48,7 @@ bool json_is(struct json string, const char *text);
 bool json_integer(struct json number, int64_t *ret);
 double json_double(struct json number); /* NaN if it has 64 characters or more */
 
+/* Milliseconds, in microseconds and rounded up. */
+bool json_milliseconds(struct json number, int64_t *ret_us);
+
 #endif

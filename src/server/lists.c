@@ -75,6 +75,11 @@ static int read_limit(struct call *call, size_t *ret)
     return 0;
 }
 
+static int bad_cursor(struct call *call)
+{
+    return bad(call, "cursor", "one that an earlier page gave");
+}
+
 static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard)
 {
     char room[CURSOR_TEXT + 1];
@@ -90,7 +95,7 @@ static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard
     for (int i = 0; i < 4 && good; i++)
         good = hex_number(room + 8 + 16 * (size_t)i, 16, &part[i]);
     if (!good || shard >= call->worker->server->shard_count)
-        return bad(call, "cursor", "one that an earlier page gave");
+        return bad_cursor(call);
     *ret_shard = (uint32_t)shard;
     return 0;
 }
@@ -182,7 +187,10 @@ static void page_back(struct errand *errand)
     struct list *list = (struct list *)errand;
     struct call *call = list->call;
     if (list->result < 0) {
-        problem_of_result(&call->problem, list->result);
+        if (list->result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
+            bad_cursor(call);
+        else
+            problem_of_result(&call->problem, list->result);
         list_refuse(list);
         return;
     }

@@ -3,7 +3,6 @@
 
 #include "server/timer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,18 +74,12 @@ static int read_text(struct reading *r, struct json value, fl_bytes *ret)
 
 static int read_due(struct reading *r, struct json value)
 {
-    int64_t ms;
-    fl_durable *timer = &r->in->timer;
-    if (value.kind == JSON_NUMBER) {
-        if (json_integer(value, &ms) && !__builtin_mul_overflow(ms, 1000, &timer->due_us))
-            return 0;
-        double us = ceil(json_double(value) * 1000);
-        if (!(fabs(us) < 9e18))
-            return bad(r, "is not a time: as a number it is milliseconds since 1970");
-        timer->due_us = (int64_t)us;
-        return 0;
-    }
     fl_bytes text = {0};
+    fl_durable *timer = &r->in->timer;
+    if (value.kind == JSON_NUMBER)
+        return json_milliseconds(value, &timer->due_us)
+                   ? 0
+                   : bad(r, "is not a time: as a number it is milliseconds since 1970");
     if (value.kind != JSON_STRING || read_text(r, value, &text) < 0 || when_parse(text, &timer->due_us) < 0)
         return bad(r, "must be a time like \"2030-01-31T09:00:00+01:00\" (RFC 3339) or milliseconds since 1970");
     return 0;

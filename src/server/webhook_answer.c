@@ -85,10 +85,9 @@ bool webhook_answer_body(struct webhook_answer *answer, const void *data, size_t
 /* "again_at": RFC 3339 or Unix milliseconds. */
 static bool read_at(struct json value, int64_t *ret_us)
 {
-    int64_t ms;
     char room[128];
     if (value.kind == JSON_NUMBER)
-        return json_integer(value, &ms) && !__builtin_mul_overflow(ms, 1000, ret_us);
+        return json_milliseconds(value, ret_us);
     return value.kind == JSON_STRING && value.text.size <= sizeof room &&
            when_parse(json_string(value, room), ret_us) == 0;
 }

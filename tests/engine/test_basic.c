@@ -59,6 +59,44 @@ TEST(names_are_idempotent)
     tear_down();
 }
 
+static void note_done(fl_batch *batch)
+{
+    *(bool *)batch->arg = true;
+}
+
+/* Whether the old one ends before it has been replaced or after: the count is that of what is there. */
+TEST(one_that_ends_while_it_is_replaced_is_counted_once)
+{
+    for (int turns = 0; turns < 8; turns++) {
+        fl_engine_stats stats;
+        bool done = false;
+        set_up((fl_engine_config){0});
+        CHECK_EQ(create("other", 1000 * SECOND, "0").result, 0);
+        CHECK_EQ(create("a", SECOND, "1").result, 0);
+        bed.keep = true;
+        run_for(2 * SECOND);
+        CHECK_EQ(bed.fired_count, 1);
+        fl_op op = {
+            .kind = FL_OP_CREATE,
+            .timer = {.ns = text("ns"), .name = text("a"), .due_us = START + 1000 * SECOND, .payload = text("2")}};
+        fl_batch batch = {.ops = &op, .count = 1, .done = note_done, .arg = &done};
+        fl_engine_submit(bed.engine, &batch);
+        for (int i = 0; i < turns && !done; i++)
+            CHECK_EQ(fl_loop_run_once(bed.loop, true), 0);
+        bool replaced = fl_engine_is_replaced(bed.engine, bed.tokens[0]);
+        fl_settlement settlement = {.token = bed.tokens[0], .result = FL_DONE};
+        CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
+        while (!done)
+            CHECK_EQ(fl_loop_run_once(bed.loop, true), 0);
+        CHECK_EQ(op.result, 0);
+        CHECK_EQ(op.outcome, replaced ? FL_REPLACED : FL_CREATED);
+        run_for(SECOND);
+        fl_engine_get_stats(bed.engine, &stats);
+        CHECK_EQ(stats.pending, 2);
+        tear_down();
+    }
+}
+
 TEST(a_cancelled_timer_does_not_fire)
 {
     set_up((fl_engine_config){0});

@@ -406,6 +406,21 @@ TEST(a_file)
     config_free(&c);
 }
 
+TEST(a_list_as_toml_has_it)
+{
+    struct server_config c;
+    must_read(read_file_of(&c, "listen = [\"127.0.0.1:1\", '[::1]:2'] # two\nlisten = [ \"127.0.0.1:3\" ]\n"));
+    CHECK(strcmp(c.listen, "127.0.0.1:1, [::1]:2,127.0.0.1:3") == 0);
+    CHECK_EQ(c.address_count, 3);
+    config_free(&c);
+    must_read(read_file_of(&c, "listen = [::1]:2\n"));
+    CHECK(strcmp(c.listen, "[::1]:2") == 0);
+    config_free(&c);
+    refused_file("listen = [\"127.0.0.1:1\"\n", ":1: listen: '[\"127.0.0.1:1\"' is not allowed");
+    refused_file("listen = []\n", ":1: listen: '[]' is not allowed");
+    refused_file("shards = [\"3\", \"4\"]\n", ":1: shards: '3, 4' is not allowed");
+}
+
 TEST(errors_of_a_file_have_their_line)
 {
     refused_file("\nshards = 0\n", ":2: shards: '0' is not allowed: a whole number from 1 to 65536\n");

@@ -63,6 +63,21 @@ def _():
         expect(server.get("/v1/timers/post/" + one["id"]).must(200)["payload"], n)
 
 
+@test("a parameter where there is none is refused, and nothing is done")
+def _():
+    path = "/v1/timers/query/one"
+    server.put(path, timer()).must(201)
+    problem(server.delete(path + "?dry_run=true"), 400, "unknown-field", "dry_run")
+    problem(server.put(path + "?only_new=true", timer()), 400, "unknown-field", "only_new")
+    problem(server.call("PATCH", path + "?after", {"after": "2h"}), 400, "unknown-field", "after")
+    problem(server.post("/v1/timers/query?name=two", timer()), 400, "unknown-field", "name")
+    problem(server.post("/v1/batch?dry_run=true", b'{"op":"cancel","namespace":"query","name":"one"}\n'), 400, "unknown-field", "dry_run")
+    problem(server.get("/v1/namespaces?limit=1"), 400, "unknown-field", "limit")
+    expect(len(server.timers("query")), 1)
+    server.get("/healthz?from=balancer").must(200)
+    server.delete(path + "?").must(204)
+
+
 @test("GET, PATCH and DELETE by name and by ID; what is not there is 404")
 def _():
     for key in ("name", "id"):
@@ -369,7 +384,7 @@ def _():
 def _():
     for query, field in (("limit=0", "limit"), ("limit=10001", "limit"), ("limit=x", "limit"), ("limit=-1", "limit"),
                          ("limit=", "limit"), ("cursor=x", "cursor"), ("cursor=" + "f" * 72, "cursor"),
-                         ("cursor=" + "0" * 71, "cursor"), ("due_after=x", "due_after"), ("due_before=2030-01-01", "due_before"), ("limit=" + "1" * 30, "limit"),
+                         ("cursor=" + "0" * 8 + "f" * 64, "cursor"), ("cursor=" + "0" * 71, "cursor"), ("due_after=x", "due_after"), ("due_before=2030-01-01", "due_before"), ("limit=" + "1" * 30, "limit"),
                          ("due_after=" + "1" * 100, "due_after"), ("prefix=" + "x" * 256, "prefix"),
                          ("prefix=%zz", "prefix"), ("cursor=", "cursor"), ("limit", "limit"), ("limit=+5", "limit"),
                          ("limit=%2B5", "limit"), ("limit=%0A5", "limit"), ("limit=5%00", "limit"), ("due_after=%2B5", "due_after"),
@@ -573,6 +588,8 @@ class Events:
             if not fields:
                 continue
             data = json.loads(fields["data"])
+            if fields["event"] == "dropped":
+                return data
             expect(fields["event"], data["type"])
             expect(fields["id"], data["id"])
             return data
@@ -580,7 +597,8 @@ class Events:
 
 @test("events: what happens to timers, in order")
 def _():
-    receiver = Receiver(lambda call: {b'"ok"': 200, b'"fail"': 503, b'"dead"': 404}[call.body])
+    receiver = Receiver(lambda call: {b'"ok"': 200, b'"fail"': 503, b'"dead"': 404,
+                                      b'"odd"': (200, {"Content-Type": "application/json"}, '{"again_after":"soon"}')}[call.body])
     events = Events("?namespace=events")
     check(b"text/event-stream" in events.head, "it is a stream of events")
     made = server.put("/v1/timers/events/a", timer()).must(201)
@@ -596,9 +614,28 @@ def _():
             event = events.next()
             expect(event["type"], kind)
             check(("reason" in event) == (kind in ("failed", "dead")), f"a reason if it failed: {event}")
+    server.post("/v1/timers/events", {"after": "0s", "target": receiver.url, "payload": "odd"}).must(201)
+    expect(events.next()["type"], "scheduled")
+    fired = events.next()
+    expect((fired["type"], fired["reason"]), ("fired", "its answer was ignored: again_after is no duration"))
     made = server.post("/v1/timers/events", {"after": "0s", "target": receiver.url, "payload": "fail"}).must(201)
     expect([events.next()["type"] for _ in range(2)], ["scheduled", "failed"])
     server.delete("/v1/timers/events/" + made["id"])
+    events.socket.close()
+
+
+@test("events: who does not keep up is told how many he missed, as soon as he has caught up")
+def _():
+    events = Events("?namespace=flood")
+    lines = [{"op": "create", "namespace": "flood", "name": f"{n}", "after": "1h"} for n in range(20000)]
+    happened = heard = 0
+    while server.metric("foliot_events_dropped_total") == 0:
+        server.batch(lines)
+        happened += len(lines)
+    while heard < happened:
+        heard += events.next().get("count", 1)
+    expect(heard, happened)
+    server.delete("/v1/timers/flood?all=true").must(200)
     events.socket.close()
 
 
@@ -611,6 +648,9 @@ def _():
     server.delete("/v1/timers/typed/b").must(204)
     expect([(event["type"], event["name"]) for event in (events.next(), events.next())], [("cancelled", "a"), ("cancelled", "b")])
     events.socket.close()
+    for _ in range(2):
+        head = server.call("HEAD", "/v1/events")
+        expect((head.status, head.headers["Content-Type"]), (200, "text/event-stream"))
     problem(server.get("/v1/events?type=nonsense"), 400, "invalid-field", "type")
     problem(server.get("/v1/events?type=fired,nonsense"), 400, "invalid-field", "type")
     problem(server.get("/v1/events?namespace=%00"), 400, "invalid-field", "namespace")

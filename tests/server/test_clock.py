@@ -31,8 +31,20 @@ def _():
         expect(now_us(server), before + DAY_US)
         to = (before + 3 * DAY_US) // 1000
         expect(microseconds(server.post("/v1/clock", {"to": to}).must(200)["now"]), to * 1000)
+        expect(microseconds(server.post("/v1/clock", {"to": to + 0.5}).must(200)["now"]), to * 1000 + 500)
         expect(server.post("/v1/clock", {"to": "2100-01-01T00:00:00+01:00"}).must(200)["now"], "2099-12-31T23:00:00Z")
         expect(server.advance("0s")["now"], "2099-12-31T23:00:00Z")
+
+
+@test("the clock goes to the end of the year 2553, and no further")
+def _():
+    with clock_server() as server:
+        server.put("/v1/timers/end/beyond", {"due": "2600-01-01T00:00:00Z"}).must(201)
+        server.put("/v1/timers/end/before", {"due": "2553-12-31T23:59:59Z"}).must(201)
+        for to in ("2554-01-01T00:00:00Z", "2600-01-01T00:00:00Z", "3110-01-01T00:00:00Z"):
+            problem(server.post("/v1/clock", {"to": to}), 400, "invalid-field", "to")
+        problem(server.post("/v1/clock", {"advance": "300000d"}), 400, "invalid-field", "advance")
+        expect(server.post("/v1/clock", {"to": "2553-12-31T23:59:59.999999Z"}).must(200)["fired"], 1)
 
 
 @test("what is not understood, or goes backwards, is refused")

@@ -51,6 +51,16 @@ def _():
     check(done.returncode != 0 and "nonsense" in done.stderr and "foliot.toml:8" in done.stderr, done.stderr)
 
 
+@test("--check looks into the certificate and its key")
+def _():
+    path = os.path.join(folder(), "cert.pem")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("nothing of the kind\n")
+    done = foliot("serve", "--check", "--tls-certificate", path, "--tls-key", path)
+    check(done.returncode != 0 and "cannot use the certificate" in done.stderr and path in done.stderr, done.stderr)
+    expect(done.stdout, "")
+
+
 @test("listening elsewhere than on loopback without tokens is refused")
 def _():
     for address in ("0.0.0.0:0", "[::]:0"):
