@@ -21,6 +21,7 @@
 #include <time.h>
 
 static const uint64_t second_ns = 1000000000;
+#define LOOK_NS (second_ns / 2) /* how soon a host is known to be slow */
 
 enum {
     SWEEP_S = 30,        /* how often what nobody uses is freed */
@@ -162,24 +163,36 @@ static void leave_ring(webhooks *hooks, struct webhook_host *host)
     hooks->turn_count--;
 }
 
-/* How long a call that comes now would wait: as if those ahead took as long as the latest did, or as the host has been
- * silent. Less than a second of silence says nothing: perhaps it is we who are busy. */
+/* How long a call that comes now would wait, by how fast calls ended since there have been some waiting; what is under way
+ * counts as ended, so that a host that says nothing is the slower the longer that lasts. In the first moment nothing is known:
+ * perhaps it is we who are busy. */
 static uint64_t estimate_ns(const webhooks *hooks, const struct webhook_host *host)
 {
-    uint64_t silent_ns = host->under_way ? now_ns(hooks) - host->progress_ns : 0;
-    uint64_t each_ns = silent_ns > second_ns && silent_ns > host->mean_ns ? silent_ns : host->mean_ns, all_ns;
-    if (__builtin_mul_overflow(each_ns, host->waiting_count, &all_ns))
+    uint64_t since_ns = now_ns(hooks) - host->backlog_ns, ended = host->ended + host->under_way, all_ns;
+    if (host->waiting_count == 0 || since_ns < LOOK_NS)
+        return 0;
+    if (__builtin_mul_overflow(since_ns, host->waiting_count, &all_ns))
         return UINT64_MAX;
-    return all_ns / hooks->config.max_per_host;
+    return all_ns / (ended > 0 ? ended : 1);
 }
 
-/* Whether there is a place in the queue without asking how long it takes: as with calls under way, half of what the others
- * leave. To put a call off is a write to the disk, and a crowd that a host would have taken in some seconds must not pay
- * for that. */
-static bool may_wait(const webhooks *hooks, const struct webhook_host *host)
+/* A call of the host has ended: only the latest seconds count. */
+static void count_ended(struct webhook_host *host, uint64_t now)
+{
+    uint64_t since_ns = now - host->backlog_ns;
+    host->ended++;
+    if (since_ns > 2 * second_ns) {
+        host->backlog_ns = now - since_ns / 2;
+        host->ended /= 2;
+    }
+}
+
+/* How many may wait without being asked how long it takes: as with calls under way, half of what the others leave. To put a
+ * call off is a write to the disk, and a crowd that a host would have taken in some seconds must not pay for that. */
+static uint64_t waiting_share(const webhooks *hooks, const struct webhook_host *host)
 {
     uint64_t others = hooks->stats.waiting - host->waiting_count, most = hooks->config.max_waiting;
-    return others < most && host->waiting_count < (most - others) / 2;
+    return others < most ? (most - others) / 2 : 0;
 }
 
 /* --- Calls that end without having begun -------------------------------------------------------------------------- */
@@ -295,8 +308,8 @@ static void finish(struct webhook_transfer *transfer)
     if (transfer->deadline)
         fl_loop_cancel(hooks->config.loop, transfer->deadline);
     call->duration_ns = machine_ns() - transfer->begun_ns;
-    host->mean_ns = host->mean_ns ? host->mean_ns - host->mean_ns / 8 + call->duration_ns / 8 : call->duration_ns;
-    host->progress_ns = host->used_ns = now;
+    count_ended(host, now);
+    host->used_ns = now;
     host->under_way--;
     hooks->stats.under_way--;
     enter_ring(hooks, host);
@@ -434,8 +447,7 @@ static void begin(webhooks *hooks, struct webhook_host *host, webhook_call *call
         finish_early(hooks, call, result == FL_INVALID_ARGUMENT ? FL_DEAD : FL_FAILED, why_not(result));
         return;
     }
-    if (host->under_way++ == 0)
-        host->progress_ns = now_ns(hooks);
+    host->under_way++;
     hooks->stats.under_way++;
 }
 
@@ -515,6 +527,19 @@ void webhook_answered(struct webhook_transfer *transfer)
 
 /* --- Turns -------------------------------------------------------------------------------------------------------- */
 
+static void add_waiting(webhooks *hooks, struct webhook_host *host, webhook_call *call)
+{
+    host->used_ns = now_ns(hooks);
+    if (host->waiting_count++ == 0) {
+        host->backlog_ns = host->used_ns;
+        host->ended = 0;
+    }
+    *host->waiting_end = call;
+    host->waiting_end = &call->next;
+    hooks->stats.waiting++;
+    enter_ring(hooks, host);
+}
+
 static webhook_call *take_waiting(webhooks *hooks, struct webhook_host *host)
 {
     webhook_call *call = host->waiting;
@@ -593,6 +618,8 @@ static void end(webhooks *hooks)
     fl_loop_fn stopped = hooks->stopped;
     void *arg = hooks->stopped_arg;
     fl_loop_cancel(loop, hooks->sweep);
+    if (hooks->look)
+        fl_loop_cancel(loop, hooks->look);
     if (hooks->patience)
         fl_loop_cancel(loop, hooks->patience);
     free_all(hooks);
@@ -618,6 +645,55 @@ static void sweep(fl_loop *loop, void *arg)
     free_spare(hooks);
     if (now > FORGET_S * second_ns)
         free_hosts(hooks, now - FORGET_S * second_ns);
+}
+
+/* --- Crowds ------------------------------------------------------------------------------------------------------- */
+
+static const char too_many[] = "too many calls wait for this host";
+
+/* Puts off the last that came. */
+static void shorten(webhooks *hooks, struct webhook_host *host, uint64_t count)
+{
+    uint64_t wait_ns = estimate_ns(hooks, host);
+    webhook_call **link = &host->waiting, *call, *next;
+    for (uint64_t i = 0; i < count; i++)
+        link = &(*link)->next;
+    call = *link;
+    *link = NULL;
+    host->waiting_end = link;
+    hooks->stats.waiting -= host->waiting_count - count;
+    host->waiting_count = count;
+    leave_ring(hooks, host);
+    for (; call; call = next) {
+        next = call->next;
+        put_off(hooks, call, wait_ns, too_many);
+    }
+}
+
+static void look_soon(webhooks *hooks);
+
+/* A crowd is let in before it is known how fast its host is. If that is slow, it must not keep the room from the others. */
+static void look(fl_loop *loop, void *arg)
+{
+    webhooks *hooks = arg;
+    (void)loop;
+    hooks->look = 0;
+    for (size_t i = 0; i < hooks->table_size; i++)
+        for (struct webhook_host *host = hooks->table[i]; host; host = host->next_in_table) {
+            uint64_t share = waiting_share(hooks, host);
+            if (host->waiting_count <= share)
+                continue;
+            if (estimate_ns(hooks, host) >= second_ns)
+                shorten(hooks, host, share);
+            else
+                look_soon(hooks);
+        }
+}
+
+static void look_soon(webhooks *hooks)
+{
+    if (!hooks->look && fl_loop_timer(hooks->config.loop, LOOK_NS, look, hooks, &hooks->look) < 0)
+        hooks->look = 0; /* there is no memory: the next that comes asks again */
 }
 
 /* --- The interface ------------------------------------------------------------------------------------------------ */
@@ -688,16 +764,14 @@ void webhooks_submit(webhooks *hooks, webhook_call *call)
         finish_early(hooks, call, FL_FAILED, why_not(FL_NO_MEMORY));
         return;
     }
-    if (!may_wait(hooks, host) && estimate_ns(hooks, host) >= second_ns) {
-        put_off(hooks, call, estimate_ns(hooks, host), "too many calls wait for this host");
+    bool crowd = host->waiting_count >= waiting_share(hooks, host);
+    if (crowd && estimate_ns(hooks, host) >= second_ns) {
+        put_off(hooks, call, estimate_ns(hooks, host), too_many);
         return;
     }
-    *host->waiting_end = call;
-    host->waiting_end = &call->next;
-    host->waiting_count++;
-    host->used_ns = now_ns(hooks);
-    hooks->stats.waiting++;
-    enter_ring(hooks, host);
+    add_waiting(hooks, host, call);
+    if (crowd)
+        look_soon(hooks);
     webhook_post(hooks);
 }
 

@@ -124,8 +124,8 @@ struct webhook_host {
     webhook_call *waiting, **waiting_end;
     uint64_t waiting_count;
     uint32_t under_way;
-    uint64_t mean_ns;     /* of the latest calls */
-    uint64_t progress_ns; /* when one ended last, or the first began */
+    uint64_t backlog_ns; /* since when there have been calls waiting, */
+    uint64_t ended;      /* and how many have ended since */
     uint64_t used_ns;
     /* The fast way. */
     struct sockaddr_storage address; /* where the general way was answered from; family 0: unknown */
@@ -172,7 +172,7 @@ struct webhooks {
     webhook_call *finished, **finished_end; /* without having begun */
     fl_loop_task task;
     char *buffer; /* for what is received, WEBHOOK_BUFFER bytes */
-    fl_timer_id sweep;
+    fl_timer_id sweep, look;
     bool posted;
     bool stopping;
     fl_timer_id patience;
