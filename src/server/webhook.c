@@ -187,12 +187,21 @@ static void count_ended(struct webhook_host *host, uint64_t now)
     }
 }
 
-/* How many may wait without being asked how long it takes: as with calls under way, half of what the others leave. To put a
- * call off is a write to the disk, and a crowd that a host would have taken in some seconds must not pay for that. */
-static uint64_t waiting_share(const webhooks *hooks, const struct webhook_host *host)
+/* The room for the calls of a host that wait: what the others leave. */
+static uint64_t waiting_room(const webhooks *hooks, const struct webhook_host *host)
 {
     uint64_t others = hooks->stats.waiting - host->waiting_count, most = hooks->config.max_waiting;
-    return others < most ? (most - others) / 2 : 0;
+    return others < most ? most - others : 0;
+}
+
+/* How many may wait if a new one waits so long. Half of the room is for everybody, as with calls under way. To put a call off
+ * is a write to the disk, and a crowd that a host takes in some seconds must not pay for that: but it leaves room for others,
+ * unless it is over in a moment. */
+static uint64_t waiting_most(uint64_t room, uint64_t wait_ns)
+{
+    if (wait_ns >= 5 * second_ns)
+        return room / 2;
+    return wait_ns >= second_ns ? room - room / 8 : UINT64_MAX;
 }
 
 /* --- Calls that end without having begun -------------------------------------------------------------------------- */
@@ -680,12 +689,10 @@ static void look(fl_loop *loop, void *arg)
     hooks->look = 0;
     for (size_t i = 0; i < hooks->table_size; i++)
         for (struct webhook_host *host = hooks->table[i]; host; host = host->next_in_table) {
-            uint64_t share = waiting_share(hooks, host);
-            if (host->waiting_count <= share)
-                continue;
-            if (estimate_ns(hooks, host) >= second_ns)
-                shorten(hooks, host, share);
-            else
+            uint64_t room = waiting_room(hooks, host), most = waiting_most(room, estimate_ns(hooks, host));
+            if (host->waiting_count > most)
+                shorten(hooks, host, most);
+            if (host->waiting_count > room / 2)
                 look_soon(hooks);
         }
 }
@@ -764,13 +771,13 @@ void webhooks_submit(webhooks *hooks, webhook_call *call)
         finish_early(hooks, call, FL_FAILED, why_not(FL_NO_MEMORY));
         return;
     }
-    bool crowd = host->waiting_count >= waiting_share(hooks, host);
-    if (crowd && estimate_ns(hooks, host) >= second_ns) {
-        put_off(hooks, call, estimate_ns(hooks, host), too_many);
+    uint64_t wait_ns = estimate_ns(hooks, host), room = waiting_room(hooks, host);
+    if (host->waiting_count >= waiting_most(room, wait_ns)) {
+        put_off(hooks, call, wait_ns, too_many);
         return;
     }
     add_waiting(hooks, host, call);
-    if (crowd)
+    if (host->waiting_count > room / 2)
         look_soon(hooks);
     webhook_post(hooks);
 }

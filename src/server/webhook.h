@@ -47,8 +47,8 @@ struct webhooks_config {
     uint32_t max_calls;    /* under way at once; 0: 1,000 */
     uint32_t max_per_host; /* 0: 100. A host: scheme, name and port */
     uint32_t
-        max_waiting; /* a host has half of what the others leave of that. What comes beyond is put off if it would wait
-                             * for a second. 0: 2,000 */
+        max_waiting; /* a host has half of what the others leave of that, and nearly all of it if its calls wait for less
+                            * than five seconds. What comes beyond is put off if it would wait for a second. 0: 2,000 */
     uint64_t timeout_us;    /* of calls that have none of their own; 0: 30 s */
     uint32_t max_redirects; /* 0: 5 */
     const char *user_agent; /* NULL: "foliot/" and the version. Must outlive the webhooks, as the next must */

@@ -897,28 +897,33 @@ TEST(puts_off_what_would_wait_for_long)
 /* A crowd that came before anybody knew that the host is slow must not keep the room from the others. */
 TEST(puts_off_those_who_wait_already_if_the_host_is_slow)
 {
-    enum { COUNT = 9 };
+    enum { COUNT = 20 };
     static struct delivery all[COUNT];
     fl_virtual_clock time;
     struct webhooks_stats stats;
     struct stage stage;
     fl_virtual_clock_init(&time, 1000000000);
     open_stage_on(&stage, &time.clock,
-                  (struct webhooks_config){.allow_private = true, .max_per_host = 2, .max_waiting = 6});
+                  (struct webhooks_config){.allow_private = true, .max_per_host = 4, .max_waiting = 16});
     prepare_many(all, COUNT, &stage, stage.receiver, "/hang");
     for (unsigned i = 0; i < COUNT; i++)
         submit(&all[i]);
-    run_until(&stage, stage.receiver, 2);
+    run_until(&stage, stage.receiver, 4);
     webhooks_get_stats(stage.hooks, &stats);
-    CHECK_EQ(stats.waiting, COUNT - 2);
+    CHECK_EQ(stats.waiting, COUNT - 4);
     time.time_ns += 1000000000;
     for (int i = 0; i < 3; i++)
         fl_loop_run_once(stage.loop, false);
     webhooks_get_stats(stage.hooks, &stats);
-    CHECK_EQ(stats.waiting, 3); /* half of the room */
-    CHECK_EQ(stats.put_off, COUNT - 2 - 3);
+    CHECK_EQ(stats.waiting, 14); /* they would wait for four seconds: an eighth of the room is for others */
+    time.time_ns += 1000000000;
+    for (int i = 0; i < 3; i++)
+        fl_loop_run_once(stage.loop, false);
+    webhooks_get_stats(stage.hooks, &stats);
+    CHECK_EQ(stats.waiting, 8); /* for seven: half of it */
+    CHECK_EQ(stats.put_off, COUNT - 4 - 8);
     for (unsigned i = 0; i < COUNT; i++) /* the first come are served first */
-        CHECK_EQ(all[i].done, i < 5 ? 0 : 1);
+        CHECK_EQ(all[i].done, i < 4 + 8 ? 0 : 1);
     close_stage(&stage);
 }
 
