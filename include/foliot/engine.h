@@ -256,6 +256,8 @@ enum {
     FL_OP_SET_PAYLOAD = 32,
     FL_OP_SET_TIMEOUT = 64,
     FL_OP_SET_RETRY = 128,
+    /* FL_OP_CREATE with a name that is not taken. */
+    FL_OP_ONLY_REPLACE = 256, /* FL_TIMER_NOT_FOUND; without a name it is refused */
 };
 
 enum fl_outcome { FL_CREATED, FL_SAME, FL_REPLACED };

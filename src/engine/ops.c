@@ -311,6 +311,8 @@ static int decide_create(fl_engine *e, struct work *work, const fl_row *row, con
             return FL_EXISTS;
         op->outcome = FL_REPLACED;
         hold(e, work, row->key); /* one that is under way is left to its end */
+    } else if (op->flags & FL_OP_ONLY_REPLACE) {
+        return FL_TIMER_NOT_FOUND;
     }
     op->timer.created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
     op->timer.attempt = 0;
@@ -642,7 +644,7 @@ static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
 
 #define KNOWN_FLAGS                                                                                        \
     ((unsigned)(FL_OP_ONLY_NEW | FL_OP_NO_REPLACE | FL_OP_SET_DUE | FL_OP_SET_TARGET | FL_OP_SET_HEADERS | \
-                FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY))
+                FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY | FL_OP_ONLY_REPLACE))
 
 static int check_content(const fl_engine *e, const fl_durable *timer)
 {
@@ -662,6 +664,8 @@ static int check_op(const fl_engine *e, const fl_op *op)
     if (timer->ns.size > FL_STORE_NAME_MAX || timer->name.size > FL_STORE_NAME_MAX)
         return FL_TOO_LARGE;
     if (op->kind == FL_OP_CREATE && timer->ns.size == 0)
+        return FL_INVALID_ARGUMENT;
+    if (op->kind == FL_OP_CREATE && timer->name.size == 0 && (op->flags & FL_OP_ONLY_REPLACE))
         return FL_INVALID_ARGUMENT;
     bool by_name = timer->name.size > 0 && op->kind <= FL_OP_CANCEL;
     if (by_name && timer->ns.size == 0)

@@ -120,7 +120,7 @@ static int decide(struct batch *batch, struct timer_in *in, struct shard *namele
                                "an ID is given out by the server: give a name, or none");
         if (!(in->given & (GAVE_DUE | GAVE_AFTER)))
             return problem_set(problem, 400, "missing-field", "due", "due or after is missing: when shall it fire?");
-        return timers_complete(server, &line->op.timer, problem);
+        return timers_complete(server, &line->op, problem);
     }
     if (by_id == by_name)
         return problem_set(problem, 400, "missing-field", "name", "which one? Give its name or its id");
@@ -191,7 +191,7 @@ static void job_render(struct job *job)
         size_t before = own->out.size;
         if (op->result < 0) {
             struct problem problem;
-            problem_of_result(&problem, op->result);
+            timers_problem(job->shard->worker->server, op, &problem);
             write_problem(&own->out, &problem);
         } else {
             char id[FL_ID_TEXT + 1];

@@ -327,7 +327,8 @@ void peer_post(struct call *call);
 
 /* --- timers.c, for batches too */
 void timers_tell(struct shard *shard, const fl_op *op); /* on the shard's worker, of each operation once */
-int timers_complete(struct server *server, fl_durable *timer, struct problem *problem);
+int timers_complete(struct server *server, fl_op *op, struct problem *problem);
+int timers_problem(const struct server *server, const fl_op *op, struct problem *problem); /* of one that failed */
 
 /* --- lease.c */
 void leases_ask_again(struct worker *worker); /* there is another server to ask */

@@ -67,7 +67,7 @@ static void render(struct job *job)
     const fl_op *op = &single->op;
     single->failed = op->result < 0;
     if (single->failed) {
-        problem_of_result(&call->problem, op->result);
+        timers_problem(call->worker->server, op, &call->problem);
         return;
     }
     call->status = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED ? 201 : op->kind == FL_OP_CANCEL ? 204 : 200;
@@ -125,19 +125,36 @@ static void submit(struct single *single)
     job_submit(&single->job);
 }
 
-/* What the namespace adds, and whether it takes more. */
-int timers_complete(struct server *server, fl_durable *timer, struct problem *problem)
+static int namespace_full(const struct server *server, struct problem *problem)
 {
+    return problem_set(problem, 429, "namespace-full", NULL,
+                       "there are as many timers in this namespace as allowed (%llu)",
+                       (unsigned long long)server->config.max_timers_per_namespace);
+}
+
+/* What the namespace adds, and whether it takes more: if not, a timer may still take another's place. */
+int timers_complete(struct server *server, fl_op *op, struct problem *problem)
+{
+    fl_durable *timer = &op->timer;
     struct space *space = space_of(server, timer->ns);
     if (!space)
         return problem_of_result(problem, FL_NO_MEMORY);
     uint64_t most = server->config.max_timers_per_namespace;
-    if (most > 0 && space_pending(space) >= (int64_t)most)
-        return problem_set(problem, 429, "namespace-full", NULL,
-                           "there are as many timers in this namespace as allowed (%llu)", (unsigned long long)most);
+    if (most > 0 && space_pending(space) >= (int64_t)most) {
+        if (timer->name.size == 0)
+            return namespace_full(server, problem);
+        op->flags |= FL_OP_ONLY_REPLACE;
+    }
     if (timer->retry.initial_us == 0)
         timer->retry = atomic_load_explicit(&space->settings, memory_order_acquire)->retry;
     return 0;
+}
+
+int timers_problem(const struct server *server, const fl_op *op, struct problem *problem)
+{
+    if (op->kind == FL_OP_CREATE && op->result == FL_TIMER_NOT_FOUND)
+        return namespace_full(server, problem);
+    return problem_of_result(problem, op->result);
 }
 
 /* Reads the body. */
@@ -169,7 +186,7 @@ static int read_new(struct single *single)
     in.timer.ns = call->ns;
     in.timer.name = call->name;
     single->op = (fl_op){.kind = FL_OP_CREATE, .timer = in.timer};
-    return timers_complete(call->worker->server, &single->op.timer, &call->problem);
+    return timers_complete(call->worker->server, &single->op, &call->problem);
 }
 
 static void refuse(struct single *single)
@@ -195,7 +212,7 @@ static void create(struct call *call, struct shard *shard)
         return;
     }
     if (wants_only_new(call))
-        single->op.flags = FL_OP_ONLY_NEW;
+        single->op.flags |= FL_OP_ONLY_NEW;
     single->job.render = render;
     single->job.back = back;
     single->job.shard = shard;

@@ -97,6 +97,27 @@ TEST(one_that_ends_while_it_is_replaced_is_counted_once)
     }
 }
 
+TEST(a_creation_may_ask_to_replace_only)
+{
+    set_up((fl_engine_config){0});
+    fl_op op = {.kind = FL_OP_CREATE,
+                .flags = FL_OP_ONLY_REPLACE,
+                .timer = {.ns = FL_TEXT("ns"), .due_us = wall_now(&bed.wall.clock) + 10 * SECOND}};
+    CHECK_EQ(run_op(op).result, FL_INVALID_ARGUMENT); /* without a name there is nothing to replace */
+    op.timer.name = (fl_bytes)FL_TEXT("a");
+    CHECK_EQ(run_op(op).result, FL_TIMER_NOT_FOUND);
+    CHECK_EQ(by_name(FL_OP_GET, "a").result, FL_TIMER_NOT_FOUND);
+    CHECK_EQ(create("a", 5 * SECOND, "1").result, 0);
+    CHECK_EQ(run_op(op).outcome, FL_REPLACED);
+    CHECK_EQ(run_op(op).outcome, FL_SAME);
+    op.flags |= FL_OP_ONLY_NEW;
+    CHECK_EQ(run_op(op).result, FL_EXISTS);
+    run_for(11 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    CHECK_EQ(run_op(op).result, FL_TIMER_NOT_FOUND); /* it has fired */
+    tear_down();
+}
+
 TEST(a_cancelled_timer_does_not_fire)
 {
     set_up((fl_engine_config){0});

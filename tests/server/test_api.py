@@ -504,6 +504,14 @@ def _():
             small.put("/v1/timers/full/" + name, timer()).must(201)
         problem(small.put("/v1/timers/full/d", timer()), 429, "namespace-full")
         problem(small.post("/v1/timers/full", timer()), 429, "namespace-full")
+        problem(small.put("/v1/timers/full/d", timer(), {"If-None-Match": "*"}), 429, "namespace-full")
+        problem(small.put("/v1/timers/full/c", timer(), {"If-None-Match": "*"}), 412, "exists")
+        id = small.put("/v1/timers/full/c", timer(payload="another")).must(200)["id"]  # which adds none
+        expect(small.get("/v1/timers/full/c").must(200)["payload"], "another")
+        line = small.batch([{"op": "create", "namespace": "full", "name": "c", "after": "2h"}])[0]
+        check(line["ok"] and line["id"] != id, "a line may replace one, too: %s" % line)
+        line = small.batch([{"op": "create", "namespace": "full", "name": "d", "after": "2h"}])[0]
+        expect(line["problem"]["type"], "urn:foliot:problem:namespace-full")
         line = small.batch([{"op": "create", "namespace": "full", "after": "1h"}])[0]
         expect(line["problem"]["type"], "urn:foliot:problem:namespace-full")
         small.put("/v1/timers/other/a", timer()).must(201)

@@ -44,6 +44,8 @@ static int expected(const struct sim *s, const struct stage *there, const fl_op 
     case FL_OP_CREATE:
         if (living && op->flags & (FL_OP_ONLY_NEW | FL_OP_NO_REPLACE))
             return FL_EXISTS;
+        if (gone && op->flags & FL_OP_ONLY_REPLACE)
+            return FL_TIMER_NOT_FOUND;
         return gone || living ? 0 : 1;
     case FL_OP_GET:
         return gone ? FL_TIMER_NOT_FOUND : living ? 0 : 1;
@@ -232,7 +234,7 @@ static bool create(struct errand *errand, struct ask *ask, fl_op *op)
         return false;
     *op = (fl_op){.kind = FL_OP_CREATE, .timer.due_us = sim_wall_us(s) + some_delay(s)};
     if (named && chance(&s->luck, 20))
-        op->flags = chance(&s->luck, 50) ? FL_OP_ONLY_NEW : FL_OP_NO_REPLACE;
+        op->flags = (unsigned[]){FL_OP_ONLY_NEW, FL_OP_NO_REPLACE, FL_OP_ONLY_REPLACE}[below(&s->luck, 3)];
     address(s, ask, op, named);
     set_payload(s, ask, op, ++s->tags);
     sim_say(s, "create #%u in slot %u%s, due %.6f", s->tags, ask->slot, named ? " by name" : "",
