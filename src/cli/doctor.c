@@ -240,8 +240,9 @@ static void report(struct examination *x)
 {
     size_t doubles = count_doubles(x);
     printf("shard %" PRIu32 "  %" PRIu64 " timers, %" PRIu64 " settled and not erased yet, %" PRIu64
-           " dead letters; owner %s\n",
-           x->number, x->timers - x->own, x->settled, x->dead, x->facts.owner[0] ? x->facts.owner : "none");
+           " dead letters; owner %s%s\n",
+           x->number, x->timers - x->own, x->settled, x->dead, x->facts.owner[0] ? x->facts.owner : "none",
+           x->facts.owner[0] ? ", which ended without letting go" : "");
     if (doubles > 0)
         printf("note     shard %" PRIu32 "  %zu names have a second timer that had fired when the server died, and may "
                "fire again\n",
@@ -278,15 +279,16 @@ struct kind {
     const char *prefix;
     int (*is_there)(const struct doctor *doctor, char *message, size_t size);
     int (*facts)(struct doctor *doctor, uint32_t shard, struct facts *ret);
+    bool alone; /* who has it open has locked all others out */
 };
 
 static const struct kind kinds[] = {
 #ifdef FOLIOT_SQLITE
-    {"sqlite:", sqlite_is_there, sqlite_facts},
+    {"sqlite:", sqlite_is_there, sqlite_facts, true},
 #endif
 #ifdef FOLIOT_POSTGRES
-    {"postgres://", postgres_is_there, postgres_facts},
-    {"postgresql://", postgres_is_there, postgres_facts},
+    {"postgres://", postgres_is_there, postgres_facts, false},
+    {"postgresql://", postgres_is_there, postgres_facts, false},
 #endif
     {0},
 };
@@ -298,9 +300,11 @@ static int say(int status, const char *message)
     return status;
 }
 
-static bool is_held(const struct facts *facts)
+/* A claim that its owner could not give back, killed or without room on the disk, runs out by itself; in a store that is
+ * locked nobody can be left to have it. */
+static bool is_held(const struct kind *kind, const struct facts *facts)
 {
-    return facts->owner[0] && facts->lease_until_us > facts->now_us;
+    return !kind->alone && facts->owner[0] && facts->lease_until_us > facts->now_us;
 }
 
 /* Returns an exit status. */
@@ -308,11 +312,11 @@ static int check_shard(struct doctor *doctor, const struct kind *kind, fl_store 
 {
     struct examination x = {.doctor = doctor, .loop = loop, .number = shard, .shards = fl_store_shards(store)};
     int r = kind->facts(doctor, shard, &x.facts), status = CLI_OK;
-    if (r == 0 && is_held(&x.facts)) {
+    if (r == 0 && is_held(kind, &x.facts)) {
         char message[400], until[WHEN_TEXT];
         when_format(x.facts.lease_until_us, until);
         snprintf(message, sizeof message,
-                 "shard %" PRIu32 " is held by %s until %s. Stop that server first; if it was killed, wait until then.",
+                 "shard %" PRIu32 " is held by %s until %s. Stop that server first; if it has ended, wait until then.",
                  shard, x.facts.owner, until);
         status = say(CLI_CONFLICT, message);
     } else if (r == 0) {
