@@ -153,6 +153,11 @@ size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, siz
  * attempt is the last that is made of it: however it is settled, nothing comes of it. */
 bool fl_engine_is_replaced(const fl_engine *engine, uint64_t token);
 
+/* Whether the shard is still the engine's, by the clock of its loop, which is read anew. What is dispatched may have waited,
+ * or the process was stopped, for longer than the lease: then somebody else may have the shard, and fires what is not
+ * settled. Who wants nothing to happen twice asks right before he begins with it, and settles it as FL_LATER if not. */
+bool fl_engine_owns(fl_engine *engine);
+
 /* --- The engine -------------------------------------------------------------------------------------------------- */
 
 enum fl_strategy { FL_PRELOAD = 0, FL_LOOKAHEAD = 1 };

@@ -296,10 +296,15 @@ static void follow_front(fl_engine *e)
     look_at_clock(e);
 }
 
+bool fl_engine_owns(fl_engine *engine)
+{
+    return engine->state == ENGINE_RUNNING && fl_loop_update_now(engine->loop) < engine->lease_end_ns;
+}
+
 /* Asked before every batch, and by the clock itself: the batch before may have taken long, or the process was stopped. */
 bool fl__engine_may_fire(fl_engine *e)
 {
-    return e->state == ENGINE_RUNNING && !e->config.wait && fl_loop_update_now(e->loop) < e->lease_end_ns;
+    return !e->config.wait && fl_engine_owns(e);
 }
 
 void fl_engine_go(fl_engine *engine)

@@ -69,6 +69,13 @@ struct shard *deliver_shard(const webhook_call *call)
     return ((const struct delivery *)call->arg)->shard;
 }
 
+/* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
+static bool is_ours(const webhook_call *call)
+{
+    const struct shard *shard = deliver_shard(call);
+    return shard->engine && fl_engine_owns(shard->engine);
+}
+
 /* Of a shard that is being given up, what has not ended is not settled: the next owner fires it. */
 static void delivered(webhook_call *call)
 {
@@ -187,6 +194,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         .secrets = settings->secrets,
         .secret_count = settings->secret_count,
         .timeout_us = timer->timeout_us,
+        .may_begin = is_ours,
         .done = delivered,
         .arg = delivery,
     };

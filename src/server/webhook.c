@@ -578,7 +578,11 @@ static void begin_calls(webhooks *hooks)
             continue;
         }
         refused = 0;
-        begin(hooks, host, take_waiting(hooks, host));
+        webhook_call *call = take_waiting(hooks, host);
+        if (!call->may_begin || call->may_begin(call))
+            begin(hooks, host, call);
+        else
+            put_off(hooks, call, 0, "it may not begin any more");
         leave_ring(hooks, host);
     }
 }

@@ -67,6 +67,8 @@ struct webhook_call {
     const fl_bytes *secrets; /* keys, decoded; none: no signature */
     unsigned secret_count;
     uint64_t timeout_us; /* of all of it, redirects included, once it has begun; 0: as configured */
+    /* Asked right before it begins: if not, it is answered with FL_LATER. NULL: it may. */
+    bool (*may_begin)(const webhook_call *call);
     void (*done)(webhook_call *call);
     void *arg;
     /* The answer. */

@@ -292,6 +292,19 @@ TEST(what_comes_after_a_long_dispatch_waits_for_the_lease)
     tear_down();
 }
 
+TEST(a_shard_is_owned_until_the_lease_ends)
+{
+    set_up((fl_engine_config){.lease_us = 3 * SECOND});
+    CHECK_EQ(create(NULL, SECOND, "x").result, 0);
+    run_for(10 * SECOND);
+    CHECK(fl_engine_owns(bed.engine)); /* it was renewed */
+    bed.wall.time.time_ns += 4 * 1000000000ull;
+    CHECK(!fl_engine_owns(bed.engine)); /* as if the process had been stopped: the loop has not run */
+    run_for(SECOND);
+    CHECK(fl_engine_owns(bed.engine));
+    tear_down();
+}
+
 static size_t second_fired;
 
 static void second_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)

@@ -5,6 +5,7 @@
 import collections
 import json
 import signal
+import threading
 import time
 
 from e2e import PATIENCE, Receiver, Server, await_, check, expect, foliot, run, test
@@ -175,6 +176,27 @@ def _():
         b.signal(signal.SIGCONT)
         cluster.settle()
         expect(b.get("/v1/timers/asleep/one").must(200)["name"], "one")
+
+
+@test("a server that was stopped begins no webhook of what another has taken over")
+def _():
+    go_on = threading.Event()
+    target = Receiver(lambda call: go_on.wait() and 200)
+    cluster = Cluster(2, "--lease", "1s", "--webhook-per-host", "2")
+    with cluster as (a, b):
+        for i in range(100):
+            a.put(f"/v1/timers/late/n{i}", {"after": "0s", "target": target.url, "payload": i}).must(201)
+        await_(lambda: all(member.metric("foliot_webhooks_waiting") > 10 for member in (a, b)), "both have some waiting")
+        b.signal(signal.SIGSTOP)
+        begun = len(target.calls)
+        go_on.set()
+        await_(lambda: a.owned()[a.address] == SHARDS, "the other takes all")
+        await_(lambda: len(set(target.bodies())) == 100, "and calls back for all")
+        await_(lambda: a.metric("foliot_timers_in_flight") == 0, "and all is settled")
+        b.signal(signal.SIGCONT)
+        cluster.settle()
+        time.sleep(0.5)
+        check(len(target.calls) <= 100 + begun, f"only what had begun comes twice: {len(target.calls)} calls, {begun} had begun")
 
 
 @test("of two processes with one address the second stays")

@@ -949,6 +949,31 @@ TEST(puts_nobody_off_for_one_slow_call)
     close_stage(&stage);
 }
 
+static bool may_not(const webhook_call *call)
+{
+    return ((const struct delivery *)call->arg)->call.attempt != 1;
+}
+
+TEST(asks_right_before_it_begins)
+{
+    static struct delivery all[3];
+    struct stage stage;
+    open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_per_host = 1});
+    prepare_many(all, 3, &stage, stage.receiver, "/");
+    for (unsigned i = 0; i < 3; i++) {
+        all[i].call.attempt = i;
+        all[i].call.may_begin = may_not;
+        submit(&all[i]);
+    }
+    run(&stage);
+    CHECK_EQ(all[0].call.result, FL_DONE);
+    CHECK_EQ(all[1].call.result, FL_LATER);
+    CHECK_EQ(all[1].call.duration_ns, 0);
+    CHECK_EQ(all[2].call.result, FL_DONE);
+    CHECK_EQ(receiver_requests(stage.receiver), 2);
+    close_stage(&stage);
+}
+
 static unsigned served[3];
 
 static void count_served(webhook_call *call)
