@@ -358,17 +358,31 @@ void cluster_ready(cluster *c)
     cluster_look(c);
 }
 
-void cluster_left(cluster *c, uint32_t shard)
+/* Returns whether it was here. */
+static bool forget(struct cluster *c, uint32_t shard)
 {
     if (c->here[shard] == NOT_HERE || c->here[shard] == JUST_LEFT)
-        return;
+        return false;
     c->here[shard] = c->asking ? JUST_LEFT : NOT_HERE;
     c->here_count--;
+    return true;
+}
+
+void cluster_left(cluster *c, uint32_t shard)
+{
+    if (!forget(c, shard))
+        return;
     c->config.moved(c->config.arg);
     if (c->stopping)
         stopped_if_over(c);
     else
         cluster_look(c);
+}
+
+void cluster_failed(cluster *c, uint32_t shard)
+{
+    if (forget(c, shard) && c->stopping)
+        stopped_if_over(c);
 }
 
 /* --- Beginning and end -------------------------------------------------------------------------------------------- */

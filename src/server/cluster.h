@@ -76,6 +76,10 @@ void cluster_look(cluster *cluster);
 /* A shard has been given up: because `leave` said so, or because it was lost. */
 void cluster_left(cluster *cluster, uint32_t shard);
 
+/* A shard that `take` was called for could not be started. It is tried again after the next meeting, and not at once: what
+ * keeps it from starting, memory or threads, is seldom there a moment later. */
+void cluster_failed(cluster *cluster, uint32_t shard);
+
 /* Leaves: first the list, so that the others take what we have, then every shard, by `leave`. Calls `done` when the last has
  * been left; then nothing of the configuration is called any more. */
 void cluster_stop(cluster *cluster, void (*done)(void *arg));

@@ -465,13 +465,22 @@ static void changed(void *arg, const struct cluster_view *view)
     update_links(server);
 }
 
+static void not_taken(fl_loop *loop, void *arg)
+{
+    struct shard *shard = arg;
+    (void)loop;
+    cluster_failed(shard->worker->server->cluster, shard->number);
+}
+
 static void take_here(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
     (void)loop;
     log_info("taking a shard", "shard", log_int(shard->number), NULL);
-    if (shard_start(shard) < 0)
-        shard_left(shard);
+    if (shard_start(shard) == 0)
+        return;
+    shard->left_task = (fl_loop_task){.fn = not_taken, .arg = shard};
+    fl_loop_post_task(shard->worker->server->workers[0].loop, &shard->left_task);
 }
 
 static void take(void *arg, uint32_t number)

@@ -205,11 +205,26 @@ static void claimed(fl_store_request *request)
     cluster_look(claim->node->cluster);
 }
 
+static bool cannot_take;
+
+static void fail(fl_loop *l, void *arg)
+{
+    struct claim *claim = arg;
+    (void)l;
+    cluster_failed(claim->node->cluster, claim->shard);
+}
+
 static void take(void *arg, uint32_t shard)
 {
     struct node *node = arg;
     struct claim *claim = &node->claims[shard];
     int saved = left;
+    if (cannot_take) {
+        *claim = (struct claim){.node = node, .shard = shard};
+        CHECK(fl_loop_post(loop, fail, claim) == 0);
+        node->takes++;
+        return;
+    }
     left = -1; /* what is here is not what is tried */
     CHECK(!claim->attached);
     *claim = (struct claim){.node = node, .shard = shard};
@@ -576,6 +591,29 @@ TEST(what_was_lost_during_a_meeting_is_not_taken_again_because_of_it)
     run_for(SECOND);
     CHECK(a.takes == SHARDS && !a.claims[2].here);
     stop(&a);
+    close_world();
+}
+
+TEST(what_cannot_be_started_is_tried_again_after_a_while)
+{
+    struct node a;
+    open_world();
+    cannot_take = true;
+    join(&a, "a", 1);
+    run_for(SECOND / 10);
+    CHECK_EQ(a.takes, SHARDS);
+    run_for(30 * SECOND);
+    CHECK(a.takes >= 20 * SHARDS && a.takes <= 40 * SHARDS); /* about once a second: a third of a lease */
+    CHECK_EQ(a.moves, 0);
+    cannot_take = false;
+    run_for(2 * SECOND);
+    CHECK_EQ(count_here(&a), SHARDS);
+    stop(&a);
+    cannot_take = true;
+    join(&a, "a", 2);
+    run_for(SECOND / 10);
+    stop(&a); /* does not wait for what is not here */
+    cannot_take = false;
     close_world();
 }
 
