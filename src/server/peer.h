@@ -37,6 +37,9 @@
 
 enum { PEER_PROTOCOL = 1, PEER_BODY_MOST = 64 << 20 };
 
+/* A link that has more to send than that is full: the other side takes less than it is given. */
+enum { PEER_UNSENT_MOST = 128 << 20 };
+
 /* --- Calling ------------------------------------------------------------------------------------------------------ */
 
 typedef struct peer_link peer_link;
@@ -68,12 +71,14 @@ struct peer_call {
     /* The answer, with what the other said (`result`, which may be an error of its own) or, with an empty answer:
      * FL_STORE_UNAVAILABLE with `sent` false: the link is not up, or was lost too early, and nothing has happened;
      * FL_OUTCOME_UNKNOWN: the connection was lost before the answer came;
+     * FL_CAPACITY_EXCEEDED with `sent` false: the link is full;
      * FL_TOO_LARGE with `sent` false: the body is larger than PEER_BODY_MOST;
      * FL_NO_MEMORY with `sent` false: there is none for the body.
      * When a link is lost, `changed` comes first. `answer` is there until this returns. */
     void (*done)(struct peer_call *call, int result, fl_bytes answer);
     void (*piece)(struct peer_call *call,
                   fl_bytes piece); /* of an answer that comes in pieces; NULL: none is expected */
+    bool urgent;                   /* also over a link that is full: for what is small and seldom */
     bool sent;                     /* set before `done`: it may have got there */
     /* The link's. */
     int result;

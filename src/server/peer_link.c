@@ -715,6 +715,8 @@ void peer_call(peer_link *link, struct peer_call *call, uint8_t kind, fl_bytes b
         fail(link, call, FL_STORE_UNAVAILABLE);
     } else if (body.size > PEER_BODY_MOST) {
         fail(link, call, FL_TOO_LARGE);
+    } else if (http_buffer_size(&link->out) > PEER_UNSENT_MOST && !call->urgent) {
+        fail(link, call, FL_CAPACITY_EXCEEDED);
     } else if (!put(link, kind, link->last_id + 1, body)) {
         fail(link, call, FL_NO_MEMORY);
     } else {

@@ -83,6 +83,8 @@ int problem_of_result(struct problem *problem, int result)
         {FL_STORE_CORRUPT, 500, "store-corrupt", "the store is damaged: foliot doctor says more"},
         {FL_NO_MEMORY, 503, "no-memory", "the server has no memory left: nothing has happened, repeat later"},
         {FL_STOPPED, 503, "stopping", "the server is stopping: nothing has happened, ask another or repeat"},
+        {FL_CAPACITY_EXCEEDED, 503, "overloaded",
+         "the server that has this timer takes less than it is given: nothing has happened, repeat later"},
         {FL_SHARD_LOST, 503, "shard-lost", "another server has taken this shard over: repeat"},
         {FL_STORE_UNAVAILABLE, 503, "store-unavailable",
          "the store does not answer: nothing has happened, repeat later"},

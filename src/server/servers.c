@@ -51,6 +51,11 @@ static void job_answered(struct peer_call *call, int result, fl_bytes answer)
 {
     struct job *job = (struct job *)((char *)call - offsetof(struct job, remote));
     struct wire wire = wire_begin(answer);
+    if (result == FL_CAPACITY_EXCEEDED && !call->sent) {
+        job_fail(job, result); /* it does not wait: too much does already */
+        job_return(job);
+        return;
+    }
     if (result == PEER_MOVED || (result < 0 && (!call->sent || only_reads(job)))) {
         job_moved(job);
         return;
@@ -139,7 +144,7 @@ static void tell_all(struct worker *worker, enum peer_kind kind, fl_bytes body)
         struct notice *notice = worker->links[i] ? calloc(1, sizeof *notice) : NULL;
         if (!notice)
             continue;
-        notice->call.done = noticed;
+        notice->call = (struct peer_call){.done = noticed, .urgent = true};
         peer_call(worker->links[i]->link, &notice->call, (uint8_t)kind, body);
     }
 }

@@ -101,6 +101,14 @@ TEST(large_bodies_go_both_ways)
     free(body);
 }
 
+static int urgent_result;
+
+static void urgent_done(struct peer_call *call, int result, fl_bytes answer)
+{
+    (void)call, (void)answer;
+    urgent_result = result;
+}
+
 TEST(bodies_have_a_limit)
 {
     uint64_t size = PEER_BODY_MOST;
@@ -122,6 +130,33 @@ TEST(bodies_have_a_limit)
     CHECK(peer_link_up(pair.link));
     free(body);
     pair_end();
+}
+
+TEST(a_link_may_be_full)
+{
+    char *body = calloc(1, PEER_BODY_MOST);
+    CHECK(body);
+    start(false);
+    struct asked *asked[4];
+    for (int i = 0; i < 4; i++)
+        asked[i] = ask(ECHO, body, i < 2 ? PEER_BODY_MOST : 10); /* nothing is sent before the turn ends */
+    static struct peer_call urgent;
+    urgent = (struct peer_call){.done = urgent_done, .urgent = true};
+    urgent_result = -1;
+    peer_call(pair.link, &urgent, ECHO, (fl_bytes){"now", 3});
+    for (int i = 0; i < 4; i++) {
+        asked_wait(asked[i]);
+        CHECK_EQ(asked[i]->result, i < 2 ? 0 : FL_CAPACITY_EXCEEDED);
+        CHECK_EQ(asked[i]->call.sent, i < 2);
+        free(asked[i]);
+    }
+    UNTIL(urgent_result == 0);
+    struct asked *after = ask(ECHO, body, 10); /* there is room again */
+    asked_wait(after);
+    CHECK_EQ(after->result, 0);
+    free(after);
+    pair_end();
+    free(body);
 }
 
 TEST(what_is_called_in_one_turn_is_sent_together)
