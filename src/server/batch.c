@@ -461,8 +461,8 @@ static void data(http_request *request, fl_bytes piece, bool last)
     struct batch *batch = call->state;
     if (batch->ended)
         return;
-    if (batch->skipping) {
-        const char *end = piece.size ? memchr(piece.data, '\n', piece.size) : NULL;
+    if (batch->skipping && piece.size > 0) {
+        const char *end = memchr(piece.data, '\n', piece.size);
         size_t skipped = end ? (size_t)(end - (const char *)piece.data) + 1 : piece.size;
         piece = (fl_bytes){(const char *)piece.data + skipped, piece.size - skipped};
         batch->skipping = !end;
