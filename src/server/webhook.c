@@ -21,7 +21,6 @@
 #include <time.h>
 
 static const uint64_t second_ns = 1000000000;
-#define LOOK_NS (second_ns / 2) /* how soon a host is known to be slow */
 
 enum {
     SWEEP_S = 30,        /* how often what nobody uses is freed */
@@ -164,12 +163,12 @@ static void leave_ring(webhooks *hooks, struct webhook_host *host)
 }
 
 /* How long a call that comes now would wait, by how fast calls ended since there have been some waiting; what is under way
- * counts as ended, so that a host that says nothing is the slower the longer that lasts. In the first moment nothing is known:
+ * counts as ended, so that a host that says nothing is the slower the longer that lasts. In the first second nothing is known:
  * perhaps it is we who are busy. */
 static uint64_t estimate_ns(const webhooks *hooks, const struct webhook_host *host)
 {
     uint64_t since_ns = now_ns(hooks) - host->backlog_ns, ended = host->ended + host->under_way, all_ns;
-    if (host->waiting_count == 0 || since_ns < LOOK_NS)
+    if (host->waiting_count == 0 || since_ns < second_ns)
         return 0;
     if (__builtin_mul_overflow(since_ns, host->waiting_count, &all_ns))
         return UINT64_MAX;
@@ -703,7 +702,7 @@ static void look(fl_loop *loop, void *arg)
 
 static void look_soon(webhooks *hooks)
 {
-    if (!hooks->look && fl_loop_timer(hooks->config.loop, LOOK_NS, look, hooks, &hooks->look) < 0)
+    if (!hooks->look && fl_loop_timer(hooks->config.loop, second_ns, look, hooks, &hooks->look) < 0)
         hooks->look = 0; /* there is no memory: the next that comes asks again */
 }
 

@@ -26,8 +26,8 @@
  * Fairness. Calls of one host wait in a queue of their own, and hosts are served in turns: as many calls at once as
  * `max_per_host` says, and of `max_calls` never more than half of what the other hosts leave. So a host that hangs holds
  * what it has, and the others go on. A call that would have to wait for long behind many of the same host is answered with
- * FL_LATER and a time at which it has better prospects: at once, or half a second later if it took that long to see how slow
- * the host is.
+ * FL_LATER and a time at which it has better prospects: at once, or a second later if it took that long to see how slow the
+ * host is.
  *
  * Threads: everything here belongs to the thread of the loop. SIGPIPE must be blocked or ignored. */
 

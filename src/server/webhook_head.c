@@ -49,6 +49,17 @@ static void add_line(struct webhook_text *text, const char *name, const char *va
     add(text, "\r\n");
 }
 
+/* What printf() does, in a tenth of its time: there are several numbers in every head. */
+char *webhook_decimal(uint64_t number, char out[WEBHOOK_DECIMAL])
+{
+    char *at = out + WEBHOOK_DECIMAL - 1;
+    *at = '\0';
+    do
+        *--at = (char)('0' + number % 10);
+    while (number /= 10);
+    return at;
+}
+
 /* --- Signing ------------------------------------------------------------------------------------------------------ */
 
 int webhook_signer_init(struct webhook_signer *signer)
@@ -189,14 +200,13 @@ static int add_users(struct webhook_text *text, fl_bytes headers)
 int webhook_head(struct webhook_text *text, struct webhook_signer *signer, const webhook_call *call, int64_t now_us,
                  const char *user_agent, bool stranger)
 {
-    char timestamp[24], number[16], due[WHEN_TEXT];
-    snprintf(timestamp, sizeof timestamp, "%lld", (long long)(now_us / 1000000));
-    snprintf(number, sizeof number, "%u", call->attempt);
+    char number[WEBHOOK_DECIMAL], second[WEBHOOK_DECIMAL], due[WHEN_TEXT];
+    const char *timestamp = webhook_decimal((uint64_t)(now_us > 0 ? now_us : 0) / 1000000, second);
     add_line(text, "content-type", call->content_type);
     add_line(text, "user-agent", user_agent);
     add_line(text, "webhook-id", call->id);
     add_line(text, "webhook-timestamp", timestamp);
-    add_line(text, "foliot-attempt", number);
+    add_line(text, "foliot-attempt", webhook_decimal(call->attempt, number));
     add(text, "foliot-due: ");
     webhook_text_add(text, due, when_format(call->due_us, due));
     add(text, "\r\n");

@@ -62,6 +62,10 @@ struct webhook_text {
 };
 void webhook_text_add(struct webhook_text *text, const void *data, size_t size);
 
+/* A number in digits, at the end of `out`, with a NUL. */
+enum { WEBHOOK_DECIMAL = 21 };
+char *webhook_decimal(uint64_t number, char out[WEBHOOK_DECIMAL]);
+
 /* Adds the lines of the headers to `text`, each ended by CR LF: all but Host and Content-Length. To a `stranger`, a host
  * that the user did not name, go neither signature nor the user's headers. Returns 0; FL_INVALID_ARGUMENT for a header
  * that the user may not send; FL_NO_MEMORY. */

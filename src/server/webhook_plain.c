@@ -259,15 +259,17 @@ static struct webhook_connection *connect_to(webhooks *hooks, struct webhook_hos
 
 void webhook_plain_head(struct webhook_text *text, const struct webhook_target *target, size_t body_size)
 {
-    char length[64];
-    int size = snprintf(length, sizeof length, "\r\ncontent-length: %zu\r\n", body_size);
+    char room[WEBHOOK_DECIMAL];
+    const char *length = webhook_decimal(body_size, room);
     webhook_text_add(text, "POST ", 5);
     if (target->path.size == 0 || *(const char *)target->path.data != '/')
         webhook_text_add(text, "/", 1);
     webhook_text_add(text, target->path.data, target->path.size);
     webhook_text_add(text, " HTTP/1.1\r\nhost: ", 17);
     webhook_text_add(text, target->authority.data, target->authority.size);
-    webhook_text_add(text, length, (size_t)size);
+    webhook_text_add(text, "\r\ncontent-length: ", 18);
+    webhook_text_add(text, length, strlen(length));
+    webhook_text_add(text, "\r\n", 2);
 }
 
 int webhook_plain_begin(struct webhook_transfer *transfer)
