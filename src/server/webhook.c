@@ -29,6 +29,7 @@ enum {
     PUT_OFF_MOST_S = 48, /* and a quarter more at random */
     TABLE_LEAST = 64,
     KEEP_BYTES = 16 << 10, /* of a buffer that is kept for the next transfer */
+    SMALL_BODY = 4 << 10,  /* to copy it is cheaper than to send two pieces */
 };
 
 int64_t webhook_now_us(const webhooks *hooks)
@@ -382,6 +383,11 @@ static int begin_plain(struct webhook_transfer *transfer)
     int result =
         webhook_head(head, &hooks->signer, transfer->call, webhook_now_us(hooks), hooks->config.user_agent, false);
     webhook_text_add(head, "\r\n", 2);
+    transfer->tail = transfer->call->body;
+    if (transfer->tail.size <= SMALL_BODY) {
+        webhook_text_add(head, transfer->tail.data, transfer->tail.size);
+        transfer->tail.size = 0;
+    }
     if (result == 0 && head->failed)
         result = FL_NO_MEMORY;
     return result < 0 ? result : webhook_plain_begin(transfer);

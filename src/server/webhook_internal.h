@@ -155,6 +155,7 @@ struct webhook_transfer {
     struct webhook_connection *connection; /* on the fast way */
     struct webhook_answer answer;
     struct webhook_text head;
+    fl_bytes tail; /* what follows the head on the fast way: a body that is not behind it there already */
     /* The general way. */
     CURL *easy;
     struct curl_slist *lines;

@@ -6,7 +6,7 @@
  * that minute one call takes the general way again, with a new connection, while the others go on. If an address does not
  * take a connection any more, it is forgotten and the call takes the general way too.
  *
- * A call on a kept connection costs one sendmsg() and one recv(); the loop waits for something to read all the time, so an
+ * A call on a kept connection costs one send() and one recv(); the loop waits for something to read all the time, so an
  * idle connection that the other side closes is noticed. If that happens in the moment in which a call was sent, before a
  * byte of the answer has come, the call is repeated once on a new connection. */
 
@@ -109,21 +109,26 @@ static void wait_to_write(struct webhook_connection *connection, bool write)
 static bool is_sent(const struct webhook_connection *connection)
 {
     const struct webhook_transfer *transfer = connection->transfer;
-    return connection->sent == transfer->head.size + transfer->call->body.size;
+    return connection->sent == transfer->head.size + transfer->tail.size;
+}
+
+/* Of head and tail, what comes after so many bytes. */
+static ssize_t send_part(int fd, const struct webhook_text *head, fl_bytes tail, size_t from)
+{
+    if (tail.size == 0)
+        return send(fd, head->data + from, head->size - from, MSG_NOSIGNAL);
+    size_t of_head = from < head->size ? from : head->size, of_tail = from - of_head;
+    struct iovec parts[2] = {{head->data + of_head, head->size - of_head},
+                             {(char *)tail.data + of_tail, tail.size - of_tail}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
 /* Sends what the kernel takes. If it takes nothing any more, the other side has gone away or has answered already: what
  * there is to read will tell. */
 static void send_more(struct webhook_connection *connection)
 {
-    const struct webhook_text *head = &connection->transfer->head;
-    fl_bytes body = connection->transfer->call->body;
-    size_t head_sent = connection->sent < head->size ? connection->sent : head->size;
-    size_t body_sent = connection->sent - head_sent;
-    struct iovec parts[2] = {{head->data + head_sent, head->size - head_sent},
-                             {(char *)body.data + body_sent, body.size - body_sent}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    ssize_t sent = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
+    ssize_t sent = send_part(connection->fd, &connection->transfer->head, connection->transfer->tail, connection->sent);
     if (sent > 0)
         connection->sent += (size_t)sent;
     else if (sent < 0 && errno != EAGAIN && errno != EINTR)
