@@ -70,22 +70,38 @@ enum item_flags {
     ITEM_UNSURE = 4, /* perhaps it is not in the store */
 };
 
+/* 32 bytes: there may be millions. */
 struct item {
-    fl_key key;
-    fl_timer_id wheel_id;
-    uint32_t size;  /* of bytes */
-    uint32_t place; /* in its span */
-    uint32_t space;
-    uint8_t flags;
-    uint8_t name_size;
-    unsigned char bytes[]; /* ID if moved, name, body */
+    int64_t at_us : 56; /* its key */
+    uint64_t flags : 8;
+    uint64_t seq : 56;
+    uint64_t name_size : 8;
+    fl_timer_id wheel_id;  /* 0: it is in no wheel yet */
+    uint32_t place;        /* in its span */
+    uint32_t size : 24;    /* of bytes */
+    uint32_t space : 8;    /* SPACE_FAR: its bytes begin with the number */
+    unsigned char bytes[]; /* number of its namespace if that is a high one, ID if moved, name, body */
 };
+
+enum {
+    SPACE_FAR = 255,
+    BODY_MOST =
+        (1 << 24) - 512, /* bytes that an item has room for, beside all else; the largest that is filed has half */
+};
+_Static_assert(offsetof(struct item, bytes) == 32, "an item is packed");
+_Static_assert(FL_STORE_TIME_END <= (int64_t)1 << 55 && SEQ_MAX < (uint64_t)1 << 56, "a key fits");
+
+static inline fl_key item_key(const struct item *item)
+{
+    return (fl_key){item->at_us, item->seq};
+}
 
 struct span {
     int64_t index; /* at_us >> SPAN_SHIFT */
     struct item **items;
     uint32_t count, capacity; /* places */
     uint32_t live;            /* places that are not empty */
+    uint32_t armed;           /* what stands before this place is in a wheel */
     bool sorted;              /* by sequence number */
 };
 
@@ -276,6 +292,7 @@ struct fl_engine {
     uint64_t loaded; /* items in spans and flights */
     uint64_t bytes;
     fl_key until;
+    int64_t armed_us; /* what is in memory and due earlier is in a wheel, or a flight */
     fl_key front[2];
     uint64_t preload_us; /* now */
     bool pressed;        /* memory was short since progress was last recorded */
@@ -409,9 +426,15 @@ void fl__memory_remove(fl_engine *e, struct item *item); /* out of span and whee
 void fl__memory_take(fl_engine *e, struct item *item);   /* out of its span; it has left the wheel */
 void fl__memory_free_item(fl_engine *e, struct item *item);
 void fl__memory_evict(fl_engine *e, fl_key from);
+bool fl__memory_arm(fl_engine *e, int64_t now_us); /* false: it is not done yet */
+void fl__memory_follow(fl_engine *e, int64_t now_us);
+int64_t fl__memory_reach_us(const fl_engine *e, int64_t now_us);
+int64_t fl__memory_arm_next_us(const fl_engine *e);
+int64_t fl__memory_next_unarmed_us(const fl_engine *e);
 bool fl__memory_room(fl_engine *e, fl_key key);
 int fl__memory_rebuild(fl_engine *e);
 void fl__memory_clear(fl_engine *e);
+uint32_t fl__item_space(const struct item *item);
 void fl__item_row(const fl_engine *e, const struct item *item, fl_row *ret);
 void fl__spaces_free(struct spaces *spaces);
 
