@@ -202,10 +202,12 @@ static void unsure_answered(fl_store_request *request)
     fl__engine_answered(e, request);
     for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {
         struct item *item = unsure_item(e, find->wants[i].id.seq);
-        if (item && find->wants[i].found)
+        if (item && find->wants[i].found) {
             fl__doubt_forget(e, item); /* a row like any other */
-        else if (item)
+            e->stats.pending++;
+        } else if (item) {
             ghost_gone(e, item);
+        }
     }
     fl__release(find);
     if (e->unsure_count > 0 && e->state == ENGINE_RUNNING)

@@ -119,12 +119,19 @@ static void tell_end(fl_engine *e, const struct item *item, enum fl_ended how, f
     e->config.ended(e->config.arg, e, &timer, how, reason);
 }
 
+/* One of which it is not known whether it is in the store has never been counted. */
+static void flight_gone(fl_engine *e, uint32_t index)
+{
+    if (!(e->flights.list[index].item->flags & ITEM_UNSURE))
+        count_gone(e);
+}
+
 static void skip(fl_engine *e, uint32_t index)
 {
     fl_key key = item_key(e->flights.list[index].item);
     tell_end(e, e->flights.list[index].item, FL_ENDED_SKIPPED, (fl_bytes){0});
     e->stats.skipped++;
-    e->stats.pending -= e->stats.pending > 0;
+    flight_gone(e, index);
     fl__flight_end(e, index);
     fl__progress_settle(e, key.seq);
     fl__delete_key(e, key);
@@ -374,7 +381,7 @@ static int write_removal(fl_engine *e, struct work *work)
     return 0;
 }
 
-static void count_settled(fl_engine *e, const struct work *work)
+void fl__settle_count(fl_engine *e, const struct work *work)
 {
     fl_engine_stats *stats = &e->stats;
     bool filed = work->new_key.seq != 0;
@@ -387,7 +394,7 @@ static void count_settled(fl_engine *e, const struct work *work)
     else if (work->kind == WORK_SETTLE)
         stats->dead++;
     if (!filed)
-        stats->pending -= stats->pending > 0;
+        count_gone(e);
 }
 
 /* It is over, and nothing has to be written: the front has passed it, or its row is gone. */
@@ -398,7 +405,7 @@ static bool over(fl_engine *e, uint32_t index)
     if (!flight->superseded && !behind_front(e, key))
         return false;
     if (!flight->superseded) {
-        e->stats.pending -= e->stats.pending > 0;
+        flight_gone(e, index);
         fl__progress_settle(e, key.seq);
         fl__delete_key(e, key);
     }
@@ -438,7 +445,7 @@ static void settle_granted(fl_engine *e, struct lock *lock)
 void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row)
 {
     uint32_t index = work->flight;
-    count_settled(e, work);
+    fl__settle_count(e, work);
     if (work->kind == WORK_SETTLE && work->new_key.seq == 0)
         tell_end(e, e->flights.list[index].item, FL_ENDED_DEAD, work->settlement.reason);
     if (row)

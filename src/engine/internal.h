@@ -184,6 +184,8 @@ struct work {
     fl_key old_key, new_key;  /* of the row it takes away, and of the one it files; seq 0: none */
     fl_key id;                /* by which to find out whether that was done */
     bool held;                /* the item of old_key was told not to fire */
+    bool under_way;           /* it was under way already when that was decided */
+    int8_t adds;              /* how many more are pending when it has taken effect */
     struct work *next;
     bool in_doubt;
     struct work *next_in_doubt;
@@ -471,6 +473,7 @@ bool fl__fire_has_room(const fl_engine *e, int kind);
 void fl__settle_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result);
 void fl__settle_continue(fl_engine *e, struct work *work);
 void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row);
+void fl__settle_count(fl_engine *e, const struct work *work);
 
 int fl__retry_check(const fl_retry *retry);
 
@@ -500,6 +503,12 @@ static inline bool same_bytes(fl_bytes a, fl_bytes b)
 static inline bool key_before(fl_key a, fl_key b)
 {
     return a.at_us != b.at_us ? a.at_us < b.at_us : a.seq < b.seq;
+}
+
+/* One that was pending is over. */
+static inline void count_gone(fl_engine *e)
+{
+    e->stats.pending -= e->stats.pending > 0;
 }
 
 /* Whether the front has passed it. */
