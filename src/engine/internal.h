@@ -20,7 +20,7 @@
  * A timer is in exactly one of these places:
  *
  *   - in the store only: its key is `until` or later
- *   - in memory as an item in a span and a wheel: its key is before `until` and after the front
+ *   - in memory as an item in a span and, when that is near, in a wheel: its key is before `until` and after the front
  *   - under way as a flight: taken out of the wheel and not settled
  *   - settled: its key is not after the front, and it is no flight. Its row is still in the store, until its window is
  *     finished
