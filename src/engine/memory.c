@@ -367,11 +367,11 @@ static struct span *unarmed_span(const fl_engine *e)
     return NULL;
 }
 
-/* When there will be something to arm; INT64_MAX: nothing is there. */
+/* When there will be something to arm; INT64_MAX: nothing is there, or it is still being loaded. */
 int64_t fl__memory_arm_next_us(const fl_engine *e)
 {
     const struct span *span = unarmed_span(e);
-    return span ? span_begin_us(span) - ((int64_t)1 << SPAN_SHIFT) : INT64_MAX;
+    return span && span_begin_us(span) <= e->until.at_us ? span_begin_us(span) - ((int64_t)1 << SPAN_SHIFT) : INT64_MAX;
 }
 
 /* The earliest that is not armed; INT64_MAX: everything is. */
@@ -385,17 +385,18 @@ int64_t fl__memory_next_unarmed_us(const fl_engine *e)
     return first_us;
 }
 
-/* The first span that is not to be armed yet. */
-static int64_t arm_end(int64_t now_us)
+/* The first span that is not to be armed yet. One that is being loaded waits until it has all. */
+static int64_t arm_end(const fl_engine *e, int64_t now_us)
 {
-    return (now_us >> SPAN_SHIFT) + 2;
+    int64_t near = (now_us >> SPAN_SHIFT) + 2, loaded = (e->until.at_us >> SPAN_SHIFT) + 1;
+    return near < loaded ? near : loaded;
 }
 
 /* Where there is nothing to arm, `armed_us` goes with the clock. So do the wheels: what is armed next must be in their
  * reach. */
 void fl__memory_follow(fl_engine *e, int64_t now_us)
 {
-    int64_t to_us = arm_end(now_us) << SPAN_SHIFT;
+    int64_t to_us = arm_end(e, now_us) << SPAN_SHIFT;
     const struct span *span = unarmed_span(e);
     if (span && span_begin_us(span) < to_us)
         to_us = span_begin_us(span);
@@ -423,6 +424,15 @@ static int arm_span(fl_engine *e, struct span *span, size_t *left)
     return 0;
 }
 
+/* There is enough to fire of what was due before `armed_us`: a wheel is quickest with what is near together. Repeated ones
+ * may wait for long, and first ones not for them. */
+static bool has_backlog(const fl_engine *e, int64_t now_us)
+{
+    uint64_t next_ns;
+    return e->armed_us <= now_us && fl_wheel_count(e->wheel[0]) >= e->config.dispatch_batch &&
+           fl_wheel_next_deadline(e->wheel[0], &next_ns) && next_ns < (uint64_t)e->armed_us * NS_PER_US;
+}
+
 /* Arms what is due in this half second and in the next: as much at a time as fires in some turns, so that it is ahead of
  * that and others have their turn, too. */
 bool fl__memory_arm(fl_engine *e, int64_t now_us)
@@ -430,7 +440,7 @@ bool fl__memory_arm(fl_engine *e, int64_t now_us)
     size_t left = ARM_BATCHES * (size_t)e->config.dispatch_batch;
     struct span *span;
     fl__memory_follow(e, now_us);
-    while ((span = unarmed_span(e)) && span->index < arm_end(now_us)) {
+    while ((span = unarmed_span(e)) && span->index < arm_end(e, now_us) && !has_backlog(e, now_us)) {
         if (left == 0)
             return false;
         if (arm_span(e, span, &left) < 0) {
