@@ -89,7 +89,7 @@ enum {
         (1 << 24) - 512, /* bytes that an item has room for, beside all else; the largest that is filed has half */
 };
 _Static_assert(offsetof(struct item, bytes) == 32, "an item is packed");
-_Static_assert(FL_STORE_TIME_END <= (int64_t)1 << 55 && SEQ_MAX < (uint64_t)1 << 56, "a key fits");
+_Static_assert(FL_STORE_TIME_END - 1 <= INT64_MAX >> 8 && SEQ_MAX <= UINT64_MAX >> 8, "a key fits");
 
 static inline fl_key item_key(const struct item *item)
 {

@@ -277,7 +277,7 @@ static int write_row(fl_engine *e, struct work *work, int64_t at_us, const fl_ro
         filing.remove = row->key;
         filing.remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
     }
-    if (work->op->kind == FL_OP_DEAD_REDRIVE)
+    if (id && work->op->kind == FL_OP_DEAD_REDRIVE)
         filing.unbury = id->seq;
     int r = file_row(e, &filing, &entry);
     if (r < 0)
