@@ -335,8 +335,10 @@ void fl_engine_list(fl_engine *engine, fl_listing *listing);
 /* --- Statistics -------------------------------------------------------------------------------------------------- */
 
 typedef struct fl_engine_stats {
-    uint64_t pending; /* timers that are not over: they wait or are under way. After a crash right to within a record */
-    uint64_t loaded;  /* in memory: what is near of them, and what is not known yet to be in the store, or to be gone */
+    uint64_t
+        pending; /* timers that are not over: they wait or are under way. After a crash right to within a record; and
+                       * one may be missing for each creation whose outcome was not known and that was far away */
+    uint64_t loaded; /* in memory: what is near of them, and what is not known yet to be in the store, or to be gone */
     uint64_t in_flight; /* given to the dispatcher and not settled */
     uint64_t dispatched, fired, failed, retried, again, later, dead,
         skipped; /* since the start; fired: settled with FL_DONE */

@@ -33,8 +33,7 @@ struct chunk {
     uint32_t populated; /* where memory begins that may have no pages yet */
 };
 
-enum { HEADER_SIZE = (sizeof(struct chunk) + IMAGE_UNIT - 1) / IMAGE_UNIT * IMAGE_UNIT };
-_Static_assert((int)HEADER_SIZE <= (int)CACHE_LINE, "a chunk's first block comes after its header");
+_Static_assert(sizeof(struct chunk) <= CACHE_LINE, "a chunk's first block comes after its header");
 
 static size_t class_of(size_t size)
 {
@@ -63,13 +62,21 @@ static void shut_chunk(struct fl__images *images, struct chunk *chunk)
     *(chunk->previous ? &chunk->previous->next : &images->open[chunk->block_size / IMAGE_UNIT]) = chunk->next;
 }
 
+/* Where the first block of this size may begin, and so all others: the size is a multiple of its alignment. */
+static uint32_t first_block(uint32_t block_size)
+{
+    uint32_t align = block_size & -block_size;
+    align = align < CACHE_LINE ? align : CACHE_LINE;
+    return ((uint32_t)sizeof(struct chunk) + align - 1) & -align;
+}
+
 static struct chunk *new_chunk(struct fl__images *images, size_t class)
 {
     struct chunk *chunk = fl__map(CHUNK_SIZE);
     if (!chunk)
         return NULL;
     chunk->block_size = (uint32_t)(class * IMAGE_UNIT);
-    chunk->fresh = chunk->block_size % CACHE_LINE == 0 ? (uint32_t)CACHE_LINE : (uint32_t)HEADER_SIZE;
+    chunk->fresh = first_block(chunk->block_size);
     chunk->populated = POPULATE_SIZE;
     open_chunk(images, chunk);
     return chunk;

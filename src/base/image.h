@@ -4,8 +4,8 @@
 
 /* Memory for many blocks of few sizes, without a header each: what is copied off a stack, and records (record.h).
  *
- * Blocks are multiples of 16 bytes; those that are multiples of a cache line begin with one. Those of one size come
- * from chunks of 1 MiB, which are aligned to their size, so that a block's chunk is found by its address. A chunk
+ * Blocks are multiples of 8 bytes, and aligned to the power of two that divides their size, up to a cache line. Those of
+ * one size come from chunks of 1 MiB, which are aligned to their size, so that a block's chunk is found by its address. A chunk
  * gives out its memory in order, so that what was taken one after the other lies one after the other; freed blocks go
  * first. A chunk that becomes empty is unmapped unless it is the only one of its size with room. Blocks above 1 KiB
  * come from the heap.
@@ -18,7 +18,7 @@
 
 #include "base/alloc.h"
 
-enum { IMAGE_UNIT = 16, IMAGE_CLASSES = 64 + 1 };
+enum { IMAGE_UNIT = 8, IMAGE_CLASSES = 128 + 1 };
 
 struct chunk;
 

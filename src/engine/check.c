@@ -16,15 +16,16 @@ static const char *check_item(const fl_engine *e, const struct span *span, uint3
 {
     const struct item *item = span->items[place];
     SOUND(item->place == place);
-    SOUND(item->key.at_us >> SPAN_SHIFT == span->index);
-    SOUND(key_before(item->key, e->until));
-    SOUND(!behind_front(e, item->key));
-    SOUND(item->space < e->spaces.count);
-    SOUND(!fl__flight_find(e, item->key.seq));
+    SOUND(item->at_us >> SPAN_SHIFT == span->index);
+    SOUND(key_before(item_key(item), e->until));
+    SOUND(!behind_front(e, item_key(item)));
+    SOUND(fl__item_space(item) < e->spaces.count);
+    SOUND(item->wheel_id || (item->at_us >= e->armed_us && place >= span->armed));
+    SOUND(!fl__flight_find(e, item->seq));
     return NULL;
 }
 
-static const char *check_span(const fl_engine *e, const struct span *span, uint64_t waiting[2])
+static const char *check_span(const fl_engine *e, const struct span *span, uint64_t waiting[2], uint64_t armed[2])
 {
     const struct item *last = NULL;
     uint32_t live = 0;
@@ -35,12 +36,13 @@ static const char *check_span(const fl_engine *e, const struct span *span, uint6
         const char *wrong = check_item(e, span, i);
         if (wrong)
             return wrong;
-        SOUND(!span->sorted || !last || last->key.seq < item->key.seq);
+        SOUND(!span->sorted || !last || last->seq < item->seq);
         last = item;
         live++;
-        waiting[item->key.seq & 1]++;
+        waiting[item->seq & 1]++;
+        armed[item->seq & 1] += item->wheel_id != 0;
     }
-    SOUND(live == span->live);
+    SOUND(live == span->live && span->armed <= span->count);
     return NULL;
 }
 
@@ -52,9 +54,9 @@ static const char *check_flights(const fl_engine *e)
         states[flight->state]++;
         if (flight->state == FLIGHT_FREE || flight->state == FLIGHT_ORPHAN)
             continue;
-        SOUND(fl__flight_find(e, flight->item->key.seq) == i);
+        SOUND(fl__flight_find(e, flight->item->seq) == i);
         if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING)
-            dispatched[flight->item->key.seq & 1]++;
+            dispatched[flight->item->seq & 1]++;
     }
     SOUND(states[FLIGHT_LATE] == e->flights.late[0].count + e->flights.late[1].count);
     SOUND(dispatched[0] == e->flights.dispatched[0] && dispatched[1] == e->flights.dispatched[1]);
@@ -74,18 +76,18 @@ static const char *check_windows(const fl_engine *e)
 
 static const char *check(const fl_engine *e)
 {
-    uint64_t waiting[2] = {0};
+    uint64_t waiting[2] = {0}, armed[2] = {0};
     const char *wrong = check_flights(e);
     for (uint32_t i = 0; i < e->span_count && !wrong; i++) {
         SOUND(i == 0 || e->spans[i - 1].index < e->spans[i].index);
-        wrong = check_span(e, &e->spans[i], waiting);
+        wrong = check_span(e, &e->spans[i], waiting, armed);
     }
     if (!wrong)
         wrong = check_windows(e);
     if (wrong || e->state != ENGINE_RUNNING)
         return wrong;
     SOUND(e->loaded == waiting[0] + waiting[1] + e->flights.count);
-    SOUND(fl_wheel_count(e->wheel[0]) == waiting[0] && fl_wheel_count(e->wheel[1]) == waiting[1]);
+    SOUND(fl_wheel_count(e->wheel[0]) == armed[0] && fl_wheel_count(e->wheel[1]) == armed[1]);
     SOUND(e->seq_next <= e->seq_granted + 2);
     return NULL;
 }

@@ -160,7 +160,7 @@ void fl__doubt_forget(fl_engine *e, struct item *item)
 static struct item *unsure_item(const fl_engine *e, uint64_t seq)
 {
     for (size_t i = 0; i < e->unsure_count; i++)
-        if (e->unsure[i]->key.seq == seq)
+        if (e->unsure[i]->seq == seq)
             return e->unsure[i];
     return NULL;
 }
@@ -168,7 +168,7 @@ static struct item *unsure_item(const fl_engine *e, uint64_t seq)
 /* One that fires already is not filed again, whatever comes of it. */
 static void ghost_gone(fl_engine *e, struct item *item)
 {
-    uint32_t flight = fl__flight_find(e, item->key.seq);
+    uint32_t flight = fl__flight_find(e, item->seq);
     if (!flight) {
         fl__memory_remove(e, item);
     } else {
@@ -181,7 +181,7 @@ static bool is_wanted(const fl_engine *e, const struct item *item, const fl_stor
 {
     fl_row row;
     if (want->name.size == 0)
-        return item->key.seq == want->id.seq;
+        return item->seq == want->id.seq;
     fl__item_row(e, item, &row);
     return same_bytes(row.name, want->name) && same_bytes(row.ns, want->ns);
 }
@@ -202,10 +202,12 @@ static void unsure_answered(fl_store_request *request)
     fl__engine_answered(e, request);
     for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {
         struct item *item = unsure_item(e, find->wants[i].id.seq);
-        if (item && find->wants[i].found)
+        if (item && find->wants[i].found) {
             fl__doubt_forget(e, item); /* a row like any other */
-        else if (item)
+            e->stats.pending++;
+        } else if (item) {
             ghost_gone(e, item);
+        }
     }
     fl__release(find);
     if (e->unsure_count > 0 && e->state == ENGINE_RUNNING)
@@ -219,7 +221,7 @@ static void ask_unsure(fl_engine *e)
     if (!find)
         return;
     for (size_t i = 0; i < count; i++)
-        find->wants[i].id = e->unsure[i]->key;
+        find->wants[i].id = item_key(e->unsure[i]);
     e->doubts_busy++;
     e->stats.store_finds++;
     fl__engine_submit_request(e, &find->request, FL_STORE_FIND, unsure_answered);

@@ -98,6 +98,13 @@ static int64_t next_unloaded(const fl_engine *e)
     return next_us;
 }
 
+/* When something in memory comes near that is in no wheel yet; or when it may be due, if nothing is done about it now. */
+static int64_t next_unarmed(const fl_engine *e, int64_t now_us)
+{
+    int64_t arm_us = fl__memory_arm_next_us(e);
+    return arm_us > now_us ? arm_us : arm_us + ((int64_t)1 << SPAN_SHIFT);
+}
+
 /* Whether something is under way that will end by itself. */
 static bool is_busy(const fl_engine *e)
 {
@@ -123,6 +130,10 @@ bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us)
             return false;
         if (!stuck && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && (int64_t)(at_ns / NS_PER_US) < next_us)
             next_us = (int64_t)(at_ns / NS_PER_US);
+    }
+    if (!lost && !e->config.wait && fl__fire_has_room(e, 0)) {
+        int64_t near_us = next_unarmed(e, now_us);
+        next_us = near_us < next_us ? near_us : next_us;
     }
     if (next_us <= now_us)
         return false;
@@ -731,13 +742,13 @@ int fl_engine_skip_older(fl_engine *engine, fl_bytes ns, uint64_t skip_older_us)
 void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret)
 {
     fl_engine *e = engine;
-    uint64_t next_ns = UINT64_MAX, at_ns;
+    int64_t next_us = fl__memory_next_unarmed_us(e), now_us = fl__engine_now(e);
+    uint64_t at_ns;
     *ret = e->stats;
     for (int kind = 0; kind < 2; kind++)
-        if (e->wheel[kind] && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && at_ns < next_ns)
-            next_ns = at_ns;
-    int64_t late_us = fl__engine_now(e) - (int64_t)(next_ns / NS_PER_US);
-    ret->oldest_overdue_us = next_ns != UINT64_MAX && late_us > 0 ? late_us : 0;
+        if (e->wheel[kind] && fl_wheel_next_deadline(e->wheel[kind], &at_ns) && (int64_t)(at_ns / NS_PER_US) < next_us)
+            next_us = (int64_t)(at_ns / NS_PER_US);
+    ret->oldest_overdue_us = next_us < now_us ? now_us - next_us : 0;
     ret->loaded = e->loaded;
     ret->in_flight = e->flights.dispatched[0] + e->flights.dispatched[1];
     ret->preload_us = e->preload_us;

@@ -48,6 +48,9 @@ static void set_alarm(fl_engine *e)
         else if (capacity(e, kind) > 0 && fl_wheel_next_poll(e->wheel[kind], &at_ns) && at_ns < next_ns)
             next_ns = at_ns;
     }
+    int64_t arm_us = fl__memory_arm_next_us(e);
+    if (arm_us < INT64_MAX && capacity(e, 0) > 0 && (uint64_t)arm_us * NS_PER_US < next_ns)
+        next_ns = (uint64_t)arm_us * NS_PER_US;
     if (next_ns == UINT64_MAX)
         return;
     uint64_t now_ns = (uint64_t)fl__engine_now(e) * NS_PER_US;
@@ -80,11 +83,11 @@ static size_t catch_up(fl_engine *e, int64_t now_us, size_t limit)
 
 static bool too_old(const fl_engine *e, const struct item *item)
 {
-    uint64_t limit_us = e->spaces.list[item->space].skip_older_us;
+    uint64_t limit_us = e->spaces.list[fl__item_space(item)].skip_older_us;
     if (limit_us == UINT64_MAX)
         limit_us = e->config.skip_older_us;
-    return limit_us > 0 && item->key.at_us < e->claimed_us && (uint64_t)(e->claimed_us - item->key.at_us) > limit_us &&
-           !(item->key.seq & 1);
+    return limit_us > 0 && item->at_us < e->claimed_us && (uint64_t)(e->claimed_us - item->at_us) > limit_us &&
+           !(item->seq & 1);
 }
 
 /* Makes a firing of a flight that is parked. */
@@ -93,12 +96,12 @@ static void launch(fl_engine *e, uint32_t index, fl_firing *firing, int64_t now_
     struct flight *flight = &e->flights.list[index];
     fl_row row;
     flight->state = FLIGHT_DISPATCHED;
-    e->flights.dispatched[flight->item->key.seq & 1]++;
+    e->flights.dispatched[flight->item->seq & 1]++;
     fl__item_row(e, flight->item, &row);
     fl__row_timer(&row, &firing->timer);
     firing->timer.attempt++;
     firing->token = fl__flight_token(e, index);
-    int64_t late_us = now_us - flight->item->key.at_us;
+    int64_t late_us = now_us - flight->item->at_us;
     histogram_add(&e->lateness, (uint64_t)(late_us > 0 ? late_us : 0) * NS_PER_US);
     e->stats.dispatched++;
 }
@@ -116,12 +119,19 @@ static void tell_end(fl_engine *e, const struct item *item, enum fl_ended how, f
     e->config.ended(e->config.arg, e, &timer, how, reason);
 }
 
+/* One of which it is not known whether it is in the store has never been counted. */
+static void flight_gone(fl_engine *e, uint32_t index)
+{
+    if (!(e->flights.list[index].item->flags & ITEM_UNSURE))
+        count_gone(e);
+}
+
 static void skip(fl_engine *e, uint32_t index)
 {
-    fl_key key = e->flights.list[index].item->key;
+    fl_key key = item_key(e->flights.list[index].item);
     tell_end(e, e->flights.list[index].item, FL_ENDED_SKIPPED, (fl_bytes){0});
     e->stats.skipped++;
-    e->stats.pending -= e->stats.pending > 0;
+    flight_gone(e, index);
     fl__flight_end(e, index);
     fl__progress_settle(e, key.seq);
     fl__delete_key(e, key);
@@ -163,9 +173,8 @@ static void pass_front(fl_engine *e, fl_key key)
 static size_t launch_due(fl_engine *e, int kind, int64_t now_us, size_t limit)
 {
     size_t count = 0;
-    int64_t to_us = now_us < e->until.at_us ? now_us : e->until.at_us;
     limit = catch_up(e, now_us, limit);
-    size_t n = fl_wheel_poll(e->wheel[kind], (uint64_t)to_us * NS_PER_US, e->due, limit);
+    size_t n = fl_wheel_poll(e->wheel[kind], (uint64_t)fl__memory_reach_us(e, now_us) * NS_PER_US, e->due, limit);
     for (size_t i = 0; i < n; i++) {
         struct item *item = e->due[i].data;
         if (i + AHEAD < n) /* long loaded, and no longer in a cache */
@@ -176,8 +185,8 @@ static size_t launch_due(fl_engine *e, int kind, int64_t now_us, size_t limit)
             return count;
         }
         fl__memory_take(e, item);
-        pass_front(e, item->key);
-        if (e->catch_up_us > 0 && item->key.at_us < e->claimed_us)
+        pass_front(e, item_key(item));
+        if (e->catch_up_us > 0 && item->at_us < e->claimed_us)
             e->catch_up_tokens -= 1;
         else
             e->catch_up_us = 0; /* all that was missed has fired */
@@ -219,11 +228,15 @@ void fl__engine_fire(fl_engine *e)
         fl__alarm_set(e, &e->fire_alarm, (uint64_t)(now_us - e->clock_us) * NS_PER_US);
         return;
     }
-    fire_kind(e, 0, now_us);
+    bool armed = fl__memory_arm(e, now_us);
+    if (e->state == ENGINE_RUNNING)
+        fire_kind(e, 0, now_us);
     if (fl__engine_may_fire(e))
         fire_kind(e, RETRIED, now_us);
     if (e->state != ENGINE_RUNNING)
         return;
+    if (!armed)
+        fl__fire_soon(e);
     fl__load_if_room(e);
     set_alarm(e);
 }
@@ -368,7 +381,7 @@ static int write_removal(fl_engine *e, struct work *work)
     return 0;
 }
 
-static void count_settled(fl_engine *e, const struct work *work)
+void fl__settle_count(fl_engine *e, const struct work *work)
 {
     fl_engine_stats *stats = &e->stats;
     bool filed = work->new_key.seq != 0;
@@ -381,18 +394,18 @@ static void count_settled(fl_engine *e, const struct work *work)
     else if (work->kind == WORK_SETTLE)
         stats->dead++;
     if (!filed)
-        stats->pending -= stats->pending > 0;
+        count_gone(e);
 }
 
 /* It is over, and nothing has to be written: the front has passed it, or its row is gone. */
 static bool over(fl_engine *e, uint32_t index)
 {
     const struct flight *flight = &e->flights.list[index];
-    fl_key key = flight->item->key;
+    fl_key key = item_key(flight->item);
     if (!flight->superseded && !behind_front(e, key))
         return false;
     if (!flight->superseded) {
-        e->stats.pending -= e->stats.pending > 0;
+        flight_gone(e, index);
         fl__progress_settle(e, key.seq);
         fl__delete_key(e, key);
     }
@@ -432,7 +445,7 @@ static void settle_granted(fl_engine *e, struct lock *lock)
 void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row)
 {
     uint32_t index = work->flight;
-    count_settled(e, work);
+    fl__settle_count(e, work);
     if (work->kind == WORK_SETTLE && work->new_key.seq == 0)
         tell_end(e, e->flights.list[index].item, FL_ENDED_DEAD, work->settlement.reason);
     if (row)
@@ -475,7 +488,7 @@ static void begin_settling(fl_engine *e, uint32_t index, const fl_settlement *se
     work->settlement = *settlement;
     work->settlement.reason = (fl_bytes){reason, size};
     e->flights.list[index].state = FLIGHT_SETTLING;
-    uint64_t seq = e->flights.list[index].item->key.seq;
+    uint64_t seq = e->flights.list[index].item->seq;
     if (fl__lock(e, &work->row_lock, lock_of_seq(seq), settle_granted))
         fl__settle_continue(e, work);
 }

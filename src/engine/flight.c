@@ -17,7 +17,7 @@ static uint32_t slot_of(const struct flights *flights, uint64_t seq)
 
 static uint64_t seq_at(const struct flights *flights, uint32_t index)
 {
-    return flights->list[index].item->key.seq;
+    return flights->list[index].item->seq;
 }
 
 static void table_put(struct flights *flights, uint32_t index)
@@ -152,7 +152,7 @@ void fl__flight_end(fl_engine *e, uint32_t index)
     struct flight *flight = &e->flights.list[index];
     assert(flight->state != FLIGHT_FREE && flight->state != FLIGHT_LATE);
     if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING)
-        e->flights.dispatched[flight->item->key.seq & 1]--;
+        e->flights.dispatched[flight->item->seq & 1]--;
     if (flight->state != FLIGHT_ORPHAN) {
         fl__flight_forget(e, index);
         e->loaded--;
@@ -174,7 +174,7 @@ struct item *fl__flight_recall(fl_engine *e, uint32_t index)
 void fl__flight_late(fl_engine *e, uint32_t index)
 {
     struct flights *flights = &e->flights;
-    unsigned kind = flights->list[index].item->key.seq & 1;
+    unsigned kind = flights->list[index].item->seq & 1;
     flights->list[index].state = FLIGHT_LATE;
     flights->list[index].next = 0;
     if (flights->late[kind].last)

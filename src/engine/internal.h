@@ -20,7 +20,7 @@
  * A timer is in exactly one of these places:
  *
  *   - in the store only: its key is `until` or later
- *   - in memory as an item in a span and a wheel: its key is before `until` and after the front
+ *   - in memory as an item in a span and, when that is near, in a wheel: its key is before `until` and after the front
  *   - under way as a flight: taken out of the wheel and not settled
  *   - settled: its key is not after the front, and it is no flight. Its row is still in the store, until its window is
  *     finished
@@ -70,22 +70,38 @@ enum item_flags {
     ITEM_UNSURE = 4, /* perhaps it is not in the store */
 };
 
+/* 32 bytes: there may be millions. */
 struct item {
-    fl_key key;
-    fl_timer_id wheel_id;
-    uint32_t size;  /* of bytes */
-    uint32_t place; /* in its span */
-    uint32_t space;
-    uint8_t flags;
-    uint8_t name_size;
-    unsigned char bytes[]; /* ID if moved, name, body */
+    int64_t at_us : 56; /* its key */
+    uint64_t flags : 8;
+    uint64_t seq : 56;
+    uint64_t name_size : 8;
+    fl_timer_id wheel_id;  /* 0: it is in no wheel yet */
+    uint32_t place;        /* in its span */
+    uint32_t size : 24;    /* of bytes */
+    uint32_t space : 8;    /* SPACE_FAR: its bytes begin with the number */
+    unsigned char bytes[]; /* number of its namespace if that is a high one, ID if moved, name, body */
 };
+
+enum {
+    SPACE_FAR = 255,
+    BODY_MOST =
+        (1 << 24) - 512, /* bytes that an item has room for, beside all else; the largest that is filed has half */
+};
+_Static_assert(offsetof(struct item, bytes) == 32, "an item is packed");
+_Static_assert(FL_STORE_TIME_END - 1 <= INT64_MAX >> 8 && SEQ_MAX <= UINT64_MAX >> 8, "a key fits");
+
+static inline fl_key item_key(const struct item *item)
+{
+    return (fl_key){item->at_us, item->seq};
+}
 
 struct span {
     int64_t index; /* at_us >> SPAN_SHIFT */
     struct item **items;
     uint32_t count, capacity; /* places */
     uint32_t live;            /* places that are not empty */
+    uint32_t armed;           /* what stands before this place is in a wheel */
     bool sorted;              /* by sequence number */
 };
 
@@ -168,6 +184,8 @@ struct work {
     fl_key old_key, new_key;  /* of the row it takes away, and of the one it files; seq 0: none */
     fl_key id;                /* by which to find out whether that was done */
     bool held;                /* the item of old_key was told not to fire */
+    bool under_way;           /* it was under way already when that was decided */
+    int8_t adds;              /* how many more are pending when it has taken effect */
     struct work *next;
     bool in_doubt;
     struct work *next_in_doubt;
@@ -276,6 +294,7 @@ struct fl_engine {
     uint64_t loaded; /* items in spans and flights */
     uint64_t bytes;
     fl_key until;
+    int64_t armed_us; /* what is in memory and due earlier is in a wheel, or a flight */
     fl_key front[2];
     uint64_t preload_us; /* now */
     bool pressed;        /* memory was short since progress was last recorded */
@@ -409,9 +428,15 @@ void fl__memory_remove(fl_engine *e, struct item *item); /* out of span and whee
 void fl__memory_take(fl_engine *e, struct item *item);   /* out of its span; it has left the wheel */
 void fl__memory_free_item(fl_engine *e, struct item *item);
 void fl__memory_evict(fl_engine *e, fl_key from);
+bool fl__memory_arm(fl_engine *e, int64_t now_us); /* false: it is not done yet */
+void fl__memory_follow(fl_engine *e, int64_t now_us);
+int64_t fl__memory_reach_us(const fl_engine *e, int64_t now_us);
+int64_t fl__memory_arm_next_us(const fl_engine *e);
+int64_t fl__memory_next_unarmed_us(const fl_engine *e);
 bool fl__memory_room(fl_engine *e, fl_key key);
 int fl__memory_rebuild(fl_engine *e);
 void fl__memory_clear(fl_engine *e);
+uint32_t fl__item_space(const struct item *item);
 void fl__item_row(const fl_engine *e, const struct item *item, fl_row *ret);
 void fl__spaces_free(struct spaces *spaces);
 
@@ -448,6 +473,7 @@ bool fl__fire_has_room(const fl_engine *e, int kind);
 void fl__settle_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result);
 void fl__settle_continue(fl_engine *e, struct work *work);
 void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row);
+void fl__settle_count(fl_engine *e, const struct work *work);
 
 int fl__retry_check(const fl_retry *retry);
 
@@ -477,6 +503,12 @@ static inline bool same_bytes(fl_bytes a, fl_bytes b)
 static inline bool key_before(fl_key a, fl_key b)
 {
     return a.at_us != b.at_us ? a.at_us < b.at_us : a.seq < b.seq;
+}
+
+/* One that was pending is over. */
+static inline void count_gone(fl_engine *e)
+{
+    e->stats.pending -= e->stats.pending > 0;
 }
 
 /* Whether the front has passed it. */

@@ -396,8 +396,8 @@ static size_t room(const fl_engine *e)
     return lookahead(e) && room > e->config.load_batch ? e->config.load_batch : room;
 }
 
-/* Where nothing is filed there is nothing to load. The wheels follow. */
-static void pass_gap(fl_engine *e, int64_t now_us, int64_t end_us)
+/* Where nothing is filed there is nothing to load. */
+static void pass_gap(fl_engine *e, int64_t end_us)
 {
     int64_t begin_us = end_us;
     for (size_t i = 0; i < e->window_count && begin_us > e->until.at_us; i++)
@@ -405,9 +405,6 @@ static void pass_gap(fl_engine *e, int64_t now_us, int64_t end_us)
             begin_us = fl_window_begin(e->windows[i]);
     if (begin_us > e->until.at_us)
         e->until = (fl_key){begin_us, 0};
-    uint64_t wheel_ns = (uint64_t)(now_us < e->until.at_us ? now_us : e->until.at_us) * NS_PER_US;
-    for (int kind = 0; kind < 2; kind++)
-        fl_wheel_poll(e->wheel[kind], wheel_ns, NULL, 0);
 }
 
 /* Enough room for the trouble, or nothing that would make more. */
@@ -419,7 +416,7 @@ bool fl__load_has_room(const fl_engine *e)
 
 static void load_more(fl_engine *e, int64_t now_us)
 {
-    pass_gap(e, now_us, now_us + (int64_t)(lookahead(e) ? e->config.lookahead_us : e->preload_us));
+    pass_gap(e, now_us + (int64_t)(lookahead(e) ? e->config.lookahead_us : e->preload_us));
     int64_t keep_us = fl__load_horizon_us(e, now_us), end_us = keep_us;
     if (keep_us <= e->until.at_us) {
         loaded_to(e, e->until);

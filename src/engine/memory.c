@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* Timers in memory.
  *
- * An item stands in a wheel, which knows when it is due, and in a span, half a second of time, in which it is found by its
- * key and through which the far end of what is loaded is dropped when room is needed. A wheel's time is the wall clock in
- * nanoseconds, but never past `until`, so that whatever is loaded next is not in its past; when the clock is set back, the
- * wheels are made anew.
+ * An item stands in a span, half a second of time, in which it is found by its key and through which the far end of what is
+ * loaded is dropped when room is needed. When that half second is the next, the item is armed: put into a wheel, which
+ * knows when exactly it is due. So what is far costs no more than its place in the span, and what is put into a wheel goes
+ * straight into its finest level. Everything due before `armed_us` is armed.
+ *
+ * A wheel's time is the wall clock in nanoseconds, but before `armed_us`, and never past `until`, so that whatever is armed
+ * or loaded next is not in its past; when the clock is set back, the wheels are made anew.
  *
  * A span is an array in the order of arrival. That is the order of sequence numbers, unless a slice of a large window ended
- * in the middle of it; it is sorted when something is looked for.
+ * in the middle of it; it is sorted when something is looked for. In either order, those of the same time are armed in the
+ * order of their numbers.
  */
 
 #include <stdlib.h>
 
 #include "engine/internal.h"
+
+enum { ARM_BATCHES = 4, AHEAD = 8 };
 
 /* --- Namespaces --------------------------------------------------------------------------------------------------- */
 
@@ -143,6 +149,14 @@ static struct span *make_span(fl_engine *e, int64_t at_us)
     return &e->spans[i];
 }
 
+/* Its places have changed, and there are no gaps. */
+static void count_armed(struct span *span)
+{
+    span->armed = 0;
+    while (span->armed < span->count && span->items[span->armed]->wheel_id)
+        span->armed++;
+}
+
 /* Closes the gaps. */
 static void pack_span(struct span *span)
 {
@@ -154,13 +168,14 @@ static void pack_span(struct span *span)
             to++;
         }
     span->count = to;
+    count_armed(span);
 }
 
 static int span_add(fl_engine *e, struct item *item)
 {
-    struct span *span = span_of(e, item->key.at_us);
+    struct span *span = span_of(e, item->at_us);
     if (!span)
-        span = make_span(e, item->key.at_us);
+        span = make_span(e, item->at_us);
     if (!span)
         return FL_NO_MEMORY;
     if (span->count == span->capacity) {
@@ -175,8 +190,10 @@ static int span_add(fl_engine *e, struct item *item)
             span->capacity = capacity;
         }
     }
-    if (span->count > 0 && (!span->items[span->count - 1] || span->items[span->count - 1]->key.seq > item->key.seq))
+    if (span->count > 0 && (!span->items[span->count - 1] || span->items[span->count - 1]->seq > item->seq))
         span->sorted = false;
+    if (item->wheel_id && span->armed == span->count)
+        span->armed++;
     item->place = span->count;
     span->items[span->count++] = item;
     span->live++;
@@ -185,18 +202,18 @@ static int span_add(fl_engine *e, struct item *item)
 
 static void span_remove(fl_engine *e, const struct item *item)
 {
-    struct span *span = span_of(e, item->key.at_us);
+    struct span *span = span_of(e, item->at_us);
     assert(span && span->items[item->place] == item);
     span->items[item->place] = NULL;
     if (--span->live == 0) {
-        span->count = 0;
+        span->count = span->armed = 0;
         span->sorted = true;
     }
 }
 
 static int by_seq(const void *a, const void *b)
 {
-    uint64_t x = (*(struct item *const *)a)->key.seq, y = (*(struct item *const *)b)->key.seq;
+    uint64_t x = (*(struct item *const *)a)->seq, y = (*(struct item *const *)b)->seq;
     return x < y ? -1 : x > y;
 }
 
@@ -206,6 +223,7 @@ static void sort_span(struct span *span)
     qsort(span->items, span->count, sizeof(struct item *), by_seq);
     for (uint32_t i = 0; i < span->count; i++)
         span->items[i]->place = i;
+    count_armed(span);
     span->sorted = true;
 }
 
@@ -217,12 +235,12 @@ static struct item *search_span(const struct span *span, uint64_t seq)
         uint32_t middle = low + (high - low) / 2, at = middle;
         while (at > low && !span->items[at])
             at--;
-        if (!span->items[at] || span->items[at]->key.seq < seq)
+        if (!span->items[at] || span->items[at]->seq < seq)
             low = middle + 1;
         else
             high = at;
     }
-    return low < span->count && span->items[low] && span->items[low]->key.seq == seq ? span->items[low] : NULL;
+    return low < span->count && span->items[low] && span->items[low]->seq == seq ? span->items[low] : NULL;
 }
 
 struct item *fl__memory_find(fl_engine *e, fl_key key)
@@ -239,36 +257,41 @@ struct item *fl__memory_find(fl_engine *e, fl_key key)
 
 /* --- Items -------------------------------------------------------------------------------------------------------- */
 
-/* Its bytes begin where its last member ends, before the end of the struct: two bytes that are often a block of sixteen. */
 static size_t room_for(size_t size)
 {
-    return offsetof(struct item, bytes) + size;
+    return (sizeof(struct item) + size + IMAGE_UNIT - 1) / IMAGE_UNIT * IMAGE_UNIT;
 }
 
+static unsigned char *put(unsigned char *at, const void *bytes, size_t size)
+{
+    if (size > 0)
+        memcpy(at, bytes, size);
+    return at + size;
+}
+
+/* A body that nobody can have filed counts as none: it could not be read either. */
 static struct item *make_item(fl_engine *e, const fl_row *row, uint8_t flags)
 {
     bool moved = row->id.seq != row->key.seq;
-    size_t size = (moved ? sizeof row->id : 0) + row->name.size + row->body.size;
+    size_t body_size = row->body.size <= BODY_MOST ? row->body.size : 0;
     uint32_t space;
     if (fl__space(e, row->ns, &space) < 0)
         return NULL;
+    size_t far_size = space >= SPACE_FAR ? sizeof space : 0;
+    size_t size = far_size + (moved ? sizeof row->id : 0) + row->name.size + body_size;
     struct item *item = fl__image_alloc(&e->images, room_for(size));
     if (!item)
         return NULL;
-    *item = (struct item){.key = row->key,
-                          .size = (uint32_t)size,
-                          .space = space,
+    *item = (struct item){.at_us = row->key.at_us,
                           .flags = flags | (moved ? ITEM_MOVED : 0),
-                          .name_size = (uint8_t)row->name.size};
-    unsigned char *at = item->bytes;
-    if (moved) {
-        memcpy(at, &row->id, sizeof row->id);
-        at += sizeof row->id;
-    }
-    if (row->name.size > 0)
-        memcpy(at, row->name.data, row->name.size);
-    if (row->body.size > 0)
-        memcpy(at + row->name.size, row->body.data, row->body.size);
+                          .seq = row->key.seq,
+                          .name_size = row->name.size,
+                          .size = (uint32_t)size,
+                          .space = far_size ? SPACE_FAR : space};
+    unsigned char *at = put(item->bytes, &space, far_size);
+    at = put(at, &row->id, moved ? sizeof row->id : 0);
+    at = put(at, row->name.data, row->name.size);
+    put(at, row->body.data, body_size);
     e->bytes += room_for(size);
     return item;
 }
@@ -281,12 +304,20 @@ void fl__memory_free_item(fl_engine *e, struct item *item)
     fl__image_free(&e->images, item, room_for(item->size));
 }
 
+uint32_t fl__item_space(const struct item *item)
+{
+    uint32_t space = item->space;
+    if (space == SPACE_FAR)
+        memcpy(&space, item->bytes, sizeof space);
+    return space;
+}
+
 /* The row of an item, but for its window. */
 void fl__item_row(const fl_engine *e, const struct item *item, fl_row *ret)
 {
-    const struct space *space = &e->spaces.list[item->space];
-    const unsigned char *at = item->bytes;
-    *ret = (fl_row){.key = item->key, .id = item->key, .ns = {space->name, space->size}};
+    const struct space *space = &e->spaces.list[fl__item_space(item)];
+    const unsigned char *at = item->bytes + (item->space == SPACE_FAR ? sizeof(uint32_t) : 0);
+    *ret = (fl_row){.key = item_key(item), .id = item_key(item), .ns = {space->name, space->size}};
     if (item->flags & ITEM_MOVED) {
         memcpy(&ret->id, at, sizeof ret->id);
         at += sizeof ret->id;
@@ -296,13 +327,132 @@ void fl__item_row(const fl_engine *e, const struct item *item, fl_row *ret)
     ret->body = (fl_bytes){at, (size_t)(item->bytes + item->size - at)};
 }
 
-/* --- In and out --------------------------------------------------------------------------------------------------- */
+/* --- Into the wheels ---------------------------------------------------------------------------------------------- */
 
 static int wheel_put(fl_engine *e, struct item *item)
 {
-    fl_wheel *wheel = e->wheel[item->key.seq & 1];
-    return fl_wheel_schedule(wheel, (uint64_t)item->key.at_us * NS_PER_US, item, &item->wheel_id);
+    fl_timer_id id;
+    int r = fl_wheel_schedule(e->wheel[item->seq & 1], (uint64_t)item->at_us * NS_PER_US, item, &id);
+    if (r == 0)
+        item->wheel_id = id;
+    return r;
 }
+
+static void wheel_take(fl_engine *e, const struct item *item)
+{
+    if (item->wheel_id)
+        fl_wheel_cancel(e->wheel[item->seq & 1], item->wheel_id, NULL);
+}
+
+/* How far the wheels may go by now: what is due at `armed_us` may be there in part. */
+int64_t fl__memory_reach_us(const fl_engine *e, int64_t now_us)
+{
+    int64_t reach_us = now_us < e->until.at_us ? now_us : e->until.at_us;
+    if (e->armed_us <= reach_us)
+        reach_us = e->armed_us - 1;
+    return reach_us > 0 ? reach_us : 0;
+}
+
+static int64_t span_begin_us(const struct span *span)
+{
+    return span->index << SPAN_SHIFT;
+}
+
+/* The first span of which not all is armed. */
+static struct span *unarmed_span(const fl_engine *e)
+{
+    for (uint32_t i = span_from(e, e->armed_us >> SPAN_SHIFT); i < e->span_count; i++)
+        if (e->spans[i].armed < e->spans[i].count)
+            return &e->spans[i];
+    return NULL;
+}
+
+/* When there will be something to arm; INT64_MAX: nothing is there, or it is still being loaded. */
+int64_t fl__memory_arm_next_us(const fl_engine *e)
+{
+    const struct span *span = unarmed_span(e);
+    return span && span_begin_us(span) <= e->until.at_us ? span_begin_us(span) - ((int64_t)1 << SPAN_SHIFT) : INT64_MAX;
+}
+
+/* The earliest that is not armed; INT64_MAX: everything is. */
+int64_t fl__memory_next_unarmed_us(const fl_engine *e)
+{
+    const struct span *span = unarmed_span(e);
+    int64_t first_us = INT64_MAX;
+    for (uint32_t i = span ? span->armed : 0; span && i < span->count; i++)
+        if (span->items[i] && span->items[i]->at_us < first_us)
+            first_us = span->items[i]->at_us;
+    return first_us;
+}
+
+/* The first span that is not to be armed yet. One that is being loaded waits until it has all. */
+static int64_t arm_end(const fl_engine *e, int64_t now_us)
+{
+    int64_t near = (now_us >> SPAN_SHIFT) + 2, loaded = (e->until.at_us >> SPAN_SHIFT) + 1;
+    return near < loaded ? near : loaded;
+}
+
+/* Where there is nothing to arm, `armed_us` goes with the clock. So do the wheels: what is armed next must be in their
+ * reach. */
+void fl__memory_follow(fl_engine *e, int64_t now_us)
+{
+    int64_t to_us = arm_end(e, now_us) << SPAN_SHIFT;
+    const struct span *span = unarmed_span(e);
+    if (span && span_begin_us(span) < to_us)
+        to_us = span_begin_us(span);
+    if (e->until.at_us < to_us)
+        to_us = e->until.at_us + 1; /* some of the same time may be loaded */
+    if (to_us <= e->armed_us)
+        return;
+    e->armed_us = to_us;
+    uint64_t wheel_ns = (uint64_t)fl__memory_reach_us(e, now_us) * NS_PER_US;
+    for (int kind = 0; kind < 2; kind++)
+        fl_wheel_poll(e->wheel[kind], wheel_ns, NULL, 0);
+}
+
+/* Arms at most so many. */
+static int arm_span(fl_engine *e, struct span *span, size_t *left)
+{
+    for (; span->armed<span->count && * left> 0; span->armed++, --*left) {
+        struct item *item = span->items[span->armed];
+        if (span->armed + AHEAD < span->count) /* long loaded, and no longer in a cache */
+            __builtin_prefetch(span->items[span->armed + AHEAD]);
+        int r = item && !item->wheel_id ? wheel_put(e, item) : 0;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* There is enough to fire of what was due before `armed_us`: a wheel is quickest with what is near together. Repeated ones
+ * may wait for long, and first ones not for them. */
+static bool has_backlog(const fl_engine *e, int64_t now_us)
+{
+    uint64_t next_ns;
+    return e->armed_us <= now_us && fl_wheel_count(e->wheel[0]) >= e->config.dispatch_batch &&
+           fl_wheel_next_deadline(e->wheel[0], &next_ns) && next_ns < (uint64_t)e->armed_us * NS_PER_US;
+}
+
+/* Arms what is due in this half second and in the next: as much at a time as fires in some turns, so that it is ahead of
+ * that and others have their turn, too. */
+bool fl__memory_arm(fl_engine *e, int64_t now_us)
+{
+    size_t left = ARM_BATCHES * (size_t)e->config.dispatch_batch;
+    struct span *span;
+    fl__memory_follow(e, now_us);
+    while ((span = unarmed_span(e)) && span->index < arm_end(e, now_us) && !has_backlog(e, now_us)) {
+        if (left == 0)
+            return false;
+        if (arm_span(e, span, &left) < 0) {
+            fl__engine_restart(e, "there is no memory for what is due soon");
+            return true;
+        }
+        fl__memory_follow(e, now_us);
+    }
+    return true;
+}
+
+/* --- In and out --------------------------------------------------------------------------------------------------- */
 
 static int insert_late(fl_engine *e, struct item *item)
 {
@@ -315,12 +465,12 @@ static int insert_late(fl_engine *e, struct item *item)
 
 static int insert_waiting(fl_engine *e, struct item *item)
 {
-    int r = span_add(e, item);
+    int r = item->at_us < e->armed_us ? wheel_put(e, item) : 0;
     if (r < 0)
         return r;
-    r = wheel_put(e, item);
+    r = span_add(e, item);
     if (r < 0) {
-        span_remove(e, item);
+        wheel_take(e, item);
         return r;
     }
     e->loaded++;
@@ -357,7 +507,7 @@ void fl__memory_take(fl_engine *e, struct item *item)
 void fl__memory_remove(fl_engine *e, struct item *item)
 {
     span_remove(e, item);
-    fl_wheel_cancel(e->wheel[item->key.seq & 1], item->wheel_id, NULL);
+    wheel_take(e, item);
     e->loaded--;
     fl__memory_free_item(e, item);
 }
@@ -369,7 +519,7 @@ void fl__memory_evict(fl_engine *e, fl_key from)
         struct span *span = &e->spans[i];
         for (uint32_t j = 0; j < span->count; j++) {
             struct item *item = span->items[j];
-            if (item && !key_before(item->key, from))
+            if (item && !key_before(item_key(item), from))
                 fl__memory_remove(e, item);
         }
     }
@@ -404,29 +554,6 @@ bool fl__memory_room(fl_engine *e, fl_key key)
     return false;
 }
 
-/* Takes everything out of a wheel and puts it into a fresh one, which stands where time does when it has all. What is
- * overdue may be so for longer than a wheel reaches, so that it follows what is put into it. */
-static int rebuild_wheel(fl_engine *e, int kind)
-{
-    fl_wheel *fresh, *old = e->wheel[kind];
-    fl_expired out[256];
-    size_t n;
-    uint64_t now_ns = (uint64_t)(e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us) * NS_PER_US, first_ns;
-    uint64_t start_ns = fl_wheel_next_deadline(old, &first_ns) && first_ns < now_ns ? first_ns : now_ns;
-    int r = fl_wheel_new(&(fl_wheel_config){.start_ns = start_ns}, &fresh);
-    if (r < 0)
-        return r;
-    e->wheel[kind] = fresh;
-    while ((n = fl_wheel_poll(old, UINT64_MAX, out, 256)) > 0)
-        for (size_t i = 0; i < n; i++) {
-            fl_wheel_poll(fresh, out[i].deadline_ns < now_ns ? out[i].deadline_ns : now_ns, NULL, 0);
-            if (r == 0)
-                r = wheel_put(e, out[i].data);
-        }
-    fl_wheel_free(old);
-    return r;
-}
-
 /* What was due and has not been dispatched may not be due any more. The store has it: others of its time may be ahead of it
  * in the wheel, so it is loaded in its turn. */
 static void recall_flights(fl_engine *e)
@@ -435,9 +562,9 @@ static void recall_flights(fl_engine *e)
     for (uint32_t i = 1; i < e->flights.used; i++) {
         const struct flight *flight = &e->flights.list[i];
         bool late = flight->state == FLIGHT_LATE;
-        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && flight->item->key.at_us > e->wall_us) {
+        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && flight->item->at_us > e->wall_us) {
             struct item *item = fl__flight_recall(e, i);
-            fl__memory_evict(e, item->key);
+            fl__memory_evict(e, item_key(item));
             fl__memory_free_item(e, item);
         } else if (late) {
             fl__flight_late(e, i);
@@ -445,12 +572,35 @@ static void recall_flights(fl_engine *e)
     }
 }
 
-/* After the clock was set back. On failure items are missing in the wheels: the engine has to begin anew. */
+static int fresh_wheel(fl_engine *e, int kind)
+{
+    fl_wheel *fresh;
+    int r =
+        fl_wheel_new(&(fl_wheel_config){.start_ns = (uint64_t)fl__memory_reach_us(e, e->wall_us) * NS_PER_US}, &fresh);
+    if (r < 0)
+        return r;
+    fl_wheel_free(e->wheel[kind]);
+    e->wheel[kind] = fresh;
+    return 0;
+}
+
+/* After the clock was set back: fresh wheels, which stand where time does or where what is overdue begins, and nothing is
+ * armed. On failure the engine has to begin anew. */
 int fl__memory_rebuild(fl_engine *e)
 {
     recall_flights(e);
-    int r = rebuild_wheel(e, 0);
-    return r < 0 ? r : rebuild_wheel(e, RETRIED);
+    for (uint32_t i = 0; i < e->span_count; i++) {
+        struct span *span = &e->spans[i];
+        for (uint32_t j = 0; j < span->count; j++)
+            if (span->items[j])
+                span->items[j]->wheel_id = 0;
+        span->armed = 0;
+    }
+    e->armed_us = e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us;
+    if (e->span_count > 0 && span_begin_us(&e->spans[0]) < e->armed_us)
+        e->armed_us = span_begin_us(&e->spans[0]);
+    int r = fresh_wheel(e, 0);
+    return r < 0 ? r : fresh_wheel(e, RETRIED);
 }
 
 /* Forgets everything but orphans. */
@@ -479,5 +629,6 @@ void fl__memory_clear(fl_engine *e)
         fl_wheel_free(e->wheel[kind]);
         e->wheel[kind] = NULL;
     }
+    e->armed_us = 0;
     e->loaded = 0;
 }

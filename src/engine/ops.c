@@ -152,24 +152,20 @@ static void release_hold(fl_engine *e, struct work *work)
     work->held = false;
 }
 
-/* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. Returns whether it
- * has come to that already: then nothing was replaced. */
-static bool forget_row(fl_engine *e, fl_key key)
+/* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. */
+static void forget_row(fl_engine *e, fl_key key)
 {
     uint32_t flight = fl__flight_find(e, key.seq);
     if (flight) {
         struct flight *f = &e->flights.list[flight];
-        bool done = f->done;
-        e->stats.pending -= done && e->stats.pending > 0; /* who is superseded is not counted when it is over */
         f->superseded = true;
         if (f->state == FLIGHT_PARKED)
             fl__flight_end(e, flight);
-        return done;
+        return;
     }
     struct item *item = fl__memory_find(e, key);
     if (item)
         fl__memory_remove(e, item);
-    return !item && fl__settled(e, key);
 }
 
 /* A row that is in the store now. What the front has passed meanwhile must be in memory in any case: nobody loads it. */
@@ -310,10 +306,11 @@ static int decide_create(fl_engine *e, struct work *work, const fl_row *row, con
         if (op->flags & FL_OP_NO_REPLACE)
             return FL_EXISTS;
         op->outcome = FL_REPLACED;
-        hold(e, work, row->key); /* one that is under way is left to its end */
+        work->under_way = hold(e, work, row->key) < 0; /* it is left to its end */
     } else if (op->flags & FL_OP_ONLY_REPLACE) {
         return FL_TIMER_NOT_FOUND;
     }
+    work->adds = op->outcome == FL_CREATED;
     op->timer.created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
     op->timer.attempt = 0;
     int r = write_row(e, work, filing_time(e, op->timer.due_us), row ? row : settled, NULL);
@@ -374,6 +371,7 @@ static int decide_cancel(fl_engine *e, struct work *work, const fl_row *row)
         return FL_NO_MEMORY;
     work->old_key = row->key;
     work->id = row->id;
+    work->adds = -1;
     change->remove = row->key;
     change->remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
     entry->work = work;
@@ -387,6 +385,7 @@ static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, co
     if (row)
         return FL_EXISTS;
     fl_key id = op->timer.id;
+    work->adds = 1;
     op->timer.attempt = 0;
     op->timer.due_us = fl__engine_filing_now(e);
     return write_row(e, work, op->timer.due_us, settled, &id);
@@ -466,40 +465,41 @@ void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
 
 /* --- Written ------------------------------------------------------------------------------------------------------ */
 
+/* One that was under way and has been settled since does not count any more: what replaces it does. One that is done and
+ * whose row was still there leaves its place to that. */
+static void count_pending(fl_engine *e, const struct work *work)
+{
+    uint32_t flight = work->under_way ? fl__flight_find(e, work->old_key.seq) : 0;
+    bool ended = work->under_way && !flight;
+    if (work->adds < 0)
+        count_gone(e);
+    else
+        e->stats.pending += work->adds > 0 || ended;
+    if (work->op && (ended || (flight && e->flights.list[flight].done)))
+        work->op->outcome = FL_CREATED; /* nothing was replaced */
+}
+
 static void count_applied(fl_engine *e, const struct work *work)
 {
+    count_pending(e, work);
     if (!work->op)
         return;
-    switch (work->op->kind) {
-    case FL_OP_CREATE:
+    e->stats.updated += work->op->kind == FL_OP_UPDATE;
+    e->stats.cancelled += work->op->kind == FL_OP_CANCEL;
+    if (work->op->kind == FL_OP_CREATE) {
         e->stats.replaced += work->op->outcome == FL_REPLACED;
         e->stats.created += work->op->outcome == FL_CREATED;
-        e->stats.pending += work->op->outcome == FL_CREATED;
-        break;
-    case FL_OP_UPDATE:
-        e->stats.updated++;
-        break;
-    case FL_OP_CANCEL:
-        e->stats.cancelled++;
-        e->stats.pending -= e->stats.pending > 0;
-        break;
-    case FL_OP_DEAD_REDRIVE:
-        e->stats.pending++;
-        break;
-    default:
-        break;
     }
 }
 
 /* The change took effect; `row` is what it has filed, if anything. */
 void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row)
 {
-    bool ended = work->old_key.seq && forget_row(e, work->old_key);
-    if (ended && work->op && work->op->kind == FL_OP_CREATE)
-        work->op->outcome = FL_CREATED;
+    count_applied(e, work);
+    if (work->old_key.seq)
+        forget_row(e, work->old_key);
     if (row)
         fl__ops_take_in(e, row, 0);
-    count_applied(e, work);
     finish(e, work, 0);
 }
 
@@ -512,6 +512,10 @@ void fl__ops_not_applied(fl_engine *e, struct work *work)
 void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result)
 {
     if (e->state != ENGINE_RUNNING) {
+        if (result == 0 && work->kind == WORK_CLIENT)
+            count_applied(e, work);
+        else if (result == 0)
+            fl__settle_count(e, work);
         fl__progress_keep(e, work->new_key);
         finish(e, work, result);
         return;

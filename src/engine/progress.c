@@ -55,10 +55,13 @@ void fl__progress_settle(fl_engine *e, uint64_t seq)
 }
 
 /* Fronts move with what is fired. When nothing is due, they follow the clock here, each time it matters where they are: but
- * never past what is loaded, nor past what is in the wheel. */
+ * never past what is loaded, nor past what is in the wheel or not in it yet. */
 void fl__progress_move_fronts(fl_engine *e)
 {
+    fl__memory_follow(e, e->wall_us);
     int64_t to_us = e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us;
+    if (e->armed_us < to_us)
+        to_us = e->armed_us;
     for (int kind = 0; kind < 2; kind++) {
         uint64_t next_ns;
         int64_t at_us = to_us;
@@ -91,7 +94,7 @@ static int keep_flights(fl_engine *e, size_t *count)
         const struct flight *flight = &e->flights.list[i];
         bool counts =
             flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN && !flight->superseded && !flight->done;
-        if (counts && behind_front(e, flight->item->key) && keep(e, count, flight->item->key.seq) < 0)
+        if (counts && behind_front(e, item_key(flight->item)) && keep(e, count, flight->item->seq) < 0)
             return FL_NO_MEMORY;
     }
     return 0;
@@ -230,7 +233,7 @@ static bool kept_in(const fl_engine *e, uint64_t window)
     for (uint32_t i = 1; i < e->flights.used; i++) {
         const struct flight *flight = &e->flights.list[i];
         if (flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN &&
-            flight->item->key.at_us >= fl_window_begin(window) && flight->item->key.at_us < fl_window_end(window))
+            flight->item->at_us >= fl_window_begin(window) && flight->item->at_us < fl_window_end(window))
             return true;
     }
     if (fl__write_files_under(e, window))
@@ -394,7 +397,7 @@ void fl__progress_set_back(fl_engine *e)
     record.front[1] = e->front[1];
     finish_windows(e, count, &settled, &record);
     fl__fire_soon(e);
-    fl__memory_evict(e, (fl_key){fl__load_horizon_us(e, now_us), 0}); /* it may be out of the wheels' reach */
+    fl__memory_evict(e, (fl_key){fl__load_horizon_us(e, now_us), 0}); /* it is far away again */
     if (fl__memory_rebuild(e) < 0)
         fl__engine_restart(e, "there is no memory to follow the clock");
 }

@@ -265,6 +265,61 @@ TEST(little_memory_is_enough)
     tear_down();
 }
 
+/* More of the same half second than are put into a wheel at once. */
+TEST(a_crowd_comes_in_order)
+{
+    enum { CROWD = 1000, STEP = 7 };
+    char name[16];
+    int64_t due_us = START + 60 * SECOND;
+    set_up((fl_engine_config){.dispatch_batch = 5, .lease_us = 3600 * SECOND});
+    for (int i = 0; i < CROWD; i++) { /* in no order, many of the same time */
+        int number = i * 387 % CROWD;
+        snprintf(name, sizeof name, "%d", number);
+        CHECK_EQ(create(name, due_us + number / STEP * 1000 - wall_now(&bed.wall.clock), name).result, 0);
+    }
+    run_for(due_us - wall_now(&bed.wall.clock) - SECOND / 2 + 100); /* some of them are in it */
+    for (int number = 0; number < CROWD; number += 10) {
+        snprintf(name, sizeof name, "%d", number);
+        CHECK_EQ(by_name(FL_OP_CANCEL, name).result, 0);
+    }
+    CHECK_EQ(fl_engine_check(bed.engine, stdout), 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, CROWD - CROWD / 10);
+    for (size_t i = 1; i < bed.fired_count; i++)
+        CHECK(atoi(bed.fired[i - 1].payload) / STEP <= atoi(bed.fired[i].payload) / STEP);
+    tear_down();
+}
+
+TEST(timers_of_many_namespaces_stay_in_them)
+{
+    enum { SPACES = 600 };
+    char ns[16];
+    fl_op op = {.kind = FL_OP_CREATE, .timer = {.name = text("name"), .payload = text("x")}};
+    set_up((fl_engine_config){.lease_us = 3600 * SECOND});
+    bed.answer = FL_FAILED; /* filed again from memory */
+    bed.failures = SIZE_MAX;
+    for (int i = 0; i < SPACES; i++) {
+        snprintf(ns, sizeof ns, "space %d", i);
+        op.timer.ns = text(ns);
+        op.timer.due_us = START + 30 * SECOND;
+        CHECK_EQ(run_op(op).result, 0);
+        if (i % 2 == 0) { /* with an ID that tells another time */
+            fl_op update = {.kind = FL_OP_UPDATE, .flags = FL_OP_SET_DUE, .timer = op.timer};
+            update.timer.due_us += SECOND;
+            CHECK_EQ(run_op(update).result, 0);
+        }
+    }
+    run_for(32 * SECOND);
+    for (int i = 0; i < SPACES; i++) {
+        snprintf(ns, sizeof ns, "space %d", i);
+        fl_op get = run_op((fl_op){.kind = FL_OP_GET, .timer = {.ns = text(ns), .name = text("name")}});
+        CHECK_EQ(get.result, 0);
+        CHECK(get.timer.attempt >= 1);
+        CHECK_EQ(get.timer.due_us, START + (30 + (i % 2 == 0)) * SECOND);
+    }
+    tear_down();
+}
+
 TEST(when_memory_is_short_what_is_over_is_deleted_early)
 {
     fl_engine_stats stats;

@@ -258,6 +258,66 @@ static bool live_with(uint64_t fail_in, bool fail_on)
     return failed;
 }
 
+/* --- How much ------------------------------------------------------------------------------------------------------- */
+
+enum { PAYLOAD = 100, AT_ONCE = 1000 };
+
+static void answered(fl_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        CHECK_EQ(batch->ops[i].result, 0);
+    fl_loop_stop(bed.loop);
+}
+
+/* What an engine takes to hold so many timers, due within 20 s from a minute on: the timers themselves, of which it keeps
+ * count, and what it has from the heap. */
+static uint64_t bytes_for(size_t count)
+{
+    static fl_op ops[AT_ONCE];
+    static char payload[PAYLOAD];
+    fl_engine_stats stats;
+    fl_engine_config config = {.lease_us = 3600 * SECOND, .max_memory_timers = count + 1};
+    memory_install();
+    set_up_store();
+    start_engine(config);
+    for (size_t made = 0; made < count; made += AT_ONCE) {
+        for (size_t i = 0; i < AT_ONCE; i++) {
+            int64_t after_us = 60 * SECOND + (int64_t)((made + i) * 7919 % count * 20 * SECOND / count);
+            ops[i] = (fl_op){.kind = FL_OP_CREATE,
+                             .timer = {.ns = text("ns"),
+                                       .due_us = wall_now(&bed.wall.clock) + after_us,
+                                       .payload = {payload, sizeof payload}}};
+        }
+        fl_batch batch = {.ops = ops, .count = AT_ONCE, .done = answered};
+        fl_engine_submit(bed.engine, &batch);
+        CHECK_EQ(fl_loop_run(bed.loop), 0);
+    }
+    stop_engine(false);
+    uint64_t before = memory.bytes - memory.mapped;
+    start_engine(config);
+    run_for(SECOND);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.loaded, count);
+    uint64_t bytes = memory.bytes - memory.mapped - before + stats.bytes;
+    stop_engine(false);
+    tear_down_store();
+    memory_remove();
+    return bytes;
+}
+
+TEST(a_loaded_timer_takes_less_than_64_bytes_and_its_payload)
+{
+    const size_t few = 2000, counts[] = {10000, 20000, 50000, 100000, 150000};
+    uint64_t before = bytes_for(few);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        double bytes = (double)(bytes_for(counts[i]) - before) / (double)(counts[i] - few) - PAYLOAD;
+        printf("# %zu timers: %.1f bytes each\n", counts[i], bytes);
+        CHECK(bytes < 64);
+    }
+}
+
+/* --- When there is none --------------------------------------------------------------------------------------------- */
+
 static const enum fl_strategy strategies[] = {FL_PRELOAD, FL_LOOKAHEAD};
 
 TEST(each_allocation_may_fail_once)

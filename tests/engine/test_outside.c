@@ -638,3 +638,81 @@ TEST(what_was_in_the_way_of_one_that_was_perhaps_raised_does_not_come_again)
     CHECK_EQ(bed.fired_count, 3);
     tear_down();
 }
+
+/* --- How many are pending ------------------------------------------------------------------------------------------ */
+
+static uint64_t pending(void)
+{
+    fl_engine_stats stats;
+    fl_engine_get_stats(bed.engine, &stats);
+    return stats.pending;
+}
+
+static fl_memory_fault slow_writes(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.delay_ns = request->op == FL_STORE_WRITE ? 1000000000 : 0};
+}
+
+TEST(one_that_is_done_before_its_replacement_is_written_counts_no_more_and_that_one_does)
+{
+    bool done = false;
+    set_up((fl_engine_config){0});
+    bed.keep = true;
+    CHECK_EQ(create("a", SECOND, "old").result, 0);
+    CHECK_EQ(create(NULL, 3600 * SECOND, "other").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, slow_writes, NULL), 0);
+    fl_op op = {.kind = FL_OP_CREATE,
+                .timer = {.ns = text("ns"), .name = text("a"), .payload = text("new"), .due_us = START + 60 * SECOND}};
+    fl_batch batch = {.ops = &op, .count = 1, .done = replaced, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    run_for(SECOND / 2);
+    CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[0]}, 1), 1);
+    CHECK_EQ(pending(), 1);
+    run_for(2 * SECOND);
+    CHECK(done && op.outcome == FL_CREATED);
+    CHECK_EQ(pending(), 2);
+    tear_down();
+}
+
+TEST(what_was_perhaps_done_counts_when_it_is_known)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", 3600 * SECOND, "a").result, 0);
+    CHECK_EQ(create("b", 3600 * SECOND, "b").result, 0);
+    bool lost = false;
+    CHECK_EQ(fl_memory_store_faults(bed.store, lose_first_write, &lost), 0);
+    CHECK_EQ(by_name(FL_OP_CANCEL, "a").result, FL_OUTCOME_UNKNOWN);
+    run_for(SECOND);
+    CHECK_EQ(pending(), 1);
+    for (int i = 0; i < 2; i++) { /* the second fires before it is known to be there */
+        lost = false;
+        CHECK_EQ(create(NULL, (i == 0 ? 30 : 1) * SECOND, "c").result, FL_OUTCOME_UNKNOWN);
+        run_for(SECOND);
+        CHECK_EQ(pending(), i == 0 ? 2 : 1);
+        run_for(40 * SECOND);
+        CHECK_EQ(bed.fired_count, (size_t)i + 1);
+        CHECK_EQ(pending(), 1);
+    }
+    tear_down();
+}
+
+TEST(what_is_written_while_an_engine_stops_counts)
+{
+    bool done = false;
+    set_up((fl_engine_config){0});
+    CHECK_EQ(create("a", 3600 * SECOND, "a").result, 0);
+    CHECK_EQ(create("b", 3600 * SECOND, "b").result, 0);
+    CHECK_EQ(fl_memory_store_faults(bed.store, slow_writes, NULL), 0);
+    fl_op op = {.kind = FL_OP_CANCEL, .timer = {.ns = text("ns"), .name = text("a")}};
+    fl_batch batch = {.ops = &op, .count = 1, .done = replaced, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    run_for(SECOND / 2);
+    stop_engine(false);
+    CHECK(done && op.result == 0);
+    start_engine((fl_engine_config){0});
+    run_for(SECOND);
+    CHECK_EQ(pending(), 1);
+    tear_down();
+}

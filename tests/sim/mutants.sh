@@ -23,6 +23,9 @@ pending-writes-not-kept src/engine/progress.c s/keep_written(e, e->sent, &count)
 flights-not-kept src/engine/progress.c s/if (keep_flights(e, &count) < 0 ||/if (/
 front-passes-until src/engine/progress.c s/int64_t to_us = e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us;/int64_t to_us = e->wall_us;/
 front-passes-the-wheel src/engine/progress.c s/ \&\& next_ns < (uint64_t)to_us \* NS_PER_US/ \&\& false/
+front-passes-what-is-in-no-wheel src/engine/progress.c s/    if (e->armed_us < to_us)/    if (false)/
+cancelled-counts src/engine/ops.c s/    work->adds = -1;//
+replaced-twice-gone src/engine/ops.c s/work->adds > 0 || ended;/work->adds > 0;/
 hold-ignored src/engine/fire.c s/flight->item->flags & ITEM_HELD/false/
 retry-loses-row src/engine/fire.c s/change->put = &entry->row;/change->put = NULL;/
 lease-ignored src/engine/engine.c s/ \&\& fl_loop_update_now(e->loop) < e->lease_end_ns//

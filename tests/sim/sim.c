@@ -364,9 +364,54 @@ static void find_peace(struct sim *s)
     run_for(s, 30 * SECOND);
 }
 
+/* --- How many there are ------------------------------------------------------------------------------------------- */
+
+struct census {
+    fl_listing listing;
+    fl_engine *engine;
+    size_t count;
+    bool over;
+};
+
+static void counted(fl_listing *listing)
+{
+    struct census *census = listing->arg;
+    census->count += listing->count;
+    census->over = listing->result == 0 && !listing->more;
+    if (listing->more)
+        fl_engine_list(census->engine, listing);
+}
+
+static uint64_t events(const fl_engine_stats *stats)
+{
+    return stats->dispatched + stats->fired + stats->again + stats->retried + stats->later + stats->dead +
+           stats->skipped;
+}
+
+/* Whatever has happened, an engine knows how many it has: but for what had no known outcome, and what it did since it last
+ * recorded before it crashed or lost the shard. */
+static void check_pending(struct sim *s)
+{
+    const struct actor *actor = sim_some_actor(s);
+    fl_engine_stats before, after;
+    if (s->ledger.failure[0] || s->nature.faulty || s->nature.crashes || s->nature.thieves || !actor)
+        return;
+    static struct census census; /* it may end after this */
+    census = (struct census){.listing = {.done = counted, .arg = &census}, .engine = actor->engine};
+    fl_engine_get_stats(actor->engine, &before);
+    fl_engine_list(actor->engine, &census.listing);
+    for (int i = 0; i < 100 && !census.over; i++)
+        run_for(s, SECOND / 100);
+    fl_engine_get_stats(actor->engine, &after);
+    if (census.over && events(&before) == events(&after) && census.count != after.pending)
+        ledger_fail(&s->ledger, "engine %u says that %llu are pending, and there are %zu", actor->number,
+                    (unsigned long long)after.pending, census.count);
+}
+
 static void end_well(struct sim *s)
 {
     find_peace(s);
+    check_pending(s);
     clients_list(s, sim_some_actor(s), false);
     live_on(s);
     clients_list(s, sim_some_actor(s), true);
