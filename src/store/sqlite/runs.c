@@ -10,9 +10,17 @@
  *
  *     hash 8, tick 6, seq 7 bytes, little endian, for each entry
  *
- * The filter. Most names that are looked for are not there. For each block there are four lines of 64 bytes in memory, a
- * Bloom filter each: 12 bits a name and six questions in one line, which say "perhaps" for one name in 250 that is not
- * there. Lines of 15 blocks make a piece, which is stored too, under the key -1 - number.
+ * The filter. Most names that are looked for are not there. For each block there are some lines of 64 bytes in memory, a
+ * Bloom filter each, with six questions in one line:
+ *
+ *     lines a block    bits a name    "perhaps" for one that is not there
+ *     5                15             one in 600
+ *     4                12             one in 230
+ *     3                9              one in 70
+ *
+ * All runs are asked, and the largest have nearly all names: so those have three lines, which saves nearly half of the
+ * memory, and the many small ones five, which costs little. 60 lines make a piece, which is stored too, under the key
+ * -1 - number.
  */
 
 #include <string.h>
@@ -22,9 +30,30 @@
 
 enum { PROBES = 6, PROBE_BITS = 9, TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
 
+static size_t piece_of(const struct run *run, uint64_t block)
+{
+    return (size_t)(block / run->piece_blocks);
+}
+
 static size_t pieces_of(const struct run *run)
 {
-    return (size_t)((run->blocks + PIECE_BLOCKS - 1) / PIECE_BLOCKS);
+    return piece_of(run, run->blocks - 1) + 1;
+}
+
+unsigned fl__run_class(uint64_t entries)
+{
+    unsigned class = 0;
+    uint64_t limit = 2 * (uint64_t)fl__sqlite_tuning.fresh_max;
+    for (; entries >= limit && class < RUN_CLASSES; class ++)
+        limit *= fl__sqlite_tuning.fan;
+    return class;
+}
+
+/* With the usual settings: from a million entries on, and from four. */
+static uint64_t lines_for(uint64_t entries)
+{
+    unsigned class = fl__run_class(entries);
+    return class < 3 ? 5 : class == 3 ? 4 : 3;
 }
 
 /* --- The filter --------------------------------------------------------------------------------------------------- */
@@ -33,8 +62,8 @@ static unsigned char *line_of(const struct run *run, uint64_t hash)
 {
     uint64_t block = block_of(run, hash);
     uint64_t rest = hash * run->blocks; /* how far into the block, of 2^64 */
-    size_t line = (size_t)(block % PIECE_BLOCKS) * LINES + (size_t)(rest >> 62);
-    return run->pieces[block / PIECE_BLOCKS] + line * LINE_BYTES;
+    uint64_t line = block % run->piece_blocks * run->lines + (uint64_t)((unsigned __int128)rest * run->lines >> 64);
+    return run->pieces[piece_of(run, block)] + line * LINE_BYTES;
 }
 
 static uint64_t probes_of(uint64_t hash)
@@ -73,7 +102,7 @@ static int make_piece(struct base *base, struct run *run, size_t piece)
 
 void fl__run_forget(struct run *run, uint64_t hash)
 {
-    size_t below = (size_t)(block_of(run, hash) / PIECE_BLOCKS);
+    size_t below = piece_of(run, block_of(run, hash));
     while (below > 0 && run->pieces[below - 1]) {
         fl__release(run->pieces[--below]);
         run->pieces[below] = NULL;
@@ -117,6 +146,7 @@ static int new_run(struct base *base, struct run values, struct run **ret)
     if (!run)
         return base_no_memory(base);
     *run = values;
+    run->piece_blocks = PIECE_LINES / run->lines;
     run->pieces = fl__alloc_zeroed(pieces_of(run) * sizeof(unsigned char *));
     if (!run->pieces) {
         fl__release(run);
@@ -129,6 +159,7 @@ static int new_run(struct base *base, struct run values, struct run **ret)
 int fl__run_make(struct base *base, uint64_t entries, struct run **ret)
 {
     struct run values = {.blocks = entries / BLOCK_ENTRIES + 1,
+                         .lines = lines_for(entries),
                          .age = base->names.runs ? base->names.runs->age + 1 : 1};
     int r = fl__slot_take(base, &values.slot);
     return r == 0 ? new_run(base, values, ret) : r;
@@ -157,8 +188,9 @@ int fl__run_end(struct base *base, struct run *run)
 
 int fl__run_note(struct base *base, const struct run *run)
 {
-    return fl__run(base, SQL_RUN, "iiiiii", (int64_t)run->slot, (int64_t)run->age, (int64_t)run->blocks,
-                   (int64_t)run->entries, (int64_t)run->done, run->into ? (int64_t)run->into->out->slot : -1);
+    return fl__run(base, SQL_RUN, "iiiiiii", (int64_t)run->slot, (int64_t)run->age, (int64_t)run->blocks,
+                   (int64_t)run->entries, (int64_t)run->done, run->into ? (int64_t)run->into->out->slot : -1,
+                   (int64_t)run->lines);
 }
 
 static int store_piece(struct base *base, const struct run *run, size_t piece)
@@ -169,7 +201,7 @@ static int store_piece(struct base *base, const struct run *run, size_t piece)
 int fl__run_write(struct base *base, struct run *run, const struct name_entry *entries, size_t count)
 {
     uint64_t block = run->done;
-    size_t piece = (size_t)(block / PIECE_BLOCKS);
+    size_t piece = piece_of(run, block);
     int r = make_piece(base, run, piece);
     if (r < 0)
         return r;
@@ -186,7 +218,7 @@ int fl__run_write(struct base *base, struct run *run, const struct name_entry *e
         r = fl__slot_put(base, run->slot, (int64_t)block, (fl_bytes){bytes, (size_t)(end - bytes)});
     run->done++;
     run->entries += count;
-    if (r == 0 && (run->done % PIECE_BLOCKS == 0 || run->done == run->blocks))
+    if (r == 0 && (run->done % run->piece_blocks == 0 || run->done == run->blocks))
         r = store_piece(base, run, piece);
     return r;
 }
@@ -354,10 +386,10 @@ static int load_pieces(struct base *base, struct run *run)
 /* The piece that was not complete is made anew from its blocks. */
 static int make_last_piece(struct base *base, struct run *run)
 {
-    struct run_cursor cursor = {.run = run, .next = run->done - run->done % PIECE_BLOCKS};
+    struct run_cursor cursor = {.run = run, .next = run->done - run->done % run->piece_blocks};
     if (run->done == run->blocks || cursor.next == run->done)
         return 0;
-    int r = make_piece(base, run, (size_t)(run->done / PIECE_BLOCKS));
+    int r = make_piece(base, run, piece_of(run, run->done));
     while (r == 0 && (r = fl__cursor_advance(base, &cursor)) > 0) {
         r = 0;
         if (cursor.next > run->done)
@@ -371,8 +403,8 @@ static int make_last_piece(struct base *base, struct run *run)
 
 static int check_pieces(struct base *base, const struct run *run)
 {
-    for (uint64_t i = 0; i < run->done; i += PIECE_BLOCKS)
-        if (!run->pieces[i / PIECE_BLOCKS])
+    for (uint64_t i = 0; i < run->done; i += run->piece_blocks)
+        if (!run->pieces[piece_of(run, i)])
             return base_corrupt(base, "a filter of names is not there");
     return 0;
 }
@@ -383,9 +415,11 @@ static int load_run(struct base *base, sqlite3_stmt *statement, struct run **ret
                          .age = (uint64_t)sqlite3_column_int64(statement, 1),
                          .blocks = (uint64_t)sqlite3_column_int64(statement, 2),
                          .entries = (uint64_t)sqlite3_column_int64(statement, 3),
-                         .done = (uint64_t)sqlite3_column_int64(statement, 4)};
+                         .done = (uint64_t)sqlite3_column_int64(statement, 4),
+                         .lines = (uint64_t)sqlite3_column_int64(statement, 6)};
     *ret_target = sqlite3_column_int64(statement, 5);
-    if (values.blocks == 0 || values.blocks >= (uint64_t)1 << 40 || values.done > values.blocks)
+    if (values.blocks == 0 || values.blocks >= (uint64_t)1 << 40 || values.done > values.blocks || values.lines == 0 ||
+        values.lines > LINES_MAX)
         return base_corrupt(base, "a run of names is impossible");
     return new_run(base, values, ret);
 }
@@ -433,7 +467,8 @@ static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***e
 int fl__runs_load(struct base *base)
 {
     sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT slot, age, blocks, entries, done, target FROM runs ORDER BY age DESC",
+    int rc = sqlite3_prepare_v2(base->db,
+                                "SELECT slot, age, blocks, entries, done, target, lines FROM runs ORDER BY age DESC",
                                 -1, &statement, NULL);
     if (rc != SQLITE_OK)
         return fl__base_failed(base, rc);
