@@ -38,7 +38,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/base.h"
 
-enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 2, CACHE_KIB = 8192, BUSY_MS = 1000 }; /* "Foli" */
+enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 2, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
 enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
 enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
 

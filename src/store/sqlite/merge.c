@@ -282,6 +282,7 @@ static int end_merge(struct base *base, struct merge *merge)
     int r = 0;
     for (size_t i = 0; i < count && r == 0; i++)
         r = fl__run_end(base, olds[i]);
+    fl__pieces_release(base);
     if (r == 0 && out->entries == 0)
         return fl__run_end(base, out);
     return r;
@@ -315,7 +316,7 @@ static int merge_some(struct base *base, struct merge *merge, uint64_t deadline_
         return end_merge(base, merge);
     uint64_t hash = hash_of(out, out->done);
     for (size_t i = 0; i < merge->count; i++)
-        fl__run_forget(merge->inputs[i].run, hash);
+        fl__run_forget(base, merge->inputs[i].run, hash);
     return 0;
 }
 

@@ -85,8 +85,15 @@ bool fl__runs_may_have(const struct base *base, uint64_t hash);
 /* Makes the cursor stand on its next entry: 1, 0 at the end. */
 int fl__cursor_advance(struct base *base, struct run_cursor *cursor);
 
-/* Frees the parts of the filter below a hash. */
-void fl__run_forget(struct run *run, uint64_t hash);
+/* A piece of a filter that is not used now: the new run of a merge takes those of the old ones, wherever their memory was
+ * allocated. */
+struct spare_piece {
+    struct spare_piece *next;
+};
+
+/* Takes the parts of the filter below a hash away; frees those that nobody has taken since. */
+void fl__run_forget(struct base *base, struct run *run, uint64_t hash);
+void fl__pieces_release(struct base *base);
 
 void fl__merges_unload(struct base *base);
 

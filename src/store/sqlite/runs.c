@@ -49,11 +49,11 @@ unsigned fl__run_class(uint64_t entries)
     return class;
 }
 
-/* With the usual settings: from a million entries on, and from four. */
+/* With the usual settings: fewer from 250,000 entries on, and fewer again from a million. */
 static uint64_t lines_for(uint64_t entries)
 {
     unsigned class = fl__run_class(entries);
-    return class < 3 ? 5 : class == 3 ? 4 : 3;
+    return class < 2 ? 5 : class == 2 ? 4 : 3;
 }
 
 /* --- The filter --------------------------------------------------------------------------------------------------- */
@@ -95,17 +95,35 @@ static bool filter_has(const struct run *run, uint64_t hash)
 
 static int make_piece(struct base *base, struct run *run, size_t piece)
 {
-    if (!run->pieces[piece])
+    struct spare_piece *spare = base->names.spare;
+    if (run->pieces[piece])
+        return 0;
+    if (spare) {
+        base->names.spare = spare->next;
+        run->pieces[piece] = memset(spare, 0, PIECE_BYTES);
+    } else {
         run->pieces[piece] = fl__alloc_zeroed(PIECE_BYTES);
+    }
     return run->pieces[piece] ? 0 : base_no_memory(base);
 }
 
-void fl__run_forget(struct run *run, uint64_t hash)
+void fl__run_forget(struct base *base, struct run *run, uint64_t hash)
 {
     size_t below = piece_of(run, block_of(run, hash));
     while (below > 0 && run->pieces[below - 1]) {
-        fl__release(run->pieces[--below]);
+        struct spare_piece *spare = (struct spare_piece *)run->pieces[--below];
         run->pieces[below] = NULL;
+        spare->next = base->names.spare;
+        base->names.spare = spare;
+    }
+}
+
+void fl__pieces_release(struct base *base)
+{
+    while (base->names.spare) {
+        struct spare_piece *next = base->names.spare->next;
+        fl__release(base->names.spare);
+        base->names.spare = next;
     }
 }
 
@@ -364,11 +382,20 @@ bool fl__runs_may_have(const struct base *base, uint64_t hash)
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
+/* The first piece somebody looks at: what has been merged is asked of the new run. */
+static size_t first_piece(const struct run *run)
+{
+    const struct run *out = run->into ? run->into->out : NULL;
+    return out ? piece_of(run, block_of(run, hash_of(out, out->done))) : 0;
+}
+
+/* From the last one on. */
 static int load_pieces(struct base *base, struct run *run)
 {
     struct record record;
+    int64_t end = -(int64_t)first_piece(run);
     int r = fl__slot_scan(base, run->slot, -(int64_t)pieces_of(run), &record);
-    while (r > 0 && record.k < 0) {
+    while (r > 0 && record.k < end) {
         size_t piece = (size_t)(-1 - record.k);
         if (record.v.size != PIECE_BYTES)
             r = base_corrupt(base, "a filter of names has another size");
@@ -403,8 +430,8 @@ static int make_last_piece(struct base *base, struct run *run)
 
 static int check_pieces(struct base *base, const struct run *run)
 {
-    for (uint64_t i = 0; i < run->done; i += run->piece_blocks)
-        if (!run->pieces[piece_of(run, i)])
+    for (size_t i = first_piece(run); i < pieces_of(run) && i * run->piece_blocks < run->done; i++)
+        if (!run->pieces[i])
             return base_corrupt(base, "a filter of names is not there");
     return 0;
 }
@@ -452,15 +479,16 @@ static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***e
         return r;
     **end = run;
     *end = &run->next;
-    r = load_pieces(base, run);
+    if (run->done < run->blocks)
+        r = fl__merge_resume(base, run, &merge);
+    if (r == 0 && target >= 0)
+        r = join_merge(base, run, target);
+    if (r == 0)
+        r = load_pieces(base, run);
     if (r == 0)
         r = make_last_piece(base, run);
     if (r == 0)
         r = check_pieces(base, run);
-    if (r == 0 && run->done < run->blocks)
-        r = fl__merge_resume(base, run, &merge);
-    if (r == 0 && target >= 0)
-        r = join_merge(base, run, target);
     return r;
 }
 
@@ -490,4 +518,5 @@ void fl__runs_unload(struct base *base)
         fl__run_free(base->names.runs);
         base->names.runs = next;
     }
+    fl__pieces_release(base);
 }

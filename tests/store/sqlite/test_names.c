@@ -381,6 +381,45 @@ TEST(many_names_are_found_in_few_runs_and_never_take_more_than_a_byte_and_a_half
     end_file();
 }
 
+/* A large merge that is nearly over. */
+static bool nearly_merged(void)
+{
+    for (const struct merge *each = base->names.merges; each; each = each->next)
+        if (each->out->blocks > 180 && each->out->done > each->out->blocks * 3 / 4)
+            return true;
+    return false;
+}
+
+/* Of all filters, in memory. */
+static size_t pieces(void)
+{
+    size_t count = 0;
+    for (const struct run *each = base->names.runs; each; each = each->next)
+        for (size_t i = 0; i * each->piece_blocks < each->blocks; i++)
+            count += each->pieces[i] != NULL;
+    return count;
+}
+
+TEST(a_merge_that_is_gone_on_with_has_no_filters_of_what_is_merged)
+{
+    enum { ALL = 600 * CHANGES };
+    fl__sqlite_tuning = defaults;
+    begin_file(ALL, with(2000, 4, UINT64_MAX), 1);
+    for (size_t i = 0; !nearly_merged(); i += CHANGES) {
+        CHECK(i < ALL);
+        CHECK_EQ(fl__base_begin(base), 0);
+        write_names(i);
+        CHECK_EQ(fl__background_step(base, 0), 0);
+        CHECK_EQ(fl__base_commit(base), 0);
+    }
+    size_t before = pieces();
+    fl__base_close(base);
+    open_file();
+    CHECK_EQ(pieces(), before);
+    check_names(1);
+    end_file();
+}
+
 static void execute(const char *sql)
 {
     char *message = NULL;
@@ -399,7 +438,7 @@ TEST(runs_of_the_first_schema_are_read_and_merged_with_others)
 {
     enum { OLD = 3 * 200 * CHANGES, ALL = 2 * OLD };
     fl__sqlite_tuning = defaults;
-    begin_file(ALL, with(200 * CHANGES / 40, 4, UINT64_MAX), 1);
+    begin_file(ALL, with(200 * CHANGES / 10, 4, UINT64_MAX), 1);
     for (size_t i = 0; i < OLD; i += (size_t)200 * CHANGES) {
         CHECK_EQ(fl__base_begin(base), 0);
         for (size_t j = 0; j < 200; j++)
