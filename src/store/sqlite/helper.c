@@ -21,7 +21,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
 
-enum { SHORT_PART = 8, SHORT_FRAMES = 1024, PATIENCE_NS = 20000000, SECOND_NS = 1000000000 };
+enum { SHORT_PART = 4, SHORT_FRAMES = 1024, PATIENCE_NS = 20000000, SECOND_NS = 1000000000 };
 
 struct helper {
     struct worker *worker;
