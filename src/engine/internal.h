@@ -55,7 +55,7 @@
 enum {
     RETRIED = 1,             /* the class of repeated attempts, and the lowest bit of their numbers */
     WRITES_UNDER_WAY = 4,    /* requests of one kind that are under way at once */
-    WRITE_MOST = 8192,       /* changes in one request */
+    WRITE_MOST = 4096,       /* changes in one request */
     REASON_MOST = 1024,      /* bytes */
     TARGET_MOST = 4096,      /* bytes */
     HEADERS_MOST = 16 << 10, /* bytes */

@@ -175,6 +175,8 @@ static void write_done(fl_store_request *request)
             fl__ops_created(e, entry, request->result);
     }
     free_write(write);
+    if (e->queued)
+        fl__engine_flush_soon(e); /* there is room for it now */
     fl__ops_deliver(e);
 }
 
@@ -217,6 +219,8 @@ static void find_done(fl_store_request *request)
     for (size_t i = 0; i < find->count; i++)
         fl__ops_found(e, find->works[i], request->result < 0 ? NULL : &find->wants[i]);
     fl__release(find);
+    if (e->to_find.count > 0)
+        fl__engine_flush_soon(e);
     fl__ops_deliver(e);
 }
 

@@ -129,6 +129,35 @@ TEST(a_cancelled_timer_does_not_fire)
     tear_down();
 }
 
+/* Nothing else happens meanwhile that would make the engine look again. */
+static void run_batch(fl_op *ops, size_t count)
+{
+    bool done = false;
+    fl_batch batch = {.ops = ops, .count = count, .done = note_done, .arg = &done};
+    fl_engine_submit(bed.engine, &batch);
+    run_for(SECOND / 10);
+    CHECK(done);
+    for (size_t i = 0; i < count; i++)
+        CHECK_EQ(ops[i].result, 0);
+}
+
+TEST(a_batch_of_more_than_may_be_under_way_goes_on_by_itself)
+{
+    enum { MANY = 50000 };
+    uint64_t hour_us = 3600 * SECOND;
+    set_up((fl_engine_config){.lease_us = hour_us, .record_interval_us = hour_us, .delete_interval_us = hour_us});
+    fl_op *ops = calloc(MANY, sizeof *ops);
+    int64_t due_us = wall_now(&bed.wall.clock) + 86400 * SECOND;
+    for (size_t i = 0; i < MANY; i++)
+        ops[i] = (fl_op){.kind = FL_OP_CREATE, .timer = {.ns = FL_TEXT("ns"), .due_us = due_us}};
+    run_batch(ops, MANY);
+    for (size_t i = 0; i < MANY; i++)
+        ops[i] = (fl_op){.kind = FL_OP_GET, .timer = {.ns = FL_TEXT("ns"), .id = ops[i].timer.id}};
+    run_batch(ops, MANY);
+    free(ops);
+    tear_down();
+}
+
 TEST(an_update_moves_a_timer_and_keeps_its_id)
 {
     set_up((fl_engine_config){0});

@@ -38,7 +38,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/base.h"
 
-enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 1, CACHE_KIB = 8192, BUSY_MS = 1000 }; /* "Foli" */
+enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 2, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
 enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
 enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
 
@@ -75,6 +75,8 @@ static const char *const upgrades[SCHEMA] = {
     "CREATE INDEX dead_ns ON dead(ns);"
     "INSERT INTO shard VALUES(1, 0, 0, 0, 0, '', 0, 0, 0, 0);"
     "INSERT INTO progress VALUES(1, NULL);",
+    /* all runs had four */
+    "ALTER TABLE runs ADD COLUMN lines INTEGER DEFAULT 4;",
 };
 
 static const char *const texts[SQL_COUNT] = {
@@ -96,7 +98,7 @@ static const char *const texts[SQL_COUNT] = {
     [SQL_SWEEP] = "INSERT INTO sweeps VALUES(?1, ?2, ?3, ?4)",
     [SQL_SWEEP_MOVE] = "UPDATE sweeps SET first = ?1 WHERE number = ?2",
     [SQL_SWEEP_DROP] = "DELETE FROM sweeps WHERE number = ?1",
-    [SQL_RUN] = "REPLACE INTO runs VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+    [SQL_RUN] = "REPLACE INTO runs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     [SQL_RUN_DROP] = "DELETE FROM runs WHERE slot = ?1",
     [SQL_MOVED] = "REPLACE INTO moved VALUES(?1, ?2, ?3)",
     [SQL_MOVED_GET] = "SELECT at_us, seq FROM moved WHERE id_seq = ?1",
@@ -487,6 +489,7 @@ static int load(struct base *base)
     base->moved_after = 0;
     base->moved_sweep = true; /* nobody knows whether the last sweep came to its end */
     base->loaded = true;
+    sqlite3_db_release_memory(base->db); /* pages with filters, which are not read again */
     fl__names_sure(base, true);
     return 0;
 }

@@ -131,14 +131,15 @@ struct run;
 struct names {
     struct name_entry *fresh; /* a hash table; seq 0 is empty */
     size_t fresh_count, fresh_capacity;
-    uint64_t mark;        /* rows with a name and a smaller sequence number are in a run, or in the table `late` */
-    uint64_t seq_limit;   /* above all that were filed since */
-    uint64_t rows_since;  /* how many those are, about */
-    bool late;            /* there is something in the table `late` */
-    struct run *runs;     /* newest first */
-    struct merge *merges; /* those that are under way */
-    bool tidy;            /* windows have gone since the runs were looked at */
-    uint64_t debt;        /* so many entries should be merged for the names that came in */
+    uint64_t mark;             /* rows with a name and a smaller sequence number are in a run, or in the table `late` */
+    uint64_t seq_limit;        /* above all that were filed since */
+    uint64_t rows_since;       /* how many those are, about */
+    bool late;                 /* there is something in the table `late` */
+    struct run *runs;          /* newest first */
+    struct merge *merges;      /* those that are under way */
+    bool tidy;                 /* windows have gone since the runs were looked at */
+    uint64_t debt;             /* so many entries should be merged for the names that came in */
+    struct spare_piece *spare; /* of filters */
     struct name_entry *merged;
     size_t merged_room; /* a block of a run while it is put together */
 };

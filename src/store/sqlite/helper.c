@@ -4,8 +4,9 @@
  * The log. Pages of the log are carried over into the file when there are some thousand of them, by this thread and with
  * a connection of its own. SQLite begins the log anew when all of it has been carried over, at a moment when nobody reads
  * or writes. Under load that moment would never come: when this thread is done, more has been written. So when little is
- * left, the thread of the shard carries that over itself, between two commits: a few milliseconds. If this thread cannot
- * keep up, every commit waits for it a little, so that less comes in; and if nothing else helps, as long as it takes.
+ * left, the thread of the shard carries that over itself, between two commits: a millisecond or a few. What is little
+ * depends on how long the log has become. If this thread cannot keep up, every commit waits for it a little, so that less
+ * comes in; and if nothing else helps, as long as it takes.
  *
  * Copies. A file that was written without syncing is synced here.
  */
@@ -20,7 +21,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
 
-enum { SHORT_FRAMES = 1024, PATIENCE_NS = 20000000, SECOND_NS = 1000000000 };
+enum { SHORT_PART = 4, SHORT_FRAMES = 1024, PATIENCE_NS = 20000000, SECOND_NS = 1000000000 };
 
 struct helper {
     struct worker *worker;
@@ -56,11 +57,13 @@ static int sync_file(char *path)
     return error ? error : sync_path(dirname(path), O_RDONLY | O_DIRECTORY);
 }
 
+/* Gives how many pages at the beginning of the log need not be carried over any more: none if all of them are in the file,
+ * for then the next commit begins the log anew. */
 static int carry_over(sqlite3 *db)
 {
     int log = -1, carried = -1;
     int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &carried);
-    return rc == SQLITE_OK && carried > 0 ? carried : 0;
+    return rc == SQLITE_OK && carried > 0 && carried < log ? carried : 0;
 }
 
 static void *help(void *arg)
@@ -112,6 +115,13 @@ static void wait_carried(struct helper *helper, int frames)
             pthread_cond_wait(&helper->changed, &helper->lock);
 }
 
+/* Whether so little is left that it is carried over at once. */
+static bool short_rest(const struct helper *helper, int frames)
+{
+    int most = frames / SHORT_PART < SHORT_FRAMES ? frames / SHORT_PART : SHORT_FRAMES;
+    return frames - helper->carried <= most;
+}
+
 void fl__helper_look(struct helper *helper, struct base *base)
 {
     int frames = base->frames;
@@ -121,7 +131,7 @@ void fl__helper_look(struct helper *helper, struct base *base)
     if (frames >= (int)fl__sqlite_tuning.log_frames)
         wait_carried(helper, frames);
     if (!helper->carrying) {
-        if (frames - helper->carried <= SHORT_FRAMES || frames >= (int)fl__sqlite_tuning.log_frames_max) {
+        if (short_rest(helper, frames) || frames >= (int)fl__sqlite_tuning.log_frames_max) {
             helper->carried = 0; /* the log begins anew; or not, and then more is carried over again than need be */
             carry_over(base->db);
         } else {

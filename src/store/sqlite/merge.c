@@ -21,21 +21,11 @@
 #include "base/alloc.h"
 #include "store/sqlite/names.h"
 
-enum { CLASSES = 32, SAMPLES = 4 };
+enum { SAMPLES = 4 };
 
 static int64_t time_of(const struct name_entry *entry)
 {
     return (int64_t)(entry->tick << FL_WINDOW_SHIFT_MIN);
-}
-
-/* Sizes are compared by powers of the fan. */
-static unsigned class_of(const struct run *run)
-{
-    unsigned class = 0;
-    uint64_t limit = 2 * (uint64_t)fl__sqlite_tuning.fresh_max;
-    for (; run->entries >= limit && class < CLASSES; class ++)
-        limit *= fl__sqlite_tuning.fan;
-    return class;
 }
 
 static bool mergeable(const struct run *run)
@@ -134,7 +124,7 @@ static size_t enough_of(const struct base *base, unsigned class, struct run **ou
 {
     size_t count = 0;
     for (struct run *run = base->names.runs; run && count < FAN_MAX; run = run->next)
-        if (mergeable(run) && class_of(run) == class)
+        if (mergeable(run) && fl__run_class(run->entries) == class)
             out[count++] = run;
     return count >= fl__sqlite_tuning.fan ? count : 0;
 }
@@ -159,7 +149,7 @@ static int tidy(struct base *base)
 static int begin_merges(struct base *base)
 {
     struct run *runs[FAN_MAX];
-    for (unsigned class = 0; class <= CLASSES; class ++) {
+    for (unsigned class = 0; class <= RUN_CLASSES; class ++) {
         size_t count = enough_of(base, class, runs);
         int r = count > 0 ? begin(base, runs, count) : 0;
         if (r < 0)
@@ -292,6 +282,7 @@ static int end_merge(struct base *base, struct merge *merge)
     int r = 0;
     for (size_t i = 0; i < count && r == 0; i++)
         r = fl__run_end(base, olds[i]);
+    fl__pieces_release(base);
     if (r == 0 && out->entries == 0)
         return fl__run_end(base, out);
     return r;
@@ -325,7 +316,7 @@ static int merge_some(struct base *base, struct merge *merge, uint64_t deadline_
         return end_merge(base, merge);
     uint64_t hash = hash_of(out, out->done);
     for (size_t i = 0; i < merge->count; i++)
-        fl__run_forget(merge->inputs[i].run, hash);
+        fl__run_forget(base, merge->inputs[i].run, hash);
     return 0;
 }
 

@@ -11,7 +11,6 @@
  * has the name. Nameless rows cost nothing.
  */
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -26,9 +25,11 @@ uint64_t fl__name_hash(fl_bytes ns, fl_bytes name)
 
 /* --- Fresh names -------------------------------------------------------------------------------------------------- */
 
+/* The table is in the order of the hashes, nearly: each stands as far in it as it is in the range of them, or a little
+ * behind. So there is little left to sort when they are written. */
 static size_t home_of(const struct names *names, uint64_t hash)
 {
-    return (size_t)(hash * 0x9e3779b97f4a7c15 >> 24) & (names->fresh_capacity - 1);
+    return (size_t)((unsigned __int128)hash * names->fresh_capacity >> 64);
 }
 
 static void fresh_insert(struct names *names, struct name_entry entry)
@@ -174,12 +175,6 @@ void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name
 
 /* --- Writing a run ------------------------------------------------------------------------------------------------ */
 
-static int by_hash(const void *a, const void *b)
-{
-    uint64_t left = ((const struct name_entry *)a)->hash, right = ((const struct name_entry *)b)->hash;
-    return left < right ? -1 : left > right;
-}
-
 static int write_blocks(struct base *base, struct run *run, const struct name_entry *entries, size_t count)
 {
     size_t at = 0;
@@ -193,14 +188,21 @@ static int write_blocks(struct base *base, struct run *run, const struct name_en
     return r;
 }
 
-/* Brings all entries to the front of the table, sorted. */
+/* Brings all entries to the front of the table, sorted: each goes past the few that are larger and stand before it, which
+ * are those near it and those that went over the end of the table. */
 static void sort_fresh(struct names *names)
 {
+    struct name_entry *fresh = names->fresh;
     size_t count = 0;
-    for (size_t i = 0; i < names->fresh_capacity; i++)
-        if (names->fresh[i].seq)
-            names->fresh[count++] = names->fresh[i];
-    qsort(names->fresh, count, sizeof *names->fresh, by_hash);
+    for (size_t i = 0; i < names->fresh_capacity; i++) {
+        struct name_entry entry = fresh[i];
+        if (!entry.seq)
+            continue;
+        size_t at = count++;
+        for (; at > 0 && fresh[at - 1].hash > entry.hash; at--)
+            fresh[at] = fresh[at - 1];
+        fresh[at] = entry;
+    }
 }
 
 static int write_run(struct base *base)

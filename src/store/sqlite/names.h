@@ -10,10 +10,11 @@ enum {
     BLOCK_ENTRIES = 170, /* in the mean */
     ENTRY_BYTES = 21,
     LINE_BYTES = 64,
-    LINES = 4,         /* of a block */
-    PIECE_BLOCKS = 15, /* whose lines are allocated and stored together, in a page */
-    PIECE_BYTES = PIECE_BLOCKS * LINES * LINE_BYTES,
+    LINES_MAX = 6,    /* of a block */
+    PIECE_LINES = 60, /* that are allocated and stored together, in a page: of several blocks, whatever they have */
+    PIECE_BYTES = PIECE_LINES * LINE_BYTES,
     FAN_MAX = 8,
+    RUN_CLASSES = 32,
 };
 
 struct run {
@@ -23,6 +24,8 @@ struct run {
     uint64_t blocks;        /* into so many equal parts the range of hashes is divided */
     uint64_t entries;       /* in those that are done */
     uint64_t done;          /* blocks that are written: all, unless it is being merged from others */
+    uint64_t lines;         /* of the filter, for a block */
+    uint64_t piece_blocks;  /* whose lines are in one piece */
     struct merge *into;     /* the merge it goes into, or NULL */
     unsigned char **pieces; /* of the filter; NULL where nobody looks */
 };
@@ -54,6 +57,9 @@ struct merge {
     bool started;
 };
 
+/* Runs of about one size have the same class: a power of the fan. */
+unsigned fl__run_class(uint64_t entries);
+
 /* A run for that many entries, in a new slot; it is not in the list yet. */
 int fl__run_make(struct base *base, uint64_t entries, struct run **ret);
 void fl__run_free(struct run *run);
@@ -79,8 +85,15 @@ bool fl__runs_may_have(const struct base *base, uint64_t hash);
 /* Makes the cursor stand on its next entry: 1, 0 at the end. */
 int fl__cursor_advance(struct base *base, struct run_cursor *cursor);
 
-/* Frees the parts of the filter below a hash. */
-void fl__run_forget(struct run *run, uint64_t hash);
+/* A piece of a filter that is not used now: the new run of a merge takes those of the old ones, wherever their memory was
+ * allocated. */
+struct spare_piece {
+    struct spare_piece *next;
+};
+
+/* Takes the parts of the filter below a hash away; frees those that nobody has taken since. */
+void fl__run_forget(struct base *base, struct run *run, uint64_t hash);
+void fl__pieces_release(struct base *base);
 
 void fl__merges_unload(struct base *base);
 

@@ -10,9 +10,17 @@
  *
  *     hash 8, tick 6, seq 7 bytes, little endian, for each entry
  *
- * The filter. Most names that are looked for are not there. For each block there are four lines of 64 bytes in memory, a
- * Bloom filter each: 12 bits a name and six questions in one line, which say "perhaps" for one name in 250 that is not
- * there. Lines of 15 blocks make a piece, which is stored too, under the key -1 - number.
+ * The filter. Most names that are looked for are not there. For each block there are some lines of 64 bytes in memory, a
+ * Bloom filter each, with six questions in one line:
+ *
+ *     lines a block    bits a name    "perhaps" for one that is not there
+ *     5                15             one in 600
+ *     4                12             one in 230
+ *     3                9              one in 70
+ *
+ * All runs are asked, and the largest have nearly all names: so those have three lines, which saves nearly half of the
+ * memory, and the many small ones five, which costs little. 60 lines make a piece, which is stored too, under the key
+ * -1 - number.
  */
 
 #include <string.h>
@@ -22,9 +30,30 @@
 
 enum { PROBES = 6, PROBE_BITS = 9, TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
 
+static size_t piece_of(const struct run *run, uint64_t block)
+{
+    return (size_t)(block / run->piece_blocks);
+}
+
 static size_t pieces_of(const struct run *run)
 {
-    return (size_t)((run->blocks + PIECE_BLOCKS - 1) / PIECE_BLOCKS);
+    return piece_of(run, run->blocks - 1) + 1;
+}
+
+unsigned fl__run_class(uint64_t entries)
+{
+    unsigned class = 0;
+    uint64_t limit = 2 * (uint64_t)fl__sqlite_tuning.fresh_max;
+    for (; entries >= limit && class < RUN_CLASSES; class ++)
+        limit *= fl__sqlite_tuning.fan;
+    return class;
+}
+
+/* With the usual settings: fewer from 250,000 entries on, and fewer again from a million. */
+static uint64_t lines_for(uint64_t entries)
+{
+    unsigned class = fl__run_class(entries);
+    return class < 2 ? 5 : class == 2 ? 4 : 3;
 }
 
 /* --- The filter --------------------------------------------------------------------------------------------------- */
@@ -33,8 +62,8 @@ static unsigned char *line_of(const struct run *run, uint64_t hash)
 {
     uint64_t block = block_of(run, hash);
     uint64_t rest = hash * run->blocks; /* how far into the block, of 2^64 */
-    size_t line = (size_t)(block % PIECE_BLOCKS) * LINES + (size_t)(rest >> 62);
-    return run->pieces[block / PIECE_BLOCKS] + line * LINE_BYTES;
+    uint64_t line = block % run->piece_blocks * run->lines + (uint64_t)((unsigned __int128)rest * run->lines >> 64);
+    return run->pieces[piece_of(run, block)] + line * LINE_BYTES;
 }
 
 static uint64_t probes_of(uint64_t hash)
@@ -66,17 +95,35 @@ static bool filter_has(const struct run *run, uint64_t hash)
 
 static int make_piece(struct base *base, struct run *run, size_t piece)
 {
-    if (!run->pieces[piece])
+    struct spare_piece *spare = base->names.spare;
+    if (run->pieces[piece])
+        return 0;
+    if (spare) {
+        base->names.spare = spare->next;
+        run->pieces[piece] = memset(spare, 0, PIECE_BYTES);
+    } else {
         run->pieces[piece] = fl__alloc_zeroed(PIECE_BYTES);
+    }
     return run->pieces[piece] ? 0 : base_no_memory(base);
 }
 
-void fl__run_forget(struct run *run, uint64_t hash)
+void fl__run_forget(struct base *base, struct run *run, uint64_t hash)
 {
-    size_t below = (size_t)(block_of(run, hash) / PIECE_BLOCKS);
+    size_t below = piece_of(run, block_of(run, hash));
     while (below > 0 && run->pieces[below - 1]) {
-        fl__release(run->pieces[--below]);
+        struct spare_piece *spare = (struct spare_piece *)run->pieces[--below];
         run->pieces[below] = NULL;
+        spare->next = base->names.spare;
+        base->names.spare = spare;
+    }
+}
+
+void fl__pieces_release(struct base *base)
+{
+    while (base->names.spare) {
+        struct spare_piece *next = base->names.spare->next;
+        fl__release(base->names.spare);
+        base->names.spare = next;
     }
 }
 
@@ -117,6 +164,7 @@ static int new_run(struct base *base, struct run values, struct run **ret)
     if (!run)
         return base_no_memory(base);
     *run = values;
+    run->piece_blocks = PIECE_LINES / run->lines;
     run->pieces = fl__alloc_zeroed(pieces_of(run) * sizeof(unsigned char *));
     if (!run->pieces) {
         fl__release(run);
@@ -129,6 +177,7 @@ static int new_run(struct base *base, struct run values, struct run **ret)
 int fl__run_make(struct base *base, uint64_t entries, struct run **ret)
 {
     struct run values = {.blocks = entries / BLOCK_ENTRIES + 1,
+                         .lines = lines_for(entries),
                          .age = base->names.runs ? base->names.runs->age + 1 : 1};
     int r = fl__slot_take(base, &values.slot);
     return r == 0 ? new_run(base, values, ret) : r;
@@ -157,8 +206,9 @@ int fl__run_end(struct base *base, struct run *run)
 
 int fl__run_note(struct base *base, const struct run *run)
 {
-    return fl__run(base, SQL_RUN, "iiiiii", (int64_t)run->slot, (int64_t)run->age, (int64_t)run->blocks,
-                   (int64_t)run->entries, (int64_t)run->done, run->into ? (int64_t)run->into->out->slot : -1);
+    return fl__run(base, SQL_RUN, "iiiiiii", (int64_t)run->slot, (int64_t)run->age, (int64_t)run->blocks,
+                   (int64_t)run->entries, (int64_t)run->done, run->into ? (int64_t)run->into->out->slot : -1,
+                   (int64_t)run->lines);
 }
 
 static int store_piece(struct base *base, const struct run *run, size_t piece)
@@ -169,7 +219,7 @@ static int store_piece(struct base *base, const struct run *run, size_t piece)
 int fl__run_write(struct base *base, struct run *run, const struct name_entry *entries, size_t count)
 {
     uint64_t block = run->done;
-    size_t piece = (size_t)(block / PIECE_BLOCKS);
+    size_t piece = piece_of(run, block);
     int r = make_piece(base, run, piece);
     if (r < 0)
         return r;
@@ -186,7 +236,7 @@ int fl__run_write(struct base *base, struct run *run, const struct name_entry *e
         r = fl__slot_put(base, run->slot, (int64_t)block, (fl_bytes){bytes, (size_t)(end - bytes)});
     run->done++;
     run->entries += count;
-    if (r == 0 && (run->done % PIECE_BLOCKS == 0 || run->done == run->blocks))
+    if (r == 0 && (run->done % run->piece_blocks == 0 || run->done == run->blocks))
         r = store_piece(base, run, piece);
     return r;
 }
@@ -332,11 +382,20 @@ bool fl__runs_may_have(const struct base *base, uint64_t hash)
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
+/* The first piece somebody looks at: what has been merged is asked of the new run. */
+static size_t first_piece(const struct run *run)
+{
+    const struct run *out = run->into ? run->into->out : NULL;
+    return out ? piece_of(run, block_of(run, hash_of(out, out->done))) : 0;
+}
+
+/* From the last one on. */
 static int load_pieces(struct base *base, struct run *run)
 {
     struct record record;
+    int64_t end = -(int64_t)first_piece(run);
     int r = fl__slot_scan(base, run->slot, -(int64_t)pieces_of(run), &record);
-    while (r > 0 && record.k < 0) {
+    while (r > 0 && record.k < end) {
         size_t piece = (size_t)(-1 - record.k);
         if (record.v.size != PIECE_BYTES)
             r = base_corrupt(base, "a filter of names has another size");
@@ -354,10 +413,10 @@ static int load_pieces(struct base *base, struct run *run)
 /* The piece that was not complete is made anew from its blocks. */
 static int make_last_piece(struct base *base, struct run *run)
 {
-    struct run_cursor cursor = {.run = run, .next = run->done - run->done % PIECE_BLOCKS};
+    struct run_cursor cursor = {.run = run, .next = run->done - run->done % run->piece_blocks};
     if (run->done == run->blocks || cursor.next == run->done)
         return 0;
-    int r = make_piece(base, run, (size_t)(run->done / PIECE_BLOCKS));
+    int r = make_piece(base, run, piece_of(run, run->done));
     while (r == 0 && (r = fl__cursor_advance(base, &cursor)) > 0) {
         r = 0;
         if (cursor.next > run->done)
@@ -371,8 +430,8 @@ static int make_last_piece(struct base *base, struct run *run)
 
 static int check_pieces(struct base *base, const struct run *run)
 {
-    for (uint64_t i = 0; i < run->done; i += PIECE_BLOCKS)
-        if (!run->pieces[i / PIECE_BLOCKS])
+    for (size_t i = first_piece(run); i < pieces_of(run) && i * run->piece_blocks < run->done; i++)
+        if (!run->pieces[i])
             return base_corrupt(base, "a filter of names is not there");
     return 0;
 }
@@ -383,9 +442,11 @@ static int load_run(struct base *base, sqlite3_stmt *statement, struct run **ret
                          .age = (uint64_t)sqlite3_column_int64(statement, 1),
                          .blocks = (uint64_t)sqlite3_column_int64(statement, 2),
                          .entries = (uint64_t)sqlite3_column_int64(statement, 3),
-                         .done = (uint64_t)sqlite3_column_int64(statement, 4)};
+                         .done = (uint64_t)sqlite3_column_int64(statement, 4),
+                         .lines = (uint64_t)sqlite3_column_int64(statement, 6)};
     *ret_target = sqlite3_column_int64(statement, 5);
-    if (values.blocks == 0 || values.blocks >= (uint64_t)1 << 40 || values.done > values.blocks)
+    if (values.blocks == 0 || values.blocks >= (uint64_t)1 << 40 || values.done > values.blocks || values.lines == 0 ||
+        values.lines > LINES_MAX)
         return base_corrupt(base, "a run of names is impossible");
     return new_run(base, values, ret);
 }
@@ -418,22 +479,24 @@ static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***e
         return r;
     **end = run;
     *end = &run->next;
-    r = load_pieces(base, run);
+    if (run->done < run->blocks)
+        r = fl__merge_resume(base, run, &merge);
+    if (r == 0 && target >= 0)
+        r = join_merge(base, run, target);
+    if (r == 0)
+        r = load_pieces(base, run);
     if (r == 0)
         r = make_last_piece(base, run);
     if (r == 0)
         r = check_pieces(base, run);
-    if (r == 0 && run->done < run->blocks)
-        r = fl__merge_resume(base, run, &merge);
-    if (r == 0 && target >= 0)
-        r = join_merge(base, run, target);
     return r;
 }
 
 int fl__runs_load(struct base *base)
 {
     sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT slot, age, blocks, entries, done, target FROM runs ORDER BY age DESC",
+    int rc = sqlite3_prepare_v2(base->db,
+                                "SELECT slot, age, blocks, entries, done, target, lines FROM runs ORDER BY age DESC",
                                 -1, &statement, NULL);
     if (rc != SQLITE_OK)
         return fl__base_failed(base, rc);
@@ -455,4 +518,5 @@ void fl__runs_unload(struct base *base)
         fl__run_free(base->names.runs);
         base->names.runs = next;
     }
+    fl__pieces_release(base);
 }

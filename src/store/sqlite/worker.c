@@ -20,7 +20,7 @@
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
 
-enum { GROUP_NS = 10000000, GROUP_DEBT = 1 << 15, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
+enum { GROUP_NS = 10000000, GROUP_DEBT = 1 << 14, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
 
 static const char detached_text[] = "the shard was detached: nothing was written";
 

@@ -173,7 +173,7 @@ bool disk_failed(void)
 static void write_file(const struct image *image)
 {
     FILE *file = fopen(image->path, "wb");
-    CHECK(file && fwrite(image->data, 1, image->size, file) == image->size);
+    CHECK(file && (image->size == 0 || fwrite(image->data, 1, image->size, file) == image->size));
     CHECK_EQ(fclose(file), 0);
 }
 

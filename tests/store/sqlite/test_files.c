@@ -12,10 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "store/conformance.h"
 #include "store/sqlite/base.h"
 #include "store/sqlite/life.h"
 #include "store/sqlite/place.h"
+#include "store/sqlite/worker.h"
 
 static char message[300];
 
@@ -385,4 +387,64 @@ TEST(the_log_is_made_longer_before_it_is_needed)
     for (uint64_t i = 1; i <= COMMITS; i++)
         CHECK(is_there(shard, make_row(2 * i, 1000, 25).key, NULL));
     end();
+}
+
+/* --- The log is carried over -------------------------------------------------------------------------------------- */
+
+/* Bytes that this thread has written to files; -1: the system does not say. */
+static long long written(void)
+{
+    char line[100];
+    long long bytes = -1;
+    FILE *io = fopen("/proc/thread-self/io", "r");
+    while (io && fgets(line, sizeof line, io))
+        if (strncmp(line, "wchar: ", 7) == 0)
+            bytes = strtoll(line + 7, NULL, 10);
+    if (io)
+        fclose(io);
+    return bytes;
+}
+
+/* A commit that writes as many pages as the log may have. */
+static void commit_pages(struct base *base, uint32_t slot, int64_t first)
+{
+    static char page[3000];
+    CHECK_EQ(fl__base_begin(base), 0);
+    for (int64_t i = 0; i < fl__sqlite_tuning.checkpoint_frames; i++)
+        CHECK_EQ(fl__slot_put(base, slot, first + i, (fl_bytes){page, sizeof page}), 0);
+    CHECK_EQ(fl__base_commit(base), 0);
+}
+
+/* Until the second thread has done what it was asked for. */
+static void wait_for_helper(struct helper *helper)
+{
+    int error;
+    char *path = fl__alloc(strlen(folder_file("foliot.lock")) + 1);
+    fl__helper_sync(helper, strcpy(path, folder_file("foliot.lock")));
+    while (!fl__helper_synced(helper, &error))
+        usleep(1000);
+}
+
+TEST(a_new_log_is_not_taken_for_one_that_is_nearly_carried_over)
+{
+    struct worker worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    uint32_t slot;
+    make_store();
+    CHECK_EQ(fl__base_open(folder_file("shard-0000.db"), NULL, &worker.base, message, sizeof message), 0);
+    CHECK_EQ(fl__helper_start(&worker, &worker.helper), 0);
+    CHECK_EQ(fl__base_begin(worker.base), 0);
+    CHECK_EQ(fl__slot_take(worker.base, &slot), 0);
+    CHECK_EQ(fl__base_commit(worker.base), 0);
+    commit_pages(worker.base, slot, 0);
+    fl__helper_look(worker.helper, worker.base);
+    wait_for_helper(worker.helper);
+    int before = worker.base->frames;
+    commit_pages(worker.base, slot, 10000);
+    CHECK(worker.base->frames < 2 * before - 100); /* begun anew */
+    long long begin_bytes = written();
+    fl__helper_look(worker.helper, worker.base);
+    CHECK(written() - begin_bytes < 1 << 20); /* the second thread does it */
+    fl__helper_stop(worker.helper);
+    fl__base_close(worker.base);
+    done();
 }

@@ -316,34 +316,45 @@ TEST(what_is_not_there_is_known_to_be_absent_when_nothing_is_under_way)
 
 /* --- Many --------------------------------------------------------------------------------------------------------- */
 
-/* Names that come once, in one window, with everything that can be merged merged. */
-static void write_many(size_t count)
+/* Some names that were not there, in one window. */
+static void write_names(size_t first)
 {
+    fl_store_change changes[CHANGES] = {0};
+    fl_row rows[CHANGES];
+    for (size_t i = 0; i < CHANGES; i++) {
+        rows[i] =
+            (fl_row){.key = {(int64_t)(first + i), seq += 2}, .ns = text("ns"), .name = name_of(first + i, names[i])};
+        rows[i].id = rows[i].key;
+        rows[i].window = fl_window_of(0, FL_WINDOW_SHIFT_NEAR);
+        keys[first + i] = rows[i].key;
+        changes[i].put = &rows[i];
+    }
+    fl_store_request write = {.op = FL_STORE_WRITE};
+    write.write.changes = changes;
+    write.write.count = CHANGES;
+    run(write);
+}
+
+/* Names that come once, in one window, with everything that can be merged merged. Gives how much memory was in use at most,
+ * if that is watched. */
+static uint64_t write_many(size_t count)
+{
+    uint64_t most = 0;
     for (size_t i = 0; i < count; i += CHANGES) {
-        fl_store_change changes[CHANGES] = {0};
-        fl_row rows[CHANGES];
-        for (size_t j = 0; j < CHANGES; j++) {
-            rows[j] = (fl_row){.key = {(int64_t)(i + j), seq += 2}, .ns = text("ns"), .name = name_of(i + j, names[j])};
-            rows[j].id = rows[j].key;
-            rows[j].window = fl_window_of(0, FL_WINDOW_SHIFT_NEAR);
-            keys[i + j] = rows[j].key;
-            changes[j].put = &rows[j];
-        }
-        fl_store_request write = {.op = FL_STORE_WRITE};
-        write.write.changes = changes;
-        write.write.count = CHANGES;
         if (i % (CHANGES * 64) == 0)
             CHECK_EQ(fl__base_begin(base), 0);
-        run(write);
+        write_names(i);
         CHECK_EQ(fl__background_step(base, 0), 0);
+        most = memory.bytes > most ? memory.bytes : most;
         if (i % (CHANGES * 64) == CHANGES * 63)
             CHECK_EQ(fl__base_commit(base), 0);
     }
     if (base->in_transaction)
         CHECK_EQ(fl__base_commit(base), 0);
+    return most;
 }
 
-TEST(many_names_are_found_in_few_runs_with_two_bytes_each)
+TEST(many_names_are_found_in_few_runs_and_never_take_more_than_a_byte_and_a_half_each)
 {
     size_t count = SCALE(800000, 60000) / CHANGES * CHANGES;
     uint32_t fresh = (uint32_t)count / 600;
@@ -352,12 +363,13 @@ TEST(many_names_are_found_in_few_runs_with_two_bytes_each)
     fl__base_close(base);
     memory_install();
     open_file();
-    write_many(count);
-    size_t most = 4 * 6;
-    CHECK(runs() <= most);
-    uint64_t rest = 64 << 10; /* windows, slots, scratch */
-    if (memory.bytes > 2 * count + rest)
-        test_fail(__FILE__, __LINE__, "%llu bytes for %zu names", (unsigned long long)memory.bytes, count);
+    uint64_t most = write_many(count);
+    size_t runs_most = 4 * 6;
+    CHECK(runs() <= runs_most);
+    uint64_t rest =
+        (64 << 10) + runs_most * PIECE_BYTES; /* windows, slots, scratch; a piece of each that is not full */
+    if (most > count + count / 2 + rest)
+        test_fail(__FILE__, __LINE__, "%llu bytes for %zu names", (unsigned long long)most, count);
     check_names(SCALE(37, 7));
     uint64_t before = memory.bytes;
     fl__base_close(base);
@@ -368,6 +380,93 @@ TEST(many_names_are_found_in_few_runs_with_two_bytes_each)
     fl__base_close(base);
     memory_remove();
     open_file();
+    end_file();
+}
+
+/* A large merge that is nearly over. */
+static bool nearly_merged(void)
+{
+    for (const struct merge *each = base->names.merges; each; each = each->next)
+        if (each->out->blocks > 180 && each->out->done > each->out->blocks * 3 / 4)
+            return true;
+    return false;
+}
+
+/* Of all filters, in memory. */
+static size_t pieces(void)
+{
+    size_t count = 0;
+    for (const struct run *each = base->names.runs; each; each = each->next)
+        for (size_t i = 0; i * each->piece_blocks < each->blocks; i++)
+            count += each->pieces[i] != NULL;
+    return count;
+}
+
+TEST(a_merge_that_is_gone_on_with_has_no_filters_of_what_is_merged)
+{
+    enum { ALL = 600 * CHANGES };
+    fl__sqlite_tuning = defaults;
+    begin_file(ALL, with(2000, 4, UINT64_MAX), 1);
+    for (size_t i = 0; !nearly_merged(); i += CHANGES) {
+        CHECK(i < ALL);
+        CHECK_EQ(fl__base_begin(base), 0);
+        write_names(i);
+        CHECK_EQ(fl__background_step(base, 0), 0);
+        CHECK_EQ(fl__base_commit(base), 0);
+    }
+    size_t before = pieces();
+    fl__base_close(base);
+    open_file();
+    CHECK_EQ(pieces(), before);
+    check_names(1);
+    end_file();
+}
+
+static void execute(const char *sql)
+{
+    char *message = NULL;
+    if (sqlite3_exec(base->db, sql, NULL, NULL, &message) != SQLITE_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, message);
+}
+
+static void check_lines(uint64_t least, uint64_t most)
+{
+    for (const struct run *each = base->names.runs; each; each = each->next)
+        CHECK(each->lines >= least && each->lines <= most);
+}
+
+/* In a file of the first schema all filters have four lines a block, and it does not say so. */
+TEST(runs_of_the_first_schema_are_read_and_merged_with_others)
+{
+    enum { OLD = 3 * 200 * CHANGES, ALL = 2 * OLD };
+    fl__sqlite_tuning = defaults;
+    begin_file(ALL, with(200 * CHANGES / 10, 4, UINT64_MAX), 1);
+    for (size_t i = 0; i < OLD; i += (size_t)200 * CHANGES) {
+        CHECK_EQ(fl__base_begin(base), 0);
+        for (size_t j = 0; j < 200; j++)
+            write_names(i + j * CHANGES);
+        CHECK_EQ(fl__names_freeze(base), 0);
+        CHECK_EQ(fl__base_commit(base), 0);
+    }
+    CHECK_EQ(runs(), 3);
+    check_lines(4, 4);
+    execute("ALTER TABLE runs DROP COLUMN lines; PRAGMA user_version = 1");
+    fl__base_close(base);
+    fl__sqlite_tuning = with(500, 4, UINT64_MAX);
+    open_file();
+    CHECK_EQ(runs(), 3);
+    check_lines(4, 4);
+    check_names(1);
+    while (seq < 2 * ALL) {
+        CHECK_EQ(fl__base_begin(base), 0);
+        write_names(seq / 2);
+        CHECK_EQ(fl__background_step(base, 0), 0);
+        CHECK_EQ(fl__base_commit(base), 0);
+    }
+    check_names(1);
+    fl__base_close(base);
+    open_file();
+    check_names(1);
     end_file();
 }
 
