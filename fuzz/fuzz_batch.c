@@ -41,6 +41,7 @@ static struct {
     struct job *first[SHARDS], **end[SHARDS]; /* that are not answered */
     uint32_t digests[SHARDS];                 /* of the operations, in their order */
     unsigned batches;
+    struct space space;
     int fd; /* the client's */
     struct text answer;
 } fuzz;
@@ -147,10 +148,21 @@ int call_refuse_result(struct call *call, int result)
     abort(); /* there is memory for it */
 }
 
-int timers_complete(struct server *server, fl_op *op, struct problem *problem)
+/* Who has a place gives it back. */
+int timers_complete(struct server *server, fl_op *op, struct space **ret_place, struct problem *problem)
 {
     (void)server;
-    return op->timer.ns.size == 4 ? problem_set(problem, 429, "namespace-full", NULL, "it is full") : 0;
+    if (op->timer.ns.size == 4)
+        return problem_set(problem, 429, "namespace-full", NULL, "it is full");
+    *ret_place = &fuzz.space;
+    fuzz.space.coming++;
+    return 0;
+}
+
+void timers_answered(struct space *place)
+{
+    if (place)
+        place->coming--;
 }
 
 int timers_problem(const struct server *server, const fl_op *op, struct problem *problem)
@@ -370,7 +382,7 @@ static struct text run(unsigned ways, uint32_t luck, const char *body, size_t si
     start(ways, luck);
     send_batch(body, size);
     finish();
-    assert(fuzz.batches == 1);
+    assert(fuzz.batches == 1 && fuzz.space.coming == 0);
     if (!(ways & LEAVES))
         lines = take_lines();
     memcpy(digests, fuzz.digests, sizeof fuzz.digests);

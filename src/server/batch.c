@@ -20,6 +20,7 @@ enum { CHUNKS_MOST = 4, COLLECTED_MOST = 1 << 20, UNSENT_MOST = 1 << 20, LINES_M
 struct line {
     uint32_t shard; /* UINT32_MAX: it failed at once */
     uint32_t size;  /* of its answer */
+    struct space *place;
     fl_op op;
 };
 
@@ -60,8 +61,18 @@ static void go_on(struct batch *batch);
 
 /* --- Chunks ------------------------------------------------------------------------------------------------------- */
 
+/* What was created counts as pending now. */
+static void chunk_answered(struct chunk *chunk)
+{
+    for (size_t i = 0; i < chunk->count; i++) {
+        timers_answered(chunk->lines[i].place);
+        chunk->lines[i].place = NULL;
+    }
+}
+
 static void chunk_free(struct chunk *chunk)
 {
+    chunk_answered(chunk);
     for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
         next = job->next;
         out_free(&job->out);
@@ -85,7 +96,9 @@ static struct line *line_new(struct chunk *chunk)
         chunk->lines = lines;
         chunk->capacity = capacity;
     }
-    return &chunk->lines[chunk->count++];
+    struct line *line = &chunk->lines[chunk->count++];
+    line->place = NULL;
+    return line;
 }
 
 static void write_problem(struct out *out, const struct problem *problem)
@@ -120,7 +133,7 @@ static int decide(struct batch *batch, struct timer_in *in, struct shard *namele
                                "an ID is given out by the server: give a name, or none");
         if (!(in->given & (GAVE_DUE | GAVE_AFTER)))
             return problem_set(problem, 400, "missing-field", "due", "due or after is missing: when shall it fire?");
-        return timers_complete(server, &line->op, problem);
+        return timers_complete(server, &line->op, &line->place, problem);
     }
     if (by_id == by_name)
         return problem_set(problem, 400, "missing-field", "name", "which one? Give its name or its id");
@@ -253,6 +266,7 @@ static void chunk_write(struct chunk *chunk)
     struct batch *batch = chunk->batch;
     struct out *out = &batch->call->out;
     size_t problems = 0;
+    chunk_answered(chunk);
     out_clear(out);
     for (struct chunk_job *job = chunk->jobs; job; job = job->next)
         batch->by_shard[job->job.shard->number] = job;

@@ -327,7 +327,9 @@ void peer_post(struct call *call);
 
 /* --- timers.c, for batches too */
 void timers_tell(struct shard *shard, const fl_op *op); /* on the shard's worker, of each operation once */
-int timers_complete(struct server *server, fl_op *op, struct problem *problem);
+/* `*ret_place` is set if it has a place among those that the namespace may have: it is given back when all is over. */
+int timers_complete(struct server *server, fl_op *op, struct space **ret_place, struct problem *problem);
+void timers_answered(struct space *place);                                                 /* NULL is none */
 int timers_problem(const struct server *server, const fl_op *op, struct problem *problem); /* of one that failed */
 
 /* --- lease.c */
@@ -370,6 +372,7 @@ struct space {
     _Atomic(const struct settings *) settings; /* never NULL */
     _Atomic int64_t pending;                   /* in the shards of this server */
     _Atomic int64_t elsewhere;                 /* in those of others, when they were last asked */
+    _Atomic int64_t coming;                    /* being created, if there is a limit */
     atomic_bool has_targets;                   /* some of its timers have had one */
     atomic_llong fired, failed, dead;
     /* The pace of deliveries: when the next may begin, and until when those put off have their places. */

@@ -13,6 +13,7 @@ struct single {
     struct job job;
     fl_op op;
     struct call *call;
+    struct space *place; /* see timers_complete() */
     struct scratch scratch;
     bool by_id; /* and then, if there is none, by name */
     bool failed;
@@ -20,6 +21,7 @@ struct single {
 
 static void single_end(struct single *single)
 {
+    timers_answered(single->place);
     scratch_free(&single->scratch);
     free(single);
 }
@@ -132,15 +134,35 @@ static int namespace_full(const struct server *server, struct problem *problem)
                        (unsigned long long)server->config.max_timers_per_namespace);
 }
 
+/* Whether there is room for another; then it has a place until timers_answered(), by when it counts as pending. */
+static bool take_place(const struct server *server, struct space *space, struct space **ret_place)
+{
+    int64_t most = (int64_t)server->config.max_timers_per_namespace;
+    if (most == 0)
+        return true;
+    int64_t coming = atomic_fetch_add(&space->coming, 1);
+    if (space_pending(space) + coming < most) {
+        *ret_place = space;
+        return true;
+    }
+    atomic_fetch_sub(&space->coming, 1);
+    return false;
+}
+
+void timers_answered(struct space *place)
+{
+    if (place)
+        atomic_fetch_sub(&place->coming, 1);
+}
+
 /* What the namespace adds, and whether it takes more: if not, a timer may still take another's place. */
-int timers_complete(struct server *server, fl_op *op, struct problem *problem)
+int timers_complete(struct server *server, fl_op *op, struct space **ret_place, struct problem *problem)
 {
     fl_durable *timer = &op->timer;
     struct space *space = space_of(server, timer->ns);
     if (!space)
         return problem_of_result(problem, FL_NO_MEMORY);
-    uint64_t most = server->config.max_timers_per_namespace;
-    if (most > 0 && space_pending(space) >= (int64_t)most) {
+    if (!take_place(server, space, ret_place)) {
         if (timer->name.size == 0)
             return namespace_full(server, problem);
         op->flags |= FL_OP_ONLY_REPLACE;
@@ -186,7 +208,7 @@ static int read_new(struct single *single)
     in.timer.ns = call->ns;
     in.timer.name = call->name;
     single->op = (fl_op){.kind = FL_OP_CREATE, .timer = in.timer};
-    return timers_complete(call->worker->server, &single->op, &call->problem);
+    return timers_complete(call->worker->server, &single->op, &single->place, &call->problem);
 }
 
 static void refuse(struct single *single)

@@ -3,6 +3,7 @@
 """The HTTP interface of `foliot serve`: each endpoint, each rule for a field, each kind of error."""
 
 import base64
+import concurrent.futures
 import json
 import threading
 
@@ -517,6 +518,23 @@ def _():
         small.put("/v1/timers/other/a", timer()).must(201)
         small.delete("/v1/timers/full/a").must(204)
         small.put("/v1/timers/full/d", timer()).must(201)
+
+
+@test("a namespace is not filled beyond its limit by those who come at once")
+def _():
+    with Server("--max-timers-per-namespace", "100") as small:
+        answers = small.batch([{"op": "create", "namespace": "crowd", "after": "1h"} for _ in range(300)])
+        expect([line["ok"] for line in answers].count(True), 100)
+        expect(small.get("/v1/namespaces/crowd").must(200)["pending"], 100)
+        small.batch([{"op": "cancel", "namespace": "crowd", "id": line["id"]} for line in answers if line["ok"]])
+        answers = small.batch([{"op": "create", "namespace": "crowd", "name": f"n{i}", "after": "1h"} for i in range(300)])
+        expect([line["ok"] for line in answers].count(True), 100)
+        answers = small.batch([{"op": "create", "namespace": "crowd", "name": f"n{i}", "after": "2h"} for i in range(300)])
+        expect([line["ok"] for line in answers].count(True), 100)  # those who are there are replaced
+        with concurrent.futures.ThreadPoolExecutor(30) as crowd:
+            statuses = list(crowd.map(lambda i: small.post("/v1/timers/single", timer()).status, range(300)))
+        expect(statuses.count(201), 100)
+        expect(statuses.count(429), 200)
 
 
 # --- Dead letters -----------------------------------------------------------------------------------------------------
