@@ -197,7 +197,7 @@ static void flush_fill(struct flush *flush, struct counts *counts)
 static void flush_next(struct shard *shard)
 {
     struct counts *counts = shard->counts;
-    struct flush *flush = calloc(1, sizeof *flush);
+    struct flush *flush = shard->engine ? calloc(1, sizeof *flush) : NULL; /* or it is being stopped */
     if (flush)
         flush_fill(flush, counts);
     if (!flush || flush->text.failed || flush->count == 0) {

@@ -103,6 +103,7 @@ bool ledger_ask(struct ledger *ledger, enum said what, uint32_t number, int64_t 
         return true;
     t->by = what;
     t->unheard = what == ASK_CREATE;
+    t->was_finished = false;
     t->maybe = (struct state){.there = what != ASK_CANCEL, .version = ++t->versions, .due_us = due_us};
     t->unsure = true;
     ret->version = t->maybe.version;
@@ -282,8 +283,10 @@ void ledger_hear_late(struct ledger *ledger, const struct packet *p)
     if (p->said != SAY_ANSWER || p->asked > ASK_CANCEL || p->result != 0)
         return;
     struct timer *t = &ledger->timers[p->number];
-    if (t->unsure && t->maybe.version == p->version)
+    if (t->unsure && t->maybe.version == p->version) {
         take(t);
+        t->finished = t->was_finished; /* which may be on record */
+    }
     REQUIRE(t->now.version >= p->version, p, t);
 }
 
@@ -295,6 +298,7 @@ void ledger_crash(struct ledger *ledger)
         t->asked = t->flying = t->over = false;
         bool unheard = t->unheard && t->now.version == t->maybe.version;
         if ((t->ghost || unheard) && t->fired) { /* it was in memory; nobody knows about the store */
+            t->was_finished = t->finished;
             t->now.there = t->fired = t->finished = t->dead = t->final = false;
             t->unsure = true;
         }

@@ -40,6 +40,7 @@ struct timer {
     bool listed;       /* among the dead letters */
     bool ghost;        /* the store did not say whether it was created: it may fire and yet not be there */
     bool unheard;      /* nor is it known what the store has said, since its creation has not been answered */
+    bool was_finished; /* before a crash that left this in doubt */
     bool raced;        /* it has fired or was settled since an operation was asked for */
     uint32_t versions; /* given out */
 };

@@ -673,7 +673,7 @@ TEST(of_many_starts_at_once_none_is_lost)
         AWAIT(stats_of(rt).pending == 0);
         struct fl_runtime_stats stats = stats_of(rt);
         CHECK_EQ(stats.scheduled, stats.fired + stats.rescheduled);
-        CHECK_EQ((uint64_t)atomic_load(&counted), stats.fired);
+        AWAIT((uint64_t)atomic_load(&counted) == stats.fired); /* one counts as fired before it is called */
         fl_timer_unref(timer);
         fl_runtime_free(rt);
     }

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The life of a server: its options, its start, signals, its end, the next one; and what it tells of itself."""
 
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -261,6 +263,28 @@ def _():
         time.sleep(0.3)
         server.signal(signal.SIGHUP)
         server.get("/v1/timers/a/b").must(200)
+
+
+@test("SIGTERM while the database does not answer for seconds: it ends when that does")
+def _():
+    postgres = Postgres()
+    with Server("--stop-timeout", "1s", store=postgres.url(), shards=1) as server:
+        server.put("/v1/timers/held/a", {"after": "1h"}).must(201)  # and its namespace is written at once
+        server.put("/v1/timers/held/b", {"after": "1h"}).must(201)  # which changes how much is in it
+        lock = "BEGIN; LOCK TABLE e2e1.foliot_timer IN EXCLUSIVE MODE; SELECT pg_sleep(8)"
+
+        def create():
+            with contextlib.suppress(http.client.HTTPException, ConnectionError):  # it is cut off
+                server.put("/v1/timers/held/c", {"after": "1h"})
+
+        threads = [threading.Thread(target=postgres.sql, args=(lock,)), threading.Thread(target=create)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.5)
+        server.signal(signal.SIGTERM)
+        expect(server.process.wait(60), 0)
+        for thread in threads:
+            thread.join()
 
 
 @test("signals in quick succession, and two SIGTERM")

@@ -48,7 +48,7 @@ the-dead-are-members src/server/cluster.c s/if (all\[i\].left_us <= 0)/if (false
 end-of-lease-not-awaited src/server/cluster.c s/(uint64_t)\(holder->\)\{0,1\}left\(_us\)\{0,1\} < next/false/
 look-forgotten src/server/cluster.c s/        c->again = true;/        ;/
 left-and-not-looked src/server/cluster.c s/    c->config.moved(c->config.arg);/    ;/
-what-was-left-is-kept src/server/cluster.c s/    c->here\[shard\] = c->asking.*;/    ;/
+what-was-left-is-kept src/server/cluster.c s/    c->here\[shard\] = c->asking.*;/    return true;/
 replaced-goes-on src/server/cluster.c s/bool replaced = .*;/bool replaced = false;/
 stays-on-the-list src/server/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
 timers-lose-their-policy src/server/wire.c s/    read_retry(wire, .*;/    fl_retry none; read_retry(wire, \&none);/
