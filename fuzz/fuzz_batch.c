@@ -135,6 +135,12 @@ struct shard *shard_of_name(struct server *server, fl_bytes ns, fl_bytes name)
     return &server->shards[digest(digest(2166136261u, ns.data, ns.size), name.data, name.size) % SHARDS];
 }
 
+bool call_is_let_in(struct call *call)
+{
+    (void)call;
+    return true;
+}
+
 bool call_may(const struct call *call, unsigned right, fl_bytes ns)
 {
     (void)call;
@@ -159,10 +165,12 @@ int timers_complete(struct server *server, fl_op *op, struct space **ret_place, 
     return 0;
 }
 
-void timers_answered(struct space *place)
+void timers_give_back(const struct server *server, struct space **place)
 {
-    if (place)
-        place->coming--;
+    (void)server;
+    if (*place)
+        (*place)->coming--;
+    *place = NULL;
 }
 
 int timers_problem(const struct server *server, const fl_op *op, struct problem *problem)
@@ -306,8 +314,9 @@ static void send_batch(const char *body, size_t size)
     struct text out = {0};
     char head[200];
     int n = snprintf(head, sizeof head,
-                     fuzz.ways & CHUNKED ? "POST /v1/batch HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                         : "POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
+                     fuzz.ways & CHUNKED
+                         ? "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+                         : "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n",
                      size);
     add(&out, head, (size_t)n);
     if (fuzz.ways & CHUNKED)

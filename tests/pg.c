@@ -219,8 +219,16 @@ static void make(void)
     ask_for_password();
 }
 
+/* The URL of a server to use instead of one of our own, or NULL. */
+static const char *given(void)
+{
+    return getenv("FL_TEST_POSTGRES");
+}
+
 static PGconn *connect_to_server(void)
 {
+    if (given())
+        return PQconnectdb(given());
     char info[200];
     snprintf(info, sizeof info, "host=%s user=foliot dbname=postgres connect_timeout=10", folder);
     return PQconnectdb(info);
@@ -245,6 +253,8 @@ static bool await_server(void)
 void pg_start(bool with_fsync)
 {
     CHECK(server == 0);
+    if (given())
+        return;
     if (!folder[0])
         make();
     char data[100];
@@ -343,6 +353,9 @@ const char *pg_url(const char *schema)
 {
     static char url[300];
     pg_sql("SET client_min_messages = error; CREATE SCHEMA IF NOT EXISTS %s", schema);
-    snprintf(url, sizeof url, "postgres://foliot@/postgres?host=%s&options=-csearch_path%%3D%s", folder, schema);
+    if (given())
+        snprintf(url, sizeof url, "%s%coptions=-csearch_path%%3D%s", given(), strchr(given(), '?') ? '&' : '?', schema);
+    else
+        snprintf(url, sizeof url, "postgres://foliot@/postgres?host=%s&options=-csearch_path%%3D%s", folder, schema);
     return url;
 }

@@ -9,6 +9,8 @@
  *     pg_kill();                             // as a crash would: SIGKILL for all of its processes
  *     pg_start(false);                       // the same data again
  *
+ * FL_TEST_POSTGRES=postgres://... has programs that do not stop or freeze the server use that one instead, for example Citus.
+ *
  * Its superuser is `foliot`, and nobody needs a password, except for a role `locked`, should a test make one. Where
  * PostgreSQL is not installed, all tests of the program are skipped. The server ends with the program, however that
  * ends, and its folder goes with it: a process that watches over it sees to that. Root starts it as the user `postgres`, or `nobody` where there is none, since PostgreSQL refuses to run as root.

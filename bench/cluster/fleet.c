@@ -120,9 +120,10 @@ static bool read_owners(struct fleet *fleet, const char *view)
 static bool is_settled(struct fleet *fleet, const struct target *server)
 {
     struct http_answer answer = {0};
-    bool settled =
-        foliot_ask(server->port, "GET /readyz HTTP/1.1\r\nHost: bench\r\n\r\n", &answer) && answer.status == 200 &&
-        foliot_ask(server->port, "GET /v1/cluster HTTP/1.1\r\nHost: bench\r\n\r\n", &answer) && answer.status == 200;
+    bool settled = foliot_ask(server->port, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n", &answer) &&
+                   answer.status == 200 &&
+                   foliot_ask(server->port, "GET /v1/cluster HTTP/1.1\r\nHost: localhost\r\n\r\n", &answer) &&
+                   answer.status == 200;
     char *view = settled ? strndup(answer.body, answer.size) : NULL;
     settled = view && read_owners(fleet, view);
     free(view);

@@ -60,7 +60,7 @@ void foliot_await(const struct target *target)
         usleep(10000);
         if (i == 3000 || waitpid(target->server, NULL, WNOHANG) != 0)
             bench_die("foliot does not start: see %s/log", target->folder);
-        foliot_ask(target->port, "GET /readyz HTTP/1.1\r\nHost: bench\r\n\r\n", &answer);
+        foliot_ask(target->port, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n", &answer);
     }
     http_free(&answer);
 }
@@ -69,7 +69,7 @@ double foliot_metric(const struct target *target, const char *name)
 {
     struct http_answer answer = {0};
     char line[100];
-    if (!foliot_ask(target->port, "GET /metrics HTTP/1.1\r\nHost: bench\r\n\r\n", &answer) || answer.status != 200)
+    if (!foliot_ask(target->port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", &answer) || answer.status != 200)
         bench_die("foliot has no metrics");
     int size = snprintf(line, sizeof line, "\n%s ", name);
     const char *found = memmem(answer.body, answer.size, line, (size_t)size);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What the store in PostgreSQL does in a second, beside what COPY does on the same server in the same run.
  *
- *     [ROWS=1000000] [SHARDS=2] [BATCH=10000] measure-postgres
+ *     [ROWS=1000000] [SHARDS=2] [BATCH=10000] [STORE=postgres://...] measure-postgres
  *
- * Starts a server of its own, with fsync. Rows have 100-byte bodies and are due within the next hour; every answer comes
+ * Starts a server of its own, with fsync; or uses the given one, in schemas that it makes and drops, without COPY. Rows have 100-byte bodies and are due within the next hour; every answer comes
  * after its commit. Two batches of each shard are under way at a time. One thread drives all shards.
  */
 
@@ -35,7 +35,8 @@ static double now_s(void)
 
 static void say(const char *what, size_t rows, double seconds)
 {
-    printf("%-44s %8.0f k/s\n", what, (double)rows / seconds / 1e3);
+    double rate = (double)rows / seconds / 1e3;
+    printf("%-44s %8.*f k/s\n", what, rate < 10 ? 2 : 0, rate);
     fflush(stdout);
 }
 
@@ -275,10 +276,50 @@ static void measure_finish(const char *what, bool whole, size_t from, size_t unt
     say(what, deleted, now_s() - began);
 }
 
+static void say_to(const char *url, const char *format, const char *schema)
+{
+    char sql[200];
+    snprintf(sql, sizeof sql, format, schema);
+    PGconn *conn = PQconnectdb(url);
+    PGresult *result = PQexec(conn, sql);
+    if (PQresultStatus(result) != PGRES_COMMAND_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, PQerrorMessage(conn));
+    PQclear(result);
+    PQfinish(conn);
+}
+
+/* Of a new schema, on our own server or on the given one. */
+static const char *make_schema(const char *schema)
+{
+    static char url[500];
+    const char *given = getenv("STORE");
+    if (!given)
+        return pg_url(schema);
+    say_to(given, "CREATE SCHEMA measure_%s", schema);
+    snprintf(url, sizeof url, "%s%coptions=-csearch_path%%3Dmeasure_%s", given, strchr(given, '?') ? '&' : '?', schema);
+    return url;
+}
+
+static void detached(fl_loop *of, void *arg)
+{
+    (void)of, (void)arg;
+    running--;
+}
+
+static void end(const char *schema)
+{
+    for (unsigned i = 0; i < shards; i++, running++)
+        fl_store_detach(workers[i].shard, detached, NULL);
+    run();
+    fl_store_close(store);
+    if (getenv("STORE"))
+        say_to(getenv("STORE"), "SET client_min_messages = error; DROP SCHEMA measure_%s CASCADE", schema);
+}
+
 static void begin(const char *schema)
 {
     char message[300];
-    int r = fl_store_open(pg_url(schema), &(fl_store_config){.shards = shards, .timeout_us = 600000000}, &store,
+    int r = fl_store_open(make_schema(schema), &(fl_store_config){.shards = shards, .timeout_us = 600000000}, &store,
                           message, sizeof message);
     if (r < 0)
         test_fail(__FILE__, __LINE__, "%s", message);
@@ -311,20 +352,25 @@ TEST(measure)
     batch = setting("BATCH", batch);
     shards = (unsigned)setting("SHARDS", shards);
     CHECK(batch > 0 && shards > 0 && shards <= SHARDS_MAX);
-    pg_start(true);
+    if (!getenv("STORE"))
+        pg_start(true);
     CHECK_EQ(fl_loop_new(NULL, &loop), 0);
     fl_loop_hold(loop);
     for (uint64_t i = 0; i < WINDOWS; i++)
         windows[i] = fl_window_of((int64_t)i << 25, 25);
-    measure_copy();
+    if (!getenv("STORE"))
+        measure_copy();
     begin("plain");
     measure_write("write, without names");
-    printf("%-44s %8ld B\n", "disk a row, with its index",
-           pg_number("SELECT pg_total_relation_size('plain.foliot_timer') / count(*) FROM plain.foliot_timer"));
+    if (!getenv("STORE"))
+        printf("%-44s %8ld B\n", "disk per row, with its index",
+               pg_number("SELECT pg_total_relation_size('plain.foliot_timer') / count(*) FROM plain.foliot_timer"));
     measure_load(4);
     measure_finish("finish, whole windows", true, 0, WINDOWS / 2);
     measure_finish("finish, by what is settled", false, WINDOWS / 2, WINDOWS);
+    end("plain");
     named = true;
     begin("named");
     measure_write("find, then write, with names");
+    end("named");
 }

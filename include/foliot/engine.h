@@ -51,7 +51,8 @@
  *     repeated has a time like any other, and so has a timer that was due when it was created (that of its creation): if
  *     the clock is set back first, they wait until it is that time again. A clock beyond the year 2554 is taken to stand
  *     still there.
- *   - Memory is bounded: at most `max_memory_timers` are held; what is further away is in the store only.
+ *   - Memory is bounded: at most `max_memory_timers` timers and about `max_memory_bytes` bytes are held. Timers that are due
+ *     later are in the store only, and are read when there is room.
  *
  * How it works: windows of timers are loaded ahead into a timing wheel; what is due goes to the dispatcher, in batches;
  * what has been settled is deleted a window at a time (FL_PRELOAD), or row by row (FL_LOOKAHEAD, which holds almost nothing
@@ -127,31 +128,60 @@ typedef struct fl_firing {
     fl_durable timer; /* valid until the attempt is settled */
 } fl_firing;
 
-/* Called with what is due. Each must be settled with fl_engine_settle(), at any time, also from here. */
+/* Called with what is due. Each must be settled with fl_engine_settle(), at any time, also from here. An attempt begins when
+ * it is dispatched, unless the dispatcher makes it wait: see fl_engine_wait(). */
 typedef void (*fl_dispatch_fn)(void *arg, fl_engine *engine, const fl_firing *firings, size_t count);
 
 enum fl_settle {
-    FL_DONE = 0,   /* it is over */
-    FL_FAILED = 1, /* again, as the retry policy says, and not before `at_us` if that is set */
-    FL_AGAIN = 2,  /* again at `at_us`, with the count of attempts starting anew; FL_DEAD after FL_STORE_TIME_END */
-    FL_DEAD = 3,   /* give it up: it goes to the dead letters */
-    FL_LATER = 4,  /* it could not be attempted now: again at `at_us`, and this time does not count as an attempt */
+    FL_DONE = 0,    /* it is over */
+    FL_FAILED = 1,  /* again, as the retry policy says, and not before `at_us` if that is set */
+    FL_AGAIN = 2,   /* again at `at_us`, with the count of attempts starting anew; FL_DEAD after FL_STORE_TIME_END */
+    FL_DEAD = 3,    /* give it up: it goes to the dead letters */
+    FL_LATER = 4,   /* it could not be attempted now: again at `at_us`, and this time does not count as an attempt */
+    FL_EXPIRED = 5, /* as FL_FAILED, but the next attempt is due at once: nobody has said how this one ended */
 };
 
 typedef struct fl_settlement {
     uint64_t token;
     enum fl_settle result;
     int64_t at_us;
-    fl_bytes reason; /* of FL_FAILED and FL_DEAD, for people; cut after 1024 bytes */
+    fl_bytes reason; /* of FL_FAILED, FL_EXPIRED and FL_DEAD, for people; cut after 1024 bytes */
 } fl_settlement;
 
 /* Settles attempts. Returns how many of the tokens named one that was under way; a settlement whose result is none of
  * enum fl_settle settles nothing and does not count. */
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count);
 
-/* Whether the timer of an attempt that is under way has been replaced meanwhile (FL_OP_CREATE with its name). Then the
- * attempt is the last that is made of it: however it is settled, nothing comes of it. */
-bool fl_engine_is_replaced(const fl_engine *engine, uint64_t token);
+/* --- Waiting ------------------------------------------------------------------------------------------------------ */
+
+/* A dispatcher that cannot begin an attempt at once makes it wait in a lane: for example one lane per host, or one per
+ * namespace that is polled. While an attempt waits, its timer can be cancelled, replaced and changed like one that is not due
+ * yet (see `withdraw` of fl_engine_config), and it does not count against `max_in_flight`.
+ *
+ * A lane has a share of the memory for waiting timers: half of what the other lanes leave. The engine parks what exceeds the
+ * share: it files the timer in the store under its lane and loads it again, in the order of parking, when the lane has used up
+ * half of its share. So a lane that takes nothing delays no other lane, whatever waits in it. An attempt that has waited
+ * counts for its lane until it is settled.
+ *
+ * Lanes are numbers below 2^24 that the dispatcher derives from what a timer is; the store remembers them. If two lanes have
+ * the same number, they share one place.
+ *
+ * If the clock is set back while a timer is parked, it waits until it is due again; of a retry only that time is known, not when
+ * the retry was to be.
+ *
+ * fl_engine_wait() is for an attempt that was dispatched and has not begun. Returns true if the attempt waits: then either
+ * fl_engine_begin() or fl_engine_settle() follows, or the engine withdraws it. `handle` is yours, for `withdraw`. Returns
+ * false if the engine has taken the attempt back: then the token and the bytes of the firing are invalid. */
+bool fl_engine_wait(fl_engine *engine, uint64_t token, uint32_t lane, void *handle);
+
+/* An attempt that has waited begins. Returns false if it must not: settle it as FL_LATER. With `counted`, the attempt counts
+ * even if it is never settled: the next owner of the shard takes it for FL_EXPIRED, if it began before the last record. */
+bool fl_engine_begin(fl_engine *engine, uint64_t token, bool counted);
+
+/* Closes or opens a lane. What is dispatched and waits in a closed lane is parked, and what is parked there stays. A lane is
+ * open until it is closed; the store does not remember it. Attempts that wait already are not affected. Returns 0,
+ * FL_INVALID_ARGUMENT or FL_NO_MEMORY. */
+int fl_engine_close_lane(fl_engine *engine, uint32_t lane, bool closed);
 
 /* Whether the shard is still the engine's, by the clock of its loop, which is read anew. What is dispatched may have waited,
  * or the process was stopped, for longer than the lease: then somebody else may have the shard, and fires what is not
@@ -181,21 +211,31 @@ typedef struct fl_engine_config {
     fl_store *store;
     const char *owner; /* who claims the shard: an address, 1 to 255 bytes */
     fl_dispatch_fn dispatch;
-    void *arg; /* for `dispatch`, `notify` and `ended` */
+    void *arg; /* for `dispatch`, `notify`, `ended` and `counted` */
     uint32_t shard;
     bool force; /* claim the shard even if another owner holds it */
     bool wait;  /* fire nothing before fl_engine_go() */
     enum fl_strategy strategy;
     void (*notify)(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message);
     void (*ended)(void *arg, fl_engine *engine, const fl_durable *timer, enum fl_ended how, fl_bytes reason);
+    /* An attempt that waits is wanted back: its timer is cancelled, replaced or changed, or is not due any more. Return true
+     * if the attempt has not begun: the token and the bytes of the firing are invalid then. Return false if it has begun,
+     * perhaps on another thread. NULL: nothing is given back. */
+    bool (*withdraw)(void *arg, fl_engine *engine, uint64_t token, void *handle);
+    /* `more` timers of a namespace are pending, or -`more` fewer. The sum of all calls is exact: at the claim the store
+     * counts what is there, and before the engine is gone each sum is 0 again. Call nothing of the engine's from it. */
+    void (*counted)(void *arg, fl_engine *engine, fl_bytes ns, int64_t more);
     fl_wall_clock *clock; /* NULL: the system's */
     uint64_t lease_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
     uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s. At most a day */
     uint64_t max_memory_timers;  /* held in memory; 0: 100,000. Less than 16 counts as 16 */
-    uint32_t max_in_flight;      /* given to the dispatcher and not settled; 0: 10,000 */
-    uint32_t dispatch_batch;     /* given to the dispatcher at once; 0: 1,000 */
-    uint32_t max_payload;        /* bytes; 0: 256 KiB; at most 8 MiB */
-    fl_retry retry; /* of timers that have none; zero: 1 s, doubled up to 1 h, 10 attempts, no limit of age */
+    uint64_t max_memory_bytes;   /* of those timers with their payloads; 0: 256 MiB. A single timer may exceed it */
+    uint32_t max_in_flight;      /* given to the dispatcher, not settled and in no lane; 0: 10,000 */
+    uint32_t max_waiting;    /* attempts in lanes, waiting or begun; 0: half of `max_memory_timers`. They have half of
+                                  * `max_memory_bytes` */
+    uint32_t dispatch_batch; /* given to the dispatcher at once; 0: 1,000 */
+    uint32_t max_payload;    /* bytes; 0: 256 KiB; at most 8 MiB */
+    fl_retry retry;          /* of timers that have none; zero: 1 s, doubled up to 1 h, 10 attempts, no limit of age */
     /* FL_PRELOAD */
     uint64_t preload_us;         /* how far ahead timers are loaded; 0: 2 min. Less when memory is short */
     uint64_t delete_interval_us; /* how often what is settled is deleted (by FL_LOOKAHEAD too, if there are fewer than
@@ -243,7 +283,7 @@ enum fl_op_kind {
     FL_OP_CREATE,
     FL_OP_GET,          /* by name; or by ID, in any namespace or, if `ns` is given, in that one only */
     FL_OP_UPDATE,       /* the same; `flags` says what */
-    FL_OP_CANCEL,       /* the same. FL_BUSY while an attempt is under way: it has fired */
+    FL_OP_CANCEL,       /* the same. FL_BUSY after an attempt has begun and until it is settled */
     FL_OP_DEAD_GET,     /* by ID, in any namespace or in that which is given */
     FL_OP_DEAD_REDRIVE, /* by ID: it is due now, with its attempts starting anew */
     FL_OP_DEAD_DELETE,  /* by ID */
@@ -263,6 +303,10 @@ enum {
     FL_OP_SET_RETRY = 128,
     /* FL_OP_CREATE with a name that is not taken. */
     FL_OP_ONLY_REPLACE = 256, /* FL_TIMER_NOT_FOUND; without a name it is refused */
+    /* FL_OP_CREATE with a name: replaces only the timer whose ID is `timer.id`, so that a program can read a timer and
+     * replace what it has read. FL_EXISTS: another timer has the name; FL_TIMER_NOT_FOUND: no timer has it. Without a name,
+     * it is refused. */
+    FL_OP_ONLY_THIS = 512,
 };
 
 enum fl_outcome { FL_CREATED, FL_SAME, FL_REPLACED };
@@ -312,14 +356,15 @@ typedef struct fl_listing fl_listing;
  * and within a window in the order in which they were filed: what was overdue when it was created, waits for another
  * attempt or was put off stands where that will be. What is created, moved or fired meanwhile may be seen or not. A range
  * that begins in the future is quick; one that does not looks through all that is there, a page at a time, and a page may
- * come back with few timers or none and yet have `more`. (What was created with a time that was past, or attempted, by a
- * clock that was set back since is sure to be found only by a range that begins before now.) */
+ * come back with few timers or none and yet have `more`. (What was created with a time that was past, attempted, or waited in
+ * a lane, by a clock that was set back since is sure to be found only by a range that begins before now.) What is parked in a
+ * lane comes last; a timer that is parked between two pages may be in both. */
 struct fl_listing {
     bool dead;                 /* those given up instead, in order of creation; only ns and limit count */
     fl_bytes ns;               /* size 0: all */
     fl_bytes prefix;           /* of the name; size 0: all */
     int64_t from_us, until_us; /* due_us from, and before; 0: no limit */
-    size_t limit;              /* timers; 0: 100, at most 10,000 */
+    size_t limit;              /* timers; 0: 100, at most 10,000. Fewer come once they have 1 MiB, with `more` set */
     fl_cursor cursor;
     void (*done)(fl_listing *listing);
     void *arg;
@@ -335,11 +380,12 @@ void fl_engine_list(fl_engine *engine, fl_listing *listing);
 /* --- Statistics -------------------------------------------------------------------------------------------------- */
 
 typedef struct fl_engine_stats {
-    uint64_t
-        pending; /* timers that are not over: they wait or are under way. After a crash right to within a record; and
-                       * one may be missing for each creation whose outcome was not known and that was far away */
-    uint64_t loaded; /* in memory: what is near of them, and what is not known yet to be in the store, or to be gone */
-    uint64_t in_flight; /* given to the dispatcher and not settled */
+    uint64_t pending; /* timers that are not over: they wait or are under way. One whose creation had no known outcome
+                       * counts when it is known that it is there */
+    uint64_t loaded;  /* in memory: what is near of them, and what is not known yet to be in the store, or to be gone */
+    uint64_t in_flight;        /* attempts that have begun and are not settled */
+    uint64_t waiting;          /* attempts that wait in lanes, in memory */
+    uint64_t parked, unparked; /* timers that were filed under a lane, and loaded from there, since the start */
     uint64_t dispatched, fired, failed, retried, again, later, dead,
         skipped; /* since the start; fired: settled with FL_DONE */
     uint64_t created, replaced, updated, cancelled;

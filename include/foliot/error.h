@@ -19,28 +19,28 @@ extern "C" {
 
 /* X(name, code, text): the one table that names, numbers and explains an error. */
 #define FL_ERROR_MAP(X)                                                                                          \
-    X(INVALID_TIMER_ID, -1, "no timer ID has this form: its level, spoke or generation is impossible")           \
+    X(INVALID_TIMER_ID, -1, "this is not a timer ID: its level, spoke or generation is impossible")              \
     X(INVALID_DEADLINE, -2, "the deadline is zero, before the start time, or in the past by more than one tick") \
     X(DEADLINE_TOO_FAR, -3, "the deadline is further away than the wheel reaches; schedule by best fit instead") \
-    X(CAPACITY_EXCEEDED, -4, "the limit on what one spoke, queue or table may hold is reached")                  \
+    X(CAPACITY_EXCEEDED, -4, "a spoke, queue or table has reached its maximum size")                             \
     X(OVERFLOW, -5, "the time does not fit in 64 bits of nanoseconds")                                           \
-    X(TIMER_NOT_FOUND, -6, "no such timer lives: it has fired, was cancelled, or never was")                     \
+    X(TIMER_NOT_FOUND, -6, "the timer does not exist: it has fired, was cancelled, or was never created")        \
     X(NO_MEMORY, -7, "out of memory; nothing was changed")                                                       \
-    X(INVALID_ARGUMENT, -8, "an argument is outside what the function accepts")                                  \
-    X(EXISTS, -9, "it is there already")                                                                         \
-    X(NOT_FOUND, -10, "there is no such thing")                                                                  \
-    X(BUSY, -11, "it is in use: not from inside a callback of the same loop")                                    \
-    X(SYSTEM, -12, "the operating system refused; errno says why")                                               \
+    X(INVALID_ARGUMENT, -8, "an argument is outside the range that the function accepts")                        \
+    X(EXISTS, -9, "the object exists already")                                                                   \
+    X(NOT_FOUND, -10, "the object does not exist")                                                               \
+    X(BUSY, -11, "the object is in use; do not call this from a callback of the same loop")                      \
+    X(SYSTEM, -12, "a system call failed")                                                                       \
     X(SHARD_LOST, -13, "another owner has claimed the shard; nothing was written")                               \
     X(SHARD_HELD, -14, "another owner holds the shard")                                                          \
-    X(OUTCOME_UNKNOWN, -15, "it may have taken effect or not: the store did not answer in time")                 \
+    X(OUTCOME_UNKNOWN, -15, "the store did not respond in time; the change may or may not have taken effect")    \
     X(STORE_UNAVAILABLE, -16, "the store cannot be reached; nothing was written")                                \
-    X(STORE_FULL, -17, "there is no room left where the store is; nothing was written")                          \
-    X(STORE_READ_ONLY, -18, "the store may not be written to")                                                   \
-    X(STORE_CORRUPT, -19, "the store is damaged: restore it from a copy")                                        \
-    X(STORE_NEWER, -20, "the store was made by a later version of Foliot")                                       \
+    X(STORE_FULL, -17, "the disk of the store is full; nothing was written")                                     \
+    X(STORE_READ_ONLY, -18, "the store is read-only; nothing was written")                                       \
+    X(STORE_CORRUPT, -19, "the store is damaged; restore it from a backup")                                      \
+    X(STORE_NEWER, -20, "a later version of Foliot created the store; use that version")                         \
     X(STORE_LOCKED, -21, "another process has the store open")                                                   \
-    X(TOO_LARGE, -22, "it is larger than the limit that is set")                                                 \
+    X(TOO_LARGE, -22, "the data is larger than the configured limit")                                            \
     X(STOPPED, -23, "the engine is not running")
 
 enum fl_error {

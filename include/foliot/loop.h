@@ -110,7 +110,7 @@ void fl_loop_free(fl_loop *loop);
 
 /* Turns until stopped, or until nothing keeps the loop alive. A stop that came before the call counts: it returns at
  * once. Returns 0; FL_LOOP_FREED; FL_BUSY if called from a callback of the same loop; FL_SYSTEM if the kernel refuses to
- * wait (errno says why). */
+ * wait (errno has the reason). */
 int fl_loop_run(fl_loop *loop);
 
 /* One turn. With `wait`, sleeps until there is something to run, unless nothing keeps the loop alive; without, runs what

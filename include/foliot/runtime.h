@@ -88,7 +88,7 @@ typedef struct fl_runtime_config {
 /* Makes a runtime and starts its threads; `config` may be NULL. Signals are blocked in them, except those
  * that a fault in a callback brings about (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS).
  * Returns 0; FL_INVALID_ARGUMENT for too many workers or a tick above 2^40; FL_NO_MEMORY; FL_SYSTEM if there can be no
- * more threads (errno says why). */
+ * more threads (errno has the reason). */
 int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
 
 /* Stops the workers, each after the callback that it is running, and frees the runtime. What had not fired does not

@@ -33,7 +33,9 @@
  *
  * How a request fails (`result`; `message` says it in words):
  *
- *   FL_SHARD_LOST        another owner has claimed the shard: nothing was written, and nothing ever will be
+ *   FL_SHARD_LOST        another owner has claimed the shard, or the database has gone back to an earlier state and has
+ *                        forgotten what it had acknowledged to this owner (a replica that lagged was promoted): nothing
+ *                        was written, and nothing ever will be. In the second case reads are answered so, too
  *   FL_OUTCOME_UNKNOWN   the connection, the disk or the time ran out: it may have taken effect or not; but what is
  *                        submitted after the answer sees either all of it or nothing, for good
  *   any other            refused: nothing was written. FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY,
@@ -85,6 +87,8 @@ typedef struct fl_key {
 #define FL_STORE_TIME_END ((int64_t)1 << 55) /* the year 3111 */
 #define FL_STORE_NAME_MAX 255
 #define FL_STORE_BODY_MAX (16u << 20)
+#define FL_STORE_PAGE_BYTES \
+    (1u << 20) /* a page of a list ends with the row whose body reaches this many bytes in all */
 
 typedef struct fl_row {
     fl_key key;
@@ -136,7 +140,7 @@ typedef struct fl_progress {
     const uint64_t *keep; /* ascending */
     size_t keep_count;
     uint64_t seq_limit; /* all sequence numbers in use are below */
-    uint64_t pending;   /* how many rows are not settled, as the engine counts them */
+    uint64_t pending;   /* how many rows were not settled, as the engine counted them: for people. See claim.counts */
 } fl_progress;
 
 bool fl_progress_settled(const fl_progress *progress, fl_key key);
@@ -193,6 +197,12 @@ typedef struct fl_store_holder {
     int64_t left_us; /* until the lease runs out; not above 0: it has, or there is none */
 } fl_store_holder;
 
+/* How many rows of a namespace are not settled. */
+typedef struct fl_store_count {
+    fl_bytes ns;
+    uint64_t rows;
+} fl_store_count;
+
 typedef struct fl_store_request fl_store_request;
 
 struct fl_store_request {
@@ -216,6 +226,8 @@ struct fl_store_request {
             fl_progress progress;    /* zero for a new shard, with seq_limit 2 */
             const uint64_t *windows; /* all in which there are rows; perhaps some in which there are none */
             size_t window_count;
+            const fl_store_count *counts; /* by namespace, each once, exact; those with no such row may be left out */
+            size_t count_count;
         } claim;
 
         struct {
@@ -234,7 +246,7 @@ struct fl_store_request {
         } find;
 
         /* Rows of one window that fit, by sequence number. Looks at no more than `limit` rows, so that it may give none
-         * and yet not be at the end. */
+         * and yet not be at the end. Gives no more rows once their bodies have FL_STORE_PAGE_BYTES. */
         struct {
             uint64_t window;
             uint64_t after_seq;        /* 0: from the beginning */
@@ -298,7 +310,7 @@ struct fl_store_request {
             fl_bytes ns;        /* size 0: any */
             uint64_t after_seq; /* of id.seq; 0: from the beginning */
             uint64_t id_seq;    /* not 0: only this one */
-            size_t limit;
+            size_t limit;       /* fewer come once their bodies have FL_STORE_PAGE_BYTES */
             /* The answer. */
             const fl_dead_row *rows; /* by id.seq */
             size_t count;
@@ -347,6 +359,10 @@ enum fl_store_failure { FL_FAILURE_NONE, FL_FAILURE_REFUSED, FL_FAILURE_LOST, FL
 /* Which kind of failure a result is. */
 enum fl_store_failure fl_store_failure(int result);
 
+/* The version of the libfoliot-durable that the program runs with, such as "0.1.0". It must be that of libfoliot, which
+ * fl_version() returns (foliot/version.h). Never NULL, any thread. */
+const char *fl_durable_version(void);
+
 /* --- Stores ------------------------------------------------------------------------------------------------------ */
 
 typedef struct fl_store fl_store;
@@ -358,6 +374,8 @@ typedef struct fl_store_config {
                            * processors. Of one that is there: how many it must have; 0: as many as it has */
     uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s. PostgreSQL only */
     fl_wall_clock *clock; /* memory, SQLite: by which leases run out. NULL: the system's. Must outlive the store */
+    bool accept_loss; /* SQLite: open a store even if a log is missing or damaged, or a shard is older than the others.
+                           * What cannot be read is given up for good */
 } fl_store_config;
 
 /* Opens a store, and makes it if it is not there; a schema of an earlier version is brought up to date. Blocks. `config`
@@ -372,6 +390,11 @@ int fl_store_open(const char *url, const fl_store_config *config, fl_store **ret
 void fl_store_close(fl_store *store);
 
 uint32_t fl_store_shards(const fl_store *store);
+
+/* How far the machine's clock is ahead of the store's, in microseconds, as the last claim, renewal or meeting has shown;
+ * negative: behind. Never more than the real difference: the time that the request took counts in favour of the clocks.
+ * 0 for a store on the machine itself. Any thread. */
+int64_t fl_store_clock_ahead_us(const fl_store *store);
 
 /* Which shard a name belongs to: the same for ever. */
 uint32_t fl_store_shard_of(uint32_t shards, fl_bytes ns, fl_bytes name);
@@ -400,6 +423,7 @@ struct fl_store_ops {
     void (*detach)(fl_shard *shard, fl_loop_fn done, void *arg);
     void (*submit)(fl_shard *shard, fl_store_request *request);
     bool (*absent)(fl_shard *shard, fl_bytes ns, fl_bytes name); /* NULL: it never knows */
+    int64_t (*clock_ahead_us)(const fl_store *store);            /* NULL: it has the machine's clock */
 };
 
 struct fl_store {
@@ -428,6 +452,13 @@ typedef fl_memory_fault (*fl_memory_fault_fn)(void *arg, uint32_t shard, const f
  * when the one before has been answered. `fn` is called on the loop of the request, so set it while no other thread uses
  * the store. Returns 0, or FL_INVALID_ARGUMENT for another kind of store. */
 int fl_memory_store_faults(fl_store *store, fl_memory_fault_fn fn, void *arg);
+
+/* A database may go back: a replica that lags is promoted, a backup is restored. A store opened as "memory:" can do so, too:
+ * to what it had at the last mark. Owners that have claimed since, or had before, are answered FL_SHARD_LOST whatever they
+ * ask for, until they claim again. While no other thread uses the store, and not inside its callbacks. Return 0;
+ * FL_INVALID_ARGUMENT for another kind of store, or without a mark; FL_NO_MEMORY: then nothing has changed. */
+int fl_memory_store_mark(fl_store *store);
+int fl_memory_store_go_back(fl_store *store);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ const char *fl_strerror(int error)
         return text;
         FL_ERROR_MAP(TEXT_CASE)
     default:
-        return "an error code this library does not know";
+        return "unknown error code";
     }
 }
 

@@ -59,9 +59,9 @@ static int run(void)
 {
     struct client client;
     if (!content.after && !content.at)
-        return cli_usage(&add_command, "when shall it fire? Give --after 10m or --at 2030-01-31T09:00:00Z.");
+        return cli_usage(&add_command, "no due time; give --after 10m or --at 2030-01-31T09:00:00Z;");
     if (only_new && !name)
-        return cli_usage(&add_command, "--only-new needs a NAME: without one, every timer is new.");
+        return cli_usage(&add_command, "--only-new needs a NAME;");
     int status = client_open(&client, &add_command);
     if (status != CLI_OK)
         return status;
@@ -72,23 +72,23 @@ static int run(void)
 
 static const struct cli_option options[] = {
     CONTENT_OPTIONS,
-    {"only-new", "", "fail if there is one with that name, instead of replacing it", .flag = &only_new},
+    {"only-new", "", "fail if a timer of that name exists, instead of replacing it", .flag = &only_new},
     {"json", "", "print the timer as JSON", .flag = &as_json},
     {0},
 };
 
 static const struct cli_argument arguments[] = {
-    {"NAMESPACE", "which the timer belongs to", &ns, false},
-    {"NAME", "by which it is found and replaced", &name, true},
+    {"NAMESPACE", "the namespace of the timer", &ns, false},
+    {"NAME", "the name of the timer; a second timer of that name replaces the first", &name, true},
     {0},
 };
 
 const struct cli_command add_command = {
     .name = "add",
-    .summary = "creates a timer, or replaces the one of that name, and prints its ID",
+    .summary = "creates or replaces a timer, and prints its ID",
     .options = options,
     .arguments = arguments,
-    .notes = "A payload that is JSON goes as it is, other text as a JSON string, anything else as bytes.\n\n"
+    .notes = "A payload that is JSON is sent unchanged, other text as a JSON string, anything else as bytes.\n\n"
              "  foliot add mail welcome-42 --after 10m --to https://example.com/hook --payload '{\"user\":42}'",
     .run = run,
 };

@@ -25,7 +25,7 @@ static void report(const char *what, uint64_t done, uint64_t begin_ns)
 {
     double seconds = (double)(clock_now_ns() - begin_ns) / 1e9;
     char made[SHOWN], rate[SHOWN], took[SHOWN];
-    printf("%-30s %12s in %9s  %12s a second\n", what, show_count(made, (double)done), show_seconds(took, seconds),
+    printf("%-30s %12s in %9s  %12s per second\n", what, show_count(made, (double)done), show_seconds(took, seconds),
            show_count(rate, seconds > 0 ? (double)done / seconds : 0));
     fflush(stdout);
 }
@@ -78,7 +78,8 @@ static int bench_create(struct client *client)
     for (; started < connections && status == CLI_OK; started++) {
         creators[started].count = count / connections + (started < count % connections);
         if (pthread_create(&creators[started].thread, NULL, create, &creators[started]) != 0) {
-            status = client_say(client, CLI_FAILED, "cannot start a thread for each connection: give fewer.");
+            status =
+                client_say(client, CLI_FAILED, "cannot start one thread per connection; give a smaller --connections");
             break;
         }
     }
@@ -90,8 +91,8 @@ static int bench_create(struct client *client)
     free(creators);
     if (status != CLI_OK)
         return status;
-    report("created, one a request", count, begin);
-    printf("%-30s p50 %s, p99 %s over %" PRIu64 " connections\n", "  each took",
+    report("created, one per request", count, begin);
+    printf("%-30s p50 %s, p99 %s over %" PRIu64 " connections\n", "  time per request",
            show_seconds(p50, (double)histogram_percentile(&took, 50) / 1e9),
            show_seconds(p99, (double)histogram_percentile(&took, 99) / 1e9), connections);
     return CLI_OK;
@@ -147,8 +148,9 @@ static int create_stream(struct client *client, const char *after)
     struct client_request request = {.method = "POST", .path = &path, .give = give, .take = take, .arg = &stream};
     int status = stream.line.failed ? client_no_memory(client) : client_send(client, &request, NULL);
     if (status == CLI_OK && stream.answers != count)
-        status = client_say(client, CLI_FAILED, "the server has answered %" PRIu64 " of %" PRIu64 " lines.",
-                            stream.answers, count);
+        status =
+            client_say(client, CLI_FAILED, "the server answered only %" PRIu64 " of %" PRIu64 " lines of the batch",
+                       stream.answers, count);
     out_free(&path);
     out_free(&stream.line);
     return status;
@@ -159,7 +161,7 @@ static int bench_batch(struct client *client)
     uint64_t begin = clock_now_ns();
     int status = create_stream(client, "1h");
     if (status == CLI_OK)
-        report("created, in one stream", count, begin);
+        report("created, in one batch", count, begin);
     return status;
 }
 
@@ -197,8 +199,9 @@ static int lease_all(struct client *client)
         if (status == CLI_OK)
             leased = put_acks(&acks, result);
         if (status == CLI_OK && leased == 0)
-            status = client_say(client, CLI_FAILED, "%" PRIu64 " of %" PRIu64 " timers were never due.", count - done,
-                                count);
+            status =
+                client_say(client, CLI_FAILED, "%" PRIu64 " of %" PRIu64 " due timers could not be leased within 10 s",
+                           count - done, count);
         if (status == CLI_OK)
             status = client_ask(client, "POST", &ack_path, &acks, &answer, &result);
         done += leased;
@@ -278,11 +281,10 @@ static int run(void)
 }
 
 static const struct cli_option options[] = {
-    {"count", "N", "how many timers in each part", .value = &count, .min = 1, .max = 100000000},
-    {"connections", "N", "over how many at once they are created one by one", .value = &connections, .min = 1,
-     .max = 1000},
-    {"size", "BYTES", "of the payload", .value = &size, .min = 1, .max = 200000},
-    {"namespace", "NAME", "where; all timers in it are cancelled at the end. bench-PROCESS if not given", .text = &ns},
+    {"count", "N", "number of timers per part", .value = &count, .min = 1, .max = 100000000},
+    {"connections", "N", "number of connections for single requests", .value = &connections, .min = 1, .max = 1000},
+    {"size", "BYTES", "size of the payload", .value = &size, .min = 1, .max = 200000},
+    {"namespace", "NAME", "namespace to use; all its timers are cancelled at the end; default: bench-PID", .text = &ns},
     {0},
 };
 

@@ -46,9 +46,10 @@ static int run(void)
     struct client client;
     bool filtered = filter.prefix || filter.due_after || filter.due_before || all;
     if (name && (filtered || dry_run))
-        return cli_usage(&cancel_command, "give NAME, or say which ones, not both.");
+        return cli_usage(&cancel_command, "give NAME or a filter, not both;");
     if (!name && !filtered)
-        return cli_usage(&cancel_command, "which ones? Give NAME, --prefix, --due-after, --due-before, or --all.");
+        return cli_usage(&cancel_command,
+                         "no timers selected; give NAME, --prefix, --due-after, --due-before or --all;");
     int status = client_open(&client, &cancel_command);
     if (status != CLI_OK)
         return status;
@@ -59,20 +60,20 @@ static int run(void)
 
 static const struct cli_option options[] = {
     FILTER_OPTIONS(filter),
-    {"all", "", "all of the namespace", .flag = &all},
-    {"dry-run", "", "only say how many that would be", .flag = &dry_run},
+    {"all", "", "all timers of the namespace", .flag = &all},
+    {"dry-run", "", "only count the timers", .flag = &dry_run},
     {0},
 };
 
 static const struct cli_argument arguments[] = {
-    {"NAMESPACE", "which the timers belong to", &ns, false},
-    {"NAME", "the name or the ID of one", &name, true},
+    {"NAMESPACE", "the namespace of the timers", &ns, false},
+    {"NAME", "the name or ID of one timer", &name, true},
     {0},
 };
 
 const struct cli_command cancel_command = {
     .name = "cancel",
-    .summary = "cancels one timer, or all that fit",
+    .summary = "cancels one timer, or all that match a filter",
     .options = options,
     .arguments = arguments,
     .run = run,

@@ -75,8 +75,12 @@ struct cli_command {
 extern const struct cli_command *const cli_commands[]; /* all of them, NULL at the end */
 
 extern const struct cli_command add_command, get_command, list_command, update_command, cancel_command, watch_command,
-    lease_command, dead_command, namespace_command, stats_command, cluster_command, export_command, import_command,
-    doctor_command, bench_command, serve_command, demo_command, js_command, completion_command, version_command;
+    lease_command, ack_command, clock_command, dead_command, namespace_command, stats_command, cluster_command,
+    export_command, import_command, doctor_command, bench_command, serve_command, demo_command, js_command,
+    completion_command, version_command;
+
+/* The value of --server, which every command takes that talks to a server; NULL: FOLIOT_URL says where it is. */
+extern const char *cli_server;
 
 /* The command with that name in a table; of one inside of another, its last word. NULL: there is none. */
 const struct cli_command *cli_find(const struct cli_command *const *table, const char *name);

@@ -3,13 +3,21 @@
 
 #include "cli/client.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <foliot/version.h>
 
 #include "cli/show.h"
 
@@ -24,7 +32,7 @@ int client_say(const struct client *client, int status, const char *format, ...)
     if (client->quiet)
         return status;
     fflush(stdout); /* what was done comes before what was not */
-    fprintf(stderr, "foliot %s: ", client->command->name);
+    fprintf(stderr, "foliot %s: %s", client->command->name, client->about ? client->about : "");
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
@@ -34,7 +42,7 @@ int client_say(const struct client *client, int status, const char *format, ...)
 
 int client_no_memory(const struct client *client)
 {
-    return client_say(client, CLI_FAILED, "there is not enough memory.");
+    return client_say(client, CLI_FAILED, "out of memory");
 }
 
 static const struct {
@@ -42,8 +50,8 @@ static const struct {
     int exit;
     const char *advice;
 } meanings[] = {
-    {401, 401, CLI_REFUSED, "Set FOLIOT_TOKEN to a token that the server's configuration has."},
-    {403, 403, CLI_REFUSED, "FOLIOT_TOKEN needs one that may."},
+    {401, 401, CLI_REFUSED, "set FOLIOT_TOKEN to a token from the server's configuration"},
+    {403, 403, CLI_REFUSED, "set FOLIOT_TOKEN to a token with this right"},
     {404, 404, CLI_NOT_FOUND, ""},
     {409, 409, CLI_CONFLICT, ""},
     {412, 412, CLI_CONFLICT, ""},
@@ -65,8 +73,7 @@ int client_explain(const struct client *client, const char *about, struct json p
         i++;
     if (json_get(problem, "detail", &value))
         put_shown(&text, value);
-    bool stopped = text.size > 0 && strchr(".?!", text.data[text.size - 1]);
-    out_format(&text, "%s%s%s", stopped ? "" : ".", *meanings[i].advice ? " " : "", meanings[i].advice);
+    out_format(&text, "%s%s", *meanings[i].advice ? "; " : "", meanings[i].advice);
     if (text.failed)
         client_no_memory(client);
     else
@@ -89,7 +96,8 @@ static int explain_status(struct client *client, long status, const struct out *
     if (is_problem(out_bytes(body), &problem))
         return client_explain(client, "", problem);
     return client_say(client, status == 404 ? CLI_NOT_FOUND : CLI_FAILED,
-                      "%s answered %ld, and not as Foliot does. Is FOLIOT_URL right?", client->url, status);
+                      "%s answered with status %ld, but not as Foliot does; check FOLIOT_URL or --server", client->url,
+                      status);
 }
 
 static int explain_failure(struct client *client, CURLcode code)
@@ -106,43 +114,62 @@ static int explain_failure(struct client *client, CURLcode code)
     if (code == CURLE_OUT_OF_MEMORY)
         return client_no_memory(client);
     if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL)
-        return client_say(client, CLI_USAGE, "FOLIOT_URL is '%s': it must be like http://HOST:PORT.", client->url);
+        return client_say(client, CLI_USAGE,
+                          "'%s' is not the URL of a server; give FOLIOT_URL or --server as http://HOST:PORT",
+                          client->url);
     if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST)
         return client_say(client, CLI_UNREACHABLE,
-                          "cannot reach %s: %s. Is `foliot serve` running? FOLIOT_URL says where.", client->url,
+                          "cannot reach %s: %s; start `foliot serve`, or set FOLIOT_URL or --server", client->url,
                           reason);
     return client_say(client, CLI_UNREACHABLE,
-                      "the connection to %s has failed: %s. What was asked for may have happened or not.", client->url,
-                      reason);
+                      "the connection to %s failed: %s; the server may or may not have executed the request",
+                      client->url, reason);
 }
 
 /* --- Signals ------------------------------------------------------------------------------------------------------ */
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t signals;
+static int wake_fd = -1; /* an eventfd: readable when a signal has arrived since client_wait() has looked */
+
+static void wake(void)
+{
+    int error = errno;
+    ssize_t written = write(wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+    (void)written; /* it fails only if it is readable already */
+    errno = error;
+}
 
 static void on_signal(int signal)
 {
-    (void)signal;
-    interrupted = 1;
+    if (signal != SIGCHLD)
+        signals++;
+    wake();
 }
 
-/* Without SA_RESTART: what waits is woken. */
-void client_catch_signals(void)
+/* Without SA_RESTART: a system call that waits is woken. */
+int client_catch_signals(const struct client *client, bool children)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_fd < 0)
+        return client_say(client, CLI_FAILED, "cannot create an eventfd: %s", strerror(errno));
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (children && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+    if (children)
+        sigaction(SIGCHLD, &action, NULL);
+    return CLI_OK;
+}
+
+int client_signals(void)
+{
+    return signals;
 }
 
 bool client_interrupted(void)
 {
-    return interrupted;
-}
-
-static int look_up(void *arg, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up)
-{
-    (void)arg, (void)total, (void)now, (void)up_total, (void)up;
-    return interrupted;
+    return signals > 0;
 }
 
 /* --- Asking ------------------------------------------------------------------------------------------------------- */
@@ -150,9 +177,41 @@ static int look_up(void *arg, curl_off_t total, curl_off_t now, curl_off_t up_to
 struct exchange {
     struct client *client;
     const struct client_request *request;
-    struct out *answer, problem;
+    struct out *answer, problem, url;
+    struct curl_slist *headers;
     bool enough;
 };
+
+static bool is_cut_off(const struct client_request *request)
+{
+    return signals > 0 && signals >= request->signals;
+}
+
+static int look_up(void *arg, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up)
+{
+    const struct exchange *x = arg;
+    (void)total, (void)now, (void)up_total, (void)up;
+    return is_cut_off(x->request);
+}
+
+/* Commands that `foliot lease` runs must not inherit connections: the server would take them for open after our end. And
+ * after hanging up, curl must not send the request again on another connection. */
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct client *client = arg;
+    (void)purpose;
+    if (!client->hung_up)
+        client->socket = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    return client->hung_up ? CURL_SOCKET_BAD : client->socket;
+}
+
+static int close_socket(void *arg, curl_socket_t fd)
+{
+    struct client *client = arg;
+    if (fd == client->socket)
+        client->socket = CURL_SOCKET_BAD;
+    return close(fd);
+}
 
 static size_t on_answer(char *data, size_t one, size_t size, void *arg)
 {
@@ -193,11 +252,11 @@ static struct curl_slist *headers_of(const struct client *client, const struct c
     return list;
 }
 
-static void set_up(struct exchange *x, const char *url, struct curl_slist *headers)
+static void set_up(struct exchange *x)
 {
     CURL *curl = x->client->curl;
     const struct client_request *request = x->request;
-    const char *authority = getenv("SSL_CERT_FILE");
+    const char *authority = getenv("SSL_CERT_FILE"), *url = x->url.data;
     curl_easy_reset(curl);
     x->client->error[0] = '\0';
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, x->client->error);
@@ -212,7 +271,13 @@ static void set_up(struct exchange *x, const char *url, struct curl_slist *heade
     /* A reader of our output that goes away ends us, as it ends others. Only TLS writes so that SIGPIPE must be ignored. */
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, (long)(strncmp(url, "https:", 6) != 0));
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_up);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, x);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, x->client);
+    curl_easy_setopt(curl, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+    curl_easy_setopt(curl, CURLOPT_CLOSESOCKETDATA, x->client);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)request->timeout_s);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, x->headers);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_answer);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, x);
     if (authority && *authority)
@@ -235,41 +300,135 @@ static void set_up(struct exchange *x, const char *url, struct curl_slist *heade
 
 static int finish(struct exchange *x, CURLcode code)
 {
+    struct client *client = x->client;
     long status = 0;
-    curl_easy_getinfo(x->client->curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
     if (x->problem.failed || (x->answer && x->answer->failed))
-        return client_no_memory(x->client);
-    if (x->enough || (interrupted && code == CURLE_ABORTED_BY_CALLBACK))
+        return client_no_memory(client);
+    if (client->hung_up && code != CURLE_OK) {
+        out_clear(x->answer);
+        return CLI_OK;
+    }
+    if (x->enough || (x->request->signals == 0 && signals > 0 && code == CURLE_ABORTED_BY_CALLBACK))
         return CLI_OK;
     if (code == CURLE_OK && status >= 200 && status < 300)
         return CLI_OK;
-    /* One who refuses need not read to the end what he has refused. */
+    /* A server that refuses a request need not read the rest of it: then sending fails after the answer has come. */
     if (code == CURLE_OK || (status >= 400 && x->problem.size > 0))
-        return explain_status(x->client, status, &x->problem);
-    return explain_failure(x->client, code);
+        return explain_status(client, status, &x->problem);
+    return explain_failure(client, code);
+}
+
+static void discard(struct exchange *x)
+{
+    curl_slist_free_all(x->headers);
+    out_free(&x->url);
+    out_free(&x->problem);
+}
+
+static int prepare(struct exchange *x)
+{
+    if (x->answer)
+        out_clear(x->answer);
+    out_text(&x->url, x->client->url);
+    out_put(&x->url, x->request->path->data, x->request->path->size);
+    out_put(&x->url, "", 1);
+    x->headers = headers_of(x->client, x->request);
+    if (x->url.failed || x->request->path->failed || !x->headers) {
+        discard(x);
+        return client_no_memory(x->client);
+    }
+    set_up(x);
+    return CLI_OK;
 }
 
 int client_send(struct client *client, const struct client_request *request, struct out *answer)
 {
     struct exchange x = {.client = client, .request = request, .answer = answer};
-    struct out url = {0};
-    if (answer)
-        out_clear(answer);
-    out_text(&url, client->url);
-    out_put(&url, request->path->data, request->path->size);
-    out_put(&url, "", 1);
-    struct curl_slist *headers = headers_of(client, request);
-    int status = CLI_FAILED;
-    if (url.failed || request->path->failed || !headers) {
-        client_no_memory(client);
-    } else {
-        set_up(&x, url.data, headers);
+    int status = prepare(&x);
+    if (status == CLI_OK) {
         status = finish(&x, curl_easy_perform(client->curl));
+        discard(&x);
     }
-    curl_slist_free_all(headers);
-    out_free(&url);
-    out_free(&x.problem);
     return status;
+}
+
+/* --- Asking beside other work ------------------------------------------------------------------------------------- */
+
+int client_begin(struct client *client, const struct client_request *request, struct out *answer)
+{
+    assert(!client->exchange && answer);
+    if (!client->multi)
+        client->multi = curl_multi_init();
+    struct exchange *x = client->multi ? calloc(1, sizeof *x) : NULL;
+    if (!x)
+        return client_no_memory(client);
+    *x = (struct exchange){.client = client, .request = request, .answer = answer};
+    int status = prepare(x);
+    if (status == CLI_OK && curl_multi_add_handle(client->multi, client->curl) != CURLM_OK) {
+        status = client_no_memory(client);
+        discard(x);
+    }
+    if (status == CLI_OK)
+        client->exchange = x;
+    else
+        free(x);
+    return status;
+}
+
+/* The request is over: forgets it. */
+static void forget(struct client *client)
+{
+    curl_multi_remove_handle(client->multi, client->curl);
+    discard(client->exchange);
+    free(client->exchange);
+    client->exchange = NULL;
+    client->hung_up = false;
+}
+
+static bool look_if_over(struct client *client, int *ret_status)
+{
+    int running, left;
+    if (!client->exchange)
+        return false;
+    CURLMcode failed = curl_multi_perform(client->multi, &running);
+    const CURLMsg *message = curl_multi_info_read(client->multi, &left);
+    if (failed == CURLM_OK && !message)
+        return false;
+    *ret_status = finish(client->exchange, message ? message->data.result : CURLE_OUT_OF_MEMORY);
+    forget(client);
+    return true;
+}
+
+bool client_wait(struct client *client, int timeout_ms, int *ret_status)
+{
+    struct curl_waitfd wake_up = {.fd = wake_fd, .events = CURL_WAIT_POLLIN};
+    uint64_t count;
+    if (look_if_over(client, ret_status))
+        return true;
+    if (client->multi) {
+        curl_multi_poll(client->multi, &wake_up, 1, timeout_ms < 0 ? INT_MAX : timeout_ms, NULL);
+    } else {
+        struct pollfd only = {.fd = wake_fd, .events = POLLIN};
+        poll(&only, 1, timeout_ms);
+    }
+    ssize_t size = read(wake_fd, &count, sizeof count);
+    (void)size; /* a signal that arrives from here on wakes the next call */
+    return look_if_over(client, ret_status);
+}
+
+void client_abort(struct client *client)
+{
+    if (client->exchange)
+        forget(client);
+}
+
+void client_hang_up(struct client *client)
+{
+    assert(client->exchange);
+    client->hung_up = true;
+    if (client->socket == CURL_SOCKET_BAD || shutdown(client->socket, SHUT_WR) < 0)
+        client_abort(client); /* not connected: the server does not know the request */
 }
 
 int client_call(struct client *client, const char *method, const struct out *path, const struct out *body,
@@ -281,18 +440,21 @@ int client_call(struct client *client, const char *method, const struct out *pat
     return client_send(client, &request, answer);
 }
 
-int client_ask(struct client *client, const char *method, const struct out *path, const struct out *body,
-               struct out *answer, struct json *ret)
+int client_read(const struct client *client, const struct out *answer, struct json *ret)
 {
     size_t at;
     const char *why;
-    int status = client_call(client, method, path, body, answer);
-    if (status != CLI_OK || client_interrupted())
-        return status;
     if (json_parse(out_bytes(answer), ret, &at, &why) < 0 || ret->kind != JSON_OBJECT)
-        return client_say(client, CLI_FAILED, "%s answered something else than a JSON object. Is FOLIOT_URL right?",
+        return client_say(client, CLI_FAILED, "%s did not answer with a JSON object; check FOLIOT_URL or --server",
                           client->url);
     return CLI_OK;
+}
+
+int client_ask(struct client *client, const char *method, const struct out *path, const struct out *body,
+               struct out *answer, struct json *ret)
+{
+    int status = client_call(client, method, path, body, answer);
+    return status != CLI_OK || client_interrupted() ? status : client_read(client, answer, ret);
 }
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
@@ -307,10 +469,10 @@ static bool is_one_line(const char *text)
 
 int client_prepare(struct client *client, const struct cli_command *command)
 {
-    const char *url = getenv("FOLIOT_URL"), *token = getenv("FOLIOT_TOKEN");
-    *client = (struct client){.command = command};
+    const char *url = cli_server ? cli_server : getenv("FOLIOT_URL"), *token = getenv("FOLIOT_TOKEN");
+    *client = (struct client){.command = command, .socket = CURL_SOCKET_BAD};
     if (token && !is_one_line(token))
-        return client_say(client, CLI_USAGE, "FOLIOT_TOKEN has characters in it that no token has: is it one line?");
+        return client_say(client, CLI_USAGE, "FOLIOT_TOKEN contains control characters; a token is one line");
     client->url = strdup(url && *url ? url : DEFAULT_URL);
     if (!client->url || (token && *token && asprintf(&client->authorization, "Authorization: Bearer %s", token) < 0))
         return client_no_memory(client);
@@ -334,7 +496,7 @@ int client_ask_version(struct client *client)
     int status = client_call(client, "GET", &path, NULL, &answer);
     if (status == CLI_NOT_FOUND || (status == CLI_OK && (json_parse(out_bytes(&answer), &body, &at, &why) < 0 ||
                                                          !json_get(body, "version", &version))))
-        status = client_say(client, CLI_FAILED, "there is no Foliot server at %s. Is FOLIOT_URL right?", client->url);
+        status = client_say(client, CLI_FAILED, "no Foliot server at %s; check FOLIOT_URL or --server", client->url);
     if (status == CLI_OK) {
         out_clear(&client->version);
         put_shown(&client->version, version);
@@ -355,16 +517,19 @@ int client_open(struct client *client, const struct cli_command *command)
         client_close(client);
         return status;
     }
-    if (strcmp(client->version.data, FOLIOT_VERSION) != 0)
+    if (strcmp(client->version.data, FL_VERSION) != 0)
         fprintf(stderr,
-                "foliot: warning: the server at %s is Foliot %s and this command is %s: something may not work. Use "
-                "one version of both.\n",
-                client->url, client->version.data, FOLIOT_VERSION);
+                "foliot: warning: the server at %s has version %s, and this command has version %s; install the same "
+                "version of both\n",
+                client->url, client->version.data, FL_VERSION);
     return CLI_OK;
 }
 
 void client_close(struct client *client)
 {
+    client_abort(client);
+    if (client->multi)
+        curl_multi_cleanup(client->multi);
     if (client->curl)
         curl_easy_cleanup(client->curl);
     free(client->url);

@@ -119,7 +119,7 @@ static const struct cli_option options[] = {{"json", "", "print JSON", .flag = &
 
 const struct cli_command cluster_command = {
     .name = "cluster",
-    .summary = "shows the servers of a store, and which shards each has",
+    .summary = "shows the servers of a store and the shards of each",
     .options = options,
     .run = run,
 };

@@ -115,11 +115,12 @@ static void zsh_case(const struct cli_command *command)
         puts("    )\n    _describe command commands ;;");
         return;
     }
-    fputs("    _arguments '--help[says this]'", stdout);
+    fputs("    _arguments '--help[print this help]'", stdout);
     for (const struct cli_option *o = command->options; o && o->name; o++)
         zsh_option(o->name, o->help, o->flag ? NULL : o->value_name, o->texts);
     if (command == &serve_command)
-        fputs(" '--config[the file with settings]:FILE:_files' '--check[only say whether all is well]'", stdout);
+        fputs(" '--config[read settings from this file]:FILE:_files' '--check[check the configuration and exit]'",
+              stdout);
     for (size_t i = 0; command == &serve_command && i < setting_count; i++)
         zsh_option(settings[i].name, settings[i].help, settings[i].kind == SETTING_FLAG ? NULL : settings[i].value_name,
                    false);
@@ -135,7 +136,7 @@ static void zsh(void)
           "    commands=(\n",
           stdout);
     zsh_list(cli_commands);
-    fputs("      'help:says this, or with the name of a command what it takes'\n"
+    fputs("      'help:prints this help, or the help of a command'\n"
           "    )\n"
           "    _describe command commands\n"
           "    return\n"
@@ -165,7 +166,7 @@ static int run(void)
     else if (strcmp(shell, "zsh") == 0)
         zsh();
     else
-        return cli_usage(&completion_command, "'%s' is neither bash nor zsh.", shell);
+        return cli_usage(&completion_command, "unknown shell '%s'; expected bash or zsh;", shell);
     return CLI_OK;
 }
 
@@ -173,8 +174,8 @@ static const struct cli_argument arguments[] = {{"SHELL", "bash or zsh", &shell,
 
 const struct cli_command completion_command = {
     .name = "completion",
-    .summary = "prints what a shell needs to complete the arguments of foliot",
+    .summary = "prints the completion script for a shell",
     .arguments = arguments,
-    .notes = "Packages install it. Otherwise, for bash: source <(foliot completion bash)",
+    .notes = "Packages install the script. Otherwise, run this in bash: source <(foliot completion bash)",
     .run = run,
 };

@@ -14,7 +14,7 @@ static int read_file(const struct client *client, const char *name, FILE *file, 
     while (!ret->failed && !feof(file) && !ferror(file) && out_reserve(ret, 65536))
         ret->size += fread(ret->data + ret->size, 1, 65536, file);
     if (ferror(file))
-        return client_say(client, CLI_FAILED, "cannot read %s: %s.", name, strerror(errno));
+        return client_say(client, CLI_FAILED, "cannot read %s: %s", name, strerror(errno));
     return ret->failed ? client_no_memory(client) : CLI_OK;
 }
 
@@ -28,7 +28,7 @@ int read_source(const struct client *client, const char *text, struct out *ret)
     }
     FILE *file = fopen(text + 1, "re");
     if (!file)
-        return client_say(client, CLI_FAILED, "cannot open %s: %s.", text + 1, strerror(errno));
+        return client_say(client, CLI_FAILED, "cannot open %s: %s", text + 1, strerror(errno));
     int status = read_file(client, text + 1, file, ret);
     fclose(file);
     return status;
@@ -64,7 +64,7 @@ static int put_headers(const struct client *client, struct out *out)
     for (size_t i = 0; i < content.headers.count; i++) {
         const char *header = content.headers.list[i], *colon = strchr(header, ':');
         if (!colon || colon == header)
-            return cli_usage(client->command, "'%s' is not what --header takes: 'NAME: VALUE'.", header);
+            return cli_usage(client->command, "invalid value '%s' for --header: expected 'NAME: VALUE';", header);
         out_text(out, i > 0 ? "," : "");
         out_string(out, (fl_bytes){header, (size_t)(colon - header)});
         out_text(out, ":");
@@ -87,7 +87,7 @@ int put_retry(const struct client *client, struct out *out, const char *text)
     for (const char *at = text, *next; *at; at = next) {
         size_t size = strcspn(at, ","), key = strcspn(at, "=");
         if (key == 0 || key + 1 >= size)
-            return cli_usage(client->command, "'%s' is not what --retry takes: KEY=VALUE,KEY=VALUE.", text);
+            return cli_usage(client->command, "invalid value '%s' for --retry: expected KEY=VALUE,KEY=VALUE;", text);
         const char *value = at + key + 1;
         out_text(out, at > text ? "," : "");
         out_string(out, (fl_bytes){at, key});
@@ -121,7 +121,7 @@ int content_write(const struct client *client, struct out *out)
 {
     int status = CLI_OK;
     if (content.after && content.at)
-        return cli_usage(client->command, "give --after or --at, not both.");
+        return cli_usage(client->command, "give --after or --at, not both;");
     out_text(out, "{");
     if (content.after)
         put_text(out, "after", content.after);

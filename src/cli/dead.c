@@ -12,15 +12,16 @@ static bool as_json, all;
 
 static const struct cli_command list_dead, get_dead, redrive_dead, delete_dead;
 
-static const struct cli_argument namespace_arguments[] = {{"NAMESPACE", "whose dead letters", &ns, false}, {0}};
+static const struct cli_argument namespace_arguments[] = {
+    {"NAMESPACE", "the namespace of the dead letters", &ns, false}, {0}};
 static const struct cli_argument one_arguments[] = {
-    {"NAMESPACE", "whose dead letter", &ns, false},
-    {"ID", "its ID", &id, false},
+    {"NAMESPACE", "the namespace of the dead letter", &ns, false},
+    {"ID", "the ID of the dead letter", &id, false},
     {0},
 };
 static const struct cli_argument some_arguments[] = {
-    {"NAMESPACE", "whose dead letters", &ns, false},
-    {"ID", "the ID of one", &id, true},
+    {"NAMESPACE", "the namespace of the dead letters", &ns, false},
+    {"ID", "the ID of one dead letter", &id, true},
     {0},
 };
 
@@ -58,6 +59,8 @@ static int run_list(void)
     put_path(&path, "/v1/dead", ns, NULL);
     struct pages pages = {.path = &path, .limit = limit, .timer = take, .page = flush, .arg = &table};
     status = pages_follow(&client, &pages);
+    if (status == CLI_OK && !as_json)
+        table_say_empty(&table, "No dead letters.");
     table_free(&table);
     out_free(&path);
     client_close(&client);
@@ -137,7 +140,7 @@ static int run_deed(const struct cli_command *command, bool redrive)
     struct client client;
     struct deed deed = {.client = &client, .redrive = redrive};
     if (!id == !all)
-        return cli_usage(command, "which one? Give its ID, or --all.");
+        return cli_usage(command, "no dead letter selected; give its ID, or --all;");
     int status = client_open(&client, command);
     if (status != CLI_OK)
         return status;
@@ -161,12 +164,12 @@ static int run_delete(void)
 /* --- Tables ------------------------------------------------------------------------------------------------------- */
 
 static const struct cli_option list_options[] = {
-    {"limit", "N", "how many at most; all if not given", .value = &limit, .min = 1, .max = UINT64_MAX},
-    {"json", "", "print a JSON object a line", .flag = &as_json},
+    {"limit", "N", "print at most N; default: all", .value = &limit, .min = 1, .max = UINT64_MAX},
+    {"json", "", "print one JSON object per line", .flag = &as_json},
     {0},
 };
 static const struct cli_option get_options[] = {{"json", "", "print it as JSON", .flag = &as_json}, {0}};
-static const struct cli_option deed_options[] = {{"all", "", "all of the namespace", .flag = &all}, {0}};
+static const struct cli_option deed_options[] = {{"all", "", "all dead letters of the namespace", .flag = &all}, {0}};
 
 static const struct cli_command list_dead = {
     .name = "dead list",
@@ -177,21 +180,21 @@ static const struct cli_command list_dead = {
 };
 static const struct cli_command get_dead = {
     .name = "dead get",
-    .summary = "shows a dead letter, and why it died",
+    .summary = "shows a dead letter and the reason of the failure",
     .options = get_options,
     .arguments = one_arguments,
     .run = run_get,
 };
 static const struct cli_command redrive_dead = {
     .name = "dead redrive",
-    .summary = "makes timers of dead letters again, due now",
+    .summary = "turns dead letters into timers that are due now",
     .options = deed_options,
     .arguments = some_arguments,
     .run = run_redrive,
 };
 static const struct cli_command delete_dead = {
     .name = "dead delete",
-    .summary = "deletes dead letters for good",
+    .summary = "deletes dead letters",
     .options = deed_options,
     .arguments = some_arguments,
     .run = run_delete,
@@ -199,6 +202,6 @@ static const struct cli_command delete_dead = {
 
 const struct cli_command dead_command = {
     .name = "dead",
-    .summary = "shows, revives and deletes timers that were given up",
+    .summary = "shows, redrives and deletes dead letters: timers that finally failed",
     .commands = (const struct cli_command *const[]){&list_dead, &get_dead, &redrive_dead, &delete_dead, NULL},
 };

@@ -242,14 +242,14 @@ static int demo_run(void)
 }
 
 static const struct cli_option options[] = {
-    {"timers", "N", "how many timers live at a time", &timers, 1, 100000000},
-    {"seconds", "S", "how long to run", &seconds, 1, 86400},
+    {"timers", "N", "number of timers in the wheel", &timers, 1, 100000000},
+    {"seconds", "S", "how long to run, in seconds", &seconds, 1, 86400},
     {0},
 };
 
 const struct cli_command demo_command = {
     .name = "demo",
-    .summary = "shows a timing wheel at work, live",
+    .summary = "shows a timing wheel under load",
     .options = options,
     .run = demo_run,
 };

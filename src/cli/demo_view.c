@@ -17,6 +17,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <foliot/version.h>
+
 #include "cli/demo.h"
 
 #define HISTORY 512
@@ -138,13 +140,13 @@ static void draw_head(const struct demo_state *s, const fl_wheel_stats *stats)
     char live[TEXT], size[TEXT], time[TEXT];
     uint64_t count = fl_wheel_count(s->wheel);
     snprintf(time, sizeof time, "%.1f of %.0f s", (double)s->elapsed_ns / 1e9, (double)s->planned_ns / 1e9);
-    styled(BOLD, "Foliot " FOLIOT_VERSION);
-    printf("  a timing wheel at work%*s", (int)(view.columns - 38), time);
+    styled(BOLD, "Foliot " FL_VERSION);
+    printf("  a timing wheel under load%*s", (int)(view.columns - 41), time);
     end_line();
     end_line();
     printf("  ");
     styled(BOLD, "%s", number(live, count));
-    printf(" timers live in %s", bytes(size, stats->bytes));
+    printf(" timers in %s", bytes(size, stats->bytes));
     if (count > 0)
         printf(", %.1f bytes each", (double)stats->bytes / (double)count);
     end_line();
@@ -180,7 +182,7 @@ static void draw_work(const struct demo_span *recent)
         const struct demo_work *work;
     } rows[] = {{"schedule", &recent->schedule}, {"cancel", &recent->cancel}, {"fire", &recent->fire}};
     char rate[TEXT];
-    styled(DIM, "               a second   ns each   fired a second, until now");
+    styled(DIM, "                  per s     ns/op   fired per second, history");
     end_line();
     for (unsigned i = 0; i < 3; i++) {
         printf("  %-8s  %11s", rows[i].name, number(rate, per_second(recent, rows[i].work->count)));
@@ -220,12 +222,12 @@ static void draw_screen(const struct demo_state *s)
     draw_head(s, &stats);
     draw_levels(s, &stats);
     draw_work(&s->recent);
-    styled(DIM, "  late by             p50        p99        max");
+    styled(DIM, "  lateness            p50        p99        max");
     end_line();
     draw_lateness("now", &s->recent.late_ns);
     draw_lateness("since start", &s->whole.late_ns);
     end_line();
-    styled(DIM, "  Ctrl-C ends the demo.");
+    styled(DIM, "  Press Ctrl-C to stop.");
     fputs("\033[J", stdout);
 }
 
@@ -270,7 +272,7 @@ void demo_view_show(const struct demo_state *state)
 static void print_summary_work(const char *name, const struct demo_work *work)
 {
     char count[TEXT];
-    printf("  %-9s  %13s   %6.1f ns each\n", name, number(count, work->count), ns_each(work));
+    printf("  %-9s  %13s   %6.1f ns per operation\n", name, number(count, work->count), ns_each(work));
 }
 
 void demo_view_end(const struct demo_state *state)
@@ -281,12 +283,12 @@ void demo_view_end(const struct demo_state *state)
     fl_wheel_memory_stats(state->wheel, &stats);
     if (view.terminal)
         fputs("\033[?25h\033[?1049l", stdout);
-    printf("In %.1f s, with %s timers live in %s:\n", (double)whole->ns / 1e9,
+    printf("In %.1f s, with %s timers in %s of memory:\n", (double)whole->ns / 1e9,
            number(live, fl_wheel_count(state->wheel)), bytes(size, stats.bytes));
     print_summary_work("scheduled", &whole->schedule);
     print_summary_work("cancelled", &whole->cancel);
     print_summary_work("fired", &whole->fire);
-    printf("  late by p50 %s, p99 %s, at most %s\n", duration(p50, histogram_percentile(&whole->late_ns, 50)),
+    printf("  lateness   p50 %s, p99 %s, maximum %s\n", duration(p50, histogram_percentile(&whole->late_ns, 50)),
            duration(p99, histogram_percentile(&whole->late_ns, 99)), duration(max, whole->late_ns.max));
     fflush(stdout);
 }

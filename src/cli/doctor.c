@@ -26,6 +26,7 @@
 #include "store/store.h"
 
 static const char *store_argument;
+static bool accept_loss;
 
 enum { PAGE = 1000, COMPLAINTS = 20 };
 
@@ -78,8 +79,43 @@ bool facts_add_moved(struct facts *facts, struct moved moved)
     return good;
 }
 
+static struct tally *tally_of(struct tally *table, size_t room, uint64_t hash)
+{
+    size_t at = hash & (room - 1);
+    while (table[at].used && table[at].hash != hash)
+        at = (at + 1) & (room - 1);
+    return &table[at];
+}
+
+static bool grow_tallies(struct facts *facts)
+{
+    size_t room = facts->tally_room ? 2 * facts->tally_room : 64;
+    struct tally *table = fl__alloc_zeroed(room * sizeof *table);
+    if (!table)
+        return false;
+    for (size_t i = 0; i < facts->tally_room; i++)
+        if (facts->tallies[i].used)
+            *tally_of(table, room, facts->tallies[i].hash) = facts->tallies[i];
+    fl__release(facts->tallies);
+    facts->tallies = table;
+    facts->tally_room = room;
+    return true;
+}
+
+bool facts_count(struct facts *facts, fl_bytes ns, int64_t more)
+{
+    if (2 * (facts->tally_count + 1) > facts->tally_room && !grow_tallies(facts))
+        return false;
+    uint64_t hash = fl__store_hash(ns, (fl_bytes){0});
+    struct tally *tally = tally_of(facts->tallies, facts->tally_room, hash);
+    facts->tally_count += !tally->used;
+    *tally = (struct tally){hash, tally->more + more, true};
+    return true;
+}
+
 void facts_free(struct facts *facts)
 {
+    fl__release(facts->tallies);
     fl__release((void *)facts->progress.keep);
     free(facts->windows);
     free(facts->moved);
@@ -141,6 +177,7 @@ static void check_row(struct examination *x, const fl_row *row, uint64_t window)
     char due[WHEN_TEXT];
     when_format(row->key.at_us, due);
     note(x, &x->seqs, &x->seq_count, row->key.seq);
+    x->no_memory |= x->facts.tallies && !facts_count(&x->facts, row->ns, 1);
     if (fl_progress_settled(&x->facts.progress, row->key)) {
         x->settled++;
         return;
@@ -149,15 +186,16 @@ static void check_row(struct examination *x, const fl_row *row, uint64_t window)
     x->timers++;
     x->own += own;
     if (row->key.at_us < fl_window_begin(window) || row->key.at_us >= fl_window_end(window))
-        doctor_problem(x->doctor, x->number, "the timer due %s lies in a window of another time", due);
+        doctor_problem(x->doctor, x->number, "the timer due %s is in the wrong window of time", due);
     if (fl__body_decode(row->body, row->key.at_us, &timer) < 0)
         doctor_problem(x->doctor, x->number, "the timer due %s cannot be read", due);
     if (x->facts.progress.seq_limit > 0 && row->key.seq >= x->facts.progress.seq_limit)
-        doctor_problem(x->doctor, x->number, "the timer due %s has a number that was never given out", due);
+        doctor_problem(x->doctor, x->number, "the timer due %s has a sequence number that the store has not assigned",
+                       due);
     if (row->name.size == 0)
         return;
     if (!own && fl_store_shard_of(x->shards, row->ns, row->name) != x->number) /* the server's own may be in each */
-        doctor_problem(x->doctor, x->number, "the timer due %s belongs to another shard by its name", due);
+        doctor_problem(x->doctor, x->number, "the timer due %s is in the wrong shard for its name", due);
     note(x, &x->names, &x->name_count, fl__store_hash(row->ns, row->name));
 }
 
@@ -188,7 +226,8 @@ static void look_at_dead(struct examination *x, fl_store_request *request)
     for (size_t i = 0; i < request->dead_list.count; i++) {
         const fl_row *row = &request->dead_list.rows[i].row;
         if (fl__body_decode(row->body, row->id.at_us, &timer) < 0)
-            doctor_problem(x->doctor, x->number, "the dead letter with number %" PRIu64 " cannot be read", row->id.seq);
+            doctor_problem(x->doctor, x->number, "the dead letter with sequence number %" PRIu64 " cannot be read",
+                           row->id.seq);
     }
 }
 
@@ -211,6 +250,15 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void check_counts(struct examination *x)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < x->facts.tally_room; i++)
+        wrong += x->facts.tallies[i].more != 0;
+    if (wrong > 0)
+        doctor_problem(x->doctor, x->number, "the stored number of timers is wrong for %zu namespaces", wrong);
+}
+
 static void check_moved(struct examination *x)
 {
     size_t orphans = 0;
@@ -222,7 +270,7 @@ static void check_moved(struct examination *x)
                    (x->seq_count == 0 || !bsearch(&key->seq, x->seqs, x->seq_count, sizeof *x->seqs, compare));
     }
     if (orphans > 0)
-        doctor_problem(x->doctor, x->number, "%zu notes of moved timers lead to none", orphans);
+        doctor_problem(x->doctor, x->number, "%zu entries for moved timers have no timer", orphans);
 }
 
 /* Two timers of one name are no damage: a server that dies may have fired the first without having recorded it. */
@@ -239,13 +287,13 @@ static size_t count_doubles(struct examination *x)
 static void report(struct examination *x)
 {
     size_t doubles = count_doubles(x);
-    printf("shard %" PRIu32 "  %" PRIu64 " timers, %" PRIu64 " settled and not erased yet, %" PRIu64
+    printf("shard %" PRIu32 "  %" PRIu64 " timers, %" PRIu64 " settled and not deleted yet, %" PRIu64
            " dead letters; owner %s%s\n",
            x->number, x->timers - x->own, x->settled, x->dead, x->facts.owner[0] ? x->facts.owner : "none",
-           x->facts.owner[0] ? ", which ended without letting go" : "");
+           x->facts.owner[0] ? ", which was killed" : "");
     if (doubles > 0)
-        printf("note     shard %" PRIu32 "  %zu names have a second timer that had fired when the server died, and may "
-               "fire again\n",
+        printf("note     shard %" PRIu32
+               "  %zu names have two timers: the older one fired before the server died, and may fire again\n",
                x->number, doubles);
 }
 
@@ -262,10 +310,12 @@ static void check_rows(struct examination *x)
         r = check_window(x, x->facts.windows[i]);
     if (r == 0)
         r = check_dead(x);
-    if (r == 0 && !x->no_memory)
+    if (r == 0 && !x->no_memory) {
+        check_counts(x);
         check_moved(x);
+    }
     if (x->no_memory)
-        doctor_problem(x->doctor, x->number, "there is not enough memory to look for orphans");
+        doctor_problem(x->doctor, x->number, "out of memory; counts and moved timers were not checked");
     report(x);
     x->answered = false;
     fl_store_detach(x->shard, gone, x);
@@ -279,16 +329,17 @@ struct kind {
     const char *prefix;
     int (*is_there)(const struct doctor *doctor, char *message, size_t size);
     int (*facts)(struct doctor *doctor, uint32_t shard, struct facts *ret);
-    bool alone; /* who has it open has locked all others out */
+    bool alone;                             /* a process that has it open locks others out */
+    void (*examine)(struct doctor *doctor); /* reads everything in a store that is too damaged to be opened; or NULL */
 };
 
 static const struct kind kinds[] = {
 #ifdef FOLIOT_SQLITE
-    {"sqlite:", sqlite_is_there, sqlite_facts, true},
+    {"sqlite:", sqlite_is_there, sqlite_facts, true, sqlite_examine},
 #endif
 #ifdef FOLIOT_POSTGRES
-    {"postgres://", postgres_is_there, postgres_facts, false},
-    {"postgresql://", postgres_is_there, postgres_facts, false},
+    {"postgres://", postgres_is_there, postgres_facts, false, NULL},
+    {"postgresql://", postgres_is_there, postgres_facts, false, NULL},
 #endif
     {0},
 };
@@ -316,7 +367,7 @@ static int check_shard(struct doctor *doctor, const struct kind *kind, fl_store 
         char message[400], until[WHEN_TEXT];
         when_format(x.facts.lease_until_us, until);
         snprintf(message, sizeof message,
-                 "shard %" PRIu32 " is held by %s until %s. Stop that server first; if it has ended, wait until then.",
+                 "shard %" PRIu32 " is claimed by %s until %s; stop that server, or wait until then if it is dead",
                  shard, x.facts.owner, until);
         status = say(CLI_CONFLICT, message);
     } else if (r == 0) {
@@ -332,22 +383,35 @@ static int check_shard(struct doctor *doctor, const struct kind *kind, fl_store 
     return status;
 }
 
-static int check_store(struct doctor *doctor, const struct kind *kind, fl_store *store, fl_loop *loop)
+static int conclude(const struct doctor *doctor)
 {
     char text[SHOWN];
+    if (doctor->problems > COMPLAINTS)
+        printf("and %s more problems\n", show_count(text, (double)(doctor->problems - COMPLAINTS)));
+    puts(doctor->problems == 0 ? "The store is sound." : "The store is damaged; restore it from a backup.");
+    return doctor->problems == 0 ? CLI_OK : CLI_FAILED;
+}
+
+/* Why the store cannot be opened, and what else is wrong with it. */
+static int check_refused(struct doctor *doctor, const struct kind *kind, const char *why)
+{
+    printf("store    ");
+    setting_write_masked(doctor->url, stdout);
+    puts("  cannot be opened");
+    doctor_problem(doctor, UINT32_MAX, "%s", why);
+    kind->examine(doctor);
+    return conclude(doctor);
+}
+
+static int check_store(struct doctor *doctor, const struct kind *kind, fl_store *store, fl_loop *loop)
+{
     int status = CLI_OK;
     printf("store    ");
     setting_write_masked(doctor->url, stdout);
     printf("  %" PRIu32 " shards\n", fl_store_shards(store));
     for (uint32_t i = 0; i < fl_store_shards(store) && status == CLI_OK; i++)
         status = check_shard(doctor, kind, store, loop, i);
-    if (status != CLI_OK)
-        return status;
-    if (doctor->problems > COMPLAINTS)
-        printf("and %s more problems\n", show_count(text, (double)(doctor->problems - COMPLAINTS)));
-    puts(doctor->problems == 0 ? "The store is sound."
-                               : "The store is damaged: restore a copy of it, or ask for help with this list.");
-    return doctor->problems == 0 ? CLI_OK : CLI_FAILED;
+    return status == CLI_OK ? conclude(doctor) : status;
 }
 
 static int open_and_check(struct doctor *doctor, const struct kind *kind)
@@ -357,7 +421,10 @@ static int open_and_check(struct doctor *doctor, const struct kind *kind)
     fl_loop *loop;
     if (kind->is_there(doctor, message, sizeof message) < 0)
         return say(CLI_NOT_FOUND, message);
-    int r = fl_store_open(doctor->url, NULL, &store, message, sizeof message);
+    const fl_store_config config = {.accept_loss = accept_loss};
+    int r = fl_store_open(doctor->url, &config, &store, message, sizeof message);
+    if (r == FL_STORE_CORRUPT && kind->examine)
+        return check_refused(doctor, kind, message);
     if (r < 0)
         return say(r == FL_STORE_LOCKED ? CLI_CONFLICT : CLI_FAILED, message);
     int status = CLI_FAILED;
@@ -384,10 +451,12 @@ static int run(void)
             struct doctor doctor = {.url = url, .path = file ? url + strlen(kind->prefix) : NULL};
             return open_and_check(&doctor, kind);
         }
-    return cli_usage(&doctor_command,
-                     "'%s' is neither a folder nor a store that this foliot knows: sqlite:FOLDER, "
-                     "postgres://...",
-                     store_argument);
+    if (strchr(store_argument, ':'))
+        return cli_usage(&doctor_command, "cannot check the store '%s'; give FOLDER, sqlite:FOLDER or postgres://...;",
+                         store_argument);
+    fprintf(stderr, "foliot doctor: the folder %s does not exist; give the folder of a store, or postgres://...\n",
+            store_argument);
+    return CLI_NOT_FOUND;
 }
 
 static const struct cli_argument arguments[] = {
@@ -395,10 +464,17 @@ static const struct cli_argument arguments[] = {
     {0},
 };
 
+static const struct cli_option options[] = {
+    {"accept", "", "continue without lost changes: a log that is missing or damaged, an older copy of a shard",
+     .flag = &accept_loss},
+    {0},
+};
+
 const struct cli_command doctor_command = {
     .name = "doctor",
-    .summary = "checks a store that no server uses: schema, ownership, counts, orphans",
+    .summary = "checks a store that no server uses: version, owners, counts, every timer",
+    .options = options,
     .arguments = arguments,
-    .notes = "It changes nothing, but that a store of an earlier version is brought up to date when it is opened.",
+    .notes = "doctor upgrades a store of an earlier version when it opens it. Without --accept, it changes no timer.",
     .run = run,
 };

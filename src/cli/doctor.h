@@ -26,6 +26,15 @@ struct facts {
     size_t window_count;
     struct moved *moved;
     size_t moved_count;
+    struct tally *tallies; /* a hash table; NULL: the rows cannot be compared with what the store has counted */
+    size_t tally_room, tally_count;
+};
+
+/* How many more rows a namespace has than the store has counted. */
+struct tally {
+    uint64_t hash; /* of the namespace */
+    int64_t more;
+    bool used;
 };
 
 /* Says that something is wrong with a shard, or with the store (UINT32_MAX). */
@@ -36,6 +45,7 @@ void doctor_problem(struct doctor *doctor, uint32_t shard, const char *format, .
  * (0, or -1 after doctor_problem()). What the facts point to is to be freed with facts_free() either way. */
 int sqlite_is_there(const struct doctor *doctor, char *message, size_t size);
 int sqlite_facts(struct doctor *doctor, uint32_t shard, struct facts *ret);
+void sqlite_examine(struct doctor *doctor); /* reads everything in a store that cannot be opened */
 int postgres_is_there(const struct doctor *doctor, char *message, size_t size);
 int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret);
 
@@ -44,5 +54,6 @@ void facts_free(struct facts *facts);
 /* Add to the arrays. False: there is no memory. */
 bool facts_add_window(struct facts *facts, uint64_t window);
 bool facts_add_moved(struct facts *facts, struct moved moved);
+bool facts_count(struct facts *facts, fl_bytes ns, int64_t more);
 
 #endif

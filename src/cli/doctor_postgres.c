@@ -31,7 +31,7 @@ int postgres_is_there(const struct doctor *doctor, char *message, size_t size)
         PGresult *result = PQexec(conn, "SELECT value FROM foliot_meta WHERE key = 'schema' AND value > 0");
         r = PQntuples(result) == 1 ? 0 : -1;
         if (r < 0)
-            snprintf(message, size, "there is no store in this database: it has no table foliot_meta");
+            snprintf(message, size, "this database has no store: the table foliot_meta does not exist");
         PQclear(result);
     }
     PQfinish(conn);
@@ -64,7 +64,7 @@ static int query(struct query *q, const char *sql, bool (*row)(struct query *q, 
     }
     for (int i = 0; r == 0 && i < PQntuples(result); i++)
         if (!row(q, result, i)) {
-            doctor_problem(q->doctor, q->shard, "what it says cannot be read");
+            doctor_problem(q->doctor, q->shard, "a row of the shard cannot be read");
             r = -1;
         }
     PQclear(result);
@@ -102,10 +102,20 @@ static bool moved_row(struct query *q, PGresult *result, int i)
                                                     {number(result, i, 1), (uint64_t)number(result, i, 2)}});
 }
 
+static bool count_row(struct query *q, PGresult *result, int i)
+{
+    fl_bytes ns = {0};
+    unsigned char *data = PQunescapeBytea((const unsigned char *)PQgetvalue(result, i, 0), &ns.size);
+    ns.data = data;
+    bool good = data && facts_count(q->facts, ns, -number(result, i, 1));
+    PQfreemem(data);
+    return good;
+}
+
 static bool lost_row(struct query *q, PGresult *result, int i)
 {
     if (number(result, i, 0) > 0)
-        doctor_problem(q->doctor, UINT32_MAX, "%" PRId64 " timers are in shards that this store has not",
+        doctor_problem(q->doctor, UINT32_MAX, "%" PRId64 " timers are in shards that do not exist",
                        number(result, i, 0));
     return true;
 }
@@ -123,6 +133,8 @@ int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret)
              query(&q, "SELECT DISTINCT win FROM foliot_timer WHERE shard = $1::bigint ORDER BY win", window_row) ==
                  0 &&
              query(&q, "SELECT seq, key_at, key_seq FROM foliot_moved WHERE shard = $1::bigint", moved_row) == 0 &&
+             query(&q, "SELECT ns, n FROM foliot_count WHERE shard = $1::bigint UNION ALL SELECT ''::bytea, 0",
+                   count_row) == 0 &&
              (shard > 0 || query(&q,
                                  "SELECT count(*) FROM foliot_timer WHERE shard < $1::bigint"
                                  " OR shard >= (SELECT value FROM foliot_meta WHERE key = 'shards')",

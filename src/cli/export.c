@@ -43,7 +43,7 @@ static int take(void *arg, struct json timer)
     if (line->failed)
         return client_no_memory(exporting->client);
     if (fwrite(line->data, 1, line->size, exporting->to) != line->size)
-        return client_say(exporting->client, CLI_FAILED, "cannot write %s: %s.", output ? output : "standard output",
+        return client_say(exporting->client, CLI_FAILED, "cannot write %s: %s", output ? output : "standard output",
                           strerror(errno));
     exporting->count++;
     return CLI_OK;
@@ -119,11 +119,11 @@ static int run(void)
     if (status != CLI_OK)
         return status;
     if (output && !(exporting.to = fopen(output, "we")))
-        status = client_say(&client, CLI_FAILED, "cannot write %s: %s.", output, strerror(errno));
+        status = client_say(&client, CLI_FAILED, "cannot write %s: %s", output, strerror(errno));
     if (status == CLI_OK)
         status = export_all(&exporting);
     if (output && exporting.to && fclose(exporting.to) != 0 && status == CLI_OK)
-        status = client_say(&client, CLI_FAILED, "cannot write %s: %s.", output, strerror(errno));
+        status = client_say(&client, CLI_FAILED, "cannot write %s: %s", output, strerror(errno));
     if (status == CLI_OK && output)
         fprintf(stderr, "%llu timers exported\n", (unsigned long long)exporting.count);
     client_close(&client);
@@ -131,11 +131,12 @@ static int run(void)
 }
 
 static const struct cli_option options[] = {
-    {"output", "FILE", "write there instead of to standard output", .text = &output},
+    {"output", "FILE", "write to FILE; default: standard output", .text = &output},
     {0},
 };
 
-static const struct cli_argument arguments[] = {{"NAMESPACE", "only this one", &only, true}, {0}};
+static const struct cli_argument arguments[] = {{"NAMESPACE", "export only this namespace; default: all", &only, true},
+                                                {0}};
 
 const struct cli_command export_command = {
     .name = "export",
@@ -143,8 +144,8 @@ const struct cli_command export_command = {
     .options = options,
     .arguments = arguments,
     .notes =
-        "Names, due times, payloads, headers, targets, retry policies and timeouts are all there; IDs are not, for\n"
-        "they belong to the store: a timer without a name has another one where it is imported. Dead letters and\n"
-        "settings of namespaces are not exported. Line breaks between the parts of a payload become blanks.",
+        "A line contains the name, due time, payload, headers, target, retry policy and timeout of a timer. IDs, dead\n"
+        "letters and settings of namespaces are not exported. A timer without a name gets a new ID when it is\n"
+        "imported. Line breaks between the parts of a payload become spaces.",
     .run = run,
 };

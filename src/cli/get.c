@@ -33,8 +33,8 @@ static const struct cli_option options[] = {
 };
 
 static const struct cli_argument arguments[] = {
-    {"NAMESPACE", "which the timer belongs to", &ns, false},
-    {"NAME", "its name, or its ID", &name, false},
+    {"NAMESPACE", "the namespace of the timer", &ns, false},
+    {"NAME", "the name or ID of the timer", &name, false},
     {0},
 };
 

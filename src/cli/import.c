@@ -112,7 +112,7 @@ static void take_answer(struct importing *importing, fl_bytes text)
         if (json_parse(text, &answer, &at, &why) == 0 && json_get(answer, "problem", &problem))
             client_explain(importing->client, about, problem);
         else
-            client_say(importing->client, 0, "%sthe server's answer is not one.", about);
+            client_say(importing->client, 0, "%sthe response line is not JSON of Foliot", about);
     }
 }
 
@@ -140,17 +140,16 @@ static int judge(struct importing *importing, int status)
     if (importing->record.failed || importing->line.failed)
         status = client_no_memory(client);
     if (importing->broken)
-        status = client_say(client, CLI_FAILED, "cannot read %s to its end: %s.", input ? input : "standard input",
+        status = client_say(client, CLI_FAILED, "cannot read all of %s: %s", input ? input : "standard input",
                             strerror(errno));
     if (status == CLI_OK && importing->done < importing->sent)
-        status = client_say(client, CLI_FAILED, "the server has answered only %" PRIu64 " of %" PRIu64 " records.",
+        status = client_say(client, CLI_FAILED, "the server answered only %" PRIu64 " of %" PRIu64 " records",
                             importing->done, importing->sent);
     if (importing->failed > COMPLAINTS)
         fprintf(stderr, "and %" PRIu64 " more\n", importing->failed - COMPLAINTS);
     printf("%" PRIu64 " imported, %" PRIu64 " refused\n", good, importing->failed);
     if (status != CLI_OK && good > 0)
-        client_say(client, 0,
-                   "timers with names can be imported again without harm; those without would be there twice.");
+        client_say(client, 0, "you can import timers with names again; timers without a name would then exist twice");
     return status == CLI_OK && importing->failed > 0 ? CLI_FAILED : status;
 }
 
@@ -182,7 +181,7 @@ static int run(void)
         return status;
     FILE *from = piped ? stdin : fopen(input, "re");
     if (!from)
-        status = client_say(&client, CLI_FAILED, "cannot open %s: %s.", input, strerror(errno));
+        status = client_say(&client, CLI_FAILED, "cannot open %s: %s", input, strerror(errno));
     else
         status = import(&client, from);
     if (from && !piped)
@@ -191,14 +190,15 @@ static int run(void)
     return status;
 }
 
-static const struct cli_argument arguments[] = {{"FILE", "standard input if not given, or -", &input, true}, {0}};
+static const struct cli_argument arguments[] = {
+    {"FILE", "the file to read; default, and with -: standard input", &input, true}, {0}};
 
 const struct cli_command import_command = {
     .name = "import",
     .summary = "creates timers from lines of JSON, as 'foliot export' writes them",
     .arguments = arguments,
     .notes =
-        "A timer of the same name is replaced. IDs in the lines are not taken over: those of timers without a name\n"
-        "are new ones.",
+        "A timer replaces an existing timer with the same name. import ignores IDs in the lines: timers without a\n"
+        "name get new IDs.",
     .run = run,
 };

@@ -46,9 +46,10 @@ static int run(int argc, char **argv)
     int reason = errno;
     free(arguments);
     if (reason == ENOENT)
-        fputs("foliot js: " PROGRAM " is not here. This foliot was built without it: it needs JavaScriptCore "
-              "(Debian: libjavascriptcoregtk-4.1-dev).\n",
-              stderr);
+        fputs(
+            "foliot js: " PROGRAM
+            " is not installed; install JavaScriptCore (Debian: libjavascriptcoregtk-4.1-dev) and build Foliot again\n",
+            stderr);
     else
         fprintf(stderr, "foliot js: cannot run " PROGRAM ": %s\n", strerror(reason));
     return CLI_FAILED;

@@ -1,148 +1,58 @@
 /* SPDX-License-Identifier: MIT */
-/* `foliot lease`: takes due timers that have no target. It prints them, or runs a command for each and tells the server how
- * that went.
+/* `foliot lease`: takes due timers that have no target. It prints them, or runs a command for each and acknowledges it.
  *
- * A lease is not renewed while a command runs: it must be long enough for all that were leased at once, which therefore is
- * one unless told otherwise. */
+ * One request for timers is under way while commands run. It asks for as many timers as commands can be started at once, so
+ * no lease grows old in a queue. A lease is not renewed.
+ *
+ * Stopping. The first signal ends the request by hanging up (client.h): timers that the server has leased to us by then still
+ * arrive, and are printed or run like the others. Then we wait for the commands and acknowledge them. The second signal is
+ * passed on to the commands as SIGTERM, the third as SIGKILL. They are acknowledged as failed then. The fourth cuts off an
+ * acknowledgement that the server does not answer. */
 
-#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "cli/client.h"
+#include "cli/jobs.h"
 #include "cli/show.h"
-#include "server/timer.h"
+#include "server/when.h"
+
+enum { HANG_UP_MS = 2000, PRINTED_AT_ONCE = 100 };
+#define DEFAULT_LEASE_US UINT64_C(30000000)
 
 static const char *ns, *wait_text, *lease_text, *command;
-static uint64_t max;
+static uint64_t max, parallel = 1;
 static bool forever;
 
-/* --- Running a command -------------------------------------------------------------------------------------------- */
+struct leasing {
+    struct client client; /* for leases */
+    struct jobs jobs;
+    struct out path, body, answer;
+    struct client_request request;
+    bool waited;   /* a request that waits was sent */
+    bool over;     /* no further request */
+    uint64_t left; /* how many timers may still be taken */
+    int heeded;    /* signals */
+    uint64_t hung_up_ns;
+    int status; /* of the last request for timers */
+};
 
-/* Puts the payload into a file without a name, which is the command's standard input: so it may read it or not. */
-static int payload_file(struct json timer)
+/* --- Requests ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t room(const struct leasing *leasing)
 {
-    struct json payload;
-    unsigned char *decoded = NULL;
-    struct out text = {0};
-    fl_bytes bytes = {"", 0};
-    if (json_get(timer, "payload_base64", &payload)) {
-        put_string(&text, payload);
-        size_t size = 0;
-        if (!text.failed && base64_decode(out_bytes(&text), &decoded, &size) == 0)
-            bytes = (fl_bytes){decoded, size};
-    } else if (json_get(timer, "payload", &payload) && payload.kind != JSON_NULL) {
-        bytes = payload.text;
-    }
-    int file = memfd_create("payload", MFD_CLOEXEC);
-    for (size_t at = 0; file >= 0 && at < bytes.size;) {
-        ssize_t size = write(file, (const char *)bytes.data + at, bytes.size - at);
-        if (size < 0 && errno != EINTR) {
-            close(file);
-            file = -1;
-        }
-        at += size > 0 ? (size_t)size : 0;
-    }
-    if (file >= 0)
-        lseek(file, 0, SEEK_SET);
-    free(decoded);
-    out_free(&text);
-    return file;
+    uint64_t room = command ? leasing->jobs.capacity - leasing->jobs.count : max > 0 ? max : PRINTED_AT_ONCE;
+    return room < leasing->left ? room : leasing->left;
 }
 
-static void set_variable(struct json timer, const char *variable, const char *key)
+static void put_request(struct leasing *leasing)
 {
-    struct out text = {0};
-    struct json value;
-    if (json_get(timer, key, &value) && value.kind == JSON_STRING)
-        put_string(&text, value);
-    else if (json_get(timer, key, &value))
-        out_put(&text, value.text.data, value.text.size);
-    out_put(&text, "", 1);
-    if (!text.failed)
-        setenv(variable, text.data, 1);
-    out_free(&text);
-}
-
-static void become_command(struct json timer, int payload)
-{
-    set_variable(timer, "FOLIOT_ID", "id");
-    set_variable(timer, "FOLIOT_NAME", "name");
-    set_variable(timer, "FOLIOT_DUE", "due");
-    set_variable(timer, "FOLIOT_ATTEMPT", "attempt");
-    set_variable(timer, "FOLIOT_LEASE", "lease");
-    setenv("FOLIOT_NAMESPACE", ns, 1);
-    if (dup2(payload, STDIN_FILENO) >= 0)
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-    perror("foliot lease: cannot run /bin/sh");
-    _exit(127);
-}
-
-/* True: it has succeeded. */
-static bool run_command(const struct client *client, struct json timer)
-{
-    int status = 0, payload = payload_file(timer);
-    fflush(NULL);
-    pid_t child = payload >= 0 ? fork() : -1;
-    if (child == 0)
-        become_command(timer, payload);
-    if (payload >= 0)
-        close(payload);
-    if (child < 0) {
-        client_say(client, 0, "cannot run the command: %s.", strerror(errno));
-        return false;
-    }
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-/* --- Leasing ------------------------------------------------------------------------------------------------------ */
-
-static int acknowledge(struct client *client, struct json timer, bool done)
-{
-    struct out path = {0}, body = {0}, answer = {0};
-    struct json lease, result, unknown, element;
-    out_text(&path, "/v1/ack");
-    if (json_get(timer, "lease", &lease))
-        out_format(&body, "{\"acks\":[{\"lease\":%.*s,\"result\":\"%s\"}]}", (int)lease.text.size,
-                   (const char *)lease.text.data, done ? "done" : "retry");
-    int status = client_ask(client, "POST", &path, &body, &answer, &result);
-    if (status == CLI_OK && json_get(result, "unknown", &unknown) && unknown.kind == JSON_ARRAY) {
-        struct json_walk walk = json_walk(unknown);
-        if (json_element(&walk, &element))
-            status = client_say(client, CLI_FAILED,
-                                "the lease had run out before the command ended: the timer comes again. Give a longer "
-                                "--lease.");
-    }
-    out_free(&path);
-    out_free(&body);
-    out_free(&answer);
-    return status;
-}
-
-/* What fails here does not end it: the other timers are still to be seen to. */
-static int take(struct client *client, struct json timer)
-{
-    if (!command) {
-        show_json(timer);
-        return CLI_OK;
-    }
-    bool done = run_command(client, timer);
-    int status = acknowledge(client, timer, done);
-    return status == CLI_OK && !done ? CLI_FAILED : status;
-}
-
-static void put_request(struct out *body, bool waits)
-{
-    uint64_t most = max > 0 ? max : command ? 1 : 100;
-    out_format(body, "{\"max\":%" PRIu64, most);
-    if (waits && (wait_text || forever)) {
+    struct out *body = &leasing->body;
+    out_clear(body);
+    out_format(body, "{\"max\":%" PRIu64, room(leasing));
+    if (forever || (wait_text && !leasing->waited)) {
         out_key(body, "wait");
         out_string(body, bytes_of(wait_text ? wait_text : "60s"));
     }
@@ -153,69 +63,178 @@ static void put_request(struct out *body, bool waits)
     out_text(body, "}");
 }
 
-/* One request, which may wait. `*ret_count`: how many there were. */
-static int lease(struct client *client, bool waits, size_t *ret_count)
+static void ask(struct leasing *leasing)
 {
-    struct out path = {0}, body = {0}, answer = {0};
-    struct json result, timers, timer;
-    *ret_count = 0;
-    put_path(&path, "/v1/lease", ns, NULL);
-    put_request(&body, waits);
-    int status = client_ask(client, "POST", &path, &body, &answer, &result), worst = CLI_OK;
-    if (status == CLI_OK && !client_interrupted() && json_get(result, "timers", &timers))
-        for (struct json_walk walk = json_walk(timers); !client_interrupted() && json_element(&walk, &timer);) {
-            status = take(client, timer);
-            worst = status != CLI_OK ? status : worst;
-            (*ret_count)++;
-        }
-    fflush(stdout);
-    out_free(&path);
-    out_free(&body);
-    out_free(&answer);
-    return worst != CLI_OK ? worst : status;
+    put_request(leasing);
+    leasing->waited = true;
+    leasing->request = (struct client_request){
+        .method = "POST", .path = &leasing->path, .body = out_bytes(&leasing->body), .signals = INT_MAX};
+    leasing->status = leasing->body.failed ? client_no_memory(&leasing->client)
+                                           : client_begin(&leasing->client, &leasing->request, &leasing->answer);
+    leasing->over = leasing->over || leasing->status != CLI_OK;
 }
 
-/* Without --forever and with --exec: until nothing is due, and only the first is waited for. */
-static int run(void)
+static uint64_t take_all(struct leasing *leasing, struct json timers)
 {
-    struct client client;
-    size_t count = 0;
-    bool waits = true;
-    int worst = CLI_OK, status = client_open(&client, &lease_command);
+    struct json timer;
+    uint64_t count = 0;
+    for (struct json_walk walk = json_walk(timers); json_element(&walk, &timer); count++) {
+        if (!command)
+            show_json(timer);
+        else if (leasing->jobs.count < leasing->jobs.capacity)
+            jobs_start(&leasing->jobs, timer);
+    }
+    fflush(stdout);
+    return count;
+}
+
+/* Without --forever, the end is when nothing is due, when there were enough, or after the first answer that is printed. */
+static void take_answer(struct leasing *leasing, int status)
+{
+    struct json timers;
+    uint64_t count = 0;
+    leasing->status = status;
+    if (status == CLI_OK && leasing->answer.size > 0) { /* empty after hanging up */
+        struct json result;
+        leasing->status = client_read(&leasing->client, &leasing->answer, &result);
+        if (leasing->status == CLI_OK && json_get(result, "timers", &timers) && timers.kind == JSON_ARRAY)
+            count = take_all(leasing, timers);
+    }
+    leasing->left -= count < leasing->left ? count : leasing->left;
+    if (leasing->status != CLI_OK || ferror(stdout) || leasing->left == 0 || (!forever && (count == 0 || !command)))
+        leasing->over = true;
+}
+
+/* --- Working ------------------------------------------------------------------------------------------------------ */
+
+static void say_stopping(const struct leasing *leasing)
+{
+    size_t running = leasing->jobs.running;
+    static const char *const does[] = {"waiting for %zu running command%s; interrupt again to end %s",
+                                       "ending %zu running command%s; interrupt again to kill %s"};
+    size_t i = leasing->heeded < 2 ? 0 : 1;
+    if (running > 0 && leasing->heeded < 3)
+        client_say(&leasing->client, 0, does[i], running, running == 1 ? "" : "s", running == 1 ? "it" : "them");
+}
+
+static void heed_signals(struct leasing *leasing)
+{
+    int signals = client_signals();
+    if (signals == leasing->heeded)
+        return;
+    leasing->heeded = signals;
+    leasing->over = true;
+    if (leasing->client.exchange && !leasing->client.hung_up) {
+        client_hang_up(&leasing->client);
+        leasing->hung_up_ns = clock_now_ns();
+    }
+    say_stopping(leasing);
+    if (signals > 1)
+        jobs_signal(&leasing->jobs, signals == 2 ? SIGTERM : SIGKILL);
+}
+
+/* A server behind a proxy may not notice that we have hung up. */
+static int wait_ms(struct leasing *leasing)
+{
+    int ms = jobs_wait_ms(&leasing->jobs);
+    if (!leasing->client.hung_up)
+        return ms;
+    uint64_t passed_ms = (clock_now_ns() - leasing->hung_up_ns) / 1000000;
+    int left_ms = passed_ms < HANG_UP_MS ? (int)(HANG_UP_MS - passed_ms) : 0;
+    if (left_ms == 0)
+        client_abort(&leasing->client);
+    return ms >= 0 && ms < left_ms ? ms : left_ms;
+}
+
+static void work(struct leasing *leasing)
+{
+    for (;;) {
+        int status;
+        heed_signals(leasing);
+        jobs_settle(&leasing->jobs);
+        if (!leasing->over && !leasing->client.exchange && room(leasing) > 0)
+            ask(leasing);
+        if (!leasing->client.exchange && leasing->jobs.count == 0)
+            return;
+        if (client_wait(&leasing->client, wait_ms(leasing), &status))
+            take_answer(leasing, status);
+    }
+}
+
+/* A worker that was told to stop has done well, unless the server did not hear of work that was done. */
+static int worst(const struct leasing *leasing)
+{
+    if (leasing->jobs.ack_status != CLI_OK)
+        return leasing->jobs.ack_status;
+    if (leasing->status != CLI_OK)
+        return leasing->status;
+    return leasing->jobs.failed && !(forever && client_interrupted()) ? CLI_FAILED : CLI_OK;
+}
+
+static int open_all(struct leasing *leasing)
+{
+    uint64_t lease_us = DEFAULT_LEASE_US;
+    int status = client_open(&leasing->client, &lease_command);
     if (status != CLI_OK)
         return status;
-    client_catch_signals();
-    do {
-        status = lease(&client, waits, &count);
-        worst = status != CLI_OK ? status : worst;
-        waits = forever;
-    } while (!client_interrupted() && !ferror(stdout) &&
-             (forever ? status == CLI_OK || status == CLI_FAILED : command && max == 0 && count > 0));
-    client_close(&client);
-    return forever && client_interrupted() ? CLI_OK : worst;
+    if (lease_text)
+        duration_parse(bytes_of(lease_text), &lease_us);
+    leasing->jobs = (struct jobs){.command = command, .ns = ns, .lease_ns = lease_us * 1000};
+    status = jobs_open(&leasing->jobs, parallel, &lease_command);
+    if (status != CLI_OK)
+        client_close(&leasing->client);
+    return status;
+}
+
+static int run(void)
+{
+    struct leasing leasing = {.left = max > 0 && !forever ? max : UINT64_MAX};
+    if (parallel > 1 && !command)
+        return cli_usage(&lease_command, "--parallel needs --exec;");
+    int status = open_all(&leasing);
+    if (status != CLI_OK)
+        return status;
+    put_path(&leasing.path, "/v1/lease", ns, NULL);
+    status = client_catch_signals(&leasing.client, true);
+    if (status == CLI_OK) {
+        work(&leasing);
+        status = worst(&leasing);
+    }
+    out_free(&leasing.path);
+    out_free(&leasing.body);
+    out_free(&leasing.answer);
+    jobs_close(&leasing.jobs);
+    client_close(&leasing.client);
+    return status;
 }
 
 static const struct cli_option options[] = {
-    {"max", "N", "how many at once, up to 10000; 100 if not given, with --exec one after the other until none is due",
+    {"max", "N", "take at most N timers (1 to 10000), with --forever N per request; default: 100, with --exec no limit",
      .value = &max, .min = 1, .max = 10000},
-    {"wait", "DURATION", "wait so long for one to fall due, up to 60s; 0s if not given, 60s with --forever",
+    {"wait", "DURATION", "wait up to DURATION (at most 60s) for the first timer; default: 0s, with --forever 60s",
      .text = &wait_text, .format = &cli_duration},
-    {"lease", "DURATION", "for how long nobody else gets them; 30s if not given", .text = &lease_text,
-     .format = &cli_duration},
-    {"exec", "COMMAND", "run it (sh -c) for each one; status 0: it is done, else it comes again", .text = &command},
-    {"forever", "", "go on until interrupted", .flag = &forever},
+    {"lease", "DURATION",
+     "no other worker gets the timer for DURATION; choose it longer than the command runs; default: 30s",
+     .text = &lease_text, .format = &cli_duration},
+    {"exec", "COMMAND", "run COMMAND with sh -c for each timer; exit status 0 means done, any other status means retry",
+     .text = &command},
+    {"parallel", "N", "run up to N commands at once", .value = &parallel, .min = 1, .max = 1000},
+    {"forever", "", "continue until interrupted", .flag = &forever},
     {0},
 };
 
-static const struct cli_argument arguments[] = {{"NAMESPACE", "whose timers", &ns, false}, {0}};
+static const struct cli_argument arguments[] = {{"NAMESPACE", "the namespace of the timers", &ns, false}, {0}};
 
 const struct cli_command lease_command = {
     .name = "lease",
-    .summary = "takes due timers without a target: prints them, or runs a command for each",
+    .summary = "leases due timers that have no target: prints them, or runs a command for each",
     .options = options,
     .arguments = arguments,
-    .notes = "The command has the payload on its standard input, and FOLIOT_ID, FOLIOT_NAME, FOLIOT_NAMESPACE,\n"
-             "FOLIOT_DUE, FOLIOT_ATTEMPT and FOLIOT_LEASE in its environment. Without --exec, what is printed comes\n"
-             "again when the lease has run out, unless somebody acknowledges it (POST /v1/ack).",
+    .notes =
+        "The command gets the payload on standard input, and FOLIOT_ID, FOLIOT_NAME, FOLIOT_NAMESPACE, FOLIOT_DUE,\n"
+        "FOLIOT_ATTEMPT and FOLIOT_LEASE in its environment. Without --exec, acknowledge each timer with\n"
+        "`foliot ack LEASE` before its lease expires. Otherwise it fires again.\n\n"
+        "The first SIGINT or SIGTERM stops leasing: foliot waits for the running commands and acknowledges them.\n"
+        "A second signal sends SIGTERM to the commands, a third SIGKILL.",
     .run = run,
 };

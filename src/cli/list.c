@@ -41,6 +41,8 @@ static int run(void)
     put_filter(&path, &filter);
     struct pages pages = {.path = &path, .limit = limit, .timer = take, .page = flush, .arg = &table};
     status = pages_follow(&client, &pages);
+    if (status == CLI_OK && !as_json)
+        table_say_empty(&table, "No timers.");
     table_free(&table);
     out_free(&path);
     client_close(&client);
@@ -49,16 +51,16 @@ static int run(void)
 
 static const struct cli_option options[] = {
     FILTER_OPTIONS(filter),
-    {"limit", "N", "how many at most; all if not given", .value = &limit, .min = 1, .max = UINT64_MAX},
-    {"json", "", "print a JSON object a line", .flag = &as_json},
+    {"limit", "N", "print at most N; default: all", .value = &limit, .min = 1, .max = UINT64_MAX},
+    {"json", "", "print one JSON object per line", .flag = &as_json},
     {0},
 };
 
-static const struct cli_argument arguments[] = {{"NAMESPACE", "whose timers", &ns, false}, {0}};
+static const struct cli_argument arguments[] = {{"NAMESPACE", "the namespace of the timers", &ns, false}, {0}};
 
 const struct cli_command list_command = {
     .name = "list",
-    .summary = "lists timers of a namespace, roughly in order of time",
+    .summary = "lists the timers of a namespace, roughly by due time",
     .options = options,
     .arguments = arguments,
     .run = run,

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <foliot/version.h>
+
 #include "cli/cli.h"
 
 const struct cli_command *const cli_commands[] = {
@@ -17,8 +19,10 @@ const struct cli_command *const cli_commands[] = {
     &cancel_command,
     &watch_command,
     &lease_command,
+    &ack_command,
     &dead_command,
     &namespace_command,
+    &clock_command,
     &stats_command,
     &cluster_command,
     &export_command,
@@ -61,12 +65,13 @@ static void print_help(FILE *to)
 {
     fputs("Usage: foliot COMMAND [OPTION...]\n\nCommands:\n", to);
     print_table(cli_commands, to);
-    fputs("  help       says this, or with the name of a command what it takes\n\n"
+    fputs("  help       prints this help, or the help of a command\n\n"
           "Options:\n"
-          "  --help     says this\n"
-          "  --version  says which version this is\n\n"
-          "Most commands talk to the server at FOLIOT_URL (http://127.0.0.1:7411 if that is not set) with the token\n"
-          "FOLIOT_TOKEN, if it needs one. `man foliot` has exit statuses and examples.\n",
+          "  --help        print this help\n"
+          "  --version     print the version\n"
+          "  --server URL  the server to talk to, before or after the command; default: FOLIOT_URL, or\n"
+          "                http://127.0.0.1:7411 if that is not set\n\n"
+          "Set FOLIOT_TOKEN if the server needs a token. `man foliot` lists exit statuses and examples.\n",
           to);
 }
 
@@ -76,7 +81,7 @@ static void print_option(const struct cli_option *o)
     snprintf(usage, sizeof usage, "--%s%s%s", o->name, o->flag ? "" : " ", o->flag ? "" : o->value_name);
     printf("  %-22s %s", usage, o->help);
     if (o->value && *o->value >= o->min && *o->value <= o->max)
-        printf(" (%" PRIu64 " to %" PRIu64 "; %" PRIu64 " if not given)", o->min, o->max, *o->value);
+        printf(" (%" PRIu64 " to %" PRIu64 "; default: %" PRIu64 ")", o->min, o->max, *o->value);
     putchar('\n');
 }
 
@@ -93,7 +98,7 @@ static void print_command_help(const struct cli_command *command)
     fputs("\nOptions:\n", stdout);
     for (const struct cli_option *o = command->options; o && o->name; o++)
         print_option(o);
-    printf("  %-22s %s\n", "--help", "says this");
+    printf("  %-22s %s\n", "--help", "print this help");
     if (command->notes)
         printf("\n%s\n", command->notes);
 }
@@ -118,11 +123,56 @@ static int help_of(const struct cli_command *command)
 
 /* --- Finding and running ------------------------------------------------------------------------------------------ */
 
+enum { LONGEST = 16, TOO_FAR = 3 };
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many letters have to be inserted, deleted, replaced or exchanged with the next to make one word of the other. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t steps[LONGEST + 1][LONGEST + 1], a_size = strlen(a), b_size = strlen(b);
+    if (a_size > LONGEST || b_size > LONGEST)
+        return TOO_FAR;
+    for (size_t i = 0; i <= a_size; i++)
+        for (size_t j = 0; j <= b_size; j++) {
+            steps[i][j] = i + j;
+            if (i == 0 || j == 0)
+                continue;
+            steps[i][j] =
+                smaller(steps[i - 1][j - 1] + (a[i - 1] != b[j - 1]), 1 + smaller(steps[i - 1][j], steps[i][j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                steps[i][j] = smaller(steps[i][j], 1 + steps[i - 2][j - 2]);
+        }
+    return steps[a_size][b_size];
+}
+
+/* The command that was probably meant, or NULL. */
+static const char *suggestion(const struct cli_command *const *table, const char *name)
+{
+    size_t least = TOO_FAR;
+    const char *found = NULL;
+    for (; *table; table++) {
+        const char *word = last_word((*table)->name);
+        size_t away = *name && strncmp(word, name, strlen(name)) == 0 ? 1 : distance(name, word);
+        if (away < least && away <= strlen(name)) {
+            least = away;
+            found = word;
+        }
+    }
+    return found;
+}
+
 static int no_such_command(const struct cli_command *within, const char *name)
 {
     const char *space = within ? " " : "", *outer = within ? within->name : "";
-    fprintf(stderr, "foliot%s%s: there is no command '%s'. 'foliot help%s%s' lists those there are.\n", space, outer,
-            name, space, outer);
+    const char *meant = suggestion(within ? within->commands : cli_commands, name);
+    fprintf(stderr, "foliot%s%s: unknown command '%s'; ", space, outer, name);
+    if (meant)
+        fprintf(stderr, "did you mean 'foliot%s%s %s'? ", space, outer, meant);
+    fprintf(stderr, "'foliot help%s%s' lists the commands\n", space, outer);
     return CLI_USAGE;
 }
 
@@ -184,9 +234,14 @@ static int run(int argc, char **argv)
         print_help(stderr);
         return CLI_USAGE;
     }
+    if (strcmp(argv[1], "--server") == 0 && argc > 3) {
+        cli_server = argv[2];
+        argc -= 2;
+        argv += 2;
+    }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        puts("foliot " FOLIOT_VERSION);
+        puts("foliot " FL_VERSION);
         return CLI_OK;
     }
     if (strcmp(name, "help") == 0 || is_help(name))

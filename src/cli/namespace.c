@@ -24,7 +24,13 @@ static void take_space(struct table *table, struct json space)
     }
     table_cell(table, space, "namespace");
     table_cell(table, space, "pending");
-    table_cell(table, space, "settings");
+    struct json settings = {0};
+    json_get(space, "settings", &settings);
+    table_cell(table, settings, "max_rate");
+    table_cell(table, settings, "spread");
+    table_cell(table, settings, "skip_older");
+    table_cell(table, settings, "secret_count");
+    table_cell(table, settings, "retry");
 }
 
 static int run_list(void)
@@ -32,7 +38,7 @@ static int run_list(void)
     struct client client;
     struct out path = {0}, answer = {0};
     struct json body, spaces, space;
-    struct table table = {.heads = {"NAMESPACE", "PENDING", "SETTINGS"}};
+    struct table table = {.heads = {"NAMESPACE", "PENDING", "MAX-RATE", "SPREAD", "SKIP-OLDER", "SECRETS", "RETRY"}};
     int status = client_open(&client, &list_namespaces);
     if (status != CLI_OK)
         return status;
@@ -42,6 +48,8 @@ static int run_list(void)
         for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
             take_space(&table, space);
         status = table_flush(&table);
+        if (!as_json)
+            table_say_empty(&table, "No namespaces.");
     }
     table_free(&table);
     out_free(&path);
@@ -83,20 +91,16 @@ static bool is_none(const char *text)
     return strcmp(text, "none") == 0;
 }
 
-/* What was given, or what there was. */
-static void put_setting(struct out *body, const char *key, const char *given, bool number, struct json before)
+/* The value none takes a setting away. */
+static void put_setting(struct out *body, const char *key, const char *given, bool number)
 {
-    struct json value;
-    if (given && !is_none(given)) {
-        out_key(body, key);
-        if (number)
-            out_text(body, given);
-        else
-            out_string(body, bytes_of(given));
-    } else if (!given && json_get(before, key, &value)) {
-        out_key(body, key);
-        out_put(body, value.text.data, value.text.size);
-    }
+    if (!given)
+        return;
+    out_key(body, key);
+    if (number || is_none(given))
+        out_text(body, is_none(given) ? "null" : given);
+    else
+        out_string(body, bytes_of(given));
 }
 
 static int put_secrets(const struct client *client, struct out *body)
@@ -118,8 +122,7 @@ static int put_secrets(const struct client *client, struct out *body)
     return CLI_OK;
 }
 
-/* PUT replaces all settings but the secrets, so what is not given is sent as it was. */
-static int put_settings(const struct client *client, struct out *body, struct json before)
+static int put_settings(const struct client *client, struct out *body)
 {
     int status = CLI_OK;
     out_text(body, "{");
@@ -127,11 +130,11 @@ static int put_settings(const struct client *client, struct out *body, struct js
         status = put_secrets(client, body);
     if (status == CLI_OK && retry && !is_none(retry))
         status = put_retry(client, body, retry);
-    if (!retry)
-        put_setting(body, "retry", NULL, false, before);
-    put_setting(body, "skip_older", skip_older, false, before);
-    put_setting(body, "max_rate", max_rate, true, before);
-    put_setting(body, "spread", spread, false, before);
+    else
+        put_setting(body, "retry", retry, false);
+    put_setting(body, "skip_older", skip_older, false);
+    put_setting(body, "max_rate", max_rate, true);
+    put_setting(body, "spread", spread, false);
     out_text(body, "}");
     return status;
 }
@@ -139,13 +142,11 @@ static int put_settings(const struct client *client, struct out *body, struct js
 static int set(struct client *client)
 {
     struct out path = {0}, body = {0}, answer = {0};
-    struct json space, before = {0};
+    struct json space;
     put_path(&path, "/v1/namespaces", ns, NULL);
-    int status = client_ask(client, "GET", &path, NULL, &answer, &space);
-    if (status == CLI_OK && json_get(space, "settings", &before))
-        status = put_settings(client, &body, before);
+    int status = put_settings(client, &body);
     if (status == CLI_OK)
-        status = client_ask(client, "PUT", &path, &body, &answer, &space);
+        status = client_ask(client, "PATCH", &path, &body, &answer, &space);
     if (status == CLI_OK)
         show_space(space);
     out_free(&path);
@@ -158,9 +159,11 @@ static int run_set(void)
 {
     struct client client;
     if (max_rate && !is_none(max_rate) && strspn(max_rate, "0123456789") != strlen(max_rate))
-        return cli_usage(&set_namespace, "'%s' is not what --max-rate takes: a whole number, or none.", max_rate);
+        return cli_usage(&set_namespace, "invalid value '%s' for --max-rate: expected a whole number or none;",
+                         max_rate);
     if (secrets.count == 0 && !retry && !skip_older && !max_rate && !spread)
-        return cli_usage(&set_namespace, "there is nothing to set.");
+        return cli_usage(&set_namespace,
+                         "nothing to set; give --secret, --retry, --skip-older, --max-rate or --spread;");
     int status = client_open(&client, &set_namespace);
     if (status != CLI_OK)
         return status;
@@ -174,22 +177,22 @@ static int run_set(void)
 static const struct cli_option get_options[] = {{"json", "", "print JSON", .flag = &as_json}, {0}};
 
 static const struct cli_option set_options[] = {
-    {"secret", "SECRET", "whsec_..., by which deliveries are signed; up to two, @FILE reads it from there",
-     .texts = &secrets},
+    {"secret", "SECRET", "sign webhooks with this secret (whsec_..., or @FILE); at most two", .texts = &secrets},
     {"retry", "KEY=VALUE,...",
-     "of timers that have none: max_attempts=5,initial=1s,multiplier=2,max_interval=1h,max_age=1d", .text = &retry},
-    {"skip-older", "DURATION", "do not fire what is later than this when the server starts", .text = &skip_older},
-    {"max-rate", "N", "deliveries a second", .text = &max_rate},
-    {"spread", "DURATION", "over how long timers that are due at once are spread", .text = &spread},
+     "default retry policy: max_attempts=5,initial=1s,multiplier=2,max_interval=1h,max_age=1d", .text = &retry},
+    {"skip-older", "DURATION", "do not fire timers that became due while no server ran and are later than DURATION",
+     .text = &skip_older},
+    {"max-rate", "N", "maximum number of webhooks per second", .text = &max_rate},
+    {"spread", "DURATION", "spread timers that are due at the same moment over DURATION", .text = &spread},
     {"json", "", "print JSON", .flag = &as_json},
     {0},
 };
 
-static const struct cli_argument arguments[] = {{"NAMESPACE", "which one", &ns, false}, {0}};
+static const struct cli_argument arguments[] = {{"NAMESPACE", "the namespace", &ns, false}, {0}};
 
 static const struct cli_command list_namespaces = {
     .name = "namespace list",
-    .summary = "lists the namespaces, with how many timers are pending",
+    .summary = "lists the namespaces, their pending timers and settings",
     .options = get_options,
     .run = run_list,
 };
@@ -202,15 +205,15 @@ static const struct cli_command get_namespace = {
 };
 static const struct cli_command set_namespace = {
     .name = "namespace set",
-    .summary = "sets what is given; what is not stays",
+    .summary = "sets the given settings and keeps the others",
     .options = set_options,
     .arguments = arguments,
-    .notes = "The value none takes a setting away.",
+    .notes = "The value none removes a setting.",
     .run = run_set,
 };
 
 const struct cli_command namespace_command = {
     .name = "namespace",
-    .summary = "shows namespaces and sets how their timers are delivered",
+    .summary = "shows namespaces and changes their settings",
     .commands = (const struct cli_command *const[]){&list_namespaces, &get_namespace, &set_namespace, NULL},
 };

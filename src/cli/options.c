@@ -18,15 +18,23 @@ int cli_usage(const struct cli_command *command, const char *format, ...)
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
-    fprintf(stderr, " 'foliot %s --help' says more.\n", command->name);
+    fprintf(stderr, " see 'foliot %s --help'\n", command->name);
     return CLI_USAGE;
 }
+
+const char *cli_server;
+
+static const struct cli_option common_options[] = {
+    {"server", "URL", "the server to talk to, instead of FOLIOT_URL", .text = &cli_server},
+};
 
 static const struct cli_option *find(const struct cli_command *command, const char *name, size_t length)
 {
     for (const struct cli_option *o = command->options; o && o->name; o++)
         if (strlen(o->name) == length && strncmp(o->name, name, length) == 0)
             return o;
+    if (length == strlen(common_options->name) && strncmp(common_options->name, name, length) == 0)
+        return common_options;
     return NULL;
 }
 
@@ -48,7 +56,8 @@ static int set_number(const struct cli_command *command, const struct cli_option
 {
     uint64_t value;
     if (!parse_number(text, &value) || value < option->min || value > option->max) {
-        fprintf(stderr, "foliot %s: '%s' is not what --%s takes: a whole number from %" PRIu64 " to %" PRIu64 ".\n",
+        fprintf(stderr,
+                "foliot %s: invalid value '%s' for --%s: expected a whole number from %" PRIu64 " to %" PRIu64 "\n",
                 command->name, text, option->name, option->min, option->max);
         return CLI_USAGE;
     }
@@ -61,7 +70,7 @@ static int set(const struct cli_command *command, const struct cli_option *optio
     if (option->value)
         return set_number(command, option, text);
     if (option->format && !option->format->check(text)) {
-        fprintf(stderr, "foliot %s: '%s' is not what --%s takes: %s.\n", command->name, text, option->name,
+        fprintf(stderr, "foliot %s: invalid value '%s' for --%s: expected %s\n", command->name, text, option->name,
                 option->format->what);
         return CLI_USAGE;
     }
@@ -70,15 +79,14 @@ static int set(const struct cli_command *command, const struct cli_option *optio
         return CLI_OK;
     }
     if (option->texts->count == CLI_TEXTS)
-        return cli_usage(command, "--%s may be given %d times at most.", option->name, CLI_TEXTS);
+        return cli_usage(command, "--%s may be given %d times at most;", option->name, CLI_TEXTS);
     option->texts->list[option->texts->count++] = text;
     return CLI_OK;
 }
 
 static int unknown(const struct cli_command *command, const char *argument)
 {
-    fprintf(stderr, "foliot %s: there is no option '%s'. 'foliot %s --help' lists those there are.\n", command->name,
-            argument, command->name);
+    fprintf(stderr, "foliot %s: unknown option '%s'; see 'foliot %s --help'\n", command->name, argument, command->name);
     return CLI_USAGE;
 }
 
@@ -92,7 +100,7 @@ static int take_option(const struct cli_command *command, char **argv, int *at)
     if (!option)
         return unknown(command, argv[*at]);
     if (option->flag && joined)
-        return cli_usage(command, "--%s takes no value.", option->name);
+        return cli_usage(command, "--%s takes no value;", option->name);
     if (option->flag) {
         *option->flag = true;
         return CLI_OK;
@@ -111,9 +119,9 @@ static int take_argument(const struct cli_command *command, const struct cli_arg
     if (!command->arguments)
         return unknown(command, text);
     if (!(*next)->name)
-        return cli_usage(command, "'%s' is one too many.", text);
+        return cli_usage(command, "unexpected argument '%s';", text);
     if (*text == '\0')
-        return cli_usage(command, "%s must not be empty.", (*next)->name);
+        return cli_usage(command, "%s must not be empty;", (*next)->name);
     *(*next)->text = text;
     (*next)++;
     return CLI_OK;
@@ -137,6 +145,6 @@ int cli_parse(const struct cli_command *command, int argc, char **argv)
             return status;
     }
     if (next && next->name && !next->optional)
-        return cli_usage(command, "%s is missing.", next->name);
+        return cli_usage(command, "%s is missing;", next->name);
     return CLI_OK;
 }

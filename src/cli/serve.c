@@ -39,6 +39,6 @@ static int run(int argc, char **argv)
 
 const struct cli_command serve_command = {
     .name = "serve",
-    .summary = "keeps timers and calls you back when they are due, whatever crashes in between",
+    .summary = "runs the timer server",
     .run_with = run,
 };

@@ -46,15 +46,37 @@ void put_string(struct out *out, struct json string)
     out->size += bytes.size;
 }
 
-/* C0, DEL, and C1 as UTF-8 has it (0xc2 0x80 to 0xc2 0x9f), each replaced by as many question marks. */
+/* The characters that a terminal obeys instead of showing them: controls, line separators, and those that turn the direction of
+ * text around. */
+static const struct {
+    uint32_t first, last;
+} obeyed[] = {{0, 0x1f}, {0x7f, 0x9f}, {0x61c, 0x61c}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
+
+/* The size of such a character at the beginning of a text, and the character; 0: another character is there. */
+static size_t obeyed_size(const char *text, size_t size, uint32_t *ret)
+{
+    const unsigned char *t = (const unsigned char *)text;
+    size_t length = t[0] < 0x80 ? 1 : t[0] >> 5 == 6 ? 2 : t[0] >> 4 == 14 ? 3 : 0;
+    if (length == 0 || length > size)
+        return 0;
+    uint32_t character = length == 1 ? t[0] : t[0] & (0xffu >> (length + 1));
+    for (size_t i = 1; i < length; i++)
+        character = character << 6 | (t[i] & 0x3fu);
+    for (size_t i = 0; i < sizeof obeyed / sizeof *obeyed; i++)
+        if (character >= obeyed[i].first && character <= obeyed[i].last) {
+            *ret = character;
+            return length;
+        }
+    return 0;
+}
+
+/* Each byte of such a character becomes a question mark. */
 static void clean(char *text, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i], next = i + 1 < size ? (unsigned char)text[i + 1] : 0;
-        if (c < 0x20 || c == 0x7f)
-            text[i] = '?';
-        else if (c == 0xc2 && next >= 0x80 && next < 0xa0)
-            text[i] = text[i + 1] = '?';
+    uint32_t character;
+    for (size_t i = 0, length; i<size; i += length> 0 ? length : 1) {
+        length = obeyed_size(text + i, size - i, &character);
+        memset(text + i, '?', length);
     }
 }
 
@@ -85,13 +107,35 @@ void put_json_line(struct out *out, struct json value)
             out->data[i] = ' ';
 }
 
+/* For a terminal: characters that it would obey are escaped, as JSON allows in strings. Elsewhere there are only blanks. */
+static void put_escaped(struct out *out, struct json value)
+{
+    struct out plain = {0};
+    uint32_t character;
+    put_json_line(&plain, value);
+    for (size_t i = 0, length; i<plain.size; i += length> 0 ? length : 1) {
+        length = obeyed_size(plain.data + i, plain.size - i, &character);
+        if (length == 1 && character == '\t')
+            out_text(out, " ");
+        else if (length > 0)
+            out_format(out, "\\u%04x", (unsigned)character);
+        else
+            out_put(out, plain.data + i, 1);
+    }
+    out->failed |= plain.failed;
+    out_free(&plain);
+}
+
 void show_json(struct json value)
 {
     struct out line = {0};
-    put_json_line(&line, value);
+    if (isatty(STDOUT_FILENO))
+        put_escaped(&line, value);
+    else
+        put_json_line(&line, value);
     out_text(&line, "\n");
     if (line.failed)
-        fputs("foliot: there is no memory to show this\n", stderr);
+        fputs("foliot: not enough memory to print the result\n", stderr);
     else
         fwrite(line.data, 1, line.size, stdout);
     out_free(&line);
@@ -277,6 +321,12 @@ int table_flush(struct table *table)
         print_cell(table, i, at);
     out_clear(&table->cells);
     return CLI_OK;
+}
+
+void table_say_empty(const struct table *table, const char *what)
+{
+    if (!table->headed && isatty(STDOUT_FILENO))
+        printf("%s\n", what);
 }
 
 void table_free(struct table *table)

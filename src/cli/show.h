@@ -65,7 +65,8 @@ struct table {
 };
 void table_cell(struct table *table, struct json object, const char *key); /* "-" if it is not there */
 void table_text(struct table *table, const char *text);
-int table_flush(struct table *table); /* CLI_OK, or CLI_FAILED without memory */
+int table_flush(struct table *table);                              /* CLI_OK, or CLI_FAILED without memory */
+void table_say_empty(const struct table *table, const char *what); /* on a terminal, if no row was printed */
 void table_free(struct table *table);
 
 /* A bar on stderr while something long is done, if that is a terminal. `total` 0: it is not known. */

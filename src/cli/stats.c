@@ -32,20 +32,20 @@ static const struct figure {
     bool rate;
 } figures[] = {
     {"pending", "foliot_timers_pending", "timers pending", COUNT_KIND, false},
-    {"in_memory", "foliot_timers_loaded", "of them in memory", COUNT_KIND, false},
-    {"in_flight", "foliot_timers_in_flight", "attempts under way", COUNT_KIND, false},
-    {"waiting_for_lease", "foliot_timers_waiting_for_lease", "waiting to be leased", COUNT_KIND, false},
+    {"in_memory", "foliot_timers_loaded", "timers in memory", COUNT_KIND, false},
+    {"in_flight", "foliot_timers_in_flight", "attempts in progress", COUNT_KIND, false},
+    {"waiting_for_lease", "foliot_timers_waiting_for_lease", "waiting for a lease", COUNT_KIND, false},
     {"oldest_overdue_seconds", "foliot_oldest_overdue_seconds", "oldest overdue by", SECONDS_KIND, false},
     {"created", "foliot_timers_created_total", "created", COUNT_KIND, true},
     {"cancelled", "foliot_timers_cancelled_total", "cancelled", COUNT_KIND, true},
     {"attempts", "foliot_attempts_total", "attempts", COUNT_KIND, true},
     {"done", "foliot_attempts_done_total", "done", COUNT_KIND, true},
     {"failed", "foliot_attempts_failed_total", "failed", COUNT_KIND, true},
-    {"dead", "foliot_timers_dead_total", "given up", COUNT_KIND, true},
-    {"lateness_mean_seconds", NULL, "late by, on average", SECONDS_KIND, false},
-    {"lateness_p50_seconds", "0.5", "late by, p50 below", LATENESS_KIND, false},
-    {"lateness_p99_seconds", "0.99", "late by, p99 below", LATENESS_KIND, false},
-    {"lateness_max_seconds", "1", "late by, all below", LATENESS_KIND, false},
+    {"dead", "foliot_timers_dead_total", "dead letters", COUNT_KIND, true},
+    {"lateness_mean_seconds", NULL, "lateness, mean", SECONDS_KIND, false},
+    {"lateness_p50_seconds", "0.5", "lateness, p50", LATENESS_KIND, false},
+    {"lateness_p99_seconds", "0.99", "lateness, p99", LATENESS_KIND, false},
+    {"lateness_max_seconds", "1", "lateness, maximum", LATENESS_KIND, false},
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 
@@ -102,7 +102,8 @@ static int look(struct client *client, struct look *ret)
     if (status == CLI_OK && answer.failed)
         status = client_no_memory(client);
     if (status == CLI_OK && !client_interrupted() && !strstr(answer.data, "foliot_timers_pending"))
-        status = client_say(client, CLI_FAILED, "%s/metrics has no numbers of Foliot's.", client->url);
+        status = client_say(client, CLI_FAILED, "%s/metrics has no metrics of Foliot; check FOLIOT_URL or --server",
+                            client->url);
     if (status == CLI_OK) {
         for (int i = 0; i < FIGURES; i++)
             ret->values[i] = value_of(&figures[i], answer.data);
@@ -196,7 +197,7 @@ static void draw(const struct client *client, const struct look *now, const stru
     show_style(stdout, STYLE_PLAIN);
     printf("  %s\033[K\n\033[K\n", client->url);
     show_style(stdout, STYLE_DIM);
-    printf("  %-20s %16s %12s", "", "", "a second");
+    printf("  %-20s %16s %12s", "", "", "per second");
     show_style(stdout, STYLE_PLAIN);
     fputs("\033[K\n", stdout);
     for (int i = 0; i < FIGURES; i++) {
@@ -205,10 +206,10 @@ static void draw(const struct client *client, const struct look *now, const stru
             printf(" %12s", show_count(text, rate(now, before, i)));
         fputs("\033[K\n", stdout);
     }
-    printf("\033[K\n  %-20s %16s\033[K\n  %-20s ", "late by, now", show_seconds(text, lateness(now, before)),
-           "lateness until now");
+    printf("\033[K\n  %-20s %16s\033[K\n  %-20s ", "lateness, now", show_seconds(text, lateness(now, before)),
+           "lateness, history");
     draw_curve();
-    fputs("\033[K\n\033[K\n  Ctrl-C ends it.\033[J", stdout);
+    fputs("\033[K\n\033[K\n  Press Ctrl-C to stop.\033[J", stdout);
 }
 
 static void pause_for(uint64_t us)
@@ -224,7 +225,8 @@ static int watch(struct client *client, uint64_t interval_us)
     bool screen = isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
     struct look before = {0}, now = {0};
     int status = look(client, &before);
-    client_catch_signals();
+    if (status == CLI_OK)
+        status = client_catch_signals(client, false);
     if (status == CLI_OK && screen)
         fputs("\033[?1049h\033[?25l", stdout);
     for (uint64_t n = 0; status == CLI_OK && (count == 0 || n < count) && !ferror(stdout); n++) {
@@ -269,17 +271,18 @@ static int run(void)
 }
 
 static const struct cli_option options[] = {
-    {"watch", "", "again and again, with rates; on a terminal as a live screen", .flag = &watching},
-    {"interval", "DURATION", "how often, with --watch; 1s if not given", .text = &interval_text,
+    {"watch", "", "repeat, with rates per second; on a terminal as a live screen", .flag = &watching},
+    {"interval", "DURATION", "with --watch: time between two outputs; default: 1s", .text = &interval_text,
      .format = &cli_duration},
-    {"count", "N", "end after so many times, with --watch", .value = &count, .min = 1, .max = UINT64_MAX},
+    {"count", "N", "with --watch: stop after N outputs", .value = &count, .min = 1, .max = UINT64_MAX},
     {"json", "", "print JSON, without --watch", .flag = &as_json},
     {0},
 };
 
 const struct cli_command stats_command = {
     .name = "stats",
-    .summary = "shows how the server is doing",
+    .summary = "shows the state of the server: timers, attempts, lateness",
     .options = options,
+    .notes = "The percentiles and the maximum of lateness are upper bounds.",
     .run = run,
 };

@@ -16,7 +16,8 @@ static int update(struct client *client)
     put_path(&path, "/v1/timers", ns, name, NULL);
     int status = content_write(client, &body);
     if (status == CLI_OK && body.size == 2)
-        status = cli_usage(&update_command, "there is nothing to change: give --after, --at, --to, --payload, ...");
+        status = cli_usage(&update_command,
+                           "nothing to change; give --after, --at, --to, --payload, --header, --timeout or --retry;");
     if (status == CLI_OK)
         status = client_ask(client, "PATCH", &path, &body, &answer, &timer);
     if (status == CLI_OK && as_json)
@@ -47,16 +48,16 @@ static const struct cli_option options[] = {
 };
 
 static const struct cli_argument arguments[] = {
-    {"NAMESPACE", "which the timer belongs to", &ns, false},
-    {"NAME", "its name, or its ID", &name, false},
+    {"NAMESPACE", "the namespace of the timer", &ns, false},
+    {"NAME", "the name or ID of the timer", &name, false},
     {0},
 };
 
 const struct cli_command update_command = {
     .name = "update",
-    .summary = "changes what is given of a timer, and shows it",
+    .summary = "changes the given fields of a timer, and shows it",
     .options = options,
     .arguments = arguments,
-    .notes = "--to '' takes the target away: the timer is to be leased then.",
+    .notes = "--to '' removes the target. The timer then waits for a worker.",
     .run = run,
 };

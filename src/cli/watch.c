@@ -93,7 +93,8 @@ static void take_event(struct watching *watching, struct json event)
     struct out lost = {0};
     if (strcmp(type, "dropped") == 0) {
         put_member_shown(&lost, event, "count");
-        fprintf(stderr, "foliot watch: %.*s events were lost: too slow to read them.\n", (int)lost.size, lost.data);
+        fprintf(stderr, "foliot watch: missed %.*s events because they came faster than they could be printed\n",
+                (int)lost.size, lost.data);
         out_free(&lost);
         return;
     }
@@ -145,10 +146,10 @@ static int watch(struct client *client)
     put_query(&path, "type", types);
     struct client_request request = {.method = "GET", .path = &path, .take = take, .arg = &watching, .pings = true};
     if (isatty(STDERR_FILENO) && isatty(STDOUT_FILENO))
-        fputs("Listening. Ctrl-C ends it.\n", stderr);
+        fputs("Listening. Press Ctrl-C to stop.\n", stderr);
     int status = client_send(client, &request, NULL);
     if (status == CLI_OK && !client_interrupted() && !ferror(stdout) && (count == 0 || watching.seen < count))
-        status = client_say(client, CLI_UNREACHABLE, "the server has ended the stream: it was stopped.");
+        status = client_say(client, CLI_UNREACHABLE, "the server has closed the event stream");
     out_free(&path);
     out_free(&watching.line);
     out_free(&watching.type);
@@ -161,24 +162,25 @@ static int run(void)
     int status = client_open(&client, &watch_command);
     if (status != CLI_OK)
         return status;
-    client_catch_signals();
-    status = watch(&client);
+    status = client_catch_signals(&client, false);
+    if (status == CLI_OK)
+        status = watch(&client);
     client_close(&client);
     return status;
 }
 
 static const struct cli_option options[] = {
-    {"type", "TYPE,...", "only these: scheduled, fired, failed, dead, cancelled, skipped", .text = &types},
-    {"count", "N", "end after so many", .value = &count, .min = 1, .max = UINT64_MAX},
-    {"json", "", "print a JSON object a line", .flag = &as_json},
+    {"type", "TYPE,...", "only these types: scheduled, fired, failed, dead, cancelled, skipped", .text = &types},
+    {"count", "N", "stop after N events", .value = &count, .min = 1, .max = UINT64_MAX},
+    {"json", "", "print one JSON object per line", .flag = &as_json},
     {0},
 };
 
-static const struct cli_argument arguments[] = {{"NAMESPACE", "only of this one", &ns, true}, {0}};
+static const struct cli_argument arguments[] = {{"NAMESPACE", "only the events of this namespace", &ns, true}, {0}};
 
 const struct cli_command watch_command = {
     .name = "watch",
-    .summary = "prints what happens to timers, as it happens",
+    .summary = "prints the events of timers as they happen",
     .options = options,
     .arguments = arguments,
     .run = run,

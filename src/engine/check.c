@@ -48,19 +48,23 @@ static const char *check_span(const fl_engine *e, const struct span *span, uint6
 
 static const char *check_flights(const fl_engine *e)
 {
-    uint32_t states[FLIGHT_ORPHAN + 1] = {0}, dispatched[2] = {0};
+    uint32_t states[FLIGHT_ORPHAN + 1] = {0}, dispatched[2] = {0}, held = 0;
     for (uint32_t i = 1; i < e->flights.used; i++) {
         const struct flight *flight = &e->flights.list[i];
         states[flight->state]++;
         if (flight->state == FLIGHT_FREE || flight->state == FLIGHT_ORPHAN)
             continue;
         SOUND(fl__flight_find(e, flight->item->seq) == i);
-        if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING)
+        if (!flight->lane && (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING))
             dispatched[flight->item->seq & 1]++;
+        SOUND(flight->lane || flight->state != FLIGHT_WAITING);
+        held += flight->lane != NULL;
     }
+    SOUND(held == e->lanes.held && states[FLIGHT_WAITING] == e->lanes.waiting);
     SOUND(states[FLIGHT_LATE] == e->flights.late[0].count + e->flights.late[1].count);
     SOUND(dispatched[0] == e->flights.dispatched[0] && dispatched[1] == e->flights.dispatched[1]);
-    SOUND(states[FLIGHT_LATE] + states[FLIGHT_PARKED] + states[FLIGHT_DISPATCHED] + states[FLIGHT_SETTLING] ==
+    SOUND(states[FLIGHT_LATE] + states[FLIGHT_HELD] + states[FLIGHT_WAITING] + states[FLIGHT_DISPATCHED] +
+              states[FLIGHT_SETTLING] ==
           e->flights.count);
     return NULL;
 }

@@ -130,58 +130,84 @@ static void ask_works(fl_engine *e)
 
 /* --- Perhaps created ---------------------------------------------------------------------------------------------- */
 
-/* Without memory for the list, the item is like any other: it fires in any case. */
-void fl__doubt_unsure(fl_engine *e, struct item *item)
+/* The row of this key is in the store, or not: it is asked for. */
+void fl__doubt_unsure(fl_engine *e, fl_key key, uint32_t space)
 {
     if (e->unsure_count == e->unsure_capacity) {
         size_t capacity = e->unsure_capacity * 2 + 16;
-        struct item **list = fl__resize(e->unsure, capacity * sizeof(struct item *));
-        if (!list)
+        struct unsure *list = fl__resize(e->unsure, capacity * sizeof *list);
+        if (!list) {
+            fl__engine_restart(e, "out of memory: cannot find out whether a timer was created");
             return;
+        }
         e->unsure = list;
         e->unsure_capacity = capacity;
     }
-    item->flags |= ITEM_UNSURE;
-    e->unsure[e->unsure_count++] = item;
+    e->unsure[e->unsure_count++] = (struct unsure){key, space};
     ask_in(e, 0);
 }
 
-void fl__doubt_forget(fl_engine *e, struct item *item)
+static struct unsure *find_unsure(const fl_engine *e, uint64_t seq)
 {
     for (size_t i = 0; i < e->unsure_count; i++)
-        if (e->unsure[i] == item) {
-            e->unsure[i] = e->unsure[--e->unsure_count];
-            break;
-        }
-    item->flags &= (uint8_t)~ITEM_UNSURE;
-}
-
-/* It may have fired and gone meanwhile, so it is looked for by its number. */
-static struct item *unsure_item(const fl_engine *e, uint64_t seq)
-{
-    for (size_t i = 0; i < e->unsure_count; i++)
-        if (e->unsure[i]->seq == seq)
-            return e->unsure[i];
+        if (e->unsure[i].key.seq == seq)
+            return &e->unsure[i];
     return NULL;
 }
 
-/* One that fires already is not filed again, whatever comes of it. */
-static void ghost_gone(fl_engine *e, struct item *item)
+/* The item of a key, waiting or in flight; NULL: it is not in memory. */
+static struct item *item_of(fl_engine *e, fl_key key)
 {
-    uint32_t flight = fl__flight_find(e, item->seq);
-    if (!flight) {
-        fl__memory_remove(e, item);
-    } else {
+    uint32_t flight = fl__flight_find(e, key.seq);
+    return flight ? e->flights.list[flight].item : fl__memory_find(e, key);
+}
+
+/* It is over, or is known not to be there: it never counted. */
+void fl__doubt_forget(fl_engine *e, uint64_t seq)
+{
+    struct unsure *unsure = find_unsure(e, seq);
+    if (unsure)
+        *unsure = e->unsure[--e->unsure_count];
+}
+
+/* It is in the store: a row like any other from now on. */
+void fl__doubt_found(fl_engine *e, uint64_t seq)
+{
+    const struct unsure *unsure = find_unsure(e, seq);
+    if (!unsure)
+        return;
+    struct item *item = item_of(e, unsure->key);
+    if (item)
+        item->flags &= (uint8_t)~ITEM_UNSURE;
+    fl__count(e, unsure->space, 1);
+    fl__doubt_forget(e, seq);
+}
+
+/* It is not in the store. One that fires already is not filed again, whatever comes of it. */
+static void ghost_gone(fl_engine *e, fl_key key)
+{
+    uint32_t flight = fl__flight_find(e, key.seq);
+    struct item *item = item_of(e, key);
+    fl__doubt_forget(e, key.seq);
+    if (flight && e->flights.list[flight].state == FLIGHT_WAITING && fl__lane_withdraw(e, flight)) {
+        fl__flight_end(e, flight);
+    } else if (flight) {
         e->flights.list[flight].superseded = true;
-        fl__doubt_forget(e, item);
+        item->flags &= (uint8_t)~ITEM_UNSURE;
+    } else if (item) {
+        fl__memory_remove(e, item);
     }
 }
 
-static bool is_wanted(const fl_engine *e, const struct item *item, const fl_store_want *want)
+/* One that is not in memory does not fire: it can wait for its own answer. */
+static bool is_wanted(fl_engine *e, fl_key key, const fl_store_want *want)
 {
     fl_row row;
     if (want->name.size == 0)
-        return item->seq == want->id.seq;
+        return key.seq == want->id.seq;
+    const struct item *item = item_of(e, key);
+    if (!item)
+        return false;
     fl__item_row(e, item, &row);
     return same_bytes(row.name, want->name) && same_bytes(row.ns, want->ns);
 }
@@ -190,8 +216,8 @@ static bool is_wanted(const fl_engine *e, const struct item *item, const fl_stor
 void fl__doubt_not_found(fl_engine *e, const fl_store_want *want)
 {
     for (size_t i = e->unsure_count; i-- > 0;)
-        if (is_wanted(e, e->unsure[i], want))
-            ghost_gone(e, e->unsure[i]);
+        if (is_wanted(e, e->unsure[i].key, want))
+            ghost_gone(e, e->unsure[i].key);
 }
 
 static void unsure_answered(fl_store_request *request)
@@ -201,13 +227,10 @@ static void unsure_answered(fl_store_request *request)
     e->doubts_busy--;
     fl__engine_answered(e, request);
     for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {
-        struct item *item = unsure_item(e, find->wants[i].id.seq);
-        if (item && find->wants[i].found) {
-            fl__doubt_forget(e, item); /* a row like any other */
-            e->stats.pending++;
-        } else if (item) {
-            ghost_gone(e, item);
-        }
+        if (find->wants[i].found)
+            fl__doubt_found(e, find->wants[i].id.seq);
+        else if (find_unsure(e, find->wants[i].id.seq))
+            ghost_gone(e, find->wants[i].id);
     }
     fl__release(find);
     if (e->unsure_count > 0 && e->state == ENGINE_RUNNING)
@@ -221,7 +244,7 @@ static void ask_unsure(fl_engine *e)
     if (!find)
         return;
     for (size_t i = 0; i < count; i++)
-        find->wants[i].id = item_key(e->unsure[i]);
+        find->wants[i].id = e->unsure[i].key;
     e->doubts_busy++;
     e->stats.store_finds++;
     fl__engine_submit_request(e, &find->request, FL_STORE_FIND, unsure_answered);

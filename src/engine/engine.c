@@ -120,6 +120,11 @@ bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us)
     if (is_busy(e))
         return false;
     bool lost = e->state == ENGINE_LOST;
+    if (!lost &&
+        fl__engine_now(e) > e->clock_us) { /* set back a little: nothing fires before the clock has caught up */
+        *ret_next_us = e->wall_us;
+        return true;
+    }
     int64_t now_us = fl__engine_now(e), next_us = lost ? INT64_MAX : next_unloaded(e);
     if (next_us <= now_us && !fl__load_has_room(e))
         next_us = INT64_MAX; /* it waits for what is in memory */
@@ -375,6 +380,29 @@ static int make_wheels(fl_engine *e)
     return 0;
 }
 
+/* The store has counted what is not settled. */
+static int count_all(fl_engine *e, const fl_store_request *request)
+{
+    fl__count_none(e);
+    for (size_t i = 0; i < request->claim.count_count; i++) {
+        uint32_t space;
+        int r = fl__space(e, request->claim.counts[i].ns, &space);
+        if (r < 0)
+            return r;
+        fl__count(e, space, (int64_t)request->claim.counts[i].rows);
+    }
+    return 0;
+}
+
+/* Numbers begin with the clock, two per microsecond, unless more have been used. So if a backup is restored, timers that are
+ * created afterwards do not get the IDs of those that the backup does not have. */
+static uint64_t first_seq(const fl_engine *e, const fl_progress *progress)
+{
+    uint64_t by_clock = (uint64_t)read_clock(e) * 2;
+    return progress->seq_limit > by_clock ? progress->seq_limit : by_clock;
+}
+_Static_assert((UINT64_MAX / NS_PER_US) * 2 < SEQ_MAX, "the clock leaves numbers");
+
 static int take_over(fl_engine *e, const fl_store_request *request)
 {
     const fl_progress *progress = &request->claim.progress;
@@ -385,6 +413,8 @@ static int take_over(fl_engine *e, const fl_store_request *request)
     e->last_window = 0;
     if (r == 0)
         r = fl__windows_reserve(e, request->claim.window_count + 1);
+    if (r == 0)
+        r = count_all(e, request);
     if (r < 0)
         return r;
     e->version = request->claim.version;
@@ -392,9 +422,9 @@ static int take_over(fl_engine *e, const fl_store_request *request)
     e->front[0] = progress->front[0];
     e->front[1] = progress->front[1];
     e->until = (fl_key){0};
-    e->seq_next = progress->seq_limit;
+    e->stuck_bytes = 0;
+    e->seq_next = first_seq(e, progress);
     e->seq_granted = e->seq_next;
-    e->stats.pending = progress->pending;
     e->preload_us = e->config.preload_us;
     e->split_count = 0;
     memset(e->opened, 0, sizeof e->opened);
@@ -528,6 +558,7 @@ static void gone(fl_loop *loop, void *arg)
             fl__flight_end(e, i);
     fl__spaces_free(&e->spaces);
     fl__locks_free(&e->locks);
+    fl__lanes_free(&e->lanes);
     fl__images_destroy(&e->images);
     void *blocks[] = {e->spans, e->flights.list, e->flights.table, e->windows, e->load_windows, e->split,     e->unsure,
                       e->keep,  e->spans_done,   e->delete_keys,   e->due,     e->firings,      e->recovered, e};
@@ -550,6 +581,7 @@ static void leave(fl_engine *e)
         close(e->clock_fd);
     }
     forget_all(e);
+    fl__count_none(e);
     fl__ops_deliver(e);
     fl_store_detach(e->shard, gone, e);
 }
@@ -651,6 +683,7 @@ static void fill_config(fl_engine_config *c)
     DEFAULT(lease_us, 5 * SECOND_US);
     DEFAULT(record_interval_us, SECOND_US);
     DEFAULT(max_memory_timers, 100000);
+    DEFAULT(max_memory_bytes, 256 << 20);
     DEFAULT(max_in_flight, 10000);
     DEFAULT(dispatch_batch, 1000);
     DEFAULT(max_payload, 256 << 10);
@@ -669,6 +702,8 @@ static void fill_config(fl_engine_config *c)
         c->seed = (uint64_t)c->clock->now_us(c->clock);
     if (c->max_memory_timers < 16)
         c->max_memory_timers = 16;
+    if (c->max_waiting == 0)
+        c->max_waiting = c->max_memory_timers / 2 < UINT32_MAX ? (uint32_t)(c->max_memory_timers / 2) : UINT32_MAX;
 }
 
 /* xorshift64*: enough to spread retries. */
@@ -684,7 +719,7 @@ static int prepare(fl_engine *e)
 {
     e->due = fl__alloc(e->config.dispatch_batch * sizeof *e->due);
     e->firings = fl__alloc(e->config.dispatch_batch * sizeof *e->firings);
-    if (!e->due || !e->firings || fl__locks_init(&e->locks) < 0)
+    if (!e->due || !e->firings || fl__locks_init(&e->locks) < 0 || fl__lanes_init(&e->lanes) < 0)
         return FL_NO_MEMORY;
     struct {
         struct alarm *alarm;
@@ -719,6 +754,7 @@ int fl_engine_start(const fl_engine_config *config, fl_engine **ret)
     if (r < 0) {
         drop_alarms(e);
         fl__locks_free(&e->locks);
+        fl__lanes_free(&e->lanes);
         fl__release(e->due);
         fl__release(e->firings);
         fl__release(e);
@@ -750,7 +786,8 @@ void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret)
             next_us = (int64_t)(at_ns / NS_PER_US);
     ret->oldest_overdue_us = next_us < now_us ? now_us - next_us : 0;
     ret->loaded = e->loaded;
-    ret->in_flight = e->flights.dispatched[0] + e->flights.dispatched[1];
+    ret->in_flight = e->flights.dispatched[0] + e->flights.dispatched[1] + e->lanes.held - e->lanes.waiting;
+    ret->waiting = e->lanes.waiting;
     ret->preload_us = e->preload_us;
     ret->loaded_until_us = e->until.at_us;
     ret->windows = e->window_count;

@@ -81,6 +81,18 @@ static size_t catch_up(fl_engine *e, int64_t now_us, size_t limit)
 
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
 
+/* When it was due: of one that is parked, its row's time does not say. */
+int64_t fl__item_due(const fl_engine *e, const struct item *item)
+{
+    fl_row row;
+    fl_durable timer;
+    if (!fl__is_lane_time(item->at_us))
+        return item->at_us;
+    fl__item_row(e, item, &row);
+    fl__row_timer(&row, &timer);
+    return timer.due_us;
+}
+
 static bool too_old(const fl_engine *e, const struct item *item)
 {
     uint64_t limit_us = e->spaces.list[fl__item_space(item)].skip_older_us;
@@ -97,11 +109,12 @@ static void launch(fl_engine *e, uint32_t index, fl_firing *firing, int64_t now_
     fl_row row;
     flight->state = FLIGHT_DISPATCHED;
     e->flights.dispatched[flight->item->seq & 1]++;
+    fl__lane_not_called(e, flight);
     fl__item_row(e, flight->item, &row);
     fl__row_timer(&row, &firing->timer);
     firing->timer.attempt++;
     firing->token = fl__flight_token(e, index);
-    int64_t late_us = now_us - flight->item->at_us;
+    int64_t late_us = now_us - fl__item_due(e, flight->item);
     histogram_add(&e->lateness, (uint64_t)(late_us > 0 ? late_us : 0) * NS_PER_US);
     e->stats.dispatched++;
 }
@@ -122,19 +135,21 @@ static void tell_end(fl_engine *e, const struct item *item, enum fl_ended how, f
 /* One of which it is not known whether it is in the store has never been counted. */
 static void flight_gone(fl_engine *e, uint32_t index)
 {
-    if (!(e->flights.list[index].item->flags & ITEM_UNSURE))
-        count_gone(e);
+    const struct item *item = e->flights.list[index].item;
+    if (item->flags & ITEM_UNSURE)
+        fl__doubt_forget(e, item->seq);
+    else
+        fl__count(e, fl__item_space(item), -1);
 }
 
+static void end_attempt(fl_engine *e, uint32_t index, const fl_settlement *settlement);
+
+/* The front may not have passed it, if the clock was set back: then its row is taken away. */
 static void skip(fl_engine *e, uint32_t index)
 {
-    fl_key key = item_key(e->flights.list[index].item);
     tell_end(e, e->flights.list[index].item, FL_ENDED_SKIPPED, (fl_bytes){0});
     e->stats.skipped++;
-    flight_gone(e, index);
-    fl__flight_end(e, index);
-    fl__progress_settle(e, key.seq);
-    fl__delete_key(e, key);
+    end_attempt(e, index, &(fl_settlement){.result = FL_DONE});
 }
 
 /* Returns whether there is a firing. */
@@ -144,7 +159,7 @@ static bool try_launch(fl_engine *e, uint32_t index, fl_firing *firing, int64_t 
     if (flight->superseded)
         fl__flight_end(e, index);
     else if (flight->item->flags & ITEM_HELD)
-        flight->state = FLIGHT_PARKED;
+        flight->state = FLIGHT_HELD;
     else if (too_old(e, flight->item))
         skip(e, index);
     else {
@@ -179,9 +194,9 @@ static size_t launch_due(fl_engine *e, int kind, int64_t now_us, size_t limit)
         struct item *item = e->due[i].data;
         if (i + AHEAD < n) /* long loaded, and no longer in a cache */
             __builtin_prefetch(e->due[i + AHEAD].data);
-        uint32_t index = fl__flight_new(e, item, FLIGHT_PARKED);
+        uint32_t index = fl__flight_new(e, item, FLIGHT_HELD);
         if (index == 0) {
-            fl__engine_restart(e, "there is no memory to fire a timer");
+            fl__engine_restart(e, "out of memory: cannot fire a timer");
             return count;
         }
         fl__memory_take(e, item);
@@ -238,6 +253,7 @@ void fl__engine_fire(fl_engine *e)
     if (!armed)
         fl__fire_soon(e);
     fl__load_if_room(e);
+    fl__lanes_read(e);
     set_alarm(e);
 }
 
@@ -274,21 +290,21 @@ static uint64_t backoff_us(fl_engine *e, const fl_retry *retry, uint32_t attempt
     return (uint64_t)shortened + 1;
 }
 
-/* What comes of an attempt that has failed: when the next one is; false if there is none. */
-static bool next_attempt(fl_engine *e, const fl_durable *timer, int64_t not_before_us, int64_t *ret_at_us)
+/* Computes when the next attempt after a failed one is, not before `*at`. Returns false if there is no next attempt. */
+static bool next_attempt(fl_engine *e, const fl_durable *timer, bool at_once, int64_t *at)
 {
     const fl_retry *retry = policy_of(e, timer);
     int64_t now_us = fl__engine_filing_now(e);
-    int64_t at_us = now_us + (int64_t)backoff_us(e, retry, timer->attempt);
-    if (at_us < not_before_us)
-        at_us = not_before_us;
+    int64_t at_us = at_once ? now_us : now_us + (int64_t)backoff_us(e, retry, timer->attempt);
+    if (at_us < *at)
+        at_us = *at;
     if (retry->max_attempts > 0 && timer->attempt >= retry->max_attempts)
         return false;
     if (retry->max_age_us > 0 && at_us > timer->due_us && (uint64_t)at_us - (uint64_t)timer->due_us > retry->max_age_us)
         return false;
     if (at_us >= FL_STORE_TIME_END)
         return false;
-    *ret_at_us = at_us;
+    *at = at_us;
     return true;
 }
 
@@ -323,10 +339,11 @@ static int write_again(fl_engine *e, struct work *work, const fl_row *row, const
     struct write_entry *entry = fl__write_add(e, fl__body_size(timer), &change, &body);
     if (!entry)
         return FL_NO_MEMORY;
-    size_t size = fl__body_encode(timer, at_us, body);
+    fl_key key = work->kind == WORK_PARK ? fl__lane_key(work->lane, seq) : (fl_key){at_us, seq};
+    size_t size = fl__body_encode(timer, key.at_us, body);
     entry->row = *row;
-    entry->row.key = (fl_key){at_us, seq};
-    entry->row.window = fl__window_for(e, at_us);
+    entry->row.key = key;
+    entry->row.window = work->kind == WORK_PARK ? fl__lane_window(work->lane) : fl__window_for(e, at_us);
     entry->row.body = (fl_bytes){body, size};
     change->put = &entry->row;
     change->remove = row->key;
@@ -357,8 +374,8 @@ static int write_settlement(fl_engine *e, struct work *work)
     if (work->settlement.result == FL_AGAIN && again) {
         timer.attempt = 0;
         timer.due_us = at_us;
-    } else if (work->settlement.result == FL_FAILED) {
-        again = next_attempt(e, &timer, at_us, &at_us);
+    } else if (work->settlement.result == FL_FAILED || work->settlement.result == FL_EXPIRED) {
+        again = next_attempt(e, &timer, work->settlement.result == FL_EXPIRED, &at_us);
     }
     return again ? write_again(e, work, &row, &timer, at_us) : write_dead(e, work, &row, &timer);
 }
@@ -385,16 +402,18 @@ void fl__settle_count(fl_engine *e, const struct work *work)
 {
     fl_engine_stats *stats = &e->stats;
     bool filed = work->new_key.seq != 0;
-    if (work->settlement.result == FL_AGAIN)
-        stats->again++;
-    else if (work->settlement.result == FL_LATER)
-        stats->later++;
-    else if (work->kind == WORK_SETTLE && filed)
-        stats->retried++;
-    else if (work->kind == WORK_SETTLE)
+    if (work->kind == WORK_PARK)
+        stats->parked++;
+    else if (work->kind == WORK_UNPARK)
+        stats->unparked++;
+    else if (work->kind == WORK_SETTLE && !filed)
         stats->dead++;
+    else if (work->kind == WORK_SETTLE)
+        *(work->settlement.result == FL_AGAIN   ? &stats->again
+          : work->settlement.result == FL_LATER ? &stats->later
+                                                : &stats->retried) += 1;
     if (!filed)
-        count_gone(e);
+        fl__count(e, work->space, -1);
 }
 
 /* It is over, and nothing has to be written: the front has passed it, or its row is gone. */
@@ -426,7 +445,7 @@ void fl__settle_continue(fl_engine *e, struct work *work)
     }
     int r = FL_OUTCOME_UNKNOWN; /* whether there is anything to file again */
     if (!(flight->item->flags & ITEM_UNSURE))
-        r = work->kind == WORK_SETTLE ? write_settlement(e, work) : write_removal(e, work);
+        r = work->kind == WORK_REMOVE ? write_removal(e, work) : write_settlement(e, work);
     if (r < 0) {
         fl__queue_push(&e->to_repeat, work);
         fl__doubts_ask_later(e);
@@ -468,8 +487,9 @@ void fl__settle_written(fl_engine *e, struct work *work, const struct write_entr
 }
 
 /* Without memory, the attempt counts as one that is still under way; the next owner repeats it. */
-static void begin_settling(fl_engine *e, uint32_t index, const fl_settlement *settlement, enum work_kind kind)
+void fl__settle_begin(fl_engine *e, uint32_t index, const fl_settlement *settlement, enum work_kind kind, uint32_t lane)
 {
+    struct flight *flight = &e->flights.list[index];
     struct work *work = fl__work_new(e, kind);
     char *reason = NULL;
     size_t size = settlement->reason.size < REASON_MOST ? settlement->reason.size : REASON_MOST;
@@ -478,50 +498,64 @@ static void begin_settling(fl_engine *e, uint32_t index, const fl_settlement *se
     if (!work || (size > 0 && !reason)) {
         if (work)
             fl__work_end(e, work);
-        fl__engine_restart(e, "there is no memory to settle an attempt");
+        fl__engine_restart(e, "out of memory: cannot settle an attempt");
         return;
     }
     if (size > 0)
         memcpy(reason, settlement->reason.data, size);
     work->flight = index;
+    work->space = fl__item_space(e->flights.list[index].item);
     work->reason = reason;
     work->settlement = *settlement;
     work->settlement.reason = (fl_bytes){reason, size};
-    e->flights.list[index].state = FLIGHT_SETTLING;
-    uint64_t seq = e->flights.list[index].item->seq;
-    if (fl__lock(e, &work->row_lock, lock_of_seq(seq), settle_granted))
+    work->lane = lane;
+    if (flight->state == FLIGHT_HELD)
+        e->flights.dispatched[flight->item->seq & 1]++;
+    flight->state = FLIGHT_SETTLING;
+    flight->moving = settlement->result == FL_LATER;
+    if (fl__lock(e, &work->row_lock, lock_of_seq(flight->item->seq), settle_granted))
         fl__settle_continue(e, work);
 }
 
-static void settle_done(fl_engine *e, uint32_t index, const fl_settlement *settlement)
+/* An owner before has begun an attempt of this row, and nobody has said how that ended. */
+void fl__settle_expired(fl_engine *e, const fl_row *row)
 {
-    e->stats.fired++;
+    uint32_t index = fl__memory_flight(e, row);
+    if (index == 0) {
+        fl__engine_restart(e, "out of memory for what is due soon");
+        return;
+    }
+    e->flights.list[index].counted = true;
+    fl_settlement settlement = {.result = FL_EXPIRED, .reason = FL_TEXT("the server stopped before the attempt ended")};
+    fl__settle_begin(e, index, &settlement, WORK_SETTLE, 0);
+}
+
+/* Nothing is to come after it. */
+static void end_attempt(fl_engine *e, uint32_t index, const fl_settlement *settlement)
+{
     if (over(e, index))
         return;
     fl__progress_move_fronts(e);
     if (over(e, index))
         return;
     e->flights.list[index].done = true;
-    begin_settling(e, index, settlement, WORK_REMOVE);
+    fl__settle_begin(e, index, settlement, WORK_REMOVE, 0);
 }
 
 static void settle_one(fl_engine *e, uint32_t index, const fl_settlement *settlement)
 {
     struct flight *flight = &e->flights.list[index];
     e->dirty = true;
-    e->stats.failed += settlement->result == FL_FAILED || settlement->result == FL_DEAD;
+    fl__lane_stop_waiting(e, flight);
+    e->stats.failed +=
+        settlement->result == FL_FAILED || settlement->result == FL_DEAD || settlement->result == FL_EXPIRED;
+    e->stats.fired += settlement->result == FL_DONE && flight->state != FLIGHT_ORPHAN;
     if (flight->state == FLIGHT_ORPHAN)
         fl__flight_end(e, index);
     else if (settlement->result == FL_DONE || flight->superseded)
-        settle_done(e, index, settlement);
+        end_attempt(e, index, settlement);
     else
-        begin_settling(e, index, settlement, WORK_SETTLE);
-}
-
-bool fl_engine_is_replaced(const fl_engine *engine, uint64_t token)
-{
-    uint32_t index = fl__flight_of_token(engine, token);
-    return index && engine->flights.list[index].superseded;
+        fl__settle_begin(e, index, settlement, WORK_SETTLE, 0);
 }
 
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count)
@@ -529,7 +563,7 @@ size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, siz
     size_t known = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t index = fl__flight_of_token(engine, settlements[i].token);
-        if (index && (unsigned)settlements[i].result <= FL_LATER) {
+        if (index && (unsigned)settlements[i].result <= FL_EXPIRED) {
             known++;
             settle_one(engine, index, &settlements[i]);
         }

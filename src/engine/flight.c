@@ -100,7 +100,7 @@ uint32_t fl__flight_new(fl_engine *e, struct item *item, enum flight_state state
     if (index == 0)
         return 0;
     struct flight *flight = &flights->list[index];
-    *flight = (struct flight){.item = item, .serial = flight->serial + 1, .state = FLIGHT_PARKED};
+    *flight = (struct flight){.item = item, .serial = flight->serial + 1, .state = FLIGHT_HELD};
     table_put(flights, index);
     flights->count++;
     if (state == FLIGHT_LATE)
@@ -151,7 +151,10 @@ void fl__flight_end(fl_engine *e, uint32_t index)
 {
     struct flight *flight = &e->flights.list[index];
     assert(flight->state != FLIGHT_FREE && flight->state != FLIGHT_LATE);
-    if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING)
+    fl__lane_not_called(e, flight);
+    if (flight->lane)
+        fl__lane_leave(e, flight);
+    else if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING)
         e->flights.dispatched[flight->item->seq & 1]--;
     if (flight->state != FLIGHT_ORPHAN) {
         fl__flight_forget(e, index);
@@ -165,6 +168,7 @@ void fl__flight_end(fl_engine *e, uint32_t index)
 struct item *fl__flight_recall(fl_engine *e, uint32_t index)
 {
     struct item *item = e->flights.list[index].item;
+    fl__lane_not_called(e, &e->flights.list[index]);
     fl__flight_forget(e, index);
     e->loaded--;
     give_place(&e->flights, index);
@@ -196,7 +200,7 @@ uint32_t fl__flight_next_late(fl_engine *e, int kind)
     if (flights->late[kind].first == 0)
         flights->late[kind].last = 0;
     flights->late[kind].count--;
-    flights->list[index].state = FLIGHT_PARKED;
+    flights->list[index].state = FLIGHT_HELD;
     return index;
 }
 
@@ -211,7 +215,8 @@ uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token)
     if (index == 0 || index >= e->flights.used)
         return 0;
     const struct flight *flight = &e->flights.list[index];
-    bool named = flight->serial == token >> TOKEN_PLACE_BITS &&
-                 (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_ORPHAN);
+    bool named =
+        flight->serial == token >> TOKEN_PLACE_BITS &&
+        (flight->state == FLIGHT_WAITING || flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_ORPHAN);
     return named ? index : 0;
 }

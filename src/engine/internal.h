@@ -14,6 +14,7 @@
  *   load.c      from the store into memory: windows, look-ahead, filing windows into finer ones
  *   fire.c      from memory to the dispatcher, and back: settling, retrying
  *   flight.c    what has been taken out of a wheel and is not settled
+ *   lane.c      attempts that wait, and where they are parked
  *   progress.c  recording how far it has got, deleting what is settled, the wall clock set back
  *   codec.c     a timer as bytes; IDs as text
  *
@@ -22,6 +23,7 @@
  *   - in the store only: its key is `until` or later
  *   - in memory as an item in a span and, when that is near, in a wheel: its key is before `until` and after the front
  *   - under way as a flight: taken out of the wheel and not settled
+ *   - parked: filed in the store under the window of a lane, with a time that never comes
  *   - settled: its key is not after the front, and it is no flight. Its row is still in the store, until its window is
  *     finished
  *
@@ -56,6 +58,7 @@ enum {
     RETRIED = 1,             /* the class of repeated attempts, and the lowest bit of their numbers */
     WRITES_UNDER_WAY = 4,    /* requests of one kind that are under way at once */
     WRITE_MOST = 4096,       /* changes in one request */
+    WRITE_BYTES = 2 << 20,   /* and about how many bytes of bodies: stores hold them several times over */
     REASON_MOST = 1024,      /* bytes */
     TARGET_MOST = 4096,      /* bytes */
     HEADERS_MOST = 16 << 10, /* bytes */
@@ -110,6 +113,7 @@ struct space {
     char *name;
     uint64_t hash;
     uint64_t skip_older_us; /* UINT64_MAX: as configured */
+    int64_t pending;        /* timers in it that are not over */
     uint8_t size;
 };
 
@@ -124,8 +128,9 @@ struct spaces {
 
 enum flight_state {
     FLIGHT_FREE,
-    FLIGHT_LATE,   /* due, and waits to be dispatched: its key is behind the front */
-    FLIGHT_PARKED, /* due, and an operation on it is under way */
+    FLIGHT_LATE,    /* due, and waits to be dispatched: its key is behind the front */
+    FLIGHT_HELD,    /* due, and an operation on it is under way */
+    FLIGHT_WAITING, /* given to the dispatcher, and not begun */
     FLIGHT_DISPATCHED,
     FLIGHT_SETTLING, /* what becomes of it is being written */
     FLIGHT_ORPHAN,   /* dispatched, and no longer ours: kept until it is settled */
@@ -136,8 +141,13 @@ struct flight {
     uint64_t serial; /* of its token */
     uint32_t next;   /* late, or free */
     uint8_t state;
-    bool superseded; /* its row has been replaced meanwhile */
-    bool done;       /* it is over, and its row is being taken away */
+    bool superseded;   /* its row has been replaced meanwhile */
+    bool done;         /* it is over, and its row is being taken away */
+    bool counted;      /* it counts as an attempt even if it is never settled */
+    bool moving;       /* only where it is filed is being changed: it has not begun */
+    bool called;       /* it was parked, and has not been dispatched since */
+    struct lane *lane; /* where it waits or has waited; NULL: in none */
+    void *handle;      /* the dispatcher's, while it waits */
 };
 
 struct flights {
@@ -149,7 +159,35 @@ struct flights {
     struct {
         uint32_t first, last, count;
     } late[2];
-    uint32_t dispatched[2]; /* and settling */
+    uint32_t dispatched[2]; /* and settling, without those in lanes */
+};
+
+/* --- Lanes -------------------------------------------------------------------------------------------------------- */
+
+/* A lane exists as long as something is in it, or as it is closed. */
+struct lane {
+    uint32_t number;
+    uint32_t held, waiting; /* flights that have waited here; those that still do */
+    uint64_t bytes;         /* of those flights */
+    bool closed;
+    bool filed;        /* its window is in the store */
+    bool empty;        /* without rows: it is to be dropped */
+    bool unread;       /* and there may be rows in it that are not in memory: what comes now goes behind them */
+    bool news;         /* there was such a row in this pass through the window */
+    uint64_t read_seq; /* how far that has got */
+    struct lane *next; /* in its bucket */
+};
+
+struct lanes {
+    struct lane **buckets;
+    uint32_t size, count;
+    uint32_t held, waiting; /* in all of them */
+    uint64_t bytes;
+    uint32_t unread; /* lanes */
+    uint32_t turn;   /* the bucket after that whose lane was read last */
+    uint32_t called; /* flights that were parked and have not been dispatched since */
+    fl_store_request request;
+    struct lane *reading; /* NULL: none */
 };
 
 /* --- Locks -------------------------------------------------------------------------------------------------------- */
@@ -169,7 +207,8 @@ struct locks {
 
 /* --- Operations --------------------------------------------------------------------------------------------------- */
 
-enum work_kind { WORK_CLIENT, WORK_SETTLE, WORK_REMOVE };
+/* Parking and unparking change only where a timer is filed. */
+enum work_kind { WORK_CLIENT, WORK_SETTLE, WORK_REMOVE, WORK_PARK, WORK_UNPARK };
 
 /* An operation from its beginning until its effect is known. */
 struct work {
@@ -180,12 +219,14 @@ struct work {
     fl_batch *batch;
     fl_op *op; /* NULL: answered, but not over */
     uint32_t flight;
+    uint32_t lane;            /* WORK_PARK: where */
     fl_settlement settlement; /* WORK_SETTLE; its reason is in `reason` */
     fl_key old_key, new_key;  /* of the row it takes away, and of the one it files; seq 0: none */
     fl_key id;                /* by which to find out whether that was done */
-    bool held;                /* the item of old_key was told not to fire */
-    bool under_way;           /* it was under way already when that was decided */
-    int8_t adds;              /* how many more are pending when it has taken effect */
+    fl_key held;    /* the row of row_lock: its timer does not fire meanwhile; of others than WORK_CLIENT: none */
+    bool under_way; /* it was under way already when that was decided */
+    int8_t adds;    /* how many more are pending when it has taken effect */
+    uint32_t space; /* of the timer */
     struct work *next;
     bool in_doubt;
     struct work *next_in_doubt;
@@ -208,6 +249,7 @@ struct arena {
 struct write_entry {
     fl_row row;
     fl_dead_row dead;
+    uint32_t space;  /* of the row */
     fl_batch *batch; /* of a creation without a name */
     fl_op *op;
     struct work *work; /* of everything else; NULL: nobody waits for it */
@@ -218,9 +260,15 @@ struct write {
     fl_engine *engine;
     fl_store_change *changes;
     struct write_entry *entries;
-    size_t count, capacity;
+    size_t count, capacity, bytes;
     struct arena arena;
     struct write *next;
+};
+
+/* A row that was perhaps filed: it counts when that is known. */
+struct unsure {
+    fl_key key;
+    uint32_t space;
 };
 
 struct find {
@@ -291,6 +339,7 @@ struct fl_engine {
     uint32_t span_count, span_capacity;
     fl_wheel *wheel[2];
     struct flights flights;
+    struct lanes lanes;
     uint64_t loaded; /* items in spans and flights */
     uint64_t bytes;
     fl_key until;
@@ -314,7 +363,10 @@ struct fl_engine {
     uint64_t *load_windows;
     size_t load_capacity;
     bool load_busy, ready;
+    uint64_t stuck_bytes; /* how much was in memory when not a single row would fit; 0: some did */
     int64_t load_until_us;
+    bool load_wide;      /* it began with at least half of the memory free */
+    fl_key load_cut;     /* memory ran out while loading: rows from this key on are left for later */
     int64_t peeked_us;   /* look-ahead: the earliest that was seen beyond */
     uint64_t *recovered; /* what the owner before has kept, ascending, as long as not all of it has been loaded */
     size_t recovered_count;
@@ -334,7 +386,7 @@ struct fl_engine {
     uint64_t ask_ns;       /* when the alarm for that rings, by the loop's clock */
     struct locks locks;
     fl_batch *answered, *answered_last;
-    struct item **unsure;
+    struct unsure *unsure;
     size_t unsure_count, unsure_capacity;
 
     /* Progress */
@@ -414,15 +466,19 @@ void fl__writes_free(fl_engine *e);
 void fl__doubt(fl_engine *e, struct work *work);
 void fl__doubt_end(fl_engine *e, struct work *work);
 bool fl__doubt_about(const fl_engine *e, uint64_t seq);
-void fl__doubt_unsure(fl_engine *e, struct item *item);
-void fl__doubt_forget(fl_engine *e, struct item *item);
+void fl__doubt_unsure(fl_engine *e, fl_key key, uint32_t space);
+void fl__doubt_found(fl_engine *e, uint64_t seq);
+void fl__doubt_forget(fl_engine *e, uint64_t seq);
 void fl__doubt_not_found(fl_engine *e, const fl_store_want *want);
 void fl__doubts_ask(fl_engine *e);
 void fl__doubts_ask_later(fl_engine *e);
 
 /* --- memory.c */
 int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret);
+void fl__count(fl_engine *e, uint32_t space, int64_t more);
+void fl__count_none(fl_engine *e);
 int fl__memory_insert(fl_engine *e, const fl_row *row, uint8_t flags);
+uint32_t fl__memory_flight(fl_engine *e, const fl_row *row); /* a flight that is parked; 0: no memory */
 struct item *fl__memory_find(fl_engine *e, fl_key key);
 void fl__memory_remove(fl_engine *e, struct item *item); /* out of span and wheel, and frees it */
 void fl__memory_take(fl_engine *e, struct item *item);   /* out of its span; it has left the wheel */
@@ -434,6 +490,8 @@ int64_t fl__memory_reach_us(const fl_engine *e, int64_t now_us);
 int64_t fl__memory_arm_next_us(const fl_engine *e);
 int64_t fl__memory_next_unarmed_us(const fl_engine *e);
 bool fl__memory_room(fl_engine *e, fl_key key);
+fl_key fl__memory_load_room(fl_engine *e, fl_key key);
+bool fl__memory_is_filled(const fl_engine *e, unsigned percent);
 int fl__memory_rebuild(fl_engine *e);
 void fl__memory_clear(fl_engine *e);
 uint32_t fl__item_space(const struct item *item);
@@ -451,6 +509,24 @@ void fl__flight_late(fl_engine *e, uint32_t index);
 uint32_t fl__flight_next_late(fl_engine *e, int kind);
 uint64_t fl__flight_token(const fl_engine *e, uint32_t index);
 uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
+
+/* --- lane.c */
+int fl__lanes_init(struct lanes *lanes);
+void fl__lanes_free(struct lanes *lanes);
+void fl__lanes_clear(fl_engine *e);                              /* what is parked is not known any more */
+void fl__lanes_read_again(fl_engine *e, bool all);               /* else only those without flights */
+void fl__lane_leave(fl_engine *e, struct flight *flight);        /* if it is in one */
+void fl__lane_stop_waiting(fl_engine *e, struct flight *flight); /* if it waits; it stays in its lane */
+bool fl__lane_withdraw(fl_engine *e, uint32_t index);            /* false: it has begun */
+void fl__lane_not_called(fl_engine *e, struct flight *flight);
+int fl__lane_filed(fl_engine *e, uint64_t window); /* there is something under the window of a lane */
+bool fl__is_lane(uint64_t window);
+bool fl__is_lane_time(int64_t at_us);
+fl_key fl__lane_key(uint32_t lane, uint64_t seq);
+uint64_t fl__lane_window(uint32_t lane);
+void fl__lanes_read(fl_engine *e);
+bool fl__lane_next_window(const fl_engine *e, uint64_t after, uint64_t *ret);
+size_t fl__lanes_empty(fl_engine *e, struct fl_store_span *spans, size_t most);
 
 /* --- load.c */
 void fl__engine_load(fl_engine *e);
@@ -474,6 +550,10 @@ void fl__settle_written(fl_engine *e, struct work *work, const struct write_entr
 void fl__settle_continue(fl_engine *e, struct work *work);
 void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row);
 void fl__settle_count(fl_engine *e, const struct work *work);
+void fl__settle_expired(fl_engine *e, const fl_row *row);
+int64_t fl__item_due(const fl_engine *e, const struct item *item);
+void fl__settle_begin(fl_engine *e, uint32_t index, const fl_settlement *settlement, enum work_kind kind,
+                      uint32_t lane);
 
 int fl__retry_check(const fl_retry *retry);
 
@@ -486,6 +566,7 @@ void fl__progress_set_back(fl_engine *e);
 int fl__progress_now(fl_engine *e, fl_progress *ret);
 void fl__progress_keep(fl_engine *e, fl_key key);
 bool fl__settled(const fl_engine *e, fl_key key);
+bool fl__progress_was_begun(const fl_engine *e, uint64_t seq);
 void fl__progress_settle(fl_engine *e, uint64_t seq);
 void fl__progress_move_fronts(fl_engine *e);
 
@@ -503,12 +584,6 @@ static inline bool same_bytes(fl_bytes a, fl_bytes b)
 static inline bool key_before(fl_key a, fl_key b)
 {
     return a.at_us != b.at_us ? a.at_us < b.at_us : a.seq < b.seq;
-}
-
-/* One that was pending is over. */
-static inline void count_gone(fl_engine *e)
-{
-    e->stats.pending -= e->stats.pending > 0;
 }
 
 /* Whether the front has passed it. */

@@ -13,21 +13,22 @@
  * that begins in the future is one of windows, too; from one that does not, all windows are looked through. In either case
  * what has been found is judged by when it is due.
  *
- * A cursor is the window, the last number seen in it, the end of the outermost window that it is a part of, and the
- * highest number seen in those that it is a part of.
+ * A cursor is the window, the last number seen in it, and up to two longer windows that it is a part of and that were seen in
+ * part before they were filed again, each as its shift and the highest number seen in it. A third such window is forgotten,
+ * which needs three to be filed again under the eyes of one list: what was seen of it is listed twice.
  */
 
 #include "engine/internal.h"
 
-enum { PAGE_DEFAULT = 100, PAGE_MOST = 10000, ROWS_AT_ONCE = 1000, ROWS_MOST = 200000 };
-enum { C_WINDOW, C_SEQ, C_END, C_SEEN };
+enum { PAGE_DEFAULT = 100, PAGE_MOST = 10000, ROWS_AT_ONCE = 1000, ROWS_MOST = 200000, BYTES_MOST = 1 << 20 };
+enum { C_WINDOW, C_SEQ, C_OUTER, C_INNER };
 
 struct fl_listing_state {
     fl_store_request request;
     fl_engine *engine;
     fl_listing *listing;
     fl_op *found;
-    size_t count, limit, looked;
+    size_t count, limit, looked, bytes;
     struct arena arena;
     int result;
     bool waits; /* for the shard, or until a window has been filed again */
@@ -75,8 +76,14 @@ static int add(struct fl_listing_state *s, const fl_row *row)
         !copy_bytes(&s->arena, &timer->payload) || !copy_bytes(&s->arena, &timer->target) ||
         !copy_bytes(&s->arena, &timer->headers))
         return FL_NO_MEMORY;
+    s->bytes += row->body.size;
     s->count++;
     return 0;
+}
+
+static bool is_full(const struct fl_listing_state *s)
+{
+    return s->count == s->limit || s->bytes >= BYTES_MOST;
 }
 
 /* --- The living --------------------------------------------------------------------------------------------------- */
@@ -87,16 +94,36 @@ static bool is_part(uint64_t window, uint64_t of)
            fl_window_end(window) <= fl_window_end(of);
 }
 
+/* The longer windows that were seen in part: their shift and the highest number seen in them. 0: none. */
+static uint64_t seen_in(uint64_t level)
+{
+    return level & SEQ_MAX;
+}
+
+static uint64_t highest_seen(const uint64_t cursor[4])
+{
+    uint64_t outer = seen_in(cursor[C_OUTER]), inner = seen_in(cursor[C_INNER]);
+    return outer > inner ? outer : inner;
+}
+
+/* Whether a window is still inside the one that a level of the cursor stands for. */
+static bool is_within(const uint64_t cursor[4], int level, uint64_t window)
+{
+    unsigned shift = (unsigned)(cursor[level] >> 56);
+    return cursor[level] && is_part(window, fl_window_of(fl_window_begin(cursor[C_WINDOW]), shift));
+}
+
 static void move_on(uint64_t cursor[4], uint64_t window)
 {
-    if (cursor[C_WINDOW] && is_part(window, cursor[C_WINDOW]) && cursor[C_SEQ] > cursor[C_SEEN])
-        cursor[C_SEEN] = cursor[C_SEQ];
-    if ((uint64_t)fl_window_begin(window) >= cursor[C_END]) {
-        cursor[C_END] = (uint64_t)fl_window_end(window);
-        cursor[C_SEEN] = 0;
-    }
+    bool part = cursor[C_WINDOW] && is_part(window, cursor[C_WINDOW]);
+    if (!is_within(cursor, C_INNER, window))
+        cursor[C_INNER] = 0;
+    if (!is_within(cursor, C_OUTER, window))
+        cursor[C_OUTER] = 0;
+    if (part && cursor[C_SEQ] > highest_seen(cursor))
+        cursor[cursor[C_OUTER] ? C_INNER : C_OUTER] = (uint64_t)fl_window_shift(cursor[C_WINDOW]) << 56 | cursor[C_SEQ];
     cursor[C_WINDOW] = window;
-    cursor[C_SEQ] = cursor[C_SEEN];
+    cursor[C_SEQ] = highest_seen(cursor);
 }
 
 static bool is_ahead(fl_engine *e, const fl_listing *listing)
@@ -126,11 +153,24 @@ static bool is_wanted(const fl_engine *e, const fl_listing *listing, const fl_ro
     return (listing->from_us == 0 || timer.due_us >= listing->from_us) && timer.due_us < listing->until_us;
 }
 
+/* After all others: what is parked is due. Its numbers have nothing to do with those in longer windows. */
+static bool next_lane(const fl_engine *e, uint64_t cursor[4], bool past)
+{
+    uint64_t window, after = fl__is_lane(cursor[C_WINDOW]) ? cursor[C_WINDOW] : 0;
+    if (!fl__lane_next_window(e, after > 0 && !past ? after - 1 : after, &window))
+        return false;
+    if (window != cursor[C_WINDOW]) {
+        cursor[C_WINDOW] = window;
+        cursor[C_SEQ] = cursor[C_OUTER] = cursor[C_INNER] = 0;
+    }
+    return true;
+}
+
 /* The window to go on with: that of the cursor if it is still there and not at its end. */
 static bool next_window(fl_engine *e, const fl_listing *listing, uint64_t cursor[4], bool past)
 {
     int64_t from_us = filed_from(e, listing), until_us = filed_until(e, listing);
-    for (size_t i = 0; i < e->window_count; i++) {
+    for (size_t i = 0; i < e->window_count && !fl__is_lane(cursor[C_WINDOW]); i++) {
         uint64_t window = e->windows[i];
         int64_t begin = fl_window_begin(window), at = cursor[C_WINDOW] ? fl_window_begin(cursor[C_WINDOW]) : -1;
         if (window == cursor[C_WINDOW] && !past)
@@ -143,7 +183,7 @@ static bool next_window(fl_engine *e, const fl_listing *listing, uint64_t cursor
         move_on(cursor, window);
         return true;
     }
-    return false;
+    return !is_ahead(e, listing) && next_lane(e, cursor, past);
 }
 
 static void list_more(struct fl_listing_state *s, bool past);
@@ -158,7 +198,7 @@ static void listed(fl_store_request *request)
     for (size_t i = 0; i < request->list.count && r == 0; i++) {
         const fl_row *row = &request->list.rows[i];
         bool wanted = is_wanted(e, s->listing, row);
-        if (wanted && s->count == s->limit) { /* the page is full: this row is the first of the next */
+        if (wanted && is_full(s)) { /* the page is full: this row is the first of the next */
             finish(s, 0, true);
             return;
         }
@@ -188,7 +228,7 @@ static void list_more(struct fl_listing_state *s, bool past)
         finish(s, 0, false);
         return;
     }
-    if (s->looked >= ROWS_MOST || s->count == s->limit) {
+    if (s->looked >= ROWS_MOST || is_full(s)) {
         finish(s, 0, true);
         return;
     }
@@ -282,11 +322,16 @@ static bool is_window(uint64_t window)
            fl_window_begin(window) < FL_STORE_TIME_END && fl_window_of(fl_window_begin(window), shift) == window;
 }
 
+static bool is_level(uint64_t level)
+{
+    return level == 0 || (level >> 56 >= FL_WINDOW_SHIFT_MIN && level >> 56 <= FL_WINDOW_SHIFT_MAX);
+}
+
 static int check(const fl_listing *listing)
 {
     const uint64_t *cursor = listing->cursor.part;
     uint64_t window = cursor[C_WINDOW];
-    if (cursor[C_SEQ] > SEQ_MAX || cursor[C_SEEN] > SEQ_MAX)
+    if (cursor[C_SEQ] > SEQ_MAX || !is_level(cursor[C_OUTER]) || !is_level(cursor[C_INNER]))
         return FL_INVALID_ARGUMENT;
     return listing->limit > PAGE_MOST || listing->ns.size > FL_STORE_NAME_MAX ||
                    listing->prefix.size > FL_STORE_NAME_MAX || (window && !is_window(window))

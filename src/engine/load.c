@@ -52,10 +52,15 @@ void fl__windows_add(fl_engine *e, uint64_t window)
 {
     if (window == e->last_window)
         return;
+    if (fl__is_lane(window)) {
+        if (fl__lane_filed(e, window) < 0)
+            fl__engine_restart(e, "out of memory for another lane");
+        return;
+    }
     size_t at = window_place(e, window);
     if (at == e->window_count || e->windows[at] != window) {
         if (fl__windows_reserve(e, 1) < 0) {
-            fl__engine_restart(e, "there is no memory for another window");
+            fl__engine_restart(e, "out of memory for another window");
             return;
         }
         memmove(&e->windows[at + 1], &e->windows[at], (e->window_count - at) * sizeof *e->windows);
@@ -83,6 +88,14 @@ void fl__windows_remove(fl_engine *e, uint64_t window)
         e->window_count--;
     }
     e->last_window = 0;
+}
+
+/* Whether there may be rows under a part of this window. */
+static bool has_parts(const fl_engine *e, uint64_t window)
+{
+    size_t at = window_place(e, window);
+    at += at < e->window_count && e->windows[at] == window;
+    return at < e->window_count && fl_window_begin(e->windows[at]) < fl_window_end(window);
 }
 
 /* Whether new rows are filed under the parts of this window. */
@@ -126,8 +139,8 @@ static void split_window(fl_engine *e, uint64_t window)
     size_t at, kept = 0;
     if (fl_window_shift(window) <= FL_WINDOW_SHIFT_MIN || split_find(e, window, &at))
         return;
-    for (size_t i = 0; i < e->split_count; i++) /* those that are long over are of no use */
-        if (fl_window_end(e->split[i]) > e->wall_us - 60 * (int64_t)SECOND_US)
+    for (size_t i = 0; i < e->split_count; i++) /* those that are long over, and without parts, are of no use */
+        if (fl_window_end(e->split[i]) > e->wall_us - 60 * (int64_t)SECOND_US || has_parts(e, e->split[i]))
             e->split[kept++] = e->split[i];
     e->split_count = kept;
     if (kept == e->split_capacity) {
@@ -147,6 +160,8 @@ void fl__windows_inherit(fl_engine *e, uint64_t window)
     int64_t begin = fl_window_begin(window);
     unsigned shift = fl_window_shift(window) + FL_WINDOW_STEP;
     fl__windows_add(e, window);
+    if (fl__is_lane(window))
+        return;
     for (; shift <= FL_WINDOW_SHIFT_MAX; shift += FL_WINDOW_STEP) {
         if (shift <= FL_WINDOW_SHIFT_NEAR)
             split_window(e, fl_window_of(begin, shift));
@@ -275,7 +290,7 @@ static void set_alarm(fl_engine *e, int64_t now_us)
 /* What was loaded lasted longer than it took to use half of the memory: try to load further ahead again. */
 static void recover_preload(fl_engine *e)
 {
-    if (e->preload_us < e->config.preload_us && e->loaded < e->config.max_memory_timers / 2) {
+    if (e->preload_us < e->config.preload_us && !fl__memory_is_filled(e, 50)) {
         e->preload_us += e->preload_us / 4 + 1000;
         if (e->preload_us > e->config.preload_us)
             e->preload_us = e->config.preload_us;
@@ -286,7 +301,7 @@ static void loaded_to(fl_engine *e, fl_key until)
 {
     if (key_before(e->until, until))
         e->until = until;
-    if (e->recovering && key_before(e->front[0], e->until) && key_before(e->front[1], e->until))
+    if (e->recovering && e->lanes.unread == 0 && key_before(e->front[0], e->until) && key_before(e->front[1], e->until))
         e->recovering = false;
     if (!e->ready) {
         e->ready = true;
@@ -301,6 +316,21 @@ static bool outdated(const fl_engine *e, const fl_store_request *request)
     return key_before(e->until, request->load.from);
 }
 
+static void load_row(fl_engine *e, const fl_row *row)
+{
+    if (e->unsure_count > 0)
+        fl__doubt_found(e, row->key.seq);
+    fl_key cut = fl__memory_load_room(e, row->key);
+    if (key_before(cut, e->load_cut))
+        e->load_cut = cut;
+    if (!key_before(row->key, e->load_cut))
+        return;
+    if (fl__progress_was_begun(e, row->key.seq))
+        fl__settle_expired(e, row);
+    else if (fl__memory_insert(e, row, 0) < 0)
+        fl__engine_restart(e, "out of memory for what is due soon");
+}
+
 static void load_rows(fl_store_request *request, const fl_row *rows, size_t count)
 {
     fl_engine *e = request->arg;
@@ -310,10 +340,9 @@ static void load_rows(fl_store_request *request, const fl_row *rows, size_t coun
         if (row->key.at_us >= e->load_until_us) { /* only looked at */
             if (row->key.at_us < e->peeked_us)
                 e->peeked_us = row->key.at_us;
-        } else if (fl__settled(e, row->key) || fl__flight_find(e, row->key.seq)) {
-            continue;
-        } else if (fl__memory_insert(e, row, 0) < 0) {
-            fl__engine_restart(e, "there is no memory for what is due soon");
+        } else if (key_before(row->key, e->load_cut) && !fl__settled(e, row->key) &&
+                   !fl__flight_find(e, row->key.seq)) {
+            load_row(e, row);
         }
     }
 }
@@ -344,13 +373,18 @@ static void load_done(fl_store_request *request)
         fl__alarm_set(e, &e->load_alarm, request->result < 0 ? SECOND_US * NS_PER_US / 10 : 0);
         return;
     }
-    if (request->load.more && request->load.limit >= e->config.max_memory_timers / 2 && !lookahead(e))
-        split_if_large(e, request);
     fl_key end = {e->load_until_us, 0};
+    if (key_before(e->load_cut, end) && (!request->load.more || key_before(e->load_cut, request->load.next))) {
+        request->load.more = true;
+        request->load.next = e->load_cut;
+    }
+    if (request->load.more && e->load_wide && !lookahead(e))
+        split_if_large(e, request);
     if (request->load.more && key_before(request->load.next, end))
         end = request->load.next;
     else if (request->load.more && request->load.next.at_us < e->peeked_us)
         e->peeked_us = request->load.next.at_us; /* the first that did not fit was to be looked at, too */
+    e->stuck_bytes = key_before(request->load.from, end) ? 0 : e->bytes;
     loaded_to(e, end);
     fl__engine_load(e);
     fl__fire_soon(e);
@@ -384,15 +418,23 @@ static void send_load(fl_engine *e, size_t windows, int64_t end_us, size_t limit
     request->load.until_us = end_us;
     request->load.limit = limit;
     request->load.rows = load_rows;
+    e->load_cut = (fl_key){INT64_MAX, 0};
+    e->load_wide = !fl__memory_is_filled(e, 50);
     e->load_busy = true;
     e->stats.store_reads++;
     fl__engine_submit_request(e, request, FL_STORE_LOAD, load_done);
 }
 
+/* For how many rows there is room, if they are like those in memory. */
 static size_t room(const fl_engine *e)
 {
-    uint64_t most = e->config.max_memory_timers;
-    size_t room = e->loaded < most ? (size_t)(most - e->loaded) : 0;
+    uint64_t most = e->config.max_memory_timers, most_bytes = e->config.max_memory_bytes;
+    uint64_t room = e->loaded < most ? most - e->loaded : 0;
+    if (e->loaded > 0) {
+        uint64_t each = e->bytes / e->loaded + 1;
+        uint64_t fit = e->bytes < most_bytes ? (most_bytes - e->bytes) / each : 0;
+        room = fit < room ? fit : room;
+    }
     return lookahead(e) && room > e->config.load_batch ? e->config.load_batch : room;
 }
 
@@ -410,8 +452,11 @@ static void pass_gap(fl_engine *e, int64_t end_us)
 /* Enough room for the trouble, or nothing that would make more. */
 bool fl__load_has_room(const fl_engine *e)
 {
+    if (e->stuck_bytes > 0 && e->bytes >= e->stuck_bytes)
+        return false; /* the next row did not fit, and nothing has ended since */
     size_t free = room(e);
-    return free > 0 && (e->loaded <= free || free >= e->config.max_memory_timers / 4);
+    bool quarter = !fl__memory_is_filled(e, 75) && (!lookahead(e) || free >= e->config.max_memory_timers / 4);
+    return free > 0 && (e->loaded <= free || quarter);
 }
 
 static void load_more(fl_engine *e, int64_t now_us)

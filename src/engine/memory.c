@@ -75,11 +75,29 @@ int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret)
         if (!name)
             return FL_NO_MEMORY;
         memcpy(name, ns.data, ns.size);
-        spaces->list[spaces->count] = (struct space){name, hash, UINT64_MAX, (uint8_t)ns.size};
+        spaces->list[spaces->count] =
+            (struct space){.name = name, .hash = hash, .skip_older_us = UINT64_MAX, .size = (uint8_t)ns.size};
         *slot = ++spaces->count;
     }
     *ret = *slot - 1;
     return 0;
+}
+
+/* So many more timers of a namespace are pending. */
+void fl__count(fl_engine *e, uint32_t space, int64_t more)
+{
+    struct space *s = &e->spaces.list[space];
+    s->pending += more;
+    e->stats.pending += (uint64_t)more;
+    if (e->config.counted && more != 0)
+        e->config.counted(e->config.arg, e, (fl_bytes){s->name, s->size}, more);
+}
+
+/* What is in the shard is not the engine's to count, or not any more. */
+void fl__count_none(fl_engine *e)
+{
+    for (uint32_t i = 0; i < e->spaces.count; i++)
+        fl__count(e, i, -e->spaces.list[i].pending);
 }
 
 void fl__spaces_free(struct spaces *spaces)
@@ -298,8 +316,6 @@ static struct item *make_item(fl_engine *e, const fl_row *row, uint8_t flags)
 
 void fl__memory_free_item(fl_engine *e, struct item *item)
 {
-    if (item->flags & ITEM_UNSURE)
-        fl__doubt_forget(e, item);
     e->bytes -= room_for(item->size);
     fl__image_free(&e->images, item, room_for(item->size));
 }
@@ -444,7 +460,7 @@ bool fl__memory_arm(fl_engine *e, int64_t now_us)
         if (left == 0)
             return false;
         if (arm_span(e, span, &left) < 0) {
-            fl__engine_restart(e, "there is no memory for what is due soon");
+            fl__engine_restart(e, "out of memory for what is due soon");
             return true;
         }
         fl__memory_follow(e, now_us);
@@ -484,7 +500,7 @@ int fl__memory_insert(fl_engine *e, const fl_row *row, uint8_t flags)
 {
     if (e->locks.count > 0 && fl__is_locked(e, lock_of_seq(row->key.seq)))
         flags |= ITEM_HELD;
-    struct item *item = make_item(e, row, flags & ~ITEM_UNSURE);
+    struct item *item = make_item(e, row, flags);
     if (!item)
         return FL_NO_MEMORY;
     uint64_t now_ns = fl_wheel_now_ns(e->wheel[row->key.seq & 1]);
@@ -494,9 +510,19 @@ int fl__memory_insert(fl_engine *e, const fl_row *row, uint8_t flags)
         fl__memory_free_item(e, item);
         return r;
     }
-    if (flags & ITEM_UNSURE)
-        fl__doubt_unsure(e, item);
     return 0;
+}
+
+/* For a row that is not to fire now: what becomes of it is to be written. */
+uint32_t fl__memory_flight(fl_engine *e, const fl_row *row)
+{
+    struct item *item = make_item(e, row, 0);
+    uint32_t index = item ? fl__flight_new(e, item, FLIGHT_HELD) : 0;
+    if (index)
+        e->loaded++;
+    else if (item)
+        fl__memory_free_item(e, item);
+    return index;
 }
 
 void fl__memory_take(fl_engine *e, struct item *item)
@@ -529,29 +555,99 @@ void fl__memory_evict(fl_engine *e, fl_key from)
     }
 }
 
-/* Makes room for a timer at this key, by forgetting what is further away. False: it is the furthest itself; then it is not
- * to be inserted, and `until` says so. */
-bool fl__memory_room(fl_engine *e, fl_key key)
+/* --- Room --------------------------------------------------------------------------------------------------------- */
+
+/* Whether `percent` of the memory is in use, by count or by bytes. */
+bool fl__memory_is_filled(const fl_engine *e, unsigned percent)
 {
-    if (e->loaded < e->config.max_memory_timers)
-        return true;
+    double part = percent / 100.0;
+    return (double)e->loaded >= part * (double)e->config.max_memory_timers ||
+           (double)e->bytes >= part * (double)e->config.max_memory_bytes;
+}
+
+static void memory_is_short(fl_engine *e)
+{
     e->stats.pressure++;
     e->pressed = true;
     if (e->preload_us > SECOND_US / 8)
         e->preload_us = e->preload_us * 4 / 5;
     drop_empty_spans(e);
-    while (e->loaded >= e->config.max_memory_timers - e->config.max_memory_timers / 10 && e->span_count > 0) {
+}
+
+/* Makes room for a timer at this key, by forgetting what is further away. False: it is the furthest itself; then it is not
+ * to be inserted, and `until` says so. */
+bool fl__memory_room(fl_engine *e, fl_key key)
+{
+    if (!fl__memory_is_filled(e, 100))
+        return true;
+    memory_is_short(e);
+    while (fl__memory_is_filled(e, 90) && e->span_count > 0) {
         struct span *last = &e->spans[e->span_count - 1];
         if (last->index <= key.at_us >> SPAN_SHIFT)
             break;
         fl__memory_evict(e, (fl_key){last->index << SPAN_SHIFT, 0});
         drop_span(e, last);
     }
-    if (e->loaded < e->config.max_memory_timers)
+    if (!fl__memory_is_filled(e, 100))
         return true;
     if (!behind_front(e, key))
         fl__memory_evict(e, key);
     return false;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    fl_key x = item_key(*(struct item *const *)a), y = item_key(*(struct item *const *)b);
+    return key_before(x, y) ? -1 : key_before(y, x);
+}
+
+/* The key in the middle of a span: the later half of its items has it or a later one. */
+static fl_key middle_of(struct span *span)
+{
+    pack_span(span);
+    qsort(span->items, span->count, sizeof(struct item *), by_key);
+    fl_key middle = item_key(span->items[span->count / 2]);
+    span->sorted = false;
+    pack_span(span); /* they know their places again */
+    return middle;
+}
+
+/* From where on to forget, so that there is room for a row at this key: the last half second if the row is not in it, else
+ * the later half of that, but nothing before the row. */
+static fl_key load_cut_for(fl_engine *e, fl_key key)
+{
+    struct span *last = e->span_count > 0 ? &e->spans[e->span_count - 1] : NULL;
+    if (!last || last->index < key.at_us >> SPAN_SHIFT)
+        return key;
+    if (last->index > key.at_us >> SPAN_SHIFT)
+        return (fl_key){last->index << SPAN_SHIFT, 0};
+    fl_key middle = middle_of(last);
+    return key_before(key, middle) ? middle : key;
+}
+
+/* Makes room for a row that is being loaded, by forgetting the latest of what has been loaded: rows of a window come in any
+ * order of time. Returns the key from which on rows are left for later, which is the row's own if there is no room. A single
+ * row always has room, however large it is. */
+fl_key fl__memory_load_room(fl_engine *e, fl_key key)
+{
+    fl_key cut = {INT64_MAX, 0};
+    assert(!key_before(key, e->until)); /* what is before it is not for us to forget */
+    if (e->loaded == 0 || !fl__memory_is_filled(e, 100))
+        return cut;
+    memory_is_short(e);
+    while (fl__memory_is_filled(e, 90) && key_before(key, cut)) {
+        fl_key from = load_cut_for(e, key);
+        fl__memory_evict(e, from);
+        drop_empty_spans(e);
+        if (!key_before(from, cut)) /* nothing more to forget */
+            break;
+        cut = from;
+    }
+    if (fl__memory_is_filled(e, 100) && key_before(key, cut)) {
+        fl__memory_evict(e, key);
+        cut = key;
+    }
+    return cut;
 }
 
 /* What was due and has not been dispatched may not be due any more. The store has it: others of its time may be ahead of it
@@ -562,7 +658,9 @@ static void recall_flights(fl_engine *e)
     for (uint32_t i = 1; i < e->flights.used; i++) {
         const struct flight *flight = &e->flights.list[i];
         bool late = flight->state == FLIGHT_LATE;
-        if ((late || flight->state == FLIGHT_PARKED) && !flight->superseded && flight->item->at_us > e->wall_us) {
+        if (flight->state == FLIGHT_WAITING && flight->item->at_us > e->wall_us)
+            fl__lane_withdraw(e, i);
+        if ((late || flight->state == FLIGHT_HELD) && !flight->superseded && flight->item->at_us > e->wall_us) {
             struct item *item = fl__flight_recall(e, i);
             fl__memory_evict(e, item_key(item));
             fl__memory_free_item(e, item);
@@ -615,16 +713,19 @@ void fl__memory_clear(fl_engine *e)
     e->span_count = 0;
     for (uint32_t i = 1; i < e->flights.used; i++) {
         struct flight *flight = &e->flights.list[i];
-        if (flight->state == FLIGHT_DISPATCHED) {
+        flight->lane = NULL;
+        flight->called = false;
+        if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_WAITING) {
             fl__flight_forget(e, i);
             flight->state = FLIGHT_ORPHAN;
         } else if (flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN) {
-            flight->state = FLIGHT_PARKED;
+            flight->state = FLIGHT_HELD;
             fl__flight_end(e, i);
         }
     }
     memset(e->flights.late, 0, sizeof e->flights.late);
     memset(e->flights.dispatched, 0, sizeof e->flights.dispatched);
+    fl__lanes_clear(e);
     for (int kind = 0; kind < 2; kind++) {
         fl_wheel_free(e->wheel[kind]);
         e->wheel[kind] = NULL;

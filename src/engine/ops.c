@@ -95,11 +95,19 @@ struct work *fl__work_new(fl_engine *e, enum work_kind kind)
     return work;
 }
 
+/* If its timer is still in memory, it may fire again: it was told not to by this work, or by a load meanwhile. */
+static void release_row(fl_engine *e, struct work *work)
+{
+    if (work->row_lock.held && work->held.seq && e->state == ENGINE_RUNNING)
+        fl__ops_let_go(e, work->held);
+    fl__unlock(e, &work->row_lock);
+}
+
 void fl__work_end(fl_engine *e, struct work *work)
 {
     fl__release(work->reason);
     fl__doubt_end(e, work);
-    fl__unlock(e, &work->row_lock);
+    release_row(e, work);
     fl__unlock(e, &work->name_lock);
     fl__unlock(e, &work->dead_lock);
     fl__image_free(&e->images, work, sizeof *work);
@@ -112,12 +120,13 @@ static void finish(fl_engine *e, struct work *work, int result)
 }
 
 /* Keeps the timer of a row from firing; returns FL_BUSY if it does already. */
-static int hold(fl_engine *e, struct work *work, fl_key key)
+static int hold(fl_engine *e, fl_key key)
 {
     uint32_t flight = fl__flight_find(e, key.seq);
     if (flight) {
         struct flight *f = &e->flights.list[flight];
-        if (f->state == FLIGHT_DISPATCHED || f->state == FLIGHT_SETTLING)
+        if (f->state == FLIGHT_DISPATCHED || (f->state == FLIGHT_SETTLING && !f->moving) ||
+            (f->state == FLIGHT_WAITING && !fl__lane_withdraw(e, flight)))
             return FL_BUSY;
         f->item->flags |= ITEM_HELD;
     } else {
@@ -125,7 +134,6 @@ static int hold(fl_engine *e, struct work *work, fl_key key)
         if (item)
             item->flags |= ITEM_HELD;
     }
-    work->held = true;
     return 0;
 }
 
@@ -137,19 +145,11 @@ bool fl__ops_let_go(fl_engine *e, fl_key key)
     if (!item)
         return false;
     item->flags &= (uint8_t)~ITEM_HELD;
-    if (flight && e->flights.list[flight].state == FLIGHT_PARKED) {
+    if (flight && e->flights.list[flight].state == FLIGHT_HELD) {
         fl__flight_late(e, flight);
         fl__fire_soon(e);
     }
     return true;
-}
-
-/* Nothing came of the change. */
-static void release_hold(fl_engine *e, struct work *work)
-{
-    if (work->held)
-        fl__ops_let_go(e, work->old_key);
-    work->held = false;
 }
 
 /* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. */
@@ -159,7 +159,7 @@ static void forget_row(fl_engine *e, fl_key key)
     if (flight) {
         struct flight *f = &e->flights.list[flight];
         f->superseded = true;
-        if (f->state == FLIGHT_PARKED)
+        if (f->state == FLIGHT_HELD)
             fl__flight_end(e, flight);
         return;
     }
@@ -177,7 +177,7 @@ void fl__ops_take_in(fl_engine *e, const fl_row *row, uint8_t flags)
     if (!wanted)
         fl__load_hint(e, row->key.at_us);
     else if (fl__memory_insert(e, row, flags) < 0)
-        fl__engine_restart(e, "there is no memory for a timer that is due soon");
+        fl__engine_restart(e, "out of memory for a timer that is due soon");
 }
 
 /* --- Creating ----------------------------------------------------------------------------------------------------- */
@@ -211,6 +211,9 @@ static int file_row(fl_engine *e, const struct filing *filing, struct write_entr
     fl_key key;
     fl_store_change *change;
     unsigned char *body;
+    uint32_t space;
+    if (fl__space(e, timer->ns, &space) < 0)
+        return FL_NO_MEMORY;
     if (!new_key(e, filing->at_us, timer->attempt > 0, &key))
         return FL_STORE_UNAVAILABLE;
     struct write_entry *entry = fl__write_add(e, fl__body_size(timer), &change, &body);
@@ -223,6 +226,7 @@ static int file_row(fl_engine *e, const struct filing *filing, struct write_entr
                           .ns = timer->ns,
                           .name = timer->name,
                           .body = {body, size}};
+    entry->space = space;
     *change = (fl_store_change){
         .put = &entry->row, .remove = filing->remove, .remove_id = filing->remove_id, .unbury = filing->unbury};
     *ret = entry;
@@ -245,15 +249,24 @@ static void create_nameless(fl_engine *e, fl_batch *batch, fl_op *op)
     op->timer.id = entry->row.key;
 }
 
-/* The answer to a creation without a name. One whose outcome is unknown goes into memory too: it may be in the store. */
+/* A row that was perhaps filed goes into memory, if it is near, and counts when it is known to be there. */
+static void take_in_unsure(fl_engine *e, const struct write_entry *entry)
+{
+    fl__ops_take_in(e, &entry->row, ITEM_UNSURE);
+    fl__doubt_unsure(e, entry->row.key, entry->space);
+}
+
+/* The answer to a creation without a name. */
 void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result)
 {
-    if (e->state == ENGINE_RUNNING && (result == 0 || result == FL_OUTCOME_UNKNOWN))
-        fl__ops_take_in(e, &entry->row, result < 0 ? ITEM_UNSURE : 0);
+    if (e->state == ENGINE_RUNNING && result == 0)
+        fl__ops_take_in(e, &entry->row, 0);
+    else if (e->state == ENGINE_RUNNING && result == FL_OUTCOME_UNKNOWN)
+        take_in_unsure(e, entry);
     fl__progress_keep(e, entry->row.key);
     if (result == 0) {
         e->stats.created++;
-        e->stats.pending++;
+        fl__count(e, entry->space, 1);
     }
     entry->op->outcome = FL_CREATED;
     fl__ops_answer(e, entry->batch, entry->op, result);
@@ -283,10 +296,21 @@ static int write_row(fl_engine *e, struct work *work, int64_t at_us, const fl_ro
     if (r < 0)
         return r;
     entry->work = work;
+    work->space = entry->space;
     work->old_key = filing.remove;
     work->new_key = entry->row.key;
     work->id = entry->row.id;
     return 0;
+}
+
+/* A client is told that this row is there, so it must fire. The engine has it, unless the store said of its creation that
+ * nothing had happened, and was wrong. It is loaded in its turn: others of its time may be ahead of it in the wheel. */
+static void make_sure(fl_engine *e, const fl_row *row)
+{
+    fl__windows_add(e, row->window);
+    if (!behind_front(e, row->key) && key_before(row->key, e->until) && !fl__flight_find(e, row->key.seq) &&
+        !fl__memory_find(e, row->key))
+        fl__memory_evict(e, row->key);
 }
 
 /* `settled`: a row of that name whose timer has fired; it is only in the way. */
@@ -297,17 +321,18 @@ static int decide_create(fl_engine *e, struct work *work, const fl_row *row, con
     if (row) {
         fl_durable existing;
         fl__row_timer(row, &existing);
+        make_sure(e, row);
         if (op->flags & FL_OP_ONLY_NEW)
             return FL_EXISTS;
         if (same_content(&existing, &op->timer)) {
             op->outcome = FL_SAME;
             return give_timer(work, &existing) < 0 ? FL_NO_MEMORY : 1;
         }
-        if (op->flags & FL_OP_NO_REPLACE)
+        if ((op->flags & FL_OP_NO_REPLACE) || (op->flags & FL_OP_ONLY_THIS && op->timer.id.seq != row->id.seq))
             return FL_EXISTS;
         op->outcome = FL_REPLACED;
-        work->under_way = hold(e, work, row->key) < 0; /* it is left to its end */
-    } else if (op->flags & FL_OP_ONLY_REPLACE) {
+        work->under_way = hold(e, row->key) < 0; /* it is left to its end */
+    } else if (op->flags & (FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS)) {
         return FL_TIMER_NOT_FOUND;
     }
     work->adds = op->outcome == FL_CREATED;
@@ -342,12 +367,13 @@ static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
 {
     if (!row)
         return FL_TIMER_NOT_FOUND;
-    int r = hold(e, work, row->key);
+    int r = hold(e, row->key);
     if (r < 0)
         return r;
     fl_durable timer;
     fl__row_timer(row, &timer);
-    int64_t at_us = filing_time(e, work->op->flags & FL_OP_SET_DUE ? work->op->timer.due_us : row->key.at_us);
+    int64_t at_us = fl__is_lane(row->window) ? timer.due_us : row->key.at_us;
+    at_us = filing_time(e, work->op->flags & FL_OP_SET_DUE ? work->op->timer.due_us : at_us);
     apply_update(work->op, &timer);
     r = give_timer(work, &timer);
     return r < 0 ? r : write_row(e, work, at_us, row, &row->id);
@@ -357,13 +383,15 @@ static int decide_cancel(fl_engine *e, struct work *work, const fl_row *row)
 {
     if (!row)
         return FL_TIMER_NOT_FOUND;
-    int r = hold(e, work, row->key);
+    int r = hold(e, row->key);
     if (r < 0)
         return r;
     fl_durable timer;
     fl_store_change *change;
     fl__row_timer(row, &timer);
     r = give_timer(work, &timer);
+    if (r == 0)
+        r = fl__space(e, row->ns, &work->space);
     if (r < 0)
         return r;
     struct write_entry *entry = fl__write_add(e, 0, &change, NULL);
@@ -430,15 +458,14 @@ static void hold_and_decide(fl_engine *e, struct work *work, const fl_row *row, 
     uint64_t key = row ? lock_of_seq(row->key.seq) : 0;
     bool writes = work->op->kind != FL_OP_GET;
     if (work->row_lock.held && work->row_lock.key != key)
-        fl__unlock(e, &work->row_lock);
+        release_row(e, work);
+    if (row && writes)
+        work->held = row->key;
     if (row && writes && !work->row_lock.held && !fl__lock(e, &work->row_lock, key, row_granted))
         return; /* found again when it is granted */
     int r = decide(e, work, row, settled);
-    if (r == 0)
-        return;
-    work->old_key = row ? row->key : (fl_key){0};
-    release_hold(e, work);
-    finish(e, work, r > 0 ? 0 : r);
+    if (r != 0)
+        finish(e, work, r > 0 ? 0 : r);
 }
 
 /* Whether it is in the namespace asked for, if one is. */
@@ -455,7 +482,9 @@ void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
         return;
     }
     const fl_row *row = want->found && is_in(work->op, want->row.ns) ? &want->row : NULL;
-    if (!want->found && e->unsure_count > 0)
+    if (want->found)
+        fl__doubt_found(e, want->row.key.seq);
+    else if (e->unsure_count > 0)
         fl__doubt_not_found(e, want);
     if (row && fl__settled(e, row->key))
         hold_and_decide(e, work, NULL, row);
@@ -471,10 +500,8 @@ static void count_pending(fl_engine *e, const struct work *work)
 {
     uint32_t flight = work->under_way ? fl__flight_find(e, work->old_key.seq) : 0;
     bool ended = work->under_way && !flight;
-    if (work->adds < 0)
-        count_gone(e);
-    else
-        e->stats.pending += work->adds > 0 || ended;
+    if (work->adds != 0 || ended)
+        fl__count(e, work->space, work->adds < 0 ? -1 : 1);
     if (work->op && (ended || (flight && e->flights.list[flight].done)))
         work->op->outcome = FL_CREATED; /* nothing was replaced */
 }
@@ -505,7 +532,6 @@ void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row)
 
 void fl__ops_not_applied(fl_engine *e, struct work *work)
 {
-    release_hold(e, work);
     finish(e, work, FL_STORE_UNAVAILABLE);
 }
 
@@ -527,13 +553,12 @@ void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *
     if (result == 0) {
         fl__ops_applied(e, work, work->new_key.seq ? &entry->row : NULL);
     } else if (result == FL_OUTCOME_UNKNOWN && work->op->kind == FL_OP_CREATE && work->op->outcome == FL_CREATED) {
-        fl__ops_take_in(e, &entry->row, ITEM_UNSURE); /* as one without a name */
+        take_in_unsure(e, entry); /* as one without a name */
         finish(e, work, result);
     } else if (result == FL_OUTCOME_UNKNOWN) {
         answer_work(e, work, result);
         fl__doubt(e, work);
     } else {
-        release_hold(e, work);
         finish(e, work, result);
     }
 }
@@ -648,7 +673,7 @@ static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
 
 #define KNOWN_FLAGS                                                                                        \
     ((unsigned)(FL_OP_ONLY_NEW | FL_OP_NO_REPLACE | FL_OP_SET_DUE | FL_OP_SET_TARGET | FL_OP_SET_HEADERS | \
-                FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY | FL_OP_ONLY_REPLACE))
+                FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY | FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS))
 
 static int check_content(const fl_engine *e, const fl_durable *timer)
 {
@@ -669,7 +694,7 @@ static int check_op(const fl_engine *e, const fl_op *op)
         return FL_TOO_LARGE;
     if (op->kind == FL_OP_CREATE && timer->ns.size == 0)
         return FL_INVALID_ARGUMENT;
-    if (op->kind == FL_OP_CREATE && timer->name.size == 0 && (op->flags & FL_OP_ONLY_REPLACE))
+    if (op->kind == FL_OP_CREATE && timer->name.size == 0 && (op->flags & (FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS)))
         return FL_INVALID_ARGUMENT;
     bool by_name = timer->name.size > 0 && op->kind <= FL_OP_CANCEL;
     if (by_name && timer->ns.size == 0)

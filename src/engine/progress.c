@@ -19,6 +19,8 @@
 
 #include "engine/internal.h"
 
+enum { LANES_AT_ONCE = 64 };
+
 /* --- What is not settled ------------------------------------------------------------------------------------------ */
 
 static uint64_t *kept_before(const fl_engine *e, uint64_t seq)
@@ -49,9 +51,22 @@ bool fl__settled(const fl_engine *e, fl_key key)
 /* It is over, and nothing is written about it: the front has passed it. */
 void fl__progress_settle(fl_engine *e, uint64_t seq)
 {
-    uint64_t *kept = kept_before(e, seq);
-    if (kept)
-        memmove(kept, kept + 1, (size_t)(e->recovered + --e->recovered_count - kept) * sizeof *kept);
+    uint64_t *kept[] = {kept_before(e, seq | 1), kept_before(e, seq & ~(uint64_t)1)}; /* it, and its mark */
+    for (int i = 0; i < 2; i++)
+        if (kept[i])
+            memmove(kept[i], kept[i] + 1, (size_t)(e->recovered + --e->recovered_count - kept[i]) * sizeof *kept[i]);
+}
+
+/* Of two neighbouring numbers only one is ever used (fl__seq_take). The other marks, among what is kept, an attempt that has
+ * begun and counts. */
+static uint64_t mark_of(uint64_t seq)
+{
+    return seq ^ 1;
+}
+
+bool fl__progress_was_begun(const fl_engine *e, uint64_t seq)
+{
+    return kept_before(e, mark_of(seq)) != NULL;
 }
 
 /* Fronts move with what is fired. When nothing is due, they follow the clock here, each time it matters where they are: but
@@ -95,6 +110,8 @@ static int keep_flights(fl_engine *e, size_t *count)
         bool counts =
             flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN && !flight->superseded && !flight->done;
         if (counts && behind_front(e, item_key(flight->item)) && keep(e, count, flight->item->seq) < 0)
+            return FL_NO_MEMORY;
+        if (counts && flight->counted && keep(e, count, mark_of(flight->item->seq)) < 0)
             return FL_NO_MEMORY;
     }
     return 0;
@@ -206,6 +223,7 @@ static void send_retreat(fl_engine *e)
 void fl__record(fl_engine *e)
 {
     fl__alarm_set(e, &e->record_alarm, e->config.record_interval_us * NS_PER_US);
+    fl__lanes_read(e); /* should the store have refused */
     if (e->retreat && !e->record_busy && e->state == ENGINE_RUNNING)
         send_retreat(e);
     if (e->set_back)
@@ -308,14 +326,15 @@ static int finish_windows(fl_engine *e, size_t count, const fl_progress *settled
 
 static int reserve_spans(fl_engine *e)
 {
-    struct fl_store_span *spans = fl__resize(e->spans_done, (e->window_count + 1) * sizeof *spans);
+    struct fl_store_span *spans = fl__resize(e->spans_done, (e->window_count + LANES_AT_ONCE) * sizeof *spans);
     if (!spans)
         return FL_NO_MEMORY;
     e->spans_done = spans;
     return 0;
 }
 
-/* Every so often: the windows that are over. */
+/* Every so often: the windows that are over. One with an attempt that has failed stays until the retry is written. If the
+ * store refuses to write that, perhaps because it is full, all else in the window is deleted, or no room would ever be. */
 void fl__delete(fl_engine *e)
 {
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
@@ -327,9 +346,12 @@ void fl__delete(fl_engine *e)
         return;
     for (size_t i = 0; i < e->window_count; i++) {
         uint64_t window = e->windows[i];
-        if (passed(e, fl_window_end(window)) && !kept_in(e, window))
-            e->spans_done[count++] = (struct fl_store_span){window, true};
+        bool kept = kept_in(e, window);
+        if (passed(e, fl_window_end(window)) && (!kept || e->to_repeat.count > 0))
+            e->spans_done[count++] = (struct fl_store_span){window, !kept};
     }
+    fl__lanes_read_again(e, false);
+    count += fl__lanes_empty(e, e->spans_done + count, LANES_AT_ONCE);
     if (count > 0)
         finish_windows(e, count, &progress, &progress);
 }
@@ -398,6 +420,7 @@ void fl__progress_set_back(fl_engine *e)
     finish_windows(e, count, &settled, &record);
     fl__fire_soon(e);
     fl__memory_evict(e, (fl_key){fl__load_horizon_us(e, now_us), 0}); /* it is far away again */
+    fl__lanes_read_again(e, true);
     if (fl__memory_rebuild(e) < 0)
-        fl__engine_restart(e, "there is no memory to follow the clock");
+        fl__engine_restart(e, "out of memory: cannot follow the clock");
 }

@@ -96,7 +96,7 @@ static void free_write(struct write *write)
 static struct write *last_queued(fl_engine *e)
 {
     struct write *write = e->queued_last;
-    if (write && write->count < WRITE_MOST)
+    if (write && write->count < WRITE_MOST && write->bytes < WRITE_BYTES)
         return write;
     write = fl__alloc_zeroed(sizeof *write);
     if (!write)
@@ -133,6 +133,7 @@ struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **
     if (!write || (write->count == write->capacity && grow_write(write) < 0))
         return NULL;
     unsigned char *memory = bytes > 0 ? fl__arena_take(&write->arena, bytes) : NULL;
+    write->bytes += bytes;
     if (bytes > 0 && !memory)
         return NULL;
     *ret_change = &write->changes[write->count];
@@ -166,6 +167,7 @@ static void write_done(fl_store_request *request)
     if (!e->sent)
         e->sent_last = NULL;
     e->writes_busy--;
+    e->pressed |= request->result == FL_STORE_FULL; /* what is over is deleted soon */
     fl__engine_answered(e, request);
     for (size_t i = 0; i < write->count; i++) {
         struct write_entry *entry = &write->entries[i];

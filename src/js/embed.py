@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Makes a C header of text files: embed.py OUTPUT NAME FILE...
 
-The header defines an array NAME of {name, source, length}, in the order of the files, and NAME_count. The names of
+The header defines an array NAME of {name, source, length}, in the order of the files, each source
+ended by a NUL that is not counted, and NAME_count. The names of
 JavaScript files are what shows up in stack traces: foliot:events.js and the like.
 """
 
@@ -17,14 +18,14 @@ def main():
         out.write("/* Made by embed.py. */\n#include <stddef.h>\n\n")
         for number, path in enumerate(files):
             with open(path, "rb") as file:
-                source = file.read()
+                source = file.read() + b"\0"
             out.write(f"static const char {array}_{number}[] = {{\n")
             for at in range(0, len(source), 24):
                 out.write("    " + ", ".join(str(byte - 256 if byte > 127 else byte) for byte in source[at : at + 24]) + ",\n")
             out.write("};\n\n")
         out.write(f"static const struct {array} {{\n    const char *name, *source;\n    size_t length;\n}} {array}[] = {{\n")
         for number, name in enumerate(names):
-            out.write(f'    {{"foliot:{name}", {array}_{number}, sizeof({array}_{number})}},\n')
+            out.write(f'    {{"foliot:{name}", {array}_{number}, sizeof({array}_{number}) - 1}},\n')
         out.write(f"}};\n\nstatic const size_t {array}_count = sizeof({array}) / sizeof({array}[0]);\n")
 
 

@@ -95,11 +95,12 @@ int host_read(const char *path, JSStringRef *ret)
 {
     char *bytes = NULL;
     size_t length = 0;
-    FILE *file = fopen(path, "rbe");
+    FILE *file = path ? fopen(path, "rbe") : stdin;
     if (!file)
         return errno;
     int r = read_all(file, &bytes, &length);
-    fclose(file);
+    if (path)
+        fclose(file);
     if (r != 0)
         return r;
     *ret = text_from_utf8(bytes, length);
@@ -165,16 +166,17 @@ static JSObjectRef make_arguments(int argument_count, char **arguments)
     return array;
 }
 
-/* Every file of the prelude is a function of what it may use and of what the files share. */
+/* Every file of the prelude finds what it may use in `this`. */
 static bool run_prelude(JSObjectRef natives, JSObjectRef shared)
 {
-    JSValueRef arguments[] = {natives, shared}, thrown = NULL;
+    JSValueRef thrown = NULL;
+    JSObjectRef self = JSObjectMake(host.context, NULL, NULL);
+    host_set(self, "native", natives);
+    host_set(self, "shared", shared);
     for (size_t i = 0; i < prelude_count && !thrown; i++) {
-        JSStringRef source = text_from_utf8(prelude[i].source, prelude[i].length);
+        JSStringRef source = JSStringCreateWithUTF8CString(prelude[i].source);
         JSStringRef name = JSStringCreateWithUTF8CString(prelude[i].name);
-        JSValueRef function = JSEvaluateScript(host.context, source, NULL, name, 1, &thrown);
-        if (!thrown)
-            JSObjectCallAsFunction(host.context, (JSObjectRef)function, NULL, 2, arguments, &thrown);
+        JSEvaluateScript(host.context, source, self, name, 1, &thrown);
         JSStringRelease(source);
         JSStringRelease(name);
     }

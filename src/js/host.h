@@ -57,7 +57,7 @@ _Noreturn void host_die(int error);
 /* Ends the program, without the engine's own end: that would wait for its threads and free what is freed anyway. */
 _Noreturn void host_exit(int status);
 
-/* Reads a file as text. Returns 0 or an errno. */
+/* Reads a file, or standard input if `path` is NULL, as text. Returns 0 or an errno. */
 int host_read(const char *path, JSStringRef *ret);
 
 /* Calls a function of the prelude. What it throws is reported. */

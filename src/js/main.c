@@ -7,32 +7,37 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <foliot/version.h>
+
 #include "js/host.h"
 #include "js/text.h"
 
 enum { OK = 0, FAILED = 1, USAGE = 2 }; /* exit statuses, as those of foliot */
 
 static const char help[] = "Usage: foliot js FILE [ARGUMENT...]\n"
+                           "       foliot js - [ARGUMENT...]\n"
                            "       foliot js -e CODE [ARGUMENT...]\n"
                            "\n"
-                           "Runs a script with the browser's timers, until nothing is left to wait for.\n"
+                           "Runs a script with the timers of a browser. Ends when no timer is left.\n"
                            "\n"
                            "Options:\n"
-                           "  -e CODE    runs CODE instead of a file\n"
-                           "  --help     says this\n"
-                           "  --version  says which version this is\n";
+                           "  -          read the script from standard input\n"
+                           "  -e CODE    run CODE\n"
+                           "  --help     print this help\n"
+                           "  --version  print the version\n";
 
 /* What to run, in the words of the command line. */
 struct command {
-    const char *name; /* of a file, */
-    const char *code; /* unless this is given */
+    const char *name; /* of the script, in messages */
+    const char *code; /* the script; NULL: it is in a file, or on standard input */
+    const char *file; /* NULL: standard input */
     int argument_count;
     char **arguments;
 };
 
 static int usage(const char *what, const char *argument)
 {
-    fprintf(stderr, "foliot js: %s%s\n'foliot js --help' says what it takes.\n", what, argument);
+    fprintf(stderr, "foliot js: %s%s; see 'foliot js --help'\n", what, argument);
     return USAGE;
 }
 
@@ -40,21 +45,23 @@ static int usage(const char *what, const char *argument)
 static int parse(int argc, char **argv, struct command *ret)
 {
     if (argc < 2)
-        return usage("there is nothing to run: give a FILE, or -e CODE.", "");
+        return usage("no script; give FILE, - for standard input, or -e CODE", "");
     int rest = 2;
     if (strcmp(argv[1], "-e") == 0) {
         if (argc < 3)
-            return usage("-e needs the code to run.", "");
+            return usage("-e needs a value: -e CODE", "");
         ret->name = argv[1];
         ret->code = argv[rest++];
     } else if (strcmp(argv[1], "--") == 0) {
         if (argc < 3)
-            return usage("there is nothing to run after --.", "");
-        ret->name = argv[rest++];
+            return usage("no FILE after --", "");
+        ret->name = ret->file = argv[rest++];
+    } else if (strcmp(argv[1], "-") == 0) {
+        ret->name = "standard input";
     } else if (argv[1][0] == '-') {
-        return usage("there is no option ", argv[1]);
+        return usage("unknown option ", argv[1]);
     } else {
-        ret->name = argv[1];
+        ret->name = ret->file = argv[1];
     }
     ret->argument_count = argc - rest;
     ret->arguments = argv + rest;
@@ -67,7 +74,7 @@ static int read_script(const struct command *command, JSStringRef *ret)
         *ret = text_from_utf8(command->code, strlen(command->code));
         return *ret ? OK : FAILED;
     }
-    int r = host_read(command->name, ret);
+    int r = host_read(command->file, ret);
     if (r == 0)
         return OK;
     fprintf(stderr, "foliot js: cannot read %s: %s\n", command->name, strerror(r));
@@ -83,7 +90,7 @@ static int run(const struct command *command)
     JSStringRef name = text_from_utf8(command->name, strlen(command->name));
     int r = host_begin(name, source, command->argument_count, command->arguments);
     if (r < 0) {
-        fprintf(stderr, "foliot js: cannot begin: %s\n", fl_strerror(r));
+        fprintf(stderr, "foliot js: cannot start: %s\n", fl_strerror(r));
         return FAILED;
     }
     return host_run(name, source);
@@ -107,7 +114,7 @@ int main(int argc, char **argv)
         host_exit(OK);
     }
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
-        puts("foliot-js " FOLIOT_VERSION);
+        puts("foliot-js " FL_VERSION);
         host_exit(OK);
     }
     int status = parse(argc, argv, &command);

@@ -29,6 +29,12 @@ NATIVE(read_queue)
     return NULL;
 }
 
+NATIVE(mark_queue)
+{
+    queue_mark();
+    return NULL;
+}
+
 /* The slot of the prelude's function that is to be called is all that a callback of the loop carries. */
 static void *slot_of(JSContextRef context, JSValueRef argument)
 {
@@ -77,6 +83,13 @@ NATIVE(ref)
 NATIVE(unref)
 {
     fl_loop_unref(host.loop, (fl_timer_id)JSValueToNumber(context, arguments[0], NULL));
+    return NULL;
+}
+
+/* cancel(id) */
+NATIVE(cancel)
+{
+    fl_loop_cancel(host.loop, (fl_timer_id)JSValueToNumber(context, arguments[0], NULL));
     return NULL;
 }
 
@@ -204,6 +217,22 @@ NATIVE(proxy_target)
     return object ? JSObjectGetProxyTarget(object) : NULL;
 }
 
+/* typeOf(object): puts the engine's own numbers for what an object is inside into state[STATE_TYPE], and for its shape (which
+ * properties it has, and where) into state[STATE_SHAPE]; 0 if we do not know where they are. They are in every object's header
+ * (JSCell::m_type and m_structureID). Nothing else tells a plain object from one with slots, or that an array has items only.
+ * The numbers differ between versions of the engine: the prelude finds out what they mean from objects that it knows. */
+NATIVE(type_of)
+{
+    enum { SHAPE_OFFSET = 0, TYPE_OFFSET = 5 };
+    queue.state[STATE_TYPE] = queue.state[STATE_SHAPE] = 0;
+    if (sizeof(JSValueRef) == 8) { /* a value that is an object is the address of its header then */
+        const unsigned char *header = (const unsigned char *)arguments[0];
+        memcpy(&queue.state[STATE_SHAPE], header + SHAPE_OFFSET, sizeof queue.state[STATE_SHAPE]);
+        queue.state[STATE_TYPE] = header[TYPE_OFFSET];
+    }
+    return NULL;
+}
+
 /* --- The table */
 
 static const struct {
@@ -211,10 +240,12 @@ static const struct {
     JSObjectCallAsFunctionCallback function;
 } functions[] = {
     {"readQueue", read_queue},
+    {"markQueue", mark_queue},
     {"immediate", immediate},
     {"after", after},
     {"ref", ref},
     {"unref", unref},
+    {"cancel", cancel},
     {"now", now},
     {"hold", hold},
     {"unhold", unhold},
@@ -225,6 +256,7 @@ static const struct {
     {"exit", leave},
     {"evaluate", evaluate},
     {"proxyTarget", proxy_target},
+    {"typeOf", type_of},
 };
 
 void natives_define(JSObjectRef object)

@@ -3,6 +3,7 @@
 
 #include "js/queue.h"
 
+#include <assert.h>
 #include <time.h>
 
 #include "js/host.h"
@@ -10,21 +11,42 @@
 #define NS_PER_MS INT64_C(1000000)
 
 enum {
-    TOLERANCE_NS = 100000, /* by which the wall clock may have drifted between two readings */
     PLACES_KEPT = 4096,    /* that are not worth giving back */
+    TOLERANCE_NS = 100000, /* by which the two clocks may be read apart */
+    DRIFT_PARTS = 1000,    /* the wall clock is slewed by less than 1/1000 */
 };
 
 struct queue queue;
 
 /* --- When */
 
-/* The moment of a reading. `offset_ns` is what to add to the wall clock to have the loop's. */
-struct reading {
-    int64_t now_ns, offset_ns;
-    bool steady; /* the wall clock was not set since the last reading */
+/* A moment on both clocks. Timers from index `first` of the queue on, up to the next mark, were set at it or later. */
+struct mark {
+    int64_t now_ns, wall_ns;
+    int32_t first;
 };
 
-static struct reading last;
+/* Every mark is made for a timer, so there are never more. */
+static struct mark marks[QUEUE_LENGTH];
+static int32_t mark_count;
+
+static struct mark read_clocks(void)
+{
+    struct timespec wall;
+    fl_clock *clock = fl_clock_monotonic();
+    clock_gettime(CLOCK_REALTIME, &wall);
+    return (struct mark){
+        .now_ns = (int64_t)clock->now_ns(clock),
+        .wall_ns = (int64_t)wall.tv_sec * 1000 * NS_PER_MS + wall.tv_nsec,
+        .first = queue.state[STATE_SET],
+    };
+}
+
+void queue_mark(void)
+{
+    assert(mark_count < QUEUE_LENGTH);
+    marks[mark_count++] = read_clocks();
+}
 
 /* Before these moments the first `stamped` timers of the queue were set. */
 static uint64_t stamp_ns[QUEUE_LENGTH];
@@ -36,26 +58,33 @@ void queue_stamp(uint64_t now_ns)
         stamp_ns[stamped++] = now_ns;
 }
 
-static struct reading read_clocks(void)
+/* Before which moment the timers between two marks were set, but for the first of them, which was set at `from`. */
+static int64_t end_ns(const struct mark *from, const struct mark *to)
 {
-    struct timespec wall;
-    fl_clock *clock = fl_clock_monotonic();
-    clock_gettime(CLOCK_REALTIME, &wall);
-    struct reading now = {.now_ns = (int64_t)clock->now_ns(clock)};
-    now.offset_ns = now.now_ns - ((int64_t)wall.tv_sec * 1000 * NS_PER_MS + wall.tv_nsec);
-    int64_t drift_ns = now.offset_ns - last.offset_ns;
-    now.steady = drift_ns <= TOLERANCE_NS && drift_ns >= -TOLERANCE_NS;
-    last = now;
-    return now;
+    int64_t passed_ns = to->now_ns - from->now_ns, wall_ns = to->wall_ns - from->wall_ns;
+    int64_t tolerance_ns = TOLERANCE_NS + passed_ns / DRIFT_PARTS;
+    bool steady = passed_ns - wall_ns <= tolerance_ns && wall_ns - passed_ns <= tolerance_ns;
+    int64_t end_ns = from->now_ns + NS_PER_MS + tolerance_ns;
+    return steady && end_ns < to->now_ns ? end_ns : to->now_ns;
 }
 
-/* When the i-th timer was set, or a little later; on the loop's clock. */
-static uint64_t called_ns(const struct reading *reading, int32_t i)
+static void stamp(int32_t i, int64_t ns)
 {
-    int64_t end_ns = ((int64_t)queue.called_ms[i] + 1) * NS_PER_MS + reading->offset_ns + TOLERANCE_NS;
-    bool long_ago = reading->steady && end_ns > 0 && end_ns < reading->now_ns;
-    uint64_t called_ns = (uint64_t)(long_ago ? end_ns : reading->now_ns);
-    return i < stamped && stamp_ns[i] < called_ns ? stamp_ns[i] : called_ns;
+    if (i >= stamped || (uint64_t)ns < stamp_ns[i])
+        stamp_ns[i] = (uint64_t)ns;
+}
+
+/* Finds for each timer of the queue when it was set, or a little later; on the loop's clock. */
+static void stamp_by_marks(void)
+{
+    struct mark end = read_clocks();
+    for (int32_t m = 0; m < mark_count; m++) {
+        const struct mark *from = &marks[m], *to = m + 1 < mark_count ? &marks[m + 1] : &end;
+        int64_t at_ns = from->now_ns, later_ns = end_ns(from, to);
+        for (int32_t i = from->first; i < to->first; i++, at_ns = later_ns)
+            stamp(i, at_ns);
+    }
+    mark_count = 0;
 }
 
 /* --- What */
@@ -77,11 +106,11 @@ static void read_cleared(void)
 /* One that was cleared in the meantime is no longer reserved. */
 static void read_set(int32_t count)
 {
-    struct reading reading = read_clocks();
+    stamp_by_marks();
     for (int32_t i = 0; i < count; i++) {
         fl_webtimers_options options = {
             .delay = queue.delays[i],
-            .called_ns = called_ns(&reading, i),
+            .called_ns = stamp_ns[i],
             .repeat = queue.flags[i] & SET_REPEATS,
             .microtask = !(queue.flags[i] & SET_HANDLING),
         };
@@ -134,8 +163,6 @@ int queue_begin(JSObjectRef object)
     define_array(object, "ids", kJSTypedArrayTypeInt32Array, queue.ids, sizeof(queue.ids));
     define_array(object, "delays", kJSTypedArrayTypeInt32Array, queue.delays, sizeof(queue.delays));
     define_array(object, "flags", kJSTypedArrayTypeInt32Array, queue.flags, sizeof(queue.flags));
-    define_array(object, "calledMs", kJSTypedArrayTypeFloat64Array, queue.called_ms, sizeof(queue.called_ms));
     define_array(object, "cleared", kJSTypedArrayTypeInt32Array, queue.cleared, sizeof(queue.cleared));
-    read_clocks();
     return reserve(QUEUE_LENGTH);
 }

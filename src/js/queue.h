@@ -10,12 +10,13 @@
  * returned or an array is full. IDs for the timers to come lie ready in one of them. Handlers stay in JavaScript, in an
  * array with a place for each ID (fl_webtimers_places()). A timer that is cleared at once is never started.
  *
- * A delay counts from when the script has asked for it. That is the time of reading, unless the script has gone on for
- * long; so the prelude notes Date.now() too, which is cheap. It is whole milliseconds of another clock, one that can be
- * set: what it says is taken for the end of its millisecond and converted as the two clocks stand to each other now,
- * unless that has changed since the last reading. And whenever a script looks at performance.now(), the time is noted
- * for what it has set before. So a timer may be late by a millisecond after a long callback that does not look at the
- * clock, and is early under no circumstances.
+ * A delay counts from when the script asks for it. That is the time of reading, unless the script goes on for long. So the
+ * prelude calls mark() for the first timer after a reading, and then whenever Date.now(), which is cheap, has changed since
+ * the last mark. A timer counts from the end of the millisecond that its mark begins. The wall clock may be set meanwhile, and
+ * Date.now() may show the same millisecond twice. So both clocks are read at each mark: if they have not advanced by the same
+ * amount when the next mark, or the reading, comes, the timer counts from there. And whenever a script looks at
+ * performance.now(), the time is noted for what it has set before. So a timer is late by a millisecond at most after a long
+ * callback that does not look at the clock and during which the wall clock is not set, and is not early.
  */
 
 #include <JavaScriptCore/JavaScript.h>
@@ -29,6 +30,8 @@ enum {
     STATE_CLEARED, /* and cleared, since the last reading */
     STATE_PLACES,  /* fl_webtimers_places() */
     STATE_ID,      /* of the timer whose handler is to be called */
+    STATE_TYPE,    /* what typeOf() has found */
+    STATE_SHAPE,
     STATE_LENGTH
 };
 
@@ -44,8 +47,7 @@ struct queue {
     int32_t ids[QUEUE_LENGTH]; /* reserved, for the timers to be set, in this order */
     int32_t delays[QUEUE_LENGTH];
     int32_t flags[QUEUE_LENGTH];
-    double called_ms[QUEUE_LENGTH]; /* Date.now() */
-    int32_t cleared[QUEUE_LENGTH];  /* IDs */
+    int32_t cleared[QUEUE_LENGTH]; /* IDs */
 };
 
 extern struct queue queue;
@@ -56,6 +58,9 @@ int queue_begin(JSObjectRef object);
 /* Does what was asked for since the last time. Not being able to ends the program, as it does when the engine itself has
  * no memory: a timer that a script has an ID for must not be lost. */
 void queue_read(void);
+
+/* The timers that are set from now on are set at this time or within the millisecond after it. */
+void queue_mark(void);
 
 /* The script is told that it is `now_ns` of the loop's clock: what it has set so far was set before. */
 void queue_stamp(uint64_t now_ns);

@@ -129,17 +129,19 @@ static int read_acks(struct acking *acking)
                            at);
     bool given = false;
     if (body.kind != JSON_OBJECT)
-        return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
+        return problem_set(&call->problem, 400, "invalid-body", NULL, "the body must be a JSON object");
     for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value); given = true) {
         if (!json_is(key, "acks"))
-            return problem_unknown_member(&call->problem, NULL, key);
+            return problem_unknown_member(&call->problem, NULL, key, (const char *const[]){"acks", NULL});
         if (value.kind != JSON_ARRAY || given)
             return bad_field(call, "acks", "an array, given once");
         for (struct json_walk inner = json_walk(value); json_element(&inner, &element);)
             if (add_ack(acking, element) < 0)
                 return -1;
     }
-    return given ? 0 : problem_set(&call->problem, 400, "missing-field", "acks", "acks is missing: what is over?");
+    return given ? 0
+                 : problem_set(&call->problem, 400, "missing-field", "acks",
+                               "acks is missing; give an array of acknowledgements");
 }
 
 /* --- Here --------------------------------------------------------------------------------------------------------- */

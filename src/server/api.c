@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/browser.h"
 #include "server/json.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -17,6 +18,8 @@ enum {
     ANY_NAMESPACE = 8, /* the handler looks itself */
     STREAMS = 16,      /* it reads the body itself */
     QUERY = 32,        /* there may be one; the others refuse it */
+    LARGE = 64,        /* the response may be large */
+    LASTING = 128,     /* the response goes on for as long as the client wants */
 };
 
 struct route {
@@ -34,19 +37,21 @@ static const struct route routes[] = {
     {HTTP_GET, "/v1/timers/*/*", RIGHT_READ, timers_get},
     {HTTP_PATCH, "/v1/timers/*/*", RIGHT_WRITE, timers_patch},
     {HTTP_DELETE, "/v1/timers/*/*", RIGHT_WRITE, timers_delete},
-    {HTTP_GET, "/v1/timers/*", RIGHT_READ | QUERY, list_get},
+    {HTTP_GET, "/v1/timers/*", RIGHT_READ | QUERY | LARGE, list_get},
     {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE | QUERY, list_cancel},
     {HTTP_POST, "/v1/batch", RIGHT_WRITE | ANY_NAMESPACE | STREAMS, batch_begin},
     {HTTP_POST, "/v1/lease/*", RIGHT_WRITE, lease_post},
     {HTTP_POST, "/v1/ack", RIGHT_WRITE | ANY_NAMESPACE, ack_post},
-    {HTTP_GET, "/v1/dead/*", RIGHT_READ | QUERY, dead_list},
+    {HTTP_GET, "/v1/dead/*", RIGHT_READ | QUERY | LARGE, dead_list},
     {HTTP_GET, "/v1/dead/*/*", RIGHT_READ, dead_get},
     {HTTP_POST, "/v1/dead/*/*/redrive", RIGHT_WRITE, dead_redrive},
     {HTTP_DELETE, "/v1/dead/*/*", RIGHT_WRITE, dead_delete},
     {HTTP_GET, "/v1/namespaces", RIGHT_READ | ANY_NAMESPACE, namespaces_get},
     {HTTP_GET, "/v1/namespaces/*", RIGHT_READ, namespace_get},
     {HTTP_PUT, "/v1/namespaces/*", RIGHT_ADMIN, namespace_put},
-    {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE | QUERY, events_get},
+    {HTTP_PATCH, "/v1/namespaces/*", RIGHT_ADMIN, namespace_patch},
+    {HTTP_DELETE, "/v1/namespaces/*", RIGHT_ADMIN | QUERY, namespace_delete},
+    {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE | QUERY | LASTING, events_get},
     {HTTP_GET, "/v1/clock", RIGHT_READ | ANY_NAMESPACE, clock_get},
     {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
     {HTTP_GET, "/v1/cluster", RIGHT_READ | ANY_NAMESPACE, cluster_get},
@@ -133,7 +138,7 @@ static size_t bad_request(int status, const char *what, char *out, size_t size)
 {
     struct problem problem;
     struct out text = {0};
-    problem_set(&problem, status, "bad-request", NULL, "%s", what);
+    problem_set(&problem, status, status == 503 ? "overloaded" : "bad-request", NULL, "%s", what);
     problem_write(&text, &problem);
     size_t written = text.failed || text.size > size ? 0 : text.size;
     memcpy(out, text.data, written);
@@ -223,13 +228,13 @@ static int find_route(struct call *call)
                                  used ? ", " : "Allow: ", method_names[routes[i].method]);
     }
     if (used > 0) {
-        problem_set(&call->problem, 405, "method-not-allowed", NULL, "%s is not possible here",
-                    method_names[request->method]);
+        problem_set(&call->problem, 405, "method-not-allowed", NULL,
+                    "%s is not supported here; the Allow header lists the methods", method_names[request->method]);
         snprintf(allow + used, sizeof allow - used, "\r\n");
         refuse_with(call, allow);
     } else {
         problem_set(&call->problem, 404, "no-such-path", NULL,
-                    "there is nothing here: /openapi.json says what there is");
+                    "the path does not exist; /openapi.json lists all paths");
         call_refuse(call);
     }
     return -1;
@@ -240,8 +245,8 @@ static int take_parameter(struct call *call, const char *name, fl_bytes value, c
 {
     ssize_t made = decode(value.data, value.size, room, size, true);
     if (made < 0)
-        return problem_set(&call->problem, 400, "invalid-field", name, "%s is too long, or its %% signs make no sense",
-                           name);
+        return problem_set(&call->problem, 400, "invalid-field", name,
+                           "%s is too long, or its percent-encoding is wrong", name);
     *ret = (fl_bytes){room, (size_t)made};
     return 1;
 }
@@ -278,7 +283,7 @@ int call_check_query(struct call *call, const char *const *known)
         for (int i = 0; known[i] && !found; i++)
             found = strlen(known[i]) == name && memcmp(known[i], at, name) == 0;
         if (!found)
-            return problem_unknown(&call->problem, NULL, (fl_bytes){at, name});
+            return problem_unknown(&call->problem, "parameter", NULL, (fl_bytes){at, name}, known);
         at += size + 1;
     }
     return 0;
@@ -294,6 +299,77 @@ static int refuse_query(struct call *call)
     return -1;
 }
 
+/* --- Web pages ---------------------------------------------------------------------------------------------------- */
+
+static int refuse_host(struct call *call, fl_bytes host)
+{
+    problem_set(
+        &call->problem, 403, "forbidden-host", NULL,
+        "the Host \"%.*s\" is not a name of this server: use localhost, or start the server with --allowed-host",
+        host.size < 100 ? (int)host.size : 100, host.size ? (const char *)host.data : "");
+    call_refuse(call);
+    return -1;
+}
+
+static int refuse_origin(struct call *call, fl_bytes origin)
+{
+    problem_set(&call->problem, 403, "forbidden-origin", NULL,
+                "the Origin \"%.*s\" is another site: without tokens, only the server's own pages may send requests",
+                origin.size < 100 ? (int)origin.size : 100, origin.size ? (const char *)origin.data : "");
+    call_refuse(call);
+    return -1;
+}
+
+/* See browser.c. Other servers prove who they are in another way. */
+static int check_browser(struct call *call)
+{
+    const struct server *server = call->worker->server;
+    const struct tokens *tokens = atomic_load_explicit(&server->tokens, memory_order_acquire);
+    http_request *request = call->request;
+    fl_bytes host = http_header(request, "host"), origin = http_header(request, "origin");
+    const char *allowed = server->config.allowed_host;
+    size_t origins = http_header_count(request, "origin");
+    bool peer = request->path.size == 8 && memcmp(request->path.data, "/v1/peer", 8) == 0;
+    if (tokens->count == 0 && !peer && host.data && !browser_host_is_good(host, allowed))
+        return refuse_host(call, host);
+    if (origins == 0)
+        return 0;
+    if (tokens->count == 0 && (origins > 1 || !browser_origin_is_good(origin, host, allowed)))
+        return refuse_origin(call, origin);
+    if (!request->has_body || browser_type_is_json(http_header(request, "content-type")))
+        return 0;
+    problem_set(
+        &call->problem, 415, "unsupported-media-type", NULL,
+        "a request with an Origin needs \"Content-Type: application/json\", or application/x-ndjson for a batch");
+    call_refuse(call);
+    return -1;
+}
+
+/* --- Preconditions ------------------------------------------------------------------------------------------------- */
+
+/* There are no ETags. A condition that is not understood must not count as not given, but for one that no answer to a GET can
+ * fail to meet. */
+static int check_conditions(struct call *call)
+{
+    static const char *const names[] = {"If-Match", "If-None-Match", "If-Unmodified-Since"};
+    static const char *const lower[] = {"if-match", "if-none-match", "if-unmodified-since"};
+    bool reads = call->request->method == HTTP_GET || call->request->method == HTTP_HEAD;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t count = http_header_count(call->request, lower[i]);
+        fl_bytes value = http_header(call->request, lower[i]);
+        bool star = count == 1 && value.size == 1 && *(const char *)value.data == '*';
+        if (count == 0 || (i == 1 && ((star && call->route->handle == timers_put) || (reads && !star))))
+            continue;
+        problem_set(
+            &call->problem, 400, "invalid-field", names[i],
+            "%s is not supported here: timers have no ETags, and only PUT of a timer takes \"If-None-Match: *\"",
+            names[i]);
+        call_refuse(call);
+        return -1;
+    }
+    return 0;
+}
+
 /* --- Rights ------------------------------------------------------------------------------------------------------- */
 
 bool call_may(const struct call *call, unsigned right, fl_bytes ns)
@@ -301,25 +377,42 @@ bool call_may(const struct call *call, unsigned right, fl_bytes ns)
     return !call->token || token_allows(call->token, right, ns);
 }
 
-static int authorize(struct call *call)
+/* Whether its token may do what it asks for; if not, `problem` says so. */
+static bool check_token(struct call *call)
+{
+    unsigned flags = call->route->flags, right = flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN);
+    if (call->tokens->count == 0 || right == 0)
+        return true;
+    if (!call->token)
+        return problem_set(&call->problem, 401, "unauthorized", NULL,
+                           "the request needs a valid token; send 'Authorization: Bearer TOKEN'") == 0;
+    bool may = flags & ANY_NAMESPACE ? (call->token->rights & right) != 0 : call_may(call, right, call->ns);
+    return may || problem_set(&call->problem, 403, "forbidden", NULL,
+                              "the token has no right to do this in this namespace") == 0;
+}
+
+bool call_is_let_in(struct call *call)
 {
     const struct tokens *tokens = atomic_load_explicit(&call->worker->server->tokens, memory_order_acquire);
-    unsigned flags = call->route->flags, right = flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN);
-    if (tokens->count == 0 || right == 0)
-        return 0;
-    call->token = tokens_find(tokens, http_header(call->request, "authorization"));
-    if (!call->token) {
-        problem_set(&call->problem, 401, "unauthorized", NULL,
-                    "a token is needed: send it as 'Authorization: Bearer TOKEN'");
-        refuse_with(call, "WWW-Authenticate: Bearer\r\n");
-        return -1;
+    if (tokens != call->tokens) {
+        call->tokens = tokens;
+        call->token = call->token && tokens->count > 0 ? tokens_same(tokens, call->token) : NULL;
     }
-    bool may = flags & ANY_NAMESPACE ? (call->token->rights & right) != 0 : call_may(call, right, call->ns);
-    if (may)
-        return 0;
-    problem_set(&call->problem, 403, "forbidden", NULL, "this token has no right to do that here");
-    call_refuse(call);
+    return check_token(call);
+}
+
+static int refuse_token(struct call *call)
+{
+    refuse_with(call, call->problem.status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL);
     return -1;
+}
+
+static int authorize(struct call *call)
+{
+    call->tokens = atomic_load_explicit(&call->worker->server->tokens, memory_order_acquire);
+    if (call->tokens->count > 0 && call->route->flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN))
+        call->token = tokens_find(call->tokens, http_header(call->request, "authorization"));
+    return check_token(call) ? 0 : refuse_token(call);
 }
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */
@@ -330,6 +423,14 @@ static void left_early(http_request *request)
     call_end(request->arg);
     request->arg = NULL;
     http_end(request);
+}
+
+/* What has to be reserved for the response. */
+static size_t memory_for(const struct call *call)
+{
+    unsigned flags = call->route->flags;
+    size_t payload = call->worker->server->config.max_payload;
+    return flags & LARGE ? LIST_MEMORY + 4 * payload : flags & LASTING ? EVENTS_MEMORY : 0;
 }
 
 static void head(http_request *request)
@@ -345,18 +446,24 @@ static void head(http_request *request)
     call->request = request;
     call->worker = worker;
     request->arg = call;
-    if (!rate_allows(worker->server, request->peer, fl_wall_clock_system()->now_us(fl_wall_clock_system()))) {
-        problem_set(&call->problem, 429, "too-many-requests", NULL, "too many requests a second from this address");
+    if (!rate_allows(worker->server, request->peer, (int64_t)(fl_loop_now_ns(worker->loop) / 1000))) {
+        problem_set(&call->problem, 429, "too-many-requests", NULL,
+                    "this address sends more requests per second than max-request-rate allows; slow down");
         call_refuse(call);
         return;
     }
-    if (find_route(call) < 0 || authorize(call) < 0 || (!(call->route->flags & QUERY) && refuse_query(call) < 0))
+    if (check_browser(call) < 0 || find_route(call) < 0 || authorize(call) < 0 || check_conditions(call) < 0 ||
+        (!(call->route->flags & QUERY) && refuse_query(call) < 0))
         return;
-    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed) && call->route->flags & RIGHT_WRITE) {
+    /* With other servers, requests are passed on as long as there are connections. */
+    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed) && !worker->server->cluster &&
+        call->route->flags & RIGHT_WRITE) {
         call_refuse_result(call, FL_STOPPED);
         return;
     }
     request->gone = left_early;
+    request->memory = memory_for(call);
+    request->lasting = call->route->flags & LASTING;
     if (call->route->flags & STREAMS)
         call->route->handle(call);
 }
@@ -365,7 +472,10 @@ static void handle(http_request *request)
 {
     struct call *call = request->arg;
     request->gone = NULL;
-    call->route->handle(call);
+    if (!call_is_let_in(call)) /* it may have been long on its way */
+        refuse_token(call);
+    else
+        call->route->handle(call);
 }
 
 /* What the first callbacks are shown on. */
@@ -375,7 +485,7 @@ static void echo_post(struct call *call)
     fl_bytes id = http_header(call->request, "webhook-id"), attempt = http_header(call->request, "foliot-attempt");
     char id_text[64], attempt_text[16], body[201];
     if (!call->worker->server->config.echo) {
-        problem_set(&call->problem, 404, "no-such-path", NULL, "the echo is switched off here");
+        problem_set(&call->problem, 404, "no-such-path", NULL, "/echo is turned off; start the server with --echo");
         call_refuse(call);
         return;
     }
@@ -384,7 +494,7 @@ static void echo_post(struct call *call)
              attempt.size ? (const char *)attempt.data : "");
     snprintf(body, sizeof body, "%.*s", (int)(request->body.size < 200 ? request->body.size : 200),
              request->body.size ? (const char *)request->body.data : "");
-    log_info("echo: a callback has come", "id", id_text, "attempt", attempt_text, "body", body, NULL);
+    log_info("echo received a callback", "id", id_text, "attempt", attempt_text, "body", body, NULL);
     out_text(&call->out, "{\"echo\":true}");
     call_answer(call, 200);
 }

@@ -6,6 +6,8 @@
  * are, what comes in collects, so that chunks grow with the load. Operations on one timer stay in order, because they go to
  * the same shard by the same way.
  *
+ * A line that creates a timer in a full namespace waits until the lines before it are done, if one of them may make room.
+ *
  * Who does not read the answers is not read from either. */
 
 #include <stdlib.h>
@@ -16,6 +18,12 @@
 #include "server/timer.h"
 
 enum { CHUNKS_MOST = 4, COLLECTED_MOST = 1 << 20, UNSENT_MOST = 1 << 20, LINES_MOST = 8192 };
+
+/* A batch holds little memory as long as what has come is less than SMALL, and one chunk at a time is under way. For more,
+ * it reserves BATCH_MEMORY: the texts and operations of its chunks, and their copies in the engines. */
+enum { SMALL = 64 << 10, BATCH_MEMORY = 16 << 20 };
+
+enum { LINE_MEMBERS = GAVE_CONTENT | GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_ID | GAVE_ONLY_NEW };
 
 struct line {
     uint32_t shard; /* UINT32_MAX: it failed at once */
@@ -33,6 +41,7 @@ struct chunk_job {
     struct out out;
     size_t read, answer; /* while the answers are put together */
     uint32_t *sizes;
+    struct space **places; /* of the operations */
     fl_op ops[];
 };
 
@@ -44,16 +53,23 @@ struct chunk {
     size_t count, capacity;
     struct chunk_job *jobs;
     size_t left;
+    size_t freeing; /* lines that may make room in their namespaces: those that cancel, and those that have a place */
     struct out problems;
     struct scratch scratch;
 };
 
 struct batch {
+    struct batch *next, **link; /* of the worker's */
     struct call *call;
     struct out collected; /* what has come and is in no chunk yet */
     struct chunk *first, *last;
     unsigned chunks;
+    size_t freeing;                     /* of all chunks */
     bool ended, gone, paused, skipping; /* skipping: the rest of a line that is too long */
+    enum { WITHOUT_MEMORY, ASKED_FOR_MEMORY, WITH_MEMORY } memory;
+    bool used_memory;   /* it has begun a chunk since it got it */
+    bool waits;         /* for all chunks: the next line wants room in a namespace, and they may make it */
+    struct problem cut; /* why we have ended it, in the last line of the answer; status 0: we have not */
     struct chunk_job **by_shard;
 };
 
@@ -61,21 +77,18 @@ static void go_on(struct batch *batch);
 
 /* --- Chunks ------------------------------------------------------------------------------------------------------- */
 
-/* What was created counts as pending now. */
-static void chunk_answered(struct chunk *chunk)
-{
-    for (size_t i = 0; i < chunk->count; i++) {
-        timers_answered(chunk->lines[i].place);
-        chunk->lines[i].place = NULL;
-    }
-}
-
 static void chunk_free(struct chunk *chunk)
 {
-    chunk_answered(chunk);
+    const struct server *server = chunk->batch->call->worker->server;
+    chunk->batch->freeing -= chunk->freeing;
+    for (size_t i = 0; i < chunk->count; i++)
+        timers_give_back(server, &chunk->lines[i].place);
     for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
         next = job->next;
+        for (size_t i = 0; i < job->job.batch.count; i++)
+            timers_give_back(server, &job->places[i]);
         out_free(&job->out);
+        free(job->places);
         free(job->sizes);
         free(job);
     }
@@ -98,6 +111,7 @@ static struct line *line_new(struct chunk *chunk)
     }
     struct line *line = &chunk->lines[chunk->count++];
     line->place = NULL;
+    line->op.kind = FL_OP_CREATE;
     return line;
 }
 
@@ -108,18 +122,24 @@ static void write_problem(struct out *out, const struct problem *problem)
     out_text(out, "}\n");
 }
 
-/* Which operation the line is, and for which shard. */
-static int decide(struct batch *batch, struct timer_in *in, struct shard *nameless, struct line *line,
+/* Whether lines before it may make room for it: then it must wait until they are done. */
+static bool may_get_room(const struct server *server, const struct chunk *chunk, const struct line *line)
+{
+    return server->config.max_timers_per_namespace > 0 && !line->place && chunk->batch->freeing > 0;
+}
+
+/* Which operation the line is, and for which shard. 1: it cannot be said before the lines before it are done. */
+static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *nameless, struct line *line,
                   struct problem *problem)
 {
-    const struct call *call = batch->call;
+    const struct call *call = chunk->batch->call;
     struct server *server = call->worker->server;
     if (!(in->given & GAVE_OP))
         return problem_set(problem, 400, "missing-field", "op", "op is missing: \"create\", \"update\" or \"cancel\"");
     if (!(in->given & GAVE_NAMESPACE))
         return problem_set(problem, 400, "missing-field", "namespace", "namespace is missing");
     if (!call_may(call, RIGHT_WRITE, in->timer.ns))
-        return problem_set(problem, 403, "forbidden", "namespace", "this token has no right to write there");
+        return problem_set(problem, 403, "forbidden", "namespace", "the token has no right to write to this namespace");
     bool by_id = in->given & GAVE_ID, by_name = in->given & GAVE_NAME;
     line->op = (fl_op){.timer = in->timer};
     line->shard = nameless->number;
@@ -130,19 +150,21 @@ static int decide(struct batch *batch, struct timer_in *in, struct shard *namele
         line->op.flags = in->only_new ? FL_OP_ONLY_NEW : 0;
         if (by_id)
             return problem_set(problem, 400, "invalid-field", "id",
-                               "an ID is given out by the server: give a name, or none");
+                               "the server assigns IDs; give a name instead, or none");
         if (!(in->given & (GAVE_DUE | GAVE_AFTER)))
-            return problem_set(problem, 400, "missing-field", "due", "due or after is missing: when shall it fire?");
-        return timers_complete(server, &line->op, &line->place, problem);
+            return problem_set(problem, 400, "missing-field", "due", "due or after is missing; give one of them");
+        int r = timers_complete(server, &line->op, &line->place, problem);
+        return may_get_room(server, chunk, line) ? 1 : r;
     }
     if (by_id == by_name)
-        return problem_set(problem, 400, "missing-field", "name", "which one? Give its name or its id");
+        return problem_set(problem, 400, "missing-field", "name", "give either name or id");
     if (by_id && (fl_id_parse(in->id.data, in->id.size, &line->shard, &line->op.timer.id) < 0 ||
                   line->shard >= server->shard_count))
         return problem_of_result(problem, FL_TIMER_NOT_FOUND);
     unsigned without_effect = in->given & (GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_CONTENT : 0));
     if (without_effect)
-        return problem_unknown(problem, NULL, bytes_of(timer_member_name(without_effect)));
+        return timer_refuse_member(problem, without_effect,
+                                   LINE_MEMBERS & ~(GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_CONTENT : 0)));
     line->op.kind = in->op == TIMER_UPDATE ? FL_OP_UPDATE : FL_OP_CANCEL;
     line->op.flags = in->op == TIMER_UPDATE ? timer_update_flags(in) : 0;
     return 0;
@@ -160,9 +182,10 @@ static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless,
     struct batch *batch = chunk->batch;
     const struct server *server = batch->call->worker->server;
     struct timer_rules rules = {
-        .allowed = GAVE_CONTENT | GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_ID | GAVE_ONLY_NEW,
+        .allowed = LINE_MEMBERS,
         .now_us = server_now(server),
         .allow_private = server->config.allow_private_targets,
+        .own = server->own_targets,
         .max_payload = server->config.max_payload,
     };
     struct json object;
@@ -175,7 +198,7 @@ static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless,
         return problem_set(problem, 400, "invalid-json", NULL, "the line is not JSON: %s (at byte %zu)", why, at);
     if (timer_read(object, &rules, &chunk->scratch, &in, problem) < 0)
         return -1;
-    return decide(batch, &in, nameless, line, problem);
+    return decide(chunk, &in, nameless, line, problem);
 }
 
 static void fail_line(struct chunk *chunk, struct line *line, const struct problem *problem)
@@ -237,24 +260,29 @@ static bool jobs_make(struct chunk *chunk)
             count += chunk->lines[k].shard == shard;
         struct chunk_job *job = malloc(sizeof *job + count * sizeof *job->ops);
         uint32_t *sizes = malloc(count * sizeof *sizes);
-        if (!job || !sizes) {
+        struct space **places = calloc(count, sizeof(struct space *));
+        if (!job || !sizes || !places) {
             free(job);
             free(sizes);
+            free(places);
             return false;
         }
-        *job = (struct chunk_job){.chunk = chunk, .next = chunk->jobs, .sizes = sizes};
+        *job = (struct chunk_job){.chunk = chunk, .next = chunk->jobs, .sizes = sizes, .places = places};
         job->job.errand.home = batch->call->worker;
         job->job.back = job_back;
         job->job.render = job_render;
         job->job.brief = true;
         job->job.shard = &server->shards[shard];
         job->job.batch.ops = job->ops;
+        job->job.places = places;
         chunk->jobs = batch->by_shard[shard] = job;
         chunk->left++;
     }
     for (size_t i = 0; i < chunk->count; i++)
         if (chunk->lines[i].shard != UINT32_MAX) {
             struct job *job = &batch->by_shard[chunk->lines[i].shard]->job;
+            job->places[job->batch.count] = chunk->lines[i].place;
+            chunk->lines[i].place = NULL;
             job->batch.ops[job->batch.count++] = chunk->lines[i].op;
         }
     return true;
@@ -266,7 +294,6 @@ static void chunk_write(struct chunk *chunk)
     struct batch *batch = chunk->batch;
     struct out *out = &batch->call->out;
     size_t problems = 0;
-    chunk_answered(chunk);
     out_clear(out);
     for (struct chunk_job *job = chunk->jobs; job; job = job->next)
         batch->by_shard[job->job.shard->number] = job;
@@ -292,15 +319,29 @@ static void chunk_write(struct chunk *chunk)
 
 /* --- The stream --------------------------------------------------------------------------------------------------- */
 
+static void write_why_cut(struct batch *batch)
+{
+    struct out *out = &batch->call->out;
+    out_clear(out);
+    write_problem(out, &batch->cut);
+    if (!out->failed)
+        http_write(batch->call->request, out_bytes(out));
+}
+
 static void batch_end(struct batch *batch)
 {
     struct call *call = batch->call;
     http_request *request = call->request;
+    if (batch->cut.status && !batch->gone)
+        write_why_cut(batch);
     while (batch->first) {
         struct chunk *next = batch->first->next;
         chunk_free(batch->first);
         batch->first = next;
     }
+    *batch->link = batch->next;
+    if (batch->next)
+        batch->next->link = batch->link;
     out_free(&batch->collected);
     free(batch->by_shard);
     free(batch);
@@ -320,6 +361,23 @@ static void chunk_append(struct batch *batch, struct chunk *chunk)
     batch->chunks++;
 }
 
+/* Adds a line. Returns 0; 1 if it has to wait for the lines before it; -1: there is no memory. */
+static int chunk_add(struct chunk *chunk, fl_bytes text, struct shard *nameless)
+{
+    struct problem problem;
+    struct line *line = line_new(chunk);
+    if (!line)
+        return -1;
+    int r = read_line(chunk, text, nameless, line, &problem);
+    if (r < 0)
+        fail_line(chunk, line, &problem);
+    bool frees = r == 0 && (line->place || line->op.kind == FL_OP_CANCEL);
+    chunk->freeing += frees;
+    chunk->batch->freeing += frees;
+    chunk->count -= r > 0;
+    return r > 0;
+}
+
 /* Takes the lines that are there, as many as a chunk may have, and sends them off. False: there is no memory. */
 static bool chunk_begin(struct batch *batch, size_t size)
 {
@@ -333,6 +391,7 @@ static bool chunk_begin(struct batch *batch, size_t size)
     }
     chunk->batch = batch;
     chunk->text = text;
+    batch->used_memory = true;
     memcpy(text, batch->collected.data, size);
     call->worker->turn += 256; /* the next shard's turn */
     struct shard *nameless = shard_of_worker(call->worker);
@@ -341,21 +400,23 @@ static bool chunk_begin(struct batch *batch, size_t size)
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         if (!line_end)
             line_end = end;
-        if (!is_blank(at, line_end)) {
-            struct problem problem;
-            struct line *line = line_new(chunk);
-            if (!line) {
-                chunk_free(chunk);
-                return false;
-            }
-            if (read_line(chunk, (fl_bytes){at, (size_t)(line_end - at)}, nameless, line, &problem) < 0)
-                fail_line(chunk, line, &problem);
+        int r = is_blank(at, line_end) ? 0 : chunk_add(chunk, (fl_bytes){at, (size_t)(line_end - at)}, nameless);
+        if (r < 0) {
+            chunk_free(chunk);
+            return false;
         }
+        batch->waits = r > 0;
+        if (batch->waits)
+            break;
         at = line_end + (line_end < end);
     }
     size_t used = (size_t)(at - text);
     memmove(batch->collected.data, batch->collected.data + used, batch->collected.size - used);
     batch->collected.size -= used;
+    if (chunk->count == 0) {
+        chunk_free(chunk);
+        return true;
+    }
     bool made = !chunk->problems.failed && jobs_make(chunk);
     for (struct chunk_job *job = chunk->jobs; job; job = job->next)
         batch->by_shard[job->job.shard->number] = NULL;
@@ -382,17 +443,20 @@ static size_t whole_lines(const struct batch *batch)
     return last ? (size_t)(last - batch->collected.data) + 1 : 0;
 }
 
-/* The answer ends here: who counts its lines sees that the rest has not happened. */
-static void give_up(struct batch *batch)
+/* No more is read. The answer ends with a line that says why: the client, which counts lines, sees that what it has sent beyond has
+ * not happened. */
+static void cut(struct batch *batch, const struct problem *problem)
 {
-    struct problem problem;
-    problem_of_result(&problem, FL_NO_MEMORY);
-    out_clear(&batch->call->out);
-    write_problem(&batch->call->out, &problem);
-    if (!batch->gone && !batch->call->out.failed)
-        http_write(batch->call->request, out_bytes(&batch->call->out));
+    batch->cut = *problem;
     batch->ended = true;
     batch->collected.size = 0;
+}
+
+static void cut_with(struct batch *batch, int result)
+{
+    struct problem problem;
+    problem_of_result(&problem, result);
+    cut(batch, &problem);
 }
 
 static void sent(http_request *request)
@@ -402,10 +466,44 @@ static void sent(http_request *request)
         go_on(call->state);
 }
 
+/* --- Memory ------------------------------------------------------------------------------------------------------- */
+
+static void granted(http_request *request)
+{
+    struct call *call = request->arg;
+    struct batch *batch = call->state;
+    batch->memory = WITH_MEMORY;
+    go_on(batch);
+}
+
+/* Asks for memory if there is much to do. Gives it back when there is not, and for a turn when others wait for some. */
+static void see_to_memory(struct batch *batch)
+{
+    http_request *request = batch->call->request;
+    if (batch->memory == WITH_MEMORY && batch->chunks == 0 &&
+        (batch->collected.size < SMALL || (batch->used_memory && http_memory_is_short(request)))) {
+        http_unreserve(request);
+        batch->used_memory = false;
+        batch->memory = WITHOUT_MEMORY;
+    }
+    if (batch->memory == WITHOUT_MEMORY && batch->collected.size >= SMALL && !batch->gone)
+        batch->memory = http_reserve(request, BATCH_MEMORY, granted) ? WITH_MEMORY : ASKED_FOR_MEMORY;
+}
+
+static unsigned chunks_most(const struct batch *batch)
+{
+    if (batch->gone)
+        return CHUNKS_MOST;
+    if (batch->memory == WITH_MEMORY)
+        return http_memory_is_short(batch->call->request) ? 1 : CHUNKS_MOST;
+    return batch->collected.size < SMALL ? 1 : 0;
+}
+
 static void set_pause(struct batch *batch)
 {
     http_request *request = batch->call->request;
-    bool full = batch->collected.size > COLLECTED_MOST || http_unsent(request) > UNSENT_MOST;
+    bool full = batch->collected.size > COLLECTED_MOST || http_unsent(request) > UNSENT_MOST ||
+                batch->memory == ASKED_FOR_MEMORY;
     if (full == batch->paused || batch->ended || batch->gone)
         return;
     batch->paused = full;
@@ -452,6 +550,11 @@ static void write_finished(struct batch *batch)
     }
 }
 
+static bool may_begin(const struct batch *batch)
+{
+    return batch->chunks < chunks_most(batch) && !(batch->waits && batch->first);
+}
+
 static void go_on(struct batch *batch)
 {
     size_t size;
@@ -459,11 +562,12 @@ static void go_on(struct batch *batch)
         write_finished(batch);
         if (batch->gone)
             batch->collected.size = 0;
-        if (batch->chunks < CHUNKS_MOST && !skip_long_line(batch))
-            give_up(batch);
-        if (batch->chunks < CHUNKS_MOST && (size = whole_lines(batch)) > 0 && !chunk_begin(batch, size))
-            give_up(batch);
-    } while ((batch->first && batch->first->left == 0) || (batch->chunks < CHUNKS_MOST && whole_lines(batch) > 0));
+        see_to_memory(batch);
+        if (may_begin(batch) && !skip_long_line(batch))
+            cut_with(batch, FL_NO_MEMORY);
+        if (may_begin(batch) && (size = whole_lines(batch)) > 0 && !chunk_begin(batch, size))
+            cut_with(batch, FL_NO_MEMORY);
+    } while ((batch->first && batch->first->left == 0) || (may_begin(batch) && whole_lines(batch) > 0));
     set_pause(batch);
     if ((batch->ended || batch->gone) && !batch->first && batch->collected.size == 0)
         batch_end(batch);
@@ -484,7 +588,7 @@ static void data(http_request *request, fl_bytes piece, bool last)
     out_put(&batch->collected, piece.data, piece.size);
     batch->ended = last;
     if (batch->collected.failed)
-        give_up(batch);
+        cut_with(batch, FL_NO_MEMORY);
     go_on(batch);
 }
 
@@ -494,6 +598,40 @@ static void gone(http_request *request)
     struct batch *batch = call->state;
     batch->gone = true;
     go_on(batch);
+}
+
+void batches_stop(struct worker *worker)
+{
+    for (struct batch *batch = worker->batches, *next; batch; batch = next) {
+        next = batch->next;
+        if (batch->ended)
+            continue; /* by itself: all of it has come */
+        cut_with(batch, FL_STOPPED);
+        go_on(batch);
+    }
+}
+
+static void slow(http_request *request)
+{
+    struct call *call = request->arg;
+    struct batch *batch = call->state;
+    struct problem problem;
+    problem_set(&problem, 408, "request-timeout", NULL,
+                "no data of the batch arrived for body-timeout; send it again from the first line without a response");
+    cut(batch, &problem);
+    go_on(batch);
+}
+
+/* What has come and not begun does not happen. */
+void batches_check(struct worker *worker)
+{
+    for (struct batch *batch = worker->batches, *next; batch; batch = next) {
+        next = batch->next;
+        if (call_is_let_in(batch->call))
+            continue;
+        cut(batch, &batch->call->problem);
+        go_on(batch);
+    }
 }
 
 void batch_begin(struct call *call)
@@ -507,9 +645,15 @@ void batch_begin(struct call *call)
         return;
     }
     batch->call = call;
+    batch->next = call->worker->batches;
+    batch->link = &call->worker->batches;
+    if (batch->next)
+        batch->next->link = &batch->next;
+    call->worker->batches = batch;
     call->state = batch;
     call->request->body_most = SIZE_MAX; /* it is taken line by line */
     call->request->data = data;
+    call->request->slow = slow;
     call->request->gone = gone;
     http_begin(call->request, 200, "application/x-ndjson", NULL);
 }

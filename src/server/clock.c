@@ -76,8 +76,8 @@ static void visit(struct tour *tour, struct worker *worker)
         if (turning->changed)
             fl_engine_clock_changed(shard->engine);
         fl_engine_get_stats(shard->engine, &stats);
-        turning->fired += stats.dispatched - stats.later;
-        if (turning->changed || stats.in_flight > shard->held || !fl_engine_idle(shard->engine, &next_us))
+        turning->fired += stats.dispatched - stats.later - stats.parked;
+        if (turning->changed || shard->delivering > 0 || !fl_engine_idle(shard->engine, &next_us))
             turning->idle = false;
         else if (next_us < turning->next_us)
             turning->next_us = next_us;
@@ -144,7 +144,8 @@ static int read_turn(struct call *call, struct json body, int64_t now, int64_t *
     struct json_walk walk = json_walk(body);
     if (body.kind != JSON_OBJECT || !json_member(&walk, &key, &value) ||
         json_member(&walk, &(struct json){0}, &(struct json){0}))
-        return problem_set(&call->problem, 400, "invalid-body", NULL, "{\"advance\":\"30d\"} or {\"to\":…} is wanted");
+        return problem_set(&call->problem, 400, "invalid-body", NULL,
+                           "{\"advance\":\"30d\"} or {\"to\":…} is missing; give one of them");
     fl_bytes text =
         value.kind == JSON_STRING && value.text.size <= sizeof room ? json_string(value, room) : (fl_bytes){0};
     if (json_is(key, "advance")) {
@@ -157,11 +158,11 @@ static int read_turn(struct call *call, struct json body, int64_t now, int64_t *
             return problem_set(&call->problem, 400, "invalid-field", "to",
                                "to must be a time (RFC 3339) or milliseconds since 1970");
     } else {
-        return problem_unknown_member(&call->problem, NULL, key);
+        return problem_unknown_member(&call->problem, NULL, key, (const char *const[]){"advance", "to", NULL});
     }
     if (*ret_us < now || *ret_us >= CLOCK_END_US)
         return problem_set(&call->problem, 400, "invalid-field", json_is(key, "to") ? "to" : "advance",
-                           "the clock only goes forwards, to the year 2553 at most");
+                           "the clock can only go forward, at most to the year 2553");
     return 0;
 }
 
@@ -170,7 +171,7 @@ static bool refuse_if_real(struct call *call)
     if (call->worker->server->test_clock)
         return false;
     problem_set(&call->problem, 409, "no-test-clock", NULL,
-                "this server lives in real time: only one started with --test-clock can be told what time it is");
+                "this server has no test clock; start one with --test-clock");
     call_refuse(call);
     return true;
 }
@@ -197,7 +198,7 @@ void clock_post(struct call *call)
     *turning = (struct turning){.tour = {.fn = visit, .back = looked}, .call = call, .first = true};
     int r = read_turn(call, body, atomic_load(&clock->now_us), &turning->to_us);
     if (r == 0 && atomic_exchange(&clock->turning, true))
-        r = problem_set(&call->problem, 409, "busy", NULL, "the clock is being turned: one at a time");
+        r = problem_set(&call->problem, 409, "busy", NULL, "another request is advancing the clock; wait for it");
     if (r < 0) {
         free(turning);
         call_refuse(call);

@@ -3,7 +3,11 @@
  *
  * A meeting is one request to the store, and only one is under way at a time. The next is a third of a lease later; or when
  * somebody's time, or the lease of a shard, could run out, so that what a dead server had is taken at the first moment at
- * which the store allows it; or at once, when somebody tells that something has moved. */
+ * which the store allows it; or at once, when somebody tells that something has moved.
+ *
+ * After an outage of the store, all claims have expired, and the first server to reconnect would take every shard. So
+ * a server that has just got in touch with the store, again or for the first time, leaves what ran out before that to those who had
+ * it: they have a head start of a lease, and a second to connect. What runs out while it is in touch is free at once. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +18,33 @@ enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT }; /* the last: a meeting is under wa
 
 enum { WAITS = '~' }; /* the mark */
 
-#define SLACK_US 5000 /* so that a moment has passed when we look */
+#define SLACK_US 5000      /* so that a moment has passed when we look */
+#define CONNECT_US 1000000 /* the longest time between two attempts of a server to connect to its store */
+#define IN_TOUCH(lease) \
+    ((lease) / 3 * 2) /* a longer time without a meeting, and somebody's lease may have run out in it */
 
 struct cluster {
     struct cluster_config config;
     char *address, *secret;
     char *about; /* behind the mark of those who wait */
-    bool waits;
+    bool held, waits;
     fl_shard *attached;
     fl_store_request request;
     bool asking, again; /* a meeting is under way, or what it has found is being acted on; another is wanted at once */
     bool joined;
-    fl_timer_id timer; /* of the next; 0: none */
+    uint64_t joined_ns;          /* when we were told so */
+    uint64_t met_ns, touched_ns; /* the last meeting; since when one has followed the other. 0: there was none */
+    fl_timer_id timer;           /* of the next; 0: none */
     struct cluster_view view;
     uint8_t *here; /* of each shard */
     uint32_t here_count;
-    bool stopping, left_list, stopped;
+    bool stopping, left_list, stopped, freeing;
+    bool impatient;       /* while stopping: the shards need not have new owners */
+    fl_timer_id patience; /* until then they should have; 0: none */
     void (*done)(void *arg);
     fl_loop_fn freed;
     void *freed_arg;
+    fl_loop_task detach_task;
 };
 
 /* --- The rule ----------------------------------------------------------------------------------------------------- */
@@ -93,6 +105,39 @@ static void view_free(struct cluster_view *view)
     *view = (struct cluster_view){0};
 }
 
+static int64_t touched_for_us(const struct cluster *c)
+{
+    return (int64_t)((c->met_ns - c->touched_ns) / 1000);
+}
+
+/* How long those have still whose time had run out when we got in touch with the store. */
+static int64_t head_start_us(const struct cluster *c)
+{
+    return (int64_t)c->config.lease_us + CONNECT_US - touched_for_us(c);
+}
+
+/* Whether a lease of which so much is left counts as run out. */
+static bool has_run_out(const struct cluster *c, int64_t left_us)
+{
+    return left_us <= 0 && (head_start_us(c) <= 0 || -left_us <= touched_for_us(c));
+}
+
+static bool has_shards(const struct cluster *c, const char *address)
+{
+    for (uint32_t i = 0; i < c->view.shard_count; i++) {
+        const fl_store_holder *holder = &c->request.meet.holders[i];
+        if (strcmp(holder->owner, address) == 0 && !has_run_out(c, holder->left_us))
+            return true;
+    }
+    return false;
+}
+
+/* A head start is of use to those who have shards. */
+static bool is_gone(const struct cluster *c, const fl_store_member *member)
+{
+    return member->left_us <= 0 && (has_run_out(c, member->left_us) || !has_shards(c, member->address));
+}
+
 static bool copy_members(struct cluster *c, struct cluster_view *view)
 {
     const fl_store_member *all = c->request.meet.members;
@@ -101,7 +146,7 @@ static bool copy_members(struct cluster *c, struct cluster_view *view)
     view->members = members;
     view->self = SIZE_MAX;
     for (size_t i = 0; members && i < count; i++) {
-        if (all[i].left_us <= 0)
+        if (is_gone(c, &all[i]))
             continue;
         struct cluster_member *member = &members[view->member_count++];
         bool waits = all[i].about[0] == WAITS;
@@ -120,6 +165,21 @@ static int by_address(const void *key, const void *member)
     return strcmp(key, ((const struct cluster_member *)member)->address);
 }
 
+static int by_listed_address(const void *key, const void *member)
+{
+    return strcmp(key, ((const fl_store_member *)member)->address);
+}
+
+/* Of a shard whose holder is no member. A server that stops is off the list before it gives its shards up. */
+static int32_t is_moving_or_dead(const struct cluster *c, const fl_store_holder *holder)
+{
+    const fl_store_member *listed = c->request.meet.members;
+    bool dead = *holder->owner &&
+                (has_run_out(c, holder->left_us) ||
+                 bsearch(holder->owner, listed, c->request.meet.member_count, sizeof *listed, by_listed_address));
+    return dead ? CLUSTER_DEAD : CLUSTER_MOVING;
+}
+
 static bool copy_owners(struct cluster *c, struct cluster_view *view)
 {
     const fl_store_holder *holders = c->request.meet.holders;
@@ -127,9 +187,9 @@ static bool copy_owners(struct cluster *c, struct cluster_view *view)
     view->owners = owners;
     for (uint32_t i = 0; owners && i < view->shard_count; i++) {
         struct cluster_member *member = NULL;
-        if (*holders[i].owner && holders[i].left_us > 0)
+        if (*holders[i].owner && !has_run_out(c, holders[i].left_us))
             member = bsearch(holders[i].owner, view->members, view->member_count, sizeof *member, by_address);
-        owners[i] = member ? (int32_t)(member - view->members) : -1;
+        owners[i] = member ? (int32_t)(member - view->members) : is_moving_or_dead(c, &holders[i]);
         if (member)
             member->shards++;
     }
@@ -157,7 +217,7 @@ const struct cluster_view *cluster_view(const cluster *c)
 /* Whether we may claim it now. What the store still has under our own name is from a process before this one. */
 static bool is_free(const struct cluster *c, const fl_store_holder *holder)
 {
-    return !*holder->owner || holder->left_us <= 0 || strcmp(holder->owner, c->address) == 0;
+    return !*holder->owner || has_run_out(c, holder->left_us) || strcmp(holder->owner, c->address) == 0;
 }
 
 static void take(struct cluster *c, uint32_t shard)
@@ -205,12 +265,31 @@ static void follow_plan(struct cluster *c)
     free(room);
 }
 
+/* Whether another process has joined with our address. An entry from before we joined was overwritten then: if it is
+ * there again, the store has gone back to an earlier state, and we are written down again. How much is left of its time
+ * tells when it was written. */
 static bool joined_by_other(const struct cluster *c)
 {
-    for (size_t i = 0; i < c->request.meet.member_count; i++)
-        if (strcmp(c->request.meet.members[i].address, c->address) == 0)
-            return c->request.meet.members[i].incarnation != c->config.incarnation;
+    uint64_t joined_us = (fl_loop_now_ns(c->config.loop) - c->joined_ns) / 1000;
+    int64_t left_us = joined_us < c->config.lease_us ? (int64_t)(c->config.lease_us - joined_us) : 0;
+    for (size_t i = 0; i < c->request.meet.member_count; i++) {
+        const fl_store_member *member = &c->request.meet.members[i];
+        if (strcmp(member->address, c->address) == 0)
+            return member->incarnation != c->config.incarnation && member->left_us > left_us;
+    }
     return false;
+}
+
+/* Another server was first, or somebody has rotated the secret in the store. Returns whether it is another now. */
+static bool take_secret(struct cluster *c)
+{
+    const char *found = c->request.meet.secret;
+    char *secret = *found && strcmp(c->secret, found) != 0 ? strdup(found) : NULL;
+    if (!secret)
+        return false;
+    free(c->secret);
+    c->secret = secret;
+    return true;
 }
 
 /* Takes in what a meeting has found. */
@@ -221,21 +300,14 @@ static void take_in(struct cluster *c)
         view_free(&fresh);
         return; /* and does so the next time */
     }
-    if (strcmp(c->secret, c->request.meet.secret) != 0) { /* somebody else was first */
-        char *secret = strdup(c->request.meet.secret);
-        if (secret) {
-            free(c->secret);
-            c->secret = secret;
-        }
-    }
+    bool same = !take_secret(c) && same_view(&c->view, &fresh);
     fresh.secret = c->secret;
-    bool same = same_view(&c->view, &fresh);
     struct cluster_view before = c->view;
     c->view = fresh;
     view_free(&before);
     if (!same)
         c->config.changed(c->config.arg, &c->view);
-    if (c->view.self != SIZE_MAX)
+    if (c->view.self != SIZE_MAX && !c->stopping)
         follow_plan(c);
 }
 
@@ -243,12 +315,36 @@ static void take_in(struct cluster *c)
 
 static void meet(struct cluster *c);
 
+/* Whether all shards have new owners, or there is no server that could take them. */
+static bool is_succeeded(const struct cluster *c)
+{
+    bool others = false;
+    for (size_t i = 0; i < c->view.member_count; i++)
+        others |= i != c->view.self && !c->view.members[i].waits;
+    for (uint32_t i = 0; others && i < c->view.shard_count; i++)
+        if (!c->view.owners || c->view.owners[i] < 0 || (size_t)c->view.owners[i] == c->view.self)
+            return false;
+    return true;
+}
+
 static void stopped_if_over(struct cluster *c)
 {
-    if (c->stopped || !c->left_list || c->here_count > 0)
+    if (c->stopped || !c->left_list || c->here_count > 0 || !(c->impatient || is_succeeded(c)))
         return;
     c->stopped = true;
+    if (c->patience)
+        fl_loop_cancel(c->config.loop, c->patience);
+    c->patience = 0;
     c->done(c->config.arg);
+}
+
+static void out_of_patience(fl_loop *loop, void *arg)
+{
+    struct cluster *c = arg;
+    (void)loop;
+    c->patience = 0;
+    c->impatient = true;
+    stopped_if_over(c);
 }
 
 static void leave_all(struct cluster *c)
@@ -257,7 +353,6 @@ static void leave_all(struct cluster *c)
     for (uint32_t i = 0; i < c->view.shard_count; i++)
         if (c->here[i] == TAKEN)
             leave(c, i);
-    stopped_if_over(c);
 }
 
 static void time_to_meet(fl_loop *loop, void *arg)
@@ -274,6 +369,8 @@ static uint64_t next_us(const struct cluster *c)
     uint64_t next = c->config.lease_us / 3;
     if (c->request.result < 0)
         return next / 3;
+    if (head_start_us(c) > 0 && (uint64_t)head_start_us(c) < next)
+        next = (uint64_t)head_start_us(c);
     for (size_t i = 0; i < c->request.meet.member_count; i++) {
         int64_t left = c->request.meet.members[i].left_us;
         if (left > 0 && (uint64_t)left < next)
@@ -294,16 +391,34 @@ static void plan_meeting(struct cluster *c)
         meet(c);
 }
 
+static void keep_in_touch(struct cluster *c)
+{
+    uint64_t now_ns = fl_loop_now_ns(c->config.loop);
+    if (c->touched_ns == 0 || now_ns - c->met_ns > IN_TOUCH(c->config.lease_us) * 1000)
+        c->touched_ns = now_ns;
+    c->met_ns = now_ns;
+}
+
 static void met(fl_store_request *request)
 {
     struct cluster *c = request->arg;
+    if (c->freeing) {
+        fl_loop_post_task(c->config.loop, &c->detach_task); /* not inside a callback of the store's */
+        return;
+    }
     if (request->result < 0 && !c->stopping)
         c->config.trouble(c->config.arg, request->message);
-    if (request->result == 0 && request->meet.lease_us > 0 && !c->stopping) {
+    if (request->result == 0)
+        keep_in_touch(c);
+    if (request->result == 0 && c->stopping) {
+        take_in(c);
+    } else if (request->result == 0) {
         bool replaced = c->joined && joined_by_other(c);
+        if (request->meet.join)
+            c->joined_ns = fl_loop_now_ns(c->config.loop);
         c->joined = true;
         take_in(c);
-        if (c->view.self == SIZE_MAX)
+        if (c->view.self == SIZE_MAX || (*c->secret && !*request->meet.secret))
             c->joined = false; /* it is written down again */
         if (replaced) {
             c->asking = false;
@@ -311,10 +426,10 @@ static void met(fl_store_request *request)
             return;
         }
     }
-    if (c->stopping && request->meet.lease_us == 0)
+    if (c->stopping && request->meet.lease_us == 0 && !c->left_list)
         leave_all(c);
-    else
-        plan_meeting(c);
+    stopped_if_over(c);
+    plan_meeting(c);
 }
 
 static void meet(struct cluster *c)
@@ -327,7 +442,7 @@ static void meet(struct cluster *c)
     c->request = (fl_store_request){.op = FL_STORE_MEET,
                                     .done = met,
                                     .arg = c,
-                                    .meet = {.address = c->address,
+                                    .meet = {.address = c->left_list ? NULL : c->address, /* else it only reads */
                                              .about = c->about + !c->waits,
                                              .incarnation = c->config.incarnation,
                                              .lease_us = c->stopping ? 0 : c->config.lease_us,
@@ -342,7 +457,7 @@ void cluster_look(cluster *c)
         c->again = true;
         return;
     }
-    if (c->left_list)
+    if (c->freeing || c->held)
         return;
     if (c->timer)
         fl_loop_cancel(c->config.loop, c->timer);
@@ -373,16 +488,13 @@ void cluster_left(cluster *c, uint32_t shard)
     if (!forget(c, shard))
         return;
     c->config.moved(c->config.arg);
-    if (c->stopping)
-        stopped_if_over(c);
-    else
-        cluster_look(c);
+    cluster_look(c);
 }
 
 void cluster_failed(cluster *c, uint32_t shard)
 {
     if (forget(c, shard) && c->stopping)
-        stopped_if_over(c);
+        cluster_look(c);
 }
 
 /* --- Beginning and end -------------------------------------------------------------------------------------------- */
@@ -407,6 +519,7 @@ int cluster_start(const struct cluster_config *config, cluster **ret)
     c->here = calloc(c->view.shard_count, 1);
     c->address = strdup(config->address);
     c->about = malloc(strlen(config->about) + 2);
+    c->held = config->hold;
     c->waits = config->waits;
     c->secret = strdup(config->secret);
     int r = c->here && c->address && c->about && c->secret
@@ -419,14 +532,29 @@ int cluster_start(const struct cluster_config *config, cluster **ret)
     c->about[0] = WAITS;
     memcpy(c->about + 1, config->about, strlen(config->about) + 1);
     *ret = c;
-    meet(c);
+    if (!c->held)
+        meet(c);
     return 0;
 }
 
-void cluster_stop(cluster *c, void (*done)(void *arg))
+void cluster_join(cluster *c)
+{
+    if (!c->held || c->stopping)
+        return;
+    c->held = false;
+    meet(c);
+}
+
+void cluster_stop(cluster *c, uint64_t patience_us, void (*done)(void *arg))
 {
     c->stopping = true;
     c->done = done;
+    if (c->held) {
+        c->left_list = true;
+        stopped_if_over(c);
+        return;
+    }
+    c->impatient = fl_loop_timer(c->config.loop, patience_us * 1000, out_of_patience, c, &c->patience) < 0;
     cluster_look(c);
 }
 
@@ -439,9 +567,22 @@ static void detached(fl_loop *loop, void *arg)
     done(loop, done_arg);
 }
 
+static void detach(fl_loop *loop, void *arg)
+{
+    struct cluster *c = arg;
+    (void)loop;
+    fl_store_detach(c->attached, detached, c);
+}
+
+/* After the meeting that is under way. */
 void cluster_free(cluster *c, fl_loop_fn done, void *arg)
 {
     c->freed = done;
     c->freed_arg = arg;
-    fl_store_detach(c->attached, detached, c);
+    c->freeing = true;
+    c->detach_task = (fl_loop_task){.fn = detach, .arg = c};
+    if (c->timer)
+        fl_loop_cancel(c->config.loop, c->timer);
+    if (!c->asking)
+        detach(c->config.loop, c);
 }

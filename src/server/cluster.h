@@ -36,11 +36,15 @@ struct cluster_member {
     bool waits;      /* it has no share yet */
 };
 
+/* Of a shard that no member has: it was, or is being, given up in order, and is taken at once then; or its owner is dead, and
+ * its lease has to run out first. */
+enum { CLUSTER_MOVING = -1, CLUSTER_DEAD = -2 };
+
 /* What was read last. */
 struct cluster_view {
     const struct cluster_member *members; /* those whose time has not run out, by address */
     size_t member_count;
-    const int32_t *owners; /* of each shard: which member has it, or -1 */
+    const int32_t *owners; /* of each shard: which member has it, or one of those above */
     uint32_t shard_count;
     size_t self; /* which member we are; SIZE_MAX: none */
     const char *secret;
@@ -53,6 +57,7 @@ struct cluster_config {
     const char *about;
     uint64_t incarnation;                     /* of this process: random, not 0, below 2^63 */
     uint64_t lease_us;                        /* who was not heard of for so long is gone */
+    bool hold;                                /* does not even join, until cluster_join() */
     bool waits;                               /* joins without a share, until cluster_ready() */
     const char *secret;                       /* that the servers of the store know each other by, if it has none yet */
     void (*take)(void *arg, uint32_t shard);  /* start it. It is ours until `leave` is called for it */
@@ -64,8 +69,11 @@ struct cluster_config {
     void *arg;
 };
 
-/* Joins. All is copied. Returns 0, FL_NO_MEMORY, or what fl_store_attach() returns. */
+/* Joins, if it is not to hold. All is copied. Returns 0, FL_NO_MEMORY, or what fl_store_attach() returns. */
 int cluster_start(const struct cluster_config *config, cluster **ret);
+
+/* Joins. Until then nothing is read from the store and nothing written to it. */
+void cluster_join(cluster *cluster);
 
 /* We can do our part: takes a share, if we have waited. */
 void cluster_ready(cluster *cluster);
@@ -81,9 +89,10 @@ void cluster_left(cluster *cluster, uint32_t shard);
 void cluster_failed(cluster *cluster, uint32_t shard);
 
 /* Leaves: first the list, so that the others take what we have, then every shard, by `leave`. Calls `done` when the last has
- * been left; then nothing of the configuration is called any more. */
-void cluster_stop(cluster *cluster, void (*done)(void *arg));
-/* After that. Frees it and calls `done`. */
+ * been left and the others have all shards; after `patience_us`, they need not. `changed` goes on being called, so that requests
+ * can be passed on, and nothing else. */
+void cluster_stop(cluster *cluster, uint64_t patience_us, void (*done)(void *arg));
+/* After that. Frees it and calls `done`. Nothing of the configuration is called any more. */
 void cluster_free(cluster *cluster, fl_loop_fn done, void *arg);
 
 const struct cluster_view *cluster_view(const cluster *cluster);

@@ -13,6 +13,7 @@
 
 #include <foliot/error.h>
 
+#include "server/budget.h"
 #include "server/settings.h"
 
 void config_complain(struct reading *reading, const char *format, ...)
@@ -62,7 +63,7 @@ static void refuse(struct reading *reading, const struct setting *setting, const
     begin_complaint(reading, setting, origin);
     fputs(": '", reading->errors);
     setting_write_masked(value, reading->errors);
-    fputs("' is not allowed: ", reading->errors);
+    fputs("' is not allowed; expected ", reading->errors);
     setting_allowed(setting, reading->errors);
     fputc('\n', reading->errors);
 }
@@ -71,11 +72,10 @@ static void refuse(struct reading *reading, const struct setting *setting, const
 static int add_or_set(struct reading *reading, const struct setting *setting, const char *value, enum config_from from)
 {
     struct server_config *config = reading->config;
-    if (setting->kind != SETTING_ADDRESSES || config->origins[setting - settings].from != from ||
-        from == CONFIG_DEFAULT)
+    if (!setting_is_list(setting) || config->origins[setting - settings].from != from || from == CONFIG_DEFAULT)
         return setting_set(config, setting, value);
     char *longer;
-    if (asprintf(&longer, "%s,%s", config->listen, value) < 0)
+    if (asprintf(&longer, "%s,%s", *(char **)((char *)config + setting->offset), value) < 0)
         return FL_NO_MEMORY;
     int result = setting_set(config, setting, longer);
     free(longer);
@@ -86,7 +86,7 @@ void config_take(struct reading *reading, const struct setting *setting, const c
 {
     int result = add_or_set(reading, setting, value, origin.from);
     if (result == FL_NO_MEMORY)
-        config_complain(reading, "%s: there is not enough memory", setting->name);
+        config_complain(reading, "%s: out of memory", setting->name);
     else if (result < 0)
         refuse(reading, setting, value, origin);
     else
@@ -142,17 +142,17 @@ static void unknown_option(struct reading *reading, const struct option *option)
 {
     const char *nearest = setting_nearest(option->name, option->name_size, true);
     if (nearest)
-        config_complain(reading, "there is no option '--%.*s'. Was '--%s' meant?", (int)option->name_size, option->name,
+        config_complain(reading, "unknown option '--%.*s'; did you mean '--%s'?", (int)option->name_size, option->name,
                         nearest);
     else
-        config_complain(reading, "there is no option '--%.*s'. 'foliot serve --help' lists those there are",
+        config_complain(reading, "unknown option '--%.*s'; 'foliot serve --help' lists the options",
                         (int)option->name_size, option->name);
 }
 
 static void take_flag(struct reading *reading, const struct setting *setting, const struct option *option, bool negated)
 {
     if (negated && option->value)
-        config_complain(reading, "--no-%s takes no value, and there is '%s'", setting->name, option->value);
+        config_complain(reading, "--no-%s takes no value; remove '%s'", setting->name, option->value);
     else
         config_take(reading, setting, option->value ? option->value : negated ? "no" : "yes", from_option);
 }
@@ -162,7 +162,7 @@ static void take_file(struct reading *reading, const char *path)
     free(reading->config->file);
     reading->config->file = strdup(path);
     if (!reading->config->file)
-        config_complain(reading, "there is not enough memory");
+        config_complain(reading, "out of memory");
 }
 
 /* What is no setting: --help, --check, --config. Read first, since a file is below the rest. */
@@ -171,14 +171,14 @@ static bool take_other(struct reading *reading, const struct option *option, con
     struct server_config *config = reading->config;
     bool help = is_named(option, "help"), check = is_named(option, "check");
     if ((help || check) && option->value)
-        config_complain(reading, "--%.*s takes no value, and there is '%s'", (int)option->name_size, option->name,
+        config_complain(reading, "--%.*s takes no value; remove '%s'", (int)option->name_size, option->name,
                         option->value);
     config->help |= help;
     config->check |= check;
     if (!is_named(option, "config"))
         return help || check;
     if (!value || !*value)
-        config_complain(reading, "--config needs a value: the path of a file");
+        config_complain(reading, "--config needs a value; expected the path of a file");
     else
         take_file(reading, value);
     return true;
@@ -197,7 +197,7 @@ static void take_setting(struct reading *reading, const struct option *option, c
     }
     mark_wrong(reading, setting);
     begin_complaint(reading, setting, from_option);
-    fputs(" needs a value: ", reading->errors);
+    fputs(" needs a value; expected ", reading->errors);
     setting_allowed(setting, reading->errors);
     fputc('\n', reading->errors);
 }
@@ -211,7 +211,8 @@ static void read_options(struct reading *reading, bool other)
         bool negated;
         if (!split_option(config->argv[i], &option)) {
             if (!other)
-                config_complain(reading, "'%s' is no option, and nothing else is taken", config->argv[i]);
+                config_complain(reading, "unexpected argument '%s'; 'foliot serve --help' lists the options",
+                                config->argv[i]);
             continue;
         }
         const struct setting *flag = find_flag(&option, &negated);
@@ -257,9 +258,10 @@ static void unknown_variable(struct reading *reading, const char *variable, cons
     if (!nearest)
         return;
     reading->wrong++;
-    fprintf(reading->errors, "foliot serve: there is no variable '%.*s'. Was '", (int)strcspn(variable, "="), variable);
+    fprintf(reading->errors, "foliot serve: unknown variable '%.*s'; did you mean '", (int)strcspn(variable, "="),
+            variable);
     write_variable(nearest, reading->errors);
-    fputs("' meant?\n", reading->errors);
+    fputs("'?\n", reading->errors);
 }
 
 static void read_environment(struct reading *reading, bool other)
@@ -317,13 +319,13 @@ static void check_listen(struct reading *reading)
     char message[256];
     int result = config_resolve(config, message, sizeof message);
     if (result == FL_NO_MEMORY)
-        config_complain(reading, "there is not enough memory");
+        config_complain(reading, "out of memory");
     else if (result < 0)
         refuse_because(reading, "listen", message);
     else if (!config->loopback_only && config->tokens.count == 0 && !reading->tokens_unknown)
         refuse_because(reading, "listen",
-                       "it can be reached from other machines, and there are no tokens. Listen on 127.0.0.1, or put a "
-                       "[token NAME] section into the file given with --config: foliot-serve(1) tells how");
+                       "an address that other machines can reach needs tokens; listen on 127.0.0.1, or add a [token "
+                       "NAME] section to the file given with --config, see foliot-serve(1)");
     if (!is_given(config, "echo"))
         config->echo = config->loopback_only;
 }
@@ -333,7 +335,7 @@ static void check_readable(struct reading *reading, const char *name, const char
     char reason[128];
     if (!path || access(path, R_OK) == 0)
         return;
-    snprintf(reason, sizeof reason, "a file that can be read (%s)", strerror(errno));
+    snprintf(reason, sizeof reason, "the file cannot be read (%s)", strerror(errno));
     refuse_because(reading, name, reason);
 }
 
@@ -342,7 +344,7 @@ static void check_tls(struct reading *reading)
     const struct server_config *config = reading->config;
     if (are_sound(reading, "tls-certificate", "tls-key") && !config->tls_certificate != !config->tls_key)
         refuse_because(reading, config->tls_key ? "tls-key" : "tls-certificate",
-                       "tls-certificate and tls-key come together, and the other is not given");
+                       "tls-certificate and tls-key must be given together");
     check_readable(reading, "tls-certificate", config->tls_certificate);
     check_readable(reading, "tls-key", config->tls_key);
 }
@@ -357,13 +359,13 @@ static void check_cluster(struct reading *reading)
     char *end = NULL;
     unsigned long number = port ? strtoul(port + 1, &end, 10) : 0;
     if (!port || port == config->advertise || !isdigit((unsigned char)port[1]) || *end || number == 0 || number > 65535)
-        refuse_because(reading, "advertise", "HOST:PORT, by which other servers reach this one");
+        refuse_because(reading, "advertise", "expected HOST:PORT, the address at which other servers reach this one");
     if (strncmp(config->store, "sqlite:", 7) == 0)
-        refuse_because(reading, "advertise", "several servers need a store that they can share: postgres://...");
+        refuse_because(reading, "advertise", "several servers need a shared store; set store to postgres://...");
     if (config->owner)
-        refuse_because(reading, "owner", "with advertise, the address is the owner");
+        refuse_because(reading, "owner", "with advertise, the address is the owner; remove owner");
     if (config->test_clock)
-        refuse_because(reading, "test-clock", "several servers cannot share a test clock: not with advertise");
+        refuse_because(reading, "test-clock", "a test clock is not available with advertise; remove one of them");
 }
 
 static void check_sizes(struct reading *reading)
@@ -373,7 +375,9 @@ static void check_sizes(struct reading *reading)
     if (!is_given(config, "max-body"))
         config->max_body = 2 * config->max_payload > least ? 2 * config->max_payload : least;
     else if (config->max_body < config->max_payload && are_sound(reading, "max-body", "max-payload"))
-        refuse_because(reading, "max-body", "at least as much as max-payload");
+        refuse_because(reading, "max-body", "it must be at least max-payload");
+    if (!is_given(config, "max-memory"))
+        config->max_memory = budget_default();
     config->engine.max_payload = (uint32_t)config->max_payload + (config->max_payload < 8 << 20); /* its limit */
 }
 
@@ -383,7 +387,7 @@ static void check_order(struct reading *reading, const char *smaller, uint64_t a
     char reason[128];
     if (a <= b || !are_sound(reading, smaller, larger))
         return;
-    snprintf(reason, sizeof reason, "%s may not be more than %s", smaller, larger);
+    snprintf(reason, sizeof reason, "%s must not exceed %s", smaller, larger);
     refuse_because(reading, is_given(reading->config, smaller) ? smaller : larger, reason);
 }
 
@@ -422,10 +426,10 @@ static void keep(struct reading *reading, const struct server_config *running)
         if (same || (settings[i].reload && !comes_or_goes))
             continue;
         begin_complaint(reading, &settings[i], *origin);
-        fputs(": has changed, which takes effect when the server is started again\n", reading->errors);
+        fputs(": the change needs a restart\n", reading->errors);
         *origin = running->origins[i];
         if (setting_copy(config, running, &settings[i]) < 0)
-            config_complain(reading, "there is not enough memory");
+            config_complain(reading, "out of memory");
     }
 }
 
@@ -478,6 +482,7 @@ void config_free(struct server_config *config)
     free(config->store);
     free(config->owner);
     free(config->advertise);
+    free(config->allowed_host);
     free(config->tls_certificate);
     free(config->tls_key);
     free(config->file);

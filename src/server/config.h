@@ -47,6 +47,7 @@ struct server_config {
     uint32_t workers;   /* 0: one a processor */
     char *owner;        /* who claims the shards; NULL: host name and process */
     char *advertise;    /* where other servers of the store reach this one: "HOST:PORT"; NULL: it is alone */
+    char *allowed_host; /* names that the Host header may have, "NAME[,NAME...]"; NULL: only loopback ones */
     bool allow_private_targets;
     bool echo;  /* the built-in target /echo */
     bool hello; /* show what can be tried, and a first callback */
@@ -61,6 +62,7 @@ struct server_config {
     /* Limits. */
     uint32_t max_connections, max_head, max_url;
     uint64_t max_body;
+    uint64_t max_memory;
     uint64_t max_payload;              /* engine.max_payload has room for the mark of bytes that are no JSON */
     uint64_t max_timers_per_namespace; /* 0: none */
     uint32_t max_request_rate;         /* a second and client address; 0: none */

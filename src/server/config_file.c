@@ -48,7 +48,7 @@ enum { SECTION_MAX = 49 }; /* inih cuts the name of a section there */
 static const char *fault(const char *line, size_t size)
 {
     if (strlen(line) < size)
-        return "there is a NUL character in this line";
+        return "this line contains a NUL character";
     if (line[0] == '[' && !strchr(line, ']'))
         return "a ']' is missing";
     if (line[0] == '[' && strcspn(line, "]") - 1 >= SECTION_MAX)
@@ -75,7 +75,7 @@ static char *next_line(char *out, int size, void *arg)
     if (problem)
         complain_here(source, "%s", problem);
     else if (left >= (size_t)size)
-        complain_here(source, "this line is longer than %d bytes, which is all that is read", size - 2);
+        complain_here(source, "this line is longer than %d bytes, the maximum", size - 2);
     if (problem || left >= (size_t)size)
         begin = "";
     snprintf(out, (size_t)size, "%s", begin);
@@ -115,7 +115,7 @@ static void free_drafts(struct source *source)
 
 static void no_memory(struct source *source)
 {
-    config_complain(source->reading, "%s: there is not enough memory", source->reading->config->file);
+    config_complain(source->reading, "%s: out of memory", source->reading->config->file);
 }
 
 /* The token of this name, begun if there is none; NULL if there is no memory. */
@@ -159,12 +159,12 @@ static void take_hash(struct source *source, struct draft *draft, const char *va
 {
     static const char of_nothing[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     if (draft->hash)
-        complain_here(source, "sha256: given twice for this token");
+        complain_here(source, "sha256 appears twice for this token; give it once");
     else if (strcasecmp(value, of_nothing) == 0)
-        complain_here(source, "sha256: this is the hash of an empty text, which is no token");
+        complain_here(source, "sha256: this is the hash of an empty text; a token must not be empty");
     else if (!read_hash(value, draft->token.hash))
-        complain_here(source, "sha256: the value is not allowed: 64 hexadecimal digits, "
-                              "which printf %%s \"$TOKEN\" | sha256sum prints");
+        complain_here(source, "sha256: the value is not allowed; expected 64 hexadecimal digits, which printf %%s "
+                              "\"$TOKEN\" | sha256sum prints");
     draft->hash = true;
 }
 
@@ -200,7 +200,7 @@ static bool add_namespace(struct draft *draft, const char *name)
 static void take_namespace(struct source *source, struct draft *draft, const char *name)
 {
     if (strlen(name) > FL_STORE_NAME_MAX)
-        complain_here(source, "namespaces: '%.40s...' is not allowed: a name of 1 to %d bytes", name,
+        complain_here(source, "namespaces: '%.40s...' is not allowed; expected a name of 1 to %d bytes", name,
                       FL_STORE_NAME_MAX);
     else if (!add_namespace(draft, name))
         no_memory(source);
@@ -222,10 +222,10 @@ static void take_list(struct source *source, struct draft *draft, const char *ke
         if (!rights)
             take_namespace(source, draft, one);
         else if (!add_right(draft, one))
-            complain_here(source, "rights: '%s' is not allowed: read, write or admin", one);
+            complain_here(source, "rights: '%s' is not allowed; expected read, write or admin", one);
     }
     if (!any)
-        complain_here(source, "%s: '' is not allowed: %s", key,
+        complain_here(source, "%s: '' is not allowed; expected %s", key,
                       rights ? "read, write or admin" : "names, or * for all");
     *(rights ? &draft->rights : &draft->namespaces) = true;
     free(list);
@@ -241,7 +241,8 @@ static bool is_token_name(const char *name)
 static void take_token(struct source *source, const char *name, const char *key, const char *value)
 {
     if (!is_token_name(name)) {
-        complain_here(source, "[token %s]: '%s' is not allowed: letters, digits, '-', '_' and '.'", name, name);
+        complain_here(source, "[token %s]: '%s' is not allowed; expected letters, digits, '-', '_' and '.'", name,
+                      name);
         return;
     }
     struct draft *draft = draft_of(source, name);
@@ -252,12 +253,12 @@ static void take_token(struct source *source, const char *name, const char *key,
     else if (strcmp(key, "namespaces") == 0 || strcmp(key, "rights") == 0)
         take_list(source, draft, key, value);
     else
-        complain_here(source, "[token %s]: there is no key '%s': sha256, namespaces or rights", name, key);
+        complain_here(source, "[token %s]: unknown key '%s'; expected sha256, namespaces or rights", name, key);
 }
 
 static void check_draft(struct source *source, const struct draft *draft)
 {
-    static const char missing[] = "%s:%u: [token %s]: '%s' is missing: %s";
+    static const char missing[] = "%s:%u: [token %s]: '%s' is missing; give %s";
     const char *file = source->reading->config->file, *name = draft->token.name;
     if (!draft->hash)
         config_complain(source->reading, missing, file, draft->line, name, "sha256",
@@ -319,16 +320,16 @@ static void take_key(struct source *source, const char *section, const char *key
     const struct setting *setting = setting_find(key, strlen(key));
     const char *nearest = setting ? NULL : setting_nearest(key, strlen(key), false);
     if (!setting && nearest)
-        complain_here(source, "there is no key '%s'. Was '%s' meant?", key, nearest);
+        complain_here(source, "unknown key '%s'; did you mean '%s'?", key, nearest);
     else if (!setting)
-        complain_here(source, "there is no key '%s'. 'foliot serve --help' lists those there are", key);
+        complain_here(source, "unknown key '%s'; 'foliot serve --help' lists the keys", key);
     else if (*section && find_group(section) != &setting_groups[setting->group])
-        complain_here(source, "'%s' does not belong in [%s] but in [%s]", key, section,
-                      setting_groups[setting->group].section);
+        complain_here(source, "'%s' belongs in [%s], not in [%s]", key, setting_groups[setting->group].section,
+                      section);
     else {
         const struct config_origin *before = &reading->config->origins[setting - settings];
-        if (before->from == CONFIG_FILE && setting->kind != SETTING_ADDRESSES)
-            complain_here(source, "%s: given before, in line %u", key, before->line);
+        if (before->from == CONFIG_FILE && !setting_is_list(setting))
+            complain_here(source, "%s appears twice, first in line %u; give it once", key, before->line);
         config_take(reading, setting, value, (struct config_origin){CONFIG_FILE, source->line});
     }
 }
@@ -371,7 +372,7 @@ static void take_trimmed(struct source *source, const char *section, const char 
     if (strncmp(section, "token ", 6) == 0 || strncmp(section, "token.", 6) == 0)
         take_token(source, section + 6 + strspn(section + 6, " \t"), key, value);
     else if (*section && !find_group(section))
-        complain_here(source, "there is no section [%s]: [server], [engine], [webhooks], [limits] or [token NAME]",
+        complain_here(source, "unknown section [%s]; expected [server], [engine], [webhooks], [limits] or [token NAME]",
                       section);
     else
         take_key(source, section, key, value);
@@ -396,16 +397,16 @@ void config_read_file(struct reading *reading)
     const char *path = reading->config->file;
     struct source source = {.reading = reading, .file = fopen(path, "re")};
     if (!source.file) {
-        config_complain(reading, "%s: cannot be read: %s", path, strerror(errno));
+        config_complain(reading, "cannot read %s: %s", path, strerror(errno));
         reading->tokens_unknown = true;
         return;
     }
     int result = ini_parse_stream(next_line, &source, take_pair, &source);
     reading->tokens_unknown = result != 0 || ferror(source.file);
     if (ferror(source.file))
-        config_complain(reading, "%s: cannot be read: %s", path, strerror(errno));
+        config_complain(reading, "cannot read %s: %s", path, strerror(errno));
     else if (result > 0)
-        config_complain(reading, "%s:%d: this line is not understood", path, result);
+        config_complain(reading, "%s:%d: this line cannot be parsed", path, result);
     else if (result < 0)
         no_memory(&source);
     finish_tokens(&source);

@@ -60,7 +60,7 @@ static int resolve(struct server_config *config, char *text, char *message, size
     if (result == EAI_MEMORY)
         return FL_NO_MEMORY;
     if (result != 0) {
-        snprintf(message, size, "'%s' is not the name or address of a machine (%s)", host, gai_strerror(result));
+        snprintf(message, size, "cannot resolve '%s' (%s)", host, gai_strerror(result));
         return FL_INVALID_ARGUMENT;
     }
     result = 0;

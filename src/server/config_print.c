@@ -35,7 +35,7 @@ static void print_setting(const struct server_config *config, const struct setti
         setting_write(config, setting, line);
         fclose(line);
     }
-    fprintf(to, "%-*s", COMMENT_COLUMN, text ? text : "; not enough memory");
+    fprintf(to, "%-*s", COMMENT_COLUMN, text ? text : "; out of memory");
     print_origin(config, &config->origins[setting - settings], to);
     fputc('\n', to);
     free(text);
@@ -113,12 +113,11 @@ void config_help(FILE *to)
 {
     fputs("Usage: foliot serve [OPTION...]\n\n"
           "Runs the timer server. Every option is also a variable (--max-body: FOLIOT_MAX_BODY) and a key of the\n"
-          "file (max-body = 1MiB); options come before variables, and variables before the file.\n\n",
+          "file (max-body = 1MiB); an option overrides a variable, and a variable overrides the file.\n\n",
           to);
-    print_option("config", "FILE", "Read this file of 'key = value' lines. Tokens are there: see foliot-serve(1).",
-                 NULL, to);
-    print_option("check", NULL, "Say what is wrong, or print the effective configuration, and end.", NULL, to);
-    print_option("help", NULL, "Print this text and end.", NULL, to);
+    print_option("config", "FILE", "Read settings and tokens from this file; see foliot-serve(1).", NULL, to);
+    print_option("check", NULL, "Report errors, or print the effective configuration, and exit.", NULL, to);
+    print_option("help", NULL, "Print this help and exit.", NULL, to);
     for (size_t group = 0; group < GROUPS; group++) {
         fprintf(to, "\n%s:\n", setting_groups[group].title);
         for (size_t i = 0; i < setting_count; i++)
@@ -127,6 +126,6 @@ void config_help(FILE *to)
                              settings[i].initial ? settings[i].initial : settings[i].otherwise, to);
     }
     fputs("\nTIME is like 500ms, 90s, 1h30m or 7d. SIZE is in bytes, or like 64KiB or 1MiB.\n"
-          "Options without a value may be given one, yes or no; --no-NAME is the same as --NAME=no.\n",
+          "Options without a value also accept =yes or =no. --no-NAME is the same as --NAME=no.\n",
           to);
 }

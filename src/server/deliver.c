@@ -6,6 +6,8 @@
  * a crowd member to a moment that its ID decides, so that it is put off once; one over the limit to the end of the queue
  * that the others put off before it make up. */
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,12 +17,14 @@
 enum { CROWD = 16 }; /* timers of one namespace and one moment that are none yet */
 
 struct delivery {
+    struct waiter waiter;
     webhook_call call;
     struct shard *shard;
     struct space *space;
     const struct settings *settings;
     fl_firing firing;
-    char id[FL_ID_TEXT + 1];
+    bool begun;
+    char id[FL_ID_TEXT + 20];
 };
 
 static void settle(struct shard *shard, const fl_settlement *settlement)
@@ -39,13 +43,12 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
         event_tell(shard->worker, EVENT_FIRED, shard->number, &firing->timer, settlement->reason);
     else if (result == FL_FAILED || result == FL_DEAD)
         event_tell(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
+    if (result == FL_FAILED)
+        attempts_log(shard->worker, false, shard->number, &firing->timer, settlement->reason);
     if (space && (result == FL_DONE || result == FL_AGAIN))
         atomic_fetch_add_explicit(&space->fired, 1, memory_order_relaxed);
     if (space && (result == FL_FAILED || result == FL_DEAD))
         atomic_fetch_add_explicit(&space->failed, 1, memory_order_relaxed);
-    bool over = result == FL_DONE && shard->engine && !fl_engine_is_replaced(shard->engine, settlement->token);
-    if (space && over) /* the count of one that was replaced is now that of the other */
-        counts_add(shard, space, -1, false);
     settle(shard, settlement);
 }
 
@@ -60,8 +63,9 @@ static void tally(struct histogram *histogram, uint64_t ns)
 
 static void count_lateness(struct worker *worker, const fl_durable *timer, int64_t now_us)
 {
+    int64_t since_us = timer->due_us > timer->created_us ? timer->due_us : timer->created_us;
     if (timer->attempt == 1)
-        tally(&worker->lateness, now_us > timer->due_us ? (uint64_t)(now_us - timer->due_us) * 1000 : 0);
+        tally(&worker->lateness, now_us > since_us ? (uint64_t)(now_us - since_us) * 1000 : 0);
 }
 
 struct shard *deliver_shard(const webhook_call *call)
@@ -70,10 +74,29 @@ struct shard *deliver_shard(const webhook_call *call)
 }
 
 /* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
-static bool is_ours(const webhook_call *call)
+static bool may_begin(const webhook_call *call)
 {
-    const struct shard *shard = deliver_shard(call);
-    return shard->engine && fl_engine_owns(shard->engine);
+    struct delivery *delivery = call->arg;
+    const struct shard *shard = delivery->shard;
+    delivery->begun = shard->engine && fl_engine_begin(shard->engine, delivery->firing.token, false);
+    return delivery->begun;
+}
+
+/* It is to be cancelled, replaced or changed. */
+static bool withdraw(struct waiter *waiter)
+{
+    struct delivery *delivery = (struct delivery *)waiter;
+    struct shard *shard = delivery->shard;
+    if (!webhooks_cancel(shard->worker->hooks, &delivery->call))
+        return false;
+    free(delivery);
+    shard->delivering--;
+    return true;
+}
+
+static void put_off(struct shard *shard, uint64_t token, int64_t at_us)
+{
+    settle(shard, &(fl_settlement){.token = token, .result = FL_LATER, .at_us = at_us});
 }
 
 /* Of a shard that is being given up, what has not ended is not settled: the next owner fires it. */
@@ -90,8 +113,11 @@ static void delivered(webhook_call *call)
                                 .result = call->result,
                                 .at_us = call->at_us,
                                 .reason = bytes_of(call->reason)};
-    if (!shard->leaving || call->result != FL_LATER)
+    bool gives_up = shard->leaving || atomic_load_explicit(&worker->server->stopping, memory_order_relaxed);
+    if (call->result != FL_LATER)
         deliver_settle(shard, &delivery->firing, &settlement);
+    else if (!gives_up)
+        put_off(shard, delivery->firing.token, call->at_us);
     free(delivery);
     shard->delivering--;
     if (shard->leaving)
@@ -138,8 +164,15 @@ static int64_t pace_interval(const struct server *server, uint32_t rate)
     return (int64_t)1000000 * server->shard_count / ((int64_t)rate * (here > 0 ? here : 1));
 }
 
+/* The pace goes by monotonic time: a wall clock that is set back must not stop a namespace until it has caught up. Only a test clock
+ * is its own measure. */
+static int64_t pace_now_us(const struct worker *worker, int64_t now_us)
+{
+    return worker->server->test_clock ? now_us : (int64_t)(fl_loop_now_ns(worker->loop) / 1000);
+}
+
 /* When it may begin; `now_us`: at once. */
-static int64_t begin_time(const struct server *server, struct space *space, const struct settings *settings,
+static int64_t begin_time(const struct worker *worker, struct space *space, const struct settings *settings,
                           const fl_durable *timer, int64_t now_us)
 {
     if (settings->spread_us > 0 && timer->attempt <= 1) {
@@ -150,15 +183,19 @@ static int64_t begin_time(const struct server *server, struct space *space, cons
     }
     if (settings->max_rate == 0)
         return now_us;
-    int64_t interval_us = pace_interval(server, settings->max_rate);
-    return pace_allows(space, interval_us, now_us) ? now_us : book(&space->booked_us, now_us + 100000, interval_us);
+    int64_t interval_us = pace_interval(worker->server, settings->max_rate), pace_us = pace_now_us(worker, now_us);
+    if (pace_allows(space, interval_us, pace_us))
+        return now_us;
+    return now_us + book(&space->booked_us, pace_us + 100000, interval_us) - pace_us;
 }
 
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
 
-static void put_off(struct shard *shard, uint64_t token, int64_t at_us)
+/* Whether the retry policy allows no further attempt. */
+static bool is_last_attempt(const struct server *server, const fl_durable *timer)
 {
-    settle(shard, &(fl_settlement){.token = token, .result = FL_LATER, .at_us = at_us});
+    const fl_retry *retry = timer->retry.initial_us > 0 ? &timer->retry : &server->config.engine.retry;
+    return retry->max_attempts > 0 && timer->attempt >= retry->max_attempts;
 }
 
 static void call_target(struct shard *shard, const fl_firing *firing, int64_t now_us)
@@ -173,16 +210,24 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         return;
     }
     const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
-    int64_t at_us = begin_time(worker->server, space, settings, &firing->timer, now_us);
+    int64_t at_us = begin_time(worker, space, settings, &firing->timer, now_us);
     if (at_us > now_us) {
         free(delivery);
         put_off(shard, firing->token, at_us);
         return;
     }
+    uint32_t lane = (uint32_t)webhook_host_hash(firing->timer.target) & LANE_MASK;
+    if (!fl_engine_wait(shard->engine, firing->token, lane, &delivery->waiter)) {
+        free(delivery); /* too much waits for this host: the engine has parked it */
+        return;
+    }
     count_lateness(worker, &firing->timer, now_us);
-    *delivery = (struct delivery){.shard = shard, .space = space, .settings = settings, .firing = *firing};
+    *delivery = (struct delivery){
+        .waiter = {withdraw}, .shard = shard, .space = space, .settings = settings, .firing = *firing};
     const fl_durable *timer = &delivery->firing.timer;
     fl_id_format(shard->number, timer->id, delivery->id);
+    if (timer->due_us > timer->id.at_us) /* it was moved, or comes again: another firing than the first */
+        snprintf(delivery->id + FL_ID_TEXT, sizeof delivery->id - FL_ID_TEXT, "-%" PRIx64, (uint64_t)timer->due_us);
     delivery->call = (webhook_call){
         .url = timer->target,
         .body = timer_payload(timer),
@@ -193,8 +238,9 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         .due_us = timer->due_us,
         .secrets = settings->secrets,
         .secret_count = settings->secret_count,
+        .once = is_last_attempt(worker->server, timer),
         .timeout_us = timer->timeout_us,
-        .may_begin = is_ours,
+        .may_begin = may_begin,
         .done = delivered,
         .arg = delivery,
     };

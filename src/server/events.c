@@ -13,7 +13,7 @@
 #include "server/timer.h"
 #include "server/wire.h"
 
-#define UNSENT_MOST (1u << 20)
+#define LINK_UNSENT_MOST (1u << 20) /* there is one link for each worker of each server */
 #define PING_NS (15 * 1000000000ull)
 
 static const char *const kind_names[] = {
@@ -76,9 +76,9 @@ static void caught_up(http_request *request)
 static void send_to(struct subscriber *subscriber, const struct event *event)
 {
     http_request *request = subscriber->call->request;
-    if (subscriber->dropped > 0 || http_unsent(request) > UNSENT_MOST) {
+    if (subscriber->dropped > 0 || http_unsent(request) > EVENTS_BYTES) {
         if (subscriber->dropped++ == 0)
-            http_when_sent(request, UNSENT_MOST / 2, caught_up);
+            http_when_sent(request, EVENTS_BYTES / 2, caught_up);
         subscriber->call->worker->counts.events_dropped++;
         return;
     }
@@ -98,7 +98,7 @@ static void send_to_all(const struct event *event)
 static void send_on(struct listener *listener, const struct event *event)
 {
     struct out piece = {0};
-    if (peer_unsent(listener->request) > UNSENT_MOST) {
+    if (peer_unsent(listener->request) > LINK_UNSENT_MOST) {
         listener->worker->counts.events_dropped++;
         return;
     }
@@ -168,6 +168,7 @@ void events_listen(struct worker *worker, struct peer_request *request)
     *listener = (struct listener){worker->listeners, worker, request};
     worker->listeners = listener;
     request->gone = listener_gone;
+    request->harmless = true;
     request->arg = listener;
     atomic_fetch_add(&worker->server->subscribers, 1);
 }
@@ -235,7 +236,7 @@ static void ping(fl_loop *loop, void *arg)
 {
     struct subscriber *subscriber = arg;
     (void)loop;
-    if (http_unsent(subscriber->call->request) < UNSENT_MOST)
+    if (http_unsent(subscriber->call->request) < EVENTS_BYTES)
         http_write(subscriber->call->request, (fl_bytes){": still here\n\n", 14});
 }
 
@@ -256,8 +257,9 @@ static int read_kinds(struct call *call, unsigned *ret)
         *ret |= 1u << kind; /* one too many, if there is none of that name */
     }
     if (*ret == 0 || *ret >> KINDS)
-        return problem_set(&call->problem, 400, "invalid-field", "type",
-                           "type must be some of scheduled,fired,failed,dead,cancelled,skipped");
+        return problem_set(
+            &call->problem, 400, "invalid-field", "type",
+            "type must be a list of scheduled, fired, failed, dead, cancelled, skipped, separated by commas");
     return 0;
 }
 
@@ -270,9 +272,11 @@ static int read_filter(struct call *call, struct subscriber *subscriber)
     if (given <= 0)
         return given;
     if (!name_is_good(subscriber->ns))
-        return problem_set(&call->problem, 400, "invalid-field", "namespace", "namespace must be the name of one");
+        return problem_set(&call->problem, 400, "invalid-field", "namespace",
+                           "namespace must be 1 to 255 bytes of UTF-8 without control characters");
     if (!call_may(call, RIGHT_READ, subscriber->ns))
-        return problem_set(&call->problem, 403, "forbidden", "namespace", "this token has no right to read there");
+        return problem_set(&call->problem, 403, "forbidden", "namespace",
+                           "the token has no right to read this namespace");
     return 0;
 }
 
@@ -327,6 +331,16 @@ void events_get(struct call *call)
     call->request->gone_at_eof = true;
     begin(call);
     http_write(call->request, (fl_bytes){": listening\n\n", 13});
+}
+
+void events_check(struct worker *worker)
+{
+    for (struct subscriber *subscriber = worker->subscribers, *next; subscriber; subscriber = next) {
+        next = subscriber->next;
+        struct call *call = subscriber->call;
+        if (!call_is_let_in(call) || (subscriber->ns.size > 0 && !call_may(call, RIGHT_READ, subscriber->ns)))
+            unsubscribe(subscriber);
+    }
 }
 
 void events_stop(struct worker *worker)

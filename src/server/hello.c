@@ -54,12 +54,13 @@ static void first_callback(struct server *server, const char *url)
 
 void hello(struct server *server, const char *url)
 {
-    printf("\nFoliot listens on %s. To try it:\n\n"
+    printf("\nFoliot listens on %s. In a second terminal, watch what happens:\n\n"
+           "  curl -N %s/v1/events\n\n"
+           "In a third terminal, create a timer and look at it:\n\n"
            "  curl -X PUT %s/v1/timers/demo/tea -d '{\"after\":\"5s\",\"target\":\"%s/echo\",\"payload\":\"tea is "
            "ready\"}'\n"
-           "  curl %s/v1/timers/demo/tea\n"
-           "  curl -N %s/v1/events\n\n"
-           "A first callback comes in two seconds. Ctrl-C ends the server; what it has promised stays.\n\n",
+           "  curl %s/v1/timers/demo/tea\n\n"
+           "A first callback comes in two seconds. Ctrl-C stops the server. It keeps its timers.\n\n",
            url, url, url, url, url);
     fflush(stdout);
     first_callback(server, url);

@@ -7,6 +7,7 @@
 #include "server/http.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -93,11 +94,6 @@ static void set_accepting(http_server *server, bool accepting)
 static void take_connection(http_server *server, int fd, const struct sockaddr *peer, socklen_t size)
 {
     static const int on = 1;
-    if (server->stats.connections >= server->config.max_connections) {
-        server->stats.refused++;
-        close(fd);
-        return;
-    }
     server->stats.accepted++;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     http_connection_open(server, fd, peer, size);
@@ -233,6 +229,7 @@ static void fill_in(struct http_config *config)
     DEFAULT(max_head, 16384);
     DEFAULT(max_url, 8192);
     DEFAULT(max_body, 1048576);
+    DEFAULT(max_memory, SIZE_MAX);
     DEFAULT(head_timeout_ns, 10ull * SECOND);
     DEFAULT(body_timeout_ns, 30ull * SECOND);
     DEFAULT(idle_timeout_ns, 75ull * SECOND);
@@ -247,10 +244,12 @@ int http_server_new(const struct http_config *config, http_server **ret)
     server->config = *config;
     fill_in(&server->config);
     server->limits = (struct http_limits){server->config.max_head, server->config.max_url};
+    server->count = config->connections ? config->connections : &server->own_count;
     server->accepting = true;
     http_link_init(&server->connections);
     http_link_init(&server->ready);
     http_link_init(&server->ghosts);
+    http_link_init(&server->hungry);
     int r = fl_loop_interval(config->loop, sweep_period_ns(&server->config), FL_TIMER_UNREF, on_sweep, server,
                              &server->sweep);
     if (r < 0) {
@@ -276,9 +275,35 @@ void http_get_stats(const http_server *server, struct http_stats *ret)
     *ret = server->stats;
 }
 
+void http_server_drain(http_server *server)
+{
+    server->draining = true;
+}
+
+/* Were a listener just closed, connections that the kernel has accepted for it in that moment would be reset. So the kernel is told
+ * first to drop whatever would begin another one: those that have begun can be accepted, and the others are begun again by their
+ * kernels a second later. */
+void http_server_shut(http_server *server)
+{
+    enum { FLAGS = 13, ALL = 0xffffffff }; /* in the header of TCP */
+    static struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS),
+                                        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
+                                        BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, ALL)};
+    static const struct sock_fprog drop_syn = {.len = sizeof code / sizeof *code, .filter = code};
+    for (const struct http_listener *listener = server->listeners; listener; listener = listener->next)
+        setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop_syn, sizeof drop_syn);
+}
+
+static void accept_rest(http_server *server)
+{
+    for (struct http_listener *listener = server->listeners; listener; listener = listener->next)
+        on_listener(server->config.loop, listener->fd, FL_READ, listener);
+}
+
 void http_server_stop(http_server *server, fl_loop_fn done, void *arg)
 {
-    server->stopping = true;
+    accept_rest(server);
+    server->stopping = server->draining = true;
     server->done = done;
     server->done_arg = arg;
     close_listeners(server);
@@ -311,11 +336,20 @@ void http_server_free(http_server *server)
 fl_bytes http_header(http_request *request, const char *name)
 {
     const struct http_connection *connection = http_connection_of(request);
-    int i = http_head_find(&connection->head, connection->head_data, name);
+    int i = http_head_find(&connection->head, connection->head_data, name, 0);
     if (i < 0)
         return (fl_bytes){0};
     struct http_slice value = connection->head.headers[i].value;
     return (fl_bytes){connection->head_data + value.at, value.size};
+}
+
+size_t http_header_count(http_request *request, const char *name)
+{
+    const struct http_connection *connection = http_connection_of(request);
+    size_t count = 0;
+    for (int i = -1; (i = http_head_find(&connection->head, connection->head_data, name, i + 1)) >= 0;)
+        count++;
+    return count;
 }
 
 void http_pause(http_request *request)

@@ -19,6 +19,7 @@ static void sent(struct http_connection *connection, size_t size)
 {
     http_buffer_take(&connection->out, size);
     connection->server->stats.bytes_out += size;
+    connection->pace_bytes += size;
     connection->out_since_ns = fl_loop_now_ns(connection->server->config.loop);
 }
 
@@ -211,7 +212,7 @@ void http_answer_problem(struct http_connection *connection, int status, const c
     connection->closing = true;
     connection->corked = false;
     connection->mute = connection->head.begun && connection->head.method == HTTP_HEAD;
-    put_answer(connection, status, "application/problem+json", NULL,
+    put_answer(connection, status, "application/problem+json", status == 503 ? "Retry-After: 1\r\n" : NULL,
                (fl_bytes){text, size < sizeof(text) ? size : sizeof(text) - 1});
 }
 
@@ -225,7 +226,7 @@ static void decide(struct http_connection *connection)
     bool body = connection->state == HTTP_BODY_STATE;
     if (body && (head->chunked || head->expects_continue || connection->body_left > HTTP_DRAIN_MOST))
         connection->closing = connection->linger = true;
-    if (connection->server->stopping)
+    if (connection->server->draining)
         connection->closing = true;
 }
 
@@ -275,7 +276,7 @@ void http_begin(http_request *request, int status, const char *type, const char 
     connection->begun = true;
     connection->mute = connection->mute || bodiless;
     connection->raw = connection->head.minor == 0;
-    connection->closing = connection->closing || connection->raw || connection->server->stopping;
+    connection->closing = connection->closing || connection->raw || connection->server->draining;
     put_head(connection, status, type, extra, connection->raw || bodiless ? "" : "Transfer-Encoding: chunked\r\n");
     http_flush(connection);
     settle(connection);

@@ -13,6 +13,7 @@
  * The memory of a connection is that of its request. If the descriptor goes first, the connection stays as a ghost until
  * the request has been answered. */
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +22,14 @@
 
 #include "server/http_internal.h"
 
-enum { SECOND = 1000000000, LINGER_SECONDS = 2, RATE_SECONDS = 10 };
+enum { SECOND = 1000000000, LINGER_SECONDS = 2, RATE_SECONDS = 10, EXCESS_MOST = 128 };
 
 static uint64_t now_ns(const struct http_connection *connection)
 {
     return fl_loop_now_ns(connection->server->config.loop);
 }
+
+static void count_out(http_server *server, bool excess);
 
 /* --- The end of a connection ------------------------------------------------------------------------------------- */
 
@@ -36,6 +39,9 @@ void http_connection_free(struct http_connection *connection)
     http_link_remove(&connection->ready);
     http_buffer_free(&connection->in);
     http_buffer_free(&connection->out);
+    connection->outstanding = false;
+    http_memory_count(connection);
+    assert(connection->memory != HTTP_MEMORY_WAITS);
     http_buffer_free(&connection->body);
     free(connection->head_own);
     free(connection);
@@ -49,6 +55,7 @@ static void abandon(struct http_connection *connection)
         return;
     void (*sent_fn)(http_request *) = connection->sent_fn;
     connection->abandoned = true;
+    http_memory_leave(connection);
     if (!connection->handled && !request->data && !request->gone) /* nobody has taken an interest in it yet */
         connection->outstanding = false;
     connection->sent_fn = NULL;
@@ -69,6 +76,7 @@ void http_connection_close(struct http_connection *connection)
     connection->fd = -1;
     connection->state = HTTP_CLOSED_STATE;
     server->stats.connections--;
+    count_out(server, connection->excess);
     if (server->stopping)
         http_wake(server);
     http_link_remove(&connection->ready);
@@ -190,7 +198,8 @@ static void fill_request(struct http_connection *connection)
     http_request *request = &connection->request;
     const struct sockaddr *peer = request->peer;
     bool local = request->local;
-    *request = (http_request){.method = head->method, .local = local, .peer = peer};
+    *request = (http_request){
+        .method = head->method, .has_body = head->chunked || head->length > 0, .local = local, .peer = peer};
     request->path = head->path.size > 0 ? bytes_of(connection, head->path) : (fl_bytes){"/", 1};
     request->query = bytes_of(connection, head->query);
     request->body_most = connection->server->config.max_body;
@@ -199,6 +208,43 @@ static void fill_request(struct http_connection *connection)
 static size_t after_head(const struct http_connection *connection)
 {
     return http_buffer_size(&connection->in) - connection->head.size;
+}
+
+/* A large body is held up to three times: as it came, in the engine, and on its way to the store. */
+static size_t body_memory(const struct http_connection *connection)
+{
+    const struct http_head *head = &connection->head;
+    const http_request *request = &connection->request;
+    uint64_t size = head->chunked ? request->body_most : head->length;
+    return request->data || size <= HTTP_FREE_BODY ? 0 : 3 * (size_t)size;
+}
+
+static bool reserve_memory(struct http_connection *connection)
+{
+    size_t size = connection->request.memory + body_memory(connection);
+    return size == 0 || http_reserve(&connection->request, size, NULL);
+}
+
+/* The head has been looked at, and there is memory for the rest. */
+static void begin_body(struct http_connection *connection)
+{
+    if (connection->state == HTTP_WAIT_STATE)
+        hand_over(connection, (fl_bytes){0});
+}
+
+/* Returns whether there may be more to do. */
+static bool memory_granted(struct http_connection *connection)
+{
+    connection->memory = HTTP_MEMORY_CALM;
+    connection->since_ns = connection->body_since_ns = now_ns(connection);
+    if (!connection->granted) {
+        begin_body(connection);
+        return true;
+    }
+    connection->inside = true;
+    connection->granted(&connection->request);
+    called(connection);
+    return true;
 }
 
 static void hand_out(struct http_connection *connection)
@@ -227,8 +273,10 @@ static void hand_out(struct http_connection *connection)
         return;
     if (head->length > connection->request.body_most)
         http_connection_refuse(connection, 413, "the body is too large");
-    else if (!has_body)
-        hand_over(connection, (fl_bytes){0});
+    else if (connection->request.lasting && !http_memory_for_stream(connection))
+        http_connection_refuse(connection, 503, "too many open streams; close some, or raise max-memory");
+    else if (connection->request.lasting || reserve_memory(connection))
+        begin_body(connection);
 }
 
 /* Returns whether there may be more to do. */
@@ -246,7 +294,9 @@ static bool read_head(struct http_connection *connection)
             return false;
     }
     int r = http_parse(&connection->head, in->data + in->start, http_buffer_size(in), &connection->server->limits);
-    if (r > 0)
+    if (r > 0 && connection->excess)
+        http_connection_refuse(connection, 503, "the server has reached max-connections; try again later");
+    else if (r > 0)
         hand_out(connection);
     else if (r < 0)
         http_connection_refuse(connection, -r, connection->head.problem);
@@ -281,7 +331,7 @@ static void deliver(struct http_connection *connection, fl_bytes piece, bool las
         connection->chunks.left > request->body_most - connection->body_size) /* of what a chunk promises */
         http_connection_refuse(connection, 413, "the body is too large");
     else if (!request->data && !http_buffer_append(&connection->body, piece.data, piece.size))
-        http_connection_refuse(connection, 503, "there is no memory for the body");
+        http_connection_refuse(connection, 503, "the server has no memory for the body; try again later");
     else if (request->data && !last)
         call_data(connection, piece, false);
     else if (request->data)
@@ -361,10 +411,28 @@ static bool read_body(struct http_connection *connection)
         return false;
     }
     if (!set_head_aside(connection)) {
-        http_connection_refuse(connection, 503, "there is no memory for the body");
+        http_connection_refuse(connection, 503, "the server has no memory for the body; try again later");
         return true;
     }
     return read_pieces(connection);
+}
+
+static bool waits_for_memory(const struct http_connection *connection)
+{
+    return connection->memory == HTTP_MEMORY_WAITS && !connection->granted;
+}
+
+/* Returns whether the request was answered. */
+static bool tell_half_closed(struct http_connection *connection)
+{
+    void (*fn)(http_request *) = connection->request.half_closed;
+    if (!connection->eof || !fn || !connection->outstanding)
+        return false;
+    connection->request.half_closed = NULL;
+    connection->inside = true;
+    fn(&connection->request);
+    called(connection);
+    return !connection->outstanding;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------------------------- */
@@ -372,6 +440,12 @@ static bool read_body(struct http_connection *connection)
 /* Does what the state asks for. Returns whether there may be more to do. */
 static bool step(struct http_connection *connection)
 {
+    if (connection->memory == HTTP_MEMORY_GRANTED)
+        return memory_granted(connection);
+    if (waits_for_memory(connection)) {
+        connection->over = connection->eof && connection->request.gone_at_eof;
+        return false;
+    }
     switch (connection->state) {
     case HTTP_HEAD_STATE:
         return read_head(connection);
@@ -379,7 +453,7 @@ static bool step(struct http_connection *connection)
         return read_body(connection);
     case HTTP_WAIT_STATE:
         connection->over = connection->over || (connection->eof && connection->request.gone_at_eof);
-        return false;
+        return !connection->over && tell_half_closed(connection);
     case HTTP_LAST_STATE:
         return end(connection);
     case HTTP_LINGER_STATE:
@@ -419,7 +493,7 @@ static bool wants_read(const struct http_connection *connection)
     case HTTP_HEAD_STATE:
         return http_buffer_size(&connection->out) <= HTTP_OUT_MOST;
     case HTTP_BODY_STATE:
-        return !connection->paused;
+        return !connection->paused && !waits_for_memory(connection);
     case HTTP_WAIT_STATE:
         return !connection->in.data || connection->in.end < connection->in.capacity;
     case HTTP_LINGER_STATE:
@@ -431,6 +505,7 @@ static bool wants_read(const struct http_connection *connection)
 
 void http_connection_settle(struct http_connection *connection)
 {
+    http_memory_count(connection);
     bool reading = wants_read(connection);
     bool writing = http_buffer_size(&connection->out) > 0 || connection->tls_wants_write;
     unsigned events = (reading ? FL_READ : 0u) | (writing ? FL_WRITE : 0u);
@@ -530,6 +605,8 @@ static bool body_is_slow(const struct http_connection *connection, uint64_t now)
         return false;
     if (now - connection->since_ns > config->body_timeout_ns)
         return true;
+    if (connection->request.data) /* a stream comes as it comes */
+        return false;
     return elapsed > (uint64_t)RATE_SECONDS * SECOND && connection->body_counted < elapsed / SECOND * config->min_rate;
 }
 
@@ -545,6 +622,8 @@ static void shrink(struct http_connection *connection)
 static bool head_is_slow(const struct http_connection *connection, uint64_t now)
 {
     const struct http_config *config = &connection->server->config;
+    if (connection->excess)
+        return now - connection->since_ns > (uint64_t)LINGER_SECONDS * SECOND;
     bool idle = http_buffer_size(&connection->in) == 0 && !http_tls_in_handshake(connection);
     return now - connection->since_ns > (idle ? config->idle_timeout_ns : config->head_timeout_ns);
 }
@@ -557,6 +636,8 @@ static bool is_slow(const struct http_connection *connection, uint64_t now)
     if (http_buffer_size(&connection->out) > 0 &&
         now - connection->out_since_ns > connection->server->config.body_timeout_ns)
         return true;
+    if (waits_for_memory(connection))
+        return now - connection->since_ns > connection->server->config.body_timeout_ns;
     switch (connection->state) {
     case HTTP_HEAD_STATE:
         return head_is_slow(connection, now);
@@ -569,10 +650,21 @@ static bool is_slow(const struct http_connection *connection, uint64_t now)
     }
 }
 
+/* Its handler ends it, and says why. */
+static void tell_slow(struct http_connection *connection)
+{
+    void (*slow)(http_request *) = connection->request.slow;
+    connection->request.slow = NULL;
+    connection->inside = true;
+    slow(&connection->request);
+    called(connection);
+}
+
 void http_connection_expire(struct http_connection *connection, uint64_t now)
 {
     bool heads = connection->state == HTTP_HEAD_STATE, bodies = connection->state == HTTP_BODY_STATE;
-    if (!is_slow(connection, now)) {
+    bool wasteful = http_memory_is_wasted(connection, now) && !connection->request.endless;
+    if (!is_slow(connection, now) && !wasteful) {
         if (heads && now - connection->since_ns > SECOND)
             shrink(connection);
         return;
@@ -581,8 +673,14 @@ void http_connection_expire(struct http_connection *connection, uint64_t now)
     bool can_answer = http_buffer_size(&connection->out) == 0 && !connection->discard;
     if (waiting || http_buffer_size(&connection->out) > 0)
         connection->server->stats.timeouts++;
-    if ((heads || bodies) && waiting && can_answer)
-        http_connection_refuse(connection, 408, "the request took too long to come");
+    if (bodies && connection->outstanding && connection->request.slow) {
+        tell_slow(connection);
+    } else if (waits_for_memory(connection))
+        http_connection_refuse(connection, 503,
+                               "other requests use all memory for large requests; try again later, request smaller "
+                               "pages, or raise max-memory");
+    else if ((heads || bodies) && waiting && can_answer)
+        http_connection_refuse(connection, 408, "the request arrived too slowly");
     else
         connection->over = true;
     run(connection);
@@ -600,18 +698,48 @@ static bool is_loopback(const struct sockaddr *address)
     return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
 }
 
+/* Counts a connection. Those beyond the limit are few: they are there to be told so. */
+static bool count_in(http_server *server, bool *ret_excess)
+{
+    *ret_excess = atomic_fetch_add(server->count, 1) >= server->config.max_connections;
+    if (!*ret_excess)
+        return true;
+    atomic_fetch_sub(server->count, 1);
+    server->stats.refused++;
+    if (server->excess == EXCESS_MOST)
+        return false;
+    server->excess++;
+    return true;
+}
+
+static void count_out(http_server *server, bool excess)
+{
+    if (excess)
+        server->excess--;
+    else
+        atomic_fetch_sub(server->count, 1);
+}
+
 void http_connection_open(http_server *server, int fd, const struct sockaddr *peer, socklen_t size)
 {
+    bool excess;
+    if (!count_in(server, &excess)) {
+        close(fd);
+        return;
+    }
     struct http_connection *connection = calloc(1, sizeof(*connection));
     if (!connection) {
+        count_out(server, excess);
         close(fd);
         return;
     }
     connection->server = server;
+    connection->excess = excess;
     connection->fd = fd;
     connection->events = FL_READ;
     connection->since_ns = now_ns(connection);
     http_link_init(&connection->ready);
+    http_link_init(&connection->hungry);
     http_link_append(&server->connections, &connection->link);
     memcpy(&connection->peer, peer, size < sizeof(connection->peer) ? size : sizeof(connection->peer));
     connection->request.peer = &connection->peer.any;

@@ -8,6 +8,7 @@
  *   http_connection.c  what comes in: from bytes to requests, and when a connection ends
  *   http_answer.c      what goes out
  *   http_buffer.c      bytes that wait
+ *   http_memory.c      how much memory requests hold, and which of them wait for some
  *   http_parse.c       heads and chunks
  *   http_tls.c         encryption */
 
@@ -73,7 +74,8 @@ enum {
     HTTP_IN_SMALL = 4096,    /* most requests fit, heads and bodies */
     HTTP_IN_LARGE = 65536,   /* for bodies that do not */
     HTTP_DRAIN_MOST = 65536, /* as much of a body nobody wants is read for the sake of the connection */
-    HTTP_OUT_MOST = 65536    /* with more than this unsent, no further request is looked at */
+    HTTP_OUT_MOST = 65536,   /* with more than this unsent, no further request is looked at */
+    HTTP_FREE_BODY = 16384   /* a body up to this size is read without reserving memory for it */
 };
 
 enum http_state {
@@ -83,6 +85,12 @@ enum http_state {
     HTTP_LAST_STATE, /* nothing is read any more: what is unsent goes out, and then the connection is closed */
     HTTP_LINGER_STATE, /* our side is closed; what still comes is thrown away, so that the answer is not lost to a reset */
     HTTP_CLOSED_STATE /* the descriptor is gone; the connection is there until its request has been answered */
+};
+
+enum http_memory {
+    HTTP_MEMORY_CALM,
+    HTTP_MEMORY_WAITS, /* for a reservation: nothing is read or handed out meanwhile, unless the handler said whom to call */
+    HTTP_MEMORY_GRANTED /* and has not been told */
 };
 
 /* The request is the first member: one is the other. */
@@ -103,12 +111,19 @@ struct http_connection {
     bool raw;         /* the answer is not chunked, and ends with the connection */
     bool mute;        /* the answer has no body, whatever is written */
     bool closing;     /* the connection ends with this answer */
+    bool excess;      /* it is beyond the limit: its first request is refused */
     bool linger;
     bool paused;
     bool discard; /* of a request that has been answered: its body only has to go */
     bool corked;  /* another request is there already: their answers go out together */
     bool over;    /* nothing can come of it any more: it is closed as soon as no handler is on the stack */
     bool eof;
+    enum http_memory memory;
+    struct http_link hungry;                /* among those that wait for memory */
+    size_t asked, reserved;                 /* bytes */
+    size_t charged, lasting;                /* what of it counts in the server's memory_used, memory_lasting */
+    void (*granted)(http_request *request); /* NULL: the request goes on by itself */
+    uint64_t pace_since_ns, pace_bytes;     /* of the response, while others wait */
     struct http_buffer in, out, body;
     char *head_data;        /* where the head is: in `in`, or moved to … */
     char *head_own;         /* … a place of its own, so that `in` is free for the body */
@@ -139,14 +154,19 @@ struct http_server {
     struct http_config config;
     struct http_limits limits;
     struct http_stats stats;
+    atomic_uint *count; /* connections within the limit, of all servers that share it */
+    atomic_uint own_count;
+    unsigned excess; /* connections beyond the limit */
     struct http_listener *listeners;
     struct http_link connections;
-    struct http_link ready;  /* connections with something to do that no descriptor will tell */
-    struct http_link ghosts; /* closed, but their request is not answered */
+    struct http_link ready;             /* connections with something to do that no descriptor will tell */
+    struct http_link ghosts;            /* closed, but their request is not answered */
+    struct http_link hungry;            /* connections that wait for memory, the first first */
+    size_t memory_used, memory_lasting; /* by requests that end; by streams that go on */
     fl_timer_id sweep, immediate;
     bool has_immediate;
     bool accepting; /* false: there were no descriptors left */
-    bool stopping;
+    bool draining, stopping;
     fl_loop_fn done;
     void *done_arg;
     uint64_t date_second; /* of the loop's clock + 1, when `date` was made */
@@ -161,6 +181,12 @@ static inline struct http_connection *http_connection_of(http_request *request)
 /* http.c */
 void http_make_ready(struct http_connection *connection);
 void http_wake(http_server *server); /* has http_run_ready() called soon */
+
+/* http_memory.c */
+void http_memory_count(struct http_connection *connection); /* after anything: what it holds may have changed */
+bool http_memory_for_stream(struct http_connection *connection);
+void http_memory_leave(struct http_connection *connection); /* it waits no more */
+bool http_memory_is_wasted(struct http_connection *connection, uint64_t now_ns);
 
 /* http_connection.c */
 void http_connection_open(http_server *server, int fd, const struct sockaddr *peer, socklen_t size);

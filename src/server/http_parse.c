@@ -163,9 +163,9 @@ static int read_request_line(struct http_head *head, const char *data, const cha
 static int read_host(struct http_head *head, const char *value, const char *end)
 {
     if (head->has_host)
-        return fail(head, 400, "there is more than one Host");
+        return fail(head, 400, "the Host header appears more than once");
     if (skip(value, end, HOST) != end)
-        return fail(head, 400, "the Host has a character that it must not have");
+        return fail(head, 400, "the Host header contains a forbidden character");
     head->has_host = true;
     return 0;
 }
@@ -179,10 +179,10 @@ static int read_length(struct http_head *head, const char *value, const char *en
         if (*at < '0' || *at > '9')
             return fail(head, 400, "the Content-Length is not a number");
         if (__builtin_mul_overflow(length, 10, &length) || __builtin_add_overflow(length, *at - '0', &length))
-            return fail(head, 413, "the Content-Length is larger than anything");
+            return fail(head, 413, "the Content-Length is too large");
     }
-    if (head->has_length && head->length != length)
-        return fail(head, 400, "there are two Content-Lengths, and they differ");
+    if (head->has_length)
+        return fail(head, 400, "the Content-Length header appears more than once");
     head->has_length = true;
     head->length = length;
     return 0;
@@ -191,9 +191,9 @@ static int read_length(struct http_head *head, const char *value, const char *en
 static int read_coding(struct http_head *head, const char *value, const char *end)
 {
     if (head->chunked)
-        return fail(head, 400, "there is more than one Transfer-Encoding");
+        return fail(head, 400, "the Transfer-Encoding header appears more than once");
     if (!same(value, (size_t)(end - value), "chunked"))
-        return fail(head, 501, "the Transfer-Encoding is not \"chunked\"");
+        return fail(head, 501, "the Transfer-Encoding must be \"chunked\"");
     head->chunked = true;
     return 0;
 }
@@ -201,7 +201,7 @@ static int read_coding(struct http_head *head, const char *value, const char *en
 static int read_expect(struct http_head *head, const char *value, const char *end)
 {
     if (!same(value, (size_t)(end - value), "100-continue"))
-        return fail(head, 417, "the Expect is not \"100-continue\"");
+        return fail(head, 417, "the Expect header must be \"100-continue\"");
     head->expects_continue = true;
     return 0;
 }
@@ -244,13 +244,13 @@ static int read_header(struct http_head *head, const char *data, const char *at,
         return fail(head, 400, "a header does not begin with a name and a colon");
     const char *value = name_end + 1;
     if (skip(value, end, VALUE) != end)
-        return fail(head, 400, "a header has a character that it must not have");
+        return fail(head, 400, "a header contains a forbidden character");
     while (value < end && (*value == ' ' || *value == '\t'))
         value++;
     while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
         end--;
     if (head->header_count == HTTP_HEADERS_MAX)
-        return fail(head, 431, "there are too many headers");
+        return fail(head, 431, "the request has too many headers");
     head->headers[head->header_count].name = slice(data, at, name_end);
     head->headers[head->header_count].value = slice(data, value, end);
     head->header_count++;
@@ -267,11 +267,11 @@ void http_head_reset(struct http_head *head)
 static int finish(struct http_head *head)
 {
     if (head->minor == 1 && !head->has_host)
-        return fail(head, 400, "there is no Host");
+        return fail(head, 400, "the Host header is missing");
     if (head->chunked && head->has_length)
-        return fail(head, 400, "there is a Content-Length beside a Transfer-Encoding");
+        return fail(head, 400, "a request must not have both Content-Length and Transfer-Encoding");
     if (head->chunked && head->minor == 0)
-        return fail(head, 400, "there is a Transfer-Encoding, and the version is 1.0");
+        return fail(head, 400, "HTTP/1.0 does not allow Transfer-Encoding");
     if (head->minor == 0)
         head->expects_continue = false;
     head->keep_alive = !head->close && (head->minor == 1 || head->keep);
@@ -287,7 +287,7 @@ static int read_line(struct http_head *head, const char *data, const char *at, c
     if (at < end)
         return read_request_line(head, data, at, end, limits);
     if (head->blank)
-        return fail(head, 400, "there is no request line");
+        return fail(head, 400, "the request line is missing");
     head->blank = true;
     return 0;
 }
@@ -323,9 +323,9 @@ int http_parse(struct http_head *head, const char *data, size_t size, const stru
     return r;
 }
 
-int http_head_find(const struct http_head *head, const char *data, const char *name)
+int http_head_find(const struct http_head *head, const char *data, const char *name, int from)
 {
-    for (uint32_t i = 0; i < head->header_count; i++)
+    for (uint32_t i = (uint32_t)from; i < head->header_count; i++)
         if (same(data + head->headers[i].name.at, head->headers[i].name.size, name))
             return (int)i;
     return -1;
@@ -344,6 +344,7 @@ enum chunk_state {
     DATA_RETURN, /* the carriage return after the data */
     DATA_FEED,
     TRAILER_FIRST, /* the first byte of a line of the trailer */
+    TRAILER_NAME,
     TRAILER,
     TRAILER_FEED,
     LAST_FEED,
@@ -389,7 +390,9 @@ static enum chunk_state step(struct http_chunks *chunks, char c)
     case DATA_FEED:
         return c == '\n' ? SIZE_FIRST : BAD;
     case TRAILER_FIRST:
-        return c == '\r' ? LAST_FEED : is(c, TOKEN) ? TRAILER : BAD;
+        return c == '\r' ? LAST_FEED : is(c, TOKEN) ? TRAILER_NAME : BAD;
+    case TRAILER_NAME:
+        return c == ':' ? TRAILER : is(c, TOKEN) ? TRAILER_NAME : BAD;
     case TRAILER:
         return c == '\r' ? TRAILER_FEED : is(c, VALUE) ? TRAILER : BAD;
     case TRAILER_FEED:

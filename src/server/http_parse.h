@@ -51,8 +51,8 @@ void http_head_reset(struct http_head *head);
  * and understood; 0 if it needs more; else the negative status to refuse it with, and `problem` says why. */
 int http_parse(struct http_head *head, const char *data, size_t size, const struct http_limits *limits);
 
-/* Where the header is among `headers`; -1 if it is not there. The name in lower case. */
-int http_head_find(const struct http_head *head, const char *data, const char *name);
+/* Where the header is among `headers`, from the index `from`; -1 if it is not there. The name in lower case. */
+int http_head_find(const struct http_head *head, const char *data, const char *name, int from);
 
 /* --- Chunked bodies ---------------------------------------------------------------------------------------------- */
 

@@ -73,12 +73,12 @@ static const char *scan_escape(struct scan *scan, const char *at)
         return fail(scan, at, "the text ends in the middle of a string");
     if (*at != 'u') {
         if (*at == '\0' || !strchr("\"\\/bfnrt", *at))
-            return fail(scan, at, "there is no such escape");
+            return fail(scan, at, "unknown escape sequence");
         return at + 1;
     }
     int unit = hex4(at + 1, scan->end);
     if (unit < 0)
-        return fail(scan, at, "\\u wants four hexadecimal digits");
+        return fail(scan, at, "\\u needs four hexadecimal digits");
     at += 5;
     if (unit >= 0xdc00 && unit <= 0xdfff)
         return fail(scan, at, "a second half of a surrogate pair without the first");
@@ -175,7 +175,7 @@ static const char *scan_word(struct scan *scan, const char *at, const char *word
 {
     size_t size = strlen(word);
     if ((size_t)(scan->end - at) < size || memcmp(at, word, size) != 0)
-        return fail(scan, at, "this is no JSON value");
+        return fail(scan, at, "invalid JSON value");
     return at + size;
 }
 
@@ -193,7 +193,7 @@ static const char *scan_simple(struct scan *scan, const char *at)
     default:
         if (*at == '-' || is_digit(*at))
             return scan_number(scan, at);
-        return fail(scan, at, "this is no JSON value");
+        return fail(scan, at, "invalid JSON value");
     }
 }
 
@@ -224,7 +224,7 @@ static const char *scan_value(struct scan *scan, const char *at)
         if (*at == '{' || *at == '[') {
             bool object = *at == '{';
             if (depth == JSON_DEPTH)
-                return fail(scan, at, "this is nested too deeply");
+                return fail(scan, at, "nested too deeply");
             const char *next = skip_space(at + 1, scan->end);
             depth++;
             objects = objects << 1 | object;
@@ -298,7 +298,7 @@ int json_parse(fl_bytes text, struct json *ret, size_t *ret_at, const char **ret
     if (behind) {
         const char *rest = skip_space(behind, scan.end);
         if (rest != scan.end)
-            behind = fail(&scan, rest, "there is something after the value");
+            behind = fail(&scan, rest, "unexpected text after the value");
     }
     if (!behind) {
         *ret_at = (size_t)(scan.at - begin);

@@ -27,6 +27,7 @@ struct leasing {
     int result;
     bool here;   /* the asker is out */
     bool asking; /* somebody is asked just now, for timers and not for news */
+    bool alone;  /* there is no other server to ask */
     bool gone, answered, cancelling;
     size_t round; /* how many servers have been asked in this round */
     size_t first;
@@ -70,6 +71,15 @@ static void cancel_back(struct errand *errand)
     free_if_over(leasing);
 }
 
+/* Calls the asker back from where it waits. */
+static void cancel(struct leasing *leasing)
+{
+    leasing->cancelling = true;
+    leasing->cancel = (struct errand){
+        .home = leasing->worker, .there = leasing->asker.errand.there, .go = cancel_go, .back = cancel_back};
+    errand_send(&leasing->cancel);
+}
+
 static void stop_watching(struct leasing *leasing)
 {
     for (size_t i = 0; i < leasing->watch_count; i++) {
@@ -110,7 +120,9 @@ static void answer(struct leasing *leasing)
     leave_line(leasing);
     stop_watching(leasing);
     call->state = NULL;
-    if (leasing->result < 0 && leasing->count == 0) {
+    if (!call_is_let_in(call)) {
+        call_refuse(call); /* what was leased meanwhile is leased again when the lease has run out */
+    } else if (leasing->result < 0 && leasing->count == 0) {
         call_refuse_result(call, leasing->result);
     } else {
         out_text(&call->out, "{\"timers\":[");
@@ -119,14 +131,10 @@ static void answer(struct leasing *leasing)
         call->out.failed |= leasing->out.failed;
         call_answer(call, 200);
     }
-    if (leasing->here && !leasing->cancelling) {
-        leasing->cancelling = true;
-        leasing->cancel = (struct errand){
-            .home = leasing->worker, .there = leasing->asker.errand.there, .go = cancel_go, .back = cancel_back};
-        errand_send(&leasing->cancel);
-    } else {
+    if (leasing->here && !leasing->cancelling)
+        cancel(leasing);
+    else
         free_if_over(leasing);
-    }
 }
 
 /* --- Watching ----------------------------------------------------------------------------------------------------- */
@@ -216,7 +224,7 @@ static bool make_watches(struct leasing *leasing)
 
 static void watch(struct leasing *leasing)
 {
-    if (left_us(leasing) == 0 || leasing->gone || !make_watches(leasing)) {
+    if (left_us(leasing) == 0 || leasing->gone || leasing->worker->leases_stopped || !make_watches(leasing)) {
         answer(leasing);
         return;
     }
@@ -325,6 +333,17 @@ void leases_ask_again(struct worker *worker)
     }
 }
 
+/* Who asks just now is answered when that has come back. */
+void leases_stop(struct worker *worker)
+{
+    worker->leases_stopped = true;
+    for (struct leasing *leasing = worker->leasings, *next; leasing; leasing = next) {
+        next = leasing->next;
+        if (!leasing->asking && !leasing->alone)
+            answer(leasing);
+    }
+}
+
 /* A server that is alone: one step. */
 static void came_back_alone(struct errand *errand)
 {
@@ -337,16 +356,24 @@ static void came_back_alone(struct errand *errand)
 
 /* --- The request -------------------------------------------------------------------------------------------------- */
 
+/* Nothing more is taken for this request. What was taken just now comes back from where it was taken, and is answered. */
+static void stop_asking(struct leasing *leasing)
+{
+    atomic_store(&leasing->asker.gone, true);
+    leasing->gone = true;
+    if (leasing->worker->server->cluster) {
+        if (!leasing->asking)
+            answer(leasing);
+    } else if (!leasing->cancelling) {
+        cancel(leasing);
+    }
+}
+
 static void asker_gone(http_request *request)
 {
     struct call *call = request->arg;
-    struct leasing *leasing = call ? call->state : NULL;
-    if (!leasing)
-        return;
-    atomic_store(&leasing->asker.gone, true);
-    leasing->gone = true;
-    if (leasing->worker->server->cluster && !leasing->asking)
-        answer(leasing);
+    if (call && call->state)
+        stop_asking(call->state);
 }
 
 static int bad_field(struct call *call, const char *field, const char *what)
@@ -387,7 +414,7 @@ static int read_body(struct call *call, struct leasing *leasing, uint64_t *ret_w
         return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
                            at);
     if (body.kind != JSON_OBJECT)
-        return problem_set(&call->problem, 400, "invalid-body", NULL, "a JSON object is wanted");
+        return problem_set(&call->problem, 400, "invalid-body", NULL, "the body must be a JSON object");
     for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);) {
         int r = problem_member(&call->problem, NULL, names, key, &given);
         if (r == MAX)
@@ -401,6 +428,16 @@ static int read_body(struct call *call, struct leasing *leasing, uint64_t *ret_w
             return r;
     }
     return 0;
+}
+
+/* As if those who are not let in any more had gone; they are told why. */
+void leases_check(struct worker *worker)
+{
+    for (struct leasing *leasing = worker->leasings, *next; leasing; leasing = next) {
+        next = leasing->next;
+        if (!call_is_let_in(leasing->call))
+            stop_asking(leasing);
+    }
 }
 
 void lease_post(struct call *call)
@@ -421,8 +458,7 @@ void lease_post(struct call *call)
         call_refuse(call);
         return;
     }
-    bool alone = !server->cluster;
-    atomic_store_explicit(&space->asked_us, server_now(server), memory_order_relaxed);
+    bool alone = leasing->alone = !server->cluster;
     leasing->call = call;
     leasing->worker = worker;
     leasing->until_ns = fl_loop_now_ns(worker->loop) + wait_us * 1000;
@@ -432,9 +468,11 @@ void lease_post(struct call *call)
         .home = worker, .there = pull_home(server, space), .go = pull_ask, .back = alone ? came_back_alone : came_back};
     call->state = leasing;
     call->request->gone = asker_gone;
-    call->request->gone_at_eof = true;
-    if (alone)
+    call->request->half_closed = asker_gone;
+    if (alone) {
+        stand_in_line(leasing);
         send_here(leasing, leasing->max, wait_us, false);
-    else
+    } else {
         ask_next(leasing);
+    }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Pages of timers and of dead letters, and what can be done with many at once.
  *
- * A page goes through the shards one after the other; the cursor says in which it ended and where. Within a shard, the
+ * A page goes through the shards one after the other, until it has as many timers as were asked for, or LIST_BYTES; the
+ * cursor says in which shard it ended and where. Within a shard, the
  * order is roughly that of time. Cancelling by filter goes through the same pages. */
 
 #include <inttypes.h>
@@ -51,10 +52,14 @@ static int read_time(struct call *call, const char *name, int64_t *ret)
     if (given <= 0)
         return given;
     int64_t ms;
-    if (read_integer(text, &ms) && ms > -(1LL << 50) && ms < 1LL << 50) {
+    if (read_integer(text, &ms) && (ms <= 0 || ms >= WHEN_PLAUSIBLE_US / 1000) && ms > -(1LL << 50) &&
+        ms <= FL_STORE_TIME_END / 1000) {
         *ret = ms * 1000;
         return 0;
     }
+    if (read_integer(text, &ms))
+        return problem_set(&call->problem, 400, "invalid-field", name,
+                           "%s must be milliseconds since 1970, from the year 2001 to 3111%s", name, when_hint(ms));
     if (when_parse(text, ret) < 0)
         return bad(call, name, "a time (RFC 3339, with + written as %2B) or milliseconds since 1970");
     return 0;
@@ -77,7 +82,7 @@ static int read_limit(struct call *call, size_t *ret)
 
 static int bad_cursor(struct call *call)
 {
-    return bad(call, "cursor", "one that an earlier page gave");
+    return bad(call, "cursor", "the cursor of an earlier page");
 }
 
 static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard)
@@ -195,7 +200,7 @@ static void page_back(struct errand *errand)
         return;
     }
     bool more = list->page.listing.more || next_shard(&list->page, call->worker->server);
-    if (more && list->left > 0) {
+    if (more && list->left > 0 && call->out.size < LIST_BYTES) {
         list->page.listing.limit = list->left;
         page_submit(&list->page);
         return;
@@ -321,7 +326,8 @@ static int read_bulk(struct call *call, struct list *list)
     const fl_listing *listing = &list->page.listing;
     if (!all && listing->from_us == 0 && listing->until_us == 0 && listing->prefix.size == 0)
         return problem_set(&call->problem, 400, "missing-field", NULL,
-                           "which ones? Give due_after, due_before or prefix, or all=true for all of the namespace");
+                           "the filter is missing; give due_after, due_before or prefix, or all=true for every timer "
+                           "of the namespace");
     return 0;
 }
 
@@ -363,7 +369,7 @@ static void dead_render(struct job *job)
     if (op->result < 0) {
         problem_of_result(&call->problem, op->result);
         if (op->result == FL_TIMER_NOT_FOUND)
-            problem_set(&call->problem, 404, "not-found", NULL, "there is no such dead letter");
+            problem_set(&call->problem, 404, "not-found", NULL, "the dead letter does not exist");
         return;
     }
     if (op->kind != FL_OP_DEAD_DELETE)
@@ -395,7 +401,7 @@ static void dead_begin(struct call *call, enum fl_op_kind kind)
     dead->op = (fl_op){.kind = kind, .timer.ns = call->ns};
     if (fl_id_parse(call->name.data, call->name.size, &shard, &dead->op.timer.id) < 0 || shard >= server->shard_count) {
         free(dead);
-        problem_set(&call->problem, 404, "not-found", NULL, "there is no such dead letter: they are found by their ID");
+        problem_set(&call->problem, 404, "not-found", NULL, "the dead letter does not exist; give its ID");
         call_refuse(call);
         return;
     }

@@ -59,6 +59,10 @@ struct peer_link_config {
  * FL_NO_MEMORY, FL_INVALID_ARGUMENT (one of the addresses, the secret). */
 int peer_link_new(const struct peer_link_config *config, peer_link **ret);
 bool peer_link_up(const peer_link *link);
+/* From the next connection on, the link proves itself with this secret. The link that is up stays. If there is no memory, or
+ * it is empty, the link keeps the secret that it has. */
+void peer_link_rotate(peer_link *link, fl_bytes secret);
+bool peer_link_has_failed(const peer_link *link); /* since it was last up */
 /* Why it is not up, in words; "" if it is. Valid until the loop goes on. */
 const char *peer_link_trouble(const peer_link *link);
 /* Ends it. Calls that are not answered end as when the connection is lost, before this returns, and may not be followed by
@@ -69,7 +73,8 @@ void peer_link_free(peer_link *link);
 /* A call; the caller's memory, until `done`. */
 struct peer_call {
     /* The answer, with what the other said (`result`, which may be an error of its own) or, with an empty answer:
-     * FL_STORE_UNAVAILABLE with `sent` false: the link is not up, or was lost too early, and nothing has happened;
+     * FL_STORE_UNAVAILABLE with `sent` false: the link is not up, or was lost too early, or the other side has ended it before
+     * it has read the call, and nothing has happened;
      * FL_OUTCOME_UNKNOWN: the connection was lost before the answer came;
      * FL_CAPACITY_EXCEEDED with `sent` false: the link is full;
      * FL_TOO_LARGE with `sent` false: the body is larger than PEER_BODY_MOST;
@@ -104,6 +109,7 @@ struct peer_request {
         struct peer_request *request); /* set by the handler: nobody waits for the answer any more. It must still
                                                  * be given, here or later, and goes nowhere. NULL: that does not matter */
     void *arg;                         /* the handler's */
+    bool harmless;                     /* set by the handler: it has no effect that the caller must know of */
     /* The session's. */
     uint64_t id;
     struct peer_session *session; /* NULL: nobody waits */
@@ -122,7 +128,8 @@ typedef struct peer_sessions peer_sessions;
 int peer_sessions_new(fl_loop *loop, const struct peer_host *host, peer_sessions **ret);
 /* Takes a request POST /v1/peer whose head has come (as http_handlers.head): it is the session's from now on. */
 void peer_accept(peer_sessions *sessions, http_request *request);
-/* Ends all sessions, calling `gone`, and takes no more; requests that are not answered yet may be answered later. */
+/* Ends all sessions, calling `gone`, and takes no more; requests that are not answered yet may be answered later. If all of
+ * them are harmless, the caller learns that nothing has happened of what it has no answer to. */
 void peer_sessions_stop(peer_sessions *sessions);
 /* Stops, if that has not been done, and frees. Requests that are not answered must be answered still, then or later. Not
  * from inside a handler. NULL is allowed. */

@@ -39,6 +39,7 @@ enum peer_kind {
     PEER_ANSWER, /* body: the result, 4 bytes, and what was answered */
     PEER_PIECE,
     PEER_CANCEL,
+    PEER_CLOSING,   /* to the caller, as the last: a call that has no answer by now has not been begun */
     PEER_CALL = 16, /* the first of the kinds that are called for */
 };
 

@@ -56,10 +56,12 @@ struct peer_link {
     char trouble[200];
     fl_timer_id tick, retry, immediate;
     bool has_retry, has_immediate;
-    unsigned delay_ms; /* before the next time but one */
-    unsigned age;      /* ticks since it was connected; since it is up */
-    unsigned silent;   /* ticks since something came */
-    unsigned quiet;    /* ticks since something was sent */
+    bool closed;        /* the other side has said that it reads nothing more */
+    bool failed_before; /* since it was last up */
+    unsigned delay_ms;  /* before the next time but one */
+    unsigned age;       /* ticks since it was connected; since it is up */
+    unsigned silent;    /* ticks since something came */
+    unsigned quiet;     /* ticks since something was sent */
     unsigned inside;
     bool dead;
     struct peer_lookup *lookup;
@@ -121,7 +123,7 @@ static void fail_all(peer_link *link)
         while (link->calls[i]) {
             struct peer_call *call = link->calls[i];
             take_out(call);
-            call->sent = call->end <= link->written;
+            call->sent = call->end <= link->written && !link->closed;
             fail(link, call, call->sent ? FL_OUTCOME_UNKNOWN : FL_STORE_UNAVAILABLE);
         }
 }
@@ -258,6 +260,7 @@ static void lose(peer_link *link, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(link->trouble, sizeof link->trouble, format, arguments);
     va_end(arguments);
+    link->failed_before = true;
     peer_wire_close(&link->wire);
     link->state = WAITING;
     if (!answered && link->at && link->at->ai_next) {
@@ -279,7 +282,7 @@ static void answered(peer_link *link, const struct peer_frame *frame)
     int result;
     fl_bytes body;
     if (!peer_answer_read(frame, &result, &body)) {
-        lose(link, "an answer came that is too short");
+        lose(link, "the other server sent a response that is too short");
         return;
     }
     struct peer_call *call = find(link, frame->id);
@@ -300,18 +303,25 @@ static void piece(peer_link *link, const struct peer_frame *frame)
 static void proved(peer_link *link, const struct peer_frame *frame)
 {
     if (frame->kind == PEER_REFUSED) {
-        lose(link, "the other side has another secret%s",
-             link->context ? ", or something between us takes TLS apart" : ", or wants TLS");
+        lose(link, "the other server has another secret%s",
+             link->context ? ", or a proxy terminates TLS" : ", or requires TLS");
     } else if (frame->kind != PEER_PROOF || !peer_is_proof(&link->pact, PEER_CALLED, frame->body)) {
-        lose(link, "the other side cannot prove that it has the secret");
+        lose(link, "the other server cannot prove that it knows the secret");
     } else {
         link->state = UP;
+        link->failed_before = false;
         link->age = 0;
         link->trouble[0] = '\0';
         link->reader.most = PEER_BODY_MOST + PEER_RESULT;
         if (link->changed)
             link->changed(link->arg, link, true);
     }
+}
+
+static void close_down(peer_link *link)
+{
+    link->closed = true;
+    lose(link, "the other server is stopping");
 }
 
 static void handle(peer_link *link, const struct peer_frame *frame)
@@ -322,8 +332,10 @@ static void handle(peer_link *link, const struct peer_frame *frame)
         answered(link, frame);
     else if (frame->kind == PEER_PIECE)
         piece(link, frame);
+    else if (frame->kind == PEER_CLOSING)
+        close_down(link);
     else if (frame->kind != PEER_ALIVE)
-        lose(link, "something came that is no answer");
+        lose(link, "the other server sent an unexpected message");
 }
 
 static void take_frames(peer_link *link, fl_bytes input)
@@ -336,9 +348,9 @@ static void take_frames(peer_link *link, fl_bytes input)
             return;
     }
     if (r == FL_NO_MEMORY)
-        lose(link, "there is no memory for an answer");
+        lose(link, "out of memory for a response");
     else if (r < 0)
-        lose(link, "something came that is malformed or too large");
+        lose(link, "the other server sent a message that is malformed or too large");
 }
 
 static void take_body(peer_link *link, const char *data, size_t size)
@@ -352,9 +364,9 @@ static void take_body(peer_link *link, const char *data, size_t size)
         if (link->wire.fd < 0)
             return;
         if (r == HTTP_CHUNKS_END)
-            lose(link, "the other side has ended it");
+            lose(link, "the other server has closed the link");
         else if (r == HTTP_CHUNKS_BAD)
-            lose(link, "something came that is malformed");
+            lose(link, "the other server sent a malformed message");
         data += used;
         size -= used;
     }
@@ -382,7 +394,7 @@ static void prove(peer_link *link)
     unsigned char proof[PEER_MAC];
     link->pact.bound = http_tls_channel_key(link->wire.ssl, link->pact.channel);
     if (link->context && !link->pact.bound) {
-        lose(link, "the keys of the connection are not known");
+        lose(link, "cannot read the TLS keys of the connection");
     } else if (!peer_prove(&link->pact, PEER_CALLER, proof) || !put(link, PEER_PROOF, 0, (fl_bytes){proof, PEER_MAC})) {
         lose(link, "%s", fl_strerror(FL_NO_MEMORY));
     } else {
@@ -414,16 +426,16 @@ static void take_head(peer_link *link, const char *head, const char *end)
     unsigned status = status_of(head, end);
     fl_bytes coding = header(head, end, "Transfer-Encoding:");
     if (status == 0) {
-        lose(link, "the answer is not HTTP/1.1");
+        lose(link, "the response is not HTTP/1.1");
     } else if (status != 200) {
-        lose(link, "it was refused with status %u", status);
+        lose(link, "the other server refused the link with status %u", status);
     } else if (coding.size != 7 || strncasecmp(coding.data, "chunked", 7) != 0 ||
                !peer_pact_hear(&link->pact, PEER_CALLED, header(head, end, "Foliot-Peer-Version:"),
                                header(head, end, "Foliot-Peer-Random:"))) {
-        lose(link, "the answer is not that of a server of this kind");
+        lose(link, "the response does not come from a Foliot server");
     } else if (!peer_pact_agrees(&link->pact)) {
-        lose(link, "the other side speaks version %u of the protocol, this one %u", link->pact.version[PEER_CALLED],
-             link->pact.version[PEER_CALLER]);
+        lose(link, "the other server speaks version %u of the protocol, this server speaks version %u",
+             link->pact.version[PEER_CALLED], link->pact.version[PEER_CALLER]);
     } else {
         prove(link);
     }
@@ -440,9 +452,9 @@ static void take_answer(peer_link *link, const char *data, size_t size)
     }
     const char *begin = head->data + head->start, *end = memmem(begin, http_buffer_size(head), empty, 4);
     if (!end && http_buffer_size(head) > 5 && memcmp(begin, "HTTP/", 5) != 0)
-        lose(link, "the answer is not HTTP: perhaps only one of the two sides has TLS");
+        lose(link, "the response is not HTTP; check that both servers use TLS, or neither");
     else if (!end && http_buffer_size(head) > ANSWER_HEAD_MOST)
-        lose(link, "the head of the answer is too large");
+        lose(link, "the head of the response is too large");
     if (!end || link->wire.fd < 0)
         return;
     end += 4;
@@ -457,7 +469,7 @@ static void receive(peer_link *link)
     for (int i = 0; i < READS_AT_ONCE && link->wire.fd >= 0; i++) {
         ssize_t n = peer_wire_read(&link->wire, data, sizeof data);
         if (n == 0) {
-            lose(link, "the other side has closed the connection");
+            lose(link, "the other server has closed the connection");
             return;
         }
         if (n < 0 && errno != EAGAIN && errno != EINTR) {
@@ -484,7 +496,7 @@ static void on_event(fl_loop *loop, int fd, unsigned events, void *arg)
     enter(link);
     int error = link->wire.connecting ? peer_wire_connected(&link->wire) : 0;
     if (error)
-        lose(link, "it cannot be reached: %s", strerror(error)); /* NOLINT(concurrency-mt-unsafe) */
+        lose(link, "cannot connect: %s", strerror(error)); /* NOLINT(concurrency-mt-unsafe) */
     else if (events & FL_WRITE || link->wire.ssl)
         flush(link);
     if (link->wire.fd >= 0 && (events & ~(unsigned)FL_WRITE || link->wire.ssl))
@@ -515,6 +527,7 @@ static void open_wire(peer_link *link)
     link->chunks = (struct http_chunks){0};
     link->written = 0;
     link->open = 0;
+    link->closed = false;
     link->age = link->silent = link->quiet = 0;
     link->state = ASKING;
     fl_bytes secret = {link->secret, link->secret_size};
@@ -524,7 +537,7 @@ static void open_wire(peer_link *link)
     }
     int error = peer_wire_open(&link->wire, link->loop, link->at, link->context, on_event, link);
     if (error)
-        lose(link, "it cannot be reached: %s", strerror(error)); /* NOLINT(concurrency-mt-unsafe) */
+        lose(link, "cannot connect: %s", strerror(error)); /* NOLINT(concurrency-mt-unsafe) */
 }
 
 static void on_found(void *arg, struct addrinfo *found, int error)
@@ -536,7 +549,7 @@ static void on_found(void *arg, struct addrinfo *found, int error)
     if (found)
         open_wire(link);
     else
-        lose(link, "the name %s cannot be looked up: %s", link->host, gai_strerror(error));
+        lose(link, "cannot resolve the name %s: %s", link->host, gai_strerror(error));
     leave(link);
 }
 
@@ -552,7 +565,7 @@ static void begin(peer_link *link)
     if (r > 0)
         open_wire(link);
     else if (r < 0)
-        lose(link, "the name %s cannot be looked up: %s", link->host, fl_strerror(r));
+        lose(link, "cannot resolve the name %s: %s", link->host, fl_strerror(r));
 }
 
 static void on_retry(fl_loop *loop, void *arg)
@@ -589,9 +602,9 @@ static void watch(peer_link *link)
     link->age++;
     link->quiet++;
     if (++link->silent > PEER_TICKS_SILENT) {
-        lose(link, "nothing has come for three seconds");
+        lose(link, "no data for three seconds");
     } else if (link->state != UP && link->age > PEER_TICKS_PROOF) {
-        lose(link, "it took too long to agree");
+        lose(link, "the handshake took too long");
     } else if (link->state == UP) {
         if (link->age >= TICKS_STABLE)
             link->delay_ms = 0;
@@ -672,7 +685,7 @@ int peer_link_new(const struct peer_link_config *config, peer_link **ret)
         destroy(link);
         return r;
     }
-    snprintf(link->trouble, sizeof link->trouble, "it is being connected");
+    snprintf(link->trouble, sizeof link->trouble, "connecting");
     retry_later(link);
     *ret = link;
     return 0;
@@ -681,6 +694,26 @@ int peer_link_new(const struct peer_link_config *config, peer_link **ret)
 bool peer_link_up(const peer_link *link)
 {
     return link->state == UP;
+}
+
+bool peer_link_has_failed(const peer_link *link)
+{
+    return link->failed_before;
+}
+
+void peer_link_rotate(peer_link *link, fl_bytes secret)
+{
+    if (secret.size == link->secret_size && memcmp(secret.data, link->secret, secret.size) == 0)
+        return;
+    char *copy = secret.size > 0 ? malloc(secret.size) : NULL;
+    if (!copy)
+        return;
+    memcpy(copy, secret.data, secret.size);
+    explicit_bzero(link->secret, link->secret_size);
+    free(link->secret);
+    link->secret = copy;
+    link->secret_size = secret.size;
+    link->pact.secret = (fl_bytes){copy, secret.size}; /* a proof that is being made fails, and the link tries again */
 }
 
 const char *peer_link_trouble(const peer_link *link)

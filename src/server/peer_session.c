@@ -398,7 +398,7 @@ void peer_accept(peer_sessions *sessions, http_request *request)
         return;
     }
     if (!peer_is_address(address) || !peer_pact_hear(&theirs, PEER_CALLER, version, random)) {
-        refuse(request, 401, "unauthorized", "this is for the other servers of the same store");
+        refuse(request, 401, "unauthorized", "only the other servers of the store may use this path");
         return;
     }
     if (!peer_pact_agrees(&theirs)) {
@@ -414,13 +414,30 @@ void peer_accept(peer_sessions *sessions, http_request *request)
     begin(session, address);
 }
 
+/* Whether nothing is under way that may have an effect. */
+static bool is_quiet(const struct peer_session *session)
+{
+    for (size_t i = 0; i < TABLE; i++)
+        for (const struct peer_request *request = session->requests[i]; request; request = request->next)
+            if (!request->harmless)
+                return false;
+    return true;
+}
+
+static void session_close(struct peer_session *session)
+{
+    if (session->proved && is_quiet(session))
+        peer_put(&session->out, PEER_CLOSING, 0, (fl_bytes){0});
+    session_end(session);
+}
+
 void peer_sessions_stop(peer_sessions *sessions)
 {
     sessions->stopped = true;
     while (!http_link_empty(&sessions->all))
-        session_end(of_link(sessions->all.next));
+        session_close(of_link(sessions->all.next));
     while (!http_link_empty(&sessions->seen))
-        session_end(of_link(sessions->seen.next));
+        session_close(of_link(sessions->seen.next));
 }
 
 void peer_sessions_free(peer_sessions *sessions)

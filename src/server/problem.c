@@ -30,21 +30,37 @@ int problem_set(struct problem *problem, int status, const char *type, const cha
     return -1;
 }
 
-int problem_unknown(struct problem *problem, const char *inside, fl_bytes name)
+/* Their names with commas between them, as far as there is room. */
+static void join(const char *const *names, char *out, size_t size)
 {
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; names[i] && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", names[i]);
+}
+
+int problem_unknown(struct problem *problem, const char *what, const char *inside, fl_bytes name,
+                    const char *const *allowed)
+{
+    char names[sizeof problem->detail];
     int shown = name.size < sizeof problem->field_room ? (int)name.size : (int)sizeof problem->field_room;
     snprintf(problem->field_room, sizeof problem->field_room, "%s%s%.*s", inside ? inside : "", inside ? "." : "",
              shown, (const char *)name.data);
     mend_end(problem->field_room);
-    return problem_set(problem, 400, "unknown-field", problem->field_room,
-                       "there is no '%s' here: it would have no effect", problem->field_room);
+    if (!allowed[0])
+        return problem_set(problem, 400, "unknown-field", problem->field_room,
+                           "unknown %s \"%s\"; none is allowed here", what, problem->field_room);
+    join(allowed, names, sizeof names);
+    return problem_set(problem, 400, "unknown-field", problem->field_room, "unknown %s \"%s\"; allowed %ss: %.150s",
+                       what, problem->field_room, what, names);
 }
 
-int problem_unknown_member(struct problem *problem, const char *inside, struct json key)
+int problem_unknown_member(struct problem *problem, const char *inside, struct json key, const char *const *allowed)
 {
     char room[256];
     fl_bytes as_written = {(const char *)key.text.data + 1, key.text.size - 2};
-    return problem_unknown(problem, inside, key.text.size <= sizeof room ? json_string(key, room) : as_written);
+    return problem_unknown(problem, "field", inside, key.text.size <= sizeof room ? json_string(key, room) : as_written,
+                           allowed);
 }
 
 int problem_member(struct problem *problem, const char *inside, const char *const *names, struct json key,
@@ -54,14 +70,15 @@ int problem_member(struct problem *problem, const char *inside, const char *cons
     while (names[i] && !json_is(key, names[i]))
         i++;
     if (!names[i])
-        return problem_unknown_member(problem, inside, key);
+        return problem_unknown_member(problem, inside, key, names);
     if (!(*given & 1u << i)) {
         *given |= 1u << i;
         return i;
     }
     snprintf(problem->field_room, sizeof problem->field_room, "%s%s%s", inside ? inside : "", inside ? "." : "",
              names[i]);
-    return problem_set(problem, 400, "invalid-field", problem->field_room, "%s is given twice", problem->field_room);
+    return problem_set(problem, 400, "invalid-field", problem->field_room, "%s appears twice; give it once",
+                       problem->field_room);
 }
 
 int problem_of_result(struct problem *problem, int result)
@@ -70,24 +87,26 @@ int problem_of_result(struct problem *problem, int result)
         int result, status;
         const char *type, *detail;
     } known[] = {
-        {FL_TIMER_NOT_FOUND, 404, "not-found", "there is no such timer, or it has fired"},
-        {FL_INVALID_TIMER_ID, 404, "not-found", "there is no such timer, or it has fired"},
-        {FL_EXISTS, 412, "exists", "a timer of that name exists"},
-        {FL_BUSY, 409, "busy", "an attempt is under way: the timer has fired, and may come again if that fails"},
-        {FL_INVALID_DEADLINE, 400, "invalid-field", "due is too far away: the year 3111 is the last"},
+        {FL_TIMER_NOT_FOUND, 404, "not-found", "the timer does not exist, or it has fired"},
+        {FL_INVALID_TIMER_ID, 404, "not-found", "the timer does not exist, or it has fired"},
+        {FL_EXISTS, 412, "exists", "a timer with this name exists"},
+        {FL_BUSY, 409, "busy", "an attempt is in progress; wait for its result, or replace the timer with PUT"},
+        {FL_INVALID_DEADLINE, 400, "invalid-field", "due is after the year 3111, which is the last"},
         {FL_TOO_LARGE, 413, "too-large", "the payload, the target or the headers are too large"},
         {FL_OUTCOME_UNKNOWN, 503, "outcome-unknown",
-         "the store did not answer: it may have happened, so ask or repeat"},
-        {FL_STORE_FULL, 507, "store-full", "the store's disk is full: nothing has happened"},
-        {FL_STORE_READ_ONLY, 503, "store-read-only", "the store cannot be written to: nothing has happened"},
-        {FL_STORE_CORRUPT, 500, "store-corrupt", "the store is damaged: foliot doctor says more"},
-        {FL_NO_MEMORY, 503, "no-memory", "the server has no memory left: nothing has happened, repeat later"},
-        {FL_STOPPED, 503, "stopping", "the server is stopping: nothing has happened, ask another or repeat"},
+         "the store did not respond, so the change may or may not have happened; read the timer, or send the request "
+         "again"},
+        {FL_STORE_FULL, 507, "store-full", "the disk of the store is full; nothing has happened; free some space"},
+        {FL_STORE_READ_ONLY, 503, "store-read-only", "the store is read-only; nothing has happened; make it writable"},
+        {FL_STORE_CORRUPT, 500, "store-corrupt", "the store is damaged; run foliot doctor for details"},
+        {FL_NO_MEMORY, 503, "no-memory", "the server has no memory left; nothing has happened; try again later"},
+        {FL_STOPPED, 503, "stopping",
+         "the server is stopping; nothing has happened; try another server, or again later"},
         {FL_CAPACITY_EXCEEDED, 503, "overloaded",
-         "the server that has this timer takes less than it is given: nothing has happened, repeat later"},
-        {FL_SHARD_LOST, 503, "shard-lost", "another server has taken this shard over: repeat"},
+         "the server that owns this timer is overloaded; nothing has happened; try again later"},
+        {FL_SHARD_LOST, 503, "shard-lost", "another server has taken over this shard; send the request again"},
         {FL_STORE_UNAVAILABLE, 503, "store-unavailable",
-         "the store does not answer: nothing has happened, repeat later"},
+         "the store does not respond; nothing has happened; try again later"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].result == result)

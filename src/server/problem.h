@@ -22,9 +22,11 @@ struct problem {
 int problem_set(struct problem *problem, int status, const char *type, const char *field, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* A parameter or a member that is not known here; `inside` is NULL, or of what it is a member. Returns -1. */
-int problem_unknown(struct problem *problem, const char *inside, fl_bytes name);
-int problem_unknown_member(struct problem *problem, const char *inside, struct json key);
+/* A field or a query parameter (`what`) that is not allowed here; `inside` is NULL, or the field that contains it. `allowed`
+ * ends with NULL. Returns -1. */
+int problem_unknown(struct problem *problem, const char *what, const char *inside, fl_bytes name,
+                    const char *const *allowed);
+int problem_unknown_member(struct problem *problem, const char *inside, struct json key, const char *const *allowed);
 
 /* Which of the names, of which there are at most 32, a member has: its index. One that has none of them, or was there before,
  * is a problem: -1. `given` has a bit for each that was there. */

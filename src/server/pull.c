@@ -10,14 +10,19 @@
  * servers might give him more than he asked for. Such news goes to as many as could take all that is there; should they
  * not come for it, to the next.
  *
- * An item is an attempt that the engine has dispatched; its bytes stay where they are until it is settled, on its shard's
- * worker. Whoever lets a lease run out gives the item back: it goes to the end of the queue as the next attempt, until there
- * have been as many as its policy allows.
+ * An item is a timer that the engine has dispatched; its bytes stay where they are until it is settled, on its shard's worker.
+ * Until it is leased, its attempt has not begun: the engine may withdraw it, from the shard's worker, because the timer is
+ * cancelled, replaced or changed. Whoever takes the item's state out of ITEM_WAITS first has it: the home to lease it, the
+ * shard to withdraw it. The home never looks at the bytes of an item that it has not taken. What was withdrawn stays in its
+ * queue until the home comes across it.
  *
- * What nobody asks for must not keep others waiting: a shard has only so many attempts in flight. So when three quarters of
- * them wait here and nobody has asked for the namespace for a while, what falls due in it is put off, by as long as it is
- * late already, up to five minutes: then timers with targets pass, at the price of a write for each that is put off. */
+ * When a lease expires, the attempt has failed: the engine writes that down, and dispatches the timer again at once, until
+ * there have been as many attempts as its policy allows. So the attempts are counted across restarts.
+ *
+ * Timers that nobody leases take no room that others need: each namespace is a lane of the engine (fl_engine_wait), which
+ * parks in the store what exceeds the share of the lane. */
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +34,11 @@
 #include "server/pull.h"
 #include "server/timer.h"
 
+enum item_state { ITEM_WAITS, ITEM_LEASED, ITEM_WITHDRAWN };
+
 struct item {
+    struct waiter waiter;
+    atomic_int state;
     fl_firing firing;
     struct shard *shard;
     struct parcel *parcel;
@@ -43,7 +52,9 @@ struct item {
 struct parcel {
     fl_loop_task task;
     struct worker *home;
-    size_t left, count;
+    struct space *space;
+    atomic_size_t left; /* the last that is settled or dropped frees the parcel, on whatever worker */
+    size_t count;
     struct item items[];
 };
 
@@ -71,8 +82,9 @@ struct queue {
     fl_timer_id nudge; /* 0: none */
 };
 
-enum { QUEUE_BUCKETS = 1024 };
+enum { QUEUE_BUCKETS = 1024, SWEEP_LEAST = 1000 };
 #define NUDGE_NS (20 * 1000000ull)
+#define SERVED_LEAST ((size_t)64 << 10)
 #define SERVED_MOST \
     ((size_t)16 << 20) /* bytes, and one more timer: it must fit into an answer of one server to another */
 
@@ -84,6 +96,7 @@ struct pull {
     uint64_t serials[32];  /* at random, as many as one call gives */
     unsigned serials_left; /* of them */
     struct lease *leases;  /* with a test clock */
+    atomic_uint withdrawn; /* items in the queues, or on their way there */
     bool stopped;
 };
 
@@ -131,6 +144,7 @@ static void queue_push(struct queue *queue, struct item *item)
 static struct item *queue_pop(struct queue *queue)
 {
     struct item *item = queue->first;
+    assert(item);
     queue->first = item->next;
     if (!queue->first)
         queue->last = NULL;
@@ -168,17 +182,13 @@ struct settling {
 
 static void parcel_drop(struct parcel *parcel, size_t count)
 {
-    parcel->left -= count;
-    if (parcel->left == 0)
+    if (atomic_fetch_sub(&parcel->left, count) == count)
         free(parcel);
 }
 
 static void settle_on_shard(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
 {
-    struct space *space = space_of(shard->worker->server, firing->timer.ns);
     shard->held--;
-    if (space)
-        atomic_fetch_sub_explicit(&space->held, 1, memory_order_relaxed);
     deliver_settle(shard, firing, settlement);
 }
 
@@ -187,26 +197,60 @@ static void settle_here(fl_loop *loop, void *arg)
     struct settling *settling = arg;
     (void)loop;
     settle_on_shard(settling->shard, &settling->firing, &settling->settlement);
+    parcel_drop(settling->parcel, 1);
     free(settling);
 }
 
-/* Ends an item. Without memory to send the settlement, the attempt stays open, and comes again after a restart. */
+static void slot_give(struct pull *pull, struct item *item)
+{
+    pull->slots[item->slot] = NULL;
+    pull->free_slots[pull->free_count++] = item->slot;
+}
+
+/* On the shard's worker. */
+static bool withdraw(struct waiter *waiter)
+{
+    struct item *item = (struct item *)waiter;
+    int waits = ITEM_WAITS;
+    struct pull *pull = item->parcel->home->pull; /* the parcel stays as long as the item does */
+    struct shard *shard = item->shard;
+    if (!atomic_compare_exchange_strong(&item->state, &waits, ITEM_WITHDRAWN))
+        return false;
+    atomic_fetch_add_explicit(&pull->withdrawn, 1, memory_order_relaxed);
+    shard->held--;
+    return true;
+}
+
+/* The home has come across one that was withdrawn. */
+static void item_drop(struct pull *pull, struct item *item)
+{
+    atomic_fetch_sub_explicit(&pull->withdrawn, 1, memory_order_relaxed);
+    slot_give(pull, item);
+    parcel_drop(item->parcel, 1);
+}
+
+static bool is_withdrawn(struct item *item)
+{
+    return atomic_load(&item->state) == ITEM_WITHDRAWN;
+}
+
+/* Ends an item. The engine may ask for it until it knows: so its shard's worker lets it go. Without memory to send the settlement, the attempt stays open, and comes again after a restart. */
 static void item_settle(struct worker *worker, struct item *item, fl_settlement settlement)
 {
     settlement.token = item->firing.token;
-    worker->pull->slots[item->slot] = NULL;
-    worker->pull->free_slots[worker->pull->free_count++] = item->slot;
+    slot_give(worker->pull, item);
     if (item->shard->worker == worker) {
         settle_on_shard(item->shard, &item->firing, &settlement);
+        parcel_drop(item->parcel, 1);
     } else {
         struct settling *settling = malloc(sizeof *settling);
         if (settling) {
-            *settling = (struct settling){.shard = item->shard, .settlement = settlement, .firing = item->firing};
+            *settling = (struct settling){
+                .shard = item->shard, .settlement = settlement, .firing = item->firing, .parcel = item->parcel};
             settling->task = (fl_loop_task){.fn = settle_here, .arg = settling};
             fl_loop_post_task(item->shard->worker->loop, &settling->task);
         }
     }
-    parcel_drop(item->parcel, 1);
 }
 
 /* --- Leasing ------------------------------------------------------------------------------------------------------ */
@@ -301,10 +345,17 @@ static bool is_ours(struct worker *worker, struct shard *shard)
     return until_ns == UINT64_MAX || fl_loop_update_now(worker->loop) < until_ns;
 }
 
+/* A clock that was set back a little leaves what is due as it is: but nothing is leased before its time. */
+static bool may_go(struct worker *worker, const struct item *item)
+{
+    return is_ours(worker, item->shard) &&
+           (item->firing.timer.attempt > 1 || item->firing.timer.due_us <= server_now(worker->server));
+}
+
 static bool has_ours(struct worker *worker, const struct queue *queue)
 {
-    const struct item *item = queue->first;
-    while (item && !is_ours(worker, item->shard))
+    struct item *item = queue->first;
+    while (item && (is_withdrawn(item) || !may_go(worker, item)))
         item = item->next;
     return item != NULL;
 }
@@ -314,12 +365,71 @@ static struct item *queue_next(struct worker *worker, struct queue *queue, size_
 {
     while (*left > 0) {
         struct item *item = queue_pop(queue);
+        int waits = ITEM_WAITS;
+        bool goes = may_go(worker, item);
         --*left;
-        if (is_ours(worker, item->shard))
+        if (is_withdrawn(item) || (goes && !atomic_compare_exchange_strong(&item->state, &waits, ITEM_LEASED)))
+            item_drop(worker->pull, item);
+        else if (goes)
             return item;
-        queue_push(queue, item);
+        else
+            queue_push(queue, item);
     }
     return NULL;
+}
+
+/* Attempts of one shard that have begun. */
+struct begun {
+    fl_loop_task task;
+    struct shard *shard;
+    size_t count;
+    uint64_t tokens[];
+};
+
+static void begin_here(fl_loop *loop, void *arg)
+{
+    struct begun *begun = arg;
+    (void)loop;
+    for (size_t i = 0; i < begun->count && begun->shard->engine; i++)
+        fl_engine_begin(begun->shard->engine, begun->tokens[i], true);
+    free(begun);
+}
+
+/* Tells the shards what is leased. Without memory for that, attempts count when they are settled. */
+static void tell_shards(struct worker *worker, const struct lease *lease)
+{
+    struct item **slots = worker->pull->slots;
+    for (size_t i = 0, n; i < lease->count; i += n) {
+        struct shard *shard = slots[lease->items[i].slot]->shard;
+        for (n = 1; i + n < lease->count && slots[lease->items[i + n].slot]->shard == shard;)
+            n++;
+        struct begun *begun = malloc(sizeof *begun + n * sizeof *begun->tokens);
+        if (!begun)
+            continue;
+        *begun = (struct begun){.task = {.fn = begin_here, .arg = begun}, .shard = shard, .count = n};
+        for (size_t k = 0; k < n; k++)
+            begun->tokens[k] = slots[lease->items[i + k].slot]->firing.token;
+        if (shard->worker == worker)
+            begin_here(worker->loop, begun);
+        else
+            fl_loop_post_task(shard->worker->loop, &begun->task);
+    }
+}
+
+static void lease_free(struct worker *worker, struct lease *lease)
+{
+    if (worker->server->test_clock)
+        lease_unlink(worker->pull, lease);
+    else
+        fl_loop_cancel(worker->loop, lease->timer);
+    free(lease);
+}
+
+/* How large an answer may be: less when memory is short. */
+static size_t served_most(const struct worker *worker)
+{
+    size_t share = http_memory_left(worker->http) / 8;
+    return share > SERVED_MOST ? SERVED_MOST : share < SERVED_LEAST ? SERVED_LEAST : share;
 }
 
 /* Gives the asker as much as is there. */
@@ -328,15 +438,15 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
     struct pull *pull = worker->pull;
     size_t left = queue->count, count = left < asker->max ? left : asker->max;
     struct lease *lease = malloc(sizeof *lease + count * sizeof *lease->items);
+    if (lease)
+        *lease = (struct lease){.worker = worker, .queue = queue};
     if (!lease || lease_begin(worker, lease, asker->lease_us) < 0) {
         free(lease);
         asker->result = FL_NO_MEMORY;
         return;
     }
-    lease->worker = worker;
-    lease->queue = queue;
-    size_t i = 0;
-    for (struct item *item; i < count && asker->out.size < SERVED_MOST; i++) {
+    size_t i = 0, most = served_most(worker);
+    for (struct item *item; i < count && asker->out.size < most; i++) {
         item = queue_next(worker, queue, &left);
         if (!item)
             break;
@@ -349,6 +459,10 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
     }
     lease->left = lease->count = asker->count = i;
     worker->counts.leased += i;
+    if (i == 0)
+        lease_free(worker, lease); /* all that was there has been withdrawn */
+    else
+        tell_shards(worker, lease);
 }
 
 static void asker_leave(struct worker *worker, struct asker *asker)
@@ -451,25 +565,6 @@ void pull_unask(struct worker *worker, struct asker *asker)
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t attempts_allowed(const struct server *server, const fl_durable *timer)
-{
-    return timer->retry.initial_us > 0 ? timer->retry.max_attempts : server->config.engine.retry.max_attempts;
-}
-
-/* It comes again at once, or is given up. */
-static void give_back(struct worker *worker, struct queue *queue, struct item *item)
-{
-    uint32_t most = attempts_allowed(worker->server, &item->firing.timer);
-    item->lease = NULL;
-    worker->counts.leases_expired++;
-    if (most > 0 && item->firing.timer.attempt >= most) {
-        item_settle(worker, item, (fl_settlement){.result = FL_DEAD, .reason = bytes_of("its last lease has run out")});
-        return;
-    }
-    item->firing.timer.attempt++;
-    queue_push(queue, item);
-}
-
 static void lease_ended(fl_loop *loop, void *arg)
 {
     struct lease *lease = arg;
@@ -477,35 +572,52 @@ static void lease_ended(fl_loop *loop, void *arg)
     (void)loop;
     for (size_t i = 0; i < lease->count; i++) {
         struct item *item = worker->pull->slots[lease->items[i].slot];
-        if (item && item->serial == lease->items[i].serial)
-            give_back(worker, lease->queue, item);
+        if (!item || item->serial != lease->items[i].serial)
+            continue;
+        worker->counts.leases_expired++;
+        item_settle(worker, item, (fl_settlement){.result = FL_EXPIRED, .reason = bytes_of("the lease expired")});
     }
-    serve_askers(worker, lease->queue);
     free(lease);
 }
 
+static void sweep_queue(struct pull *pull, struct queue *queue)
+{
+    for (size_t left = queue->count; left > 0; left--) {
+        struct item *item = queue_pop(queue);
+        if (is_withdrawn(item))
+            item_drop(pull, item);
+        else
+            queue_push(queue, item);
+    }
+}
+
+/* Once there are as many that were withdrawn as others. */
+static void sweep(struct pull *pull)
+{
+    uint32_t withdrawn = atomic_load_explicit(&pull->withdrawn, memory_order_relaxed);
+    if (withdrawn < SWEEP_LEAST || withdrawn < (pull->slot_count - pull->free_count) / 2)
+        return;
+    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
+        for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
+            sweep_queue(pull, queue);
+}
+
+/* All of one namespace. */
 static void parcel_arrives(fl_loop *loop, void *arg)
 {
     struct parcel *parcel = arg;
     struct worker *worker = parcel->home;
-    struct space *space = NULL;
-    struct queue *queue = NULL;
+    struct queue *queue = queue_of(worker, parcel->space);
     (void)loop;
     size_t missed = 0;
-    parcel->left++; /* for ourselves */
+    atomic_fetch_add(&parcel->left, 1); /* for ourselves */
+    sweep(worker->pull);
     for (size_t i = 0; i < parcel->count; i++) {
         struct item *item = &parcel->items[i];
-        fl_bytes ns = item->firing.timer.ns;
-        if (!space || space->size != ns.size || memcmp(space->name, ns.data, ns.size) != 0) {
-            if (queue)
-                serve_askers(worker, queue);
-            space = space_of(worker->server, ns);
-            queue = space ? queue_of(worker, space) : NULL;
-        }
         if (queue && slot_take(worker->pull, item)) {
             queue_push(queue, item);
         } else {
-            log_error("there is no memory for a timer that is due: it comes after a restart", NULL);
+            log_error("no memory for a due timer; it fires after a restart", NULL);
             missed++;
         }
     }
@@ -514,58 +626,51 @@ static void parcel_arrives(fl_loop *loop, void *arg)
     parcel_drop(parcel, missed + 1);
 }
 
-#define PATIENCE_US (5 * 1000000ll)
-#define PUT_OFF_MOST_US (300 * 1000000ll)
-
-/* Whether there is room: where nobody else would have to wait, and for whom somebody asks, there always is. */
-static bool takes(const struct shard *shard, struct space *space, int64_t now_us)
+/* Makes items of what may wait in memory. Returns NULL if nothing may, or if there is no memory: then it is put off. */
+static struct parcel *pack(struct shard *shard, struct space *space, const fl_firing *firings, size_t count)
 {
-    const struct server *server = shard->worker->server;
-    uint32_t most = server->config.engine.max_in_flight;
-    if (shard->held < most - most / 4 || !space || !atomic_load_explicit(&server->has_targets, memory_order_relaxed))
-        return true;
-    int64_t since_us = atomic_load_explicit(&space->held_since_us, memory_order_relaxed);
-    int64_t asked_us = atomic_load_explicit(&space->asked_us, memory_order_relaxed);
-    return now_us - (asked_us > since_us ? asked_us : since_us) < PATIENCE_US;
-}
-
-static void put_off(struct shard *shard, const fl_firing *firing, int64_t now_us)
-{
-    int64_t late_us = now_us - firing->timer.due_us;
-    int64_t by_us = late_us < PATIENCE_US ? PATIENCE_US : late_us > PUT_OFF_MOST_US ? PUT_OFF_MOST_US : late_us;
-    fl_engine_settle(shard->engine,
-                     &(fl_settlement){.token = firing->token, .result = FL_LATER, .at_us = now_us + by_us}, 1);
+    struct parcel *parcel = space ? malloc(sizeof *parcel + count * sizeof *parcel->items) : NULL;
+    if (!parcel) {
+        for (size_t i = 0; i < count; i++)
+            fl_engine_settle(shard->engine,
+                             &(fl_settlement){.token = firings[i].token,
+                                              .result = FL_LATER,
+                                              .at_us = server_now(shard->worker->server) + 1000000},
+                             1);
+        return NULL;
+    }
+    *parcel = (struct parcel){.home = pull_home(shard->worker->server, space), .space = space};
+    uint32_t lane = LANE_PULL | ((uint32_t)space->hash & LANE_MASK);
+    for (size_t i = 0; i < count; i++) {
+        struct item *item = &parcel->items[parcel->count];
+        *item = (struct item){.waiter = {withdraw}, .firing = firings[i], .shard = shard, .parcel = parcel};
+        parcel->count += fl_engine_wait(shard->engine, firings[i].token, lane, &item->waiter);
+    }
+    atomic_store(&parcel->left, parcel->count);
+    if (parcel->count > 0)
+        return parcel;
+    free(parcel);
+    return NULL;
 }
 
 /* Timers that are due, of any namespaces: each goes to its home. */
 void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
 {
     struct server *server = shard->worker->server;
-    int64_t now_us = server_now(server);
     for (size_t i = 0, n; i < count; i += n) {
         struct space *space = space_of(server, firings[i].timer.ns);
-        struct worker *home = space ? pull_home(server, space) : shard->worker;
-        bool taken = takes(shard, space, now_us);
         for (n = 1; i + n < count; n++)
             if (space_of(server, firings[i + n].timer.ns) != space)
                 break;
-        struct parcel *parcel = taken ? malloc(sizeof *parcel + n * sizeof *parcel->items) : NULL;
-        if (!parcel) {
-            for (size_t k = 0; k < n; k++)
-                put_off(shard, &firings[i + k], now_us);
+        struct parcel *parcel = pack(shard, space, &firings[i], n);
+        if (!parcel)
             continue;
-        }
-        *parcel = (struct parcel){.home = home, .left = n, .count = n};
-        for (size_t k = 0; k < n; k++)
-            parcel->items[k] = (struct item){.firing = firings[i + k], .shard = shard, .parcel = parcel};
-        shard->held += n;
-        if (space && atomic_fetch_add_explicit(&space->held, (int64_t)n, memory_order_relaxed) == 0)
-            atomic_store_explicit(&space->held_since_us, now_us, memory_order_relaxed);
+        shard->held += parcel->count;
         parcel->task = (fl_loop_task){.fn = parcel_arrives, .arg = parcel};
-        if (home == shard->worker)
-            parcel_arrives(home->loop, parcel);
+        if (parcel->home == shard->worker)
+            parcel_arrives(parcel->home->loop, parcel);
         else
-            fl_loop_post_task(home->loop, &parcel->task);
+            fl_loop_post_task(parcel->home->loop, &parcel->task);
     }
 }
 
@@ -574,13 +679,8 @@ void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
 /* It is not out any more. */
 static void lease_drop(struct worker *worker, struct lease *lease)
 {
-    if (--lease->left > 0)
-        return;
-    if (worker->server->test_clock)
-        lease_unlink(worker->pull, lease);
-    else
-        fl_loop_cancel(worker->loop, lease->timer);
-    free(lease);
+    if (--lease->left == 0)
+        lease_free(worker, lease);
 }
 
 bool pull_settle(struct worker *worker, const struct token *token, const struct ack *ack)
@@ -597,7 +697,7 @@ bool pull_settle(struct worker *worker, const struct token *token, const struct 
     item_settle(worker, item,
                 (fl_settlement){.result = ack->result,
                                 .at_us = later ? server_now(worker->server) + (int64_t)ack->after_us : 0,
-                                .reason = bytes_of(given_up ? "said so in its acknowledgement" : "")});
+                                .reason = bytes_of(given_up ? "the worker reported a failure" : "")});
     worker->counts.acknowledged++;
     return true;
 }
@@ -640,13 +740,13 @@ void pull_purge(struct worker *worker, struct shard *shard)
         struct item *item = pull->slots[i];
         if (!item || item->shard != shard)
             continue;
-        struct space *space = space_of(worker->server, item->firing.timer.ns);
-        if (space)
-            atomic_fetch_sub_explicit(&space->held, 1, memory_order_relaxed);
         if (item->serial)
             lease_drop(worker, item->lease);
-        pull->slots[i] = NULL;
-        pull->free_slots[pull->free_count++] = i;
+        if (is_withdrawn(item)) {
+            item_drop(pull, item);
+            continue;
+        }
+        slot_give(pull, item);
         parcel_drop(item->parcel, 1);
     }
 }

@@ -47,6 +47,7 @@ static size_t place_of(const struct rates *rates, const struct sockaddr *peer)
     return hash >> 48;
 }
 
+/* `now_us` is monotonic: were the wall clock set back, everybody would be refused until it has caught up. */
 bool rate_allows(struct server *server, const struct sockaddr *peer, int64_t now_us)
 {
     if (!server->rates || !peer)

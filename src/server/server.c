@@ -2,21 +2,73 @@
 /* The life of the server.
  *
  * The main thread makes everything, then waits for signals; the workers do the rest. Stopping goes in steps, each when all
- * workers are through with the one before: no new work; connections end; webhooks under way end, for a while; engines record
- * and let go of their shards. */
+ * workers are through with the one before: the shards go to other servers, if there are any; connections and webhooks under way
+ * end, for a while; engines record and let go of their shards. */
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <foliot/version.h>
+
+#include "server/budget.h"
 #include "server/log.h"
 #include "server/notify.h"
 #include "server/server.h"
+#include "server/settings.h"
+
+void server_hindered(struct server *server, const char *why)
+{
+    pthread_mutex_lock(&server->hindrance.lock);
+    snprintf(server->hindrance.text, sizeof server->hindrance.text, "%s", why);
+    pthread_mutex_unlock(&server->hindrance.lock);
+}
+
+/* --- The clock ---------------------------------------------------------------------------------------------------- */
+
+#define CLOCKS_DIFFER_US (10 * INT64_C(1000000)) /* timers would fire so much too early or too late */
+#define SECOND_NS 1000000000ull
+
+bool server_clock_is_off(const struct server *server, char *why, size_t size)
+{
+    int64_t ahead_us = server->store && !server->test_clock ? fl_store_clock_ahead_us(server->store) : 0;
+    bool ahead = ahead_us > 0;
+    if (ahead_us >= -CLOCKS_DIFFER_US && ahead_us <= CLOCKS_DIFFER_US)
+        return false;
+    snprintf(why, size,
+             "the clock of this machine is %" PRId64 " s %s that of the database, so timers fire too %s;"
+             " set both by NTP",
+             (ahead ? ahead_us : -ahead_us) / 1000000, ahead ? "ahead of" : "behind", ahead ? "early" : "late");
+    return true;
+}
+
+static void look_at_clock(fl_loop *loop, void *arg)
+{
+    static bool was_off; /* the first worker's */
+    char why[200];
+    bool off = server_clock_is_off(arg, why, sizeof why);
+    if (off && trouble_is_news("the clocks differ", fl_loop_now_ns(loop)))
+        log_error(why, NULL);
+    else if (was_off && !off)
+        log_info("the clocks of this machine and of the database agree again", NULL);
+    was_off = off;
+}
+
+static int watch_clock(const struct worker *worker)
+{
+    if (worker->index > 0 || strncmp(worker->server->config.store, "postgres", 8) != 0)
+        return 0;
+    return fl_loop_interval(worker->loop, SECOND_NS, FL_TIMER_UNREF, look_at_clock, worker->server, NULL);
+}
+
+/* --- Steps -------------------------------------------------------------------------------------------------------- */
 
 /* A step that every worker takes; the main thread waits for the last. */
 struct step {
@@ -76,10 +128,12 @@ static int make_http(struct worker *worker)
         .handlers = &api_handlers,
         .arg = worker,
         .tls = worker->server->tls,
-        .max_connections = (c->max_connections + worker->server->worker_count - 1) / worker->server->worker_count,
+        .max_connections = c->max_connections,
+        .connections = &worker->server->connections,
         .max_head = c->max_head,
         .max_url = c->max_url,
         .max_body = c->max_body,
+        .max_memory = budget_of_worker(c->max_memory, worker->server->worker_count),
         .head_timeout_ns = c->head_timeout_us * 1000,
         .body_timeout_ns = c->body_timeout_us * 1000,
         .idle_timeout_ns = c->idle_timeout_us * 1000,
@@ -91,17 +145,15 @@ static int make_webhooks(struct worker *worker)
 {
     const struct server_config *c = &worker->server->config;
     unsigned workers = worker->server->worker_count;
-    uint64_t shards = (worker->server->shard_count + workers - 1) / workers;
-    uint64_t in_flight = shards * c->engine.max_in_flight;
     struct webhooks_config config = {
         .loop = worker->loop,
         .clock = worker->server->clock,
         .allow_private = c->allow_private_targets,
+        .own = worker->server->own_targets,
         .max_calls = (c->webhook_concurrency + workers - 1) / workers,
         .max_per_host = (c->webhook_per_host + workers - 1) / workers,
-        .max_waiting = in_flight < UINT32_MAX ? (uint32_t)in_flight : UINT32_MAX,
         .timeout_us = c->webhook_timeout_us,
-        .user_agent = "Foliot/" FOLIOT_VERSION,
+        .user_agent = "Foliot/" FL_VERSION,
     };
     return webhooks_new(&config, &worker->hooks);
 }
@@ -116,6 +168,8 @@ static void set_up_worker(struct worker *worker)
         r = make_http(worker);
     if (r == 0)
         r = make_webhooks(worker);
+    if (r == 0)
+        r = watch_clock(worker);
     step_end(r);
 }
 
@@ -126,7 +180,12 @@ static void start_shards(struct worker *worker)
     if (!server->config.advertise)
         step_end(shards_start(worker));
     else
-        step_end(worker->index == 0 ? servers_start(server) : 0);
+        step_end(servers_start(worker));
+}
+
+static void join_others(struct worker *worker)
+{
+    step_end(worker->index == 0 ? servers_join(worker->server) : 0);
 }
 
 static void load_spaces(struct worker *worker)
@@ -138,6 +197,36 @@ static void load_spaces(struct worker *worker)
         step_end(0);
 }
 
+static void write_address(const struct config_address *address, char *out, size_t size)
+{
+    char host[INET6_ADDRSTRLEN];
+    bool v6 = address->address.any.sa_family == AF_INET6;
+    inet_ntop(address->address.any.sa_family,
+              v6 ? (const void *)&address->address.v6.sin6_addr : (const void *)&address->address.v4.sin_addr, host,
+              sizeof host);
+    unsigned port = ntohs(v6 ? address->address.v6.sin6_port : address->address.v4.sin_port);
+    snprintf(out, size, v6 ? "[%s]:%u" : "%s:%u", host, port);
+}
+
+/* Why an address cannot be had, and what to do. */
+static void explain_bind(int error, char *message, size_t size)
+{
+    static const struct {
+        int error;
+        const char *text;
+    } known[] = {
+        {EADDRINUSE, "(address already in use); stop the other server or choose another address with --listen"},
+        {EADDRNOTAVAIL, "(this machine does not have the address); choose another address with --listen"},
+        {EACCES, "(permission denied); choose a port above 1023 with --listen or grant CAP_NET_BIND_SERVICE"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].error == error) {
+            snprintf(message, size, "%s", known[i].text);
+            return;
+        }
+    snprintf(message, size, "(%s); choose another address with --listen", strerrordesc_np(error));
+}
+
 /* The workers share each address, and the kernel would let another server share it too: it must be free before the first. */
 static int claim_address(const struct config_address *address, char *message, size_t size)
 {
@@ -147,26 +236,37 @@ static int claim_address(const struct config_address *address, char *message, si
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     int r = bind(fd, &address->address.any, address->size);
     if (r < 0)
-        snprintf(message, size, "%s: choose another with --listen, or end what listens there", strerror(errno));
+        explain_bind(errno, message, size);
     close(fd);
     return r < 0 ? FL_SYSTEM : 0;
+}
+
+static void tell_cannot_listen(struct server *server, const struct config_address *address, const char *why)
+{
+    char text[64], message[320];
+    write_address(address, text, sizeof text);
+    snprintf(message, sizeof message, "cannot listen on %s %s", text, why);
+    log_error(message, NULL);
+    atomic_store(&server->told, true);
 }
 
 /* A port that the first worker was given by the kernel is the others' too. */
 static void listen_here(struct worker *worker)
 {
     struct server *server = worker->server;
-    char message[200];
+    char message[200], refusal[160];
     int r = 0;
     for (size_t i = 0; i < server->config.address_count && r == 0; i++) {
         struct config_address *address = &server->config.addresses[i];
         uint16_t port = 0;
         if (worker->index == 0)
             r = claim_address(address, message, sizeof message);
-        if (r == 0)
-            r = http_server_listen(worker->http, &address->address.any, address->size, &port, message, sizeof message);
+        if (r == 0) {
+            r = http_server_listen(worker->http, &address->address.any, address->size, &port, refusal, sizeof refusal);
+            snprintf(message, sizeof message, "(%s)", r < 0 ? refusal : "");
+        }
         if (r < 0) {
-            log_error("cannot listen", "address", server->config.listen, "why", message, NULL);
+            tell_cannot_listen(server, address, message);
         } else if (address->address.any.sa_family == AF_INET) {
             address->address.v4.sin_port = htons(port);
         } else {
@@ -174,6 +274,35 @@ static void listen_here(struct worker *worker)
         }
     }
     step_end(r);
+}
+
+/* The webhooks have the list from their beginning; it is complete when all ports are known, before the first timer fires. */
+static int make_own_targets(struct server *server)
+{
+    server->own_targets = calloc(2 * server->config.address_count + 1, sizeof *server->own_targets);
+    return server->own_targets ? 0 : FL_NO_MEMORY;
+}
+
+static int name_own_targets(struct server *server)
+{
+    size_t count = 0;
+    const char *scheme = server->tls ? "https" : "http";
+    for (size_t i = 0; server->config.echo && i < server->config.address_count; i++) {
+        const struct config_address *address = &server->config.addresses[i];
+        bool v6 = address->address.any.sa_family == AF_INET6;
+        unsigned port = ntohs(v6 ? address->address.v6.sin6_port : address->address.v4.sin_port);
+        char text[64], *url;
+        write_address(address, text, sizeof text);
+        if (asprintf(&url, "%s://%s/echo", scheme, text) < 0)
+            return FL_NO_MEMORY;
+        server->own_targets[count++] = url;
+        if (!server->config.loopback_only)
+            continue;
+        if (asprintf(&url, "%s://localhost:%u/echo", scheme, port) < 0)
+            return FL_NO_MEMORY;
+        server->own_targets[count++] = url;
+    }
+    return 0;
 }
 
 static void listen_on_first(struct worker *worker)
@@ -199,6 +328,7 @@ static int open_store(struct server *server)
     int r = fl_store_open(server->config.store, &config, &server->store, message, sizeof message);
     if (r < 0) {
         log_error("cannot open the store", "why", message, NULL);
+        atomic_store(&server->told, true);
         return r;
     }
     server->shard_count = fl_store_shards(server->store);
@@ -249,6 +379,7 @@ static int make_tls(struct server *server)
     int r = http_tls_new(c->tls_certificate, c->tls_key, &server->tls, message, sizeof message);
     if (r < 0)
         log_error("cannot use the certificate", "why", message, NULL);
+    atomic_store(&server->told, r < 0);
     return r;
 }
 
@@ -282,7 +413,11 @@ static int start(struct server *server)
     if (r == 0)
         r = open_store(server);
     if (r == 0)
+        r = make_own_targets(server);
+    if (r == 0)
         r = make_workers(server);
+    if (r == 0 && server->config.advertise)
+        r = servers_prepare(server);
     if (r == 0)
         r = all_workers(server, set_up_worker);
     if (r == 0)
@@ -290,7 +425,11 @@ static int start(struct server *server)
     if (r == 0)
         r = all_workers(server, listen_on_others);
     if (r == 0)
+        r = name_own_targets(server);
+    if (r == 0)
         r = all_workers(server, start_shards);
+    if (r == 0 && server->config.advertise)
+        r = all_workers(server, join_others);
     if (r == 0)
         r = wait_for_shards(server);
     return r;
@@ -300,16 +439,37 @@ static int start(struct server *server)
 
 #define LINGER_NS (100 * 1000000ull)
 
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Of stop-timeout, which is for all steps together. */
+static uint64_t left_ns(const struct server *server)
+{
+    uint64_t now_ns = monotonic_ns();
+    return now_ns < server->stop_until_ns ? server->stop_until_ns - now_ns : 0;
+}
+
+static void drain(struct worker *worker)
+{
+    http_server_drain(worker->http);
+    step_end(0);
+}
+
 static void left_others(void *server)
 {
     (void)server;
     step_end(0);
 }
 
+/* Half of the time is left for requests under way. */
 static void leave_others(struct worker *worker)
 {
     if (worker->index == 0)
-        servers_stop(worker->server, left_others);
+        servers_stop(worker->server, left_ns(worker->server) / 2000, left_others);
     else
         step_end(0);
 }
@@ -320,23 +480,31 @@ static void lingered(fl_loop *loop, void *arg)
     step_end(0);
 }
 
-/* Somebody may be sending something who has not heard yet: he is told that it is not here, instead of nothing. */
+/* Clients that have connected already, and send a request at this moment, get an answer. */
 static void linger(struct worker *worker)
 {
+    http_server_shut(worker->http);
     if (fl_loop_timer(worker->loop, LINGER_NS, lingered, NULL, NULL) < 0)
         step_end(0);
 }
 
-static void end_links(struct worker *worker)
+/* What would not end by itself. */
+static void end_waiting(struct worker *worker)
 {
-    servers_stop_links(worker);
+    pull_stop(worker);
+    leases_stop(worker);
+    events_stop(worker);
+    if (worker->sessions)
+        peer_sessions_stop(worker->sessions);
     step_end(0);
 }
 
-static void end_events(struct worker *worker)
+static void ended_one(struct worker *worker)
 {
-    pull_stop(worker);
-    events_stop(worker);
+    if (--worker->ending > 0)
+        return;
+    fl_loop_cancel(worker->loop, worker->cut_timer);
+    fl_loop_cancel(worker->loop, worker->batches_timer);
     step_end(0);
 }
 
@@ -344,8 +512,9 @@ static void http_stopped(fl_loop *loop, void *arg)
 {
     struct worker *worker = arg;
     (void)loop;
-    worker->stopped = true;
-    step_end(0);
+    http_server_free(worker->http);
+    worker->http = NULL;
+    ended_one(worker);
 }
 
 static void webhooks_stopped(fl_loop *loop, void *arg)
@@ -353,29 +522,38 @@ static void webhooks_stopped(fl_loop *loop, void *arg)
     struct worker *worker = arg;
     (void)loop;
     worker->hooks = NULL;
-    step_end(0);
+    ended_one(worker);
 }
 
 static void cut_off(fl_loop *loop, void *arg)
 {
     struct worker *worker = arg;
-    (void)loop;
-    if (worker->stopped)
-        return;
-    http_server_free(worker->http);
-    worker->http = NULL;
-    step_end(0);
+    if (worker->http)
+        http_stopped(loop, worker);
 }
 
-static void end_http(struct worker *worker)
+static void cut_batches(fl_loop *loop, void *arg)
 {
-    fl_loop_timer(worker->loop, worker->server->config.stop_timeout_us * 1000, cut_off, worker, NULL);
+    (void)loop;
+    batches_stop(arg);
+}
+
+/* Requests and webhooks, at the same time. Batches that are still open are told shortly before the others are cut off. */
+static void end_work(struct worker *worker)
+{
+    uint64_t ns = left_ns(worker->server);
+    worker->ending = 2;
+    if (fl_loop_timer(worker->loop, ns, cut_off, worker, &worker->cut_timer) < 0 ||
+        fl_loop_timer(worker->loop, ns - ns / 10, cut_batches, worker, &worker->batches_timer) < 0)
+        batches_stop(worker);
+    webhooks_stop(worker->hooks, ns / 1000, webhooks_stopped, worker);
     http_server_stop(worker->http, http_stopped, worker);
 }
 
-static void end_webhooks(struct worker *worker)
+static void end_links(struct worker *worker)
 {
-    webhooks_stop(worker->hooks, worker->server->config.stop_timeout_us, webhooks_stopped, worker);
+    servers_stop_links(worker);
+    step_end(0);
 }
 
 static void end_shards(struct worker *worker)
@@ -412,6 +590,7 @@ static void free_cluster(struct worker *worker)
 
 static void tear_down_worker(struct worker *worker)
 {
+    attempts_log_stop(worker);
     http_server_free(worker->http);
     peer_sessions_free(worker->sessions);
     pull_free(worker);
@@ -419,22 +598,26 @@ static void tear_down_worker(struct worker *worker)
     step_end(0);
 }
 
+/* In a cluster, others take over while requests can still be passed on to them. Connections end after that, and the links, over
+ * which requests are passed on, when there are no more requests. */
 static void stop(struct server *server)
 {
     atomic_store(&server->stopping, true);
+    server->stop_until_ns = monotonic_ns() + server->config.stop_timeout_us * 1000;
     server_notify("STOPPING=1");
     log_info("stopping", NULL);
+    all_workers(server, drain);
     if (server->cluster) {
-        all_workers(server, leave_others); /* they take over while requests can still be passed on to them */
+        all_workers(server, leave_others);
         all_workers(server, linger);
     }
-    all_workers(server, end_events);
+    all_workers(server, end_waiting);
+    all_workers(server, end_work);
+    atomic_store(&server->closing, true);
+    all_workers(server, free_cluster);
     all_workers(server, end_links);
-    all_workers(server, end_http);
-    all_workers(server, end_webhooks);
     all_workers(server, end_shards);
     all_workers(server, await_errands);
-    all_workers(server, free_cluster);
     all_workers(server, tear_down_worker);
 }
 
@@ -461,11 +644,22 @@ static void free_all(struct server *server)
         next = atomic_load(&peer->next);
         free(peer);
     }
+    for (size_t i = 0; server->own_targets[i]; i++)
+        free((void *)server->own_targets[i]);
+    free(server->own_targets);
     free(server->workers);
     free(server->shards);
 }
 
 /* --- Signals ------------------------------------------------------------------------------------------------------ */
+
+static void check_streams(struct worker *worker)
+{
+    batches_check(worker);
+    events_check(worker);
+    leases_check(worker);
+    step_end(0);
+}
 
 static void reload(struct server *server)
 {
@@ -475,39 +669,34 @@ static void reload(struct server *server)
     server_notify("RELOADING=1");
     if (!fresh || config_reload(&server->config, fresh, stderr) < 0) {
         free(reloaded);
-        log_error("the configuration was not reloaded: what is in use stays", NULL);
+        log_error("the new configuration has errors; the server keeps the old one", NULL);
         server_notify("READY=1");
         return;
     }
     reloaded->next = server->reloaded;
     server->reloaded = reloaded;
     atomic_store_explicit(&server->tokens, &fresh->tokens, memory_order_release);
+    all_workers(server, check_streams);
     log_set(fresh->log_level, fresh->log_format);
     if (server->tls && http_tls_load(server->tls, fresh->tls_certificate, fresh->tls_key, message, sizeof message) < 0)
-        log_error("the certificate was not reloaded", "why", message, NULL);
+        log_error("cannot load the new certificate; the server keeps the old one", "why", message, NULL);
     log_info("reloaded tokens, certificate and log level", NULL);
     server_notify("READY=1");
 }
 
-static void write_address(const struct config_address *address, char *out, size_t size)
-{
-    char host[INET6_ADDRSTRLEN];
-    bool v6 = address->address.any.sa_family == AF_INET6;
-    inet_ntop(address->address.any.sa_family,
-              v6 ? (const void *)&address->address.v6.sin6_addr : (const void *)&address->address.v4.sin_addr, host,
-              sizeof host);
-    unsigned port = ntohs(v6 ? address->address.v6.sin6_port : address->address.v4.sin_port);
-    snprintf(out, size, v6 ? "[%s]:%u" : "%s:%u", host, port);
-}
-
 static void say_hello(struct server *server)
 {
-    char address[64], url[80];
+    char address[64], url[80], store[1024] = "";
+    FILE *masked = fmemopen(store, sizeof store, "w");
+    if (masked) {
+        setting_write_masked(server->config.store, masked);
+        fclose(masked);
+    }
     for (size_t i = 0; i < server->config.address_count; i++) {
         write_address(&server->config.addresses[i], address, sizeof address);
         snprintf(url, sizeof url, "%s://%s", server->tls ? "https" : "http", address);
-        log_info("listening", "url", url, "shards", log_int(server->shard_count), "workers",
-                 log_int(server->worker_count), NULL);
+        log_info("listening", "url", url, "version", FL_VERSION, "store", store, "shards", log_int(server->shard_count),
+                 "workers", log_int(server->worker_count), NULL);
     }
     if (server->config.hello)
         hello(server, url);
@@ -545,7 +734,10 @@ static void serve(struct server *server, const sigset_t *signals)
 int server_run(struct server_config *config)
 {
     sigset_t signals;
-    struct server server = {.config = *config, .clock = fl_wall_clock_system()};
+    struct server server = {.config = *config,
+                            .clock = fl_wall_clock_system(),
+                            .hindrance.lock = PTHREAD_MUTEX_INITIALIZER,
+                            .secret_lock = PTHREAD_MUTEX_INITIALIZER};
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
@@ -561,7 +753,8 @@ int server_run(struct server_config *config)
     server.joined = !config->advertise;
     int r = start(&server);
     if (r < 0) {
-        log_error("cannot start", "why", fl_strerror(r), NULL);
+        if (!atomic_load(&server.told))
+            log_error("cannot start", "why", fl_strerror(r), NULL);
         exit(1); /* what is half made has done nothing that must be undone */
     }
     serve(&server, &signals);

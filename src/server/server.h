@@ -9,6 +9,7 @@
  *   servers.c   the other servers of the store, and what is asked of them
  *   serving.c   what they ask of us
  *   api.c       which request is for whom, and may it
+ *   browser.c   whether a web page of another site has sent a request
  *   timers.c    one timer: create, get, change, cancel
  *   batch.c     many, a line each
  *   lists.c     pages of timers and of dead letters; cancelling by filter; raising the dead
@@ -16,7 +17,9 @@
  *   lease.c     asking for leases, at all servers
  *   ack.c       acknowledgements, wherever the lease is from
  *   deliver.c   from what is due to webhooks, with the namespace's pace
- *   spaces.c    namespaces: their settings and how much is in them
+ *   spaces.c    namespaces: how much is in them
+ *   space_settings.c, space_changes.c   their settings: as JSON; in the store and in memory
+ *   space_delete.c   removing one; space_metrics.c   for Prometheus
  *   events.c    server-sent events
  *   clock.c     the test clock
  *   metrics.c   for Prometheus; health
@@ -32,6 +35,7 @@
  * Nothing is locked on the way of a timer: who needs something of another worker's sends an errand there and gets it back.
  * What all of them read (tokens, settings of namespaces) is replaced as a whole and never changed. */
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,19 +69,20 @@ struct shard {
     struct worker *worker;
     uint32_t number;
     _Atomic(struct peer *) peer;    /* whose it is; NULL: ours, or nobody's */
+    atomic_bool moving;             /* it is being given up in order, or was: it is soon somebody's */
     _Atomic uint64_t good_until_ns; /* until then it is surely ours, if others could have it; else UINT64_MAX */
     /* The rest is the worker's. */
-    fl_engine *engine; /* NULL: it is not here */
-    struct counts *counts;
-    uint64_t held;                   /* given to pull.c and not settled */
+    fl_engine *engine;               /* NULL: it is not here */
+    const struct page *loading;      /* what reads its settings in this life of the shard */
+    uint64_t held;                   /* given to pull.c and neither settled nor withdrawn */
     uint64_t delivering;             /* given to webhooks and not settled */
     uint64_t inside;                 /* jobs and pages that the engine has */
-    uint64_t own;                    /* timers in it that are the server's own */
-    uint64_t trouble_ns;             /* when it last said in the log that its store is in trouble */
+    int64_t pending;                 /* timers in it, without those that are the server's own */
     struct errand *kept, *kept_last; /* what came while it was leaving */
-    bool claimed, ready, loaded;     /* the engine has been ready; it is; its counts are known */
+    bool claimed, ready, loaded;     /* the engine has been ready; it is; its settings are known */
+    bool lapsed;                     /* the claim may have run out */
     bool leaving, lost;
-    bool withdrawn, purging, purged, saving, saved, hurry; /* how far leaving has got */
+    bool withdrawn, purging, purged, hurry; /* how far leaving has got */
     fl_timer_id patience, claim_timer;
     fl_loop_task take_task, leave_task, left_task;
 };
@@ -97,6 +102,12 @@ struct histogram {
     uint64_t sum_ns;
 };
 
+struct attempts_log {
+    uint64_t next_ns;      /* when the next line would be written at exactly one per second */
+    uint64_t failed, dead; /* that are not in the log since the last summary */
+    fl_timer_id summary;   /* 0: none is due */
+};
+
 struct worker {
     struct server *server;
     unsigned index;
@@ -106,7 +117,9 @@ struct worker {
     struct pull *pull;
     struct subscriber *subscribers;
     struct listener *listeners;
-    struct leasing *leasings; /* that watch at all servers */
+    struct batch *batches;              /* that are open */
+    struct leasing *leasings;           /* that watch at all servers */
+    char secret[FL_STORE_NAME_MAX + 1]; /* that all servers of the store have, as this worker has learnt it */
     struct peer_host host;
     peer_sessions *sessions; /* of other servers; NULL: this one is alone */
     struct link **links;     /* to them, by their index */
@@ -118,7 +131,10 @@ struct worker {
     uint32_t turn;                        /* which of the shards takes the next timer without a name */
     struct histogram lateness, durations; /* of first attempts; of webhooks */
     struct worker_counts counts;
-    bool stopped;
+    struct attempts_log attempts_log;
+    bool leases_stopped;
+    unsigned ending; /* what has not ended yet of what must before the step of stopping is over */
+    fl_timer_id cut_timer, batches_timer;
     void (*shards_stopped)(struct worker *worker); /* who waits for that; NULL: nobody */
 };
 
@@ -131,6 +147,7 @@ struct server {
     fl_wall_clock *clock;
     struct test_clock *test_clock; /* NULL: time passes by itself */
     http_tls *tls;
+    _Atomic(const char *) *own_targets; /* our /echo, which may be called although it is not public: see webhook_urls */
     struct worker *workers;
     unsigned worker_count;
     struct shard *shards;
@@ -142,16 +159,38 @@ struct server {
     atomic_uint peer_count;
     atomic_bool looking;
     fl_loop_task look_task;
+    atomic_bool settings_old; /* a shard was lost: when one is ours again, the settings of namespaces are read again */
+    atomic_bool settings_asked;
+    fl_loop_task settings_task;
+    pthread_mutex_t secret_lock;
     char secret[FL_STORE_NAME_MAX + 1]; /* that all servers of the store have; empty: not known yet */
-    uint64_t nonce;                     /* of this process: its incarnation */
-    atomic_uint subscribers;            /* of events, on all workers */
-    atomic_uint ready, here;            /* shards: that are ready, that are here */
-    atomic_bool joined;                 /* the other servers know of us, or we are alone */
+    char own_secret[65];                /* that only this process has, until the store has taken it */
+    peer_link *self;                    /* the first worker's: to our own address, until it has been reached */
+    fl_timer_id self_timer;
+    uint64_t self_told_ns;   /* when it was last said why it has not been; 0: never */
+    uint64_t nonce;          /* of this process: its incarnation */
+    atomic_uint connections; /* of HTTP, on all workers, within the limit */
+    atomic_uint subscribers; /* of events, on all workers */
+    atomic_uint ready, here; /* shards: that are ready, that are here */
+    atomic_uint lapsed;      /* of them, those whose claim may have run out */
+    atomic_bool joined;      /* the other servers know of us, or we are alone */
     atomic_bool settings_known;
-    atomic_bool has_targets; /* not all timers are pulled */
-    atomic_bool stopping;
+    atomic_bool stopping; /* it was told to stop */
+    struct hindrance {
+        pthread_mutex_t lock;
+        char text[256]; /* why it is not ready, if it does not just load; "": nothing is known */
+    } hindrance;
+    atomic_bool closing;    /* and has no connections any more, neither of clients nor of other servers */
+    uint64_t stop_until_ns; /* by the loops' clock: then whatever is under way is cut off */
+    atomic_bool told;       /* the log says why the start failed */
     int64_t started_us;
 };
+
+/* --- attempts_log.c */
+
+/* Writes a line about an attempt that failed or a timer that became a dead letter, if there are not too many. */
+void attempts_log(struct worker *worker, bool dead, uint32_t shard, const fl_durable *timer, fl_bytes reason);
+void attempts_log_stop(struct worker *worker);
 
 /* --- shards.c: errands */
 
@@ -169,19 +208,21 @@ void errand_return(struct errand *errand);
 
 /* Operations on one shard, wherever it is. `render` is called while the answers are valid, on the shard's worker or, if it
  * is another server's, at home; `back` is called at home. If the shard is nobody's just now, or is being moved, it is
- * tried again for a second; what the same worker submits after it waits behind it. */
+ * tried again for a while; what the same worker submits after it waits behind it. */
 struct job {
     struct errand errand;
     fl_batch batch;
     struct shard *shard;
+    struct space **places; /* that its operations have (timers_complete()), one each or NULL; NULL: none has any */
     void (*render)(struct job *job);
     void (*back)(struct errand *errand);
-    bool brief; /* of the answers only results and IDs are looked at */
-    bool local; /* of no other server: `moved` says if it is not here */
-    bool moved; /* nothing has happened */
-    uint64_t until_ns;
-    uint64_t number;  /* of those that its worker has submitted */
-    struct job *next; /* of those that wait */
+    bool brief;         /* of the answers only results and IDs are looked at */
+    bool local;         /* of no other server: `moved` says if it is not here */
+    bool moved;         /* nothing has happened */
+    uint64_t since_ns;  /* it waits, but for the time it was on its way */
+    uint64_t routed_ns; /* when it was last tried */
+    uint64_t number;    /* of those that its worker has submitted */
+    struct job *next;   /* of those that wait */
     struct peer_call remote;
 };
 void job_submit(struct job *job);
@@ -196,7 +237,7 @@ struct page {
     void (*render)(struct page *page);
     void (*back)(struct errand *errand);
     bool local, moved;
-    uint64_t until_ns;
+    uint64_t since_ns, routed_ns; /* as those of a job */
     struct peer_call remote;
 };
 void page_submit(struct page *page);
@@ -205,6 +246,8 @@ void page_submit(struct page *page);
 void job_return(struct job *job);
 void page_return(struct page *page);
 
+/* Whether a text is an ID of this store, as it is given out: then it cannot be a name. */
+bool is_id(const struct server *server, fl_bytes text, uint32_t *ret_shard, fl_key *ret_id);
 struct shard *shard_of_name(struct server *server, fl_bytes ns, fl_bytes name);
 struct shard *shard_of_worker(struct worker *worker); /* for timers without a name */
 int shards_new(struct worker *worker);
@@ -240,7 +283,8 @@ void tour_begin(struct tour *tour, struct worker *home);
 struct call {
     http_request *request;
     struct worker *worker;
-    const struct token *token; /* NULL: none is needed */
+    const struct tokens *tokens; /* by which it was let in */
+    const struct token *token;   /* NULL: none is needed */
     const struct route *route;
     fl_bytes ns, name;
     struct problem problem;
@@ -250,11 +294,18 @@ struct call {
     char ns_room[256], name_room[256];
 };
 
+/* Bytes: a page of a list ends when it has reached LIST_BYTES, and there may be a part of a page and a copy beside it; a
+ * subscriber of events has at most EVENTS_BYTES unsent. */
+enum { LIST_BYTES = 1 << 20, LIST_MEMORY = 4 * LIST_BYTES, EVENTS_BYTES = 64 << 10, EVENTS_MEMORY = 2 * EVENTS_BYTES };
+
 extern const struct http_handlers api_handlers;
 
 /* --- servers.c */
-int servers_start(struct server *server);
-void servers_stop(struct server *server, void (*done)(void *server)); /* on the first worker */
+int servers_prepare(struct server *server);
+int servers_start(struct worker *worker);
+int servers_join(struct server *server); /* on the first worker, when all have started */
+/* On the first worker: calls `done` when the others have the shards, or could have had them for so long. */
+void servers_stop(struct server *server, uint64_t patience_us, void (*done)(void *server));
 void servers_stop_links(struct worker *worker);
 void shard_left(struct shard *shard);
 void servers_look(struct server *server); /* we have claimed something: all should know */
@@ -290,6 +341,9 @@ void call_refuse(struct call *call); /* with `problem` */
 int call_refuse_result(struct call *call, int result);
 void call_drop(struct call *call); /* the request is somebody else's from now on */
 bool call_may(const struct call *call, unsigned right, fl_bytes ns);
+/* Whether it would be let in now: tokens may have been read again since it came, and then it has the rights that its token has now.
+ * If not, `problem` says so. */
+bool call_is_let_in(struct call *call);
 /* A parameter of the query. Returns 1; 0: it is not given; -1: it cannot be read, or is there twice, and `problem` says so.
  * What is not understood must not count as not given: a filter that is left out lets everything through. */
 int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
@@ -323,17 +377,28 @@ void openapi_get(struct call *call);
 void namespaces_get(struct call *call);
 void namespace_get(struct call *call);
 void namespace_put(struct call *call);
+void namespace_patch(struct call *call);
+void namespace_delete(struct call *call);
 void peer_post(struct call *call);
 
 /* --- timers.c, for batches too */
-void timers_tell(struct shard *shard, const fl_op *op); /* on the shard's worker, of each operation once */
-/* `*ret_place` is set if it has a place among those that the namespace may have: it is given back when all is over. */
+/* On the shard's worker, of each operation once. `place` is NULL, or where its place is, which it then has no longer. */
+void timers_tell(struct shard *shard, const fl_op *op, struct space **place);
+void timers_counted(struct server *server, struct space *space, int64_t more);
+/* Adds what the namespace has set, and takes a place among the timers that it may have: `*ret_place`, to be given back by
+ * timers_tell() or timers_give_back(). If there is a limit and no place, it may only replace a timer. Returns 0, or -1. */
 int timers_complete(struct server *server, fl_op *op, struct space **ret_place, struct problem *problem);
-void timers_answered(struct space *place);                                                 /* NULL is none */
+void timers_give_back(const struct server *server, struct space **place);
 int timers_problem(const struct server *server, const fl_op *op, struct problem *problem); /* of one that failed */
 
 /* --- lease.c */
 void leases_ask_again(struct worker *worker); /* there is another server to ask */
+void leases_stop(struct worker *worker);      /* nobody waits any longer */
+void leases_check(struct worker *worker);     /* tokens were read again: some may not be let in any more */
+
+/* --- batch.c */
+void batches_stop(struct worker *worker);  /* nothing more is read of those that are open */
+void batches_check(struct worker *worker); /* as those of leases */
 
 /* --- pull.c */
 int pull_new(struct worker *worker);
@@ -344,16 +409,19 @@ void pull_stop(struct worker *worker);
 int64_t pull_clock_changed(struct worker *worker); /* ends leases by the test clock; returns when the next does */
 
 /* --- deliver.c */
+
+/* A timer that is due and waits, for its turn at a host or for a lease: the engine may want it back. */
+struct waiter {
+    bool (*withdraw)(struct waiter *waiter); /* on the shard's worker. False: its attempt has begun */
+};
+/* Hosts and polled namespaces have lanes of their own. */
+enum { LANE_PULL = 1 << 23, LANE_MASK = LANE_PULL - 1 };
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);
 void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement);
 struct shard *deliver_shard(const webhook_call *call); /* whose timer it delivers */
 
 /* --- counts.c: on the shard's worker */
-int counts_new(struct shard *shard);
-void counts_free(struct shard *shard); /* what is in the shard does not count here any more */
-void counts_load(struct shard *shard); /* calls shard_loaded() */
-void counts_add(struct shard *shard, struct space *space, int64_t more, bool targets);
-void counts_flush(struct shard *shard, void (*done)(struct shard *shard));
+void space_load(struct shard *shard); /* calls shard_loaded() */
 
 /* --- spaces.c */
 struct settings {
@@ -372,27 +440,34 @@ struct space {
     _Atomic(const struct settings *) settings; /* never NULL */
     _Atomic int64_t pending;                   /* in the shards of this server */
     _Atomic int64_t elsewhere;                 /* in those of others, when they were last asked */
-    _Atomic int64_t coming;                    /* being created, if there is a limit */
-    atomic_bool has_targets;                   /* some of its timers have had one */
+    _Atomic int64_t coming;                    /* being created, if there is a limit, and not counted yet */
+    int64_t counted;                           /* the same, and counted: under the lock `placing` */
     atomic_llong fired, failed, dead;
     /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
     _Atomic int64_t next_us, booked_us;
-    /* What waits to be leased, since when there is such, and when somebody last asked. */
-    _Atomic int64_t held, held_since_us, asked_us;
     /* The crowd that is falling due. */
     _Atomic int64_t crowd_due_us;
     atomic_uint crowd_size;
+    /* Changes of its settings that wait for their turn, at its home. */
+    struct change *changes, *changes_last;
+    bool changed; /* there has been a change, or a look at the stored settings; under the lock of all namespaces */
+    _Atomic uint64_t load; /* the last load of all settings that has found settings for it */
+    atomic_bool series;    /* it has series of its own in /metrics */
     struct space *next;
 };
 
 int spaces_new(struct server *server);
 void spaces_free(struct server *server);
 struct space *space_of(struct server *server, fl_bytes ns); /* makes it; NULL: no memory */
+/* Whether this has not been told in the log in the last minute. Any thread. */
+bool trouble_is_news(const char *message, uint64_t now_ns);
+void spaces_load_again(struct server *server); /* if they may have changed with a shard that was lost */
 void spaces_load(struct worker *worker,
                  void (*done)(struct worker *worker));  /* reads all settings; `done` may be NULL */
 void spaces_reload(struct worker *worker, fl_bytes ns); /* reads those of one */
 void spaces_tell_engine(struct shard *shard);
-void spaces_metrics(struct server *server, struct out *out);
+/* Writes the metrics of namespaces into `call->out`, some at a time, then calls `done`. */
+void spaces_metrics(struct call *call, void (*done)(struct call *call));
 void spaces_take(struct server *server, const fl_durable *timer); /* what the store has of one */
 /* How much there is in each, or in one: for another server, and what others said. */
 void spaces_put_counts(struct server *server, fl_bytes ns, struct out *out);
@@ -405,7 +480,6 @@ static inline int64_t space_pending(struct space *space)
 }
 /* What the server keeps for itself, as timers that no user can name. */
 #define SETTINGS_NAMESPACE ((fl_bytes){"\1namespaces", 11})
-#define COUNTS_NAMESPACE ((fl_bytes){"\1counts", 7})
 static inline bool is_own_namespace(fl_bytes ns)
 {
     return ns.size > 0 && *(const char *)ns.data == '\1';
@@ -415,6 +489,7 @@ static inline bool is_own_namespace(fl_bytes ns)
 enum event_kind { EVENT_SCHEDULED, EVENT_FIRED, EVENT_FAILED, EVENT_DEAD, EVENT_CANCELLED, EVENT_SKIPPED };
 void event_tell(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer, fl_bytes reason);
 void events_stop(struct worker *worker);
+void events_check(struct worker *worker);                                /* as those of leases */
 void events_listen(struct worker *worker, struct peer_request *request); /* another server wants them all */
 void events_relay(struct worker *worker, fl_bytes piece);                /* one of another server's */
 
@@ -431,6 +506,9 @@ bool rate_allows(struct server *server, const struct sockaddr *peer, int64_t now
 void hello(struct server *server, const char *url);
 
 /* --- server.c */
+void server_hindered(struct server *server, const char *why); /* "": not any more */
+/* Whether the machine's clock and the database's differ too much to be ready; then `why` says it in words. Any thread. */
+bool server_clock_is_off(const struct server *server, char *why, size_t size);
 int server_run(struct server_config *config); /* until SIGTERM; returns an exit status */
 
 #endif

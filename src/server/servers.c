@@ -11,6 +11,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <foliot/version.h>
+
 #include "server/log.h"
 #include "server/server.h"
 #include "server/wire.h"
@@ -251,6 +253,7 @@ void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg),
 }
 
 #define COUNT_NS 1000000000ull
+#define AGAIN_NS 1000000000ull
 
 static void counted(void *arg)
 {
@@ -311,7 +314,7 @@ static void link_make(struct worker *worker, struct peer *peer, uint64_t incarna
     struct peer_link_config config = {.loop = worker->loop,
                                       .address = peer->address,
                                       .self = server->config.advertise,
-                                      .secret = bytes_of(server->secret),
+                                      .secret = bytes_of(worker->secret),
                                       .tls = server->tls != NULL,
                                       .changed = link_changed,
                                       .arg = link};
@@ -343,15 +346,22 @@ static bool is_over(const struct link *link, uint64_t incarnation)
     return incarnation == 0 ? !peer_link_up(link->link) : link->incarnation != incarnation;
 }
 
+static void learn_secret(struct worker *worker)
+{
+    struct server *server = worker->server;
+    pthread_mutex_lock(&server->secret_lock);
+    memcpy(worker->secret, server->secret, sizeof worker->secret);
+    pthread_mutex_unlock(&server->secret_lock);
+    worker->host.secret = bytes_of(worker->secret);
+}
+
 /* Makes and ends links, as servers have come and gone. */
 static void update_links_of(struct worker *worker)
 {
     struct server *server = worker->server;
-    if (atomic_load(&server->stopping) || !make_room(worker, atomic_load(&server->peer_count)))
+    if (atomic_load(&server->closing) || !make_room(worker, atomic_load(&server->peer_count)))
         return;
-    worker->host.secret = bytes_of(server->secret);
-    if (!worker->sessions && peer_sessions_new(worker->loop, &worker->host, &worker->sessions) < 0)
-        return;
+    learn_secret(worker);
     for (struct peer *peer = atomic_load(&server->peers); peer; peer = atomic_load(&peer->next)) {
         if (peer->index >= worker->link_count)
             continue;
@@ -361,6 +371,8 @@ static void update_links_of(struct worker *worker)
             link_free(&worker->links[peer->index]);
         if (incarnation != 0 && !worker->links[peer->index])
             link_make(worker, peer, incarnation);
+        else if (worker->links[peer->index])
+            peer_link_rotate(worker->links[peer->index]->link, worker->host.secret);
     }
 }
 
@@ -412,8 +424,6 @@ void servers_stop_links(struct worker *worker)
     free(worker->links);
     worker->links = NULL;
     worker->link_count = 0;
-    if (worker->sessions)
-        peer_sessions_stop(worker->sessions);
 }
 
 /* --- Who is there ------------------------------------------------------------------------------------------------- */
@@ -446,6 +456,16 @@ static const struct cluster_member *member_of(const struct cluster_view *view, c
     return NULL;
 }
 
+static void set_secret(struct server *server, const char *secret)
+{
+    pthread_mutex_lock(&server->secret_lock);
+    bool rotated = server->secret[0] && strncmp(server->secret, secret, sizeof server->secret - 1) != 0;
+    snprintf(server->secret, sizeof server->secret, "%s", secret);
+    pthread_mutex_unlock(&server->secret_lock);
+    if (rotated)
+        log_info("the secret of the servers has changed in the store; new links use the new secret", NULL);
+}
+
 static void changed(void *arg, const struct cluster_view *view)
 {
     struct server *server = arg;
@@ -456,15 +476,15 @@ static void changed(void *arg, const struct cluster_view *view)
         const struct cluster_member *member = member_of(view, peer);
         uint64_t now = member ? member->incarnation : 0, before = atomic_exchange(&peer->incarnation, now);
         if (now != before)
-            log_info(now ? "another server is there" : "another server is gone", "server", peer->address, NULL);
+            log_info(now ? "another server has joined" : "another server has left", "server", peer->address, NULL);
     }
     for (uint32_t i = 0; i < view->shard_count; i++) {
         bool other = view->owners[i] >= 0 && (size_t)view->owners[i] != view->self;
         struct peer *peer = other ? peer_of_address(server, view->members[view->owners[i]].address) : NULL;
+        atomic_store_explicit(&server->shards[i].moving, view->owners[i] == CLUSTER_MOVING, memory_order_relaxed);
         atomic_store_explicit(&server->shards[i].peer, peer, memory_order_release);
     }
-    if (!server->secret[0])
-        snprintf(server->secret, sizeof server->secret, "%s", view->secret);
+    set_secret(server, view->secret);
     if (view->self != SIZE_MAX)
         atomic_store(&server->joined, true);
     update_links(server);
@@ -503,7 +523,7 @@ static void leave_here(fl_loop *loop, void *arg)
     (void)loop;
     if (!shard->engine || shard->leaving)
         return; /* it is on its way already */
-    log_info("giving a shard up", "shard", log_int(shard->number), NULL);
+    log_info("giving up a shard", "shard", log_int(shard->number), NULL);
     shard_leave(shard, false);
 }
 
@@ -522,11 +542,23 @@ static void left(fl_loop *loop, void *arg)
     cluster_left(shard->worker->server->cluster, shard->number);
 }
 
+/* A server that is alone claims what it has lost: it waits for another that holds it. */
+static void start_again(fl_loop *loop, void *arg)
+{
+    struct shard *shard = arg;
+    if (atomic_load(&shard->worker->server->stopping) || shard->engine)
+        return;
+    if (shard_start(shard) < 0)
+        fl_loop_timer(loop, AGAIN_NS, start_again, shard, NULL);
+}
+
 void shard_left(struct shard *shard)
 {
     struct server *server = shard->worker->server;
-    if (!server->cluster)
+    if (!server->cluster) {
+        start_again(shard->worker->loop, shard);
         return;
+    }
     shard->left_task = (fl_loop_task){.fn = left, .arg = shard};
     fl_loop_post_task(server->workers[0].loop, &shard->left_task);
 }
@@ -560,15 +592,16 @@ static void replaced(void *arg)
 {
     struct server *server = arg;
     log_error(
-        "another server has started with the address of this one, which stops: give each its own with --advertise",
+        "another server uses the address of this server, so this server stops; give each server its own --advertise",
         "address", server->config.advertise, NULL);
     kill(getpid(), SIGTERM);
 }
 
 static void trouble(void *arg, const char *message)
 {
-    (void)arg;
-    log_warning("the store does not say which servers there are, and is asked again", "why", message, NULL);
+    struct server *server = arg;
+    if (trouble_is_news(message, fl_loop_now_ns(server->workers[0].loop)))
+        log_warning("cannot read the list of servers from the store; the server keeps trying", "why", message, NULL);
 }
 
 /* What the servers know each other by is in the store: who can read that may do anything anyway. */
@@ -582,16 +615,19 @@ static int make_secret(char *out, size_t size)
     return 0;
 }
 
-int servers_start(struct server *server)
+int servers_prepare(struct server *server)
 {
-    char secret[65];
-    if (make_secret(secret, sizeof secret) < 0)
-        return FL_SYSTEM;
-    struct cluster_config config = {.secret = secret,
+    return make_secret(server->own_secret, sizeof server->own_secret);
+}
+
+static int cluster_prepare(struct server *server)
+{
+    struct cluster_config config = {.secret = server->own_secret,
                                     .loop = server->workers[0].loop,
                                     .store = server->store,
                                     .address = server->config.advertise,
-                                    .about = FOLIOT_VERSION,
+                                    .about = FL_VERSION,
+                                    .hold = true,
                                     .waits = true,
                                     .incarnation = server->nonce,
                                     .lease_us = server->config.engine.lease_us,
@@ -608,9 +644,78 @@ int servers_start(struct server *server)
     return cluster_start(&config, &server->cluster);
 }
 
-void servers_stop(struct server *server, void (*done)(void *server))
+int servers_start(struct worker *worker)
 {
-    cluster_stop(server->cluster, done);
+    struct server *server = worker->server;
+    worker->host.secret = bytes_of(server->own_secret);
+    int r = peer_sessions_new(worker->loop, &worker->host, &worker->sessions);
+    return r == 0 && worker->index == 0 ? cluster_prepare(server) : r;
+}
+
+/* --- Reaching ourselves ------------------------------------------------------------------------------------------- */
+
+/* A server with an address at which it cannot be reached, or at which another is, would get shards that nobody can ask for, or drive
+ * that other from the list. So it first calls itself there. Nobody else can answer: what proves who answers is a secret that has not
+ * left this process yet. */
+
+#define SELF_LOOK_NS (20 * 1000000ull)
+#define SELF_TELL_NS (30 * 1000000000ull)
+
+static void tell_unreachable(struct server *server)
+{
+    char text[sizeof server->hindrance.text];
+    const char *why = peer_link_trouble(server->self);
+    uint64_t now_ns = fl_loop_now_ns(server->workers[0].loop);
+    snprintf(text, sizeof text, "the server cannot reach itself at %.80s (--advertise): %s", server->config.advertise,
+             why);
+    server_hindered(server, text);
+    if (server->self_told_ns > 0 && now_ns - server->self_told_ns < SELF_TELL_NS)
+        return;
+    server->self_told_ns = now_ns;
+    log_error("cannot reach this server at its own address, so it does not join the others; correct --advertise",
+              "address", server->config.advertise, "why", why, NULL);
+}
+
+static void self_free(struct server *server)
+{
+    if (!server->self)
+        return;
+    fl_loop_cancel(server->workers[0].loop, server->self_timer);
+    peer_link_free(server->self);
+    server->self = NULL;
+}
+
+static void look_at_self(fl_loop *loop, void *arg)
+{
+    struct server *server = arg;
+    (void)loop;
+    if (peer_link_up(server->self)) {
+        self_free(server);
+        server_hindered(server, "");
+        cluster_join(server->cluster);
+    } else if (peer_link_has_failed(server->self)) {
+        tell_unreachable(server);
+    }
+}
+
+int servers_join(struct server *server)
+{
+    struct worker *worker = &server->workers[0];
+    struct peer_link_config config = {.loop = worker->loop,
+                                      .address = server->config.advertise,
+                                      .self = server->config.advertise,
+                                      .secret = bytes_of(server->own_secret),
+                                      .tls = server->tls != NULL};
+    int r = peer_link_new(&config, &server->self);
+    if (r == 0)
+        r = fl_loop_interval(worker->loop, SELF_LOOK_NS, 0, look_at_self, server, &server->self_timer);
+    return r;
+}
+
+void servers_stop(struct server *server, uint64_t patience_us, void (*done)(void *server))
+{
+    self_free(server);
+    cluster_stop(server->cluster, patience_us, done);
 }
 
 /* --- GET /v1/cluster ---------------------------------------------------------------------------------------------- */
@@ -668,7 +773,7 @@ static void show_here(struct errand *errand)
 static void show_alone(struct call *call)
 {
     struct server *server = call->worker->server;
-    struct cluster_member self = {server->config.owner, FOLIOT_VERSION, 0, server->shard_count, false};
+    struct cluster_member self = {server->config.owner, FL_VERSION, 0, server->shard_count, false};
     int32_t *owners = calloc(server->shard_count, sizeof *owners);
     show_cluster(&call->out, call->worker, &(struct cluster_view){&self, 1, owners, server->shard_count, 0, ""});
     free(owners);

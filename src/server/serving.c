@@ -205,7 +205,6 @@ static void serve_asker(struct worker *worker, struct peer_request *request, boo
         refuse(request, wire.bad ? FL_INVALID_ARGUMENT : FL_NO_MEMORY);
         return;
     }
-    atomic_store_explicit(&space->asked_us, server_now(server), memory_order_relaxed);
     served->request = request;
     served->asker.space = space;
     served->asker.max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX;
@@ -217,6 +216,7 @@ static void serve_asker(struct worker *worker, struct peer_request *request, boo
     served->asker.errand =
         (struct errand){.home = worker, .there = pull_home(server, space), .go = pull_ask, .back = asker_back};
     request->gone = asker_gone;
+    request->harmless = true; /* what is leased and not heard of is leased again */
     request->arg = served;
     served->out = true;
     errand_send(&served->asker.errand);
@@ -324,7 +324,7 @@ static void look(fl_loop *loop, void *arg)
 {
     struct server *server = arg;
     (void)loop;
-    if (server->cluster && !atomic_load(&server->stopping))
+    if (server->cluster && !atomic_load(&server->closing))
         cluster_look(server->cluster);
 }
 

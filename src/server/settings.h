@@ -27,6 +27,7 @@ enum setting_kind {
     SETTING_FACTOR,    /* in thousandths */
     SETTING_CHOICE,    /* an enum whose values are the places in `choices` */
     SETTING_ADDRESSES, /* char *, HOST:PORT with commas between them; repeating it adds to it */
+    SETTING_HOSTS,     /* char *, names without ports, the same */
 };
 
 struct setting {
@@ -50,6 +51,9 @@ const struct setting *setting_find(const char *name, size_t size);
 
 /* The known name that `name` was most likely meant to be, or NULL. Among options there are some that are no settings. */
 const char *setting_nearest(const char *name, size_t size, bool option);
+
+/* Whether it is a list, to which repeating it adds. */
+bool setting_is_list(const struct setting *setting);
 
 /* Gives a setting the value that `text` says. Returns 0, FL_INVALID_ARGUMENT if it is not allowed, or FL_NO_MEMORY. */
 int setting_set(struct server_config *config, const struct setting *setting, const char *text);

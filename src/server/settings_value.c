@@ -42,7 +42,12 @@ static uint64_t load_number(const struct server_config *config, const struct set
 
 static bool is_text(const struct setting *setting)
 {
-    return setting->kind == SETTING_TEXT || setting->kind == SETTING_URL || setting->kind == SETTING_ADDRESSES;
+    return setting->kind == SETTING_TEXT || setting->kind == SETTING_URL || setting_is_list(setting);
+}
+
+bool setting_is_list(const struct setting *setting)
+{
+    return setting->kind == SETTING_ADDRESSES || setting->kind == SETTING_HOSTS;
 }
 
 static char *load_text(const struct server_config *config, const struct setting *setting)
@@ -202,14 +207,24 @@ static bool is_address(const char *text, size_t size)
     return digits > 0 && digits < 6 && port <= 65535 && (bracketed || plain);
 }
 
-static bool are_addresses(const char *text)
+/* A name or an IPv4 address; IPv6 in brackets. No port. */
+static bool is_host(const char *text, size_t size)
+{
+    bool bracketed = size > 2 && text[0] == '[' && text[size - 1] == ']';
+    for (size_t i = bracketed; i + bracketed < size; i++)
+        if (strchr("[]/ @*?#", text[i]) || (text[i] == ':' && !bracketed))
+            return false;
+    return size > 0;
+}
+
+static bool are_all(const char *text, bool (*is_one)(const char *text, size_t size))
 {
     for (;;) {
         text += strspn(text, " ");
         size_t size = strcspn(text, ","), used = size;
         while (used > 0 && text[used - 1] == ' ')
             used--;
-        if (!is_address(text, used))
+        if (!is_one(text, used))
             return false;
         if (text[size] == '\0')
             return true;
@@ -229,7 +244,8 @@ static bool is_allowed_text(const struct setting *setting, const char *text)
 {
     if (*text == '\0' || strlen(text) > setting->max || !is_printable(text))
         return false;
-    return setting->kind == SETTING_ADDRESSES ? are_addresses(text)
+    return setting->kind == SETTING_ADDRESSES ? are_all(text, is_address)
+           : setting->kind == SETTING_HOSTS   ? are_all(text, is_host)
            : setting->kind == SETTING_URL     ? is_url(setting, text)
                                               : true;
 }
@@ -320,6 +336,9 @@ void setting_allowed(const struct setting *setting, FILE *to)
         return;
     case SETTING_ADDRESSES:
         fputs("HOST:PORT, [IPV6]:PORT or *:PORT, several with commas between them, ports from 0 to 65535", to);
+        return;
+    case SETTING_HOSTS:
+        fputs("names or addresses without a port, IPv6 in brackets, several with commas between them", to);
         return;
     default:
         fprintf(to, "%s from ", what[setting->kind]);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The engines, each on the loop of its worker, and how other workers get at them. */
 
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/budget.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -77,9 +80,19 @@ void tour_begin(struct tour *tour, struct worker *home)
 /* --- Jobs and pages ----------------------------------------------------------------------------------------------- */
 
 /* A shard can be nobody's for a while: before the server has claimed it (it listens first), and while it moves from one
- * server to another. What comes meanwhile waits at home, and tries again. */
+ * server to another. What comes meanwhile waits at home, and tries again. If the shard moves in order, or this server has yet to
+ * learn who has it, that is worth waiting for; if its owner does not answer, it takes longer than anybody would wait. */
 #define WAIT_NS 1000000000ull
+#define WAIT_LONG_NS (5 * 1000000000ull)
 #define AGAIN_NS (20 * 1000000ull)
+
+static bool may_wait(const struct shard *shard, const struct worker *worker, uint64_t since_ns)
+{
+    const struct server *server = worker->server;
+    bool moves = atomic_load_explicit(&shard->moving, memory_order_relaxed) ||
+                 (server->cluster && !atomic_load_explicit(&server->settings_known, memory_order_relaxed));
+    return fl_loop_now_ns(worker->loop) - since_ns < (moves ? WAIT_LONG_NS : WAIT_NS);
+}
 
 /* Whether the shard is here and takes work; if it is leaving, the errand is kept until it has left. */
 static bool takes_work(struct shard *shard, struct errand *errand)
@@ -119,7 +132,7 @@ static void job_done(fl_batch *batch)
     struct shard *shard = job->shard;
     job->moved = shard->leaving && was_stopped(batch);
     for (size_t i = 0; i < batch->count && !job->moved; i++)
-        timers_tell(shard, &batch->ops[i]);
+        timers_tell(shard, &batch->ops[i], job->places ? &job->places[i] : NULL);
     if (!job->moved)
         job->render(job);
     errand_return(&job->errand);
@@ -143,6 +156,7 @@ static void job_route(struct job *job)
 {
     struct peer *peer = job->local ? NULL : atomic_load_explicit(&job->shard->peer, memory_order_acquire);
     job->moved = false;
+    job->routed_ns = fl_loop_now_ns(job->errand.home->loop);
     job->errand.there = job->shard->worker;
     if (peer)
         job_forward(job, peer);
@@ -207,12 +221,12 @@ static void let_follow(struct waiting *waiting)
 }
 
 /* Those who have waited long enough are told no. Without memory to try again, everybody is. */
-static void try_again(struct waiting *waiting, fl_loop *loop)
+static void try_again(struct waiting *waiting, struct worker *worker)
 {
     bool planned = waiting->planned || waiting->tried;
     for (struct job *job; (job = waiting->first) != NULL;) {
-        if (fl_loop_now_ns(loop) < job->until_ns) {
-            if (!planned && fl_loop_timer(loop, AGAIN_NS, try_first, waiting, NULL) == 0)
+        if (may_wait(job->shard, worker, job->since_ns)) {
+            if (!planned && fl_loop_timer(worker->loop, AGAIN_NS, try_first, waiting, NULL) == 0)
                 waiting->planned = planned = true;
             if (planned)
                 return;
@@ -234,8 +248,9 @@ void job_return(struct job *job)
     if (tried)
         waiting->tried = NULL;
     if (job->moved) {
+        job->since_ns += fl_loop_now_ns(job->errand.home->loop) - job->routed_ns;
         wait_in_line(waiting, job);
-        try_again(waiting, job->errand.home->loop);
+        try_again(waiting, job->errand.home);
         return;
     }
     if (tried)
@@ -269,7 +284,7 @@ void job_submit_inside(struct job *job)
 void job_submit(struct job *job)
 {
     job_prepare(job);
-    job->until_ns = fl_loop_now_ns(job->errand.home->loop) + WAIT_NS;
+    job->since_ns = fl_loop_now_ns(job->errand.home->loop);
     job->number = job->errand.home->jobs++;
     struct waiting *waiting = job->local ? NULL : waiting_with(job);
     if (waiting && (waiting->first || waiting->tried))
@@ -306,6 +321,7 @@ static void page_route(struct page *page)
 {
     struct peer *peer = page->local ? NULL : atomic_load_explicit(&page->shard->peer, memory_order_acquire);
     page->moved = false;
+    page->routed_ns = fl_loop_now_ns(page->errand.home->loop);
     page->errand.there = page->shard->worker;
     if (peer)
         page_forward(page, peer);
@@ -323,7 +339,9 @@ void page_return(struct page *page)
 {
     fl_loop *loop = page->errand.home->loop;
     if (page->moved && !page->local) {
-        if (fl_loop_now_ns(loop) < page->until_ns && fl_loop_timer(loop, AGAIN_NS, page_again, page, NULL) == 0)
+        page->since_ns += fl_loop_now_ns(loop) - page->routed_ns;
+        if (may_wait(page->shard, page->errand.home, page->since_ns) &&
+            fl_loop_timer(loop, AGAIN_NS, page_again, page, NULL) == 0)
             return;
         page->listing.result = FL_STORE_UNAVAILABLE;
         page->listing.count = 0;
@@ -345,7 +363,7 @@ void page_submit(struct page *page)
     page->errand.back = page_home;
     page->listing.done = page_done;
     page->listing.arg = page;
-    page->until_ns = fl_loop_now_ns(page->errand.home->loop) + WAIT_NS;
+    page->since_ns = fl_loop_now_ns(page->errand.home->loop);
     page_route(page);
 }
 
@@ -382,17 +400,65 @@ static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, siz
         deliver(shard, firings, count);
 }
 
+static bool withdraw(void *arg, fl_engine *engine, uint64_t token, void *handle)
+{
+    const struct shard *shard = arg;
+    struct waiter *waiter = handle;
+    (void)engine, (void)token;
+    /* Of a shard that is given up, what waits is forgotten, and the engine is not told. */
+    bool forgotten = shard->leaving || atomic_load(&shard->worker->server->stopping);
+    return !forgotten && waiter->withdraw(waiter);
+}
+
 static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl_ended how, fl_bytes reason)
 {
     struct shard *shard = arg;
     struct space *space = space_of(shard->worker->server, timer->ns);
     (void)engine;
-    if (space) {
-        counts_add(shard, space, -1, false);
-        if (how == FL_ENDED_DEAD)
-            atomic_fetch_add_explicit(&space->dead, 1, memory_order_relaxed);
-    }
+    if (space && how == FL_ENDED_DEAD)
+        atomic_fetch_add_explicit(&space->dead, 1, memory_order_relaxed);
     event_tell(shard->worker, how == FL_ENDED_DEAD ? EVENT_DEAD : EVENT_SKIPPED, shard->number, timer, reason);
+    if (how == FL_ENDED_DEAD)
+        attempts_log(shard->worker, true, shard->number, timer, reason);
+}
+
+static void look_whether_ready(struct shard *shard)
+{
+    bool ready = shard->claimed && shard->loaded && !shard->leaving && !shard->lost && !shard->lapsed;
+    if (ready != shard->ready)
+        atomic_fetch_add(&shard->worker->server->ready, ready ? 1 : -1u);
+    shard->ready = ready;
+}
+
+#define DATABASE_AWAY "the database has not responded for longer than lease; timers do not fire until it responds"
+
+/* The claim may have run out, since it could not be renewed: the engine fires nothing. For all shards, that is said once. */
+static void set_lapsed(struct shard *shard, bool lapsed)
+{
+    struct server *server = shard->worker->server;
+    if (lapsed == shard->lapsed)
+        return;
+    shard->lapsed = lapsed;
+    look_whether_ready(shard);
+    if (lapsed && atomic_fetch_add(&server->lapsed, 1) == 0) {
+        server_hindered(server, DATABASE_AWAY);
+        log_error(DATABASE_AWAY, NULL);
+    } else if (!lapsed && atomic_fetch_sub(&server->lapsed, 1) == 1) {
+        server_hindered(server, "");
+        log_info("the database responds again, or the server has given up the shards", NULL);
+    }
+}
+
+/* The server's own timers are nobody's business. */
+static void counted(void *arg, fl_engine *engine, fl_bytes ns, int64_t more)
+{
+    struct shard *shard = arg;
+    struct space *space = is_own_namespace(ns) ? NULL : space_of(shard->worker->server, ns);
+    (void)engine;
+    if (!space)
+        return;
+    shard->pending += more;
+    timers_counted(shard->worker->server, space, more);
 }
 
 /* Others must know until when the shard is ours: what is on its way elsewhere may come back after a long silence, in which
@@ -404,6 +470,7 @@ static void look_at_claim(fl_loop *loop, void *arg)
     (void)loop;
     fl_engine_get_stats(shard->engine, &stats);
     atomic_store(&shard->good_until_ns, stats.owner_until_ns);
+    set_lapsed(shard, stats.owner && fl_loop_now_ns(shard->worker->loop) >= stats.owner_until_ns);
 }
 
 static int watch_claim(struct shard *shard)
@@ -423,23 +490,43 @@ static void unwatch_claim(struct shard *shard)
         fl_loop_cancel(shard->worker->loop, shard->claim_timer);
     shard->claim_timer = 0;
     atomic_store(&shard->good_until_ns, 0);
+    set_lapsed(shard, false);
 }
 
-static void set_ready(struct shard *shard, bool ready)
+#define MINUTE_NS (60 * 1000000000ull)
+
+/* All shards run into the same trouble, again and again: a message is told once per minute. Some alternate. */
+bool trouble_is_news(const char *message, uint64_t now_ns)
 {
-    if (ready != shard->ready)
-        atomic_fetch_add(&shard->worker->server->ready, ready ? 1 : -1u);
-    shard->ready = ready;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        char text[256];
+        uint64_t told_ns;
+    } recent[4];
+    static unsigned next;
+    bool news = true;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof recent / sizeof *recent; i++)
+        if (recent[i].told_ns > 0 && now_ns - recent[i].told_ns < MINUTE_NS && strcmp(recent[i].text, message) == 0)
+            news = false;
+    if (news) {
+        snprintf(recent[next % 4].text, sizeof recent[0].text, "%s", message);
+        recent[next++ % 4].told_ns = now_ns;
+    }
+    pthread_mutex_unlock(&lock);
+    return news;
 }
 
-/* Once a second is enough: every request may run into it. */
-static void tell_trouble(struct shard *shard, const char *message)
+static void tell_trouble(const struct shard *shard, const char *message)
 {
-    uint64_t now_ns = fl_loop_now_ns(shard->worker->loop);
-    if (shard->trouble_ns > 0 && now_ns - shard->trouble_ns < 1000000000)
-        return;
-    shard->trouble_ns = now_ns;
-    log_error("the store is in trouble, and is asked again", "shard", log_int(shard->number), "why", message, NULL);
+    if (trouble_is_news(message, fl_loop_now_ns(shard->worker->loop)))
+        log_error("the store fails or does not respond; the server keeps trying", "shard", log_int(shard->number),
+                  "why", message, NULL);
+    if (shard->lapsed) {
+        char why[sizeof shard->worker->server->hindrance.text];
+        snprintf(why, sizeof why, DATABASE_AWAY ": %s", message);
+        server_hindered(shard->worker->server, why);
+    }
 }
 
 static void leave_lost(fl_loop *loop, void *arg)
@@ -459,21 +546,23 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
         shard->claimed = true;
         if (shard->claim_timer)
             look_at_claim(shard->worker->loop, shard);
-        set_ready(shard, !shard->leaving);
+        look_whether_ready(shard);
         servers_look(shard->worker->server);
-        log_debug("shard is ready", "shard", log_int(shard->number), NULL);
+        spaces_load_again(shard->worker->server);
+        log_debug("shard ready", "shard", log_int(shard->number), NULL);
         break;
     case FL_ENGINE_LOST:
-        set_ready(shard, false);
         shard->lost = true;
-        log_error("another server has taken a shard over: nothing of it fires here any more", "shard",
-                  log_int(shard->number), NULL);
-        if (shard->worker->server->cluster)
-            fl_loop_post(shard->worker->loop, leave_lost, shard); /* not inside a callback of the engine's */
+        look_whether_ready(shard);
+        log_error("lost a shard; its timers do not fire here until this server claims it again", "shard",
+                  log_int(shard->number), "why", message, NULL);
+        atomic_store(&shard->worker->server->settings_old, true);
+        fl_loop_post(shard->worker->loop, leave_lost, shard); /* not inside a callback of the engine's */
         break;
     case FL_ENGINE_HELD:
-        log_warning("waiting for a shard that another server holds", "shard", log_int(shard->number), "why", message,
-                    NULL);
+        if (trouble_is_news("waiting for a shard", fl_loop_now_ns(shard->worker->loop)))
+            log_warning("waiting for a shard that another server holds", "shard", log_int(shard->number), "why",
+                        message, NULL);
         break;
     case FL_ENGINE_TROUBLE:
         tell_trouble(shard, message);
@@ -492,23 +581,23 @@ int shard_start(struct shard *shard)
     config.dispatch = dispatch;
     config.notify = notify;
     config.ended = ended;
+    config.withdraw = withdraw;
+    config.counted = counted;
     config.arg = shard;
     config.shard = shard->number;
     config.clock = server->clock;
+    config.max_memory_bytes = budget_of_shard(server->config.max_memory, server->shard_count);
     config.wait = true;
-    int r = counts_new(shard);
-    if (r == 0)
-        r = watch_claim(shard);
+    int r = watch_claim(shard);
     if (r == 0)
         r = fl_engine_start(&config, &shard->engine);
     if (r < 0) {
         unwatch_claim(shard);
-        counts_free(shard);
         log_error("cannot start the engine of a shard", "shard", log_int(shard->number), "why", fl_strerror(r), NULL);
         return r;
     }
     atomic_fetch_add(&server->here, 1);
-    counts_load(shard);
+    space_load(shard);
     return 0;
 }
 
@@ -543,6 +632,7 @@ void shard_let_go(struct shard *shard)
 void shard_loaded(struct shard *shard)
 {
     shard->loaded = true;
+    look_whether_ready(shard);
     shard_let_go(shard);
 }
 
@@ -551,13 +641,13 @@ void shard_loaded(struct shard *shard)
 /* What a shard's last engine had of it is gone: it is as before shard_start(). */
 static void forget(struct shard *shard)
 {
-    set_ready(shard, false);
     atomic_fetch_sub(&shard->worker->server->here, 1);
-    counts_free(shard);
     shard->engine = NULL;
-    shard->held = shard->own = 0;
+    shard->loading = NULL;
+    shard->held = 0;
     shard->loaded = shard->claimed = shard->leaving = shard->lost = false;
-    shard->purged = shard->purging = shard->saved = shard->saving = shard->withdrawn = shard->hurry = false;
+    look_whether_ready(shard);
+    shard->purged = shard->purging = shard->withdrawn = shard->hurry = false;
 }
 
 static bool all_are_gone(const struct worker *worker)
@@ -585,7 +675,7 @@ static void gone(fl_loop *loop, void *arg)
     (void)loop;
     shard->kept = NULL;
     forget(shard);
-    log_debug("shard is given up", "shard", log_int(shard->number), NULL);
+    log_debug("shard given up", "shard", log_int(shard->number), NULL);
     for (struct errand *next; kept; kept = next) {
         next = kept->next;
         kept->go(kept); /* finds that it is not here */
@@ -624,13 +714,7 @@ static void purge(struct shard *shard)
     tour_begin(&tour->tour, shard->worker);
 }
 
-static void saved(struct shard *shard)
-{
-    shard->saved = true;
-    shard_leave_on(shard);
-}
-
-/* In this order: callbacks end, leases end, operations end, what is counted is written, the engine stops. An engine that
+/* In this order: callbacks end, leases end, operations end, the engine stops. An engine that
  * has no say in the store any more, or never had, or that does not get on, is stopped with what is in it. */
 void shard_leave_on(struct shard *shard)
 {
@@ -644,13 +728,6 @@ void shard_leave_on(struct shard *shard)
     }
     if (shard->inside > 0 && !hurry)
         return;
-    if (!shard->saved && !hurry) {
-        if (!shard->saving) {
-            shard->saving = true;
-            counts_flush(shard, saved);
-        }
-        return;
-    }
     fl_engine *engine = shard->engine;
     shard->engine = NULL;
     unwatch_claim(shard);
@@ -684,7 +761,8 @@ void shard_leave(struct shard *shard, bool lost)
 {
     shard->leaving = true;
     shard->lost |= lost;
-    set_ready(shard, false);
+    atomic_store_explicit(&shard->moving, !lost, memory_order_relaxed);
+    look_whether_ready(shard);
     if (shard->worker->hooks)
         webhooks_withdraw(shard->worker->hooks, is_of, shard, false);
     if (fl_loop_timer(shard->worker->loop, PATIENCE_NS, out_of_patience, shard, &shard->patience) < 0)

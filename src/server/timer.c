@@ -72,17 +72,29 @@ static int read_text(struct reading *r, struct json value, fl_bytes *ret)
     return 0;
 }
 
+static int read_due_number(struct reading *r, struct json value)
+{
+    int64_t *us = &r->in->timer.due_us;
+    if (!json_milliseconds(value, us))
+        return bad(r, "must be milliseconds since 1970, if it is a number");
+    if (*us >= WHEN_PLAUSIBLE_US && *us < FL_STORE_TIME_END)
+        return 0;
+    return problem_set(r->problem, 400, "invalid-field", r->field,
+                       "%s must be milliseconds since 1970, from the year 2001 to 3111%s", r->field,
+                       when_hint(*us / 1000));
+}
+
 static int read_due(struct reading *r, struct json value)
 {
     fl_bytes text = {0};
     fl_durable *timer = &r->in->timer;
     if (value.kind == JSON_NUMBER)
-        return json_milliseconds(value, &timer->due_us)
-                   ? 0
-                   : bad(r, "is not a time: as a number it is milliseconds since 1970");
+        return read_due_number(r, value);
     if (value.kind != JSON_STRING || read_text(r, value, &text) < 0 || when_parse(text, &timer->due_us) < 0)
         return bad(r, "must be a time like \"2030-01-31T09:00:00+01:00\" (RFC 3339) or milliseconds since 1970");
-    return 0;
+    return timer->due_us < WHEN_PLAUSIBLE_US ? bad(r, "must not be before 2001; for a timer that fires at once, use "
+                                                      "\"after\": \"0s\"")
+                                             : 0;
 }
 
 static int read_duration(struct reading *r, struct json value, uint64_t *ret_us)
@@ -110,7 +122,8 @@ static int read_target(struct reading *r, struct json value)
     fl_bytes *target = &r->in->timer.target;
     if (read_text(r, value, target) < 0)
         return -1;
-    if (webhook_check_url(*target, r->rules->allow_private, why, sizeof why) < 0)
+    bool allowed = r->rules->allow_private || webhook_is_own(r->rules->own, *target);
+    if (webhook_check_url(*target, allowed, why, sizeof why) < 0)
         return problem_set(r->problem, 400, "invalid-field", r->field, "target: %s", why);
     return 0;
 }
@@ -326,12 +339,30 @@ static const struct member *find_member(struct json key)
     return NULL;
 }
 
-const char *timer_member_name(unsigned given)
+static void list_members(unsigned allowed, const char *names[sizeof members / sizeof *members + 1])
 {
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (members[i].gave & allowed)
+            names[count++] = members[i].name;
+    names[count] = NULL;
+}
+
+static int unknown_member(struct problem *problem, struct json key, unsigned allowed)
+{
+    const char *names[sizeof members / sizeof *members + 1];
+    list_members(allowed, names);
+    return problem_unknown_member(problem, NULL, key, names);
+}
+
+int timer_refuse_member(struct problem *problem, unsigned given, unsigned allowed)
+{
+    const char *names[sizeof members / sizeof *members + 1];
     size_t i = 0;
     while (!(members[i].gave & given))
         i++;
-    return members[i].name;
+    list_members(allowed, names);
+    return problem_unknown(problem, "field", NULL, (fl_bytes){members[i].name, strlen(members[i].name)}, names);
 }
 
 static int check_together(struct reading *r)
@@ -342,11 +373,9 @@ static int check_together(struct reading *r)
     if ((given & GAVE_PAYLOAD) && (given & GAVE_PAYLOAD_BASE64))
         return problem_set(r->problem, 400, "invalid-field", "payload_base64",
                            "give payload or payload_base64, not both");
-    if (r->in->timer.due_us < WHEN_MIN_US)
-        r->in->timer.due_us = WHEN_MIN_US; /* as it would be shown: past is past */
     if (r->in->timer.due_us >= FL_STORE_TIME_END)
         return problem_set(r->problem, 400, "invalid-field", given & GAVE_DUE ? "due" : "after",
-                           "the time is too far away: the year 3111 is the last");
+                           "%s is after the year 3111, which is the last", given & GAVE_DUE ? "due" : "after");
     return 0;
 }
 
@@ -357,11 +386,11 @@ int timer_read(struct json object, const struct timer_rules *rules, struct scrat
     struct reading reading = {.rules = rules, .scratch = scratch, .in = ret, .problem = problem};
     *ret = (struct timer_in){0};
     if (object.kind != JSON_OBJECT)
-        return problem_set(problem, 400, "invalid-body", NULL, "a JSON object is wanted");
+        return problem_set(problem, 400, "invalid-body", NULL, "the body must be a JSON object");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         const struct member *member = find_member(key);
         if (!member || !(member->gave & rules->allowed))
-            return problem_unknown_member(problem, NULL, key);
+            return unknown_member(problem, key, rules->allowed);
         if (ret->given & member->gave)
             return problem_set(problem, 400, "invalid-field", member->name, "%s is given twice", member->name);
         ret->given |= member->gave;
@@ -438,7 +467,7 @@ int retry_read(struct json object, fl_retry *ret, struct problem *problem)
             return r;
     }
     if (retry.initial_us == 0)
-        return problem_set(problem, 400, "invalid-field", "retry.initial", "retry.initial must be longer than nothing");
+        return problem_set(problem, 400, "invalid-field", "retry.initial", "retry.initial must be longer than 0");
     if (!(given & 1u << MAX_INTERVAL))
         retry.max_interval_us = retry.initial_us > 3600 * 1000000ull ? retry.initial_us : 3600 * 1000000ull;
     if (retry.max_interval_us < retry.initial_us)
@@ -562,7 +591,7 @@ bool name_is_good(fl_bytes text)
     if (text.size == 0 || text.size > FL_STORE_NAME_MAX || !utf8_is_good(text))
         return false;
     for (size_t i = 0; i < text.size; i++)
-        if (at[i] < 0x20 || at[i] == 0x7f)
+        if (at[i] < 0x20 || at[i] == 0x7f || (at[i] == 0xc2 && at[i + 1] < 0xa0)) /* U+0080 to U+009F */
             return false;
     return true;
 }

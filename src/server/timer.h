@@ -9,6 +9,7 @@
 #include "server/json.h"
 #include "server/out.h"
 #include "server/problem.h"
+#include "server/webhook.h"
 
 /* Memory for what cannot be used where it lies; given back all at once. */
 struct scratch {
@@ -39,6 +40,7 @@ struct timer_rules {
     unsigned allowed; /* GAVE_… */
     int64_t now_us;
     bool allow_private; /* targets */
+    webhook_urls own;   /* targets that are allowed all the same */
     size_t max_payload;
 };
 
@@ -55,8 +57,8 @@ struct timer_in {
 int timer_read(struct json object, const struct timer_rules *rules, struct scratch *scratch, struct timer_in *ret,
                struct problem *problem);
 
-/* The name of the first of these members. */
-const char *timer_member_name(unsigned given);
+/* The first of the given members is not among those that are allowed. Returns -1. */
+int timer_refuse_member(struct problem *problem, unsigned given, unsigned allowed);
 
 /* Makes an update of it: which parts are to be set. */
 unsigned timer_update_flags(const struct timer_in *in);

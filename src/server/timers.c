@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "server/json.h"
-#include "server/server.h"
+#include "server/spaces.h"
 #include "server/timer.h"
 
 struct single {
@@ -21,7 +21,7 @@ struct single {
 
 static void single_end(struct single *single)
 {
-    timers_answered(single->place);
+    timers_give_back(single->call->worker->server, &single->place);
     scratch_free(&single->scratch);
     free(single);
 }
@@ -38,28 +38,30 @@ static struct single *single_new(struct call *call)
     single->job.errand.home = call->worker;
     single->job.batch.ops = &single->op;
     single->job.batch.count = 1;
+    single->job.places = &single->place;
     single->op.timer.ns = call->ns;
     return single;
 }
 
 /* --- The answer --------------------------------------------------------------------------------------------------- */
 
-/* What has changed, for those who count and those who listen. The server's own timers are nobody's business. */
-void timers_tell(struct shard *shard, const fl_op *op)
+/* Tells those who listen what has changed. The server's own timers concern nobody. */
+static void tell_change(struct shard *shard, const fl_op *op)
 {
-    bool made = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED;
-    bool raised = op->kind == FL_OP_DEAD_REDRIVE, cancelled = op->kind == FL_OP_CANCEL;
+    bool cancelled = op->kind == FL_OP_CANCEL;
     if (op->result < 0 || op->kind == FL_OP_GET || op->kind == FL_OP_DEAD_GET || op->kind == FL_OP_DEAD_DELETE ||
         (op->kind == FL_OP_CREATE && op->outcome == FL_SAME))
         return;
-    if (is_own_namespace(op->timer.ns)) {
-        shard->own += made;
+    if (is_own_namespace(op->timer.ns))
         return;
-    }
-    struct space *space = made || raised || cancelled ? space_of(shard->worker->server, op->timer.ns) : NULL;
-    if (space)
-        counts_add(shard, space, cancelled ? -1 : 1, op->timer.target.size > 0);
     event_tell(shard->worker, cancelled ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number, &op->timer, (fl_bytes){0});
+}
+
+void timers_tell(struct shard *shard, const fl_op *op, struct space **place)
+{
+    tell_change(shard, op);
+    if (place)
+        timers_give_back(shard->worker->server, place);
 }
 
 static void render(struct job *job)
@@ -109,6 +111,15 @@ static void back(struct errand *errand)
 
 /* --- The question ------------------------------------------------------------------------------------------------- */
 
+/* In capitals it is a name: others' IDs of as many letters are often written so, and are used as names. */
+bool is_id(const struct server *server, fl_bytes text, uint32_t *ret_shard, fl_key *ret_id)
+{
+    for (size_t i = 0; i < text.size; i++)
+        if (((const char *)text.data)[i] >= 'A' && ((const char *)text.data)[i] <= 'Z')
+            return false;
+    return fl_id_parse(text.data, text.size, ret_shard, ret_id) == 0 && *ret_shard < server->shard_count;
+}
+
 /* What the last part of the path says may be an ID or a name. */
 static void submit(struct single *single)
 {
@@ -117,8 +128,7 @@ static void submit(struct single *single)
     uint32_t shard;
     single->job.render = render;
     single->job.back = back;
-    if (fl_id_parse(call->name.data, call->name.size, &shard, &single->op.timer.id) < 0 ||
-        shard >= server->shard_count) {
+    if (!is_id(server, call->name, &shard, &single->op.timer.id)) {
         submit_by_name(single);
         return;
     }
@@ -130,35 +140,66 @@ static void submit(struct single *single)
 static int namespace_full(const struct server *server, struct problem *problem)
 {
     return problem_set(problem, 429, "namespace-full", NULL,
-                       "there are as many timers in this namespace as allowed (%llu)",
+                       "the namespace has as many timers as max-timers-per-namespace allows (%llu)",
                        (unsigned long long)server->config.max_timers_per_namespace);
 }
 
-/* Whether there is room for another; then it has a place until timers_answered(), by when it counts as pending. */
+/* Whether there is room for another; then it has a place. */
 static bool take_place(const struct server *server, struct space *space, struct space **ret_place)
 {
     int64_t most = (int64_t)server->config.max_timers_per_namespace;
     if (most == 0)
         return true;
-    int64_t coming = atomic_fetch_add(&space->coming, 1);
-    if (space_pending(space) + coming < most) {
+    pthread_mutex_lock(&server->spaces->placing);
+    bool room = space_pending(space) + atomic_load(&space->coming) < most;
+    if (room) {
+        atomic_fetch_add(&space->coming, 1);
         *ret_place = space;
-        return true;
     }
-    atomic_fetch_sub(&space->coming, 1);
-    return false;
+    pthread_mutex_unlock(&server->spaces->placing);
+    return room;
 }
 
-void timers_answered(struct space *place)
+void timers_give_back(const struct server *server, struct space **place)
 {
-    if (place)
-        atomic_fetch_sub(&place->coming, 1);
+    if (!*place)
+        return;
+    pthread_mutex_lock(&server->spaces->placing);
+    if ((*place)->counted > 0) /* what came of it, or of another, is counted */
+        (*place)->counted--;
+    else
+        atomic_fetch_sub(&(*place)->coming, 1);
+    pthread_mutex_unlock(&server->spaces->placing);
+    *place = NULL;
+}
+
+/* A timer that is new has its place from now on because it is counted: no limit must see it twice, or not at all. */
+void timers_counted(struct server *server, struct space *space, int64_t more)
+{
+    if (more != 1 || atomic_load(&space->coming) == 0) {
+        atomic_fetch_add_explicit(&space->pending, more, memory_order_relaxed);
+        return;
+    }
+    pthread_mutex_lock(&server->spaces->placing);
+    atomic_fetch_add_explicit(&space->pending, 1, memory_order_relaxed);
+    if (atomic_load(&space->coming) > 0) {
+        atomic_fetch_sub(&space->coming, 1);
+        space->counted++;
+    }
+    pthread_mutex_unlock(&server->spaces->placing);
 }
 
 /* What the namespace adds, and whether it takes more: if not, a timer may still take another's place. */
 int timers_complete(struct server *server, fl_op *op, struct space **ret_place, struct problem *problem)
 {
     fl_durable *timer = &op->timer;
+    uint32_t shard;
+    fl_key id;
+    if (is_id(server, timer->name, &shard, &id))
+        return problem_set(
+            problem, 400, "invalid-field", "name",
+            "the name \"%.*s\" looks like an ID of this server; choose another, such as one with a prefix",
+            (int)timer->name.size, (const char *)timer->name.data);
     struct space *space = space_of(server, timer->ns);
     if (!space)
         return problem_of_result(problem, FL_NO_MEMORY);
@@ -188,6 +229,7 @@ static int read_timer(struct single *single, struct timer_in *in)
     struct timer_rules rules = {.allowed = GAVE_CONTENT,
                                 .now_us = server_now(server),
                                 .allow_private = server->config.allow_private_targets,
+                                .own = server->own_targets,
                                 .max_payload = server->config.max_payload};
     size_t at;
     const char *why;
@@ -204,7 +246,7 @@ static int read_new(struct single *single)
     if (read_timer(single, &in) < 0)
         return -1;
     if (!(in.given & (GAVE_DUE | GAVE_AFTER)))
-        return problem_set(&call->problem, 400, "missing-field", "due", "due or after is missing: when shall it fire?");
+        return problem_set(&call->problem, 400, "missing-field", "due", "due or after is missing; give one of them");
     in.timer.ns = call->ns;
     in.timer.name = call->name;
     single->op = (fl_op){.kind = FL_OP_CREATE, .timer = in.timer};
@@ -218,10 +260,10 @@ static void refuse(struct single *single)
     call_refuse(call);
 }
 
+/* That is the only value that is let through. */
 static bool wants_only_new(struct call *call)
 {
-    fl_bytes value = http_header(call->request, "if-none-match");
-    return value.size == 1 && *(const char *)value.data == '*';
+    return http_header(call->request, "if-none-match").size > 0;
 }
 
 static void create(struct call *call, struct shard *shard)

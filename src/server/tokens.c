@@ -48,6 +48,14 @@ const struct token *tokens_find(const struct tokens *tokens, fl_bytes authorizat
     return valid && found > 0 ? &tokens->list[found - 1] : NULL;
 }
 
+const struct token *tokens_same(const struct tokens *tokens, const struct token *token)
+{
+    for (size_t i = 0; i < tokens->count; i++)
+        if (CRYPTO_memcmp(token->hash, tokens->list[i].hash, sizeof token->hash) == 0)
+            return &tokens->list[i];
+    return NULL;
+}
+
 bool token_allows(const struct token *token, unsigned right, fl_bytes ns)
 {
     if ((token->rights & right) != right)

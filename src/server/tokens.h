@@ -34,6 +34,9 @@ struct tokens {
 /* The token of an Authorization header ("Bearer …"), or NULL. Takes the same time whichever it is, and if there is none. */
 const struct token *tokens_find(const struct tokens *tokens, fl_bytes authorization);
 
+/* The token of the same secret, after they were read again; NULL: there is none any more. */
+const struct token *tokens_same(const struct tokens *tokens, const struct token *token);
+
 /* Whether it may; `ns` of size 0: in all namespaces. */
 bool token_allows(const struct token *token, unsigned right, fl_bytes ns);
 

@@ -20,13 +20,14 @@
 #include <string.h>
 #include <time.h>
 
+#include <foliot/version.h>
+
 static const uint64_t second_ns = 1000000000;
 
 enum {
-    SWEEP_S = 30,        /* how often what nobody uses is freed */
-    FORGET_S = 60,       /* a host that nobody calls, and a connection */
-    LEARN_S = 60,        /* how long an address is good for */
-    PUT_OFF_MOST_S = 48, /* and a quarter more at random */
+    SWEEP_S = 30,  /* how often what nobody uses is freed */
+    FORGET_S = 60, /* a host that nobody calls, and a connection */
+    LEARN_S = 60,  /* how long an address is good for */
     TABLE_LEAST = 64,
     KEEP_BYTES = 16 << 10, /* of a buffer that is kept for the next transfer */
     SMALL_BODY = 4 << 10,  /* to copy it is cheaper than to send two pieces */
@@ -114,7 +115,6 @@ static struct webhook_host *host_of(webhooks *hooks, const struct webhook_target
     host = calloc(1, sizeof *host + size);
     if (!host)
         return NULL;
-    host->waiting_end = &host->waiting;
     host->hash = hash;
     host->key_size = size;
     memcpy(host->key, key, size);
@@ -163,47 +163,6 @@ static void leave_ring(webhooks *hooks, struct webhook_host *host)
     hooks->turn_count--;
 }
 
-/* How long a call that comes now would wait, by how fast calls ended since there have been some waiting; what is under way
- * counts as ended, so that a host that says nothing is the slower the longer that lasts. In the first second nothing is known:
- * perhaps it is we who are busy. */
-static uint64_t estimate_ns(const webhooks *hooks, const struct webhook_host *host)
-{
-    uint64_t since_ns = now_ns(hooks) - host->backlog_ns, ended = host->ended + host->under_way, all_ns;
-    if (host->waiting_count == 0 || since_ns < second_ns)
-        return 0;
-    if (__builtin_mul_overflow(since_ns, host->waiting_count, &all_ns))
-        return UINT64_MAX;
-    return all_ns / (ended > 0 ? ended : 1);
-}
-
-/* A call of the host has ended: only the latest seconds count. */
-static void count_ended(struct webhook_host *host, uint64_t now)
-{
-    uint64_t since_ns = now - host->backlog_ns;
-    host->ended++;
-    if (since_ns > 2 * second_ns) {
-        host->backlog_ns = now - since_ns / 2;
-        host->ended /= 2;
-    }
-}
-
-/* The room for the calls of a host that wait: what the others leave. */
-static uint64_t waiting_room(const webhooks *hooks, const struct webhook_host *host)
-{
-    uint64_t others = hooks->stats.waiting - host->waiting_count, most = hooks->config.max_waiting;
-    return others < most ? most - others : 0;
-}
-
-/* How many may wait if a new one waits so long. Half of the room is for everybody, as with calls under way. To put a call off
- * is a write to the disk, and a crowd that a host takes in some seconds must not pay for that: but it leaves room for others,
- * unless it is over in a moment. */
-static uint64_t waiting_most(uint64_t room, uint64_t wait_ns)
-{
-    if (wait_ns >= 5 * second_ns)
-        return room / 2;
-    return wait_ns >= second_ns ? room - room / 8 : UINT64_MAX;
-}
-
 /* --- Calls that end without having begun -------------------------------------------------------------------------- */
 
 static void finish_early(webhooks *hooks, webhook_call *call, enum fl_settle result, const char *reason)
@@ -216,28 +175,10 @@ static void finish_early(webhooks *hooks, webhook_call *call, enum fl_settle res
     webhook_post(hooks);
 }
 
-static uint64_t random_below(webhooks *hooks, uint64_t limit)
+/* Not now. */
+static void put_off(webhooks *hooks, webhook_call *call, const char *reason)
 {
-    hooks->random ^= hooks->random << 13;
-    hooks->random ^= hooks->random >> 7;
-    hooks->random ^= hooks->random << 17;
-    return hooks->random % limit;
-}
-
-/* Not now: after as long as the queue of its host may take, a bit spread. That is a guess, and a host that is faster than it
- * must not stand idle: so nobody is put off for longer than he is late already, and of a crowd that waits for long each is
- * put off a few times only. */
-static void put_off(webhooks *hooks, webhook_call *call, uint64_t wait_ns, const char *reason)
-{
-    const int64_t most_us = PUT_OFF_MOST_S * INT64_C(1000000);
-    int64_t late_us = webhook_now_us(hooks) - call->due_us;
-    late_us = late_us < 0 ? 0 : late_us > most_us ? most_us : late_us;
-    if (wait_ns > (uint64_t)late_us * 1000)
-        wait_ns = (uint64_t)late_us * 1000;
-    if (wait_ns < second_ns)
-        wait_ns = second_ns;
-    wait_ns += random_below(hooks, wait_ns / 4);
-    call->at_us = webhook_now_us(hooks) + (int64_t)(wait_ns / 1000);
+    call->at_us = webhook_now_us(hooks) + 1000000;
     finish_early(hooks, call, FL_LATER, reason);
 }
 
@@ -317,7 +258,6 @@ static void finish(struct webhook_transfer *transfer)
     if (transfer->deadline)
         fl_loop_cancel(hooks->config.loop, transfer->deadline);
     call->duration_ns = machine_ns() - transfer->begun_ns;
-    count_ended(host, now);
     host->used_ns = now;
     host->under_way--;
     hooks->stats.under_way--;
@@ -356,7 +296,7 @@ static void timed_out(fl_loop *loop, void *arg)
     give_up(transfer);
     if (timeout_us == 0)
         timeout_us = transfer->hooks->config.timeout_us;
-    webhook_broken(transfer, FL_FAILED, "no complete answer within %" PRIu64 " ms", (timeout_us + 999) / 1000);
+    webhook_broken(transfer, FL_FAILED, "no complete response within %" PRIu64 " ms", (timeout_us + 999) / 1000);
 }
 
 /* Whether the fast way is open. When the address gets old, one call is sent the general way to learn it anew. */
@@ -364,7 +304,7 @@ static bool can_be_plain(struct webhook_transfer *transfer)
 {
     struct webhook_host *host = transfer->host;
     uint64_t now = now_ns(transfer->hooks);
-    if (transfer->url || host->address.ss_family == 0)
+    if (transfer->url || transfer->own || host->address.ss_family == 0)
         return false;
     if (now - host->learned_ns < LEARN_S * second_ns)
         return true;
@@ -424,7 +364,7 @@ static int transport(struct webhook_transfer *transfer)
 
 static const char *why_not(int result)
 {
-    return result == FL_INVALID_ARGUMENT ? "it has a header that may not be sent" : "there was no memory for it";
+    return result == FL_INVALID_ARGUMENT ? "the timer has a forbidden header" : "out of memory";
 }
 
 void webhook_repeat(struct webhook_transfer *transfer)
@@ -447,7 +387,9 @@ static void begin(webhooks *hooks, struct webhook_host *host, webhook_call *call
     transfer->begun_ns = machine_ns();
     transfer->deadline = 0;
     transfer->redirects = 0;
-    transfer->stranger = transfer->fresh = false;
+    transfer->stranger = false;
+    transfer->fresh = call->once;
+    transfer->own = !hooks->config.allow_private && webhook_is_own(hooks->config.own, call->url);
     uint64_t timeout_us = call->timeout_us ? call->timeout_us : hooks->config.timeout_us, timeout_ns;
     if (__builtin_mul_overflow(timeout_us, 1000, &timeout_ns))
         timeout_ns = UINT64_MAX;
@@ -511,20 +453,21 @@ static void redirect(struct webhook_transfer *transfer)
     if (result < 0) {
         bool memory = result == FL_NO_MEMORY;
         webhook_broken(transfer, memory ? FL_FAILED : FL_DEAD, "%s",
-                       memory ? why_not(result) : "redirected to what is no URL");
+                       memory ? why_not(result) : "redirected to an invalid URL");
         return;
     }
     free(transfer->url);
     transfer->url = to;
     const char *problem = webhook_target_parse(webhook_url(transfer), &target);
     if (problem) {
-        webhook_broken(transfer, FL_DEAD, "redirected to what may not be called: %s", problem);
+        webhook_broken(transfer, FL_DEAD, "redirected to a forbidden target: %s", problem);
         return;
     }
     size_t size = webhook_target_key(&target, key);
     transfer->stranger = size != first->key_size || memcmp(key, first->key, size) != 0;
     hooks->stats.redirected++;
-    transfer->fresh = false;
+    transfer->own = false;
+    transfer->fresh = transfer->call->once;
     webhook_repeat(transfer);
 }
 
@@ -544,24 +487,40 @@ void webhook_answered(struct webhook_transfer *transfer)
 static void add_waiting(webhooks *hooks, struct webhook_host *host, webhook_call *call)
 {
     host->used_ns = now_ns(hooks);
-    if (host->waiting_count++ == 0) {
-        host->backlog_ns = host->used_ns;
-        host->ended = 0;
-    }
-    *host->waiting_end = call;
-    host->waiting_end = &call->next;
+    host->waiting_count++;
+    call->host = host;
+    call->previous = host->waiting_last;
+    if (host->waiting_last)
+        host->waiting_last->next = call;
+    else
+        host->waiting = call;
+    host->waiting_last = call;
     hooks->stats.waiting++;
     enter_ring(hooks, host);
+}
+
+/* The caller looks whether the host leaves the ring. */
+static void unlink_waiting(webhooks *hooks, webhook_call *call)
+{
+    struct webhook_host *host = call->host;
+    if (call->previous)
+        call->previous->next = call->next;
+    else
+        host->waiting = call->next;
+    if (call->next)
+        call->next->previous = call->previous;
+    else
+        host->waiting_last = call->previous;
+    call->host = NULL;
+    call->next = call->previous = NULL;
+    host->waiting_count--;
+    hooks->stats.waiting--;
 }
 
 static webhook_call *take_waiting(webhooks *hooks, struct webhook_host *host)
 {
     webhook_call *call = host->waiting;
-    host->waiting = call->next;
-    if (!host->waiting)
-        host->waiting_end = &host->waiting;
-    host->waiting_count--;
-    hooks->stats.waiting--;
+    unlink_waiting(hooks, call);
     return call;
 }
 
@@ -587,7 +546,7 @@ static void begin_calls(webhooks *hooks)
         if (!call->may_begin || call->may_begin(call))
             begin(hooks, host, call);
         else
-            put_off(hooks, call, 0, "it may not begin any more");
+            put_off(hooks, call, "the attempt must not begin any more");
         leave_ring(hooks, host);
     }
 }
@@ -636,8 +595,6 @@ static void end(webhooks *hooks)
     fl_loop_fn stopped = hooks->stopped;
     void *arg = hooks->stopped_arg;
     fl_loop_cancel(loop, hooks->sweep);
-    if (hooks->look)
-        fl_loop_cancel(loop, hooks->look);
     if (hooks->patience)
         fl_loop_cancel(loop, hooks->patience);
     free_all(hooks);
@@ -665,53 +622,6 @@ static void sweep(fl_loop *loop, void *arg)
         free_hosts(hooks, now - FORGET_S * second_ns);
 }
 
-/* --- Crowds ------------------------------------------------------------------------------------------------------- */
-
-static const char too_many[] = "too many calls wait for this host";
-
-/* Puts off the last that came. */
-static void shorten(webhooks *hooks, struct webhook_host *host, uint64_t count)
-{
-    uint64_t wait_ns = estimate_ns(hooks, host);
-    webhook_call **link = &host->waiting, *call, *next;
-    for (uint64_t i = 0; i < count; i++)
-        link = &(*link)->next;
-    call = *link;
-    *link = NULL;
-    host->waiting_end = link;
-    hooks->stats.waiting -= host->waiting_count - count;
-    host->waiting_count = count;
-    leave_ring(hooks, host);
-    for (; call; call = next) {
-        next = call->next;
-        put_off(hooks, call, wait_ns, too_many);
-    }
-}
-
-static void look_soon(webhooks *hooks);
-
-/* A crowd is let in before it is known how fast its host is. If that is slow, it must not keep the room from the others. */
-static void look(fl_loop *loop, void *arg)
-{
-    webhooks *hooks = arg;
-    (void)loop;
-    hooks->look = 0;
-    for (size_t i = 0; i < hooks->table_size; i++)
-        for (struct webhook_host *host = hooks->table[i]; host; host = host->next_in_table) {
-            uint64_t room = waiting_room(hooks, host), most = waiting_most(room, estimate_ns(hooks, host));
-            if (host->waiting_count > most)
-                shorten(hooks, host, most);
-            if (host->waiting_count > room / 2)
-                look_soon(hooks);
-        }
-}
-
-static void look_soon(webhooks *hooks)
-{
-    if (!hooks->look && fl_loop_timer(hooks->config.loop, second_ns, look, hooks, &hooks->look) < 0)
-        hooks->look = 0; /* there is no memory: the next that comes asks again */
-}
-
 /* --- The interface ------------------------------------------------------------------------------------------------ */
 
 static void set_defaults(struct webhooks_config *config)
@@ -722,14 +632,12 @@ static void set_defaults(struct webhooks_config *config)
         config->max_calls = 1000;
     if (config->max_per_host == 0)
         config->max_per_host = 100;
-    if (config->max_waiting == 0)
-        config->max_waiting = 2000;
     if (config->timeout_us == 0)
         config->timeout_us = 30000000;
     if (config->max_redirects == 0)
         config->max_redirects = 5;
     if (!config->user_agent)
-        config->user_agent = "foliot/" FOLIOT_VERSION;
+        config->user_agent = "foliot/" FL_VERSION;
 }
 
 int webhooks_new(const struct webhooks_config *config, webhooks **ret)
@@ -746,7 +654,6 @@ int webhooks_new(const struct webhooks_config *config, webhooks **ret)
     hooks->table_size = TABLE_LEAST;
     hooks->table = calloc(TABLE_LEAST, sizeof(struct webhook_host *));
     hooks->buffer = malloc(WEBHOOK_BUFFER);
-    hooks->random = (uint64_t)webhook_now_us(hooks) | 1;
     if (!hooks->table || !hooks->buffer || webhook_signer_init(&hooks->signer) < 0 ||
         webhook_general_new(hooks, &hooks->general) < 0 ||
         fl_loop_interval(config->loop, SWEEP_S * second_ns, FL_TIMER_UNREF, sweep, hooks, &hooks->sweep) < 0) {
@@ -766,9 +673,10 @@ void webhooks_submit(webhooks *hooks, webhook_call *call)
     call->status = 0;
     call->duration_ns = 0;
     call->reason[0] = '\0';
-    call->next = NULL;
+    call->next = call->previous = NULL;
+    call->host = NULL;
     if (hooks->stopping) {
-        put_off(hooks, call, 0, "the server stops");
+        put_off(hooks, call, "the server is stopping");
         return;
     }
     if (problem) {
@@ -780,14 +688,7 @@ void webhooks_submit(webhooks *hooks, webhook_call *call)
         finish_early(hooks, call, FL_FAILED, why_not(FL_NO_MEMORY));
         return;
     }
-    uint64_t wait_ns = estimate_ns(hooks, host), room = waiting_room(hooks, host);
-    if (host->waiting_count >= waiting_most(room, wait_ns)) {
-        put_off(hooks, call, wait_ns, too_many);
-        return;
-    }
     add_waiting(hooks, host, call);
-    if (host->waiting_count > room / 2)
-        look_soon(hooks);
     webhook_post(hooks);
 }
 
@@ -799,27 +700,41 @@ static void out_of_patience(fl_loop *loop, void *arg)
     while (hooks->under_way) {
         struct webhook_transfer *transfer = hooks->under_way;
         give_up(transfer);
-        webhook_broken(transfer, FL_FAILED, "the server stopped before there was an answer");
+        webhook_broken(transfer, FL_FAILED, "the server stopped before the target responded");
     }
 }
 
 static void withdraw_waiting(webhooks *hooks, struct webhook_host *host,
                              bool (*which)(const webhook_call *call, void *arg), void *arg)
 {
-    webhook_call **link = &host->waiting;
-    while (*link) {
-        webhook_call *call = *link;
-        if (!which(call, arg)) {
-            link = &call->next;
+    for (webhook_call *call = host->waiting, *next; call; call = next) {
+        next = call->next;
+        if (!which(call, arg))
             continue;
-        }
-        *link = call->next;
-        host->waiting_count--;
-        hooks->stats.waiting--;
-        finish_early(hooks, call, FL_LATER, "it was withdrawn");
+        unlink_waiting(hooks, call);
+        finish_early(hooks, call, FL_LATER, "the attempt was withdrawn");
     }
-    host->waiting_end = link;
     leave_ring(hooks, host);
+}
+
+bool webhooks_cancel(webhooks *hooks, webhook_call *call)
+{
+    struct webhook_host *host = call->host;
+    if (!host)
+        return false;
+    unlink_waiting(hooks, call);
+    leave_ring(hooks, host);
+    return true;
+}
+
+uint64_t webhook_host_hash(fl_bytes url)
+{
+    struct webhook_target target;
+    char key[WEBHOOK_KEY];
+    if (webhook_target_parse(url, &target))
+        return 0;
+    size_t size = webhook_target_key(&target, key);
+    return hash_of(key, size);
 }
 
 void webhooks_withdraw(webhooks *hooks, bool (*which)(const webhook_call *call, void *arg), void *arg, bool begun)
@@ -831,7 +746,7 @@ void webhooks_withdraw(webhooks *hooks, bool (*which)(const webhook_call *call, 
         next = transfer->next;
         if (which(transfer->call, arg)) {
             give_up(transfer);
-            webhook_broken(transfer, FL_LATER, "it was withdrawn");
+            webhook_broken(transfer, FL_LATER, "the attempt was withdrawn");
         }
     }
 }
@@ -846,7 +761,7 @@ void webhooks_stop(webhooks *hooks, uint64_t patience_us, fl_loop_fn done, void 
     for (size_t i = 0; i < hooks->table_size; i++)
         for (struct webhook_host *host = hooks->table[i]; host; host = host->next_in_table) {
             while (host->waiting)
-                put_off(hooks, take_waiting(hooks, host), 0, "the server stops");
+                put_off(hooks, take_waiting(hooks, host), "the server is stopping");
             leave_ring(hooks, host);
         }
     if (__builtin_mul_overflow(patience_us, 1000, &patience_ns))

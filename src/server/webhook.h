@@ -25,9 +25,7 @@
  *
  * Fairness. Calls of one host wait in a queue of their own, and hosts are served in turns: as many calls at once as
  * `max_per_host` says, and of `max_calls` never more than half of what the other hosts leave. So a host that hangs holds
- * what it has, and the others go on. A call that would have to wait for long behind many of the same host is answered with
- * FL_LATER and a time at which it has better prospects: at once, or a second later if it took that long to see how slow the
- * host is.
+ * what it has, and the others go on. How many calls wait is up to the caller.
  *
  * Threads: everything here belongs to the thread of the loop. SIGPIPE must be blocked or ignored. */
 
@@ -39,16 +37,17 @@
 typedef struct webhooks webhooks;
 typedef struct webhook_call webhook_call;
 
+/* A list of URLs that NULL ends. Another thread may add some at its end. NULL: none. */
+typedef const _Atomic(const char *) *webhook_urls;
+
 /* The zero value of every member is its default, but of the first. */
 struct webhooks_config {
     fl_loop *loop;
-    fl_wall_clock *clock;  /* for timestamps, Retry-After and again_…; NULL: the system's */
-    bool allow_private;    /* targets that are not on the public Internet */
-    uint32_t max_calls;    /* under way at once; 0: 1,000 */
-    uint32_t max_per_host; /* 0: 100. A host: scheme, name and port */
-    uint32_t
-        max_waiting; /* a host has half of what the others leave of that, and nearly all of it if its calls wait for less
-                            * than five seconds. What comes beyond is put off if it would wait for a second. 0: 2,000 */
+    fl_wall_clock *clock;   /* for timestamps, Retry-After and again_…; NULL: the system's */
+    bool allow_private;     /* targets that are not on the public Internet */
+    webhook_urls own;       /* of this server, that may be called without allow_private */
+    uint32_t max_calls;     /* under way at once; 0: 1,000 */
+    uint32_t max_per_host;  /* 0: 100. A host: scheme, name and port */
     uint64_t timeout_us;    /* of calls that have none of their own; 0: 30 s */
     uint32_t max_redirects; /* 0: 5 */
     const char *user_agent; /* NULL: "foliot/" and the version. Must outlive the webhooks, as the next must */
@@ -66,6 +65,7 @@ struct webhook_call {
     int64_t due_us;          /* foliot-due, as RFC 3339 in UTC */
     const fl_bytes *secrets; /* keys, decoded; none: no signature */
     unsigned secret_count;
+    bool once;           /* nothing is sent twice: it gets a connection of its own, and is not repeated on another */
     uint64_t timeout_us; /* of all of it, redirects included, once it has begun; 0: as configured */
     /* Asked right before it begins: if not, it is answered with FL_LATER. NULL: it may. */
     bool (*may_begin)(const webhook_call *call);
@@ -78,7 +78,8 @@ struct webhook_call {
     uint64_t duration_ns; /* since it has begun; 0: it has not */
     char reason[200];     /* for people; never a header's value or a secret. Empty: nothing to say */
     /* The module's. */
-    struct webhook_call *next;
+    struct webhook_call *previous, *next;
+    struct webhook_host *host; /* in whose queue it waits; NULL: in none */
 };
 
 /* Returns 0; FL_INVALID_ARGUMENT without a loop; FL_NO_MEMORY. */
@@ -91,9 +92,18 @@ void webhooks_submit(webhooks *hooks, webhook_call *call);
  * an allowed one. Returns 0, or FL_INVALID_ARGUMENT and a sentence in `message`. */
 int webhook_check_url(fl_bytes url, bool allow_private, char *message, size_t size);
 
+/* Whether the URL is one of `own`, letter for letter. */
+bool webhook_is_own(webhook_urls own, fl_bytes url);
+
 /* Whether the user may send this header: its name is a token and none of those that are sent anyway or rule the
  * connection, its value has no control characters but tabs. Returns 0, or FL_INVALID_ARGUMENT and a sentence. */
 int webhook_check_header(fl_bytes name, fl_bytes value, char *message, size_t size);
+
+/* Takes back a call that has not begun and has no result: `done` is not called. Returns false if it has begun or ended. */
+bool webhooks_cancel(webhooks *hooks, webhook_call *call);
+
+/* The same number for all URLs of one host (scheme, name and port). */
+uint64_t webhook_host_hash(fl_bytes url);
 
 /* Takes back the calls that `which` says: those that have not begun, and with `begun` the others too. Each is answered with
  * FL_LATER; one that had begun may have arrived all the same. */

@@ -116,15 +116,17 @@ static void settle_again(struct json object, int64_t now_us, webhook_call *call)
     int64_t us = 0;
     const char *problem = NULL;
     if (at.kind != JSON_NULL && after.kind != JSON_NULL)
-        problem = "again_at and again_after exclude each other";
+        problem = "it has both again_at and again_after";
     else if (at.kind != JSON_NULL && !read_at(at, &us))
         problem = "again_at is neither RFC 3339 nor Unix milliseconds";
     else if (after.kind != JSON_NULL && !read_after(after, now_us, &us))
-        problem = "again_after is no duration";
+        problem = "again_after is not a duration";
+    else if (at.kind != JSON_NULL && us < WHEN_PLAUSIBLE_US)
+        problem = "again_at is before 2001; a number is milliseconds since 1970";
     else if (us >= FL_STORE_TIME_END)
-        problem = "that is too far in the future";
+        problem = "the time is after the year 3111";
     if (problem) {
-        snprintf(call->reason, sizeof call->reason, "its answer was ignored: %s", problem);
+        snprintf(call->reason, sizeof call->reason, "the response body was ignored: %s", problem);
         return;
     }
     call->result = FL_AGAIN;
@@ -137,10 +139,15 @@ static void settle_success(const struct webhook_answer *answer, int64_t now_us, 
     size_t at;
     const char *problem;
     call->result = FL_DONE;
-    if (answer->cut || answer->body.size == 0)
+    if (answer->cut || (answer->other_type && answer->body_size > 0)) {
+        snprintf(call->reason, sizeof call->reason, "the response body was ignored: %s",
+                 answer->cut ? "it exceeds 64 KiB" : "its content type is not JSON");
+        return;
+    }
+    if (answer->body.size == 0)
         return;
     if (answer->body.failed) {
-        snprintf(call->reason, sizeof call->reason, "its answer was ignored: there was no memory for it");
+        snprintf(call->reason, sizeof call->reason, "the response body was ignored: out of memory");
         return;
     }
     if (json_parse((fl_bytes){answer->body.data, answer->body.size}, &value, &at, &problem) == 0 &&

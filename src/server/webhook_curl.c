@@ -23,7 +23,7 @@ struct webhook_general {
     webhooks *hooks;
     CURLM *multi;
     fl_timer_id timer;
-    uint64_t timer_ns; /* when it was to be, if there was no memory for it; 0: there was */
+    uint64_t timer_ns; /* when it was to be, if out of memory; 0: there was */
 };
 
 /* --- What has ended ----------------------------------------------------------------------------------------------- */
@@ -97,11 +97,13 @@ static void report(struct webhook_transfer *transfer, CURLcode code)
         transfer->fresh = true;
         webhook_repeat(transfer);
     } else if (transfer->refused && !transfer->tried) {
-        webhook_broken(transfer, FL_DEAD, "the address of the host is not on the public Internet");
+        webhook_broken(transfer, FL_DEAD,
+                       "the address of the host is not on the public Internet; start the server with "
+                       "--allow-private-targets to allow it");
     } else if (code == CURLE_OUT_OF_MEMORY) {
-        webhook_broken(transfer, FL_FAILED, "there was no memory for it");
+        webhook_broken(transfer, FL_FAILED, "out of memory");
     } else if (code == CURLE_OK) {
-        webhook_broken(transfer, FL_FAILED, "the connection was closed in the head of the answer");
+        webhook_broken(transfer, FL_FAILED, "the target closed the connection within the head of the response");
     } else {
         make_printable(transfer->error);
         webhook_broken(transfer, FL_FAILED, "%s", *transfer->error ? transfer->error : curl_easy_strerror(code));
@@ -212,7 +214,7 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
     webhooks *hooks = transfer->hooks;
     if (purpose != CURLSOCKTYPE_IPCXN)
         return CURL_SOCKET_BAD;
-    if (!hooks->config.allow_private && !webhook_address_is_public(&address->addr)) {
+    if (!hooks->config.allow_private && !transfer->own && !webhook_address_is_public(&address->addr)) {
         transfer->refused++;
         return CURL_SOCKET_BAD;
     }
@@ -343,14 +345,14 @@ static bool set_up(struct webhook_transfer *transfer)
     /* Only a connection with TLS can turn out to take several calls at once; without, waiting for it to show would mean
      * waiting for its first answer. */
     bool may_share = url.size > 5 && strncasecmp(url.data, "https", 5) == 0;
-    bool good =
-        copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
-        curl_easy_setopt(easy, CURLOPT_PIPEWAIT, (long)may_share) == CURLE_OK &&
-        curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)transfer->fresh) == CURLE_OK &&
-        curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, (long)(transfer->fresh || leads_to_plain(transfer))) == CURLE_OK &&
-        curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body.size ? call->body.data : "") == CURLE_OK &&
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size) == CURLE_OK;
+    bool good = copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_PIPEWAIT, (long)may_share) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)(transfer->fresh || transfer->own)) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_FORBID_REUSE,
+                                 (long)(transfer->fresh || transfer->own || leads_to_plain(transfer))) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body.size ? call->body.data : "") == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size) == CURLE_OK;
     free(copy);
     return good;
 }

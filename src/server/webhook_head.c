@@ -158,10 +158,10 @@ static bool is_field_value(fl_bytes value)
 static const char *header_problem(fl_bytes name, fl_bytes value)
 {
     if (!is_token(name))
-        return "the name of a header must be of letters, digits and !#$%&'*+-.^_`|~";
+        return "a header name may contain only letters, digits and !#$%&'*+-.^_`|~";
     if (is_reserved(name))
-        return "this header is not for users to set";
-    return is_field_value(value) ? NULL : "the value of a header must not have control characters";
+        return "Foliot or HTTP sets this header itself; remove it";
+    return is_field_value(value) ? NULL : "a header value must not contain control characters";
 }
 
 int webhook_check_header(fl_bytes name, fl_bytes value, char *message, size_t size)

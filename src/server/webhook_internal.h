@@ -125,11 +125,9 @@ struct webhook_connection;
 struct webhook_host {
     struct webhook_host *next_in_table;
     struct webhook_host *previous, *next; /* in the ring; NULL: it is not there */
-    webhook_call *waiting, **waiting_end;
+    webhook_call *waiting, *waiting_last;
     uint64_t waiting_count;
     uint32_t under_way;
-    uint64_t backlog_ns; /* since when there have been calls waiting, */
-    uint64_t ended;      /* and how many have ended since */
     uint64_t used_ns;
     /* The fast way. */
     struct sockaddr_storage address; /* where the general way was answered from; family 0: unknown */
@@ -151,7 +149,8 @@ struct webhook_transfer {
     unsigned redirects;
     char *url; /* where a redirect has led to; NULL: the call's */
     bool stranger;
-    bool fresh;                            /* on a connection of its own */
+    bool fresh; /* on a connection of its own */
+    bool own;   /* to a URL of config.own: alone on its connection, which others may not use */
     struct webhook_connection *connection; /* on the fast way */
     struct webhook_answer answer;
     struct webhook_text head;
@@ -172,12 +171,11 @@ struct webhooks {
     size_t table_size, host_count;
     struct webhook_host *turn; /* of those that may begin a call, a ring: whose turn it is */
     size_t turn_count;
-    uint64_t random;
     struct webhook_transfer *under_way, *spare;
     webhook_call *finished, **finished_end; /* without having begun */
     fl_loop_task task;
     char *buffer; /* for what is received, WEBHOOK_BUFFER bytes */
-    fl_timer_id sweep, look;
+    fl_timer_id sweep;
     bool posted;
     bool stopping;
     fl_timer_id patience;

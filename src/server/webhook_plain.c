@@ -8,7 +8,8 @@
  *
  * A call on a kept connection costs one send() and one recv(); the loop waits for something to read all the time, so an
  * idle connection that the other side closes is noticed. If that happens in the moment in which a call was sent, before a
- * byte of the answer has come, the call is repeated once on a new connection. */
+ * byte of the answer has come, the call is repeated once on a new connection: nobody knows whether it has been handled. A call
+ * that must not come twice (`once`) begins on a new connection, where this cannot happen. */
 
 #include "server/webhook_internal.h"
 
@@ -158,8 +159,8 @@ static void ended(struct webhook_connection *connection, bool orderly)
         webhook_repeat(transfer);
     } else {
         webhook_broken(transfer, FL_FAILED,
-                       nothing ? "the connection was closed without an answer"
-                               : "the connection was closed in the middle of the answer");
+                       nothing ? "the target closed the connection without a response"
+                               : "the target closed the connection within the response");
     }
 }
 
@@ -184,7 +185,7 @@ static void receive(struct webhook_connection *connection)
         answered(connection);
         break;
     case WEBHOOK_BAD:
-        webhook_broken(tear(connection), FL_FAILED, "the answer is not HTTP, or too long");
+        webhook_broken(tear(connection), FL_FAILED, "the response is not HTTP, or too long");
         break;
     }
 }

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <netdb.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -32,11 +33,11 @@ static const char *parse_bracketed(const char **at, const char *end, fl_bytes *r
     const char *begin = *at + 1, *close = memchr(begin, ']', (size_t)(end - begin));
     size_t size = close ? (size_t)(close - begin) : 0;
     if (!close || size >= sizeof text)
-        return "the host is no IPv6 address";
+        return "the host is not an IPv6 address";
     memcpy(text, begin, size);
     text[size] = '\0';
     if (inet_pton(AF_INET6, text, &address) != 1)
-        return "the host is no IPv6 address";
+        return "the host is not an IPv6 address";
     *ret = (fl_bytes){begin, size};
     *at = close + 1;
     return NULL;
@@ -64,7 +65,7 @@ static const char *parse_port(const char *at, const char *end, uint16_t *ret)
     for (; at < end && isdigit((unsigned char)*at) && port <= 65535; at++)
         port = port * 10 + (unsigned)(*at - '0');
     if (at != end || port == 0 || port > 65535)
-        return "the port is no number from 1 to 65535";
+        return "the port must be a number from 1 to 65535";
     *ret = (uint16_t)port;
     return NULL;
 }
@@ -73,7 +74,7 @@ static const char *parse_authority(const char *at, const char *end, struct webho
 {
     target->authority = (fl_bytes){at, (size_t)(end - at)};
     if (memchr(at, '@', (size_t)(end - at)))
-        return "a URL must not have a user or a password";
+        return "a URL must not contain a user or a password";
     bool bracket = at < end && *at == '[';
     const char *problem = bracket ? parse_bracketed(&at, end, &target->host) : parse_name(&at, end, &target->host);
     if (problem)
@@ -81,7 +82,7 @@ static const char *parse_authority(const char *at, const char *end, struct webho
     target->port = target->https ? 443 : 80;
     if (at == end)
         return NULL;
-    return *at == ':' ? parse_port(at + 1, end, &target->port) : "the host has characters that no host has";
+    return *at == ':' ? parse_port(at + 1, end, &target->port) : "the host contains a forbidden character";
 }
 
 const char *webhook_target_parse(fl_bytes url, struct webhook_target *ret)
@@ -93,7 +94,7 @@ const char *webhook_target_parse(fl_bytes url, struct webhook_target *ret)
         return problem;
     for (const char *c = at; c < end; c++)
         if (*c <= ' ' || *c > '~')
-            return "a URL must be of printable ASCII characters without spaces";
+            return "a URL must consist of printable ASCII characters without spaces";
     at += scheme;
     const char *path = at;
     while (path < end && *path != '/' && *path != '?' && *path != '#')
@@ -120,6 +121,8 @@ size_t webhook_target_key(const struct webhook_target *target, char out[WEBHOOK_
 
 /* --- Addresses ---------------------------------------------------------------------------------------------------- */
 
+/* All rows of IANA's registry of special-purpose addresses, and multicast. The few that can be reached from everywhere are in
+ * it too: they are for services of the network itself, and the nearest of them may be one's own. */
 static bool is_public_4(uint32_t address)
 {
     static const struct {
@@ -134,8 +137,11 @@ static bool is_public_4(uint32_t address)
         {0xac100000, 12}, /* 172.16.0.0/12: private */
         {0xc0000000, 24}, /* 192.0.0.0/24: protocols */
         {0xc0000200, 24}, /* 192.0.2.0/24: documentation */
+        {0xc01fc400, 24}, /* 192.31.196.0/24: AS112, which answers for private addresses */
+        {0xc034c100, 24}, /* 192.52.193.0/24: multicast tunnels */
         {0xc0586300, 24}, /* 192.88.99.0/24: 6to4 relays, withdrawn */
         {0xc0a80000, 16}, /* 192.168.0.0/16: private */
+        {0xc0af3000, 24}, /* 192.175.48.0/24: AS112 */
         {0xc6120000, 15}, /* 198.18.0.0/15: benchmarks */
         {0xc6336400, 24}, /* 198.51.100.0/24: documentation */
         {0xcb007100, 24}, /* 203.0.113.0/24: documentation */
@@ -161,32 +167,47 @@ static bool has_prefix(const unsigned char *address, const unsigned char *prefix
     return rest == 0 || (address[whole] ^ prefix[whole]) >> (8 - rest) == 0;
 }
 
-static bool is_public_6(const unsigned char address[16])
+/* Where in the address an IPv4 address is that decides; 0: nowhere. */
+static unsigned embedded_4(const unsigned char address[16])
 {
     static const struct {
         unsigned char prefix[12];
-        unsigned bits;
-        unsigned embedded; /* where an IPv4 address is that decides; 0: refused */
-    } special[] = {
-        {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 12}, /* ::ffff:0:0/96: IPv4, mapped */
-        {{0}, 96, 0},                                         /* ::/96: unspecified, loopback, IPv4-compatible */
-        {{0, 0x64, 0xff, 0x9b}, 96, 12},                      /* 64:ff9b::/96: IPv4, translated */
-        {{0, 0x64, 0xff, 0x9b, 0, 1}, 48, 0},                 /* 64:ff9b:1::/48: the same with a local prefix */
-        {{0x01}, 64, 0},                                      /* 100::/64: discarded */
-        {{0x20, 0x01}, 23, 0},             /* 2001::/23: protocols, Teredo and benchmarks among them */
-        {{0x20, 0x01, 0x0d, 0xb8}, 32, 0}, /* 2001:db8::/32: documentation */
-        {{0x20, 0x02}, 16, 2},             /* 2002::/16: IPv4, 6to4 */
-        {{0x3f, 0xff}, 20, 0},             /* 3fff::/20: documentation */
-        {{0x5f}, 16, 0},                   /* 5f00::/16: segment routing */
-        {{0xfc}, 7, 0},                    /* fc00::/7: private */
-        {{0xfe, 0x80}, 10, 0},             /* fe80::/10: link-local */
-        {{0xfe, 0xc0}, 10, 0},             /* fec0::/10: site-local */
-        {{0xff}, 8, 0},                    /* ff00::/8: multicast */
+        unsigned bits, at;
+    } known[] = {
+        {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 12}, /* ::ffff:0:0/96: mapped */
+        {{0, 0x64, 0xff, 0x9b}, 96, 12},                      /* 64:ff9b::/96: translated (NAT64) */
+        {{0x20, 0x02}, 16, 2},                                /* 2002::/16: 6to4 */
     };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (has_prefix(address, known[i].prefix, known[i].bits))
+            return known[i].at;
+    bool isatap = (address[8] & 0xfd) == 0 && address[9] == 0 && address[10] == 0x5e && address[11] == 0xfe;
+    return isatap && address[0] >> 5 == 1 ? 12 : 0;
+}
+
+/* Only 2000::/3 is for hosts that can be reached from everywhere. All other rows of the registry are outside of it: loopback,
+ * IPv4 translated in other ways (::ffff:0:0:0/96, 64:ff9b:1::/48), 100::/64, 100:0:0:1::/64, 5f00::/16, fc00::/7,
+ * fe80::/10. So are multicast and all that is not allocated. */
+static bool is_public_6(const unsigned char address[16])
+{
+    static const struct {
+        unsigned char prefix[6];
+        unsigned bits;
+    } special[] = {
+        {{0x20, 0x01}, 23},                         /* 2001::/23: protocols, Teredo and benchmarks among them */
+        {{0x20, 0x01, 0x0d, 0xb8}, 32},             /* 2001:db8::/32: documentation */
+        {{0x26, 0x20, 0x00, 0x4f, 0x80, 0x00}, 48}, /* 2620:4f:8000::/48: AS112 */
+        {{0x3f, 0xff}, 20},                         /* 3fff::/20: documentation */
+    };
+    unsigned embedded = embedded_4(address);
+    if (embedded > 0 && !is_public_4(big_endian_32(address + embedded)))
+        return false;
+    if (embedded > 0 && address[0] >> 5 != 1)
+        return true;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)
         if (has_prefix(address, special[i].prefix, special[i].bits))
-            return special[i].embedded && is_public_4(big_endian_32(address + special[i].embedded));
-    return true;
+            return false;
+    return address[0] >> 5 == 1;
 }
 
 bool webhook_address_is_public(const struct sockaddr *address)
@@ -223,9 +244,19 @@ int webhook_check_url(fl_bytes url, bool allow_private, char *message, size_t si
     struct webhook_target target;
     const char *problem = webhook_target_parse(url, &target);
     if (!problem && !allow_private && is_private_host(target.host))
-        problem = "the address is not on the public Internet";
+        problem =
+            "the address is not on the public Internet; start the server with --allow-private-targets to allow it";
     if (!problem)
         return 0;
     snprintf(message, size, "%s", problem);
     return FL_INVALID_ARGUMENT;
+}
+
+bool webhook_is_own(webhook_urls own, fl_bytes url)
+{
+    const char *one;
+    while (own && (one = atomic_load_explicit(own++, memory_order_acquire)) != NULL)
+        if (strlen(one) == url.size && memcmp(one, url.data, url.size) == 0)
+            return true;
+    return false;
 }

@@ -92,6 +92,14 @@ static struct date date_of(int64_t days)
     return date;
 }
 
+const char *when_hint(int64_t ms)
+{
+    static const int64_t first = WHEN_PLAUSIBLE_US / 1000000, last = INT64_C(9999999999);
+    return ms >= first && ms <= last                       ? "; this looks like seconds, multiply by 1000"
+           : ms / 1000000 >= first && ms / 1000000 <= last ? "; this looks like microseconds, divide by 1000"
+                                                           : "";
+}
+
 /* --- Reading times ----------------------------------------------------------------------------------------------- */
 
 static bool take_date(struct cursor *cursor, struct date *ret)

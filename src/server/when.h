@@ -21,8 +21,11 @@ int duration_parse(fl_bytes text, uint64_t *ret_us);
 
 enum { WHEN_TEXT = 32, DURATION_TEXT = 48, THOUSANDTHS_TEXT = 16 };
 
-/* The first moment of the year 0. */
-#define WHEN_MIN_US (INT64_C(-62167219200) * 1000000)
+/* The year 2001. A time before it cannot be meant: most often it is seconds where milliseconds are wanted. */
+#define WHEN_PLAUSIBLE_US (INT64_C(978307200) * 1000000)
+
+/* What is wrong with such a number of milliseconds, or with one that is too large, as a hint for the user. */
+const char *when_hint(int64_t ms);
 
 /* "2026-11-17T09:00:00Z", with as many decimals (0, 3 or 6) as are needed. Returns the length. What lies outside of the
  * years 0 to 9999 is shown as the nearest that does not. */

@@ -46,6 +46,12 @@ struct book {
     fl_progress progress; /* `keep` is ours */
 };
 
+/* What the store can go back to. */
+struct mark {
+    struct fl__members members;
+    struct book books[]; /* without their locks */
+};
+
 struct store {
     fl_store store;
     fl_wall_clock *clock;
@@ -53,6 +59,8 @@ struct store {
     struct fl__members members;
     fl_memory_fault_fn fault;
     void *fault_arg;
+    struct mark *mark;     /* NULL: none */
+    atomic_uint went_back; /* so many times */
     atomic_uint attached;
     struct book books[];
 };
@@ -71,6 +79,8 @@ struct attachment {
     struct book *book;
     fl_store_request *first, **last; /* those that have not begun */
     fl_store_request *current;       /* the one that has */
+    bool claimed;                    /* over this attachment, */
+    unsigned claimed_after;          /* when the store had gone back so many times */
     fl_loop_task task;
     bool scheduled; /* a task is posted or a timer armed */
     struct arena arena;
@@ -169,6 +179,52 @@ static size_t list_windows(const struct book *book, uint64_t *out)
     return count;
 }
 
+static bool same_namespace(fl_bytes a, fl_bytes b)
+{
+    assert(a.data && b.data); /* a namespace has at least one byte */
+    return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
+
+static bool count_row(struct arena *arena, fl_store_count **counts, size_t *count, fl_bytes ns)
+{
+    for (size_t i = 0; i < *count; i++)
+        if (same_namespace((*counts)[i].ns, ns)) {
+            (*counts)[i].rows++;
+            return true;
+        }
+    if ((*count & (*count - 1)) == 0) { /* full */
+        fl_store_count *more = arena_get(arena, (*count > 0 ? 2 * *count : 1) * sizeof *more);
+        if (!more)
+            return false;
+        if (*count > 0)
+            memcpy(more, *counts, *count * sizeof *more);
+        *counts = more;
+    }
+    unsigned char *copy = arena_get(arena, ns.size);
+    if (!copy)
+        return false;
+    memcpy(copy, ns.data, ns.size);
+    (*counts)[(*count)++] = (fl_store_count){{copy, ns.size}, 1};
+    return true;
+}
+
+/* Looks at all rows: this store need not be fast. */
+static bool tell_counts(struct attachment *a, fl_store_request *request)
+{
+    const struct book *book = a->book;
+    fl_store_count *counts = NULL;
+    size_t count = 0;
+    for (uint64_t window = 0; fl__rows_next_window(&book->rows, window, &window); window++)
+        for (const struct fl__memory_row *row = fl__rows_next(&book->rows, window, 0); row;
+             row = fl__rows_next(&book->rows, window, row->filed.seq + 1))
+            if (!fl_progress_settled(&book->progress, fl__row_key(row)) &&
+                !count_row(&a->arena, &counts, &count, fl__row_view(row, row->bytes).ns))
+                return false;
+    request->claim.counts = counts;
+    request->claim.count_count = count;
+    return true;
+}
+
 /* A copy of what a claim gives back. */
 static bool tell_claim(struct attachment *a, fl_store_request *request)
 {
@@ -176,7 +232,7 @@ static bool tell_claim(struct attachment *a, fl_store_request *request)
     size_t keep_size = book->progress.keep_count * sizeof(uint64_t);
     uint64_t *windows = arena_get(&a->arena, list_windows(book, NULL) * sizeof(uint64_t));
     uint64_t *keep = arena_get(&a->arena, keep_size);
-    if (!windows || !keep)
+    if (!windows || !keep || !tell_counts(a, request))
         return false;
     if (keep_size > 0)
         memcpy(keep, book->progress.keep, keep_size);
@@ -202,6 +258,20 @@ static void claim(struct attachment *a, fl_store_request *request)
     memcpy(book->owner, request->claim.owner, strlen(request->claim.owner) + 1);
     book->lease_until_us = lease_end(now_us(a), request->claim.lease_us);
     request->claim.version = ++book->version;
+    a->claimed = true;
+    a->claimed_after = atomic_load(&((struct store *)a->shard.store)->went_back);
+}
+
+/* Whether the store has forgotten what the owner knows. */
+static bool is_forgotten(const struct attachment *a, const fl_store_request *request)
+{
+    return a->claimed && request->op != FL_STORE_CLAIM && request->op != FL_STORE_MEET &&
+           a->claimed_after != atomic_load(&((struct store *)a->shard.store)->went_back);
+}
+
+static void answer_forgotten(const struct attachment *a, fl_store_request *request)
+{
+    fl__store_answer(request, FL_SHARD_LOST, "shard %u has gone back to an earlier state", a->shard.shard);
 }
 
 /* --- Writing ------------------------------------------------------------------------------------------------------ */
@@ -393,11 +463,11 @@ static void list(struct attachment *a, fl_store_request *request)
     const struct fl__memory_row *row;
     bool good = rows;
     for (; (row = fl__rows_next(&a->book->rows, request->list.window, seq + 1)) && good; seq = row->filed.seq) {
-        if (seen++ == limit || bytes > PAGE_BYTES)
+        if (seen++ == limit || bytes >= FL_STORE_PAGE_BYTES)
             break;
         if (fits_list(request, row)) {
-            bytes += fl__row_bytes(row);
             good = copy_row(&a->arena, row, &rows[count++]);
+            bytes += good ? rows[count - 1].body.size : 0;
         }
     }
     if (!good) {
@@ -423,11 +493,11 @@ static void list_dead(struct attachment *a, fl_store_request *request)
     const struct fl__memory_dead *dead;
     bool good = rows;
     for (; (dead = fl__rows_next_dead(&a->book->rows, seq + 1)) && good; seq = dead->id.seq) {
-        if (seen++ == limit || bytes > PAGE_BYTES || (only > 0 && seen > 1))
+        if (seen++ == limit || bytes >= FL_STORE_PAGE_BYTES || (only > 0 && seen > 1))
             break;
         if (fits_dead(request, dead)) {
-            bytes += fl__dead_bytes(dead);
             good = copy_dead(&a->arena, dead, &rows[count++]);
+            bytes += good ? rows[count - 1].row.body.size : 0;
         }
     }
     if (!good) {
@@ -631,6 +701,10 @@ static void meet(struct attachment *a, fl_store_request *request)
 static void carry_out_locked(struct attachment *a, fl_store_request *request)
 {
     struct book *book = a->book;
+    if (is_forgotten(a, request)) {
+        answer_forgotten(a, request);
+        return;
+    }
     if (is_write(request) && (request->version != book->version || request->version == 0)) {
         fl__store_answer(request, FL_SHARD_LOST, "shard %u is owned by %.180s", a->shard.shard,
                          book->owner[0] ? book->owner : "nobody");
@@ -665,7 +739,7 @@ static void carry_out_locked(struct attachment *a, fl_store_request *request)
     case FL_STORE_MEET: /* it has been carried out, without the lock of this book */
         break;
     }
-    fl__store_answer(request, FL_INVALID_ARGUMENT, "what is in memory only cannot be copied into a file");
+    fl__store_answer(request, FL_INVALID_ARGUMENT, "a store in memory cannot be copied to a file");
 }
 
 static void carry_out(struct attachment *a, fl_store_request *request)
@@ -761,6 +835,8 @@ static void step(fl_loop *loop, void *arg)
             return;
     }
     fl_store_request *request = a->current;
+    if (request->op == FL_STORE_LOAD && request->result == 0 && is_forgotten(a, request))
+        answer_forgotten(a, request);
     if (request->op == FL_STORE_LOAD && request->result == 0 && !load_go_on(a, request)) {
         schedule(a);
         return;
@@ -816,15 +892,30 @@ static void detach(fl_shard *shard, fl_loop_fn done, void *arg)
     schedule(a);
 }
 
+static void clear_book(struct book *book)
+{
+    fl__rows_clear(&book->rows);
+    fl__release((void *)book->progress.keep);
+    book->progress.keep = NULL;
+}
+
+static void drop_mark(struct mark *mark, uint32_t shards)
+{
+    for (uint32_t i = 0; mark && i < shards; i++)
+        clear_book(&mark->books[i]);
+    if (mark)
+        fl__members_clear(&mark->members);
+    fl__release(mark);
+}
+
 static void close_store(fl_store *base)
 {
     struct store *store = (struct store *)base;
     assert(atomic_load(&store->attached) == 0);
+    drop_mark(store->mark, base->shards);
     for (uint32_t i = 0; i < base->shards; i++) {
-        struct book *book = &store->books[i];
-        fl__rows_clear(&book->rows);
-        fl__release((void *)book->progress.keep);
-        pthread_mutex_destroy(&book->lock);
+        clear_book(&store->books[i]);
+        pthread_mutex_destroy(&store->books[i].lock);
     }
     fl__members_clear(&store->members);
     pthread_mutex_destroy(&store->members_lock);
@@ -836,7 +927,7 @@ static const struct fl_store_ops ops = {close_store, attach, detach, submit, abs
 int fl__memory_open(const char *rest, const fl_store_config *config, fl_store **ret, char *message, size_t size)
 {
     if (*rest) {
-        snprintf(message, size, "memory: takes nothing after the colon, and there is '%.80s'", rest);
+        snprintf(message, size, "unexpected text '%.80s' after memory:; remove it", rest);
         return FL_INVALID_ARGUMENT;
     }
     uint32_t shards = config->shards > 0 ? config->shards : FL__STORE_SHARDS;
@@ -862,5 +953,126 @@ int fl_memory_store_faults(fl_store *store, fl_memory_fault_fn fn, void *arg)
         return FL_INVALID_ARGUMENT;
     ((struct store *)store)->fault = fn;
     ((struct store *)store)->fault_arg = arg;
+    return 0;
+}
+
+/* --- Going back --------------------------------------------------------------------------------------------------- */
+
+static int copy_rows(struct fl__rows *to, const struct fl__rows *from)
+{
+    for (uint64_t window = 0; fl__rows_next_window(from, window, &window); window++)
+        for (const struct fl__memory_row *row = fl__rows_next(from, window, 0); row;
+             row = fl__rows_next(from, window, row->filed.seq + 1)) {
+            fl_row view = fl__row_view(row, row->bytes);
+            struct fl__memory_row *copy = fl__row_new(&view);
+            if (!copy)
+                return FL_NO_MEMORY;
+            fl__rows_put(to, copy);
+        }
+    for (const struct fl__memory_dead *dead = fl__rows_next_dead(from, 0); dead;
+         dead = fl__rows_next_dead(from, dead->filed.seq + 1)) {
+        fl_dead_row view = fl__dead_view(dead, dead->bytes);
+        struct fl__memory_dead *copy = fl__dead_new(&view);
+        if (!copy)
+            return FL_NO_MEMORY;
+        fl__rows_bury(to, copy);
+    }
+    return 0;
+}
+
+/* All but the lock. On failure `to` is to be cleared all the same. */
+static int copy_book(struct book *to, const struct book *from)
+{
+    size_t size = from->progress.keep_count * sizeof(uint64_t);
+    uint64_t *keep = size > 0 ? fl__alloc(size) : NULL;
+    fl__rows_init(&to->rows);
+    to->version = from->version;
+    to->lease_until_us = from->lease_until_us;
+    memcpy(to->owner, from->owner, sizeof to->owner);
+    to->progress = from->progress;
+    to->progress.keep = keep;
+    if (size > 0 && !keep)
+        return FL_NO_MEMORY;
+    if (size > 0)
+        memcpy(keep, from->progress.keep, size);
+    return copy_rows(&to->rows, &from->rows);
+}
+
+static void move_book(struct book *to, struct book *from)
+{
+    clear_book(to);
+    fl__rows_move(&to->rows, &from->rows);
+    to->version = from->version;
+    to->lease_until_us = from->lease_until_us;
+    memcpy(to->owner, from->owner, sizeof to->owner);
+    to->progress = from->progress;
+}
+
+static int copy_members(struct fl__members *to, const struct fl__members *from)
+{
+    struct fl__member **end = &to->first;
+    *to = (struct fl__members){0};
+    memcpy(to->secret, from->secret, sizeof to->secret);
+    for (const struct fl__member *member = from->first; member; member = member->next) {
+        *end = fl__alloc(sizeof **end);
+        if (!*end)
+            return FL_NO_MEMORY;
+        **end = *member;
+        (*end)->next = NULL;
+        end = &(*end)->next;
+        to->count++;
+    }
+    return 0;
+}
+
+/* Copies of everything: of what is there, or of the mark. */
+static int copy_all(const struct store *store, const struct fl__members *members, const struct book *books,
+                    struct mark **ret)
+{
+    uint32_t shards = store->store.shards;
+    struct mark *mark = fl__alloc_zeroed(sizeof *mark + shards * sizeof *mark->books);
+    if (!mark)
+        return FL_NO_MEMORY;
+    for (uint32_t i = 0; i < shards; i++)
+        fl__rows_init(&mark->books[i].rows);
+    int r = copy_members(&mark->members, members);
+    for (uint32_t i = 0; i < shards && r == 0; i++)
+        r = copy_book(&mark->books[i], &books[i]);
+    if (r < 0)
+        drop_mark(mark, shards);
+    else
+        *ret = mark;
+    return r;
+}
+
+int fl_memory_store_mark(fl_store *store)
+{
+    struct store *memory = (struct store *)store;
+    struct mark *mark;
+    if (store->ops != &ops)
+        return FL_INVALID_ARGUMENT;
+    int r = copy_all(memory, &memory->members, memory->books, &mark);
+    if (r < 0)
+        return r;
+    drop_mark(memory->mark, store->shards);
+    memory->mark = mark;
+    return 0;
+}
+
+int fl_memory_store_go_back(fl_store *store)
+{
+    struct store *memory = (struct store *)store;
+    struct mark *copy;
+    if (store->ops != &ops || !memory->mark)
+        return FL_INVALID_ARGUMENT;
+    int r = copy_all(memory, &memory->mark->members, memory->mark->books, &copy);
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < store->shards; i++)
+        move_book(&memory->books[i], &copy->books[i]);
+    fl__members_clear(&memory->members);
+    memory->members = copy->members;
+    fl__release(copy);
+    atomic_fetch_add(&memory->went_back, 1);
     return 0;
 }

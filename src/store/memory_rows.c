@@ -259,6 +259,24 @@ void fl__rows_clear(struct fl__rows *rows)
     table_clear(&rows->by_name);
 }
 
+/* A small table points into itself. */
+static void move_table(struct fl__table *to, const struct fl__table *from)
+{
+    *to = *from;
+    if (from->buckets == &from->only)
+        to->buckets = &to->only;
+}
+
+void fl__rows_move(struct fl__rows *to, struct fl__rows *from)
+{
+    to->filed = from->filed;
+    to->dead = from->dead;
+    move_table(&to->by_key, &from->by_key);
+    move_table(&to->by_id, &from->by_id);
+    move_table(&to->by_name, &from->by_name);
+    fl__rows_init(from);
+}
+
 static bool same_key(fl_key a, fl_key b)
 {
     return a.at_us == b.at_us && a.seq == b.seq;

@@ -51,7 +51,8 @@ struct fl__rows {
 };
 
 void fl__rows_init(struct fl__rows *rows);
-void fl__rows_clear(struct fl__rows *rows); /* frees everything in it */
+void fl__rows_clear(struct fl__rows *rows);                     /* frees everything in it */
+void fl__rows_move(struct fl__rows *to, struct fl__rows *from); /* `to` was not initialized; `from` is empty then */
 
 /* A row with copies of all its bytes; NULL if there is no memory. It is the caller's until it is put, to be freed with
  * fl__release(). */

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <foliot/version.h>
+
 #include "store/store.h"
 
 enum { SHARDS_MAX = 65536 };
@@ -24,13 +26,17 @@ fl_wall_clock *fl_wall_clock_system(void)
     return &clock;
 }
 
+const char *fl_durable_version(void)
+{
+    return FL_VERSION;
+}
+
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
 
 /* Not called where all databases are. */
 __attribute__((unused)) static int absent(const char *what, char *message, size_t size)
 {
-    snprintf(message, size,
-             "this Foliot was built without %s: build it again where its development package is installed", what);
+    snprintf(message, size, "this Foliot was built without %s; install its development package and build again", what);
     return FL_INVALID_ARGUMENT;
 }
 
@@ -71,7 +77,7 @@ int fl_store_open(const char *url, const fl_store_config *config, fl_store **ret
     }
     message[0] = 0;
     if (chosen.shards > SHARDS_MAX) {
-        snprintf(message, size, "%u shards are too many: at most %d", chosen.shards, SHARDS_MAX);
+        snprintf(message, size, "%u shards are too many; at most %d are allowed", chosen.shards, SHARDS_MAX);
         return FL_INVALID_ARGUMENT;
     }
     if (!chosen.clock)
@@ -87,7 +93,8 @@ int fl_store_open(const char *url, const fl_store_config *config, fl_store **ret
             return r;
         }
     }
-    snprintf(message, size, "'%.80s' is no store: it must begin with sqlite:, postgres:// or memory:", url);
+    snprintf(message, size,
+             "'%.80s' is not the URL of a store; it must begin with sqlite:, postgres:// or memory:", url);
     return FL_INVALID_ARGUMENT;
 }
 
@@ -102,6 +109,11 @@ void fl_store_close(fl_store *store)
 uint32_t fl_store_shards(const fl_store *store)
 {
     return store->shards;
+}
+
+int64_t fl_store_clock_ahead_us(const fl_store *store)
+{
+    return store->ops->clock_ahead_us ? store->ops->clock_ahead_us(store) : 0;
 }
 
 int fl_store_attach(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret)
@@ -236,7 +248,7 @@ static const char *wrong_row(const fl_row *row)
     if (!valid_key(row->key))
         return "a key is out of range";
     if (!valid_window(row->window) || row->window != fl_window_of(row->key.at_us, fl_window_shift(row->window)))
-        return "a row does not belong into its window";
+        return "a row is in the wrong window";
     return wrong_content(row);
 }
 
@@ -260,7 +272,7 @@ static const char *wrong_changes(const fl_store_change *changes, size_t count)
     return wrong;
 }
 
-static const char *const no_window = "there is no such window";
+static const char *const no_window = "the window does not exist";
 
 static const char *wrong_limit(size_t limit)
 {
@@ -269,7 +281,7 @@ static const char *wrong_limit(size_t limit)
 
 static const char *wrong_page(uint64_t after_seq, size_t limit)
 {
-    return after_seq >> 56 ? "there is no such number to go on from" : wrong_limit(limit);
+    return after_seq >> 56 ? "the sequence number to continue from is out of range" : wrong_limit(limit);
 }
 
 static const char *wrong_load(const fl_store_request *request)
@@ -289,7 +301,7 @@ static const char *wrong_refile(const fl_store_request *request)
     uint64_t window = request->refile.window;
     if (!valid_window(window) || !valid_shift(request->refile.shift) ||
         fl_window_shift(window) != request->refile.shift + FL_WINDOW_STEP)
-        return "a window can be filed only into the 64 that make it up";
+        return "a window can be divided only into its 64 parts";
     return wrong_limit(request->refile.limit);
 }
 
@@ -313,9 +325,9 @@ static const char *wrong_meeting(const fl_store_request *request)
     if (!valid_name(request->meet.address))
         return "the address of a server must have 1 to 255 bytes";
     if (request->meet.about && strlen(request->meet.about) > FL_STORE_NAME_MAX)
-        return "what a server says of itself must not have more than 255 bytes";
+        return "the description of a server must not have more than 255 bytes";
     if (request->meet.offer && strlen(request->meet.offer) > FL_STORE_NAME_MAX)
-        return "what is offered as a secret is too long";
+        return "the secret is too long";
     if (request->meet.incarnation == 0 || request->meet.incarnation > INT64_MAX)
         return "an incarnation is out of range";
     return NULL;

@@ -173,7 +173,7 @@ static void check_leaf(struct check *check, int level_number, uint32_t spoke_num
            "a leaf is in the wrong spoke");
     expect(check, serial < fl__spoke_next_serial(spoke), "a leaf has a serial number that was not given out");
     const struct leaf *in_its_place = spoke->leaves[serial & spoke->mask];
-    expect(check, in_its_place->id >= leaf->id || in_its_place == &fl__no_leaf, "a leaf made way for an older one");
+    expect(check, in_its_place->id >= leaf->id || !fl__is_leaf(in_its_place), "a leaf made way for an older one");
     expect(check, leaf->used <= leaf->capacity && leaf->capacity <= LEAF_SLOTS, "a leaf is larger than it can be");
     expect(check, live > 0 || leaf == spoke->tail, "a leaf is empty and was not freed");
     uint32_t most = live > 0 ? live : 1;

@@ -32,6 +32,9 @@
  * Each leaf knows its earliest deadline, or a lower bound since that timer went: the earliest of a spoke is found by
  * asking its leaves and searching only those. */
 
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -70,16 +73,36 @@ static uint32_t crowd_place(fl_timer_id leaf_id, uint32_t mask)
     return (uint32_t)(leaf_id * 0x9e3779b97f4a7c15 >> 32) & mask;
 }
 
+static _Noreturn void fail_full_crowd(void)
+{
+    fputs("foliot: the leaf table of a timing wheel has no empty place; memory is damaged, or two versions of "
+          "libfoliot share "
+          "one wheel\n",
+          stderr);
+    abort();
+}
+
+/* The place of the leaf, or the first empty place behind the leaf's hash. At least a quarter of the crowd is empty, so the
+ * search ends before it has come round. An endless search would hang the thread: abort in release builds too. */
+static uint32_t find_in_crowd(struct leaf *const *crowd, uint32_t mask, fl_timer_id leaf_id)
+{
+    uint32_t at = crowd_place(leaf_id, mask);
+    for (uint32_t steps = 0; fl__is_leaf(crowd[at]) && crowd[at]->id != leaf_id; steps++) {
+        if (steps == mask)
+            fail_full_crowd();
+        at = (at + 1) & mask;
+    }
+    return at;
+}
+
 struct leaf *fl__spoke_search(const struct spoke *spoke, fl_timer_id leaf_id)
 {
     uint32_t mask = spoke->mask;
     if (mask == 0)
         return NULL;
     struct leaf *const *crowd = spoke->leaves + mask + 1;
-    uint32_t at = crowd_place(leaf_id, mask);
-    while (crowd[at] != &fl__no_leaf && crowd[at]->id != leaf_id)
-        at = (at + 1) & mask;
-    return crowd[at] != &fl__no_leaf ? crowd[at] : NULL;
+    struct leaf *leaf = crowd[find_in_crowd(crowd, mask, leaf_id)];
+    return fl__is_leaf(leaf) ? leaf : NULL;
 }
 
 static void insert(struct leaf **table, uint32_t mask, struct leaf *leaf)
@@ -87,21 +110,18 @@ static void insert(struct leaf **table, uint32_t mask, struct leaf *leaf)
     struct leaf **own = &table[own_place(leaf->id, mask)], *other = *own, **crowd = table + mask + 1;
     struct leaf *older = other->id < leaf->id ? other : leaf; /* fl__no_leaf, whose ID is 0, is older than any */
     *own = other->id < leaf->id ? leaf : other;
-    if (older == &fl__no_leaf)
-        return;
-    uint32_t at = crowd_place(older->id, mask);
-    while (crowd[at] != &fl__no_leaf)
-        at = (at + 1) & mask;
-    crowd[at] = older;
+    if (fl__is_leaf(older))
+        crowd[find_in_crowd(crowd, mask, older->id)] = older;
 }
 
 /* Takes a leaf out of the crowd, and moves those up that came to stand behind it because their place was taken. */
 static void erase_from_crowd(struct leaf **crowd, uint32_t mask, const struct leaf *leaf)
 {
-    uint32_t hole = crowd_place(leaf->id, mask);
-    while (crowd[hole] != leaf)
-        hole = (hole + 1) & mask;
-    for (uint32_t at = (hole + 1) & mask; crowd[at] != &fl__no_leaf; at = (at + 1) & mask) {
+    uint32_t hole = find_in_crowd(crowd, mask, leaf->id), first = hole;
+    assert(crowd[hole] == leaf);
+    for (uint32_t at = (hole + 1) & mask; fl__is_leaf(crowd[at]); at = (at + 1) & mask) {
+        if (at == first)
+            fail_full_crowd();
         uint32_t distance = (at - crowd_place(crowd[at]->id, mask)) & mask;
         if (distance >= ((at - hole) & mask)) {
             crowd[hole] = crowd[at];

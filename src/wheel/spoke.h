@@ -89,8 +89,14 @@ struct store {
     } compaction;
 };
 
-/* Stands in the table where there is no leaf. */
+/* Stands in the table where there is no leaf. It is told by its ID, 0, which no leaf has; not by its address, of which
+ * there are two in a process that has loaded the library twice. */
 extern struct leaf fl__no_leaf;
+
+static inline bool fl__is_leaf(const struct leaf *leaf)
+{
+    return leaf->id != 0;
+}
 
 /* Nothing in the spoke of a tick that is not open is due earlier; UINT64_MAX: there is nothing. It is kept inverted, so
  * that a spoke with nothing in it is all zeros and takes no memory before it is used. */
@@ -196,7 +202,7 @@ static inline struct leaf *fl__spoke_next_leaf(const struct spoke *spoke, uint64
 {
     while (spoke->leaves && *at < fl__spoke_table_size(spoke)) {
         struct leaf *leaf = spoke->leaves[(*at)++];
-        if (leaf != &fl__no_leaf)
+        if (fl__is_leaf(leaf))
             return leaf;
     }
     return NULL;

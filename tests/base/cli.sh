@@ -32,7 +32,7 @@ demo_on_a_terminal() {
     TERM=xterm LC_ALL=C.UTF-8 script -qec "$foliot demo --timers 1000 --seconds 1" /dev/null >"$work/screen"
     status=$?
     cat -v "$work/screen"
-    for expected in "$escape\[?1049h" "$escape\[32m" "$escape\[?1049l" 'late by p50'; do
+    for expected in "$escape\[?1049h" "$escape\[32m" "$escape\[?1049l" 'lateness   p50'; do
         grep -q "$expected" "$work/screen" || return 1
     done
     [ "$status" -eq 0 ]
@@ -53,7 +53,7 @@ interrupted_demo() {
         sleep 0.1
     done
     kill -"$1" "$demo"
-    wait "$demo" && grep -q 'late by p50' "$work/stdout"
+    wait "$demo" && grep -q 'lateness   p50' "$work/stdout"
 }
 
 full_disk() {
@@ -66,13 +66,13 @@ check "help lists the commands" answers 0 stdout '^  demo ' help
 check "help of a command lists its options" answers 0 stdout '--timers N' help demo
 check "--help of a command does too" answers 0 stdout '--seconds S' demo --help
 check "no command is an error that shows the help" answers 2 stderr '^Usage: foliot COMMAND'
-check "an unknown command is named" answers 2 stderr "no command 'frobnicate'" frobnicate
-check "help of an unknown command too" answers 2 stderr "no command 'frobnicate'" help frobnicate
-check "an unknown option is named" answers 2 stderr "no option '--frob'" demo --frob
-check "a stray argument is named" answers 2 stderr "no option 'stray'" demo stray
+check "an unknown command is named" answers 2 stderr "unknown command 'frobnicate'" frobnicate
+check "help of an unknown command too" answers 2 stderr "unknown command 'frobnicate'" help frobnicate
+check "an unknown option is named" answers 2 stderr "unknown option '--frob'" demo --frob
+check "a stray argument is named" answers 2 stderr "unknown option 'stray'" demo stray
 check "a missing value is asked for" answers 2 stderr '--timers needs a value: --timers N' demo --timers
 for value in abc '' -1 +1 ' 1' 1x 0 100000001 99999999999999999999; do
-    check "the value '$value' is refused" answers 2 stderr "'$value' is not what --timers takes" demo --timers "$value"
+    check "the value '$value' is refused" answers 2 stderr "invalid value '$value' for --timers" demo --timers "$value"
 done
 check "the demo prints lines and a summary on a pipe" demo_on_a_pipe
 if script -qec true /dev/null >/dev/null 2>&1; then

@@ -44,4 +44,26 @@ check "that is the first thing asked for" grep -qx 'ninja -C build build.ninja' 
 echo libsqlite3-dev >>installed
 check "it is made anew when there is another library" asks 1 1
 check "and used again from then on" asks 0 2
+
+# runs: `./dev run` builds the command alone, in a build directory without tests, and starts it.
+runs() {
+    : >asked
+    printf '%s\n' libsqlite3-dev libcurl4-openssl-dev libssl-dev libinih-dev >>installed
+    mkdir -p src/server build/src/cli
+    PATH=$project/bin:$PATH ./dev build
+    mkdir -p build/src/cli
+    printf '#!/bin/sh\necho "foliot $*" >>asked\n' >build/src/cli/foliot
+    chmod +x build/src/cli/foliot
+    : >asked
+    PATH=$project/bin:$PATH ./dev run --no-echo
+    cat asked
+    grep -qx 'ninja -C build src/cli/foliot' asked && ! grep -qx 'ninja -C build' asked &&
+        grep -q '^foliot serve .*--no-echo$' asked
+}
+
+check "./dev run builds nothing but the command, and starts it" runs
+rm -rf build
+: >asked
+check "a build for users has no tests" asks 1 1
+check "it is configured without them" grep -q -e '-Dtests=false' asked
 done_testing

@@ -95,6 +95,46 @@ errors_in_manual() {
     diff -u "$work/errors" "$work/documented"
 }
 
+# The names that the static libraries define for others: a process may hold each of them once.
+library_names() {
+    nm -g --defined-only "$lib/libfoliot.a" "$lib/libfoliot-durable.a" | awk 'NF == 3 { print $3 }' | sort -u
+}
+
+# loaded FILE: the file, and the libraries of ours that it is loaded with.
+loaded() {
+    echo "$1"
+    LD_LIBRARY_PATH=$lib ldd "$1" | awk '$1 ~ /libfoliot/ { print $3 }'
+}
+
+# one_copy FILE: nothing of the libraries is in it twice, and a file that contains them does not load them.
+one_copy() {
+    readelf -d "$1" | grep NEEDED
+    ! LD_LIBRARY_PATH=$lib ldd "$1" | grep 'libfoliot.*not found' || return 1
+    for object in $(loaded "$1"); do
+        nm --defined-only "$object" | awk 'NF == 3 { print $3 }'
+    done | sort | uniq -d >"$work/twice"
+    library_names | comm -12 - "$work/twice" >"$work/copies"
+    cat "$work/copies"
+    [ -s "$lib/libfoliot.a" ] && [ ! -s "$work/copies" ]
+}
+
+# manual_line N: the Nth command line of libfoliot(3), for $work/program.c in this root.
+manual_line() {
+    sed -n "s|^\.Dl cc \(program\.c .*\)|$CC \1|p" "$man/man3/libfoliot.3" | sed -n "$1p"
+}
+
+# as_the_manual_says N PROGRAM: links it so, and runs it; nothing is in it twice.
+as_the_manual_says() {
+    mkdir -p "$work/bin"
+    printf '#!/bin/sh\nPKG_CONFIG_PATH=%s exec %s --define-variable=prefix=%s "$@"\n' "$lib/pkgconfig" "$(command -v pkg-config)" \
+        "$root" >"$work/bin/pkg-config"
+    chmod +x "$work/bin/pkg-config"
+    cp "$2" "$work/program.c"
+    manual_line "$1"
+    (cd "$work" && PATH=$work/bin:$PATH sh -e -c "$(manual_line "$1")") && one_copy "$work/a.out" &&
+        (cd "$work" && LD_LIBRARY_PATH=$lib timeout 60 ./a.out)
+}
+
 check "meson install succeeds" meson install -C "$BUILD" --no-rebuild --destdir "$work/root"
 check "the headers are there" all_headers_installed
 for file in "$LIBDIR/libfoliot.so" "$LIBDIR/libfoliot.so.0" "$LIBDIR/libfoliot.a" "$LIBDIR/pkgconfig/foliot.pc" \
@@ -103,6 +143,17 @@ for file in "$LIBDIR/libfoliot.so" "$LIBDIR/libfoliot.so.0" "$LIBDIR/libfoliot.a
     bin/foliot share/man/man1/foliot.1 share/man/man3/libfoliot.3; do
     check "$file is there" test -s "$root/$file"
 done
+# The file that the systemd unit reads is there; a second installation leaves it as it is.
+unit_finds_its_configuration() {
+    conf=$(sed -n 's/^ExecStart=.*--config \([^ ]*\).*/\1/p' "$root/lib/systemd/system/foliot.service")
+    diff "$SOURCE/contrib/foliot.conf" "$work/root$conf" || return 1
+    echo '# mine' >>"$work/root$conf"
+    meson install -C "$BUILD" --no-rebuild --destdir "$work/root" && tail -n 1 "$work/root$conf" | grep '^# mine$'
+}
+
+if [ -e "$root/lib/systemd/system/foliot.service" ]; then
+    check "the systemd unit finds its configuration, which a second installation keeps" unit_finds_its_configuration
+fi
 if [ -e "$BUILD/src/cli/completion/foliot" ]; then
     for file in bash-completion/completions/foliot zsh/site-functions/_foliot; do
         check "share/$file is there" test -s "$root/share/$file"
@@ -111,6 +162,15 @@ fi
 check "the installed command runs" "$root/bin/foliot" --version
 check "foliot.pc says the version that the command says" \
     test "foliot $(flags foliot --modversion)" = "$("$root/bin/foliot" --version)"
+
+for file in "$root"/bin/* "$lib"/libfoliot*.so; do
+    check "${file#"$root/"} has one copy of the library" one_copy "$file"
+done
+check "the command needs no library of ours" test "$(loaded "$root/bin/foliot")" = "$root/bin/foliot"
+check "the manual says how to link libfoliot shared" as_the_manual_says 1 "$SOURCE/examples/tea.c"
+check "the manual says how to link libfoliot static" as_the_manual_says 2 "$SOURCE/examples/tea.c"
+check "the manual says how to link libfoliot-durable shared" as_the_manual_says 3 "$SOURCE/examples/alarm.c"
+check "the manual says how to link libfoliot-durable static" as_the_manual_says 4 "$SOURCE/examples/alarm.c"
 
 for program in "$SOURCE"/examples/*.c; do
     check "$(basename "$program") builds and runs with the shared library" build_shared "$program"

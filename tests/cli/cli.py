@@ -90,14 +90,16 @@ class Command:
         e2e.cleanups.callback(process.kill)
         return process
 
-    def on_terminal(self, *arguments, columns=120, stdout=None, send=None, **more):
-        """On a terminal; what it has written there is `out`. With `stdout`, only the rest of it is on the terminal."""
+    def on_terminal(self, *arguments, columns=120, stdout=None, send=None, control=False, replies=(), **more):
+        """On a terminal; what it has written there is `out`. With `stdout`, only the rest of it is on the terminal. With
+        `control`, it is the terminal that sends signals. `replies`: (what is seen, what is typed then, or a file to make)."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = subprocess.Popen([FOLIOT, *arguments], stdin=theirs, stdout=stdout or theirs, stderr=theirs,
-                                   env={**self.env, "TERM": "xterm", **more}, start_new_session=True)
+                                   env={**self.env, "TERM": "xterm", **more}, start_new_session=True,
+                                   preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if control else None)
         os.close(theirs)
-        written = b""
+        written, replies = b"", list(replies)
         while True:
             try:
                 piece = os.read(ours, 65536)
@@ -109,6 +111,12 @@ class Command:
             if send and send[0] in written:
                 process.send_signal(send[1])
                 send = None
+            if replies and replies[0][0] in written:
+                _, reply = replies.pop(0)
+                if isinstance(reply, bytes):
+                    os.write(ours, reply)
+                else:
+                    open(reply, "w", encoding="ascii").close()
         os.close(ours)
         return Ran(arguments, process.wait(PATIENCE), written.decode().replace("\r\n", "\n"), "")
 

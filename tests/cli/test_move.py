@@ -185,7 +185,7 @@ def _():
     need_database()
     with Server(store=store_url()) as server:
         refused = foliot("doctor", server.store)
-        refused.must(6, out="", err="is in use by process|is held by .* until .*Stop that server first")
+        refused.must(6, out="", err="is in use by process|is claimed by .* until .*; stop that server")
 
 
 @test("doctor finds a store sound whose server was killed")
@@ -200,7 +200,7 @@ def _():
 
     if STORE == "sqlite":  # who has the files open is locked out: nobody has, whatever the shards say
         shown = foliot("doctor", server.store).must(out="^The store is sound.$")
-        check(len(re.findall(r"; owner \S+, which ended without letting go$", shown, re.M)) == 2, shown)
+        check(len(re.findall(r"; owner \S+, which was killed$", shown, re.M)) == 2, shown)
         return
 
     def answered():
@@ -213,12 +213,14 @@ def _():
 @test("doctor makes no store where there is none")
 def _():
     place = folder()
-    foliot("doctor", place).must(3, err="there is no store in")
-    foliot("doctor", "sqlite:" + place + "/not/there").must(3, err="there is no store in")
+    foliot("doctor", place).must(3, err="has no store")
+    foliot("doctor", "sqlite:" + place + "/not/there").must(3, err="has no store")
     expect(os.listdir(place), [])
-    foliot("doctor", "memory:").must(2, err="neither a folder nor a store")
+    foliot("doctor", "memory:").must(2, err="cannot check the store 'memory:'")
+    foliot("doctor", place + "/nope").must(3, err=f"the folder {place}/nope does not exist;")
+    foliot("doctor", "nope").must(3, err="the folder nope does not exist;")
     if STORE == "postgres":
-        foliot("doctor", store_url()).must(3, err="there is no store in this database")
+        foliot("doctor", store_url()).must(3, err="this database has no store")
         foliot("doctor", "postgres:///x?host=/not/there").must(3, err="foliot doctor: ")
 
 
@@ -238,11 +240,11 @@ def _():
     damage_sqlite(store, "INSERT INTO moved VALUES (999999, 99999999999999999, 777777)", "CREATE TABLE slot_4711(k INTEGER PRIMARY KEY, v)",
                   "INSERT INTO slot_4711 VALUES (1, 'x')")
     shown = foliot("doctor", store).must(1, out="^The store is damaged")
-    for found in ("problem  shard 0  1 notes of moved timers lead to none", "problem  shard 1  the table slot_4711 has rows and belongs"):
+    for found in ("problem  shard 0  1 entries for moved timers have no timer", "problem  shard 1  the table slot_4711 has rows, but no window or index uses it"):
         check(found in shown, shown)
     foliot.on_terminal("doctor", store).must(1, out=r"^\x1b\[31mproblem\x1b\[0m  shard 0")
     damage_sqlite(store, "UPDATE progress SET progress = x'ffffff'")
-    foliot("doctor", store).must(1, out="how far it has got cannot be read")
+    foliot("doctor", store).must(1, out="the recorded progress of the shard cannot be read")
     with open(f"{store[7:]}/shard-0001.db", "r+b") as file:
         file.seek(4096)
         file.write(os.urandom(4096 * 3))
@@ -260,8 +262,8 @@ def _():
                       "UPDATE foliot_timer SET shard = 9 WHERE shard = 0"):
         cli.postgres.run("psql", "-q", "-h", cli.postgres.folder, "-U", "foliot", "-d", "postgres", "-c",
                          f"SET search_path = {schema}; {statement}")
-    shown = foliot("doctor", store).must(1, out="timers are in shards that this store has not")
-    check("shard 0  2 notes of moved timers lead to none" in shown, shown)
+    shown = foliot("doctor", store).must(1, out="timers are in shards that do not exist")
+    check("shard 0  2 entries for moved timers have no timer" in shown, shown)
 
 
 run()

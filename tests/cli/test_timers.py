@@ -67,7 +67,7 @@ def _():
 @test("add replaces, and with --only-new does not")
 def _():
     first = foliot("add", "new", "x", "--at", FAR, "--only-new").must()
-    foliot("add", "new", "x", "--at", FAR, "--only-new").must(6, err="^foliot add: a timer of that name exists")
+    foliot("add", "new", "x", "--at", FAR, "--only-new").must(6, err="^foliot add: a timer with this name exists")
     foliot("add", "new", "x", "--at", "4102444800000").must()
     expect(server.get("/v1/timers/new/x").must(200)["due"], "2100-01-01T00:00:00Z")
     expect(len(first), 27)
@@ -98,7 +98,7 @@ def _():
     expect(foliot("get", "get", lines["id"]).must(), foliot("get", "get", "x").must())
     expect(json.loads(foliot("get", "get", "x", "--json").must())["due"], FAR)
     foliot.on_terminal("get", "get", "x").must(out=r"^\x1b\[2mdue +\x1b\[0m2999-12-31T23:59:59Z \(in \d+d\d*h?\)$")
-    foliot("get", "get", "y").must(3, err="^foliot get: there is no such timer, or it has fired.$")
+    foliot("get", "get", "y").must(3, err="^foliot get: the timer does not exist, or it has fired$")
 
 
 @test("a terminal is not told what to do by what is in a timer")
@@ -142,8 +142,8 @@ def _():
     foliot("update", "up", "x", "--payload", "[2]", "--timeout", "3s").must(out=r"^payload +\[2\]$")
     changed = json.loads(foliot("update", "up", "x", "--to", "", "--json").must())
     expect((changed["due"], changed["payload"], changed["timeout"], "target" in changed), (FAR, [2], "3s", False))
-    foliot("update", "up", "x").must(2, err="there is nothing to change")
-    foliot("update", "up", "y", "--after", "1h").must(3, err="no such timer")
+    foliot("update", "up", "x").must(2, err="nothing to change")
+    foliot("update", "up", "y", "--after", "1h").must(3, err="the timer does not exist")
 
 
 @test("cancel takes one, or all that fit, or says how many that would be")
@@ -151,10 +151,10 @@ def _():
     for name in ("a1", "a2", "b1", "b2", "b3"):
         foliot("add", "stop", name, "--after", "1h").must()
     foliot("cancel", "stop", "a1").must(out=r"\A1 cancelled\n\Z")
-    foliot("cancel", "stop", "a1").must(3, err="no such timer")
+    foliot("cancel", "stop", "a1").must(3, err="the timer does not exist")
     foliot("cancel", "stop", "--prefix", "b", "--dry-run").must(out=r"\A3 would be cancelled\n\Z")
     foliot("cancel", "stop", "--prefix", "b").must(out=r"\A3 cancelled\n\Z")
-    foliot("cancel", "stop").must(2, err="which ones")
+    foliot("cancel", "stop").must(2, err="no timers selected")
     foliot("cancel", "stop", "a2", "--all").must(2, err="not both")
     foliot("cancel", "stop", "--all").must(out=r"\A1 cancelled\n\Z")
     expect(foliot("list", "stop").must(), "")

@@ -83,13 +83,12 @@ TEST(one_that_ends_while_it_is_replaced_is_counted_once)
         fl_engine_submit(bed.engine, &batch);
         for (int i = 0; i < turns && !done; i++)
             CHECK_EQ(fl_loop_run_once(bed.loop, true), 0);
-        bool replaced = fl_engine_is_replaced(bed.engine, bed.tokens[0]);
         fl_settlement settlement = {.token = bed.tokens[0], .result = FL_DONE};
         CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
         while (!done)
             CHECK_EQ(fl_loop_run_once(bed.loop, true), 0);
         CHECK_EQ(op.result, 0);
-        CHECK_EQ(op.outcome, replaced ? FL_REPLACED : FL_CREATED);
+        CHECK(op.outcome == FL_REPLACED || op.outcome == FL_CREATED);
         run_for(SECOND);
         fl_engine_get_stats(bed.engine, &stats);
         CHECK_EQ(stats.pending, 2);
@@ -115,6 +114,25 @@ TEST(a_creation_may_ask_to_replace_only)
     run_for(11 * SECOND);
     CHECK_EQ(bed.fired_count, 1);
     CHECK_EQ(run_op(op).result, FL_TIMER_NOT_FOUND); /* it has fired */
+    tear_down();
+}
+
+TEST(a_creation_may_ask_to_replace_what_was_read)
+{
+    set_up((fl_engine_config){0});
+    fl_op op = {.kind = FL_OP_CREATE,
+                .flags = FL_OP_ONLY_THIS,
+                .timer = {.ns = FL_TEXT("ns"), .due_us = wall_now(&bed.wall.clock) + 10 * SECOND}};
+    CHECK_EQ(run_op(op).result, FL_INVALID_ARGUMENT); /* a name is needed */
+    op.timer.name = (fl_bytes)FL_TEXT("a");
+    CHECK_EQ(run_op(op).result, FL_TIMER_NOT_FOUND);
+    fl_op read = create("a", 5 * SECOND, "1");
+    op.timer.id = read.timer.id;
+    CHECK_EQ(create("a", 5 * SECOND, "2").outcome, FL_REPLACED);
+    CHECK_EQ(run_op(op).result, FL_EXISTS); /* it is not what was read */
+    op.timer.id = by_name(FL_OP_GET, "a").timer.id;
+    CHECK_EQ(run_op(op).outcome, FL_REPLACED);
+    CHECK_EQ(run_op(op).outcome, FL_SAME);
     tear_down();
 }
 
@@ -294,6 +312,48 @@ TEST(little_memory_is_enough)
     tear_down();
 }
 
+/* The limit counts bytes, too, wherever the timers stand: all at one moment, or spread, nearest last. */
+TEST(little_memory_in_bytes_is_enough)
+{
+    enum { COUNT = 300, SIZE = 10000, MOST = 500000 };
+    static char payload[SIZE + 1];
+    memset(payload, 'x', SIZE);
+    for (int spread = 0; spread < 4; spread++) {
+        static const int64_t step[] = {0, 1, 1000, SECOND / 5};
+        set_up((fl_engine_config){.max_memory_bytes = MOST,
+                                  .max_in_flight = 8,
+                                  .lease_us = 3600 * SECOND,
+                                  .strategy = spread == 2 ? FL_LOOKAHEAD : FL_PRELOAD});
+        int64_t due_us = START + 200 * SECOND;
+        for (int i = 0; i < COUNT; i++)
+            CHECK_EQ(create(NULL, due_us + (COUNT - i) * step[spread] - wall_now(&bed.wall.clock), payload).result, 0);
+        fl_engine_stats stats;
+        for (int i = 0; i < 300; i++) {
+            run_for(SECOND);
+            fl_engine_get_stats(bed.engine, &stats);
+            CHECK(stats.bytes <= MOST + SIZE + 1000);
+            CHECK_EQ(fl_engine_check(bed.engine, stdout), 0);
+        }
+        CHECK_EQ(bed.fired_count, COUNT);
+        for (size_t i = 0; i < bed.fired_count; i++)
+            CHECK(bed.fired[i].at_us >= due_us);
+        CHECK(stats.pressure > 0);
+        tear_down();
+    }
+}
+
+TEST(a_timer_larger_than_the_memory_fires)
+{
+    static char payload[100001];
+    memset(payload, 'x', sizeof payload - 1);
+    set_up((fl_engine_config){.max_memory_bytes = 1000, .lease_us = 3600 * SECOND});
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(create(NULL, (200 + i % 2) * SECOND, payload).result, 0);
+    run_for(220 * SECOND);
+    CHECK_EQ(bed.fired_count, 5);
+    tear_down();
+}
+
 /* More of the same half second than are put into a wheel at once. */
 TEST(a_crowd_comes_in_order)
 {
@@ -315,7 +375,7 @@ TEST(a_crowd_comes_in_order)
     run_for(2 * SECOND);
     CHECK_EQ(bed.fired_count, CROWD - CROWD / 10);
     for (size_t i = 1; i < bed.fired_count; i++)
-        CHECK(atoi(bed.fired[i - 1].payload) / STEP <= atoi(bed.fired[i].payload) / STEP);
+        CHECK(strtol(bed.fired[i - 1].payload, NULL, 10) / STEP <= strtol(bed.fired[i].payload, NULL, 10) / STEP);
     tear_down();
 }
 
@@ -650,4 +710,127 @@ TEST(looking_ahead_sleeps_past_nothing_however_many_rows_a_load_brings)
                 CHECK(bed.fired[i].at_us < first_us + i / together * SECOND + SECOND / 10);
             tear_down();
         }
+}
+
+/* One that is under way is replaced, and settled afterwards in one way or another. */
+TEST(statistics_of_attempts_that_were_replaced)
+{
+    static const enum fl_settle results[] = {FL_DONE, FL_FAILED, FL_AGAIN, FL_DEAD, FL_LATER, FL_EXPIRED};
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        fl_engine_stats stats;
+        set_up((fl_engine_config){0});
+        bed.keep = true;
+        CHECK_EQ(create("a", 0, "old").result, 0);
+        run_for(SECOND);
+        fl_op op = create("a", 100 * SECOND, "new");
+        CHECK_EQ(op.outcome, FL_REPLACED);
+        fl_settlement settlement = {.token = bed.tokens[0], .result = results[i], .at_us = START + 50 * SECOND};
+        CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
+        run_for(60 * SECOND);
+        fl_engine_get_stats(bed.engine, &stats);
+        CHECK_EQ(stats.pending, 1);
+        CHECK_EQ(stats.replaced, 1);
+        CHECK_EQ(stats.in_flight, 0);
+        CHECK_EQ(stats.fired, results[i] == FL_DONE);
+        CHECK_EQ(stats.failed, results[i] == FL_FAILED || results[i] == FL_DEAD || results[i] == FL_EXPIRED);
+        CHECK_EQ(stats.retried + stats.again + stats.later + stats.dead, 0); /* nothing comes of it */
+        bed.keep = false;
+        run_for(100 * SECOND);
+        fl_engine_get_stats(bed.engine, &stats);
+        CHECK_EQ(bed.fired_count, 2);
+        CHECK_EQ(stats.pending, 0);
+        tear_down();
+    }
+}
+
+/* Put off beyond the end of time: given up, and counted as that. */
+TEST(statistics_of_what_is_put_off_beyond_the_end_of_time)
+{
+    static const enum fl_settle results[] = {FL_FAILED, FL_AGAIN, FL_LATER, FL_EXPIRED};
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        fl_engine_stats stats;
+        set_up((fl_engine_config){0});
+        bed.answer = results[i];
+        bed.answer_at_us = FL_STORE_TIME_END;
+        bed.failures = 1;
+        CHECK_EQ(create("a", SECOND, "x").result, 0);
+        run_for(10 * SECOND);
+        fl_engine_get_stats(bed.engine, &stats);
+        CHECK_EQ(bed.fired_count, 1);
+        CHECK_EQ(stats.pending, 0);
+        CHECK_EQ(stats.dead, 1);
+        CHECK_EQ(stats.retried + stats.again + stats.later, 0);
+        CHECK_EQ(by_name(FL_OP_GET, "a").result, FL_TIMER_NOT_FOUND);
+        tear_down();
+    }
+}
+
+/* The store has forgotten a timer. Its ID must not become that of another. */
+TEST(an_id_is_not_used_again_after_the_store_went_back)
+{
+    set_up((fl_engine_config){0});
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_mark(bed.store), 0);
+    stop_engine(true);
+    start_engine((fl_engine_config){.force = true});
+    fl_op lost = create(NULL, 1000 * SECOND, "lost");
+    CHECK_EQ(lost.result, 0);
+    CHECK_EQ(fl_memory_store_go_back(bed.store), 0);
+    run_for(60 * SECOND);
+    stop_engine(true);
+    start_engine((fl_engine_config){.force = true});
+    fl_op other = create(NULL, lost.timer.due_us - wall_now(&bed.wall.clock), "other");
+    CHECK_EQ(other.result, 0);
+    CHECK_EQ(other.timer.id.at_us, lost.timer.id.at_us);
+    CHECK(other.timer.id.seq != lost.timer.id.seq);
+    CHECK_EQ(run_op((fl_op){.kind = FL_OP_CANCEL, .timer.id = lost.timer.id}).result, FL_TIMER_NOT_FOUND);
+    run_for(1000 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
+
+static size_t count_found(int count)
+{
+    size_t found = 0;
+    for (int i = 0; i < count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        found += run_op((fl_op){.kind = FL_OP_GET, .timer = {.ns = text("old"), .name = text(name)}}).result == 0;
+    }
+    return found;
+}
+
+/* A crowd of one time that memory has no room for: the front stands in the middle of it, and what is skipped behind that is
+ * over all the same. */
+TEST(what_is_skipped_is_gone_at_once)
+{
+    enum { COUNT = 60 };
+    fl_engine_stats stats;
+    set_up((fl_engine_config){.wait = true});
+    for (int i = 0; i < COUNT; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i / 2);
+        fl_durable timer = {
+            .ns = text(i % 2 ? "old" : "ns"), .name = text(name), .due_us = START + 5 * SECOND, .payload = text("x")};
+        CHECK_EQ(run_op((fl_op){.kind = FL_OP_CREATE, .timer = timer}).result, 0);
+    }
+    run_for(100 * SECOND);
+    stop_engine(false);
+    bed.keep = true;
+    start_engine((fl_engine_config){.max_memory_timers = 16});
+    CHECK_EQ(fl_engine_skip_older(bed.engine, text("old"), 10 * SECOND), 0);
+    run_for(20 * SECOND);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK(stats.skipped > 0 && stats.skipped < COUNT / 2);
+    CHECK_EQ(stats.pending, COUNT - stats.skipped);
+    CHECK_EQ(count_found(COUNT / 2), COUNT / 2 - stats.skipped);
+    bed.keep = false;
+    for (size_t i = 0; i < bed.fired_count; i++)
+        fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[i]}, 1);
+    run_for(20 * SECOND);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.skipped, COUNT / 2);
+    CHECK_EQ(bed.fired_count, COUNT / 2);
+    CHECK_EQ(stats.pending, 0);
+    tear_down();
 }

@@ -147,6 +147,24 @@ TEST(a_clock_that_is_turned_finds_everything_on_its_way)
     tear_down();
 }
 
+/* Time stands still until the clock has caught up: that is waiting for the clock. */
+TEST(an_engine_is_idle_while_the_clock_is_set_back_a_little)
+{
+    set_up((fl_engine_config){0});
+    int64_t next_us = 0;
+    CHECK_EQ(create(NULL, SECOND, "x").result, 0);
+    run_for(SECOND / 2);
+    step_clock(SECOND / 2 - 1000);
+    run_for(10);
+    step_clock(-SECOND / 4);
+    run_for(10);
+    CHECK(fl_engine_idle(bed.engine, &next_us));
+    CHECK(next_us > wall_now(&bed.wall.clock));
+    run_for(SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    tear_down();
+}
+
 TEST(an_engine_that_only_waits_is_idle)
 {
     set_up((fl_engine_config){.wait = true, .max_memory_timers = 16});
@@ -372,4 +390,30 @@ TEST(those_of_the_same_time_keep_their_order_when_the_clock_is_set_back)
     run_for(20 * SECOND);
     CHECK_EQ(bed.fired_count, 4); /* the one that was under way, and the one that has waited */
     tear_down();
+}
+
+/* Another engine in the same microsecond: it says that it is busy until it has claimed the shard and loaded. */
+TEST(an_engine_that_was_stopped_and_started_at_once_is_not_idle)
+{
+    for (int i = 0; i < 2; i++) {
+        int64_t next_us = 0;
+        set_up((fl_engine_config){0});
+        CHECK_EQ(create(NULL, 5 * SECOND, "x").result, 0);
+        run_for(SECOND);
+        int64_t before_us = wall_now(&bed.wall.clock);
+        stop_engine(i);
+        CHECK_EQ(wall_now(&bed.wall.clock), before_us);
+        start_engine((fl_engine_config){.force = true});
+        CHECK(!fl_engine_idle(bed.engine, &next_us));
+        int ready = bed.events[FL_ENGINE_READY];
+        run_for(1);
+        CHECK_EQ(bed.events[FL_ENGINE_READY], ready + 1);
+        CHECK(fl_engine_idle(bed.engine, &next_us));
+        CHECK(next_us > wall_now(&bed.wall.clock) && next_us <= before_us + 4 * SECOND);
+        run_for(10 * SECOND);
+        CHECK_EQ(bed.fired_count, 1);
+        CHECK(fl_engine_idle(bed.engine, &next_us));
+        CHECK_EQ(next_us, INT64_MAX);
+        tear_down();
+    }
 }

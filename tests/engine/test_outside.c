@@ -387,6 +387,45 @@ TEST(what_was_perhaps_created_is_not_filed_again_before_that_is_known)
     tear_down();
 }
 
+/* A store that takes something back in words only breaks its contract; and yet a client that tries again, and is told that
+ * it is there, must be able to rely on that. */
+static fl_memory_fault refuse_in_words(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    bool *lie = arg;
+    (void)shard;
+    if (request->op != FL_STORE_WRITE || !*lie)
+        return (fl_memory_fault){0};
+    *lie = false;
+    return (fl_memory_fault){.result = FL_STORE_UNAVAILABLE, .applied = true};
+}
+
+static void retry_after_a_lie(uint32_t flags, int result, int64_t after_us)
+{
+    bool lie = true;
+    set_up((fl_engine_config){0});
+    run_for(SECOND);
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_in_words, &lie), 0);
+    fl_op op = {
+        .kind = FL_OP_CREATE,
+        .flags = flags,
+        .timer = {
+            .ns = text("ns"), .name = text("a"), .payload = text("x"), .due_us = wall_now(&bed.wall.clock) + after_us}};
+    CHECK_EQ(run_op(op).result, FL_STORE_UNAVAILABLE);
+    CHECK_EQ(create(NULL, after_us, "other").result, 0); /* ahead of it in the wheel */
+    CHECK_EQ(run_op(op).result, result);
+    run_for(after_us + SECOND);
+    CHECK_EQ(bed.fired_count, 2);
+    tear_down();
+}
+
+TEST(a_retry_that_finds_a_row_makes_sure_that_it_fires)
+{
+    retry_after_a_lie(0, 0, 5 * SECOND);
+    retry_after_a_lie(FL_OP_ONLY_NEW, FL_EXISTS, 5 * SECOND);
+    retry_after_a_lie(0, 0, 3600 * SECOND);
+    retry_after_a_lie(0, 0, 0); /* it counts as fired: so it is created again */
+}
+
 /* Creations are lost, and nobody can ask. */
 static fl_memory_fault lose_and_be_silent(void *arg, uint32_t shard, const fl_store_request *request)
 {
@@ -464,7 +503,7 @@ TEST(what_is_not_known_is_refused)
     CHECK_EQ(create(NULL, 0, "x").result, 0);
     run_for(SECOND);
     CHECK_EQ(bed.fired_count, 1);
-    fl_settlement settlement = {.token = bed.tokens[0], .result = (enum fl_settle)(FL_LATER + 1)};
+    fl_settlement settlement = {.token = bed.tokens[0], .result = (enum fl_settle)(FL_EXPIRED + 1)};
     CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 0);
     settlement.result = FL_DONE;
     CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
@@ -515,14 +554,9 @@ TEST(what_is_replaced_while_it_is_under_way_does_not_come_again)
     CHECK_EQ(create("b", SECOND, "b").result, 0);
     run_for(2 * SECOND);
     CHECK_EQ(bed.fired_count, 2);
-    CHECK(!fl_engine_is_replaced(bed.engine, bed.tokens[0]));
     CHECK_EQ(create("a", 60 * SECOND, "new").outcome, FL_REPLACED);
-    CHECK(fl_engine_is_replaced(bed.engine, bed.tokens[0]));
-    CHECK(!fl_engine_is_replaced(bed.engine, bed.tokens[1]));
-    CHECK(!fl_engine_is_replaced(bed.engine, 0));
     for (int i = 0; i < 2; i++)
         CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[i], .result = FL_FAILED}, 1), 1);
-    CHECK(!fl_engine_is_replaced(bed.engine, bed.tokens[0]));
     run_for(30 * SECOND);
     CHECK_EQ(bed.fired_count, 3); /* b again, and not a */
     fl_engine_stats stats;
@@ -715,4 +749,81 @@ TEST(what_is_written_while_an_engine_stops_counts)
     run_for(SECOND);
     CHECK_EQ(pending(), 1);
     tear_down();
+}
+
+/* --- A full store -------------------------------------------------------------------------------------------------- */
+
+static fl_memory_fault refuse_writes(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.result = request->op == FL_STORE_WRITE ? FL_STORE_FULL : 0};
+}
+
+/* The retry cannot be written, so that its row stays: but only that. */
+TEST(a_full_store_is_emptied_although_an_attempt_has_failed)
+{
+    enum { TIMERS = 20 };
+    fl_engine_stats stats;
+    set_up((fl_engine_config){0});
+    bed.keep = true;
+    for (int i = 0; i < TIMERS; i++)
+        CHECK_EQ(create(NULL, SECOND, "x").result, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, TIMERS);
+    CHECK_EQ(fl_memory_store_faults(bed.store, refuse_writes, NULL), 0);
+    for (int i = 0; i < TIMERS; i++) {
+        fl_settlement settlement = {.token = bed.tokens[i], .result = i == 0 ? FL_FAILED : FL_DONE};
+        CHECK_EQ(fl_engine_settle(bed.engine, &settlement, 1), 1);
+    }
+    run_for(200 * SECOND);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.rows_deleted, TIMERS - 1);
+    CHECK_EQ(stats.pending, 1);
+    CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
+    run_for(2 * SECOND);
+    fl_engine_get_stats(bed.engine, &stats);
+    CHECK_EQ(stats.retried, 1);
+    tear_down();
+}
+
+static fl_memory_fault slow_finds_refused_writes(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    if (request->op == FL_STORE_FIND)
+        return (fl_memory_fault){.delay_ns = 500000000};
+    if (request->op == FL_STORE_WRITE)
+        return (fl_memory_fault){.delay_ns = 1000000000, .result = FL_STORE_UNAVAILABLE};
+    return (fl_memory_fault){0};
+}
+
+static void count_answer(fl_batch *batch)
+{
+    ++*(int *)batch->arg;
+}
+
+/* Two operations want the same row, neither changes it, and the row is loaded between them: its timer fires. */
+TEST(what_is_loaded_while_operations_wait_for_it_fires)
+{
+    for (int64_t due_us = SECOND; due_us < 6 * SECOND; due_us += SECOND / 20) {
+        set_up((fl_engine_config){.preload_us = SECOND, .max_in_flight = 10});
+        fl_op made = create("a", due_us, "1");
+        CHECK_EQ(made.result, 0);
+        CHECK_EQ(fl_memory_store_faults(bed.store, slow_finds_refused_writes, NULL), 0);
+        int answers = 0;
+        fl_op ops[2] = {{.kind = FL_OP_CANCEL, .timer.id = made.timer.id},
+                        {.kind = FL_OP_CREATE,
+                         .flags = FL_OP_ONLY_NEW,
+                         .timer = {.ns = text("ns"), .name = text("a"), .due_us = START, .payload = text("2")}}};
+        fl_batch batches[2];
+        for (int i = 0; i < 2; i++) {
+            batches[i] = (fl_batch){.ops = &ops[i], .count = 1, .done = count_answer, .arg = &answers};
+            fl_engine_submit(bed.engine, &batches[i]);
+        }
+        run_for(20 * SECOND);
+        CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
+        run_for(20 * SECOND);
+        CHECK_EQ(answers, 2);
+        CHECK(bed.fired_count >= 1);
+        tear_down();
+    }
 }

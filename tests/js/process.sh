@@ -51,7 +51,7 @@ missing() {
         return 0 # it is installed on this machine
     fi
     PATH=/nowhere "$work/alone/foliot" js x 2>"$work/stderr"
-    [ $? -eq 1 ] && grep -q 'needs JavaScriptCore' "$work/stderr"
+    [ $? -eq 1 ] && grep -q 'install JavaScriptCore' "$work/stderr"
 }
 
 server_has_no_engine() {
@@ -123,6 +123,15 @@ patched() {
 printf '#!/usr/bin/env foliot-js\nprint("hash-bang")' >"$work/hashbang.js"
 printf 'let = ;' >"$work/syntax.js"
 
+from_stdin() {
+    [ "$(echo 'print("in", args)' | "$JS" - a b)" = 'in a,b' ]
+}
+
+set_back_and_forth() {
+    WALL_BACK="300 700 300" LD_PRELOAD=$WALL timeout 60 "$JS" "$SOURCE/tests/js/wall.js" >"$work/stdout" || return 1
+    grep -q '^in time$' "$work/stdout"
+}
+
 check "a script runs" runs 0 '^hash-bang$' '' "$work/hashbang.js"
 check "-e runs code" prints 'x 3' -e 'print("x", 1 + 2)'
 check "arguments are the script's" prints '["a","-e","--help"]' -e 'print(JSON.stringify(args))' a -e --help
@@ -132,9 +141,10 @@ check "foliot js says what is missing" missing
 check "neither foliot nor the library loads an engine" server_has_no_engine
 check "--version says the name and the version" runs 0 '^foliot-js [0-9]*\.[0-9]*\.[0-9]*$' '' --version
 check "--help says what it takes" runs 0 '^Usage: foliot js FILE' '' --help
-check "no script is an error" runs 2 '' 'nothing to run'
+check "no script is an error" runs 2 '' 'no script; give FILE'
+check "- is a script on standard input" from_stdin
 check "-e without code is an error" runs 2 '' '-e needs' -e
-check "an unknown option is named" runs 2 '' 'no option --frob' --frob
+check "an unknown option is named" runs 2 '' 'unknown option --frob' --frob
 check "a file that is not there is named" runs 1 '' 'cannot read /nowhere' /nowhere
 check "a folder is no script" runs 1 '' 'cannot read /' /
 check "after -- comes a file, whatever its name" runs 1 '' 'cannot read -e' -- -e
@@ -150,6 +160,11 @@ check "who no longer listens does not" runs 0 '' '' -e 'const s = AbortSignal.ti
 check "WebAssembly that compiles does" prints 'Error' -e 'WebAssembly.compile(new Uint8Array(1)).catch(e => print(e instanceof Error && "Error"))'
 check "exit ends it at once" runs 7 '^before$' '' -e 'setInterval(() => {}, 1); print("before"); exit(7); print("after")'
 check "exit without a status is 0" runs 0 '' '' -e 'exit()'
+if [ "$WALL" ]; then
+    check "a timer is not early when the wall clock is set back and forth while a task runs" set_back_and_forth
+else
+    skip "a timer is not early when the wall clock is set back and forth while a task runs" "not with a sanitizer"
+fi
 check "exit inside of a timer" runs 3 '' '' -e 'setTimeout(() => exit(3), 1)'
 
 check "an uncaught error prints its line and stack; the rest runs; the status is 1" uncaught
@@ -207,5 +222,6 @@ check "console.table draws" prints '┌─────────┬───�
 check "console.time measures" runs 0 '^default: [0-9.]* ms$' "already exists" -e 'console.time(); console.time(); console.timeLog(); console.timeEnd()'
 check "console.trace shows where it is" runs 0 '' '^    at f (-e:1:' -e 'function f() { console.trace("x") } f()'
 check "console.dir takes a depth" prints '{ a: [Object] }' -e 'console.dir({ a: { b: 1 } }, { depth: 0 })'
+check "console.dir shows what is very deep" runs 0 '^ *x: 1$\|{ x: 1 }' '' -e 'let o = { x: 1 }; for (let i = 0; i < 1000; i++) o = { o }; console.dir(o, { depth: null })'
 check "print joins with spaces" prints '1 x null' -e 'print(1, "x", null)'
 done_testing

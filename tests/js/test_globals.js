@@ -336,6 +336,111 @@ test('structuredClone moves what is transferred', () => {
     equal(resizable.maxByteLength, 9);
 });
 
+test('structuredClone refuses shared memory, in views too', () => {
+    const shared = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }).buffer;
+    equal(Object.prototype.toString.call(shared), '[object SharedArrayBuffer]');
+    for (const value of [shared, { shared }, new Uint8Array(shared), new DataView(shared)])
+        throws('DataCloneError', () => structuredClone(value));
+    throws('DataCloneError', () => structuredClone(1, { transfer: [shared] }));
+});
+
+test('structuredClone keeps whether a view follows the length of its buffer', () => {
+    for (const maxByteLength of [16, 64]) {
+        const buffer = new ArrayBuffer(16, { maxByteLength }), bytes = new Uint8Array(buffer);
+        bytes.forEach((_, i) => { bytes[i] = i + 1; });
+        const views = [Uint8Array, Int32Array, Float64Array, DataView].flatMap(kind =>
+            [new kind(buffer, 8), new kind(buffer, 8, 8 / (kind.BYTES_PER_ELEMENT ?? 1)), new kind(buffer, 0), new kind(buffer, 16),
+                new kind(buffer, 0, 8 / (kind.BYTES_PER_ELEMENT ?? 1))]);
+        const copy = structuredClone({ buffer, views });
+        same([...bytes], [...new Uint8Array(copy.buffer)]);
+        same([...bytes], Array.from({ length: 16 }, (_, i) => i + 1), 'the original');
+        const lengths = list => list.map(view => { try { return view.byteLength; } catch { return 'outside'; } });
+        for (const length of [8, 16, 12, 16]) {
+            buffer.resize(length);
+            copy.buffer.resize(length);
+            same(lengths(copy.views), lengths(views), `at ${length} of ${maxByteLength}`);
+        }
+    }
+});
+
+test('structuredClone transfers the bytes that a getter has written meanwhile', () => {
+    const buffer = new ArrayBuffer(4, { maxByteLength: 8 }), view = new Uint8Array(buffer);
+    const copy = structuredClone({ view, get x() { buffer.resize(6); view[0] = 7; view[5] = 9; return 1; } }, { transfer: [buffer] });
+    same([...copy.view], [7, 0, 0, 0, 0, 9]);
+    check(buffer.detached);
+    const second = new ArrayBuffer(1);
+    throws('DataCloneError', () => structuredClone({ get x() { second.transfer(); return 1; } }, { transfer: [second] }));
+});
+
+test('structuredClone reads properties in order, and only those there are', () => {
+    const seen = [], note = name => ({ get x() { seen.push(name); return 1; } });
+    const value = { a: note('a'), get b() { seen.push('b'); delete value.d; value.e.x = 2; value.f = 1; return note('c'); }, d: 4,
+        e: { x: 1 }, toString: 5, ['__proto__']: 6 };
+    const copy = structuredClone(value);
+    same(seen, ['a', 'b', 'c']);
+    same(Object.keys(copy), ['a', 'b', 'e', 'toString', '__proto__']);
+    equal(copy.e.x, 2);
+    equal(Object.getPrototypeOf(copy), Object.prototype);
+    const array = [{ get x() { delete array[1]; array[2] = 'later'; array.named = 1; return 1; } }, 1, 2, 3];
+    const items = structuredClone(array);
+    check(!(1 in items) && items[2] === 'later' && items.length === 4 && !('named' in items));
+    const named = Object.assign([1, , 3], { extra: { y: 1 } });
+    const namedCopy = structuredClone(named);
+    check(!(1 in namedCopy) && namedCopy.extra.y === 1 && namedCopy.extra !== named.extra && namedCopy.length === 3);
+    equal(structuredClone(new Array(100000)).length, 100000);
+    same(structuredClone(new class extends Array {}(1, 2, 3)), [1, 2, 3]);
+});
+
+test('structuredClone takes an object for what it is, whatever its prototype', () => {
+    for (const prototype of [Promise.prototype, Map.prototype, Date.prototype, Event.prototype, Error.prototype, Array.prototype])
+        same(structuredClone(Object.assign(Object.create(prototype), { a: 1 })), { a: 1 });
+    for (const [value, kind] of [[new Map([[1, 2]]), Map], [new Set([1]), Set], [new Date(3), Date], [/x/, RegExp], [[1], Array],
+        [new Uint8Array(2), Uint8Array], [new ArrayBuffer(2), ArrayBuffer], [new DataView(new ArrayBuffer(2)), DataView],
+        [new Error('x'), Error], [Object(1), Number], [Object(2n), BigInt]]) {
+        Object.setPrototypeOf(value, null);
+        equal(Object.getPrototypeOf(structuredClone({ value }).value), kind.prototype);
+    }
+    for (const value of [new Proxy([], {}), new Event('x'), new AbortController(), new WeakMap()]) {
+        Object.setPrototypeOf(value, Object.prototype);
+        throws('DataCloneError', () => structuredClone([value]));
+    }
+});
+
+test('structuredClone copies a hundred thousand objects', () => {
+    const many = Array.from({ length: 100000 }, (_, id) => ({ id, list: [id], at: new Date(id) }));
+    const copy = structuredClone(new Map([['many', many]])).get('many');
+    equal(copy.length, many.length);
+    check(copy.every((item, i) => item !== many[i] && item.id === i && item.list[0] === i && item.at.getTime() === i));
+});
+
+test('the list of what is transferred is a list of objects', () => {
+    for (const transfer of ['', 'x', 5, null, true, {}, [1], [null], ['x']])
+        throws(TypeError, () => structuredClone(1, { transfer }));
+    equal(structuredClone(1, { transfer: new Set() }), 1);
+});
+
+test('a DOMException is an error, and its class does not inherit from Error', () => {
+    const error = new DOMException('m', 'DataError');
+    check(Error.isError(error) && error instanceof Error && error.name === 'DataError' && error.message === 'm');
+    equal(Object.getPrototypeOf(DOMException), Function.prototype);
+    check(!Object.hasOwn(error, 'message') && new class extends DOMException {}('x').message === 'x');
+});
+
+test('members of an interface refuse other objects, whatever the arguments', () => {
+    const { addEventListener, removeEventListener, dispatchEvent } = EventTarget.prototype;
+    for (const self of [{}, 5, 'x', Object.create(EventTarget.prototype)]) {
+        throws(TypeError, () => addEventListener.call(self, 'x', null));
+        throws(TypeError, () => removeEventListener.call(self, 'x', null));
+        throws(TypeError, () => dispatchEvent.call(self, new Event('x')));
+        const setter = (object, name) => Object.getOwnPropertyDescriptor(object, name);
+        for (const [object, name] of [[Event.prototype, 'cancelBubble'], [Event.prototype, 'returnValue'], [AbortSignal.prototype, 'onabort']])
+            for (const value of [true, false, null]) {
+                throws(TypeError, () => setter(object, name).set.call(self, value));
+                throws(TypeError, () => setter(object, name).get.call(self));
+            }
+    }
+});
+
 // ---- The rest.
 
 test('performance counts up from its origin', () => {

@@ -335,7 +335,7 @@ static void freed(fl_loop *l, void *arg)
 
 static void stop(struct node *node)
 {
-    cluster_stop(node->cluster, done);
+    cluster_stop(node->cluster, 5 * SECOND, done);
     run_for(10 * SECOND);
     CHECK(node->done);
     cluster_free(node->cluster, freed, node);
@@ -494,7 +494,7 @@ TEST(what_somebody_has_who_is_not_on_the_list_is_waited_for)
     other_claims("a stranger", 2, 1300000);
     join(&a, "a", 1);
     run_for(1290000);
-    CHECK(count_here(&a) == SHARDS - 1 && cluster_view(a.cluster)->owners[2] == -1);
+    CHECK(count_here(&a) == SHARDS - 1 && cluster_view(a.cluster)->owners[2] == CLUSTER_MOVING);
     run_for(20000);
     CHECK_EQ(count_here(&a), SHARDS);
     stop(&a);
@@ -542,6 +542,35 @@ TEST(who_finds_nobody_in_its_place_on_the_list_is_written_down_again)
     CHECK(count_listed() == 1 && cluster_view(a.cluster)->self == 0);
     stop(&a);
     close_world();
+}
+
+/* The store has forgotten that we joined, and has the process before us again; or nobody; or not even the secret. */
+static void go_back_to(uint64_t other_lease_us, int64_t wait_us)
+{
+    struct node a;
+    open_world();
+    if (other_lease_us > 0)
+        other_meets("a", 7, other_lease_us);
+    CHECK_EQ(fl_memory_store_mark(store), 0);
+    join(&a, "a", 1);
+    run_for(wait_us);
+    CHECK_EQ(fl_memory_store_go_back(store), 0);
+    CHECK_EQ(count_listed(), other_lease_us > 0);
+    run_for(5 * SECOND);
+    CHECK(a.replaced == 0 && count_listed() == 1 && cluster_view(a.cluster)->self == 0);
+    CHECK(cluster_view(a.cluster)->secret[0]);
+    other_meets("a", 7, 3 * SECOND); /* and a real one is still noticed */
+    run_for(5 * SECOND);
+    CHECK_EQ(a.replaced, 1);
+    stop(&a);
+    close_world();
+}
+
+TEST(a_store_that_goes_back_does_not_replace_anybody)
+{
+    go_back_to(3 * SECOND, SECOND / 10);
+    go_back_to(3 * SECOND, 30 * SECOND);
+    go_back_to(0, SECOND);
 }
 
 TEST(a_store_that_fails_is_asked_again)
@@ -617,6 +646,51 @@ TEST(what_cannot_be_started_is_tried_again_after_a_while)
     close_world();
 }
 
+/* --- The store was away ------------------------------------------------------------------------------------------- */
+
+/* Whoever comes back first finds that everybody's time has run out, and leaves to the others what they had. */
+TEST(those_who_had_shards_before_the_store_was_away_have_a_head_start)
+{
+    struct node a;
+    open_world();
+    other_meets("b", 7, 3 * SECOND);
+    other_claims("b", 2, 3 * SECOND);
+    join(&a, "a", 1);
+    run_for(SECOND);
+    CHECK_EQ(count_here(&a), 3); /* the other has its share */
+    refuse_meetings = 100;
+    run_for(20 * SECOND);
+    refuse_meetings = 0;
+    run_for(3 * SECOND);
+    CHECK(count_here(&a) == 3 && cluster_view(a.cluster)->member_count == 2 && cluster_view(a.cluster)->owners[2] >= 0);
+    run_for(3 * SECOND); /* it does not come back */
+    CHECK(count_here(&a) == SHARDS && cluster_view(a.cluster)->member_count == 1);
+    stop(&a);
+    close_world();
+}
+
+TEST(who_comes_back_after_the_store_was_away_has_what_it_had)
+{
+    struct node a, b;
+    open_world();
+    join(&a, "a", 1);
+    run_for(SECOND);
+    join(&b, "b", 2);
+    run_for(10 * SECOND);
+    unsigned takes = a.takes + b.takes;
+    for (int i = 0; i < 10; i++) {
+        refuse_meetings = i % 2 ? 60 : 61;
+        run_for(20 * SECOND);
+        refuse_meetings = 0;
+        run_for(5 * SECOND);
+    }
+    CHECK(a.takes + b.takes == takes && a.leaves + b.leaves == 2); /* what went to the second */
+    CHECK(count_here(&a) + count_here(&b) == SHARDS);
+    stop(&a);
+    stop(&b);
+    close_world();
+}
+
 /* --- Stopping ----------------------------------------------------------------------------------------------------- */
 
 TEST(stopping_waits_for_the_meeting_that_is_under_way)
@@ -644,6 +718,47 @@ TEST(stopping_does_not_depend_on_the_store)
     refuse_meetings = 1000;
     stop(&a);
     CHECK(a.leaves == SHARDS && count_listed() == 1); /* its time runs out */
+    close_world();
+}
+
+/* Requests can be passed on all the time: a server that leaves learns who has its shards. */
+TEST(stopping_ends_when_others_have_the_shards)
+{
+    struct node a, b;
+    open_world();
+    join(&a, "a", 1);
+    run_for(SECOND / 10);
+    join(&b, "b", 2);
+    run_for(5 * SECOND);
+    CHECK(count_here(&a) > 0 && count_here(&b) > 0);
+    cluster_stop(a.cluster, 3600 * SECOND, done);
+    run_for(3 * SECOND);
+    CHECK(a.done && count_here(&b) == SHARDS);
+    const struct cluster_view *view = cluster_view(a.cluster);
+    CHECK(view->self == SIZE_MAX && view->member_count == 1 && view->members[0].shards == SHARDS);
+    cluster_free(a.cluster, freed, &a);
+    run_for(SECOND);
+    CHECK(a.freed);
+    stop(&b);
+    close_world();
+}
+
+TEST(stopping_does_not_wait_for_others_for_ever)
+{
+    struct node a;
+    open_world();
+    join(&a, "a", 1);
+    run_for(SECOND);
+    other_meets("b", 7, 3600 * SECOND); /* and takes nothing */
+    cluster_stop(a.cluster, 5 * SECOND, done);
+    run_for(4900000);
+    CHECK(!a.done && count_here(&a) == 0);
+    CHECK_EQ(cluster_view(a.cluster)->owners[2], CLUSTER_MOVING);
+    run_for(200000);
+    CHECK(a.done);
+    cluster_free(a.cluster, freed, &a);
+    run_for(SECOND);
+    CHECK(a.freed);
     close_world();
 }
 

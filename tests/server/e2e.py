@@ -14,6 +14,8 @@ From Meson come FOLIOT, the path of the command, and SOURCE, the root of the sou
 something takes: await_() waits for what must come, until a limit that only a server that hangs reaches.
 """
 
+import base64
+import concurrent.futures
 import contextlib
 import ctypes
 import glob
@@ -39,6 +41,11 @@ import urllib.parse
 FOLIOT = os.environ["FOLIOT"]
 SOURCE = os.environ["SOURCE"]
 PATIENCE = 120  # seconds until something counts as hung
+
+# Whoever started us may ignore signals (nohup does), and what we start would, too.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 libc = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
@@ -272,6 +279,32 @@ def quote(text):
     return urllib.parse.quote(text, safe="")
 
 
+def put_at_once(path, *settings):
+    """Sends several settings at the same time, each to its server."""
+    with concurrent.futures.ThreadPoolExecutor(len(settings)) as pool:
+        gate = threading.Barrier(len(settings))
+
+        def put(where, given):
+            where.get("/healthz")  # connects first
+            gate.wait()
+            return where.put(path, given)
+
+        for answer in pool.map(lambda pair: put(*pair), settings):
+            answer.must(200)
+
+
+def race_settings(servers, rounds, prefix):
+    """Of two changes at the same time, one comes after the other: whichever does, the secrets are those that were set."""
+    secret = "whsec_" + base64.b64encode(b"s" * 32).decode()
+    for n in range(rounds):
+        path = f"/v1/namespaces/{prefix}{n}"
+        for secrets in ([secret], []):
+            put_at_once(path, (servers[0], {"secrets": secrets}), (servers[-1], {"max_rate": 1 + n}))
+            for one in servers:
+                await_(lambda one=one: one.get(path).must(200)["settings"]["secret_count"] == len(secrets),
+                       f"{path} has {len(secrets)} secrets: {one.get(path).json}", 10)
+
+
 # --- The server -------------------------------------------------------------------------------------------------------
 
 
@@ -462,9 +495,10 @@ def as_postgres():
 
 
 class Postgres:
-    """A PostgreSQL server for one test program. It listens in a folder only, and goes with it."""
+    """A PostgreSQL server for one test program. It listens in a folder only, and goes with it. `settings` are its own."""
 
-    def __init__(self):
+    def __init__(self, **settings):
+        self.settings = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         places = ["/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/usr/local/bin", "/usr/bin"]
         found = [path for place in places for path in sorted(glob.glob(place + "/initdb"), reverse=True)]
         if not found:
@@ -484,7 +518,7 @@ class Postgres:
         # It finds its siblings by the path it was called by, and goes when we go, even if we are killed.
         self.process = subprocess.Popen(
             [self.programs + "/postgres", "-D", self.data, "-k", self.folder, "-h", "", "-c", "fsync=off",
-             "-c", "shared_buffers=64MB"], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+             "-c", "shared_buffers=64MB", *self.settings], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, preexec_fn=die_with_parent, **self.user)
         await_(lambda: self.run("pg_isready", "-h", self.folder, "-U", "foliot", check=False) == 0, "PostgreSQL")
 

@@ -140,7 +140,7 @@ TEST(says_where_and_why)
     const char *problem;
     CHECK(json_parse((fl_bytes){"{\"a\": tru}", 10}, &value, &at, &problem) < 0);
     CHECK(at == 6);
-    CHECK(strcmp(problem, "this is no JSON value") == 0);
+    CHECK(strcmp(problem, "invalid JSON value") == 0);
 }
 
 TEST(walks_through_members_and_elements)

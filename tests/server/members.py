@@ -2,6 +2,7 @@
 """For tests with several servers on one PostgreSQL."""
 
 import collections
+import contextlib
 import functools
 import socket
 import threading
@@ -31,11 +32,14 @@ def free_port():
 
 
 class Member(Server):
-    """`reached_by` is the port under which the others find it, if that is not its own; `more` is for Server."""
+    """`reached_by` is a Wire under whose port the others find it, if that is not its own; `advertise` is an address that may be
+    wrong; `more` is for Server."""
 
-    def __init__(self, store, *options, reached_by=None, shards=SHARDS, until="listening", **more):
+    def __init__(self, store, *options, reached_by=None, advertise=None, shards=SHARDS, until="listening", **more):
         port = free_port()
-        self.address = f"127.0.0.1:{reached_by or port}"
+        self.address = advertise or f"127.0.0.1:{reached_by.port if reached_by else port}"
+        if reached_by:
+            reached_by.port_to = port
         super().__init__("--advertise", self.address, *options, store=store, shards=shards, start=False, **more)
         self.port = port
         self.start(until)
@@ -91,7 +95,7 @@ class Events:
 
     def __init__(self, member):
         self.socket = member.socket()
-        self.socket.sendall(b"GET /v1/events?namespace=fire HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.socket.sendall(b"GET /v1/events?namespace=fire HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.text = b""
         threading.Thread(target=self.read, daemon=True).start()
         await_(lambda: b": listening" in self.text, "listening")
@@ -106,3 +110,40 @@ class Events:
 
     def count(self, kind):
         return self.text.count(b"event: " + kind.encode() + b"\n")
+
+
+class Wire:
+    """Passes connections on to a port, until it is cut."""
+
+    def __init__(self):
+        self.port_to = None
+        self.whole = True
+        self.sockets = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            came = self.listener.accept()[0]
+            if not self.whole:
+                self.sockets.append(came)  # and nothing is heard
+                continue
+            try:
+                went = socket.create_connection(("127.0.0.1", self.port_to))
+            except OSError:
+                came.close()
+                continue
+            self.sockets += [came, went]
+            for one, other in ((came, went), (went, came)):
+                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
+
+    def carry(self, one, other):
+        with contextlib.suppress(OSError):
+            while piece := one.recv(65536):
+                while not self.whole:
+                    time.sleep(0.05)
+                other.sendall(piece)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -594,6 +594,26 @@ TEST(sessions_can_be_stopped_with_calls_outstanding)
     pair_end();
 }
 
+/* The other side says that it has read nothing more, and has answered what it had read. */
+TEST(a_call_that_comes_when_sessions_are_stopped_has_not_happened)
+{
+    start(false);
+    struct asked *kept = ask_text(KEEP, "x");
+    UNTIL(pair.kept_count == 1);
+    pair.kept[0]->harmless = true;
+    struct asked *late = ask_text(ECHO, "y");
+    int handled = pair.handled;
+    peer_sessions_stop(pair.sessions);
+    asked_wait(late);
+    asked_wait(kept);
+    CHECK(late->result == FL_STORE_UNAVAILABLE && !late->call.sent && pair.handled == handled);
+    CHECK(kept->result == FL_STORE_UNAVAILABLE && !kept->call.sent);
+    pair_answer_kept(0);
+    free(kept);
+    free(late);
+    pair_end();
+}
+
 TEST(sessions_can_be_stopped_by_a_call)
 {
     start(false);
@@ -667,7 +687,7 @@ TEST(who_passes_a_proof_on_over_tls_gains_nothing)
     pair_start(true);
     between_start(true);
     pair_link_to(between.port, secret, true);
-    UNTIL((pair_pass(50), strstr(peer_link_trouble(pair.link), "takes TLS apart")));
+    UNTIL((pair_pass(50), strstr(peer_link_trouble(pair.link), "terminates TLS")));
     const struct http_buffer *record = &between.record; /* it has read the proof */
     CHECK(memmem(record->data, http_buffer_size(record), "POST /v1/peer", 13));
     CHECK(http_buffer_size(record) > 300);
@@ -939,11 +959,12 @@ TEST(a_bad_answer_is_explained)
         {"HTTP/1.0 200 OK\r\n\r\n", "not HTTP/1.1"},
         {"HTTP/1.1 2x0 OK\r\n\r\n", "not HTTP/1.1"},
         {"HTTP/1.1 404 Not Found\r\n\r\n", "status 404"},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "not that of a server"},
-        {"HTTP/1.1 200 OK\r\nFoliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "\r\n\r\n", "not that of a server"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "does not come from a Foliot server"},
+        {"HTTP/1.1 200 OK\r\nFoliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "\r\n\r\n",
+         "does not come from a Foliot server"},
         {ANSWER("3"), "version 3"},
         {ANSWER("1") "zz", "malformed"},
-        {ANSWER("1") "0\r\n\r\n", "ended"},
+        {ANSWER("1") "0\r\n\r\n", "closed the link"},
         {ANSWER("1") "4\r\n\0\0\0\0", "closed"}, /* and nothing more */
         {ANSWER("1") "4\r\n\x2a\x01\x01\x01\r\n", "malformed or too large"},
         {ANSWER("2") "d\r\n\x09", "closed"},
@@ -1125,7 +1146,7 @@ TEST(names_are_looked_up)
     UNTIL(peer_link_up(pair.link));
     peer_link_free(pair.link);
     link_by_name("no-such-name.invalid");
-    UNTIL(strstr(peer_link_trouble(pair.link), "no-such-name.invalid cannot be looked up"));
+    UNTIL(strstr(peer_link_trouble(pair.link), "cannot resolve the name no-such-name.invalid"));
     peer_link_free(pair.link);
     for (int i = 0; i < 10; i++) { /* while it is being looked up, or just was */
         link_by_name("localhost");
@@ -1143,6 +1164,6 @@ TEST(an_address_of_the_newer_kind_is_tried)
 {
     pair_start(false);
     link_by_name("[::1]"); /* nobody listens there */
-    UNTIL(strstr(peer_link_trouble(pair.link), "it cannot be reached"));
+    UNTIL(strstr(peer_link_trouble(pair.link), "cannot connect"));
     pair_end();
 }

@@ -5,9 +5,11 @@
 import base64
 import concurrent.futures
 import json
+import re
 import threading
 
-from e2e import (Answer, Receiver, Server, await_, check, expect, microseconds, now_ms, problem, quote, rfc3339, run, test)
+from e2e import (Answer, Receiver, Server, await_, check, expect, microseconds, now_ms, problem, quote, race_settings, rfc3339,
+                 run, test)
 
 server = Server(shards=4)
 FAR = "2999-12-31T23:59:59Z"
@@ -32,6 +34,53 @@ def _():
     problem(server.put(path, timer(), {"If-None-Match": "*"}), 412, "exists")
     expect(server.get(path).must(200), other, "the one that was there")
     server.put("/v1/timers/put/two", timer(), {"If-None-Match": "*"}).must(201)
+
+
+@test("preconditions: one that is not supported is refused, and nothing happens")
+def _():
+    path = "/v1/timers/condition/x"
+    made = server.put(path, timer(payload=1)).must(201)
+    for name, value in (("If-None-Match", '"x"'), ("If-None-Match", '"x", "y"'), ("If-None-Match", "*, *"), ("If-None-Match", ""),
+                        ("If-Match", "*"), ("If-Match", '"x"'), ("If-Unmodified-Since", "Sat, 29 Oct 1994 19:43:31 GMT")):
+        for method, where, body in (("PUT", path, timer(payload=2)), ("PATCH", path, {"payload": 2}), ("DELETE", path, None),
+                                    ("POST", "/v1/timers/condition", timer()), ("DELETE", "/v1/timers/condition?all=true", None)):
+            problem(server.call(method, where, body, {name: value}), 400, "invalid-field", name)
+    for method in ("PATCH", "POST", "DELETE"):
+        problem(server.call(method, path.rsplit("/", method == "POST")[0], timer(), {"If-None-Match": "*"}), 400, "invalid-field",
+                "If-None-Match")
+    with server.socket() as twice:
+        twice.sendall(f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\nIf-None-Match: \"x\"\r\nConnection: close\r\n"
+                      "Content-Length: 14\r\n\r\n{\"after\":\"1s\"}".encode())
+        check(b" 400 " in twice.makefile("rb").readline(), "two of them")
+    server.get(path, **{"If-None-Match": '"x"'}).must(200)
+    expect(server.get(path).must(200), made)
+    expect(len(server.timers("condition")), 1)
+
+
+@test("names: one that looks like an ID is refused, so that a path means one timer")
+def _():
+    id = server.post("/v1/timers/alike", timer(payload="mine")).must(201)["id"]
+    problem(server.put(f"/v1/timers/alike/{id}", timer()), 400, "invalid-field", "name")
+    problem(server.put(f"/v1/timers/other/{id}", timer()), 400, "invalid-field", "name")
+    line = server.batch([{"op": "create", "namespace": "alike", "name": id, "after": "1h"}])[0]
+    expect(line["problem"].get("field"), "name")
+    expect(server.get(f"/v1/timers/alike/{id}").must(200)["payload"], "mine")
+    for name in (id.upper(), "01ARZ3NDEKTSV4RRFFQ69G5FAV", id + "x", id[:-1]):
+        made = server.put(f"/v1/timers/alike/{name}", timer(payload=name)).must(201)
+        expect(server.get(f"/v1/timers/alike/{name}").must(200)["id"], made["id"])
+        expect(server.delete(f"/v1/timers/alike/{name}").status, 204)
+    expect(server.get(f"/v1/timers/alike/{id}").must(200)["payload"], "mine")
+
+
+@test("names: no control characters, of any kind")
+def _():
+    for character in ("\0", "\n", "\x1f", "\x7f", "\x80", "\x85", "\x9b", "\x9f"):
+        name = quote("a" + character)
+        problem(server.put(f"/v1/timers/c1/{name}", timer()), 400, "invalid-field", "name")
+        problem(server.put(f"/v1/timers/{name}/x", timer()), 400, "invalid-field", "namespace")
+        line = server.batch([{"op": "create", "namespace": "c1", "name": "a" + character, "after": "1h"}])[0]
+        expect(line["problem"].get("field"), "name")
+    server.put("/v1/timers/c1/" + quote("a\xa0\xc2"), timer()).must(201)
 
 
 @test("everything that goes in comes out again")
@@ -181,12 +230,45 @@ def _():
             (1900000000001, "2030-03-17T17:46:40.001Z"),
     ):
         expect(server.post("/v1/timers/due", {"due": given}).must(201)["due"], due, given)
-    for given in (1, 0, "1970-01-01T00:00:00Z", "2001-01-01T00:00:00Z"):
+    past = (978307200000, 1e12, "2001-01-01T00:00:00Z", "2020-02-29T00:00:00Z")
+    for given in past:
         server.post("/v1/timers/past", {"due": given, "payload": given}).must(201)
     found = []
-    while len(found) < 4:
+    while len(found) < len(past):
         found += server.lease("past", wait="10s")
-    expect({one["payload"] for one in found}, {1, 0, "1970-01-01T00:00:00Z", "2001-01-01T00:00:00Z"})
+    expect({one["payload"] for one in found}, set(past))
+
+
+@test("due: a time that cannot be meant is refused, with a hint")
+def _():
+    for given in (1799999999, 0, 1, -1, 978307199999, 1799999999000000, "1970-01-01T00:00:00Z", "2000-12-31T23:59:59Z",
+                  "0000-01-01T00:00:00Z"):
+        server.put("/v1/timers/mean/x", timer()).must(201 if given == 1799999999 else 200)
+        wrong = [server.post("/v1/timers/mean", {"due": given}), server.put("/v1/timers/mean/y", {"due": given}),
+                 server.patch("/v1/timers/mean/x", {"due": given})]
+        details = {problem(answer, 400, "invalid-field", "due")["detail"] for answer in wrong}
+        line = server.batch([{"op": "create", "namespace": "mean", "due": given}])[0]
+        expect(details, {line["problem"]["detail"]})
+        check(("looks like" in details.pop()) == (given in (1799999999, 1799999999000000)), given)
+    expect([one["name"] for one in server.timers("mean")], ["x"])
+    for query in ("due_after=1799999999", "due_before=1799999999", "due_after=1799999999000000"):
+        check("looks like" in problem(server.get("/v1/timers/mean?" + query), 400, "invalid-field", query.split("=")[0])["detail"], query)
+        problem(server.delete("/v1/timers/mean?" + query), 400, "invalid-field", query.split("=")[0])
+    for query, count in (("due_after=1960-01-01T00:00:00Z", 1), ("due_before=1960-01-01T00:00:00Z", 0), ("due_after=-5", 1),
+                         ("due_before=-5", 0), ("due_after=0", 1), ("due_before=0", 0), ("due_before=2000-01-01T00:00:00Z", 0)):
+        expect(len(server.get("/v1/timers/mean?" + query).must(200)["timers"]), count, query)
+
+
+@test("lateness is counted from when a timer was there")
+def _():
+    receiver = Receiver()
+    with Server() as fresh:
+        fresh.put("/v1/timers/late/x", {"due": "2001-01-01T00:00:00Z", "target": receiver.url}).must(201)
+        fresh.put("/v1/timers/late/y", {"due": "2001-01-01T00:00:00Z"}).must(201)
+        receiver.await_calls(1)
+        await_(lambda: fresh.lease("late", wait="1s"), "leased")
+        await_(lambda: fresh.metric("foliot_lateness_seconds_count") == 2, "counted")
+        check(fresh.metric("foliot_lateness_seconds_sum") < 3600, "not since 2001")
 
 
 @test("due: anything else is refused")
@@ -447,6 +529,26 @@ def _():
     expect(server.put("/v1/namespaces/space", {"secrets": []}).must(200)["settings"], {"secret_count": 0})
 
 
+@test("namespaces: PATCH changes what is given, and nothing else")
+def _():
+    secret = "whsec_" + base64.b64encode(b"s" * 32).decode()
+    path = "/v1/namespaces/patched"
+    full = {"retry": {"max_attempts": 4, "initial": "2s", "multiplier": 3, "max_interval": "1h"}, "skip_older": "1h", "max_rate": 100,
+            "spread": "30s"}
+    server.put(path, {"secrets": [secret], **full}).must(200)
+    expect(server.patch(path, {}).must(200)["settings"], {"secret_count": 1, **full})
+    expect(server.patch(path, {"max_rate": 7}).must(200)["settings"], {"secret_count": 1, **full, "max_rate": 7})
+    problem(server.patch(path, {"max_rate": 0}), 400, "invalid-field", "max_rate")
+    problem(server.patch(path, {"nonsense": 0}), 400, "unknown-field", "nonsense")
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        changes = [{"secrets": []}, {"skip_older": "2h"}, {"retry": None}, {"spread": "5s"}]
+        for answer in pool.map(lambda change: server.patch(path, change), changes):
+            answer.must(200)
+    expect(server.get(path).must(200)["settings"], {"secret_count": 0, "skip_older": "2h", "max_rate": 7, "spread": "5s"})
+    server.patch(path, {"skip_older": None, "max_rate": None, "spread": None}).must(200)
+    check("patched" not in listed(server), "without settings, it does not exist")
+
+
 @test("namespaces: settings that are wrong are refused")
 def _():
     good = "whsec_" + base64.b64encode(b"s" * 24).decode()
@@ -461,6 +563,103 @@ def _():
         problem(answer, 400, "invalid-field", field)
         check(good.encode() not in answer.body, "no secret comes back")
     expect(server.get("/v1/namespaces/wrong").must(200)["settings"], {"secret_count": 0})
+
+
+@test("namespaces: of two changes at the same time, none takes back what the other has set")
+def _():
+    race_settings([server], 40, "race")
+    with Server(shards=1) as one:
+        race_settings([one], 20, "race")
+        before = one.get("/v1/namespaces").must(200)
+        one.restart()
+        key = lambda space: space["namespace"]
+        expect(sorted(one.get("/v1/namespaces").must(200)["namespaces"], key=key), sorted(before["namespaces"], key=key),
+               "what is shown is what is stored")
+
+
+def listed(server):
+    return {one["namespace"] for one in server.get("/v1/namespaces").must(200)["namespaces"]}
+
+
+def in_metrics(server):
+    return set(re.findall(r'namespace="([^"]*)"', server.get("/metrics").body.decode()))
+
+
+@test("namespaces: one without timers and settings does not exist, whatever was tried with it")
+def _():
+    with Server() as fresh:
+        problem(fresh.put("/v1/timers/refused/x", {"after": "nonsense"}), 400, "invalid-field", "after")
+        fresh.lease("leased", wait="1ms")
+        fresh.batch([{"op": "cancel", "namespace": "cancelled", "name": "x"}, {"op": "create", "namespace": "wrong"}])
+        fresh.delete("/v1/timers/deleted?all=true")
+        fresh.put("/v1/namespaces/unset", {"max_rate": 1}).must(200)
+        fresh.put("/v1/namespaces/unset", {}).must(200)
+        fresh.put("/v1/timers/emptied/x", timer()).must(201)
+        expect((listed(fresh), in_metrics(fresh)), ({"emptied"}, {"emptied"}))
+        expect(fresh.metric("foliot_namespaces"), 1)
+        fresh.delete("/v1/timers/emptied/x").must(204)
+        expect((listed(fresh), in_metrics(fresh)), (set(), set()))
+        fresh.restart()
+        expect((listed(fresh), in_metrics(fresh)), (set(), set()))
+
+
+@test("namespaces: DELETE removes the settings of an empty one")
+def _():
+    secret = "whsec_" + base64.b64encode(b"s" * 32).decode()
+    receiver = Receiver(lambda call: 400)
+    path = "/v1/namespaces/remove"
+    expect(server.delete(path).status, 204, "one that does not exist")
+    server.put(path, {"secrets": [secret], "max_rate": 5}).must(200)
+    expect(server.delete(path).status, 204)
+    expect(server.get(path).must(200)["settings"], {"secret_count": 0})
+    check("remove" not in listed(server), "it is gone")
+    server.put(path, {"secrets": [secret]}).must(200)
+    server.put("/v1/timers/remove/a", timer()).must(201)
+    check("timers" in problem(server.delete(path), 409, "not-empty")["detail"], "it says why")
+    server.put("/v1/timers/remove/dead", {"after": "0s", "target": receiver.url}).must(201)
+    await_(lambda: server.get("/v1/dead/remove").must(200)["timers"], "a dead letter")
+    server.delete("/v1/timers/remove/a").must(204)
+    check("dead letters" in problem(server.delete(path), 409, "not-empty")["detail"], "it says why")
+    expect(server.get(path).must(200)["settings"], {"secret_count": 1}, "nothing has happened")
+    problem(server.delete(path + "?all=yes"), 400, "invalid-field", "all")
+    problem(server.delete(path + "?dry_run=true"), 400, "unknown-field", "dry_run")
+    server.batch([{"op": "create", "namespace": "remove", "after": "1h"} for _ in range(2500)])
+    expect(server.delete(path + "?all=true").status, 204)
+    expect((server.timers("remove"), server.get("/v1/dead/remove").must(200)["timers"]), ([], []))
+    expect(server.get(path).must(200), {"namespace": "remove", "pending": 0, "settings": {"secret_count": 0}})
+
+
+@test("namespaces: DELETE waits for no attempt that is under way")
+def _():
+    gate = threading.Event()
+    receiver = Receiver(lambda call: gate.wait(60) and 200)
+    server.put("/v1/namespaces/busy", {"max_rate": 5}).must(200)
+    server.put("/v1/timers/busy/x", {"after": "0s", "target": receiver.url}).must(201)
+    receiver.await_calls(1)
+    problem(server.delete("/v1/namespaces/busy?all=true"), 409, "busy")
+    gate.set()
+    await_(lambda: server.delete("/v1/namespaces/busy").status == 204, "it is empty")
+
+
+@test("metrics: at most 1,000 namespaces have series of their own")
+def _():
+    with Server() as many:
+        names = [f"n{i}" for i in range(1500)]
+        many.batch([{"op": "create", "namespace": name, "after": "1h"} for name in names])
+        first = in_metrics(many)
+        expect((len(first), first <= set(names)), (1000, True))
+        expect((many.metric("foliot_namespaces"), many.metric("foliot_namespaces_without_series")), (1500, 500))
+        expect(in_metrics(many), first, "the same ones")
+        expect(listed(many), set(names))
+        gone = sorted(first)[0]
+        many.delete(f"/v1/timers/{gone}?all=true").must(200)
+        after = in_metrics(many)
+        check(gone not in after and first - {gone} <= after, "the others keep theirs")
+        await_(lambda: len(in_metrics(many)) == 1000, "another one has its place")
+        many.stop()
+        many.start()
+        await_(lambda: many.get("/readyz").status == 200, "ready")
+        expect(listed(many), set(names) - {gone}, "all are known when it is ready")
 
 
 @test("namespaces: pending counts what is made, cancelled, fired, dead and raised")
@@ -585,7 +784,7 @@ class Events:
 
     def __init__(self, query=""):
         self.socket = server.socket()
-        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         self.file = self.socket.makefile("rb")
         self.head = b""
         while not self.head.endswith(b"\r\n\r\n"):
@@ -643,7 +842,7 @@ def _():
     server.post("/v1/timers/events", {"after": "0s", "target": receiver.url, "payload": "odd"}).must(201)
     expect(events.next()["type"], "scheduled")
     fired = events.next()
-    expect((fired["type"], fired["reason"]), ("fired", "its answer was ignored: again_after is no duration"))
+    expect((fired["type"], fired["reason"]), ("fired", "the response body was ignored: again_after is not a duration"))
     made = server.post("/v1/timers/events", {"after": "0s", "target": receiver.url, "payload": "fail"}).must(201)
     expect([events.next()["type"] for _ in range(2)], ["scheduled", "failed"])
     server.delete("/v1/timers/events/" + made["id"])
@@ -692,7 +891,7 @@ def _():
         problem(server.get(path), 404, "no-such-path")
     for method, path, allow in (("POST", "/v1/timers/a/b", {"PUT", "GET", "PATCH", "DELETE"}),
                                 ("PUT", "/v1/timers/a", {"POST", "GET", "DELETE"}), ("GET", "/v1/batch", {"POST"}),
-                                ("GET", "/v1/ack", {"POST"}), ("DELETE", "/v1/namespaces/a", {"GET", "PUT"}),
+                                ("GET", "/v1/ack", {"POST"}), ("POST", "/v1/namespaces/a", {"GET", "PUT", "PATCH", "DELETE"}),
                                 ("POST", "/healthz", {"GET"}), ("GET", "/v1/dead/a/b/redrive", {"POST"}),
                                 ("OPTIONS", "/v1/clock", {"GET", "POST"}), ("BREW", "/version", {"GET"})):
         answer = server.call(method, path)

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Batches: an answer a line, in order, while the request still comes; whatever the lines, and whatever their number."""
 
+import concurrent.futures
 import json
 import socket
+import time
 
 from e2e import Server, await_, check, expect, run, test
 
@@ -16,7 +18,7 @@ class Stream:
     def __init__(self, chunked=True, length=None):
         self.socket = server.socket()
         framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
-        self.socket.sendall(f"POST /v1/batch HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n".encode())
+        self.socket.sendall(f"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n".encode())
         self.file = self.socket.makefile("rb")
         self.chunked = chunked
         self.text = b""
@@ -100,7 +102,7 @@ def _():
         ({"op": "create", "namespace": "w", "name": "x" * 256, "after": "1h"}, "invalid-field", "name"),
         ({"op": "create", "namespace": "w", "name": "a\u0000", "after": "1h"}, "invalid-field", "name"),
         ({"op": "create", "namespace": "w", "id": "x", "after": "1h"}, "invalid-field", "id"),
-        ({"op": "create", "namespace": "w", "after": "1h", "due": 5}, "invalid-field", "after"),
+        ({"op": "create", "namespace": "w", "after": "1h", "due": 1900000000000}, "invalid-field", "after"),
         ({"op": "create", "namespace": "w", "after": "1h", "only_new": 1}, "invalid-field", "only_new"),
         ({"op": "create", "namespace": "w", "after": "1h", "nonsense": 1}, "unknown-field", "nonsense"),
         ({"op": "update", "namespace": "w"}, "missing-field", "name"),
@@ -244,6 +246,61 @@ def _():
         expect(stream.line(), None)
         stream.close()
     check(server.get("/v1/timers/batch/race").must(200)["payload"] in (99, -99), "the last of one of them")
+
+
+@test("a namespace that is full: lines about one timer take effect in order")
+def _():
+    with Server("--max-timers-per-namespace", "10") as small:
+        def line(op, name, **fields):
+            return {"op": op, "namespace": "full", "name": name, **({"after": "1h"} if op == "create" else {}), **fields}
+
+        expect(kinds(small.batch([line("create", f"n{i}") for i in range(10)])), ["ok"] * 10, "exactly as many as allowed")
+        expect(kinds(small.batch([line("create", "x")])), ["namespace-full"])
+        for _ in range(5):
+            expect(kinds(small.batch([line("cancel", "n0"), line("create", "n0", payload=1)])), ["ok"] * 2)
+        expect(kinds(small.batch([line("cancel", "n0"), line("create", "x"), line("create", "y"), line("cancel", "x"),
+                                  line("create", "y"), line("create", "y", payload=2), line("create", "z")])),
+               ["ok", "ok", "namespace-full", "ok", "ok", "ok", "namespace-full"])
+        expect(sorted(timer["name"] for timer in small.timers("full")), sorted([f"n{i}" for i in range(1, 10)] + ["y"]))
+        small.delete("/v1/timers/full?all=true").must(200)
+        for names in ([f"a{i % 10}" for i in range(3000)], [f"b{i % 10}" for i in range(3000)]):
+            lines = [line("create", name, payload=n) for n, name in enumerate(names)]
+            expect(set(kinds(small.batch(lines))), {"ok"}, "the same ten again and again")
+            expect(len(small.timers("full")), 10)
+            expect(set(kinds(small.batch([line("cancel", name) for name in set(names)]))), {"ok"})
+
+
+@test("a namespace is filled to its limit exactly by those who come at once")
+def _():
+    with Server("--max-timers-per-namespace", "200", shards=4) as small:
+        for n in range(5):
+            with concurrent.futures.ThreadPoolExecutor(20) as crowd:
+                statuses = list(crowd.map(lambda i, n=n: small.put(f"/v1/timers/exact{n}/t{i}", {"after": "1h"}).status, range(200)))
+            expect(statuses.count(201), 200)
+            lines = [{"op": "create", "namespace": f"lines{n}", "name": f"t{i}", "after": "1h"} for i in range(200)]
+            parts = [lines[k::10] for k in range(10)]
+            with concurrent.futures.ThreadPoolExecutor(10) as crowd:
+                answers = [answer for part in crowd.map(small.batch, parts) for answer in part]
+            expect(kinds(answers), ["ok"] * 200)
+
+
+@test("a batch may come as slowly as it likes; one that does not come for body-timeout ends with a line that says so")
+def _():
+    def send(connection, line):
+        connection.sendall(b"%x\r\n%s\n\r\n" % (len(line) + 1, line))
+
+    line = b'{"op":"create","namespace":"drip","after":"1h"}'
+    with Server("--body-timeout", "4s") as server:
+        connection = server.socket()
+        connection.sendall(b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(7):  # 25 bytes per second, for longer than a rate is measured
+            send(connection, line)
+            time.sleep(2)
+        found = b""
+        while piece := connection.recv(65536):
+            found += piece
+        expect(found.count(b'"ok":true'), 7, found)
+        check(b"urn:foliot:problem:request-timeout" in found and found.endswith(b"0\r\n\r\n"), f"{found} says why")
 
 
 run()

@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 
-from e2e import PATIENCE, Receiver, Server, await_, check, expect, foliot, run, test
-from members import SHARDS, Cluster, Events, Member, free_port, postgres
+from e2e import PATIENCE, Receiver, Server, await_, check, expect, foliot, race_settings, run, test
+from members import SHARDS, Cluster, Events, Member, Wire, postgres
 
 
 @test("a server that is alone has everything")
@@ -121,6 +121,10 @@ def _():
         expect([late.get(f"/v1/namespaces/set{i}").must(200)["settings"]["max_rate"] for i in range(6)],
                [5 + i for i in range(6)])
         late.stop()
+        race_settings((a, b), 15, "race")
+        key = lambda space: space["namespace"]
+        lists = [sorted(member.get("/v1/namespaces").must(200)["namespaces"], key=key) for member in (a, b)]
+        expect(lists[0], lists[1], "both know the same")
 
 
 def moved(before, after):
@@ -201,13 +205,11 @@ def _():
 
 @test("of two processes with one address the second stays")
 def _():
-    store = postgres().url()
-    first = Member(store)
-    second = Server("--advertise", first.address, store=store, start=False)
-    second.port = free_port()
-    second.start()
+    store, wire = postgres().url(), Wire()
+    first = Member(store, reached_by=wire)
+    second = Member(store, reached_by=wire)  # to which the address leads now
     expect(first.process.wait(PATIENCE), 0)
-    check(first.logged("another server has started with the address"), "it says why")
+    check(first.logged("another server uses the address"), "it says why")
     await_(lambda: second.get("/readyz").status == 200, "ready")
     second.stop()
 

@@ -78,7 +78,7 @@ def run_page(name, least):
 
 @test("the commands of README.md work")
 def _():
-    run_page("README.md", 1)
+    run_page("README.md", 2)
 
 
 @test("the commands of docs/http.md work, and are answered as it says")

@@ -75,7 +75,10 @@ def _():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = foliot("serve", "--listen", address, "--store", "sqlite:" + os.path.join(folder(), "data"))
-        check(done.returncode != 0 and address in done.stderr, done.stderr)
+        expect(done.returncode, 1)
+        expect(len(done.stderr.splitlines()), 1, done.stderr)
+        check(f"cannot listen on {address} (address already in use); stop the other server or choose another address with "
+              "--listen" in done.stderr, done.stderr)
     done = foliot("serve", "--listen", "127.0.0.1:0", "--store", "sqlite:/proc/nothing/here")
     check(done.returncode != 0 and "/proc/nothing/here" in done.stderr, done.stderr)
     done = foliot("serve", "--listen", "127.0.0.1:0", "--store", "postgres://nobody:secret-word@127.0.0.1:1/none?connect_timeout=2")
@@ -224,7 +227,7 @@ def _():
             asker = threading.Thread(target=lambda: found.append(server.post("/v1/lease/a", {"wait": "60s"})))
             asker.start()
             events = server.socket()
-            events.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            events.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             check(b"200" in events.recv(100), "it listens")
             time.sleep(0.1)
             server.signal(number)
@@ -256,7 +259,7 @@ def _():
         with open(path, "w", encoding="utf-8") as file:
             file.write("[server\nnonsense")
         server.signal(signal.SIGHUP)
-        server.await_log("not reloaded")
+        server.await_log("keeps the old one")
         server.get("/v1/timers/a/b").must(200)
         write("error", "second")
         server.signal(signal.SIGHUP)
@@ -377,6 +380,39 @@ def _():
                 check({"time", "level", "msg"} <= set(json.loads(line)), line)
             else:
                 check(re.match(r'time=\S+ level=\w+ msg=', line), line)
+
+
+@test("the first line says the version, the store without its password, and where it listens")
+def _():
+    version = foliot("--version").stdout.split()[1]
+    with Server() as server:
+        line = server.logged("listening")
+        expect((line["version"], line["store"], line["url"]), (version, server.store, server.url))
+
+
+@test("failed attempts and dead letters are in the log, but a storm of them does not fill it")
+def _():
+    receiver = Receiver(lambda call: (500, {}, ""))
+    with Server("--retry-max-attempts", "2", "--retry-initial", "10ms") as server:
+        server.put("/v1/timers/log/one", {"after": "0s", "target": receiver.url}).must(201)
+        failed = server.await_log("an attempt has failed")
+        expect((failed["namespace"], failed["name"], failed["attempt"], failed["level"]), ("log", "one", "1", "warning"))
+        check("500" in failed["why"], failed)
+        dead = server.await_log("a timer has become a dead letter")
+        expect((dead["name"], dead["id"], dead["attempt"]), ("one", failed["id"], "2"))
+        server.batch([{"op": "create", "namespace": "log", "after": "0s", "target": receiver.url}] * 1000)
+        await_(lambda: server.metric("foliot_namespace_timers_dead_total") == 1001, "all are dead")
+        server.stop()
+
+        def lines():
+            return [entry for entry in list(server.log) if "an attempt has failed" in entry["msg"] or "dead letter" in entry["msg"]]
+
+        def told():
+            summaries = [entry for entry in list(server.log) if "than the log shows" in entry["msg"]]
+            return sum(int(entry["failed_attempts"]) + int(entry["dead_letters"]) for entry in summaries) + len(lines())
+
+        await_(lambda: told() == 3003, "each is told or counted: two failed attempts and a dead letter for each timer")
+        check(len(lines()) < 300, f"{len(lines())} lines")
 
 
 run()

@@ -256,7 +256,7 @@ def raw(server, text):
 
 
 def test_bad_http(api, server):
-    host = b"Host: x\r\nConnection: close\r\n"
+    host = b"Host: localhost\r\nConnection: close\r\n"
     cases = {
         "a URL that is too long": (414, b"GET /healthz?" + b"x" * 9000 + b" HTTP/1.1\r\n" + host + b"\r\n"),
         "a head that is too large": (431, b"GET /healthz HTTP/1.1\r\n" + host + b"X: " + b"x" * 20000 + b"\r\n\r\n"),
@@ -363,7 +363,8 @@ def test_parameters(api, server):
                 continue  # would listen
             beside = {"due_after": "2100-01-01T00:00:00Z", "prefix": "x"} if operation.id == "cancelTimers" else {}
             answer = operation(server, query={**beside, parameter["name"]: value})
-            if answer.status != (200 if query_fits(api, parameter, value) else 400):
+            good = 204 if operation.id == "deleteNamespace" else 200
+            if answer.status != (good if query_fits(api, parameter, value) else 400):
                 wrong.append(f"{parameter['name']}={value}: {answer}")
         if queries:
             check(f"{operation.id}: parameters are taken or refused", not wrong, *wrong)
@@ -389,6 +390,7 @@ def test_all_bodies(api, server, tests):
     test_bodies(api, api.lease, server)
     test_bodies(api, api.acknowledge, server)
     test_bodies(api, api.putNamespace, server)
+    test_bodies(api, api.patchNamespace, server)
     test_bodies(api, api.turnClock, tests)
     api.nothing_wrong("all these answers are documented")
 
@@ -492,6 +494,10 @@ def test_lists(api, server):
     wet = api.cancelTimers(server, query={"prefix": "page-"}).json
     check("and then they are cancelled", wet == {"matched": 25, "cancelled": 25, "dry_run": False}, wet)
     check("all of a namespace are not cancelled by accident", api.cancelTimers(server).status == 400)
+    ns = {"namespace": "removed"}
+    api.putTimer(server, {"after": "1h"}, timer="one", **ns)
+    removed = [api.deleteNamespace(server, query=query, **ns).status for query in (None, {"all": "no"}, {"all": "true"})]
+    check("a namespace is removed only if it is empty, or all of it is meant", removed == [409, 400, 204], removed)
 
 
 def test_pull(api, server):
@@ -633,6 +639,15 @@ def test_rights(api):
             check(f"403: {operation.id} needs the right", forbidden.status == 403, forbidden)
 
 
+def test_pages(api):
+    page = {"Origin": "http://localhost", "Host": "localhost", "Content-Type": "text/plain"}
+    with Server("--test-clock") as server:
+        for operation in api.operations.values():
+            if "415" in operation.responses:
+                answer = operation(server, raw="{}", headers=page)
+                check(f"415: {operation.id} takes only JSON from a page", answer.status == 415, answer)
+
+
 def test_limits(api):
     with Server("--max-timers-per-namespace", "1", "--no-echo") as server:
         first = [
@@ -678,6 +693,7 @@ def main():
         test_callbacks(api, server)
         api.nothing_wrong("every answer was documented")
     test_rights(api)
+    test_pages(api)
     test_limits(api)
     test_rate(api)
     api.nothing_wrong("refusals are documented, too")

@@ -3,7 +3,9 @@
 """Pull: leases and acknowledgements."""
 
 import base64
+import socket
 import threading
+import time
 
 from e2e import Server, await_, check, expect, microseconds, now_ms, problem, run, test
 
@@ -46,9 +48,9 @@ def _():
 
 @test("what comes with a leased timer")
 def _():
-    server.put("/v1/timers/what/n", {"due": 5000, "payload": {"a": [1]}}).must(201)
+    server.put("/v1/timers/what/n", {"due": 1000000005000, "payload": {"a": [1]}}).must(201)
     one = lease_all("what", 1)[0]
-    expect((one["name"], one["payload"], one["due"]), ("n", {"a": [1]}, "1970-01-01T00:00:05Z"))
+    expect((one["name"], one["payload"], one["due"]), ("n", {"a": [1]}, "2001-09-09T01:46:45Z"))
     done([one])
     server.put("/v1/timers/what/b", {"after": "0s", "payload_base64": base64.b64encode(b"\0\xff").decode()}).must(201)
     one = lease_all("what", 1)[0]
@@ -236,7 +238,7 @@ def _():
     for n in range(10):
         connection = server.socket()
         body = b'{"wait":"60s","lease":"1h"}'
-        connection.sendall(b"POST /v1/lease/goner HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        connection.sendall(b"POST /v1/lease/goner HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         if n % 2:
             connection.close()
         else:
@@ -281,6 +283,21 @@ def _():
 def _():
     check(server.metric("foliot_leased_total") > 3000, "leased")
     check(server.metric("foliot_acknowledged_total") > 3000, "acknowledged")
+
+
+@test("a client that closes its sending direction while it waits for timers gets its answer at once")
+def _():
+    with server.socket() as client:
+        client.sendall(b'POST /v1/lease/waits HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n{"wait":"60s"}')
+        time.sleep(0.1)
+        client.shutdown(socket.SHUT_WR)
+        client.settimeout(30)
+        answer = b""
+        while piece := client.recv(4096):
+            answer += piece
+    check(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b'{"timers":[]}'), answer)
+    make("waits", 1)
+    done(lease_all("waits", 1))
 
 
 run()

@@ -106,7 +106,7 @@ def _():
 def _():
     as_("writer")
     connection = server.socket()
-    connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token of writer\r\n\r\n")
+    connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token of writer\r\n\r\n")
     told = b""
     while b": listening" not in told:
         told += connection.recv(4096)
@@ -185,7 +185,7 @@ def _():
         with open(os.path.join(place, "now.pem"), "w", encoding="utf-8") as file:
             file.write("nonsense")
         secure.signal(signal.SIGHUP)
-        secure.await_log("not reloaded")
+        secure.await_log("keeps the old one")
         check(renewed(), "the one that is good stays")
         plain = subprocess.run(["curl", "-sS", "-m", "10", f"http://127.0.0.1:{secure.port}/healthz"], capture_output=True,
                                text=True, check=False)
@@ -223,8 +223,8 @@ def _():
 @test("what is not HTTP is answered or cut off, and harms nobody")
 def _():
     need = as_("admin")
-    for nonsense in (b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-                     b"POST /v1/batch HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+    for nonsense in (b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+                     b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
                      b"\x16\x03\x01\x02\x00" + b"x" * 512, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /" + b"a" * 100_000):
         with need.socket() as connection:
             connection.sendall(nonsense)
@@ -232,6 +232,147 @@ def _():
             told = connection.recv(4096)
             check(not told or told.startswith(b"HTTP/1.1 4") or told.startswith(b"HTTP/1.1 5"), told)
     expect(need.get("/healthz").status, 200)
+
+
+@test("max-connections counts those of all workers, and one more is told so")
+def _():
+    with Server("--max-connections", "20", "--workers", "4") as small:
+        kept = [small.socket() for _ in range(20)]
+        for connection in kept:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            check(b" 200 " in connection.recv(4096), "as many as allowed are answered")
+        for _ in range(5):
+            answer = small.get("/healthz")
+            problem(answer, 503, "overloaded")
+            small.kept.connection = None
+        silent = [small.socket() for _ in range(600)]  # more than are told
+        for connection in silent + kept[:1]:
+            connection.close()
+        await_(lambda: small_is_free(small), "there is room again")
+        for connection in kept:
+            connection.close()
+
+
+def small_is_free(server):
+    try:
+        return server.get("/healthz").status == 200
+    except OSError:
+        return False
+    finally:
+        server.kept.connection = None
+
+
+# --- Web pages --------------------------------------------------------------------------------------------------------
+
+
+@test("without tokens, a web page of another site can do nothing")
+def _():
+    timer = json.dumps({"after": "1h"})
+    plain, as_json = {"Content-Type": "text/plain"}, {"Content-Type": "application/json"}
+    with Server("--allowed-host", "timers.example,Other.Example", "--allowed-host", "third.example") as open_server:
+        port = open_server.port
+        own = {"Origin": f"http://127.0.0.1:{port}", "Host": f"127.0.0.1:{port}"}
+        for host in ("evil.example", f"evil.example:{port}", "0.0.0.0", "localhost.evil.example", "evillocalhost", "10.0.0.1",
+                     "[::2]", "[::1", "[::1]x", "127.0.0.1.evil.example", "127.1", "", "xtimers.example", "timers.example.evil",
+                     "*", "localhost:80:80", "localhost:x", ".localhost"):
+            for path in ("/v1/timers/page", "/healthz", "/nowhere"):
+                problem(open_server.get(path, Host=host), 403, "forbidden-host")
+            problem(open_server.put("/v1/timers/page/x", timer, {"Host": host}), 403, "forbidden-host")
+        for host in ("localhost", "LocalHost:1", "localhost.", "a.localhost", "127.0.0.1", "127.255.0.1:99", "[::1]", "[::1]:7411",
+                     "[::ffff:127.0.0.1]", "timers.example", "TIMERS.example:443", "other.example.", "third.example"):
+            open_server.get("/v1/timers/page", Host=host).must(200)
+        for origin in ("https://evil.example", "null", f"http://127.0.0.1:{port + 1}", f"http://localhost:{port}", "http://localhost",
+                       f"http://127.0.0.1:{port}.evil.example", "127.0.0.1", "", "http://", "https://evil.example/timers.example"):
+            headers = {"Host": own["Host"], "Origin": origin}
+            problem(open_server.put("/v1/timers/page/x", timer, {**headers, **plain}), 403, "forbidden-origin")
+            problem(open_server.put("/v1/timers/page/x", timer, {**headers, **as_json}), 403, "forbidden-origin")
+            problem(open_server.get("/v1/timers/page", **headers), 403, "forbidden-origin")
+        for kind in (plain, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": "multipart/form-data; a=b"}, {},
+                     {"Content-Type": "text/plain; x=application/json"}, {"Content-Type": "application/jsonx"}):
+            problem(open_server.put("/v1/timers/page/x", timer, {**own, **kind}), 415, "unsupported-media-type")
+            problem(open_server.post("/v1/batch", timer, {**own, **kind}), 415, "unsupported-media-type")
+        open_server.put("/v1/timers/page/own", timer, {**own, **as_json}).must(201)
+        open_server.put("/v1/timers/page/own", timer, {**own, "Content-Type": "Application/JSON; charset=utf-8"}).must(200)
+        open_server.call("DELETE", "/v1/timers/page/own", None, own).must(204)
+        proxied = {**own, "Origin": "https://timers.example", **as_json}
+        open_server.put("/v1/timers/page/proxied", timer, proxied).must(201)
+        open_server.put("/v1/timers/page/curl", timer, plain).must(201)
+        expect(open_server.post("/v1/batch", "", {**own, "Content-Type": "application/x-ndjson"}).status, 200)
+        expect(sorted(one["name"] for one in open_server.timers("page")), ["curl", "proxied"])
+        with open_server.socket() as old:
+            old.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            check(b" 200 " in old.makefile("rb").read(), "a client that knows no Host is no web page")
+
+
+@test("with tokens, names of the server do not matter, but a page must still send JSON")
+def _():
+    client = as_("admin")
+    client.get("/v1/timers/a", Host="anything.example", Origin="https://page.example").must(200)
+    problem(client.put("/v1/timers/a/page", '{"after":"1h"}', {"Origin": "https://page.example", "Content-Type": "text/plain"}), 415,
+            "unsupported-media-type")
+
+
+def open_request(server, name, head, body=b""):
+    made = server.socket()
+    made.sendall(head.encode() + f" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token of {name}\r\n".encode() + body)
+    return made
+
+
+def read_until(connection, text):
+    """All that comes until the text; None: until the end."""
+    found = b""
+    while text is None or text not in found:
+        piece = connection.recv(65536)
+        if not piece:
+            check(text is None, f"{text} is in {found}")
+            return found
+        found += piece
+    return found
+
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(line):
+    data = json.dumps(line).encode() + b"\n"
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@test("a revoked token ends what is open under it, and a changed one has its new rights there")
+def _():
+    path = os.path.join(folder(), "tokens.conf")
+    rights = ("*", "read, write")
+    write_tokens(path, {"goes": rights, "stays": rights, "shrinks": rights})
+    line = {"op": "create", "namespace": "a", "name": "x", "after": "1h"}
+    with Server("--config", path) as server:
+        batches = {name: open_request(server, name, "POST /v1/batch", CHUNKED + chunk(line)) for name in ("goes", "stays", "shrinks")}
+        events = {name: open_request(server, name, "GET /v1/events", b"\r\n") for name in ("goes", "stays")}
+        wait = b'{"wait":"60s"}'
+        lease = open_request(server, "goes", "POST /v1/lease/q", b"Content-Length: %d\r\n\r\n%s" % (len(wait), wait))
+        slow = open_request(server, "goes", "PUT /v1/timers/a/late", b"Content-Length: 16\r\n\r\n")
+        for connection in batches.values():
+            read_until(connection, b'"ok":true')
+        for connection in events.values():
+            read_until(connection, b"listening")
+        await_(lambda: server.get("/v1/timers/a/x", Authorization="Bearer token of stays").status == 200, "it is there")
+        write_tokens(path, {"stays": rights, "shrinks": ("b", "read, write")})
+        server.signal(signal.SIGHUP)
+        ended = read_until(batches["goes"], None)
+        check(b"urn:foliot:problem:unauthorized" in ended and ended.endswith(b"0\r\n\r\n"), f"{ended} says why")
+        read_until(events["goes"], b"0\r\n\r\n")
+        check(b"401" in read_until(lease, b"unauthorized"), "a lease that waits ends")
+        slow.sendall(b'{"after": "1h" }')
+        check(b"401" in read_until(slow, b"unauthorized"), "what was half sent is refused")
+        batches["stays"].sendall(chunk({**line, "name": "y"}))
+        read_until(batches["stays"], b'"ok":true')
+        read_until(events["stays"], b'"name":"y"')
+        batches["shrinks"].sendall(chunk(line))
+        read_until(batches["shrinks"], b"urn:foliot:problem:forbidden")
+        batches["shrinks"].sendall(chunk({**line, "namespace": "b"}))
+        read_until(batches["shrinks"], b'"ok":true')
+        expect(server.get("/v1/timers/a/late", Authorization="Bearer token of stays").status, 404)
+        for connection in (*batches.values(), *events.values(), lease, slow):
+            connection.close()
 
 
 run()

@@ -237,10 +237,25 @@ def _():
     calls = receiver.await_calls(3)
     await_gone(made)
     expect([call.headers["foliot-attempt"] for call in calls], ["1", "1", "1"])
-    expect({call.headers["webhook-id"] for call in calls}, {made["id"]})
+    ids = [call.headers["webhook-id"] for call in calls]
+    expect(ids[0], made["id"])
+    expect((len(set(ids)), [one[:26] for one in ids]), (3, [made["id"]] * 3), "each firing has an ID of its own")
     check(calls[1].at_us >= calls[0].at_us + 30_000, "not before again_after")
     check(calls[2].at_us >= at[0] * 1000, "not before again_at")
     expect(calls[2].headers["foliot-due"][:-1][:19], time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at[0] / 1000)))
+
+
+@test("retries of a firing that comes again keep its ID")
+def _():
+    def answer(call):
+        with receiver.lock:
+            turn = len(receiver.calls)
+        return {1: (200, {"Content-Type": "application/json"}, '{"again_after":"10ms"}'), 2: 503}.get(turn, 200)
+
+    receiver = Receiver(answer)
+    await_gone(fire(receiver))
+    ids = [call.headers["webhook-id"] for call in receiver.calls]
+    expect((len(ids), ids[1] == ids[2], ids[0] == ids[1]), (3, True, False))
 
 
 @test("Retry-After is honoured, in seconds and as a date")
@@ -316,11 +331,28 @@ def _():
         for host in ("127.0.0.1", "127.1.2.3", "10.0.0.1", "192.168.1.1", "172.16.0.1", "169.254.169.254", "0.0.0.0", "[::1]",
                      "[fe80::1]", "[fc00::1]", "[::ffff:127.0.0.1]", "[::]", "100.64.0.1", "2130706433", "0x7f000001",
                      "localhost", "127.1", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]"):
-            answer = strict.post("/v1/timers/strict", {"after": "0s", "target": f"http://{host}:{strict.port}/echo"})
-            problem(answer, 400, "invalid-field", "target")
+            for target in (f"http://{host}:{strict.port}/", f"http://{host}/echo"):
+                answer = strict.post("/v1/timers/strict", {"after": "0s", "target": target})
+                found = problem(answer, 400, "invalid-field", "target")
+                check("--allow-private-targets" in found["detail"], found)
             line = strict.batch([{"op": "create", "namespace": "strict", "after": "0s", "target": f"http://{host}/"}])[0]
             expect((line["ok"], not line["ok"] and line["problem"]["field"]), (False, "target"))
-            expect(strict.logged("echo: a callback has come"), None)
+            expect(strict.logged("echo received a callback"), None)
+
+
+@test("the server's own /echo may be called, and nothing else of it, on the same connection or by a redirect")
+def _():
+    with Server("--retry-initial", "10ms", private=False) as strict:
+        for host in ("127.0.0.1", "localhost"):
+            strict.put(f"/v1/timers/own/{host}", {"after": "0s", "target": f"http://{host}:{strict.port}/echo", "payload": host}).must(201)
+            strict.await_log(f'\\"{host}\\"')
+        for target in (f"http://127.0.0.1:{strict.port}/v1/timers/own", f"http://127.0.0.1:{strict.port}/echo/../v1/ack",
+                       f"http://127.0.0.1:{strict.port}/echo?a", f"http://127.0.0.1:{strict.port + 1}/echo",
+                       f"http://127.0.0.2:{strict.port}/echo", f"HTTP://127.0.0.1:{strict.port}/echo"):
+            problem(strict.post("/v1/timers/own", {"after": "0s", "target": target}), 400, "invalid-field", "target")
+        strict.options.append("--no-echo")
+        strict.restart()
+        problem(strict.post("/v1/timers/own", {"after": "0s", "target": strict.url + "/echo"}), 400, "invalid-field", "target")
 
 
 @test("a name that leads to a private address is found out when it is called")
@@ -337,7 +369,19 @@ def _():
         path = f"/v1/dead/strict/{made['id']}"
         await_(lambda: strict.get(path).status == 200, "it is dead")
         check("Internet" in strict.get(path).json["reason"], strict.get(path).json["reason"])
-        expect(strict.logged("echo: a callback has come"), None)
+        expect(strict.logged("echo received a callback"), None)
+
+
+@test("the last attempt that is allowed is one call, even if a kept connection is closed without an answer")
+def _():
+    receiver = Receiver(lambda call: 200 if call.json == "first" else None)
+    for n in range(3):
+        server.put(f"/v1/timers/once/first{n}", {"after": "0s", "target": receiver.url, "payload": "first"}).must(201)
+        receiver.await_calls(2 * n + 1)
+        await_(lambda: server.timers("once") == [], "it is done")
+        server.put(f"/v1/timers/once/x{n}", {"after": "0s", "target": receiver.url, "payload": n, "retry": {"max_attempts": 1}}).must(201)
+        await_(lambda n=n: len(server.get("/v1/dead/once").must(200)["timers"]) == n + 1, "it is dead")
+        expect([call.json for call in receiver.calls].count(n), 1)
 
 
 run()

@@ -75,7 +75,7 @@ static void check_answer(struct errand *errand, const struct ask *ask, const fl_
     struct sim *s = errand->sim;
     struct ledger *l = &s->ledger;
     const struct tenure *tenure = ledger_tenure(l, ask->slot);
-    bool quiet = ask->certain != NOWHERE && l->slots[ask->slot].touched == ask->tick &&
+    bool quiet = ask->certain != NOWHERE && !l->slots[ask->slot].wild && l->slots[ask->slot].touched == ask->tick &&
                  tenure->owner == errand->actor && tenure->since_tick < ask->tick;
     if (!quiet || says_nothing(op->result))
         return;
@@ -98,7 +98,8 @@ static void learn(struct ledger *l, struct stage *stage, const fl_op *op)
         stage->attempt = op->timer.attempt;
         stage->vague = false;
     }
-    if (op->kind == FL_OP_DEAD_REDRIVE && ++l->slots[stage->slot].raised > l->slots[stage->slot].deaths)
+    const struct slot *slot = &l->slots[stage->slot];
+    if (op->kind == FL_OP_DEAD_REDRIVE && ++l->slots[stage->slot].raised > slot->deaths && !slot->wild)
         ledger_fail(l, "#%u was raised more often than it died", stage->tag);
 }
 
@@ -242,6 +243,19 @@ static bool create(struct errand *errand, struct ask *ask, fl_op *op)
     return enter(errand, ask, op, s->tags, op->timer.due_us);
 }
 
+/* Whether the store, since it went back, may have given the number of this timer to another one. */
+static bool is_ambiguous(const struct ledger *l, uint32_t there)
+{
+    const struct slot *slot = &l->slots[l->stages[there].slot];
+    for (uint32_t i = 0; i < l->stage_count && l->went_back > 0; i++) {
+        const struct stage *other = &l->stages[i];
+        if (other->slot != l->stages[there].slot && l->slots[other->slot].shard == slot->shard &&
+            other->id.seq == l->stages[there].id.seq)
+            return true;
+    }
+    return false;
+}
+
 /* Chooses a timer, by name or by ID. */
 static bool choose(const struct errand *errand, struct ask *ask, fl_op *op, enum fl_op_kind kind)
 {
@@ -251,7 +265,7 @@ static bool choose(const struct errand *errand, struct ask *ask, fl_op *op, enum
         return false;
     uint32_t there = likely(&s->ledger, ask->slot);
     bool by_name = s->ledger.slots[ask->slot].named && kind <= FL_OP_CANCEL && chance(&s->luck, 60);
-    if (!by_name && there == NOWHERE)
+    if (!by_name && (there == NOWHERE || is_ambiguous(&s->ledger, there)))
         return false;
     *op = (fl_op){.kind = kind};
     address(s, ask, op, by_name);
@@ -418,14 +432,15 @@ static bool in_range(const fl_listing *page, int64_t due_us)
 }
 
 /* It must be found if it is due in the range; but a range of the future is looked through by the time of filing. One that
- * was late when it was created may be filed later than that, and one that was attempted before the clock was set back,
- * earlier. */
+ * was late when it was created may be filed later than that, and one that was attempted, or has waited, before the clock was
+ * set back, elsewhere. */
 static bool must_be_in(const struct listing *listing, const struct stage *stage)
 {
     const fl_listing *page = &listing->page;
     if (page->dead || (page->from_us == 0 && page->until_us == 0))
         return true;
-    bool found_ahead = stage->attempt == 0 && (page->until_us == 0 || stage->filed_us < page->until_us);
+    bool found_ahead =
+        stage->attempt == 0 && !stage->parked && (page->until_us == 0 || stage->filed_us < page->until_us);
     return !stage->vague && in_range(page, stage->due_us) && (!listing->ahead || found_ahead);
 }
 
@@ -443,13 +458,17 @@ static void compare(struct listing *listing)
         const struct stage *there = &l->stages[certain];
         bool dead = there->fate == DEAD;
         bool here = listing->page.dead ? dead : there->tag && there->fate == WAITING;
-        if (here && !there->may_skip && must_be_in(listing, there) && listing->seen[there->tag] != 1)
+        uint32_t seen = listing->seen[there->tag];
+        bool once = seen == 1 || (seen > 1 && s->nature.wait_percent > 0); /* it may have been parked in between */
+        bool moves =
+            there->moving || (there->parked && s->nature.steps); /* out of its lane, if it is not due any more */
+        if (here && !there->may_skip && !moves && must_be_in(listing, there) && !once)
             ledger_fail(l, "#%u is %u times in a list", there->tag, listing->seen[there->tag]);
     }
     for (uint32_t i = 0; i < l->stage_count && !listing->page.dead; i++) {
         const struct stage *stage = &l->stages[i];
         if (stage->place == GONE && !stage->unknown && l->slots[stage->slot].touched < listing->began &&
-            !shown_rightly(l, stage) && listing->seen[stage->tag])
+            !l->slots[stage->slot].wild && !shown_rightly(l, stage) && listing->seen[stage->tag])
             ledger_fail(l, "#%u is in a list, and it is gone", stage->tag);
     }
 }

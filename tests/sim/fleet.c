@@ -275,8 +275,12 @@ static void take(void *arg, uint32_t shard)
 static void leave(void *arg, uint32_t shard)
 {
     struct server *server = arg;
+    struct actor *actor = server->engines[shard];
     sim_say(server->sim, "%s leaves shard %u", server->address, shard);
-    stop_engine(server->engines[shard], server->dead || server->engines[shard]->lost);
+    if (actor)
+        stop_engine(actor, server->dead || actor->lost);
+    else
+        ledger_fail(&server->sim->ledger, "%s leaves shard %u, which it does not have", server->address, shard);
 }
 
 static void changed(void *arg, const struct cluster_view *view)
@@ -322,7 +326,7 @@ static void stop_server(fl_loop *loop, void *arg)
         return;
     server->stopping = true;
     sim_say(server->sim, "%s stops", server->address);
-    cluster_stop(server->cluster, left_all);
+    cluster_stop(server->cluster, 1000000, left_all);
 }
 
 /* It does when it gets to it. */
@@ -450,6 +454,10 @@ static void start_some(struct sim *s)
 
 static void disaster(struct sim *s)
 {
+    if (s->nature.goes_back && chance(&s->luck, 30)) {
+        sim_go_back(s);
+        return;
+    }
     struct server *server = fleet_some_server(s);
     switch (count_serving(s->fleet) < 2 ? 5 : below(&s->luck, 6)) {
     case 0:
@@ -595,7 +603,8 @@ static void find_peace(struct sim *s)
     run_for(s, (int64_t)s->config.lease_us + 15 * SECOND); /* what was late is over, and who was replaced knows it */
     while (count_serving(s->fleet) < 2)
         start_new(s);
-    run_for(s, (int64_t)s->config.lease_us + SECOND);
+    run_for(s,
+            (int64_t)s->config.lease_us + 6 * SECOND); /* new ones give those a head start whose leases have run out */
     check_shares(s, "long after the last trouble");
 }
 

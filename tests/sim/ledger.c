@@ -94,7 +94,8 @@ static void hand_over(struct ledger *l, struct stage *refused)
                 l->stages[k].from = i;
         return;
     }
-    ledger_fail(l, "#%u has fired, and is refused now", refused->tag);
+    if (!l->slots[refused->slot].wild)
+        ledger_fail(l, "#%u has fired, and is refused now", refused->tag);
 }
 
 uint32_t ledger_really(const struct ledger *l, uint32_t i)
@@ -132,7 +133,7 @@ void ledger_answer(struct ledger *l, uint32_t i, int result)
 uint32_t ledger_certain(const struct ledger *l, uint32_t slot)
 {
     uint32_t found = NOWHERE;
-    for (uint32_t i = 0; i < l->stage_count; i++) {
+    for (uint32_t i = 0; i < l->stage_count && !l->slots[slot].wild; i++) {
         const struct stage *stage = &l->stages[i];
         if (stage->slot != slot || stage->place == GONE)
             continue;
@@ -167,11 +168,38 @@ void ledger_claim(struct ledger *l, uint32_t shard, unsigned actor, int64_t now_
 
 void ledger_record(struct ledger *l, uint32_t shard, uint64_t tick, const fl_progress *progress)
 {
+    if (l->tenures[shard].since_tick < l->went_back)
+        return; /* it will be told that it has lost the shard */
     for (uint32_t i = 0; i < l->stage_count; i++) {
         struct stage *stage = &l->stages[i];
         if (l->slots[stage->slot].shard == shard && stage->fate == DONE && stage->term == l->tenures[shard].term &&
+            !stage->parked && /* then its row is taken away, and the store may have refused */
             stage->settled < tick && stage->fired_us < progress->front[stage->attempt > 1].at_us)
             stage->secured = true;
+    }
+}
+
+/* What came of an attempt that has failed, or was put off, may be on its way to the store. */
+void ledger_mark(struct ledger *l)
+{
+    l->marked = ++l->tick;
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        const struct stage *stage = &l->stages[i];
+        if (stage->place == HERE &&
+            (stage->moving || stage->fate == FAILED || stage->fate == AGAIN || stage->fate == DEAD))
+            touch(l, stage->slot);
+    }
+}
+
+void ledger_go_back(struct ledger *l)
+{
+    l->went_back = ++l->tick;
+    for (uint32_t i = 0; i < l->slot_count; i++)
+        l->slots[i].wild |= l->slots[i].touched > l->marked;
+    for (uint32_t i = 0; i < l->stage_count; i++) {
+        l->stages[i].secured = false;
+        if (l->stages[i].place == ASKED) /* the answer may be of what was done before */
+            l->slots[l->stages[i].slot].wild = true;
     }
 }
 
@@ -186,11 +214,13 @@ static bool may_be_due(const struct ledger *l, const struct stage *stage, int64_
 
 static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
 {
-    uint32_t vague = NOWHERE, gone = NOWHERE;
+    uint32_t vague = NOWHERE, gone = NOWHERE, wild = NOWHERE;
     for (uint32_t i = 0; i < l->stage_count; i++) {
         const struct stage *stage = &l->stages[i];
         if (stage->tag != tag)
             continue;
+        if (l->slots[stage->slot].wild)
+            wild = i;
         bool exact = stage->due_us == due_us && !stage->vague;
         if (exact && stage->place != GONE)
             return i;
@@ -199,7 +229,7 @@ static uint32_t find(const struct ledger *l, uint32_t tag, int64_t due_us)
         else if (stage->place != GONE && may_be_due(l, stage, due_us))
             vague = i;
     }
-    return vague != NOWHERE ? vague : gone;
+    return vague != NOWHERE ? vague : gone != NOWHERE ? gone : wild;
 }
 
 /* What is wrong with this attempt; NULL: nothing. */
@@ -211,8 +241,12 @@ static const char *wrong_attempt(const struct ledger *l, const struct stage *sta
     case WAITING:
         return next || stage->vague ? NULL : "its attempts are counted wrongly";
     case UNDER_WAY:
-        return !anew ? "an attempt was under way" : same ? NULL : "its attempts are counted wrongly";
+        return !anew                              ? "an attempt was under way"
+               : same || (next && stage->counted) ? NULL
+                                                  : "its attempts are counted wrongly";
     case FAILED:
+        if (anew && stage->put_off && stage->counted && stage->attempt + 2 == attempt)
+            return NULL; /* that it was put off has come to nothing, and the attempt counts */
         return next || (anew && same) ? NULL : "its attempts are counted wrongly";
     case DONE:
         return !anew ? "it was settled" : stage->secured ? "it was settled, and that is on record" : NULL;
@@ -221,14 +255,19 @@ static const char *wrong_attempt(const struct ledger *l, const struct stage *sta
     }
 }
 
-static void check_attempt(struct ledger *l, const struct stage *stage, uint32_t attempt, int64_t wall_us)
+static void check_attempt(struct ledger *l, const struct stage *stage, uint32_t attempt)
 {
     const char *wrong = wrong_attempt(l, stage, attempt);
-    if (wrong)
+    if (wrong && !l->slots[stage->slot].wild)
         ledger_fail(l, "#%u fires, attempt %u, although %s (attempt %u)", stage->tag, attempt, wrong, stage->attempt);
-    bool repeats = stage->put_off &&
-                   stage->term != ledger_tenure(l, stage->slot)->term; /* that it was put off has come to nothing */
-    if (stage->fate == FAILED && !repeats && attempt == stage->attempt + 1 && wall_us < stage->not_before_us)
+}
+
+static void check_time(struct ledger *l, const struct stage *stage, uint32_t attempt, int64_t wall_us)
+{
+    bool repeats = (stage->put_off || stage->counted) &&
+                   stage->term != ledger_tenure(l, stage->slot)->term; /* that has come to nothing */
+    if (stage->fate == FAILED && !repeats && attempt == stage->attempt + 1 && wall_us < stage->not_before_us &&
+        !l->slots[stage->slot].wild)
         ledger_fail(l, "#%u fires again %lld us early", stage->tag, (long long)(stage->not_before_us - wall_us));
 }
 
@@ -240,9 +279,10 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
         return NOWHERE;
     }
     struct stage *stage = &l->stages[i];
-    if (stage->place == GONE && !stage->unknown)
+    if (stage->place == GONE && !stage->unknown && !l->slots[stage->slot].wild)
         ledger_fail(l, "#%u fires although it was refused, cancelled, moved or replaced", tag);
-    check_attempt(l, stage, firing->timer.attempt, wall_us);
+    check_attempt(l, stage, firing->timer.attempt);
+    check_time(l, stage, firing->timer.attempt, wall_us);
     if (stage->vague) {
         stage->vague = false;
         stage->due_us = firing->timer.due_us;
@@ -254,7 +294,7 @@ uint32_t ledger_fire(struct ledger *l, const fl_firing *firing, uint32_t tag, in
     stage->fired_us = wall_us;
     stage->filed_us = later(stage->filed_us, wall_us); /* should it come again, then at the time at which it was */
     stage->fate = UNDER_WAY;
-    stage->may_die = false;
+    stage->may_die = stage->counted = stage->moving = false;
     touch(l, stage->slot);
     return i;
 }
@@ -264,7 +304,9 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, 
     struct stage *stage = &l->stages[i];
     touch(l, stage->slot);
     stage->fate = fate;
-    stage->may_die = stage->put_off = false;
+    stage->may_die &= stage->counted && fate != DONE; /* should this not be written, the next owner may give it up */
+    stage->put_off = false;
+    stage->parked &= fate == DONE;
     stage->settled = l->tick;
     stage->asked_us = at_us;
     stage->wait_us = wait_us;
@@ -283,6 +325,7 @@ void ledger_settle(struct ledger *l, uint32_t i, enum fate fate, int64_t at_us, 
                           .asked = l->tick,
                           .answered = l->tick,
                           .actor = ledger_tenure(l, stage->slot)->owner,
+                          .may_die = stage->may_die,
                           .vague = true, /* or later, if it was written late */
                           .from = i};
     if (add_stage(l, again) == NOWHERE)
@@ -303,14 +346,44 @@ void ledger_may_die(struct ledger *l, uint32_t i)
     l->slots[l->stages[i].slot].deaths++;
 }
 
+/* Its time has come. Who takes over what is parked knows only when the timer is due, and may have another clock. */
+void ledger_wait(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us)
+{
+    uint32_t i = find(l, tag, firing->timer.due_us);
+    if (i == NOWHERE)
+        return;
+    struct stage *stage = &l->stages[i];
+    check_time(l, stage, firing->timer.attempt, wall_us);
+    if (stage->moving)
+        touch(l, stage->slot);
+    stage->moving = false;
+    stage->parked = true;
+    if (stage->due_us < stage->not_before_us)
+        stage->not_before_us = stage->due_us;
+}
+
+void ledger_not_begun(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us)
+{
+    uint32_t i = find(l, tag, firing->timer.due_us);
+    if (i == NOWHERE)
+        return;
+    touch(l, l->stages[i].slot);
+    l->stages[i].moving = true;
+    l->stages[i].filed_us = later(l->stages[i].filed_us, wall_us);
+}
+
 void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us)
 {
     for (uint32_t i = 0; i < l->stage_count; i++) {
         struct stage *stage = &l->stages[i];
-        if (stage->place == GONE || (stage->place == HERE && !stage->vague && stage->fate != FAILED))
+        bool files =
+            stage->vague || stage->moving || stage->counted || stage->fate == FAILED; /* or the next owner does */
+        if (stage->place == GONE || (stage->place == HERE && !files))
             continue;
         stage->filed_us = later(stage->filed_us, later(before_us, after_us) + stage->wait_us);
         int64_t earliest_us = later(stage->asked_us, after_us + stage->wait_us);
+        if (stage->parked && after_us < before_us)
+            earliest_us = stage->due_us;
         if (earliest_us < stage->not_before_us)
             stage->not_before_us = earliest_us;
     }
@@ -340,7 +413,7 @@ static void find_due(const struct ledger *l, int64_t due_us[SLOTS_MOST])
         due_us[stage->slot] = later(due_us[stage->slot], last_us);
     }
     for (uint32_t slot = 0; slot < l->slot_count; slot++)
-        if (finished[slot])
+        if (finished[slot] || l->slots[slot].wild)
             due_us[slot] = 0;
 }
 

@@ -39,6 +39,9 @@ struct stage {
     bool may_skip;
     bool may_die;   /* FAILED: or it has become too old */
     bool put_off;   /* FAILED: the last attempt does not count */
+    bool parked;    /* it is in a lane, which does not know when the next attempt was to be */
+    bool moving;    /* it was put off out of its lane, and has not come again since */
+    bool counted;   /* UNDER_WAY: the next owner may count it as one that has failed */
     unsigned actor; /* who was asked */
     int64_t due_us;
     int64_t filed_us;      /* the latest under which it can have been filed: the past counts as now */
@@ -60,6 +63,7 @@ struct slot {
     unsigned name;
     uint64_t touched; /* tick of the latest event */
     unsigned deaths, raised;
+    bool wild; /* the store has forgotten what happened here: nobody knows what it has, and nothing is promised */
 };
 
 /* Who owns a shard. */
@@ -74,6 +78,7 @@ struct ledger {
     struct stage stages[STAGES_MOST];
     uint32_t slot_count, stage_count;
     uint64_t tick;
+    uint64_t marked, went_back;         /* ticks: of what the store may go back to, and when it last did */
     struct tenure tenures[SHARDS_MOST]; /* of each shard */
     int64_t wall_us;                    /* the clock, as whoever calls last saw it */
     char failure[512];
@@ -119,8 +124,16 @@ void ledger_put_off(struct ledger *l, uint32_t i, int64_t at_us);
 /* It has failed, and may be given up for its age. */
 void ledger_may_die(struct ledger *l, uint32_t i);
 
+/* What is due waits in a lane, by the clock of its owner; or it is put off, which files it elsewhere. */
+void ledger_wait(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);
+void ledger_not_begun(struct ledger *l, const fl_firing *firing, uint32_t tag, int64_t wall_us);
+
 /* The clock is set. What is on its way to the store may be filed by either time. */
 void ledger_set_clock(struct ledger *l, int64_t before_us, int64_t after_us);
+
+/* The store may go back to what it has now; and it does. What was not touched since is as it was, and must fire. */
+void ledger_mark(struct ledger *l);
+void ledger_go_back(struct ledger *l);
 
 /* The stage that an attempt at this one was really of. */
 uint32_t ledger_really(const struct ledger *l, uint32_t i);

@@ -17,34 +17,45 @@ mutants() {
     cat <<'END'
 version-not-checked src/store/memory.c s/request->version != book->version || request->version == 0/request->version == 0/
 version-checked-before-the-commit src/store/memory.c s/^        carry_out(a, request);/        { if (a->scheduled \&\& request->op == FL_STORE_WRITE \&\& request->version == a->book->version) request->store_data = a; else carry_out(a, request); }/;s/^    if (request->op == FL_STORE_LOAD \&\& request->result == 0 \&\& !load_go_on/    if (request->store_data == a) { request->store_data = NULL; request->version = a->book->version; carry_out(a, request); }\n&/
-delete-what-is-kept src/engine/progress.c s/passed(e, fl_window_end(window)) \&\& !kept_in(e, window)/passed(e, fl_window_begin(window))/
+delete-what-is-kept src/engine/progress.c s/bool kept = kept_in(e, window);/bool kept = ((void)kept_in(e, window), false);/
 unknown-is-refused src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_OUTCOME_UNKNOWN ? FL_STORE_UNAVAILABLE : request->result)/
 pending-writes-not-kept src/engine/progress.c s/keep_written(e, e->sent, &count) < 0 ||//
 flights-not-kept src/engine/progress.c s/if (keep_flights(e, &count) < 0 ||/if (/
 front-passes-until src/engine/progress.c s/int64_t to_us = e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us;/int64_t to_us = e->wall_us;/
 front-passes-the-wheel src/engine/progress.c s/ \&\& next_ns < (uint64_t)to_us \* NS_PER_US/ \&\& false/
 front-passes-what-is-in-no-wheel src/engine/progress.c s/    if (e->armed_us < to_us)/    if (false)/
+found-not-counted src/engine/doubt.c s/    fl__count(e, unsure->space, 1);//
+old-counts-kept src/engine/engine.c s/^    fl__count_none(e);$//
+claim-not-counted src/engine/engine.c s/        fl__count(e, space, (int64_t)request->claim.counts\[i\].rows);//
 cancelled-counts src/engine/ops.c s/    work->adds = -1;//
-replaced-twice-gone src/engine/ops.c s/work->adds > 0 || ended;/work->adds > 0;/
+replaced-twice-gone src/engine/ops.c s/work->adds != 0 || ended)/work->adds != 0)/
 hold-ignored src/engine/fire.c s/flight->item->flags & ITEM_HELD/false/
+waiting-is-not-withdrawn src/engine/ops.c s/(f->state == FLIGHT_WAITING \&\& !fl__lane_withdraw(e, flight))/false/
+parked-is-never-read src/engine/lane.c s/return lane->unread \&\& !lane->closed \&\& .*/return (void)e, (void)lane, false;/
+called-twice src/engine/lane.c s/ || fl__flight_find(e, row->key.seq))$/)/
+lane-dropped-with-rows src/engine/lane.c s/    if (empty \&\& !filing)/    if (!filing)/
+skipped-stays src/engine/fire.c s/^    end_attempt(e, index, &(fl_settlement){.result = FL_DONE});/    flight_gone(e, index);fl__flight_end(e, index);/
+split-with-parts-forgotten src/engine/load.c s/ || has_parts(e, e->split\[i\])//
 retry-loses-row src/engine/fire.c s/change->put = &entry->row;/change->put = NULL;/
-lease-ignored src/engine/engine.c s/ \&\& fl_loop_update_now(e->loop) < e->lease_end_ns//
+lease-ignored src/engine/engine.c s/ \&\& fl_loop_update_now(engine->loop) < engine->lease_end_ns//
 clock-not-followed src/engine/fire.c s/if (e->clock_us < now_us) {/if (false) {/
 refiled-parts-forgotten src/engine/load.c s/add_parts(e, request, UINT64_MAX);/(void)0;/
 kept-by-owner-before-forgotten src/engine/progress.c s/return behind_front(e, key) \&\& !kept_before(e, key.seq)/return behind_front(e, key)/
-loaded-twice src/engine/load.c s/fl__settled(e, row->key) || fl__flight_find(e, row->key.seq)/false/
+loaded-twice src/engine/load.c s/ \&\& !fl__settled(e, row->key) \&\&$/ \&\& (true ||/;s/^  *!fl__flight_find(e, row->key.seq)) {/!fl__flight_find(e, row->key.seq))) {/
 writes-not-held src/engine/write.c s/ \&\& !e->set_back \&\& !e->retreat)/)/
 outdated-load-taken src/engine/load.c s/return key_before(e->until, request->load.from);/return (void)e, (void)request, false;/
 set-forth-is-forgotten src/engine/engine.c s/        e->wall_us = now_us;/&e->set_back = false;/
 lost-is-acknowledged src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_SHARD_LOST ? 0 : request->result)/
 absent-is-guessed src/store/memory.c s/return !found \&\& fl__store_hash/return fl__store_hash/
+gone-back-is-not-noticed src/store/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
+lost-is-ignored src/engine/engine.c s/if (request->result == FL_SHARD_LOST \&\& (e->state/if (false \&\& (e->state/
 held-is-claimed src/store/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
 leave-ignored src/server/cluster.c s/                leave(c, i);/                continue;/
 plans-differ src/server/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
 plan-from-scratch src/server/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
 plan-moves-too-much src/server/cluster.c s/have\[i\] > have\[best\]/have[i] < have[best]/
 share-is-rounded-up src/server/cluster.c s/share\[i\] = shards \/ (uint32_t)count;/share[i] = shards \/ (uint32_t)count + 1;/
-the-dead-are-members src/server/cluster.c s/if (all\[i\].left_us <= 0)/if (false)/
+the-dead-are-members src/server/cluster.c s/if (is_gone(c, &all\[i\]))/if ((void)is_gone, false)/
 end-of-lease-not-awaited src/server/cluster.c s/(uint64_t)\(holder->\)\{0,1\}left\(_us\)\{0,1\} < next/false/
 look-forgotten src/server/cluster.c s/        c->again = true;/        ;/
 left-and-not-looked src/server/cluster.c s/    c->config.moved(c->config.arg);/    ;/
@@ -52,7 +63,7 @@ what-was-left-is-kept src/server/cluster.c s/    c->here\[shard\] = c->asking.*;
 replaced-goes-on src/server/cluster.c s/bool replaced = .*;/bool replaced = false;/
 stays-on-the-list src/server/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
 timers-lose-their-policy src/server/wire.c s/    read_retry(wire, .*;/    fl_retry none; read_retry(wire, \&none);/
-trouble-ends-it src/server/cluster.c s/^        plan_meeting(c);/        if (request->result == 0) plan_meeting(c);/
+trouble-ends-it src/server/cluster.c s/^    plan_meeting(c);/    if (request->result == 0) plan_meeting(c);/
 END
 }
 

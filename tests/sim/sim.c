@@ -240,7 +240,7 @@ void sim_check_engines(struct sim *s)
         if (fl_engine_check(s->actors[i].engine, s->trace) < 0)
             ledger_fail(&s->ledger, "engine %u is not sound", s->actors[i].number);
         fl_engine_get_stats(s->actors[i].engine, &stats);
-        if (stats.loaded > s->config.max_memory_timers + s->config.max_in_flight + 64)
+        if (stats.loaded > s->config.max_memory_timers + s->config.max_in_flight + s->config.max_waiting + 64)
             ledger_fail(&s->ledger, "engine %u holds %llu timers", s->actors[i].number,
                         (unsigned long long)stats.loaded);
     }
@@ -275,8 +275,25 @@ static void step_clock(struct sim *s)
     set_clock(s, (int64_t)below(&s->luck, 10000) - step_us);
 }
 
+/* The store goes back to what it had at the last mark; or a mark is set. */
+void sim_go_back(struct sim *s)
+{
+    bool mark = s->ledger.marked == 0 || chance(&s->luck, 40);
+    sim_say(s, mark ? "the store is marked" : "the store goes back to the mark");
+    if ((mark ? fl_memory_store_mark(s->store) : fl_memory_store_go_back(s->store)) < 0)
+        abort();
+    if (mark)
+        ledger_mark(&s->ledger);
+    else
+        ledger_go_back(&s->ledger);
+}
+
 static void disaster(struct sim *s)
 {
+    if (s->nature.goes_back && chance(&s->luck, 30)) {
+        sim_go_back(s);
+        return;
+    }
     unsigned kind = (unsigned)below(&s->luck, 4);
     struct actor *actor = &s->actors[below(&s->luck, ENGINES)];
     if (actor->lost)
@@ -306,6 +323,8 @@ static void act(fl_loop *loop, void *arg)
         target_settle(s, NULL, 40);
     else
         disaster(s);
+    if (s->nature.wait_percent > 0 && what % 10 == 0)
+        target_close(s, sim_some_actor(s));
     sim_check_engines(s);
     if (--s->actions == 0) {
         fl_loop_stop(loop);
@@ -361,6 +380,7 @@ static void find_peace(struct sim *s)
         run_for(s, 30 * SECOND);
         start_engine(s, &s->actors[0], true);
     }
+    target_open(s, sim_some_actor(s));
     run_for(s, 30 * SECOND);
 }
 
@@ -385,16 +405,15 @@ static void counted(fl_listing *listing)
 static uint64_t events(const fl_engine_stats *stats)
 {
     return stats->dispatched + stats->fired + stats->again + stats->retried + stats->later + stats->dead +
-           stats->skipped;
+           stats->skipped + stats->parked + stats->unparked;
 }
 
-/* Whatever has happened, an engine knows how many it has: but for what had no known outcome, and what it did since it last
- * recorded before it crashed or lost the shard. */
+/* Whatever has happened, an engine knows how many it has. */
 static void check_pending(struct sim *s)
 {
     const struct actor *actor = sim_some_actor(s);
     fl_engine_stats before, after;
-    if (s->ledger.failure[0] || s->nature.faulty || s->nature.crashes || s->nature.thieves || !actor)
+    if (s->ledger.failure[0] || !actor)
         return;
     static struct census census; /* it may end after this */
     census = (struct census){.listing = {.done = counted, .arg = &census}, .engine = actor->engine};
@@ -425,10 +444,12 @@ static void end_well(struct sim *s)
         ledger_fail(&s->ledger, "time does not come to an end");
 }
 
-static void choose_nature(struct sim *s)
+/* What is taken from the seed itself came later than the seeds that the tests remember. */
+static void choose_nature(struct sim *s, uint64_t seed)
 {
     struct luck *luck = &s->luck;
-    s->nature = (struct nature){.faulty = chance(luck, 50),
+    s->nature = (struct nature){.goes_back = seed / 4 % 5 == 1,
+                                .faulty = chance(luck, 50),
                                 .slow = chance(luck, 50),
                                 .hostile = chance(luck, 60),
                                 .thieves = chance(luck, 40),
@@ -437,15 +458,22 @@ static void choose_nature(struct sim *s)
                                 .far = chance(luck, 30),
                                 .hold_percent = chance(luck, 20) ? 95 : 30};
     s->actions = 50 + (unsigned)below(luck, 300);
+    struct luck own; /* so that the rest of a life does not depend on it */
+    luck_begin(&own, luck->state);
+    s->nature.wait_percent = chance(&own, 40) ? 0 : chance(&own, 50) ? 90 : 30;
+    s->waiting_most = 1 + (uint32_t)below(&own, chance(&own, 70) ? 8 : 200);
 }
 
-static void choose_config(struct sim *s)
+/* What is taken from the seed itself came later than the seeds that the tests remember. */
+static void choose_config(struct sim *s, uint64_t seed)
 {
     struct luck *luck = &s->luck;
     s->config = (fl_engine_config){
         .loop = s->loop,
         .store = road_store(s->road),
         .dispatch = target_dispatch,
+        .withdraw = target_withdraw,
+        .max_waiting = s->waiting_most,
         .notify = notify,
         .arg = s,
         .clock = &s->wall,
@@ -453,6 +481,7 @@ static void choose_config(struct sim *s)
         .lease_us = (uint64_t)SECOND + below(luck, 9 * SECOND),
         .record_interval_us = chance(luck, 50) ? 10000 + below(luck, 10 * SECOND) : SECOND,
         .max_memory_timers = chance(luck, 50) ? 16 + below(luck, 60) : 100000,
+        .max_memory_bytes = seed % 3 == 0 ? 1000 + seed / 3 % 10000 : 0,
         .max_in_flight = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 1000,
         .dispatch_batch = chance(luck, 50) ? 1 + (uint32_t)below(luck, 20) : 0,
         .delete_interval_us = chance(luck, 50) ? (uint64_t)SECOND : 0,
@@ -501,8 +530,8 @@ static void set_up(struct sim *s, uint64_t seed, bool fleet)
         fl_store_open("memory:", &store, &s->store, message, sizeof message) < 0 ||
         !(s->road = road_new(s->store, &watch)) || fl_memory_store_faults(s->store, sim_fault, s) < 0)
         abort();
-    choose_nature(s);
-    choose_config(s);
+    choose_nature(s, seed);
+    choose_config(s, seed);
 }
 
 /* False: it does not come to an end. */

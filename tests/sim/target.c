@@ -78,8 +78,8 @@ static bool too_old(struct sim *s, const struct attempt *attempt, const fl_retry
 
 static void account(struct sim *s, const struct attempt *attempt, const fl_settlement *settlement)
 {
-    static const enum fate fates[] = {
-        [FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN, [FL_DEAD] = DEAD, [FL_LATER] = FAILED};
+    static const enum fate fates[] = {[FL_DONE] = DONE, [FL_FAILED] = FAILED, [FL_AGAIN] = AGAIN,
+                                      [FL_DEAD] = DEAD, [FL_LATER] = FAILED,  [FL_EXPIRED] = FAILED};
     const struct actor *actor = sim_actor(s, attempt->actor);
     const struct tenure *tenure = &s->ledger.tenures[actor->shard];
     if (attempt->stage == NOWHERE || attempt->actor != tenure->owner || attempt->term != tenure->term ||
@@ -94,7 +94,7 @@ static void account(struct sim *s, const struct attempt *attempt, const fl_settl
         return;
     }
     const fl_retry *retry = attempt->retry.initial_us > 0 ? &attempt->retry : &s->config.retry;
-    int64_t wait_us = fate == FAILED ? backoff_us(retry, stage->attempt) : 0;
+    int64_t wait_us = settlement->result == FL_FAILED ? backoff_us(retry, stage->attempt) : 0;
     if (fate == FAILED && ((retry->max_attempts > 0 && stage->attempt >= retry->max_attempts) ||
                            (!s->nature.steps && too_old(s, attempt, retry, wait_us, settlement->at_us))))
         fate = DEAD;
@@ -109,6 +109,8 @@ static void settle(struct sim *s, const struct attempt *attempt)
     fl_settlement settlement = {.token = attempt->token, .result = some_result(s), .reason = FL_TEXT("bad luck")};
     if (!actor)
         return;
+    if (settlement.result == FL_FAILED && s->nature.wait_percent > 0 && chance(&s->luck, 30))
+        settlement.result = FL_EXPIRED;
     if (settlement.result == FL_AGAIN || settlement.result == FL_LATER ||
         (settlement.result == FL_FAILED && chance(&s->luck, 20)))
         settlement.at_us = sim_clock_us(s, actor) + 1 + (int64_t)below(&s->luck, 30 * SECOND);
@@ -128,8 +130,11 @@ static bool is_at(struct sim *s, const struct attempt *attempt, const struct ser
     return !actor || actor->server == server;
 }
 
+static void begin_some(struct sim *s, const struct server *server, unsigned percent);
+
 void target_settle(struct sim *s, const struct server *server, unsigned percent)
 {
+    begin_some(s, server, percent);
     for (struct attempt **link = &s->attempts, *attempt; (attempt = *link);) {
         if (!is_at(s, attempt, server) || !chance(&s->luck, percent)) {
             link = &attempt->next;
@@ -148,6 +153,11 @@ void target_forget(struct sim *s)
         free(s->attempts);
         s->attempts = next;
     }
+    while (s->waiting) {
+        struct waiting *next = s->waiting->next;
+        free(s->waiting);
+        s->waiting = next;
+    }
 }
 
 /* --- Firing ------------------------------------------------------------------------------------------------------- */
@@ -160,12 +170,14 @@ static void check_late_owner(struct sim *s, const struct actor *actor)
     if (since_ns > (int64_t)s->config.lease_us * 1000)
         ledger_fail(&s->ledger, "engine %u fires %.3f s after it lost the shard", actor->number,
                     (double)since_ns / 1e9);
-    /* In a fleet nothing is taken by force: who had it was to stop before. But one's own name is no obstacle. */
-    if (actor->server && !actor->usurped)
+    /* In a fleet nothing is taken by force: who had it was to stop before. But one's own name is no obstacle; and a store
+     * that has gone back has forgotten for how long the shard was claimed. */
+    if (actor->server && !actor->usurped && s->ledger.went_back == 0)
         ledger_fail(&s->ledger, "engine %u fires, and engine %u has claimed the shard", actor->number, tenure->owner);
 }
 
-static void fire(struct sim *s, const struct actor *actor, const fl_firing *firing)
+/* Returns the attempt, to be settled. */
+static struct attempt fire(struct sim *s, const struct actor *actor, const fl_firing *firing)
 {
     uint32_t tag = payload_tag(s, firing->timer.payload), stage = NOWHERE;
     const struct tenure *tenure = &s->ledger.tenures[actor->shard];
@@ -182,16 +194,140 @@ static void fire(struct sim *s, const struct actor *actor, const fl_firing *firi
     fl_retry policy = policy_of(s, tag);
     if (memcmp(&timer->retry, &policy, sizeof policy) != 0)
         ledger_fail(&s->ledger, "#%u fires with another policy than it was given", tag);
-    struct attempt attempt = {firing->token, tenure->term, stage,      actor->number,
-                              timer->due_us, timer->retry, s->attempts};
-    bool held = s->nature.hostile && chance(&s->luck, s->nature.hold_percent);
-    struct attempt *kept = held ? malloc(sizeof *kept) : NULL;
-    if (kept) {
-        *kept = attempt;
-        s->attempts = kept;
-    } else {
-        settle(s, &attempt);
+    return (struct attempt){firing->token, tenure->term, stage, actor->number, timer->due_us, timer->retry, NULL};
+}
+
+static void keep(struct sim *s, const struct attempt *attempt)
+{
+    struct attempt *kept = malloc(sizeof *kept);
+    if (!kept)
+        abort();
+    *kept = *attempt;
+    kept->next = s->attempts;
+    s->attempts = kept;
+}
+
+static void settle_or_keep(struct sim *s, const struct attempt *attempt)
+{
+    if (s->nature.hostile && chance(&s->luck, s->nature.hold_percent))
+        keep(s, attempt);
+    else
+        settle(s, attempt);
+}
+
+/* --- Waiting ------------------------------------------------------------------------------------------------------ */
+
+enum { LANES = 4 };
+
+static uint32_t lane_of(struct sim *s, const fl_firing *firing)
+{
+    return payload_tag(s, firing->timer.payload) % LANES;
+}
+
+static void wait(struct sim *s, const struct actor *actor, const fl_firing *firing)
+{
+    struct waiting *waiting = malloc(sizeof *waiting);
+    if (!waiting)
+        abort();
+    *waiting = (struct waiting){*firing, actor->engine, actor->number, false, s->waiting};
+    uint32_t tag = payload_tag(s, firing->timer.payload);
+    if (actor->number == s->ledger.tenures[actor->shard].owner)
+        ledger_wait(&s->ledger, firing, tag, sim_clock_us(s, actor));
+    bool waits = fl_engine_wait(actor->engine, firing->token, lane_of(s, firing), waiting);
+    sim_say(s, "#%u %s at engine %u", tag, waits ? "waits" : "is parked", actor->number);
+    if (waits)
+        s->waiting = waiting;
+    else
+        free(waiting);
+}
+
+static void unlink_waiting(struct sim *s, const struct waiting *waiting)
+{
+    struct waiting **link = &s->waiting;
+    while (*link != waiting)
+        link = &(*link)->next;
+    *link = waiting->next;
+}
+
+/* Sometimes it has begun just now, on another thread, and the engine hears of it when it is settled. */
+bool target_withdraw(void *arg, fl_engine *engine, uint64_t token, void *handle)
+{
+    struct sim *s = arg;
+    struct waiting *waiting = handle;
+    const struct actor *actor = sim_actor(s, waiting->actor);
+    bool alive = actor && !(actor->server && !fleet_lives(actor->server));
+    if (waiting->engine != engine || waiting->firing.token != token)
+        ledger_fail(&s->ledger, "a firing is wanted back that is another's");
+    unlink_waiting(s, waiting);
+    bool begun = alive && fl_engine_owns(engine) && waiting->firing.timer.due_us <= sim_clock_us(s, actor) &&
+                 chance(&s->luck, 20);
+    sim_say(s, "what waits at engine %u is wanted back%s", waiting->actor, begun ? ", and has begun" : "");
+    if (begun) {
+        struct attempt attempt = fire(s, actor, &waiting->firing);
+        keep(s, &attempt);
     }
+    free(waiting);
+    return !begun;
+}
+
+/* Whether the next owner may give it up: this was its last attempt, or it is too old. */
+static bool may_be_last(const struct sim *s, const fl_durable *timer)
+{
+    const fl_retry *retry = timer->retry.initial_us > 0 ? &timer->retry : &s->config.retry;
+    return retry->max_age_us > 0 || (retry->max_attempts > 0 && timer->attempt >= retry->max_attempts);
+}
+
+static void begin_one(struct sim *s, const struct actor *actor, const struct waiting *waiting)
+{
+    const fl_firing *firing = &waiting->firing;
+    bool counted = chance(&s->luck, 50);
+    uint32_t tag = payload_tag(s, firing->timer.payload);
+    if (!fl_engine_begin(actor->engine, firing->token, counted)) {
+        sim_say(s, "#%u must not begin", tag);
+        ledger_not_begun(&s->ledger, firing, tag, sim_clock_us(s, actor));
+        fl_engine_settle(actor->engine, &(fl_settlement){.token = firing->token, .result = FL_LATER}, 1);
+        return;
+    }
+    bool last = may_be_last(s, &firing->timer);
+    struct attempt attempt = fire(s, actor, firing);
+    if (counted && attempt.stage != NOWHERE) {
+        s->ledger.stages[attempt.stage].counted = true;
+        if (last)
+            ledger_may_die(&s->ledger, attempt.stage);
+    }
+    settle_or_keep(s, &attempt);
+}
+
+static void begin_some(struct sim *s, const struct server *server, unsigned percent)
+{
+    for (struct waiting **link = &s->waiting, *waiting; (waiting = *link) && !s->ledger.failure[0];) {
+        const struct actor *actor = sim_actor(s, waiting->actor);
+        bool here = !actor || actor->server == server;
+        if (!here || !chance(&s->luck, percent)) {
+            link = &waiting->next;
+            continue;
+        }
+        *link = waiting->next;
+        if (actor)
+            begin_one(s, actor, waiting);
+        free(waiting);
+    }
+}
+
+void target_close(struct sim *s, const struct actor *actor)
+{
+    uint32_t lane = (uint32_t)below(&s->luck, LANES);
+    bool closed = chance(&s->luck, 50);
+    if (actor && fl_engine_close_lane(actor->engine, lane, closed) < 0)
+        ledger_fail(&s->ledger, "a lane is not closed");
+    sim_say(s, "lane %u is %s", lane, closed ? "closed" : "opened");
+}
+
+void target_open(struct sim *s, const struct actor *actor)
+{
+    for (uint32_t lane = 0; actor && lane < LANES; lane++)
+        if (fl_engine_close_lane(actor->engine, lane, false) < 0)
+            ledger_fail(&s->ledger, "a lane is not opened");
 }
 
 void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
@@ -202,6 +338,12 @@ void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, siz
         actor++;
     if (actor->server && !fleet_lives(actor->server))
         return; /* it is dead, and what it does is not done */
-    for (size_t i = 0; i < count && !s->ledger.failure[0]; i++)
-        fire(s, actor, &firings[i]);
+    for (size_t i = 0; i < count && !s->ledger.failure[0]; i++) {
+        if (chance(&s->luck, s->nature.wait_percent)) {
+            wait(s, actor, &firings[i]);
+            continue;
+        }
+        struct attempt attempt = fire(s, actor, &firings[i]);
+        settle_or_keep(s, &attempt);
+    }
 }

@@ -34,15 +34,26 @@ struct attempt {
     struct attempt *next;
 };
 
+/* A firing that waits in a lane. */
+struct waiting {
+    fl_firing firing;
+    fl_engine *engine;
+    unsigned actor;
+    bool begun; /* by another thread, as it were */
+    struct waiting *next;
+};
+
 /* How a life is. */
 struct nature {
-    bool faulty, slow, hostile, thieves, crashes, steps, far;
+    bool faulty, slow, hostile, thieves, crashes, steps, far, goes_back;
     unsigned hold_percent;
+    unsigned wait_percent;
 };
 
 struct sim {
     struct luck luck;
     struct nature nature;
+    uint32_t waiting_most;
     FILE *trace;
     fl_wall_clock wall;
     fl_virtual_clock time;
@@ -59,6 +70,7 @@ struct sim {
     struct errand *errands;
     struct listing *listings;
     struct attempt *attempts;
+    struct waiting *waiting;
     uint32_t tags;
     bool calm;      /* no more faults */
     bool beginning; /* the owner is not ready */
@@ -93,6 +105,7 @@ bool fleet_same_address(const struct server *a, const struct server *b);
 void fleet_ask(struct sim *s, fl_batch *batch, uint32_t shard, unsigned *ret_actor);
 
 /* --- sim.c, for fleet.c */
+void sim_go_back(struct sim *s);
 void sim_check_engines(struct sim *s);
 
 /* --- target.c: what fires */
@@ -100,6 +113,10 @@ void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, siz
 /* `server`: of this one alone; NULL: there is no fleet. */
 void target_settle(struct sim *s, const struct server *server, unsigned percent);
 void target_forget(struct sim *s);
+bool target_withdraw(void *arg, fl_engine *engine, uint64_t token, void *handle);
+/* Closes or opens a lane at random; opens all. */
+void target_close(struct sim *s, const struct actor *actor);
+void target_open(struct sim *s, const struct actor *actor);
 fl_retry policy_of(const struct sim *s, uint32_t tag);
 void payload_fill(uint32_t tag, unsigned char *payload, size_t size);
 uint32_t payload_tag(struct sim *s, fl_bytes payload);

@@ -74,6 +74,55 @@ static void check_listed(const fl_row *rows, struct asked asked)
     CHECK_EQ(at, LISTED);
 }
 
+/* However many rows are asked for, a page ends with the body that reaches FL_STORE_PAGE_BYTES; none is left out. */
+TEST(a_page_of_large_rows_is_bounded_in_bytes)
+{
+    enum { COUNT = 12, SIZE = 300 << 10 };
+    static char body[SIZE];
+    static fl_row rows[COUNT];
+    static fl_dead_row dead[COUNT];
+    static fl_store_change changes[COUNT];
+    begin();
+    uint64_t version = claim(shard, "me");
+    for (uint64_t i = 0; i < COUNT; i++) {
+        rows[i] = make_row(2 + 2 * i, 1000, 25);
+        rows[i].body = (fl_bytes){body, i % 4 == 3 ? 10 : SIZE};
+        dead[i] = make_dead(make_row(1002 + 2 * i, 1000, 25), "large");
+        dead[i].row.body = rows[i].body;
+        changes[i] = (fl_store_change){.put = &rows[i], .bury = &dead[i]};
+    }
+    struct asked writing = to_write(version, changes, COUNT);
+    CHECK_EQ(perform(shard, &writing), 0);
+    size_t found = 0, buried = 0;
+    for (uint64_t after = 0, more = 1; more; after = more) {
+        struct asked page = to_list(rows[0].window);
+        page.request.list.after_seq = after;
+        CHECK_EQ(perform(shard, &page), 0);
+        size_t bytes = 0;
+        for (size_t i = 0; i < page.request.list.count; i++) {
+            CHECK(bytes < FL_STORE_PAGE_BYTES);
+            CHECK(same_row(&page.request.list.rows[i], &rows[found++]));
+            bytes += page.request.list.rows[i].body.size;
+        }
+        more = page.request.list.next_seq;
+    }
+    for (uint64_t after = 0, more = 1; more; after = more) {
+        struct asked page = to_list_dead();
+        page.request.dead_list.after_seq = after;
+        CHECK_EQ(perform(shard, &page), 0);
+        size_t bytes = 0;
+        for (size_t i = 0; i < page.request.dead_list.count; i++) {
+            CHECK(bytes < FL_STORE_PAGE_BYTES);
+            CHECK_EQ(page.request.dead_list.rows[i].row.id.seq, dead[buried++].row.id.seq);
+            bytes += page.request.dead_list.rows[i].row.body.size;
+        }
+        more = page.request.dead_list.next_seq;
+    }
+    CHECK_EQ(found, COUNT);
+    CHECK_EQ(buried, COUNT);
+    end();
+}
+
 TEST(a_window_is_listed_in_pages_by_number)
 {
     begin();

@@ -139,6 +139,10 @@ static void remember_claim(fl_store_request *request)
 {
     fl_progress *progress = &request->claim.progress;
     request->claim.windows = remember(request->claim.windows, request->claim.window_count * sizeof(uint64_t));
+    fl_store_count *counts = remember(request->claim.counts, request->claim.count_count * sizeof *counts);
+    for (size_t i = 0; i < request->claim.count_count; i++)
+        counts[i].ns.data = remember(counts[i].ns.data, counts[i].ns.size);
+    request->claim.counts = counts;
     progress->keep = remember(progress->keep, progress->keep_count * sizeof(uint64_t));
 }
 

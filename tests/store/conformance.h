@@ -30,6 +30,7 @@ struct store_under_test {
     int (*reopen)(fl_store **ret);                /* the same again, after it was closed. NULL: nothing survives that */
     void (*remove)(void);                         /* of what is left after it was closed. NULL: nothing */
     bool counts_deleted;                          /* FL_STORE_FINISH says how many it has deleted */
+    bool leases_end;                              /* with the last attachment: no other process can have a claim */
     unsigned histories;                           /* random ones; 0: 100 */
 };
 

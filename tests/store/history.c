@@ -534,8 +534,28 @@ static void do_refile(void)
     compare(FL_STORE_REFILE, expected, told());
 }
 
+/* A claim counts the rows that are not settled. */
+static void check_counts(const struct asked *asked)
+{
+    size_t counted = 0, there = 0;
+    for (size_t i = 0; i < asked->request.claim.count_count; i++) {
+        const fl_store_count *count = &asked->request.claim.counts[i];
+        size_t rows = 0;
+        for (size_t j = 0; j < h.model.count; j++)
+            rows += count->ns.size == h.model.rows[j].ns.size &&
+                    memcmp(count->ns.data, h.model.rows[j].ns.data, count->ns.size) == 0 &&
+                    !fl_progress_settled(&h.model.progress, h.model.rows[j].key);
+        CHECK_EQ(count->rows, rows);
+        counted += rows;
+    }
+    for (size_t j = 0; j < h.model.count; j++)
+        there += !fl_progress_settled(&h.model.progress, h.model.rows[j].key);
+    CHECK_EQ(counted, there);
+}
+
 static void check_claimed(const struct asked *asked)
 {
+    check_counts(asked);
     CHECK(asked->request.claim.version > h.model.version);
     tell_progress(tell(), &h.model.progress);
     char *expected = told();
@@ -579,6 +599,7 @@ static void do_restart(void)
     detach(h.owners[1]);
     if (under_test.reopen) {
         reopen();
+        h.model.leased &= !under_test.leases_end;
     } else {
         detach(shard);
         shard = attach(0);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The wheel: what it keeps in memory, and what it forgets, over a long life in unusual conditions. */
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <foliot/wheel.h>
 
@@ -278,4 +282,36 @@ TEST(large_pages_count_as_a_whole)
         schedule(w, 500 * MS);
     CHECK(bytes(w) >= 2 << 20);
     free_checked(w);
+}
+
+/* How a child ends that looks for a leaf in a table without an empty place. */
+static int search_full_table(fl_timer_id wanted)
+{
+    static struct leaf strangers[8];
+    struct leaf *table[8];
+    for (int i = 0; i < 8; i++) {
+        strangers[i].id = fl__leaf_id(0, 1, (uint64_t)SERIAL_FIRST + (uint64_t)i);
+        table[i] = &strangers[i];
+    }
+    struct spoke spoke = {.leaves = table, .mask = 3, .leaf_count = 8};
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK_EQ(setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}), 0);
+        fclose(stderr);
+        alarm(60);
+        _exit(fl__spoke_search(&spoke, wanted) ? 0 : 1);
+    }
+    int status;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    return status;
+}
+
+TEST(a_search_in_a_table_without_an_empty_place_ends)
+{
+    int status = search_full_table(fl__leaf_id(0, 1, SERIAL_FIRST + 7));
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    status = search_full_table(fl__leaf_id(0, 1, SERIAL_FIRST + 8));
+    CHECK(WIFSIGNALED(status));
+    CHECK_EQ(WTERMSIG(status), SIGABRT);
 }

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 // AbortController and AbortSignal, after the DOM standard.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { TypeError, apply } = shared.builtins;
     const { list, concat, each, findIndex, from, itemsOf, sortBy } = shared.lists;
     const { DOMException, Set } = shared;
     const { trunc } = Math, { MAX_SAFE_INTEGER } = Number, { iterator } = Symbol;
+    const { uncurry } = shared.builtins, { FinalizationRegistry, WeakRef } = globalThis;
+    const deref = uncurry(WeakRef.prototype.deref), register = uncurry(FinalizationRegistry.prototype.register);
+    const awaited = new Set(); // time-outs that have something to do
+    let timersOfLost = null; // cancels the timers of time-outs that nobody has any more
     const abortError = () => new DOMException('The operation was aborted', 'AbortError');
     let allowed = false; // signals are not made by `new`
     let aborts = 0, dependents = 0; // how many were aborted, and made by any()
@@ -20,7 +25,7 @@
         #number = 0; // of one made by any(), in the order of their making
         #sources = list(); // and what it depends on until it is aborted: signals that depend on no others
         #dependents = new Set();
-        #keepAlive = null; // of timeout(): whether its timer keeps the program alive
+        #timer = null; // of timeout()
         #listeners = 0; // for 'abort'
         #listened = 0; // how many of its dependents have such listeners
 
@@ -57,13 +62,17 @@
             const delay = trunc(+milliseconds);
             if (!(delay >= 0 && delay <= MAX_SAFE_INTEGER))
                 throw new TypeError('AbortSignal.timeout: the delay must be a whole number from 0 to 2^53 - 1');
-            const signal = AbortSignal.#make();
-            const expire = () => {
-                signal.#keepAlive = null;
-                signal.#abort(new DOMException('The operation timed out', 'TimeoutError'));
-            };
-            signal.#keepAlive = shared.callAfter(delay, expire);
+            const signal = AbortSignal.#make(), weak = new WeakRef(signal);
+            signal.#timer = shared.callAfter(delay, () => deref(weak)?.#expire());
+            timersOfLost ??= new FinalizationRegistry(timer => timer.cancel());
+            register(timersOfLost, signal, signal.#timer);
             return signal;
+        }
+
+        #expire() {
+            awaited.delete(this);
+            this.#timer = null;
+            this.#abort(new DOMException('The operation timed out', 'TimeoutError'));
         }
 
         static any(signals) {
@@ -126,25 +135,34 @@
             shared.dispatchTrusted(this, new shared.Event('abort'));
         }
 
-        // A time-out that somebody listens to is worth waiting for.
+        // A time-out with a listener keeps the program alive. One that has something to do when it comes is held until then, also
+        // if the script has lost it.
         #updateAlive() {
-            this.#keepAlive?.(this.#listeners > 0 || this.#listened > 0);
+            if (this.#timer === null)
+                return;
+            this.#timer.keep(this.#listeners > 0 || this.#listened > 0);
+            if (this.#isAwaited() || this.#dependents.size > 0)
+                awaited.add(this);
+            else
+                awaited.delete(this);
         }
 
+        #isAwaited() { return this.#listeners > 0 || this.#algorithms.size > 0; }
+
         #updateSources() {
-            const isAwaited = this.#listeners > 0 || this.#algorithms.size > 0;
-            each(this.#sources, source => isAwaited ? source.#dependents.add(this) : source.#dependents.delete(this));
+            const isAwaited = this.#isAwaited();
+            this.#updateAlive();
+            each(this.#sources, source => {
+                isAwaited ? source.#dependents.add(this) : source.#dependents.delete(this);
+                source.#updateAlive();
+            });
         }
 
         #setListeners(count) {
             const change = (count > 0 ? 1 : 0) - (this.#listeners > 0 ? 1 : 0);
             this.#listeners = count;
+            each(this.#sources, source => { source.#listened += change; });
             this.#updateSources();
-            this.#updateAlive();
-            each(this.#sources, source => {
-                source.#listened += change;
-                source.#updateAlive();
-            });
         }
 
         static {
@@ -167,7 +185,12 @@
             };
         }
     }
-    shared.defineHandler(AbortSignal.prototype, 'onabort', self => self, (handler, event) => {
+    function toSignal(self) {
+        if (!shared.isAbortSignal(self))
+            throw new TypeError('onabort belongs to an AbortSignal');
+        return self;
+    }
+    shared.defineHandler(AbortSignal.prototype, 'onabort', toSignal, (handler, event) => {
         apply(handler, shared.eventState(event).currentTarget, list(event));
     });
     shared.finishClass(AbortSignal);
@@ -183,4 +206,4 @@
         }
     }
     shared.finishClass(AbortController);
-})
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What every file of the prelude uses. Each file is a function of `native` (what C offers, see natives.c) and `shared`
-// (what the files offer each other); neither is visible to scripts.
+// What every file of the prelude uses. Each file is a block, and finds in `this` what it may use: `native` (what C offers, see
+// natives.c) and `shared` (what the files offer each other). Neither is visible to scripts. A function instead of the block would
+// be read twice by the engine, and in other than 8-bit characters everything takes longer: so the files are ASCII.
 //
 // Scripts may replace whatever they can reach: methods of built-in objects, the iteration protocol, even what an index of
 // an array or a property of an object without it means, by a setter on a prototype. None of that may lose an error or a
@@ -9,8 +10,9 @@
 //   - keeps what it knows in lists and records without a prototype, and in Map, Set and WeakMap of its own (below);
 //   - neither iterates, nor spreads, nor takes arrays apart, nor uses regular expressions: each would look up methods.
 // During start-up no script has run, and everything may be used.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { bind, call } = Function.prototype;
     const uncurry = bind.bind(call); // uncurry(f)(self, ...list) is f.call(self, ...list), whatever becomes of `call`
@@ -206,4 +208,4 @@
 
     // Web IDL: a string. A symbol is none, whatever String() makes of it.
     shared.toDOMString = value => `${value}`;
-})
+}

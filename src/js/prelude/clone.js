@@ -1,31 +1,40 @@
 // SPDX-License-Identifier: MIT
 // structuredClone, after the HTML standard: serializing and deserializing are one walk, because both are in one realm.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
-    const { DOMException, Map, Set, details, has, slots } = shared;
-    const { ArrayBuffer, Object, String, Uint8Array, create, getDescriptor, getPrototypeOf, globalThis, hasOwn, isArray, isError,
-        isView, keys, ownKeys, uncurry } = shared.builtins;
-    const { list, each, filter, from, includes } = shared.lists;
+    const { DOMException, Map, Set, define, details, has, slots } = shared;
+    const { Array, ArrayBuffer, Error, Object, String, TypeError, Uint8Array, create, getDescriptor, getPrototypeOf, globalThis,
+        hasOwn, isArray, isError, isView, keys, ownKeys, uncurry } = shared.builtins;
+    const { list, each, filter, findIndex, from, includes } = shared.lists;
+    const { keys: objectKeys, prototype: objectPrototype } = Object, { prototype: arrayPrototype } = Array;
+    const { iterator } = Symbol, { Proxy } = globalThis, { state } = native;
+    const TYPE = 4, SHAPE = 5; // in `state`
+    const arrayFrom = uncurry(Array.from);
+    const makeArray = length => arrayFrom(Array, { __proto__: null, length }); // of undefined
 
     // Constructors, by name.
     const realm = create(null);
     const errorTypes = list('Error', 'EvalError', 'RangeError', 'ReferenceError', 'SyntaxError', 'TypeError', 'URIError');
     each(errorTypes, name => { realm[name] = globalThis[name]; });
-    for (const name of ['Int8Array', 'Uint8Array', 'Uint8ClampedArray', 'Int16Array', 'Uint16Array', 'Int32Array', 'Uint32Array',
-        'Float16Array', 'Float32Array', 'Float64Array', 'BigInt64Array', 'BigUint64Array', 'DataView', 'Map', 'Set', 'Date',
-        'RegExp'])
-        realm[name] = globalThis[name];
+    const viewTypes = filter(list('Int8Array', 'Uint8Array', 'Uint8ClampedArray', 'Int16Array', 'Uint16Array', 'Int32Array',
+        'Uint32Array', 'Float16Array', 'Float32Array', 'Float64Array', 'BigInt64Array', 'BigUint64Array', 'DataView'),
+    name => globalThis[name] !== undefined);
+    each(viewTypes, name => { realm[name] = globalThis[name]; });
+    each(list('Map', 'Set', 'Date', 'RegExp'), name => { realm[name] = globalThis[name]; });
     const mapSet = uncurry(realm.Map.prototype.set), setAdd = uncurry(realm.Set.prototype.add);
 
     // Kinds that nothing but their prototype tells, because every method of theirs would change them: iterators, generators,
     // promises and what libraries of the language have.
+    const iterators = list([].values(), new realm.Map().keys(), new realm.Set().keys(), ''[iterator](), ''.matchAll(/x/g),
+        [].values().map(x => x), Iterator.from({ next() {} }), function* () {}.prototype, async function* () {}.prototype);
     const foreign = new Set();
-    for (const value of [[].values(), new realm.Map().keys(), new realm.Set().keys(), ''[Symbol.iterator](), ''.matchAll(/x/g),
-        [].values().map(x => x), Iterator.from({ next() {} }), function* () {}.prototype, async function* () {}.prototype])
-        foreign.add(getPrototypeOf(value));
+    each(iterators, value => foreign.add(getPrototypeOf(value)));
     foreign.add(Promise.prototype);
     foreign.add(FinalizationRegistry.prototype);
+    const foreignSamples = list([].values(), new realm.Map().keys(), [].values().map(x => x), function* () {}(),
+        async function* () {}(), Promise.resolve(), new WeakMap(), new WeakSet());
 
     // The classes of these are looked for when first needed: the engine makes them then, which would slow every start.
     const libraries = filter(list(globalThis.Intl, globalThis.WebAssembly, globalThis.Temporal), value => value !== undefined);
@@ -54,6 +63,8 @@
         throw new DOMException(`${what ?? shared.inspect(value)} could not be cloned`, 'DataCloneError');
     }
 
+    // ---- Buffers and views.
+
     function cloneBuffer(buffer) {
         if (details.bufferIsDetached(buffer))
             refuse(buffer, 'An ArrayBuffer that is detached');
@@ -65,125 +76,281 @@
     }
 
     // Both throw if the view is outside of its buffer, which may have shrunk.
-    function checkBounds(view, isTyped) {
+    function isInBounds(view, isTyped) {
         try {
             isTyped ? details.arrayKeys(view) : slots.DataView(view);
+            return true;
         } catch {
-            refuse(view, 'A view outside of its buffer');
+            return false;
         }
     }
 
-    function cloneView(view, walk) {
+    const bytesOf = (view, isTyped) => isTyped ? details.arrayByteLength(view) : slots.DataView(view);
+
+    // Whether a view that ends where its resizable buffer ends follows the buffer's length, which only a resize tells. No script
+    // runs meanwhile, and the buffer has its bytes again afterwards.
+    function followsBuffer(view, isTyped, buffer) {
+        const length = slots.ArrayBuffer(buffer), bytes = bytesOf(view, isTyped);
+        const last = new Uint8Array(details.bufferSlice(buffer, length > 8 ? length - 8 : 0));
+        try {
+            const grows = length + 8 <= details.bufferMaxLength(buffer); // no element is larger
+            details.bufferResize(buffer, grows ? length + 8 : length - last.length);
+            return isInBounds(view, isTyped) && bytesOf(view, isTyped) !== bytes;
+        } catch {
+            return true; // the buffer of a WebAssembly.Memory: whether it follows makes no difference to a copy of it
+        } finally {
+            if (slots.ArrayBuffer(buffer) !== length)
+                details.bufferResize(buffer, length);
+            details.arraySet(new Uint8Array(buffer), last, length - last.length);
+        }
+    }
+
+    function cloneView(view, memory) {
         const tag = details.arrayTag(view), isTyped = tag !== undefined;
-        checkBounds(view, isTyped);
+        if (!isInBounds(view, isTyped))
+            refuse(view, 'A view outside of its buffer');
         const original = isTyped ? details.arrayBuffer(view) : details.viewBuffer(view);
+        const buffer = walk(original, memory); // refuses a shared one
         const offset = isTyped ? details.arrayByteOffset(view) : details.viewByteOffset(view);
-        const bytes = isTyped ? details.arrayByteLength(view) : slots.DataView(view);
+        const bytes = bytesOf(view, isTyped);
         const constructor = realm[tag ?? 'DataView'];
         // A view that follows the length of its buffer is made without a length of its own.
-        const tracks = details.bufferIsResizable(original) && offset + bytes === slots.ArrayBuffer(original);
-        const buffer = walk(original);
-        if (tracks)
+        if (details.bufferIsResizable(original) && followsBuffer(view, isTyped, original))
             return new constructor(buffer, offset);
         return new constructor(buffer, offset, isTyped ? details.arrayLength(view) : bytes);
     }
 
-    function cloneError(error, walk, remember) {
+    // ---- Errors, collections and properties.
+
+    function cloneError(error, memory) {
         const given = String(error.name), name = includes(errorTypes, given) ? given : 'Error';
         const message = getDescriptor(error, 'message');
         const copy = new realm[name]();
-        remember(copy);
+        memory.set(error, copy);
         if (message && 'value' in message)
-            shared.define(copy, 'message', `${message.value}`, false);
+            define(copy, 'message', `${message.value}`, false);
         const { stack } = error;
-        shared.define(copy, 'stack', typeof stack === 'string' ? stack : undefined, false);
+        define(copy, 'stack', typeof stack === 'string' ? stack : undefined, false);
         const cause = getDescriptor(error, 'cause');
         if (cause && 'value' in cause)
-            shared.define(copy, 'cause', walk(cause.value), false);
+            define(copy, 'cause', walk(cause.value, memory), false);
         return copy;
     }
 
-    function cloneProperties(value, copy, walk) {
-        each(keys(value), key => {
-            if (hasOwn(value, key))
-                shared.define(copy, key, walk(value[key]), true);
-        });
+    function cloneDOMException(error, memory) {
+        const copy = shared.copyDOMException(error);
+        memory.set(error, copy);
+        define(copy, 'stack', error.stack, false);
         return copy;
     }
 
-    const wrappers = list('Boolean', 'Number', 'String', 'BigInt');
-    function clonePrimitiveObject(value) {
-        for (let i = 0; i < wrappers.length; i++)
-            if (has(wrappers[i], value))
-                return Object(slots[wrappers[i]](value));
-        return undefined;
+    // Assigning is much faster than defining, and the same unless the prototype of the copy has the property, too. A getter may
+    // have deleted the property meanwhile.
+    function cloneProperties(value, copy, prototype, memory, names) {
+        for (let i = 0; i < names.length; i++) {
+            const name = names[i];
+            if (name in prototype) {
+                if (hasOwn(value, name))
+                    define(copy, name, walk(value[name], memory), true);
+                continue;
+            }
+            const item = value[name];
+            if (item !== undefined || hasOwn(value, name))
+                copy[name] = typeof item === 'object' ? walk(item, memory) : checkPrimitive(item);
+        }
+        return copy;
+    }
+
+    function clonePlain(value, memory) {
+        const copy = {};
+        memory.set(value, copy);
+        return cloneProperties(value, copy, objectPrototype, memory, objectKeys(value));
+    }
+
+    // The copy begins with a property for each item, and assigning to it does not ask the prototype. To list the keys of an array
+    // takes longer than all the rest, so its shape tells whether it has items only.
+    function cloneArray(value, memory) {
+        native.typeOf(value);
+        const { length } = value, hasItemsOnly = includes(itemShapes, state[SHAPE]);
+        const copy = hasItemsOnly ? makeArray(length) : [];
+        memory.set(value, copy);
+        if (!hasItemsOnly) {
+            copy.length = length;
+            return cloneProperties(value, copy, arrayPrototype, memory, objectKeys(value));
+        }
+        for (let i = 0; i < length; i++) {
+            const item = value[i];
+            if (item === undefined && !hasOwn(value, i))
+                delete copy[i];
+            else
+                copy[i] = typeof item === 'object' ? walk(item, memory) : checkPrimitive(item);
+        }
+        return copy;
     }
 
     // Keys and values are taken out before any of them is cloned: a getter among them might change the collection.
-    function cloneCollection(value, forEach, add) {
-        const items = list(), itsKeys = list();
+    function itemsOf(value, forEach) {
+        const items = list();
+        let count = 0;
         forEach(value, (item, key) => {
-            items[items.length] = item;
-            itsKeys[itsKeys.length] = key;
+            items[count++] = key;
+            items[count++] = item;
         });
-        for (let i = 0; i < items.length; i++)
-            add(itsKeys[i], items[i]);
+        return items;
     }
 
-    function cloneObject(value, walk, remember) {
-        if (native.proxyTarget(value) !== undefined || shared.isRevoked(value))
-            refuse(value);
-        const primitive = clonePrimitiveObject(value);
-        if (primitive !== undefined)
-            return remember(primitive);
-        if (has('Date', value))
-            return remember(new realm.Date(slots.Date(value)));
-        if (has('RegExp', value))
-            return remember(new realm.RegExp(slots.RegExp(value), shared.regExpFlags(value)));
-        if (has('ArrayBuffer', value))
-            return remember(cloneBuffer(value));
-        if (isView(value))
-            return remember(cloneView(value, walk));
-        if (has('Map', value)) {
-            const copy = remember(new realm.Map());
-            cloneCollection(value, details.mapForEach, (key, item) => mapSet(copy, walk(key), walk(item)));
-            return copy;
+    function cloneMap(value, memory) {
+        const copy = new realm.Map(), items = itemsOf(value, details.mapForEach);
+        memory.set(value, copy);
+        for (let i = 0; i < items.length; i += 2) {
+            const key = walk(items[i], memory);
+            mapSet(copy, key, walk(items[i + 1], memory));
         }
-        if (has('Set', value)) {
-            const copy = remember(new realm.Set());
-            cloneCollection(value, details.setForEach, key => setAdd(copy, walk(key)));
-            return copy;
-        }
-        return cloneOther(value, walk, remember);
+        return copy;
     }
+
+    function cloneSet(value, memory) {
+        const copy = new realm.Set(), items = itemsOf(value, details.setForEach);
+        memory.set(value, copy);
+        for (let i = 0; i < items.length; i += 2)
+            setAdd(copy, walk(items[i], memory));
+        return copy;
+    }
+
+    // ---- Objects by their kinds. A function of the object and the memory returns the copy; those whose parts are walked put it
+    // into the memory themselves, before.
+
+    const wrap = kind => value => Object(slots[kind](value));
+    const cloners = {
+        __proto__: null,
+        Boolean: wrap('Boolean'), Number: wrap('Number'), String: wrap('String'), BigInt: wrap('BigInt'),
+        Date: value => new realm.Date(slots.Date(value)),
+        RegExp: value => new realm.RegExp(slots.RegExp(value), shared.regExpFlags(value)),
+        ArrayBuffer: cloneBuffer,
+        Map: cloneMap,
+        Set: cloneSet,
+    };
+    const kinds = keys(cloners);
+
+    // A shared buffer, which only WebAssembly makes here, has the type of the others. Its copy would have to be the same memory,
+    // which no function of the language does.
+    const cloneUnshared = value => has('ArrayBuffer', value) ? cloneBuffer(value) : refuse(value, 'A SharedArrayBuffer');
 
     // What has slots for which the standard has no way of cloning.
-    const isSpecial = value => has('Symbol', value) || has('WeakRef', value) || has('WeakMap', value) || has('WeakSet', value) ||
-        shared.isEvent(value) || shared.isEventTarget(value) || shared.isAbortController(value) || isForeign(value);
+    const specialSlots = list('Symbol', 'WeakRef', 'WeakMap', 'WeakSet');
+    const isOurs = value => shared.isEvent(value) || shared.isEventTarget(value) || shared.isAbortController(value);
+    const isSpecial = value => findIndex(specialSlots, kind => has(kind, value)) >= 0 || isOurs(value) || isForeign(value);
 
-    function cloneOther(value, walk, remember) {
-        if (shared.isDOMException(value)) {
-            const copy = remember(shared.copyDOMException(value));
-            shared.define(copy, 'stack', value.stack, false);
-            return copy;
-        }
+    // Asks for one kind after the other. Each no is an exception, so this takes some microseconds.
+    function clonerOf(value) {
+        if (native.proxyTarget(value) !== undefined || shared.isRevoked(value))
+            refuse(value);
+        const index = findIndex(kinds, kind => has(kind, value));
+        if (index >= 0)
+            return cloners[kinds[index]];
+        if (isView(value))
+            return cloneView;
+        if (shared.isDOMException(value))
+            return cloneDOMException;
         if (isError(value))
-            return cloneError(value, walk, remember);
+            return cloneError;
         if (isSpecial(value))
             refuse(value);
-        if (isArray(value)) {
-            const copy = remember([]);
-            copy.length = value.length;
-            return cloneProperties(value, copy, walk);
-        }
-        return cloneProperties(value, remember({}), walk);
+        return isArray(value) ? cloneArray : clonePlain;
     }
 
-    // A buffer that is transferred moves: the clone has its bytes, the original none any more.
+    // The engine's number for a type (native.typeOf()) says the same at once, if all objects of that type are of one kind. The
+    // samples say so. They are looked at when first needed, because to make them would slow every start.
+    let clonerByType = null;
+    const itemShapes = list();
+
+    function typeOf(value) {
+        native.typeOf(value);
+        return state[TYPE];
+    }
+
+    // Arrays of each way in which the engine keeps items, but for the one of arrays that are mostly holes.
+    function learnShapes() {
+        const named = [1];
+        named.x = 1;
+        typeOf(named);
+        const other = state[SHAPE];
+        each(list([], [1], [1.5], [{}], [1, , 2], makeArray(1), new Array(1, 2), new Array(1.5, 2), new Array({}, 1)), sample => {
+            typeOf(sample);
+            if (state[SHAPE] !== 0 && state[SHAPE] !== other && !includes(itemShapes, state[SHAPE]))
+                itemShapes[itemShapes.length] = state[SHAPE];
+        });
+    }
+
+    function learnTypes() {
+        const learned = list();
+        learnShapes();
+        const learn = (cloner, ...samples) => {
+            for (let i = 0; i < samples.length; i++) {
+                const type = typeOf(samples[i]);
+                learned[type] = type === 0 || (type in learned && learned[type] !== cloner) ? null : cloner;
+            }
+        };
+        learn(clonePlain, {}, new class {}(), create(null), create({ a: 1 }));
+        learn(cloneArray, [], [1], [1.5], [{}]);
+        learn(cloners.Date, new realm.Date(0));
+        learn(cloners.RegExp, new realm.RegExp('x'));
+        learn(cloners.Map, new realm.Map());
+        learn(cloners.Set, new realm.Set());
+        for (let i = 0; i < viewTypes.length; i++)
+            learn(cloneView, new realm[viewTypes[i]](new ArrayBuffer(8)));
+        learn(cloneUnshared, new ArrayBuffer(0));
+        // Whatever else there may be, most of all with the type of a plain object.
+        learn(null, Object(1), Object('x'), Object(true), Object(1n), Object(iterator), new Error(), globalThis,
+            isArray, new Proxy({}, {}), new Proxy([], {}), (function () { return arguments; })(1), (function () { 'use strict'; return arguments; })(1));
+        for (let i = 0; i < foreignSamples.length; i++)
+            learn(null, foreignSamples[i]);
+        return learned;
+    }
+
+    function cloneObject(value, memory) {
+        clonerByType ??= learnTypes();
+        let cloner = clonerByType[typeOf(value)] ?? clonerOf(value);
+        if (cloner === clonePlain && isOurs(value))
+            refuse(value);
+        const copy = cloner(value, memory);
+        memory.set(value, copy);
+        return copy;
+    }
+
+    function checkPrimitive(item) {
+        if (typeof item === 'function' || typeof item === 'symbol')
+            refuse(item);
+        return item;
+    }
+
+    function walk(item, memory) {
+        if (typeof item !== 'object')
+            return checkPrimitive(item);
+        return item === null ? null : memory.get(item) ?? cloneObject(item, memory);
+    }
+
+    // ---- Transfer.
+
+    // Web IDL: a sequence of objects.
+    function toTransfer(value) {
+        const what = 'structuredClone: transfer';
+        if (value === undefined)
+            return list();
+        if ((typeof value !== 'object' && typeof value !== 'function') || value === null || typeof value[iterator] !== 'function')
+            throw new TypeError(`${what} must be a list of objects`);
+        const items = from(value);
+        each(items, item => {
+            if ((typeof item !== 'object' && typeof item !== 'function') || item === null)
+                throw new TypeError(`${what} must be a list of objects`);
+        });
+        return items;
+    }
+
     function checkTransfer(items) {
         const seen = new Set();
         each(items, item => {
-            if (typeof item !== 'object' || item === null || !has('ArrayBuffer', item))
+            if (!has('ArrayBuffer', item))
                 refuse(item, 'A value that is not transferable');
             if (seen.has(item))
                 refuse(item, 'An ArrayBuffer that is transferred twice');
@@ -191,24 +358,23 @@
         });
     }
 
+    // A getter may have written, resized or detached the buffer since the walk began. The bytes go where views already look.
+    function finishTransfer(buffer, copy) {
+        if (details.bufferIsDetached(buffer))
+            refuse(buffer, 'An ArrayBuffer that is detached');
+        const length = slots.ArrayBuffer(buffer);
+        if (details.bufferIsResizable(buffer) && slots.ArrayBuffer(copy) !== length)
+            details.bufferResize(copy, length);
+        details.arraySet(new Uint8Array(copy), new Uint8Array(buffer));
+    }
+
     function clone(value, transfer) {
         const memory = new Map();
-        const walk = item => {
-            if (typeof item === 'function' || typeof item === 'symbol')
-                refuse(item);
-            if (typeof item !== 'object' || item === null)
-                return item;
-            if (memory.has(item))
-                return memory.get(item);
-            return cloneObject(item, walk, copy => {
-                memory.set(item, copy);
-                return copy;
-            });
-        };
         checkTransfer(transfer);
         each(transfer, buffer => memory.set(buffer, cloneBuffer(buffer)));
-        const copy = walk(value);
-        each(transfer, buffer => details.bufferTransfer(buffer));
+        const copy = walk(value, memory);
+        each(transfer, buffer => finishTransfer(buffer, memory.get(buffer)));
+        each(transfer, buffer => details.bufferTransfer(buffer, 0));
         return copy;
     }
 
@@ -217,7 +383,7 @@
             shared.checkThis(this);
             shared.needArguments(arguments.length, 1, 'structuredClone');
             const { transfer } = shared.toDictionary(options, 'structuredClone: the second argument');
-            return clone(value, transfer === undefined ? list() : from(transfer));
+            return clone(value, toTransfer(transfer));
         },
     });
-})
+}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The console, after its standard: log, info, debug and what belongs to them on standard output, the rest on the other.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { Error, Number, String, hasOwn, keys, parseFloat, parseInt, charCodeAt, repeat, sliceText, toFixed } = shared.builtins;
     const { list, concat, each, findIndex, from, itemsOf, join, map } = shared.lists;
@@ -97,12 +98,12 @@
             each(lines, line => { most = width(line[i]) > most ? width(line[i]) : most; });
             return most;
         });
-        const rule = (left, middle, right) => left + join(map(widths, w => repeat('─', w + 2)), middle) + right;
-        const drawn = map(lines, line => `│${join(map(line, (text, i) => pad(text, widths[i])), '│')}│`);
-        const head = list(rule('┌', '┬', '┐'), drawn[0], rule('├', '┼', '┤'));
+        const rule = (left, middle, right) => left + join(map(widths, w => repeat('\u2500', w + 2)), middle) + right;
+        const drawn = map(lines, line => `\u2502${join(map(line, (text, i) => pad(text, widths[i])), '\u2502')}\u2502`);
+        const head = list(rule('\u250c', '\u252c', '\u2510'), drawn[0], rule('\u251c', '\u253c', '\u2524'));
         for (let i = 1; i < drawn.length; i++)
             head[head.length] = drawn[i];
-        return join(concat(head, list(rule('└', '┴', '┘'))), '\n');
+        return join(concat(head, list(rule('\u2514', '\u2534', '\u2518'))), '\n');
     }
 
     // Columns are what the rows have; what is no row has one value.
@@ -213,4 +214,4 @@
         shared.define(console, name, method, true);
     Object.defineProperty(console, Symbol.toStringTag, { value: 'console', configurable: true });
     shared.define(globalThis, 'console', console, false);
-})
+}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The global object as an event target, and what becomes of errors that nobody has caught: an event first; if no listener
 // has prevented its default, a message on standard error and exit status 1.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { String, TypeError, apply, charCodeAt, globalThis, isError, lastIndexOfText, repeat, sliceText,
         startsWith } = shared.builtins;
@@ -59,13 +60,17 @@
     shared.exposeFunctions({ addEventListener, removeEventListener, dispatchEvent });
 
     // onerror alone is called with the parts of its event, and prevents the default by returning true.
-    shared.defineHandler(globalThis, 'onerror', () => globalTarget, (handler, event) => {
+    const toGlobalTarget = self => {
+        shared.checkThis(self);
+        return globalTarget;
+    };
+    shared.defineHandler(globalThis, 'onerror', toGlobalTarget, (handler, event) => {
         const parts = shared.errorParts(event);
         const args = parts ? list(parts.message, parts.filename, parts.lineno, parts.colno, parts.error) : list(event);
         if (apply(handler, globalThis, args) === true && parts)
             shared.cancel(event);
     });
-    shared.defineHandler(globalThis, 'onunhandledrejection', () => globalTarget, (handler, event) => {
+    shared.defineHandler(globalThis, 'onunhandledrejection', toGlobalTarget, (handler, event) => {
         if (apply(handler, globalThis, list(event)) === false)
             shared.cancel(event);
     });
@@ -208,4 +213,4 @@
             shared.report(error);
         },
     });
-})
+}

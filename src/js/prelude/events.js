@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Event and EventTarget, after the DOM standard. There is no tree here: an event has one target.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { TypeError, apply, globalThis } = shared.builtins;
     const { list, copy, filter, findIndex, removeAt } = shared.lists;
@@ -37,12 +38,16 @@
         get eventPhase() { return this.#state.phase; }
         stopPropagation() { this.#state.stop = true; }
         get cancelBubble() { return this.#state.stop; }
-        set cancelBubble(value) { if (value) this.#state.stop = true; }
+        set cancelBubble(value) { this.#state.stop ||= !!value; }
         stopImmediatePropagation() { this.#state.stop = this.#state.stopImmediately = true; }
         get bubbles() { return this.#state.bubbles; }
         get cancelable() { return this.#state.cancelable; }
         get returnValue() { return !this.#state.canceled; }
-        set returnValue(value) { if (!value) shared.cancel(this); }
+        set returnValue(value) {
+            const { canceled } = this.#state; // throws for anything else than an event, whatever the value
+            if (!value && !canceled)
+                shared.cancel(this);
+        }
         preventDefault() { shared.cancel(this); }
         get defaultPrevented() { return this.#state.canceled; }
         get composed() { return this.#state.composed; }
@@ -125,10 +130,15 @@
 
         // Web IDL: what is called without an object is called on the global one.
         static #of(self) {
-            return self === undefined || self === null || self === globalThis ? shared.globalTarget : self;
+            if (self === undefined || self === null || self === globalThis)
+                return shared.globalTarget;
+            if ((typeof self !== 'object' && typeof self !== 'function') || !(#listeners in self))
+                throw new TypeError('This method belongs to an EventTarget');
+            return self;
         }
 
         addEventListener(type, callback, options = undefined) {
+            const target = EventTarget.#of(this);
             needArguments(arguments.length, 2, 'addEventListener');
             type = toDOMString(type);
             checkCallback(callback);
@@ -139,7 +149,7 @@
             if (!callback || (signal && shared.isAborted(signal)))
                 return;
             const listener = { __proto__: null, callback, capture, once: !!once, passive: !!passive, removed: false };
-            EventTarget.#of(this).#add(type, listener, signal);
+            target.#add(type, listener, signal);
         }
 
         #add(type, listener, signal) {
@@ -153,10 +163,11 @@
         }
 
         removeEventListener(type, callback, options = undefined) {
+            const target = EventTarget.#of(this);
             needArguments(arguments.length, 2, 'removeEventListener');
             type = toDOMString(type);
             checkCallback(callback);
-            const target = EventTarget.#of(this), listeners = target.#listeners.get(type) ?? list();
+            const listeners = target.#listeners.get(type) ?? list();
             const index = find(listeners, callback, flatten(options));
             if (index >= 0)
                 target.#remove(type, listeners[index]);
@@ -176,6 +187,7 @@
         }
 
         dispatchEvent(event) {
+            const target = EventTarget.#of(this);
             needArguments(arguments.length, 1, 'dispatchEvent');
             if (!shared.isEvent(event))
                 throw new TypeError('dispatchEvent: the argument must be an Event');
@@ -183,7 +195,7 @@
             if (state.dispatching || !state.initialized)
                 throw new shared.DOMException('The event is already being dispatched', 'InvalidStateError');
             state.trusted = false;
-            return EventTarget.#of(this).#dispatch(event, state);
+            return target.#dispatch(event, state);
         }
 
         #dispatch(event, state) {
@@ -268,4 +280,4 @@
 
     shared.Event = Event;
     shared.EventTarget = EventTarget;
-})
+}

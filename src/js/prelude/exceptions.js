@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // DOMException.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { Error, hasOwn } = shared.builtins;
-    const { define } = shared;
+    const { list } = shared.lists;
+    const { construct } = Reflect;
     const codes = {
         IndexSizeError: ['INDEX_SIZE_ERR', 1],
         HierarchyRequestError: ['HIERARCHY_REQUEST_ERR', 3],
@@ -31,32 +33,46 @@
     };
     const unused = { DOMSTRING_SIZE_ERR: 2, NO_DATA_ALLOWED_ERR: 6, VALIDATION_ERR: 16 };
 
-    class DOMException {
+    // Puts private fields on an object that a constructor has returned. A DOMException is an error of the language, but its class
+    // must not inherit from Error, and so cannot be made by super().
+    class Fields extends function (object) { return object; } {
         #name;
         #message;
 
-        constructor(message = '', name = 'Error') {
-            this.#message = shared.toDOMString(message);
-            this.#name = shared.toDOMString(name);
-            const { stack, line, column, sourceURL } = new Error();
-            define(this, 'stack', stack, false);
-            define(this, 'line', line, false);
-            define(this, 'column', column, false);
-            define(this, 'sourceURL', sourceURL, false);
+        constructor(object, name, message) {
+            super(object);
+            this.#name = name;
+            this.#message = message;
         }
-
-        get name() { return this.#name; }
-        get message() { return this.#message; }
-        get code() { return hasOwn(codes, this.#name) ? codes[this.#name][1] : 0; }
 
         static {
             shared.isDOMException = value => #name in value;
-            shared.copyDOMException = value => new DOMException(value.#message, value.#name);
+            shared.nameOfDOMException = value => value.#name;
+            shared.messageOfDOMException = value => value.#message;
         }
     }
+    const { nameOfDOMException, messageOfDOMException } = shared;
+
+    class DOMException {
+        constructor(message = '', name = 'Error') {
+            message = shared.toDOMString(message);
+            name = shared.toDOMString(name);
+            const error = construct(Error, list(), new.target);
+            new Fields(error, name, message);
+            return error;
+        }
+
+        get name() { return nameOfDOMException(this); }
+        get message() { return messageOfDOMException(this); }
+        get code() {
+            const name = nameOfDOMException(this);
+            return hasOwn(codes, name) ? codes[name][1] : 0;
+        }
+    }
+    shared.copyDOMException = value => new DOMException(messageOfDOMException(value), nameOfDOMException(value));
     Object.setPrototypeOf(DOMException.prototype, Error.prototype);
     const constants = Object.fromEntries(Object.values(codes));
     shared.defineConstants(DOMException, { ...constants, ...unused });
     shared.finishClass(DOMException);
     shared.DOMException = DOMException;
-})
+}

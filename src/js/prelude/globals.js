@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The rest: performance, the shell's functions, and what keeps the program alive while WebAssembly compiles.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { String, TypeError, apply, globalThis, then } = shared.builtins;
     const { join, map } = shared.lists;
@@ -72,4 +73,4 @@
         };
         shared.define(WebAssembly, name, held[name], true);
     }
-})
+}

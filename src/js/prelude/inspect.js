@@ -2,13 +2,14 @@
 // Values as text, for the console and for messages: how deep, how long and how wide is limited, so that the text is one
 // that somebody would read. No getter and no trap of a proxy is called for it: a proxy is shown as what is behind it. What
 // throws all the same, such as the `toString` of an error's name, makes a text of its own.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { String, charCodeAt, getDescriptor, getPrototypeOf, globalThis, hasOwn, includesText, is, isArray, isEnumerable,
-        isError, isView, ownKeys, sliceText, startsWith, stringify, uncurry } = shared.builtins;
+        isError, isView, ownKeys, setPrototypeOf, sliceText, startsWith, stringify, uncurry } = shared.builtins;
     const { list, concat, filter, includes, join, map } = shared.lists;
-    const { slots, details, has, replaceAll } = shared;
+    const { Set, slots, details, has, replaceAll } = shared;
     const functionSource = uncurry(Function.prototype.toString);
     const tagOf = uncurry(Object.prototype.toString);
     const errorToString = uncurry(Error.prototype.toString);
@@ -88,15 +89,57 @@
         return prototype === objectPrototype || prototype === null;
     }
 
+    // What takes more than a line: a head, a part in each line below it, and an end. A part is a text or a Block. Indenting waits
+    // until all is there: to indent the texts of the parts at every level would take cubic time.
+    class Block {
+        constructor(head, parts, end) {
+            this.head = head;
+            this.parts = parts;
+            this.end = end;
+        }
+
+        render(margin, lines) {
+            const inner = `${margin}  `;
+            for (let i = 0; i < this.parts.length; i++) {
+                const part = this.parts[i], comma = i + 1 < this.parts.length ? ',' : '';
+                if (typeof part === 'string') {
+                    lines[lines.length] = `${inner}${replaceAll(part, '\n', `\n${inner}`)}${comma}`;
+                    continue;
+                }
+                lines[lines.length] = `${inner}${replaceAll(part.head, '\n', `\n${inner}`)}`;
+                part.render(inner, lines);
+                lines[lines.length] = `${inner}${part.end}${comma}`;
+            }
+        }
+    }
+    setPrototypeOf(Block.prototype, null);
+
+    function rendered(text) {
+        if (typeof text === 'string')
+            return text;
+        const lines = list(text.head);
+        text.render('', lines);
+        lines[lines.length] = text.end;
+        return join(lines, '\n');
+    }
+
+    function prefixed(prefix, text) {
+        if (typeof text === 'string')
+            return prefix + text;
+        text.head = prefix + text.head;
+        return text;
+    }
+
     // `{ a: 1 }` if it fits on a line, else a line for each part.
     function surround(prefix, open, parts, close) {
         const head = prefix ? `${prefix} ` : '';
         if (parts.length === 0)
             return `${head}${open}${close}`;
-        const line = `${head}${open} ${join(parts, ', ')} ${close}`;
-        if (line.length <= LIMIT.width && !includesText(line, '\n'))
-            return line;
-        return `${head}${open}\n  ${join(map(parts, indent), ',\n  ')}\n${close}`;
+        let width = head.length + 4;
+        for (let i = 0; i < parts.length; i++)
+            width += typeof parts[i] === 'string' ? parts[i].length + (i > 0 ? 2 : 0) : LIMIT.width;
+        const line = width <= LIMIT.width ? `${head}${open} ${join(parts, ', ')} ${close}` : '\n';
+        return includesText(line, '\n') ? new Block(`${head}${open}`, parts, close) : line;
     }
 
     function lengthOf(value) {
@@ -127,12 +170,13 @@
     // One walk over a value: knows how deep it is and what it stands in.
     class Walk {
         #depth;
-        #inside = list();
+        #inside = new Set();
 
         constructor(depth) {
             this.#depth = depth;
         }
 
+        // A text or a Block.
         text(value) {
             if (typeof value !== 'function' && (typeof value !== 'object' || value === null))
                 return primitive(value);
@@ -149,7 +193,7 @@
             const target = value === globalThis ? undefined : native.proxyTarget(value);
             if (target !== undefined)
                 return this.text(target);
-            if (includes(this.#inside, value))
+            if (this.#inside.has(value))
                 return '[Circular]';
             return this.#objectText(value, typeof value === 'function' ? functionText(value) : null);
         }
@@ -158,13 +202,13 @@
             const keys = this.#keys(value);
             if (already && keys.length === 0)
                 return already;
-            if (this.#inside.length > this.#depth)
+            if (this.#inside.size > this.#depth)
                 return already ?? `[${isArray(value) ? 'Array' : constructorName(value) || 'Object'}]`;
-            this.#inside[this.#inside.length] = value;
+            this.#inside.add(value);
             try {
                 return already ? surround(already, '{', this.#properties(value, keys), '}') : this.#contents(value, keys);
             } finally {
-                this.#inside.length--;
+                this.#inside.delete(value);
             }
         }
 
@@ -178,7 +222,7 @@
         }
 
         #properties(value, keys) {
-            return map(keys, key => `${keyText(key)}: ${this.#property(getDescriptor(value, key))}`);
+            return map(keys, key => prefixed(`${keyText(key)}: `, this.#property(getDescriptor(value, key))));
         }
 
         #property(descriptor) {
@@ -232,7 +276,7 @@
         // What is not shown by its properties alone; null: nothing special.
         #special(value, name, properties) {
             if (has('Map', value)) {
-                const size = slots.Map(value), describe = (item, key) => `${this.text(key)} => ${this.text(item)}`;
+                const size = slots.Map(value), describe = (item, key) => prefixed(`${rendered(this.text(key))} => `, this.text(item));
                 const items = this.#collection(value, details.mapForEach, size, describe);
                 return surround(`${name}(${size})`, '{', concat(items, properties), '}');
             }
@@ -271,12 +315,12 @@
             let text = '';
             for (let i = 0; i < RELATED.length; i++) {
                 const descriptor = getDescriptor(error, RELATED[i]);
-                text += descriptor ? `\n  [${RELATED[i]}]: ${indent(this.#property(descriptor))}` : '';
+                text += descriptor ? `\n  [${RELATED[i]}]: ${indent(rendered(this.#property(descriptor)))}` : '';
             }
             return text;
         }
     }
 
-    shared.inspect = (value, depth = LIMIT.depth) => new Walk(depth).text(value);
+    shared.inspect = (value, depth = LIMIT.depth) => rendered(new Walk(depth).text(value));
     shared.relatedText = error => new Walk(LIMIT.depth).related(error);
-})
+}

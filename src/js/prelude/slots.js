@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What an object is inside, whatever its prototype and its tag say: built-in methods that throw for any other kind.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { uncurry, isArray } = shared.builtins;
     const getter = (object, name) => uncurry(Object.getOwnPropertyDescriptor(object, name).get);
@@ -43,6 +44,7 @@
         bufferIsDetached: getter(ArrayBuffer.prototype, 'detached'),
         bufferIsResizable: getter(ArrayBuffer.prototype, 'resizable'),
         bufferMaxLength: getter(ArrayBuffer.prototype, 'maxByteLength'),
+        bufferResize: uncurry(ArrayBuffer.prototype.resize),
         bufferSlice: uncurry(ArrayBuffer.prototype.slice),
         bufferTransfer: uncurry(ArrayBuffer.prototype.transfer),
         dateToISO: uncurry(Date.prototype.toISOString),
@@ -80,4 +82,4 @@
             return true;
         }
     };
-})
+}

@@ -4,13 +4,14 @@
 //
 // The handler of a timer is at the place of its ID in an array: IDs that live at the same time differ in their low bits.
 // It is what to call: a function; a Call, with arguments; a Script, of a string.
-(function (native, shared) {
-    'use strict';
+'use strict';
+{
+    const { native, shared } = this;
 
     const { Int32Array, TypeError, Uint8Array, apply, globalThis, now, setPrototypeOf } = shared.builtins;
     const { Map, checkThis, toDOMString } = shared;
     const { list } = shared.lists;
-    const { state, ids, delays, flags, calledMs, cleared, readQueue } = native;
+    const { state, ids, delays, flags, cleared, markQueue, readQueue } = native;
     const SET = 0, CLEARED = 1, PLACES = 2, ID = 3; // in `state`
     const REPEATS = 1, HANDLING = 2; // in `flags`
     const LENGTH = ids.length;
@@ -20,6 +21,7 @@
     let idAt = new Int32Array(0); // 0: nobody has this place
     let repeatsAt = new Uint8Array(0);
     let mask = -1;
+    let markedMs = 0; // Date.now() at the last mark
 
     // HANDLING while a timer's handler runs, but not in the microtasks after it: their timers do not count as nested.
     let handling = 0;
@@ -71,7 +73,11 @@
         put(id, entry, repeats);
         delays[count] = delay;
         flags[count] = repeats | handling;
-        calledMs[count] = now();
+        const ms = now();
+        if (count === 0 || ms !== markedMs) {
+            markedMs = ms;
+            markQueue();
+        }
         state[SET] = count + 1;
         return id;
     }
@@ -210,12 +216,23 @@
         },
     });
 
-    // For AbortSignal.timeout(): it keeps the program alive only if it is told to. Returns a function for that.
-    shared.callAfter = function (delay, handler) {
-        const id = native.after(++newest, delay);
-        ours.set(newest, handler);
-        return keep => keep ? native.ref(id) : native.unref(id);
-    };
+    // For AbortSignal.timeout(): a timer that keeps the program alive only if it is told to.
+    class Timer {
+        constructor(delay, handler) {
+            this.slot = ++newest;
+            this.id = native.after(this.slot, delay);
+            ours.set(this.slot, handler);
+        }
+
+        keep(alive) { alive ? native.ref(this.id) : native.unref(this.id); }
+
+        cancel() {
+            if (ours.delete(this.slot))
+                native.cancel(this.id);
+        }
+    }
+    setPrototypeOf(Timer.prototype, null);
+    shared.callAfter = (delay, handler) => new Timer(delay, handler);
 
     // A promise that is settled. What it has of its own is not what scripts may do to Promise.
     const settled = Promise.resolve();
@@ -236,4 +253,4 @@
             });
         },
     });
-})
+}

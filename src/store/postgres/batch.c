@@ -10,18 +10,12 @@
  */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "store/postgres/postgres.h"
 
-enum { CHUNK = 16 << 20 };
-
-void fl__pg_begin_write(struct pg_shard *shard, const struct pg_flight *flight)
-{
-    fl__pg_begin(&shard->args);
-    fl__pg_int(&shard->args, shard->base.shard);
-    fl__pg_int(&shard->args, flight->number);
-}
+enum { CHUNK = 16 << 20, PUT_SINGLY = 4 }; /* that many rows are cheaper in statements of their own */
 
 /* --- Making ------------------------------------------------------------------------------------------------------- */
 
@@ -101,11 +95,36 @@ static size_t bury_chunk(const struct pg_batch *batch, size_t *from, size_t *ret
     return n;
 }
 
+static bool same_space(const fl_row *a, const fl_row *b)
+{
+    return a->ns.size == b->ns.size && memcmp(a->ns.data, b->ns.data, a->ns.size) == 0;
+}
+
+/* How many rows from `from` on are of one namespace. */
+static size_t run_of(const struct pg_batch *batch, size_t from)
+{
+    size_t i = from + 1;
+    while (i < batch->puts && same_space(batch->rows[from].row, batch->rows[i].row))
+        i++;
+    return i - from;
+}
+
+static size_t count_room(const struct pg_batch *batch, size_t *ret_runs)
+{
+    size_t size = 0, runs = 0;
+    for (size_t i = 0; i < batch->puts; i += run_of(batch, i), runs++)
+        size += PG_INT_SIZE + PG_BYTES_SIZE + batch->rows[i].row->ns.size;
+    *ret_runs = runs;
+    return size;
+}
+
 static size_t room_needed(const struct pg_batch *batch)
 {
+    size_t runs;
     size_t removes = batch->removes + (batch->replace ? batch->puts : 0);
     size_t most = removes * FL__WINDOW_LEVELS * 3 * PG_INT_SIZE;
-    size_t others[] = {batch->unmoves * PG_INT_SIZE, batch->unburies * PG_INT_SIZE, batch->moves * 3 * PG_INT_SIZE};
+    size_t others[] = {batch->unmoves * PG_INT_SIZE, batch->unburies * PG_INT_SIZE, batch->moves * 3 * PG_INT_SIZE,
+                       count_room(batch, &runs)};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         most = others[i] > most ? others[i] : most;
     size_t size;
@@ -184,7 +203,7 @@ static void send_puts(struct pg_shard *shard, struct pg_flight *flight, const st
 {
     struct pg_args *args = &shard->args;
     const struct pg_put *puts = batch->rows + from;
-    fl__pg_begin_write(shard, flight);
+    fl__pg_begin_write(shard);
     for (int column = PUT_WINDOW; column <= PUT_AT; column++)
         put_numbers(args, puts, count, (enum put_column)column);
     fl__pg_array(args, PG_OID_BYTEA, count, false);
@@ -198,6 +217,40 @@ static void send_puts(struct pg_shard *shard, struct pg_flight *flight, const st
     if (!batch->plain)
         put_rare_columns(args, puts, count);
     fl__pg_say(shard, flight, batch->plain ? PG_PUT : PG_PUT_FULL, args);
+}
+
+static void send_put_one(struct pg_shard *shard, struct pg_flight *flight, const struct pg_put *put)
+{
+    struct pg_args *args = &shard->args;
+    fl__pg_begin_write(shard);
+    fl__pg_int(args, put->window);
+    fl__pg_int(args, put->seq);
+    fl__pg_int(args, (uint64_t)put->row->key.at_us);
+    fl__pg_bytes(args, put->row->ns);
+    fl__pg_bytes(args, put->row->body);
+    if (put->row->name.size > 0)
+        fl__pg_bytes(args, put->row->name);
+    else
+        fl__pg_null(args);
+    if (is_moved(put->row))
+        fl__pg_key(args, put->row->id);
+    else
+        fl__pg_null(args);
+    fl__pg_say(shard, flight, PG_PUT_ONE, args);
+}
+
+static void send_all_puts(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch)
+{
+    if (batch->puts <= PUT_SINGLY) {
+        for (size_t i = 0; i < batch->puts; i++)
+            send_put_one(shard, flight, &batch->rows[i]);
+        return;
+    }
+    size_t size;
+    for (size_t from = 0, count; from < batch->puts; from += count) {
+        count = put_chunk(batch, from, &size);
+        send_puts(shard, flight, batch, from, count);
+    }
 }
 
 /* The key of the n-th row that is to go: those that are removed, then those that are put, if they are replaced. */
@@ -244,13 +297,48 @@ static void send_removes(struct pg_shard *shard, struct pg_flight *flight, const
     size_t count = batch->removes + (batch->replace ? batch->puts : 0);
     if (count == 0)
         return;
-    fl__pg_begin_write(shard, flight);
+    fl__pg_begin_write(shard);
     removal_array(&shard->args, batch, count, REMOVAL_WINDOW);
     removal_array(&shard->args, batch, count, REMOVAL_SEQ);
     removal_array(&shard->args, batch, count, REMOVAL_AT);
     fl__pg_say(shard, flight, PG_REMOVE, &shard->args);
-    fl__pg_begin_write(shard, flight);
+    fl__pg_begin_write(shard);
+    fl__pg_say(shard, flight, PG_COUNT_REMOVED, &shard->args);
     fl__pg_say(shard, flight, PG_REMOVED, &shard->args);
+}
+
+static void send_counts_singly(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch)
+{
+    for (size_t i = 0, run; i < batch->puts; i += run) {
+        run = run_of(batch, i);
+        fl__pg_begin_write(shard);
+        fl__pg_bytes(&shard->args, batch->rows[i].row->ns);
+        fl__pg_int(&shard->args, run);
+        fl__pg_say(shard, flight, PG_COUNT_ONE, &shard->args);
+    }
+}
+
+static void send_count(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch)
+{
+    struct pg_args *args = &shard->args;
+    size_t runs;
+    count_room(batch, &runs);
+    if (runs <= PUT_SINGLY) {
+        send_counts_singly(shard, flight, batch);
+        return;
+    }
+    fl__pg_begin_write(shard);
+    fl__pg_array(args, PG_OID_BYTEA, runs, false);
+    for (size_t i = 0; i < batch->puts; i += run_of(batch, i))
+        fl__pg_item_bytes(args, batch->rows[i].row->ns);
+    fl__pg_array_end(args);
+    fl__pg_array(args, PG_OID_BIGINT, runs, false);
+    for (size_t i = 0, run; i < batch->puts; i += run) {
+        run = run_of(batch, i);
+        fl__pg_item_int(args, run);
+    }
+    fl__pg_array_end(args);
+    fl__pg_say(shard, flight, PG_COUNT_PUT, args);
 }
 
 /* One array of those numbers in the changes that are not 0. */
@@ -259,7 +347,7 @@ static void send_numbers(struct pg_shard *shard, struct pg_flight *flight, const
 {
     if (count == 0)
         return;
-    fl__pg_begin_write(shard, flight);
+    fl__pg_begin_write(shard);
     fl__pg_array(&shard->args, PG_OID_BIGINT, count, false);
     for (size_t i = 0; i < batch->count; i++) {
         const fl_store_change *change = &batch->changes[i];
@@ -286,7 +374,7 @@ static void send_moves(struct pg_shard *shard, struct pg_flight *flight, const s
 {
     if (batch->moves == 0)
         return;
-    fl__pg_begin_write(shard, flight);
+    fl__pg_begin_write(shard);
     for (int column = 0; column < 3; column++)
         moved_array(&shard->args, batch, column);
     fl__pg_say(shard, flight, PG_MOVED, &shard->args);
@@ -326,7 +414,7 @@ static void send_buries(struct pg_shard *shard, struct pg_flight *flight, const 
         size_t count = bury_chunk(batch, &end, &size);
         if (count == 0)
             break;
-        fl__pg_begin_write(shard, flight);
+        fl__pg_begin_write(shard);
         for (int column = 0; column < 7; column++) {
             bool is_int = column < 2 || column == 5;
             fl__pg_array(&shard->args, is_int ? PG_OID_BIGINT : PG_OID_BYTEA, count, false);
@@ -344,11 +432,8 @@ void fl__pg_batch_send(struct pg_shard *shard, struct pg_flight *flight, const s
     send_removes(shard, flight, batch);
     send_numbers(shard, flight, batch, PG_UNMOVE, batch->unmoves);
     send_numbers(shard, flight, batch, PG_UNBURY, batch->unburies);
-    size_t size;
-    for (size_t from = 0, count; from < batch->puts; from += count) {
-        count = put_chunk(batch, from, &size);
-        send_puts(shard, flight, batch, from, count);
-    }
+    send_all_puts(shard, flight, batch);
+    send_count(shard, flight, batch);
     send_moves(shard, flight, batch);
     send_buries(shard, flight, batch);
 }

@@ -14,9 +14,11 @@
  * answered: it was carried out without it. The writes among it have failed as well, for the chain is broken. All of it is
  * waited for and sent again: DRAINING. If it was the fence, the row is locked and read before: SETTLING.
  *
+ * A commit that fails is in doubt, whatever the error: the connection is given up, and the next one settles.
+ *
  * Whatever goes wrong with a connection ends in fl__pg_link_break(), at the end of the event in which it was noticed. It
  * is closed and the next one is tried: at once if it had been good, then after 50 ms, and twice as long each time up to
- * 5 s, less up to a quarter by chance. libpq resolves names of hosts inside PQconnectStartParams() and blocks for it.
+ * 1 s, less up to a quarter by chance. libpq resolves names of hosts inside PQconnectStartParams() and blocks for it.
  */
 
 #include <assert.h>
@@ -29,7 +31,7 @@
 
 #define MILLISECOND_NS 1000000ull
 
-enum { BACKOFF_FIRST_MS = 50, BACKOFF_MAX_MS = 5000, BACKOFF_STEPS = 7 };
+enum { BACKOFF_FIRST_MS = 50, BACKOFF_MAX_MS = 1000, BACKOFF_STEPS = 5 };
 
 static void on_event(fl_loop *loop, int fd, unsigned events, void *arg);
 
@@ -49,19 +51,29 @@ static uint64_t timeout_ns(const struct pg_shard *shard)
 
 /* --- Breaking ----------------------------------------------------------------------------------------------------- */
 
-static void keep_trouble(struct pg_shard *shard, const char *why)
+void fl__pg_flatten(const char *text, char *out, size_t size)
 {
     size_t n = 0;
-    for (; *why && n + 1 < sizeof shard->trouble; why++) { /* libpq speaks in lines */
-        bool space = *why == '\n' || *why == '\t' || *why == ' ';
-        if (!space)
-            shard->trouble[n++] = *why;
-        else if (n > 0 && shard->trouble[n - 1] != ' ')
-            shard->trouble[n++] = ' ';
+    for (; *text && n + 1 < size; text++) {
+        if (*text == '\n' && strncmp(text + 1, "LOCATION:", 9) == 0)
+            text += strcspn(text + 1, "\n");
+        else if (*text != '\n' && *text != '\t' && *text != ' ')
+            out[n++] = *text;
+        else if (n > 0 && out[n - 1] != ' ')
+            out[n++] = ' ';
     }
-    while (n > 0 && shard->trouble[n - 1] == ' ')
+    while (n > 0 && out[n - 1] == ' ')
         n--;
-    shard->trouble[n] = 0;
+    out[n] = 0;
+}
+
+/* Advice stands first, since the rest may be cut off. */
+static void keep_trouble(struct pg_shard *shard, const char *why)
+{
+    char text[sizeof shard->trouble];
+    const char *advice = fl__pg_advice("", why);
+    fl__pg_flatten(why, text, sizeof text);
+    snprintf(shard->trouble, sizeof shard->trouble, *advice ? "%s (%.180s)" : "%s%s", advice, text);
 }
 
 /* The connection is of no more use. It is given up by fl__pg_link_tick(), where nobody is in the middle of it. */
@@ -132,9 +144,9 @@ void fl__pg_link_break(struct pg_shard *shard, const char *why)
 {
     if (why)
         keep_trouble(shard, why);
-    bool was_good = shard->state >= PG_READY;
     fl__pg_link_close(shard);
-    shard->attempts = was_good ? 0 : shard->attempts + 1;
+    shard->attempts = shard->proven ? 0 : shard->attempts + 1;
+    shard->proven = false;
     shard->state = PG_DOWN;
     shard->due_ns = fl_loop_now_ns(shard->base.loop) + backoff_ns(shard);
     for (unsigned i = 0; i < shard->flight_count; i++) { /* reads and claims are simply asked again */
@@ -144,9 +156,16 @@ void fl__pg_link_break(struct pg_shard *shard, const char *why)
     }
 }
 
-static void ignore_notice(void *arg, const PGresult *result)
+/* A warning with a commit is doubt, too: where a synchronous standby is waited for, a session that is told to stop waiting
+ * says that the transaction has been committed here and perhaps not there, and then reports success. What settles the
+ * doubt waits for the standby again. */
+static void take_notice(void *arg, const PGresult *result)
 {
-    (void)arg, (void)result;
+    struct pg_shard *shard = arg;
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    bool commit = shard->expected_count > 0 && shard->expected[shard->expected_first].what == PG_COMMIT;
+    if (commit && state && strcmp(state, "01000") == 0)
+        fail(shard, PQresultErrorMessage(result));
 }
 
 static void connect_begin(struct pg_shard *shard)
@@ -160,7 +179,8 @@ static void connect_begin(struct pg_shard *shard)
         fl__pg_link_break(shard, shard->conn ? PQerrorMessage(shard->conn) : fl_strerror(FL_NO_MEMORY));
         return;
     }
-    PQsetNoticeReceiver(shard->conn, ignore_notice, NULL);
+    PQsetNoticeReceiver(shard->conn, take_notice, shard);
+    PQsetErrorVerbosity(shard->conn, PQERRORS_VERBOSE); /* texts have the SQLSTATE, for fl__pg_advice() */
     watch(shard, FL_WRITE);
 }
 
@@ -199,6 +219,12 @@ void fl__pg_say(struct pg_shard *shard, struct pg_flight *flight, enum pg_statem
         sent(shard, flight, statement, fl__pg_send(shard->conn, fl__pg_sql[statement].name, args));
 }
 
+void fl__pg_transact(struct pg_shard *shard, struct pg_flight *flight)
+{
+    fl__pg_say(shard, flight, PG_BEGIN, NULL);
+    fl__pg_say(shard, flight, PG_DURABLE, NULL);
+}
+
 void fl__pg_sync(struct pg_shard *shard, struct pg_flight *flight)
 {
     if (!shard->broken)
@@ -231,18 +257,25 @@ static void prepare(struct pg_shard *shard)
     shard->had_session = true;
     for (const char *const *setting = fl__pg_settings; *setting; setting++)
         say_setting(shard, *setting, timeout_ms);
-    for (unsigned i = 0; i < PG_STATEMENTS && !shard->broken; i++)
+    unsigned count = fl__pg_store(shard)->spread ? PG_STATEMENTS : PG_STATEMENTS_PLAIN;
+    for (unsigned i = 0; i < count && !shard->broken; i++)
         sent(shard, NULL, PG_WHAT_PREPARE, PQsendPrepare(shard->conn, fl__pg_sql[i].name, fl__pg_sql[i].sql, 0, NULL));
     fl__pg_sync(shard, NULL);
 }
 
 /* --- Settling ----------------------------------------------------------------------------------------------------- */
 
+/* Something was carried out: the connection is good, and so is what is behind it. */
+static void proven(struct pg_shard *shard)
+{
+    shard->proven = true;
+    shard->node_down = false;
+    shard->trouble[0] = 0;
+}
+
 static void ready(struct pg_shard *shard)
 {
     shard->state = PG_READY;
-    shard->attempts = 0;
-    shard->trouble[0] = 0;
 }
 
 /* The version whose chain may be taken over: that of the write that waits for it. */
@@ -268,7 +301,7 @@ static void settle_begin(struct pg_shard *shard)
         fail(shard, fl_strerror(FL_NO_MEMORY));
         return;
     }
-    fl__pg_say(shard, NULL, PG_BEGIN, NULL);
+    fl__pg_transact(shard, NULL);
     fl__pg_begin(args);
     fl__pg_int(args, shard->base.shard);
     fl__pg_say(shard, NULL, PG_LOCK, args);
@@ -280,10 +313,24 @@ static bool in_our_chain(const struct pg_shard *shard)
     return shard->settling.applied >= shard->base_number && shard->settling.applied <= shard->number;
 }
 
+/* Whether the database no longer knows what it had acknowledged. With a later version, another owner came; that one has
+ * built upon it, or will be told the same. */
+static bool has_forgotten(const struct pg_shard *shard)
+{
+    return shard->acknowledged && shard->settling.version <= shard->version &&
+           !(in_our_chain(shard) && shard->settling.applied >= shard->applied);
+}
+
+static void settle_commit(struct pg_shard *shard)
+{
+    shard->settling.stage = SETTLE_END;
+    fl__pg_say(shard, NULL, PG_COMMIT, NULL);
+    fl__pg_sync(shard, NULL);
+}
+
 static void settle_bar(struct pg_shard *shard)
 {
     struct pg_args *args = &shard->args;
-    shard->settling.stage = SETTLE_BAR;
     shard->settling.tried = (random_number() >> 2) + 1;
     fl__pg_begin(args);
     fl__pg_int(args, shard->base.shard);
@@ -292,8 +339,7 @@ static void settle_bar(struct pg_shard *shard)
     fl__pg_int(args, settling_version(shard));
     fl__pg_say(shard, NULL, PG_BAR, args);
     fl__pg_sync(shard, NULL);
-    fl__pg_say(shard, NULL, PG_COMMIT, NULL);
-    fl__pg_sync(shard, NULL);
+    settle_commit(shard);
 }
 
 static void finish(struct pg_flight *flight, int result, const char *format, const char *detail)
@@ -302,18 +348,28 @@ static void finish(struct pg_flight *flight, int result, const char *format, con
     flight->state = PG_FINISHED;
 }
 
+void fl__pg_refuse_forgotten(struct pg_flight *flight)
+{
+    finish(flight, FL_SHARD_LOST,
+           "the database has lost acknowledged writes; perhaps a replica that lagged behind was promoted, or a backup "
+           "was restored",
+           NULL);
+}
+
 static void settle_write(struct pg_shard *shard, struct pg_flight *flight)
 {
     bool applied = in_our_chain(shard) && flight->number <= shard->settling.applied;
     bool lost = flight->request->version != shard->settling.version || flight->request->version == 0;
     if (flight->fenced && lost)
-        finish(flight, FL_SHARD_LOST, "the shard belongs to %s now",
+        finish(flight, FL_SHARD_LOST, "%s owns the shard now",
                shard->settling.owner[0] ? shard->settling.owner : "nobody");
     else if (!flight->fenced && applied && flight->request->op != FL_STORE_REFILE)
         finish(flight, 0, NULL, NULL);
     else if (!flight->fenced && !applied && !in_our_chain(shard))
         finish(flight, FL_OUTCOME_UNKNOWN,
-               "the connection broke (%s), and the shard was written to from elsewhere since", shard->trouble);
+               "the connection broke (%s), and another server has written to the shard since", shard->trouble);
+    else if (!applied && flight->request->result < 0)
+        flight->state = PG_FINISHED; /* the database refused it when it was to commit: so it has its answer */
     else {
         flight->doubt = flight->doubt || (applied && !flight->fenced);
         fl__pg_flight_reset(flight);
@@ -332,20 +388,39 @@ static void refuse_late_reads(struct pg_shard *shard)
     for (unsigned i = 0; i < last; i++) {
         struct pg_flight *flight = fl__pg_flight(shard, i);
         if (flight->state == PG_WAITING && !fl__pg_is_write(flight->request) && !fl__pg_is_alone(flight->request))
-            finish(flight, FL_STORE_UNAVAILABLE, "the connection broke (%s) before this was read", shard->trouble);
+            finish(flight, FL_STORE_UNAVAILABLE, "the connection broke (%s) before the response was read",
+                   shard->trouble);
+    }
+}
+
+/* What was in doubt is not there, since what came before it is not. */
+static void settle_forgotten(struct pg_shard *shard)
+{
+    shard->forgotten = true;
+    shard->chained = shard->acknowledged = false;
+    shard->settling.tried = random_number() >> 2;
+    for (unsigned i = 0; i < shard->flight_count; i++) {
+        struct pg_flight *flight = fl__pg_flight(shard, i);
+        if (flight->state != PG_FINISHED && !fl__pg_is_unowned(flight->request))
+            fl__pg_refuse_forgotten(flight);
     }
 }
 
 static void settle_end(struct pg_shard *shard)
 {
+    if (has_forgotten(shard))
+        settle_forgotten(shard);
     for (unsigned i = 0; i < shard->flight_count; i++) {
         struct pg_flight *flight = fl__pg_flight(shard, i);
         if (flight->state == PG_SENT)
             settle_write(shard, flight);
     }
     refuse_late_reads(shard);
+    bool barred = in_our_chain(shard) && !shard->forgotten;
+    proven(shard);
     shard->base_number = shard->number = shard->sent = shard->applied = shard->settling.tried;
     shard->settling.tried = 0;
+    shard->acknowledged |= barred; /* the new number was */
     ready(shard);
 }
 
@@ -353,13 +428,16 @@ static void settle_next(struct pg_shard *shard)
 {
     switch (shard->settling.stage) {
     case SETTLE_READ:
-        settle_bar(shard);
+        if (has_forgotten(shard))
+            settle_commit(shard);
+        else
+            settle_bar(shard);
         break;
     case SETTLE_DONE:
         settle_end(shard);
         break;
     default:
-        fail(shard, "the shard's row cannot be read: is the table foliot_shard complete?");
+        fail(shard, "cannot read the row of the shard; check that the table foliot_shard is complete");
     }
 }
 
@@ -412,6 +490,8 @@ static void flight_over(struct pg_shard *shard, struct pg_flight *flight)
 {
     if (shard->state == PG_DRAINING || fl__pg_go_on(shard, flight))
         return;
+    if (flight->request->result == 0)
+        proven(shard);
     bool write = fl__pg_is_write(flight->request);
     if (flight->fenced) {
         drain(shard, true);
@@ -423,7 +503,7 @@ static void flight_over(struct pg_shard *shard, struct pg_flight *flight)
         if (write && flight->request->result < 0)
             drain(shard, false);
         else if (write)
-            shard->applied = flight->number;
+            fl__pg_acknowledge(shard, flight->number);
     }
 }
 
@@ -458,19 +538,30 @@ static bool is_error(const PGresult *result)
 static void take_own(struct pg_shard *shard, unsigned what, PGresult *result)
 {
     if (is_error(result) && what != PG_WHAT_SETTING) {
-        const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-        fail(shard, message ? message : PQresultErrorMessage(result));
+        shard->node_down = fl__pg_is_node_down(result);
+        fail(shard, PQresultErrorMessage(result));
     } else if (!is_error(result)) {
         take_settling(shard, what, result);
     }
     PQclear(result);
 }
 
+/* Whether nobody knows what became of the transaction. After an error on COMMIT nobody does, whatever the error: the
+ * database may have committed before something else went wrong (Citus: the node has, and the coordinator lost it). */
+static bool is_doubt(const struct pg_expected *expected, const PGresult *result)
+{
+    return is_error(result) && expected->what != PG_WHAT_SETTING && !fl__pg_is_of_node(expected->what, result) &&
+           (expected->what == PG_COMMIT || fl__pg_is_broken(result));
+}
+
 static void take_result(struct pg_shard *shard, const struct pg_expected *expected, PGresult *result)
 {
-    if (is_error(result) && expected->what != PG_WHAT_SETTING && fl__pg_is_broken(result)) {
+    if (is_doubt(expected, result)) {
         fail(shard, PQresultErrorMessage(result));
-        PQclear(result);
+        if (expected->flight && !fl__pg_is_broken(result)) /* that is the answer, should it turn out to be true */
+            fl__pg_take(shard, expected->flight, expected->what, result);
+        else
+            PQclear(result);
     } else if (!expected->flight) {
         take_own(shard, expected->what, result);
     } else if (shard->state == PG_DRAINING) {
@@ -539,7 +630,7 @@ void fl__pg_link_tick(struct pg_shard *shard, uint64_t now_ns)
         connect_begin(shard);
     else if ((shard->state == PG_CONNECTING || shard->state == PG_PREPARING || shard->state == PG_SETTLING) &&
              now_ns >= shard->due_ns)
-        fl__pg_link_break(shard, "the database does not answer");
+        fl__pg_link_break(shard, "the database does not respond");
 }
 
 void fl__pg_flush(struct pg_shard *shard)

@@ -22,27 +22,18 @@ struct opening {
     PGconn *conn;
     const fl_store_config *config;
     uint64_t schema, compatible, shards; /* what foliot_meta says; 0: nothing */
+    bool spread;                         /* over the nodes of Citus */
     char *message;
     size_t size;
 };
 
 /* --- Messages ----------------------------------------------------------------------------------------------------- */
 
-/* libpq's messages have lines: they become one. */
 static void explain(struct opening *opening, const char *what, const char *why, const char *advice)
 {
-    int n = snprintf(opening->message, opening->size, "%s: ", what);
-    size_t at = n > 0 ? (size_t)n : 0;
-    for (; *why && at + 1 < opening->size; why++) {
-        if (*why != '\n' && *why != '\t')
-            opening->message[at++] = *why;
-        else if (why[1])
-            opening->message[at++] = ' ';
-    }
-    if (at < opening->size) {
-        opening->message[at] = 0;
-        snprintf(opening->message + at, opening->size - at, "%s%s", advice[0] ? ": " : "", advice);
-    }
+    char text[400];
+    fl__pg_flatten(why, text, sizeof text);
+    snprintf(opening->message, opening->size, "%s: %s%s%s", what, text, advice[0] ? ": " : "", advice);
 }
 
 static const char *primary(const PGresult *result, PGconn *conn)
@@ -59,17 +50,8 @@ static bool has_state(const PGresult *result, const char *state)
 
 static int refuse(struct opening *opening, const PGresult *result)
 {
-    const char *advice = "";
-    if (has_state(result, "42501"))
-        advice =
-            "the tables must belong to the user in the URL, who needs the right to make them (CREATE on the schema)"
-            " if they are not there yet";
-    else if (has_state(result, "3F000"))
-        advice = "make the schema, or name another in search_path";
-    else if (has_state(result, "25006"))
-        advice = "this server only reads: name the primary in the URL, or several hosts and"
-                 " target_session_attrs=read-write";
-    explain(opening, "PostgreSQL", primary(result, opening->conn), advice);
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE), *text = primary(result, opening->conn);
+    explain(opening, "PostgreSQL", text, fl__pg_advice(state ? state : "", text));
     return fl__pg_is_broken(result) ? FL_STORE_UNAVAILABLE : fl__pg_code(result);
 }
 
@@ -96,6 +78,30 @@ static int run_all(struct opening *opening, const char *const *statements)
     return r;
 }
 
+static int refuse_meta(struct opening *opening, const char *key, const char *value)
+{
+    snprintf(opening->message, opening->size,
+             "foliot_meta says '%.20s' for '%s', which is not a number; restore the row from a backup", value, key);
+    return FL_STORE_CORRUPT;
+}
+
+static int take_meta(struct opening *opening, const char *key, const char *value)
+{
+    const struct {
+        const char *key;
+        uint64_t *value;
+    } known[] = {{"schema", &opening->schema}, {"compatible", &opening->compatible}, {"shards", &opening->shards}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(key, known[i].key) != 0)
+            continue;
+        size_t digits = strspn(value, "0123456789");
+        if (digits == 0 || digits > 18 || value[digits])
+            return refuse_meta(opening, known[i].key, value);
+        *known[i].value = strtoull(value, NULL, 10);
+    }
+    return 0;
+}
+
 /* Returns 0 too if there is no such table: then `schema` is 0. */
 static int read_meta(struct opening *opening, const char *lock)
 {
@@ -104,15 +110,8 @@ static int read_meta(struct opening *opening, const char *lock)
     PGresult *result = PQexec(opening->conn, sql);
     int r = is_good(result) || has_state(result, "42P01") ? 0 : refuse(opening, result);
     opening->schema = opening->compatible = opening->shards = 0;
-    for (int i = 0; r == 0 && i < PQntuples(result); i++) {
-        uint64_t value = strtoull(PQgetvalue(result, i, 1), NULL, 10);
-        if (strcmp(PQgetvalue(result, i, 0), "schema") == 0)
-            opening->schema = value;
-        else if (strcmp(PQgetvalue(result, i, 0), "compatible") == 0)
-            opening->compatible = value;
-        else if (strcmp(PQgetvalue(result, i, 0), "shards") == 0)
-            opening->shards = value;
-    }
+    for (int i = 0; r == 0 && i < PQntuples(result); i++)
+        r = take_meta(opening, PQgetvalue(result, i, 0), PQgetvalue(result, i, 1));
     PQclear(result);
     return r;
 }
@@ -132,12 +131,45 @@ static int make_meta(struct opening *opening)
     return r;
 }
 
+/* Whether a query finds a row. */
+static bool finds(struct opening *opening, const char *sql)
+{
+    PGresult *result = PQexec(opening->conn, sql);
+    bool found = PQntuples(result) > 0;
+    PQclear(result);
+    return found;
+}
+
 static bool has_citus(struct opening *opening)
 {
-    PGresult *result = PQexec(opening->conn, "SELECT 1 FROM pg_proc WHERE proname = 'create_distributed_table'");
-    bool there = PQntuples(result) > 0;
-    PQclear(result);
-    return there;
+    return finds(opening, "SELECT 1 FROM pg_proc WHERE proname = 'create_distributed_table'");
+}
+
+/* Tables are made and changed on the coordinator. A worker node would make a table that no other node knows. */
+static int refuse_worker(struct opening *opening)
+{
+    if (!has_citus(opening) || !finds(opening, "SELECT 1 FROM pg_dist_local_group WHERE groupid <> 0"))
+        return 0;
+    bool stray = finds(opening, "SELECT 1 FROM pg_class WHERE oid = to_regclass('foliot_meta') AND NOT EXISTS"
+                                " (SELECT 1 FROM pg_dist_partition WHERE logicalrelid = to_regclass('foliot_meta'))");
+    explain(opening, "this is a worker node of Citus",
+            stray ? "its table foliot_meta is not that of the other nodes"
+                  : "Foliot's tables are missing here, or have an older version",
+            stray ? "drop it on this node, then start a server with the address of the coordinator"
+                  : "start a server with the address of the coordinator, which creates them for all nodes");
+    return FL_STORE_UNAVAILABLE;
+}
+
+/* Lets servers connect to every node, and finds out whether the shards are spread over nodes. Without the right to change
+ * the tables, or while a node is down, servers connect to the coordinator only, as before. */
+static void share_tables(struct opening *opening)
+{
+    if (!has_citus(opening) || !finds(opening, "SELECT 1 FROM pg_dist_partition WHERE logicalrelid ="
+                                               " to_regclass('foliot_shard')"))
+        return;
+    opening->spread = true;
+    for (const char *const *share = fl__pg_share; *share; share++)
+        PQclear(PQexec(opening->conn, *share));
 }
 
 static int make_shards(struct opening *opening, uint32_t shards)
@@ -171,8 +203,13 @@ static int make_steps(struct opening *opening, uint64_t version)
 {
     char sql[200];
     int r = 0;
+    bool uncounted = version < PG_SCHEMA_COUNTED;
     while (version < PG_SCHEMA_VERSION && r == 0)
         r = run_all(opening, fl__pg_steps[++version]);
+    if (r == 0 && uncounted && has_citus(opening))
+        r = run_all(opening, fl__pg_distribute_counts);
+    if (r == 0 && uncounted)
+        r = run_all(opening, fl__pg_count_all);
     snprintf(sql, sizeof sql,
              "INSERT INTO foliot_meta (key, value) VALUES ('compatible', %d)"
              " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -186,7 +223,9 @@ static int make_steps(struct opening *opening, uint64_t version)
 /* In one transaction, under the lock; nothing if somebody else has done it meanwhile. */
 static int bring_up_to_date(struct opening *opening)
 {
-    int r = opening->schema == 0 ? make_meta(opening) : 0;
+    int r = refuse_worker(opening);
+    if (r == 0 && opening->schema == 0)
+        r = make_meta(opening);
     if (r == 0)
         r = run(opening, "BEGIN ISOLATION LEVEL READ COMMITTED");
     if (r < 0)
@@ -212,17 +251,19 @@ static int check(struct opening *opening)
     uint64_t needed = opening->compatible > 0 ? opening->compatible : opening->schema;
     if (needed > PG_SCHEMA_VERSION) {
         snprintf(opening->message, opening->size,
-                 "the tables have version %llu, for programs that know version %llu at least, and this Foliot knows"
-                 " versions up to %d: use a later Foliot",
+                 "the tables have version %llu, for programs that know at least version %llu, and this Foliot knows "
+                 "versions up to %d; use a later version of Foliot",
                  (unsigned long long)opening->schema, (unsigned long long)needed, PG_SCHEMA_VERSION);
         return FL_STORE_NEWER;
     }
     if (opening->schema == 0 || opening->shards == 0) {
-        snprintf(opening->message, opening->size, "foliot_meta does not say what the store is like: restore it");
+        snprintf(opening->message, opening->size, "foliot_meta has no row '%s'; restore the row from a backup",
+                 opening->schema == 0 ? "schema" : "shards");
         return FL_STORE_CORRUPT;
     }
     if (wanted > 0 && wanted != opening->shards) {
-        snprintf(opening->message, opening->size, "the store has %llu shards, not %u: that was fixed when it was made",
+        snprintf(opening->message, opening->size,
+                 "the store has %llu shards, not %u; the number is fixed when a store is created",
                  (unsigned long long)opening->shards, wanted);
         return FL_INVALID_ARGUMENT;
     }
@@ -240,7 +281,7 @@ static bool is_ambiguous(const char *url)
 static int check_url(struct opening *opening, const char *url)
 {
     if (is_ambiguous(url)) {
-        explain(opening, "the URL cannot be understood",
+        explain(opening, "the URL cannot be parsed",
                 "an @ or / in the user, password or database is written %40 or %2F", "");
         return FL_INVALID_ARGUMENT;
     }
@@ -253,7 +294,7 @@ static int check_url(struct opening *opening, const char *url)
     char *quoted = error ? strstr(error, ": \"") : NULL; /* a part of the URL, perhaps its password */
     if (quoted)
         *quoted = 0;
-    explain(opening, "the URL cannot be understood", error ? error : "out of memory",
+    explain(opening, "the URL cannot be parsed", error ? error : "out of memory",
             "write postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE, with % and two digits for special "
             "characters");
     int r = error ? FL_INVALID_ARGUMENT : FL_NO_MEMORY;
@@ -266,6 +307,16 @@ static void ignore_notice(void *arg, const PGresult *result)
     (void)arg, (void)result;
 }
 
+/* libpq tells the SQLSTATE of an error while connecting only in the text, and only if it was asked to before. So it
+ * connects again, unless that takes long once more. */
+static void ask_for_state(PGconn *conn)
+{
+    if (strstr(PQerrorMessage(conn), "timeout expired"))
+        return;
+    PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
+    PQreset(conn);
+}
+
 static int connect_to(struct opening *opening, const char *url)
 {
     char seconds[24];
@@ -276,9 +327,12 @@ static int connect_to(struct opening *opening, const char *url)
     if (!opening->conn)
         return FL_NO_MEMORY;
     PQsetNoticeReceiver(opening->conn, ignore_notice, NULL);
+    if (PQstatus(opening->conn) != CONNECTION_OK)
+        ask_for_state(opening->conn);
     if (PQstatus(opening->conn) == CONNECTION_OK)
         return 0;
-    explain(opening, "PostgreSQL", PQerrorMessage(opening->conn), "");
+    const char *why = PQerrorMessage(opening->conn);
+    explain(opening, "PostgreSQL", why, fl__pg_advice("", why));
     return FL_STORE_UNAVAILABLE;
 }
 
@@ -293,6 +347,8 @@ static int open_database(struct opening *opening, const char *url)
         r = bring_up_to_date(opening);
     if (r == 0)
         r = check(opening);
+    if (r == 0)
+        share_tables(opening);
     PQfinish(opening->conn);
     return r;
 }
@@ -308,7 +364,8 @@ int fl__postgres_open(const char *url, const fl_store_config *config, fl_store *
         fl__release(store);
         return r;
     }
-    *store = (struct pg_store){.base = {&fl__pg_ops, (uint32_t)opening.shards}, .timeout_us = config->timeout_us};
+    *store = (struct pg_store){
+        .base = {&fl__pg_ops, (uint32_t)opening.shards}, .timeout_us = config->timeout_us, .spread = opening.spread};
     memcpy(store->url, url, strlen(url) + 1);
     *ret = &store->base;
     return 0;

@@ -20,18 +20,29 @@
  * that none takes effect if one before it did not; and it is the record of how far the database has got.
  *
  * Doubt. When a connection breaks, what was sent and not answered is in doubt: it may have been carried out, may be so
- * just now, may even be under way in the network. The next connection settles it: it locks the row (and waits for whoever
+ * just now, may even be under way in the network. So is everything from a commit on that was answered with an error, of
+ * whatever kind. The next connection settles it: it locks the row (and waits for whoever
  * has it), reads `applied`, and sets it to a new random number. Writes up to the number that was found have taken effect, the
  * others have not; and they never will, since their fence looks for a number that is no longer there. Nothing else is sent
  * before that, so what is submitted after FL_OUTCOME_UNKNOWN sees all of it or nothing, for good. Only if another owner has
  * written in the meantime is there nothing left to read: then the answer is FL_OUTCOME_UNKNOWN.
  *
+ * A database that has gone back. When a replica that lags is promoted, or a backup is restored, the database forgets writes
+ * that it had acknowledged, and the owner's view of the shard is of a future that will not be. Connections do not survive
+ * that, so the next one settles; and settling finds a number from before the last that was acknowledged, or one that the
+ * chain never had, with a version that is not newer than ours. Then the shard is lost: everything is answered with
+ * FL_SHARD_LOST until it is claimed again. Numbers are random, so a version that is given twice, before and after, does
+ * not matter.
+ *
  * A meeting (FL_STORE_MEET) has no part in the chain: it is a short transaction of its own that can be repeated, and waits
  * for nobody's shard.
  *
  * A fence that does not pass although nothing failed before it means that the shard was lost, or that the chain is another
- * attachment's with the same version. Settling tells which: with the version still right, the chain is taken over.
+ * attachment's with the same version. Settling tells which: with the version still right, an attachment that has nothing
+ * acknowledged yet takes the chain over; for any other, the shard is lost.
  */
+
+#include <stdatomic.h>
 
 #include <libpq-fe.h>
 
@@ -44,6 +55,8 @@ enum { PG_FLIGHTS = 32, PG_EXPECTED = 1024, PG_KEPT = 3, PG_SESSION_SIZE = 48 };
 struct pg_store {
     fl_store base;
     uint64_t timeout_us;
+    bool spread;              /* the shards are on several nodes of Citus */
+    _Atomic int64_t ahead_us; /* fl_store_clock_ahead_us() */
     char url[];
 };
 
@@ -58,6 +71,7 @@ struct pg_flight {
     fl_store_request *request;
     enum pg_flight_state state;
     size_t size;             /* bytes that were sent for it */
+    int64_t sent_us;         /* when, by the machine's clock */
     unsigned open;           /* statements and syncs that were sent and have not come back */
     unsigned stage;          /* of requests that take several exchanges */
     uint64_t number;         /* of a write, in the chain */
@@ -67,8 +81,8 @@ struct pg_flight {
     bool doubt;              /* it may have taken effect, or has, but what came of it was lost */
     PGresult *kept[PG_KEPT]; /* what the answer points into */
     unsigned kept_count;
-    void *block, *keep; /* the same */
-    uint64_t version;   /* FL_STORE_CLAIM: which one was found */
+    void *block, *keep, *counts; /* the same */
+    uint64_t version;            /* FL_STORE_CLAIM: which one was found */
     struct {
         size_t window; /* which one is being read */
         uint64_t after_seq;
@@ -96,6 +110,14 @@ struct pg_expected {
     uint32_t times;
 };
 
+/* Who was seen to have a shard last. */
+struct pg_known {
+    char *owner; /* allocated; NULL: never seen */
+    uint64_t version;
+    int64_t left_us;
+    bool fresh; /* seen by the meeting that is under way */
+};
+
 struct pg_shard {
     fl_shard base;
 
@@ -121,19 +143,24 @@ struct pg_shard {
     uint64_t due_ns;
     unsigned attempts;             /* that failed since the last that did not */
     char session[PG_SESSION_SIZE]; /* what all connections of this attachment are called */
+    bool proven;                   /* something was carried out over this connection */
+    bool node_down;                /* the node of the shard could not be reached, and nothing was carried out since */
     bool had_session;              /* there was one before, whose remains may hold the shard's row */
-    char trouble[160];             /* why there is no connection */
+    char trouble[320];             /* why there is no connection */
     struct pg_expected expected[PG_EXPECTED];
     unsigned expected_first, expected_count;
     struct pg_args args;
+    struct pg_known *known; /* of all shards, on Citus, since the first meeting; else NULL */
 
     /* The chain. */
     bool chained; /* this attachment has written or claimed: its next connection has to settle */
     uint64_t base_number, number, sent, applied; /* numbers begin at base; the last that was given, sent, applied */
     uint64_t version;                            /* that the last write carried */
+    bool acknowledged;                           /* `applied` was, since the attachment was made */
+    bool forgotten; /* the database has gone back behind it: nothing but claims and meetings is sent */
     bool settle_after_drain;
     struct {
-        enum { SETTLE_LOCK, SETTLE_READ, SETTLE_BAR, SETTLE_DONE } stage;
+        enum { SETTLE_LOCK, SETTLE_READ, SETTLE_END, SETTLE_DONE } stage;
         uint64_t found;            /* the number in the row */
         uint64_t tried;            /* that was to take its place; 0: none, or it is known that it has */
         uint64_t applied, version; /* what was there before all that, and the version that goes with it */
@@ -144,6 +171,13 @@ struct pg_shard {
 static inline struct pg_store *fl__pg_store(const struct pg_shard *shard)
 {
     return (struct pg_store *)shard->base.store;
+}
+
+/* The database has said that it has everything up to this number. */
+static inline void fl__pg_acknowledge(struct pg_shard *shard, uint64_t number)
+{
+    shard->applied = number;
+    shard->acknowledged = true;
 }
 
 static inline struct pg_flight *fl__pg_flight(struct pg_shard *shard, unsigned i)
@@ -165,6 +199,8 @@ void fl__pg_flight_reset(struct pg_flight *flight);
 
 /* Sends a statement for a request (NULL: for the link itself); `args` may be NULL. What does not work breaks the link. */
 void fl__pg_say(struct pg_shard *shard, struct pg_flight *flight, enum pg_statement statement, struct pg_args *args);
+/* Begins a transaction that writes: its commit is answered when it is on disk. */
+void fl__pg_transact(struct pg_shard *shard, struct pg_flight *flight);
 void fl__pg_sync(struct pg_shard *shard, struct pg_flight *flight);
 
 void fl__pg_flush(struct pg_shard *shard);
@@ -174,11 +210,22 @@ void fl__pg_link_watch(struct pg_shard *shard);                 /* flushes, and 
 void fl__pg_link_break(struct pg_shard *shard, const char *why);
 void fl__pg_link_close(struct pg_shard *shard);
 
+/* libpq speaks in lines: they become one. Those that name a place in the source of PostgreSQL are left out. */
+void fl__pg_flatten(const char *text, char *out, size_t size);
+
+/* Answers a request of an owner whose writes the database has forgotten. */
+void fl__pg_refuse_forgotten(struct pg_flight *flight);
+
+/* What the stages of requests that take several exchanges wait for. */
+enum { STAGE_FIRST, STAGE_MIDDLE, STAGE_END };
+
 /* --- requests.c --------------------------------------------------------------------------------------------------- */
 
 bool fl__pg_is_write(const fl_store_request *request); /* it goes through the fence */
 /* Nothing else is sent meanwhile: it takes several exchanges, or may have to be repeated although it is no write. */
 bool fl__pg_is_alone(const fl_store_request *request);
+
+bool fl__pg_is_unowned(const fl_store_request *request); /* it is for those who have lost the shard, too */
 
 /* Sends a request, or its first part. Returns 0, or why it cannot be sent: then nothing was. */
 int fl__pg_start(struct pg_shard *shard, struct pg_flight *flight);
@@ -186,6 +233,13 @@ int fl__pg_start(struct pg_shard *shard, struct pg_flight *flight);
 void fl__pg_take(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result);
 /* All that was sent has come back. Returns whether more was sent. */
 bool fl__pg_go_on(struct pg_shard *shard, struct pg_flight *flight);
+
+/* The argument that all statements of a write begin with. */
+static inline void fl__pg_begin_write(struct pg_shard *shard)
+{
+    fl__pg_begin(&shard->args);
+    fl__pg_int(&shard->args, shard->base.shard);
+}
 
 /* Ends a transaction whose last change was sent. */
 void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight);
@@ -196,9 +250,17 @@ static inline uint64_t fl__pg_lease(uint64_t lease_us)
     return lease_us < (uint64_t)1 << 61 ? lease_us : (uint64_t)1 << 61;
 }
 
+/* What to do about an error, in words; "" if there is nothing to say. `state` is its SQLSTATE, or "": then the text may
+ * have it (see fl__pg_find_state()). */
+const char *fl__pg_advice(const char *state, const char *text);
+/* The SQLSTATE in a text that libpq has made with PQERRORS_VERBOSE, such as "FATAL:  28P01: password authentication
+ * failed". Returns where it begins, five characters long, or NULL. */
+const char *fl__pg_find_state(const char *text);
 /* The code for an error of the database. */
 int fl__pg_code(const PGresult *result);
-bool fl__pg_is_retry(const PGresult *result);  /* the transaction was given up and can be tried again */
+bool fl__pg_is_retry(const PGresult *result); /* the transaction was given up and can be tried again */
+/* The database answers, but cannot reach the node that has the shard: it has rolled the transaction back. */
+bool fl__pg_is_node_down(const PGresult *result);
 bool fl__pg_is_broken(const PGresult *result); /* what became of the transaction is not known */
 
 /* --- batch.c ------------------------------------------------------------------------------------------------------ */
@@ -221,13 +283,16 @@ int fl__pg_batch_make(struct pg_shard *shard, const fl_store_change *changes, si
 void fl__pg_batch_send(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch);
 void fl__pg_batch_release(struct pg_batch *batch);
 
-/* The arguments that all statements of a write begin with. */
-void fl__pg_begin_write(struct pg_shard *shard, const struct pg_flight *flight);
-
 /* --- meet.c ------------------------------------------------------------------------------------------------------- */
 
 int fl__pg_start_meet(struct pg_shard *shard, struct pg_flight *flight);
 /* Takes what came back of a statement. Returns 0 or why it is of no use. */
 int fl__pg_take_meet(struct pg_shard *shard, struct pg_flight *flight, unsigned what, const PGresult *result);
+
+/* On Citus, asks each node who has its shards. A node that does not answer affects only its own shards. */
+bool fl__pg_go_on_meeting(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_node(struct pg_shard *shard, const PGresult *result);
+bool fl__pg_is_of_node(unsigned what, const PGresult *result); /* an error of one node, and not of the connection */
+void fl__pg_known_release(struct pg_shard *shard);
 
 #endif

@@ -38,6 +38,11 @@ bool fl__pg_is_alone(const fl_store_request *request)
     return request->op == FL_STORE_CLAIM || request->op == FL_STORE_LOAD || request->op == FL_STORE_MEET;
 }
 
+bool fl__pg_is_unowned(const fl_store_request *request)
+{
+    return request->op == FL_STORE_CLAIM || request->op == FL_STORE_MEET;
+}
+
 /* --- Errors ------------------------------------------------------------------------------------------------------- */
 
 static const char *sqlstate(const PGresult *result)
@@ -55,16 +60,89 @@ bool fl__pg_is_retry(const PGresult *result)
     return false;
 }
 
+bool fl__pg_is_node_down(const PGresult *result)
+{
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    return strncmp(sqlstate(result), "08", 2) == 0 && severity && strcmp(severity, "ERROR") == 0;
+}
+
 bool fl__pg_is_broken(const PGresult *result)
 {
     static const char *const states[] = {"40003", "57P01", "57P02", "57P03", "57P05", "25P03"};
     const char *state = sqlstate(result);
-    if (state[0] == 0 || strncmp(state, "08", 2) == 0) /* libpq's own; the connection's */
+    if (state[0] == 0) /* libpq's own */
         return true;
+    if (strncmp(state, "08", 2) == 0)
+        return !fl__pg_is_node_down(result);
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strcmp(state, states[i]) == 0)
             return true;
     return false;
+}
+
+static bool is_state(const char *text)
+{
+    bool digit = false;
+    for (unsigned i = 0; i < 5; i++) {
+        if (!(text[i] >= '0' && text[i] <= '9') && !(text[i] >= 'A' && text[i] <= 'Z'))
+            return false;
+        digit = digit || text[i] <= '9'; /* every SQLSTATE has one, and "FATAL" and "ERROR" have none */
+    }
+    return digit;
+}
+
+const char *fl__pg_find_state(const char *text)
+{
+    for (const char *end = strstr(text, ": "); end; end = strstr(end + 1, ": "))
+        if (end - text >= 5 && (end - text == 5 || end[-6] == ' ') && is_state(end - 5))
+            return end - 5;
+    return NULL;
+}
+
+#define POOLER                                                                                               \
+    "a connection pooler in transaction mode does not work; use its session mode, or connect to PostgreSQL " \
+    "directly"
+
+/* The database's own texts are in its language: it is known by the SQLSTATE. libpq's are English, since the program does
+ * not set its locale for messages. The first that fits is taken. */
+const char *fl__pg_advice(const char *state, const char *text)
+{
+    static const struct {
+        const char *state, *text; /* how the SQLSTATE begins; what the text contains. "": any */
+        const char *advice;
+    } table[] = {
+        {"26000", "", POOLER},
+        {"42P05", "", POOLER},
+        {"08P01", "startup parameter",
+         "a connection pooler refuses a parameter of the URL; add it to the pooler's ignore_startup_parameters, or set"
+         " it for the role (ALTER ROLE ... SET ...)"},
+        {"25006", "",
+         "this server is read-only; name the primary in the URL, or several hosts and"
+         " target_session_attrs=read-write"},
+        {"42501", "",
+         "the role in the URL needs SELECT, INSERT, UPDATE and DELETE on the tables of the store, USAGE on"
+         " their schema, and CREATE there if they do not exist yet"},
+        {"3F000", "", "create the schema and give the role USAGE on it, or name another one in search_path"},
+        {"28P01", "", "check the user and the password in the URL of the store"},
+        {"28", "no encryption",
+         "pg_hba.conf of the server demands TLS or refuses this address; set sslmode=require"
+         " in the URL"},
+        {"28", "",
+         "pg_hba.conf of the server refuses this user, address or kind of connection; if it demands TLS, set"
+         " sslmode=require in the URL"},
+        {"3D000", "", "create the database, or name another one in the URL"},
+        {"53300", "", "the server has no free connection, and each shard needs one; raise max_connections"},
+        {"", "server does not support SSL",
+         "the URL demands TLS (sslmode), and the server offers none; enable TLS on"
+         " the server, or change sslmode"},
+        {"", "no password supplied", "give the password in the URL of the store, or in a file with passfile=FILE"},
+    };
+    const char *found = *state ? state : fl__pg_find_state(text);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if ((!*table[i].state || (found && strncmp(found, table[i].state, strlen(table[i].state)) == 0)) &&
+            strstr(text, table[i].text))
+            return table[i].advice;
+    return "";
 }
 
 int fl__pg_code(const PGresult *result)
@@ -95,8 +173,9 @@ static void take_error(struct pg_flight *flight, const PGresult *result)
         flight->replace = flight->redo = true;
     } else {
         const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-        fl__store_answer(flight->request, fl__pg_code(result), "PostgreSQL: %s (%s)", message ? message : "an error",
-                         sqlstate(result));
+        const char *text = message ? message : "an error", *advice = fl__pg_advice(sqlstate(result), text);
+        fl__store_answer(flight->request, fl__pg_code(result), "%s%sPostgreSQL: %s: %s%s", advice, *advice ? " (" : "",
+                         sqlstate(result), text, *advice ? ")" : "");
     }
 }
 
@@ -108,20 +187,25 @@ static void fail(struct pg_flight *flight, int code)
 
 /* --- Writes ------------------------------------------------------------------------------------------------------- */
 
-static void begin_write(struct pg_shard *shard, struct pg_flight *flight)
+/* Begins the transaction of a write and its fence; `args` has room for it, and for one argument more. */
+static void begin_fence(struct pg_shard *shard, struct pg_flight *flight)
 {
     struct pg_args *args = &shard->args;
     shard->chained = true;
     shard->version = flight->request->version;
     flight->number = ++shard->number;
-    fl__pg_say(shard, flight, PG_BEGIN, NULL);
-    fl__pg_begin(args);
-    fl__pg_int(args, shard->base.shard);
+    fl__pg_transact(shard, flight);
+    fl__pg_begin_write(shard);
     fl__pg_int(args, flight->request->version < INT64_MAX ? flight->request->version : 0);
     fl__pg_int(args, shard->sent);
     fl__pg_int(args, flight->number);
-    fl__pg_say(shard, flight, PG_FENCE, args);
     shard->sent = flight->number;
+}
+
+static void begin_write(struct pg_shard *shard, struct pg_flight *flight)
+{
+    begin_fence(shard, flight);
+    fl__pg_say(shard, flight, PG_FENCE, &shard->args);
 }
 
 void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight)
@@ -133,10 +217,9 @@ void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight)
 
 static int start_renew(struct pg_shard *shard, struct pg_flight *flight)
 {
-    if (!fl__pg_reserve(&shard->args, 4 * PG_INT_SIZE))
+    if (!fl__pg_reserve(&shard->args, 5 * PG_INT_SIZE))
         return FL_NO_MEMORY;
-    begin_write(shard, flight);
-    fl__pg_begin_write(shard, flight);
+    begin_fence(shard, flight);
     fl__pg_int(&shard->args, fl__pg_lease(flight->request->renew.lease_us));
     fl__pg_say(shard, flight, PG_RENEW, &shard->args);
     fl__pg_commit(shard, flight);
@@ -147,8 +230,7 @@ static int start_release(struct pg_shard *shard, struct pg_flight *flight)
 {
     if (!fl__pg_reserve(&shard->args, 4 * PG_INT_SIZE))
         return FL_NO_MEMORY;
-    begin_write(shard, flight);
-    fl__pg_begin_write(shard, flight);
+    begin_fence(shard, flight);
     fl__pg_say(shard, flight, PG_RELEASE, &shard->args);
     fl__pg_commit(shard, flight);
     return 0;
@@ -173,7 +255,7 @@ static void send_record(struct pg_shard *shard, struct pg_flight *flight, const 
                         unsigned char *encoded)
 {
     size_t size = fl__progress_encode(progress, encoded);
-    fl__pg_begin_write(shard, flight);
+    fl__pg_begin_write(shard);
     fl__pg_bytes(&shard->args, (fl_bytes){encoded, size});
     fl__pg_say(shard, flight, PG_RECORD, &shard->args);
 }
@@ -209,7 +291,7 @@ static int start_refile(struct pg_shard *shard, struct pg_flight *flight)
         return FL_NO_MEMORY;
     request->refile.parts = request->refile.moved = request->refile.more = 0;
     begin_write(shard, flight);
-    fl__pg_begin_write(shard, flight);
+    fl__pg_begin_write(shard);
     fl__pg_int(args, request->refile.window);
     fl__pg_int(args, request->refile.shift);
     fl__pg_int(args, request->refile.limit < INT64_MAX ? request->refile.limit : INT64_MAX);
@@ -251,23 +333,25 @@ static void take_refile(struct pg_flight *flight, unsigned what, const PGresult 
 
 /* --- Finishing ---------------------------------------------------------------------------------------------------- */
 
-static void spans_array(struct pg_args *args, const fl_store_request *request, bool whole)
+static size_t count_spans(const fl_store_request *request, bool whole)
 {
     size_t count = 0;
     for (size_t i = 0; i < request->finish.span_count; i++)
         count += request->finish.spans[i].whole == whole;
-    fl__pg_array(args, PG_OID_BIGINT, count, false);
+    return count;
+}
+
+static void spans_array(struct pg_args *args, const fl_store_request *request, bool whole)
+{
+    fl__pg_array(args, PG_OID_BIGINT, count_spans(request, whole), false);
     for (size_t i = 0; i < request->finish.span_count; i++)
         if (request->finish.spans[i].whole == whole)
             fl__pg_item_int(args, request->finish.spans[i].window);
     fl__pg_array_end(args);
 }
 
-static void send_settled(struct pg_shard *shard, struct pg_flight *flight)
+static void put_progress(struct pg_args *args, const fl_progress *settled)
 {
-    struct pg_args *args = &shard->args;
-    const fl_progress *settled = &flight->request->finish.settled;
-    fl__pg_begin_write(shard, flight);
     for (int i = 0; i < 2; i++) {
         fl__pg_int(args, (uint64_t)settled->front[i].at_us);
         fl__pg_int(args, settled->front[i].seq);
@@ -276,36 +360,53 @@ static void send_settled(struct pg_shard *shard, struct pg_flight *flight)
     for (size_t i = 0; i < settled->keep_count; i++)
         fl__pg_item_int(args, settled->keep[i]);
     fl__pg_array_end(args);
+}
+
+static void send_settled(struct pg_shard *shard, struct pg_flight *flight)
+{
+    struct pg_args *args = &shard->args;
+    if (count_spans(flight->request, false) == 0)
+        return;
+    fl__pg_begin_write(shard);
+    put_progress(args, &flight->request->finish.settled);
     spans_array(args, flight->request, false);
+    fl__pg_say(shard, flight, PG_COUNT_SETTLED, args);
     fl__pg_say(shard, flight, PG_SETTLED, args);
 }
 
-/* Entries of moved rows that led into these windows. */
+static void send_drop(struct pg_shard *shard, struct pg_flight *flight)
+{
+    if (count_spans(flight->request, true) == 0)
+        return;
+    fl__pg_begin_write(shard);
+    spans_array(&shard->args, flight->request, true);
+    fl__pg_say(shard, flight, PG_COUNT_DROP, &shard->args);
+    fl__pg_say(shard, flight, PG_DROP, &shard->args);
+}
+
+/* Entries of moved rows that led into these windows; windows that follow each other are one range. */
 static void send_sweep(struct pg_shard *shard, struct pg_flight *flight)
 {
-    struct pg_args *args = &shard->args;
     const fl_store_request *request = flight->request;
-    fl__pg_begin_write(shard, flight);
-    for (int end = 0; end < 2; end++) {
-        fl__pg_array(args, PG_OID_BIGINT, request->finish.span_count, false);
-        for (size_t i = 0; i < request->finish.span_count; i++) {
-            uint64_t window = request->finish.spans[i].window;
-            fl__pg_item_int(args, (uint64_t)(end ? fl_window_end(window) : fl_window_begin(window)));
+    for (size_t i = 0, next; i < request->finish.span_count; i = next) {
+        uint64_t last = request->finish.spans[i].window;
+        for (next = i + 1; next < request->finish.span_count; next++) {
+            if (fl_window_begin(request->finish.spans[next].window) != fl_window_end(last))
+                break;
+            last = request->finish.spans[next].window;
         }
-        fl__pg_array_end(args);
+        fl__pg_begin_write(shard);
+        fl__pg_int(&shard->args, (uint64_t)fl_window_begin(request->finish.spans[i].window));
+        fl__pg_int(&shard->args, (uint64_t)fl_window_end(last));
+        fl__pg_say(shard, flight, PG_SWEEP, &shard->args);
     }
-    fl__pg_say(shard, flight, PG_SWEEP, args);
-    fl__pg_begin_write(shard, flight);
-    fl__pg_say(shard, flight, PG_SWEPT, args);
 }
 
 static void send_spans(struct pg_shard *shard, struct pg_flight *flight)
 {
     if (flight->request->finish.span_count == 0)
         return;
-    fl__pg_begin_write(shard, flight);
-    spans_array(&shard->args, flight->request, true);
-    fl__pg_say(shard, flight, PG_DROP, &shard->args);
+    send_drop(shard, flight);
     send_settled(shard, flight);
     send_sweep(shard, flight);
 }
@@ -377,6 +478,20 @@ static void send_find_named(struct pg_shard *shard, struct pg_flight *flight, si
     fl__pg_say(shard, flight, PG_FIND_NAME, args);
 }
 
+static void send_find_one(struct pg_shard *shard, struct pg_flight *flight)
+{
+    struct pg_args *args = &shard->args;
+    EACH_WANT(flight->request, true, i)
+    {
+        fl__pg_begin(args);
+        fl__pg_int(args, shard->base.shard);
+        fl__pg_bytes(args, flight->request->find.wants[i].ns);
+        fl__pg_bytes(args, flight->request->find.wants[i].name);
+        fl__pg_int(args, i);
+        fl__pg_say(shard, flight, PG_FIND_ONE, args);
+    }
+}
+
 static void send_find_ids(struct pg_shard *shard, struct pg_flight *flight, size_t count)
 {
     struct pg_args *args = &shard->args;
@@ -423,7 +538,9 @@ static int start_find(struct pg_shard *shard, struct pg_flight *flight)
     size_t id_bytes = ids * FL__WINDOW_LEVELS * 3 * PG_INT_SIZE;
     if (!fl__pg_reserve(&shard->args, PG_ARGS_MAX * PG_ARRAY_SIZE + (id_bytes > name_bytes ? id_bytes : name_bytes)))
         return FL_NO_MEMORY;
-    if (names > 0)
+    if (names == 1)
+        send_find_one(shard, flight);
+    else if (names > 0)
         send_find_named(shard, flight, names);
     if (ids > 0)
         send_find_ids(shard, flight, ids);
@@ -461,6 +578,20 @@ static int64_t one_more(size_t limit)
     return limit < INT32_MAX ? (int64_t)limit + 1 : INT32_MAX;
 }
 
+/* How many rows are of this page: at most `limit`, and only those before the first that would make it too long. */
+static int page_count(const PGresult *result, size_t limit, int too_long, bool *ret_more)
+{
+    int got = PQntuples(result), count = 0;
+    while (count < got && (size_t)count < limit) {
+        fl_bytes flag = fl__pg_get_bytes(result, count, too_long);
+        if (flag.size == 1 && *(const char *)flag.data)
+            break;
+        count++;
+    }
+    *ret_more = count < got;
+    return count;
+}
+
 static int start_list(struct pg_shard *shard, struct pg_flight *flight)
 {
     struct pg_args *args = &shard->args;
@@ -484,9 +615,8 @@ static int start_list(struct pg_shard *shard, struct pg_flight *flight)
 static void take_list(struct pg_flight *flight, const PGresult *result)
 {
     fl_store_request *request = flight->request;
-    int count = PQntuples(result);
-    bool more = (size_t)count > request->list.limit;
-    count -= more;
+    bool more;
+    int count = page_count(result, request->list.limit, 8, &more);
     fl_row *rows = flight->block = fl__alloc((size_t)(count > 0 ? count : 1) * sizeof *rows);
     if (!rows) {
         fail(flight, FL_NO_MEMORY);
@@ -536,11 +666,12 @@ static void take_dead_list(struct pg_flight *flight, const PGresult *result)
 {
     fl_store_request *request = flight->request;
     uint64_t only = request->dead_list.id_seq;
-    int count = PQntuples(result);
-    if (only > 0 && count > 0 && fl__pg_get_int(result, 0, 0) != only)
+    bool more;
+    int count = page_count(result, request->dead_list.limit, 7, &more);
+    if (only > 0 && count > 0 && fl__pg_get_int(result, 0, 0) != only) {
         count = 0;
-    bool more = (size_t)count > request->dead_list.limit;
-    count -= more;
+        more = false;
+    }
     fl_dead_row *rows = flight->block = fl__alloc((size_t)(count > 0 ? count : 1) * sizeof *rows);
     if (!rows) {
         fail(flight, FL_NO_MEMORY);
@@ -555,8 +686,13 @@ static void take_dead_list(struct pg_flight *flight, const PGresult *result)
 
 /* --- Claiming ----------------------------------------------------------------------------------------------------- */
 
-/* What the stages of requests that take several exchanges wait for. */
-enum { STAGE_FIRST, STAGE_MIDDLE, STAGE_END };
+/* Ends the transaction of a request of several exchanges. */
+static void end_stages(struct pg_shard *shard, struct pg_flight *flight)
+{
+    flight->stage = STAGE_END;
+    fl__pg_say(shard, flight, PG_COMMIT, NULL);
+    fl__pg_sync(shard, flight);
+}
 
 static int start_claim(struct pg_shard *shard, struct pg_flight *flight)
 {
@@ -565,12 +701,13 @@ static int start_claim(struct pg_shard *shard, struct pg_flight *flight)
         return FL_NO_MEMORY;
     shard->chained = true;
     flight->stage = STAGE_FIRST;
-    fl__pg_say(shard, flight, PG_BEGIN, NULL);
+    fl__pg_transact(shard, flight);
     fl__pg_begin(args);
     fl__pg_int(args, shard->base.shard);
     fl__pg_say(shard, flight, PG_LOCK, args);
     fl__pg_say(shard, flight, PG_PROGRESS, args);
     fl__pg_say(shard, flight, PG_WINDOWS, args);
+    fl__pg_say(shard, flight, PG_COUNTS, args);
     fl__pg_sync(shard, flight);
     return 0;
 }
@@ -617,6 +754,39 @@ static void take_windows(struct pg_flight *flight, const PGresult *result)
     request->claim.window_count = count;
 }
 
+static void take_counts(struct pg_flight *flight, const PGresult *result)
+{
+    fl_store_request *request = flight->request;
+    size_t count = (size_t)PQntuples(result);
+    fl_store_count *counts = flight->counts = fl__alloc((count > 0 ? count : 1) * sizeof *counts);
+    if (!counts) {
+        fail(flight, FL_NO_MEMORY);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        counts[i] = (fl_store_count){fl__pg_get_bytes(result, (int)i, 0), fl__pg_get_int(result, (int)i, 1)};
+    request->claim.counts = counts;
+    request->claim.count_count = count;
+}
+
+/* Rows that are settled do not count. Both are in the order of the namespaces' bytes. */
+static void take_over(struct pg_flight *flight, const PGresult *result)
+{
+    fl_store_count *counts = flight->counts;
+    size_t count = flight->request->claim.count_count, i = 0;
+    for (int row = 0; row < PQntuples(result); row++) {
+        fl_bytes ns = fl__pg_get_bytes(result, row, 0);
+        uint64_t over = fl__pg_get_int(result, row, 1);
+        while (i < count && (counts[i].ns.size != ns.size || memcmp(counts[i].ns.data, ns.data, ns.size) != 0))
+            i++;
+        if (i == count || counts[i].rows < over) {
+            fail(flight, FL_STORE_CORRUPT);
+            return;
+        }
+        counts[i].rows -= over;
+    }
+}
+
 static void take_claim(struct pg_flight *flight, unsigned what, const PGresult *result)
 {
     fl_store_request *request = flight->request;
@@ -630,12 +800,60 @@ static void take_claim(struct pg_flight *flight, unsigned what, const PGresult *
         take_progress(flight, result);
     else if (what == PG_WINDOWS)
         take_windows(flight, result);
+    else if (what == PG_COUNTS)
+        take_counts(flight, result);
+    else if (what == PG_OVER)
+        take_over(flight, result);
+}
+
+/* The windows that may have settled rows: those that begin before the front. */
+static size_t windows_behind(const fl_store_request *request, uint64_t *ret)
+{
+    const fl_key *front = request->claim.progress.front;
+    int64_t front_us = front[0].at_us > front[1].at_us ? front[0].at_us : front[1].at_us;
+    size_t count = 0;
+    for (size_t i = 0; i < request->claim.window_count; i++)
+        if (fl_window_begin(request->claim.windows[i]) <= front_us) {
+            if (ret)
+                ret[count] = request->claim.windows[i];
+            count++;
+        }
+    return count;
+}
+
+static bool send_over(struct pg_shard *shard, struct pg_flight *flight)
+{
+    struct pg_args *args = &shard->args;
+    const fl_store_request *request = flight->request;
+    const fl_progress *progress = &request->claim.progress;
+    size_t count = windows_behind(request, NULL);
+    uint64_t *windows = fl__alloc((count + 1) * sizeof *windows);
+    size_t room = 2 * PG_ARRAY_SIZE + (16 + count + progress->keep_count) * PG_INT_SIZE;
+    bool good = windows && fl__pg_reserve(args, room + strlen(request->claim.owner));
+    if (good && count > 0) {
+        windows_behind(request, windows);
+        fl__pg_begin(args);
+        fl__pg_int(args, shard->base.shard);
+        put_progress(args, progress);
+        fl__pg_array(args, PG_OID_BIGINT, count, false);
+        for (size_t i = 0; i < count; i++)
+            fl__pg_item_int(args, windows[i]);
+        fl__pg_array_end(args);
+        fl__pg_say(shard, flight, PG_OVER, args);
+    }
+    fl__release(windows);
+    return good;
 }
 
 static void send_claim(struct pg_shard *shard, struct pg_flight *flight)
 {
     struct pg_args *args = &shard->args;
     const fl_store_request *request = flight->request;
+    if (!send_over(shard, flight)) {
+        fail(flight, FL_NO_MEMORY);
+        end_stages(shard, flight);
+        return;
+    }
     flight->number = ++shard->number;
     flight->doubt = true;
     flight->stage = STAGE_END;
@@ -732,14 +950,6 @@ static void turn_page(struct pg_flight *flight, const PGresult *result, int coun
     }
 }
 
-/* Ends the transaction of a request of several exchanges. */
-static void end_stages(struct pg_shard *shard, struct pg_flight *flight)
-{
-    flight->stage = STAGE_END;
-    fl__pg_say(shard, flight, PG_COMMIT, NULL);
-    fl__pg_sync(shard, flight);
-}
-
 /* The page that has come was kept: asks for the next, then hands it on. */
 static void go_on_loading(struct pg_shard *shard, struct pg_flight *flight)
 {
@@ -799,17 +1009,47 @@ static void take_meet(struct pg_shard *shard, struct pg_flight *flight, unsigned
 {
     int r = fl__pg_take_meet(shard, flight, what, result);
     if (r < 0 && flight->doubt && flight->request->result == 0) /* the commit is under way */
-        fl__store_answer(flight->request, FL_OUTCOME_UNKNOWN, "the answer is of no use: %s", fl_strerror(r));
+        fl__store_answer(flight->request, FL_OUTCOME_UNKNOWN, "the response of the database is invalid: %s",
+                         fl_strerror(r));
     else if (r < 0)
         fail(flight, r);
+}
+
+static bool is_find(unsigned what)
+{
+    return what == PG_FIND_ONE || what == PG_FIND_NAME || what == PG_FIND_ID || what == PG_FIND_MOVED;
+}
+
+static bool is_fence(unsigned what)
+{
+    return what == PG_FENCE || what == PG_RENEW || what == PG_RELEASE;
+}
+
+/* The database read its clock, at the beginning of the transaction, after we sent and before we received: a time outside of
+ * that span is a difference of the clocks. */
+static void compare_clocks(struct pg_shard *shard, const struct pg_flight *flight, unsigned what,
+                           const PGresult *result)
+{
+    int column = what == PG_LOCK ? 3 : what == PG_RENEW ? 0 : what == PG_MEMBERS ? 4 : -1;
+    if (column < 0 || PQntuples(result) == 0)
+        return;
+    int64_t theirs = (int64_t)fl__pg_get_int(result, 0, column);
+    if (what == PG_RENEW) /* Citus returns columns, but not now() */
+        theirs -= (int64_t)fl__pg_lease(flight->request->renew.lease_us);
+    int64_t received_us = fl_wall_clock_system()->now_us(fl_wall_clock_system());
+    int64_t ahead_us = theirs < flight->sent_us ? flight->sent_us - theirs
+                       : theirs > received_us   ? received_us - theirs
+                                                : 0;
+    atomic_store_explicit(&fl__pg_store(shard)->ahead_us, ahead_us, memory_order_relaxed);
 }
 
 static void take_good(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result)
 {
     fl_store_request *request = flight->request;
-    if (what == PG_FENCE)
+    compare_clocks(shard, flight, what, result);
+    if (is_fence(what)) /* without a row it does not fail */
         flight->fenced = strcmp(PQcmdTuples(result), "1") != 0;
-    else if (what == PG_COMMIT && strcmp(PQcmdStatus(result), "COMMIT") != 0 && !flight->redo)
+    else if (what == PG_COMMIT && strcmp(PQcmdStatus(result), "COMMIT") != 0 && !flight->redo && !flight->fenced)
         fail(flight, FL_STORE_UNAVAILABLE);
     else if (request->op == FL_STORE_CLAIM)
         take_claim(flight, what, result);
@@ -819,7 +1059,7 @@ static void take_good(struct pg_shard *shard, struct pg_flight *flight, unsigned
         take_refile(flight, what, result);
     else if (what == PG_DROP || what == PG_SETTLED)
         request->finish.deleted += strtoull(PQcmdTuples(result), NULL, 10);
-    else if (what == PG_FIND_NAME || what == PG_FIND_ID || what == PG_FIND_MOVED)
+    else if (is_find(what))
         take_found(flight, result);
     else if (what == PG_LIST)
         take_list(flight, result);
@@ -832,16 +1072,20 @@ static void take_good(struct pg_shard *shard, struct pg_flight *flight, unsigned
 /* Whether the answer points into a result of this statement. */
 static bool is_kept(unsigned what)
 {
-    return what == PG_FIND_NAME || what == PG_FIND_ID || what == PG_FIND_MOVED || what == PG_LIST || what == PG_DEAD ||
-           what == PG_PAGE || what == PG_MEMBERS || what == PG_HOLDERS;
+    return is_find(what) || what == PG_LIST || what == PG_DEAD || what == PG_PAGE || what == PG_MEMBERS ||
+           what == PG_HOLDERS || what == PG_NODES || what == PG_COUNTS;
 }
 
 void fl__pg_take(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result)
 {
     ExecStatusType status = PQresultStatus(result);
     bool good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
-    if (good)
+    if (what == PG_NODE_HOLDERS)
+        fl__pg_take_node(shard, result);
+    else if (good)
         take_good(shard, flight, what, result);
+    else if (is_fence(what) && strcmp(sqlstate(result), "22P02") == 0)
+        flight->fenced = true;
     else if (status != PGRES_PIPELINE_ABORTED)
         take_error(flight, result);
     if (good && is_kept(what) && flight->kept_count < PG_KEPT)
@@ -854,13 +1098,17 @@ static void claimed(struct pg_shard *shard, const struct pg_flight *flight)
 {
     if (flight->request->result < 0 || flight->redo)
         return;
-    shard->sent = shard->applied = flight->number;
+    shard->sent = flight->number;
+    fl__pg_acknowledge(shard, flight->number);
+    shard->forgotten = false;
     shard->version = flight->request->claim.version;
 }
 
 bool fl__pg_go_on(struct pg_shard *shard, struct pg_flight *flight)
 {
-    if (!fl__pg_is_alone(flight->request) || flight->request->op == FL_STORE_MEET)
+    if (flight->request->op == FL_STORE_MEET)
+        return fl__pg_store(shard)->spread && fl__pg_go_on_meeting(shard, flight);
+    if (!fl__pg_is_alone(flight->request))
         return false;
     bool failed = flight->request->result < 0 || flight->redo;
     if (flight->stage == STAGE_END) {

@@ -31,7 +31,8 @@ static void clear_answer(struct pg_flight *flight)
         PQclear(flight->kept[--flight->kept_count]);
     fl__release(flight->block);
     fl__release(flight->keep);
-    flight->block = flight->keep = NULL;
+    fl__release(flight->counts);
+    flight->block = flight->keep = flight->counts = NULL;
 }
 
 void fl__pg_flight_reset(struct pg_flight *flight)
@@ -86,6 +87,7 @@ static void send_flight(struct pg_shard *shard, struct pg_flight *flight)
 {
     flight->state = PG_SENT;
     flight->size = 0;
+    flight->sent_us = fl_wall_clock_system()->now_us(fl_wall_clock_system());
     int r = fl__pg_start(shard, flight);
     if (r < 0)
         finish(flight, r, NULL, NULL);
@@ -102,7 +104,9 @@ static void send_waiting(struct pg_shard *shard)
         bool alone = fl__pg_is_alone(flight->request) && flight->state != PG_FINISHED;
         if (alone && i > 0)
             return;
-        if (flight->state == PG_WAITING)
+        if (flight->state == PG_WAITING && shard->forgotten && !fl__pg_is_unowned(flight->request))
+            fl__pg_refuse_forgotten(flight);
+        else if (flight->state == PG_WAITING)
             send_flight(shard, flight);
         if (alone)
             return;
@@ -120,11 +124,11 @@ static bool is_in_doubt(const struct pg_flight *flight)
 
 static void give_up(struct pg_shard *shard, struct pg_flight *flight)
 {
-    const char *why = shard->trouble[0] ? shard->trouble : "it does not answer";
+    const char *why = shard->trouble[0] ? shard->trouble : "it does not respond";
     if (is_in_doubt(flight))
-        finish(flight, FL_OUTCOME_UNKNOWN, "the database did not say in time whether this was done: %s", why);
+        finish(flight, FL_OUTCOME_UNKNOWN, "the database did not confirm the write in time: %s", why);
     else
-        finish(flight, FL_STORE_UNAVAILABLE, "the database cannot be reached: %s", why);
+        finish(flight, FL_STORE_UNAVAILABLE, "cannot reach the database: %s", why);
 }
 
 /* Gives up what is too late. What was sent takes the connection with it: either it hangs, or the database is busy with
@@ -140,17 +144,16 @@ static void expire(struct pg_shard *shard, uint64_t now_ns)
         }
     }
     if (hanging && shard->conn && shard->state >= PG_READY)
-        fl__pg_link_break(shard, "the database did not answer in time");
+        fl__pg_link_break(shard, "the database did not respond in time");
 }
 
-/* While detaching, what has not been sent will not be. */
-static void refuse_waiting(struct pg_shard *shard)
+/* What has not been sent will not be. */
+static void refuse_waiting(struct pg_shard *shard, const char *why)
 {
     for (unsigned i = 0; i < shard->flight_count; i++) {
         struct pg_flight *flight = fl__pg_flight(shard, i);
         if (flight->state == PG_WAITING)
-            finish(flight, is_in_doubt(flight) ? FL_OUTCOME_UNKNOWN : FL_STORE_UNAVAILABLE,
-                   "the shard is being detached", NULL);
+            finish(flight, is_in_doubt(flight) ? FL_OUTCOME_UNKNOWN : FL_STORE_UNAVAILABLE, "%s", why);
     }
 }
 
@@ -172,6 +175,7 @@ static void end_attachment(struct pg_shard *shard)
     fl__pg_link_close(shard);
     fl_loop_cancel(shard->base.loop, shard->timer);
     fl__pg_args_release(&shard->args);
+    fl__pg_known_release(shard);
     fl_loop *loop = shard->base.loop;
     fl_loop_fn gone = shard->gone;
     void *arg = shard->gone_arg;
@@ -190,9 +194,11 @@ void fl__pg_step(struct pg_shard *shard)
         expire(shard, now_ns);
         fl__pg_link_tick(shard, now_ns);
         if (shard->detaching)
-            refuse_waiting(shard);
+            refuse_waiting(shard, "the shard is being detached");
         else if (shard->state == PG_READY)
             send_waiting(shard);
+        else if (shard->node_down) /* who waits here may keep others waiting */
+            refuse_waiting(shard, shard->trouble);
         fl__pg_link_watch(shard);
         busy = answer(shard) || busy || shard->broken;
     } while (busy);
@@ -285,7 +291,7 @@ static void submit(fl_shard *base, fl_store_request *request)
     request->deadline_ns = timeout_us < (UINT64_MAX - now_ns) / 1000 ? now_ns + timeout_us * 1000 : UINT64_MAX;
     if (request->op == FL_STORE_BACKUP)
         fl__store_answer(request, FL_INVALID_ARGUMENT,
-                         "PostgreSQL has tools of its own for that: pg_dump, pg_basebackup");
+                         "copy this store with the tools of PostgreSQL: pg_dump, pg_basebackup");
     else
         fl__store_validate(request);
     if (shard->first)
@@ -302,4 +308,10 @@ static void close_store(fl_store *store)
     fl__release(store);
 }
 
-const struct fl_store_ops fl__pg_ops = {close_store, attach, detach, submit};
+static int64_t clock_ahead_us(const fl_store *store)
+{
+    return atomic_load_explicit(&((const struct pg_store *)store)->ahead_us, memory_order_relaxed);
+}
+
+const struct fl_store_ops fl__pg_ops = {
+    .close = close_store, .attach = attach, .detach = detach, .submit = submit, .clock_ahead_us = clock_ahead_us};

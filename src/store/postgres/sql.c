@@ -6,29 +6,45 @@
  * and co-located on `shard`; YugabyteDB: hashed by the first column of the key; CockroachDB: ranges), and each transaction
  * stays on one of them. Types are bigint, bytea and text, functions few and old; a statement changes one table only.
  *
- * Statements that write repeat the fence: they do nothing unless the shard's row says that the transaction's own fence
- * (PG_FENCE) has passed, so that a whole transaction can be sent without waiting for the answer to its first statement.
+ * A transaction that writes begins with the fence (PG_FENCE, or a statement that contains it). If the fence does not pass,
+ * that statement fails, and the database passes over the rest: so a whole transaction can be sent without waiting for the
+ * answer to its first statement, and the other statements need not look at the shard's row.
+ *
+ * A statement about one row is plain, without arrays: its plan is kept. That matters most on Citus, which plans anything else
+ * again each time, on the coordinator: about a millisecond for a statement that takes its rows from an array.
  */
 
 #include <stddef.h>
 
+#include <foliot/store.h>
+
 #include "store/postgres/sql.h"
 
 #define NOW_US "(extract(epoch FROM now()) * 1000000)::bigint"
-#define PASSED " EXISTS (SELECT 1 FROM foliot_shard s WHERE s.shard = $1::bigint AND s.applied = $2::bigint)"
+
+/* The fence: the new number, or an error that says whose the shard is (SQLSTATE 22P02: the text is not a number). */
+#define FENCE                                                                          \
+    "UPDATE foliot_shard SET applied = CASE WHEN version = $2::bigint AND version > 0" \
+    " AND applied = $3::bigint THEN $4::bigint ELSE ('the shard was lost to ' || owner)::bigint END"
 
 /* The same where rows come from arrays. Their shard is taken from the shard's row and not from the parameter: a database of
  * many nodes sees then that the rows belong where that row is. (Citus: else it brings them to the coordinator and needs two
  * phases to commit.) */
 #define OWNED " FROM foliot_shard s CROSS JOIN "
-#define OWNER " s.shard = $1::bigint AND s.applied = $2::bigint"
+#define OWNER " s.shard = $1::bigint"
 #define ROW(t) t "win, " t "seq, " t "at, " t "ns, " t "name, " t "id, " t "body"
 
-/* fl_progress_settled() of ($3, $4), ($5, $6) and the kept $7. */
+/* fl_progress_settled() of ($2, $3), ($4, $5) and the kept $6. */
 #define IS_SETTLED                                                   \
-    " (((seq & 1) = 0 AND (at, seq) <= ($3::bigint, $4::bigint))"    \
-    " OR ((seq & 1) = 1 AND (at, seq) <= ($5::bigint, $6::bigint)))" \
-    " AND seq NOT IN (SELECT k FROM unnest($7::bigint[]) AS k)"
+    " (((seq & 1) = 0 AND (at, seq) <= ($2::bigint, $3::bigint))"    \
+    " OR ((seq & 1) = 1 AND (at, seq) <= ($4::bigint, $5::bigint)))" \
+    " AND seq NOT IN (SELECT k FROM unnest($6::bigint[]) AS k)"
+
+/* Rows that are about to be taken away, fewer of each namespace. */
+#define COUNT_ROWS                                                                               \
+    "INSERT INTO foliot_count AS c (shard, ns, n) SELECT shard, ns, -count(*) FROM foliot_timer" \
+    " WHERE shard = $1::bigint AND"
+#define ADD_COUNT " ON CONFLICT (shard, ns) DO UPDATE SET n = c.n + excluded.n"
 
 /* fl__window_candidates() */
 #define LEVEL(shift) "(" #shift "::bigint << 56) | (m.key_at >> " #shift ")"
@@ -36,13 +52,22 @@
     "ARRAY[" LEVEL(55) ", " LEVEL(49) ", " LEVEL(43) ", " LEVEL(37) ", " LEVEL(31) ", " LEVEL(25) ", " LEVEL( \
         19) ", " LEVEL(13) "]"
 
+#define HOLDERS "SELECT shard, owner, version, lease_until - " NOW_US " FROM foliot_shard"
+
 /* What a load may see: from ($3, $4), before $5. */
 #define LOADED \
     " shard = $1::bigint AND win = ANY ($2::bigint[]) AND (at, seq) >= ($3::bigint, $4::bigint) AND at < $5::bigint"
 
+/* Whether the rows before this one fill a page (FL_STORE_PAGE_BYTES) already. */
+_Static_assert(FL_STORE_PAGE_BYTES == 1048576, "the statements know it");
+#define TOO_LONG(size, order)                                                                             \
+    " coalesce(sum(" size ") OVER (ORDER BY " order " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)," \
+    " 0) >= 1048576"
+
 const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     [PG_BEGIN] = {"foliot_begin", "BEGIN ISOLATION LEVEL READ COMMITTED"},
     [PG_BEGIN_READ] = {"foliot_begin_read", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
+    [PG_DURABLE] = {"foliot_durable", "SET LOCAL synchronous_commit = 'on'"},
     [PG_COMMIT] = {"foliot_commit", "COMMIT"},
 
     /* Owners. */
@@ -60,72 +85,78 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                     " UNION ALL SELECT (SELECT t.win FROM foliot_timer t WHERE t.shard = $1::bigint AND t.win > w.win"
                     " ORDER BY t.win LIMIT 1) FROM w WHERE w.win IS NOT NULL)"
                     " SELECT win FROM w WHERE win IS NOT NULL"},
-    [PG_FENCE] = {"foliot_fence", "UPDATE foliot_shard SET applied = $4::bigint WHERE shard = $1::bigint"
-                                  " AND version = $2::bigint AND version > 0 AND applied = $3::bigint"},
-    [PG_RENEW] = {"foliot_renew", "UPDATE foliot_shard SET lease_until = " NOW_US " + $3::bigint"
-                                  " WHERE shard = $1::bigint AND applied = $2::bigint"},
-    [PG_RELEASE] = {"foliot_release",
-                    "UPDATE foliot_shard SET owner = '' WHERE shard = $1::bigint AND applied = $2::bigint"},
-    [PG_RECORD] = {"foliot_record",
-                   "UPDATE foliot_progress SET progress = $3::bytea WHERE shard = $1::bigint AND" PASSED},
+    [PG_COUNTS] = {"foliot_counts", "SELECT ns, n FROM foliot_count WHERE shard = $1::bigint AND n <> 0 ORDER BY ns"},
+    [PG_OVER] = {"foliot_over", "SELECT ns, count(*) FROM foliot_timer WHERE shard = $1::bigint"
+                                " AND win = ANY ($7::bigint[]) AND" IS_SETTLED " GROUP BY ns ORDER BY ns"},
+    [PG_FENCE] = {"foliot_fence", FENCE " WHERE shard = $1::bigint"},
+    [PG_RENEW] = {"foliot_renew", FENCE ", lease_until = " NOW_US " + $5::bigint WHERE shard = $1::bigint"
+                                        " RETURNING lease_until"},
+    [PG_RELEASE] = {"foliot_release", FENCE ", owner = '' WHERE shard = $1::bigint"},
+    [PG_RECORD] = {"foliot_record", "UPDATE foliot_progress SET progress = $2::bytea WHERE shard = $1::bigint"},
 
     /* Changes. */
+    [PG_PUT_ONE] = {"foliot_put_one", "INSERT INTO foliot_timer (shard, win, seq, at, ns, body, name, id) VALUES"
+                                      " ($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bytea, $6::bytea,"
+                                      " $7::bytea, $8::bytea)"},
     [PG_PUT] = {"foliot_put", "INSERT INTO foliot_timer (shard, win, seq, at, ns, body)"
-                              " SELECT s.shard, r.win, r.seq, r.at, r.ns, r.body" OWNED "unnest($3::bigint[],"
-                              " $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[]) AS r(win, seq, at, ns, body)"
+                              " SELECT s.shard, r.win, r.seq, r.at, r.ns, r.body" OWNED "unnest($2::bigint[],"
+                              " $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[]) AS r(win, seq, at, ns, body)"
                               " WHERE" OWNER},
     [PG_PUT_FULL] = {"foliot_put_full",
                      "INSERT INTO foliot_timer (shard, win, seq, at, ns, body, name, id)"
-                     " SELECT s.shard, r.win, r.seq, r.at, r.ns, r.body, r.name, r.id" OWNED "unnest($3::bigint[],"
-                     " $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[])"
+                     " SELECT s.shard, r.win, r.seq, r.at, r.ns, r.body, r.name, r.id" OWNED "unnest($2::bigint[],"
+                     " $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[])"
                      " AS r(win, seq, at, ns, body, name, id) WHERE" OWNER},
     [PG_REMOVE] = {"foliot_remove",
                    "INSERT INTO foliot_timer AS o (shard, win, seq, at, ns, body)"
                    " SELECT r.shard, r.win, r.seq, r.at, ''::bytea, ''::bytea"
-                   " FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS k(win, seq, at)"
+                   " FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS k(win, seq, at)"
                    " CROSS JOIN LATERAL (SELECT t.shard, t.win, t.seq, t.at FROM foliot_timer t"
                    " WHERE t.shard = $1::bigint AND t.win = k.win AND t.seq = k.seq AND t.at = k.at LIMIT 1) r"
-                   " WHERE" PASSED " ON CONFLICT (shard, win, seq) DO UPDATE SET win = -o.win"},
-    [PG_REMOVED] = {"foliot_removed", "DELETE FROM foliot_timer WHERE shard = $1::bigint AND win < 0 AND" PASSED},
+                   " WHERE r.shard = $1::bigint ON CONFLICT (shard, win, seq) DO UPDATE SET win = -o.win"},
+    [PG_REMOVED] = {"foliot_removed", "DELETE FROM foliot_timer WHERE shard = $1::bigint AND win < 0"},
     [PG_MOVED] = {"foliot_moved", "INSERT INTO foliot_moved (shard, seq, key_at, key_seq)"
                                   " SELECT s.shard, r.seq, r.key_at, r.key_seq" OWNED
-                                  "unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS r(seq, key_at, key_seq)"
+                                  "unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS r(seq, key_at, key_seq)"
                                   " WHERE" OWNER " ON CONFLICT (shard, seq)"
                                   " DO UPDATE SET key_at = excluded.key_at, key_seq = excluded.key_seq"},
-    [PG_UNMOVE] = {"foliot_unmove",
-                   "DELETE FROM foliot_moved WHERE shard = $1::bigint AND seq = ANY ($3::bigint[]) AND" PASSED},
+    [PG_UNMOVE] = {"foliot_unmove", "DELETE FROM foliot_moved WHERE shard = $1::bigint AND seq = ANY ($2::bigint[])"},
     [PG_BURY] = {"foliot_bury",
                  "INSERT INTO foliot_dead (shard, seq, at, ns, name, body, died, reason)"
-                 " SELECT s.shard, r.seq, r.at, r.ns, r.name, r.body, r.died, r.reason" OWNED "unnest($3::bigint[],"
-                 " $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bytea[])"
+                 " SELECT s.shard, r.seq, r.at, r.ns, r.name, r.body, r.died, r.reason" OWNED "unnest($2::bigint[],"
+                 " $3::bigint[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bytea[])"
                  " AS r(seq, at, ns, name, body, died, reason) WHERE" OWNER " ON CONFLICT (shard, seq)"
                  " DO UPDATE SET at = excluded.at, ns = excluded.ns, name = excluded.name, body = excluded.body,"
                  " died = excluded.died, reason = excluded.reason"},
-    [PG_UNBURY] = {"foliot_unbury",
-                   "DELETE FROM foliot_dead WHERE shard = $1::bigint AND seq = ANY ($3::bigint[]) AND" PASSED},
+    [PG_UNBURY] = {"foliot_unbury", "DELETE FROM foliot_dead WHERE shard = $1::bigint AND seq = ANY ($2::bigint[])"},
+
+    /* How many rows each namespace has, settled or not: before rows are taken away, and for those that are put. */
+    [PG_COUNT_ONE] = {"foliot_count_one", "INSERT INTO foliot_count AS c (shard, ns, n)"
+                                          " VALUES ($1::bigint, $2::bytea, $3::bigint)" ADD_COUNT},
+    [PG_COUNT_PUT] = {"foliot_count_put",
+                      "INSERT INTO foliot_count AS c (shard, ns, n)"
+                      " SELECT s.shard, r.ns, sum(r.n)::bigint" OWNED
+                      "unnest($2::bytea[], $3::bigint[]) AS r(ns, n) WHERE" OWNER " GROUP BY s.shard, r.ns" ADD_COUNT},
+    [PG_COUNT_REMOVED] = {"foliot_count_removed", COUNT_ROWS " win < 0 GROUP BY shard, ns" ADD_COUNT},
+    [PG_COUNT_DROP] = {"foliot_count_drop", COUNT_ROWS " win = ANY ($2::bigint[])"
+                                                       " GROUP BY shard, ns" ADD_COUNT},
+    [PG_COUNT_SETTLED] = {"foliot_count_settled",
+                          COUNT_ROWS " win = ANY ($7::bigint[]) AND" IS_SETTLED " GROUP BY shard, ns" ADD_COUNT},
 
     /* Windows. */
-    [PG_DROP] = {"foliot_drop",
-                 "DELETE FROM foliot_timer WHERE shard = $1::bigint AND win = ANY ($3::bigint[]) AND" PASSED},
+    [PG_DROP] = {"foliot_drop", "DELETE FROM foliot_timer WHERE shard = $1::bigint AND win = ANY ($2::bigint[])"},
     [PG_SETTLED] = {"foliot_settled", "DELETE FROM foliot_timer WHERE shard = $1::bigint"
-                                      " AND win = ANY ($8::bigint[]) AND" IS_SETTLED " AND" PASSED},
-    [PG_SWEEP] = {"foliot_sweep", /* an entry whose row is gone is no entry */
-                  "INSERT INTO foliot_moved AS o (shard, seq, key_at, key_seq)"
-                  " SELECT DISTINCT m.shard, m.seq, m.key_at, m.key_seq"
-                  " FROM unnest($3::bigint[], $4::bigint[]) AS w(low, high)"
-                  " CROSS JOIN LATERAL (SELECT n.shard, n.seq, n.key_at, n.key_seq FROM foliot_moved n"
-                  " WHERE n.shard = $1::bigint AND n.key_at >= w.low AND n.key_at < w.high OFFSET 0) m"
-                  " WHERE NOT EXISTS (SELECT 1 FROM unnest(" CANDIDATES ") AS c(win)"
-                  " CROSS JOIN LATERAL (SELECT 1 FROM foliot_timer t WHERE t.shard = $1::bigint AND t.win = c.win"
-                  " AND t.seq = m.key_seq LIMIT 1) r) AND" PASSED
-                  " ON CONFLICT (shard, seq) DO UPDATE SET seq = -o.seq"},
-    [PG_SWEPT] = {"foliot_swept", "DELETE FROM foliot_moved WHERE shard = $1::bigint AND seq < 0 AND" PASSED},
+                                      " AND win = ANY ($7::bigint[]) AND" IS_SETTLED},
+    [PG_SWEEP] = {"foliot_sweep", /* entries from $2 on, before $3, whose row is gone */
+                  "DELETE FROM foliot_moved m WHERE m.shard = $1::bigint AND m.key_at >= $2::bigint"
+                  " AND m.key_at < $3::bigint AND NOT EXISTS (SELECT 1 FROM foliot_timer t WHERE t.shard = $1::bigint"
+                  " AND t.win = ANY (" CANDIDATES ") AND t.seq = m.key_seq OFFSET 0)"},
     [PG_REFILE] = {"foliot_refile",
-                   "WITH part AS (UPDATE foliot_timer SET win = ($4::bigint << 56) | (at >> ($4::bigint)::int)"
-                   " WHERE shard = $1::bigint AND win = $3::bigint AND seq <= (SELECT max(p.seq) FROM"
-                   " (SELECT seq FROM foliot_timer WHERE shard = $1::bigint AND win = $3::bigint"
-                   " ORDER BY seq LIMIT $5::bigint) p)"
-                   " AND" PASSED " RETURNING win) SELECT win, count(*) FROM part GROUP BY win"},
+                   "WITH part AS (UPDATE foliot_timer SET win = ($3::bigint << 56) | (at >> ($3::bigint)::int)"
+                   " WHERE shard = $1::bigint AND win = $2::bigint AND seq <= (SELECT max(p.seq) FROM"
+                   " (SELECT seq FROM foliot_timer WHERE shard = $1::bigint AND win = $2::bigint"
+                   " ORDER BY seq LIMIT $4::bigint) p)"
+                   " RETURNING win) SELECT win, count(*) FROM part GROUP BY win"},
     [PG_REST] = {"foliot_rest",
                  "SELECT win FROM foliot_timer WHERE shard = $1::bigint AND win = $2::bigint ORDER BY seq LIMIT 1"},
     [PG_PARTS] = {"foliot_parts", "SELECT w.win FROM unnest($2::bigint[]) AS w(win) CROSS JOIN LATERAL"
@@ -133,6 +164,10 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                                   " LIMIT 1) r"},
 
     /* Reads. */
+    [PG_FIND_ONE] = {"foliot_find_one",
+                     "SELECT $4::bigint, " ROW(
+                         "") " FROM foliot_timer WHERE shard = $1::bigint AND ns = $2::bytea AND name = $3::bytea"
+                             " AND name IS NOT NULL LIMIT 2"},
     [PG_FIND_NAME] = {"foliot_find_name",
                       "SELECT w.i, " ROW(
                           "t.") " FROM unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS w(i, ns, name)"
@@ -154,14 +189,18 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                        "r.") " FROM foliot_timer r WHERE r.shard = $1::bigint"
                              " AND r.win = c.win AND r.seq = m.key_seq AND r.at = m.key_at LIMIT 1) t"},
     [PG_LIST] =
-        {"foliot_list", /* of rows that do not fit, no more than the number is sent */
-         "SELECT f.fits, f.win, f.seq, f.at, CASE WHEN f.fits THEN f.ns END, CASE WHEN f.fits THEN f.name END,"
-         " CASE WHEN f.fits THEN f.id END, CASE WHEN f.fits THEN f.body END FROM (SELECT q.*,"
-         " q.at >= $5::bigint AND q.at < $6::bigint AND ($7::bytea = ''::bytea OR q.ns = $7::bytea)"
-         " AND ($8::bytea = ''::bytea OR coalesce(substring(q.name FROM 1 FOR length($8::bytea)) = $8::bytea,"
-         " false)) AS fits FROM (SELECT " ROW(
-             "") " FROM foliot_timer WHERE shard = $1::bigint"
-                 " AND win = $2::bigint AND seq > $3::bigint ORDER BY seq LIMIT $4::bigint) q) f ORDER BY f.seq"},
+        {"foliot_list", /* of rows that do not fit, or would make the page too long, no more than the number is sent */
+         "SELECT g.fits, g.win, g.seq, g.at, CASE WHEN g.fits THEN g.ns END, CASE WHEN g.fits THEN g.name END,"
+         " CASE WHEN g.fits THEN g.id END, CASE WHEN g.fits AND NOT g.long THEN g.body END, g.long"
+         " FROM (SELECT f.*," TOO_LONG(
+             "CASE WHEN f.fits THEN octet_length(f.body) ELSE 0 END",
+             "f.seq") " AS long FROM (SELECT q.*,"
+                      " q.at >= $5::bigint AND q.at < $6::bigint AND ($7::bytea = ''::bytea OR q.ns = $7::bytea)"
+                      " AND ($8::bytea = ''::bytea OR coalesce(substring(q.name FROM 1 FOR length($8::bytea)) ="
+                      " $8::bytea, false)) AS fits FROM (SELECT " ROW(
+                          "") " FROM foliot_timer WHERE shard = $1::bigint"
+                              " AND win = $2::bigint AND seq > $3::bigint ORDER BY seq LIMIT $4::bigint) q) f) g"
+                              " ORDER BY g.seq"},
     [PG_CUT] = {"foliot_cut", /* the first that is too many; sorted only if there is one */
                 "SELECT at, seq FROM foliot_timer WHERE" LOADED " AND $6::bigint <"
                 " (SELECT count(*) FROM (SELECT 1 FROM foliot_timer WHERE" LOADED " LIMIT $6::bigint + 1) n)"
@@ -170,9 +209,13 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                  "SELECT " ROW("") " FROM foliot_timer WHERE shard = $1::bigint AND win = $2::bigint"
                                    " AND seq > $3::bigint AND (at, seq) >= ($4::bigint, $5::bigint)"
                                    " AND (at, seq) < ($6::bigint, $7::bigint) ORDER BY seq LIMIT $8::bigint"},
-    [PG_DEAD] = {"foliot_dead", "SELECT seq, at, ns, name, body, died, reason FROM foliot_dead"
-                                " WHERE shard = $1::bigint AND seq > $2::bigint"
-                                " AND ($3::bytea = ''::bytea OR ns = $3::bytea) ORDER BY seq LIMIT $4::bigint"},
+    [PG_DEAD] = {"foliot_dead",
+                 "SELECT d.seq, d.at, d.ns, d.name, CASE WHEN NOT d.long THEN d.body END, d.died, d.reason,"
+                 " d.long FROM (SELECT q.*," TOO_LONG(
+                     "octet_length(q.body)", "q.seq") " AS long FROM (SELECT seq, at, ns, name, body, died, reason"
+                                                      " FROM foliot_dead WHERE shard = $1::bigint AND seq > $2::bigint"
+                                                      " AND ($3::bytea = ''::bytea OR ns = $3::bytea) ORDER BY seq"
+                                                      " LIMIT $4::bigint) q) d ORDER BY d.seq"},
 
     /* Servers. */
     [PG_JOIN] = {"foliot_join", "INSERT INTO foliot_member (address, incarnation, lease_until, about)"
@@ -188,8 +231,15 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                   "INSERT INTO foliot_member (address, incarnation, lease_until, about)"
                   " VALUES ('', 1, 4611686018427387904, $1::text) ON CONFLICT (address) DO NOTHING"},
     [PG_MEMBERS] = {"foliot_members",
-                    "SELECT address, about, incarnation, lease_until - " NOW_US " FROM foliot_member"},
-    [PG_HOLDERS] = {"foliot_holders", "SELECT shard, owner, version, lease_until - " NOW_US " FROM foliot_shard"},
+                    "SELECT address, about, incarnation, lease_until - " NOW_US ", " NOW_US " FROM foliot_member"},
+    [PG_HOLDERS] = {"foliot_holders", HOLDERS},
+
+    /* The same where the shards are on several nodes of Citus. */
+    [PG_PATIENCE] = {"foliot_patience", "SELECT set_config('statement_timeout', $1::text, false)"},
+    [PG_NODES] = {"foliot_nodes",
+                  "SELECT i, p.groupid::bigint FROM generate_series(0, $1::bigint - 1) AS i JOIN pg_dist_placement p"
+                  " ON p.shardid = get_shard_id_for_distribution_column('foliot_shard', i) ORDER BY 2, 1"},
+    [PG_NODE_HOLDERS] = {"foliot_node_holders", HOLDERS " WHERE shard = ANY ($1::bigint[])"},
 };
 
 /* Plans: there is an index for every statement, and LATERAL with a LIMIT makes one look-up in it for each item of an array.
@@ -198,21 +248,24 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
  * end to end and compared with every item whenever the planner takes it for small. So removing is an INSERT of what is
  * there already: its conflicts are found in the key, one by one, and turn the row's key negative; what is negative is
  * deleted next, in the same transaction. (Generic plans are not forced: Citus has none for most of these.) Time-outs: a session whose
- * client is gone must not hold the shard's row for long. Commits: never acknowledged before they are on disk, whatever the
- * default. */
+ * client is gone must not hold the shard's row for long.
+ *
+ * Commits are on disk before they are acknowledged, whatever the configuration says, now or later: each transaction sets
+ * that for itself (PG_DURABLE). Citus passes a SET LOCAL on to the node of the shard, if it is told to, but no setting of a
+ * session. */
 const char *const fl__pg_settings[] = {
-    "SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), "
-    "set_config('enable_hashjoin', 'off', false),"
-    " set_config('enable_mergejoin', 'off', false), set_config('enable_material', 'off', false),"
-    " set_config('jit', 'off', false)",
+    ("SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),"
+     " set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),"
+     " set_config('enable_material', 'off', false), set_config('jit', 'off', false)"),
     "SELECT set_config('enable_memoize', 'off', false)",
     "SELECT set_config('work_mem', '32MB', false)",
     "SELECT set_config('idle_in_transaction_session_timeout', $1::text, false)",
     "SELECT set_config('statement_timeout', $1::text, false)",
     "SELECT set_config('transaction_timeout', $1::text, false)", /* since PostgreSQL 17 */
-    "SELECT set_config('tcp_user_timeout', $1::text, false), set_config('tcp_keepalives_idle', '5', false),"
-    " set_config('tcp_keepalives_interval', '2', false), set_config('tcp_keepalives_count', '3', false)",
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+    ("SELECT set_config('tcp_user_timeout', $1::text, false), set_config('tcp_keepalives_idle', '5', false),"
+     " set_config('tcp_keepalives_interval', '2', false), set_config('tcp_keepalives_count', '3', false)"),
+    "SELECT set_config('citus.propagate_set_commands', 'local', false)",
+    "SELECT set_config('citus.node_connection_timeout', '3s', false)",
     NULL,
 };
 
@@ -245,10 +298,36 @@ const char *const fl__pg_distribute[] = {
     NULL,
 };
 
+#define UNLESS_SHARED(table) \
+    " WHERE NOT EXISTS (SELECT 1 FROM pg_dist_partition WHERE logicalrelid = to_regclass('" table "'))"
+
+const char *const fl__pg_share[] = {
+    "SELECT create_reference_table('foliot_meta')" UNLESS_SHARED("foliot_meta"),
+    "SELECT citus_add_local_table_to_metadata('foliot_member')" UNLESS_SHARED("foliot_member"),
+    NULL,
+};
+
 static const char *const members_step[] = {
     "CREATE TABLE foliot_member (address text PRIMARY KEY, incarnation bigint NOT NULL, lease_until bigint NOT NULL,"
     " about text NOT NULL)",
     NULL,
 };
 
-const char *const *const fl__pg_steps[] = {[2] = members_step};
+static const char *const counts_step[] = {
+    "CREATE TABLE foliot_count (shard bigint NOT NULL, ns bytea NOT NULL, n bigint NOT NULL, PRIMARY KEY (shard, ns))",
+    NULL,
+};
+
+const char *const *const fl__pg_steps[] = {[2] = members_step, [3] = counts_step};
+
+const char *const fl__pg_distribute_counts[] = {
+    "SELECT create_distributed_table('foliot_count', 'shard', colocate_with => 'foliot_shard')",
+    NULL,
+};
+
+/* Timers of the first are what earlier versions counted with. */
+const char *const fl__pg_count_all[] = {
+    "DELETE FROM foliot_timer WHERE ns = '\\x01636f756e7473'::bytea",
+    "INSERT INTO foliot_count (shard, ns, n) SELECT shard, ns, count(*) FROM foliot_timer GROUP BY shard, ns",
+    NULL,
+};

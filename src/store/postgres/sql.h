@@ -7,16 +7,20 @@
 enum pg_statement {
     PG_BEGIN,
     PG_BEGIN_READ,
+    PG_DURABLE,
     PG_COMMIT,
     PG_LOCK,
     PG_BAR,
     PG_CLAIM,
     PG_PROGRESS,
     PG_WINDOWS,
+    PG_COUNTS,
+    PG_OVER,
     PG_FENCE,
     PG_RENEW,
     PG_RELEASE,
     PG_RECORD,
+    PG_PUT_ONE,
     PG_PUT,
     PG_PUT_FULL,
     PG_REMOVE,
@@ -25,13 +29,18 @@ enum pg_statement {
     PG_UNMOVE,
     PG_BURY,
     PG_UNBURY,
+    PG_COUNT_ONE,
+    PG_COUNT_PUT,
+    PG_COUNT_REMOVED,
+    PG_COUNT_DROP,
+    PG_COUNT_SETTLED,
     PG_DROP,
     PG_SETTLED,
     PG_SWEEP,
-    PG_SWEPT,
     PG_REFILE,
     PG_REST,
     PG_PARTS,
+    PG_FIND_ONE,
     PG_FIND_NAME,
     PG_FIND_ID,
     PG_FIND_MOVED,
@@ -46,8 +55,13 @@ enum pg_statement {
     PG_OFFER,
     PG_MEMBERS,
     PG_HOLDERS,
+    PG_PATIENCE,
+    PG_NODES,
+    PG_NODE_HOLDERS,
     PG_STATEMENTS,
 };
+
+enum { PG_STATEMENTS_PLAIN = PG_PATIENCE }; /* the others are for Citus, and known only there */
 
 struct pg_text {
     const char *name; /* as it is prepared */
@@ -65,13 +79,19 @@ extern const char fl__pg_terminate[];
 /* Versions of the tables. A version that only adds to what was there (a table; a column with a default) leaves the lowest
  * that a program must know as it is, so that programs of both versions work with the store at once; one that changes what
  * was there raises it. */
-enum { PG_SCHEMA_VERSION = 2, PG_SCHEMA_COMPATIBLE = 1 };
+enum { PG_SCHEMA_VERSION = 3, PG_SCHEMA_COMPATIBLE = 3, PG_SCHEMA_COUNTED = 3 };
 
 /* Makes the tables: version 1. */
 extern const char *const fl__pg_schema[];
 /* Where there is create_distributed_table(), that is, on Citus. */
 extern const char *const fl__pg_distribute[];
+/* There, lets every node read and write the other tables; each does nothing if that is done. foliot_member is not a copy on
+ * every node, as foliot_meta is: such a table cannot be written to while a node is down. */
+extern const char *const fl__pg_share[];
 /* Makes each version from the one before it: from 2 on. New tables are made by all of these, one after the other. */
 extern const char *const *const fl__pg_steps[PG_SCHEMA_VERSION + 1];
+/* After the step to PG_SCHEMA_COUNTED: on Citus; and everywhere. */
+extern const char *const fl__pg_distribute_counts[];
+extern const char *const fl__pg_count_all[];
 
 #endif

@@ -10,6 +10,8 @@
 #include "base/alloc.h"
 #include "store/postgres/wire.h"
 
+enum { NO_VALUE = -1 }; /* the length of an argument that is null */
+
 bool fl__pg_reserve(struct pg_args *args, size_t size)
 {
     if (size <= args->room)
@@ -83,6 +85,20 @@ void fl__pg_bytes(struct pg_args *args, fl_bytes bytes)
     close_argument(args);
 }
 
+void fl__pg_key(struct pg_args *args, fl_key key)
+{
+    open_argument(args);
+    put_64(args, (uint64_t)key.at_us);
+    put_64(args, key.seq);
+    close_argument(args);
+}
+
+void fl__pg_null(struct pg_args *args)
+{
+    open_argument(args);
+    args->length[args->count++] = NO_VALUE;
+}
+
 void fl__pg_array(struct pg_args *args, uint32_t oid, size_t count, bool with_nulls)
 {
     open_argument(args);
@@ -130,7 +146,7 @@ int fl__pg_send(PGconn *conn, const char *name, const struct pg_args *args)
     int formats[PG_ARGS_MAX];
     int count = args ? args->count : 0;
     for (int i = 0; i < count; i++) {
-        values[i] = (const char *)args->data + args->begin[i];
+        values[i] = args->length[i] == NO_VALUE ? NULL : (const char *)args->data + args->begin[i];
         formats[i] = 1;
     }
     return PQsendQueryPrepared(conn, name, count, values, args ? args->length : NULL, formats, 1);

@@ -38,6 +38,8 @@ void fl__pg_args_release(struct pg_args *args);
 void fl__pg_begin(struct pg_args *args);
 void fl__pg_int(struct pg_args *args, uint64_t value);
 void fl__pg_bytes(struct pg_args *args, fl_bytes bytes);
+void fl__pg_key(struct pg_args *args, fl_key key); /* as the 16 bytes of foliot_timer.id */
+void fl__pg_null(struct pg_args *args);
 
 /* An argument that is an array of `count` items. */
 void fl__pg_array(struct pg_args *args, uint32_t oid, size_t count, bool with_nulls);

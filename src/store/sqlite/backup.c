@@ -30,7 +30,7 @@ static void end(struct worker *worker, int result, const char *why)
     fl_store_request *request = backup->request;
     sqlite3_backup_finish(backup->steps);
     sqlite3_close(backup->to);
-    fl__store_answer(request, result, "the copy %.80s could not be made: %.100s", request->backup.path, why);
+    fl__store_answer(request, result, "cannot write the copy %.80s: %.100s", request->backup.path, why);
     if (result < 0)
         unlink(request->backup.path);
     backup->port->held = false;
@@ -45,16 +45,16 @@ static void end(struct worker *worker, int result, const char *why)
 static int make_file(const char *path, fl_store_request *request)
 {
     if (!path || !path[0]) {
-        fl__store_answer(request, FL_INVALID_ARGUMENT, "no file is given for the copy");
+        fl__store_answer(request, FL_INVALID_ARGUMENT, "the name of the copy is missing");
         return request->result;
     }
     int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
     if (fd >= 0)
         return close(fd);
     if (errno == EEXIST)
-        fl__store_answer(request, FL_EXISTS, "%.150s is there already: say another name for the copy", path);
+        fl__store_answer(request, FL_EXISTS, "%.150s exists already; choose another name for the copy", path);
     else
-        fl__store_answer(request, fl__code_of_errno(errno), "%.150s cannot be made: %s", path, strerror(errno));
+        fl__store_answer(request, fl__code_of_errno(errno), "cannot create %.150s: %s", path, strerror(errno));
     return request->result;
 }
 
@@ -81,7 +81,7 @@ static int prepare(const struct worker *worker, fl_store_request *request)
 {
     if (!worker->backup)
         return make_file(request->backup.path, request);
-    fl__store_answer(request, FL_STORE_UNAVAILABLE, "another copy of this shard is being made: wait for it");
+    fl__store_answer(request, FL_STORE_UNAVAILABLE, "another copy of this shard is in progress; wait for it");
     return request->result;
 }
 
@@ -105,6 +105,18 @@ int fl__backup_begin(struct worker *worker, struct port *port, fl_store_request 
     return rc == SQLITE_OK ? 0 : FL_STORE_UNAVAILABLE;
 }
 
+/* Says in the file that it is a copy, as SQLite's VACUUM INTO does: it is not in the mode with a log (folder.c). */
+static int note_copy(const char *path)
+{
+    static const char no_log[2] = {1, 1};
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return SQLITE_CANTOPEN;
+    int rc = pwrite(fd, no_log, sizeof no_log, FILE_MODE_AT) == sizeof no_log ? SQLITE_OK : SQLITE_IOERR_WRITE;
+    close(fd);
+    return rc;
+}
+
 static void copied(struct worker *worker)
 {
     struct backup *backup = worker->backup;
@@ -112,9 +124,13 @@ static void copied(struct worker *worker)
     backup->steps = NULL;
     int rc = sqlite3_close(backup->to);
     backup->to = NULL;
+    if (rc == SQLITE_OK)
+        rc = note_copy(backup->request->backup.path);
     size_t size = strlen(backup->request->backup.path) + 1;
     char *path = rc == SQLITE_OK ? fl__alloc(size) : NULL;
-    if (!path)
+    if (rc != SQLITE_OK)
+        failed(worker, rc);
+    else if (!path)
         end(worker, FL_NO_MEMORY, fl_strerror(FL_NO_MEMORY));
     else
         fl__helper_sync(worker->helper, memcpy(path, backup->request->backup.path, size));

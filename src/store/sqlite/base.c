@@ -10,13 +10,14 @@
  *     shard        one row: what this file is, and who owns the shard
  *     progress     one row: how far the owner has got (store/progress.c)
  *     namespaces   number -> text
- *     slot_N       records (k, v). A slot is a table that can be used for anything; making and dropping tables would make
+ *     slot_N       records (k, v) with a checksum s (damage.c). A slot is a table that can be used for anything; making and dropping tables would make
  *                  SQLite compile all statements anew each time
  *     windows      which slot the rows of a window are in: chunk.c has the format, by sequence number
  *     runs         which slots have runs of the index of names: runs.c
  *     doomed       slots whose records are no longer needed and are erased step by step
  *     sweeps       windows of which settled rows are yet to be taken away
- *     moved        id.seq -> the key of a row that was moved. One whose row is gone is no entry
+ *     counts       how many rows of each namespace are in the slot of a window: counts.c
+ *     moved        id.seq -> the key of a row that was moved. Readers ignore an entry whose row is gone
  *     late         named rows whose numbers are below shard.mark and that are not in a run: names.c
  *     dead         those given up
  *
@@ -29,16 +30,19 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
 #include "base/alloc.h"
 #include "store/sqlite/base.h"
 
-enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 2, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
+enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 4, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
 enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
 enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
 
@@ -57,26 +61,33 @@ struct sqlite_tuning fl__sqlite_tuning = {
     .keep_part = 16,
 };
 
+enum { COUNTED = 3 }; /* from this version on, the rows are counted, and records have checksums */
+
 /* What brings a schema from one version to the next; a new file has version 0. */
 static const char *const upgrades[SCHEMA] = {
-    "CREATE TABLE shard(one INTEGER PRIMARY KEY CHECK (one = 1), store INTEGER, shards INTEGER, number INTEGER,"
-    " version INTEGER, owner TEXT, lease_until_us INTEGER, slots INTEGER, mark INTEGER, settled INTEGER);"
-    "CREATE TABLE progress(one INTEGER PRIMARY KEY CHECK (one = 1), progress BLOB);"
-    "CREATE TABLE namespaces(number INTEGER PRIMARY KEY, name BLOB);"
-    "CREATE TABLE windows(window INTEGER PRIMARY KEY, slot INTEGER);"
-    "CREATE TABLE runs(slot INTEGER PRIMARY KEY, age INTEGER, blocks INTEGER, entries INTEGER, done INTEGER,"
-    " target INTEGER);"
-    "CREATE TABLE doomed(slot INTEGER PRIMARY KEY);"
-    "CREATE TABLE sweeps(number INTEGER PRIMARY KEY, window INTEGER, first INTEGER, settled BLOB);"
-    "CREATE TABLE moved(id_seq INTEGER PRIMARY KEY, at_us INTEGER, seq INTEGER);"
-    "CREATE TABLE late(number INTEGER PRIMARY KEY, hash INTEGER, tick INTEGER, seq INTEGER);"
-    "CREATE TABLE dead(id_seq INTEGER PRIMARY KEY, id_at_us INTEGER, ns INTEGER, died_us INTEGER, name BLOB,"
-    " reason BLOB, body BLOB);"
-    "CREATE INDEX dead_ns ON dead(ns);"
-    "INSERT INTO shard VALUES(1, 0, 0, 0, 0, '', 0, 0, 0, 0);"
-    "INSERT INTO progress VALUES(1, NULL);",
+    ("CREATE TABLE shard(one INTEGER PRIMARY KEY CHECK (one = 1), store INTEGER, shards INTEGER, number INTEGER,"
+     " version INTEGER, owner TEXT, lease_until_us INTEGER, slots INTEGER, mark INTEGER, settled INTEGER);"
+     "CREATE TABLE progress(one INTEGER PRIMARY KEY CHECK (one = 1), progress BLOB);"
+     "CREATE TABLE namespaces(number INTEGER PRIMARY KEY, name BLOB);"
+     "CREATE TABLE windows(window INTEGER PRIMARY KEY, slot INTEGER);"
+     "CREATE TABLE runs(slot INTEGER PRIMARY KEY, age INTEGER, blocks INTEGER, entries INTEGER, done INTEGER,"
+     " target INTEGER);"
+     "CREATE TABLE doomed(slot INTEGER PRIMARY KEY);"
+     "CREATE TABLE sweeps(number INTEGER PRIMARY KEY, window INTEGER, first INTEGER, settled BLOB);"
+     "CREATE TABLE moved(id_seq INTEGER PRIMARY KEY, at_us INTEGER, seq INTEGER);"
+     "CREATE TABLE late(number INTEGER PRIMARY KEY, hash INTEGER, tick INTEGER, seq INTEGER);"
+     "CREATE TABLE dead(id_seq INTEGER PRIMARY KEY, id_at_us INTEGER, ns INTEGER, died_us INTEGER, name BLOB,"
+     " reason BLOB, body BLOB);"
+     "CREATE INDEX dead_ns ON dead(ns);"
+     "INSERT INTO shard VALUES(1, 0, 0, 0, 0, '', 0, 0, 0, 0);"
+     "INSERT INTO progress VALUES(1, NULL);"),
     /* all runs had four */
     "ALTER TABLE runs ADD COLUMN lines INTEGER DEFAULT 4;",
+    /* filled by fl__counts_make() */
+    ("CREATE TABLE counts(window INTEGER, ns INTEGER, rows INTEGER, PRIMARY KEY(window, ns)) WITHOUT ROWID;"
+     "ALTER TABLE dead ADD COLUMN s INTEGER;"),
+    ("ALTER TABLE shard ADD COLUMN opened INTEGER DEFAULT 0; ALTER TABLE shard ADD COLUMN used INTEGER DEFAULT 0;"
+     "ALTER TABLE progress ADD COLUMN s INTEGER; ALTER TABLE namespaces ADD COLUMN s INTEGER;"),
 };
 
 static const char *const texts[SQL_COUNT] = {
@@ -84,13 +95,13 @@ static const char *const texts[SQL_COUNT] = {
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_SETTLE] = "UPDATE shard SET settled = settled + 1",
-    [SQL_OWNER] = "UPDATE shard SET version = ?1, owner = ?2, lease_until_us = ?3",
-    [SQL_PROGRESS] = "UPDATE progress SET progress = ?1",
-    [SQL_PROGRESS_GET] = "SELECT progress FROM progress",
+    [SQL_OWNER] = "UPDATE shard SET version = ?1, owner = ?2, lease_until_us = 0",
+    [SQL_PROGRESS] = "UPDATE progress SET progress = ?1, s = ?2",
+    [SQL_PROGRESS_GET] = "SELECT progress, s FROM progress",
     [SQL_FREE_PAGES] = "PRAGMA freelist_count",
     [SQL_SLOTS] = "UPDATE shard SET slots = ?1",
     [SQL_MARK] = "UPDATE shard SET mark = ?1",
-    [SQL_NAMESPACE] = "INSERT INTO namespaces VALUES(?1, ?2)",
+    [SQL_NAMESPACE] = "INSERT INTO namespaces VALUES(?1, ?2, ?3)",
     [SQL_WINDOW] = "INSERT INTO windows VALUES(?1, ?2)",
     [SQL_WINDOW_DROP] = "DELETE FROM windows WHERE window = ?1",
     [SQL_DOOM] = "INSERT INTO doomed VALUES(?1)",
@@ -104,12 +115,16 @@ static const char *const texts[SQL_COUNT] = {
     [SQL_MOVED_GET] = "SELECT at_us, seq FROM moved WHERE id_seq = ?1",
     [SQL_MOVED_DROP] = "DELETE FROM moved WHERE id_seq = ?1",
     [SQL_MOVED_PAGE] = "SELECT id_seq, at_us FROM moved WHERE id_seq > ?1 ORDER BY id_seq LIMIT ?2",
-    [SQL_DEAD] = "REPLACE INTO dead VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_DEAD] = "REPLACE INTO dead VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     [SQL_DEAD_DROP] = "DELETE FROM dead WHERE id_seq = ?1",
     [SQL_DEAD_ALL] = "SELECT * FROM dead WHERE id_seq > ?1 ORDER BY id_seq",
     [SQL_DEAD_NS] = "SELECT * FROM dead WHERE ns = ?2 AND id_seq > ?1 ORDER BY id_seq",
     [SQL_LATE] = "INSERT INTO late(hash, tick, seq) VALUES(?1, ?2, ?3)",
     [SQL_LATE_CLEAR] = "DELETE FROM late",
+    [SQL_ROWS] = "REPLACE INTO counts VALUES(?1, ?2, ?3)",
+    [SQL_ROWS_NONE] = "DELETE FROM counts WHERE window = ?1 AND ns = ?2",
+    [SQL_ROWS_DROP] = "DELETE FROM counts WHERE window = ?1",
+    [SQL_USED] = "UPDATE shard SET used = opened",
 };
 
 uint64_t fl__monotonic_ns(void)
@@ -167,14 +182,14 @@ static const char *sentence_of(int code, int rc)
     case FL_NO_MEMORY:
         return "out of memory while working on %s (%s)";
     case FL_STORE_FULL:
-        return "no room is left for %s: make some, and it will go on by itself (%s)";
+        return "the disk is full, so %s cannot grow (%s); free some space, and the store continues by itself";
     case FL_STORE_READ_ONLY:
-        return "%s may not be written to: look at the permissions of the file and its folder (%s)";
+        return "cannot write to %s (%s); check the permissions of the file and its folder";
     case FL_STORE_CORRUPT:
-        return "%s is damaged: restore it from a copy (%s)";
+        return "%s is damaged (%s); restore it from a backup";
     default:
-        return (rc & 0xff) == SQLITE_BUSY ? "another program has locked %s: end it (%s)"
-                                          : "%s cannot be read or written: look at the disk (%s)";
+        return (rc & 0xff) == SQLITE_BUSY ? "another program has locked %s (%s); stop that program"
+                                          : "cannot read or write %s (%s); check the disk";
     }
 }
 
@@ -329,9 +344,44 @@ int fl__base_has_room(struct base *base)
 
 /* --- Transactions ------------------------------------------------------------------------------------------------- */
 
+/* Not stat(): a file whose times were asked for gets exact new ones with the next write, which makes each sync slower. */
+static struct file_identity identify(const char *path)
+{
+    struct statx found;
+    if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_INO, &found) < 0)
+        return (struct file_identity){0};
+    return (struct file_identity){(uint64_t)found.stx_dev_major << 32 | found.stx_dev_minor, found.stx_ino};
+}
+
+/* The file, and its log, which SQLite keeps as long as it has the file open. */
+static void identify_files(struct base *base, struct file_identity ret[2])
+{
+    char log[PATH_MAX];
+    ret[0] = identify(base->path);
+    bool fits = snprintf(log, sizeof log, "%s-wal", base->path) < (int)sizeof log;
+    ret[1] = fits ? identify(log) : (struct file_identity){0};
+}
+
+int fl__base_present(struct base *base)
+{
+    static const char *const what[] = {"", "-wal"};
+    struct file_identity now[2];
+    identify_files(base, now);
+    for (int i = 0; i < 2; i++)
+        if (base->files[i].inode != 0 &&
+            (base->files[i].inode != now[i].inode || base->files[i].device != now[i].device))
+            return fl__base_fail(base, FL_STORE_UNAVAILABLE,
+                                 "%.120s%s was %s while it was in use, so nothing is written; stop this process, put "
+                                 "the file back and start again",
+                                 base->path, what[i], now[i].inode ? "replaced" : "removed");
+    return 0;
+}
+
 int fl__base_begin(struct base *base)
 {
-    int r = fl__run(base, SQL_BEGIN, "");
+    int r = fl__base_present(base);
+    if (r == 0)
+        r = fl__run(base, SQL_BEGIN, "");
     if (r == 0)
         base->in_transaction = true;
     return r;
@@ -368,6 +418,14 @@ static int commit_now(struct base *base)
     return sqlite3_reset(base->statements[SQL_COMMIT]);
 }
 
+/* What failed commits have left in the log would look like damage (damage.c). If it cannot be cut off, it stays. */
+static void cut_log(struct base *base)
+{
+    sqlite3_file *log = log_of(base->db);
+    if (log && log->pMethods->xTruncate(log, LOG_HEAD + (sqlite3_int64)base->frames * LOG_FRAME) == SQLITE_OK)
+        base->log_size = 0; /* it is asked for again */
+}
+
 /* Writes over what may be left of a commit that failed. */
 static int settle(struct base *base)
 {
@@ -381,10 +439,12 @@ static int settle(struct base *base)
         r = rc == SQLITE_OK ? 0 : fl__base_failed(base, rc);
     }
     base->in_transaction = false;
-    if (r < 0)
+    if (r < 0) {
         fl__base_rollback(base);
-    else
+    } else {
         base->unsettled = false;
+        cut_log(base);
+    }
     return r;
 }
 
@@ -406,6 +466,8 @@ static int commit_failed(struct base *base, int rc)
 int fl__base_commit(struct base *base)
 {
     int r = fl__windows_flush(base);
+    if (r == 0 && base->counted && !base->marked)
+        r = fl__run(base, SQL_USED, "");
     if (r < 0) {
         fl__base_rollback(base);
         return r;
@@ -414,6 +476,10 @@ int fl__base_commit(struct base *base)
     if (rc != SQLITE_OK)
         return commit_failed(base, rc);
     base->in_transaction = false;
+    if (!base->marked) {
+        fl__mark_set(base->db);
+        base->marked = true;
+    }
     if (!base->guard.sure)
         fl__names_sure(base, true);
     return 0;
@@ -443,9 +509,8 @@ void fl__base_extend_log(struct base *base)
 static int load_shard(struct base *base)
 {
     sqlite3_stmt *statement;
-    int rc =
-        sqlite3_prepare_v2(base->db, "SELECT store, shards, number, version, owner, lease_until_us, mark FROM shard",
-                           -1, &statement, NULL);
+    int rc = sqlite3_prepare_v2(base->db, "SELECT store, shards, number, version, owner, mark, opened, used FROM shard",
+                                -1, &statement, NULL);
     if (rc != SQLITE_OK)
         return fl__base_failed(base, rc);
     int r = fl__step(base, statement);
@@ -461,8 +526,9 @@ static int load_shard(struct base *base)
         if (size > 0)
             memcpy(base->owner, owner.data, size);
         base->owner[size] = 0;
-        base->lease_until_us = sqlite3_column_int64(statement, 5);
-        base->names.mark = (uint64_t)sqlite3_column_int64(statement, 6);
+        base->names.mark = (uint64_t)sqlite3_column_int64(statement, 5);
+        base->opened = (uint64_t)sqlite3_column_int64(statement, 6);
+        base->used = (uint64_t)sqlite3_column_int64(statement, 7);
     }
     sqlite3_finalize(statement);
     return r < 0 ? r : 0;
@@ -480,6 +546,8 @@ static int load(struct base *base)
         r = fl__slots_load(base);
     if (r == 0)
         r = fl__windows_load(base);
+    if (r == 0)
+        r = fl__counts_load(base);
     if (r == 0)
         r = fl__names_load(base);
     if (r < 0) {
@@ -551,16 +619,15 @@ static int check_kind(struct base *base, bool create, int64_t *ret_schema)
         return r;
     if (application != APPLICATION_ID && !create)
         return fl__base_fail(base, FL_INVALID_ARGUMENT,
-                             "%s is a database, but not one of Foliot's: give Foliot a folder of its own", base->path);
+                             "%s is a database, but not one of Foliot; give Foliot its own folder", base->path);
     if (schema > SCHEMA)
         return fl__base_fail(
             base, FL_STORE_NEWER,
-            "%s was made by a later version of Foliot (schema %d, this one knows %d): use that version", base->path,
+            "a later version of Foliot created %s (schema %d, this version knows %d); use that version", base->path,
             (int)schema, SCHEMA);
     if (sqlite3_db_readonly(base->db, "main") == 1)
         return fl__base_fail(base, FL_STORE_READ_ONLY,
-                             "%s may not be written to: look at the permissions of the file and its folder",
-                             base->path);
+                             "cannot write to %s; check the permissions of the file and its folder", base->path);
     *ret_schema = schema;
     return 0;
 }
@@ -583,6 +650,14 @@ static int set_up(struct base *base)
     return r;
 }
 
+static int make_counts(struct base *base)
+{
+    int r = load(base);
+    if (r == 0)
+        r = fl__counts_make(base);
+    return r == 0 ? fl__windows_flush(base) : r;
+}
+
 static int upgrade(struct base *base, int64_t from, const struct base_identity *create)
 {
     if (from == SCHEMA)
@@ -592,6 +667,10 @@ static int upgrade(struct base *base, int64_t from, const struct base_identity *
     int r = execute(base, "BEGIN IMMEDIATE");
     for (int64_t i = from; i < SCHEMA && r == 0; i++)
         r = execute(base, upgrades[i]);
+    if (r == 0 && from > 0 && from < COUNTED)
+        r = fl__slots_sum(base);
+    if (r == 0 && from > 0 && from < COUNTED)
+        r = make_counts(base);
     if (r == 0)
         r = execute(base, last);
     if (r == 0 && create) {
@@ -599,21 +678,44 @@ static int upgrade(struct base *base, int64_t from, const struct base_identity *
                  (long long)create->store_id, create->shards, create->number);
         r = execute(base, last);
     }
-    return r == 0 ? execute(base, "COMMIT") : r;
+    if (r == 0)
+        return execute(base, "COMMIT");
+    unload(base);
+    return r;
+}
+
+/* Before SQLite reads anything: is the log there and as it was written? */
+static int connect_to(struct base *base)
+{
+    bool marked = false;
+    int rc = fl__base_connect(base->path, &base->db);
+    if (rc == SQLITE_OK)
+        rc = fl__mark_find(base->db, &marked);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int r = fl__log_check(base->path, marked, base->message, sizeof base->message);
+    if (r < 0)
+        return r;
+    if (marked && sqlite3_db_readonly(base->db, "main") == 0) /* else it is refused soon */
+        rc = fl__mark_clear_unread(base->db);
+    return rc == SQLITE_OK ? 0 : fl__base_failed(base, rc);
 }
 
 static int open_base(struct base *base, const struct base_identity *create)
 {
-    int rc = fl__base_connect(base->path, &base->db);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
+    int r = connect_to(base);
     int64_t schema = 0;
-    int r = check_kind(base, create != NULL, &schema);
+    if (r == 0)
+        r = check_kind(base, create != NULL, &schema);
     if (r == 0)
         r = set_up(base);
     if (r == 0)
         r = upgrade(base, schema, create);
-    return r == 0 ? fl__base_ready(base) : r;
+    if (r == 0)
+        r = fl__base_ready(base);
+    if (r == 0)
+        identify_files(base, base->files);
+    return r;
 }
 
 int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size)
@@ -644,8 +746,40 @@ int fl__base_complete(struct base *base, char *message, size_t size)
     return rc == SQLITE_OK ? 0 : fl__sqlite_explain(base->db, rc, base->path, message, size);
 }
 
+int fl__base_accept_loss(const char *path, char *message, size_t size)
+{
+    bool marked = false;
+    sqlite3 *db = NULL;
+    int rc = fl__base_connect(path, &db), r = 0;
+    if (rc == SQLITE_OK)
+        rc = fl__mark_find(db, &marked);
+    if (rc == SQLITE_OK && fl__log_check(path, marked, message, size) < 0) {
+        rc = fl__mark_clear_unread(db);
+        if (rc == SQLITE_OK)
+            rc = sqlite3_exec(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+    }
+    if (rc != SQLITE_OK)
+        r = fl__sqlite_explain(db, rc, path, message, size);
+    sqlite3_close(db);
+    return r;
+}
+
+int fl__base_count(const char *path, uint64_t opened)
+{
+    char sql[96];
+    sqlite3 *db = NULL;
+    snprintf(sql, sizeof sql, "PRAGMA synchronous = FULL; UPDATE shard SET opened = %llu", (unsigned long long)opened);
+    int rc = fl__base_connect(path, &db);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    sqlite3_close(db);
+    return rc == SQLITE_OK ? 0 : FL_STORE_UNAVAILABLE;
+}
+
 void fl__base_close(struct base *base)
 {
+    if (base->marked && fl__mark_clear(base->db) != SQLITE_OK)
+        sqlite3_db_config(base->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* the log stays */
     unload(base);
     for (int i = 0; i < SQL_COUNT; i++)
         sqlite3_finalize(base->statements[i]);

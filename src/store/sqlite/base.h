@@ -67,6 +67,10 @@ enum statement {
     SQL_DEAD_NS,
     SQL_LATE,
     SQL_LATE_CLEAR,
+    SQL_ROWS,
+    SQL_ROWS_NONE,
+    SQL_ROWS_DROP,
+    SQL_USED,
     SQL_COUNT,
 };
 
@@ -97,6 +101,20 @@ struct sweep {
     fl_progress settled; /* `keep` is its own */
 };
 
+/* How many rows of each namespace are in the slot of a window: a hash table by the number of the namespace. */
+struct window_count {
+    uint64_t ns; /* 0: empty */
+    uint64_t rows;
+    bool changed; /* it is not as in the file */
+};
+
+struct window_counts {
+    struct window_count *table;
+    size_t capacity, count, recent;
+    uint64_t *changed; /* the namespaces whose counts have changed */
+    size_t changed_count, changed_room;
+};
+
 /* A window and the chunk of it that is being worked on: all its rows have `first` <= seq < `bound`, and no other chunk
  * has such rows. */
 struct window {
@@ -110,6 +128,7 @@ struct window {
     unsigned char *data;
     size_t size, room;
     struct sweep *sweeps;
+    struct window_counts counts;
     struct window *next_dirty;
 };
 
@@ -175,6 +194,18 @@ struct namespaces {
     struct interned *kept; /* all that were ever seen: rows that were given out point to them */
 };
 
+/* Which file a path leads to. */
+struct file_identity {
+    uint64_t device, inode; /* inode 0: not known, and not checked */
+};
+
+/* How long the owner of a version keeps others away. Only this process can have claims that matter (folder.c), so that
+ * leases are not in the file: what another process has left is free. */
+struct lease {
+    uint64_t version;
+    int64_t until_us;
+};
+
 struct base {
     sqlite3 *db;
     char *path;
@@ -182,16 +213,21 @@ struct base {
     int frames;             /* pages in the log after the last commit */
     sqlite3_int64 log_size; /* bytes it has at least, those behind the last commit included */
     bool in_transaction;
-    bool unsettled; /* a commit has failed and may yet turn up after a crash: see fl__base_commit() */
-    char message[232];
+    bool unsettled;                /* a commit has failed and may yet turn up after a crash: see fl__base_commit() */
+    struct file_identity files[2]; /* what the paths of the file and of its log led to when they were opened */
+    struct lease leases[2];        /* index = version & 1, so that a claim that is rolled back leaves the one before */
+    bool counted;                  /* the opening of the store is noted in all its files (folder.c) */
+    bool marked;                   /* a commit has noted that this file is in use (mark.c) */
+    char message[400];
 
     /* All below is read from the file by fl__base_ready(). */
     bool loaded;
     uint64_t store_id;
     uint32_t shards, number;
     uint64_t version;
+    uint64_t opened; /* which opening of the store this file has last seen */
+    uint64_t used;   /* and the last one in which something was written to this file */
     char owner[FL_STORE_NAME_MAX + 1];
-    int64_t lease_until_us;
     struct slot *slots;
     size_t slot_count;
     size_t doomed;
@@ -210,6 +246,9 @@ struct base {
     size_t scratch_room;
 };
 
+/* Where a file of SQLite says whether it has a log (2) or not (1), in two bytes; and whose it is, in four. */
+enum { FILE_MODE_AT = 18, FILE_KIND_AT = 68 };
+
 /* What a new file is to say about itself. */
 struct base_identity {
     uint64_t store_id;
@@ -220,6 +259,13 @@ struct base_identity {
  * been written. */
 int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size);
 void fl__base_close(struct base *base);
+
+/* Makes a file usable whose log is missing or damaged: what cannot be read any more is given up. A file without such damage
+ * stays as it is. */
+int fl__base_accept_loss(const char *path, char *message, size_t size);
+
+/* Notes in a file that nobody has open which opening of the store this is. */
+int fl__base_count(const char *path, uint64_t opened);
 
 /* Carries all of the log over into the file and syncs that, so that the file alone is all there is. */
 int fl__base_complete(struct base *base, char *message, size_t size);
@@ -236,6 +282,9 @@ int fl__base_ready(struct base *base);
 
 int fl__base_begin(struct base *base);
 
+/* Whether the file and its log are still where they were. FL_STORE_UNAVAILABLE: what is written would be lost. */
+int fl__base_present(struct base *base);
+
 /* Writes what is dirty and commits. On failure the transaction has been rolled back. FL_OUTCOME_UNKNOWN: it may turn up
  * again if the process ends now, and so nothing can be done before fl__base_ready() has succeeded. */
 int fl__base_commit(struct base *base);
@@ -247,7 +296,7 @@ int fl__base_fail(struct base *base, int code, const char *format, ...) __attrib
 
 static inline int base_corrupt(struct base *base, const char *what)
 {
-    fl__base_fail(base, FL_STORE_CORRUPT, "%s is damaged: restore it from a copy (%s)", base->path, what);
+    fl__base_fail(base, FL_STORE_CORRUPT, "%s is damaged (%s); restore it from a backup", base->path, what);
     return FL_STORE_CORRUPT;
 }
 
@@ -296,6 +345,21 @@ int fl__namespace_text(struct base *base, uint64_t number, fl_bytes *ret);
 int fl__slot_take(struct base *base, uint32_t *ret);
 int fl__slot_doom(struct base *base, uint32_t slot);
 int fl__slots_load(struct base *base);
+int fl__slots_sum(struct base *base);
+
+/* A checksum of 32 bits, of bytes and of the number under which they stand. */
+int64_t fl__checksum(int64_t k, fl_bytes bytes);
+
+/* Whether the log of a file is damaged in a way that a crash does not leave it, or is missing although it is `expected`. 0,
+ * or FL_STORE_CORRUPT and a message. */
+int fl__log_check(const char *path, bool expected, char *message, size_t size);
+
+/* The mark of a file that is in use: whether it is there; set; cleared. They return SQLite's codes. A connection that has not
+ * read anything yet clears it with fl__mark_clear_unread(). */
+int fl__mark_find(sqlite3 *db, bool *ret);
+void fl__mark_set(sqlite3 *db);
+int fl__mark_clear(sqlite3 *db);
+int fl__mark_clear_unread(sqlite3 *db);
 void fl__slots_unload(struct base *base);
 
 /* The last record with a key up to `k`; the first one from `k` on. 1, 0, or failed. */
@@ -328,6 +392,19 @@ int fl__window_remove(struct base *base, struct window *window, fl_key key, stru
 
 /* Writes what has changed. */
 int fl__windows_flush(struct base *base);
+
+/* Counts `more` rows (1 or -1) of a namespace in a window. */
+int fl__counts_add(struct base *base, struct window *window, uint64_t ns, int more);
+int fl__counts_load(struct base *base);
+int fl__counts_write(struct base *base, struct window *window);
+void fl__counts_free(struct window *window);
+void fl__window_dirty(struct base *base, struct window *window);
+
+/* Adds to totals[number of a namespace] the rows that are not settled by `progress`. */
+int fl__counts_sum(struct base *base, const fl_progress *progress, uint64_t *totals);
+
+/* For a file of an earlier version: counts all rows, and takes those away that an earlier version counted with. */
+int fl__counts_make(struct base *base);
 
 /* Looks for a row by its number, and calls `found` with it if it is there: what `entry` points to is valid as long. */
 typedef int entry_fn(struct base *base, struct window *window, const struct entry *entry, void *arg);

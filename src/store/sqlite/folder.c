@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* The folder of a store.
  *
- *     foliot.lock     locked (flock) by the process that has the store open; says which one that is
- *     shard-0000.db   and so on: a file a shard, with the number of shards and of the store in it
+ *     foliot.lock     names the process that has the store open; locked (flock), so that two processes do not make a store
+ *     shard-0000.db   and so on: one file per shard, with the number of shards and of the store in it; locked (see below)
  *     shard-0000.db-wal, -shm   SQLite's, while it is open or after a crash
+ *
+ * The locks that count are those on the shard files: a lock lives with its file, while foliot.lock may be removed. They are
+ * locks of an open file description (F_OFD_SETLK) on a byte that no file reaches and that SQLite does not use. The
+ * descriptors stay open until all SQLite connections are closed, because to close any descriptor of a file gives up the
+ * locks that SQLite has on it.
  *
  * A new store is made from the last shard to the first, each file under another name that it loses when it is complete. So
  * if the first one is there, all must be; if it is not, the others have not been used yet and are made again.
+ *
+ * A shard that was replaced by an older copy lacks timers, and nothing in it is damaged. So each file says which opening of the
+ * store it has seen. The number is written to all files when the store is opened, and a file notes it once more with the
+ * first commit (`used`). An opening that was cut off while the number was being written has not been used in any file; the next
+ * one goes on with the same number. Otherwise a file with a smaller number is older than the others. Copies that were made while
+ * the store was in use (FL_STORE_BACKUP, VACUUM INTO) may have the same number, but they are not in the mode with a log, as all
+ * files of a store that was opened are. If all files are such copies, this is a backup, and their moments may differ.
  */
 
 #include <dirent.h>
@@ -35,8 +47,8 @@ static int failed(char *message, size_t size, const char *path, const char *what
 {
     int error = errno, code = fl__code_of_errno(error);
     snprintf(message, size, "%s cannot be %s: %s%s", path, what, strerror(error),
-             code == FL_STORE_READ_ONLY ? ": look at the permissions of the folder"
-             : code == FL_STORE_FULL    ? ": make room"
+             code == FL_STORE_READ_ONLY ? "; check the permissions of the folder"
+             : code == FL_STORE_FULL    ? "; free some space"
                                         : "");
     return code;
 }
@@ -67,7 +79,7 @@ char *fl__folder_file(const struct folder *folder, uint32_t shard)
 
 /* --- The lock ----------------------------------------------------------------------------------------------------- */
 
-/* Says who we are, for those who come after us. That it cannot be written is no reason not to go on. */
+/* Writes the name of this process, for the message of the next one. If that fails, the message names nobody. */
 static void sign(int lock)
 {
     char text[256], host[128] = "?", since[32];
@@ -86,25 +98,54 @@ static int locked(int lock, const char *path, char *message, size_t size)
     ssize_t length = pread(lock, holder, sizeof holder - 1, 0);
     holder[length > 0 ? length : 0] = 0;
     holder[strcspn(holder, "\n")] = 0;
-    snprintf(message, size, "%s is in use by %s: end that, or give this one a folder of its own", path,
+    snprintf(message, size, "%s is in use by %s; stop that process, or use another folder", path,
              holder[0] ? holder : "another process");
     return FL_STORE_LOCKED;
 }
 
 static int take_lock(struct folder *folder, char *message, size_t size)
 {
-    int lock = openat(folder->fd, "foliot.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock < 0)
+    folder->lock = openat(folder->fd, "foliot.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (folder->lock < 0)
         return failed(message, size, folder->path, "written to");
-    if (flock(lock, LOCK_EX | LOCK_NB) < 0) {
-        int r = errno == EWOULDBLOCK ? locked(lock, folder->path, message, size)
-                                     : failed(message, size, folder->path, "locked");
-        close(lock);
-        return r;
-    }
-    sign(lock);
-    folder->lock = lock;
+    if (flock(folder->lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    return errno == EWOULDBLOCK ? locked(folder->lock, folder->path, message, size)
+                                : failed(message, size, folder->path, "locked");
+}
+
+static int add_file(struct folder *folder, int fd)
+{
+    int *files = fl__resize(folder->files, (folder->file_count + 1) * sizeof *files);
+    if (!files)
+        return FL_NO_MEMORY;
+    folder->files = files;
+    folder->files[folder->file_count++] = fd;
     return 0;
+}
+
+/* Locks the file of a shard until the folder is closed. A file system without such locks has foliot.lock alone. */
+static int lock_shard(struct folder *folder, uint32_t shard, char *message, size_t size)
+{
+    char name[NAME_ROOM];
+    int fd = openat(folder->fd, name_of(shard, "", name), O_RDWR | O_CLOEXEC);
+    if (fd < 0) /* SQLite says what is wrong with it */
+        return 0;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+    int r = fcntl(fd, F_OFD_SETLK, &lock) < 0 && (errno == EAGAIN || errno == EACCES)
+                ? locked(folder->lock, folder->path, message, size)
+                : add_file(folder, fd);
+    if (r < 0)
+        close(fd);
+    return r;
+}
+
+static int lock_shards(struct folder *folder, char *message, size_t size)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < folder->shards && r == 0; i++)
+        r = lock_shard(folder, i, message, size);
+    return r;
 }
 
 /* --- A new store -------------------------------------------------------------------------------------------------- */
@@ -154,7 +195,7 @@ static int make_store(struct folder *folder, uint32_t shards, char *message, siz
     folder->shards = shards;
     if (r == 0 && fsync(folder->fd) < 0)
         r = failed(message, size, folder->path, "synced");
-    return r;
+    return r == 0 ? lock_shards(folder, message, size) : r;
 }
 
 /* --- A store that is there ---------------------------------------------------------------------------------------- */
@@ -165,16 +206,20 @@ static bool is_there(const struct folder *folder, uint32_t shard)
     return faccessat(folder->fd, name_of(shard, "", name), F_OK, 0) == 0;
 }
 
-/* Opens a file to see whether it is what it should be; `*identity` is what it says of itself. */
-static int look_into(const struct folder *folder, uint32_t shard, struct base_identity *identity, bool *ret_used,
-                     char *message, size_t size)
+/* What a file says of itself. */
+struct facts {
+    struct base_identity identity;
+    uint64_t version, opened, used;
+};
+
+/* Opens a file, which is locked, to see whether it is what it should be. */
+static int look_into(struct folder *folder, uint32_t shard, struct facts *ret, char *message, size_t size)
 {
-    char *path = fl__folder_file(folder, shard);
     struct base *base;
+    char *path = fl__folder_file(folder, shard);
     int r = path ? fl__base_open(path, NULL, &base, message, size) : FL_NO_MEMORY;
     if (r == 0) {
-        *identity = (struct base_identity){base->store_id, base->shards, base->number};
-        *ret_used = base->version > 0;
+        *ret = (struct facts){{base->store_id, base->shards, base->number}, base->version, base->opened, base->used};
         fl__base_close(base);
     }
     fl__release(path);
@@ -183,7 +228,7 @@ static int look_into(const struct folder *folder, uint32_t shard, struct base_id
 
 static int wrong_file(const struct folder *folder, uint32_t shard, const char *what, char *message, size_t size)
 {
-    snprintf(message, size, "%s/shard-%04u.db %s: restore it from a copy", folder->path, shard, what);
+    snprintf(message, size, "%s/shard-%04u.db %s; restore it from a backup", folder->path, shard, what);
     return FL_STORE_CORRUPT;
 }
 
@@ -196,31 +241,155 @@ static void give_back(void)
 #endif
 }
 
-static int check_store(struct folder *folder, uint32_t shards, char *message, size_t size)
+/* --- Older copies ------------------------------------------------------------------------------------------------- */
+
+static int refuse_older(const struct folder *folder, uint32_t shard, const char *what, char *message, size_t size)
 {
-    struct base_identity first = {0}, other = {0};
-    bool used;
-    int r = look_into(folder, 0, &first, &used, message, size);
-    if (r < 0)
-        return r;
-    if (shards > 0 && shards != first.shards) {
-        snprintf(message, size, "%s has %u shards, not %u: that is fixed when a store is made", folder->path,
-                 first.shards, shards);
-        return FL_INVALID_ARGUMENT;
+    snprintf(message, size,
+             "%.120s/shard-%04u.db %s, so timers may be missing; put the newest file back, restore all shards from one "
+             "backup, or continue with this file: foliot doctor --accept FOLDER",
+             folder->path, shard, what);
+    return FL_STORE_CORRUPT;
+}
+
+enum { MODE_UNKNOWN, MODE_COPY, MODE_LOG };
+
+/* What the head of a file says; a file that is not one of Foliot's says nothing. */
+static int mode_of(int fd)
+{
+    static const char ours[] = "Foli"; /* the application ID (base.c) */
+    char head[FILE_KIND_AT + 4];
+    if (pread(fd, head, sizeof head, 0) != sizeof head || memcmp(head + FILE_KIND_AT, ours, 4) != 0)
+        return MODE_UNKNOWN;
+    return head[FILE_MODE_AT] == 1 ? MODE_COPY : MODE_LOG;
+}
+
+/* Locks all files. `*ret_copies`: all of them are copies. If only some are, `*ret_odd` is one of these. */
+static int lock_all(struct folder *folder, bool *ret_copies, int64_t *ret_odd, char *message, size_t size)
+{
+    uint32_t copies = 0, others = 0;
+    int64_t copy = -1;
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && is_there(folder, i); i++) {
+        uint32_t before = folder->file_count;
+        r = lock_shard(folder, i, message, size);
+        int mode = folder->file_count > before ? mode_of(folder->files[before]) : MODE_UNKNOWN;
+        copies += mode == MODE_COPY;
+        others += mode == MODE_LOG;
+        if (mode == MODE_COPY && copy < 0)
+            copy = i;
     }
-    other = first;
-    for (uint32_t i = 0; i < first.shards; i++) {
+    *ret_copies = copies > 0 && others == 0;
+    *ret_odd = others > 0 ? copy : -1;
+    return r;
+}
+
+/* Whether no file is older than the others. `*ret` is the number of this opening. */
+static int check_openings(const struct folder *folder, const struct facts *all, bool any, uint64_t *ret, char *message,
+                          size_t size)
+{
+    uint64_t last = 0;
+    bool used = false;
+    for (uint32_t i = 0; i < folder->shards; i++)
+        last = all[i].opened > last ? all[i].opened : last;
+    for (uint32_t i = 0; i < folder->shards; i++)
+        used |= all[i].used == last;
+    *ret = last + used;
+    uint64_t least = used || last == 0 ? last : last - 1;
+    for (uint32_t i = 0; i < folder->shards && !any; i++)
+        if (all[i].opened < least)
+            return refuse_older(folder, i, "is older than the others", message, size);
+    return 0;
+}
+
+/* Notes this opening in all files. If a file cannot be written to, an older copy is not noticed next time. */
+static void count_opening(struct folder *folder, const struct facts *all, uint64_t opened)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < folder->shards && r == 0; i++) {
+        char *path = all[i].opened == opened ? NULL : fl__folder_file(folder, i);
+        if (all[i].opened != opened)
+            r = path ? fl__base_count(path, opened) : FL_NO_MEMORY;
+        fl__release(path);
+    }
+    folder->counted = r == 0;
+}
+
+/* --- All files ---------------------------------------------------------------------------------------------------- */
+
+static int accept_logs(const struct folder *folder, char *message, size_t size)
+{
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && is_there(folder, i); i++) {
+        char *path = fl__folder_file(folder, i);
+        r = path ? fl__base_accept_loss(path, message, size) : FL_NO_MEMORY;
+        fl__release(path);
+    }
+    return r;
+}
+
+static int check_shards(const struct folder *folder, uint32_t shards, const struct facts *first, char *message,
+                        size_t size)
+{
+    if (shards == 0 || shards == first->identity.shards)
+        return 0;
+    snprintf(message, size, "%s has %u shards, not %u; the number is fixed when a store is created", folder->path,
+             first->identity.shards, shards);
+    return FL_INVALID_ARGUMENT;
+}
+
+/* Looks into all files but the first, whose facts are there. */
+static int look_into_others(struct folder *folder, struct facts *all, char *message, size_t size)
+{
+    const struct base_identity *first = &all[0].identity;
+    int r = 0;
+    for (uint32_t i = 0; i < first->shards && r == 0; i++) {
+        const struct base_identity *own = &all[i].identity;
         if (!is_there(folder, i))
             return wrong_file(folder, i, "is missing", message, size);
-        r = i > 0 ? look_into(folder, i, &other, &used, message, size) : 0;
-        if (r < 0)
-            return r;
-        if (other.store_id != first.store_id || other.shards != first.shards || other.number != i)
+        r = i > 0 ? look_into(folder, i, &all[i], message, size) : 0;
+        if (r == 0 && (own->store_id != first->store_id || own->shards != first->shards || own->number != i))
             return wrong_file(folder, i, "belongs to another store or shard", message, size);
     }
-    folder->shards = first.shards;
-    give_back();
-    return 0;
+    return r;
+}
+
+static int check_all(struct folder *folder, const struct facts *first, bool any, char *message, size_t size)
+{
+    uint64_t opened = 0;
+    struct facts *all = fl__alloc_zeroed(first->identity.shards * sizeof *all);
+    if (!all)
+        return FL_NO_MEMORY;
+    all[0] = *first;
+    int r = look_into_others(folder, all, message, size);
+    folder->shards = first->identity.shards;
+    if (r == 0)
+        r = check_openings(folder, all, any, &opened, message, size);
+    if (r == 0)
+        count_opening(folder, all, opened);
+    fl__release(all);
+    return r;
+}
+
+static int check_store(struct folder *folder, uint32_t shards, bool accept_loss, char *message, size_t size)
+{
+    struct facts first = {0};
+    bool copies;
+    int64_t odd;
+    int r = lock_all(folder, &copies, &odd, message, size);
+    if (r == 0 && odd >= 0 && !accept_loss)
+        r = refuse_older(folder, (uint32_t)odd, "is a copy and the others are not", message, size);
+    if (r == 0 && accept_loss)
+        r = accept_logs(folder, message, size);
+    if (r == 0)
+        r = look_into(folder, 0, &first, message, size);
+    if (r == 0)
+        r = check_shards(folder, shards, &first, message, size);
+    if (r == 0)
+        r = check_all(folder, &first, copies || accept_loss, message, size);
+    if (r == 0)
+        give_back();
+    return r;
 }
 
 /* The number of a shard whose file has that name. */
@@ -234,21 +403,22 @@ static bool is_shard(const char *name, uint32_t *ret)
 }
 
 /* Takes a file away that has not been used. */
-static int remove_unused(const struct folder *folder, uint32_t shard, char *message, size_t size)
+static int remove_unused(struct folder *folder, uint32_t shard, char *message, size_t size)
 {
-    struct base_identity identity;
-    bool used = true;
-    int r = look_into(folder, shard, &identity, &used, message, size);
+    struct facts facts = {0};
+    int r = lock_shard(folder, shard, message, size);
+    if (r == 0)
+        r = look_into(folder, shard, &facts, message, size);
     if (r < 0)
         return r;
-    if (used)
+    if (facts.version > 0)
         return wrong_file(folder, 0, "is missing", message, size);
     remove_file(folder, shard, "");
     return 0;
 }
 
 /* Without a first file there must be no others that have been used. */
-static int make_empty(const struct folder *folder, char *message, size_t size)
+static int make_empty(struct folder *folder, char *message, size_t size)
 {
     DIR *all = opendir(folder->path);
     if (!all)
@@ -268,11 +438,11 @@ static int make_empty(const struct folder *folder, char *message, size_t size)
 static int make_folder(const char *path, char *message, size_t size)
 {
     if (path[0] == 0) {
-        snprintf(message, size, "no folder is given: say sqlite:FOLDER");
+        snprintf(message, size, "the folder is missing; give sqlite:FOLDER");
         return FL_INVALID_ARGUMENT;
     }
     if (mkdir(path, 0777) < 0)
-        return errno == EEXIST ? 0 : failed(message, size, path, "made");
+        return errno == EEXIST ? 0 : failed(message, size, path, "created");
     size_t path_size = strlen(path) + 1;
     char *copy = fl__alloc(path_size);
     if (!copy)
@@ -309,16 +479,19 @@ static uint32_t default_shards(void)
     return processors < SHARDS_MOST ? (uint32_t)processors : SHARDS_MOST;
 }
 
-static int open_store(struct folder *folder, uint32_t shards, char *message, size_t size)
+static int open_store(struct folder *folder, uint32_t shards, bool accept_loss, char *message, size_t size)
 {
     if (is_there(folder, 0))
-        return check_store(folder, shards, message, size);
+        return check_store(folder, shards, accept_loss, message, size);
     int r = make_empty(folder, message, size);
     return r == 0 ? make_store(folder, shards ? shards : default_shards(), message, size) : r;
 }
 
 static void close_folder(struct folder *folder)
 {
+    for (uint32_t i = 0; i < folder->file_count; i++)
+        close(folder->files[i]);
+    fl__release(folder->files);
     if (folder->lock >= 0)
         close(folder->lock);
     if (folder->fd >= 0)
@@ -326,7 +499,23 @@ static void close_folder(struct folder *folder)
     fl__release(folder->path);
 }
 
-int fl__folder_open(const char *path, uint32_t shards, struct folder *ret, char *message, size_t size)
+/* The path of the folder, which is there by now. */
+static int make_absolute(struct folder *folder, char *message, size_t size)
+{
+    char *path = realpath(folder->path, NULL);
+    if (!path)
+        return errno == ENOMEM ? FL_NO_MEMORY : failed(message, size, folder->path, "read");
+    size_t path_size = strlen(path) + 1;
+    char *copy = fl__alloc(path_size);
+    if (copy) {
+        fl__release(folder->path);
+        folder->path = memcpy(copy, path, path_size);
+    }
+    free(path);
+    return copy ? 0 : FL_NO_MEMORY;
+}
+
+int fl__folder_open(const char *path, uint32_t shards, bool accept_loss, struct folder *ret, char *message, size_t size)
 {
     size_t path_size = strlen(path) + 1;
     struct folder folder = {.path = fl__alloc(path_size), .fd = -1, .lock = -1};
@@ -335,14 +524,18 @@ int fl__folder_open(const char *path, uint32_t shards, struct folder *ret, char 
     memcpy(folder.path, path, path_size);
     int r = open_folder(&folder, message, size);
     if (r == 0)
+        r = make_absolute(&folder, message, size);
+    if (r == 0)
         r = take_lock(&folder, message, size);
     if (r == 0)
-        r = open_store(&folder, shards, message, size);
-    if (r < 0)
+        r = open_store(&folder, shards, accept_loss, message, size);
+    if (r < 0) {
         close_folder(&folder);
-    else
-        *ret = folder;
-    return r;
+        return r;
+    }
+    sign(folder.lock);
+    *ret = folder;
+    return 0;
 }
 
 void fl__folder_close(struct folder *folder)

@@ -63,6 +63,8 @@ static int carry_over(sqlite3 *db)
 {
     int log = -1, carried = -1;
     int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &carried);
+    if (rc == SQLITE_OK && carried > 0)
+        fl__mark_set(db); /* it was cut off, or a page was written over it */
     return rc == SQLITE_OK && carried > 0 && carried < log ? carried : 0;
 }
 

@@ -79,7 +79,8 @@ int fl__namespaces_load(struct base *base)
     if (all->table)
         memset(all->table, 0, 2 * all->room * sizeof *all->table);
     sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT number, name FROM namespaces ORDER BY number", -1, &statement, NULL);
+    int rc =
+        sqlite3_prepare_v2(base->db, "SELECT number, name, s FROM namespaces ORDER BY number", -1, &statement, NULL);
     if (rc != SQLITE_OK)
         return fl__base_failed(base, rc);
     int r;
@@ -88,6 +89,9 @@ int fl__namespaces_load(struct base *base)
         if (sqlite3_column_int64(statement, 0) != (int64_t)all->count + 1 || ns.size == 0 ||
             ns.size > FL_STORE_NAME_MAX)
             r = base_corrupt(base, "its namespaces are not in order");
+        else if (sqlite3_column_type(statement, 2) != SQLITE_NULL &&
+                 sqlite3_column_int64(statement, 2) != fl__checksum((int64_t)all->count + 1, ns))
+            r = base_corrupt(base, "the checksum of a namespace does not match");
         else
             r = append(base, ns, all->count < before ? all->texts[all->count] : NULL);
         if (r < 0)
@@ -125,7 +129,7 @@ int fl__namespace_number(struct base *base, fl_bytes ns, uint64_t *ret)
     if (number == 0) {
         int r = append(base, ns, NULL);
         if (r == 0)
-            r = fl__run(base, SQL_NAMESPACE, "ib", (int64_t)all->count, ns);
+            r = fl__run(base, SQL_NAMESPACE, "ibi", (int64_t)all->count, ns, fl__checksum((int64_t)all->count, ns));
         if (r < 0)
             return r;
         number = all->count;

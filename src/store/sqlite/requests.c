@@ -132,8 +132,9 @@ static int bury(struct base *base, const fl_dead_row *dead)
     int r = fl__namespace_number(base, dead->row.ns, &ns);
     if (r < 0)
         return r;
-    return fl__run(base, SQL_DEAD, "iiiibbb", (int64_t)dead->row.id.seq, dead->row.id.at_us, (int64_t)ns, dead->died_us,
-                   dead->row.name, dead->reason, dead->row.body);
+    return fl__run(base, SQL_DEAD, "iiiibbbi", (int64_t)dead->row.id.seq, dead->row.id.at_us, (int64_t)ns,
+                   dead->died_us, dead->row.name, dead->reason, dead->row.body,
+                   fl__checksum((int64_t)dead->row.id.seq, dead->row.body));
 }
 
 static int change(struct base *base, const fl_store_change *change)
@@ -163,7 +164,8 @@ static int record(struct base *base, const fl_progress *progress)
     unsigned char *bytes = fl__base_scratch(base, fl__progress_size(progress));
     if (!bytes)
         return FL_NO_MEMORY;
-    return fl__run(base, SQL_PROGRESS, "b", (fl_bytes){bytes, fl__progress_encode(progress, bytes)});
+    fl_bytes encoded = {bytes, fl__progress_encode(progress, bytes)};
+    return fl__run(base, SQL_PROGRESS, "bi", encoded, fl__checksum(0, encoded));
 }
 
 static int finish(struct base *base, fl_store_request *request)
@@ -201,21 +203,49 @@ static int refile(struct base *base, fl_store_request *request)
 
 /* --- Owners ------------------------------------------------------------------------------------------------------- */
 
-static int set_owner(struct base *base, uint64_t version, const char *owner, int64_t until_us)
+static int set_owner(struct base *base, uint64_t version, const char *owner)
 {
-    int r = fl__run(base, SQL_OWNER, "ibi", (int64_t)version, (fl_bytes){owner, strlen(owner)}, until_us);
+    int r = fl__run(base, SQL_OWNER, "ib", (int64_t)version, (fl_bytes){owner, strlen(owner)});
     if (r < 0)
         return r;
     base->version = version;
-    base->lease_until_us = until_us;
     memmove(base->owner, owner, strlen(owner) + 1); /* it was checked to be short enough, and may be the same */
     return 0;
 }
 
-static int64_t lease_end(fl_wall_clock *clock, uint64_t lease_us)
+static struct lease *lease_of(struct base *base)
+{
+    return &base->leases[base->version & 1];
+}
+
+static void set_lease(struct base *base, fl_wall_clock *clock, uint64_t lease_us)
 {
     int64_t now = clock->now_us(clock);
-    return lease_us < (uint64_t)(INT64_MAX - now) ? now + (int64_t)lease_us : INT64_MAX;
+    *lease_of(base) =
+        (struct lease){base->version, lease_us < (uint64_t)(INT64_MAX - now) ? now + (int64_t)lease_us : INT64_MAX};
+}
+
+/* How long the owner keeps others away. */
+static int64_t lease_left(struct base *base, fl_wall_clock *clock)
+{
+    const struct lease *lease = lease_of(base);
+    int64_t now = clock->now_us(clock);
+    return lease->version == base->version && lease->until_us > now ? lease->until_us - now : 0;
+}
+
+/* Nothing is written, and nobody else could claim it; but whoever relies on the shard must know that its files are there. */
+static int renew(struct base *base, fl_wall_clock *clock, uint64_t lease_us)
+{
+    int r = fl__base_present(base);
+    if (r == 0)
+        set_lease(base, clock, lease_us);
+    return r;
+}
+
+static int release(struct base *base)
+{
+    *lease_of(base) = (struct lease){0};
+    return set_owner(base, base->version, "");
 }
 
 static int claim_progress(struct base *base, fl_store_request *request)
@@ -226,6 +256,11 @@ static int claim_progress(struct base *base, fl_store_request *request)
         return r;
     fl_bytes encoded = r > 0 ? fl__column_bytes(statement, 0) : (fl_bytes){0};
     fl_progress progress = {.seq_limit = 2};
+    if (r > 0 && sqlite3_column_type(statement, 1) != SQLITE_NULL &&
+        sqlite3_column_int64(statement, 1) != fl__checksum(0, encoded)) {
+        sqlite3_reset(statement);
+        return base_corrupt(base, "the checksum of its progress does not match");
+    }
     r = encoded.size > 0 ? fl__progress_decode(encoded, &progress) : 0;
     sqlite3_reset(statement);
     if (r < 0)
@@ -253,9 +288,28 @@ static int claim_windows(struct base *base, fl_store_request *request)
     return 0;
 }
 
+static int claim_counts(struct base *base, fl_store_request *request)
+{
+    size_t all = base->namespaces.count, count = 0;
+    uint64_t *totals = fl__answer_alloc(request, (all + 1) * sizeof *totals);
+    fl_store_count *counts = fl__answer_alloc(request, (all + 1) * sizeof *counts);
+    if (!totals || !counts)
+        return base_no_memory(base);
+    memset(totals, 0, (all + 1) * sizeof *totals);
+    int r = fl__counts_sum(base, &request->claim.progress, totals);
+    for (size_t i = 1; i <= all && r == 0; i++)
+        if (totals[i] > 0) {
+            counts[count].rows = totals[i];
+            r = fl__namespace_text(base, i, &counts[count++].ns);
+        }
+    request->claim.counts = counts;
+    request->claim.count_count = count;
+    return r;
+}
+
 static int claim(struct base *base, fl_wall_clock *clock, fl_store_request *request)
 {
-    int64_t left = base->lease_until_us - clock->now_us(clock);
+    int64_t left = lease_left(base, clock);
     if (left > 0 && !request->claim.force && base->owner[0] && strcmp(base->owner, request->claim.owner) != 0) {
         fl__store_answer(request, FL_SHARD_HELD, "shard %u is held by %.150s for another %.1f s", base->number,
                          base->owner, (double)left / 1e6);
@@ -265,7 +319,11 @@ static int claim(struct base *base, fl_wall_clock *clock, fl_store_request *requ
     if (r == 0)
         r = claim_windows(base, request);
     if (r == 0)
-        r = set_owner(base, base->version + 1, request->claim.owner, lease_end(clock, request->claim.lease_us));
+        r = claim_counts(base, request);
+    if (r == 0)
+        r = set_owner(base, base->version + 1, request->claim.owner);
+    if (r == 0)
+        set_lease(base, clock, request->claim.lease_us);
     request->claim.version = base->version;
     return r;
 }
@@ -382,9 +440,25 @@ static int list_one(struct base *base, fl_store_request *request, const struct w
     return keep_row(base, request, window, entry, &rows[request->list.count++]);
 }
 
-/* Rows of a chunk that fit. `*left` is how many may be looked at; 1 if there is one too many. */
+/* What a page may still hold. */
+struct page_room {
+    size_t rows; /* to look at */
+    size_t bytes;
+};
+
+static bool page_is_full(const struct page_room *room)
+{
+    return room->rows == 0 || room->bytes == 0;
+}
+
+static void page_takes(struct page_room *room, size_t body_size)
+{
+    room->bytes -= body_size < room->bytes ? body_size : room->bytes;
+}
+
+/* Rows of a chunk that fit. Returns 1 if the page is full and another row follows. */
 static int list_chunk(struct base *base, fl_store_request *request, const struct window *window,
-                      struct chunk_reader reader, size_t *left)
+                      struct chunk_reader reader, struct page_room *room)
 {
     uint64_t ns = request->list.ns.size > 0 ? fl__namespace_find(base, request->list.ns) : 0;
     struct entry entry;
@@ -392,13 +466,16 @@ static int list_chunk(struct base *base, fl_store_request *request, const struct
     while ((r = fl__chunk_next(&reader, &entry)) > 0) {
         if (entry.key.seq <= request->list.after_seq)
             continue;
-        if (*left == 0)
+        if (page_is_full(room))
             return 1;
-        --*left;
+        room->rows--;
         request->list.next_seq = entry.key.seq;
-        r = listed(request, window, &entry, ns) ? list_one(base, request, window, &entry) : 0;
+        if (!listed(request, window, &entry, ns))
+            continue;
+        r = list_one(base, request, window, &entry);
         if (r < 0)
             return r;
+        page_takes(room, request->list.rows[request->list.count - 1].body.size);
     }
     return r < 0 ? base_corrupt(base, "a chunk of rows cannot be read") : 0;
 }
@@ -411,12 +488,12 @@ static int list(struct base *base, fl_store_request *request)
     struct window *window = fl__window_find(base, request->list.window);
     if (!window)
         return 0;
-    size_t left = request->list.limit;
+    struct page_room room = {request->list.limit, FL_STORE_PAGE_BYTES};
     struct record record;
     int r = fl__window_scan(base, window, request->list.after_seq, &record);
     while (r > 0) {
         struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
-        r = list_chunk(base, request, window, reader, &left);
+        r = list_chunk(base, request, window, reader, &room);
         if (r != 0)
             break;
         r = fl__record_next(base, &record);
@@ -429,6 +506,10 @@ static int list(struct base *base, fl_store_request *request)
 
 static int dead_row(struct base *base, fl_store_request *request, sqlite3_stmt *statement, fl_dead_row *ret)
 {
+    if (sqlite3_column_type(statement, 7) != SQLITE_NULL &&
+        sqlite3_column_int64(statement, 7) !=
+            fl__checksum(sqlite3_column_int64(statement, 0), fl__column_bytes(statement, 6)))
+        return base_corrupt(base, "the checksum of a dead letter does not match");
     fl_key id = {sqlite3_column_int64(statement, 1), (uint64_t)sqlite3_column_int64(statement, 0)};
     *ret = (fl_dead_row){.row = {.key = id,
                                  .id = id,
@@ -446,12 +527,13 @@ static int dead_row(struct base *base, fl_store_request *request, sqlite3_stmt *
 static int dead_rows(struct base *base, fl_store_request *request, sqlite3_stmt *statement)
 {
     uint64_t only = request->dead_list.id_seq, last = 0;
+    struct page_room room = {request->dead_list.limit, FL_STORE_PAGE_BYTES};
     int r;
     while ((r = fl__step(base, statement)) > 0) {
         uint64_t seq = (uint64_t)sqlite3_column_int64(statement, 0);
         if (only != 0 && seq != only)
             break;
-        if (request->dead_list.count == request->dead_list.limit) {
+        if (page_is_full(&room)) {
             request->dead_list.next_seq = only == 0 ? last : 0;
             break;
         }
@@ -461,6 +543,8 @@ static int dead_rows(struct base *base, fl_store_request *request, sqlite3_stmt 
         r = rows ? dead_row(base, request, statement, &rows[request->dead_list.count++]) : base_no_memory(base);
         if (r < 0)
             break;
+        room.rows--;
+        page_takes(&room, request->dead_list.rows[request->dead_list.count - 1].row.body.size);
     }
     sqlite3_reset(statement);
     return r < 0 ? r : 0;
@@ -495,6 +579,7 @@ bool fl__request_writes(const fl_store_request *request)
     case FL_STORE_DEAD_LIST:
     case FL_STORE_BACKUP:
     case FL_STORE_MEET:
+    case FL_STORE_RENEW:
         return false;
     default:
         return true;
@@ -504,11 +589,11 @@ bool fl__request_writes(const fl_store_request *request)
 /* Only the newest version may write; 0 is that of a shard that nobody has claimed. */
 static bool lost(const struct base *base, fl_store_request *request)
 {
-    if (request->op == FL_STORE_CLAIM || !fl__request_writes(request))
+    if (request->op == FL_STORE_CLAIM || (!fl__request_writes(request) && request->op != FL_STORE_RENEW))
         return false;
     if (request->version == base->version && request->version != 0)
         return false;
-    fl__store_answer(request, FL_SHARD_LOST, "shard %u is owned by %.150s: nothing was written", base->number,
+    fl__store_answer(request, FL_SHARD_LOST, "shard %u is owned by %.150s; nothing was written", base->number,
                      base->owner[0] ? base->owner : "nobody");
     return true;
 }
@@ -527,8 +612,7 @@ static int write_changes(struct base *base, fl_store_request *request)
     int r = i < request->write.count ? fl__base_has_room(base) : 1;
     if (r == 0)
         fl__store_answer(request, FL_STORE_FULL,
-                         "there is hardly any room left for %.150s: make some, and it will take new timers again",
-                         base->path);
+                         "the disk is nearly full, so %.150s takes no new timers; free some space", base->path);
     return r <= 0 ? r : change_all(base, request->write.changes, request->write.count);
 }
 
@@ -541,9 +625,9 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
     case FL_STORE_CLAIM:
         return claim(base, clock, request);
     case FL_STORE_RENEW:
-        return set_owner(base, base->version, base->owner, lease_end(clock, request->renew.lease_us));
+        return renew(base, clock, request->renew.lease_us);
     case FL_STORE_RELEASE:
-        return set_owner(base, base->version, "", 0);
+        return release(base);
     case FL_STORE_WRITE:
         return write_changes(base, request);
     case FL_STORE_FIND:
@@ -560,10 +644,10 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
         return dead_list(base, request);
     case FL_STORE_MEET:
         fl__store_answer(request, FL_INVALID_ARGUMENT,
-                         "servers cannot share this store: only one process can have it open");
+                         "servers cannot share this store; use PostgreSQL for several servers");
         return 0;
     default:
-        fl__store_answer(request, FL_INVALID_ARGUMENT, "there is no such request");
+        fl__store_answer(request, FL_INVALID_ARGUMENT, "unknown request");
         return 0;
     }
 }

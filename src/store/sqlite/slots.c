@@ -14,9 +14,9 @@
 enum { SLOTS_MORE = 16, ERASE_RECORDS = 128 };
 
 static const char *const texts[SLOT_STATEMENTS] = {
-    [SLOT_FLOOR] = "SELECT k, v FROM slot_%u WHERE k <= ?1 ORDER BY k DESC LIMIT 1",
-    [SLOT_SCAN] = "SELECT k, v FROM slot_%u WHERE k >= ?1 ORDER BY k",
-    [SLOT_PUT] = "REPLACE INTO slot_%u VALUES(?1, ?2)",
+    [SLOT_FLOOR] = "SELECT k, v, s FROM slot_%u WHERE k <= ?1 ORDER BY k DESC LIMIT 1",
+    [SLOT_SCAN] = "SELECT k, v, s FROM slot_%u WHERE k >= ?1 ORDER BY k",
+    [SLOT_PUT] = "REPLACE INTO slot_%u VALUES(?1, ?2, ?3)",
     [SLOT_DROP] = "DELETE FROM slot_%u WHERE k = ?1",
 };
 
@@ -74,7 +74,7 @@ static int make_more(struct base *base)
     size_t before = base->slot_count;
     int r = resize(base, before + SLOTS_MORE + before / 4);
     for (size_t i = before; i < base->slot_count && r == 0; i++)
-        r = once(base, (uint32_t)i, "CREATE TABLE slot_%u(k INTEGER PRIMARY KEY, v BLOB)");
+        r = once(base, (uint32_t)i, "CREATE TABLE slot_%u(k INTEGER PRIMARY KEY, v BLOB, s INTEGER)");
     return r == 0 ? fl__run(base, SQL_SLOTS, "i", (int64_t)base->slot_count) : r;
 }
 
@@ -216,6 +216,16 @@ void fl__slots_unload(struct base *base)
     base->slot_count = base->doomed = 0;
 }
 
+/* For a file of an earlier version: its records have no checksums, those that are written from now on have. */
+int fl__slots_sum(struct base *base)
+{
+    size_t count = 0;
+    int r = count_slots(base, &count);
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = once(base, (uint32_t)i, "ALTER TABLE slot_%u ADD COLUMN s INTEGER");
+    return r;
+}
+
 /* --- Records ------------------------------------------------------------------------------------------------------ */
 
 int fl__record_next(struct base *base, struct record *record)
@@ -230,6 +240,11 @@ int fl__record_next(struct base *base, struct record *record)
     if (!record->v.data && sqlite3_errcode(base->db) == SQLITE_NOMEM) {
         fl__record_end(record);
         return fl__base_failed(base, SQLITE_NOMEM);
+    }
+    if (sqlite3_column_type(record->statement, 2) != SQLITE_NULL && /* null: of an earlier version */
+        sqlite3_column_int64(record->statement, 2) != fl__checksum(record->k, record->v)) {
+        fl__record_end(record);
+        return base_corrupt(base, "the checksum of a record does not match");
     }
     return 1;
 }
@@ -274,6 +289,8 @@ int fl__slot_put(struct base *base, uint32_t slot, int64_t k, fl_bytes v)
     int rc = sqlite3_bind_int64(statement, 1, k);
     if (rc == SQLITE_OK)
         rc = sqlite3_bind_blob64(statement, 2, v.size > 0 ? v.data : "", v.size, SQLITE_STATIC);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_int64(statement, 3, fl__checksum(k, v));
     return rc == SQLITE_OK ? fl__step(base, statement) : fl__base_failed(base, rc);
 }
 

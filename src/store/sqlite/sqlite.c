@@ -11,6 +11,7 @@
  *     names.c       the index of names: in memory; in the file (runs.c), merged (merge.c)
  *     slots.c       tables of records, for both
  *     base.c        the file: schema, transactions, errors; namespaces.c
+ *     damage.c      checksums, damage of the log; mark.c: a log that is missing
  *     background.c  what is done beside the commits
  *     helper.c      the second thread of a shard: the log is carried over into the file
  *
@@ -53,12 +54,13 @@ static struct worker *worker_of(struct sqlite_store *store, uint32_t shard)
 /* Under the lock: the thread is not running. */
 static int start(struct sqlite_store *store, uint32_t shard, struct worker *worker)
 {
-    char message[232];
+    char message[400];
     char *path = fl__folder_file(&store->folder, shard);
     int r = path ? fl__base_open(path, NULL, &worker->base, message, sizeof message) : FL_NO_MEMORY;
     fl__release(path);
     if (r < 0)
         return r;
+    worker->base->counted = store->folder.counted;
     r = fl__helper_start(worker, &worker->helper);
     if (r == 0) {
         r = fl__shard_worker_start(worker);
@@ -155,7 +157,7 @@ static const struct fl_store_ops ops = {close_store, attach, detach, submit, abs
 int fl__sqlite_open(const char *rest, const fl_store_config *config, fl_store **ret, char *message, size_t size)
 {
     struct folder folder;
-    int r = fl__folder_open(rest, config->shards, &folder, message, size);
+    int r = fl__folder_open(rest, config->shards, config->accept_loss, &folder, message, size);
     if (r < 0)
         return r;
     struct sqlite_store *store = fl__alloc_zeroed(sizeof *store);

@@ -138,6 +138,7 @@ static void free_window(struct base *base, struct window *window)
         free_sweep(base, window->sweeps);
         window->sweeps = next;
     }
+    fl__counts_free(window);
     fl__release(window->data);
     fl__release(window);
 }
@@ -159,6 +160,8 @@ int fl__window_end(struct base *base, struct window *window)
         r = fl__run(base, SQL_SWEEP_DROP, "i", sweep->number);
     if (r == 0)
         r = fl__run(base, SQL_WINDOW_DROP, "i", (int64_t)window->number);
+    if (r == 0)
+        r = fl__run(base, SQL_ROWS_DROP, "i", (int64_t)window->number);
     if (r == 0)
         r = fl__slot_doom(base, window->slot);
     undirty(base, window);
@@ -198,7 +201,7 @@ static int add_sweep(struct base *base, struct window *window, int64_t number, u
     int r = fl__progress_decode(settled, &sweep->settled);
     if (r < 0) {
         fl__release(sweep);
-        return r == FL_STORE_CORRUPT ? base_corrupt(base, "a sweep is none") : base_no_memory(base);
+        return r == FL_STORE_CORRUPT ? base_corrupt(base, "a sweep is invalid") : base_no_memory(base);
     }
     sweep->number = number;
     sweep->from = from;
@@ -272,15 +275,20 @@ static int make_room(struct base *base, struct window *window, size_t size)
     return 0;
 }
 
-/* The chunk is about to change. */
-static void change_open(struct base *base, struct window *window)
+void fl__window_dirty(struct base *base, struct window *window)
 {
-    window->changed = true;
     if (window->dirty)
         return;
     window->dirty = true;
     window->next_dirty = base->dirty;
     base->dirty = window;
+}
+
+/* The chunk is about to change. */
+static void change_open(struct base *base, struct window *window)
+{
+    window->changed = true;
+    fl__window_dirty(base, window);
 }
 
 static int write_open(struct base *base, struct window *window)
@@ -309,6 +317,8 @@ int fl__windows_flush(struct base *base)
 {
     for (; base->dirty; base->dirty = base->dirty->next_dirty) {
         int r = write_open(base, base->dirty);
+        if (r == 0)
+            r = fl__counts_write(base, base->dirty);
         if (r < 0)
             return r;
         base->dirty->dirty = false;
@@ -441,8 +451,12 @@ static int insert(struct base *base, struct window *window, const struct entry *
     if (r < 0)
         return corrupt_chunk(base);
     size_t at = (size_t)(old.begin - window->data);
-    if (r > 0)
+    if (r > 0) {
         splice(window, at, (size_t)(entry_end(&old) - old.begin), NULL, 0);
+        r = fl__counts_add(base, window, old.ns, -1);
+        if (r < 0)
+            return r;
+    }
     size_t most = fl__entry_size_max(entry);
     if (at < window->size && window->size + most > fl__sqlite_tuning.chunk_size) {
         r = split(base, window, at, entry->key.seq);
@@ -468,6 +482,8 @@ int fl__window_put(struct base *base, struct window *window, const struct entry 
             return r;
     }
     int r = open_at(base, window, entry->key.seq);
+    if (r == 0)
+        r = fl__counts_add(base, window, entry->ns, 1);
     if (r < 0)
         return r;
     change_open(base, window);
@@ -494,7 +510,8 @@ int fl__window_remove(struct base *base, struct window *window, fl_key key, stru
     }
     change_open(base, window);
     splice(window, (size_t)(ret->begin - window->data), (size_t)(entry_end(ret) - ret->begin), NULL, 0);
-    return 1;
+    r = fl__counts_add(base, window, ret->ns, -1);
+    return r < 0 ? r : 1;
 }
 
 int fl__window_look(struct base *base, struct window *window, uint64_t seq, entry_fn *found, void *arg)
@@ -551,8 +568,10 @@ static int finish_chunk(struct base *base, struct window *window, const fl_progr
     struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
     struct entry entry;
     size_t size = 0, before = record.v.size;
-    while (left && (r = fl__chunk_next(&reader, &entry)) > 0) {
+    int counted = 0;
+    while (left && counted == 0 && (r = fl__chunk_next(&reader, &entry)) > 0) {
         if (fl_progress_settled(settled, entry.key) || window_swept(window, entry.key)) {
+            counted = fl__counts_add(base, window, entry.ns, -1);
             ++*deleted;
             continue;
         }
@@ -563,6 +582,8 @@ static int finish_chunk(struct base *base, struct window *window, const fl_progr
     fl__record_end(&record);
     if (!left)
         return FL_NO_MEMORY;
+    if (counted < 0)
+        return counted;
     if (r < 0)
         return corrupt_chunk(base);
     if (size == 0)
@@ -665,6 +686,9 @@ static int refile_chunk(struct base *base, struct window *window, struct chunk_r
     struct entry entry;
     int r = 1;
     while (refiled->moved < limit && (r = fl__chunk_next(&reader, &entry)) > 0) {
+        r = fl__counts_add(base, window, entry.ns, -1);
+        if (r < 0)
+            return r;
         if (window_swept(window, entry.key))
             continue;
         struct window *part;

@@ -22,7 +22,7 @@
 
 enum { GROUP_NS = 10000000, GROUP_DEBT = 1 << 14, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
 
-static const char detached_text[] = "the shard was detached: nothing was written";
+static const char detached_text[] = "the shard was detached; nothing was written";
 
 /* --- Answers, the shard's side ------------------------------------------------------------------------------------ */
 

@@ -34,6 +34,8 @@ static size_t left, passed[2];
 static bool twice; /* and then after so many bytes again: */
 static enum proxy_direction where_again;
 static size_t left_again;
+static unsigned lies;
+static char lie_state[6];
 
 /* --- Sockets ------------------------------------------------------------------------------------------------------ */
 
@@ -109,12 +111,35 @@ static void client_gone(struct connection *connection)
     shutdown(connection->ends[1], SHUT_WR);
 }
 
+/* Makes an error of the answer to a commit, if there is one and lies are wanted. Returns the size that it has then. */
+static size_t lie_about_commits(char *data, size_t size, size_t room)
+{
+    static const char truth[] = "C\0\0\0\013COMMIT"; /* with the zero at its end */
+    char lie[64] = "E";
+    size_t length = 5;
+    pthread_mutex_lock(&lock);
+    length += (size_t)sprintf(lie + length, "SERROR") + 1;
+    length += (size_t)sprintf(lie + length, "C%s", lie_state) + 1;
+    length += (size_t)sprintf(lie + length, "Mthe commit failed") + 2;
+    memcpy(lie + 1, "\0\0\0", 3);
+    lie[4] = (char)(length - 1);
+    for (size_t i = 0; lies > 0 && i + sizeof truth <= size && size + length < room; i++)
+        if (memcmp(data + i, truth, sizeof truth) == 0) {
+            memmove(data + i + length, data + i + sizeof truth, size - i - sizeof truth);
+            memcpy(data + i, lie, length);
+            size += length - sizeof truth;
+            lies--;
+        }
+    pthread_mutex_unlock(&lock);
+    return size;
+}
+
 /* Hands on what has come from one end. What is beyond a fault stays in the socket. */
 static void hand_on(struct connection *connection, enum proxy_direction direction)
 {
     static char data[65536];
     int from = connection->ends[direction], to = connection->ends[!direction];
-    ssize_t n = recv(from, data, sizeof data, MSG_PEEK);
+    ssize_t n = recv(from, data, sizeof data / 2, MSG_PEEK); /* room for lies */
     if (n <= 0 && direction == PROXY_UP) {
         client_gone(connection);
         return;
@@ -126,6 +151,8 @@ static void hand_on(struct connection *connection, enum proxy_direction directio
     bool fault;
     size_t size = allowed(direction, (size_t)n, &fault);
     CHECK(size == 0 || recv(from, data, size, 0) == (ssize_t)size);
+    if (direction == PROXY_DOWN)
+        size = lie_about_commits(data, size, sizeof data);
     if (to >= 0)
         send_all(to, data, size); /* if nobody listens any more, its end will be noticed */
     if (fault && how == PROXY_CUT)
@@ -218,6 +245,22 @@ void proxy_release(void)
     armed = twice = false;
     released = true;
     pthread_mutex_unlock(&lock);
+}
+
+void proxy_lie(unsigned times, const char *state)
+{
+    pthread_mutex_lock(&lock);
+    lies = times;
+    snprintf(lie_state, sizeof lie_state, "%s", state);
+    pthread_mutex_unlock(&lock);
+}
+
+unsigned proxy_lies_left(void)
+{
+    pthread_mutex_lock(&lock);
+    unsigned result = lies;
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 size_t proxy_bytes(enum proxy_direction direction)

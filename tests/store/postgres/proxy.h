@@ -10,6 +10,8 @@
  *     PROXY_CUT     the connection is closed on both sides
  *     PROXY_HANG    nothing more gets through in either direction, until proxy_release(); then everything does, late
  *
+ * Besides, proxy_lie() makes commits fail for the client that have succeeded in the server.
+ *
  * Only one connection is hit, the one that carries that byte; others, and those that come later, are left alone.
  */
 
@@ -25,6 +27,8 @@ void proxy_fail(enum proxy_direction direction, size_t after, enum proxy_fault f
 void proxy_fail_again(enum proxy_direction direction, size_t after); /* the same fault, counted from the first */
 bool proxy_has_failed(void);                                         /* the fault has happened */
 void proxy_release(void);                                            /* no fault any more; what hangs goes on */
-size_t proxy_bytes(enum proxy_direction direction);                  /* since the last call */
+void proxy_lie(unsigned times, const char *state); /* so many commits that succeed are answered with this SQLSTATE */
+unsigned proxy_lies_left(void);
+size_t proxy_bytes(enum proxy_direction direction); /* since the last call */
 
 #endif

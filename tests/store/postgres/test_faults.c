@@ -602,6 +602,50 @@ TEST(what_the_database_gives_up_because_of_a_conflict_is_done_again)
     end();
 }
 
+/* An error on COMMIT, of whatever state, says nothing about what became of the transaction: it is read back. */
+TEST(a_commit_that_fails_in_words_only_has_succeeded)
+{
+    static const char *const states[] = {"XX000", "40001", "58030", "57014", "53100", "23505", "08006"};
+    static struct scenario s;
+    begin();
+    uint64_t version = claim(shard, "me");
+    for (unsigned i = 0; i < sizeof states / sizeof *states; i++)
+        for (unsigned times = 1; times <= SCALE(7, 3); times++) { /* the commit that settles it is lied about, too */
+            prepare(&s, version);
+            proxy_lie(times, states[i]);
+            live_through(&s, true);
+            proxy_lie(0, "");
+            take_away(&s, version);
+        }
+    end();
+}
+
+TEST(a_claim_whose_commit_fails_in_words_only_is_made_again)
+{
+    begin();
+    proxy_lie(2, "XX000");
+    uint64_t version = claim(shard, "me");
+    CHECK_EQ(proxy_lies_left(), 0u);
+    fl_row row = make_row(2, 1000, 25);
+    put(shard, version, &row, 1);
+    CHECK_EQ(pg_number("SELECT version FROM s%u.foliot_shard WHERE shard = 0", schema), (long)version);
+    end();
+}
+
+/* What the database really takes back at the commit is refused, in its words. */
+TEST(a_commit_that_really_fails_is_refused)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    pg_sql("CREATE FUNCTION s%u.late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+           " IF NEW.seq %% 10 = 0 THEN RAISE EXCEPTION 'odd' USING ERRCODE = '23514'; END IF; RETURN NULL; END $$;"
+           "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON s%u.foliot_timer DEFERRABLE INITIALLY DEFERRED"
+           " FOR EACH ROW EXECUTE FUNCTION s%u.late()",
+           schema, schema, schema);
+    write_neighbours(version, 10);
+    end();
+}
+
 TEST(what_is_put_again_replaces_what_is_there)
 {
     begin();
@@ -625,5 +669,47 @@ TEST(a_database_that_only_reads_says_so)
     CHECK_EQ(perform(shard, &write), FL_STORE_READ_ONLY);
     CHECK_EQ(perform(shard, &list), 0);
     pg_sql("ALTER DATABASE postgres RESET default_transaction_read_only");
+    end();
+}
+
+/* --- Durability --------------------------------------------------------------------------------------------------- */
+
+/* Writes down how each commit of a table is made, at the commit. */
+static void watch_commits(const char *table)
+{
+    pg_sql("CREATE CONSTRAINT TRIGGER watch AFTER INSERT OR UPDATE OR DELETE ON s%u.%s DEFERRABLE INITIALLY DEFERRED"
+           " FOR EACH ROW EXECUTE FUNCTION s%u.watch()",
+           schema, table, schema);
+}
+
+/* The setting is changed while the store is connected, which knows nothing of it. */
+TEST(a_commit_is_on_disk_before_it_is_answered_whatever_the_database_is_told_meanwhile)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    pg_sql("CREATE TABLE s%u.watched (setting text);"
+           "CREATE FUNCTION s%u.watch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+           " INSERT INTO s%u.watched VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$",
+           schema, schema, schema);
+    static const char *const tables[] = {"foliot_shard", "foliot_timer", "foliot_progress", "foliot_member"};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        watch_commits(tables[i]);
+    static const char *const settings[] = {"off", "local", "remote_apply"};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        pg_sql("ALTER SYSTEM SET synchronous_commit = %s", settings[i]);
+        pg_sql("SELECT pg_reload_conf()");
+        run_for(200 * MILLISECOND);
+        fl_row row = make_row(2 + 2 * i, 1000, 25);
+        put(shard, version, &row, 1);
+        fl_progress progress = {.seq_limit = 100};
+        struct asked record = to_record(version, &progress), meet = to_meet("me", 1, HOUR_US, true);
+        CHECK_EQ(perform(shard, &record), 0);
+        CHECK_EQ(perform(shard, &meet), 0);
+        version = claim(shard, "me");
+    }
+    CHECK(pg_number("SELECT count(*) FROM s%u.watched", schema) >= 12);
+    CHECK_EQ(pg_number("SELECT count(*) FROM s%u.watched WHERE setting <> 'on'", schema), 0);
+    pg_sql("ALTER SYSTEM RESET synchronous_commit");
+    pg_sql("SELECT pg_reload_conf()");
     end();
 }

@@ -7,7 +7,7 @@
 
 #include "pg.h"
 #include "store/conformance.h"
-#include "store/postgres/sql.h"
+#include "store/postgres/postgres.h"
 #include "wheel/allocator.h"
 
 static unsigned schema;
@@ -159,7 +159,7 @@ TEST(plans_do_not_depend_on_statistics)
     for (const char *const *setting = fl__pg_settings; *setting; setting++)
         run_sql(conn, *setting);
     run_sql(conn, "SET plan_cache_mode = force_generic_plan");
-    for (int i = 0; i < PG_STATEMENTS; i++)
+    for (int i = 0; i < PG_STATEMENTS_PLAIN; i++)
         if (i != PG_BEGIN && i != PG_BEGIN_READ && i != PG_COMMIT && !reads_all(i))
             check_plan(conn, &fl__pg_sql[i], i == PG_WINDOWS);
     PQfinish(conn);
@@ -232,7 +232,8 @@ static const char version_1[] =
     " VALUES (0, 41, 7, 0, 'somebody'), (1, 0, 0, 0, '');"
     "INSERT INTO foliot_progress (shard) VALUES (0), (1);"
     "INSERT INTO foliot_timer (shard, win, seq, at, ns, name, body)"
-    " VALUES (0, 25::bigint << 56, 2, 1000, 'ns', 'kept', 'body');"
+    " VALUES (0, 25::bigint << 56, 2, 1000, 'ns', 'kept', 'body'),"
+    " (0, 25::bigint << 56, 4, 1000, '\\x01636f756e7473', 'ns', '{}');"
     "INSERT INTO foliot_meta (key, value) VALUES ('shards', 2), ('schema', 1);";
 
 static const char *new_version_1(void)
@@ -260,7 +261,12 @@ TEST(tables_of_version_1_are_brought_up_to_date)
     CHECK_EQ(perform(shard, &join), 0);
     CHECK_EQ(join.request.meet.member_count, 1);
     CHECK(strcmp(join.request.meet.holders[0].owner, "somebody") == 0);
-    CHECK_EQ(claim(shard, "me"), 42);
+    struct asked asked = to_claim("me", HOUR_US, true);
+    CHECK_EQ(perform(shard, &asked), 0);
+    CHECK_EQ(asked.request.claim.count_count, 1);
+    CHECK_EQ(asked.request.claim.counts[0].rows, 1);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.foliot_timer", name), 1); /* without the counts of earlier versions */
+    CHECK_EQ(claim(shard, "me"), 43);
     end();
     CHECK_EQ(try_open(pg_url(name), 0), 0);
 }
@@ -325,10 +331,43 @@ TEST(a_newer_schema_that_changes_what_was_there_is_refused)
     pg_sql("UPDATE %s.foliot_meta SET value = %d WHERE key = 'schema'", name, PG_SCHEMA_VERSION + 2);
     pg_sql("UPDATE %s.foliot_meta SET value = %d WHERE key = 'compatible'", name, PG_SCHEMA_VERSION + 1);
     CHECK_EQ(try_open(pg_url(name), 0), FL_STORE_NEWER);
-    snprintf(needed, sizeof needed, "version %d at least", PG_SCHEMA_VERSION + 1);
+    snprintf(needed, sizeof needed, "at least version %d", PG_SCHEMA_VERSION + 1);
     CHECK(strstr(message, "later") && strstr(message, needed));
     pg_sql("DELETE FROM %s.foliot_meta WHERE key = 'compatible'", name); /* it does not say */
     CHECK_EQ(try_open(pg_url(name), 0), FL_STORE_NEWER);
+}
+
+TEST(errors_are_known_by_their_sqlstate_in_any_language)
+{
+    static const struct {
+        const char *state, *text, *advice;
+    } cases[] = {
+        {"", "failed: FATAL:  28P01: Passwort-Authentifizierung f\u00fcr Benutzer \u00bbx\u00ab fehlgeschlagen\n",
+         "password"},
+        {"", "SCHWERWIEGEND:  28000: kein pg_hba.conf-Eintrag", "sslmode=require"},
+        {"42501", "keine Berechtigung", "SELECT, INSERT"},
+        {"25006", "kann INSERT nicht ausf\u00fchren", "target_session_attrs"},
+        {"26000", "vorbereitete Anweisung existiert nicht", "session mode"},
+        {"42P05", "vorbereitete Anweisung existiert bereits", "session mode"},
+        {"", "server does not support SSL, but SSL was required", "sslmode"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK(strstr(fl__pg_advice(cases[i].state, cases[i].text), cases[i].advice));
+    CHECK_EQ(fl__pg_advice("", "")[0], 0);
+    CHECK_EQ(fl__pg_advice("XX000", "prepared statement")[0], 0);
+    CHECK(!fl__pg_find_state("FATAL:  ERROR: 28P0: x28P01: 28P01 : 28p01: "));
+    CHECK_EQ(memcmp(fl__pg_find_state("28P01: x"), "28P01", 5), 0);
+}
+
+TEST(a_message_is_one_line_without_places_in_the_source)
+{
+    char text[64], cut[4];
+    fl__pg_flatten("a  b\nLOCATION:  f, auth.c:3\nc\td\n", text, sizeof text);
+    CHECK_EQ(strcmp(text, "a b c d"), 0);
+    fl__pg_flatten("x\nLOCATION:", text, sizeof text);
+    CHECK_EQ(strcmp(text, "x"), 0);
+    fl__pg_flatten("abcdef", cut, sizeof cut);
+    CHECK_EQ(strcmp(cut, "abc"), 0);
 }
 
 TEST(tables_that_do_not_say_what_they_are_are_refused)
@@ -349,9 +388,9 @@ TEST(where_there_is_citus_the_tables_are_distributed_by_shard)
            " RETURNS void LANGUAGE sql AS 'INSERT INTO %s.said VALUES (tab::text, col, colocate_with)'",
            name, name, name);
     CHECK_EQ(try_open(pg_url(name), 0), 0);
-    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE col = 'shard'", name), 5);
-    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE colocated = 'foliot_shard'", name), 4);
-    CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 8);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE col = 'shard'", name), 6);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE colocated = 'foliot_shard'", name), 5);
+    CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 9);
     CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE tab LIKE '%%member'", name), 0);
     pg_sql("DROP SCHEMA %s CASCADE", name);
 }
@@ -424,6 +463,7 @@ TEST(tables_are_brought_up_to_date_as_the_documentation_says)
     CHECK_EQ(try_open(url_of("old_user", "postgres", options), 0), FL_STORE_UNAVAILABLE);
     CHECK(strstr(message, "permission denied") && strstr(message, "CREATE"));
     pg_sql("SET search_path = %s; %s RESET search_path", name, documented(2));
+    pg_sql("SET search_path = %s; %s RESET search_path", name, documented(3));
     pg_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO old_user", name);
     CHECK_EQ(try_open(url_of("old_user", "postgres", options), 0), 0);
     CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
@@ -432,9 +472,11 @@ TEST(tables_are_brought_up_to_date_as_the_documentation_says)
 
 TEST(tables_are_distributed_as_the_documentation_says)
 {
-    const char *block = documented(4);
+    const char *block = documented(5);
     size_t lines = 0;
     for (const char *const *statement = fl__pg_distribute; *statement; statement++, lines++)
+        CHECK(strstr(block, *statement));
+    for (const char *const *statement = fl__pg_distribute_counts; *statement; statement++, lines++)
         CHECK(strstr(block, *statement));
     for (; *block; block++)
         lines -= *block == '\n';
@@ -444,10 +486,13 @@ TEST(tables_are_distributed_as_the_documentation_says)
 /* What makes it run where each shard is on a machine of its own: no statement without its shard, and what is filed has its
  * shard from a row of that shard, or Citus would not see that both are in one place. Except for the statements of a meeting:
  * they are about the list of servers alone, or look at all shards and at nothing else. */
-static bool is_about_shards(const char *sql)
+static bool is_about_shards(unsigned statement)
 {
-    bool control = strncmp(sql, "BEGIN", 5) == 0 || strcmp(sql, "COMMIT") == 0;
-    return !control && !strstr(sql, "foliot_member") && sql != fl__pg_sql[PG_HOLDERS].sql;
+    const char *sql = fl__pg_sql[statement].sql;
+    bool control = strncmp(sql, "BEGIN", 5) == 0 || strncmp(sql, "SET LOCAL", 9) == 0 || strcmp(sql, "COMMIT") == 0;
+    bool row = statement == PG_PUT_ONE || statement == PG_COUNT_ONE; /* $1 is its shard */
+    return !control && !row && !strstr(sql, "foliot_member") && statement != PG_HOLDERS &&
+           statement < PG_STATEMENTS_PLAIN;
 }
 
 TEST(every_statement_names_its_shard)
@@ -455,7 +500,7 @@ TEST(every_statement_names_its_shard)
     for (unsigned i = 0; i < PG_STATEMENTS; i++) {
         const char *sql = fl__pg_sql[i].sql;
         CHECK(sql && fl__pg_sql[i].name);
-        bool about = is_about_shards(sql);
+        bool about = is_about_shards(i);
         CHECK(!about || strstr(sql, "shard = $1"));
         CHECK(!about || !strstr(sql, "SELECT $1"));
         for (const char *at = sql; about && (at = strstr(at, "FROM foliot_")); at++)

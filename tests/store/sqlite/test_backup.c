@@ -43,7 +43,8 @@ static void restore(const char *name)
     detach(shard);
     fl_store_close(store);
     CHECK_EQ(rename(from, folder_file("shard-0000.db")), 0);
-    CHECK_EQ(open_again(&store), 0);
+    CHECK_EQ(open_again(&store), FL_STORE_CORRUPT); /* it may lack what the other shards have */
+    CHECK_EQ(fl_store_open(folder_url(), &(fl_store_config){.accept_loss = true}, &store, NULL, 0), 0);
     shard = attach(0);
 }
 
@@ -130,7 +131,7 @@ TEST(a_copy_takes_no_name_that_is_taken)
     struct stat before, after;
     CHECK_EQ(stat(first.request.backup.path, &before), 0);
     CHECK_EQ(perform(shard, &second), FL_EXISTS);
-    CHECK(strstr(second.request.message, "is there already"));
+    CHECK(strstr(second.request.message, "exists already"));
     CHECK_EQ(stat(first.request.backup.path, &after), 0);
     CHECK_EQ(before.st_mtime, after.st_mtime);
     CHECK_EQ(perform(shard, &nowhere), FL_STORE_UNAVAILABLE);

@@ -117,6 +117,451 @@ TEST(the_same_process_cannot_open_it_twice)
     end();
 }
 
+static int move(const char *from, const char *to)
+{
+    char old[300];
+    snprintf(old, sizeof old, "%s", folder_file(from));
+    return rename(old, folder_file(to));
+}
+
+/* Runs `fn` in a child process; it returns whether all is as it should be. */
+static void in_child(bool (*fn)(void))
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(fn() ? 0 : 1);
+    int status;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static bool is_locked(void)
+{
+    fl_store *second;
+    return open_again(&second) == FL_STORE_LOCKED && says("is in use by another process");
+}
+
+TEST(the_store_stays_locked_without_its_lock_file)
+{
+    begin();
+    CHECK_EQ(unlink(folder_file("foliot.lock")), 0);
+    in_child(is_locked);
+    CHECK_EQ(unlink(folder_file("foliot.lock")), 0);
+    CHECK_EQ(move("shard-0000.db", "aside.db"), 0);
+    in_child(is_locked); /* by the other shard */
+    CHECK_EQ(move("aside.db", "shard-0000.db"), 0);
+    end();
+}
+
+/* As begin(), in the folder that is there. */
+static void begin_here(void)
+{
+    CHECK_EQ(fl_loop_new(NULL, &loop), 0);
+    fl_loop_hold(loop);
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+}
+
+static bool claim_and_die(void)
+{
+    begin_here();
+    fl_row row = make_row(2, 1000, 25);
+    put(shard, claim(shard, "former"), &row, 1); /* for an hour */
+    return true;
+}
+
+TEST(what_a_dead_process_has_claimed_is_free)
+{
+    new_folder();
+    in_child(claim_and_die);
+    begin_here();
+    struct asked asked = to_claim("next", HOUR_US, false);
+    CHECK_EQ(perform(shard, &asked), 0);
+    CHECK_EQ(asked.request.claim.version, 2);
+    end();
+}
+
+/* Writing is refused in this way while a file is not in its place, and goes on when it is back. */
+static void check_missed(const char *file, const char *instead)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    fl_row row = make_row(2, 1000, 25), other = make_row(4, 1000, 25);
+    fl_store_change change = {.put = &other};
+    put(shard, version, &row, 1);
+    CHECK_EQ(move(file, "aside"), 0);
+    FILE *new = instead ? fopen(folder_file(file), "w") : NULL;
+    if (new)
+        fclose(new);
+    struct asked write = to_write(version, &change, 1), renew = simple(FL_STORE_RENEW, version);
+    renew.request.renew.lease_us = HOUR_US;
+    CHECK_EQ(perform(shard, &write), FL_STORE_UNAVAILABLE);
+    CHECK(strstr(write.request.message, file) &&
+          strstr(write.request.message, instead ? "was replaced" : "was removed"));
+    CHECK_EQ(perform(shard, &renew), FL_STORE_UNAVAILABLE);
+    CHECK_EQ(move("aside", file), 0);
+    put(shard, version, &other, 1);
+    struct asked again = simple(FL_STORE_RENEW, version);
+    again.request.renew.lease_us = HOUR_US;
+    CHECK_EQ(perform(shard, &again), 0);
+    end();
+}
+
+TEST(a_file_that_is_removed_while_it_is_in_use_is_missed)
+{
+    check_missed("shard-0000.db", NULL);
+    check_missed("shard-0000.db-wal", NULL);
+}
+
+TEST(a_file_that_is_replaced_while_it_is_in_use_is_missed)
+{
+    check_missed("shard-0000.db", "another");
+    check_missed("shard-0000.db-wal", "another");
+}
+
+static bool same_files(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+TEST(to_renew_writes_nothing)
+{
+    static const char *const files[] = {"shard-0000.db", "shard-0000.db-wal", "foliot.lock"};
+    struct stat before[3], after[3];
+    begin();
+    struct asked renew = simple(FL_STORE_RENEW, claim(shard, "me"));
+    renew.request.renew.lease_us = HOUR_US;
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(stat(folder_file(files[i]), &before[i]), 0);
+    usleep(20000); /* times of files have the resolution of the system's tick */
+    CHECK_EQ(perform(shard, &renew), 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(stat(folder_file(files[i]), &after[i]), 0);
+        CHECK(same_files(&before[i], &after[i]));
+    }
+    end();
+}
+
+/* Makes a file what version 2 would have left. */
+static void make_old(const char *file)
+{
+    sqlite3 *db;
+    char sql[80];
+    meddle(file, "DROP TABLE counts; ALTER TABLE dead DROP COLUMN s; ALTER TABLE shard DROP COLUMN opened;"
+                 " ALTER TABLE shard DROP COLUMN used; ALTER TABLE progress DROP COLUMN s;"
+                 " ALTER TABLE namespaces DROP COLUMN s; PRAGMA user_version = 2");
+    CHECK_EQ(sqlite3_open(folder_file(file), &db), SQLITE_OK);
+    int rc = SQLITE_OK;
+    for (int i = 0; rc == SQLITE_OK; i++) { /* until there is no such slot */
+        snprintf(sql, sizeof sql, "ALTER TABLE slot_%d DROP COLUMN s", i);
+        rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    }
+    sqlite3_close(db);
+}
+
+TEST(a_store_that_was_not_counted_is_counted_when_it_is_opened)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    fl_row rows[] = {make_named(2, 1000, 25, "a"), make_row(4, 5000, 37), make_named(6, 9000, 37, "b"),
+                     make_row(8, 1500, 25)};
+    rows[2].ns = text("\1counts"); /* what the server counted with in earlier versions */
+    put(shard, version, rows, 4);
+    struct asked record = to_record(version, &(fl_progress){.front = {{1000, 2}, {0, 0}}, .seq_limit = 10});
+    CHECK_EQ(perform(shard, &record), 0);
+    detach(shard);
+    fl_store_close(store);
+    make_old("shard-0000.db");
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+    struct asked asked = to_claim("me", HOUR_US, false);
+    CHECK_EQ(perform(shard, &asked), 0);
+    CHECK_EQ(asked.request.claim.count_count, 1);
+    CHECK_EQ(asked.request.claim.counts[0].rows, 2);
+    CHECK(!is_there(shard, rows[2].id, NULL) && is_there(shard, rows[1].id, NULL) && is_named(shard, "a", NULL));
+    end();
+}
+
+/* Flips a bit in a file behind the first place where this text stands. */
+static void flip(const char *file, const char *after)
+{
+    FILE *opened = fopen(folder_file(file), "r+b");
+    CHECK(opened);
+    static char bytes[4 << 20];
+    size_t size = fread(bytes, 1, sizeof bytes, opened);
+    char *found = memmem(bytes, size, after, strlen(after));
+    CHECK(found);
+    long at = (long)(found - bytes) + (long)strlen(after);
+    CHECK_EQ(fseek(opened, at, SEEK_SET), 0);
+    fputc(bytes[at] ^ 1, opened);
+    fclose(opened);
+}
+
+static fl_row row_with_body(uint64_t seq, const char *body)
+{
+    fl_row row = make_row(seq, 1000, 25);
+    row.body = text(body);
+    return row;
+}
+
+TEST(a_bit_that_flips_in_a_payload_is_noticed)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    fl_row row = row_with_body(2, "the payload of a timer"), other = make_row(4, 1000, 25);
+    fl_dead_row dead = make_dead(row_with_body(6, "the payload of a dead letter"), "why");
+    put(shard, version, (fl_row[]){row, other}, 2);
+    write_one(shard, version, (fl_store_change){.bury = &dead});
+    detach(shard);
+    fl_store_close(store);
+    flip("shard-0000.db", "the payload of a dead ");
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+    struct asked listed = to_list_dead();
+    CHECK_EQ(perform(shard, &listed), FL_STORE_CORRUPT);
+    CHECK(strstr(listed.request.message, "checksum"));
+    detach(shard);
+    fl_store_close(store);
+    flip("shard-0000.db", "the payload of a tim");
+    check_refused(FL_STORE_CORRUPT, "checksum", "restore it from a backup");
+    done();
+}
+
+/* Writes rows, one transaction each, and dies with all of them in the log. */
+static bool write_and_die(void)
+{
+    begin_here();
+    uint64_t version = claim(shard, "me");
+    for (uint64_t i = 1; i <= 20; i++) {
+        char body[40];
+        snprintf(body, sizeof body, "body of row %02u|", (unsigned)i);
+        fl_row row = row_with_body(2 * i, body);
+        put(shard, version, &row, 1);
+    }
+    return true;
+}
+
+static void check_log(const char *damaged, int expected)
+{
+    new_folder();
+    in_child(write_and_die);
+    flip("shard-0000.db-wal", damaged);
+    CHECK_EQ(open_again(&store), expected);
+    if (expected == 0)
+        fl_store_close(store);
+    else
+        CHECK(says("shard-0000.db-wal is damaged") && says("restore the shard from a backup"));
+}
+
+TEST(damage_in_the_log_is_told_from_a_torn_tail)
+{
+    check_log("body of row 05|", FL_STORE_CORRUPT);
+    check_log("body of row 18|", FL_STORE_CORRUPT);
+    check_log("body of row 20|", 0); /* the last commit may have been torn */
+}
+
+/* --- A log that is missing ---------------------------------------------------------------------------------------- */
+
+/* A store whose process was killed. */
+static void make_killed(void)
+{
+    new_folder();
+    in_child(write_and_die);
+}
+
+static int open_accepting(void)
+{
+    return fl_store_open(folder_url(), &(fl_store_config){.accept_loss = true}, &store, message, sizeof message);
+}
+
+static void check_opens(void)
+{
+    int r = open_again(&store);
+    if (r < 0)
+        printf("# %s\n", message);
+    CHECK_EQ(r, 0);
+    fl_store_close(store);
+}
+
+TEST(a_log_that_is_missing_after_a_crash_is_missed)
+{
+    make_killed();
+    CHECK_EQ(unlink(folder_file("shard-0000.db-wal")), 0);
+    for (int i = 0; i < 2; i++) /* also the second time */
+        check_refused(FL_STORE_CORRUPT, "shard-0000.db-wal is missing", "foliot doctor --accept");
+    CHECK_EQ(open_accepting(), 0);
+    fl_store_close(store);
+    check_opens();
+    remove_folder();
+}
+
+TEST(a_log_without_a_valid_header_is_missed)
+{
+    make_killed();
+    overwrite("shard-0000.db-wal", 16, 4);
+    check_refused(FL_STORE_CORRUPT, "shard-0000.db-wal has no valid header", "foliot doctor --accept");
+    remove_folder();
+    make_killed();
+    CHECK_EQ(truncate(folder_file("shard-0000.db-wal"), 0), 0);
+    check_refused(FL_STORE_CORRUPT, "shard-0000.db-wal is missing", "foliot doctor --accept");
+    remove_folder();
+}
+
+/* SQLite's own tool carries the log over and deletes it: nothing is missing. */
+TEST(a_log_that_another_program_carried_over_is_not_missed)
+{
+    make_killed();
+    meddle("shard-0000.db", "SELECT * FROM shard");
+    CHECK(access(folder_file("shard-0000.db-wal"), F_OK) < 0);
+    begin_here();
+    CHECK(is_there(shard, make_row(40, 1000, 25).key, NULL));
+    end();
+}
+
+TEST(a_store_that_was_closed_needs_no_log)
+{
+    struct stat found;
+    begin();
+    uint64_t version = claim(shard, "me");
+    for (uint64_t i = 1; i < 2000; i++) { /* the log is carried over and begun anew in between */
+        fl_row row = make_row(2 * i, 1000, 25);
+        put(shard, version, &row, 1);
+    }
+    do /* until the second thread has marked it again */
+        CHECK_EQ(stat(folder_file("shard-0000.db"), &found), 0);
+    while (found.st_size % 4096 != 16);
+    detach(shard);
+    fl_store_close(store);
+    CHECK(access(folder_file("shard-0000.db-wal"), F_OK) < 0);
+    CHECK_EQ(stat(folder_file("shard-0000.db"), &found), 0);
+    CHECK_EQ(found.st_size % 4096, 0);
+    check_opens();
+    done();
+}
+
+/* --- An older copy ------------------------------------------------------------------------------------------------ */
+
+/* Copies a file of the folder to another name in it. */
+static void copy(const char *from, const char *to)
+{
+    static char bytes[4 << 20];
+    FILE *source = fopen(folder_file(from), "rb");
+    CHECK(source);
+    size_t size = fread(bytes, 1, sizeof bytes, source);
+    fclose(source);
+    FILE *target = fopen(folder_file(to), "wb");
+    CHECK(target && fwrite(bytes, 1, size, target) == size);
+    fclose(target);
+}
+
+/* Something is written to one shard of the store. */
+static void use(uint32_t which)
+{
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(which);
+    claim(shard, "me");
+    detach(shard);
+    fl_store_close(store);
+}
+
+TEST(an_older_copy_of_one_shard_is_noticed)
+{
+    for (int which = 0; which < 2; which++) {
+        const char *file = which ? "shard-0001.db" : "shard-0000.db";
+        make_store();
+        copy(file, "older");
+        use(1 - (uint32_t)which); /* although nothing is written to this one */
+        copy("older", file);
+        for (int i = 0; i < 2; i++)
+            check_refused(FL_STORE_CORRUPT, "is older than the others", "foliot doctor --accept");
+        CHECK(says(file));
+        CHECK_EQ(open_accepting(), 0);
+        fl_store_close(store);
+        check_opens();
+        done();
+    }
+}
+
+/* Copies a shard while the store is in use, as the manual says. */
+static void vacuum_into(const char *file, const char *to)
+{
+    char sql[400];
+    CHECK(snprintf(sql, sizeof sql, "VACUUM INTO '%s'", folder_file(to)) < (int)sizeof sql);
+    meddle(file, sql);
+}
+
+TEST(a_copy_of_a_shard_in_use_is_noticed_among_the_others)
+{
+    begin();
+    claim(shard, "me");
+    vacuum_into("shard-0000.db", "copy");
+    detach(shard);
+    fl_store_close(store);
+    CHECK_EQ(move("copy", "shard-0000.db"), 0);
+    for (int i = 0; i < 2; i++)
+        check_refused(FL_STORE_CORRUPT, "shard-0000.db is a copy", "foliot doctor --accept");
+    CHECK_EQ(open_accepting(), 0);
+    fl_store_close(store);
+    check_opens();
+    done();
+}
+
+TEST(copies_of_all_shards_are_a_store_whatever_their_moments)
+{
+    make_store();
+    use(0);
+    vacuum_into("shard-0000.db", "copy0");
+    use(0);
+    use(1);
+    vacuum_into("shard-0001.db", "copy1");
+    use(0);
+    CHECK_EQ(move("copy0", "shard-0000.db"), 0);
+    CHECK_EQ(move("copy1", "shard-0001.db"), 0);
+    check_opens();
+    use(0);
+    check_opens();
+    done();
+}
+
+/* A crash may leave some files counted and others not. */
+TEST(an_opening_that_was_cut_off_is_no_damage)
+{
+    make_store();
+    for (int i = 0; i < 3; i++) {
+        meddle("shard-0000.db", "UPDATE shard SET opened = used + 1");
+        check_opens();
+    }
+    use(0);
+    check_opens();
+    done();
+}
+
+/* --- Small tables ------------------------------------------------------------------------------------------------- */
+
+TEST(small_tables_have_checksums)
+{
+    make_store();
+    meddle("shard-0000.db", "UPDATE namespaces SET name = 'other'");
+    check_refused(FL_STORE_CORRUPT, "the checksum of a namespace", "restore it from a backup");
+    done();
+    make_store();
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+    struct asked record = to_record(claim(shard, "me"), &(fl_progress){.seq_limit = 10});
+    CHECK_EQ(perform(shard, &record), 0);
+    detach(shard);
+    fl_store_close(store);
+    meddle("shard-0000.db", "UPDATE progress SET s = s + 1");
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+    struct asked asked = to_claim("me", HOUR_US, false);
+    CHECK_EQ(perform(shard, &asked), FL_STORE_CORRUPT);
+    CHECK(strstr(asked.request.message, "checksum"));
+    end();
+}
+
 TEST(what_was_closed_can_be_opened)
 {
     make_store();
@@ -136,7 +581,7 @@ TEST(a_folder_must_be_given_and_be_one)
     char url[300];
     snprintf(url, sizeof url, "%s/not/there", folder_url());
     CHECK(fl_store_open(url, NULL, &store, message, sizeof message) < 0);
-    CHECK(says("not/there cannot be made: No such file"));
+    CHECK(says("not/there cannot be created: No such file"));
     CHECK_EQ(fl_store_open("sqlite:/dev/null", NULL, &store, message, sizeof message), FL_INVALID_ARGUMENT);
     CHECK(says("/dev/null is not a folder"));
 }
@@ -182,7 +627,7 @@ TEST(a_later_schema_is_refused)
 {
     make_store();
     meddle("shard-0001.db", "PRAGMA user_version = 7");
-    check_refused(FL_STORE_NEWER, "shard-0001.db was made by a later version of Foliot (schema 7", "use that version");
+    check_refused(FL_STORE_NEWER, "shard-0001.db (schema 7", "use that version");
     done();
 }
 
@@ -191,7 +636,7 @@ TEST(a_database_of_somebody_else_is_left_alone)
     make_store();
     CHECK_EQ(unlink(folder_file("shard-0000.db")), 0);
     meddle("shard-0000.db", "CREATE TABLE theirs(x); INSERT INTO theirs VALUES(1)");
-    check_refused(FL_INVALID_ARGUMENT, "not one of Foliot's", "a folder of its own");
+    check_refused(FL_INVALID_ARGUMENT, "not one of Foliot", "its own folder");
     meddle("shard-0000.db", "SELECT x FROM theirs");
     done();
 }
@@ -200,7 +645,7 @@ TEST(a_file_that_is_no_database_is_damaged)
 {
     make_store();
     overwrite("shard-0000.db", 0, 100);
-    check_refused(FL_STORE_CORRUPT, "shard-0000.db is damaged", "restore it from a copy");
+    check_refused(FL_STORE_CORRUPT, "shard-0000.db is damaged", "restore it from a backup");
     done();
 }
 
@@ -208,11 +653,11 @@ TEST(a_file_that_is_missing_is_missed)
 {
     make_store();
     CHECK_EQ(unlink(folder_file("shard-0001.db")), 0);
-    check_refused(FL_STORE_CORRUPT, "shard-0001.db is missing", "restore it from a copy");
+    check_refused(FL_STORE_CORRUPT, "shard-0001.db is missing", "restore it from a backup");
     done();
     make_store();
     CHECK_EQ(unlink(folder_file("shard-0000.db")), 0);
-    check_refused(FL_STORE_CORRUPT, "shard-0000.db is missing", "restore it from a copy");
+    check_refused(FL_STORE_CORRUPT, "shard-0000.db is missing", "restore it from a backup");
     done();
 }
 
@@ -343,7 +788,7 @@ TEST(a_disk_that_is_nearly_full_takes_no_new_rows_and_all_else)
     struct asked asked =
         to_write(version, (fl_store_change[]){{.remove = first.key, .put = &moved}, {.put = &third}}, 2);
     CHECK_EQ(perform(shard, &asked), FL_STORE_FULL);
-    CHECK(strstr(asked.request.message, "make some"));
+    CHECK(strstr(asked.request.message, "free some space"));
     CHECK(is_there(shard, first.key, NULL) && !is_there(shard, third.key, NULL));
     fl_dead_row dead = make_dead(second, "why");
     write_one(shard, version, (fl_store_change){.remove = first.key, .put = &moved});

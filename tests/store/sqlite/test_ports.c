@@ -48,7 +48,7 @@ TEST(servers_cannot_meet_here)
         ask(shard, all[i]);
     for (int i = 0; i < 4; i++)
         CHECK_EQ(await(all[i]), i == 1 || i == 2 ? FL_INVALID_ARGUMENT : 0);
-    CHECK(strstr(join.request.message, "only one process"));
+    CHECK(strstr(join.request.message, "servers cannot share this store"));
     CHECK(is_there(shard, row.id, NULL));
     end();
 }

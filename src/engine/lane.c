@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: MIT */
+/* Attempts that wait.
+ *
+ * A lane has some flights in memory: those that wait for the dispatcher, and those that have begun. Whatever exceeds its
+ * share is parked: filed again under the window of the lane, by the same change as a timer that is put off. The time of that
+ * window never comes, so nothing loads it, the front never passes it, and windows of time are deleted as if the timer had
+ * fired. Finding, cancelling and listing need no more than that the row is somewhere.
+ *
+ * Sequence numbers grow, so the window by number is the order of parking. When the lane has used up half of its share, the
+ * next rows are called: they become flights, and their rows stay until they are settled, as those of attempts that were under
+ * way when the clock was set back. The window is read from the beginning again until that brings nothing new, because a row
+ * that is being changed is passed over. When it is found empty, it is dropped.
+ *
+ * After a claim, the windows that are there say which lanes have parked timers. They are open: the dispatcher gets some of
+ * each, and so learns that they are there.
+ */
+
+#include "engine/internal.h"
+
+enum { LANE_BITS = 24, LANE_SHIFT = FL_WINDOW_SHIFT_NEAR, READ_MOST = 2000 };
+
+/* The last 17 years before FL_STORE_TIME_END. What is due then is filed under longer windows. */
+#define LANES_BEGIN (FL_STORE_TIME_END - ((int64_t)1 << (LANE_BITS + LANE_SHIFT)))
+
+/* --- Windows ------------------------------------------------------------------------------------------------------ */
+
+bool fl__is_lane_time(int64_t at_us)
+{
+    return at_us >= LANES_BEGIN && (at_us & (((int64_t)1 << LANE_SHIFT) - 1)) == 0;
+}
+
+bool fl__is_lane(uint64_t window)
+{
+    return fl_window_shift(window) == LANE_SHIFT && fl_window_begin(window) >= LANES_BEGIN;
+}
+
+fl_key fl__lane_key(uint32_t lane, uint64_t seq)
+{
+    return (fl_key){LANES_BEGIN + ((int64_t)lane << LANE_SHIFT), seq};
+}
+
+uint64_t fl__lane_window(uint32_t lane)
+{
+    return fl_window_of(fl__lane_key(lane, 0).at_us, LANE_SHIFT);
+}
+
+/* --- Which there are ---------------------------------------------------------------------------------------------- */
+
+int fl__lanes_init(struct lanes *lanes)
+{
+    lanes->size = 16;
+    lanes->buckets = fl__alloc_zeroed(lanes->size * sizeof(struct lane *));
+    return lanes->buckets ? 0 : FL_NO_MEMORY;
+}
+
+static uint32_t bucket_of(const struct lanes *lanes, uint32_t number)
+{
+    return number * 0x9e3779b1u >> 8 & (lanes->size - 1);
+}
+
+static struct lane **find(const struct lanes *lanes, uint32_t number)
+{
+    struct lane **link = &lanes->buckets[bucket_of(lanes, number)];
+    while (*link && (*link)->number != number)
+        link = &(*link)->next;
+    return link;
+}
+
+/* Without memory for more buckets, the chains become longer. */
+static void grow(struct lanes *lanes)
+{
+    struct lanes larger = {.size = lanes->size * 2};
+    larger.buckets = fl__alloc_zeroed(larger.size * sizeof(struct lane *));
+    if (!larger.buckets)
+        return;
+    for (uint32_t i = 0; i < lanes->size; i++)
+        for (struct lane *lane = lanes->buckets[i], *next; lane; lane = next) {
+            next = lane->next;
+            struct lane **head = &larger.buckets[bucket_of(&larger, lane->number)];
+            lane->next = *head;
+            *head = lane;
+        }
+    fl__release(lanes->buckets);
+    lanes->buckets = larger.buckets;
+    lanes->size = larger.size;
+}
+
+/* The lane of a number, which is made if it is not there; NULL: no memory. */
+static struct lane *lane_of(fl_engine *e, uint32_t number)
+{
+    struct lanes *lanes = &e->lanes;
+    struct lane **link = find(lanes, number);
+    struct lane *lane = *link;
+    if (lane)
+        return lane;
+    lane = fl__alloc_zeroed(sizeof *lane);
+    if (!lane)
+        return NULL;
+    lane->number = number;
+    *link = lane;
+    if (++lanes->count > lanes->size)
+        grow(lanes);
+    return lane;
+}
+
+static void drop_if_unused(fl_engine *e, struct lane *lane)
+{
+    if (lane->held > 0 || lane->closed || lane->filed || lane->unread || e->lanes.reading == lane)
+        return;
+    *find(&e->lanes, lane->number) = lane->next;
+    e->lanes.count--;
+    fl__release(lane);
+}
+
+static void set_unread(fl_engine *e, struct lane *lane, bool unread)
+{
+    e->lanes.unread += (uint32_t)unread - lane->unread;
+    lane->unread = unread;
+}
+
+int fl__lane_filed(fl_engine *e, uint64_t window)
+{
+    uint32_t number = (uint32_t)((fl_window_begin(window) - LANES_BEGIN) >> LANE_SHIFT);
+    struct lane *lane = lane_of(e, number);
+    if (!lane)
+        return FL_NO_MEMORY;
+    set_unread(e, lane, true);
+    lane->filed = true;
+    lane->empty = false;
+    return 0;
+}
+
+/* The window of a lane after this one, in the order of numbers. */
+bool fl__lane_next_window(const fl_engine *e, uint64_t after, uint64_t *ret)
+{
+    uint64_t next = UINT64_MAX;
+    for (uint32_t i = 0; i < e->lanes.size; i++)
+        for (const struct lane *lane = e->lanes.buckets[i]; lane; lane = lane->next)
+            if (lane->filed && fl__lane_window(lane->number) > after && fl__lane_window(lane->number) < next)
+                next = fl__lane_window(lane->number);
+    *ret = next;
+    return next != UINT64_MAX;
+}
+
+/* The engine forgets its flights, and the store may be another's: closed lanes stay closed. */
+void fl__lanes_clear(fl_engine *e)
+{
+    struct lanes *lanes = &e->lanes;
+    lanes->held = lanes->waiting = lanes->unread = lanes->called = 0;
+    lanes->bytes = 0;
+    lanes->reading = NULL;
+    for (uint32_t i = 0; i < lanes->size; i++)
+        for (struct lane *lane = lanes->buckets[i], *next; lane; lane = next) {
+            next = lane->next;
+            lane->held = lane->waiting = 0;
+            lane->bytes = 0;
+            lane->filed = lane->unread = lane->empty = false;
+            drop_if_unused(e, lane);
+        }
+}
+
+void fl__lanes_free(struct lanes *lanes)
+{
+    for (uint32_t i = 0; i < lanes->size && lanes->buckets; i++)
+        for (struct lane *lane = lanes->buckets[i], *next; lane; lane = next) {
+            next = lane->next;
+            fl__release(lane);
+        }
+    fl__release(lanes->buckets);
+}
+
+/* --- Waiting ------------------------------------------------------------------------------------------------------ */
+
+/* Half of what the others leave, and always one. */
+static uint32_t share_of(const fl_engine *e, const struct lane *lane)
+{
+    uint32_t others = e->lanes.held - lane->held, most = e->config.max_waiting;
+    uint32_t room = others < most ? most - others : 0;
+    return room / 2 > 0 ? room / 2 : 1;
+}
+
+/* The same of the bytes; and one timer always has room, however large it is. */
+static bool has_bytes(const fl_engine *e, const struct lane *lane, unsigned part)
+{
+    uint64_t others = e->lanes.bytes - lane->bytes, most = e->config.max_memory_bytes / 2;
+    uint64_t room = others < most ? most - others : 0;
+    return lane->held == 0 || lane->bytes <= room / 2 / part;
+}
+
+static bool wants_more(const fl_engine *e, const struct lane *lane)
+{
+    return lane->unread && !lane->closed && lane->held <= share_of(e, lane) / 2 && has_bytes(e, lane, 2);
+}
+
+static bool takes(const fl_engine *e, const struct lane *lane, bool is_from_here)
+{
+    return !lane->closed &&
+           (is_from_here || (!lane->unread && lane->held < share_of(e, lane) && has_bytes(e, lane, 1)));
+}
+
+/* The row of the flight is where it is to be parked. */
+static void put_back(fl_engine *e, struct lane *lane, uint32_t index)
+{
+    e->flights.dispatched[e->flights.list[index].item->seq & 1]--;
+    fl__memory_free_item(e, fl__flight_recall(e, index));
+    set_unread(e, lane, true);
+    lane->read_seq = 0;
+}
+
+bool fl_engine_wait(fl_engine *engine, uint64_t token, uint32_t number, void *handle)
+{
+    fl_engine *e = engine;
+    uint32_t index = fl__flight_of_token(e, token);
+    struct flight *flight = &e->flights.list[index];
+    assert(number >> LANE_BITS == 0 && (index == 0 || (flight->state == FLIGHT_DISPATCHED && !flight->lane)));
+    if (index == 0)
+        return false;
+    struct lane *lane = lane_of(e, number);
+    bool is_from_here = flight->item->at_us == fl__lane_key(number, 0).at_us;
+    if (!lane || !takes(e, lane, is_from_here)) {
+        if (lane)
+            set_unread(e, lane, true); /* from now on: whatever comes later goes behind it */
+        if (lane && is_from_here && !flight->superseded)
+            put_back(e, lane, index);
+        else
+            fl__settle_begin(e, index, &(fl_settlement){.token = token, .result = FL_LATER}, WORK_PARK, number);
+        return false;
+    }
+    e->flights.dispatched[flight->item->seq & 1]--;
+    lane->held++;
+    lane->waiting++;
+    lane->bytes += flight->item->size;
+    e->lanes.held++;
+    e->lanes.waiting++;
+    e->lanes.bytes += flight->item->size;
+    flight->lane = lane;
+    flight->handle = handle;
+    flight->state = FLIGHT_WAITING;
+    return true;
+}
+
+void fl__lane_stop_waiting(fl_engine *e, struct flight *flight)
+{
+    if (flight->state != FLIGHT_WAITING)
+        return;
+    flight->state = FLIGHT_DISPATCHED;
+    flight->handle = NULL;
+    flight->lane->waiting--;
+    e->lanes.waiting--;
+}
+
+bool fl_engine_begin(fl_engine *engine, uint64_t token, bool counted)
+{
+    uint32_t index = fl__flight_of_token(engine, token);
+    struct flight *flight = &engine->flights.list[index];
+    if (index == 0 || flight->state == FLIGHT_ORPHAN || !fl_engine_owns(engine))
+        return false;
+    fl__engine_now(engine);
+    if (fl__item_due(engine, flight->item) > engine->clock_us)
+        return false; /* the clock was set back */
+    fl__lane_stop_waiting(engine, flight);
+    flight->counted = counted;
+    engine->dirty |= counted;
+    return true;
+}
+
+/* It ends, or goes elsewhere. */
+void fl__lane_leave(fl_engine *e, struct flight *flight)
+{
+    struct lane *lane = flight->lane;
+    if (!lane)
+        return;
+    fl__lane_stop_waiting(e, flight);
+    flight->lane = NULL;
+    lane->held--;
+    lane->bytes -= flight->item->size;
+    e->lanes.held--;
+    e->lanes.bytes -= flight->item->size;
+    if (wants_more(e, lane))
+        fl__fire_soon(e);
+    else
+        drop_if_unused(e, lane);
+}
+
+/* The token is not valid any more: another attempt will have another. */
+bool fl__lane_withdraw(fl_engine *e, uint32_t index)
+{
+    struct flight *flight = &e->flights.list[index];
+    assert(flight->state == FLIGHT_WAITING);
+    if (!e->config.withdraw || !e->config.withdraw(e->config.arg, e, fl__flight_token(e, index), flight->handle)) {
+        fl__lane_stop_waiting(e, flight);
+        return false;
+    }
+    fl__lane_leave(e, flight);
+    flight->state = FLIGHT_HELD;
+    flight->serial++;
+    return true;
+}
+
+int fl_engine_close_lane(fl_engine *engine, uint32_t lane, bool closed)
+{
+    if (lane >> LANE_BITS)
+        return FL_INVALID_ARGUMENT;
+    struct lane *found = lane_of(engine, lane);
+    if (!found)
+        return FL_NO_MEMORY;
+    found->closed = closed;
+    if (!closed)
+        fl__fire_soon(engine);
+    drop_if_unused(engine, found);
+    return 0;
+}
+
+/* --- Reading ------------------------------------------------------------------------------------------------------ */
+
+void fl__lane_not_called(fl_engine *e, struct flight *flight)
+{
+    e->lanes.called -= flight->called;
+    flight->called = false;
+}
+
+/* Whether a change that may have filed something under this window is not over. */
+static bool is_being_filed(const fl_engine *e, uint64_t window)
+{
+    if (fl__write_files_under(e, window))
+        return true;
+    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
+        if (work->new_key.at_us == fl_window_begin(window))
+            return true;
+    return false;
+}
+
+/* One that is being changed is passed over. If the clock was set back, it may not be due any more. */
+static void call(fl_engine *e, struct lane *lane, const fl_row *row)
+{
+    if (fl__is_locked(e, lock_of_seq(row->key.seq)) || fl__flight_find(e, row->key.seq))
+        return;
+    lane->news = true;
+    if (fl__progress_was_begun(e, row->key.seq)) {
+        fl__settle_expired(e, row);
+        return;
+    }
+    uint32_t index = fl__memory_flight(e, row);
+    if (index == 0) {
+        fl__engine_restart(e, "out of memory for a timer that is due");
+        return;
+    }
+    struct flight *flight = &e->flights.list[index];
+    if (fl__item_due(e, flight->item) > fl__engine_now(e)) {
+        fl__settle_begin(e, index, &(fl_settlement){.result = FL_LATER}, WORK_UNPARK, 0);
+        return;
+    }
+    flight->called = true;
+    e->lanes.called++;
+    e->stats.unparked++;
+    fl__flight_late(e, index);
+}
+
+/* The pass is over. Returns whether there is anything to do now. */
+static bool pass_ended(fl_engine *e, struct lane *lane, bool empty)
+{
+    bool filing = is_being_filed(e, fl__lane_window(lane->number));
+    lane->read_seq = 0;
+    if (!lane->news && !filing)
+        set_unread(e, lane, false);
+    if (empty && !filing)
+        lane->empty = lane->filed;
+    return lane->news || !filing;
+}
+
+static void lane_read(fl_store_request *request)
+{
+    fl_engine *e = request->arg;
+    struct lane *lane = e->lanes.reading;
+    e->lanes.reading = NULL;
+    if (!fl__engine_answered(e, request) || request->result < 0)
+        return;
+    bool more = request->list.next_seq != 0, go_on = true;
+    e->stats.rows_read += request->list.count;
+    for (size_t i = 0; i < request->list.count && e->state == ENGINE_RUNNING; i++)
+        call(e, lane, &request->list.rows[i]);
+    if (more)
+        lane->read_seq = request->list.next_seq;
+    else if (e->state == ENGINE_RUNNING)
+        go_on = pass_ended(e, lane, request->list.count == 0 && request->list.after_seq == 0);
+    if (go_on)
+        fl__fire_soon(e);
+    drop_if_unused(e, lane);
+}
+
+/* How many are called at once: they are in memory, too. */
+static uint32_t read_most(const fl_engine *e)
+{
+    uint32_t most = e->config.max_waiting / 4 + 1;
+    return most < READ_MOST ? most : READ_MOST;
+}
+
+static void read_lane(fl_engine *e, struct lane *lane)
+{
+    fl_store_request *request = &e->lanes.request;
+    uint32_t share = share_of(e, lane), room = share > lane->held ? share - lane->held : 1;
+    if (lane->read_seq == 0)
+        lane->news = false;
+    request->arg = e;
+    request->list.window = fl__lane_window(lane->number);
+    request->list.after_seq = lane->read_seq;
+    request->list.ns = request->list.prefix = (fl_bytes){0};
+    request->list.from_us = 0;
+    request->list.until_us = FL_STORE_TIME_END;
+    request->list.limit = room < read_most(e) ? room : read_most(e);
+    e->lanes.reading = lane;
+    e->stats.store_reads++;
+    fl__engine_submit_request(e, request, FL_STORE_LIST, lane_read);
+}
+
+/* Reads the next lane that has room, as soon as what was called before is nearly all with the dispatcher. */
+void fl__lanes_read(fl_engine *e)
+{
+    struct lanes *lanes = &e->lanes;
+    if (lanes->unread == 0 || lanes->reading || lanes->called > read_most(e) / 4 || !e->ready || e->retreat ||
+        e->set_back || !fl__engine_may_fire(e))
+        return;
+    for (uint32_t i = 0; i < lanes->size; i++) {
+        uint32_t at = (lanes->turn + i) & (lanes->size - 1);
+        for (struct lane *lane = lanes->buckets[at]; lane; lane = lane->next)
+            if (wants_more(e, lane)) {
+                lanes->turn = at + 1;
+                read_lane(e, lane);
+                return;
+            }
+    }
+}
+
+/* Their flights are gone, or there are none: the rows that are left must be found. */
+void fl__lanes_read_again(fl_engine *e, bool all)
+{
+    for (uint32_t i = 0; i < e->lanes.size; i++)
+        for (struct lane *lane = e->lanes.buckets[i]; lane; lane = lane->next)
+            if (lane->filed && (all || (lane->held == 0 && !lane->unread))) {
+                set_unread(e, lane, true);
+                lane->read_seq = 0;
+            }
+}
+
+/* The windows without rows, as many as fit: the caller drops them. */
+size_t fl__lanes_empty(fl_engine *e, struct fl_store_span *spans, size_t most)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < e->lanes.size; i++)
+        for (struct lane *lane = e->lanes.buckets[i], *next; lane && count < most; lane = next) {
+            next = lane->next;
+            if (!lane->empty)
+                continue;
+            spans[count++] = (struct fl_store_span){fl__lane_window(lane->number), true};
+            lane->empty = lane->filed = false;
+            drop_if_unused(e, lane);
+        }
+    return count;
+}
