@@ -179,6 +179,12 @@ class Pooler:
         with open(os.path.join(place, "log"), "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([program, os.path.join(place, "pgbouncer.ini")], cwd=place, stdout=log, stderr=log, **user)
         cleanups.callback(self.stop)
+        await_(self.listens, "pgbouncer listens")
+
+    def listens(self):
+        check(self.process.poll() is None, "pgbouncer has ended")
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self):
         if self.process.poll() is None:
