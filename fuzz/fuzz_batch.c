@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/http_internal.h"
-#include "server/server.h"
+#include "http/internal.h"
+#include "node/server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/timer.h"
+#include "api/timer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

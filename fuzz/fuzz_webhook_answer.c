@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "server/webhook_internal.h"
+#include "webhook/internal.h"
 
 struct outcome {
     enum webhook_parsed parsed, end;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/when.h"
+#include "text/when.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

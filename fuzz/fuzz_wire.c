@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/wire.h"
+#include "node/wire.h"
 
 enum { LIMIT = 20 };
 

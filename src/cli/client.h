@@ -9,8 +9,8 @@
 #include <curl/curl.h>
 
 #include "cli/cli.h"
-#include "server/json.h"
-#include "server/out.h"
+#include "text/json.h"
+#include "text/out.h"
 
 struct client {
     CURL *curl;

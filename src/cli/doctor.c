@@ -22,7 +22,7 @@
 #include "cli/show.h"
 #include "engine/internal.h"
 #include "server/settings.h"
-#include "server/when.h"
+#include "text/when.h"
 #include "store/store.h"
 
 static const char *store_argument;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "server/when.h"
+#include "text/when.h"
 
 static bool is_duration(const char *text)
 {

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "cli/show.h"
-#include "server/timer.h"
+#include "api/timer.h"
 
 #define RETRY_NS UINT64_C(200000000)
 enum { ACK_SECONDS = 30, GIVE_UP_SIGNALS = 4 };

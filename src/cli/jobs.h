@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "cli/client.h"
-#include "server/json.h"
+#include "text/json.h"
 
 struct job {
     pid_t pid;           /* of the command, which leads a process group; 0: it has ended */

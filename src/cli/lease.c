@@ -17,7 +17,7 @@
 
 #include "cli/jobs.h"
 #include "cli/show.h"
-#include "server/when.h"
+#include "text/when.h"
 
 enum { HANG_UP_MS = 2000, PRINTED_AT_ONCE = 100 };
 #define DEFAULT_LEASE_US UINT64_C(30000000)

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/when.h"
+#include "text/when.h"
 
 uint64_t clock_now_ns(void)
 {

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
-#include "server/json.h"
-#include "server/out.h"
+#include "text/json.h"
+#include "text/out.h"
 
 /* The member of an object with that name. */
 bool json_get(struct json object, const char *key, struct json *ret);

@@ -15,7 +15,7 @@
 
 #include "cli/client.h"
 #include "cli/show.h"
-#include "server/when.h"
+#include "text/when.h"
 
 static bool as_json, watching;
 static const char *interval_text = "1s";

@@ -9,7 +9,7 @@
 
 #include "cli/client.h"
 #include "cli/show.h"
-#include "server/when.h"
+#include "text/when.h"
 
 static const char *ns, *types;
 static uint64_t count;

@@ -15,8 +15,8 @@
 
 #include <foliot/engine.h>
 
-#include "server/log.h"
-#include "server/tokens.h"
+#include "text/log.h"
+#include "api/tokens.h"
 
 /* One address to listen on, resolved. */
 struct config_address {

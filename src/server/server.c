@@ -18,10 +18,10 @@
 
 #include <foliot/version.h>
 
-#include "server/budget.h"
-#include "server/log.h"
+#include "node/budget.h"
+#include "text/log.h"
 #include "server/notify.h"
-#include "server/server.h"
+#include "node/server.h"
 #include "server/settings.h"
 
 void server_hindered(struct server *server, const char *why)

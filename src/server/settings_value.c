@@ -10,7 +10,7 @@
 
 #include <foliot/error.h>
 
-#include "server/when.h"
+#include "text/when.h"
 
 /* --- Where values are kept --------------------------------------------------------------------------------------- */
 

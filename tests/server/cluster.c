@@ -2,7 +2,7 @@
 /* Who has which shard: the rule, and servers that meet over a store in memory on a virtual clock. What a server has here is
  * a claim and nothing else. The linker leads allocations here (--wrap), and each fails once. */
 
-#include "server/cluster.h"
+#include "node/cluster.h"
 
 #include <stdlib.h>
 #include <string.h>

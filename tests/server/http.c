@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The HTTP server from the outside: bytes on a socket, and what comes back. */
 
-#include "server/http.h"
+#include "http/http.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

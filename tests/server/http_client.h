@@ -7,7 +7,7 @@
 
 #include <foliot/loop.h>
 
-#include "server/http.h"
+#include "http/http.h"
 
 enum { ANSWER_ROOM = 1 << 20 };
 

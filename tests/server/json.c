@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The JSON reader: what it takes and what it refuses, and walking through what it took. */
 
-#include "server/json.h"
+#include "text/json.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lines of the log, as they come out of standard error: through a pipe, or a terminal's. */
 
-#include "server/log.h"
+#include "text/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/json.h"
+#include "text/json.h"
 #include "test.h"
 
 static int kept, end; /* standard error as it was; what is read */

@@ -8,7 +8,7 @@
 #include <foliot/loop.h>
 #include <openssl/types.h>
 
-#include "server/peer_internal.h"
+#include "peer/internal.h"
 
 /* What the host does with a call. */
 enum {

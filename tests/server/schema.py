@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JSON Schema as far as src/server/openapi.json uses it: whether a value fits, and values that do or do not.
+"""JSON Schema as far as src/api/openapi.json uses it: whether a value fits, and values that do or do not.
 
 A keyword that is not known here is an error, so that nothing is checked less strictly than it is written.
 """

@@ -186,7 +186,7 @@ def test_validator(server):
 
 def routes_of_the_source():
     """All but the one by which servers of one store reach each other."""
-    with open(os.path.join(SOURCE, "src/server/api.c"), encoding="utf-8") as file:
+    with open(os.path.join(SOURCE, "src/api/api.c"), encoding="utf-8") as file:
         return set(re.findall(r'\{HTTP_([A-Z]+), "([^"]+)"', file.read())) - {("POST", "/v1/peer")}
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Bearer tokens: which is found, and what it may do. */
 
-#include "server/tokens.h"
+#include "api/tokens.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Webhooks against a receiver that behaves well and badly. */
 
-#include "server/webhook.h"
+#include "webhook/webhook.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,8 +15,8 @@
 #include <openssl/hmac.h>
 
 #include "receiver.h"
-#include "server/webhook_internal.h"
-#include "server/when.h"
+#include "webhook/internal.h"
+#include "text/when.h"
 #include "test.h"
 
 enum { URL_MOST = 256 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "server/webhook_internal.h"
+#include "webhook/internal.h"
 #include "test.h"
 
 enum outcome { CLOSED_EARLY = WEBHOOK_MORE, WHOLE = WEBHOOK_WHOLE, BAD = WEBHOOK_BAD };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "receiver.h"
-#include "server/webhook.h"
+#include "webhook/webhook.h"
 #include "test.h"
 
 /* --- Memory that fails, on the thread of the test alone (the linker leads here) ----------------------------------- */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/webhook_internal.h"
+#include "webhook/internal.h"
 #include "test.h"
 
 enum { REFUSED, BY_IPV4 }; /* BY_IPV4: the IPv4 address in it decides */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Times against the C library's calendar, durations against a sum; everything that is no time or no duration is refused. */
 
-#include "server/when.h"
+#include "text/when.h"
 
 #include <stdlib.h>
 #include <string.h>

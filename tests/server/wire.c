@@ -2,7 +2,7 @@
 /* What servers write for each other: it is read as it was written; what is cut off, or says more than is there, is found out
  * and never looked behind. Every message is read from memory of exactly its size, so that a sanitizer sees a step too far. */
 
-#include "server/wire.h"
+#include "node/wire.h"
 
 #include <stdlib.h>
 #include <string.h>

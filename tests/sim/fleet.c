@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Several servers on one store: each is a cluster (server/cluster.h) and the engines of the shards that it has, on a loop of
+/* Several servers on one store: each is a cluster (node/cluster.h) and the engines of the shards that it has, on a loop of
  * its own, with a wall clock of its own. Clients ask any of them, which asks whoever has the shard as far as it knows, by
  * messages that are late, overtake each other or are lost. Servers crash, are started again under the same address or
  * another, leave, and stand still for a while as if they were stopped by a signal.

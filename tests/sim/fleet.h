@@ -4,7 +4,7 @@
 
 /* What a fleet is made of: see fleet.c. */
 
-#include "server/cluster.h"
+#include "node/cluster.h"
 #include "sim/world.h"
 
 struct server {

@@ -50,20 +50,20 @@ absent-is-guessed src/store/memory.c s/return !found \&\& fl__store_hash/return 
 gone-back-is-not-noticed src/store/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
 lost-is-ignored src/engine/engine.c s/if (request->result == FL_SHARD_LOST \&\& (e->state/if (false \&\& (e->state/
 held-is-claimed src/store/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
-leave-ignored src/server/cluster.c s/                leave(c, i);/                continue;/
-plans-differ src/server/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
-plan-from-scratch src/server/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
-plan-moves-too-much src/server/cluster.c s/have\[i\] > have\[best\]/have[i] < have[best]/
-share-is-rounded-up src/server/cluster.c s/share\[i\] = shards \/ (uint32_t)count;/share[i] = shards \/ (uint32_t)count + 1;/
-the-dead-are-members src/server/cluster.c s/if (is_gone(c, &all\[i\]))/if ((void)is_gone, false)/
-end-of-lease-not-awaited src/server/cluster.c s/(uint64_t)\(holder->\)\{0,1\}left\(_us\)\{0,1\} < next/false/
-look-forgotten src/server/cluster.c s/        c->again = true;/        ;/
-left-and-not-looked src/server/cluster.c s/    c->config.moved(c->config.arg);/    ;/
-what-was-left-is-kept src/server/cluster.c s/    c->here\[shard\] = c->asking.*;/    return true;/
-replaced-goes-on src/server/cluster.c s/bool replaced = .*;/bool replaced = false;/
-stays-on-the-list src/server/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
-timers-lose-their-policy src/server/wire.c s/    read_retry(wire, .*;/    fl_retry none; read_retry(wire, \&none);/
-trouble-ends-it src/server/cluster.c s/^    plan_meeting(c);/    if (request->result == 0) plan_meeting(c);/
+leave-ignored src/node/cluster.c s/                leave(c, i);/                continue;/
+plans-differ src/node/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
+plan-from-scratch src/node/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
+plan-moves-too-much src/node/cluster.c s/have\[i\] > have\[best\]/have[i] < have[best]/
+share-is-rounded-up src/node/cluster.c s/share\[i\] = shards \/ (uint32_t)count;/share[i] = shards \/ (uint32_t)count + 1;/
+the-dead-are-members src/node/cluster.c s/if (is_gone(c, &all\[i\]))/if ((void)is_gone, false)/
+end-of-lease-not-awaited src/node/cluster.c s/(uint64_t)\(holder->\)\{0,1\}left\(_us\)\{0,1\} < next/false/
+look-forgotten src/node/cluster.c s/        c->again = true;/        ;/
+left-and-not-looked src/node/cluster.c s/    c->config.moved(c->config.arg);/    ;/
+what-was-left-is-kept src/node/cluster.c s/    c->here\[shard\] = c->asking.*;/    return true;/
+replaced-goes-on src/node/cluster.c s/bool replaced = .*;/bool replaced = false;/
+stays-on-the-list src/node/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
+timers-lose-their-policy src/node/wire.c s/    read_retry(wire, .*;/    fl_retry none; read_retry(wire, \&none);/
+trouble-ends-it src/node/cluster.c s/^    plan_meeting(c);/    if (request->result == 0) plan_meeting(c);/
 END
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "server/wire.h"
+#include "node/wire.h"
 #include "sim/fleet.h"
 
 /* --- Messages ----------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT */
+/* Which request is for whom, and whether it may.
+ *
+ * A route is found by the path's segments, before the body is read; a token is looked at before the body too. So who may
+ * not learns nothing, and costs little. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/browser.h"
+#include "text/json.h"
+#include "text/log.h"
+#include "node/server.h"
+#include "api/timer.h"
+
+enum {
+    OPEN = 0,
+    ANY_NAMESPACE = 8, /* the handler looks itself */
+    STREAMS = 16,      /* it reads the body itself */
+    QUERY = 32,        /* there may be one; the others refuse it */
+    LARGE = 64,        /* the response may be large */
+    LASTING = 128,     /* the response goes on for as long as the client wants */
+};
+
+struct route {
+    enum http_method method;
+    const char *path; /* * is a namespace, then a name */
+    unsigned flags;   /* RIGHT_…, and of those above */
+    void (*handle)(struct call *call);
+};
+
+static void echo_post(struct call *call);
+
+static const struct route routes[] = {
+    {HTTP_PUT, "/v1/timers/*/*", RIGHT_WRITE, timers_put},
+    {HTTP_POST, "/v1/timers/*", RIGHT_WRITE, timers_post},
+    {HTTP_GET, "/v1/timers/*/*", RIGHT_READ, timers_get},
+    {HTTP_PATCH, "/v1/timers/*/*", RIGHT_WRITE, timers_patch},
+    {HTTP_DELETE, "/v1/timers/*/*", RIGHT_WRITE, timers_delete},
+    {HTTP_GET, "/v1/timers/*", RIGHT_READ | QUERY | LARGE, list_get},
+    {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE | QUERY, list_cancel},
+    {HTTP_POST, "/v1/batch", RIGHT_WRITE | ANY_NAMESPACE | STREAMS, batch_begin},
+    {HTTP_POST, "/v1/lease/*", RIGHT_WRITE, lease_post},
+    {HTTP_POST, "/v1/ack", RIGHT_WRITE | ANY_NAMESPACE, ack_post},
+    {HTTP_GET, "/v1/dead/*", RIGHT_READ | QUERY | LARGE, dead_list},
+    {HTTP_GET, "/v1/dead/*/*", RIGHT_READ, dead_get},
+    {HTTP_POST, "/v1/dead/*/*/redrive", RIGHT_WRITE, dead_redrive},
+    {HTTP_DELETE, "/v1/dead/*/*", RIGHT_WRITE, dead_delete},
+    {HTTP_GET, "/v1/namespaces", RIGHT_READ | ANY_NAMESPACE, namespaces_get},
+    {HTTP_GET, "/v1/namespaces/*", RIGHT_READ, namespace_get},
+    {HTTP_PUT, "/v1/namespaces/*", RIGHT_ADMIN, namespace_put},
+    {HTTP_PATCH, "/v1/namespaces/*", RIGHT_ADMIN, namespace_patch},
+    {HTTP_DELETE, "/v1/namespaces/*", RIGHT_ADMIN | QUERY, namespace_delete},
+    {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE | QUERY | LASTING, events_get},
+    {HTTP_GET, "/v1/clock", RIGHT_READ | ANY_NAMESPACE, clock_get},
+    {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
+    {HTTP_GET, "/v1/cluster", RIGHT_READ | ANY_NAMESPACE, cluster_get},
+    {HTTP_POST, "/v1/peer", OPEN | STREAMS, peer_post},
+    {HTTP_GET, "/metrics", RIGHT_READ | QUERY, metrics_get},
+    {HTTP_GET, "/healthz", OPEN | QUERY, health_get},
+    {HTTP_GET, "/readyz", OPEN | QUERY, ready_get},
+    {HTTP_GET, "/version", OPEN | QUERY, version_get},
+    {HTTP_GET, "/openapi.json", OPEN | QUERY, openapi_get},
+    {HTTP_POST, "/echo", OPEN | QUERY, echo_post},
+};
+
+static const char *const method_names[] = {
+    [HTTP_GET] = "GET",     [HTTP_HEAD] = "HEAD",     [HTTP_POST] = "POST",       [HTTP_PUT] = "PUT",
+    [HTTP_PATCH] = "PATCH", [HTTP_DELETE] = "DELETE", [HTTP_OPTIONS] = "OPTIONS", [HTTP_OTHER] = "?",
+};
+
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+static void call_end(struct call *call)
+{
+    out_free(&call->out);
+    free(call);
+}
+
+void call_drop(struct call *call)
+{
+    call->request->arg = NULL;
+    call->request->gone = NULL;
+    call_end(call);
+}
+
+void call_answer_as(struct call *call, int status, const char *type, const char *extra)
+{
+    if (call->out.failed) {
+        out_clear(&call->out);
+        problem_of_result(&call->problem, FL_NO_MEMORY);
+        problem_write(&call->out, &call->problem);
+        status = call->problem.status;
+        type = PROBLEM_TYPE;
+    }
+    call->worker->counts.problems += status >= 400;
+    call->request->arg = NULL;
+    http_answer(call->request, status, call->out.size > 0 ? type : NULL, extra, out_bytes(&call->out));
+    call_end(call);
+}
+
+void call_answer(struct call *call, int status)
+{
+    call_answer_as(call, status, "application/json", NULL);
+}
+
+static void refuse_with(struct call *call, const char *extra)
+{
+    out_clear(&call->out);
+    problem_write(&call->out, &call->problem);
+    call_answer_as(call, call->problem.status, PROBLEM_TYPE, extra);
+}
+
+void call_refuse(struct call *call)
+{
+    refuse_with(call, call->problem.status == 503 || call->problem.status == 429 ? "Retry-After: 1\r\n" : NULL);
+}
+
+int call_refuse_result(struct call *call, int result)
+{
+    problem_of_result(&call->problem, result);
+    call_refuse(call);
+    return -1;
+}
+
+int call_json(struct call *call, struct json *ret)
+{
+    size_t at;
+    const char *why;
+    if (json_parse(call->request->body, ret, &at, &why) == 0)
+        return 0;
+    problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why, at);
+    call_refuse(call);
+    return -1;
+}
+
+static size_t bad_request(int status, const char *what, char *out, size_t size)
+{
+    struct problem problem;
+    struct out text = {0};
+    problem_set(&problem, status, status == 503 ? "overloaded" : "bad-request", NULL, "%s", what);
+    problem_write(&text, &problem);
+    size_t written = text.failed || text.size > size ? 0 : text.size;
+    memcpy(out, text.data, written);
+    out_free(&text);
+    return written;
+}
+
+/* --- Paths and queries -------------------------------------------------------------------------------------------- */
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
+static ssize_t decode(const char *from, size_t size, char *to, size_t room, bool plus)
+{
+    size_t made = 0;
+    for (size_t i = 0; i < size; i++, made++) {
+        if (made == room)
+            return -1;
+        to[made] = plus && from[i] == '+' ? ' ' : from[i];
+        if (from[i] != '%')
+            continue;
+        int high = size - i > 2 ? hex(from[i + 1]) : -1, low = high < 0 ? -1 : hex(from[i + 2]);
+        if (low < 0)
+            return -1;
+        to[made] = (char)(high << 4 | low);
+        i += 2;
+    }
+    return (ssize_t)made;
+}
+
+/* Whether the path is the route's; what stands for * goes to `parts`. */
+static bool matches(const char *pattern, fl_bytes path, fl_bytes parts[2])
+{
+    const char *at = path.data, *end = at + path.size;
+    for (int part = 0; *pattern;) {
+        if (*pattern == '*') {
+            const char *slash = memchr(at, '/', (size_t)(end - at));
+            size_t size = (size_t)((slash ? slash : end) - at);
+            if (size == 0)
+                return false;
+            parts[part++] = (fl_bytes){at, size};
+            at += size;
+            pattern++;
+        } else if (at == end || *at++ != *pattern++) {
+            return false;
+        }
+    }
+    return at == end;
+}
+
+static int take_part(struct call *call, fl_bytes part, char room[256], const char *what, fl_bytes *ret)
+{
+    ssize_t size = part.size ? decode(part.data, part.size, room, 255, false) : 0;
+    *ret = (fl_bytes){room, size > 0 ? (size_t)size : 0};
+    if (part.size == 0 || (size > 0 && name_is_good(*ret)))
+        return 0;
+    return problem_set(&call->problem, 400, "invalid-field", what,
+                       "the %s in the path must be 1 to 255 bytes of UTF-8 without control characters", what);
+}
+
+/* Finds the route; refuses if there is none. */
+static int find_route(struct call *call)
+{
+    const http_request *request = call->request;
+    char allow[64];
+    size_t used = 0;
+    enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        fl_bytes parts[2] = {{0}};
+        if (!matches(routes[i].path, request->path, parts))
+            continue;
+        if (routes[i].method == method) {
+            call->route = &routes[i];
+            if (take_part(call, parts[0], call->ns_room, "namespace", &call->ns) == 0 &&
+                take_part(call, parts[1], call->name_room, "name", &call->name) == 0)
+                return 0;
+            call_refuse(call);
+            return -1;
+        }
+        used += (size_t)snprintf(allow + used, sizeof allow - used, "%s%s",
+                                 used ? ", " : "Allow: ", method_names[routes[i].method]);
+    }
+    if (used > 0) {
+        problem_set(&call->problem, 405, "method-not-allowed", NULL,
+                    "%s is not supported here; the Allow header lists the methods", method_names[request->method]);
+        snprintf(allow + used, sizeof allow - used, "\r\n");
+        refuse_with(call, allow);
+    } else {
+        problem_set(&call->problem, 404, "no-such-path", NULL,
+                    "the path does not exist; /openapi.json lists all paths");
+        call_refuse(call);
+    }
+    return -1;
+}
+
+/* The value of the parameter that is there once. */
+static int take_parameter(struct call *call, const char *name, fl_bytes value, char *room, size_t size, fl_bytes *ret)
+{
+    ssize_t made = decode(value.data, value.size, room, size, true);
+    if (made < 0)
+        return problem_set(&call->problem, 400, "invalid-field", name,
+                           "%s is too long, or its percent-encoding is wrong", name);
+    *ret = (fl_bytes){room, (size_t)made};
+    return 1;
+}
+
+int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret)
+{
+    const char *at = call->request->query.data, *end = at + call->request->query.size;
+    size_t length = strlen(name);
+    int found = 0;
+    while (at < end && found >= 0) {
+        const char *next = memchr(at, '&', (size_t)(end - at));
+        if (!next)
+            next = end;
+        size_t given = (size_t)(next - at);
+        if (given >= length && memcmp(at, name, length) == 0 && (given == length || at[length] == '=')) {
+            size_t skip = given > length ? length + 1 : length;
+            found = found ? problem_set(&call->problem, 400, "invalid-field", name, "%s is given twice", name)
+                          : take_parameter(call, name, (fl_bytes){at + skip, given - skip}, room, size, ret);
+        }
+        at = next + 1;
+    }
+    return found;
+}
+
+int call_check_query(struct call *call, const char *const *known)
+{
+    const char *at = call->request->query.data, *end = at + call->request->query.size;
+    while (at < end) {
+        const char *next = memchr(at, '&', (size_t)(end - at));
+        size_t size = (size_t)((next ? next : end) - at);
+        const char *equals = memchr(at, '=', size);
+        size_t name = equals ? (size_t)(equals - at) : size;
+        bool found = size == 0;
+        for (int i = 0; known[i] && !found; i++)
+            found = strlen(known[i]) == name && memcmp(known[i], at, name) == 0;
+        if (!found)
+            return problem_unknown(&call->problem, "parameter", NULL, (fl_bytes){at, name}, known);
+        at += size + 1;
+    }
+    return 0;
+}
+
+/* Who asks one timer to be cancelled with dry_run=true must not find it cancelled. */
+static int refuse_query(struct call *call)
+{
+    static const char *const none[] = {NULL};
+    if (call_check_query(call, none) == 0)
+        return 0;
+    call_refuse(call);
+    return -1;
+}
+
+/* --- Web pages ---------------------------------------------------------------------------------------------------- */
+
+static int refuse_host(struct call *call, fl_bytes host)
+{
+    problem_set(
+        &call->problem, 403, "forbidden-host", NULL,
+        "the Host \"%.*s\" is not a name of this server: use localhost, or start the server with --allowed-host",
+        host.size < 100 ? (int)host.size : 100, host.size ? (const char *)host.data : "");
+    call_refuse(call);
+    return -1;
+}
+
+static int refuse_origin(struct call *call, fl_bytes origin)
+{
+    problem_set(&call->problem, 403, "forbidden-origin", NULL,
+                "the Origin \"%.*s\" is another site: without tokens, only the server's own pages may send requests",
+                origin.size < 100 ? (int)origin.size : 100, origin.size ? (const char *)origin.data : "");
+    call_refuse(call);
+    return -1;
+}
+
+/* See browser.c. Other servers prove who they are in another way. */
+static int check_browser(struct call *call)
+{
+    const struct server *server = call->worker->server;
+    const struct tokens *tokens = atomic_load_explicit(&server->tokens, memory_order_acquire);
+    http_request *request = call->request;
+    fl_bytes host = http_header(request, "host"), origin = http_header(request, "origin");
+    const char *allowed = server->config.allowed_host;
+    size_t origins = http_header_count(request, "origin");
+    bool peer = request->path.size == 8 && memcmp(request->path.data, "/v1/peer", 8) == 0;
+    if (tokens->count == 0 && !peer && host.data && !browser_host_is_good(host, allowed))
+        return refuse_host(call, host);
+    if (origins == 0)
+        return 0;
+    if (tokens->count == 0 && (origins > 1 || !browser_origin_is_good(origin, host, allowed)))
+        return refuse_origin(call, origin);
+    if (!request->has_body || browser_type_is_json(http_header(request, "content-type")))
+        return 0;
+    problem_set(
+        &call->problem, 415, "unsupported-media-type", NULL,
+        "a request with an Origin needs \"Content-Type: application/json\", or application/x-ndjson for a batch");
+    call_refuse(call);
+    return -1;
+}
+
+/* --- Preconditions ------------------------------------------------------------------------------------------------- */
+
+/* There are no ETags. A condition that is not understood must not count as not given, but for one that no answer to a GET can
+ * fail to meet. */
+static int check_conditions(struct call *call)
+{
+    static const char *const names[] = {"If-Match", "If-None-Match", "If-Unmodified-Since"};
+    static const char *const lower[] = {"if-match", "if-none-match", "if-unmodified-since"};
+    bool reads = call->request->method == HTTP_GET || call->request->method == HTTP_HEAD;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t count = http_header_count(call->request, lower[i]);
+        fl_bytes value = http_header(call->request, lower[i]);
+        bool star = count == 1 && value.size == 1 && *(const char *)value.data == '*';
+        if (count == 0 || (i == 1 && ((star && call->route->handle == timers_put) || (reads && !star))))
+            continue;
+        problem_set(
+            &call->problem, 400, "invalid-field", names[i],
+            "%s is not supported here: timers have no ETags, and only PUT of a timer takes \"If-None-Match: *\"",
+            names[i]);
+        call_refuse(call);
+        return -1;
+    }
+    return 0;
+}
+
+/* --- Rights ------------------------------------------------------------------------------------------------------- */
+
+bool call_may(const struct call *call, unsigned right, fl_bytes ns)
+{
+    return !call->token || token_allows(call->token, right, ns);
+}
+
+/* Whether its token may do what it asks for; if not, `problem` says so. */
+static bool check_token(struct call *call)
+{
+    unsigned flags = call->route->flags, right = flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN);
+    if (call->tokens->count == 0 || right == 0)
+        return true;
+    if (!call->token)
+        return problem_set(&call->problem, 401, "unauthorized", NULL,
+                           "the request needs a valid token; send 'Authorization: Bearer TOKEN'") == 0;
+    bool may = flags & ANY_NAMESPACE ? (call->token->rights & right) != 0 : call_may(call, right, call->ns);
+    return may || problem_set(&call->problem, 403, "forbidden", NULL,
+                              "the token has no right to do this in this namespace") == 0;
+}
+
+bool call_is_let_in(struct call *call)
+{
+    const struct tokens *tokens = atomic_load_explicit(&call->worker->server->tokens, memory_order_acquire);
+    if (tokens != call->tokens) {
+        call->tokens = tokens;
+        call->token = call->token && tokens->count > 0 ? tokens_same(tokens, call->token) : NULL;
+    }
+    return check_token(call);
+}
+
+static int refuse_token(struct call *call)
+{
+    refuse_with(call, call->problem.status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL);
+    return -1;
+}
+
+static int authorize(struct call *call)
+{
+    call->tokens = atomic_load_explicit(&call->worker->server->tokens, memory_order_acquire);
+    if (call->tokens->count > 0 && call->route->flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN))
+        call->token = tokens_find(call->tokens, http_header(call->request, "authorization"));
+    return check_token(call) ? 0 : refuse_token(call);
+}
+
+/* --- Coming in ---------------------------------------------------------------------------------------------------- */
+
+/* Its body never came, or was refused. */
+static void left_early(http_request *request)
+{
+    call_end(request->arg);
+    request->arg = NULL;
+    http_end(request);
+}
+
+/* What has to be reserved for the response. */
+static size_t memory_for(const struct call *call)
+{
+    unsigned flags = call->route->flags;
+    size_t payload = call->worker->server->config.max_payload;
+    return flags & LARGE ? LIST_MEMORY + 4 * payload : flags & LASTING ? EVENTS_MEMORY : 0;
+}
+
+static void head(http_request *request)
+{
+    struct worker *worker = http_server_arg(http_request_server(request));
+    struct call *call = malloc(sizeof *call);
+    if (!call) {
+        static const char text[] = "{\"type\":\"urn:foliot:problem:no-memory\",\"status\":503}";
+        http_answer(request, 503, PROBLEM_TYPE, NULL, (fl_bytes){text, sizeof text - 1});
+        return;
+    }
+    memset(call, 0, offsetof(struct call, ns_room));
+    call->request = request;
+    call->worker = worker;
+    request->arg = call;
+    if (!rate_allows(worker->server, request->peer, (int64_t)(fl_loop_now_ns(worker->loop) / 1000))) {
+        problem_set(&call->problem, 429, "too-many-requests", NULL,
+                    "this address sends more requests per second than max-request-rate allows; slow down");
+        call_refuse(call);
+        return;
+    }
+    if (check_browser(call) < 0 || find_route(call) < 0 || authorize(call) < 0 || check_conditions(call) < 0 ||
+        (!(call->route->flags & QUERY) && refuse_query(call) < 0))
+        return;
+    /* With other servers, requests are passed on as long as there are connections. */
+    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed) && !worker->server->cluster &&
+        call->route->flags & RIGHT_WRITE) {
+        call_refuse_result(call, FL_STOPPED);
+        return;
+    }
+    request->gone = left_early;
+    request->memory = memory_for(call);
+    request->lasting = call->route->flags & LASTING;
+    if (call->route->flags & STREAMS)
+        call->route->handle(call);
+}
+
+static void handle(http_request *request)
+{
+    struct call *call = request->arg;
+    request->gone = NULL;
+    if (!call_is_let_in(call)) /* it may have been long on its way */
+        refuse_token(call);
+    else
+        call->route->handle(call);
+}
+
+/* What the first callbacks are shown on. */
+static void echo_post(struct call *call)
+{
+    const http_request *request = call->request;
+    fl_bytes id = http_header(call->request, "webhook-id"), attempt = http_header(call->request, "foliot-attempt");
+    char id_text[64], attempt_text[16], body[201];
+    if (!call->worker->server->config.echo) {
+        problem_set(&call->problem, 404, "no-such-path", NULL, "/echo is turned off; start the server with --echo");
+        call_refuse(call);
+        return;
+    }
+    snprintf(id_text, sizeof id_text, "%.*s", (int)id.size, id.size ? (const char *)id.data : "");
+    snprintf(attempt_text, sizeof attempt_text, "%.*s", (int)attempt.size,
+             attempt.size ? (const char *)attempt.data : "");
+    snprintf(body, sizeof body, "%.*s", (int)(request->body.size < 200 ? request->body.size : 200),
+             request->body.size ? (const char *)request->body.data : "");
+    log_info("echo received a callback", "id", id_text, "attempt", attempt_text, "body", body, NULL);
+    out_text(&call->out, "{\"echo\":true}");
+    call_answer(call, 200);
+}
+
+const struct http_handlers api_handlers = {.head = head, .handle = handle, .problem = bad_request};

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/* Server-sent events: what happens to timers, as it happens, to whoever listens.
+ *
+ * If nobody listens, an event costs one look at a counter. Otherwise it is written once, where it happens, and sent to the
+ * workers on whose connections somebody does. Who does not keep up loses events, and is told how many.
+ *
+ * Who listens here hears of all servers: a worker that has listeners listens itself, to everything, at the other servers. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/server.h"
+#include "api/timer.h"
+#include "node/wire.h"
+
+#define LINK_UNSENT_MOST (1u << 20) /* there is one link for each worker of each server */
+#define PING_NS (15 * 1000000000ull)
+
+static const char *const kind_names[] = {
+    [EVENT_SCHEDULED] = "scheduled", [EVENT_FIRED] = "fired",         [EVENT_FAILED] = "failed",
+    [EVENT_DEAD] = "dead",           [EVENT_CANCELLED] = "cancelled", [EVENT_SKIPPED] = "skipped",
+};
+
+enum { KINDS = sizeof kind_names / sizeof *kind_names };
+
+struct subscriber {
+    struct subscriber *next, **link;
+    struct call *call;
+    fl_timer_id ping;
+    unsigned kinds; /* a bit each */
+    uint64_t dropped;
+    fl_bytes ns; /* size 0: all that the token may read */
+    char ns_room[256];
+};
+
+/* A worker of another server. */
+struct listener {
+    struct listener *next;
+    struct worker *worker;
+    struct peer_request *request;
+};
+
+struct event {
+    fl_loop_task task;
+    struct worker *worker;
+    enum event_kind kind;
+    fl_bytes ns; /* in the text behind it */
+    size_t size;
+    char text[];
+};
+
+/* --- Telling ------------------------------------------------------------------------------------------------------ */
+
+static bool wants(const struct subscriber *subscriber, const struct event *event)
+{
+    if (!(subscriber->kinds >> event->kind & 1))
+        return false;
+    if (subscriber->ns.size > 0)
+        return subscriber->ns.size == event->ns.size &&
+               memcmp(subscriber->ns.data, event->ns.data, event->ns.size) == 0;
+    return call_may(subscriber->call, RIGHT_READ, event->ns);
+}
+
+/* Who has caught up hears at once how many he missed: perhaps nothing else happens for a long time. */
+static void caught_up(http_request *request)
+{
+    struct call *call = request->arg;
+    struct subscriber *subscriber = call->state;
+    struct out lost = {0};
+    out_format(&lost, "event: dropped\ndata: {\"count\":%llu}\n\n", (unsigned long long)subscriber->dropped);
+    http_write(request, out_bytes(&lost));
+    out_free(&lost);
+    subscriber->dropped = 0;
+}
+
+static void send_to(struct subscriber *subscriber, const struct event *event)
+{
+    http_request *request = subscriber->call->request;
+    if (subscriber->dropped > 0 || http_unsent(request) > EVENTS_BYTES) {
+        if (subscriber->dropped++ == 0)
+            http_when_sent(request, EVENTS_BYTES / 2, caught_up);
+        subscriber->call->worker->counts.events_dropped++;
+        return;
+    }
+    http_write(request, (fl_bytes){event->text, event->size});
+    subscriber->call->worker->counts.events++;
+}
+
+static void send_to_all(const struct event *event)
+{
+    for (struct subscriber *s = event->worker->subscribers, *next; s; s = next) {
+        next = s->next;
+        if (wants(s, event))
+            send_to(s, event);
+    }
+}
+
+static void send_on(struct listener *listener, const struct event *event)
+{
+    struct out piece = {0};
+    if (peer_unsent(listener->request) > LINK_UNSENT_MOST) {
+        listener->worker->counts.events_dropped++;
+        return;
+    }
+    wire_put_number(&piece, event->kind);
+    wire_put_bytes(&piece, event->ns);
+    wire_put_bytes(&piece, (fl_bytes){event->text, event->size});
+    if (!piece.failed)
+        peer_piece(listener->request, out_bytes(&piece));
+    out_free(&piece);
+}
+
+static void arrives(fl_loop *loop, void *arg)
+{
+    struct event *event = arg;
+    (void)loop;
+    send_to_all(event);
+    for (struct listener *listener = event->worker->listeners; listener; listener = listener->next)
+        send_on(listener, event);
+    free(event);
+}
+
+static struct event *event_new(struct worker *worker, enum event_kind kind, fl_bytes text, fl_bytes ns)
+{
+    struct event *event = malloc(sizeof *event + text.size + ns.size);
+    if (!event)
+        return NULL;
+    memcpy(event->text, text.data, text.size);
+    memcpy(event->text + text.size, ns.data, ns.size);
+    event->worker = worker;
+    event->kind = kind;
+    event->size = text.size;
+    event->ns = (fl_bytes){event->text + text.size, ns.size};
+    event->task = (fl_loop_task){.fn = arrives, .arg = event};
+    return event;
+}
+
+/* What happened at another server. */
+void events_relay(struct worker *worker, fl_bytes piece)
+{
+    struct wire wire = wire_begin(piece);
+    uint64_t kind = wire_number(&wire);
+    fl_bytes ns = wire_bytes(&wire), text = wire_bytes(&wire);
+    struct event *event = wire.bad || kind >= KINDS ? NULL : event_new(worker, (enum event_kind)kind, text, ns);
+    if (event)
+        send_to_all(event);
+    free(event);
+}
+
+static void listener_gone(struct peer_request *request)
+{
+    struct listener *listener = request->arg, **at = &listener->worker->listeners;
+    while (*at != listener)
+        at = &(*at)->next;
+    *at = listener->next;
+    atomic_fetch_sub(&listener->worker->server->subscribers, 1);
+    free(listener);
+    peer_answer(request, 0, (fl_bytes){0});
+}
+
+void events_listen(struct worker *worker, struct peer_request *request)
+{
+    struct listener *listener = calloc(1, sizeof *listener);
+    if (!listener) {
+        peer_answer(request, FL_NO_MEMORY, (fl_bytes){0});
+        return;
+    }
+    *listener = (struct listener){worker->listeners, worker, request};
+    worker->listeners = listener;
+    request->gone = listener_gone;
+    request->harmless = true;
+    request->arg = listener;
+    atomic_fetch_add(&worker->server->subscribers, 1);
+}
+
+void event_tell(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer, fl_bytes reason)
+{
+    struct server *server = worker->server;
+    if (atomic_load_explicit(&server->subscribers, memory_order_relaxed) == 0 || !name_is_good(timer->ns))
+        return;
+    struct out text = {0};
+    char id[FL_ID_TEXT + 1];
+    fl_id_format(shard, timer->id, id);
+    out_format(&text, "event: %s\nid: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], id, kind_names[kind]);
+    out_time(&text, server_now(server));
+    out_format(&text, ",\"id\":\"%s\",\"namespace\":", id);
+    out_string(&text, timer->ns);
+    if (timer->name.size > 0) {
+        out_key(&text, "name");
+        out_string(&text, timer->name);
+    }
+    out_key(&text, "due");
+    out_time(&text, timer->due_us);
+    out_key(&text, "attempt");
+    out_number(&text, timer->attempt);
+    if (reason.size > 0) {
+        out_key(&text, "reason");
+        out_string(&text, reason);
+    }
+    out_text(&text, "}\n\n");
+    for (unsigned i = 0; i < server->worker_count && !text.failed; i++) {
+        struct event *event = event_new(&server->workers[i], kind, out_bytes(&text), timer->ns);
+        if (event)
+            fl_loop_post_task(server->workers[i].loop, &event->task);
+    }
+    out_free(&text);
+}
+
+/* --- Listening ---------------------------------------------------------------------------------------------------- */
+
+static void unsubscribe(struct subscriber *subscriber)
+{
+    struct call *call = subscriber->call;
+    http_request *request = call->request;
+    *subscriber->link = subscriber->next;
+    if (subscriber->next)
+        subscriber->next->link = subscriber->link;
+    atomic_fetch_sub(&call->worker->server->subscribers, 1);
+    if (!call->worker->subscribers)
+        servers_want_events(call->worker, false);
+    fl_loop_cancel(call->worker->loop, subscriber->ping);
+    free(subscriber);
+    out_free(&call->out);
+    free(call);
+    request->arg = NULL;
+    http_end(request);
+}
+
+static void gone(http_request *request)
+{
+    struct call *call = request->arg;
+    unsubscribe(call->state);
+}
+
+static void ping(fl_loop *loop, void *arg)
+{
+    struct subscriber *subscriber = arg;
+    (void)loop;
+    if (http_unsent(subscriber->call->request) < EVENTS_BYTES)
+        http_write(subscriber->call->request, (fl_bytes){": still here\n\n", 14});
+}
+
+static int read_kinds(struct call *call, unsigned *ret)
+{
+    char room[128], *save = NULL;
+    fl_bytes text;
+    *ret = (1u << KINDS) - 1;
+    int given = call_query(call, "type", room, sizeof room - 1, &text);
+    if (given <= 0)
+        return given;
+    room[text.size] = '\0';
+    *ret = 0;
+    for (char *name = strtok_r(room, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+        unsigned kind = 0;
+        while (kind < KINDS && strcmp(name, kind_names[kind]) != 0)
+            kind++;
+        *ret |= 1u << kind; /* one too many, if there is none of that name */
+    }
+    if (*ret == 0 || *ret >> KINDS)
+        return problem_set(
+            &call->problem, 400, "invalid-field", "type",
+            "type must be a list of scheduled, fired, failed, dead, cancelled, skipped, separated by commas");
+    return 0;
+}
+
+static int read_filter(struct call *call, struct subscriber *subscriber)
+{
+    static const char *const known[] = {"namespace", "type", NULL};
+    if (call_check_query(call, known) < 0 || read_kinds(call, &subscriber->kinds) < 0)
+        return -1;
+    int given = call_query(call, "namespace", subscriber->ns_room, sizeof subscriber->ns_room, &subscriber->ns);
+    if (given <= 0)
+        return given;
+    if (!name_is_good(subscriber->ns))
+        return problem_set(&call->problem, 400, "invalid-field", "namespace",
+                           "namespace must be 1 to 255 bytes of UTF-8 without control characters");
+    if (!call_may(call, RIGHT_READ, subscriber->ns))
+        return problem_set(&call->problem, 403, "forbidden", "namespace",
+                           "the token has no right to read this namespace");
+    return 0;
+}
+
+static void begin(struct call *call)
+{
+    http_begin(call->request, 200, "text/event-stream", "Cache-Control: no-store\r\n");
+}
+
+/* It has no body, so nothing comes after it: the connection is for the next request. */
+static void answer_head(struct call *call)
+{
+    http_request *request = call->request;
+    begin(call);
+    call_drop(call);
+    http_end(request);
+}
+
+void events_get(struct call *call)
+{
+    struct worker *worker = call->worker;
+    struct subscriber *subscriber = calloc(1, sizeof *subscriber);
+    if (!subscriber) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    if (read_filter(call, subscriber) < 0) {
+        free(subscriber);
+        call_refuse(call);
+        return;
+    }
+    if (call->request->method == HTTP_HEAD) {
+        free(subscriber);
+        answer_head(call);
+        return;
+    }
+    if (fl_loop_interval(worker->loop, PING_NS, 0, ping, subscriber, &subscriber->ping) < 0) {
+        free(subscriber);
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    subscriber->call = call;
+    subscriber->next = worker->subscribers;
+    subscriber->link = &worker->subscribers;
+    if (subscriber->next)
+        subscriber->next->link = &subscriber->next;
+    worker->subscribers = subscriber;
+    atomic_fetch_add(&worker->server->subscribers, 1);
+    if (!subscriber->next)
+        servers_want_events(worker, true);
+    call->state = subscriber;
+    call->request->gone = gone;
+    call->request->gone_at_eof = true;
+    begin(call);
+    http_write(call->request, (fl_bytes){": listening\n\n", 13});
+}
+
+void events_check(struct worker *worker)
+{
+    for (struct subscriber *subscriber = worker->subscribers, *next; subscriber; subscriber = next) {
+        next = subscriber->next;
+        struct call *call = subscriber->call;
+        if (!call_is_let_in(call) || (subscriber->ns.size > 0 && !call_may(call, RIGHT_READ, subscriber->ns)))
+            unsubscribe(subscriber);
+    }
+}
+
+void events_stop(struct worker *worker)
+{
+    for (struct subscriber *subscriber = worker->subscribers, *next; subscriber; subscriber = next) {
+        next = subscriber->next;
+        unsubscribe(subscriber);
+    }
+}

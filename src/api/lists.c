@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: MIT */
+/* Pages of timers and of dead letters, and what can be done with many at once.
+ *
+ * A page goes through the shards one after the other, until it has as many timers as were asked for, or LIST_BYTES; the
+ * cursor says in which shard it ended and where. Within a shard, the
+ * order is roughly that of time. Cancelling by filter goes through the same pages. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/json.h"
+#include "node/server.h"
+#include "api/timer.h"
+#include "text/when.h"
+
+enum { LIMIT = 100, LIMIT_MOST = 10000, CANCEL_PAGE = 1000, CURSOR_TEXT = 8 + 4 * 16 };
+
+struct list {
+    struct page page;
+    struct call *call;
+    size_t left; /* timers that the page still takes */
+    size_t found;
+    int result;
+    bool cancels, dry_run;
+    uint64_t matched, cancelled;
+    struct job job; /* cancels what a page has found */
+    fl_op *ops;
+    char prefix[FL_STORE_NAME_MAX];
+};
+
+/* --- What is asked for -------------------------------------------------------------------------------------------- */
+
+static int bad(struct call *call, const char *field, const char *what)
+{
+    return problem_set(&call->problem, 400, "invalid-field", field, "%s must be %s", field, what);
+}
+
+/* Digits, perhaps with a minus in front, and nothing else. */
+static bool read_integer(fl_bytes text, int64_t *ret)
+{
+    const char *last = (const char *)text.data + text.size - 1;
+    return text.size > 0 && *last >= '0' && *last <= '9' && json_integer((struct json){JSON_NUMBER, text}, ret);
+}
+
+static int read_time(struct call *call, const char *name, int64_t *ret)
+{
+    char room[64];
+    fl_bytes text;
+    int given = call_query(call, name, room, sizeof room - 1, &text);
+    if (given <= 0)
+        return given;
+    int64_t ms;
+    if (read_integer(text, &ms) && (ms <= 0 || ms >= WHEN_PLAUSIBLE_US / 1000) && ms > -(1LL << 50) &&
+        ms <= FL_STORE_TIME_END / 1000) {
+        *ret = ms * 1000;
+        return 0;
+    }
+    if (read_integer(text, &ms))
+        return problem_set(&call->problem, 400, "invalid-field", name,
+                           "%s must be milliseconds since 1970, from the year 2001 to 3111%s", name, when_hint(ms));
+    if (when_parse(text, ret) < 0)
+        return bad(call, name, "a time (RFC 3339, with + written as %2B) or milliseconds since 1970");
+    return 0;
+}
+
+static int read_limit(struct call *call, size_t *ret)
+{
+    char room[16];
+    fl_bytes text;
+    int64_t limit;
+    *ret = LIMIT;
+    int given = call_query(call, "limit", room, sizeof room - 1, &text);
+    if (given <= 0)
+        return given;
+    if (!read_integer(text, &limit) || limit < 1 || limit > LIMIT_MOST)
+        return bad(call, "limit", "a whole number from 1 to 10000");
+    *ret = (size_t)limit;
+    return 0;
+}
+
+static int bad_cursor(struct call *call)
+{
+    return bad(call, "cursor", "the cursor of an earlier page");
+}
+
+static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard)
+{
+    char room[CURSOR_TEXT + 1];
+    fl_bytes text;
+    uint64_t *part = list->page.listing.cursor.part;
+    *ret_shard = 0;
+    int given = call_query(call, "cursor", room, CURSOR_TEXT, &text);
+    if (given <= 0)
+        return given;
+    room[text.size] = '\0';
+    uint64_t shard = 0;
+    bool good = text.size == CURSOR_TEXT && hex_number(room, 8, &shard);
+    for (int i = 0; i < 4 && good; i++)
+        good = hex_number(room + 8 + 16 * (size_t)i, 16, &part[i]);
+    if (!good || shard >= call->worker->server->shard_count)
+        return bad_cursor(call);
+    *ret_shard = (uint32_t)shard;
+    return 0;
+}
+
+static int read_filter(struct call *call, struct list *list)
+{
+    fl_listing *listing = &list->page.listing;
+    uint32_t shard;
+    fl_bytes prefix = {0};
+    if (read_time(call, "due_after", &listing->from_us) < 0 || read_time(call, "due_before", &listing->until_us) < 0 ||
+        read_limit(call, &list->left) < 0 || read_cursor(call, list, &shard) < 0)
+        return -1;
+    if (listing->from_us < 0)
+        listing->from_us = 0;
+    if (listing->until_us <= 0 && call_query(call, "due_before", list->prefix, sizeof list->prefix, &prefix) > 0)
+        listing->until_us = 1; /* 0 would be no limit */
+    prefix = (fl_bytes){0};
+    if (call_query(call, "prefix", list->prefix, sizeof list->prefix, &prefix) < 0)
+        return -1;
+    listing->prefix = prefix;
+    list->page.shard = &call->worker->server->shards[shard];
+    listing->ns = call->ns;
+    return 0;
+}
+
+/* --- Pages -------------------------------------------------------------------------------------------------------- */
+
+static void list_free(struct list *list)
+{
+    free(list->ops);
+    free(list);
+}
+
+static struct list *list_new(struct call *call)
+{
+    struct list *list = calloc(1, sizeof *list);
+    if (!list) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return NULL;
+    }
+    list->call = call;
+    list->page.errand.home = list->job.errand.home = call->worker;
+    return list;
+}
+
+static void list_refuse(struct list *list)
+{
+    struct call *call = list->call;
+    list_free(list);
+    call_refuse(call);
+}
+
+static void write_found(struct out *out, uint32_t shard, const fl_op *found, bool dead)
+{
+    out_put(out, "{", 1);
+    timer_write(out, shard, &found->timer);
+    if (dead) {
+        out_key(out, "died");
+        out_time(out, found->died_us);
+        out_key(out, "reason");
+        out_string(out, found->reason);
+    }
+    out_put(out, "}", 1);
+}
+
+static void render_page(struct page *page)
+{
+    struct list *list = (struct list *)page;
+    list->result = page->listing.result;
+    for (size_t i = 0; i < page->listing.count && list->result == 0; i++) {
+        if (list->found++ > 0)
+            out_put(&list->call->out, ",", 1);
+        write_found(&list->call->out, page->shard->number, &page->listing.found[i], page->listing.dead);
+    }
+    list->left -= page->listing.count < list->left ? page->listing.count : list->left;
+}
+
+static bool next_shard(struct page *page, const struct server *server)
+{
+    if (page->shard->number + 1 == server->shard_count)
+        return false;
+    page->shard++;
+    page->listing.cursor = (fl_cursor){{0}};
+    return true;
+}
+
+static void page_back(struct errand *errand)
+{
+    struct list *list = (struct list *)errand;
+    struct call *call = list->call;
+    if (list->result < 0) {
+        if (list->result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
+            bad_cursor(call);
+        else
+            problem_of_result(&call->problem, list->result);
+        list_refuse(list);
+        return;
+    }
+    bool more = list->page.listing.more || next_shard(&list->page, call->worker->server);
+    if (more && list->left > 0 && call->out.size < LIST_BYTES) {
+        list->page.listing.limit = list->left;
+        page_submit(&list->page);
+        return;
+    }
+    out_text(&call->out, "]");
+    if (more) {
+        const uint64_t *part = list->page.listing.cursor.part;
+        out_format(&call->out, ",\"cursor\":\"%08" PRIx32 "%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "\"",
+                   list->page.shard->number, part[0], part[1], part[2], part[3]);
+    }
+    out_text(&call->out, "}");
+    list_free(list);
+    call_answer(call, 200);
+}
+
+static void list_begin(struct call *call, bool dead)
+{
+    static const char *const known[] = {"due_after", "due_before", "prefix", "limit", "cursor", NULL};
+    static const char *const known_dead[] = {"limit", "cursor", NULL};
+    struct list *list = list_new(call);
+    if (!list)
+        return;
+    if (call_check_query(call, dead ? known_dead : known) < 0 || read_filter(call, list) < 0) {
+        list_refuse(list);
+        return;
+    }
+    list->page.listing.dead = dead;
+    list->page.listing.limit = list->left;
+    list->page.render = render_page;
+    list->page.back = page_back;
+    out_text(&call->out, "{\"timers\":[");
+    page_submit(&list->page);
+}
+
+void list_get(struct call *call)
+{
+    list_begin(call, false);
+}
+
+void dead_list(struct call *call)
+{
+    list_begin(call, true);
+}
+
+/* --- Cancelling by filter ----------------------------------------------------------------------------------------- */
+
+/* Notes what is to be cancelled, while it is there. */
+static void render_matches(struct page *page)
+{
+    struct list *list = (struct list *)page;
+    list->result = page->listing.result;
+    list->matched += page->listing.count;
+    list->job.batch.count = 0;
+    for (size_t i = 0; i < page->listing.count && !list->dry_run; i++)
+        list->ops[list->job.batch.count++] =
+            (fl_op){.kind = FL_OP_CANCEL, .timer = {.ns = list->call->ns, .id = page->listing.found[i].timer.id}};
+}
+
+static void render_cancelled(struct job *job)
+{
+    struct list *list = (struct list *)((char *)job - offsetof(struct list, job));
+    for (size_t i = 0; i < job->batch.count; i++) {
+        int r = list->ops[i].result;
+        list->cancelled += r == 0;
+        if (r < 0 && r != FL_TIMER_NOT_FOUND && r != FL_BUSY)
+            list->result = r;
+    }
+}
+
+static void matches_go_on(struct list *list)
+{
+    struct call *call = list->call;
+    if (list->result < 0) {
+        problem_of_result(&call->problem, list->result);
+        list_refuse(list);
+        return;
+    }
+    if (list->page.listing.more || next_shard(&list->page, call->worker->server)) {
+        page_submit(&list->page);
+        return;
+    }
+    out_format(&call->out, "{\"matched\":%" PRIu64 ",\"cancelled\":%" PRIu64 ",\"dry_run\":%s}", list->matched,
+               list->cancelled, list->dry_run ? "true" : "false");
+    list_free(list);
+    call_answer(call, 200);
+}
+
+static void cancelled_back(struct errand *errand)
+{
+    matches_go_on((struct list *)((char *)errand - offsetof(struct list, job)));
+}
+
+static void matches_back(struct errand *errand)
+{
+    struct list *list = (struct list *)errand;
+    if (list->result < 0 || list->job.batch.count == 0) {
+        matches_go_on(list);
+        return;
+    }
+    list->job.shard = list->page.shard;
+    job_submit(&list->job);
+}
+
+static int read_true(struct call *call, const char *name, bool *ret)
+{
+    char room[8];
+    fl_bytes text;
+    int given = call_query(call, name, room, sizeof room, &text);
+    if (given > 0 && !(text.size == 4 && memcmp(room, "true", 4) == 0))
+        return bad(call, name, "true, or not given");
+    *ret = given > 0;
+    return given < 0 ? -1 : 0;
+}
+
+static int read_bulk(struct call *call, struct list *list)
+{
+    static const char *const known[] = {"due_after", "due_before", "prefix", "dry_run", "all", NULL};
+    if (call_check_query(call, known) < 0 || read_filter(call, list) < 0)
+        return -1;
+    bool all = false;
+    if (read_true(call, "dry_run", &list->dry_run) < 0 || read_true(call, "all", &all) < 0)
+        return -1;
+    const fl_listing *listing = &list->page.listing;
+    if (!all && listing->from_us == 0 && listing->until_us == 0 && listing->prefix.size == 0)
+        return problem_set(&call->problem, 400, "missing-field", NULL,
+                           "the filter is missing; give due_after, due_before or prefix, or all=true for every timer "
+                           "of the namespace");
+    return 0;
+}
+
+void list_cancel(struct call *call)
+{
+    struct list *list = list_new(call);
+    if (!list)
+        return;
+    list->ops = malloc(CANCEL_PAGE * sizeof *list->ops);
+    if (!list->ops)
+        problem_of_result(&call->problem, FL_NO_MEMORY);
+    if (!list->ops || read_bulk(call, list) < 0) {
+        list_refuse(list);
+        return;
+    }
+    list->page.listing.limit = CANCEL_PAGE;
+    list->page.render = render_matches;
+    list->page.back = matches_back;
+    list->job.batch.ops = list->ops;
+    list->job.render = render_cancelled;
+    list->job.brief = true;
+    list->job.back = cancelled_back;
+    page_submit(&list->page);
+}
+
+/* --- One dead letter ---------------------------------------------------------------------------------------------- */
+
+struct dead {
+    struct job job;
+    struct call *call;
+    fl_op op;
+};
+
+static void dead_render(struct job *job)
+{
+    struct dead *dead = (struct dead *)job;
+    struct call *call = dead->call;
+    const fl_op *op = &dead->op;
+    if (op->result < 0) {
+        problem_of_result(&call->problem, op->result);
+        if (op->result == FL_TIMER_NOT_FOUND)
+            problem_set(&call->problem, 404, "not-found", NULL, "the dead letter does not exist");
+        return;
+    }
+    if (op->kind != FL_OP_DEAD_DELETE)
+        write_found(&call->out, job->shard->number, op, op->kind == FL_OP_DEAD_GET);
+}
+
+static void dead_back(struct errand *errand)
+{
+    struct dead *dead = (struct dead *)errand;
+    struct call *call = dead->call;
+    int result = dead->op.result;
+    bool deleted = dead->op.kind == FL_OP_DEAD_DELETE;
+    free(dead);
+    if (result < 0)
+        call_refuse(call);
+    else
+        call_answer(call, deleted ? 204 : 200);
+}
+
+static void dead_begin(struct call *call, enum fl_op_kind kind)
+{
+    struct server *server = call->worker->server;
+    uint32_t shard;
+    struct dead *dead = calloc(1, sizeof *dead);
+    if (!dead) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    dead->op = (fl_op){.kind = kind, .timer.ns = call->ns};
+    if (fl_id_parse(call->name.data, call->name.size, &shard, &dead->op.timer.id) < 0 || shard >= server->shard_count) {
+        free(dead);
+        problem_set(&call->problem, 404, "not-found", NULL, "the dead letter does not exist; give its ID");
+        call_refuse(call);
+        return;
+    }
+    dead->call = call;
+    dead->job.batch.ops = &dead->op;
+    dead->job.batch.count = 1;
+    dead->job.errand.home = call->worker;
+    dead->job.back = dead_back;
+    dead->job.render = dead_render;
+    dead->job.shard = &server->shards[shard];
+    job_submit(&dead->job);
+}
+
+void dead_get(struct call *call)
+{
+    dead_begin(call, FL_OP_DEAD_GET);
+}
+
+void dead_redrive(struct call *call)
+{
+    dead_begin(call, FL_OP_DEAD_REDRIVE);
+}
+
+void dead_delete(struct call *call)
+{
+    dead_begin(call, FL_OP_DEAD_DELETE);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* How many requests a second one address may make (max-request-rate).
+ *
+ * Of every address is kept, in one word, when its next request would be on time if it asked at exactly the allowed rate; who
+ * is more than a second ahead of that is refused. Addresses are hashed into a table that is never cleaned, because a time
+ * that has passed says the same as none; two that share a place share what is allowed. IPv6 counts by /64: that is what one
+ * customer has. */
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/server.h"
+
+enum { PLACES = 1 << 16 };
+
+struct rates {
+    uint64_t secret; /* so that nobody can choose whom to share a place with */
+    _Atomic int64_t next_us[PLACES];
+};
+
+int rates_new(struct server *server)
+{
+    if (server->config.max_request_rate == 0)
+        return 0;
+    server->rates = calloc(1, sizeof *server->rates);
+    if (!server->rates)
+        return FL_NO_MEMORY;
+    server->rates->secret = server->nonce;
+    return 0;
+}
+
+void rates_free(struct server *server)
+{
+    free(server->rates);
+}
+
+static size_t place_of(const struct rates *rates, const struct sockaddr *peer)
+{
+    uint64_t address = 0;
+    if (peer->sa_family == AF_INET)
+        address = ((const struct sockaddr_in *)peer)->sin_addr.s_addr;
+    else if (peer->sa_family == AF_INET6)
+        memcpy(&address, &((const struct sockaddr_in6 *)peer)->sin6_addr, sizeof address);
+    uint64_t hash = (address ^ rates->secret) * 0x9e3779b97f4a7c15;
+    hash = (hash ^ hash >> 32) * 0xd6e8feb86659fd93;
+    return hash >> 48;
+}
+
+/* `now_us` is monotonic: were the wall clock set back, everybody would be refused until it has caught up. */
+bool rate_allows(struct server *server, const struct sockaddr *peer, int64_t now_us)
+{
+    if (!server->rates || !peer)
+        return true;
+    _Atomic int64_t *place = &server->rates->next_us[place_of(server->rates, peer)];
+    int64_t seen = atomic_load_explicit(place, memory_order_relaxed), next;
+    do {
+        if (seen > now_us + 1000000)
+            return false;
+        next = (seen > now_us ? seen : now_us) + 1000000 / server->config.max_request_rate;
+    } while (!atomic_compare_exchange_weak_explicit(place, &seen, next, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}

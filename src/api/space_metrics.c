@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* What /metrics says about each namespace.
+ *
+ * A series costs whoever collects it, so at most SERIES_MOST namespaces have series of their own: those that were there first
+ * keep them for as long as there is something to tell. How many exist, and how many have no series, is told of all.
+ *
+ * All is done some namespaces at a time: values are noted first, then written family by family. */
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/spaces.h"
+
+enum { SERIES_MOST = 1000, WRITTEN_AT_ONCE = 200 };
+
+enum { PENDING, DONE, FAILED, DEAD, FAMILIES };
+
+static const struct {
+    const char *name, *type, *help;
+} families[FAMILIES] = {
+    [PENDING] = {"namespace_timers_pending", "gauge", "Timers that have not fired."},
+    [DONE] = {"namespace_attempts_done_total", "counter", "Attempts that succeeded."},
+    [FAILED] = {"namespace_attempts_failed_total", "counter", "Attempts that failed."},
+    [DEAD] = {"namespace_timers_dead_total", "counter", "Timers that became dead letters."},
+};
+
+struct sample {
+    int64_t values[FAMILIES];
+    size_t size;
+    char name[FL_STORE_NAME_MAX];
+};
+
+struct noting {
+    struct space_walk walk;
+    struct call *call;
+    void (*done)(struct call *call);
+    uint64_t existing, without_series;
+    struct sample *samples;
+    size_t count, capacity;
+    size_t written; /* samples of all families together */
+    fl_loop_task task;
+};
+
+static bool has_something_to_tell(const int64_t values[FAMILIES], struct space *space)
+{
+    return space_exists(space) || values[PENDING] > 0 || values[DONE] > 0 || values[FAILED] > 0 || values[DEAD] > 0;
+}
+
+/* Whether it has series of its own, after having been given or having lost them. */
+static bool decide_series(struct spaces *spaces, struct space *space, bool wanted)
+{
+    bool has = atomic_load(&space->series);
+    if (has == wanted)
+        return has;
+    if (wanted && atomic_fetch_add(&spaces->series, 1) >= SERIES_MOST) {
+        atomic_fetch_sub(&spaces->series, 1);
+        return false;
+    }
+    if (!atomic_compare_exchange_strong(&space->series, &has, wanted)) { /* another worker was first */
+        if (wanted)
+            atomic_fetch_sub(&spaces->series, 1);
+    } else if (!wanted) {
+        atomic_fetch_sub(&spaces->series, 1);
+    }
+    return wanted;
+}
+
+static void note(struct noting *noting, const struct space *space, const int64_t values[FAMILIES])
+{
+    if (noting->count == noting->capacity) {
+        size_t capacity = noting->capacity * 2 + 64;
+        struct sample *samples = realloc(noting->samples, capacity * sizeof *samples);
+        if (!samples) {
+            noting->call->out.failed = true;
+            return;
+        }
+        noting->samples = samples;
+        noting->capacity = capacity;
+    }
+    struct sample *sample = &noting->samples[noting->count++];
+    memcpy(sample->values, values, sizeof sample->values);
+    memcpy(sample->name, space->name, space->size);
+    sample->size = space->size;
+}
+
+static void visit(struct space_walk *walk, struct space *space)
+{
+    struct noting *noting = (struct noting *)walk;
+    int64_t pending = atomic_load(&space->pending);
+    const int64_t values[FAMILIES] = {
+        [PENDING] = pending > 0 ? pending : 0,
+        [DONE] = atomic_load(&space->fired),
+        [FAILED] = atomic_load(&space->failed),
+        [DEAD] = atomic_load(&space->dead),
+    };
+    bool wanted = has_something_to_tell(values, space);
+    noting->existing += space_exists(space);
+    if (decide_series(walk->worker->server->spaces, space, wanted))
+        note(noting, space, values);
+    else
+        noting->without_series += wanted;
+}
+
+/* --- Writing ------------------------------------------------------------------------------------------------------ */
+
+static void write_head(struct out *out, const char *name, const char *type, const char *help)
+{
+    out_format(out, "# HELP foliot_%s %s\n# TYPE foliot_%s %s\n", name, help, name, type);
+}
+
+static void write_sample(struct out *out, unsigned family, const struct sample *sample)
+{
+    out_format(out, "foliot_%s{namespace=\"", families[family].name);
+    for (size_t i = 0; i < sample->size; i++) {
+        if (sample->name[i] == '"' || sample->name[i] == '\\')
+            out_put(out, "\\", 1);
+        out_put(out, &sample->name[i], 1);
+    }
+    out_format(out, "\"} %" PRId64 "\n", sample->values[family]);
+}
+
+static void write_on(fl_loop *loop, void *arg)
+{
+    struct noting *noting = arg;
+    struct call *call = noting->call;
+    void (*done)(struct call *) = noting->done;
+    for (size_t n = 0; n < WRITTEN_AT_ONCE && noting->written < noting->count * FAMILIES; n++, noting->written++) {
+        unsigned family = (unsigned)(noting->written / noting->count);
+        size_t i = noting->written % noting->count;
+        if (i == 0)
+            write_head(&call->out, families[family].name, families[family].type, families[family].help);
+        write_sample(&call->out, family, &noting->samples[i]);
+    }
+    if (noting->written < noting->count * FAMILIES) {
+        fl_loop_post_task(loop, &noting->task);
+        return;
+    }
+    free(noting->samples);
+    free(noting);
+    done(call);
+}
+
+static void noted(struct space_walk *walk)
+{
+    struct noting *noting = (struct noting *)walk;
+    struct out *out = &noting->call->out;
+    write_head(out, "namespaces", "gauge", "Namespaces that have timers or settings.");
+    out_format(out, "foliot_namespaces %" PRIu64 "\n", noting->existing);
+    write_head(out, "namespaces_without_series", "gauge",
+               "Namespaces that are not among the 1,000 that have series of their own.");
+    out_format(out, "foliot_namespaces_without_series %" PRIu64 "\n", noting->without_series);
+    noting->task = (fl_loop_task){.fn = write_on, .arg = noting};
+    write_on(walk->worker->loop, noting);
+}
+
+void spaces_metrics(struct call *call, void (*done)(struct call *call))
+{
+    struct noting *noting = calloc(1, sizeof *noting);
+    if (!noting) {
+        call->out.failed = true;
+        done(call);
+        return;
+    }
+    *noting = (struct noting){.walk = {.visit = visit, .done = noted}, .call = call, .done = done};
+    space_walk_begin(&noting->walk, call->worker);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* The settings of a namespace as JSON, as users send them and as they are stored. */
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/spaces.h"
+#include "api/timer.h"
+#include "text/when.h"
+
+#define SECRETS_ALLOWED "an array of at most two texts, each \"whsec_\" and 24 to 64 bytes in base64, the new one first"
+
+const struct settings no_settings = {.skip_older_us = UINT64_MAX};
+
+static void drop_secrets(struct settings *settings)
+{
+    while (settings->secret_count > 0) {
+        fl_bytes secret = settings->secrets[--settings->secret_count];
+        explicit_bzero((void *)(uintptr_t)secret.data, secret.size);
+        free((void *)(uintptr_t)secret.data);
+    }
+}
+
+void settings_free(struct settings *settings)
+{
+    if (settings)
+        drop_secrets(settings);
+    free(settings);
+}
+
+bool settings_are_default(const struct settings *settings)
+{
+    return settings->secret_count == 0 && settings->retry.initial_us == 0 && settings->skip_older_us == UINT64_MAX &&
+           settings->max_rate == 0 && settings->spread_us == 0;
+}
+
+static int bad(struct problem *problem, const char *field, const char *what)
+{
+    return problem_set(problem, 400, "invalid-field", field, "%s must be %s", field, what);
+}
+
+static int read_duration(struct json value, const char *field, uint64_t none, uint64_t *ret, struct problem *problem)
+{
+    char room[64];
+    *ret = none;
+    if (value.kind == JSON_NULL)
+        return 0;
+    if (value.kind != JSON_STRING || value.text.size > sizeof room || duration_parse(json_string(value, room), ret) < 0)
+        return bad(problem, field, "a duration like \"10s\", or null");
+    return 0;
+}
+
+static int read_rate(struct json value, uint32_t *ret, struct problem *problem)
+{
+    int64_t rate = 0;
+    if (value.kind != JSON_NULL &&
+        (value.kind != JSON_NUMBER || !json_integer(value, &rate) || rate < 1 || rate > 1000000))
+        return bad(problem, "max_rate", "deliveries per second, from 1 to 1000000, or null");
+    *ret = (uint32_t)rate;
+    return 0;
+}
+
+/* As Standard Webhooks writes them: whsec_ and base64. */
+static int read_secret(struct json value, fl_bytes *ret, struct problem *problem)
+{
+    char room[128];
+    unsigned char *key;
+    size_t size;
+    if (value.kind != JSON_STRING || value.text.size > sizeof room)
+        return bad(problem, "secrets", SECRETS_ALLOWED);
+    fl_bytes text = json_string(value, room);
+    if (text.size < 6 || memcmp(text.data, "whsec_", 6) != 0 ||
+        base64_decode((fl_bytes){(const char *)text.data + 6, text.size - 6}, &key, &size) < 0)
+        return bad(problem, "secrets", SECRETS_ALLOWED);
+    *ret = (fl_bytes){key, size};
+    return size >= 24 && size <= 64 ? 0 : bad(problem, "secrets", SECRETS_ALLOWED);
+}
+
+static int read_secrets(struct json value, struct settings *settings, struct problem *problem)
+{
+    struct json secret;
+    if (value.kind != JSON_ARRAY)
+        return bad(problem, "secrets", SECRETS_ALLOWED);
+    for (struct json_walk walk = json_walk(value); json_element(&walk, &secret);) {
+        if (settings->secret_count == 2)
+            return bad(problem, "secrets", SECRETS_ALLOWED);
+        settings->secrets[settings->secret_count] = (fl_bytes){0};
+        int r = read_secret(secret, &settings->secrets[settings->secret_count], problem);
+        settings->secret_count += settings->secrets[settings->secret_count].data != NULL;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int copy_secrets(const struct settings *from, struct settings *to)
+{
+    for (; to->secret_count < from->secret_count; to->secret_count++) {
+        fl_bytes secret = from->secrets[to->secret_count];
+        char *copy = malloc(secret.size);
+        if (!copy)
+            return -1;
+        memcpy(copy, secret.data, secret.size);
+        to->secrets[to->secret_count] = (fl_bytes){copy, secret.size};
+    }
+    return 0;
+}
+
+int settings_copy(const struct settings *from, struct settings *to, unsigned which)
+{
+    if (which & SPACE_RETRY)
+        to->retry = from->retry;
+    if (which & SPACE_SKIP_OLDER)
+        to->skip_older_us = from->skip_older_us;
+    if (which & SPACE_MAX_RATE)
+        to->max_rate = from->max_rate;
+    if (which & SPACE_SPREAD)
+        to->spread_us = from->spread_us;
+    if (!(which & SPACE_SECRETS))
+        return 0;
+    drop_secrets(to);
+    return copy_secrets(from, to);
+}
+
+int settings_read(struct json object, struct settings *ret, unsigned *ret_given, struct problem *problem)
+{
+    enum { SECRETS, RETRY, SKIP_OLDER, MAX_RATE, SPREAD }; /* the order of the bits SPACE_… */
+    static const char *const names[] = {"secrets", "retry", "skip_older", "max_rate", "spread", NULL};
+    struct json key, value;
+    unsigned given = 0;
+    *ret = no_settings;
+    if (object.kind != JSON_OBJECT)
+        return problem_set(problem, 400, "invalid-body", NULL, "the body must be a JSON object");
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
+        int r = problem_member(problem, NULL, names, key, &given);
+        if (r == SECRETS)
+            r = read_secrets(value, ret, problem);
+        else if (r == RETRY)
+            r = value.kind == JSON_NULL ? 0 : retry_read(value, &ret->retry, problem);
+        else if (r == SKIP_OLDER)
+            r = read_duration(value, "skip_older", UINT64_MAX, &ret->skip_older_us, problem);
+        else if (r == MAX_RATE)
+            r = read_rate(value, &ret->max_rate, problem);
+        else if (r == SPREAD)
+            r = read_duration(value, "spread", 0, &ret->spread_us, problem);
+        if (r < 0)
+            return r;
+    }
+    *ret_given = given;
+    return 0;
+}
+
+void settings_write(struct out *out, const struct settings *settings, bool with_secrets)
+{
+    out_put(out, "{", 1);
+    if (with_secrets) {
+        out_text(out, "\"secrets\":[");
+        for (unsigned i = 0; i < settings->secret_count; i++) {
+            out_text(out, i > 0 ? ",\"whsec_" : "\"whsec_");
+            out_base64_digits(out, settings->secrets[i]);
+            out_put(out, "\"", 1);
+        }
+        out_put(out, "]", 1);
+    } else {
+        out_format(out, "\"secret_count\":%u", settings->secret_count);
+    }
+    if (settings->retry.initial_us > 0) {
+        out_key(out, "retry");
+        retry_write(out, &settings->retry);
+    }
+    if (settings->skip_older_us != UINT64_MAX) {
+        out_key(out, "skip_older");
+        out_duration(out, settings->skip_older_us);
+    }
+    if (settings->max_rate > 0)
+        out_format(out, ",\"max_rate\":%" PRIu32, settings->max_rate);
+    if (settings->spread_us > 0) {
+        out_key(out, "spread");
+        out_duration(out, settings->spread_us);
+    }
+    out_put(out, "}", 1);
+}

@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: MIT */
+/* See timer.h. Every member of a timer has a line in one table and a function that reads it. */
+
+#include "api/timer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "webhook/webhook.h"
+#include "text/when.h"
+
+enum { HEADERS_MOST = 100 };
+
+/* --- Memory ------------------------------------------------------------------------------------------------------- */
+
+struct scratch_block {
+    struct scratch_block *next;
+    char bytes[];
+};
+
+void *scratch_take(struct scratch *scratch, size_t size)
+{
+    struct scratch_block *block = malloc(sizeof *block + size);
+    if (!block)
+        return NULL;
+    block->next = scratch->first;
+    scratch->first = block;
+    return block->bytes;
+}
+
+void scratch_free(struct scratch *scratch)
+{
+    while (scratch->first) {
+        struct scratch_block *next = scratch->first->next;
+        free(scratch->first);
+        scratch->first = next;
+    }
+}
+
+/* --- Members ------------------------------------------------------------------------------------------------------ */
+
+struct reading {
+    const struct timer_rules *rules;
+    struct scratch *scratch;
+    struct timer_in *in;
+    struct problem *problem;
+    const char *field;
+};
+
+static int bad(struct reading *r, const char *why)
+{
+    problem_set(r->problem, 400, "invalid-field", r->field, "%s %s", r->field, why);
+    return -1;
+}
+
+static int no_memory(struct reading *r)
+{
+    problem_of_result(r->problem, FL_NO_MEMORY);
+    return -1;
+}
+
+static int read_text(struct reading *r, struct json value, fl_bytes *ret)
+{
+    char *room = NULL;
+    if (value.kind != JSON_STRING)
+        return bad(r, "must be a string");
+    if (memchr(value.text.data, '\\', value.text.size) && !(room = scratch_take(r->scratch, value.text.size)))
+        return no_memory(r);
+    *ret = json_string(value, room);
+    return 0;
+}
+
+static int read_due_number(struct reading *r, struct json value)
+{
+    int64_t *us = &r->in->timer.due_us;
+    if (!json_milliseconds(value, us))
+        return bad(r, "must be milliseconds since 1970, if it is a number");
+    if (*us >= WHEN_PLAUSIBLE_US && *us < FL_STORE_TIME_END)
+        return 0;
+    return problem_set(r->problem, 400, "invalid-field", r->field,
+                       "%s must be milliseconds since 1970, from the year 2001 to 3111%s", r->field,
+                       when_hint(*us / 1000));
+}
+
+static int read_due(struct reading *r, struct json value)
+{
+    fl_bytes text = {0};
+    fl_durable *timer = &r->in->timer;
+    if (value.kind == JSON_NUMBER)
+        return read_due_number(r, value);
+    if (value.kind != JSON_STRING || read_text(r, value, &text) < 0 || when_parse(text, &timer->due_us) < 0)
+        return bad(r, "must be a time like \"2030-01-31T09:00:00+01:00\" (RFC 3339) or milliseconds since 1970");
+    return timer->due_us < WHEN_PLAUSIBLE_US ? bad(r, "must not be before 2001; for a timer that fires at once, use "
+                                                      "\"after\": \"0s\"")
+                                             : 0;
+}
+
+static int read_duration(struct reading *r, struct json value, uint64_t *ret_us)
+{
+    fl_bytes text = {0};
+    if (value.kind != JSON_STRING || read_text(r, value, &text) < 0 || duration_parse(text, ret_us) < 0)
+        return bad(r, "must be a duration like \"500ms\", \"90s\" or \"1h30m\"");
+    return 0;
+}
+
+static int read_after(struct reading *r, struct json value)
+{
+    uint64_t us = 0;
+    if (read_duration(r, value, &us) < 0)
+        return -1;
+    r->in->timer.due_us = r->rules->now_us + (int64_t)us;
+    return 0;
+}
+
+static int read_target(struct reading *r, struct json value)
+{
+    char why[160];
+    if (value.kind == JSON_NULL)
+        return 0;
+    fl_bytes *target = &r->in->timer.target;
+    if (read_text(r, value, target) < 0)
+        return -1;
+    bool allowed = r->rules->allow_private || webhook_is_own(r->rules->own, *target);
+    if (webhook_check_url(*target, allowed, why, sizeof why) < 0)
+        return problem_set(r->problem, 400, "invalid-field", r->field, "target: %s", why);
+    return 0;
+}
+
+static int check_payload(struct reading *r, size_t size)
+{
+    if (size <= r->rules->max_payload)
+        return 0;
+    return problem_set(r->problem, 413, "too-large", r->field, "%s is larger than %zu bytes", r->field,
+                       r->rules->max_payload);
+}
+
+static int read_payload(struct reading *r, struct json value)
+{
+    r->in->timer.payload = value.text;
+    return check_payload(r, value.text.size);
+}
+
+static int base64_digit(unsigned char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
+}
+
+/* Returns the size, or -1. */
+static ssize_t decode_base64(fl_bytes text, unsigned char *to)
+{
+    const unsigned char *from = text.data;
+    size_t size = text.size, made = 0;
+    uint32_t word = 0;
+    while (size > 0 && text.size - size < 2 && from[size - 1] == '=')
+        size--;
+    if (size % 4 == 1 || (size != text.size && text.size % 4 != 0))
+        return -1;
+    for (size_t i = 0; i < size; i++) {
+        int digit = base64_digit(from[i]);
+        if (digit < 0)
+            return -1;
+        word = word << 6 | (uint32_t)digit;
+        if (i % 4 > 0)
+            to[made++] = (unsigned char)(word >> (6 - 2 * (i % 4)));
+    }
+    if (size % 4 > 0 && (word & (size % 4 == 2 ? 15u : 3u)) != 0)
+        return -1; /* bits that belong to no byte */
+    return (ssize_t)made;
+}
+
+int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size)
+{
+    unsigned char *room = malloc(text.size + 1);
+    ssize_t size = room ? decode_base64(text, room) : -1;
+    if (size < 0) {
+        int r = room ? FL_INVALID_ARGUMENT : FL_NO_MEMORY;
+        free(room);
+        return r;
+    }
+    *ret = room;
+    *ret_size = (size_t)size;
+    return 0;
+}
+
+static int read_payload_base64(struct reading *r, struct json value)
+{
+    fl_bytes text = {0};
+    if (read_text(r, value, &text) < 0)
+        return -1;
+    unsigned char *room = scratch_take(r->scratch, text.size + 2);
+    if (!room)
+        return no_memory(r);
+    room[0] = '\0';
+    ssize_t size = decode_base64(text, room + 1);
+    if (size < 0)
+        return bad(r, "is not base64");
+    r->in->timer.payload = (fl_bytes){room, (size_t)size + 1};
+    return check_payload(r, (size_t)size);
+}
+
+/* Whether one of these headers has that name, however it is written: name, NUL, value, NUL, and so on. */
+static bool has_header(const char *at, const char *end, fl_bytes name)
+{
+    while (at < end) {
+        size_t size = strlen(at);
+        if (size == name.size && strncasecmp(at, name.data, size) == 0)
+            return true;
+        at += size + 1;
+        at += strlen(at) + 1;
+    }
+    return false;
+}
+
+static int read_headers(struct reading *r, struct json value)
+{
+    struct json name, content;
+    unsigned count = 0;
+    if (value.kind == JSON_NULL)
+        return 0;
+    if (value.kind != JSON_OBJECT)
+        return bad(r, "must be an object of strings");
+    char *room = scratch_take(r->scratch, value.text.size + 2), *to = room;
+    if (!room)
+        return no_memory(r);
+    for (struct json_walk walk = json_walk(value); json_member(&walk, &name, &content);) {
+        fl_bytes parts[2] = {{0}};
+        char why[160];
+        if (read_text(r, name, &parts[0]) < 0 || read_text(r, content, &parts[1]) < 0)
+            return bad(r, "must be an object of strings");
+        if (webhook_check_header(parts[0], parts[1], why, sizeof why) < 0)
+            return problem_set(r->problem, 400, "invalid-field", r->field, "headers: %s", why);
+        if (count++ == HEADERS_MOST)
+            return bad(r, "must not be more than 100");
+        if (has_header(room, to, parts[0]))
+            return bad(r, "must have different names");
+        for (int i = 0; i < 2; i++) {
+            memcpy(to, parts[i].data, parts[i].size);
+            to += parts[i].size;
+            *to++ = '\0';
+        }
+    }
+    r->in->timer.headers = (fl_bytes){room, (size_t)(to - room)};
+    return 0;
+}
+
+static int read_timeout(struct reading *r, struct json value)
+{
+    if (value.kind == JSON_NULL)
+        return 0;
+    uint64_t *us = &r->in->timer.timeout_us;
+    if (read_duration(r, value, us) < 0)
+        return -1;
+    if (*us < 1000 || *us > 3600 * 1000000ull)
+        return bad(r, "must be from 1ms to 1h");
+    return 0;
+}
+
+static int read_retry(struct reading *r, struct json value)
+{
+    return value.kind == JSON_NULL ? 0 : retry_read(value, &r->in->timer.retry, r->problem);
+}
+
+static int read_op(struct reading *r, struct json value)
+{
+    static const char *const names[] = {"create", "update", "cancel"};
+    for (int i = 0; i < 3; i++)
+        if (json_is(value, names[i])) {
+            r->in->op = i;
+            return 0;
+        }
+    return bad(r, "must be \"create\", \"update\" or \"cancel\"");
+}
+
+static int read_name(struct reading *r, struct json value, fl_bytes *ret)
+{
+    if (read_text(r, value, ret) < 0)
+        return -1;
+    if (!name_is_good(*ret))
+        return bad(r, "must be 1 to 255 bytes without control characters");
+    return 0;
+}
+
+static int read_namespace(struct reading *r, struct json value)
+{
+    return read_name(r, value, &r->in->timer.ns);
+}
+
+static int read_own_name(struct reading *r, struct json value)
+{
+    return read_name(r, value, &r->in->timer.name);
+}
+
+static int read_id(struct reading *r, struct json value)
+{
+    return read_text(r, value, &r->in->id);
+}
+
+static int read_only_new(struct reading *r, struct json value)
+{
+    if (value.kind != JSON_TRUE && value.kind != JSON_FALSE)
+        return bad(r, "must be true or false");
+    r->in->only_new = value.kind == JSON_TRUE;
+    return 0;
+}
+
+static const struct member {
+    const char *name;
+    unsigned gave;
+    int (*read)(struct reading *r, struct json value);
+} members[] = {
+    {"due", GAVE_DUE, read_due},
+    {"after", GAVE_AFTER, read_after},
+    {"target", GAVE_TARGET, read_target},
+    {"payload", GAVE_PAYLOAD, read_payload},
+    {"op", GAVE_OP, read_op},
+    {"namespace", GAVE_NAMESPACE, read_namespace},
+    {"name", GAVE_NAME, read_own_name},
+    {"payload_base64", GAVE_PAYLOAD_BASE64, read_payload_base64},
+    {"headers", GAVE_HEADERS, read_headers},
+    {"timeout", GAVE_TIMEOUT, read_timeout},
+    {"retry", GAVE_RETRY, read_retry},
+    {"id", GAVE_ID, read_id},
+    {"only_new", GAVE_ONLY_NEW, read_only_new},
+};
+
+static const struct member *find_member(struct json key)
+{
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (json_is(key, members[i].name))
+            return &members[i];
+    return NULL;
+}
+
+static void list_members(unsigned allowed, const char *names[sizeof members / sizeof *members + 1])
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (members[i].gave & allowed)
+            names[count++] = members[i].name;
+    names[count] = NULL;
+}
+
+static int unknown_member(struct problem *problem, struct json key, unsigned allowed)
+{
+    const char *names[sizeof members / sizeof *members + 1];
+    list_members(allowed, names);
+    return problem_unknown_member(problem, NULL, key, names);
+}
+
+int timer_refuse_member(struct problem *problem, unsigned given, unsigned allowed)
+{
+    const char *names[sizeof members / sizeof *members + 1];
+    size_t i = 0;
+    while (!(members[i].gave & given))
+        i++;
+    list_members(allowed, names);
+    return problem_unknown(problem, "field", NULL, (fl_bytes){members[i].name, strlen(members[i].name)}, names);
+}
+
+static int check_together(struct reading *r)
+{
+    unsigned given = r->in->given;
+    if ((given & GAVE_DUE) && (given & GAVE_AFTER))
+        return problem_set(r->problem, 400, "invalid-field", "after", "give due or after, not both");
+    if ((given & GAVE_PAYLOAD) && (given & GAVE_PAYLOAD_BASE64))
+        return problem_set(r->problem, 400, "invalid-field", "payload_base64",
+                           "give payload or payload_base64, not both");
+    if (r->in->timer.due_us >= FL_STORE_TIME_END)
+        return problem_set(r->problem, 400, "invalid-field", given & GAVE_DUE ? "due" : "after",
+                           "%s is after the year 3111, which is the last", given & GAVE_DUE ? "due" : "after");
+    return 0;
+}
+
+int timer_read(struct json object, const struct timer_rules *rules, struct scratch *scratch, struct timer_in *ret,
+               struct problem *problem)
+{
+    struct json key, value;
+    struct reading reading = {.rules = rules, .scratch = scratch, .in = ret, .problem = problem};
+    *ret = (struct timer_in){0};
+    if (object.kind != JSON_OBJECT)
+        return problem_set(problem, 400, "invalid-body", NULL, "the body must be a JSON object");
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
+        const struct member *member = find_member(key);
+        if (!member || !(member->gave & rules->allowed))
+            return unknown_member(problem, key, rules->allowed);
+        if (ret->given & member->gave)
+            return problem_set(problem, 400, "invalid-field", member->name, "%s is given twice", member->name);
+        ret->given |= member->gave;
+        reading.field = member->name;
+        if (member->read(&reading, value) < 0)
+            return -1;
+    }
+    return check_together(&reading);
+}
+
+unsigned timer_update_flags(const struct timer_in *in)
+{
+    unsigned given = in->given;
+    return (given & (GAVE_DUE | GAVE_AFTER) ? FL_OP_SET_DUE : 0) | (given & GAVE_TARGET ? FL_OP_SET_TARGET : 0) |
+           (given & (GAVE_PAYLOAD | GAVE_PAYLOAD_BASE64) ? FL_OP_SET_PAYLOAD : 0) |
+           (given & GAVE_TIMEOUT ? FL_OP_SET_TIMEOUT : 0) | (given & GAVE_RETRY ? FL_OP_SET_RETRY : 0) |
+           (given & GAVE_HEADERS ? FL_OP_SET_HEADERS : 0);
+}
+
+/* --- Retry policies ----------------------------------------------------------------------------------------------- */
+
+static int read_count(struct json value, uint32_t *ret, struct problem *problem)
+{
+    int64_t count;
+    if (value.kind != JSON_NUMBER || !json_integer(value, &count) || count < 0 || count > UINT32_MAX)
+        return problem_set(problem, 400, "invalid-field", "retry.max_attempts",
+                           "retry.max_attempts must be a whole number, 0 for no limit");
+    *ret = (uint32_t)count;
+    return 0;
+}
+
+static int read_multiplier(struct json value, uint32_t *ret, struct problem *problem)
+{
+    double multiplier = value.kind == JSON_NUMBER ? json_double(value) : 0;
+    if (!(multiplier >= 1 && multiplier <= 1000))
+        return problem_set(problem, 400, "invalid-field", "retry.multiplier",
+                           "retry.multiplier must be a number from 1 to 1000");
+    *ret = (uint32_t)(multiplier * 1000 + 0.5);
+    return 0;
+}
+
+static int read_interval(const char *field, struct json value, uint64_t *ret, struct problem *problem)
+{
+    char room[64];
+    if (value.kind != JSON_STRING || value.text.size > sizeof room || duration_parse(json_string(value, room), ret) < 0)
+        return problem_set(problem, 400, "invalid-field", field, "%s must be a duration like \"500ms\" or \"1h30m\"",
+                           field);
+    return 0;
+}
+
+/* What is not given is as in the default policy. */
+int retry_read(struct json object, fl_retry *ret, struct problem *problem)
+{
+    enum { MAX_ATTEMPTS, INITIAL, MULTIPLIER, MAX_INTERVAL, MAX_AGE };
+    static const char *const names[] = {"max_attempts", "initial", "multiplier", "max_interval", "max_age", NULL};
+    struct json key, value;
+    fl_retry retry = {.max_attempts = 10, .multiplier_1000 = 2000, .initial_us = 1000000};
+    unsigned given = 0;
+    if (object.kind != JSON_OBJECT)
+        return problem_set(problem, 400, "invalid-field", "retry", "retry must be an object");
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
+        int r = problem_member(problem, "retry", names, key, &given);
+        if (r == MAX_ATTEMPTS)
+            r = read_count(value, &retry.max_attempts, problem);
+        else if (r == INITIAL)
+            r = read_interval("retry.initial", value, &retry.initial_us, problem);
+        else if (r == MULTIPLIER)
+            r = read_multiplier(value, &retry.multiplier_1000, problem);
+        else if (r == MAX_INTERVAL)
+            r = read_interval("retry.max_interval", value, &retry.max_interval_us, problem);
+        else if (r == MAX_AGE)
+            r = read_interval("retry.max_age", value, &retry.max_age_us, problem);
+        if (r < 0)
+            return r;
+    }
+    if (retry.initial_us == 0)
+        return problem_set(problem, 400, "invalid-field", "retry.initial", "retry.initial must be longer than 0");
+    if (!(given & 1u << MAX_INTERVAL))
+        retry.max_interval_us = retry.initial_us > 3600 * 1000000ull ? retry.initial_us : 3600 * 1000000ull;
+    if (retry.max_interval_us < retry.initial_us)
+        return problem_set(problem, 400, "invalid-field", "retry.max_interval",
+                           "retry.max_interval must not be shorter than retry.initial");
+    *ret = retry;
+    return 0;
+}
+
+void retry_write(struct out *out, const fl_retry *retry)
+{
+    char multiplier[THOUSANDTHS_TEXT];
+    out_text(out, "{\"max_attempts\":");
+    out_number(out, retry->max_attempts);
+    out_key(out, "initial");
+    out_duration(out, retry->initial_us);
+    out_key(out, "multiplier");
+    out_put(out, multiplier, thousandths_format(retry->multiplier_1000, multiplier));
+    out_key(out, "max_interval");
+    out_duration(out, retry->max_interval_us);
+    if (retry->max_age_us > 0) {
+        out_key(out, "max_age");
+        out_duration(out, retry->max_age_us);
+    }
+    out_put(out, "}", 1);
+}
+
+/* --- Out ---------------------------------------------------------------------------------------------------------- */
+
+bool timer_is_binary(const fl_durable *timer)
+{
+    return timer->payload.size > 0 && *(const char *)timer->payload.data == '\0';
+}
+
+fl_bytes timer_payload(const fl_durable *timer)
+{
+    bool binary = timer_is_binary(timer);
+    return (fl_bytes){(const char *)timer->payload.data + binary, timer->payload.size - binary};
+}
+
+static void write_headers(struct out *out, fl_bytes headers)
+{
+    const char *at = headers.data, *end = at + headers.size;
+    out_key(out, "headers");
+    out_put(out, "{", 1);
+    for (bool first = true; at < end; first = false) {
+        size_t name = strlen(at);
+        if (!first)
+            out_put(out, ",", 1);
+        out_string(out, (fl_bytes){at, name});
+        out_put(out, ":", 1);
+        at += name + 1;
+        size_t value = strlen(at);
+        out_string(out, (fl_bytes){at, value});
+        at += value + 1;
+    }
+    out_put(out, "}", 1);
+}
+
+static void write_payload(struct out *out, const fl_durable *timer)
+{
+    if (timer_is_binary(timer)) {
+        out_key(out, "payload_base64");
+        out_base64(out, timer_payload(timer));
+    } else if (timer->payload.size > 0) {
+        out_key(out, "payload");
+        out_put(out, timer->payload.data, timer->payload.size);
+    }
+}
+
+void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
+{
+    char id[FL_ID_TEXT + 1];
+    fl_id_format(shard, timer->id, id);
+    out_key(out, "id");
+    out_string(out, (fl_bytes){id, FL_ID_TEXT});
+    out_key(out, "namespace");
+    out_string(out, timer->ns);
+    if (timer->name.size > 0) {
+        out_key(out, "name");
+        out_string(out, timer->name);
+    }
+    out_key(out, "due");
+    out_time(out, timer->due_us);
+    out_key(out, "created");
+    out_time(out, timer->created_us);
+    out_key(out, "attempt");
+    out_number(out, timer->attempt);
+    if (timer->target.size > 0) {
+        out_key(out, "target");
+        out_string(out, timer->target);
+    }
+    write_payload(out, timer);
+    if (timer->headers.size > 0)
+        write_headers(out, timer->headers);
+    if (timer->timeout_us > 0) {
+        out_key(out, "timeout");
+        out_duration(out, timer->timeout_us);
+    }
+    if (timer->retry.initial_us > 0) {
+        out_key(out, "retry");
+        retry_write(out, &timer->retry);
+    }
+}
+
+bool hex_number(const char *text, size_t size, uint64_t *ret)
+{
+    *ret = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+            return false;
+        *ret = *ret << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return true;
+}
+
+bool name_is_good(fl_bytes text)
+{
+    const unsigned char *at = text.data;
+    if (text.size == 0 || text.size > FL_STORE_NAME_MAX || !utf8_is_good(text))
+        return false;
+    for (size_t i = 0; i < text.size; i++)
+        if (at[i] < 0x20 || at[i] == 0x7f || (at[i] == 0xc2 && at[i + 1] < 0xa0)) /* U+0080 to U+009F */
+            return false;
+    return true;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_SERVER_TIMER_H
+#define FOLIOT_SERVER_TIMER_H
+
+/* A timer as JSON: what users send and what they get. */
+
+#include <foliot/engine.h>
+
+#include "text/json.h"
+#include "text/out.h"
+#include "text/problem.h"
+#include "webhook/webhook.h"
+
+/* Memory for what cannot be used where it lies; given back all at once. */
+struct scratch {
+    struct scratch_block *first;
+};
+void *scratch_take(struct scratch *scratch, size_t size); /* NULL: there is none */
+void scratch_free(struct scratch *scratch);
+
+/* Which members a JSON object had. */
+enum {
+    GAVE_DUE = 1,
+    GAVE_AFTER = 2,
+    GAVE_TARGET = 4,
+    GAVE_PAYLOAD = 8,
+    GAVE_PAYLOAD_BASE64 = 16,
+    GAVE_HEADERS = 32,
+    GAVE_TIMEOUT = 64,
+    GAVE_RETRY = 128,
+    GAVE_OP = 256,
+    GAVE_NAMESPACE = 512,
+    GAVE_NAME = 1024,
+    GAVE_ID = 2048,
+    GAVE_ONLY_NEW = 4096,
+    GAVE_CONTENT = 255,
+};
+
+struct timer_rules {
+    unsigned allowed; /* GAVE_… */
+    int64_t now_us;
+    bool allow_private; /* targets */
+    webhook_urls own;   /* targets that are allowed all the same */
+    size_t max_payload;
+};
+
+/* What was sent. Its bytes are in the text, or in the scratch. */
+struct timer_in {
+    unsigned given;
+    fl_durable timer;
+    enum { TIMER_CREATE, TIMER_UPDATE, TIMER_CANCEL } op;
+    bool only_new;
+    fl_bytes id;
+};
+
+/* Returns 0, or -1 and the problem. */
+int timer_read(struct json object, const struct timer_rules *rules, struct scratch *scratch, struct timer_in *ret,
+               struct problem *problem);
+
+/* The first of the given members is not among those that are allowed. Returns -1. */
+int timer_refuse_member(struct problem *problem, unsigned given, unsigned allowed);
+
+/* Makes an update of it: which parts are to be set. */
+unsigned timer_update_flags(const struct timer_in *in);
+
+int retry_read(struct json object, fl_retry *ret, struct problem *problem);
+void retry_write(struct out *out, const fl_retry *retry);
+
+/* Writes the members of a timer, without the braces. */
+void timer_write(struct out *out, uint32_t shard, const fl_durable *timer);
+
+/* What is kept. Headers: name, NUL, value, NUL, and so on. A payload that is not JSON has a NUL in front, with which JSON
+ * cannot begin. */
+bool timer_is_binary(const fl_durable *timer);
+fl_bytes timer_payload(const fl_durable *timer);
+
+/* Both alphabets, with or without padding. Returns 0 and what it stands for, to be freed; FL_INVALID_ARGUMENT, FL_NO_MEMORY. */
+int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size);
+
+/* Digits 0 to 9 and a to f, at most 16 of them; false if there are others. */
+bool hex_number(const char *text, size_t size, uint64_t *ret);
+
+/* Whether a text can be a namespace or a name: 1 to 255 bytes of UTF-8 without control characters. */
+bool name_is_good(fl_bytes text);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+/* What goes out: every answer is put together in the connection's buffer and written at once, without waiting for the
+ * descriptor to be ready. Only what the peer does not take then waits for that. A large body is not copied but for the
+ * rest that was not taken. */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "http/internal.h"
+
+enum { LARGE = 16384 };
+
+/* --- Writing ----------------------------------------------------------------------------------------------------- */
+
+static void sent(struct http_connection *connection, size_t size)
+{
+    http_buffer_take(&connection->out, size);
+    connection->server->stats.bytes_out += size;
+    connection->pace_bytes += size;
+    connection->out_since_ns = fl_loop_now_ns(connection->server->config.loop);
+}
+
+static ssize_t write_some(struct http_connection *connection)
+{
+    const struct http_buffer *out = &connection->out;
+    const char *data = out->data + out->start;
+    return connection->ssl ? http_tls_write(connection, data, http_buffer_size(out))
+                           : send(connection->fd, data, http_buffer_size(out), MSG_NOSIGNAL);
+}
+
+void http_flush(struct http_connection *connection)
+{
+    if (!(connection->events & FL_WRITE)) /* it has not been waiting */
+        connection->out_since_ns = fl_loop_now_ns(connection->server->config.loop);
+    while (!connection->corked && !connection->over && http_buffer_size(&connection->out) > 0) {
+        ssize_t n = write_some(connection);
+        if (n >= 0) {
+            sent(connection, (size_t)n);
+            continue;
+        }
+        connection->over = errno != EAGAIN && errno != EINTR;
+        return;
+    }
+}
+
+/* Writes what waits and these bytes without copying them. Returns how many of them have gone. */
+static size_t send_both(struct http_connection *connection, fl_bytes bytes)
+{
+    size_t waiting = http_buffer_size(&connection->out);
+    struct iovec parts[] = {{connection->out.data + connection->out.start, waiting},
+                            {(void *)bytes.data, bytes.size}}; /* it is only read */
+    struct msghdr message = {.msg_iov = waiting ? parts : parts + 1, .msg_iovlen = waiting ? 2 : 1};
+    ssize_t n = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
+    if (n < 0) {
+        connection->over = errno != EAGAIN && errno != EINTR;
+        return 0;
+    }
+    size_t taken = (size_t)n < waiting ? (size_t)n : waiting;
+    sent(connection, taken);
+    connection->server->stats.bytes_out += (size_t)n - taken;
+    return (size_t)n - taken;
+}
+
+void http_send(struct http_connection *connection, fl_bytes bytes)
+{
+    size_t gone = 0;
+    bool waiting = connection->events & FL_WRITE;
+    if (bytes.size >= LARGE && !connection->ssl && !connection->corked && !connection->over && !waiting)
+        gone = send_both(connection, bytes);
+    if (!http_buffer_append(&connection->out, (const char *)bytes.data + gone, bytes.size - gone))
+        connection->over = true;
+}
+
+/* --- Heads ------------------------------------------------------------------------------------------------------- */
+
+static const char *reason_of(int status)
+{
+    switch (status) {
+#define REASON(number, text) \
+    case number:             \
+        return text;
+        REASON(200, "OK")
+        REASON(201, "Created")
+        REASON(202, "Accepted")
+        REASON(204, "No Content")
+        REASON(207, "Multi-Status")
+        REASON(301, "Moved Permanently")
+        REASON(302, "Found")
+        REASON(304, "Not Modified")
+        REASON(307, "Temporary Redirect")
+        REASON(308, "Permanent Redirect")
+        REASON(400, "Bad Request")
+        REASON(401, "Unauthorized")
+        REASON(403, "Forbidden")
+        REASON(404, "Not Found")
+        REASON(405, "Method Not Allowed")
+        REASON(406, "Not Acceptable")
+        REASON(408, "Request Timeout")
+        REASON(409, "Conflict")
+        REASON(410, "Gone")
+        REASON(411, "Length Required")
+        REASON(412, "Precondition Failed")
+        REASON(413, "Content Too Large")
+        REASON(414, "URI Too Long")
+        REASON(415, "Unsupported Media Type")
+        REASON(417, "Expectation Failed")
+        REASON(422, "Unprocessable Content")
+        REASON(428, "Precondition Required")
+        REASON(429, "Too Many Requests")
+        REASON(431, "Request Header Fields Too Large")
+        REASON(500, "Internal Server Error")
+        REASON(501, "Not Implemented")
+        REASON(502, "Bad Gateway")
+        REASON(503, "Service Unavailable")
+        REASON(504, "Gateway Timeout")
+        REASON(505, "HTTP Version Not Supported")
+        REASON(507, "Insufficient Storage")
+#undef REASON
+    default:
+        return "";
+    }
+}
+
+/* The time of day, made once a second. */
+static const char *date_line(http_server *server)
+{
+    uint64_t second = fl_loop_now_ns(server->config.loop) / 1000000000 + 1;
+    if (server->date_second != second) {
+        time_t now = time(NULL);
+        struct tm tm;
+        gmtime_r(&now, &tm);
+        strftime(server->date, sizeof(server->date), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &tm);
+        server->date_second = second;
+    }
+    return server->date;
+}
+
+static char *put(char *at, const char *text)
+{
+    return stpcpy(at, text);
+}
+
+static char *put_number(char *at, uint64_t number, unsigned base)
+{
+    char digits[20];
+    int n = 0;
+    do {
+        digits[n++] = "0123456789abcdef"[number % base];
+        number /= base;
+    } while (number > 0);
+    while (n > 0)
+        *at++ = digits[--n];
+    return at;
+}
+
+static bool has_no_body(int status)
+{
+    return status < 200 || status == 204 || status == 304;
+}
+
+/* Puts a head into the buffer; `how` says where the body ends. */
+static void put_head(struct http_connection *connection, int status, const char *type, const char *extra,
+                     const char *how)
+{
+    enum { FIXED = 200 }; /* everything that is not counted below */
+    struct http_buffer *out = &connection->out;
+    const char *reason = reason_of(status);
+    size_t size = FIXED + strlen(reason) + (type ? strlen(type) : 0) + (extra ? strlen(extra) : 0) + strlen(how);
+    if (!http_buffer_reserve(out, size)) {
+        connection->over = true;
+        return;
+    }
+    char *at = put(out->data + out->end, "HTTP/1.1 ");
+    at = put_number(at, (uint64_t)status, 10);
+    *at++ = ' ';
+    at = put(at, reason);
+    at = put(at, "\r\n");
+    at = put(at, date_line(connection->server));
+    if (type)
+        at = put(put(put(at, "Content-Type: "), type), "\r\n");
+    if (connection->closing)
+        at = put(at, "Connection: close\r\n");
+    else if (connection->head.minor == 0)
+        at = put(at, "Connection: keep-alive\r\n");
+    if (extra)
+        at = put(at, extra);
+    at = put(put(at, how), "\r\n");
+    out->end = (size_t)(at - out->data);
+}
+
+/* A head and a body whose size is known. */
+static void put_answer(struct http_connection *connection, int status, const char *type, const char *extra,
+                       fl_bytes body)
+{
+    char length[64];
+    char *at = put(length, "Content-Length: ");
+    put(put_number(at, body.size, 10), "\r\n");
+    bool bodiless = has_no_body(status);
+    put_head(connection, status, type, extra, bodiless ? "" : length);
+    if (!bodiless && !connection->mute && body.size > 0)
+        http_send(connection, body);
+    http_flush(connection);
+}
+
+void http_answer_problem(struct http_connection *connection, int status, const char *problem)
+{
+    char text[1024];
+    size_t size = connection->server->config.handlers->problem(status, problem, text, sizeof(text));
+    connection->closing = true;
+    connection->corked = false;
+    connection->mute = connection->head.begun && connection->head.method == HTTP_HEAD;
+    put_answer(connection, status, "application/problem+json", status == 503 ? "Retry-After: 1\r\n" : NULL,
+               (fl_bytes){text, size < sizeof(text) ? size : sizeof(text) - 1});
+}
+
+/* --- For handlers ------------------------------------------------------------------------------------------------ */
+
+/* Whether the connection ends with this answer. What is left of the body must be read before the next request can be: if
+ * that may be long, or if the peer may not even send it, a new connection is cheaper. */
+static void decide(struct http_connection *connection)
+{
+    const struct http_head *head = &connection->head;
+    bool body = connection->state == HTTP_BODY_STATE;
+    if (body && (head->chunked || head->expects_continue || connection->body_left > HTTP_DRAIN_MOST))
+        connection->closing = connection->linger = true;
+    if (connection->server->draining)
+        connection->closing = true;
+}
+
+/* The request has its answer. */
+static void finish(struct http_connection *connection)
+{
+    connection->outstanding = false;
+    if (connection->inside)
+        return;
+    if (connection->state == HTTP_CLOSED_STATE) {
+        http_connection_free(connection);
+        return;
+    }
+    http_connection_answered(connection);
+    bool idle = connection->state == HTTP_HEAD_STATE && http_buffer_size(&connection->in) == 0 && !connection->eof;
+    if (idle)
+        http_connection_settle(connection);
+    else
+        http_make_ready(connection);
+}
+
+/* A handler that is on the stack has the connection looked after when it returns. */
+static void settle(struct http_connection *connection)
+{
+    if (!connection->inside)
+        http_connection_settle(connection);
+}
+
+void http_answer(http_request *request, int status, const char *type, const char *extra, fl_bytes body)
+{
+    struct http_connection *connection = http_connection_of(request);
+    if (!connection->abandoned) {
+        decide(connection);
+        put_answer(connection, status, type, extra, body);
+    }
+    finish(connection);
+}
+
+void http_begin(http_request *request, int status, const char *type, const char *extra)
+{
+    struct http_connection *connection = http_connection_of(request);
+    if (connection->abandoned)
+        return;
+    if (request->data) /* the body goes on while the answer does */
+        http_connection_continue(connection);
+    bool bodiless = has_no_body(status);
+    connection->begun = true;
+    connection->mute = connection->mute || bodiless;
+    connection->raw = connection->head.minor == 0;
+    connection->closing = connection->closing || connection->raw || connection->server->draining;
+    put_head(connection, status, type, extra, connection->raw || bodiless ? "" : "Transfer-Encoding: chunked\r\n");
+    http_flush(connection);
+    settle(connection);
+}
+
+void http_write(http_request *request, fl_bytes piece)
+{
+    struct http_connection *connection = http_connection_of(request);
+    char size[24];
+    if (connection->abandoned || connection->mute || piece.size == 0)
+        return;
+    put(put_number(size, piece.size, 16), "\r\n");
+    if (!connection->raw)
+        http_send(connection, (fl_bytes){size, strlen(size)});
+    http_send(connection, piece);
+    if (!connection->raw)
+        http_send(connection, (fl_bytes){"\r\n", 2});
+    http_flush(connection);
+    settle(connection);
+}
+
+void http_end(http_request *request)
+{
+    struct http_connection *connection = http_connection_of(request);
+    if (!connection->abandoned) {
+        decide(connection);
+        if (!connection->raw && !connection->mute)
+            http_send(connection, (fl_bytes){"0\r\n\r\n", 5});
+        http_flush(connection);
+    }
+    finish(connection);
+}
+
+size_t http_unsent(http_request *request)
+{
+    const struct http_connection *connection = http_connection_of(request);
+    return connection->abandoned ? 0 : http_buffer_size(&connection->out);
+}
+
+void http_when_sent(http_request *request, size_t size, void (*fn)(http_request *request))
+{
+    struct http_connection *connection = http_connection_of(request);
+    connection->sent_size = size;
+    connection->sent_fn = fn;
+    if (connection->state != HTTP_CLOSED_STATE && http_buffer_size(&connection->out) < size)
+        http_make_ready(connection);
+}
+
+bool http_tell_sent(struct http_connection *connection)
+{
+    void (*fn)(http_request *) = connection->sent_fn;
+    if (!fn || !connection->outstanding || http_buffer_size(&connection->out) >= connection->sent_size)
+        return false;
+    connection->sent_fn = NULL;
+    connection->inside = true;
+    fn(&connection->request);
+    connection->inside = false;
+    if (!connection->outstanding)
+        http_connection_answered(connection);
+    return true;
+}

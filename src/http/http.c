@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* The server: listens, has its connections looked after, and stops.
+ *
+ * Time limits cost no timer: once a second, or more often if a limit is that short, all connections are looked at. Each
+ * only notes when it last got on. */
+
+#include "http/http.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http/internal.h"
+
+enum { SECOND = 1000000000, MILLISECOND = 1000000, ACCEPT_AT_ONCE = 64 };
+
+static struct http_connection *of_link(struct http_link *link)
+{
+    return (struct http_connection *)((char *)link - offsetof(struct http_connection, link));
+}
+
+static struct http_connection *of_ready(struct http_link *link)
+{
+    return (struct http_connection *)((char *)link - offsetof(struct http_connection, ready));
+}
+
+/* --- What is to be done soon ------------------------------------------------------------------------------------- */
+
+static void run_ready(http_server *server)
+{
+    struct http_link batch;
+    http_link_init(&batch);
+    while (!http_link_empty(&server->ready)) { /* what becomes ready now waits for the next time */
+        struct http_link *link = server->ready.next;
+        http_link_remove(link);
+        http_link_append(&batch, link);
+    }
+    while (!http_link_empty(&batch)) {
+        struct http_link *link = batch.next;
+        http_link_remove(link);
+        http_connection_go_on(of_ready(link));
+    }
+}
+
+/* The very last thing that is done with a server that has stopped: `done` may free it. */
+static void tell_done(http_server *server)
+{
+    fl_loop_fn done = server->done;
+    if (!server->stopping || !done || !http_link_empty(&server->connections))
+        return;
+    server->done = NULL;
+    done(server->config.loop, server->done_arg);
+}
+
+static void on_immediate(fl_loop *loop, void *arg)
+{
+    http_server *server = arg;
+    (void)loop;
+    server->has_immediate = false;
+    run_ready(server);
+    tell_done(server);
+}
+
+/* If there is no memory for it, the next sweep does it. */
+void http_wake(http_server *server)
+{
+    if (!server->has_immediate)
+        server->has_immediate = fl_loop_immediate(server->config.loop, on_immediate, server, &server->immediate) == 0;
+}
+
+void http_make_ready(struct http_connection *connection)
+{
+    if (!http_link_empty(&connection->ready))
+        return;
+    http_link_append(&connection->server->ready, &connection->ready);
+    http_wake(connection->server);
+}
+
+/* --- Listening --------------------------------------------------------------------------------------------------- */
+
+static void set_accepting(http_server *server, bool accepting)
+{
+    server->accepting = accepting;
+    for (struct http_listener *listener = server->listeners; listener; listener = listener->next)
+        fl_loop_fd_modify(server->config.loop, listener->fd, accepting ? FL_READ : 0);
+}
+
+static void take_connection(http_server *server, int fd, const struct sockaddr *peer, socklen_t size)
+{
+    static const int on = 1;
+    server->stats.accepted++;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    http_connection_open(server, fd, peer, size);
+}
+
+static void on_listener(fl_loop *loop, int fd, unsigned events, void *arg)
+{
+    http_server *server = ((struct http_listener *)arg)->server;
+    (void)loop;
+    (void)events;
+    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
+        struct sockaddr_storage peer;
+        socklen_t size = sizeof(peer);
+        int accepted = accept4(fd, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (accepted >= 0) {
+            take_connection(server, accepted, (struct sockaddr *)&peer, size);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            set_accepting(server, false); /* until the next sweep: some may have been closed by then */
+        if (errno != ECONNABORTED && errno != EINTR)
+            return;
+    }
+}
+
+static int listen_on(const struct sockaddr *address, socklen_t size)
+{
+    static const int on = 1;
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    bool ok = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+              setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0 &&
+              (address->sa_family != AF_INET6 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) == 0) &&
+              bind(fd, address, size) == 0 && listen(fd, SOMAXCONN) == 0;
+    if (ok)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static uint16_t port_of(int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address = {0};
+    socklen_t size = sizeof(address);
+    getsockname(fd, &address.any, &size);
+    return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+}
+
+int http_server_listen(http_server *server, const struct sockaddr *address, socklen_t size, uint16_t *ret_port,
+                       char *message, size_t message_size)
+{
+    struct http_listener *listener = malloc(sizeof(*listener));
+    if (!listener) {
+        snprintf(message, message_size, "%s", fl_strerror(FL_NO_MEMORY));
+        return FL_NO_MEMORY;
+    }
+    int fd = listen_on(address, size);
+    if (fd < 0) {
+        snprintf(message, message_size, "%s", strerror(errno)); /* NOLINT(concurrency-mt-unsafe) */
+        free(listener);
+        return FL_SYSTEM;
+    }
+    *listener = (struct http_listener){server->listeners, server, fd};
+    int r = fl_loop_fd_add(server->config.loop, fd, FL_READ, on_listener, listener);
+    if (r < 0) {
+        snprintf(message, message_size, "%s", fl_strerror(r));
+        close(fd);
+        free(listener);
+        return r;
+    }
+    server->listeners = listener;
+    if (ret_port)
+        *ret_port = port_of(fd);
+    return 0;
+}
+
+static void close_listeners(http_server *server)
+{
+    while (server->listeners) {
+        struct http_listener *listener = server->listeners;
+        server->listeners = listener->next;
+        fl_loop_fd_remove(server->config.loop, listener->fd);
+        close(listener->fd);
+        free(listener);
+    }
+}
+
+/* --- Time -------------------------------------------------------------------------------------------------------- */
+
+static void on_sweep(fl_loop *loop, void *arg)
+{
+    http_server *server = arg;
+    uint64_t now = fl_loop_now_ns(loop);
+    if (!server->accepting)
+        set_accepting(server, true);
+    struct http_link *next;
+    for (struct http_link *link = server->connections.next; link != &server->connections; link = next) {
+        next = link->next; /* looking after one connection closes no other */
+        http_connection_expire(of_link(link), now);
+    }
+    if (!http_link_empty(&server->ready) || server->stopping)
+        http_wake(server);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A limit is overstepped by a quarter at most, and by no more than a second. */
+static uint64_t sweep_period_ns(const struct http_config *config)
+{
+    uint64_t shortest = least(config->head_timeout_ns, least(config->body_timeout_ns, config->idle_timeout_ns)) / 4;
+    return shortest < MILLISECOND ? MILLISECOND : least(shortest, SECOND);
+}
+
+/* --- The server -------------------------------------------------------------------------------------------------- */
+
+#define DEFAULT(member, value) \
+    if (config->member == 0)   \
+    config->member = (value)
+
+static void fill_in(struct http_config *config)
+{
+    DEFAULT(max_connections, 10000);
+    DEFAULT(max_head, 16384);
+    DEFAULT(max_url, 8192);
+    DEFAULT(max_body, 1048576);
+    DEFAULT(max_memory, SIZE_MAX);
+    DEFAULT(head_timeout_ns, 10ull * SECOND);
+    DEFAULT(body_timeout_ns, 30ull * SECOND);
+    DEFAULT(idle_timeout_ns, 75ull * SECOND);
+    DEFAULT(min_rate, 100);
+}
+
+int http_server_new(const struct http_config *config, http_server **ret)
+{
+    http_server *server = calloc(1, sizeof(*server));
+    if (!server)
+        return FL_NO_MEMORY;
+    server->config = *config;
+    fill_in(&server->config);
+    server->limits = (struct http_limits){server->config.max_head, server->config.max_url};
+    server->count = config->connections ? config->connections : &server->own_count;
+    server->accepting = true;
+    http_link_init(&server->connections);
+    http_link_init(&server->ready);
+    http_link_init(&server->ghosts);
+    http_link_init(&server->hungry);
+    int r = fl_loop_interval(config->loop, sweep_period_ns(&server->config), FL_TIMER_UNREF, on_sweep, server,
+                             &server->sweep);
+    if (r < 0) {
+        free(server);
+        return r;
+    }
+    *ret = server;
+    return 0;
+}
+
+void *http_server_arg(http_server *server)
+{
+    return server->config.arg;
+}
+
+http_server *http_request_server(http_request *request)
+{
+    return http_connection_of(request)->server;
+}
+
+void http_get_stats(const http_server *server, struct http_stats *ret)
+{
+    *ret = server->stats;
+}
+
+void http_server_drain(http_server *server)
+{
+    server->draining = true;
+}
+
+/* Were a listener just closed, connections that the kernel has accepted for it in that moment would be reset. So the kernel is told
+ * first to drop whatever would begin another one: those that have begun can be accepted, and the others are begun again by their
+ * kernels a second later. */
+void http_server_shut(http_server *server)
+{
+    enum { FLAGS = 13, ALL = 0xffffffff }; /* in the header of TCP */
+    static struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS),
+                                        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
+                                        BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, ALL)};
+    static const struct sock_fprog drop_syn = {.len = sizeof code / sizeof *code, .filter = code};
+    for (const struct http_listener *listener = server->listeners; listener; listener = listener->next)
+        setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop_syn, sizeof drop_syn);
+}
+
+static void accept_rest(http_server *server)
+{
+    for (struct http_listener *listener = server->listeners; listener; listener = listener->next)
+        on_listener(server->config.loop, listener->fd, FL_READ, listener);
+}
+
+void http_server_stop(http_server *server, fl_loop_fn done, void *arg)
+{
+    accept_rest(server);
+    server->stopping = server->draining = true;
+    server->done = done;
+    server->done_arg = arg;
+    close_listeners(server);
+    for (struct http_link *link = server->connections.next; link != &server->connections; link = link->next)
+        http_make_ready(of_link(link)); /* those without a request are closed */
+    http_wake(server);
+}
+
+void http_server_free(http_server *server)
+{
+    if (!server)
+        return;
+    close_listeners(server);
+    server->stopping = false;
+    while (!http_link_empty(&server->connections))
+        http_connection_close(of_link(server->connections.next));
+    while (!http_link_empty(&server->ghosts)) {
+        struct http_connection *ghost = of_link(server->ghosts.next);
+        http_link_remove(&ghost->link);
+        ghost->server = NULL;
+    }
+    fl_loop_cancel(server->config.loop, server->sweep);
+    if (server->has_immediate)
+        fl_loop_cancel(server->config.loop, server->immediate);
+    free(server);
+}
+
+/* --- Requests ---------------------------------------------------------------------------------------------------- */
+
+fl_bytes http_header(http_request *request, const char *name)
+{
+    const struct http_connection *connection = http_connection_of(request);
+    int i = http_head_find(&connection->head, connection->head_data, name, 0);
+    if (i < 0)
+        return (fl_bytes){0};
+    struct http_slice value = connection->head.headers[i].value;
+    return (fl_bytes){connection->head_data + value.at, value.size};
+}
+
+size_t http_header_count(http_request *request, const char *name)
+{
+    const struct http_connection *connection = http_connection_of(request);
+    size_t count = 0;
+    for (int i = -1; (i = http_head_find(&connection->head, connection->head_data, name, i + 1)) >= 0;)
+        count++;
+    return count;
+}
+
+void http_pause(http_request *request)
+{
+    http_connection_of(request)->paused = true;
+}
+
+void http_resume(http_request *request)
+{
+    struct http_connection *connection = http_connection_of(request);
+    if (!connection->paused || connection->abandoned)
+        return;
+    connection->paused = false;
+    connection->since_ns = connection->body_since_ns = fl_loop_now_ns(connection->server->config.loop);
+    connection->body_counted = 0;
+    http_make_ready(connection);
+}

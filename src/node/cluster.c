@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: MIT */
+/* Who is there, and which shards each has: see cluster.h.
+ *
+ * A meeting is one request to the store, and only one is under way at a time. The next is a third of a lease later; or when
+ * somebody's time, or the lease of a shard, could run out, so that what a dead server had is taken at the first moment at
+ * which the store allows it; or at once, when somebody tells that something has moved.
+ *
+ * After an outage of the store, all claims have expired, and the first server to reconnect would take every shard. So
+ * a server that has just got in touch with the store, again or for the first time, leaves what ran out before that to those who had
+ * it: they have a head start of a lease, and a second to connect. What runs out while it is in touch is free at once. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/cluster.h"
+
+enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT }; /* the last: a meeting is under way that does not know of it yet */
+
+enum { WAITS = '~' }; /* the mark */
+
+#define SLACK_US 5000      /* so that a moment has passed when we look */
+#define CONNECT_US 1000000 /* the longest time between two attempts of a server to connect to its store */
+#define IN_TOUCH(lease) \
+    ((lease) / 3 * 2) /* a longer time without a meeting, and somebody's lease may have run out in it */
+
+struct cluster {
+    struct cluster_config config;
+    char *address, *secret;
+    char *about; /* behind the mark of those who wait */
+    bool held, waits;
+    fl_shard *attached;
+    fl_store_request request;
+    bool asking, again; /* a meeting is under way, or what it has found is being acted on; another is wanted at once */
+    bool joined;
+    uint64_t joined_ns;          /* when we were told so */
+    uint64_t met_ns, touched_ns; /* the last meeting; since when one has followed the other. 0: there was none */
+    fl_timer_id timer;           /* of the next; 0: none */
+    struct cluster_view view;
+    uint8_t *here; /* of each shard */
+    uint32_t here_count;
+    bool stopping, left_list, stopped, freeing;
+    bool impatient;       /* while stopping: the shards need not have new owners */
+    fl_timer_id patience; /* until then they should have; 0: none */
+    void (*done)(void *arg);
+    fl_loop_fn freed;
+    void *freed_arg;
+    fl_loop_task detach_task;
+};
+
+/* --- The rule ----------------------------------------------------------------------------------------------------- */
+
+/* Everybody has an equal share; where that does not come out even, those who have most anyway have one more. */
+static void make_shares(const uint32_t *have, uint32_t *share, size_t count, uint32_t shards)
+{
+    for (size_t i = 0; i < count; i++)
+        share[i] = shards / (uint32_t)count;
+    for (uint32_t extra = shards % (uint32_t)count; extra > 0; extra--) {
+        size_t best = SIZE_MAX;
+        for (size_t i = 0; i < count; i++)
+            if (share[i] == shards / count && (best == SIZE_MAX || have[i] > have[best]))
+                best = i;
+        share[best]++;
+    }
+}
+
+void cluster_plan(int32_t *owners, uint32_t shards, size_t count, uint32_t *room)
+{
+    uint32_t *left = room, *share = room + count;
+    if (count == 0)
+        return;
+    memset(left, 0, count * sizeof *left);
+    for (uint32_t i = 0; i < shards; i++)
+        if (owners[i] >= 0)
+            left[owners[i]]++;
+    make_shares(left, share, count, shards);
+    memcpy(left, share, count * sizeof *left);
+    for (uint32_t i = 0; i < shards; i++) {
+        if (owners[i] >= 0 && left[owners[i]] > 0)
+            left[owners[i]]--;
+        else
+            owners[i] = -1;
+    }
+    size_t next = 0;
+    for (uint32_t i = 0; i < shards; i++) {
+        if (owners[i] >= 0)
+            continue;
+        while (left[next] == 0)
+            next++;
+        owners[i] = (int32_t)next;
+        left[next]--;
+    }
+}
+
+/* --- What was read ------------------------------------------------------------------------------------------------ */
+
+static void view_free(struct cluster_view *view)
+{
+    struct cluster_member *members = (struct cluster_member *)(uintptr_t)view->members;
+    for (size_t i = 0; members && i < view->member_count; i++) {
+        free(members[i].address);
+        free(members[i].about);
+    }
+    free(members);
+    free((int32_t *)(uintptr_t)view->owners);
+    *view = (struct cluster_view){0};
+}
+
+static int64_t touched_for_us(const struct cluster *c)
+{
+    return (int64_t)((c->met_ns - c->touched_ns) / 1000);
+}
+
+/* How long those have still whose time had run out when we got in touch with the store. */
+static int64_t head_start_us(const struct cluster *c)
+{
+    return (int64_t)c->config.lease_us + CONNECT_US - touched_for_us(c);
+}
+
+/* Whether a lease of which so much is left counts as run out. */
+static bool has_run_out(const struct cluster *c, int64_t left_us)
+{
+    return left_us <= 0 && (head_start_us(c) <= 0 || -left_us <= touched_for_us(c));
+}
+
+static bool has_shards(const struct cluster *c, const char *address)
+{
+    for (uint32_t i = 0; i < c->view.shard_count; i++) {
+        const fl_store_holder *holder = &c->request.meet.holders[i];
+        if (strcmp(holder->owner, address) == 0 && !has_run_out(c, holder->left_us))
+            return true;
+    }
+    return false;
+}
+
+/* A head start is of use to those who have shards. */
+static bool is_gone(const struct cluster *c, const fl_store_member *member)
+{
+    return member->left_us <= 0 && (has_run_out(c, member->left_us) || !has_shards(c, member->address));
+}
+
+static bool copy_members(struct cluster *c, struct cluster_view *view)
+{
+    const fl_store_member *all = c->request.meet.members;
+    size_t count = c->request.meet.member_count;
+    struct cluster_member *members = calloc(count + 1, sizeof *members);
+    view->members = members;
+    view->self = SIZE_MAX;
+    for (size_t i = 0; members && i < count; i++) {
+        if (is_gone(c, &all[i]))
+            continue;
+        struct cluster_member *member = &members[view->member_count++];
+        bool waits = all[i].about[0] == WAITS;
+        *member =
+            (struct cluster_member){strdup(all[i].address), strdup(all[i].about + waits), all[i].incarnation, 0, waits};
+        if (!member->address || !member->about)
+            return false;
+        if (member->incarnation == c->config.incarnation && strcmp(member->address, c->address) == 0)
+            view->self = view->member_count - 1;
+    }
+    return members != NULL;
+}
+
+static int by_address(const void *key, const void *member)
+{
+    return strcmp(key, ((const struct cluster_member *)member)->address);
+}
+
+static int by_listed_address(const void *key, const void *member)
+{
+    return strcmp(key, ((const fl_store_member *)member)->address);
+}
+
+/* Of a shard whose holder is no member. A server that stops is off the list before it gives its shards up. */
+static int32_t is_moving_or_dead(const struct cluster *c, const fl_store_holder *holder)
+{
+    const fl_store_member *listed = c->request.meet.members;
+    bool dead = *holder->owner &&
+                (has_run_out(c, holder->left_us) ||
+                 bsearch(holder->owner, listed, c->request.meet.member_count, sizeof *listed, by_listed_address));
+    return dead ? CLUSTER_DEAD : CLUSTER_MOVING;
+}
+
+static bool copy_owners(struct cluster *c, struct cluster_view *view)
+{
+    const fl_store_holder *holders = c->request.meet.holders;
+    int32_t *owners = malloc(view->shard_count * sizeof *owners);
+    view->owners = owners;
+    for (uint32_t i = 0; owners && i < view->shard_count; i++) {
+        struct cluster_member *member = NULL;
+        if (*holders[i].owner && !has_run_out(c, holders[i].left_us))
+            member = bsearch(holders[i].owner, view->members, view->member_count, sizeof *member, by_address);
+        owners[i] = member ? (int32_t)(member - view->members) : is_moving_or_dead(c, &holders[i]);
+        if (member)
+            member->shards++;
+    }
+    return owners != NULL;
+}
+
+static bool same_view(const struct cluster_view *a, const struct cluster_view *b)
+{
+    if (a->member_count != b->member_count || a->self != b->self || !a->owners)
+        return false;
+    for (size_t i = 0; i < a->member_count; i++)
+        if (a->members[i].incarnation != b->members[i].incarnation || a->members[i].waits != b->members[i].waits ||
+            strcmp(a->members[i].address, b->members[i].address) != 0)
+            return false;
+    return memcmp(a->owners, b->owners, a->shard_count * sizeof *a->owners) == 0;
+}
+
+const struct cluster_view *cluster_view(const cluster *c)
+{
+    return &c->view;
+}
+
+/* --- Acting on it ------------------------------------------------------------------------------------------------- */
+
+/* Whether we may claim it now. What the store still has under our own name is from a process before this one. */
+static bool is_free(const struct cluster *c, const fl_store_holder *holder)
+{
+    return !*holder->owner || has_run_out(c, holder->left_us) || strcmp(holder->owner, c->address) == 0;
+}
+
+static void take(struct cluster *c, uint32_t shard)
+{
+    c->here[shard] = TAKEN;
+    c->here_count++;
+    c->config.take(c->config.arg, shard);
+}
+
+static void leave(struct cluster *c, uint32_t shard)
+{
+    c->here[shard] = LEAVING;
+    c->config.leave(c->config.arg, shard);
+}
+
+/* Numbers those who have a share, in `places`, and has the owners by these numbers. Returns how many they are. */
+static size_t begin_plan(const struct cluster *c, int32_t *plan, int32_t *places)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < c->view.member_count; i++)
+        places[i] = c->view.members[i].waits ? -1 : (int32_t)count++;
+    for (uint32_t i = 0; i < c->view.shard_count; i++)
+        plan[i] = c->view.owners[i] < 0 ? -1 : places[c->view.owners[i]];
+    return count;
+}
+
+static void follow_plan(struct cluster *c)
+{
+    uint32_t shards = c->view.shard_count;
+    int32_t *plan = malloc(shards * sizeof *plan), *places = malloc(c->view.member_count * sizeof *places);
+    uint32_t *room = malloc(2 * c->view.member_count * sizeof *room);
+    if (plan && places && room) {
+        size_t count = begin_plan(c, plan, places);
+        int32_t self = places[c->view.self];
+        cluster_plan(plan, shards, count, room);
+        for (uint32_t i = 0; i < shards && self >= 0; i++) {
+            if (plan[i] != self && c->here[i] == TAKEN)
+                leave(c, i);
+            else if (plan[i] == self && c->here[i] == NOT_HERE && is_free(c, &c->request.meet.holders[i]))
+                take(c, i);
+        }
+    }
+    free(plan);
+    free(places);
+    free(room);
+}
+
+/* Whether another process has joined with our address. An entry from before we joined was overwritten then: if it is
+ * there again, the store has gone back to an earlier state, and we are written down again. How much is left of its time
+ * tells when it was written. */
+static bool joined_by_other(const struct cluster *c)
+{
+    uint64_t joined_us = (fl_loop_now_ns(c->config.loop) - c->joined_ns) / 1000;
+    int64_t left_us = joined_us < c->config.lease_us ? (int64_t)(c->config.lease_us - joined_us) : 0;
+    for (size_t i = 0; i < c->request.meet.member_count; i++) {
+        const fl_store_member *member = &c->request.meet.members[i];
+        if (strcmp(member->address, c->address) == 0)
+            return member->incarnation != c->config.incarnation && member->left_us > left_us;
+    }
+    return false;
+}
+
+/* Another server was first, or somebody has rotated the secret in the store. Returns whether it is another now. */
+static bool take_secret(struct cluster *c)
+{
+    const char *found = c->request.meet.secret;
+    char *secret = *found && strcmp(c->secret, found) != 0 ? strdup(found) : NULL;
+    if (!secret)
+        return false;
+    free(c->secret);
+    c->secret = secret;
+    return true;
+}
+
+/* Takes in what a meeting has found. */
+static void take_in(struct cluster *c)
+{
+    struct cluster_view fresh = {.shard_count = c->view.shard_count};
+    if (!copy_members(c, &fresh) || !copy_owners(c, &fresh)) {
+        view_free(&fresh);
+        return; /* and does so the next time */
+    }
+    bool same = !take_secret(c) && same_view(&c->view, &fresh);
+    fresh.secret = c->secret;
+    struct cluster_view before = c->view;
+    c->view = fresh;
+    view_free(&before);
+    if (!same)
+        c->config.changed(c->config.arg, &c->view);
+    if (c->view.self != SIZE_MAX && !c->stopping)
+        follow_plan(c);
+}
+
+/* --- Meetings ----------------------------------------------------------------------------------------------------- */
+
+static void meet(struct cluster *c);
+
+/* Whether all shards have new owners, or there is no server that could take them. */
+static bool is_succeeded(const struct cluster *c)
+{
+    bool others = false;
+    for (size_t i = 0; i < c->view.member_count; i++)
+        others |= i != c->view.self && !c->view.members[i].waits;
+    for (uint32_t i = 0; others && i < c->view.shard_count; i++)
+        if (!c->view.owners || c->view.owners[i] < 0 || (size_t)c->view.owners[i] == c->view.self)
+            return false;
+    return true;
+}
+
+static void stopped_if_over(struct cluster *c)
+{
+    if (c->stopped || !c->left_list || c->here_count > 0 || !(c->impatient || is_succeeded(c)))
+        return;
+    c->stopped = true;
+    if (c->patience)
+        fl_loop_cancel(c->config.loop, c->patience);
+    c->patience = 0;
+    c->done(c->config.arg);
+}
+
+static void out_of_patience(fl_loop *loop, void *arg)
+{
+    struct cluster *c = arg;
+    (void)loop;
+    c->patience = 0;
+    c->impatient = true;
+    stopped_if_over(c);
+}
+
+static void leave_all(struct cluster *c)
+{
+    c->left_list = true;
+    for (uint32_t i = 0; i < c->view.shard_count; i++)
+        if (c->here[i] == TAKEN)
+            leave(c, i);
+}
+
+static void time_to_meet(fl_loop *loop, void *arg)
+{
+    struct cluster *c = arg;
+    (void)loop;
+    c->timer = 0;
+    meet(c);
+}
+
+/* When the next meeting is to be, at the latest. */
+static uint64_t next_us(const struct cluster *c)
+{
+    uint64_t next = c->config.lease_us / 3;
+    if (c->request.result < 0)
+        return next / 3;
+    if (head_start_us(c) > 0 && (uint64_t)head_start_us(c) < next)
+        next = (uint64_t)head_start_us(c);
+    for (size_t i = 0; i < c->request.meet.member_count; i++) {
+        int64_t left = c->request.meet.members[i].left_us;
+        if (left > 0 && (uint64_t)left < next)
+            next = (uint64_t)left;
+    }
+    for (uint32_t i = 0; i < c->view.shard_count; i++) {
+        const fl_store_holder *holder = &c->request.meet.holders[i];
+        if (c->here[i] == NOT_HERE && *holder->owner && holder->left_us > 0 && (uint64_t)holder->left_us < next)
+            next = (uint64_t)holder->left_us;
+    }
+    return next;
+}
+
+static void plan_meeting(struct cluster *c)
+{
+    c->asking = false;
+    if (c->again || fl_loop_timer(c->config.loop, (next_us(c) + SLACK_US) * 1000, time_to_meet, c, &c->timer) < 0)
+        meet(c);
+}
+
+static void keep_in_touch(struct cluster *c)
+{
+    uint64_t now_ns = fl_loop_now_ns(c->config.loop);
+    if (c->touched_ns == 0 || now_ns - c->met_ns > IN_TOUCH(c->config.lease_us) * 1000)
+        c->touched_ns = now_ns;
+    c->met_ns = now_ns;
+}
+
+static void met(fl_store_request *request)
+{
+    struct cluster *c = request->arg;
+    if (c->freeing) {
+        fl_loop_post_task(c->config.loop, &c->detach_task); /* not inside a callback of the store's */
+        return;
+    }
+    if (request->result < 0 && !c->stopping)
+        c->config.trouble(c->config.arg, request->message);
+    if (request->result == 0)
+        keep_in_touch(c);
+    if (request->result == 0 && c->stopping) {
+        take_in(c);
+    } else if (request->result == 0) {
+        bool replaced = c->joined && joined_by_other(c);
+        if (request->meet.join)
+            c->joined_ns = fl_loop_now_ns(c->config.loop);
+        c->joined = true;
+        take_in(c);
+        if (c->view.self == SIZE_MAX || (*c->secret && !*request->meet.secret))
+            c->joined = false; /* it is written down again */
+        if (replaced) {
+            c->asking = false;
+            c->config.replaced(c->config.arg);
+            return;
+        }
+    }
+    if (c->stopping && request->meet.lease_us == 0 && !c->left_list)
+        leave_all(c);
+    stopped_if_over(c);
+    plan_meeting(c);
+}
+
+static void meet(struct cluster *c)
+{
+    c->again = false;
+    c->asking = true;
+    for (uint32_t i = 0; i < c->view.shard_count; i++)
+        if (c->here[i] == JUST_LEFT)
+            c->here[i] = NOT_HERE;
+    c->request = (fl_store_request){.op = FL_STORE_MEET,
+                                    .done = met,
+                                    .arg = c,
+                                    .meet = {.address = c->left_list ? NULL : c->address, /* else it only reads */
+                                             .about = c->about + !c->waits,
+                                             .incarnation = c->config.incarnation,
+                                             .lease_us = c->stopping ? 0 : c->config.lease_us,
+                                             .join = !c->joined && !c->stopping, /* who has our place keeps it */
+                                             .offer = c->secret}};
+    fl_store_submit(c->attached, &c->request);
+}
+
+void cluster_look(cluster *c)
+{
+    if (c->asking) {
+        c->again = true;
+        return;
+    }
+    if (c->freeing || c->held)
+        return;
+    if (c->timer)
+        fl_loop_cancel(c->config.loop, c->timer);
+    c->timer = 0;
+    meet(c);
+}
+
+void cluster_ready(cluster *c)
+{
+    if (!c->waits)
+        return;
+    c->waits = false;
+    cluster_look(c);
+}
+
+/* Returns whether it was here. */
+static bool forget(struct cluster *c, uint32_t shard)
+{
+    if (c->here[shard] == NOT_HERE || c->here[shard] == JUST_LEFT)
+        return false;
+    c->here[shard] = c->asking ? JUST_LEFT : NOT_HERE;
+    c->here_count--;
+    return true;
+}
+
+void cluster_left(cluster *c, uint32_t shard)
+{
+    if (!forget(c, shard))
+        return;
+    c->config.moved(c->config.arg);
+    cluster_look(c);
+}
+
+void cluster_failed(cluster *c, uint32_t shard)
+{
+    if (forget(c, shard) && c->stopping)
+        cluster_look(c);
+}
+
+/* --- Beginning and end -------------------------------------------------------------------------------------------- */
+
+static void release(struct cluster *c)
+{
+    view_free(&c->view);
+    free(c->here);
+    free(c->address);
+    free(c->about);
+    free(c->secret);
+    free(c);
+}
+
+int cluster_start(const struct cluster_config *config, cluster **ret)
+{
+    struct cluster *c = calloc(1, sizeof *c);
+    if (!c)
+        return FL_NO_MEMORY;
+    c->config = *config;
+    c->view.shard_count = fl_store_shards(config->store);
+    c->here = calloc(c->view.shard_count, 1);
+    c->address = strdup(config->address);
+    c->about = malloc(strlen(config->about) + 2);
+    c->held = config->hold;
+    c->waits = config->waits;
+    c->secret = strdup(config->secret);
+    int r = c->here && c->address && c->about && c->secret
+                ? fl_store_attach(config->store, 0, config->loop, &c->attached)
+                : FL_NO_MEMORY;
+    if (r < 0) {
+        release(c);
+        return r;
+    }
+    c->about[0] = WAITS;
+    memcpy(c->about + 1, config->about, strlen(config->about) + 1);
+    *ret = c;
+    if (!c->held)
+        meet(c);
+    return 0;
+}
+
+void cluster_join(cluster *c)
+{
+    if (!c->held || c->stopping)
+        return;
+    c->held = false;
+    meet(c);
+}
+
+void cluster_stop(cluster *c, uint64_t patience_us, void (*done)(void *arg))
+{
+    c->stopping = true;
+    c->done = done;
+    if (c->held) {
+        c->left_list = true;
+        stopped_if_over(c);
+        return;
+    }
+    c->impatient = fl_loop_timer(c->config.loop, patience_us * 1000, out_of_patience, c, &c->patience) < 0;
+    cluster_look(c);
+}
+
+static void detached(fl_loop *loop, void *arg)
+{
+    struct cluster *c = arg;
+    fl_loop_fn done = c->freed;
+    void *done_arg = c->freed_arg;
+    release(c);
+    done(loop, done_arg);
+}
+
+static void detach(fl_loop *loop, void *arg)
+{
+    struct cluster *c = arg;
+    (void)loop;
+    fl_store_detach(c->attached, detached, c);
+}
+
+/* After the meeting that is under way. */
+void cluster_free(cluster *c, fl_loop_fn done, void *arg)
+{
+    c->freed = done;
+    c->freed_arg = arg;
+    c->freeing = true;
+    c->detach_task = (fl_loop_task){.fn = detach, .arg = c};
+    if (c->timer)
+        fl_loop_cancel(c->config.loop, c->timer);
+    if (!c->asking)
+        detach(c->config.loop, c);
+}

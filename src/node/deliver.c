@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/* From what is due to webhooks, at the pace of the namespace.
+ *
+ * A namespace may limit how many deliveries begin in a second, and ask that a crowd that falls due at one moment be spread.
+ * Who may not begin yet is put off by the engine (FL_LATER), so that nothing waits in memory and nobody behind it is kept:
+ * a crowd member to a moment that its ID decides, so that it is put off once; one over the limit to the end of the queue
+ * that the others put off before it make up. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/server.h"
+#include "api/timer.h"
+
+enum { CROWD = 16 }; /* timers of one namespace and one moment that are none yet */
+
+struct delivery {
+    struct waiter waiter;
+    webhook_call call;
+    struct shard *shard;
+    struct space *space;
+    const struct settings *settings;
+    fl_firing firing;
+    bool begun;
+    char id[FL_ID_TEXT + 20];
+};
+
+static void settle(struct shard *shard, const fl_settlement *settlement)
+{
+    if (shard->engine)
+        fl_engine_settle(shard->engine, settlement, 1);
+}
+
+/* --- Settled ------------------------------------------------------------------------------------------------------ */
+
+void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
+{
+    struct space *space = space_of(shard->worker->server, firing->timer.ns);
+    enum fl_settle result = settlement->result;
+    if (result == FL_DONE || result == FL_AGAIN)
+        event_tell(shard->worker, EVENT_FIRED, shard->number, &firing->timer, settlement->reason);
+    else if (result == FL_FAILED || result == FL_DEAD)
+        event_tell(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
+    if (result == FL_FAILED)
+        attempts_log(shard->worker, false, shard->number, &firing->timer, settlement->reason);
+    if (space && (result == FL_DONE || result == FL_AGAIN))
+        atomic_fetch_add_explicit(&space->fired, 1, memory_order_relaxed);
+    if (space && (result == FL_FAILED || result == FL_DEAD))
+        atomic_fetch_add_explicit(&space->failed, 1, memory_order_relaxed);
+    settle(shard, settlement);
+}
+
+static void tally(struct histogram *histogram, uint64_t ns)
+{
+    unsigned bucket = 0;
+    for (uint64_t limit_ns = HISTOGRAM_FIRST_NS; bucket < HISTOGRAM_BUCKETS - 1 && ns > limit_ns; limit_ns *= 2)
+        bucket++;
+    histogram->buckets[bucket]++;
+    histogram->sum_ns += ns;
+}
+
+static void count_lateness(struct worker *worker, const fl_durable *timer, int64_t now_us)
+{
+    int64_t since_us = timer->due_us > timer->created_us ? timer->due_us : timer->created_us;
+    if (timer->attempt == 1)
+        tally(&worker->lateness, now_us > since_us ? (uint64_t)(now_us - since_us) * 1000 : 0);
+}
+
+struct shard *deliver_shard(const webhook_call *call)
+{
+    return ((const struct delivery *)call->arg)->shard;
+}
+
+/* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
+static bool may_begin(const webhook_call *call)
+{
+    struct delivery *delivery = call->arg;
+    const struct shard *shard = delivery->shard;
+    delivery->begun = shard->engine && fl_engine_begin(shard->engine, delivery->firing.token, false);
+    return delivery->begun;
+}
+
+/* It is to be cancelled, replaced or changed. */
+static bool withdraw(struct waiter *waiter)
+{
+    struct delivery *delivery = (struct delivery *)waiter;
+    struct shard *shard = delivery->shard;
+    if (!webhooks_cancel(shard->worker->hooks, &delivery->call))
+        return false;
+    free(delivery);
+    shard->delivering--;
+    return true;
+}
+
+static void put_off(struct shard *shard, uint64_t token, int64_t at_us)
+{
+    settle(shard, &(fl_settlement){.token = token, .result = FL_LATER, .at_us = at_us});
+}
+
+/* Of a shard that is being given up, what has not ended is not settled: the next owner fires it. */
+static void delivered(webhook_call *call)
+{
+    struct delivery *delivery = call->arg;
+    struct shard *shard = delivery->shard;
+    struct worker *worker = shard->worker;
+    if (call->result != FL_LATER) {
+        worker->counts.webhook_status[call->status / 100 % 6]++;
+        tally(&worker->durations, call->duration_ns);
+    }
+    fl_settlement settlement = {.token = delivery->firing.token,
+                                .result = call->result,
+                                .at_us = call->at_us,
+                                .reason = bytes_of(call->reason)};
+    bool gives_up = shard->leaving || atomic_load_explicit(&worker->server->stopping, memory_order_relaxed);
+    if (call->result != FL_LATER)
+        deliver_settle(shard, &delivery->firing, &settlement);
+    else if (!gives_up)
+        put_off(shard, delivery->firing.token, call->at_us);
+    free(delivery);
+    shard->delivering--;
+    if (shard->leaving)
+        shard_leave_on(shard);
+}
+
+/* --- The pace ----------------------------------------------------------------------------------------------------- */
+
+/* Takes a place in a row of places that are `interval_us` apart, not before `from_us`. */
+static int64_t book(_Atomic int64_t *next_us, int64_t from_us, int64_t interval_us)
+{
+    int64_t seen = atomic_load_explicit(next_us, memory_order_relaxed), place;
+    do
+        place = seen > from_us ? seen : from_us;
+    while (!atomic_compare_exchange_weak_explicit(next_us, &seen, place + interval_us, memory_order_relaxed,
+                                                  memory_order_relaxed));
+    return place;
+}
+
+/* Whether one more may begin now: a tenth of a second's worth may begin at once. */
+static bool pace_allows(struct space *space, int64_t interval_us, int64_t now_us)
+{
+    int64_t seen = atomic_load_explicit(&space->next_us, memory_order_relaxed), next;
+    do {
+        if (seen > now_us + 100000)
+            return false;
+        next = (seen > now_us ? seen : now_us) + interval_us;
+    } while (!atomic_compare_exchange_weak_explicit(&space->next_us, &seen, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+static bool in_crowd(struct space *space, int64_t due_us)
+{
+    if (atomic_exchange_explicit(&space->crowd_due_us, due_us, memory_order_relaxed) != due_us)
+        atomic_store_explicit(&space->crowd_size, 0, memory_order_relaxed);
+    return atomic_fetch_add_explicit(&space->crowd_size, 1, memory_order_relaxed) >= CROWD;
+}
+
+/* How far apart deliveries are to be: of what the namespace may have, a server has as much as it has of the shards. */
+static int64_t pace_interval(const struct server *server, uint32_t rate)
+{
+    uint32_t here = atomic_load_explicit(&server->here, memory_order_relaxed);
+    return (int64_t)1000000 * server->shard_count / ((int64_t)rate * (here > 0 ? here : 1));
+}
+
+/* The pace goes by monotonic time: a wall clock that is set back must not stop a namespace until it has caught up. Only a test clock
+ * is its own measure. */
+static int64_t pace_now_us(const struct worker *worker, int64_t now_us)
+{
+    return worker->server->test_clock ? now_us : (int64_t)(fl_loop_now_ns(worker->loop) / 1000);
+}
+
+/* When it may begin; `now_us`: at once. */
+static int64_t begin_time(const struct worker *worker, struct space *space, const struct settings *settings,
+                          const fl_durable *timer, int64_t now_us)
+{
+    if (settings->spread_us > 0 && timer->attempt <= 1) {
+        uint64_t share = (timer->id.seq * 0x9e3779b97f4a7c15) >> 11;
+        int64_t at_us = timer->due_us + (int64_t)(share % settings->spread_us);
+        if (now_us < at_us && in_crowd(space, timer->due_us))
+            return at_us;
+    }
+    if (settings->max_rate == 0)
+        return now_us;
+    int64_t interval_us = pace_interval(worker->server, settings->max_rate), pace_us = pace_now_us(worker, now_us);
+    if (pace_allows(space, interval_us, pace_us))
+        return now_us;
+    return now_us + book(&space->booked_us, pace_us + 100000, interval_us) - pace_us;
+}
+
+/* --- Out ---------------------------------------------------------------------------------------------------------- */
+
+/* Whether the retry policy allows no further attempt. */
+static bool is_last_attempt(const struct server *server, const fl_durable *timer)
+{
+    const fl_retry *retry = timer->retry.initial_us > 0 ? &timer->retry : &server->config.engine.retry;
+    return retry->max_attempts > 0 && timer->attempt >= retry->max_attempts;
+}
+
+static void call_target(struct shard *shard, const fl_firing *firing, int64_t now_us)
+{
+    struct worker *worker = shard->worker;
+    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed))
+        return; /* there may be no webhooks any more. It is not settled, so it fires again when the server is back */
+    struct space *space = space_of(worker->server, firing->timer.ns);
+    struct delivery *delivery = space ? malloc(sizeof *delivery) : NULL;
+    if (!delivery) {
+        put_off(shard, firing->token, now_us + 1000000); /* when there is memory again */
+        return;
+    }
+    const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
+    int64_t at_us = begin_time(worker, space, settings, &firing->timer, now_us);
+    if (at_us > now_us) {
+        free(delivery);
+        put_off(shard, firing->token, at_us);
+        return;
+    }
+    uint32_t lane = (uint32_t)webhook_host_hash(firing->timer.target) & LANE_MASK;
+    if (!fl_engine_wait(shard->engine, firing->token, lane, &delivery->waiter)) {
+        free(delivery); /* too much waits for this host: the engine has parked it */
+        return;
+    }
+    count_lateness(worker, &firing->timer, now_us);
+    *delivery = (struct delivery){
+        .waiter = {withdraw}, .shard = shard, .space = space, .settings = settings, .firing = *firing};
+    const fl_durable *timer = &delivery->firing.timer;
+    fl_id_format(shard->number, timer->id, delivery->id);
+    if (timer->due_us > timer->id.at_us) /* it was moved, or comes again: another firing than the first */
+        snprintf(delivery->id + FL_ID_TEXT, sizeof delivery->id - FL_ID_TEXT, "-%" PRIx64, (uint64_t)timer->due_us);
+    delivery->call = (webhook_call){
+        .url = timer->target,
+        .body = timer_payload(timer),
+        .content_type = timer_is_binary(timer) ? "application/octet-stream" : "application/json",
+        .headers = timer->headers,
+        .id = delivery->id,
+        .attempt = timer->attempt,
+        .due_us = timer->due_us,
+        .secrets = settings->secrets,
+        .secret_count = settings->secret_count,
+        .once = is_last_attempt(worker->server, timer),
+        .timeout_us = timer->timeout_us,
+        .may_begin = may_begin,
+        .done = delivered,
+        .arg = delivery,
+    };
+    shard->delivering++;
+    webhooks_submit(worker->hooks, &delivery->call);
+}
+
+void deliver(struct shard *shard, const fl_firing *firings, size_t count)
+{
+    struct server *server = shard->worker->server;
+    int64_t now_us = server_now(server);
+    for (size_t i = 0; i < count;) {
+        if (firings[i].timer.target.size > 0) {
+            call_target(shard, &firings[i++], now_us);
+            continue;
+        }
+        size_t first = i;
+        for (; i < count && firings[i].timer.target.size == 0; i++)
+            count_lateness(shard->worker, &firings[i].timer, now_us);
+        pull_add(shard, &firings[first], i - first);
+    }
+}

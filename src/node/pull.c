@@ -1,0 +1,776 @@
+/* SPDX-License-Identifier: MIT */
+/* Pull: timers without a target wait here until they are leased (lease.c) and acknowledged (ack.c).
+ *
+ * What is due in a namespace goes to one worker, the namespace's home, wherever its shards are: there it waits in one queue,
+ * and so do those who ask while it is empty. A lease is written as the server, the home's number, the item's slot and a
+ * random number that nobody can guess and that no second lease of that slot has: so an acknowledgement finds its item, or
+ * finds that it has come too late.
+ *
+ * Who asks several servers does not wait for timers but for the news that there are some (`watch`), and takes them then: or two
+ * servers might give him more than he asked for. Such news goes to as many as could take all that is there; should they
+ * not come for it, to the next.
+ *
+ * An item is a timer that the engine has dispatched; its bytes stay where they are until it is settled, on its shard's worker.
+ * Until it is leased, its attempt has not begun: the engine may withdraw it, from the shard's worker, because the timer is
+ * cancelled, replaced or changed. Whoever takes the item's state out of ITEM_WAITS first has it: the home to lease it, the
+ * shard to withdraw it. The home never looks at the bytes of an item that it has not taken. What was withdrawn stays in its
+ * queue until the home comes across it.
+ *
+ * When a lease expires, the attempt has failed: the engine writes that down, and dispatches the timer again at once, until
+ * there have been as many attempts as its policy allows. So the attempts are counted across restarts.
+ *
+ * Timers that nobody leases take no room that others need: each namespace is a lane of the engine (fl_engine_wait), which
+ * parks in the store what exceeds the share of the lane. */
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "text/json.h"
+#include "text/log.h"
+#include "node/pull.h"
+#include "api/timer.h"
+
+enum item_state { ITEM_WAITS, ITEM_LEASED, ITEM_WITHDRAWN };
+
+struct item {
+    struct waiter waiter;
+    atomic_int state;
+    fl_firing firing;
+    struct shard *shard;
+    struct parcel *parcel;
+    struct item *next; /* in the queue */
+    struct lease *lease;
+    uint64_t serial; /* of its lease, at random; 0: it waits */
+    uint32_t slot;
+};
+
+/* Items that came together. */
+struct parcel {
+    fl_loop_task task;
+    struct worker *home;
+    struct space *space;
+    atomic_size_t left; /* the last that is settled or dropped frees the parcel, on whatever worker */
+    size_t count;
+    struct item items[];
+};
+
+/* Items that went out together. */
+struct lease {
+    struct worker *worker;
+    struct queue *queue;
+    fl_timer_id timer;
+    struct lease *next; /* with a test clock, instead of the timer: those that are out, */
+    int64_t end_us;     /* until then */
+    size_t left, count;
+    struct leased {
+        uint32_t slot;
+        uint64_t serial;
+    } items[];
+};
+
+struct queue {
+    struct queue *next;
+    struct worker *worker;
+    fl_bytes ns; /* the space's */
+    struct item *first, *last;
+    size_t count;
+    struct asker *askers, *askers_last;
+    fl_timer_id nudge; /* 0: none */
+};
+
+enum { QUEUE_BUCKETS = 1024, SWEEP_LEAST = 1000 };
+#define NUDGE_NS (20 * 1000000ull)
+#define SERVED_LEAST ((size_t)64 << 10)
+#define SERVED_MOST \
+    ((size_t)16 << 20) /* bytes, and one more timer: it must fit into an answer of one server to another */
+
+struct pull {
+    struct queue *queues[QUEUE_BUCKETS];
+    struct item **slots;
+    uint32_t *free_slots;
+    uint32_t slot_count, slot_capacity, free_count;
+    uint64_t serials[32];  /* at random, as many as one call gives */
+    unsigned serials_left; /* of them */
+    struct lease *leases;  /* with a test clock */
+    atomic_uint withdrawn; /* items in the queues, or on their way there */
+    bool stopped;
+};
+
+int pull_new(struct worker *worker)
+{
+    worker->pull = calloc(1, sizeof *worker->pull);
+    return worker->pull ? 0 : FL_NO_MEMORY;
+}
+
+/* --- Queues ------------------------------------------------------------------------------------------------------- */
+
+struct worker *pull_home(struct server *server, const struct space *space)
+{
+    return &server->workers[space->hash % server->worker_count];
+}
+
+static struct queue *queue_of(struct worker *worker, struct space *space)
+{
+    struct queue **bucket = &worker->pull->queues[space->hash / worker->server->worker_count % QUEUE_BUCKETS], *queue;
+    for (queue = *bucket; queue; queue = queue->next)
+        if (queue->ns.data == space->name)
+            return queue;
+    queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return NULL;
+    queue->worker = worker;
+    queue->ns = (fl_bytes){space->name, space->size};
+    queue->next = *bucket;
+    *bucket = queue;
+    return queue;
+}
+
+static void queue_push(struct queue *queue, struct item *item)
+{
+    item->next = NULL;
+    item->serial = 0;
+    if (queue->last)
+        queue->last->next = item;
+    else
+        queue->first = item;
+    queue->last = item;
+    queue->count++;
+}
+
+static struct item *queue_pop(struct queue *queue)
+{
+    struct item *item = queue->first;
+    assert(item);
+    queue->first = item->next;
+    if (!queue->first)
+        queue->last = NULL;
+    queue->count--;
+    return item;
+}
+
+static bool slot_take(struct pull *pull, struct item *item)
+{
+    if (pull->free_count == 0 && pull->slot_count == pull->slot_capacity) {
+        uint32_t capacity = pull->slot_capacity * 2 + 1024;
+        struct item **slots = realloc(pull->slots, capacity * sizeof(struct item *));
+        if (slots)
+            pull->slots = slots;
+        uint32_t *free_slots = slots ? realloc(pull->free_slots, capacity * sizeof *free_slots) : NULL;
+        if (!free_slots)
+            return false;
+        pull->free_slots = free_slots;
+        pull->slot_capacity = capacity;
+    }
+    item->slot = pull->free_count > 0 ? pull->free_slots[--pull->free_count] : pull->slot_count++;
+    pull->slots[item->slot] = item;
+    return true;
+}
+
+/* --- Settling ----------------------------------------------------------------------------------------------------- */
+
+struct settling {
+    fl_loop_task task;
+    struct shard *shard;
+    fl_settlement settlement;
+    fl_firing firing;
+    struct parcel *parcel;
+};
+
+static void parcel_drop(struct parcel *parcel, size_t count)
+{
+    if (atomic_fetch_sub(&parcel->left, count) == count)
+        free(parcel);
+}
+
+static void settle_on_shard(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
+{
+    shard->held--;
+    deliver_settle(shard, firing, settlement);
+}
+
+static void settle_here(fl_loop *loop, void *arg)
+{
+    struct settling *settling = arg;
+    (void)loop;
+    settle_on_shard(settling->shard, &settling->firing, &settling->settlement);
+    parcel_drop(settling->parcel, 1);
+    free(settling);
+}
+
+static void slot_give(struct pull *pull, struct item *item)
+{
+    pull->slots[item->slot] = NULL;
+    pull->free_slots[pull->free_count++] = item->slot;
+}
+
+/* On the shard's worker. */
+static bool withdraw(struct waiter *waiter)
+{
+    struct item *item = (struct item *)waiter;
+    int waits = ITEM_WAITS;
+    struct pull *pull = item->parcel->home->pull; /* the parcel stays as long as the item does */
+    struct shard *shard = item->shard;
+    if (!atomic_compare_exchange_strong(&item->state, &waits, ITEM_WITHDRAWN))
+        return false;
+    atomic_fetch_add_explicit(&pull->withdrawn, 1, memory_order_relaxed);
+    shard->held--;
+    return true;
+}
+
+/* The home has come across one that was withdrawn. */
+static void item_drop(struct pull *pull, struct item *item)
+{
+    atomic_fetch_sub_explicit(&pull->withdrawn, 1, memory_order_relaxed);
+    slot_give(pull, item);
+    parcel_drop(item->parcel, 1);
+}
+
+static bool is_withdrawn(struct item *item)
+{
+    return atomic_load(&item->state) == ITEM_WITHDRAWN;
+}
+
+/* Ends an item. The engine may ask for it until it knows: so its shard's worker lets it go. Without memory to send the settlement, the attempt stays open, and comes again after a restart. */
+static void item_settle(struct worker *worker, struct item *item, fl_settlement settlement)
+{
+    settlement.token = item->firing.token;
+    slot_give(worker->pull, item);
+    if (item->shard->worker == worker) {
+        settle_on_shard(item->shard, &item->firing, &settlement);
+        parcel_drop(item->parcel, 1);
+    } else {
+        struct settling *settling = malloc(sizeof *settling);
+        if (settling) {
+            *settling = (struct settling){
+                .shard = item->shard, .settlement = settlement, .firing = item->firing, .parcel = item->parcel};
+            settling->task = (fl_loop_task){.fn = settle_here, .arg = settling};
+            fl_loop_post_task(item->shard->worker->loop, &settling->task);
+        }
+    }
+}
+
+/* --- Leasing ------------------------------------------------------------------------------------------------------ */
+
+static void write_item(struct out *out, const struct item *item, const struct worker *worker)
+{
+    const fl_durable *timer = &item->firing.timer;
+    char id[FL_ID_TEXT + 1];
+    fl_id_format(item->shard->number, timer->id, id);
+    out_text(out, "{\"id\":\"");
+    out_put(out, id, FL_ID_TEXT);
+    out_text(out, "\",\"attempt\":");
+    out_number(out, timer->attempt);
+    out_format(out, ",\"lease\":\"%08" PRIx32 "%04x%08" PRIx32 "%016" PRIx64 "\"", (uint32_t)worker->server->nonce,
+               worker->index, item->slot, item->serial);
+    if (timer->name.size > 0) {
+        out_key(out, "name");
+        out_string(out, timer->name);
+    }
+    out_key(out, "due");
+    out_time(out, timer->due_us);
+    if (timer_is_binary(timer)) {
+        out_key(out, "payload_base64");
+        out_base64(out, timer_payload(timer));
+    } else {
+        out_key(out, "payload");
+        out_put(out, timer->payload.size > 0 ? timer->payload.data : "null",
+                timer->payload.size > 0 ? timer->payload.size : 4);
+    }
+    out_put(out, "}", 1);
+}
+
+static void lease_ended(fl_loop *loop, void *arg);
+
+/* From now on it can run out. */
+static int lease_begin(struct worker *worker, struct lease *lease, uint64_t lease_us)
+{
+    struct pull *pull = worker->pull;
+    if (!worker->server->test_clock)
+        return fl_loop_timer(worker->loop, lease_us * 1000, lease_ended, lease, &lease->timer);
+    lease->end_us = server_now(worker->server) + (int64_t)lease_us;
+    lease->next = pull->leases;
+    pull->leases = lease;
+    return 0;
+}
+
+static void lease_unlink(struct pull *pull, const struct lease *lease)
+{
+    struct lease **at = &pull->leases;
+    while (*at != lease)
+        at = &(*at)->next;
+    *at = lease->next;
+}
+
+/* Takes one out that is over. */
+static struct lease *lease_take_over(struct pull *pull, int64_t now_us)
+{
+    struct lease *lease = pull->leases;
+    while (lease && lease->end_us > now_us)
+        lease = lease->next;
+    if (lease)
+        lease_unlink(pull, lease);
+    return lease;
+}
+
+int64_t pull_clock_changed(struct worker *worker)
+{
+    struct pull *pull = worker->pull;
+    int64_t now_us = server_now(worker->server), next_us = INT64_MAX;
+    for (struct lease *lease; (lease = lease_take_over(pull, now_us)) != NULL;)
+        lease_ended(worker->loop, lease);
+    for (const struct lease *lease = pull->leases; lease; lease = lease->next)
+        if (lease->end_us < next_us)
+            next_us = lease->end_us;
+    return next_us;
+}
+
+static uint64_t serial_next(struct pull *pull)
+{
+    if (pull->serials_left == 0) {
+        if (getentropy(pull->serials, sizeof pull->serials) < 0)
+            abort(); /* a system without random numbers has no secrets at all */
+        pull->serials_left = sizeof pull->serials / sizeof *pull->serials;
+    }
+    return pull->serials[--pull->serials_left] | 1;
+}
+
+/* Whether the shard is still ours, now: the process may have been stopped for long. */
+static bool is_ours(struct worker *worker, struct shard *shard)
+{
+    uint64_t until_ns = atomic_load(&shard->good_until_ns);
+    return until_ns == UINT64_MAX || fl_loop_update_now(worker->loop) < until_ns;
+}
+
+/* A clock that was set back a little leaves what is due as it is: but nothing is leased before its time. */
+static bool may_go(struct worker *worker, const struct item *item)
+{
+    return is_ours(worker, item->shard) &&
+           (item->firing.timer.attempt > 1 || item->firing.timer.due_us <= server_now(worker->server));
+}
+
+static bool has_ours(struct worker *worker, const struct queue *queue)
+{
+    struct item *item = queue->first;
+    while (item && (is_withdrawn(item) || !may_go(worker, item)))
+        item = item->next;
+    return item != NULL;
+}
+
+/* The next that may be given, out of so many; NULL: none. Those of a shard that may be another server's stay. */
+static struct item *queue_next(struct worker *worker, struct queue *queue, size_t *left)
+{
+    while (*left > 0) {
+        struct item *item = queue_pop(queue);
+        int waits = ITEM_WAITS;
+        bool goes = may_go(worker, item);
+        --*left;
+        if (is_withdrawn(item) || (goes && !atomic_compare_exchange_strong(&item->state, &waits, ITEM_LEASED)))
+            item_drop(worker->pull, item);
+        else if (goes)
+            return item;
+        else
+            queue_push(queue, item);
+    }
+    return NULL;
+}
+
+/* Attempts of one shard that have begun. */
+struct begun {
+    fl_loop_task task;
+    struct shard *shard;
+    size_t count;
+    uint64_t tokens[];
+};
+
+static void begin_here(fl_loop *loop, void *arg)
+{
+    struct begun *begun = arg;
+    (void)loop;
+    for (size_t i = 0; i < begun->count && begun->shard->engine; i++)
+        fl_engine_begin(begun->shard->engine, begun->tokens[i], true);
+    free(begun);
+}
+
+/* Tells the shards what is leased. Without memory for that, attempts count when they are settled. */
+static void tell_shards(struct worker *worker, const struct lease *lease)
+{
+    struct item **slots = worker->pull->slots;
+    for (size_t i = 0, n; i < lease->count; i += n) {
+        struct shard *shard = slots[lease->items[i].slot]->shard;
+        for (n = 1; i + n < lease->count && slots[lease->items[i + n].slot]->shard == shard;)
+            n++;
+        struct begun *begun = malloc(sizeof *begun + n * sizeof *begun->tokens);
+        if (!begun)
+            continue;
+        *begun = (struct begun){.task = {.fn = begin_here, .arg = begun}, .shard = shard, .count = n};
+        for (size_t k = 0; k < n; k++)
+            begun->tokens[k] = slots[lease->items[i + k].slot]->firing.token;
+        if (shard->worker == worker)
+            begin_here(worker->loop, begun);
+        else
+            fl_loop_post_task(shard->worker->loop, &begun->task);
+    }
+}
+
+static void lease_free(struct worker *worker, struct lease *lease)
+{
+    if (worker->server->test_clock)
+        lease_unlink(worker->pull, lease);
+    else
+        fl_loop_cancel(worker->loop, lease->timer);
+    free(lease);
+}
+
+/* How large an answer may be: less when memory is short. */
+static size_t served_most(const struct worker *worker)
+{
+    size_t share = http_memory_left(worker->http) / 8;
+    return share > SERVED_MOST ? SERVED_MOST : share < SERVED_LEAST ? SERVED_LEAST : share;
+}
+
+/* Gives the asker as much as is there. */
+static void serve(struct worker *worker, struct queue *queue, struct asker *asker)
+{
+    struct pull *pull = worker->pull;
+    size_t left = queue->count, count = left < asker->max ? left : asker->max;
+    struct lease *lease = malloc(sizeof *lease + count * sizeof *lease->items);
+    if (lease)
+        *lease = (struct lease){.worker = worker, .queue = queue};
+    if (!lease || lease_begin(worker, lease, asker->lease_us) < 0) {
+        free(lease);
+        asker->result = FL_NO_MEMORY;
+        return;
+    }
+    size_t i = 0, most = served_most(worker);
+    for (struct item *item; i < count && asker->out.size < most; i++) {
+        item = queue_next(worker, queue, &left);
+        if (!item)
+            break;
+        item->lease = lease;
+        item->serial = serial_next(pull);
+        lease->items[i] = (struct leased){item->slot, item->serial};
+        if (i > 0)
+            out_put(&asker->out, ",", 1);
+        write_item(&asker->out, item, worker);
+    }
+    lease->left = lease->count = asker->count = i;
+    worker->counts.leased += i;
+    if (i == 0)
+        lease_free(worker, lease); /* all that was there has been withdrawn */
+    else
+        tell_shards(worker, lease);
+}
+
+static void asker_leave(struct worker *worker, struct asker *asker)
+{
+    struct queue *queue = asker->queue;
+    struct asker **at = &queue->askers, *before = NULL;
+    for (; *at != asker; at = &(*at)->next)
+        before = *at;
+    *at = asker->next;
+    if (queue->askers_last == asker)
+        queue->askers_last = before;
+    if (asker->timer)
+        fl_loop_cancel(worker->loop, asker->timer);
+    asker->timer = 0;
+    asker->queue = NULL;
+}
+
+static void serve_askers(struct worker *worker, struct queue *queue);
+
+static void nudge(fl_loop *loop, void *arg)
+{
+    struct queue *queue = arg;
+    (void)loop;
+    queue->nudge = 0;
+    serve_askers(queue->worker, queue);
+}
+
+/* Somebody waits although something is there: he was passed over, or it may not be given just now. */
+static void nudge_later(struct queue *queue)
+{
+    if (queue->askers && queue->first && !queue->nudge)
+        fl_loop_timer(queue->worker->loop, NUDGE_NS, nudge, queue, &queue->nudge);
+}
+
+/* Those who wait get what is there, in order. Who is gone gets nothing: it would only run out. */
+static void serve_askers(struct worker *worker, struct queue *queue)
+{
+    size_t promised = 0;
+    while (queue->askers && queue->count > promised && has_ours(worker, queue)) {
+        struct asker *asker = queue->askers;
+        asker_leave(worker, asker);
+        asker->found = true;
+        if (asker->watch)
+            promised += atomic_load(&asker->gone) ? 0 : asker->max;
+        else if (!atomic_load(&asker->gone))
+            serve(worker, queue, asker);
+        errand_return(&asker->errand);
+    }
+    nudge_later(queue);
+}
+
+static void asked_long_enough(fl_loop *loop, void *arg)
+{
+    struct asker *asker = arg;
+    (void)loop;
+    asker->timer = 0;
+    asker_leave(asker->errand.there, asker);
+    errand_return(&asker->errand);
+}
+
+void pull_ask(struct errand *errand)
+{
+    struct asker *asker = (struct asker *)errand;
+    struct worker *worker = errand->there;
+    struct queue *queue = queue_of(worker, asker->space);
+    if (!queue) {
+        asker->result = FL_NO_MEMORY;
+        errand_return(errand);
+        return;
+    }
+    if ((asker->watch || !queue->askers || asker->wait_us == 0) && has_ours(worker, queue)) {
+        asker->found = true;
+        if (!asker->watch)
+            serve(worker, queue, asker);
+        errand_return(errand);
+        return;
+    }
+    if (asker->wait_us == 0 || worker->pull->stopped ||
+        fl_loop_timer(worker->loop, asker->wait_us * 1000, asked_long_enough, asker, &asker->timer) < 0) {
+        errand_return(errand);
+        return;
+    }
+    asker->queue = queue;
+    asker->next = NULL;
+    if (queue->askers)
+        queue->askers_last->next = asker;
+    else
+        queue->askers = asker;
+    queue->askers_last = asker;
+    nudge_later(queue);
+}
+
+void pull_unask(struct worker *worker, struct asker *asker)
+{
+    if (!asker->queue)
+        return;
+    asker_leave(worker, asker);
+    errand_return(&asker->errand);
+}
+
+/* --- Coming in ---------------------------------------------------------------------------------------------------- */
+
+static void lease_ended(fl_loop *loop, void *arg)
+{
+    struct lease *lease = arg;
+    struct worker *worker = lease->worker;
+    (void)loop;
+    for (size_t i = 0; i < lease->count; i++) {
+        struct item *item = worker->pull->slots[lease->items[i].slot];
+        if (!item || item->serial != lease->items[i].serial)
+            continue;
+        worker->counts.leases_expired++;
+        item_settle(worker, item, (fl_settlement){.result = FL_EXPIRED, .reason = bytes_of("the lease expired")});
+    }
+    free(lease);
+}
+
+static void sweep_queue(struct pull *pull, struct queue *queue)
+{
+    for (size_t left = queue->count; left > 0; left--) {
+        struct item *item = queue_pop(queue);
+        if (is_withdrawn(item))
+            item_drop(pull, item);
+        else
+            queue_push(queue, item);
+    }
+}
+
+/* Once there are as many that were withdrawn as others. */
+static void sweep(struct pull *pull)
+{
+    uint32_t withdrawn = atomic_load_explicit(&pull->withdrawn, memory_order_relaxed);
+    if (withdrawn < SWEEP_LEAST || withdrawn < (pull->slot_count - pull->free_count) / 2)
+        return;
+    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
+        for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
+            sweep_queue(pull, queue);
+}
+
+/* All of one namespace. */
+static void parcel_arrives(fl_loop *loop, void *arg)
+{
+    struct parcel *parcel = arg;
+    struct worker *worker = parcel->home;
+    struct queue *queue = queue_of(worker, parcel->space);
+    (void)loop;
+    size_t missed = 0;
+    atomic_fetch_add(&parcel->left, 1); /* for ourselves */
+    sweep(worker->pull);
+    for (size_t i = 0; i < parcel->count; i++) {
+        struct item *item = &parcel->items[i];
+        if (queue && slot_take(worker->pull, item)) {
+            queue_push(queue, item);
+        } else {
+            log_error("no memory for a due timer; it fires after a restart", NULL);
+            missed++;
+        }
+    }
+    if (queue)
+        serve_askers(worker, queue);
+    parcel_drop(parcel, missed + 1);
+}
+
+/* Makes items of what may wait in memory. Returns NULL if nothing may, or if there is no memory: then it is put off. */
+static struct parcel *pack(struct shard *shard, struct space *space, const fl_firing *firings, size_t count)
+{
+    struct parcel *parcel = space ? malloc(sizeof *parcel + count * sizeof *parcel->items) : NULL;
+    if (!parcel) {
+        for (size_t i = 0; i < count; i++)
+            fl_engine_settle(shard->engine,
+                             &(fl_settlement){.token = firings[i].token,
+                                              .result = FL_LATER,
+                                              .at_us = server_now(shard->worker->server) + 1000000},
+                             1);
+        return NULL;
+    }
+    *parcel = (struct parcel){.home = pull_home(shard->worker->server, space), .space = space};
+    uint32_t lane = LANE_PULL | ((uint32_t)space->hash & LANE_MASK);
+    for (size_t i = 0; i < count; i++) {
+        struct item *item = &parcel->items[parcel->count];
+        *item = (struct item){.waiter = {withdraw}, .firing = firings[i], .shard = shard, .parcel = parcel};
+        parcel->count += fl_engine_wait(shard->engine, firings[i].token, lane, &item->waiter);
+    }
+    atomic_store(&parcel->left, parcel->count);
+    if (parcel->count > 0)
+        return parcel;
+    free(parcel);
+    return NULL;
+}
+
+/* Timers that are due, of any namespaces: each goes to its home. */
+void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
+{
+    struct server *server = shard->worker->server;
+    for (size_t i = 0, n; i < count; i += n) {
+        struct space *space = space_of(server, firings[i].timer.ns);
+        for (n = 1; i + n < count; n++)
+            if (space_of(server, firings[i + n].timer.ns) != space)
+                break;
+        struct parcel *parcel = pack(shard, space, &firings[i], n);
+        if (!parcel)
+            continue;
+        shard->held += parcel->count;
+        parcel->task = (fl_loop_task){.fn = parcel_arrives, .arg = parcel};
+        if (parcel->home == shard->worker)
+            parcel_arrives(parcel->home->loop, parcel);
+        else
+            fl_loop_post_task(parcel->home->loop, &parcel->task);
+    }
+}
+
+/* --- Acknowledgements --------------------------------------------------------------------------------------------- */
+
+/* It is not out any more. */
+static void lease_drop(struct worker *worker, struct lease *lease)
+{
+    if (--lease->left == 0)
+        lease_free(worker, lease);
+}
+
+bool pull_settle(struct worker *worker, const struct token *token, const struct ack *ack)
+{
+    struct pull *pull = worker->pull;
+    struct item *item = ack->slot < pull->slot_count ? pull->slots[ack->slot] : NULL;
+    if (!item || item->serial == 0 || item->serial != ack->serial ||
+        (token && !token_allows(token, RIGHT_WRITE, item->firing.timer.ns)) || !is_ours(worker, item->shard))
+        return false;
+    lease_drop(worker, item->lease);
+    item->serial = 0;
+    bool given_up = ack->result == FL_FAILED || ack->result == FL_DEAD;
+    bool later = ack->result == FL_AGAIN || ack->after_us > 0;
+    item_settle(worker, item,
+                (fl_settlement){.result = ack->result,
+                                .at_us = later ? server_now(worker->server) + (int64_t)ack->after_us : 0,
+                                .reason = bytes_of(given_up ? "the worker reported a failure" : "")});
+    worker->counts.acknowledged++;
+    return true;
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------ */
+
+/* Nobody waits any longer. */
+void pull_stop(struct worker *worker)
+{
+    struct pull *pull = worker->pull;
+    pull->stopped = true;
+    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
+        for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
+            while (queue->askers)
+                pull_unask(worker, queue->askers);
+}
+
+/* Keeps of a queue what is not of this shard. */
+static void queue_purge(struct queue *queue, const struct shard *shard)
+{
+    struct item *item = queue->first, *next;
+    queue->first = queue->last = NULL;
+    queue->count = 0;
+    for (; item; item = next) {
+        next = item->next;
+        if (item->shard != shard)
+            queue_push(queue, item);
+    }
+}
+
+/* Whoever has a lease of one of these finds, when he acknowledges it, that it is unknown; the timer comes again from
+ * where its shard is then. */
+void pull_purge(struct worker *worker, struct shard *shard)
+{
+    struct pull *pull = worker->pull;
+    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
+        for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
+            queue_purge(queue, shard);
+    for (uint32_t i = 0; i < pull->slot_count; i++) {
+        struct item *item = pull->slots[i];
+        if (!item || item->shard != shard)
+            continue;
+        if (item->serial)
+            lease_drop(worker, item->lease);
+        if (is_withdrawn(item)) {
+            item_drop(pull, item);
+            continue;
+        }
+        slot_give(pull, item);
+        parcel_drop(item->parcel, 1);
+    }
+}
+
+/* What was leased and not acknowledged comes again after the next start. */
+void pull_free(struct worker *worker)
+{
+    struct pull *pull = worker->pull;
+    if (!pull)
+        return;
+    for (uint32_t i = 0; i < pull->slot_count; i++) {
+        struct item *item = pull->slots[i];
+        if (item && item->serial && --item->lease->left == 0)
+            free(item->lease);
+        if (item)
+            parcel_drop(item->parcel, 1);
+    }
+    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
+        for (struct queue *queue = pull->queues[i], *next; queue; queue = next) {
+            next = queue->next;
+            free(queue);
+        }
+    free(pull->slots);
+    free(pull->free_slots);
+    free(pull);
+    worker->pull = NULL;
+}

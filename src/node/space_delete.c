@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* DELETE /v1/namespaces/{namespace}: removes the settings of a namespace that has no timers and no dead letters. With all=true,
+ * it first cancels the timers and deletes the dead letters, a page at a time, shard by shard. Afterwards the namespace does
+ * not exist any more, unless somebody uses it meanwhile. */
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/spaces.h"
+
+enum { PAGE = 1000 };
+
+struct deletion {
+    struct page page;
+    struct job job; /* removes what a page has found */
+    fl_op *ops;
+    struct call *call;
+    bool all;
+    int result;
+    uint64_t busy; /* timers with an attempt in progress */
+};
+
+static void deletion_free(struct deletion *deletion)
+{
+    free(deletion->ops);
+    free(deletion);
+}
+
+static void refuse(struct deletion *deletion)
+{
+    struct call *call = deletion->call;
+    deletion_free(deletion);
+    call_refuse(call);
+}
+
+static void removed(struct call *call, int result)
+{
+    if (result < 0)
+        call_refuse_result(call, result);
+    else
+        call_answer(call, 204);
+}
+
+static void not_empty(struct deletion *deletion, const char *what)
+{
+    problem_set(
+        &deletion->call->problem, 409, "not-empty", NULL,
+        "the namespace has %s: remove them first, or add all=true to cancel all its timers and delete all its dead "
+        "letters",
+        what);
+    refuse(deletion);
+}
+
+/* --- Page by page ------------------------------------------------------------------------------------------------- */
+
+static void render_found(struct page *page)
+{
+    struct deletion *deletion = (struct deletion *)page;
+    enum fl_op_kind kind = page->listing.dead ? FL_OP_DEAD_DELETE : FL_OP_CANCEL;
+    deletion->result = page->listing.result;
+    deletion->job.batch.count = 0;
+    for (size_t i = 0; i < page->listing.count && deletion->result == 0; i++)
+        deletion->ops[deletion->job.batch.count++] =
+            (fl_op){.kind = kind, .timer = {.ns = deletion->call->ns, .id = page->listing.found[i].timer.id}};
+}
+
+static void render_removed(struct job *job)
+{
+    struct deletion *deletion = (struct deletion *)((char *)job - offsetof(struct deletion, job));
+    for (size_t i = 0; i < job->batch.count; i++) {
+        int r = deletion->ops[i].result;
+        deletion->busy += r == FL_BUSY;
+        if (r < 0 && r != FL_TIMER_NOT_FOUND && r != FL_BUSY)
+            deletion->result = r;
+    }
+}
+
+/* The next page: of this shard, of the next one, then of the dead letters. False: that was the last. */
+static bool next_page(struct deletion *deletion)
+{
+    struct server *server = deletion->call->worker->server;
+    struct page *page = &deletion->page;
+    if (page->listing.more)
+        return true;
+    page->listing.cursor = (fl_cursor){{0}};
+    if (page->shard->number + 1 < server->shard_count) {
+        page->shard++;
+        return true;
+    }
+    page->shard = server->shards;
+    if (page->listing.dead)
+        return false;
+    page->listing.dead = true;
+    return true;
+}
+
+static void go_on(struct deletion *deletion)
+{
+    struct call *call = deletion->call;
+    if (deletion->result < 0) {
+        problem_of_result(&call->problem, deletion->result);
+        refuse(deletion);
+    } else if (next_page(deletion)) {
+        page_submit(&deletion->page);
+    } else if (deletion->busy > 0) {
+        problem_set(&call->problem, 409, "busy", NULL,
+                    "%" PRIu64 " timers have an attempt in progress: send the request again when they are over",
+                    deletion->busy);
+        refuse(deletion);
+    } else {
+        deletion_free(deletion);
+        spaces_remove_settings(call, removed);
+    }
+}
+
+static void removed_back(struct errand *errand)
+{
+    go_on((struct deletion *)((char *)errand - offsetof(struct deletion, job)));
+}
+
+static void found_back(struct errand *errand)
+{
+    struct deletion *deletion = (struct deletion *)errand;
+    if (deletion->result < 0 || deletion->job.batch.count == 0) {
+        go_on(deletion);
+    } else if (!deletion->all) {
+        not_empty(deletion, deletion->page.listing.dead ? "dead letters" : "timers");
+    } else {
+        deletion->job.shard = deletion->page.shard;
+        job_submit(&deletion->job);
+    }
+}
+
+/* --- The request -------------------------------------------------------------------------------------------------- */
+
+/* How many timers there are is counted: only with all=true need they be looked for. */
+static void counted(void *arg)
+{
+    struct deletion *deletion = arg;
+    struct call *call = deletion->call;
+    struct space *space = space_if_any(call->worker->server, call->ns);
+    if (!deletion->all && space && space_pending(space) > 0) {
+        not_empty(deletion, "timers");
+        return;
+    }
+    deletion->page.listing.dead = !deletion->all;
+    page_submit(&deletion->page);
+}
+
+static int read_query(struct call *call, bool *ret_all)
+{
+    static const char *const known[] = {"all", NULL};
+    char room[8];
+    fl_bytes text;
+    if (call_check_query(call, known) < 0)
+        return -1;
+    int given = call_query(call, "all", room, sizeof room, &text);
+    if (given > 0 && !(text.size == 4 && memcmp(room, "true", 4) == 0))
+        return problem_set(&call->problem, 400, "invalid-field", "all", "all must be true, or not given");
+    *ret_all = given > 0;
+    return given < 0 ? -1 : 0;
+}
+
+void namespace_delete(struct call *call)
+{
+    bool all;
+    if (read_query(call, &all) < 0) {
+        call_refuse(call);
+        return;
+    }
+    struct deletion *deletion = calloc(1, sizeof *deletion);
+    fl_op *ops = deletion ? malloc(PAGE * sizeof *ops) : NULL;
+    if (!ops) {
+        free(deletion);
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    *deletion = (struct deletion){
+        .call = call,
+        .all = all,
+        .ops = ops,
+        .page = {.errand.home = call->worker,
+                 .shard = call->worker->server->shards,
+                 .render = render_found,
+                 .back = found_back,
+                 .listing = {.ns = call->ns, .limit = PAGE}},
+        .job = {.errand.home = call->worker, .render = render_removed, .back = removed_back, .brief = true},
+    };
+    deletion->job.batch.ops = ops;
+    servers_gather(call->worker, call->ns, counted, deletion);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames, from bytes and to bytes, and proofs.
+ *
+ * A frame that lies whole in what has come is handed out where it lies; only one that is cut is put together. A proof is
+ *
+ *     HMAC-SHA256(secret, "foliot peer", role, versions, random numbers, whether it is bound, channel key)
+ *
+ * all of fixed size. The role keeps either side from being answered with its own proof; the random number of each is why an old
+ * proof is worth nothing; the channel key is why one that was given on another connection is not either. */
+
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "peer/internal.h"
+
+/* --- Numbers ------------------------------------------------------------------------------------------------------ */
+
+static void put_number(unsigned char *at, uint64_t number, unsigned size)
+{
+    for (unsigned i = 0; i < size; i++)
+        at[i] = (unsigned char)(number >> 8 * i);
+}
+
+static uint64_t get_number(const unsigned char *at, unsigned size)
+{
+    uint64_t number = 0;
+    for (unsigned i = 0; i < size; i++)
+        number |= (uint64_t)at[i] << 8 * i;
+    return number;
+}
+
+/* --- Writing ------------------------------------------------------------------------------------------------------ */
+
+enum { SIZE = 4, BEFORE_BODY = PEER_HEAD - SIZE };
+
+bool peer_put_head(struct http_buffer *out, uint8_t kind, uint64_t id, size_t body_size)
+{
+    unsigned char head[PEER_HEAD];
+    put_number(head, BEFORE_BODY + body_size, SIZE);
+    head[SIZE] = kind;
+    put_number(head + SIZE + 1, id, 8);
+    return http_buffer_append(out, head, sizeof head);
+}
+
+bool peer_put(struct http_buffer *out, uint8_t kind, uint64_t id, fl_bytes body)
+{
+    return http_buffer_reserve(out, PEER_HEAD + body.size) && peer_put_head(out, kind, id, body.size) &&
+           http_buffer_append(out, body.data, body.size);
+}
+
+bool peer_put_answer_head(struct http_buffer *out, uint64_t id, int result, size_t body_size)
+{
+    unsigned char number[PEER_RESULT];
+    put_number(number, (uint32_t)result, PEER_RESULT);
+    return http_buffer_reserve(out, PEER_HEAD + PEER_RESULT) &&
+           peer_put_head(out, PEER_ANSWER, id, PEER_RESULT + body_size) &&
+           http_buffer_append(out, number, sizeof number);
+}
+
+bool peer_put_answer(struct http_buffer *out, uint64_t id, int result, fl_bytes body)
+{
+    return http_buffer_reserve(out, PEER_HEAD + PEER_RESULT + body.size) &&
+           peer_put_answer_head(out, id, result, body.size) && http_buffer_append(out, body.data, body.size);
+}
+
+/* --- Reading ------------------------------------------------------------------------------------------------------ */
+
+bool peer_answer_read(const struct peer_frame *frame, int *ret_result, fl_bytes *ret_body)
+{
+    if (frame->kind != PEER_ANSWER || frame->body.size < PEER_RESULT)
+        return false;
+    *ret_result = (int)(uint32_t)get_number(frame->body.data, PEER_RESULT);
+    *ret_body = (fl_bytes){(const char *)frame->body.data + PEER_RESULT, frame->body.size - PEER_RESULT};
+    return true;
+}
+
+static void fill(struct peer_frame *frame, const void *data, size_t size)
+{
+    const unsigned char *at = data;
+    frame->kind = at[SIZE];
+    frame->id = get_number(at + SIZE + 1, 8);
+    frame->body = (fl_bytes){at + PEER_HEAD, size - PEER_HEAD};
+}
+
+/* Of the whole frame that begins there. */
+static int frame_size(const struct peer_reader *reader, const void *data, size_t *ret)
+{
+    size_t size = get_number(data, SIZE);
+    if (size < BEFORE_BODY)
+        return FL_INVALID_ARGUMENT;
+    if (size - BEFORE_BODY > reader->most)
+        return FL_TOO_LARGE;
+    *ret = SIZE + size;
+    return 0;
+}
+
+/* Moves bytes from the input to the part until that has as many. Returns 1; 0: it needs more; FL_NO_MEMORY. */
+static int collect(struct peer_reader *reader, fl_bytes *input, size_t until)
+{
+    size_t missing = until - http_buffer_size(&reader->part);
+    size_t size = input->size < missing ? input->size : missing;
+    if (!http_buffer_reserve(&reader->part, missing))
+        return FL_NO_MEMORY;
+    http_buffer_append(&reader->part, input->data, size);
+    *input = (fl_bytes){(const char *)input->data + size, input->size - size};
+    return size == missing;
+}
+
+static void forget(struct peer_reader *reader)
+{
+    if (reader->whole)
+        http_buffer_take(&reader->part, http_buffer_size(&reader->part));
+    reader->whole = false;
+}
+
+int peer_read(struct peer_reader *reader, fl_bytes *input, struct peer_frame *ret)
+{
+    const struct http_buffer *part = &reader->part;
+    size_t size = 0;
+    int r;
+    forget(reader);
+    if (input->size == 0)
+        return 0;
+    if (http_buffer_size(part) == 0 && input->size >= SIZE) {
+        r = frame_size(reader, input->data, &size);
+        if (r < 0)
+            return r;
+        if (size <= input->size) {
+            fill(ret, input->data, size);
+            *input = (fl_bytes){(const char *)input->data + size, input->size - size};
+            return 1;
+        }
+    }
+    if (http_buffer_size(part) < SIZE && (r = collect(reader, input, SIZE)) <= 0)
+        return r;
+    if ((r = frame_size(reader, part->data + part->start, &size)) < 0 || (r = collect(reader, input, size)) <= 0)
+        return r;
+    fill(ret, part->data + part->start, size);
+    reader->whole = true;
+    return 1;
+}
+
+void peer_reader_free(struct peer_reader *reader)
+{
+    http_buffer_free(&reader->part);
+    reader->whole = false;
+}
+
+/* --- What each side says ------------------------------------------------------------------------------------------ */
+
+bool peer_pact_begin(struct peer_pact *pact, fl_bytes secret, enum peer_role role)
+{
+    *pact = (struct peer_pact){.secret = secret};
+    pact->version[role] = PEER_PROTOCOL;
+    bool done = RAND_bytes(pact->random[role], PEER_RANDOM) == 1;
+    ERR_clear_error();
+    return done;
+}
+
+void peer_pact_say(const struct peer_pact *pact, enum peer_role role, char out[PEER_HELLO])
+{
+    int at = snprintf(out, PEER_HELLO, "Foliot-Peer-Version: %u\r\nFoliot-Peer-Random: ", pact->version[role]);
+    for (int i = 0; i < PEER_RANDOM; i++)
+        at += snprintf(out + at, (size_t)(PEER_HELLO - at), "%02x", pact->random[role][i]);
+    snprintf(out + at, (size_t)(PEER_HELLO - at), "\r\n");
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool peer_pact_hear(struct peer_pact *pact, enum peer_role role, fl_bytes version, fl_bytes random)
+{
+    const char *digits = version.data, *hex = random.data;
+    uint32_t number = 0;
+    if (version.size < 1 || version.size > 4 || random.size != (size_t)2 * PEER_RANDOM)
+        return false;
+    for (size_t i = 0; i < version.size; i++) {
+        if (digits[i] < '0' || digits[i] > '9')
+            return false;
+        number = number * 10 + (uint32_t)(digits[i] - '0');
+    }
+    for (size_t i = 0; i < PEER_RANDOM; i++) {
+        int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        pact->random[role][i] = (unsigned char)(high << 4 | low);
+    }
+    pact->version[role] = number;
+    return true;
+}
+
+bool peer_pact_agrees(const struct peer_pact *pact)
+{
+    uint32_t a = pact->version[0], b = pact->version[1];
+    return a > 0 && b > 0 && (a > b ? a - b : b - a) <= 1;
+}
+
+bool peer_is_address(fl_bytes text)
+{
+    const char *at = text.data;
+    for (size_t i = 0; i < text.size; i++)
+        if (at[i] <= ' ' || at[i] > '~')
+            return false;
+    return text.size > 0 && text.size <= PEER_ADDRESS_MOST;
+}
+
+/* --- Proofs ------------------------------------------------------------------------------------------------------- */
+
+bool peer_prove(const struct peer_pact *pact, enum peer_role role, unsigned char out[PEER_MAC])
+{
+    static const char what[] = "foliot peer";
+    unsigned char text[sizeof what + 1 + sizeof pact->random + 8 + 1 + HTTP_CHANNEL_KEY];
+    unsigned char *at = text;
+    memcpy(at, what, sizeof what);
+    at += sizeof what;
+    *at++ = (unsigned char)role;
+    for (int i = 0; i < 2; i++, at += 4)
+        put_number(at, pact->version[i], 4);
+    memcpy(at, pact->random, sizeof pact->random);
+    at += sizeof pact->random;
+    *at++ = pact->bound;
+    memcpy(at, pact->channel, sizeof pact->channel);
+    unsigned size = PEER_MAC;
+    bool done = pact->secret.size <= INT32_MAX &&
+                HMAC(EVP_sha256(), pact->secret.data, (int)pact->secret.size, text, sizeof text, out, &size);
+    ERR_clear_error();
+    return done;
+}
+
+bool peer_is_proof(const struct peer_pact *pact, enum peer_role role, fl_bytes proof)
+{
+    unsigned char expected[PEER_MAC];
+    return proof.size == PEER_MAC && peer_prove(pact, role, expected) &&
+           CRYPTO_memcmp(proof.data, expected, PEER_MAC) == 0;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_SERVER_PEER_H
+#define FOLIOT_SERVER_PEER_H
+
+/* Links between the servers of one store: calls with answers, many at a time, over one connection that is kept.
+ *
+ * A link is an HTTP request that does not end, POST /v1/peer: its body is what goes there, its answer what comes back, both
+ * chunked, both made of frames:
+ *
+ *     size    4 bytes, of what follows
+ *     kind    1 byte: what is called for; or an answer, a piece of one, a cancel, a sign of life
+ *     id      8 bytes: of the call
+ *     body
+ *
+ * (numbers with the least significant byte first). Either side sends a sign of life every second, and gives a link up on
+ * which nothing has come for three.
+ *
+ * Trust. Both sides have the same secret, and prove it: each sends a random number, and then the HMAC-SHA256 of both numbers,
+ * of both versions and of its own role, keyed with the secret. With TLS, which is 1.3 then, the proof covers the connection's
+ * own keys too (RFC 5705), so that it cannot be passed on over another connection: no certificate has to be checked. The
+ * caller proves it first. Who does not even try is sent away with 401; who cannot within five seconds is told no, and learns
+ * nothing. Nothing is called for, and nothing is answered, before both have. Without TLS, whoever can change what goes over
+ * the wire can also change it after the proofs.
+ *
+ * Versions. Each says which version of this protocol it speaks; the lower is spoken. More than one apart is refused.
+ *
+ * Threads: everything here belongs to the thread of the loop. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <foliot/loop.h>
+#include <foliot/store.h> /* fl_bytes */
+
+#include "http/http.h"
+
+enum { PEER_PROTOCOL = 1, PEER_BODY_MOST = 64 << 20 };
+
+/* A link that has more to send than that is full: the other side takes less than it is given. */
+enum { PEER_UNSENT_MOST = 128 << 20 };
+
+/* --- Calling ------------------------------------------------------------------------------------------------------ */
+
+typedef struct peer_link peer_link;
+
+struct peer_link_config {
+    fl_loop *loop;
+    const char *address; /* of the other: HOST:PORT, [IPv6]:PORT */
+    const char *self;    /* our own, which the other sees: up to 255 printable characters without a space */
+    fl_bytes secret;     /* not empty */
+    bool tls;
+    void (*changed)(void *arg, peer_link *link, bool up); /* may be NULL. Never inside the functions below */
+    void *arg;
+};
+
+/* Begins to connect, and does so again whenever the connection is lost, until it is freed: at once, then after 50 ms, and
+ * twice as long each time up to a second; at once again after it has been up for a second. All is copied. Returns 0,
+ * FL_NO_MEMORY, FL_INVALID_ARGUMENT (one of the addresses, the secret). */
+int peer_link_new(const struct peer_link_config *config, peer_link **ret);
+bool peer_link_up(const peer_link *link);
+/* From the next connection on, the link proves itself with this secret. The link that is up stays. If there is no memory, or
+ * it is empty, the link keeps the secret that it has. */
+void peer_link_rotate(peer_link *link, fl_bytes secret);
+bool peer_link_has_failed(const peer_link *link); /* since it was last up */
+/* Why it is not up, in words; "" if it is. Valid until the loop goes on. */
+const char *peer_link_trouble(const peer_link *link);
+/* Ends it. Calls that are not answered end as when the connection is lost, before this returns, and may not be followed by
+ * others; `changed` is not called.
+ * Callbacks may free their link too. NULL is allowed. */
+void peer_link_free(peer_link *link);
+
+/* A call; the caller's memory, until `done`. */
+struct peer_call {
+    /* The answer, with what the other said (`result`, which may be an error of its own) or, with an empty answer:
+     * FL_STORE_UNAVAILABLE with `sent` false: the link is not up, or was lost too early, or the other side has ended it before
+     * it has read the call, and nothing has happened;
+     * FL_OUTCOME_UNKNOWN: the connection was lost before the answer came;
+     * FL_CAPACITY_EXCEEDED with `sent` false: the link is full;
+     * FL_TOO_LARGE with `sent` false: the body is larger than PEER_BODY_MOST;
+     * FL_NO_MEMORY with `sent` false: there is none for the body.
+     * When a link is lost, `changed` comes first. `answer` is there until this returns. */
+    void (*done)(struct peer_call *call, int result, fl_bytes answer);
+    void (*piece)(struct peer_call *call,
+                  fl_bytes piece); /* of an answer that comes in pieces; NULL: none is expected */
+    bool urgent;                   /* also over a link that is full: for what is small and seldom */
+    bool sent;                     /* set before `done`: it may have got there */
+    /* The link's. */
+    int result;
+    uint64_t id;
+    uint64_t end; /* where its frame ends in what is sent */
+    struct peer_call *next, **link;
+};
+
+/* Calls. `kind` is the caller's, from 16 to 255. The body is copied. `done` is called later, never inside, but that
+ * peer_link_free() calls it. What is called in one turn of the loop is sent at its end, together. */
+void peer_call(peer_link *link, struct peer_call *call, uint8_t kind, fl_bytes body);
+/* Neither `done` nor `piece` is called any more; the other side is told that nobody waits. The call must not be done. */
+void peer_cancel(peer_link *link, struct peer_call *call);
+
+/* --- Being called ------------------------------------------------------------------------------------------------- */
+
+/* A call that has come. It is there until it is answered, also when the link it came over is gone. */
+struct peer_request {
+    uint8_t kind;
+    fl_bytes body;       /* valid until the handler returns, or answers */
+    const char *address; /* who calls, as it says itself, without proof; the same */
+    void (*gone)(
+        struct peer_request *request); /* set by the handler: nobody waits for the answer any more. It must still
+                                                 * be given, here or later, and goes nowhere. NULL: that does not matter */
+    void *arg;                         /* the handler's */
+    bool harmless;                     /* set by the handler: it has no effect that the caller must know of */
+    /* The session's. */
+    uint64_t id;
+    struct peer_session *session; /* NULL: nobody waits */
+    struct peer_request *next, **link;
+};
+
+struct peer_host {
+    fl_bytes secret; /* not empty */
+    void (*handle)(void *arg, struct peer_request *request);
+    void *arg;
+};
+
+/* The sessions of one worker. */
+typedef struct peer_sessions peer_sessions;
+/* What `host` points to must stay. Returns 0, FL_NO_MEMORY, FL_INVALID_ARGUMENT (the secret). */
+int peer_sessions_new(fl_loop *loop, const struct peer_host *host, peer_sessions **ret);
+/* Takes a request POST /v1/peer whose head has come (as http_handlers.head): it is the session's from now on. */
+void peer_accept(peer_sessions *sessions, http_request *request);
+/* Ends all sessions, calling `gone`, and takes no more; requests that are not answered yet may be answered later. If all of
+ * them are harmless, the caller learns that nothing has happened of what it has no answer to. */
+void peer_sessions_stop(peer_sessions *sessions);
+/* Stops, if that has not been done, and frees. Requests that are not answered must be answered still, then or later. Not
+ * from inside a handler. NULL is allowed. */
+void peer_sessions_free(peer_sessions *sessions);
+
+/* Answers, and frees the request. The body is copied. If it is larger than PEER_BODY_MOST, the answer is FL_TOO_LARGE. What
+ * is answered in one turn of the loop is sent at its end, together. */
+void peer_answer(struct peer_request *request, int result, fl_bytes body);
+/* A piece of an answer that goes on, at most PEER_BODY_MOST; and how much of what was written to its link has not been taken
+ * yet, in bytes. */
+void peer_piece(struct peer_request *request, fl_bytes piece);
+size_t peer_unsent(const struct peer_request *request);
+
+#endif

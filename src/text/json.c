@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+/* A scanner without recursion: what is open is remembered in one word, a bit a level, so that the depth of a text costs
+ * nothing and cannot break anything. Bytes of strings are looked up in one table; what is not ASCII is checked to be
+ * UTF-8 at its first byte. */
+
+#include "text/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <foliot/error.h>
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && is_space(*at))
+        at++;
+    return at;
+}
+
+/* --- Scanning: each returns what follows, or NULL after having said where and why -------------------------------- */
+
+struct scan {
+    const char *end;
+    const char *at; /* of the problem */
+    const char *problem;
+};
+
+static const char *fail(struct scan *scan, const char *at, const char *problem)
+{
+    scan->at = at;
+    scan->problem = problem;
+    return NULL;
+}
+
+static int hex_digit(char c)
+{
+    if (is_digit(c))
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Four digits; -1 if they are none. */
+static int hex4(const char *at, const char *end)
+{
+    int value = 0;
+    if (end - at < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        int digit = hex_digit(at[i]);
+        if (digit < 0)
+            return -1;
+        value = value << 4 | digit;
+    }
+    return value;
+}
+
+/* `at` is behind the backslash. */
+static const char *scan_escape(struct scan *scan, const char *at)
+{
+    if (at == scan->end)
+        return fail(scan, at, "the text ends in the middle of a string");
+    if (*at != 'u') {
+        if (*at == '\0' || !strchr("\"\\/bfnrt", *at))
+            return fail(scan, at, "unknown escape sequence");
+        return at + 1;
+    }
+    int unit = hex4(at + 1, scan->end);
+    if (unit < 0)
+        return fail(scan, at, "\\u needs four hexadecimal digits");
+    at += 5;
+    if (unit >= 0xdc00 && unit <= 0xdfff)
+        return fail(scan, at, "a second half of a surrogate pair without the first");
+    if (unit < 0xd800 || unit > 0xdbff)
+        return at;
+    int low = scan->end - at >= 2 && at[0] == '\\' && at[1] == 'u' ? hex4(at + 2, scan->end) : -1;
+    if (low < 0xdc00 || low > 0xdfff)
+        return fail(scan, at, "a first half of a surrogate pair without the second");
+    return at + 6;
+}
+
+/* A character that is not ASCII: its length, or 0 if it is not UTF-8. */
+static unsigned utf8_length(const unsigned char *at, size_t left)
+{
+    unsigned char c = at[0];
+    unsigned length = c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    if (length == 0 || left < length)
+        return 0;
+    for (unsigned i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    if ((c == 0xe0 && at[1] < 0xa0) || (c == 0xed && at[1] > 0x9f) || (c == 0xf0 && at[1] < 0x90) ||
+        (c == 0xf4 && at[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+bool utf8_is_good(fl_bytes bytes)
+{
+    const unsigned char *at = bytes.data, *end = at + bytes.size;
+    while (at < end) {
+        unsigned length = *at < 0x80 ? 1 : utf8_length(at, (size_t)(end - at));
+        if (length == 0)
+            return false;
+        at += length;
+    }
+    return true;
+}
+
+/* `at` is at the opening quotation mark. */
+static const char *scan_string(struct scan *scan, const char *at)
+{
+    for (at++; at < scan->end;) {
+        unsigned char c = (unsigned char)*at;
+        if (c == '"')
+            return at + 1;
+        if (c == '\\') {
+            at = scan_escape(scan, at + 1);
+            if (!at)
+                return NULL;
+        } else if (c < 0x20) {
+            return fail(scan, at, "a control character in a string must be escaped");
+        } else if (c < 0x80) {
+            at++;
+        } else {
+            unsigned length = utf8_length((const unsigned char *)at, (size_t)(scan->end - at));
+            if (length == 0)
+                return fail(scan, at, "a string must be UTF-8");
+            at += length;
+        }
+    }
+    return fail(scan, at, "the text ends in the middle of a string");
+}
+
+static const char *scan_digits(struct scan *scan, const char *at)
+{
+    if (at == scan->end || !is_digit(*at))
+        return fail(scan, at, "a digit is missing");
+    while (at < scan->end && is_digit(*at))
+        at++;
+    return at;
+}
+
+static const char *scan_number(struct scan *scan, const char *at)
+{
+    if (*at == '-')
+        at++;
+    if (at < scan->end && *at == '0')
+        at++;
+    else
+        at = scan_digits(scan, at);
+    if (at && at < scan->end && *at == '.')
+        at = scan_digits(scan, at + 1);
+    if (at && at < scan->end && (*at | 0x20) == 'e') {
+        at++;
+        if (at < scan->end && (*at == '+' || *at == '-'))
+            at++;
+        at = scan_digits(scan, at);
+    }
+    return at;
+}
+
+static const char *scan_word(struct scan *scan, const char *at, const char *word)
+{
+    size_t size = strlen(word);
+    if ((size_t)(scan->end - at) < size || memcmp(at, word, size) != 0)
+        return fail(scan, at, "invalid JSON value");
+    return at + size;
+}
+
+static const char *scan_simple(struct scan *scan, const char *at)
+{
+    switch (*at) {
+    case '"':
+        return scan_string(scan, at);
+    case 't':
+        return scan_word(scan, at, "true");
+    case 'f':
+        return scan_word(scan, at, "false");
+    case 'n':
+        return scan_word(scan, at, "null");
+    default:
+        if (*at == '-' || is_digit(*at))
+            return scan_number(scan, at);
+        return fail(scan, at, "invalid JSON value");
+    }
+}
+
+/* The name of a member and the colon behind it. */
+static const char *scan_name(struct scan *scan, const char *at)
+{
+    at = skip_space(at, scan->end);
+    if (at == scan->end || *at != '"')
+        return fail(scan, at, "the name of a member is missing");
+    at = scan_string(scan, at);
+    if (!at)
+        return NULL;
+    at = skip_space(at, scan->end);
+    if (at == scan->end || *at != ':')
+        return fail(scan, at, "a colon is missing");
+    return at + 1;
+}
+
+/* What follows the value that begins at `at`, which is no white space. */
+static const char *scan_value(struct scan *scan, const char *at)
+{
+    uint64_t objects = 0; /* bit 0: what is open innermost is an object */
+    unsigned depth = 0;
+    for (;;) {
+        at = skip_space(at, scan->end);
+        if (at == scan->end)
+            return fail(scan, at, depth ? "the text ends too early" : "a value is missing");
+        if (*at == '{' || *at == '[') {
+            bool object = *at == '{';
+            if (depth == JSON_DEPTH)
+                return fail(scan, at, "nested too deeply");
+            const char *next = skip_space(at + 1, scan->end);
+            depth++;
+            objects = objects << 1 | object;
+            if (next == scan->end || *next != (object ? '}' : ']')) {
+                at = object ? scan_name(scan, at + 1) : at + 1;
+                if (!at)
+                    return NULL;
+                continue;
+            }
+            at = next;
+        } else {
+            at = scan_simple(scan, at);
+            if (!at)
+                return NULL;
+        }
+        /* A value has ended, or the innermost container does. */
+        for (;;) {
+            if (depth == 0)
+                return at;
+            at = skip_space(at, scan->end);
+            if (at == scan->end)
+                return fail(scan, at, "the text ends too early");
+            if (*at == ',') {
+                at = objects & 1 ? scan_name(scan, at + 1) : at + 1;
+                if (!at)
+                    return NULL;
+                break;
+            }
+            if (*at != (objects & 1 ? '}' : ']'))
+                return fail(scan, at, objects & 1 ? "a comma or } is missing" : "a comma or ] is missing");
+            at++;
+            depth--;
+            objects >>= 1;
+        }
+    }
+}
+
+/* --- Values ------------------------------------------------------------------------------------------------------- */
+
+static enum json_kind kind_of(char first)
+{
+    switch (first) {
+    case '{':
+        return JSON_OBJECT;
+    case '[':
+        return JSON_ARRAY;
+    case '"':
+        return JSON_STRING;
+    case 't':
+        return JSON_TRUE;
+    case 'f':
+        return JSON_FALSE;
+    case 'n':
+        return JSON_NULL;
+    default:
+        return JSON_NUMBER;
+    }
+}
+
+int json_parse(fl_bytes text, struct json *ret, size_t *ret_at, const char **ret_problem)
+{
+    const char *begin = text.data;
+    struct scan scan = {.end = begin + text.size};
+    if (text.size == 0) {
+        *ret_at = 0;
+        *ret_problem = "a value is missing";
+        return FL_INVALID_ARGUMENT;
+    }
+    const char *at = skip_space(begin, scan.end);
+    const char *behind = scan_value(&scan, at);
+    if (behind) {
+        const char *rest = skip_space(behind, scan.end);
+        if (rest != scan.end)
+            behind = fail(&scan, rest, "unexpected text after the value");
+    }
+    if (!behind) {
+        *ret_at = (size_t)(scan.at - begin);
+        *ret_problem = scan.problem;
+        return FL_INVALID_ARGUMENT;
+    }
+    *ret = (struct json){kind_of(*at), {at, (size_t)(behind - at)}};
+    return 0;
+}
+
+/* The value at `at`, which has been checked; moves behind it. */
+static struct json take_value(struct json_walk *walk)
+{
+    struct scan scan = {.end = walk->end};
+    const char *at = skip_space(walk->at, walk->end);
+    walk->at = scan_value(&scan, at);
+    return (struct json){kind_of(*at), {at, (size_t)(walk->at - at)}};
+}
+
+struct json_walk json_walk(struct json container)
+{
+    const char *at = container.text.data;
+    return (struct json_walk){at + 1, at + container.text.size - 1};
+}
+
+/* Passes a comma; false at the end. */
+static bool more(struct json_walk *walk)
+{
+    walk->at = skip_space(walk->at, walk->end);
+    if (walk->at < walk->end && *walk->at == ',')
+        walk->at = skip_space(walk->at + 1, walk->end);
+    return walk->at < walk->end;
+}
+
+bool json_element(struct json_walk *walk, struct json *ret)
+{
+    if (!more(walk))
+        return false;
+    *ret = take_value(walk);
+    return true;
+}
+
+bool json_member(struct json_walk *walk, struct json *ret_key, struct json *ret_value)
+{
+    if (!json_element(walk, ret_key))
+        return false;
+    walk->at = skip_space(walk->at, walk->end) + 1; /* the colon */
+    *ret_value = take_value(walk);
+    return true;
+}
+
+/* --- Strings and numbers ------------------------------------------------------------------------------------------ */
+
+static char *put_utf8(char *to, uint32_t c)
+{
+    if (c < 0x80) {
+        *to++ = (char)c;
+    } else if (c < 0x800) {
+        *to++ = (char)(0xc0 | c >> 6);
+        *to++ = (char)(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        *to++ = (char)(0xe0 | c >> 12);
+        *to++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *to++ = (char)(0x80 | (c & 0x3f));
+    } else {
+        *to++ = (char)(0xf0 | c >> 18);
+        *to++ = (char)(0x80 | (c >> 12 & 0x3f));
+        *to++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *to++ = (char)(0x80 | (c & 0x3f));
+    }
+    return to;
+}
+
+/* `at` is behind the backslash of a checked escape; what it stands for goes to `to`. */
+static const char *unescape(const char *at, const char *end, char **to)
+{
+    static const char from[] = "bfnrt", into[] = "\b\f\n\r\t";
+    if (*at != 'u') {
+        const char *found = strchr(from, *at);
+        *(*to)++ = found ? into[found - from] : *at;
+        return at + 1;
+    }
+    uint32_t c = (uint32_t)hex4(at + 1, end);
+    at += 5;
+    if (c >= 0xd800 && c <= 0xdbff) {
+        c = 0x10000 + ((c - 0xd800) << 10) + ((uint32_t)hex4(at + 2, end) - 0xdc00);
+        at += 6;
+    }
+    *to = put_utf8(*to, c);
+    return at;
+}
+
+fl_bytes json_string(struct json string, char *room)
+{
+    const char *at = (const char *)string.text.data + 1;
+    size_t size = string.text.size - 2;
+    if (!memchr(at, '\\', size))
+        return (fl_bytes){at, size};
+    const char *end = at + size;
+    char *to = room;
+    while (at < end) {
+        if (*at == '\\')
+            at = unescape(at + 1, end, &to);
+        else
+            *to++ = *at++;
+    }
+    return (fl_bytes){room, (size_t)(to - room)};
+}
+
+bool json_is(struct json string, const char *text)
+{
+    size_t size = strlen(text);
+    const char *at = string.text.data;
+    char room[256];
+    if (string.kind != JSON_STRING || string.text.size < size + 2 || string.text.size > sizeof room)
+        return false;
+    if (string.text.size == size + 2)
+        return memcmp(at + 1, text, size) == 0;
+    fl_bytes bytes = json_string(string, room); /* longer than it stands for, if there are escapes */
+    return bytes.size == size && memcmp(bytes.data, text, size) == 0;
+}
+
+bool json_integer(struct json number, int64_t *ret)
+{
+    const char *at = number.text.data, *end = at + number.text.size;
+    bool minus = *at == '-';
+    uint64_t value = 0;
+    for (at += minus; at < end; at++) {
+        if (!is_digit(*at) || __builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
+            return false;
+    }
+    if (value > (uint64_t)INT64_MAX)
+        return false;
+    *ret = minus ? -(int64_t)value : (int64_t)value;
+    return true;
+}
+
+double json_double(struct json number)
+{
+    char text[64];
+    if (number.text.size >= sizeof text)
+        return NAN;
+    memcpy(text, number.text.data, number.text.size);
+    text[number.text.size] = '\0';
+    return strtod(text, NULL);
+}
+
+bool json_milliseconds(struct json number, int64_t *ret_us)
+{
+    int64_t ms;
+    if (json_integer(number, &ms) && !__builtin_mul_overflow(ms, 1000, ret_us))
+        return true;
+    double us = ceil(json_double(number) * 1000);
+    if (!(fabs(us) < 9e18))
+        return false;
+    *ret_us = (int64_t)us;
+    return true;
+}

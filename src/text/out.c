@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* See out.h. */
+
+#include "text/out.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/when.h"
+
+void out_free(struct out *out)
+{
+    free(out->data);
+    *out = (struct out){0};
+}
+
+void out_clear(struct out *out)
+{
+    out->size = 0;
+    out->failed = false;
+}
+
+bool out_reserve(struct out *out, size_t more)
+{
+    if (out->failed)
+        return false;
+    if (out->capacity - out->size >= more)
+        return true;
+    size_t capacity = out->capacity + out->capacity / 2 + more + 128;
+    char *data = realloc(out->data, capacity);
+    if (!data) {
+        out->failed = true;
+        return false;
+    }
+    out->data = data;
+    out->capacity = capacity;
+    return true;
+}
+
+void out_put(struct out *out, const void *data, size_t size)
+{
+    if (size == 0 || !out_reserve(out, size))
+        return;
+    memcpy(out->data + out->size, data, size);
+    out->size += size;
+}
+
+void out_text(struct out *out, const char *text)
+{
+    out_put(out, text, strlen(text));
+}
+
+void out_format(struct out *out, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (size < 0 || !out_reserve(out, (size_t)size + 1))
+        return;
+    va_start(arguments, format);
+    vsnprintf(out->data + out->size, (size_t)size + 1, format, arguments);
+    va_end(arguments);
+    out->size += (size_t)size;
+}
+
+void out_number(struct out *out, int64_t number)
+{
+    char digits[24], *at = digits + sizeof digits;
+    uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do {
+        *--at = (char)('0' + left % 10);
+        left /= 10;
+    } while (left);
+    if (number < 0)
+        *--at = '-';
+    out_put(out, at, (size_t)(digits + sizeof digits - at));
+}
+
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
+
+void out_key(struct out *out, const char *key)
+{
+    if (out->size > 0 && out->data[out->size - 1] != '{')
+        out_put(out, ",", 1);
+    out_put(out, "\"", 1);
+    out_text(out, key);
+    out_put(out, "\":", 2);
+}
+
+static void put_escaped(struct out *out, unsigned char c)
+{
+    static const char plain[] = "\b\f\n\r\t\"\\", escaped[] = "bfnrt\"\\";
+    const char *found = c ? strchr(plain, c) : NULL;
+    if (found)
+        out_put(out, (char[]){'\\', escaped[found - plain]}, 2);
+    else
+        out_format(out, "\\u%04x", c);
+}
+
+void out_string(struct out *out, fl_bytes utf8)
+{
+    const unsigned char *at = utf8.data, *end = at + utf8.size;
+    out_put(out, "\"", 1);
+    while (at < end) {
+        const unsigned char *begin = at;
+        while (at < end && *at >= 0x20 && *at != '"' && *at != '\\')
+            at++;
+        out_put(out, begin, (size_t)(at - begin));
+        if (at < end)
+            put_escaped(out, *at++);
+    }
+    out_put(out, "\"", 1);
+}
+
+void out_base64_digits(struct out *out, fl_bytes bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *from = bytes.data;
+    if (!out_reserve(out, (bytes.size + 2) / 3 * 4))
+        return;
+    char *to = out->data + out->size;
+    for (size_t i = 0; i < bytes.size; i += 3) {
+        size_t left = bytes.size - i;
+        uint32_t word = (uint32_t)from[i] << 16 | (left > 1 ? from[i + 1] << 8 : 0) | (left > 2 ? from[i + 2] : 0);
+        *to++ = digits[word >> 18];
+        *to++ = digits[word >> 12 & 63];
+        *to++ = left > 1 ? digits[word >> 6 & 63] : '=';
+        *to++ = left > 2 ? digits[word & 63] : '=';
+    }
+    out->size = (size_t)(to - out->data);
+}
+
+void out_base64(struct out *out, fl_bytes bytes)
+{
+    out_put(out, "\"", 1);
+    out_base64_digits(out, bytes);
+    out_put(out, "\"", 1);
+}
+
+void out_time(struct out *out, int64_t us)
+{
+    if (!out_reserve(out, WHEN_TEXT + 2))
+        return;
+    out->data[out->size++] = '"';
+    out->size += when_format(us, out->data + out->size);
+    out->data[out->size++] = '"';
+}
+
+void out_duration(struct out *out, uint64_t us)
+{
+    if (!out_reserve(out, DURATION_TEXT + 2))
+        return;
+    out->data[out->size++] = '"';
+    out->size += duration_format(us, out->data + out->size);
+    out->data[out->size++] = '"';
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* What an answer means. Of all that may come, a few headers and the first 64 KiB of the body are kept. */
+
+#include "webhook/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "text/json.h"
+#include "text/when.h"
+
+enum { SECOND_US = 1000000 };
+static const int64_t day_us = INT64_C(86400) * SECOND_US;
+
+/* --- Collecting --------------------------------------------------------------------------------------------------- */
+
+static void empty(struct webhook_text *text)
+{
+    text->size = 0;
+    text->failed = false;
+}
+
+void webhook_answer_begin(struct webhook_answer *answer, int status)
+{
+    answer->status = status;
+    answer->other_type = answer->cut = false;
+    answer->retry_after[0] = '\0';
+    answer->body_size = 0;
+    empty(&answer->location);
+    empty(&answer->body);
+}
+
+void webhook_answer_free(struct webhook_answer *answer)
+{
+    free(answer->location.data);
+    free(answer->body.data);
+    *answer = (struct webhook_answer){0};
+}
+
+static bool is_name(fl_bytes name, const char *lower)
+{
+    return name.size == strlen(lower) && strncasecmp(name.data, lower, name.size) == 0;
+}
+
+/* "application/json; charset=utf-8", "application/problem+json" */
+static bool is_json_type(fl_bytes type)
+{
+    const char *at = type.data, *semicolon = memchr(at, ';', type.size);
+    size_t size = semicolon ? (size_t)(semicolon - at) : type.size;
+    while (size > 0 && (at[size - 1] == ' ' || at[size - 1] == '\t'))
+        size--;
+    return size >= 5 && strncasecmp(at + size - 4, "json", 4) == 0 && (at[size - 5] == '/' || at[size - 5] == '+');
+}
+
+void webhook_answer_header(struct webhook_answer *answer, fl_bytes name, fl_bytes value)
+{
+    if (is_name(name, "content-type")) {
+        answer->other_type = value.size > 0 && !is_json_type(value);
+    } else if (is_name(name, "retry-after") && value.size < sizeof answer->retry_after) {
+        memcpy(answer->retry_after, value.data, value.size);
+        answer->retry_after[value.size] = '\0';
+    } else if (is_name(name, "location") && value.size < WEBHOOK_LOCATION_MOST) {
+        empty(&answer->location);
+        webhook_text_add(&answer->location, value.data, value.size);
+        webhook_text_add(&answer->location, "", 1);
+    }
+}
+
+bool webhook_answer_body(struct webhook_answer *answer, const void *data, size_t size)
+{
+    size_t room = WEBHOOK_BODY_MOST - answer->body_size;
+    answer->cut = size > room;
+    if (answer->cut)
+        size = room;
+    answer->body_size += size;
+    if (answer->status / 100 == 2 && !answer->other_type)
+        webhook_text_add(&answer->body, data, size);
+    return !answer->cut;
+}
+
+/* --- Again -------------------------------------------------------------------------------------------------------- */
+
+/* "again_at": RFC 3339 or Unix milliseconds. */
+static bool read_at(struct json value, int64_t *ret_us)
+{
+    char room[128];
+    if (value.kind == JSON_NUMBER)
+        return json_milliseconds(value, ret_us);
+    return value.kind == JSON_STRING && value.text.size <= sizeof room &&
+           when_parse(json_string(value, room), ret_us) == 0;
+}
+
+/* "again_after": a duration. */
+static bool read_after(struct json value, int64_t now_us, int64_t *ret_us)
+{
+    uint64_t us;
+    char room[128];
+    return value.kind == JSON_STRING && value.text.size <= sizeof room &&
+           duration_parse(json_string(value, room), &us) == 0 && !__builtin_add_overflow(now_us, us, ret_us);
+}
+
+static void settle_again(struct json object, int64_t now_us, webhook_call *call)
+{
+    struct json key, value, at = {.kind = JSON_NULL}, after = {.kind = JSON_NULL};
+    struct json_walk walk = json_walk(object);
+    while (json_member(&walk, &key, &value)) {
+        if (json_is(key, "again_at"))
+            at = value;
+        else if (json_is(key, "again_after"))
+            after = value;
+    }
+    if (at.kind == JSON_NULL && after.kind == JSON_NULL)
+        return;
+    int64_t us = 0;
+    const char *problem = NULL;
+    if (at.kind != JSON_NULL && after.kind != JSON_NULL)
+        problem = "it has both again_at and again_after";
+    else if (at.kind != JSON_NULL && !read_at(at, &us))
+        problem = "again_at is neither RFC 3339 nor Unix milliseconds";
+    else if (after.kind != JSON_NULL && !read_after(after, now_us, &us))
+        problem = "again_after is not a duration";
+    else if (at.kind != JSON_NULL && us < WHEN_PLAUSIBLE_US)
+        problem = "again_at is before 2001; a number is milliseconds since 1970";
+    else if (us >= FL_STORE_TIME_END)
+        problem = "the time is after the year 3111";
+    if (problem) {
+        snprintf(call->reason, sizeof call->reason, "the response body was ignored: %s", problem);
+        return;
+    }
+    call->result = FL_AGAIN;
+    call->at_us = us < 0 ? 0 : us;
+}
+
+static void settle_success(const struct webhook_answer *answer, int64_t now_us, webhook_call *call)
+{
+    struct json value;
+    size_t at;
+    const char *problem;
+    call->result = FL_DONE;
+    if (answer->cut || (answer->other_type && answer->body_size > 0)) {
+        snprintf(call->reason, sizeof call->reason, "the response body was ignored: %s",
+                 answer->cut ? "it exceeds 64 KiB" : "its content type is not JSON");
+        return;
+    }
+    if (answer->body.size == 0)
+        return;
+    if (answer->body.failed) {
+        snprintf(call->reason, sizeof call->reason, "the response body was ignored: out of memory");
+        return;
+    }
+    if (json_parse((fl_bytes){answer->body.data, answer->body.size}, &value, &at, &problem) == 0 &&
+        value.kind == JSON_OBJECT)
+        settle_again(value, now_us, call);
+}
+
+/* --- Failure ------------------------------------------------------------------------------------------------------ */
+
+/* Seconds or a date; 0 if it is neither. */
+static int64_t read_retry_after(const char *text, int64_t now_us)
+{
+    size_t digits = strspn(text, "0123456789");
+    int64_t at_us;
+    if (*text == '\0')
+        return 0;
+    if (text[digits] == '\0') {
+        long long seconds = digits > 6 ? 1000000 : strtoll(text, NULL, 10);
+        at_us = now_us + seconds * SECOND_US;
+    } else {
+        time_t date = curl_getdate(text, NULL);
+        if (date <= 0 || date >= FL_STORE_TIME_END / SECOND_US)
+            return 0;
+        at_us = (int64_t)date * SECOND_US;
+    }
+    return at_us > now_us + day_us ? now_us + day_us : at_us;
+}
+
+static enum fl_settle result_of(int status)
+{
+    switch (status) {
+    case 408:
+    case 425:
+    case 429:
+        return FL_FAILED;
+    case 303:
+        return FL_DEAD;
+    default:
+        return status / 100 == 4 ? FL_DEAD : FL_FAILED;
+    }
+}
+
+void webhook_answer_settle(const struct webhook_answer *answer, int64_t now_us, webhook_call *call)
+{
+    call->status = answer->status;
+    if (answer->status / 100 == 2) {
+        settle_success(answer, now_us, call);
+        return;
+    }
+    call->result = result_of(answer->status);
+    if (call->result == FL_FAILED)
+        call->at_us = read_retry_after(answer->retry_after, now_us);
+    snprintf(call->reason, sizeof call->reason, "answered with status %d", answer->status);
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/* The fast way: HTTP/1.1 without TLS, over connections that are kept, one call at a time on each.
+ *
+ * It goes where the general way has been: libcurl looks names up, tries their addresses and checks them; where it got an
+ * answer from is remembered with the host for a minute (webhook_learn()), and calls to that address take this way. After
+ * that minute one call takes the general way again, with a new connection, while the others go on. If an address does not
+ * take a connection any more, it is forgotten and the call takes the general way too.
+ *
+ * A call on a kept connection costs one send() and one recv(); the loop waits for something to read all the time, so an
+ * idle connection that the other side closes is noticed. If that happens in the moment in which a call was sent, before a
+ * byte of the answer has come, the call is repeated once on a new connection: nobody knows whether it has been handled. A call
+ * that must not come twice (`once`) begins on a new connection, where this cannot happen. */
+
+#include "webhook/internal.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+struct webhook_connection {
+    webhooks *hooks;
+    struct webhook_host *host;
+    struct webhook_transfer *transfer;          /* NULL: it is idle */
+    struct webhook_connection *previous, *next; /* of the idle ones of the host */
+    int fd;
+    bool connecting;
+    bool writing; /* the loop waits for room, too */
+    bool mute;    /* it takes nothing more; perhaps it still answers */
+    bool used;    /* it has answered before */
+    size_t sent;
+    uint64_t idle_ns;
+    uint32_t generation;
+    struct webhook_parse parse;
+};
+
+/* --- Connections -------------------------------------------------------------------------------------------------- */
+
+static void unlink_idle(struct webhook_connection *connection)
+{
+    struct webhook_host *host = connection->host;
+    if (connection->previous)
+        connection->previous->next = connection->next;
+    else
+        host->idle = connection->next;
+    if (connection->next)
+        connection->next->previous = connection->previous;
+}
+
+static void close_connection(struct webhook_connection *connection)
+{
+    webhooks *hooks = connection->hooks;
+    if (!connection->transfer)
+        unlink_idle(connection);
+    fl_loop_fd_remove(hooks->config.loop, connection->fd);
+    close(connection->fd);
+    hooks->stats.connections--;
+    webhook_parse_free(&connection->parse);
+    free(connection);
+}
+
+/* The call has its answer: keeps the connection for another one, if that is possible. */
+static void let_go(struct webhook_connection *connection, bool keep)
+{
+    webhooks *hooks = connection->hooks;
+    struct webhook_host *host = connection->host;
+    connection->transfer->connection = NULL;
+    connection->transfer = NULL;
+    connection->used = true;
+    connection->idle_ns = fl_loop_now_ns(hooks->config.loop);
+    connection->previous = NULL;
+    connection->next = host->idle;
+    if (connection->next)
+        connection->next->previous = connection;
+    host->idle = connection;
+    if (!keep || connection->generation != host->generation || hooks->stats.connections > hooks->config.max_calls)
+        close_connection(connection);
+}
+
+/* The transfer goes on without its connection. */
+static struct webhook_transfer *tear(struct webhook_connection *connection)
+{
+    struct webhook_transfer *transfer = connection->transfer;
+    let_go(connection, false);
+    return transfer;
+}
+
+void webhook_plain_close_idle(struct webhook_host *host, uint64_t since_ns)
+{
+    for (struct webhook_connection *connection = host->idle, *next; connection; connection = next) {
+        next = connection->next;
+        if (connection->idle_ns <= since_ns)
+            close_connection(connection);
+    }
+}
+
+/* --- Sending ------------------------------------------------------------------------------------------------------ */
+
+static void wait_to_write(struct webhook_connection *connection, bool write)
+{
+    if (connection->writing == write)
+        return;
+    connection->writing = write;
+    fl_loop_fd_modify(connection->hooks->config.loop, connection->fd, write ? FL_READ | FL_WRITE : FL_READ);
+}
+
+static bool is_sent(const struct webhook_connection *connection)
+{
+    const struct webhook_transfer *transfer = connection->transfer;
+    return connection->sent == transfer->head.size + transfer->tail.size;
+}
+
+/* Of head and tail, what comes after so many bytes. */
+static ssize_t send_part(int fd, const struct webhook_text *head, fl_bytes tail, size_t from)
+{
+    if (tail.size == 0)
+        return send(fd, head->data + from, head->size - from, MSG_NOSIGNAL);
+    size_t of_head = from < head->size ? from : head->size, of_tail = from - of_head;
+    struct iovec parts[2] = {{head->data + of_head, head->size - of_head},
+                             {(char *)tail.data + of_tail, tail.size - of_tail}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+/* Sends what the kernel takes. If it takes nothing any more, the other side has gone away or has answered already: what
+ * there is to read will tell. */
+static void send_more(struct webhook_connection *connection)
+{
+    ssize_t sent = send_part(connection->fd, &connection->transfer->head, connection->transfer->tail, connection->sent);
+    if (sent > 0)
+        connection->sent += (size_t)sent;
+    else if (sent < 0 && errno != EAGAIN && errno != EINTR)
+        connection->mute = true;
+    wait_to_write(connection, !connection->mute && !is_sent(connection));
+}
+
+/* --- Receiving ---------------------------------------------------------------------------------------------------- */
+
+static void answered(struct webhook_connection *connection)
+{
+    struct webhook_transfer *transfer = connection->transfer;
+    let_go(connection, connection->parse.keep && is_sent(connection));
+    webhook_answered(transfer);
+}
+
+/* The connection is at its end. */
+static void ended(struct webhook_connection *connection, bool orderly)
+{
+    bool nothing = !connection->parse.any, used = connection->used;
+    if (orderly && webhook_parse_end(&connection->parse) == WEBHOOK_WHOLE) {
+        answered(connection);
+        return;
+    }
+    struct webhook_transfer *transfer = tear(connection);
+    if (nothing && used && !transfer->fresh) {
+        transfer->fresh = true;
+        webhook_repeat(transfer);
+    } else {
+        webhook_broken(transfer, FL_FAILED,
+                       nothing ? "the target closed the connection without a response"
+                               : "the target closed the connection within the response");
+    }
+}
+
+static void receive(struct webhook_connection *connection)
+{
+    char *buffer = connection->hooks->buffer;
+    ssize_t size = recv(connection->fd, buffer, WEBHOOK_BUFFER, 0);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (!connection->transfer) {
+        close_connection(connection);
+        return;
+    }
+    if (size <= 0) {
+        ended(connection, size == 0);
+        return;
+    }
+    switch (webhook_parse(&connection->parse, &connection->transfer->answer, buffer, (size_t)size)) {
+    case WEBHOOK_MORE:
+        break;
+    case WEBHOOK_WHOLE:
+        answered(connection);
+        break;
+    case WEBHOOK_BAD:
+        webhook_broken(tear(connection), FL_FAILED, "the response is not HTTP, or too long");
+        break;
+    }
+}
+
+/* --- Connecting --------------------------------------------------------------------------------------------------- */
+
+/* This address is none any more: let libcurl find out. */
+static void give_over(struct webhook_connection *connection)
+{
+    webhook_forget(connection->host);
+    webhook_repeat(tear(connection));
+}
+
+static void connected(struct webhook_connection *connection)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error) {
+        give_over(connection);
+        return;
+    }
+    connection->connecting = false;
+    send_more(connection);
+}
+
+static void ready(fl_loop *loop, int fd, unsigned events, void *arg)
+{
+    struct webhook_connection *connection = arg;
+    (void)loop;
+    (void)fd;
+    if (connection->connecting)
+        connected(connection);
+    else if (events & ~(unsigned)FL_WRITE)
+        receive(connection);
+    else
+        send_more(connection);
+}
+
+static int open_socket(const struct webhook_host *host)
+{
+    const struct sockaddr *address = (const struct sockaddr *)&host->address;
+    int one = 1;
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    socklen_t size = address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (connect(fd, address, size) == 0 || errno == EINPROGRESS)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static struct webhook_connection *connect_to(webhooks *hooks, struct webhook_host *host)
+{
+    if (!hooks->config.allow_private && !webhook_address_is_public((const struct sockaddr *)&host->address))
+        return NULL;
+    struct webhook_connection *connection = calloc(1, sizeof *connection);
+    int fd = connection ? open_socket(host) : -1;
+    if (fd < 0 || fl_loop_fd_add(hooks->config.loop, fd, FL_READ | FL_WRITE, ready, connection) < 0) {
+        if (fd >= 0)
+            close(fd);
+        free(connection);
+        return NULL;
+    }
+    connection->hooks = hooks;
+    connection->host = host;
+    connection->fd = fd;
+    connection->connecting = connection->writing = true;
+    connection->generation = host->generation;
+    hooks->stats.connections++;
+    return connection;
+}
+
+/* --- Transfers ---------------------------------------------------------------------------------------------------- */
+
+void webhook_plain_head(struct webhook_text *text, const struct webhook_target *target, size_t body_size)
+{
+    char room[WEBHOOK_DECIMAL];
+    const char *length = webhook_decimal(body_size, room);
+    webhook_text_add(text, "POST ", 5);
+    if (target->path.size == 0 || *(const char *)target->path.data != '/')
+        webhook_text_add(text, "/", 1);
+    webhook_text_add(text, target->path.data, target->path.size);
+    webhook_text_add(text, " HTTP/1.1\r\nhost: ", 17);
+    webhook_text_add(text, target->authority.data, target->authority.size);
+    webhook_text_add(text, "\r\ncontent-length: ", 18);
+    webhook_text_add(text, length, strlen(length));
+    webhook_text_add(text, "\r\n", 2);
+}
+
+int webhook_plain_begin(struct webhook_transfer *transfer)
+{
+    struct webhook_host *host = transfer->host;
+    struct webhook_connection *connection = transfer->fresh ? NULL : host->idle;
+    if (connection)
+        unlink_idle(connection);
+    else
+        connection = connect_to(transfer->hooks, host);
+    if (!connection)
+        return FL_SYSTEM;
+    connection->transfer = transfer;
+    connection->sent = 0;
+    connection->mute = false;
+    transfer->connection = connection;
+    webhook_parse_begin(&connection->parse);
+    if (!connection->connecting)
+        send_more(connection);
+    return 0;
+}
+
+void webhook_plain_end(struct webhook_transfer *transfer)
+{
+    struct webhook_connection *connection = transfer->connection;
+    if (!connection)
+        return;
+    if (connection->connecting)
+        webhook_forget(connection->host);
+    tear(connection);
+}
