@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "text/json.h"
 #include "node/pull.h"
 #include "api/timer.h"
@@ -39,8 +40,8 @@ static void read_lease(struct ack *ack, fl_bytes text)
     const char *at = text.data;
     ack->lease = text;
     ack->worker = UINT16_MAX;
-    if (text.size == LEASE_TEXT && hex_number(at, 8, &server) && hex_number(at + 8, 4, &worker) &&
-        hex_number(at + 12, 8, &slot) && hex_number(at + 20, 16, &serial)) {
+    if (text.size == LEASE_TEXT && fl__hex_number(at, 8, &server) && fl__hex_number(at + 8, 4, &worker) &&
+        fl__hex_number(at + 12, 8, &slot) && fl__hex_number(at + 20, 16, &serial)) {
         ack->server = (uint32_t)server;
         ack->worker = (uint16_t)worker;
         ack->slot = (uint32_t)slot;

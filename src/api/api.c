@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "api/browser.h"
 #include "text/json.h"
 #include "text/log.h"
@@ -148,14 +149,6 @@ static size_t bad_request(int status, const char *what, char *out, size_t size)
 
 /* --- Paths and queries -------------------------------------------------------------------------------------------- */
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
 static ssize_t decode(const char *from, size_t size, char *to, size_t room, bool plus)
 {
@@ -166,7 +159,7 @@ static ssize_t decode(const char *from, size_t size, char *to, size_t room, bool
         to[made] = plus && from[i] == '+' ? ' ' : from[i];
         if (from[i] != '%')
             continue;
-        int high = size - i > 2 ? hex(from[i + 1]) : -1, low = high < 0 ? -1 : hex(from[i + 2]);
+        int high = size - i > 2 ? fl__hex_digit(from[i + 1]) : -1, low = high < 0 ? -1 : fl__hex_digit(from[i + 2]);
         if (low < 0)
             return -1;
         to[made] = (char)(high << 4 | low);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "text/json.h"
 #include "node/server.h"
 #include "api/timer.h"
@@ -96,9 +97,9 @@ static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard
         return given;
     room[text.size] = '\0';
     uint64_t shard = 0;
-    bool good = text.size == CURSOR_TEXT && hex_number(room, 8, &shard);
+    bool good = text.size == CURSOR_TEXT && fl__hex_number(room, 8, &shard);
     for (int i = 0; i < 4 && good; i++)
-        good = hex_number(room + 8 + 16 * (size_t)i, 16, &part[i]);
+        good = fl__hex_number(room + 8 + 16 * (size_t)i, 16, &part[i]);
     if (!good || shard >= call->worker->server->shard_count)
         return bad_cursor(call);
     *ret_shard = (uint32_t)shard;

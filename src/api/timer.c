@@ -573,18 +573,6 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
     }
 }
 
-bool hex_number(const char *text, size_t size, uint64_t *ret)
-{
-    *ret = 0;
-    for (size_t i = 0; i < size; i++) {
-        char c = text[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
-            return false;
-        *ret = *ret << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    return true;
-}
-
 bool name_is_good(fl_bytes text)
 {
     const unsigned char *at = text.data;

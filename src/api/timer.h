@@ -77,9 +77,6 @@ fl_bytes timer_payload(const fl_durable *timer);
 /* Both alphabets, with or without padding. Returns 0 and what it stands for, to be freed; FL_INVALID_ARGUMENT, FL_NO_MEMORY. */
 int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size);
 
-/* Digits 0 to 9 and a to f, at most 16 of them; false if there are others. */
-bool hex_number(const char *text, size_t size, uint64_t *ret);
-
 /* Whether a text can be a namespace or a name: 1 to 255 bytes of UTF-8 without control characters. */
 bool name_is_good(fl_bytes text);
 

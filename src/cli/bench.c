@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/histogram.h"
 #include "cli/client.h"
-#include "cli/histogram.h"
 #include "cli/show.h"
 
 static const char *ns;
@@ -86,15 +86,15 @@ static int bench_create(struct client *client)
     for (uint64_t i = 0; i < started; i++) {
         pthread_join(creators[i].thread, NULL);
         status = status == CLI_OK ? creators[i].status : status;
-        histogram_merge(&took, &creators[i].took_ns);
+        fl__histogram_merge(&took, &creators[i].took_ns);
     }
     free(creators);
     if (status != CLI_OK)
         return status;
     report("created, one per request", count, begin);
     printf("%-30s p50 %s, p99 %s over %" PRIu64 " connections\n", "  time per request",
-           show_seconds(p50, (double)histogram_percentile(&took, 50) / 1e9),
-           show_seconds(p99, (double)histogram_percentile(&took, 99) / 1e9), connections);
+           show_seconds(p50, (double)fl__histogram_permille(&took, 500) / 1e9),
+           show_seconds(p99, (double)fl__histogram_permille(&took, 990) / 1e9), connections);
     return CLI_OK;
 }
 

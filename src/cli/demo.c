@@ -175,7 +175,7 @@ static void show(struct demo *d, uint64_t elapsed_ns)
     add_work(&whole->schedule, &recent->schedule);
     add_work(&whole->cancel, &recent->cancel);
     add_work(&whole->fire, &recent->fire);
-    histogram_merge(&whole->late_ns, &recent->late_ns);
+    fl__histogram_merge(&whole->late_ns, &recent->late_ns);
     demo_view_show(&d->state);
     memset(recent, 0, sizeof *recent);
 }

@@ -9,7 +9,7 @@
 
 #include <foliot/wheel.h>
 
-#include "cli/histogram.h"
+#include "base/histogram.h"
 
 /* How often something was done, and the time spent on it. */
 struct demo_work {

@@ -200,8 +200,8 @@ static void draw_work(const struct demo_span *recent)
 static void draw_lateness(const char *name, const struct histogram *late_ns)
 {
     char p50[TEXT], p99[TEXT], max[TEXT];
-    printf("  %-12s  %9s  %9s  %9s", name, duration(p50, histogram_percentile(late_ns, 50)),
-           duration(p99, histogram_percentile(late_ns, 99)), duration(max, late_ns->max));
+    printf("  %-12s  %9s  %9s  %9s", name, duration(p50, fl__histogram_permille(late_ns, 500)),
+           duration(p99, fl__histogram_permille(late_ns, 990)), duration(max, late_ns->max));
     end_line();
 }
 
@@ -239,8 +239,9 @@ static void print_line(const struct demo_state *s)
            "  late p50 %s p99 %s max %s  ns/op %.1f %.1f %.1f\n",
            (double)s->elapsed_ns / 1e9, fl_wheel_count(s->wheel), per_second(r, r->schedule.count),
            per_second(r, r->cancel.count), per_second(r, r->fire.count),
-           duration(p50, histogram_percentile(&r->late_ns, 50)), duration(p99, histogram_percentile(&r->late_ns, 99)),
-           duration(max, r->late_ns.max), ns_each(&r->schedule), ns_each(&r->cancel), ns_each(&r->fire));
+           duration(p50, fl__histogram_permille(&r->late_ns, 500)),
+           duration(p99, fl__histogram_permille(&r->late_ns, 990)), duration(max, r->late_ns.max),
+           ns_each(&r->schedule), ns_each(&r->cancel), ns_each(&r->fire));
 }
 
 void demo_view_begin(void)
@@ -288,7 +289,7 @@ void demo_view_end(const struct demo_state *state)
     print_summary_work("scheduled", &whole->schedule);
     print_summary_work("cancelled", &whole->cancel);
     print_summary_work("fired", &whole->fire);
-    printf("  lateness   p50 %s, p99 %s, maximum %s\n", duration(p50, histogram_percentile(&whole->late_ns, 50)),
-           duration(p99, histogram_percentile(&whole->late_ns, 99)), duration(max, whole->late_ns.max));
+    printf("  lateness   p50 %s, p99 %s, maximum %s\n", duration(p50, fl__histogram_permille(&whole->late_ns, 500)),
+           duration(p99, fl__histogram_permille(&whole->late_ns, 990)), duration(max, whole->late_ns.max));
     fflush(stdout);
 }

@@ -3,9 +3,10 @@
  *
  * A body is a byte of flags, the creation as a difference to the row's time in milliseconds, then what the flags say is
  * there, then the payload up to the end. A plain timer costs five bytes beyond its payload. Numbers are varints
- * (store.h); those that may be negative have their sign in the lowest bit.
+ * (base/varint.h); those that may be negative have their sign in the lowest bit.
  */
 
+#include "base/varint.h"
 #include "engine/internal.h"
 
 enum body_flags {
@@ -17,16 +18,6 @@ enum body_flags {
     HAS_HEADERS = 32,
     KNOWN = 63,
 };
-
-static uint64_t zigzag(int64_t value)
-{
-    return value < 0 ? ~((uint64_t)value << 1) : (uint64_t)value << 1;
-}
-
-static int64_t unzigzag(uint64_t value)
-{
-    return (int64_t)(value >> 1 ^ -(value & 1));
-}
 
 static bool has_retry(const fl_retry *retry)
 {
@@ -60,10 +51,10 @@ size_t fl__body_encode(const fl_durable *timer, int64_t at_us, unsigned char *ou
 {
     size_t size = 1;
     unsigned char flags = 0;
-    size += fl__varint_put(out + size, zigzag(at_us / 1000 - timer->created_us / 1000));
+    size += fl__varint_put(out + size, fl__zigzag(at_us / 1000 - timer->created_us / 1000));
     if (timer->due_us != at_us) {
         flags |= HAS_DUE;
-        size += fl__varint_put(out + size, zigzag(timer->due_us));
+        size += fl__varint_put(out + size, fl__zigzag(timer->due_us));
     }
     if (timer->attempt > 0) {
         flags |= HAS_ATTEMPT;
@@ -131,8 +122,8 @@ int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret)
     if (body.size == 0 || (*r.at & ~KNOWN))
         return FL_STORE_CORRUPT;
     unsigned char flags = *r.at++;
-    ret->created_us = (at_us / 1000 - unzigzag(read_number(&r))) * 1000;
-    ret->due_us = flags & HAS_DUE ? unzigzag(read_number(&r)) : at_us;
+    ret->created_us = (at_us / 1000 - fl__unzigzag(read_number(&r))) * 1000;
+    ret->due_us = flags & HAS_DUE ? fl__unzigzag(read_number(&r)) : at_us;
     ret->attempt = flags & HAS_ATTEMPT ? (uint32_t)read_number(&r) : 0;
     ret->timeout_us = flags & HAS_TIMEOUT ? read_number(&r) : 0;
     ret->retry = (fl_retry){0};

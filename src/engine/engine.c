@@ -557,7 +557,7 @@ static void gone(fl_loop *loop, void *arg)
         if (e->flights.list[i].state == FLIGHT_ORPHAN)
             fl__flight_end(e, i);
     fl__spaces_free(&e->spaces);
-    fl__locks_free(&e->locks);
+    fl__hash_free(&e->locks);
     fl__lanes_free(&e->lanes);
     fl__images_destroy(&e->images);
     void *blocks[] = {e->spans, e->flights.list, e->flights.table, e->windows, e->load_windows, e->split,     e->unsure,
@@ -719,7 +719,8 @@ static int prepare(fl_engine *e)
 {
     e->due = fl__alloc(e->config.dispatch_batch * sizeof *e->due);
     e->firings = fl__alloc(e->config.dispatch_batch * sizeof *e->firings);
-    if (!e->due || !e->firings || fl__locks_init(&e->locks) < 0 || fl__lanes_init(&e->lanes) < 0)
+    fl__lanes_init(&e->lanes);
+    if (!e->due || !e->firings)
         return FL_NO_MEMORY;
     struct {
         struct alarm *alarm;
@@ -753,7 +754,7 @@ int fl_engine_start(const fl_engine_config *config, fl_engine **ret)
     r = prepare(e);
     if (r < 0) {
         drop_alarms(e);
-        fl__locks_free(&e->locks);
+        fl__hash_free(&e->locks);
         fl__lanes_free(&e->lanes);
         fl__release(e->due);
         fl__release(e->firings);

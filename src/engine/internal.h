@@ -40,13 +40,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include <foliot/engine.h>
 #include <foliot/wheel.h>
 
 #include "base/alloc.h"
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/histogram.h"
 #include "base/image.h"
-#include "loop/histogram.h"
 #include "store/store.h"
 
 #define SEQ_MAX (((uint64_t)1 << 56) - 1)
@@ -175,16 +178,16 @@ struct lane {
     bool unread;       /* and there may be rows in it that are not in memory: what comes now goes behind them */
     bool news;         /* there was such a row in this pass through the window */
     uint64_t read_seq; /* how far that has got */
-    struct lane *next; /* in its bucket */
+    struct hash_link by_number;
+    TAILQ_ENTRY(lane) next;
 };
 
 struct lanes {
-    struct lane **buckets;
-    uint32_t size, count;
+    struct hash_table by_number;
+    TAILQ_HEAD(, lane) all; /* the one that was read last is the last */
     uint32_t held, waiting; /* in all of them */
     uint64_t bytes;
     uint32_t unread; /* lanes */
-    uint32_t turn;   /* the bucket after that whose lane was read last */
     uint32_t called; /* flights that were parked and have not been dispatched since */
     fl_store_request request;
     struct lane *reading; /* NULL: none */
@@ -195,14 +198,10 @@ struct lanes {
 struct lock {
     uint64_t key;
     bool held;
-    struct lock *next;                   /* in the bucket */
-    struct lock *waiting, *waiting_last; /* of the holder: those that wait for it */
+    struct hash_link link;       /* of the holder */
+    STAILQ_HEAD(, lock) waiting; /* of the holder: those that wait for it, in order */
+    STAILQ_ENTRY(lock) next;     /* of those */
     void (*granted)(fl_engine *e, struct lock *lock);
-};
-
-struct locks {
-    struct lock **buckets;
-    uint32_t size, count;
 };
 
 /* --- Operations --------------------------------------------------------------------------------------------------- */
@@ -239,12 +238,6 @@ struct work_queue {
 };
 
 /* --- Writes ------------------------------------------------------------------------------------------------------- */
-
-/* Memory that is given back all at once. */
-struct arena {
-    struct arena_block *blocks;
-    size_t used, size; /* of the first block */
-};
 
 struct write_entry {
     fl_row row;
@@ -382,9 +375,9 @@ struct fl_engine {
     uint32_t writes_busy;
     uint32_t finds_busy, doubts_busy;
     struct work_queue to_find, doubts, to_repeat;
-    struct work *in_doubt; /* asked or to be asked */
-    uint64_t ask_ns;       /* when the alarm for that rings, by the loop's clock */
-    struct locks locks;
+    struct work *in_doubt;   /* asked or to be asked */
+    uint64_t ask_ns;         /* when the alarm for that rings, by the loop's clock */
+    struct hash_table locks; /* held ones */
     fl_batch *answered, *answered_last;
     struct unsure *unsure;
     size_t unsure_count, unsure_capacity;
@@ -447,12 +440,8 @@ void fl__lists_go_on(fl_engine *e);
 bool fl__lock(fl_engine *e, struct lock *lock, uint64_t key, void (*granted)(fl_engine *, struct lock *));
 void fl__unlock(fl_engine *e, struct lock *lock);
 bool fl__is_locked(const fl_engine *e, uint64_t key);
-int fl__locks_init(struct locks *locks);
-void fl__locks_free(struct locks *locks);
 
 /* --- write.c */
-void *fl__arena_take(struct arena *arena, size_t size);
-void fl__arena_free(struct arena *arena);
 struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes);
 struct find *fl__find_new(fl_engine *e, size_t count);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
@@ -511,7 +500,7 @@ uint64_t fl__flight_token(const fl_engine *e, uint32_t index);
 uint32_t fl__flight_of_token(const fl_engine *e, uint64_t token);
 
 /* --- lane.c */
-int fl__lanes_init(struct lanes *lanes);
+void fl__lanes_init(struct lanes *lanes);
 void fl__lanes_free(struct lanes *lanes);
 void fl__lanes_clear(fl_engine *e);                              /* what is parked is not known any more */
 void fl__lanes_read_again(fl_engine *e, bool all);               /* else only those without flights */

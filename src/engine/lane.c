@@ -46,60 +46,31 @@ uint64_t fl__lane_window(uint32_t lane)
 
 /* --- Which there are ---------------------------------------------------------------------------------------------- */
 
-int fl__lanes_init(struct lanes *lanes)
+void fl__lanes_init(struct lanes *lanes)
 {
-    lanes->size = 16;
-    lanes->buckets = fl__alloc_zeroed(lanes->size * sizeof(struct lane *));
-    return lanes->buckets ? 0 : FL_NO_MEMORY;
+    TAILQ_INIT(&lanes->all);
 }
 
-static uint32_t bucket_of(const struct lanes *lanes, uint32_t number)
+/* NULL: there is none. fl__hash_number() gives different numbers different hashes. */
+static struct lane *find(const struct lanes *lanes, uint32_t number)
 {
-    return number * 0x9e3779b1u >> 8 & (lanes->size - 1);
-}
-
-static struct lane **find(const struct lanes *lanes, uint32_t number)
-{
-    struct lane **link = &lanes->buckets[bucket_of(lanes, number)];
-    while (*link && (*link)->number != number)
-        link = &(*link)->next;
-    return link;
-}
-
-/* Without memory for more buckets, the chains become longer. */
-static void grow(struct lanes *lanes)
-{
-    struct lanes larger = {.size = lanes->size * 2};
-    larger.buckets = fl__alloc_zeroed(larger.size * sizeof(struct lane *));
-    if (!larger.buckets)
-        return;
-    for (uint32_t i = 0; i < lanes->size; i++)
-        for (struct lane *lane = lanes->buckets[i], *next; lane; lane = next) {
-            next = lane->next;
-            struct lane **head = &larger.buckets[bucket_of(&larger, lane->number)];
-            lane->next = *head;
-            *head = lane;
-        }
-    fl__release(lanes->buckets);
-    lanes->buckets = larger.buckets;
-    lanes->size = larger.size;
+    struct hash_link *link = fl__hash_first(&lanes->by_number, fl__hash_number(number));
+    return link ? hash_entry(link, struct lane, by_number) : NULL;
 }
 
 /* The lane of a number, which is made if it is not there; NULL: no memory. */
 static struct lane *lane_of(fl_engine *e, uint32_t number)
 {
     struct lanes *lanes = &e->lanes;
-    struct lane **link = find(lanes, number);
-    struct lane *lane = *link;
+    struct lane *lane = find(lanes, number);
     if (lane)
         return lane;
     lane = fl__alloc_zeroed(sizeof *lane);
     if (!lane)
         return NULL;
     lane->number = number;
-    *link = lane;
-    if (++lanes->count > lanes->size)
-        grow(lanes);
+    fl__hash_insert(&lanes->by_number, &lane->by_number, fl__hash_number(number));
+    TAILQ_INSERT_TAIL(&lanes->all, lane, next);
     return lane;
 }
 
@@ -107,8 +78,8 @@ static void drop_if_unused(fl_engine *e, struct lane *lane)
 {
     if (lane->held > 0 || lane->closed || lane->filed || lane->unread || e->lanes.reading == lane)
         return;
-    *find(&e->lanes, lane->number) = lane->next;
-    e->lanes.count--;
+    fl__hash_remove(&e->lanes.by_number, &lane->by_number);
+    TAILQ_REMOVE(&e->lanes.all, lane, next);
     fl__release(lane);
 }
 
@@ -134,10 +105,10 @@ int fl__lane_filed(fl_engine *e, uint64_t window)
 bool fl__lane_next_window(const fl_engine *e, uint64_t after, uint64_t *ret)
 {
     uint64_t next = UINT64_MAX;
-    for (uint32_t i = 0; i < e->lanes.size; i++)
-        for (const struct lane *lane = e->lanes.buckets[i]; lane; lane = lane->next)
-            if (lane->filed && fl__lane_window(lane->number) > after && fl__lane_window(lane->number) < next)
-                next = fl__lane_window(lane->number);
+    const struct lane *lane;
+    TAILQ_FOREACH(lane, &e->lanes.all, next)
+    if (lane->filed && fl__lane_window(lane->number) > after && fl__lane_window(lane->number) < next)
+        next = fl__lane_window(lane->number);
     *ret = next;
     return next != UINT64_MAX;
 }
@@ -149,24 +120,22 @@ void fl__lanes_clear(fl_engine *e)
     lanes->held = lanes->waiting = lanes->unread = lanes->called = 0;
     lanes->bytes = 0;
     lanes->reading = NULL;
-    for (uint32_t i = 0; i < lanes->size; i++)
-        for (struct lane *lane = lanes->buckets[i], *next; lane; lane = next) {
-            next = lane->next;
-            lane->held = lane->waiting = 0;
-            lane->bytes = 0;
-            lane->filed = lane->unread = lane->empty = false;
-            drop_if_unused(e, lane);
-        }
+    for (struct lane *lane = TAILQ_FIRST(&lanes->all), *next; lane; lane = next) {
+        next = TAILQ_NEXT(lane, next);
+        lane->held = lane->waiting = 0;
+        lane->bytes = 0;
+        lane->filed = lane->unread = lane->empty = false;
+        drop_if_unused(e, lane);
+    }
 }
 
 void fl__lanes_free(struct lanes *lanes)
 {
-    for (uint32_t i = 0; i < lanes->size && lanes->buckets; i++)
-        for (struct lane *lane = lanes->buckets[i], *next; lane; lane = next) {
-            next = lane->next;
-            fl__release(lane);
-        }
-    fl__release(lanes->buckets);
+    for (struct lane *lane = TAILQ_FIRST(&lanes->all), *next; lane; lane = next) {
+        next = TAILQ_NEXT(lane, next);
+        fl__release(lane);
+    }
+    fl__hash_free(&lanes->by_number);
 }
 
 /* --- Waiting ------------------------------------------------------------------------------------------------------ */
@@ -420,40 +389,39 @@ void fl__lanes_read(fl_engine *e)
     if (lanes->unread == 0 || lanes->reading || lanes->called > read_most(e) / 4 || !e->ready || e->retreat ||
         e->set_back || !fl__engine_may_fire(e))
         return;
-    for (uint32_t i = 0; i < lanes->size; i++) {
-        uint32_t at = (lanes->turn + i) & (lanes->size - 1);
-        for (struct lane *lane = lanes->buckets[at]; lane; lane = lane->next)
-            if (wants_more(e, lane)) {
-                lanes->turn = at + 1;
-                read_lane(e, lane);
-                return;
-            }
-    }
+    struct lane *lane;
+    TAILQ_FOREACH(lane, &lanes->all, next)
+    if (wants_more(e, lane))
+        break;
+    if (!lane)
+        return;
+    TAILQ_REMOVE(&lanes->all, lane, next);
+    TAILQ_INSERT_TAIL(&lanes->all, lane, next);
+    read_lane(e, lane);
 }
 
 /* Their flights are gone, or there are none: the rows that are left must be found. */
 void fl__lanes_read_again(fl_engine *e, bool all)
 {
-    for (uint32_t i = 0; i < e->lanes.size; i++)
-        for (struct lane *lane = e->lanes.buckets[i]; lane; lane = lane->next)
-            if (lane->filed && (all || (lane->held == 0 && !lane->unread))) {
-                set_unread(e, lane, true);
-                lane->read_seq = 0;
-            }
+    struct lane *lane;
+    TAILQ_FOREACH(lane, &e->lanes.all, next)
+    if (lane->filed && (all || (lane->held == 0 && !lane->unread))) {
+        set_unread(e, lane, true);
+        lane->read_seq = 0;
+    }
 }
 
 /* The windows without rows, as many as fit: the caller drops them. */
 size_t fl__lanes_empty(fl_engine *e, struct fl_store_span *spans, size_t most)
 {
     size_t count = 0;
-    for (uint32_t i = 0; i < e->lanes.size; i++)
-        for (struct lane *lane = e->lanes.buckets[i], *next; lane && count < most; lane = next) {
-            next = lane->next;
-            if (!lane->empty)
-                continue;
-            spans[count++] = (struct fl_store_span){fl__lane_window(lane->number), true};
-            lane->empty = lane->filed = false;
-            drop_if_unused(e, lane);
-        }
+    for (struct lane *lane = TAILQ_FIRST(&e->lanes.all), *next; lane && count < most; lane = next) {
+        next = TAILQ_NEXT(lane, next);
+        if (!lane->empty)
+            continue;
+        spans[count++] = (struct fl_store_span){fl__lane_window(lane->number), true};
+        lane->empty = lane->filed = false;
+        drop_if_unused(e, lane);
+    }
     return count;
 }

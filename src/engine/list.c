@@ -58,12 +58,8 @@ static bool copy_bytes(struct arena *arena, fl_bytes *bytes)
 {
     if (bytes->size == 0)
         return true;
-    void *copy = fl__arena_take(arena, bytes->size);
-    if (!copy)
-        return false;
-    memcpy(copy, bytes->data, bytes->size);
-    bytes->data = copy;
-    return true;
+    bytes->data = fl__arena_copy(arena, bytes->data, bytes->size);
+    return bytes->data;
 }
 
 static int add(struct fl_listing_state *s, const fl_row *row)

@@ -65,12 +65,8 @@ static bool own_bytes(fl_batch *batch, fl_bytes *bytes)
         return true;
     if (!batch->bytes && !(batch->bytes = fl__alloc_zeroed(sizeof(struct arena))))
         return false;
-    void *copy = fl__arena_take(batch->bytes, bytes->size);
-    if (!copy)
-        return false;
-    memcpy(copy, bytes->data, bytes->size);
-    bytes->data = copy;
-    return true;
+    bytes->data = fl__arena_copy(batch->bytes, bytes->data, bytes->size);
+    return bytes->data;
 }
 
 static int give_timer(struct work *work, const fl_durable *timer)

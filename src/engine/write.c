@@ -7,42 +7,6 @@
 
 #include "engine/internal.h"
 
-/* --- Arenas ------------------------------------------------------------------------------------------------------- */
-
-enum { ARENA_BLOCK = 64 << 10 };
-
-struct arena_block {
-    struct arena_block *next;
-    _Alignas(16) unsigned char bytes[];
-};
-
-void *fl__arena_take(struct arena *arena, size_t size)
-{
-    size = (size + 15) & ~(size_t)15;
-    if (arena->size - arena->used < size) {
-        size_t block_size = size > ARENA_BLOCK ? size : ARENA_BLOCK;
-        struct arena_block *block = fl__alloc(sizeof *block + block_size);
-        if (!block)
-            return NULL;
-        block->next = arena->blocks;
-        arena->blocks = block;
-        arena->used = 0;
-        arena->size = block_size;
-    }
-    void *taken = arena->blocks->bytes + arena->used;
-    arena->used += size;
-    return taken;
-}
-
-void fl__arena_free(struct arena *arena)
-{
-    for (struct arena_block *block = arena->blocks, *next; block; block = next) {
-        next = block->next;
-        fl__release(block);
-    }
-    *arena = (struct arena){0};
-}
-
 /* --- Queues ------------------------------------------------------------------------------------------------------- */
 
 void fl__queue_push(struct work_queue *queue, struct work *work)

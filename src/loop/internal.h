@@ -19,8 +19,8 @@
 
 #include <foliot/loop.h>
 
+#include "base/histogram.h"
 #include "loop/fresh.h"
-#include "loop/histogram.h"
 #include "loop/inbox.h"
 #include "loop/ring.h"
 #include "loop/stopwatch.h"

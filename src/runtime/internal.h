@@ -24,8 +24,8 @@
 
 #include <foliot/wheel.h>
 
+#include "base/histogram.h"
 #include "base/record.h"
-#include "loop/histogram.h"
 #include "loop/stopwatch.h"
 #include "runtime/entries.h"
 #include "runtime/handle.h"

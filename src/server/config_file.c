@@ -6,6 +6,7 @@
  * about, and what is left of the indentation is taken away. Counting lines here is also how a complaint knows its line,
  * since inih handles a line before it asks for the next. What TOML writes differently for the same thing is taken too. */
 
+#include "base/hex.h"
 #include "server/settings.h"
 
 #include <errno.h>
@@ -136,22 +137,9 @@ static struct draft *draft_of(struct source *source, const char *name)
     return draft;
 }
 
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *found = c ? strchr(digits, c | 0x20) : NULL;
-    return found ? (int)(found - digits) : -1;
-}
-
 static bool read_hash(const char *text, unsigned char hash[32])
 {
-    for (size_t i = 0; i < 32; i++) {
-        int high = hex_digit(text[2 * i]), low = high < 0 ? -1 : hex_digit(text[2 * i + 1]);
-        if (low < 0)
-            return false;
-        hash[i] = (unsigned char)(high << 4 | low);
-    }
-    return text[64] == '\0';
+    return fl__hex_bytes(text, hash, 32) && text[64] == '\0';
 }
 
 /* A hash is not shown, not even a wrong one: it might be the token itself. */

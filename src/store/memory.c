@@ -26,13 +26,14 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/arena.h"
 #include "store/memory_members.h"
 #include "store/memory_rows.h"
 
 enum {
-    PAGE_ROWS = 512,        /* rows that a load or a list looks at before it gives back what fits */
-    PAGE_BYTES = 1 << 20,   /* and about how many bytes of them it copies */
-    ARENA_BYTES = 16 << 10, /* of a block */
+    PAGE_ROWS = 512,      /* rows that a load or a list looks at before it gives back what fits */
+    PAGE_BYTES = 1 << 20, /* and about how many bytes of them it copies */
+    /* of a block */
 };
 
 /* --- What is kept ------------------------------------------------------------------------------------------------- */
@@ -65,15 +66,6 @@ struct store {
     struct book books[];
 };
 
-/* Copies that live until the request is answered. */
-struct arena {
-    struct block {
-        struct block *next;
-        size_t used, size;
-        unsigned char bytes[];
-    } * blocks;
-};
-
 struct attachment {
     fl_shard shard;
     struct book *book;
@@ -82,8 +74,8 @@ struct attachment {
     bool claimed;                    /* over this attachment, */
     unsigned claimed_after;          /* when the store had gone back so many times */
     fl_loop_task task;
-    bool scheduled; /* a task is posted or a timer armed */
-    struct arena arena;
+    bool scheduled;     /* a task is posted or a timer armed */
+    struct arena arena; /* copies that live until the request is answered */
     struct {
         size_t window; /* which of the request's */
         uint64_t seq;  /* where to go on in it */
@@ -93,34 +85,9 @@ struct attachment {
     void *gone_arg;
 };
 
-static void *arena_get(struct arena *arena, size_t size)
-{
-    size = (size + 15) & ~(size_t)15;
-    struct block *block = arena->blocks;
-    if (!block || block->size - block->used < size) {
-        size_t room = size > ARENA_BYTES ? size : ARENA_BYTES;
-        block = fl__alloc(sizeof *block + room);
-        if (!block)
-            return NULL;
-        *block = (struct block){.next = arena->blocks, .size = room};
-        arena->blocks = block;
-    }
-    block->used += size;
-    return block->bytes + block->used - size;
-}
-
-static void arena_clear(struct arena *arena)
-{
-    for (struct block *block = arena->blocks, *next; block; block = next) {
-        next = block->next;
-        fl__release(block);
-    }
-    arena->blocks = NULL;
-}
-
 static bool copy_row(struct arena *arena, const struct fl__memory_row *row, fl_row *ret)
 {
-    unsigned char *bytes = arena_get(arena, fl__row_bytes(row));
+    unsigned char *bytes = fl__arena_take(arena, fl__row_bytes(row));
     if (!bytes)
         return false;
     memcpy(bytes, row->bytes, fl__row_bytes(row));
@@ -130,7 +97,7 @@ static bool copy_row(struct arena *arena, const struct fl__memory_row *row, fl_r
 
 static bool copy_dead(struct arena *arena, const struct fl__memory_dead *dead, fl_dead_row *ret)
 {
-    unsigned char *bytes = arena_get(arena, fl__dead_bytes(dead));
+    unsigned char *bytes = fl__arena_take(arena, fl__dead_bytes(dead));
     if (!bytes)
         return false;
     memcpy(bytes, dead->bytes, fl__dead_bytes(dead));
@@ -193,14 +160,14 @@ static bool count_row(struct arena *arena, fl_store_count **counts, size_t *coun
             return true;
         }
     if ((*count & (*count - 1)) == 0) { /* full */
-        fl_store_count *more = arena_get(arena, (*count > 0 ? 2 * *count : 1) * sizeof *more);
+        fl_store_count *more = fl__arena_take(arena, (*count > 0 ? 2 * *count : 1) * sizeof *more);
         if (!more)
             return false;
         if (*count > 0)
             memcpy(more, *counts, *count * sizeof *more);
         *counts = more;
     }
-    unsigned char *copy = arena_get(arena, ns.size);
+    unsigned char *copy = fl__arena_take(arena, ns.size);
     if (!copy)
         return false;
     memcpy(copy, ns.data, ns.size);
@@ -230,8 +197,8 @@ static bool tell_claim(struct attachment *a, fl_store_request *request)
 {
     const struct book *book = a->book;
     size_t keep_size = book->progress.keep_count * sizeof(uint64_t);
-    uint64_t *windows = arena_get(&a->arena, list_windows(book, NULL) * sizeof(uint64_t));
-    uint64_t *keep = arena_get(&a->arena, keep_size);
+    uint64_t *windows = fl__arena_take(&a->arena, list_windows(book, NULL) * sizeof(uint64_t));
+    uint64_t *keep = fl__arena_take(&a->arena, keep_size);
     if (!windows || !keep || !tell_counts(a, request))
         return false;
     if (keep_size > 0)
@@ -459,7 +426,7 @@ static void list(struct attachment *a, fl_store_request *request)
 {
     size_t limit = page_rows(request->list.limit), count = 0, seen = 0, bytes = 0;
     uint64_t seq = request->list.after_seq;
-    fl_row *rows = arena_get(&a->arena, limit * sizeof *rows);
+    fl_row *rows = fl__arena_take(&a->arena, limit * sizeof *rows);
     const struct fl__memory_row *row;
     bool good = rows;
     for (; (row = fl__rows_next(&a->book->rows, request->list.window, seq + 1)) && good; seq = row->filed.seq) {
@@ -489,7 +456,7 @@ static void list_dead(struct attachment *a, fl_store_request *request)
 {
     size_t limit = page_rows(request->dead_list.limit), count = 0, seen = 0, bytes = 0;
     uint64_t only = request->dead_list.id_seq, seq = only > 0 ? only - 1 : request->dead_list.after_seq;
-    fl_dead_row *rows = arena_get(&a->arena, limit * sizeof *rows);
+    fl_dead_row *rows = fl__arena_take(&a->arena, limit * sizeof *rows);
     const struct fl__memory_dead *dead;
     bool good = rows;
     for (; (dead = fl__rows_next_dead(&a->book->rows, seq + 1)) && good; seq = dead->id.seq) {
@@ -609,7 +576,7 @@ static size_t load_part(struct attachment *a, fl_store_request *request, fl_row 
 static bool load_go_on(struct attachment *a, fl_store_request *request)
 {
     bool over = true;
-    fl_row *rows = arena_get(&a->arena, PAGE_ROWS * sizeof *rows);
+    fl_row *rows = fl__arena_take(&a->arena, PAGE_ROWS * sizeof *rows);
     if (!rows) {
         fl__store_answer(request, FL_NO_MEMORY, NULL);
         return true;
@@ -619,7 +586,7 @@ static bool load_go_on(struct attachment *a, fl_store_request *request)
     pthread_mutex_unlock(&a->book->lock);
     if (count > 0)
         request->load.rows(request, rows, count);
-    arena_clear(&a->arena);
+    fl__arena_free(&a->arena);
     return over;
 }
 
@@ -634,7 +601,7 @@ static int64_t time_left(int64_t until_us, int64_t now)
 static const char *copy_text(struct arena *arena, const char *text)
 {
     size_t size = strlen(text) + 1;
-    char *copy = arena_get(arena, size);
+    char *copy = fl__arena_take(arena, size);
     return copy ? memcpy(copy, text, size) : NULL;
 }
 
@@ -642,7 +609,7 @@ static const char *copy_text(struct arena *arena, const char *text)
 static const fl_store_holder *tell_holders(struct attachment *a, int64_t now)
 {
     struct store *store = (struct store *)a->shard.store;
-    fl_store_holder *holders = arena_get(&a->arena, store->store.shards * sizeof *holders);
+    fl_store_holder *holders = fl__arena_take(&a->arena, store->store.shards * sizeof *holders);
     for (uint32_t i = 0; i < store->store.shards && holders; i++) {
         struct book *book = &store->books[i];
         pthread_mutex_lock(&book->lock);
@@ -660,8 +627,8 @@ static const fl_store_holder *tell_holders(struct attachment *a, int64_t now)
 static void meet_locked(struct attachment *a, fl_store_request *request, int64_t now)
 {
     struct fl__members *members = &((struct store *)a->shard.store)->members;
-    fl_store_member *told = arena_get(&a->arena, (members->count + 1) * sizeof *told);
-    struct fl__member *copies = arena_get(&a->arena, (members->count + 1) * sizeof *copies);
+    fl_store_member *told = fl__arena_take(&a->arena, (members->count + 1) * sizeof *told);
+    struct fl__member *copies = fl__arena_take(&a->arena, (members->count + 1) * sizeof *copies);
     if (!told || !copies || fl__members_note(members, request, now, lease_end(now, request->meet.lease_us)) < 0) {
         fl__store_answer(request, FL_NO_MEMORY, NULL);
         return;
@@ -759,7 +726,7 @@ static void carry_out_hidden(struct attachment *a, const fl_store_request *reque
     fl_store_request copy = *request;
     if (is_write(request) || request->op == FL_STORE_CLAIM || request->op == FL_STORE_MEET)
         carry_out(a, &copy);
-    arena_clear(&a->arena);
+    fl__arena_free(&a->arena);
 }
 
 static void step(fl_loop *loop, void *arg);
@@ -843,7 +810,7 @@ static void step(fl_loop *loop, void *arg)
     }
     a->current = NULL;
     request->done(request);
-    arena_clear(&a->arena);
+    fl__arena_free(&a->arena);
     if (a->first || a->gone)
         schedule(a);
 }
@@ -940,7 +907,7 @@ int fl__memory_open(const char *rest, const fl_store_config *config, fl_store **
     for (uint32_t i = 0; i < shards; i++) {
         struct book *book = &store->books[i];
         pthread_mutex_init(&book->lock, NULL);
-        fl__rows_init(&book->rows);
+        book->rows = (struct fl__rows){0};
         book->progress.seq_limit = 2;
     }
     *ret = &store->store;
@@ -985,7 +952,7 @@ static int copy_book(struct book *to, const struct book *from)
 {
     size_t size = from->progress.keep_count * sizeof(uint64_t);
     uint64_t *keep = size > 0 ? fl__alloc(size) : NULL;
-    fl__rows_init(&to->rows);
+    to->rows = (struct fl__rows){0};
     to->version = from->version;
     to->lease_until_us = from->lease_until_us;
     memcpy(to->owner, from->owner, sizeof to->owner);
@@ -1034,7 +1001,7 @@ static int copy_all(const struct store *store, const struct fl__members *members
     if (!mark)
         return FL_NO_MEMORY;
     for (uint32_t i = 0; i < shards; i++)
-        fl__rows_init(&mark->books[i].rows);
+        mark->books[i].rows = (struct fl__rows){0};
     int r = copy_members(&mark->members, members);
     for (uint32_t i = 0; i < shards && r == 0; i++)
         r = copy_book(&mark->books[i], &books[i]);

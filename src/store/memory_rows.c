@@ -10,6 +10,7 @@
  * themselves, so that putting a row cannot fail; a table that cannot get memory to grow stays as it is and gets slower.
  */
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -110,62 +111,6 @@ static void tree_free(struct fl__node *node)
     }
 }
 
-/* --- The tables --------------------------------------------------------------------------------------------------- */
-
-static void table_init(struct fl__table *table)
-{
-    *table = (struct fl__table){.buckets = &table->only};
-}
-
-static void table_clear(struct fl__table *table)
-{
-    if (table->buckets != &table->only)
-        fl__release(table->buckets);
-}
-
-static struct fl__link *table_first(const struct fl__table *table, uint64_t hash)
-{
-    return table->buckets[hash & table->mask];
-}
-
-static void table_grow(struct fl__table *table)
-{
-    size_t size = (table->mask + 1) * 4;
-    struct fl__link **buckets = fl__alloc_zeroed(size * sizeof(struct fl__link *));
-    if (!buckets)
-        return;
-    for (size_t i = 0; i <= table->mask; i++) {
-        for (struct fl__link *link = table->buckets[i], *next; link; link = next) {
-            struct fl__link **bucket = &buckets[link->hash & (size - 1)];
-            next = link->next;
-            link->next = *bucket;
-            *bucket = link;
-        }
-    }
-    table_clear(table);
-    table->buckets = buckets;
-    table->mask = size - 1;
-}
-
-static void table_insert(struct fl__table *table, struct fl__link *link, uint64_t hash)
-{
-    if (table->count > table->mask)
-        table_grow(table);
-    struct fl__link **bucket = &table->buckets[hash & table->mask];
-    *link = (struct fl__link){*bucket, hash};
-    *bucket = link;
-    table->count++;
-}
-
-static void table_remove(struct fl__table *table, struct fl__link *link)
-{
-    struct fl__link **at = &table->buckets[link->hash & table->mask];
-    while (*at != link)
-        at = &(*at)->next;
-    *at = link->next;
-    table->count--;
-}
-
 /* --- One row ------------------------------------------------------------------------------------------------------ */
 
 static unsigned char *append(unsigned char *to, fl_bytes bytes)
@@ -242,39 +187,20 @@ fl_dead_row fl__dead_view(const struct fl__memory_dead *dead, const unsigned cha
 
 /* --- All rows ----------------------------------------------------------------------------------------------------- */
 
-void fl__rows_init(struct fl__rows *rows)
-{
-    rows->filed = rows->dead = NULL;
-    table_init(&rows->by_key);
-    table_init(&rows->by_id);
-    table_init(&rows->by_name);
-}
-
 void fl__rows_clear(struct fl__rows *rows)
 {
     tree_free(rows->filed);
     tree_free(rows->dead);
-    table_clear(&rows->by_key);
-    table_clear(&rows->by_id);
-    table_clear(&rows->by_name);
-}
-
-/* A small table points into itself. */
-static void move_table(struct fl__table *to, const struct fl__table *from)
-{
-    *to = *from;
-    if (from->buckets == &from->only)
-        to->buckets = &to->only;
+    fl__hash_free(&rows->by_key);
+    fl__hash_free(&rows->by_id);
+    fl__hash_free(&rows->by_name);
+    rows->filed = rows->dead = NULL;
 }
 
 void fl__rows_move(struct fl__rows *to, struct fl__rows *from)
 {
-    to->filed = from->filed;
-    to->dead = from->dead;
-    move_table(&to->by_key, &from->by_key);
-    move_table(&to->by_id, &from->by_id);
-    move_table(&to->by_name, &from->by_name);
-    fl__rows_init(from);
+    *to = *from;
+    *from = (struct fl__rows){0};
 }
 
 static bool same_key(fl_key a, fl_key b)
@@ -313,21 +239,21 @@ void fl__rows_put(struct fl__rows *rows, struct fl__memory_row *row)
     if (there)
         fl__rows_remove(rows, there);
     tree_insert(&rows->filed, &row->filed);
-    table_insert(&rows->by_key, &row->by_key, mix(row->filed.seq));
+    fl__hash_insert(&rows->by_key, &row->by_key, fl__hash_number(row->filed.seq));
     if (was_moved(row))
-        table_insert(&rows->by_id, &row->by_id, mix(row->id.seq));
+        fl__hash_insert(&rows->by_id, &row->by_id, fl__hash_number(row->id.seq));
     if (row->name_size > 0)
-        table_insert(&rows->by_name, &row->by_name, fl__store_hash(ns_of(row), name_of(row)));
+        fl__hash_insert(&rows->by_name, &row->by_name, fl__store_hash(ns_of(row), name_of(row)));
 }
 
 void fl__rows_remove(struct fl__rows *rows, struct fl__memory_row *row)
 {
     tree_remove(&rows->filed, &row->filed);
-    table_remove(&rows->by_key, &row->by_key);
+    fl__hash_remove(&rows->by_key, &row->by_key);
     if (was_moved(row))
-        table_remove(&rows->by_id, &row->by_id);
+        fl__hash_remove(&rows->by_id, &row->by_id);
     if (row->name_size > 0)
-        table_remove(&rows->by_name, &row->by_name);
+        fl__hash_remove(&rows->by_name, &row->by_name);
     fl__release(row);
 }
 
@@ -355,8 +281,9 @@ void fl__rows_refile(struct fl__rows *rows, struct fl__memory_row *row, uint64_t
 
 struct fl__memory_row *fl__rows_by_key(const struct fl__rows *rows, fl_key key)
 {
-    for (struct fl__link *link = table_first(&rows->by_key, mix(key.seq)); link; link = link->next) {
-        struct fl__memory_row *row = CONTAINER(link, struct fl__memory_row, by_key);
+    for (struct hash_link *link = fl__hash_first(&rows->by_key, fl__hash_number(key.seq)); link;
+         link = fl__hash_next(link)) {
+        struct fl__memory_row *row = hash_entry(link, struct fl__memory_row, by_key);
         if (same_key(fl__row_key(row), key))
             return row;
     }
@@ -365,8 +292,9 @@ struct fl__memory_row *fl__rows_by_key(const struct fl__rows *rows, fl_key key)
 
 struct fl__memory_row *fl__rows_by_id(const struct fl__rows *rows, fl_key id)
 {
-    for (struct fl__link *link = table_first(&rows->by_id, mix(id.seq)); link; link = link->next) {
-        struct fl__memory_row *row = CONTAINER(link, struct fl__memory_row, by_id);
+    for (struct hash_link *link = fl__hash_first(&rows->by_id, fl__hash_number(id.seq)); link;
+         link = fl__hash_next(link)) {
+        struct fl__memory_row *row = hash_entry(link, struct fl__memory_row, by_id);
         if (same_key(row->id, id))
             return row;
     }
@@ -376,9 +304,9 @@ struct fl__memory_row *fl__rows_by_id(const struct fl__rows *rows, fl_key id)
 struct fl__memory_row *fl__rows_by_name(const struct fl__rows *rows, fl_bytes ns, fl_bytes name)
 {
     uint64_t hash = fl__store_hash(ns, name);
-    for (struct fl__link *link = table_first(&rows->by_name, hash); link; link = link->next) {
-        struct fl__memory_row *row = CONTAINER(link, struct fl__memory_row, by_name);
-        if (link->hash == hash && same_bytes(ns_of(row), ns) && same_bytes(name_of(row), name))
+    for (struct hash_link *link = fl__hash_first(&rows->by_name, hash); link; link = fl__hash_next(link)) {
+        struct fl__memory_row *row = hash_entry(link, struct fl__memory_row, by_name);
+        if (same_bytes(ns_of(row), ns) && same_bytes(name_of(row), name))
             return row;
     }
     return NULL;

@@ -7,6 +7,7 @@
  * Whatever can fail is done by fl__row_new() and fl__dead_new(); filing and taking away cannot. So a batch makes all its
  * rows first, and from then on nothing can leave it half done. */
 
+#include "base/hash.h"
 #include "store/store.h"
 
 /* A node of a tree that is ordered by (group, seq). */
@@ -15,20 +16,9 @@ struct fl__node {
     uint64_t group, seq;
 };
 
-struct fl__link {
-    struct fl__link *next;
-    uint64_t hash;
-};
-
-struct fl__table {
-    struct fl__link **buckets;
-    struct fl__link *only; /* the one bucket of a small table */
-    size_t mask, count;
-};
-
 struct fl__memory_row {
     struct fl__node filed; /* group: the window; seq: that of the key. First, so that a node is its row */
-    struct fl__link by_key, by_id, by_name;
+    struct hash_link by_key, by_id, by_name;
     int64_t at_us;
     fl_key id;
     uint32_t body_size;
@@ -47,12 +37,12 @@ struct fl__memory_dead {
 
 struct fl__rows {
     struct fl__node *filed, *dead;
-    struct fl__table by_key, by_id, by_name;
+    struct hash_table by_key, by_id, by_name;
 };
 
-void fl__rows_init(struct fl__rows *rows);
+/* The zero value has no rows. */
 void fl__rows_clear(struct fl__rows *rows);                     /* frees everything in it */
-void fl__rows_move(struct fl__rows *to, struct fl__rows *from); /* `to` was not initialized; `from` is empty then */
+void fl__rows_move(struct fl__rows *to, struct fl__rows *from); /* `to` has none, and then `from` */
 
 /* A row with copies of all its bytes; NULL if there is no memory. It is the caller's until it is put, to be freed with
  * fl__release(). */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/varint.h"
 #include "store/store.h"
 
 enum { FORMAT = 1, FIXED = 8 }; /* numbers before the kept ones */
@@ -33,33 +34,6 @@ static bool kept(const fl_progress *progress, uint64_t seq)
 bool fl_progress_settled(const fl_progress *progress, fl_key key)
 {
     return !after(key, progress->front[key.seq & 1]) && !kept(progress, key.seq);
-}
-
-size_t fl__varint_put(unsigned char *out, uint64_t value)
-{
-    size_t size = 0;
-    for (; value >= 0x80; value >>= 7)
-        out[size++] = (unsigned char)(value | 0x80);
-    out[size++] = (unsigned char)value;
-    return size;
-}
-
-bool fl__varint_get(const unsigned char **at, const unsigned char *end, uint64_t *ret)
-{
-    uint64_t value = 0;
-    const unsigned char *p = *at;
-    for (unsigned shift = 0; shift < 64 && p < end; shift += 7) {
-        unsigned char byte = *p++;
-        if (shift == 63 && byte > 1)
-            return false;
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80)) {
-            *at = p;
-            *ret = value;
-            return true;
-        }
-    }
-    return false;
 }
 
 size_t fl__progress_size(const fl_progress *progress)

@@ -32,11 +32,6 @@ size_t fl__progress_encode(const fl_progress *progress, unsigned char *out);
 /* The reverse. `ret->keep` is allocated: fl__release() it. Returns 0, FL_STORE_CORRUPT or FL_NO_MEMORY. */
 int fl__progress_decode(fl_bytes encoded, fl_progress *ret);
 
-/* Numbers as bytes: seven bits each, the last without the high bit. */
-enum { FL__VARINT_MAX = 10 };
-size_t fl__varint_put(unsigned char *out, uint64_t value);
-bool fl__varint_get(const unsigned char **at, const unsigned char *end, uint64_t *ret);
-
 /* The windows in which a row with that time can be filed, coarse to fine. Returns how many. */
 enum { FL__WINDOW_LEVELS = 8 };
 size_t fl__window_candidates(int64_t at_us, uint64_t out[FL__WINDOW_LEVELS]);

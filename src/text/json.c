@@ -3,6 +3,8 @@
  * nothing and cannot break anything. Bytes of strings are looked up in one table; what is not ASCII is checked to be
  * UTF-8 at its first byte. */
 
+#include "base/hex.h"
+#include "base/utf8.h"
 #include "text/json.h"
 
 #include <math.h>
@@ -43,27 +45,11 @@ static const char *fail(struct scan *scan, const char *at, const char *problem)
     return NULL;
 }
 
-static int hex_digit(char c)
-{
-    if (is_digit(c))
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Four digits; -1 if they are none. */
+/* Four digits; -1 if they are not. */
 static int hex4(const char *at, const char *end)
 {
-    int value = 0;
-    if (end - at < 4)
-        return -1;
-    for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(at[i]);
-        if (digit < 0)
-            return -1;
-        value = value << 4 | digit;
-    }
-    return value;
+    uint64_t value;
+    return end - at >= 4 && fl__hex_number(at, 4, &value) ? (int)value : -1;
 }
 
 /* `at` is behind the backslash. */
@@ -90,32 +76,9 @@ static const char *scan_escape(struct scan *scan, const char *at)
     return at + 6;
 }
 
-/* A character that is not ASCII: its length, or 0 if it is not UTF-8. */
-static unsigned utf8_length(const unsigned char *at, size_t left)
-{
-    unsigned char c = at[0];
-    unsigned length = c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (length == 0 || left < length)
-        return 0;
-    for (unsigned i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    if ((c == 0xe0 && at[1] < 0xa0) || (c == 0xed && at[1] > 0x9f) || (c == 0xf0 && at[1] < 0x90) ||
-        (c == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return length;
-}
-
 bool utf8_is_good(fl_bytes bytes)
 {
-    const unsigned char *at = bytes.data, *end = at + bytes.size;
-    while (at < end) {
-        unsigned length = *at < 0x80 ? 1 : utf8_length(at, (size_t)(end - at));
-        if (length == 0)
-            return false;
-        at += length;
-    }
-    return true;
+    return fl__utf8_is_good(bytes.data, bytes.size);
 }
 
 /* `at` is at the opening quotation mark. */
@@ -134,7 +97,7 @@ static const char *scan_string(struct scan *scan, const char *at)
         } else if (c < 0x80) {
             at++;
         } else {
-            unsigned length = utf8_length((const unsigned char *)at, (size_t)(scan->end - at));
+            size_t length = fl__utf8_size((const unsigned char *)at, (size_t)(scan->end - at));
             if (length == 0)
                 return fail(scan, at, "a string must be UTF-8");
             at += length;

@@ -6,6 +6,7 @@
  * Quoted strings are those of JSON in both formats, as readers of logfmt expect. Control characters are always escaped,
  * those of Unicode's second set too: what a client sends cannot steer the operator's terminal. */
 
+#include "base/utf8.h"
 #include "text/log.h"
 
 #include <errno.h>
@@ -95,19 +96,7 @@ static void put_plain(struct line *line)
 /* The size of the character at `text`, which ends with a NUL; 0 if it is not UTF-8. */
 static size_t utf8_size(const unsigned char *text)
 {
-    unsigned char first = text[0];
-    if (first < 0x80)
-        return 1;
-    size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4)
-        return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (first == 0xe0 && text[1] < 0xa0) || (first == 0xf0 && text[1] < 0x90);
-    bool surrogate = first == 0xed && text[1] >= 0xa0;
-    bool beyond = first == 0xf4 && text[1] >= 0x90;
-    return overlong || surrogate || beyond ? 0 : size;
+    return fl__utf8_size(text, SIZE_MAX);
 }
 
 /* A control character that is not ASCII: U+0080 to U+009F. */

@@ -5,52 +5,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/when.h"
-
-void out_free(struct out *out)
-{
-    free(out->data);
-    *out = (struct out){0};
-}
-
-void out_clear(struct out *out)
-{
-    out->size = 0;
-    out->failed = false;
-}
-
-bool out_reserve(struct out *out, size_t more)
-{
-    if (out->failed)
-        return false;
-    if (out->capacity - out->size >= more)
-        return true;
-    size_t capacity = out->capacity + out->capacity / 2 + more + 128;
-    char *data = realloc(out->data, capacity);
-    if (!data) {
-        out->failed = true;
-        return false;
-    }
-    out->data = data;
-    out->capacity = capacity;
-    return true;
-}
-
-void out_put(struct out *out, const void *data, size_t size)
-{
-    if (size == 0 || !out_reserve(out, size))
-        return;
-    memcpy(out->data + out->size, data, size);
-    out->size += size;
-}
-
-void out_text(struct out *out, const char *text)
-{
-    out_put(out, text, strlen(text));
-}
 
 void out_format(struct out *out, const char *format, ...)
 {

@@ -2,31 +2,19 @@
 #ifndef FOLIOT_SERVER_OUT_H
 #define FOLIOT_SERVER_OUT_H
 
-/* Text that grows, and JSON written into it. When memory runs out, `failed` is set and nothing more is written: one look at
- * the end is enough. The zero value is an empty text. */
+/* Text and JSON, written into memory that grows: see base/out.h. */
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include <foliot/store.h> /* fl_bytes */
 
-struct out {
-    char *data;
-    size_t size, capacity;
-    bool failed;
-};
+#include "base/out.h"
 
-void out_free(struct out *out);
-void out_clear(struct out *out); /* keeps its memory */
 static inline fl_bytes out_bytes(const struct out *out)
 {
     return (fl_bytes){out->data, out->size};
 }
 
-bool out_reserve(struct out *out, size_t more);
-void out_put(struct out *out, const void *data, size_t size);
-void out_text(struct out *out, const char *text);
 void out_format(struct out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void out_number(struct out *out, int64_t number);
 

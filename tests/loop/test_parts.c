@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of the loop that are hard to reach from outside: the ends of the table's generations, the histogram, the
+/* The parts of the loop that are hard to reach from outside: the ends of the table's generations, the
  * rounding of deadlines, statistics. */
 
-#include "loop/histogram.h"
 #include "loop/internal.h"
 #include "loop/loop_test.h"
 #include "loop/timers.h"
@@ -321,61 +320,6 @@ TEST(callbacks_outside_of_the_four_windows_work_like_others)
     run();
     CHECK_DIARY("iabcc");
     end();
-}
-
-/* ---- The histogram. */
-
-TEST(every_duration_has_its_bucket)
-{
-    unsigned last = 0;
-    for (uint64_t value = 0; value < 100000; value++) {
-        unsigned bucket = histogram_bucket(value);
-        CHECK(bucket == last || bucket == last + 1);
-        last = bucket;
-    }
-    CHECK_EQ(histogram_bucket((31ull << 59) - 1), HISTOGRAM_BUCKETS - 2);
-    CHECK_EQ(histogram_bucket(31ull << 59), HISTOGRAM_BUCKETS - 1);
-    CHECK_EQ(histogram_bucket(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
-}
-
-TEST(percentiles_are_exact_to_one_part_in_16_and_never_below)
-{
-    static struct histogram h;
-    fl_loop_summary summary;
-    uint64_t random = 1;
-    for (unsigned round = 0; round < 44; round++) {
-        h = (struct histogram){0};
-        uint64_t scale = 1ull << round;
-        for (uint64_t i = 1; i <= 1000; i++)
-            histogram_add(&h, i * scale);
-        fl__histogram_summary(&h, &summary);
-        CHECK_EQ(summary.count, 1000);
-        CHECK_EQ(summary.min_ns, scale);
-        CHECK_EQ(summary.max_ns, 1000 * scale);
-        CHECK_EQ(summary.mean_ns, 1001 * scale / 2);
-        CHECK(summary.p50_ns >= 500 * scale && summary.p50_ns <= 500 * scale * 17 / 16);
-        CHECK(summary.p90_ns >= 900 * scale && summary.p90_ns <= 900 * scale * 17 / 16);
-        CHECK(summary.p99_ns >= 990 * scale && summary.p99_ns <= 1000 * scale);
-        CHECK(fl__histogram_permille(&h, random_below(&random, 1001)) <= summary.max_ns);
-    }
-}
-
-TEST(a_mean_is_exact_however_long_the_durations)
-{
-    static struct histogram h;
-    fl_loop_summary summary;
-    for (unsigned i = 0; i < 5; i++)
-        histogram_add(&h, UINT64_MAX - i);
-    fl__histogram_summary(&h, &summary);
-    CHECK_EQ(summary.mean_ns, UINT64_MAX - 2);
-}
-
-TEST(an_empty_histogram_says_zero)
-{
-    static struct histogram h;
-    fl_loop_summary summary;
-    fl__histogram_summary(&h, &summary);
-    CHECK_EQ(summary.count + summary.min_ns + summary.mean_ns + summary.p50_ns + summary.p999_ns + summary.max_ns, 0);
 }
 
 /* ---- Rounding. */

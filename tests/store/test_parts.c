@@ -1,55 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What the stores share: progress and how it is written down, numbers, hashes, windows, URLs. */
+/* What the stores share: progress and how it is written down, hashes, windows, URLs. */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/varint.h"
 #include "store/store.h"
 #include "test.h"
 #include "wheel/allocator.h"
 #include "wheel/wheel_test.h"
-
-/* --- Numbers ------------------------------------------------------------------------------------------------------ */
-
-TEST(numbers_come_back_and_take_seven_bits_a_byte)
-{
-    unsigned char bytes[FL__VARINT_MAX];
-    for (unsigned bit = 0; bit < 64; bit++) {
-        for (int off = -1; off <= 1; off++) {
-            uint64_t value = ((uint64_t)1 << bit) + (uint64_t)off, read = 0;
-            size_t size = fl__varint_put(bytes, value);
-            const unsigned char *at = bytes;
-            CHECK_EQ(size, value == 0 ? 1 : (64 - (unsigned)__builtin_clzll(value) + 6) / 7);
-            CHECK(fl__varint_get(&at, bytes + size, &read));
-            CHECK(read == value && at == bytes + size);
-        }
-    }
-}
-
-TEST(a_number_that_is_cut_off_is_none)
-{
-    unsigned char bytes[FL__VARINT_MAX];
-    size_t size = fl__varint_put(bytes, UINT64_MAX);
-    CHECK_EQ(size, FL__VARINT_MAX);
-    for (size_t i = 0; i < size; i++) {
-        const unsigned char *at = bytes;
-        uint64_t read = 77;
-        CHECK(!fl__varint_get(&at, bytes + i, &read));
-        CHECK(at == bytes && read == 77);
-    }
-}
-
-TEST(a_number_of_more_than_64_bits_is_none)
-{
-    unsigned char too_large[10] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2}, endless[11];
-    memset(endless, 0x80, sizeof endless);
-    const unsigned char *at = too_large;
-    uint64_t read;
-    CHECK(!fl__varint_get(&at, too_large + 10, &read));
-    at = endless;
-    CHECK(!fl__varint_get(&at, endless + 11, &read));
-}
 
 /* --- Progress ----------------------------------------------------------------------------------------------------- */
 

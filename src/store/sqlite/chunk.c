@@ -18,6 +18,7 @@
 
 #include <string.h>
 
+#include "base/varint.h"
 #include "store/sqlite/chunk.h"
 
 enum { MOVED = 1, NAMED = 2, FLAG_BITS = 2 };
@@ -31,16 +32,6 @@ struct chunk_reader fl__chunk_read(uint64_t window, uint64_t first, fl_bytes chu
 {
     const unsigned char *begin = chunk.data;
     return (struct chunk_reader){window, first, begin, begin + chunk.size};
-}
-
-/* Most numbers are below 128. */
-static inline bool get(const unsigned char **at, const unsigned char *end, uint64_t *ret)
-{
-    if (*at < end && **at < 0x80) {
-        *ret = *(*at)++;
-        return true;
-    }
-    return fl__varint_get(at, end, ret);
 }
 
 static bool get_time(const unsigned char **at, const unsigned char *end, uint64_t window, int64_t *ret)
@@ -76,7 +67,7 @@ static bool get_name(const unsigned char **at, const unsigned char *end, fl_byte
 static bool get_id(const unsigned char **at, const unsigned char *end, fl_key *ret)
 {
     uint64_t time;
-    if (!get(at, end, &time) || !get(at, end, &ret->seq))
+    if (!fl__varint_get(at, end, &time) || !fl__varint_get(at, end, &ret->seq))
         return false;
     ret->at_us = (int64_t)time;
     return true;
@@ -89,8 +80,8 @@ int fl__chunk_next(struct chunk_reader *reader, struct entry *ret)
         return 0;
     uint64_t offset, head;
     ret->begin = at;
-    if (!get(&at, end, &offset) || !get_time(&at, end, reader->window, &ret->key.at_us) || !get(&at, end, &head) ||
-        !get(&at, end, &ret->ns))
+    if (!fl__varint_get(&at, end, &offset) || !get_time(&at, end, reader->window, &ret->key.at_us) ||
+        !fl__varint_get(&at, end, &head) || !fl__varint_get(&at, end, &ret->ns))
         return FL_STORE_CORRUPT;
     ret->key.seq = reader->first + offset;
     ret->name = (fl_bytes){0};

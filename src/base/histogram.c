@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading a histogram: see histogram.h. */
 
-#include "loop/histogram.h"
+#include "base/histogram.h"
 
 /* The greatest value that falls into a bucket. */
 static uint64_t bucket_end(unsigned bucket)
@@ -24,6 +24,20 @@ uint64_t fl__histogram_permille(const struct histogram *h, unsigned permille)
             return bucket_end(i) < h->max ? bucket_end(i) : h->max;
     }
     return h->max;
+}
+
+void fl__histogram_merge(struct histogram *into, const struct histogram *from)
+{
+    if (from->count == 0)
+        return;
+    if (from->min < into->min || into->count == 0)
+        into->min = from->min;
+    if (from->max > into->max)
+        into->max = from->max;
+    into->count += from->count;
+    into->sum += from->sum;
+    for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+        into->bucket[i] += from->bucket[i];
 }
 
 void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_LOOP_HISTOGRAM_H
-#define FOLIOT_LOOP_HISTOGRAM_H
+#ifndef FOLIOT_BASE_HISTOGRAM_H
+#define FOLIOT_BASE_HISTOGRAM_H
 
 /* A histogram of durations that is cheap enough to be always on: adding is a count of leading zeros and an increment.
  *
  * Buckets are linear within a power of two: below 16 ns one per nanosecond, above that 16 per doubling, so a bucket is at
- * most 1/16 as wide as its values are large. The greatest is known exactly, and so are the least and the mean.
+ * most 1/16 as wide as its values are large. The greatest is known exactly, and so are the least and the mean. The zero value is an empty histogram.
  */
 
 #include <stdint.h>
 
-#include <foliot/loop.h>
+#include <foliot/loop.h> /* fl_loop_summary */
 
 #include "base/alloc.h" /* FL__SHARED */
 
@@ -50,6 +50,9 @@ static inline void histogram_add(struct histogram *h, uint64_t value)
 /* The least value that at least `permille` of 1000 values do not exceed, rounded up to the end of its bucket, but not
  * beyond the greatest value; 0 if there is none. */
 uint64_t fl__histogram_permille(const struct histogram *h, unsigned permille);
+
+/* Adds what is in `from`. */
+void fl__histogram_merge(struct histogram *into, const struct histogram *from);
 
 FL__SHARED void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret);
 
