@@ -18,7 +18,7 @@ enum { CROWD = 16 }; /* timers of one namespace and one moment that are none yet
 
 struct delivery {
     struct waiter waiter;
-    webhook_call call;
+    webhook_attempt attempt;
     struct shard *shard;
     struct space *space;
     const struct settings *settings;
@@ -68,15 +68,15 @@ static void count_lateness(struct worker *worker, const fl_durable *timer, int64
         tally(&worker->lateness, now_us > since_us ? (uint64_t)(now_us - since_us) * 1000 : 0);
 }
 
-struct shard *deliver_shard(const webhook_call *call)
+struct shard *deliver_shard(const webhook_attempt *attempt)
 {
-    return ((const struct delivery *)call->arg)->shard;
+    return ((const struct delivery *)attempt->arg)->shard;
 }
 
 /* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
-static bool may_begin(const webhook_call *call)
+static bool may_begin(const webhook_attempt *attempt)
 {
-    struct delivery *delivery = call->arg;
+    struct delivery *delivery = attempt->arg;
     const struct shard *shard = delivery->shard;
     delivery->begun = shard->engine && fl_engine_begin(shard->engine, delivery->firing.token, false);
     return delivery->begun;
@@ -87,7 +87,7 @@ static bool withdraw(struct waiter *waiter)
 {
     struct delivery *delivery = (struct delivery *)waiter;
     struct shard *shard = delivery->shard;
-    if (!webhooks_cancel(shard->worker->hooks, &delivery->call))
+    if (!webhooks_cancel(shard->worker->hooks, &delivery->attempt))
         return false;
     free(delivery);
     shard->delivering--;
@@ -100,24 +100,24 @@ static void put_off(struct shard *shard, uint64_t token, int64_t at_us)
 }
 
 /* Of a shard that is being given up, what has not ended is not settled: the next owner fires it. */
-static void delivered(webhook_call *call)
+static void delivered(webhook_attempt *attempt)
 {
-    struct delivery *delivery = call->arg;
+    struct delivery *delivery = attempt->arg;
     struct shard *shard = delivery->shard;
     struct worker *worker = shard->worker;
-    if (call->result != FL_LATER) {
-        worker->counts.webhook_status[call->status / 100 % 6]++;
-        tally(&worker->durations, call->duration_ns);
+    if (attempt->result != FL_LATER) {
+        worker->counts.webhook_status[attempt->status / 100 % 6]++;
+        tally(&worker->durations, attempt->duration_ns);
     }
     fl_settlement settlement = {.token = delivery->firing.token,
-                                .result = call->result,
-                                .at_us = call->at_us,
-                                .reason = bytes_of(call->reason)};
+                                .result = attempt->result,
+                                .at_us = attempt->at_us,
+                                .reason = bytes_of(attempt->reason)};
     bool gives_up = shard->leaving || atomic_load_explicit(&worker->server->stopping, memory_order_relaxed);
-    if (call->result != FL_LATER)
+    if (attempt->result != FL_LATER)
         deliver_settle(shard, &delivery->firing, &settlement);
     else if (!gives_up)
-        put_off(shard, delivery->firing.token, call->at_us);
+        put_off(shard, delivery->firing.token, attempt->at_us);
     free(delivery);
     shard->delivering--;
     if (shard->leaving)
@@ -216,7 +216,8 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         put_off(shard, firing->token, at_us);
         return;
     }
-    uint32_t lane = (uint32_t)webhook_host_hash(firing->timer.target) & LANE_MASK;
+    const struct webhook_target target = webhook_target(firing->timer.target);
+    uint32_t lane = (uint32_t)target.host_hash & LANE_MASK;
     if (!fl_engine_wait(shard->engine, firing->token, lane, &delivery->waiter)) {
         free(delivery); /* too much waits for this host: the engine has parked it */
         return;
@@ -228,13 +229,13 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
     fl_id_format(shard->number, timer->id, delivery->id);
     if (timer->due_us > timer->id.at_us) /* it was moved, or comes again: another firing than the first */
         snprintf(delivery->id + FL_ID_TEXT, sizeof delivery->id - FL_ID_TEXT, "-%" PRIx64, (uint64_t)timer->due_us);
-    delivery->call = (webhook_call){
-        .url = timer->target,
+    delivery->attempt = (webhook_attempt){
+        .target = target,
         .body = timer_payload(timer),
         .content_type = timer_is_binary(timer) ? "application/octet-stream" : "application/json",
         .headers = timer->headers,
         .id = delivery->id,
-        .attempt = timer->attempt,
+        .number = timer->attempt,
         .due_us = timer->due_us,
         .secrets = settings->secrets,
         .secret_count = settings->secret_count,
@@ -245,7 +246,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         .arg = delivery,
     };
     shard->delivering++;
-    webhooks_submit(worker->hooks, &delivery->call);
+    webhooks_submit(worker->hooks, &delivery->attempt);
 }
 
 void deliver(struct shard *shard, const fl_firing *firings, size_t count)

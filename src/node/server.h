@@ -418,7 +418,7 @@ struct waiter {
 enum { LANE_PULL = 1 << 23, LANE_MASK = LANE_PULL - 1 };
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);
 void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement);
-struct shard *deliver_shard(const webhook_call *call); /* whose timer it delivers */
+struct shard *deliver_shard(const webhook_attempt *attempt); /* whose timer it delivers */
 
 /* --- counts.c: on the shard's worker */
 void space_load(struct shard *shard); /* calls shard_loaded() */

@@ -737,9 +737,9 @@ void shard_leave_on(struct shard *shard)
     fl_engine_stop(engine, shard->lost, gone, shard);
 }
 
-static bool is_of(const webhook_call *call, void *shard)
+static bool is_of(const webhook_attempt *attempt, void *shard)
 {
-    return deliver_shard(call) == shard;
+    return deliver_shard(attempt) == shard;
 }
 
 #define PATIENCE_NS (300 * 1000000ull)

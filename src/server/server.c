@@ -150,7 +150,7 @@ static int make_webhooks(struct worker *worker)
         .clock = worker->server->clock,
         .allow_private = c->allow_private_targets,
         .own = worker->server->own_targets,
-        .max_calls = (c->webhook_concurrency + workers - 1) / workers,
+        .max_under_way = (c->webhook_concurrency + workers - 1) / workers,
         .max_per_host = (c->webhook_per_host + workers - 1) / workers,
         .timeout_us = c->webhook_timeout_us,
         .user_agent = "Foliot/" FL_VERSION,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The general way: libcurl's multi interface, driven by the loop. TLS, HTTP/2, names and everything unusual go here.
+/* The general transport: libcurl's multi interface, driven by the loop. TLS, HTTP/2, the lookup of names and everything unusual
+ * go here.
  *
- * libcurl tells which descriptors to wait for and when it wants to be called next; the loop does both. Names are looked up
- * by libcurl on threads of its own and remembered for a minute; with CURLOPT_QUICK_EXIT, giving a transfer up does not wait
- * for such a thread. An address is checked when a socket is opened for it, which is after every lookup and before every
- * connection. Redirects are not followed here: webhook.c decides where they lead.
+ * libcurl says which descriptors to wait for and when to call it next; the loop does both. libcurl looks names up on threads of
+ * its own and remembers them for a minute. With CURLOPT_QUICK_EXIT, giving an attempt up does not wait for such a thread. An
+ * address is checked when a socket is opened for it, which is after every lookup and before every connection. Redirects are not
+ * followed here: attempt.c decides where they lead.
  *
- * A handle keeps what it was set up with; only what differs from call to call is set anew. */
+ * A handle keeps what it was set up with. Only the options that differ between attempts are set anew. */
 
 #include "webhook/internal.h"
 
@@ -19,7 +20,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-struct webhook_general {
+struct webhook_curl {
     webhooks *hooks;
     CURLM *multi;
     fl_timer_id timer;
@@ -35,33 +36,33 @@ static void make_printable(char *text)
             *text = '?';
 }
 
-/* A connection that was kept was closed by the other side, or it refused another stream on it, before it answered a byte, as
- * it may do at any time: the call is worth another one. It may come twice then, as deliveries may. */
-static bool was_stale(struct webhook_transfer *transfer, CURLcode code)
+/* The target closed a kept connection, or refused another stream on it, before it sent a byte of the response, as it may do at any
+ * time. The attempt is sent again on a new connection. The target may receive it twice, as it may any delivery. */
+static bool was_stale(struct webhook_slot *slot, CURLcode code)
 {
     long made = 1;
     bool lost = code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING ||
                 code == CURLE_HTTP2 || code == CURLE_HTTP2_STREAM;
-    curl_easy_getinfo(transfer->easy, CURLINFO_NUM_CONNECTS, &made);
-    return lost && made == 0 && transfer->answer.status == 0 && !transfer->fresh;
+    curl_easy_getinfo(slot->easy, CURLINFO_NUM_CONNECTS, &made);
+    return lost && made == 0 && slot->response.status == 0 && !slot->fresh;
 }
 
-/* Whether the next calls may take the fast way: then this one's connection need not be kept here. */
-static bool leads_to_plain(const struct webhook_transfer *transfer)
+/* Whether the next attempts may use the fast transport. Then libcurl need not keep this connection. */
+static bool leads_to_plain(const struct webhook_slot *slot)
 {
-    return !transfer->url && transfer->host->key[0] == 'p';
+    return !slot->url && !slot->host->https;
 }
 
-/* Remembers where a plain answer came from. */
-static void learn(struct webhook_transfer *transfer)
+/* Remembers where a plain response came from. */
+static void learn(struct webhook_slot *slot)
 {
     struct sockaddr_storage address = {0};
     struct sockaddr_in *four = (struct sockaddr_in *)&address;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)&address;
     char *text = NULL;
     long port = 0;
-    if (!leads_to_plain(transfer) || curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_IP, &text) != CURLE_OK ||
-        !text || curl_easy_getinfo(transfer->easy, CURLINFO_PRIMARY_PORT, &port) != CURLE_OK)
+    if (!leads_to_plain(slot) || curl_easy_getinfo(slot->easy, CURLINFO_PRIMARY_IP, &text) != CURLE_OK || !text ||
+        curl_easy_getinfo(slot->easy, CURLINFO_PRIMARY_PORT, &port) != CURLE_OK)
         return;
     if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
         four->sin_family = AF_INET;
@@ -70,58 +71,58 @@ static void learn(struct webhook_transfer *transfer)
         six->sin6_family = AF_INET6;
         six->sin6_port = htons((uint16_t)port);
     } else {
-        return; /* with a zone: stays on the general way */
+        return; /* it has a zone: libcurl stays in charge */
     }
-    webhook_learn(transfer->host, &address, fl_loop_now_ns(transfer->hooks->config.loop));
+    webhook_learn(slot->host, &address, fl_loop_now_ns(slot->hooks->config.loop));
 }
 
-/* Whether the answer is there as it says itself, however the transfer ended: what was cut, and what a server says before it
- * has read everything, which with HTTP/2 resets the stream. */
-static bool is_whole(const struct webhook_transfer *transfer, CURLcode code)
+/* Whether the response is complete by its own account, whatever libcurl says. We may have cut it, and with HTTP/2 a target that
+ * responds before it has read everything resets the stream. */
+static bool is_whole(const struct webhook_slot *slot, CURLcode code)
 {
     curl_off_t length = -1;
-    if (!transfer->head_ended || transfer->answer.status < 200)
+    if (!slot->head_ended || slot->response.status < 200)
         return false;
-    if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && transfer->answer.cut))
+    if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && slot->response.cut))
         return true;
-    curl_easy_getinfo(transfer->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    return length >= 0 && (uint64_t)length == transfer->answer.body_size;
+    curl_easy_getinfo(slot->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    return length >= 0 && (uint64_t)length == slot->response.body_size;
 }
 
-static void report(struct webhook_transfer *transfer, CURLcode code)
+static void report(struct webhook_slot *slot, CURLcode code)
 {
-    if (is_whole(transfer, code)) {
-        learn(transfer);
-        webhook_answered(transfer);
-    } else if (was_stale(transfer, code)) {
-        transfer->fresh = true;
-        webhook_repeat(transfer);
-    } else if (transfer->refused && !transfer->tried) {
-        webhook_broken(transfer, FL_DEAD,
+    if (is_whole(slot, code)) {
+        learn(slot);
+        webhook_responded(slot);
+    } else if (was_stale(slot, code)) {
+        slot->fresh = true;
+        webhook_repeat(slot);
+    } else if (slot->refused && !slot->tried) {
+        webhook_broken(slot, FL_DEAD,
                        "the address of the host is not on the public Internet; start the server with "
                        "--allow-private-targets to allow it");
     } else if (code == CURLE_OUT_OF_MEMORY) {
-        webhook_broken(transfer, FL_FAILED, "out of memory");
+        webhook_broken(slot, FL_FAILED, "out of memory");
     } else if (code == CURLE_OK) {
-        webhook_broken(transfer, FL_FAILED, "the target closed the connection within the head of the response");
+        webhook_broken(slot, FL_FAILED, "the target closed the connection within the head of the response");
     } else {
-        make_printable(transfer->error);
-        webhook_broken(transfer, FL_FAILED, "%s", *transfer->error ? transfer->error : curl_easy_strerror(code));
+        make_printable(slot->error);
+        webhook_broken(slot, FL_FAILED, "%s", *slot->error ? slot->error : curl_easy_strerror(code));
     }
 }
 
-static void reap(struct webhook_general *general)
+static void reap(struct webhook_curl *curl)
 {
     int left;
     CURLMsg *message;
-    while ((message = curl_multi_info_read(general->multi, &left))) {
-        struct webhook_transfer *transfer;
+    while ((message = curl_multi_info_read(curl->multi, &left))) {
+        struct webhook_slot *slot;
         if (message->msg != CURLMSG_DONE)
             continue;
         CURLcode code = message->data.result;
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
-        webhook_general_end(transfer);
-        report(transfer, code);
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&slot);
+        webhook_curl_end(slot);
+        report(slot, code);
     }
 }
 
@@ -129,7 +130,7 @@ static void reap(struct webhook_general *general)
 
 static void ready(fl_loop *loop, int fd, unsigned events, void *arg)
 {
-    struct webhook_general *general = arg;
+    struct webhook_curl *curl = arg;
     int mask = 0, running;
     (void)loop;
     if (events & FL_READ)
@@ -138,33 +139,33 @@ static void ready(fl_loop *loop, int fd, unsigned events, void *arg)
         mask |= CURL_CSELECT_OUT;
     if (events & (FL_ERROR | FL_HANGUP))
         mask |= CURL_CSELECT_ERR;
-    curl_multi_socket_action(general->multi, fd, mask, &running);
-    reap(general);
+    curl_multi_socket_action(curl->multi, fd, mask, &running);
+    reap(curl);
 }
 
 static void overdue(fl_loop *loop, void *arg)
 {
-    struct webhook_general *general = arg;
+    struct webhook_curl *curl = arg;
     int running;
     (void)loop;
-    general->timer = 0;
-    curl_multi_socket_action(general->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    reap(general);
+    curl->timer = 0;
+    curl_multi_socket_action(curl->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    reap(curl);
 }
 
-static void arm(struct webhook_general *general, uint64_t deadline_ns)
+static void arm(struct webhook_curl *curl, uint64_t deadline_ns)
 {
-    bool armed = fl_loop_timer_at(general->hooks->config.loop, deadline_ns, overdue, general, &general->timer) == 0;
-    general->timer_ns = armed ? 0 : deadline_ns;
+    bool armed = fl_loop_timer_at(curl->hooks->config.loop, deadline_ns, overdue, curl, &curl->timer) == 0;
+    curl->timer_ns = armed ? 0 : deadline_ns;
     if (!armed)
-        webhook_post(general->hooks);
+        webhook_post(curl->hooks);
 }
 
-/* libcurl: wait for these events of a descriptor. That it is added already is known by `known`. */
+/* libcurl asks to wait for these events of a descriptor. `known`: the loop has it already. */
 static int watch(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
-    struct webhook_general *general = arg;
-    fl_loop *loop = general->hooks->config.loop;
+    struct webhook_curl *curl = arg;
+    fl_loop *loop = curl->hooks->config.loop;
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
         fl_loop_fd_remove(loop, fd);
@@ -173,52 +174,52 @@ static int watch(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
     unsigned events = (what & CURL_POLL_IN ? FL_READ : 0) | (what & CURL_POLL_OUT ? FL_WRITE : 0);
     if (known) {
         fl_loop_fd_modify(loop, fd, events);
-    } else if (fl_loop_fd_add(loop, fd, events, ready, general) == 0) {
-        curl_multi_assign(general->multi, fd, general);
+    } else if (fl_loop_fd_add(loop, fd, events, ready, curl) == 0) {
+        curl_multi_assign(curl->multi, fd, curl);
     }
     return 0; /* what could not be added ends by its timeout */
 }
 
-/* libcurl: call when `delay_ms` have passed. */
+/* libcurl asks to be called when `delay_ms` have passed. */
 static int call_later(CURLM *multi, long delay_ms, void *arg)
 {
-    struct webhook_general *general = arg;
-    fl_loop *loop = general->hooks->config.loop;
+    struct webhook_curl *curl = arg;
+    fl_loop *loop = curl->hooks->config.loop;
     (void)multi;
-    if (general->timer) {
-        fl_loop_cancel(loop, general->timer);
-        general->timer = 0;
+    if (curl->timer) {
+        fl_loop_cancel(loop, curl->timer);
+        curl->timer = 0;
     }
-    general->timer_ns = 0;
+    curl->timer_ns = 0;
     if (delay_ms < 0)
         return 0;
-    arm(general, fl_loop_now_ns(loop) + (uint64_t)delay_ms * 1000000);
+    arm(curl, fl_loop_now_ns(loop) + (uint64_t)delay_ms * 1000000);
     return 0;
 }
 
-void webhook_general_poke(struct webhook_general *general)
+void webhook_curl_poke(struct webhook_curl *curl)
 {
-    if (general->timer_ns)
-        arm(general, general->timer_ns);
+    if (curl->timer_ns)
+        arm(curl, curl->timer_ns);
 }
 
 /* --- Sockets ------------------------------------------------------------------------------------------------------ */
 
-/* A connection whose other side is gone without a word would be shared by call after call: the kernel ends it when what was
- * sent is not acknowledged for so long. */
+/* Attempt after attempt would share a connection whose other side has vanished. The kernel ends it when sent bytes are not
+ * acknowledged for this long. */
 static const unsigned silence_ms = 20000;
 
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    struct webhook_transfer *transfer = arg;
-    webhooks *hooks = transfer->hooks;
+    struct webhook_slot *slot = arg;
+    webhooks *hooks = slot->hooks;
     if (purpose != CURLSOCKTYPE_IPCXN)
         return CURL_SOCKET_BAD;
-    if (!hooks->config.allow_private && !transfer->own && !webhook_address_is_public(&address->addr)) {
-        transfer->refused++;
+    if (!hooks->config.allow_private && !slot->own && !webhook_address_is_public(&address->addr)) {
+        slot->refused++;
         return CURL_SOCKET_BAD;
     }
-    transfer->tried++;
+    slot->tried++;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
@@ -235,7 +236,7 @@ static int close_socket(void *arg, curl_socket_t fd)
     return close(fd);
 }
 
-/* --- Answers ------------------------------------------------------------------------------------------------------ */
+/* --- Responses ---------------------------------------------------------------------------------------------------- */
 
 static fl_bytes trim(const char *at, const char *end)
 {
@@ -246,41 +247,41 @@ static fl_bytes trim(const char *at, const char *end)
     return (fl_bytes){at, (size_t)(end - at)};
 }
 
-/* A line of the head. A status line begins an answer: what came before was an interim one. */
+/* A line of the head. A status line begins a response: what came before was an interim one. */
 static size_t take_header(char *line, size_t one, size_t size, void *arg)
 {
-    struct webhook_transfer *transfer = arg;
+    struct webhook_slot *slot = arg;
     const char *colon = memchr(line, ':', size);
     (void)one;
     if (size >= 5 && memcmp(line, "HTTP/", 5) == 0) {
         long status = 0;
-        curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
-        webhook_answer_begin(&transfer->answer, (int)status);
-        transfer->head_ended = false;
+        curl_easy_getinfo(slot->easy, CURLINFO_RESPONSE_CODE, &status);
+        webhook_response_begin(&slot->response, (int)status);
+        slot->head_ended = false;
     } else if (*line == '\r' || *line == '\n') {
-        transfer->head_ended = true;
+        slot->head_ended = true;
     } else if (colon) {
-        webhook_answer_header(&transfer->answer, (fl_bytes){line, (size_t)(colon - line)},
-                              trim(colon + 1, line + size));
+        webhook_response_header(&slot->response, (fl_bytes){line, (size_t)(colon - line)},
+                                trim(colon + 1, line + size));
     }
     return size;
 }
 
 static size_t take_body(char *data, size_t one, size_t size, void *arg)
 {
-    struct webhook_transfer *transfer = arg;
+    struct webhook_slot *slot = arg;
     (void)one;
-    return webhook_answer_body(&transfer->answer, data, size) ? size : 0;
+    return webhook_response_body(&slot->response, data, size) ? size : 0;
 }
 
-/* --- Transfers ---------------------------------------------------------------------------------------------------- */
+/* --- Attempts ----------------------------------------------------------------------------------------------------- */
 
-static CURL *make_handle(struct webhook_transfer *transfer)
+static CURL *make_handle(struct webhook_slot *slot)
 {
-    webhooks *hooks = transfer->hooks;
+    webhooks *hooks = slot->hooks;
     CURL *easy = curl_easy_init();
-    bool good = easy && curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->error) == CURLE_OK &&
+    bool good = easy && curl_easy_setopt(easy, CURLOPT_PRIVATE, slot) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, slot->error) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
@@ -289,13 +290,13 @@ static CURL *make_handle(struct webhook_transfer *transfer)
                 curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, transfer) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, slot) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, hooks) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_HEADERDATA, transfer) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_HEADERDATA, slot) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_WRITEDATA, slot) == CURLE_OK &&
                 (!hooks->config.ca_file || curl_easy_setopt(easy, CURLOPT_CAINFO, hooks->config.ca_file) == CURLE_OK);
     if (good)
         return easy;
@@ -303,7 +304,7 @@ static CURL *make_handle(struct webhook_transfer *transfer)
     return NULL;
 }
 
-static size_t count_lines(const struct webhook_text *head)
+static size_t count_lines(const struct out *head)
 {
     size_t count = 0;
     for (size_t i = 0; i < head->size; i++)
@@ -313,7 +314,7 @@ static size_t count_lines(const struct webhook_text *head)
 
 /* The lines of the head as libcurl wants them: strings in a list, for which one block of memory is enough. A header
  * without a value would mean to leave it out: that is written with a semicolon. */
-static struct curl_slist *make_lines(struct webhook_text *head)
+static struct curl_slist *make_lines(struct out *head)
 {
     static char no_expect[] = "Expect:", no_accept[] = "Accept:";
     struct curl_slist *lines = malloc((count_lines(head) + 2) * sizeof *lines), *line = lines;
@@ -335,59 +336,59 @@ static struct curl_slist *make_lines(struct webhook_text *head)
     return lines;
 }
 
-static bool set_up(struct webhook_transfer *transfer)
+static bool set_up(struct webhook_slot *slot)
 {
-    CURL *easy = transfer->easy;
-    const webhook_call *call = transfer->call;
-    fl_bytes url = webhook_url(transfer);
+    CURL *easy = slot->easy;
+    const webhook_attempt *attempt = slot->attempt;
+    fl_bytes url = webhook_url(slot);
     char *copy = strndup(url.data, url.size);
-    transfer->lines = make_lines(&transfer->head);
-    /* Only a connection with TLS can turn out to take several calls at once; without, waiting for it to show would mean
-     * waiting for its first answer. */
+    slot->lines = make_lines(&slot->head);
+    /* Only a connection with TLS can turn out to take several attempts at once; without, waiting for it to show would mean
+     * waiting for its first response. */
     bool may_share = url.size > 5 && strncasecmp(url.data, "https", 5) == 0;
-    bool good = copy && transfer->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
+    bool good = copy && slot->lines && curl_easy_setopt(easy, CURLOPT_URL, copy) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_PIPEWAIT, (long)may_share) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)(transfer->fresh || transfer->own)) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)(slot->fresh || slot->own)) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_FORBID_REUSE,
-                                 (long)(transfer->fresh || transfer->own || leads_to_plain(transfer))) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body.size ? call->body.data : "") == CURLE_OK &&
-                curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size) == CURLE_OK;
+                                 (long)(slot->fresh || slot->own || leads_to_plain(slot))) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_HTTPHEADER, slot->lines) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_POSTFIELDS, attempt->body.size ? attempt->body.data : "") == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)attempt->body.size) == CURLE_OK;
     free(copy);
     return good;
 }
 
-int webhook_general_begin(struct webhook_transfer *transfer)
+int webhook_curl_begin(struct webhook_slot *slot)
 {
-    struct webhook_general *general = transfer->hooks->general;
-    if (!transfer->easy)
-        transfer->easy = make_handle(transfer);
-    if (!transfer->easy)
+    struct webhook_curl *curl = slot->hooks->curl;
+    if (!slot->easy)
+        slot->easy = make_handle(slot);
+    if (!slot->easy)
         return FL_NO_MEMORY;
-    transfer->refused = transfer->tried = 0;
-    transfer->error[0] = '\0';
-    transfer->head_ended = false;
-    if (!set_up(transfer) || curl_multi_add_handle(general->multi, transfer->easy) != CURLM_OK) {
-        free(transfer->lines);
-        transfer->lines = NULL;
+    slot->refused = slot->tried = 0;
+    slot->error[0] = '\0';
+    slot->head_ended = false;
+    if (!set_up(slot) || curl_multi_add_handle(curl->multi, slot->easy) != CURLM_OK) {
+        free(slot->lines);
+        slot->lines = NULL;
         return FL_NO_MEMORY;
     }
     return 0;
 }
 
-void webhook_general_end(struct webhook_transfer *transfer)
+void webhook_curl_end(struct webhook_slot *slot)
 {
-    if (!transfer->lines)
+    if (!slot->lines)
         return;
-    curl_multi_remove_handle(transfer->hooks->general->multi, transfer->easy);
-    free(transfer->lines);
-    transfer->lines = NULL;
+    curl_multi_remove_handle(slot->hooks->curl->multi, slot->easy);
+    free(slot->lines);
+    slot->lines = NULL;
 }
 
-void webhook_general_drop(struct webhook_transfer *transfer)
+void webhook_curl_drop(struct webhook_slot *slot)
 {
-    curl_easy_cleanup(transfer->easy);
-    transfer->easy = NULL;
+    curl_easy_cleanup(slot->easy);
+    slot->easy = NULL;
 }
 
 /* --- Making and freeing ------------------------------------------------------------------------------------------- */
@@ -397,33 +398,33 @@ static void init_library(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-int webhook_general_new(webhooks *hooks, struct webhook_general **ret)
+int webhook_curl_new(webhooks *hooks, struct webhook_curl **ret)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, init_library);
-    struct webhook_general *general = calloc(1, sizeof *general);
-    if (!general)
+    struct webhook_curl *curl = calloc(1, sizeof *curl);
+    if (!curl)
         return FL_NO_MEMORY;
-    general->hooks = hooks;
-    general->multi = curl_multi_init();
-    if (!general->multi || curl_multi_setopt(general->multi, CURLMOPT_SOCKETFUNCTION, watch) != CURLM_OK ||
-        curl_multi_setopt(general->multi, CURLMOPT_SOCKETDATA, general) != CURLM_OK ||
-        curl_multi_setopt(general->multi, CURLMOPT_TIMERFUNCTION, call_later) != CURLM_OK ||
-        curl_multi_setopt(general->multi, CURLMOPT_TIMERDATA, general) != CURLM_OK ||
-        curl_multi_setopt(general->multi, CURLMOPT_MAXCONNECTS, (long)hooks->config.max_calls) != CURLM_OK) {
-        webhook_general_free(general);
+    curl->hooks = hooks;
+    curl->multi = curl_multi_init();
+    if (!curl->multi || curl_multi_setopt(curl->multi, CURLMOPT_SOCKETFUNCTION, watch) != CURLM_OK ||
+        curl_multi_setopt(curl->multi, CURLMOPT_SOCKETDATA, curl) != CURLM_OK ||
+        curl_multi_setopt(curl->multi, CURLMOPT_TIMERFUNCTION, call_later) != CURLM_OK ||
+        curl_multi_setopt(curl->multi, CURLMOPT_TIMERDATA, curl) != CURLM_OK ||
+        curl_multi_setopt(curl->multi, CURLMOPT_MAXCONNECTS, (long)hooks->config.max_under_way) != CURLM_OK) {
+        webhook_curl_free(curl);
         return FL_NO_MEMORY;
     }
-    *ret = general;
+    *ret = curl;
     return 0;
 }
 
-void webhook_general_free(struct webhook_general *general)
+void webhook_curl_free(struct webhook_curl *curl)
 {
-    if (!general)
+    if (!curl)
         return;
-    curl_multi_cleanup(general->multi);
-    if (general->timer)
-        fl_loop_cancel(general->hooks->config.loop, general->timer);
-    free(general);
+    curl_multi_cleanup(curl->multi);
+    if (curl->timer)
+        fl_loop_cancel(curl->hooks->config.loop, curl->timer);
+    free(curl);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The headers of a request. The signature is that of Standard Webhooks: HMAC-SHA256 over ID, timestamp and body with dots
- * between them, in Base64, for each secret: who rotates a secret has two that are valid at once. */
+ * between them, in Base64. There is one per secret, because two are valid while a secret is rotated. */
 
 #include "webhook/internal.h"
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -15,49 +14,12 @@
 
 #include "text/when.h"
 
-/* --- Text that grows ---------------------------------------------------------------------------------------------- */
-
-void webhook_text_add(struct webhook_text *text, const void *data, size_t size)
+static void add_line(struct out *out, const char *name, const char *value)
 {
-    if (text->room - text->size < size && !text->failed) {
-        size_t room = text->room ? text->room : 512;
-        while (room - text->size < size)
-            room *= 2;
-        char *bigger = realloc(text->data, room);
-        text->failed = !bigger;
-        if (bigger) {
-            text->data = bigger;
-            text->room = room;
-        }
-    }
-    if (text->failed || size == 0)
-        return;
-    memcpy(text->data + text->size, data, size);
-    text->size += size;
-}
-
-static void add(struct webhook_text *text, const char *string)
-{
-    webhook_text_add(text, string, strlen(string));
-}
-
-static void add_line(struct webhook_text *text, const char *name, const char *value)
-{
-    add(text, name);
-    add(text, ": ");
-    add(text, value);
-    add(text, "\r\n");
-}
-
-/* What printf() does, in a tenth of its time: there are several numbers in every head. */
-char *webhook_decimal(uint64_t number, char out[WEBHOOK_DECIMAL])
-{
-    char *at = out + WEBHOOK_DECIMAL - 1;
-    *at = '\0';
-    do
-        *--at = (char)('0' + number % 10);
-    while (number /= 10);
-    return at;
+    out_text(out, name);
+    out_text(out, ": ");
+    out_text(out, value);
+    out_text(out, "\r\n");
 }
 
 /* --- Signing ------------------------------------------------------------------------------------------------------ */
@@ -83,7 +45,7 @@ void webhook_signer_free(struct webhook_signer *signer)
 }
 
 /* One signature in Base64, 44 characters. */
-static bool sign(struct webhook_signer *signer, fl_bytes secret, const webhook_call *call, const char *timestamp,
+static bool sign(struct webhook_signer *signer, fl_bytes secret, const webhook_attempt *attempt, const char *timestamp,
                  unsigned char out[45])
 {
     static const unsigned char none[1];
@@ -93,31 +55,31 @@ static bool sign(struct webhook_signer *signer, fl_bytes secret, const webhook_c
     /* An empty key is a key; NULL would mean the one before. */
     const unsigned char *key = secret.size ? secret.data : none;
     bool good = EVP_MAC_init(context, key, secret.size, NULL) &&
-                EVP_MAC_update(context, (const unsigned char *)call->id, strlen(call->id)) &&
+                EVP_MAC_update(context, (const unsigned char *)attempt->id, strlen(attempt->id)) &&
                 EVP_MAC_update(context, (const unsigned char *)".", 1) &&
                 EVP_MAC_update(context, (const unsigned char *)timestamp, strlen(timestamp)) &&
                 EVP_MAC_update(context, (const unsigned char *)".", 1) &&
-                EVP_MAC_update(context, call->body.data, call->body.size) &&
+                EVP_MAC_update(context, attempt->body.data, attempt->body.size) &&
                 EVP_MAC_final(context, mac, &size, sizeof mac);
     if (good)
         EVP_EncodeBlock(out, mac, sizeof mac);
     return good;
 }
 
-static void add_signatures(struct webhook_text *text, struct webhook_signer *signer, const webhook_call *call,
+static void add_signatures(struct out *out, struct webhook_signer *signer, const webhook_attempt *attempt,
                            const char *timestamp)
 {
     unsigned char signature[45];
-    if (call->secret_count == 0)
+    if (attempt->secret_count == 0)
         return;
-    add(text, "webhook-signature:");
-    for (unsigned i = 0; i < call->secret_count; i++) {
-        if (!sign(signer, call->secrets[i], call, timestamp, signature))
-            text->failed = true;
-        add(text, " v1,");
-        webhook_text_add(text, signature, 44);
+    out_text(out, "webhook-signature:");
+    for (unsigned i = 0; i < attempt->secret_count; i++) {
+        if (!sign(signer, attempt->secrets[i], attempt, timestamp, signature))
+            out->failed = true;
+        out_text(out, " v1,");
+        out_put(out, signature, 44);
     }
-    add(text, "\r\n");
+    out_text(out, "\r\n");
 }
 
 /* --- The user's --------------------------------------------------------------------------------------------------- */
@@ -180,41 +142,47 @@ static fl_bytes take_string(const char **at, const char *end)
     return (fl_bytes){begin, (size_t)((nul ? nul : end) - begin)};
 }
 
-static int add_users(struct webhook_text *text, fl_bytes headers)
+static int add_users(struct out *out, fl_bytes headers)
 {
     const char *at = headers.data, *end = at + headers.size;
     while (at < end) {
         fl_bytes name = take_string(&at, end), value = take_string(&at, end);
         if (header_problem(name, value))
             return FL_INVALID_ARGUMENT;
-        webhook_text_add(text, name.data, name.size);
-        add(text, ": ");
-        webhook_text_add(text, value.data, value.size);
-        add(text, "\r\n");
+        out_put(out, name.data, name.size);
+        out_text(out, ": ");
+        out_put(out, value.data, value.size);
+        out_text(out, "\r\n");
     }
     return 0;
 }
 
 /* --- All together ------------------------------------------------------------------------------------------------- */
 
-int webhook_head(struct webhook_text *text, struct webhook_signer *signer, const webhook_call *call, int64_t now_us,
+int webhook_head(struct out *out, struct webhook_signer *signer, const webhook_attempt *attempt, int64_t now_us,
                  const char *user_agent, bool stranger)
 {
-    char number[WEBHOOK_DECIMAL], second[WEBHOOK_DECIMAL], due[WHEN_TEXT];
-    const char *timestamp = webhook_decimal((uint64_t)(now_us > 0 ? now_us : 0) / 1000000, second);
-    add_line(text, "content-type", call->content_type);
-    add_line(text, "user-agent", user_agent);
-    add_line(text, "webhook-id", call->id);
-    add_line(text, "webhook-timestamp", timestamp);
-    add_line(text, "foliot-attempt", webhook_decimal(call->attempt, number));
-    add(text, "foliot-due: ");
-    webhook_text_add(text, due, when_format(call->due_us, due));
-    add(text, "\r\n");
+    char timestamp[24], due[WHEN_TEXT];
+    add_line(out, "content-type", attempt->content_type);
+    add_line(out, "user-agent", user_agent);
+    add_line(out, "webhook-id", attempt->id);
+    out_text(out, "webhook-timestamp: ");
+    size_t before = out->size;
+    out_number(out, (now_us > 0 ? now_us : 0) / 1000000);
+    if (out->failed)
+        return FL_NO_MEMORY;
+    memcpy(timestamp, out->data + before, out->size - before);
+    timestamp[out->size - before] = '\0';
+    out_text(out, "\r\nfoliot-attempt: ");
+    out_number(out, attempt->number);
+    out_text(out, "\r\nfoliot-due: ");
+    out_put(out, due, when_format(attempt->due_us, due));
+    out_text(out, "\r\n");
     if (!stranger) {
-        add_signatures(text, signer, call, timestamp);
-        int result = add_users(text, call->headers);
+        add_signatures(out, signer, attempt, timestamp);
+        int result = add_users(out, attempt->headers);
         if (result < 0)
             return result;
     }
-    return text->failed ? FL_NO_MEMORY : 0;
+    return out->failed ? FL_NO_MEMORY : 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads an answer of HTTP/1 as it comes in, in pieces of any size: whatever the pieces are, the outcome is the same.
+/* Reads a response of HTTP/1 as it comes in, in pieces of any size: whatever the pieces are, the outcome is the same.
  *
  * Lines (of the head, of chunk sizes, of trailers) are handled where they lie; only what a piece breaks off is put aside until
- * the rest of the line comes. All lines together may have LINES_MOST bytes, and of the body webhook_answer_body() wants only so
- * much: an answer that never ends is over before long. What is ambiguous is refused, for we did not ask for it. */
+ * the rest of the line comes. All lines together may have LINES_MOST bytes, and of the body webhook_response_body() wants only so
+ * much: a response that never ends is over before long. What is ambiguous is refused, for we did not ask for it. */
 
 #include "webhook/internal.h"
 
@@ -20,14 +20,12 @@ void webhook_parse_begin(struct webhook_parse *parse)
     parse->state = STATUS;
     parse->any = false;
     parse->lines_size = 0;
-    parse->line.size = 0;
-    parse->line.failed = false;
+    out_clear(&parse->line);
 }
 
 void webhook_parse_free(struct webhook_parse *parse)
 {
-    free(parse->line.data);
-    parse->line = (struct webhook_text){0};
+    out_free(&parse->line);
 }
 
 static bool is_digit(char c)
@@ -52,7 +50,7 @@ static fl_bytes trim(const char *at, const char *end)
 /* --- Lines -------------------------------------------------------------------------------------------------------- */
 
 /* "HTTP/1.1 200 OK" */
-static bool take_status(struct webhook_parse *parse, struct webhook_answer *answer, const char *line, size_t size)
+static bool take_status(struct webhook_parse *parse, struct webhook_response *response, const char *line, size_t size)
 {
     if (size < 12 || memcmp(line, "HTTP/1.", 7) != 0 || !is_digit(line[7]) || line[8] != ' ' || !is_digit(line[9]) ||
         !is_digit(line[10]) || !is_digit(line[11]) || (size > 12 && line[12] != ' '))
@@ -60,7 +58,7 @@ static bool take_status(struct webhook_parse *parse, struct webhook_answer *answ
     int status = (line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0');
     if (status < 100 || status == 101)
         return false;
-    webhook_answer_begin(answer, status);
+    webhook_response_begin(response, status);
     parse->keep = line[7] != '0';
     parse->chunked = parse->has_length = false;
     parse->state = FIELDS;
@@ -99,7 +97,7 @@ static void take_connection(struct webhook_parse *parse, fl_bytes value)
     }
 }
 
-static bool take_field(struct webhook_parse *parse, struct webhook_answer *answer, const char *line, size_t size)
+static bool take_field(struct webhook_parse *parse, struct webhook_response *response, const char *line, size_t size)
 {
     const char *colon = memchr(line, ':', size);
     if (*line == ' ' || *line == '\t') /* more of the one before, an ancient habit: none of ours has more */
@@ -117,16 +115,16 @@ static bool take_field(struct webhook_parse *parse, struct webhook_answer *answe
     if (equals(name, "connection"))
         take_connection(parse, value);
     else
-        webhook_answer_header(answer, name, value);
+        webhook_response_header(response, name, value);
     return true;
 }
 
 /* The head is whole: what comes next? */
-static void end_head(struct webhook_parse *parse, const struct webhook_answer *answer)
+static void end_head(struct webhook_parse *parse, const struct webhook_response *response)
 {
-    if (answer->status < 200) {
+    if (response->status < 200) {
         parse->state = STATUS;
-    } else if (answer->status == 204 || answer->status == 304) {
+    } else if (response->status == 204 || response->status == 304) {
         parse->state = ENDED;
     } else if (parse->chunked) {
         parse->keep &= !parse->has_length; /* somebody on the way may have understood it differently */
@@ -159,15 +157,15 @@ static bool take_chunk_size(struct webhook_parse *parse, const char *line, size_
 }
 
 /* One line without its end. */
-static bool take_line(struct webhook_parse *parse, struct webhook_answer *answer, const char *line, size_t size)
+static bool take_line(struct webhook_parse *parse, struct webhook_response *response, const char *line, size_t size)
 {
     switch (parse->state) {
     case STATUS:
-        return take_status(parse, answer, line, size);
+        return take_status(parse, response, line, size);
     case FIELDS:
         if (size > 0)
-            return take_field(parse, answer, line, size);
-        end_head(parse, answer);
+            return take_field(parse, response, line, size);
+        end_head(parse, response);
         return true;
     case CHUNK_SIZE:
         return take_chunk_size(parse, line, size);
@@ -182,7 +180,7 @@ static bool take_line(struct webhook_parse *parse, struct webhook_answer *answer
 }
 
 /* Takes the line at `at`, or puts aside what is there of it. Returns what follows; NULL: it is bad. */
-static const char *take_text(struct webhook_parse *parse, struct webhook_answer *answer, const char *at,
+static const char *take_text(struct webhook_parse *parse, struct webhook_response *response, const char *at,
                              const char *end)
 {
     const char *newline = memchr(at, '\n', (size_t)(end - at)), *next = newline ? newline + 1 : end;
@@ -190,7 +188,7 @@ static const char *take_text(struct webhook_parse *parse, struct webhook_answer 
     if (parse->lines_size > LINES_MOST)
         return NULL;
     if (!newline || parse->line.size > 0) {
-        webhook_text_add(&parse->line, at, (size_t)(next - at));
+        out_put(&parse->line, at, (size_t)(next - at));
         if (parse->line.failed)
             return NULL;
         at = parse->line.data;
@@ -201,7 +199,7 @@ static const char *take_text(struct webhook_parse *parse, struct webhook_answer 
     if (size > 0 && at[size - 1] == '\r')
         size--;
     parse->line.size = 0;
-    return take_line(parse, answer, at, size) ? next : NULL;
+    return take_line(parse, response, at, size) ? next : NULL;
 }
 
 /* The body has more lines in it than anybody needs. */
@@ -210,32 +208,32 @@ static bool is_too_long(const struct webhook_parse *parse)
     return parse->lines_size > LINES_MOST && parse->state > FIELDS;
 }
 
-static enum webhook_parsed cut(struct webhook_parse *parse, struct webhook_answer *answer)
+static enum webhook_parsed cut(struct webhook_parse *parse, struct webhook_response *response)
 {
-    answer->cut = true;
+    response->cut = true;
     parse->keep = false;
     return WEBHOOK_WHOLE;
 }
 
 /* --- Pieces ------------------------------------------------------------------------------------------------------- */
 
-enum webhook_parsed webhook_parse(struct webhook_parse *parse, struct webhook_answer *answer, const char *data,
+enum webhook_parsed webhook_parse(struct webhook_parse *parse, struct webhook_response *response, const char *data,
                                   size_t size)
 {
     const char *at = data, *end = data + size;
     parse->any |= size > 0;
     while (at < end && parse->state != ENDED) {
         if (parse->state != LENGTH && parse->state != CHUNK && parse->state != UNTIL_CLOSE) {
-            at = take_text(parse, answer, at, end);
+            at = take_text(parse, response, at, end);
             if (!at)
-                return is_too_long(parse) ? cut(parse, answer) : WEBHOOK_BAD;
+                return is_too_long(parse) ? cut(parse, response) : WEBHOOK_BAD;
             continue;
         }
         size_t piece = (size_t)(end - at);
         if (parse->state != UNTIL_CLOSE && piece > parse->left)
             piece = (size_t)parse->left;
-        if (!webhook_answer_body(answer, at, piece))
-            return cut(parse, answer);
+        if (!webhook_response_body(response, at, piece))
+            return cut(parse, response);
         at += piece;
         if (parse->state == UNTIL_CLOSE)
             continue;

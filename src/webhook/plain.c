@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The fast way: HTTP/1.1 without TLS, over connections that are kept, one call at a time on each.
+/* The fast transport: HTTP/1.1 without TLS, over connections that are kept, one attempt at a time on each.
  *
- * It goes where the general way has been: libcurl looks names up, tries their addresses and checks them; where it got an
- * answer from is remembered with the host for a minute (webhook_learn()), and calls to that address take this way. After
- * that minute one call takes the general way again, with a new connection, while the others go on. If an address does not
- * take a connection any more, it is forgotten and the call takes the general way too.
+ * It goes where libcurl has been. libcurl looks names up, tries their addresses and checks them. The host remembers for a minute
+ * which address responded (webhook_learn()), and attempts to that address come here. After that minute one attempt goes to
+ * libcurl again, with a new connection, while the others go on. If an address takes no connection any more, it is forgotten,
+ * and the attempt goes to libcurl too.
  *
- * A call on a kept connection costs one send() and one recv(); the loop waits for something to read all the time, so an
- * idle connection that the other side closes is noticed. If that happens in the moment in which a call was sent, before a
- * byte of the answer has come, the call is repeated once on a new connection: nobody knows whether it has been handled. A call
- * that must not come twice (`once`) begins on a new connection, where this cannot happen. */
+ * An attempt on a kept connection costs one send() and one recv(). The loop always waits for something to read, so it notices
+ * when the other side closes an idle connection. If that happens while an attempt is sent, before a byte of the response has
+ * come, the attempt is repeated once on a new connection: nobody knows whether the target has handled it. An attempt that must
+ * not arrive twice (`once`) begins on a new connection, where this cannot happen. */
 
 #include "webhook/internal.h"
 
@@ -23,12 +23,12 @@
 struct webhook_connection {
     webhooks *hooks;
     struct webhook_host *host;
-    struct webhook_transfer *transfer;          /* NULL: it is idle */
-    struct webhook_connection *previous, *next; /* of the idle ones of the host */
+    struct webhook_slot *slot;            /* NULL: it is idle */
+    LIST_ENTRY(webhook_connection) entry; /* among the idle ones of the host */
     int fd;
     bool connecting;
     bool writing; /* the loop waits for room, too */
-    bool mute;    /* it takes nothing more; perhaps it still answers */
+    bool mute;    /* it takes nothing more; perhaps it still responses */
     bool used;    /* it has answered before */
     size_t sent;
     uint64_t idle_ns;
@@ -38,22 +38,11 @@ struct webhook_connection {
 
 /* --- Connections -------------------------------------------------------------------------------------------------- */
 
-static void unlink_idle(struct webhook_connection *connection)
-{
-    struct webhook_host *host = connection->host;
-    if (connection->previous)
-        connection->previous->next = connection->next;
-    else
-        host->idle = connection->next;
-    if (connection->next)
-        connection->next->previous = connection->previous;
-}
-
 static void close_connection(struct webhook_connection *connection)
 {
     webhooks *hooks = connection->hooks;
-    if (!connection->transfer)
-        unlink_idle(connection);
+    if (!connection->slot)
+        LIST_REMOVE(connection, entry);
     fl_loop_fd_remove(hooks->config.loop, connection->fd);
     close(connection->fd);
     hooks->stats.connections--;
@@ -61,36 +50,32 @@ static void close_connection(struct webhook_connection *connection)
     free(connection);
 }
 
-/* The call has its answer: keeps the connection for another one, if that is possible. */
+/* The attempt has its response. Keeps the connection for another one, if that is possible. */
 static void let_go(struct webhook_connection *connection, bool keep)
 {
     webhooks *hooks = connection->hooks;
     struct webhook_host *host = connection->host;
-    connection->transfer->connection = NULL;
-    connection->transfer = NULL;
+    connection->slot->connection = NULL;
+    connection->slot = NULL;
     connection->used = true;
     connection->idle_ns = fl_loop_now_ns(hooks->config.loop);
-    connection->previous = NULL;
-    connection->next = host->idle;
-    if (connection->next)
-        connection->next->previous = connection;
-    host->idle = connection;
-    if (!keep || connection->generation != host->generation || hooks->stats.connections > hooks->config.max_calls)
+    LIST_INSERT_HEAD(&host->idle, connection, entry);
+    if (!keep || connection->generation != host->generation || hooks->stats.connections > hooks->config.max_under_way)
         close_connection(connection);
 }
 
-/* The transfer goes on without its connection. */
-static struct webhook_transfer *tear(struct webhook_connection *connection)
+/* The attempt goes on without its connection. */
+static struct webhook_slot *tear(struct webhook_connection *connection)
 {
-    struct webhook_transfer *transfer = connection->transfer;
+    struct webhook_slot *slot = connection->slot;
     let_go(connection, false);
-    return transfer;
+    return slot;
 }
 
 void webhook_plain_close_idle(struct webhook_host *host, uint64_t since_ns)
 {
-    for (struct webhook_connection *connection = host->idle, *next; connection; connection = next) {
-        next = connection->next;
+    for (struct webhook_connection *connection = LIST_FIRST(&host->idle), *next; connection; connection = next) {
+        next = LIST_NEXT(connection, entry);
         if (connection->idle_ns <= since_ns)
             close_connection(connection);
     }
@@ -108,12 +93,12 @@ static void wait_to_write(struct webhook_connection *connection, bool write)
 
 static bool is_sent(const struct webhook_connection *connection)
 {
-    const struct webhook_transfer *transfer = connection->transfer;
-    return connection->sent == transfer->head.size + transfer->tail.size;
+    const struct webhook_slot *slot = connection->slot;
+    return connection->sent == slot->head.size + slot->tail.size;
 }
 
 /* Of head and tail, what comes after so many bytes. */
-static ssize_t send_part(int fd, const struct webhook_text *head, fl_bytes tail, size_t from)
+static ssize_t send_part(int fd, const struct out *head, fl_bytes tail, size_t from)
 {
     if (tail.size == 0)
         return send(fd, head->data + from, head->size - from, MSG_NOSIGNAL);
@@ -128,7 +113,7 @@ static ssize_t send_part(int fd, const struct webhook_text *head, fl_bytes tail,
  * there is to read will tell. */
 static void send_more(struct webhook_connection *connection)
 {
-    ssize_t sent = send_part(connection->fd, &connection->transfer->head, connection->transfer->tail, connection->sent);
+    ssize_t sent = send_part(connection->fd, &connection->slot->head, connection->slot->tail, connection->sent);
     if (sent > 0)
         connection->sent += (size_t)sent;
     else if (sent < 0 && errno != EAGAIN && errno != EINTR)
@@ -140,9 +125,9 @@ static void send_more(struct webhook_connection *connection)
 
 static void answered(struct webhook_connection *connection)
 {
-    struct webhook_transfer *transfer = connection->transfer;
+    struct webhook_slot *slot = connection->slot;
     let_go(connection, connection->parse.keep && is_sent(connection));
-    webhook_answered(transfer);
+    webhook_responded(slot);
 }
 
 /* The connection is at its end. */
@@ -153,12 +138,12 @@ static void ended(struct webhook_connection *connection, bool orderly)
         answered(connection);
         return;
     }
-    struct webhook_transfer *transfer = tear(connection);
-    if (nothing && used && !transfer->fresh) {
-        transfer->fresh = true;
-        webhook_repeat(transfer);
+    struct webhook_slot *slot = tear(connection);
+    if (nothing && used && !slot->fresh) {
+        slot->fresh = true;
+        webhook_repeat(slot);
     } else {
-        webhook_broken(transfer, FL_FAILED,
+        webhook_broken(slot, FL_FAILED,
                        nothing ? "the target closed the connection without a response"
                                : "the target closed the connection within the response");
     }
@@ -170,7 +155,7 @@ static void receive(struct webhook_connection *connection)
     ssize_t size = recv(connection->fd, buffer, WEBHOOK_BUFFER, 0);
     if (size < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (!connection->transfer) {
+    if (!connection->slot) {
         close_connection(connection);
         return;
     }
@@ -178,7 +163,7 @@ static void receive(struct webhook_connection *connection)
         ended(connection, size == 0);
         return;
     }
-    switch (webhook_parse(&connection->parse, &connection->transfer->answer, buffer, (size_t)size)) {
+    switch (webhook_parse(&connection->parse, &connection->slot->response, buffer, (size_t)size)) {
     case WEBHOOK_MORE:
         break;
     case WEBHOOK_WHOLE:
@@ -192,7 +177,7 @@ static void receive(struct webhook_connection *connection)
 
 /* --- Connecting --------------------------------------------------------------------------------------------------- */
 
-/* This address is none any more: let libcurl find out. */
+/* Connecting to the remembered address failed. libcurl looks the name up again. */
 static void give_over(struct webhook_connection *connection)
 {
     webhook_forget(connection->host);
@@ -260,46 +245,44 @@ static struct webhook_connection *connect_to(webhooks *hooks, struct webhook_hos
     return connection;
 }
 
-/* --- Transfers ---------------------------------------------------------------------------------------------------- */
+/* --- Attempts ----------------------------------------------------------------------------------------------------- */
 
-void webhook_plain_head(struct webhook_text *text, const struct webhook_target *target, size_t body_size)
+void webhook_plain_head(struct out *out, const struct webhook_target *target, size_t body_size)
 {
-    char room[WEBHOOK_DECIMAL];
-    const char *length = webhook_decimal(body_size, room);
-    webhook_text_add(text, "POST ", 5);
+    out_text(out, "POST ");
     if (target->path.size == 0 || *(const char *)target->path.data != '/')
-        webhook_text_add(text, "/", 1);
-    webhook_text_add(text, target->path.data, target->path.size);
-    webhook_text_add(text, " HTTP/1.1\r\nhost: ", 17);
-    webhook_text_add(text, target->authority.data, target->authority.size);
-    webhook_text_add(text, "\r\ncontent-length: ", 18);
-    webhook_text_add(text, length, strlen(length));
-    webhook_text_add(text, "\r\n", 2);
+        out_text(out, "/");
+    out_put(out, target->path.data, target->path.size);
+    out_text(out, " HTTP/1.1\r\nhost: ");
+    out_put(out, target->authority.data, target->authority.size);
+    out_text(out, "\r\ncontent-length: ");
+    out_number(out, (int64_t)body_size);
+    out_text(out, "\r\n");
 }
 
-int webhook_plain_begin(struct webhook_transfer *transfer)
+int webhook_plain_begin(struct webhook_slot *slot)
 {
-    struct webhook_host *host = transfer->host;
-    struct webhook_connection *connection = transfer->fresh ? NULL : host->idle;
+    struct webhook_host *host = slot->host;
+    struct webhook_connection *connection = slot->fresh ? NULL : LIST_FIRST(&host->idle);
     if (connection)
-        unlink_idle(connection);
+        LIST_REMOVE(connection, entry);
     else
-        connection = connect_to(transfer->hooks, host);
+        connection = connect_to(slot->hooks, host);
     if (!connection)
         return FL_SYSTEM;
-    connection->transfer = transfer;
+    connection->slot = slot;
     connection->sent = 0;
     connection->mute = false;
-    transfer->connection = connection;
+    slot->connection = connection;
     webhook_parse_begin(&connection->parse);
     if (!connection->connecting)
         send_more(connection);
     return 0;
 }
 
-void webhook_plain_end(struct webhook_transfer *transfer)
+void webhook_plain_end(struct webhook_slot *slot)
 {
-    struct webhook_connection *connection = transfer->connection;
+    struct webhook_connection *connection = slot->connection;
     if (!connection)
         return;
     if (connection->connecting)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Which targets there can be: URLs are taken apart strictly, so that nobody can understand one differently, and addresses
- * are looked up in the lists of those that are not on the public Internet (IANA's special-purpose registries). An IPv6
- * address that stands for an IPv4 address is judged by that one. */
+/* What may be a target. URLs are taken apart strictly, so that no other program can understand one differently. Addresses are
+ * looked up in IANA's registries of special-purpose addresses, which are not on the public Internet. An IPv6 address that stands
+ * for an IPv4 address is judged by the latter. */
 
 #include "webhook/internal.h"
 
@@ -85,11 +85,11 @@ static const char *parse_authority(const char *at, const char *end, struct webho
     return *at == ':' ? parse_port(at + 1, end, &target->port) : "the host contains a forbidden character";
 }
 
-const char *webhook_target_parse(fl_bytes url, struct webhook_target *ret)
+static const char *parse(fl_bytes url, struct webhook_target *target)
 {
     const char *at = url.data, *end = at + url.size;
     size_t scheme;
-    const char *problem = parse_scheme(url, &ret->https, &scheme);
+    const char *problem = parse_scheme(url, &target->https, &scheme);
     if (problem)
         return problem;
     for (const char *c = at; c < end; c++)
@@ -99,24 +99,32 @@ const char *webhook_target_parse(fl_bytes url, struct webhook_target *ret)
     const char *path = at;
     while (path < end && *path != '/' && *path != '?' && *path != '#')
         path++;
-    problem = parse_authority(at, path, ret);
+    problem = parse_authority(at, path, target);
     if (problem)
         return problem;
     const char *fragment = memchr(path, '#', (size_t)(end - path));
-    ret->path = (fl_bytes){path, (size_t)((fragment ? fragment : end) - path)};
+    target->path = (fl_bytes){path, (size_t)((fragment ? fragment : end) - path)};
     return NULL;
 }
 
-size_t webhook_target_key(const struct webhook_target *target, char out[WEBHOOK_KEY])
+/* Of scheme, port, and name in lower case. */
+static uint64_t hash_host(const struct webhook_target *target)
 {
-    size_t size = 0;
+    const uint64_t prime = 0x100000001b3;
     const char *name = target->host.data;
-    out[size++] = target->https ? 's' : 'p';
-    out[size++] = (char)(target->port >> 8);
-    out[size++] = (char)(target->port & 0xff);
+    uint64_t hash = (0xcbf29ce484222325 ^ ((uint64_t)target->https << 16 | target->port)) * prime;
     for (size_t i = 0; i < target->host.size; i++)
-        out[size++] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] | 0x20 : name[i]);
-    return size;
+        hash = (hash ^ (uint64_t)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] | 0x20 : name[i])) * prime;
+    return hash ^ hash >> 32;
+}
+
+struct webhook_target webhook_target(fl_bytes url)
+{
+    struct webhook_target target = {.url = url};
+    target.problem = parse(url, &target);
+    if (!target.problem)
+        target.host_hash = hash_host(&target);
+    return target;
 }
 
 /* --- Addresses ---------------------------------------------------------------------------------------------------- */
@@ -137,7 +145,7 @@ static bool is_public_4(uint32_t address)
         {0xac100000, 12}, /* 172.16.0.0/12: private */
         {0xc0000000, 24}, /* 192.0.0.0/24: protocols */
         {0xc0000200, 24}, /* 192.0.2.0/24: documentation */
-        {0xc01fc400, 24}, /* 192.31.196.0/24: AS112, which answers for private addresses */
+        {0xc01fc400, 24}, /* 192.31.196.0/24: AS112, which responses for private addresses */
         {0xc034c100, 24}, /* 192.52.193.0/24: multicast tunnels */
         {0xc0586300, 24}, /* 192.88.99.0/24: 6to4 relays, withdrawn */
         {0xc0a80000, 16}, /* 192.168.0.0/16: private */
@@ -241,8 +249,8 @@ static bool is_private_host(fl_bytes host)
 
 int webhook_check_url(fl_bytes url, bool allow_private, char *message, size_t size)
 {
-    struct webhook_target target;
-    const char *problem = webhook_target_parse(url, &target);
+    const struct webhook_target target = webhook_target(url);
+    const char *problem = target.problem;
     if (!problem && !allow_private && is_private_host(target.host))
         problem =
             "the address is not on the public Internet; start the server with --allow-private-targets to allow it";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_TESTS_SERVER_PEER_PAIR_H
-#define FOLIOT_TESTS_SERVER_PEER_PAIR_H
+#ifndef FOLIOT_TESTS_PEER_PAIR_H
+#define FOLIOT_TESTS_PEER_PAIR_H
 
 /* Two servers on one loop: one is called, the other has a link to it, and between them there may be somebody who reads, cuts,
  * stalls or passes on what goes by. Time is virtual and passes only when told to. */

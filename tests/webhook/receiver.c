@@ -38,7 +38,7 @@ struct receiver {
     bool ends;
     unsigned requests, connections;
     struct connection all[CONNECTIONS_MOST];
-    char *answer;
+    char *response;
     char *last, *shown;
     size_t last_size;
 };
@@ -136,17 +136,17 @@ static bool is(const char *request, const char *path)
 }
 
 /* Behaves as the request wants it. Whether the connection goes on. */
-static bool behave(connection *c, const char *request, const char *answer)
+static bool behave(connection *c, const char *request, const char *response)
 {
     static const char good[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     if (is(request, "/canned"))
-        return send_text(c, answer);
+        return send_text(c, response);
     if (is(request, "/close"))
-        return send_text(c, answer) && false;
+        return send_text(c, response) && false;
     if (is(request, "/half"))
-        return send_all(c, answer, strlen(answer) / 2) && false;
+        return send_all(c, response, strlen(response) / 2) && false;
     if (is(request, "/drip"))
-        return drip(c, answer);
+        return drip(c, response);
     if (is(request, "/endless"))
         return pour(c, "HTTP/1.1 200 OK\r\n\r\n", "and so on and on ");
     if (is(request, "/endless-chunked"))
@@ -173,10 +173,10 @@ static char *record(receiver *r, char *request, size_t size)
     memcpy(r->last, request, size + 1);
     r->last_size = size;
     r->requests++;
-    char *answer = strdup(r->answer ? r->answer : "");
+    char *response = strdup(r->response ? r->response : "");
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    return answer;
+    return response;
 }
 
 static void *serve(void *arg)
@@ -188,9 +188,9 @@ static void *serve(void *arg)
         char *request = read_request(c, &size);
         if (!request)
             break;
-        char *answer = record(c->receiver, request, size);
-        goes_on = behave(c, request, answer);
-        free(answer);
+        char *response = record(c->receiver, request, size);
+        goes_on = behave(c, request, response);
+        free(response);
         free(request);
     }
     shutdown(c->fd, SHUT_RDWR);
@@ -296,7 +296,7 @@ void receiver_free(receiver *r)
         close(r->all[i].fd);
     }
     SSL_CTX_free(r->tls);
-    free(r->answer);
+    free(r->response);
     free(r->last);
     free(r->shown);
     pthread_cond_destroy(&r->changed);
@@ -309,11 +309,11 @@ unsigned receiver_port(const receiver *r)
     return r->port;
 }
 
-void receiver_set(receiver *r, const char *answer)
+void receiver_set(receiver *r, const char *response)
 {
     pthread_mutex_lock(&r->lock);
-    free(r->answer);
-    r->answer = strdup(answer);
+    free(r->response);
+    r->response = strdup(response);
     pthread_mutex_unlock(&r->lock);
 }
 

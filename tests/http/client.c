@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "http_client.h"
+#include "client.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

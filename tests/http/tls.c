@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http_client.h"
+#include "client.h"
 #include "test.h"
 
 static char certificate_file[64], key_file[64], message[200];

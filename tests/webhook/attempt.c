@@ -39,7 +39,7 @@ struct stage {
     struct wall wall;
     receiver *receiver;
     webhooks *hooks;
-    unsigned left; /* calls that are not done */
+    unsigned left; /* attempts that are not done */
 };
 
 static void open_stage_on(struct stage *stage, fl_clock *clock, struct webhooks_config config)
@@ -82,18 +82,18 @@ static void close_stage(struct stage *stage)
     receiver_free(stage->receiver);
 }
 
-/* --- Calls -------------------------------------------------------------------------------------------------------- */
+/* --- Attempts ----------------------------------------------------------------------------------------------------- */
 
 struct delivery {
-    webhook_call call;
+    webhook_attempt attempt;
     struct stage *stage;
     unsigned done;
     char url[URL_MOST];
 };
 
-static void delivered(webhook_call *call)
+static void delivered(webhook_attempt *attempt)
 {
-    struct delivery *delivery = call->arg;
+    struct delivery *delivery = attempt->arg;
     CHECK(delivery->done++ == 0);
     delivery->stage->left--;
 }
@@ -107,20 +107,20 @@ static void prepare(struct delivery *d, struct stage *stage, const char *path)
 {
     *d = (struct delivery){.stage = stage};
     snprintf(d->url, sizeof d->url, "http://127.0.0.1:%u%s", receiver_port(stage->receiver), path);
-    d->call = (webhook_call){.url = bytes(d->url),
-                             .body = FL_TEXT("{\"test\": 2432232314}"),
-                             .content_type = "application/json",
-                             .id = "msg_p5jXN8AQM9LWM0D4loKWxJek",
-                             .attempt = 3,
-                             .due_us = INT64_C(1614265330) * 1000000,
-                             .done = delivered,
-                             .arg = d};
+    d->attempt = (webhook_attempt){.target = webhook_target(bytes(d->url)),
+                                   .body = FL_TEXT("{\"test\": 2432232314}"),
+                                   .content_type = "application/json",
+                                   .id = "msg_p5jXN8AQM9LWM0D4loKWxJek",
+                                   .number = 3,
+                                   .due_us = INT64_C(1614265330) * 1000000,
+                                   .done = delivered,
+                                   .arg = d};
 }
 
 static void submit(struct delivery *d)
 {
     d->stage->left++;
-    webhooks_submit(d->stage->hooks, &d->call);
+    webhooks_submit(d->stage->hooks, &d->attempt);
     CHECK(d->done == 0);
 }
 
@@ -139,8 +139,8 @@ static struct delivery deliver(struct stage *stage, const char *path)
     return d;
 }
 
-/* What comes of an answer. */
-static struct delivery answer(struct stage *stage, const char *canned)
+/* What comes of a response. */
+static struct delivery response(struct stage *stage, const char *canned)
 {
     receiver_set(stage->receiver, canned);
     return deliver(stage, "/canned");
@@ -160,10 +160,10 @@ TEST(posts_what_is_due)
     open_stage(&stage);
     for (int again = 0; again < 3; again++) {
         struct delivery d = deliver(&stage, "/a/b?c=d");
-        CHECK_EQ(d.call.result, FL_DONE);
-        CHECK_EQ(d.call.status, 200);
-        CHECK(d.call.reason[0] == '\0');
-        CHECK(d.call.duration_ns > 0);
+        CHECK_EQ(d.attempt.result, FL_DONE);
+        CHECK_EQ(d.attempt.status, 200);
+        CHECK(d.attempt.reason[0] == '\0');
+        CHECK(d.attempt.duration_ns > 0);
         const char *request = receiver_last(stage.receiver, NULL);
         char host[64];
         snprintf(host, sizeof host, "Host: 127.0.0.1:%u", receiver_port(stage.receiver));
@@ -196,8 +196,8 @@ TEST(signs_as_standard_webhooks_does)
     fl_bytes secrets[] = {{key, 24}};
     struct delivery d;
     prepare(&d, &stage, "/");
-    d.call.secrets = secrets;
-    d.call.secret_count = 1;
+    d.attempt.secrets = secrets;
+    d.attempt.secret_count = 1;
     submit(&d);
     run(&stage);
     CHECK(has_line(receiver_last(stage.receiver, NULL),
@@ -227,8 +227,8 @@ TEST(signs_with_every_secret)
     open_stage(&stage);
     struct delivery d;
     prepare(&d, &stage, "/");
-    d.call.secrets = secrets;
-    d.call.secret_count = 3;
+    d.attempt.secrets = secrets;
+    d.attempt.secret_count = 3;
     submit(&d);
     run(&stage);
     char one[64], two[64], three[64], line[256];
@@ -247,11 +247,11 @@ TEST(sends_the_users_headers)
     for (int again = 0; again < 2; again++) {
         struct delivery d;
         prepare(&d, &stage, "/");
-        d.call.headers = (fl_bytes)FL_TEXT("Authorization\0Bearer x\0X-Empty\0\0X-Blank\0  \0X-Colon\0a: \0"
-                                           "X-Only\0:\0accept\0text/*\0");
+        d.attempt.headers = (fl_bytes)FL_TEXT("Authorization\0Bearer x\0X-Empty\0\0X-Blank\0  \0X-Colon\0a: \0"
+                                              "X-Only\0:\0accept\0text/*\0");
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, FL_DONE);
+        CHECK_EQ(d.attempt.result, FL_DONE);
         const char *request = receiver_last(stage.receiver, NULL);
         CHECK(has_line(request, "Authorization: Bearer x"));
         CHECK(strcasestr(request, "\r\nX-Empty:"));
@@ -297,11 +297,11 @@ TEST(refuses_headers_that_are_not_the_users)
     open_stage(&stage);
     struct delivery d;
     prepare(&d, &stage, "/");
-    d.call.headers = (fl_bytes)FL_TEXT("a\0secret\r\nb: c\0");
+    d.attempt.headers = (fl_bytes)FL_TEXT("a\0secret\r\nb: c\0");
     submit(&d);
     run(&stage);
-    CHECK_EQ(d.call.result, FL_DEAD);
-    CHECK(d.call.reason[0] && !strstr(d.call.reason, "secret"));
+    CHECK_EQ(d.attempt.result, FL_DEAD);
+    CHECK(d.attempt.reason[0] && !strstr(d.attempt.reason, "secret"));
     CHECK_EQ(receiver_requests(stage.receiver), 0);
     close_stage(&stage);
 }
@@ -317,24 +317,24 @@ TEST(sends_large_and_empty_bodies)
     for (int again = 0; again < 3; again++) {
         struct delivery d;
         prepare(&d, &stage, "/");
-        d.call.body = (fl_bytes){body, size};
+        d.attempt.body = (fl_bytes){body, size};
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, FL_DONE);
+        CHECK_EQ(d.attempt.result, FL_DONE);
         const char *request = receiver_last(stage.receiver, &got);
         CHECK(got > size && memcmp(request + got - size, body, size) == 0);
         prepare(&d, &stage, "/");
-        d.call.body = (fl_bytes){0};
+        d.attempt.body = (fl_bytes){0};
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, FL_DONE);
+        CHECK_EQ(d.attempt.result, FL_DONE);
         CHECK(has_line(receiver_last(stage.receiver, NULL), "content-length: 0"));
     }
     free(body);
     close_stage(&stage);
 }
 
-/* --- Answers ------------------------------------------------------------------------------------------------------ */
+/* --- Responses ------------------------------------------------------------------------------------------------------ */
 
 TEST(knows_what_a_status_means)
 {
@@ -351,11 +351,11 @@ TEST(knows_what_a_status_means)
         char canned[128];
         snprintf(canned, sizeof canned, "HTTP/1.1 %d Whatever\r\n%s\r\n", cases[i].status,
                  cases[i].status == 204 || cases[i].status == 304 ? "" : "Content-Length: 0\r\n");
-        struct delivery d = answer(&stage, canned);
-        CHECK_EQ(d.call.result, cases[i].result);
-        CHECK_EQ(d.call.status, cases[i].status);
-        CHECK_EQ(d.call.at_us, 0);
-        CHECK((d.call.result == FL_DONE) == (d.call.reason[0] == '\0'));
+        struct delivery d = response(&stage, canned);
+        CHECK_EQ(d.attempt.result, cases[i].result);
+        CHECK_EQ(d.attempt.status, cases[i].status);
+        CHECK_EQ(d.attempt.at_us, 0);
+        CHECK((d.attempt.result == FL_DONE) == (d.attempt.reason[0] == '\0'));
     }
     close_stage(&stage);
 }
@@ -364,8 +364,8 @@ static int64_t retry_after(struct stage *stage, int status, const char *value)
 {
     char canned[256];
     snprintf(canned, sizeof canned, "HTTP/1.1 %d No\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n", status, value);
-    struct delivery d = answer(stage, canned);
-    return d.call.at_us ? d.call.at_us - stage->wall.now_us : 0;
+    struct delivery d = response(stage, canned);
+    return d.attempt.at_us ? d.attempt.at_us - stage->wall.now_us : 0;
 }
 
 TEST(honours_retry_after)
@@ -391,7 +391,7 @@ static struct delivery answer_json(struct stage *stage, const char *type, const 
 {
     char canned[1024];
     snprintf(canned, sizeof canned, "HTTP/1.1 200 OK\r\n%sContent-Length: %zu\r\n\r\n%s", type, strlen(body), body);
-    return answer(stage, canned);
+    return response(stage, canned);
 }
 
 TEST(comes_again_if_the_answer_says_so)
@@ -400,21 +400,21 @@ TEST(comes_again_if_the_answer_says_so)
     struct stage stage;
     open_stage(&stage);
     struct delivery d = answer_json(&stage, json, "{\"again_at\": \"2021-03-01T01:00:00+01:00\"}");
-    CHECK_EQ(d.call.result, FL_AGAIN);
-    CHECK_EQ(d.call.at_us, INT64_C(1614556800) * second_us);
+    CHECK_EQ(d.attempt.result, FL_AGAIN);
+    CHECK_EQ(d.attempt.at_us, INT64_C(1614556800) * second_us);
     d = answer_json(&stage, json, "{\"x\": [1], \"again_at\": 1614556800123}");
-    CHECK_EQ(d.call.result, FL_AGAIN);
-    CHECK_EQ(d.call.at_us, INT64_C(1614556800123000));
+    CHECK_EQ(d.attempt.result, FL_AGAIN);
+    CHECK_EQ(d.attempt.at_us, INT64_C(1614556800123000));
     d = answer_json(&stage, json, "{\"again_at\": 1614556800123.25}");
-    CHECK_EQ(d.call.result, FL_AGAIN);
-    CHECK_EQ(d.call.at_us, INT64_C(1614556800123250));
+    CHECK_EQ(d.attempt.result, FL_AGAIN);
+    CHECK_EQ(d.attempt.at_us, INT64_C(1614556800123250));
     d = answer_json(&stage, "content-type: application/cloud+json; charset=utf-8\r\n",
                     " {\"again_after\": \"1h30m\"} ");
-    CHECK_EQ(d.call.result, FL_AGAIN);
-    CHECK_EQ(d.call.at_us - stage.wall.now_us, 5400 * second_us);
+    CHECK_EQ(d.attempt.result, FL_AGAIN);
+    CHECK_EQ(d.attempt.at_us - stage.wall.now_us, 5400 * second_us);
     d = answer_json(&stage, "", "{\"again_after\": \"500ms\"}");
-    CHECK_EQ(d.call.result, FL_AGAIN);
-    CHECK_EQ(d.call.at_us - stage.wall.now_us, second_us / 2);
+    CHECK_EQ(d.attempt.result, FL_AGAIN);
+    CHECK_EQ(d.attempt.at_us - stage.wall.now_us, second_us / 2);
     close_stage(&stage);
 }
 
@@ -436,15 +436,15 @@ TEST(is_done_if_the_answer_is_anything_else)
     open_stage(&stage);
     for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
         struct delivery d = answer_json(&stage, "Content-Type: application/json\r\n", silent[i]);
-        CHECK_EQ(d.call.result, FL_DONE);
-        CHECK(d.call.reason[0] == '\0');
+        CHECK_EQ(d.attempt.result, FL_DONE);
+        CHECK(d.attempt.reason[0] == '\0');
     }
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         struct delivery d = answer_json(&stage, "Content-Type: application/json\r\n", said[i]);
-        CHECK_EQ(d.call.result, FL_DONE);
-        CHECK(strstr(d.call.reason, "ignored"));
+        CHECK_EQ(d.attempt.result, FL_DONE);
+        CHECK(strstr(d.attempt.reason, "ignored"));
     }
-    CHECK_EQ(answer_json(&stage, "Content-Type: text/html\r\n", "{\"again_after\": \"1s\"}").call.result, FL_DONE);
+    CHECK_EQ(answer_json(&stage, "Content-Type: text/html\r\n", "{\"again_after\": \"1s\"}").attempt.result, FL_DONE);
     close_stage(&stage);
 }
 
@@ -469,8 +469,8 @@ TEST(understands_every_way_to_send_an_answer)
     for (unsigned i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         receiver_set(stage.receiver, cases[i / 2].canned);
         struct delivery d = deliver(&stage, cases[i / 2].path);
-        CHECK_EQ(d.call.result, FL_AGAIN);
-        CHECK_EQ(d.call.at_us - stage.wall.now_us, 10 * second_us);
+        CHECK_EQ(d.attempt.result, FL_AGAIN);
+        CHECK_EQ(d.attempt.at_us - stage.wall.now_us, 10 * second_us);
     }
     close_stage(&stage);
 }
@@ -480,10 +480,10 @@ TEST(reads_only_so_much)
     struct stage stage;
     open_stage(&stage);
     for (int again = 0; again < 2; again++) {
-        CHECK_EQ(deliver(&stage, "/endless").call.result, FL_DONE);
-        CHECK_EQ(deliver(&stage, "/endless-chunked").call.result, FL_DONE);
-        CHECK_EQ(deliver(&stage, "/endless-head").call.result, FL_FAILED);
-        CHECK_EQ(deliver(&stage, "/").call.result, FL_DONE);
+        CHECK_EQ(deliver(&stage, "/endless").attempt.result, FL_DONE);
+        CHECK_EQ(deliver(&stage, "/endless-chunked").attempt.result, FL_DONE);
+        CHECK_EQ(deliver(&stage, "/endless-head").attempt.result, FL_FAILED);
+        CHECK_EQ(deliver(&stage, "/").attempt.result, FL_DONE);
     }
     close_stage(&stage);
 }
@@ -496,9 +496,9 @@ TEST(fails_without_an_answer)
     open_stage(&stage);
     receiver_set(stage.receiver, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd");
     for (int again = 0; again < 2; again++) {
-        CHECK_EQ(deliver(&stage, "/early").call.result, FL_FAILED);
-        CHECK_EQ(deliver(&stage, "/half").call.result, FL_FAILED);
-        CHECK_EQ(deliver(&stage, "/").call.result, FL_DONE);
+        CHECK_EQ(deliver(&stage, "/early").attempt.result, FL_FAILED);
+        CHECK_EQ(deliver(&stage, "/half").attempt.result, FL_FAILED);
+        CHECK_EQ(deliver(&stage, "/").attempt.result, FL_DONE);
     }
     close_stage(&stage);
 }
@@ -512,8 +512,8 @@ TEST(fails_if_the_answer_is_no_http)
     open_stage(&stage);
     for (unsigned i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         receiver_set(stage.receiver, cases[i / 2]);
-        CHECK_EQ(deliver(&stage, "/close").call.result, FL_FAILED);
-        CHECK_EQ(deliver(&stage, "/").call.result, FL_DONE);
+        CHECK_EQ(deliver(&stage, "/close").attempt.result, FL_FAILED);
+        CHECK_EQ(deliver(&stage, "/").attempt.result, FL_DONE);
     }
     close_stage(&stage);
 }
@@ -527,12 +527,12 @@ TEST(fails_where_nobody_listens)
     prepare(&d, &stage, "/");
     snprintf(d.url, sizeof d.url, "http://127.0.0.1:%u/", receiver_port(other));
     receiver_free(other);
-    d.call.url = bytes(d.url);
+    d.attempt.target = webhook_target(bytes(d.url));
     submit(&d);
     run(&stage);
-    CHECK_EQ(d.call.result, FL_FAILED);
-    CHECK_EQ(d.call.status, 0);
-    CHECK(d.call.reason[0]);
+    CHECK_EQ(d.attempt.result, FL_FAILED);
+    CHECK_EQ(d.attempt.status, 0);
+    CHECK(d.attempt.reason[0]);
     close_stage(&stage);
 }
 
@@ -543,12 +543,12 @@ TEST(gives_up_after_the_timeout)
     for (int again = 0; again < 2; again++) {
         struct delivery d;
         prepare(&d, &stage, "/hang");
-        d.call.timeout_us = 20000;
+        d.attempt.timeout_us = 20000;
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, FL_FAILED);
-        CHECK(strstr(d.call.reason, "20 ms"));
-        CHECK_EQ(deliver(&stage, "/").call.result, FL_DONE);
+        CHECK_EQ(d.attempt.result, FL_FAILED);
+        CHECK(strstr(d.attempt.reason, "20 ms"));
+        CHECK_EQ(deliver(&stage, "/").attempt.result, FL_DONE);
     }
     close_stage(&stage);
 }
@@ -558,7 +558,7 @@ TEST(repeats_on_a_fresh_connection_what_a_kept_one_lost)
     struct stage stage;
     open_stage(&stage);
     for (int i = 0; i < 50; i++)
-        CHECK_EQ(deliver(&stage, "/stale").call.result, FL_DONE);
+        CHECK_EQ(deliver(&stage, "/stale").attempt.result, FL_DONE);
     close_stage(&stage);
 }
 
@@ -568,13 +568,13 @@ TEST(sends_nothing_twice_if_it_must_not_come_twice)
     open_stage(&stage);
     for (int i = 0; i < 20; i++) {
         struct delivery d;
-        CHECK_EQ(deliver(&stage, "/").call.result, FL_DONE); /* leaves a kept connection */
+        CHECK_EQ(deliver(&stage, "/").attempt.result, FL_DONE); /* leaves a kept connection */
         size_t before = receiver_connections(stage.receiver);
         prepare(&d, &stage, "/");
-        d.call.once = true;
+        d.attempt.once = true;
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, FL_DONE);
+        CHECK_EQ(d.attempt.result, FL_DONE);
         CHECK_EQ(receiver_connections(stage.receiver), before + 1);
     }
     close_stage(&stage);
@@ -590,9 +590,9 @@ static struct delivery redirected(struct stage *stage, int status, const char *l
     snprintf(canned, sizeof canned, "HTTP/1.1 %d There\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", status, location);
     receiver_set(stage->receiver, canned);
     prepare(&d, stage, "/canned");
-    d.call.secrets = &secret;
-    d.call.secret_count = 1;
-    d.call.headers = (fl_bytes)FL_TEXT("authorization\0Bearer x\0");
+    d.attempt.secrets = &secret;
+    d.attempt.secret_count = 1;
+    d.attempt.headers = (fl_bytes)FL_TEXT("authorization\0Bearer x\0");
     submit(&d);
     run(stage);
     return d;
@@ -604,7 +604,7 @@ TEST(follows_redirects_with_the_same_post)
     struct stage stage;
     open_stage(&stage);
     for (size_t i = 0; i < 4; i++) {
-        CHECK_EQ(redirected(&stage, statuses[i], "../new?place#here").call.result, FL_DONE);
+        CHECK_EQ(redirected(&stage, statuses[i], "../new?place#here").attempt.result, FL_DONE);
         const char *request = receiver_last(stage.receiver, NULL);
         CHECK(strncmp(request, "POST /new?place HTTP/1.1\r\n", 26) == 0);
         CHECK(has_line(request, "authorization: Bearer x"));
@@ -623,7 +623,7 @@ TEST(tells_strangers_no_secrets)
     char location[64];
     open_stage(&stage);
     snprintf(location, sizeof location, "http://localhost:%u/other", receiver_port(stage.receiver));
-    CHECK_EQ(redirected(&stage, 307, location).call.result, FL_DONE);
+    CHECK_EQ(redirected(&stage, 307, location).attempt.result, FL_DONE);
     const char *request = receiver_last(stage.receiver, NULL);
     CHECK(strncmp(request, "POST /other HTTP/1.1\r\n", 22) == 0);
     CHECK(has_line(request, "webhook-id: msg_p5jXN8AQM9LWM0D4loKWxJek"));
@@ -637,8 +637,8 @@ TEST(follows_only_so_many_redirects)
     struct stage stage;
     open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_redirects = 3});
     struct delivery d = redirected(&stage, 302, "/canned");
-    CHECK_EQ(d.call.result, FL_FAILED);
-    CHECK(strstr(d.call.reason, "more than 3 times"));
+    CHECK_EQ(d.attempt.result, FL_FAILED);
+    CHECK(strstr(d.attempt.reason, "more than 3 times"));
     CHECK_EQ(receiver_requests(stage.receiver), 4);
     close_stage(&stage);
 }
@@ -651,8 +651,8 @@ TEST(follows_no_redirect_to_what_may_not_be_called)
     open_stage(&stage);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         struct delivery d = redirected(&stage, 307, places[i]);
-        CHECK_EQ(d.call.result, FL_DEAD);
-        CHECK(!strstr(d.call.reason, "secret"));
+        CHECK_EQ(d.attempt.result, FL_DEAD);
+        CHECK(!strstr(d.attempt.reason, "secret"));
         CHECK_EQ(receiver_requests(stage.receiver), i + 1);
     }
     close_stage(&stage);
@@ -785,11 +785,11 @@ TEST(calls_nothing_private_unless_allowed)
         struct delivery d;
         prepare(&d, &stage, "/");
         snprintf(d.url, sizeof d.url, "http://%s:%u/", hosts[i], receiver_port(stage.receiver));
-        d.call.url = bytes(d.url);
+        d.attempt.target = webhook_target(bytes(d.url));
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, FL_DEAD);
-        CHECK(strstr(d.call.reason, "not on the public Internet"));
+        CHECK_EQ(d.attempt.result, FL_DEAD);
+        CHECK(strstr(d.attempt.reason, "not on the public Internet"));
     }
     CHECK_EQ(receiver_connections(stage.receiver), 0);
     close_stage(&stage);
@@ -811,7 +811,7 @@ TEST(a_call_of_our_own_leaves_no_connection_for_others)
         }
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, i % 2 ? FL_DEAD : FL_DONE);
+        CHECK_EQ(d.attempt.result, i % 2 ? FL_DEAD : FL_DONE);
     }
     CHECK_EQ(receiver_connections(stage.receiver), 3);
     close_stage(&stage);
@@ -823,11 +823,11 @@ TEST(calls_nothing_but_http)
     open_stage(&stage);
     struct delivery d;
     prepare(&d, &stage, "/");
-    d.call.url = bytes("file:///etc/passwd");
+    d.attempt.target = webhook_target(bytes("file:///etc/passwd"));
     submit(&d);
     run(&stage);
-    CHECK_EQ(d.call.result, FL_DEAD);
-    CHECK(d.call.reason[0]);
+    CHECK_EQ(d.attempt.result, FL_DEAD);
+    CHECK(d.attempt.reason[0]);
     close_stage(&stage);
 }
 
@@ -845,7 +845,7 @@ static void prepare_many(struct delivery *all, unsigned count, struct stage *sta
     for (unsigned i = 0; i < count; i++) {
         prepare(&all[i], stage, path);
         snprintf(all[i].url, sizeof all[i].url, "http://127.0.0.1:%u%s", receiver_port(to), path);
-        all[i].call.url = bytes(all[i].url);
+        all[i].attempt.target = webhook_target(bytes(all[i].url));
     }
 }
 
@@ -855,7 +855,7 @@ TEST(gives_a_host_no_more_than_its_share)
     static struct delivery hanging[HANGING], good[GOOD];
     struct webhooks_stats stats;
     struct stage stage;
-    open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_calls = 16, .max_per_host = 12});
+    open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_under_way = 16, .max_per_host = 12});
     receiver *hangs = receiver_new();
     prepare_many(hanging, HANGING, &stage, hangs, "/hang");
     prepare_many(good, GOOD, &stage, stage.receiver, "/");
@@ -872,11 +872,11 @@ TEST(gives_a_host_no_more_than_its_share)
     while (stage.left > HANGING)
         fl_loop_run_once(stage.loop, true);
     for (unsigned i = 0; i < GOOD; i++)
-        CHECK_EQ(good[i].call.result, FL_DONE);
+        CHECK_EQ(good[i].attempt.result, FL_DONE);
     CHECK_EQ(receiver_requests(hangs), 8);
     close_stage(&stage);
     for (unsigned i = 0; i < HANGING; i++)
-        CHECK_EQ(hanging[i].call.result, i < 8 ? FL_FAILED : FL_LATER);
+        CHECK_EQ(hanging[i].attempt.result, i < 8 ? FL_FAILED : FL_LATER);
     receiver_free(hangs);
 }
 
@@ -889,7 +889,7 @@ TEST(keeps_to_the_limit_of_a_host)
     open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_per_host = 3});
     prepare_many(all, COUNT, &stage, stage.receiver, "/hang");
     for (unsigned i = 0; i < COUNT; i++) {
-        all[i].call.timeout_us = 5000;
+        all[i].attempt.timeout_us = 5000;
         submit(&all[i]);
     }
     while (stage.left > 0) {
@@ -912,14 +912,14 @@ TEST(what_waits_can_be_cancelled)
     for (unsigned i = 0; i < COUNT; i++)
         submit(&all[i]);
     run_until(&stage, stage.receiver, 1);
-    CHECK(!webhooks_cancel(stage.hooks, &all[0].call)); /* it has begun */
-    CHECK(webhooks_cancel(stage.hooks, &all[4].call));
-    CHECK(webhooks_cancel(stage.hooks, &all[1].call));
-    CHECK(webhooks_cancel(stage.hooks, &all[2].call));
-    CHECK(!webhooks_cancel(stage.hooks, &all[2].call));
+    CHECK(!webhooks_cancel(stage.hooks, &all[0].attempt)); /* it has begun */
+    CHECK(webhooks_cancel(stage.hooks, &all[4].attempt));
+    CHECK(webhooks_cancel(stage.hooks, &all[1].attempt));
+    CHECK(webhooks_cancel(stage.hooks, &all[2].attempt));
+    CHECK(!webhooks_cancel(stage.hooks, &all[2].attempt));
     webhooks_get_stats(stage.hooks, &stats);
     CHECK_EQ(stats.waiting, 1);
-    CHECK(webhooks_cancel(stage.hooks, &all[3].call));
+    CHECK(webhooks_cancel(stage.hooks, &all[3].attempt));
     webhooks_get_stats(stage.hooks, &stats);
     CHECK_EQ(stats.waiting, 0);
     for (unsigned i = 0; i < COUNT; i++)
@@ -927,9 +927,9 @@ TEST(what_waits_can_be_cancelled)
     close_stage(&stage);
 }
 
-static bool may_not(const webhook_call *call)
+static bool may_not(const webhook_attempt *attempt)
 {
-    return ((const struct delivery *)call->arg)->call.attempt != 1;
+    return ((const struct delivery *)attempt->arg)->attempt.number != 1;
 }
 
 TEST(asks_right_before_it_begins)
@@ -939,26 +939,26 @@ TEST(asks_right_before_it_begins)
     open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_per_host = 1});
     prepare_many(all, 3, &stage, stage.receiver, "/");
     for (unsigned i = 0; i < 3; i++) {
-        all[i].call.attempt = i;
-        all[i].call.may_begin = may_not;
+        all[i].attempt.number = i;
+        all[i].attempt.may_begin = may_not;
         submit(&all[i]);
     }
     run(&stage);
-    CHECK_EQ(all[0].call.result, FL_DONE);
-    CHECK_EQ(all[1].call.result, FL_LATER);
-    CHECK_EQ(all[1].call.duration_ns, 0);
-    CHECK_EQ(all[2].call.result, FL_DONE);
+    CHECK_EQ(all[0].attempt.result, FL_DONE);
+    CHECK_EQ(all[1].attempt.result, FL_LATER);
+    CHECK_EQ(all[1].attempt.duration_ns, 0);
+    CHECK_EQ(all[2].attempt.result, FL_DONE);
     CHECK_EQ(receiver_requests(stage.receiver), 2);
     close_stage(&stage);
 }
 
 static unsigned served[3];
 
-static void count_served(webhook_call *call)
+static void count_served(webhook_attempt *attempt)
 {
-    struct delivery *d = call->arg;
-    served[call->attempt]++;
-    delivered(&d->call);
+    struct delivery *d = attempt->arg;
+    served[attempt->number]++;
+    delivered(&d->attempt);
     CHECK(served[0] - served[1] <= 1 && served[1] - served[2] <= 1 && served[0] - served[2] <= 1);
 }
 
@@ -967,13 +967,13 @@ TEST(serves_hosts_in_turns)
     enum { EACH = 10 };
     static struct delivery all[3][EACH];
     struct stage stage;
-    open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_calls = 1});
+    open_stage_with(&stage, (struct webhooks_config){.allow_private = true, .max_under_way = 1});
     receiver *others[2] = {receiver_new(), receiver_new()};
     for (unsigned i = 0; i < 3; i++) {
         prepare_many(all[i], EACH, &stage, i ? others[i - 1] : stage.receiver, "/");
         for (unsigned j = 0; j < EACH; j++) {
-            all[i][j].call.attempt = i;
-            all[i][j].call.done = count_served;
+            all[i][j].attempt.number = i;
+            all[i][j].attempt.done = count_served;
             submit(&all[i][j]);
         }
     }
@@ -1002,10 +1002,10 @@ TEST(finds_a_host_again_that_was_away)
         }
         prepare(&d, &stage, "/");
         snprintf(d.url, sizeof d.url, "http://127.0.0.1:%u/", port);
-        d.call.url = bytes(d.url);
+        d.attempt.target = webhook_target(bytes(d.url));
         submit(&d);
         run(&stage);
-        CHECK_EQ(d.call.result, i == 2 || i == 3 ? FL_FAILED : FL_DONE);
+        CHECK_EQ(d.attempt.result, i == 2 || i == 3 ? FL_FAILED : FL_DONE);
     }
     close_stage(&stage);
     receiver_free(other);
@@ -1024,7 +1024,7 @@ static unsigned connections_for(unsigned calls, uint64_t pause_ns)
         submit(&d);
         while (d.done == 0)
             fl_loop_run_once(stage.loop, false);
-        CHECK_EQ(d.call.result, FL_DONE);
+        CHECK_EQ(d.attempt.result, FL_DONE);
         time.time_ns += pause_ns;
     }
     unsigned count = receiver_connections(stage.receiver);
@@ -1053,11 +1053,11 @@ TEST(speaks_tls_with_those_it_trusts)
         for (int i = 0; i < 3; i++) {
             struct delivery d;
             prepare(&d, &stage, "/");
-            d.call.url = bytes(url);
+            d.attempt.target = webhook_target(bytes(url));
             submit(&d);
             run(&stage);
-            CHECK_EQ(d.call.result, trusts ? FL_DONE : FL_FAILED);
-            CHECK(trusts || strstr(d.call.reason, "certificate"));
+            CHECK_EQ(d.attempt.result, trusts ? FL_DONE : FL_FAILED);
+            CHECK(trusts || strstr(d.attempt.reason, "certificate"));
         }
         close_stage(&stage);
         CHECK_EQ(receiver_requests(secure), trusts ? 3 : 0);
@@ -1085,9 +1085,9 @@ TEST(lets_calls_end_when_it_stops)
     submit(&late);
     while (!gone)
         fl_loop_run_once(stage.loop, true);
-    CHECK_EQ(slow.call.result, FL_DONE);
-    CHECK_EQ(late.call.result, FL_LATER);
-    CHECK(late.call.at_us > stage.wall.now_us);
+    CHECK_EQ(slow.attempt.result, FL_DONE);
+    CHECK_EQ(late.attempt.result, FL_LATER);
+    CHECK(late.attempt.at_us > stage.wall.now_us);
     CHECK_EQ(receiver_requests(stage.receiver), 1);
     stage.hooks = NULL;
     close_stage(&stage);

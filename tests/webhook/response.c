@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers of HTTP/1, read in pieces of every size, and what comes of them. */
+/* Responses of HTTP/1, read in pieces of every size, and what comes of them. */
 
 #include <string.h>
 
@@ -15,37 +15,37 @@ struct seen {
     size_t body_size;
 };
 
-/* Reads an answer in pieces of `step` bytes; then, if it is not whole, the connection is closed. */
-static struct seen read_answer(const char *text, size_t size, size_t step, struct webhook_answer *answer)
+/* Reads a response in pieces of `step` bytes; then, if it is not whole, the connection is closed. */
+static struct seen read_response(const char *text, size_t size, size_t step, struct webhook_response *response)
 {
     struct webhook_parse parse = {0};
     enum webhook_parsed parsed = WEBHOOK_MORE;
     webhook_parse_begin(&parse);
-    webhook_answer_begin(answer, 0);
+    webhook_response_begin(response, 0);
     for (size_t at = 0; at < size && parsed == WEBHOOK_MORE; at += step)
-        parsed = webhook_parse(&parse, answer, text + at, size - at < step ? size - at : step);
+        parsed = webhook_parse(&parse, response, text + at, size - at < step ? size - at : step);
     if (parsed == WEBHOOK_MORE) {
         parsed = webhook_parse_end(&parse);
         if (parsed == WEBHOOK_BAD)
             parsed = WEBHOOK_MORE;
     }
     webhook_parse_free(&parse);
-    return (struct seen){parsed, parsed == WEBHOOK_WHOLE && parse.keep, answer->status, answer->body_size};
+    return (struct seen){parsed, parsed == WEBHOOK_WHOLE && parse.keep, response->status, response->body_size};
 }
 
 static void check_every_step(const char *text, enum outcome outcome, bool keep, int status, const char *body)
 {
     size_t size = strlen(text);
     for (size_t step = 1; step <= size; step++) {
-        struct webhook_answer answer = {0};
-        struct seen seen = read_answer(text, size, step, &answer);
+        struct webhook_response response = {0};
+        struct seen seen = read_response(text, size, step, &response);
         if ((int)seen.parsed != (int)outcome || seen.keep != keep || (outcome == WHOLE && seen.status != status))
             test_fail(__FILE__, __LINE__, "%.60s in pieces of %zu: %d %d %d", text, step, seen.parsed, seen.keep,
                       seen.status);
         if (outcome == WHOLE)
-            CHECK(answer.body.size == strlen(body) &&
-                  memcmp(answer.body.data ? answer.body.data : "", body, strlen(body)) == 0);
-        webhook_answer_free(&answer);
+            CHECK(response.body.size == strlen(body) &&
+                  memcmp(response.body.data ? response.body.data : "", body, strlen(body)) == 0);
+        webhook_response_free(&response);
     }
 }
 
@@ -77,11 +77,11 @@ TEST(reads_what_is_right)
 
 TEST(does_not_keep_a_connection_that_says_too_much)
 {
-    struct webhook_answer answer = {0};
+    struct webhook_response response = {0};
     const char text[] = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nabc";
-    struct seen seen = read_answer(text, sizeof text - 1, sizeof text - 1, &answer);
-    CHECK(seen.parsed == WEBHOOK_WHOLE && !seen.keep && answer.body.size == 1);
-    webhook_answer_free(&answer);
+    struct seen seen = read_response(text, sizeof text - 1, sizeof text - 1, &response);
+    CHECK(seen.parsed == WEBHOOK_WHOLE && !seen.keep && response.body.size == 1);
+    webhook_response_free(&response);
 }
 
 TEST(waits_for_what_is_missing)
@@ -125,24 +125,24 @@ TEST(refuses_what_is_wrong)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         check_every_step(bad[i], BAD, false, 0, "");
-    struct webhook_answer answer = {0};
-    CHECK(read_answer("HTTP/1.1 200 OK\r\nA: \0\r\n", 24, 24, &answer).parsed == WEBHOOK_BAD);
-    webhook_answer_free(&answer);
+    struct webhook_response response = {0};
+    CHECK(read_response("HTTP/1.1 200 OK\r\nA: \0\r\n", 24, 24, &response).parsed == WEBHOOK_BAD);
+    webhook_response_free(&response);
 }
 
 /* --- Meaning, without a network ----------------------------------------------------------------------------------- */
 
-static webhook_call settle(int status, const char *type, const char *retry_after, const char *body)
+static webhook_attempt settle(int status, const char *type, const char *retry_after, const char *body)
 {
-    webhook_call call = {0};
-    struct webhook_answer answer = {0};
-    webhook_answer_begin(&answer, status);
-    webhook_answer_header(&answer, (fl_bytes)FL_TEXT("Content-Type"), (fl_bytes){type, strlen(type)});
-    webhook_answer_header(&answer, (fl_bytes)FL_TEXT("Retry-After"), (fl_bytes){retry_after, strlen(retry_after)});
-    webhook_answer_body(&answer, body, strlen(body));
-    webhook_answer_settle(&answer, 1000000, &call);
-    webhook_answer_free(&answer);
-    return call;
+    webhook_attempt attempt = {0};
+    struct webhook_response response = {0};
+    webhook_response_begin(&response, status);
+    webhook_response_header(&response, (fl_bytes)FL_TEXT("Content-Type"), (fl_bytes){type, strlen(type)});
+    webhook_response_header(&response, (fl_bytes)FL_TEXT("Retry-After"), (fl_bytes){retry_after, strlen(retry_after)});
+    webhook_response_body(&response, body, strlen(body));
+    webhook_response_settle(&response, 1000000, &attempt);
+    webhook_response_free(&response);
+    return attempt;
 }
 
 TEST(tells_json_from_other_types)
@@ -174,9 +174,9 @@ TEST(cuts_a_long_body_at_the_same_place)
     memset(text + head, ' ', sizeof text - head);
     static const size_t steps[] = {1, 7, 4096, 65536, sizeof text};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        struct webhook_answer answer = {0};
-        struct seen seen = read_answer(text, sizeof text, steps[i], &answer);
-        CHECK(seen.parsed == WEBHOOK_WHOLE && answer.cut && answer.body_size == WEBHOOK_BODY_MOST && !seen.keep);
-        webhook_answer_free(&answer);
+        struct webhook_response response = {0};
+        struct seen seen = read_response(text, sizeof text, steps[i], &response);
+        CHECK(seen.parsed == WEBHOOK_WHOLE && response.cut && response.body_size == WEBHOOK_BODY_MOST && !seen.keep);
+        webhook_response_free(&response);
     }
 }

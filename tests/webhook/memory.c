@@ -64,14 +64,14 @@ char *__wrap_strndup(const char *text, size_t size)
 
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl51-cpp) */
 
-/* --- Calls -------------------------------------------------------------------------------------------------------- */
+/* --- Attempts -------------------------------------------------------------------------------------------------------- */
 
 static unsigned left;
 
-static void delivered(webhook_call *call)
+static void delivered(webhook_attempt *attempt)
 {
-    CHECK(call->arg);
-    call->arg = NULL;
+    CHECK(attempt->arg);
+    attempt->arg = NULL;
     left--;
 }
 
@@ -86,21 +86,21 @@ static enum fl_settle deliver(fl_loop *loop, webhooks *hooks, receiver *to, cons
     static const fl_bytes secret = {"secret", 6};
     char url[64];
     snprintf(url, sizeof url, "http://127.0.0.1:%u%s", receiver_port(to), path);
-    webhook_call call = {.url = {url, strlen(url)},
-                         .body = {"{}", 2},
-                         .content_type = "application/json",
-                         .headers = {"a\0b\0", 4},
-                         .id = "id",
-                         .secrets = &secret,
-                         .secret_count = 1,
-                         .done = delivered,
-                         .arg = loop};
+    webhook_attempt attempt = {.target = webhook_target((fl_bytes){url, strlen(url)}),
+                               .body = {"{}", 2},
+                               .content_type = "application/json",
+                               .headers = {"a\0b\0", 4},
+                               .id = "id",
+                               .secrets = &secret,
+                               .secret_count = 1,
+                               .done = delivered,
+                               .arg = loop};
     left++;
-    webhooks_submit(hooks, &call);
+    webhooks_submit(hooks, &attempt);
     run(loop);
-    CHECK(!call.arg);
-    CHECK((call.result == FL_DONE) == (call.reason[0] == '\0') || strstr(call.reason, "memory"));
-    return call.result;
+    CHECK(!attempt.arg);
+    CHECK((attempt.result == FL_DONE) == (attempt.reason[0] == '\0') || strstr(attempt.reason, "memory"));
+    return attempt.result;
 }
 
 static void stopped(fl_loop *loop, void *arg)

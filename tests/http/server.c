@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http_client.h"
+#include "client.h"
 #include "test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000000)

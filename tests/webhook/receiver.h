@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_TESTS_SERVER_RECEIVER_H
-#define FOLIOT_TESTS_SERVER_RECEIVER_H
+#ifndef FOLIOT_TESTS_WEBHOOK_RECEIVER_H
+#define FOLIOT_TESTS_WEBHOOK_RECEIVER_H
 
 /* A receiver of webhooks on a loopback port: threads with plain sockets, that behave as well or as badly as the path of the
  * request says.

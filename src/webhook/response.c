@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an answer means. Of all that may come, a few headers and the first 64 KiB of the body are kept. */
+/* What a response means. A few headers and the first 64 KiB of the body are kept. */
 
 #include "webhook/internal.h"
 
@@ -16,27 +16,21 @@ static const int64_t day_us = INT64_C(86400) * SECOND_US;
 
 /* --- Collecting --------------------------------------------------------------------------------------------------- */
 
-static void empty(struct webhook_text *text)
+void webhook_response_begin(struct webhook_response *response, int status)
 {
-    text->size = 0;
-    text->failed = false;
+    response->status = status;
+    response->other_type = response->cut = false;
+    response->retry_after[0] = '\0';
+    response->body_size = 0;
+    out_clear(&response->location);
+    out_clear(&response->body);
 }
 
-void webhook_answer_begin(struct webhook_answer *answer, int status)
+void webhook_response_free(struct webhook_response *response)
 {
-    answer->status = status;
-    answer->other_type = answer->cut = false;
-    answer->retry_after[0] = '\0';
-    answer->body_size = 0;
-    empty(&answer->location);
-    empty(&answer->body);
-}
-
-void webhook_answer_free(struct webhook_answer *answer)
-{
-    free(answer->location.data);
-    free(answer->body.data);
-    *answer = (struct webhook_answer){0};
+    out_free(&response->location);
+    out_free(&response->body);
+    *response = (struct webhook_response){0};
 }
 
 static bool is_name(fl_bytes name, const char *lower)
@@ -54,30 +48,30 @@ static bool is_json_type(fl_bytes type)
     return size >= 5 && strncasecmp(at + size - 4, "json", 4) == 0 && (at[size - 5] == '/' || at[size - 5] == '+');
 }
 
-void webhook_answer_header(struct webhook_answer *answer, fl_bytes name, fl_bytes value)
+void webhook_response_header(struct webhook_response *response, fl_bytes name, fl_bytes value)
 {
     if (is_name(name, "content-type")) {
-        answer->other_type = value.size > 0 && !is_json_type(value);
-    } else if (is_name(name, "retry-after") && value.size < sizeof answer->retry_after) {
-        memcpy(answer->retry_after, value.data, value.size);
-        answer->retry_after[value.size] = '\0';
+        response->other_type = value.size > 0 && !is_json_type(value);
+    } else if (is_name(name, "retry-after") && value.size < sizeof response->retry_after) {
+        memcpy(response->retry_after, value.data, value.size);
+        response->retry_after[value.size] = '\0';
     } else if (is_name(name, "location") && value.size < WEBHOOK_LOCATION_MOST) {
-        empty(&answer->location);
-        webhook_text_add(&answer->location, value.data, value.size);
-        webhook_text_add(&answer->location, "", 1);
+        out_clear(&response->location);
+        out_put(&response->location, value.data, value.size);
+        out_put(&response->location, "", 1);
     }
 }
 
-bool webhook_answer_body(struct webhook_answer *answer, const void *data, size_t size)
+bool webhook_response_body(struct webhook_response *response, const void *data, size_t size)
 {
-    size_t room = WEBHOOK_BODY_MOST - answer->body_size;
-    answer->cut = size > room;
-    if (answer->cut)
+    size_t room = WEBHOOK_BODY_MOST - response->body_size;
+    response->cut = size > room;
+    if (response->cut)
         size = room;
-    answer->body_size += size;
-    if (answer->status / 100 == 2 && !answer->other_type)
-        webhook_text_add(&answer->body, data, size);
-    return !answer->cut;
+    response->body_size += size;
+    if (response->status / 100 == 2 && !response->other_type)
+        out_put(&response->body, data, size);
+    return !response->cut;
 }
 
 /* --- Again -------------------------------------------------------------------------------------------------------- */
@@ -101,7 +95,7 @@ static bool read_after(struct json value, int64_t now_us, int64_t *ret_us)
            duration_parse(json_string(value, room), &us) == 0 && !__builtin_add_overflow(now_us, us, ret_us);
 }
 
-static void settle_again(struct json object, int64_t now_us, webhook_call *call)
+static void settle_again(struct json object, int64_t now_us, webhook_attempt *attempt)
 {
     struct json key, value, at = {.kind = JSON_NULL}, after = {.kind = JSON_NULL};
     struct json_walk walk = json_walk(object);
@@ -126,33 +120,33 @@ static void settle_again(struct json object, int64_t now_us, webhook_call *call)
     else if (us >= FL_STORE_TIME_END)
         problem = "the time is after the year 3111";
     if (problem) {
-        snprintf(call->reason, sizeof call->reason, "the response body was ignored: %s", problem);
+        snprintf(attempt->reason, sizeof attempt->reason, "the response body was ignored: %s", problem);
         return;
     }
-    call->result = FL_AGAIN;
-    call->at_us = us < 0 ? 0 : us;
+    attempt->result = FL_AGAIN;
+    attempt->at_us = us < 0 ? 0 : us;
 }
 
-static void settle_success(const struct webhook_answer *answer, int64_t now_us, webhook_call *call)
+static void settle_success(const struct webhook_response *response, int64_t now_us, webhook_attempt *attempt)
 {
     struct json value;
     size_t at;
     const char *problem;
-    call->result = FL_DONE;
-    if (answer->cut || (answer->other_type && answer->body_size > 0)) {
-        snprintf(call->reason, sizeof call->reason, "the response body was ignored: %s",
-                 answer->cut ? "it exceeds 64 KiB" : "its content type is not JSON");
+    attempt->result = FL_DONE;
+    if (response->cut || (response->other_type && response->body_size > 0)) {
+        snprintf(attempt->reason, sizeof attempt->reason, "the response body was ignored: %s",
+                 response->cut ? "it exceeds 64 KiB" : "its content type is not JSON");
         return;
     }
-    if (answer->body.size == 0)
+    if (response->body.size == 0)
         return;
-    if (answer->body.failed) {
-        snprintf(call->reason, sizeof call->reason, "the response body was ignored: out of memory");
+    if (response->body.failed) {
+        snprintf(attempt->reason, sizeof attempt->reason, "the response body was ignored: out of memory");
         return;
     }
-    if (json_parse((fl_bytes){answer->body.data, answer->body.size}, &value, &at, &problem) == 0 &&
+    if (json_parse((fl_bytes){response->body.data, response->body.size}, &value, &at, &problem) == 0 &&
         value.kind == JSON_OBJECT)
-        settle_again(value, now_us, call);
+        settle_again(value, now_us, attempt);
 }
 
 /* --- Failure ------------------------------------------------------------------------------------------------------ */
@@ -190,15 +184,15 @@ static enum fl_settle result_of(int status)
     }
 }
 
-void webhook_answer_settle(const struct webhook_answer *answer, int64_t now_us, webhook_call *call)
+void webhook_response_settle(const struct webhook_response *response, int64_t now_us, webhook_attempt *attempt)
 {
-    call->status = answer->status;
-    if (answer->status / 100 == 2) {
-        settle_success(answer, now_us, call);
+    attempt->status = response->status;
+    if (response->status / 100 == 2) {
+        settle_success(response, now_us, attempt);
         return;
     }
-    call->result = result_of(answer->status);
-    if (call->result == FL_FAILED)
-        call->at_us = read_retry_after(answer->retry_after, now_us);
-    snprintf(call->reason, sizeof call->reason, "answered with status %d", answer->status);
+    attempt->result = result_of(response->status);
+    if (attempt->result == FL_FAILED)
+        attempt->at_us = read_retry_after(response->retry_after, now_us);
+    snprintf(attempt->reason, sizeof attempt->reason, "answered with status %d", response->status);
 }

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "peer_pair.h"
+#include "pair.h"
 #include "test.h"
 
 static void start(bool tls)

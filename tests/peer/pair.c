@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "peer_pair.h"
+#include "pair.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_TESTS_SERVER_HTTP_CLIENT_H
-#define FOLIOT_TESTS_SERVER_HTTP_CLIENT_H
+#ifndef FOLIOT_TESTS_HTTP_CLIENT_H
+#define FOLIOT_TESTS_HTTP_CLIENT_H
 
 /* A server whose handlers do what the path says, and raw clients, all on one thread: whoever waits for the server turns
  * its loop. Time is virtual and passes only when told to. */

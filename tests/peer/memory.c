@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "peer_pair.h"
+#include "pair.h"
 #include "test.h"
 
 /* NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): the linker wants these names */
