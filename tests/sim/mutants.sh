@@ -15,8 +15,8 @@ trap 'exit 130' INT TERM
 
 mutants() {
     cat <<'END'
-version-not-checked src/store/memory.c s/request->version != book->version || request->version == 0/request->version == 0/
-version-checked-before-the-commit src/store/memory.c s/^        carry_out(a, request);/        { if (a->scheduled \&\& request->op == FL_STORE_WRITE \&\& request->version == a->book->version) request->store_data = a; else carry_out(a, request); }/;s/^    if (request->op == FL_STORE_LOAD \&\& request->result == 0 \&\& !load_go_on/    if (request->store_data == a) { request->store_data = NULL; request->version = a->book->version; carry_out(a, request); }\n&/
+version-not-checked src/store/memory/memory.c s/request->version != book->version || request->version == 0/request->version == 0/
+version-checked-before-the-commit src/store/memory/memory.c s/^        carry_out(a, request);/        { if (a->scheduled \&\& request->op == FL_STORE_WRITE \&\& request->version == a->book->version) request->store_data = a; else carry_out(a, request); }/;s/^    if (request->op == FL_STORE_LOAD \&\& request->result == 0 \&\& !load_go_on/    if (request->store_data == a) { request->store_data = NULL; request->version = a->book->version; carry_out(a, request); }\n&/
 delete-what-is-kept src/engine/progress.c s/bool kept = kept_in(e, window);/bool kept = ((void)kept_in(e, window), false);/
 unknown-is-refused src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_OUTCOME_UNKNOWN ? FL_STORE_UNAVAILABLE : request->result)/
 pending-writes-not-kept src/engine/progress.c s/keep_written(e, e->sent, &count) < 0 ||//
@@ -46,10 +46,10 @@ writes-not-held src/engine/write.c s/ \&\& !e->set_back \&\& !e->retreat)/)/
 outdated-load-taken src/engine/load.c s/return key_before(e->until, request->load.from);/return (void)e, (void)request, false;/
 set-forth-is-forgotten src/engine/engine.c s/        e->wall_us = now_us;/&e->set_back = false;/
 lost-is-acknowledged src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_SHARD_LOST ? 0 : request->result)/
-absent-is-guessed src/store/memory.c s/return !found \&\& fl__store_hash/return fl__store_hash/
-gone-back-is-not-noticed src/store/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
+absent-is-guessed src/store/memory/memory.c s/return !found \&\& fl__store_hash/return fl__store_hash/
+gone-back-is-not-noticed src/store/memory/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
 lost-is-ignored src/engine/engine.c s/if (request->result == FL_SHARD_LOST \&\& (e->state/if (false \&\& (e->state/
-held-is-claimed src/store/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
+held-is-claimed src/store/memory/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
 leave-ignored src/node/cluster.c s/                leave(c, i);/                continue;/
 plans-differ src/node/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
 plan-from-scratch src/node/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
@@ -99,7 +99,7 @@ try() {
         echo "$1: does not build"
     elif live >"$work/log" 2>&1; then
         echo "$1: NOT CAUGHT"
-    elif ! grep -hoE 'seed 0x[0-9a-f]*: [^.]*|Assertion.*' "$work/log" >"$work/reason"; then
+    elif ! grep -hoE 'seed 0x[0-9a-f]*: [^.]*|[Aa]ssertion.*' "$work/log" >"$work/reason"; then
         cat "$work/log"
         echo "$1: fails, but not by breaking a promise"
     else

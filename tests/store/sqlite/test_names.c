@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "store/conformance.h"
-#include "store/sqlite/names.h"
+#include "store/sqlite/names/names.h"
 #include "store/sqlite/place.h"
 #include "store/sqlite/worker.h"
 #include "wheel/allocator.h"

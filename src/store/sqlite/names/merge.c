@@ -19,7 +19,7 @@
  */
 
 #include "base/alloc.h"
-#include "store/sqlite/names.h"
+#include "store/sqlite/names/names.h"
 
 enum { SAMPLES = 4 };
 

@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "store/sqlite/names.h"
+#include "store/sqlite/names/names.h"
 
 enum { PROBES = 6, PROBE_BITS = 9, TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The list of servers in memory: see memory_members.h. There are a few, so it is a list in order and not a tree. */
+/* The list of servers in memory: see members.h. There are a few, so it is a list in order and not a tree. */
 
 #include <string.h>
 
 #include "base/alloc.h"
-#include "store/memory_members.h"
+#include "store/memory/members.h"
 
 #define KEPT_US ((int64_t)3600 * 1000000) /* after its time has run out */
 

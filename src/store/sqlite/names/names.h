@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_STORE_SQLITE_NAMES_H
-#define FOLIOT_STORE_SQLITE_NAMES_H
+#ifndef FOLIOT_STORE_SQLITE_NAMES_NAMES_H
+#define FOLIOT_STORE_SQLITE_NAMES_NAMES_H
 
 /* The index of names: names.c has what is in memory, runs.c what is in the file, merge.c puts runs together. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The store "memory:", for tests and simulations: the whole contract in the simplest form, with faults on demand.
  *
- * A shard's rows (memory_rows.h), its owner and its progress stand in a book that belongs to the store and outlives those
+ * A shard's rows (rows.h), its owner and its progress stand in a book that belongs to the store and outlives those
  * who are attached to the shard: dropping an attachment is what a crash of its engine looks like. Books have a lock each,
  * so that a shard may be attached to loops of different threads.
  *
@@ -27,13 +27,12 @@
 
 #include "base/alloc.h"
 #include "base/arena.h"
-#include "store/memory_members.h"
-#include "store/memory_rows.h"
+#include "store/memory/members.h"
+#include "store/memory/rows.h"
 
 enum {
     PAGE_ROWS = 512,      /* rows that a load or a list looks at before it gives back what fits */
     PAGE_BYTES = 1 << 20, /* and about how many bytes of them it copies */
-    /* of a block */
 };
 
 /* --- What is kept ------------------------------------------------------------------------------------------------- */
