@@ -39,17 +39,3 @@ void fl__histogram_merge(struct histogram *into, const struct histogram *from)
     for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
         into->bucket[i] += from->bucket[i];
 }
-
-void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret)
-{
-    *ret = (fl_loop_summary){
-        .count = h->count,
-        .min_ns = h->min,
-        .mean_ns = h->count ? (uint64_t)(h->sum / h->count) : 0,
-        .p50_ns = fl__histogram_permille(h, 500),
-        .p90_ns = fl__histogram_permille(h, 900),
-        .p99_ns = fl__histogram_permille(h, 990),
-        .p999_ns = fl__histogram_permille(h, 999),
-        .max_ns = h->max,
-    };
-}

@@ -10,8 +10,6 @@
 
 #include <stdint.h>
 
-#include <foliot/loop.h> /* fl_loop_summary */
-
 #include "base/alloc.h" /* FL__SHARED */
 
 enum {
@@ -49,11 +47,22 @@ static inline void histogram_add(struct histogram *h, uint64_t value)
 
 /* The least value that at least `permille` of 1000 values do not exceed, rounded up to the end of its bucket, but not
  * beyond the greatest value; 0 if there is none. */
-uint64_t fl__histogram_permille(const struct histogram *h, unsigned permille);
+FL__SHARED uint64_t fl__histogram_permille(const struct histogram *h, unsigned permille);
 
 /* Adds what is in `from`. */
 void fl__histogram_merge(struct histogram *into, const struct histogram *from);
 
-FL__SHARED void fl__histogram_summary(const struct histogram *h, fl_loop_summary *ret);
+/* Fills a structure with the members of fl_loop_summary, which this layer does not know. */
+#define fl__histogram_summary(h, ret)                                          \
+    ((void)(*(ret) = (__typeof__(*(ret))){                                     \
+                .count = (h)->count,                                           \
+                .min_ns = (h)->min,                                            \
+                .mean_ns = (h)->count ? (uint64_t)((h)->sum / (h)->count) : 0, \
+                .p50_ns = fl__histogram_permille((h), 500),                    \
+                .p90_ns = fl__histogram_permille((h), 900),                    \
+                .p99_ns = fl__histogram_permille((h), 990),                    \
+                .p999_ns = fl__histogram_permille((h), 999),                   \
+                .max_ns = (h)->max,                                            \
+            }))
 
 #endif

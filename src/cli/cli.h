@@ -2,7 +2,24 @@
 #ifndef FOLIOT_CLI_CLI_H
 #define FOLIOT_CLI_CLI_H
 
-/* What a command of `foliot` consists of. To add one: define a cli_command in a file of its own, declare it below and put it
+/* The command `foliot`: a client of the server's HTTP interface, with a file for each of its commands. No command has private
+ * access to a server. Three look elsewhere: `serve` is the server, `doctor` reads stores that no server uses, and `demo` has a
+ * wheel of its own.
+ *
+ *     main.c         finds the command in a table; options.c: reads its options; formats.c: what their texts look like
+ *     client.c       requests and their responses, errors included; pages.c: lists that come in pages
+ *     show.c         tables, colours and JSON for people; content.c: payloads, from options and files
+ *     add.c, get.c, update.c, cancel.c, list.c, dead.c, namespace.c   timers, dead letters and namespaces
+ *     lease.c        due timers for this process: jobs.c runs a command for each; ack.c: acknowledges
+ *     export.c, import.c   timers as lines of JSON
+ *     watch.c        events; stats.c: metrics; cluster.c: servers; clock.c: the test clock; version.c
+ *     bench.c        measures a server
+ *     completion.c   completion for shells
+ *     serve.c        the server; js.c: starts foliot-js
+ *     doctor.c       looks into stores, with doctor_sqlite.c and doctor_postgres.c
+ *     demo.c, demo_view.c   the demonstration
+ *
+ * To add one: define a cli_command in a file of its own, declare it below and put it
  * in the table of main.c. Reading its arguments, their errors, help and completion then come from its tables; tests hold the
  * manual page against them. */
 

@@ -10,7 +10,8 @@
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
  *     wake.c      wake-ups at a time
- *     context.h   the switch; stack.h: stacks; overflow.h: the message; exceptions.h: those of C++
+ *     context.c   the switch; stack.c: stacks; overflow.c: the message; exceptions.h: those of C++
+ *     kcoro.c     the functions of kcoro.h, by those of coro.h
  *
  * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
  * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that

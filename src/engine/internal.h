@@ -17,6 +17,7 @@
  *   lane.c      attempts that wait, and where they are parked
  *   progress.c  recording how far it has got, deleting what is settled, the wall clock set back
  *   codec.c     a timer as bytes; IDs as text
+ *   check.c     what a legal engine is, for tests
  *
  * A timer is in exactly one of these places:
  *

@@ -2,7 +2,19 @@
 #ifndef FOLIOT_STORE_STORE_H
 #define FOLIOT_STORE_STORE_H
 
-/* What the stores share. */
+/* Stores: where durable timers are kept. foliot/store.h is the contract; all stores pass the same suite of tests
+ * (tests/store/conformance.c).
+ *
+ * A store keeps rows and answers requests, in order, on the loop of the shard's engine. It knows nothing of attempts,
+ * retries and payloads: the body of a row is bytes.
+ *
+ *     store.c      opening by URL; what is the same for all stores: checking requests, hashes of names, windows
+ *     progress.c   which rows are settled, as bytes
+ *     memory/      rows in memory, for tests and simulation, with faults on demand: memory.c (requests), rows.c, members.c
+ *     sqlite/      one SQLite file and two threads per shard: sqlite/sqlite.c says which file does what
+ *     postgres/    a shard is a few rows in common tables: postgres/postgres.h says which file does what
+ *
+ * This header is for the stores, the engine, and programs that look into stores. */
 
 #include <foliot/store.h>
 

@@ -2,7 +2,7 @@
 #ifndef FOLIOT_WEBTIMERS_TABLE_H
 #define FOLIOT_WEBTIMERS_TABLE_H
 
-/* The timers of a set, by their IDs.
+/* The timers of a set, by their IDs: table.c. The rules of browsers about them are in webtimers.c.
  *
  * IDs count up and begin again at 1 after 2^31 - 1, so that a stale ID means nothing for as long as possible. The index is
  * an array of a power of two of pointers, and a timer stands at its ID modulo that length: there is no hashing and no

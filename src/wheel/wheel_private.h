@@ -3,7 +3,8 @@
 #define FOLIOT_WHEEL_WHEEL_PRIVATE_H
 
 /* The wheel's structure, shared by wheel.c (schedule, cancel), index.c and poll.c (what leads to what is due), and check.c
- * (what is legal). */
+ * (what is legal). Below them are spoke.c (the timers of a tick), pool.c (the memory of timers, and what their IDs mean) and
+ * refs.c (lists of references to timers). */
 
 #include <stdatomic.h>
 

@@ -10,15 +10,9 @@
 #include <unistd.h>
 
 #include <foliot/alloc.h>
+#include <foliot/loop.h>
 
-#include "base/arena.h"
-#include "base/assert.h"
-#include "base/hash.h"
-#include "base/hex.h"
-#include "base/histogram.h"
-#include "base/out.h"
-#include "base/utf8.h"
-#include "base/varint.h"
+#include "base/base.h"
 #include "test.h"
 
 /* --- An allocator that fails --------------------------------------------------------------------------------------- */

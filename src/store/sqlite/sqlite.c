@@ -8,7 +8,7 @@
  *     worker.c      the thread of a shard: groups requests, commits, answers
  *     requests.c    what each request does; load.c, backup.c: those that take longer
  *     windows.c     the rows of windows, in chunks (chunk.c)
- *     names.c       the index of names: in memory; in the file (runs.c), merged (merge.c)
+ *     names/        the index of names: names.c in memory; runs.c in the file; merge.c
  *     slots.c       tables of records, for both
  *     base.c        the file: schema, transactions, errors; namespaces.c
  *     damage.c      checksums, damage of the log; mark.c: a log that is missing

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_TEXT_TEXT_H
+#define FOLIOT_TEXT_TEXT_H
+
+/* Text: reading and writing what people and programs exchange with the server.
+ *
+ * A file includes the header of the tool that it uses; this one includes all of them. The tools know bytes, numbers and
+ * times, and nothing of timers, requests and connections: a timer as JSON is read and written by the folder that knows its
+ * type. Only the log does I/O and reads the clock.
+ *
+ *     json.c     reads JSON where it lies: a value is a piece of the text
+ *     log.c      log lines, as logfmt or JSON
+ *     out.c      text and JSON, written into a buffer that grows
+ *     problem.c  problem documents (RFC 9457): status, title, detail
+ *     when.c     times and durations: 2026-11-18T09:00:00Z, 1h30m */
+
+#include "text/json.h"
+#include "text/log.h"
+#include "text/out.h"
+#include "text/problem.h"
+#include "text/when.h"
+
+#endif

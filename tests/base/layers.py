@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The folders of src/ are layers: this test reads the includes and finds those that break the rules.
+
+1. A folder uses only folders above it in ORDER. The public headers count, too: <foliot/loop.h> is the loop's.
+2. The core of the server, src/node, knows nothing of HTTP, webhooks and links: see APART.
+3. Other folders include one header of a folder, FOLDER/FOLDER.h or what HEADER says. Everything else is private. The
+   folders in TOOLS are collections of small tools, and each of their headers may be included.
+4. The header of a folder begins with a comment that says what the folder is for and what each of its .c files does.
+
+KNOWN lists what breaks the rules today. It may only become shorter: an entry that is no longer true is an error, too.
+"""
+import os
+import re
+import sys
+import tempfile
+
+ORDER = ['base', 'wheel', 'loop', 'runtime', 'coro', 'webtimers', 'js', 'store', 'engine', 'text', 'http', 'webhook',
+         'peer', 'node', 'api', 'ui', 'server', 'cli']
+APART = {'node': ['http', 'webhook', 'peer'], 'ui': ['http', 'webhook', 'peer', 'node']}
+TOOLS = ['base', 'text']
+# The layers of the libraries have public headers in include/foliot, and no other, or one for the layers of the same library.
+HEADER = {'wheel': None, 'loop': None, 'runtime': 'runtime/worker.h', 'coro': None, 'webtimers': None, 'js': None,
+          'engine': None, 'server': 'server/config.h'}
+# Where the comment of rule 4 is, if not in the header.
+README = {'wheel': 'wheel/wheel_private.h', 'loop': 'loop/internal.h', 'runtime': 'runtime/internal.h',
+          'coro': 'coro/internal.h', 'webtimers': 'webtimers/table.h', 'js': 'js/host.h', 'engine': 'engine/internal.h'}
+
+# The public headers whose name is not that of their folder.
+PUBLIC = {'alloc': 'base', 'error': 'base', 'version': 'base', 'clock': 'loop', 'kcoro': 'coro'}
+
+KNOWN = '''
+api includes node/pull.h: private to node
+api includes node/server.h: private to node
+api includes node/spaces.h: private to node
+api includes node/wire.h: private to node
+cli includes api/timer.h: private to api
+cli includes engine/internal.h: private to engine
+cli includes node/server.h: private to node
+cli includes server/settings.h: private to server
+cli includes store/sqlite/base.h: private to store
+node includes api/timer.h: api is not below node
+node includes http/http.h: http is not below node
+node includes peer/peer.h: peer is not below node
+node includes server/config.h: server is not below node
+node includes webhook/webhook.h: webhook is not below node
+peer includes http/internal.h: private to http
+runtime includes loop/ahead.h: private to loop
+runtime includes loop/stopwatch.h: private to loop
+server includes api/tokens.h: private to api
+server includes node/budget.h: private to node
+server includes node/server.h: private to node
+api has no header api/api.h
+http/http.h does not say what each file is for
+node has no header node/node.h
+peer/peer.h does not say what each file is for
+server/config.h does not say what each file is for
+webhook/webhook.h does not say what each file is for
+'''.split('\n')
+
+
+def read(path):
+    with open(path, encoding='utf-8') as file:
+        return file.read()
+
+
+def sources(root, folder):
+    for where, _, names in sorted(os.walk(os.path.join(root, 'src', folder))):
+        for name in sorted(names):
+            if name.endswith(('.c', '.h')):
+                yield os.path.relpath(os.path.join(where, name), os.path.join(root, 'src'))
+
+
+def includes(root, path):
+    """The headers of the project that a file includes, as (folder, header)."""
+    text = read(os.path.join(root, 'src', path))
+    for quote, name in re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', text, re.M):
+        first, _, rest = name.partition('/')
+        if first == 'foliot':
+            stem = rest[:-2]
+            yield PUBLIC.get(stem, stem), name
+        elif quote == '"' and rest:
+            yield first, name
+
+
+def include_faults(root):
+    """Rules 1 to 3."""
+    for folder in sorted(os.listdir(os.path.join(root, 'src'))):
+        if folder not in ORDER:
+            yield f'src/{folder} is not in the list of layers'
+            continue
+        for path in sources(root, folder):
+            for other, name in includes(root, path):
+                if other == folder:
+                    continue
+                if other not in ORDER:
+                    yield f'{folder} includes {name}: not a header of a layer'
+                elif ORDER.index(other) > ORDER.index(folder) or other in APART.get(folder, []):
+                    yield f'{folder} includes {name}: {other} is not below {folder}'
+                elif not name.startswith('foliot/') and other not in TOOLS and name != HEADER.get(other, f'{other}/{other}.h'):
+                    yield f'{folder} includes {name}: private to {other}'
+
+
+def header_faults(root):
+    """Rule 4."""
+    for folder in sorted(os.listdir(os.path.join(root, 'src'))):
+        header = README.get(folder) or HEADER.get(folder, f'{folder}/{folder}.h')
+        path = os.path.join(root, 'src', header)
+        if not os.path.exists(path):
+            yield f'{folder} has no header {header}', []
+            continue
+        comment = re.match(r'/\* SPDX[^\n]*\n(?:#[^\n]*\n)*\s*/\*(.*?)\*/', read(path), re.S)
+        words = set(re.findall(r'[\w/]+\.[ch]\b|[\w/]+/', comment.group(1))) if comment else set()
+        missing = []
+        for file in sources(root, folder):
+            inside = os.path.relpath(file, folder)
+            if inside.endswith('.c') and not {inside, inside.split('/')[0] + '/'} & words:
+                missing.append(inside)
+        if missing:
+            yield f'{header} does not say what each file is for', missing
+
+
+def faults(root):
+    """Each fault, and what there is to say about it."""
+    return dict(sorted([(fault, []) for fault in include_faults(root)] + list(header_faults(root))))
+
+
+def compare(found, known):
+    """What is new, and what is listed and is no longer true."""
+    return [fault for fault in found if fault not in known], [fault for fault in known if fault not in found]
+
+
+def self_test():
+    """A tree of files with one fault of each kind."""
+    files = {
+        'base/base.h': '/* SPDX */\n#ifndef X\n\n/* Tools.\n * alloc.c: memory */\n',
+        'base/alloc.c': '#include "base/base.h"\n#include <foliot/loop.h>\n',
+        'node/node.h': '/* SPDX */\n/* The core. shards.c: shards */\n#include "http/http.h"\n',
+        'node/shards.c': '#include "store/sqlite/base.h"\n# include "store/store.h"\n#include "base/base.h"\n#include <stdio.h>\n',
+        'node/forgotten.c': '#include "nowhere/x.h"\n',
+        'store/store.h': '/* SPDX */\n/* Stores: sqlite/ */\n',
+        'store/sqlite/base.h': '',
+        'store/sqlite/base.c': '#include "store/sqlite/base.h"\n',
+        'http/http.h': '/* SPDX */\n/* HTTP */\n',
+        'spare/spare.h': '',
+    }
+    expected = [
+        'base includes foliot/loop.h: loop is not below base',
+        'node includes http/http.h: http is not below node',
+        'node includes nowhere/x.h: not a header of a layer',
+        'node includes store/sqlite/base.h: private to store',
+        'node/node.h does not say what each file is for',
+        'src/spare is not in the list of layers',
+    ]
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            os.makedirs(os.path.dirname(os.path.join(root, 'src', path)), exist_ok=True)
+            with open(os.path.join(root, 'src', path), 'w', encoding='utf-8') as file:
+                file.write(text)
+        found = faults(root)
+    new, stale = compare(['a', 'b'], ['b', 'c'])
+    right = list(found) == expected and found[expected[4]] == ['forgotten.c']
+    return right and new == ['a'] and stale == ['c'], found
+
+
+def main():
+    good, found = self_test()
+    all_faults = faults(os.environ.get('SOURCE', '.'))
+    new, stale = compare(all_faults, [line for line in KNOWN if line])
+    tests = [
+        ('the test finds one fault of each kind in a tree that has them', [] if good else found),
+        ('folders use only the headers of folders below them', [f for f in new if ': ' in f]),
+        ("each folder's header says what its files are for", [f for f in new if ': ' not in f]),
+        ('no entry of KNOWN is out of date: remove these', stale),
+    ]
+    for number, (name, wrong) in enumerate(tests, 1):
+        print(f'{"not " if wrong else ""}ok {number} - {name}')
+        for line in wrong:
+            print('#', line, *all_faults.get(line, []))
+    print(f'1..{len(tests)}')
+    return any(wrong for _, wrong in tests)
+
+
+sys.exit(main())
