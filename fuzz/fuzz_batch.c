@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/internal.h"
 #include "http/internal.h"
-#include "node/server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
@@ -35,8 +35,10 @@ static struct {
     fl_virtual_clock clock;
     fl_loop *loop;
     http_server *http;
-    struct server server;
+    struct node node;
     struct worker worker;
+    struct api api;
+    struct api_worker here;
     struct shard shards[SHARDS];
     struct job *first[SHARDS], **end[SHARDS]; /* that are not answered */
     uint32_t digests[SHARDS];                 /* of the operations, in their order */
@@ -127,12 +129,12 @@ void job_submit(struct job *job)
 
 struct shard *shard_of_worker(struct worker *worker)
 {
-    return &worker->server->shards[0]; /* always, that the order can be compared */
+    return &worker->node->shards[0]; /* always, that the order can be compared */
 }
 
-struct shard *shard_of_name(struct server *server, fl_bytes ns, fl_bytes name)
+struct shard *shard_of_name(struct node *node, fl_bytes ns, fl_bytes name)
 {
-    return &server->shards[digest(digest(2166136261u, ns.data, ns.size), name.data, name.size) % SHARDS];
+    return &node->shards[digest(digest(2166136261u, ns.data, ns.size), name.data, name.size) % SHARDS];
 }
 
 bool call_is_let_in(struct call *call)
@@ -155,9 +157,9 @@ int call_refuse_result(struct call *call, int result)
 }
 
 /* Who has a place gives it back. */
-int timers_complete(struct server *server, fl_op *op, struct space **ret_place, struct problem *problem)
+int timers_complete(struct node *node, fl_op *op, struct space **ret_place, struct problem *problem)
 {
-    (void)server;
+    (void)node;
     if (op->timer.ns.size == 4)
         return problem_set(problem, 429, "namespace-full", NULL, "it is full");
     *ret_place = &fuzz.space;
@@ -165,17 +167,17 @@ int timers_complete(struct server *server, fl_op *op, struct space **ret_place, 
     return 0;
 }
 
-void timers_give_back(const struct server *server, struct space **place)
+void place_give(const struct node *node, struct space **place)
 {
-    (void)server;
+    (void)node;
     if (*place)
         (*place)->coming--;
     *place = NULL;
 }
 
-int timers_problem(const struct server *server, const fl_op *op, struct problem *problem)
+int timers_problem(const struct node *node, const fl_op *op, struct problem *problem)
 {
-    (void)server;
+    (void)node;
     return problem_of_result(problem, op->result);
 }
 
@@ -213,10 +215,10 @@ static void start(unsigned ways, uint32_t luck)
     memset(&fuzz, 0, sizeof fuzz);
     fuzz.ways = ways;
     fuzz.luck = luck;
-    fuzz.server = (struct server){.shards = fuzz.shards, .shard_count = SHARDS, .clock = &wall};
-    fuzz.server.config.max_body = LINE_MOST;
-    fuzz.server.config.max_payload = LINE_MOST / 2;
-    fuzz.worker.server = &fuzz.server;
+    fuzz.node = (struct node){.shards = fuzz.shards, .shard_count = SHARDS, .clock = &wall, .owner = &fuzz.api};
+    fuzz.api = (struct api){.node = &fuzz.node, .config = {.max_body = LINE_MOST, .max_payload = LINE_MOST / 2}};
+    fuzz.worker.node = &fuzz.node;
+    fuzz.worker.owner = &fuzz.here;
     for (uint32_t i = 0; i < SHARDS; i++) {
         fuzz.shards[i].number = i;
         fuzz.shards[i].worker = &fuzz.worker;

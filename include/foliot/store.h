@@ -396,6 +396,10 @@ uint32_t fl_store_shards(const fl_store *store);
  * 0 for a store on the machine itself. Any thread. */
 int64_t fl_store_clock_ahead_us(const fl_store *store);
 
+/* Whether several servers can use the store at the same time: then a claim is good only as long as it is renewed. Any
+ * thread. */
+bool fl_store_is_shared(const fl_store *store);
+
 /* Which shard a name belongs to: the same for ever. */
 uint32_t fl_store_shard_of(uint32_t shards, fl_bytes ns, fl_bytes name);
 
@@ -424,6 +428,7 @@ struct fl_store_ops {
     void (*submit)(fl_shard *shard, fl_store_request *request);
     bool (*absent)(fl_shard *shard, fl_bytes ns, fl_bytes name); /* NULL: it never knows */
     int64_t (*clock_ahead_us)(const fl_store *store);            /* NULL: it has the machine's clock */
+    bool shared;                                                 /* several servers can use it at the same time */
 };
 
 struct fl_store {

@@ -1,29 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* POST /v1/ack: each lease says whose it is. Those of this server are settled first, then the others are asked, all at once.
- * What a server does not answer for is as unknown as a lease that has run out: its timer comes again. */
+/* POST /v1/ack: acknowledgements as JSON. */
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hex.h"
+#include "api/internal.h"
 #include "text/json.h"
-#include "node/pull.h"
-#include "api/timer.h"
 #include "text/when.h"
-#include "node/wire.h"
 
 struct acking {
     struct acks acks;
     struct call *call;
     size_t capacity;
-    size_t left; /* servers that have not answered */
-};
-
-/* Those of another server. */
-struct forwarded {
-    struct peer_call call;
-    struct acking *acking;
-    uint32_t server;
 };
 
 /* --- What is said ------------------------------------------------------------------------------------------------- */
@@ -31,22 +19,6 @@ struct forwarded {
 static int bad_field(struct call *call, const char *field, const char *what)
 {
     return problem_set(&call->problem, 400, "invalid-field", field, "%s must be %s", field, what);
-}
-
-/* A lease that was never given out is as unknown as one that has run out. */
-static void read_lease(struct ack *ack, fl_bytes text)
-{
-    uint64_t server, worker, slot, serial;
-    const char *at = text.data;
-    ack->lease = text;
-    ack->worker = UINT16_MAX;
-    if (text.size == LEASE_TEXT && fl__hex_number(at, 8, &server) && fl__hex_number(at + 8, 4, &worker) &&
-        fl__hex_number(at + 12, 8, &slot) && fl__hex_number(at + 20, 16, &serial)) {
-        ack->server = (uint32_t)server;
-        ack->worker = (uint16_t)worker;
-        ack->slot = (uint32_t)slot;
-        ack->serial = serial;
-    }
 }
 
 static int read_after(struct call *call, struct json value, uint64_t *ret)
@@ -89,7 +61,7 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
             lease = value.kind == JSON_STRING;
             if (!lease)
                 break;
-            read_lease(ack, (fl_bytes){(const char *)value.text.data + 1, value.text.size - 2});
+            ack_parse(ack, (fl_bytes){(const char *)value.text.data + 1, value.text.size - 2});
         } else if (member == RESULT) {
             known = read_result(value, &ack->result);
         } else if (read_after(call, value, &ack->after_us) < 0) {
@@ -145,37 +117,12 @@ static int read_acks(struct acking *acking)
                                "acks is missing; give an array of acknowledgements");
 }
 
-/* --- Here --------------------------------------------------------------------------------------------------------- */
+/* --- The answer --------------------------------------------------------------------------------------------------- */
 
-static void visit(struct tour *tour, struct worker *worker)
+static void answer(struct acks *acks)
 {
-    struct acks *acks = (struct acks *)tour;
-    for (size_t i = 0; i < acks->count; i++) {
-        struct ack *ack = &acks->list[i];
-        if (ack->worker == worker->index && ack->server == (uint32_t)worker->server->nonce)
-            ack->known = pull_settle(worker, acks->token, ack);
-    }
-}
-
-static void visited(struct tour *tour)
-{
-    struct acks *acks = (struct acks *)tour;
-    acks->done(acks);
-}
-
-void acks_settle(struct acks *acks, struct worker *home)
-{
-    acks->tour.fn = visit;
-    acks->tour.back = visited;
-    tour_begin(&acks->tour, home);
-}
-
-/* --- There -------------------------------------------------------------------------------------------------------- */
-
-static void answer(struct acking *acking)
-{
+    struct acking *acking = (struct acking *)acks;
     struct call *call = acking->call;
-    const struct acks *acks = &acking->acks;
     size_t settled = 0, unknown = 0;
     for (size_t i = 0; i < acks->count; i++)
         settled += acks->list[i].known;
@@ -197,99 +144,6 @@ static void answer(struct acking *acking)
     call_answer(call, 200);
 }
 
-static void answered_if_over(struct acking *acking)
-{
-    if (--acking->left == 0)
-        answer(acking);
-}
-
-static bool is_of(const struct ack *ack, uint32_t server)
-{
-    return ack->worker != UINT16_MAX && ack->server == server;
-}
-
-/* A bit for each that was sent: whether it was known. */
-static void forwarded_back(struct peer_call *call, int result, fl_bytes bits)
-{
-    struct forwarded *forwarded = (struct forwarded *)call;
-    struct acking *acking = forwarded->acking;
-    const unsigned char *bit = bits.data;
-    size_t at = 0;
-    for (size_t i = 0; i < acking->acks.count && result == 0; i++) {
-        struct ack *ack = &acking->acks.list[i];
-        if (!is_of(ack, forwarded->server))
-            continue;
-        ack->known = at / 8 < bits.size && bit[at / 8] >> at % 8 & 1;
-        at++;
-    }
-    free(forwarded);
-    answered_if_over(acking);
-}
-
-static void put_token(struct out *body, const struct token *token)
-{
-    size_t count = 0;
-    for (char **name = token ? token->namespaces : NULL; name && *name; name++)
-        count++;
-    wire_put_number(body, token && token->namespaces ? count + 1 : 0); /* 0: all of them */
-    for (size_t i = 0; i < count; i++)
-        wire_put_bytes(body, bytes_of(token->namespaces[i]));
-}
-
-static size_t count_of(const struct acking *acking, uint32_t server)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < acking->acks.count; i++)
-        count += is_of(&acking->acks.list[i], server);
-    return count;
-}
-
-static void put_acks(struct out *body, const struct acking *acking, uint32_t server)
-{
-    wire_put_number(body, count_of(acking, server));
-    for (size_t i = 0; i < acking->acks.count; i++) {
-        const struct ack *ack = &acking->acks.list[i];
-        if (!is_of(ack, server))
-            continue;
-        wire_put_number(body, ack->worker);
-        wire_put_number(body, ack->slot);
-        wire_put_number(body, ack->serial);
-        wire_put_number(body, ack->result);
-        wire_put_number(body, ack->after_us);
-    }
-}
-
-static void forward(struct acking *acking, const struct peer *peer)
-{
-    peer_link *link = link_to(acking->call->worker, peer);
-    struct forwarded *forwarded = link ? calloc(1, sizeof *forwarded) : NULL;
-    struct out body = {0};
-    if (!forwarded)
-        return;
-    *forwarded = (struct forwarded){
-        .call.done = forwarded_back, .acking = acking, .server = (uint32_t)atomic_load(&peer->incarnation)};
-    put_token(&body, acking->call->token);
-    put_acks(&body, acking, forwarded->server);
-    if (body.failed) {
-        free(forwarded);
-    } else {
-        acking->left++;
-        peer_call(link, &forwarded->call, PEER_ACK, out_bytes(&body));
-    }
-    out_free(&body);
-}
-
-static void settled_here(struct acks *acks)
-{
-    struct acking *acking = (struct acking *)acks;
-    acking->left = 1; /* for ourselves */
-    for (const struct peer *peer = atomic_load(&acking->call->worker->server->peers); peer;
-         peer = atomic_load(&peer->next))
-        if (count_of(acking, (uint32_t)atomic_load(&peer->incarnation)) > 0)
-            forward(acking, peer);
-    answered_if_over(acking);
-}
-
 void ack_post(struct call *call)
 {
     struct acking *acking = calloc(1, sizeof *acking);
@@ -304,7 +158,7 @@ void ack_post(struct call *call)
         call_refuse(call);
         return;
     }
-    acking->acks.token = call->token;
-    acking->acks.done = settled_here;
+    acking->acks.namespaces = call->token ? call->token->namespaces : NULL;
+    acking->acks.done = answer;
     acks_settle(&acking->acks, call->worker);
 }

@@ -9,10 +9,10 @@
 
 #include "base/hex.h"
 #include "api/browser.h"
+#include "api/internal.h"
+#include "api/timer.h"
 #include "text/json.h"
 #include "text/log.h"
-#include "node/server.h"
-#include "api/timer.h"
 
 enum {
     OPEN = 0,
@@ -31,6 +31,7 @@ struct route {
 };
 
 static void echo_post(struct call *call);
+static void peer_post(struct call *call);
 
 static const struct route routes[] = {
     {HTTP_PUT, "/v1/timers/*/*", RIGHT_WRITE, timers_put},
@@ -94,7 +95,7 @@ void call_answer_as(struct call *call, int status, const char *type, const char 
         status = call->problem.status;
         type = PROBLEM_TYPE;
     }
-    call->worker->counts.problems += status >= 400;
+    api_here(call->worker)->counts.problems += status >= 400;
     call->request->arg = NULL;
     http_answer(call->request, status, call->out.size > 0 ? type : NULL, extra, out_bytes(&call->out));
     call_end(call);
@@ -316,11 +317,11 @@ static int refuse_origin(struct call *call, fl_bytes origin)
 /* See browser.c. Other servers prove who they are in another way. */
 static int check_browser(struct call *call)
 {
-    const struct server *server = call->worker->server;
-    const struct tokens *tokens = atomic_load_explicit(&server->tokens, memory_order_acquire);
+    const struct api *api = api_of(call->worker);
+    const struct tokens *tokens = atomic_load_explicit(&api->tokens, memory_order_acquire);
     http_request *request = call->request;
     fl_bytes host = http_header(request, "host"), origin = http_header(request, "origin");
-    const char *allowed = server->config.allowed_host;
+    const char *allowed = api->config.allowed_host;
     size_t origins = http_header_count(request, "origin");
     bool peer = request->path.size == 8 && memcmp(request->path.data, "/v1/peer", 8) == 0;
     if (tokens->count == 0 && !peer && host.data && !browser_host_is_good(host, allowed))
@@ -386,7 +387,7 @@ static bool check_token(struct call *call)
 
 bool call_is_let_in(struct call *call)
 {
-    const struct tokens *tokens = atomic_load_explicit(&call->worker->server->tokens, memory_order_acquire);
+    const struct tokens *tokens = atomic_load_explicit(&api_of(call->worker)->tokens, memory_order_acquire);
     if (tokens != call->tokens) {
         call->tokens = tokens;
         call->token = call->token && tokens->count > 0 ? tokens_same(tokens, call->token) : NULL;
@@ -402,7 +403,7 @@ static int refuse_token(struct call *call)
 
 static int authorize(struct call *call)
 {
-    call->tokens = atomic_load_explicit(&call->worker->server->tokens, memory_order_acquire);
+    call->tokens = atomic_load_explicit(&api_of(call->worker)->tokens, memory_order_acquire);
     if (call->tokens->count > 0 && call->route->flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN))
         call->token = tokens_find(call->tokens, http_header(call->request, "authorization"));
     return check_token(call) ? 0 : refuse_token(call);
@@ -422,7 +423,7 @@ static void left_early(http_request *request)
 static size_t memory_for(const struct call *call)
 {
     unsigned flags = call->route->flags;
-    size_t payload = call->worker->server->config.max_payload;
+    size_t payload = api_of(call->worker)->config.max_payload;
     return flags & LARGE ? LIST_MEMORY + 4 * payload : flags & LASTING ? EVENTS_MEMORY : 0;
 }
 
@@ -439,7 +440,7 @@ static void head(http_request *request)
     call->request = request;
     call->worker = worker;
     request->arg = call;
-    if (!rate_allows(worker->server, request->peer, (int64_t)(fl_loop_now_ns(worker->loop) / 1000))) {
+    if (!rate_allows(api_of(worker), request->peer, (int64_t)(fl_loop_now_ns(worker->loop) / 1000))) {
         problem_set(&call->problem, 429, "too-many-requests", NULL,
                     "this address sends more requests per second than max-request-rate allows; slow down");
         call_refuse(call);
@@ -449,7 +450,7 @@ static void head(http_request *request)
         (!(call->route->flags & QUERY) && refuse_query(call) < 0))
         return;
     /* With other servers, requests are passed on as long as there are connections. */
-    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed) && !worker->server->cluster &&
+    if (atomic_load_explicit(&worker->node->stopping, memory_order_relaxed) && !worker->node->cluster &&
         call->route->flags & RIGHT_WRITE) {
         call_refuse_result(call, FL_STOPPED);
         return;
@@ -477,7 +478,7 @@ static void echo_post(struct call *call)
     const http_request *request = call->request;
     fl_bytes id = http_header(call->request, "webhook-id"), attempt = http_header(call->request, "foliot-attempt");
     char id_text[64], attempt_text[16], body[201];
-    if (!call->worker->server->config.echo) {
+    if (!api_of(call->worker)->config.echo) {
         problem_set(&call->problem, 404, "no-such-path", NULL, "/echo is turned off; start the server with --echo");
         call_refuse(call);
         return;
@@ -490,6 +491,20 @@ static void echo_post(struct call *call)
     log_info("echo received a callback", "id", id_text, "attempt", attempt_text, "body", body, NULL);
     out_text(&call->out, "{\"echo\":true}");
     call_answer(call, 200);
+}
+
+static void peer_post(struct call *call)
+{
+    peer_sessions *sessions = api_here(call->worker)->sessions;
+    http_request *request = call->request;
+    if (!sessions) {
+        problem_set(&call->problem, 503, "unavailable", NULL,
+                    "this server was started without --advertise, or has not met the others yet");
+        call_refuse(call);
+        return;
+    }
+    call_drop(call);
+    peer_accept(sessions, request);
 }
 
 const struct http_handlers api_handlers = {.head = head, .handle = handle, .problem = bad_request};

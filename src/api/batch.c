@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/json.h"
-#include "node/server.h"
+#include "api/internal.h"
 #include "api/timer.h"
+#include "text/json.h"
 
 enum { CHUNKS_MOST = 4, COLLECTED_MOST = 1 << 20, UNSENT_MOST = 1 << 20, LINES_MOST = 8192 };
 
@@ -79,14 +79,14 @@ static void go_on(struct batch *batch);
 
 static void chunk_free(struct chunk *chunk)
 {
-    const struct server *server = chunk->batch->call->worker->server;
+    const struct node *node = chunk->batch->call->worker->node;
     chunk->batch->freeing -= chunk->freeing;
     for (size_t i = 0; i < chunk->count; i++)
-        timers_give_back(server, &chunk->lines[i].place);
+        place_give(node, &chunk->lines[i].place);
     for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
         next = job->next;
         for (size_t i = 0; i < job->job.batch.count; i++)
-            timers_give_back(server, &job->places[i]);
+            place_give(node, &job->places[i]);
         out_free(&job->out);
         free(job->places);
         free(job->sizes);
@@ -123,9 +123,9 @@ static void write_problem(struct out *out, const struct problem *problem)
 }
 
 /* Whether lines before it may make room for it: then it must wait until they are done. */
-static bool may_get_room(const struct server *server, const struct chunk *chunk, const struct line *line)
+static bool may_get_room(const struct node *node, const struct chunk *chunk, const struct line *line)
 {
-    return server->config.max_timers_per_namespace > 0 && !line->place && chunk->batch->freeing > 0;
+    return node->config.max_timers_per_namespace > 0 && !line->place && chunk->batch->freeing > 0;
 }
 
 /* Which operation the line is, and for which shard. 1: it cannot be said before the lines before it are done. */
@@ -133,7 +133,7 @@ static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *
                   struct problem *problem)
 {
     const struct call *call = chunk->batch->call;
-    struct server *server = call->worker->server;
+    struct node *node = call->worker->node;
     if (!(in->given & GAVE_OP))
         return problem_set(problem, 400, "missing-field", "op", "op is missing: \"create\", \"update\" or \"cancel\"");
     if (!(in->given & GAVE_NAMESPACE))
@@ -144,7 +144,7 @@ static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *
     line->op = (fl_op){.timer = in->timer};
     line->shard = nameless->number;
     if (by_name)
-        line->shard = shard_of_name(server, in->timer.ns, in->timer.name)->number;
+        line->shard = shard_of_name(node, in->timer.ns, in->timer.name)->number;
     if (in->op == TIMER_CREATE) {
         line->op.kind = FL_OP_CREATE;
         line->op.flags = in->only_new ? FL_OP_ONLY_NEW : 0;
@@ -153,13 +153,13 @@ static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *
                                "the server assigns IDs; give a name instead, or none");
         if (!(in->given & (GAVE_DUE | GAVE_AFTER)))
             return problem_set(problem, 400, "missing-field", "due", "due or after is missing; give one of them");
-        int r = timers_complete(server, &line->op, &line->place, problem);
-        return may_get_room(server, chunk, line) ? 1 : r;
+        int r = timers_complete(node, &line->op, &line->place, problem);
+        return may_get_room(node, chunk, line) ? 1 : r;
     }
     if (by_id == by_name)
         return problem_set(problem, 400, "missing-field", "name", "give either name or id");
     if (by_id && (fl_id_parse(in->id.data, in->id.size, &line->shard, &line->op.timer.id) < 0 ||
-                  line->shard >= server->shard_count))
+                  line->shard >= node->shard_count))
         return problem_of_result(problem, FL_TIMER_NOT_FOUND);
     unsigned without_effect = in->given & (GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_CONTENT : 0));
     if (without_effect)
@@ -173,26 +173,26 @@ static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *
 static int too_long(const struct batch *batch, struct problem *problem)
 {
     return problem_set(problem, 413, "too-large", NULL, "the line is longer than %zu bytes",
-                       (size_t)batch->call->worker->server->config.max_body);
+                       (size_t)api_of(batch->call->worker)->config.max_body);
 }
 
 static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless, struct line *line,
                      struct problem *problem)
 {
     struct batch *batch = chunk->batch;
-    const struct server *server = batch->call->worker->server;
+    const struct api *api = api_of(batch->call->worker);
     struct timer_rules rules = {
         .allowed = LINE_MEMBERS,
-        .now_us = server_now(server),
-        .allow_private = server->config.allow_private_targets,
-        .own = server->own_targets,
-        .max_payload = server->config.max_payload,
+        .now_us = node_now(api->node),
+        .allow_private = api->config.allow_private_targets,
+        .own = api->own_targets,
+        .max_payload = api->config.max_payload,
     };
     struct json object;
     struct timer_in in;
     size_t at;
     const char *why;
-    if (text.size > server->config.max_body)
+    if (text.size > api->config.max_body)
         return too_long(batch, problem);
     if (json_parse(text, &object, &at, &why) < 0)
         return problem_set(problem, 400, "invalid-json", NULL, "the line is not JSON: %s (at byte %zu)", why, at);
@@ -227,7 +227,7 @@ static void job_render(struct job *job)
         size_t before = own->out.size;
         if (op->result < 0) {
             struct problem problem;
-            timers_problem(job->shard->worker->server, op, &problem);
+            timers_problem(job->shard->worker->node, op, &problem);
             write_problem(&own->out, &problem);
         } else {
             char id[FL_ID_TEXT + 1];
@@ -250,7 +250,7 @@ static void job_back(struct errand *errand)
 static bool jobs_make(struct chunk *chunk)
 {
     struct batch *batch = chunk->batch;
-    struct server *server = batch->call->worker->server;
+    struct node *node = batch->call->worker->node;
     for (size_t i = 0; i < chunk->count; i++) {
         uint32_t shard = chunk->lines[i].shard;
         if (shard == UINT32_MAX || batch->by_shard[shard])
@@ -272,7 +272,7 @@ static bool jobs_make(struct chunk *chunk)
         job->job.back = job_back;
         job->job.render = job_render;
         job->job.brief = true;
-        job->job.shard = &server->shards[shard];
+        job->job.shard = &node->shards[shard];
         job->job.batch.ops = job->ops;
         job->job.places = places;
         chunk->jobs = batch->by_shard[shard] = job;
@@ -518,7 +518,7 @@ static void set_pause(struct batch *batch)
 /* A line that does not end is answered, and the rest of it is passed over. */
 static bool skip_long_line(struct batch *batch)
 {
-    size_t most = batch->call->worker->server->config.max_body;
+    size_t most = api_of(batch->call->worker)->config.max_body;
     if (batch->ended || batch->collected.size <= most || whole_lines(batch) > 0)
         return true;
     struct chunk *chunk = calloc(1, sizeof *chunk);
@@ -602,7 +602,7 @@ static void gone(http_request *request)
 
 void batches_stop(struct worker *worker)
 {
-    for (struct batch *batch = worker->batches, *next; batch; batch = next) {
+    for (struct batch *batch = api_here(worker)->batches, *next; batch; batch = next) {
         next = batch->next;
         if (batch->ended)
             continue; /* by itself: all of it has come */
@@ -625,7 +625,7 @@ static void slow(http_request *request)
 /* What has come and not begun does not happen. */
 void batches_check(struct worker *worker)
 {
-    for (struct batch *batch = worker->batches, *next; batch; batch = next) {
+    for (struct batch *batch = api_here(worker)->batches, *next; batch; batch = next) {
         next = batch->next;
         if (call_is_let_in(batch->call))
             continue;
@@ -638,18 +638,18 @@ void batch_begin(struct call *call)
 {
     struct batch *batch = calloc(1, sizeof *batch);
     if (batch)
-        batch->by_shard = calloc(call->worker->server->shard_count, sizeof(struct chunk_job *));
+        batch->by_shard = calloc(call->worker->node->shard_count, sizeof(struct chunk_job *));
     if (!batch || !batch->by_shard) {
         free(batch);
         call_refuse_result(call, FL_NO_MEMORY);
         return;
     }
     batch->call = call;
-    batch->next = call->worker->batches;
-    batch->link = &call->worker->batches;
+    batch->next = api_here(call->worker)->batches;
+    batch->link = &api_here(call->worker)->batches;
     if (batch->next)
         batch->next->link = &batch->next;
-    call->worker->batches = batch;
+    api_here(call->worker)->batches = batch;
     call->state = batch;
     call->request->body_most = SIZE_MAX; /* it is taken line by line */
     call->request->data = data;

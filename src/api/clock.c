@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/internal.h"
 #include "text/json.h"
-#include "node/server.h"
 #include "text/when.h"
 
 #define LOOK_NS 100000
@@ -30,7 +30,7 @@ static int64_t now_us(fl_wall_clock *clock)
     return atomic_load(&((struct test_clock *)clock)->now_us);
 }
 
-int test_clock_new(struct server *server)
+int test_clock_new(struct api *api, fl_wall_clock **ret)
 {
     struct test_clock *clock = calloc(1, sizeof *clock);
     if (!clock)
@@ -38,15 +38,15 @@ int test_clock_new(struct server *server)
     clock->clock.now_us = now_us;
     fl_wall_clock *system = fl_wall_clock_system();
     clock->now_us = system->now_us(system) / 1000 * 1000;
-    server->test_clock = clock;
-    server->clock = &clock->clock;
+    api->test_clock = clock;
+    *ret = &clock->clock;
     return 0;
 }
 
-void test_clock_free(struct server *server)
+void test_clock_free(struct api *api)
 {
-    free(server->test_clock);
-    server->test_clock = NULL;
+    free(api->test_clock);
+    api->test_clock = NULL;
 }
 
 struct turning {
@@ -63,12 +63,12 @@ struct turning {
 static void visit(struct tour *tour, struct worker *worker)
 {
     struct turning *turning = (struct turning *)tour;
-    struct server *server = worker->server;
+    struct node *node = worker->node;
     int64_t lease_us = pull_clock_changed(worker);
     if (lease_us < turning->next_us)
         turning->next_us = lease_us;
-    for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count) {
-        struct shard *shard = &server->shards[i];
+    for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count) {
+        struct shard *shard = &node->shards[i];
         fl_engine_stats stats;
         int64_t next_us;
         if (!shard->engine)
@@ -101,7 +101,7 @@ static void look_again(fl_loop *loop, void *arg)
 static void finish(struct turning *turning)
 {
     struct call *call = turning->call;
-    struct test_clock *clock = call->worker->server->test_clock;
+    struct test_clock *clock = api_of(call->worker)->test_clock;
     out_text(&call->out, "{\"now\":");
     out_time(&call->out, atomic_load(&clock->now_us));
     out_format(&call->out, ",\"fired\":%" PRIu64 "}", turning->fired - turning->fired_before);
@@ -114,7 +114,7 @@ static void looked(struct tour *tour)
 {
     struct turning *turning = (struct turning *)tour;
     struct worker *worker = turning->call->worker;
-    struct test_clock *clock = worker->server->test_clock;
+    struct test_clock *clock = api_of(worker)->test_clock;
     turning->changed = false;
     if (turning->first)
         turning->fired_before = turning->fired;
@@ -168,7 +168,7 @@ static int read_turn(struct call *call, struct json body, int64_t now, int64_t *
 
 static bool refuse_if_real(struct call *call)
 {
-    if (call->worker->server->test_clock)
+    if (api_of(call->worker)->test_clock)
         return false;
     problem_set(&call->problem, 409, "no-test-clock", NULL,
                 "this server has no test clock; start one with --test-clock");
@@ -179,8 +179,8 @@ static bool refuse_if_real(struct call *call)
 void clock_get(struct call *call)
 {
     out_text(&call->out, "{\"now\":");
-    out_time(&call->out, server_now(call->worker->server));
-    out_format(&call->out, ",\"test\":%s}", call->worker->server->test_clock ? "true" : "false");
+    out_time(&call->out, node_now(call->worker->node));
+    out_format(&call->out, ",\"test\":%s}", api_of(call->worker)->test_clock ? "true" : "false");
     call_answer(call, 200);
 }
 
@@ -189,7 +189,7 @@ void clock_post(struct call *call)
     struct json body;
     if (refuse_if_real(call) || call_json(call, &body) < 0)
         return;
-    struct test_clock *clock = call->worker->server->test_clock;
+    struct test_clock *clock = api_of(call->worker)->test_clock;
     struct turning *turning = calloc(1, sizeof *turning);
     if (!turning) {
         call_refuse_result(call, FL_NO_MEMORY);

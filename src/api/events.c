@@ -9,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/server.h"
+#include "api/internal.h"
 #include "api/timer.h"
-#include "node/wire.h"
 
 #define LINK_UNSENT_MOST (1u << 20) /* there is one link for each worker of each server */
 #define PING_NS (15 * 1000000000ull)
@@ -37,7 +36,7 @@ struct subscriber {
 struct listener {
     struct listener *next;
     struct worker *worker;
-    struct peer_request *request;
+    struct link_request *request;
 };
 
 struct event {
@@ -79,16 +78,16 @@ static void send_to(struct subscriber *subscriber, const struct event *event)
     if (subscriber->dropped > 0 || http_unsent(request) > EVENTS_BYTES) {
         if (subscriber->dropped++ == 0)
             http_when_sent(request, EVENTS_BYTES / 2, caught_up);
-        subscriber->call->worker->counts.events_dropped++;
+        api_here(subscriber->call->worker)->counts.events_dropped++;
         return;
     }
     http_write(request, (fl_bytes){event->text, event->size});
-    subscriber->call->worker->counts.events++;
+    api_here(subscriber->call->worker)->counts.events++;
 }
 
 static void send_to_all(const struct event *event)
 {
-    for (struct subscriber *s = event->worker->subscribers, *next; s; s = next) {
+    for (struct subscriber *s = api_here(event->worker)->subscribers, *next; s; s = next) {
         next = s->next;
         if (wants(s, event))
             send_to(s, event);
@@ -98,15 +97,15 @@ static void send_to_all(const struct event *event)
 static void send_on(struct listener *listener, const struct event *event)
 {
     struct out piece = {0};
-    if (peer_unsent(listener->request) > LINK_UNSENT_MOST) {
-        listener->worker->counts.events_dropped++;
+    if (listener->request->ports->unsent(listener->request) > LINK_UNSENT_MOST) {
+        api_here(listener->worker)->counts.events_dropped++;
         return;
     }
     wire_put_number(&piece, event->kind);
     wire_put_bytes(&piece, event->ns);
     wire_put_bytes(&piece, (fl_bytes){event->text, event->size});
     if (!piece.failed)
-        peer_piece(listener->request, out_bytes(&piece));
+        listener->request->ports->piece(listener->request, out_bytes(&piece));
     out_free(&piece);
 }
 
@@ -115,7 +114,7 @@ static void arrives(fl_loop *loop, void *arg)
     struct event *event = arg;
     (void)loop;
     send_to_all(event);
-    for (struct listener *listener = event->worker->listeners; listener; listener = listener->next)
+    for (struct listener *listener = api_here(event->worker)->listeners; listener; listener = listener->next)
         send_on(listener, event);
     free(event);
 }
@@ -147,42 +146,41 @@ void events_relay(struct worker *worker, fl_bytes piece)
     free(event);
 }
 
-static void listener_gone(struct peer_request *request)
+static void listener_gone(struct link_request *request)
 {
-    struct listener *listener = request->arg, **at = &listener->worker->listeners;
+    struct listener *listener = request->arg, **at = &api_here(listener->worker)->listeners;
     while (*at != listener)
         at = &(*at)->next;
     *at = listener->next;
-    atomic_fetch_sub(&listener->worker->server->subscribers, 1);
+    atomic_fetch_sub(&api_of(listener->worker)->subscribers, 1);
     free(listener);
-    peer_answer(request, 0, (fl_bytes){0});
+    link_answer(request, 0, (fl_bytes){0});
 }
 
-void events_listen(struct worker *worker, struct peer_request *request)
+void events_listen(struct worker *worker, struct link_request *request)
 {
     struct listener *listener = calloc(1, sizeof *listener);
     if (!listener) {
-        peer_answer(request, FL_NO_MEMORY, (fl_bytes){0});
+        link_answer(request, FL_NO_MEMORY, (fl_bytes){0});
         return;
     }
-    *listener = (struct listener){worker->listeners, worker, request};
-    worker->listeners = listener;
-    request->gone = listener_gone;
-    request->harmless = true;
-    request->arg = listener;
-    atomic_fetch_add(&worker->server->subscribers, 1);
+    *listener = (struct listener){api_here(worker)->listeners, worker, request};
+    api_here(worker)->listeners = listener;
+    link_watch(request, listener_gone, listener);
+    atomic_fetch_add(&api_of(worker)->subscribers, 1);
 }
 
-void event_tell(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer, fl_bytes reason)
+void events_publish(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer,
+                    fl_bytes reason)
 {
-    struct server *server = worker->server;
-    if (atomic_load_explicit(&server->subscribers, memory_order_relaxed) == 0 || !name_is_good(timer->ns))
+    struct node *node = worker->node;
+    if (atomic_load_explicit(&api_of(worker)->subscribers, memory_order_relaxed) == 0 || is_own_namespace(timer->ns))
         return;
     struct out text = {0};
     char id[FL_ID_TEXT + 1];
     fl_id_format(shard, timer->id, id);
     out_format(&text, "event: %s\nid: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], id, kind_names[kind]);
-    out_time(&text, server_now(server));
+    out_time(&text, node_now(node));
     out_format(&text, ",\"id\":\"%s\",\"namespace\":", id);
     out_string(&text, timer->ns);
     if (timer->name.size > 0) {
@@ -198,10 +196,10 @@ void event_tell(struct worker *worker, enum event_kind kind, uint32_t shard, con
         out_string(&text, reason);
     }
     out_text(&text, "}\n\n");
-    for (unsigned i = 0; i < server->worker_count && !text.failed; i++) {
-        struct event *event = event_new(&server->workers[i], kind, out_bytes(&text), timer->ns);
+    for (unsigned i = 0; i < node->worker_count && !text.failed; i++) {
+        struct event *event = event_new(&node->workers[i], kind, out_bytes(&text), timer->ns);
         if (event)
-            fl_loop_post_task(server->workers[i].loop, &event->task);
+            fl_loop_post_task(node->workers[i].loop, &event->task);
     }
     out_free(&text);
 }
@@ -215,8 +213,8 @@ static void unsubscribe(struct subscriber *subscriber)
     *subscriber->link = subscriber->next;
     if (subscriber->next)
         subscriber->next->link = subscriber->link;
-    atomic_fetch_sub(&call->worker->server->subscribers, 1);
-    if (!call->worker->subscribers)
+    atomic_fetch_sub(&api_of(call->worker)->subscribers, 1);
+    if (!api_here(call->worker)->subscribers)
         servers_want_events(call->worker, false);
     fl_loop_cancel(call->worker->loop, subscriber->ping);
     free(subscriber);
@@ -318,12 +316,12 @@ void events_get(struct call *call)
         return;
     }
     subscriber->call = call;
-    subscriber->next = worker->subscribers;
-    subscriber->link = &worker->subscribers;
+    subscriber->next = api_here(worker)->subscribers;
+    subscriber->link = &api_here(worker)->subscribers;
     if (subscriber->next)
         subscriber->next->link = &subscriber->next;
-    worker->subscribers = subscriber;
-    atomic_fetch_add(&worker->server->subscribers, 1);
+    api_here(worker)->subscribers = subscriber;
+    atomic_fetch_add(&api_of(worker)->subscribers, 1);
     if (!subscriber->next)
         servers_want_events(worker, true);
     call->state = subscriber;
@@ -335,7 +333,7 @@ void events_get(struct call *call)
 
 void events_check(struct worker *worker)
 {
-    for (struct subscriber *subscriber = worker->subscribers, *next; subscriber; subscriber = next) {
+    for (struct subscriber *subscriber = api_here(worker)->subscribers, *next; subscriber; subscriber = next) {
         next = subscriber->next;
         struct call *call = subscriber->call;
         if (!call_is_let_in(call) || (subscriber->ns.size > 0 && !call_may(call, RIGHT_READ, subscriber->ns)))
@@ -345,7 +343,7 @@ void events_check(struct worker *worker)
 
 void events_stop(struct worker *worker)
 {
-    for (struct subscriber *subscriber = worker->subscribers, *next; subscriber; subscriber = next) {
+    for (struct subscriber *subscriber = api_here(worker)->subscribers, *next; subscriber; subscriber = next) {
         next = subscriber->next;
         unsubscribe(subscriber);
     }

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/internal.h"
+#include "api/timer.h"
 #include "base/hex.h"
 #include "text/json.h"
-#include "node/server.h"
-#include "api/timer.h"
 #include "text/when.h"
 
 enum { LIMIT = 100, LIMIT_MOST = 10000, CANCEL_PAGE = 1000, CURSOR_TEXT = 8 + 4 * 16 };
@@ -100,7 +100,7 @@ static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard
     bool good = text.size == CURSOR_TEXT && fl__hex_number(room, 8, &shard);
     for (int i = 0; i < 4 && good; i++)
         good = fl__hex_number(room + 8 + 16 * (size_t)i, 16, &part[i]);
-    if (!good || shard >= call->worker->server->shard_count)
+    if (!good || shard >= call->worker->node->shard_count)
         return bad_cursor(call);
     *ret_shard = (uint32_t)shard;
     return 0;
@@ -122,7 +122,7 @@ static int read_filter(struct call *call, struct list *list)
     if (call_query(call, "prefix", list->prefix, sizeof list->prefix, &prefix) < 0)
         return -1;
     listing->prefix = prefix;
-    list->page.shard = &call->worker->server->shards[shard];
+    list->page.shard = &call->worker->node->shards[shard];
     listing->ns = call->ns;
     return 0;
 }
@@ -179,9 +179,9 @@ static void render_page(struct page *page)
     list->left -= page->listing.count < list->left ? page->listing.count : list->left;
 }
 
-static bool next_shard(struct page *page, const struct server *server)
+static bool next_shard(struct page *page, const struct node *node)
 {
-    if (page->shard->number + 1 == server->shard_count)
+    if (page->shard->number + 1 == node->shard_count)
         return false;
     page->shard++;
     page->listing.cursor = (fl_cursor){{0}};
@@ -200,7 +200,7 @@ static void page_back(struct errand *errand)
         list_refuse(list);
         return;
     }
-    bool more = list->page.listing.more || next_shard(&list->page, call->worker->server);
+    bool more = list->page.listing.more || next_shard(&list->page, call->worker->node);
     if (more && list->left > 0 && call->out.size < LIST_BYTES) {
         list->page.listing.limit = list->left;
         page_submit(&list->page);
@@ -279,7 +279,7 @@ static void matches_go_on(struct list *list)
         list_refuse(list);
         return;
     }
-    if (list->page.listing.more || next_shard(&list->page, call->worker->server)) {
+    if (list->page.listing.more || next_shard(&list->page, call->worker->node)) {
         page_submit(&list->page);
         return;
     }
@@ -392,7 +392,7 @@ static void dead_back(struct errand *errand)
 
 static void dead_begin(struct call *call, enum fl_op_kind kind)
 {
-    struct server *server = call->worker->server;
+    struct node *node = call->worker->node;
     uint32_t shard;
     struct dead *dead = calloc(1, sizeof *dead);
     if (!dead) {
@@ -400,7 +400,7 @@ static void dead_begin(struct call *call, enum fl_op_kind kind)
         return;
     }
     dead->op = (fl_op){.kind = kind, .timer.ns = call->ns};
-    if (fl_id_parse(call->name.data, call->name.size, &shard, &dead->op.timer.id) < 0 || shard >= server->shard_count) {
+    if (fl_id_parse(call->name.data, call->name.size, &shard, &dead->op.timer.id) < 0 || shard >= node->shard_count) {
         free(dead);
         problem_set(&call->problem, 404, "not-found", NULL, "the dead letter does not exist; give its ID");
         call_refuse(call);
@@ -412,7 +412,7 @@ static void dead_begin(struct call *call, enum fl_op_kind kind)
     dead->job.errand.home = call->worker;
     dead->job.back = dead_back;
     dead->job.render = dead_render;
-    dead->job.shard = &server->shards[shard];
+    dead->job.shard = &node->shards[shard];
     job_submit(&dead->job);
 }
 

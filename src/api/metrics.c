@@ -8,7 +8,7 @@
 
 #include <foliot/version.h>
 
-#include "node/server.h"
+#include "api/internal.h"
 
 struct gathering {
     struct tour tour;
@@ -18,6 +18,7 @@ struct gathering {
     struct webhooks_stats hooks;
     struct http_stats http;
     struct worker_counts counts;
+    struct api_counts api;
     uint64_t held;
 };
 
@@ -63,20 +64,21 @@ static void add_histogram(struct histogram *sum, const struct histogram *histogr
 static void visit(struct tour *tour, struct worker *worker)
 {
     struct gathering *g = (struct gathering *)tour;
-    struct server *server = worker->server;
+    struct node *node = worker->node;
+    const struct api_worker *here = api_here(worker);
     struct webhooks_stats hooks = {0};
     struct http_stats http = {0};
-    for (uint32_t i = worker->index; i < server->shard_count; i += server->worker_count)
-        if (server->shards[i].engine)
-            add_engine(g, &server->shards[i]);
-    if (worker->hooks) /* else it has stopped */
-        webhooks_get_stats(worker->hooks, &hooks);
+    for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
+        if (node->shards[i].engine)
+            add_engine(g, &node->shards[i]);
+    if (here->hooks) /* else it has stopped */
+        webhooks_get_stats(here->hooks, &hooks);
     g->hooks.waiting += hooks.waiting;
     g->hooks.under_way += hooks.under_way;
     g->hooks.put_off += hooks.put_off;
     g->hooks.connections += hooks.connections;
-    if (worker->http)
-        http_get_stats(worker->http, &http);
+    if (here->http)
+        http_get_stats(here->http, &http);
     g->http.connections += http.connections;
     g->http.accepted += http.accepted;
     g->http.refused += http.refused;
@@ -90,9 +92,9 @@ static void visit(struct tour *tour, struct worker *worker)
     g->counts.leased += worker->counts.leased;
     g->counts.acknowledged += worker->counts.acknowledged;
     g->counts.leases_expired += worker->counts.leases_expired;
-    g->counts.events += worker->counts.events;
-    g->counts.events_dropped += worker->counts.events_dropped;
-    g->counts.problems += worker->counts.problems;
+    g->api.events += here->counts.events;
+    g->api.events_dropped += here->counts.events_dropped;
+    g->api.problems += here->counts.problems;
     add_histogram(&g->lateness, &worker->lateness);
     add_histogram(&g->durations, &worker->durations);
 }
@@ -171,9 +173,9 @@ static void write_webhooks(struct out *out, const struct gathering *g)
     counter(out, "leased_total", "Timers leased.", g->counts.leased);
     counter(out, "acknowledged_total", "Leases acknowledged.", g->counts.acknowledged);
     counter(out, "leases_expired_total", "Leases that expired.", g->counts.leases_expired);
-    counter(out, "events_total", "Server-sent events sent.", g->counts.events);
+    counter(out, "events_total", "Server-sent events sent.", g->api.events);
     counter(out, "events_dropped_total", "Server-sent events dropped because the client read too slowly.",
-            g->counts.events_dropped);
+            g->api.events_dropped);
 }
 
 static uint64_t resident_bytes(void)
@@ -188,10 +190,10 @@ static uint64_t resident_bytes(void)
     return second ? strtoul(second, NULL, 10) * (unsigned long)sysconf(_SC_PAGESIZE) : 0;
 }
 
-static void write_server(struct out *out, const struct server *server, const struct gathering *g)
+static void write_server(struct out *out, const struct api *api, const struct gathering *g)
 {
     counter(out, "http_requests_total", "HTTP requests.", g->http.requests);
-    counter(out, "http_problems_total", "HTTP requests answered with 400 or more.", g->counts.problems + g->http.bad);
+    counter(out, "http_problems_total", "HTTP requests answered with 400 or more.", g->api.problems + g->http.bad);
     counter(out, "http_connections_total", "HTTP connections accepted.", g->http.accepted);
     counter(out, "http_connections_refused_total", "HTTP connections refused because of max-connections.",
             g->http.refused);
@@ -208,11 +210,11 @@ static void write_server(struct out *out, const struct server *server, const str
     counter(out, "store_rows_deleted_total", "Rows deleted.", g->sum.rows_deleted);
     gauge(out, "timer_memory_bytes", "Memory held for timers.", (double)g->sum.bytes);
     gauge(out, "resident_memory_bytes", "Memory of the process.", (double)resident_bytes());
-    gauge(out, "shards", "Shards of the store.", server->shard_count);
-    gauge(out, "shards_here", "Shards that this server owns.", atomic_load(&server->here));
-    gauge(out, "shards_ready", "Shards that this server owns and has loaded.", atomic_load(&server->ready));
+    gauge(out, "shards", "Shards of the store.", api->node->shard_count);
+    gauge(out, "shards_here", "Shards that this server owns.", atomic_load(&api->node->here));
+    gauge(out, "shards_ready", "Shards that this server owns and has loaded.", atomic_load(&api->node->ready));
     gauge(out, "start_time_seconds", "Time at which the process started, in seconds since 1970.",
-          (double)server->started_us / 1e6);
+          (double)api->started_us / 1e6);
     out_format(out,
                "# HELP foliot_build_info Version of the server.\n# TYPE foliot_build_info "
                "gauge\nfoliot_build_info{version=\"%s\"} 1\n",
@@ -231,7 +233,7 @@ static void gathered(struct tour *tour)
     struct out *out = &call->out;
     write_timers(out, g);
     write_webhooks(out, g);
-    write_server(out, call->worker->server, g);
+    write_server(out, api_of(call->worker), g);
     free(g);
     spaces_metrics(call, metrics_answer);
 }
@@ -259,22 +261,22 @@ void health_get(struct call *call)
 
 void ready_get(struct call *call)
 {
-    struct server *server = call->worker->server;
-    unsigned ready = atomic_load(&server->ready), here = atomic_load(&server->here);
-    bool stopping = atomic_load(&server->stopping);
-    char why[sizeof server->hindrance.text];
-    pthread_mutex_lock(&server->hindrance.lock);
-    memcpy(why, server->hindrance.text, sizeof why);
-    pthread_mutex_unlock(&server->hindrance.lock);
-    bool all = ready == here && (here == server->shard_count || server->cluster) && atomic_load(&server->joined) &&
-               atomic_load(&server->settings_known) && !stopping;
-    if (server_clock_is_off(server, why, sizeof why))
+    struct node *node = call->worker->node;
+    unsigned ready = atomic_load(&node->ready), here = atomic_load(&node->here);
+    bool stopping = atomic_load(&node->stopping);
+    char why[sizeof node->hindrance.text];
+    pthread_mutex_lock(&node->hindrance.lock);
+    memcpy(why, node->hindrance.text, sizeof why);
+    pthread_mutex_unlock(&node->hindrance.lock);
+    bool all = ready == here && (here == node->shard_count || node->cluster) && atomic_load(&node->joined) &&
+               atomic_load(&node->settings_known) && !stopping;
+    if (node_clock_is_off(node, why, sizeof why))
         all = false;
     out_format(&call->out, "{\"status\":\"%s\",\"shards\":%" PRIu32 ",\"shards_here\":%u,\"shards_ready\":%u",
                stopping ? "stopping"
                : all    ? "ready"
                         : "loading",
-               server->shard_count, here, ready);
+               node->shard_count, here, ready);
     if (!all && !stopping && why[0]) {
         out_key(&call->out, "reason");
         out_string(&call->out, bytes_of(why));

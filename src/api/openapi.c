@@ -3,7 +3,7 @@
 
 #include "openapi.h"
 
-#include "node/server.h"
+#include "api/internal.h"
 
 void openapi_get(struct call *call)
 {

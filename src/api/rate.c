@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/server.h"
+#include "api/internal.h"
 
 enum { PLACES = 1 << 16 };
 
@@ -19,20 +19,20 @@ struct rates {
     _Atomic int64_t next_us[PLACES];
 };
 
-int rates_new(struct server *server)
+int rates_new(struct api *api, uint64_t secret)
 {
-    if (server->config.max_request_rate == 0)
+    if (api->config.max_request_rate == 0)
         return 0;
-    server->rates = calloc(1, sizeof *server->rates);
-    if (!server->rates)
+    api->rates = calloc(1, sizeof *api->rates);
+    if (!api->rates)
         return FL_NO_MEMORY;
-    server->rates->secret = server->nonce;
+    api->rates->secret = secret;
     return 0;
 }
 
-void rates_free(struct server *server)
+void rates_free(struct api *api)
 {
-    free(server->rates);
+    free(api->rates);
 }
 
 static size_t place_of(const struct rates *rates, const struct sockaddr *peer)
@@ -48,16 +48,16 @@ static size_t place_of(const struct rates *rates, const struct sockaddr *peer)
 }
 
 /* `now_us` is monotonic: were the wall clock set back, everybody would be refused until it has caught up. */
-bool rate_allows(struct server *server, const struct sockaddr *peer, int64_t now_us)
+bool rate_allows(struct api *api, const struct sockaddr *peer, int64_t now_us)
 {
-    if (!server->rates || !peer)
+    if (!api->rates || !peer)
         return true;
-    _Atomic int64_t *place = &server->rates->next_us[place_of(server->rates, peer)];
+    _Atomic int64_t *place = &api->rates->next_us[place_of(api->rates, peer)];
     int64_t seen = atomic_load_explicit(place, memory_order_relaxed), next;
     do {
         if (seen > now_us + 1000000)
             return false;
-        next = (seen > now_us ? seen : now_us) + 1000000 / server->config.max_request_rate;
+        next = (seen > now_us ? seen : now_us) + 1000000 / api->config.max_request_rate;
     } while (!atomic_compare_exchange_weak_explicit(place, &seen, next, memory_order_relaxed, memory_order_relaxed));
     return true;
 }

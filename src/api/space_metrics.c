@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/spaces.h"
+#include "api/internal.h"
 
 enum { SERIES_MOST = 1000, WRITTEN_AT_ONCE = 200 };
 
@@ -48,20 +48,20 @@ static bool has_something_to_tell(const int64_t values[FAMILIES], struct space *
 }
 
 /* Whether it has series of its own, after having been given or having lost them. */
-static bool decide_series(struct spaces *spaces, struct space *space, bool wanted)
+static bool decide_series(atomic_uint *series, struct space *space, bool wanted)
 {
     bool has = atomic_load(&space->series);
     if (has == wanted)
         return has;
-    if (wanted && atomic_fetch_add(&spaces->series, 1) >= SERIES_MOST) {
-        atomic_fetch_sub(&spaces->series, 1);
+    if (wanted && atomic_fetch_add(series, 1) >= SERIES_MOST) {
+        atomic_fetch_sub(series, 1);
         return false;
     }
     if (!atomic_compare_exchange_strong(&space->series, &has, wanted)) { /* another worker was first */
         if (wanted)
-            atomic_fetch_sub(&spaces->series, 1);
+            atomic_fetch_sub(series, 1);
     } else if (!wanted) {
-        atomic_fetch_sub(&spaces->series, 1);
+        atomic_fetch_sub(series, 1);
     }
     return wanted;
 }
@@ -96,7 +96,7 @@ static void visit(struct space_walk *walk, struct space *space)
     };
     bool wanted = has_something_to_tell(values, space);
     noting->existing += space_exists(space);
-    if (decide_series(walk->worker->server->spaces, space, wanted))
+    if (decide_series(spaces_series(walk->worker->node), space, wanted))
         note(noting, space, values);
     else
         noting->without_series += wanted;

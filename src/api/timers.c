@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/json.h"
-#include "node/spaces.h"
+#include "api/internal.h"
 #include "api/timer.h"
+#include "text/json.h"
 
 struct single {
     struct job job;
@@ -21,7 +21,7 @@ struct single {
 
 static void single_end(struct single *single)
 {
-    timers_give_back(single->call->worker->server, &single->place);
+    place_give(single->call->worker->node, &single->place);
     scratch_free(&single->scratch);
     free(single);
 }
@@ -45,25 +45,6 @@ static struct single *single_new(struct call *call)
 
 /* --- The answer --------------------------------------------------------------------------------------------------- */
 
-/* Tells those who listen what has changed. The server's own timers concern nobody. */
-static void tell_change(struct shard *shard, const fl_op *op)
-{
-    bool cancelled = op->kind == FL_OP_CANCEL;
-    if (op->result < 0 || op->kind == FL_OP_GET || op->kind == FL_OP_DEAD_GET || op->kind == FL_OP_DEAD_DELETE ||
-        (op->kind == FL_OP_CREATE && op->outcome == FL_SAME))
-        return;
-    if (is_own_namespace(op->timer.ns))
-        return;
-    event_tell(shard->worker, cancelled ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number, &op->timer, (fl_bytes){0});
-}
-
-void timers_tell(struct shard *shard, const fl_op *op, struct space **place)
-{
-    tell_change(shard, op);
-    if (place)
-        timers_give_back(shard->worker->server, place);
-}
-
 static void render(struct job *job)
 {
     struct single *single = (struct single *)job;
@@ -71,7 +52,7 @@ static void render(struct job *job)
     const fl_op *op = &single->op;
     single->failed = op->result < 0;
     if (single->failed) {
-        timers_problem(call->worker->server, op, &call->problem);
+        timers_problem(call->worker->node, op, &call->problem);
         return;
     }
     call->status = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED ? 201 : op->kind == FL_OP_CANCEL ? 204 : 200;
@@ -89,7 +70,7 @@ static void submit_by_name(struct single *single)
     single->op.timer.ns = call->ns;
     single->op.timer.name = call->name;
     single->op.timer.id = (fl_key){0};
-    single->job.shard = shard_of_name(call->worker->server, call->ns, call->name);
+    single->job.shard = shard_of_name(call->worker->node, call->ns, call->name);
     job_submit(&single->job);
 }
 
@@ -111,101 +92,47 @@ static void back(struct errand *errand)
 
 /* --- The question ------------------------------------------------------------------------------------------------- */
 
-/* In capitals it is a name: others' IDs of as many letters are often written so, and are used as names. */
-bool is_id(const struct server *server, fl_bytes text, uint32_t *ret_shard, fl_key *ret_id)
-{
-    for (size_t i = 0; i < text.size; i++)
-        if (((const char *)text.data)[i] >= 'A' && ((const char *)text.data)[i] <= 'Z')
-            return false;
-    return fl_id_parse(text.data, text.size, ret_shard, ret_id) == 0 && *ret_shard < server->shard_count;
-}
-
 /* What the last part of the path says may be an ID or a name. */
 static void submit(struct single *single)
 {
     struct call *call = single->call;
-    struct server *server = call->worker->server;
+    struct node *node = call->worker->node;
     uint32_t shard;
     single->job.render = render;
     single->job.back = back;
-    if (!is_id(server, call->name, &shard, &single->op.timer.id)) {
+    if (!is_id(node, call->name, &shard, &single->op.timer.id)) {
         submit_by_name(single);
         return;
     }
     single->by_id = true;
-    single->job.shard = &server->shards[shard];
+    single->job.shard = &node->shards[shard];
     job_submit(&single->job);
 }
 
-static int namespace_full(const struct server *server, struct problem *problem)
+static int namespace_full(const struct node *node, struct problem *problem)
 {
     return problem_set(problem, 429, "namespace-full", NULL,
                        "the namespace has as many timers as max-timers-per-namespace allows (%llu)",
-                       (unsigned long long)server->config.max_timers_per_namespace);
-}
-
-/* Whether there is room for another; then it has a place. */
-static bool take_place(const struct server *server, struct space *space, struct space **ret_place)
-{
-    int64_t most = (int64_t)server->config.max_timers_per_namespace;
-    if (most == 0)
-        return true;
-    pthread_mutex_lock(&server->spaces->placing);
-    bool room = space_pending(space) + atomic_load(&space->coming) < most;
-    if (room) {
-        atomic_fetch_add(&space->coming, 1);
-        *ret_place = space;
-    }
-    pthread_mutex_unlock(&server->spaces->placing);
-    return room;
-}
-
-void timers_give_back(const struct server *server, struct space **place)
-{
-    if (!*place)
-        return;
-    pthread_mutex_lock(&server->spaces->placing);
-    if ((*place)->counted > 0) /* what came of it, or of another, is counted */
-        (*place)->counted--;
-    else
-        atomic_fetch_sub(&(*place)->coming, 1);
-    pthread_mutex_unlock(&server->spaces->placing);
-    *place = NULL;
-}
-
-/* A timer that is new has its place from now on because it is counted: no limit must see it twice, or not at all. */
-void timers_counted(struct server *server, struct space *space, int64_t more)
-{
-    if (more != 1 || atomic_load(&space->coming) == 0) {
-        atomic_fetch_add_explicit(&space->pending, more, memory_order_relaxed);
-        return;
-    }
-    pthread_mutex_lock(&server->spaces->placing);
-    atomic_fetch_add_explicit(&space->pending, 1, memory_order_relaxed);
-    if (atomic_load(&space->coming) > 0) {
-        atomic_fetch_sub(&space->coming, 1);
-        space->counted++;
-    }
-    pthread_mutex_unlock(&server->spaces->placing);
+                       (unsigned long long)node->config.max_timers_per_namespace);
 }
 
 /* What the namespace adds, and whether it takes more: if not, a timer may still take another's place. */
-int timers_complete(struct server *server, fl_op *op, struct space **ret_place, struct problem *problem)
+int timers_complete(struct node *node, fl_op *op, struct space **ret_place, struct problem *problem)
 {
     fl_durable *timer = &op->timer;
     uint32_t shard;
     fl_key id;
-    if (is_id(server, timer->name, &shard, &id))
+    if (is_id(node, timer->name, &shard, &id))
         return problem_set(
             problem, 400, "invalid-field", "name",
             "the name \"%.*s\" looks like an ID of this server; choose another, such as one with a prefix",
             (int)timer->name.size, (const char *)timer->name.data);
-    struct space *space = space_of(server, timer->ns);
+    struct space *space = space_of(node, timer->ns);
     if (!space)
         return problem_of_result(problem, FL_NO_MEMORY);
-    if (!take_place(server, space, ret_place)) {
+    if (!place_take(node, space, ret_place)) {
         if (timer->name.size == 0)
-            return namespace_full(server, problem);
+            return namespace_full(node, problem);
         op->flags |= FL_OP_ONLY_REPLACE;
     }
     if (timer->retry.initial_us == 0)
@@ -213,10 +140,10 @@ int timers_complete(struct server *server, fl_op *op, struct space **ret_place, 
     return 0;
 }
 
-int timers_problem(const struct server *server, const fl_op *op, struct problem *problem)
+int timers_problem(const struct node *node, const fl_op *op, struct problem *problem)
 {
     if (op->kind == FL_OP_CREATE && op->result == FL_TIMER_NOT_FOUND)
-        return namespace_full(server, problem);
+        return namespace_full(node, problem);
     return problem_of_result(problem, op->result);
 }
 
@@ -224,13 +151,13 @@ int timers_problem(const struct server *server, const fl_op *op, struct problem 
 static int read_timer(struct single *single, struct timer_in *in)
 {
     struct call *call = single->call;
-    const struct server *server = call->worker->server;
+    const struct api *api = api_of(call->worker);
     struct json body;
     struct timer_rules rules = {.allowed = GAVE_CONTENT,
-                                .now_us = server_now(server),
-                                .allow_private = server->config.allow_private_targets,
-                                .own = server->own_targets,
-                                .max_payload = server->config.max_payload};
+                                .now_us = node_now(api->node),
+                                .allow_private = api->config.allow_private_targets,
+                                .own = api->own_targets,
+                                .max_payload = api->config.max_payload};
     size_t at;
     const char *why;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
@@ -250,7 +177,7 @@ static int read_new(struct single *single)
     in.timer.ns = call->ns;
     in.timer.name = call->name;
     single->op = (fl_op){.kind = FL_OP_CREATE, .timer = in.timer};
-    return timers_complete(call->worker->server, &single->op, &single->place, &call->problem);
+    return timers_complete(call->worker->node, &single->op, &single->place, &call->problem);
 }
 
 static void refuse(struct single *single)
@@ -285,7 +212,7 @@ static void create(struct call *call, struct shard *shard)
 
 void timers_put(struct call *call)
 {
-    create(call, shard_of_name(call->worker->server, call->ns, call->name));
+    create(call, shard_of_name(call->worker->node, call->ns, call->name));
 }
 
 void timers_post(struct call *call)

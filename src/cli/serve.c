@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "server/config.h"
 #include "http/http.h"
-#include "node/server.h"
+#include "server/server.h"
 
 /* What is in the files of the certificate is only seen by reading them. */
 static int check(const struct server_config *config)

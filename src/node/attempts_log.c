@@ -7,9 +7,8 @@
 
 #include <stdio.h>
 
+#include "node/internal.h"
 #include "text/log.h"
-#include "node/server.h"
-#include "api/timer.h"
 
 enum { BURST = 20, SUMMARY_S = 10 };
 
@@ -49,7 +48,7 @@ void attempts_log(struct worker *worker, bool dead, uint32_t shard, const fl_dur
 {
     struct attempts_log *log = &worker->attempts_log;
     char id[FL_ID_TEXT + 1];
-    if (log_level_now() < LOG_WARNING || !name_is_good(timer->ns))
+    if (log_level_now() < LOG_WARNING || is_own_namespace(timer->ns))
         return;
     if (allows(log, fl_loop_now_ns(worker->loop))) {
         fl_id_format(shard, timer->id, id);

@@ -5,13 +5,13 @@
  * all of them. The other half is for large requests and responses, in equal parts for each worker. Parts are fixed, so
  * that no thread has to ask another one. */
 
-#include "node/budget.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "node/internal.h"
 
 enum { SHARD_LEAST = 1 << 20, WORKER_LEAST = 8 << 20 };
 #define DEFAULT_MOST ((uint64_t)1 << 30)

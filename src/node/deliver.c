@@ -11,21 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/server.h"
-#include "api/timer.h"
+#include "node/internal.h"
 
 enum { CROWD = 16 }; /* timers of one namespace and one moment that are none yet */
-
-struct delivery {
-    struct waiter waiter;
-    webhook_attempt attempt;
-    struct shard *shard;
-    struct space *space;
-    const struct settings *settings;
-    fl_firing firing;
-    bool begun;
-    char id[FL_ID_TEXT + 20];
-};
 
 static void settle(struct shard *shard, const fl_settlement *settlement)
 {
@@ -37,12 +25,13 @@ static void settle(struct shard *shard, const fl_settlement *settlement)
 
 void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
 {
-    struct space *space = space_of(shard->worker->server, firing->timer.ns);
+    struct space *space = space_of(shard->worker->node, firing->timer.ns);
+    const struct node_ports *ports = shard->worker->node->ports;
     enum fl_settle result = settlement->result;
     if (result == FL_DONE || result == FL_AGAIN)
-        event_tell(shard->worker, EVENT_FIRED, shard->number, &firing->timer, settlement->reason);
+        ports->publish(shard->worker, EVENT_FIRED, shard->number, &firing->timer, settlement->reason);
     else if (result == FL_FAILED || result == FL_DEAD)
-        event_tell(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
+        ports->publish(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
     if (result == FL_FAILED)
         attempts_log(shard->worker, false, shard->number, &firing->timer, settlement->reason);
     if (space && (result == FL_DONE || result == FL_AGAIN))
@@ -68,28 +57,22 @@ static void count_lateness(struct worker *worker, const fl_durable *timer, int64
         tally(&worker->lateness, now_us > since_us ? (uint64_t)(now_us - since_us) * 1000 : 0);
 }
 
-struct shard *deliver_shard(const webhook_attempt *attempt)
-{
-    return ((const struct delivery *)attempt->arg)->shard;
-}
-
 /* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
-static bool may_begin(const webhook_attempt *attempt)
+bool attempt_begin(struct attempt *attempt)
 {
-    struct delivery *delivery = attempt->arg;
-    const struct shard *shard = delivery->shard;
-    delivery->begun = shard->engine && fl_engine_begin(shard->engine, delivery->firing.token, false);
-    return delivery->begun;
+    const struct shard *shard = attempt->shard;
+    attempt->begun = shard->engine && fl_engine_begin(shard->engine, attempt->firing.token, false);
+    return attempt->begun;
 }
 
 /* It is to be cancelled, replaced or changed. */
 static bool withdraw(struct waiter *waiter)
 {
-    struct delivery *delivery = (struct delivery *)waiter;
-    struct shard *shard = delivery->shard;
-    if (!webhooks_cancel(shard->worker->hooks, &delivery->attempt))
+    struct attempt *attempt = (struct attempt *)waiter;
+    struct shard *shard = attempt->shard;
+    if (!shard->worker->node->ports->cancel(shard->worker, attempt))
         return false;
-    free(delivery);
+    free(attempt);
     shard->delivering--;
     return true;
 }
@@ -100,25 +83,22 @@ static void put_off(struct shard *shard, uint64_t token, int64_t at_us)
 }
 
 /* Of a shard that is being given up, what has not ended is not settled: the next owner fires it. */
-static void delivered(webhook_attempt *attempt)
+void attempt_done(struct attempt *attempt)
 {
-    struct delivery *delivery = attempt->arg;
-    struct shard *shard = delivery->shard;
+    struct shard *shard = attempt->shard;
     struct worker *worker = shard->worker;
     if (attempt->result != FL_LATER) {
         worker->counts.webhook_status[attempt->status / 100 % 6]++;
         tally(&worker->durations, attempt->duration_ns);
     }
-    fl_settlement settlement = {.token = delivery->firing.token,
-                                .result = attempt->result,
-                                .at_us = attempt->at_us,
-                                .reason = bytes_of(attempt->reason)};
-    bool gives_up = shard->leaving || atomic_load_explicit(&worker->server->stopping, memory_order_relaxed);
+    fl_settlement settlement = {
+        .token = attempt->firing.token, .result = attempt->result, .at_us = attempt->at_us, .reason = attempt->reason};
+    bool gives_up = shard->leaving || atomic_load_explicit(&worker->node->stopping, memory_order_relaxed);
     if (attempt->result != FL_LATER)
-        deliver_settle(shard, &delivery->firing, &settlement);
+        deliver_settle(shard, &attempt->firing, &settlement);
     else if (!gives_up)
-        put_off(shard, delivery->firing.token, attempt->at_us);
-    free(delivery);
+        put_off(shard, attempt->firing.token, attempt->at_us);
+    free(attempt);
     shard->delivering--;
     if (shard->leaving)
         shard_leave_on(shard);
@@ -158,17 +138,17 @@ static bool in_crowd(struct space *space, int64_t due_us)
 }
 
 /* How far apart deliveries are to be: of what the namespace may have, a server has as much as it has of the shards. */
-static int64_t pace_interval(const struct server *server, uint32_t rate)
+static int64_t pace_interval(const struct node *node, uint32_t rate)
 {
-    uint32_t here = atomic_load_explicit(&server->here, memory_order_relaxed);
-    return (int64_t)1000000 * server->shard_count / ((int64_t)rate * (here > 0 ? here : 1));
+    uint32_t here = atomic_load_explicit(&node->here, memory_order_relaxed);
+    return (int64_t)1000000 * node->shard_count / ((int64_t)rate * (here > 0 ? here : 1));
 }
 
 /* The pace goes by monotonic time: a wall clock that is set back must not stop a namespace until it has caught up. Only a test clock
  * is its own measure. */
 static int64_t pace_now_us(const struct worker *worker, int64_t now_us)
 {
-    return worker->server->test_clock ? now_us : (int64_t)(fl_loop_now_ns(worker->loop) / 1000);
+    return worker->node->config.test_clock ? now_us : (int64_t)(fl_loop_now_ns(worker->loop) / 1000);
 }
 
 /* When it may begin; `now_us`: at once. */
@@ -183,7 +163,7 @@ static int64_t begin_time(const struct worker *worker, struct space *space, cons
     }
     if (settings->max_rate == 0)
         return now_us;
-    int64_t interval_us = pace_interval(worker->server, settings->max_rate), pace_us = pace_now_us(worker, now_us);
+    int64_t interval_us = pace_interval(worker->node, settings->max_rate), pace_us = pace_now_us(worker, now_us);
     if (pace_allows(space, interval_us, pace_us))
         return now_us;
     return now_us + book(&space->booked_us, pace_us + 100000, interval_us) - pace_us;
@@ -192,67 +172,59 @@ static int64_t begin_time(const struct worker *worker, struct space *space, cons
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
 
 /* Whether the retry policy allows no further attempt. */
-static bool is_last_attempt(const struct server *server, const fl_durable *timer)
+static bool is_last_attempt(const struct node *node, const fl_durable *timer)
 {
-    const fl_retry *retry = timer->retry.initial_us > 0 ? &timer->retry : &server->config.engine.retry;
+    const fl_retry *retry = timer->retry.initial_us > 0 ? &timer->retry : &node->config.engine.retry;
     return retry->max_attempts > 0 && timer->attempt >= retry->max_attempts;
+}
+
+static void name_firing(struct attempt *attempt)
+{
+    const fl_durable *timer = &attempt->firing.timer;
+    fl_id_format(attempt->shard->number, timer->id, attempt->id);
+    if (timer->due_us > timer->id.at_us) /* it was moved, or comes again: another firing than the first */
+        snprintf(attempt->id + FL_ID_TEXT, sizeof attempt->id - FL_ID_TEXT, "-%" PRIx64, (uint64_t)timer->due_us);
 }
 
 static void call_target(struct shard *shard, const fl_firing *firing, int64_t now_us)
 {
     struct worker *worker = shard->worker;
-    if (atomic_load_explicit(&worker->server->stopping, memory_order_relaxed))
+    const struct node_ports *ports = worker->node->ports;
+    if (atomic_load_explicit(&worker->node->stopping, memory_order_relaxed))
         return; /* there may be no webhooks any more. It is not settled, so it fires again when the server is back */
-    struct space *space = space_of(worker->server, firing->timer.ns);
-    struct delivery *delivery = space ? malloc(sizeof *delivery) : NULL;
-    if (!delivery) {
+    struct space *space = space_of(worker->node, firing->timer.ns);
+    struct attempt *attempt = space ? malloc(sizeof *attempt + ports->attempt_room) : NULL;
+    if (!attempt) {
         put_off(shard, firing->token, now_us + 1000000); /* when there is memory again */
         return;
     }
     const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
     int64_t at_us = begin_time(worker, space, settings, &firing->timer, now_us);
     if (at_us > now_us) {
-        free(delivery);
+        free(attempt);
         put_off(shard, firing->token, at_us);
         return;
     }
-    const struct webhook_target target = webhook_target(firing->timer.target);
-    uint32_t lane = (uint32_t)target.host_hash & LANE_MASK;
-    if (!fl_engine_wait(shard->engine, firing->token, lane, &delivery->waiter)) {
-        free(delivery); /* too much waits for this host: the engine has parked it */
+    *attempt = (struct attempt){.waiter = {withdraw},
+                                .shard = shard,
+                                .settings = settings,
+                                .firing = *firing,
+                                .last = is_last_attempt(worker->node, &firing->timer)};
+    uint32_t lane = (uint32_t)ports->prepare(attempt) & LANE_MASK;
+    if (!fl_engine_wait(shard->engine, firing->token, lane, &attempt->waiter)) {
+        free(attempt); /* too much waits for this host: the engine has parked it */
         return;
     }
     count_lateness(worker, &firing->timer, now_us);
-    *delivery = (struct delivery){
-        .waiter = {withdraw}, .shard = shard, .space = space, .settings = settings, .firing = *firing};
-    const fl_durable *timer = &delivery->firing.timer;
-    fl_id_format(shard->number, timer->id, delivery->id);
-    if (timer->due_us > timer->id.at_us) /* it was moved, or comes again: another firing than the first */
-        snprintf(delivery->id + FL_ID_TEXT, sizeof delivery->id - FL_ID_TEXT, "-%" PRIx64, (uint64_t)timer->due_us);
-    delivery->attempt = (webhook_attempt){
-        .target = target,
-        .body = timer_payload(timer),
-        .content_type = timer_is_binary(timer) ? "application/octet-stream" : "application/json",
-        .headers = timer->headers,
-        .id = delivery->id,
-        .number = timer->attempt,
-        .due_us = timer->due_us,
-        .secrets = settings->secrets,
-        .secret_count = settings->secret_count,
-        .once = is_last_attempt(worker->server, timer),
-        .timeout_us = timer->timeout_us,
-        .may_begin = may_begin,
-        .done = delivered,
-        .arg = delivery,
-    };
+    name_firing(attempt);
     shard->delivering++;
-    webhooks_submit(worker->hooks, &delivery->attempt);
+    ports->deliver(worker, attempt);
 }
 
 void deliver(struct shard *shard, const fl_firing *firings, size_t count)
 {
-    struct server *server = shard->worker->server;
-    int64_t now_us = server_now(server);
+    struct node *node = shard->worker->node;
+    int64_t now_us = node_now(node);
     for (size_t i = 0; i < count;) {
         if (firings[i].timer.target.size > 0) {
             call_target(shard, &firings[i++], now_us);

@@ -23,16 +23,12 @@
  * parks in the store what exceeds the share of the lane. */
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "text/json.h"
+#include "node/internal.h"
 #include "text/log.h"
-#include "node/pull.h"
-#include "api/timer.h"
 
 enum item_state { ITEM_WAITS, ITEM_LEASED, ITEM_WITHDRAWN };
 
@@ -66,7 +62,7 @@ struct lease {
     struct lease *next; /* with a test clock, instead of the timer: those that are out, */
     int64_t end_us;     /* until then */
     size_t left, count;
-    struct leased {
+    struct lease_item {
         uint32_t slot;
         uint64_t serial;
     } items[];
@@ -108,14 +104,14 @@ int pull_new(struct worker *worker)
 
 /* --- Queues ------------------------------------------------------------------------------------------------------- */
 
-struct worker *pull_home(struct server *server, const struct space *space)
+struct worker *pull_home(struct node *node, const struct space *space)
 {
-    return &server->workers[space->hash % server->worker_count];
+    return &node->workers[space->hash % node->worker_count];
 }
 
 static struct queue *queue_of(struct worker *worker, struct space *space)
 {
-    struct queue **bucket = &worker->pull->queues[space->hash / worker->server->worker_count % QUEUE_BUCKETS], *queue;
+    struct queue **bucket = &worker->pull->queues[space->hash / worker->node->worker_count % QUEUE_BUCKETS], *queue;
     for (queue = *bucket; queue; queue = queue->next)
         if (queue->ns.data == space->name)
             return queue;
@@ -255,43 +251,15 @@ static void item_settle(struct worker *worker, struct item *item, fl_settlement 
 
 /* --- Leasing ------------------------------------------------------------------------------------------------------ */
 
-static void write_item(struct out *out, const struct item *item, const struct worker *worker)
-{
-    const fl_durable *timer = &item->firing.timer;
-    char id[FL_ID_TEXT + 1];
-    fl_id_format(item->shard->number, timer->id, id);
-    out_text(out, "{\"id\":\"");
-    out_put(out, id, FL_ID_TEXT);
-    out_text(out, "\",\"attempt\":");
-    out_number(out, timer->attempt);
-    out_format(out, ",\"lease\":\"%08" PRIx32 "%04x%08" PRIx32 "%016" PRIx64 "\"", (uint32_t)worker->server->nonce,
-               worker->index, item->slot, item->serial);
-    if (timer->name.size > 0) {
-        out_key(out, "name");
-        out_string(out, timer->name);
-    }
-    out_key(out, "due");
-    out_time(out, timer->due_us);
-    if (timer_is_binary(timer)) {
-        out_key(out, "payload_base64");
-        out_base64(out, timer_payload(timer));
-    } else {
-        out_key(out, "payload");
-        out_put(out, timer->payload.size > 0 ? timer->payload.data : "null",
-                timer->payload.size > 0 ? timer->payload.size : 4);
-    }
-    out_put(out, "}", 1);
-}
-
 static void lease_ended(fl_loop *loop, void *arg);
 
 /* From now on it can run out. */
 static int lease_begin(struct worker *worker, struct lease *lease, uint64_t lease_us)
 {
     struct pull *pull = worker->pull;
-    if (!worker->server->test_clock)
+    if (!worker->node->config.test_clock)
         return fl_loop_timer(worker->loop, lease_us * 1000, lease_ended, lease, &lease->timer);
-    lease->end_us = server_now(worker->server) + (int64_t)lease_us;
+    lease->end_us = node_now(worker->node) + (int64_t)lease_us;
     lease->next = pull->leases;
     pull->leases = lease;
     return 0;
@@ -319,7 +287,7 @@ static struct lease *lease_take_over(struct pull *pull, int64_t now_us)
 int64_t pull_clock_changed(struct worker *worker)
 {
     struct pull *pull = worker->pull;
-    int64_t now_us = server_now(worker->server), next_us = INT64_MAX;
+    int64_t now_us = node_now(worker->node), next_us = INT64_MAX;
     for (struct lease *lease; (lease = lease_take_over(pull, now_us)) != NULL;)
         lease_ended(worker->loop, lease);
     for (const struct lease *lease = pull->leases; lease; lease = lease->next)
@@ -328,10 +296,10 @@ int64_t pull_clock_changed(struct worker *worker)
     return next_us;
 }
 
-static uint64_t serial_next(struct pull *pull)
+static uint64_t serial_next(const struct node *node, struct pull *pull)
 {
     if (pull->serials_left == 0) {
-        if (getentropy(pull->serials, sizeof pull->serials) < 0)
+        if (node->ports->random(pull->serials, sizeof pull->serials) < 0)
             abort(); /* a system without random numbers has no secrets at all */
         pull->serials_left = sizeof pull->serials / sizeof *pull->serials;
     }
@@ -349,7 +317,7 @@ static bool is_ours(struct worker *worker, struct shard *shard)
 static bool may_go(struct worker *worker, const struct item *item)
 {
     return is_ours(worker, item->shard) &&
-           (item->firing.timer.attempt > 1 || item->firing.timer.due_us <= server_now(worker->server));
+           (item->firing.timer.attempt > 1 || item->firing.timer.due_us <= node_now(worker->node));
 }
 
 static bool has_ours(struct worker *worker, const struct queue *queue)
@@ -418,7 +386,7 @@ static void tell_shards(struct worker *worker, const struct lease *lease)
 
 static void lease_free(struct worker *worker, struct lease *lease)
 {
-    if (worker->server->test_clock)
+    if (worker->node->config.test_clock)
         lease_unlink(worker->pull, lease);
     else
         fl_loop_cancel(worker->loop, lease->timer);
@@ -428,7 +396,7 @@ static void lease_free(struct worker *worker, struct lease *lease)
 /* How large an answer may be: less when memory is short. */
 static size_t served_most(const struct worker *worker)
 {
-    size_t share = http_memory_left(worker->http) / 8;
+    size_t share = worker->node->ports->response_room(worker) / 8;
     return share > SERVED_MOST ? SERVED_MOST : share < SERVED_LEAST ? SERVED_LEAST : share;
 }
 
@@ -451,11 +419,16 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
         if (!item)
             break;
         item->lease = lease;
-        item->serial = serial_next(pull);
-        lease->items[i] = (struct leased){item->slot, item->serial};
-        if (i > 0)
-            out_put(&asker->out, ",", 1);
-        write_item(&asker->out, item, worker);
+        item->serial = serial_next(worker->node, pull);
+        lease->items[i] = (struct lease_item){item->slot, item->serial};
+        asker->write(&asker->out,
+                     &(struct leased){.server = (uint32_t)worker->node->config.incarnation,
+                                      .worker = (uint16_t)worker->index,
+                                      .slot = item->slot,
+                                      .serial = item->serial,
+                                      .shard = item->shard->number,
+                                      .timer = item->firing.timer},
+                     i);
     }
     lease->left = lease->count = asker->count = i;
     worker->counts.leased += i;
@@ -635,11 +608,11 @@ static struct parcel *pack(struct shard *shard, struct space *space, const fl_fi
             fl_engine_settle(shard->engine,
                              &(fl_settlement){.token = firings[i].token,
                                               .result = FL_LATER,
-                                              .at_us = server_now(shard->worker->server) + 1000000},
+                                              .at_us = node_now(shard->worker->node) + 1000000},
                              1);
         return NULL;
     }
-    *parcel = (struct parcel){.home = pull_home(shard->worker->server, space), .space = space};
+    *parcel = (struct parcel){.home = pull_home(shard->worker->node, space), .space = space};
     uint32_t lane = LANE_PULL | ((uint32_t)space->hash & LANE_MASK);
     for (size_t i = 0; i < count; i++) {
         struct item *item = &parcel->items[parcel->count];
@@ -656,11 +629,11 @@ static struct parcel *pack(struct shard *shard, struct space *space, const fl_fi
 /* Timers that are due, of any namespaces: each goes to its home. */
 void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
 {
-    struct server *server = shard->worker->server;
+    struct node *node = shard->worker->node;
     for (size_t i = 0, n; i < count; i += n) {
-        struct space *space = space_of(server, firings[i].timer.ns);
+        struct space *space = space_of(node, firings[i].timer.ns);
         for (n = 1; i + n < count; n++)
-            if (space_of(server, firings[i + n].timer.ns) != space)
+            if (space_of(node, firings[i + n].timer.ns) != space)
                 break;
         struct parcel *parcel = pack(shard, space, &firings[i], n);
         if (!parcel)
@@ -683,12 +656,22 @@ static void lease_drop(struct worker *worker, struct lease *lease)
         lease_free(worker, lease);
 }
 
-bool pull_settle(struct worker *worker, const struct token *token, const struct ack *ack)
+static bool is_among(char *const *namespaces, fl_bytes ns)
+{
+    if (!namespaces)
+        return true;
+    for (; *namespaces; namespaces++)
+        if (strlen(*namespaces) == ns.size && memcmp(*namespaces, ns.data, ns.size) == 0)
+            return true;
+    return false;
+}
+
+bool pull_settle(struct worker *worker, char *const *namespaces, const struct ack *ack)
 {
     struct pull *pull = worker->pull;
     struct item *item = ack->slot < pull->slot_count ? pull->slots[ack->slot] : NULL;
-    if (!item || item->serial == 0 || item->serial != ack->serial ||
-        (token && !token_allows(token, RIGHT_WRITE, item->firing.timer.ns)) || !is_ours(worker, item->shard))
+    if (!item || item->serial == 0 || item->serial != ack->serial || !is_among(namespaces, item->firing.timer.ns) ||
+        !is_ours(worker, item->shard))
         return false;
     lease_drop(worker, item->lease);
     item->serial = 0;
@@ -696,7 +679,7 @@ bool pull_settle(struct worker *worker, const struct token *token, const struct 
     bool later = ack->result == FL_AGAIN || ack->after_us > 0;
     item_settle(worker, item,
                 (fl_settlement){.result = ack->result,
-                                .at_us = later ? server_now(worker->server) + (int64_t)ack->after_us : 0,
+                                .at_us = later ? node_now(worker->node) + (int64_t)ack->after_us : 0,
                                 .reason = bytes_of(given_up ? "the worker reported a failure" : "")});
     worker->counts.acknowledged++;
     return true;

@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/pull.h"
-#include "node/wire.h"
+#include "node/internal.h"
 
-static void refuse(struct peer_request *request, int result)
+static void refuse(struct link_request *request, int result)
 {
-    peer_answer(request, result, (fl_bytes){0});
+    link_answer(request, result, (fl_bytes){0});
 }
 
 /* What is read from a request must outlive it: a copy of its body lies behind the rest. */
@@ -26,7 +25,7 @@ static void *copy_behind(void *made, size_t size, fl_bytes *body)
 
 struct served_job {
     struct job job;
-    struct peer_request *request;
+    struct link_request *request;
     struct out answer;
     fl_op ops[];
 };
@@ -41,20 +40,20 @@ static void job_render(struct job *job)
 static void job_back(struct errand *errand)
 {
     struct served_job *served = (struct served_job *)errand;
-    int result = served->job.moved ? PEER_MOVED : served->answer.failed ? FL_OUTCOME_UNKNOWN : 0;
-    peer_answer(served->request, result, out_bytes(&served->answer));
+    int result = served->job.moved ? LINK_MOVED : served->answer.failed ? FL_OUTCOME_UNKNOWN : 0;
+    link_answer(served->request, result, out_bytes(&served->answer));
     out_free(&served->answer);
     free(served);
 }
 
-static void serve_job(struct worker *worker, struct peer_request *request)
+static void serve_job(struct worker *worker, struct link_request *request)
 {
-    struct server *server = worker->server;
+    struct node *node = worker->node;
     struct wire wire = wire_begin(request->body);
     uint64_t shard = wire_number(&wire);
     bool brief = wire_number(&wire) != 0;
     size_t count = wire_count(&wire);
-    if (wire.bad || count == 0 || shard >= server->shard_count) {
+    if (wire.bad || count == 0 || shard >= node->shard_count) {
         refuse(request, FL_INVALID_ARGUMENT);
         return;
     }
@@ -77,7 +76,7 @@ static void serve_job(struct worker *worker, struct peer_request *request)
     served->answer = (struct out){0};
     served->job = (struct job){.errand.home = worker,
                                .batch = {.ops = served->ops, .count = count},
-                               .shard = &server->shards[shard],
+                               .shard = &node->shards[shard],
                                .render = job_render,
                                .back = job_back,
                                .brief = brief,
@@ -87,7 +86,7 @@ static void serve_job(struct worker *worker, struct peer_request *request)
 
 struct served_page {
     struct page page;
-    struct peer_request *request;
+    struct link_request *request;
     struct out answer;
 };
 
@@ -99,15 +98,15 @@ static void page_render(struct page *page)
 static void page_back(struct errand *errand)
 {
     struct served_page *served = (struct served_page *)errand;
-    int result = served->page.moved ? PEER_MOVED : served->answer.failed ? FL_NO_MEMORY : 0;
-    peer_answer(served->request, result, out_bytes(&served->answer));
+    int result = served->page.moved ? LINK_MOVED : served->answer.failed ? FL_NO_MEMORY : 0;
+    link_answer(served->request, result, out_bytes(&served->answer));
     out_free(&served->answer);
     free(served);
 }
 
-static void serve_page(struct worker *worker, struct peer_request *request)
+static void serve_page(struct worker *worker, struct link_request *request)
 {
-    struct server *server = worker->server;
+    struct node *node = worker->node;
     fl_bytes body = request->body;
     size_t size = sizeof(struct served_page);
     struct served_page *served = copy_behind(malloc(size + body.size), size, &body);
@@ -119,13 +118,13 @@ static void serve_page(struct worker *worker, struct peer_request *request)
     struct wire wire = wire_begin(body);
     uint64_t shard = wire_number(&wire);
     wire_listing(&wire, &served->page.listing);
-    if (wire.bad || shard >= server->shard_count) {
+    if (wire.bad || shard >= node->shard_count) {
         free(served);
         refuse(request, FL_INVALID_ARGUMENT);
         return;
     }
     served->page.errand.home = worker;
-    served->page.shard = &server->shards[shard];
+    served->page.shard = &node->shards[shard];
     served->page.render = page_render;
     served->page.back = page_back;
     served->page.local = true;
@@ -136,7 +135,7 @@ static void serve_page(struct worker *worker, struct peer_request *request)
 
 struct served_asker {
     struct asker asker;
-    struct peer_request *request;
+    struct link_request *request;
     struct errand cancel;
     bool out, cancelling, answered;
 };
@@ -159,10 +158,10 @@ static void asker_back(struct errand *errand)
         wire_put_number(&answer, asker->found);
     } else {
         wire_put_number(&answer, asker->count);
-        wire_put_bytes(&answer, out_bytes(&asker->out));
+        out_put(&answer, asker->out.data, asker->out.size);
     }
-    served->request->gone = NULL;
-    peer_answer(served->request, answer.failed || asker->out.failed ? FL_NO_MEMORY : asker->result, out_bytes(&answer));
+    link_watch(served->request, NULL, NULL);
+    link_answer(served->request, answer.failed || asker->out.failed ? FL_NO_MEMORY : asker->result, out_bytes(&answer));
     out_free(&answer);
     asker_free_if_over(served);
 }
@@ -182,10 +181,10 @@ static void cancel_back(struct errand *errand)
 }
 
 /* Nobody waits any more. */
-static void asker_gone(struct peer_request *request)
+static void asker_gone(struct link_request *request)
 {
     struct served_asker *served = request->arg;
-    request->gone = NULL;
+    link_watch(request, NULL, NULL);
     atomic_store(&served->asker.gone, true);
     served->cancelling = true;
     served->cancel = (struct errand){
@@ -193,13 +192,13 @@ static void asker_gone(struct peer_request *request)
     errand_send(&served->cancel);
 }
 
-static void serve_asker(struct worker *worker, struct peer_request *request, bool watch)
+static void serve_asker(struct worker *worker, struct link_request *request, bool watch)
 {
-    struct server *server = worker->server;
+    struct node *node = worker->node;
     struct wire wire = wire_begin(request->body);
     fl_bytes ns = wire_bytes(&wire);
     uint64_t max = wire_number(&wire), us = wire_number(&wire);
-    struct space *space = wire.bad || ns.size == 0 || ns.size > FL_STORE_NAME_MAX ? NULL : space_of(server, ns);
+    struct space *space = wire.bad || ns.size == 0 || ns.size > FL_STORE_NAME_MAX ? NULL : space_of(node, ns);
     struct served_asker *served = space ? calloc(1, sizeof *served) : NULL;
     if (!served) {
         refuse(request, wire.bad ? FL_INVALID_ARGUMENT : FL_NO_MEMORY);
@@ -209,15 +208,14 @@ static void serve_asker(struct worker *worker, struct peer_request *request, boo
     served->asker.space = space;
     served->asker.max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX;
     served->asker.watch = watch;
+    served->asker.write = wire_put_leased;
     if (watch)
         served->asker.wait_us = us;
     else
         served->asker.lease_us = us;
     served->asker.errand =
-        (struct errand){.home = worker, .there = pull_home(server, space), .go = pull_ask, .back = asker_back};
-    request->gone = asker_gone;
-    request->harmless = true; /* what is leased and not heard of is leased again */
-    request->arg = served;
+        (struct errand){.home = worker, .there = pull_home(node, space), .go = pull_ask, .back = asker_back};
+    link_watch(request, asker_gone, served); /* what is leased and not heard of is leased again */
     served->out = true;
     errand_send(&served->asker.errand);
 }
@@ -226,15 +224,15 @@ static void serve_asker(struct worker *worker, struct peer_request *request, boo
 
 struct served_acks {
     struct acks acks;
-    struct peer_request *request;
-    struct token token;
+    struct link_request *request;
+    char **namespaces; /* where whoever has sent them may write */
 };
 
 static void acks_end(struct served_acks *served)
 {
-    for (char **name = served->token.namespaces; name && *name; name++)
+    for (char **name = served->namespaces; name && *name; name++)
         free(*name);
-    free(served->token.namespaces);
+    free(served->namespaces);
     free(served->acks.list);
     free(served);
 }
@@ -250,27 +248,24 @@ static void acks_done(struct acks *acks)
             if (acks->list[i].known)
                 bits.data[i / 8] = (char)((unsigned char)bits.data[i / 8] | 1u << i % 8);
     }
-    peer_answer(served->request, bits.failed ? FL_OUTCOME_UNKNOWN : 0, out_bytes(&bits));
+    link_answer(served->request, bits.failed ? FL_OUTCOME_UNKNOWN : 0, out_bytes(&bits));
     out_free(&bits);
     acks_end(served);
 }
 
-/* Where whoever has sent them may write. */
 static bool read_namespaces(struct wire *wire, struct served_acks *served)
 {
     size_t count = wire_count(wire);
-    served->token.rights = RIGHT_WRITE;
     if (count == 0)
         return true;
-    served->token.namespaces = calloc(count, sizeof(char *));
-    served->acks.token = &served->token;
-    for (size_t i = 0; served->token.namespaces && i + 1 < count; i++) {
+    served->acks.namespaces = served->namespaces = calloc(count, sizeof(char *));
+    for (size_t i = 0; served->namespaces && i + 1 < count; i++) {
         fl_bytes name = wire_bytes(wire);
-        served->token.namespaces[i] = strndup(name.size ? name.data : "", name.size);
-        if (!served->token.namespaces[i])
+        served->namespaces[i] = strndup(name.size ? name.data : "", name.size);
+        if (!served->namespaces[i])
             return false;
     }
-    return served->token.namespaces != NULL;
+    return served->namespaces != NULL;
 }
 
 static bool read_acks(struct wire *wire, struct served_acks *served, uint32_t server)
@@ -292,7 +287,7 @@ static bool read_acks(struct wire *wire, struct served_acks *served, uint32_t se
     return served->acks.list && !wire->bad;
 }
 
-static void serve_acks(struct worker *worker, struct peer_request *request)
+static void serve_acks(struct worker *worker, struct link_request *request)
 {
     struct wire wire = wire_begin(request->body);
     struct served_acks *served = calloc(1, sizeof *served);
@@ -302,79 +297,64 @@ static void serve_acks(struct worker *worker, struct peer_request *request)
     }
     served->request = request;
     served->acks.done = acks_done;
-    if (!read_namespaces(&wire, served) || !read_acks(&wire, served, (uint32_t)worker->server->nonce)) {
+    if (!read_namespaces(&wire, served) || !read_acks(&wire, served, (uint32_t)worker->node->config.incarnation)) {
         acks_end(served);
         refuse(request, FL_INVALID_ARGUMENT);
         return;
     }
-    acks_settle(&served->acks, worker);
+    acks_settle_here(&served->acks, worker);
 }
 
 /* --- The rest ----------------------------------------------------------------------------------------------------- */
 
-static void serve_spaces(struct worker *worker, struct peer_request *request)
+static void serve_spaces(struct worker *worker, struct link_request *request)
 {
     struct out answer = {0};
-    spaces_put_counts(worker->server, request->body, &answer);
-    peer_answer(request, answer.failed ? FL_NO_MEMORY : 0, out_bytes(&answer));
+    spaces_put_counts(worker->node, request->body, &answer);
+    link_answer(request, answer.failed ? FL_NO_MEMORY : 0, out_bytes(&answer));
     out_free(&answer);
 }
 
 static void look(fl_loop *loop, void *arg)
 {
-    struct server *server = arg;
+    struct node *node = arg;
     (void)loop;
-    if (server->cluster && !atomic_load(&server->closing))
-        cluster_look(server->cluster);
+    if (node->cluster && !atomic_load(&node->closing))
+        cluster_look(node->cluster);
 }
 
-void serve_peer(void *arg, struct peer_request *request)
+void node_serve(struct worker *worker, struct link_request *request)
 {
-    struct worker *worker = arg;
-    struct server *server = worker->server;
+    struct node *node = worker->node;
     switch (request->kind) {
-    case PEER_JOB:
+    case LINK_JOB:
         serve_job(worker, request);
         break;
-    case PEER_PAGE:
+    case LINK_PAGE:
         serve_page(worker, request);
         break;
-    case PEER_TAKE:
-    case PEER_WATCH:
-        serve_asker(worker, request, request->kind == PEER_WATCH);
+    case LINK_TAKE:
+    case LINK_WATCH:
+        serve_asker(worker, request, request->kind == LINK_WATCH);
         break;
-    case PEER_ACK:
+    case LINK_ACK:
         serve_acks(worker, request);
         break;
-    case PEER_EVENTS:
-        events_listen(worker, request);
+    case LINK_EVENTS:
+        node->ports->listen(worker, request);
         break;
-    case PEER_SPACES:
+    case LINK_SPACES:
         serve_spaces(worker, request);
         break;
-    case PEER_SETTINGS:
-        spaces_reload(worker, request->body);
+    case LINK_SETTINGS:
+        settings_reload(node, space_of(node, request->body));
         refuse(request, 0);
         break;
-    case PEER_LOOK:
-        fl_loop_post(server->workers[0].loop, look, server);
+    case LINK_LOOK:
+        fl_loop_post(node->workers[0].loop, look, node);
         refuse(request, 0);
         break;
     default: /* of a later version */
         refuse(request, FL_INVALID_ARGUMENT);
     }
-}
-
-void peer_post(struct call *call)
-{
-    struct worker *worker = call->worker;
-    http_request *request = call->request;
-    if (!worker->sessions) {
-        problem_set(&call->problem, 503, "unavailable", NULL,
-                    "this server was started without --advertise, or has not met the others yet");
-        call_refuse(call);
-        return;
-    }
-    call_drop(call);
-    peer_accept(worker->sessions, request);
 }

@@ -1,32 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* Namespaces: finding one, how much is in it, what users ask about it.
+/* Namespaces: finding one, how much is in it.
  *
  * A namespace that has been used is there until the process ends; so a pointer to it is good everywhere. */
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/json.h"
-#include "text/log.h"
-#include "node/spaces.h"
-#include "node/wire.h"
+#include "node/internal.h"
 
-int spaces_new(struct server *server)
+int spaces_new(struct node *node)
 {
-    server->spaces = calloc(1, sizeof *server->spaces);
-    if (!server->spaces)
+    static _Atomic uint64_t made;
+    node->spaces = calloc(1, sizeof *node->spaces);
+    if (!node->spaces)
         return FL_NO_MEMORY;
-    pthread_rwlock_init(&server->spaces->lock, NULL);
-    pthread_mutex_init(&server->spaces->gathering, NULL);
-    pthread_mutex_init(&server->spaces->placing, NULL);
+    node->spaces->number = atomic_fetch_add(&made, 1) + 1;
+    pthread_rwlock_init(&node->spaces->lock, NULL);
+    pthread_mutex_init(&node->spaces->gathering, NULL);
+    pthread_mutex_init(&node->spaces->placing, NULL);
     return 0;
 }
 
-void spaces_free(struct server *server)
+void spaces_free(struct node *node)
 {
-    struct spaces *spaces = server->spaces;
+    struct spaces *spaces = node->spaces;
     if (!spaces)
         return;
     for (size_t i = 0; i < SPACE_BUCKETS; i++)
@@ -44,7 +42,7 @@ void spaces_free(struct server *server)
     pthread_mutex_destroy(&spaces->gathering);
     pthread_mutex_destroy(&spaces->placing);
     free(spaces);
-    server->spaces = NULL;
+    node->spaces = NULL;
 }
 
 /* --- Finding ------------------------------------------------------------------------------------------------------ */
@@ -85,21 +83,21 @@ static struct space *add(struct spaces *spaces, fl_bytes ns, uint64_t hash)
     return space;
 }
 
-struct space *space_if_any(struct server *server, fl_bytes ns)
+struct space *space_if_any(struct node *node, fl_bytes ns)
 {
-    pthread_rwlock_rdlock(&server->spaces->lock);
-    struct space *space = find(server->spaces, ns, hash_of(ns));
-    pthread_rwlock_unlock(&server->spaces->lock);
+    pthread_rwlock_rdlock(&node->spaces->lock);
+    struct space *space = find(node->spaces, ns, hash_of(ns));
+    pthread_rwlock_unlock(&node->spaces->lock);
     return space;
 }
 
 /* Most look for the one that they have just looked for. */
-struct space *space_of(struct server *server, fl_bytes ns)
+struct space *space_of(struct node *node, fl_bytes ns)
 {
     static _Thread_local struct space *last;
-    static _Thread_local const struct server *last_server;
-    struct spaces *spaces = server->spaces;
-    if (last && last_server == server && last->size == ns.size && memcmp(last->name, ns.data, ns.size) == 0)
+    static _Thread_local uint64_t last_number;
+    struct spaces *spaces = node->spaces;
+    if (last && last_number == spaces->number && last->size == ns.size && memcmp(last->name, ns.data, ns.size) == 0)
         return last;
     uint64_t hash = hash_of(ns);
     pthread_rwlock_rdlock(&spaces->lock);
@@ -113,7 +111,7 @@ struct space *space_of(struct server *server, fl_bytes ns)
         pthread_rwlock_unlock(&spaces->lock);
     }
     last = space;
-    last_server = server;
+    last_number = spaces->number;
     return space;
 }
 
@@ -124,13 +122,13 @@ enum { VISITED_AT_ONCE = 1024 };
 static void walk_on(fl_loop *loop, void *arg)
 {
     struct space_walk *walk = arg;
-    struct spaces *spaces = walk->worker->server->spaces;
+    struct spaces *spaces = walk->worker->node->spaces;
     size_t visited = 0;
     pthread_rwlock_rdlock(&spaces->lock);
     for (; walk->bucket < SPACE_BUCKETS && visited < VISITED_AT_ONCE; walk->bucket++) {
         visited++;
         for (struct space *space = spaces->buckets[walk->bucket]; space; space = space->next, visited++)
-            if (!is_own_namespace((fl_bytes){space->name, space->size}))
+            if (!is_own_namespace(space_name(space)))
                 walk->visit(walk, space);
     }
     pthread_rwlock_unlock(&spaces->lock);
@@ -153,87 +151,69 @@ bool space_exists(struct space *space)
     return space_pending(space) > 0 || atomic_load(&space->settings) != &no_settings;
 }
 
-/* --- Requests ----------------------------------------------------------------------------------------------------- */
-
-static void write_space(struct out *out, struct space *space)
+atomic_uint *spaces_series(struct node *node)
 {
-    out_text(out, "{\"namespace\":");
-    out_string(out, (fl_bytes){space->name, space->size});
-    out_format(out, ",\"pending\":%" PRId64 ",\"settings\":", space_pending(space));
-    settings_write(out, atomic_load(&space->settings), false);
-    out_text(out, "}");
+    return &node->spaces->series;
 }
 
-struct listing {
-    struct space_walk walk;
-    struct call *call;
-    size_t count;
-};
+/* --- Places ------------------------------------------------------------------------------------------------------- */
 
-static void list_visit(struct space_walk *walk, struct space *space)
+/* Whether there is room for another; then it has a place. */
+bool place_take(const struct node *node, struct space *space, struct space **ret_place)
 {
-    struct listing *listing = (struct listing *)walk;
-    struct out *out = &listing->call->out;
-    if (!space_exists(space) || !call_may(listing->call, RIGHT_READ, (fl_bytes){space->name, space->size}))
+    int64_t most = (int64_t)node->config.max_timers_per_namespace;
+    if (most == 0)
+        return true;
+    pthread_mutex_lock(&node->spaces->placing);
+    bool room = space_pending(space) + atomic_load(&space->coming) < most;
+    if (room) {
+        atomic_fetch_add(&space->coming, 1);
+        *ret_place = space;
+    }
+    pthread_mutex_unlock(&node->spaces->placing);
+    return room;
+}
+
+void place_give(const struct node *node, struct space **place)
+{
+    if (!*place)
         return;
-    if (listing->count++ > 0)
-        out_put(out, ",", 1);
-    write_space(out, space);
+    pthread_mutex_lock(&node->spaces->placing);
+    if ((*place)->counted > 0) /* what came of it, or of another, is counted */
+        (*place)->counted--;
+    else
+        atomic_fetch_sub(&(*place)->coming, 1);
+    pthread_mutex_unlock(&node->spaces->placing);
+    *place = NULL;
 }
 
-static void list_done(struct space_walk *walk)
+/* A timer that is new has its place from now on because it is counted: no limit must see it twice, or not at all. */
+void space_counted(struct node *node, struct space *space, int64_t more)
 {
-    struct listing *listing = (struct listing *)walk;
-    struct call *call = listing->call;
-    free(listing);
-    out_text(&call->out, "]}");
-    call_answer(call, 200);
-}
-
-static void namespaces_answer(void *arg)
-{
-    struct call *call = arg;
-    struct listing *listing = calloc(1, sizeof *listing);
-    if (!listing) {
-        call_refuse_result(call, FL_NO_MEMORY);
+    if (more != 1 || atomic_load(&space->coming) == 0) {
+        atomic_fetch_add_explicit(&space->pending, more, memory_order_relaxed);
         return;
     }
-    *listing = (struct listing){.walk = {.visit = list_visit, .done = list_done}, .call = call};
-    out_text(&call->out, "{\"namespaces\":[");
-    space_walk_begin(&listing->walk, call->worker);
-}
-
-void namespaces_get(struct call *call)
-{
-    servers_gather(call->worker, (fl_bytes){0}, namespaces_answer, call);
-}
-
-/* One that nobody has used is as if it were there, but who only looks does not make it. */
-static void namespace_answer(void *arg)
-{
-    struct call *call = arg;
-    struct space unused = {.name = call->ns_room, .size = call->ns.size, .settings = &no_settings};
-    struct space *space = space_if_any(call->worker->server, call->ns);
-    write_space(&call->out, space ? space : &unused);
-    call_answer(call, 200);
-}
-
-void namespace_get(struct call *call)
-{
-    servers_gather(call->worker, call->ns, namespace_answer, call);
+    pthread_mutex_lock(&node->spaces->placing);
+    atomic_fetch_add_explicit(&space->pending, 1, memory_order_relaxed);
+    if (atomic_load(&space->coming) > 0) {
+        atomic_fetch_sub(&space->coming, 1);
+        space->counted++;
+    }
+    pthread_mutex_unlock(&node->spaces->placing);
 }
 
 /* --- How much there is elsewhere ---------------------------------------------------------------------------------- */
 
 static void put_count(struct out *out, struct space *space)
 {
-    wire_put_bytes(out, (fl_bytes){space->name, space->size});
+    wire_put_bytes(out, space_name(space));
     wire_put_signed(out, atomic_load(&space->pending));
 }
 
-void spaces_put_counts(struct server *server, fl_bytes ns, struct out *out)
+void spaces_put_counts(struct node *node, fl_bytes ns, struct out *out)
 {
-    struct spaces *spaces = server->spaces;
+    struct spaces *spaces = node->spaces;
     pthread_rwlock_rdlock(&spaces->lock);
     for (size_t i = 0; i < SPACE_BUCKETS; i++)
         for (struct space *space = spaces->buckets[i]; space; space = space->next) {
@@ -245,10 +225,10 @@ void spaces_put_counts(struct server *server, fl_bytes ns, struct out *out)
     pthread_rwlock_unlock(&spaces->lock);
 }
 
-static void forget_counts(struct server *server, fl_bytes ns)
+static void forget_counts(struct node *node, fl_bytes ns)
 {
-    struct spaces *spaces = server->spaces;
-    struct space *only = ns.size > 0 ? space_if_any(server, ns) : NULL;
+    struct spaces *spaces = node->spaces;
+    struct space *only = ns.size > 0 ? space_if_any(node, ns) : NULL;
     if (only)
         atomic_store_explicit(&only->elsewhere, 0, memory_order_relaxed);
     if (ns.size > 0)
@@ -260,16 +240,16 @@ static void forget_counts(struct server *server, fl_bytes ns)
     pthread_rwlock_unlock(&spaces->lock);
 }
 
-void spaces_take_counts(struct server *server, fl_bytes ns, const struct out *answers, size_t count)
+void spaces_take_counts(struct node *node, fl_bytes ns, const struct out *answers, size_t count)
 {
-    pthread_mutex_lock(&server->spaces->gathering);
-    forget_counts(server, ns);
+    pthread_mutex_lock(&node->spaces->gathering);
+    forget_counts(node, ns);
     for (size_t i = 0; i < count; i++)
         for (struct wire wire = wire_begin(out_bytes(&answers[i])); wire.at < wire.end;) {
-            struct space *space = space_of(server, wire_bytes(&wire));
+            struct space *space = space_of(node, wire_bytes(&wire));
             int64_t pending = wire_signed(&wire);
             if (space && !wire.bad)
                 atomic_fetch_add_explicit(&space->elsewhere, pending, memory_order_relaxed);
         }
-    pthread_mutex_unlock(&server->spaces->gathering);
+    pthread_mutex_unlock(&node->spaces->gathering);
 }

@@ -13,7 +13,7 @@
 
 #include <foliot/error.h>
 
-#include "node/budget.h"
+#include "node/node.h"
 #include "server/settings.h"
 
 void config_complain(struct reading *reading, const char *format, ...)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "node/server.h"
+#include "server/server.h"
 
 struct first {
     struct job job;
@@ -39,15 +39,15 @@ static void first_callback(struct server *server, const char *url)
     first->op = (fl_op){.kind = FL_OP_CREATE,
                         .timer = {.ns = FL_TEXT("hello"),
                                   .name = FL_TEXT("first"),
-                                  .due_us = server_now(server) + 2000000,
+                                  .due_us = node_now(&server->node) + 2000000,
                                   .target = bytes_of(first->target),
                                   .payload = FL_TEXT("\"this is your first callback\"")}};
     first->job.batch.ops = &first->op;
     first->job.batch.count = 1;
     first->job.render = nothing_to_render;
-    first->job.errand.home = server->workers;
+    first->job.errand.home = server->node.workers;
     first->job.back = first_made;
-    first->job.shard = shard_of_name(server, first->op.timer.ns, first->op.timer.name);
+    first->job.shard = shard_of_name(&server->node, first->op.timer.ns, first->op.timer.name);
     if (fl_runtime_spawn_on(server->runtime, 0, make_first, first) < 0)
         free(first);
 }

@@ -111,6 +111,11 @@ uint32_t fl_store_shards(const fl_store *store)
     return store->shards;
 }
 
+bool fl_store_is_shared(const fl_store *store)
+{
+    return store->ops->shared;
+}
+
 int64_t fl_store_clock_ahead_us(const fl_store *store)
 {
     return store->ops->clock_ahead_us ? store->ops->clock_ahead_us(store) : 0;

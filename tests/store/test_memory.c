@@ -365,6 +365,7 @@ TEST(there_are_four_shards_unless_told_otherwise)
     fl_store *made;
     CHECK_EQ(fl_store_open("memory:", NULL, &made, NULL, 0), 0);
     CHECK_EQ(fl_store_shards(made), 4);
+    CHECK(fl_store_is_shared(made));
     fl_store_close(made);
 }
 

@@ -888,7 +888,7 @@ static void close_store(fl_store *base)
     fl__release(store);
 }
 
-static const struct fl_store_ops ops = {close_store, attach, detach, submit, absent};
+static const struct fl_store_ops ops = {close_store, attach, detach, submit, absent, .shared = true};
 
 int fl__memory_open(const char *rest, const fl_store_config *config, fl_store **ret, char *message, size_t size)
 {

@@ -313,5 +313,9 @@ static int64_t clock_ahead_us(const fl_store *store)
     return atomic_load_explicit(&((const struct pg_store *)store)->ahead_us, memory_order_relaxed);
 }
 
-const struct fl_store_ops fl__pg_ops = {
-    .close = close_store, .attach = attach, .detach = detach, .submit = submit, .clock_ahead_us = clock_ahead_us};
+const struct fl_store_ops fl__pg_ops = {.close = close_store,
+                                        .attach = attach,
+                                        .detach = detach,
+                                        .submit = submit,
+                                        .clock_ahead_us = clock_ahead_us,
+                                        .shared = true};

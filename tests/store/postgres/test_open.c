@@ -430,6 +430,7 @@ TEST(tables_can_be_made_as_the_documentation_says)
     fl_loop_hold(loop);
     CHECK_EQ(fl_store_open(url, NULL, &store, message, sizeof message), 0);
     CHECK_EQ(fl_store_shards(store), 4);
+    CHECK(fl_store_is_shared(store));
     shard = attach(3);
     uint64_t version = claim(shard, "me");
     fl_row row = make_named(2, 1000, 25, "name");

@@ -233,6 +233,7 @@ TEST(a_store_that_could_not_be_made_can_be_made)
         if (r < 0)
             CHECK_EQ(fl_store_open(folder_url(), &(fl_store_config){.shards = 2}, &store, NULL, 0), 0);
         CHECK_EQ(fl_store_shards(store), 2);
+        CHECK(!fl_store_is_shared(store));
         fl_store_close(store);
         remove_folder();
     }

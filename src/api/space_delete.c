@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/spaces.h"
+#include "api/internal.h"
 
 enum { PAGE = 1000 };
 
@@ -34,8 +34,9 @@ static void refuse(struct deletion *deletion)
     call_refuse(call);
 }
 
-static void removed(struct call *call, int result)
+static void removed(void *arg, int result)
 {
+    struct call *call = arg;
     if (result < 0)
         call_refuse_result(call, result);
     else
@@ -79,16 +80,16 @@ static void render_removed(struct job *job)
 /* The next page: of this shard, of the next one, then of the dead letters. False: that was the last. */
 static bool next_page(struct deletion *deletion)
 {
-    struct server *server = deletion->call->worker->server;
+    struct node *node = deletion->call->worker->node;
     struct page *page = &deletion->page;
     if (page->listing.more)
         return true;
     page->listing.cursor = (fl_cursor){{0}};
-    if (page->shard->number + 1 < server->shard_count) {
+    if (page->shard->number + 1 < node->shard_count) {
         page->shard++;
         return true;
     }
-    page->shard = server->shards;
+    page->shard = node->shards;
     if (page->listing.dead)
         return false;
     page->listing.dead = true;
@@ -110,7 +111,7 @@ static void go_on(struct deletion *deletion)
         refuse(deletion);
     } else {
         deletion_free(deletion);
-        spaces_remove_settings(call, removed);
+        settings_change(call->worker, call->ns, NULL, 0, removed, call);
     }
 }
 
@@ -139,7 +140,7 @@ static void counted(void *arg)
 {
     struct deletion *deletion = arg;
     struct call *call = deletion->call;
-    struct space *space = space_if_any(call->worker->server, call->ns);
+    struct space *space = space_if_any(call->worker->node, call->ns);
     if (!deletion->all && space && space_pending(space) > 0) {
         not_empty(deletion, "timers");
         return;
@@ -181,7 +182,7 @@ void namespace_delete(struct call *call)
         .all = all,
         .ops = ops,
         .page = {.errand.home = call->worker,
-                 .shard = call->worker->server->shards,
+                 .shard = call->worker->node->shards,
                  .render = render_found,
                  .back = found_back,
                  .listing = {.ns = call->ns, .limit = PAGE}},

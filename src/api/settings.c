@@ -1,39 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The settings of a namespace as JSON, as users send them and as they are stored. */
+/* The settings of a namespace as JSON: as users send them, and as they are stored. */
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/spaces.h"
+#include "api/internal.h"
 #include "api/timer.h"
+#include "text/log.h"
 #include "text/when.h"
 
 #define SECRETS_ALLOWED "an array of at most two texts, each \"whsec_\" and 24 to 64 bytes in base64, the new one first"
-
-const struct settings no_settings = {.skip_older_us = UINT64_MAX};
-
-static void drop_secrets(struct settings *settings)
-{
-    while (settings->secret_count > 0) {
-        fl_bytes secret = settings->secrets[--settings->secret_count];
-        explicit_bzero((void *)(uintptr_t)secret.data, secret.size);
-        free((void *)(uintptr_t)secret.data);
-    }
-}
-
-void settings_free(struct settings *settings)
-{
-    if (settings)
-        drop_secrets(settings);
-    free(settings);
-}
-
-bool settings_are_default(const struct settings *settings)
-{
-    return settings->secret_count == 0 && settings->retry.initial_us == 0 && settings->skip_older_us == UINT64_MAX &&
-           settings->max_rate == 0 && settings->spread_us == 0;
-}
 
 static int bad(struct problem *problem, const char *field, const char *what)
 {
@@ -94,38 +71,10 @@ static int read_secrets(struct json value, struct settings *settings, struct pro
     return 0;
 }
 
-static int copy_secrets(const struct settings *from, struct settings *to)
+/* Reads settings; a member that is missing has its default. `*ret_given` says which there were. */
+static int settings_read(struct json object, struct settings *ret, unsigned *ret_given, struct problem *problem)
 {
-    for (; to->secret_count < from->secret_count; to->secret_count++) {
-        fl_bytes secret = from->secrets[to->secret_count];
-        char *copy = malloc(secret.size);
-        if (!copy)
-            return -1;
-        memcpy(copy, secret.data, secret.size);
-        to->secrets[to->secret_count] = (fl_bytes){copy, secret.size};
-    }
-    return 0;
-}
-
-int settings_copy(const struct settings *from, struct settings *to, unsigned which)
-{
-    if (which & SPACE_RETRY)
-        to->retry = from->retry;
-    if (which & SPACE_SKIP_OLDER)
-        to->skip_older_us = from->skip_older_us;
-    if (which & SPACE_MAX_RATE)
-        to->max_rate = from->max_rate;
-    if (which & SPACE_SPREAD)
-        to->spread_us = from->spread_us;
-    if (!(which & SPACE_SECRETS))
-        return 0;
-    drop_secrets(to);
-    return copy_secrets(from, to);
-}
-
-int settings_read(struct json object, struct settings *ret, unsigned *ret_given, struct problem *problem)
-{
-    enum { SECRETS, RETRY, SKIP_OLDER, MAX_RATE, SPREAD }; /* the order of the bits SPACE_… */
+    enum { SECRETS, RETRY, SKIP_OLDER, MAX_RATE, SPREAD }; /* the order of the bits SETTING_… */
     static const char *const names[] = {"secrets", "retry", "skip_older", "max_rate", "spread", NULL};
     struct json key, value;
     unsigned given = 0;
@@ -180,4 +129,75 @@ void settings_write(struct out *out, const struct settings *settings, bool with_
         out_duration(out, settings->spread_us);
     }
     out_put(out, "}", 1);
+}
+
+/* --- As they are stored ------------------------------------------------------------------------------------------- */
+
+int settings_read_stored(fl_bytes stored, fl_bytes ns, struct settings *ret)
+{
+    struct json object, key, value;
+    struct problem problem;
+    size_t at;
+    const char *why;
+    unsigned given;
+    if (json_parse(stored, &object, &at, &why) < 0 || object.kind != JSON_OBJECT)
+        return -1;
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
+        if (json_is(key, "settings") && settings_read(value, ret, &given, &problem) < 0) {
+            char name[FL_STORE_NAME_MAX + 1] = "";
+            memcpy(name, ns.data, ns.size);
+            log_error("cannot read the stored settings of a namespace; set them again", "namespace", name, "why",
+                      problem.detail, NULL);
+        }
+    return 0;
+}
+
+void settings_write_stored(struct out *out, const struct settings *settings)
+{
+    out_text(out, "{\"settings\":");
+    settings_write(out, settings, true);
+    out_text(out, "}");
+}
+
+/* --- Requests ----------------------------------------------------------------------------------------------------- */
+
+static void put_done(void *arg, int result)
+{
+    struct call *call = arg;
+    if (result < 0)
+        call_refuse_result(call, result == FL_EXISTS || result == FL_TIMER_NOT_FOUND ? FL_STORE_UNAVAILABLE : result);
+    else
+        namespace_get(call);
+}
+
+/* `kept` are the settings that stay as they are if they are not given. */
+static void change_settings(struct call *call, unsigned kept)
+{
+    struct json body;
+    unsigned given = 0;
+    struct settings *settings = calloc(1, sizeof *settings);
+    if (!settings) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    if (call_json(call, &body) < 0) {
+        free(settings);
+        return;
+    }
+    if (settings_read(body, settings, &given, &call->problem) < 0) {
+        settings_free(settings);
+        call_refuse(call);
+        return;
+    }
+    settings_change(call->worker, call->ns, settings, kept & ~given, put_done, call);
+}
+
+void namespace_put(struct call *call)
+{
+    change_settings(call, SETTING_SECRETS);
+}
+
+void namespace_patch(struct call *call)
+{
+    change_settings(call, SETTING_ALL);
 }

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_API_API_H
+#define FOLIOT_API_API_H
+
+/* Requests and responses: what users send over HTTP, what they get, and events. Everything that is JSON is here.
+ *
+ * It uses text, http, webhook (to check targets), peer (to accept links) and node. The server makes it and connects it with the
+ * node: `struct node.owner` is the struct api, `struct worker.owner` the struct api_worker.
+ *
+ *   api.c            which request is for which function, and whether it may: routes, rights, queries
+ *   browser.c        whether a web page of another site has sent a request
+ *   tokens.c         bearer tokens; rate.c: how many requests per second an address may send
+ *   timers.c         one timer: create, get, change, cancel; timer.c: a timer as JSON
+ *   batch.c          many timers, one per line
+ *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
+ *   lease.c, ack.c   leases and acknowledgements
+ *   spaces.c, settings.c, space_delete.c, space_metrics.c   namespaces
+ *   cluster.c        the servers of the store
+ *   events.c         server-sent events
+ *   clock.c          the test clock
+ *   metrics.c        for Prometheus; health
+ *   openapi.c        the description of all this
+ *
+ * Threads: what belongs to a request belongs to its worker. */
+
+#include "api/tokens.h"
+#include "http/http.h"
+#include "node/node.h"
+#include "peer/peer.h"
+#include "webhook/webhook.h"
+
+/* Of the configuration, what requests depend on. */
+struct api_config {
+    uint64_t max_body, max_payload;
+    uint32_t max_request_rate; /* per second and client address; 0: no limit */
+    bool allow_private_targets, echo;
+    const char *allowed_host; /* names that the Host header may have, "NAME[,NAME...]"; NULL: only loopback ones */
+};
+
+struct api {
+    struct node *node;
+    struct api_config config;
+    _Atomic(const struct tokens *) tokens;
+    _Atomic(const char *) *own_targets; /* our /echo, which may be called although it is not public: see webhook_urls */
+    struct test_clock *test_clock;      /* NULL: time passes by itself */
+    struct rates *rates;                /* NULL: there is no limit */
+    atomic_uint subscribers;            /* of events, on all workers */
+    int64_t started_us;
+};
+
+struct api_counts {
+    uint64_t events, events_dropped;
+    uint64_t problems; /* responses with status 400 or more */
+};
+
+struct api_worker {
+    struct worker *worker;
+    http_server *http;       /* NULL: it has stopped */
+    webhooks *hooks;         /* the same */
+    peer_sessions *sessions; /* of other servers; NULL: this one is alone */
+    struct subscriber *subscribers;
+    struct listener *listeners;
+    struct batch *batches; /* that are open */
+    struct api_counts counts;
+};
+
+static inline struct api *api_of(const struct worker *worker)
+{
+    return worker->node->owner;
+}
+
+static inline struct api_worker *api_here(const struct worker *worker)
+{
+    return worker->owner;
+}
+
+extern const struct http_handlers api_handlers; /* their argument is the struct worker */
+
+/* --- What the node's ports lead to */
+void events_publish(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer,
+                    fl_bytes reason);
+void events_relay(struct worker *worker, fl_bytes piece);
+void events_listen(struct worker *worker, struct link_request *request);
+int settings_read_stored(fl_bytes stored, fl_bytes ns, struct settings *ret);
+void settings_write_stored(struct out *out, const struct settings *settings);
+
+/* --- Life */
+int rates_new(struct api *api, uint64_t secret); /* 0, FL_NO_MEMORY */
+void rates_free(struct api *api);
+int test_clock_new(struct api *api, fl_wall_clock **ret); /* 0, FL_NO_MEMORY */
+void test_clock_free(struct api *api);
+void events_stop(struct worker *worker);
+void batches_stop(struct worker *worker); /* nothing more is read of those that are open */
+/* Tokens were read again: some may not be let in any more. */
+void events_check(struct worker *worker);
+void batches_check(struct worker *worker);
+void leases_check(struct worker *worker);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_API_INTERNAL_H
+#define FOLIOT_API_INTERNAL_H
+
+/* What the files of this folder share. */
+
+#include "api/api.h"
+#include "text/json.h"
+#include "text/out.h"
+#include "text/problem.h"
+
+/* A request that is being handled. */
+struct call {
+    http_request *request;
+    struct worker *worker;
+    const struct tokens *tokens; /* by which it was let in */
+    const struct token *token;   /* NULL: none is needed */
+    const struct route *route;
+    fl_bytes ns, name;
+    struct problem problem;
+    struct out out; /* the answer */
+    int status;
+    void *state; /* the handler's */
+    char ns_room[256], name_room[256];
+};
+
+/* Bytes: a page of a list ends when it has reached LIST_BYTES, and there may be a part of a page and a copy beside it; a
+ * subscriber of events has at most EVENTS_BYTES unsent. */
+enum { LIST_BYTES = 1 << 20, LIST_MEMORY = 4 * LIST_BYTES, EVENTS_BYTES = 64 << 10, EVENTS_MEMORY = 2 * EVENTS_BYTES };
+
+void call_answer(struct call *call, int status); /* with `out` as JSON */
+void call_answer_as(struct call *call, int status, const char *type, const char *extra);
+void call_refuse(struct call *call); /* with `problem` */
+int call_refuse_result(struct call *call, int result);
+void call_drop(struct call *call); /* the request is somebody else's from now on */
+bool call_may(const struct call *call, unsigned right, fl_bytes ns);
+/* Whether it would be let in now: tokens may have been read again since it came, and then it has the rights that its token has now.
+ * If not, `problem` says so. */
+bool call_is_let_in(struct call *call);
+/* A parameter of the query. Returns 1; 0: it is not given; -1: it cannot be read, or is there twice, and `problem` says so.
+ * What is not understood must not count as not given: a filter that is left out lets everything through. */
+int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
+int call_check_query(struct call *call,
+                     const char *const *known);     /* whether there are others; `known` ends with NULL */
+int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is none */
+
+/* Of each file, what a route leads to. */
+void timers_put(struct call *call);
+void timers_post(struct call *call);
+void timers_get(struct call *call);
+void timers_patch(struct call *call);
+void timers_delete(struct call *call);
+void batch_begin(struct call *call);
+void list_get(struct call *call);
+void list_cancel(struct call *call);
+void dead_list(struct call *call);
+void dead_get(struct call *call);
+void dead_redrive(struct call *call);
+void dead_delete(struct call *call);
+void lease_post(struct call *call);
+void ack_post(struct call *call);
+void events_get(struct call *call);
+void clock_post(struct call *call);
+void clock_get(struct call *call);
+void cluster_get(struct call *call);
+void metrics_get(struct call *call);
+void health_get(struct call *call);
+void ready_get(struct call *call);
+void version_get(struct call *call);
+void openapi_get(struct call *call);
+void namespaces_get(struct call *call);
+void namespace_get(struct call *call);
+void namespace_put(struct call *call);
+void namespace_patch(struct call *call);
+void namespace_delete(struct call *call);
+
+/* --- timers.c, for batches too */
+
+/* Adds what the namespace has set, and takes a place among the timers that it may have: `*ret_place` (place_take()). If there
+ * is a limit and no place, it may only replace a timer. Returns 0, or -1. */
+int timers_complete(struct node *node, fl_op *op, struct space **ret_place, struct problem *problem);
+int timers_problem(const struct node *node, const fl_op *op, struct problem *problem); /* of one that failed */
+
+/* --- rate.c */
+bool rate_allows(struct api *api, const struct sockaddr *peer, int64_t now_us);
+
+/* --- settings.c */
+void settings_write(struct out *out, const struct settings *settings, bool with_secrets);
+
+/* --- space_metrics.c: writes the metrics of namespaces into `call->out`, some at a time, then calls `done` */
+void spaces_metrics(struct call *call, void (*done)(struct call *call));
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_NODE_INTERNAL_H
+#define FOLIOT_NODE_INTERNAL_H
+
+/* What the files of this folder share. */
+
+#include "node/node.h"
+
+/* --- attempts_log.c */
+
+/* Writes a line about an attempt that failed or a timer that became a dead letter, if there are not too many. */
+void attempts_log(struct worker *worker, bool dead, uint32_t shard, const fl_durable *timer, fl_bytes reason);
+void attempts_log_stop(struct worker *worker);
+
+/* --- calls.c */
+
+int calls_new(struct worker *worker);
+void calls_free(struct worker *worker);
+
+/* It has been tried where the shard was thought to be. */
+void job_return(struct job *job);
+void page_return(struct page *page);
+
+/* --- servers.c */
+
+void job_forward(struct job *job, struct peer *peer);
+void page_forward(struct page *page, struct peer *peer);
+void shard_left(struct shard *shard);
+void servers_look(struct node *node);                           /* we have claimed something: all should know */
+void servers_tell_settings(struct worker *worker, fl_bytes ns); /* they have changed */
+
+/* --- shards.c */
+
+int shard_start(struct shard *shard);
+void shard_loaded(struct shard *shard); /* its settings are known */
+void shard_let_go(struct shard *shard); /* it may fire, if all that must be known is */
+/* Gives a shard up: what is under way has a moment to end, what is known is recorded. Then shard_left() is called. `lost`:
+ * it is another's already. */
+void shard_leave(struct shard *shard, bool lost);
+void shard_leave_on(struct shard *shard); /* something has ended that it may have waited for */
+
+/* --- deliver.c */
+
+/* Hosts and polled namespaces have lanes of their own. */
+enum { LANE_PULL = 1 << 23, LANE_MASK = LANE_PULL - 1 };
+void deliver(struct shard *shard, const fl_firing *firings, size_t count);
+void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement);
+
+/* --- pull.c */
+
+int pull_new(struct worker *worker);
+void pull_free(struct worker *worker);
+void pull_add(struct shard *shard, const fl_firing *firings, size_t count);
+void pull_purge(struct worker *worker, struct shard *shard); /* forgets what is of this shard */
+struct worker *pull_home(struct node *node, const struct space *space);
+void pull_ask(struct errand *errand);
+void pull_unask(struct worker *worker, struct asker *asker); /* sends it back, if it waits */
+/* Settles what was leased, if it is in one of the namespaces. Returns whether there was such a lease. */
+bool pull_settle(struct worker *worker, char *const *namespaces, const struct ack *ack);
+
+/* --- leasing.c */
+
+void wire_put_leased(struct out *out, const struct leased *leased, size_t count); /* as asker.write */
+
+/* --- acks.c */
+
+void acks_settle_here(struct acks *acks, struct worker *home); /* those of this server only */
+
+/* --- spaces.c */
+
+enum { SPACE_BUCKETS = 4096 };
+
+struct spaces {
+    pthread_rwlock_t lock;
+    pthread_mutex_t placing;   /* held while timers of a namespace that has a limit are counted */
+    pthread_mutex_t gathering; /* held while the counts of other servers are written */
+    struct space *buckets[SPACE_BUCKETS];
+    atomic_uint series;     /* namespaces with series of their own in /metrics */
+    _Atomic uint64_t loads; /* how often all settings have been read */
+    uint64_t number;        /* of all that there have been in this process */
+    struct kept {
+        struct kept *next;
+        struct settings *settings;
+    } * kept;
+};
+
+int spaces_new(struct node *node);
+void spaces_free(struct node *node);
+void space_counted(struct node *node, struct space *space, int64_t more); /* timers have come or gone */
+/* How much there is in each, or in one: for another server, and what others said. */
+void spaces_put_counts(struct node *node, fl_bytes ns, struct out *out);
+void spaces_take_counts(struct node *node, fl_bytes ns, const struct out *answers, size_t count);
+
+/* --- settings.c, settings_load.c */
+
+void settings_of_shard(struct shard *shard);                  /* reads those that it has, then calls shard_loaded() */
+void settings_load_again(struct node *node);                  /* if they may have changed with a shard that was lost */
+void settings_reload(struct node *node, struct space *space); /* reads those of one, which may be NULL */
+void settings_take(struct node *node, const fl_durable *timer); /* what the store has of one */
+void settings_tell_engine(struct shard *shard);
+
+#endif

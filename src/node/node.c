@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* The beginning and the end of a node, and why it is not ready. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/internal.h"
+
+static int make_workers(struct node *node)
+{
+    node->worker_count = node->config.workers;
+    node->shard_count = fl_store_shards(node->store);
+    node->workers = calloc(node->worker_count, sizeof *node->workers);
+    node->shards = calloc(node->shard_count, sizeof *node->shards);
+    if (!node->workers || !node->shards)
+        return FL_NO_MEMORY;
+    for (unsigned i = 0; i < node->worker_count; i++)
+        node->workers[i] = (struct worker){.node = node, .index = i};
+    for (uint32_t i = 0; i < node->shard_count; i++)
+        node->shards[i] = (struct shard){.worker = &node->workers[i % node->worker_count], .number = i};
+    return 0;
+}
+
+/* What the servers know each other by is in the store: who can read that may do anything anyway. */
+static int make_secret(struct node *node)
+{
+    unsigned char random[32];
+    if (node->ports->random(random, sizeof random) < 0)
+        return FL_SYSTEM;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(node->own_secret + 2 * i, sizeof node->own_secret - 2 * i, "%02x", random[i]);
+    return 0;
+}
+
+int node_new(struct node *node, const struct node_config *config)
+{
+    *node = (struct node){.config = *config,
+                          .ports = config->ports,
+                          .owner = config->owner,
+                          .store = config->store,
+                          .clock = config->clock,
+                          .joined = !config->advertise};
+    pthread_mutex_init(&node->hindrance.lock, NULL);
+    pthread_mutex_init(&node->secret_lock, NULL);
+    int r = spaces_new(node);
+    if (r == 0)
+        r = make_workers(node);
+    if (r == 0 && config->advertise)
+        r = make_secret(node);
+    if (r < 0)
+        node_free(node);
+    return r;
+}
+
+void node_free(struct node *node)
+{
+    spaces_free(node);
+    for (struct peer *peer = atomic_load(&node->peers), *next; peer; peer = next) {
+        next = atomic_load(&peer->next);
+        free(peer);
+    }
+    free(node->workers);
+    free(node->shards);
+    pthread_mutex_destroy(&node->hindrance.lock);
+    pthread_mutex_destroy(&node->secret_lock);
+}
+
+int worker_new(struct worker *worker, fl_loop *loop)
+{
+    worker->loop = loop;
+    int r = pull_new(worker);
+    return r == 0 ? calls_new(worker) : r;
+}
+
+void worker_free(struct worker *worker)
+{
+    attempts_log_stop(worker);
+    pull_free(worker);
+    calls_free(worker);
+}
+
+/* --- Why it is not ready ------------------------------------------------------------------------------------------ */
+
+void node_hindered(struct node *node, const char *why)
+{
+    pthread_mutex_lock(&node->hindrance.lock);
+    snprintf(node->hindrance.text, sizeof node->hindrance.text, "%s", why);
+    pthread_mutex_unlock(&node->hindrance.lock);
+}
+
+#define CLOCKS_DIFFER_US (10 * INT64_C(1000000)) /* timers would fire so much too early or too late */
+
+bool node_clock_is_off(const struct node *node, char *why, size_t size)
+{
+    int64_t ahead_us = node->config.test_clock ? 0 : fl_store_clock_ahead_us(node->store);
+    bool ahead = ahead_us > 0;
+    if (ahead_us >= -CLOCKS_DIFFER_US && ahead_us <= CLOCKS_DIFFER_US)
+        return false;
+    snprintf(why, size,
+             "the clock of this machine is %" PRId64 " s %s that of the database, so timers fire too %s;"
+             " set both by NTP",
+             (ahead ? ahead_us : -ahead_us) / 1000000, ahead ? "ahead of" : "behind", ahead ? "early" : "late");
+    return true;
+}
+
+#define MINUTE_NS (60 * 1000000000ull)
+
+/* All shards run into the same trouble, again and again: a message is told once per minute. Some alternate. */
+bool trouble_is_news(const char *message, uint64_t now_ns)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        char text[256];
+        uint64_t told_ns;
+    } recent[4];
+    static unsigned next;
+    bool news = true;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof recent / sizeof *recent; i++)
+        if (recent[i].told_ns > 0 && now_ns - recent[i].told_ns < MINUTE_NS && strcmp(recent[i].text, message) == 0)
+            news = false;
+    if (news) {
+        snprintf(recent[next % 4].text, sizeof recent[0].text, "%s", message);
+        recent[next++ % 4].told_ns = now_ns;
+    }
+    pthread_mutex_unlock(&lock);
+    return news;
+}

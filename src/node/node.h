@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_NODE_NODE_H
+#define FOLIOT_NODE_NODE_H
+
+/* The server without sockets and JSON: shards and their engines, calls to them wherever they are, leases, pacing, namespaces,
+ * the other servers.
+ *
+ * A node reaches the world through its ports (struct node_ports): webhooks, links, events, randomness. It gets a store, a wall clock
+ * and one loop per worker. It includes nothing of http, webhook, peer, api or server, so it runs in the simulation as it is.
+ *
+ *   errands.c      from worker to worker: errands, tours
+ *   shards.c       the engines of a worker: start, serve, leave
+ *   calls.c        operations and pages of a shard, wherever it is: here, at another server, or on the move
+ *   serving.c      calls that come from other servers
+ *   servers.c      the other servers: which there are, links to them, what they are told
+ *   cluster.c      who is there, and who should have which shard (cluster.h)
+ *   wire.c         what goes over links (wire.h)
+ *   deliver.c      from a due timer to an attempt, and what became of it
+ *   pull.c         due timers that wait for a lease; leases
+ *   leasing.c      asking for leases, at all servers
+ *   acks.c         acknowledgements, wherever the lease is from
+ *   spaces.c       namespaces: finding them, how much is in them
+ *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them
+ *   attempts_log.c failed attempts in the log
+ *   budget.c       how max-memory is divided
+ *
+ * Threads. A worker has a loop and its shards' engines on it. Nothing is locked on the way of a timer: a worker that needs
+ * something of another one sends an errand there and gets it back. Settings of namespaces are replaced as a whole and never
+ * changed. */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <foliot/engine.h>
+#include <foliot/loop.h>
+
+#include "node/cluster.h"
+#include "node/wire.h"
+#include "text/out.h"
+
+struct node;
+struct worker;
+struct shard;
+struct space;
+struct settings;
+
+/* --- Ports -------------------------------------------------------------------------------------------------------- */
+
+/* One attempt at a due timer that has a target. */
+struct attempt;
+
+/* A link to another server; the port's. */
+struct node_link;
+
+/* A call over a link; the caller's memory, until `done` is called or the call is cancelled. */
+struct link_call {
+    /* `result` is what the other server said, or with an empty answer:
+     * FL_STORE_UNAVAILABLE, FL_CAPACITY_EXCEEDED, FL_TOO_LARGE, FL_NO_MEMORY with `sent` false: nothing has happened;
+     * FL_OUTCOME_UNKNOWN: the link was lost before the answer came. */
+    void (*done)(struct link_call *call, int result, fl_bytes answer);
+    void (*piece)(struct link_call *call,
+                  fl_bytes piece); /* of an answer that comes in pieces; NULL: none is expected */
+    bool urgent;                   /* also over a link that is full */
+    bool sent;                     /* set before `done`: it may have arrived */
+    uint64_t room[12];             /* the port's */
+};
+
+/* A call that another server has made. It is there until it is answered with link_answer(). */
+struct link_request {
+    uint8_t kind;                               /* enum link_kind */
+    fl_bytes body;                              /* valid until node_serve() returns, or the answer */
+    void (*gone)(struct link_request *request); /* see link_watch() */
+    void *arg;                                  /* that of `gone` */
+    void *port;
+    const struct node_ports *ports;
+};
+
+struct link_config {
+    const char *address; /* of the other server */
+    const char *self;    /* our own */
+    fl_bytes secret;
+    void (*changed)(void *arg, bool up); /* may be NULL. Never inside a function of the port */
+    void *arg;
+};
+
+enum event_kind { EVENT_SCHEDULED, EVENT_FIRED, EVENT_FAILED, EVENT_DEAD, EVENT_CANCELLED, EVENT_SKIPPED };
+
+/* What a node needs of the world. Every function is called on the worker's thread and returns at once. */
+struct node_ports {
+    /* Webhooks. `prepare` comes first; it returns the same number for all targets of one host. `deliver` ends with
+     * attempt_done(), never inside; before the attempt begins, the port asks attempt_begin().
+     * `cancel` takes back one that has not begun: then attempt_done() is not called. `withdraw` ends those of a shard with
+     * FL_LATER: those that have not begun, and with `begun` the others too. */
+    size_t attempt_room; /* bytes that the port needs behind a struct attempt */
+    uint64_t (*prepare)(struct attempt *attempt);
+    void (*deliver)(struct worker *worker, struct attempt *attempt);
+    bool (*cancel)(struct worker *worker, struct attempt *attempt);
+    void (*withdraw)(struct worker *worker, const struct shard *shard, bool begun);
+
+    /* Links. */
+    int (*link_new)(struct worker *worker, const struct link_config *config, struct node_link **ret);
+    void (*link_free)(struct node_link *link); /* ends its calls as if it were lost */
+    bool (*link_up)(const struct node_link *link);
+    bool (*link_has_failed)(const struct node_link *link);
+    const char *(*link_trouble)(const struct node_link *link);
+    void (*link_rotate)(struct node_link *link, fl_bytes secret); /* for the next connection */
+    void (*link_call)(struct node_link *link, struct link_call *call, uint8_t kind, fl_bytes body);
+    void (*link_cancel)(struct node_link *link, struct link_call *call);
+    void (*secret_changed)(struct worker *worker); /* worker->secret is another one */
+    void (*answer)(struct link_request *request, int result, fl_bytes body);
+    void (*watch)(struct link_request *request, bool on);
+    void (*piece)(struct link_request *request, fl_bytes piece);
+    size_t (*unsent)(const struct link_request *request);
+
+    /* Events: one that happened here; one from another server; another server wants them. */
+    void (*publish)(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer,
+                    fl_bytes reason);
+    void (*relay)(struct worker *worker, fl_bytes piece);
+    void (*listen)(struct worker *worker, struct link_request *request);
+
+    /* Settings of namespaces as they are stored. `settings_read` returns 0, or -1 after it has logged what is wrong. */
+    int (*settings_read)(fl_bytes stored, fl_bytes ns, struct settings *ret);
+    void (*settings_write)(struct out *out, const struct settings *settings);
+
+    size_t (*response_room)(const struct worker *worker); /* bytes of memory that responses may still take */
+    int (*random)(void *bytes, size_t size);              /* 0, or negative */
+    void (*replaced)(struct node *node);                  /* another server uses our address: stop */
+};
+
+/* --- Configuration ------------------------------------------------------------------------------------------------ */
+
+struct node_config {
+    const struct node_ports *ports;
+    void *owner; /* of the ports */
+    fl_store *store;
+    fl_wall_clock *clock;
+    bool test_clock; /* the clock is turned by hand: leases end by it */
+    unsigned workers;
+    const char *claimant;  /* who claims the shards */
+    const char *advertise; /* where other servers reach this one; NULL: it is alone */
+    uint64_t incarnation;  /* of this process: random, not 0, below 2^63 */
+    fl_engine_config engine;
+    uint64_t max_memory;
+    uint64_t max_timers_per_namespace; /* 0: no limit */
+};
+
+/* --- The node ----------------------------------------------------------------------------------------------------- */
+
+/* Another server. Once it was seen, it is there until the process ends. */
+struct peer {
+    _Atomic(struct peer *) next;
+    unsigned index;
+    _Atomic uint64_t incarnation; /* 0: it is gone */
+    char address[];
+};
+
+struct shard {
+    struct worker *worker;
+    uint32_t number;
+    _Atomic(struct peer *) peer;    /* whose it is; NULL: ours, or nobody's */
+    atomic_bool moving;             /* it is being given up in order, or was: it is soon somebody's */
+    _Atomic uint64_t good_until_ns; /* until then it is surely ours, if others could have it; else UINT64_MAX */
+    /* The rest is the worker's. */
+    fl_engine *engine;               /* NULL: it is not here */
+    const struct page *loading;      /* what reads its settings in this life of the shard */
+    uint64_t held;                   /* given to pull.c and neither settled nor withdrawn */
+    uint64_t delivering;             /* given to webhooks and not settled */
+    uint64_t inside;                 /* jobs and pages that the engine has */
+    int64_t pending;                 /* timers in it, without those that are the server's own */
+    struct errand *kept, *kept_last; /* what came while it was leaving */
+    bool claimed, ready, loaded;     /* the engine has been ready; it is; its settings are known */
+    bool lapsed;                     /* the claim may have run out */
+    bool leaving, lost;
+    bool withdrawn, purging, purged, hurry; /* how far leaving has got */
+    fl_timer_id patience, claim_timer;
+    fl_loop_task take_task, leave_task, left_task;
+};
+
+/* How often something took how long: up to 125 us, twice that, and so on; the last bucket has the rest. */
+enum { HISTOGRAM_BUCKETS = 20, HISTOGRAM_FIRST_NS = 125000 };
+
+struct histogram {
+    uint64_t buckets[HISTOGRAM_BUCKETS];
+    uint64_t sum_ns;
+};
+
+struct worker_counts {
+    uint64_t webhook_status[6]; /* index = HTTP status / 100; [0] = no response */
+    uint64_t leased, acknowledged, leases_expired;
+};
+
+struct attempts_log {
+    uint64_t next_ns;      /* when the next line would be written at exactly one per second */
+    uint64_t failed, dead; /* that are not in the log since the last summary */
+    fl_timer_id summary;   /* 0: none is due */
+};
+
+struct worker {
+    struct node *node;
+    void *owner; /* the ports' */
+    unsigned index;
+    fl_loop *loop;
+    struct pull *pull;
+    struct leasing *leasings;           /* that watch at all servers */
+    char secret[FL_STORE_NAME_MAX + 1]; /* that all servers of the store have, as this worker has learnt it */
+    struct link **links;                /* to other servers, by their index */
+    struct waiting *waiting;            /* by shard */
+    uint64_t jobs;                      /* how many have been submitted here */
+    uint64_t under_way;                 /* jobs, pages and tours that have not come home */
+    unsigned link_count;
+    unsigned lease_turn;                  /* which server is asked first by the next that wants leases */
+    uint32_t turn;                        /* which of the shards takes the next timer without a name */
+    struct histogram lateness, durations; /* of first attempts; of webhooks */
+    struct worker_counts counts;
+    struct attempts_log attempts_log;
+    bool leases_stopped;
+    bool wants_events;                             /* of other servers */
+    void (*shards_stopped)(struct worker *worker); /* who waits for that; NULL: nobody */
+};
+
+struct node {
+    struct node_config config;
+    const struct node_ports *ports;
+    void *owner; /* the ports' */
+    fl_store *store;
+    fl_wall_clock *clock;
+    struct worker *workers;
+    unsigned worker_count;
+    struct shard *shards;
+    uint32_t shard_count;
+    struct spaces *spaces;
+    struct cluster *cluster; /* the first worker's. NULL: this server is alone */
+    _Atomic(struct peer *) peers;
+    atomic_uint peer_count;
+    atomic_bool looking;
+    fl_loop_task look_task;
+    atomic_bool settings_old; /* a shard was lost: when one is ours again, the settings of namespaces are read again */
+    atomic_bool settings_asked;
+    fl_loop_task settings_task;
+    pthread_mutex_t secret_lock;
+    char secret[FL_STORE_NAME_MAX + 1]; /* that all servers of the store have; empty: not known yet */
+    char own_secret[65];                /* that only this process has, until the store has taken it */
+    struct node_link *self;             /* the first worker's: to our own address, until it has been reached */
+    fl_timer_id self_timer;
+    uint64_t self_told_ns;   /* when it was last said why it has not been; 0: never */
+    atomic_uint ready, here; /* shards: that are ready, that are here */
+    atomic_uint lapsed;      /* of them, those whose claim may have run out */
+    atomic_bool joined;      /* the other servers know of us, or we are alone */
+    atomic_bool settings_known;
+    atomic_bool stopping; /* it was told to stop */
+    atomic_bool closing;  /* and has no connections any more, neither of clients nor of other servers */
+    struct hindrance {
+        pthread_mutex_t lock;
+        char text[256]; /* why it is not ready, if it does not just load; "": nothing is known */
+    } hindrance;
+};
+
+/* A life of a node, each function with the worker on its thread. The first three happen before anything runs.
+ *
+ *     node_new(), then on every worker: worker_new(); shards_start() or, with other servers, servers_start();
+ *     on the first: servers_join() if there are others; settings_load().
+ *     To stop: `stopping`; servers_stop() on the first; pull_stop(), leases_stop(); `closing`; servers_free() on the first;
+ *     servers_stop_links(), shards_stop(), worker_free() on every worker; node_free(). */
+int node_new(struct node *node, const struct node_config *config); /* 0, FL_NO_MEMORY, FL_SYSTEM */
+void node_free(struct node *node);
+int worker_new(struct worker *worker, fl_loop *loop);
+void worker_free(struct worker *worker);
+
+static inline int64_t node_now(const struct node *node)
+{
+    return node->clock->now_us(node->clock);
+}
+
+void node_hindered(struct node *node, const char *why); /* "": not any more */
+/* Whether the machine's clock and the database's differ too much to be ready; then `why` says it in words. Any thread. */
+bool node_clock_is_off(const struct node *node, char *why, size_t size);
+/* Whether this has not been told in the log in the last minute. Any thread. */
+bool trouble_is_news(const char *message, uint64_t now_ns);
+
+/* --- errands.c ---------------------------------------------------------------------------------------------------- */
+
+/* Something to be done on another worker. `go` runs there, and when it, or what it began, is over, errand_return() is called
+ * there: then `back` runs at home. On one and the same worker, both are plain calls. */
+struct errand {
+    struct worker *home, *there;
+    void (*go)(struct errand *errand);
+    void (*back)(struct errand *errand);
+    fl_loop_task task;
+    struct errand *next; /* of those that a leaving shard keeps */
+};
+void errand_send(struct errand *errand);
+void errand_return(struct errand *errand);
+
+/* Calls `fn` on every worker, one after the other, then `back` at home; `tour` is the caller's. */
+struct tour {
+    struct errand errand;
+    struct worker *home;
+    unsigned next;
+    void (*fn)(struct tour *tour, struct worker *worker);
+    void (*back)(struct tour *tour);
+};
+void tour_begin(struct tour *tour, struct worker *home);
+
+/* --- calls.c ------------------------------------------------------------------------------------------------------ */
+
+/* Operations on one shard, wherever it is. `render` is called while the answers are valid, on the shard's worker or, if it
+ * is another server's, at home; `back` is called at home. If the shard is nobody's just now, or is being moved, it is
+ * tried again for a while; what the same worker submits after it waits behind it. */
+struct job {
+    struct errand errand;
+    fl_batch batch;
+    struct shard *shard;
+    struct space **places; /* that its operations have (place_take()), one each or NULL; NULL: none has any */
+    void (*render)(struct job *job);
+    void (*back)(struct errand *errand);
+    bool brief;         /* of the answers only results and IDs are looked at */
+    bool local;         /* of no other server: `moved` says if it is not here */
+    bool moved;         /* nothing has happened */
+    uint64_t since_ns;  /* it waits, but for the time it was on its way */
+    uint64_t routed_ns; /* when it was last tried */
+    uint64_t number;    /* of those that its worker has submitted */
+    struct job *next;   /* of those that wait */
+    struct link_call remote;
+};
+void job_submit(struct job *job);
+void job_fail(struct job *job, int result); /* before it has been submitted */
+
+/* A page of one shard. The same. */
+struct page {
+    struct errand errand;
+    fl_listing listing;
+    struct shard *shard;
+    void (*render)(struct page *page);
+    void (*back)(struct errand *errand);
+    bool local, moved;
+    uint64_t since_ns, routed_ns; /* as those of a job */
+    struct link_call remote;
+};
+void page_submit(struct page *page);
+
+/* Whether a text is an ID of this store, as it is given out: then it cannot be a name. */
+bool is_id(const struct node *node, fl_bytes text, uint32_t *ret_shard, fl_key *ret_id);
+struct shard *shard_of_name(struct node *node, fl_bytes ns, fl_bytes name);
+struct shard *shard_of_worker(struct worker *worker); /* for timers without a name */
+
+/* --- shards.c ----------------------------------------------------------------------------------------------------- */
+
+int shards_start(struct worker *worker); /* all that are its own */
+void shards_stop(struct worker *worker, void (*done)(struct worker *worker));
+
+/* --- servers.c ---------------------------------------------------------------------------------------------------- */
+
+int servers_start(struct worker *worker);
+int servers_join(struct node *node); /* on the first worker, when all have started */
+/* On the first worker: calls `done` when the others have the shards, or could have had them for so long. */
+void servers_stop(struct node *node, uint64_t patience_us, void (*done)(void *node));
+void servers_stop_links(struct worker *worker);
+struct node_link *link_to(struct worker *worker, const struct peer *peer); /* NULL: there is none now */
+struct peer *peer_of_address(struct node *node, const char *address);      /* on the first worker; NULL: no memory */
+/* Asks them how much there is in each namespace, or in one; then calls `done`. */
+void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg), void *arg);
+void servers_want_events(struct worker *worker, bool want);
+
+/* --- serving.c ---------------------------------------------------------------------------------------------------- */
+
+/* What one server asks of another. */
+enum link_kind {
+    LINK_JOB = 16, /* operations on a shard */
+    LINK_PAGE,     /* a page of a shard */
+    LINK_TAKE,     /* leases of a namespace, as many as are there */
+    LINK_WATCH,    /* answered when there is something to lease, or after a while */
+    LINK_ACK,      /* acknowledgements of leases of the server that is asked */
+    LINK_EVENTS,   /* events, in pieces, without end */
+    LINK_SPACES,   /* which namespaces there are, with how much */
+    LINK_SETTINGS, /* those of a namespace have changed */
+    LINK_LOOK,     /* shards have moved */
+};
+enum { LINK_MOVED = 1 }; /* the result of LINK_JOB and LINK_PAGE: the shard is not here */
+
+/* The port's: another server calls. */
+void node_serve(struct worker *worker, struct link_request *request);
+
+/* Answers, and the request is gone. */
+static inline void link_answer(struct link_request *request, int result, fl_bytes body)
+{
+    request->ports->answer(request, result, body);
+}
+
+/* `gone` is called when nobody waits for the answer any more; it must still be given. The request has no effect that the
+ * caller must know of. NULL: it does not matter any more. */
+static inline void link_watch(struct link_request *request, void (*gone)(struct link_request *request), void *arg)
+{
+    request->gone = gone;
+    request->arg = arg;
+    request->ports->watch(request, gone != NULL);
+}
+
+/* --- deliver.c ---------------------------------------------------------------------------------------------------- */
+
+/* A timer that is due and waits, for its turn at a host or for a lease: the engine may want it back. */
+struct waiter {
+    bool (*withdraw)(struct waiter *waiter); /* on the shard's worker. False: its attempt has begun */
+};
+
+struct attempt {
+    struct waiter waiter;
+    struct shard *shard;
+    const struct settings *settings; /* of its namespace */
+    fl_firing firing;
+    char id[FL_ID_TEXT + 20]; /* of this firing, the same for all its attempts */
+    bool last;                /* the retry policy allows no further attempt */
+    bool begun;
+    /* The result, set by the port before attempt_done(). */
+    enum fl_settle result;
+    int64_t at_us; /* of FL_AGAIN and FL_LATER; of FL_FAILED: 0, or not before */
+    int status;    /* of HTTP; 0: there was none */
+    uint64_t duration_ns;
+    fl_bytes reason;
+    _Alignas(max_align_t) unsigned char room[]; /* the port's */
+};
+bool attempt_begin(struct attempt *attempt); /* whether it may begin now; if not, it ends with FL_LATER */
+void attempt_done(struct attempt *attempt);
+
+/* --- pull.c, leasing.c, acks.c ------------------------------------------------------------------------------------ */
+
+void pull_stop(struct worker *worker);
+int64_t pull_clock_changed(struct worker *worker); /* ends leases by the test clock; returns when the next does */
+
+/* A timer that was leased, and what its lease is known by. */
+struct leased {
+    uint32_t server, slot; /* the lower half of the server's incarnation */
+    uint16_t worker;
+    uint64_t serial;
+    uint32_t shard;
+    fl_durable timer;
+};
+enum { LEASE_TEXT = 36 };
+void lease_format(const struct leased *leased, char out[LEASE_TEXT + 1]);
+
+/* Somebody who asks for timers of a namespace at its home. */
+struct asker {
+    struct errand errand;
+    struct space *space;
+    uint32_t max;
+    uint64_t wait_us, lease_us;
+    bool watch; /* only wants to know whether there is something */
+    atomic_bool gone;
+    /* Writes one that was leased; `count` have been written before. On any worker, while its bytes are valid. */
+    void (*write)(struct out *out, const struct leased *leased, size_t count);
+    /* The answer. */
+    struct out out;
+    size_t count;
+    bool found;
+    int result;
+    /* At the namespace's home: */
+    struct queue *queue; /* in which it waits; NULL: it does not */
+    fl_timer_id timer;
+    struct asker *next;
+};
+
+/* A request for leases. The caller sets the first members; the rest is leasing.c's. */
+struct leasing {
+    struct asker asker; /* here; `space`, `max`, `lease_us` and `write` are the caller's */
+    struct worker *worker;
+    void (*done)(struct leasing *leasing);    /* `out`, `count` and `result` are there; not after leasing_drop() */
+    void (*release)(struct leasing *leasing); /* after `done`: nobody looks at it any more */
+    struct out out;
+    size_t count;
+    int result;
+    uint64_t until_ns;
+    bool here;   /* the asker is out */
+    bool asking; /* somebody is asked just now, for timers and not for news */
+    bool alone;  /* there is no other server to ask */
+    bool gone, answered, cancelling;
+    size_t round; /* how many servers have been asked in this round */
+    size_t first;
+    struct link_call take;
+    struct watch *watches;
+    size_t watch_count;
+    struct errand cancel;
+    struct leasing *next, **link; /* of those that watch; `link` is NULL for others */
+};
+void leasing_begin(struct leasing *leasing, uint64_t wait_us);
+/* Nothing more is taken for this request. What was taken just now comes back, and then `done` is called. */
+void leasing_stop(struct leasing *leasing);
+void leases_ask_again(struct worker *worker); /* there is another server to ask */
+void leases_stop(struct worker *worker);      /* nobody waits any longer */
+
+struct ack {
+    uint32_t server, slot;
+    uint16_t worker; /* UINT16_MAX: it is of no lease */
+    bool known;      /* the answer */
+    enum fl_settle result;
+    uint64_t serial;
+    uint64_t after_us;
+    fl_bytes lease; /* as it came */
+};
+void ack_parse(struct ack *ack,
+               fl_bytes lease); /* a lease that was never given out is unknown, like one that has ended */
+
+/* Acknowledgements of leases of any server. `done` is called when each has its `known`. */
+struct acks {
+    struct tour tour;
+    char *const *namespaces; /* only timers of these are settled, NULL ends them; NULL: all */
+    size_t count;
+    struct ack *list;
+    void (*done)(struct acks *acks);
+    size_t left; /* servers that have not answered */
+};
+void acks_settle(struct acks *acks, struct worker *home);
+
+/* --- spaces.c ----------------------------------------------------------------------------------------------------- */
+
+struct settings {
+    fl_bytes secrets[2]; /* decoded */
+    unsigned secret_count;
+    fl_retry retry;         /* zero: the server's */
+    uint64_t skip_older_us; /* UINT64_MAX: the server's */
+    uint32_t max_rate;      /* deliveries a second; 0: no limit */
+    uint64_t spread_us;
+};
+extern const struct settings no_settings;
+
+struct space {
+    char *name;
+    size_t size;
+    uint64_t hash;
+    _Atomic(const struct settings *) settings; /* never NULL */
+    _Atomic int64_t pending;                   /* in the shards of this server */
+    _Atomic int64_t elsewhere;                 /* in those of others, when they were last asked */
+    _Atomic int64_t coming;                    /* being created, if there is a limit, and not counted yet */
+    int64_t counted;                           /* the same, and counted: under the lock `placing` */
+    atomic_llong fired, failed, dead;
+    /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
+    _Atomic int64_t next_us, booked_us;
+    /* The crowd that is falling due. */
+    _Atomic int64_t crowd_due_us;
+    atomic_uint crowd_size;
+    /* Changes of its settings that wait for their turn, at its home. */
+    struct change *changes, *changes_last;
+    bool changed; /* there has been a change, or a look at the stored settings; under the lock of all namespaces */
+    _Atomic uint64_t load; /* the last load of all settings that has found settings for it */
+    atomic_bool series;    /* it has series of its own in /metrics */
+    struct space *next;
+};
+
+struct space *space_of(struct node *node, fl_bytes ns);     /* makes it; NULL: no memory */
+struct space *space_if_any(struct node *node, fl_bytes ns); /* NULL: there is none */
+/* A namespace without timers and without settings does not exist, even if something is still known of it. */
+bool space_exists(struct space *space);
+atomic_uint *spaces_series(struct node *node); /* how many namespaces have series of their own in /metrics */
+
+static inline fl_bytes space_name(const struct space *space)
+{
+    return (fl_bytes){space->name, space->size};
+}
+
+static inline int64_t space_pending(struct space *space)
+{
+    int64_t pending = atomic_load_explicit(&space->pending, memory_order_relaxed) +
+                      atomic_load_explicit(&space->elsewhere, memory_order_relaxed);
+    return pending > 0 ? pending : 0;
+}
+
+/* Takes a place among the timers that the namespace may have: `*ret_place` stays NULL if there is no limit. It goes with the
+ * operation (struct job), or back with place_give(). False: the namespace is full. */
+bool place_take(const struct node *node, struct space *space, struct space **ret_place);
+void place_give(const struct node *node, struct space **place);
+
+/* Visits all namespaces, some at a time, so that a worker has time for other things in between. Namespaces that come or go
+ * meanwhile may be visited or not. `visit` runs under the lock. The walk is the caller's, and its own again in `done`. */
+struct space_walk {
+    struct worker *worker;
+    void (*visit)(struct space_walk *walk, struct space *space);
+    void (*done)(struct space_walk *walk);
+    size_t bucket;
+    fl_loop_task task;
+};
+void space_walk_begin(struct space_walk *walk, struct worker *worker);
+
+/* What the server keeps for itself, as timers that no user can name. */
+#define SETTINGS_NAMESPACE ((fl_bytes){"\1namespaces", 11})
+static inline bool is_own_namespace(fl_bytes ns)
+{
+    return ns.size > 0 && *(const char *)ns.data == '\1';
+}
+
+/* --- settings.c --------------------------------------------------------------------------------------------------- */
+
+/* A bit for each setting. */
+enum {
+    SETTING_SECRETS = 1,
+    SETTING_RETRY = 2,
+    SETTING_SKIP_OLDER = 4,
+    SETTING_MAX_RATE = 8,
+    SETTING_SPREAD = 16,
+    SETTING_ALL = 31,
+};
+
+void settings_free(struct settings *settings);
+
+/* Changes the settings of a namespace: to `settings`, which are the change's from then on, also if it fails, with those of
+ * `keep` as they are stored; NULL removes them. `done` is called on this worker with 0 or what went wrong. */
+void settings_change(struct worker *worker, fl_bytes ns, struct settings *settings, unsigned keep,
+                     void (*done)(void *arg, int result), void *arg);
+void settings_load(struct worker *worker,
+                   void (*done)(struct worker *worker)); /* reads all settings; `done` may be NULL */
+
+/* --- budget.c: how the memory of the process (max-memory) is divided, in bytes -------------------------------------- */
+
+uint64_t budget_default(void); /* a quarter of the memory that the process may use, at most 1 GiB */
+uint64_t budget_of_shard(uint64_t max_memory, uint32_t shards);   /* for its timers in memory; at least 1 MiB */
+uint64_t budget_of_worker(uint64_t max_memory, unsigned workers); /* for its large requests; at least 8 MiB */
+
+#endif

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: MIT */
+/* The settings of namespaces, in the store and in memory.
+ *
+ * In the store, the settings of a namespace are a timer in a namespace that no user can name, due on the last day there is.
+ * So they are as durable as the timers they are about, on every store, and are read before anything fires.
+ *
+ * A change reads the stored settings, applies what the request says, and replaces exactly the row that it has read
+ * (FL_OP_ONLY_THIS). If another server has changed the row meanwhile, the change begins again with what is there now. So
+ * concurrent changes take effect one after the other, whichever servers they come to.
+ *
+ * Within a server, the changes of a namespace go through a queue on one worker, the namespace's home. Only the first of the
+ * queue is at work, and it ends with the stored settings in memory. So memory never goes back to older settings. A server that
+ * has changed settings tells the others, and these read the row again, through the same queue. A server that could not be told
+ * reads all settings when the link is up again.
+ *
+ * Settings in memory are replaced as a whole. Replaced ones are kept until the process ends: deliveries may still use them. */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/internal.h"
+#include "text/log.h"
+
+#define AGAIN_NS (100 * 1000000ull)
+
+enum { TRIES = 1000 }; /* each one that fails means that another change has succeeded */
+
+/* --- Settings ----------------------------------------------------------------------------------------------------- */
+
+const struct settings no_settings = {.skip_older_us = UINT64_MAX};
+
+static void drop_secrets(struct settings *settings)
+{
+    while (settings->secret_count > 0) {
+        fl_bytes secret = settings->secrets[--settings->secret_count];
+        explicit_bzero((void *)(uintptr_t)secret.data, secret.size);
+        free((void *)(uintptr_t)secret.data);
+    }
+}
+
+void settings_free(struct settings *settings)
+{
+    if (settings)
+        drop_secrets(settings);
+    free(settings);
+}
+
+static bool settings_are_default(const struct settings *settings)
+{
+    return settings->secret_count == 0 && settings->retry.initial_us == 0 && settings->skip_older_us == UINT64_MAX &&
+           settings->max_rate == 0 && settings->spread_us == 0;
+}
+
+static int copy_secrets(const struct settings *from, struct settings *to)
+{
+    for (; to->secret_count < from->secret_count; to->secret_count++) {
+        fl_bytes secret = from->secrets[to->secret_count];
+        char *copy = malloc(secret.size);
+        if (!copy)
+            return -1;
+        memcpy(copy, secret.data, secret.size);
+        to->secrets[to->secret_count] = (fl_bytes){copy, secret.size};
+    }
+    return 0;
+}
+
+/* Sets these settings as they are in `from`. Returns 0, or -1: no memory. */
+static int settings_copy(const struct settings *from, struct settings *to, unsigned which)
+{
+    if (which & SETTING_RETRY)
+        to->retry = from->retry;
+    if (which & SETTING_SKIP_OLDER)
+        to->skip_older_us = from->skip_older_us;
+    if (which & SETTING_MAX_RATE)
+        to->max_rate = from->max_rate;
+    if (which & SETTING_SPREAD)
+        to->spread_us = from->spread_us;
+    if (!(which & SETTING_SECRETS))
+        return 0;
+    drop_secrets(to);
+    return copy_secrets(from, to);
+}
+
+/* --- In memory ---------------------------------------------------------------------------------------------------- */
+
+/* Makes settings those of a namespace, which owns them from then on, even on failure. NULL: it has none. A page of a list may be
+ * older than what the queue of changes has found: with `from_page`, a namespace that has had a change stays as it is.
+ * Returns 0, 1 if it stays as it is, or FL_NO_MEMORY. */
+static int replace(struct node *node, struct space *space, struct settings *settings, bool from_page)
+{
+    struct spaces *spaces = node->spaces;
+    struct kept *kept = settings ? malloc(sizeof *kept) : NULL;
+    if (settings && !kept) {
+        settings_free(settings);
+        return FL_NO_MEMORY;
+    }
+    pthread_rwlock_wrlock(&spaces->lock);
+    bool stays = from_page && space->changed;
+    if (!stays) {
+        atomic_store_explicit(&space->settings, settings ? settings : &no_settings, memory_order_release);
+        if (kept) {
+            *kept = (struct kept){spaces->kept, settings};
+            spaces->kept = kept;
+        }
+    }
+    pthread_rwlock_unlock(&spaces->lock);
+    if (stays) {
+        free(kept);
+        settings_free(settings);
+    }
+    return stays;
+}
+
+/* The settings that a row has; NULL: no memory, or it cannot be read. */
+static struct settings *settings_of_row(const struct node *node, const fl_durable *timer)
+{
+    struct settings *settings = calloc(1, sizeof *settings);
+    if (!settings)
+        return NULL;
+    *settings = no_settings;
+    if (node->ports->settings_read(timer->payload, timer->name, settings) == 0)
+        return settings;
+    settings_free(settings);
+    return NULL;
+}
+
+void settings_take(struct node *node, const fl_durable *timer)
+{
+    struct space *space = space_of(node, timer->name);
+    struct settings *settings = space ? settings_of_row(node, timer) : NULL;
+    if (!settings)
+        return;
+    atomic_store(&space->load, atomic_load(&node->spaces->loads));
+    if (replace(node, space, settings, true) == 1)
+        settings_reload(node, space);
+}
+
+/* --- For engines ---------------------------------------------------------------------------------------------------- */
+
+void settings_tell_engine(struct shard *shard)
+{
+    struct spaces *spaces = shard->worker->node->spaces;
+    pthread_rwlock_rdlock(&spaces->lock);
+    for (size_t k = 0; k < SPACE_BUCKETS; k++)
+        for (struct space *space = spaces->buckets[k]; space; space = space->next) {
+            uint64_t skip_us = atomic_load(&space->settings)->skip_older_us;
+            if (skip_us != UINT64_MAX)
+                fl_engine_skip_older(shard->engine, space_name(space), skip_us);
+        }
+    pthread_rwlock_unlock(&spaces->lock);
+}
+
+struct skip_tour {
+    struct tour tour;
+    struct space *space;
+};
+
+static void skip_visit(struct tour *tour, struct worker *worker)
+{
+    struct node *node = worker->node;
+    const struct space *space = ((struct skip_tour *)tour)->space;
+    for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
+        if (node->shards[i].engine)
+            fl_engine_skip_older(node->shards[i].engine, space_name(space),
+                                 atomic_load(&space->settings)->skip_older_us);
+}
+
+static void skip_back(struct tour *tour)
+{
+    free(tour);
+}
+
+static void tell_engines(struct worker *worker, struct space *space)
+{
+    struct skip_tour *tour = calloc(1, sizeof *tour);
+    if (!tour)
+        return;
+    *tour = (struct skip_tour){.tour = {.fn = skip_visit, .back = skip_back}, .space = space};
+    tour_begin(&tour->tour, worker);
+}
+
+/* --- Changes ------------------------------------------------------------------------------------------------------ */
+
+/* One change of the settings of a namespace, or one look at them. */
+struct change {
+    fl_loop_task task;
+    struct job job;
+    fl_op op;
+    struct space *space;
+    struct worker *home;       /* of the namespace */
+    struct worker *asker;      /* NULL: the stored settings are only read again */
+    struct settings *settings; /* that are asked for; NULL: none */
+    unsigned keep;             /* SETTING_…: those stay as they are stored */
+    struct settings *stored;   /* NULL: there is no row */
+    fl_key row;                /* its ID */
+    unsigned tries;
+    int result;
+    struct out text;
+    void (*done)(void *arg, int result); /* on the asker's worker */
+    void *arg;
+    struct change *next;
+};
+
+static void change_read(struct change *change);
+
+static void change_free(struct change *change)
+{
+    if (change->text.data)
+        explicit_bzero(change->text.data, change->text.capacity);
+    out_free(&change->text);
+    settings_free(change->settings);
+    settings_free(change->stored);
+    free(change);
+}
+
+static void change_home(fl_loop *loop, void *arg)
+{
+    struct change *change = arg;
+    void (*done)(void *, int) = change->done;
+    void *done_arg = change->arg;
+    int result = change->result;
+    (void)loop;
+    if (result == 0) {
+        tell_engines(change->asker, change->space);
+        servers_tell_settings(change->asker, space_name(change->space));
+    }
+    change_free(change);
+    done(done_arg, result);
+}
+
+static void read_again(fl_loop *loop, void *arg)
+{
+    struct change *change = arg;
+    (void)loop;
+    settings_reload(change->home->node, change->space);
+    change_free(change);
+}
+
+/* The first of the queue is over: the next one begins. */
+static void change_end(struct change *change, int result)
+{
+    struct space *space = change->space;
+    struct worker *home = change->home;
+    assert(space->changes == change);
+    space->changes = change->next;
+    if (!space->changes)
+        space->changes_last = NULL;
+    change->result = result;
+    if (change->asker) {
+        change->task = (fl_loop_task){.fn = change_home, .arg = change};
+        if (result == FL_OUTCOME_UNKNOWN)
+            settings_reload(home->node, space);
+        fl_loop_post_task(change->asker->loop, &change->task);
+    } else if (result < 0 && !atomic_load(&home->node->stopping) &&
+               fl_loop_timer(home->loop, AGAIN_NS, read_again, change, NULL) == 0) {
+        log_warning("cannot read the settings of a namespace; trying again", "namespace", space->name, "why",
+                    fl_strerror(result), NULL);
+    } else {
+        if (result == 0)
+            tell_engines(home, space);
+        change_free(change);
+    }
+    if (space->changes)
+        change_read(space->changes);
+}
+
+static int take(struct change *change, struct settings **settings)
+{
+    struct settings *taken = *settings;
+    *settings = NULL;
+    return replace(change->home->node, change->space, taken, false);
+}
+
+/* Settings that are all default need no row. */
+static bool wants_none(const struct change *change)
+{
+    return !change->settings || settings_are_default(change->settings);
+}
+
+static int take_wanted(struct change *change)
+{
+    struct settings *none = NULL;
+    return take(change, wants_none(change) ? &none : &change->settings);
+}
+
+static void nothing_to_render(struct job *job)
+{
+    (void)job;
+}
+
+static void written(struct errand *errand)
+{
+    struct change *change = (struct change *)((char *)errand - offsetof(struct change, job));
+    int result = change->op.result;
+    if ((result == FL_EXISTS || result == FL_TIMER_NOT_FOUND) && change->tries < TRIES)
+        change_read(change);
+    else
+        change_end(change, result < 0 ? result : take_wanted(change));
+}
+
+static void submit(struct change *change, fl_op op, void (*render)(struct job *), void (*back)(struct errand *))
+{
+    struct node *node = change->home->node;
+    change->op = op;
+    change->job = (struct job){.errand.home = change->home,
+                               .batch = {.ops = &change->op, .count = 1},
+                               .render = render,
+                               .back = back,
+                               .shard = shard_of_name(node, SETTINGS_NAMESPACE, space_name(change->space))};
+    job_submit(&change->job);
+}
+
+static void write_row(struct change *change)
+{
+    bool exists = change->stored != NULL;
+    if (wants_none(change) && !exists) {
+        change_end(change, take_wanted(change));
+        return;
+    }
+    if (wants_none(change)) {
+        submit(change, (fl_op){.kind = FL_OP_CANCEL, .timer = {.ns = SETTINGS_NAMESPACE, .id = change->row}},
+               nothing_to_render, written);
+        return;
+    }
+    out_clear(&change->text);
+    change->home->node->ports->settings_write(&change->text, change->settings);
+    if (change->text.failed) {
+        change_end(change, FL_NO_MEMORY);
+        return;
+    }
+    submit(change,
+           (fl_op){.kind = FL_OP_CREATE,
+                   .flags = exists ? FL_OP_ONLY_THIS : FL_OP_ONLY_NEW,
+                   .timer = {.ns = SETTINGS_NAMESPACE,
+                             .name = space_name(change->space),
+                             .id = change->row,
+                             .due_us = FL_STORE_TIME_END - 1,
+                             .payload = out_bytes(&change->text)}},
+           nothing_to_render, written);
+}
+
+static void read_render(struct job *job)
+{
+    struct change *change = (struct change *)((char *)job - offsetof(struct change, job));
+    if (change->op.result < 0)
+        return;
+    change->row = change->op.timer.id;
+    change->stored = settings_of_row(change->home->node, &change->op.timer);
+    if (!change->stored)
+        change->op.result = FL_NO_MEMORY;
+}
+
+static void read_back(struct errand *errand)
+{
+    struct change *change = (struct change *)((char *)errand - offsetof(struct change, job));
+    int result = change->op.result;
+    if (result < 0 && result != FL_TIMER_NOT_FOUND) {
+        change_end(change, result);
+        return;
+    }
+    if (!change->asker) {
+        change_end(change, take(change, &change->stored));
+        return;
+    }
+    const struct settings *stored = change->stored ? change->stored : &no_settings;
+    if (change->settings && settings_copy(stored, change->settings, change->keep) < 0)
+        change_end(change, FL_NO_MEMORY);
+    else
+        write_row(change);
+}
+
+static void change_read(struct change *change)
+{
+    struct spaces *spaces = change->home->node->spaces;
+    change->tries++;
+    settings_free(change->stored);
+    change->stored = NULL;
+    change->row = (fl_key){0};
+    pthread_rwlock_wrlock(&spaces->lock);
+    change->space->changed = true;
+    pthread_rwlock_unlock(&spaces->lock);
+    submit(change, (fl_op){.kind = FL_OP_GET, .timer = {.ns = SETTINGS_NAMESPACE, .name = space_name(change->space)}},
+           read_render, read_back);
+}
+
+static void change_arrive(fl_loop *loop, void *arg)
+{
+    struct change *change = arg;
+    struct space *space = change->space;
+    (void)loop;
+    if (space->changes_last)
+        space->changes_last->next = change;
+    else
+        space->changes = change;
+    space->changes_last = change;
+    if (space->changes == change)
+        change_read(change);
+}
+
+/* From any thread. */
+static int change_begin(struct node *node, struct space *space, struct change from)
+{
+    struct change *change = space ? malloc(sizeof *change) : NULL;
+    if (!change)
+        return FL_NO_MEMORY;
+    *change = from;
+    change->space = space;
+    change->home = pull_home(node, space);
+    change->task = (fl_loop_task){.fn = change_arrive, .arg = change};
+    fl_loop_post_task(change->home->loop, &change->task);
+    return 0;
+}
+
+void settings_reload(struct node *node, struct space *space)
+{
+    if (change_begin(node, space, (struct change){0}) < 0)
+        log_error("no memory to read the settings of a namespace again", NULL);
+}
+
+void settings_change(struct worker *worker, fl_bytes ns, struct settings *settings, unsigned keep,
+                     void (*done)(void *arg, int result), void *arg)
+{
+    struct space *space = settings ? space_of(worker->node, ns) : space_if_any(worker->node, ns);
+    struct change change = {.asker = worker, .settings = settings, .keep = keep, .done = done, .arg = arg};
+    int result = !settings && !space ? 0 : change_begin(worker->node, space, change);
+    if (result == 0 && space)
+        return;
+    settings_free(settings);
+    done(arg, result);
+}

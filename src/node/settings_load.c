@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading the settings of all namespaces, before anything fires: those of a shard when it is claimed, and those of all shards
+ * when the server starts, when a link is up again, and when the database may have gone back to an earlier state. */
+
+#include <stdlib.h>
+
+#include "node/internal.h"
+#include "text/log.h"
+
+#define AGAIN_NS (100 * 1000000ull)
+#define TELL_NS (10 * 1000000000ull)
+
+enum { PAGE = 1000 };
+
+/* --- Of one shard ------------------------------------------------------------------------------------------------- */
+
+static void load_render(struct page *page)
+{
+    for (size_t i = 0; i < page->listing.count; i++)
+        settings_take(page->shard->worker->node, &page->listing.found[i].timer);
+}
+
+static void load_again(fl_loop *loop, void *arg)
+{
+    struct page *page = arg;
+    struct shard *shard = page->shard;
+    (void)loop;
+    if (shard->loading == page)
+        page_submit(page);
+    else
+        free(page); /* the shard has left, and perhaps come back */
+}
+
+static void loaded(struct errand *errand)
+{
+    struct page *page = (struct page *)errand;
+    struct shard *shard = page->shard;
+    bool failed = page->moved || page->listing.result < 0;
+    if (!shard->engine || shard->leaving) {
+        free(page);
+        return;
+    }
+    if (failed && fl_loop_timer(shard->worker->loop, AGAIN_NS, load_again, page, NULL) == 0)
+        return;
+    if (!failed && page->listing.more) {
+        page_submit(page);
+        return;
+    }
+    if (failed)
+        log_error("cannot read the settings of the namespaces of a shard", "shard", log_int(shard->number), NULL);
+    free(page);
+    shard->loading = NULL;
+    shard_loaded(shard);
+}
+
+void settings_of_shard(struct shard *shard)
+{
+    struct page *page = calloc(1, sizeof *page);
+    if (!page) {
+        shard_loaded(shard);
+        return;
+    }
+    page->errand.home = shard->worker;
+    page->local = true;
+    page->back = loaded;
+    page->render = load_render;
+    page->shard = shard;
+    page->listing.ns = SETTINGS_NAMESPACE;
+    page->listing.from_us = FL_STORE_TIME_END - 1;
+    page->listing.limit = PAGE;
+    shard->loading = page;
+    page_submit(page);
+}
+
+/* --- Of all ------------------------------------------------------------------------------------------------------- */
+
+struct loading {
+    struct page page;
+    void (*done)(struct worker *worker);
+    uint64_t number;  /* of this load */
+    uint64_t told_ns; /* when the trouble was last logged; 0: never */
+};
+
+static void all_render(struct page *page)
+{
+    for (size_t i = 0; i < page->listing.count; i++)
+        settings_take(page->errand.home->node, &page->listing.found[i].timer);
+}
+
+static void let_go(struct tour *tour, struct worker *worker)
+{
+    struct node *node = worker->node;
+    (void)tour;
+    for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
+        if (node->shards[i].engine)
+            shard_let_go(&node->shards[i]);
+}
+
+static void all_let_go(struct tour *tour)
+{
+    free(tour);
+}
+
+/* Settings that were known and were not among those that have been read may have been removed: their rows are looked at. */
+static void look_for_removed(struct node *node, uint64_t number)
+{
+    struct spaces *spaces = node->spaces;
+    pthread_rwlock_rdlock(&spaces->lock);
+    for (size_t i = 0; i < SPACE_BUCKETS; i++)
+        for (struct space *space = spaces->buckets[i]; space; space = space->next)
+            if (atomic_load(&space->load) < number && atomic_load(&space->settings) != &no_settings)
+                settings_reload(node, space);
+    pthread_rwlock_unlock(&spaces->lock);
+}
+
+static void all_again(fl_loop *loop, void *arg)
+{
+    struct loading *loading = arg;
+    (void)loop;
+    page_submit(&loading->page);
+}
+
+/* Logged at once and then every ten seconds: until the settings are known, nothing fires here. */
+static void tell_trouble(struct loading *loading)
+{
+    uint64_t now_ns = fl_loop_now_ns(loading->page.errand.home->loop);
+    const struct shard *shard = loading->page.shard;
+    const struct peer *peer = atomic_load(&shard->peer);
+    if (now_ns < loading->told_ns + TELL_NS && loading->told_ns > 0)
+        return;
+    loading->told_ns = now_ns;
+    log_warning("cannot read the settings of namespaces yet; trying again, and nothing fires here until then", "shard",
+                log_int(shard->number), "server", peer ? peer->address : "none", NULL);
+}
+
+static void all_loaded(struct errand *errand)
+{
+    struct loading *loading = (struct loading *)errand;
+    struct worker *worker = errand->home;
+    struct node *node = worker->node;
+    fl_listing *listing = &loading->page.listing;
+    if (listing->result < 0 && !atomic_load(&node->stopping) &&
+        fl_loop_timer(worker->loop, AGAIN_NS, all_again, loading, NULL) == 0) {
+        if (!atomic_load(&node->settings_known))
+            tell_trouble(loading);
+        return;
+    }
+    if (listing->result == 0 && !listing->more && loading->page.shard->number + 1 < node->shard_count) {
+        loading->page.shard++;
+        listing->cursor = (fl_cursor){{0}};
+        listing->more = true;
+    }
+    if (listing->result == 0 && listing->more) {
+        page_submit(&loading->page);
+        return;
+    }
+    if (listing->result == 0)
+        look_for_removed(node, loading->number);
+    if (loading->done)
+        loading->done(worker);
+    free(loading);
+    atomic_store(&node->settings_known, true);
+    struct tour *tour = calloc(1, sizeof *tour);
+    if (tour) {
+        tour->fn = let_go;
+        tour->back = all_let_go;
+        tour_begin(tour, worker);
+    }
+}
+
+/* Nothing fires before this is over: what was missed may be to be skipped. */
+void settings_load(struct worker *worker, void (*done)(struct worker *worker))
+{
+    struct loading *loading = calloc(1, sizeof *loading);
+    if (!loading)
+        abort();
+    struct spaces *spaces = worker->node->spaces;
+    loading->number = atomic_fetch_add(&spaces->loads, 1) + 1;
+    loading->done = done;
+    loading->page.errand.home = worker;
+    loading->page.back = all_loaded;
+    loading->page.render = all_render;
+    loading->page.shard = worker->node->shards;
+    loading->page.listing.ns = SETTINGS_NAMESPACE;
+    loading->page.listing.from_us = FL_STORE_TIME_END - 1;
+    loading->page.listing.limit = PAGE;
+    page_submit(&loading->page);
+}
+
+static void load_here(fl_loop *loop, void *arg)
+{
+    struct node *node = arg;
+    (void)loop;
+    atomic_store(&node->settings_asked, false);
+    atomic_store(&node->settings_old, false);
+    if (!atomic_load(&node->stopping))
+        settings_load(&node->workers[0], NULL);
+}
+
+/* The database may have gone back to an earlier state, and the settings with it. */
+void settings_load_again(struct node *node)
+{
+    if (!atomic_load(&node->settings_known) || !atomic_load(&node->settings_old) ||
+        atomic_exchange(&node->settings_asked, true))
+        return;
+    node->settings_task = (fl_loop_task){.fn = load_here, .arg = node};
+    fl_loop_post_task(node->workers[0].loop, &node->settings_task);
+}
