@@ -79,6 +79,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 typedef struct fl_engine fl_engine;
+typedef struct fl_batch fl_batch;
 
 /* --- Timers ------------------------------------------------------------------------------------------------------ */
 
@@ -112,7 +113,25 @@ typedef struct fl_durable {
     fl_retry retry;
     uint32_t
         attempt; /* how many have been made, as far as it is in the store how they ended; with a firing, this one too */
+    uint64_t revision; /* given out by the engine, anew whenever the timer is filed again: see FL_OP_ONLY_REVISION */
+    /* Of a timer that a schedule has created. The engine only keeps them. */
+    fl_bytes schedule;     /* the schedule's name, up to 255 bytes; size 0: none, and the times are not kept */
+    int64_t occurrence_us; /* the nominal time of this occurrence, and of those before and after it; 0: none */
+    int64_t previous_us, next_us;
+    /* The due time in civil time, as it was given. The engine only keeps them: with FL_OP_SET_DUE, they are set, too. */
+    fl_bytes local; /* up to 64 bytes */
+    fl_bytes zone;  /* up to 255 bytes */
+    /* Debounce. If FL_OP_CREATE replaces a timer, the new one is due at the latest `max_wait_us` after the first was created.
+     * What has begun to fire is not replaced in this sense: then, everything starts anew. */
+    uint64_t max_wait_us; /* 0: no limit */
+    bool merge_first;     /* the new timer keeps the payload of the one that it replaces */
+    uint32_t replaced;    /* given out by the engine: how often it was replaced */
+    int64_t
+        first_created_us; /* given out by the engine: when the first of them was created, if it was replaced; else 0 */
 } fl_durable;
+
+/* The due time of what is kept and never fires. */
+#define FL_TIME_NEVER_US (FL_STORE_TIME_END - 1)
 
 /* An ID as text: 26 letters and digits that sort by shard, time and sequence number. */
 enum { FL_ID_TEXT = 26 };
@@ -126,6 +145,9 @@ int fl_id_parse(const char *text, size_t size, uint32_t *ret_shard, fl_key *ret_
 typedef struct fl_firing {
     uint64_t token;   /* names this attempt until it is settled; never 0, never used twice by an engine */
     fl_durable timer; /* valid until the attempt is settled */
+    int64_t at_us;    /* when this attempt was to begin; of one that was parked: `timer.due_us` */
+    bool parked;      /* it was parked, in this lane: see fl_engine_wait() */
+    uint32_t lane;
 } fl_firing;
 
 /* Called with what is due. Each must be settled with fl_engine_settle(), at any time, also from here. An attempt begins when
@@ -139,6 +161,8 @@ enum fl_settle {
     FL_DEAD = 3,    /* give it up: it goes to the dead letters */
     FL_LATER = 4,   /* it could not be attempted now: again at `at_us`, and this time does not count as an attempt */
     FL_EXPIRED = 5, /* as FL_FAILED, but the next attempt is due at once: nobody has said how this one ended */
+    FL_ADVANCE = 6, /* it goes on as `batch` says, and creates timers, in one transaction: see below */
+    FL_SKIP = 7,    /* it is over without an attempt; as FL_DONE, but counted as skipped */
 };
 
 typedef struct fl_settlement {
@@ -146,10 +170,27 @@ typedef struct fl_settlement {
     enum fl_settle result;
     int64_t at_us;
     fl_bytes reason; /* of FL_FAILED, FL_EXPIRED and FL_DEAD, for people; cut after 1024 bytes */
+    fl_batch *batch; /* of FL_ADVANCE */
 } fl_settlement;
 
-/* Settles attempts. Returns how many of the tokens named one that was under way; a settlement whose result is none of
- * enum fl_settle settles nothing and does not count. */
+/* FL_ADVANCE is for a timer that creates timers, such as a schedule. The first operation of `batch` is an FL_OP_UPDATE with
+ * FL_OP_SET_DUE and perhaps more: so the timer goes on, with its ID, its name, and its attempts starting anew. It needs
+ * neither name nor ID. The others are FL_OP_CREATE without names. All of it takes effect in one transaction or not at all.
+ *
+ *     fl_op ops[] = {{.kind = FL_OP_UPDATE, .flags = FL_OP_SET_DUE | FL_OP_SET_PAYLOAD, .timer = {.due_us = next_us, …}},
+ *                    {.kind = FL_OP_CREATE, .timer = {.ns = FL_TEXT("kitchen"), .due_us = now_us, …}}};
+ *     fl_batch batch = {.ops = ops, .count = 2, .done = advanced};
+ *     fl_settlement settlement = {.token = firing->token, .result = FL_ADVANCE, .batch = &batch};
+ *     fl_engine_settle(engine, &settlement, 1);
+ *
+ * The batch must stay as it is until its `done`, which is called when the outcome is known. All its operations have the
+ * same result: 0; FL_TIMER_NOT_FOUND, if the timer was replaced before it was settled, and then nothing was done; or any
+ * other code, if the engine stops, has lost its shard or begins anew: then the timer fires again, unless it has taken effect.
+ * If the store refuses, the engine tries again. If the store does not say whether it took effect, the engine asks until it
+ * knows, and none of the timers fires before.
+ *
+ * Settles attempts. Returns how many of the tokens named one that was under way; a settlement whose result is none of
+ * enum fl_settle, or whose batch cannot be carried out, settles nothing and does not count. */
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count);
 
 /* --- Waiting ------------------------------------------------------------------------------------------------------ */
@@ -169,7 +210,8 @@ size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, siz
  * If the clock is set back while a timer is parked, it waits until it is due again; of a retry only that time is known, not when
  * the retry was to be.
  *
- * fl_engine_wait() is for an attempt that was dispatched and has not begun. Returns true if the attempt waits: then either
+ * fl_engine_wait() is for an attempt that was dispatched and has not begun; one that waits already leaves its lane for the
+ * other. Returns true if the attempt waits: then either
  * fl_engine_begin() or fl_engine_settle() follows, or the engine withdraws it. `handle` is yours, for `withdraw`. Returns
  * false if the engine has taken the attempt back: then the token and the bytes of the firing are invalid. */
 bool fl_engine_wait(fl_engine *engine, uint64_t token, uint32_t lane, void *handle);
@@ -211,7 +253,7 @@ typedef struct fl_engine_config {
     fl_store *store;
     const char *owner; /* who claims the shard: an address, 1 to 255 bytes */
     fl_dispatch_fn dispatch;
-    void *arg; /* for `dispatch`, `notify`, `ended` and `counted` */
+    void *arg; /* for `dispatch`, `notify`, `ended`, `counted` and `paused` */
     uint32_t shard;
     bool force; /* claim the shard even if another owner holds it */
     bool wait;  /* fire nothing before fl_engine_go() */
@@ -225,6 +267,9 @@ typedef struct fl_engine_config {
     /* `more` timers of a namespace are pending, or -`more` fewer. The sum of all calls is exact: at the claim the store
      * counts what is there, and before the engine is gone each sum is 0 again. Call nothing of the engine's from it. */
     void (*counted)(void *arg, fl_engine *engine, fl_bytes ns, int64_t more);
+    /* How many microseconds from `from_us` to `until_us` do not count toward the `max_age_us` of this timer, because it was
+     * paused. Asked when a timer would be given up for its age. NULL: all count. Call nothing of the engine's from it. */
+    uint64_t (*paused)(void *arg, fl_engine *engine, const fl_durable *timer, int64_t from_us, int64_t until_us);
     fl_wall_clock *clock; /* NULL: the system's */
     uint64_t lease_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
     uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s. At most a day */
@@ -307,6 +352,11 @@ enum {
      * replace what it has read. FL_EXISTS: another timer has the name; FL_TIMER_NOT_FOUND: no timer has it. Without a name,
      * it is refused. */
     FL_OP_ONLY_THIS = 512,
+    /* FL_OP_CREATE with a name, FL_OP_UPDATE and FL_OP_CANCEL: only if the timer is still as it was read, by
+     * `timer.revision`. FL_CHANGED: it is not; FL_TIMER_NOT_FOUND: it is gone. A timer that advances (FL_ADVANCE) keeps its
+     * ID, so FL_OP_ONLY_THIS does not notice that. */
+    FL_OP_ONLY_REVISION = 1024,
+    FL_OP_SET_MAX_WAIT = 2048, /* FL_OP_UPDATE: `max_wait_us` and `merge_first` */
 };
 
 enum fl_outcome { FL_CREATED, FL_SAME, FL_REPLACED };
@@ -318,7 +368,7 @@ typedef struct fl_op {
     unsigned flags;
     fl_durable timer;
     /* The answer. */
-    int result; /* 0; FL_TIMER_NOT_FOUND: not there, or has fired; FL_EXISTS; FL_BUSY: an attempt is under way;
+    int result; /* 0; FL_TIMER_NOT_FOUND: not there, or has fired; FL_EXISTS; FL_CHANGED; FL_BUSY: an attempt is under way;
                  * FL_INVALID_ARGUMENT, FL_INVALID_TIMER_ID, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED;
                  * FL_NO_MEMORY; what stores answer */
     enum fl_outcome outcome; /* of FL_OP_CREATE */
@@ -326,7 +376,7 @@ typedef struct fl_op {
     fl_bytes reason;
 } fl_op;
 
-typedef struct fl_batch fl_batch;
+enum { FL_ATOMIC_MOST = 16384, FL_ATOMIC_BYTES_MOST = 64 << 20 };
 
 /* Operations in order. Those on the same timer take effect in that order; each succeeds or fails by itself. */
 struct fl_batch {
@@ -335,6 +385,16 @@ struct fl_batch {
     void (*done)(
         fl_batch *batch); /* when all are answered; the batch is yours again. Never inside fl_engine_submit() */
     void *arg;            /* yours */
+    /* All operations take effect in one transaction or none does, and all have the same result. The first may be any
+     * FL_OP_CREATE, FL_OP_UPDATE or FL_OP_CANCEL, the others are FL_OP_CREATE without names. At most FL_ATOMIC_MOST, with
+     * FL_ATOMIC_BYTES_MOST bytes in all: else FL_TOO_LARGE. The first one replaces a timer even if its content is the
+     * same. */
+    bool atomic;
+    /* Of FL_ADVANCE, and of an atomic batch whose first operation is not a creation without a name; may be NULL. Called right
+     * before the batch is written, when the IDs of the new timers are known (but of the first operation): it may change the
+     * payload of the first operation, for example to note these IDs there. It may be called several times: the IDs that count
+     * are those of the last. Call nothing of the engine's from it. */
+    void (*compose)(fl_batch *batch);
     /* The engine's. */
     size_t left;
     void *bytes;
@@ -356,13 +416,18 @@ typedef struct fl_listing fl_listing;
  * and within a window in the order in which they were filed: what was overdue when it was created, waits for another
  * attempt or was put off stands where that will be. What is created, moved or fired meanwhile may be seen or not. A range
  * that begins in the future is quick; one that does not looks through all that is there, a page at a time, and a page may
- * come back with few timers or none and yet have `more`. (What was created with a time that was past, attempted, or waited in
+ * come back with few timers or none and yet have `more`: it ends after a bounded number of rows, whatever the filters say.
+ * (What was created with a time that was past, attempted, or waited in
  * a lane, by a clock that was set back since is sure to be found only by a range that begins before now.) What is parked in a
  * lane comes last; a timer that is parked between two pages may be in both. */
 struct fl_listing {
-    bool dead;                 /* those given up instead, in order of creation; only ns and limit count */
+    bool dead;                 /* those given up instead, in order of creation */
     fl_bytes ns;               /* size 0: all */
     fl_bytes prefix;           /* of the name; size 0: all */
+    fl_bytes name_contains;    /* size 0: all */
+    fl_bytes target_prefix;    /* size 0: all */
+    fl_bytes schedule;         /* the whole name; size 0: all */
+    fl_bytes reason_contains;  /* of dead ones; size 0: all */
     int64_t from_us, until_us; /* due_us from, and before; 0: no limit */
     size_t limit;              /* timers; 0: 100, at most 10,000. Fewer come once they have 1 MiB, with `more` set */
     fl_cursor cursor;

@@ -41,7 +41,8 @@ extern "C" {
     X(STORE_NEWER, -20, "a later version of Foliot created the store; use that version")                         \
     X(STORE_LOCKED, -21, "another process has the store open")                                                   \
     X(TOO_LARGE, -22, "the data is larger than the configured limit")                                            \
-    X(STOPPED, -23, "the engine is not running")
+    X(STOPPED, -23, "the engine is not running")                                                                 \
+    X(CHANGED, -24, "the object has changed since it was read; read it again")
 
 enum fl_error {
 #define FL_ERROR_ENUM(name, code, text) FL_##name = (code),

@@ -4,6 +4,9 @@
  * A body is a byte of flags, the creation as a difference to the row's time in milliseconds, then what the flags say is
  * there, then the payload up to the end. A plain timer costs five bytes beyond its payload. Numbers are varints
  * (base/varint.h); those that may be negative have their sign in the lowest bit.
+ *
+ * What few timers have is described by a second number of flags (HAS_MORE), so that those that have nothing of it pay
+ * nothing for it. A body with a flag that is not known is not read: a later version has written it.
  */
 
 #include "base/varint.h"
@@ -16,7 +19,17 @@ enum body_flags {
     HAS_RETRY = 8,
     HAS_TARGET = 16,
     HAS_HEADERS = 32,
-    KNOWN = 63,
+    HAS_MORE = 64,
+    KNOWN = 127,
+};
+
+enum more_flags {
+    HAS_SCHEDULE = 1,
+    HAS_CIVIL = 2,
+    HAS_MAX_WAIT = 4,
+    MERGES_FIRST = 8,
+    HAS_REPLACED = 16,
+    MORE_KNOWN = 31,
 };
 
 static bool has_retry(const fl_retry *retry)
@@ -27,7 +40,8 @@ static bool has_retry(const fl_retry *retry)
 
 size_t fl__body_size(const fl_durable *timer)
 {
-    return 1 + (size_t)11 * FL__VARINT_MAX + timer->target.size + timer->headers.size + timer->payload.size;
+    return 1 + (size_t)21 * FL__VARINT_MAX + timer->target.size + timer->headers.size + timer->payload.size +
+           timer->schedule.size + timer->local.size + timer->zone.size;
 }
 
 static size_t put_bytes(unsigned char *out, fl_bytes bytes)
@@ -44,6 +58,42 @@ static size_t put_retry(unsigned char *out, const fl_retry *retry)
     size_t size = 0;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         size += fl__varint_put(out + size, values[i]);
+    return size;
+}
+
+static size_t put_sized(unsigned char *out, fl_bytes bytes)
+{
+    size_t size = fl__varint_put(out, bytes.size);
+    return size + put_bytes(out + size, bytes);
+}
+
+static unsigned more_of(const fl_durable *timer)
+{
+    return (timer->schedule.size > 0 ? HAS_SCHEDULE : 0u) |
+           (timer->local.size > 0 || timer->zone.size > 0 ? HAS_CIVIL : 0u) |
+           (timer->max_wait_us > 0 ? HAS_MAX_WAIT : 0u) | (timer->merge_first ? MERGES_FIRST : 0u) |
+           (timer->replaced > 0 ? HAS_REPLACED : 0u);
+}
+
+static size_t put_more(unsigned char *out, const fl_durable *timer, unsigned more)
+{
+    size_t size = fl__varint_put(out, more);
+    if (more & HAS_SCHEDULE) {
+        size += put_sized(out + size, timer->schedule);
+        size += fl__varint_put(out + size, fl__zigzag(timer->occurrence_us));
+        size += fl__varint_put(out + size, fl__zigzag(timer->previous_us));
+        size += fl__varint_put(out + size, fl__zigzag(timer->next_us));
+    }
+    if (more & HAS_CIVIL) {
+        size += put_sized(out + size, timer->local);
+        size += put_sized(out + size, timer->zone);
+    }
+    if (more & HAS_MAX_WAIT)
+        size += fl__varint_put(out + size, timer->max_wait_us);
+    if (more & HAS_REPLACED) {
+        size += fl__varint_put(out + size, timer->replaced);
+        size += fl__varint_put(out + size, fl__zigzag(timer->first_created_us));
+    }
     return size;
 }
 
@@ -70,13 +120,16 @@ size_t fl__body_encode(const fl_durable *timer, int64_t at_us, unsigned char *ou
     }
     if (timer->target.size > 0) {
         flags |= HAS_TARGET;
-        size += fl__varint_put(out + size, timer->target.size);
-        size += put_bytes(out + size, timer->target);
+        size += put_sized(out + size, timer->target);
     }
     if (timer->headers.size > 0) {
         flags |= HAS_HEADERS;
-        size += fl__varint_put(out + size, timer->headers.size);
-        size += put_bytes(out + size, timer->headers);
+        size += put_sized(out + size, timer->headers);
+    }
+    unsigned more = more_of(timer);
+    if (more) {
+        flags |= HAS_MORE;
+        size += put_more(out + size, timer, more);
     }
     out[0] = flags;
     return size + put_bytes(out + size, timer->payload);
@@ -116,6 +169,30 @@ static void read_retry(struct reader *r, fl_retry *retry)
     retry->max_age_us = read_number(r);
 }
 
+static void read_more(struct reader *r, fl_durable *ret)
+{
+    uint64_t more = read_number(r);
+    if (more & ~(uint64_t)MORE_KNOWN)
+        r->broken = true;
+    if (more & HAS_SCHEDULE) {
+        ret->schedule = read_bytes(r);
+        ret->occurrence_us = fl__unzigzag(read_number(r));
+        ret->previous_us = fl__unzigzag(read_number(r));
+        ret->next_us = fl__unzigzag(read_number(r));
+    }
+    if (more & HAS_CIVIL) {
+        ret->local = read_bytes(r);
+        ret->zone = read_bytes(r);
+    }
+    ret->max_wait_us = more & HAS_MAX_WAIT ? read_number(r) : 0;
+    ret->merge_first = more & MERGES_FIRST;
+    if (more & HAS_REPLACED) {
+        ret->replaced = (uint32_t)read_number(r);
+        ret->first_created_us = fl__unzigzag(read_number(r));
+    }
+}
+
+/* What the body does not say of `ret` stays as it is. */
 int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret)
 {
     struct reader r = {body.data, (const unsigned char *)body.data + body.size, false};
@@ -131,6 +208,8 @@ int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret)
         read_retry(&r, &ret->retry);
     ret->target = flags & HAS_TARGET ? read_bytes(&r) : (fl_bytes){0};
     ret->headers = flags & HAS_HEADERS ? read_bytes(&r) : (fl_bytes){0};
+    if (flags & HAS_MORE)
+        read_more(&r, ret);
     ret->payload = (fl_bytes){r.at, (size_t)(r.end - r.at)};
     return r.broken ? FL_STORE_CORRUPT : 0;
 }
@@ -138,9 +217,12 @@ int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret)
 /* A body that cannot be read gives a timer without content: better than one that never fires. */
 void fl__row_timer(const fl_row *row, fl_durable *ret)
 {
-    *ret = (fl_durable){.ns = row->ns, .name = row->name, .id = row->id};
-    if (fl__body_decode(row->body, row->key.at_us, ret) < 0)
-        *ret = (fl_durable){.ns = row->ns, .name = row->name, .id = row->id, .due_us = row->key.at_us};
+    const fl_durable bare = {.ns = row->ns, .name = row->name, .id = row->id, .revision = row->key.seq};
+    *ret = bare;
+    if (fl__body_decode(row->body, row->key.at_us, ret) < 0) {
+        *ret = bare;
+        ret->due_us = row->key.at_us;
+    }
 }
 
 /* --- IDs ---------------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
  *   - A timer that was perhaps moved, replaced or cancelled is held: it does not fire before it is known when it should.
  *     So is what it has perhaps become, if that is loaded meanwhile.
  *   - An attempt that was perhaps settled stays among those that are not, so that progress does not pass it.
+ *   - Timers that were perhaps created together with such a change are held, too (group.c).
  */
 
 #include "engine/internal.h"
@@ -38,6 +39,8 @@ void fl__doubt(fl_engine *e, struct work *work)
         e->in_doubt = work;
         if (work->new_key.seq) /* nobody has seen it yet, so nobody holds it */
             fl__lock(e, &work->new_lock, lock_of_seq(work->new_key.seq), NULL);
+        if (work->group)
+            fl__group_hold(e, work->group);
     }
     fl__queue_push(&e->doubts, work);
 }
@@ -54,6 +57,11 @@ void fl__doubt_end(fl_engine *e, struct work *work)
     work->in_doubt = false;
     fl__progress_keep(e, work->new_key);
     fl__unlock(e, &work->new_lock);
+    if (!work->group)
+        return;
+    for (size_t i = 0; i < work->group->count; i++)
+        fl__progress_keep(e, work->group->followers[i].key);
+    fl__group_let_go(e, work->group);
 }
 
 /* Whether this row may be the work of a change in doubt. Then it is not over, wherever the front is by now. */
@@ -62,7 +70,7 @@ bool fl__doubt_about(const fl_engine *e, uint64_t seq)
     if (!e->in_doubt || !fl__is_locked(e, lock_of_seq(seq)))
         return false;
     for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
-        if (work->new_key.seq == seq)
+        if (work->new_key.seq == seq || fl__group_has(work->group, seq))
             return true;
     return false;
 }
@@ -74,15 +82,34 @@ static bool applied(const struct work *work, const fl_store_want *want)
     return want->found && want->row.key.seq == work->new_key.seq;
 }
 
+/* Whether the row is still to be taken in: a load may have brought it; or others of its time may be ahead of it in the
+ * wheel: then it is loaded in its turn. */
+static bool is_missing(fl_engine *e, const fl_row *row)
+{
+    if (fl__ops_let_go(e, row->key))
+        return false;
+    if (!behind_front(e, row->key))
+        fl__memory_evict(e, row->key);
+    return true;
+}
+
+/* A row that was in doubt, and is in the store. */
+void fl__doubt_take_in(fl_engine *e, const fl_row *row)
+{
+    if (is_missing(e, row))
+        fl__ops_take_in(e, row, 0);
+}
+
+/* `want` is about the work, those behind it about the others of its group. */
 static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
 {
     bool done = applied(work, want);
     fl__doubt_end(e, work);
+    if (done && work->group)
+        fl__group_found(e, work->group, want + 1);
     const fl_row *row = done && work->new_key.seq ? &want->row : NULL;
-    if (row && fl__ops_let_go(e, row->key))
-        row = NULL; /* a load has brought it */
-    else if (row && !behind_front(e, row->key))
-        fl__memory_evict(e, row->key); /* others of its time may be ahead of it in the wheel: load it in its turn */
+    if (row && !is_missing(e, row))
+        row = NULL;
     if (work->kind != WORK_CLIENT && done)
         fl__settle_applied(e, work, row);
     else if (work->kind != WORK_CLIENT)
@@ -93,35 +120,59 @@ static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
         fl__ops_not_applied(e, work);
 }
 
+/* How many questions there are about a work. */
+static size_t wants_of(const struct work *work)
+{
+    return 1 + (work->group ? work->group->count : 0);
+}
+
 static void doubts_answered(fl_store_request *request)
 {
     struct find *find = (struct find *)request;
     fl_engine *e = find->engine;
     e->doubts_busy--;
     fl__engine_answered(e, request);
+    fl_store_want *want = find->wants;
     for (size_t i = 0; i < find->count; i++) {
         struct work *work = find->works[i];
+        size_t wanted = wants_of(work);
         if (e->state != ENGINE_RUNNING)
             fl__work_end(e, work);
         else if (request->result < 0)
             fl__doubt(e, work);
         else
-            resolve(e, work, &find->wants[i]);
+            resolve(e, work, want);
+        want += wanted;
     }
     fl__release(find);
     fl__ops_deliver(e);
 }
 
+/* As many as fit; one group always does. */
+static size_t wants_to_ask(const fl_engine *e)
+{
+    size_t count = 0;
+    for (const struct work *work = e->doubts.first; work; work = work->next) {
+        if (count > 0 && count + wants_of(work) > WRITE_MOST)
+            break;
+        count += wants_of(work);
+    }
+    return count;
+}
+
 static void ask_works(fl_engine *e)
 {
-    size_t count = e->doubts.count < WRITE_MOST ? e->doubts.count : WRITE_MOST;
+    size_t count = wants_to_ask(e), asked = 0;
     struct find *find = count > 0 ? fl__find_new(e, count) : NULL;
     if (!find)
         return;
-    while (find->count < count) {
+    while (asked < count) {
         struct work *work = fl__queue_pop(&e->doubts);
-        find->wants[find->count].id = work->id;
+        find->wants[asked].id = work->id;
+        if (work->group)
+            fl__group_want(work->group, &find->wants[asked + 1]);
         find->works[find->count++] = work;
+        asked += wants_of(work);
     }
     e->doubts_busy++;
     e->stats.store_finds++;

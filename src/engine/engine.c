@@ -90,6 +90,8 @@ static int64_t next_unloaded(const fl_engine *e)
     int64_t next_us = INT64_MAX;
     for (size_t i = 0; i < e->window_count; i++) {
         int64_t begin_us = fl_window_begin(e->windows[i]);
+        if (begin_us >= fl__lanes_begin_us())
+            continue; /* FL_TIME_NEVER_US */
         if (begin_us < e->until.at_us)
             begin_us = e->until.at_us;
         if (fl_window_end(e->windows[i]) > e->until.at_us && begin_us < next_us)
@@ -553,6 +555,7 @@ static void gone(fl_loop *loop, void *arg)
     fl_engine *e = arg;
     fl_loop_fn stopped = e->stopped;
     void *stopped_arg = e->stopped_arg;
+    fl__ops_deliver(e);
     for (uint32_t i = 1; i < e->flights.used; i++)
         if (e->flights.list[i].state == FLIGHT_ORPHAN)
             fl__flight_end(e, i);

@@ -114,6 +114,9 @@ static void launch(fl_engine *e, uint32_t index, fl_firing *firing, int64_t now_
     fl__row_timer(&row, &firing->timer);
     firing->timer.attempt++;
     firing->token = fl__flight_token(e, index);
+    firing->parked = fl__is_lane_time(flight->item->at_us);
+    firing->lane = firing->parked ? fl__lane_of_time(flight->item->at_us) : 0;
+    firing->at_us = firing->parked ? firing->timer.due_us : flight->item->at_us;
     int64_t late_us = now_us - fl__item_due(e, flight->item);
     histogram_add(&e->lateness, (uint64_t)(late_us > 0 ? late_us : 0) * NS_PER_US);
     e->stats.dispatched++;
@@ -290,6 +293,16 @@ static uint64_t backoff_us(fl_engine *e, const fl_retry *retry, uint32_t attempt
     return (uint64_t)shortened + 1;
 }
 
+/* Whether it will be older than that, without the time for which it was paused. */
+static bool is_too_old(fl_engine *e, const fl_durable *timer, int64_t at_us, uint64_t most_us)
+{
+    uint64_t age_us = at_us > timer->due_us ? (uint64_t)at_us - (uint64_t)timer->due_us : 0;
+    if (age_us <= most_us || !e->config.paused)
+        return age_us > most_us;
+    uint64_t paused_us = e->config.paused(e->config.arg, e, timer, timer->due_us, at_us);
+    return paused_us < age_us && age_us - paused_us > most_us;
+}
+
 /* Computes when the next attempt after a failed one is, not before `*at`. Returns false if there is no next attempt. */
 static bool next_attempt(fl_engine *e, const fl_durable *timer, bool at_once, int64_t *at)
 {
@@ -300,7 +313,7 @@ static bool next_attempt(fl_engine *e, const fl_durable *timer, bool at_once, in
         at_us = *at;
     if (retry->max_attempts > 0 && timer->attempt >= retry->max_attempts)
         return false;
-    if (retry->max_age_us > 0 && at_us > timer->due_us && (uint64_t)at_us - (uint64_t)timer->due_us > retry->max_age_us)
+    if (retry->max_age_us > 0 && is_too_old(e, timer, at_us, retry->max_age_us))
         return false;
     if (at_us >= FL_STORE_TIME_END)
         return false;
@@ -353,9 +366,33 @@ static int write_again(fl_engine *e, struct work *work, const fl_row *row, const
     return 0;
 }
 
+/* The timer goes on as its batch says, and what it creates is filed with it. */
+static int write_advance(fl_engine *e, struct work *work)
+{
+    fl_row row;
+    fl_durable timer;
+    fl_op *op = &work->group->batch->ops[0];
+    if (!fl__write_open_group(e))
+        return FL_NO_MEMORY;
+    int r = fl__group_file(e, work->group);
+    fl__item_row(e, e->flights.list[work->flight].item, &row);
+    fl__row_timer(&row, &timer);
+    fl__ops_apply_update(op, &timer);
+    work->old_key = row.key;
+    work->id = row.id;
+    if (r == 0)
+        r = write_again(e, work, &row, &timer, fl__ops_filing_time(e, timer.due_us));
+    fl__write_close_group(e, r == 0);
+    op->timer.id = row.id;
+    op->timer.revision = work->new_key.seq;
+    return r;
+}
+
 /* Files again, or gives up, as the settlement says. */
 static int write_settlement(fl_engine *e, struct work *work)
 {
+    if (work->group)
+        return write_advance(e, work);
     fl_row row;
     fl_durable timer;
     int64_t at_us = work->settlement.at_us, now_us = fl__engine_filing_now(e);
@@ -374,6 +411,7 @@ static int write_settlement(fl_engine *e, struct work *work)
     if (work->settlement.result == FL_AGAIN && again) {
         timer.attempt = 0;
         timer.due_us = at_us;
+        timer.local = timer.zone = (fl_bytes){0};
     } else if (work->settlement.result == FL_FAILED || work->settlement.result == FL_EXPIRED) {
         again = next_attempt(e, &timer, work->settlement.result == FL_EXPIRED, &at_us);
     }
@@ -409,9 +447,9 @@ void fl__settle_count(fl_engine *e, const struct work *work)
     else if (work->kind == WORK_SETTLE && !filed)
         stats->dead++;
     else if (work->kind == WORK_SETTLE)
-        *(work->settlement.result == FL_AGAIN   ? &stats->again
-          : work->settlement.result == FL_LATER ? &stats->later
-                                                : &stats->retried) += 1;
+        *(work->settlement.result == FL_AGAIN || work->group ? &stats->again
+          : work->settlement.result == FL_LATER              ? &stats->later
+                                                             : &stats->retried) += 1;
     if (!filed)
         fl__count(e, work->space, -1);
 }
@@ -440,6 +478,7 @@ void fl__settle_continue(fl_engine *e, struct work *work)
     const struct flight *flight = &e->flights.list[work->flight];
     fl__progress_move_fronts(e);
     if ((flight->superseded || work->kind == WORK_REMOVE) && over(e, work->flight)) {
+        fl__ops_answer_work(e, work, FL_TIMER_NOT_FOUND);
         fl__work_end(e, work);
         return;
     }
@@ -470,6 +509,7 @@ void fl__settle_applied(fl_engine *e, struct work *work, const fl_row *row)
     if (row)
         fl__ops_take_in(e, row, 0); /* first: its name is that of the item in flight */
     fl__flight_end(e, index);
+    fl__ops_answer_work(e, work, 0);
     fl__work_end(e, work);
     fl__fire_soon(e);
 }
@@ -486,28 +526,42 @@ void fl__settle_written(fl_engine *e, struct work *work, const struct write_entr
     }
 }
 
+/* NULL: no memory. */
+static struct work *settlement_work(fl_engine *e, const fl_settlement *settlement, enum work_kind kind)
+{
+    struct work *work = fl__work_new(e, kind);
+    size_t size = settlement->reason.size < REASON_MOST ? settlement->reason.size : REASON_MOST;
+    bool advances = settlement->result == FL_ADVANCE;
+    if (!work)
+        return NULL;
+    work->reason = size > 0 ? fl__alloc(size) : NULL;
+    work->group = advances ? fl__group_new(settlement->batch) : NULL;
+    if ((size > 0 && !work->reason) || (advances && !work->group)) {
+        fl__work_end(e, work);
+        return NULL;
+    }
+    if (size > 0)
+        memcpy(work->reason, settlement->reason.data, size);
+    work->settlement = *settlement;
+    work->settlement.reason = (fl_bytes){work->reason, size};
+    work->batch = settlement->batch;
+    work->op = advances ? settlement->batch->ops : NULL;
+    return work;
+}
+
 /* Without memory, the attempt counts as one that is still under way; the next owner repeats it. */
 void fl__settle_begin(fl_engine *e, uint32_t index, const fl_settlement *settlement, enum work_kind kind, uint32_t lane)
 {
     struct flight *flight = &e->flights.list[index];
-    struct work *work = fl__work_new(e, kind);
-    char *reason = NULL;
-    size_t size = settlement->reason.size < REASON_MOST ? settlement->reason.size : REASON_MOST;
-    if (work && size > 0)
-        reason = fl__alloc(size);
-    if (!work || (size > 0 && !reason)) {
-        if (work)
-            fl__work_end(e, work);
+    struct work *work = settlement_work(e, settlement, kind);
+    if (!work) {
+        if (settlement->result == FL_ADVANCE)
+            fl__group_refuse(e, settlement->batch, FL_NO_MEMORY);
         fl__engine_restart(e, "out of memory: cannot settle an attempt");
         return;
     }
-    if (size > 0)
-        memcpy(reason, settlement->reason.data, size);
     work->flight = index;
     work->space = fl__item_space(e->flights.list[index].item);
-    work->reason = reason;
-    work->settlement = *settlement;
-    work->settlement.reason = (fl_bytes){reason, size};
     work->lane = lane;
     if (flight->state == FLIGHT_HELD)
         e->flights.dispatched[flight->item->seq & 1]++;
@@ -542,20 +596,44 @@ static void end_attempt(fl_engine *e, uint32_t index, const fl_settlement *settl
     fl__settle_begin(e, index, settlement, WORK_REMOVE, 0);
 }
 
+/* One that cannot go on any more. */
+static void refuse_advance(fl_engine *e, const fl_settlement *settlement, int result)
+{
+    if (settlement->result == FL_ADVANCE)
+        fl__group_refuse(e, settlement->batch, result);
+}
+
 static void settle_one(fl_engine *e, uint32_t index, const fl_settlement *settlement)
 {
     struct flight *flight = &e->flights.list[index];
+    bool over = settlement->result == FL_DONE || settlement->result == FL_SKIP;
     e->dirty = true;
     fl__lane_stop_waiting(e, flight);
     e->stats.failed +=
         settlement->result == FL_FAILED || settlement->result == FL_DEAD || settlement->result == FL_EXPIRED;
-    e->stats.fired += settlement->result == FL_DONE && flight->state != FLIGHT_ORPHAN;
-    if (flight->state == FLIGHT_ORPHAN)
+    if (over && flight->state != FLIGHT_ORPHAN)
+        *(settlement->result == FL_DONE ? &e->stats.fired : &e->stats.skipped) += 1;
+    if (flight->state == FLIGHT_ORPHAN) {
+        refuse_advance(e, settlement, FL_STORE_UNAVAILABLE);
         fl__flight_end(e, index);
-    else if (settlement->result == FL_DONE || flight->superseded)
+    } else if (flight->superseded) {
+        refuse_advance(e, settlement, FL_TIMER_NOT_FOUND);
+        end_attempt(e, index, &(fl_settlement){.result = FL_DONE});
+    } else if (over) {
         end_attempt(e, index, settlement);
-    else
+    } else {
         fl__settle_begin(e, index, settlement, WORK_SETTLE, 0);
+    }
+}
+
+/* Whether it says what is to become of the attempt. */
+static bool is_sound(const fl_engine *e, const fl_settlement *settlement)
+{
+    const fl_batch *batch = settlement->batch;
+    if (settlement->result != FL_ADVANCE)
+        return (unsigned)settlement->result <= FL_SKIP;
+    return batch && batch->count > 0 && batch->ops[0].kind == FL_OP_UPDATE && batch->ops[0].flags & FL_OP_SET_DUE &&
+           fl__ops_check_content(e, &batch->ops[0].timer) == 0 && fl__ops_check_group(e, batch) == 0;
 }
 
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count)
@@ -563,8 +641,12 @@ size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, siz
     size_t known = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t index = fl__flight_of_token(engine, settlements[i].token);
-        if (index && (unsigned)settlements[i].result <= FL_EXPIRED) {
+        if (index && is_sound(engine, &settlements[i])) {
             known++;
+            if (settlements[i].result == FL_ADVANCE) {
+                settlements[i].batch->bytes = NULL;
+                settlements[i].batch->left = settlements[i].batch->count;
+            }
             settle_one(engine, index, &settlements[i]);
         }
     }

@@ -9,6 +9,7 @@
  *   list.c      pages of timers
  *   lock.c      operations on the same name or row, one after the other
  *   write.c     changes on their way to the store
+ *   group.c     several changes in one transaction
  *   doubt.c     changes of which nobody knows whether they took effect
  *   memory.c    timers in memory: items, the spans they stand in, the two wheels, making room
  *   load.c      from the store into memory: windows, look-ahead, filing windows into finer ones
@@ -66,6 +67,7 @@ enum {
     REASON_MOST = 1024,      /* bytes */
     TARGET_MOST = 4096,      /* bytes */
     HEADERS_MOST = 16 << 10, /* bytes */
+    LOCAL_MOST = 64,         /* bytes */
     SPAN_SHIFT = 19,         /* half a second */
 };
 
@@ -210,6 +212,17 @@ struct lock {
 /* Parking and unparking change only where a timer is filed. */
 enum work_kind { WORK_CLIENT, WORK_SETTLE, WORK_REMOVE, WORK_PARK, WORK_UNPARK };
 
+/* Timers without names that are created in the transaction of a work: see group.c. */
+struct atomic_group {
+    fl_batch *batch; /* its first operation is the work's own; NULL: it is answered */
+    size_t count;
+    struct follower {
+        fl_key key;
+        uint32_t space;
+        struct lock lock; /* held while the work is in doubt */
+    } followers[];
+};
+
 /* An operation from its beginning until its effect is known. */
 struct work {
     struct lock name_lock, row_lock;
@@ -231,6 +244,7 @@ struct work {
     bool in_doubt;
     struct work *next_in_doubt;
     char *reason;
+    struct atomic_group *group; /* NULL: it is alone */
 };
 
 struct work_queue {
@@ -246,7 +260,7 @@ struct write_entry {
     uint32_t space;  /* of the row */
     fl_batch *batch; /* of a creation without a name */
     fl_op *op;
-    struct work *work; /* of everything else; NULL: nobody waits for it */
+    struct work *work; /* of everything else; NULL: nobody waits for it, or the work of the head of its group does */
 };
 
 struct write {
@@ -372,7 +386,9 @@ struct fl_engine {
     /* Writes */
     struct write *queued, *queued_last; /* not sent yet: the last one collects */
     struct write *sent, *sent_last;
-    fl_batch *early, *early_last; /* submitted before the shard was claimed */
+    struct write *group_write;       /* not NULL: everything goes here now */
+    size_t group_begin, group_bytes; /* what that had before */
+    fl_batch *early, *early_last;    /* submitted before the shard was claimed */
     uint32_t writes_busy;
     uint32_t finds_busy, doubts_busy;
     struct work_queue to_find, doubts, to_repeat;
@@ -433,6 +449,25 @@ void fl__ops_begin_early(fl_engine *e);
 void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row);
 void fl__ops_not_applied(fl_engine *e, struct work *work);
 bool fl__ops_let_go(fl_engine *e, fl_key key);
+int fl__ops_file_new(fl_engine *e, fl_op *op, struct write_entry **ret);
+int fl__ops_check_content(const fl_engine *e, const fl_durable *timer);
+int fl__ops_check_group(const fl_engine *e, const fl_batch *batch);
+void fl__ops_apply_update(const fl_op *op, fl_durable *timer);
+int64_t fl__ops_filing_time(fl_engine *e, int64_t due_us);
+void fl__ops_answer_work(fl_engine *e, struct work *work, int result);
+
+/* --- group.c */
+struct atomic_group *fl__group_new(fl_batch *batch); /* NULL: no memory */
+int fl__group_file(fl_engine *e, struct atomic_group *group);
+void fl__group_answer(fl_engine *e, struct atomic_group *group, int result);
+void fl__group_refuse(fl_engine *e, fl_batch *batch, int result);
+void fl__group_count(fl_engine *e, const struct atomic_group *group);
+void fl__group_applied(fl_engine *e, const struct atomic_group *group, const struct write_entry *head);
+void fl__group_hold(fl_engine *e, struct atomic_group *group);
+void fl__group_let_go(fl_engine *e, struct atomic_group *group);
+void fl__group_want(const struct atomic_group *group, fl_store_want *wants);
+void fl__group_found(fl_engine *e, const struct atomic_group *group, const fl_store_want *wants);
+bool fl__group_has(const struct atomic_group *group, uint64_t seq);
 
 /* --- list.c */
 void fl__lists_go_on(fl_engine *e);
@@ -444,6 +479,8 @@ bool fl__is_locked(const fl_engine *e, uint64_t key);
 
 /* --- write.c */
 struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes);
+bool fl__write_open_group(fl_engine *e); /* false: no memory */
+void fl__write_close_group(fl_engine *e, bool whole);
 struct find *fl__find_new(fl_engine *e, size_t count);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
 bool fl__write_files_under(const fl_engine *e, uint64_t window);
@@ -456,6 +493,7 @@ void fl__writes_free(fl_engine *e);
 void fl__doubt(fl_engine *e, struct work *work);
 void fl__doubt_end(fl_engine *e, struct work *work);
 bool fl__doubt_about(const fl_engine *e, uint64_t seq);
+void fl__doubt_take_in(fl_engine *e, const fl_row *row);
 void fl__doubt_unsure(fl_engine *e, fl_key key, uint32_t space);
 void fl__doubt_found(fl_engine *e, uint64_t seq);
 void fl__doubt_forget(fl_engine *e, uint64_t seq);
@@ -514,6 +552,8 @@ bool fl__is_lane(uint64_t window);
 bool fl__is_lane_time(int64_t at_us);
 fl_key fl__lane_key(uint32_t lane, uint64_t seq);
 uint64_t fl__lane_window(uint32_t lane);
+uint32_t fl__lane_of_time(int64_t at_us);
+int64_t fl__lanes_begin_us(void); /* nothing that is due from here on ever comes */
 void fl__lanes_read(fl_engine *e);
 bool fl__lane_next_window(const fl_engine *e, uint64_t after, uint64_t *ret);
 size_t fl__lanes_empty(fl_engine *e, struct fl_store_span *spans, size_t most);

@@ -44,6 +44,16 @@ uint64_t fl__lane_window(uint32_t lane)
     return fl_window_of(fl__lane_key(lane, 0).at_us, LANE_SHIFT);
 }
 
+uint32_t fl__lane_of_time(int64_t at_us)
+{
+    return (uint32_t)((at_us - LANES_BEGIN) >> LANE_SHIFT);
+}
+
+int64_t fl__lanes_begin_us(void)
+{
+    return LANES_BEGIN;
+}
+
 /* --- Which there are ---------------------------------------------------------------------------------------------- */
 
 void fl__lanes_init(struct lanes *lanes)
@@ -91,8 +101,7 @@ static void set_unread(fl_engine *e, struct lane *lane, bool unread)
 
 int fl__lane_filed(fl_engine *e, uint64_t window)
 {
-    uint32_t number = (uint32_t)((fl_window_begin(window) - LANES_BEGIN) >> LANE_SHIFT);
-    struct lane *lane = lane_of(e, number);
+    struct lane *lane = lane_of(e, fl__lane_of_time(fl_window_begin(window)));
     if (!lane)
         return FL_NO_MEMORY;
     set_unread(e, lane, true);
@@ -176,14 +185,31 @@ static void put_back(fl_engine *e, struct lane *lane, uint32_t index)
     lane->read_seq = 0;
 }
 
+/* One that waits becomes one that has just been dispatched. False: the engine is ending, and it stays where it is. */
+static bool change_lanes(fl_engine *e, struct flight *flight)
+{
+    if (e->state != ENGINE_RUNNING)
+        return false;
+    fl__lane_leave(e, flight);
+    e->flights.dispatched[flight->item->seq & 1]++;
+    return true;
+}
+
 bool fl_engine_wait(fl_engine *engine, uint64_t token, uint32_t number, void *handle)
 {
     fl_engine *e = engine;
     uint32_t index = fl__flight_of_token(e, token);
     struct flight *flight = &e->flights.list[index];
-    assert(number >> LANE_BITS == 0 && (index == 0 || (flight->state == FLIGHT_DISPATCHED && !flight->lane)));
+    assert(number >> LANE_BITS == 0);
     if (index == 0)
         return false;
+    if (flight->state == FLIGHT_ORPHAN) {
+        fl__flight_end(e, index);
+        return false;
+    }
+    if (flight->state == FLIGHT_WAITING && !change_lanes(e, flight))
+        return true;
+    assert(flight->state == FLIGHT_DISPATCHED && !flight->lane);
     struct lane *lane = lane_of(e, number);
     bool is_from_here = flight->item->at_us == fl__lane_key(number, 0).at_us;
     if (!lane || !takes(e, lane, is_from_here)) {

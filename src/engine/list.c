@@ -70,7 +70,8 @@ static int add(struct fl_listing_state *s, const fl_row *row)
     fl_durable *timer = &op->timer;
     if (!copy_bytes(&s->arena, &timer->ns) || !copy_bytes(&s->arena, &timer->name) ||
         !copy_bytes(&s->arena, &timer->payload) || !copy_bytes(&s->arena, &timer->target) ||
-        !copy_bytes(&s->arena, &timer->headers))
+        !copy_bytes(&s->arena, &timer->headers) || !copy_bytes(&s->arena, &timer->schedule) ||
+        !copy_bytes(&s->arena, &timer->local) || !copy_bytes(&s->arena, &timer->zone))
         return FL_NO_MEMORY;
     s->bytes += row->body.size;
     s->count++;
@@ -80,6 +81,26 @@ static int add(struct fl_listing_state *s, const fl_row *row)
 static bool is_full(const struct fl_listing_state *s)
 {
     return s->count == s->limit || s->bytes >= BYTES_MOST;
+}
+
+/* --- Filters ------------------------------------------------------------------------------------------------------ */
+
+static bool begins_with(fl_bytes text, fl_bytes prefix)
+{
+    return prefix.size == 0 || (text.size >= prefix.size && memcmp(text.data, prefix.data, prefix.size) == 0);
+}
+
+static bool contains(fl_bytes text, fl_bytes part)
+{
+    return part.size == 0 || (text.size >= part.size && memmem(text.data, text.size, part.data, part.size));
+}
+
+/* What the store has not looked at. */
+static bool fits(const fl_listing *listing, const fl_durable *timer)
+{
+    return (listing->from_us == 0 || timer->due_us >= listing->from_us) && timer->due_us < listing->until_us &&
+           contains(timer->name, listing->name_contains) && begins_with(timer->target, listing->target_prefix) &&
+           (listing->schedule.size == 0 || same_bytes(timer->schedule, listing->schedule));
 }
 
 /* --- The living --------------------------------------------------------------------------------------------------- */
@@ -146,7 +167,7 @@ static bool is_wanted(const fl_engine *e, const fl_listing *listing, const fl_ro
     if (fl__settled(e, row->key) || fl__flight_done(e, row->key.seq))
         return false;
     fl__row_timer(row, &timer);
-    return (listing->from_us == 0 || timer.due_us >= listing->from_us) && timer.due_us < listing->until_us;
+    return fits(listing, &timer);
 }
 
 /* After all others: what is parked is due. Its numbers have nothing to do with those in longer windows. */
@@ -247,32 +268,70 @@ static void list_more(struct fl_listing_state *s, bool past)
 
 /* --- The dead ----------------------------------------------------------------------------------------------------- */
 
+static bool is_wanted_dead(const fl_listing *listing, const fl_dead_row *dead)
+{
+    fl_durable timer;
+    fl__row_timer(&dead->row, &timer);
+    return fits(listing, &timer) && begins_with(timer.name, listing->prefix) &&
+           contains(dead->reason, listing->reason_contains);
+}
+
+static int add_dead(struct fl_listing_state *s, const fl_dead_row *dead)
+{
+    int r = add(s, &dead->row);
+    if (r < 0)
+        return r;
+    fl_op *op = &s->found[s->count - 1];
+    op->died_us = dead->died_us;
+    op->reason = dead->reason;
+    return copy_bytes(&s->arena, &op->reason) ? 0 : FL_NO_MEMORY;
+}
+
+static void list_dead(struct fl_listing_state *s);
+
 static void dead_listed(fl_store_request *request)
 {
     struct fl_listing_state *s = (struct fl_listing_state *)request;
     fl__engine_answered(s->engine, request);
+    uint64_t next_seq = request->dead_list.next_seq, *at = &s->listing->cursor.part[C_SEQ];
     int r = request->result;
     for (size_t i = 0; i < request->dead_list.count && r == 0; i++) {
-        const fl_dead_row *row = &request->dead_list.rows[i];
-        r = add(s, &row->row);
-        if (r == 0) {
-            fl_op *op = &s->found[s->count - 1];
-            op->died_us = row->died_us;
-            op->reason = row->reason;
-            r = copy_bytes(&s->arena, &op->reason) ? 0 : FL_NO_MEMORY;
+        const fl_dead_row *dead = &request->dead_list.rows[i];
+        bool wanted = is_wanted_dead(s->listing, dead);
+        if (wanted && is_full(s)) { /* the page is full: this row is the first of the next */
+            finish(s, 0, true);
+            return;
         }
+        *at = dead->row.id.seq;
+        if (wanted)
+            r = add_dead(s, dead);
     }
-    s->listing->cursor.part[C_SEQ] = request->dead_list.next_seq;
-    finish(s, r, request->dead_list.next_seq != 0);
+    s->looked += ROWS_AT_ONCE;
+    if (r == 0 && next_seq)
+        *at = next_seq;
+    if (r < 0 || next_seq == 0 || is_full(s) || s->looked >= ROWS_MOST)
+        finish(s, r, next_seq != 0);
+    else
+        list_dead(s);
 }
 
+/* Without filters of our own, no more is asked for than fits. */
 static void list_dead(struct fl_listing_state *s)
 {
     fl_store_request *request = &s->request;
-    request->dead_list.ns = s->listing->ns;
-    request->dead_list.after_seq = s->listing->cursor.part[C_SEQ];
+    const fl_listing *listing = s->listing;
+    if (s->engine->state != ENGINE_RUNNING) {
+        finish(s, fl__engine_refusal(s->engine), false);
+        return;
+    }
+    bool filters = listing->prefix.size + listing->name_contains.size + listing->target_prefix.size +
+                       listing->schedule.size + listing->reason_contains.size >
+                   0;
+    size_t limit = filters || s->limit - s->count > ROWS_AT_ONCE ? ROWS_AT_ONCE : s->limit - s->count;
+    request->dead_list.ns = listing->ns;
+    request->dead_list.after_seq = listing->cursor.part[C_SEQ];
     request->dead_list.id_seq = 0;
-    request->dead_list.limit = s->limit;
+    request->dead_list.limit = limit;
     fl__engine_submit_request(s->engine, request, FL_STORE_DEAD_LIST, dead_listed);
 }
 

@@ -49,13 +49,15 @@ void fl__ops_deliver(fl_engine *e)
     }
 }
 
-static void answer_work(fl_engine *e, struct work *work, int result)
+void fl__ops_answer_work(fl_engine *e, struct work *work, int result)
 {
     if (!work->op)
         return;
     fl_op *op = work->op;
     work->op = NULL;
     fl__ops_answer(e, work->batch, op, result);
+    if (work->group)
+        fl__group_answer(e, work->group, result);
 }
 
 /* Copies what is only borrowed from the store, to last until the batch is done. */
@@ -74,7 +76,8 @@ static int give_timer(struct work *work, const fl_durable *timer)
     fl_durable copy = *timer;
     if (!own_bytes(work->batch, &copy.ns) || !own_bytes(work->batch, &copy.name) ||
         !own_bytes(work->batch, &copy.payload) || !own_bytes(work->batch, &copy.target) ||
-        !own_bytes(work->batch, &copy.headers))
+        !own_bytes(work->batch, &copy.headers) || !own_bytes(work->batch, &copy.schedule) ||
+        !own_bytes(work->batch, &copy.local) || !own_bytes(work->batch, &copy.zone))
         return FL_NO_MEMORY;
     work->op->timer = copy;
     return 0;
@@ -99,10 +102,14 @@ static void release_row(fl_engine *e, struct work *work)
     fl__unlock(e, &work->row_lock);
 }
 
+/* One that has not been answered until now cannot be: the engine is not running any more. */
 void fl__work_end(fl_engine *e, struct work *work)
 {
+    if (work->op)
+        fl__ops_answer_work(e, work, fl__engine_refusal(e));
     fl__release(work->reason);
     fl__doubt_end(e, work);
+    fl__release(work->group);
     release_row(e, work);
     fl__unlock(e, &work->name_lock);
     fl__unlock(e, &work->dead_lock);
@@ -111,7 +118,7 @@ void fl__work_end(fl_engine *e, struct work *work)
 
 static void finish(fl_engine *e, struct work *work, int result)
 {
-    answer_work(e, work, result);
+    fl__ops_answer_work(e, work, result);
     fl__work_end(e, work);
 }
 
@@ -179,7 +186,7 @@ void fl__ops_take_in(fl_engine *e, const fl_row *row, uint8_t flags)
 /* --- Creating ----------------------------------------------------------------------------------------------------- */
 
 /* What a timer that was given the past as its time is filed under: now. Nothing is ever filed behind the front. */
-static int64_t filing_time(fl_engine *e, int64_t due_us)
+int64_t fl__ops_filing_time(fl_engine *e, int64_t due_us)
 {
     int64_t now_us = fl__engine_filing_now(e);
     return due_us > now_us ? due_us : now_us;
@@ -229,20 +236,36 @@ static int file_row(fl_engine *e, const struct filing *filing, struct write_entr
     return 0;
 }
 
-static void create_nameless(fl_engine *e, fl_batch *batch, fl_op *op)
+static void begin_anew(fl_engine *e, fl_durable *timer)
+{
+    timer->created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
+    timer->attempt = 0;
+    timer->replaced = 0;
+    timer->first_created_us = 0;
+}
+
+/* Files a timer without a name. */
+int fl__ops_file_new(fl_engine *e, fl_op *op, struct write_entry **ret)
+{
+    begin_anew(e, &op->timer);
+    struct filing filing = {.timer = &op->timer, .at_us = fl__ops_filing_time(e, op->timer.due_us)};
+    int r = file_row(e, &filing, ret);
+    if (r < 0)
+        return r;
+    op->timer.id = (*ret)->row.key;
+    op->timer.revision = op->timer.id.seq;
+    return 0;
+}
+
+static int create_nameless(fl_engine *e, fl_batch *batch, fl_op *op)
 {
     struct write_entry *entry;
-    op->timer.created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
-    op->timer.attempt = 0;
-    struct filing filing = {.timer = &op->timer, .at_us = filing_time(e, op->timer.due_us)};
-    int r = file_row(e, &filing, &entry);
-    if (r < 0) {
-        fl__ops_answer(e, batch, op, r);
-        return;
-    }
+    int r = fl__ops_file_new(e, op, &entry);
+    if (r < 0)
+        return r;
     entry->batch = batch;
     entry->op = op;
-    op->timer.id = entry->row.key;
+    return 0;
 }
 
 /* A row that was perhaps filed goes into memory, if it is near, and counts when it is known to be there. */
@@ -274,7 +297,30 @@ static bool same_content(const fl_durable *a, const fl_durable *b)
 {
     return a->due_us == b->due_us && a->timeout_us == b->timeout_us && same_bytes(a->payload, b->payload) &&
            same_bytes(a->target, b->target) && same_bytes(a->headers, b->headers) &&
-           memcmp(&a->retry, &b->retry, sizeof a->retry) == 0;
+           memcmp(&a->retry, &b->retry, sizeof a->retry) == 0 && a->max_wait_us == b->max_wait_us &&
+           a->merge_first == b->merge_first && same_bytes(a->local, b->local) && same_bytes(a->zone, b->zone) &&
+           same_bytes(a->schedule, b->schedule) && a->occurrence_us == b->occurrence_us;
+}
+
+/* What a timer has from the one that it replaces, which has not begun to fire. */
+static int follow(struct work *work, const fl_durable *existing)
+{
+    fl_durable *timer = &work->op->timer;
+    timer->replaced = existing->replaced < UINT32_MAX ? existing->replaced + 1 : UINT32_MAX;
+    timer->first_created_us = existing->replaced > 0 ? existing->first_created_us : existing->created_us;
+    if (timer->max_wait_us > 0 && timer->max_wait_us < (uint64_t)FL_STORE_TIME_END &&
+        timer->due_us > timer->first_created_us + (int64_t)timer->max_wait_us)
+        timer->due_us = timer->first_created_us + (int64_t)timer->max_wait_us;
+    if (!timer->merge_first)
+        return 0;
+    timer->payload = existing->payload;
+    return own_bytes(work->batch, &timer->payload) ? 0 : FL_NO_MEMORY;
+}
+
+/* Whether the row is no longer as the client has read it, if that is asked. */
+static bool has_changed(const fl_op *op, const fl_row *row)
+{
+    return op->flags & FL_OP_ONLY_REVISION && op->timer.revision != row->key.seq;
 }
 
 /* Files what the work makes of a timer, in place of `row` (NULL: of nothing). `id` NULL: it is a new one. */
@@ -296,6 +342,7 @@ static int write_row(fl_engine *e, struct work *work, int64_t at_us, const fl_ro
     work->old_key = filing.remove;
     work->new_key = entry->row.key;
     work->id = entry->row.id;
+    work->op->timer.revision = work->new_key.seq;
     return 0;
 }
 
@@ -310,41 +357,52 @@ static void make_sure(fl_engine *e, const fl_row *row)
 }
 
 /* `settled`: a row of that name whose timer has fired; it is only in the way. */
+/* There is a timer of that name. Returns 0 if it is to be replaced; else as decide(). */
+static int decide_replace(fl_engine *e, struct work *work, const fl_row *row)
+{
+    fl_op *op = work->op;
+    fl_durable existing;
+    fl__row_timer(row, &existing);
+    make_sure(e, row);
+    if (op->flags & FL_OP_ONLY_NEW)
+        return FL_EXISTS;
+    if (has_changed(op, row))
+        return FL_CHANGED;
+    if (!work->group && same_content(&existing, &op->timer)) {
+        op->outcome = FL_SAME;
+        return give_timer(work, &existing) < 0 ? FL_NO_MEMORY : 1;
+    }
+    if ((op->flags & FL_OP_NO_REPLACE) || (op->flags & FL_OP_ONLY_THIS && op->timer.id.seq != row->id.seq))
+        return FL_EXISTS;
+    op->outcome = FL_REPLACED;
+    work->under_way = hold(e, row->key) < 0; /* it is left to its end */
+    return work->under_way ? 0 : follow(work, &existing);
+}
+
 static int decide_create(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
 {
     fl_op *op = work->op;
     op->outcome = FL_CREATED;
-    if (row) {
-        fl_durable existing;
-        fl__row_timer(row, &existing);
-        make_sure(e, row);
-        if (op->flags & FL_OP_ONLY_NEW)
-            return FL_EXISTS;
-        if (same_content(&existing, &op->timer)) {
-            op->outcome = FL_SAME;
-            return give_timer(work, &existing) < 0 ? FL_NO_MEMORY : 1;
-        }
-        if ((op->flags & FL_OP_NO_REPLACE) || (op->flags & FL_OP_ONLY_THIS && op->timer.id.seq != row->id.seq))
-            return FL_EXISTS;
-        op->outcome = FL_REPLACED;
-        work->under_way = hold(e, row->key) < 0; /* it is left to its end */
-    } else if (op->flags & (FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS)) {
+    if (!row && op->flags & (FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS | FL_OP_ONLY_REVISION))
         return FL_TIMER_NOT_FOUND;
-    }
+    begin_anew(e, &op->timer);
+    int r = row ? decide_replace(e, work, row) : 0;
+    if (r != 0)
+        return r;
     work->adds = op->outcome == FL_CREATED;
-    op->timer.created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
-    op->timer.attempt = 0;
-    int r = write_row(e, work, filing_time(e, op->timer.due_us), row ? row : settled, NULL);
+    r = write_row(e, work, fl__ops_filing_time(e, op->timer.due_us), row ? row : settled, NULL);
     if (r == 0)
         op->timer.id = work->new_key;
     return r;
 }
 
-static void apply_update(const fl_op *op, fl_durable *timer)
+void fl__ops_apply_update(const fl_op *op, fl_durable *timer)
 {
     const fl_durable *want = &op->timer;
     if (op->flags & FL_OP_SET_DUE) {
         timer->due_us = want->due_us;
+        timer->local = want->local;
+        timer->zone = want->zone;
         timer->attempt = 0;
     }
     if (op->flags & FL_OP_SET_TARGET)
@@ -357,20 +415,24 @@ static void apply_update(const fl_op *op, fl_durable *timer)
         timer->timeout_us = want->timeout_us;
     if (op->flags & FL_OP_SET_RETRY)
         timer->retry = want->retry;
+    if (op->flags & FL_OP_SET_MAX_WAIT) {
+        timer->max_wait_us = want->max_wait_us;
+        timer->merge_first = want->merge_first;
+    }
 }
 
 static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
 {
     if (!row)
         return FL_TIMER_NOT_FOUND;
-    int r = hold(e, row->key);
+    int r = has_changed(work->op, row) ? FL_CHANGED : hold(e, row->key);
     if (r < 0)
         return r;
     fl_durable timer;
     fl__row_timer(row, &timer);
     int64_t at_us = fl__is_lane(row->window) ? timer.due_us : row->key.at_us;
-    at_us = filing_time(e, work->op->flags & FL_OP_SET_DUE ? work->op->timer.due_us : at_us);
-    apply_update(work->op, &timer);
+    at_us = fl__ops_filing_time(e, work->op->flags & FL_OP_SET_DUE ? work->op->timer.due_us : at_us);
+    fl__ops_apply_update(work->op, &timer);
     r = give_timer(work, &timer);
     return r < 0 ? r : write_row(e, work, at_us, row, &row->id);
 }
@@ -379,7 +441,7 @@ static int decide_cancel(fl_engine *e, struct work *work, const fl_row *row)
 {
     if (!row)
         return FL_TIMER_NOT_FOUND;
-    int r = hold(e, row->key);
+    int r = has_changed(work->op, row) ? FL_CHANGED : hold(e, row->key);
     if (r < 0)
         return r;
     fl_durable timer;
@@ -441,6 +503,19 @@ static int decide(fl_engine *e, struct work *work, const fl_row *row, const fl_r
     }
 }
 
+/* The same of an operation that has a group: the others are filed first, so that their IDs are known. What is found of the
+ * row is the store's; the group only adds to it. */
+static int decide_group(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
+{
+    if (!fl__write_open_group(e))
+        return FL_NO_MEMORY;
+    int r = fl__group_file(e, work->group);
+    if (r == 0)
+        r = decide(e, work, row, settled);
+    fl__write_close_group(e, r == 0);
+    return r;
+}
+
 /* The row that was wanted was somebody else's and is free now: it may have changed. */
 static void row_granted(fl_engine *e, struct lock *lock)
 {
@@ -459,7 +534,7 @@ static void hold_and_decide(fl_engine *e, struct work *work, const fl_row *row, 
         work->held = row->key;
     if (row && writes && !work->row_lock.held && !fl__lock(e, &work->row_lock, key, row_granted))
         return; /* found again when it is granted */
-    int r = decide(e, work, row, settled);
+    int r = work->group ? decide_group(e, work, row, settled) : decide(e, work, row, settled);
     if (r != 0)
         finish(e, work, r > 0 ? 0 : r);
 }
@@ -531,28 +606,41 @@ void fl__ops_not_applied(fl_engine *e, struct work *work)
     finish(e, work, FL_STORE_UNAVAILABLE);
 }
 
+/* The engine is not running any more: what was written is for the next owner, or for itself after another claim. */
+static void written_too_late(fl_engine *e, struct work *work, int result)
+{
+    if (result == 0 && work->kind == WORK_CLIENT)
+        count_applied(e, work);
+    else if (result == 0)
+        fl__settle_count(e, work);
+    if (result == 0 && work->group)
+        fl__group_count(e, work->group);
+    fl__progress_keep(e, work->new_key);
+    for (size_t i = 0; work->group && i < work->group->count; i++)
+        fl__progress_keep(e, work->group->followers[i].key);
+    finish(e, work, result);
+}
+
 void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result)
 {
     if (e->state != ENGINE_RUNNING) {
-        if (result == 0 && work->kind == WORK_CLIENT)
-            count_applied(e, work);
-        else if (result == 0)
-            fl__settle_count(e, work);
-        fl__progress_keep(e, work->new_key);
-        finish(e, work, result);
+        written_too_late(e, work, result);
         return;
     }
+    if (result == 0 && work->group)
+        fl__group_applied(e, work->group, entry);
     if (work->kind != WORK_CLIENT) {
         fl__settle_written(e, work, entry, result);
         return;
     }
     if (result == 0) {
         fl__ops_applied(e, work, work->new_key.seq ? &entry->row : NULL);
-    } else if (result == FL_OUTCOME_UNKNOWN && work->op->kind == FL_OP_CREATE && work->op->outcome == FL_CREATED) {
+    } else if (result == FL_OUTCOME_UNKNOWN && work->op->kind == FL_OP_CREATE && work->op->outcome == FL_CREATED &&
+               !work->group) {
         take_in_unsure(e, entry); /* as one without a name */
         finish(e, work, result);
     } else if (result == FL_OUTCOME_UNKNOWN) {
-        answer_work(e, work, result);
+        fl__ops_answer_work(e, work, result);
         fl__doubt(e, work);
     } else {
         finish(e, work, result);
@@ -667,16 +755,18 @@ static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
 
 /* --- Submitting --------------------------------------------------------------------------------------------------- */
 
-#define KNOWN_FLAGS                                                                                        \
-    ((unsigned)(FL_OP_ONLY_NEW | FL_OP_NO_REPLACE | FL_OP_SET_DUE | FL_OP_SET_TARGET | FL_OP_SET_HEADERS | \
-                FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY | FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS))
+#define KNOWN_FLAGS                                                                                              \
+    ((unsigned)(FL_OP_ONLY_NEW | FL_OP_NO_REPLACE | FL_OP_SET_DUE | FL_OP_SET_TARGET | FL_OP_SET_HEADERS |       \
+                FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY | FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS | \
+                FL_OP_ONLY_REVISION | FL_OP_SET_MAX_WAIT))
 
-static int check_content(const fl_engine *e, const fl_durable *timer)
+int fl__ops_check_content(const fl_engine *e, const fl_durable *timer)
 {
     if (timer->due_us >= FL_STORE_TIME_END)
         return FL_INVALID_DEADLINE;
     if (timer->payload.size > e->config.max_payload || timer->target.size > TARGET_MOST ||
-        timer->headers.size > HEADERS_MOST)
+        timer->headers.size > HEADERS_MOST || timer->schedule.size > FL_STORE_NAME_MAX ||
+        timer->local.size > LOCAL_MOST || timer->zone.size > FL_STORE_NAME_MAX)
         return FL_TOO_LARGE;
     return fl__retry_check(&timer->retry);
 }
@@ -690,7 +780,8 @@ static int check_op(const fl_engine *e, const fl_op *op)
         return FL_TOO_LARGE;
     if (op->kind == FL_OP_CREATE && timer->ns.size == 0)
         return FL_INVALID_ARGUMENT;
-    if (op->kind == FL_OP_CREATE && timer->name.size == 0 && (op->flags & (FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS)))
+    if (op->kind == FL_OP_CREATE && timer->name.size == 0 &&
+        (op->flags & (FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS | FL_OP_ONLY_REVISION)))
         return FL_INVALID_ARGUMENT;
     bool by_name = timer->name.size > 0 && op->kind <= FL_OP_CANCEL;
     if (by_name && timer->ns.size == 0)
@@ -698,7 +789,7 @@ static int check_op(const fl_engine *e, const fl_op *op)
     if (op->kind != FL_OP_CREATE && !by_name &&
         (timer->id.seq == 0 || timer->id.seq > SEQ_MAX || timer->id.at_us < 0 || timer->id.at_us >= FL_STORE_TIME_END))
         return FL_INVALID_TIMER_ID;
-    return op->kind == FL_OP_CREATE || op->kind == FL_OP_UPDATE ? check_content(e, timer) : 0;
+    return op->kind == FL_OP_CREATE || op->kind == FL_OP_UPDATE ? fl__ops_check_content(e, timer) : 0;
 }
 
 static void name_granted(fl_engine *e, struct lock *lock)
@@ -742,21 +833,91 @@ static void begin_work(fl_engine *e, fl_batch *batch, fl_op *op)
     look_for(e, work);
 }
 
+static bool is_nameless(const fl_op *op)
+{
+    return op->kind == FL_OP_CREATE && op->timer.name.size == 0;
+}
+
 static void begin_op(fl_engine *e, fl_batch *batch, fl_op *op)
 {
     int r = check_op(e, op);
+    if (r == 0 && op->kind >= FL_OP_DEAD_GET)
+        begin_dead(e, batch, op);
+    else if (r == 0 && !is_nameless(op))
+        begin_work(e, batch, op);
+    else if (r == 0)
+        r = create_nameless(e, batch, op);
     if (r < 0)
         fl__ops_answer(e, batch, op, r);
-    else if (op->kind >= FL_OP_DEAD_GET)
-        begin_dead(e, batch, op);
-    else if (op->kind == FL_OP_CREATE && op->timer.name.size == 0)
-        create_nameless(e, batch, op);
-    else
-        begin_work(e, batch, op);
+}
+
+/* What follows the first operation of an atomic batch or of a settlement. */
+int fl__ops_check_group(const fl_engine *e, const fl_batch *batch)
+{
+    size_t bytes = 0;
+    if (batch->count > FL_ATOMIC_MOST)
+        return FL_TOO_LARGE;
+    if (batch->ops[0].flags & ~KNOWN_FLAGS)
+        return FL_INVALID_ARGUMENT;
+    for (size_t i = 0; i < batch->count; i++) {
+        const fl_durable *timer = &batch->ops[i].timer;
+        int r = i == 0 ? 0 : is_nameless(&batch->ops[i]) ? check_op(e, &batch->ops[i]) : FL_INVALID_ARGUMENT;
+        if (r < 0)
+            return r;
+        bytes += timer->payload.size + timer->target.size + timer->headers.size; /* each is checked: no overflow */
+    }
+    return bytes > FL_ATOMIC_BYTES_MOST ? FL_TOO_LARGE : 0;
+}
+
+/* Nothing but creations without names. */
+static int create_all(fl_engine *e, fl_batch *batch)
+{
+    int r = fl__write_open_group(e) ? 0 : FL_NO_MEMORY;
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < batch->count && r == 0; i++)
+        r = create_nameless(e, batch, &batch->ops[i]);
+    fl__write_close_group(e, r == 0);
+    return r;
+}
+
+static int begin_head(fl_engine *e, fl_batch *batch)
+{
+    struct work *work = fl__work_new(e, WORK_CLIENT);
+    struct atomic_group *group = work ? fl__group_new(batch) : NULL;
+    if (!group) {
+        if (work)
+            fl__work_end(e, work);
+        return FL_NO_MEMORY;
+    }
+    work->group = group;
+    work->batch = batch;
+    work->op = &batch->ops[0];
+    look_for(e, work);
+    return 0;
+}
+
+static void begin_atomic(fl_engine *e, fl_batch *batch)
+{
+    const fl_op *head = batch->ops;
+    int r = e->state == ENGINE_RUNNING ? check_op(e, head) : fl__engine_refusal(e);
+    if (r == 0 && (head->kind > FL_OP_CANCEL || head->kind == FL_OP_GET))
+        r = FL_INVALID_ARGUMENT;
+    if (r == 0)
+        r = fl__ops_check_group(e, batch);
+    batch->left = batch->count;
+    if (r == 0)
+        r = is_nameless(head) ? create_all(e, batch) : begin_head(e, batch);
+    if (r < 0)
+        fl__group_refuse(e, batch, r);
 }
 
 static void begin_batch(fl_engine *e, fl_batch *batch)
 {
+    if (batch->atomic && batch->count > 0) {
+        begin_atomic(e, batch);
+        return;
+    }
     batch->left = batch->count + 1; /* one for ourselves: it must not be over before all have begun */
     for (size_t i = 0; i < batch->count; i++) {
         if (e->state == ENGINE_RUNNING)

@@ -130,9 +130,15 @@ static int keep_written(fl_engine *e, const struct write *write, size_t *count)
 /* Only what they have perhaps filed: what they have perhaps taken away is a flight, or it is over. */
 static int keep_doubts(fl_engine *e, size_t *count)
 {
-    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
+    for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt) {
         if (work->new_key.seq && behind_front(e, work->new_key) && keep(e, count, work->new_key.seq) < 0)
             return FL_NO_MEMORY;
+        for (size_t i = 0; work->group && i < work->group->count; i++) {
+            fl_key key = work->group->followers[i].key;
+            if (behind_front(e, key) && keep(e, count, key.seq) < 0)
+                return FL_NO_MEMORY;
+        }
+    }
     return 0;
 }
 
@@ -246,18 +252,31 @@ void fl__record(fl_engine *e)
 
 /* --- Deleting windows --------------------------------------------------------------------------------------------- */
 
+static bool is_in(fl_key key, uint64_t window)
+{
+    return key.at_us >= fl_window_begin(window) && key.at_us < fl_window_end(window);
+}
+
+/* Whether a change in doubt may have filed something under this window. */
+static bool doubted_in(const struct work *work, uint64_t window)
+{
+    bool found = work->new_key.seq && is_in(work->new_key, window);
+    for (size_t i = 0; !found && work->group && i < work->group->count; i++)
+        found = is_in(work->group->followers[i].key, window);
+    return found;
+}
+
 static bool kept_in(const fl_engine *e, uint64_t window)
 {
     for (uint32_t i = 1; i < e->flights.used; i++) {
         const struct flight *flight = &e->flights.list[i];
-        if (flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN &&
-            flight->item->at_us >= fl_window_begin(window) && flight->item->at_us < fl_window_end(window))
+        if (flight->state != FLIGHT_FREE && flight->state != FLIGHT_ORPHAN && is_in(item_key(flight->item), window))
             return true;
     }
     if (fl__write_files_under(e, window))
         return true;
     for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt)
-        if (work->new_key.at_us >= fl_window_begin(window) && work->new_key.at_us < fl_window_end(window))
+        if (doubted_in(work, window))
             return true;
     return false;
 }

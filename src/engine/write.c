@@ -60,6 +60,8 @@ static void free_write(struct write *write)
 static struct write *last_queued(fl_engine *e)
 {
     struct write *write = e->queued_last;
+    if (e->group_write)
+        return e->group_write;
     if (write && write->count < WRITE_MOST && write->bytes < WRITE_BYTES)
         return write;
     write = fl__alloc_zeroed(sizeof *write);
@@ -108,6 +110,29 @@ struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **
     *entry = (struct write_entry){0};
     fl__engine_flush_soon(e);
     return entry;
+}
+
+/* What is added until the group is closed goes into one write, whatever its size; if the group is not whole then, all of it
+ * is taken out again. */
+bool fl__write_open_group(fl_engine *e)
+{
+    assert(!e->group_write);
+    struct write *write = last_queued(e);
+    if (!write)
+        return false;
+    e->group_write = write;
+    e->group_begin = write->count;
+    e->group_bytes = write->bytes;
+    return true;
+}
+
+void fl__write_close_group(fl_engine *e, bool whole)
+{
+    if (!whole) {
+        e->group_write->count = e->group_begin;
+        e->group_write->bytes = e->group_bytes;
+    }
+    e->group_write = NULL;
 }
 
 /* Whether something is on its way to this window. */
