@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Times and durations, read from left to right by a cursor that can only fail once.
  *
- * Dates are counted in years that begin in March: then the leap day is the last of its year, and the days before a month
- * are the whole part of (153 * month + 2) / 5, where March is 0. The calendar is the Gregorian one throughout, as RFC 3339
- * says. Everything is integer arithmetic: 9999 years of microseconds use 59 bits.
+ * The calendar is the Gregorian one throughout, as RFC 3339 says (text/civil.h). Everything is integer arithmetic: 9999
+ * years of microseconds use 59 bits.
  *
  * A duration is summed up in units of 10^-27 s (a thousand years of them fit into 125 bits), so that it is rounded once, at
  * the end, and exact with up to 18 decimals of a nanosecond. */
@@ -15,7 +14,9 @@
 
 #include <foliot/error.h>
 
-enum { SECOND_US = 1000000, DAY_S = 86400, YEAR_MAX = 9999 };
+#include "text/civil.h"
+
+enum { SECOND_US = 1000000, DAY_S = CIVIL_DAY_S, YEAR_MAX = 9999 };
 
 struct cursor {
     const char *at, *end;
@@ -54,42 +55,9 @@ static bool take_number(struct cursor *cursor, int count, int max, int *ret)
 
 /* --- The calendar ------------------------------------------------------------------------------------------------ */
 
-struct date {
-    int year, month, day;
-};
-
-static bool is_leap(int year)
+static int64_t days_of(struct civil_date date)
 {
-    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-}
-
-static int days_in_month(int year, int month)
-{
-    static const char days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    return month == 2 && is_leap(year) ? 29 : days[month - 1];
-}
-
-enum { CENTURIES4 = 146097, EPOCH = 719468 }; /* days in 400 years; from March 1st of the year 0 to 1970-01-01 */
-
-/* Days since 1970-01-01. */
-static int64_t days_of(struct date date)
-{
-    int64_t year = date.year - (date.month <= 2) + 400; /* not negative */
-    int month = (date.month + 9) % 12;
-    return year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + date.day - 1 - EPOCH - CENTURIES4;
-}
-
-/* The reverse, for years from 0 on. */
-static struct date date_of(int64_t days)
-{
-    days += EPOCH + CENTURIES4;
-    int64_t rest = days % CENTURIES4; /* of 400 years; their last day is a leap day, as that of every 4 but of 100 is */
-    int64_t year = (rest - rest / 1460 + rest / 36524 - rest / (CENTURIES4 - 1)) / 365;
-    int in_year = (int)(rest - (year * 365 + year / 4 - year / 100));
-    int month = (5 * in_year + 2) / 153;
-    struct date date = {.month = (month + 2) % 12 + 1, .day = in_year - (153 * month + 2) / 5 + 1};
-    date.year = (int)(days / CENTURIES4 * 400 + year - 400) + (date.month <= 2);
-    return date;
+    return civil_days(date.year, date.month, date.day);
 }
 
 const char *when_hint(int64_t ms)
@@ -102,11 +70,11 @@ const char *when_hint(int64_t ms)
 
 /* --- Reading times ----------------------------------------------------------------------------------------------- */
 
-static bool take_date(struct cursor *cursor, struct date *ret)
+static bool take_date(struct cursor *cursor, struct civil_date *ret)
 {
     return take_number(cursor, 4, YEAR_MAX, &ret->year) && take(cursor, '-') &&
            take_number(cursor, 2, 12, &ret->month) && ret->month > 0 && take(cursor, '-') &&
-           take_number(cursor, 2, days_in_month(ret->year, ret->month), &ret->day) && ret->day > 0;
+           take_number(cursor, 2, civil_month_days(ret->year, ret->month), &ret->day) && ret->day > 0;
 }
 
 struct clock_time {
@@ -155,13 +123,13 @@ static bool take_offset(struct cursor *cursor, int *ret_s)
 /* Whether a month begins there, in UTC. */
 static bool begins_month(int64_t s)
 {
-    return s % DAY_S == 0 && date_of(s / DAY_S).day == 1;
+    return s % DAY_S == 0 && civil_date(s / DAY_S).day == 1;
 }
 
 int when_parse(fl_bytes text, int64_t *ret_us)
 {
     struct cursor cursor = {text.data, (const char *)text.data + text.size};
-    struct date date;
+    struct civil_date date;
     struct clock_time time;
     int offset_s;
     if (!take_date(&cursor, &date) || !(take(&cursor, 'T') || take(&cursor, 't')) || !take_time(&cursor, &time) ||
@@ -272,8 +240,8 @@ int duration_parse(fl_bytes text, uint64_t *ret_us)
 /* `us` split into whole seconds and what is left, which is not negative; in the years 0 to 9999. */
 static int64_t split(int64_t us, int *ret_rest_us)
 {
-    const int64_t first = days_of((struct date){0, 1, 1}) * DAY_S;
-    const int64_t end = days_of((struct date){YEAR_MAX + 1, 1, 1}) * DAY_S;
+    const int64_t first = days_of((struct civil_date){0, 1, 1}) * DAY_S;
+    const int64_t end = days_of((struct civil_date){YEAR_MAX + 1, 1, 1}) * DAY_S;
     bool before = us % SECOND_US < 0;
     int64_t s = us / SECOND_US - before;
     *ret_rest_us = (int)(us % SECOND_US) + (before ? SECOND_US : 0);
@@ -319,7 +287,7 @@ static char *format_second(int64_t s, char *out)
 {
     int64_t days = s / DAY_S - (s % DAY_S < 0);
     unsigned in_day = (unsigned)(s - days * DAY_S);
-    struct date date = date_of(days);
+    struct civil_date date = civil_date(days);
     out = put_char(put_digits(out, (unsigned)date.year, 4), '-');
     out = put_char(put_digits(out, (unsigned)date.month, 2), '-');
     out = put_char(put_digits(out, (unsigned)date.day, 2), 'T');
