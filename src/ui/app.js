@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// Starts the dashboard: who is the viewer, which page does the address name, is the server there. A page is a module with
+// show(view, route, page); it returns {stop} or nothing. The sample stream is shared: it stays open while pages change.
+
+import { get, path, remove, whenUnauthorized } from './api.js';
+import { attempt } from './dialog.js';
+import { add, button, div, h, iso, p, swap, text } from './dom.js';
+import { help, listen } from './keys.js';
+import { stream } from './live.js';
+import { go, link, parse } from './router.js';
+import { allSpaces, keepSpace, lastSpace, setClock, state } from './state.js';
+import { tick, zoneLabel } from './time.js';
+
+// within: the page needs a namespace; one: the module for one thing of the list.
+const PAGES = {
+  now: { label: 'Now' },
+  timers: { label: 'Timers', within: true, one: 'timer' },
+  schedules: { label: 'Schedules', within: true, one: 'schedule' },
+  'new-schedule': { module: 'schedule', within: true },
+  dead: { label: 'Dead letters', within: true, one: 'timer' },
+  targets: { label: 'Targets', shown: allSpaces },
+  namespaces: { label: 'Namespaces' },
+  cluster: { label: 'Cluster' },
+  live: { label: 'Live' },
+  clock: { label: 'Test clock', shown: () => state.test },
+};
+
+const LINK_TEXT = { live: 'Live', connecting: 'Connecting…', hidden: 'Paused', lost: 'No connection. Trying again…' };
+
+const main = document.getElementById('main');
+const spaceInput = document.getElementById('namespace');
+const linkState = h('span', { class: 'state', role: 'status' });
+let current = null; // {route, stop, view}
+let samples = null; // {namespace, close}
+let onSample = () => {};
+let onBack = () => {};
+let first = ''; // a namespace that exists
+
+function setLink(value, problem) {
+  const back = value === 'live' && state.link !== 'live' && samples?.opened;
+  if (value !== 'connecting' || state.link !== 'lost') state.link = value;
+  linkState.className = `state ${state.link}`;
+  text(linkState, problem ? problem.message : LINK_TEXT[state.link]);
+  if (back) Promise.resolve(onBack()).catch(() => {});
+  if (value === 'live' && samples) samples.opened = true;
+}
+
+function openSamples(namespace) {
+  if (samples?.namespace === namespace) return;
+  samples?.close();
+  const query = { sample: '4/s', ...(namespace && { namespace }) };
+  samples = { namespace, opened: false, close: () => {} };
+  const opened = stream({
+    query, onState: setLink,
+    onEvent: (type, data) => {
+      if (type !== 'sample') return;
+      setClock(data.at);
+      onSample(data);
+    },
+  });
+  samples.close = opened.close;
+}
+
+const page = {
+  firstSpace: () => (allSpaces() ? lastSpace() || first : state.who.namespaces.includes(lastSpace()) ? lastSpace() : state.who.namespaces[0] ?? ''),
+  // Samples of the namespace ('' for all) come to `sample`; `back` loads the page's data again after the server was away.
+  follow(namespace, sample, back) {
+    onSample = sample;
+    onBack = back;
+    openSamples(namespace || (allSpaces() ? '' : page.firstSpace()));
+  },
+  reload: () => navigate(true),
+};
+
+function showProblem(view, problem) {
+  swap(view, h('h1', {}, problem.status === 404 ? 'Not found' : 'This page cannot be shown'),
+    h('p', { class: 'error', role: 'alert' }, problem.message), button('Try again', () => navigate(true)));
+}
+
+function spaceOf(route) {
+  if (PAGES[route.page]?.within || route.page === 'namespaces') return route.parts[0] ?? '';
+  return route.query.get('namespace') ?? '';
+}
+
+function drawNav(route) {
+  const within = page.firstSpace();
+  swap(document.getElementById('nav'), h('ul', {}, Object.entries(PAGES).filter(([, item]) => item.label && (item.shown?.() ?? true)).map(([id, item]) =>
+    h('li', {}, h('a', {
+      href: item.within && within ? link(id, [within]) : link(id),
+      'aria-current': id === route.page || (id === 'schedules' && route.page === 'new-schedule') ? 'page' : null,
+    }, item.label)))));
+}
+
+function drawFoot() {
+  const { token, rights, session } = state.who;
+  const signOut = async () => {
+    if (await attempt(() => remove('ui/session'))) location.reload();
+  };
+  swap(document.getElementById('foot'), linkState,
+    token !== null && p('Token ', h('b', {}, h('bdi', {}, token)), !rights.includes('write') && ', read-only'),
+    p(`Times in ${zoneLabel()}`), state.test && p('This server has a test clock.'),
+    state.skew !== 0 && h('p', { class: 'warn' }, `This computer's clock differs from the server's by ${Math.round(state.skew / 1000)} s.`),
+    p(`Foliot ${state.version} · `, button('Keys', help, 'link'), session && [' · ', button('Sign out', signOut, 'link')]));
+}
+
+function missingSpace(view) {
+  add(view, h('h1', {}, 'No namespace yet'), h('div', { class: 'empty' },
+    p('A namespace exists when it has a timer. Create the first one:'),
+    h('pre', { tabindex: 0 }, `curl -X PUT ${new URL('../v1/timers/demo/tea', document.baseURI).href} -H 'Content-Type: application/json' -d '{"after":"5m"}'`)));
+}
+
+async function render(route, view) {
+  const entry = PAGES[route.page];
+  if (!entry) throw Object.assign(new Error(`There is no page "${iso(route.page)}".`), { status: 404 });
+  if (entry.within && route.parts.length === 0) {
+    const namespace = page.firstSpace();
+    if (namespace) return location.replace(link(route.page, [namespace], route.query));
+    return missingSpace(view);
+  }
+  const module = await import(`./page-${route.parts.length > 1 && entry.one ? entry.one : entry.module ?? route.page}.js`);
+  return module.show(view, route, page);
+}
+
+async function navigate(quiet) {
+  const route = parse(location.hash);
+  const view = div(`page page-${route.page}`);
+  const mine = { route, view, stop: () => {} };
+  current?.stop();
+  current = mine;
+  onSample = () => {};
+  onBack = page.reload;
+  const namespace = spaceOf(route);
+  if (namespace) keepSpace(namespace);
+  spaceInput.value = namespace;
+  document.body.classList.remove('menu');
+  drawNav(route);
+  openSamples(namespace || (allSpaces() ? '' : page.firstSpace()));
+  swap(main, view);
+  document.title = `${PAGES[route.page]?.label ?? 'Foliot'}${namespace ? ` · ${iso(namespace)}` : ''} · Foliot`;
+  if (quiet !== true) {
+    window.scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  }
+  try {
+    const result = await render(route, view);
+    if (current === mine) mine.stop = result?.stop ?? mine.stop;
+    else result?.stop?.();
+  } catch (problem) {
+    if (problem.status !== 401 && current === mine) showProblem(view, problem);
+    if (!('status' in problem)) throw problem;
+  }
+}
+
+// --- The field for the namespace ---
+
+async function suggest() {
+  const { namespaces } = await get(path('namespaces'), { limit: 20, ...(spaceInput.value && { name_contains: spaceInput.value }) });
+  first ||= namespaces[0]?.namespace ?? '';
+  swap(document.getElementById('namespaces'), namespaces.map((one) => h('option', { value: one.namespace })));
+}
+
+function chooseSpace() {
+  const namespace = spaceInput.value;
+  const { page: id } = current.route;
+  if (namespace) keepSpace(namespace);
+  if (namespace === spaceOf(current.route)) return;
+  if (PAGES[id]?.within) go(namespace ? link(id === 'new-schedule' ? 'schedules' : id, [namespace]) : link('now'));
+  else if (id === 'now' || id === 'live') go(link(id, [], namespace ? { namespace } : {}));
+  else go(namespace ? link('timers', [namespace]) : link('namespaces'));
+}
+
+function listenSpace() {
+  let timer = 0;
+  spaceInput.addEventListener('input', () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => suggest().catch(() => {}), 200);
+  });
+  spaceInput.addEventListener('change', chooseSpace);
+  document.getElementById('space').addEventListener('submit', (event) => {
+    event.preventDefault();
+    chooseSpace();
+  });
+}
+
+// --- Start ---
+
+async function signIn() {
+  samples?.close();
+  samples = null;
+  current?.stop();
+  current = null;
+  document.body.classList.add('signed-out');
+  const view = div('page signin');
+  swap(main, view);
+  const { show } = await import('./page-signin.js');
+  show(view, () => location.reload());
+}
+
+let signingIn = false;
+whenUnauthorized(() => {
+  if (signingIn) return;
+  signingIn = true;
+  signIn();
+});
+
+async function begin() {
+  state.who = await get(path('whoami'));
+  const [clock, version] = await Promise.all([get(path('clock')), get('version')]);
+  state.test = clock.test;
+  setClock(clock.now);
+  state.version = version.version;
+  await suggest();
+}
+
+async function start() {
+  try {
+    await begin();
+  } catch (problem) {
+    if (problem.status === 401) return;
+    // The server is away: say so, and begin when it is there.
+    swap(main, h('h1', {}, 'No connection'), h('p', { class: 'error', role: 'alert' }, problem.message, ' Trying again…'));
+    setTimeout(start, 2000);
+    return;
+  }
+  drawFoot();
+  listen();
+  listenSpace();
+  window.addEventListener('hashchange', navigate);
+  document.querySelector('.skip').addEventListener('click', (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  const menu = document.getElementById('menu');
+  menu.addEventListener('click', () => menu.setAttribute('aria-expanded', String(document.body.classList.toggle('menu'))));
+  setInterval(() => document.hidden || tick(), 1000);
+  navigate(true);
+}
+
+start();

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Timers of a namespace: one page of the list, filtered as in the API.
+
+import { batch, get, path, remove } from './api.js';
+import { ask, toast } from './dialog.js';
+import { button, bytes, div, gap, h, iso, mono, muted, name, p, pill, plural } from './dom.js';
+import { byFilter, hasFilter, listing } from './list.js';
+import { payload } from './payload.js';
+import { link } from './router.js';
+import { can } from './state.js';
+import { expander, table } from './table.js';
+import { time } from './time.js';
+
+const FILTER = ['prefix', 'name_contains', 'target_prefix', 'schedule', 'due_after', 'due_before'];
+const SCANS = ['name_contains', 'target_prefix', 'schedule']; // these read timers that do not match, so they are not repeated by themselves
+
+const FIELDS = [
+  { param: 'name_contains', label: 'Name contains', search: true }, { param: 'prefix', label: 'Name begins with' },
+  { param: 'target_prefix', label: 'Target begins with', example: 'https://' }, { param: 'schedule', label: 'Schedule' },
+  { param: 'due_after', label: 'Due from', time: true }, { param: 'due_before', label: 'Due before', time: true },
+];
+
+// A browser cannot request a path with the name '.' or '..', so those timers are addressed by ID.
+export const address = (timer) => (timer.name === undefined || timer.name === '.' || timer.name === '..' ? timer.id : timer.name);
+
+export const label = (timer) => timer.name ?? timer.id;
+
+export const title = (timer) => (timer.name !== undefined ? name(timer.name) : timer.schedule !== undefined
+  ? h('span', {}, name(timer.schedule), muted(' (schedule)')) : mono(timer.id));
+
+export const columns = (namespace, kind) => [
+  { head: 'Timer', kind: 'main', cell: (timer) => h('a', { href: link(kind, [namespace, kind === 'dead' ? timer.id : address(timer)]) }, title(timer)) },
+  { head: 'Target', kind: 'target', cell: (timer) => (timer.target ? name(timer.target, 'soft') : muted('lease')) },
+  { head: 'Attempts', kind: 'num', cell: (timer) => (timer.attempt && kind !== 'dead' ? pill(timer.attempt, 'warn') : timer.attempt) },
+  {
+    head: 'Payload', kind: 'num', cell: (timer, tr) => (timer.payload_bytes ? expander(bytes(timer.payload_bytes), tr, () => {
+      const box = payload(path(kind, namespace, timer.id, 'payload'), timer.payload_bytes, timer.payload_type);
+      box.load();
+      return box;
+    }) : muted('–')),
+  },
+];
+
+async function cancelSelected(namespace, rows, reload) {
+  const done = await ask({
+    title: `Cancel ${plural(rows.length, 'timer')}?`, danger: true, action: 'Cancel them',
+    body: [p('They will not fire.'), h('ul', { class: 'names' }, rows.slice(0, 8).map((timer) => h('li', {}, title(timer))), rows.length > 8 && h('li', {}, `and ${rows.length - 8} more`))],
+    act: () => batch(rows.map((timer) => ({ op: 'cancel', namespace, id: timer.id }))),
+  });
+  if (!done) return;
+  toast(`Cancelled ${plural(rows.length - done.length, 'timer')}.${done.length ? ` ${done[0].detail}` : ''}`, done.length ? 'bad' : '');
+  reload();
+}
+
+const cancelMatching = (namespace, filter, reload) => byFilter({
+  filter, reload, verb: 'Cancel', what: 'timer', danger: true, run: (query) => remove(path('timers', namespace), query),
+  body: p(String(filter) === '' ? `These are all timers of ${iso(namespace)}.` : 'Timers that match by the time you confirm are cancelled too.'),
+  done: ({ cancelled }) => `Cancelled ${plural(cancelled, 'timer')}.`,
+});
+
+const emptyList = (namespace, query) => (hasFilter(query, FILTER) ? p('No timer matches the filter.') : [
+  p('No timer is pending here. Create one:'),
+  h('pre', { tabindex: 0 }, `foliot add --after 5m -- '${namespace.replaceAll("'", "'\\''")}' tea`),
+]);
+
+export async function show(view, route, page) {
+  const [namespace] = route.parts;
+  const writes = can('write', namespace);
+  const pending = muted();
+  const list = table({
+    caption: 'Timers', key: (timer) => timer.id, label, empty: () => emptyList(namespace, route.query),
+    columns: [{ head: 'Due', kind: 'due', cell: (timer) => time(timer.due, 'both') }, ...columns(namespace, 'timers')],
+    bulk: writes ? [{ label: 'Cancel', kind: 'danger', act: (rows) => cancelSelected(namespace, rows, shown.reload) }] : [],
+  });
+  const shown = listing({
+    route, page, list, where: path('timers', namespace), rows: 'timers', params: FILTER, fields: FIELDS, what: 'timer', extra: { payload: 'false' },
+    also: async () => {
+      pending.textContent = `${plural((await get(path('namespaces', namespace))).pending, 'timer')} pending`;
+    },
+    refresh: { namespace, every: 2000, unless: () => hasFilter(route.query, SCANS) },
+  });
+  view.append(div('head', h('h1', {}, 'Timers of ', name(namespace)), pending, gap(),
+    writes && button('Cancel by filter…', () => cancelMatching(namespace, shown.filter(), shown.reload))), shown.bar, list.el, shown.foot);
+  await shown.load();
+  return shown;
+}
