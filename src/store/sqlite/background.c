@@ -4,6 +4,7 @@
  * are gone are taken away. */
 
 #include "store/sqlite/worker.h"
+#include "store/sqlite/names/names.h"
 
 enum { MOVED_PAGE = 256 };
 
@@ -78,7 +79,7 @@ bool fl__background_waiting(const struct base *base)
 int fl__background_step(struct base *base, uint64_t deadline_ns)
 {
     int r = fl__names_freeze(base);
-    if (r == 0 && base->names.debt > 0)
+    if (r == 0 && fl__names_debt(base) > 0)
         r = fl__names_merge(base, 0);
     base->turn++;
     for (size_t i = 0; i < KINDS && r == 0; i++) {

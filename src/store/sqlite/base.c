@@ -41,6 +41,7 @@
 
 #include "base/alloc.h"
 #include "store/sqlite/base.h"
+#include "store/sqlite/names/names.h"
 
 enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 4, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
 enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
@@ -274,6 +275,22 @@ int fl__step(struct base *base, sqlite3_stmt *statement)
     return r;
 }
 
+int fl__each_row(struct base *base, const char *sql, query_row_fn *row, void *arg)
+{
+    sqlite3_stmt *statement;
+    int rc = sqlite3_prepare_v2(base->db, sql, -1, &statement, NULL);
+    if (rc != SQLITE_OK)
+        return fl__base_failed(base, rc);
+    int r = fl__step(base, statement);
+    while (r > 0) {
+        r = row(base, statement, arg);
+        if (r == 0)
+            r = fl__step(base, statement);
+    }
+    sqlite3_finalize(statement);
+    return r;
+}
+
 sqlite3_stmt *fl__query(struct base *base, enum statement id, const char *types, ...)
 {
     sqlite3_stmt *statement = prepared(base, id);
@@ -480,8 +497,7 @@ int fl__base_commit(struct base *base)
         fl__mark_set(base->db);
         base->marked = true;
     }
-    if (!base->guard.sure)
-        fl__names_sure(base, true);
+    fl__names_committed(base);
     return 0;
 }
 
@@ -506,32 +522,39 @@ void fl__base_extend_log(struct base *base)
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
-static int load_shard(struct base *base)
+/* What is not kept in struct base. */
+struct shard_row {
+    bool there;
+    uint64_t mark; /* of the index of names */
+};
+
+static int read_shard(struct base *base, sqlite3_stmt *row, void *arg)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT store, shards, number, version, owner, mark, opened, used FROM shard",
-                                -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r = fl__step(base, statement);
-    if (r == 0)
+    base->store_id = (uint64_t)sqlite3_column_int64(row, 0);
+    base->shards = (uint32_t)sqlite3_column_int64(row, 1);
+    base->number = (uint32_t)sqlite3_column_int64(row, 2);
+    base->version = (uint64_t)sqlite3_column_int64(row, 3);
+    fl_bytes owner = fl__column_bytes(row, 4);
+    size_t size = owner.size < sizeof base->owner ? owner.size : sizeof base->owner - 1;
+    if (size > 0)
+        memcpy(base->owner, owner.data, size);
+    base->owner[size] = 0;
+    base->opened = (uint64_t)sqlite3_column_int64(row, 6);
+    base->used = (uint64_t)sqlite3_column_int64(row, 7);
+    struct shard_row *shard = arg;
+    *shard = (struct shard_row){true, (uint64_t)sqlite3_column_int64(row, 5)};
+    return 0;
+}
+
+static int load_shard(struct base *base, uint64_t *ret_mark)
+{
+    struct shard_row shard = {0};
+    int r = fl__each_row(base, "SELECT store, shards, number, version, owner, mark, opened, used FROM shard",
+                         read_shard, &shard);
+    if (r == 0 && !shard.there)
         r = base_corrupt(base, "it does not say which shard it is");
-    if (r > 0) {
-        base->store_id = (uint64_t)sqlite3_column_int64(statement, 0);
-        base->shards = (uint32_t)sqlite3_column_int64(statement, 1);
-        base->number = (uint32_t)sqlite3_column_int64(statement, 2);
-        base->version = (uint64_t)sqlite3_column_int64(statement, 3);
-        fl_bytes owner = fl__column_bytes(statement, 4);
-        size_t size = owner.size < sizeof base->owner ? owner.size : sizeof base->owner - 1;
-        if (size > 0)
-            memcpy(base->owner, owner.data, size);
-        base->owner[size] = 0;
-        base->names.mark = (uint64_t)sqlite3_column_int64(statement, 5);
-        base->opened = (uint64_t)sqlite3_column_int64(statement, 6);
-        base->used = (uint64_t)sqlite3_column_int64(statement, 7);
-    }
-    sqlite3_finalize(statement);
-    return r < 0 ? r : 0;
+    *ret_mark = shard.mark;
+    return r;
 }
 
 static int load(struct base *base)
@@ -539,7 +562,8 @@ static int load(struct base *base)
     if (base->loaded)
         return 0;
     unload(base);
-    int r = load_shard(base);
+    uint64_t mark;
+    int r = load_shard(base, &mark);
     if (r == 0)
         r = fl__namespaces_load(base);
     if (r == 0)
@@ -549,7 +573,7 @@ static int load(struct base *base)
     if (r == 0)
         r = fl__counts_load(base);
     if (r == 0)
-        r = fl__names_load(base);
+        r = fl__names_load(base, mark);
     if (r < 0) {
         unload(base);
         return r;
@@ -558,7 +582,7 @@ static int load(struct base *base)
     base->moved_sweep = true; /* nobody knows whether the last sweep came to its end */
     base->loaded = true;
     sqlite3_db_release_memory(base->db); /* pages with filters, which are not read again */
-    fl__names_sure(base, true);
+    fl__names_committed(base);
     return 0;
 }
 
@@ -572,17 +596,16 @@ int fl__base_ready(struct base *base)
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
 
+static int read_number(struct base *base, sqlite3_stmt *row, void *arg)
+{
+    (void)base;
+    *(int64_t *)arg = sqlite3_column_int64(row, 0);
+    return 0;
+}
+
 static int pragma_number(struct base *base, const char *sql, int64_t *ret)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, sql, -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r = fl__step(base, statement);
-    if (r > 0)
-        *ret = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    return r < 0 ? r : 0;
+    return fl__each_row(base, sql, read_number, ret);
 }
 
 static int execute(struct base *base, const char *sql)
@@ -729,8 +752,8 @@ int fl__base_open(const char *path, const struct base_identity *create, struct b
         return FL_NO_MEMORY;
     }
     base->path = memcpy(copy, path, path_size);
-    pthread_mutex_init(&base->guard.lock, NULL);
-    int r = open_base(base, create);
+    base->names = fl__names_new();
+    int r = base->names ? open_base(base, create) : base_no_memory(base);
     if (r < 0) {
         snprintf(message, size, "%s", base->message);
         fl__base_close(base);
@@ -785,7 +808,7 @@ void fl__base_close(struct base *base)
         sqlite3_finalize(base->statements[i]);
     sqlite3_close(base->db);
     fl__namespaces_free(base);
-    pthread_mutex_destroy(&base->guard.lock);
+    fl__names_free(base->names);
     fl__release(base->scratch);
     fl__release(base->path);
     fl__release(base);

@@ -10,9 +10,9 @@
  * other way to undo something in memory, and no other way to get at it than from the file.
  */
 
-#include <pthread.h>
 #include <sqlite3.h>
 
+#include "base/hash.h"
 #include "store/sqlite/chunk.h"
 
 /* --- What tests may change ---------------------------------------------------------------------------------------- */
@@ -118,6 +118,7 @@ struct window_counts {
 /* A window and the chunk of it that is being worked on: all its rows have `first` <= seq < `bound`, and no other chunk
  * has such rows. */
 struct window {
+    struct hash_link by_number;
     uint64_t number;
     uint32_t slot;
     bool open;                   /* there is such a chunk */
@@ -130,52 +131,6 @@ struct window {
     struct sweep *sweeps;
     struct window_counts counts;
     struct window *next_dirty;
-};
-
-struct window_map {
-    struct window **table;
-    size_t capacity, count;
-};
-
-/* --- Names -------------------------------------------------------------------------------------------------------- */
-
-/* Where a row with a name is: the hash of the name, the finest window it can be in, its number. */
-struct name_entry {
-    uint64_t hash, seq;
-    uint64_t tick; /* at_us >> FL_WINDOW_SHIFT_MIN */
-};
-
-struct run;
-
-struct names {
-    struct name_entry *fresh; /* a hash table; seq 0 is empty */
-    size_t fresh_count, fresh_capacity;
-    uint64_t mark;             /* rows with a name and a smaller sequence number are in a run, or in the table `late` */
-    uint64_t seq_limit;        /* above all that were filed since */
-    uint64_t rows_since;       /* how many those are, about */
-    bool late;                 /* there is something in the table `late` */
-    struct run *runs;          /* newest first */
-    struct merge *merges;      /* those that are under way */
-    bool tidy;                 /* windows have gone since the runs were looked at */
-    uint64_t debt;             /* so many entries should be merged for the names that came in */
-    struct spare_piece *spare; /* of filters */
-    struct name_entry *merged;
-    size_t merged_room; /* a block of a run while it is put together */
-};
-
-/* For those on other threads who ask whether a name is not there. As long as `sure`, what is in memory has all names that
- * are in the file, and the shard's thread only adds to it, under the lock. Before it does anything else to the names it says
- * that it is not sure; it is again when that has been committed. */
-struct names_guard {
-    pthread_mutex_t lock;
-    bool sure;
-};
-
-/* What is asked of the index. */
-struct name_query {
-    uint64_t hash;
-    size_t index; /* the caller's */
-    bool done;
 };
 
 /* --- The shard's file --------------------------------------------------------------------------------------------- */
@@ -231,13 +186,12 @@ struct base {
     struct slot *slots;
     size_t slot_count;
     size_t doomed;
-    struct window_map windows;
+    struct hash_table windows;
     struct window *dirty; /* those to be written before the commit */
     struct window *recent;
     struct namespaces namespaces;
     int64_t sweep_count, sweep_last;
-    struct names names;
-    struct names_guard guard;
+    struct names *names;  /* the index of names: see names/names.h */
     uint64_t moved_after; /* how far the table `moved` has been swept */
     bool moved_sweep;
 
@@ -321,6 +275,10 @@ sqlite3_stmt *fl__query(struct base *base, enum statement id, const char *types,
 /* 1: a row; 0: no more, and it has been reset; else it failed and has been reset. */
 int fl__step(struct base *base, sqlite3_stmt *statement);
 
+/* Calls `row` for each row of a query, until it returns a negative code. Returns that code, or 0. */
+typedef int query_row_fn(struct base *base, sqlite3_stmt *row, void *arg);
+int fl__each_row(struct base *base, const char *sql, query_row_fn *row, void *arg);
+
 fl_bytes fl__column_bytes(sqlite3_stmt *statement, int column);
 
 /* Makes the log longer if the next commits would have to: between transactions. */
@@ -381,6 +339,9 @@ uint64_t fl__monotonic_ns(void);
 int fl__windows_load(struct base *base);
 void fl__windows_unload(struct base *base);
 struct window *fl__window_find(struct base *base, uint64_t number);
+/* The window after this one, NULL for the first, in no particular order; NULL: there is no more. No window may be made
+ * meanwhile. */
+struct window *fl__window_next(const struct base *base, const struct window *window);
 int fl__window_make(struct base *base, uint64_t number, struct window **ret);
 
 /* Ends a window with all its rows. `window` is gone after it. */
@@ -438,30 +399,5 @@ struct refiled {
     bool more;
 };
 int fl__window_refile(struct base *base, struct window *window, unsigned shift, size_t limit, struct refiled *ret);
-
-/* --- Names -------------------------------------------------------------------------------------------------------- */
-
-int fl__names_load(struct base *base);
-void fl__names_unload(struct base *base);
-uint64_t fl__name_hash(fl_bytes ns, fl_bytes name);
-
-/* A row was filed; if it has a name, the index learns of it. */
-int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
-/* A row with a name was taken away. */
-void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
-
-/* Calls `found` for every place where a row with the hash of a query may be, until it says 1; then the query is done. */
-typedef int name_fn(struct base *base, size_t index, const struct name_entry *entry, void *arg);
-int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
-
-/* Whether there is certainly no row of that name. Any thread; never waits. */
-bool fl__names_absent(struct base *base, fl_bytes ns, fl_bytes name);
-void fl__names_sure(struct base *base, bool sure);
-
-/* Writes a run if there are enough names in memory. */
-int fl__names_freeze(struct base *base);
-/* Goes on merging until `deadline_ns`. */
-int fl__names_merge(struct base *base, uint64_t deadline_ns);
-bool fl__names_waiting(const struct base *base);
 
 #endif

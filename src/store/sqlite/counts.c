@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "store/sqlite/base.h"
+#include "store/sqlite/names/names.h"
 
 enum { ROOM_MIN = 4 };
 
@@ -115,25 +116,22 @@ int fl__counts_write(struct base *base, struct window *window)
     return r;
 }
 
+static int load_count(struct base *base, sqlite3_stmt *row, void *arg)
+{
+    (void)arg;
+    struct window *window = fl__window_find(base, (uint64_t)sqlite3_column_int64(row, 0));
+    uint64_t ns = (uint64_t)sqlite3_column_int64(row, 1);
+    struct window_count *count;
+    int r = window && ns > 0 ? count_of(base, window, ns, &count)
+                             : base_corrupt(base, "rows are counted that are not there");
+    if (r == 0)
+        count->rows = (uint64_t)sqlite3_column_int64(row, 2);
+    return r;
+}
+
 int fl__counts_load(struct base *base)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT window, ns, rows FROM counts", -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        struct window *window = fl__window_find(base, (uint64_t)sqlite3_column_int64(statement, 0));
-        uint64_t ns = (uint64_t)sqlite3_column_int64(statement, 1);
-        struct window_count *count;
-        r = window && ns > 0 ? count_of(base, window, ns, &count)
-                             : base_corrupt(base, "rows are counted that are not there");
-        if (r < 0)
-            break;
-        count->rows = (uint64_t)sqlite3_column_int64(statement, 2);
-    }
-    sqlite3_finalize(statement);
-    return r;
+    return fl__each_row(base, "SELECT window, ns, rows FROM counts", load_count, NULL);
 }
 
 /* --- All of them -------------------------------------------------------------------------------------------------- */
@@ -197,10 +195,8 @@ int fl__counts_sum(struct base *base, const fl_progress *progress, uint64_t *tot
         progress->front[0].at_us > progress->front[1].at_us ? progress->front[0].at_us : progress->front[1].at_us;
     struct summing summing = {progress, totals};
     int r = 0;
-    for (size_t i = 0; i < base->windows.capacity && r == 0; i++) {
-        struct window *window = base->windows.table[i];
-        if (!window)
-            continue;
+    for (struct window *window = fl__window_next(base, NULL); window && r == 0;
+         window = fl__window_next(base, window)) {
         if (window->sweeps || fl_window_begin(window->number) <= front_us)
             r = each_row(base, window, sum_row, &summing);
         else
@@ -258,9 +254,8 @@ int fl__counts_make(struct base *base)
 {
     struct making making = {.old = fl__namespace_find(base, OLD_COUNTS)};
     int r = 0;
-    for (size_t i = 0; i < base->windows.capacity && r == 0; i++)
-        if (base->windows.table[i])
-            r = make_window(base, base->windows.table[i], &making);
+    for (struct window *window = fl__window_next(base, NULL); window && r == 0; window = fl__window_next(base, window))
+        r = make_window(base, window, &making);
     fl__release(making.keys);
     return r;
 }

@@ -71,34 +71,27 @@ static int append(struct base *base, fl_bytes ns, const struct interned *known)
     return 0;
 }
 
+static int load_namespace(struct base *base, sqlite3_stmt *row, void *arg)
+{
+    const struct namespaces *all = &base->namespaces;
+    size_t before = *(const size_t *)arg; /* texts that may still be the right ones */
+    fl_bytes ns = fl__column_bytes(row, 1);
+    if (sqlite3_column_int64(row, 0) != (int64_t)all->count + 1 || ns.size == 0 || ns.size > FL_STORE_NAME_MAX)
+        return base_corrupt(base, "its namespaces are not in order");
+    if (sqlite3_column_type(row, 2) != SQLITE_NULL &&
+        sqlite3_column_int64(row, 2) != fl__checksum((int64_t)all->count + 1, ns))
+        return base_corrupt(base, "the checksum of a namespace does not match");
+    return append(base, ns, all->count < before ? all->texts[all->count] : NULL);
+}
+
 int fl__namespaces_load(struct base *base)
 {
     struct namespaces *all = &base->namespaces;
-    size_t before = all->count; /* texts that may still be the right ones */
+    size_t before = all->count;
     all->count = 0;
     if (all->table)
         memset(all->table, 0, 2 * all->room * sizeof *all->table);
-    sqlite3_stmt *statement;
-    int rc =
-        sqlite3_prepare_v2(base->db, "SELECT number, name, s FROM namespaces ORDER BY number", -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        fl_bytes ns = fl__column_bytes(statement, 1);
-        if (sqlite3_column_int64(statement, 0) != (int64_t)all->count + 1 || ns.size == 0 ||
-            ns.size > FL_STORE_NAME_MAX)
-            r = base_corrupt(base, "its namespaces are not in order");
-        else if (sqlite3_column_type(statement, 2) != SQLITE_NULL &&
-                 sqlite3_column_int64(statement, 2) != fl__checksum((int64_t)all->count + 1, ns))
-            r = base_corrupt(base, "the checksum of a namespace does not match");
-        else
-            r = append(base, ns, all->count < before ? all->texts[all->count] : NULL);
-        if (r < 0)
-            break;
-    }
-    sqlite3_finalize(statement);
-    return r;
+    return fl__each_row(base, "SELECT number, name, s FROM namespaces ORDER BY number", load_namespace, &before);
 }
 
 void fl__namespaces_free(struct base *base)

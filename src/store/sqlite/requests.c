@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
+#include "store/sqlite/names/names.h"
 
 /* --- Memory of answers -------------------------------------------------------------------------------------------- */
 
@@ -280,9 +281,8 @@ static int claim_windows(struct base *base, fl_store_request *request)
     if (!windows)
         return base_no_memory(base);
     size_t count = 0;
-    for (size_t i = 0; i < base->windows.capacity; i++)
-        if (base->windows.table[i])
-            windows[count++] = base->windows.table[i]->number;
+    for (struct window *window = fl__window_next(base, NULL); window; window = fl__window_next(base, window))
+        windows[count++] = window->number;
     request->claim.windows = windows;
     request->claim.window_count = count;
     return 0;

@@ -155,54 +155,37 @@ int fl__slots_erase(struct base *base, uint64_t deadline_ns)
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
-/* Marks the slots that a query gives. */
-static int mark(struct base *base, const char *sql, enum slot_use use)
+static int mark(struct base *base, sqlite3_stmt *row, void *arg)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, sql, -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        uint64_t slot = (uint64_t)sqlite3_column_int64(statement, 0);
-        if (slot >= base->slot_count || base->slots[slot].use != SLOT_FREE) {
-            r = base_corrupt(base, "two things are in one slot");
-            break;
-        }
-        base->slots[slot].use = use;
-        base->doomed += use == SLOT_DOOMED;
-    }
-    sqlite3_finalize(statement);
-    return r;
+    enum slot_use use = *(const enum slot_use *)arg;
+    uint64_t slot = (uint64_t)sqlite3_column_int64(row, 0);
+    if (slot >= base->slot_count || base->slots[slot].use != SLOT_FREE)
+        return base_corrupt(base, "two things are in one slot");
+    base->slots[slot].use = use;
+    base->doomed += use == SLOT_DOOMED;
+    return 0;
 }
 
-static int count_slots(struct base *base, size_t *ret)
+static int count_slots(struct base *base, sqlite3_stmt *row, void *arg)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT slots FROM shard", -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r = fl__step(base, statement);
-    if (r > 0)
-        *ret = (size_t)sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    return r < 0 ? r : 0;
+    (void)base;
+    *(size_t *)arg = (size_t)sqlite3_column_int64(row, 0);
+    return 0;
 }
 
 int fl__slots_load(struct base *base)
 {
     size_t count = 0;
-    int r = count_slots(base, &count);
+    int r = fl__each_row(base, "SELECT slots FROM shard", count_slots, &count);
     if (r == 0 && count > INT32_MAX)
         r = base_corrupt(base, "it has too many slots");
     if (r == 0 && count > 0)
         r = resize(base, count);
     if (r == 0)
-        r = mark(base, "SELECT slot FROM windows", SLOT_USED);
+        r = fl__each_row(base, "SELECT slot FROM windows UNION ALL SELECT slot FROM runs", mark,
+                         &(enum slot_use){SLOT_USED});
     if (r == 0)
-        r = mark(base, "SELECT slot FROM runs", SLOT_USED);
-    if (r == 0)
-        r = mark(base, "SELECT slot FROM doomed", SLOT_DOOMED);
+        r = fl__each_row(base, "SELECT slot FROM doomed", mark, &(enum slot_use){SLOT_DOOMED});
     return r;
 }
 
@@ -220,7 +203,7 @@ void fl__slots_unload(struct base *base)
 int fl__slots_sum(struct base *base)
 {
     size_t count = 0;
-    int r = count_slots(base, &count);
+    int r = fl__each_row(base, "SELECT slots FROM shard", count_slots, &count);
     for (size_t i = 0; i < count && r == 0; i++)
         r = once(base, (uint32_t)i, "ALTER TABLE slot_%u ADD COLUMN s INTEGER");
     return r;

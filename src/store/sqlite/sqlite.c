@@ -18,12 +18,14 @@
  * docs/store-sqlite.md is for those who run it.
  */
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/worker.h"
+#include "store/sqlite/names/names.h"
 
 struct sqlite_store {
     fl_store store; /* first */

@@ -11,6 +11,7 @@
  * Other files are opened by the VFS below, and stay its own.
  */
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 

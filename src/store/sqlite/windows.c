@@ -19,72 +19,24 @@
 
 #include "base/alloc.h"
 #include "store/sqlite/base.h"
-
-enum { MAP_MIN = 64 };
+#include "store/sqlite/names/names.h"
 
 static int sweep_all(struct base *base, struct window *window);
 
 /* --- Which there are ---------------------------------------------------------------------------------------------- */
 
-static size_t home_of(const struct window_map *map, uint64_t number)
-{
-    return (size_t)(number * 0x9e3779b97f4a7c15 >> 32) & (map->capacity - 1);
-}
-
-static void map_insert(struct window_map *map, struct window *window)
-{
-    size_t at = home_of(map, window->number);
-    while (map->table[at])
-        at = (at + 1) & (map->capacity - 1);
-    map->table[at] = window;
-    map->count++;
-}
-
-static int map_grow(struct base *base)
-{
-    struct window_map *map = &base->windows;
-    if (2 * (map->count + 1) <= map->capacity)
-        return 0;
-    struct window_map larger = {.capacity = map->capacity ? 2 * map->capacity : MAP_MIN};
-    larger.table = fl__alloc_zeroed(larger.capacity * sizeof(struct window *));
-    if (!larger.table)
-        return base_no_memory(base);
-    for (size_t i = 0; i < map->capacity; i++)
-        if (map->table[i])
-            map_insert(&larger, map->table[i]);
-    fl__release(map->table);
-    *map = larger;
-    return 0;
-}
-
-/* What stands behind a place that becomes empty moves up if it could not be found otherwise. */
-static void map_remove(struct window_map *map, const struct window *window)
-{
-    size_t mask = map->capacity - 1, hole = home_of(map, window->number);
-    while (map->table[hole] != window)
-        hole = (hole + 1) & mask;
-    for (size_t at = (hole + 1) & mask; map->table[at]; at = (at + 1) & mask) {
-        size_t home = home_of(map, map->table[at]->number);
-        if (((at - home) & mask) >= ((at - hole) & mask)) {
-            map->table[hole] = map->table[at];
-            hole = at;
-        }
-    }
-    map->table[hole] = NULL;
-    map->count--;
-}
-
 struct window *fl__window_find(struct base *base, uint64_t number)
 {
-    const struct window_map *map = &base->windows;
     if (base->recent && base->recent->number == number)
         return base->recent;
-    if (map->count == 0)
-        return NULL;
-    for (size_t at = home_of(map, number); map->table[at]; at = (at + 1) & (map->capacity - 1))
-        if (map->table[at]->number == number)
-            return base->recent = map->table[at];
-    return NULL;
+    struct hash_link *link = fl__hash_first(&base->windows, fl__hash_number(number)); /* no two numbers have one hash */
+    return link ? base->recent = hash_entry(link, struct window, by_number) : NULL;
+}
+
+struct window *fl__window_next(const struct base *base, const struct window *window)
+{
+    struct hash_link *link = fl__hash_walk(&base->windows, window ? &window->by_number : NULL);
+    return link ? hash_entry(link, struct window, by_number) : NULL;
 }
 
 bool fl__windows_reach(struct base *base, int64_t at_us)
@@ -99,15 +51,12 @@ bool fl__windows_reach(struct base *base, int64_t at_us)
 
 static int add_window(struct base *base, uint64_t number, uint32_t slot, struct window **ret)
 {
-    int r = map_grow(base);
-    if (r < 0)
-        return r;
     struct window *window = fl__alloc_zeroed(sizeof *window);
     if (!window)
         return base_no_memory(base);
     window->number = number;
     window->slot = slot;
-    map_insert(&base->windows, window);
+    fl__hash_insert(&base->windows, &window->by_number, fl__hash_number(number));
     *ret = window;
     return 0;
 }
@@ -167,30 +116,20 @@ int fl__window_end(struct base *base, struct window *window)
     undirty(base, window);
     if (base->recent == window)
         base->recent = NULL;
-    map_remove(&base->windows, window);
+    fl__hash_remove(&base->windows, &window->by_number);
     free_window(base, window);
-    base->moved_sweep = base->names.tidy = true;
+    base->moved_sweep = true;
+    fl__names_window_gone(base);
     return r;
 }
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
-static int load_windows(struct base *base)
+static int load_window(struct base *base, sqlite3_stmt *row, void *arg)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT window, slot FROM windows", -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        struct window *window;
-        r = add_window(base, (uint64_t)sqlite3_column_int64(statement, 0), (uint32_t)sqlite3_column_int64(statement, 1),
-                       &window);
-        if (r < 0)
-            break;
-    }
-    sqlite3_finalize(statement);
-    return r;
+    (void)arg;
+    struct window *window;
+    return add_window(base, (uint64_t)sqlite3_column_int64(row, 0), (uint32_t)sqlite3_column_int64(row, 1), &window);
 }
 
 static int add_sweep(struct base *base, struct window *window, int64_t number, uint64_t from, fl_bytes settled)
@@ -213,38 +152,30 @@ static int add_sweep(struct base *base, struct window *window, int64_t number, u
     return 0;
 }
 
-static int load_sweeps(struct base *base)
+static int load_sweep(struct base *base, sqlite3_stmt *row, void *arg)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT number, window, first, settled FROM sweeps", -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        struct window *window = fl__window_find(base, (uint64_t)sqlite3_column_int64(statement, 1));
-        r = window ? add_sweep(base, window, sqlite3_column_int64(statement, 0),
-                               (uint64_t)sqlite3_column_int64(statement, 2), fl__column_bytes(statement, 3))
-                   : base_corrupt(base, "a sweep has no window");
-        if (r < 0)
-            break;
-    }
-    sqlite3_finalize(statement);
-    return r;
+    (void)arg;
+    struct window *window = fl__window_find(base, (uint64_t)sqlite3_column_int64(row, 1));
+    return window ? add_sweep(base, window, sqlite3_column_int64(row, 0), (uint64_t)sqlite3_column_int64(row, 2),
+                              fl__column_bytes(row, 3))
+                  : base_corrupt(base, "a sweep has no window");
 }
 
 int fl__windows_load(struct base *base)
 {
-    int r = load_windows(base);
-    return r < 0 ? r : load_sweeps(base);
+    int r = fl__each_row(base, "SELECT window, slot FROM windows", load_window, NULL);
+    if (r == 0)
+        r = fl__each_row(base, "SELECT number, window, first, settled FROM sweeps", load_sweep, NULL);
+    return r;
 }
 
 void fl__windows_unload(struct base *base)
 {
-    for (size_t i = 0; i < base->windows.capacity; i++)
-        if (base->windows.table[i])
-            free_window(base, base->windows.table[i]);
-    fl__release(base->windows.table);
-    base->windows = (struct window_map){0};
+    for (struct window *window = fl__window_next(base, NULL), *next; window; window = next) {
+        next = fl__window_next(base, window);
+        free_window(base, window);
+    }
+    fl__hash_free(&base->windows);
     base->dirty = base->recent = NULL;
     assert(base->sweep_count == 0);
     base->sweep_last = 0;
@@ -664,9 +595,9 @@ static int sweep_all(struct base *base, struct window *window)
 
 int fl__windows_sweep(struct base *base, uint64_t deadline_ns)
 {
-    for (size_t i = 0; i < base->windows.capacity && base->sweep_count > 0; i++) {
-        struct window *window = base->windows.table[i];
-        if (!window || !window->sweeps)
+    for (struct window *window = fl__window_next(base, NULL), *next; window && base->sweep_count > 0; window = next) {
+        next = fl__window_next(base, window); /* this one may end */
+        if (!window->sweeps)
             continue;
         int r = sweep_some(base, window, deadline_ns);
         if (r == 0 && !window->sweeps)

@@ -17,8 +17,11 @@
  * Locks: one for each shard, for what is passed between the threads, never held while anything is carried out.
  */
 
+#include <pthread.h>
+
 #include "base/alloc.h"
 #include "store/sqlite/worker.h"
+#include "store/sqlite/names/names.h"
 
 enum { GROUP_NS = 10000000, GROUP_DEBT = 1 << 14, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
 
@@ -335,7 +338,7 @@ static void group_run(struct worker *worker, struct group *group, fl_store_reque
     if (r < 0)
         group_redo(worker, group);
     else if (base->in_transaction &&
-             (fl__monotonic_ns() - group->began_ns > GROUP_NS || base->names.debt >= GROUP_DEBT))
+             (fl__monotonic_ns() - group->began_ns > GROUP_NS || fl__names_debt(base) >= GROUP_DEBT))
         group_end(worker, group);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "store/conformance.h"
-#include "store/sqlite/names/names.h"
+#include "store/sqlite/names/internal.h"
 #include "store/sqlite/place.h"
 #include "store/sqlite/worker.h"
 #include "wheel/allocator.h"
@@ -206,7 +206,7 @@ static struct sqlite_tuning with(uint32_t fresh_max, uint32_t fan, uint64_t mask
 static size_t runs(void)
 {
     size_t count = 0;
-    for (const struct run *each = base->names.runs; each; each = each->next)
+    for (const struct run *each = base->names->runs; each; each = each->next)
         count++;
     return count;
 }
@@ -386,7 +386,7 @@ TEST(many_names_are_found_in_few_runs_and_never_take_more_than_a_byte_and_a_half
 /* A large merge that is nearly over. */
 static bool nearly_merged(void)
 {
-    for (const struct merge *each = base->names.merges; each; each = each->next)
+    for (const struct merge *each = base->names->merges; each; each = each->next)
         if (each->out->blocks > 180 && each->out->done > each->out->blocks * 3 / 4)
             return true;
     return false;
@@ -396,7 +396,7 @@ static bool nearly_merged(void)
 static size_t pieces(void)
 {
     size_t count = 0;
-    for (const struct run *each = base->names.runs; each; each = each->next)
+    for (const struct run *each = base->names->runs; each; each = each->next)
         for (size_t i = 0; i * each->piece_blocks < each->blocks; i++)
             count += each->pieces[i] != NULL;
     return count;
@@ -431,7 +431,7 @@ static void execute(const char *sql)
 
 static void check_lines(uint64_t least, uint64_t most)
 {
-    for (const struct run *each = base->names.runs; each; each = each->next)
+    for (const struct run *each = base->names->runs; each; each = each->next)
         CHECK(each->lines >= least && each->lines <= most);
 }
 
@@ -487,13 +487,13 @@ TEST(names_of_windows_that_are_gone_leave_the_index)
     finish_window(0, keys);
     CHECK_EQ(fl__base_commit(base), 0);
     check_names(7);
-    CHECK(base->names.runs);
-    for (int i = 0; i < 10000 && (base->names.runs || base->doomed > 0); i++) {
+    CHECK(base->names->runs);
+    for (int i = 0; i < 10000 && (base->names->runs || base->doomed > 0); i++) {
         CHECK_EQ(fl__base_begin(base), 0);
         CHECK_EQ(fl__background_step(base, 0), 0);
         CHECK_EQ(fl__base_commit(base), 0);
     }
-    CHECK(!base->names.runs && base->doomed == 0);
+    CHECK(!base->names->runs && base->doomed == 0);
     check_names(7);
     end_file();
 }

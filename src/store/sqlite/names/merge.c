@@ -19,7 +19,7 @@
  */
 
 #include "base/alloc.h"
-#include "store/sqlite/names/names.h"
+#include "store/sqlite/names/internal.h"
 
 enum { SAMPLES = 4 };
 
@@ -50,8 +50,8 @@ int fl__merge_resume(struct base *base, struct run *out, struct merge **ret)
     if (!merge)
         return base_no_memory(base);
     merge->out = out;
-    merge->next = base->names.merges;
-    base->names.merges = merge;
+    merge->next = base->names->merges;
+    base->names->merges = merge;
     *ret = merge;
     return 0;
 }
@@ -67,10 +67,10 @@ int fl__merge_add(struct base *base, struct merge *merge, struct run *run)
 
 void fl__merges_unload(struct base *base)
 {
-    while (base->names.merges) {
-        struct merge *next = base->names.merges->next;
-        free_merge(base->names.merges);
-        base->names.merges = next;
+    while (base->names->merges) {
+        struct merge *next = base->names->merges->next;
+        free_merge(base->names->merges);
+        base->names->merges = next;
     }
 }
 
@@ -108,8 +108,8 @@ static int begin(struct base *base, struct run **runs, size_t count)
         r = fl__run_make(base, entries, &out);
     if (r != 0)
         return r;
-    out->next = base->names.runs;
-    base->names.runs = out;
+    out->next = base->names->runs;
+    base->names->runs = out;
     r = fl__merge_resume(base, out, &merge);
     for (size_t i = 0; i < count && r == 0; i++) {
         r = fl__merge_add(base, merge, runs[i]);
@@ -123,7 +123,7 @@ static int begin(struct base *base, struct run **runs, size_t count)
 static size_t enough_of(const struct base *base, unsigned class, struct run **out)
 {
     size_t count = 0;
-    for (struct run *run = base->names.runs; run && count < FAN_MAX; run = run->next)
+    for (struct run *run = base->names->runs; run && count < FAN_MAX; run = run->next)
         if (mergeable(run) && fl__run_class(run->entries) == class)
             out[count++] = run;
     return count >= fl__sqlite_tuning.fan ? count : 0;
@@ -132,7 +132,7 @@ static size_t enough_of(const struct base *base, unsigned class, struct run **ou
 /* When windows have gone, a run may be left with little that is good: it is written anew. */
 static int tidy(struct base *base)
 {
-    for (struct run *run = base->names.runs; run; run = run->next) {
+    for (struct run *run = base->names->runs; run; run = run->next) {
         uint64_t good;
         if (!mergeable(run))
             continue;
@@ -142,7 +142,7 @@ static int tidy(struct base *base)
         if (r < 0)
             return r;
     }
-    base->names.tidy = false;
+    base->names->tidy = false;
     return 0;
 }
 
@@ -155,7 +155,7 @@ static int begin_merges(struct base *base)
         if (r < 0)
             return r;
     }
-    return base->names.tidy ? tidy(base) : 0;
+    return base->names->tidy ? tidy(base) : 0;
 }
 
 /* --- Going on ----------------------------------------------------------------------------------------------------- */
@@ -230,7 +230,7 @@ static struct run_cursor *smallest(struct merge *merge)
 
 static int collect(struct base *base, struct name_entry entry, size_t *count)
 {
-    struct names *names = &base->names;
+    struct names *names = base->names;
     if (*count == names->merged_room) {
         size_t room = *count ? *count * 2 : 512;
         struct name_entry *larger = fl__resize(names->merged, room * sizeof *larger);
@@ -261,9 +261,9 @@ static int merge_block(struct base *base, struct merge *merge)
     if (r < 0)
         return r;
     int looked = (int)count;
-    r = weed(base, base->names.merged, &count);
+    r = weed(base, base->names->merged, &count);
     if (r == 0)
-        r = fl__run_write(base, out, base->names.merged, count);
+        r = fl__run_write(base, out, base->names->merged, count);
     return r < 0 ? r : looked;
 }
 
@@ -274,7 +274,7 @@ static int end_merge(struct base *base, struct merge *merge)
     size_t count = merge->count;
     for (size_t i = 0; i < count; i++)
         olds[i] = merge->inputs[i].run;
-    struct merge **at = &base->names.merges;
+    struct merge **at = &base->names->merges;
     while (*at != merge)
         at = &(*at)->next;
     *at = merge->next;
@@ -290,7 +290,7 @@ static int end_merge(struct base *base, struct merge *merge)
 
 static struct merge *next_merge(const struct base *base)
 {
-    struct merge *least = base->names.merges;
+    struct merge *least = base->names->merges;
     for (struct merge *merge = least; merge; merge = merge->next)
         if (merge->out->blocks < least->out->blocks)
             least = merge;
@@ -301,7 +301,7 @@ static struct merge *next_merge(const struct base *base)
 static int merge_some(struct base *base, struct merge *merge, uint64_t deadline_ns)
 {
     struct run *out = merge->out;
-    struct names *names = &base->names;
+    struct names *names = base->names;
     fl__names_sure(base, false);
     do {
         int r = merge_block(base, merge);
@@ -323,14 +323,14 @@ static int merge_some(struct base *base, struct merge *merge, uint64_t deadline_
 int fl__names_merge(struct base *base, uint64_t deadline_ns)
 {
     int r = begin_merges(base);
-    while (r == 0 && base->names.merges) {
+    while (r == 0 && base->names->merges) {
         r = merge_some(base, next_merge(base), deadline_ns);
         if (r == 0)
             r = begin_merges(base);
-        if (base->names.debt == 0 && fl__monotonic_ns() >= deadline_ns)
+        if (base->names->debt == 0 && fl__monotonic_ns() >= deadline_ns)
             break;
     }
-    if (!base->names.merges)
-        base->names.debt = 0;
+    if (!base->names->merges)
+        base->names->debt = 0;
     return r;
 }

@@ -11,10 +11,11 @@
  * has the name. Nameless rows cost nothing.
  */
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "store/sqlite/names/names.h"
+#include "store/sqlite/names/internal.h"
 
 enum { FRESH_MIN = 1024, MERGED_PER_NAME = 8, DEBT_MAX = 1 << 17 }; /* some ten milliseconds */
 
@@ -44,7 +45,7 @@ static void fresh_insert(struct names *names, struct name_entry entry)
 /* Makes room for one more. */
 static int fresh_room(struct base *base)
 {
-    struct names *names = &base->names;
+    struct names *names = base->names;
     if (4 * (names->fresh_count + 1) > 3 * names->fresh_capacity) {
         struct names larger = {.fresh_capacity = names->fresh_capacity ? 2 * names->fresh_capacity : FRESH_MIN};
         larger.fresh = fl__alloc_zeroed(larger.fresh_capacity * sizeof *larger.fresh);
@@ -62,12 +63,12 @@ static int fresh_room(struct base *base)
 
 static int fresh_add(struct base *base, struct name_entry entry)
 {
-    struct names *names = &base->names;
-    pthread_mutex_lock(&base->guard.lock);
+    struct names *names = base->names;
+    pthread_mutex_lock(&base->names->lock);
     int r = fresh_room(base);
     if (r == 0)
         fresh_insert(names, entry);
-    pthread_mutex_unlock(&base->guard.lock);
+    pthread_mutex_unlock(&base->names->lock);
     return r;
 }
 
@@ -92,7 +93,7 @@ static void fresh_remove(struct names *names, uint64_t hash, uint64_t seq)
 
 static int fresh_find(struct base *base, struct name_query *query, name_fn *found, void *arg)
 {
-    const struct names *names = &base->names;
+    const struct names *names = base->names;
     size_t mask = names->fresh_capacity - 1;
     for (size_t at = home_of(names, query->hash); names->fresh[at].seq; at = (at + 1) & mask) {
         if (names->fresh[at].hash != query->hash)
@@ -123,7 +124,7 @@ static bool fresh_has(const struct names *names, uint64_t hash)
 
 int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg)
 {
-    for (size_t i = 0; i < count && base->names.fresh_count > 0; i++) {
+    for (size_t i = 0; i < count && base->names->fresh_count > 0; i++) {
         int r = fresh_find(base, &queries[i], found, arg);
         if (r < 0)
             return r;
@@ -134,23 +135,39 @@ int fl__names_find(struct base *base, struct name_query *queries, size_t count, 
 bool fl__names_absent(struct base *base, fl_bytes ns, fl_bytes name)
 {
     uint64_t hash = fl__name_hash(ns, name);
-    if (pthread_mutex_trylock(&base->guard.lock) != 0)
+    if (pthread_mutex_trylock(&base->names->lock) != 0)
         return false;
-    bool absent = base->guard.sure && !fresh_has(&base->names, hash) && !fl__runs_may_have(base, hash);
-    pthread_mutex_unlock(&base->guard.lock);
+    bool absent = base->names->sure && !fresh_has(base->names, hash) && !fl__runs_may_have(base, hash);
+    pthread_mutex_unlock(&base->names->lock);
     return absent;
 }
 
 void fl__names_sure(struct base *base, bool sure)
 {
-    pthread_mutex_lock(&base->guard.lock);
-    base->guard.sure = sure;
-    pthread_mutex_unlock(&base->guard.lock);
+    pthread_mutex_lock(&base->names->lock);
+    base->names->sure = sure;
+    pthread_mutex_unlock(&base->names->lock);
+}
+
+void fl__names_committed(struct base *base)
+{
+    if (!base->names->sure)
+        fl__names_sure(base, true);
+}
+
+void fl__names_window_gone(struct base *base)
+{
+    base->names->tidy = true;
+}
+
+uint64_t fl__names_debt(const struct base *base)
+{
+    return base->names->debt;
 }
 
 int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
 {
-    struct names *names = &base->names;
+    struct names *names = base->names;
     names->rows_since++;
     if (names->seq_limit <= key.seq)
         names->seq_limit = key.seq + 1;
@@ -170,7 +187,7 @@ int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
 void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
 {
     fl__names_sure(base, false);
-    fresh_remove(&base->names, fl__name_hash(ns, name), key.seq);
+    fresh_remove(base->names, fl__name_hash(ns, name), key.seq);
 }
 
 /* --- Writing a run ------------------------------------------------------------------------------------------------ */
@@ -207,7 +224,7 @@ static void sort_fresh(struct names *names)
 
 static int write_run(struct base *base)
 {
-    struct names *names = &base->names;
+    struct names *names = base->names;
     struct run *run;
     fl__names_sure(base, false);
     int r = fl__run_make(base, names->fresh_count, &run);
@@ -224,7 +241,7 @@ static int write_run(struct base *base)
 
 int fl__names_freeze(struct base *base)
 {
-    struct names *names = &base->names;
+    struct names *names = base->names;
     if (names->fresh_count < fl__sqlite_tuning.fresh_max && names->rows_since < fl__sqlite_tuning.rows_max)
         return 0;
     int r = names->fresh_count > 0 ? write_run(base) : 0;
@@ -240,14 +257,14 @@ int fl__names_freeze(struct base *base)
 
 bool fl__names_waiting(const struct base *base)
 {
-    return base->names.merges || (base->names.tidy && base->names.runs);
+    return base->names->merges || (base->names->tidy && base->names->runs);
 }
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
 static int load_row(struct base *base, const struct window *window, const struct entry *entry)
 {
-    if (entry->key.seq < base->names.mark || window_swept(window, entry->key))
+    if (entry->key.seq < base->names->mark || window_swept(window, entry->key))
         return 0;
     fl_bytes ns;
     int r = fl__namespace_text(base, entry->ns, &ns);
@@ -258,7 +275,7 @@ static int load_row(struct base *base, const struct window *window, const struct
 static int load_window(struct base *base, struct window *window)
 {
     struct record record;
-    int r = fl__window_scan(base, window, base->names.mark, &record);
+    int r = fl__window_scan(base, window, base->names->mark, &record);
     while (r > 0) {
         struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
         struct entry entry;
@@ -276,44 +293,53 @@ static int load_window(struct base *base, struct window *window)
     return r;
 }
 
-static int load_late(struct base *base)
+static int load_late(struct base *base, sqlite3_stmt *row, void *arg)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db, "SELECT hash, tick, seq FROM late", -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        struct name_entry entry = {.hash = (uint64_t)sqlite3_column_int64(statement, 0),
-                                   .tick = (uint64_t)sqlite3_column_int64(statement, 1),
-                                   .seq = (uint64_t)sqlite3_column_int64(statement, 2)};
-        base->names.late = true;
-        r = entry.seq ? fresh_add(base, entry) : base_corrupt(base, "an entry of a name has no row");
-        if (r < 0)
-            break;
-    }
-    sqlite3_finalize(statement);
-    return r;
+    (void)arg;
+    struct name_entry entry = {.hash = (uint64_t)sqlite3_column_int64(row, 0),
+                               .tick = (uint64_t)sqlite3_column_int64(row, 1),
+                               .seq = (uint64_t)sqlite3_column_int64(row, 2)};
+    base->names->late = true;
+    return entry.seq ? fresh_add(base, entry) : base_corrupt(base, "an entry of a name has no row");
 }
 
-int fl__names_load(struct base *base)
+struct names *fl__names_new(void)
 {
-    base->names.seq_limit = base->names.mark;
+    struct names *names = fl__alloc_zeroed(sizeof *names);
+    if (names)
+        pthread_mutex_init(&names->lock, NULL);
+    return names;
+}
+
+void fl__names_free(struct names *names)
+{
+    if (names)
+        pthread_mutex_destroy(&names->lock);
+    fl__release(names);
+}
+
+int fl__names_load(struct base *base, uint64_t mark)
+{
+    struct names *names = base->names;
+    names->mark = names->seq_limit = mark;
     int r = fl__runs_load(base);
-    for (size_t i = 0; i < base->windows.capacity && r == 0; i++)
-        if (base->windows.table[i])
-            r = load_window(base, base->windows.table[i]);
-    base->names.debt = 0;
-    base->names.tidy = true;
-    return r == 0 ? load_late(base) : r;
+    for (struct window *window = fl__window_next(base, NULL); window && r == 0; window = fl__window_next(base, window))
+        r = load_window(base, window);
+    names->debt = 0;
+    names->tidy = true;
+    return r == 0 ? fl__each_row(base, "SELECT hash, tick, seq FROM late", load_late, NULL) : r;
 }
 
+/* The lock stays as it is. */
 void fl__names_unload(struct base *base)
 {
+    struct names *names = base->names;
+    if (!names)
+        return;
     fl__names_sure(base, false);
     fl__merges_unload(base);
     fl__runs_unload(base);
-    fl__release(base->names.fresh);
-    fl__release(base->names.merged);
-    base->names = (struct names){0};
+    fl__release(names->fresh);
+    fl__release(names->merged);
+    memset(names, 0, offsetof(struct names, lock));
 }

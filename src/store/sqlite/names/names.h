@@ -2,103 +2,61 @@
 #ifndef FOLIOT_STORE_SQLITE_NAMES_NAMES_H
 #define FOLIOT_STORE_SQLITE_NAMES_NAMES_H
 
-/* The index of names: names.c has what is in memory, runs.c what is in the file, merge.c puts runs together. */
+/* The index of names: where the row with a name may be.
+ *
+ *     names.c     names in memory, and what others ask of the index
+ *     runs.c      sorted runs of entries in the file, with their Bloom filters
+ *     merge.c     merges of runs
+ *     internal.h  the index itself: what these three share
+ *
+ * The index has entries for rows that are gone, and several for one name: whoever follows an entry looks at the row. */
 
 #include "store/sqlite/base.h"
 
-enum {
-    BLOCK_ENTRIES = 170, /* in the mean */
-    ENTRY_BYTES = 21,
-    LINE_BYTES = 64,
-    LINES_MAX = 6,    /* of a block */
-    PIECE_LINES = 60, /* that are allocated and stored together, in a page: of several blocks, whatever they have */
-    PIECE_BYTES = PIECE_LINES * LINE_BYTES,
-    FAN_MAX = 8,
-    RUN_CLASSES = 32,
+/* Where a row with a name is: the hash of the name, the finest window it can be in, its number. */
+struct name_entry {
+    uint64_t hash, seq;
+    uint64_t tick; /* at_us >> FL_WINDOW_SHIFT_MIN */
 };
 
-struct run {
-    struct run *next;
-    uint32_t slot;
-    uint64_t age;           /* younger ones have larger numbers */
-    uint64_t blocks;        /* into so many equal parts the range of hashes is divided */
-    uint64_t entries;       /* in those that are done */
-    uint64_t done;          /* blocks that are written: all, unless it is being merged from others */
-    uint64_t lines;         /* of the filter, for a block */
-    uint64_t piece_blocks;  /* whose lines are in one piece */
-    struct merge *into;     /* the merge it goes into, or NULL */
-    unsigned char **pieces; /* of the filter; NULL where nobody looks */
+/* What is asked of the index. */
+struct name_query {
+    uint64_t hash;
+    size_t index; /* the caller's */
+    bool done;
 };
 
-static inline uint64_t block_of(const struct run *run, uint64_t hash)
-{
-    return (uint64_t)((unsigned __int128)hash * run->blocks >> 64);
-}
+/* An empty index for a file; NULL: no memory. fl__names_free() takes NULL, too. */
+struct names *fl__names_new(void);
+void fl__names_free(struct names *names);
 
-/* The smallest hash of a block. */
-static inline uint64_t hash_of(const struct run *run, uint64_t block)
-{
-    return (uint64_t)((((unsigned __int128)block << 64) + run->blocks - 1) / run->blocks);
-}
+/* Rows with a name and a smaller sequence number than `mark` are in a run, or in the table `late`: the file says so. */
+int fl__names_load(struct base *base, uint64_t mark);
+void fl__names_unload(struct base *base);
+uint64_t fl__name_hash(fl_bytes ns, fl_bytes name);
 
-/* The entries of a block, read one after the other in the order of their hashes. */
-struct run_cursor {
-    struct run *run;
-    uint64_t next; /* the block to read next */
-    struct name_entry *entries;
-    size_t at, count, room;
-};
+/* A row was filed; if it has a name, the index learns of it. */
+int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
+/* A row with a name was taken away. */
+void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
+/* A window has gone, with all its rows. */
+void fl__names_window_gone(struct base *base);
 
-struct merge {
-    struct merge *next;
-    struct run *out;
-    size_t count;
-    struct run_cursor inputs[FAN_MAX];
-    bool started;
-};
+/* Calls `found` for every place where a row with the hash of a query may be, until it says 1; then the query is done. */
+typedef int name_fn(struct base *base, size_t index, const struct name_entry *entry, void *arg);
+int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
 
-/* Runs of about one size have the same class: a power of the fan. */
-unsigned fl__run_class(uint64_t entries);
+/* Whether there is certainly no row of that name. Any thread; never waits. */
+bool fl__names_absent(struct base *base, fl_bytes ns, fl_bytes name);
+/* What is in memory is what is committed: from now on fl__names_absent() may say so. */
+void fl__names_committed(struct base *base);
 
-/* A run for that many entries, in a new slot; it is not in the list yet. */
-int fl__run_make(struct base *base, uint64_t entries, struct run **ret);
-void fl__run_free(struct run *run);
-
-/* Takes a run out of the list and the file, and frees it. */
-int fl__run_end(struct base *base, struct run *run);
-
-/* Notes in the file how far a run has got. */
-int fl__run_note(struct base *base, const struct run *run);
-
-/* Writes the next block of a run. */
-int fl__run_write(struct base *base, struct run *run, const struct name_entry *entries, size_t count);
-
-int fl__runs_load(struct base *base);
-void fl__runs_unload(struct base *base);
-
-/* What runs know about queries that are not answered yet. */
-int fl__runs_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
-
-/* Whether some run says "perhaps". */
-bool fl__runs_may_have(const struct base *base, uint64_t hash);
-
-/* Makes the cursor stand on its next entry: 1, 0 at the end. */
-int fl__cursor_advance(struct base *base, struct run_cursor *cursor);
-
-/* A piece of a filter that is not used now: the new run of a merge takes those of the old ones, wherever their memory was
- * allocated. */
-struct spare_piece {
-    struct spare_piece *next;
-};
-
-/* Takes the parts of the filter below a hash away; frees those that nobody has taken since. */
-void fl__run_forget(struct base *base, struct run *run, uint64_t hash);
-void fl__pieces_release(struct base *base);
-
-void fl__merges_unload(struct base *base);
-
-/* A merge of runs that are marked as going into `out`, when the file is opened. */
-int fl__merge_resume(struct base *base, struct run *out, struct merge **ret);
-int fl__merge_add(struct base *base, struct merge *merge, struct run *run);
+/* Writes a run if there are enough names in memory. */
+int fl__names_freeze(struct base *base);
+/* Goes on merging until `deadline_ns`. */
+int fl__names_merge(struct base *base, uint64_t deadline_ns);
+bool fl__names_waiting(const struct base *base);
+/* So many entries should be merged for the names that came in. */
+uint64_t fl__names_debt(const struct base *base);
 
 #endif

@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "store/sqlite/names/names.h"
+#include "store/sqlite/names/internal.h"
 
 enum { PROBES = 6, PROBE_BITS = 9, TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
 
@@ -95,11 +95,11 @@ static bool filter_has(const struct run *run, uint64_t hash)
 
 static int make_piece(struct base *base, struct run *run, size_t piece)
 {
-    struct spare_piece *spare = base->names.spare;
+    struct spare_piece *spare = base->names->spare;
     if (run->pieces[piece])
         return 0;
     if (spare) {
-        base->names.spare = spare->next;
+        base->names->spare = spare->next;
         run->pieces[piece] = memset(spare, 0, PIECE_BYTES);
     } else {
         run->pieces[piece] = fl__alloc_zeroed(PIECE_BYTES);
@@ -113,17 +113,17 @@ void fl__run_forget(struct base *base, struct run *run, uint64_t hash)
     while (below > 0 && run->pieces[below - 1]) {
         struct spare_piece *spare = (struct spare_piece *)run->pieces[--below];
         run->pieces[below] = NULL;
-        spare->next = base->names.spare;
-        base->names.spare = spare;
+        spare->next = base->names->spare;
+        base->names->spare = spare;
     }
 }
 
 void fl__pieces_release(struct base *base)
 {
-    while (base->names.spare) {
-        struct spare_piece *next = base->names.spare->next;
-        fl__release(base->names.spare);
-        base->names.spare = next;
+    while (base->names->spare) {
+        struct spare_piece *next = base->names->spare->next;
+        fl__release(base->names->spare);
+        base->names->spare = next;
     }
 }
 
@@ -178,7 +178,7 @@ int fl__run_make(struct base *base, uint64_t entries, struct run **ret)
 {
     struct run values = {.blocks = entries / BLOCK_ENTRIES + 1,
                          .lines = lines_for(entries),
-                         .age = base->names.runs ? base->names.runs->age + 1 : 1};
+                         .age = base->names->runs ? base->names->runs->age + 1 : 1};
     int r = fl__slot_take(base, &values.slot);
     return r == 0 ? new_run(base, values, ret) : r;
 }
@@ -193,7 +193,7 @@ void fl__run_free(struct run *run)
 
 int fl__run_end(struct base *base, struct run *run)
 {
-    struct run **at = &base->names.runs;
+    struct run **at = &base->names->runs;
     while (*at != run)
         at = &(*at)->next;
     *at = run->next;
@@ -362,7 +362,7 @@ static int find_some(struct base *base, const struct run *run, struct name_query
 
 int fl__runs_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg)
 {
-    for (const struct run *run = base->names.runs; run; run = run->next)
+    for (const struct run *run = base->names->runs; run; run = run->next)
         for (size_t i = 0; i < count; i += TOGETHER) {
             size_t some = count - i < TOGETHER ? count - i : TOGETHER;
             int r = find_some(base, run, queries + i, some, found, arg);
@@ -374,7 +374,7 @@ int fl__runs_find(struct base *base, struct name_query *queries, size_t count, n
 
 bool fl__runs_may_have(const struct base *base, uint64_t hash)
 {
-    for (const struct run *run = base->names.runs; run; run = run->next)
+    for (const struct run *run = base->names->runs; run; run = run->next)
         if (responsible(run, hash) && filter_has(run, hash))
             return true;
     return false;
@@ -453,7 +453,7 @@ static int load_run(struct base *base, sqlite3_stmt *statement, struct run **ret
 
 static struct run *find_run(const struct base *base, int64_t slot)
 {
-    struct run *run = base->names.runs;
+    struct run *run = base->names->runs;
     while (run && run->slot != slot)
         run = run->next;
     return run;
@@ -463,14 +463,15 @@ static struct run *find_run(const struct base *base, int64_t slot)
 static int join_merge(struct base *base, struct run *run, int64_t target)
 {
     struct run *out = find_run(base, target);
-    struct merge *merge = base->names.merges;
+    struct merge *merge = base->names->merges;
     while (merge && merge->out != out)
         merge = merge->next;
     return merge ? fl__merge_add(base, merge, run) : base_corrupt(base, "a run of names goes nowhere");
 }
 
-static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***end)
+static int load_next(struct base *base, sqlite3_stmt *statement, void *arg)
 {
+    struct run ***end = arg; /* where the list ends */
     struct run *run = NULL;
     struct merge *merge;
     int64_t target = -1;
@@ -494,29 +495,17 @@ static int load_next(struct base *base, sqlite3_stmt *statement, struct run ***e
 
 int fl__runs_load(struct base *base)
 {
-    sqlite3_stmt *statement;
-    int rc = sqlite3_prepare_v2(base->db,
-                                "SELECT slot, age, blocks, entries, done, target, lines FROM runs ORDER BY age DESC",
-                                -1, &statement, NULL);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    struct run **end = &base->names.runs;
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        r = load_next(base, statement, &end);
-        if (r < 0)
-            break;
-    }
-    sqlite3_finalize(statement);
-    return r;
+    struct run **end = &base->names->runs;
+    return fl__each_row(base, "SELECT slot, age, blocks, entries, done, target, lines FROM runs ORDER BY age DESC",
+                        load_next, &end);
 }
 
 void fl__runs_unload(struct base *base)
 {
-    while (base->names.runs) {
-        struct run *next = base->names.runs->next;
-        fl__run_free(base->names.runs);
-        base->names.runs = next;
+    while (base->names->runs) {
+        struct run *next = base->names->runs->next;
+        fl__run_free(base->names->runs);
+        base->names->runs = next;
     }
     fl__pieces_release(base);
 }
