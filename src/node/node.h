@@ -22,6 +22,7 @@
  *   spaces.c       namespaces: finding them, how much is in them
  *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them
  *   attempts_log.c failed attempts in the log
+ *   node.c         making, starting and ending a node
  *   budget.c       how max-memory is divided
  *
  * Threads. A worker has a loop and its shards' engines on it. Nothing is locked on the way of a timer: a worker that needs
