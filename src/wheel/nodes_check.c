@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* The one definition of a legal intrusive wheel: fl_nodes_check() walks all rings, spokes, nodes and lists. */
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "wheel/nodes_private.h"
+
+struct check {
+    const fl_nodes *w;
+    FILE *explain;
+    bool is_broken;
+    uint64_t nodes;
+    uint64_t min_ns;
+};
+
+__attribute__((format(printf, 3, 4))) static void expect(struct check *check, bool holds, const char *format, ...)
+{
+    if (holds)
+        return;
+    check->is_broken = true;
+    if (!check->explain)
+        return;
+    va_list args;
+    va_start(args, format);
+    vfprintf(check->explain, format, args);
+    va_end(args);
+    fputc('\n', check->explain);
+}
+
+static void check_node(struct check *check, const struct spoke *spoke, unsigned level, uint32_t entry)
+{
+    const fl_node *node = spoke->entries[entry];
+    unsigned shift = level * DIGIT_BITS;
+    expect(check, node->deadline_ns >> shift == spoke->start_ns >> shift, "a node is in the wrong spoke");
+    expect(check, !fl__is_listed(node) && fl__place_spoke(node->place) == spoke->number,
+           "a node does not know its spoke %" PRIu32, spoke->number);
+    expect(check, spoke->state == SPOKE_SORTED || fl__place_entry(node->place) == entry,
+           "the node in entry %" PRIu32 " does not know it", entry);
+    expect(check, fl__place_order(node->place) < spoke->next_order, "a node has an order that was not given out");
+    check->nodes++;
+    check->min_ns = node->deadline_ns < check->min_ns ? node->deadline_ns : check->min_ns;
+}
+
+static void check_order(struct check *check, const struct spoke *spoke, uint32_t entry)
+{
+    const fl_node *later = spoke->entries[entry - 1], *node = spoke->entries[entry];
+    expect(check,
+           later->deadline_ns > node->deadline_ns || (later->deadline_ns == node->deadline_ns &&
+                                                      fl__place_order(later->place) > fl__place_order(node->place)),
+           "a sorted spoke is out of order at entry %" PRIu32, entry);
+}
+
+static void check_holes(struct check *check, const struct spoke *spoke)
+{
+    uint32_t holes = 0;
+    uint16_t hole = spoke->state == SPOKE_IDLE ? spoke->spare_hole : spoke->hole;
+    expect(check, spoke->state == SPOKE_OPEN || spoke->hole == NO_HOLE, "a spoke that is not open offers an entry");
+    while (hole != NO_HOLE && holes <= spoke->capacity && hole < spoke->capacity) {
+        expect(check, fl__is_hole(spoke->entries[hole]), "the free entry %u has a node", hole);
+        if (!fl__is_hole(spoke->entries[hole]))
+            return;
+        hole = fl__next_hole(spoke->entries[hole]);
+        holes++;
+    }
+    bool has_list = spoke->state == SPOKE_OPEN || spoke->state == SPOKE_IDLE;
+    expect(check, !has_list || holes + spoke->live == spoke->capacity, "a spoke has lost a free entry");
+}
+
+static void check_spoke(struct check *check, const struct spoke *spoke, unsigned level)
+{
+    uint32_t live = 0;
+    bool is_sorted = spoke->state == SPOKE_SORTED;
+    expect(check, fl__spoke_by_number(&check->w->rings, spoke->number) == spoke, "a spoke has a wrong number");
+    expect(check, spoke->live <= spoke->capacity && spoke->capacity <= SPOKE_LIMIT, "a spoke is too large");
+    for (uint32_t i = 0; i < (is_sorted ? spoke->live : spoke->capacity); i++) {
+        if (fl__is_hole(spoke->entries[i]))
+            continue;
+        check_node(check, spoke, level, i);
+        if (is_sorted && i > 0)
+            check_order(check, spoke, i);
+        live++;
+    }
+    expect(check, live == spoke->live, "spoke %" PRIu32 " counts %u nodes and has %" PRIu32, spoke->number, spoke->live,
+           live);
+    check_holes(check, spoke);
+}
+
+static void check_chain(struct check *check, const struct ring *ring, unsigned slot)
+{
+    const struct spoke *first = fl__child_spoke(ring->child[slot]), *last = first;
+    bool is_occupied = ring->occupied >> slot & 1;
+    expect(check, first->ring == ring && first->slot == slot, "a spoke does not know its ring");
+    expect(check, is_occupied == (first->state != SPOKE_IDLE), "an idle spoke and its bit differ");
+    expect(check, first->state != SPOKE_IDLE || first->live == 0, "an idle spoke has nodes");
+    for (const struct spoke *spoke = first; spoke; spoke = spoke->next) {
+        check_spoke(check, spoke, ring->level);
+        expect(check, spoke == first || !spoke->ring, "a spoke that is not the first of its chain has a ring");
+        expect(check, (spoke->state == SPOKE_OPEN || spoke->state == SPOKE_IDLE) ? !spoke->next : true,
+               "an open spoke has a successor");
+        expect(check, spoke->state != SPOKE_SEALED || spoke->next, "a sealed spoke has no successor");
+        last = spoke;
+    }
+    expect(check, first->next ? first->last == last && ring->level == 0 : true, "a chain has a wrong end");
+}
+
+static void check_ring(struct check *check, const struct ring *ring, uint64_t start_ns)
+{
+    expect(check, (ring->occupied & ~ring->present) == 0, "a ring has a bit for a child that is not there");
+    expect(check, !ring->parent || ring->occupied, "a ring without nodes was not freed");
+    for (unsigned i = 0; i < RING_SIZE; i++) {
+        uintptr_t child = ring->child[i];
+        uint64_t child_ns = start_ns + ((uint64_t)i << ring->level * DIGIT_BITS);
+        expect(check, (ring->present >> i & 1) == (child != 0), "a ring's bits and children differ");
+        if (!child)
+            continue;
+        if (!fl__is_ring(child)) {
+            expect(check, fl__child_spoke(child)->start_ns == child_ns, "a spoke has a wrong start");
+            check_chain(check, ring, i);
+            continue;
+        }
+        const struct ring *finer = fl__child_ring(child);
+        expect(check, finer->parent == ring && finer->slot == i && finer->level + 1 == ring->level,
+               "a ring is in the wrong place");
+        expect(check, ring->occupied >> i & 1, "a ring with nodes is not marked");
+        check_ring(check, finer, child_ns);
+    }
+}
+
+static void check_main_rings(struct check *check)
+{
+    const struct rings *r = &check->w->rings;
+    for (unsigned i = 0; i < RINGS; i++) {
+        const struct ring *ring = &r->main[i];
+        unsigned shift = i * DIGIT_BITS, digit = fl__digit(r->base_ns, i);
+        uint64_t above_ns = i + 1 < RINGS ? r->base_ns >> (shift + DIGIT_BITS) << (shift + DIGIT_BITS) : 0;
+        expect(check, ring->level == i && !ring->parent, "main ring %u is not one", i);
+        expect(check, (r->occupied >> i & 1) == (ring->occupied != 0), "main ring %u and its bit differ", i);
+        expect(check, i == 0 || !ring->child[digit], "main ring %u has a child in the path", i);
+        check_ring(check, ring, above_ns);
+    }
+}
+
+static void check_overflow(struct check *check)
+{
+    uint64_t listed = 0;
+    for (unsigned i = 0; i < OVERFLOW_LISTS; i++)
+        for (const fl_node *node = check->w->overflow[i]; node; node = fl__listed_next(node)) {
+            const fl_node *next = fl__listed_next(node);
+            expect(check, !next || next->deadline_ns >= node->deadline_ns, "an overflow list is out of order");
+            listed++;
+        }
+    expect(check, listed == check->w->overflow_count, "the wheel counts %" PRIu64 " listed nodes and has %" PRIu64,
+           check->w->overflow_count, listed);
+}
+
+int fl_nodes_check(const fl_nodes *nodes, FILE *explain)
+{
+    struct check check = {.w = nodes, .explain = explain, .min_ns = UINT64_MAX};
+    const struct rings *r = &nodes->rings;
+    check_main_rings(&check);
+    check_overflow(&check);
+    expect(&check, check.nodes == r->count, "the wheel counts %" PRIu64 " nodes and has %" PRIu64, r->count,
+           check.nodes);
+    expect(&check, r->next_ns <= check.min_ns, "the next deadline is taken for %" PRIu64 " and is %" PRIu64, r->next_ns,
+           check.min_ns);
+    expect(&check, !r->next_is_exact || r->next_ns == check.min_ns, "the next deadline is not exact");
+    return check.is_broken ? FL_INVALID_ARGUMENT : 0;
+}

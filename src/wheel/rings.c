@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT */
+/* The hierarchical timing wheel.
+ *
+ * A deadline is a number of 16 digits of 4 bits. A ring has 16 children, one per value of its digit. A child is a spoke, an
+ * array of nodes, or a finer ring, whose digit is the next lower one. So rings and spokes are a tree in which every time has
+ * one place, and the spokes are in order of time.
+ *
+ *     main ring 10   . . . S . S R . . . . . . . . .      S: a spoke, R: a ring, *: base_ns
+ *     main ring 9    . . . * S S . S S . . . . . . .
+ *     main ring 8    . . . . . . . * S R S . . . . .
+ *                                     |
+ *     ring 7                          S S S . S S S S S S S . S S S S
+ *
+ * The main rings, one per digit, are the path to base_ns, which follows the time of the polls. The main ring of a deadline
+ * is that of the highest digit in which the deadline and base_ns differ: near deadlines are in fine rings, far ones in
+ * coarse rings, as in every timing wheel. A deadline before base_ns has its place too. All 64 bits have a digit, so no
+ * deadline is too far away.
+ *
+ * A spoke with SPOKE_LIMIT nodes splits: a ring takes its place, and its nodes go to the 16 spokes of that ring. There is no
+ * cascade at fixed times. A spoke with few nodes stays as it is until it is the earliest, whatever span of time it covers.
+ *
+ * Poll needs the earliest spoke sorted. A spoke with more than SORT_LIMIT nodes is split first, so that a start that goes to
+ * the sorted spoke has few nodes to search. A spoke that has got more than a quarter of the nodes of its parent is sorted as
+ * a whole, because nodes that are so close together could need many splits.
+ *
+ * A spoke of a ring of the lowest digit has one deadline only and cannot split. When it is full, it is sealed, and another
+ * spoke is chained to it, whose nodes were all started later.
+ *
+ * Why no poll touches many nodes: taking n nodes touches each of them once. Sorting touches a node once. A split touches a
+ * node twice, and is repeated only for spokes with at most a quarter of the nodes: 1024, 256; then the spoke has at most
+ * SORT_LIMIT nodes or is dense. So a node that is taken costs at most 2 + 2 * 2 visits, and the spoke in which the poll ends
+ * at most 2 * (1024 + 256) + 1024 more.
+ *
+ * Stopping a node leaves its spoke where it is. The bits of ring->occupied say where nodes may be; the search for the first
+ * spoke clears those of empty spokes when it meets them.
+ *
+ * Costs: start and stop are constant, apart from splits, which add less than one visit of a node per start on average. Next
+ * deadline: constant if the earliest is known, else as a poll that takes nothing, once for each node that is sorted. */
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "wheel/rings.h"
+
+/* ---- Rings ---- */
+
+static void set_child(struct ring *ring, unsigned slot, uintptr_t child)
+{
+    ring->child[slot] = child;
+    if (child)
+        ring->present |= (uint16_t)(1u << slot);
+    else
+        ring->present &= (uint16_t) ~(1u << slot);
+    if (child && fl__is_ring(child)) {
+        fl__child_ring(child)->parent = ring;
+        fl__child_ring(child)->slot = (uint8_t)slot;
+    } else if (child) {
+        fl__child_spoke(child)->ring = ring;
+        fl__child_spoke(child)->slot = (uint8_t)slot;
+    }
+}
+
+static void occupy(struct rings *r, struct ring *ring, unsigned slot)
+{
+    while (!(ring->occupied >> slot & 1)) {
+        ring->occupied |= (uint16_t)(1u << slot);
+        if (!ring->parent) {
+            r->occupied |= (uint16_t)(1u << ring->level);
+            return;
+        }
+        slot = ring->slot;
+        ring = ring->parent;
+    }
+}
+
+/* Frees a ring and its spokes, which have no nodes. */
+static void free_ring(struct rings *r, struct ring *ring)
+{
+    for (unsigned i = 0; i < RING_SIZE; i++)
+        if (ring->child[i])
+            fl__spoke_free(r, fl__child_spoke(ring->child[i]));
+    r->bytes -= sizeof *ring;
+    fl__release(ring);
+}
+
+/* The child has no nodes. Rings that are left without nodes by that are freed. */
+static void vacate(struct rings *r, struct ring *ring, unsigned slot)
+{
+    ring->occupied &= (uint16_t) ~(1u << slot);
+    while (ring->occupied == 0) {
+        struct ring *parent = ring->parent;
+        if (!parent) {
+            r->occupied &= (uint16_t) ~(1u << ring->level);
+            return;
+        }
+        parent->occupied &= (uint16_t) ~(1u << ring->slot);
+        set_child(parent, ring->slot, 0);
+        free_ring(r, ring);
+        ring = parent;
+    }
+}
+
+static struct ring *new_ring(struct rings *r, unsigned level)
+{
+    struct ring *ring = fl__alloc_zeroed(sizeof *ring);
+    if (!ring)
+        return NULL;
+    ring->level = (uint8_t)level;
+    r->bytes += sizeof *ring;
+    return ring;
+}
+
+/* The first moment of a child. */
+static uint64_t start_of(const struct ring *ring, uint64_t any_ns)
+{
+    unsigned shift = ring->level * DIGIT_BITS;
+    return any_ns >> shift << shift;
+}
+
+/* ---- Splitting ---- */
+
+/* The spokes of a new ring that takes the place of this spoke. False: no memory. */
+static bool add_children(struct rings *r, const struct spoke *spoke, struct ring *ring)
+{
+    uint32_t counts[RING_SIZE];
+    fl__spoke_count_digits(r, spoke, ring->level, counts);
+    for (unsigned i = 0; i < RING_SIZE; i++) {
+        if (counts[i] == 0)
+            continue;
+        uint32_t capacity = counts[i] < FIRST_CAPACITY ? FIRST_CAPACITY : counts[i];
+        struct spoke *child = fl__spoke_new(r, capacity);
+        if (!child)
+            return false;
+        set_child(ring, i, (uintptr_t)child);
+        child->start_ns = spoke->start_ns + ((uint64_t)i << ring->level * DIGIT_BITS);
+        child->next_order = spoke->next_order;
+        child->is_dense = counts[i] * 4 > spoke->live;
+        ring->occupied |= (uint16_t)(1u << i);
+    }
+    return true;
+}
+
+/* Puts a ring into the place of an open spoke. False: no memory, and nothing has changed. */
+static bool split(struct rings *r, struct spoke *spoke)
+{
+    struct ring *parent = spoke->ring;
+    assert(spoke->state == SPOKE_OPEN && parent->level > 0 && spoke->live > 0);
+    struct ring *ring = new_ring(r, parent->level - 1u);
+    if (!ring)
+        return false;
+    if (!add_children(r, spoke, ring)) {
+        free_ring(r, ring);
+        return false;
+    }
+    fl__spoke_move_to(r, spoke, ring);
+    set_child(parent, spoke->slot, (uintptr_t)ring + RING_TAG);
+    fl__spoke_free(r, spoke);
+    return true;
+}
+
+/* ---- Adding ---- */
+
+static struct spoke *add_spoke(struct rings *r, struct ring *ring, uint64_t deadline_ns)
+{
+    struct spoke *spoke = fl__spoke_new(r, FIRST_CAPACITY);
+    if (!spoke)
+        return NULL;
+    unsigned slot = fl__digit(deadline_ns, ring->level);
+    spoke->start_ns = start_of(ring, deadline_ns);
+    set_child(ring, slot, (uintptr_t)spoke);
+    occupy(r, ring, slot);
+    return spoke;
+}
+
+/* Chains a spoke to the last one of a single deadline, which takes no more nodes. */
+static struct spoke *chain(struct rings *r, struct spoke *first, struct spoke *last)
+{
+    assert(!last->next && first->ring->level == 0);
+    struct spoke *spoke = fl__spoke_new(r, FIRST_CAPACITY);
+    if (!spoke)
+        return NULL;
+    spoke->start_ns = first->start_ns;
+    last->next = spoke;
+    first->last = spoke;
+    if (last->state == SPOKE_OPEN)
+        last->state = SPOKE_SEALED;
+    return spoke;
+}
+
+static void wake(struct rings *r, struct spoke *spoke)
+{
+    assert(spoke->state == SPOKE_IDLE);
+    spoke->state = SPOKE_OPEN;
+    spoke->hole = spoke->spare_hole;
+    occupy(r, spoke->ring, spoke->slot);
+}
+
+/* How many nodes a sorted spoke may have, before it is better to open it and to split it when it is due. */
+static uint32_t sorted_limit(const struct spoke *spoke)
+{
+    if (spoke->ring->level == 0)
+        return SORT_LIMIT;
+    return spoke->is_dense ? SPOKE_LIMIT : 2 * SORT_LIMIT;
+}
+
+enum adding { ADDED, RETRY, NO_MEMORY };
+
+static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, uint64_t deadline_ns)
+{
+    struct spoke *spoke = first->next ? first->last : first;
+    bool has_one_deadline = first->ring->level == 0;
+    if (spoke->state == SPOKE_IDLE)
+        wake(r, spoke);
+    if (spoke->next_order == UINT32_MAX)
+        fl__spoke_renumber(r, spoke);
+    bool is_full = spoke->live >= (spoke->state == SPOKE_SORTED ? sorted_limit(spoke) : SPOKE_LIMIT);
+    if (is_full && has_one_deadline) {
+        spoke = chain(r, first, spoke);
+    } else if (is_full && spoke->state == SPOKE_SORTED) {
+        fl__spoke_unsort(spoke);
+        return RETRY;
+    } else if (is_full) {
+        return split(r, spoke) ? RETRY : NO_MEMORY;
+    } else if (spoke->live == spoke->capacity && !fl__spoke_grow(r, spoke)) {
+        return NO_MEMORY;
+    }
+    if (!spoke)
+        return NO_MEMORY;
+    if (spoke->state == SPOKE_SORTED)
+        fl__spoke_insert(r, spoke, node, deadline_ns);
+    else
+        fl__spoke_put(r, spoke, node, deadline_ns);
+    return ADDED;
+}
+
+bool fl__rings_add_slow(struct rings *r, fl_node *node, uint64_t deadline_ns)
+{
+    for (;;) {
+        struct ring *ring = fl__find_ring(r, deadline_ns);
+        struct spoke *spoke = fl__child_spoke(ring->child[fl__digit(deadline_ns, ring->level)]);
+        if (!spoke)
+            spoke = add_spoke(r, ring, deadline_ns);
+        if (!spoke)
+            return false;
+        enum adding adding = add_to(r, spoke, node, deadline_ns);
+        if (adding != RETRY)
+            return adding == ADDED;
+    }
+}
+
+/* ---- The first spoke ---- */
+
+/* The main ring with the earliest nodes, and which child they are in; NULL if there are none. Children before base_ns are
+ * earlier the coarser the ring is, the others the finer it is. */
+static struct ring *first_main_ring(struct rings *r, unsigned *ret_slot)
+{
+    for (unsigned levels = r->occupied; levels;) {
+        unsigned level = 31u - (unsigned)__builtin_clz(levels);
+        unsigned past = r->main[level].occupied & ((1u << fl__digit(r->base_ns, level)) - 1);
+        if (past) {
+            *ret_slot = (unsigned)__builtin_ctz(past);
+            return &r->main[level];
+        }
+        levels &= ~(1u << level);
+    }
+    if (!r->occupied)
+        return NULL;
+    struct ring *ring = &r->main[__builtin_ctz(r->occupied)];
+    *ret_slot = (unsigned)__builtin_ctz(ring->occupied);
+    return ring;
+}
+
+/* The first of a chain is empty: the next takes its place. */
+static void unchain(struct rings *r, struct spoke *first)
+{
+    struct spoke *next = first->next;
+    next->last = first->last == next ? NULL : first->last;
+    set_child(first->ring, first->slot, (uintptr_t)next);
+    fl__spoke_free(r, first);
+}
+
+/* The spoke with the earliest node; NULL if there are no nodes. */
+static struct spoke *first_spoke(struct rings *r)
+{
+    unsigned slot = 0;
+    struct ring *ring;
+    while ((ring = first_main_ring(r, &slot))) {
+        while (fl__is_ring(ring->child[slot])) {
+            ring = fl__child_ring(ring->child[slot]);
+            slot = (unsigned)__builtin_ctz(ring->occupied);
+        }
+        struct spoke *spoke = fl__child_spoke(ring->child[slot]);
+        if (spoke->live > 0)
+            return spoke;
+        if (spoke->next) {
+            unchain(r, spoke);
+        } else {
+            fl__spoke_idle(r, spoke);
+            vacate(r, ring, slot);
+        }
+    }
+    assert(r->count == 0);
+    return NULL;
+}
+
+/* Sorts the first spoke, or what of it is first after it was split. Where there is no memory to split, all is sorted. */
+static struct spoke *sort_first(struct rings *r, struct spoke *spoke)
+{
+    while (spoke->state != SPOKE_SORTED) {
+        bool is_small = spoke->live <= SORT_LIMIT || spoke->is_dense || spoke->ring->level == 0;
+        if (is_small || !split(r, spoke))
+            fl__spoke_sort(r, spoke);
+        else
+            spoke = first_spoke(r);
+    }
+    return spoke;
+}
+
+static void set_exact_next(struct rings *r, const struct spoke *spoke)
+{
+    assert(spoke->state == SPOKE_SORTED && spoke->live > 0);
+    r->next_ns = spoke->entries[spoke->live - 1]->deadline_ns;
+    r->next_is_exact = true;
+}
+
+static void raise_next(struct rings *r, uint64_t bound_ns)
+{
+    if (bound_ns > r->next_ns) {
+        r->next_ns = bound_ns;
+        r->next_is_exact = false;
+    }
+}
+
+/* Takes at most `limit` nodes with deadlines up to `until_ns`, in order. */
+size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t limit)
+{
+    size_t taken = 0;
+    for (;;) {
+        struct spoke *spoke = first_spoke(r);
+        if (!spoke || spoke->start_ns > until_ns) {
+            raise_next(r, spoke ? spoke->start_ns : UINT64_MAX);
+            break;
+        }
+        spoke = sort_first(r, spoke);
+        taken += fl__spoke_take(r, spoke, until_ns, out + taken, limit - taken);
+        r->next_is_exact = false;
+        if (spoke->live > 0) {
+            set_exact_next(r, spoke);
+            break;
+        }
+        if (taken == limit)
+            break;
+    }
+    return taken;
+}
+
+fl_node *fl__rings_first_node(struct rings *r)
+{
+    assert(r->count > 0);
+    const struct spoke *spoke = sort_first(r, first_spoke(r));
+    return spoke->entries[spoke->live - 1];
+}
+
+/* Makes next_ns exact. There is a node. */
+void fl__rings_find_next(struct rings *r)
+{
+    assert(r->count > 0);
+    if (!r->next_is_exact)
+        set_exact_next(r, sort_first(r, first_spoke(r)));
+}
+
+/* ---- The base ---- */
+
+/* Frees the idle spokes of the main rings below this level. False if there may be nodes. */
+static bool clear_below(struct rings *r, unsigned level)
+{
+    if (r->occupied & ((1u << level) - 1))
+        return false;
+    for (unsigned i = 0; i < level; i++)
+        for (struct ring *ring = &r->main[i]; ring->present;) {
+            unsigned slot = (unsigned)__builtin_ctz(ring->present);
+            fl__spoke_free(r, fl__child_spoke(ring->child[slot]));
+            set_child(ring, slot, 0);
+        }
+    return true;
+}
+
+/* The children of a ring move to the main ring of its level, which is empty. */
+static void raise_children(struct rings *r, struct ring *ring)
+{
+    struct ring *main = &r->main[ring->level], *parent = ring->parent;
+    assert(main->present == 0);
+    for (unsigned i = 0; i < RING_SIZE; i++)
+        set_child(main, i, ring->child[i]);
+    main->occupied = ring->occupied;
+    r->occupied |= (uint16_t)(main->occupied ? 1u << main->level : 0);
+    set_child(parent, ring->slot, 0);
+    vacate(r, parent, ring->slot);
+    r->bytes -= sizeof *ring;
+    fl__release(ring);
+}
+
+static bool may_be_base(const struct ring *ring, int digit)
+{
+    uintptr_t child = ring->child[digit];
+    return !child || (!fl__is_ring(child) && fl__child_spoke(child)->state == SPOKE_IDLE);
+}
+
+/* The digit, at most that of `now_ns`, at which the path may continue without going through nodes; -1: there is none. */
+static int open_digit(const struct ring *ring, uint64_t now_ns)
+{
+    int digit = (int)fl__digit(now_ns, ring->level);
+    uintptr_t child = ring->child[digit];
+    if (may_be_base(ring, digit) || (fl__is_ring(child) && open_digit(fl__child_ring(child), now_ns) >= 0))
+        return digit;
+    return digit > 0 && may_be_base(ring, digit - 1) ? digit - 1 : -1;
+}
+
+/* Moves the base towards now, as far as that goes without touching nodes: the path may lead through rings and to a child
+ * that is not there, but not into a spoke. If there is a spoke, the path ends just before it. */
+void fl__rings_rebase(struct rings *r, uint64_t now_ns)
+{
+    unsigned level = fl__ring_level(now_ns, r->base_ns);
+    struct ring *ring = &r->main[level];
+    int digit = now_ns > r->base_ns ? open_digit(ring, now_ns) : -1;
+    if (digit <= (int)fl__digit(r->base_ns, level) || !clear_below(r, level))
+        return;
+    while (fl__is_ring(ring->child[digit])) {
+        struct ring *finer = fl__child_ring(ring->child[digit]);
+        digit = open_digit(finer, now_ns);
+        level = finer->level;
+        raise_children(r, finer);
+        ring = &r->main[level];
+    }
+    if (ring->child[digit])
+        fl__spoke_free(r, fl__child_spoke(ring->child[digit]));
+    set_child(ring, (unsigned)digit, 0);
+    unsigned shift = level * DIGIT_BITS;
+    uint64_t above = level + 1 < RINGS ? now_ns >> (shift + DIGIT_BITS) << (shift + DIGIT_BITS) : 0;
+    r->base_ns = above | (uint64_t)digit << shift;
+}
+
+/* ---- Life ---- */
+
+int fl__rings_init(struct rings *r, uint64_t base_ns)
+{
+    r->scratch = fl__alloc(2 * SPOKE_LIMIT * sizeof *r->scratch);
+    if (!r->scratch)
+        return FL_NO_MEMORY;
+    r->base_ns = base_ns;
+    r->next_ns = UINT64_MAX;
+    r->bytes = 2 * SPOKE_LIMIT * sizeof *r->scratch;
+    for (unsigned i = 0; i < RINGS; i++)
+        r->main[i].level = (uint8_t)i;
+    return 0;
+}
+
+static void release_children(struct ring *ring)
+{
+    for (unsigned i = 0; i < RING_SIZE; i++) {
+        uintptr_t child = ring->child[i];
+        if (!child)
+            continue;
+        if (fl__is_ring(child)) {
+            release_children(fl__child_ring(child));
+            fl__release(fl__child_ring(child));
+            continue;
+        }
+        for (struct spoke *spoke = fl__child_spoke(child); spoke; spoke = spoke->next)
+            fl__release(spoke->entries);
+    }
+}
+
+void fl__rings_destroy(struct rings *r)
+{
+    for (unsigned i = 0; i < RINGS; i++)
+        release_children(&r->main[i]);
+    for (uint32_t i = 0; i < r->table_blocks; i++)
+        fl__release_lines(r->table[i]);
+    fl__release(r->table);
+    fl__release(r->scratch);
+}

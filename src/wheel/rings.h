@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_WHEEL_RINGS_H
+#define FOLIOT_WHEEL_RINGS_H
+
+/* Rings and spokes: the order of nodes by time. See rings.c for the design.
+ *
+ * The code that every start and every stop runs is here, to be inlined. The rest is in rings.c (rings, and which spoke is
+ * first) and spokes.c (the nodes of one spoke). */
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <foliot/nodes.h>
+
+enum {
+    DIGIT_BITS = 4,
+    RING_SIZE = 1 << DIGIT_BITS,
+    RINGS = 64 / DIGIT_BITS,
+    SPOKE_LIMIT = 1024,   /* nodes in a spoke: then it splits */
+    SORT_LIMIT = 128,     /* a spoke with more splits before it is sorted, unless splitting it is of no use */
+    FIRST_CAPACITY = 8,   /* of a spoke */
+    TABLE_BLOCK = 64,     /* spokes that are allocated together */
+    NO_HOLE = UINT16_MAX, /* a spoke without a free entry */
+};
+
+/* A node's place: bit 0 is set if the node is in an overflow list, and then the rest is the address of the next node. Else,
+ * from bit 1, 10 bits of entry and 21 bits of spoke, and from bit 32 on the order among nodes with the same deadline. */
+enum {
+    ENTRY_SHIFT = 1,
+    SPOKE_SHIFT = 11,
+    ORDER_SHIFT = 32,
+    SPOKE_NUMBERS = 1 << (ORDER_SHIFT - SPOKE_SHIFT),
+};
+
+/* What a spoke can be, and what may come after it. Only an open spoke is handled by the inline code below.
+ *
+ *     OPEN    takes nodes                                       -> SORTED, SEALED, IDLE, freed
+ *     SORTED  is first in time, and its entries are in order    -> OPEN, IDLE, freed
+ *     SEALED  has a successor in its chain, which takes nodes   -> SORTED, freed
+ *     IDLE    has no nodes and no bit in ring->occupied         -> OPEN, freed */
+enum spoke_state { SPOKE_OPEN, SPOKE_SORTED, SPOKE_SEALED, SPOKE_IDLE };
+
+/* Nodes whose deadlines have all digits in common above the ring's digit, and the ring's digit too. */
+struct spoke {
+    fl_node **entries;   /* `capacity` of them */
+    struct ring *ring;   /* NULL in a chain, but for its first spoke */
+    uint64_t start_ns;   /* the first moment of the spoke */
+    uint32_t next_order; /* for the next node */
+    uint32_t number;     /* in the table; never 0 */
+    uint16_t capacity;
+    uint16_t live;       /* nodes */
+    uint16_t hole;       /* a free entry, which holds the number of the next; NO_HOLE unless the spoke is open */
+    uint16_t spare_hole; /* the free entries of an idle spoke */
+    uint8_t slot;        /* in the ring */
+    uint8_t state;
+    bool is_dense;      /* splitting its parent left it with more than a quarter of the nodes */
+    struct spoke *next; /* nodes with the same single deadline that were started later; or the next free spoke */
+    struct spoke *last; /* in the first spoke of such a chain: the last one */
+};
+
+/* A child is a spoke, a ring with the address plus RING_TAG, or 0. */
+enum { RING_TAG = 1 };
+
+struct ring {
+    uintptr_t child[RING_SIZE];
+    struct ring *parent; /* NULL: one of the main rings */
+    uint16_t present;    /* a bit per child that is not 0 */
+    uint16_t occupied;   /* of these, the ones that may have nodes */
+    uint8_t level;       /* which digit of a deadline selects the child; 0 is the lowest */
+    uint8_t slot;        /* in the parent */
+};
+
+struct sort_key {
+    uint64_t deadline_ns;
+    uint64_t order;
+    fl_node *node;
+};
+
+struct rings {
+    uint64_t next_ns;     /* no node is due earlier */
+    uint64_t base_ns;     /* the main rings are the path to this time */
+    uint64_t count;       /* nodes in spokes */
+    bool next_is_exact;   /* next_ns is the deadline of a node */
+    uint16_t occupied;    /* a bit per main ring that may have nodes */
+    uint64_t touched;     /* visits of nodes by split, sort and take, for tests */
+    struct spoke **table; /* blocks of TABLE_BLOCK spokes */
+    uint32_t table_blocks, table_room;
+    struct spoke *free_spokes;
+    struct sort_key *scratch; /* 2 * SPOKE_LIMIT */
+    uint64_t bytes;           /* in rings, spokes and entries */
+    struct ring main[RINGS];
+};
+
+static inline unsigned fl__digit(uint64_t time_ns, unsigned level)
+{
+    return time_ns >> level * DIGIT_BITS & (RING_SIZE - 1);
+}
+
+/* The highest digit in which two times differ; 0 if they do not. */
+static inline unsigned fl__ring_level(uint64_t a_ns, uint64_t b_ns)
+{
+    return (63u - (unsigned)__builtin_clzll((a_ns ^ b_ns) | 1)) / DIGIT_BITS;
+}
+
+static inline bool fl__is_ring(uintptr_t child)
+{
+    return child & RING_TAG;
+}
+
+static inline struct ring *fl__child_ring(uintptr_t child)
+{
+    assert(fl__is_ring(child));
+    return (struct ring *)(child - RING_TAG);
+}
+
+static inline struct spoke *fl__child_spoke(uintptr_t child)
+{
+    assert(!fl__is_ring(child));
+    return (struct spoke *)child;
+}
+
+static inline struct spoke *fl__spoke_by_number(const struct rings *r, uint32_t number)
+{
+    return &r->table[number / TABLE_BLOCK][number % TABLE_BLOCK];
+}
+
+/* A free entry holds the number of the next free one, shifted so that it is odd: no node has such an address. */
+static inline fl_node *fl__hole(uint16_t next)
+{
+    return (fl_node *)((uintptr_t)next << 1 | 1);
+}
+
+static inline bool fl__is_hole(const fl_node *entry)
+{
+    return (uintptr_t)entry & 1;
+}
+
+static inline uint16_t fl__next_hole(const fl_node *hole)
+{
+    return (uint16_t)((uintptr_t)hole >> 1);
+}
+
+static inline uint64_t fl__place(uint32_t order, uint32_t number, uint32_t entry)
+{
+    return (uint64_t)order << ORDER_SHIFT | number << SPOKE_SHIFT | entry << ENTRY_SHIFT;
+}
+
+static inline uint32_t fl__place_entry(uint64_t place)
+{
+    return (uint32_t)place >> ENTRY_SHIFT & (SPOKE_LIMIT - 1);
+}
+
+static inline uint32_t fl__place_spoke(uint64_t place)
+{
+    return (uint32_t)place >> SPOKE_SHIFT;
+}
+
+static inline uint32_t fl__place_order(uint64_t place)
+{
+    return (uint32_t)(place >> ORDER_SHIFT);
+}
+
+/* Where the spoke of a deadline is, or would be: the ring is the last one on the way. */
+static inline struct ring *fl__find_ring(struct rings *r, uint64_t deadline_ns)
+{
+    struct ring *ring = &r->main[fl__ring_level(deadline_ns, r->base_ns)];
+    for (;;) {
+        uintptr_t child = ring->child[fl__digit(deadline_ns, ring->level)];
+        if (!fl__is_ring(child))
+            return ring;
+        ring = fl__child_ring(child);
+    }
+}
+
+/* Puts a node into a free entry. */
+static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *node, uint64_t deadline_ns)
+{
+    uint16_t entry = spoke->hole;
+    assert(entry < spoke->capacity && fl__is_hole(spoke->entries[entry]));
+    spoke->hole = fl__next_hole(spoke->entries[entry]);
+    spoke->entries[entry] = node;
+    spoke->live++;
+    node->deadline_ns = deadline_ns;
+    node->place = fl__place(spoke->next_order++, spoke->number, entry);
+    r->count++;
+    if (deadline_ns < r->next_ns) {
+        r->next_ns = deadline_ns;
+        r->next_is_exact = true;
+    }
+}
+
+bool fl__rings_add_slow(struct rings *r, fl_node *node, uint64_t deadline_ns);
+void fl__spoke_remove_slow(struct spoke *spoke, fl_node *node);
+
+/* Adds a node that does not wait. Returns false if there is no memory. */
+static inline bool fl__rings_add(struct rings *r, fl_node *node, uint64_t deadline_ns)
+{
+    struct ring *ring = fl__find_ring(r, deadline_ns);
+    struct spoke *spoke = fl__child_spoke(ring->child[fl__digit(deadline_ns, ring->level)]);
+    if (__builtin_expect(!spoke || spoke->hole == NO_HOLE || spoke->next_order == UINT32_MAX, 0))
+        return fl__rings_add_slow(r, node, deadline_ns);
+    fl__spoke_put(r, spoke, node, deadline_ns);
+    return true;
+}
+
+/* Takes out a node that is in a spoke. The spoke stays where it is, even if it is empty now. */
+static inline void fl__rings_remove(struct rings *r, fl_node *node)
+{
+    struct spoke *spoke = fl__spoke_by_number(r, fl__place_spoke(node->place));
+    uint32_t entry = fl__place_entry(node->place);
+    r->count--;
+    if (node->deadline_ns == r->next_ns)
+        r->next_is_exact = false;
+    if (__builtin_expect(spoke->state != SPOKE_OPEN, 0)) {
+        fl__spoke_remove_slow(spoke, node);
+        return;
+    }
+    assert(spoke->entries[entry] == node && spoke->live > 0);
+    spoke->entries[entry] = fl__hole(spoke->hole);
+    spoke->hole = (uint16_t)entry;
+    spoke->live--;
+    node->place = 0;
+}
+
+/* rings.c */
+int fl__rings_init(struct rings *r, uint64_t base_ns);
+void fl__rings_destroy(struct rings *r);
+size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t limit);
+void fl__rings_find_next(struct rings *r);
+fl_node *fl__rings_first_node(struct rings *r); /* there is one */
+void fl__rings_rebase(struct rings *r, uint64_t now_ns);
+
+/* spokes.c */
+struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity);
+void fl__spoke_free(struct rings *r, struct spoke *spoke);
+void fl__spoke_idle(struct rings *r, struct spoke *spoke);
+bool fl__spoke_grow(struct rings *r, struct spoke *spoke);
+void fl__spoke_sort(struct rings *r, struct spoke *spoke);
+void fl__spoke_unsort(struct spoke *spoke);
+void fl__spoke_renumber(struct rings *r, struct spoke *spoke);
+void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, uint64_t deadline_ns);
+void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE]);
+void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *ring);
+size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, fl_node **out, size_t limit);
+
+#endif

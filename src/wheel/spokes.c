@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/* The nodes of one spoke.
+ *
+ * An open spoke is an array of pointers to nodes in no order, with a list of its free entries through the entries. Starting
+ * a node takes the first free entry, stopping it puts the entry back: neither touches another node. The order among equal
+ * deadlines is in the node's place, a number that counts up in each spoke. After 2^32 starts in a spoke that was never
+ * empty, its nodes are numbered anew.
+ *
+ * A sorted spoke is an array without gaps, latest node first, so that poll takes nodes from its end. Here a node is found by
+ * a search for its deadline and order. Only the earliest spoke is sorted, and it is small: see rings.c. */
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "wheel/rings.h"
+
+enum {
+    INSERTION_RUN = 8, /* keys that are sorted by insertion; then such runs are merged */
+    LOOKAHEAD = 12,    /* entries: their nodes are on the way from memory while earlier ones are handled */
+};
+
+/* ---- Memory ---- */
+
+static void link_holes(struct spoke *spoke, uint32_t begin, uint16_t next)
+{
+    for (uint32_t i = spoke->capacity; i-- > begin;) {
+        spoke->entries[i] = fl__hole(next);
+        next = (uint16_t)i;
+    }
+    spoke->hole = next;
+}
+
+static void free_entries(struct rings *r, struct spoke *spoke)
+{
+    fl__release(spoke->entries);
+    r->bytes -= spoke->capacity * sizeof(fl_node *);
+    spoke->entries = NULL;
+    spoke->capacity = 0;
+}
+
+static bool alloc_entries(struct rings *r, struct spoke *spoke, uint32_t capacity)
+{
+    assert(capacity > 0 && capacity <= SPOKE_LIMIT && !spoke->entries);
+    spoke->entries = fl__alloc(capacity * sizeof(fl_node *));
+    if (!spoke->entries)
+        return false;
+    spoke->capacity = (uint16_t)capacity;
+    r->bytes += capacity * sizeof(fl_node *);
+    link_holes(spoke, 0, NO_HOLE);
+    return true;
+}
+
+/* Adds a block of spokes to the table. Number 0 names no spoke. */
+static bool extend_table(struct rings *r)
+{
+    if (r->table_blocks == SPOKE_NUMBERS / TABLE_BLOCK)
+        return false;
+    if (r->table_blocks == r->table_room) {
+        uint32_t room = r->table_room > 0 ? r->table_room * 2 : 4;
+        struct spoke **table = fl__resize(r->table, room * sizeof(struct spoke *));
+        if (!table)
+            return false;
+        r->bytes += (room - r->table_room) * sizeof(struct spoke *);
+        r->table = table;
+        r->table_room = room;
+    }
+    struct spoke *block = fl__alloc_zeroed_lines(TABLE_BLOCK * sizeof(struct spoke));
+    if (!block)
+        return false;
+    r->bytes += fl__lines_bytes(TABLE_BLOCK * sizeof(struct spoke));
+    uint32_t first = r->table_blocks * TABLE_BLOCK;
+    r->table[r->table_blocks++] = block;
+    for (uint32_t i = TABLE_BLOCK; i-- > (first == 0 ? 1u : 0u);) {
+        block[i].number = first + i;
+        block[i].next = r->free_spokes;
+        r->free_spokes = &block[i];
+    }
+    return true;
+}
+
+/* A spoke without nodes that is in no ring yet. NULL: no memory. */
+struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity)
+{
+    if (!r->free_spokes && !extend_table(r))
+        return NULL;
+    struct spoke *spoke = r->free_spokes;
+    struct spoke *rest = spoke->next;
+    *spoke = (struct spoke){.number = spoke->number, .state = SPOKE_OPEN};
+    if (!alloc_entries(r, spoke, capacity)) {
+        spoke->next = rest;
+        return NULL;
+    }
+    r->free_spokes = rest;
+    return spoke;
+}
+
+void fl__spoke_free(struct rings *r, struct spoke *spoke)
+{
+    free_entries(r, spoke);
+    spoke->next = r->free_spokes;
+    r->free_spokes = spoke;
+}
+
+/* Makes an empty spoke idle. It stays in the ring, so that a program that starts and stops the same timer again and again
+ * needs no memory for it each time. A large spoke gives its memory back at once, by starting small. */
+void fl__spoke_idle(struct rings *r, struct spoke *spoke)
+{
+    assert(spoke->live == 0 && !spoke->next && spoke->state != SPOKE_IDLE);
+    if (spoke->state == SPOKE_SORTED || spoke->capacity > SORT_LIMIT) {
+        if (spoke->capacity > SORT_LIMIT) {
+            fl_node **entries = fl__resize(spoke->entries, FIRST_CAPACITY * sizeof(fl_node *));
+            r->bytes -= entries ? (spoke->capacity - FIRST_CAPACITY) * sizeof(fl_node *) : 0;
+            spoke->capacity = entries ? FIRST_CAPACITY : spoke->capacity;
+            spoke->entries = entries ? entries : spoke->entries;
+        }
+        link_holes(spoke, 0, NO_HOLE);
+    }
+    spoke->spare_hole = spoke->hole;
+    spoke->hole = NO_HOLE;
+    spoke->next_order = 0;
+    spoke->is_dense = false;
+    spoke->state = SPOKE_IDLE;
+}
+
+/* Makes room for half as many nodes again. */
+bool fl__spoke_grow(struct rings *r, struct spoke *spoke)
+{
+    assert(spoke->live == spoke->capacity && spoke->capacity < SPOKE_LIMIT);
+    uint32_t old = spoke->capacity, capacity = old + (old / 2 | 4);
+    if (capacity > SPOKE_LIMIT)
+        capacity = SPOKE_LIMIT;
+    fl_node **entries = fl__resize(spoke->entries, capacity * sizeof(fl_node *));
+    if (!entries)
+        return false;
+    spoke->entries = entries;
+    spoke->capacity = (uint16_t)capacity;
+    r->bytes += (capacity - old) * sizeof(fl_node *);
+    if (spoke->state == SPOKE_OPEN)
+        link_holes(spoke, old, NO_HOLE);
+    return true;
+}
+
+/* ---- Sorting ---- */
+
+static inline bool is_before(const struct sort_key *a, const struct sort_key *b)
+{
+    return a->deadline_ns < b->deadline_ns || (a->deadline_ns == b->deadline_ns && a->order < b->order);
+}
+
+static void sort_run(struct sort_key *keys, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        struct sort_key key = keys[i];
+        uint32_t j = i;
+        for (; j > 0 && is_before(&key, &keys[j - 1]); j--)
+            keys[j] = keys[j - 1];
+        keys[j] = key;
+    }
+}
+
+static void merge(const struct sort_key *a, const struct sort_key *a_end, const struct sort_key *b,
+                  const struct sort_key *b_end, struct sort_key *out)
+{
+    while (a < a_end && b < b_end) {
+        bool from_b = is_before(b, a);
+        *out++ = *(from_b ? b : a);
+        a += !from_b;
+        b += from_b;
+    }
+    memcpy(out, a, (size_t)((const char *)a_end - (const char *)a));
+    memcpy(out + (a_end - a), b, (size_t)((const char *)b_end - (const char *)b));
+}
+
+/* Sorts the first `count` keys of the scratch memory, earliest first. Returns where they are. */
+static struct sort_key *sort_scratch(struct rings *r, uint32_t count)
+{
+    struct sort_key *from = r->scratch, *to = r->scratch + SPOKE_LIMIT;
+    for (uint32_t i = 0; i < count; i += INSERTION_RUN)
+        sort_run(from + i, count - i < INSERTION_RUN ? count - i : INSERTION_RUN);
+    for (uint32_t run = INSERTION_RUN; run < count; run *= 2) {
+        for (uint32_t i = 0; i < count; i += 2 * run) {
+            uint32_t middle = i + run < count ? i + run : count, end = i + 2 * run < count ? i + 2 * run : count;
+            merge(from + i, from + middle, from + middle, from + end, to + i);
+        }
+        struct sort_key *swap = from;
+        from = to;
+        to = swap;
+    }
+    return from;
+}
+
+static inline void prefetch_ahead(const struct spoke *spoke, uint32_t entry)
+{
+    if (entry + LOOKAHEAD < spoke->capacity && !fl__is_hole(spoke->entries[entry + LOOKAHEAD]))
+        __builtin_prefetch(spoke->entries[entry + LOOKAHEAD], 1);
+}
+
+/* The nodes of a spoke that is not sorted, earliest first, in the scratch memory. */
+static const struct sort_key *sorted_keys(struct rings *r, const struct spoke *spoke)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < spoke->capacity; i++) {
+        fl_node *node = spoke->entries[i];
+        prefetch_ahead(spoke, i);
+        if (!fl__is_hole(node))
+            r->scratch[count++] = (struct sort_key){node->deadline_ns, fl__place_order(node->place), node};
+    }
+    assert(count == spoke->live);
+    r->touched += count;
+    return sort_scratch(r, count);
+}
+
+void fl__spoke_sort(struct rings *r, struct spoke *spoke)
+{
+    assert(spoke->state == SPOKE_OPEN || spoke->state == SPOKE_SEALED);
+    const struct sort_key *keys = sorted_keys(r, spoke);
+    for (uint32_t i = 0; i < spoke->live; i++)
+        spoke->entries[spoke->live - 1 - i] = keys[i].node;
+    spoke->state = SPOKE_SORTED;
+    spoke->hole = NO_HOLE;
+}
+
+/* Opens a sorted spoke: from now on the places of its nodes tell the entry. */
+void fl__spoke_unsort(struct spoke *spoke)
+{
+    assert(spoke->state == SPOKE_SORTED);
+    for (uint32_t i = 0; i < spoke->live; i++) {
+        fl_node *node = spoke->entries[i];
+        node->place = fl__place(fl__place_order(node->place), spoke->number, i);
+    }
+    spoke->state = SPOKE_OPEN;
+    link_holes(spoke, spoke->live, NO_HOLE);
+}
+
+/* Numbers the nodes of an open or sorted spoke anew, from 0. */
+void fl__spoke_renumber(struct rings *r, struct spoke *spoke)
+{
+    assert(spoke->state == SPOKE_OPEN || spoke->state == SPOKE_SORTED);
+    bool was_open = spoke->state == SPOKE_OPEN;
+    if (was_open)
+        fl__spoke_sort(r, spoke);
+    for (uint32_t i = 0; i < spoke->live; i++)
+        spoke->entries[i]->place = fl__place(spoke->live - 1 - i, spoke->number, 0);
+    spoke->next_order = spoke->live;
+    if (was_open)
+        fl__spoke_unsort(spoke);
+}
+
+/* The first entry of a sorted spoke that is not after this moment. */
+static uint32_t search(const struct spoke *spoke, uint64_t deadline_ns, uint32_t order)
+{
+    uint32_t begin = 0, end = spoke->live;
+    while (begin < end) {
+        uint32_t middle = (begin + end) / 2;
+        const fl_node *node = spoke->entries[middle];
+        bool is_after = node->deadline_ns > deadline_ns ||
+                        (node->deadline_ns == deadline_ns && fl__place_order(node->place) > order);
+        begin = is_after ? middle + 1 : begin;
+        end = is_after ? end : middle;
+    }
+    return begin;
+}
+
+/* Adds a node to a sorted spoke, which has room. */
+void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, uint64_t deadline_ns)
+{
+    assert(spoke->state == SPOKE_SORTED && spoke->live < spoke->capacity);
+    uint32_t order = spoke->next_order++, at = search(spoke, deadline_ns, order);
+    memmove(spoke->entries + at + 1, spoke->entries + at, (spoke->live - at) * sizeof(fl_node *));
+    spoke->entries[at] = node;
+    spoke->live++;
+    node->deadline_ns = deadline_ns;
+    node->place = fl__place(order, spoke->number, 0);
+    r->count++;
+    if (deadline_ns < r->next_ns) {
+        r->next_ns = deadline_ns;
+        r->next_is_exact = true;
+    }
+}
+
+/* Takes a node out of a spoke that is sorted or sealed. */
+void fl__spoke_remove_slow(struct spoke *spoke, fl_node *node)
+{
+    if (spoke->state == SPOKE_SEALED) {
+        spoke->entries[fl__place_entry(node->place)] = fl__hole(NO_HOLE);
+    } else {
+        uint32_t at = search(spoke, node->deadline_ns, fl__place_order(node->place));
+        assert(spoke->state == SPOKE_SORTED && at < spoke->live && spoke->entries[at] == node);
+        memmove(spoke->entries + at, spoke->entries + at + 1, (spoke->live - at - 1u) * sizeof(fl_node *));
+    }
+    spoke->live--;
+    node->place = 0;
+}
+
+/* ---- Moving and taking ---- */
+
+/* How many nodes have which value of a digit. */
+void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE])
+{
+    memset(counts, 0, RING_SIZE * sizeof *counts);
+    for (uint32_t i = 0; i < spoke->capacity; i++) {
+        prefetch_ahead(spoke, i);
+        if (!fl__is_hole(spoke->entries[i]))
+            counts[fl__digit(spoke->entries[i]->deadline_ns, level)]++;
+    }
+    r->touched += spoke->live;
+}
+
+/* Moves all nodes of an open spoke to the spokes of a new ring, which has one for every digit that occurs. */
+void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *ring)
+{
+    assert(spoke->state == SPOKE_OPEN);
+    for (uint32_t i = 0; i < spoke->capacity; i++) {
+        fl_node *node = spoke->entries[i];
+        if (fl__is_hole(node))
+            continue;
+        struct spoke *child = fl__child_spoke(ring->child[fl__digit(node->deadline_ns, ring->level)]);
+        uint16_t entry = child->hole;
+        child->hole = fl__next_hole(child->entries[entry]);
+        child->entries[entry] = node;
+        child->live++;
+        node->place = fl__place(fl__place_order(node->place), child->number, entry);
+    }
+    r->touched += spoke->live;
+}
+
+/* Takes at most `limit` nodes with deadlines up to `until_ns` from a sorted spoke. */
+size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, fl_node **out, size_t limit)
+{
+    assert(spoke->state == SPOKE_SORTED);
+    size_t taken = 0;
+    uint32_t live = spoke->live;
+    while (taken < limit && live > 0 && spoke->entries[live - 1]->deadline_ns <= until_ns) {
+        fl_node *node = spoke->entries[--live];
+        node->place = 0;
+        out[taken++] = node;
+    }
+    spoke->live = (uint16_t)live;
+    r->count -= taken;
+    r->touched += taken;
+    return taken;
+}
