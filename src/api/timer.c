@@ -8,8 +8,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "webhook/webhook.h"
+#include "node/node.h"
 #include "text/when.h"
+#include "webhook/webhook.h"
 
 enum { HEADERS_MOST = 100 };
 
@@ -496,17 +497,6 @@ void retry_write(struct out *out, const fl_retry *retry)
 }
 
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
-
-bool timer_is_binary(const fl_durable *timer)
-{
-    return timer->payload.size > 0 && *(const char *)timer->payload.data == '\0';
-}
-
-fl_bytes timer_payload(const fl_durable *timer)
-{
-    bool binary = timer_is_binary(timer);
-    return (fl_bytes){(const char *)timer->payload.data + binary, timer->payload.size - binary};
-}
 
 static void write_headers(struct out *out, fl_bytes headers)
 {

@@ -69,11 +69,6 @@ void retry_write(struct out *out, const fl_retry *retry);
 /* Writes the members of a timer, without the braces. */
 void timer_write(struct out *out, uint32_t shard, const fl_durable *timer);
 
-/* What is kept. Headers: name, NUL, value, NUL, and so on. A payload that is not JSON has a NUL in front, with which JSON
- * cannot begin. */
-bool timer_is_binary(const fl_durable *timer);
-fl_bytes timer_payload(const fl_durable *timer);
-
 /* Both alphabets, with or without padding. Returns 0 and what it stands for, to be freed; FL_INVALID_ARGUMENT, FL_NO_MEMORY. */
 int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size);
 

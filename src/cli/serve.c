@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "server/config.h"
 #include "http/http.h"
 #include "server/server.h"
 

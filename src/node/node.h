@@ -8,6 +8,7 @@
  * A node reaches the world through its ports (struct node_ports): webhooks, links, events, randomness. It gets a store, a wall clock
  * and one loop per worker. It includes nothing of http, webhook, peer, api or server, so it runs in the simulation as it is.
  *
+ *   node.c         the beginning and the end of a node
  *   errands.c      from worker to worker: errands, tours
  *   shards.c       the engines of a worker: start, serve, leave
  *   calls.c        operations and pages of a shard, wherever it is: here, at another server, or on the move
@@ -423,6 +424,19 @@ struct attempt {
 };
 bool attempt_begin(struct attempt *attempt); /* whether it may begin now; if not, it ends with FL_LATER */
 void attempt_done(struct attempt *attempt);
+
+/* What a timer keeps. Headers: name, NUL, value, NUL, and so on. A payload that is not JSON has a NUL in front, with which
+ * JSON cannot begin. */
+static inline bool timer_is_binary(const fl_durable *timer)
+{
+    return timer->payload.size > 0 && *(const char *)timer->payload.data == '\0';
+}
+
+static inline fl_bytes timer_payload(const fl_durable *timer)
+{
+    bool binary = timer_is_binary(timer);
+    return (fl_bytes){(const char *)timer->payload.data + binary, timer->payload.size - binary};
+}
 
 /* --- pull.c, leasing.c, acks.c ------------------------------------------------------------------------------------ */
 

@@ -16,7 +16,7 @@
 #include <foliot/engine.h>
 
 #include "text/log.h"
-#include "api/tokens.h"
+#include "api/api.h"
 
 /* One address to listen on, resolved. */
 struct config_address {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/server.h"
+#include "server/internal.h"
 
 struct first {
     struct job job;

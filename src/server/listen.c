@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/server.h"
+#include "server/internal.h"
 #include "text/log.h"
 
 void write_address(const struct config_address *address, char *out, size_t size)

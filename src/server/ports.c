@@ -7,8 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "api/timer.h"
-#include "server/server.h"
+#include "server/internal.h"
 
 /* --- Webhooks ----------------------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include <foliot/version.h>
 
 #include "server/notify.h"
-#include "server/server.h"
+#include "server/internal.h"
 #include "server/settings.h"
 #include "text/log.h"
 

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "server/server.h"
+#include "server/internal.h"
 
 struct step {
     pthread_mutex_t lock;

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "server/notify.h"
-#include "server/server.h"
+#include "server/internal.h"
 #include "text/log.h"
 
 #define LINGER_NS (100 * 1000000ull)
