@@ -14,7 +14,7 @@ struct gathering {
     struct tour tour;
     struct call *call;
     fl_engine_stats sum;
-    struct histogram lateness, durations;
+    struct latencies lateness, durations;
     struct webhooks_stats hooks;
     struct http_stats http;
     struct worker_counts counts;
@@ -54,9 +54,9 @@ static void add_engine(struct gathering *g, const struct shard *shard)
         g->sum.oldest_overdue_us = s.oldest_overdue_us;
 }
 
-static void add_histogram(struct histogram *sum, const struct histogram *histogram)
+static void add_histogram(struct latencies *sum, const struct latencies *histogram)
 {
-    for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
+    for (int i = 0; i < LATENCY_BUCKETS; i++)
         sum->buckets[i] += histogram->buckets[i];
     sum->sum_ns += histogram->sum_ns;
 }
@@ -116,15 +116,15 @@ static void gauge(struct out *out, const char *name, const char *help, double va
     metric(out, name, "gauge", help, value);
 }
 
-static void write_histogram(struct out *out, const char *name, const char *help, const struct histogram *histogram)
+static void write_histogram(struct out *out, const char *name, const char *help, const struct latencies *histogram)
 {
     uint64_t count = 0;
     out_format(out, "# HELP foliot_%s %s\n# TYPE foliot_%s histogram\n", name, help, name);
-    for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
+    for (int i = 0; i < LATENCY_BUCKETS; i++) {
         count += histogram->buckets[i];
-        if (i < HISTOGRAM_BUCKETS - 1)
+        if (i < LATENCY_BUCKETS - 1)
             out_format(out, "foliot_%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name,
-                       (double)((uint64_t)HISTOGRAM_FIRST_NS << i) / 1e9, count);
+                       (double)((uint64_t)LATENCY_FIRST_NS << i) / 1e9, count);
         else
             out_format(out, "foliot_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, count);
     }

@@ -41,10 +41,10 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
     settle(shard, settlement);
 }
 
-static void tally(struct histogram *histogram, uint64_t ns)
+static void tally(struct latencies *histogram, uint64_t ns)
 {
     unsigned bucket = 0;
-    for (uint64_t limit_ns = HISTOGRAM_FIRST_NS; bucket < HISTOGRAM_BUCKETS - 1 && ns > limit_ns; limit_ns *= 2)
+    for (uint64_t limit_ns = LATENCY_FIRST_NS; bucket < LATENCY_BUCKETS - 1 && ns > limit_ns; limit_ns *= 2)
         bucket++;
     histogram->buckets[bucket]++;
     histogram->sum_ns += ns;

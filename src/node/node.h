@@ -181,10 +181,10 @@ struct shard {
 };
 
 /* How often something took how long: up to 125 us, twice that, and so on; the last bucket has the rest. */
-enum { HISTOGRAM_BUCKETS = 20, HISTOGRAM_FIRST_NS = 125000 };
+enum { LATENCY_BUCKETS = 20, LATENCY_FIRST_NS = 125000 };
 
-struct histogram {
-    uint64_t buckets[HISTOGRAM_BUCKETS];
+struct latencies {
+    uint64_t buckets[LATENCY_BUCKETS];
     uint64_t sum_ns;
 };
 
@@ -214,7 +214,7 @@ struct worker {
     unsigned link_count;
     unsigned lease_turn;                  /* which server is asked first by the next that wants leases */
     uint32_t turn;                        /* which of the shards takes the next timer without a name */
-    struct histogram lateness, durations; /* of first attempts; of webhooks */
+    struct latencies lateness, durations; /* of first attempts; of webhooks */
     struct worker_counts counts;
     struct attempts_log attempts_log;
     bool leases_stopped;

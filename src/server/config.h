@@ -16,7 +16,7 @@
 #include <foliot/engine.h>
 
 #include "text/log.h"
-#include "api/api.h"
+#include "api/tokens.h"
 
 /* One address to listen on, resolved. */
 struct config_address {
