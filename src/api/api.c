@@ -64,6 +64,10 @@ static const struct route routes[] = {
     {HTTP_GET, "/version", OPEN | QUERY, version_get},
     {HTTP_GET, "/openapi.json", OPEN | QUERY, openapi_get},
     {HTTP_POST, "/echo", OPEN | QUERY, echo_post},
+    {HTTP_GET, "/", OPEN | QUERY, root_get},
+    {HTTP_GET, "/ui", OPEN | QUERY, ui_redirect},
+    {HTTP_GET, "/ui/", OPEN | QUERY, ui_file_get},
+    {HTTP_GET, "/ui/*", OPEN | QUERY, ui_file_get},
 };
 
 static const char *const method_names[] = {

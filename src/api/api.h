@@ -20,6 +20,7 @@
  *   clock.c          the test clock
  *   metrics.c        for Prometheus; health
  *   openapi.c        the description of all this
+ *   ui.c             the files of the dashboard
  *
  * Threads: what belongs to a request belongs to its worker. */
 
@@ -34,6 +35,7 @@ struct api_config {
     uint64_t max_body, max_payload;
     uint32_t max_request_rate; /* per second and client address; 0: no limit */
     bool allow_private_targets, echo;
+    bool ui; /* the dashboard */
     const char *allowed_host; /* names that the Host header may have, "NAME[,NAME...]"; NULL: only loopback ones */
 };
 

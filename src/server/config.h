@@ -50,6 +50,7 @@ struct server_config {
     char *allowed_host; /* names that the Host header may have, "NAME[,NAME...]"; NULL: only loopback ones */
     bool allow_private_targets;
     bool echo;  /* the built-in target /echo */
+    bool ui;    /* the dashboard */
     bool hello; /* show what can be tried, and a first callback */
     bool test_clock;
     char *tls_certificate, *tls_key; /* both, or NULL */

@@ -205,6 +205,7 @@ static int make_api(struct server *server)
         .max_request_rate = c->max_request_rate,
         .allow_private_targets = c->allow_private_targets,
         .echo = c->echo,
+        .ui = c->ui,
         .allowed_host = c->allowed_host,
     };
     server->api.tokens = &c->tokens;

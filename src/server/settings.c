@@ -65,6 +65,7 @@ const struct setting settings[] = {
      .help = "logfmt, json, or auto: a short form on a terminal, logfmt elsewhere."},
     {"echo", GROUP_SERVER, SETTING_FLAG, AT(echo), .otherwise = "yes if all addresses are loopback",
      .help = "Serve the built-in target /echo, which writes each callback to the log."},
+    {"ui", GROUP_SERVER, SETTING_FLAG, AT(ui), .initial = "yes", .help = "Serve the dashboard at /ui/."},
     {"hello", GROUP_SERVER, SETTING_FLAG, AT(hello), .initial = "no",
      .help = "Print commands to try, and send a first callback to /echo."},
     {"test-clock", GROUP_SERVER, SETTING_FLAG, AT(test_clock), .initial = "no",
