@@ -21,6 +21,7 @@ enum {
     QUERY = 32,        /* there may be one; the others refuse it */
     LARGE = 64,        /* the response may be large */
     LASTING = 128,     /* the response goes on for as long as the client wants */
+    SIGNED = 256,      /* any valid token will do */
 };
 
 struct route {
@@ -39,6 +40,7 @@ static const struct route routes[] = {
     {HTTP_GET, "/v1/timers/*/*", RIGHT_READ, timers_get},
     {HTTP_PATCH, "/v1/timers/*/*", RIGHT_WRITE, timers_patch},
     {HTTP_DELETE, "/v1/timers/*/*", RIGHT_WRITE, timers_delete},
+    {HTTP_POST, "/v1/timers/*/*/fire", RIGHT_WRITE, timers_fire},
     {HTTP_GET, "/v1/timers/*", RIGHT_READ | QUERY | LARGE, list_get},
     {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE | QUERY, list_cancel},
     {HTTP_POST, "/v1/batch", RIGHT_WRITE | ANY_NAMESPACE | STREAMS, batch_begin},
@@ -58,6 +60,9 @@ static const struct route routes[] = {
     {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
     {HTTP_GET, "/v1/cluster", RIGHT_READ | ANY_NAMESPACE, cluster_get},
     {HTTP_POST, "/v1/peer", OPEN | STREAMS, peer_post},
+    {HTTP_GET, "/v1/whoami", SIGNED, whoami_get},
+    {HTTP_POST, "/ui/session", OPEN, session_post},
+    {HTTP_DELETE, "/ui/session", OPEN, session_delete},
     {HTTP_GET, "/metrics", RIGHT_READ | QUERY, metrics_get},
     {HTTP_GET, "/healthz", OPEN | QUERY, health_get},
     {HTTP_GET, "/readyz", OPEN | QUERY, ready_get},
@@ -379,12 +384,14 @@ bool call_may(const struct call *call, unsigned right, fl_bytes ns)
 static bool check_token(struct call *call)
 {
     unsigned flags = call->route->flags, right = flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN);
-    if (call->tokens->count == 0 || right == 0)
+    if (call->tokens->count == 0 || (right == 0 && !(flags & SIGNED)))
         return true;
     if (!call->token)
         return problem_set(&call->problem, 401, "unauthorized", NULL,
                            "the request needs a valid token; send 'Authorization: Bearer TOKEN'") == 0;
-    bool may = flags & ANY_NAMESPACE ? (call->token->rights & right) != 0 : call_may(call, right, call->ns);
+    bool may = flags & SIGNED          ? true
+               : flags & ANY_NAMESPACE ? (call->token->rights & right) != 0
+                                       : call_may(call, right, call->ns);
     return may || problem_set(&call->problem, 403, "forbidden", NULL,
                               "the token has no right to do this in this namespace") == 0;
 }
@@ -408,8 +415,14 @@ static int refuse_token(struct call *call)
 static int authorize(struct call *call)
 {
     call->tokens = atomic_load_explicit(&api_of(call->worker)->tokens, memory_order_acquire);
-    if (call->tokens->count > 0 && call->route->flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN))
-        call->token = tokens_find(call->tokens, http_header(call->request, "authorization"));
+    if (call->tokens->count == 0 || !(call->route->flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN | SIGNED)))
+        return 0;
+    fl_bytes header = http_header(call->request, "authorization"), cookie = session_cookie(call->request);
+    if (header.size == 0 && cookie.size > 0 && !(call->route->flags & STREAMS)) {
+        memcpy(call->cookie, cookie.data, SESSION_COOKIE); /* looked up when the body is there: see handle() */
+        return 0;
+    }
+    call->token = tokens_find(call->tokens, header);
     return check_token(call) ? 0 : refuse_token(call);
 }
 
@@ -466,14 +479,24 @@ static void head(http_request *request)
         call->route->handle(call);
 }
 
+void call_enter(struct call *call)
+{
+    if (!call_is_let_in(call)) /* it may have been long on its way */
+        refuse_token(call);
+    else if (call->cookie[0] && !session_may_change(call))
+        call_refuse(call);
+    else
+        call->route->handle(call);
+}
+
 static void handle(http_request *request)
 {
     struct call *call = request->arg;
     request->gone = NULL;
-    if (!call_is_let_in(call)) /* it may have been long on its way */
-        refuse_token(call);
+    if (call->cookie[0])
+        session_enter(call);
     else
-        call->route->handle(call);
+        call_enter(call);
 }
 
 /* What the first callbacks are shown on. */

@@ -20,7 +20,7 @@
  *   clock.c          the test clock
  *   metrics.c        for Prometheus; health
  *   openapi.c        the description of all this
- *   ui.c             the files of the dashboard
+ *   ui.c, session.c  the files of the dashboard, and its logins
  *
  * Threads: what belongs to a request belongs to its worker. */
 
@@ -35,7 +35,8 @@ struct api_config {
     uint64_t max_body, max_payload;
     uint32_t max_request_rate; /* per second and client address; 0: no limit */
     bool allow_private_targets, echo;
-    bool ui; /* the dashboard */
+    bool ui;                  /* the dashboard */
+    bool tls;                 /* clients use TLS */
     const char *allowed_host; /* names that the Host header may have, "NAME[,NAME...]"; NULL: only loopback ones */
 };
 

@@ -26,7 +26,8 @@ struct subscriber {
     struct subscriber *next, **link;
     struct call *call;
     fl_timer_id ping;
-    unsigned kinds; /* a bit each */
+    struct session_watch *login; /* NULL: it has none */
+    unsigned kinds;              /* a bit each */
     uint64_t dropped;
     fl_bytes ns; /* size 0: all that the token may read */
     char ns_room[256];
@@ -217,11 +218,17 @@ static void unsubscribe(struct subscriber *subscriber)
     if (!api_here(call->worker)->subscribers)
         servers_want_events(call->worker, false);
     fl_loop_cancel(call->worker->loop, subscriber->ping);
+    session_watch_free(subscriber->login);
     free(subscriber);
     out_free(&call->out);
     free(call);
     request->arg = NULL;
     http_end(request);
+}
+
+static void login_ended(void *arg)
+{
+    unsubscribe(arg);
 }
 
 static void gone(http_request *request)
@@ -234,6 +241,8 @@ static void ping(fl_loop *loop, void *arg)
 {
     struct subscriber *subscriber = arg;
     (void)loop;
+    if (subscriber->login)
+        session_watch_look(subscriber->login);
     if (http_unsent(subscriber->call->request) < EVENTS_BYTES)
         http_write(subscriber->call->request, (fl_bytes){": still here\n\n", 14});
 }
@@ -310,7 +319,11 @@ void events_get(struct call *call)
         answer_head(call);
         return;
     }
-    if (fl_loop_interval(worker->loop, PING_NS, 0, ping, subscriber, &subscriber->ping) < 0) {
+    if (call->cookie[0])
+        subscriber->login = session_watch_new(call, login_ended, subscriber);
+    if ((call->cookie[0] && !subscriber->login) ||
+        fl_loop_interval(worker->loop, PING_NS, 0, ping, subscriber, &subscriber->ping) < 0) {
+        session_watch_free(subscriber->login);
         free(subscriber);
         call_refuse_result(call, FL_NO_MEMORY);
         return;

@@ -9,6 +9,8 @@
 #include "text/out.h"
 #include "text/problem.h"
 
+enum { SESSION_COOKIE = 64 }; /* characters */
+
 /* A request that is being handled. */
 struct call {
     http_request *request;
@@ -20,7 +22,9 @@ struct call {
     struct problem problem;
     struct out out; /* the answer */
     int status;
-    void *state; /* the handler's */
+    void *state;                 /* the handler's */
+    int64_t session_ends_us;     /* with a cookie */
+    char cookie[SESSION_COOKIE]; /* of the dashboard, if it is let in by that; else it begins with a NUL */
     char ns_room[256], name_room[256];
 };
 
@@ -50,6 +54,7 @@ void timers_post(struct call *call);
 void timers_get(struct call *call);
 void timers_patch(struct call *call);
 void timers_delete(struct call *call);
+void timers_fire(struct call *call);
 void batch_begin(struct call *call);
 void list_get(struct call *call);
 void list_cancel(struct call *call);
@@ -71,6 +76,9 @@ void openapi_get(struct call *call);
 void root_get(struct call *call);
 void ui_redirect(struct call *call);
 void ui_file_get(struct call *call);
+void session_post(struct call *call);
+void session_delete(struct call *call);
+void whoami_get(struct call *call);
 void namespaces_get(struct call *call);
 void namespace_get(struct call *call);
 void namespace_put(struct call *call);
@@ -83,6 +91,18 @@ void namespace_delete(struct call *call);
  * is a limit and no place, it may only replace a timer. Returns 0, or -1. */
 int timers_complete(struct node *node, fl_op *op, struct space **ret_place, struct problem *problem);
 int timers_problem(const struct node *node, const fl_op *op, struct problem *problem); /* of one that failed */
+
+/* --- session.c */
+fl_bytes session_cookie(http_request *request); /* size 0: there is none */
+/* Looks up what the cookie of a call stands for, then calls call_enter(), or refuses. */
+void session_enter(struct call *call);
+void call_enter(struct call *call);
+/* Whether it is from the dashboard, or only reads; if not, `problem` says so. A page of another site cannot send that header. */
+bool session_may_change(struct call *call);
+/* For a response that goes on: session_watch_look() calls `ended` later if the login has ended. */
+struct session_watch *session_watch_new(const struct call *call, void (*ended)(void *arg), void *arg);
+void session_watch_look(struct session_watch *watch);
+void session_watch_free(struct session_watch *watch); /* NULL is allowed */
 
 /* --- rate.c */
 bool rate_allows(struct api *api, const struct sockaddr *peer, int64_t now_us);

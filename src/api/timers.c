@@ -252,3 +252,24 @@ void timers_patch(struct call *call)
     single->op = (fl_op){.kind = FL_OP_UPDATE, .flags = timer_update_flags(&in), .timer = in.timer};
     submit(single);
 }
+
+/* As a PATCH with {"after": "0s"}. */
+void timers_fire(struct call *call)
+{
+    struct json body = {.kind = JSON_OBJECT}, key, value;
+    if (call->request->body.size > 0 && call_json(call, &body) < 0)
+        return;
+    struct json_walk walk = json_walk(body);
+    if (body.kind != JSON_OBJECT || (call->request->body.size > 0 && json_member(&walk, &key, &value))) {
+        problem_set(&call->problem, 400, "invalid-body", NULL, "the request takes no fields; send an empty body");
+        call_refuse(call);
+        return;
+    }
+    struct single *single = single_new(call);
+    if (!single)
+        return;
+    single->op = (fl_op){.kind = FL_OP_UPDATE,
+                         .flags = FL_OP_SET_DUE,
+                         .timer = {.ns = call->ns, .due_us = node_now(call->worker->node)}};
+    submit(single);
+}

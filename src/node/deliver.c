@@ -226,12 +226,16 @@ void deliver(struct shard *shard, const fl_firing *firings, size_t count)
     struct node *node = shard->worker->node;
     int64_t now_us = node_now(node);
     for (size_t i = 0; i < count;) {
+        if (is_own_namespace(firings[i].timer.ns)) { /* a row of the server's own that has served its time */
+            settle(shard, &(fl_settlement){.token = firings[i++].token, .result = FL_DONE});
+            continue;
+        }
         if (firings[i].timer.target.size > 0) {
             call_target(shard, &firings[i++], now_us);
             continue;
         }
         size_t first = i;
-        for (; i < count && firings[i].timer.target.size == 0; i++)
+        for (; i < count && firings[i].timer.target.size == 0 && !is_own_namespace(firings[i].timer.ns); i++)
             count_lateness(shard->worker, &firings[i].timer, now_us);
         pull_add(shard, &firings[first], i - first);
     }

@@ -206,6 +206,7 @@ static int make_api(struct server *server)
         .allow_private_targets = c->allow_private_targets,
         .echo = c->echo,
         .ui = c->ui,
+        .tls = c->tls_certificate != NULL,
         .allowed_host = c->allowed_host,
     };
     server->api.tokens = &c->tokens;
