@@ -215,10 +215,13 @@ static int find_route(struct call *call)
     char allow[64];
     size_t used = 0;
     enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+    const char *exact = NULL; /* a path without stars goes before the others that it matches */
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         fl_bytes parts[2] = {{0}};
-        if (!matches(routes[i].path, request->path, parts))
+        if (!matches(routes[i].path, request->path, parts) || (exact && strcmp(exact, routes[i].path) != 0))
             continue;
+        if (!strchr(routes[i].path, '*'))
+            exact = routes[i].path;
         if (routes[i].method == method) {
             call->route = &routes[i];
             if (take_part(call, parts[0], call->ns_room, "namespace", &call->ns) == 0 &&

@@ -465,6 +465,34 @@ def test_timers(api, server):
     check("413: a body that is too large", all(a.status == 413 for a in answers), *map(str, answers))
 
 
+def test_fire(api, server):
+    ns = {"namespace": "fires", "timer": "now"}
+    check("404: nothing to fire", api.fireTimer(server, **ns).status == 404)
+    api.putTimer(server, {"after": "1h"}, **ns)
+    check("200: it is due", api.fireTimer(server, **ns).status == 200)
+    check("400: it takes no fields", api.fireTimer(server, {"after": "1h"}, **ns).status == 400)
+    api.lease(server, {"wait": "10s"}, namespace="fires")
+    check("409: it is leased", api.fireTimer(server, **ns).status == 409)
+
+
+def test_login(api):
+    page = {"Foliot-UI": "1"}
+    path = os.path.join(folder(), "foliot.conf")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(token_section("w", "writes", "write"))
+    with Server("--config", path) as server:
+        check("401: a wrong token", api.signIn(server, {"token": "tea"}, headers=page).status == 401)
+        check("400: no token", api.signIn(server, {}, headers=page).status == 400)
+        check("403: not from the page", api.signIn(server, {"token": "writes"}).status == 403)
+        answer = api.signIn(server, {"token": "writes"}, headers=page)
+        cookie = {"Cookie": answer.headers["set-cookie"].split(";")[0]}
+        check("204: signed in", answer.status == 204)
+        check("200: the login is known", api.whoami(server, headers=cookie).json["rights"] == ["write"])
+        check("403: not from the page", api.signOut(server, headers=cookie).status == 403)
+        check("204: signed out", api.signOut(server, headers={**cookie, **page}).status == 204)
+        check("401: the login has ended", api.whoami(server, headers=cookie).status == 401)
+
+
 def pages(operation, server, query):
     """All pages of a list, as a client that follows cursors gets them."""
     found, cursor = [], None
@@ -635,6 +663,8 @@ def test_rights(api):
             check(f"401: {operation.id} needs a token", none.status == 401, none)
             wrong = operation(server, headers={"Authorization": "Bearer tea"})
             check(f"401: {operation.id} needs one that is known", wrong.status == 401, wrong)
+            if operation.id == "whoami":  # any token will do
+                continue
             other = "writes" if operation.method == "GET" else "reads"
             forbidden = operation(server, headers={"Authorization": "Bearer " + other})
             check(f"403: {operation.id} needs the right", forbidden.status == 403, forbidden)
@@ -687,6 +717,7 @@ def main():
         test_all_bodies(api, server, tests)
         test_batch(api, server)
         test_timers(api, server)
+        test_fire(api, server)
         test_lists(api, server)
         test_pull(api, server)
         test_events(api, server)
@@ -694,6 +725,7 @@ def main():
         test_callbacks(api, server)
         api.nothing_wrong("every answer was documented")
     test_rights(api)
+    test_login(api)
     test_pages(api)
     test_limits(api)
     test_rate(api)

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The dashboard's side of the server: its files, the root, logins, and who a client is. tests/ui drives the pages themselves."""
+
+import hashlib
+import os
+import re
+import signal
+
+from e2e import SOURCE, Server, await_, check, expect, folder, run, test
+
+PAGE = {"Foliot-UI": "1"}
+
+
+def config(*tokens):
+    """A file with tokens: (name, rights, namespaces)."""
+    path = os.path.join(folder(), "foliot.conf")
+    write_config(path, *tokens)
+    return path
+
+
+def write_config(path, *tokens):
+    with open(path, "w", encoding="utf-8") as file:
+        for name, rights, spaces in tokens:
+            digest = hashlib.sha256(f"token-{name}".encode()).hexdigest()
+            file.write(f"[token {name}]\nsha256 = {digest}\nnamespaces = {spaces}\nrights = {rights}\n")
+
+
+def sign_in(server, name):
+    answer = server.call("POST", "/ui/session", {"token": f"token-{name}"}, PAGE)
+    expect(answer.status, 204)
+    cookie = answer.headers["set-cookie"]
+    check("HttpOnly" in cookie and "SameSite=Strict" in cookie and "Max-Age=43200" in cookie, cookie)
+    return {"Cookie": cookie.split(";")[0]}
+
+
+@test("the list of files is the folder's")
+def _():
+    place = os.path.join(SOURCE, "src/ui")
+    with open(os.path.join(place, "meson.build"), encoding="utf-8") as file:
+        listed = set(re.findall(r"'([^']+)'", file.read()))
+    expect(listed, {name for name in os.listdir(place) if name != "meson.build"})
+    check(sum(os.path.getsize(os.path.join(place, name)) for name in listed) < 150_000, "150 KB at most")
+
+
+@test("files have a type, a validator and the policy")
+def _():
+    with Server() as server:
+        page = server.call("GET", "/ui/")
+        expect(page.status, 200)
+        expect(page.headers["content-type"], "text/html; charset=utf-8")
+        check("default-src 'none'" in page.headers["content-security-policy"], page.headers)
+        for name in re.findall(r'(?:src|href)="([^"#]+)"', page.body.decode()):
+            answer = server.call("GET", "/ui/" + name)
+            expect(answer.status, 200, name)
+            again = server.call("GET", "/ui/" + name, None, {"If-None-Match": answer.headers["etag"]})
+            expect((again.status, again.body), (304, b""), name)
+        expect(server.call("GET", "/ui/nothing.js").status, 404)
+        expect(server.call("GET", "/ui/..%2fapi.c").status, 404)
+        expect(server.call("HEAD", "/ui/app.js").status, 200)
+        expect(server.call("GET", "/ui").headers["location"], "ui/")
+
+
+@test("the root sends browsers to the dashboard and tells others what there is")
+def _():
+    with Server() as server:
+        browser = server.call("GET", "/", None, {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        expect((browser.status, browser.headers["location"]), (302, "ui/"))
+        expect(server.call("GET", "/", None, {"Accept": "*/*"}).json["dashboard"], "/ui/")
+    with Server("--no-ui") as server:
+        expect(server.call("GET", "/ui/").status, 404)
+        expect(server.call("GET", "/", None, {"Accept": "text/html"}).status, 200)
+        check("dashboard" not in server.call("GET", "/").json, "there is none")
+
+
+@test("a login has the rights of its token, changes need the header, and signing out ends it")
+def _():
+    with Server("--config", config(("all", "admin", "*"), ("some", "read", "demo"))) as server:
+        expect(server.call("GET", "/v1/whoami").status, 401)
+        expect(server.call("POST", "/ui/session", {"token": "wrong"}, PAGE).status, 401)
+        expect(server.call("POST", "/ui/session", {"token": "token-all"}).status, 403, "without the header")
+        me = sign_in(server, "some")
+        who = server.call("GET", "/v1/whoami", None, me).json
+        expect((who["token"], who["namespaces"], who["rights"]), ("some", ["demo"], ["read"]))
+        check("expires" in who["session"], who)
+        expect(server.call("PUT", "/v1/timers/demo/a", {"after": "1h"}, {**me, **PAGE}).status, 403, "it may only read")
+        root = sign_in(server, "all")
+        expect(server.call("PUT", "/v1/timers/demo/a", {"after": "1h"}, root).status, 403, "without the header")
+        expect(server.call("PUT", "/v1/timers/demo/a", {"after": "1h"}, {**root, **PAGE}).status, 201)
+        expect(server.call("GET", "/v1/timers/demo/a", None, me).status, 200)
+        expect(server.call("DELETE", "/ui/session", None, me).status, 403)
+        expect(server.call("DELETE", "/ui/session", None, {**me, **PAGE}).status, 204)
+        expect(server.call("GET", "/v1/timers/demo/a", None, me).status, 401)
+        expect(server.call("GET", "/v1/timers/demo/a", None, root).status, 200)
+        expect(server.call("GET", "/v1/timers/demo/a", None, {"Cookie": "foliot_session=" + "0" * 64}).status, 401)
+        expect([space["namespace"] for space in server.call("GET", "/v1/namespaces", None, root).json["namespaces"]], ["demo"])
+
+
+@test("a login ends when its token is revoked, and survives a restart")
+def _():
+    path, place = config(("all", "admin", "*"), ("other", "admin", "*")), folder()
+    with Server("--config", path, store="sqlite:" + place) as server:
+        me, other = sign_in(server, "all"), sign_in(server, "other")
+    with Server("--config", path, store="sqlite:" + place) as server:
+        await_(lambda: server.get("/readyz").status == 200, "ready")
+        expect(server.call("GET", "/v1/whoami", None, me).status, 200)
+        write_config(path, ("all", "admin", "*"))
+        server.signal(signal.SIGHUP)
+        await_(lambda: server.call("GET", "/v1/whoami", None, other).status == 401, "the token is gone")
+        expect(server.call("GET", "/v1/whoami", None, me).status, 200)
+
+
+@test("fire now")
+def _():
+    with Server() as server:
+        server.put("/v1/timers/demo/later", {"after": "1h", "payload": 1}).must(201)
+        fired = server.call("POST", "/v1/timers/demo/later/fire")
+        expect(fired.status, 200)
+        leased = server.call("POST", "/v1/lease/demo", {"wait": "5s"}).json["timers"]
+        expect([timer["name"] for timer in leased], ["later"])
+        expect(server.call("POST", "/v1/timers/demo/later/fire").status, 409, "an attempt is in progress")
+        expect(server.call("POST", "/v1/timers/demo/nobody/fire").status, 404)
+        expect(server.call("POST", "/v1/timers/demo/later/fire", {"after": "1h"}).status, 400)
+
+
+run()
