@@ -124,7 +124,10 @@ static void refuse_with(struct call *call, const char *extra)
 
 void call_refuse(struct call *call)
 {
-    refuse_with(call, call->problem.status == 503 || call->problem.status == 429 ? "Retry-After: 1\r\n" : NULL);
+    int status = call->problem.status;
+    refuse_with(call, status == 503 || status == 429 ? "Retry-After: 1\r\n"
+                      : status == 401                ? "WWW-Authenticate: Bearer\r\n"
+                                                     : NULL);
 }
 
 int call_refuse_result(struct call *call, int result)
@@ -409,12 +412,6 @@ bool call_is_let_in(struct call *call)
     return check_token(call);
 }
 
-static int refuse_token(struct call *call)
-{
-    refuse_with(call, call->problem.status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL);
-    return -1;
-}
-
 static int authorize(struct call *call)
 {
     call->tokens = atomic_load_explicit(&api_of(call->worker)->tokens, memory_order_acquire);
@@ -426,7 +423,10 @@ static int authorize(struct call *call)
         return 0;
     }
     call->token = tokens_find(call->tokens, header);
-    return check_token(call) ? 0 : refuse_token(call);
+    if (check_token(call))
+        return 0;
+    call_refuse(call);
+    return -1;
 }
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */
@@ -485,7 +485,7 @@ static void head(http_request *request)
 void call_enter(struct call *call)
 {
     if (!call_is_let_in(call)) /* it may have been long on its way */
-        refuse_token(call);
+        call_refuse(call);
     else if (call->cookie[0] && !session_may_change(call))
         call_refuse(call);
     else
