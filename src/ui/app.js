@@ -29,7 +29,7 @@ const LINK_TEXT = { live: 'Live', connecting: 'Connecting…', hidden: 'Paused',
 
 const main = document.getElementById('main');
 const spaceInput = document.getElementById('namespace');
-const linkState = h('span', { class: 'state', role: 'status' });
+const linkState = document.getElementById('link');
 let current = null; // {route, stop, view}
 let samples = null; // {namespace, close}
 let onSample = () => {};
@@ -96,8 +96,7 @@ function drawFoot() {
   const signOut = async () => {
     if (await attempt(() => remove('ui/session'))) location.reload();
   };
-  swap(document.getElementById('foot'), linkState,
-    token !== null && p('Token ', h('b', {}, h('bdi', {}, token)), !rights.includes('write') && ', read-only'),
+  swap(document.getElementById('foot'), token !== null && p('Token ', h('b', {}, h('bdi', {}, token)), !rights.includes('write') && ', read-only'),
     p(`Times in ${zoneLabel()}`), state.test && p('This server has a test clock.'),
     state.skew !== 0 && h('p', { class: 'warn' }, `This computer's clock differs from the server's by ${Math.round(state.skew / 1000)} s.`),
     p(`Foliot ${state.version} · `, button('Keys', help, 'link'), session && [' · ', button('Sign out', signOut, 'link')]));
@@ -162,9 +161,10 @@ async function suggest() {
 function chooseSpace() {
   const namespace = spaceInput.value;
   const { page: id } = current.route;
-  if (namespace) keepSpace(namespace);
-  if (namespace === spaceOf(current.route)) return;
-  if (PAGES[id]?.within) go(namespace ? link(id === 'new-schedule' ? 'schedules' : id, [namespace]) : link('now'));
+  const was = spaceOf(current.route);
+  if (!namespace && PAGES[id]?.within) spaceInput.value = was; // these pages need one
+  if (namespace === was || spaceInput.value === was) return;
+  if (PAGES[id]?.within) go(link(id === 'new-schedule' ? 'schedules' : id, [namespace]));
   else if (id === 'now' || id === 'live') go(link(id, [], namespace ? { namespace } : {}));
   else go(namespace ? link('timers', [namespace]) : link('namespaces'));
 }

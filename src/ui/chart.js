@@ -184,7 +184,7 @@ export function strip({ from, days = 7, marks, more, changes, label }) {
 // A small bar of parts: [[value, class]].
 export function parts(list, label) {
   const total = list.reduce((sum, [value]) => sum + value, 0);
-  const svg = s('svg', { viewBox: '0 0 100 8', class: 'parts', role: 'img', 'aria-label': label, preserveAspectRatio: 'none' });
+  const svg = s('svg', { viewBox: '0 0 100 8', class: 'parts', ...(label ? { role: 'img', 'aria-label': label } : { 'aria-hidden': 'true' }), preserveAspectRatio: 'none' });
   let x = 0;
   for (const [value, kind] of list) {
     const width = total > 0 ? (value / total) * 100 : 0;

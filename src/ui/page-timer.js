@@ -147,7 +147,8 @@ export async function show(view, route, page) {
   const count = h('div', { class: 'countdown', role: 'timer' });
   const details = div('', facts(timer));
   const past = history(namespace, { id: timer.id });
-  const move = !dead && can('write', namespace) ? mover(timer, () => load()) : null;
+  const reload = () => load().catch((problem) => problem.status === 404 && page.reload());
+  const move = !dead && can('write', namespace) ? mover(timer, reload) : null;
   const left = () => {
     const ms = Date.parse(timer.due);
     text(count, dead ? 'dead' : ms > now() ? relative(ms) : timer.attempt > 0 ? 'trying again' : `due ${relative(ms)}`);
@@ -168,14 +169,14 @@ export async function show(view, route, page) {
 
   view.append(h('p', { class: 'crumb' }, h('a', { href: link(route.page, [namespace]) }, dead ? 'Dead letters' : 'Timers', ' of ', name(namespace))),
     div('head', h('h1', {}, title(timer)), dead && pill('dead letter', 'bad')),
-    count, h('p', { class: 'muted' }, dead ? '' : local(Date.parse(timer.due))), actions(timer, dead, load));
+    count, h('p', { class: 'muted' }, dead ? '' : local(Date.parse(timer.due))), actions(timer, dead, reload));
   if (move) view.append(move.el);
   view.append(div('two', h('section', {}, h2('Content'), details),
     h('section', {}, h2('Payload'), payload(path(route.page, namespace, timer.id, 'payload'), timer.payload_bytes, timer.payload_type))), past.el);
   left();
   const ticker = setInterval(() => document.hidden || left(), 1000);
   const refresh = throttle(() => {
-    if (!move?.busy()) load().catch((problem) => problem.status === 404 && page.reload());
+    if (!move?.busy()) reload();
   }, 2000);
   page.follow(namespace, (sample) => Object.values(sample.counts).some((n) => n > 0) && refresh(), load);
   past.load();
