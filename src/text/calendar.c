@@ -278,36 +278,35 @@ bool rule_last(const struct rule *rule, int64_t until_us, struct occurrence *ret
     return last_cron(rule, ceil_s(range.begin_us), ceil_s(range.end_us), ret);
 }
 
-/* The last second from which on at least `n` occurrences are in the range: it is the n-th latest. */
-static int64_t back_cron(const struct rule *rule, int64_t begin_s, int64_t end_s, uint64_t n)
+/* The last second from which on at least `n` occurrences are before `end_s`: it is the n-th latest. Looks further and
+ * further back, then halves. False if there are fewer from `begin_s` on. */
+static bool back_cron(const struct rule *rule, int64_t begin_s, int64_t end_s, uint64_t n, struct occurrence *ret)
 {
-    int64_t low_s = begin_s, high_s = end_s, step_s = 3600; /* low has n; high does not */
-    for (; high_s - begin_s > step_s; step_s *= 2) {
-        if (count_cron(rule, end_s - step_s, end_s) >= n) {
-            low_s = end_s - step_s;
-            break;
-        }
-        high_s = end_s - step_s;
-    }
+    int64_t low_s = end_s, high_s, step_s = 3600; /* from low on there are n, from high on there are fewer */
+    do {
+        if (low_s <= begin_s)
+            return false;
+        high_s = low_s;
+        low_s = end_s - begin_s > step_s ? end_s - step_s : begin_s;
+        step_s *= 2;
+    } while (count_cron(rule, low_s, end_s) < n);
     while (high_s - low_s > 1) {
         int64_t middle_s = low_s + (high_s - low_s) / 2;
         *(count_cron(rule, middle_s, end_s) >= n ? &low_s : &high_s) = middle_s;
     }
-    return low_s;
+    return next_cron(rule, low_s, low_s + 1, ret);
 }
 
-bool rule_back(const struct rule *rule, int64_t until_us, uint64_t n, struct occurrence *ret)
+bool rule_back(const struct rule *rule, int64_t after_us, int64_t until_us, uint64_t n, struct occurrence *ret)
 {
     assert(n >= 1);
-    struct range range = range_of(rule, INT64_MIN, until_us);
-    if (n == 1)
-        return rule_last(rule, until_us, ret);
-    if (rule_count(rule, INT64_MIN, until_us) < n)
+    struct range range = range_of(rule, after_us, until_us);
+    if (range.begin_us >= range.end_us)
         return false;
-    if (rule->every_us > 0)
-        return every_at(rule, every_before(rule, range.end_us) - n, range, ret);
-    int64_t at_s = back_cron(rule, ceil_s(range.begin_us), ceil_s(range.end_us), n);
-    return next_cron(rule, at_s, at_s + 1, ret);
+    if (rule->every_us == 0)
+        return back_cron(rule, ceil_s(range.begin_us), ceil_s(range.end_us), n, ret);
+    uint64_t before = every_before(rule, range.end_us);
+    return before >= n && every_at(rule, before - n, range, ret);
 }
 
 uint64_t rule_delay_us(uint64_t seed, uint64_t window_us, int64_t at_us, int64_t next_us)

@@ -48,7 +48,7 @@ check "and used again from then on" asks 0 2
 # runs: `./dev run` builds the command alone, in a build directory without tests, and starts it.
 runs() {
     : >asked
-    printf '%s\n' libsqlite3-dev libcurl4-openssl-dev libssl-dev libinih-dev >>installed
+    printf '%s\n' libsqlite3-dev libcurl4-openssl-dev libssl-dev libinih-dev tzdata >>installed
     mkdir -p src/server build/src/cli
     PATH=$project/bin:$PATH ./dev build
     mkdir -p build/src/cli

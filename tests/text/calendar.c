@@ -170,8 +170,8 @@ TEST(start_and_end)
     CHECK(!rule_last(rule, utc_s("2026-05-03T08:59") * SECOND, &last));
     CHECK(rule_last(rule, INT64_MAX, &last) && last.at_us == utc_s("2026-05-04T09:00") * SECOND);
     CHECK_EQ(rule_count(rule, INT64_MIN, INT64_MAX), 2);
-    CHECK(rule_back(rule, INT64_MAX, 2, &last) && last.at_us == utc_s("2026-05-03T09:00") * SECOND);
-    CHECK(!rule_back(rule, INT64_MAX, 3, &last));
+    CHECK(rule_back(rule, INT64_MIN, INT64_MAX, 2, &last) && last.at_us == utc_s("2026-05-03T09:00") * SECOND);
+    CHECK(!rule_back(rule, INT64_MIN, INT64_MAX, 3, &last));
     rule_free(rule);
 }
 
@@ -188,7 +188,7 @@ TEST(periods)
     CHECK_EQ(rule_count(rule, 0, 13000001), 2);
     CHECK_EQ(rule_count(rule, 11500001, 13000001), 1);
     CHECK_EQ(rule_count(rule, 11500001, 13000000), 0);
-    CHECK(rule_back(rule, 100 * SECOND, 3, &next) && next.at_us == 100000001 - 2 * 1500000 - 1500000);
+    CHECK(rule_back(rule, INT64_MIN, 100 * SECOND, 3, &next) && next.at_us == 100000001 - 2 * 1500000 - 1500000);
     rule_free(rule);
     text.has_start = text.has_end = true;
     text.start_us = -SECOND;
@@ -254,7 +254,8 @@ static void check_walk(const struct rule *rule, int64_t after_us, int64_t until_
     if (count > 1)
         CHECK(rule_last(rule, walked[count / 2] - 1, &next) && (count / 2 == 0 || next.at_us == walked[count / 2 - 1]));
     for (uint64_t n = 1; n <= count; n += 1 + n / 3)
-        CHECK(rule_back(rule, until_us, n, &next) && next.at_us == walked[count - n]);
+        CHECK(rule_back(rule, after_us, until_us, n, &next) && next.at_us == walked[count - n]);
+    CHECK(!rule_back(rule, after_us, until_us, count + 1, &next));
 }
 
 TEST(counting_and_going_back_agree_with_walking)
