@@ -341,21 +341,21 @@ static struct text take_lines(void)
 {
     static const char good[] = "HTTP/1.1 200 ";
     struct text lines = {0};
-    struct http_chunks chunks = {0};
+    struct http_body chunks = {.framing = HTTP_CHUNKED};
     assert(fuzz.answer.size > sizeof good && memcmp(fuzz.answer.data, good, sizeof good - 1) == 0);
     char *at = memmem(fuzz.answer.data, fuzz.answer.size, "\r\n\r\n", 4), *end = fuzz.answer.data + fuzz.answer.size;
     assert(at);
     at += 4;
-    int r = HTTP_CHUNKS_MORE;
-    while (at < end && r != HTTP_CHUNKS_END) {
+    enum http_body_step r = HTTP_BODY_MORE;
+    while (at < end && r != HTTP_BODY_END) {
         size_t used;
         fl_bytes piece = {0};
-        r = http_chunks_next(&chunks, at, (size_t)(end - at), &used, &piece);
-        assert(r != HTTP_CHUNKS_BAD);
+        r = http_body_next(&chunks, at, (size_t)(end - at), &used, &piece);
+        assert(r != HTTP_BODY_BAD);
         add(&lines, piece.data, piece.size);
         at += used;
     }
-    assert(r == HTTP_CHUNKS_END && at == end);
+    assert(r == HTTP_BODY_END && at == end);
     return lines;
 }
 

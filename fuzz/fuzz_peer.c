@@ -12,14 +12,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http/internal.h"
 #include "peer/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 #define RANDOM "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
-#define HELLO "Foliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "\r\n"
+#define UPGRADE "Connection: upgrade\r\nUpgrade: foliot-peer\r\n"
+#define HELLO UPGRADE "Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "\r\n"
 
-enum { PROVED = 1, LINK = 2, RAW = 4, TIME = 8, STEPS = 4 };
+enum { PROVED = 1, LINK = 2, TIME = 8, STEPS = 4 };
 
 static const fl_bytes secret = {"secret", 6};
 
@@ -49,15 +51,6 @@ static void say(int fd, const void *data, size_t size)
         turn(fd);
 }
 
-static void say_chunk(int fd, const void *data, size_t size)
-{
-    char head[20];
-    int head_size = snprintf(head, sizeof head, "%zx\r\n", size);
-    send(fd, head, (size_t)head_size, MSG_NOSIGNAL);
-    send(fd, data, size, MSG_NOSIGNAL);
-    say(fd, "\r\n", 2);
-}
-
 /* The other side's random number has come: proves to have the secret, too. */
 static void prove(int fd, enum peer_role role)
 {
@@ -66,11 +59,11 @@ static void prove(int fd, enum peer_role role)
     unsigned char proof[PEER_MAC];
     struct http_buffer frame = {0};
     const char *random = strstr(fuzz.taken, "Foliot-Peer-Random: ");
-    if (!random || !peer_pact_hear(&pact, role, (fl_bytes){"1", 1}, (fl_bytes){RANDOM, 64}) ||
-        !peer_pact_hear(&pact, other, (fl_bytes){"1", 1}, (fl_bytes){random + 20, 64}) ||
+    if (!random || !peer_pact_hear(&pact, role, (fl_bytes){"2", 1}, (fl_bytes){RANDOM, 64}) ||
+        !peer_pact_hear(&pact, other, (fl_bytes){"2", 1}, (fl_bytes){random + 20, 64}) ||
         !peer_prove(&pact, role, proof) || !peer_put(&frame, PEER_PROOF, 0, (fl_bytes){proof, sizeof proof}))
         abort();
-    say_chunk(fd, frame.data, frame.end);
+    say(fd, frame.data, frame.end);
     http_buffer_free(&frame);
 }
 
@@ -79,10 +72,7 @@ static void deliver(int fd, unsigned ways, const uint8_t *bytes, size_t size)
     size_t step = ways >> STEPS ? (size_t)(ways >> STEPS) * 3 : size;
     for (size_t at = 0; at < size; at += step) {
         size_t portion = step < size - at ? step : size - at;
-        if (ways & RAW)
-            say(fd, bytes + at, portion);
-        else
-            say_chunk(fd, bytes + at, portion);
+        say(fd, bytes + at, portion);
     }
     for (int i = 0; ways & TIME && i < 10; i++) {
         fl_virtual_clock_move(&fuzz.clock, fuzz.clock.time_ns + PEER_TICK_NS);
@@ -136,8 +126,7 @@ static size_t write_problem(int status, const char *what, char *out, size_t size
 static void fuzz_session(unsigned ways, const uint8_t *bytes, size_t size)
 {
     static const struct http_handlers handlers = {.head = on_head, .problem = write_problem};
-    static const char head[] =
-        "POST /v1/peer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n" HELLO "Foliot-Peer-Address: a:1\r\n\r\n";
+    static const char head[] = "POST /v1/peer HTTP/1.1\r\nHost: x\r\n" HELLO "Foliot-Peer-Address: a:1\r\n\r\n";
     struct peer_host host = {.secret = secret, .handle = on_call};
     struct sockaddr_in peer = {.sin_family = AF_INET};
     struct http_config config = {.handlers = &handlers};
@@ -201,7 +190,7 @@ static int accept_link(int from)
 
 static void fuzz_link(unsigned ways, const uint8_t *bytes, size_t size)
 {
-    static const char head[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" HELLO "\r\n";
+    static const char head[] = "HTTP/1.1 101 OK\r\n" HELLO "\r\n";
     struct sockaddr_in at;
     char address[32];
     int from = listener(&at); /* a new one: a link that was lost may have come back to the old one */

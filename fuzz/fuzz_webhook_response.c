@@ -9,7 +9,7 @@
 #include "webhook/internal.h"
 
 struct outcome {
-    enum webhook_parsed parsed, end;
+    enum webhook_read parsed, end;
     bool any;
     webhook_attempt attempt;
 };
@@ -17,18 +17,18 @@ struct outcome {
 static struct outcome read_response(const char *text, size_t size, size_t step)
 {
     struct outcome outcome = {0};
-    struct webhook_parse parse = {0};
+    struct webhook_reader reader = {0};
     struct webhook_response response = {0};
-    webhook_parse_begin(&parse);
+    webhook_reader_begin(&reader);
     webhook_response_begin(&response, 0);
     for (size_t at = 0; at < size && outcome.parsed == WEBHOOK_MORE; at += step)
-        outcome.parsed = webhook_parse(&parse, &response, text + at, size - at < step ? size - at : step);
-    outcome.any = parse.any;
-    outcome.end = webhook_parse_end(&parse);
+        outcome.parsed = webhook_read(&reader, &response, text + at, size - at < step ? size - at : step);
+    outcome.any = reader.any;
+    outcome.end = webhook_read_end(&reader);
     assert(response.body_size <= WEBHOOK_BODY_MOST && response.body.size <= response.body_size);
     if (outcome.parsed == WEBHOOK_WHOLE || (outcome.parsed == WEBHOOK_MORE && outcome.end == WEBHOOK_WHOLE))
         webhook_response_settle(&response, 1614265330000000, &outcome.attempt);
-    webhook_parse_free(&parse);
+    webhook_reader_free(&reader);
     webhook_response_free(&response);
     return outcome;
 }

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "http/internal.h"
 
 enum { LARGE = 16384 };
@@ -20,29 +21,27 @@ static void sent(struct http_connection *connection, size_t size)
     http_buffer_take(&connection->out, size);
     connection->server->stats.bytes_out += size;
     connection->pace_bytes += size;
-    connection->out_since_ns = fl_loop_now_ns(connection->server->config.loop);
+    connection->out_since_ns = http_now_ns(connection);
 }
 
-static ssize_t write_some(struct http_connection *connection)
+static void write_failed(struct http_connection *connection)
 {
-    const struct http_buffer *out = &connection->out;
-    const char *data = out->data + out->start;
-    return connection->ssl ? http_tls_write(connection, data, http_buffer_size(out))
-                           : send(connection->fd, data, http_buffer_size(out), MSG_NOSIGNAL);
+    if (errno != EAGAIN && errno != EINTR)
+        http_break(connection);
 }
 
 void http_flush(struct http_connection *connection)
 {
+    const struct http_buffer *out = &connection->out;
     if (!(connection->events & FL_WRITE)) /* it has not been waiting */
-        connection->out_since_ns = fl_loop_now_ns(connection->server->config.loop);
-    while (!connection->corked && !connection->over && http_buffer_size(&connection->out) > 0) {
-        ssize_t n = write_some(connection);
-        if (n >= 0) {
-            sent(connection, (size_t)n);
-            continue;
+        connection->out_since_ns = http_now_ns(connection);
+    while (!connection->corked && !http_is_over(connection) && http_buffer_size(out) > 0) {
+        ssize_t n = http_stream_write(&connection->stream, http_buffer_data(out), http_buffer_size(out));
+        if (n < 0) {
+            write_failed(connection);
+            return;
         }
-        connection->over = errno != EAGAIN && errno != EINTR;
-        return;
+        sent(connection, (size_t)n);
     }
 }
 
@@ -50,12 +49,12 @@ void http_flush(struct http_connection *connection)
 static size_t send_both(struct http_connection *connection, fl_bytes bytes)
 {
     size_t waiting = http_buffer_size(&connection->out);
-    struct iovec parts[] = {{connection->out.data + connection->out.start, waiting},
+    struct iovec parts[] = {{http_buffer_data(&connection->out), waiting},
                             {(void *)bytes.data, bytes.size}}; /* it is only read */
     struct msghdr message = {.msg_iov = waiting ? parts : parts + 1, .msg_iovlen = waiting ? 2 : 1};
-    ssize_t n = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
+    ssize_t n = sendmsg(connection->stream.fd, &message, MSG_NOSIGNAL);
     if (n < 0) {
-        connection->over = errno != EAGAIN && errno != EINTR;
+        write_failed(connection);
         return 0;
     }
     size_t taken = (size_t)n < waiting ? (size_t)n : waiting;
@@ -68,10 +67,10 @@ void http_send(struct http_connection *connection, fl_bytes bytes)
 {
     size_t gone = 0;
     bool waiting = connection->events & FL_WRITE;
-    if (bytes.size >= LARGE && !connection->ssl && !connection->corked && !connection->over && !waiting)
+    if (bytes.size >= LARGE && !connection->stream.ssl && !connection->corked && !http_is_over(connection) && !waiting)
         gone = send_both(connection, bytes);
     if (!http_buffer_append(&connection->out, (const char *)bytes.data + gone, bytes.size - gone))
-        connection->over = true;
+        http_break(connection);
 }
 
 /* --- Heads ------------------------------------------------------------------------------------------------------- */
@@ -82,6 +81,7 @@ static const char *reason_of(int status)
 #define REASON(number, text) \
     case number:             \
         return text;
+        REASON(101, "Switching Protocols")
         REASON(200, "OK")
         REASON(201, "Created")
         REASON(202, "Accepted")
@@ -108,6 +108,7 @@ static const char *reason_of(int status)
         REASON(415, "Unsupported Media Type")
         REASON(417, "Expectation Failed")
         REASON(422, "Unprocessable Content")
+        REASON(426, "Upgrade Required")
         REASON(428, "Precondition Required")
         REASON(429, "Too Many Requests")
         REASON(431, "Request Header Fields Too Large")
@@ -170,7 +171,7 @@ static void put_head(struct http_connection *connection, int status, const char 
     const char *reason = reason_of(status);
     size_t size = FIXED + strlen(reason) + (type ? strlen(type) : 0) + (extra ? strlen(extra) : 0) + strlen(how);
     if (!http_buffer_reserve(out, size)) {
-        connection->over = true;
+        http_break(connection);
         return;
     }
     char *at = put(out->data + out->end, "HTTP/1.1 ");
@@ -181,7 +182,7 @@ static void put_head(struct http_connection *connection, int status, const char 
     at = put(at, date_line(connection->server));
     if (type)
         at = put(put(put(at, "Content-Type: "), type), "\r\n");
-    if (connection->closing)
+    if (connection->ending != HTTP_KEEP)
         at = put(at, "Connection: close\r\n");
     else if (connection->head.minor == 0)
         at = put(at, "Connection: keep-alive\r\n");
@@ -200,7 +201,7 @@ static void put_answer(struct http_connection *connection, int status, const cha
     put(put_number(at, body.size, 10), "\r\n");
     bool bodiless = has_no_body(status);
     put_head(connection, status, type, extra, bodiless ? "" : length);
-    if (!bodiless && !connection->mute && body.size > 0)
+    if (!bodiless && connection->form != HTTP_MUTE && body.size > 0)
         http_send(connection, body);
     http_flush(connection);
 }
@@ -209,39 +210,50 @@ void http_answer_problem(struct http_connection *connection, int status, const c
 {
     char text[1024];
     size_t size = connection->server->config.handlers->problem(status, problem, text, sizeof(text));
-    connection->closing = true;
+    connection->ending = HTTP_CLOSE_SLOWLY;
     connection->corked = false;
-    connection->mute = connection->head.begun && connection->head.method == HTTP_HEAD;
+    connection->form = connection->head.begun && connection->head.method == HTTP_HEAD ? HTTP_MUTE : HTTP_IN_CHUNKS;
     put_answer(connection, status, "application/problem+json", status == 503 ? "Retry-After: 1\r\n" : NULL,
                (fl_bytes){text, size < sizeof(text) ? size : sizeof(text) - 1});
 }
 
 /* --- For handlers ------------------------------------------------------------------------------------------------ */
 
-/* Whether the connection ends with this answer. What is left of the body must be read before the next request can be: if
- * that may be long, or if the peer may not even send it, a new connection is cheaper. */
+static void close_after(struct http_connection *connection)
+{
+    if (connection->ending == HTTP_KEEP)
+        connection->ending = HTTP_CLOSE_SLOWLY;
+}
+
+/* Decides whether the connection ends with this answer. The rest of the body must be read before the next request can be. If the
+ * rest may be long, or if the peer may not even send it, a new connection is cheaper. */
 static void decide(struct http_connection *connection)
 {
     const struct http_head *head = &connection->head;
-    bool body = connection->state == HTTP_BODY_STATE;
-    if (body && (head->chunked || head->expects_continue || connection->body_left > HTTP_DRAIN_MOST))
-        connection->closing = connection->linger = true;
+    if (connection->state == HTTP_BODY &&
+        (head->framing == HTTP_CHUNKED || head->expects_continue || connection->body.left > HTTP_DRAIN_MOST))
+        connection->ending = HTTP_CLOSE_SLOWLY;
     if (connection->server->draining)
-        connection->closing = true;
+        close_after(connection);
+}
+
+static bool is_abandoned(const struct http_connection *connection)
+{
+    return connection->stage == HTTP_ABANDONED;
 }
 
 /* The request has its answer. */
 static void finish(struct http_connection *connection)
 {
-    connection->outstanding = false;
+    http_set_stage(connection, HTTP_NO_REQUEST);
     if (connection->inside)
         return;
-    if (connection->state == HTTP_CLOSED_STATE) {
+    if (connection->state == HTTP_CLOSED) {
         http_connection_free(connection);
         return;
     }
-    http_connection_answered(connection);
-    bool idle = connection->state == HTTP_HEAD_STATE && http_buffer_size(&connection->in) == 0 && !connection->eof;
+    http_answered(connection);
+    bool idle = connection->state == HTTP_IDLE && http_buffer_size(&connection->in) == 0 && !connection->eof;
     if (idle)
         http_connection_settle(connection);
     else
@@ -258,7 +270,8 @@ static void settle(struct http_connection *connection)
 void http_answer(http_request *request, int status, const char *type, const char *extra, fl_bytes body)
 {
     struct http_connection *connection = http_connection_of(request);
-    if (!connection->abandoned) {
+    fl__assert(connection->stage != HTTP_NO_REQUEST && connection->stage != HTTP_BEGUN);
+    if (!is_abandoned(connection)) {
         decide(connection);
         put_answer(connection, status, type, extra, body);
     }
@@ -268,31 +281,53 @@ void http_answer(http_request *request, int status, const char *type, const char
 void http_begin(http_request *request, int status, const char *type, const char *extra)
 {
     struct http_connection *connection = http_connection_of(request);
-    if (connection->abandoned)
+    if (is_abandoned(connection))
         return;
     if (request->data) /* the body goes on while the answer does */
-        http_connection_continue(connection);
+        http_continue(connection);
     bool bodiless = has_no_body(status);
-    connection->begun = true;
-    connection->mute = connection->mute || bodiless;
-    connection->raw = connection->head.minor == 0;
-    connection->closing = connection->closing || connection->raw || connection->server->draining;
-    put_head(connection, status, type, extra, connection->raw || bodiless ? "" : "Transfer-Encoding: chunked\r\n");
+    http_set_stage(connection, HTTP_BEGUN);
+    if (bodiless)
+        connection->form = HTTP_MUTE;
+    else if (connection->head.minor == 0 && connection->form != HTTP_MUTE)
+        connection->form = HTTP_RAW;
+    if (connection->head.minor == 0 || connection->server->draining)
+        close_after(connection);
+    bool chunked = connection->head.minor > 0 && !bodiless;
+    put_head(connection, status, type, extra, chunked ? "Transfer-Encoding: chunked\r\n" : "");
     http_flush(connection);
     settle(connection);
+}
+
+bool http_upgrade(http_request *request, const char *extra)
+{
+    struct http_connection *connection = http_connection_of(request);
+    fl__assert(connection->inside && request->data);
+    if (connection->state != HTTP_WHOLE || connection->ending != HTTP_KEEP || connection->head.minor == 0)
+        return false;
+    put_head(connection, 101, NULL, extra, "");
+    http_set_stage(connection, HTTP_BEGUN);
+    connection->form = HTTP_RAW;
+    connection->ending = HTTP_CLOSE_SLOWLY;
+    connection->corked = false;
+    if (!http_is_over(connection))
+        http_move(connection, HTTP_UPGRADED);
+    http_flush(connection);
+    return true;
 }
 
 void http_write(http_request *request, fl_bytes piece)
 {
     struct http_connection *connection = http_connection_of(request);
     char size[24];
-    if (connection->abandoned || connection->mute || piece.size == 0)
+    if (is_abandoned(connection) || connection->form == HTTP_MUTE || piece.size == 0)
         return;
+    fl__assert(connection->stage == HTTP_BEGUN);
     put(put_number(size, piece.size, 16), "\r\n");
-    if (!connection->raw)
+    if (connection->form == HTTP_IN_CHUNKS)
         http_send(connection, (fl_bytes){size, strlen(size)});
     http_send(connection, piece);
-    if (!connection->raw)
+    if (connection->form == HTTP_IN_CHUNKS)
         http_send(connection, (fl_bytes){"\r\n", 2});
     http_flush(connection);
     settle(connection);
@@ -301,9 +336,10 @@ void http_write(http_request *request, fl_bytes piece)
 void http_end(http_request *request)
 {
     struct http_connection *connection = http_connection_of(request);
-    if (!connection->abandoned) {
+    if (!is_abandoned(connection)) {
+        fl__assert(connection->stage == HTTP_BEGUN);
         decide(connection);
-        if (!connection->raw && !connection->mute)
+        if (connection->form == HTTP_IN_CHUNKS)
             http_send(connection, (fl_bytes){"0\r\n\r\n", 5});
         http_flush(connection);
     }
@@ -313,7 +349,7 @@ void http_end(http_request *request)
 size_t http_unsent(http_request *request)
 {
     const struct http_connection *connection = http_connection_of(request);
-    return connection->abandoned ? 0 : http_buffer_size(&connection->out);
+    return is_abandoned(connection) ? 0 : http_buffer_size(&connection->out);
 }
 
 void http_when_sent(http_request *request, size_t size, void (*fn)(http_request *request))
@@ -321,20 +357,23 @@ void http_when_sent(http_request *request, size_t size, void (*fn)(http_request 
     struct http_connection *connection = http_connection_of(request);
     connection->sent_size = size;
     connection->sent_fn = fn;
-    if (connection->state != HTTP_CLOSED_STATE && http_buffer_size(&connection->out) < size)
+    if (connection->state != HTTP_CLOSED && http_buffer_size(&connection->out) < size)
         http_make_ready(connection);
 }
 
 bool http_tell_sent(struct http_connection *connection)
 {
     void (*fn)(http_request *) = connection->sent_fn;
-    if (!fn || !connection->outstanding || http_buffer_size(&connection->out) >= connection->sent_size)
+    if (!fn || connection->stage == HTTP_NO_REQUEST || http_buffer_size(&connection->out) >= connection->sent_size)
         return false;
     connection->sent_fn = NULL;
-    connection->inside = true;
+    http_enter(connection);
     fn(&connection->request);
-    connection->inside = false;
-    if (!connection->outstanding)
-        http_connection_answered(connection);
+    http_leave(connection);
     return true;
+}
+
+bool http_channel_key(http_request *request, unsigned char out[HTTP_CHANNEL_KEY])
+{
+    return http_stream_key(&http_connection_of(request)->stream, out);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes that wait, in one piece. A buffer grows by doubling and is given back when it is empty and was large. */
+/* Bytes that wait. A buffer grows by doubling and is given back when it is empty and was large. */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,26 +1,45 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_SERVER_HTTP_H
-#define FOLIOT_SERVER_HTTP_H
+#ifndef FOLIOT_HTTP_H
+#define FOLIOT_HTTP_H
 
-/* HTTP/1.1 (and 1.0) on one event loop: listens, reads requests, writes answers, with TLS if there is a certificate.
+/* HTTP/1.1 (and 1.0): a server on one event loop, and the parts of HTTP that clients need too.
  *
- * One http_server a worker; several listen on the same address (SO_REUSEPORT), and the kernel shares the connections out.
- * A request is answered with http_answer(), at any time, also after its handler has returned; or in pieces with
- * http_begin(), http_write() and http_end(), also while its body still comes. Requests of one connection are handled one
- * after the other, in order: the next one is handed out when the one before has been answered.
+ * The server listens, reads requests and writes responses, with TLS if there is a certificate. There is one http_server per
+ * worker. Several listen on the same address (SO_REUSEPORT), and the kernel distributes the connections. Clients, which are
+ * webhooks and links between servers, use the same reader of messages, buffers and streams. This folder may use base and loop.
+ * It knows nothing of timers, JSON and the paths of the API.
  *
- * A request is there, with everything it points to, until http_answer() or http_end() for it is called, and not after.
- * Handlers are called from the loop only, never from inside the functions below, but that http_server_free() calls `gone`.
+ *   server.c      listeners, time limits, stopping
+ *   state.c       the states of a connection: which may follow which, and what is true in each
+ *   connection.c  a connection from its first byte to its last: events, time limits
+ *   request.c     from bytes to requests, one after the other
+ *   answer.c      responses, from the handler to the socket
+ *   memory.c      how much memory requests hold, and which of them wait for memory
+ *   head.c        reads heads of requests and responses
+ *   body.c        reads bodies: with a length, in chunks, until the end of the connection
+ *   stream.c      a socket, with TLS or without
+ *   tls.c         certificates
+ *   buffer.c      bytes that wait
  *
- * What is malformed, ambiguous, too large or too slow is refused with an answer of its own, and the connection is closed.
+ * A request is answered with http_answer(), at any time, also after its handler has returned; or in pieces with http_begin(),
+ * http_write() and http_end(), also while its body still comes. Requests of one connection are handled one after the other, in
+ * order: the next one is handed out when the one before has been answered.
  *
- * Threads: everything here belongs to the thread of the loop. */
+ * A request and everything it points to exist until http_answer() or http_end() is called for it. Handlers are called from the
+ * loop only, never from inside the functions below. The exception is http_server_free(), which calls `gone`.
+ *
+ * Requests that are malformed, ambiguous, too large or too slow are refused with a response, and the connection is closed.
+ *
+ * Threads: everything here belongs to the thread of the loop, except where it says otherwise. */
 
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+#include <openssl/types.h>
 
 #include <foliot/loop.h>
 #include <foliot/store.h> /* fl_bytes */
@@ -60,9 +79,6 @@ struct http_request {
     /* With `data`: nothing of the body has come for body_timeout_ns. Called once, instead of closing the connection: the handler ends the
      * answer. NULL: the connection is closed. */
     void (*slow)(http_request *request);
-    /* Neither side has to get on: while this is set, which may be at any time, neither body_timeout_ns nor min_rate holds for
-     * the body and the answer. For who has proved to be trusted, and is watched in another way. */
-    bool endless;
 };
 
 struct http_handlers {
@@ -132,6 +148,11 @@ void http_answer(http_request *request, int status, const char *type, const char
 void http_begin(http_request *request, int status, const char *type, const char *extra);
 void http_write(http_request *request, fl_bytes piece);
 void http_end(http_request *request);
+/* Answers a request without a body with 101 Switching Protocols. From then on the connection carries bytes that are not HTTP, both
+ * ways: `data` gets them, http_write() sends them, http_end() closes the connection, and `gone` is called when the peer closes it.
+ * The handler watches over time and memory: no limits apply. `extra` has the Upgrade header. Returns false if that is not possible: the request is
+ * HTTP/1.0, has a body, or wants the connection closed; then it still has to be answered. Call it in `head`. */
+bool http_upgrade(http_request *request, const char *extra);
 size_t http_unsent(http_request *request); /* bytes that were written and not taken by the peer yet */
 /* Calls `fn` once, when less than `size` bytes are unsent, or right before `gone`; not from inside, and not any more once
  * the request is answered or gone. A second call takes the place of the first. */
@@ -162,9 +183,147 @@ struct http_stats {
 };
 void http_get_stats(const http_server *server, struct http_stats *ret);
 
+/* --- Streams ----------------------------------------------------------------------------------------------------- */
+
 /* A certificate with its key, in PEM files. On failure, `message` says what is wrong. */
 int http_tls_new(const char *certificate, const char *key, http_tls **ret, char *message, size_t size);
 int http_tls_load(http_tls *tls, const char *certificate, const char *key, char *message, size_t size); /* any thread */
-void http_tls_free(http_tls *tls);
+/* For connections to servers that prove who they are in another way: TLS 1.3 without checking certificates. NULL: no memory. */
+http_tls *http_tls_unverified(void);
+void http_tls_free(http_tls *tls); /* NULL is allowed */
+
+/* A socket, with TLS or without. It must not move while it is open. */
+struct http_stream {
+    int fd;   /* -1: closed */
+    SSL *ssl; /* NULL: without TLS */
+    bool read_wants_write, write_wants_read;
+    const char *problem; /* what TLS complained about last; NULL: errno says it */
+};
+
+bool http_stream_accept(struct http_stream *stream, int fd, http_tls *tls); /* false: no memory, and `fd` is open */
+/* Begins to connect. Returns 0 or an errno. When the loop reports an event, http_stream_dialled() says how it ended. */
+int http_stream_dial(struct http_stream *stream, const struct sockaddr *to, socklen_t size, http_tls *tls);
+int http_stream_dialled(const struct http_stream *stream);
+/* As recv() and send(). The TLS handshake is done by the first of them. */
+ssize_t http_stream_read(struct http_stream *stream, char *data, size_t size);
+ssize_t http_stream_write(struct http_stream *stream, const char *data, size_t size);
+/* What to wait for in order to read, to write, or both. After the event, try both. */
+unsigned http_stream_events(const struct http_stream *stream, bool reading, bool writing);
+bool http_stream_pending(const struct http_stream *stream); /* bytes are decrypted: no event will report them */
+bool http_stream_in_handshake(const struct http_stream *stream);
+bool http_stream_key(const struct http_stream *stream, unsigned char out[HTTP_CHANNEL_KEY]); /* http_channel_key() */
+void http_stream_finish(
+    struct http_stream *stream); /* says that this was all, so that the peer can tell the end from a cut */
+void http_stream_close(struct http_stream *stream); /* a closed one stays closed */
+
+/* --- Buffers ----------------------------------------------------------------------------------------------------- */
+
+/* Bytes that wait, in one piece. Bytes from `start` to `end` are there, those from `end` to `capacity` are free. The zero value is
+ * empty. */
+struct http_buffer {
+    char *data;
+    size_t capacity, start, end;
+};
+
+static inline size_t http_buffer_size(const struct http_buffer *buffer)
+{
+    return buffer->end - buffer->start;
+}
+
+static inline char *http_buffer_data(const struct http_buffer *buffer)
+{
+    return buffer->data + buffer->start;
+}
+
+bool http_buffer_reserve(struct http_buffer *buffer, size_t size); /* room for so many more; false: no memory */
+bool http_buffer_append(struct http_buffer *buffer, const void *data, size_t size);
+void http_buffer_take(struct http_buffer *buffer, size_t size); /* forgets the first ones */
+void http_buffer_compact(struct http_buffer *buffer);           /* moves the bytes to the front */
+void http_buffer_free(struct http_buffer *buffer);
+
+/* --- Messages ---------------------------------------------------------------------------------------------------- */
+
+/* Nothing is copied, nothing is allocated and nothing is read twice, however small the portions are in which the bytes come. */
+
+enum http_kind { HTTP_REQUEST, HTTP_RESPONSE };
+
+/* Where the body ends. */
+enum http_framing { HTTP_NO_BODY, HTTP_LENGTH, HTTP_CHUNKED, HTTP_UNTIL_CLOSE };
+
+/* A part of the head. `at` counts from the first byte of the head, because the buffer may move while the head comes in. */
+struct http_slice {
+    uint32_t at, size;
+};
+
+struct http_field {
+    struct http_slice name, value;
+};
+
+struct http_rules {
+    enum http_kind kind;
+    uint32_t max_head;
+    uint32_t max_url; /* of requests */
+    /* Called once for each header, with the first byte of the head. Returns false if there are too many. */
+    bool (*field)(void *arg, const char *data, struct http_field field);
+};
+
+/* The zero value is a head of which nothing has been read. */
+struct http_head {
+    /* The reader's: how far it has got. */
+    uint32_t line;    /* where the line begins that is not whole yet */
+    uint32_t scanned; /* there is no line feed between there and here */
+    bool begun;       /* the first line has been read */
+    bool blank;       /* an empty line before it has been skipped */
+    bool has_host, has_length, chunked, close, keep;
+    enum http_kind kind;
+    /* The result. */
+    bool expects_continue;
+    bool keep_alive;
+    enum http_framing framing;
+    enum http_method method;       /* of a request */
+    int status;                    /* of a response */
+    unsigned minor;                /* of the version: 0 or 1 */
+    uint32_t size;                 /* of the whole head, with the empty line that ends it */
+    uint64_t length;               /* of the body, with HTTP_LENGTH */
+    struct http_slice path, query; /* of a request. An empty path stands for "/" */
+    const char *problem;
+};
+
+/* Goes on with a head of which `size` bytes have come: the same bytes as last time, and more. Returns 1 if it is whole; 0 if it
+ * needs more; or a negative status: it is malformed or too large, and `problem` says why. */
+int http_read_head(struct http_head *head, const char *data, size_t size, const struct http_rules *rules, void *arg);
+void http_head_reset(struct http_head *head);
+
+/* Headers that are kept: http_keep_field() is for http_rules.field. */
+enum { HTTP_FIELDS_MAX = 100 };
+struct http_fields {
+    uint32_t count;
+    struct http_field field[HTTP_FIELDS_MAX];
+};
+bool http_keep_field(void *fields, const char *data, struct http_field field);
+/* The index of a header, from `from` on; -1: there is none. The name in lower case. */
+int http_find_field(const struct http_fields *fields, const char *data, const char *name, int from);
+fl_bytes http_field_value(const struct http_fields *fields, const char *data, const char *name); /* data NULL: none */
+
+struct http_body {
+    enum http_framing framing;
+    bool lenient; /* it belongs to a response */
+    uint8_t state;
+    uint32_t line; /* bytes of this line, or of the trailers so far; in a response, of all that is not data */
+    uint64_t left; /* of the body, or of this chunk */
+};
+
+enum http_body_step {
+    HTTP_BODY_MORE, /* everything was used, and there is no piece */
+    HTTP_BODY_PIECE,
+    HTTP_BODY_END,  /* the body ends with this piece, which may be empty */
+    HTTP_BODY_LONG, /* there are too many bytes besides the data */
+    HTTP_BODY_BAD,
+};
+
+void http_body_begin(struct http_body *body, const struct http_head *head);
+/* Takes the next piece from `data`, where it stays. `ret_used`: bytes that are done with. */
+enum http_body_step http_body_next(struct http_body *body, const char *data, size_t size, size_t *ret_used,
+                                   fl_bytes *ret_piece);
 
 #endif

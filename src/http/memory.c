@@ -15,17 +15,10 @@
  *
  * A response that is larger than was reserved counts with its size: it makes others wait. */
 
-#include <assert.h>
-#include <stddef.h>
-
+#include "base/assert.h"
 #include "http/internal.h"
 
 enum { SLOW_SECONDS = 5, SLOW_BYTES = SLOW_SECONDS * 65536 };
-
-static struct http_connection *of_hungry(struct http_link *link)
-{
-    return (struct http_connection *)((char *)link - offsetof(struct http_connection, hungry));
-}
 
 /* What it counts for now. */
 static size_t held(const struct http_connection *connection)
@@ -47,8 +40,8 @@ static bool fits(const http_server *server, const struct http_connection *connec
 static void charge(struct http_connection *connection)
 {
     http_server *server = connection->server;
-    bool lasting = connection->request.lasting && connection->outstanding;
-    assert(server->memory_used >= connection->charged && server->memory_lasting >= connection->lasting);
+    bool lasting = connection->request.lasting && connection->stage != HTTP_NO_REQUEST;
+    fl__assert(server->memory_used >= connection->charged && server->memory_lasting >= connection->lasting);
     server->memory_used -= connection->charged;
     server->memory_lasting -= connection->lasting;
     connection->charged = lasting ? 0 : held(connection);
@@ -59,11 +52,10 @@ static void charge(struct http_connection *connection)
 
 static void serve_next(http_server *server)
 {
-    while (!http_link_empty(&server->hungry)) {
-        struct http_connection *connection = of_hungry(server->hungry.next);
-        if (!fits(server, connection, connection->asked))
-            return;
-        http_link_remove(&connection->hungry);
+    struct http_connection *connection;
+    while ((connection = TAILQ_FIRST(&server->hungry)) && fits(server, connection, connection->asked)) {
+        fl__assert(connection->memory == HTTP_MEMORY_WAITS);
+        TAILQ_REMOVE(&server->hungry, connection, hungry_entry);
         connection->reserved = connection->asked;
         connection->memory = HTTP_MEMORY_GRANTED;
         charge(connection);
@@ -75,7 +67,7 @@ void http_memory_count(struct http_connection *connection)
 {
     if (!connection->server)
         return;
-    if (!connection->outstanding)
+    if (connection->stage == HTTP_NO_REQUEST)
         connection->reserved = 0;
     size_t before = connection->charged + connection->lasting;
     charge(connection);
@@ -85,10 +77,17 @@ void http_memory_count(struct http_connection *connection)
 
 void http_memory_leave(struct http_connection *connection)
 {
-    http_link_remove(&connection->hungry);
+    bool waited = connection->memory == HTTP_MEMORY_WAITS;
     connection->memory = HTTP_MEMORY_CALM;
-    if (connection->server)
-        serve_next(connection->server);
+    if (!waited)
+        return;
+    TAILQ_REMOVE(&connection->server->hungry, connection, hungry_entry);
+    serve_next(connection->server);
+}
+
+bool http_memory_blocks(const struct http_connection *connection)
+{
+    return connection->memory == HTTP_MEMORY_WAITS && !connection->granted;
 }
 
 bool http_memory_for_stream(struct http_connection *connection)
@@ -105,10 +104,10 @@ bool http_reserve(http_request *request, size_t size, void (*granted)(http_reque
 {
     struct http_connection *connection = http_connection_of(request);
     http_server *server = connection->server;
-    assert(connection->memory == HTTP_MEMORY_CALM && connection->outstanding);
-    if (!server || connection->abandoned) /* it only has to end */
+    fl__assert(connection->memory == HTTP_MEMORY_CALM && connection->stage != HTTP_NO_REQUEST);
+    if (!server || connection->stage == HTTP_ABANDONED) /* it only has to end */
         return true;
-    if (size <= connection->reserved || (http_link_empty(&server->hungry) && fits(server, connection, size))) {
+    if (size <= connection->reserved || (TAILQ_EMPTY(&server->hungry) && fits(server, connection, size))) {
         connection->reserved = size;
         charge(connection);
         return true;
@@ -116,7 +115,7 @@ bool http_reserve(http_request *request, size_t size, void (*granted)(http_reque
     connection->asked = size;
     connection->granted = granted;
     connection->memory = HTTP_MEMORY_WAITS;
-    http_link_append(&server->hungry, &connection->hungry);
+    TAILQ_INSERT_TAIL(&server->hungry, connection, hungry_entry);
     return false;
 }
 
@@ -130,7 +129,7 @@ void http_unreserve(http_request *request)
 bool http_memory_is_short(http_request *request)
 {
     const http_server *server = http_connection_of(request)->server;
-    return server && !http_link_empty(&server->hungry);
+    return server && !TAILQ_EMPTY(&server->hungry);
 }
 
 size_t http_memory_left(const http_server *server)
@@ -142,7 +141,7 @@ size_t http_memory_left(const http_server *server)
 /* While others wait for memory, a peer must take its response at a fair pace. */
 bool http_memory_is_wasted(struct http_connection *connection, uint64_t now_ns)
 {
-    bool matters = !http_link_empty(&connection->server->hungry) && connection->charged + connection->lasting > 0 &&
+    bool matters = !TAILQ_EMPTY(&connection->server->hungry) && connection->charged + connection->lasting > 0 &&
                    http_buffer_size(&connection->out) > 0;
     if (!matters) {
         connection->pace_since_ns = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Frames, from bytes and to bytes, and proofs.
  *
- * A frame that lies whole in what has come is handed out where it lies; only one that is cut is put together. A proof is
+ * A frame that lies whole in the input is handed out where it lies. Only a frame that is cut is put together. A proof is
  *
  *     HMAC-SHA256(secret, "foliot peer", role, versions, random numbers, whether it is bound, channel key)
  *
- * all of fixed size. The role keeps either side from being answered with its own proof; the random number of each is why an old
- * proof is worth nothing; the channel key is why one that was given on another connection is not either. */
+ * all of fixed size. The role prevents that a side accepts its own proof; the random numbers, that it accepts an old proof; the
+ * channel key, that it accepts a proof of another connection. */
 
 #include <openssl/crypto.h>
 #include <openssl/err.h>
@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/hex.h"
 #include "peer/internal.h"
 
 /* --- Numbers ------------------------------------------------------------------------------------------------------ */
@@ -165,19 +167,14 @@ bool peer_pact_begin(struct peer_pact *pact, fl_bytes secret, enum peer_role rol
 void peer_pact_say(const struct peer_pact *pact, enum peer_role role, char out[PEER_HELLO])
 {
     int at = snprintf(out, PEER_HELLO, "Foliot-Peer-Version: %u\r\nFoliot-Peer-Random: ", pact->version[role]);
-    for (int i = 0; i < PEER_RANDOM; i++)
-        at += snprintf(out + at, (size_t)(PEER_HELLO - at), "%02x", pact->random[role][i]);
-    snprintf(out + at, (size_t)(PEER_HELLO - at), "\r\n");
-}
-
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    fl__assert(at + 2 * PEER_RANDOM + 3 <= PEER_HELLO);
+    fl__hex_put(out + at, pact->random[role], PEER_RANDOM);
+    memcpy(out + at + (size_t)2 * PEER_RANDOM, "\r\n", 3);
 }
 
 bool peer_pact_hear(struct peer_pact *pact, enum peer_role role, fl_bytes version, fl_bytes random)
 {
-    const char *digits = version.data, *hex = random.data;
+    const char *digits = version.data;
     uint32_t number = 0;
     if (version.size < 1 || version.size > 4 || random.size != (size_t)2 * PEER_RANDOM)
         return false;
@@ -186,12 +183,8 @@ bool peer_pact_hear(struct peer_pact *pact, enum peer_role role, fl_bytes versio
             return false;
         number = number * 10 + (uint32_t)(digits[i] - '0');
     }
-    for (size_t i = 0; i < PEER_RANDOM; i++) {
-        int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        pact->random[role][i] = (unsigned char)(high << 4 | low);
-    }
+    if (!fl__hex_bytes(random.data, pact->random[role], PEER_RANDOM))
+        return false;
     pact->version[role] = number;
     return true;
 }
@@ -199,7 +192,7 @@ bool peer_pact_hear(struct peer_pact *pact, enum peer_role role, fl_bytes versio
 bool peer_pact_agrees(const struct peer_pact *pact)
 {
     uint32_t a = pact->version[0], b = pact->version[1];
-    return a > 0 && b > 0 && (a > b ? a - b : b - a) <= 1;
+    return a >= PEER_PROTOCOL_LEAST && b >= PEER_PROTOCOL_LEAST && (a > b ? a - b : b - a) <= 1;
 }
 
 bool peer_is_address(fl_bytes text)

@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_SERVER_PEER_INTERNAL_H
-#define FOLIOT_SERVER_PEER_INTERNAL_H
+#ifndef FOLIOT_PEER_INTERNAL_H
+#define FOLIOT_PEER_INTERNAL_H
 
-/* What the files of the links between servers share.
+/* What the files of this folder share. peer.h says which file does what.
  *
- *   peer_link.c     the side that calls
- *   peer_wire.c     its connections: names, TCP, TLS
- *   peer_session.c  the side that is called
- *   peer_frame.c    frames and proofs
+ * How a link begins. The request is POST /v1/peer with "Upgrade: foliot-peer" and three headers: Foliot-Peer-Version,
+ * Foliot-Peer-Random (hexadecimal) and Foliot-Peer-Address. The response is 101 Switching Protocols and has the first two. From
+ * then on only frames go over the connection. The caller sends its proof. If that is right, the host sends its own; if not, it
+ * sends a refusal and ends. Only then the first call may come.
  *
- * How a link begins. The request has three headers: Foliot-Peer-Version, Foliot-Peer-Random (hexadecimal) and
- * Foliot-Peer-Address; the answer's head has the first two. Then the caller sends its proof, as a frame, and if that is right,
- * the host sends its own; if not, it sends a refusal and ends. Only then the first call may come.
- *
- * Time is counted in ticks of half a second, not by the clock: a loop that was held up for long has only missed one, and gives
- * nobody up for its own fault. */
+ * Time is counted in ticks of half a second, not by the clock. A loop that was held up for long has missed only one tick, and gives
+ * no link up for its own fault. */
 
 #include <netdb.h>
-#include <openssl/types.h>
-#include <sys/types.h>
 
-#include "http/internal.h"
+#include "http/http.h"
 #include "peer/peer.h"
+
+#define PEER_UPGRADE "foliot-peer"
+#define PEER_UPGRADE_LINES "Connection: upgrade\r\nUpgrade: " PEER_UPGRADE "\r\n"
 
 enum {
     PEER_TICK_NS = 500000000,
@@ -102,32 +99,9 @@ bool peer_is_proof(const struct peer_pact *pact, enum peer_role role, fl_bytes p
 /* Whether it can be an address in a header. */
 bool peer_is_address(fl_bytes text);
 
-/* --- Connections of the caller ------------------------------------------------------------------------------------ */
+/* --- Names -------------------------------------------------------------------------------------------------------- */
 
-/* A socket, with TLS or without, and what the loop waits for. */
-struct peer_wire {
-    fl_loop *loop;
-    int fd; /* -1: there is none */
-    unsigned events;
-    bool connecting;
-    SSL *ssl;
-    bool read_wants_write, write_wants_read; /* TLS */
-    const char *problem;                     /* what TLS complained about last; NULL: errno says it */
-};
-
-SSL_CTX *peer_wire_context(void); /* for TLS; NULL: there is no memory */
-
-/* Begins to connect. `fn` is called when that has ended, and then for every event. Returns 0 or an errno. */
-int peer_wire_open(struct peer_wire *wire, fl_loop *loop, const struct addrinfo *to, SSL_CTX *context, fl_loop_fd_fn fn,
-                   void *arg);
-int peer_wire_connected(struct peer_wire *wire); /* at the first event: 0 or an errno */
-/* As recv() and send(). */
-ssize_t peer_wire_read(struct peer_wire *wire, char *data, size_t size);
-ssize_t peer_wire_write(struct peer_wire *wire, const char *data, size_t size);
-void peer_wire_wait(struct peer_wire *wire, bool more); /* for what comes; with `more` also for room to write */
-void peer_wire_close(struct peer_wire *wire);
-
-/* Looks a name up. That takes as long as it takes, on a thread of its own. */
+/* Looks a name up, on a thread of its own. */
 struct peer_lookup;
 
 /* An address that is written as a number is found at once: returns 1 and `ret_found`. Else calls `fn` with what was found,
@@ -136,5 +110,73 @@ int peer_lookup_begin(fl_loop *loop, const char *host, const char *port,
                       void (*fn)(void *arg, struct addrinfo *found, int error), void *arg, struct addrinfo **ret_found,
                       struct peer_lookup **ret);
 void peer_lookup_cancel(struct peer_lookup *lookup); /* `fn` is not called any more; NULL is allowed */
+
+/* --- Links -------------------------------------------------------------------------------------------------------- */
+
+enum peer_state {
+    PEER_WAITING, /* for the time to connect */
+    PEER_LOOKING, /* the name up */
+    PEER_ASKING,  /* connecting, or waiting for the response */
+    PEER_PROVING, /* waiting for the proof */
+    PEER_UP
+};
+
+TAILQ_HEAD(peer_calls, peer_call);
+
+struct peer_link {
+    fl_loop *loop;
+    void (*changed)(void *arg, peer_link *link, bool up);
+    void *arg;
+    char *address, *host, *port, *self;
+    char *secret;
+    size_t secret_size;
+    http_tls *tls; /* NULL: without TLS */
+    enum peer_state state;
+    char trouble[200];
+    fl_timer_id tick, retry, immediate;
+    bool has_retry, has_immediate;
+    bool closed;        /* the other side has said that it reads nothing more */
+    bool failed_before; /* since it was last up */
+    unsigned delay_ms;  /* before the next connection but one */
+    unsigned age;       /* ticks since it was connected; since it is up */
+    unsigned silent;    /* ticks since something came */
+    unsigned quiet;     /* ticks since something was sent */
+    unsigned inside;    /* callbacks may be on the stack: the link is not freed */
+    bool dead;
+    struct peer_lookup *lookup;
+    struct addrinfo *found, *at; /* `at`: the one that is tried */
+    /* The connection. */
+    struct http_stream stream;
+    bool connecting;
+    unsigned events;
+    struct peer_pact pact;
+    struct http_buffer out, in; /* in: the head of the response as far as it has come */
+    struct http_head head;
+    struct http_fields fields;
+    uint64_t written; /* bytes that ever were in `out` and have been sent */
+    struct peer_reader reader;
+    /* Calls. */
+    uint64_t last_id;
+    struct hash_table by_id;
+    struct peer_calls calls;  /* sent and not answered, the first first */
+    struct peer_calls failed; /* to be told */
+    size_t failed_count;
+};
+
+/* dial.c */
+void peer_dial(peer_link *link);       /* connects, looking the name up first if need be */
+void peer_dial_flush(peer_link *link); /* sends what the kernel takes */
+void peer_dial_stop(peer_link *link);  /* gives up the connection, and looking up */
+
+/* link.c */
+bool peer_link_is_open(const peer_link *link); /* there is a connection, or it is being made */
+void peer_link_wake(peer_link *link);          /* flushes at the end of this turn */
+/* Between these, callbacks may free the link: its memory stays until the last leave. */
+void peer_link_enter(peer_link *link);
+void peer_link_leave(peer_link *link);
+/* The connection, or the try to make one, is at its end. */
+void peer_link_lose(peer_link *link, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void peer_link_proved(peer_link *link);                                 /* the link is up */
+void peer_link_handle(peer_link *link, const struct peer_frame *frame); /* a frame over a link that is up */
 
 #endif

@@ -1,41 +1,52 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_SERVER_PEER_H
-#define FOLIOT_SERVER_PEER_H
+#ifndef FOLIOT_PEER_H
+#define FOLIOT_PEER_H
 
 /* Links between the servers of one store: calls with answers, many at a time, over one connection that is kept.
  *
- * A link is an HTTP request that does not end, POST /v1/peer: its body is what goes there, its answer what comes back, both
- * chunked, both made of frames:
+ * This folder may use base, loop, text (for problem documents) and http. It carries bytes; what they mean is known to the node.
+ *
+ *   link.c     the side that calls: calls that wait for answers, losing a link and making it again
+ *   dial.c     its connection: from the address to the proof, and bytes both ways
+ *   lookup.c   its name lookups, on threads
+ *   session.c  the side that is called
+ *   frame.c    frames and proofs
+ *
+ * A link begins as an HTTP request, POST /v1/peer, which upgrades the connection (101 Switching Protocols). From then on it carries
+ * frames, both ways:
  *
  *     size    4 bytes, of what follows
  *     kind    1 byte: what is called for; or an answer, a piece of one, a cancel, a sign of life
  *     id      8 bytes: of the call
  *     body
  *
- * (numbers with the least significant byte first). Either side sends a sign of life every second, and gives a link up on
- * which nothing has come for three.
+ * (numbers with the least significant byte first). Either side sends a sign of life every second, and gives up a link over which
+ * nothing has come for three seconds.
  *
- * Trust. Both sides have the same secret, and prove it: each sends a random number, and then the HMAC-SHA256 of both numbers,
- * of both versions and of its own role, keyed with the secret. With TLS, which is 1.3 then, the proof covers the connection's
- * own keys too (RFC 5705), so that it cannot be passed on over another connection: no certificate has to be checked. The
- * caller proves it first. Who does not even try is sent away with 401; who cannot within five seconds is told no, and learns
- * nothing. Nothing is called for, and nothing is answered, before both have. Without TLS, whoever can change what goes over
- * the wire can also change it after the proofs.
+ * Trust. Both sides have the same secret, and prove it: each sends a random number, and then the HMAC-SHA256 of both numbers, both
+ * versions and its own role, keyed with the secret. With TLS, which must be 1.3, the proof also covers the connection's keys
+ * (RFC 5705). So it cannot be passed on over another connection, and no certificate has to be checked. The caller proves it first.
+ * A request without these headers is refused with 401. A caller that cannot prove it within five seconds is refused, and learns
+ * nothing. Nothing is called and nothing is answered before both have proved it. Without TLS, a program that can change the traffic
+ * can also change it after the proofs.
  *
- * Versions. Each says which version of this protocol it speaks; the lower is spoken. More than one apart is refused.
+ * Versions. Each side says which version of this protocol it speaks; the lower is spoken. Versions that are more than one apart
+ * are refused. So is version 1, which sent frames in the chunks of an HTTP body.
  *
  * Threads: everything here belongs to the thread of the loop. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include <foliot/loop.h>
 #include <foliot/store.h> /* fl_bytes */
 
+#include "base/hash.h"
 #include "http/http.h"
 
-enum { PEER_PROTOCOL = 1, PEER_BODY_MOST = 64 << 20 };
+enum { PEER_PROTOCOL = 2, PEER_PROTOCOL_LEAST = 2, PEER_BODY_MOST = 64 << 20 };
 
 /* A link that has more to send than that is full: the other side takes less than it is given. */
 enum { PEER_UNSENT_MOST = 128 << 20 };
@@ -87,9 +98,10 @@ struct peer_call {
     bool sent;                     /* set before `done`: it may have got there */
     /* The link's. */
     int result;
-    uint64_t id;
+    uint64_t id;  /* 0: it has failed, and is to be told */
     uint64_t end; /* where its frame ends in what is sent */
-    struct peer_call *next, **link;
+    struct hash_link by_id;
+    TAILQ_ENTRY(peer_call) entry;
 };
 
 /* Calls. `kind` is the caller's, from 16 to 255. The body is copied. `done` is called later, never inside, but that
@@ -113,7 +125,8 @@ struct peer_request {
     /* The session's. */
     uint64_t id;
     struct peer_session *session; /* NULL: nobody waits */
-    struct peer_request *next, **link;
+    struct hash_link by_id;
+    LIST_ENTRY(peer_request) entry;
 };
 
 struct peer_host {

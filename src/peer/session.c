@@ -1,90 +1,90 @@
 /* SPDX-License-Identifier: MIT */
-/* The side of a link that is called: a session for each link, and the calls that have come over it.
+/* The side of a link that is called: one session per link, and the calls that have come over it.
  *
- * A call knows its session until it is answered or the session has ended; after that it stands for itself, and its answer goes
- * nowhere. Answers are collected and written at the end of the turn, but that a large body is not copied for it. One tick
- * looks after all sessions; it also writes what no immediate could be had for.
+ * A call knows its session until it is answered or the session has ended. After that it stands for itself, and its answer goes
+ * nowhere. Answers are collected and written at the end of the turn; only a large body is not copied for that. One tick looks after
+ * all sessions. It also writes what no immediate could be had for.
  *
- * The handler may do anything, stopping the sessions included: so a session that has ended is freed at the end of the turn. */
+ * The handler may do anything, stopping the sessions included. So a session that has ended is freed at the end of the turn. */
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/assert.h"
 #include "peer/internal.h"
 #include "text/problem.h"
 
-enum { TABLE = 1024, LARGE = 65536 };
+enum { LARGE = 65536 };
 
 struct peer_session {
     peer_sessions *sessions;
-    struct http_link link, dirty;
+    TAILQ_ENTRY(peer_session) entry, dirty_entry;
     http_request *http;
     struct peer_pact pact;
     bool proved;
     bool ended;
+    bool dirty;                  /* has something to write */
+    unsigned seen;               /* the tick in which it was last looked after */
     unsigned age, silent, quiet; /* ticks: as those of a link */
     struct peer_reader reader;
     struct http_buffer out;
-    struct peer_request *requests[TABLE]; /* by ID */
+    struct hash_table by_id; /* of requests that are not answered */
+    LIST_HEAD(, peer_request) requests;
     char address[PEER_ADDRESS_MOST + 1];
 };
+
+TAILQ_HEAD(session_list, peer_session);
 
 struct peer_sessions {
     fl_loop *loop;
     const struct peer_host *host;
-    struct http_link all;
-    struct http_link seen;  /* those of them that have been looked after in this tick */
-    struct http_link dirty; /* with something to write */
-    struct http_link ended; /* to be freed */
+    struct session_list all;
+    struct session_list dirty;
+    struct session_list ended; /* to be freed */
     fl_timer_id tick, immediate;
+    unsigned ticks;
     bool has_immediate;
     bool stopped;
 };
-
-static struct peer_session *of_link(struct http_link *link)
-{
-    return (struct peer_session *)((char *)link - offsetof(struct peer_session, link));
-}
-
-static struct peer_session *of_dirty(struct http_link *link)
-{
-    return (struct peer_session *)((char *)link - offsetof(struct peer_session, dirty));
-}
 
 /* --- Writing ------------------------------------------------------------------------------------------------------ */
 
 static void flush(struct peer_session *session)
 {
-    http_link_remove(&session->dirty);
+    if (session->dirty)
+        TAILQ_REMOVE(&session->sessions->dirty, session, dirty_entry);
+    session->dirty = false;
     size_t size = http_buffer_size(&session->out);
     if (size == 0)
         return;
-    http_write(session->http, (fl_bytes){session->out.data + session->out.start, size});
+    http_write(session->http, (fl_bytes){http_buffer_data(&session->out), size});
     http_buffer_take(&session->out, size);
     session->quiet = 0;
 }
 
 static void flush_all(peer_sessions *sessions)
 {
-    while (!http_link_empty(&sessions->dirty))
-        flush(of_dirty(sessions->dirty.next));
+    while (!TAILQ_EMPTY(&sessions->dirty))
+        flush(TAILQ_FIRST(&sessions->dirty));
 }
 
 static void session_free(struct peer_session *session)
 {
+    fl__assert(session->ended && LIST_EMPTY(&session->requests) && !session->dirty);
     http_buffer_free(&session->out);
     peer_reader_free(&session->reader);
+    fl__hash_free(&session->by_id);
     free(session);
 }
 
 static void free_ended(peer_sessions *sessions)
 {
-    struct http_link *next;
-    for (struct http_link *link = sessions->ended.next; link != &sessions->ended; link = next) {
-        next = link->next;
-        session_free(of_link(link));
+    struct peer_session *session;
+    while ((session = TAILQ_FIRST(&sessions->ended))) {
+        TAILQ_REMOVE(&sessions->ended, session, entry);
+        session_free(session);
     }
-    http_link_init(&sessions->ended);
 }
 
 static void on_immediate(fl_loop *loop, void *arg)
@@ -104,31 +104,28 @@ static void wake(peer_sessions *sessions)
 
 static void make_dirty(struct peer_session *session)
 {
-    if (!http_link_empty(&session->dirty))
+    if (session->dirty)
         return;
-    http_link_append(&session->sessions->dirty, &session->dirty);
+    session->dirty = true;
+    TAILQ_INSERT_TAIL(&session->sessions->dirty, session, dirty_entry);
     wake(session->sessions);
 }
 
 /* --- The end ------------------------------------------------------------------------------------------------------ */
 
+/* The request stands for itself from now on. */
 static void take_out(struct peer_request *request)
 {
-    *request->link = request->next;
-    if (request->next)
-        request->next->link = request->link;
+    fl__hash_remove(&request->session->by_id, &request->by_id);
+    LIST_REMOVE(request, entry);
     request->session = NULL;
 }
 
-static void tell_gone(struct peer_session *session)
+static void tell_gone(struct peer_request *request)
 {
-    for (size_t i = 0; i < TABLE; i++)
-        while (session->requests[i]) {
-            struct peer_request *request = session->requests[i];
-            take_out(request);
-            if (request->gone)
-                request->gone(request);
-        }
+    take_out(request);
+    if (request->gone)
+        request->gone(request);
 }
 
 static void session_end(struct peer_session *session)
@@ -138,12 +135,12 @@ static void session_end(struct peer_session *session)
         return;
     session->ended = true;
     flush(session);
-    http_link_remove(&session->link);
-    http_link_append(&session->sessions->ended, &session->link);
+    TAILQ_REMOVE(&session->sessions->all, session, entry);
+    TAILQ_INSERT_TAIL(&session->sessions->ended, session, entry);
     wake(session->sessions);
-    http->endless = false;
     http_end(http);
-    tell_gone(session);
+    while (!LIST_EMPTY(&session->requests)) /* `gone` may answer any other */
+        tell_gone(LIST_FIRST(&session->requests));
 }
 
 /* --- Requests ----------------------------------------------------------------------------------------------------- */
@@ -221,30 +218,18 @@ static void called(struct peer_session *session, const struct peer_frame *frame)
         session_answer(session, frame->id, FL_NO_MEMORY, (fl_bytes){0});
         return;
     }
-    struct peer_request **list = &session->requests[frame->id % TABLE];
-    *request = (struct peer_request){.kind = frame->kind,
-                                     .body = frame->body,
-                                     .address = session->address,
-                                     .id = frame->id,
-                                     .session = session,
-                                     .next = *list,
-                                     .link = list};
-    if (request->next)
-        request->next->link = &request->next;
-    *list = request;
+    *request = (struct peer_request){
+        .kind = frame->kind, .body = frame->body, .address = session->address, .id = frame->id, .session = session};
+    fl__hash_insert(&session->by_id, &request->by_id, frame->id);
+    LIST_INSERT_HEAD(&session->requests, request, entry);
     session->sessions->host->handle(session->sessions->host->arg, request);
 }
 
 static void cancelled(struct peer_session *session, uint64_t id)
 {
-    struct peer_request *request = session->requests[id % TABLE];
-    while (request && request->id != id)
-        request = request->next;
-    if (!request)
-        return; /* the answer is on its way */
-    take_out(request);
-    if (request->gone)
-        request->gone(request);
+    struct hash_link *link = fl__hash_first(&session->by_id, id);
+    if (link) /* else the answer is on its way */
+        tell_gone(hash_entry(link, struct peer_request, by_id));
 }
 
 static void prove(struct peer_session *session, const struct peer_frame *frame)
@@ -257,7 +242,6 @@ static void prove(struct peer_session *session, const struct peer_frame *frame)
     }
     session->proved = true;
     session->reader.most = PEER_BODY_MOST;
-    session->http->endless = true; /* it is watched here */
     put_or_end(session, peer_prove(&session->pact, PEER_CALLED, proof) &&
                             peer_put(&session->out, PEER_PROOF, 0, (fl_bytes){proof, PEER_MAC}));
 }
@@ -279,10 +263,11 @@ static void on_data(http_request *http, fl_bytes piece, bool last)
     struct peer_session *session = http->arg;
     struct peer_frame frame;
     int r = 0;
+    (void)last; /* the bytes end with the connection: on_gone() */
     session->silent = 0;
     while (!session->ended && (r = peer_read(&session->reader, &piece, &frame)) > 0)
         handle(session, &frame);
-    if (r < 0 || last)
+    if (r < 0)
         session_end(session);
 }
 
@@ -304,21 +289,19 @@ static void watch(struct peer_session *session)
         make_dirty(session);
 }
 
-/* Looking after one may end any other, for `gone` may do anything. */
+/* Looking after one may end any other, because `gone` may do anything. So each goes to the end of the list, until one is met that
+ * has been looked after in this tick. */
 static void on_tick(fl_loop *loop, void *arg)
 {
     peer_sessions *sessions = arg;
+    struct peer_session *session;
     (void)loop;
-    while (!http_link_empty(&sessions->all)) {
-        struct http_link *link = sessions->all.next;
-        http_link_remove(link);
-        http_link_append(&sessions->seen, link);
-        watch(of_link(link));
-    }
-    while (!http_link_empty(&sessions->seen)) {
-        struct http_link *link = sessions->seen.next;
-        http_link_remove(link);
-        http_link_append(&sessions->all, link);
+    sessions->ticks++;
+    while ((session = TAILQ_FIRST(&sessions->all)) && session->seen != sessions->ticks) {
+        session->seen = sessions->ticks;
+        TAILQ_REMOVE(&sessions->all, session, entry);
+        TAILQ_INSERT_TAIL(&sessions->all, session, entry);
+        watch(session);
     }
     flush_all(sessions);
     free_ended(sessions);
@@ -333,10 +316,9 @@ int peer_sessions_new(fl_loop *loop, const struct peer_host *host, peer_sessions
         return FL_NO_MEMORY;
     sessions->loop = loop;
     sessions->host = host;
-    http_link_init(&sessions->all);
-    http_link_init(&sessions->seen);
-    http_link_init(&sessions->dirty);
-    http_link_init(&sessions->ended);
+    TAILQ_INIT(&sessions->all);
+    TAILQ_INIT(&sessions->dirty);
+    TAILQ_INIT(&sessions->ended);
     int r = fl_loop_interval(loop, PEER_TICK_NS, FL_INTERVAL_SKIP | FL_TIMER_UNREF, on_tick, sessions, &sessions->tick);
     if (r < 0) {
         free(sessions);
@@ -369,40 +351,51 @@ static struct peer_session *session_new(peer_sessions *sessions, http_request *h
     session->http = http;
     session->reader.most = PEER_MAC;
     session->pact.bound = http_channel_key(http, session->pact.channel);
-    http_link_init(&session->dirty);
-    http_link_append(&sessions->all, &session->link);
+    session->seen = sessions->ticks;
+    TAILQ_INSERT_TAIL(&sessions->all, session, entry);
     return session;
 }
 
-/* The body is the session's from now on. */
-static void begin(struct peer_session *session, fl_bytes address)
+static bool begin(struct peer_session *session, fl_bytes address)
 {
     http_request *http = session->http;
-    char hello[PEER_HELLO];
+    char hello[PEER_HELLO], lines[sizeof PEER_UPGRADE_LINES + PEER_HELLO];
     memcpy(session->address, address.data, address.size);
     peer_pact_say(&session->pact, PEER_CALLED, hello);
+    stpcpy(stpcpy(lines, PEER_UPGRADE_LINES), hello);
     http->arg = session;
-    http->body_most = SIZE_MAX;
     http->data = on_data;
     http->gone = on_gone;
-    http_begin(http, 200, "application/octet-stream", hello);
+    return http_upgrade(http, lines);
+}
+
+/* Why the request is refused: its status; 0: it is a link's. */
+static int check(const peer_sessions *sessions, http_request *request, const char **ret_type, const char **ret_detail)
+{
+    struct peer_pact theirs = {.version[PEER_CALLED] = PEER_PROTOCOL};
+    fl_bytes upgrade = http_header(request, "upgrade");
+#define REFUSE(status, type, detail) (*ret_type = (type), *ret_detail = (detail), (status))
+    if (sessions->stopped)
+        return REFUSE(503, "stopping", "the server is stopping");
+    if (!peer_is_address(http_header(request, "foliot-peer-address")) ||
+        !peer_pact_hear(&theirs, PEER_CALLER, http_header(request, "foliot-peer-version"),
+                        http_header(request, "foliot-peer-random")))
+        return REFUSE(401, "unauthorized", "only the other servers of the store may use this path");
+    if (!peer_pact_agrees(&theirs))
+        return REFUSE(400, "version",
+                      "this server speaks another version of the protocol between servers; run the same version "
+                      "of Foliot on all servers");
+    if (upgrade.size != sizeof PEER_UPGRADE - 1 || strncasecmp(upgrade.data, PEER_UPGRADE, upgrade.size) != 0)
+        return REFUSE(426, "upgrade-required", "a link between servers needs the header \"Upgrade: " PEER_UPGRADE "\"");
+    return 0;
 }
 
 void peer_accept(peer_sessions *sessions, http_request *request)
 {
-    fl_bytes version = http_header(request, "foliot-peer-version"), random = http_header(request, "foliot-peer-random");
-    fl_bytes address = http_header(request, "foliot-peer-address");
-    struct peer_pact theirs = {.version[PEER_CALLED] = PEER_PROTOCOL};
-    if (sessions->stopped) {
-        refuse(request, 503, "stopping", "the server is stopping");
-        return;
-    }
-    if (!peer_is_address(address) || !peer_pact_hear(&theirs, PEER_CALLER, version, random)) {
-        refuse(request, 401, "unauthorized", "only the other servers of the store may use this path");
-        return;
-    }
-    if (!peer_pact_agrees(&theirs)) {
-        refuse(request, 400, "version", "this server speaks another version of the protocol between servers");
+    const char *type, *detail;
+    int status = check(sessions, request, &type, &detail);
+    if (status) {
+        refuse(request, status, type, detail);
         return;
     }
     struct peer_session *session = session_new(sessions, request);
@@ -410,17 +403,26 @@ void peer_accept(peer_sessions *sessions, http_request *request)
         refuse(request, 503, "no-memory", "the server has no memory left");
         return;
     }
-    peer_pact_hear(&session->pact, PEER_CALLER, version, random);
-    begin(session, address);
+    peer_pact_hear(&session->pact, PEER_CALLER, http_header(request, "foliot-peer-version"),
+                   http_header(request, "foliot-peer-random"));
+    if (begin(session, http_header(request, "foliot-peer-address")))
+        return;
+    request->data = NULL;
+    request->gone = NULL;
+    TAILQ_REMOVE(&sessions->all, session, entry);
+    session->ended = true;
+    session_free(session);
+    refuse(request, 400, "upgrade",
+           "the request cannot be upgraded: it must be HTTP/1.1, without a body, on a connection that is kept");
 }
 
 /* Whether nothing is under way that may have an effect. */
 static bool is_quiet(const struct peer_session *session)
 {
-    for (size_t i = 0; i < TABLE; i++)
-        for (const struct peer_request *request = session->requests[i]; request; request = request->next)
-            if (!request->harmless)
-                return false;
+    const struct peer_request *request;
+    LIST_FOREACH(request, &session->requests, entry)
+    if (!request->harmless)
+        return false;
     return true;
 }
 
@@ -434,10 +436,8 @@ static void session_close(struct peer_session *session)
 void peer_sessions_stop(peer_sessions *sessions)
 {
     sessions->stopped = true;
-    while (!http_link_empty(&sessions->all))
-        session_close(of_link(sessions->all.next));
-    while (!http_link_empty(&sessions->seen))
-        session_close(of_link(sessions->seen.next));
+    while (!TAILQ_EMPTY(&sessions->all))
+        session_close(TAILQ_FIRST(&sessions->all));
 }
 
 void peer_sessions_free(peer_sessions *sessions)

@@ -19,6 +19,7 @@
 #include <openssl/evp.h>
 
 #include "base/hash.h"
+#include "http/http.h"
 #include "text/out.h"
 #include "webhook/webhook.h"
 
@@ -65,24 +66,23 @@ bool webhook_response_body(struct webhook_response *response, const void *data, 
 void webhook_response_settle(const struct webhook_response *response, int64_t now_us, webhook_attempt *attempt);
 
 /* A response of HTTP/1 on its way in. */
-struct webhook_parse {
-    int state;
-    bool any; /* a byte has come */
-    bool keep, chunked, has_length;
-    uint64_t left; /* of the body, or of the chunk */
-    size_t lines_size;
-    struct out line; /* the beginning of one */
+struct webhook_reader {
+    bool any;            /* a byte has come */
+    bool keep;           /* once it is whole: the connection can be used again */
+    bool in_body;        /* the head is whole */
+    size_t interim_size; /* of interim responses (1xx) */
+    struct http_head head;
+    struct http_body body;
+    struct http_buffer part; /* the beginning of a head */
 };
 
-enum webhook_parsed { WEBHOOK_MORE, WEBHOOK_WHOLE, WEBHOOK_BAD };
+enum webhook_read { WEBHOOK_MORE, WEBHOOK_WHOLE, WEBHOOK_BAD };
 
-void webhook_parse_begin(struct webhook_parse *parse);
-void webhook_parse_free(struct webhook_parse *parse);
-
-/* Takes a piece. When the response is whole, `keep` says whether the connection can be used again. */
-enum webhook_parsed webhook_parse(struct webhook_parse *parse, struct webhook_response *response, const char *data,
-                                  size_t size);
-enum webhook_parsed webhook_parse_end(const struct webhook_parse *parse); /* the connection was closed */
+void webhook_reader_begin(struct webhook_reader *reader);
+void webhook_reader_free(struct webhook_reader *reader);
+enum webhook_read webhook_read(struct webhook_reader *reader, struct webhook_response *response, const char *data,
+                               size_t size);
+enum webhook_read webhook_read_end(const struct webhook_reader *reader); /* the connection was closed */
 
 /* --- Hosts -------------------------------------------------------------------------------------------------------- */
 

@@ -14,26 +14,25 @@
 #include "webhook/internal.h"
 
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
+
+#include "base/assert.h"
 
 struct webhook_connection {
     webhooks *hooks;
     struct webhook_host *host;
     struct webhook_slot *slot;            /* NULL: it is idle */
     LIST_ENTRY(webhook_connection) entry; /* among the idle ones of the host */
-    int fd;
+    struct http_stream stream;            /* without TLS */
     bool connecting;
     bool writing; /* the loop waits for room, too */
-    bool mute;    /* it takes nothing more; perhaps it still responses */
-    bool used;    /* it has answered before */
+    bool mute;    /* the target takes nothing more; perhaps it still responds */
+    bool used;    /* there was a response on it before */
     size_t sent;
     uint64_t idle_ns;
     uint32_t generation;
-    struct webhook_parse parse;
+    struct webhook_reader reader;
 };
 
 /* --- Connections -------------------------------------------------------------------------------------------------- */
@@ -43,10 +42,10 @@ static void close_connection(struct webhook_connection *connection)
     webhooks *hooks = connection->hooks;
     if (!connection->slot)
         LIST_REMOVE(connection, entry);
-    fl_loop_fd_remove(hooks->config.loop, connection->fd);
-    close(connection->fd);
+    fl_loop_fd_remove(hooks->config.loop, connection->stream.fd);
+    http_stream_close(&connection->stream);
     hooks->stats.connections--;
-    webhook_parse_free(&connection->parse);
+    webhook_reader_free(&connection->reader);
     free(connection);
 }
 
@@ -88,7 +87,7 @@ static void wait_to_write(struct webhook_connection *connection, bool write)
     if (connection->writing == write)
         return;
     connection->writing = write;
-    fl_loop_fd_modify(connection->hooks->config.loop, connection->fd, write ? FL_READ | FL_WRITE : FL_READ);
+    fl_loop_fd_modify(connection->hooks->config.loop, connection->stream.fd, write ? FL_READ | FL_WRITE : FL_READ);
 }
 
 static bool is_sent(const struct webhook_connection *connection)
@@ -113,7 +112,7 @@ static ssize_t send_part(int fd, const struct out *head, fl_bytes tail, size_t f
  * there is to read will tell. */
 static void send_more(struct webhook_connection *connection)
 {
-    ssize_t sent = send_part(connection->fd, &connection->slot->head, connection->slot->tail, connection->sent);
+    ssize_t sent = send_part(connection->stream.fd, &connection->slot->head, connection->slot->tail, connection->sent);
     if (sent > 0)
         connection->sent += (size_t)sent;
     else if (sent < 0 && errno != EAGAIN && errno != EINTR)
@@ -123,19 +122,19 @@ static void send_more(struct webhook_connection *connection)
 
 /* --- Receiving ---------------------------------------------------------------------------------------------------- */
 
-static void answered(struct webhook_connection *connection)
+static void responded(struct webhook_connection *connection)
 {
     struct webhook_slot *slot = connection->slot;
-    let_go(connection, connection->parse.keep && is_sent(connection));
+    let_go(connection, connection->reader.keep && is_sent(connection));
     webhook_responded(slot);
 }
 
 /* The connection is at its end. */
 static void ended(struct webhook_connection *connection, bool orderly)
 {
-    bool nothing = !connection->parse.any, used = connection->used;
-    if (orderly && webhook_parse_end(&connection->parse) == WEBHOOK_WHOLE) {
-        answered(connection);
+    bool nothing = !connection->reader.any, used = connection->used;
+    if (orderly && webhook_read_end(&connection->reader) == WEBHOOK_WHOLE) {
+        responded(connection);
         return;
     }
     struct webhook_slot *slot = tear(connection);
@@ -152,7 +151,7 @@ static void ended(struct webhook_connection *connection, bool orderly)
 static void receive(struct webhook_connection *connection)
 {
     char *buffer = connection->hooks->buffer;
-    ssize_t size = recv(connection->fd, buffer, WEBHOOK_BUFFER, 0);
+    ssize_t size = http_stream_read(&connection->stream, buffer, WEBHOOK_BUFFER);
     if (size < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (!connection->slot) {
@@ -163,11 +162,11 @@ static void receive(struct webhook_connection *connection)
         ended(connection, size == 0);
         return;
     }
-    switch (webhook_parse(&connection->parse, &connection->slot->response, buffer, (size_t)size)) {
+    switch (webhook_read(&connection->reader, &connection->slot->response, buffer, (size_t)size)) {
     case WEBHOOK_MORE:
         break;
     case WEBHOOK_WHOLE:
-        answered(connection);
+        responded(connection);
         break;
     case WEBHOOK_BAD:
         webhook_broken(tear(connection), FL_FAILED, "the response is not HTTP, or too long");
@@ -186,9 +185,7 @@ static void give_over(struct webhook_connection *connection)
 
 static void connected(struct webhook_connection *connection)
 {
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error) {
+    if (http_stream_dialled(&connection->stream) != 0) {
         give_over(connection);
         return;
     }
@@ -209,36 +206,24 @@ static void ready(fl_loop *loop, int fd, unsigned events, void *arg)
         send_more(connection);
 }
 
-static int open_socket(const struct webhook_host *host)
-{
-    const struct sockaddr *address = (const struct sockaddr *)&host->address;
-    int one = 1;
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    socklen_t size = address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-    if (connect(fd, address, size) == 0 || errno == EINPROGRESS)
-        return fd;
-    close(fd);
-    return -1;
-}
-
 static struct webhook_connection *connect_to(webhooks *hooks, struct webhook_host *host)
 {
-    if (!hooks->config.allow_private && !webhook_address_is_public((const struct sockaddr *)&host->address))
+    const struct sockaddr *to = (const struct sockaddr *)&host->address;
+    socklen_t size = to->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (!hooks->config.allow_private && !webhook_address_is_public(to))
         return NULL;
     struct webhook_connection *connection = calloc(1, sizeof *connection);
-    int fd = connection ? open_socket(host) : -1;
-    if (fd < 0 || fl_loop_fd_add(hooks->config.loop, fd, FL_READ | FL_WRITE, ready, connection) < 0) {
-        if (fd >= 0)
-            close(fd);
+    if (!connection || http_stream_dial(&connection->stream, to, size, NULL) != 0) {
+        free(connection);
+        return NULL;
+    }
+    if (fl_loop_fd_add(hooks->config.loop, connection->stream.fd, FL_READ | FL_WRITE, ready, connection) < 0) {
+        http_stream_close(&connection->stream);
         free(connection);
         return NULL;
     }
     connection->hooks = hooks;
     connection->host = host;
-    connection->fd = fd;
     connection->connecting = connection->writing = true;
     connection->generation = host->generation;
     hooks->stats.connections++;
@@ -264,6 +249,7 @@ int webhook_plain_begin(struct webhook_slot *slot)
 {
     struct webhook_host *host = slot->host;
     struct webhook_connection *connection = slot->fresh ? NULL : LIST_FIRST(&host->idle);
+    fl__assert(!slot->connection && !slot->lines && !host->https);
     if (connection)
         LIST_REMOVE(connection, entry);
     else
@@ -274,7 +260,7 @@ int webhook_plain_begin(struct webhook_slot *slot)
     connection->sent = 0;
     connection->mute = false;
     slot->connection = connection;
-    webhook_parse_begin(&connection->parse);
+    webhook_reader_begin(&connection->reader);
     if (!connection->connecting)
         send_more(connection);
     return 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a response means. A few headers and the first 64 KiB of the body are kept. */
+/* Responses: reading them, and what they mean. A few headers and the first 64 KiB of the body are kept.
+ *
+ * A head is read where it lies; only if it comes in several pieces are they put together. */
 
 #include "webhook/internal.h"
 
@@ -72,6 +74,111 @@ bool webhook_response_body(struct webhook_response *response, const void *data, 
     if (response->status / 100 == 2 && !response->other_type)
         out_put(&response->body, data, size);
     return !response->cut;
+}
+
+/* --- Reading ------------------------------------------------------------------------------------------------------ */
+
+enum { HEADS_MOST = 64 << 10 }; /* bytes of a head, and of interim ones before it */
+
+void webhook_reader_begin(struct webhook_reader *reader)
+{
+    reader->any = reader->keep = reader->in_body = false;
+    reader->interim_size = 0;
+    http_head_reset(&reader->head);
+    http_buffer_take(&reader->part, http_buffer_size(&reader->part));
+}
+
+void webhook_reader_free(struct webhook_reader *reader)
+{
+    http_buffer_free(&reader->part);
+}
+
+static bool take_field(void *arg, const char *data, struct http_field field)
+{
+    webhook_response_header(arg, (fl_bytes){data + field.name.at, field.name.size},
+                            (fl_bytes){data + field.value.at, field.value.size});
+    return true;
+}
+
+static enum webhook_read cut(struct webhook_reader *reader, struct webhook_response *response)
+{
+    response->cut = true;
+    reader->keep = false;
+    return WEBHOOK_WHOLE;
+}
+
+static enum webhook_read read_body(struct webhook_reader *reader, struct webhook_response *response, const char *data,
+                                   size_t size)
+{
+    enum http_body_step step;
+    do {
+        size_t used;
+        fl_bytes piece;
+        step = http_body_next(&reader->body, data, size, &used, &piece);
+        if (step == HTTP_BODY_BAD)
+            return WEBHOOK_BAD;
+        if (step == HTTP_BODY_LONG || !webhook_response_body(response, piece.data, piece.size))
+            return cut(reader, response);
+        data += used;
+        size -= used;
+    } while (step == HTTP_BODY_PIECE);
+    if (step == HTTP_BODY_MORE)
+        return WEBHOOK_MORE;
+    reader->keep = reader->head.keep_alive && size == 0; /* nobody has asked for more */
+    return WEBHOOK_WHOLE;
+}
+
+/* Reads the head at `data`. Returns 1 if it is whole; 0 if it needs more; negative: it is bad. */
+static int read_head(struct webhook_reader *reader, struct webhook_response *response, const char *data, size_t size)
+{
+    static const struct http_rules rules = {HTTP_RESPONSE, .max_head = HEADS_MOST, .field = take_field};
+    int r = http_read_head(&reader->head, data, size, &rules, response);
+    if (r <= 0)
+        return r;
+    response->status = reader->head.status;
+    reader->in_body = response->status >= 200;
+    http_body_begin(&reader->body, &reader->head);
+    return response->status == 101 ? FL_INVALID_ARGUMENT : 1; /* nobody has asked for it */
+}
+
+/* Forgets an interim response. Returns false if there were too many. */
+static bool skip_interim(struct webhook_reader *reader, struct webhook_response *response)
+{
+    reader->interim_size += reader->head.size;
+    http_head_reset(&reader->head);
+    webhook_response_begin(response, 0);
+    return reader->interim_size <= HEADS_MOST;
+}
+
+enum webhook_read webhook_read(struct webhook_reader *reader, struct webhook_response *response, const char *data,
+                               size_t size)
+{
+    struct http_buffer *part = &reader->part;
+    reader->any |= size > 0;
+    if (reader->in_body)
+        return read_body(reader, response, data, size);
+    bool had_part = http_buffer_size(part) > 0;
+    if (had_part && !http_buffer_append(part, data, size))
+        return WEBHOOK_BAD;
+    const char *at = had_part ? http_buffer_data(part) : data, *end = at + (had_part ? http_buffer_size(part) : size);
+    int r;
+    while ((r = read_head(reader, response, at, (size_t)(end - at))) > 0) {
+        at += reader->head.size;
+        if (reader->in_body)
+            return read_body(reader, response, at, (size_t)(end - at));
+        if (!skip_interim(reader, response))
+            return WEBHOOK_BAD;
+    }
+    if (r < 0)
+        return WEBHOOK_BAD;
+    if (had_part)
+        http_buffer_take(part, (size_t)(at - http_buffer_data(part)));
+    return had_part || http_buffer_append(part, at, (size_t)(end - at)) ? WEBHOOK_MORE : WEBHOOK_BAD;
+}
+
+enum webhook_read webhook_read_end(const struct webhook_reader *reader)
+{
+    return reader->in_body && reader->body.framing == HTTP_UNTIL_CLOSE ? WEBHOOK_WHOLE : WEBHOOK_BAD;
 }
 
 /* --- Again -------------------------------------------------------------------------------------------------------- */

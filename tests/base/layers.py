@@ -34,13 +34,9 @@ cli includes api/timer.h: private to api
 cli includes engine/internal.h: private to engine
 cli includes server/settings.h: private to server
 cli includes store/sqlite/base.h: private to store
-peer includes http/internal.h: private to http
 runtime includes loop/ahead.h: private to loop
 runtime includes loop/stopwatch.h: private to loop
 server includes api/tokens.h: private to api
-http/http.h does not say what each file is for
-peer/peer.h does not say what each file is for
-webhook/webhook.h does not say what each file is for
 '''.split('\n')
 
 

@@ -88,7 +88,7 @@ static void on_head(http_request *request)
     else if (request->path.size > 7 && memcmp(request->path.data, "/stream", 7) == 0)
         request->body_most = SIZE_MAX;
     if (path_is(request, "/stream/all") || path_is(request, "/stream/pause") || path_is(request, "/refuse/middle") ||
-        path_is(request, "/duplex")) {
+        path_is(request, "/duplex") || path_is(request, "/upgrade")) {
         request->data = on_data;
         service.kept = request;
         service.streamed = 0;
@@ -97,6 +97,8 @@ static void on_head(http_request *request)
     }
     if (path_is(request, "/duplex"))
         http_begin(request, 200, "text/plain", NULL);
+    if (path_is(request, "/upgrade") && !http_upgrade(request, "Connection: upgrade\r\nUpgrade: x\r\n"))
+        http_answer(request, 400, "text/plain", NULL, text_bytes("not this one"));
 }
 
 static void answer_large(http_request *request, size_t size)

@@ -862,44 +862,85 @@ TEST(a_malformed_chunk_ends_an_answer_that_has_begun)
     service_end();
 }
 
-TEST(an_endless_request_is_not_cut_off_for_being_slow)
+static struct client *upgrade(const char *rest)
+{
+    char text[200];
+    struct client *client = client_new();
+    snprintf(text, sizeof text, "POST /upgrade HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n%s",
+             rest);
+    client_say(client, text);
+    UNTIL((client_receive(client), client->size >= 4 && memmem(client->data, client->size, "\r\n\r\n", 4)));
+    CHECK(memmem(client->data, client->size, "HTTP/1.1 101 Switching Protocols\r\n", 34));
+    CHECK(memmem(client->data, client->size, "Upgrade: x\r\n", 12));
+    CHECK(!memmem(client->data, client->size, "close", 5));
+    client->size = 0;
+    return client;
+}
+
+TEST(an_upgraded_connection_carries_bytes_both_ways)
 {
     service_start(NULL);
-    struct client *client = client_new();
-    client_say(client, "POST /duplex HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
-    UNTIL(service.streamed == 1);
-    http_request *request = service.kept;
-    request->endless = true;
-    service.answer_gone = true;
-    for (int i = 0; i < 100; i++) /* nothing comes */
-        service_pass(SECONDS(1));
-    static char large[1 << 20];
-    while (http_unsent(request) == 0)
-        http_write(request, (fl_bytes){large, sizeof(large)});
-    for (int i = 0; i < 100; i++) /* nothing is taken */
-        service_pass(SECONDS(1));
+    struct client *client = upgrade("GET / HTTP/1.1\r\n\r\n"); /* which is not HTTP any more */
+    UNTIL(service.streamed == 18);
+    client_dribble(client, "0\r\n\r\n");
+    UNTIL(service.streamed == 23);
+    CHECK(!service.last && service.handled == 0 && service.heads == 1);
+    http_write(service.kept, (fl_bytes){"hello", 5});
+    UNTIL((client_receive(client), client->size == 5));
+    CHECK(memcmp(client->data, "hello", 5) == 0);
+    http_end(service.kept);
+    service.kept = NULL;
+    UNTIL((client_receive(client), client->closed));
+    CHECK_EQ(client->size, 5);
     CHECK_EQ(service.gone, 0);
-    request->endless = false;
-    for (int i = 0; i < 2; i++)
-        service_pass(SECONDS(1));
-    CHECK_EQ(service.gone, 1);
     client_free(client);
     service_end();
 }
 
-TEST(what_is_endless_ends_with_its_request)
+TEST(an_upgraded_connection_ends_with_the_peer)
 {
     service_start(NULL);
-    struct client *client = client_new();
-    client_say(client, "GET /keep HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(service.kept);
-    service.kept->endless = true;
-    http_answer(service.kept, 204, NULL, NULL, (fl_bytes){0});
-    CHECK_EQ(client_answer(client), 204);
-    for (int i = 0; i < 77; i++)
-        service_pass(SECONDS(1));
+    service.answer_gone = true;
+    struct client *client = upgrade("");
+    CHECK_EQ(shutdown(client->fd, SHUT_WR), 0);
+    UNTIL(service.gone == 1);
     UNTIL((client_receive(client), client->closed));
     client_free(client);
+    service_end();
+}
+
+TEST(an_upgraded_connection_is_not_cut_off_for_being_slow)
+{
+    service_start(NULL);
+    struct client *client = upgrade("");
+    for (int i = 0; i < 100; i++) /* nothing comes */
+        service_pass(SECONDS(1));
+    static char large[1 << 20];
+    while (http_unsent(service.kept) == 0)
+        http_write(service.kept, (fl_bytes){large, sizeof(large)});
+    for (int i = 0; i < 100; i++) /* nothing is taken */
+        service_pass(SECONDS(1));
+    CHECK_EQ(service.gone, 0);
+    service.answer_gone = true;
+    client_free(client);
+    UNTIL(service.gone == 1);
+    service_end();
+}
+
+TEST(only_a_request_without_a_body_on_a_kept_connection_is_upgraded)
+{
+    static const char *const requests[] = {
+        "POST /upgrade HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na",
+        "POST /upgrade HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\n\r\n",
+        "POST /upgrade HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    };
+    service_start(NULL);
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        struct client *client = client_new();
+        client_say(client, requests[i]);
+        CHECK_EQ(client_answer(client), 400);
+        client_free(client);
+    }
     service_end();
 }
 

@@ -169,10 +169,12 @@ TEST(what_is_called_in_one_turn_is_sent_together)
     http_get_stats(pair.http, &before);
     for (int i = 0; i < HUNDRED; i++)
         asked[i] = ask(ECHO, NULL, 0);
-    UNTIL(asked[HUNDRED - 1]->done);
+    UNTIL((http_get_stats(pair.http, &after), after.bytes_in > before.bytes_in));
+    CHECK_EQ(after.bytes_in - before.bytes_in, HUNDRED * PEER_HEAD); /* all with the first */
+    UNTIL(asked[0]->done);
+    CHECK(asked[HUNDRED - 1]->done);
     http_get_stats(pair.http, &after);
-    CHECK_EQ(after.bytes_in - before.bytes_in, HUNDRED * PEER_HEAD + strlen("00000000\r\n\r\n"));
-    CHECK_EQ(after.bytes_out - before.bytes_out, HUNDRED * (PEER_HEAD + PEER_RESULT) + strlen("6a4\r\n\r\n"));
+    CHECK_EQ(after.bytes_out - before.bytes_out, HUNDRED * (PEER_HEAD + PEER_RESULT));
     for (int i = 0; i < HUNDRED; i++)
         free(asked[i]);
     for (int i = 0; i < COUNT; i++)
@@ -183,7 +185,7 @@ TEST(what_is_called_in_one_turn_is_sent_together)
         free(asked[i]);
     }
     http_get_stats(pair.http, &before);
-    CHECK_EQ(before.bytes_in - after.bytes_in, COUNT * (PEER_HEAD + sizeof(int)) + strlen("00000000\r\n\r\n"));
+    CHECK_EQ(before.bytes_in - after.bytes_in, COUNT * (PEER_HEAD + sizeof(int)));
     free(asked);
     pair_end();
 }
@@ -690,7 +692,8 @@ TEST(who_passes_a_proof_on_over_tls_gains_nothing)
     UNTIL((pair_pass(50), strstr(peer_link_trouble(pair.link), "terminates TLS")));
     const struct http_buffer *record = &between.record; /* it has read the proof */
     CHECK(memmem(record->data, http_buffer_size(record), "POST /v1/peer", 13));
-    CHECK(http_buffer_size(record) > 300);
+    const char *end = memmem(record->data, http_buffer_size(record), "\r\n\r\n", 4);
+    CHECK(end && record->data + record->end - end >= 4 + PEER_HEAD + PEER_MAC);
     pair_pass(5000);
     CHECK_EQ(pair.ups + pair.handled, 0);
     pair_end();
@@ -730,14 +733,14 @@ static int raw_request(const char *headers)
     char text[1000];
     int fd = connect_to(pair.port);
     memset(&raw, 0, sizeof raw);
-    int size = snprintf(text, sizeof text, "POST /v1/peer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n%s\r\n",
-                        headers);
+    int size = snprintf(text, sizeof text, "POST /v1/peer HTTP/1.1\r\nHost: x\r\n%s\r\n", headers);
     CHECK_EQ(send(fd, text, (size_t)size, MSG_NOSIGNAL), size);
     return fd;
 }
 
 #define RANDOM "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
-#define HELLO "Foliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n"
+#define UPGRADE "Connection: upgrade\r\nUpgrade: foliot-peer\r\n"
+#define HELLO UPGRADE "Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n"
 
 TEST(a_handshake_that_is_played_back_is_refused)
 {
@@ -763,21 +766,17 @@ TEST(a_handshake_that_is_played_back_is_refused)
     between_end();
 }
 
-static void put_chunk(int fd, const struct http_buffer *frames)
+static void put_bytes(int fd, const struct http_buffer *bytes)
 {
-    char head[20];
-    int size = snprintf(head, sizeof head, "%zx\r\n", http_buffer_size(frames));
-    CHECK_EQ(send(fd, head, (size_t)size, MSG_NOSIGNAL), size);
-    ssize_t body = (ssize_t)http_buffer_size(frames);
-    CHECK_EQ(send(fd, frames->data + frames->start, (size_t)body, MSG_NOSIGNAL), body);
-    CHECK_EQ(send(fd, "\r\n", 2, MSG_NOSIGNAL), 2);
+    ssize_t size = (ssize_t)http_buffer_size(bytes);
+    CHECK_EQ(send(fd, http_buffer_data(bytes), (size_t)size, MSG_NOSIGNAL), size);
 }
 
 static void send_frame(int fd, uint8_t kind, fl_bytes body)
 {
     struct http_buffer frames = {0};
     CHECK(peer_put(&frames, kind, 7, body));
-    put_chunk(fd, &frames);
+    put_bytes(fd, &frames);
     http_buffer_free(&frames);
 }
 
@@ -789,8 +788,8 @@ static int raw_session(void)
     int fd = raw_request(HELLO);
     UNTIL(raw_has(fd, "\r\n\r\n", 4));
     char *random = strstr(raw.data, "Foliot-Peer-Random: ");
-    CHECK(random && peer_pact_hear(&pact, PEER_CALLER, (fl_bytes){"1", 1}, (fl_bytes){RANDOM, 64}) &&
-          peer_pact_hear(&pact, PEER_CALLED, (fl_bytes){"1", 1}, (fl_bytes){random + 20, 64}));
+    CHECK(random && peer_pact_hear(&pact, PEER_CALLER, (fl_bytes){"2", 1}, (fl_bytes){RANDOM, 64}) &&
+          peer_pact_hear(&pact, PEER_CALLED, (fl_bytes){"2", 1}, (fl_bytes){random + 20, 64}));
     CHECK(peer_prove(&pact, PEER_CALLER, proof));
     send_frame(fd, PEER_PROOF, (fl_bytes){proof, sizeof proof});
     CHECK(peer_prove(&pact, PEER_CALLED, proof));
@@ -813,7 +812,7 @@ TEST(nothing_is_heard_before_the_proof)
         UNTIL(raw_has(fd, "\r\n\r\n", 4));
         send_frame(fd, frames[i].kind, frames[i].body);
         UNTIL(raw_receive(fd));
-        CHECK(strstr(raw.data, "HTTP/1.1 200 "));
+        CHECK(strstr(raw.data, "HTTP/1.1 101 "));
         close(fd);
     }
     CHECK_EQ(pair.handled, 0);
@@ -843,14 +842,14 @@ TEST(what_is_malformed_ends_a_session)
         fd = raw_session();
         struct http_buffer bytes = {0};
         CHECK(http_buffer_append(&bytes, frames[i].bytes, frames[i].size));
-        put_chunk(fd, &bytes);
+        put_bytes(fd, &bytes);
         UNTIL(raw_receive(fd));
         http_buffer_free(&bytes);
         close(fd);
     }
     fd = raw_session();
-    CHECK_EQ(send(fd, "0\r\n\r\n", 5, MSG_NOSIGNAL), 5); /* the body ends, and so does the answer */
-    UNTIL(raw_has(fd, "\r\n0\r\n\r\n", 7));
+    CHECK_EQ(shutdown(fd, SHUT_WR), 0); /* one side ends, and so does the other */
+    UNTIL(raw_receive(fd));
     close(fd);
     CHECK_EQ(pair.handled, 1);
     pair_end();
@@ -864,7 +863,7 @@ TEST(frames_may_come_byte_by_byte)
     CHECK(peer_put(&frame, ECHO, 7, (fl_bytes){"hello", 5}));
     for (size_t i = 0; i < frame.end; i++) {
         struct http_buffer one = {frame.data, frame.capacity, i, i + 1};
-        put_chunk(fd, &one);
+        put_bytes(fd, &one);
         pair_turn();
     }
     UNTIL(raw_has(fd, "hello", 5));
@@ -878,7 +877,6 @@ TEST(a_session_without_a_proof_does_not_last)
     pair_start(false);
     int fd = raw_request(HELLO);
     UNTIL(raw_has(fd, "\r\n\r\n", 4));
-    CHECK_EQ(send(fd, "2d\r\n", 4, MSG_NOSIGNAL), 4);
     static const char frame[PEER_HEAD] = {9 + PEER_MAC, 0, 0, 0, PEER_PROOF};
     for (int i = 0; i < 9; i++) { /* it is not silent either */
         CHECK_EQ(send(fd, frame + i, 1, MSG_NOSIGNAL), 1);
@@ -898,14 +896,22 @@ TEST(who_is_no_server_of_this_kind_is_sent_away)
         int status;
     } requests[] = {
         {"", 401},
-        {"Foliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "\r\n", 401},
-        {"Foliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "0\r\nFoliot-Peer-Address: a:1\r\n", 401},
-        {"Foliot-Peer-Version: 1\r\nFoliot-Peer-Random: x\r\nFoliot-Peer-Address: a:1\r\n", 401},
-        {"Foliot-Peer-Version: -1\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 401},
-        {"Foliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a b\r\n", 401},
-        {"Foliot-Peer-Version: 0\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 400},
-        {"Foliot-Peer-Version: 3\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 400},
-        {"Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 200},
+        {UPGRADE "Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "\r\n", 401},
+        {UPGRADE "Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "0\r\nFoliot-Peer-Address: a:1\r\n", 401},
+        {UPGRADE "Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: x\r\nFoliot-Peer-Address: a:1\r\n", 401},
+        {UPGRADE "Foliot-Peer-Version: -1\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 401},
+        {UPGRADE "Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a b\r\n", 401},
+        {UPGRADE "Foliot-Peer-Version: 0\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 400},
+        {UPGRADE "Foliot-Peer-Version: 4\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 400},
+        /* the first version, which had chunks in a body */
+        {"Transfer-Encoding: chunked\r\nFoliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM
+         "\r\nFoliot-Peer-Address: a:1\r\n",
+         400},
+        {"Foliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 426},
+        {"Content-Length: 5\r\n" HELLO, 400},
+        {"Connection: close\r\n" HELLO, 400},
+        {UPGRADE "Foliot-Peer-Version: 3\r\nFoliot-Peer-Random: " RANDOM "\r\nFoliot-Peer-Address: a:1\r\n", 101},
+        {HELLO, 101},
     };
     pair_start(false);
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
@@ -947,8 +953,8 @@ static void say(int fd, const char *text)
 }
 
 #define ANSWER(version)                                                                                                \
-    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nfoliot-peer-version: " version "\r\nfoliot-peer-random: " RANDOM \
-    "\r\n\r\n"
+    "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: Foliot-Peer\r\nfoliot-peer-version: " version \
+    "\r\nfoliot-peer-random: " RANDOM "\r\n\r\n"
 
 TEST(a_bad_answer_is_explained)
 {
@@ -959,15 +965,17 @@ TEST(a_bad_answer_is_explained)
         {"HTTP/1.0 200 OK\r\n\r\n", "not HTTP/1.1"},
         {"HTTP/1.1 2x0 OK\r\n\r\n", "not HTTP/1.1"},
         {"HTTP/1.1 404 Not Found\r\n\r\n", "status 404"},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "does not come from a Foliot server"},
-        {"HTTP/1.1 200 OK\r\nFoliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM "\r\n\r\n",
+        {"HTTP/1.1 101 OK\r\nUpgrade: foliot-peer\r\n\r\n", "does not come from a Foliot server"},
+        {"HTTP/1.1 101 OK\r\nFoliot-Peer-Version: 2\r\nFoliot-Peer-Random: " RANDOM "\r\n\r\n",
          "does not come from a Foliot server"},
-        {ANSWER("3"), "version 3"},
-        {ANSWER("1") "zz", "malformed"},
-        {ANSWER("1") "0\r\n\r\n", "closed the link"},
-        {ANSWER("1") "4\r\n\0\0\0\0", "closed"}, /* and nothing more */
-        {ANSWER("1") "4\r\n\x2a\x01\x01\x01\r\n", "malformed or too large"},
-        {ANSWER("2") "d\r\n\x09", "closed"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "status 200"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nFoliot-Peer-Version: 1\r\nFoliot-Peer-Random: " RANDOM
+         "\r\n\r\n",
+         "an earlier version of Foliot"},
+        {ANSWER("1"), "version 1"},
+        {ANSWER("4"), "version 4"},
+        {ANSWER("2") "\x2a\x01\x01\x01", "malformed or too large"},
+        {ANSWER("3") "\x09", "closed"}, /* and nothing more */
         {"", "closed"},
     };
     uint16_t port;
@@ -1012,7 +1020,7 @@ TEST(who_cannot_prove_it_is_not_called)
         unsigned char nonsense[PEER_MAC] = {1};
         fl_bytes theirs;
         UNTIL(raw_has(fd, "\r\n\r\n", 4));
-        say(fd, ANSWER("1"));
+        say(fd, ANSWER("2"));
         UNTIL(find_frame(fd, PEER_PROOF, PEER_MAC, &theirs));
         if (way == 0)
             send_frame(fd, PEER_PROOF, theirs); /* its own */
@@ -1037,9 +1045,9 @@ static int prove_to_link(int listener)
     int fd = accept_one(listener);
     UNTIL(raw_has(fd, "\r\n\r\n", 4));
     char *random = strstr(raw.data, "Foliot-Peer-Random: ");
-    CHECK(random && peer_pact_hear(&pact, PEER_CALLER, (fl_bytes){"1", 1}, (fl_bytes){random + 20, 64}) &&
-          peer_pact_hear(&pact, PEER_CALLED, (fl_bytes){"1", 1}, (fl_bytes){RANDOM, 64}));
-    say(fd, ANSWER("1"));
+    CHECK(random && peer_pact_hear(&pact, PEER_CALLER, (fl_bytes){"2", 1}, (fl_bytes){random + 20, 64}) &&
+          peer_pact_hear(&pact, PEER_CALLED, (fl_bytes){"2", 1}, (fl_bytes){RANDOM, 64}));
+    say(fd, ANSWER("2"));
     UNTIL(find_frame(fd, PEER_PROOF, PEER_MAC, &theirs));
     CHECK(peer_is_proof(&pact, PEER_CALLER, theirs));
     CHECK(peer_prove(&pact, PEER_CALLED, proof));
@@ -1072,7 +1080,7 @@ TEST(what_is_malformed_ends_a_link)
         struct http_buffer bytes = {0};
         UNTIL(find_frame(fd, ECHO, 1, &theirs));
         CHECK(http_buffer_append(&bytes, frames[i].bytes, frames[i].size));
-        put_chunk(fd, &bytes);
+        put_bytes(fd, &bytes);
         UNTIL(!peer_link_up(pair.link));
         CHECK_EQ(asked->result, FL_OUTCOME_UNKNOWN);
         http_buffer_free(&bytes);

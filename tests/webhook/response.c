@@ -9,7 +9,7 @@
 enum outcome { CLOSED_EARLY = WEBHOOK_MORE, WHOLE = WEBHOOK_WHOLE, BAD = WEBHOOK_BAD };
 
 struct seen {
-    enum webhook_parsed parsed;
+    enum webhook_read parsed;
     bool keep;
     int status;
     size_t body_size;
@@ -18,19 +18,19 @@ struct seen {
 /* Reads a response in pieces of `step` bytes; then, if it is not whole, the connection is closed. */
 static struct seen read_response(const char *text, size_t size, size_t step, struct webhook_response *response)
 {
-    struct webhook_parse parse = {0};
-    enum webhook_parsed parsed = WEBHOOK_MORE;
-    webhook_parse_begin(&parse);
+    struct webhook_reader reader = {0};
+    enum webhook_read parsed = WEBHOOK_MORE;
+    webhook_reader_begin(&reader);
     webhook_response_begin(response, 0);
     for (size_t at = 0; at < size && parsed == WEBHOOK_MORE; at += step)
-        parsed = webhook_parse(&parse, response, text + at, size - at < step ? size - at : step);
+        parsed = webhook_read(&reader, response, text + at, size - at < step ? size - at : step);
     if (parsed == WEBHOOK_MORE) {
-        parsed = webhook_parse_end(&parse);
+        parsed = webhook_read_end(&reader);
         if (parsed == WEBHOOK_BAD)
             parsed = WEBHOOK_MORE;
     }
-    webhook_parse_free(&parse);
-    return (struct seen){parsed, parsed == WEBHOOK_WHOLE && parse.keep, response->status, response->body_size};
+    webhook_reader_free(&reader);
+    return (struct seen){parsed, parsed == WEBHOOK_WHOLE && reader.keep, response->status, response->body_size};
 }
 
 static void check_every_step(const char *text, enum outcome outcome, bool keep, int status, const char *body)
@@ -104,7 +104,7 @@ TEST(refuses_what_is_wrong)
         "HTTP/1.1 2000 OK\r\n",
         "HTTP/1.1  200 OK\r\n",
         "HTTP/1.1 099 OK\r\n",
-        "HTTP/1.1 101 Switching\r\n",
+        "HTTP/1.1 101 Switching\r\n\r\n",
         "http/1.1 200 OK\r\n",
         "HTTP/1.1 200 OK\r\nno colon\r\n",
         "HTTP/1.1 200 OK\r\n: no name\r\n",

@@ -20,31 +20,15 @@
 
 enum { SECOND = 1000000000, MILLISECOND = 1000000, ACCEPT_AT_ONCE = 64 };
 
-static struct http_connection *of_link(struct http_link *link)
-{
-    return (struct http_connection *)((char *)link - offsetof(struct http_connection, link));
-}
-
-static struct http_connection *of_ready(struct http_link *link)
-{
-    return (struct http_connection *)((char *)link - offsetof(struct http_connection, ready));
-}
-
 /* --- What is to be done soon ------------------------------------------------------------------------------------- */
 
+/* Connections that become ready meanwhile wait for the next time. */
 static void run_ready(http_server *server)
 {
-    struct http_link batch;
-    http_link_init(&batch);
-    while (!http_link_empty(&server->ready)) { /* what becomes ready now waits for the next time */
-        struct http_link *link = server->ready.next;
-        http_link_remove(link);
-        http_link_append(&batch, link);
-    }
-    while (!http_link_empty(&batch)) {
-        struct http_link *link = batch.next;
-        http_link_remove(link);
-        http_connection_go_on(of_ready(link));
+    struct http_connection *connection;
+    for (size_t left = server->ready_count; left > 0 && (connection = TAILQ_FIRST(&server->ready)); left--) {
+        http_unready(connection);
+        http_connection_go_on(connection);
     }
 }
 
@@ -52,7 +36,7 @@ static void run_ready(http_server *server)
 static void tell_done(http_server *server)
 {
     fl_loop_fn done = server->done;
-    if (!server->stopping || !done || !http_link_empty(&server->connections))
+    if (!server->stopping || !done || !LIST_EMPTY(&server->connections))
         return;
     server->done = NULL;
     done(server->config.loop, server->done_arg);
@@ -76,19 +60,33 @@ void http_wake(http_server *server)
 
 void http_make_ready(struct http_connection *connection)
 {
-    if (!http_link_empty(&connection->ready))
+    http_server *server = connection->server;
+    if (connection->ready)
         return;
-    http_link_append(&connection->server->ready, &connection->ready);
-    http_wake(connection->server);
+    connection->ready = true;
+    TAILQ_INSERT_TAIL(&server->ready, connection, ready_entry);
+    server->ready_count++;
+    http_wake(server);
+}
+
+void http_unready(struct http_connection *connection)
+{
+    http_server *server = connection->server;
+    if (!connection->ready)
+        return;
+    connection->ready = false;
+    TAILQ_REMOVE(&server->ready, connection, ready_entry);
+    server->ready_count--;
 }
 
 /* --- Listening --------------------------------------------------------------------------------------------------- */
 
 static void set_accepting(http_server *server, bool accepting)
 {
+    struct http_listener *listener;
     server->accepting = accepting;
-    for (struct http_listener *listener = server->listeners; listener; listener = listener->next)
-        fl_loop_fd_modify(server->config.loop, listener->fd, accepting ? FL_READ : 0);
+    SLIST_FOREACH(listener, &server->listeners, entry)
+    fl_loop_fd_modify(server->config.loop, listener->fd, accepting ? FL_READ : 0);
 }
 
 static void take_connection(http_server *server, int fd, const struct sockaddr *peer, socklen_t size)
@@ -163,7 +161,7 @@ int http_server_listen(http_server *server, const struct sockaddr *address, sock
         free(listener);
         return FL_SYSTEM;
     }
-    *listener = (struct http_listener){server->listeners, server, fd};
+    *listener = (struct http_listener){.server = server, .fd = fd};
     int r = fl_loop_fd_add(server->config.loop, fd, FL_READ, on_listener, listener);
     if (r < 0) {
         snprintf(message, message_size, "%s", fl_strerror(r));
@@ -171,7 +169,7 @@ int http_server_listen(http_server *server, const struct sockaddr *address, sock
         free(listener);
         return r;
     }
-    server->listeners = listener;
+    SLIST_INSERT_HEAD(&server->listeners, listener, entry);
     if (ret_port)
         *ret_port = port_of(fd);
     return 0;
@@ -179,9 +177,9 @@ int http_server_listen(http_server *server, const struct sockaddr *address, sock
 
 static void close_listeners(http_server *server)
 {
-    while (server->listeners) {
-        struct http_listener *listener = server->listeners;
-        server->listeners = listener->next;
+    struct http_listener *listener;
+    while ((listener = SLIST_FIRST(&server->listeners))) {
+        SLIST_REMOVE_HEAD(&server->listeners, entry);
         fl_loop_fd_remove(server->config.loop, listener->fd);
         close(listener->fd);
         free(listener);
@@ -196,12 +194,11 @@ static void on_sweep(fl_loop *loop, void *arg)
     uint64_t now = fl_loop_now_ns(loop);
     if (!server->accepting)
         set_accepting(server, true);
-    struct http_link *next;
-    for (struct http_link *link = server->connections.next; link != &server->connections; link = next) {
-        next = link->next; /* looking after one connection closes no other */
-        http_connection_expire(of_link(link), now);
+    for (struct http_connection *connection = LIST_FIRST(&server->connections), *next; connection; connection = next) {
+        next = LIST_NEXT(connection, entry); /* looking after one connection closes no other */
+        http_connection_expire(connection, now);
     }
-    if (!http_link_empty(&server->ready) || server->stopping)
+    if (server->ready_count > 0 || server->stopping)
         http_wake(server);
 }
 
@@ -243,13 +240,11 @@ int http_server_new(const struct http_config *config, http_server **ret)
         return FL_NO_MEMORY;
     server->config = *config;
     fill_in(&server->config);
-    server->limits = (struct http_limits){server->config.max_head, server->config.max_url};
+    server->rules = (struct http_rules){HTTP_REQUEST, server->config.max_head, server->config.max_url, http_keep_field};
     server->count = config->connections ? config->connections : &server->own_count;
     server->accepting = true;
-    http_link_init(&server->connections);
-    http_link_init(&server->ready);
-    http_link_init(&server->ghosts);
-    http_link_init(&server->hungry);
+    TAILQ_INIT(&server->ready);
+    TAILQ_INIT(&server->hungry);
     int r = fl_loop_interval(config->loop, sweep_period_ns(&server->config), FL_TIMER_UNREF, on_sweep, server,
                              &server->sweep);
     if (r < 0) {
@@ -290,14 +285,16 @@ void http_server_shut(http_server *server)
                                         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
                                         BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, ALL)};
     static const struct sock_fprog drop_syn = {.len = sizeof code / sizeof *code, .filter = code};
-    for (const struct http_listener *listener = server->listeners; listener; listener = listener->next)
-        setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop_syn, sizeof drop_syn);
+    const struct http_listener *listener;
+    SLIST_FOREACH(listener, &server->listeners, entry)
+    setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop_syn, sizeof drop_syn);
 }
 
 static void accept_rest(http_server *server)
 {
-    for (struct http_listener *listener = server->listeners; listener; listener = listener->next)
-        on_listener(server->config.loop, listener->fd, FL_READ, listener);
+    struct http_listener *listener;
+    SLIST_FOREACH(listener, &server->listeners, entry)
+    on_listener(server->config.loop, listener->fd, FL_READ, listener);
 }
 
 void http_server_stop(http_server *server, fl_loop_fn done, void *arg)
@@ -307,8 +304,9 @@ void http_server_stop(http_server *server, fl_loop_fn done, void *arg)
     server->done = done;
     server->done_arg = arg;
     close_listeners(server);
-    for (struct http_link *link = server->connections.next; link != &server->connections; link = link->next)
-        http_make_ready(of_link(link)); /* those without a request are closed */
+    struct http_connection *connection;
+    LIST_FOREACH(connection, &server->connections, entry)
+    http_make_ready(connection); /* those without a request are closed */
     http_wake(server);
 }
 
@@ -318,11 +316,11 @@ void http_server_free(http_server *server)
         return;
     close_listeners(server);
     server->stopping = false;
-    while (!http_link_empty(&server->connections))
-        http_connection_close(of_link(server->connections.next));
-    while (!http_link_empty(&server->ghosts)) {
-        struct http_connection *ghost = of_link(server->ghosts.next);
-        http_link_remove(&ghost->link);
+    while (!LIST_EMPTY(&server->connections))
+        http_connection_close(LIST_FIRST(&server->connections));
+    struct http_connection *ghost;
+    while ((ghost = LIST_FIRST(&server->ghosts))) {
+        LIST_REMOVE(ghost, entry);
         ghost->server = NULL;
     }
     fl_loop_cancel(server->config.loop, server->sweep);
@@ -336,18 +334,14 @@ void http_server_free(http_server *server)
 fl_bytes http_header(http_request *request, const char *name)
 {
     const struct http_connection *connection = http_connection_of(request);
-    int i = http_head_find(&connection->head, connection->head_data, name, 0);
-    if (i < 0)
-        return (fl_bytes){0};
-    struct http_slice value = connection->head.headers[i].value;
-    return (fl_bytes){connection->head_data + value.at, value.size};
+    return http_field_value(&connection->fields, connection->head_data, name);
 }
 
 size_t http_header_count(http_request *request, const char *name)
 {
     const struct http_connection *connection = http_connection_of(request);
     size_t count = 0;
-    for (int i = -1; (i = http_head_find(&connection->head, connection->head_data, name, i + 1)) >= 0;)
+    for (int i = -1; (i = http_find_field(&connection->fields, connection->head_data, name, i + 1)) >= 0;)
         count++;
     return count;
 }
@@ -360,10 +354,10 @@ void http_pause(http_request *request)
 void http_resume(http_request *request)
 {
     struct http_connection *connection = http_connection_of(request);
-    if (!connection->paused || connection->abandoned)
+    if (!connection->paused || connection->stage == HTTP_ABANDONED)
         return;
     connection->paused = false;
-    connection->since_ns = connection->body_since_ns = fl_loop_now_ns(connection->server->config.loop);
+    connection->since_ns = connection->body_since_ns = http_now_ns(connection);
     connection->body_counted = 0;
     http_make_ready(connection);
 }
