@@ -23,7 +23,8 @@
  *
  * A turn of the loop has these phases, in this order:
  *
- *   1. sleep        until a timer is due, a task is posted or a descriptor is ready; not at all if something can run now
+ *   1. sleep        until a timer is due, a task is posted or a descriptor is ready; not at all if something can run now.
+ *                   Hooks run right before and right after it, whether the loop sleeps or not
  *   2. timers       those that are due, in order of (deadline, creation)
  *   3. tasks        the urgent ones first, then the others, each kind in the order in which its thread posted them
  *   4. descriptors  those that are ready after all that
@@ -56,9 +57,14 @@
  * removing and closing whatever it was called for, stopping the loop, and freeing it.
  *
  * Threads: a loop belongs to the thread that runs it. Other threads may call fl_loop_post(), fl_loop_post_urgent(),
- * fl_loop_post_task(), fl_loop_stop() and fl_loop_drain(), and nothing else. The loop may be freed as soon as what they
- * sent has arrived, even if their call has not yet returned. fl_loop_stop() and fl_loop_drain() may be called from a
- * signal handler. After a fork(), the child may free its copy of a loop, if no other thread was posting, and nothing else.
+ * fl_loop_post_task(), fl_loop_stop(), fl_loop_stop_after_turn() and fl_loop_drain(), and nothing else. The loop may be
+ * freed as soon as what they sent has arrived, even if their call has not yet returned. The three functions that stop the
+ * loop may be called from a signal handler. After a fork(), the child calls fl_loop_after_fork() before it uses its copy
+ * of a loop, or frees the copy. Both require that no other thread was posting to the loop or stopping it at that moment.
+ *
+ * Timer slack: the first sleep of a loop sets the timer slack of its thread to 1 ns, once per thread (see prctl(2),
+ * PR_SET_TIMERSLACK). By default the kernel may delay each timed wait of a thread by 50 us. Threads that this thread
+ * starts later inherit the setting.
  *
  * Ownership: `arg` is yours; the loop hands it to the callback and never looks behind it. The same goes for descriptors:
  * the loop does not close them.
@@ -86,9 +92,11 @@ typedef void (*fl_loop_fd_fn)(fl_loop *loop, int fd, unsigned events, void *arg)
 
 /* The zero value of every member is its default. */
 typedef struct fl_loop_config {
-    fl_clock *clock; /* NULL: CLOCK_MONOTONIC. Must outlive the loop */
-    uint32_t budget; /* callbacks of one kind in one turn, at most 2^20; 0: 1024 */
-    bool huge_pages; /* ask for 2 MiB pages: cancelling is faster with millions of timers */
+    fl_clock *clock;   /* NULL: CLOCK_MONOTONIC. Must outlive the loop */
+    uint32_t budget;   /* callbacks of one kind in one turn, at most 2^20; 0: 1024 */
+    bool huge_pages;   /* ask for 2 MiB pages: cancelling is faster with millions of timers */
+    uint64_t slack_ns; /* a loop that sleeps may wake this much after the next deadline, so that one wake-up serves
+                        * several timers; 0: it wakes at the deadline. Timers stay in order and are never early */
 } fl_loop_config;
 
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
@@ -127,8 +135,13 @@ void fl_loop_stop(fl_loop *loop);
  * fl_loop_run_once() makes its one turn then and does not sleep. Any thread, and signal handlers. */
 void fl_loop_drain(fl_loop *loop);
 
-/* Whether something keeps the loop alive: a timer, interval or immediate that is not unreferenced; a task, microtask or
- * close callback that waits; a descriptor; a hold. */
+/* Stop at the end of the turn: the loop finishes the turn that is running and returns. A loop that sleeps wakes up, runs
+ * the rest of its turn and returns. If no turn is running, the next fl_loop_run() or fl_loop_run_once() returns at once.
+ * Any thread, and signal handlers. */
+void fl_loop_stop_after_turn(fl_loop *loop);
+
+/* Whether something keeps the loop alive: a timer, interval, immediate, hook or descriptor that is not unreferenced; a
+ * task, microtask or close callback that waits; a hold. */
 bool fl_loop_alive(const fl_loop *loop);
 
 /* Keeps the loop alive until as many fl_loop_unhold(): for work elsewhere that will post its result. */
@@ -140,6 +153,33 @@ uint64_t fl_loop_now_ns(const fl_loop *loop);
 
 /* Reads the clock anew and returns it. Timers that become due by it fire in the next turn at the earliest. */
 uint64_t fl_loop_update_now(fl_loop *loop);
+
+/* --- A loop inside another loop ---------------------------------------------------------------------------------- */
+
+/* When the loop must turn next, as a time of its clock: the time of the current turn or an earlier one if a callback can
+ * run now; otherwise a time that is not after the next deadline. False if no callback waits for a time. Descriptors and
+ * other threads may need the loop sooner: see fl_loop_poll_fd(). */
+bool fl_loop_next_ns(fl_loop *loop, uint64_t *ret_ns);
+
+/* Prepares the loop for a wait outside and returns a descriptor that becomes readable as soon as a turn is needed: a timer
+ * is due, a descriptor of the loop is ready, a task was posted, or the loop shall stop.
+ *
+ *     int fd;
+ *     while (fl_loop_alive(loop) && fl_loop_poll_fd(loop, &fd) == 0) {
+ *         poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1);      // with the descriptors of the outer loop
+ *         fl_loop_run_once(loop, false);
+ *     }
+ *
+ * Call it before each wait, after the last change of a timer. The number stays the same until the loop is freed or
+ * fl_loop_after_fork() is called. The descriptor is the loop's: do not read it and do not close it. A clock with
+ * `wait_until` does not make the descriptor readable when a timer becomes due: ask fl_loop_next_ns().
+ * Returns 0; FL_BUSY from a callback of the loop; FL_CAPACITY_EXCEEDED if there are too many descriptors; FL_NO_MEMORY. */
+int fl_loop_poll_fd(fl_loop *loop, int *ret_fd);
+
+/* In the child of a fork(): makes the loop usable there. The child shares timers, tasks and descriptors with nobody from
+ * then on; the parent's loop is not affected. Returns 0; FL_CAPACITY_EXCEEDED or FL_NO_MEMORY: the loop can only be freed,
+ * or the call repeated. */
+int fl_loop_after_fork(fl_loop *loop);
 
 /* --- Timers ------------------------------------------------------------------------------------------------------ */
 
@@ -181,14 +221,14 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
 
 /* Gives a living timer or interval the deadline fl_loop_now_ns() + `delay_ns` under the same ID, as a new timer would
  * get it: also if it is due in this turn and has not been called yet. An interval goes on from there.
- * Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT for an immediate; FL_NO_MEMORY: it keeps its deadline. */
+ * Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT for an immediate or hook; FL_NO_MEMORY: it keeps its deadline. */
 int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns);
 
-/* Cancels a timer, interval or immediate; its callback will not be called again, even if it is due in this turn.
+/* Cancels a timer, interval, immediate or hook; its callback will not be called again, even if it is due in this turn.
  * Returns 0, or FL_TIMER_NOT_FOUND if there is none, whatever `id` is. */
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id);
 
-/* Whether a timer, interval or immediate keeps the loop alive: it does unless unreferenced. Repeating has no effect.
+/* Whether a timer, interval, immediate or hook keeps the loop alive: it does unless unreferenced. Repeating has no effect.
  * Returns 0 or FL_TIMER_NOT_FOUND. */
 int fl_loop_ref(fl_loop *loop, fl_timer_id id);
 int fl_loop_unref(fl_loop *loop, fl_timer_id id);
@@ -229,6 +269,19 @@ int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_
  * asked for 2^20 others; FL_NO_MEMORY. */
 int fl_loop_close_callback(fl_loop *loop, fl_loop_fn fn, void *arg);
 
+/* When a hook is called. */
+enum {
+    FL_HOOK_BEFORE_SLEEP = 1, /* at the beginning of each turn, before the loop decides whether to sleep */
+    FL_HOOK_AFTER_SLEEP = 2,  /* after the sleep and after the clock was read, before the timers of the turn */
+};
+
+/* Calls `fn` in every turn at that moment, in the order in which the hooks were made, until cancelled. A hook does not
+ * keep the loop from sleeping: what it adds does, if that can run now. A turn calls all its hooks, whatever the budget.
+ * Hooks do not count as something to run: fl_loop_run_once() with `wait` and fl_loop_drain() do not return because of one.
+ * The ID is for fl_loop_cancel(), fl_loop_ref() and fl_loop_unref(). Returns as fl_loop_timer(); FL_INVALID_ARGUMENT for
+ * another `when`. */
+int fl_loop_hook(fl_loop *loop, unsigned when, fl_loop_fn fn, void *arg, fl_timer_id *ret_id);
+
 /* --- Descriptors ------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -258,6 +311,41 @@ int fl_loop_fd_modify(fl_loop *loop, int fd, unsigned events);
  * was closed too. Returns 0 or FL_NOT_FOUND. */
 int fl_loop_fd_remove(fl_loop *loop, int fd);
 
+/* Whether a descriptor keeps the loop alive: it does unless unreferenced. Its callback is called either way. Adding it
+ * again references it. Repeating has no effect. Returns 0 or FL_NOT_FOUND. */
+int fl_loop_fd_ref(fl_loop *loop, int fd);
+int fl_loop_fd_unref(fl_loop *loop, int fd);
+
+/* --- Everything in the loop -------------------------------------------------------------------------------------- */
+
+typedef enum fl_loop_kind {
+    FL_LOOP_TIMER, /* intervals too */
+    FL_LOOP_IMMEDIATE,
+    FL_LOOP_HOOK,
+    FL_LOOP_DESCRIPTOR,
+    FL_LOOP_TASK,
+    FL_LOOP_MICROTASK,
+    FL_LOOP_CLOSE_CALLBACK,
+} fl_loop_kind;
+
+/* Something that waits in a loop. */
+typedef struct fl_loop_item {
+    fl_loop_kind kind;
+    bool referenced;     /* it keeps the loop alive */
+    fl_timer_id id;      /* of a timer, immediate or hook; otherwise 0 */
+    int fd;              /* of a descriptor; otherwise -1 */
+    fl_loop_fn fn;       /* NULL for a descriptor */
+    fl_loop_fd_fn fd_fn; /* of a descriptor; otherwise NULL */
+    void *arg;
+} fl_loop_item;
+
+typedef bool (*fl_loop_walk_fn)(fl_loop *loop, const fl_loop_item *item, void *arg);
+
+/* Calls `fn` for everything that waits in the loop, kind by kind in the order of fl_loop_kind, until it returns false. It
+ * may cancel and remove whatever it likes, but may not run or free the loop. It may or may not be called for what it
+ * adds. An interval whose callback is running is among the timers. Takes time in proportion to the memory of the loop. */
+void fl_loop_walk(fl_loop *loop, fl_loop_walk_fn fn, void *arg);
+
 /* --- Statistics -------------------------------------------------------------------------------------------------- */
 
 /* What a histogram says. Percentiles are exact to 1 part in 16, and never below the truth; the rest is exact. */
@@ -267,12 +355,13 @@ typedef struct fl_loop_summary {
 
 typedef struct fl_loop_stats {
     uint64_t turns;
-    uint64_t sleeps;  /* turns that had to wait */
-    uint64_t wakeups; /* sleeps that another thread ended, by posting or stopping */
+    uint64_t sleeps;   /* turns that had to wait */
+    uint64_t wakeups;  /* sleeps that another thread ended, by posting or stopping */
+    uint64_t slept_ns; /* how long all sleeps together took, by the loop's clock */
     struct {
-        uint64_t timers, urgent_tasks, tasks, descriptors, immediates, closing, microtasks;
-    } called, waiting;           /* callbacks since the loop was made; what waits now (descriptors: that are added) */
-    uint64_t tasks_peak;         /* the most tasks that have been found waiting at once */
+        uint64_t timers, urgent_tasks, tasks, descriptors, immediates, closing, microtasks, hooks;
+    } called, waiting;   /* callbacks since the loop was made; what waits now (descriptors, hooks: that are added) */
+    uint64_t tasks_peak; /* the most tasks that have been found waiting at once */
     fl_loop_summary callback_ns; /* how long a callback took, its microtasks included; on the machine's clock as its
                                   * processor counts, which is right to about a thousandth */
     fl_loop_summary lateness_ns; /* how long after its deadline a timer's callback started */

@@ -79,8 +79,10 @@ typedef struct fl_runtime_config {
     uint64_t tick_ns;      /* how often a busy worker looks at the clock, and sees to other work; 0: 2^20, about 1 ms */
     bool pin;              /* each worker stays on one processor */
     bool huge_pages;       /* ask for 2 MiB pages: cancelling is faster with millions of timers */
-    fl_clock *clock; /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime. It is asked to
+    fl_clock *clock;   /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime. It is asked to
                             * let time pass when no worker has anything to do, and then by one or more of them */
+    uint64_t slack_ns; /* a worker that sleeps may wake this much after its next deadline, so that one wake-up serves
+                        * several timers; 0: it wakes at the deadline. Timers stay in order and are never early */
 } fl_runtime_config;
 
 /* --- The runtime ------------------------------------------------------------------------------------------------- */

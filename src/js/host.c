@@ -22,6 +22,9 @@ extern void JSDisableGCTimer(void);
 extern void JSGlobalContextSetUnhandledRejectionCallback(JSGlobalContextRef context, JSObjectRef function,
                                                          JSValueRef *exception);
 
+/* A wake-up may serve all timers within this time. */
+#define SLACK_NS 100000u
+
 struct host host;
 
 /* --- Small things */
@@ -221,7 +224,8 @@ int host_begin(JSStringRef name, JSStringRef source, int argument_count, char **
     fl_webtimers_host functions = {.invoke = invoke, .report = report};
     fl_clock *clock = fl_clock_monotonic();
     host.origin_ns = clock->now_ns(clock);
-    int r = fl_loop_new(NULL, &host.loop);
+    fl_loop_config config = {.slack_ns = SLACK_NS};
+    int r = fl_loop_new(&config, &host.loop);
     if (r == 0)
         r = fl_webtimers_new(host.loop, &functions, &host.timers);
     if (r == 0)

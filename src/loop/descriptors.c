@@ -24,7 +24,10 @@
 #include "base/alloc.h"
 #include "loop/internal.h"
 
-enum { ASKABLE = FL_READ | FL_WRITE | FL_HANGUP };
+enum {
+    ASKABLE = FL_READ | FL_WRITE | FL_HANGUP,
+    OWN_FDS = 2, /* in the epoll instance: the timer and the wake-up */
+};
 
 static int error_of_errno(void)
 {
@@ -50,13 +53,14 @@ static void close_if_open(int fd)
 
 void fl__poller_init(struct poller *poller)
 {
-    *poller = (struct poller){.epoll_fd = -1, .timer_fd = -1};
+    *poller = (struct poller){.epoll_fd = -1, .timer_fd = -1, .outer_fd = -1};
 }
 
 void fl__poller_destroy(struct poller *poller, int wake_fd)
 {
     close_if_open(poller->epoll_fd);
     close_if_open(poller->timer_fd);
+    close_if_open(poller->outer_fd);
     close_if_open(wake_fd);
     fl__release(poller->ready);
     fl__release(poller->watches);
@@ -93,29 +97,107 @@ static bool add_own(int epoll_fd, int fd)
     return fd >= 0 && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* The loop's own descriptors. */
+struct own_fds {
+    int epoll, timer, wake;
+};
+
+static void close_own(const struct own_fds *own)
+{
+    close_if_open(own->epoll);
+    close_if_open(own->timer);
+    close_if_open(own->wake);
+}
+
+static int open_own(struct own_fds *ret)
+{
+    ret->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ret->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    ret->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ret->epoll >= 0 && add_own(ret->epoll, ret->timer) && add_own(ret->epoll, ret->wake))
+        return 0;
+    int r = error_of_errno();
+    close_own(ret);
+    return r;
+}
+
+static void use_own(fl_loop *loop, const struct own_fds *own)
+{
+    loop->poller.epoll_fd = own->epoll;
+    loop->poller.timer_fd = own->timer;
+    loop->poller.armed_ns = 0;
+    loop->inbox.wake_fd = own->wake;
+}
+
 static int open_poller(fl_loop *loop)
 {
     struct poller *poller = &loop->poller;
+    struct own_fds own;
     if (poller->epoll_fd >= 0)
         return 0;
-    struct epoll_event *ready = fl__alloc(loop->budget * sizeof(*ready));
-    if (!ready)
+    if (!poller->ready)
+        poller->ready = fl__alloc((loop->budget + OWN_FDS) * sizeof(*poller->ready));
+    if (!poller->ready)
         return FL_NO_MEMORY;
-    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    int timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (epoll_fd < 0 || !add_own(epoll_fd, timer_fd) || !add_own(epoll_fd, wake_fd)) {
-        int r = error_of_errno();
-        close_if_open(epoll_fd);
-        close_if_open(timer_fd);
-        close_if_open(wake_fd);
-        fl__release(ready);
+    int r = open_own(&own);
+    if (r == 0)
+        use_own(loop, &own);
+    return r;
+}
+
+/* Lets outer_fd report what epoll_fd has. */
+static bool add_to_outer(int outer_fd, int epoll_fd)
+{
+    struct epoll_event event = {EPOLLIN, {.u64 = 0}};
+    return epoll_ctl(outer_fd, EPOLL_CTL_ADD, epoll_fd, &event) == 0;
+}
+
+int fl__poller_open_outer(fl_loop *loop)
+{
+    struct poller *poller = &loop->poller;
+    int r = open_poller(loop);
+    if (r < 0 || poller->outer_fd >= 0)
+        return r;
+    int outer_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (outer_fd < 0 || !add_to_outer(outer_fd, poller->epoll_fd)) {
+        r = error_of_errno();
+        close_if_open(outer_fd);
         return r;
     }
-    poller->ready = ready;
-    poller->epoll_fd = epoll_fd;
-    poller->timer_fd = timer_fd;
-    loop->inbox.wake_fd = wake_fd;
+    poller->outer_fd = outer_fd;
+    return 0;
+}
+
+/* What was added and closed without being removed is left out. */
+static int add_watches(const struct poller *poller, int epoll_fd)
+{
+    for (uint32_t fd = 0; fd < poller->watches_capacity; fd++) {
+        int r = poller->watches[fd].fn ? control(epoll_fd, EPOLL_CTL_ADD, (int)fd, &poller->watches[fd]) : 0;
+        if (r < 0 && r != FL_INVALID_ARGUMENT)
+            return r;
+    }
+    return 0;
+}
+
+/* The old instance is the parent's, too: nothing is changed in it. */
+int fl__poller_after_fork(fl_loop *loop)
+{
+    struct poller *poller = &loop->poller;
+    struct own_fds own, old = {poller->epoll_fd, poller->timer_fd, loop->inbox.wake_fd};
+    if (poller->epoll_fd < 0)
+        return 0;
+    int r = open_own(&own);
+    if (r < 0)
+        return r;
+    r = add_watches(poller, own.epoll);
+    if (r < 0) {
+        close_own(&own);
+        return r;
+    }
+    close_own(&old);
+    close_if_open(poller->outer_fd);
+    poller->outer_fd = -1;
+    use_own(loop, &own);
     return 0;
 }
 
@@ -139,7 +221,7 @@ static void banish_ghosts(fl_loop *loop)
     if (epoll_fd < 0)
         return;
     if (add_own(epoll_fd, poller->timer_fd) && add_own(epoll_fd, loop->inbox.wake_fd) &&
-        copy_watches(poller, epoll_fd)) {
+        copy_watches(poller, epoll_fd) && (poller->outer_fd < 0 || add_to_outer(poller->outer_fd, epoll_fd))) {
         close(poller->epoll_fd);
         poller->epoll_fd = epoll_fd;
     } else {
@@ -159,19 +241,19 @@ int fl__poller_poll(fl_loop *loop, int timeout_ms)
     struct poller *poller = &loop->poller;
     poller->ready_count = 0;
     poller->polled = true;
-    poller->polled_before = fl__loop_progress(loop);
-    if (poller->added == 0)
+    poller->polled_before = fl__loop_calls(loop);
+    if (poller->added == 0 && !poller->outside)
         return 0;
-    int n = epoll_wait(poller->epoll_fd, poller->ready, (int)loop->budget, timeout_ms);
+    int n = epoll_wait(poller->epoll_fd, poller->ready, (int)loop->budget + OWN_FDS, timeout_ms);
     if (n < 0)
         return errno == EINTR ? 0 : FL_SYSTEM;
     bool ghosts = false;
     for (int i = 0; i < n; i++) {
         const struct epoll_event *event = &poller->ready[i];
-        if (watch_of_event(poller, event))
+        bool known = watch_of_event(poller, event);
+        if (known && poller->ready_count < loop->budget) /* the rest is found again */
             poller->ready[poller->ready_count++] = *event;
-        else
-            ghosts = ghosts || event->data.u64 >> 32 != 0;
+        ghosts = ghosts || (!known && event->data.u64 >> 32 != 0);
     }
     if (ghosts)
         banish_ghosts(loop);
@@ -181,7 +263,7 @@ int fl__poller_poll(fl_loop *loop, int timeout_ms)
 int fl__descriptors_take(fl_loop *loop)
 {
     const struct poller *poller = &loop->poller;
-    bool same = poller->polled && poller->polled_before == fl__loop_progress(loop);
+    bool same = poller->polled && poller->polled_before == fl__loop_calls(loop);
     return same ? 0 : fl__poller_poll(loop, 0);
 }
 
@@ -234,7 +316,7 @@ int fl_loop_fd_add(fl_loop *loop, int fd, unsigned events, fl_loop_fd_fn fn, voi
     struct poller *poller = &loop->poller;
     if (!fn || fd < 0 || events & ~(unsigned)ASKABLE)
         return FL_INVALID_ARGUMENT;
-    struct watch watch = {fn, arg, events, poller->generation + 1};
+    struct watch watch = {.fn = fn, .arg = arg, .events = (uint16_t)events, .generation = poller->generation + 1};
     if (watch.generation == 0)
         watch.generation = 1;
     int r = open_poller(loop);
@@ -247,10 +329,9 @@ int fl_loop_fd_add(fl_loop *loop, int fd, unsigned events, fl_loop_fd_fn fn, voi
         epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
         return r;
     }
-    if (!poller->watches[fd].fn) {
-        poller->added++;
-        loop->keep_alive++;
-    }
+    struct watch *before = &poller->watches[fd];
+    poller->added += !before->fn;
+    loop->keep_alive += !before->fn || before->unref;
     poller->watches[fd] = watch;
     poller->generation = watch.generation;
     return 0;
@@ -264,7 +345,7 @@ int fl_loop_fd_modify(fl_loop *loop, int fd, unsigned events)
     if (events & ~(unsigned)ASKABLE)
         return FL_INVALID_ARGUMENT;
     struct watch changed = *watch;
-    changed.events = events;
+    changed.events = (uint16_t)events;
     int r = control(loop->poller.epoll_fd, EPOLL_CTL_MOD, fd, &changed);
     if (r == 0)
         *watch = changed;
@@ -277,8 +358,28 @@ int fl_loop_fd_remove(fl_loop *loop, int fd)
     if (!watch)
         return FL_NOT_FOUND;
     epoll_ctl(loop->poller.epoll_fd, EPOLL_CTL_DEL, fd, NULL); /* fails if it was closed, which does the same */
-    *watch = (struct watch){0};
     loop->poller.added--;
-    loop->keep_alive--;
+    loop->keep_alive -= !watch->unref;
+    *watch = (struct watch){0};
     return 0;
+}
+
+static int set_unref(fl_loop *loop, int fd, bool unref)
+{
+    struct watch *watch = find(loop, fd);
+    if (!watch)
+        return FL_NOT_FOUND;
+    loop->keep_alive += (uint64_t)watch->unref - unref;
+    watch->unref = unref;
+    return 0;
+}
+
+int fl_loop_fd_ref(fl_loop *loop, int fd)
+{
+    return set_unref(loop, fd, false);
+}
+
+int fl_loop_fd_unref(fl_loop *loop, int fd)
+{
+    return set_unref(loop, fd, true);
 }

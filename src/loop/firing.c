@@ -256,6 +256,33 @@ void fl__immediates_run(fl_loop *loop)
     }
 }
 
+void fl__hooks_take(fl_loop *loop, uint32_t head)
+{
+    assert(table_list_empty(&loop->table, HOOKS_NOW) && table_list_empty(&loop->table, HOOKS_DONE));
+    table_list_splice(&loop->table, HOOKS_NOW, head);
+}
+
+/* Hooks that have been called wait in a list of their own, so that those made meanwhile come after all others. */
+void fl__hooks_run(fl_loop *loop, uint32_t head)
+{
+    struct table *table = &loop->table;
+    uint64_t calls = fl__loop_calls(loop);
+    while (!table_list_empty(table, HOOKS_NOW) && !fl__loop_interrupted(loop)) {
+        uint32_t slot = table_link(table, HOOKS_NOW)->next;
+        const struct record *record = table_record(table, slot);
+        table_list_remove(table, slot);
+        table_list_append(table, HOOKS_DONE, slot);
+        loop->counters.hooks++;
+        table_fn(table, record)(loop, record->arg);
+        fl__loop_checkpoint(loop);
+    }
+    loop->counters.by_hooks += fl__loop_calls(loop) - calls;
+    if (!table_list_empty(table, HOOKS_NOW))
+        return;
+    table_list_splice(table, HOOKS_DONE, head);
+    table_list_splice(table, head, HOOKS_DONE);
+}
+
 bool fl__timers_next(fl_loop *loop, uint64_t *ret_ns)
 {
     uint64_t next_ns = fl__fresh_next_ns(loop), wheel_ns;

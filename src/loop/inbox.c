@@ -135,6 +135,14 @@ void fl__inbox_init(struct inbox *inbox)
     *inbox = (struct inbox){.wake_fd = -1};
 }
 
+void fl__inbox_after_fork(struct inbox *inbox)
+{
+    if (inbox_is_mark(atomic_load(&inbox->head)))
+        atomic_store(&inbox->head, NULL);
+    atomic_store(&inbox->stopping, 0);
+    atomic_store(&inbox->wakeups, inbox->woken);
+}
+
 void fl__inbox_close(struct inbox *inbox)
 {
     while (atomic_load(&inbox->wakeups) != inbox->woken || atomic_load(&inbox->stopping) != 0)
@@ -159,30 +167,22 @@ void fl__inbox_awake(struct inbox *inbox)
         inbox->woken++;
 }
 
-static void wait_until(struct inbox *inbox, uint64_t deadline_ns)
+/* The kernel lets a thread's timed waits end late by its timer slack, 50 us unless changed, so that wake-ups can be bundled.
+ * For a loop, its configuration decides about that. One system call per thread turns it off. */
+static void set_exact_waits(void)
 {
-    struct timespec deadline = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
-    syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP,
-            deadline_ns == UINT64_MAX ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+    static _Thread_local bool exact;
+    if (!exact)
+        prctl(PR_SET_TIMERSLACK, 1);
+    exact = true;
 }
 
-/* The kernel lets a thread's timed waits end late by its timer slack, 50 µs unless changed, so that wake-ups can be
- * bundled. Here that would spoil what the program asked for timer by timer. So the wait is asked to end a slack early:
- * then it ends on time, or before, if the kernel had another wake-up to bundle it with. What is left is waited for with
- * the least slack there is, but only while the thread is in there: callbacks, and threads they start, keep the program's
- * own setting, which they may also change: so it is asked for each time. */
-void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns)
+void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns)
 {
-    int slack_ns = deadline_ns == UINT64_MAX ? 0 : prctl(PR_GET_TIMERSLACK);
-    if (slack_ns <= 1) {
-        wait_until(inbox, deadline_ns);
-    } else if (deadline_ns - now_ns > (uint64_t)slack_ns) {
-        wait_until(inbox, deadline_ns - (uint64_t)slack_ns);
-    } else {
-        prctl(PR_SET_TIMERSLACK, 1);
-        wait_until(inbox, deadline_ns);
-        prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
-    }
+    struct timespec deadline = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
+    set_exact_waits();
+    syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP,
+            deadline_ns == UINT64_MAX ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
 static void append(struct task_list *list, fl_loop_task *first, fl_loop_task *last, uint64_t count)

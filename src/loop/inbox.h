@@ -49,7 +49,8 @@ struct task_block {
     fl_loop_task task[TASKS_OF_BLOCK]; /* the first is number 1 */
 };
 
-enum inbox_stop { STOP_NO, STOP_DRAIN, STOP_NOW };
+/* Each is sooner than the one before. */
+enum inbox_stop { STOP_NO, STOP_DRAIN, STOP_TURN, STOP_NOW };
 
 /* Threads that post keep writing to `cut`, they and the loop to the head, and the loop reads the rest after every callback:
  * none shares a cache line with another. */
@@ -85,6 +86,9 @@ void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how);
 
 void fl__inbox_init(struct inbox *inbox);
 
+/* In the child of a fork, where there are no other threads. */
+void fl__inbox_after_fork(struct inbox *inbox);
+
 /* Waits until no other thread is inside anymore. */
 void fl__inbox_close(struct inbox *inbox);
 
@@ -101,8 +105,8 @@ bool fl__inbox_sleep(struct inbox *inbox, fl_loop_task *mark);
 void fl__inbox_awake(struct inbox *inbox);
 
 /* Waits on the head until a wake-up, a signal, or `deadline_ns` of CLOCK_MONOTONIC (UINT64_MAX: for ever); it may end
- * before that for no reason. The head must be INBOX_ASLEEP, or have been; `now_ns` is at most the time. */
-void fl__inbox_wait(struct inbox *inbox, uint64_t now_ns, uint64_t deadline_ns);
+ * before that for no reason. The head must be INBOX_ASLEEP, or have been. */
+void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns);
 
 /* Takes all tasks, oldest first, to the ends of two lists. */
 void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others);
@@ -120,7 +124,7 @@ static inline bool inbox_is_mark(const fl_loop_task *head)
 
 static inline bool inbox_empty(const struct inbox *inbox)
 {
-    return atomic_load_explicit(&inbox->head, memory_order_relaxed) == NULL;
+    return (uintptr_t)atomic_load_explicit(&inbox->head, memory_order_relaxed) <= (uintptr_t)INBOX_POLLING;
 }
 
 static inline enum inbox_stop inbox_stop(const struct inbox *inbox)

@@ -31,8 +31,12 @@
 enum {
     IMMEDIATES = 1 << TABLE_FIRST_BITS, /* made, for the next immediate phase */
     IMMEDIATES_NOW,                     /* of the phase that runs, or was left by a stop */
-    STRANDED,                           /* see timers.h, */
-    LAST,                               /* and this too */
+    HOOKS_BEFORE_SLEEP,                 /* in the order in which they were made */
+    HOOKS_AFTER_SLEEP,
+    HOOKS_NOW,  /* of the phase that runs, or was left by a stop: not called yet, */
+    HOOKS_DONE, /* and called already */
+    STRANDED,   /* see timers.h, */
+    LAST,       /* and this too */
     LIST_HEADS_END
 };
 
@@ -42,22 +46,34 @@ enum { CANCELLED_MAX = 64 };
 struct watch {
     fl_loop_fd_fn fn; /* NULL: not added */
     void *arg;
-    uint32_t events;
+    uint16_t events;
+    bool unref;
     uint32_t generation;
 };
 
-/* A turn without its sleep. */
-enum phase { PHASE_TIMERS, PHASE_TASKS, PHASE_DESCRIPTORS, PHASE_IMMEDIATES, PHASE_CLOSING };
+/* A turn: the sleep lies between the first two. */
+enum phase {
+    PHASE_BEFORE_SLEEP,
+    PHASE_AFTER_SLEEP,
+    PHASE_TIMERS,
+    PHASE_TASKS,
+    PHASE_DESCRIPTORS,
+    PHASE_IMMEDIATES,
+    PHASE_CLOSING
+};
 
 /* The kernel's side of descriptors; opened by the first fl_loop_fd_add(). */
 struct poller {
     int epoll_fd; /* -1: not open */
     int timer_fd;
+    int outer_fd;              /* watches epoll_fd, for fl_loop_poll_fd(); its number never changes. -1: not open */
+    bool outside;              /* the loop is waited for by way of outer_fd, */
+    bool marked;               /* and its mark is in the inbox */
     uint64_t armed_ns;         /* when timer_fd goes off or went off; 0: never */
-    struct epoll_event *ready; /* what the last poll has found: `budget` of them */
+    struct epoll_event *ready; /* what the last poll has found: up to `budget` */
     uint32_t ready_count;
     bool polled;            /* in this turn, */
-    uint64_t polled_before; /* when so much had been called */
+    uint64_t polled_before; /* when this many callbacks had been called */
     struct watch *watches;  /* by descriptor */
     uint32_t watches_capacity;
     uint32_t added;      /* descriptors */
@@ -65,7 +81,8 @@ struct poller {
 };
 
 struct counters {
-    uint64_t turns, sleeps;
+    uint64_t turns, sleeps, slept_ns;
+    uint64_t hooks, by_hooks; /* calls of hooks, and callbacks that these calls led to, their microtasks included */
     uint64_t timers, urgent_tasks, tasks, descriptors, immediates, closing, microtasks;
     uint64_t tasks_peak;
 };
@@ -75,6 +92,7 @@ struct fl_loop {
     uint64_t now_ns;  /* of this turn */
     uint64_t read_ns; /* the last reading of the clock */
     struct stopwatch stopwatch;
+    uint64_t slack_ns;
     uint32_t budget;
     bool running;        /* inside fl_loop_run() or fl_loop_run_once() */
     bool freed;          /* by a callback */
@@ -97,6 +115,7 @@ struct fl_loop {
     fl_expired *due; /* `budget` of them: the timers of this turn */
     uint32_t due_next, due_count;
     uint64_t immediates; /* how many there are */
+    uint64_t hooks;
 
     struct {
         uint64_t urgent, tasks, immediates, closing;
@@ -131,10 +150,16 @@ static inline bool fl__loop_interrupted(const fl_loop *loop)
 /* What follows every callback: the microtask checkpoint and the statistics. */
 void fl__loop_checkpoint(fl_loop *loop);
 
-/* Changes with everything that is called. */
-static inline uint64_t fl__loop_progress(const fl_loop *loop)
+/* How many callbacks have been called. */
+static inline uint64_t fl__loop_calls(const fl_loop *loop)
 {
     return loop->callback_ticks.count + loop->counters.microtasks;
+}
+
+/* The same without hooks, which are called whether there is something to do or not. Not for the phases of hooks. */
+static inline uint64_t fl__loop_progress(const fl_loop *loop)
+{
+    return fl__loop_calls(loop) - loop->counters.by_hooks;
 }
 
 /* Whether there is something to call without waiting; timers and descriptors are not looked at. */
@@ -150,6 +175,8 @@ void fl__timers_take(fl_loop *loop);
 void fl__timers_run(fl_loop *loop);
 void fl__immediates_take(fl_loop *loop);
 void fl__immediates_run(fl_loop *loop);
+void fl__hooks_take(fl_loop *loop, uint32_t head);
+void fl__hooks_run(fl_loop *loop, uint32_t head);
 
 /* When the loop must turn because of timers, or a little before; false: never. */
 bool fl__timers_next(fl_loop *loop, uint64_t *ret_ns);
@@ -166,6 +193,12 @@ void fl__poller_destroy(struct poller *poller, int wake_fd);
  * signal ends the wait too. */
 int fl__poller_poll(fl_loop *loop, int timeout_ms);
 
+/* Opens what fl_loop_poll_fd() needs. */
+int fl__poller_open_outer(fl_loop *loop);
+
+/* In the child of a fork: opens descriptors of its own. */
+int fl__poller_after_fork(fl_loop *loop);
+
 /* The same for the descriptors' phase: what was found before is good only if nothing was called since. */
 int fl__descriptors_take(fl_loop *loop);
 void fl__descriptors_run(fl_loop *loop);
@@ -174,5 +207,11 @@ void fl__descriptors_run(fl_loop *loop);
 
 /* Sleeps until something can run. Returns 0 or FL_SYSTEM. */
 int fl__loop_sleep(fl_loop *loop);
+
+/* The wait that fl_loop_poll_fd() has prepared is over: takes the mark out of the inbox. */
+void fl__loop_unmark(fl_loop *loop);
+
+/* The same for a turn: takes notice of the loop's own descriptors, too. */
+int fl__loop_end_outside(fl_loop *loop);
 
 #endif

@@ -34,6 +34,7 @@ static void release_tasks(fl_loop *loop, struct task_list *list)
 
 static void destroy(fl_loop *loop)
 {
+    fl__loop_unmark(loop);
     fl__inbox_close(&loop->inbox);
     fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
     release_tasks(loop, &loop->urgent);
@@ -68,6 +69,7 @@ int fl_loop_new(const fl_loop_config *config, fl_loop **ret)
         return FL_NO_MEMORY;
     loop->clock = config->clock ? config->clock : fl_clock_monotonic();
     loop->budget = config->budget ? config->budget : DEFAULT_BUDGET;
+    loop->slack_ns = config->slack_ns;
     loop->read_ns = 1; /* time 0 counts as 1 */
     stopwatch_init(&loop->stopwatch, loop->clock, fl_loop_update_now(loop));
     fl__inbox_init(&loop->inbox);
@@ -129,6 +131,14 @@ uint64_t fl__loop_next_ns(fl_loop *loop)
     if (loop->table.live == LIST_HEADS_END - IMMEDIATES)
         return UINT64_MAX; /* as a rule there is no timer, and this is quicker than to look for the first */
     return fl__timers_next(loop, &next_ns) ? next_ns : UINT64_MAX;
+}
+
+bool fl_loop_next_ns(fl_loop *loop, uint64_t *ret_ns)
+{
+    if (!fl__loop_can_run(loop))
+        return fl__timers_next(loop, ret_ns);
+    *ret_ns = loop->now_ns;
+    return true;
 }
 
 void fl_loop_hold(fl_loop *loop)
@@ -272,11 +282,64 @@ static inline bool go_on_to(fl_loop *loop, enum phase phase)
     return true;
 }
 
+/* The microtasks come before the first callback of the turn. */
+static void run_hooks_before_sleep(fl_loop *loop)
+{
+    if (!table_list_empty(&loop->table, HOOKS_NOW))
+        run_microtasks(loop);
+    fl__hooks_run(loop, HOOKS_BEFORE_SLEEP);
+}
+
+static inline void read_clock_for_turn(fl_loop *loop)
+{
+    stopwatch_begin_turn(&loop->stopwatch, fl_loop_update_now(loop));
+}
+
+/* Callbacks begin, in a new turn or in one that a stop has ended before its time. */
+static void begin_callbacks(fl_loop *loop)
+{
+    if (!fl__loop_interrupted(loop))
+        run_microtasks(loop);
+    stopwatch_begin_callbacks(&loop->stopwatch);
+}
+
+/* Sleeps, if asked to, and begins the waking part of the turn. */
+static int wake_up(fl_loop *loop, bool sleep)
+{
+    int r = sleep ? fl__loop_sleep(loop) : 0;
+    if (r < 0) {
+        loop->unfinished = false;
+        return r;
+    }
+    loop->counters.turns++;
+    read_clock_for_turn(loop);
+    fl__timers_take(loop); /* before any callback of this turn can make one that is due */
+    if (loop->hooks > 0)
+        fl__hooks_take(loop, HOOKS_AFTER_SLEEP);
+    begin_callbacks(loop);
+    return 0;
+}
+
 /* Goes through a turn from the phase in which it is, whose work has been taken aside, to its end or to a stop. */
-static int run_phases(fl_loop *loop)
+static int run_phases(fl_loop *loop, bool wait)
 {
     int r;
     switch (loop->phase) {
+    case PHASE_BEFORE_SLEEP:
+        if (loop->hooks > 0)
+            run_hooks_before_sleep(loop);
+        if (!go_on_to(loop, PHASE_AFTER_SLEEP))
+            return 0;
+        r = wake_up(loop, wait && !fl__loop_can_run(loop));
+        if (r < 0)
+            return r;
+        __attribute__((fallthrough));
+    case PHASE_AFTER_SLEEP:
+        if (loop->hooks > 0)
+            fl__hooks_run(loop, HOOKS_AFTER_SLEEP);
+        if (!go_on_to(loop, PHASE_TIMERS))
+            return 0;
+        __attribute__((fallthrough));
     case PHASE_TIMERS:
         fl__timers_run(loop);
         if (!go_on_to(loop, PHASE_TASKS))
@@ -315,44 +378,32 @@ static int run_phases(fl_loop *loop)
 
 static int finish_turn(fl_loop *loop)
 {
-    if (!fl__loop_interrupted(loop))
-        run_microtasks(loop);
-    stopwatch_begin_callbacks(&loop->stopwatch);
-    return run_phases(loop);
-}
-
-static inline void read_clock_for_turn(fl_loop *loop)
-{
-    stopwatch_begin_turn(&loop->stopwatch, fl_loop_update_now(loop));
-}
-
-static int begin_turn(fl_loop *loop, bool wait)
-{
-    int r = wait && !fl__loop_can_run(loop) ? fl__loop_sleep(loop) : 0;
-    if (r < 0)
-        return r;
-    loop->counters.turns++;
     read_clock_for_turn(loop);
-    fl__timers_take(loop); /* before any callback of this turn can make one that is due */
-    loop->unfinished = true;
-    loop->phase = PHASE_TIMERS;
-    return 0;
+    begin_callbacks(loop);
+    return run_phases(loop, false);
 }
 
-/* One turn; if a stop has ended the last one before its time, that is finished first, and there is no reason to wait. */
+/* One turn. If a stop has ended the last one after its sleep, that is finished first, and there is no reason to wait; if
+ * it has ended it before, the turn goes on from there. */
 static int turn(fl_loop *loop, bool wait)
 {
+    int r = loop->poller.outside ? fl__loop_end_outside(loop) : 0;
     loop->poller.ready_count = 0;
     loop->poller.polled = false;
-    if (loop->unfinished) {
-        read_clock_for_turn(loop);
-        int r = finish_turn(loop);
-        if (r < 0 || loop->unfinished)
-            return r;
+    if (r == 0 && loop->unfinished && loop->phase != PHASE_BEFORE_SLEEP) {
+        r = finish_turn(loop);
         wait = false;
+        if (loop->unfinished)
+            return r;
     }
-    int r = begin_turn(loop, wait);
-    return r < 0 ? r : finish_turn(loop);
+    if (r < 0)
+        return r;
+    wait = wait && !fl__loop_can_run(loop);
+    if (!loop->unfinished && loop->hooks > 0)
+        fl__hooks_take(loop, HOOKS_BEFORE_SLEEP);
+    loop->unfinished = true;
+    loop->phase = PHASE_BEFORE_SLEEP;
+    return run_phases(loop, wait);
 }
 
 /* A turn of a graceful stop: it does not wait, and says whether it found nothing to do. */
@@ -383,7 +434,7 @@ int fl_loop_run(fl_loop *loop)
     loop->running = true;
     int r = 0;
     bool idle = false;
-    while (r == 0 && !idle && !fl__loop_interrupted(loop) && fl_loop_alive(loop))
+    while (r == 0 && !idle && !loop->freed && inbox_stop(&loop->inbox) < STOP_TURN && fl_loop_alive(loop))
         r = inbox_stop(&loop->inbox) == STOP_NO ? turn(loop, true) : drain_turn(loop, &idle);
     return leave(loop, r);
 }
@@ -396,11 +447,11 @@ int fl_loop_run_once(fl_loop *loop, bool wait)
     loop->running = true;
     int r = 0;
     uint64_t before = fl__loop_progress(loop);
-    bool more = inbox_stop(&loop->inbox) != STOP_NOW;
+    bool more = inbox_stop(&loop->inbox) < STOP_TURN;
     while (r == 0 && more) {
         bool sleep = wait && fl_loop_alive(loop) && inbox_stop(&loop->inbox) == STOP_NO;
         r = turn(loop, sleep);
-        more = sleep && fl__loop_progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
+        more = sleep && !loop->freed && fl__loop_progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
     }
     return leave(loop, r);
 }
@@ -408,6 +459,11 @@ int fl_loop_run_once(fl_loop *loop, bool wait)
 void fl_loop_stop(fl_loop *loop)
 {
     fl__inbox_stop(&loop->inbox, STOP_NOW);
+}
+
+void fl_loop_stop_after_turn(fl_loop *loop)
+{
+    fl__inbox_stop(&loop->inbox, STOP_TURN);
 }
 
 void fl_loop_drain(fl_loop *loop)

@@ -18,7 +18,7 @@
 
 #include <sys/timerfd.h>
 
-#include "loop/internal.h"
+#include "loop/timers.h"
 
 static void arm_timerfd(struct poller *poller, uint64_t deadline_ns, uint64_t now_ns)
 {
@@ -46,24 +46,30 @@ static int wait_in_kernel(fl_loop *loop, uint64_t now_ns, uint64_t deadline_ns)
         return wait_in_epoll(loop, now_ns, deadline_ns);
     if (!fl__inbox_sleep(&loop->inbox, INBOX_ASLEEP))
         return 0;
-    fl__inbox_wait(&loop->inbox, now_ns, deadline_ns);
+    fl__inbox_wait(&loop->inbox, deadline_ns);
     fl__inbox_awake(&loop->inbox);
     return 0;
 }
 
 /* Another clock than the machine's counts at the same pace, but from another moment: the kernel is told how long it is from
- * now. The machine's clock is read first, so that the wait ends too early, if anything, and is repeated. */
-static int wait_on_clock(fl_loop *loop, uint64_t deadline_ns)
+ * now. The machine's clock is read first, so that the wait ends too early, if anything, and is repeated. Returns what the
+ * deadline is on CLOCK_MONOTONIC, and in *ret_now_ns a time that has passed there; 0 if the deadline has passed. */
+static uint64_t deadline_of_machine(fl_loop *loop, uint64_t deadline_ns, uint64_t *ret_now_ns)
 {
     fl_clock *machine = fl_clock_monotonic();
+    *ret_now_ns = loop->read_ns;
     if (loop->clock == machine || deadline_ns == UINT64_MAX)
-        return wait_in_kernel(loop, loop->read_ns, deadline_ns);
-    uint64_t machine_ns = machine->now_ns(machine), now_ns = fl__loop_read_clock(loop), end_ns;
-    if (now_ns >= deadline_ns)
-        return fl__poller_poll(loop, 0);
-    if (__builtin_add_overflow(machine_ns, deadline_ns - now_ns, &end_ns))
-        end_ns = UINT64_MAX;
-    return wait_in_kernel(loop, machine_ns, end_ns);
+        return deadline_ns;
+    *ret_now_ns = machine->now_ns(machine);
+    uint64_t now_ns = fl__loop_read_clock(loop);
+    return now_ns < deadline_ns ? add_time(*ret_now_ns, deadline_ns - now_ns) : 0;
+}
+
+static int wait_on_clock(fl_loop *loop, uint64_t deadline_ns)
+{
+    uint64_t now_ns;
+    deadline_ns = deadline_of_machine(loop, deadline_ns, &now_ns);
+    return deadline_ns > 0 ? wait_in_kernel(loop, now_ns, deadline_ns) : fl__poller_poll(loop, 0);
 }
 
 /* Something outside wants the loop: looked at before each wait. */
@@ -80,17 +86,82 @@ static int pass_time(fl_loop *loop, bool timed, uint64_t deadline_ns)
     return fl__poller_poll(loop, 0);
 }
 
+/* The loop may wake up later than at the deadline by its slack, but once the deadline has passed there is no reason to
+ * sleep on. */
 int fl__loop_sleep(fl_loop *loop)
 {
-    uint64_t deadline_ns;
-    bool timed = fl__timers_next(loop, &deadline_ns), slept = false;
+    uint64_t deadline_ns, began_ns = 0;
+    bool timed = fl__timers_next(loop, &deadline_ns);
     if (timed && deadline_ns <= loop->read_ns)
         return 0;
     int r = loop->clock->wait_until ? fl__poller_poll(loop, 0) : 0;
     while (r == 0 && !called_for(loop) && (fl__loop_read_clock(loop) < deadline_ns || !timed)) {
-        r = pass_time(loop, timed, deadline_ns);
-        slept = true;
+        if (began_ns == 0)
+            began_ns = loop->read_ns;
+        r = pass_time(loop, timed, add_time(deadline_ns, loop->slack_ns));
     }
-    loop->counters.sleeps += slept;
+    if (began_ns > 0) {
+        loop->counters.sleeps++;
+        loop->counters.slept_ns += fl__loop_read_clock(loop) - began_ns;
+    }
     return r;
+}
+
+/* --- Waiting outside */
+
+void fl__loop_unmark(fl_loop *loop)
+{
+    if (loop->poller.marked)
+        fl__inbox_awake(&loop->inbox);
+    loop->poller.marked = false;
+}
+
+static void begin_outside(fl_loop *loop)
+{
+    uint64_t deadline_ns, now_ns;
+    if (!fl_loop_next_ns(loop, &deadline_ns))
+        deadline_ns = UINT64_MAX;
+    bool now = deadline_ns <= fl__loop_read_clock(loop) || !fl__inbox_sleep(&loop->inbox, INBOX_POLLING);
+    loop->poller.outside = true;
+    loop->poller.marked = !now;
+    if (!now && loop->clock->wait_until)
+        return;
+    if (!now)
+        deadline_ns = deadline_of_machine(loop, add_time(deadline_ns, loop->slack_ns), &now_ns);
+    if (now || deadline_ns == 0)
+        arm_timerfd(&loop->poller, 1, 1); /* a moment that has passed makes the timerfd ready at once */
+    else
+        arm_timerfd(&loop->poller, deadline_ns, now_ns);
+}
+
+/* The events of the loop's own descriptors are taken out of epoll, so that outer_fd is no longer ready because of them. */
+int fl__loop_end_outside(fl_loop *loop)
+{
+    fl__loop_unmark(loop);
+    int r = fl__poller_poll(loop, 0);
+    loop->poller.outside = false;
+    return r;
+}
+
+int fl_loop_poll_fd(fl_loop *loop, int *ret_fd)
+{
+    if (loop->running)
+        return FL_BUSY;
+    int r = fl__poller_open_outer(loop);
+    if (r < 0)
+        return r;
+    fl__loop_unmark(loop);
+    begin_outside(loop);
+    *ret_fd = loop->poller.outer_fd;
+    return 0;
+}
+
+int fl_loop_after_fork(fl_loop *loop)
+{
+    int r = fl__poller_after_fork(loop);
+    if (r < 0)
+        return r;
+    fl__inbox_after_fork(&loop->inbox);
+    loop->poller.outside = loop->poller.marked = false;
+    return 0;
 }

@@ -27,13 +27,13 @@ static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
         *values[i] = (uint64_t)((double)*values[i] * tick_ns);
 }
 
-/* All records that are taken, without the heads of lists, immediates, and what was cancelled and is not free yet. */
+/* All records that are taken, without the heads of lists, immediates, hooks, and what was cancelled and is not free yet. */
 static uint64_t count_timers(const fl_loop *loop)
 {
     uint64_t count = loop->table.live;
     for (uint32_t i = 0; i < loop->cancelled_count; i++)
         count -= loop->cancelled[i].slot != 0;
-    return count - (LIST_HEADS_END - IMMEDIATES) - loop->immediates;
+    return count - (LIST_HEADS_END - IMMEDIATES) - loop->immediates - loop->hooks;
 }
 
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
@@ -45,10 +45,11 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
         .turns = counters->turns,
         .sleeps = counters->sleeps,
         .wakeups = loop->inbox.woken,
+        .slept_ns = counters->slept_ns,
         .called = {counters->timers, counters->urgent_tasks, counters->tasks, counters->descriptors,
-                   counters->immediates, counters->closing, counters->microtasks},
+                   counters->immediates, counters->closing, counters->microtasks, counters->hooks},
         .waiting = {count_timers(loop), urgent, tasks, loop->poller.added, loop->immediates, loop->closing.count,
-                    loop->microtasks.count},
+                    loop->microtasks.count, loop->hooks},
         .tasks_peak = counters->tasks_peak,
         .bytes = bytes_of(loop),
     };
@@ -61,7 +62,7 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 /* --- Checking */
 
 struct census {
-    uint64_t state[STATE_IMMEDIATE + 1];
+    uint64_t state[STATE_HOOK + 1];
     uint64_t referenced, extras, taken;
     uint32_t roomy, worn; /* blocks of a chunk */
 };
@@ -151,7 +152,7 @@ static const char *count_list(const struct table *table, uint32_t head, enum rec
 static const char *check_timers(const fl_loop *loop, struct census *census)
 {
     const struct table *table = &loop->table;
-    uint64_t immediates = 0, stranded = 0, due = 0, fresh = 0, earliest_ns = UINT64_MAX;
+    uint64_t immediates = 0, hooks = 0, stranded = 0, due = 0, fresh = 0, earliest_ns = UINT64_MAX;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
         if (table_is_mapped(table, table_capacity(k)))
@@ -160,6 +161,8 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
         broken = count_list(table, IMMEDIATES, STATE_IMMEDIATE, &immediates);
     if (!broken)
         broken = count_list(table, IMMEDIATES_NOW, STATE_IMMEDIATE, &immediates);
+    for (uint32_t head = HOOKS_BEFORE_SLEEP; head <= HOOKS_DONE && !broken; head++)
+        broken = count_list(table, head, STATE_HOOK, &hooks);
     if (!broken)
         broken = count_list(table, STRANDED, STATE_STRANDED, &stranded);
     if (!broken)
@@ -179,6 +182,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     SOUND(fresh == census->state[STATE_FRESH] && fresh == loop->fresh.good);
     SOUND(loop->fresh.exact ? loop->fresh.earliest_ns == earliest_ns : loop->fresh.earliest_ns <= earliest_ns);
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
+    SOUND(hooks == loop->hooks && hooks == census->state[STATE_HOOK]);
     SOUND(stranded == census->state[STATE_STRANDED]);
     SOUND(due == census->state[STATE_DUE]);
     SOUND(census->state[STATE_RUNNING] <= 1);
@@ -191,13 +195,15 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
 
 static const char *check_rest(const fl_loop *loop, const struct census *census)
 {
-    uint64_t added = 0, listed = 0;
-    for (uint32_t fd = 0; fd < loop->poller.watches_capacity; fd++)
+    uint64_t added = 0, referenced = 0, listed = 0;
+    for (uint32_t fd = 0; fd < loop->poller.watches_capacity; fd++) {
         added += loop->poller.watches[fd].fn != NULL;
+        referenced += loop->poller.watches[fd].fn && !loop->poller.watches[fd].unref;
+    }
     for (const fl_loop_task *task = loop->tasks.first; listed < loop->tasks.count; task = task->next)
         listed++;
     SOUND(added == loop->poller.added);
-    SOUND(loop->keep_alive >= census->referenced + added); /* the rest are holds */
+    SOUND(loop->keep_alive >= census->referenced + referenced); /* the rest are holds */
     SOUND(loop->now_ns >= loop->drained_ns);
     SOUND(loop->read_ns >= loop->now_ns);
     SOUND(loop->due_next <= loop->due_count && loop->due_count <= loop->budget);

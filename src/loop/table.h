@@ -68,14 +68,15 @@ enum record_state {
     STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
     STATE_STRANDED,  /* in the list of those for which there was no memory, or of those for the end of time */
     STATE_IMMEDIATE, /* in a list of immediates */
+    STATE_HOOK,      /* in a list of hooks */
 };
 
 /* The parts of a record's tag. */
 enum {
-    RECORD_STATE = 7,
-    RECORD_UNREF = 8,
-    RECORD_EXTRA = 16,
-    RECORD_GENERATION_SHIFT = 5,
+    RECORD_STATE = 15,
+    RECORD_UNREF = 16,
+    RECORD_EXTRA = 32,
+    RECORD_GENERATION_SHIFT = 6,
     RECORD_NOT_GENERATION = (1 << RECORD_GENERATION_SHIFT) - 1,
 };
 

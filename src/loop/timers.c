@@ -235,6 +235,24 @@ int fl_loop_immediate(fl_loop *loop, fl_loop_fn fn, void *arg, fl_timer_id *ret_
     return 0;
 }
 
+int fl_loop_hook(fl_loop *loop, unsigned when, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
+{
+    uint32_t slot;
+    struct record *record;
+    if (when != FL_HOOK_BEFORE_SLEEP && when != FL_HOOK_AFTER_SLEEP)
+        return FL_INVALID_ARGUMENT;
+    int r = make_record(loop, fn, arg, NULL, &slot, &record);
+    if (r < 0)
+        return r;
+    record_set_state(record, STATE_HOOK);
+    table_list_append(&loop->table, when == FL_HOOK_BEFORE_SLEEP ? HOOKS_BEFORE_SLEEP : HOOKS_AFTER_SLEEP, slot);
+    loop->keep_alive++;
+    loop->hooks++;
+    if (ret_id)
+        *ret_id = table_id(record, slot);
+    return 0;
+}
+
 /* --- Changing */
 
 void fl__timers_drop_cancelled(fl_loop *loop)
@@ -274,6 +292,7 @@ static void take_out(fl_loop *loop, uint32_t slot, struct record *record)
         fresh_remove(&loop->fresh, (uint32_t)*record_timer(record));
         break;
     case STATE_IMMEDIATE:
+    case STATE_HOOK:
     case STATE_STRANDED:
         table_list_remove(&loop->table, slot);
         break;
@@ -287,6 +306,8 @@ void fl__timers_forget(fl_loop *loop, uint32_t slot, struct record *record)
     loop->keep_alive -= !(record->tag & RECORD_UNREF);
     if (record_state(record) == STATE_IMMEDIATE)
         loop->immediates--;
+    if (record_state(record) == STATE_HOOK)
+        loop->hooks--;
     table_put(&loop->table, slot, record);
 }
 
@@ -365,7 +386,7 @@ int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
     struct record *record = table_find(&loop->table, id, &slot);
     if (!record)
         return FL_TIMER_NOT_FOUND;
-    if (record_state(record) == STATE_IMMEDIATE)
+    if (record_state(record) >= STATE_IMMEDIATE)
         return FL_INVALID_ARGUMENT;
     uint64_t deadline_ns = add_time(loop->now_ns, delay_ns);
     int r = prepare(loop, record, deadline_ns);

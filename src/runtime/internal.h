@@ -210,6 +210,7 @@ struct fl_runtime {
     fl_clock *clock;
     uint64_t tick_ns;
     uint32_t scrub_budget;
+    uint64_t slack_ns;
     bool pin, huge_pages;
     bool own_clock; /* waiting may move it: see given.c and metronome.c */
     atomic_bool stopping;

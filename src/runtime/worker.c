@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 
 #include "base/alloc.h"
 #include "loop/ahead.h"
@@ -520,7 +519,6 @@ static void release(struct fl__worker *worker)
 static void *run(void *arg)
 {
     struct fl__worker *worker = arg;
-    prctl(PR_SET_TIMERSLACK, 1); /* here once, so that the loop need not do it for each sleep */
     fl__self = worker;
     fl_loop_hold(worker->loop);
     while (!may_leave(worker))
@@ -601,7 +599,7 @@ static int set_up_shelf(struct shelf *shelf)
 
 static int make_parts(struct fl__worker *worker)
 {
-    fl_loop_config loop = {.clock = fl__given_clock(worker)};
+    fl_loop_config loop = {.clock = fl__given_clock(worker), .slack_ns = worker->rt->slack_ns};
     int r = fl_loop_new(&loop, &worker->loop);
     if (r < 0)
         return r;

@@ -12,6 +12,7 @@
  * With one moment for many timers, stops of far timers and small budgets, ties are frequent, and every tie is checked.
  */
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,7 @@ enum {
 
 enum kind {
     TIMER, /* and intervals */
+    HOOK,  /* the moment is in its flags */
     IMMEDIATE,
     TASK,
     URGENT,
@@ -70,7 +72,7 @@ struct channel {
     struct model *model;
     int fd;
     uint64_t value;
-    bool watched, attached;
+    bool watched, attached, unref;
     unsigned events, ready; /* asked for; found at the beginning of the phase */
     uint64_t added;         /* order of the last fl_loop_fd_add(), */
     uint64_t found;         /* and what it was then */
@@ -91,16 +93,22 @@ struct model {
 
     struct item *due[MAX_ITEMS]; /* of this turn, or left by a stop */
     unsigned due_next, due_count;
+    struct item *hooks[MAX_ITEMS]; /* of the phase that runs, or left by a stop */
+    unsigned hook_next, hook_count;
+    bool in_hook;         /* a hook was called, and its microtasks may follow */
     struct item *running; /* an interval whose callback was called and which is not yet armed anew */
 
     enum phase phase;       /* of a turn that runs or that a stop has ended; or there is none */
     bool finishing;         /* such a turn is finished, and another one follows */
     unsigned left[KINDS];   /* callbacks that this phase may still call */
     uint64_t phase_order;   /* what was made later waits for the next turn */
+    bool waits, wakes;      /* the turn that runs may sleep; it has no hooks to call before that */
     bool stopped, draining; /* the stop that was asked for */
+    bool stop_turn;
     bool freed;
     enum { NOT, ONCE, WAIT, RUN } run; /* how the loop runs */
-    uint64_t calls, calls_before_run, calls_before_turn;
+    uint64_t calls, by_hooks, progress_before_run, progress_before_turn;
+    uint64_t slack_ns;
 };
 
 __attribute__((format(printf, 2, 3))) static void demand(bool condition, const char *format, ...)
@@ -196,7 +204,7 @@ static bool alive(const struct model *m)
     for (unsigned i = 0; i < m->count; i++)
         keeps = keeps || (m->items[i].kind <= IMMEDIATE && m->items[i].lives && !m->items[i].unref);
     for (unsigned i = 0; i < m->channels; i++)
-        keeps = keeps || m->channel[i].watched;
+        keeps = keeps || (m->channel[i].watched && !m->channel[i].unref);
     for (enum kind kind = TASK; kind < KINDS; kind++)
         keeps = keeps || waiting(&m->queue[kind]);
     return keeps;
@@ -215,9 +223,20 @@ static bool channel_ready(const struct model *m)
     return false;
 }
 
-/* A wait that only the outside could end: not to be tried. A timer at the end of time counts as none. */
+static bool has_hook(const struct model *m)
+{
+    for (unsigned i = 0; i < m->count; i++)
+        if (m->items[i].kind == HOOK && m->items[i].lives)
+            return true;
+    return false;
+}
+
+/* A wait that only the outside could end: not to be tried. A timer at the end of time counts as none. Neither is one with
+ * hooks: a loop may wake up, call them, and sleep on. */
 static bool would_block(struct model *m)
 {
+    if (has_hook(m) && !can_run(m) && !channel_ready(m))
+        return true;
     const struct item *next = earliest(m);
     bool something = (next && next->fire_ns < 1ull << 53) || m->running;
     for (unsigned i = m->due_next; i < m->due_count; i++)
@@ -229,19 +248,69 @@ static bool would_block(struct model *m)
 
 /* ---- A turn. */
 
-/* If nothing can run, a turn that waits begins when the earliest timer is due. */
+static uint64_t progress(const struct model *m)
+{
+    return m->calls - m->by_hooks;
+}
+
+static void take_hooks(struct model *m, unsigned when)
+{
+    m->hook_next = m->hook_count = 0;
+    for (unsigned i = 0; i < m->count; i++)
+        if (m->items[i].kind == HOOK && m->items[i].lives && m->items[i].flags == when)
+            m->hooks[m->hook_count++] = &m->items[i];
+}
+
+static struct item *next_hook(struct model *m)
+{
+    while (m->hook_next < m->hook_count) {
+        struct item *item = m->hooks[m->hook_next++];
+        if (item->lives)
+            return item;
+    }
+    return NULL;
+}
+
+/* What can run keeps the loop from sleeping: microtasks, too, though they run before the hooks. */
 static void begin_turn(struct model *m, bool wait)
 {
+    if (m->phase != PHASE_BEFORE_SLEEP)
+        take_hooks(m, FL_HOOK_BEFORE_SLEEP);
+    m->phase = PHASE_BEFORE_SLEEP;
+    m->waits = wait && !can_run(m);
+    bool hooks = false;
+    for (unsigned i = m->hook_next; i < m->hook_count; i++)
+        hooks = hooks || m->hooks[i]->lives;
+    m->wakes = !hooks; /* looked at when the loop has slept */
+}
+
+/* The loop may sleep on for its slack, and need not. */
+static void sleep_until(struct model *m, uint64_t fire_ns)
+{
+    if (m->slack_ns == 0) {
+        m->time_ns = fire_ns;
+        return;
+    }
+    m->time_ns = m->clock.time_ns;
+    demand(m->time_ns >= fire_ns && m->time_ns <= at_most_max(fire_ns, m->slack_ns), "the slack is not kept");
+}
+
+/* If nothing can run, a turn that waits goes on when the earliest timer is due. */
+static void wake_up(struct model *m)
+{
     struct item *item = earliest(m);
-    if (wait && item && !can_run(m) && !channel_ready(m))
-        m->time_ns = later(m->time_ns, item->fire_ns);
+    m->wakes = false;
+    bool stops = m->stopped || m->draining || m->stop_turn;
+    if (m->waits && !stops && item && item->fire_ns > m->time_ns && !can_run(m) && !channel_ready(m))
+        sleep_until(m, item->fire_ns);
     m->now_ns = later(m->now_ns, m->time_ns);
     m->due_next = m->due_count = 0;
     while (m->due_count < m->budget && (item = earliest(m)) && item->fire_ns <= m->now_ns) {
         item->due = true;
         m->due[m->due_count++] = item;
     }
-    m->phase = PHASE_TIMERS;
+    take_hooks(m, FL_HOOK_AFTER_SLEEP);
+    m->phase = PHASE_AFTER_SLEEP;
 }
 
 /* A phase takes aside what is there. Of descriptors that is what earlier phases have left ready. */
@@ -307,7 +376,9 @@ static struct item *next_in(struct model *m, enum kind kind)
 static struct item *next_in_phase(struct model *m)
 {
     struct item *item = NULL;
-    if (m->phase == PHASE_TIMERS)
+    if (m->phase <= PHASE_AFTER_SLEEP)
+        item = next_hook(m);
+    else if (m->phase == PHASE_TIMERS)
         item = next_due(m);
     else if (m->phase == PHASE_TASKS)
         item = (item = next_in(m, URGENT)) ? item : next_in(m, TASK);
@@ -338,8 +409,11 @@ static struct item *next_in_turn(struct model *m, bool *ret_channel)
     *ret_channel = false;
     if (m->freed)
         return waiting(&m->queue[CLOSING]) ? pop(&m->queue[CLOSING]) : NULL;
+    if (m->wakes)
+        wake_up(m);
     if (waiting(&m->queue[MICROTASK]))
         return pop(&m->queue[MICROTASK]);
+    m->in_hook = false;
     if (m->running)
         arm_anew(m);
     while (!m->stopped && m->phase != PHASE_NONE) {
@@ -347,7 +421,10 @@ static struct item *next_in_turn(struct model *m, bool *ret_channel)
         *ret_channel = m->phase == PHASE_DESCRIPTORS && channels_outstanding(m);
         if (item || *ret_channel)
             return item;
-        enter(m, m->phase + 1);
+        if (m->phase == PHASE_BEFORE_SLEEP)
+            wake_up(m);
+        else
+            enter(m, m->phase + 1);
     }
     return NULL;
 }
@@ -355,14 +432,13 @@ static struct item *next_in_turn(struct model *m, bool *ret_channel)
 /* The turn is over, or has ended with a stop: whether the loop must turn again before it returns. */
 static bool turns_again(struct model *m)
 {
-    bool progress = m->calls != m->calls_before_turn;
-    if (m->stopped || m->freed || !alive(m))
+    if (m->stopped || m->stop_turn || m->freed || !alive(m))
         return false;
     if (m->run == WAIT)
-        return m->calls == m->calls_before_run && !m->draining;
+        return progress(m) == m->progress_before_run && !m->draining;
     if (m->run == RUN && m->draining) {
         struct item *next = earliest(m);
-        return progress || can_run(m) || (next && next->fire_ns <= m->now_ns);
+        return progress(m) != m->progress_before_turn || can_run(m) || (next && next->fire_ns <= m->now_ns);
     }
     return m->run == RUN;
 }
@@ -378,7 +454,7 @@ static bool next_turn(struct model *m)
     }
     if (!turns_again(m))
         return false;
-    m->calls_before_turn = m->calls;
+    m->progress_before_turn = progress(m);
     begin_turn(m, !m->draining);
     return true;
 }
@@ -403,13 +479,15 @@ static void operate(struct model *m);
 static void act(struct model *m)
 {
     m->calls++;
+    m->by_hooks += m->in_hook;
     if (m->freed)
         return;
     for (unsigned n = exhausted(m) ? 0 : byte(m) % 4; n > 0 && !m->freed; n--)
         operate(m);
     m->time_ns = m->clock.time_ns;
     demand(m->freed || fl_loop_alive(m->loop) == alive(m), "alive() is wrong");
-    if (m->run == RUN && !m->freed && !m->stopped && !m->draining && (exhausted(m) || would_block(m))) {
+    bool may_wait = m->run == RUN || (m->run == WAIT && m->in_hook);
+    if (may_wait && !m->freed && !m->stopped && !m->draining && (exhausted(m) || would_block(m))) {
         fl_loop_stop(m->loop);
         m->stopped = true;
     }
@@ -433,6 +511,7 @@ static void called(fl_loop *loop, void *arg)
     demand(right == item, "item %u (kind %d) was called, %u (kind %d) should have been", item->number, item->kind,
            right ? right->number : 0, right ? right->kind : 0);
     check_time(m);
+    m->in_hook = m->in_hook || item->kind == HOOK;
     act(m);
 }
 
@@ -560,6 +639,17 @@ static void do_immediate(struct model *m)
     check_id(m, item);
 }
 
+static void do_hook(struct model *m)
+{
+    struct item *item = new_item(m, HOOK);
+    item->flags = byte(m) % 2 ? FL_HOOK_BEFORE_SLEEP : FL_HOOK_AFTER_SLEEP;
+    item->unref = byte(m) % 4 > 0;
+    demand(fl_loop_hook(m->loop, item->flags, called, item, &item->id) == 0, "cannot make a hook");
+    check_id(m, item);
+    if (item->unref)
+        demand(fl_loop_unref(m->loop, item->id) == 0, "cannot unreference a hook");
+}
+
 static void enqueue(struct model *m, enum kind kind)
 {
     struct item *item = new_item(m, kind);
@@ -615,11 +705,11 @@ static void do_rearm(struct model *m)
 {
     struct item *item = some_item(m);
     uint64_t delay_ns = duration(m);
-    if (item && item->flags & FL_INTERVAL_CATCH_UP)
+    if (item && item->kind == TIMER && item->flags & FL_INTERVAL_CATCH_UP)
         refresh(m);
     int r = fl_loop_rearm(m->loop, item ? item->id : 0, delay_ns);
-    if (item && item->lives && item->kind == IMMEDIATE) {
-        demand(r == FL_INVALID_ARGUMENT, "rearming an immediate gave %d", r);
+    if (item && item->lives && item->kind != TIMER) {
+        demand(r == FL_INVALID_ARGUMENT, "rearming an immediate or hook gave %d", r);
         return;
     }
     demand(r == (item && item->lives ? 0 : FL_TIMER_NOT_FOUND), "rearming gave %d", r);
@@ -662,6 +752,7 @@ static void watch(struct model *m, struct channel *c, unsigned events)
     if (r < 0)
         return;
     c->watched = c->attached = true;
+    c->unref = false;
     c->events = events;
     c->added = m->order++;
 }
@@ -676,6 +767,13 @@ static void change(struct model *m, struct channel *c, unsigned events)
     demand(r == (!c->watched ? FL_NOT_FOUND : c->attached ? 0 : FL_INVALID_ARGUMENT), "modifying gave %d", r);
     if (r == 0)
         c->events = events;
+}
+
+static void reference(struct model *m, struct channel *c, bool unref)
+{
+    int r = unref ? fl_loop_fd_unref(m->loop, c->fd) : fl_loop_fd_ref(m->loop, c->fd);
+    demand(r == (c->watched ? 0 : FL_NOT_FOUND), "ref or unref of a descriptor gave %d", r);
+    c->unref = unref;
 }
 
 static void unwatch(struct model *m, struct channel *c)
@@ -714,6 +812,9 @@ static void do_descriptor(struct model *m)
         break;
     case 5:
         drain_channel(c);
+        break;
+    case 6:
+        reference(m, c, kind / 64 % 2);
         break;
     default:
         demand(write(c->fd, &(uint64_t){1}, 8) == 8, "cannot write to an eventfd");
@@ -758,10 +859,61 @@ static void do_stop(struct model *m)
     } else if (kind % 2) {
         m->stopped = true;
         fl_loop_stop(m->loop);
-    } else {
+    } else if (kind % 4) {
         m->draining = true;
         fl_loop_drain(m->loop);
+    } else {
+        m->stop_turn = true;
+        fl_loop_stop_after_turn(m->loop);
     }
+}
+
+/* ---- Walking. */
+
+struct seen {
+    struct model *model;
+    uint64_t items[KINDS], channels;
+    fl_loop_kind last;
+};
+
+static bool see(fl_loop *loop, const fl_loop_item *shown, void *arg)
+{
+    struct seen *seen = arg;
+    demand(loop == seen->model->loop && shown->kind >= seen->last, "the walk is out of order");
+    seen->last = shown->kind;
+    if (shown->kind == FL_LOOP_DESCRIPTOR) {
+        const struct channel *c = shown->arg;
+        demand(c->watched && shown->fd == c->fd && shown->fd_fn == channel_called && shown->referenced == !c->unref,
+               "the walk shows a wrong descriptor");
+        seen->channels++;
+        return true;
+    }
+    static const fl_loop_kind kinds[KINDS] = {FL_LOOP_TIMER, FL_LOOP_HOOK,      FL_LOOP_IMMEDIATE,     FL_LOOP_TASK,
+                                              FL_LOOP_TASK,  FL_LOOP_MICROTASK, FL_LOOP_CLOSE_CALLBACK};
+    const struct item *item = shown->arg;
+    demand(item->lives && shown->kind == kinds[item->kind] && shown->id == item->id && shown->fn == called &&
+               shown->referenced == !item->unref,
+           "the walk shows item %u wrongly", item->number);
+    seen->items[item->kind]++;
+    return true;
+}
+
+static void do_walk(struct model *m)
+{
+    struct seen seen = {.model = m};
+    uint64_t living[KINDS] = {0}, channels = 0;
+    fl_loop_walk(m->loop, see, &seen);
+    for (unsigned i = 0; i < m->count; i++)
+        if (m->items[i].kind <= HOOK)
+            living[m->items[i].kind] += m->items[i].lives;
+    for (enum kind kind = IMMEDIATE; kind < KINDS; kind++)
+        living[kind] = m->queue[kind].end - m->queue[kind].first;
+    for (unsigned i = 0; i < m->channels; i++)
+        channels += m->channel[i].watched;
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        demand(seen.items[kind] == living[kind], "the walk shows %lu of %lu items of kind %d", seen.items[kind],
+               living[kind], kind);
+    demand(seen.channels == channels, "the walk misses descriptors");
 }
 
 static void check_stats(const struct model *m)
@@ -778,10 +930,21 @@ static void check_stats(const struct model *m)
     demand(stats.waiting.tasks == q[TASK].end - q[TASK].first, "tasks are miscounted");
     demand(stats.waiting.closing == q[CLOSING].end - q[CLOSING].first, "close callbacks are miscounted");
     demand(stats.called.timers + stats.called.immediates + stats.called.urgent_tasks + stats.called.tasks +
-                   stats.called.closing + stats.called.microtasks + stats.called.descriptors ==
+                   stats.called.closing + stats.called.microtasks + stats.called.descriptors + stats.called.hooks ==
                m->calls,
            "callbacks are miscounted");
     demand(fl_loop_check(m->loop, stderr) == 0, "the loop is broken");
+}
+
+/* A loop that needs a turn says so through its descriptor. */
+static void wait_outside(struct model *m)
+{
+    int fd;
+    const struct item *next = earliest(m);
+    demand(fl_loop_poll_fd(m->loop, &fd) == 0, "there is no descriptor to poll");
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    bool needed = can_run(m) || channel_ready(m) || (next && next->fire_ns <= m->clock.time_ns) || m->stopped;
+    demand(poll(&entry, 1, 0) == 1 || !needed, "the loop does not say that it needs a turn");
 }
 
 /* Runs the loop and then asks the model whether it has returned too early. */
@@ -789,13 +952,16 @@ static void do_run(struct model *m)
 {
     uint8_t kind = byte(m);
     m->run = kind % 3 == 0 ? ONCE : kind % 3 == 1 ? WAIT : RUN;
-    bool stop = m->stopped, channel = false;
+    bool stop = m->stopped || m->stop_turn, channel = false;
     if (m->run != ONCE && !m->draining && would_block(m))
         m->run = ONCE;
     m->time_ns = m->clock.time_ns;
-    m->calls_before_run = m->calls_before_turn = m->calls;
+    m->progress_before_run = m->progress_before_turn = progress(m);
+    m->in_hook = false;
+    if (kind / 3 % 8 == 0)
+        wait_outside(m);
     bool idle = stop || (m->run == RUN && !alive(m));
-    m->finishing = !idle && m->phase != PHASE_NONE;
+    m->finishing = !idle && m->phase != PHASE_NONE && m->phase != PHASE_BEFORE_SLEEP;
     if (m->finishing)
         m->now_ns = later(m->now_ns, m->time_ns);
     else if (!idle)
@@ -807,7 +973,7 @@ static void do_run(struct model *m)
     demand(!channel, "a descriptor was left out");
     check_time(m);
     m->run = NOT;
-    m->stopped = m->draining = false;
+    m->stopped = m->draining = m->stop_turn = false;
     for (unsigned i = 0; i < m->channels; i++)
         m->channel[i].ready = 0; /* what a stop has left is looked at anew */
     if (!m->freed)
@@ -820,8 +986,10 @@ static void operate(struct model *m)
         do_timer,      do_timer, do_timer_at,  do_interval, do_timer_with, do_cancel, do_rearm,      do_ref,
         do_descriptor, do_hold,  do_immediate, do_advance,  do_stop,       do_run,    do_descriptor, do_cancel};
     uint8_t kind = byte(m);
-    if (kind >= 192)
+    if (kind >= 200)
         enqueue(m, TASK + kind % 4);
+    else if (kind >= 192)
+        kind % 4 ? do_hook(m) : do_walk(m);
     else if (operations[kind % 16] != do_run)
         operations[kind % 16](m);
     else if (m->run == NOT)
@@ -846,7 +1014,8 @@ static void begin(struct model *m)
     static const uint32_t capacities[] = {1, 8, 50, FRESH_CAPACITY};
     uint8_t kind = byte(m);
     fl_virtual_clock_init(&m->clock, 1 + duration(m) % (1ull << 50));
-    fl_loop_config config = {.clock = &m->clock.clock, .budget = budgets[kind % 8]};
+    m->slack_ns = kind % 8 == 7 ? duration(m) % (1ull << 40) : 0;
+    fl_loop_config config = {.clock = &m->clock.clock, .budget = budgets[kind % 8], .slack_ns = m->slack_ns};
     demand(fl_loop_new(&config, &m->loop) == 0, "cannot make a loop");
     if (kind / 8 % 4 == 0)
         fill_windows(&m->loop->table);
@@ -865,10 +1034,11 @@ int loop_history(const uint8_t *bytes, size_t size)
     static struct model model;
     struct model *m = &model;
     memset(m, 0, offsetof(struct model, items));
-    m->count = m->due_next = m->due_count = m->calls = 0;
+    m->count = m->due_next = m->due_count = m->hook_next = m->hook_count = 0;
+    m->calls = m->by_hooks = 0;
     m->phase = PHASE_NONE;
     m->running = NULL;
-    m->stopped = m->draining = m->freed = false;
+    m->stopped = m->draining = m->stop_turn = m->freed = m->in_hook = m->wakes = false;
     m->run = NOT;
     for (enum kind kind = 0; kind < KINDS; kind++)
         m->queue[kind].first = m->queue[kind].end = 0;

@@ -631,7 +631,7 @@ static void set_timer_slack(fl_loop *l, void *arg)
     CHECK_EQ(prctl(PR_SET_TIMERSLACK, 70000ul), 0);
 }
 
-/* Waits this short are made without slack. */
+/* The loop sets it once per thread and leaves the program's setting alone from then on. */
 TEST(a_callback_may_change_the_timer_slack_of_its_thread)
 {
     int before = prctl(PR_GET_TIMERSLACK);

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* Showing everything that waits in a loop. */
+
+#include "loop/timers.h"
+
+struct walk {
+    fl_loop *loop;
+    fl_loop_walk_fn fn;
+    void *arg;
+    bool more; /* the function wants to see the rest */
+};
+
+static void show(struct walk *walk, const fl_loop_item *item)
+{
+    walk->more = walk->more && walk->fn(walk->loop, item, walk->arg);
+}
+
+static bool is_kind(enum record_state state, fl_loop_kind kind)
+{
+    return state == STATE_HOOK        ? kind == FL_LOOP_HOOK
+           : state == STATE_IMMEDIATE ? kind == FL_LOOP_IMMEDIATE
+                                      : state >= STATE_FRESH && kind == FL_LOOP_TIMER;
+}
+
+static void show_record(struct walk *walk, fl_loop_kind kind, uint32_t slot)
+{
+    const struct table *table = &walk->loop->table;
+    const struct record *record = table_record(table, slot);
+    if (is_kind(record_state(record), kind))
+        show(walk, &(fl_loop_item){.kind = kind,
+                                   .referenced = !(record->tag & RECORD_UNREF),
+                                   .id = table_id(record, slot),
+                                   .fd = -1,
+                                   .fn = table_fn(table, record),
+                                   .arg = record->arg});
+}
+
+/* The function may cancel the last record of a chunk, and the chunk is gone. */
+static void show_records(struct walk *walk, fl_loop_kind kind)
+{
+    const struct table *table = &walk->loop->table;
+    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
+        uint32_t first = table_capacity(k);
+        for (uint32_t i = 0; walk->more && table_is_mapped(table, first) && i < table->chunk[k].begun * BLOCK_SLOTS;
+             i++)
+            show_record(walk, kind, first + i);
+    }
+}
+
+static void show_descriptors(struct walk *walk)
+{
+    const struct poller *poller = &walk->loop->poller;
+    for (uint32_t fd = 0; fd < poller->watches_capacity && walk->more; fd++) {
+        const struct watch *watch = &poller->watches[fd];
+        if (watch->fn)
+            show(walk, &(fl_loop_item){.kind = FL_LOOP_DESCRIPTOR,
+                                       .referenced = !watch->unref,
+                                       .fd = (int)fd,
+                                       .fd_fn = watch->fn,
+                                       .arg = watch->arg});
+    }
+}
+
+static void show_tasks(struct walk *walk, const struct task_list *list)
+{
+    const fl_loop_task *task = list->first;
+    for (uint64_t left = list->count; left > 0 && walk->more; left--, task = task->next)
+        show(walk,
+             &(fl_loop_item){.kind = FL_LOOP_TASK, .referenced = true, .fd = -1, .fn = task->fn, .arg = task->arg});
+}
+
+static void show_jobs(struct walk *walk, const struct ring *ring, fl_loop_kind kind)
+{
+    for (uint32_t i = 0, count = ring->count; i < count && walk->more; i++) {
+        struct job job = ring->jobs[(ring->first + i) & (ring->capacity - 1)];
+        show(walk, &(fl_loop_item){.kind = kind, .referenced = true, .fd = -1, .fn = job.fn, .arg = job.arg});
+    }
+}
+
+void fl_loop_walk(fl_loop *loop, fl_loop_walk_fn fn, void *arg)
+{
+    struct walk walk = {loop, fn, arg, true};
+    fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+    for (fl_loop_kind kind = FL_LOOP_TIMER; kind <= FL_LOOP_HOOK; kind++)
+        show_records(&walk, kind);
+    show_descriptors(&walk);
+    show_tasks(&walk, &loop->urgent);
+    show_tasks(&walk, &loop->tasks);
+    show_jobs(&walk, &loop->microtasks, FL_LOOP_MICROTASK);
+    show_jobs(&walk, &loop->closing, FL_LOOP_CLOSE_CALLBACK);
+}
