@@ -60,6 +60,7 @@ static const struct route routes[] = {
     {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
     {HTTP_GET, "/v1/cluster", RIGHT_READ | ANY_NAMESPACE, cluster_get},
     {HTTP_POST, "/v1/peer", OPEN | STREAMS, peer_post},
+    {HTTP_GET, "/v1/stats", RIGHT_READ | ANY_NAMESPACE | QUERY, stats_get},
     {HTTP_GET, "/v1/whoami", SIGNED, whoami_get},
     {HTTP_POST, "/ui/session", OPEN, session_post},
     {HTTP_DELETE, "/ui/session", OPEN, session_delete},

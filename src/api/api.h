@@ -16,9 +16,10 @@
  *   lease.c, ack.c   leases and acknowledgements
  *   spaces.c, settings.c, space_delete.c, space_metrics.c   namespaces
  *   cluster.c        the servers of the store
- *   events.c         server-sent events
+ *   events.c         server-sent events; samples.c: how many there were
  *   clock.c          the test clock
  *   metrics.c        for Prometheus; health
+ *   stats.c          the last hour
  *   openapi.c        the description of all this
  *   ui.c, session.c  the files of the dashboard, and its logins
  *
@@ -63,6 +64,7 @@ struct api_worker {
     peer_sessions *sessions; /* of other servers; NULL: this one is alone */
     struct subscriber *subscribers;
     struct listener *listeners;
+    struct sampler *samplers;
     struct batch *batches; /* that are open */
     struct api_counts counts;
 };

@@ -303,6 +303,11 @@ static void answer_head(struct call *call)
 
 void events_get(struct call *call)
 {
+    char room[1];
+    if (call_query(call, "sample", room, 0, &(fl_bytes){0}) != 0) {
+        samples_get(call);
+        return;
+    }
     struct worker *worker = call->worker;
     struct subscriber *subscriber = calloc(1, sizeof *subscriber);
     if (!subscriber) {
@@ -346,6 +351,7 @@ void events_get(struct call *call)
 
 void events_check(struct worker *worker)
 {
+    samples_check(worker);
     for (struct subscriber *subscriber = api_here(worker)->subscribers, *next; subscriber; subscriber = next) {
         next = subscriber->next;
         struct call *call = subscriber->call;
@@ -356,6 +362,7 @@ void events_check(struct worker *worker)
 
 void events_stop(struct worker *worker)
 {
+    samples_stop(worker);
     for (struct subscriber *subscriber = api_here(worker)->subscribers, *next; subscriber; subscriber = next) {
         next = subscriber->next;
         unsubscribe(subscriber);

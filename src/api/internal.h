@@ -79,6 +79,8 @@ void ui_file_get(struct call *call);
 void session_post(struct call *call);
 void session_delete(struct call *call);
 void whoami_get(struct call *call);
+void stats_get(struct call *call);
+void samples_get(struct call *call); /* of /v1/events */
 void namespaces_get(struct call *call);
 void namespace_get(struct call *call);
 void namespace_put(struct call *call);
@@ -103,6 +105,15 @@ bool session_may_change(struct call *call);
 struct session_watch *session_watch_new(const struct call *call, void (*ended)(void *arg), void *arg);
 void session_watch_look(struct session_watch *watch);
 void session_watch_free(struct session_watch *watch); /* NULL is allowed */
+
+/* --- stats.c */
+/* The parameter `namespace`, which the client may read; without it, the client must be allowed to read all. Returns 0, or -1. */
+int stats_read_namespace(struct call *call, char room[256], fl_bytes *ret);
+void stats_write_gauges(struct out *out, const struct stats_gauges *gauges, bool all);
+
+/* --- samples.c, for events.c */
+void samples_check(struct worker *worker);
+void samples_stop(struct worker *worker);
 
 /* --- rate.c */
 bool rate_allows(struct api *api, const struct sockaddr *peer, int64_t now_us);

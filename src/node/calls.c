@@ -62,6 +62,9 @@ static void publish_change(struct shard *shard, const fl_op *op)
     if (op->result < 0 || op->kind == FL_OP_GET || op->kind == FL_OP_DEAD_GET || op->kind == FL_OP_DEAD_DELETE ||
         (op->kind == FL_OP_CREATE && op->outcome == FL_SAME) || is_own_namespace(op->timer.ns))
         return;
+    if (op->kind == FL_OP_CREATE || cancelled)
+        stats_count(shard->worker, space_of(shard->worker->node, op->timer.ns),
+                    cancelled ? STATS_CANCELLED : STATS_CREATED);
     shard->worker->node->ports->publish(shard->worker, cancelled ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number,
                                         &op->timer, (fl_bytes){0});
 }

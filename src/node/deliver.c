@@ -34,6 +34,10 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
         ports->publish(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
     if (result == FL_FAILED)
         attempts_log(shard->worker, false, shard->number, &firing->timer, settlement->reason);
+    if (result == FL_DONE || result == FL_AGAIN)
+        stats_count(shard->worker, space, STATS_FIRED);
+    else if (result == FL_FAILED || result == FL_DEAD || result == FL_EXPIRED)
+        stats_count(shard->worker, space, STATS_FAILED);
     if (space && (result == FL_DONE || result == FL_AGAIN))
         atomic_fetch_add_explicit(&space->fired, 1, memory_order_relaxed);
     if (space && (result == FL_FAILED || result == FL_DEAD))
@@ -50,11 +54,14 @@ static void tally(struct latencies *histogram, uint64_t ns)
     histogram->sum_ns += ns;
 }
 
-static void count_lateness(struct worker *worker, const fl_durable *timer, int64_t now_us)
+static void count_lateness(struct worker *worker, struct space *space, const fl_durable *timer, int64_t now_us)
 {
     int64_t since_us = timer->due_us > timer->created_us ? timer->due_us : timer->created_us;
-    if (timer->attempt == 1)
-        tally(&worker->lateness, now_us > since_us ? (uint64_t)(now_us - since_us) * 1000 : 0);
+    if (timer->attempt != 1)
+        return;
+    uint64_t late_ns = now_us > since_us ? (uint64_t)(now_us - since_us) * 1000 : 0;
+    stats_late(worker, space, late_ns);
+    tally(&worker->lateness, late_ns);
 }
 
 /* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
@@ -215,16 +222,32 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         free(attempt); /* too much waits for this host: the engine has parked it */
         return;
     }
-    count_lateness(worker, &firing->timer, now_us);
+    count_lateness(worker, space, &firing->timer, now_us);
     name_firing(attempt);
     shard->delivering++;
     ports->deliver(worker, attempt);
 }
 
+/* Timers of one namespace usually come together: it is looked up once for all of them. */
+static void count_polled(struct worker *worker, const fl_firing *firings, size_t count, int64_t now_us)
+{
+    struct space *space = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const fl_durable *timer = &firings[i].timer;
+        if (!space || space->size != timer->ns.size || memcmp(space->name, timer->ns.data, timer->ns.size) != 0)
+            space = space_of(worker->node, timer->ns);
+        count_lateness(worker, space, timer, now_us);
+    }
+}
+
+static bool is_polled(const fl_durable *timer)
+{
+    return timer->target.size == 0 && !is_own_namespace(timer->ns);
+}
+
 void deliver(struct shard *shard, const fl_firing *firings, size_t count)
 {
-    struct node *node = shard->worker->node;
-    int64_t now_us = node_now(node);
+    int64_t now_us = node_now(shard->worker->node);
     for (size_t i = 0; i < count;) {
         if (is_own_namespace(firings[i].timer.ns)) { /* a row of the server's own that has served its time */
             settle(shard, &(fl_settlement){.token = firings[i++].token, .result = FL_DONE});
@@ -235,8 +258,9 @@ void deliver(struct shard *shard, const fl_firing *firings, size_t count)
             continue;
         }
         size_t first = i;
-        for (; i < count && firings[i].timer.target.size == 0 && !is_own_namespace(firings[i].timer.ns); i++)
-            count_lateness(shard->worker, &firings[i].timer, now_us);
+        while (i < count && is_polled(&firings[i].timer))
+            i++;
+        count_polled(shard->worker, &firings[first], i - first, now_us);
         pull_add(shard, &firings[first], i - first);
     }
 }

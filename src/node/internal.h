@@ -88,6 +88,20 @@ int spaces_new(struct node *node);
 void spaces_free(struct node *node);
 void space_counted(struct node *node, struct space *space, int64_t more); /* timers have come or gone */
 /* How much there is in each, or in one: for another server, and what others said. */
+/* How many timers of a namespace (NULL: of all) wait here for a lease, and how many of all are leased. */
+void pull_count(const struct worker *worker, const struct space *space, int64_t *ret_waiting, int64_t *ret_leased);
+
+/* --- stats.c */
+int stats_new(struct worker *worker);
+void stats_free(struct worker *worker);
+/* Something happened in a namespace; NULL: it is not known for want of memory. */
+void stats_count(struct worker *worker, struct space *space, enum stats_kind kind);
+void stats_late(struct worker *worker, struct space *space, uint64_t late_ns); /* a first attempt */
+void stats_serve(struct worker *worker, struct link_request *request);
+/* Asks all other servers; `done` gets an answer for each, empty where there was none. */
+void servers_ask(struct worker *worker, enum link_kind kind, fl_bytes body,
+                 void (*done)(void *arg, const struct out *answers, size_t count), void *arg);
+
 void spaces_put_counts(struct node *node, fl_bytes ns, struct out *out);
 void spaces_take_counts(struct node *node, fl_bytes ns, const struct out *answers, size_t count);
 

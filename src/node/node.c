@@ -71,6 +71,8 @@ int worker_new(struct worker *worker, fl_loop *loop)
 {
     worker->loop = loop;
     int r = pull_new(worker);
+    if (r == 0)
+        r = stats_new(worker);
     return r == 0 ? calls_new(worker) : r;
 }
 
@@ -78,6 +80,7 @@ void worker_free(struct worker *worker)
 {
     attempts_log_stop(worker);
     pull_free(worker);
+    stats_free(worker);
     calls_free(worker);
 }
 

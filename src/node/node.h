@@ -23,6 +23,7 @@
  *   spaces.c       namespaces: finding them, how much is in them
  *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them
  *   attempts_log.c failed attempts in the log
+ *   stats.c        what happened in the last hour
  *   node.c         making, starting and ending a node
  *   budget.c       how max-memory is divided
  *
@@ -217,6 +218,7 @@ struct worker {
     struct latencies lateness, durations; /* of first attempts; of webhooks */
     struct worker_counts counts;
     struct attempts_log attempts_log;
+    struct worker_stats *stats;
     bool leases_stopped;
     bool wants_events;                             /* of other servers */
     void (*shards_stopped)(struct worker *worker); /* who waits for that; NULL: nobody */
@@ -378,6 +380,7 @@ enum link_kind {
     LINK_SPACES,   /* which namespaces there are, with how much */
     LINK_SETTINGS, /* those of a namespace have changed */
     LINK_LOOK,     /* shards have moved */
+    LINK_STATS,    /* what happened in the last hour, in a namespace or in all */
 };
 enum { LINK_MOVED = 1 }; /* the result of LINK_JOB and LINK_PAGE: the shard is not here */
 
@@ -559,6 +562,7 @@ struct space {
     _Atomic uint64_t load; /* the last load of all settings that has found settings for it */
     atomic_bool series;    /* it has series of its own in /metrics */
     struct space *next;
+    struct stats_ring *rings[]; /* by worker; each is that worker's. NULL: nothing has happened there */
 };
 
 struct space *space_of(struct node *node, fl_bytes ns);     /* makes it; NULL: no memory */
@@ -594,6 +598,46 @@ struct space_walk {
     fl_loop_task task;
 };
 void space_walk_begin(struct space_walk *walk, struct worker *worker);
+
+/* --- stats.c ------------------------------------------------------------------------------------------------------ */
+
+enum { STATS_STEPS = 360, STATS_STEP_US = 10000000, STATS_BUCKETS = 11 };
+enum stats_kind { STATS_CREATED, STATS_FIRED, STATS_FAILED, STATS_DEAD, STATS_CANCELLED, STATS_SKIPPED, STATS_KINDS };
+
+struct stats_step {
+    int64_t number; /* which ten seconds since 1970; 0: none */
+    uint32_t counts[STATS_KINDS];
+    uint32_t lateness[STATS_BUCKETS]; /* of first attempts */
+};
+
+struct stats_ring {
+    struct stats_step total;              /* of all time; its number is 0 */
+    struct stats_step steps[STATS_STEPS]; /* at its number modulo STATS_STEPS */
+};
+
+struct worker_stats {
+    unsigned rings; /* of namespaces */
+    struct stats_ring all;
+};
+
+/* All members are int64_t. */
+struct stats_gauges {
+    int64_t pending, in_flight, leased, waiting_for_lease, waiting_for_host;
+    int64_t oldest_overdue_us;
+};
+
+struct stats {
+    struct stats_ring ring;
+    struct stats_gauges gauges; /* of a namespace only `pending` and `waiting_for_lease` */
+    int64_t last;               /* the number of the step that goes on now */
+    unsigned servers;           /* that have answered, this one too */
+};
+
+/* Sums over all workers and servers, of one namespace or (size 0) of all; without `steps` only gauges and totals. `done` is called
+ * on this worker, perhaps at once. Returns 0 or FL_NO_MEMORY. */
+int stats_ask(struct worker *worker, fl_bytes ns, bool steps, void (*done)(void *arg, const struct stats *sum),
+              void *arg);
+uint32_t stats_bucket_ms(unsigned bucket); /* the upper bound of a bucket of lateness; the last has none */
 
 /* What the server keeps for itself, as timers that no user can name. */
 #define SETTINGS_NAMESPACE ((fl_bytes){"\1namespaces", 11})

@@ -757,3 +757,16 @@ void pull_free(struct worker *worker)
     free(pull);
     worker->pull = NULL;
 }
+
+void pull_count(const struct worker *worker, const struct space *space, int64_t *ret_waiting, int64_t *ret_leased)
+{
+    const struct pull *pull = worker->pull;
+    int64_t all = 0, wanted = 0;
+    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
+        for (const struct queue *queue = pull->queues[i]; queue; queue = queue->next) {
+            all += (int64_t)queue->count;
+            wanted += !space || queue->ns.data == space->name ? (int64_t)queue->count : 0;
+        }
+    *ret_waiting = wanted;
+    *ret_leased = (int64_t)(pull->slot_count - pull->free_count) - all;
+}

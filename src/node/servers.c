@@ -189,65 +189,90 @@ void servers_want_events(struct worker *worker, bool want)
 
 /* --- Gathering ---------------------------------------------------------------------------------------------------- */
 
-struct gather {
+/* A question to all other servers. */
+struct question {
     struct worker *worker;
-    void (*done)(void *arg);
+    void (*done)(void *arg, const struct out *answers, size_t count);
     void *arg;
     size_t left, count;
-    char ns_room[FL_STORE_NAME_MAX];
-    fl_bytes ns;
     struct out *answers;
-    struct gathered {
+    struct asked {
         struct link_call call;
-        struct gather *gather;
+        struct question *question;
     } calls[];
 };
 
-static void gather_end(struct gather *gather)
+static void question_end(struct question *question)
 {
-    void (*done)(void *) = gather->done;
-    void *arg = gather->arg;
-    spaces_take_counts(gather->worker->node, gather->ns, gather->answers, gather->count);
-    for (size_t i = 0; i < gather->count; i++)
-        out_free(&gather->answers[i]);
-    free(gather->answers);
-    free(gather);
-    done(arg);
+    question->done(question->arg, question->answers, question->count);
+    for (size_t i = 0; i < question->count; i++)
+        out_free(&question->answers[i]);
+    free(question->answers);
+    free(question);
 }
 
-static void gathered(struct link_call *call, int result, fl_bytes answer)
+static void question_answered(struct link_call *call, int result, fl_bytes answer)
 {
-    struct gathered *one = (struct gathered *)call;
-    struct gather *gather = one->gather;
+    struct asked *one = (struct asked *)call;
+    struct question *question = one->question;
     if (result == 0)
-        out_put(&gather->answers[one - gather->calls], answer.data, answer.size);
-    if (--gather->left == 0)
-        gather_end(gather);
+        out_put(&question->answers[one - question->calls], answer.data, answer.size);
+    if (--question->left == 0)
+        question_end(question);
+}
+
+void servers_ask(struct worker *worker, enum link_kind kind, fl_bytes body,
+                 void (*done)(void *arg, const struct out *answers, size_t count), void *arg)
+{
+    unsigned count = worker->link_count;
+    struct question *question = count ? calloc(1, sizeof *question + count * sizeof *question->calls) : NULL;
+    struct out *answers = question ? calloc(count, sizeof *answers) : NULL;
+    if (!answers) {
+        free(question);
+        done(arg, NULL, 0);
+        return;
+    }
+    *question =
+        (struct question){.worker = worker, .done = done, .arg = arg, .left = 1, .count = count, .answers = answers};
+    for (unsigned i = 0; i < count; i++) {
+        question->calls[i] = (struct asked){.call.done = question_answered, .question = question};
+        if (!worker->links[i] || atomic_load(&worker->links[i]->peer->incarnation) == 0)
+            continue;
+        question->left++;
+        worker->node->ports->link_call(worker->links[i]->link, &question->calls[i].call, (uint8_t)kind, body);
+    }
+    if (--question->left == 0)
+        question_end(question);
+}
+
+struct gather {
+    struct node *node;
+    void (*done)(void *arg);
+    void *arg;
+    size_t size;
+    char ns[FL_STORE_NAME_MAX];
+};
+
+static void gathered(void *arg, const struct out *answers, size_t count)
+{
+    struct gather *gather = arg;
+    void (*done)(void *) = gather->done;
+    void *their = gather->arg;
+    spaces_take_counts(gather->node, (fl_bytes){gather->ns, gather->size}, answers, count);
+    free(gather);
+    done(their);
 }
 
 void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg), void *arg)
 {
-    unsigned count = worker->link_count;
-    struct gather *gather = count ? calloc(1, sizeof *gather + count * sizeof *gather->calls) : NULL;
-    struct out *answers = gather ? calloc(count, sizeof *answers) : NULL;
-    if (!answers) {
-        free(gather);
+    struct gather *gather = worker->link_count ? calloc(1, sizeof *gather) : NULL;
+    if (!gather) {
         done(arg);
         return;
     }
-    *gather =
-        (struct gather){.worker = worker, .done = done, .arg = arg, .left = 1, .count = count, .answers = answers};
-    memcpy(gather->ns_room, ns.data ? ns.data : "", ns.size);
-    gather->ns = (fl_bytes){gather->ns_room, ns.size};
-    for (unsigned i = 0; i < count; i++) {
-        gather->calls[i] = (struct gathered){.call.done = gathered, .gather = gather};
-        if (!worker->links[i] || atomic_load(&worker->links[i]->peer->incarnation) == 0)
-            continue;
-        gather->left++;
-        worker->node->ports->link_call(worker->links[i]->link, &gather->calls[i].call, LINK_SPACES, gather->ns);
-    }
-    if (--gather->left == 0)
-        gather_end(gather);
+    *gather = (struct gather){.node = worker->node, .done = done, .arg = arg, .size = ns.size};
+    memcpy(gather->ns, ns.data ? ns.data : "", ns.size);
+    servers_ask(worker, LINK_SPACES, (fl_bytes){gather->ns, gather->size}, gathered, gather);
 }
 
 #define COUNT_NS 1000000000ull

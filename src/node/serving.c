@@ -346,6 +346,9 @@ void node_serve(struct worker *worker, struct link_request *request)
     case LINK_SPACES:
         serve_spaces(worker, request);
         break;
+    case LINK_STATS:
+        stats_serve(worker, request);
+        break;
     case LINK_SETTINGS:
         settings_reload(node, space_of(node, request->body));
         refuse(request, 0);

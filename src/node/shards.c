@@ -31,6 +31,7 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
     struct shard *shard = arg;
     struct space *space = space_of(shard->worker->node, timer->ns);
     (void)engine;
+    stats_count(shard->worker, space, how == FL_ENDED_DEAD ? STATS_DEAD : STATS_SKIPPED);
     if (space && how == FL_ENDED_DEAD)
         atomic_fetch_add_explicit(&space->dead, 1, memory_order_relaxed);
     shard->worker->node->ports->publish(shard->worker, how == FL_ENDED_DEAD ? EVENT_DEAD : EVENT_SKIPPED, shard->number,

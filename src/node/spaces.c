@@ -30,6 +30,8 @@ void spaces_free(struct node *node)
     for (size_t i = 0; i < SPACE_BUCKETS; i++)
         for (struct space *space = spaces->buckets[i], *next; space; space = next) {
             next = space->next;
+            for (unsigned w = 0; w < node->worker_count; w++)
+                free(space->rings[w]);
             free(space->name);
             free(space);
         }
@@ -63,9 +65,10 @@ static struct space *find(struct spaces *spaces, fl_bytes ns, uint64_t hash)
     return NULL;
 }
 
-static struct space *add(struct spaces *spaces, fl_bytes ns, uint64_t hash)
+static struct space *add(struct node *node, fl_bytes ns, uint64_t hash)
 {
-    struct space *space = calloc(1, sizeof *space);
+    struct spaces *spaces = node->spaces;
+    struct space *space = calloc(1, sizeof *space + node->worker_count * sizeof *space->rings);
     char *name = malloc(ns.size + 1);
     if (!space || !name) {
         free(space);
@@ -107,7 +110,7 @@ struct space *space_of(struct node *node, fl_bytes ns)
         pthread_rwlock_wrlock(&spaces->lock);
         space = find(spaces, ns, hash);
         if (!space)
-            space = add(spaces, ns, hash);
+            space = add(node, ns, hash);
         pthread_rwlock_unlock(&spaces->lock);
     }
     last = space;

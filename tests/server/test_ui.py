@@ -3,6 +3,8 @@
 """The dashboard's side of the server: its files, the root, logins, and who a client is. tests/ui drives the pages themselves."""
 
 import hashlib
+import http.client
+import json
 import os
 import re
 import signal
@@ -121,6 +123,68 @@ def _():
         expect(server.call("POST", "/v1/timers/demo/later/fire").status, 409, "an attempt is in progress")
         expect(server.call("POST", "/v1/timers/demo/nobody/fire").status, 404)
         expect(server.call("POST", "/v1/timers/demo/later/fire", {"after": "1h"}).status, 400)
+
+
+def sums(stats):
+    return {kind: sum(stats[kind]) for kind in ("created", "fired", "failed", "dead", "cancelled", "skipped")}
+
+
+WANTED = {"created": 6, "fired": 3, "failed": 1, "dead": 1, "cancelled": 1, "skipped": 0}
+
+
+def make_history(server):
+    for name in "abc":
+        server.put(f"/v1/timers/busy/{name}", {"after": "0s"}).must(201)
+    server.put("/v1/timers/busy/lost", {"after": "0s", "retry": {"max_attempts": 1}}).must(201)
+    server.put("/v1/timers/busy/gone", {"after": "1h"}).must(201)
+    server.put("/v1/timers/busy/later", {"after": "1h"}).must(201)
+    server.call("DELETE", "/v1/timers/busy/gone")
+    left = {"a", "b", "c", "lost"}
+    while left:
+        leased = server.call("POST", "/v1/lease/busy", {"wait": "5s"}).json["timers"]
+        server.call("POST", "/v1/ack", {"acks": [
+            {"lease": timer["lease"], "result": "retry" if timer["name"] == "lost" else "done"} for timer in leased]})
+        left -= {timer["name"] for timer in leased}
+    await_(lambda: sums(server.get("/v1/stats?namespace=busy").json) == WANTED, "all is counted")
+
+
+@test("the last hour: each event is counted once, by namespace and in all")
+def _():
+    with Server() as server:
+        make_history(server)
+        one, every = server.get("/v1/stats?namespace=busy").json, server.get("/v1/stats").json
+        expect(sums(every), WANTED)
+        expect(sum(map(sum, one["lateness"]["counts"])), 4, "first attempts")
+        expect(len(one["lateness"]["counts"]), len(one["lateness"]["le_ms"]) + 1)
+        expect((one["gauges"]["pending"], every["gauges"]["pending"], every["servers"]), (1, 1, 1))
+        expect(sums(server.get("/v1/stats?namespace=nothing").json)["fired"], 0)
+        expect(server.get("/v1/stats?namespace=%01").status, 400)
+
+
+@test("samples: differences of the counts, the first at once")
+def _():
+    with Server() as server:
+        stream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        stream.request("GET", "/v1/events?sample=20/s&namespace=busy")
+        answer = stream.getresponse()
+
+        def sample():
+            lines = [answer.readline().decode() for _ in range(3)]
+            expect(lines[0], "event: sample\n")
+            return json.loads(lines[1].removeprefix("data: "))
+
+        expect(sum(sample()["counts"].values()), 0)
+        make_history(server)
+        total, late = {}, 0
+        while total.get("fired", 0) < 3 or total.get("dead", 0) < 1:
+            found = sample()
+            total = {kind: total.get(kind, 0) + count for kind, count in found["counts"].items()}
+            late += sum(found["lateness"])
+        expect(total, {"scheduled": 6, **{kind: count for kind, count in WANTED.items() if kind != "created"}})
+        expect(late, 4)
+        stream.close()
+        for bad in ("sample=0/s", "sample=21/s", "sample=4", "sample=4/m", "sample=", "sample=4/s&type=fired"):
+            expect(server.get("/v1/events?" + bad).status, 400, bad)
 
 
 run()
