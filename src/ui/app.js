@@ -27,9 +27,10 @@ const PAGES = {
 
 const LINK_TEXT = { live: 'Live', connecting: 'Connecting…', hidden: 'Paused', lost: 'No connection. Trying again…' };
 
-const main = document.getElementById('main');
-const spaceInput = document.getElementById('namespace');
-const linkState = document.getElementById('link');
+const byId = (id) => document.getElementById(id);
+const main = byId('main');
+const spaceInput = byId('namespace');
+const linkState = byId('link');
 let current = null; // {route, stop, view}
 let samples = null; // {namespace, close}
 let onSample = () => {};
@@ -84,7 +85,7 @@ function spaceOf(route) {
 
 function drawNav(route) {
   const within = page.firstSpace();
-  swap(document.getElementById('nav'), h('ul', {}, Object.entries(PAGES).filter(([, item]) => item.label && (item.shown?.() ?? true)).map(([id, item]) =>
+  swap(byId('nav'), h('ul', {}, Object.entries(PAGES).filter(([, item]) => item.label && (item.shown?.() ?? true)).map(([id, item]) =>
     h('li', {}, h('a', {
       href: item.within && within ? link(id, [within]) : link(id),
       'aria-current': id === route.page || (id === 'schedules' && route.page === 'new-schedule') ? 'page' : null,
@@ -96,7 +97,7 @@ function drawFoot() {
   const signOut = async () => {
     if (await attempt(() => remove('ui/session'))) location.reload();
   };
-  swap(document.getElementById('foot'), token !== null && p('Token ', h('b', {}, h('bdi', {}, token)), !rights.includes('write') && ', read-only'),
+  swap(byId('foot'), token !== null && p('Token ', h('b', {}, h('bdi', {}, token)), !rights.includes('write') && ', read-only'),
     p(`Times in ${zoneLabel()}`), state.test && p('This server has a test clock.'),
     state.skew !== 0 && h('p', { class: 'warn' }, `This computer's clock differs from the server's by ${Math.round(state.skew / 1000)} s.`),
     p(`Foliot ${state.version} · `, button('Keys', help, 'link'), session && [' · ', button('Sign out', signOut, 'link')]));
@@ -155,7 +156,7 @@ async function navigate(quiet) {
 async function suggest() {
   const { namespaces } = await get(path('namespaces'), { limit: 20, ...(spaceInput.value && { name_contains: spaceInput.value }) });
   first ||= namespaces[0]?.namespace ?? '';
-  swap(document.getElementById('namespaces'), namespaces.map((one) => h('option', { value: one.namespace })));
+  swap(byId('namespaces'), namespaces.map((one) => h('option', { value: one.namespace })));
 }
 
 function chooseSpace() {
@@ -176,7 +177,7 @@ function listenSpace() {
     timer = setTimeout(() => suggest().catch(() => {}), 200);
   });
   spaceInput.addEventListener('change', chooseSpace);
-  document.getElementById('space').addEventListener('submit', (event) => {
+  byId('space').addEventListener('submit', (event) => {
     event.preventDefault();
     chooseSpace();
   });
@@ -230,7 +231,7 @@ async function start() {
     event.preventDefault();
     main.focus();
   });
-  const menu = document.getElementById('menu');
+  const menu = byId('menu');
   menu.addEventListener('click', () => menu.setAttribute('aria-expanded', String(document.body.classList.toggle('menu'))));
   setInterval(() => document.hidden || tick(), 1000);
   navigate(true);

@@ -11,10 +11,12 @@ import { local, span } from './time.js';
 
 const SPANS = [['1h', 'Next hour, by minute', 15000], ['1d', 'Next 24 hours, by hour', 60000], ['30d', 'Next 30 days, by day', 60000]];
 const KEEP = 360; // steps of ten seconds
+const WIDE = 3; // steps per column of the heat map
+const KINDS = ['fired', 'failed', 'dead', 'created'];
 
 const FIGURES = [
   ['pending', 'pending'], ['in_flight', 'in flight'], ['leased', 'leased'], ['waiting_for_lease', 'wait for a lease'],
-  ['waiting_for_host', 'wait for a host'], ['dead', 'dead letters'], ['oldest_overdue_ms', 'oldest overdue'],
+  ['waiting_for_host', 'wait for a host'], ['dead', 'dead letters'], ['oldest_overdue_ms', 'oldest overdue'], ['servers', 'servers'], ['shards', 'shards'],
 ];
 
 const bound = (ms) => (ms < 1000 ? `${ms}ms` : `${ms / 1000}s`);
@@ -54,94 +56,79 @@ function forecast(namespace, [span1, title, every]) {
   return { el: chart.el, load, stale: () => performance.now() - loaded > every };
 }
 
-// The last hour: arrays of /v1/stats, which samples continue.
+// The last hour: the arrays of /v1/stats, which samples continue.
 function history() {
   const rates = bars({
     title: 'Attempts per 10 seconds', height: 150, series: [['fired', 'accent'], ['failed', 'warn'], ['dead', 'bad']],
-    summary: ({ values }) => ['fired', 'failed', 'dead'].map((label, k) => `${count(values[k].reduce((a, b) => a + b, 0))} ${label}`).join(', '),
+    summary: ({ values }) => values.map((list, k) => `${count(list.reduce((a, b) => a + b, 0))} ${KINDS[k]}`).join(', '),
   });
+  const place = div('stack', rates.el);
   let late = null;
-  let data = null;
-  const place = div();
-
-  const grow = () => {
-    for (const list of [data.created, data.fired, data.failed, data.dead, ...data.lateness.counts]) {
-      list.push(0);
-      if (list.length > KEEP) list.shift();
-    }
-    if (data.total === KEEP) data.first += data.step;
-    else data.total++;
-  };
-  const pad = (list) => [...new Array(KEEP - list.length).fill(0), ...list.slice(-KEEP)];
+  let lists = null; // of KINDS, then one per bucket of lateness; each has KEEP steps
+  let first = 0; // time of the first step, in ms
+  let step = 0;
+  let names = [];
+  const pad = (list) => [...new Array(KEEP).fill(0), ...list].slice(-KEEP);
 
   return {
-    el: div('stack', rates.el, place),
-    set(stats) {
-      const { lateness } = stats;
-      data = {
-        created: pad(stats.created), fired: pad(stats.fired), failed: pad(stats.failed), dead: pad(stats.dead),
-        lateness: { le_ms: lateness.le_ms, counts: lateness.counts.map(pad) },
-        step: stats.step_s * 1000, first: Date.parse(stats.from) - (KEEP - Math.min(stats.fired.length, KEEP)) * stats.step_s * 1000, total: KEEP,
-      };
-      if (!late) {
-        late = heat({ title: 'Lateness of the first attempt', rows: [...lateness.le_ms.map((ms) => `≤${bound(ms)}`), `>${bound(lateness.le_ms.at(-1))}`] });
-        place.append(late.el);
-      }
+    el: place,
+    set({ lateness, ...stats }) {
+      lists = [...KINDS.map((key) => stats[key]), ...lateness.counts].map(pad);
+      step = stats.step_s * 1000;
+      first = Date.parse(stats.from) + (stats.fired.length - KEEP) * step;
+      names = [...lateness.le_ms.map((ms) => `≤${bound(ms)}`), `>${bound(lateness.le_ms.at(-1))}`];
+      if (late) return;
+      late = heat({ title: 'Lateness of the first attempt', rows: names });
+      place.append(late.el);
     },
-    add(sample) {
-      if (!data) return;
-      const at = Date.parse(sample.at);
-      if (at > data.first + (KEEP + KEEP) * data.step) return;
-      while (at >= data.first + KEEP * data.step) grow();
-      data.created[KEEP - 1] += sample.counts.scheduled;
-      for (const key of ['fired', 'failed', 'dead']) data[key][KEEP - 1] += sample.counts[key];
-      sample.lateness?.forEach((n, b) => {
-        data.lateness.counts[b][KEEP - 1] += n;
+    // Returns false if the sample is far from what is shown: a test clock has jumped.
+    add({ at, counts, lateness }) {
+      const ahead = Math.floor((Date.parse(at) - first) / step) - KEEP + 1;
+      if (!lists || ahead > KEEP) return !lists;
+      for (let i = 0; i < ahead; i++) {
+        for (const list of lists) {
+          list.shift();
+          list.push(0);
+        }
+      }
+      first += Math.max(ahead, 0) * step;
+      [counts.fired, counts.failed, counts.dead, counts.scheduled, ...lateness].forEach((n, k) => {
+        lists[k][KEEP - 1] += n;
       });
+      return true;
     },
     draw() {
-      if (!data) return;
-      const at = (i) => data.first + i * data.step;
+      if (!lists) return;
+      const at = (i) => local(first + i * step, { date: false });
       const ticks = [];
-      for (let i = 0; i < KEEP; i++) if (at(i) % 600000 === 0) ticks.push({ i, label: local(at(i), { date: false }).slice(0, 5) });
-      rates.set({
-        values: [data.fired, data.failed, data.dead], ticks,
-        describe: (i) => `${local(at(i), { date: false })} · ${count(data.fired[i])} fired, ${count(data.failed[i])} failed, ${count(data.dead[i])} dead, ${count(data.created[i])} created`,
-      });
-      const wide = 3; // steps per column of the heat map
-      const cells = data.lateness.counts.map((list) => Array.from({ length: KEEP / wide }, (_, i) => list[i * wide] + list[i * wide + 1] + list[i * wide + 2]));
-      const names = [...data.lateness.le_ms.map((ms) => `≤${bound(ms)}`), 'later'];
+      for (let i = 0; i < KEEP; i++) if ((first + i * step) % 600000 === 0) ticks.push({ i, label: at(i).slice(0, 5) });
+      rates.set({ values: lists.slice(0, 3), ticks, describe: (i) => `${at(i)} · ${KINDS.map((key, k) => `${count(lists[k][i])} ${key}`).join(', ')}` });
+      const cells = lists.slice(KINDS.length).map((list) => Array.from({ length: KEEP / WIDE }, (_, i) => list[i * WIDE] + list[i * WIDE + 1] + list[i * WIDE + 2]));
       late.set({
-        cells, ticks: ticks.map(({ i, label }) => ({ i: i / wide, label })),
-        describe: (i) => `${local(at(i * wide), { date: false })} · ${cells.map((list, b) => (list[i] ? `${names[b]}: ${brief(list[i])}` : '')).filter(Boolean).join(', ') || 'no attempts'}`,
+        cells, ticks: ticks.map(({ i, label }) => ({ i: i / WIDE, label })),
+        describe: (i) => `${at(i * WIDE)} · ${names.map((name, b) => cells[b][i] && `${name}: ${brief(cells[b][i])}`).filter(Boolean).join(', ') || 'no attempts'}`,
       });
     },
   };
 }
 
 function figures(namespace) {
+  const where = { dead: namespace && link('dead', [namespace]), servers: '#/cluster', shards: '#/cluster' };
   const values = Object.fromEntries(FIGURES.map(([key]) => [key, h('b', {}, '–')]));
-  const servers = h('b', {}, '–');
-  const shards = h('b', {}, '–');
-  const dead = namespace ? link('dead', [namespace]) : null;
-  const el = div('figures', FIGURES.map(([key, label]) => div(`figure-${key}`, values[key],
-    h('span', {}, key === 'dead' && dead ? h('a', { href: dead }, label) : label))),
-  div('', servers, h('span', {}, h('a', { href: '#/cluster' }, 'servers'))), div('', shards, h('span', {}, h('a', { href: '#/cluster' }, 'shards'))));
+  const part = (list, good) => (good.length === list.length ? count(list.length) : `${count(good.length)} of ${count(list.length)}`);
   return {
-    el,
+    el: div('figures', FIGURES.map(([key, label]) => div('', values[key], h('span', {}, where[key] ? h('a', { href: where[key] }, label) : label)))),
+    // A gauge that is not counted per namespace is absent.
     gauges(gauges) {
-      for (const [key] of FIGURES) {
-        const value = gauges[key];
-        if (value === undefined && !(key in gauges)) values[key].parentElement.hidden = true;
-        else text(values[key], key === 'oldest_overdue_ms' ? (value ? span(value) : 'none') : count(value));
-        if (value !== undefined) values[key].parentElement.hidden = false;
+      for (const [key] of FIGURES.slice(0, -2)) {
+        values[key].parentElement.hidden = !(key in gauges);
+        text(values[key], key === 'oldest_overdue_ms' ? (gauges[key] ? span(gauges[key]) : 'none') : count(gauges[key]));
       }
     },
     async cluster() {
-      const { servers: list, shards: all } = await get(path('cluster'));
-      text(servers, list.filter((one) => one.linked).length === list.length ? count(list.length) : `${list.filter((one) => one.linked).length} of ${list.length}`);
-      const owned = all.filter((one) => one.owner !== null).length;
-      text(shards, owned === all.length ? count(owned) : `${owned} of ${all.length}`);
+      const { servers, shards } = await get(path('cluster'));
+      text(values.servers, part(servers, servers.filter((one) => one.linked)));
+      text(values.shards, part(shards, shards.filter((one) => one.owner !== null)));
     },
   };
 }
@@ -169,8 +156,8 @@ export async function show(view, route, page) {
   }, 5000);
   page.follow(namespace, (sample) => {
     top.gauges(sample.gauges);
-    past.add(sample);
-    draw();
+    if (past.add(sample)) draw();
+    else load().catch(() => {});
   }, load);
   await load();
   return {

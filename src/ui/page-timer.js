@@ -6,6 +6,7 @@ import { curlCommand, foliotCommand } from './commands.js';
 import { ask, attempt, copy, toast } from './dialog.js';
 import { button, div, field, h, h2, iso, mono, name, p, pill, swap, text } from './dom.js';
 import { history } from './history.js';
+import { changed } from './list.js';
 import { throttle } from './live.js';
 import { label, title } from './page-timers.js';
 import { beginning, payload } from './payload.js';
@@ -178,7 +179,7 @@ export async function show(view, route, page) {
   const refresh = throttle(() => {
     if (!move?.busy()) reload();
   }, 2000);
-  page.follow(namespace, (sample) => Object.values(sample.counts).some((n) => n > 0) && refresh(), load);
+  page.follow(namespace, (sample) => changed(sample) && refresh(), load);
   past.load();
   return {
     stop() {

@@ -30,7 +30,7 @@ export const title = (timer) => (timer.name !== undefined ? name(timer.name) : t
 
 export const columns = (namespace, kind) => [
   { head: 'Timer', kind: 'main', cell: (timer) => h('a', { href: link(kind, [namespace, kind === 'dead' ? timer.id : address(timer)]) }, title(timer)) },
-  { head: 'Target', kind: 'target', cell: (timer) => (timer.target ? name(timer.target, 'soft') : muted('lease')) },
+  { head: 'Target', kind: 'target', cell: (timer) => (timer.target ? name(timer.target, 'muted') : muted('lease')) },
   { head: 'Attempts', kind: 'num', cell: (timer) => (timer.attempt && kind !== 'dead' ? pill(timer.attempt, 'warn') : timer.attempt) },
   {
     head: 'Payload', kind: 'num', cell: (timer, tr) => (timer.payload_bytes ? expander(bytes(timer.payload_bytes), tr, () => {
