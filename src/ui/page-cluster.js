@@ -23,12 +23,13 @@ function ranges(numbers) {
 
 // One square per shard. The shards of the chosen server are filled.
 function map(shards, chosen) {
-  const rows = Math.ceil(Math.min(shards.length, DRAWN) / COLUMNS);
+  const rows = Math.ceil(Math.min(shards.length, DRAWN) / Math.min(shards.length, COLUMNS));
   const columns = Math.min(shards.length, COLUMNS);
   const svg = s('svg', {
-    viewBox: `0 0 ${COLUMNS * 12} ${rows * 12}`, class: 'shards', role: 'img',
+    viewBox: `0 0 ${columns * 12} ${rows * 12}`, class: 'shards', role: 'img',
     'aria-label': `${plural(shards.length, 'shard')}; ${shards.filter((one) => one.owner === chosen).length} belong to ${chosen ?? 'nobody'}`,
   });
+  svg.style.maxWidth = `${columns * 1.375}rem`;
   for (const { shard, owner } of shards.slice(0, DRAWN)) {
     const kind = owner === null ? 'nobody' : owner === chosen ? 'mine' : 'other';
     svg.append(s('rect', { x: (shard % columns) * 12 + 1, y: Math.floor(shard / columns) * 12 + 1, width: 10, height: 10, rx: 2, class: kind },

@@ -187,13 +187,14 @@ class Browser:
     def await_text(self, content, css="main"):
         self.until(lambda: content in self.text(css), f"{content!r} does not appear in {css}", lambda: self.text(css))
 
-    def screenshot(self, path, full=False):
+    def picture(self, path, full=False):
+        """Writes what the viewer sees, or the whole page, as PNG or WebP."""
+        kind = path.rsplit(".", 1)[1]
+        more = {"quality": 85} if kind == "webp" else {}
         if full:
             size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
-            picture = self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=True,
-                               clip={"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1})["data"]
-        else:
-            picture = self.call("GET", "/screenshot")
+            more |= {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
+        picture = self.cdp("Page.captureScreenshot", format=kind, **more)["data"]
         with open(path, "wb") as file:
             file.write(base64.b64decode(picture))
 
