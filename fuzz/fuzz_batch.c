@@ -40,8 +40,8 @@ static struct {
     struct api api;
     struct api_worker here;
     struct shard shards[SHARDS];
-    struct job *first[SHARDS], **end[SHARDS]; /* that are not answered */
-    uint32_t digests[SHARDS];                 /* of the operations, in their order */
+    struct shard_call *first[SHARDS], **end[SHARDS]; /* that are not answered */
+    uint32_t digests[SHARDS];                        /* of the operations, in their order */
     unsigned batches;
     struct space space;
     int fd; /* the client's */
@@ -104,7 +104,7 @@ static void perform(fl_op *op)
 /* Answers the job that a shard has had for longest. */
 static void answer_one(uint32_t shard)
 {
-    struct job *job = fuzz.first[shard];
+    struct shard_call *job = fuzz.first[shard];
     fuzz.first[shard] = job->next;
     if (!job->next)
         fuzz.end[shard] = &fuzz.first[shard];
@@ -113,10 +113,10 @@ static void answer_one(uint32_t shard)
         perform(&job->batch.ops[i]);
     }
     job->render(job);
-    job->back(&job->errand);
+    job->done(job);
 }
 
-void job_submit(struct job *job)
+void shard_call_submit(struct shard_call *job)
 {
     uint32_t shard = job->shard->number;
     assert(job->batch.count > 0 && shard < SHARDS);

@@ -35,7 +35,7 @@ struct line {
 struct chunk;
 
 struct chunk_job {
-    struct job job;
+    struct shard_call job;
     struct chunk *chunk;
     struct chunk_job *next;
     struct out out;
@@ -218,7 +218,7 @@ static bool is_blank(const char *at, const char *end)
 
 /* --- Jobs --------------------------------------------------------------------------------------------------------- */
 
-static void job_render(struct job *job)
+static void job_render(struct shard_call *job)
 {
     struct chunk_job *own = (struct chunk_job *)job;
     out_reserve(&own->out, job->batch.count * 64);
@@ -240,9 +240,9 @@ static void job_render(struct job *job)
     }
 }
 
-static void job_back(struct errand *errand)
+static void job_back(struct shard_call *over)
 {
-    struct chunk_job *job = (struct chunk_job *)errand;
+    struct chunk_job *job = (struct chunk_job *)over;
     if (--job->chunk->left == 0)
         go_on(job->chunk->batch);
 }
@@ -269,7 +269,7 @@ static bool jobs_make(struct chunk *chunk)
         }
         *job = (struct chunk_job){.chunk = chunk, .next = chunk->jobs, .sizes = sizes, .places = places};
         job->job.errand.home = batch->call->worker;
-        job->job.back = job_back;
+        job->job.done = job_back;
         job->job.render = job_render;
         job->job.brief = true;
         job->job.shard = &node->shards[shard];
@@ -280,7 +280,7 @@ static bool jobs_make(struct chunk *chunk)
     }
     for (size_t i = 0; i < chunk->count; i++)
         if (chunk->lines[i].shard != UINT32_MAX) {
-            struct job *job = &batch->by_shard[chunk->lines[i].shard]->job;
+            struct shard_call *job = &batch->by_shard[chunk->lines[i].shard]->job;
             job->places[job->batch.count] = chunk->lines[i].place;
             chunk->lines[i].place = NULL;
             job->batch.ops[job->batch.count++] = chunk->lines[i].op;
@@ -428,7 +428,7 @@ static bool chunk_begin(struct batch *batch, size_t size)
     chunk->left++; /* for ourselves: it must not be over before all have begun */
     for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
         next = job->next;
-        job_submit(&job->job);
+        shard_call_submit(&job->job);
     }
     chunk->left--;
     return true;

@@ -51,16 +51,17 @@ static void write_leased(struct out *out, const struct leased *leased, size_t co
 static void answer(struct leasing *leasing)
 {
     struct call *call = ((struct lease_call *)leasing)->call;
+    const struct out *out = &leasing->take.asker.out;
     call->state = NULL;
     if (!call_is_let_in(call)) {
         call_refuse(call); /* what was leased meanwhile is leased again when the lease has run out */
-    } else if (leasing->result < 0 && leasing->count == 0) {
+    } else if (leasing->result < 0 && leasing->take.asker.count == 0) {
         call_refuse_result(call, leasing->result);
     } else {
         out_text(&call->out, "{\"timers\":[");
-        out_put(&call->out, leasing->out.data, leasing->out.size);
+        out_put(&call->out, out->data, out->size);
         out_text(&call->out, "]}");
-        call->out.failed |= leasing->out.failed;
+        call->out.failed |= out->failed;
         call_answer(call, 200);
     }
 }
@@ -121,12 +122,12 @@ static int read_body(struct call *call, struct leasing *leasing, uint64_t *ret_w
     for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value);) {
         int r = problem_member(&call->problem, NULL, names, key, &given);
         if (r == MAX)
-            r = read_max(call, value, &leasing->asker.max);
+            r = read_max(call, value, &leasing->max);
         else if (r == WAIT)
             r = read_span(call, "wait", value, 0, 60 * 1000000ull, "a duration of at most \"60s\"", ret_wait_us);
         else if (r == LEASE)
             r = read_span(call, "lease", value, 1000, 86400 * 1000000ull, "a duration from \"1ms\" to \"24h\"",
-                          &leasing->asker.lease_us);
+                          &leasing->lease_us);
         if (r < 0)
             return r;
     }
@@ -153,12 +154,14 @@ void lease_post(struct call *call)
         call_refuse_result(call, FL_NO_MEMORY);
         return;
     }
-    *lease = (struct lease_call){
-        .leasing = {.worker = worker,
-                    .asker = {.space = space, .max = 100, .lease_us = 30 * 1000000ull, .write = write_leased},
-                    .done = answer,
-                    .release = release},
-        .call = call};
+    *lease = (struct lease_call){.leasing = {.worker = worker,
+                                             .space = space,
+                                             .max = 100,
+                                             .lease_us = 30 * 1000000ull,
+                                             .write = write_leased,
+                                             .done = answer,
+                                             .release = release},
+                                 .call = call};
     if (read_body(call, &lease->leasing, &wait_us) < 0) {
         free(lease);
         call_refuse(call);

@@ -19,14 +19,14 @@
 enum { LIMIT = 100, LIMIT_MOST = 10000, CANCEL_PAGE = 1000, CURSOR_TEXT = 8 + 4 * 16 };
 
 struct list {
-    struct page page;
+    struct shard_call page;
     struct call *call;
     size_t left; /* timers that the page still takes */
     size_t found;
     int result;
     bool cancels, dry_run;
     uint64_t matched, cancelled;
-    struct job job; /* cancels what a page has found */
+    struct shard_call job; /* cancels what a page has found */
     fl_op *ops;
     char prefix[FL_STORE_NAME_MAX];
 };
@@ -167,7 +167,7 @@ static void write_found(struct out *out, uint32_t shard, const fl_op *found, boo
     out_put(out, "}", 1);
 }
 
-static void render_page(struct page *page)
+static void render_page(struct shard_call *page)
 {
     struct list *list = (struct list *)page;
     list->result = page->listing.result;
@@ -179,7 +179,7 @@ static void render_page(struct page *page)
     list->left -= page->listing.count < list->left ? page->listing.count : list->left;
 }
 
-static bool next_shard(struct page *page, const struct node *node)
+static bool next_shard(struct shard_call *page, const struct node *node)
 {
     if (page->shard->number + 1 == node->shard_count)
         return false;
@@ -188,9 +188,9 @@ static bool next_shard(struct page *page, const struct node *node)
     return true;
 }
 
-static void page_back(struct errand *errand)
+static void page_back(struct shard_call *over)
 {
-    struct list *list = (struct list *)errand;
+    struct list *list = (struct list *)over;
     struct call *call = list->call;
     if (list->result < 0) {
         if (list->result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
@@ -203,7 +203,7 @@ static void page_back(struct errand *errand)
     bool more = list->page.listing.more || next_shard(&list->page, call->worker->node);
     if (more && list->left > 0 && call->out.size < LIST_BYTES) {
         list->page.listing.limit = list->left;
-        page_submit(&list->page);
+        shard_call_submit(&list->page);
         return;
     }
     out_text(&call->out, "]");
@@ -231,9 +231,10 @@ static void list_begin(struct call *call, bool dead)
     list->page.listing.dead = dead;
     list->page.listing.limit = list->left;
     list->page.render = render_page;
-    list->page.back = page_back;
+    list->page.kind = CALL_PAGE;
+    list->page.done = page_back;
     out_text(&call->out, "{\"timers\":[");
-    page_submit(&list->page);
+    shard_call_submit(&list->page);
 }
 
 void list_get(struct call *call)
@@ -249,7 +250,7 @@ void dead_list(struct call *call)
 /* --- Cancelling by filter ----------------------------------------------------------------------------------------- */
 
 /* Notes what is to be cancelled, while it is there. */
-static void render_matches(struct page *page)
+static void render_matches(struct shard_call *page)
 {
     struct list *list = (struct list *)page;
     list->result = page->listing.result;
@@ -260,7 +261,7 @@ static void render_matches(struct page *page)
             (fl_op){.kind = FL_OP_CANCEL, .timer = {.ns = list->call->ns, .id = page->listing.found[i].timer.id}};
 }
 
-static void render_cancelled(struct job *job)
+static void render_cancelled(struct shard_call *job)
 {
     struct list *list = (struct list *)((char *)job - offsetof(struct list, job));
     for (size_t i = 0; i < job->batch.count; i++) {
@@ -280,7 +281,7 @@ static void matches_go_on(struct list *list)
         return;
     }
     if (list->page.listing.more || next_shard(&list->page, call->worker->node)) {
-        page_submit(&list->page);
+        shard_call_submit(&list->page);
         return;
     }
     out_format(&call->out, "{\"matched\":%" PRIu64 ",\"cancelled\":%" PRIu64 ",\"dry_run\":%s}", list->matched,
@@ -289,20 +290,20 @@ static void matches_go_on(struct list *list)
     call_answer(call, 200);
 }
 
-static void cancelled_back(struct errand *errand)
+static void cancelled_back(struct shard_call *over)
 {
-    matches_go_on((struct list *)((char *)errand - offsetof(struct list, job)));
+    matches_go_on((struct list *)((char *)over - offsetof(struct list, job)));
 }
 
-static void matches_back(struct errand *errand)
+static void matches_back(struct shard_call *over)
 {
-    struct list *list = (struct list *)errand;
+    struct list *list = (struct list *)over;
     if (list->result < 0 || list->job.batch.count == 0) {
         matches_go_on(list);
         return;
     }
     list->job.shard = list->page.shard;
-    job_submit(&list->job);
+    shard_call_submit(&list->job);
 }
 
 static int read_true(struct call *call, const char *name, bool *ret)
@@ -346,23 +347,24 @@ void list_cancel(struct call *call)
     }
     list->page.listing.limit = CANCEL_PAGE;
     list->page.render = render_matches;
-    list->page.back = matches_back;
+    list->page.kind = CALL_PAGE;
+    list->page.done = matches_back;
     list->job.batch.ops = list->ops;
     list->job.render = render_cancelled;
     list->job.brief = true;
-    list->job.back = cancelled_back;
-    page_submit(&list->page);
+    list->job.done = cancelled_back;
+    shard_call_submit(&list->page);
 }
 
 /* --- One dead letter ---------------------------------------------------------------------------------------------- */
 
 struct dead {
-    struct job job;
+    struct shard_call job;
     struct call *call;
     fl_op op;
 };
 
-static void dead_render(struct job *job)
+static void dead_render(struct shard_call *job)
 {
     struct dead *dead = (struct dead *)job;
     struct call *call = dead->call;
@@ -377,9 +379,9 @@ static void dead_render(struct job *job)
         write_found(&call->out, job->shard->number, op, op->kind == FL_OP_DEAD_GET);
 }
 
-static void dead_back(struct errand *errand)
+static void dead_back(struct shard_call *over)
 {
-    struct dead *dead = (struct dead *)errand;
+    struct dead *dead = (struct dead *)over;
     struct call *call = dead->call;
     int result = dead->op.result;
     bool deleted = dead->op.kind == FL_OP_DEAD_DELETE;
@@ -410,10 +412,10 @@ static void dead_begin(struct call *call, enum fl_op_kind kind)
     dead->job.batch.ops = &dead->op;
     dead->job.batch.count = 1;
     dead->job.errand.home = call->worker;
-    dead->job.back = dead_back;
+    dead->job.done = dead_back;
     dead->job.render = dead_render;
     dead->job.shard = &node->shards[shard];
-    job_submit(&dead->job);
+    shard_call_submit(&dead->job);
 }
 
 void dead_get(struct call *call)

@@ -12,8 +12,8 @@
 enum { PAGE = 1000 };
 
 struct deletion {
-    struct page page;
-    struct job job; /* removes what a page has found */
+    struct shard_call page;
+    struct shard_call job; /* removes what a page has found */
     fl_op *ops;
     struct call *call;
     bool all;
@@ -55,7 +55,7 @@ static void not_empty(struct deletion *deletion, const char *what)
 
 /* --- Page by page ------------------------------------------------------------------------------------------------- */
 
-static void render_found(struct page *page)
+static void render_found(struct shard_call *page)
 {
     struct deletion *deletion = (struct deletion *)page;
     enum fl_op_kind kind = page->listing.dead ? FL_OP_DEAD_DELETE : FL_OP_CANCEL;
@@ -66,7 +66,7 @@ static void render_found(struct page *page)
             (fl_op){.kind = kind, .timer = {.ns = deletion->call->ns, .id = page->listing.found[i].timer.id}};
 }
 
-static void render_removed(struct job *job)
+static void render_removed(struct shard_call *job)
 {
     struct deletion *deletion = (struct deletion *)((char *)job - offsetof(struct deletion, job));
     for (size_t i = 0; i < job->batch.count; i++) {
@@ -81,7 +81,7 @@ static void render_removed(struct job *job)
 static bool next_page(struct deletion *deletion)
 {
     struct node *node = deletion->call->worker->node;
-    struct page *page = &deletion->page;
+    struct shard_call *page = &deletion->page;
     if (page->listing.more)
         return true;
     page->listing.cursor = (fl_cursor){{0}};
@@ -103,7 +103,7 @@ static void go_on(struct deletion *deletion)
         problem_of_result(&call->problem, deletion->result);
         refuse(deletion);
     } else if (next_page(deletion)) {
-        page_submit(&deletion->page);
+        shard_call_submit(&deletion->page);
     } else if (deletion->busy > 0) {
         problem_set(&call->problem, 409, "busy", NULL,
                     "%" PRIu64 " timers have an attempt in progress: send the request again when they are over",
@@ -115,21 +115,21 @@ static void go_on(struct deletion *deletion)
     }
 }
 
-static void removed_back(struct errand *errand)
+static void removed_back(struct shard_call *over)
 {
-    go_on((struct deletion *)((char *)errand - offsetof(struct deletion, job)));
+    go_on((struct deletion *)((char *)over - offsetof(struct deletion, job)));
 }
 
-static void found_back(struct errand *errand)
+static void found_back(struct shard_call *over)
 {
-    struct deletion *deletion = (struct deletion *)errand;
+    struct deletion *deletion = (struct deletion *)over;
     if (deletion->result < 0 || deletion->job.batch.count == 0) {
         go_on(deletion);
     } else if (!deletion->all) {
         not_empty(deletion, deletion->page.listing.dead ? "dead letters" : "timers");
     } else {
         deletion->job.shard = deletion->page.shard;
-        job_submit(&deletion->job);
+        shard_call_submit(&deletion->job);
     }
 }
 
@@ -146,7 +146,7 @@ static void counted(void *arg)
         return;
     }
     deletion->page.listing.dead = !deletion->all;
-    page_submit(&deletion->page);
+    shard_call_submit(&deletion->page);
 }
 
 static int read_query(struct call *call, bool *ret_all)
@@ -181,12 +181,13 @@ void namespace_delete(struct call *call)
         .call = call,
         .all = all,
         .ops = ops,
-        .page = {.errand.home = call->worker,
+        .page = {.kind = CALL_PAGE,
+                 .errand.home = call->worker,
                  .shard = call->worker->node->shards,
                  .render = render_found,
-                 .back = found_back,
+                 .done = found_back,
                  .listing = {.ns = call->ns, .limit = PAGE}},
-        .job = {.errand.home = call->worker, .render = render_removed, .back = removed_back, .brief = true},
+        .job = {.errand.home = call->worker, .render = render_removed, .done = removed_back, .brief = true},
     };
     deletion->job.batch.ops = ops;
     servers_gather(call->worker, call->ns, counted, deletion);

@@ -10,7 +10,7 @@
 #include "text/json.h"
 
 struct single {
-    struct job job;
+    struct shard_call job;
     fl_op op;
     struct call *call;
     struct space *place; /* see timers_complete() */
@@ -45,7 +45,7 @@ static struct single *single_new(struct call *call)
 
 /* --- The answer --------------------------------------------------------------------------------------------------- */
 
-static void render(struct job *job)
+static void render(struct shard_call *job)
 {
     struct single *single = (struct single *)job;
     struct call *call = single->call;
@@ -71,12 +71,12 @@ static void submit_by_name(struct single *single)
     single->op.timer.name = call->name;
     single->op.timer.id = (fl_key){0};
     single->job.shard = shard_of_name(call->worker->node, call->ns, call->name);
-    job_submit(&single->job);
+    shard_call_submit(&single->job);
 }
 
-static void back(struct errand *errand)
+static void back(struct shard_call *over)
 {
-    struct single *single = (struct single *)errand;
+    struct single *single = (struct single *)over;
     struct call *call = single->call;
     if (single->failed && single->by_id && single->op.result == FL_TIMER_NOT_FOUND) {
         submit_by_name(single);
@@ -99,14 +99,14 @@ static void submit(struct single *single)
     struct node *node = call->worker->node;
     uint32_t shard;
     single->job.render = render;
-    single->job.back = back;
+    single->job.done = back;
     if (!is_id(node, call->name, &shard, &single->op.timer.id)) {
         submit_by_name(single);
         return;
     }
     single->by_id = true;
     single->job.shard = &node->shards[shard];
-    job_submit(&single->job);
+    shard_call_submit(&single->job);
 }
 
 static int namespace_full(const struct node *node, struct problem *problem)
@@ -205,9 +205,9 @@ static void create(struct call *call, struct shard *shard)
     if (wants_only_new(call))
         single->op.flags |= FL_OP_ONLY_NEW;
     single->job.render = render;
-    single->job.back = back;
+    single->job.done = back;
     single->job.shard = shard;
-    job_submit(&single->job);
+    shard_call_submit(&single->job);
 }
 
 void timers_put(struct call *call)

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Acknowledgements: each lease says whose it is. Those of this server are settled first, then the others are asked, all at
- * once. What a server does not answer for is as unknown as a lease that has run out: its timer comes again. */
+/* Acknowledgements: each lease says which worker of which server has it. All that are one worker's go there in one call, and
+ * all calls go at the same time. What a server does not answer for is as unknown as a lease that has run out: its timer comes
+ * again. */
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hex.h"
 #include "node/internal.h"
 
-/* Those of another server. */
-struct forwarded {
-    struct link_call call;
-    struct acks *acks;
-    uint32_t server;
-};
+enum { WORKERS_MOST = 1024 }; /* of another server: more are not believed */
 
 void ack_parse(struct ack *ack, fl_bytes text)
 {
@@ -30,129 +27,217 @@ void ack_parse(struct ack *ack, fl_bytes text)
     }
 }
 
-/* --- Here --------------------------------------------------------------------------------------------------------- */
+/* --- One worker's ------------------------------------------------------------------------------------------------- */
 
-static void visit(struct tour *tour, struct worker *worker)
+static struct worker *place_of_acks(const struct shard_call *call)
 {
-    struct acks *acks = (struct acks *)tour;
-    for (size_t i = 0; i < acks->count; i++) {
-        struct ack *ack = &acks->list[i];
-        if (ack->worker == worker->index && ack->server == (uint32_t)worker->node->config.incarnation)
-            ack->known = pull_settle(worker, acks->namespaces, ack);
+    struct node *node = call->errand.home->node;
+    fl__assert(call->acks.worker < node->worker_count);
+    return &node->workers[call->acks.worker];
+}
+
+static void run_acks(struct shard_call *call)
+{
+    for (struct ack *ack = call->acks.first; ack; ack = ack->next)
+        ack->known = pull_settle(call->errand.there, call->acks.namespaces, ack);
+    call_return(call);
+}
+
+static void encode_acks(struct out *out, const struct shard_call *call)
+{
+    size_t count = 0;
+    while (call->acks.namespaces && call->acks.namespaces[count])
+        count++;
+    wire_put_number(out, call->acks.count);
+    wire_put_number(out, call->acks.namespaces ? count + 1 : 0); /* 0: all of them */
+    for (size_t i = 0; i < count; i++)
+        wire_put_bytes(out, bytes_of(call->acks.namespaces[i]));
+    wire_put_number(out, call->acks.worker);
+    for (const struct ack *ack = call->acks.first; ack; ack = ack->next) {
+        wire_put_number(out, ack->slot);
+        wire_put_number(out, ack->serial);
+        wire_put_number(out, ack->result);
+        wire_put_number(out, ack->after_us);
     }
 }
 
-static void visited(struct tour *tour)
+/* The acknowledgements, the list of namespaces, and their names, each with a NUL. */
+static size_t room_for_acks(struct wire wire)
 {
-    struct acks *acks = (struct acks *)tour;
-    acks->done(acks);
+    size_t count = wire_count(&wire), namespaces = wire_count(&wire), size = (size_t)(wire.end - wire.at);
+    return count * sizeof(struct ack) + namespaces * sizeof(char *) + size + namespaces;
 }
 
-void acks_settle_here(struct acks *acks, struct worker *home)
+static char **read_namespaces(struct wire *wire, size_t count, void *room)
 {
-    acks->tour.fn = visit;
-    acks->tour.back = visited;
-    tour_begin(&acks->tour, home);
+    char **list = room, *text = (char *)(list + count);
+    for (size_t i = 0; i + 1 < count; i++) {
+        fl_bytes name = wire_bytes(wire);
+        list[i] = text;
+        if (name.size > 0)
+            memcpy(text, name.data, name.size);
+        text += name.size;
+        *text++ = '\0';
+    }
+    list[count - 1] = NULL;
+    return list;
 }
 
-/* --- There -------------------------------------------------------------------------------------------------------- */
+static int decode_acks(struct wire *wire, struct shard_call *call, void *room)
+{
+    struct ack *list = room, **end = &call->acks.first;
+    size_t count = wire_count(wire), namespaces = wire_count(wire);
+    if (namespaces > 0)
+        call->acks.namespaces = read_namespaces(wire, namespaces, list + count);
+    uint64_t worker = wire_number(wire);
+    call->acks.worker = (uint16_t)worker;
+    call->acks.count = count;
+    wire->bad |= worker >= call->errand.home->node->worker_count;
+    for (size_t i = 0; i < count; i++) {
+        list[i] = (struct ack){.slot = (uint32_t)wire_number(wire), .serial = wire_number(wire)};
+        uint64_t result = wire_number(wire);
+        wire->bad |= result > FL_DEAD;
+        list[i].result = (enum fl_settle)result;
+        list[i].after_us = wire_number(wire);
+        *end = &list[i];
+        end = &list[i].next;
+    }
+    return 0;
+}
+
+/* A bit for each: whether it was known. */
+static void reply_acks(struct out *out, const struct shard_call *call)
+{
+    unsigned char byte = 0;
+    size_t i = 0;
+    for (const struct ack *ack = call->acks.first; ack; ack = ack->next, i++) {
+        byte = (unsigned char)(byte | (unsigned)ack->known << i % 8);
+        if (i % 8 == 7 || !ack->next) {
+            out_put(out, &byte, 1);
+            byte = 0;
+        }
+    }
+}
+
+static bool take_reply_acks(struct wire *wire, struct shard_call *call)
+{
+    size_t i = 0, bits = (size_t)(wire->end - wire->at) * 8;
+    for (struct ack *ack = call->acks.first; ack; ack = ack->next, i++)
+        ack->known = i < bits && wire->at[i / 8] >> i % 8 & 1;
+    return true;
+}
+
+const struct call_ops call_ops_of_acks = {
+    .link_kind = LINK_ACK,
+    .no_room = FL_OUTCOME_UNKNOWN,
+    .replies_at_home = true,
+    .place = place_of_acks,
+    .run = run_acks,
+    .encode = encode_acks,
+    .room = room_for_acks,
+    .decode = decode_acks,
+    .reply = reply_acks,
+    .take_reply = take_reply_acks,
+};
+
+/* --- All ---------------------------------------------------------------------------------------------------------- */
+
+/* What goes to one worker of one server. */
+struct part {
+    struct shard_call call;
+    struct acks *acks;
+    uint32_t server;
+    struct ack **end;
+};
+
+static bool is_of(const struct part *part, const struct ack *ack)
+{
+    return part->server == ack->server && part->call.acks.worker == ack->worker;
+}
+
+static const struct peer *peer_of(const struct node *node, uint32_t server)
+{
+    const struct peer *peer = atomic_load(&node->peers);
+    while (peer && (uint32_t)atomic_load(&peer->incarnation) != server)
+        peer = atomic_load(&peer->next);
+    return peer;
+}
+
+/* Makes the part that an acknowledgement belongs to. NULL: it is unknown, or there is no memory. */
+static struct part *part_new(struct acks *acks, const struct ack *ack)
+{
+    const struct node *node = acks->home->node;
+    bool here = ack->server == (uint32_t)node->config.incarnation;
+    const struct peer *peer = here ? NULL : peer_of(node, ack->server);
+    if (ack->worker >= (here ? node->worker_count : WORKERS_MOST) || (!here && !peer))
+        return NULL;
+    if (acks->part_count == acks->part_capacity) {
+        size_t capacity = acks->part_capacity * 2 + 4;
+        struct part **parts = realloc(acks->parts, capacity * sizeof(struct part *));
+        if (!parts)
+            return NULL;
+        acks->parts = parts;
+        acks->part_capacity = capacity;
+    }
+    struct part *part = calloc(1, sizeof *part);
+    if (!part)
+        return NULL;
+    part->call.kind = CALL_ACKS;
+    part->call.errand.home = acks->home;
+    part->call.peer = peer;
+    part->call.acks.namespaces = acks->namespaces;
+    part->call.acks.worker = ack->worker;
+    part->acks = acks;
+    part->server = ack->server;
+    part->end = &part->call.acks.first;
+    return acks->parts[acks->part_count++] = part;
+}
+
+/* Most follow others of the same worker. */
+static struct part *part_of(struct acks *acks, const struct ack *ack, struct part *last)
+{
+    if (last && is_of(last, ack))
+        return last;
+    for (size_t i = 0; i < acks->part_count; i++)
+        if (is_of(acks->parts[i], ack))
+            return acks->parts[i];
+    return part_new(acks, ack);
+}
 
 static void done_if_over(struct acks *acks)
 {
-    if (--acks->left == 0)
-        acks->done(acks);
-}
-
-static bool is_of(const struct ack *ack, uint32_t server)
-{
-    return ack->worker != UINT16_MAX && ack->server == server;
-}
-
-/* A bit for each that was sent: whether it was known. */
-static void forwarded_back(struct link_call *call, int result, fl_bytes bits)
-{
-    struct forwarded *forwarded = (struct forwarded *)call;
-    struct acks *acks = forwarded->acks;
-    const unsigned char *bit = bits.data;
-    size_t at = 0;
-    for (size_t i = 0; i < acks->count && result == 0; i++) {
-        struct ack *ack = &acks->list[i];
-        if (!is_of(ack, forwarded->server))
-            continue;
-        ack->known = at / 8 < bits.size && bit[at / 8] >> at % 8 & 1;
-        at++;
-    }
-    free(forwarded);
-    done_if_over(acks);
-}
-
-static void put_namespaces(struct out *body, char *const *namespaces)
-{
-    size_t count = 0;
-    while (namespaces && namespaces[count])
-        count++;
-    wire_put_number(body, namespaces ? count + 1 : 0); /* 0: all of them */
-    for (size_t i = 0; i < count; i++)
-        wire_put_bytes(body, bytes_of(namespaces[i]));
-}
-
-static size_t count_of(const struct acks *acks, uint32_t server)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < acks->count; i++)
-        count += is_of(&acks->list[i], server);
-    return count;
-}
-
-static void put_acks(struct out *body, const struct acks *acks, uint32_t server)
-{
-    wire_put_number(body, count_of(acks, server));
-    for (size_t i = 0; i < acks->count; i++) {
-        const struct ack *ack = &acks->list[i];
-        if (!is_of(ack, server))
-            continue;
-        wire_put_number(body, ack->worker);
-        wire_put_number(body, ack->slot);
-        wire_put_number(body, ack->serial);
-        wire_put_number(body, ack->result);
-        wire_put_number(body, ack->after_us);
-    }
-}
-
-static void forward(struct acks *acks, const struct peer *peer)
-{
-    struct worker *worker = acks->tour.home;
-    struct node_link *link = link_to(worker, peer);
-    struct forwarded *forwarded = link ? calloc(1, sizeof *forwarded) : NULL;
-    struct out body = {0};
-    if (!forwarded)
+    if (--acks->left > 0)
         return;
-    *forwarded = (struct forwarded){
-        .call.done = forwarded_back, .acks = acks, .server = (uint32_t)atomic_load(&peer->incarnation)};
-    put_namespaces(&body, acks->namespaces);
-    put_acks(&body, acks, forwarded->server);
-    if (body.failed) {
-        free(forwarded);
-    } else {
-        acks->left++;
-        worker->node->ports->link_call(link, &forwarded->call, LINK_ACK, out_bytes(&body));
-    }
-    out_free(&body);
+    for (size_t i = 0; i < acks->part_count; i++)
+        free(acks->parts[i]);
+    free(acks->parts);
+    acks->done(acks);
 }
 
-static void settled_here(struct tour *tour)
+static void part_over(struct shard_call *call)
 {
-    struct acks *acks = (struct acks *)tour;
-    acks->left = 1; /* for ourselves */
-    for (const struct peer *peer = atomic_load(&tour->home->node->peers); peer; peer = atomic_load(&peer->next))
-        if (count_of(acks, (uint32_t)atomic_load(&peer->incarnation)) > 0)
-            forward(acks, peer);
-    done_if_over(acks);
+    done_if_over(((struct part *)call)->acks);
 }
 
 void acks_settle(struct acks *acks, struct worker *home)
 {
-    acks->tour.fn = visit;
-    acks->tour.back = settled_here;
-    tour_begin(&acks->tour, home);
+    struct part *part = NULL;
+    acks->home = home;
+    for (size_t i = 0; i < acks->count; i++) {
+        struct ack *ack = &acks->list[i];
+        ack->next = NULL;
+        ack->known = false;
+        part = part_of(acks, ack, part);
+        if (!part)
+            continue;
+        *part->end = ack;
+        part->end = &ack->next;
+        part->call.acks.count++;
+    }
+    acks->left = acks->part_count + 1; /* one for ourselves */
+    for (size_t i = 0; i < acks->part_count; i++) {
+        acks->parts[i]->call.over = part_over;
+        call_send(&acks->parts[i]->call);
+    }
+    done_if_over(acks);
 }

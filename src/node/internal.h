@@ -14,26 +14,62 @@ void attempts_log_stop(struct worker *worker);
 
 /* --- calls.c */
 
-int calls_new(struct worker *worker);
-void calls_free(struct worker *worker);
+/* One kind of call. */
+struct call_ops {
+    enum link_kind link_kind;
+    int no_room;                                            /* the result if there is no memory for the answer */
+    bool replies_at_home;                                   /* else when it is rendered */
+    struct worker *(*place)(const struct shard_call *call); /* where it runs, on this server */
+    void (*run)(struct shard_call *call);                   /* there; ends with call_return(), perhaps later */
+    void (*cancel)(struct worker *worker,
+                   struct shard_call *call); /* there: it ends soon. NULL: it cannot be cancelled */
+    void (*encode)(struct out *out, const struct shard_call *call);
+    size_t (*room)(struct wire wire);                                      /* bytes that decode() needs; NULL: none */
+    int (*decode)(struct wire *wire, struct shard_call *call, void *room); /* 0, or why it is refused */
+    void (*reply)(struct out *out, const struct shard_call *call);
+    bool (*take_reply)(struct wire *wire, struct shard_call *call); /* false: it makes no sense */
+    void (*release)(struct shard_call *call);                       /* of one that was decoded; NULL: nothing to do */
+};
+extern const struct call_ops call_ops_of_ops, call_ops_of_page, call_ops_of_lease, call_ops_of_watch, call_ops_of_acks;
 
-/* It has been tried where the shard was thought to be. */
-void job_return(struct job *job);
-void page_return(struct page *page);
+/* Sends a call to `peer`, or to its place here. `over` is called at home: then it may be sent again, or freed. */
+void call_send(struct shard_call *call);
+void call_return(struct shard_call *call); /* by `run`, where it has run */
+/* If it is at another server, it is over at once, and `over` is not called. If it is here, `over` is called when it has come back,
+ * and `cancelled` when the cancellation has: before both, it must not be freed. */
+void call_cancel(struct shard_call *call);
+bool calls_serve(struct worker *worker, struct link_request *request); /* false: it is of no kind of call */
+
+/* --- shard_calls.c */
+
+int lines_new(struct worker *worker);
+void lines_free(struct worker *worker);
 
 /* --- servers.c */
 
-void job_forward(struct job *job, struct peer *peer);
-void page_forward(struct page *page, struct peer *peer);
 void shard_left(struct shard *shard);
 void servers_look(struct node *node);                           /* we have claimed something: all should know */
 void servers_tell_settings(struct worker *worker, fl_bytes ns); /* they have changed */
 
 /* --- shards.c */
 
+static inline bool shard_is_leaving(const struct shard *shard)
+{
+    return shard->leaving;
+}
+
+static inline bool shard_is_here(const struct shard *shard)
+{
+    return shard->engine && !shard->leaving;
+}
+
 int shard_start(struct shard *shard);
-void shard_loaded(struct shard *shard); /* its settings are known */
-void shard_let_go(struct shard *shard); /* it may fire, if all that must be known is */
+/* A call for the engine. True: it may be given to the engine now. If not, it has been returned, or will be when the shard has
+ * left. */
+bool shard_takes(struct shard_call *call);
+void shard_call_left(struct shard *shard); /* the engine has answered one */
+void shard_loaded(struct shard *shard);    /* its settings are known */
+void shard_let_go(struct shard *shard);    /* it may fire, if all that must be known is */
 /* Gives a shard up: what is under way has a moment to end, what is known is recorded. Then shard_left() is called. `lost`:
  * it is another's already. */
 void shard_leave(struct shard *shard, bool lost);
@@ -53,18 +89,10 @@ void pull_free(struct worker *worker);
 void pull_add(struct shard *shard, const fl_firing *firings, size_t count);
 void pull_purge(struct worker *worker, struct shard *shard); /* forgets what is of this shard */
 struct worker *pull_home(struct node *node, const struct space *space);
-void pull_ask(struct errand *errand);
-void pull_unask(struct worker *worker, struct asker *asker); /* sends it back, if it waits */
+void pull_ask(struct shard_call *call);
+void pull_unask(struct worker *worker, struct shard_call *call); /* sends it back, if it waits */
 /* Settles what was leased, if it is in one of the namespaces. Returns whether there was such a lease. */
 bool pull_settle(struct worker *worker, char *const *namespaces, const struct ack *ack);
-
-/* --- leasing.c */
-
-void wire_put_leased(struct out *out, const struct leased *leased, size_t count); /* as asker.write */
-
-/* --- acks.c */
-
-void acks_settle_here(struct acks *acks, struct worker *home); /* those of this server only */
 
 /* --- spaces.c */
 

@@ -11,16 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
-
-struct watch {
-    struct link_call call;
-    struct leasing *leasing;
-    const struct peer *peer;
-    bool out;
-};
-
-static void ask_next(struct leasing *leasing);
 
 /* --- As it is written --------------------------------------------------------------------------------------------- */
 
@@ -30,7 +22,7 @@ void lease_format(const struct leased *leased, char out[LEASE_TEXT + 1])
              leased->slot, leased->serial);
 }
 
-void wire_put_leased(struct out *out, const struct leased *leased, size_t count)
+static void wire_put_leased(struct out *out, const struct leased *leased, size_t count)
 {
     (void)count;
     wire_put_number(out, leased->server);
@@ -53,50 +45,121 @@ static struct leased wire_leased(struct wire *wire)
     return leased;
 }
 
+/* --- The calls ---------------------------------------------------------------------------------------------------- */
+
+static struct worker *place_of_asker(const struct shard_call *call)
+{
+    return pull_home(call->errand.home->node, call->asker.space);
+}
+
+static void encode_asker(struct out *out, const struct shard_call *call)
+{
+    wire_put_bytes(out, space_name(call->asker.space));
+    wire_put_number(out, call->asker.max);
+    wire_put_number(out, call->kind == CALL_WATCH ? call->asker.wait_us : call->asker.lease_us);
+}
+
+static int decode_asker(struct wire *wire, struct shard_call *call, void *room)
+{
+    fl_bytes ns = wire_bytes(wire);
+    uint64_t max = wire_number(wire), us = wire_number(wire);
+    (void)room;
+    if (wire->bad || ns.size == 0 || ns.size > FL_STORE_NAME_MAX)
+        return FL_INVALID_ARGUMENT;
+    call->asker = (struct asker){.space = space_of(call->errand.home->node, ns),
+                                 .max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX,
+                                 .wait_us = call->kind == CALL_WATCH ? us : 0,
+                                 .lease_us = call->kind == CALL_WATCH ? 0 : us,
+                                 .write = wire_put_leased};
+    return call->asker.space ? 0 : FL_NO_MEMORY;
+}
+
+static void reply_lease(struct out *out, const struct shard_call *call)
+{
+    wire_put_number(out, call->asker.count);
+    out_put(out, call->asker.out.data, call->asker.out.size);
+    out->failed |= call->asker.out.failed;
+}
+
+static bool take_reply_lease(struct wire *wire, struct shard_call *call)
+{
+    size_t count = wire_count(wire);
+    for (size_t i = 0; i < count && !wire->bad; i++) {
+        struct leased leased = wire_leased(wire);
+        if (!wire->bad)
+            call->asker.write(&call->asker.out, &leased, call->asker.count++);
+    }
+    return true;
+}
+
+static void reply_watch(struct out *out, const struct shard_call *call)
+{
+    wire_put_number(out, call->asker.found);
+}
+
+static bool take_reply_watch(struct wire *wire, struct shard_call *call)
+{
+    call->asker.found = wire_number(wire) > 0;
+    return true;
+}
+
+static void release_asker(struct shard_call *call)
+{
+    out_free(&call->asker.out);
+}
+
+const struct call_ops call_ops_of_lease = {
+    .link_kind = LINK_TAKE,
+    .no_room = FL_NO_MEMORY,
+    .replies_at_home = true,
+    .place = place_of_asker,
+    .run = pull_ask,
+    .cancel = pull_unask,
+    .encode = encode_asker,
+    .decode = decode_asker,
+    .reply = reply_lease,
+    .take_reply = take_reply_lease,
+    .release = release_asker,
+};
+
+const struct call_ops call_ops_of_watch = {
+    .link_kind = LINK_WATCH,
+    .no_room = FL_NO_MEMORY,
+    .replies_at_home = true,
+    .place = place_of_asker,
+    .run = pull_ask,
+    .cancel = pull_unask,
+    .encode = encode_asker,
+    .decode = decode_asker,
+    .reply = reply_watch,
+    .take_reply = take_reply_watch,
+    .release = release_asker,
+};
+
 /* --- The end ------------------------------------------------------------------------------------------------------ */
+
+static void ask_next(struct leasing *leasing);
+
+static bool is_out(const struct shard_call *call)
+{
+    return call->out || call->cancelling;
+}
 
 static void free_if_over(struct leasing *leasing)
 {
-    if (!leasing->answered || leasing->here || leasing->cancelling)
+    if (!leasing->answered || is_out(&leasing->take) || is_out(&leasing->watch_here))
         return;
-    out_free(&leasing->asker.out);
-    out_free(&leasing->out);
+    for (size_t i = 0; i < leasing->watch_count; i++)
+        fl__assert(!is_out(&leasing->watches[i].call));
+    out_free(&leasing->take.asker.out);
     free(leasing->watches);
     leasing->release(leasing);
 }
 
-static void cancel_go(struct errand *errand)
-{
-    struct leasing *leasing = (struct leasing *)((char *)errand - offsetof(struct leasing, cancel));
-    pull_unask(errand->there, &leasing->asker);
-    errand_return(errand);
-}
-
-static void cancel_back(struct errand *errand)
-{
-    struct leasing *leasing = (struct leasing *)((char *)errand - offsetof(struct leasing, cancel));
-    leasing->cancelling = false;
-    free_if_over(leasing);
-}
-
-/* Calls the asker back from where it waits. */
-static void cancel(struct leasing *leasing)
-{
-    leasing->cancelling = true;
-    leasing->cancel = (struct errand){
-        .home = leasing->worker, .there = leasing->asker.errand.there, .go = cancel_go, .back = cancel_back};
-    errand_send(&leasing->cancel);
-}
-
 static void stop_watching(struct leasing *leasing)
 {
-    for (size_t i = 0; i < leasing->watch_count; i++) {
-        struct watch *watch = &leasing->watches[i];
-        struct node_link *link = watch->out ? link_to(leasing->worker, watch->peer) : NULL;
-        if (link)
-            leasing->worker->node->ports->link_cancel(link, &watch->call);
-        watch->out = false;
-    }
+    for (size_t i = 0; i < leasing->watch_count; i++)
+        call_cancel(&leasing->watches[i].call);
 }
 
 static void leave_line(struct leasing *leasing)
@@ -121,14 +184,16 @@ static void stand_in_line(struct leasing *leasing)
     worker->leasings = leasing;
 }
 
+/* The leasing may be gone afterwards. */
 static void answer(struct leasing *leasing)
 {
-    leasing->answered = true;
+    fl__assert(!leasing->answered && !leasing->take.out);
     leave_line(leasing);
     stop_watching(leasing);
     leasing->done(leasing);
-    if (leasing->here && !leasing->cancelling)
-        cancel(leasing);
+    leasing->answered = true;
+    if (leasing->watch_here.out)
+        call_cancel(&leasing->watch_here); /* and what is to be freed is freed when it has come back */
     else
         free_if_over(leasing);
 }
@@ -143,16 +208,16 @@ static uint64_t left_us(const struct leasing *leasing)
 
 static bool is_watching(const struct leasing *leasing)
 {
-    bool out = leasing->here;
+    bool out = leasing->watch_here.out;
     for (size_t i = 0; i < leasing->watch_count; i++)
-        out |= leasing->watches[i].out;
+        out |= leasing->watches[i].call.out;
     return out;
 }
 
 /* Somebody has something, or nobody watches any more. */
 static void watched(struct leasing *leasing, bool found)
 {
-    if (leasing->asking)
+    if (leasing->take.out)
         return; /* and looks again afterwards, if that brings nothing */
     if (found) {
         stop_watching(leasing);
@@ -163,158 +228,121 @@ static void watched(struct leasing *leasing, bool found)
     }
 }
 
-static void watched_there(struct link_call *call, int result, fl_bytes text)
+static void watch_here_cancelled(struct shard_call *call)
 {
-    struct watch *watch = (struct watch *)call;
-    struct wire wire = wire_begin(text);
-    watch->out = false;
-    watched(watch->leasing, result == 0 && wire_number(&wire) > 0);
+    free_if_over((struct leasing *)((char *)call - offsetof(struct leasing, watch_here)));
 }
 
-static void send_here(struct leasing *leasing, uint64_t wait_us, bool watch)
+static void watch_here_over(struct shard_call *call)
 {
-    struct asker *asker = &leasing->asker;
-    asker->wait_us = wait_us;
-    asker->watch = watch;
-    asker->found = false;
-    asker->count = 0;
-    asker->result = 0;
-    out_clear(&asker->out);
-    leasing->here = true;
-    errand_send(&asker->errand);
+    struct leasing *leasing = (struct leasing *)((char *)call - offsetof(struct leasing, watch_here));
+    if (leasing->answered)
+        free_if_over(leasing);
+    else
+        watched(leasing, call->asker.found);
 }
 
-static void watch_there(struct leasing *leasing, struct watch *watch)
+static void watch_there_over(struct shard_call *call)
 {
-    struct node_link *link = link_to(leasing->worker, watch->peer);
-    struct out body = {0};
-    if (!link)
+    watched(((struct watch *)call)->leasing, call->result == 0 && call->asker.found);
+}
+
+static void watch_there_cancelled(struct shard_call *call)
+{
+    (void)call; /* it is over at once */
+}
+
+static void send_watch(struct leasing *leasing, struct shard_call *call)
+{
+    if (is_out(call))
         return;
-    wire_put_bytes(&body, space_name(leasing->asker.space));
-    wire_put_number(&body, leasing->asker.max);
-    wire_put_number(&body, left_us(leasing));
-    watch->call = (struct link_call){.done = watched_there};
-    watch->leasing = leasing;
-    watch->out = !body.failed;
-    if (watch->out)
-        leasing->worker->node->ports->link_call(link, &watch->call, LINK_WATCH, out_bytes(&body));
-    out_free(&body);
+    call->asker.wait_us = left_us(leasing);
+    call->asker.found = false;
+    call_send(call);
+}
+
+static struct shard_call new_call(const struct leasing *leasing, enum call_kind kind, const struct peer *peer)
+{
+    return (struct shard_call){.kind = kind,
+                               .errand.home = leasing->worker,
+                               .peer = peer,
+                               .asker = {.space = leasing->space, .max = leasing->max, .lease_us = leasing->lease_us}};
 }
 
 static bool make_watches(struct leasing *leasing)
 {
-    struct node *node = leasing->worker->node;
+    const struct node *node = leasing->worker->node;
     size_t count = atomic_load(&node->peer_count);
     if (leasing->watch_count == count)
         return true;
+    stop_watching(leasing);
     free(leasing->watches);
     leasing->watches = calloc(count, sizeof *leasing->watches);
     leasing->watch_count = leasing->watches ? count : 0;
     const struct peer *peer = atomic_load(&node->peers);
-    for (size_t i = 0; i < leasing->watch_count; i++, peer = atomic_load(&peer->next))
-        leasing->watches[i].peer = peer;
+    for (size_t i = 0; i < leasing->watch_count; i++, peer = atomic_load(&peer->next)) {
+        leasing->watches[i] = (struct watch){new_call(leasing, CALL_WATCH, peer), leasing};
+        leasing->watches[i].call.over = watch_there_over;
+        leasing->watches[i].call.cancelled = watch_there_cancelled;
+    }
     return leasing->watches != NULL;
 }
 
 static void watch(struct leasing *leasing)
 {
-    if (left_us(leasing) == 0 || leasing->gone || leasing->worker->leases_stopped || !make_watches(leasing)) {
+    const struct worker *worker = leasing->worker;
+    if (left_us(leasing) == 0 || leasing->gone || worker->leases_stopped || !make_watches(leasing)) {
         answer(leasing);
         return;
     }
     stand_in_line(leasing);
     for (size_t i = 0; i < leasing->watch_count; i++)
-        watch_there(leasing, &leasing->watches[i]);
-    if (!leasing->here)
-        send_here(leasing, left_us(leasing), true);
+        if (link_to(leasing->worker, leasing->watches[i].call.peer))
+            send_watch(leasing, &leasing->watches[i].call);
+    send_watch(leasing, &leasing->watch_here);
 }
 
 /* --- Taking ------------------------------------------------------------------------------------------------------- */
 
-static void add(struct leasing *leasing)
+static void take_over(struct shard_call *call)
 {
-    out_put(&leasing->out, leasing->asker.out.data, leasing->asker.out.size);
-    leasing->out.failed |= leasing->asker.out.failed;
-    leasing->count += leasing->asker.count;
+    struct leasing *leasing = (struct leasing *)call;
+    if (call->result < 0 && !call->peer)
+        leasing->result = call->result;
+    if (leasing->alone)
+        answer(leasing);
+    else
+        ask_next(leasing);
 }
 
-static void came_back(struct errand *errand)
+static void take_cancelled(struct shard_call *call)
 {
-    struct leasing *leasing = (struct leasing *)errand;
-    struct asker *asker = &leasing->asker;
-    leasing->here = false;
-    if (leasing->answered) {
-        free_if_over(leasing);
-        return;
-    }
-    if (asker->watch) {
-        watched(leasing, asker->found);
-        return;
-    }
-    leasing->asking = false;
-    if (asker->result < 0)
-        leasing->result = asker->result;
-    add(leasing);
-    ask_next(leasing);
-}
-
-static void taken_there(struct link_call *call, int result, fl_bytes text)
-{
-    struct leasing *leasing = (struct leasing *)((char *)call - offsetof(struct leasing, take));
-    struct wire wire = wire_begin(text);
-    leasing->asking = false;
-    size_t count = result == 0 ? wire_count(&wire) : 0;
-    for (size_t i = 0; i < count; i++) {
-        struct leased leased = wire_leased(&wire);
-        if (wire.bad)
-            break;
-        leasing->asker.write(&leasing->out, &leased, leasing->count++);
-    }
-    ask_next(leasing);
-}
-
-static bool take_there(struct leasing *leasing, const struct peer *peer)
-{
-    struct node_link *link = link_to(leasing->worker, peer);
-    struct out body = {0};
-    if (!link || !leasing->worker->node->ports->link_up(link))
-        return false;
-    wire_put_bytes(&body, space_name(leasing->asker.space));
-    wire_put_number(&body, leasing->asker.max);
-    wire_put_number(&body, leasing->asker.lease_us);
-    leasing->take = (struct link_call){.done = taken_there};
-    bool made = !body.failed;
-    if (made)
-        leasing->worker->node->ports->link_call(link, &leasing->take, LINK_TAKE, out_bytes(&body));
-    out_free(&body);
-    return made;
+    free_if_over((struct leasing *)call);
 }
 
 /* The i-th of the servers, of which the first is this one. False: it cannot be asked. */
 static bool ask(struct leasing *leasing, size_t i)
 {
-    if (i == 0) {
-        if (leasing->here)
-            return false; /* it watches still, and comes back by itself */
-        send_here(leasing, 0, false);
-        return true;
-    }
-    const struct peer *peer = atomic_load(&leasing->worker->node->peers);
-    while (peer && --i > 0)
+    const struct worker *worker = leasing->worker;
+    const struct peer *peer = i > 0 ? atomic_load(&worker->node->peers) : NULL;
+    for (; peer && i > 1; i--)
         peer = atomic_load(&peer->next);
-    return peer && take_there(leasing, peer);
+    struct node_link *link = peer ? link_to(leasing->worker, peer) : NULL;
+    if (i > 0 && (!link || !worker->node->ports->link_up(link)))
+        return false;
+    leasing->take.peer = peer;
+    call_send(&leasing->take);
+    return true;
 }
 
+/* What was given may have been written before an error: `count` says. */
 static void ask_next(struct leasing *leasing)
 {
     size_t servers = 1 + atomic_load(&leasing->worker->node->peer_count);
-    while (leasing->round < servers && leasing->count == 0 && !leasing->gone) {
-        leasing->asking = true;
+    while (leasing->round < servers && leasing->take.asker.count == 0 && !leasing->gone)
         if (ask(leasing, (leasing->first + leasing->round++) % servers))
             return;
-        leasing->asking = false;
-    }
-    if (leasing->count > 0)
+    if (leasing->take.asker.count > 0)
         answer(leasing);
     else
         watch(leasing);
@@ -325,57 +353,50 @@ void leases_ask_again(struct worker *worker)
 {
     for (struct leasing *leasing = worker->leasings, *next; leasing; leasing = next) {
         next = leasing->next;
-        watched(leasing, true);
+        if (!leasing->alone)
+            watched(leasing, true);
     }
 }
 
-/* Who asks just now is answered when that has come back. */
+/* A request whose answer is on its way is answered when that has come back. */
 void leases_stop(struct worker *worker)
 {
     worker->leases_stopped = true;
     for (struct leasing *leasing = worker->leasings, *next; leasing; leasing = next) {
         next = leasing->next;
-        if (!leasing->asking && !leasing->alone)
+        if (!leasing->take.out)
             answer(leasing);
     }
-}
-
-/* A server that is alone: one step. */
-static void came_back_alone(struct errand *errand)
-{
-    struct leasing *leasing = (struct leasing *)errand;
-    leasing->here = false;
-    leasing->result = leasing->asker.result;
-    add(leasing);
-    answer(leasing);
 }
 
 void leasing_begin(struct leasing *leasing, uint64_t wait_us)
 {
     struct worker *worker = leasing->worker;
+    fl__assert(leasing->space && leasing->max > 0 && leasing->done && leasing->release && leasing->write);
     leasing->alone = !worker->node->cluster;
     leasing->until_ns = fl_loop_now_ns(worker->loop) + wait_us * 1000;
     leasing->first = worker->lease_turn++;
-    leasing->asker.errand = (struct errand){.home = worker,
-                                            .there = pull_home(worker->node, leasing->asker.space),
-                                            .go = pull_ask,
-                                            .back = leasing->alone ? came_back_alone : came_back};
-    if (leasing->alone) {
-        stand_in_line(leasing);
-        send_here(leasing, wait_us, false);
-    } else {
+    leasing->take = new_call(leasing, CALL_LEASE, NULL);
+    leasing->take.over = take_over;
+    leasing->take.cancelled = take_cancelled;
+    leasing->take.asker.write = leasing->write;
+    leasing->watch_here = new_call(leasing, CALL_WATCH, NULL);
+    leasing->watch_here.over = watch_here_over;
+    leasing->watch_here.cancelled = watch_here_cancelled;
+    if (!leasing->alone) {
         ask_next(leasing);
+        return;
     }
+    leasing->take.asker.wait_us = wait_us;
+    stand_in_line(leasing);
+    call_send(&leasing->take);
 }
 
 void leasing_stop(struct leasing *leasing)
 {
-    atomic_store(&leasing->asker.gone, true);
     leasing->gone = true;
-    if (leasing->worker->node->cluster) {
-        if (!leasing->asking)
-            answer(leasing);
-    } else if (!leasing->cancelling) {
-        cancel(leasing);
-    }
+    if (!leasing->take.out)
+        answer(leasing);
+    else if (!leasing->take.peer)
+        call_cancel(&leasing->take);
 }

@@ -73,7 +73,7 @@ int worker_new(struct worker *worker, fl_loop *loop)
     int r = pull_new(worker);
     if (r == 0)
         r = stats_new(worker);
-    return r == 0 ? calls_new(worker) : r;
+    return r == 0 ? lines_new(worker) : r;
 }
 
 void worker_free(struct worker *worker)
@@ -81,7 +81,7 @@ void worker_free(struct worker *worker)
     attempts_log_stop(worker);
     pull_free(worker);
     stats_free(worker);
-    calls_free(worker);
+    lines_free(worker);
 }
 
 /* --- Why it is not ready ------------------------------------------------------------------------------------------ */

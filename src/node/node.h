@@ -11,13 +11,14 @@
  *   node.c         the beginning and the end of a node
  *   errands.c      from worker to worker: errands, tours
  *   shards.c       the engines of a worker: start, serve, leave
- *   calls.c        operations and pages of a shard, wherever it is: here, at another server, or on the move
- *   serving.c      calls that come from other servers
+ *   calls.c        calls to workers of this server or another one, and calls that come from other servers
+ *   shard_calls.c  operations and pages of a shard, wherever it is: here, at another server, or on the move
  *   servers.c      the other servers: which there are, links to them, what they are told
  *   cluster.c      who is there, and who should have which shard (cluster.h)
  *   wire.c         what goes over links (wire.h)
  *   deliver.c      from a due timer to an attempt, and what became of it
  *   pull.c         due timers that wait for a lease; leases
+ *   serving.c      what other servers tell and ask besides
  *   leasing.c      asking for leases, at all servers
  *   acks.c         acknowledgements, wherever the lease is from
  *   spaces.c       namespaces: finding them, how much is in them
@@ -166,15 +167,15 @@ struct shard {
     atomic_bool moving;             /* it is being given up in order, or was: it is soon somebody's */
     _Atomic uint64_t good_until_ns; /* until then it is surely ours, if others could have it; else UINT64_MAX */
     /* The rest is the worker's. */
-    fl_engine *engine;               /* NULL: it is not here */
-    const struct page *loading;      /* what reads its settings in this life of the shard */
-    uint64_t held;                   /* given to pull.c and neither settled nor withdrawn */
-    uint64_t delivering;             /* given to webhooks and not settled */
-    uint64_t inside;                 /* jobs and pages that the engine has */
-    int64_t pending;                 /* timers in it, without those that are the server's own */
-    struct errand *kept, *kept_last; /* what came while it was leaving */
-    bool claimed, ready, loaded;     /* the engine has been ready; it is; its settings are known */
-    bool lapsed;                     /* the claim may have run out */
+    fl_engine *engine;                   /* NULL: it is not here */
+    const struct shard_call *loading;    /* what reads its settings in this life of the shard */
+    uint64_t held;                       /* given to pull.c and neither settled nor withdrawn */
+    uint64_t delivering;                 /* given to webhooks and not settled */
+    uint64_t inside;                     /* calls that the engine has */
+    int64_t pending;                     /* timers in it, without those that are the server's own */
+    struct shard_call *kept, *kept_last; /* what came while it was leaving */
+    bool claimed, ready, loaded;         /* the engine has been ready; it is; its settings are known */
+    bool lapsed;                         /* the claim may have run out */
     bool leaving, lost;
     bool withdrawn, purging, purged, hurry; /* how far leaving has got */
     fl_timer_id patience, claim_timer;
@@ -209,9 +210,9 @@ struct worker {
     struct leasing *leasings;           /* that watch at all servers */
     char secret[FL_STORE_NAME_MAX + 1]; /* that all servers of the store have, as this worker has learnt it */
     struct link **links;                /* to other servers, by their index */
-    struct waiting *waiting;            /* by shard */
-    uint64_t jobs;                      /* how many have been submitted here */
-    uint64_t under_way;                 /* jobs, pages and tours that have not come home */
+    struct line *lines;                 /* of calls that wait, by shard */
+    uint64_t calls;                     /* how many have been submitted here */
+    uint64_t under_way;                 /* calls and tours that have not come home */
     unsigned link_count;
     unsigned lease_turn;                  /* which server is asked first by the next that wants leases */
     uint32_t turn;                        /* which of the shards takes the next timer without a name */
@@ -292,7 +293,6 @@ struct errand {
     void (*go)(struct errand *errand);
     void (*back)(struct errand *errand);
     fl_loop_task task;
-    struct errand *next; /* of those that a leaving shard keeps */
 };
 void errand_send(struct errand *errand);
 void errand_return(struct errand *errand);
@@ -307,42 +307,80 @@ struct tour {
 };
 void tour_begin(struct tour *tour, struct worker *home);
 
-/* --- calls.c ------------------------------------------------------------------------------------------------------ */
+/* --- calls.c, shard_calls.c ----------------------------------------------------------------------------------------- */
 
-/* Operations on one shard, wherever it is. `render` is called while the answers are valid, on the shard's worker or, if it
- * is another server's, at home; `back` is called at home. If the shard is nobody's just now, or is being moved, it is
- * tried again for a while; what the same worker submits after it waits behind it. */
-struct job {
-    struct errand errand;
-    fl_batch batch;
-    struct shard *shard;
-    struct space **places; /* that its operations have (place_take()), one each or NULL; NULL: none has any */
-    void (*render)(struct job *job);
-    void (*back)(struct errand *errand);
-    bool brief;         /* of the answers only results and IDs are looked at */
-    bool local;         /* of no other server: `moved` says if it is not here */
-    bool moved;         /* nothing has happened */
-    uint64_t since_ns;  /* it waits, but for the time it was on its way */
-    uint64_t routed_ns; /* when it was last tried */
-    uint64_t number;    /* of those that its worker has submitted */
-    struct job *next;   /* of those that wait */
-    struct link_call remote;
-};
-void job_submit(struct job *job);
-void job_fail(struct job *job, int result); /* before it has been submitted */
+enum call_kind { CALL_OPS, CALL_PAGE, CALL_LEASE, CALL_WATCH, CALL_ACKS };
 
-/* A page of one shard. The same. */
-struct page {
-    struct errand errand;
-    fl_listing listing;
-    struct shard *shard;
-    void (*render)(struct page *page);
-    void (*back)(struct errand *errand);
-    bool local, moved;
-    uint64_t since_ns, routed_ns; /* as those of a job */
-    struct link_call remote;
+/* A timer that was leased, and what its lease is known by. */
+struct leased {
+    uint32_t server, slot; /* the lower half of the server's incarnation */
+    uint16_t worker;
+    uint64_t serial;
+    uint32_t shard;
+    fl_durable timer;
 };
-void page_submit(struct page *page);
+
+/* CALL_LEASE: asks for timers of a namespace at its home; CALL_WATCH: whether there are any. Comes back with what is there, or
+ * when `wait_us` has passed. */
+struct asker {
+    struct space *space;
+    uint32_t max;
+    uint64_t wait_us, lease_us;
+    /* Writes one that was leased; `count` have been written before. On any worker, while its bytes are valid. */
+    void (*write)(struct out *out, const struct leased *leased, size_t count);
+    /* The answer. */
+    struct out out;
+    size_t count;
+    bool found;
+    /* At the namespace's home: */
+    struct queue *queue; /* in which it waits; NULL: it does not */
+    fl_timer_id timer;
+    struct shard_call *next;
+};
+
+/* A call to a shard, or to another worker of any server. */
+struct shard_call {
+    struct errand errand; /* `home` is the caller's */
+    enum call_kind kind;
+    struct shard *shard; /* of CALL_OPS and CALL_PAGE */
+    union {
+        fl_batch batch;     /* CALL_OPS */
+        fl_listing listing; /* CALL_PAGE */
+        struct asker asker; /* CALL_LEASE, CALL_WATCH */
+        struct {
+            char *const *namespaces; /* only timers of these are settled, NULL ends them; NULL: all */
+            struct ack *first;
+            size_t count;
+            uint16_t worker;
+        } acks; /* CALL_ACKS: of one worker's leases */
+    };
+    struct space **places; /* that operations have (place_take()), one each or NULL; NULL: none has any */
+    /* Of CALL_OPS and CALL_PAGE: called while the answers are valid, on the shard's worker or, if it is another server's, at
+     * home. */
+    void (*render)(struct shard_call *call);
+    void (*done)(struct shard_call *call); /* at home */
+    bool brief;                            /* of the answers of operations only results and IDs are looked at */
+    bool local;                            /* of no other server: `result` is LINK_MOVED if the shard is not here */
+    int result;                            /* 0: it has got there and back */
+    /* The rest belongs to calls.c and shard_calls.c. */
+    void (*over)(struct shard_call *call);
+    void (*cancelled)(struct shard_call *call);
+    const struct peer *peer; /* NULL: this server */
+    struct node_link *link;  /* over which it was sent */
+    struct link_call remote;
+    struct errand cancel;
+    bool out, cancelling;
+    atomic_bool unwanted;    /* it is being cancelled */
+    uint64_t since_ns;       /* it waits, but for the time it was on its way */
+    uint64_t routed_ns;      /* when it was last tried */
+    uint64_t number;         /* of those that its worker has submitted */
+    struct shard_call *next; /* of those that wait, or that a leaving shard keeps */
+};
+
+/* Operations on a shard or a page of it, wherever it is. If the shard is nobody's just now, or is being moved, the call is
+ * tried again for a while; calls that the same worker submits after it wait behind it. */
+void shard_call_submit(struct shard_call *call);
+void shard_call_fail(struct shard_call *call, int result); /* renders it: before it has been submitted */
 
 /* Whether a text is an ID of this store, as it is given out: then it cannot be a name. */
 bool is_id(const struct node *node, fl_bytes text, uint32_t *ret_shard, fl_key *ret_id);
@@ -371,7 +409,7 @@ void servers_want_events(struct worker *worker, bool want);
 
 /* What one server asks of another. */
 enum link_kind {
-    LINK_JOB = 16, /* operations on a shard */
+    LINK_OPS = 16, /* operations on a shard */
     LINK_PAGE,     /* a page of a shard */
     LINK_TAKE,     /* leases of a namespace, as many as are there */
     LINK_WATCH,    /* answered when there is something to lease, or after a while */
@@ -382,7 +420,10 @@ enum link_kind {
     LINK_LOOK,     /* shards have moved */
     LINK_STATS,    /* what happened in the last hour, in a namespace or in all */
 };
-enum { LINK_MOVED = 1 }; /* the result of LINK_JOB and LINK_PAGE: the shard is not here */
+enum {
+    LINK_MOVED = 1, /* the result of LINK_OPS and LINK_PAGE: the shard is not here */
+    LINK_BAD = 2,   /* never sent: the answer cannot be read */
+};
 
 /* The port's: another server calls. */
 void node_serve(struct worker *worker, struct link_request *request);
@@ -446,58 +487,31 @@ static inline fl_bytes timer_payload(const fl_durable *timer)
 void pull_stop(struct worker *worker);
 int64_t pull_clock_changed(struct worker *worker); /* ends leases by the test clock; returns when the next does */
 
-/* A timer that was leased, and what its lease is known by. */
-struct leased {
-    uint32_t server, slot; /* the lower half of the server's incarnation */
-    uint16_t worker;
-    uint64_t serial;
-    uint32_t shard;
-    fl_durable timer;
-};
 enum { LEASE_TEXT = 36 };
 void lease_format(const struct leased *leased, char out[LEASE_TEXT + 1]);
 
-/* Somebody who asks for timers of a namespace at its home. */
-struct asker {
-    struct errand errand;
-    struct space *space;
-    uint32_t max;
-    uint64_t wait_us, lease_us;
-    bool watch; /* only wants to know whether there is something */
-    atomic_bool gone;
-    /* Writes one that was leased; `count` have been written before. On any worker, while its bytes are valid. */
-    void (*write)(struct out *out, const struct leased *leased, size_t count);
-    /* The answer. */
-    struct out out;
-    size_t count;
-    bool found;
-    int result;
-    /* At the namespace's home: */
-    struct queue *queue; /* in which it waits; NULL: it does not */
-    fl_timer_id timer;
-    struct asker *next;
-};
-
 /* A request for leases. The caller sets the first members; the rest is leasing.c's. */
 struct leasing {
-    struct asker asker; /* here; `space`, `max`, `lease_us` and `write` are the caller's */
+    struct shard_call take; /* has the answer: `asker.out` and `asker.count`, which `write` has made */
     struct worker *worker;
-    void (*done)(struct leasing *leasing);    /* `out`, `count` and `result` are there; not after leasing_drop() */
-    void (*release)(struct leasing *leasing); /* after `done`: nobody looks at it any more */
-    struct out out;
-    size_t count;
-    int result;
+    struct space *space;
+    uint32_t max;
+    uint64_t lease_us;
+    void (*write)(struct out *out, const struct leased *leased, size_t count);
+    void (*done)(struct leasing *leasing);
+    void (*release)(struct leasing *leasing); /* after `done`: it is the caller's again */
+    int result;                               /* if there is nothing: 0, or what is wrong */
     uint64_t until_ns;
-    bool here;   /* the asker is out */
-    bool asking; /* somebody is asked just now, for timers and not for news */
-    bool alone;  /* there is no other server to ask */
-    bool gone, answered, cancelling;
+    bool alone; /* there is no other server to ask */
+    bool gone, answered;
     size_t round; /* how many servers have been asked in this round */
     size_t first;
-    struct link_call take;
-    struct watch *watches;
+    struct shard_call watch_here;
+    struct watch {
+        struct shard_call call;
+        struct leasing *leasing;
+    } * watches; /* at the other servers */
     size_t watch_count;
-    struct errand cancel;
     struct leasing *next, **link; /* of those that watch; `link` is NULL for others */
 };
 void leasing_begin(struct leasing *leasing, uint64_t wait_us);
@@ -513,19 +527,23 @@ struct ack {
     enum fl_settle result;
     uint64_t serial;
     uint64_t after_us;
-    fl_bytes lease; /* as it came */
+    fl_bytes lease;   /* as it came */
+    struct ack *next; /* of the same worker */
 };
 void ack_parse(struct ack *ack,
                fl_bytes lease); /* a lease that was never given out is unknown, like one that has ended */
 
 /* Acknowledgements of leases of any server. `done` is called when each has its `known`. */
 struct acks {
-    struct tour tour;
     char *const *namespaces; /* only timers of these are settled, NULL ends them; NULL: all */
     size_t count;
     struct ack *list;
     void (*done)(struct acks *acks);
-    size_t left; /* servers that have not answered */
+    /* The rest is acks.c's. */
+    struct worker *home;
+    struct part **parts; /* one for each worker */
+    size_t part_count, part_capacity;
+    size_t left; /* parts that are not back */
 };
 void acks_settle(struct acks *acks, struct worker *home);
 
@@ -584,7 +602,7 @@ static inline int64_t space_pending(struct space *space)
 }
 
 /* Takes a place among the timers that the namespace may have: `*ret_place` stays NULL if there is no limit. It goes with the
- * operation (struct job), or back with place_give(). False: the namespace is full. */
+ * operation (struct shard_call), or back with place_give(). False: the namespace is full. */
 bool place_take(const struct node *node, struct space *space, struct space **ret_place);
 void place_give(const struct node *node, struct space **place);
 

@@ -74,7 +74,7 @@ struct queue {
     fl_bytes ns; /* the space's */
     struct item *first, *last;
     size_t count;
-    struct asker *askers, *askers_last;
+    struct shard_call *askers, *askers_last;
     fl_timer_id nudge; /* 0: none */
 };
 
@@ -401,8 +401,9 @@ static size_t served_most(const struct worker *worker)
 }
 
 /* Gives the asker as much as is there. */
-static void serve(struct worker *worker, struct queue *queue, struct asker *asker)
+static void serve(struct worker *worker, struct queue *queue, struct shard_call *call)
 {
+    struct asker *asker = &call->asker;
     struct pull *pull = worker->pull;
     size_t left = queue->count, count = left < asker->max ? left : asker->max;
     struct lease *lease = malloc(sizeof *lease + count * sizeof *lease->items);
@@ -410,7 +411,7 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
         *lease = (struct lease){.worker = worker, .queue = queue};
     if (!lease || lease_begin(worker, lease, asker->lease_us) < 0) {
         free(lease);
-        asker->result = FL_NO_MEMORY;
+        call->result = FL_NO_MEMORY;
         return;
     }
     size_t i = 0, most = served_most(worker);
@@ -438,19 +439,19 @@ static void serve(struct worker *worker, struct queue *queue, struct asker *aske
         tell_shards(worker, lease);
 }
 
-static void asker_leave(struct worker *worker, struct asker *asker)
+static void asker_leave(struct worker *worker, struct shard_call *call)
 {
-    struct queue *queue = asker->queue;
-    struct asker **at = &queue->askers, *before = NULL;
-    for (; *at != asker; at = &(*at)->next)
+    struct queue *queue = call->asker.queue;
+    struct shard_call **at = &queue->askers, *before = NULL;
+    for (; *at != call; at = &(*at)->asker.next)
         before = *at;
-    *at = asker->next;
-    if (queue->askers_last == asker)
+    *at = call->asker.next;
+    if (queue->askers_last == call)
         queue->askers_last = before;
-    if (asker->timer)
-        fl_loop_cancel(worker->loop, asker->timer);
-    asker->timer = 0;
-    asker->queue = NULL;
+    if (call->asker.timer)
+        fl_loop_cancel(worker->loop, call->asker.timer);
+    call->asker.timer = 0;
+    call->asker.queue = NULL;
 }
 
 static void serve_askers(struct worker *worker, struct queue *queue);
@@ -470,70 +471,73 @@ static void nudge_later(struct queue *queue)
         fl_loop_timer(queue->worker->loop, NUDGE_NS, nudge, queue, &queue->nudge);
 }
 
-/* Those who wait get what is there, in order. Who is gone gets nothing: it would only run out. */
+/* Those that wait get what is there, in order. One that is not wanted any more gets nothing: it would only run out. */
 static void serve_askers(struct worker *worker, struct queue *queue)
 {
     size_t promised = 0;
     while (queue->askers && queue->count > promised && has_ours(worker, queue)) {
-        struct asker *asker = queue->askers;
-        asker_leave(worker, asker);
-        asker->found = true;
-        if (asker->watch)
-            promised += atomic_load(&asker->gone) ? 0 : asker->max;
-        else if (!atomic_load(&asker->gone))
-            serve(worker, queue, asker);
-        errand_return(&asker->errand);
+        struct shard_call *call = queue->askers;
+        bool wanted = !atomic_load(&call->unwanted);
+        asker_leave(worker, call);
+        call->asker.found = true;
+        if (call->kind == CALL_WATCH)
+            promised += wanted ? call->asker.max : 0;
+        else if (wanted)
+            serve(worker, queue, call);
+        call_return(call);
     }
     nudge_later(queue);
 }
 
 static void asked_long_enough(fl_loop *loop, void *arg)
 {
-    struct asker *asker = arg;
+    struct shard_call *call = arg;
     (void)loop;
-    asker->timer = 0;
-    asker_leave(asker->errand.there, asker);
-    errand_return(&asker->errand);
+    call->asker.timer = 0;
+    asker_leave(call->errand.there, call);
+    call_return(call);
 }
 
-void pull_ask(struct errand *errand)
+/* Whether it has been given what is there. */
+static bool serve_at_once(struct worker *worker, struct queue *queue, struct shard_call *call)
 {
-    struct asker *asker = (struct asker *)errand;
-    struct worker *worker = errand->there;
+    bool watches = call->kind == CALL_WATCH;
+    if ((!watches && queue->askers && call->asker.wait_us > 0) || !has_ours(worker, queue))
+        return false;
+    call->asker.found = true;
+    if (!watches)
+        serve(worker, queue, call);
+    return true;
+}
+
+void pull_ask(struct shard_call *call)
+{
+    struct worker *worker = call->errand.there;
+    struct asker *asker = &call->asker;
     struct queue *queue = queue_of(worker, asker->space);
-    if (!queue) {
-        asker->result = FL_NO_MEMORY;
-        errand_return(errand);
-        return;
-    }
-    if ((asker->watch || !queue->askers || asker->wait_us == 0) && has_ours(worker, queue)) {
-        asker->found = true;
-        if (!asker->watch)
-            serve(worker, queue, asker);
-        errand_return(errand);
-        return;
-    }
-    if (asker->wait_us == 0 || worker->pull->stopped ||
-        fl_loop_timer(worker->loop, asker->wait_us * 1000, asked_long_enough, asker, &asker->timer) < 0) {
-        errand_return(errand);
+    if (!queue)
+        call->result = FL_NO_MEMORY;
+    if (!queue || serve_at_once(worker, queue, call) || asker->wait_us == 0 || worker->pull->stopped ||
+        fl_loop_timer(worker->loop, asker->wait_us * 1000, asked_long_enough, call, &asker->timer) < 0) {
+        call_return(call);
         return;
     }
     asker->queue = queue;
     asker->next = NULL;
     if (queue->askers)
-        queue->askers_last->next = asker;
+        queue->askers_last->asker.next = call;
     else
-        queue->askers = asker;
-    queue->askers_last = asker;
+        queue->askers = call;
+    queue->askers_last = call;
     nudge_later(queue);
 }
 
-void pull_unask(struct worker *worker, struct asker *asker)
+void pull_unask(struct worker *worker, struct shard_call *call)
 {
-    if (!asker->queue)
+    if (!call->asker.queue)
         return;
-    asker_leave(worker, asker);
-    errand_return(&asker->errand);
+    asker_leave(worker, call);
+    call_return(call);
 }
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */

@@ -185,7 +185,7 @@ static void tell_engines(struct worker *worker, struct space *space)
 /* One change of the settings of a namespace, or one look at them. */
 struct change {
     fl_loop_task task;
-    struct job job;
+    struct shard_call job;
     fl_op op;
     struct space *space;
     struct worker *home;       /* of the namespace */
@@ -284,14 +284,14 @@ static int take_wanted(struct change *change)
     return take(change, wants_none(change) ? &none : &change->settings);
 }
 
-static void nothing_to_render(struct job *job)
+static void nothing_to_render(struct shard_call *job)
 {
     (void)job;
 }
 
-static void written(struct errand *errand)
+static void written(struct shard_call *over)
 {
-    struct change *change = (struct change *)((char *)errand - offsetof(struct change, job));
+    struct change *change = (struct change *)((char *)over - offsetof(struct change, job));
     int result = change->op.result;
     if ((result == FL_EXISTS || result == FL_TIMER_NOT_FOUND) && change->tries < TRIES)
         change_read(change);
@@ -299,16 +299,17 @@ static void written(struct errand *errand)
         change_end(change, result < 0 ? result : take_wanted(change));
 }
 
-static void submit(struct change *change, fl_op op, void (*render)(struct job *), void (*back)(struct errand *))
+static void submit(struct change *change, fl_op op, void (*render)(struct shard_call *),
+                   void (*done)(struct shard_call *))
 {
     struct node *node = change->home->node;
     change->op = op;
-    change->job = (struct job){.errand.home = change->home,
-                               .batch = {.ops = &change->op, .count = 1},
-                               .render = render,
-                               .back = back,
-                               .shard = shard_of_name(node, SETTINGS_NAMESPACE, space_name(change->space))};
-    job_submit(&change->job);
+    change->job = (struct shard_call){.errand.home = change->home,
+                                      .batch = {.ops = &change->op, .count = 1},
+                                      .render = render,
+                                      .done = done,
+                                      .shard = shard_of_name(node, SETTINGS_NAMESPACE, space_name(change->space))};
+    shard_call_submit(&change->job);
 }
 
 static void write_row(struct change *change)
@@ -340,7 +341,7 @@ static void write_row(struct change *change)
            nothing_to_render, written);
 }
 
-static void read_render(struct job *job)
+static void read_render(struct shard_call *job)
 {
     struct change *change = (struct change *)((char *)job - offsetof(struct change, job));
     if (change->op.result < 0)
@@ -351,9 +352,9 @@ static void read_render(struct job *job)
         change->op.result = FL_NO_MEMORY;
 }
 
-static void read_back(struct errand *errand)
+static void read_back(struct shard_call *over)
 {
-    struct change *change = (struct change *)((char *)errand - offsetof(struct change, job));
+    struct change *change = (struct change *)((char *)over - offsetof(struct change, job));
     int result = change->op.result;
     if (result < 0 && result != FL_TIMER_NOT_FOUND) {
         change_end(change, result);

@@ -14,7 +14,7 @@ enum { PAGE = 1000 };
 
 /* --- Of one shard ------------------------------------------------------------------------------------------------- */
 
-static void load_render(struct page *page)
+static void load_render(struct shard_call *page)
 {
     for (size_t i = 0; i < page->listing.count; i++)
         settings_take(page->shard->worker->node, &page->listing.found[i].timer);
@@ -22,20 +22,20 @@ static void load_render(struct page *page)
 
 static void load_again(fl_loop *loop, void *arg)
 {
-    struct page *page = arg;
+    struct shard_call *page = arg;
     struct shard *shard = page->shard;
     (void)loop;
     if (shard->loading == page)
-        page_submit(page);
+        shard_call_submit(page);
     else
         free(page); /* the shard has left, and perhaps come back */
 }
 
-static void loaded(struct errand *errand)
+static void loaded(struct shard_call *over)
 {
-    struct page *page = (struct page *)errand;
+    struct shard_call *page = (struct shard_call *)over;
     struct shard *shard = page->shard;
-    bool failed = page->moved || page->listing.result < 0;
+    bool failed = page->result == LINK_MOVED || page->listing.result < 0;
     if (!shard->engine || shard->leaving) {
         free(page);
         return;
@@ -43,7 +43,7 @@ static void loaded(struct errand *errand)
     if (failed && fl_loop_timer(shard->worker->loop, AGAIN_NS, load_again, page, NULL) == 0)
         return;
     if (!failed && page->listing.more) {
-        page_submit(page);
+        shard_call_submit(page);
         return;
     }
     if (failed)
@@ -55,33 +55,34 @@ static void loaded(struct errand *errand)
 
 void settings_of_shard(struct shard *shard)
 {
-    struct page *page = calloc(1, sizeof *page);
+    struct shard_call *page = calloc(1, sizeof *page);
     if (!page) {
         shard_loaded(shard);
         return;
     }
     page->errand.home = shard->worker;
     page->local = true;
-    page->back = loaded;
+    page->kind = CALL_PAGE;
+    page->done = loaded;
     page->render = load_render;
     page->shard = shard;
     page->listing.ns = SETTINGS_NAMESPACE;
     page->listing.from_us = FL_STORE_TIME_END - 1;
     page->listing.limit = PAGE;
     shard->loading = page;
-    page_submit(page);
+    shard_call_submit(page);
 }
 
 /* --- Of all ------------------------------------------------------------------------------------------------------- */
 
 struct loading {
-    struct page page;
+    struct shard_call page;
     void (*done)(struct worker *worker);
     uint64_t number;  /* of this load */
     uint64_t told_ns; /* when the trouble was last logged; 0: never */
 };
 
-static void all_render(struct page *page)
+static void all_render(struct shard_call *page)
 {
     for (size_t i = 0; i < page->listing.count; i++)
         settings_take(page->errand.home->node, &page->listing.found[i].timer);
@@ -117,7 +118,7 @@ static void all_again(fl_loop *loop, void *arg)
 {
     struct loading *loading = arg;
     (void)loop;
-    page_submit(&loading->page);
+    shard_call_submit(&loading->page);
 }
 
 /* Logged at once and then every ten seconds: until the settings are known, nothing fires here. */
@@ -133,10 +134,10 @@ static void tell_trouble(struct loading *loading)
                 log_int(shard->number), "server", peer ? peer->address : "none", NULL);
 }
 
-static void all_loaded(struct errand *errand)
+static void all_loaded(struct shard_call *over)
 {
-    struct loading *loading = (struct loading *)errand;
-    struct worker *worker = errand->home;
+    struct loading *loading = (struct loading *)over;
+    struct worker *worker = over->errand.home;
     struct node *node = worker->node;
     fl_listing *listing = &loading->page.listing;
     if (listing->result < 0 && !atomic_load(&node->stopping) &&
@@ -151,7 +152,7 @@ static void all_loaded(struct errand *errand)
         listing->more = true;
     }
     if (listing->result == 0 && listing->more) {
-        page_submit(&loading->page);
+        shard_call_submit(&loading->page);
         return;
     }
     if (listing->result == 0)
@@ -178,13 +179,14 @@ void settings_load(struct worker *worker, void (*done)(struct worker *worker))
     loading->number = atomic_fetch_add(&spaces->loads, 1) + 1;
     loading->done = done;
     loading->page.errand.home = worker;
-    loading->page.back = all_loaded;
+    loading->page.kind = CALL_PAGE;
+    loading->page.done = all_loaded;
     loading->page.render = all_render;
     loading->page.shard = worker->node->shards;
     loading->page.listing.ns = SETTINGS_NAMESPACE;
     loading->page.listing.from_us = FL_STORE_TIME_END - 1;
     loading->page.listing.limit = PAGE;
-    page_submit(&loading->page);
+    shard_call_submit(&loading->page);
 }
 
 static void load_here(fl_loop *loop, void *arg)

@@ -5,8 +5,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 #include "text/log.h"
+
+bool shard_takes(struct shard_call *call)
+{
+    struct shard *shard = call->shard;
+    if (shard_is_here(shard)) {
+        shard->inside++;
+        return true;
+    }
+    if (!shard_is_leaving(shard)) {
+        call->result = LINK_MOVED;
+        call_return(call);
+        return false;
+    }
+    call->next = NULL;
+    if (shard->kept)
+        shard->kept_last->next = call;
+    else
+        shard->kept = call;
+    shard->kept_last = call;
+    return false;
+}
+
+void shard_call_left(struct shard *shard)
+{
+    fl__assert(shard->inside > 0);
+    shard->inside--;
+    if (shard->leaving)
+        shard_leave_on(shard);
+}
 
 static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
 {
@@ -254,14 +284,15 @@ static void stopped_if_over(struct worker *worker)
 static void gone(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
-    struct errand *kept = shard->kept;
+    struct shard_call *kept = shard->kept;
     (void)loop;
     shard->kept = NULL;
     forget(shard);
     log_debug("shard given up", "shard", log_int(shard->number), NULL);
-    for (struct errand *next; kept; kept = next) {
+    for (struct shard_call *next; kept; kept = next) {
         next = kept->next;
-        kept->go(kept); /* finds that it is not here */
+        kept->result = LINK_MOVED;
+        call_return(kept);
     }
     shard_left(shard);
     stopped_if_over(shard->worker);

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* See wire.h. */
-
-#include <string.h>
+/* See wire.h. The members of what is sent are listed once, in tables; one function writes them and one reads them. */
 
 #include "node/wire.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/varint.h"
 
 /* --- Numbers and bytes -------------------------------------------------------------------------------------------- */
 
 void wire_put_number(struct out *out, uint64_t number)
 {
-    unsigned char bytes[10];
-    size_t size = 0;
-    for (; number >= 0x80; number >>= 7)
-        bytes[size++] = (unsigned char)(number | 0x80);
-    bytes[size++] = (unsigned char)number;
-    out_put(out, bytes, size);
+    unsigned char bytes[FL__VARINT_MAX];
+    out_put(out, bytes, fl__varint_put(bytes, number));
 }
 
 void wire_put_signed(struct out *out, int64_t number)
 {
-    wire_put_number(out, (uint64_t)number << 1 ^ -(uint64_t)(number < 0));
+    wire_put_number(out, fl__zigzag(number));
 }
 
 void wire_put_bytes(struct out *out, fl_bytes bytes)
@@ -28,32 +27,30 @@ void wire_put_bytes(struct out *out, fl_bytes bytes)
     out_put(out, bytes.data, bytes.size);
 }
 
+static void spoil(struct wire *wire)
+{
+    wire->bad = true;
+    wire->at = wire->end;
+}
+
 uint64_t wire_number(struct wire *wire)
 {
     uint64_t number = 0;
-    for (unsigned shift = 0; wire->at < wire->end && shift < 64; shift += 7) {
-        unsigned char byte = *wire->at++;
-        number |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80))
-            return number;
-    }
-    wire->bad = true;
-    wire->at = wire->end;
-    return 0;
+    if (!fl__varint_get(&wire->at, wire->end, &number))
+        spoil(wire);
+    return number;
 }
 
 int64_t wire_signed(struct wire *wire)
 {
-    uint64_t number = wire_number(wire);
-    return (int64_t)(number >> 1 ^ -(number & 1));
+    return fl__unzigzag(wire_number(wire));
 }
 
 fl_bytes wire_bytes(struct wire *wire)
 {
     uint64_t size = wire_number(wire);
     if (size > (uint64_t)(wire->end - wire->at)) {
-        wire->bad = true;
-        wire->at = wire->end;
+        spoil(wire);
         return (fl_bytes){0};
     }
     fl_bytes bytes = {wire->at, (size_t)size};
@@ -66,71 +63,129 @@ size_t wire_count(struct wire *wire)
     uint64_t count = wire_number(wire);
     if (count <= (uint64_t)(wire->end - wire->at))
         return (size_t)count;
-    wire->bad = true;
-    wire->at = wire->end;
+    spoil(wire);
     return 0;
 }
 
-/* --- Timers ------------------------------------------------------------------------------------------------------- */
+/* --- Members ------------------------------------------------------------------------------------------------------ */
 
-static void put_key(struct out *out, fl_key key)
+enum member_kind { NUMBER_64, NUMBER_32, SIGNED_64, FLAG, BYTES };
+
+struct member {
+    enum member_kind kind;
+    size_t at; /* in the structure */
+};
+
+#define MEMBER(kind, type, name)   \
+    {                              \
+        kind, offsetof(type, name) \
+    }
+#define MEMBERS(table) (table), sizeof(table) / sizeof *(table)
+
+static const struct member timer_members[] = {
+    MEMBER(BYTES, fl_durable, ns),
+    MEMBER(BYTES, fl_durable, name),
+    MEMBER(SIGNED_64, fl_durable, id.at_us),
+    MEMBER(NUMBER_64, fl_durable, id.seq),
+    MEMBER(SIGNED_64, fl_durable, due_us),
+    MEMBER(SIGNED_64, fl_durable, created_us),
+    MEMBER(BYTES, fl_durable, payload),
+    MEMBER(BYTES, fl_durable, target),
+    MEMBER(BYTES, fl_durable, headers),
+    MEMBER(NUMBER_64, fl_durable, timeout_us),
+    MEMBER(NUMBER_32, fl_durable, retry.max_attempts),
+    MEMBER(NUMBER_32, fl_durable, retry.multiplier_1000),
+    MEMBER(NUMBER_64, fl_durable, retry.initial_us),
+    MEMBER(NUMBER_64, fl_durable, retry.max_interval_us),
+    MEMBER(NUMBER_64, fl_durable, retry.max_age_us),
+    MEMBER(NUMBER_32, fl_durable, attempt),
+    MEMBER(NUMBER_64, fl_durable, revision),
+    MEMBER(BYTES, fl_durable, schedule),
+    MEMBER(SIGNED_64, fl_durable, occurrence_us),
+    MEMBER(SIGNED_64, fl_durable, previous_us),
+    MEMBER(SIGNED_64, fl_durable, next_us),
+    MEMBER(BYTES, fl_durable, local),
+    MEMBER(BYTES, fl_durable, zone),
+    MEMBER(NUMBER_64, fl_durable, max_wait_us),
+    MEMBER(FLAG, fl_durable, merge_first),
+    MEMBER(NUMBER_32, fl_durable, replaced),
+    MEMBER(SIGNED_64, fl_durable, first_created_us),
+};
+
+static const struct member listing_members[] = {
+    MEMBER(FLAG, fl_listing, dead),
+    MEMBER(BYTES, fl_listing, ns),
+    MEMBER(BYTES, fl_listing, prefix),
+    MEMBER(BYTES, fl_listing, name_contains),
+    MEMBER(BYTES, fl_listing, target_prefix),
+    MEMBER(BYTES, fl_listing, schedule),
+    MEMBER(BYTES, fl_listing, reason_contains),
+    MEMBER(SIGNED_64, fl_listing, from_us),
+    MEMBER(SIGNED_64, fl_listing, until_us),
+    MEMBER(NUMBER_64, fl_listing, limit),
+    MEMBER(NUMBER_64, fl_listing, cursor.part[0]),
+    MEMBER(NUMBER_64, fl_listing, cursor.part[1]),
+    MEMBER(NUMBER_64, fl_listing, cursor.part[2]),
+    MEMBER(NUMBER_64, fl_listing, cursor.part[3]),
+};
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "listing.limit is sent as a NUMBER_64");
+
+static void put_members(struct out *out, const void *from, const struct member *members, size_t count)
 {
-    wire_put_signed(out, key.at_us);
-    wire_put_number(out, key.seq);
+    for (size_t i = 0; i < count; i++) {
+        const void *at = (const char *)from + members[i].at;
+        switch (members[i].kind) {
+        case NUMBER_64:
+            wire_put_number(out, *(const uint64_t *)at);
+            break;
+        case NUMBER_32:
+            wire_put_number(out, *(const uint32_t *)at);
+            break;
+        case SIGNED_64:
+            wire_put_signed(out, *(const int64_t *)at);
+            break;
+        case FLAG:
+            wire_put_number(out, *(const bool *)at);
+            break;
+        case BYTES:
+            wire_put_bytes(out, *(const fl_bytes *)at);
+            break;
+        }
+    }
 }
 
-static fl_key read_key(struct wire *wire)
+static void read_members(struct wire *wire, void *to, const struct member *members, size_t count)
 {
-    int64_t at_us = wire_signed(wire);
-    return (fl_key){at_us, wire_number(wire)};
-}
-
-static void put_retry(struct out *out, const fl_retry *retry)
-{
-    wire_put_number(out, retry->max_attempts);
-    wire_put_number(out, retry->multiplier_1000);
-    wire_put_number(out, retry->initial_us);
-    wire_put_number(out, retry->max_interval_us);
-    wire_put_number(out, retry->max_age_us);
-}
-
-static void read_retry(struct wire *wire, fl_retry *ret)
-{
-    ret->max_attempts = (uint32_t)wire_number(wire);
-    ret->multiplier_1000 = (uint32_t)wire_number(wire);
-    ret->initial_us = wire_number(wire);
-    ret->max_interval_us = wire_number(wire);
-    ret->max_age_us = wire_number(wire);
+    for (size_t i = 0; i < count; i++) {
+        void *at = (char *)to + members[i].at;
+        switch (members[i].kind) {
+        case NUMBER_64:
+            *(uint64_t *)at = wire_number(wire);
+            break;
+        case NUMBER_32:
+            *(uint32_t *)at = (uint32_t)wire_number(wire);
+            break;
+        case SIGNED_64:
+            *(int64_t *)at = wire_signed(wire);
+            break;
+        case FLAG:
+            *(bool *)at = wire_number(wire) != 0;
+            break;
+        case BYTES:
+            *(fl_bytes *)at = wire_bytes(wire);
+            break;
+        }
+    }
 }
 
 void wire_put_timer(struct out *out, const fl_durable *timer)
 {
-    wire_put_bytes(out, timer->ns);
-    wire_put_bytes(out, timer->name);
-    put_key(out, timer->id);
-    wire_put_signed(out, timer->due_us);
-    wire_put_signed(out, timer->created_us);
-    wire_put_bytes(out, timer->payload);
-    wire_put_bytes(out, timer->target);
-    wire_put_bytes(out, timer->headers);
-    wire_put_number(out, timer->timeout_us);
-    put_retry(out, &timer->retry);
-    wire_put_number(out, timer->attempt);
+    put_members(out, timer, MEMBERS(timer_members));
 }
 
 void wire_timer(struct wire *wire, fl_durable *ret)
 {
-    ret->ns = wire_bytes(wire);
-    ret->name = wire_bytes(wire);
-    ret->id = read_key(wire);
-    ret->due_us = wire_signed(wire);
-    ret->created_us = wire_signed(wire);
-    ret->payload = wire_bytes(wire);
-    ret->target = wire_bytes(wire);
-    ret->headers = wire_bytes(wire);
-    ret->timeout_us = wire_number(wire);
-    read_retry(wire, &ret->retry);
-    ret->attempt = (uint32_t)wire_number(wire);
+    read_members(wire, ret, MEMBERS(timer_members));
 }
 
 /* --- Operations --------------------------------------------------------------------------------------------------- */
@@ -148,6 +203,18 @@ void wire_op(struct wire *wire, fl_op *ret)
     wire->bad |= kind > FL_OP_DEAD_DELETE;
     *ret = (fl_op){.kind = (enum fl_op_kind)kind, .flags = (unsigned)wire_number(wire)};
     wire_timer(wire, &ret->timer);
+}
+
+static void put_key(struct out *out, fl_key key)
+{
+    wire_put_signed(out, key.at_us);
+    wire_put_number(out, key.seq);
+}
+
+static fl_key read_key(struct wire *wire)
+{
+    int64_t at_us = wire_signed(wire);
+    return (fl_key){at_us, wire_number(wire)};
 }
 
 void wire_put_answer(struct out *out, const fl_op *op, bool brief)
@@ -182,38 +249,15 @@ void wire_answer(struct wire *wire, fl_op *op, bool brief)
 
 /* --- Pages -------------------------------------------------------------------------------------------------------- */
 
-static void put_cursor(struct out *out, const fl_cursor *cursor)
-{
-    for (int i = 0; i < 4; i++)
-        wire_put_number(out, cursor->part[i]);
-}
-
-static void read_cursor(struct wire *wire, fl_cursor *ret)
-{
-    for (int i = 0; i < 4; i++)
-        ret->part[i] = wire_number(wire);
-}
-
 void wire_put_listing(struct out *out, const fl_listing *listing)
 {
-    wire_put_number(out, listing->dead);
-    wire_put_bytes(out, listing->ns);
-    wire_put_bytes(out, listing->prefix);
-    wire_put_signed(out, listing->from_us);
-    wire_put_signed(out, listing->until_us);
-    wire_put_number(out, listing->limit);
-    put_cursor(out, &listing->cursor);
+    put_members(out, listing, MEMBERS(listing_members));
 }
 
 void wire_listing(struct wire *wire, fl_listing *ret)
 {
-    *ret = (fl_listing){.dead = wire_number(wire) != 0};
-    ret->ns = wire_bytes(wire);
-    ret->prefix = wire_bytes(wire);
-    ret->from_us = wire_signed(wire);
-    ret->until_us = wire_signed(wire);
-    ret->limit = (size_t)wire_number(wire);
-    read_cursor(wire, &ret->cursor);
+    *ret = (fl_listing){0};
+    read_members(wire, ret, MEMBERS(listing_members));
 }
 
 void wire_put_found(struct out *out, const fl_listing *listing)
@@ -226,7 +270,8 @@ void wire_put_found(struct out *out, const fl_listing *listing)
         wire_put_timer(out, &listing->found[i].timer);
     }
     wire_put_number(out, listing->more);
-    put_cursor(out, &listing->cursor);
+    for (int i = 0; i < 4; i++)
+        wire_put_number(out, listing->cursor.part[i]);
 }
 
 void wire_found(struct wire *wire, fl_listing *listing, fl_op *room)
@@ -244,5 +289,6 @@ void wire_found(struct wire *wire, fl_listing *listing, fl_op *room)
     }
     listing->found = room;
     listing->more = wire_number(wire) != 0;
-    read_cursor(wire, &listing->cursor);
+    for (int i = 0; i < 4; i++)
+        listing->cursor.part[i] = wire_number(wire);
 }

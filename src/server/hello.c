@@ -8,25 +8,25 @@
 #include "server/internal.h"
 
 struct first {
-    struct job job;
+    struct shard_call job;
     fl_op op;
     char target[128];
 };
 
-static void nothing_to_render(struct job *job)
+static void nothing_to_render(struct shard_call *job)
 {
     (void)job;
 }
 
-static void first_made(struct errand *errand)
+static void first_made(struct shard_call *over)
 {
-    free(errand);
+    free(over);
 }
 
 static void make_first(void *arg)
 {
     struct first *first = arg;
-    job_submit(&first->job);
+    shard_call_submit(&first->job);
 }
 
 /* Due in two seconds. */
@@ -46,7 +46,7 @@ static void first_callback(struct server *server, const char *url)
     first->job.batch.count = 1;
     first->job.render = nothing_to_render;
     first->job.errand.home = server->node.workers;
-    first->job.back = first_made;
+    first->job.done = first_made;
     first->job.shard = shard_of_name(&server->node, first->op.timer.ns, first->op.timer.name);
     if (fl_runtime_spawn_on(server->runtime, 0, make_first, first) < 0)
         free(first);

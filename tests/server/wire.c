@@ -55,7 +55,18 @@ static fl_durable some_timer(void)
                                   .initial_us = some_number(),
                                   .max_interval_us = some_number(),
                                   .max_age_us = some_number()},
-                        .attempt = (uint32_t)some_number()};
+                        .attempt = (uint32_t)some_number(),
+                        .revision = some_number(),
+                        .schedule = some_bytes(),
+                        .occurrence_us = some_signed(),
+                        .previous_us = some_signed(),
+                        .next_us = some_signed(),
+                        .local = some_bytes(),
+                        .zone = some_bytes(),
+                        .max_wait_us = some_number(),
+                        .merge_first = chance(&luck, 50),
+                        .replaced = (uint32_t)some_number(),
+                        .first_created_us = some_signed()};
 }
 
 static bool same_bytes(fl_bytes a, fl_bytes b)
@@ -69,7 +80,11 @@ static bool same_timer(const fl_durable *a, const fl_durable *b)
            a->id.seq == b->id.seq && a->due_us == b->due_us && a->created_us == b->created_us &&
            same_bytes(a->payload, b->payload) && same_bytes(a->target, b->target) &&
            same_bytes(a->headers, b->headers) && a->timeout_us == b->timeout_us &&
-           memcmp(&a->retry, &b->retry, sizeof a->retry) == 0 && a->attempt == b->attempt;
+           memcmp(&a->retry, &b->retry, sizeof a->retry) == 0 && a->attempt == b->attempt &&
+           a->revision == b->revision && same_bytes(a->schedule, b->schedule) && a->occurrence_us == b->occurrence_us &&
+           a->previous_us == b->previous_us && a->next_us == b->next_us && same_bytes(a->local, b->local) &&
+           same_bytes(a->zone, b->zone) && a->max_wait_us == b->max_wait_us && a->merge_first == b->merge_first &&
+           a->replaced == b->replaced && a->first_created_us == b->first_created_us;
 }
 
 /* --- Numbers and bytes -------------------------------------------------------------------------------------------- */
@@ -195,6 +210,10 @@ static void put_listing(struct out *out)
     listing = (fl_listing){.dead = chance(&luck, 50),
                            .ns = some_bytes(),
                            .prefix = some_bytes(),
+                           .name_contains = some_bytes(),
+                           .target_prefix = some_bytes(),
+                           .schedule = some_bytes(),
+                           .reason_contains = some_bytes(),
                            .from_us = some_signed(),
                            .until_us = some_signed(),
                            .limit = (size_t)some_number(),
@@ -207,6 +226,9 @@ static void check_listing(struct wire *wire)
     fl_listing read;
     wire_listing(wire, &read);
     CHECK(read.dead == listing.dead && same_bytes(read.ns, listing.ns) && same_bytes(read.prefix, listing.prefix));
+    CHECK(same_bytes(read.name_contains, listing.name_contains) &&
+          same_bytes(read.target_prefix, listing.target_prefix));
+    CHECK(same_bytes(read.schedule, listing.schedule) && same_bytes(read.reason_contains, listing.reason_contains));
     CHECK(read.from_us == listing.from_us && read.until_us == listing.until_us && read.limit == listing.limit);
     CHECK(memcmp(&read.cursor, &listing.cursor, sizeof read.cursor) == 0);
 }

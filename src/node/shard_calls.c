@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations on a shard and pages of one, wherever it is.
+ *
+ * A shard can be nobody's for a while: before the server has claimed it (it listens first), and while it moves from one
+ * server to another. A call that comes meanwhile waits at home and is tried again. If the shard moves in order, or this server
+ * has yet to learn who has it, that is worth waiting for; if its owner does not answer, it takes longer than clients wait.
+ *
+ * Calls of one worker for such a shard wait in one line, in the order in which they were submitted, though they may have been
+ * tried in different places: the first is tried alone, and when it has got through the others follow. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "node/internal.h"
+
+#define WAIT_NS 1000000000ull
+#define WAIT_LONG_NS (5 * 1000000000ull)
+#define AGAIN_NS (20 * 1000000ull)
+
+/* --- Here: the engine --------------------------------------------------------------------------------------------- */
+
+static struct worker *place_of_shard(const struct shard_call *call)
+{
+    return call->shard->worker;
+}
+
+/* The server's own timers concern nobody. */
+static void publish_change(struct shard *shard, const fl_op *op)
+{
+    bool cancelled = op->kind == FL_OP_CANCEL;
+    if (op->result < 0 || op->kind == FL_OP_GET || op->kind == FL_OP_DEAD_GET || op->kind == FL_OP_DEAD_DELETE ||
+        (op->kind == FL_OP_CREATE && op->outcome == FL_SAME) || is_own_namespace(op->timer.ns))
+        return;
+    if (op->kind == FL_OP_CREATE || cancelled)
+        stats_count(shard->worker, space_of(shard->worker->node, op->timer.ns),
+                    cancelled ? STATS_CANCELLED : STATS_CREATED);
+    shard->worker->node->ports->publish(shard->worker, cancelled ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number,
+                                        &op->timer, (fl_bytes){0});
+}
+
+/* The engine has answered. If it was stopped before it began, nothing has happened. */
+static void engine_done(struct shard_call *call, bool stopped)
+{
+    struct shard *shard = call->shard;
+    if (shard_is_leaving(shard) && stopped)
+        call->result = LINK_MOVED;
+    else
+        call->render(call);
+    call_return(call);
+    shard_call_left(shard);
+}
+
+static bool were_stopped(const fl_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->ops[i].result != FL_STOPPED)
+            return false;
+    return true;
+}
+
+static void ops_done(fl_batch *batch)
+{
+    struct shard_call *call = batch->arg;
+    bool stopped = shard_is_leaving(call->shard) && were_stopped(batch);
+    for (size_t i = 0; i < batch->count && !stopped; i++) {
+        publish_change(call->shard, &batch->ops[i]);
+        if (call->places)
+            place_give(call->shard->worker->node, &call->places[i]);
+    }
+    engine_done(call, stopped);
+}
+
+static void run_ops(struct shard_call *call)
+{
+    fl__assert(call->batch.count > 0);
+    call->batch.done = ops_done;
+    call->batch.arg = call;
+    if (shard_takes(call))
+        fl_engine_submit(call->shard->engine, &call->batch);
+}
+
+static void page_done(fl_listing *listing)
+{
+    engine_done(listing->arg, listing->result == FL_STOPPED);
+}
+
+static void run_page(struct shard_call *call)
+{
+    call->listing.done = page_done;
+    call->listing.arg = call;
+    if (shard_takes(call))
+        fl_engine_list(call->shard->engine, &call->listing);
+}
+
+/* --- Over a link -------------------------------------------------------------------------------------------------- */
+
+static void read_shard(struct wire *wire, struct shard_call *call)
+{
+    struct node *node = call->errand.home->node;
+    uint64_t number = wire_number(wire);
+    wire->bad |= number >= node->shard_count;
+    call->shard = &node->shards[wire->bad ? 0 : number];
+    call->local = true;
+}
+
+static void encode_ops(struct out *out, const struct shard_call *call)
+{
+    wire_put_number(out, call->shard->number);
+    wire_put_number(out, (unsigned)call->brief | (unsigned)call->batch.atomic << 1);
+    wire_put_number(out, call->batch.count);
+    for (size_t i = 0; i < call->batch.count; i++)
+        wire_put_op(out, &call->batch.ops[i]);
+}
+
+static size_t room_for_ops(struct wire wire)
+{
+    wire_number(&wire);
+    wire_number(&wire);
+    return wire_count(&wire) * sizeof(fl_op);
+}
+
+static int decode_ops(struct wire *wire, struct shard_call *call, void *room)
+{
+    read_shard(wire, call);
+    uint64_t flags = wire_number(wire);
+    call->brief = flags & 1;
+    call->batch = (fl_batch){.ops = room, .count = wire_count(wire), .atomic = flags >> 1 & 1};
+    for (size_t i = 0; i < call->batch.count; i++)
+        wire_op(wire, &call->batch.ops[i]);
+    return wire->bad || call->batch.count == 0 ? FL_INVALID_ARGUMENT : 0;
+}
+
+static void reply_ops(struct out *out, const struct shard_call *call)
+{
+    for (size_t i = 0; i < call->batch.count; i++)
+        wire_put_answer(out, &call->batch.ops[i], call->brief);
+}
+
+static bool take_reply_ops(struct wire *wire, struct shard_call *call)
+{
+    for (size_t i = 0; i < call->batch.count; i++)
+        wire_answer(wire, &call->batch.ops[i], call->brief);
+    if (!wire->bad)
+        call->render(call);
+    return !wire->bad;
+}
+
+const struct call_ops call_ops_of_ops = {
+    .link_kind = LINK_OPS,
+    .no_room = FL_OUTCOME_UNKNOWN,
+    .place = place_of_shard,
+    .run = run_ops,
+    .encode = encode_ops,
+    .room = room_for_ops,
+    .decode = decode_ops,
+    .reply = reply_ops,
+    .take_reply = take_reply_ops,
+};
+
+static void encode_page(struct out *out, const struct shard_call *call)
+{
+    wire_put_number(out, call->shard->number);
+    wire_put_listing(out, &call->listing);
+}
+
+static int decode_page(struct wire *wire, struct shard_call *call, void *room)
+{
+    (void)room;
+    read_shard(wire, call);
+    wire_listing(wire, &call->listing);
+    return 0;
+}
+
+static void reply_page(struct out *out, const struct shard_call *call)
+{
+    wire_put_found(out, &call->listing);
+}
+
+static bool take_reply_page(struct wire *wire, struct shard_call *call)
+{
+    fl_listing *listing = &call->listing;
+    fl_cursor cursor = listing->cursor;
+    fl_op *room = calloc(listing->limit > 0 ? listing->limit : 1, sizeof *room);
+    if (room)
+        wire_found(wire, listing, room);
+    bool good = room && !wire->bad;
+    if (good)
+        call->render(call);
+    else
+        listing->cursor = cursor;
+    free(room);
+    return good;
+}
+
+const struct call_ops call_ops_of_page = {
+    .link_kind = LINK_PAGE,
+    .no_room = FL_NO_MEMORY,
+    .place = place_of_shard,
+    .run = run_page,
+    .encode = encode_page,
+    .decode = decode_page,
+    .reply = reply_page,
+    .take_reply = take_reply_page,
+};
+
+/* --- The line of those that wait ---------------------------------------------------------------------------------- */
+
+struct line {
+    struct shard_call *first;
+    struct shard_call *hint;  /* the last that was put in; NULL: it may be gone */
+    struct shard_call *tried; /* on its way; NULL: none */
+    bool planned;             /* the first will be tried soon */
+};
+
+static struct line *line_of(const struct shard_call *call)
+{
+    return &call->errand.home->lines[call->shard->number];
+}
+
+/* Calls come back in about the order of their numbers: the next place is at, or soon behind, the last one. */
+static void line_add(struct line *line, struct shard_call *call)
+{
+    bool behind = line->hint && line->hint->number < call->number;
+    struct shard_call **at = behind ? &line->hint->next : &line->first;
+    while (*at && (*at)->number < call->number)
+        at = &(*at)->next;
+    call->next = *at;
+    *at = call;
+    line->hint = call;
+}
+
+static struct shard_call *line_take(struct line *line)
+{
+    struct shard_call *call = line->first;
+    fl__assert(call && (!call->next || call->number < call->next->number));
+    line->first = call->next;
+    if (line->hint == call)
+        line->hint = NULL;
+    return call;
+}
+
+static bool may_wait(const struct shard_call *call)
+{
+    const struct worker *worker = call->errand.home;
+    const struct node *node = worker->node;
+    bool moves = atomic_load_explicit(&call->shard->moving, memory_order_relaxed) ||
+                 (node->cluster && !atomic_load_explicit(&node->settings_known, memory_order_relaxed));
+    return fl_loop_now_ns(worker->loop) - call->since_ns < (moves ? WAIT_LONG_NS : WAIT_NS);
+}
+
+static void route(struct shard_call *call)
+{
+    call->peer = atomic_load_explicit(&call->shard->peer, memory_order_acquire);
+    call->routed_ns = fl_loop_now_ns(call->errand.home->loop);
+    call_send(call);
+}
+
+static void try_first(fl_loop *loop, void *arg)
+{
+    struct line *line = arg;
+    (void)loop;
+    line->planned = false;
+    line->tried = line_take(line);
+    route(line->tried);
+}
+
+static void let_follow(struct line *line)
+{
+    struct shard_call *call = line->first;
+    line->first = line->hint = NULL;
+    for (struct shard_call *next; call; call = next) {
+        next = call->next;
+        route(call);
+    }
+}
+
+static void end(struct shard_call *call)
+{
+    call->errand.home->under_way--;
+    call->done(call);
+}
+
+/* Those that have waited long enough fail. Without memory to try again, all do. */
+static void try_again(struct line *line, struct worker *worker)
+{
+    bool planned = line->planned || line->tried;
+    while (line->first) {
+        if (may_wait(line->first)) {
+            if (!planned && fl_loop_timer(worker->loop, AGAIN_NS, try_first, line, NULL) == 0)
+                line->planned = planned = true;
+            if (planned)
+                return;
+        }
+        struct shard_call *call = line_take(line);
+        shard_call_fail(call, FL_STORE_UNAVAILABLE);
+        end(call);
+    }
+}
+
+/* --- Wherever it is ----------------------------------------------------------------------------------------------- */
+
+static bool only_reads(const struct shard_call *call)
+{
+    for (size_t i = 0; call->kind == CALL_OPS && i < call->batch.count; i++)
+        if (call->batch.ops[i].kind != FL_OP_GET && call->batch.ops[i].kind != FL_OP_DEAD_GET)
+            return false;
+    return true;
+}
+
+/* Whether it has not happened, or does not matter if it happens twice. A page that is too large for a link is asked for in
+ * smaller ones. */
+static bool must_try_again(struct shard_call *call)
+{
+    bool full = call->result == FL_CAPACITY_EXCEEDED && !call->remote.sent; /* too much waits already */
+    bool spoilt = call->result == LINK_BAD; /* the operations may have been overwritten */
+    if (call->result == 0 || (call->kind == CALL_OPS && (full || spoilt)))
+        return false;
+    if (call->kind == CALL_PAGE && call->result == FL_TOO_LARGE && call->listing.limit > 1)
+        call->listing.limit /= 2;
+    return call->result == LINK_MOVED || !call->remote.sent || only_reads(call);
+}
+
+static void routed(struct shard_call *call)
+{
+    struct line *line = line_of(call);
+    struct worker *home = call->errand.home;
+    bool tried = line->tried == call;
+    if (tried)
+        line->tried = NULL;
+    if (must_try_again(call)) {
+        call->since_ns += fl_loop_now_ns(home->loop) - call->routed_ns;
+        line_add(line, call);
+        try_again(line, home);
+        return;
+    }
+    if (call->result != 0)
+        shard_call_fail(call, call->remote.sent ? FL_OUTCOME_UNKNOWN : call->result);
+    if (tried)
+        let_follow(line);
+    end(call);
+}
+
+void shard_call_submit(struct shard_call *call)
+{
+    struct worker *home = call->errand.home;
+    fl__assert(call->shard && call->render && call->done && call->kind <= CALL_PAGE);
+    home->under_way++;
+    if (call->local) {
+        call->over = end;
+        call_send(call);
+        return;
+    }
+    struct line *line = line_of(call);
+    call->over = routed;
+    call->since_ns = fl_loop_now_ns(home->loop);
+    call->number = home->calls++;
+    if (line->first || line->tried)
+        line_add(line, call);
+    else
+        route(call);
+}
+
+void shard_call_fail(struct shard_call *call, int result)
+{
+    if (call->kind == CALL_PAGE) {
+        call->listing.result = result;
+        call->listing.count = 0;
+    }
+    for (size_t i = 0; call->kind == CALL_OPS && i < call->batch.count; i++)
+        call->batch.ops[i].result = result;
+    call->render(call);
+}
+
+int lines_new(struct worker *worker)
+{
+    worker->lines = calloc(worker->node->shard_count, sizeof *worker->lines);
+    return worker->lines ? 0 : FL_NO_MEMORY;
+}
+
+void lines_free(struct worker *worker)
+{
+    for (uint32_t i = 0; worker->lines && i < worker->node->shard_count; i++)
+        fl__assert(!worker->lines[i].first && !worker->lines[i].tried);
+    free(worker->lines);
+}
+
+/* --- Which shard -------------------------------------------------------------------------------------------------- */
+
+/* In capitals it is a name: others' IDs of as many letters are often written so, and are used as names. */
+bool is_id(const struct node *node, fl_bytes text, uint32_t *ret_shard, fl_key *ret_id)
+{
+    for (size_t i = 0; i < text.size; i++)
+        if (((const char *)text.data)[i] >= 'A' && ((const char *)text.data)[i] <= 'Z')
+            return false;
+    return fl_id_parse(text.data, text.size, ret_shard, ret_id) == 0 && *ret_shard < node->shard_count;
+}
+
+struct shard *shard_of_name(struct node *node, fl_bytes ns, fl_bytes name)
+{
+    return &node->shards[fl_store_shard_of(node->shard_count, ns, name)];
+}
+
+/* One of its own if it has any: then nobody else is involved. Always the same for a while, so that what comes together is
+ * committed together. */
+struct shard *shard_of_worker(struct worker *worker)
+{
+    struct node *node = worker->node;
+    uint32_t own =
+        worker->index < node->shard_count ? (node->shard_count - worker->index - 1) / node->worker_count + 1 : 0;
+    uint32_t turn = worker->turn++ >> 8;
+    for (uint32_t i = 0; i < own; i++) {
+        struct shard *shard = &node->shards[worker->index + (turn + i) % own * node->worker_count];
+        if (shard_is_here(shard))
+            return shard;
+    }
+    return &node->shards[turn % node->shard_count];
+}
