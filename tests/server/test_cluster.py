@@ -123,8 +123,8 @@ def _():
         late.stop()
         race_settings((a, b), 15, "race")
         key = lambda space: space["namespace"]
-        lists = [sorted(member.get("/v1/namespaces").must(200)["namespaces"], key=key) for member in (a, b)]
-        expect(lists[0], lists[1], "both know the same")
+        known = lambda member: sorted(member.get("/v1/namespaces").must(200)["namespaces"], key=key)
+        await_(lambda: known(a) == known(b), "both know the same")
 
 
 def moved(before, after):
