@@ -24,7 +24,7 @@ struct session_row {
 };
 
 struct session {
-    struct job job;
+    struct shard_call job;
     fl_op op;
     struct session_row row;
     bool found;
@@ -47,7 +47,7 @@ static void put_hex(char *out, const unsigned char *bytes, size_t size)
 
 /* --- The row ------------------------------------------------------------------------------------------------------ */
 
-static void row_found(struct job *job)
+static void row_found(struct shard_call *job)
 {
     struct session *session = (struct session *)job;
     const fl_op *op = &session->op;
@@ -59,9 +59,9 @@ static void row_found(struct job *job)
         memcpy(&session->row, op->timer.payload.data, sizeof session->row);
 }
 
-static void row_back(struct errand *errand)
+static void row_back(struct shard_call *call)
 {
-    struct session *session = (struct session *)errand;
+    struct session *session = (struct session *)call;
     session->done(session);
 }
 
@@ -85,7 +85,7 @@ static struct session *session_new(struct worker *worker, fl_bytes cookie, enum 
     session->job.batch.ops = &session->op;
     session->job.batch.count = 1;
     session->job.render = row_found;
-    session->job.back = row_back;
+    session->job.done = row_back;
     session->job.shard = shard_of_name(worker->node, SESSIONS, session->op.timer.name);
     return session;
 }
@@ -139,7 +139,7 @@ void session_enter(struct call *call)
     struct session *session =
         session_new(call->worker, (fl_bytes){call->cookie, SESSION_COOKIE}, FL_OP_GET, looked, call);
     if (session)
-        job_submit(&session->job);
+        shard_call_submit(&session->job);
     else
         call_refuse_result(call, FL_NO_MEMORY);
 }
@@ -194,7 +194,7 @@ void session_watch_look(struct session_watch *watch)
     if (!session)
         return;
     watch->looking = true;
-    job_submit(&session->job);
+    shard_call_submit(&session->job);
 }
 
 /* --- Signing in and out --------------------------------------------------------------------------------------------- */
@@ -278,7 +278,7 @@ static void begin_session(struct call *call, const struct token *token)
     session->op.timer.due_us = node_now(call->worker->node) + VALID_US;
     if (call->worker->node->config.test_clock)
         session->op.timer.due_us = FL_STORE_TIME_END - 1;
-    job_submit(&session->job);
+    shard_call_submit(&session->job);
 }
 
 void session_post(struct call *call)
@@ -327,7 +327,7 @@ void session_delete(struct call *call)
     } else {
         struct session *session = session_new(call->worker, cookie, FL_OP_CANCEL, signed_out, call);
         if (session)
-            job_submit(&session->job);
+            shard_call_submit(&session->job);
         else
             call_refuse_result(call, FL_NO_MEMORY);
     }
