@@ -66,4 +66,54 @@ rm -rf build
 : >asked
 check "a build for users has no tests" asks 1 1
 check "it is configured without them" grep -q -e '-Dtests=false' asked
+
+# says STATUS TEXT COMMAND...: the command ends with that status, and the text is in what it prints.
+says() {
+    status=$1 text=$2
+    shift 2
+    "$@" >said 2>&1
+    [ $? -eq "$status" ] && cat said && grep -q -e "$text" said
+}
+
+check "./dev test refuses a layer that does not exist, and names those that do" \
+    says 1 'no folder src/nothing\. There are:.* store' ./dev test nothing
+
+# Steps in the background: their counts are added to those in the foreground, and no failure is lost.
+sed '/^name=\${1-help}$/,$d' dev >functions
+cat >background <<'END'
+. ./functions
+two_steps() {
+    step "good" true
+    built good 0
+    step "bad" false || built bad 1
+    skip "left out" "for a reason"
+}
+go_beside two_steps
+await good && ! await bad || exit 3
+step "in front" true
+join_beside
+finish
+END
+check "steps in the background count, and a failure among them fails the script" \
+    says 1 '^2 passed, 1 failed, 1 skipped$' sh background
+check "each has its line" grep -q '^bad  *FAILED' said
+sed 's/step "bad" false/step "bad" true/; s/! await bad/! await never/' background >background-good
+check "without a failure, the script succeeds" says 0 '^3 passed, 0 failed, 1 skipped$' sh background-good
+sed 's/built good 0/exit 7/; s/await good && ! await bad/! await good/' background >background-killed
+check "steps in the background that do not come to their end are a failure" \
+    says 1 '^1 passed, 1 failed, 0 skipped$' sh background-killed
+
+# The real build directory: which tests there are, by suite.
+pick() {
+    python3 "$SOURCE/tests/pick.py" "$@"
+}
+
+picks() {
+    pick names "$BUILD" base once >picked
+    cat picked
+    grep -qx base-layers picked && ! grep -qx base-parts picked && ! pick names "$BUILD" base not once | grep -qx base-layers
+}
+
+check "tests are picked by all of their suites" picks
+check "with the targets that they need" sh -c "python3 '$SOURCE/tests/pick.py' targets '$BUILD' base | grep -qx src/cli/foliot"
 done_testing

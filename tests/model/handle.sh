@@ -8,6 +8,9 @@
 model=$(dirname "$0")/handle.pml
 starts=2 cancels=2 search=-DCOLLAPSE marks=24
 
+# Where there is much memory, states are kept as they are: 1.8 GB instead of 0.8, and a third less time.
+awk '/^MemAvailable:/ { exit $2 < 6000000 }' /proc/meminfo 2>/dev/null && search=-DNOCOLLAPSE marks=25
+
 # One start more has more states than there is memory for. Spin then remembers them as marks in a gigabyte, and may take one
 # in some thousands for one that it has seen.
 [ -z "${FOLIOT_SOAK-}" ] || starts=3 cancels=1 search=-DBITSTATE marks=33
