@@ -11,6 +11,7 @@
  *     inbox.c        what other threads send; ring.c: queues of callbacks; table.c: records behind IDs
  *     stopwatch.h    how long callbacks take
  *     stats.c        what it has done, and whether it is sound
+ *     walk.c         showing everything that waits in a loop
  *     clock.c        the machine's clock
  */
 

@@ -12,12 +12,23 @@
  *     log.c      log lines, as logfmt or JSON
  *     out.c      text and JSON, written into a buffer that grows
  *     problem.c  problem documents (RFC 9457): status, title, detail
- *     when.c     times and durations: 2026-11-18T09:00:00Z, 1h30m */
+ *     when.c     times and durations: 2026-11-18T09:00:00Z, 1h30m
+ *
+ * The calendar needs none of these:
+ *
+ *     calendar.c occurrences of rules; rule.c: rules, from what users write
+ *     civil.c    civil times, as text
+ *     cron.c     which civil times an expression matches; cron_parse.c: reads expressions
+ *     zone.c     a time zone; zone_file.c: TZif files; zone_rule.c: TZ strings; zones.c: all zones of a directory */
 
+#include "text/calendar.h"
+#include "text/civil.h"
+#include "text/cron.h"
 #include "text/json.h"
 #include "text/log.h"
 #include "text/out.h"
 #include "text/problem.h"
 #include "text/when.h"
+#include "text/zone.h"
 
 #endif

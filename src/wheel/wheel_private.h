@@ -4,7 +4,10 @@
 
 /* The wheel's structure, shared by wheel.c (schedule, cancel), index.c and poll.c (what leads to what is due), and check.c
  * (what is legal). Below them are spoke.c (the timers of a tick), pool.c (the memory of timers, and what their IDs mean) and
- * refs.c (lists of references to timers). */
+ * refs.c (lists of references to timers).
+ *
+ * The intrusive wheel is another structure: nodes.c (its functions), rings.c (rings of 16 children), spokes.c (the nodes of a
+ * spoke), nodes_check.c (what is legal). */
 
 #include <stdatomic.h>
 
