@@ -27,6 +27,10 @@ struct timer_rival {
     void (*reschedule)(void *self, void *handle, uint64_t delay); /* of a timer that is scheduled */
     void (*poll)(void *self); /* calls timer_fired() for all that is due by virtual_clock_ns() */
 
+    /* Only for ours, else NULL: one poll that takes out at most `limit`, and the earliest deadline. */
+    size_t (*poll_some)(void *self, size_t limit);
+    bool (*next_deadline)(void *self, uint64_t *ret_ns);
+
     /* Calls work(arg) as a callback of the event loop is called, where a library is faster there; else NULL. */
     void (*inside)(void *self, void (*work)(void *arg), void *arg);
 };
@@ -34,8 +38,8 @@ struct timer_rival {
 /* What happens when a timer fires; each measure sets its own. */
 extern void (*timer_fired)(void *handle);
 
-extern const struct timer_rival rival_foliot, rival_libuv, rival_libevent, rival_libev, rival_heap, rival_rbtree,
-    rival_none;
+extern const struct timer_rival rival_nodes, rival_foliot, rival_libuv, rival_libevent, rival_libev, rival_heap,
+    rival_rbtree, rival_none;
 const char *libuv_version(void), *libevent_version(void), *libev_version(void);
 
 #endif

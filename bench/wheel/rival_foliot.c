@@ -54,9 +54,9 @@ static void reschedule(void *self, void *handle, uint64_t delay)
         bench_die("fl_wheel_reschedule: %s", fl_strerror(r));
 }
 
-enum { BATCH = 128 };
+enum { BATCH = 128, MOST = 1024 };
 
-static fl_expired due[BATCH];
+static fl_expired due[MOST];
 
 static __attribute__((noinline)) void deliver(void *self, size_t n)
 {
@@ -76,6 +76,16 @@ static void poll(void *self)
         deliver(self, n);
 }
 
+static size_t poll_some(void *self, size_t limit)
+{
+    return fl_wheel_poll(self, virtual_clock_ns(), due, limit < MOST ? limit : MOST);
+}
+
+static bool next_deadline(void *self, uint64_t *ret_ns)
+{
+    return fl_wheel_next_deadline(self, ret_ns);
+}
+
 const struct timer_rival rival_foliot = {
     .handle_size = sizeof(fl_timer_id),
     .leaves_handle = true,
@@ -87,4 +97,6 @@ const struct timer_rival rival_foliot = {
     .cancel = cancel,
     .reschedule = reschedule,
     .poll = poll,
+    .poll_some = poll_some,
+    .next_deadline = next_deadline,
 };

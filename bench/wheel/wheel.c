@@ -3,7 +3,9 @@
  *
  * A rival lives two lives at each size. In the first it is filled with N timers spread over an hour (W1), timers are
  * cancelled and scheduled anew (W3), moved (W3r), both while the clock runs (W3c), and in the end all are cancelled
- * (W2). In the second it is filled with N timers spread over ten seconds, and they expire (W4).
+ * (W2). In the second it is filled with N timers spread over ten seconds, and they expire (W4). Some also live a third life,
+ * in which two hours pass before the measurement, so that every timer has fired and been scheduled anew several times (A2,
+ * A3). Ours have to show that there are no pauses when all timers are due in one millisecond (P1 to P3).
  *
  * The structure is filled in the order in which the handles lie in memory, as by a server that has just started: any
  * other order would cost those most who link the handles themselves. From then on timers are used in random order, as in
@@ -27,16 +29,18 @@
 #define EXPIRY_POLLS 10003u /* ten seconds, and a little because some libraries are a tick late */
 #define CHANGES_PER_POLL 20u
 #define IDLE_TIMERS 1000u
+#define AGING_POLLS 7200u
+#define CROWD_LIMIT 1024u
 #define CACHE_LINE 64u
 
-enum measure { W1, W2, W3, W3R, W3C, W3L, W4, W4T, W4L, W5, W6, N_MEASURES };
+enum measure { W1, W2, W3, W3R, W3C, W3L, A2, A3, W4, W4T, W4L, W5, W6, P1, P2, P3, N_MEASURES };
 
 static const struct {
     const struct timer_rival *rival;
-    bool huge_pages;
+    bool ages; /* takes part in A2 and A3, which take long */
 } entrants[] = {
-    {&rival_foliot, false}, {&rival_foliot, true}, {&rival_libuv, false},  {&rival_libevent, false},
-    {&rival_libev, false},  {&rival_heap, false},  {&rival_rbtree, false}, {&rival_none, false},
+    {&rival_nodes, true}, {&rival_foliot, true}, {&rival_libuv, false},  {&rival_libevent, false},
+    {&rival_libev, true}, {&rival_heap, true},   {&rival_rbtree, false}, {&rival_none, true},
 };
 
 void (*timer_fired)(void *handle);
@@ -72,25 +76,24 @@ static uint64_t *make_delays(const struct timer_rival *rival, size_t count, uint
 
 /* Touches as much memory as a library may want and gives it back. Pages that nobody has used for a while may be far
  * away: a virtual machine has to get them from its host, which takes several times as long as clearing them. */
-static void warm_memory(size_t timers, bool huge)
+static void warm_memory(size_t timers)
 {
     size_t size = timers * 40;
-    bench_unmap(bench_map(size, huge), size);
+    bench_unmap(bench_map(size, false), size);
 }
 
 static void begin_life(struct life *life, unsigned entrant, size_t timers, size_t alignment, uint64_t limit_ns)
 {
     const struct timer_rival *rival = entrants[entrant].rival;
-    bool huge = entrants[entrant].huge_pages;
-    bench_allow_huge_pages(huge);
+    bench_allow_huge_pages(false);
     virtual_clock_reset();
     /* At small sizes, delays must not go round in step with the order of timers. */
     *life = (struct life){.rival = rival, .timers = timers, .delays_count = (timers > 65536 ? timers : 65536) + 1};
     life->stride = (rival->handle_size + alignment - 1) / alignment * alignment;
     life->delays = make_delays(rival, life->delays_count, limit_ns);
-    life->handles = bench_map(timers * life->stride, huge);
-    warm_memory(timers, huge);
-    life->self = rival->create(huge);
+    life->handles = bench_map(timers * life->stride, false);
+    warm_memory(timers);
+    life->self = rival->create(false);
     for (size_t i = 0; i < timers; i++)
         rival->prepare(life->self, life->handles + i * life->stride);
     living = life;
@@ -287,6 +290,88 @@ static void run_second_life(struct bench_run *run, unsigned entrant, size_t size
     end_life(&life);
 }
 
+/* Two hours pass: timers that fire are scheduled anew, so the structure has turned over more than twice. */
+static void run_aged_life(struct bench_run *run, unsigned entrant, size_t size, size_t changes)
+{
+    struct life life;
+    const uint32_t *first = order_number(0, size), *second = order_number(1, size);
+    bench_working_on(run, A3);
+    begin_life(&life, entrant, size, CACHE_LINE, HOUR_NS);
+    time_of(&life, fill, first);
+    timer_fired = fire_and_schedule;
+    for (unsigned i = 0; i < AGING_POLLS; i++) {
+        virtual_clock_advance(2 * HOUR_NS / AGING_POLLS);
+        life.rival->poll(life.self);
+    }
+    life.changes = changes;
+    bench_record(run, A3, time_of(&life, cancel_and_schedule, second) / (double)changes);
+    bench_working_on(run, A2);
+    bench_record(run, A2, time_of(&life, cancel_all, first) / (double)size);
+    end_life(&life);
+}
+
+/* N timers within one millisecond, an hour away, and no poll before they are due. */
+static void run_crowd(struct bench_run *run, unsigned entrant, size_t size)
+{
+    struct life life;
+    double us_per_tick = bench_tick_ns() / 1000, *steps = malloc((size / CROWD_LIMIT + 2) * sizeof *steps);
+    size_t polls = 0, fired = 0, n;
+    if (!steps)
+        bench_die("no memory for %zu polls", size / CROWD_LIMIT);
+    bench_working_on(run, P1);
+    begin_life(&life, entrant, size, CACHE_LINE, MS_NS * 2);
+    virtual_clock_advance(HOUR_NS);
+    time_of(&life, fill, order_number(0, size));
+    virtual_clock_advance(MS_NS * 2);
+    uint64_t begin = bench_cpu_ns();
+    do {
+        uint64_t poll_begin = bench_ticks();
+        n = life.rival->poll_some(life.self, CROWD_LIMIT);
+        steps[polls++] = (double)(bench_ticks() - poll_begin) * us_per_tick;
+        fired += n;
+    } while (n == CROWD_LIMIT);
+    bench_record(run, P2, (double)(bench_cpu_ns() - begin) / (double)size);
+    bench_record_steps(run, P1, steps, polls);
+    if (fired != size)
+        bench_die("%zu timers of %zu have fired", fired, size);
+    free(steps);
+    end_life(&life);
+}
+
+static int compare_deadlines(const void *a, const void *b)
+{
+    const uint64_t *left = a, *right = b;
+    return (left[0] > right[0]) - (left[0] < right[0]);
+}
+
+/* N timers within one millisecond: the earliest is cancelled, the next deadline is asked for, again and again. */
+static void run_earliest(struct bench_run *run, unsigned entrant, size_t size)
+{
+    struct life life;
+    uint64_t(*timers)[2] = malloc(size * sizeof *timers), next_ns;
+    if (!timers)
+        bench_die("no memory for %zu timers", size);
+    bench_working_on(run, P3);
+    begin_life(&life, entrant, size, CACHE_LINE, MS_NS * 2);
+    virtual_clock_advance(HOUR_NS);
+    for (size_t i = 0; i < size; i++) {
+        timers[i][0] = next_delay(&life);
+        timers[i][1] = i;
+        life.rival->schedule(life.self, life.handles + i * life.stride, timers[i][0]);
+    }
+    qsort(timers, size, sizeof *timers, compare_deadlines);
+    uint64_t begin = bench_cpu_ns();
+    size_t count = size / 2 < 1000000 ? size / 2 : 1000000;
+    for (size_t i = 0; i < count; i++) {
+        life.rival->cancel(life.self, life.handles + timers[i][1] * life.stride);
+        if (!life.rival->next_deadline(life.self, &next_ns) || next_ns != virtual_clock_ns() + timers[i + 1][0])
+            bench_die("the next deadline is wrong");
+    }
+    bench_record(run, P3, (double)(bench_cpu_ns() - begin) / (double)count);
+    free(timers);
+    end_life(&life);
+}
+
 static void run_idle(struct bench_run *run, unsigned entrant)
 {
     struct life life;
@@ -325,6 +410,12 @@ static void run_once(struct bench_run *run, unsigned entrant, size_t size)
         if (bench_wants(run, W4T) && entrants[entrant].rival->leaves_handle)
             run_second_life(run, entrant, size, W4T);
     }
+    if (entrants[entrant].ages && wants_any(run, A2, A3))
+        run_aged_life(run, entrant, size, changes * lives);
+    if (entrants[entrant].rival->poll_some && wants_any(run, P1, P2))
+        run_crowd(run, entrant, size);
+    if (entrants[entrant].rival->next_deadline && bench_wants(run, P3))
+        run_earliest(run, entrant, size);
     if (bench_wants(run, W5))
         run_idle(run, entrant);
 }
@@ -426,13 +517,18 @@ static const struct bench_measure measures[N_MEASURES] = {
             "counted as one."},
     [W3R] = {"W3r", "reschedule", "ns",
              "With N timers alive, a random one is moved to another deadline by the call the library has for that: "
-             "`fl_wheel_reschedule()`, `uv_timer_start()`, `event_add()`, `ev_timer_again()`."},
+             "`fl_nodes_start()`, `fl_wheel_reschedule()`, `uv_timer_start()`, `event_add()`, `ev_timer_again()`."},
     [W3C] = {"W3c", "churn while the clock runs", "ns",
              "As cancel + schedule, with a poll after every 20 such changes and a millisecond of virtual time between "
              "polls. Timers "
              "that fire are scheduled anew. Everything is counted: changes, polls, firing, scheduling."},
     [W3L] = {"W3l", "longest poll in the churn", "µs", "The longest of the churn's polls, in real time.",
              BENCH_LONGEST},
+    [A2] =
+        {"A2", "cancel, after two hours", "ns",
+         "As cancel, after two hours of virtual time in which timers that fire are scheduled anew, so that the wheel "
+         "has turned over more than twice. Timers are first scheduled in random order."},
+    [A3] = {"A3", "cancel + schedule, after two hours", "ns", "As cancel + schedule, after the same two hours."},
     [W4] = {"W4", "expire", "ns",
             "N timers with deadlines uniform over ten seconds expire in 10 000 polls, a millisecond of virtual time "
             "apart. The callback counts. All polls together, divided by N."},
@@ -451,14 +547,27 @@ static const struct bench_measure measures[N_MEASURES] = {
             "How much more memory is resident with N timers scheduled than before: structure and handles together, "
             "divided by N. Measured in a process of its own for each figure, the same way for all.",
             BENCH_ISOLATED},
+    [P1] = {"P1", "longest poll of a crowd", "µs",
+            "N timers are due within one millisecond, an hour after they were scheduled, and nobody has polled in the "
+            "meantime. They are taken out by polls with a limit of 1024. The longest of these polls, in real time.",
+            BENCH_LONGEST},
+    [P2] = {"P2", "expire in a crowd", "ns", "All these polls together, divided by N."},
+    [P3] = {"P3", "cancel the earliest + next deadline", "ns",
+            "With N timers within one millisecond, the earliest is cancelled and the next deadline is asked for, again "
+            "and "
+            "again."},
 };
 
 static const struct bench_rival rivals[] = {
-    {"foliot",
-     "The wheel with its default settings, on 4 KiB pages. The handle is the 8-byte ID. A poll takes out up to "
-     "128 timers at a time.",
+    {"nodes",
+     "The intrusive wheel, `foliot/nodes.h`. The handle is the node of 16 bytes. A poll takes out up to 128 nodes at a "
+     "time.",
      NULL, .ours = true},
-    {"foliot-2M", "The same with `huge_pages` set; the handles are on 2 MiB pages, too.", NULL, .ours = true},
+    {"foliot",
+     "The wheel with IDs, `foliot/wheel.h`, with its default settings. The handle is the 8-byte ID. A poll takes out "
+     "up "
+     "to 128 timers at a time.",
+     NULL, .ours = true},
     {"libuv",
      "A binary heap linked through the timers themselves. Driven by `uv_run(UV_RUN_NOWAIT)`, cancelled by "
      "`uv_timer_stop()`; the handle is `uv_timer_t`.",
@@ -485,12 +594,12 @@ static const struct bench_chart charts[] = {
     {"overview",
      "Cost of an operation",
      "Nanoseconds of CPU time, logarithmic: each grid line is ten times the one before. Less is better.",
-     {"W1", "W2", "W3", "W3r", "W3c", "W4"},
+     {"W1", "A2", "A3", "W3r", "W3c", "W4"},
      BENCH_BARS},
     {"scaling",
      "Cost of an operation as timers become more",
      "Nanoseconds of CPU time over the number of live timers, both logarithmic. Less is better.",
-     {"W1", "W2", "W3", "W3r", "W3c", "W4"},
+     {"W1", "A2", "A3", "W3r", "W3c", "W4"},
      BENCH_LINES},
     {"longest-poll",
      "Longest single poll while N timers expire within ten seconds",
@@ -505,7 +614,7 @@ static const struct bench_chart charts[] = {
      .linear = true},
 };
 
-static const size_t sizes[] = {1000, 100000, 1000000, 10000000, 0};
+static const size_t sizes[] = {1000, 10000, 100000, 1000000, 10000000, 0};
 static const size_t quick_sizes[] = {1000, 100000, 1000000, 0};
 
 static const char intro[] =

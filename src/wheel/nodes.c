@@ -129,7 +129,8 @@ static __attribute__((noinline)) size_t poll_due(fl_nodes *nodes, fl_node **out,
     if (nodes->overflow_count > 0)
         return take_with_overflow(nodes, nodes->now_ns, out, limit);
     size_t taken = fl__rings_take(&nodes->rings, nodes->now_ns, out, limit);
-    fl__rings_rebase(&nodes->rings, nodes->now_ns);
+    if (nodes->rings.may_rebase)
+        fl__rings_rebase(&nodes->rings, nodes->now_ns);
     return taken;
 }
 
@@ -204,4 +205,22 @@ void fl_nodes_free(fl_nodes *nodes)
         return;
     fl__rings_destroy(&nodes->rings);
     fl__release_lines(nodes);
+}
+
+int fl_nodes_check(const fl_nodes *nodes, FILE *explain)
+{
+    int r = fl__rings_check(&nodes->rings, explain);
+    uint64_t listed = 0;
+    bool is_ordered = true;
+    for (unsigned i = 0; i < OVERFLOW_LISTS; i++)
+        for (const fl_node *node = nodes->overflow[i], *next; node; node = next) {
+            next = fl__listed_next(node);
+            is_ordered &= !next || next->deadline_ns >= node->deadline_ns;
+            listed++;
+        }
+    if (is_ordered && listed == nodes->overflow_count)
+        return r;
+    if (explain)
+        fprintf(explain, "the overflow lists are out of order, or have lost nodes\n");
+    return FL_INVALID_ARGUMENT;
 }

@@ -26,13 +26,13 @@
  * A spoke of a ring of the lowest digit has one deadline only and cannot split. When it is full, it is sealed, and another
  * spoke is chained to it, whose nodes were all started later.
  *
- * Why no poll touches many nodes: taking n nodes touches each of them once. Sorting touches a node once. A split touches a
- * node twice, and is repeated only for spokes with at most a quarter of the nodes: 1024, 256; then the spoke has at most
- * SORT_LIMIT nodes or is dense. So a node that is taken costs at most 2 + 2 * 2 visits, and the spoke in which the poll ends
- * at most 2 * (1024 + 256) + 1024 more.
+ * Why no poll visits many nodes: taking a node visits it once, sorting a spoke visits its nodes once, splitting it twice.
+ * Splits are repeated only for spokes with at most a quarter of the nodes: from 2048 to 512, and from 512 to 128, which is
+ * SORT_LIMIT. So a node that is taken costs at most 2 + 2 * 2 visits, and the spoke in which the poll ends at most
+ * 2 * (2048 + 512) + 512 more: with a limit of 1024, less than 12 visits per node of the limit.
  *
- * Stopping a node leaves its spoke where it is. The bits of ring->occupied say where nodes may be; the search for the first
- * spoke clears those of empty spokes when it meets them.
+ * The bits of ring->occupied say where nodes may be. An empty spoke of a main ring keeps its bit until the search for the
+ * first spoke meets it.
  *
  * Costs: start and stop are constant, apart from splits, which add less than one visit of a node per start on average. Next
  * deadline: constant if the earliest is known, else as a poll that takes nothing, once for each node that is sorted. */
@@ -115,6 +115,21 @@ static uint64_t start_of(const struct ring *ring, uint64_t any_ns)
 {
     unsigned shift = ring->level * DIGIT_BITS;
     return any_ns >> shift << shift;
+}
+
+/* A spoke has few nodes left, or none, because they were stopped. An empty spoke of a main ring may stay: there are few, and
+ * a program that starts and stops the same timer again and again needs no memory for it each time. */
+void fl__rings_tidy(struct rings *r, struct spoke *spoke)
+{
+    if (spoke->live > 0 && spoke->state == SPOKE_OPEN) {
+        fl__spoke_shrink(r, spoke);
+    } else if (spoke->live == 0 && spoke->ring && spoke->ring->parent && !spoke->next) {
+        struct ring *ring = spoke->ring;
+        unsigned slot = spoke->slot;
+        set_child(ring, slot, 0);
+        fl__spoke_free(r, spoke);
+        vacate(r, ring, slot);
+    }
 }
 
 /* ---- Splitting ---- */
@@ -236,8 +251,9 @@ static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, u
 bool fl__rings_add_slow(struct rings *r, fl_node *node, uint64_t deadline_ns)
 {
     for (;;) {
-        struct ring *ring = fl__find_ring(r, deadline_ns);
-        struct spoke *spoke = fl__child_spoke(ring->child[fl__digit(deadline_ns, ring->level)]);
+        unsigned slot;
+        struct ring *ring = fl__find_ring(r, deadline_ns, &slot);
+        struct spoke *spoke = fl__child_spoke(ring->child[slot]);
         if (!spoke)
             spoke = add_spoke(r, ring, deadline_ns);
         if (!spoke)
@@ -348,6 +364,7 @@ size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t 
             set_exact_next(r, spoke);
             break;
         }
+        r->may_rebase = true;
         if (taken == limit)
             break;
     }
@@ -400,41 +417,49 @@ static void raise_children(struct rings *r, struct ring *ring)
     fl__release(ring);
 }
 
-static bool may_be_base(const struct ring *ring, int digit)
+static bool may_be_base(const struct ring *ring, unsigned digit)
 {
     uintptr_t child = ring->child[digit];
     return !child || (!fl__is_ring(child) && fl__child_spoke(child)->state == SPOKE_IDLE);
 }
 
-/* The digit, at most that of `now_ns`, at which the path may continue without going through nodes; -1: there is none. */
-static int open_digit(const struct ring *ring, uint64_t now_ns)
+/* Finds the last ring and digit of the path to now that lead to no nodes, at or below a main ring. A digit is good if there
+ * is nothing, or, where now is in a spoke, the digit before, if there is nothing. NULL: there is no such ring. */
+static struct ring *open_end(struct ring *ring, uint64_t now_ns, unsigned *ret_digit)
 {
-    int digit = (int)fl__digit(now_ns, ring->level);
-    uintptr_t child = ring->child[digit];
-    if (may_be_base(ring, digit) || (fl__is_ring(child) && open_digit(fl__child_ring(child), now_ns) >= 0))
-        return digit;
-    return digit > 0 && may_be_base(ring, digit - 1) ? digit - 1 : -1;
+    struct ring *end = NULL;
+    for (;;) {
+        unsigned digit = fl__digit(now_ns, ring->level);
+        if (may_be_base(ring, digit)) {
+            *ret_digit = digit;
+            return ring;
+        }
+        if (digit > 0 && may_be_base(ring, digit - 1)) {
+            *ret_digit = digit - 1;
+            end = ring;
+        }
+        if (!fl__is_ring(ring->child[digit]))
+            return end;
+        ring = fl__child_ring(ring->child[digit]);
+    }
 }
 
 /* Moves the base towards now, as far as that goes without touching nodes: the path may lead through rings and to a child
- * that is not there, but not into a spoke. If there is a spoke, the path ends just before it. */
+ * that is not there, but not into a spoke with nodes. */
 void fl__rings_rebase(struct rings *r, uint64_t now_ns)
 {
-    unsigned level = fl__ring_level(now_ns, r->base_ns);
-    struct ring *ring = &r->main[level];
-    int digit = now_ns > r->base_ns ? open_digit(ring, now_ns) : -1;
-    if (digit <= (int)fl__digit(r->base_ns, level) || !clear_below(r, level))
+    unsigned level = fl__ring_level(now_ns, r->base_ns), digit = 0;
+    r->may_rebase = false;
+    const struct ring *end = now_ns > r->base_ns ? open_end(&r->main[level], now_ns, &digit) : NULL;
+    if (!end || (end->level == level && digit <= fl__digit(r->base_ns, level)) || !clear_below(r, level))
         return;
-    while (fl__is_ring(ring->child[digit])) {
-        struct ring *finer = fl__child_ring(ring->child[digit]);
-        digit = open_digit(finer, now_ns);
-        level = finer->level;
-        raise_children(r, finer);
-        ring = &r->main[level];
-    }
+    unsigned end_level = end->level;
+    for (; level > end_level; level--)
+        raise_children(r, fl__child_ring(r->main[level].child[fl__digit(now_ns, level)]));
+    struct ring *ring = &r->main[level];
     if (ring->child[digit])
         fl__spoke_free(r, fl__child_spoke(ring->child[digit]));
-    set_child(ring, (unsigned)digit, 0);
+    set_child(ring, digit, 0);
     unsigned shift = level * DIGIT_BITS;
     uint64_t above = level + 1 < RINGS ? now_ns >> (shift + DIGIT_BITS) << (shift + DIGIT_BITS) : 0;
     r->base_ns = above | (uint64_t)digit << shift;
@@ -445,8 +470,11 @@ void fl__rings_rebase(struct rings *r, uint64_t now_ns)
 int fl__rings_init(struct rings *r, uint64_t base_ns)
 {
     r->scratch = fl__alloc(2 * SPOKE_LIMIT * sizeof *r->scratch);
-    if (!r->scratch)
+    r->arena = fl__map(SPOKE_NUMBERS * sizeof *r->arena);
+    if (!r->scratch || !r->arena) {
+        fl__rings_destroy(r);
         return FL_NO_MEMORY;
+    }
     r->base_ns = base_ns;
     r->next_ns = UINT64_MAX;
     r->bytes = 2 * SPOKE_LIMIT * sizeof *r->scratch;
@@ -455,28 +483,40 @@ int fl__rings_init(struct rings *r, uint64_t base_ns)
     return 0;
 }
 
-static void release_children(struct ring *ring)
+static void free_chain(struct rings *r, struct spoke *first)
 {
-    for (unsigned i = 0; i < RING_SIZE; i++) {
-        uintptr_t child = ring->child[i];
-        if (!child)
-            continue;
-        if (fl__is_ring(child)) {
-            release_children(fl__child_ring(child));
-            fl__release(fl__child_ring(child));
+    for (struct spoke *spoke = first, *next; spoke; spoke = next) {
+        next = spoke->next;
+        fl__spoke_free(r, spoke);
+    }
+}
+
+/* Frees everything below a main ring. Finer rings become empty first; then their parent frees them. */
+static void destroy_children(struct rings *r, struct ring *main)
+{
+    struct ring *ring = main;
+    while (main->present) {
+        if (!ring->present)
+            ring = ring->parent;
+        unsigned slot = (unsigned)__builtin_ctz(ring->present);
+        uintptr_t child = ring->child[slot];
+        if (fl__is_ring(child) && fl__child_ring(child)->present) {
+            ring = fl__child_ring(child);
             continue;
         }
-        for (struct spoke *spoke = fl__child_spoke(child); spoke; spoke = spoke->next)
-            fl__release(spoke->entries);
+        set_child(ring, slot, 0);
+        if (fl__is_ring(child))
+            fl__release(fl__child_ring(child));
+        else
+            free_chain(r, fl__child_spoke(child));
     }
 }
 
 void fl__rings_destroy(struct rings *r)
 {
     for (unsigned i = 0; i < RINGS; i++)
-        release_children(&r->main[i]);
-    for (uint32_t i = 0; i < r->table_blocks; i++)
-        fl__release_lines(r->table[i]);
-    fl__release(r->table);
+        destroy_children(r, &r->main[i]);
+    if (r->arena)
+        fl__unmap(r->arena, SPOKE_NUMBERS * sizeof *r->arena);
     fl__release(r->scratch);
 }

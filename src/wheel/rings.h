@@ -18,20 +18,20 @@ enum {
     DIGIT_BITS = 4,
     RING_SIZE = 1 << DIGIT_BITS,
     RINGS = 64 / DIGIT_BITS,
-    SPOKE_LIMIT = 1024,   /* nodes in a spoke: then it splits */
-    SORT_LIMIT = 128,     /* a spoke with more splits before it is sorted, unless splitting it is of no use */
-    FIRST_CAPACITY = 8,   /* of a spoke */
-    TABLE_BLOCK = 64,     /* spokes that are allocated together */
-    NO_HOLE = UINT16_MAX, /* a spoke without a free entry */
+    SPOKE_BITS = 11,
+    SPOKE_LIMIT = 1 << SPOKE_BITS, /* nodes in a spoke: then it splits */
+    SORT_LIMIT = 128,              /* a spoke with more splits before it is sorted, unless splitting it is of no use */
+    FIRST_CAPACITY = 8,            /* of a spoke */
+    NO_HOLE = UINT16_MAX,          /* a spoke without a free entry */
 };
 
 /* A node's place: bit 0 is set if the node is in an overflow list, and then the rest is the address of the next node. Else,
- * from bit 1, 10 bits of entry and 21 bits of spoke, and from bit 32 on the order among nodes with the same deadline. */
+ * from bit 1, 11 bits of entry and 20 bits of spoke, and from bit 32 on the order among nodes with the same deadline. */
 enum {
     ENTRY_SHIFT = 1,
-    SPOKE_SHIFT = 11,
+    SPOKE_SHIFT = ENTRY_SHIFT + SPOKE_BITS,
     ORDER_SHIFT = 32,
-    SPOKE_NUMBERS = 1 << (ORDER_SHIFT - SPOKE_SHIFT),
+    SPOKE_NUMBERS = 1 << 18,
 };
 
 /* What a spoke can be, and what may come after it. Only an open spoke is handled by the inline code below.
@@ -53,6 +53,7 @@ struct spoke {
     uint16_t live;       /* nodes */
     uint16_t hole;       /* a free entry, which holds the number of the next; NO_HOLE unless the spoke is open */
     uint16_t spare_hole; /* the free entries of an idle spoke */
+    uint16_t low;        /* with so few nodes left, it is time to free memory */
     uint8_t slot;        /* in the ring */
     uint8_t state;
     bool is_dense;      /* splitting its parent left it with more than a quarter of the nodes */
@@ -79,14 +80,15 @@ struct sort_key {
 };
 
 struct rings {
-    uint64_t next_ns;     /* no node is due earlier */
-    uint64_t base_ns;     /* the main rings are the path to this time */
-    uint64_t count;       /* nodes in spokes */
-    bool next_is_exact;   /* next_ns is the deadline of a node */
-    uint16_t occupied;    /* a bit per main ring that may have nodes */
-    uint64_t touched;     /* visits of nodes by split, sort and take, for tests */
-    struct spoke **table; /* blocks of TABLE_BLOCK spokes */
-    uint32_t table_blocks, table_room;
+    uint64_t next_ns;    /* no node is due earlier */
+    uint64_t base_ns;    /* the main rings are the path to this time */
+    uint64_t count;      /* nodes in spokes */
+    bool next_is_exact;  /* next_ns is the deadline of a node */
+    uint16_t occupied;   /* a bit per main ring that may have nodes */
+    uint64_t touched;    /* visits of nodes by split, sort and take, for tests */
+    bool may_rebase;     /* a spoke was used up since the last time */
+    uint32_t spokes;     /* how many of the arena were used before */
+    struct spoke *arena; /* SPOKE_NUMBERS; number 0 names no spoke */
     struct spoke *free_spokes;
     struct sort_key *scratch; /* 2 * SPOKE_LIMIT */
     uint64_t bytes;           /* in rings, spokes and entries */
@@ -123,7 +125,7 @@ static inline struct spoke *fl__child_spoke(uintptr_t child)
 
 static inline struct spoke *fl__spoke_by_number(const struct rings *r, uint32_t number)
 {
-    return &r->table[number / TABLE_BLOCK][number % TABLE_BLOCK];
+    return &r->arena[number];
 }
 
 /* A free entry holds the number of the next free one, shifted so that it is odd: no node has such an address. */
@@ -163,13 +165,17 @@ static inline uint32_t fl__place_order(uint64_t place)
 }
 
 /* Where the spoke of a deadline is, or would be: the ring is the last one on the way. */
-static inline struct ring *fl__find_ring(struct rings *r, uint64_t deadline_ns)
+static inline struct ring *fl__find_ring(struct rings *r, uint64_t deadline_ns, unsigned *ret_slot)
 {
-    struct ring *ring = &r->main[fl__ring_level(deadline_ns, r->base_ns)];
-    for (;;) {
-        uintptr_t child = ring->child[fl__digit(deadline_ns, ring->level)];
-        if (!fl__is_ring(child))
+    unsigned shift = fl__ring_level(deadline_ns, r->base_ns) * DIGIT_BITS;
+    struct ring *ring = &r->main[shift / DIGIT_BITS];
+    for (;; shift -= DIGIT_BITS) {
+        unsigned slot = deadline_ns >> shift & (RING_SIZE - 1);
+        uintptr_t child = ring->child[slot];
+        if (!fl__is_ring(child)) {
+            *ret_slot = slot;
             return ring;
+        }
         ring = fl__child_ring(child);
     }
 }
@@ -192,13 +198,15 @@ static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *
 }
 
 bool fl__rings_add_slow(struct rings *r, fl_node *node, uint64_t deadline_ns);
+void fl__rings_tidy(struct rings *r, struct spoke *spoke);
 void fl__spoke_remove_slow(struct spoke *spoke, fl_node *node);
 
 /* Adds a node that does not wait. Returns false if there is no memory. */
 static inline bool fl__rings_add(struct rings *r, fl_node *node, uint64_t deadline_ns)
 {
-    struct ring *ring = fl__find_ring(r, deadline_ns);
-    struct spoke *spoke = fl__child_spoke(ring->child[fl__digit(deadline_ns, ring->level)]);
+    unsigned slot;
+    const struct ring *ring = fl__find_ring(r, deadline_ns, &slot);
+    struct spoke *spoke = fl__child_spoke(ring->child[slot]);
     if (__builtin_expect(!spoke || spoke->hole == NO_HOLE || spoke->next_order == UINT32_MAX, 0))
         return fl__rings_add_slow(r, node, deadline_ns);
     fl__spoke_put(r, spoke, node, deadline_ns);
@@ -215,13 +223,16 @@ static inline void fl__rings_remove(struct rings *r, fl_node *node)
         r->next_is_exact = false;
     if (__builtin_expect(spoke->state != SPOKE_OPEN, 0)) {
         fl__spoke_remove_slow(spoke, node);
+        if (spoke->live == 0)
+            fl__rings_tidy(r, spoke);
         return;
     }
     assert(spoke->entries[entry] == node && spoke->live > 0);
     spoke->entries[entry] = fl__hole(spoke->hole);
     spoke->hole = (uint16_t)entry;
-    spoke->live--;
     node->place = 0;
+    if (__builtin_expect(--spoke->live <= spoke->low, 0))
+        fl__rings_tidy(r, spoke);
 }
 
 /* rings.c */
@@ -231,12 +242,14 @@ size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t 
 void fl__rings_find_next(struct rings *r);
 fl_node *fl__rings_first_node(struct rings *r); /* there is one */
 void fl__rings_rebase(struct rings *r, uint64_t now_ns);
+int fl__rings_check(const struct rings *r, FILE *explain);
 
 /* spokes.c */
 struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity);
 void fl__spoke_free(struct rings *r, struct spoke *spoke);
 void fl__spoke_idle(struct rings *r, struct spoke *spoke);
 bool fl__spoke_grow(struct rings *r, struct spoke *spoke);
+void fl__spoke_shrink(struct rings *r, struct spoke *spoke);
 void fl__spoke_sort(struct rings *r, struct spoke *spoke);
 void fl__spoke_unsort(struct spoke *spoke);
 void fl__spoke_renumber(struct rings *r, struct spoke *spoke);

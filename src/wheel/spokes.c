@@ -15,8 +15,9 @@
 #include "wheel/rings.h"
 
 enum {
-    INSERTION_RUN = 8, /* keys that are sorted by insertion; then such runs are merged */
-    LOOKAHEAD = 12,    /* entries: their nodes are on the way from memory while earlier ones are handled */
+    INSERTION_RUN = 8,   /* keys that are sorted by insertion; then such runs are merged */
+    KEPT_CAPACITY = 128, /* a spoke is not made smaller than that while it has nodes */
+    LOOKAHEAD = 12,      /* entries: their nodes are on the way from memory while earlier ones are handled */
 };
 
 /* ---- Memory ---- */
@@ -28,6 +29,13 @@ static void link_holes(struct spoke *spoke, uint32_t begin, uint16_t next)
         next = (uint16_t)i;
     }
     spoke->hole = next;
+}
+
+/* A spoke whose nodes were stopped gives memory back when fifteen entries in sixteen are free. */
+static void set_capacity(struct spoke *spoke, uint32_t capacity)
+{
+    spoke->capacity = (uint16_t)capacity;
+    spoke->low = (uint16_t)(capacity > KEPT_CAPACITY ? capacity / 16 : 0);
 }
 
 static void free_entries(struct rings *r, struct spoke *spoke)
@@ -44,53 +52,26 @@ static bool alloc_entries(struct rings *r, struct spoke *spoke, uint32_t capacit
     spoke->entries = fl__alloc(capacity * sizeof(fl_node *));
     if (!spoke->entries)
         return false;
-    spoke->capacity = (uint16_t)capacity;
+    set_capacity(spoke, capacity);
     r->bytes += capacity * sizeof(fl_node *);
     link_holes(spoke, 0, NO_HOLE);
-    return true;
-}
-
-/* Adds a block of spokes to the table. Number 0 names no spoke. */
-static bool extend_table(struct rings *r)
-{
-    if (r->table_blocks == SPOKE_NUMBERS / TABLE_BLOCK)
-        return false;
-    if (r->table_blocks == r->table_room) {
-        uint32_t room = r->table_room > 0 ? r->table_room * 2 : 4;
-        struct spoke **table = fl__resize(r->table, room * sizeof(struct spoke *));
-        if (!table)
-            return false;
-        r->bytes += (room - r->table_room) * sizeof(struct spoke *);
-        r->table = table;
-        r->table_room = room;
-    }
-    struct spoke *block = fl__alloc_zeroed_lines(TABLE_BLOCK * sizeof(struct spoke));
-    if (!block)
-        return false;
-    r->bytes += fl__lines_bytes(TABLE_BLOCK * sizeof(struct spoke));
-    uint32_t first = r->table_blocks * TABLE_BLOCK;
-    r->table[r->table_blocks++] = block;
-    for (uint32_t i = TABLE_BLOCK; i-- > (first == 0 ? 1u : 0u);) {
-        block[i].number = first + i;
-        block[i].next = r->free_spokes;
-        r->free_spokes = &block[i];
-    }
     return true;
 }
 
 /* A spoke without nodes that is in no ring yet. NULL: no memory. */
 struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity)
 {
-    if (!r->free_spokes && !extend_table(r))
+    struct spoke *spoke = r->free_spokes ? r->free_spokes : &r->arena[r->spokes + 1];
+    struct spoke fresh = {.number = (uint32_t)(spoke - r->arena), .state = SPOKE_OPEN};
+    if (fresh.number >= SPOKE_NUMBERS || !alloc_entries(r, &fresh, capacity))
         return NULL;
-    struct spoke *spoke = r->free_spokes;
-    struct spoke *rest = spoke->next;
-    *spoke = (struct spoke){.number = spoke->number, .state = SPOKE_OPEN};
-    if (!alloc_entries(r, spoke, capacity)) {
-        spoke->next = rest;
-        return NULL;
+    if (spoke == r->free_spokes) {
+        r->free_spokes = spoke->next;
+    } else {
+        r->spokes++;
+        r->bytes += sizeof *spoke;
     }
-    r->free_spokes = rest;
+    *spoke = fresh;
     return spoke;
 }
 
@@ -101,20 +82,27 @@ void fl__spoke_free(struct rings *r, struct spoke *spoke)
     r->free_spokes = spoke;
 }
 
+/* Sets the capacity; false if there is no memory. */
+static bool resize(struct rings *r, struct spoke *spoke, uint32_t capacity)
+{
+    assert(capacity >= spoke->live && capacity <= SPOKE_LIMIT);
+    fl_node **entries = fl__resize(spoke->entries, capacity * sizeof(fl_node *));
+    if (!entries)
+        return false;
+    r->bytes += capacity * sizeof(fl_node *) - spoke->capacity * sizeof(fl_node *);
+    spoke->entries = entries;
+    set_capacity(spoke, capacity);
+    return true;
+}
+
 /* Makes an empty spoke idle. It stays in the ring, so that a program that starts and stops the same timer again and again
  * needs no memory for it each time. A large spoke gives its memory back at once, by starting small. */
 void fl__spoke_idle(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->live == 0 && !spoke->next && spoke->state != SPOKE_IDLE);
-    if (spoke->state == SPOKE_SORTED || spoke->capacity > SORT_LIMIT) {
-        if (spoke->capacity > SORT_LIMIT) {
-            fl_node **entries = fl__resize(spoke->entries, FIRST_CAPACITY * sizeof(fl_node *));
-            r->bytes -= entries ? (spoke->capacity - FIRST_CAPACITY) * sizeof(fl_node *) : 0;
-            spoke->capacity = entries ? FIRST_CAPACITY : spoke->capacity;
-            spoke->entries = entries ? entries : spoke->entries;
-        }
-        link_holes(spoke, 0, NO_HOLE);
-    }
+    if (spoke->capacity > SORT_LIMIT)
+        resize(r, spoke, FIRST_CAPACITY);
+    link_holes(spoke, 0, NO_HOLE);
     spoke->spare_hole = spoke->hole;
     spoke->hole = NO_HOLE;
     spoke->next_order = 0;
@@ -127,17 +115,28 @@ bool fl__spoke_grow(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->live == spoke->capacity && spoke->capacity < SPOKE_LIMIT);
     uint32_t old = spoke->capacity, capacity = old + (old / 2 | 4);
-    if (capacity > SPOKE_LIMIT)
-        capacity = SPOKE_LIMIT;
-    fl_node **entries = fl__resize(spoke->entries, capacity * sizeof(fl_node *));
-    if (!entries)
+    if (!resize(r, spoke, capacity < SPOKE_LIMIT ? capacity : SPOKE_LIMIT))
         return false;
-    spoke->entries = entries;
-    spoke->capacity = (uint16_t)capacity;
-    r->bytes += (capacity - old) * sizeof(fl_node *);
     if (spoke->state == SPOKE_OPEN)
         link_holes(spoke, old, NO_HOLE);
     return true;
+}
+
+/* Gives back most of the memory of an open spoke that has few nodes left. */
+void fl__spoke_shrink(struct rings *r, struct spoke *spoke)
+{
+    assert(spoke->state == SPOKE_OPEN);
+    uint32_t kept = 0, capacity = spoke->live * 2u;
+    for (uint32_t i = 0; i < spoke->capacity; i++) {
+        fl_node *node = spoke->entries[i];
+        if (fl__is_hole(node))
+            continue;
+        node->place = fl__place(fl__place_order(node->place), spoke->number, kept);
+        spoke->entries[kept++] = node;
+    }
+    assert(kept == spoke->live);
+    resize(r, spoke, capacity < FIRST_CAPACITY ? FIRST_CAPACITY : capacity);
+    link_holes(spoke, kept, NO_HOLE);
 }
 
 /* ---- Sorting ---- */

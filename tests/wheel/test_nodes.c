@@ -142,7 +142,7 @@ TEST(a_wheel_without_memory_is_not_made)
 {
     fl_nodes *nodes = (fl_nodes *)&nodes;
     memory_install();
-    for (uint64_t fail_in = 1; fail_in <= 2; fail_in++) {
+    for (uint64_t fail_in = 1; fail_in <= 3; fail_in++) {
         memory_fail(fail_in, false);
         CHECK_EQ(fl_nodes_new(NULL, &nodes), FL_NO_MEMORY);
         CHECK(nodes == (fl_nodes *)&nodes);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The one definition of a legal intrusive wheel: fl_nodes_check() walks all rings, spokes, nodes and lists. */
+/* The one definition of legal rings: all rings, spokes and nodes are walked. */
 
 #include <inttypes.h>
 #include <stdarg.h>
 
-#include "wheel/nodes_private.h"
+#include "wheel/rings.h"
 
 struct check {
-    const fl_nodes *w;
+    const struct rings *r;
     FILE *explain;
     bool is_broken;
     uint64_t nodes;
@@ -33,8 +33,8 @@ static void check_node(struct check *check, const struct spoke *spoke, unsigned 
     const fl_node *node = spoke->entries[entry];
     unsigned shift = level * DIGIT_BITS;
     expect(check, node->deadline_ns >> shift == spoke->start_ns >> shift, "a node is in the wrong spoke");
-    expect(check, !fl__is_listed(node) && fl__place_spoke(node->place) == spoke->number,
-           "a node does not know its spoke %" PRIu32, spoke->number);
+    expect(check, fl__place_spoke(node->place) == spoke->number, "a node does not know its spoke %" PRIu32,
+           spoke->number);
     expect(check, spoke->state == SPOKE_SORTED || fl__place_entry(node->place) == entry,
            "the node in entry %" PRIu32 " does not know it", entry);
     expect(check, fl__place_order(node->place) < spoke->next_order, "a node has an order that was not given out");
@@ -71,7 +71,7 @@ static void check_spoke(struct check *check, const struct spoke *spoke, unsigned
 {
     uint32_t live = 0;
     bool is_sorted = spoke->state == SPOKE_SORTED;
-    expect(check, fl__spoke_by_number(&check->w->rings, spoke->number) == spoke, "a spoke has a wrong number");
+    expect(check, fl__spoke_by_number(check->r, spoke->number) == spoke, "a spoke has a wrong number");
     expect(check, spoke->live <= spoke->capacity && spoke->capacity <= SPOKE_LIMIT, "a spoke is too large");
     for (uint32_t i = 0; i < (is_sorted ? spoke->live : spoke->capacity); i++) {
         if (fl__is_hole(spoke->entries[i]))
@@ -104,6 +104,7 @@ static void check_chain(struct check *check, const struct ring *ring, unsigned s
     expect(check, first->next ? first->last == last && ring->level == 0 : true, "a chain has a wrong end");
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as there are digits */
 static void check_ring(struct check *check, const struct ring *ring, uint64_t start_ns)
 {
     expect(check, (ring->occupied & ~ring->present) == 0, "a ring has a bit for a child that is not there");
@@ -129,7 +130,7 @@ static void check_ring(struct check *check, const struct ring *ring, uint64_t st
 
 static void check_main_rings(struct check *check)
 {
-    const struct rings *r = &check->w->rings;
+    const struct rings *r = check->r;
     for (unsigned i = 0; i < RINGS; i++) {
         const struct ring *ring = &r->main[i];
         unsigned shift = i * DIGIT_BITS, digit = fl__digit(r->base_ns, i);
@@ -141,26 +142,12 @@ static void check_main_rings(struct check *check)
     }
 }
 
-static void check_overflow(struct check *check)
+/* 0, or FL_INVALID_ARGUMENT after it has written what is broken to `explain` (may be NULL). */
+int fl__rings_check(const struct rings *r, FILE *explain)
 {
-    uint64_t listed = 0;
-    for (unsigned i = 0; i < OVERFLOW_LISTS; i++)
-        for (const fl_node *node = check->w->overflow[i]; node; node = fl__listed_next(node)) {
-            const fl_node *next = fl__listed_next(node);
-            expect(check, !next || next->deadline_ns >= node->deadline_ns, "an overflow list is out of order");
-            listed++;
-        }
-    expect(check, listed == check->w->overflow_count, "the wheel counts %" PRIu64 " listed nodes and has %" PRIu64,
-           check->w->overflow_count, listed);
-}
-
-int fl_nodes_check(const fl_nodes *nodes, FILE *explain)
-{
-    struct check check = {.w = nodes, .explain = explain, .min_ns = UINT64_MAX};
-    const struct rings *r = &nodes->rings;
+    struct check check = {.r = r, .explain = explain, .min_ns = UINT64_MAX};
     check_main_rings(&check);
-    check_overflow(&check);
-    expect(&check, check.nodes == r->count, "the wheel counts %" PRIu64 " nodes and has %" PRIu64, r->count,
+    expect(&check, check.nodes == r->count, "the rings count %" PRIu64 " nodes and have %" PRIu64, r->count,
            check.nodes);
     expect(&check, r->next_ns <= check.min_ns, "the next deadline is taken for %" PRIu64 " and is %" PRIu64, r->next_ns,
            check.min_ns);
