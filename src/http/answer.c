@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What goes out: every answer is put together in the connection's buffer and written at once, without waiting for the
- * descriptor to be ready. Only what the peer does not take then waits for that. A large body is not copied but for the
- * rest that was not taken. */
+/* Answers: each is put together in the connection's buffer and written at once, without waiting for the descriptor to be ready.
+ * Only bytes that the peer does not take then wait for that. Of a large body, only the rest that was not taken is copied. */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/assert.h"
 #include "http/internal.h"
+#include "text/problem.h"
 
 enum { LARGE = 16384 };
 
@@ -75,56 +75,6 @@ void http_send(struct http_connection *connection, fl_bytes bytes)
 
 /* --- Heads ------------------------------------------------------------------------------------------------------- */
 
-static const char *reason_of(int status)
-{
-    switch (status) {
-#define REASON(number, text) \
-    case number:             \
-        return text;
-        REASON(101, "Switching Protocols")
-        REASON(200, "OK")
-        REASON(201, "Created")
-        REASON(202, "Accepted")
-        REASON(204, "No Content")
-        REASON(207, "Multi-Status")
-        REASON(301, "Moved Permanently")
-        REASON(302, "Found")
-        REASON(304, "Not Modified")
-        REASON(307, "Temporary Redirect")
-        REASON(308, "Permanent Redirect")
-        REASON(400, "Bad Request")
-        REASON(401, "Unauthorized")
-        REASON(403, "Forbidden")
-        REASON(404, "Not Found")
-        REASON(405, "Method Not Allowed")
-        REASON(406, "Not Acceptable")
-        REASON(408, "Request Timeout")
-        REASON(409, "Conflict")
-        REASON(410, "Gone")
-        REASON(411, "Length Required")
-        REASON(412, "Precondition Failed")
-        REASON(413, "Content Too Large")
-        REASON(414, "URI Too Long")
-        REASON(415, "Unsupported Media Type")
-        REASON(417, "Expectation Failed")
-        REASON(422, "Unprocessable Content")
-        REASON(426, "Upgrade Required")
-        REASON(428, "Precondition Required")
-        REASON(429, "Too Many Requests")
-        REASON(431, "Request Header Fields Too Large")
-        REASON(500, "Internal Server Error")
-        REASON(501, "Not Implemented")
-        REASON(502, "Bad Gateway")
-        REASON(503, "Service Unavailable")
-        REASON(504, "Gateway Timeout")
-        REASON(505, "HTTP Version Not Supported")
-        REASON(507, "Insufficient Storage")
-#undef REASON
-    default:
-        return "";
-    }
-}
-
 /* The time of day, made once a second. */
 static const char *date_line(http_server *server)
 {
@@ -137,11 +87,6 @@ static const char *date_line(http_server *server)
         server->date_second = second;
     }
     return server->date;
-}
-
-static char *put(char *at, const char *text)
-{
-    return stpcpy(at, text);
 }
 
 static char *put_number(char *at, uint64_t number, unsigned base)
@@ -168,27 +113,27 @@ static void put_head(struct http_connection *connection, int status, const char 
 {
     enum { FIXED = 200 }; /* everything that is not counted below */
     struct http_buffer *out = &connection->out;
-    const char *reason = reason_of(status);
+    const char *reason = status_text(status);
     size_t size = FIXED + strlen(reason) + (type ? strlen(type) : 0) + (extra ? strlen(extra) : 0) + strlen(how);
     if (!http_buffer_reserve(out, size)) {
         http_break(connection);
         return;
     }
-    char *at = put(out->data + out->end, "HTTP/1.1 ");
+    char *at = stpcpy(out->data + out->end, "HTTP/1.1 ");
     at = put_number(at, (uint64_t)status, 10);
     *at++ = ' ';
-    at = put(at, reason);
-    at = put(at, "\r\n");
-    at = put(at, date_line(connection->server));
+    at = stpcpy(at, reason);
+    at = stpcpy(at, "\r\n");
+    at = stpcpy(at, date_line(connection->server));
     if (type)
-        at = put(put(put(at, "Content-Type: "), type), "\r\n");
+        at = stpcpy(stpcpy(stpcpy(at, "Content-Type: "), type), "\r\n");
     if (connection->ending != HTTP_KEEP)
-        at = put(at, "Connection: close\r\n");
+        at = stpcpy(at, "Connection: close\r\n");
     else if (connection->head.minor == 0)
-        at = put(at, "Connection: keep-alive\r\n");
+        at = stpcpy(at, "Connection: keep-alive\r\n");
     if (extra)
-        at = put(at, extra);
-    at = put(put(at, how), "\r\n");
+        at = stpcpy(at, extra);
+    at = stpcpy(stpcpy(at, how), "\r\n");
     out->end = (size_t)(at - out->data);
 }
 
@@ -197,8 +142,8 @@ static void put_answer(struct http_connection *connection, int status, const cha
                        fl_bytes body)
 {
     char length[64];
-    char *at = put(length, "Content-Length: ");
-    put(put_number(at, body.size, 10), "\r\n");
+    char *at = stpcpy(length, "Content-Length: ");
+    stpcpy(put_number(at, body.size, 10), "\r\n");
     bool bodiless = has_no_body(status);
     put_head(connection, status, type, extra, bodiless ? "" : length);
     if (!bodiless && connection->form != HTTP_MUTE && body.size > 0)
@@ -323,7 +268,7 @@ void http_write(http_request *request, fl_bytes piece)
     if (is_abandoned(connection) || connection->form == HTTP_MUTE || piece.size == 0)
         return;
     fl__assert(connection->stage == HTTP_BEGUN);
-    put(put_number(size, piece.size, 16), "\r\n");
+    stpcpy(put_number(size, piece.size, 16), "\r\n");
     if (connection->form == HTTP_IN_CHUNKS)
         http_send(connection, (fl_bytes){size, strlen(size)});
     http_send(connection, piece);

@@ -63,15 +63,34 @@ static char lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
-/* Whether these are the letters of `word`, which is in lower case. */
-static bool same(const char *at, size_t size, const char *word)
+static bool is_space(char c)
 {
-    if (strlen(word) != size)
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+fl_bytes http_trim(const char *at, const char *end)
+{
+    while (at < end && is_space(*at))
+        at++;
+    while (end > at && is_space(end[-1]))
+        end--;
+    return (fl_bytes){at, (size_t)(end - at)};
+}
+
+bool http_same(fl_bytes text, const char *lower_case)
+{
+    const char *at = text.data;
+    if (strlen(lower_case) != text.size)
         return false;
-    for (size_t i = 0; i < size; i++)
-        if (lower(at[i]) != word[i])
+    for (size_t i = 0; i < text.size; i++)
+        if (lower(at[i]) != lower_case[i])
             return false;
     return true;
+}
+
+static bool same(const char *at, size_t size, const char *lower_case)
+{
+    return http_same((fl_bytes){at, size}, lower_case);
 }
 
 static int fail(struct http_head *head, int status, const char *problem)
@@ -279,24 +298,16 @@ static int read_header(struct http_head *head, const char *data, const char *at,
     const char *colon = name_end(head, at, end);
     if (!colon)
         return fail(head, 400, "a header does not begin with a name and a colon");
-    const char *value = colon + 1;
-    if (!is_value(head, value, end))
+    if (!is_value(head, colon + 1, end))
         return fail(head, 400, "a header contains a forbidden character");
-    while (value < end && (*value == ' ' || *value == '\t'))
-        value++;
-    while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
-        end--;
-    if (!rules->field(arg, data, (struct http_field){slice(data, at, colon), slice(data, value, end)}))
+    fl_bytes trimmed = http_trim(colon + 1, end);
+    const char *value = trimmed.data, *value_end = value + trimmed.size;
+    if (!rules->field(arg, data, (struct http_field){slice(data, at, colon), slice(data, value, value_end)}))
         return fail(head, 431, "the request has too many headers");
-    return note(head, at, (size_t)(colon - at), value, end);
+    return note(head, at, (size_t)(colon - at), value, value_end);
 }
 
 /* --- Heads ------------------------------------------------------------------------------------------------------- */
-
-void http_head_reset(struct http_head *head)
-{
-    *head = (struct http_head){0};
-}
 
 static int finish_request(struct http_head *head)
 {
@@ -382,6 +393,22 @@ int http_read_head(struct http_head *head, const char *data, size_t size, const 
         r = read_line(head, data, line, cr ? feed - 1 : feed, rules, arg);
     }
     return r;
+}
+
+static bool is_all(fl_bytes text, unsigned class)
+{
+    const char *end = (const char *)text.data + text.size;
+    return skip(text.data, end, class) == end;
+}
+
+bool http_is_name(fl_bytes name)
+{
+    return name.size > 0 && is_all(name, HTTP_TOKEN);
+}
+
+bool http_is_value(fl_bytes value)
+{
+    return is_all(value, HTTP_VALUE);
 }
 
 bool http_keep_field(void *arg, const char *data, struct http_field field)

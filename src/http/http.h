@@ -6,8 +6,8 @@
  *
  * The server listens, reads requests and writes responses, with TLS if there is a certificate. There is one http_server per
  * worker. Several listen on the same address (SO_REUSEPORT), and the kernel distributes the connections. Clients, which are
- * webhooks and links between servers, use the same reader of messages, buffers and streams. This folder may use base and loop.
- * It knows nothing of timers, JSON and the paths of the API.
+ * webhooks and links between servers, use the same reader of messages, buffers and streams. This folder may use base, loop and
+ * text (for the names of statuses). It knows nothing of timers and the paths of the API.
  *
  *   server.c      listeners, time limits, stopping
  *   state.c       the states of a connection: which may follow which, and what is true in each
@@ -52,32 +52,33 @@ enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_PATCH, HTTP_DE
 
 struct http_request {
     enum http_method method;
-    fl_bytes path;  /* as it came: percent signs and all */
-    fl_bytes query; /* what follows the question mark */
+    fl_bytes path;  /* as it came, with percent signs */
+    fl_bytes query; /* after the question mark */
     fl_bytes body;  /* when it is whole */
     bool has_body;  /* one has come or will */
     bool local;     /* the peer is on this machine */
     const struct sockaddr *peer;
     void *arg; /* the handler's */
     /* The handler's, set in `head`: */
-    size_t body_most; /* more is refused with 413; set to the configured limit before `head` */
-    bool lasting;  /* the response goes on for as long as the client wants: without memory it is refused, not put off */
-    size_t memory; /* bytes that response and handler need, 0: little. `handle` is called when there is room for them */
-    /* Instead of a whole body: called for every piece of it, the last time with `last`, where the piece may be empty. The
-     * piece is there for the time of the call. After http_pause(), no more come until http_resume(). */
+    size_t body_most; /* a larger body is refused with 413; set to the configured limit before `head` */
+    bool
+        lasting; /* the answer goes on for as long as the client wants: without memory it is refused, and does not wait */
+    size_t memory; /* bytes that answer and handler need, 0: few. `handle` is called when there is room for them */
+    /* Instead of a whole body: called for every piece, the last time with `last`, where the piece may be empty. The piece exists
+     * during the call. After http_pause(), no more come until http_resume(). */
     void (*data)(http_request *request, fl_bytes piece, bool last);
-    /* The connection is gone, before the request was answered in full, or its body could not be read and was refused. The
-     * request is still there, and http_answer() or http_end() must still be called, here or later: that frees it and does
-     * nothing else. Only a request that has neither this nor `data`, and has not come to `handle`, just vanishes. */
+    /* The connection is gone before the request was answered in full, or its body could not be read and was refused. The request
+     * still exists, and http_answer() or http_end() must still be called, here or later. That frees it and does nothing else. Only
+     * a request that has neither this nor `data`, and has not come to `handle`, vanishes. */
     void (*gone)(http_request *request);
-    /* The peer's closing of its sending direction counts as going: for answers that may take long. Without it, a peer
-     * that has sent all it had to say still gets its answers. */
+    /* The peer is gone when it closes its sending direction: for answers that may take long. Without it, a peer that has sent
+     * everything still gets its answers. */
     bool gone_at_eof;
-    /* Or: called once when the peer has closed its sending direction while the request waits for its answer. The peer still
-     * reads: the handler answers as soon as it can. */
+    /* Or: called once when the peer has closed its sending direction while the request waits for its answer. The peer still reads:
+     * answer as soon as possible. */
     void (*half_closed)(http_request *request);
-    /* With `data`: nothing of the body has come for body_timeout_ns. Called once, instead of closing the connection: the handler ends the
-     * answer. NULL: the connection is closed. */
+    /* With `data`: nothing of the body has come for body_timeout_ns. Called once, to end the answer. NULL: the connection is
+     * closed. */
     void (*slow)(http_request *request);
 };
 
@@ -86,24 +87,24 @@ struct http_handlers {
     void (*head)(http_request *request);
     /* The body has come, if the request has not been answered and has no `data`. */
     void (*handle)(http_request *request);
-    /* A request could not be understood: writes the body of the answer, of type application/problem+json, into `out`
-     * and returns its size, as snprintf() does. */
+    /* A request is refused: writes the body of the answer, of type application/problem+json, into `out` and returns its size, as
+     * snprintf() does. */
     size_t (*problem)(int status, const char *what, char *out, size_t size);
 };
 
-/* The zero value of every member is its default, but of the first three. */
+/* Members without a default are required, or NULL by default. */
 struct http_config {
     fl_loop *loop;
     const struct http_handlers *handlers;
     void *arg;     /* yours: http_server_arg() */
     http_tls *tls; /* NULL: none. Shared by servers, changed by http_tls_load() while they run */
     uint32_t
-        max_connections; /* 0: 10,000. A request on one beyond is answered with 503, and too many of these are closed */
+        max_connections; /* 0: 10,000. A request on one beyond is answered with 503; too many of these are closed */
     atomic_uint *connections; /* how many there are, if several servers share the limit; NULL: this one has its own */
     uint32_t max_head;        /* bytes of the request line and headers together; 0: 16 KiB */
     uint32_t max_url;         /* 0: 8 KiB */
     size_t max_body;          /* of bodies that are collected; 0: 1 MiB */
-    size_t max_memory; /* for large bodies and responses together; 0: no limit. Further ones wait for body_timeout_ns */
+    size_t max_memory; /* of large bodies and answers together; 0: no limit. Further ones wait for body_timeout_ns */
     uint64_t head_timeout_ns; /* for a whole head, once its first byte has come; 0: 10 s */
     uint64_t body_timeout_ns; /* without a byte of the body, or of the answer being taken; 0: 30 s */
     uint64_t idle_timeout_ns; /* between requests, and before the first; 0: 75 s */
@@ -118,27 +119,24 @@ http_server *http_request_server(http_request *request);
 int http_server_listen(http_server *server, const struct sockaddr *address, socklen_t size, uint16_t *ret_port,
                        char *message, size_t message_size);
 
-/* Answers say "Connection: close" from now on: clients that keep connections go elsewhere before this server is gone. */
+/* From now on, answers say "Connection: close": clients that keep connections go elsewhere before this server is gone. */
 void http_server_drain(http_server *server);
 
-/* Lets nobody connect any more. Who has connected is served; who tries finds, when the server has stopped, that nobody listens, and
- * cannot have been half served. */
+/* No client can connect any more. Clients that have connected are served. A client that tries finds, when the server has stopped,
+ * that nothing listens, so no request can have been served in part. */
 void http_server_shut(http_server *server);
 
-/* Takes no more connections, closes those without a request, lets the others end: answers say "Connection: close". Calls
- * `done` on the loop when the last is gone, and not before this returns; `done` may free the server. Who streams without
- * end has to be ended by its handler. */
+/* Takes no more connections, closes those without a request, and lets the others end: answers say "Connection: close". Calls `done`
+ * on the loop when the last is gone, and not before this returns; `done` may free the server. Handlers must end endless answers. */
 void http_server_stop(http_server *server, fl_loop_fn done, void *arg);
 
-/* Closes everything at once. Calls `gone` for requests that are not answered; they may be answered after it. Not from inside
- * a handler of the same server. NULL is allowed. */
+/* Closes everything at once. Calls `gone` for requests that are not answered; they may be answered afterwards. Not from inside a
+ * handler of the same server. NULL is allowed. */
 void http_server_free(http_server *server);
 
 /* A header of the request, the first if there are several; size 0 and data NULL if there is none. The name in lower case. */
 fl_bytes http_header(http_request *request, const char *name);
-
-/* How many headers of that name there are. */
-size_t http_header_count(http_request *request, const char *name);
+size_t http_header_count(http_request *request, const char *name); /* how many of that name there are */
 
 /* Answers. `type` may be NULL if the body is empty. `extra` is lines of headers, each ended with "\r\n", or NULL. All is
  * copied. */
@@ -292,7 +290,6 @@ struct http_head {
 /* Goes on with a head of which `size` bytes have come: the same bytes as last time, and more. Returns 1 if it is whole; 0 if it
  * needs more; or a negative status: it is malformed or too large, and `problem` says why. */
 int http_read_head(struct http_head *head, const char *data, size_t size, const struct http_rules *rules, void *arg);
-void http_head_reset(struct http_head *head);
 
 /* Headers that are kept: http_keep_field() is for http_rules.field. */
 enum { HTTP_FIELDS_MAX = 100 };
@@ -304,6 +301,13 @@ bool http_keep_field(void *fields, const char *data, struct http_field field);
 /* The index of a header, from `from` on; -1: there is none. The name in lower case. */
 int http_find_field(const struct http_fields *fields, const char *data, const char *name, int from);
 fl_bytes http_field_value(const struct http_fields *fields, const char *data, const char *name); /* data NULL: none */
+
+fl_bytes http_trim(const char *at, const char *end); /* without white space around it */
+/* Whether a name or a word is this one, in letters of either case. */
+bool http_same(fl_bytes text, const char *lower_case);
+/* Whether these can be the name and the value of a header. */
+bool http_is_name(fl_bytes name);
+bool http_is_value(fl_bytes value);
 
 struct http_body {
     enum http_framing framing;

@@ -35,7 +35,7 @@ static void next_request(struct http_connection *connection)
     free(connection->head_own);
     connection->head_own = NULL;
     http_buffer_free(&connection->collected);
-    http_head_reset(&connection->head);
+    connection->head = (struct http_head){0};
     connection->fields.count = 0;
     http_move(connection, HTTP_IDLE);
     connection->since_ns = http_now_ns(connection);

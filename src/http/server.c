@@ -13,12 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "http/internal.h"
 
-enum { SECOND = 1000000000, MILLISECOND = 1000000, ACCEPT_AT_ONCE = 64 };
+enum { ACCEPT_AT_ONCE = 64 };
+
+#define MILLISECOND UINT64_C(1000000)
+#define SECOND (1000 * MILLISECOND)
 
 /* --- What is to be done soon ------------------------------------------------------------------------------------- */
 
@@ -202,16 +206,11 @@ static void on_sweep(fl_loop *loop, void *arg)
         http_wake(server);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* A limit is overstepped by a quarter at most, and by no more than a second. */
 static uint64_t sweep_period_ns(const struct http_config *config)
 {
-    uint64_t shortest = least(config->head_timeout_ns, least(config->body_timeout_ns, config->idle_timeout_ns)) / 4;
-    return shortest < MILLISECOND ? MILLISECOND : least(shortest, SECOND);
+    uint64_t shortest = MIN(config->head_timeout_ns, MIN(config->body_timeout_ns, config->idle_timeout_ns)) / 4;
+    return MAX(MILLISECOND, MIN(shortest, SECOND));
 }
 
 /* --- The server -------------------------------------------------------------------------------------------------- */
@@ -227,9 +226,9 @@ static void fill_in(struct http_config *config)
     DEFAULT(max_url, 8192);
     DEFAULT(max_body, 1048576);
     DEFAULT(max_memory, SIZE_MAX);
-    DEFAULT(head_timeout_ns, 10ull * SECOND);
-    DEFAULT(body_timeout_ns, 30ull * SECOND);
-    DEFAULT(idle_timeout_ns, 75ull * SECOND);
+    DEFAULT(head_timeout_ns, 10 * SECOND);
+    DEFAULT(body_timeout_ns, 30 * SECOND);
+    DEFAULT(idle_timeout_ns, 75 * SECOND);
     DEFAULT(min_rate, 100);
 }
 

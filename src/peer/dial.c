@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/assert.h"
 #include "peer/internal.h"
@@ -87,9 +86,8 @@ static fl_bytes header(const peer_link *link, const char *name)
 /* The head of the response is whole. */
 static void take_head(peer_link *link)
 {
-    fl_bytes upgrade = header(link, "upgrade"), version = header(link, "foliot-peer-version");
-    bool upgraded =
-        upgrade.size == sizeof PEER_UPGRADE - 1 && strncasecmp(upgrade.data, PEER_UPGRADE, upgrade.size) == 0;
+    fl_bytes version = header(link, "foliot-peer-version");
+    bool upgraded = http_same(header(link, "upgrade"), PEER_UPGRADE);
     if (link->head.minor == 0)
         peer_link_lose(link, "the response is not HTTP/1.1");
     else if (link->head.status == 200 && version.size > 0)
@@ -222,7 +220,7 @@ static void reset(peer_link *link)
     http_buffer_free(&link->in);
     peer_reader_free(&link->reader);
     link->reader.most = PEER_MAC;
-    http_head_reset(&link->head);
+    link->head = (struct http_head){0};
     link->fields.count = 0;
     link->written = 0;
     link->closed = false;

@@ -8,6 +8,7 @@
  * all of fixed size. The role prevents that a side accepts its own proof; the random numbers, that it accepts an old proof; the
  * channel key, that it accepts a proof of another connection. */
 
+#include <endian.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -20,33 +21,23 @@
 #include "base/hex.h"
 #include "peer/internal.h"
 
-/* --- Numbers ------------------------------------------------------------------------------------------------------ */
-
-static void put_number(unsigned char *at, uint64_t number, unsigned size)
-{
-    for (unsigned i = 0; i < size; i++)
-        at[i] = (unsigned char)(number >> 8 * i);
-}
-
-static uint64_t get_number(const unsigned char *at, unsigned size)
-{
-    uint64_t number = 0;
-    for (unsigned i = 0; i < size; i++)
-        number |= (uint64_t)at[i] << 8 * i;
-    return number;
-}
-
 /* --- Writing ------------------------------------------------------------------------------------------------------ */
+
+/* As it is sent: numbers with the least significant byte first. */
+struct __attribute__((packed)) frame_head {
+    uint32_t size; /* of what follows */
+    uint8_t kind;
+    uint64_t id;
+};
+
+_Static_assert(sizeof(struct frame_head) == PEER_HEAD, "the head of a frame has no gaps");
 
 enum { SIZE = 4, BEFORE_BODY = PEER_HEAD - SIZE };
 
 bool peer_put_head(struct http_buffer *out, uint8_t kind, uint64_t id, size_t body_size)
 {
-    unsigned char head[PEER_HEAD];
-    put_number(head, BEFORE_BODY + body_size, SIZE);
-    head[SIZE] = kind;
-    put_number(head + SIZE + 1, id, 8);
-    return http_buffer_append(out, head, sizeof head);
+    const struct frame_head head = {htole32((uint32_t)(BEFORE_BODY + body_size)), kind, htole64(id)};
+    return http_buffer_append(out, &head, sizeof head);
 }
 
 bool peer_put(struct http_buffer *out, uint8_t kind, uint64_t id, fl_bytes body)
@@ -55,49 +46,37 @@ bool peer_put(struct http_buffer *out, uint8_t kind, uint64_t id, fl_bytes body)
            http_buffer_append(out, body.data, body.size);
 }
 
-bool peer_put_answer_head(struct http_buffer *out, uint64_t id, int result, size_t body_size)
-{
-    unsigned char number[PEER_RESULT];
-    put_number(number, (uint32_t)result, PEER_RESULT);
-    return http_buffer_reserve(out, PEER_HEAD + PEER_RESULT) &&
-           peer_put_head(out, PEER_ANSWER, id, PEER_RESULT + body_size) &&
-           http_buffer_append(out, number, sizeof number);
-}
-
-bool peer_put_answer(struct http_buffer *out, uint64_t id, int result, fl_bytes body)
-{
-    return http_buffer_reserve(out, PEER_HEAD + PEER_RESULT + body.size) &&
-           peer_put_answer_head(out, id, result, body.size) && http_buffer_append(out, body.data, body.size);
-}
-
 /* --- Reading ------------------------------------------------------------------------------------------------------ */
 
 bool peer_answer_read(const struct peer_frame *frame, int *ret_result, fl_bytes *ret_body)
 {
     if (frame->kind != PEER_ANSWER || frame->body.size < PEER_RESULT)
         return false;
-    *ret_result = (int)(uint32_t)get_number(frame->body.data, PEER_RESULT);
+    uint32_t result;
+    memcpy(&result, frame->body.data, PEER_RESULT);
+    *ret_result = (int)le32toh(result);
     *ret_body = (fl_bytes){(const char *)frame->body.data + PEER_RESULT, frame->body.size - PEER_RESULT};
     return true;
 }
 
 static void fill(struct peer_frame *frame, const void *data, size_t size)
 {
-    const unsigned char *at = data;
-    frame->kind = at[SIZE];
-    frame->id = get_number(at + SIZE + 1, 8);
-    frame->body = (fl_bytes){at + PEER_HEAD, size - PEER_HEAD};
+    struct frame_head head;
+    memcpy(&head, data, sizeof head);
+    *frame = (struct peer_frame){head.kind, le64toh(head.id), {(const char *)data + PEER_HEAD, size - PEER_HEAD}};
 }
 
 /* Of the whole frame that begins there. */
 static int frame_size(const struct peer_reader *reader, const void *data, size_t *ret)
 {
-    size_t size = get_number(data, SIZE);
+    uint32_t size;
+    memcpy(&size, data, SIZE);
+    size = le32toh(size);
     if (size < BEFORE_BODY)
         return FL_INVALID_ARGUMENT;
     if (size - BEFORE_BODY > reader->most)
         return FL_TOO_LARGE;
-    *ret = SIZE + size;
+    *ret = SIZE + (size_t)size;
     return 0;
 }
 
@@ -208,21 +187,19 @@ bool peer_is_address(fl_bytes text)
 
 bool peer_prove(const struct peer_pact *pact, enum peer_role role, unsigned char out[PEER_MAC])
 {
-    static const char what[] = "foliot peer";
-    unsigned char text[sizeof what + 1 + sizeof pact->random + 8 + 1 + HTTP_CHANNEL_KEY];
-    unsigned char *at = text;
-    memcpy(at, what, sizeof what);
-    at += sizeof what;
-    *at++ = (unsigned char)role;
-    for (int i = 0; i < 2; i++, at += 4)
-        put_number(at, pact->version[i], 4);
-    memcpy(at, pact->random, sizeof pact->random);
-    at += sizeof pact->random;
-    *at++ = pact->bound;
-    memcpy(at, pact->channel, sizeof pact->channel);
+    struct __attribute__((packed)) {
+        char what[sizeof "foliot peer"];
+        uint8_t role;
+        uint32_t version[2];
+        unsigned char random[2][PEER_RANDOM];
+        uint8_t bound;
+        unsigned char channel[HTTP_CHANNEL_KEY];
+    } text = {"foliot peer", role, {htole32(pact->version[0]), htole32(pact->version[1])}, .bound = pact->bound};
+    memcpy(text.random, pact->random, sizeof text.random);
+    memcpy(text.channel, pact->channel, sizeof text.channel);
     unsigned size = PEER_MAC;
-    bool done = pact->secret.size <= INT32_MAX &&
-                HMAC(EVP_sha256(), pact->secret.data, (int)pact->secret.size, text, sizeof text, out, &size);
+    bool done = pact->secret.size <= INT32_MAX && HMAC(EVP_sha256(), pact->secret.data, (int)pact->secret.size,
+                                                       (const unsigned char *)&text, sizeof text, out, &size);
     ERR_clear_error();
     return done;
 }

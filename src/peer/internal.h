@@ -50,10 +50,7 @@ struct peer_frame {
 
 /* Appends a frame; false: there is no memory, and nothing was appended. */
 bool peer_put(struct http_buffer *out, uint8_t kind, uint64_t id, fl_bytes body);
-bool peer_put_answer(struct http_buffer *out, uint64_t id, int result, fl_bytes body);
-/* The same without the body, which is to follow. */
-bool peer_put_answer_head(struct http_buffer *out, uint64_t id, int result, size_t body_size);
-bool peer_put_head(struct http_buffer *out, uint8_t kind, uint64_t id, size_t body_size);
+bool peer_put_head(struct http_buffer *out, uint8_t kind, uint64_t id, size_t body_size); /* the body is to follow */
 
 /* Takes an answer apart; false: it is none. */
 bool peer_answer_read(const struct peer_frame *frame, int *ret_result, fl_bytes *ret_body);

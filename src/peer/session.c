@@ -7,9 +7,9 @@
  *
  * The handler may do anything, stopping the sessions included. So a session that has ended is freed at the end of the turn. */
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/assert.h"
 #include "peer/internal.h"
@@ -145,38 +145,35 @@ static void session_end(struct peer_session *session)
 
 /* --- Requests ----------------------------------------------------------------------------------------------------- */
 
-static void put_or_end(struct peer_session *session, bool put)
+/* Puts a frame whose body is in two parts. A large second part is not copied. */
+static bool put(struct peer_session *session, uint8_t kind, uint64_t id, fl_bytes first, fl_bytes second)
 {
-    if (put)
+    struct http_buffer *out = &session->out;
+    bool large = second.size >= LARGE;
+    if (!http_buffer_reserve(out, PEER_HEAD + first.size + (large ? 0 : second.size)) ||
+        !peer_put_head(out, kind, id, first.size + second.size) || !http_buffer_append(out, first.data, first.size) ||
+        (!large && !http_buffer_append(out, second.data, second.size)))
+        return false;
+    if (!large) {
         make_dirty(session);
-    else
-        session_end(session); /* what is missing must not go unnoticed */
-}
-
-static bool is_large(fl_bytes body)
-{
-    return body.size >= LARGE;
-}
-
-/* After its head: a body that is not worth copying. */
-static void write_body(struct peer_session *session, fl_bytes body)
-{
+        return true;
+    }
     flush(session);
-    http_write(session->http, body);
+    http_write(session->http, second);
+    return true;
+}
+
+static void put_or_end(struct peer_session *session, uint8_t kind, uint64_t id, fl_bytes first, fl_bytes second)
+{
+    if (!put(session, kind, id, first, second))
+        session_end(session); /* what is missing must not go unnoticed */
 }
 
 static void session_answer(struct peer_session *session, uint64_t id, int result, fl_bytes body)
 {
-    if (body.size > PEER_BODY_MOST) {
-        result = FL_TOO_LARGE;
-        body = (fl_bytes){0};
-    }
-    if (!is_large(body))
-        put_or_end(session, peer_put_answer(&session->out, id, result, body));
-    else if (peer_put_answer_head(&session->out, id, result, body.size))
-        write_body(session, body);
-    else
-        session_end(session);
+    bool too_large = body.size > PEER_BODY_MOST;
+    uint32_t number = htole32((uint32_t)(too_large ? FL_TOO_LARGE : result));
+    put_or_end(session, PEER_ANSWER, id, (fl_bytes){&number, PEER_RESULT}, too_large ? (fl_bytes){0} : body);
 }
 
 void peer_answer(struct peer_request *request, int result, fl_bytes body)
@@ -195,12 +192,8 @@ void peer_piece(struct peer_request *request, fl_bytes piece)
     struct peer_session *session = request->session;
     if (!session || session->ended)
         return;
-    if (!is_large(piece))
-        put_or_end(session, peer_put(&session->out, PEER_PIECE, request->id, piece));
-    else if (piece.size <= PEER_BODY_MOST && peer_put_head(&session->out, PEER_PIECE, request->id, piece.size))
-        write_body(session, piece);
-    else
-        session_end(session);
+    fl__assert(piece.size <= PEER_BODY_MOST);
+    put_or_end(session, PEER_PIECE, request->id, (fl_bytes){0}, piece);
 }
 
 size_t peer_unsent(const struct peer_request *request)
@@ -242,8 +235,10 @@ static void prove(struct peer_session *session, const struct peer_frame *frame)
     }
     session->proved = true;
     session->reader.most = PEER_BODY_MOST;
-    put_or_end(session, peer_prove(&session->pact, PEER_CALLED, proof) &&
-                            peer_put(&session->out, PEER_PROOF, 0, (fl_bytes){proof, PEER_MAC}));
+    if (peer_prove(&session->pact, PEER_CALLED, proof))
+        put_or_end(session, PEER_PROOF, 0, (fl_bytes){0}, (fl_bytes){proof, PEER_MAC});
+    else
+        session_end(session);
 }
 
 static void handle(struct peer_session *session, const struct peer_frame *frame)
@@ -373,7 +368,6 @@ static bool begin(struct peer_session *session, fl_bytes address)
 static int check(const peer_sessions *sessions, http_request *request, const char **ret_type, const char **ret_detail)
 {
     struct peer_pact theirs = {.version[PEER_CALLED] = PEER_PROTOCOL};
-    fl_bytes upgrade = http_header(request, "upgrade");
 #define REFUSE(status, type, detail) (*ret_type = (type), *ret_detail = (detail), (status))
     if (sessions->stopped)
         return REFUSE(503, "stopping", "the server is stopping");
@@ -385,7 +379,7 @@ static int check(const peer_sessions *sessions, http_request *request, const cha
         return REFUSE(400, "version",
                       "this server speaks another version of the protocol between servers; run the same version "
                       "of Foliot on all servers");
-    if (upgrade.size != sizeof PEER_UPGRADE - 1 || strncasecmp(upgrade.data, PEER_UPGRADE, upgrade.size) != 0)
+    if (!http_same(http_header(request, "upgrade"), PEER_UPGRADE))
         return REFUSE(426, "upgrade-required", "a link between servers needs the header \"Upgrade: " PEER_UPGRADE "\"");
     return 0;
 }

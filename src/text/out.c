@@ -72,31 +72,6 @@ void out_string(struct out *out, fl_bytes utf8)
     out_put(out, "\"", 1);
 }
 
-void out_base64_digits(struct out *out, fl_bytes bytes)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *from = bytes.data;
-    if (!out_reserve(out, (bytes.size + 2) / 3 * 4))
-        return;
-    char *to = out->data + out->size;
-    for (size_t i = 0; i < bytes.size; i += 3) {
-        size_t left = bytes.size - i;
-        uint32_t word = (uint32_t)from[i] << 16 | (left > 1 ? from[i + 1] << 8 : 0) | (left > 2 ? from[i + 2] : 0);
-        *to++ = digits[word >> 18];
-        *to++ = digits[word >> 12 & 63];
-        *to++ = left > 1 ? digits[word >> 6 & 63] : '=';
-        *to++ = left > 2 ? digits[word & 63] : '=';
-    }
-    out->size = (size_t)(to - out->data);
-}
-
-void out_base64(struct out *out, fl_bytes bytes)
-{
-    out_put(out, "\"", 1);
-    out_base64_digits(out, bytes);
-    out_put(out, "\"", 1);
-}
-
 void out_time(struct out *out, int64_t us)
 {
     if (!out_reserve(out, WHEN_TEXT + 2))

@@ -116,37 +116,48 @@ int problem_of_result(struct problem *problem, int result)
 
 const char *status_text(int status)
 {
-    static const struct {
-        int status;
-        const char *text;
-    } texts[] = {
-        {200, "OK"},
-        {201, "Created"},
-        {202, "Accepted"},
-        {204, "No Content"},
-        {400, "Bad Request"},
-        {401, "Unauthorized"},
-        {403, "Forbidden"},
-        {404, "Not Found"},
-        {405, "Method Not Allowed"},
-        {408, "Request Timeout"},
-        {409, "Conflict"},
-        {412, "Precondition Failed"},
-        {413, "Content Too Large"},
-        {414, "URI Too Long"},
-        {415, "Unsupported Media Type"},
-        {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"},
-        {500, "Internal Server Error"},
-        {501, "Not Implemented"},
-        {503, "Service Unavailable"},
-        {505, "HTTP Version Not Supported"},
-        {507, "Insufficient Storage"},
+    static const char *const texts[] = {
+        [101] = "Switching Protocols",
+        [200] = "OK",
+        [201] = "Created",
+        [202] = "Accepted",
+        [204] = "No Content",
+        [207] = "Multi-Status",
+        [301] = "Moved Permanently",
+        [302] = "Found",
+        [304] = "Not Modified",
+        [307] = "Temporary Redirect",
+        [308] = "Permanent Redirect",
+        [400] = "Bad Request",
+        [401] = "Unauthorized",
+        [403] = "Forbidden",
+        [404] = "Not Found",
+        [405] = "Method Not Allowed",
+        [406] = "Not Acceptable",
+        [408] = "Request Timeout",
+        [409] = "Conflict",
+        [410] = "Gone",
+        [411] = "Length Required",
+        [412] = "Precondition Failed",
+        [413] = "Content Too Large",
+        [414] = "URI Too Long",
+        [415] = "Unsupported Media Type",
+        [417] = "Expectation Failed",
+        [422] = "Unprocessable Content",
+        [426] = "Upgrade Required",
+        [428] = "Precondition Required",
+        [429] = "Too Many Requests",
+        [431] = "Request Header Fields Too Large",
+        [500] = "Internal Server Error",
+        [501] = "Not Implemented",
+        [502] = "Bad Gateway",
+        [503] = "Service Unavailable",
+        [504] = "Gateway Timeout",
+        [505] = "HTTP Version Not Supported",
+        [507] = "Insufficient Storage",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].status == status)
-            return texts[i].text;
-    return "Error";
+    bool known = status >= 0 && (size_t)status < sizeof texts / sizeof *texts && texts[status];
+    return known ? texts[status] : "Error";
 }
 
 void problem_write(struct out *out, const struct problem *problem)

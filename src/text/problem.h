@@ -38,6 +38,7 @@ int problem_of_result(struct problem *problem, int result);
 
 void problem_write(struct out *out, const struct problem *problem);
 
+/* The reason phrase of an HTTP status; "Error" for those that Foliot does not use. */
 const char *status_text(int status);
 
 #endif

@@ -8,6 +8,7 @@
  * times, and nothing of timers, requests and connections: a timer as JSON is read and written by the folder that knows its
  * type. Only the log does I/O and reads the clock.
  *
+ *     base64.c   Base64, by OpenSSL
  *     json.c     reads JSON where it lies: a value is a piece of the text
  *     log.c      log lines, as logfmt or JSON
  *     out.c      text and JSON, written into a buffer that grows

@@ -161,7 +161,7 @@ static bool can_be_plain(struct webhook_slot *slot)
 static int put_head(struct webhook_slot *slot)
 {
     webhooks *hooks = slot->hooks;
-    return webhook_head(&slot->head, &hooks->signer, slot->attempt, webhook_now_us(hooks), hooks->config.user_agent,
+    return webhook_head(&slot->head, hooks->signer, slot->attempt, webhook_now_us(hooks), hooks->config.user_agent,
                         slot->stranger);
 }
 

@@ -238,15 +238,6 @@ static int close_socket(void *arg, curl_socket_t fd)
 
 /* --- Responses ---------------------------------------------------------------------------------------------------- */
 
-static fl_bytes trim(const char *at, const char *end)
-{
-    while (at < end && (*at == ' ' || *at == '\t'))
-        at++;
-    while (end > at && (end[-1] == ' ' || end[-1] == '\t' || end[-1] == '\r' || end[-1] == '\n'))
-        end--;
-    return (fl_bytes){at, (size_t)(end - at)};
-}
-
 /* A line of the head. A status line begins a response: what came before was an interim one. */
 static size_t take_header(char *line, size_t one, size_t size, void *arg)
 {
@@ -262,7 +253,7 @@ static size_t take_header(char *line, size_t one, size_t size, void *arg)
         slot->head_ended = true;
     } else if (colon) {
         webhook_response_header(&slot->response, (fl_bytes){line, (size_t)(colon - line)},
-                                trim(colon + 1, line + size));
+                                http_trim(colon + 1, line + size));
     }
     return size;
 }

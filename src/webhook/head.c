@@ -4,7 +4,6 @@
 
 #include "webhook/internal.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -24,50 +23,42 @@ static void add_line(struct out *out, const char *name, const char *value)
 
 /* --- Signing ------------------------------------------------------------------------------------------------------ */
 
-int webhook_signer_init(struct webhook_signer *signer)
+EVP_MAC_CTX *webhook_signer(void)
 {
     static char digest[] = "SHA256";
     OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
                            OSSL_PARAM_construct_end()};
     EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    signer->context = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
+    EVP_MAC_CTX *signer = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
     EVP_MAC_free(hmac);
-    if (signer->context && EVP_MAC_CTX_set_params(signer->context, params))
-        return 0;
-    webhook_signer_free(signer);
-    return FL_NO_MEMORY;
-}
-
-void webhook_signer_free(struct webhook_signer *signer)
-{
-    EVP_MAC_CTX_free(signer->context);
-    signer->context = NULL;
+    if (signer && EVP_MAC_CTX_set_params(signer, params))
+        return signer;
+    EVP_MAC_CTX_free(signer);
+    return NULL;
 }
 
 /* One signature in Base64, 44 characters. */
-static bool sign(struct webhook_signer *signer, fl_bytes secret, const webhook_attempt *attempt, const char *timestamp,
+static bool sign(EVP_MAC_CTX *signer, fl_bytes secret, const webhook_attempt *attempt, const char *timestamp,
                  unsigned char out[45])
 {
     static const unsigned char none[1];
     unsigned char mac[32];
     size_t size;
-    EVP_MAC_CTX *context = signer->context;
     /* An empty key is a key; NULL would mean the one before. */
     const unsigned char *key = secret.size ? secret.data : none;
-    bool good = EVP_MAC_init(context, key, secret.size, NULL) &&
-                EVP_MAC_update(context, (const unsigned char *)attempt->id, strlen(attempt->id)) &&
-                EVP_MAC_update(context, (const unsigned char *)".", 1) &&
-                EVP_MAC_update(context, (const unsigned char *)timestamp, strlen(timestamp)) &&
-                EVP_MAC_update(context, (const unsigned char *)".", 1) &&
-                EVP_MAC_update(context, attempt->body.data, attempt->body.size) &&
-                EVP_MAC_final(context, mac, &size, sizeof mac);
+    bool good = EVP_MAC_init(signer, key, secret.size, NULL) &&
+                EVP_MAC_update(signer, (const unsigned char *)attempt->id, strlen(attempt->id)) &&
+                EVP_MAC_update(signer, (const unsigned char *)".", 1) &&
+                EVP_MAC_update(signer, (const unsigned char *)timestamp, strlen(timestamp)) &&
+                EVP_MAC_update(signer, (const unsigned char *)".", 1) &&
+                EVP_MAC_update(signer, attempt->body.data, attempt->body.size) &&
+                EVP_MAC_final(signer, mac, &size, sizeof mac);
     if (good)
         EVP_EncodeBlock(out, mac, sizeof mac);
     return good;
 }
 
-static void add_signatures(struct out *out, struct webhook_signer *signer, const webhook_attempt *attempt,
-                           const char *timestamp)
+static void add_signatures(struct out *out, EVP_MAC_CTX *signer, const webhook_attempt *attempt, const char *timestamp)
 {
     unsigned char signature[45];
     if (attempt->secret_count == 0)
@@ -84,15 +75,6 @@ static void add_signatures(struct out *out, struct webhook_signer *signer, const
 
 /* --- The user's --------------------------------------------------------------------------------------------------- */
 
-static bool is_token(fl_bytes name)
-{
-    const unsigned char *at = name.data;
-    for (size_t i = 0; i < name.size; i++)
-        if (!isalnum(at[i]) && (at[i] == '\0' || !strchr("!#$%&'*+-.^_`|~", at[i])))
-            return false;
-    return name.size > 0;
-}
-
 static bool is_reserved(fl_bytes name)
 {
     static const char *const reserved[] = {
@@ -108,22 +90,13 @@ static bool is_reserved(fl_bytes name)
     return false;
 }
 
-static bool is_field_value(fl_bytes value)
-{
-    const unsigned char *at = value.data;
-    for (size_t i = 0; i < value.size; i++)
-        if ((at[i] < ' ' && at[i] != '\t') || at[i] == 0x7f)
-            return false;
-    return true;
-}
-
 static const char *header_problem(fl_bytes name, fl_bytes value)
 {
-    if (!is_token(name))
+    if (!http_is_name(name))
         return "a header name may contain only letters, digits and !#$%&'*+-.^_`|~";
     if (is_reserved(name))
         return "Foliot or HTTP sets this header itself; remove it";
-    return is_field_value(value) ? NULL : "a header value must not contain control characters";
+    return http_is_value(value) ? NULL : "a header value must not contain control characters";
 }
 
 int webhook_check_header(fl_bytes name, fl_bytes value, char *message, size_t size)
@@ -159,7 +132,7 @@ static int add_users(struct out *out, fl_bytes headers)
 
 /* --- All together ------------------------------------------------------------------------------------------------- */
 
-int webhook_head(struct out *out, struct webhook_signer *signer, const webhook_attempt *attempt, int64_t now_us,
+int webhook_head(struct out *out, EVP_MAC_CTX *signer, const webhook_attempt *attempt, int64_t now_us,
                  const char *user_agent, bool stranger)
 {
     char timestamp[24], due[WHEN_TEXT];

@@ -27,17 +27,12 @@ bool webhook_address_is_public(const struct sockaddr *address);
 
 /* --- The head of a request ---------------------------------------------------------------------------------------- */
 
-struct webhook_signer {
-    EVP_MAC_CTX *context; /* HMAC-SHA256 */
-};
-
-int webhook_signer_init(struct webhook_signer *signer);
-void webhook_signer_free(struct webhook_signer *signer);
+EVP_MAC_CTX *webhook_signer(void); /* HMAC-SHA256; NULL: no memory */
 
 /* Adds the lines of the headers, each ended by CR LF: all but Host and Content-Length. A `stranger` is a host that the user did
  * not name: it gets neither the signature nor the user's headers. Returns 0; FL_INVALID_ARGUMENT for a header that the user
  * may not send; FL_NO_MEMORY. */
-int webhook_head(struct out *out, struct webhook_signer *signer, const webhook_attempt *attempt, int64_t now_us,
+int webhook_head(struct out *out, EVP_MAC_CTX *signer, const webhook_attempt *attempt, int64_t now_us,
                  const char *user_agent, bool stranger);
 
 /* --- Responses ---------------------------------------------------------------------------------------------------- */
@@ -158,7 +153,7 @@ struct webhook_curl;
 
 struct webhooks {
     struct webhooks_config config;
-    struct webhook_signer signer;
+    EVP_MAC_CTX *signer;
     struct webhook_curl *curl;
     struct hash_table hosts;
     TAILQ_HEAD(, webhook_host) turns; /* hosts that may begin an attempt, in the order of their turns */

@@ -176,17 +176,11 @@ static void receive(struct webhook_connection *connection)
 
 /* --- Connecting --------------------------------------------------------------------------------------------------- */
 
-/* Connecting to the remembered address failed. libcurl looks the name up again. */
-static void give_over(struct webhook_connection *connection)
-{
-    webhook_forget(connection->host);
-    webhook_repeat(tear(connection));
-}
-
 static void connected(struct webhook_connection *connection)
 {
     if (http_stream_dialled(&connection->stream) != 0) {
-        give_over(connection);
+        webhook_forget(connection->host); /* libcurl looks the name up again */
+        webhook_repeat(tear(connection));
         return;
     }
     connection->connecting = false;

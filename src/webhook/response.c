@@ -35,11 +35,6 @@ void webhook_response_free(struct webhook_response *response)
     *response = (struct webhook_response){0};
 }
 
-static bool is_name(fl_bytes name, const char *lower)
-{
-    return name.size == strlen(lower) && strncasecmp(name.data, lower, name.size) == 0;
-}
-
 /* "application/json; charset=utf-8", "application/problem+json" */
 static bool is_json_type(fl_bytes type)
 {
@@ -52,12 +47,12 @@ static bool is_json_type(fl_bytes type)
 
 void webhook_response_header(struct webhook_response *response, fl_bytes name, fl_bytes value)
 {
-    if (is_name(name, "content-type")) {
+    if (http_same(name, "content-type")) {
         response->other_type = value.size > 0 && !is_json_type(value);
-    } else if (is_name(name, "retry-after") && value.size < sizeof response->retry_after) {
+    } else if (http_same(name, "retry-after") && value.size < sizeof response->retry_after) {
         memcpy(response->retry_after, value.data, value.size);
         response->retry_after[value.size] = '\0';
-    } else if (is_name(name, "location") && value.size < WEBHOOK_LOCATION_MOST) {
+    } else if (http_same(name, "location") && value.size < WEBHOOK_LOCATION_MOST) {
         out_clear(&response->location);
         out_put(&response->location, value.data, value.size);
         out_put(&response->location, "", 1);
@@ -84,7 +79,7 @@ void webhook_reader_begin(struct webhook_reader *reader)
 {
     reader->any = reader->keep = reader->in_body = false;
     reader->interim_size = 0;
-    http_head_reset(&reader->head);
+    reader->head = (struct http_head){0};
     http_buffer_take(&reader->part, http_buffer_size(&reader->part));
 }
 
@@ -145,7 +140,7 @@ static int read_head(struct webhook_reader *reader, struct webhook_response *res
 static bool skip_interim(struct webhook_reader *reader, struct webhook_response *response)
 {
     reader->interim_size += reader->head.size;
-    http_head_reset(&reader->head);
+    reader->head = (struct http_head){0};
     webhook_response_begin(response, 0);
     return reader->interim_size <= HEADS_MOST;
 }

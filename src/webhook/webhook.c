@@ -102,7 +102,7 @@ static void free_all(webhooks *hooks)
     webhook_hosts_free(hooks, UINT64_MAX);
     webhook_free_spare(hooks);
     webhook_curl_free(hooks->curl);
-    webhook_signer_free(&hooks->signer);
+    EVP_MAC_CTX_free(hooks->signer);
     fl__hash_free(&hooks->hosts);
     free(hooks->buffer);
     free(hooks);
@@ -175,7 +175,8 @@ int webhooks_new(const struct webhooks_config *config, webhooks **ret)
     LIST_INIT(&hooks->under_way);
     LIST_INIT(&hooks->spare);
     hooks->buffer = malloc(WEBHOOK_BUFFER);
-    if (!hooks->buffer || webhook_signer_init(&hooks->signer) < 0 || webhook_curl_new(hooks, &hooks->curl) < 0 ||
+    hooks->signer = webhook_signer();
+    if (!hooks->buffer || !hooks->signer || webhook_curl_new(hooks, &hooks->curl) < 0 ||
         fl_loop_interval(config->loop, SWEEP_S * second_ns, FL_TIMER_UNREF, sweep, hooks, &hooks->sweep) < 0) {
         free_all(hooks);
         return FL_NO_MEMORY;
