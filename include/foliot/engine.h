@@ -290,6 +290,10 @@ typedef struct fl_engine_config {
     uint64_t load_interval_us; /* how often at least to ask the store, 1 to 30 s; 0: 5 s */
     uint32_t load_batch;       /* rows it is asked for at once; 0: 1,000 */
     uint32_t delete_batch;     /* rows that are settled before they are deleted; 0: 1,000 */
+    /* History */
+    uint64_t history_bytes;     /* in the store at most, about; beyond that the oldest goes; 0: 1 GiB */
+    uint64_t history_keep_us;   /* how long rows are kept at least, unless they are too many; 0: 3 days */
+    uint64_t max_history_bytes; /* in memory, until they are written; 0: 8 MiB. Rows beyond that are lost */
     /* After a time of silence */
     uint64_t catch_up_rate; /* how many that fell due before the claim fire in a second, at most; 0: no limit */
     uint64_t skip_older_us; /* those that are later than this by the time of the claim do not fire; 0: all fire */
@@ -442,6 +446,58 @@ struct fl_listing {
 
 void fl_engine_list(fl_engine *engine, fl_listing *listing);
 
+/* --- History ----------------------------------------------------------------------------------------------------- */
+
+/* Appends rows to the history of the shard: what has happened to timers, as you tell it. The engine copies them, gives them
+ * numbers (`seq` does not matter) and writes them with the next record of its progress, at the latest after
+ * `record_interval_us`: no transaction is made for them, and nothing is written while there are none. A crash loses what was
+ * not written. If the store refuses them or does not keep up, rows are lost, and never a timer. Returns how many it has
+ * taken. Rows with a namespace, name, schedule, result or body that the store does not allow (fl_history_row) are not
+ * taken. */
+size_t fl_engine_history(fl_engine *engine, const fl_history_row *rows, size_t count);
+
+/* How long the history of a namespace is kept. UINT64_MAX: as configured. Rows go in spans of time, when no namespace keeps
+ * any row of the span; until then, lists do not show those that are too old. Returns 0, FL_INVALID_ARGUMENT or
+ * FL_NO_MEMORY. */
+int fl_engine_keep_history(fl_engine *engine, fl_bytes ns, uint64_t keep_us);
+
+typedef struct fl_history_listing fl_history_listing;
+
+/* A page of history, newest first, in the order in which rows were appended. A page ends after a bounded number of rows was
+ * looked at, and may come back with few rows or none and yet have `more`. Includes all rows appended before. */
+struct fl_history_listing {
+    fl_bytes ns, name, schedule; /* size 0: all */
+    fl_key id;                   /* of the timer; seq 0: all */
+    uint32_t results;            /* bit i: rows whose result is i; 0: all */
+    int64_t from_us, until_us;   /* began_us from, and before; 0: no limit */
+    size_t limit;                /* rows; 0: 100, at most 1,000. Fewer come once they have 1 MiB, with `more` set */
+    fl_cursor cursor;
+    void (*done)(fl_history_listing *listing);
+    void *arg;
+    /* The answer, valid until `done` returns. */
+    int result;
+    const fl_history_row *found;
+    size_t count;
+    bool more; /* and `cursor` says where */
+};
+
+void fl_engine_list_history(fl_engine *engine, fl_history_listing *listing);
+
+typedef struct fl_history_erasure fl_history_erasure;
+
+/* Erases all rows of one timer, those included that were appended and not written yet. If it fails, some may be erased. */
+struct fl_history_erasure {
+    fl_bytes ns; /* size 0: any */
+    fl_key id;
+    void (*done)(fl_history_erasure *erasure);
+    void *arg;
+    /* The answer. */
+    int result;
+    uint64_t erased; /* rows */
+};
+
+void fl_engine_erase_history(fl_engine *engine, fl_history_erasure *erasure);
+
 /* --- Statistics -------------------------------------------------------------------------------------------------- */
 
 typedef struct fl_engine_stats {
@@ -459,7 +515,9 @@ typedef struct fl_engine_stats {
     uint64_t store_writes, store_reads, store_finds, store_deletes, store_records; /* requests */
     uint64_t rows_written, rows_read, rows_deleted;
     uint64_t store_errors;
-    uint64_t preload_us; /* how far ahead it loads now */
+    uint64_t history_rows, history_lost; /* rows of history that were written, and that were not */
+    uint64_t history_bytes;              /* in the store, about */
+    uint64_t preload_us;                 /* how far ahead it loads now */
     int64_t loaded_until_us;
     uint64_t windows;        /* in the store */
     uint64_t pressure;       /* how often memory was short */

@@ -106,6 +106,37 @@ typedef struct fl_dead_row {
     fl_bytes reason;
 } fl_dead_row;
 
+/* --- History ----------------------------------------------------------------------------------------------------- */
+
+/* A row of history: what has happened to a timer. Rows are appended to a span and go with it, whole; nothing refers to them.
+ * They are written with the record of progress, and may be lost with it. */
+typedef struct fl_history_row {
+    uint64_t seq;            /* never used twice in a shard, and larger than those of all rows before; below 2^56 */
+    fl_key id;               /* of the timer */
+    int64_t began_us;        /* when what it tells of began */
+    uint32_t result;         /* the caller's, below FL_HISTORY_RESULTS */
+    fl_bytes ns;             /* 1 to FL_STORE_NAME_MAX bytes */
+    fl_bytes name, schedule; /* up to FL_STORE_NAME_MAX bytes; size 0: none */
+    fl_bytes body;           /* the caller's; at most FL_HISTORY_BODY_MAX bytes */
+} fl_history_row;
+
+enum { FL_HISTORY_RESULTS = 32, FL_HISTORY_BODY_MAX = 1 << 20 };
+
+typedef struct fl_history_span {
+    uint64_t span;             /* its number; larger ones are later */
+    uint64_t rows, bytes;      /* that were appended, about */
+    int64_t first_us, last_us; /* the earliest and the latest `began_us` of those rows */
+} fl_history_span;
+
+/* A change of the history, in the transaction of FL_STORE_RECORD or FL_STORE_FINISH. A store whose disk is nearly full may
+ * leave rows out. */
+typedef struct fl_history_change {
+    const fl_history_row *rows; /* in the order of their numbers. One that is there already is not appended again */
+    size_t count;
+    uint64_t span;       /* where they are appended: the last one, or a new one behind it; below 2^56 */
+    uint64_t drop_below; /* spans with a lower number go, first of all; 0: none */
+} fl_history_change;
+
 /* --- Windows ----------------------------------------------------------------------------------------------------- */
 
 /* A window is written as one number: the shift in the upper bits, (at_us >> shift) in the lower 56. */
@@ -161,6 +192,8 @@ enum fl_store_op {
     FL_STORE_DEAD_LIST, /* a page of those given up */
     FL_STORE_BACKUP,    /* a consistent copy */
     FL_STORE_MEET,      /* says that a server is there; who else is, and whose are the shards? */
+    FL_STORE_HISTORY,   /* a page of the history of one span, newest first */
+    FL_STORE_FORGET,    /* erases the rows of one timer from the history of one span */
 };
 
 /* One change of a batch; its parts take effect together. Parts that are zero are not done. Changes of one batch are about
@@ -228,6 +261,8 @@ struct fl_store_request {
             size_t window_count;
             const fl_store_count *counts; /* by namespace, each once, exact; those with no such row may be left out */
             size_t count_count;
+            const fl_history_span *spans; /* of the history, by number */
+            size_t span_count;
         } claim;
 
         struct {
@@ -298,13 +333,39 @@ struct fl_store_request {
             const fl_store_change *changes; /* the retries; may be none */
             size_t change_count;
             fl_progress record;
+            fl_history_change history;
             /* The answer. */
             uint64_t deleted; /* rows, if the store can say */
         } finish;
 
         struct {
             fl_progress progress;
+            fl_history_change history;
         } record;
+
+        /* Rows of one span that fit, the last one first. Looks at no more than `limit` rows, so that it may give none and yet
+         * not be at the end. Gives no more rows once their bodies have FL_STORE_PAGE_BYTES. */
+        struct {
+            uint64_t span;
+            uint64_t before_seq;         /* rows with lower numbers; 0: from the last one on */
+            fl_bytes ns, name, schedule; /* size 0: any */
+            uint64_t id_seq;             /* of the timer's ID; 0: any */
+            uint32_t results;            /* bit i: rows whose result is i; 0: any */
+            int64_t from_us, until_us;   /* from_us <= began_us < until_us */
+            size_t limit;
+            /* The answer. */
+            const fl_history_row *rows;
+            size_t count;
+            uint64_t next_seq; /* where to go on; 0: this was all */
+        } history;
+
+        struct {
+            uint64_t span;
+            fl_bytes ns; /* size 0: any */
+            uint64_t id_seq;
+            /* The answer. */
+            uint64_t erased; /* rows */
+        } forget;
 
         struct {
             fl_bytes ns;        /* size 0: any */

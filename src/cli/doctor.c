@@ -69,6 +69,16 @@ bool facts_add_window(struct facts *facts, uint64_t window)
     return good;
 }
 
+bool facts_add_span(struct facts *facts, uint64_t span)
+{
+    void *array = facts->spans;
+    bool good = reserve(&array, facts->span_count, sizeof span);
+    facts->spans = array;
+    if (good)
+        facts->spans[facts->span_count++] = span;
+    return good;
+}
+
 bool facts_add_moved(struct facts *facts, struct moved moved)
 {
     void *array = facts->moved;
@@ -118,6 +128,7 @@ void facts_free(struct facts *facts)
     fl__release(facts->tallies);
     fl__release((void *)facts->progress.keep);
     free(facts->windows);
+    free(facts->spans);
     free(facts->moved);
 }
 
@@ -132,6 +143,7 @@ struct examination {
     bool answered;
     void (*look)(struct examination *x, fl_store_request *request);
     uint64_t timers, settled, dead, own; /* own: what the server keeps for itself */
+    uint64_t history;                    /* rows */
     uint64_t *names, *seqs;              /* hashes of names, numbers of rows */
     size_t name_count, seq_count;
     bool no_memory;
@@ -242,6 +254,26 @@ static int check_dead(struct examination *x)
     return r;
 }
 
+static void look_at_history(struct examination *x, fl_store_request *request)
+{
+    x->history += request->history.count;
+}
+
+/* The store checks what it reads. */
+static int check_history(struct examination *x, uint64_t span)
+{
+    fl_store_request request = {
+        .op = FL_STORE_HISTORY,
+        .history = {.span = span, .from_us = INT64_MIN, .until_us = INT64_MAX, .limit = PAGE},
+    };
+    int r;
+    do {
+        r = ask(x, &request, look_at_history);
+        request.history.before_seq = request.history.next_seq;
+    } while (r == 0 && request.history.next_seq != 0);
+    return r;
+}
+
 /* --- What is there all in all ------------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
@@ -291,6 +323,8 @@ static void report(struct examination *x)
            " dead letters; owner %s%s\n",
            x->number, x->timers - x->own, x->settled, x->dead, x->facts.owner[0] ? x->facts.owner : "none",
            x->facts.owner[0] ? ", which was killed" : "");
+    if (x->history > 0)
+        printf("shard %" PRIu32 "  %" PRIu64 " rows of history\n", x->number, x->history);
     if (doubles > 0)
         printf("note     shard %" PRIu32
                "  %zu names have two timers: the older one fired before the server died, and may fire again\n",
@@ -310,6 +344,8 @@ static void check_rows(struct examination *x)
         r = check_window(x, x->facts.windows[i]);
     if (r == 0)
         r = check_dead(x);
+    for (size_t i = 0; i < x->facts.span_count && r == 0; i++)
+        r = check_history(x, x->facts.spans[i]);
     if (r == 0 && !x->no_memory) {
         check_counts(x);
         check_moved(x);

@@ -24,6 +24,8 @@ struct facts {
     fl_progress progress;           /* `keep` is allocated */
     uint64_t *windows;
     size_t window_count;
+    uint64_t *spans; /* of the history */
+    size_t span_count;
     struct moved *moved;
     size_t moved_count;
     struct tally *tallies; /* a hash table; NULL: the rows cannot be compared with what the store has counted */
@@ -53,6 +55,7 @@ void facts_free(struct facts *facts);
 
 /* Add to the arrays. False: there is no memory. */
 bool facts_add_window(struct facts *facts, uint64_t window);
+bool facts_add_span(struct facts *facts, uint64_t span);
 bool facts_add_moved(struct facts *facts, struct moved moved);
 bool facts_count(struct facts *facts, fl_bytes ns, int64_t more);
 

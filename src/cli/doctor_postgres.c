@@ -96,6 +96,11 @@ static bool window_row(struct query *q, PGresult *result, int i)
     return facts_add_window(q->facts, (uint64_t)number(result, i, 0));
 }
 
+static bool span_row(struct query *q, PGresult *result, int i)
+{
+    return facts_add_span(q->facts, (uint64_t)number(result, i, 0));
+}
+
 static bool moved_row(struct query *q, PGresult *result, int i)
 {
     return facts_add_moved(q->facts, (struct moved){(uint64_t)number(result, i, 0),
@@ -132,6 +137,7 @@ int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret)
              query(&q, "SELECT progress FROM foliot_progress WHERE shard = $1::bigint", progress_row) == 0 &&
              query(&q, "SELECT DISTINCT win FROM foliot_timer WHERE shard = $1::bigint ORDER BY win", window_row) ==
                  0 &&
+             query(&q, "SELECT span FROM foliot_history_span WHERE shard = $1::bigint ORDER BY span", span_row) == 0 &&
              query(&q, "SELECT seq, key_at, key_seq FROM foliot_moved WHERE shard = $1::bigint", moved_row) == 0 &&
              query(&q, "SELECT ns, n FROM foliot_count WHERE shard = $1::bigint UNION ALL SELECT ''::bytea, 0",
                    count_row) == 0 &&

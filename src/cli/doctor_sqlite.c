@@ -104,6 +104,12 @@ static void count_row(struct query *q, sqlite3_stmt *s)
         problem(q, "out of memory");
 }
 
+static void span_row(struct query *q, sqlite3_stmt *s)
+{
+    if (!facts_add_span(q->facts, (uint64_t)sqlite3_column_int64(s, 0)))
+        problem(q, "out of memory");
+}
+
 static void shared_slot_row(struct query *q, sqlite3_stmt *s)
 {
     doctor_problem(q->doctor, q->shard, "the table slot_%lld is used twice", (long long)sqlite3_column_int64(s, 0));
@@ -116,11 +122,13 @@ static void lost_slot_row(struct query *q, sqlite3_stmt *s)
     sqlite3_stmt *inner = NULL;
     snprintf(sql, sizeof sql, "SELECT 1 FROM \"%.40s\" LIMIT 1", name);
     if (sqlite3_prepare_v2(q->db, sql, -1, &inner, NULL) == SQLITE_OK && sqlite3_step(inner) == SQLITE_ROW)
-        doctor_problem(q->doctor, q->shard, "the table %s has rows, but no window or index uses it", name);
+        doctor_problem(q->doctor, q->shard, "the table %s has rows, but no window, index or history uses it", name);
     sqlite3_finalize(inner);
 }
 
-#define SLOTS "SELECT slot FROM windows UNION ALL SELECT slot FROM runs UNION ALL SELECT slot FROM doomed"
+#define SLOTS                                                                                    \
+    "SELECT slot FROM windows UNION ALL SELECT slot FROM runs UNION ALL SELECT slot FROM doomed" \
+    " UNION ALL SELECT slot FROM history"
 
 /* Rows that are yet to be swept are counted, and are not there for those who read. The empty namespace has no rows. */
 #define COUNTS                                                                      \
@@ -134,6 +142,7 @@ static int read_facts(struct query *q)
         query(q, "SELECT owner, lease_until_us FROM shard", shard_row) < 0 ||
         query(q, "SELECT progress FROM progress", progress_row) < 0 ||
         query(q, "SELECT window FROM windows ORDER BY window", window_row) < 0 ||
+        query(q, "SELECT span FROM history ORDER BY span", span_row) < 0 ||
         query(q, "SELECT id_seq, at_us, seq FROM moved", moved_row) < 0 || query(q, COUNTS, count_row) < 0 ||
         query(q, "SELECT slot FROM (" SLOTS ") GROUP BY slot HAVING count(*) > 1", shared_slot_row) < 0)
         return -1;

@@ -288,6 +288,8 @@ static void lose(fl_engine *e, const char *message)
     if (e->config.notify)
         e->config.notify(e->config.arg, e, FL_ENGINE_LOST, FL_SHARD_LOST, message);
     fl__lists_go_on(e); /* refuses them */
+    fl__history_clear(e);
+    fl__history_go_on(e);
 }
 
 /* Every answer passes here first. False: the engine is no longer running. */
@@ -416,6 +418,8 @@ static int take_over(fl_engine *e, const fl_store_request *request)
     if (r == 0)
         r = fl__windows_reserve(e, request->claim.window_count + 1);
     if (r == 0)
+        r = fl__history_take_over(e, request);
+    if (r == 0)
         r = count_all(e, request);
     if (r < 0)
         return r;
@@ -473,6 +477,7 @@ static void begun(fl_store_request *request)
     fl__engine_load(e);
     fl__ops_begin_early(e);
     fl__lists_go_on(e);
+    fl__history_go_on(e);
     fl__fire_soon(e);
 }
 
@@ -503,6 +508,7 @@ static void claimed(fl_store_request *request)
                                             .keep_count = e->recovered_count,
                                             .seq_limit = e->seq_next + SEQ_RESERVE,
                                             .pending = e->stats.pending};
+    record->record.history = (fl_history_change){0};
     e->record_busy = true;
     fl__engine_submit_request(e, record, FL_STORE_RECORD, begun);
 }
@@ -562,6 +568,7 @@ static void gone(fl_loop *loop, void *arg)
     fl__spaces_free(&e->spaces);
     fl__hash_free(&e->locks);
     fl__lanes_free(&e->lanes);
+    fl__history_free(e);
     fl__images_destroy(&e->images);
     void *blocks[] = {e->spans, e->flights.list, e->flights.table, e->windows, e->load_windows, e->split,     e->unsure,
                       e->keep,  e->spans_done,   e->delete_keys,   e->due,     e->firings,      e->recovered, e};
@@ -576,6 +583,7 @@ static void leave(fl_engine *e)
     e->state = ENGINE_GONE;
     fl__ops_begin_early(e); /* refuses them */
     fl__lists_go_on(e);
+    fl__history_go_on(e);
     drop_alarms(e);
     if (e->flush_id)
         fl_loop_cancel(e->loop, e->flush_id);
@@ -620,6 +628,7 @@ static void say_farewell(fl_engine *e)
         release(e);
         return;
     }
+    fl__history_send(e, &record->record.history);
     record->arg = e;
     e->record_busy = true;
     fl__engine_submit_request(e, record, FL_STORE_RECORD, last_recorded);
@@ -696,6 +705,9 @@ static void fill_config(fl_engine_config *c)
     DEFAULT(load_interval_us, 5 * SECOND_US);
     DEFAULT(load_batch, 1000);
     DEFAULT(delete_batch, 1000);
+    DEFAULT(history_bytes, 1 << 30);
+    DEFAULT(history_keep_us, 3 * DAY_US);
+    DEFAULT(max_history_bytes, 8 << 20);
     if (!c->clock)
         c->clock = fl_wall_clock_system();
     if (c->retry.initial_us == 0)
@@ -753,6 +765,7 @@ int fl_engine_start(const fl_engine_config *config, fl_engine **ret)
     memcpy(e->owner, config->owner, strlen(config->owner) + 1);
     e->random = e->config.seed | 1;
     e->preload_us = e->config.preload_us;
+    e->history.keep_us = e->config.history_keep_us;
     e->wall_us = read_clock(e);
     r = prepare(e);
     if (r < 0) {
@@ -796,6 +809,7 @@ void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret)
     ret->loaded_until_us = e->until.at_us;
     ret->windows = e->window_count;
     ret->bytes = e->bytes;
+    ret->history_bytes = e->history.bytes;
     ret->owner = e->state == ENGINE_RUNNING;
     ret->owner_until_ns = ret->owner ? e->lease_end_ns : 0;
     fl__histogram_summary(&e->lateness, &ret->lateness_ns);

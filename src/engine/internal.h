@@ -17,6 +17,7 @@
  *   flight.c    what has been taken out of a wheel and is not settled
  *   lane.c      attempts that wait, and where they are parked
  *   progress.c  recording how far it has got, deleting what is settled, the wall clock set back
+ *   history.c   what has happened, as the program tells it
  *   codec.c     a timer as bytes; IDs as text
  *   check.c     what a legal engine is, for tests
  *
@@ -119,6 +120,7 @@ struct space {
     char *name;
     uint64_t hash;
     uint64_t skip_older_us; /* UINT64_MAX: as configured */
+    uint64_t keep_us;       /* of history; UINT64_MAX: as configured */
     int64_t pending;        /* timers in it that are not over */
     uint8_t size;
 };
@@ -287,6 +289,28 @@ struct find {
     size_t count;
 };
 
+/* --- History ------------------------------------------------------------------------------------------------------ */
+
+struct history_batch {
+    fl_history_row *rows;
+    size_t count, capacity;
+    size_t bytes; /* of all this */
+    struct arena arena;
+};
+
+struct history {
+    struct history_batch filling; /* rows that have no number yet */
+    struct history_batch sending; /* rows that are written with the record that is under way, or with the next */
+    uint64_t sending_span;
+    size_t dropping; /* so many of the oldest spans go with it */
+    fl_history_span *spans;
+    size_t span_count, span_capacity;
+    uint64_t last_span; /* the last that went */
+    uint64_t bytes;     /* in all spans */
+    uint64_t keep_us;   /* the longest time that any namespace keeps them */
+    struct history_task *tasks;
+};
+
 /* --- The engine --------------------------------------------------------------------------------------------------- */
 
 enum engine_state {
@@ -416,6 +440,7 @@ struct fl_engine {
     fl_expired *due;
     fl_firing *firings;
     struct fl_listing_state *listings;
+    struct history history;
     fl_engine_stats stats;
     struct histogram lateness;
 };
@@ -599,6 +624,15 @@ bool fl__settled(const fl_engine *e, fl_key key);
 bool fl__progress_was_begun(const fl_engine *e, uint64_t seq);
 void fl__progress_settle(fl_engine *e, uint64_t seq);
 void fl__progress_move_fronts(fl_engine *e);
+
+/* --- history.c */
+int fl__history_take_over(fl_engine *e, const fl_store_request *request);
+void fl__history_send(fl_engine *e, fl_history_change *ret); /* with a record that is sent now */
+void fl__history_sent(fl_engine *e, int result);             /* that record is answered */
+bool fl__history_is_over(fl_engine *e);                      /* there is something to drop */
+void fl__history_go_on(fl_engine *e);
+void fl__history_clear(fl_engine *e);
+void fl__history_free(fl_engine *e);
 
 /* --- codec.c */
 size_t fl__body_size(const fl_durable *timer);

@@ -75,8 +75,8 @@ int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret)
         if (!name)
             return FL_NO_MEMORY;
         memcpy(name, ns.data, ns.size);
-        spaces->list[spaces->count] =
-            (struct space){.name = name, .hash = hash, .skip_older_us = UINT64_MAX, .size = (uint8_t)ns.size};
+        spaces->list[spaces->count] = (struct space){
+            .name = name, .hash = hash, .skip_older_us = UINT64_MAX, .keep_us = UINT64_MAX, .size = (uint8_t)ns.size};
         *slot = ++spaces->count;
     }
     *ret = *slot - 1;

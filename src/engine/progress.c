@@ -208,6 +208,8 @@ static void record_done(fl_store_request *request)
         e->dirty = true;
     else
         e->seq_granted = request->record.progress.seq_limit;
+    fl__history_sent(e, request->result);
+    fl__history_go_on(e);
     if (e->set_back)
         fl__engine_flush_soon(e); /* it had to wait */
 }
@@ -222,6 +224,7 @@ static void finish_done(fl_store_request *request);
 /* To take the front back must succeed before anything is written. */
 static void send_retreat(fl_engine *e)
 {
+    fl__history_send(e, &e->record_request.finish.history);
     e->record_busy = e->finishing = true;
     fl__engine_submit_request(e, &e->record_request, FL_STORE_FINISH, finish_done);
 }
@@ -243,6 +246,7 @@ void fl__record(fl_engine *e)
     fl_store_request *request = &e->record_request;
     if (fl__progress_now(e, &request->record.progress) < 0)
         return;
+    fl__history_send(e, &request->record.history);
     request->arg = e;
     e->record_busy = true;
     e->dirty = false;
@@ -307,6 +311,8 @@ static void finish_done(fl_store_request *request)
     e->record_busy = e->finishing = false;
     if (!fl__engine_answered(e, request))
         return;
+    fl__history_sent(e, request->result);
+    fl__history_go_on(e);
     if (request->result < 0) {
         for (size_t i = 0; i < request->finish.span_count; i++)
             if (request->finish.spans[i].whole)
@@ -333,6 +339,7 @@ static int finish_windows(fl_engine *e, size_t count, const fl_progress *settled
     request->finish.changes = NULL;
     request->finish.change_count = 0;
     request->finish.record = *record;
+    fl__history_send(e, &request->finish.history);
     e->record_busy = e->finishing = true;
     e->dirty = false;
     e->stats.store_deletes++;
@@ -359,6 +366,7 @@ void fl__delete(fl_engine *e)
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
     fl_progress progress;
     size_t count = 0;
+    e->dirty |= fl__history_is_over(e);
     if (e->config.strategy == FL_LOOKAHEAD)
         fl__delete_keys(e);
     if (!may_record(e) || reserve_spans(e) < 0 || fl__progress_now(e, &progress) < 0)

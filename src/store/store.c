@@ -310,12 +310,33 @@ static const char *wrong_refile(const fl_store_request *request)
     return wrong_limit(request->refile.limit);
 }
 
+static const char *wrong_history_row(const fl_history_row *row, uint64_t after_seq)
+{
+    if (row->seq <= after_seq || row->seq >> 56)
+        return "the number of a row of history is out of range or out of order";
+    if (row->ns.size == 0 || row->ns.size > FL_STORE_NAME_MAX || row->name.size > FL_STORE_NAME_MAX ||
+        row->schedule.size > FL_STORE_NAME_MAX)
+        return "a namespace, name or schedule in the history is too long or missing";
+    if (row->result >= FL_HISTORY_RESULTS)
+        return "a result in the history is out of range";
+    return row->body.size > FL_HISTORY_BODY_MAX ? "a row of history is too large" : NULL;
+}
+
+static const char *wrong_history(const fl_history_change *change)
+{
+    const char *wrong = change->span >> 56 ? "the number of a span of history is out of range" : NULL;
+    for (size_t i = 0; i < change->count && !wrong; i++)
+        wrong = wrong_history_row(&change->rows[i], i > 0 ? change->rows[i - 1].seq : 0);
+    return wrong;
+}
+
 static const char *wrong_finish(const fl_store_request *request)
 {
     for (size_t i = 0; i < request->finish.span_count; i++)
         if (!valid_window(request->finish.spans[i].window))
             return no_window;
-    return wrong_changes(request->finish.changes, request->finish.change_count);
+    const char *wrong = wrong_changes(request->finish.changes, request->finish.change_count);
+    return wrong ? wrong : wrong_history(&request->finish.history);
 }
 
 static bool valid_name(const char *name)
@@ -354,8 +375,12 @@ static const char *wrong_request(const fl_store_request *request)
         return wrong_refile(request);
     case FL_STORE_FINISH:
         return wrong_finish(request);
+    case FL_STORE_RECORD:
+        return wrong_history(&request->record.history);
     case FL_STORE_DEAD_LIST:
         return wrong_page(request->dead_list.after_seq, request->dead_list.limit);
+    case FL_STORE_HISTORY:
+        return wrong_page(request->history.before_seq, request->history.limit);
     case FL_STORE_MEET:
         return wrong_meeting(request);
     default:

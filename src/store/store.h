@@ -10,7 +10,9 @@
  *
  *     store.c      opening by URL; what is the same for all stores: checking requests, hashes of names, windows
  *     progress.c   which rows are settled, as bytes
- *     memory/      rows in memory, for tests and simulation, with faults on demand: memory.c (requests), rows.c, members.c
+ *     history.c    rows of history: which are wanted, and as bytes
+ *     memory/      rows in memory, for tests and simulation, with faults on demand: memory.c (requests), rows.c,
+ *                  history.c, members.c
  *     sqlite/      one SQLite file and two threads per shard: sqlite/sqlite.c says which file does what
  *     postgres/    a shard is a few rows in common tables: postgres/postgres.h says which file does what
  *
@@ -33,6 +35,19 @@ void fl__store_answer(fl_store_request *request, int result, const char *format,
 
 /* 0, or FL_INVALID_ARGUMENT with a message that says what in the request nobody could carry out. */
 int fl__store_validate(fl_store_request *request);
+
+/* Whether a row of history fits the FL_STORE_HISTORY, or is one of those that FL_STORE_FORGET erases. */
+bool fl__history_fits(const fl_store_request *request, const fl_history_row *row);
+bool fl__history_is_of(const fl_store_request *request, const fl_history_row *row);
+
+/* A row was appended to the span. */
+void fl__history_note(fl_history_span *span, const fl_history_row *row);
+
+/* A row of history as bytes: at most fl__history_size(). Decoding gives pointers into the bytes, and moves `*at` behind the
+ * row; false: they are damaged. */
+size_t fl__history_size(const fl_history_row *row);
+size_t fl__history_encode(const fl_history_row *row, unsigned char *out);
+bool fl__history_decode(const unsigned char **at, const unsigned char *end, fl_history_row *ret);
 
 /* A stable hash of a name in its namespace: it chooses the shard and is what indexes of names are sorted by. */
 uint64_t fl__store_hash(fl_bytes ns, fl_bytes name);

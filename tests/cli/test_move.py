@@ -240,7 +240,7 @@ def _():
     damage_sqlite(store, "INSERT INTO moved VALUES (999999, 99999999999999999, 777777)", "CREATE TABLE slot_4711(k INTEGER PRIMARY KEY, v)",
                   "INSERT INTO slot_4711 VALUES (1, 'x')")
     shown = foliot("doctor", store).must(1, out="^The store is damaged")
-    for found in ("problem  shard 0  1 entries for moved timers have no timer", "problem  shard 1  the table slot_4711 has rows, but no window or index uses it"):
+    for found in ("problem  shard 0  1 entries for moved timers have no timer", "problem  shard 1  the table slot_4711 has rows, but no window, index or history uses it"):
         check(found in shown, shown)
     foliot.on_terminal("doctor", store).must(1, out=r"^\x1b\[31mproblem\x1b\[0m  shard 0")
     damage_sqlite(store, "UPDATE progress SET progress = x'ffffff'")

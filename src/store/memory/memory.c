@@ -27,6 +27,7 @@
 
 #include "base/alloc.h"
 #include "base/arena.h"
+#include "store/memory/history.h"
 #include "store/memory/members.h"
 #include "store/memory/rows.h"
 
@@ -44,6 +45,7 @@ struct book {
     char owner[FL_STORE_NAME_MAX + 1]; /* empty: none */
     int64_t lease_until_us;
     fl_progress progress; /* `keep` is ours */
+    struct fl__past history;
 };
 
 /* What the store can go back to. */
@@ -115,6 +117,7 @@ static bool is_write(const fl_store_request *request)
     case FL_STORE_REFILE:
     case FL_STORE_FINISH:
     case FL_STORE_RECORD:
+    case FL_STORE_FORGET:
         return true;
     default:
         return false;
@@ -198,7 +201,7 @@ static bool tell_claim(struct attachment *a, fl_store_request *request)
     size_t keep_size = book->progress.keep_count * sizeof(uint64_t);
     uint64_t *windows = fl__arena_take(&a->arena, list_windows(book, NULL) * sizeof(uint64_t));
     uint64_t *keep = fl__arena_take(&a->arena, keep_size);
-    if (!windows || !keep || !tell_counts(a, request))
+    if (!windows || !keep || !tell_counts(a, request) || !fl__past_tell(&book->history, &a->arena, request))
         return false;
     if (keep_size > 0)
         memcpy(keep, book->progress.keep, keep_size);
@@ -246,12 +249,14 @@ static void answer_forgotten(const struct attachment *a, fl_store_request *reque
 struct plan {
     const fl_store_change *changes;
     size_t count;
-    const fl_progress *progress; /* NULL: none to record */
+    const fl_progress *progress;      /* NULL: none to record */
+    const fl_history_change *history; /* with it */
     struct made {
         struct fl__memory_row *row;
         struct fl__memory_dead *dead;
     } * made; /* for each change */
     uint64_t *keep;
+    struct fl__past_plan past;
 };
 
 static void plan_drop(struct plan *plan)
@@ -262,6 +267,7 @@ static void plan_drop(struct plan *plan)
     }
     fl__release(plan->made);
     fl__release(plan->keep);
+    fl__past_plan_drop(&plan->past);
 }
 
 static bool plan_change(const fl_store_change *change, struct made *made)
@@ -290,7 +296,7 @@ static bool plan_memory(struct plan *plan)
             return false;
         memcpy(plan->keep, plan->progress->keep, size);
     }
-    return true;
+    return !plan->history || fl__past_plan(plan->history, &plan->past);
 }
 
 /* Gets the memory, or answers that there is none. */
@@ -326,6 +332,8 @@ static void plan_apply(struct plan *plan, struct book *book)
         book->progress = *plan->progress;
         book->progress.keep = plan->keep;
     }
+    if (plan->history)
+        fl__past_apply(&book->history, plan->history, &plan->past);
 }
 
 static void write_changes(struct book *book, fl_store_request *request)
@@ -337,7 +345,7 @@ static void write_changes(struct book *book, fl_store_request *request)
 
 static void record(struct book *book, fl_store_request *request)
 {
-    struct plan plan = {.progress = &request->record.progress};
+    struct plan plan = {.progress = &request->record.progress, .history = &request->record.history};
     if (plan_make(&plan, request))
         plan_apply(&plan, book);
 }
@@ -357,8 +365,10 @@ static uint64_t finish_span(struct book *book, const struct fl_store_span *span,
 
 static void finish(struct book *book, fl_store_request *request)
 {
-    struct plan plan = {
-        .changes = request->finish.changes, .count = request->finish.change_count, .progress = &request->finish.record};
+    struct plan plan = {.changes = request->finish.changes,
+                        .count = request->finish.change_count,
+                        .progress = &request->finish.record,
+                        .history = &request->finish.history};
     if (!plan_make(&plan, request))
         return;
     request->finish.deleted = 0;
@@ -701,6 +711,12 @@ static void carry_out_locked(struct attachment *a, fl_store_request *request)
         return record(book, request);
     case FL_STORE_DEAD_LIST:
         return list_dead(a, request);
+    case FL_STORE_HISTORY:
+        if (!fl__past_list(&book->history, &a->arena, request))
+            fl__store_answer(request, FL_NO_MEMORY, NULL);
+        return;
+    case FL_STORE_FORGET:
+        return fl__past_forget(&book->history, request);
     case FL_STORE_BACKUP:
     case FL_STORE_MEET: /* it has been carried out, without the lock of this book */
         break;
@@ -861,6 +877,7 @@ static void detach(fl_shard *shard, fl_loop_fn done, void *arg)
 static void clear_book(struct book *book)
 {
     fl__rows_clear(&book->rows);
+    fl__past_clear(&book->history);
     fl__release((void *)book->progress.keep);
     book->progress.keep = NULL;
 }
@@ -961,6 +978,8 @@ static int copy_book(struct book *to, const struct book *from)
         return FL_NO_MEMORY;
     if (size > 0)
         memcpy(keep, from->progress.keep, size);
+    if (!fl__past_copy(&to->history, &from->history))
+        return FL_NO_MEMORY;
     return copy_rows(&to->rows, &from->rows);
 }
 
@@ -968,6 +987,7 @@ static void move_book(struct book *to, struct book *from)
 {
     clear_book(to);
     fl__rows_move(&to->rows, &from->rows);
+    to->history = from->history;
     to->version = from->version;
     to->lease_until_us = from->lease_until_us;
     memcpy(to->owner, from->owner, sizeof to->owner);

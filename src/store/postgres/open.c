@@ -203,13 +203,15 @@ static int make_steps(struct opening *opening, uint64_t version)
 {
     char sql[200];
     int r = 0;
-    bool uncounted = version < PG_SCHEMA_COUNTED;
+    bool uncounted = version < PG_SCHEMA_COUNTED, no_history = version < PG_SCHEMA_HISTORY;
     while (version < PG_SCHEMA_VERSION && r == 0)
         r = run_all(opening, fl__pg_steps[++version]);
     if (r == 0 && uncounted && has_citus(opening))
         r = run_all(opening, fl__pg_distribute_counts);
     if (r == 0 && uncounted)
         r = run_all(opening, fl__pg_count_all);
+    if (r == 0 && no_history && has_citus(opening))
+        r = run_all(opening, fl__pg_distribute_history);
     snprintf(sql, sizeof sql,
              "INSERT INTO foliot_meta (key, value) VALUES ('compatible', %d)"
              " ON CONFLICT (key) DO UPDATE SET value = excluded.value",

@@ -9,6 +9,7 @@
  *     link.c      a shard's connection: connecting again, the pipeline, settling what was in doubt
  *     requests.c  what each kind of request says to the database, and what it makes of the answer
  *     batch.c     changes as statements
+ *     history.c   history
  *     meet.c      servers that find each other
  *     sql.c       tables and statements
  *     wire.c      binary values
@@ -81,8 +82,8 @@ struct pg_flight {
     bool doubt;              /* it may have taken effect, or has, but what came of it was lost */
     PGresult *kept[PG_KEPT]; /* what the answer points into */
     unsigned kept_count;
-    void *block, *keep, *counts; /* the same */
-    uint64_t version;            /* FL_STORE_CLAIM: which one was found */
+    void *block, *keep, *counts, *spans; /* the same */
+    uint64_t version;                    /* FL_STORE_CLAIM: which one was found */
     struct {
         size_t window; /* which one is being read */
         uint64_t after_seq;
@@ -244,6 +245,10 @@ static inline void fl__pg_begin_write(struct pg_shard *shard)
 /* Ends a transaction whose last change was sent. */
 void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight);
 
+/* How many rows are of this page: at most `limit`, and only those before the first that would make it too long, of which the
+ * column `too_long` says so. */
+int fl__pg_page_count(const PGresult *result, size_t limit, int too_long, bool *ret_more);
+
 /* As much of a lease as fits into the tables. */
 static inline uint64_t fl__pg_lease(uint64_t lease_us)
 {
@@ -282,6 +287,17 @@ int fl__pg_batch_make(struct pg_shard *shard, const fl_store_change *changes, si
                       struct pg_batch *ret);
 void fl__pg_batch_send(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch);
 void fl__pg_batch_release(struct pg_batch *batch);
+
+/* --- history.c ---------------------------------------------------------------------------------------------------- */
+
+/* How much room the arguments of a change need; and the statements of a transaction, when there is that room. */
+size_t fl__pg_history_room(const fl_history_change *change);
+void fl__pg_history_send(struct pg_shard *shard, struct pg_flight *flight, const fl_history_change *change);
+void fl__pg_history_forget(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_history(struct pg_shard *shard, struct pg_flight *flight);
+/* They return 0 or FL_NO_MEMORY. */
+int fl__pg_take_history(struct pg_flight *flight, const PGresult *result);
+int fl__pg_take_spans(struct pg_flight *flight, const PGresult *result);
 
 /* --- meet.c ------------------------------------------------------------------------------------------------------- */
 

@@ -27,6 +27,7 @@ bool fl__pg_is_write(const fl_store_request *request)
     case FL_STORE_REFILE:
     case FL_STORE_FINISH:
     case FL_STORE_RECORD:
+    case FL_STORE_FORGET:
         return true;
     default:
         return false;
@@ -263,16 +264,29 @@ static void send_record(struct pg_shard *shard, struct pg_flight *flight, const 
 static int start_record(struct pg_shard *shard, struct pg_flight *flight)
 {
     const fl_progress *progress = &flight->request->record.progress;
+    const fl_history_change *history = &flight->request->record.history;
     size_t size = fl__progress_size(progress);
     unsigned char *encoded = fl__alloc(size);
-    if (!encoded || !fl__pg_reserve(&shard->args, 4 * PG_INT_SIZE + size)) {
+    if (!encoded || !fl__pg_reserve(&shard->args, 4 * PG_INT_SIZE + size + fl__pg_history_room(history))) {
         fl__release(encoded);
         return FL_NO_MEMORY;
     }
     begin_write(shard, flight);
+    fl__pg_history_send(shard, flight, history);
     send_record(shard, flight, progress, encoded);
     fl__pg_commit(shard, flight);
     fl__release(encoded);
+    return 0;
+}
+
+static int start_forget(struct pg_shard *shard, struct pg_flight *flight)
+{
+    if (!fl__pg_reserve(&shard->args, 8 * PG_INT_SIZE + flight->request->forget.ns.size))
+        return FL_NO_MEMORY;
+    flight->request->forget.erased = 0;
+    begin_write(shard, flight);
+    fl__pg_history_forget(shard, flight);
+    fl__pg_commit(shard, flight);
     return 0;
 }
 
@@ -422,11 +436,13 @@ static int start_finish(struct pg_shard *shard, struct pg_flight *flight)
     size_t size = fl__progress_size(&request->finish.record);
     unsigned char *encoded = fl__alloc(size);
     size_t numbers = 2 * request->finish.span_count + request->finish.settled.keep_count;
-    size_t room = numbers * PG_INT_SIZE + PG_ARGS_MAX * PG_ARRAY_SIZE + size;
+    size_t room =
+        numbers * PG_INT_SIZE + PG_ARGS_MAX * PG_ARRAY_SIZE + size + fl__pg_history_room(&request->finish.history);
     if (encoded && fl__pg_reserve(&shard->args, room)) {
         begin_write(shard, flight);
         send_spans(shard, flight);
         fl__pg_batch_send(shard, flight, &batch);
+        fl__pg_history_send(shard, flight, &request->finish.history);
         send_record(shard, flight, &request->finish.record, encoded);
         fl__pg_commit(shard, flight);
     } else {
@@ -578,8 +594,7 @@ static int64_t one_more(size_t limit)
     return limit < INT32_MAX ? (int64_t)limit + 1 : INT32_MAX;
 }
 
-/* How many rows are of this page: at most `limit`, and only those before the first that would make it too long. */
-static int page_count(const PGresult *result, size_t limit, int too_long, bool *ret_more)
+int fl__pg_page_count(const PGresult *result, size_t limit, int too_long, bool *ret_more)
 {
     int got = PQntuples(result), count = 0;
     while (count < got && (size_t)count < limit) {
@@ -616,7 +631,7 @@ static void take_list(struct pg_flight *flight, const PGresult *result)
 {
     fl_store_request *request = flight->request;
     bool more;
-    int count = page_count(result, request->list.limit, 8, &more);
+    int count = fl__pg_page_count(result, request->list.limit, 8, &more);
     fl_row *rows = flight->block = fl__alloc((size_t)(count > 0 ? count : 1) * sizeof *rows);
     if (!rows) {
         fail(flight, FL_NO_MEMORY);
@@ -667,7 +682,7 @@ static void take_dead_list(struct pg_flight *flight, const PGresult *result)
     fl_store_request *request = flight->request;
     uint64_t only = request->dead_list.id_seq;
     bool more;
-    int count = page_count(result, request->dead_list.limit, 7, &more);
+    int count = fl__pg_page_count(result, request->dead_list.limit, 7, &more);
     if (only > 0 && count > 0 && fl__pg_get_int(result, 0, 0) != only) {
         count = 0;
         more = false;
@@ -708,6 +723,7 @@ static int start_claim(struct pg_shard *shard, struct pg_flight *flight)
     fl__pg_say(shard, flight, PG_PROGRESS, args);
     fl__pg_say(shard, flight, PG_WINDOWS, args);
     fl__pg_say(shard, flight, PG_COUNTS, args);
+    fl__pg_say(shard, flight, PG_HISTORY_SPANS, args);
     fl__pg_sync(shard, flight);
     return 0;
 }
@@ -802,6 +818,8 @@ static void take_claim(struct pg_flight *flight, unsigned what, const PGresult *
         take_windows(flight, result);
     else if (what == PG_COUNTS)
         take_counts(flight, result);
+    else if (what == PG_HISTORY_SPANS && fl__pg_take_spans(flight, result) < 0)
+        fail(flight, FL_NO_MEMORY);
     else if (what == PG_OVER)
         take_over(flight, result);
 }
@@ -1000,6 +1018,10 @@ int fl__pg_start(struct pg_shard *shard, struct pg_flight *flight)
         return start_dead_list(shard, flight);
     case FL_STORE_MEET:
         return fl__pg_start_meet(shard, flight);
+    case FL_STORE_HISTORY:
+        return fl__pg_start_history(shard, flight);
+    case FL_STORE_FORGET:
+        return start_forget(shard, flight);
     default:
         return FL_INVALID_ARGUMENT;
     }
@@ -1065,6 +1087,10 @@ static void take_good(struct pg_shard *shard, struct pg_flight *flight, unsigned
         take_list(flight, result);
     else if (what == PG_DEAD)
         take_dead_list(flight, result);
+    else if (what == PG_HISTORY && fl__pg_take_history(flight, result) < 0)
+        fail(flight, FL_NO_MEMORY);
+    else if (what == PG_HISTORY_ERASE)
+        request->forget.erased = strtoull(PQcmdTuples(result), NULL, 10);
     else if (what == PG_CUT)
         take_cut(flight, result);
 }
@@ -1072,8 +1098,8 @@ static void take_good(struct pg_shard *shard, struct pg_flight *flight, unsigned
 /* Whether the answer points into a result of this statement. */
 static bool is_kept(unsigned what)
 {
-    return is_find(what) || what == PG_LIST || what == PG_DEAD || what == PG_PAGE || what == PG_MEMBERS ||
-           what == PG_HOLDERS || what == PG_NODES || what == PG_COUNTS;
+    return is_find(what) || what == PG_LIST || what == PG_DEAD || what == PG_HISTORY || what == PG_PAGE ||
+           what == PG_MEMBERS || what == PG_HOLDERS || what == PG_NODES || what == PG_COUNTS;
 }
 
 void fl__pg_take(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result)

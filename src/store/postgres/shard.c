@@ -32,7 +32,8 @@ static void clear_answer(struct pg_flight *flight)
     fl__release(flight->block);
     fl__release(flight->keep);
     fl__release(flight->counts);
-    flight->block = flight->keep = flight->counts = NULL;
+    fl__release(flight->spans);
+    flight->block = flight->keep = flight->counts = flight->spans = NULL;
 }
 
 void fl__pg_flight_reset(struct pg_flight *flight)

@@ -217,6 +217,48 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                                                       " AND ($3::bytea = ''::bytea OR ns = $3::bytea) ORDER BY seq"
                                                       " LIMIT $4::bigint) q) d ORDER BY d.seq"},
 
+    /* History. */
+    [PG_HISTORY_ADD] =
+        {"foliot_history_add",
+         "INSERT INTO foliot_history (shard, span, seq, began, result, id_at, id_seq, ns, name, schedule, body)"
+         " SELECT s.shard, $2::bigint, r.seq, r.began, r.result, r.id_at, r.id_seq, r.ns, r.name, r.schedule,"
+         " r.body" OWNED "unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[],"
+         " $9::bytea[], $10::bytea[], $11::bytea[])"
+         " AS r(seq, began, result, id_at, id_seq, ns, name, schedule, body) WHERE" OWNER
+         " ON CONFLICT (shard, span, seq) DO NOTHING"},
+    [PG_HISTORY_NOTE] = {"foliot_history_note",
+                         "INSERT INTO foliot_history_span AS h (shard, span, n, size, first_us, last_us) VALUES"
+                         " ($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint)"
+                         " ON CONFLICT (shard, span) DO UPDATE SET n = h.n + excluded.n, size = h.size + excluded.size,"
+                         " first_us = least(h.first_us, excluded.first_us),"
+                         " last_us = greatest(h.last_us, excluded.last_us)"},
+    [PG_HISTORY_DROP] = {"foliot_history_drop",
+                         "DELETE FROM foliot_history WHERE shard = $1::bigint AND span < $2::bigint"},
+    [PG_HISTORY_SPANS_DROP] = {"foliot_history_spans_drop",
+                               "DELETE FROM foliot_history_span WHERE shard = $1::bigint AND span < $2::bigint"},
+    [PG_HISTORY_SPANS] = {"foliot_history_spans", "SELECT span, n, size, first_us, last_us FROM foliot_history_span"
+                                                  " WHERE shard = $1::bigint ORDER BY span"},
+    [PG_HISTORY] =
+        {"foliot_history_page", /* as PG_LIST, from the end */
+         "SELECT g.fits, g.seq, g.began, g.result, g.id_at, g.id_seq, CASE WHEN g.fits THEN g.ns END,"
+         " CASE WHEN g.fits THEN g.name END, CASE WHEN g.fits THEN g.schedule END,"
+         " CASE WHEN g.fits AND NOT g.long THEN g.body END, g.long"
+         " FROM (SELECT f.*," TOO_LONG(
+             "CASE WHEN f.fits THEN octet_length(f.body) ELSE 0 END",
+             "f.seq DESC") " AS long FROM (SELECT q.*,"
+                           " q.began >= $5::bigint AND q.began < $6::bigint"
+                           " AND ($7::bytea = ''::bytea OR q.ns = $7::bytea)"
+                           " AND ($8::bytea = ''::bytea OR q.name = $8::bytea)"
+                           " AND ($9::bytea = ''::bytea OR q.schedule = $9::bytea)"
+                           " AND ($10::bigint = 0 OR q.id_seq = $10::bigint)"
+                           " AND ($11::bigint = 0 OR ($11::bigint >> q.result::int) & 1 = 1) AS fits"
+                           " FROM (SELECT seq, began, result, id_at, id_seq, ns, name, schedule, body"
+                           " FROM foliot_history WHERE shard = $1::bigint AND span = $2::bigint AND seq < $3::bigint"
+                           " ORDER BY seq DESC LIMIT $4::bigint) q) f) g ORDER BY g.seq DESC"},
+    [PG_HISTORY_ERASE] = {"foliot_history_erase",
+                          "DELETE FROM foliot_history WHERE shard = $1::bigint AND span = $2::bigint"
+                          " AND id_seq = $3::bigint AND ($4::bytea = ''::bytea OR ns = $4::bytea)"},
+
     /* Servers. */
     [PG_JOIN] = {"foliot_join", "INSERT INTO foliot_member (address, incarnation, lease_until, about)"
                                 " VALUES ($1::text, $2::bigint, " NOW_US " + $3::bigint, $4::text)"
@@ -318,7 +360,23 @@ static const char *const counts_step[] = {
     NULL,
 };
 
-const char *const *const fl__pg_steps[] = {[2] = members_step, [3] = counts_step};
+/* How many rows a span has, their bytes, and the earliest and latest time, are noted when rows are appended. */
+static const char *const history_step[] = {
+    "CREATE TABLE foliot_history (shard bigint NOT NULL, span bigint NOT NULL, seq bigint NOT NULL,"
+    " began bigint NOT NULL, result bigint NOT NULL, id_at bigint NOT NULL, id_seq bigint NOT NULL, ns bytea NOT NULL,"
+    " name bytea NOT NULL, schedule bytea NOT NULL, body bytea NOT NULL, PRIMARY KEY (shard, span, seq))",
+    "CREATE TABLE foliot_history_span (shard bigint NOT NULL, span bigint NOT NULL, n bigint NOT NULL,"
+    " size bigint NOT NULL, first_us bigint NOT NULL, last_us bigint NOT NULL, PRIMARY KEY (shard, span))",
+    NULL,
+};
+
+const char *const *const fl__pg_steps[] = {[2] = members_step, [3] = counts_step, [4] = history_step};
+
+const char *const fl__pg_distribute_history[] = {
+    "SELECT create_distributed_table('foliot_history', 'shard', colocate_with => 'foliot_shard')",
+    "SELECT create_distributed_table('foliot_history_span', 'shard', colocate_with => 'foliot_shard')",
+    NULL,
+};
 
 const char *const fl__pg_distribute_counts[] = {
     "SELECT create_distributed_table('foliot_count', 'shard', colocate_with => 'foliot_shard')",

@@ -48,6 +48,13 @@ enum pg_statement {
     PG_CUT,
     PG_PAGE,
     PG_DEAD,
+    PG_HISTORY_ADD,
+    PG_HISTORY_NOTE,
+    PG_HISTORY_DROP,
+    PG_HISTORY_SPANS_DROP,
+    PG_HISTORY_SPANS,
+    PG_HISTORY,
+    PG_HISTORY_ERASE,
     PG_JOIN,
     PG_STAY,
     PG_LEAVE,
@@ -79,7 +86,7 @@ extern const char fl__pg_terminate[];
 /* Versions of the tables. A version that only adds to what was there (a table; a column with a default) leaves the lowest
  * that a program must know as it is, so that programs of both versions work with the store at once; one that changes what
  * was there raises it. */
-enum { PG_SCHEMA_VERSION = 3, PG_SCHEMA_COMPATIBLE = 3, PG_SCHEMA_COUNTED = 3 };
+enum { PG_SCHEMA_VERSION = 4, PG_SCHEMA_COMPATIBLE = 4, PG_SCHEMA_COUNTED = 3, PG_SCHEMA_HISTORY = 4 };
 
 /* Makes the tables: version 1. */
 extern const char *const fl__pg_schema[];
@@ -93,5 +100,7 @@ extern const char *const *const fl__pg_steps[PG_SCHEMA_VERSION + 1];
 /* After the step to PG_SCHEMA_COUNTED: on Citus; and everywhere. */
 extern const char *const fl__pg_distribute_counts[];
 extern const char *const fl__pg_count_all[];
+/* After the step to PG_SCHEMA_HISTORY, on Citus. */
+extern const char *const fl__pg_distribute_history[];
 
 #endif

@@ -20,7 +20,7 @@
 
 #include "store/store.h"
 
-enum { PG_ARGS_MAX = 10, PG_OID_BYTEA = 17, PG_OID_BIGINT = 20 };
+enum { PG_ARGS_MAX = 12, PG_OID_BYTEA = 17, PG_OID_BIGINT = 20 };
 enum { PG_INT_SIZE = 12, PG_BYTES_SIZE = 4, PG_ARRAY_SIZE = 24, PG_ID_SIZE = 20 }; /* the room each takes at most */
 
 struct pg_args {

@@ -20,6 +20,7 @@
  *     moved        id.seq -> the key of a row that was moved. Readers ignore an entry whose row is gone
  *     late         named rows whose numbers are below shard.mark and that are not in a run: names.c
  *     dead         those given up
+ *     history      which slots have spans of the history: history.c
  *
  * When a commit fails. SQLite appends the pages of a transaction to the log, the last one marked as a commit, and syncs.
  * If there was no room (SQLITE_FULL), the mark was not written: the transaction is not there and never will be. After any
@@ -43,7 +44,7 @@
 #include "store/sqlite/base.h"
 #include "store/sqlite/names/names.h"
 
-enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 4, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
+enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 5, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
 enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
 enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
 
@@ -89,6 +90,8 @@ static const char *const upgrades[SCHEMA] = {
      "ALTER TABLE dead ADD COLUMN s INTEGER;"),
     ("ALTER TABLE shard ADD COLUMN opened INTEGER DEFAULT 0; ALTER TABLE shard ADD COLUMN used INTEGER DEFAULT 0;"
      "ALTER TABLE progress ADD COLUMN s INTEGER; ALTER TABLE namespaces ADD COLUMN s INTEGER;"),
+    ("CREATE TABLE history(span INTEGER PRIMARY KEY, slot INTEGER, rows INTEGER, bytes INTEGER, first_us INTEGER,"
+     " last_us INTEGER);"),
 };
 
 static const char *const texts[SQL_COUNT] = {
@@ -126,6 +129,8 @@ static const char *const texts[SQL_COUNT] = {
     [SQL_ROWS_NONE] = "DELETE FROM counts WHERE window = ?1 AND ns = ?2",
     [SQL_ROWS_DROP] = "DELETE FROM counts WHERE window = ?1",
     [SQL_USED] = "UPDATE shard SET used = opened",
+    [SQL_HISTORY] = "REPLACE INTO history VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+    [SQL_HISTORY_DROP] = "DELETE FROM history WHERE span = ?1",
 };
 
 uint64_t fl__monotonic_ns(void)
@@ -407,6 +412,7 @@ int fl__base_begin(struct base *base)
 static void unload(struct base *base)
 {
     fl__names_unload(base);
+    fl__history_unload(base);
     fl__windows_unload(base);
     fl__slots_unload(base);
     base->loaded = false;
@@ -572,6 +578,8 @@ static int load(struct base *base)
         r = fl__windows_load(base);
     if (r == 0)
         r = fl__counts_load(base);
+    if (r == 0)
+        r = fl__history_load(base);
     if (r == 0)
         r = fl__names_load(base, mark);
     if (r < 0) {

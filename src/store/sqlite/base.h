@@ -71,6 +71,8 @@ enum statement {
     SQL_ROWS_NONE,
     SQL_ROWS_DROP,
     SQL_USED,
+    SQL_HISTORY,
+    SQL_HISTORY_DROP,
     SQL_COUNT,
 };
 
@@ -133,6 +135,19 @@ struct window {
     struct window *next_dirty;
 };
 
+/* --- History ------------------------------------------------------------------------------------------------------ */
+
+struct history_part {
+    fl_history_span span;
+    uint32_t slot;
+};
+
+/* Spans, by number. */
+struct history {
+    struct history_part *parts;
+    size_t count, room;
+};
+
 /* --- The shard's file --------------------------------------------------------------------------------------------- */
 
 struct interned {
@@ -191,7 +206,8 @@ struct base {
     struct window *recent;
     struct namespaces namespaces;
     int64_t sweep_count, sweep_last;
-    struct names *names;  /* the index of names: see names/names.h */
+    struct names *names; /* the index of names: see names/names.h */
+    struct history history;
     uint64_t moved_after; /* how far the table `moved` has been swept */
     bool moved_sweep;
 
@@ -399,5 +415,14 @@ struct refiled {
     bool more;
 };
 int fl__window_refile(struct base *base, struct window *window, unsigned shift, size_t limit, struct refiled *ret);
+
+/* --- History ------------------------------------------------------------------------------------------------------ */
+
+int fl__history_load(struct base *base);
+void fl__history_unload(struct base *base);
+int fl__history_claim(struct base *base, fl_store_request *request);
+int fl__history_change(struct base *base, const fl_history_change *change);
+int fl__history_page(struct base *base, fl_store_request *request);
+int fl__history_erase(struct base *base, fl_store_request *request);
 
 #endif

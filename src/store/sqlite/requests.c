@@ -44,7 +44,7 @@ void fl__answer_free(void *store_data)
     }
 }
 
-static bool keep_bytes(fl_store_request *request, fl_bytes *bytes)
+bool fl__answer_keep(fl_store_request *request, fl_bytes *bytes)
 {
     void *copy = fl__answer_alloc(request, bytes->size);
     if (copy && bytes->size > 0)
@@ -64,13 +64,12 @@ static int keep_row(struct base *base, fl_store_request *request, const struct w
                     const struct entry *entry, fl_row *ret)
 {
     int r = fl__row_of(base, window, entry, ret);
-    if (r == 0 && (!keep_bytes(request, &ret->name) || !keep_bytes(request, &ret->body)))
+    if (r == 0 && (!fl__answer_keep(request, &ret->name) || !fl__answer_keep(request, &ret->body)))
         r = base_no_memory(base);
     return r;
 }
 
-/* An array of an answer that gets longer: room for one more than `count`. */
-static void *grow(fl_store_request *request, void *array, size_t count, size_t size)
+void *fl__answer_grow(fl_store_request *request, void *array, size_t count, size_t size)
 {
     enum { FIRST = 16 };
     if (count >= FIRST && (count & (count - 1)) != 0)
@@ -186,6 +185,8 @@ static int finish(struct base *base, fl_store_request *request)
     if (r == 0)
         r = change_all(base, request->finish.changes, request->finish.change_count);
     if (r == 0)
+        r = fl__history_change(base, &request->finish.history);
+    if (r == 0)
         r = record(base, &request->finish.record);
     request->finish.deleted = deleted;
     return r;
@@ -268,7 +269,7 @@ static int claim_progress(struct base *base, fl_store_request *request)
         return r == FL_NO_MEMORY ? base_no_memory(base) : base_corrupt(base, "its progress cannot be read");
     void *kept = (void *)progress.keep;
     fl_bytes keep = {kept, progress.keep_count * sizeof *progress.keep};
-    bool copied = keep_bytes(request, &keep);
+    bool copied = fl__answer_keep(request, &keep);
     fl__release(kept);
     progress.keep = keep.data;
     request->claim.progress = progress;
@@ -320,6 +321,8 @@ static int claim(struct base *base, fl_wall_clock *clock, fl_store_request *requ
         r = claim_windows(base, request);
     if (r == 0)
         r = claim_counts(base, request);
+    if (r == 0)
+        r = fl__history_claim(base, request);
     if (r == 0)
         r = set_owner(base, base->version + 1, request->claim.owner);
     if (r == 0)
@@ -433,7 +436,7 @@ static bool listed(const fl_store_request *request, const struct window *window,
 static int list_one(struct base *base, fl_store_request *request, const struct window *window,
                     const struct entry *entry)
 {
-    fl_row *rows = grow(request, (void *)request->list.rows, request->list.count, sizeof *rows);
+    fl_row *rows = fl__answer_grow(request, (void *)request->list.rows, request->list.count, sizeof *rows);
     if (!rows)
         return base_no_memory(base);
     request->list.rows = rows;
@@ -518,8 +521,8 @@ static int dead_row(struct base *base, fl_store_request *request, sqlite3_stmt *
                                  .body = fl__column_bytes(statement, 6)},
                          .died_us = sqlite3_column_int64(statement, 3),
                          .reason = fl__column_bytes(statement, 5)};
-    if (!keep_bytes(request, &ret->row.name) || !keep_bytes(request, &ret->row.body) ||
-        !keep_bytes(request, &ret->reason))
+    if (!fl__answer_keep(request, &ret->row.name) || !fl__answer_keep(request, &ret->row.body) ||
+        !fl__answer_keep(request, &ret->reason))
         return base_no_memory(base);
     return fl__namespace_text(base, (uint64_t)sqlite3_column_int64(statement, 2), &ret->row.ns);
 }
@@ -538,7 +541,8 @@ static int dead_rows(struct base *base, fl_store_request *request, sqlite3_stmt 
             break;
         }
         last = seq;
-        fl_dead_row *rows = grow(request, (void *)request->dead_list.rows, request->dead_list.count, sizeof *rows);
+        fl_dead_row *rows =
+            fl__answer_grow(request, (void *)request->dead_list.rows, request->dead_list.count, sizeof *rows);
         request->dead_list.rows = rows;
         r = rows ? dead_row(base, request, statement, &rows[request->dead_list.count++]) : base_no_memory(base);
         if (r < 0)
@@ -577,6 +581,7 @@ bool fl__request_writes(const fl_store_request *request)
     case FL_STORE_LIST:
     case FL_STORE_LOAD:
     case FL_STORE_DEAD_LIST:
+    case FL_STORE_HISTORY:
     case FL_STORE_BACKUP:
     case FL_STORE_MEET:
     case FL_STORE_RENEW:
@@ -618,6 +623,7 @@ static int write_changes(struct base *base, fl_store_request *request)
 
 int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *request)
 {
+    int r;
     fl__store_answer(request, 0, NULL);
     if (fl__store_validate(request) < 0 || lost(base, request))
         return 0;
@@ -639,7 +645,12 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
     case FL_STORE_FINISH:
         return finish(base, request);
     case FL_STORE_RECORD:
-        return record(base, &request->record.progress);
+        r = fl__history_change(base, &request->record.history);
+        return r < 0 ? r : record(base, &request->record.progress);
+    case FL_STORE_HISTORY:
+        return fl__history_page(base, request);
+    case FL_STORE_FORGET:
+        return fl__history_erase(base, request);
     case FL_STORE_DEAD_LIST:
         return dead_list(base, request);
     case FL_STORE_MEET:

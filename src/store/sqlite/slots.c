@@ -182,8 +182,9 @@ int fl__slots_load(struct base *base)
     if (r == 0 && count > 0)
         r = resize(base, count);
     if (r == 0)
-        r = fl__each_row(base, "SELECT slot FROM windows UNION ALL SELECT slot FROM runs", mark,
-                         &(enum slot_use){SLOT_USED});
+        r = fl__each_row(base,
+                         "SELECT slot FROM windows UNION ALL SELECT slot FROM runs UNION ALL SELECT slot FROM history",
+                         mark, &(enum slot_use){SLOT_USED});
     if (r == 0)
         r = fl__each_row(base, "SELECT slot FROM doomed", mark, &(enum slot_use){SLOT_DOOMED});
     return r;

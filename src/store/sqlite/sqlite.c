@@ -9,7 +9,8 @@
  *     requests.c    what each request does; load.c, backup.c: those that take longer
  *     windows.c     the rows of windows, in chunks (chunk.c)
  *     names/        the index of names: names.c in memory; runs.c in the file; merge.c
- *     slots.c       tables of records, for both
+ *     history.c     spans of history, in slots
+ *     slots.c       tables of records, for all of these
  *     base.c        the file: schema, transactions, errors; namespaces.c
  *     damage.c      checksums, damage of the log; mark.c: a log that is missing
  *     background.c  what is done beside the commits

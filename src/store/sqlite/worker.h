@@ -13,6 +13,10 @@
 /* Memory that is freed when the request has been answered. NULL if there is none. */
 void *fl__answer_alloc(fl_store_request *request, size_t size);
 void fl__answer_free(void *store_data);
+/* Copies bytes into the memory of the answer; false: there is none. */
+bool fl__answer_keep(fl_store_request *request, fl_bytes *bytes);
+/* An array of an answer that gets longer: room for one more than `count`; NULL: no memory. */
+void *fl__answer_grow(fl_store_request *request, void *array, size_t count, size_t size);
 
 /* Rows on their way to a loop. */
 struct batch {

@@ -236,6 +236,20 @@ static const char version_1[] =
     " (0, 25::bigint << 56, 4, 1000, '\\x01636f756e7473', 'ns', '{}');"
     "INSERT INTO foliot_meta (key, value) VALUES ('shards', 2), ('schema', 1);";
 
+/* Of version 3: without history. */
+TEST(tables_of_version_3_are_brought_up_to_date)
+{
+    const char *name = new_schema();
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    pg_sql("DROP TABLE %s.foliot_history; DROP TABLE %s.foliot_history_span;"
+           " UPDATE %s.foliot_meta SET value = 3 WHERE key IN ('schema', 'compatible')",
+           name, name, name);
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
+    CHECK_EQ(meta(name, "compatible"), PG_SCHEMA_COMPATIBLE);
+    CHECK(has_table(name, "foliot_history") && has_table(name, "foliot_history_span"));
+}
+
 static const char *new_version_1(void)
 {
     const char *name = new_schema();
@@ -388,9 +402,9 @@ TEST(where_there_is_citus_the_tables_are_distributed_by_shard)
            " RETURNS void LANGUAGE sql AS 'INSERT INTO %s.said VALUES (tab::text, col, colocate_with)'",
            name, name, name);
     CHECK_EQ(try_open(pg_url(name), 0), 0);
-    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE col = 'shard'", name), 6);
-    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE colocated = 'foliot_shard'", name), 5);
-    CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 9);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE col = 'shard'", name), 8);
+    CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE colocated = 'foliot_shard'", name), 7);
+    CHECK_EQ(pg_number("SELECT count(*) FROM information_schema.tables WHERE table_schema = '%s'", name), 11);
     CHECK_EQ(pg_number("SELECT count(*) FROM %s.said WHERE tab LIKE '%%member'", name), 0);
     pg_sql("DROP SCHEMA %s CASCADE", name);
 }
@@ -465,6 +479,7 @@ TEST(tables_are_brought_up_to_date_as_the_documentation_says)
     CHECK(strstr(message, "permission denied") && strstr(message, "CREATE"));
     pg_sql("SET search_path = %s; %s RESET search_path", name, documented(2));
     pg_sql("SET search_path = %s; %s RESET search_path", name, documented(3));
+    pg_sql("SET search_path = %s; %s RESET search_path", name, documented(4));
     pg_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO old_user", name);
     CHECK_EQ(try_open(url_of("old_user", "postgres", options), 0), 0);
     CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
@@ -473,11 +488,13 @@ TEST(tables_are_brought_up_to_date_as_the_documentation_says)
 
 TEST(tables_are_distributed_as_the_documentation_says)
 {
-    const char *block = documented(5);
+    const char *block = documented(6);
     size_t lines = 0;
     for (const char *const *statement = fl__pg_distribute; *statement; statement++, lines++)
         CHECK(strstr(block, *statement));
     for (const char *const *statement = fl__pg_distribute_counts; *statement; statement++, lines++)
+        CHECK(strstr(block, *statement));
+    for (const char *const *statement = fl__pg_distribute_history; *statement; statement++, lines++)
         CHECK(strstr(block, *statement));
     for (; *block; block++)
         lines -= *block == '\n';
@@ -491,7 +508,8 @@ static bool is_about_shards(unsigned statement)
 {
     const char *sql = fl__pg_sql[statement].sql;
     bool control = strncmp(sql, "BEGIN", 5) == 0 || strncmp(sql, "SET LOCAL", 9) == 0 || strcmp(sql, "COMMIT") == 0;
-    bool row = statement == PG_PUT_ONE || statement == PG_COUNT_ONE; /* $1 is its shard */
+    bool row =
+        statement == PG_PUT_ONE || statement == PG_COUNT_ONE || statement == PG_HISTORY_NOTE; /* $1 is its shard */
     return !control && !row && !strstr(sql, "foliot_member") && statement != PG_HOLDERS &&
            statement < PG_STATEMENTS_PLAIN;
 }

@@ -249,9 +249,11 @@ static void make_old(const char *file)
 {
     sqlite3 *db;
     char sql[80];
-    meddle(file, "DROP TABLE counts; ALTER TABLE dead DROP COLUMN s; ALTER TABLE shard DROP COLUMN opened;"
-                 " ALTER TABLE shard DROP COLUMN used; ALTER TABLE progress DROP COLUMN s;"
-                 " ALTER TABLE namespaces DROP COLUMN s; PRAGMA user_version = 2");
+    meddle(
+        file,
+        "DROP TABLE history; DROP TABLE counts; ALTER TABLE dead DROP COLUMN s; ALTER TABLE shard DROP COLUMN opened;"
+        " ALTER TABLE shard DROP COLUMN used; ALTER TABLE progress DROP COLUMN s;"
+        " ALTER TABLE namespaces DROP COLUMN s; PRAGMA user_version = 2");
     CHECK_EQ(sqlite3_open(folder_file(file), &db), SQLITE_OK);
     int rc = SQLITE_OK;
     for (int i = 0; rc == SQLITE_OK; i++) { /* until there is no such slot */
@@ -284,6 +286,43 @@ TEST(a_store_that_was_not_counted_is_counted_when_it_is_opened)
     end();
 }
 
+static struct asked to_append(uint64_t version, const char *body)
+{
+    fl_history_row *row = remember(&(fl_history_row){.seq = 2, .id = {1000, 2}, .ns = text("ns"), .body = text(body)},
+                                   sizeof(fl_history_row));
+    return (struct asked){
+        .request = {.op = FL_STORE_RECORD,
+                    .version = version,
+                    .record = {.progress.seq_limit = 10, .history = {.rows = row, .count = 1, .span = 1}}}};
+}
+
+static struct asked to_list_past(void)
+{
+    return (struct asked){
+        .request = {.op = FL_STORE_HISTORY,
+                    .history = {.span = 1, .from_us = INT64_MIN, .until_us = INT64_MAX, .limit = 10}}};
+}
+
+TEST(a_store_without_history_gets_one_when_it_is_opened)
+{
+    begin();
+    uint64_t version = claim(shard, "me");
+    fl_row row = make_named(2, 1000, 25, "a");
+    put(shard, version, &row, 1);
+    detach(shard);
+    fl_store_close(store);
+    meddle("shard-0000.db", "DROP TABLE history; PRAGMA user_version = 4");
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+    CHECK(is_named(shard, "a", NULL));
+    struct asked appended = to_append(claim(shard, "me"), "what has happened");
+    CHECK_EQ(perform(shard, &appended), 0);
+    struct asked listed = to_list_past();
+    CHECK_EQ(perform(shard, &listed), 0);
+    CHECK_EQ(listed.request.history.count, 1);
+    end();
+}
+
 /* Flips a bit in a file behind the first place where this text stands. */
 static void flip(const char *file, const char *after)
 {
@@ -304,6 +343,24 @@ static fl_row row_with_body(uint64_t seq, const char *body)
     fl_row row = make_row(seq, 1000, 25);
     row.body = text(body);
     return row;
+}
+
+TEST(a_bit_that_flips_in_the_history_is_noticed)
+{
+    begin();
+    struct asked appended = to_append(claim(shard, "me"), "what has happened to a timer");
+    CHECK_EQ(perform(shard, &appended), 0);
+    detach(shard);
+    fl_store_close(store);
+    flip("shard-0000.db", "what has happened ");
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+    struct asked listed = to_list_past();
+    CHECK_EQ(perform(shard, &listed), FL_STORE_CORRUPT);
+    CHECK(strstr(listed.request.message, "checksum"));
+    struct asked found = to_list_dead(); /* all else can be read */
+    CHECK_EQ(perform(shard, &found), 0);
+    end();
 }
 
 TEST(a_bit_that_flips_in_a_payload_is_noticed)
