@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/ask.h"
 #include "cli/content.h"
-#include "cli/show.h"
 
 static const char *ns, *name;
 static bool only_new, as_json;
 
 /* In a pipe the ID alone, for scripts: id=$(foliot add ...). */
-static void show_created(struct json timer)
+static int show_created(struct json timer)
 {
     char away[SHOWN];
     struct out id = {0}, due = {0};
@@ -26,48 +26,22 @@ static void show_created(struct json timer)
     putchar('\n');
     out_free(&id);
     out_free(&due);
-}
-
-static int add(struct client *client)
-{
-    struct out path = {0}, body = {0}, answer = {0};
-    struct json timer;
-    size_t at;
-    const char *why;
-    put_path(&path, "/v1/timers", ns, name, NULL);
-    int status = content_write(client, &body);
-    if (status == CLI_OK) {
-        struct client_request request = {.method = name ? "PUT" : "POST",
-                                         .path = &path,
-                                         .body = out_bytes(&body),
-                                         .header = only_new ? "If-None-Match: *" : NULL};
-        status = client_send(client, &request, &answer);
-    }
-    if (status == CLI_OK && json_parse(out_bytes(&answer), &timer, &at, &why) == 0) {
-        if (as_json)
-            show_json(timer);
-        else
-            show_created(timer);
-    }
-    out_free(&path);
-    out_free(&body);
-    out_free(&answer);
-    return status;
+    return CLI_OK;
 }
 
 static int run(void)
 {
-    struct client client;
     if (!content.after && !content.at)
         return cli_usage(&add_command, "no due time; give --after 10m or --at 2030-01-31T09:00:00Z;");
     if (only_new && !name)
         return cli_usage(&add_command, "--only-new needs a NAME;");
-    int status = client_open(&client, &add_command);
-    if (status != CLI_OK)
-        return status;
-    status = add(&client);
-    client_close(&client);
-    return status;
+    return ask_and_show(&(struct ask){.command = &add_command,
+                                      .method = name ? "PUT" : "POST",
+                                      .path = {"/v1/timers", ns, name},
+                                      .body = content_write,
+                                      .header = only_new ? "If-None-Match: *" : NULL,
+                                      .as_json = as_json,
+                                      .show = show_created});
 }
 
 static const struct cli_option options[] = {

@@ -7,6 +7,7 @@
  * wheel of its own.
  *
  *     main.c         finds the command in a table; options.c: reads its options; formats.c: what their texts look like
+ *     ask.c          what most commands do: ask the server, show its answer
  *     client.c       requests and their responses, errors included; pages.c: lists that come in pages
  *     show.c         tables, colours and JSON for people; content.c: payloads, from options and files
  *     add.c, get.c, update.c, cancel.c, list.c, dead.c, namespace.c   timers, dead letters and namespaces

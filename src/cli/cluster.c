@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/client.h"
-#include "cli/show.h"
+#include "cli/ask.h"
 
 static bool as_json;
 static const fl_bytes nobody = {"", 0};
@@ -95,24 +94,17 @@ static int print_table(struct json servers, struct json shards)
     return status;
 }
 
+static int show_cluster(struct json answer)
+{
+    struct json servers, shards;
+    bool good = json_get(answer, "servers", &servers) && json_get(answer, "shards", &shards);
+    return good ? print_table(servers, shards) : CLI_OK;
+}
+
 static int run(void)
 {
-    struct client client;
-    struct out path = {0}, answer = {0};
-    struct json body, servers, shards;
-    int status = client_open(&client, &cluster_command);
-    if (status != CLI_OK)
-        return status;
-    put_path(&path, "/v1/cluster", NULL);
-    status = client_ask(&client, "GET", &path, NULL, &answer, &body);
-    if (status == CLI_OK && as_json)
-        show_json(body);
-    else if (status == CLI_OK && json_get(body, "servers", &servers) && json_get(body, "shards", &shards))
-        status = print_table(servers, shards);
-    out_free(&path);
-    out_free(&answer);
-    client_close(&client);
-    return status;
+    return ask_and_show(
+        &(struct ask){.command = &cluster_command, .path = {"/v1/cluster"}, .as_json = as_json, .show = show_cluster});
 }
 
 static const struct cli_option options[] = {{"json", "", "print JSON", .flag = &as_json}, {0}};

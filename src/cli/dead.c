@@ -3,8 +3,7 @@
 
 #include <stdio.h>
 
-#include "cli/pages.h"
-#include "cli/show.h"
+#include "cli/ask.h"
 
 static const char *ns, *id;
 static uint64_t limit;
@@ -27,64 +26,24 @@ static const struct cli_argument some_arguments[] = {
 
 /* --- list and get ------------------------------------------------------------------------------------------------- */
 
-static int take(void *arg, struct json timer)
-{
-    struct table *table = arg;
-    if (as_json) {
-        show_json(timer);
-        return CLI_OK;
-    }
-    table_cell(table, timer, "id");
-    table_cell(table, timer, "name");
-    table_cell(table, timer, "due");
-    table_cell(table, timer, "died");
-    table_cell(table, timer, "attempt");
-    table_cell(table, timer, "reason");
-    return CLI_OK;
-}
-
-static int flush(void *arg)
-{
-    return table_flush(arg);
-}
-
 static int run_list(void)
 {
-    struct client client;
-    struct out path = {0};
-    struct table table = {.heads = {"ID", "NAME", "DUE", "DIED", "ATTEMPT", "REASON"}};
-    int status = client_open(&client, &list_dead);
-    if (status != CLI_OK)
-        return status;
-    put_path(&path, "/v1/dead", ns, NULL);
-    struct pages pages = {.path = &path, .limit = limit, .timer = take, .page = flush, .arg = &table};
-    status = pages_follow(&client, &pages);
-    if (status == CLI_OK && !as_json)
-        table_say_empty(&table, "No dead letters.");
-    table_free(&table);
-    out_free(&path);
-    client_close(&client);
-    return status;
+    return ask_and_list(&(struct ask_list){.command = &list_dead,
+                                           .path = {"/v1/dead", ns},
+                                           .limit = limit,
+                                           .as_json = as_json,
+                                           .columns = {{"ID", "id"},
+                                                       {"NAME", "name"},
+                                                       {"DUE", "due"},
+                                                       {"DIED", "died"},
+                                                       {"ATTEMPT", "attempt"},
+                                                       {"REASON", "reason"}},
+                                           .none = "No dead letters."});
 }
 
 static int run_get(void)
 {
-    struct client client;
-    struct out path = {0}, answer = {0};
-    struct json timer;
-    int status = client_open(&client, &get_dead);
-    if (status != CLI_OK)
-        return status;
-    put_path(&path, "/v1/dead", ns, id, NULL);
-    status = client_ask(&client, "GET", &path, NULL, &answer, &timer);
-    if (status == CLI_OK && as_json)
-        show_json(timer);
-    else if (status == CLI_OK)
-        show_object(timer);
-    out_free(&path);
-    out_free(&answer);
-    client_close(&client);
-    return status;
+    return ask_and_show(&(struct ask){.command = &get_dead, .path = {"/v1/dead", ns, id}, .as_json = as_json});
 }
 
 /* --- redrive and delete ------------------------------------------------------------------------------------------- */

@@ -1,30 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* `foliot get`: shows one timer. */
 
-#include "cli/client.h"
-#include "cli/show.h"
+#include "cli/ask.h"
 
 static const char *ns, *name;
 static bool as_json;
 
 static int run(void)
 {
-    struct client client;
-    struct out path = {0}, answer = {0};
-    struct json timer;
-    int status = client_open(&client, &get_command);
-    if (status != CLI_OK)
-        return status;
-    put_path(&path, "/v1/timers", ns, name, NULL);
-    status = client_ask(&client, "GET", &path, NULL, &answer, &timer);
-    if (status == CLI_OK && as_json)
-        show_json(timer);
-    else if (status == CLI_OK)
-        show_object(timer);
-    out_free(&path);
-    out_free(&answer);
-    client_close(&client);
-    return status;
+    return ask_and_show(&(struct ask){.command = &get_command, .path = {"/v1/timers", ns, name}, .as_json = as_json});
 }
 
 static const struct cli_option options[] = {

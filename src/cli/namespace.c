@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/ask.h"
 #include "cli/content.h"
-#include "cli/show.h"
 
 static const char *ns, *retry, *skip_older, *max_rate, *spread;
 static struct cli_texts secrets;
@@ -18,10 +18,6 @@ static const struct cli_command list_namespaces, get_namespace, set_namespace;
 
 static void take_space(struct table *table, struct json space)
 {
-    if (as_json) {
-        show_json(space);
-        return;
-    }
     table_cell(table, space, "namespace");
     table_cell(table, space, "pending");
     struct json settings = {0};
@@ -33,55 +29,39 @@ static void take_space(struct table *table, struct json space)
     table_cell(table, settings, "retry");
 }
 
-static int run_list(void)
+static int show_spaces(struct json answer)
 {
-    struct client client;
-    struct out path = {0}, answer = {0};
-    struct json body, spaces, space;
+    struct json spaces, space;
     struct table table = {.heads = {"NAMESPACE", "PENDING", "MAX-RATE", "SPREAD", "SKIP-OLDER", "SECRETS", "RETRY"}};
-    int status = client_open(&client, &list_namespaces);
-    if (status != CLI_OK)
-        return status;
-    put_path(&path, "/v1/namespaces", NULL);
-    status = client_ask(&client, "GET", &path, NULL, &answer, &body);
-    if (status == CLI_OK && json_get(body, "namespaces", &spaces)) {
-        for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
-            take_space(&table, space);
-        status = table_flush(&table);
-        if (!as_json)
-            table_say_empty(&table, "No namespaces.");
-    }
+    if (!json_get(answer, "namespaces", &spaces))
+        return CLI_OK;
+    for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
+        take_space(&table, space);
+    int status = table_flush(&table);
+    table_say_empty(&table, "No namespaces.");
     table_free(&table);
-    out_free(&path);
-    out_free(&answer);
-    client_close(&client);
     return status;
 }
 
-static void show_space(struct json space)
+/* With --json, a line for each namespace. */
+static int print_spaces(struct json answer)
 {
-    if (as_json)
-        show_json(space);
-    else
-        show_object(space);
+    struct json spaces, space;
+    if (json_get(answer, "namespaces", &spaces))
+        for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
+            show_json(space);
+    return CLI_OK;
+}
+
+static int run_list(void)
+{
+    return ask_and_show(&(struct ask){
+        .command = &list_namespaces, .path = {"/v1/namespaces"}, .show = as_json ? print_spaces : show_spaces});
 }
 
 static int run_get(void)
 {
-    struct client client;
-    struct out path = {0}, answer = {0};
-    struct json space;
-    int status = client_open(&client, &get_namespace);
-    if (status != CLI_OK)
-        return status;
-    put_path(&path, "/v1/namespaces", ns, NULL);
-    status = client_ask(&client, "GET", &path, NULL, &answer, &space);
-    if (status == CLI_OK)
-        show_space(space);
-    out_free(&path);
-    out_free(&answer);
-    client_close(&client);
-    return status;
+    return ask_and_show(&(struct ask){.command = &get_namespace, .path = {"/v1/namespaces", ns}, .as_json = as_json});
 }
 
 /* --- set ---------------------------------------------------------------------------------------------------------- */
@@ -139,37 +119,19 @@ static int put_settings(const struct client *client, struct out *body)
     return status;
 }
 
-static int set(struct client *client)
-{
-    struct out path = {0}, body = {0}, answer = {0};
-    struct json space;
-    put_path(&path, "/v1/namespaces", ns, NULL);
-    int status = put_settings(client, &body);
-    if (status == CLI_OK)
-        status = client_ask(client, "PATCH", &path, &body, &answer, &space);
-    if (status == CLI_OK)
-        show_space(space);
-    out_free(&path);
-    out_free(&body);
-    out_free(&answer);
-    return status;
-}
-
 static int run_set(void)
 {
-    struct client client;
     if (max_rate && !is_none(max_rate) && strspn(max_rate, "0123456789") != strlen(max_rate))
         return cli_usage(&set_namespace, "invalid value '%s' for --max-rate: expected a whole number or none;",
                          max_rate);
     if (secrets.count == 0 && !retry && !skip_older && !max_rate && !spread)
         return cli_usage(&set_namespace,
                          "nothing to set; give --secret, --retry, --skip-older, --max-rate or --spread;");
-    int status = client_open(&client, &set_namespace);
-    if (status != CLI_OK)
-        return status;
-    status = set(&client);
-    client_close(&client);
-    return status;
+    return ask_and_show(&(struct ask){.command = &set_namespace,
+                                      .method = "PATCH",
+                                      .path = {"/v1/namespaces", ns},
+                                      .body = put_settings,
+                                      .as_json = as_json});
 }
 
 /* --- Tables ------------------------------------------------------------------------------------------------------- */

@@ -1,44 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* `foliot update`: changes parts of a timer. */
 
-#include <stdio.h>
-
+#include "cli/ask.h"
 #include "cli/content.h"
-#include "cli/show.h"
 
 static const char *ns, *name;
 static bool as_json;
 
-static int update(struct client *client)
+static int put_changes(const struct client *client, struct out *body)
 {
-    struct out path = {0}, body = {0}, answer = {0};
-    struct json timer = {0};
-    put_path(&path, "/v1/timers", ns, name, NULL);
-    int status = content_write(client, &body);
-    if (status == CLI_OK && body.size == 2)
+    int status = content_write(client, body);
+    if (status == CLI_OK && body->size == 2)
         status = cli_usage(&update_command,
                            "nothing to change; give --after, --at, --to, --payload, --header, --timeout or --retry;");
-    if (status == CLI_OK)
-        status = client_ask(client, "PATCH", &path, &body, &answer, &timer);
-    if (status == CLI_OK && as_json)
-        show_json(timer);
-    else if (status == CLI_OK)
-        show_object(timer);
-    out_free(&path);
-    out_free(&body);
-    out_free(&answer);
     return status;
 }
 
 static int run(void)
 {
-    struct client client;
-    int status = client_open(&client, &update_command);
-    if (status != CLI_OK)
-        return status;
-    status = update(&client);
-    client_close(&client);
-    return status;
+    return ask_and_show(&(struct ask){.command = &update_command,
+                                      .method = "PATCH",
+                                      .path = {"/v1/timers", ns, name},
+                                      .body = put_changes,
+                                      .as_json = as_json});
 }
 
 static const struct cli_option options[] = {

@@ -7,7 +7,7 @@
  * refs.c (lists of references to timers).
  *
  * The intrusive wheel is another structure: nodes.c (its functions), rings.c (rings of 16 children), spokes.c (the nodes of a
- * spoke), nodes_check.c (what is legal). */
+ * spoke), nodes_check.c and rings_check.c (what is legal). */
 
 #include <stdatomic.h>
 
