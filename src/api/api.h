@@ -11,6 +11,7 @@
  *   browser.c        whether a web page of another site has sent a request
  *   tokens.c         bearer tokens; rate.c: how many requests per second an address may send
  *   timers.c         one timer: create, get, change, cancel; timer.c: a timer as JSON
+ *   part.c           whether a client gets a timer with its payload, without it, or the payload alone
  *   batch.c          many timers, one per line
  *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
  *   lease.c, ack.c   leases and acknowledgements

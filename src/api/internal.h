@@ -22,8 +22,10 @@ struct call {
     struct problem problem;
     struct out out; /* the answer */
     int status;
-    void *state;                 /* the handler's */
-    int64_t session_ends_us;     /* with a cookie */
+    enum { PART_WHOLE, PART_BRIEF, PART_PAYLOAD } part; /* part.c */
+    bool binary;                                        /* with PART_PAYLOAD: it is not JSON */
+    void *state;                                        /* the handler's */
+    int64_t session_ends_us;                            /* with a cookie */
     char cookie[SESSION_COOKIE]; /* of the dashboard, if it is let in by that; else it begins with a NUL */
     char ns_room[256], name_room[256];
 };
@@ -62,6 +64,8 @@ void dead_list(struct call *call);
 void dead_get(struct call *call);
 void dead_redrive(struct call *call);
 void dead_delete(struct call *call);
+void timers_payload(struct call *call);
+void dead_payload(struct call *call);
 void lease_post(struct call *call);
 void ack_post(struct call *call);
 void events_get(struct call *call);
@@ -93,6 +97,13 @@ void namespace_delete(struct call *call);
  * is a limit and no place, it may only replace a timer. Returns 0, or -1. */
 int timers_complete(struct node *node, fl_op *op, struct space **ret_place, struct problem *problem);
 int timers_problem(const struct node *node, const fl_op *op, struct problem *problem); /* of one that failed */
+
+/* --- part.c */
+int part_read(struct call *call);  /* ?payload=. Returns 0, or -1 */
+int part_check(struct call *call); /* part_read(), and no other parameter is given */
+/* Writes the bytes of the payload. Returns 0; -1: there are none, and `problem` says so. */
+int part_write_payload(struct call *call, const fl_durable *timer);
+void part_answer(struct call *call, int status);
 
 /* --- session.c */
 fl_bytes session_cookie(http_request *request); /* size 0: there is none */

@@ -154,10 +154,11 @@ static void list_refuse(struct list *list)
     call_refuse(call);
 }
 
-static void write_found(struct out *out, uint32_t shard, const fl_op *found, bool dead)
+static void write_found(struct call *call, uint32_t shard, const fl_op *found, bool dead)
 {
+    struct out *out = &call->out;
     out_put(out, "{", 1);
-    timer_write(out, shard, &found->timer);
+    timer_write(out, shard, &found->timer, call->part == PART_BRIEF);
     if (dead) {
         out_key(out, "died");
         out_time(out, found->died_us);
@@ -174,7 +175,7 @@ static void render_page(struct shard_call *page)
     for (size_t i = 0; i < page->listing.count && list->result == 0; i++) {
         if (list->found++ > 0)
             out_put(&list->call->out, ",", 1);
-        write_found(&list->call->out, page->shard->number, &page->listing.found[i], page->listing.dead);
+        write_found(list->call, page->shard->number, &page->listing.found[i], page->listing.dead);
     }
     list->left -= page->listing.count < list->left ? page->listing.count : list->left;
 }
@@ -219,12 +220,12 @@ static void page_back(struct shard_call *over)
 
 static void list_begin(struct call *call, bool dead)
 {
-    static const char *const known[] = {"due_after", "due_before", "prefix", "limit", "cursor", NULL};
-    static const char *const known_dead[] = {"limit", "cursor", NULL};
+    static const char *const known[] = {"due_after", "due_before", "prefix", "limit", "cursor", "payload", NULL};
+    static const char *const known_dead[] = {"limit", "cursor", "payload", NULL};
     struct list *list = list_new(call);
     if (!list)
         return;
-    if (call_check_query(call, dead ? known_dead : known) < 0 || read_filter(call, list) < 0) {
+    if (call_check_query(call, dead ? known_dead : known) < 0 || part_read(call) < 0 || read_filter(call, list) < 0) {
         list_refuse(list);
         return;
     }
@@ -362,6 +363,7 @@ struct dead {
     struct shard_call job;
     struct call *call;
     fl_op op;
+    bool without; /* its payload is wanted, and it has none */
 };
 
 static void dead_render(struct shard_call *job)
@@ -375,21 +377,23 @@ static void dead_render(struct shard_call *job)
             problem_set(&call->problem, 404, "not-found", NULL, "the dead letter does not exist");
         return;
     }
-    if (op->kind != FL_OP_DEAD_DELETE)
-        write_found(&call->out, job->shard->number, op, op->kind == FL_OP_DEAD_GET);
+    if (call->part == PART_PAYLOAD)
+        dead->without = part_write_payload(call, &op->timer) < 0;
+    else if (op->kind != FL_OP_DEAD_DELETE)
+        write_found(call, job->shard->number, op, op->kind == FL_OP_DEAD_GET);
 }
 
 static void dead_back(struct shard_call *over)
 {
     struct dead *dead = (struct dead *)over;
     struct call *call = dead->call;
-    int result = dead->op.result;
+    bool failed = dead->op.result < 0 || dead->without;
     bool deleted = dead->op.kind == FL_OP_DEAD_DELETE;
     free(dead);
-    if (result < 0)
+    if (failed)
         call_refuse(call);
     else
-        call_answer(call, deleted ? 204 : 200);
+        part_answer(call, deleted ? 204 : 200);
 }
 
 static void dead_begin(struct call *call, enum fl_op_kind kind)
@@ -420,7 +424,16 @@ static void dead_begin(struct call *call, enum fl_op_kind kind)
 
 void dead_get(struct call *call)
 {
-    dead_begin(call, FL_OP_DEAD_GET);
+    if (part_check(call) < 0)
+        call_refuse(call);
+    else
+        dead_begin(call, FL_OP_DEAD_GET);
+}
+
+void dead_payload(struct call *call)
+{
+    call->part = PART_PAYLOAD;
+    dead_get(call);
 }
 
 void dead_redrive(struct call *call)

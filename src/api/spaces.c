@@ -3,8 +3,10 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/internal.h"
+#include "text/json.h"
 
 static void write_space(struct out *out, struct space *space)
 {
@@ -15,48 +17,171 @@ static void write_space(struct out *out, struct space *space)
     out_text(out, "}");
 }
 
+/* With a limit, the page has the first names after the cursor, in order of their bytes. The walk comes by the namespaces in no
+ * order, so the smallest names so far are kept, and the largest of them gives way to a smaller one. */
 struct listing {
     struct space_walk walk;
     struct call *call;
     size_t count;
+    fl_bytes prefix, contains, after;
+    char prefix_room[FL_STORE_NAME_MAX], contains_room[FL_STORE_NAME_MAX], after_room[FL_STORE_NAME_MAX];
+    size_t limit; /* 0: all, as they come */
+    bool more;
+    struct kept {
+        unsigned char size;
+        char name[FL_STORE_NAME_MAX];
+    } * rooms, **kept; /* `limit` of them; `count` are in use, in order */
 };
+
+static int compare(fl_bytes a, fl_bytes b)
+{
+    int r = memcmp(a.data, b.data, a.size < b.size ? a.size : b.size);
+    return r != 0 ? r : (a.size > b.size) - (a.size < b.size);
+}
+
+static bool matches(const struct listing *listing, fl_bytes name)
+{
+    fl_bytes prefix = listing->prefix, contains = listing->contains;
+    return (prefix.size == 0 || (name.size >= prefix.size && memcmp(name.data, prefix.data, prefix.size) == 0)) &&
+           (contains.size == 0 || memmem(name.data, name.size, contains.data, contains.size)) &&
+           (listing->after.size == 0 || compare(name, listing->after) > 0);
+}
+
+static void keep(struct listing *listing, fl_bytes name)
+{
+    size_t at = listing->count, low = 0;
+    while (low < at) {
+        size_t middle = low + (at - low) / 2;
+        const struct kept *kept = listing->kept[middle];
+        if (compare((fl_bytes){kept->name, kept->size}, name) < 0)
+            low = middle + 1;
+        else
+            at = middle;
+    }
+    listing->more = listing->more || listing->count == listing->limit;
+    if (at == listing->limit)
+        return;
+    if (listing->count < listing->limit)
+        listing->kept[listing->count] = &listing->rooms[listing->count];
+    else
+        listing->count--;
+    struct kept *room = listing->kept[listing->count];
+    memmove(listing->kept + at + 1, listing->kept + at, (listing->count - at) * sizeof *listing->kept);
+    listing->kept[at] = room;
+    listing->count++;
+    room->size = (unsigned char)name.size;
+    memcpy(room->name, name.data, name.size);
+}
 
 static void list_visit(struct space_walk *walk, struct space *space)
 {
     struct listing *listing = (struct listing *)walk;
     struct out *out = &listing->call->out;
-    if (!space_exists(space) || !call_may(listing->call, RIGHT_READ, space_name(space)))
+    if (!space_exists(space) || !call_may(listing->call, RIGHT_READ, space_name(space)) ||
+        !matches(listing, space_name(space)))
         return;
+    if (listing->limit > 0) {
+        keep(listing, space_name(space));
+        return;
+    }
     if (listing->count++ > 0)
         out_put(out, ",", 1);
     write_space(out, space);
+}
+
+static void listing_free(struct listing *listing)
+{
+    free(listing->rooms);
+    free(listing->kept);
+    free(listing);
+}
+
+static void write_kept(struct listing *listing)
+{
+    struct out *out = &listing->call->out;
+    for (size_t i = 0; i < listing->count; i++) {
+        fl_bytes name = {listing->kept[i]->name, listing->kept[i]->size};
+        struct space *space = space_if_any(listing->call->worker->node, name);
+        struct space gone = {.name = listing->kept[i]->name, .size = name.size, .settings = &no_settings};
+        if (i > 0)
+            out_put(out, ",", 1);
+        write_space(out, space ? space : &gone);
+    }
 }
 
 static void list_done(struct space_walk *walk)
 {
     struct listing *listing = (struct listing *)walk;
     struct call *call = listing->call;
-    free(listing);
-    out_text(&call->out, "]}");
+    if (listing->limit > 0)
+        write_kept(listing);
+    out_text(&call->out, "]");
+    if (listing->more) {
+        const struct kept *last = listing->kept[listing->count - 1];
+        out_key(&call->out, "cursor");
+        out_string(&call->out, (fl_bytes){last->name, last->size});
+    }
+    out_text(&call->out, "}");
+    listing_free(listing);
     call_answer(call, 200);
+}
+
+static int read_limit(struct call *call, struct listing *listing)
+{
+    enum { MOST = 1000 };
+    char room[8];
+    fl_bytes text;
+    int64_t limit;
+    int given = call_query(call, "limit", room, sizeof room, &text);
+    if (given <= 0)
+        return given;
+    const char *last = (const char *)text.data + text.size - 1;
+    if (text.size == 0 || *last < '0' || *last > '9' || !json_integer((struct json){JSON_NUMBER, text}, &limit) ||
+        limit < 1 || limit > MOST)
+        return problem_set(&call->problem, 400, "invalid-field", "limit",
+                           "limit must be a whole number from 1 to 1000");
+    listing->limit = (size_t)limit;
+    listing->rooms = calloc(listing->limit, sizeof *listing->rooms);
+    listing->kept = calloc(listing->limit, sizeof *listing->kept);
+    if (!listing->rooms || !listing->kept)
+        return problem_of_result(&call->problem, FL_NO_MEMORY);
+    return 0;
+}
+
+static int read_query(struct call *call, struct listing *listing)
+{
+    static const char *const known[] = {"prefix", "name_contains", "limit", "cursor", NULL};
+    if (call_check_query(call, known) < 0 || read_limit(call, listing) < 0 ||
+        call_query(call, "prefix", listing->prefix_room, FL_STORE_NAME_MAX, &listing->prefix) < 0 ||
+        call_query(call, "name_contains", listing->contains_room, FL_STORE_NAME_MAX, &listing->contains) < 0 ||
+        call_query(call, "cursor", listing->after_room, FL_STORE_NAME_MAX, &listing->after) < 0)
+        return -1;
+    return 0;
 }
 
 static void namespaces_answer(void *arg)
 {
-    struct call *call = arg;
-    struct listing *listing = calloc(1, sizeof *listing);
-    if (!listing) {
-        call_refuse_result(call, FL_NO_MEMORY);
-        return;
-    }
-    *listing = (struct listing){.walk = {.visit = list_visit, .done = list_done}, .call = call};
+    struct listing *listing = arg;
+    struct call *call = listing->call;
     out_text(&call->out, "{\"namespaces\":[");
     space_walk_begin(&listing->walk, call->worker);
 }
 
 void namespaces_get(struct call *call)
 {
-    servers_gather(call->worker, (fl_bytes){0}, namespaces_answer, call);
+    struct listing *listing = calloc(1, sizeof *listing);
+    if (!listing) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    listing->walk = (struct space_walk){.visit = list_visit, .done = list_done};
+    listing->call = call;
+    if (read_query(call, listing) < 0) {
+        listing_free(listing);
+        call_refuse(call);
+        return;
+    }
+    servers_gather(call->worker, (fl_bytes){0}, namespaces_answer, listing);
 }
 
 /* One that nobody has used is as if it were there, but who only looks does not make it. */

@@ -517,9 +517,16 @@ static void write_headers(struct out *out, fl_bytes headers)
     out_put(out, "}", 1);
 }
 
-static void write_payload(struct out *out, const fl_durable *timer)
+static void write_payload(struct out *out, const fl_durable *timer, bool brief)
 {
-    if (timer_is_binary(timer)) {
+    if (brief) {
+        out_key(out, "payload_bytes");
+        out_number(out, timer_payload(timer).size);
+        if (timer->payload.size > 0) {
+            out_key(out, "payload_type");
+            out_text(out, timer_is_binary(timer) ? "\"binary\"" : "\"json\"");
+        }
+    } else if (timer_is_binary(timer)) {
         out_key(out, "payload_base64");
         out_base64(out, timer_payload(timer));
     } else if (timer->payload.size > 0) {
@@ -528,7 +535,7 @@ static void write_payload(struct out *out, const fl_durable *timer)
     }
 }
 
-void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
+void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief)
 {
     char id[FL_ID_TEXT + 1];
     fl_id_format(shard, timer->id, id);
@@ -550,7 +557,7 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer)
         out_key(out, "target");
         out_string(out, timer->target);
     }
-    write_payload(out, timer);
+    write_payload(out, timer, brief);
     if (timer->headers.size > 0)
         write_headers(out, timer->headers);
     if (timer->timeout_us > 0) {

@@ -66,8 +66,8 @@ unsigned timer_update_flags(const struct timer_in *in);
 int retry_read(struct json object, fl_retry *ret, struct problem *problem);
 void retry_write(struct out *out, const fl_retry *retry);
 
-/* Writes the members of a timer, without the braces. */
-void timer_write(struct out *out, uint32_t shard, const fl_durable *timer);
+/* Writes the members of a timer, without the braces. With `brief`, size and type of the payload instead of the payload. */
+void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief);
 
 /* Both alphabets, with or without padding. Returns 0 and what it stands for, to be freed; FL_INVALID_ARGUMENT, FL_NO_MEMORY. */
 int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size);

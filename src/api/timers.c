@@ -58,8 +58,12 @@ static void render(struct shard_call *job)
     call->status = op->kind == FL_OP_CREATE && op->outcome == FL_CREATED ? 201 : op->kind == FL_OP_CANCEL ? 204 : 200;
     if (op->kind == FL_OP_CANCEL)
         return;
+    if (call->part == PART_PAYLOAD) {
+        single->failed = part_write_payload(call, &op->timer) < 0;
+        return;
+    }
     out_put(&call->out, "{", 1);
-    timer_write(&call->out, job->shard->number, &op->timer);
+    timer_write(&call->out, job->shard->number, &op->timer, call->part == PART_BRIEF);
     out_put(&call->out, "}", 1);
 }
 
@@ -87,7 +91,7 @@ static void back(struct shard_call *over)
     if (failed)
         call_refuse(call);
     else
-        call_answer(call, call->status);
+        part_answer(call, call->status);
 }
 
 /* --- The question ------------------------------------------------------------------------------------------------- */
@@ -220,8 +224,18 @@ void timers_post(struct call *call)
     create(call, shard_of_worker(call->worker));
 }
 
+void timers_payload(struct call *call)
+{
+    call->part = PART_PAYLOAD;
+    timers_get(call);
+}
+
 void timers_get(struct call *call)
 {
+    if (part_check(call) < 0) {
+        call_refuse(call);
+        return;
+    }
     struct single *single = single_new(call);
     if (!single)
         return;

@@ -364,7 +364,7 @@ def test_parameters(api, server):
                 continue  # would listen
             beside = {"due_after": "2100-01-01T00:00:00Z", "prefix": "x"} if operation.id == "cancelTimers" else {}
             answer = operation(server, query={**beside, parameter["name"]: value})
-            good = 204 if operation.id == "deleteNamespace" else 200
+            good = {"deleteNamespace": 204, "getTimer": 404, "getDead": 404}.get(operation.id, 200)  # there is no such timer
             if answer.status != (good if query_fits(api, parameter, value) else 400):
                 wrong.append(f"{parameter['name']}={value}: {answer}")
         if queries:
@@ -441,12 +441,13 @@ def test_batch(api, server):
 def test_timers(api, server):
     tea = {"timer": "story"}
     check("201: a new timer", api.putTimer(server, {"after": "1h"}, **tea).status == 201)
-    check("200: the same again", api.putTimer(server, {"after": "2h"}, **tea).status == 200)
+    check("200: the same again", api.putTimer(server, {"after": "2h", "payload": {"order": 1}}, **tea).status == 200)
     check(
         "412: only if it is new",
         api.putTimer(server, {"after": "1h"}, headers={"If-None-Match": "*"}, **tea).status == 412,
     )
     made = api.getTimer(server, **tea).json
+    check("the payload alone", api.getTimerPayload(server, **tea).status == 200)
     check("it is found by its ID", api.getTimer(server, timer=made["id"]).json == made)
     check("it is in the list", made in api.listTimers(server, query={"prefix": "stor"}).json["timers"])
     check("204: cancelled", api.cancelTimer(server, **tea).status == 204)
@@ -534,7 +535,7 @@ def test_pull(api, server):
     api.putTimer(server, {"after": "0s", "payload": [1]}, timer="one", **ns)
     leased = api.lease(server, LEASE_WAIT, **ns).json["timers"]
     check("a due timer is leased", [timer["payload"] for timer in leased] == [[1]], leased)
-    api.putTimer(server, {"after": "0s"}, timer="two", **ns)
+    api.putTimer(server, {"after": "0s", "payload": 2}, timer="two", **ns)
     two = api.lease(server, LEASE_WAIT, **ns).json["timers"][0]
     busy = [
         api.changeTimer(server, {"after": "1h"}, timer=two["id"], **ns),
@@ -547,6 +548,7 @@ def test_pull(api, server):
     check("once", api.acknowledge(server, {"acks": acks[:1]}).json == {"settled": 0, "unknown": [acks[0]["lease"]]})
     dead = await_(lambda: api.listDead(server, **ns).json["timers"], "the dead letter is there")
     name = {"id": dead[0]["id"], **ns}
+    check("the payload of a dead letter", api.getDeadPayload(server, **name).status == 200)
     check("a dead letter says why", api.getDead(server, **name).json["reason"] != "")
     raised = api.redriveDead(server, **name)
     check("it can be raised", raised.status == 200, raised)

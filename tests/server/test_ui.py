@@ -9,7 +9,7 @@ import os
 import re
 import signal
 
-from e2e import SOURCE, Server, await_, check, expect, folder, run, test
+from e2e import SOURCE, Server, await_, check, expect, folder, problem, quote, run, test
 
 PAGE = {"Foliot-UI": "1"}
 
@@ -185,6 +185,62 @@ def _():
         stream.close()
         for bad in ("sample=0/s", "sample=21/s", "sample=4", "sample=4/m", "sample=", "sample=4/s&type=fired"):
             expect(server.get("/v1/events?" + bad).status, 400, bad)
+
+
+
+@test("payloads: left out of lists, and on their own")
+def _():
+    with Server() as server:
+        server.put("/v1/timers/demo/json", {"after": "1h", "payload": {"a": 1}}).must(201)
+        server.put("/v1/timers/demo/bytes", {"after": "1h", "payload_base64": "AAEC"}).must(201)
+        server.put("/v1/timers/demo/none", {"after": "1h"}).must(201)
+        wanted = {"json": (8, "json"), "bytes": (3, "binary"), "none": (0, None)}
+        for timer in server.get("/v1/timers/demo?payload=false").must(200)["timers"] + [server.get(f"/v1/timers/demo/{name}?payload=false").must(200) for name in wanted]:
+            expect((timer["payload_bytes"], timer.get("payload_type")), wanted[timer["name"]])
+            check("payload" not in timer and "payload_base64" not in timer, timer)
+        check("payload_bytes" not in server.get("/v1/timers/demo/json?payload=true").must(200), "as without the parameter")
+        for name, body, kind in (("json", b'{"a": 1}', "application/json"), ("bytes", b"\0\1\2", "application/octet-stream")):
+            answer = server.get(f"/v1/timers/demo/{name}/payload")
+            expect((answer.status, answer.body, answer.headers["content-type"]), (200, body, kind))
+            expect((answer.headers["content-disposition"], answer.headers["x-content-type-options"]), ("attachment", "nosniff"))
+        problem(server.get("/v1/timers/demo/none/payload"), 404, "not-found")
+        problem(server.get("/v1/timers/demo/nobody/payload"), 404, "not-found")
+        problem(server.get("/v1/timers/demo/json?payload=no"), 400, "invalid-field", "payload")
+        problem(server.get("/v1/timers/demo/json/payload?payload=false"), 400, "unknown-field", "payload")
+        problem(server.get("/v1/timers/demo/json?limit=1"), 400, "unknown-field", "limit")
+        for name, payload in (("a", {"payload": 7}), ("b", {})):
+            server.put(f"/v1/timers/lost/{name}", {"after": "0s", "target": f"http://127.0.0.1:{server.port}/nowhere", **payload}).must(201)
+        letters = await_(lambda: (found := server.get("/v1/dead/lost?payload=false").must(200)["timers"]) and len(found) == 2 and {x["name"]: x for x in found}, "dead letters")
+        expect((letters["a"]["payload_bytes"], letters["a"]["payload_type"], letters["b"]["payload_bytes"]), (1, "json", 0))
+        expect(server.get(f"/v1/dead/lost/{letters['a']['id']}?payload=false").must(200)["payload_bytes"], 1)
+        expect(server.get(f"/v1/dead/lost/{letters['a']['id']}/payload").body, b"7")
+        problem(server.get(f"/v1/dead/lost/{letters['b']['id']}/payload"), 404, "not-found")
+
+
+@test("namespaces in pages, in order, by prefix and by text")
+def _():
+    with Server("--config", config(("all", "admin", "*"), ("some", "read", "n007, n100"))) as server:
+        server.token = "token-all"
+        names = [f"n{i:03}" for i in range(137)] + ["größer", "a/b", "A"]
+        check(all(line["ok"] for line in server.batch([{"op": "create", "namespace": name, "after": "1h"} for name in names])), "created")
+        for limit in (1, 7, 140, 1000):
+            found, cursor = [], ""
+            while True:
+                page = server.get(f"/v1/namespaces?limit={limit}{cursor}").must(200)
+                check(len(page["namespaces"]) <= limit, page)
+                found += [space["namespace"] for space in page["namespaces"]]
+                if "cursor" not in page:
+                    break
+                cursor = "&cursor=" + quote(page["cursor"])
+            expect(found, sorted(names, key=str.encode), f"limit={limit}")
+        expect(len(server.get("/v1/namespaces").must(200)["namespaces"]), len(names))
+        expect([space["namespace"] for space in server.get("/v1/namespaces?prefix=n00&limit=3").must(200)["namespaces"]], ["n000", "n001", "n002"])
+        expect([space["namespace"] for space in server.get("/v1/namespaces?name_contains=" + quote("öß")).must(200)["namespaces"]], ["größer"])
+        expect(server.get("/v1/namespaces?prefix=x&limit=1").must(200), {"namespaces": []})
+        for query, field in (("limit=0", "limit"), ("limit=1001", "limit"), ("limit=", "limit"), ("limit=1x", "limit")):
+            problem(server.get("/v1/namespaces?" + query), 400, "invalid-field", field)
+        server.token = "token-some"
+        expect([space["namespace"] for space in server.get("/v1/namespaces?limit=5").must(200)["namespaces"]], ["n007", "n100"])
 
 
 run()
