@@ -7,6 +7,7 @@
 
 #include "text/cron.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,9 +50,9 @@ struct reader {
 
 /* --- Errors ------------------------------------------------------------------------------------------------------ */
 
-/* Writes what is wrong at `at`, a place in the field. Always false. */
-__attribute__((format(printf, 3, 4))) static bool wrong(const struct reader *reader, const char *at, const char *format,
-                                                        ...)
+/* Writes what is wrong at `at`, a place in the field. */
+__attribute__((format(printf, 3, 4))) static void say(const struct reader *reader, const char *at, const char *format,
+                                                      ...)
 {
     va_list arguments;
     int length = (int)(reader->end - reader->begin);
@@ -60,8 +61,9 @@ __attribute__((format(printf, 3, 4))) static bool wrong(const struct reader *rea
     va_start(arguments, format);
     vsnprintf(reader->error + n, CRON_ERROR_TEXT - (size_t)n, format, arguments);
     va_end(arguments);
-    return false;
 }
+
+#define wrong(...) (say(__VA_ARGS__), false)
 
 static bool unexpected(const struct reader *reader)
 {
@@ -148,6 +150,7 @@ static bool take_value(struct reader *reader, int *ret)
 static void set_value(struct reader *reader, int value)
 {
     struct cron *cron = reader->cron;
+    assert(value >= kinds[reader->field].min && value <= kinds[reader->field].max);
     switch (reader->field) {
     case SECOND:
         cron->seconds |= UINT64_C(1) << value;
@@ -168,6 +171,7 @@ static void set_value(struct reader *reader, int value)
         cron->weekdays |= (uint8_t)(1 << value % 7);
         break;
     default:
+        assert(value >= CRON_YEAR_MIN);
         cron->years[(value - CRON_YEAR_MIN) / 64] |= UINT64_C(1) << (value - CRON_YEAR_MIN) % 64;
     }
 }
@@ -238,7 +242,7 @@ static bool take_hash_range(struct reader *reader, int *ret_first, int *ret_last
 
 static bool read_hash(struct reader *reader)
 {
-    int first, last, step;
+    int first = 0, last = 0, step;
     bool given;
     if (kinds[reader->field].hash_max < 0)
         return wrong(reader, reader->at - 1, "H is not allowed here; allowed are %s", kinds[reader->field].allowed);

@@ -17,6 +17,7 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct rule_error *error
 {
     va_list arguments;
     va_start(arguments, format);
+    // cppcheck-suppress ctuuninitvar ; it is written here
     vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
     error->field = field;

@@ -37,14 +37,15 @@ struct reader {
     char *error;
 };
 
-__attribute__((format(printf, 2, 3))) static int damaged(const struct reader *reader, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void say(const struct reader *reader, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(reader->error, ZONE_ERROR_TEXT, format, arguments);
     va_end(arguments);
-    return FL_INVALID_ARGUMENT;
 }
+
+#define damaged(...) (say(__VA_ARGS__), FL_INVALID_ARGUMENT)
 
 static uint32_t read_32(const uint8_t *at)
 {
@@ -150,7 +151,7 @@ static int read_footer(const struct reader *reader, const uint8_t *at, struct zo
 
 static int read_file(const struct reader *reader, struct zone_changes *changes, int64_t *ret_fold_s)
 {
-    struct block block;
+    struct block block = {0};
     int r = read_block(reader, reader->begin, 4, &block);
     if (r < 0)
         return r;

@@ -44,13 +44,17 @@ struct scan {
     char *error;
 };
 
-static int fail(const struct scan *scan, int code, const char *what, const char *path)
+static int no_memory(const struct scan *scan)
 {
-    if (code == FL_NO_MEMORY)
-        snprintf(scan->error, ZONE_ERROR_TEXT, "cannot read the time zones: %s", fl_strerror(code));
-    else
-        snprintf(scan->error, ZONE_ERROR_TEXT, "cannot %s %.150s (%s)", what, path, strerror(errno));
-    return code;
+    snprintf(scan->error, ZONE_ERROR_TEXT, "cannot read the time zones: %s", fl_strerror(FL_NO_MEMORY));
+    return FL_NO_MEMORY;
+}
+
+static int cannot_read(const struct scan *scan, const char *folder)
+{
+    snprintf(scan->error, ZONE_ERROR_TEXT, "cannot read the directory of time zones %.100s/%.64s (%s)",
+             scan->zones->directory, folder, strerror(errno));
+    return FL_SYSTEM;
 }
 
 /* --- Problems ---------------------------------------------------------------------------------------------------- */
@@ -136,11 +140,11 @@ static int add_file(const struct scan *scan, int directory, const char *part, co
     struct zone *zone = find_same_file(scan->zones, hash);
     int r = zone ? 0 : zone_parse((fl_bytes){scan->file, (size_t)size}, &zone, error);
     if (r == FL_NO_MEMORY)
-        return fail(scan, r, NULL, NULL);
+        return no_memory(scan);
     struct entry *entry = add_entry(scan->zones, name);
     if (!entry) {
         zone_unref(zone);
-        return fail(scan, FL_NO_MEMORY, NULL, NULL);
+        return no_memory(scan);
     }
     entry->hash = hash;
     entry->zone = zone;
@@ -148,46 +152,72 @@ static int add_file(const struct scan *scan, int directory, const char *part, co
     if (r < 0) {
         snprintf(reason, sizeof reason, "has a damaged file: %s", error);
         if (!set_problem(entry, reason, false))
-            return fail(scan, FL_NO_MEMORY, NULL, NULL);
+            return no_memory(scan);
     }
     return 0;
 }
 
-static int walk(const struct scan *scan, int directory, const char *prefix, int depth);
+/* Folders that are open, one inside the other. */
+struct walk {
+    const struct scan *scan;
+    struct level {
+        DIR *stream;
+        char prefix[ZONE_NAME_MAX + 1]; /* of the names in it: "", "Europe/" */
+    } levels[DEPTH_MAX];
+    int depth;
+};
 
-static int walk_into(const struct scan *scan, int parent, const char *part, const char *name, int depth)
+/* Goes into a folder; takes over the descriptor, which may be -1. */
+static int enter(struct walk *walk, int directory, const char *prefix)
 {
-    int directory = openat(parent, part, O_RDONLY | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW);
-    if (directory < 0)
-        return fail(scan, FL_SYSTEM, "open the directory of time zones", name);
-    return walk(scan, directory, name, depth + 1);
+    struct level *level = &walk->levels[walk->depth];
+    level->stream = directory < 0 ? NULL : fdopendir(directory);
+    if (!level->stream) {
+        int r = cannot_read(walk->scan, prefix);
+        if (directory >= 0)
+            close(directory);
+        return r;
+    }
+    snprintf(level->prefix, sizeof level->prefix, "%s", prefix);
+    walk->depth++;
+    return 0;
 }
 
-/* Takes over the descriptor. */
-static int walk(const struct scan *scan, int directory, const char *prefix, int depth)
+static int visit(struct walk *walk, const char *part)
 {
-    DIR *stream = fdopendir(directory);
-    struct dirent *item;
+    const struct level *level = &walk->levels[walk->depth - 1];
+    int directory = dirfd(level->stream);
     struct stat status;
     char name[ZONE_NAME_MAX + 1];
-    int r = 0;
-    if (!stream) {
-        close(directory);
-        return fail(scan, FL_SYSTEM, "read the directory of time zones", prefix);
+    if (!is_part(part) || (walk->depth == 1 && is_other(part)) ||
+        fstatat(directory, part, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    bool folder = S_ISDIR(status.st_mode);
+    if (snprintf(name, sizeof name, "%s%s%s", level->prefix, part, folder ? "/" : "") >= (int)sizeof name)
+        return 0;
+    if (!folder)
+        return add_file(walk->scan, directory, part, name);
+    if (walk->depth == DEPTH_MAX)
+        return 0;
+    return enter(walk, openat(directory, part, O_RDONLY | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW), name);
+}
+
+static int read_all(const struct scan *scan, int directory)
+{
+    struct walk walk = {.scan = scan};
+    int r = enter(&walk, fcntl(directory, F_DUPFD_CLOEXEC, 0), "");
+    while (r == 0 && walk.depth > 0) {
+        DIR *stream = walk.levels[walk.depth - 1].stream;
+        const struct dirent *item = readdir(stream); /* NOLINT(concurrency-mt-unsafe): a stream of our own */
+        if (item) {
+            r = visit(&walk, item->d_name);
+        } else {
+            closedir(stream);
+            walk.depth--;
+        }
     }
-    while (r == 0 && (item = readdir(stream))) { /* NOLINT(concurrency-mt-unsafe): a stream of our own */
-        if (!is_part(item->d_name) || (depth == 0 && is_other(item->d_name)) ||
-            fstatat(directory, item->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        int size = snprintf(name, sizeof name, "%s%s%s", prefix, depth > 0 ? "/" : "", item->d_name);
-        if (size >= (int)sizeof name)
-            continue;
-        if (!S_ISDIR(status.st_mode))
-            r = add_file(scan, directory, item->d_name, name);
-        else if (depth < DEPTH_MAX)
-            r = walk_into(scan, directory, item->d_name, name, depth);
-    }
-    closedir(stream);
+    while (walk.depth > 0)
+        closedir(walk.levels[--walk.depth].stream);
     return r;
 }
 
@@ -288,8 +318,7 @@ static int load(struct scan *scan, const struct zones *old)
             path, strerror(errno));
         return FL_NOT_FOUND;
     }
-    int again = fcntl(directory, F_DUPFD_CLOEXEC, 0);
-    int r = again < 0 ? fail(scan, FL_SYSTEM, "read the directory of time zones", path) : walk(scan, again, "", 0);
+    int r = read_all(scan, directory);
     if (r == 0)
         find_version(scan, directory);
     close(directory);
@@ -301,7 +330,7 @@ static int load(struct scan *scan, const struct zones *old)
     }
     sort_entries(scan->zones);
     if (r == 0 && old && (r = carry_over(scan->zones, old)) < 0)
-        fail(scan, r, NULL, NULL);
+        no_memory(scan);
     return r;
 }
 
@@ -318,7 +347,7 @@ int zones_load(const char *directory, const struct zones *old, struct zones **re
         strcpy(scan.zones->directory, directory); /* NOLINT: as long as it is */
         r = load(&scan, old);
     } else {
-        fail(&scan, r, NULL, NULL);
+        no_memory(&scan);
     }
     fl__release(scan.file);
     if (r < 0)
