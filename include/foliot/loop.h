@@ -45,7 +45,7 @@
  * Promises about timers:
  *
  *   - Never early, not by a nanosecond; delays below a millisecond are honoured as they are.
- *   - Nothing is lost, however long a callback took, and even if memory runs out while an interval is armed anew.
+ *   - Nothing is lost, however long a callback took. Only making a timer needs memory.
  *   - No limit on the distance. A deadline that does not fit in 64 bits counts as the last moment that does.
  *   - An ID is below 2^53, is never 0 and never names another timer, interval or immediate of the same loop. Only if a loop
  *     has used up 2^53 of them, which takes 28 years at ten million timers a second, do they start over; with many timers
@@ -221,8 +221,19 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
 
 /* Gives a living timer or interval the deadline fl_loop_now_ns() + `delay_ns` under the same ID, as a new timer would
  * get it: also if it is due in this turn and has not been called yet. An interval goes on from there.
- * Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT for an immediate or hook; FL_NO_MEMORY: it keeps its deadline. */
+ * Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT for an immediate or hook. */
 int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns);
+
+/* The time at which a timer or interval is due, after its slack; during the callback of an interval, the time for which it
+ * was called. The period of an interval; 0 for a timer that is called once.
+ * Return 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT for an immediate or hook. */
+int fl_loop_deadline(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns);
+int fl_loop_period(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns);
+
+/* Changes the period. The deadline stays: the new period counts from the next call on. With 0, an interval is called once
+ * more, or if its callback is running, not again. With another period, a timer becomes an interval.
+ * Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT for an immediate or hook; FL_NO_MEMORY. */
+int fl_loop_set_period(fl_loop *loop, fl_timer_id id, uint64_t period_ns);
 
 /* Cancels a timer, interval, immediate or hook; its callback will not be called again, even if it is due in this turn.
  * Returns 0, or FL_TIMER_NOT_FOUND if there is none, whatever `id` is. */

@@ -5,7 +5,7 @@
 /* What the files of the loop share.
  *
  *     loop.c         making, running, the phases of a turn
- *     timers.c       making and changing timers, intervals, immediates; firing.c: calling them; fresh.c: the youngest
+ *     timers.c       making and changing timers, intervals, immediates, hooks; firing.c: calling them
  *     descriptors.c  the table of descriptors and the kernel's copy of it
  *     sleep.c        how the loop waits
  *     inbox.c        what other threads send; ring.c: queues of callbacks; table.c: records behind IDs
@@ -22,7 +22,6 @@
 #include <foliot/loop.h>
 
 #include "base/histogram.h"
-#include "loop/fresh.h"
 #include "loop/inbox.h"
 #include "loop/ring.h"
 #include "loop/stopwatch.h"
@@ -30,18 +29,15 @@
 
 /* List heads in the table: the first slots that are taken. */
 enum {
-    IMMEDIATES = 1 << TABLE_FIRST_BITS, /* made, for the next immediate phase */
-    IMMEDIATES_NOW,                     /* of the phase that runs, or was left by a stop */
-    HOOKS_BEFORE_SLEEP,                 /* in the order in which they were made */
+    LIST_HEADS_BEGIN = 1 << TABLE_FIRST_BITS,
+    IMMEDIATES = LIST_HEADS_BEGIN, /* made, for the next immediate phase */
+    IMMEDIATES_NOW,                /* of the phase that runs, or was left by a stop */
+    HOOKS_BEFORE_SLEEP,            /* in the order in which they were made */
     HOOKS_AFTER_SLEEP,
     HOOKS_NOW,  /* of the phase that runs, or was left by a stop: not called yet, */
     HOOKS_DONE, /* and called already */
-    STRANDED,   /* see timers.h, */
-    LAST,       /* and this too */
     LIST_HEADS_END
 };
-
-enum { CANCELLED_MAX = 64 };
 
 /* A descriptor that is added. The generation tells it from earlier ones of the same number. */
 struct watch {
@@ -103,17 +99,10 @@ struct fl_loop {
     enum phase phase;    /* where it is */
     uint64_t keep_alive; /* referenced records, descriptors and holds */
 
-    /* timers.c */
-    fl_wheel *wheel; /* NULL until it is needed */
     struct table table;
-    uint64_t drained_ns; /* every timer that the wheel had for this moment or before has been taken out */
-    struct fresh fresh;
-    struct cancelled {
-        fl_timer_id timer;
-        uint32_t slot;
-    } cancelled[CANCELLED_MAX]; /* timers that are still in the wheel; see timers.h */
-    uint32_t cancelled_count;
-    fl_expired *due; /* `budget` of them: the timers of this turn */
+    fl_nodes *wheel;
+    fl_node **polled; /* what the wheel has handed over, `budget` of them at most */
+    uint32_t *due;    /* their slots: the timers of this turn */
     uint32_t due_next, due_count;
     uint64_t immediates; /* how many there are */
     uint64_t hooks;
@@ -171,6 +160,14 @@ bool fl__loop_can_run(const fl_loop *loop);
 int fl__timers_init(fl_loop *loop, bool huge_pages);
 void fl__timers_destroy(fl_loop *loop);
 
+/* Puts a timer into the wheel that is not there, or moves it. */
+void fl__timers_start(fl_loop *loop, struct record *record, uint64_t deadline_ns);
+
+/* Ends a record that is in no list and not in the wheel. */
+void fl__timers_forget(fl_loop *loop, struct record *record);
+
+/* --- firing.c */
+
 /* Each phase takes aside what it will call, and then calls it. */
 void fl__timers_take(fl_loop *loop);
 void fl__timers_run(fl_loop *loop);
@@ -179,7 +176,7 @@ void fl__immediates_run(fl_loop *loop);
 void fl__hooks_take(fl_loop *loop, uint32_t head);
 void fl__hooks_run(fl_loop *loop, uint32_t head);
 
-/* When the loop must turn because of timers, or a little before; false: never. */
+/* When the loop must turn because of timers; false: never. */
 bool fl__timers_next(fl_loop *loop, uint64_t *ret_ns);
 
 /* When a timer with this deadline and slack fires: the multiple of the greatest power of two between the two ends. */

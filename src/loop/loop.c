@@ -128,8 +128,6 @@ uint64_t fl__loop_next_ns(fl_loop *loop)
     uint64_t next_ns;
     if (fl__loop_can_run(loop) || loop->poller.added > 0)
         return 0;
-    if (loop->table.live == LIST_HEADS_END - IMMEDIATES)
-        return UINT64_MAX; /* as a rule there is no timer, and this is quicker than to look for the first */
     return fl__timers_next(loop, &next_ns) ? next_ns : UINT64_MAX;
 }
 
@@ -330,7 +328,7 @@ static int run_phases(fl_loop *loop, bool wait)
             run_hooks_before_sleep(loop);
         if (!go_on_to(loop, PHASE_AFTER_SLEEP))
             return 0;
-        r = wake_up(loop, wait && !fl__loop_can_run(loop));
+        r = wake_up(loop, wait && !fl__loop_can_run(loop) && fl_loop_alive(loop));
         if (r < 0)
             return r;
         __attribute__((fallthrough));
@@ -439,7 +437,7 @@ int fl_loop_run(fl_loop *loop)
     return leave(loop, r);
 }
 
-/* A turn may turn out to be for nothing: the loop also wakes for a far timer's stops, and for events that are dropped. */
+/* A turn may turn out to be for nothing: the loop also wakes for events that are dropped. */
 int fl_loop_run_once(fl_loop *loop, bool wait)
 {
     if (loop->running || loop->freed)
@@ -451,7 +449,8 @@ int fl_loop_run_once(fl_loop *loop, bool wait)
     while (r == 0 && more) {
         bool sleep = wait && fl_loop_alive(loop) && inbox_stop(&loop->inbox) == STOP_NO;
         r = turn(loop, sleep);
-        more = sleep && !loop->freed && fl__loop_progress(loop) == before && inbox_stop(&loop->inbox) == STOP_NO;
+        more = sleep && !loop->freed && fl__loop_progress(loop) == before && fl_loop_alive(loop) &&
+               inbox_stop(&loop->inbox) == STOP_NO;
     }
     return leave(loop, r);
 }

@@ -18,7 +18,8 @@
 
 #include <sys/timerfd.h>
 
-#include "loop/timers.h"
+#include "base/moment.h"
+#include "loop/internal.h"
 
 static void arm_timerfd(struct poller *poller, uint64_t deadline_ns, uint64_t now_ns)
 {
@@ -92,7 +93,9 @@ int fl__loop_sleep(fl_loop *loop)
 {
     uint64_t deadline_ns, began_ns = 0;
     bool timed = fl__timers_next(loop, &deadline_ns);
-    if (timed && deadline_ns <= loop->read_ns)
+    if (!timed)
+        deadline_ns = NEVER;
+    else if (deadline_ns <= loop->read_ns)
         return 0;
     int r = loop->clock->wait_until ? fl__poller_poll(loop, 0) : 0;
     while (r == 0 && !called_for(loop) && (fl__loop_read_clock(loop) < deadline_ns || !timed)) {

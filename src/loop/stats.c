@@ -3,18 +3,16 @@
 
 #include <string.h>
 
-#include "loop/timers.h"
+#include "loop/internal.h"
 
 static uint64_t bytes_of(const fl_loop *loop)
 {
-    fl_wheel_stats wheel = {0};
-    if (loop->wheel)
-        fl_wheel_memory_stats(loop->wheel, &wheel);
     uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct job);
     uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
-    return sizeof(*loop) + wheel.bytes + fl__table_bytes(&loop->table) + loop->budget * sizeof(*loop->due) +
-           FRESH_CAPACITY * sizeof(*loop->fresh.entries) + rings + descriptors + fl__inbox_bytes(&loop->inbox);
+    uint64_t due = loop->budget * (sizeof(*loop->due) + sizeof(*loop->polled));
+    return sizeof(*loop) + fl_nodes_bytes(loop->wheel) + fl__table_bytes(&loop->table) + due + rings + descriptors +
+           fl__inbox_bytes(&loop->inbox);
 }
 
 static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
@@ -27,13 +25,10 @@ static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
         *values[i] = (uint64_t)((double)*values[i] * tick_ns);
 }
 
-/* All records that are taken, without the heads of lists, immediates, hooks, and what was cancelled and is not free yet. */
+/* All records that are taken, without the heads of lists, immediates and hooks. */
 static uint64_t count_timers(const fl_loop *loop)
 {
-    uint64_t count = loop->table.live;
-    for (uint32_t i = 0; i < loop->cancelled_count; i++)
-        count -= loop->cancelled[i].slot != 0;
-    return count - (LIST_HEADS_END - IMMEDIATES) - loop->immediates - loop->hooks;
+    return loop->table.live - (LIST_HEADS_END - LIST_HEADS_BEGIN) - loop->immediates - loop->hooks;
 }
 
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
@@ -62,7 +57,7 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 /* --- Checking */
 
 struct census {
-    uint64_t state[STATE_HOOK + 1];
+    uint64_t state[STATES];
     uint64_t referenced, extras, taken;
     uint32_t roomy, worn; /* blocks of a chunk */
 };
@@ -85,11 +80,11 @@ static void count_record(const struct record *record, struct census *census)
 {
     enum record_state state = record_state(record);
     census->state[state]++;
-    census->extras += record_extra(record) != NULL;
-    census->referenced += state >= STATE_FRESH && !(record->tag & RECORD_UNREF);
+    census->extras += record->extra != NULL;
+    census->referenced += state >= STATE_NEW && !(record->tag & RECORD_UNREF);
 }
 
-/* Adds the records of a block that are taken, those in the list of cancelled ones included. */
+/* Adds the records of a block that are taken. */
 static const char *count_block(const struct table *table, uint32_t number, uint32_t *live, struct census *census)
 {
     const struct block *block = table_block(table, number << BLOCK_BITS);
@@ -105,7 +100,7 @@ static const char *count_block(const struct table *table, uint32_t number, uint3
     SOUND(block->touched <= BLOCK_SLOTS && free + block->returned_count <= block->touched);
     SOUND(open || block->touched == BLOCK_SLOTS || worn || block->generation == 0);
     uint32_t taken = block->touched - free - block->returned_count;
-    SOUND(not_free <= taken && taken - not_free <= CANCELLED_MAX);
+    SOUND(not_free == taken);
     census->roomy += !open && !worn && (block->returned_count >= BLOCK_ROOM || block->generation == 0);
     census->worn += worn;
     *live += taken;
@@ -152,44 +147,27 @@ static const char *count_list(const struct table *table, uint32_t head, enum rec
 static const char *check_timers(const fl_loop *loop, struct census *census)
 {
     const struct table *table = &loop->table;
-    uint64_t immediates = 0, hooks = 0, stranded = 0, due = 0, fresh = 0, earliest_ns = UINT64_MAX;
+    uint64_t immediates = 0, hooks = 0, due = 0;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
         if (table_is_mapped(table, table_capacity(k)))
             broken = count_chunk(table, k, census);
-    if (!broken)
-        broken = count_list(table, IMMEDIATES, STATE_IMMEDIATE, &immediates);
-    if (!broken)
-        broken = count_list(table, IMMEDIATES_NOW, STATE_IMMEDIATE, &immediates);
+    for (uint32_t head = IMMEDIATES; head <= IMMEDIATES_NOW && !broken; head++)
+        broken = count_list(table, head, STATE_IMMEDIATE, &immediates);
     for (uint32_t head = HOOKS_BEFORE_SLEEP; head <= HOOKS_DONE && !broken; head++)
         broken = count_list(table, head, STATE_HOOK, &hooks);
-    if (!broken)
-        broken = count_list(table, STRANDED, STATE_STRANDED, &stranded);
-    if (!broken)
-        broken = count_list(table, LAST, STATE_STRANDED, &stranded);
     if (broken)
         return broken;
-    for (uint32_t i = loop->due_next; i < loop->due_count; i++) {
-        uint32_t slot = (uint32_t)(uintptr_t)loop->due[i].data;
-        due += table_is_mapped(table, slot) && record_state(table_record(table, slot)) == STATE_DUE;
-    }
-    for (uint32_t i = 0; i < loop->fresh.count; i++)
-        if (fresh_record(loop, i)) {
-            fresh++;
-            earliest_ns =
-                loop->fresh.entries[i].deadline_ns < earliest_ns ? loop->fresh.entries[i].deadline_ns : earliest_ns;
-        }
-    SOUND(fresh == census->state[STATE_FRESH] && fresh == loop->fresh.good);
-    SOUND(loop->fresh.exact ? loop->fresh.earliest_ns == earliest_ns : loop->fresh.earliest_ns <= earliest_ns);
+    for (uint32_t i = loop->due_next; i < loop->due_count; i++)
+        due += table_is_mapped(table, loop->due[i]) && record_state(table_record(table, loop->due[i])) == STATE_DUE;
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
     SOUND(hooks == loop->hooks && hooks == census->state[STATE_HOOK]);
-    SOUND(stranded == census->state[STATE_STRANDED]);
     SOUND(due == census->state[STATE_DUE]);
-    SOUND(census->state[STATE_RUNNING] <= 1);
+    SOUND(census->state[STATE_RUNNING] <= 1 && census->state[STATE_NEW] == 0);
     SOUND(census->extras == table->extras);
     SOUND(census->taken == table->live && table->live <= table->limit);
-    SOUND(census->state[STATE_PENDING] + loop->cancelled_count == (loop->wheel ? fl_wheel_count(loop->wheel) : 0));
-    SOUND(count_timers(loop) == fresh + census->state[STATE_PENDING] + due + stranded + census->state[STATE_RUNNING]);
+    SOUND(census->state[STATE_WAITING] == fl_nodes_count(loop->wheel));
+    SOUND(count_timers(loop) == census->state[STATE_WAITING] + due + census->state[STATE_RUNNING]);
     return NULL;
 }
 
@@ -204,7 +182,6 @@ static const char *check_rest(const fl_loop *loop, const struct census *census)
         listed++;
     SOUND(added == loop->poller.added);
     SOUND(loop->keep_alive >= census->referenced + referenced); /* the rest are holds */
-    SOUND(loop->now_ns >= loop->drained_ns);
     SOUND(loop->read_ns >= loop->now_ns);
     SOUND(loop->due_next <= loop->due_count && loop->due_count <= loop->budget);
     SOUND(loop->unfinished || loop->due_next == loop->due_count);
@@ -214,7 +191,7 @@ static const char *check_rest(const fl_loop *loop, const struct census *census)
 int fl_loop_check(const fl_loop *loop, FILE *explain)
 {
     struct census census = {0};
-    int r = loop->wheel ? fl_wheel_check(loop->wheel, explain) : 0;
+    int r = fl_nodes_check(loop->wheel, explain);
     if (r < 0)
         return r;
     const char *broken = check_timers(loop, &census);

@@ -12,10 +12,10 @@
 /* A mapping's size is a power of two; its end is never touched. */
 static size_t chunk_bytes(unsigned chunk)
 {
-    return (size_t)table_capacity(chunk) * 32;
+    return (size_t)table_capacity(chunk) * 64;
 }
 
-_Static_assert(sizeof(struct record) <= 32, "a chunk has less room than it says");
+_Static_assert(sizeof(struct record) <= 64, "a chunk has less room than it says");
 
 static uint32_t block_count(unsigned chunk)
 {
@@ -102,7 +102,6 @@ static void unmap_chunk(struct table *t, unsigned k)
 int fl__table_init(struct table *t, bool huge_pages)
 {
     *t = (struct table){.limit = TABLE_LIMIT, .last_generation = TABLE_GENERATION_MAX, .huge_pages = huge_pages};
-    t->window[0] = UINTPTR_MAX / 2 + 1; /* no code is there */
     open_none(t);
     return map_chunk(t, 0);
 }
@@ -111,7 +110,7 @@ static void release_extras(struct table *t, unsigned k)
 {
     struct record *records = records_of(t, k);
     for (uint32_t i = 0; i < t->chunk[k].begun * BLOCK_SLOTS && t->extras > 0; i++)
-        if (records[i].tag & RECORD_EXTRA)
+        if (records[i].extra)
             fl__table_shorten(t, &records[i]);
 }
 
@@ -225,16 +224,14 @@ static int open_another(struct table *t)
     return grow(t);
 }
 
-int fl__table_take(struct table *t, uint32_t *ret_slot, struct record **ret)
+int fl__table_take(struct table *t, struct record **ret)
 {
     struct record *record;
-    uint32_t tag;
-    while (!(record = table_try_take(t, ret_slot, &tag))) {
+    while (!(record = table_try_take(t))) {
         int r = t->live == t->limit ? FL_CAPACITY_EXCEEDED : open_another(t);
         if (r < 0)
             return r;
     }
-    record->tag = tag | STATE_RUNNING;
     *ret = record;
     return 0;
 }
@@ -270,41 +267,21 @@ void fl__table_has_room(struct table *t, uint32_t slot)
 int fl__table_extend(struct table *t, struct record *record, const struct extra *values)
 {
     struct extra *extra = fl__alloc(sizeof(*extra));
-    assert(!(record->tag & RECORD_EXTRA));
+    assert(!record->extra);
     if (!extra)
         return FL_NO_MEMORY;
     *extra = *values;
-    if (record_state(record) == STATE_STRANDED)
-        extra->link = record->link;
-    else
-        extra->timer = record->timer;
     record->extra = extra;
-    record->tag |= RECORD_EXTRA;
     t->extras++;
     return 0;
 }
 
 void fl__table_shorten(struct table *t, struct record *record)
 {
-    struct extra *extra = record->extra;
-    assert(record->tag & RECORD_EXTRA && t->extras > 0);
-    record->timer = extra->timer;
-    record->tag &= ~(uint32_t)RECORD_EXTRA;
-    fl__release(extra);
+    assert(record->extra && t->extras > 0);
+    fl__release(record->extra);
+    record->extra = NULL;
     t->extras--;
-}
-
-bool fl__table_pack_elsewhere(struct table *t, uintptr_t window, uint32_t offset, uint32_t *ret)
-{
-    unsigned i = 0;
-    while (i < t->windows && t->window[i] != window)
-        i++;
-    if (i == TABLE_WINDOWS)
-        return false;
-    t->window[i] = window;
-    t->windows = i < t->windows ? t->windows : i + 1;
-    *ret = i << TABLE_WINDOW_BITS | offset;
-    return true;
 }
 
 uint64_t fl__table_bytes(const struct table *t)

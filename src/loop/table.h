@@ -2,7 +2,7 @@
 #ifndef FOLIOT_LOOP_TABLE_H
 #define FOLIOT_LOOP_TABLE_H
 
-/* The records behind the loop's timer IDs.
+/* The records behind the loop's timer IDs: timers, intervals, immediates, hooks.
  *
  * An ID is a generation (26 bits) above a slot number (27 bits), so it stays below 2^53, and finding its record takes a
  * shift and two loads, no hashing.
@@ -29,13 +29,9 @@
  *
  * With ten million records a second, that is after 28 years, or after a year and a half of five IDs a record.
  *
- * Fresh chunks are zeroed mappings that are touched from the front, and their end not at all: a record costs 24 bytes,
- * also while the last chunk is nearly empty. Blocks are remembered for ever: they take 16 bytes for 512 slots. What only some
- * records need is in a struct extra, which is allocated.
- *
- * A callback takes 4 bytes in a record, not 8. The code of a program lies in few places: its own, its libraries', that of
- * a just-in-time compiler. So a callback is the number of a window, a GiB of addresses, of which the table remembers
- * four, and an offset in it. A callback in a fifth window is kept in a struct extra.
+ * New chunks are zeroed mappings that are touched from the front, and their end not at all: a record costs 48 bytes,
+ * also while the last chunk is nearly empty. Blocks are remembered for ever: they take 16 bytes per 512 slots. What only
+ * intervals and timers with a slack need is in a struct extra, which is allocated.
  */
 
 #include <assert.h>
@@ -43,6 +39,9 @@
 #include <stdint.h>
 
 #include <foliot/loop.h>
+#include <foliot/nodes.h>
+
+#include "base/assert.h"
 
 enum {
     TABLE_LIMIT = 1 << 26, /* records */
@@ -54,28 +53,36 @@ enum {
     BLOCK_BITS = 9,
     BLOCK_SLOTS = 1 << BLOCK_BITS,
     BLOCK_ROOM = BLOCK_SLOTS / 4, /* a round may begin when so many slots were given back */
-    TABLE_WINDOWS = 4,
-    TABLE_WINDOW_BITS = 30,
 };
 
-/* A record's life. Those from STATE_FRESH on have an ID that someone may know. */
+/* A record's life. From STATE_NEW on it has an ID.
+ *
+ *     from              to                                   by
+ *     STATE_FREE        STATE_NEW                            fl__table_take()
+ *     STATE_NEW         STATE_WAITING, _IMMEDIATE, _HOOK     the function that makes it
+ *     STATE_WAITING     STATE_DUE                            the beginning of a turn
+ *     STATE_DUE         STATE_RUNNING                        the call of an interval
+ *     STATE_DUE         STATE_WAITING                        fl_loop_rearm()
+ *     STATE_RUNNING     STATE_WAITING                        the end of the call, or fl_loop_rearm() during the call
+ *     all but _HEAD     STATE_FREE                           fl_loop_cancel(), the call of a timer or immediate
+ *
+ * record_set_state() asserts that a change is in this table. */
 enum record_state {
     STATE_FREE,      /* in a list of its block */
     STATE_HEAD,      /* the head of a list */
-    STATE_FRESH,     /* armed, not yet in the wheel */
-    STATE_PENDING,   /* in the wheel */
-    STATE_DUE,       /* taken out of the wheel, in the list of this turn */
-    STATE_RUNNING,   /* nowhere: just made, or an interval whose callback runs */
-    STATE_STRANDED,  /* in the list of those for which there was no memory, or of those for the end of time */
+    STATE_NEW,       /* just taken: nowhere yet */
+    STATE_WAITING,   /* a timer in the wheel */
+    STATE_DUE,       /* a timer in the list of this turn, not called yet */
+    STATE_RUNNING,   /* an interval whose callback runs */
     STATE_IMMEDIATE, /* in a list of immediates */
     STATE_HOOK,      /* in a list of hooks */
+    STATES
 };
 
 /* The parts of a record's tag. */
 enum {
     RECORD_STATE = 15,
     RECORD_UNREF = 16,
-    RECORD_EXTRA = 32,
     RECORD_GENERATION_SHIFT = 6,
     RECORD_NOT_GENERATION = (1 << RECORD_GENERATION_SHIFT) - 1,
 };
@@ -87,30 +94,27 @@ struct link {
     uint32_t previous, next; /* slots */
 };
 
-/* What only intervals, far timers and those with a slack need. */
+/* What only intervals and timers with a slack need. */
 struct extra {
-    fl_timer_id timer;    /* as in a record */
-    uint64_t deadline_ns; /* the real one, where the wheel has a stop on the way or the slack has moved it */
+    uint64_t deadline_ns; /* before the slack; of an interval: on its grid */
     uint64_t period_ns;   /* 0: not an interval */
     uint64_t slack_ns;
-    fl_loop_fn fn;
-    struct link link;
     unsigned flags; /* FL_INTERVAL_... */
 };
 
-/* What every timer, interval and immediate needs. */
 struct record {
-    void *arg;
     union {
-        fl_timer_id timer;   /* pending: the wheel's ID; fresh: its place in the list */
-        struct link link;    /* stranded, immediate, list heads; of a free record, `next` is the next free slot */
-        struct extra *extra; /* with RECORD_EXTRA; it has the other two */
+        fl_node node;     /* of a timer */
+        struct link link; /* of immediates, hooks, list heads; of a free record, `next` is the next free slot */
     };
-    uint32_t fn;  /* window and offset; not with RECORD_EXTRA */
-    uint32_t tag; /* state, flags, generation: one word, because it is written and read in quick succession */
+    fl_loop_fn fn;
+    void *arg;
+    struct extra *extra; /* may be NULL */
+    uint32_t tag;        /* state, flags, generation: one word, because it is written and read in quick succession */
+    uint32_t slot;
 };
 
-_Static_assert(sizeof(struct record) == 24, "a timer has grown");
+_Static_assert(sizeof(struct record) == 48, "a timer has grown");
 
 /* A block is open, or all its slots have been given out in this round. */
 struct block {
@@ -148,30 +152,23 @@ struct table {
     uint32_t empty;    /* bit k: chunk k is mapped, and unless a slot was taken since, it has no record */
     uint64_t extras;   /* how many there are */
     bool huge_pages;
-    unsigned windows; /* how many are in use */
-    uintptr_t window[TABLE_WINDOWS];
 };
 
 /* The first chunk is mapped here and stays. Returns 0 or FL_NO_MEMORY. */
 int fl__table_init(struct table *t, bool huge_pages);
 void fl__table_destroy(struct table *t);
 
-/* Takes a slot. Its record is STATE_RUNNING, without flags; the rest is the caller's to set. Returns 0, FL_NO_MEMORY or
- * FL_CAPACITY_EXCEEDED. */
-int fl__table_take(struct table *t, uint32_t *ret_slot, struct record **ret);
+/* Takes a record, STATE_NEW and otherwise empty. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+int fl__table_take(struct table *t, struct record **ret);
 
 /* For table_put(): this slot was given back, and now its block has room for a round, or its chunk is empty. */
 void fl__table_has_room(struct table *t, uint32_t slot);
 
-/* Gives a record a struct extra of its own: a copy of `values`, which takes over the wheel's ID or the place in a
- * list. Returns 0 or FL_NO_MEMORY. */
+/* Gives a record a struct extra of its own, a copy of `values`. Returns 0 or FL_NO_MEMORY. */
 int fl__table_extend(struct table *t, struct record *record, const struct extra *values);
 
 /* Takes it away again. */
 void fl__table_shorten(struct table *t, struct record *record);
-
-/* For table_pack(): a callback in a window that is not the first. */
-bool fl__table_pack_elsewhere(struct table *t, uintptr_t window, uint32_t offset, uint32_t *ret);
 
 uint64_t fl__table_bytes(const struct table *t);
 
@@ -182,22 +179,19 @@ static inline enum record_state record_state(const struct record *record)
 
 static inline void record_set_state(struct record *record, enum record_state state)
 {
+    static const uint16_t allowed[STATES] = {
+        [STATE_NEW] = 1 << STATE_HEAD | 1 << STATE_WAITING | 1 << STATE_IMMEDIATE | 1 << STATE_HOOK,
+        [STATE_WAITING] = 1 << STATE_WAITING | 1 << STATE_DUE,
+        [STATE_DUE] = 1 << STATE_RUNNING | 1 << STATE_WAITING,
+        [STATE_RUNNING] = 1 << STATE_WAITING,
+    };
+    fl__assert_debug(allowed[record_state(record)] >> state & 1);
     record->tag = (record->tag & ~(uint32_t)RECORD_STATE) | state;
 }
 
 static inline uint32_t record_generation(const struct record *record)
 {
     return record->tag >> RECORD_GENERATION_SHIFT;
-}
-
-static inline struct extra *record_extra(const struct record *record)
-{
-    return record->tag & RECORD_EXTRA ? record->extra : NULL;
-}
-
-static inline fl_timer_id *record_timer(struct record *record)
-{
-    return record->tag & RECORD_EXTRA ? &record->extra->timer : &record->timer;
 }
 
 /* The highest bit of a slot's number; 0 for 0. x86's instruction for that leaves its target alone if no bit is set, and so
@@ -241,9 +235,8 @@ static inline struct block *table_block(const struct table *t, uint32_t slot)
     return (struct block *)(t->blocks[table_highest_bit(slot)] + (slot >> BLOCK_BITS) * sizeof(struct block));
 }
 
-/* Takes a slot of the open block, for a record with the tag *ret_tag and a state. NULL if there is none left, or as many
- * records as there may be. */
-static inline struct record *table_try_take(struct table *t, uint32_t *ret_slot, uint32_t *ret_tag)
+/* Takes a record of the open block. NULL if there is none left, or as many records as there may be. */
+static inline struct record *table_try_take(struct table *t)
 {
     struct block *block = t->open;
     uint32_t slot = block->free;
@@ -261,17 +254,19 @@ static inline struct record *table_try_take(struct table *t, uint32_t *ret_slot,
     }
     t->live++;
     t->open_chunk->live++;
-    *ret_slot = slot;
-    *ret_tag = t->open_tag;
+    *record = (struct record){.tag = t->open_tag | STATE_NEW, .slot = slot};
     return record;
 }
 
-/* Frees a slot whose record has no extra; its ID ends. `tag` is the record's. */
-static inline void table_put_plain(struct table *t, uint32_t slot, struct record *record, uint32_t tag)
+/* Frees a record; its ID ends. */
+static inline void table_put(struct table *t, struct record *record)
 {
+    uint32_t slot = record->slot;
     struct chunk *chunk = &t->chunk[table_chunk_of(slot)];
     struct block *block = table_block(t, slot);
-    record->tag = (tag & ~(uint32_t)RECORD_NOT_GENERATION) | STATE_FREE;
+    if (__builtin_expect(record->extra != NULL, 0))
+        fl__table_shorten(t, record);
+    record->tag = (record->tag & ~(uint32_t)RECORD_NOT_GENERATION) | STATE_FREE;
     record->link.next = block->returned;
     block->returned = slot;
     t->live--;
@@ -280,69 +275,27 @@ static inline void table_put_plain(struct table *t, uint32_t slot, struct record
         fl__table_has_room(t, slot);
 }
 
-static inline void table_put(struct table *t, uint32_t slot, struct record *record)
+static inline fl_timer_id table_id(const struct record *record)
 {
-    if (__builtin_expect(record->tag & RECORD_EXTRA, 0))
-        fl__table_shorten(t, record);
-    table_put_plain(t, slot, record, record->tag);
+    return (uint64_t)record_generation(record) << TABLE_SLOT_BITS | record->slot;
 }
 
-/* Four bytes for a callback: false if it must be in a struct extra. */
-static inline bool table_pack(struct table *t, fl_loop_fn fn, uint32_t *ret)
-{
-    uint32_t offset = (uintptr_t)fn & ((1u << TABLE_WINDOW_BITS) - 1);
-    uintptr_t window = (uintptr_t)fn - offset;
-    if (__builtin_expect(window != t->window[0], 0))
-        return fl__table_pack_elsewhere(t, window, offset, ret);
-    *ret = offset;
-    return true;
-}
-
-static inline fl_loop_fn table_fn(const struct table *t, const struct record *record)
-{
-    if (record->tag & RECORD_EXTRA) {
-        assert(record->extra);
-        return record->extra->fn;
-    }
-    uint32_t offset = record->fn & ((1u << TABLE_WINDOW_BITS) - 1);
-    return (fl_loop_fn)(t->window[record->fn >> TABLE_WINDOW_BITS] + offset);
-}
-
-static inline fl_timer_id table_id_of_tag(uint32_t tag, uint32_t slot)
-{
-    return (uint64_t)(tag >> RECORD_GENERATION_SHIFT) << TABLE_SLOT_BITS | slot;
-}
-
-static inline fl_timer_id table_id(const struct record *record, uint32_t slot)
-{
-    return table_id_of_tag(record->tag, slot);
-}
-
-/* The record that an ID names, or NULL; it may be STATE_FREE or STATE_HEAD, if the ID is not one that was given out or has
- * ended just now. */
-static inline struct record *table_find_any(const struct table *t, fl_timer_id id, uint32_t *ret_slot)
+/* The record that an ID names, or NULL. */
+static inline struct record *table_find(const struct table *t, fl_timer_id id)
 {
     uint32_t slot = id & ((1u << TABLE_SLOT_BITS) - 1);
     if (!table_is_mapped(t, slot))
         return NULL;
     struct record *record = table_record(t, slot);
-    *ret_slot = slot;
-    return record_generation(record) == id >> TABLE_SLOT_BITS ? record : NULL;
-}
-
-/* The record that an ID names, or NULL. */
-static inline struct record *table_find(const struct table *t, fl_timer_id id, uint32_t *ret_slot)
-{
-    struct record *record = table_find_any(t, id, ret_slot);
-    return record && record_state(record) >= STATE_FRESH ? record : NULL;
+    bool named = record_generation(record) == id >> TABLE_SLOT_BITS;
+    return named && record_state(record) >= STATE_NEW ? record : NULL;
 }
 
 /* Lists of records are circular and have a record as their head, so that one can be taken out without knowing where it
  * is. */
 static inline struct link *table_link(const struct table *t, uint32_t slot)
 {
-    struct record *record = table_record(t, slot);
-    return record->tag & RECORD_EXTRA ? &record->extra->link : &record->link;
+    return &table_record(t, slot)->link;
 }
 
 static inline void table_list_init(struct table *t, uint32_t head)

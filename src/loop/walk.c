@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Showing everything that waits in a loop. */
 
-#include "loop/timers.h"
+#include "loop/internal.h"
 
 struct walk {
     fl_loop *loop;
@@ -19,7 +19,7 @@ static bool is_kind(enum record_state state, fl_loop_kind kind)
 {
     return state == STATE_HOOK        ? kind == FL_LOOP_HOOK
            : state == STATE_IMMEDIATE ? kind == FL_LOOP_IMMEDIATE
-                                      : state >= STATE_FRESH && kind == FL_LOOP_TIMER;
+                                      : state >= STATE_NEW && kind == FL_LOOP_TIMER;
 }
 
 static void show_record(struct walk *walk, fl_loop_kind kind, uint32_t slot)
@@ -29,9 +29,9 @@ static void show_record(struct walk *walk, fl_loop_kind kind, uint32_t slot)
     if (is_kind(record_state(record), kind))
         show(walk, &(fl_loop_item){.kind = kind,
                                    .referenced = !(record->tag & RECORD_UNREF),
-                                   .id = table_id(record, slot),
+                                   .id = table_id(record),
                                    .fd = -1,
-                                   .fn = table_fn(table, record),
+                                   .fn = record->fn,
                                    .arg = record->arg});
 }
 

@@ -105,6 +105,8 @@ struct model {
     bool waits, wakes;      /* the turn that runs may sleep; it has no hooks to call before that */
     bool stopped, draining; /* the stop that was asked for */
     bool stop_turn;
+    bool may_sleep;  /* the turn began when something kept the loop alive, and not after a stop */
+    bool drain_turn; /* the turn began after a graceful stop was asked for */
     bool freed;
     enum { NOT, ONCE, WAIT, RUN } run; /* how the loop runs */
     uint64_t calls, by_hooks, progress_before_run, progress_before_turn;
@@ -223,20 +225,9 @@ static bool channel_ready(const struct model *m)
     return false;
 }
 
-static bool has_hook(const struct model *m)
-{
-    for (unsigned i = 0; i < m->count; i++)
-        if (m->items[i].kind == HOOK && m->items[i].lives)
-            return true;
-    return false;
-}
-
-/* A wait that only the outside could end: not to be tried. A timer at the end of time counts as none. Neither is one with
- * hooks: a loop may wake up, call them, and sleep on. */
+/* A wait that only the outside could end: not to be tried. A timer at the end of time counts as none. */
 static bool would_block(struct model *m)
 {
-    if (has_hook(m) && !can_run(m) && !channel_ready(m))
-        return true;
     const struct item *next = earliest(m);
     bool something = (next && next->fire_ns < 1ull << 53) || m->running;
     for (unsigned i = m->due_next; i < m->due_count; i++)
@@ -300,7 +291,7 @@ static void wake_up(struct model *m)
 {
     struct item *item = earliest(m);
     m->wakes = false;
-    bool stops = m->stopped || m->draining || m->stop_turn;
+    bool stops = m->stopped || m->draining || m->stop_turn || !alive(m);
     if (m->waits && !stops && item && item->fire_ns > m->time_ns && !can_run(m) && !channel_ready(m))
         sleep_until(m, item->fire_ns);
     m->now_ns = later(m->now_ns, m->time_ns);
@@ -435,10 +426,11 @@ static bool turns_again(struct model *m)
     if (m->stopped || m->stop_turn || m->freed || !alive(m))
         return false;
     if (m->run == WAIT)
-        return progress(m) == m->progress_before_run && !m->draining;
+        return m->may_sleep && progress(m) == m->progress_before_run && !m->draining;
     if (m->run == RUN && m->draining) {
         struct item *next = earliest(m);
-        return progress(m) != m->progress_before_turn || can_run(m) || (next && next->fire_ns <= m->now_ns);
+        return !m->drain_turn || progress(m) != m->progress_before_turn || can_run(m) ||
+               (next && next->fire_ns <= m->now_ns);
     }
     return m->run == RUN;
 }
@@ -455,6 +447,8 @@ static bool next_turn(struct model *m)
     if (!turns_again(m))
         return false;
     m->progress_before_turn = progress(m);
+    m->drain_turn = m->draining;
+    m->may_sleep = !m->draining;
     begin_turn(m, !m->draining);
     return true;
 }
@@ -732,6 +726,27 @@ static void do_ref(struct model *m)
         item->unref = unref;
 }
 
+/* The period, or what makes an interval of a timer and a timer of an interval. */
+static void do_period(struct model *m)
+{
+    struct item *item = some_item(m);
+    fl_timer_id id = item ? item->id : 0;
+    uint64_t period_ns, deadline_ns, to_ns = byte(m) % 4 ? duration(m) : 0;
+    int expected = !item || !item->lives ? FL_TIMER_NOT_FOUND : item->kind != TIMER ? FL_INVALID_ARGUMENT : 0;
+    if (item && item->flags & FL_INTERVAL_CATCH_UP && to_ns > 0)
+        to_ns |= 1ull << 38;
+    if (item && item == m->running && to_ns == 0)
+        to_ns = 7; /* it would end with its callback, and that is not in the model */
+    demand(fl_loop_period(m->loop, id, &period_ns) == expected, "reading a period went wrong");
+    demand(fl_loop_deadline(m->loop, id, &deadline_ns) == expected, "reading a deadline went wrong");
+    demand(fl_loop_set_period(m->loop, id, to_ns) == expected, "setting a period went wrong");
+    if (expected < 0)
+        return;
+    demand(period_ns == item->period_ns, "a period is %lu, should be %lu", period_ns, item->period_ns);
+    demand(deadline_ns == item->fire_ns, "a deadline is %lu, should be %lu", deadline_ns, item->fire_ns);
+    item->period_ns = to_ns;
+}
+
 static void do_hold(struct model *m)
 {
     if (byte(m) % 4 == 0) {
@@ -958,6 +973,8 @@ static void do_run(struct model *m)
     m->time_ns = m->clock.time_ns;
     m->progress_before_run = m->progress_before_turn = progress(m);
     m->in_hook = false;
+    m->drain_turn = m->draining;
+    m->may_sleep = m->run != ONCE && !m->draining && alive(m);
     if (kind / 3 % 8 == 0)
         wait_outside(m);
     bool idle = stop || (m->run == RUN && !alive(m));
@@ -965,7 +982,7 @@ static void do_run(struct model *m)
     if (m->finishing)
         m->now_ns = later(m->now_ns, m->time_ns);
     else if (!idle)
-        begin_turn(m, m->run != ONCE && !m->draining && alive(m));
+        begin_turn(m, m->may_sleep);
     int r = m->run == RUN ? fl_loop_run(m->loop) : fl_loop_run_once(m->loop, m->run == WAIT);
     demand(r == (m->freed ? FL_LOOP_FREED : 0), "running gave %d", r);
     struct item *left = idle ? NULL : expected(m, &channel);
@@ -989,7 +1006,7 @@ static void operate(struct model *m)
     if (kind >= 200)
         enqueue(m, TASK + kind % 4);
     else if (kind >= 192)
-        kind % 4 ? do_hook(m) : do_walk(m);
+        kind % 4 == 0 ? do_walk(m) : kind % 4 == 1 ? do_period(m) : do_hook(m);
     else if (operations[kind % 16] != do_run)
         operations[kind % 16](m);
     else if (m->run == NOT)
@@ -1000,27 +1017,14 @@ static void operate(struct model *m)
 
 /* ---- A history. */
 
-/* So that no callback fits into 4 bytes. */
-static void fill_windows(struct table *table)
-{
-    uint32_t packed;
-    for (uintptr_t i = 1; i <= TABLE_WINDOWS; i++)
-        demand(table_pack(table, (fl_loop_fn)(i << TABLE_WINDOW_BITS), &packed), "cannot fill the windows");
-}
-
 static void begin(struct model *m)
 {
     static const unsigned budgets[] = {1, 2, 3, 4, 5, 16, 0, 0};
-    static const uint32_t capacities[] = {1, 8, 50, FRESH_CAPACITY};
     uint8_t kind = byte(m);
     fl_virtual_clock_init(&m->clock, 1 + duration(m) % (1ull << 50));
     m->slack_ns = kind % 8 == 7 ? duration(m) % (1ull << 40) : 0;
     fl_loop_config config = {.clock = &m->clock.clock, .budget = budgets[kind % 8], .slack_ns = m->slack_ns};
     demand(fl_loop_new(&config, &m->loop) == 0, "cannot make a loop");
-    if (kind / 8 % 4 == 0)
-        fill_windows(&m->loop->table);
-    m->loop->fresh.capacity = capacities[kind / 32 % 4];
-    m->loop->fresh.shorter = capacities[kind / 128] - 1;
     m->loop->table.last_generation = 1 + kind % 3; /* so that places wear out */
     m->now_ns = m->clock.time_ns;
     m->budget = config.budget ? config.budget : 1024;

@@ -228,3 +228,58 @@ TEST(an_interval_needs_a_period_and_one_way_to_go_on)
     CHECK(!fl_loop_alive(loop));
     end();
 }
+
+/* ---- Deadlines and periods. */
+
+TEST(the_deadline_and_the_period_of_a_timer_can_be_read)
+{
+    uint64_t ns = 7;
+    fl_timer_id timer, every, immediate;
+    begin();
+    timer = make_timer(10, "t");
+    CHECK_EQ(fl_loop_interval(loop, 30, 0, note, "v", &every), 0);
+    CHECK_EQ(fl_loop_immediate(loop, note, "i", &immediate), 0);
+    CHECK_EQ(fl_loop_deadline(loop, immediate, &ns), FL_INVALID_ARGUMENT);
+    CHECK_EQ(fl_loop_period(loop, immediate, &ns), FL_INVALID_ARGUMENT);
+    CHECK_EQ(fl_loop_set_period(loop, immediate, 5), FL_INVALID_ARGUMENT);
+    CHECK_EQ(fl_loop_deadline(loop, 0, &ns), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(fl_loop_period(loop, 0, &ns), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(fl_loop_set_period(loop, 0, 5), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(ns, 7);
+    CHECK_EQ(fl_loop_deadline(loop, timer, &ns), 0);
+    CHECK_EQ(ns, START + 10);
+    CHECK_EQ(fl_loop_period(loop, timer, &ns), 0);
+    CHECK_EQ(ns, 0);
+    CHECK_EQ(fl_loop_period(loop, every, &ns), 0);
+    CHECK_EQ(ns, 30);
+    CHECK_EQ(fl_loop_rearm(loop, every, 50), 0);
+    CHECK_EQ(fl_loop_deadline(loop, every, &ns), 0);
+    CHECK_EQ(ns, START + 50);
+    end();
+}
+
+static fl_timer_id changed;
+
+static void once_more(fl_loop *l, void *arg)
+{
+    write_down(arg);
+    if (elapsed() == 30)
+        CHECK_EQ(fl_loop_set_period(l, changed, 0), 0);
+}
+
+TEST(a_period_can_be_changed_and_taken_away)
+{
+    begin();
+    changed = make_timer_for(10, once_more, "x");
+    CHECK_EQ(fl_loop_set_period(loop, changed, 20), 0);
+    run();
+    CHECK_DIARY("xx");
+    CHECK_EQ(elapsed(), 30);
+    CHECK_EQ(fl_loop_cancel(loop, changed), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(fl_loop_interval(loop, 10, 0, note, "y", &changed), 0);
+    CHECK_EQ(fl_loop_set_period(loop, changed, 0), 0);
+    run();
+    CHECK_DIARY("y");
+    CHECK_EQ(elapsed(), 40);
+    end();
+}

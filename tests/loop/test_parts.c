@@ -4,8 +4,6 @@
 
 #include "loop/internal.h"
 #include "loop/loop_test.h"
-#include "loop/timers.h"
-#include "wheel/wheel_private.h"
 
 /* ---- The table. */
 
@@ -32,8 +30,8 @@ static void begin_table(uint32_t last_generation)
 static void take(void)
 {
     struct record *record;
-    uint32_t slot;
-    CHECK_EQ(fl__table_take(&table, &slot, &record), 0);
+    CHECK_EQ(fl__table_take(&table, &record), 0);
+    uint32_t slot = record->slot;
     CHECK(slot < SLOTS);
     /* cppcheck-suppress arrayIndexOutOfBoundsCond ; a check that fails does not return */
     CHECK(!given[slot][record_generation(record)]);
@@ -47,7 +45,7 @@ static void give(uint32_t i)
 {
     uint32_t slot = taken[i];
     taken[i] = taken[--taken_count];
-    table_put(&table, slot, table_record(&table, slot));
+    table_put(&table, table_record(&table, slot));
 }
 
 static void give_until(uint32_t count)
@@ -76,8 +74,9 @@ static void end_table(void)
 
 TEST(ids_end_below_2_to_the_53)
 {
-    struct record record = {.tag = (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT | RECORD_NOT_GENERATION};
-    CHECK_EQ(table_id(&record, (1u << TABLE_SLOT_BITS) - 1), (1ull << 53) - 1);
+    struct record record = {.tag = (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT | RECORD_NOT_GENERATION,
+                            .slot = (1u << TABLE_SLOT_BITS) - 1};
+    CHECK_EQ(table_id(&record), (1ull << 53) - 1);
 }
 
 /* Hold some, take and give back one more, give all back: what cost the last generation of a whole chunk each time. */
@@ -160,12 +159,11 @@ TEST(a_worn_table_has_room_to_the_end_and_then_starts_over)
     }
     uint64_t last = takes;
     while (table.chunk[2].worn > 0) {
-        uint32_t slot;
         struct record *record;
-        CHECK_EQ(fl__table_take(&table, &slot, &record), 0);
+        CHECK_EQ(fl__table_take(&table, &record), 0);
         for (unsigned i = 0; i < 100; i++)
-            CHECK(slot != taken[i]);
-        table_put(&table, slot, record);
+            CHECK(record->slot != taken[i]);
+        table_put(&table, record);
         CHECK(++last < 2ull * 60 * 6 * BLOCK_SLOTS);
     }
     CHECK_EQ(table.live, 100);
@@ -227,27 +225,6 @@ TEST(a_loop_that_is_worn_out_makes_as_many_timers_as_ever)
     end();
 }
 
-/* The numbers that the wheel below has for timers run out, too. */
-TEST(a_loop_whose_wheel_is_worn_out_makes_as_many_timers_as_ever)
-{
-    enum { COUNT = 5000 };
-    static fl_timer_id ids[COUNT];
-    begin();
-    CHECK_EQ(fl__timers_make_wheel(loop), 0);
-    for (unsigned level = 0; level < FL_WHEEL_LEVELS; level++)
-        for (uint32_t i = 0; i < loop->wheel->spokes; i++)
-            loop->wheel->levels[level].spokes[i].leaves_made = SERIAL_END - SERIAL_FIRST - 8;
-    for (unsigned round = 0; round < 60; round++) {
-        for (unsigned i = 0; i < COUNT; i++)
-            ids[i] = make_timer((i + 1) * (HOUR / COUNT), "");
-        CHECK_EQ(fl_loop_check(loop, stdout), 0);
-        for (unsigned i = 0; i < COUNT; i++)
-            CHECK_EQ(fl_loop_cancel(loop, ids[i]), 0);
-    }
-    CHECK_EQ(stats().waiting.timers, 0);
-    end();
-}
-
 TEST(at_the_limit_one_timer_that_goes_makes_room_for_one)
 {
     enum { LIMIT = 9000 };
@@ -275,50 +252,6 @@ TEST(the_limit_is_2_to_the_26)
 {
     begin();
     CHECK_EQ(loop->table.limit - loop->table.live, 1u << 26);
-    end();
-}
-
-/* ---- Callbacks in four bytes. */
-
-TEST(a_callback_is_packed_into_one_of_four_windows)
-{
-    static const uintptr_t addresses[] = {0x1000,     0x555500001000, 0x7fff00000010, 0x555500001001,
-                                          0x3fffffff, 0x7fff3fffffff, 0xffff00000000, 0x55550fffffff};
-    struct record record = {0};
-    CHECK_EQ(fl__table_init(&table, false), 0);
-    for (size_t i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
-        CHECK(table_pack(&table, (fl_loop_fn)addresses[i], &record.fn));
-        CHECK_EQ((uintptr_t)table_fn(&table, &record), addresses[i]);
-    }
-    CHECK_EQ(table.windows, 4);
-    CHECK(!table_pack(&table, (fl_loop_fn)0x300000000000, &record.fn));
-    fl__table_destroy(&table);
-}
-
-static fl_timer_id interval;
-
-static void three_times(fl_loop *l, void *arg)
-{
-    write_down(arg);
-    if (stats().called.timers > 3)
-        CHECK_EQ(fl_loop_cancel(l, interval), 0);
-}
-
-TEST(callbacks_outside_of_the_four_windows_work_like_others)
-{
-    uint32_t packed;
-    begin();
-    for (uintptr_t i = 1; i <= TABLE_WINDOWS; i++)
-        CHECK(table_pack(&loop->table, (fl_loop_fn)(i << TABLE_WINDOW_BITS), &packed));
-    fl_timer_id moved = make_timer(5, "b"), cancelled = make_timer(6, "x");
-    make_timer(3, "a");
-    CHECK_EQ(fl_loop_interval(loop, 10, 0, three_times, "c", &interval), 0);
-    CHECK_EQ(fl_loop_immediate(loop, note, "i", NULL), 0);
-    CHECK_EQ(fl_loop_rearm(loop, moved, 4), 0);
-    CHECK_EQ(fl_loop_cancel(loop, cancelled), 0);
-    CHECK_EQ(loop->table.extras, 4);
-    run();
-    CHECK_DIARY("iabcc");
     end();
 }
 
