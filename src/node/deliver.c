@@ -100,15 +100,14 @@ void attempt_done(struct attempt *attempt)
     }
     fl_settlement settlement = {
         .token = attempt->firing.token, .result = attempt->result, .at_us = attempt->at_us, .reason = attempt->reason};
-    bool gives_up = shard->leaving || atomic_load_explicit(&worker->node->stopping, memory_order_relaxed);
+    bool gives_up = shard_is_leaving(shard) || atomic_load_explicit(&worker->node->stopping, memory_order_relaxed);
     if (attempt->result != FL_LATER)
         deliver_settle(shard, &attempt->firing, &settlement);
     else if (!gives_up)
         put_off(shard, attempt->firing.token, attempt->at_us);
     free(attempt);
     shard->delivering--;
-    if (shard->leaving)
-        shard_leave_on(shard);
+    shard_leave_on(shard);
 }
 
 /* --- The pace ----------------------------------------------------------------------------------------------------- */

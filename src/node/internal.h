@@ -51,16 +51,23 @@ void shard_left(struct shard *shard);
 void servers_look(struct node *node);                           /* we have claimed something: all should know */
 void servers_tell_settings(struct worker *worker, fl_bytes ns); /* they have changed */
 
-/* --- shards.c */
+/* --- shard_state.c */
 
-static inline bool shard_is_leaving(const struct shard *shard)
-{
-    return shard->leaving;
-}
+void shard_enter(struct shard *shard, enum shard_state state); /* which may follow on the one it is in */
+const char *shard_check(const struct shard *shard);            /* NULL, or what is wrong */
+const char *shard_state_name(enum shard_state state);
+void node_lapsed(struct node *node, bool lapsed); /* the first claim may have run out; none has any more */
+
+/* --- shards.c */
 
 static inline bool shard_is_here(const struct shard *shard)
 {
-    return shard->engine && !shard->leaving;
+    return shard->state >= SHARD_CLAIMING && shard->state <= SHARD_LAPSED;
+}
+
+static inline bool shard_is_leaving(const struct shard *shard)
+{
+    return shard->state >= SHARD_LOST;
 }
 
 int shard_start(struct shard *shard);
@@ -70,9 +77,8 @@ bool shard_takes(struct shard_call *call);
 void shard_call_left(struct shard *shard); /* the engine has answered one */
 void shard_loaded(struct shard *shard);    /* its settings are known */
 void shard_let_go(struct shard *shard);    /* it may fire, if all that must be known is */
-/* Gives a shard up: what is under way has a moment to end, what is known is recorded. Then shard_left() is called. `lost`:
- * it is another's already. */
-void shard_leave(struct shard *shard, bool lost);
+/* Gives a shard up: what is under way has a moment to end, what is known is recorded. Then shard_left() is called. */
+void shard_leave(struct shard *shard);
 void shard_leave_on(struct shard *shard); /* something has ended that it may have waited for */
 
 /* --- deliver.c */

@@ -10,6 +10,7 @@
  *
  *   node.c         the beginning and the end of a node
  *   errands.c      from worker to worker: errands, tours
+ *   shard_state.c  the states of a shard and what may follow on what
  *   shards.c       the engines of a worker: start, serve, leave
  *   calls.c        calls to workers of this server or another one, and calls that come from other servers
  *   shard_calls.c  operations and pages of a shard, wherever it is: here, at another server, or on the move
@@ -150,6 +151,29 @@ struct node_config {
     uint64_t max_timers_per_namespace; /* 0: no limit */
 };
 
+/* --- errands.c ---------------------------------------------------------------------------------------------------- */
+
+/* Something to be done on another worker. `go` runs there, and when it, or what it began, is over, errand_return() is called
+ * there: then `back` runs at home. On one and the same worker, both are plain calls. */
+struct errand {
+    struct worker *home, *there;
+    void (*go)(struct errand *errand);
+    void (*back)(struct errand *errand);
+    fl_loop_task task;
+};
+void errand_send(struct errand *errand);
+void errand_return(struct errand *errand);
+
+/* Calls `fn` on every worker, one after the other, then `back` at home; `tour` is the caller's. */
+struct tour {
+    struct errand errand;
+    struct worker *home;
+    unsigned next;
+    void (*fn)(struct tour *tour, struct worker *worker);
+    void (*back)(struct tour *tour);
+};
+void tour_begin(struct tour *tour, struct worker *home);
+
 /* --- The node ----------------------------------------------------------------------------------------------------- */
 
 /* Another server. Once it was seen, it is there until the process ends. */
@@ -160,6 +184,21 @@ struct peer {
     char address[];
 };
 
+/* See shard_state.c. */
+enum shard_state {
+    SHARD_AWAY,     /* it is not here */
+    SHARD_CLAIMING, /* the engine has been started */
+    SHARD_LOADING,  /* and has claimed the shard; the settings of namespaces in it are being read */
+    SHARD_SERVING,
+    SHARD_LAPSED,   /* the claim could not be renewed and may have run out: nothing fires */
+    SHARD_LOST,     /* another server has claimed it */
+    SHARD_ENDING,   /* it leaves: attempts end */
+    SHARD_PURGING,  /* leases end */
+    SHARD_EMPTYING, /* operations end */
+    SHARD_STOPPING, /* the engine records its progress */
+    SHARD_STATES
+};
+
 struct shard {
     struct worker *worker;
     uint32_t number;
@@ -167,6 +206,7 @@ struct shard {
     atomic_bool moving;             /* it is being given up in order, or was: it is soon somebody's */
     _Atomic uint64_t good_until_ns; /* until then it is surely ours, if others could have it; else UINT64_MAX */
     /* The rest is the worker's. */
+    enum shard_state state;
     fl_engine *engine;                   /* NULL: it is not here */
     const struct shard_call *loading;    /* what reads its settings in this life of the shard */
     uint64_t held;                       /* given to pull.c and neither settled nor withdrawn */
@@ -174,12 +214,11 @@ struct shard {
     uint64_t inside;                     /* calls that the engine has */
     int64_t pending;                     /* timers in it, without those that are the server's own */
     struct shard_call *kept, *kept_last; /* what came while it was leaving */
-    bool claimed, ready, loaded;         /* the engine has been ready; it is; its settings are known */
-    bool lapsed;                         /* the claim may have run out */
-    bool leaving, lost;
-    bool withdrawn, purging, purged, hurry; /* how far leaving has got */
+    bool lost;                           /* another server has claimed it */
+    uint64_t leave_until_ns;             /* then it leaves without what has not ended */
+    struct tour purge;
     fl_timer_id patience, claim_timer;
-    fl_loop_task take_task, leave_task, left_task;
+    fl_loop_task take_task, leave_task, left_task, lost_task;
 };
 
 /* How often something took how long: up to 125 us, twice that, and so on; the last bucket has the rest. */
@@ -283,29 +322,6 @@ void node_hindered(struct node *node, const char *why); /* "": not any more */
 bool node_clock_is_off(const struct node *node, char *why, size_t size);
 /* Whether this has not been told in the log in the last minute. Any thread. */
 bool trouble_is_news(const char *message, uint64_t now_ns);
-
-/* --- errands.c ---------------------------------------------------------------------------------------------------- */
-
-/* Something to be done on another worker. `go` runs there, and when it, or what it began, is over, errand_return() is called
- * there: then `back` runs at home. On one and the same worker, both are plain calls. */
-struct errand {
-    struct worker *home, *there;
-    void (*go)(struct errand *errand);
-    void (*back)(struct errand *errand);
-    fl_loop_task task;
-};
-void errand_send(struct errand *errand);
-void errand_return(struct errand *errand);
-
-/* Calls `fn` on every worker, one after the other, then `back` at home; `tour` is the caller's. */
-struct tour {
-    struct errand errand;
-    struct worker *home;
-    unsigned next;
-    void (*fn)(struct tour *tour, struct worker *worker);
-    void (*back)(struct tour *tour);
-};
-void tour_begin(struct tour *tour, struct worker *home);
 
 /* --- calls.c, shard_calls.c ----------------------------------------------------------------------------------------- */
 

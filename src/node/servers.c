@@ -446,10 +446,10 @@ static void leave_here(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
     (void)loop;
-    if (!shard->engine || shard->leaving)
+    if (!shard_is_here(shard))
         return; /* it is on its way already */
     log_info("giving up a shard", "shard", log_int(shard->number), NULL);
-    shard_leave(shard, false);
+    shard_leave(shard);
 }
 
 static void leave(void *arg, uint32_t number)
@@ -471,7 +471,7 @@ static void left(fl_loop *loop, void *arg)
 static void start_again(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
-    if (atomic_load(&shard->worker->node->stopping) || shard->engine)
+    if (atomic_load(&shard->worker->node->stopping) || shard->state != SHARD_AWAY)
         return;
     if (shard_start(shard) < 0)
         fl_loop_timer(loop, AGAIN_NS, start_again, shard, NULL);

@@ -36,7 +36,7 @@ static void loaded(struct shard_call *over)
     struct shard_call *page = (struct shard_call *)over;
     struct shard *shard = page->shard;
     bool failed = page->result == LINK_MOVED || page->listing.result < 0;
-    if (!shard->engine || shard->leaving) {
+    if (shard->loading != page || !shard_is_here(shard)) {
         free(page);
         return;
     }
@@ -49,7 +49,6 @@ static void loaded(struct shard_call *over)
     if (failed)
         log_error("cannot read the settings of the namespaces of a shard", "shard", log_int(shard->number), NULL);
     free(page);
-    shard->loading = NULL;
     shard_loaded(shard);
 }
 

@@ -34,15 +34,14 @@ void shard_call_left(struct shard *shard)
 {
     fl__assert(shard->inside > 0);
     shard->inside--;
-    if (shard->leaving)
-        shard_leave_on(shard);
+    shard_leave_on(shard);
 }
 
 static void dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
 {
     struct shard *shard = arg;
     (void)engine;
-    if (!shard->leaving) /* else it is not settled, and the next owner fires it */
+    if (shard_is_here(shard)) /* else it is not settled, and the next owner fires it */
         deliver(shard, firings, count);
 }
 
@@ -52,7 +51,7 @@ static bool withdraw(void *arg, fl_engine *engine, uint64_t token, void *handle)
     struct waiter *waiter = handle;
     (void)engine, (void)token;
     /* Of a shard that is given up, what waits is forgotten, and the engine is not told. */
-    bool forgotten = shard->leaving || atomic_load(&shard->worker->node->stopping);
+    bool forgotten = !shard_is_here(shard) || atomic_load(&shard->worker->node->stopping);
     return !forgotten && waiter->withdraw(waiter);
 }
 
@@ -70,31 +69,16 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
         attempts_log(shard->worker, true, shard->number, timer, reason);
 }
 
-static void look_whether_ready(struct shard *shard)
-{
-    bool ready = shard->claimed && shard->loaded && !shard->leaving && !shard->lost && !shard->lapsed;
-    if (ready != shard->ready)
-        atomic_fetch_add(&shard->worker->node->ready, ready ? 1 : -1u);
-    shard->ready = ready;
-}
-
 #define DATABASE_AWAY "the database has not responded for longer than lease; timers do not fire until it responds"
 
-/* The claim may have run out, since it could not be renewed: the engine fires nothing. For all shards, that is said once. */
-static void set_lapsed(struct shard *shard, bool lapsed)
+/* Claims may have run out, since they could not be renewed: the engines fire nothing. For all shards, that is said once. */
+void node_lapsed(struct node *node, bool lapsed)
 {
-    struct node *node = shard->worker->node;
-    if (lapsed == shard->lapsed)
-        return;
-    shard->lapsed = lapsed;
-    look_whether_ready(shard);
-    if (lapsed && atomic_fetch_add(&node->lapsed, 1) == 0) {
-        node_hindered(node, DATABASE_AWAY);
+    node_hindered(node, lapsed ? DATABASE_AWAY : "");
+    if (lapsed)
         log_error(DATABASE_AWAY, NULL);
-    } else if (!lapsed && atomic_fetch_sub(&node->lapsed, 1) == 1) {
-        node_hindered(node, "");
+    else
         log_info("the database responds again, or the server has given up the shards", NULL);
-    }
 }
 
 /* The server's own timers are nobody's business. */
@@ -118,7 +102,11 @@ static void look_at_claim(fl_loop *loop, void *arg)
     (void)loop;
     fl_engine_get_stats(shard->engine, &stats);
     atomic_store(&shard->good_until_ns, stats.owner_until_ns);
-    set_lapsed(shard, stats.owner && fl_loop_now_ns(shard->worker->loop) >= stats.owner_until_ns);
+    bool lapsed = stats.owner && fl_loop_now_ns(shard->worker->loop) >= stats.owner_until_ns;
+    if (lapsed && shard->state == SHARD_SERVING)
+        shard_enter(shard, SHARD_LAPSED);
+    else if (!lapsed && shard->state == SHARD_LAPSED)
+        shard_enter(shard, SHARD_SERVING);
 }
 
 static int watch_claim(struct shard *shard)
@@ -138,7 +126,6 @@ static void unwatch_claim(struct shard *shard)
         fl_loop_cancel(shard->worker->loop, shard->claim_timer);
     shard->claim_timer = 0;
     atomic_store(&shard->good_until_ns, 0);
-    set_lapsed(shard, false);
 }
 
 static void tell_trouble(const struct shard *shard, const char *message)
@@ -146,7 +133,7 @@ static void tell_trouble(const struct shard *shard, const char *message)
     if (trouble_is_news(message, fl_loop_now_ns(shard->worker->loop)))
         log_error("the store fails or does not respond; the server keeps trying", "shard", log_int(shard->number),
                   "why", message, NULL);
-    if (shard->lapsed) {
+    if (shard->state == SHARD_LAPSED) {
         char why[sizeof shard->worker->node->hindrance.text];
         snprintf(why, sizeof why, DATABASE_AWAY ": %s", message);
         node_hindered(shard->worker->node, why);
@@ -157,8 +144,18 @@ static void leave_lost(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
     (void)loop;
-    if (shard->engine && !shard->leaving)
-        shard_leave(shard, true);
+    if (shard->state == SHARD_LOST)
+        shard_leave(shard);
+}
+
+static void lose(struct shard *shard)
+{
+    shard->lost = true;
+    if (!shard_is_here(shard))
+        return; /* it leaves already */
+    shard_enter(shard, SHARD_LOST);
+    shard->lost_task = (fl_loop_task){.fn = leave_lost, .arg = shard};
+    fl_loop_post_task(shard->worker->loop, &shard->lost_task); /* not inside a callback of the engine's */
 }
 
 static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message)
@@ -167,21 +164,19 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
     (void)engine, (void)result;
     switch (event) {
     case FL_ENGINE_READY:
-        shard->claimed = true;
+        if (shard->state == SHARD_CLAIMING)
+            shard_enter(shard, shard->loading ? SHARD_LOADING : SHARD_SERVING);
         if (shard->claim_timer)
             look_at_claim(shard->worker->loop, shard);
-        look_whether_ready(shard);
         servers_look(shard->worker->node);
         settings_load_again(shard->worker->node);
         log_debug("shard ready", "shard", log_int(shard->number), NULL);
         break;
     case FL_ENGINE_LOST:
-        shard->lost = true;
-        look_whether_ready(shard);
+        lose(shard);
         log_error("lost a shard; its timers do not fire here until this server claims it again", "shard",
                   log_int(shard->number), "why", message, NULL);
         atomic_store(&shard->worker->node->settings_old, true);
-        fl_loop_post(shard->worker->loop, leave_lost, shard); /* not inside a callback of the engine's */
         break;
     case FL_ENGINE_HELD:
         if (trouble_is_news("waiting for a shard", fl_loop_now_ns(shard->worker->loop)))
@@ -220,7 +215,7 @@ int shard_start(struct shard *shard)
         log_error("cannot start the engine of a shard", "shard", log_int(shard->number), "why", fl_strerror(r), NULL);
         return r;
     }
-    atomic_fetch_add(&node->here, 1);
+    shard_enter(shard, SHARD_CLAIMING);
     settings_of_shard(shard);
     return 0;
 }
@@ -236,7 +231,7 @@ int shards_start(struct worker *worker)
 
 void shard_let_go(struct shard *shard)
 {
-    if (!shard->loaded || shard->leaving || !atomic_load(&shard->worker->node->settings_known))
+    if (shard->loading || !shard_is_here(shard) || !atomic_load(&shard->worker->node->settings_known))
         return;
     settings_tell_engine(shard);
     fl_engine_go(shard->engine);
@@ -244,30 +239,19 @@ void shard_let_go(struct shard *shard)
 
 void shard_loaded(struct shard *shard)
 {
-    shard->loaded = true;
-    look_whether_ready(shard);
+    shard->loading = NULL;
+    if (shard->state == SHARD_LOADING)
+        shard_enter(shard, SHARD_SERVING);
     shard_let_go(shard);
 }
 
 /* --- Giving up ---------------------------------------------------------------------------------------------------- */
 
-/* What a shard's last engine had of it is gone: it is as before shard_start(). */
-static void forget(struct shard *shard)
-{
-    atomic_fetch_sub(&shard->worker->node->here, 1);
-    shard->engine = NULL;
-    shard->loading = NULL;
-    shard->held = 0;
-    shard->loaded = shard->claimed = shard->leaving = shard->lost = false;
-    look_whether_ready(shard);
-    shard->purged = shard->purging = shard->withdrawn = shard->hurry = false;
-}
-
 static bool all_are_gone(const struct worker *worker)
 {
     const struct node *node = worker->node;
     for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
-        if (node->shards[i].engine || node->shards[i].leaving)
+        if (node->shards[i].state != SHARD_AWAY)
             return false;
     return true;
 }
@@ -287,7 +271,10 @@ static void gone(fl_loop *loop, void *arg)
     struct shard_call *kept = shard->kept;
     (void)loop;
     shard->kept = NULL;
-    forget(shard);
+    shard->loading = NULL;
+    shard->held = 0;
+    shard->lost = false;
+    shard_enter(shard, SHARD_AWAY);
     log_debug("shard given up", "shard", log_int(shard->number), NULL);
     for (struct shard_call *next; kept; kept = next) {
         next = kept->next;
@@ -298,21 +285,20 @@ static void gone(fl_loop *loop, void *arg)
     stopped_if_over(shard->worker);
 }
 
-struct purge {
-    struct tour tour;
-    struct shard *shard;
-};
+static struct shard *shard_of_purge(struct tour *tour)
+{
+    return (struct shard *)((char *)tour - offsetof(struct shard, purge));
+}
 
 static void purge_visit(struct tour *tour, struct worker *worker)
 {
-    pull_purge(worker, ((struct purge *)tour)->shard);
+    pull_purge(worker, shard_of_purge(tour));
 }
 
 static void purge_back(struct tour *tour)
 {
-    struct shard *shard = ((struct purge *)tour)->shard;
-    free(tour);
-    shard->purged = true;
+    struct shard *shard = shard_of_purge(tour);
+    shard_enter(shard, SHARD_EMPTYING);
     shard_leave_on(shard);
 }
 
@@ -320,61 +306,64 @@ static void purge_back(struct tour *tour)
  * its way there, or back, arrives first, since messages between two workers keep their order. */
 static void purge(struct shard *shard)
 {
-    struct purge *tour = calloc(1, sizeof *tour);
-    if (!tour)
-        return; /* and again when something else has ended */
-    shard->purging = true;
-    *tour = (struct purge){.tour = {.fn = purge_visit, .back = purge_back}, .shard = shard};
-    tour_begin(&tour->tour, shard->worker);
-}
-
-/* In this order: callbacks end, leases end, operations end, the engine stops. An engine that
- * has no say in the store any more, or never had, or that does not get on, is stopped with what is in it. */
-void shard_leave_on(struct shard *shard)
-{
-    bool hurry = shard->lost || !shard->claimed || shard->hurry;
-    if (shard->delivering > 0 || !shard->engine)
-        return;
-    if (!shard->purged) {
-        if (!shard->purging)
-            purge(shard);
-        return;
-    }
-    if (shard->inside > 0 && !hurry)
-        return;
-    fl_engine *engine = shard->engine;
-    shard->engine = NULL;
-    unwatch_claim(shard);
-    if (shard->patience)
-        fl_loop_cancel(shard->worker->loop, shard->patience);
-    shard->patience = 0;
-    fl_engine_stop(engine, shard->lost, gone, shard);
+    shard_enter(shard, SHARD_PURGING);
+    shard->purge = (struct tour){.fn = purge_visit, .back = purge_back};
+    tour_begin(&shard->purge, shard->worker);
 }
 
 #define PATIENCE_NS (300 * 1000000ull)
 
+static void stop_engine(struct shard *shard)
+{
+    fl_engine *engine = shard->engine;
+    if (shard->patience)
+        fl_loop_cancel(shard->worker->loop, shard->patience);
+    shard->patience = 0;
+    shard->engine = NULL;
+    unwatch_claim(shard);
+    shard_enter(shard, SHARD_STOPPING);
+    fl_engine_stop(engine, shard->lost, gone, shard);
+}
+
+/* In this order: callbacks end, leases end, operations end, the engine stops. An engine that has no say in the store any more,
+ * or never had, or that does not get on, is stopped with what is in it. */
+void shard_leave_on(struct shard *shard)
+{
+    if (shard->state == SHARD_ENDING && shard->delivering == 0) {
+        purge(shard);
+        return;
+    }
+    if (shard->state != SHARD_EMPTYING)
+        return;
+    bool hurry = shard->lost || fl_loop_now_ns(shard->worker->loop) >= shard->leave_until_ns;
+    if (shard->inside == 0 || hurry)
+        stop_engine(shard);
+}
+
+/* Attempts that have begun do not end: they are withdrawn. Later, operations that do not end are left to the engine. */
 static void out_of_patience(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
-    shard->hurry = shard->withdrawn;
+    uint64_t now_ns = fl_loop_now_ns(loop);
     shard->patience = 0;
-    if (!shard->withdrawn)
-        shard->worker->node->ports->withdraw(shard->worker, shard, true);
-    shard->withdrawn = true;
-    if (shard->hurry || fl_loop_timer(loop, 2 * PATIENCE_NS, out_of_patience, shard, &shard->patience) < 0)
-        shard->hurry = true;
+    shard->worker->node->ports->withdraw(shard->worker, shard, true);
+    if (now_ns < shard->leave_until_ns &&
+        fl_loop_timer(loop, shard->leave_until_ns - now_ns, out_of_patience, shard, &shard->patience) < 0)
+        shard->leave_until_ns = now_ns;
     shard_leave_on(shard);
 }
 
-void shard_leave(struct shard *shard, bool lost)
+void shard_leave(struct shard *shard)
 {
-    shard->leaving = true;
-    shard->lost |= lost;
-    atomic_store_explicit(&shard->moving, !lost, memory_order_relaxed);
-    look_whether_ready(shard);
-    shard->worker->node->ports->withdraw(shard->worker, shard, false);
-    if (fl_loop_timer(shard->worker->loop, PATIENCE_NS, out_of_patience, shard, &shard->patience) < 0)
-        out_of_patience(shard->worker->loop, shard);
+    struct worker *worker = shard->worker;
+    uint64_t now_ns = fl_loop_now_ns(worker->loop);
+    bool claimed = shard->state != SHARD_CLAIMING;
+    atomic_store_explicit(&shard->moving, !shard->lost, memory_order_relaxed);
+    shard->leave_until_ns = claimed ? now_ns + 3 * PATIENCE_NS : now_ns;
+    shard_enter(shard, SHARD_ENDING);
+    worker->node->ports->withdraw(worker, shard, false);
+    if (fl_loop_timer(worker->loop, PATIENCE_NS, out_of_patience, shard, &shard->patience) < 0)
+        out_of_patience(worker->loop, shard);
     else
         shard_leave_on(shard);
 }
@@ -386,7 +375,7 @@ void shards_stop(struct worker *worker, void (*done)(struct worker *worker))
     struct node *node = worker->node;
     worker->shards_stopped = done;
     for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
-        if (node->shards[i].engine && !node->shards[i].leaving)
-            shard_leave(&node->shards[i], false);
+        if (shard_is_here(&node->shards[i]))
+            shard_leave(&node->shards[i]);
     stopped_if_over(worker);
 }
