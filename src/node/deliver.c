@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From what is due to webhooks, at the pace of the namespace.
- *
- * A namespace may limit how many deliveries begin in a second, and ask that a crowd that falls due at one moment be spread.
- * Who may not begin yet is put off by the engine (FL_LATER), so that nothing waits in memory and nobody behind it is kept:
- * a crowd member to a moment that its ID decides, so that it is put off once; one over the limit to the end of the queue
- * that the others put off before it make up. */
+/* From due timers to attempts, when their namespace may begin them (pacing.c), and what became of them. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +7,6 @@
 #include <string.h>
 
 #include "node/internal.h"
-
-enum { CROWD = 16 }; /* timers of one namespace and one moment that are none yet */
 
 static void settle(struct shard *shard, const fl_settlement *settlement)
 {
@@ -110,71 +103,6 @@ void attempt_done(struct attempt *attempt)
     shard_leave_on(shard);
 }
 
-/* --- The pace ----------------------------------------------------------------------------------------------------- */
-
-/* Takes a place in a row of places that are `interval_us` apart, not before `from_us`. */
-static int64_t book(_Atomic int64_t *next_us, int64_t from_us, int64_t interval_us)
-{
-    int64_t seen = atomic_load_explicit(next_us, memory_order_relaxed), place;
-    do
-        place = seen > from_us ? seen : from_us;
-    while (!atomic_compare_exchange_weak_explicit(next_us, &seen, place + interval_us, memory_order_relaxed,
-                                                  memory_order_relaxed));
-    return place;
-}
-
-/* Whether one more may begin now: a tenth of a second's worth may begin at once. */
-static bool pace_allows(struct space *space, int64_t interval_us, int64_t now_us)
-{
-    int64_t seen = atomic_load_explicit(&space->next_us, memory_order_relaxed), next;
-    do {
-        if (seen > now_us + 100000)
-            return false;
-        next = (seen > now_us ? seen : now_us) + interval_us;
-    } while (!atomic_compare_exchange_weak_explicit(&space->next_us, &seen, next, memory_order_relaxed,
-                                                    memory_order_relaxed));
-    return true;
-}
-
-static bool in_crowd(struct space *space, int64_t due_us)
-{
-    if (atomic_exchange_explicit(&space->crowd_due_us, due_us, memory_order_relaxed) != due_us)
-        atomic_store_explicit(&space->crowd_size, 0, memory_order_relaxed);
-    return atomic_fetch_add_explicit(&space->crowd_size, 1, memory_order_relaxed) >= CROWD;
-}
-
-/* How far apart deliveries are to be: of what the namespace may have, a server has as much as it has of the shards. */
-static int64_t pace_interval(const struct node *node, uint32_t rate)
-{
-    uint32_t here = atomic_load_explicit(&node->here, memory_order_relaxed);
-    return (int64_t)1000000 * node->shard_count / ((int64_t)rate * (here > 0 ? here : 1));
-}
-
-/* The pace goes by monotonic time: a wall clock that is set back must not stop a namespace until it has caught up. Only a test clock
- * is its own measure. */
-static int64_t pace_now_us(const struct worker *worker, int64_t now_us)
-{
-    return worker->node->config.test_clock ? now_us : (int64_t)(fl_loop_now_ns(worker->loop) / 1000);
-}
-
-/* When it may begin; `now_us`: at once. */
-static int64_t begin_time(const struct worker *worker, struct space *space, const struct settings *settings,
-                          const fl_durable *timer, int64_t now_us)
-{
-    if (settings->spread_us > 0 && timer->attempt <= 1) {
-        uint64_t share = (timer->id.seq * 0x9e3779b97f4a7c15) >> 11;
-        int64_t at_us = timer->due_us + (int64_t)(share % settings->spread_us);
-        if (now_us < at_us && in_crowd(space, timer->due_us))
-            return at_us;
-    }
-    if (settings->max_rate == 0)
-        return now_us;
-    int64_t interval_us = pace_interval(worker->node, settings->max_rate), pace_us = pace_now_us(worker, now_us);
-    if (pace_allows(space, interval_us, pace_us))
-        return now_us;
-    return now_us + book(&space->booked_us, pace_us + 100000, interval_us) - pace_us;
-}
-
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
 
 /* Whether the retry policy allows no further attempt. */
@@ -205,7 +133,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         return;
     }
     const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
-    int64_t at_us = begin_time(worker, space, settings, &firing->timer, now_us);
+    int64_t at_us = pace_begin_us(worker, space, settings, &firing->timer, now_us);
     if (at_us > now_us) {
         free(attempt);
         put_off(shard, firing->token, at_us);
@@ -216,7 +144,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
                                 .settings = settings,
                                 .firing = *firing,
                                 .last = is_last_attempt(worker->node, &firing->timer)};
-    uint32_t lane = (uint32_t)ports->prepare(attempt) & LANE_MASK;
+    uint32_t lane = lane_of_host(ports->prepare(attempt));
     if (!fl_engine_wait(shard->engine, firing->token, lane, &attempt->waiter)) {
         free(attempt); /* too much waits for this host: the engine has parked it */
         return;

@@ -81,10 +81,18 @@ void shard_let_go(struct shard *shard);    /* it may fire, if all that must be k
 void shard_leave(struct shard *shard);
 void shard_leave_on(struct shard *shard); /* something has ended that it may have waited for */
 
+/* --- pacing.c */
+
+/* When an attempt at a due timer may begin; `now_us`: at once. */
+int64_t pace_begin_us(const struct worker *worker, struct space *space, const struct settings *settings,
+                      const fl_durable *timer, int64_t now_us);
+/* Hosts, given by a hash, and polled namespaces have lanes of their own (fl_engine_wait()). */
+uint32_t lane_of_host(uint64_t hash);
+uint32_t lane_of_space(const struct space *space);
+size_t pace_lease_bytes(const struct worker *worker); /* how large an answer with leases may be */
+
 /* --- deliver.c */
 
-/* Hosts and polled namespaces have lanes of their own. */
-enum { LANE_PULL = 1 << 23, LANE_MASK = LANE_PULL - 1 };
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);
 void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement);
 

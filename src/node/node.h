@@ -18,6 +18,7 @@
  *   cluster.c      who is there, and who should have which shard (cluster.h)
  *   wire.c         what goes over links (wire.h)
  *   deliver.c      from a due timer to an attempt, and what became of it
+ *   pacing.c       which work may begin when
  *   pull.c         due timers that wait for a lease; leases
  *   serving.c      what other servers tell and ask besides
  *   leasing.c      asking for leases, at all servers
@@ -700,6 +701,10 @@ void settings_change(struct worker *worker, fl_bytes ns, struct settings *settin
                      void (*done)(void *arg, int result), void *arg);
 void settings_load(struct worker *worker,
                    void (*done)(struct worker *worker)); /* reads all settings; `done` may be NULL */
+
+/* --- pacing.c ----------------------------------------------------------------------------------------------------- */
+
+uint32_t pace_share(uint32_t limit, unsigned workers); /* of one worker, in a limit for all */
 
 /* --- budget.c: how the memory of the process (max-memory) is divided, in bytes -------------------------------------- */
 

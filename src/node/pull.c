@@ -80,9 +80,6 @@ struct queue {
 
 enum { QUEUE_BUCKETS = 1024, SWEEP_LEAST = 1000 };
 #define NUDGE_NS (20 * 1000000ull)
-#define SERVED_LEAST ((size_t)64 << 10)
-#define SERVED_MOST \
-    ((size_t)16 << 20) /* bytes, and one more timer: it must fit into an answer of one server to another */
 
 struct pull {
     struct queue *queues[QUEUE_BUCKETS];
@@ -393,13 +390,6 @@ static void lease_free(struct worker *worker, struct lease *lease)
     free(lease);
 }
 
-/* How large an answer may be: less when memory is short. */
-static size_t served_most(const struct worker *worker)
-{
-    size_t share = worker->node->ports->response_room(worker) / 8;
-    return share > SERVED_MOST ? SERVED_MOST : share < SERVED_LEAST ? SERVED_LEAST : share;
-}
-
 /* Gives the asker as much as is there. */
 static void serve(struct worker *worker, struct queue *queue, struct shard_call *call)
 {
@@ -414,7 +404,7 @@ static void serve(struct worker *worker, struct queue *queue, struct shard_call 
         call->result = FL_NO_MEMORY;
         return;
     }
-    size_t i = 0, most = served_most(worker);
+    size_t i = 0, most = pace_lease_bytes(worker);
     for (struct item *item; i < count && asker->out.size < most; i++) {
         item = queue_next(worker, queue, &left);
         if (!item)
@@ -617,7 +607,7 @@ static struct parcel *pack(struct shard *shard, struct space *space, const fl_fi
         return NULL;
     }
     *parcel = (struct parcel){.home = pull_home(shard->worker->node, space), .space = space};
-    uint32_t lane = LANE_PULL | ((uint32_t)space->hash & LANE_MASK);
+    uint32_t lane = lane_of_space(space);
     for (size_t i = 0; i < count; i++) {
         struct item *item = &parcel->items[parcel->count];
         *item = (struct item){.waiter = {withdraw}, .firing = firings[i], .shard = shard, .parcel = parcel};

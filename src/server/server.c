@@ -67,14 +67,13 @@ static int make_webhooks(struct worker *worker)
 {
     struct server *server = server_of(worker);
     const struct server_config *c = &server->config;
-    unsigned workers = server->worker_count;
     struct webhooks_config config = {
         .loop = worker->loop,
         .clock = server->clock,
         .allow_private = c->allow_private_targets,
         .own = server->api.own_targets,
-        .max_under_way = (c->webhook_concurrency + workers - 1) / workers,
-        .max_per_host = (c->webhook_per_host + workers - 1) / workers,
+        .max_under_way = pace_share(c->webhook_concurrency, server->worker_count),
+        .max_per_host = pace_share(c->webhook_per_host, server->worker_count),
         .timeout_us = c->webhook_timeout_us,
         .user_agent = "Foliot/" FL_VERSION,
     };
