@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 
 static void settle(struct shard *shard, const fl_settlement *settlement)
@@ -57,6 +58,26 @@ static void count_lateness(struct worker *worker, struct space *space, const fl_
     tally(&worker->lateness, late_ns);
 }
 
+/* The attempt may outlive the settings. */
+static void copy_secrets(struct attempt *attempt, const struct settings *settings)
+{
+    fl__assert(settings->secret_count <= 2);
+    for (; attempt->secret_count < settings->secret_count; attempt->secret_count++) {
+        fl_bytes secret = settings->secrets[attempt->secret_count];
+        void *room = attempt->secret_room[attempt->secret_count];
+        fl__assert(secret.size <= SECRET_MOST);
+        memcpy(room, secret.data, secret.size);
+        attempt->secrets[attempt->secret_count] = (fl_bytes){room, secret.size};
+    }
+}
+
+static void attempt_free(struct attempt *attempt)
+{
+    if (attempt->secret_count > 0)
+        explicit_bzero(attempt->secret_room, sizeof attempt->secret_room);
+    free(attempt);
+}
+
 /* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
 bool attempt_begin(struct attempt *attempt)
 {
@@ -72,7 +93,7 @@ static bool withdraw(struct waiter *waiter)
     struct shard *shard = attempt->shard;
     if (!shard->worker->node->ports->cancel(shard->worker, attempt))
         return false;
-    free(attempt);
+    attempt_free(attempt);
     shard->delivering--;
     return true;
 }
@@ -98,7 +119,7 @@ void attempt_done(struct attempt *attempt)
         deliver_settle(shard, &attempt->firing, &settlement);
     else if (!gives_up)
         put_off(shard, attempt->firing.token, attempt->at_us);
-    free(attempt);
+    attempt_free(attempt);
     shard->delivering--;
     shard_leave_on(shard);
 }
@@ -139,17 +160,15 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         put_off(shard, firing->token, at_us);
         return;
     }
-    *attempt = (struct attempt){.waiter = {withdraw},
-                                .shard = shard,
-                                .settings = settings,
-                                .firing = *firing,
-                                .last = is_last_attempt(worker->node, &firing->timer)};
+    *attempt = (struct attempt){
+        .waiter = {withdraw}, .shard = shard, .firing = *firing, .last = is_last_attempt(worker->node, &firing->timer)};
     uint32_t lane = lane_of_host(ports->prepare(attempt));
     if (!fl_engine_wait(shard->engine, firing->token, lane, &attempt->waiter)) {
         free(attempt); /* too much waits for this host: the engine has parked it */
         return;
     }
     count_lateness(worker, space, &firing->timer, now_us);
+    copy_secrets(attempt, settings);
     name_firing(attempt);
     shard->delivering++;
     ports->deliver(worker, attempt);

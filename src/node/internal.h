@@ -120,10 +120,6 @@ struct spaces {
     atomic_uint series;     /* namespaces with series of their own in /metrics */
     _Atomic uint64_t loads; /* how often all settings have been read */
     uint64_t number;        /* of all that there have been in this process */
-    struct kept {
-        struct kept *next;
-        struct settings *settings;
-    } * kept;
 };
 
 int spaces_new(struct node *node);
@@ -152,7 +148,8 @@ void spaces_take_counts(struct node *node, fl_bytes ns, const struct out *answer
 void settings_of_shard(struct shard *shard);                  /* reads those that it has, then calls shard_loaded() */
 void settings_load_again(struct node *node);                  /* if they may have changed with a shard that was lost */
 void settings_reload(struct node *node, struct space *space); /* reads those of one, which may be NULL */
-void settings_take(struct node *node, const fl_durable *timer); /* what the store has of one */
+int loading_new(struct node *node);
+void settings_take(struct worker *here, const fl_durable *timer); /* what the store has of one */
 void settings_tell_engine(struct shard *shard);
 
 #endif

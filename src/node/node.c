@@ -46,6 +46,8 @@ int node_new(struct node *node, const struct node_config *config)
     pthread_mutex_init(&node->secret_lock, NULL);
     int r = spaces_new(node);
     if (r == 0)
+        r = loading_new(node);
+    if (r == 0)
         r = make_workers(node);
     if (r == 0 && config->advertise)
         r = make_secret(node);
@@ -61,6 +63,7 @@ void node_free(struct node *node)
         next = atomic_load(&peer->next);
         free(peer);
     }
+    free(node->loading);
     free(node->workers);
     free(node->shards);
     pthread_mutex_destroy(&node->hindrance.lock);

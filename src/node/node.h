@@ -283,6 +283,7 @@ struct node {
     fl_loop_task look_task;
     atomic_bool settings_old; /* a shard was lost: when one is ours again, the settings of namespaces are read again */
     atomic_bool settings_asked;
+    struct loading *loading;
     fl_loop_task settings_task;
     pthread_mutex_t secret_lock;
     char secret[FL_STORE_NAME_MAX + 1]; /* that all servers of the store have; empty: not known yet */
@@ -467,11 +468,15 @@ struct waiter {
     bool (*withdraw)(struct waiter *waiter); /* on the shard's worker. False: its attempt has begun */
 };
 
+enum { SECRET_MOST = 64 }; /* bytes */
+
 struct attempt {
     struct waiter waiter;
     struct shard *shard;
-    const struct settings *settings; /* of its namespace */
+    fl_bytes secrets[2]; /* of its namespace */
+    unsigned secret_count;
     fl_firing firing;
+    unsigned char secret_room[2][SECRET_MOST];
     char id[FL_ID_TEXT + 20]; /* of this firing, the same for all its attempts */
     bool last;                /* the retry policy allows no further attempt */
     bool begun;
@@ -580,7 +585,7 @@ struct space {
     char *name;
     size_t size;
     uint64_t hash;
-    _Atomic(const struct settings *) settings; /* never NULL */
+    _Atomic(const struct settings *) settings; /* never NULL; good until the callback returns that has loaded it */
     _Atomic int64_t pending;                   /* in the shards of this server */
     _Atomic int64_t elsewhere;                 /* in those of others, when they were last asked */
     _Atomic int64_t coming;                    /* being created, if there is a limit, and not counted yet */

@@ -13,7 +13,7 @@
  * has changed settings tells the others, and these read the row again, through the same queue. A server that could not be told
  * reads all settings when the link is up again.
  *
- * Settings in memory are replaced as a whole. Replaced ones are kept until the process ends: deliveries may still use them. */
+ * Settings in memory are replaced as a whole, and freed when no worker can be using them any more. */
 
 #include <assert.h>
 #include <stdlib.h>
@@ -29,6 +29,9 @@ enum { TRIES = 1000 }; /* each one that fails means that another change has succ
 /* --- Settings ----------------------------------------------------------------------------------------------------- */
 
 const struct settings no_settings = {.skip_older_us = UINT64_MAX};
+
+/* settings_are_default(), settings_copy() and same_settings() know every member. */
+_Static_assert(sizeof(struct settings) == 2 * sizeof(fl_bytes) + 8 + sizeof(fl_retry) + 3 * 8, "one more setting");
 
 static void drop_secrets(struct settings *settings)
 {
@@ -84,32 +87,69 @@ static int settings_copy(const struct settings *from, struct settings *to, unsig
 
 /* --- In memory ---------------------------------------------------------------------------------------------------- */
 
-/* Makes settings those of a namespace, which owns them from then on, even on failure. NULL: it has none. A page of a list may be
- * older than what the queue of changes has found: with `from_page`, a namespace that has had a change stays as it is.
- * Returns 0, 1 if it stays as it is, or FL_NO_MEMORY. */
-static int replace(struct node *node, struct space *space, struct settings *settings, bool from_page)
+static bool same_secrets(const struct settings *a, const struct settings *b)
 {
-    struct spaces *spaces = node->spaces;
-    struct kept *kept = settings ? malloc(sizeof *kept) : NULL;
-    if (settings && !kept) {
+    bool same = a->secret_count == b->secret_count;
+    for (unsigned i = 0; same && i < a->secret_count; i++)
+        same = a->secrets[i].size == b->secrets[i].size &&
+               memcmp(a->secrets[i].data, b->secrets[i].data, a->secrets[i].size) == 0;
+    return same;
+}
+
+static bool same_settings(const struct settings *a, const struct settings *b)
+{
+    return memcmp(&a->retry, &b->retry, sizeof a->retry) == 0 && a->skip_older_us == b->skip_older_us &&
+           a->max_rate == b->max_rate && a->spread_us == b->spread_us && same_secrets(a, b);
+}
+
+/* Settings that were replaced. A worker uses settings only within a callback, so they can be freed when every worker has been
+ * visited since. */
+struct retired {
+    struct tour tour;
+    struct settings *settings;
+};
+
+static void retired_visit(struct tour *tour, struct worker *worker)
+{
+    (void)tour, (void)worker;
+}
+
+static void retired_back(struct tour *tour)
+{
+    settings_free(((struct retired *)tour)->settings);
+    free(tour);
+}
+
+/* Under the lock of all namespaces. A page of a list may be older than what the queue of changes has found. */
+static bool stays_as_it_is(const struct space *space, const struct settings *settings, bool from_page)
+{
+    const struct settings *now = atomic_load_explicit(&space->settings, memory_order_relaxed);
+    return (from_page && space->changed) || same_settings(now, settings ? settings : &no_settings);
+}
+
+/* Makes settings those of a namespace, which owns them from then on, even on failure. NULL: it has none. With `from_page`, a
+ * namespace that has had a change stays as it is. Returns 0, 1 if it stays as it is for that reason, or FL_NO_MEMORY. */
+static int replace(struct worker *here, struct space *space, struct settings *settings, bool from_page)
+{
+    struct spaces *spaces = here->node->spaces;
+    struct retired *retired = malloc(sizeof *retired);
+    if (!retired) {
         settings_free(settings);
         return FL_NO_MEMORY;
     }
     pthread_rwlock_wrlock(&spaces->lock);
-    bool stays = from_page && space->changed;
-    if (!stays) {
-        atomic_store_explicit(&space->settings, settings ? settings : &no_settings, memory_order_release);
-        if (kept) {
-            *kept = (struct kept){spaces->kept, settings};
-            spaces->kept = kept;
-        }
-    }
+    bool changed = from_page && space->changed;
+    const struct settings *old = settings;
+    if (!stays_as_it_is(space, settings, from_page))
+        old = atomic_exchange_explicit(&space->settings, settings ? settings : &no_settings, memory_order_acq_rel);
     pthread_rwlock_unlock(&spaces->lock);
-    if (stays) {
-        free(kept);
-        settings_free(settings);
-    }
-    return stays;
+    *retired = (struct retired){.tour = {.fn = retired_visit, .back = retired_back},
+                                .settings = old == &no_settings ? NULL : (struct settings *)(uintptr_t)old};
+    if (retired->settings && old != settings)
+        tour_begin(&retired->tour, here);
+    else
+        retired_back(&retired->tour);
+    return changed;
 }
 
 /* The settings that a row has; NULL: no memory, or it cannot be read. */
@@ -125,14 +165,15 @@ static struct settings *settings_of_row(const struct node *node, const fl_durabl
     return NULL;
 }
 
-void settings_take(struct node *node, const fl_durable *timer)
+void settings_take(struct worker *here, const fl_durable *timer)
 {
+    struct node *node = here->node;
     struct space *space = space_of(node, timer->name);
     struct settings *settings = space ? settings_of_row(node, timer) : NULL;
     if (!settings)
         return;
     atomic_store(&space->load, atomic_load(&node->spaces->loads));
-    if (replace(node, space, settings, true) == 1)
+    if (replace(here, space, settings, true) == 1)
         settings_reload(node, space);
 }
 
@@ -269,7 +310,7 @@ static int take(struct change *change, struct settings **settings)
 {
     struct settings *taken = *settings;
     *settings = NULL;
-    return replace(change->home->node, change->space, taken, false);
+    return replace(change->home, change->space, taken, false);
 }
 
 /* Settings that are all default need no row. */

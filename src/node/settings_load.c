@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 #include "text/log.h"
 
@@ -17,7 +18,7 @@ enum { PAGE = 1000 };
 static void load_render(struct shard_call *page)
 {
     for (size_t i = 0; i < page->listing.count; i++)
-        settings_take(page->shard->worker->node, &page->listing.found[i].timer);
+        settings_take(page->shard->worker, &page->listing.found[i].timer);
 }
 
 static void load_again(fl_loop *loop, void *arg)
@@ -74,17 +75,28 @@ void settings_of_shard(struct shard *shard)
 
 /* --- Of all ------------------------------------------------------------------------------------------------------- */
 
+/* One at a time, on the first worker. Its memory is there from the beginning: a server that could not read the settings would
+ * have to stop. */
 struct loading {
     struct shard_call page;
+    struct tour tour; /* lets the engines go */
     void (*done)(struct worker *worker);
     uint64_t number;  /* of this load */
     uint64_t told_ns; /* when the trouble was last logged; 0: never */
+    bool busy, again; /* it goes on; and begins anew then */
 };
+
+int loading_new(struct node *node)
+{
+    node->loading = calloc(1, sizeof *node->loading);
+    return node->loading ? 0 : FL_NO_MEMORY;
+}
 
 static void all_render(struct shard_call *page)
 {
+    struct worker *here = page->peer ? page->errand.home : page->shard->worker;
     for (size_t i = 0; i < page->listing.count; i++)
-        settings_take(page->errand.home->node, &page->listing.found[i].timer);
+        settings_take(here, &page->listing.found[i].timer);
 }
 
 static void let_go(struct tour *tour, struct worker *worker)
@@ -98,7 +110,11 @@ static void let_go(struct tour *tour, struct worker *worker)
 
 static void all_let_go(struct tour *tour)
 {
-    free(tour);
+    struct loading *loading = (struct loading *)((char *)tour - offsetof(struct loading, tour));
+    bool again = loading->again;
+    loading->busy = loading->again = false;
+    if (again && !atomic_load(&tour->home->node->stopping))
+        settings_load(tour->home, NULL);
 }
 
 /* Settings that were known and were not among those that have been read may have been removed: their rows are looked at. */
@@ -158,25 +174,22 @@ static void all_loaded(struct shard_call *over)
         look_for_removed(node, loading->number);
     if (loading->done)
         loading->done(worker);
-    free(loading);
     atomic_store(&node->settings_known, true);
-    struct tour *tour = calloc(1, sizeof *tour);
-    if (tour) {
-        tour->fn = let_go;
-        tour->back = all_let_go;
-        tour_begin(tour, worker);
-    }
+    loading->tour = (struct tour){.fn = let_go, .back = all_let_go};
+    tour_begin(&loading->tour, worker);
 }
 
 /* Nothing fires before this is over: what was missed may be to be skipped. */
 void settings_load(struct worker *worker, void (*done)(struct worker *worker))
 {
-    struct loading *loading = calloc(1, sizeof *loading);
-    if (!loading)
-        abort();
-    struct spaces *spaces = worker->node->spaces;
-    loading->number = atomic_fetch_add(&spaces->loads, 1) + 1;
-    loading->done = done;
+    struct loading *loading = worker->node->loading;
+    fl__assert(worker->index == 0 && (!loading->busy || !done));
+    if (loading->busy) {
+        loading->again = true;
+        return;
+    }
+    *loading =
+        (struct loading){.busy = true, .done = done, .number = atomic_fetch_add(&worker->node->spaces->loads, 1) + 1};
     loading->page.errand.home = worker;
     loading->page.kind = CALL_PAGE;
     loading->page.done = all_loaded;

@@ -32,14 +32,11 @@ void spaces_free(struct node *node)
             next = space->next;
             for (unsigned w = 0; w < node->worker_count; w++)
                 free(space->rings[w]);
+            if (atomic_load(&space->settings) != &no_settings)
+                settings_free((struct settings *)(uintptr_t)atomic_load(&space->settings));
             free(space->name);
             free(space);
         }
-    for (struct kept *kept = spaces->kept, *next; kept; kept = next) {
-        next = kept->next;
-        settings_free(kept->settings);
-        free(kept);
-    }
     pthread_rwlock_destroy(&spaces->lock);
     pthread_mutex_destroy(&spaces->gathering);
     pthread_mutex_destroy(&spaces->placing);
