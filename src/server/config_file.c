@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The file: keys and sections by inih, which is handed the lines one by one.
+/* The file, in the format ini: keys and sections by inih, which is handed the lines one by one.
  *
  * It silently cuts lines that are longer than its buffer, takes an indented line for a part of the value above it, and tells
  * of the first bad line only. So a line is looked at before it gets there: what is no line of such a file is complained
  * about, and what is left of the indentation is taken away. Counting lines here is also how a complaint knows its line,
- * since inih handles a line before it asks for the next. What TOML writes differently for the same thing is taken too. */
+ * since inih handles a line before it asks for the next. A value in the syntax of TOML is refused, with what to write
+ * instead: taken as ini, its quotation marks would be a part of it. */
 
 #include "base/hex.h"
 #include "server/settings.h"
@@ -194,7 +195,7 @@ static void take_namespace(struct source *source, struct draft *draft, const cha
         no_memory(source);
 }
 
-/* Each part between commas and spaces; also as TOML has it: ["a", "b"]. */
+/* Each part between commas and spaces. */
 static void take_list(struct source *source, struct draft *draft, const char *key, const char *value)
 {
     char *list = strdup(value), *rest = list;
@@ -203,7 +204,7 @@ static void take_list(struct source *source, struct draft *draft, const char *ke
         no_memory(source);
         return;
     }
-    for (char *one; (one = strsep(&rest, ", \t[]\"'")) != NULL;) {
+    for (char *one; (one = strsep(&rest, ", \t")) != NULL;) {
         if (*one == '\0')
             continue;
         any = true;
@@ -322,42 +323,34 @@ static void take_key(struct source *source, const char *section, const char *key
     }
 }
 
-/* TOML puts texts in quotation marks, and comments behind values: takes away both, if they are there. */
-static void trim(char *value)
+/* A comment behind a value begins with a space and '#'; inih takes away those that begin with a space and ';'. */
+static void cut_comment(char *value)
 {
-    char mark = *value == '"' || *value == '\'' ? *value : '\0';
-    char *end = mark ? strchr(value + 1, mark) : NULL, *comment = end ? end + 1 + strspn(end + 1, " \t") : NULL;
-    if (end && (*comment == '\0' || *comment == '#')) {
-        memmove(value, value + 1, (size_t)(end - value - 1));
-        end[-1] = '\0';
-        return;
-    }
-    comment = strstr(value, " #");
-    if (mark || !comment)
-        return;
-    while (comment > value && (comment[-1] == ' ' || comment[-1] == '\t'))
+    char *comment = strstr(value, " #");
+    while (comment && comment > value && (comment[-1] == ' ' || comment[-1] == '\t'))
         comment--;
-    *comment = '\0';
+    if (comment)
+        *comment = '\0';
 }
 
-/* As TOML has it, ["a", "b"] is a, b. An address that begins with a bracket has no quotation mark behind that. */
-static void open_list(char *value)
+/* What to write instead of a value in the syntax of TOML; NULL: it is not one. */
+static const char *instead_of(const char *value)
 {
-    size_t size = strlen(value), kept = 0;
-    size_t first = 1 + strspn(value + (*value != '\0'), " \t");
-    if (size < 2 || value[0] != '[' || value[size - 1] != ']' || first >= size || !strchr("\"'", value[first]))
-        return;
-    for (size_t i = first; i < size - 1; i++)
-        if (!strchr("\"'", value[i]))
-            value[kept++] = value[i];
-    while (kept > 0 && (value[kept - 1] == ' ' || value[kept - 1] == '\t'))
-        kept--;
-    value[kept] = '\0';
+    if (*value == '"' || *value == '\'')
+        return "write the value without quotation marks";
+    if (*value == '[' && (strpbrk(value, "\"'") || strcmp(value, "[]") == 0)) /* [::1]:7411 is an address */
+        return "write the list without brackets and quotation marks, as in a, b";
+    return NULL;
 }
 
-static void take_trimmed(struct source *source, const char *section, const char *key, const char *value)
+static void take_ini(struct source *source, const char *section, const char *key, const char *value)
 {
-    if (strncmp(section, "token ", 6) == 0 || strncmp(section, "token.", 6) == 0)
+    const char *instead = instead_of(value);
+    if (instead) /* without the value: it may be a secret */
+        complain_here(source, "%s: this file is ini, not TOML; %s", key, instead);
+    else if (strncmp(section, "token.", 6) == 0)
+        complain_here(source, "[%s]: this file is ini, not TOML; write [token %s]", section, section + 6);
+    else if (strncmp(section, "token ", 6) == 0)
         take_token(source, section + 6 + strspn(section + 6, " \t"), key, value);
     else if (*section && !find_group(section))
         complain_here(source, "unknown section [%s]; expected [server], [engine], [webhooks], [limits] or [token NAME]",
@@ -368,15 +361,14 @@ static void take_trimmed(struct source *source, const char *section, const char 
 
 static int take_pair(void *arg, const char *section, const char *key, const char *value)
 {
-    char *trimmed = strdup(value);
-    if (!trimmed) {
+    char *copy = strdup(value);
+    if (!copy) {
         no_memory(arg);
         return 1;
     }
-    trim(trimmed);
-    open_list(trimmed);
-    take_trimmed(arg, section, key, trimmed);
-    free(trimmed);
+    cut_comment(copy);
+    take_ini(arg, section, key, copy);
+    free(copy);
     return 1;
 }
 

@@ -405,19 +405,33 @@ TEST(a_file)
     config_free(&c);
 }
 
-TEST(a_list_as_toml_has_it)
+TEST(a_list_has_commas_or_lines)
 {
     struct server_config c;
-    must_read(read_file_of(&c, "listen = [\"127.0.0.1:1\", '[::1]:2'] # two\nlisten = [ \"127.0.0.1:3\" ]\n"));
+    must_read(read_file_of(&c, "listen = 127.0.0.1:1, [::1]:2 # two\nlisten = 127.0.0.1:3 ; and one\n"));
     CHECK(strcmp(c.listen, "127.0.0.1:1, [::1]:2,127.0.0.1:3") == 0);
     CHECK_EQ(c.address_count, 3);
     config_free(&c);
     must_read(read_file_of(&c, "listen = [::1]:2\n"));
     CHECK(strcmp(c.listen, "[::1]:2") == 0);
     config_free(&c);
-    refused_file("listen = [\"127.0.0.1:1\"\n", ":1: listen: '[\"127.0.0.1:1\"' is not allowed");
-    refused_file("listen = []\n", ":1: listen: '[]' is not allowed");
-    refused_file("shards = [\"3\", \"4\"]\n", ":1: shards: '3, 4' is not allowed");
+}
+
+TEST(the_syntax_of_toml_is_refused_with_what_to_write_instead)
+{
+    static const char quoted[] = "this file is ini, not TOML; write the value without quotation marks\n";
+    static const char list[] =
+        "this file is ini, not TOML; write the list without brackets and quotation marks, as in a, b\n";
+    refused_file("shards = 1\nlog-level = \"debug\"\n", ":2: log-level: ");
+    refused_file("log-level = \"debug\"\n", quoted);
+    refused_file("max-body = '2MiB' # two\n", quoted);
+    refused_file("owner = \"\"\n", quoted);
+    refused_file("listen = [\"127.0.0.1:1\"\n", list);
+    refused_file("listen = [ \"127.0.0.1:3\" ]\n", list);
+    refused_file("listen = []\n", list);
+    refused_file("[token a]\nrights = ['read']\n", list);
+    refused_file("[token a]\nsha256 = \"my-secret\"\n", ":2: sha256: this file is ini, not TOML;");
+    refused_file("[token.a]\nrights = read\n", ":2: [token.a]: this file is ini, not TOML; write [token a]\n");
 }
 
 TEST(errors_of_a_file_have_their_line)

@@ -32,17 +32,17 @@ def _():
         variable = "FOLIOT_" + option.lstrip("-").replace("-", "_").upper()
         done = foliot("serve", "--check", env={variable: value})
         check(done.returncode != 0 and variable in done.stderr and value in done.stderr, f"{variable}: {done.stderr!r}")
-    for arguments in (["--nonsense"], ["--shard", "1"], ["--shards"], ["nonsense"], ["--config", "/nonexistent/foliot.toml"]):
+    for arguments in (["--nonsense"], ["--shard", "1"], ["--shards"], ["nonsense"], ["--config", "/nonexistent/foliot.conf"]):
         done = foliot("serve", "--check", *arguments)
         check(done.returncode != 0 and done.stderr, f"{arguments}: {done.stderr!r}")
 
 
 @test("--check prints what is in effect, from file, environment and options, and starts nothing")
 def _():
-    path = os.path.join(folder(), "foliot.toml")
+    path = os.path.join(folder(), "foliot.conf")
     with open(path, "w", encoding="utf-8") as file:
-        file.write('[server]\nshards = 7 # seven\nlog-level = "debug"\n[engine]\nrecord-interval = 250ms ; or so\n'
-                   '[limits]\nmax-body = "2MiB" # as TOML has it\n')
+        file.write('[server]\nshards = 7 # seven\nlog-level = debug\n[engine]\nrecord-interval = 250ms ; or so\n'
+                   '[limits]\nmax-body = 2MiB # two\n')
     done = foliot("serve", "--check", "--config", path, "--log-level", "warning", env={"FOLIOT_SHARDS": "5"})
     expect(done.returncode, 0, done.stderr)
     for line in ("shards = 5", "record-interval = 250ms", "max-body = 2MiB", "log-level = warning"):
@@ -50,7 +50,7 @@ def _():
     with open(path, "a", encoding="utf-8") as file:
         file.write("nonsense = 1\n")
     done = foliot("serve", "--check", "--config", path)
-    check(done.returncode != 0 and "nonsense" in done.stderr and "foliot.toml:8" in done.stderr, done.stderr)
+    check(done.returncode != 0 and "nonsense" in done.stderr and "foliot.conf:8" in done.stderr, done.stderr)
 
 
 @test("--check looks into the certificate and its key")
@@ -238,14 +238,14 @@ def _():
 
 @test("SIGHUP reloads tokens and the log level; what cannot be read changes nothing")
 def _():
-    path = os.path.join(folder(), "foliot.toml")
+    path = os.path.join(folder(), "foliot.conf")
 
     def write(level, *tokens):
         with open(path, "w", encoding="utf-8") as file:
-            file.write(f'[server]\nlog-level = "{level}"\n')
+            file.write(f'[server]\nlog-level = {level}\n')
             for name in tokens:
                 digest = subprocess.run(["sha256sum"], input=name, capture_output=True, text=True, check=True).stdout.split()[0]
-                file.write(f'[token.{name}]\nsha256 = "{digest}"\nnamespaces = ["*"]\nrights = ["read", "write"]\n')
+                file.write(f'[token {name}]\nsha256 = {digest}\nnamespaces = *\nrights = read, write\n')
 
     write("info", "first")
     with Server("--config", path) as server:
