@@ -16,6 +16,7 @@ static struct ticker {
     fl_op ops[1 + TICKS_MOST];
     char payload[16], payloads[TICKS_MOST][16];
     unsigned made, at_once, fired, ended, limit;
+    int64_t delay_us; /* of what it creates */
     bool under_way, composes;
     int result;
     fl_key last_id;
@@ -56,7 +57,7 @@ static fl_settlement advance(const fl_firing *firing)
         snprintf(ticker.payloads[i], sizeof *ticker.payloads, "%u", from + i);
         ticker.ops[1 + i] = (fl_op){.kind = FL_OP_CREATE,
                                     .timer = {.ns = text("ns"),
-                                              .due_us = now_us,
+                                              .due_us = now_us + ticker.delay_us,
                                               .payload = text(ticker.payloads[i]),
                                               .schedule = text("ticker"),
                                               .occurrence_us = firing->timer.due_us,
@@ -251,6 +252,65 @@ TEST(a_crash_neither_loses_nor_repeats_what_is_created)
             crash_in((fl_memory_fault){.result = FL_OUTCOME_UNKNOWN, .applied = true, .delay_ns = 100000000}, after_us,
                      now);
         }
+}
+
+/* The write takes effect, and nobody says so before `blind` is over. */
+static bool blind;
+
+static fl_memory_fault hide(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    if (blind && request->op == FL_STORE_WRITE && request->write.count > 1)
+        return (fl_memory_fault){.result = FL_OUTCOME_UNKNOWN, .applied = true};
+    if (blind && request->op == FL_STORE_FIND)
+        return (fl_memory_fault){.result = FL_STORE_UNAVAILABLE};
+    return (fl_memory_fault){0};
+}
+
+/* As long as it is not known whether they were created, they do not fire, even if a load brings them. */
+TEST(what_was_perhaps_created_together_waits_until_that_is_known)
+{
+    for (int strategy = 0; strategy < 2; strategy++) {
+        set_up((fl_engine_config){.dispatch = dispatch, .strategy = strategy, .preload_us = SECOND});
+        tick(2, 2);
+        blind = true;
+        CHECK_EQ(fl_memory_store_faults(bed.store, hide, NULL), 0);
+        ticker.delay_us = 5 * SECOND;
+        run_for(10 * SECOND);
+        CHECK_EQ(ticker.fired, 1);
+        CHECK(ticker.under_way);
+        CHECK_EQ(bed.fired_count, 0);
+        blind = false;
+        run_for(SECOND);
+        CHECK_EQ(ticker.result, 0);
+        check_fired(2);
+        run_for(60 * SECOND);
+        check_fired(2);
+        CHECK_EQ(pending(), 1);
+        tear_down();
+    }
+}
+
+/* Progress is recorded meanwhile, and does not pass what was perhaps created. */
+TEST(what_was_perhaps_created_together_is_there_for_the_next_owner)
+{
+    for (int now = 0; now < 2; now++) {
+        set_up((fl_engine_config){.dispatch = dispatch, .delete_interval_us = SECOND});
+        tick(2, 2);
+        blind = true;
+        CHECK_EQ(fl_memory_store_faults(bed.store, hide, NULL), 0);
+        run_for(100 * SECOND); /* the windows are over, too */
+        CHECK_EQ(bed.fired_count, 0);
+        stop_engine(now);
+        CHECK(ticker.result < 0);
+        blind = false;
+        start_engine((fl_engine_config){.dispatch = dispatch, .force = true});
+        run_for(10 * SECOND);
+        CHECK_EQ(ticker.fired, 1); /* the ticker has gone on */
+        check_fired(2);
+        CHECK_EQ(pending(), 1);
+        tear_down();
+    }
 }
 
 static fl_op change;

@@ -478,6 +478,8 @@ static void listed(fl_listing *page)
     struct listing *listing = (struct listing *)page;
     struct sim *s = listing->sim;
     for (size_t i = 0; i < page->count; i++) {
+        if (tickers_are(&page->found[i].timer))
+            continue;
         uint32_t tag = payload_tag(s, page->found[i].timer.payload);
         listing->seen[tag % STAGES_MOST]++;
         if (!page->dead && !in_range(page, page->found[i].timer.due_us))

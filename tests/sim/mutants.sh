@@ -50,6 +50,14 @@ absent-is-guessed src/store/memory/memory.c s/return !found \&\& fl__store_hash/
 gone-back-is-not-noticed src/store/memory/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
 lost-is-ignored src/engine/engine.c s/if (request->result == FL_SHARD_LOST \&\& (e->state/if (false \&\& (e->state/
 held-is-claimed src/store/memory/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
+revision-not-checked src/engine/ops.c s/ \&\& op->timer.revision != row->key.seq;/ \&\& false;/
+advance-repeated src/engine/fire.c s/    } else if (result == FL_OUTCOME_UNKNOWN) {/    } else if (result == FL_OUTCOME_UNKNOWN \&\& !work->group) {/
+followers-forgotten src/engine/group.c s/^        fl__ops_take_in(e, &(head.*/        ;/
+followers-found-are-forgotten src/engine/group.c s/^            fl__doubt_take_in(e, &wants.*/            ;/
+followers-not-counted src/engine/group.c s/^        fl__count(e, group->followers.*/        ;/
+advance-keeps-the-payload src/engine/fire.c s/^    fl__ops_apply_update(op, &timer);/    timer.due_us = op->timer.due_us;/
+history-told-twice src/store/memory/history.c s/(\*link)->row.seq == item->row.seq/false/
+history-not-written-first src/engine/history.c s/^    return !e->record_busy;/    return true;/
 leave-ignored src/node/cluster.c s/                leave(c, i);/                continue;/
 plans-differ src/node/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
 plan-from-scratch src/node/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/

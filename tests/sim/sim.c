@@ -197,7 +197,9 @@ static void start_engine(struct sim *s, struct actor *actor, bool force)
     road_actor(s->road, number);
     sim_say(s, "engine %u starts%s", number, force ? " by force" : "");
     if (fl_engine_start(&config, &actor->engine) < 0 ||
-        fl_engine_skip_older(actor->engine, (fl_bytes)FL_TEXT("odd"), s->skip_odd_us) < 0)
+        fl_engine_skip_older(actor->engine, (fl_bytes)FL_TEXT("odd"), s->skip_odd_us) < 0 ||
+        fl_engine_skip_older(actor->engine, (fl_bytes)FL_TEXT("tick"), 0) < 0 ||
+        fl_engine_skip_older(actor->engine, (fl_bytes)FL_TEXT("beat"), 0) < 0)
         ledger_fail(&s->ledger, "an engine does not start");
 }
 
@@ -286,6 +288,8 @@ void sim_go_back(struct sim *s)
         ledger_mark(&s->ledger);
     else
         ledger_go_back(&s->ledger);
+    if (!mark)
+        tickers_go_back(s);
 }
 
 static void disaster(struct sim *s)
@@ -323,6 +327,7 @@ static void act(fl_loop *loop, void *arg)
         target_settle(s, NULL, 40);
     else
         disaster(s);
+    tickers_act(s);
     if (s->nature.wait_percent > 0 && what % 10 == 0)
         target_close(s, sim_some_actor(s));
     sim_check_engines(s);
@@ -427,16 +432,31 @@ static void check_pending(struct sim *s)
                     (unsigned long long)after.pending, census.count);
 }
 
+/* Those that have fired go on, and what they create fires. */
+static void end_tickers(struct sim *s)
+{
+    for (int i = 0; i < 3 && s->tickers && !s->ledger.failure[0]; i++) {
+        if (tickers_latest_us(s) > sim_wall_us(s)) /* by a clock that was set back since */
+            set_clock(s, tickers_latest_us(s) - sim_wall_us(s));
+        tickers_act(s);
+        run_for(s, 20 * SECOND);
+    }
+}
+
 static void end_well(struct sim *s)
 {
     find_peace(s);
     check_pending(s);
     clients_list(s, sim_some_actor(s), false);
+    end_tickers(s);
     live_on(s);
     clients_list(s, sim_some_actor(s), true);
+    if (!s->ledger.failure[0])
+        tickers_end(s);
     run_for(s, 10 * SECOND);
     if (s->ledger.failure[0])
         return;
+    tickers_close(s);
     if (clients_wait(s))
         ledger_fail(&s->ledger, "an operation was never answered");
     ledger_close(&s->ledger, sim_wall_us(s));
@@ -532,6 +552,10 @@ static void set_up(struct sim *s, uint64_t seed, bool fleet)
         abort();
     choose_nature(s, seed);
     choose_config(s, seed);
+    if (!fleet && (seed % 7 == 4 || seed % 7 == 5)) {
+        tickers_begin(s, seed);
+        s->config.history_bytes = seed % 2 ? 20000 : 0;
+    }
 }
 
 /* False: it does not come to an end. */
@@ -575,6 +599,7 @@ bool sim_run(uint64_t seed, FILE *trace, char failure[512])
     if (!(fleet ? fleet_live(s, failure) : live(s, failure)))
         return false; /* and leaks */
     target_forget(s);
+    tickers_forget(s);
     road_free(s->road);
     fl_store_close(s->store);
     fl_loop_free(s->loop);

@@ -339,6 +339,10 @@ void target_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, siz
     if (actor->server && !fleet_lives(actor->server))
         return; /* it is dead, and what it does is not done */
     for (size_t i = 0; i < count && !s->ledger.failure[0]; i++) {
+        if (tickers_are(&firings[i].timer)) {
+            tickers_fire(s, actor, &firings[i]);
+            continue;
+        }
         if (chance(&s->luck, s->nature.wait_percent)) {
             wait(s, actor, &firings[i]);
             continue;

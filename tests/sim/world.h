@@ -76,7 +76,8 @@ struct sim {
     bool beginning; /* the owner is not ready */
     unsigned actions;
     struct ledger ledger;
-    struct fleet *fleet; /* NULL: there are engines only, and one shard */
+    struct fleet *fleet;     /* NULL: there are engines only, and one shard */
+    struct tickers *tickers; /* NULL: there are none */
     uint32_t shards;
     int64_t skew_us; /* no server's clock is farther than this from the store's */
 };
@@ -103,6 +104,17 @@ bool fleet_same_address(const struct server *a, const struct server *b);
 /* Some server is asked for what is of this shard. Tells in `*ret_actor` who has done it, 0 if nobody has, and calls
  * batch->done. */
 void fleet_ask(struct sim *s, fl_batch *batch, uint32_t shard, unsigned *ret_actor);
+
+/* --- ticker.c: timers that create timers, of lives without a fleet */
+void tickers_begin(struct sim *s, uint64_t seed);
+void tickers_act(struct sim *s);
+bool tickers_are(const fl_durable *timer); /* a ticker, or what it has created */
+void tickers_fire(struct sim *s, const struct actor *actor, const fl_firing *firing);
+void tickers_go_back(struct sim *s);
+int64_t tickers_latest_us(const struct sim *s); /* when the last of them is due */
+void tickers_end(struct sim *s);                /* asks for what is there; */
+void tickers_close(struct sim *s);              /* and compares */
+void tickers_forget(struct sim *s);
 
 /* --- sim.c, for fleet.c */
 void sim_go_back(struct sim *s);
