@@ -44,6 +44,12 @@ bool calls_serve(struct worker *worker, struct link_request *request); /* false:
 
 int lines_new(struct worker *worker);
 void lines_free(struct worker *worker);
+const char *line_check(const struct worker *worker, uint32_t shard); /* NULL, or what is wrong */
+
+/* --- links.c */
+
+void links_tell(struct worker *worker, enum link_kind kind, fl_bytes body); /* all of them; the answer says nothing */
+void links_update(struct node *node); /* on the first worker: servers have come or gone */
 
 /* --- servers.c */
 
@@ -99,6 +105,7 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
 /* --- pull.c */
 
 int pull_new(struct worker *worker);
+const char *pull_check(const struct worker *worker); /* NULL, or what is wrong */
 void pull_free(struct worker *worker);
 void pull_add(struct shard *shard, const fl_firing *firings, size_t count);
 void pull_purge(struct worker *worker, struct shard *shard); /* forgets what is of this shard */

@@ -14,12 +14,13 @@
  *   shards.c       the engines of a worker: start, serve, leave
  *   calls.c        calls to workers of this server or another one, and calls that come from other servers
  *   shard_calls.c  operations and pages of a shard, wherever it is: here, at another server, or on the move
- *   servers.c      the other servers: which there are, links to them, what they are told
+ *   servers.c      the other servers: which there are, and which shards to take and to leave
+ *   links.c        links to them, and what they are told
  *   cluster.c      who is there, and who should have which shard (cluster.h)
  *   wire.c         what goes over links (wire.h)
  *   deliver.c      from a due timer to an attempt, and what became of it
  *   pacing.c       which work may begin when
- *   pull.c         due timers that wait for a lease; leases
+ *   pull.c         due timers that wait for a lease; leases; pull_items.c: the way there and back
  *   serving.c      what other servers tell and ask besides
  *   leasing.c      asking for leases, at all servers
  *   acks.c         acknowledgements, wherever the lease is from
@@ -29,6 +30,7 @@
  *   stats.c        what happened in the last hour
  *   node.c         making, starting and ending a node
  *   budget.c       how max-memory is divided
+ *   check.c        what a legal node is
  *
  * Threads. A worker has a loop and its shards' engines on it. Nothing is locked on the way of a timer: a worker that needs
  * something of another one sends an errand there and gets it back. Settings of namespaces are replaced as a whole and never
@@ -313,6 +315,9 @@ int node_new(struct node *node, const struct node_config *config); /* 0, FL_NO_M
 void node_free(struct node *node);
 int worker_new(struct worker *worker, fl_loop *loop);
 void worker_free(struct worker *worker);
+
+/* What is wrong with a node whose workers all run on this thread, or are stopped; NULL: nothing. */
+const char *node_check(const struct node *node);
 
 static inline int64_t node_now(const struct node *node)
 {

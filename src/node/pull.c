@@ -22,76 +22,14 @@
  * Timers that nobody leases take no room that others need: each namespace is a lane of the engine (fl_engine_wait), which
  * parks in the store what exceeds the share of the lane. */
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/internal.h"
+#include "node/pull.h"
 #include "text/log.h"
 
-enum item_state { ITEM_WAITS, ITEM_LEASED, ITEM_WITHDRAWN };
-
-struct item {
-    struct waiter waiter;
-    atomic_int state;
-    fl_firing firing;
-    struct shard *shard;
-    struct parcel *parcel;
-    struct item *next; /* in the queue */
-    struct lease *lease;
-    uint64_t serial; /* of its lease, at random; 0: it waits */
-    uint32_t slot;
-};
-
-/* Items that came together. */
-struct parcel {
-    fl_loop_task task;
-    struct worker *home;
-    struct space *space;
-    atomic_size_t left; /* the last that is settled or dropped frees the parcel, on whatever worker */
-    size_t count;
-    struct item items[];
-};
-
-/* Items that went out together. */
-struct lease {
-    struct worker *worker;
-    struct queue *queue;
-    fl_timer_id timer;
-    struct lease *next; /* with a test clock, instead of the timer: those that are out, */
-    int64_t end_us;     /* until then */
-    size_t left, count;
-    struct lease_item {
-        uint32_t slot;
-        uint64_t serial;
-    } items[];
-};
-
-struct queue {
-    struct queue *next;
-    struct worker *worker;
-    fl_bytes ns; /* the space's */
-    struct item *first, *last;
-    size_t count;
-    struct shard_call *askers, *askers_last;
-    fl_timer_id nudge; /* 0: none */
-};
-
-enum { QUEUE_BUCKETS = 1024, SWEEP_LEAST = 1000 };
 #define NUDGE_NS (20 * 1000000ull)
-
-struct pull {
-    struct queue *queues[QUEUE_BUCKETS];
-    struct item **slots;
-    uint32_t *free_slots;
-    uint32_t slot_count, slot_capacity, free_count;
-    uint64_t serials[32];  /* at random, as many as one call gives */
-    unsigned serials_left; /* of them */
-    struct lease *leases;  /* with a test clock */
-    atomic_uint withdrawn; /* items in the queues, or on their way there */
-    bool stopped;
-};
 
 int pull_new(struct worker *worker)
 {
@@ -106,7 +44,7 @@ struct worker *pull_home(struct node *node, const struct space *space)
     return &node->workers[space->hash % node->worker_count];
 }
 
-static struct queue *queue_of(struct worker *worker, struct space *space)
+struct queue *queue_of(struct worker *worker, struct space *space)
 {
     struct queue **bucket = &worker->pull->queues[space->hash / worker->node->worker_count % QUEUE_BUCKETS], *queue;
     for (queue = *bucket; queue; queue = queue->next)
@@ -120,130 +58,6 @@ static struct queue *queue_of(struct worker *worker, struct space *space)
     queue->next = *bucket;
     *bucket = queue;
     return queue;
-}
-
-static void queue_push(struct queue *queue, struct item *item)
-{
-    item->next = NULL;
-    item->serial = 0;
-    if (queue->last)
-        queue->last->next = item;
-    else
-        queue->first = item;
-    queue->last = item;
-    queue->count++;
-}
-
-static struct item *queue_pop(struct queue *queue)
-{
-    struct item *item = queue->first;
-    assert(item);
-    queue->first = item->next;
-    if (!queue->first)
-        queue->last = NULL;
-    queue->count--;
-    return item;
-}
-
-static bool slot_take(struct pull *pull, struct item *item)
-{
-    if (pull->free_count == 0 && pull->slot_count == pull->slot_capacity) {
-        uint32_t capacity = pull->slot_capacity * 2 + 1024;
-        struct item **slots = realloc(pull->slots, capacity * sizeof(struct item *));
-        if (slots)
-            pull->slots = slots;
-        uint32_t *free_slots = slots ? realloc(pull->free_slots, capacity * sizeof *free_slots) : NULL;
-        if (!free_slots)
-            return false;
-        pull->free_slots = free_slots;
-        pull->slot_capacity = capacity;
-    }
-    item->slot = pull->free_count > 0 ? pull->free_slots[--pull->free_count] : pull->slot_count++;
-    pull->slots[item->slot] = item;
-    return true;
-}
-
-/* --- Settling ----------------------------------------------------------------------------------------------------- */
-
-struct settling {
-    fl_loop_task task;
-    struct shard *shard;
-    fl_settlement settlement;
-    fl_firing firing;
-    struct parcel *parcel;
-};
-
-static void parcel_drop(struct parcel *parcel, size_t count)
-{
-    if (atomic_fetch_sub(&parcel->left, count) == count)
-        free(parcel);
-}
-
-static void settle_on_shard(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
-{
-    shard->held--;
-    deliver_settle(shard, firing, settlement);
-}
-
-static void settle_here(fl_loop *loop, void *arg)
-{
-    struct settling *settling = arg;
-    (void)loop;
-    settle_on_shard(settling->shard, &settling->firing, &settling->settlement);
-    parcel_drop(settling->parcel, 1);
-    free(settling);
-}
-
-static void slot_give(struct pull *pull, struct item *item)
-{
-    pull->slots[item->slot] = NULL;
-    pull->free_slots[pull->free_count++] = item->slot;
-}
-
-/* On the shard's worker. */
-static bool withdraw(struct waiter *waiter)
-{
-    struct item *item = (struct item *)waiter;
-    int waits = ITEM_WAITS;
-    struct pull *pull = item->parcel->home->pull; /* the parcel stays as long as the item does */
-    struct shard *shard = item->shard;
-    if (!atomic_compare_exchange_strong(&item->state, &waits, ITEM_WITHDRAWN))
-        return false;
-    atomic_fetch_add_explicit(&pull->withdrawn, 1, memory_order_relaxed);
-    shard->held--;
-    return true;
-}
-
-/* The home has come across one that was withdrawn. */
-static void item_drop(struct pull *pull, struct item *item)
-{
-    atomic_fetch_sub_explicit(&pull->withdrawn, 1, memory_order_relaxed);
-    slot_give(pull, item);
-    parcel_drop(item->parcel, 1);
-}
-
-static bool is_withdrawn(struct item *item)
-{
-    return atomic_load(&item->state) == ITEM_WITHDRAWN;
-}
-
-/* Ends an item. The engine may ask for it until it knows: so its shard's worker lets it go. Without memory to send the settlement, the attempt stays open, and comes again after a restart. */
-static void item_settle(struct worker *worker, struct item *item, fl_settlement settlement)
-{
-    settlement.token = item->firing.token;
-    slot_give(worker->pull, item);
-    if (item->shard->worker == worker) {
-        settle_on_shard(item->shard, &item->firing, &settlement);
-        parcel_drop(item->parcel, 1);
-    } else {
-        struct settling *settling = malloc(sizeof *settling);
-        if (settling) {
-            *settling = (struct settling){
-                .shard = item->shard, .settlement = settlement, .firing = item->firing, .parcel = item->parcel};
-            settling->task = (fl_loop_task){.fn = settle_here, .arg = settling};
-            fl_loop_post_task(item->shard->worker->loop, &settling->task);
-        }
-    }
 }
 
 /* --- Leasing ------------------------------------------------------------------------------------------------------ */
@@ -320,7 +134,7 @@ static bool may_go(struct worker *worker, const struct item *item)
 static bool has_ours(struct worker *worker, const struct queue *queue)
 {
     struct item *item = queue->first;
-    while (item && (is_withdrawn(item) || !may_go(worker, item)))
+    while (item && (item_state(item) == ITEM_WITHDRAWN || !may_go(worker, item)))
         item = item->next;
     return item != NULL;
 }
@@ -330,10 +144,9 @@ static struct item *queue_next(struct worker *worker, struct queue *queue, size_
 {
     while (*left > 0) {
         struct item *item = queue_pop(queue);
-        int waits = ITEM_WAITS;
         bool goes = may_go(worker, item);
         --*left;
-        if (is_withdrawn(item) || (goes && !atomic_compare_exchange_strong(&item->state, &waits, ITEM_LEASED)))
+        if (item_state(item) == ITEM_WITHDRAWN || (goes && !item_enter(item, ITEM_WAITS, ITEM_LEASED)))
             item_drop(worker->pull, item);
         else if (goes)
             return item;
@@ -444,8 +257,6 @@ static void asker_leave(struct worker *worker, struct shard_call *call)
     call->asker.queue = NULL;
 }
 
-static void serve_askers(struct worker *worker, struct queue *queue);
-
 static void nudge(fl_loop *loop, void *arg)
 {
     struct queue *queue = arg;
@@ -462,7 +273,7 @@ static void nudge_later(struct queue *queue)
 }
 
 /* Those that wait get what is there, in order. One that is not wanted any more gets nothing: it would only run out. */
-static void serve_askers(struct worker *worker, struct queue *queue)
+void serve_askers(struct worker *worker, struct queue *queue)
 {
     size_t promised = 0;
     while (queue->askers && queue->count > promised && has_ours(worker, queue)) {
@@ -547,100 +358,6 @@ static void lease_ended(fl_loop *loop, void *arg)
     free(lease);
 }
 
-static void sweep_queue(struct pull *pull, struct queue *queue)
-{
-    for (size_t left = queue->count; left > 0; left--) {
-        struct item *item = queue_pop(queue);
-        if (is_withdrawn(item))
-            item_drop(pull, item);
-        else
-            queue_push(queue, item);
-    }
-}
-
-/* Once there are as many that were withdrawn as others. */
-static void sweep(struct pull *pull)
-{
-    uint32_t withdrawn = atomic_load_explicit(&pull->withdrawn, memory_order_relaxed);
-    if (withdrawn < SWEEP_LEAST || withdrawn < (pull->slot_count - pull->free_count) / 2)
-        return;
-    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
-        for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
-            sweep_queue(pull, queue);
-}
-
-/* All of one namespace. */
-static void parcel_arrives(fl_loop *loop, void *arg)
-{
-    struct parcel *parcel = arg;
-    struct worker *worker = parcel->home;
-    struct queue *queue = queue_of(worker, parcel->space);
-    (void)loop;
-    size_t missed = 0;
-    atomic_fetch_add(&parcel->left, 1); /* for ourselves */
-    sweep(worker->pull);
-    for (size_t i = 0; i < parcel->count; i++) {
-        struct item *item = &parcel->items[i];
-        if (queue && slot_take(worker->pull, item)) {
-            queue_push(queue, item);
-        } else {
-            log_error("no memory for a due timer; it fires after a restart", NULL);
-            missed++;
-        }
-    }
-    if (queue)
-        serve_askers(worker, queue);
-    parcel_drop(parcel, missed + 1);
-}
-
-/* Makes items of what may wait in memory. Returns NULL if nothing may, or if there is no memory: then it is put off. */
-static struct parcel *pack(struct shard *shard, struct space *space, const fl_firing *firings, size_t count)
-{
-    struct parcel *parcel = space ? malloc(sizeof *parcel + count * sizeof *parcel->items) : NULL;
-    if (!parcel) {
-        for (size_t i = 0; i < count; i++)
-            fl_engine_settle(shard->engine,
-                             &(fl_settlement){.token = firings[i].token,
-                                              .result = FL_LATER,
-                                              .at_us = node_now(shard->worker->node) + 1000000},
-                             1);
-        return NULL;
-    }
-    *parcel = (struct parcel){.home = pull_home(shard->worker->node, space), .space = space};
-    uint32_t lane = lane_of_space(space);
-    for (size_t i = 0; i < count; i++) {
-        struct item *item = &parcel->items[parcel->count];
-        *item = (struct item){.waiter = {withdraw}, .firing = firings[i], .shard = shard, .parcel = parcel};
-        parcel->count += fl_engine_wait(shard->engine, firings[i].token, lane, &item->waiter);
-    }
-    atomic_store(&parcel->left, parcel->count);
-    if (parcel->count > 0)
-        return parcel;
-    free(parcel);
-    return NULL;
-}
-
-/* Timers that are due, of any namespaces: each goes to its home. */
-void pull_add(struct shard *shard, const fl_firing *firings, size_t count)
-{
-    struct node *node = shard->worker->node;
-    for (size_t i = 0, n; i < count; i += n) {
-        struct space *space = space_of(node, firings[i].timer.ns);
-        for (n = 1; i + n < count; n++)
-            if (space_of(node, firings[i + n].timer.ns) != space)
-                break;
-        struct parcel *parcel = pack(shard, space, &firings[i], n);
-        if (!parcel)
-            continue;
-        shard->held += parcel->count;
-        parcel->task = (fl_loop_task){.fn = parcel_arrives, .arg = parcel};
-        if (parcel->home == shard->worker)
-            parcel_arrives(parcel->home->loop, parcel);
-        else
-            fl_loop_post_task(parcel->home->loop, &parcel->task);
-    }
-}
-
 /* --- Acknowledgements --------------------------------------------------------------------------------------------- */
 
 /* It is not out any more. */
@@ -719,12 +436,7 @@ void pull_purge(struct worker *worker, struct shard *shard)
             continue;
         if (item->serial)
             lease_drop(worker, item->lease);
-        if (is_withdrawn(item)) {
-            item_drop(pull, item);
-            continue;
-        }
-        slot_give(pull, item);
-        parcel_drop(item->parcel, 1);
+        item_drop(pull, item);
     }
 }
 
@@ -739,7 +451,7 @@ void pull_free(struct worker *worker)
         if (item && item->serial && --item->lease->left == 0)
             free(item->lease);
         if (item)
-            parcel_drop(item->parcel, 1);
+            item_drop(pull, item);
     }
     for (size_t i = 0; i < QUEUE_BUCKETS; i++)
         for (struct queue *queue = pull->queues[i], *next; queue; queue = next) {
@@ -750,17 +462,4 @@ void pull_free(struct worker *worker)
     free(pull->free_slots);
     free(pull);
     worker->pull = NULL;
-}
-
-void pull_count(const struct worker *worker, const struct space *space, int64_t *ret_waiting, int64_t *ret_leased)
-{
-    const struct pull *pull = worker->pull;
-    int64_t all = 0, wanted = 0;
-    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
-        for (const struct queue *queue = pull->queues[i]; queue; queue = queue->next) {
-            all += (int64_t)queue->count;
-            wanted += !space || queue->ns.data == space->name ? (int64_t)queue->count : 0;
-        }
-    *ret_waiting = wanted;
-    *ret_leased = (int64_t)(pull->slot_count - pull->free_count) - all;
 }

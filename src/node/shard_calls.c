@@ -372,6 +372,22 @@ void shard_call_fail(struct shard_call *call, int result)
     call->render(call);
 }
 
+const char *line_check(const struct worker *worker, uint32_t shard)
+{
+    const struct line *line = &worker->lines[shard];
+    bool hint = !line->hint;
+    for (const struct shard_call *call = line->first; call; call = call->next) {
+        hint |= call == line->hint;
+        if (call->out || call->shard->number != shard || call->errand.home != worker)
+            return "a call that waits is at home, in the line of its shard";
+        if (call->next && call->number >= call->next->number)
+            return "calls wait in the order in which they were submitted";
+    }
+    if (!hint)
+        return "the hint of a line is in it";
+    return line->first && !line->planned && !line->tried ? "a line that has a first call tries it" : NULL;
+}
+
 int lines_new(struct worker *worker)
 {
     worker->lines = calloc(worker->node->shard_count, sizeof *worker->lines);
