@@ -432,5 +432,7 @@ int http_find_field(const struct http_fields *fields, const char *data, const ch
 fl_bytes http_field_value(const struct http_fields *fields, const char *data, const char *name)
 {
     int i = http_find_field(fields, data, name, 0);
-    return i < 0 ? (fl_bytes){0} : (fl_bytes){data + fields->field[i].value.at, fields->field[i].value.size};
+    if (i < 0)
+        return (fl_bytes){0};
+    return (fl_bytes){data + fields->field[i].value.at, fields->field[i].value.size};
 }

@@ -118,6 +118,10 @@ struct http_listener {
     int fd;
 };
 
+SLIST_HEAD(http_listeners, http_listener);
+LIST_HEAD(http_list, http_connection);
+TAILQ_HEAD(http_queue, http_connection);
+
 struct http_server {
     struct http_config config;
     struct http_rules rules;
@@ -125,13 +129,13 @@ struct http_server {
     atomic_uint *count; /* connections within the limit, of all servers that share it */
     atomic_uint own_count;
     unsigned excess; /* connections beyond the limit */
-    SLIST_HEAD(, http_listener) listeners;
-    LIST_HEAD(, http_connection) connections;
-    LIST_HEAD(, http_connection) ghosts; /* closed, but their request is not answered */
-    TAILQ_HEAD(, http_connection) ready; /* with something to do that no descriptor will report */
+    struct http_listeners listeners;
+    struct http_list connections;
+    struct http_list ghosts; /* closed, but their request is not answered */
+    struct http_queue ready; /* with something to do that no descriptor will report */
     size_t ready_count;
-    TAILQ_HEAD(, http_connection) hungry; /* waiting for memory, in this order */
-    size_t memory_used, memory_lasting;   /* by requests that end; by streams that go on */
+    struct http_queue hungry;           /* waiting for memory, in this order */
+    size_t memory_used, memory_lasting; /* by requests that end; by streams that go on */
     fl_timer_id sweep, immediate;
     bool has_immediate;
     bool accepting; /* false: there were no descriptors left */

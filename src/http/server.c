@@ -87,10 +87,10 @@ void http_unready(struct http_connection *connection)
 
 static void set_accepting(http_server *server, bool accepting)
 {
-    struct http_listener *listener;
     server->accepting = accepting;
-    SLIST_FOREACH(listener, &server->listeners, entry)
-    fl_loop_fd_modify(server->config.loop, listener->fd, accepting ? FL_READ : 0);
+    for (struct http_listener *listener = SLIST_FIRST(&server->listeners); listener;
+         listener = SLIST_NEXT(listener, entry))
+        fl_loop_fd_modify(server->config.loop, listener->fd, accepting ? FL_READ : 0);
 }
 
 static void take_connection(http_server *server, int fd, const struct sockaddr *peer, socklen_t size)
@@ -284,16 +284,16 @@ void http_server_shut(http_server *server)
                                         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
                                         BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, ALL)};
     static const struct sock_fprog drop_syn = {.len = sizeof code / sizeof *code, .filter = code};
-    const struct http_listener *listener;
-    SLIST_FOREACH(listener, &server->listeners, entry)
-    setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop_syn, sizeof drop_syn);
+    for (const struct http_listener *listener = SLIST_FIRST(&server->listeners); listener;
+         listener = SLIST_NEXT(listener, entry))
+        setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop_syn, sizeof drop_syn);
 }
 
 static void accept_rest(http_server *server)
 {
-    struct http_listener *listener;
-    SLIST_FOREACH(listener, &server->listeners, entry)
-    on_listener(server->config.loop, listener->fd, FL_READ, listener);
+    for (struct http_listener *listener = SLIST_FIRST(&server->listeners); listener;
+         listener = SLIST_NEXT(listener, entry))
+        on_listener(server->config.loop, listener->fd, FL_READ, listener);
 }
 
 void http_server_stop(http_server *server, fl_loop_fn done, void *arg)
@@ -303,9 +303,9 @@ void http_server_stop(http_server *server, fl_loop_fn done, void *arg)
     server->done = done;
     server->done_arg = arg;
     close_listeners(server);
-    struct http_connection *connection;
-    LIST_FOREACH(connection, &server->connections, entry)
-    http_make_ready(connection); /* those without a request are closed */
+    for (struct http_connection *connection = LIST_FIRST(&server->connections); connection;
+         connection = LIST_NEXT(connection, entry))
+        http_make_ready(connection); /* those without a request are closed */
     http_wake(server);
 }
 

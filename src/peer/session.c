@@ -17,6 +17,8 @@
 
 enum { LARGE = 65536 };
 
+LIST_HEAD(request_list, peer_request);
+
 struct peer_session {
     peer_sessions *sessions;
     TAILQ_ENTRY(peer_session) entry, dirty_entry;
@@ -30,7 +32,7 @@ struct peer_session {
     struct peer_reader reader;
     struct http_buffer out;
     struct hash_table by_id; /* of requests that are not answered */
-    LIST_HEAD(, peer_request) requests;
+    struct request_list requests;
     char address[PEER_ADDRESS_MOST + 1];
 };
 
@@ -171,9 +173,12 @@ static void put_or_end(struct peer_session *session, uint8_t kind, uint64_t id, 
 
 static void session_answer(struct peer_session *session, uint64_t id, int result, fl_bytes body)
 {
-    bool too_large = body.size > PEER_BODY_MOST;
-    uint32_t number = htole32((uint32_t)(too_large ? FL_TOO_LARGE : result));
-    put_or_end(session, PEER_ANSWER, id, (fl_bytes){&number, PEER_RESULT}, too_large ? (fl_bytes){0} : body);
+    if (body.size > PEER_BODY_MOST) {
+        result = FL_TOO_LARGE;
+        body.size = 0;
+    }
+    uint32_t number = htole32((uint32_t)result);
+    put_or_end(session, PEER_ANSWER, id, (fl_bytes){&number, PEER_RESULT}, body);
 }
 
 void peer_answer(struct peer_request *request, int result, fl_bytes body)
@@ -413,10 +418,10 @@ void peer_accept(peer_sessions *sessions, http_request *request)
 /* Whether nothing is under way that may have an effect. */
 static bool is_quiet(const struct peer_session *session)
 {
-    const struct peer_request *request;
-    LIST_FOREACH(request, &session->requests, entry)
-    if (!request->harmless)
-        return false;
+    for (const struct peer_request *request = LIST_FIRST(&session->requests); request;
+         request = LIST_NEXT(request, entry))
+        if (!request->harmless)
+            return false;
     return true;
 }
 

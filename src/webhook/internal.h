@@ -83,12 +83,15 @@ enum webhook_read webhook_read_end(const struct webhook_reader *reader); /* the 
 
 struct webhook_connection;
 LIST_HEAD(webhook_connections, webhook_connection);
+TAILQ_HEAD(webhook_hosts, webhook_host);
+TAILQ_HEAD(webhook_queue, webhook_attempt);
+LIST_HEAD(webhook_slots, webhook_slot);
 
 struct webhook_host {
     struct hash_link by_name;
     TAILQ_ENTRY(webhook_host) entry; /* among those that take turns */
     bool takes_turns;                /* an attempt waits, and one more may be under way */
-    TAILQ_HEAD(, webhook_attempt) waiting;
+    struct webhook_queue waiting;
     uint64_t waiting_count;
     uint32_t under_way;
     uint64_t used_ns;
@@ -156,10 +159,10 @@ struct webhooks {
     EVP_MAC_CTX *signer;
     struct webhook_curl *curl;
     struct hash_table hosts;
-    TAILQ_HEAD(, webhook_host) turns; /* hosts that may begin an attempt, in the order of their turns */
+    struct webhook_hosts turns; /* hosts that may begin an attempt, in the order of their turns */
     size_t turn_count;
-    LIST_HEAD(, webhook_slot) under_way, spare;
-    TAILQ_HEAD(webhook_queue, webhook_attempt) finished; /* ended without having begun; not reported yet */
+    struct webhook_slots under_way, spare;
+    struct webhook_queue finished; /* ended without having begun; not reported yet */
     fl_loop_task task;
     char *buffer; /* for bytes that are received: WEBHOOK_BUFFER */
     fl_timer_id sweep;

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
+
 /* --- URLs --------------------------------------------------------------------------------------------------------- */
 
 static const char *parse_scheme(fl_bytes url, bool *ret_https, size_t *ret_size)
@@ -235,6 +237,7 @@ static bool is_private_host(fl_bytes host)
     static const struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
     char name[256];
     struct addrinfo *found;
+    fl__assert(host.size > 0 && host.size < sizeof name); /* parse_name(), parse_bracketed() */
     memcpy(name, host.data, host.size);
     name[host.size] = '\0';
     size_t size = host.size - (name[host.size - 1] == '.');

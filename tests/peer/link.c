@@ -162,7 +162,7 @@ TEST(a_link_may_be_full)
 TEST(what_is_called_in_one_turn_is_sent_together)
 {
     enum { COUNT = 5000, HUNDRED = 100 };
-    struct asked **asked = calloc(COUNT, sizeof *asked);
+    struct asked **asked = calloc(COUNT, sizeof(void *));
     struct http_stats before, after;
     CHECK(asked);
     start(false);

@@ -28,7 +28,7 @@ void receiver_free(receiver *receiver);          /* ends every connection */
 unsigned receiver_port(const receiver *receiver);
 
 /* The bytes for /canned and its kin; for all requests from now on. */
-void receiver_set(receiver *receiver, const char *answer);
+void receiver_set(receiver *receiver, const char *response);
 
 /* Requests so far, and connections. */
 unsigned receiver_requests(receiver *receiver);

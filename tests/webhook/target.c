@@ -120,7 +120,7 @@ static struct address in_block(const char *block, bool bit)
     char text[64];
     snprintf(text, sizeof text, "%s", block);
     char *slash = strchr(text, '/');
-    unsigned bits = (unsigned)atoi(slash + 1);
+    unsigned bits = (unsigned)strtoul(slash + 1, NULL, 10);
     *slash = '\0';
     struct address a = read_address(text);
     for (unsigned i = bits; bit && i < a.size * 8; i++)
@@ -130,7 +130,7 @@ static struct address in_block(const char *block, bool bit)
 
 static unsigned bits_of(const char *block)
 {
-    return (unsigned)atoi(strchr(block, '/') + 1);
+    return (unsigned)strtoul(strchr(block, '/') + 1, NULL, 10);
 }
 
 TEST(no_row_of_the_registries_is_public)
