@@ -78,7 +78,7 @@ static void check_again(const struct timer_in *in, const struct timer_rules *rul
     const char *why;
     const fl_durable *one = &in->timer, *other = &again.timer;
     out_put(&shown, "{", 1);
-    timer_write(&shown, 7, one);
+    timer_write(&shown, 7, one, false);
     out_put(&shown, "}", 1);
     check_json(&shown);
     json_parse(out_bytes(&shown), &object, &at, &why);
