@@ -330,12 +330,12 @@ bool fl_engine_idle(fl_engine *engine, int64_t *ret_next_us);
 
 enum fl_op_kind {
     FL_OP_CREATE,
-    FL_OP_GET,          /* by name; or by ID, in any namespace or, if `ns` is given, in that one only */
-    FL_OP_UPDATE,       /* the same; `flags` says what */
-    FL_OP_CANCEL,       /* the same. FL_BUSY after an attempt has begun and until it is settled */
-    FL_OP_DEAD_GET,     /* by ID, in any namespace or in that which is given */
-    FL_OP_DEAD_REDRIVE, /* by ID: it is due now, with its attempts starting anew */
-    FL_OP_DEAD_DELETE,  /* by ID */
+    FL_OP_GET,      /* by name; or by ID, in any namespace or, if `ns` is given, in that one only */
+    FL_OP_UPDATE,   /* the same; `flags` says what */
+    FL_OP_CANCEL,   /* the same. FL_BUSY after an attempt has begun and until it is settled */
+    FL_OP_DEAD_GET, /* by ID, in any namespace or in that which is given */
+    FL_OP_DEAD_REDRIVE, /* by ID: it is due now, or with FL_OP_SET_DUE at `due_us` if that is later; its attempts start anew */
+    FL_OP_DEAD_DELETE, /* by ID */
 };
 
 /* Any other flag is refused (FL_INVALID_ARGUMENT); those of another kind of operation do not matter. */

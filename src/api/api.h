@@ -14,6 +14,8 @@
  *   part.c           whether a client gets a timer with its payload, without it, or the payload alone
  *   batch.c          many timers, one per line
  *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
+ *   filter.c         search: the parameters that those share
+ *   dead_many.c      dead letters by filter: redrive, delete, count by reason or host
  *   lease.c, ack.c   leases and acknowledgements
  *   spaces.c, settings.c, space_delete.c, space_metrics.c   namespaces
  *   cluster.c        the servers of the store

@@ -65,6 +65,9 @@ void dead_get(struct call *call);
 void dead_redrive(struct call *call);
 void dead_delete(struct call *call);
 void timers_payload(struct call *call);
+void dead_groups(struct call *call); /* of dead_list */
+void dead_redrive_many(struct call *call);
+void dead_delete_many(struct call *call);
 void dead_payload(struct call *call);
 void lease_post(struct call *call);
 void ack_post(struct call *call);

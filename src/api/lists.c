@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/internal.h"
+#include "api/filter.h"
 #include "api/timer.h"
 #include "base/hex.h"
 #include "text/json.h"
@@ -29,6 +29,7 @@ struct list {
     struct shard_call job; /* cancels what a page has found */
     fl_op *ops;
     char prefix[FL_STORE_NAME_MAX];
+    struct filter filter;
 };
 
 /* --- What is asked for -------------------------------------------------------------------------------------------- */
@@ -122,6 +123,8 @@ static int read_filter(struct call *call, struct list *list)
     if (call_query(call, "prefix", list->prefix, sizeof list->prefix, &prefix) < 0)
         return -1;
     listing->prefix = prefix;
+    if (filter_read(call, &list->filter, listing) < 0)
+        return -1;
     list->page.shard = &call->worker->node->shards[shard];
     listing->ns = call->ns;
     return 0;
@@ -172,12 +175,16 @@ static void render_page(struct shard_call *page)
 {
     struct list *list = (struct list *)page;
     list->result = page->listing.result;
+    size_t taken = 0;
     for (size_t i = 0; i < page->listing.count && list->result == 0; i++) {
+        if (!filter_takes(&list->filter, &page->listing.found[i]))
+            continue;
+        taken++;
         if (list->found++ > 0)
             out_put(&list->call->out, ",", 1);
         write_found(list->call, page->shard->number, &page->listing.found[i], page->listing.dead);
     }
-    list->left -= page->listing.count < list->left ? page->listing.count : list->left;
+    list->left -= taken < list->left ? taken : list->left;
 }
 
 static bool next_shard(struct shard_call *page, const struct node *node)
@@ -220,8 +227,11 @@ static void page_back(struct shard_call *over)
 
 static void list_begin(struct call *call, bool dead)
 {
-    static const char *const known[] = {"due_after", "due_before", "prefix", "limit", "cursor", "payload", NULL};
-    static const char *const known_dead[] = {"limit", "cursor", "payload", NULL};
+    static const char *const known[] = {"due_after", "due_before", "prefix", "name_contains", "target_prefix",
+                                        "schedule",  "limit",      "cursor", "payload",       NULL};
+    static const char *const known_dead[] = {"prefix", "name_contains", "target_prefix", "schedule", "reason_contains",
+                                             "reason", "host",          "limit",         "cursor",   "payload",
+                                             NULL};
     struct list *list = list_new(call);
     if (!list)
         return;
@@ -245,7 +255,10 @@ void list_get(struct call *call)
 
 void dead_list(struct call *call)
 {
-    list_begin(call, true);
+    if (call_query(call, "group", (char[8]){0}, 8, &(fl_bytes){0}) != 0)
+        dead_groups(call);
+    else
+        list_begin(call, true);
 }
 
 /* --- Cancelling by filter ----------------------------------------------------------------------------------------- */
@@ -320,17 +333,17 @@ static int read_true(struct call *call, const char *name, bool *ret)
 
 static int read_bulk(struct call *call, struct list *list)
 {
-    static const char *const known[] = {"due_after", "due_before", "prefix", "dry_run", "all", NULL};
+    static const char *const known[] = {
+        "due_after", "due_before", "prefix", "name_contains", "target_prefix", "schedule", "dry_run", "all", NULL};
     if (call_check_query(call, known) < 0 || read_filter(call, list) < 0)
         return -1;
     bool all = false;
     if (read_true(call, "dry_run", &list->dry_run) < 0 || read_true(call, "all", &all) < 0)
         return -1;
-    const fl_listing *listing = &list->page.listing;
-    if (!all && listing->from_us == 0 && listing->until_us == 0 && listing->prefix.size == 0)
+    if (!all && filter_is_empty(&list->filter, &list->page.listing))
         return problem_set(&call->problem, 400, "missing-field", NULL,
-                           "the filter is missing; give due_after, due_before or prefix, or all=true for every timer "
-                           "of the namespace");
+                           "the filter is missing; give due_after, due_before, prefix, name_contains, target_prefix or "
+                           "schedule, or all=true for every timer of the namespace");
     return 0;
 }
 

@@ -246,6 +246,7 @@ struct work {
     bool in_doubt;
     struct work *next_in_doubt;
     char *reason;
+    int64_t due_us;             /* FL_OP_DEAD_REDRIVE: not before; 0: now */
     struct atomic_group *group; /* NULL: it is alone */
 };
 

@@ -474,6 +474,8 @@ static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, co
     work->adds = 1;
     op->timer.attempt = 0;
     op->timer.due_us = fl__engine_filing_now(e);
+    if (op->timer.due_us < work->due_us)
+        op->timer.due_us = work->due_us;
     return write_row(e, work, op->timer.due_us, settled, &id);
 }
 
@@ -749,6 +751,7 @@ static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
     }
     work->batch = batch;
     work->op = op;
+    work->due_us = op->flags & FL_OP_SET_DUE ? op->timer.due_us : 0; /* what is found will stand there */
     if (fl__lock(e, &work->dead_lock, lock_of_dead(op->timer.id.seq), dead_granted))
         dead_granted(e, &work->dead_lock);
 }
@@ -789,6 +792,8 @@ static int check_op(const fl_engine *e, const fl_op *op)
     if (op->kind != FL_OP_CREATE && !by_name &&
         (timer->id.seq == 0 || timer->id.seq > SEQ_MAX || timer->id.at_us < 0 || timer->id.at_us >= FL_STORE_TIME_END))
         return FL_INVALID_TIMER_ID;
+    if (op->kind == FL_OP_DEAD_REDRIVE && timer->due_us >= FL_STORE_TIME_END)
+        return FL_INVALID_DEADLINE;
     return op->kind == FL_OP_CREATE || op->kind == FL_OP_UPDATE ? fl__ops_check_content(e, timer) : 0;
 }
 

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 
-from e2e import SOURCE, Server, await_, check, expect, folder, problem, quote, run, test
+from e2e import SOURCE, Server, await_, check, expect, folder, microseconds, problem, quote, run, test
 
 PAGE = {"Foliot-UI": "1"}
 
@@ -241,6 +241,60 @@ def _():
             problem(server.get("/v1/namespaces?" + query), 400, "invalid-field", field)
         server.token = "token-some"
         expect([space["namespace"] for space in server.get("/v1/namespaces?limit=5").must(200)["namespaces"]], ["n007", "n100"])
+
+
+@test("search: by a part of the name, by target, in lists and when cancelling")
+def _():
+    with Server(shards=3) as server:
+        for i in range(12):
+            server.put(f"/v1/timers/demo/order-{i:02}", {"after": "1h", "target": f"https://h{i % 3}.example.com/x"}).must(201)
+        names = lambda query: sorted(timer["name"] for timer in server.timers("demo", **query))  # noqa: E731
+        expect(names({"name_contains": "r-1"}), ["order-10", "order-11"])
+        expect(names({"target_prefix": "https://h1."}), ["order-01", "order-04", "order-07", "order-10"])
+        expect(names({"target_prefix": "https://h1.", "name_contains": "0", "limit": "1"}), ["order-01", "order-04", "order-07", "order-10"])
+        expect(names({"schedule": "none"}), [])
+        expect(server.delete("/v1/timers/demo?name_contains=r-1&dry_run=true").must(200), {"matched": 2, "cancelled": 0, "dry_run": True})
+        expect(server.delete("/v1/timers/demo?target_prefix=https://h1.").must(200)["cancelled"], 4)
+        expect(len(names({})), 8)
+
+
+@test("dead letters by filter: groups, redrive at a rate, delete")
+def _():
+    with Server(shards=3) as server:
+        here = f"127.0.0.1:{server.port}"
+        for name, target in [(f"a{i}", f"http://{here}/nowhere") for i in range(5)] + [("b0", f"http://{here}/healthz"), ("b1", f"http://{here}/healthz")]:
+            server.put(f"/v1/timers/demo/{name}", {"after": "0s", "target": target}).must(201)
+        server.put("/v1/timers/demo/pull", {"after": "0s"}).must(201)
+        server.ack((server.lease("demo", wait="10s")[0]["lease"], {"result": "dead"}))
+        letters = lambda query="": sorted(x["name"] for x in server.get("/v1/dead/demo?limit=100" + query).must(200)["timers"])  # noqa: E731
+        await_(lambda: len(letters()) == 8, "dead letters")
+        groups = server.get("/v1/dead/demo?group=reason").must(200)
+        expect((groups["group"], groups["total"], groups["complete"], [group["count"] for group in groups["groups"]]), ("reason", 8, True, [5, 2, 1]))
+        expect(groups["groups"][0], {"reason": "answered with status 404", "count": 5})
+        hosts = server.get("/v1/dead/demo?group=host").must(200)
+        expect(hosts["groups"], [{"host": here, "count": 7}, {"host": None, "count": 1}])
+        limited = server.get("/v1/dead/demo?group=reason&limit=1").must(200)
+        expect((len(limited["groups"]), limited["complete"]), (1, False))
+        problem(server.get("/v1/dead/demo?group=name"), 400, "invalid-field", "group")
+        expect(letters("&host="), ["pull"])
+        expect(letters(f"&host={here}&reason_contains=405"), ["b0", "b1"])
+        expect(letters("&reason=answered+with+status+40"), [])
+        expect(letters("&prefix=a&name_contains=3"), ["a3"])
+        problem(server.delete("/v1/dead/demo"), 400, "missing-field")
+        problem(server.post("/v1/dead/demo/redrive"), 400, "missing-field")
+        problem(server.delete("/v1/dead/demo?all=true&rate=1"), 400, "unknown-field", "rate")
+        expect(server.delete("/v1/dead/demo?reason_contains=405&dry_run=true").must(200), {"matched": 2, "deleted": 0, "dry_run": True})
+        expect(server.delete("/v1/dead/demo?reason_contains=405").must(200), {"matched": 2, "deleted": 2, "dry_run": False})
+        expect(len(letters()), 6)
+        expect(server.post("/v1/dead/demo/redrive?prefix=a&rate=1&dry_run=true").must(200)["redriven"], 0)
+    with Server("--test-clock") as server:
+        for i in range(5):
+            server.put(f"/v1/timers/demo/c{i}", {"after": "0s", "target": f"http://127.0.0.1:{server.port}/nowhere"}).must(201)
+        server.advance("1s")
+        expect(server.post("/v1/dead/demo/redrive?all=true&rate=2").must(200), {"matched": 5, "redriven": 5, "dry_run": False})
+        await_(lambda: len(server.timers("demo")) == 4, "the first is due at once")
+        times = sorted(microseconds(timer["due"]) for timer in server.timers("demo"))
+        expect([b - a for a, b in zip(times, times[1:])], [500_000] * 3)
 
 
 run()
