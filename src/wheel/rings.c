@@ -358,7 +358,8 @@ size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t 
             break;
         }
         spoke = sort_first(r, spoke);
-        taken += fl__spoke_take(r, spoke, until_ns, out + taken, limit - taken);
+        fl_node **rest = taken > 0 ? out + taken : out; /* `out` may be NULL if `limit` is 0 */
+        taken += fl__spoke_take(r, spoke, until_ns, rest, limit - taken);
         r->next_is_exact = false;
         if (spoke->live > 0) {
             set_exact_next(r, spoke);
