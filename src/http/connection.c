@@ -145,19 +145,13 @@ static bool tell_half_closed(struct http_connection *connection)
     return connection->stage == HTTP_NO_REQUEST;
 }
 
-/* The peer takes no answer any more. */
-static bool is_gone(const struct http_connection *connection)
-{
-    return connection->eof && connection->request.gone_at_eof;
-}
-
 /* Does what the state asks for. Returns whether there may be more to do. */
 static bool step(struct http_connection *connection)
 {
     if (connection->memory == HTTP_MEMORY_GRANTED)
         return http_memory_granted(connection);
-    bool blocked = http_memory_blocks(connection);
-    if ((blocked || connection->state == HTTP_HANDLED) && is_gone(connection))
+    bool blocked = http_memory_blocks(connection), gone = connection->eof && connection->request.gone_at_eof;
+    if (gone && (blocked || connection->state == HTTP_HANDLED))
         http_break(connection);
     if (blocked)
         return false;

@@ -205,21 +205,16 @@ static void piece(peer_link *link, const struct peer_frame *frame)
         call->piece(call, frame->body);
 }
 
-static void close_down(peer_link *link)
-{
-    link->closed = true;
-    peer_link_lose(link, "the other server is stopping");
-}
-
 void peer_link_handle(peer_link *link, const struct peer_frame *frame)
 {
     fl__assert(link->state == PEER_UP);
+    link->closed = frame->kind == PEER_CLOSING;
     if (frame->kind == PEER_ANSWER)
         answered(link, frame);
     else if (frame->kind == PEER_PIECE)
         piece(link, frame);
-    else if (frame->kind == PEER_CLOSING)
-        close_down(link);
+    else if (link->closed)
+        peer_link_lose(link, "the other server is stopping");
     else if (frame->kind != PEER_ALIVE)
         peer_link_lose(link, "the other server sent an unexpected message");
 }

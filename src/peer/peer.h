@@ -65,66 +65,67 @@ struct peer_link_config {
     void *arg;
 };
 
-/* Begins to connect, and does so again whenever the connection is lost, until it is freed: at once, then after 50 ms, and
- * twice as long each time up to a second; at once again after it has been up for a second. All is copied. Returns 0,
+/* Begins to connect. Whenever the connection is lost, connects again until the link is freed: at once, then after 50 ms, and after
+ * twice the time with each failure, up to one second; at once again after it was up for a second. Everything is copied. Returns 0,
  * FL_NO_MEMORY, FL_INVALID_ARGUMENT (one of the addresses, the secret). */
 int peer_link_new(const struct peer_link_config *config, peer_link **ret);
 bool peer_link_up(const peer_link *link);
-/* From the next connection on, the link proves itself with this secret. The link that is up stays. If there is no memory, or
- * it is empty, the link keeps the secret that it has. */
+/* The next connection uses this secret for its proof. A link that is up stays up. If there is no memory, or the secret is empty, the
+ * link keeps the secret that it has. */
 void peer_link_rotate(peer_link *link, fl_bytes secret);
 bool peer_link_has_failed(const peer_link *link); /* since it was last up */
 /* Why it is not up, in words; "" if it is. Valid until the loop goes on. */
 const char *peer_link_trouble(const peer_link *link);
-/* Ends it. Calls that are not answered end as when the connection is lost, before this returns, and may not be followed by
- * others; `changed` is not called.
- * Callbacks may free their link too. NULL is allowed. */
+/* Ends the link. Calls that are not answered end as when the connection is lost, before this returns. They may not be followed by
+ * others, and `changed` is not called. Callbacks may free their own link. NULL is allowed. */
 void peer_link_free(peer_link *link);
 
-/* A call; the caller's memory, until `done`. */
+/* A call, in the caller's memory until `done`. */
 struct peer_call {
-    /* The answer, with what the other said (`result`, which may be an error of its own) or, with an empty answer:
-     * FL_STORE_UNAVAILABLE with `sent` false: the link is not up, or was lost too early, or the other side has ended it before
-     * it has read the call, and nothing has happened;
-     * FL_OUTCOME_UNKNOWN: the connection was lost before the answer came;
-     * FL_CAPACITY_EXCEEDED with `sent` false: the link is full;
-     * FL_TOO_LARGE with `sent` false: the body is larger than PEER_BODY_MOST;
-     * FL_NO_MEMORY with `sent` false: there is none for the body.
-     * When a link is lost, `changed` comes first. `answer` is there until this returns. */
+    /* The answer: the other server's `result`, which may be an error of its own, and its bytes, which exist until this returns. Or,
+     * with an empty answer:
+     *
+     *   FL_STORE_UNAVAILABLE  `sent` is false. The link is not up, was lost too early, or was ended by the other side before it read
+     *                         the call: nothing has happened
+     *   FL_OUTCOME_UNKNOWN    the connection was lost before the answer came
+     *   FL_CAPACITY_EXCEEDED  `sent` is false. The link is full
+     *   FL_TOO_LARGE          `sent` is false. The body is larger than PEER_BODY_MOST
+     *   FL_NO_MEMORY          `sent` is false. There is no memory for the body
+     *
+     * When a link is lost, `changed` comes first. */
     void (*done)(struct peer_call *call, int result, fl_bytes answer);
-    void (*piece)(struct peer_call *call,
-                  fl_bytes piece); /* of an answer that comes in pieces; NULL: none is expected */
-    bool urgent;                   /* also over a link that is full: for what is small and seldom */
-    bool sent;                     /* set before `done`: it may have got there */
+    void (*piece)(struct peer_call *call, fl_bytes piece); /* of an answer in pieces; NULL: pieces are ignored */
+    bool urgent; /* also over a link that is full: for small and rare messages */
+    bool sent;   /* set before `done`: the other side may have received it */
     /* The link's. */
     int result;
     uint64_t id;  /* 0: it has failed, and is to be told */
-    uint64_t end; /* where its frame ends in what is sent */
+    uint64_t end; /* where its frame ends in the bytes that are sent */
     struct hash_link by_id;
     TAILQ_ENTRY(peer_call) entry;
 };
 
-/* Calls. `kind` is the caller's, from 16 to 255. The body is copied. `done` is called later, never inside, but that
- * peer_link_free() calls it. What is called in one turn of the loop is sent at its end, together. */
+/* Calls. `kind` is the caller's, from 16 to 255. The body is copied. `done` is called later, never from inside; only
+ * peer_link_free() calls it, too. The calls of one turn of the loop are sent together, at its end. */
 void peer_call(peer_link *link, struct peer_call *call, uint8_t kind, fl_bytes body);
-/* Neither `done` nor `piece` is called any more; the other side is told that nobody waits. The call must not be done. */
+/* Neither `done` nor `piece` is called any more, and the other side learns that it need not answer. The call must not be done. */
 void peer_cancel(peer_link *link, struct peer_call *call);
 
 /* --- Being called ------------------------------------------------------------------------------------------------- */
 
-/* A call that has come. It is there until it is answered, also when the link it came over is gone. */
+/* A call that has come. It exists until it is answered, also when its link is gone. */
 struct peer_request {
     uint8_t kind;
-    fl_bytes body;       /* valid until the handler returns, or answers */
-    const char *address; /* who calls, as it says itself, without proof; the same */
-    void (*gone)(
-        struct peer_request *request); /* set by the handler: nobody waits for the answer any more. It must still
-                                                 * be given, here or later, and goes nowhere. NULL: that does not matter */
-    void *arg;                         /* the handler's */
-    bool harmless;                     /* set by the handler: it has no effect that the caller must know of */
+    fl_bytes body;       /* valid until the handler returns or answers, as is `address` */
+    const char *address; /* of the caller, by its own account */
+    /* Set by the handler; may be NULL. The caller does not wait for the answer any more. It must still be given, here or later, and is
+     * not sent. */
+    void (*gone)(struct peer_request *request);
+    void *arg;     /* the handler's */
+    bool harmless; /* set by the handler: the request has no effect that the caller must know of */
     /* The session's. */
     uint64_t id;
-    struct peer_session *session; /* NULL: nobody waits */
+    struct peer_session *session; /* NULL: the caller does not wait */
     struct hash_link by_id;
     LIST_ENTRY(peer_request) entry;
 };
@@ -137,23 +138,21 @@ struct peer_host {
 
 /* The sessions of one worker. */
 typedef struct peer_sessions peer_sessions;
-/* What `host` points to must stay. Returns 0, FL_NO_MEMORY, FL_INVALID_ARGUMENT (the secret). */
+/* `host` must outlive the sessions. Returns 0, FL_NO_MEMORY, FL_INVALID_ARGUMENT (the secret). */
 int peer_sessions_new(fl_loop *loop, const struct peer_host *host, peer_sessions **ret);
-/* Takes a request POST /v1/peer whose head has come (as http_handlers.head): it is the session's from now on. */
+/* Takes a request POST /v1/peer in http_handlers.head. It belongs to the session from now on. */
 void peer_accept(peer_sessions *sessions, http_request *request);
-/* Ends all sessions, calling `gone`, and takes no more; requests that are not answered yet may be answered later. If all of
- * them are harmless, the caller learns that nothing has happened of what it has no answer to. */
+/* Ends all sessions, calling `gone`, and accepts no more. Requests that are not answered may be answered later. If all of them are
+ * harmless, the callers learn that nothing has happened. */
 void peer_sessions_stop(peer_sessions *sessions);
-/* Stops, if that has not been done, and frees. Requests that are not answered must be answered still, then or later. Not
- * from inside a handler. NULL is allowed. */
+/* Stops, if that has not been done, and frees. Requests that are not answered must still be answered, then or later. Not from inside
+ * a handler. NULL is allowed. */
 void peer_sessions_free(peer_sessions *sessions);
 
-/* Answers, and frees the request. The body is copied. If it is larger than PEER_BODY_MOST, the answer is FL_TOO_LARGE. What
- * is answered in one turn of the loop is sent at its end, together. */
+/* Answers, and frees the request. The body is copied. If it is larger than PEER_BODY_MOST, the answer is FL_TOO_LARGE. The answers of
+ * one turn of the loop are sent together, at its end. */
 void peer_answer(struct peer_request *request, int result, fl_bytes body);
-/* A piece of an answer that goes on, at most PEER_BODY_MOST; and how much of what was written to its link has not been taken
- * yet, in bytes. */
-void peer_piece(struct peer_request *request, fl_bytes piece);
-size_t peer_unsent(const struct peer_request *request);
+void peer_piece(struct peer_request *request, fl_bytes piece); /* of an answer that goes on, at most PEER_BODY_MOST */
+size_t peer_unsent(const struct peer_request *request); /* bytes that were written to its link and not taken yet */
 
 #endif

@@ -201,7 +201,7 @@ static int transport(struct webhook_slot *slot)
         int result = begin_plain(slot);
         if (result != FL_SYSTEM)
             return result;
-        webhook_forget(slot->host);
+        slot->host->address.ss_family = 0;
         clear(slot);
     }
     return begin_curl(slot);

@@ -58,11 +58,6 @@ void webhook_learn(struct webhook_host *host, const struct sockaddr_storage *add
     host->learned_ns = now_ns;
 }
 
-void webhook_forget(struct webhook_host *host)
-{
-    host->address.ss_family = 0;
-}
-
 /* --- Waiting ------------------------------------------------------------------------------------------------------ */
 
 void webhook_host_changed(webhooks *hooks, struct webhook_host *host)

@@ -124,7 +124,6 @@ struct webhook_host *webhook_next_host(webhooks *hooks);
 
 /* The host's address, as libcurl has found it, for the fast transport. */
 void webhook_learn(struct webhook_host *host, const struct sockaddr_storage *address, uint64_t now_ns);
-void webhook_forget(struct webhook_host *host);
 
 /* --- Slots -------------------------------------------------------------------------------------------------------- */
 

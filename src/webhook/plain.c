@@ -179,7 +179,7 @@ static void receive(struct webhook_connection *connection)
 static void connected(struct webhook_connection *connection)
 {
     if (http_stream_dialled(&connection->stream) != 0) {
-        webhook_forget(connection->host); /* libcurl looks the name up again */
+        connection->host->address.ss_family = 0; /* libcurl looks the name up again */
         webhook_repeat(tear(connection));
         return;
     }
@@ -266,6 +266,6 @@ void webhook_plain_end(struct webhook_slot *slot)
     if (!connection)
         return;
     if (connection->connecting)
-        webhook_forget(connection->host);
+        connection->host->address.ss_family = 0;
     tear(connection);
 }
