@@ -67,8 +67,8 @@ bool fl__history_decode(const unsigned char **at, const unsigned char *end, fl_h
                             .began_us = fl__unzigzag(numbers[1]),
                             .id = {(int64_t)numbers[2], numbers[3]},
                             .result = (uint32_t)numbers[4]};
-    fl_bytes *texts[] = {&ret->ns, &ret->name, &ret->schedule, &ret->body};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    fl_bytes *texts[4] = {&ret->ns, &ret->name, &ret->schedule, &ret->body};
+    for (size_t i = 0; i < 4; i++) {
         if (numbers[5 + i] > (uint64_t)(end - *at))
             return false;
         *texts[i] = (fl_bytes){*at, numbers[5 + i]};

@@ -12,8 +12,8 @@
 static fl_history_row copy_to(const fl_history_row *row, unsigned char *bytes)
 {
     fl_history_row copy = *row;
-    fl_bytes *texts[] = {&copy.ns, &copy.name, &copy.schedule, &copy.body};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    fl_bytes *texts[4] = {&copy.ns, &copy.name, &copy.schedule, &copy.body};
+    for (size_t i = 0; i < 4; i++) {
         if (texts[i]->size > 0)
             memcpy(bytes, texts[i]->data, texts[i]->size);
         texts[i]->data = bytes;

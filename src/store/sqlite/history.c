@@ -9,6 +9,7 @@
  * On a disk that is nearly full, new rows of history are left out: progress must be recorded all the same.
  */
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -98,7 +99,9 @@ static int make_part(struct base *base, uint64_t span, struct history_part **ret
     int r = fl__slot_take(base, &part.slot);
     if (r == 0)
         r = insert(base, &part);
-    *ret = r == 0 ? find(&base->history, span) : NULL;
+    if (r == 0)
+        *ret = find(&base->history, span);
+    assert(r < 0 || *ret);
     return r;
 }
 
