@@ -78,7 +78,7 @@ typedef struct fl_coro fl_coro;
 /* --- Sleeping ---------------------------------------------------------------------------------------------------- */
 
 /* Sleeps for at least that long by the runtime's clock (outside a coroutine: CLOCK_MONOTONIC). 0 returns at once, and so
- * does a negative number of milliseconds. Returns 0; FL_NO_MEMORY or FL_CAPACITY_EXCEEDED: it has not slept. */
+ * does a negative number of milliseconds. Returns 0. */
 int fl_sleep_ns(uint64_t duration_ns);
 int fl_sleep_ms(int64_t duration_ms);
 

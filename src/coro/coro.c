@@ -13,11 +13,6 @@
 
 #include "coro/internal.h"
 
-static uint64_t add_time(uint64_t time_ns, uint64_t duration_ns)
-{
-    return duration_ns > TIME_MAX - time_ns ? TIME_MAX : time_ns + duration_ns;
-}
-
 /* --- References */
 
 struct fl__record_pool fl__coro_pool = {.size = sizeof(fl_coro), .lock = PTHREAD_MUTEX_INITIALIZER};

@@ -30,15 +30,14 @@
 
 #include <foliot/coro.h>
 
+#include <foliot/nodes.h>
+
 #include "base/image.h"
+#include "base/moment.h"
 #include "base/record.h"
 #include "coro/exceptions.h"
 #include "coro/stack.h"
 #include "runtime/worker.h"
-
-/* The last moment there is; the wheel refuses UINT64_MAX. */
-#define TIME_MAX (UINT64_MAX - 1)
-#define NEVER UINT64_MAX
 
 #define SHARED_STACK_SIZE (256u << 10)
 
@@ -52,19 +51,32 @@ enum {
     CORO_STRANGERS = 16, /* coroutines of other schedulers wait for DONE */
 };
 
+/* A coroutine's life. It never goes back.
+ *
+ *     from             to               by
+ *     PHASE_SENT       PHASE_NEW        fl__sched_take_in(), on the scheduler's thread
+ *     PHASE_NEW        PHASE_STARTED    its first run, when there is memory for a stack
+ *     PHASE_STARTED    PHASE_ENDED      the return of its function
+ */
 enum coro_phase {
-    PHASE_SENT, /* made by another thread: not yet in the list of its scheduler */
-    PHASE_NEW,  /* has no stack yet */
-    PHASE_STARTED,
-    PHASE_ENDED,
+    PHASE_SENT,    /* made by another thread: not yet in the list of its scheduler */
+    PHASE_NEW,     /* in the list of its scheduler; has no stack yet */
+    PHASE_STARTED, /* bound to a stack */
+    PHASE_ENDED,   /* its function has returned */
 };
 
-/* What the coroutine has in the wheel. */
+/* How a wait with a deadline stands.
+ *
+ *     from             to               by
+ *     TIMER_NONE       TIMER_WAITS      the coroutine, before it suspends itself
+ *     TIMER_WAITS      TIMER_CAME       the deadline: the coroutine becomes ready
+ *     TIMER_WAITS      TIMER_NONE       fl__sched_end_wait(): the coroutine becomes ready, the node is stopped
+ *     TIMER_CAME       TIMER_NONE       fl__sched_end_wait() after the deadline, or the coroutine when it runs
+ */
 enum coro_timer {
-    TIMER_NONE,
-    TIMER_ENDS_WAIT, /* it waits, and the timer makes it ready */
-    TIMER_CAME,      /* the timer has made it ready */
-    TIMER_LEFT,      /* something else has made it ready: it will cancel the timer when it runs */
+    TIMER_NONE,  /* its node is not in the wheel */
+    TIMER_WAITS, /* its node is in the wheel */
+    TIMER_CAME,  /* its node has come out of the wheel, and it has not run since */
 };
 
 struct fl_coro {
@@ -72,6 +84,7 @@ struct fl_coro {
     _Atomic uint32_t refs;
     struct sched *sched;
     struct fl_coro *next; /* in a queue, in `remote`, or among those that join somebody */
+    fl_node node;         /* in the scheduler's wheel while it waits for a time */
     union {
         size_t stack_size;       /* PHASE_SENT, PHASE_NEW: what was asked for; 0: shared */
         struct fl__stack *stack; /* where it has begun */
@@ -113,10 +126,8 @@ struct sched {
     struct fl__images images;
     struct fl__records records;
 
-    fl_wheel *wheel;    /* the data is the coroutine */
-    uint64_t poll_ns;   /* when it is to be polled next, as it was after the last turn; NEVER: it was empty */
-    uint64_t polled_ns; /* when it was */
-    bool more_due;      /* the last poll did not take all */
+    fl_nodes *wheel; /* of the coroutines' nodes */
+    bool more_due;   /* the last poll did not take all */
     uint64_t alarm_ns;
     struct fl__local_timer alarm; /* turns the scheduler at alarm_ns; NEVER: it is not started */
 
@@ -228,15 +239,12 @@ void fl__sched_yield(struct sched *sched);
 /* Suspends the running coroutine until something makes it ready. */
 void fl__sched_suspend(struct sched *sched);
 
-/* Suspends it until the clock has reached `deadline_ns`, which is not 0. Returns 0; FL_NO_MEMORY, FL_CAPACITY_EXCEEDED: it
- * was not suspended, or the deadline is days away and it has gone on too early. */
+/* Suspends it until the clock has reached `deadline_ns`. Returns 0. */
 int fl__sched_sleep_until(struct sched *sched, uint64_t deadline_ns);
 
-/* Suspends it until something makes it ready, at most until `deadline_ns` (not 0; NEVER: no limit). Returns 0: something
- * made it ready; SUSPEND_TIME_IS_UP: the clock has reached the deadline; FL_NO_MEMORY, FL_CAPACITY_EXCEEDED, as above. */
-int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns);
-
-enum { SUSPEND_TIME_IS_UP = 1 };
+/* Suspends it until something makes it ready, at most until `deadline_ns` (NEVER: no limit). True: the clock has reached the
+ * deadline before. */
+bool fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns);
 
 /* --- host.c */
 

@@ -19,22 +19,20 @@
  * No memory. If a coroutine cannot be brought onto its stack, because there is no memory for the resident's bytes or
  * for a new stack, it goes to the end of the queue; if nobody could run, the next try is a millisecond later.
  *
- * Time. All waiting of coroutines is in one wheel of the scheduler, an entry each. One timer of the worker stands for the
- * wheel's next poll, and it does not go off more often than every POLL_GAP_NS: with many sleepers they wake in groups,
- * which costs a fraction of waking each on its own and delays none by more than that. A lone sleeper is not delayed.
- * The wheel itself asks to be polled ahead of a crowd, so that it is sorted when its time comes.
+ * Time. The node of each coroutine that waits for a time is in one wheel of the scheduler. One timer of the worker, the
+ * alarm, stands for the wheel's next poll. It is moved only if it would come too late.
  */
 
 #include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/list.h"
 #include "coro/internal.h"
 
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
-#define POLL_GAP_NS 20000u
 #define RETRY_NS 1000000u
 
 enum {
@@ -339,85 +337,59 @@ static void on_wake(struct fl__worker *worker, struct fl__message *message)
 
 /* --- Time */
 
-/* Puts the running coroutine into the wheel. *ret_ns is when the timer fires, earlier than the deadline if that is beyond
- * the wheel's reach. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-static inline int arm(struct sched *sched, uint64_t deadline_ns, fl_timer_id *ret_id, uint64_t *ret_ns)
+static void wait_for_time(struct sched *sched, uint64_t deadline_ns)
 {
-    int r = fl_wheel_schedule_best_fit(sched->wheel, deadline_ns, sched->running, ret_id, ret_ns);
-    if (r == 0)
-        sched->running->timer = TIMER_ENDS_WAIT;
-    return r;
+    struct fl_coro *coro = sched->running;
+    coro->timer = TIMER_WAITS;
+    fl_nodes_start(sched->wheel, &coro->node, deadline_ns);
 }
 
-/* A million sleepers keep this function's frame: it is small, and its callers end in a jump to it. */
+/* A million sleepers keep this function's frame: it is small, and its callers end in a jump to it, for which it returns
+ * their result. */
 int fl__sched_sleep_until(struct sched *sched, uint64_t deadline_ns)
 {
-    uint64_t wheel_ns;
-    do {
-        int r = arm(sched, deadline_ns, NULL, &wheel_ns);
-        if (r < 0)
-            return r;
-        suspend(sched);
-    } while (wheel_ns < deadline_ns && now_ns(sched) < deadline_ns);
+    wait_for_time(sched, deadline_ns);
+    suspend(sched);
     return 0;
 }
 
-static int suspend_on_wheel(struct sched *sched, uint64_t deadline_ns, uint64_t *ret_ns)
+bool fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
 {
     struct fl_coro *coro = sched->running;
-    fl_timer_id id;
-    int r = arm(sched, deadline_ns, &id, ret_ns);
-    if (r < 0)
-        return r;
+    coro->timer = TIMER_NONE;
+    if (deadline_ns != NEVER)
+        wait_for_time(sched, deadline_ns);
     suspend(sched);
-    if (coro->timer == TIMER_LEFT)
-        fl_wheel_cancel(sched->wheel, id, NULL);
-    return coro->timer == TIMER_CAME ? SUSPEND_TIME_IS_UP : 0;
-}
-
-int fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns)
-{
-    if (deadline_ns == NEVER) {
-        sched->running->timer = TIMER_NONE;
-        suspend(sched);
-        return 0;
-    }
-    uint64_t wheel_ns = 0;
-    int r;
-    do
-        r = suspend_on_wheel(sched, deadline_ns, &wheel_ns);
-    while (r == SUSPEND_TIME_IS_UP && wheel_ns < deadline_ns && now_ns(sched) < deadline_ns);
-    return r;
+    fl__assert_debug(coro->timer != TIMER_WAITS);
+    return coro->timer == TIMER_CAME;
 }
 
 void fl__sched_end_wait(struct fl_coro *coro)
 {
-    uint8_t timer = coro->timer;
-    coro->timer = timer == TIMER_ENDS_WAIT ? TIMER_LEFT : TIMER_NONE;
-    if (timer != TIMER_CAME)
+    bool is_ready = coro->timer == TIMER_CAME;
+    if (coro->timer == TIMER_WAITS)
+        fl_nodes_stop(coro->sched->wheel, &coro->node);
+    coro->timer = TIMER_NONE;
+    if (!is_ready)
         fl__sched_append(coro->sched, coro);
 }
 
 static void time_is_up(struct sched *sched, struct fl_coro *coro)
 {
-    bool waits = coro->timer == TIMER_ENDS_WAIT;
-    coro->timer = waits ? TIMER_CAME : TIMER_NONE;
-    if (waits)
-        fl__sched_append(sched, coro);
+    fl__assert_debug(coro->timer == TIMER_WAITS);
+    coro->timer = TIMER_CAME;
+    fl__sched_append(sched, coro);
 }
 
 static void poll(struct sched *sched, uint64_t now)
 {
-    fl_expired due[BUDGET];
-    if (!sched->more_due && sched->poll_ns > now)
-        return;
-    size_t n = fl_wheel_poll(sched->wheel, now, due, BUDGET);
+    fl_node *due[BUDGET];
+    size_t n = fl_nodes_poll(sched->wheel, now, due, BUDGET);
     for (size_t i = 0; i < n; i++) {
         if (i + PREFETCH < n)
-            __builtin_prefetch(due[i + PREFETCH].data, 1);
-        time_is_up(sched, due[i].data);
+            __builtin_prefetch(due[i + PREFETCH], 1);
+        time_is_up(sched, container_of(due[i], struct fl_coro, node));
     }
-    sched->polled_ns = now;
     sched->more_due = n == BUDGET;
 }
 
@@ -441,18 +413,16 @@ static void on_alarm(struct fl__worker *worker, struct fl__local_timer *alarm)
 
 /* --- Turns */
 
-/* What is to be done when a turn is over. */
-static void settle(struct sched *sched, bool starved)
+/* A turn is over: sees to it that there is another one when it is needed. */
+static void plan_next_turn(struct sched *sched, bool starved)
 {
+    uint64_t next_ns;
     if (starved)
         set_alarm(sched, now_ns(sched) + RETRY_NS);
     else if (sched->ready.first || sched->yielded.first || sched->yielded_early.first || sched->more_due)
         fl__sched_turn_soon(sched);
-    uint64_t soonest_ns = sched->polled_ns + POLL_GAP_NS;
-    if (!fl_wheel_next_poll(sched->wheel, &sched->poll_ns))
-        sched->poll_ns = NEVER;
-    else
-        set_alarm(sched, sched->poll_ns > soonest_ns ? sched->poll_ns : soonest_ns);
+    if (fl_nodes_next_poll(sched->wheel, &next_ns))
+        set_alarm(sched, next_ns);
 }
 
 /* Whether a turn of the worker could bring something to run before those who have yielded. */
@@ -462,7 +432,7 @@ static bool others_may_run(struct sched *sched)
     uint64_t next_ns = NEVER;
     if (sched->next_in_host || host->scheds != sched || atomic_load_explicit(&sched->remote, memory_order_relaxed))
         return true;
-    fl_wheel_next_poll(sched->wheel, &next_ns);
+    fl_nodes_next_poll(sched->wheel, &next_ns);
     uint64_t worker_ns = fl__worker_next_ns(host->worker);
     next_ns = worker_ns < next_ns ? worker_ns : next_ns;
     return next_ns != NEVER && next_ns <= now_ns(sched);
@@ -502,7 +472,7 @@ static void turn(struct sched *sched, enum turning turning)
     }
     sched->turning = TURN_NONE;
     current = NULL;
-    settle(sched, tried && !ran);
+    plan_next_turn(sched, tried && !ran);
     fl__host_part_with(sched);
 }
 
@@ -530,14 +500,13 @@ int fl__sched_init(struct sched *sched, struct group *group)
     queue_init(&sched->ready);
     queue_init(&sched->yielded);
     queue_init(&sched->yielded_early);
-    sched->poll_ns = NEVER;
     sched->alarm_ns = NEVER;
     sched->alarm.fire = on_alarm;
     sched->again.run = on_again;
     sched->wake.run = on_wake;
     fl__stacks_init(&sched->stacks);
     fl_wheel_config config = {.start_ns = now_ns(sched)};
-    return fl_wheel_new(&config, &sched->wheel);
+    return fl_nodes_new(&config, &sched->wheel);
 }
 
 void fl__sched_close(struct sched *sched)
@@ -561,5 +530,5 @@ void fl__sched_destroy(struct sched *sched)
     fl__waiters_drop(sched);
     fl__images_destroy(&sched->images);
     fl__stacks_destroy(&sched->stacks);
-    fl_wheel_free(sched->wheel);
+    fl_nodes_free(sched->wheel);
 }

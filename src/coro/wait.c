@@ -289,11 +289,9 @@ static int wait_here(struct sched *sched, struct waiter *waiter, uint64_t deadli
     int r = enter(sched->host, waiter);
     if (r < 0)
         return r;
-    r = fl__sched_suspend_until(sched, deadline_ns);
+    bool time_is_up = fl__sched_suspend_until(sched, deadline_ns);
     leave(waiter);
-    if (r == SUSPEND_TIME_IS_UP && waiter->result == 0)
-        return look(waiter->fd, waiter->events);
-    return r < 0 ? r : waiter->result;
+    return time_is_up && waiter->result == 0 ? look(waiter->fd, waiter->events) : waiter->result;
 }
 
 /* Plain files cannot be watched by the loop, because they are always ready: looking is enough. */

@@ -25,6 +25,7 @@
 #include <foliot/wheel.h>
 
 #include "base/histogram.h"
+#include "base/moment.h"
 #include "base/record.h"
 #include "loop/stopwatch.h"
 #include "runtime/entries.h"
@@ -40,8 +41,7 @@ enum {
     OUTSIDE_STRIPES = 16,
 };
 
-#define TIME_MAX (UINT64_MAX - 1) /* the last moment there is; the wheel refuses UINT64_MAX */
-#define RETRY_NS 1000000u         /* how soon is tried again what there was no memory for */
+#define RETRY_NS 1000000u /* how soon is tried again what there was no memory for */
 
 /* --- Counting: each counter has one writer and any number of readers. */
 
