@@ -1,11 +1,57 @@
 /* SPDX-License-Identifier: MIT */
 /* What a timer keeps for its users; debounce; search; pauses. */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/bed.h"
+#include "engine/internal.h"
 #include "test.h"
+
+/* --- Bytes ---------------------------------------------------------------------------------------------------------- */
+
+/* As version 0.1 has written them before there were more fields: flags, creation, due time, attempts, target, payload. */
+TEST(bodies_of_earlier_versions_are_read)
+{
+    static const unsigned char plain[] = {0, 20, 't', 'e', 'a'};
+    static const unsigned char full[] = {1 | 2 | 16, 20, 200, 1, 3, 2, 'h', 'i', 't', 'e', 'a'};
+    fl_durable timer = {0};
+    CHECK_EQ(fl__body_decode((fl_bytes){plain, sizeof plain}, 50000, &timer), 0);
+    CHECK(timer.due_us == 50000 && timer.created_us == 40000 && timer.payload.size == 3 && timer.schedule.size == 0);
+    CHECK_EQ(fl__body_decode((fl_bytes){full, sizeof full}, 50000, &timer), 0);
+    CHECK(timer.due_us == 100 && timer.attempt == 3 && timer.target.size == 2 && timer.payload.size == 3);
+}
+
+/* A body that was cut, or has flags of a later version, is not read beyond its end. */
+TEST(bodies_that_are_cut_are_refused)
+{
+    fl_durable timer = {.due_us = 7,
+                        .attempt = 3,
+                        .target = text("target"),
+                        .schedule = text("daily"),
+                        .occurrence_us = START,
+                        .local = text("local"),
+                        .zone = text("zone"),
+                        .max_wait_us = 1,
+                        .merge_first = true,
+                        .replaced = 300,
+                        .first_created_us = START};
+    unsigned char bytes[512];
+    size_t size = fl__body_encode(&timer, START, bytes);
+    CHECK(size <= fl__body_size(&timer));
+    for (size_t cut = 0; cut <= size; cut++) {
+        unsigned char *copy = malloc(cut + 1); /* so that a sanitizer sees where it ends */
+        fl_durable read = {0};
+        CHECK(copy);
+        memcpy(copy, bytes, cut);
+        CHECK_EQ(fl__body_decode((fl_bytes){copy, cut}, START, &read), cut < size ? FL_STORE_CORRUPT : 0);
+        CHECK(cut < size || (read.replaced == 300 && read.merge_first && read.first_created_us == START));
+        free(copy);
+    }
+    bytes[0] |= 128;
+    CHECK_EQ(fl__body_decode((fl_bytes){bytes, size}, START, &timer), FL_STORE_CORRUPT);
+}
 
 /* --- Fields --------------------------------------------------------------------------------------------------------- */
 

@@ -304,3 +304,34 @@ TEST(the_wall_clock_is_the_machines)
     int64_t first = clock->now_us(clock);
     CHECK(first > (int64_t)1600000000 * 1000000 && first < FL_STORE_TIME_END);
 }
+
+/* --- History -------------------------------------------------------------------------------------------------------- */
+
+TEST(a_row_of_history_is_read_as_it_was_written_and_not_beyond_its_end)
+{
+    fl_history_row row = {.seq = 77,
+                          .id = {5, 6},
+                          .began_us = -3,
+                          .result = 31,
+                          .ns = {"ns", 2},
+                          .name = {"name", 4},
+                          .schedule = {"daily", 5},
+                          .body = {"what has happened", 17}};
+    unsigned char bytes[256];
+    size_t size = fl__history_encode(&row, bytes);
+    CHECK(size <= fl__history_size(&row));
+    for (size_t cut = 0; cut <= size; cut++) {
+        unsigned char *copy = malloc(cut + 1); /* so that a sanitizer sees where it ends */
+        CHECK(copy);
+        memcpy(copy, bytes, cut);
+        const unsigned char *at = copy;
+        fl_history_row read;
+        CHECK_EQ(fl__history_decode(&at, copy + cut, &read), cut == size);
+        if (cut == size) {
+            CHECK(at == copy + size && read.seq == 77 && read.id.at_us == 5 && read.id.seq == 6);
+            CHECK(read.began_us == -3 && read.result == 31 && read.ns.size == 2 && read.name.size == 4);
+            CHECK(read.schedule.size == 5 && memcmp(read.body.data, "what has happened", 17) == 0);
+        }
+        free(copy);
+    }
+}
