@@ -82,8 +82,7 @@ static void attempt_free(struct attempt *attempt)
 bool attempt_begin(struct attempt *attempt)
 {
     const struct shard *shard = attempt->shard;
-    attempt->begun = shard->engine && fl_engine_begin(shard->engine, attempt->firing.token, false);
-    return attempt->begun;
+    return shard->engine && fl_engine_begin(shard->engine, attempt->firing.token, false);
 }
 
 /* It is to be cancelled, replaced or changed. */

@@ -484,7 +484,6 @@ struct attempt {
     unsigned char secret_room[2][SECRET_MOST];
     char id[FL_ID_TEXT + 20]; /* of this firing, the same for all its attempts */
     bool last;                /* the retry policy allows no further attempt */
-    bool begun;
     /* The result, set by the port before attempt_done(). */
     enum fl_settle result;
     int64_t at_us; /* of FL_AGAIN and FL_LATER; of FL_FAILED: 0, or not before */

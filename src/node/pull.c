@@ -211,7 +211,7 @@ static void serve(struct worker *worker, struct queue *queue, struct shard_call 
     size_t left = queue->count, count = left < asker->max ? left : asker->max;
     struct lease *lease = malloc(sizeof *lease + count * sizeof *lease->items);
     if (lease)
-        *lease = (struct lease){.worker = worker, .queue = queue};
+        *lease = (struct lease){.worker = worker};
     if (!lease || lease_begin(worker, lease, asker->lease_us) < 0) {
         free(lease);
         call->result = FL_NO_MEMORY;

@@ -41,7 +41,6 @@ struct parcel {
 /* Items that went out together. */
 struct lease {
     struct worker *worker;
-    struct queue *queue;
     fl_timer_id timer;
     struct lease *next; /* with a test clock, instead of the timer: those that are out, */
     int64_t end_us;     /* until then */

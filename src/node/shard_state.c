@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "node/internal.h"
+#include "text/log.h"
 
 #define BIT(state) (1u << (state))
 
@@ -27,7 +28,7 @@ static const unsigned may_follow[SHARD_STATES] = {
 };
 
 /* The names in the log. */
-const char *shard_state_name(enum shard_state state)
+static const char *shard_state_name(enum shard_state state)
 {
     static const char *const names[SHARD_STATES] = {
         [SHARD_AWAY] = "away",         [SHARD_CLAIMING] = "claiming", [SHARD_LOADING] = "loading",
@@ -69,6 +70,7 @@ void shard_enter(struct shard *shard, enum shard_state state)
     atomic_fetch_add(&node->ready, (unsigned)(state == SHARD_SERVING) - (before == SHARD_SERVING));
     unsigned lapsed = atomic_fetch_add(&node->lapsed, (unsigned)(state == SHARD_LAPSED) - (before == SHARD_LAPSED));
     fl__assert(shard_check(shard) == NULL);
+    log_debug("a shard has another state", "shard", log_int(shard->number), "state", shard_state_name(state), NULL);
     if (state == SHARD_LAPSED && lapsed == 0)
         node_lapsed(node, true);
     else if (before == SHARD_LAPSED && lapsed == 1)

@@ -170,7 +170,6 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
             look_at_claim(shard->worker->loop, shard);
         servers_look(shard->worker->node);
         settings_load_again(shard->worker->node);
-        log_debug("shard ready", "shard", log_int(shard->number), NULL);
         break;
     case FL_ENGINE_LOST:
         lose(shard);
@@ -275,7 +274,6 @@ static void gone(fl_loop *loop, void *arg)
     shard->held = 0;
     shard->lost = false;
     shard_enter(shard, SHARD_AWAY);
-    log_debug("shard given up", "shard", log_int(shard->number), NULL);
     for (struct shard_call *next; kept; kept = next) {
         next = kept->next;
         kept->result = LINK_MOVED;
