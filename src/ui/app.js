@@ -75,7 +75,7 @@ const page = {
 
 function showProblem(view, problem) {
   swap(view, h('h1', {}, problem.status === 404 ? 'Not found' : 'This page cannot be shown'),
-    h('p', { class: 'error', role: 'alert' }, problem.message), button('Try again', () => navigate(true)));
+    h('p', { class: 'error', role: 'alert' }, problem.kind === 'no-such-path' ? 'This server is older than this page and does not have what it shows.' : problem.message), button('Try again', () => navigate(true)));
 }
 
 function spaceOf(route) {

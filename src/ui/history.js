@@ -42,7 +42,7 @@ export function history(namespace, filter) {
         list.set(rows);
         note.textContent = cursor ? `The latest ${rows.length}. The rest: foliot history.` : '';
       } catch (problem) {
-        swap(note, problem.message);
+        swap(note, problem.kind === 'no-such-path' ? 'This server keeps no history.' : problem.message);
       }
     },
   };

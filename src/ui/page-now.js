@@ -138,7 +138,8 @@ export async function show(view, route, page) {
   const top = figures(namespace);
   const past = history();
   const charts = SPANS.map((one) => forecast(namespace, one));
-  view.append(h('h1', {}, 'Now'), top.el, h2('Coming up'), div('three', charts.map((chart) => chart.el)),
+  const ahead = h2('Coming up');
+  view.append(h('h1', {}, 'Now'), top.el, ahead, div('three', charts.map((chart) => chart.el)),
     h2('Last hour'), past.el);
 
   const draw = throttle(() => past.draw());
@@ -147,12 +148,13 @@ export async function show(view, route, page) {
     past.set(stats);
     top.gauges(stats.gauges);
     past.draw();
-    await Promise.all([...charts.map((chart) => chart.load()), top.cluster()]);
+    await Promise.all([...charts.map((chart) => chart.load().catch(() => (chart.el.hidden = true))), top.cluster()]);
+    ahead.hidden = charts.every((chart) => chart.el.hidden); // an older server has no forecast
   };
   // Forecasts change slowly: they are loaded again when they are old, not with each sample.
   const beat = setInterval(() => {
     if (document.hidden) return;
-    for (const chart of charts) if (chart.stale()) chart.load().catch(() => {});
+    for (const chart of charts) if (chart.stale() && !chart.el.hidden) chart.load().catch(() => {});
   }, 5000);
   page.follow(namespace, (sample) => {
     top.gauges(sample.gauges);
