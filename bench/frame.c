@@ -353,7 +353,7 @@ static void read_options(struct bench_run *run, int argc, char **argv)
     choose_sizes(&run->results, sizes);
 }
 
-int bench_main(const struct bench *bench, int argc, char **argv)
+static int run_bench(const struct bench *bench, int argc, char **argv)
 {
     if (argc == 5 && strcmp(argv[1], "--isolated") == 0)
         return answer_isolated(bench, argv + 2);
@@ -372,4 +372,15 @@ int bench_main(const struct bench *bench, int argc, char **argv)
     free(r->more);
     free(run);
     return written ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = benchmark;
+    int status;
+    if (bench.command && bench.command(argc, argv, &status))
+        return status;
+    if (bench.find_rivals)
+        bench.n_rivals = bench.find_rivals();
+    return bench.n_rivals > 0 ? run_bench(&bench, argc, argv) : 0;
 }

@@ -4,7 +4,7 @@
 
 /* The frame of every benchmark: rivals × measures × sizes in, a table, a JSON file, charts and a page out.
  *
- * A benchmark describes itself in one `struct bench` and hands it to bench_main(). The frame calls run() for each rival
+ * A benchmark describes itself in one structure, `benchmark`; main() is here. The frame calls run() for each rival
  * and size, several times; run() does the work, takes the time with bench_cpu_ns() and hands in what it found with
  * bench_record(). All else is done here, and the same for every rival:
  *
@@ -68,6 +68,11 @@ struct bench {
     unsigned n_measures, n_rivals, n_charts;
     const size_t *sizes, *quick_sizes; /* ascending, ended by 0 */
 
+    /* Fills `rivals` with those that are here and returns how many; 0: there is nothing to measure, and it has said why. NULL:
+     * all of them are here. */
+    unsigned (*find_rivals)(void);
+    /* A command of the benchmark's own, for processes that it starts: true if this was one. May be NULL. */
+    bool (*command)(int argc, char **argv, int *ret_status);
     /* One run of everything that bench_wants(), at one size. May record a measure several times: the best counts. */
     void (*run)(struct bench_run *run, unsigned rival, size_t size);
     double (*isolated)(unsigned measure, unsigned rival, size_t size);
@@ -77,7 +82,15 @@ struct bench {
     void (*more)(FILE *out, bool quick);
 };
 
-int bench_main(const struct bench *bench, int argc, char **argv);
+/* The one that this program is; each benchmark defines it. */
+extern const struct bench benchmark;
+
+/* The members that are tables with the same names in every benchmark. */
+#define BENCH_COUNT(array) (sizeof(array) / sizeof *(array))
+#define BENCH_TABLES                                                                                    \
+    .intro = intro, .measures = measures, .n_measures = BENCH_COUNT(measures), .rivals = rivals,        \
+    .n_rivals = BENCH_COUNT(rivals), .charts = charts, .n_charts = BENCH_COUNT(charts), .sizes = sizes, \
+    .quick_sizes = quick_sizes
 
 /* For run(): */
 bool bench_wants(const struct bench_run *run, unsigned measure);

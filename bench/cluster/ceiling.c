@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../copy.h"
 #include "../engine/postgres_server.h"
 #include "../frame.h"
 #include "ceiling.h"
 
-enum { COPIERS = 6, INSERTERS = 32, COPIED = 5000, COLUMNS = 8, HEAD = 19 };
-
-static const char copy_head[HEAD] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0";
+enum { COPIERS = 6, INSERTERS = 32, COPIED = 5000, COLUMNS = 8 };
 
 /* --- Rows --------------------------------------------------------------------------------------------------------- */
 
@@ -44,7 +43,7 @@ void rows_take(struct rows *rows, const struct fleet *fleet)
     *rows = (struct rows){0};
     PQclear(PQexec(conn, "COPY (SELECT * FROM foliot_timer WHERE ns = 'bench') TO STDOUT BINARY"));
     for (bool first = true; (size = PQgetCopyData(conn, &piece, 0)) > 0; first = false) {
-        int head = first ? HEAD : 0;
+        int head = first ? COPY_HEAD : 0;
         if (size > head + 2)
             add_row(rows, &room, piece + head, (size_t)(size - head));
         PQfreemem(piece);
@@ -99,16 +98,6 @@ static struct done work(const struct rows *rows, const struct fleet *fleet, unsi
     return done;
 }
 
-static void finish_copy(PGconn *conn)
-{
-    PGresult *result = PQgetResult(conn);
-    if (PQresultStatus(result) != PGRES_COMMAND_OK)
-        bench_die("COPY: %s", PQerrorMessage(conn));
-    PQclear(result);
-    while ((result = PQgetResult(conn)))
-        PQclear(result);
-}
-
 /* --- All in ------------------------------------------------------------------------------------------------------- */
 
 static void *copy_rows(void *arg)
@@ -119,12 +108,9 @@ static void *copy_rows(void *arg)
     size_t first;
     while ((first = atomic_fetch_add(&crowd->next, COPIED)) < rows->count) {
         size_t end = first + COPIED < rows->count ? first + COPIED : rows->count;
-        PQclear(PQexec(conn, "COPY foliot_timer FROM STDIN BINARY"));
-        PQputCopyData(conn, copy_head, HEAD);
-        PQputCopyData(conn, row_at(rows, first), (int)(rows->data + rows->ends[end - 1] - row_at(rows, first)));
-        PQputCopyData(conn, "\377\377", 2);
-        PQputCopyEnd(conn, NULL);
-        finish_copy(conn);
+        copy_begin(conn, "COPY foliot_timer FROM STDIN BINARY");
+        copy_send(conn, row_at(rows, first), rows->data + rows->ends[end - 1]);
+        copy_end(conn);
         atomic_fetch_add(&crowd->done, end - first);
     }
     return NULL;
@@ -186,7 +172,7 @@ static void *remove_rows(void *arg)
         PQclear(PQexec(conn, sql));
         while (PQgetCopyData(conn, &piece, 0) > 0)
             PQfreemem(piece);
-        finish_copy(conn);
+        copy_finish(conn);
         snprintf(sql, sizeof sql, "DELETE FROM foliot_timer WHERE shard = %zu", shard);
         PGresult *result = PQexec(conn, sql);
         if (PQresultStatus(result) != PGRES_COMMAND_OK)

@@ -515,27 +515,20 @@ static const char intro[] =
     "commit.\n"
     "The setups take turns, several rounds, and the best round counts (of kills, the worst).";
 
-int main(int argc, char **argv)
+static unsigned find_rivals(void)
 {
-    static const struct bench bench = {
-        .name = "cluster",
-        .title = "Benchmark: several servers",
-        .intro = intro,
-        .size_name = "timers",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_rivals = COUNT(rivals),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-        .more = more,
-    };
-    if (!server_program("initdb")) {
-        fprintf(stderr, "bench: several servers are left out: there is no PostgreSQL here\n");
-        return 0;
-    }
-    return bench_main(&bench, argc, argv);
+    if (server_program("initdb"))
+        return BENCH_COUNT(rivals);
+    fprintf(stderr, "bench: several servers are left out: there is no PostgreSQL here\n");
+    return 0;
 }
+
+const struct bench benchmark = {
+    .name = "cluster",
+    .title = "Benchmark: several servers",
+    .size_name = "timers",
+    BENCH_TABLES,
+    .find_rivals = find_rivals,
+    .run = run_once,
+    .more = more,
+};

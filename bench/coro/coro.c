@@ -76,7 +76,7 @@ static const char *folder(void)
     return path;
 }
 
-static void find_rivals(void)
+static unsigned find_rivals(void)
 {
     for (size_t i = 0; i < COUNT(known); i++) {
         char *path;
@@ -91,6 +91,7 @@ static void find_rivals(void)
             free(path);
         }
     }
+    return n_rivals;
 }
 
 /* Reads `count` numbers that the rival prints. */
@@ -173,23 +174,11 @@ static const char intro[] =
     "Every figure is taken in a new process. The sleepers read the clock, sleep, and read the clock again; what one\n"
     "costs is spawning it, its first run, its memory while it sleeps, waking it and its end.";
 
-int main(int argc, char **argv)
-{
-    static struct bench bench = {
-        .name = "coro",
-        .title = "Benchmark: coroutines",
-        .intro = intro,
-        .size_name = "sleepers",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-    };
-    find_rivals();
-    bench.n_rivals = n_rivals;
-    return bench_main(&bench, argc, argv);
-}
+const struct bench benchmark = {
+    .name = "coro",
+    .title = "Benchmark: coroutines",
+    .size_name = "sleepers",
+    BENCH_TABLES,
+    .find_rivals = find_rivals,
+    .run = run_once,
+};

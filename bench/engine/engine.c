@@ -450,25 +450,21 @@ static void tell_more(FILE *out, bool quick)
     scale_tell(out, quick);
 }
 
-int main(int argc, char **argv)
+static bool command(int argc, char **argv, int *ret_status)
 {
-    static struct bench bench = {
-        .name = "engine",
-        .title = "Benchmark: durable timers",
-        .intro = intro,
-        .size_name = "timers",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-        .more = tell_more,
-    };
-    if (argc == 4 && strcmp(argv[1], "--look") == 0)
-        return foliot_answer_look(argv[2], argv[3]);
-    bench.n_rivals = find_rivals();
-    return bench_main(&bench, argc, argv);
+    if (argc != 4 || strcmp(argv[1], "--look") != 0)
+        return false;
+    *ret_status = foliot_answer_look(argv[2], argv[3]);
+    return true;
 }
+
+const struct bench benchmark = {
+    .name = "engine",
+    .title = "Benchmark: durable timers",
+    .size_name = "timers",
+    BENCH_TABLES,
+    .find_rivals = find_rivals,
+    .command = command,
+    .run = run_once,
+    .more = tell_more,
+};

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../copy.h"
 #include "../frame.h"
 #include "postgres_server.h"
 #include "rival.h"
@@ -62,44 +63,28 @@ static void in_parallel(struct plain *self, void *(*work)(void *))
 
 /* --- Work --------------------------------------------------------------------------------------------------------- */
 
-static char *put_number(char *at, unsigned bytes, uint64_t number)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        *at++ = (char)(number >> (8 * (bytes - 1 - i)));
-    return at;
-}
-
-/* A row as COPY … BINARY has it. */
 static char *put_row(char *at, size_t id, int64_t due_us)
 {
-    at = put_number(at, 2, 3);
-    at = put_number(put_number(at, 4, 8), 8, id);
-    at = put_number(put_number(at, 4, 8), 8, (uint64_t)due_us);
-    at = put_number(at, 4, PAYLOAD);
-    timer_payload(id, at);
-    return at + PAYLOAD;
+    char payload[PAYLOAD];
+    timer_payload(id, payload);
+    at = copy_columns(at, 3);
+    at = copy_number(at, id);
+    at = copy_number(at, (uint64_t)due_us);
+    return copy_bytes(at, payload, PAYLOAD);
 }
 
 static void copy_batch(PGconn *conn, const struct timers *timers, size_t first, size_t count)
 {
     char rows[64 * 130], *at = rows;
-    PQclear(PQexec(conn, "COPY timer FROM STDIN (FORMAT binary)"));
-    PQputCopyData(conn, "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0", 19);
+    copy_begin(conn, "COPY timer FROM STDIN (FORMAT binary)");
     for (size_t i = first; i < first + count; i++) {
         at = put_row(at, i, timer_due_us(timers, i));
         if ((i - first) % 64 == 63 || i + 1 == first + count) {
-            PQputCopyData(conn, rows, (int)(at - rows));
+            copy_send(conn, rows, at);
             at = rows;
         }
     }
-    PQputCopyData(conn, "\377\377", 2);
-    PQputCopyEnd(conn, NULL);
-    PGresult *result = PQgetResult(conn);
-    if (PQresultStatus(result) != PGRES_COMMAND_OK)
-        bench_die("COPY: %s", PQerrorMessage(conn));
-    PQclear(result);
-    while ((result = PQgetResult(conn)))
-        PQclear(result);
+    copy_end(conn);
 }
 
 static void *copy_all(void *arg)

@@ -116,7 +116,7 @@ static char *search_path(const char *name)
     return found;
 }
 
-static void find_rivals(void)
+static unsigned find_rivals(void)
 {
     find_folder();
     for (size_t i = 0; i < COUNT(known); i++) {
@@ -130,6 +130,7 @@ static void find_rivals(void)
             free(path);
         }
     }
+    return n_rivals;
 }
 
 /* The last word of the first line that `--version` prints, or "" */
@@ -272,23 +273,11 @@ static const char intro[] =
     "\n"
     "Times are real time, best of several passes in several processes, except where processor time is meant.";
 
-int main(int argc, char **argv)
-{
-    static struct bench bench = {
-        .name = "js",
-        .title = "Benchmark: JavaScript",
-        .intro = intro,
-        .size_name = "timers",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-    };
-    find_rivals();
-    bench.n_rivals = n_rivals;
-    return bench_main(&bench, argc, argv);
-}
+const struct bench benchmark = {
+    .name = "js",
+    .title = "Benchmark: JavaScript",
+    .size_name = "timers",
+    BENCH_TABLES,
+    .find_rivals = find_rivals,
+    .run = run_once,
+};

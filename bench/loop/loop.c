@@ -551,23 +551,11 @@ static const char intro[] =
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-int main(int argc, char **argv)
-{
-    static const struct bench bench = {
-        .name = "loop",
-        .title = "Benchmark: the event loop",
-        .intro = intro,
-        .size_name = "timers",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_rivals = COUNT(rivals),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-        .isolated = bytes_per_timer,
-    };
-    return bench_main(&bench, argc, argv);
-}
+const struct bench benchmark = {
+    .name = "loop",
+    .title = "Benchmark: the event loop",
+    .size_name = "timers",
+    BENCH_TABLES,
+    .run = run_once,
+    .isolated = bytes_per_timer,
+};

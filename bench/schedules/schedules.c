@@ -271,8 +271,11 @@ static struct bench_rival rivals[COUNT(known)];
 static const struct known *chosen[COUNT(known)];
 static unsigned n_rivals;
 
-static void find_rivals(void)
+static unsigned find_rivals(void)
 {
+    char error[ZONE_ERROR_TEXT];
+    if (zones_load(NULL, NULL, &zones, error) < 0)
+        bench_die("%s", error);
     for (size_t i = 0; i < COUNT(known); i++) {
         if (!known[i].is_here()) {
             fprintf(stderr, "bench: %s is left out: it is not here\n", known[i].rival.name);
@@ -281,6 +284,7 @@ static void find_rivals(void)
         rivals[n_rivals] = known[i].rival;
         chosen[n_rivals++] = &known[i];
     }
+    return n_rivals;
 }
 
 static void run_once(struct bench_run *run, unsigned rival, size_t size)
@@ -326,29 +330,12 @@ static const char intro[] = "How long it takes to find the next occurrence of a 
                             "the occurrence before. Libraries for scripts run in their own process and measure "
                             "themselves after they have warmed up.";
 
-int main(int argc, char **argv)
-{
-    static struct bench bench = {
-        .name = "schedules",
-        .title = "Benchmark: schedules",
-        .intro = intro,
-        .size_name = "occurrences",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-        .check = check,
-    };
-    char error[ZONE_ERROR_TEXT];
-    if (zones_load(NULL, NULL, &zones, error) < 0)
-        bench_die("%s", error);
-    find_rivals();
-    bench.n_rivals = n_rivals;
-    int status = bench_main(&bench, argc, argv);
-    zones_free(zones);
-    return status;
-}
+const struct bench benchmark = {
+    .name = "schedules",
+    .title = "Benchmark: schedules",
+    .size_name = "occurrences",
+    BENCH_TABLES,
+    .find_rivals = find_rivals,
+    .run = run_once,
+    .check = check,
+};

@@ -294,22 +294,11 @@ static unsigned find_rivals(void)
     return count;
 }
 
-int main(int argc, char **argv)
-{
-    static struct bench bench = {
-        .name = "server",
-        .title = "Benchmark: the server",
-        .intro = intro,
-        .size_name = "timers",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-    };
-    bench.n_rivals = find_rivals();
-    return bench_main(&bench, argc, argv);
-}
+const struct bench benchmark = {
+    .name = "server",
+    .title = "Benchmark: the server",
+    .size_name = "timers",
+    BENCH_TABLES,
+    .find_rivals = find_rivals,
+    .run = run_once,
+};

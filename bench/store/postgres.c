@@ -7,7 +7,6 @@
  * after its commit. Two batches of each shard are under way at a time. One thread drives all shards.
  */
 
-#include <endian.h>
 #include <libpq-fe.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include <foliot/store.h>
 
+#include "../copy.h"
 #include "pg.h"
 #include "test.h"
 
@@ -42,42 +42,21 @@ static void say(const char *what, size_t rows, double seconds)
 
 /* --- COPY --------------------------------------------------------------------------------------------------------- */
 
-static unsigned char *put_int(unsigned char *at, uint64_t value)
-{
-    uint32_t size = htobe32(8);
-    value = htobe64(value);
-    memcpy(at, &size, 4);
-    memcpy(at + 4, &value, 8);
-    return at + 12;
-}
-
-static unsigned char *put_bytes(unsigned char *at, const void *data, uint32_t size)
-{
-    uint32_t length = htobe32(size);
-    memcpy(at, &length, 4);
-    memcpy(at + 4, data, size);
-    return at + 4 + size;
-}
-
-static size_t copy_batch(unsigned char *buffer, uint64_t *seq)
+/* A batch of rows. Returns where they end. */
+static char *put_batch(char *at, uint64_t *seq)
 {
     static const char body[BODY] = "x";
-    unsigned char *at = buffer;
-    memcpy(at, "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0", 19);
-    at += 19;
     for (size_t i = 0; i < batch; i++, *seq += 2) {
         int64_t due = (int64_t)(i * WINDOWS / batch) << 25; /* in order of windows, as the store does it */
-        uint16_t columns = htobe16(6);
-        memcpy(at, &columns, 2);
-        at = put_int(at + 2, 0);
-        at = put_int(at, fl_window_of(due, 25));
-        at = put_int(at, *seq);
-        at = put_int(at, (uint64_t)due);
-        at = put_bytes(at, "default", 7);
-        at = put_bytes(at, body, BODY);
+        at = copy_columns(at, 6);
+        at = copy_number(at, 0);
+        at = copy_number(at, fl_window_of(due, 25));
+        at = copy_number(at, *seq);
+        at = copy_number(at, (uint64_t)due);
+        at = copy_bytes(at, "default", 7);
+        at = copy_bytes(at, body, BODY);
     }
-    memcpy(at, "\377\377", 2);
-    return (size_t)(at + 2 - buffer);
+    return at;
 }
 
 static void measure_copy(void)
@@ -87,18 +66,13 @@ static void measure_copy(void)
     PGconn *conn = PQconnectdb(info);
     pg_sql("CREATE TABLE copied (shard bigint, win bigint, seq bigint, at bigint, ns bytea, name bytea, id bytea,"
            " body bytea, PRIMARY KEY (shard, win, seq))");
-    unsigned char *buffer = malloc(batch * (BODY + 100) + 100);
+    char *buffer = malloc(batch * (BODY + 100));
     uint64_t seq = 2;
     double began = now_s();
     for (size_t done = 0; done < total; done += batch) {
-        size_t size = copy_batch(buffer, &seq);
-        PQclear(PQexec(conn, "COPY copied (shard, win, seq, at, ns, body) FROM STDIN BINARY"));
-        CHECK(PQputCopyData(conn, (char *)buffer, (int)size) == 1 && PQputCopyEnd(conn, NULL) == 1);
-        PGresult *result = PQgetResult(conn);
-        CHECK_EQ(PQresultStatus(result), PGRES_COMMAND_OK);
-        PQclear(result);
-        while ((result = PQgetResult(conn)))
-            PQclear(result);
+        copy_begin(conn, "COPY copied (shard, win, seq, at, ns, body) FROM STDIN BINARY");
+        copy_send(conn, buffer, put_batch(buffer, &seq));
+        copy_end(conn);
     }
     say("COPY, one connection", total, now_s() - began);
     free(buffer);

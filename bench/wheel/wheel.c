@@ -639,24 +639,12 @@ static const char intro[] =
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-int main(int argc, char **argv)
-{
-    static const struct bench bench = {
-        .name = "wheel",
-        .title = "Benchmark: the timing wheel",
-        .intro = intro,
-        .size_name = "live timers",
-        .measures = measures,
-        .rivals = rivals,
-        .charts = charts,
-        .n_measures = COUNT(measures),
-        .n_rivals = COUNT(rivals),
-        .n_charts = COUNT(charts),
-        .sizes = sizes,
-        .quick_sizes = quick_sizes,
-        .run = run_once,
-        .isolated = bytes_per_timer,
-        .check = check,
-    };
-    return bench_main(&bench, argc, argv);
-}
+const struct bench benchmark = {
+    .name = "wheel",
+    .title = "Benchmark: the timing wheel",
+    .size_name = "live timers",
+    BENCH_TABLES,
+    .run = run_once,
+    .isolated = bytes_per_timer,
+    .check = check,
+};
