@@ -162,6 +162,9 @@ TEST(start_and_end)
                              .has_end = true,
                              .end_us = utc_s("2026-05-04T09:00") * SECOND};
     check_list(&text, "2020-01-01T00:00", "2026-05-02T09:00:00+00:00 2026-05-03T09:00:00+00:00 end");
+    struct rule *until_end = compile(&text);
+    CHECK_EQ(rule_count(until_end, INT64_MIN, text.end_us), 2);
+    rule_free(until_end);
     text.start_us += 1;
     text.end_us += 1;
     check_list(&text, "2020-01-01T00:00", "2026-05-03T09:00:00+00:00 2026-05-04T09:00:00+00:00 end");
@@ -310,6 +313,27 @@ TEST(zones_that_change_twice_within_hours)
         check_walk(rule, (noon_s - 90000) * SECOND, (noon_s + 90000) * SECOND);
         rule_free(rule);
     }
+    zones_free(zones);
+}
+
+/* Over noon twice, and back between: 12:15 is jumped over twice and never shown, and occurs once. */
+TEST(a_time_that_is_jumped_over_twice_occurs_once)
+{
+    int64_t noon_s = utc_s("2026-06-01T12:00");
+    const struct tzif_change changes[] = {{noon_s, 3600}, {noon_s + 1800, -3600}, {noon_s + 2700, 0}};
+    uint8_t file[TZIF_MAX];
+    char error[ZONE_ERROR_TEXT];
+    const char *folder = folder_new();
+    folder_write(folder, "Odd", file, tzif_write(2, 0, changes, 3, "ABC0", file));
+    struct zones *zones;
+    struct rule *rule;
+    struct rule_error problem = {0};
+    struct occurrence next = {0};
+    CHECK_EQ(zones_load(folder, NULL, &zones, error), 0);
+    CHECK_EQ(rule_new(CRON("15 12 * * *", "Odd"), zones, &rule, &problem), 0);
+    CHECK(rule_next(rule, (noon_s - 3600) * SECOND, &next) && next.at_us == noon_s * SECOND && next.dst == RULE_GAP);
+    CHECK(rule_next(rule, next.at_us, &next) && next.at_us == (noon_s + 86400 + 900) * SECOND);
+    rule_free(rule);
     zones_free(zones);
 }
 
