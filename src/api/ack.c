@@ -8,6 +8,9 @@
 #include "text/json.h"
 #include "text/when.h"
 
+enum { EXTEND_LEAST_US = 1000 };
+#define EXTEND_MOST_US (24 * 3600 * UINT64_C(1000000))
+
 struct acking {
     struct acks acks;
     struct call *call;
@@ -29,18 +32,28 @@ static int read_after(struct call *call, struct json value, uint64_t *ret)
     return 0;
 }
 
-static bool read_result(struct json value, enum fl_settle *ret)
+static bool read_result(struct json value, enum ack_result *ret)
 {
-    static const struct {
-        const char *name;
-        enum fl_settle result;
-    } results[] = {{"done", FL_DONE}, {"retry", FL_FAILED}, {"again", FL_AGAIN}, {"dead", FL_DEAD}};
-    for (int i = 0; i < 4; i++)
-        if (json_is(value, results[i].name)) {
-            *ret = results[i].result;
+    static const char *const names[ACK_RESULTS] = {
+        [ACK_DONE] = "done", [ACK_RETRY] = "retry",     [ACK_AGAIN] = "again",
+        [ACK_DEAD] = "dead", [ACK_RELEASE] = "release", [ACK_EXTEND] = "extend",
+    };
+    for (int i = 0; i < ACK_RESULTS; i++)
+        if (json_is(value, names[i])) {
+            *ret = (enum ack_result)i;
             return true;
         }
     return false;
+}
+
+static int check_after(struct call *call, const struct ack *ack, bool given)
+{
+    bool later = ack->result == ACK_RETRY || ack->result == ACK_AGAIN;
+    if (ack->result == ACK_EXTEND && (ack->after_us < EXTEND_LEAST_US || ack->after_us > EXTEND_MOST_US))
+        return bad_field(call, "after", "given with extend, from 1ms to 24h");
+    if (given && !later && ack->result != ACK_EXTEND)
+        return bad_field(call, "after", "given with retry, again and extend only");
+    return 0;
 }
 
 static int read_ack(struct call *call, struct json object, struct ack *ack)
@@ -71,10 +84,8 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
     if (!lease)
         return bad_field(call, "lease", "given as a string");
     if (!known)
-        return bad_field(call, "result", "\"done\", \"retry\", \"again\" or \"dead\"");
-    if (ack->after_us > 0 && (ack->result == FL_DONE || ack->result == FL_DEAD))
-        return bad_field(call, "after", "given with retry and again only");
-    return 0;
+        return bad_field(call, "result", "\"done\", \"retry\", \"again\", \"dead\", \"extend\" or \"release\"");
+    return check_after(call, ack, (given >> AFTER & 1) != 0);
 }
 
 static int add_ack(struct acking *acking, struct json object)
@@ -123,11 +134,18 @@ static void answer(struct acks *acks)
 {
     struct acking *acking = (struct acking *)acks;
     struct call *call = acking->call;
-    size_t settled = 0, unknown = 0;
-    for (size_t i = 0; i < acks->count; i++)
-        settled += acks->list[i].known;
+    size_t settled = 0, extended = 0, extends = 0, unknown = 0;
+    for (size_t i = 0; i < acks->count; i++) {
+        bool extend = acks->list[i].result == ACK_EXTEND;
+        extends += extend;
+        *(extend ? &extended : &settled) += acks->list[i].known;
+    }
     out_text(&call->out, "{\"settled\":");
     out_number(&call->out, (int64_t)settled);
+    if (extends > 0) {
+        out_text(&call->out, ",\"extended\":");
+        out_number(&call->out, (int64_t)extended);
+    }
     out_text(&call->out, ",\"unknown\":[");
     for (size_t i = 0; i < acks->count; i++)
         if (!acks->list[i].known) {

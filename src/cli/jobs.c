@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "api/timer.h"
 
 #define RETRY_NS UINT64_C(200000000)
-enum { ACK_SECONDS = 30, GIVE_UP_SIGNALS = 4 };
+enum { ACK_SECONDS = 30, EXTEND_SECONDS = 5, GIVE_UP_SIGNALS = 4 };
 
 int jobs_open(struct jobs *jobs, size_t capacity, const struct cli_command *command)
 {
@@ -114,7 +115,8 @@ void jobs_start(struct jobs *jobs, struct json timer)
     struct json lease;
     assert(jobs->count < jobs->capacity);
     struct job *job = &jobs->list[jobs->count++];
-    *job = (struct job){.expires_ns = clock_now_ns() + jobs->lease_ns};
+    uint64_t now_ns = clock_now_ns();
+    *job = (struct job){.expires_ns = now_ns + jobs->lease_ns, .extend_ns = now_ns + jobs->lease_ns / 2};
     if (json_get(timer, "lease", &lease))
         out_put(&job->lease, lease.text.data, lease.text.size);
     int payload = payload_file(timer);
@@ -241,9 +243,87 @@ static int acknowledge(struct jobs *jobs, bool quiet)
     return status;
 }
 
+/* --- Extending ---------------------------------------------------------------------------------------------------- */
+
+static bool is_to_extend(const struct job *job, uint64_t now_ns)
+{
+    return job->pid > 0 && job->extend_ns <= now_ns;
+}
+
+static size_t put_extensions(const struct jobs *jobs, uint64_t now_ns, struct out *body)
+{
+    size_t count = 0;
+    out_text(body, "{\"acks\":[");
+    for (size_t i = 0; i < jobs->count; i++) {
+        const struct job *job = &jobs->list[i];
+        if (!is_to_extend(job, now_ns))
+            continue;
+        out_text(body, count++ == 0 ? "{\"lease\":" : ",{\"lease\":");
+        out_put(body, job->lease.data, job->lease.size);
+        out_format(body, ",\"result\":\"extend\",\"after\":\"%s\"}", jobs->lease_text);
+    }
+    out_text(body, "]}");
+    return count;
+}
+
+static bool is_unknown(struct json answer, const struct job *job)
+{
+    struct json unknown, lease;
+    if (json_get(answer, "unknown", &unknown) && unknown.kind == JSON_ARRAY)
+        for (struct json_walk walk = json_walk(unknown); json_element(&walk, &lease);)
+            if (lease.text.size == job->lease.size && memcmp(lease.text.data, job->lease.data, lease.text.size) == 0)
+                return true;
+    return false;
+}
+
+/* What has expired meanwhile is reported when its command ends. */
+static void note_extensions(struct jobs *jobs, uint64_t now_ns, int status, struct json answer)
+{
+    bool for_now = status == CLI_UNREACHABLE || status == CLI_LATER;
+    for (size_t i = 0; i < jobs->count; i++) {
+        struct job *job = &jobs->list[i];
+        if (!is_to_extend(job, now_ns))
+            continue;
+        if (status == CLI_OK && !is_unknown(answer, job)) {
+            job->expires_ns = now_ns + jobs->lease_ns;
+            job->extend_ns = now_ns + jobs->lease_ns / 2;
+        } else {
+            uint64_t again_ns = clock_now_ns() + RETRY_NS;
+            job->extend_ns = for_now && again_ns < job->expires_ns ? again_ns : UINT64_MAX;
+        }
+    }
+}
+
+static void extend(struct jobs *jobs)
+{
+    struct out path = {0}, body = {0}, answer = {0};
+    struct json result = {0};
+    size_t at;
+    const char *why;
+    uint64_t now_ns = clock_now_ns();
+    if (put_extensions(jobs, now_ns, &body) > 0) {
+        out_text(&path, "/v1/ack");
+        struct client_request request = {.method = "POST",
+                                         .path = &path,
+                                         .body = out_bytes(&body),
+                                         .signals = GIVE_UP_SIGNALS,
+                                         .timeout_s = EXTEND_SECONDS};
+        jobs->client.quiet = true;
+        int status = body.failed ? CLI_LATER : client_send(&jobs->client, &request, &answer);
+        jobs->client.quiet = false;
+        if (status == CLI_OK && json_parse(out_bytes(&answer), &result, &at, &why) < 0)
+            status = CLI_FAILED;
+        note_extensions(jobs, now_ns, status, result);
+    }
+    out_free(&path);
+    out_free(&body);
+    out_free(&answer);
+}
+
 void jobs_settle(struct jobs *jobs)
 {
     reap(jobs);
+    extend(jobs);
     if (jobs->count == jobs->running || clock_now_ns() < jobs->retry_ns)
         return;
     bool quiet = may_retry(jobs, CLI_LATER);
@@ -261,8 +341,12 @@ void jobs_settle(struct jobs *jobs)
 
 int jobs_wait_ms(const struct jobs *jobs)
 {
-    uint64_t now_ns = clock_now_ns();
-    if (jobs->count == jobs->running)
+    uint64_t now_ns = clock_now_ns(), next_ns = jobs->count > jobs->running ? jobs->retry_ns : UINT64_MAX;
+    for (size_t i = 0; i < jobs->count; i++)
+        if (jobs->list[i].pid > 0 && jobs->list[i].extend_ns < next_ns)
+            next_ns = jobs->list[i].extend_ns;
+    if (next_ns == UINT64_MAX)
         return -1;
-    return jobs->retry_ns > now_ns ? (int)((jobs->retry_ns - now_ns) / 1000000 + 1) : 0;
+    uint64_t left_ms = next_ns > now_ns ? (next_ns - now_ns) / 1000000 + 1 : 0;
+    return left_ms < INT_MAX ? (int)left_ms : INT_MAX;
 }

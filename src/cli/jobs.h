@@ -14,12 +14,13 @@ struct job {
     bool succeeded;      /* it has ended with status 0 */
     struct out lease;    /* as JSON */
     uint64_t expires_ns; /* when the lease expires, by clock_now_ns() */
+    uint64_t extend_ns;  /* when to extend it, by clock_now_ns(); UINT64_MAX: it cannot be extended any more */
 };
 
 struct jobs {
     struct client client; /* for acknowledgements */
-    const char *command, *ns;
-    uint64_t lease_ns;
+    const char *command, *ns, *lease_text;
+    uint64_t lease_ns;               /* as `lease_text` says */
     size_t capacity, count, running; /* all jobs; those whose command runs */
     struct job *list;
     uint64_t retry_ns; /* when to acknowledge again, by clock_now_ns(); 0: at once */
@@ -34,7 +35,8 @@ void jobs_close(struct jobs *jobs);
 /* Runs the command for a timer. If that cannot be done, the timer is acknowledged as failed. */
 void jobs_start(struct jobs *jobs, struct json timer);
 
-/* Acknowledges the commands that have ended. An acknowledgement that fails for now is repeated until the lease expires. */
+/* Acknowledges the commands that have ended, and extends the leases of those that run, each time when half of a lease has
+ * passed. What fails for now is repeated until the lease expires. */
 void jobs_settle(struct jobs *jobs);
 
 /* How long jobs_settle() need not be called unless a command ends. -1: for any time. */

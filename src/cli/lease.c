@@ -2,7 +2,7 @@
 /* `foliot lease`: takes due timers that have no target. It prints them, or runs a command for each and acknowledges it.
  *
  * One request for timers is under way while commands run. It asks for as many timers as commands can be started at once, so
- * no lease grows old in a queue. A lease is not renewed.
+ * no lease grows old in a queue. Leases are extended while their commands run (jobs.h).
  *
  * Stopping. The first signal ends the request by hanging up (client.h): timers that the server has leased to us by then still
  * arrive, and are printed or run like the others. Then we wait for the commands and acknowledge them. The second signal is
@@ -179,7 +179,8 @@ static int open_all(struct leasing *leasing)
         return status;
     if (lease_text)
         duration_parse(bytes_of(lease_text), &lease_us);
-    leasing->jobs = (struct jobs){.command = command, .ns = ns, .lease_ns = lease_us * 1000};
+    leasing->jobs = (struct jobs){
+        .command = command, .ns = ns, .lease_text = lease_text ? lease_text : "30s", .lease_ns = lease_us * 1000};
     status = jobs_open(&leasing->jobs, parallel, &lease_command);
     if (status != CLI_OK)
         client_close(&leasing->client);
@@ -214,7 +215,8 @@ static const struct cli_option options[] = {
     {"wait", "DURATION", "wait up to DURATION (at most 60s) for the first timer; default: 0s, with --forever 60s",
      .text = &wait_text, .format = &cli_duration},
     {"lease", "DURATION",
-     "no other worker gets the timer for DURATION; choose it longer than the command runs; default: 30s",
+     "no other worker gets the timer for DURATION; with --exec, foliot extends the lease while the command runs; "
+     "default: 30s",
      .text = &lease_text, .format = &cli_duration},
     {"exec", "COMMAND", "run COMMAND with sh -c for each timer; exit status 0 means done, any other status means retry",
      .text = &command},

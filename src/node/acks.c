@@ -96,8 +96,8 @@ static int decode_acks(struct wire *wire, struct shard_call *call, void *room)
     for (size_t i = 0; i < count; i++) {
         list[i] = (struct ack){.slot = (uint32_t)wire_number(wire), .serial = wire_number(wire)};
         uint64_t result = wire_number(wire);
-        wire->bad |= result > FL_DEAD;
-        list[i].result = (enum fl_settle)result;
+        wire->bad |= result >= ACK_RESULTS;
+        list[i].result = (enum ack_result)result;
         list[i].after_us = wire_number(wire);
         *end = &list[i];
         end = &list[i].next;

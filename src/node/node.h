@@ -546,11 +546,21 @@ void leasing_stop(struct leasing *leasing);
 void leases_ask_again(struct worker *worker); /* there is another server to ask */
 void leases_stop(struct worker *worker);      /* nobody waits any longer */
 
+enum ack_result {
+    ACK_DONE,
+    ACK_RETRY,
+    ACK_AGAIN,
+    ACK_DEAD,
+    ACK_RELEASE, /* the timer is taken back at once, and this was no attempt */
+    ACK_EXTEND,  /* the lease ends `after_us` from now; nothing is settled */
+    ACK_RESULTS
+};
+
 struct ack {
     uint32_t server, slot;
     uint16_t worker; /* UINT16_MAX: it is of no lease */
     bool known;      /* the answer */
-    enum fl_settle result;
+    enum ack_result result;
     uint64_t serial;
     uint64_t after_us;
     fl_bytes lease;   /* as it came */

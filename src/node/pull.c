@@ -350,8 +350,8 @@ static void lease_ended(fl_loop *loop, void *arg)
     (void)loop;
     for (size_t i = 0; i < lease->count; i++) {
         struct item *item = worker->pull->slots[lease->items[i].slot];
-        if (!item || item->serial != lease->items[i].serial)
-            continue;
+        if (!item || item->serial != lease->items[i].serial || item->lease != lease)
+            continue; /* it was acknowledged, or was extended and has another lease */
         worker->counts.leases_expired++;
         item_settle(worker, item, (fl_settlement){.result = FL_EXPIRED, .reason = bytes_of("the lease expired")});
     }
@@ -367,6 +367,24 @@ static void lease_drop(struct worker *worker, struct lease *lease)
         lease_free(worker, lease);
 }
 
+/* The item gets a lease of its own, which ends so long from now, and keeps its serial number. False: there is no memory, and the
+ * lease ends when it would have ended. */
+static bool lease_extend(struct worker *worker, struct item *item, uint64_t lease_us)
+{
+    struct lease *lease = malloc(sizeof *lease + sizeof *lease->items);
+    if (!lease)
+        return false;
+    *lease = (struct lease){.worker = worker, .left = 1, .count = 1};
+    lease->items[0] = (struct lease_item){item->slot, item->serial};
+    if (lease_begin(worker, lease, lease_us) < 0) {
+        free(lease);
+        return false;
+    }
+    lease_drop(worker, item->lease);
+    item->lease = lease;
+    return true;
+}
+
 static bool is_among(char *const *namespaces, fl_bytes ns)
 {
     if (!namespaces)
@@ -377,6 +395,11 @@ static bool is_among(char *const *namespaces, fl_bytes ns)
     return false;
 }
 
+static const enum fl_settle settle_of[ACK_RESULTS] = {
+    [ACK_DONE] = FL_DONE, [ACK_RETRY] = FL_FAILED,  [ACK_AGAIN] = FL_AGAIN,
+    [ACK_DEAD] = FL_DEAD, [ACK_RELEASE] = FL_LATER,
+};
+
 bool pull_settle(struct worker *worker, char *const *namespaces, const struct ack *ack)
 {
     struct pull *pull = worker->pull;
@@ -384,12 +407,14 @@ bool pull_settle(struct worker *worker, char *const *namespaces, const struct ac
     if (!item || item->serial == 0 || item->serial != ack->serial || !is_among(namespaces, item->firing.timer.ns) ||
         !is_ours(worker, item->shard))
         return false;
+    if (ack->result == ACK_EXTEND)
+        return lease_extend(worker, item, ack->after_us);
     lease_drop(worker, item->lease);
     item->serial = 0;
-    bool given_up = ack->result == FL_FAILED || ack->result == FL_DEAD;
-    bool later = ack->result == FL_AGAIN || ack->after_us > 0;
+    bool given_up = ack->result == ACK_RETRY || ack->result == ACK_DEAD;
+    bool later = ack->result == ACK_AGAIN || ack->after_us > 0;
     item_settle(worker, item,
-                (fl_settlement){.result = ack->result,
+                (fl_settlement){.result = settle_of[ack->result],
                                 .at_us = later ? node_now(worker->node) + (int64_t)ack->after_us : 0,
                                 .reason = bytes_of(given_up ? "the worker reported a failure" : "")});
     worker->counts.acknowledged++;

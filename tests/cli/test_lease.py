@@ -69,8 +69,18 @@ def _():
 @test("a lease that has run out is told")
 def _():
     foliot("add", "late", "x", "--after", "0s").must()
-    foliot("lease", "late", "--max", "1", "--wait", "10s", "--lease", "1ms", "--exec", "sleep 0.3").must(
+    stops_foliot = "kill -STOP $PPID; sleep 0.3; kill -CONT $PPID"
+    foliot("lease", "late", "--max", "1", "--wait", "10s", "--lease", "50ms", "--exec", stops_foliot).must(
         1, err="1 lease expired before the command ended, so the timer will fire again; give a longer --lease")
+
+
+@test("a lease is extended while its command runs")
+def _():
+    foliot("add", "long", "x", "--after", "0s").must()
+    asks = f"curl -s {server.url}/v1/lease/long -d '{{}}'"
+    foliot("lease", "long", "--max", "1", "--wait", "10s", "--lease", "500ms", "--exec", f"sleep 2; {asks}").must(
+        out=r'^\{"timers":\[\]\}$')
+    expect(server.timers("long"), [])
 
 
 @test("lease --forever goes on until it is told to stop")

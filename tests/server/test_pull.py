@@ -167,6 +167,40 @@ def _():
     done([one])
 
 
+@test("extend: the lease ends so long from now, its token stays, and others of the same request run out")
+def _():
+    make("extend", 2)
+    first = server.lease("extend", wait="10s", max=2, lease="400ms")
+    while len(first) < 2:
+        first += server.lease("extend", wait="10s", max=2, lease="400ms")
+    kept, lost = first
+    expect(done([kept], result="extend", after="1h"), {"settled": 0, "extended": 1, "unknown": []})
+    again = lease_all("extend", 1)
+    expect((again[0]["id"], again[0]["attempt"]), (lost["id"], 2))
+    expect(done([kept, *again], result="extend", after="1h"), {"settled": 0, "extended": 2, "unknown": []})
+    expect(done([lost], result="extend", after="1h"), {"settled": 0, "extended": 0, "unknown": [lost["lease"]]})
+    expect(server.lease("extend"), [])
+    expect(done([kept], result="extend", after="10ms")["extended"], 1)
+    shorter = lease_all("extend", 1)
+    expect((shorter[0]["id"], shorter[0]["attempt"]), (kept["id"], 2))
+    expect(done([*shorter, *again]), {"settled": 2, "unknown": []})
+    await_(lambda: server.timers("extend") == [], "they are gone")
+
+
+@test("release: it comes again at once, and that was no attempt")
+def _():
+    make("release", 1, retry={"max_attempts": 2})
+    for _ in range(5):
+        one = lease_all("release", 1, lease="1h")[0]
+        expect(one["attempt"], 1)
+        expect(done([one], result="release"), {"settled": 1, "unknown": []})
+        expect(done([one], result="release")["unknown"], [one["lease"]])
+    one = lease_all("release", 1)
+    expect(one[0]["attempt"], 1)
+    done(one)
+    expect(server.get("/v1/dead/release").must(200)["timers"], [])
+
+
 @test("acknowledgements that are wrong are refused as a whole")
 def _():
     make("wrong", 2)
@@ -176,7 +210,10 @@ def _():
                        ({"lease": "x", "result": "maybe"}, "result"), ({"lease": "x", "result": 1}, "result"),
                        ({"lease": "x", "result": "retry", "after": 5}, "after"),
                        ({"lease": "x", "result": "done", "after": "5s"}, "after"),
-                       ({"lease": "x", "result": "dead", "after": "5s"}, "after"), (1, "acks"), ([], "acks"), (None, "acks")):
+                       ({"lease": "x", "result": "dead", "after": "5s"}, "after"),
+                       ({"lease": "x", "result": "release", "after": "5s"}, "after"),
+                       ({"lease": "x", "result": "extend"}, "after"), ({"lease": "x", "result": "extend", "after": "25h"}, "after"),
+                       ({"lease": "x", "result": "extend", "after": "0s"}, "after"), (1, "acks"), ([], "acks"), (None, "acks")):
         problem(server.post("/v1/ack", {"acks": [good, bad]}), 400, "invalid-field", field)
     problem(server.post("/v1/ack", {}), 400, "missing-field", "acks")
     problem(server.post("/v1/ack", {"acks": {}}), 400, "invalid-field", "acks")
