@@ -360,7 +360,8 @@ enum {
      * `timer.revision`. FL_CHANGED: it is not; FL_TIMER_NOT_FOUND: it is gone. A timer that advances (FL_ADVANCE) keeps its
      * ID, so FL_OP_ONLY_THIS does not notice that. */
     FL_OP_ONLY_REVISION = 1024,
-    FL_OP_SET_MAX_WAIT = 2048, /* FL_OP_UPDATE: `max_wait_us` and `merge_first` */
+    FL_OP_SET_MAX_WAIT = 2048, /* FL_OP_UPDATE: `max_wait_us` */
+    FL_OP_SET_MERGE = 4096,    /* FL_OP_UPDATE: `merge_first` */
 };
 
 enum fl_outcome { FL_CREATED, FL_SAME, FL_REPLACED };

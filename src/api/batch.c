@@ -23,7 +23,7 @@ enum { CHUNKS_MOST = 4, COLLECTED_MOST = 1 << 20, UNSENT_MOST = 1 << 20, LINES_M
  * it reserves BATCH_MEMORY: the texts and operations of its chunks, and their copies in the engines. */
 enum { SMALL = 64 << 10, BATCH_MEMORY = 16 << 20 };
 
-enum { LINE_MEMBERS = GAVE_CONTENT | GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_ID | GAVE_ONLY_NEW };
+enum { LINE_MEMBERS = GAVE_TIMER | GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_ID | GAVE_ONLY_NEW };
 
 struct line {
     uint32_t shard; /* UINT32_MAX: it failed at once */
@@ -161,10 +161,10 @@ static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *
     if (by_id && (fl_id_parse(in->id.data, in->id.size, &line->shard, &line->op.timer.id) < 0 ||
                   line->shard >= node->shard_count))
         return problem_of_result(problem, FL_TIMER_NOT_FOUND);
-    unsigned without_effect = in->given & (GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_CONTENT : 0));
+    unsigned without_effect = in->given & (GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_TIMER : 0));
     if (without_effect)
         return timer_refuse_member(problem, without_effect,
-                                   LINE_MEMBERS & ~(GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_CONTENT : 0)));
+                                   LINE_MEMBERS & ~(GAVE_ONLY_NEW | (in->op == TIMER_CANCEL ? GAVE_TIMER : 0)));
     line->op.kind = in->op == TIMER_UPDATE ? FL_OP_UPDATE : FL_OP_CANCEL;
     line->op.flags = in->op == TIMER_UPDATE ? timer_update_flags(in) : 0;
     return 0;

@@ -264,6 +264,22 @@ static int read_timeout(struct reading *r, struct json value)
     return 0;
 }
 
+static int read_max_wait(struct reading *r, struct json value)
+{
+    if (value.kind == JSON_NULL)
+        return 0;
+    uint64_t *us = &r->in->timer.max_wait_us;
+    if (read_duration(r, value, us) < 0)
+        return -1;
+    return *us < 1000 ? bad(r, "must be at least 1ms") : 0;
+}
+
+static int read_merge(struct reading *r, struct json value)
+{
+    r->in->timer.merge_first = json_is(value, "first");
+    return r->in->timer.merge_first || json_is(value, "last") ? 0 : bad(r, "must be \"last\" or \"first\"");
+}
+
 static int read_retry(struct reading *r, struct json value)
 {
     return value.kind == JSON_NULL ? 0 : retry_read(value, &r->in->timer.retry, r->problem);
@@ -328,6 +344,8 @@ static const struct member {
     {"headers", GAVE_HEADERS, read_headers},
     {"timeout", GAVE_TIMEOUT, read_timeout},
     {"retry", GAVE_RETRY, read_retry},
+    {"max_wait", GAVE_MAX_WAIT, read_max_wait},
+    {"merge", GAVE_MERGE, read_merge},
     {"id", GAVE_ID, read_id},
     {"only_new", GAVE_ONLY_NEW, read_only_new},
 };
@@ -408,7 +426,8 @@ unsigned timer_update_flags(const struct timer_in *in)
     return (given & (GAVE_DUE | GAVE_AFTER) ? FL_OP_SET_DUE : 0) | (given & GAVE_TARGET ? FL_OP_SET_TARGET : 0) |
            (given & (GAVE_PAYLOAD | GAVE_PAYLOAD_BASE64) ? FL_OP_SET_PAYLOAD : 0) |
            (given & GAVE_TIMEOUT ? FL_OP_SET_TIMEOUT : 0) | (given & GAVE_RETRY ? FL_OP_SET_RETRY : 0) |
-           (given & GAVE_HEADERS ? FL_OP_SET_HEADERS : 0);
+           (given & GAVE_HEADERS ? FL_OP_SET_HEADERS : 0) | (given & GAVE_MAX_WAIT ? FL_OP_SET_MAX_WAIT : 0) |
+           (given & GAVE_MERGE ? FL_OP_SET_MERGE : 0);
 }
 
 /* --- Retry policies ----------------------------------------------------------------------------------------------- */
@@ -535,6 +554,22 @@ static void write_payload(struct out *out, const fl_durable *timer, bool brief)
     }
 }
 
+static void write_debounce(struct out *out, const fl_durable *timer)
+{
+    if (timer->max_wait_us > 0) {
+        out_key(out, "max_wait");
+        out_duration(out, timer->max_wait_us);
+    }
+    if (timer->merge_first) {
+        out_key(out, "merge");
+        out_text(out, "\"first\"");
+    }
+    if (timer->replaced > 0) {
+        out_key(out, "replaced");
+        out_number(out, timer->replaced);
+    }
+}
+
 void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief)
 {
     char id[FL_ID_TEXT + 1];
@@ -553,6 +588,7 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool 
     out_time(out, timer->created_us);
     out_key(out, "attempt");
     out_number(out, timer->attempt);
+    write_debounce(out, timer);
     if (timer->target.size > 0) {
         out_key(out, "target");
         out_string(out, timer->target);

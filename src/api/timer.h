@@ -33,7 +33,10 @@ enum {
     GAVE_NAME = 1024,
     GAVE_ID = 2048,
     GAVE_ONLY_NEW = 4096,
+    GAVE_MAX_WAIT = 8192,
+    GAVE_MERGE = 16384,
     GAVE_CONTENT = 255,
+    GAVE_TIMER = GAVE_CONTENT | GAVE_MAX_WAIT | GAVE_MERGE, /* all that a timer may have */
 };
 
 struct timer_rules {

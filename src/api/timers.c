@@ -157,7 +157,7 @@ static int read_timer(struct single *single, struct timer_in *in)
     struct call *call = single->call;
     const struct api *api = api_of(call->worker);
     struct json body;
-    struct timer_rules rules = {.allowed = GAVE_CONTENT,
+    struct timer_rules rules = {.allowed = GAVE_TIMER,
                                 .now_us = node_now(api->node),
                                 .allow_private = api->config.allow_private_targets,
                                 .own = api->own_targets,

@@ -35,7 +35,8 @@ struct importing {
 
 static bool is_left_out(struct json key)
 {
-    return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt") || json_is(key, "op");
+    return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt") || json_is(key, "op") ||
+           json_is(key, "replaced");
 }
 
 /* What is no JSON object is sent as it is: the server says what is wrong with it. */

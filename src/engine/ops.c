@@ -415,10 +415,10 @@ void fl__ops_apply_update(const fl_op *op, fl_durable *timer)
         timer->timeout_us = want->timeout_us;
     if (op->flags & FL_OP_SET_RETRY)
         timer->retry = want->retry;
-    if (op->flags & FL_OP_SET_MAX_WAIT) {
+    if (op->flags & FL_OP_SET_MAX_WAIT)
         timer->max_wait_us = want->max_wait_us;
+    if (op->flags & FL_OP_SET_MERGE)
         timer->merge_first = want->merge_first;
-    }
 }
 
 static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
@@ -761,7 +761,7 @@ static void begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
 #define KNOWN_FLAGS                                                                                              \
     ((unsigned)(FL_OP_ONLY_NEW | FL_OP_NO_REPLACE | FL_OP_SET_DUE | FL_OP_SET_TARGET | FL_OP_SET_HEADERS |       \
                 FL_OP_SET_PAYLOAD | FL_OP_SET_TIMEOUT | FL_OP_SET_RETRY | FL_OP_ONLY_REPLACE | FL_OP_ONLY_THIS | \
-                FL_OP_ONLY_REVISION | FL_OP_SET_MAX_WAIT))
+                FL_OP_ONLY_REVISION | FL_OP_SET_MAX_WAIT | FL_OP_SET_MERGE))
 
 int fl__ops_check_content(const fl_engine *e, const fl_durable *timer)
 {

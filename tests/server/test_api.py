@@ -36,6 +36,34 @@ def _():
     server.put("/v1/timers/put/two", timer(), {"If-None-Match": "*"}).must(201)
 
 
+@test("debounce: a timer that is replaced is due at the latest max_wait after the first; merge says whose payload stays")
+def _():
+    path = "/v1/timers/debounce/x"
+    first = server.put(path, timer(max_wait="2h", payload=1)).must(201)
+    expect((first["max_wait"], "merge" in first, "replaced" in first), ("2h", False, False))
+    second = server.put(path, {"after": "3h", "max_wait": "2h", "payload": 2}).must(200)
+    expect((second["payload"], second["replaced"]), (2, 1))
+    late = microseconds(second["due"]) - microseconds(first["created"])
+    check(abs(late - 7200 * 1000000) < 2000, f"two hours after the first was created: {late}")
+    third = server.put(path, {"after": "10m", "merge": "first", "payload": 3}).must(200)
+    expect((third["payload"], third["replaced"], third["merge"], "max_wait" in third), (2, 2, "first", False))
+    expect(server.get(path).must(200), third)
+    changed = server.patch(path, {"max_wait": "1d"}).must(200)
+    expect((changed["max_wait"], changed["merge"]), ("1d", "first"))
+    changed = server.patch(path, {"merge": "last"}).must(200)
+    expect((changed["max_wait"], "merge" in changed), ("1d", False))
+    expect("max_wait" in server.patch(path, {"max_wait": None}).must(200), False)
+    create = {"op": "create", "namespace": "debounce", "name": "x", "after": "9h", "max_wait": "1h", "merge": "first", "payload": 4}
+    expect(server.batch([create, {**create, "after": "8h"}, {"op": "update", "namespace": "debounce", "name": "x", "max_wait": "5m"}])[-1]["ok"],
+           True)
+    last = server.get(path).must(200)
+    expect((last["payload"], last["max_wait"], last["replaced"]), (2, "5m", 4))
+    late = microseconds(last["due"]) - microseconds(first["created"])
+    check(abs(late - 3600 * 1000000) < 2000, f"an hour after the first was created: {late}")
+    for field, value in (("max_wait", 1), ("max_wait", "0s"), ("max_wait", "x"), ("merge", "both"), ("merge", None), ("merge", 1)):
+        problem(server.put(path, timer(**{field: value})), 400, "invalid-field", field)
+
+
 @test("preconditions: one that is not supported is refused, and nothing happens")
 def _():
     path = "/v1/timers/condition/x"
