@@ -517,6 +517,22 @@ void retry_write(struct out *out, const fl_retry *retry)
 
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
 
+static void write_debounce(struct out *out, const fl_durable *timer)
+{
+    if (timer->max_wait_us > 0) {
+        out_key(out, "max_wait");
+        out_duration(out, timer->max_wait_us);
+    }
+    if (timer->merge_first) {
+        out_key(out, "merge");
+        out_text(out, "\"first\"");
+    }
+    if (timer->replaced > 0) {
+        out_key(out, "replaced");
+        out_number(out, timer->replaced);
+    }
+}
+
 static void write_headers(struct out *out, fl_bytes headers)
 {
     const char *at = headers.data, *end = at + headers.size;
@@ -554,22 +570,6 @@ static void write_payload(struct out *out, const fl_durable *timer, bool brief)
     }
 }
 
-static void write_debounce(struct out *out, const fl_durable *timer)
-{
-    if (timer->max_wait_us > 0) {
-        out_key(out, "max_wait");
-        out_duration(out, timer->max_wait_us);
-    }
-    if (timer->merge_first) {
-        out_key(out, "merge");
-        out_text(out, "\"first\"");
-    }
-    if (timer->replaced > 0) {
-        out_key(out, "replaced");
-        out_number(out, timer->replaced);
-    }
-}
-
 void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief)
 {
     char id[FL_ID_TEXT + 1];
@@ -586,9 +586,9 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool 
     out_time(out, timer->due_us);
     out_key(out, "created");
     out_time(out, timer->created_us);
+    write_debounce(out, timer);
     out_key(out, "attempt");
     out_number(out, timer->attempt);
-    write_debounce(out, timer);
     if (timer->target.size > 0) {
         out_key(out, "target");
         out_string(out, timer->target);
