@@ -8,17 +8,17 @@ import { add, button, div, h, iso, p, swap, text } from './dom.js';
 import { help, listen } from './keys.js';
 import { stream } from './live.js';
 import { go, link, parse } from './router.js';
-import { allSpaces, keepSpace, lastSpace, setClock, state } from './state.js';
+import { allSpaces, has, keepSpace, lastSpace, setClock, state } from './state.js';
 import { tick, zoneLabel } from './time.js';
 
 // within: the page needs a namespace; one: the module for one thing of the list.
 const PAGES = {
   now: { label: 'Now' },
   timers: { label: 'Timers', within: true, one: 'timer' },
-  schedules: { label: 'Schedules', within: true, one: 'schedule' },
+  schedules: { label: 'Schedules', within: true, one: 'schedule', shown: () => has('/v1/schedules/{namespace}') },
   'new-schedule': { module: 'schedule', within: true },
   dead: { label: 'Dead letters', within: true, one: 'timer' },
-  targets: { label: 'Targets', shown: allSpaces },
+  targets: { label: 'Targets', shown: () => allSpaces() && has('/v1/hosts') },
   namespaces: { label: 'Namespaces' },
   cluster: { label: 'Cluster' },
   live: { label: 'Live' },
@@ -75,7 +75,7 @@ const page = {
 
 function showProblem(view, problem) {
   swap(view, h('h1', {}, problem.status === 404 ? 'Not found' : 'This page cannot be shown'),
-    h('p', { class: 'error', role: 'alert' }, problem.kind === 'no-such-path' ? 'This server is older than this page and does not have what it shows.' : problem.message), button('Try again', () => navigate(true)));
+    h('p', { class: 'error', role: 'alert' }, problem.message), button('Try again', () => navigate(true)));
 }
 
 function spaceOf(route) {
@@ -210,6 +210,10 @@ async function begin() {
   state.test = clock.test;
   setClock(clock.now);
   state.version = version.version;
+  const key = `foliot-paths-${state.version}`; // the document is large, so it is read once
+  const kept = sessionStorage.getItem(key);
+  state.paths = kept ? JSON.parse(kept) : Object.keys((await get('openapi.json')).paths);
+  sessionStorage.setItem(key, JSON.stringify(state.paths));
   await suggest();
 }
 

@@ -4,6 +4,7 @@
 import { get, path } from './api.js';
 import { h, h2, mono, muted, name, p, pill, swap } from './dom.js';
 import { pretty, viewer } from './payload.js';
+import { has } from './state.js';
 import { expander, table } from './table.js';
 import { span, time } from './time.js';
 
@@ -34,15 +35,20 @@ export function history(namespace, filter) {
     empty: [p('No attempts are recorded. The namespace keeps failures for three days unless its history setting says otherwise.')],
   });
   const note = h('p', { class: 'muted' });
+  const el = h('section', {}, h2('Attempts'), list.el, note);
   return {
-    el: h('section', {}, h2('Attempts'), list.el, note),
+    el,
     async load() {
+      if (!has('/v1/history/{namespace}')) {
+        el.hidden = true; // an older server keeps none
+        return;
+      }
       try {
         const { history: rows, cursor } = await get(path('history', namespace), { ...filter, limit: ROWS });
         list.set(rows);
         note.textContent = cursor ? `The latest ${rows.length}. The rest: foliot history.` : '';
       } catch (problem) {
-        swap(note, problem.kind === 'no-such-path' ? 'This server keeps no history.' : problem.message);
+        swap(note, problem.message);
       }
     },
   };

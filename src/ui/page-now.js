@@ -6,7 +6,7 @@ import { bars, heat } from './chart.js';
 import { brief, count, div, h, h2, plural, text } from './dom.js';
 import { throttle } from './live.js';
 import { link } from './router.js';
-import { allSpaces, now } from './state.js';
+import { allSpaces, has, now } from './state.js';
 import { local, span } from './time.js';
 
 const SPANS = [['1h', 'Next hour, by minute', 15000], ['1d', 'Next 24 hours, by hour', 60000], ['30d', 'Next 30 days, by day', 60000]];
@@ -137,10 +137,10 @@ export async function show(view, route, page) {
   const namespace = route.query.get('namespace') ?? (allSpaces() ? '' : page.firstSpace());
   const top = figures(namespace);
   const past = history();
-  const charts = SPANS.map((one) => forecast(namespace, one));
-  const ahead = h2('Coming up');
-  view.append(h('h1', {}, 'Now'), top.el, ahead, div('three', charts.map((chart) => chart.el)),
-    h2('Last hour'), past.el);
+  const charts = (has('/v1/forecast') ? SPANS : []).map((one) => forecast(namespace, one));
+  view.append(h('h1', {}, 'Now'), top.el);
+  if (charts.length > 0) view.append(h2('Coming up'), div('three', charts.map((chart) => chart.el)));
+  view.append(h2('Last hour'), past.el);
 
   const draw = throttle(() => past.draw());
   const load = async () => {
@@ -148,13 +148,12 @@ export async function show(view, route, page) {
     past.set(stats);
     top.gauges(stats.gauges);
     past.draw();
-    await Promise.all([...charts.map((chart) => chart.load().catch(() => (chart.el.hidden = true))), top.cluster()]);
-    ahead.hidden = charts.every((chart) => chart.el.hidden); // an older server has no forecast
+    await Promise.all([...charts.map((chart) => chart.load()), top.cluster()]);
   };
   // Forecasts change slowly: they are loaded again when they are old, not with each sample.
   const beat = setInterval(() => {
     if (document.hidden) return;
-    for (const chart of charts) if (chart.stale() && !chart.el.hidden) chart.load().catch(() => {});
+    for (const chart of charts) if (chart.stale()) chart.load().catch(() => {});
   }, 5000);
   page.follow(namespace, (sample) => {
     top.gauges(sample.gauges);

@@ -65,12 +65,21 @@ def furnish(server):
     if "/v1/hosts" not in paths:
         del PAGES["targets"]
     server.put("/v1/namespaces/billing", {"max_rate": 100, "spread": "30s", "retry": {"max_attempts": 5}}).must(200)
+    work(server, receiver, chance)  # first: the others' targets do not exist
+    print("an hour has passed", flush=True)
     pending(server, chance)
-    work(server, receiver, chance)
     bury(server, "shop", ["refund-118", "refund-231"])
     server.put("/v1/timers/shop/renewal-4711", {"after": "5h", "target": "https://billing.example.com/v2/renew", "timeout": "10s", "headers": {"x-tenant": "north"},
                                                  "retry": {"max_attempts": 5, "initial": "2s"}, "payload": {"customer": 4711, "plan": "team", "seats": 12}}).must(201)
     await_(lambda: dead(server, "shop"), "dead letters")
+    return receiver
+
+
+def stir(server, receiver):
+    """Events to look at."""
+    names = ["welcome-mail-11873", "cart-abandoned-40112", "trial-ends-2291", "retry-payment-99310", "invoice-reminder-518"]
+    server.batch([{"op": "create", "namespace": "shop", "name": name, "after": f"{i + 1}s", "target": receiver.url + ("/broken" if "payment" in name else "/ok")} for i, name in enumerate(names)])
+    server.advance("6s")
 
 
 PAGES = {
@@ -82,8 +91,8 @@ PAGES = {
 def main():
     place, widths = sys.argv[1], [int(word) for word in sys.argv[2:]] or [1280]
     os.makedirs(place, exist_ok=True)
-    with cleanups, Server("--test-clock", shards=16) as server, Look() as look:
-        furnish(server)
+    with cleanups, Server("--test-clock", store="memory:", shards=16) as server, Look() as look:
+        receiver = furnish(server)
         for width in widths:
             for dark in (False, True):
                 look.look(width, SIZES[width], dark)
@@ -95,12 +104,12 @@ def main():
                         look.find("pre.payload")
                     if name in ("live", "clock"):
                         look.await_text("Waiting for events")
-                        server.advance("3m")
+                        stir(server, receiver)
                         look.row("fired")
                     look.run("window.scrollTo(0, 0); return new Promise((done) => setTimeout(done, 700))")
                     extra = "" if width == 1280 else f"-{width}"
                     look.picture(os.path.join(place, f"{name}{extra}-{'dark' if dark else 'light'}.webp"), full=width < 800)
-                    print(name, width, "dark" if dark else "light")
+                    print(name, width, "dark" if dark else "light", flush=True)
 
 
 main()
