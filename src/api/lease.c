@@ -20,7 +20,7 @@ struct lease_call {
 
 static void write_leased(struct out *out, const struct leased *leased, size_t count)
 {
-    const fl_durable *timer = &leased->timer;
+    const fl_durable *timer = leased->timer;
     char id[FL_ID_TEXT + 1], lease[LEASE_TEXT + 1];
     fl_id_format(leased->shard, timer->id, id);
     lease_format(leased, lease);

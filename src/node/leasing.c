@@ -30,10 +30,10 @@ static void wire_put_leased(struct out *out, const struct leased *leased, size_t
     wire_put_number(out, leased->slot);
     wire_put_number(out, leased->serial);
     wire_put_number(out, leased->shard);
-    wire_put_timer(out, &leased->timer);
+    wire_put_timer(out, leased->timer);
 }
 
-static struct leased wire_leased(struct wire *wire)
+static struct leased wire_leased(struct wire *wire, fl_durable *timer)
 {
     struct leased leased = {0};
     leased.server = (uint32_t)wire_number(wire);
@@ -41,7 +41,8 @@ static struct leased wire_leased(struct wire *wire)
     leased.slot = (uint32_t)wire_number(wire);
     leased.serial = wire_number(wire);
     leased.shard = (uint32_t)wire_number(wire);
-    wire_timer(wire, &leased.timer);
+    wire_timer(wire, timer);
+    leased.timer = timer;
     return leased;
 }
 
@@ -85,7 +86,8 @@ static bool take_reply_lease(struct wire *wire, struct shard_call *call)
 {
     size_t count = wire_count(wire);
     for (size_t i = 0; i < count && !wire->bad; i++) {
-        struct leased leased = wire_leased(wire);
+        fl_durable timer = {0};
+        struct leased leased = wire_leased(wire, &timer);
         if (!wire->bad)
             call->asker.write(&call->asker.out, &leased, call->asker.count++);
     }

@@ -340,7 +340,7 @@ struct leased {
     uint16_t worker;
     uint64_t serial;
     uint32_t shard;
-    fl_durable timer;
+    const fl_durable *timer;
 };
 
 /* CALL_LEASE: asks for timers of a namespace at its home; CALL_WATCH: whether there are any. Comes back with what is there, or

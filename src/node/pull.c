@@ -231,7 +231,7 @@ static void serve(struct worker *worker, struct queue *queue, struct shard_call 
                                       .slot = item->slot,
                                       .serial = item->serial,
                                       .shard = item->shard->number,
-                                      .timer = item->firing.timer},
+                                      .timer = &item->firing.timer},
                      i);
     }
     lease->left = lease->count = asker->count = i;

@@ -26,6 +26,8 @@ struct item {
     struct lease *lease;
     uint64_t serial; /* of its lease, at random; 0: it waits */
     uint32_t slot;
+    fl_loop_task task; /* takes the settlement to the shard's worker */
+    fl_settlement settlement;
 };
 
 /* Items that came together. */

@@ -48,14 +48,6 @@ static bool slot_take(struct pull *pull, struct item *item)
 
 /* --- Settling ----------------------------------------------------------------------------------------------------- */
 
-struct settling {
-    fl_loop_task task;
-    struct shard *shard;
-    fl_settlement settlement;
-    fl_firing firing;
-    struct parcel *parcel;
-};
-
 static void parcel_drop(struct parcel *parcel, size_t count)
 {
     if (atomic_fetch_sub(&parcel->left, count) == count)
@@ -70,11 +62,10 @@ static void settle_on_shard(struct shard *shard, const fl_firing *firing, const 
 
 static void settle_here(fl_loop *loop, void *arg)
 {
-    struct settling *settling = arg;
+    struct item *item = arg;
     (void)loop;
-    settle_on_shard(settling->shard, &settling->firing, &settling->settlement);
-    parcel_drop(settling->parcel, 1);
-    free(settling);
+    settle_on_shard(item->shard, &item->firing, &item->settlement);
+    parcel_drop(item->parcel, 1);
 }
 
 static void slot_give(struct pull *pull, struct item *item)
@@ -107,25 +98,20 @@ void item_drop(struct pull *pull, struct item *item)
     parcel_drop(item->parcel, 1);
 }
 
-/* Ends an item. The engine may ask for it until it knows: so its shard's worker lets it go. Without memory to send the settlement, the attempt stays open, and comes again after a restart. */
+/* Ends an item. The engine may ask for it until it knows: so its shard's worker lets it go. */
 void item_settle(struct worker *worker, struct item *item, fl_settlement settlement)
 {
     bool leased = item_enter(item, ITEM_LEASED, ITEM_ENDED);
     fl__assert(leased);
     settlement.token = item->firing.token;
+    item->settlement = settlement;
     slot_give(worker->pull, item);
     if (item->shard->worker == worker) {
-        settle_on_shard(item->shard, &item->firing, &settlement);
-        parcel_drop(item->parcel, 1);
-    } else {
-        struct settling *settling = malloc(sizeof *settling);
-        if (settling) {
-            *settling = (struct settling){
-                .shard = item->shard, .settlement = settlement, .firing = item->firing, .parcel = item->parcel};
-            settling->task = (fl_loop_task){.fn = settle_here, .arg = settling};
-            fl_loop_post_task(item->shard->worker->loop, &settling->task);
-        }
+        settle_here(worker->loop, item);
+        return;
     }
+    item->task = (fl_loop_task){.fn = settle_here, .arg = item};
+    fl_loop_post_task(item->shard->worker->loop, &item->task);
 }
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */

@@ -176,7 +176,7 @@ static struct got *got;
 static void write_leased(struct out *out, const struct leased *leased, size_t count)
 {
     (void)out;
-    CHECK(leased->timer.due_us <= node_now(&bed.node));
+    CHECK(leased->timer->due_us <= node_now(&bed.node));
     lease_format(leased, got->texts[count]);
     ack_parse(&got->acks[count], (fl_bytes){got->texts[count], LEASE_TEXT});
 }
