@@ -59,6 +59,8 @@ static const struct route routes[] = {
     {HTTP_PUT, "/v1/namespaces/*", RIGHT_ADMIN, namespace_put},
     {HTTP_PATCH, "/v1/namespaces/*", RIGHT_ADMIN, namespace_patch},
     {HTTP_DELETE, "/v1/namespaces/*", RIGHT_ADMIN | QUERY, namespace_delete},
+    {HTTP_POST, "/v1/namespaces/*/pause", RIGHT_ADMIN, namespace_pause},
+    {HTTP_POST, "/v1/namespaces/*/resume", RIGHT_ADMIN, namespace_resume},
     {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE | QUERY | LASTING, events_get},
     {HTTP_GET, "/v1/clock", RIGHT_READ | ANY_NAMESPACE, clock_get},
     {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},

@@ -64,7 +64,9 @@ static void visit(struct tour *tour, struct worker *worker)
 {
     struct turning *turning = (struct turning *)tour;
     struct node *node = worker->node;
-    int64_t lease_us = pull_clock_changed(worker);
+    int64_t lease_us = pull_clock_changed(worker), pause_us = pause_clock_changed(worker);
+    if (pause_us < turning->next_us)
+        turning->next_us = pause_us;
     if (lease_us < turning->next_us)
         turning->next_us = lease_us;
     for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count) {

@@ -18,6 +18,7 @@
 static const char *const kind_names[] = {
     [EVENT_SCHEDULED] = "scheduled", [EVENT_FIRED] = "fired",         [EVENT_FAILED] = "failed",
     [EVENT_DEAD] = "dead",           [EVENT_CANCELLED] = "cancelled", [EVENT_SKIPPED] = "skipped",
+    [EVENT_PAUSED] = "paused",       [EVENT_RESUMED] = "resumed",
 };
 
 enum { KINDS = sizeof kind_names / sizeof *kind_names };
@@ -171,6 +172,33 @@ void events_listen(struct worker *worker, struct link_request *request)
     atomic_fetch_add(&api_of(worker)->subscribers, 1);
 }
 
+static void write_of_namespace(struct out *text, enum event_kind kind, fl_bytes ns, int64_t now_us)
+{
+    out_format(text, "event: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], kind_names[kind]);
+    out_time(text, now_us);
+    out_key(text, "namespace");
+    out_string(text, ns);
+}
+
+static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shard, const fl_durable *timer,
+                           int64_t now_us)
+{
+    char id[FL_ID_TEXT + 1];
+    fl_id_format(shard, timer->id, id);
+    out_format(text, "event: %s\nid: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], id, kind_names[kind]);
+    out_time(text, now_us);
+    out_format(text, ",\"id\":\"%s\",\"namespace\":", id);
+    out_string(text, timer->ns);
+    if (timer->name.size > 0) {
+        out_key(text, "name");
+        out_string(text, timer->name);
+    }
+    out_key(text, "due");
+    out_time(text, timer->due_us);
+    out_key(text, "attempt");
+    out_number(text, timer->attempt);
+}
+
 void events_publish(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer,
                     fl_bytes reason)
 {
@@ -178,20 +206,10 @@ void events_publish(struct worker *worker, enum event_kind kind, uint32_t shard,
     if (atomic_load_explicit(&api_of(worker)->subscribers, memory_order_relaxed) == 0 || is_own_namespace(timer->ns))
         return;
     struct out text = {0};
-    char id[FL_ID_TEXT + 1];
-    fl_id_format(shard, timer->id, id);
-    out_format(&text, "event: %s\nid: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], id, kind_names[kind]);
-    out_time(&text, node_now(node));
-    out_format(&text, ",\"id\":\"%s\",\"namespace\":", id);
-    out_string(&text, timer->ns);
-    if (timer->name.size > 0) {
-        out_key(&text, "name");
-        out_string(&text, timer->name);
-    }
-    out_key(&text, "due");
-    out_time(&text, timer->due_us);
-    out_key(&text, "attempt");
-    out_number(&text, timer->attempt);
+    if (kind == EVENT_PAUSED || kind == EVENT_RESUMED)
+        write_of_namespace(&text, kind, timer->ns, node_now(node));
+    else
+        write_of_timer(&text, kind, shard, timer, node_now(node));
     if (reason.size > 0) {
         out_key(&text, "reason");
         out_string(&text, reason);
@@ -266,7 +284,8 @@ static int read_kinds(struct call *call, unsigned *ret)
     if (*ret == 0 || *ret >> KINDS)
         return problem_set(
             &call->problem, 400, "invalid-field", "type",
-            "type must be a list of scheduled, fired, failed, dead, cancelled, skipped, separated by commas");
+            "type must be a list of scheduled, fired, failed, dead, cancelled, skipped, paused, resumed, separated by "
+            "commas");
     return 0;
 }
 

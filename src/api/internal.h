@@ -92,6 +92,13 @@ void namespaces_get(struct call *call);
 void namespace_get(struct call *call);
 void namespace_put(struct call *call);
 void namespace_patch(struct call *call);
+void namespace_pause(struct call *call);
+void namespace_resume(struct call *call);
+/* The member "paused" with a comma in front, if the namespace is. */
+void pause_write(struct out *out, const struct pauses *pauses, int64_t now_us);
+/* As they are stored, with a comma in front; and the reverse, which leaves out what it cannot read. */
+void pauses_write_stored(struct out *out, const struct pauses *pauses);
+void pauses_read_stored(struct json stored, struct pauses *ret);
 void namespace_delete(struct call *call);
 
 /* --- timers.c, for batches too */

@@ -140,15 +140,20 @@ int settings_read_stored(fl_bytes stored, fl_bytes ns, struct settings *ret)
     size_t at;
     const char *why;
     unsigned given;
+    struct pauses pauses = {0};
     if (json_parse(stored, &object, &at, &why) < 0 || object.kind != JSON_OBJECT)
         return -1;
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
+        if (json_is(key, "pauses"))
+            pauses_read_stored(value, &pauses);
         if (json_is(key, "settings") && settings_read(value, ret, &given, &problem) < 0) {
             char name[FL_STORE_NAME_MAX + 1] = "";
             memcpy(name, ns.data, ns.size);
             log_error("cannot read the stored settings of a namespace; set them again", "namespace", name, "why",
                       problem.detail, NULL);
         }
+    }
+    ret->pauses = pauses;
     return 0;
 }
 
@@ -156,6 +161,7 @@ void settings_write_stored(struct out *out, const struct settings *settings)
 {
     out_text(out, "{\"settings\":");
     settings_write(out, settings, true);
+    pauses_write_stored(out, &settings->pauses);
     out_text(out, "}");
 }
 

@@ -14,7 +14,7 @@
 
 enum { SERIES_MOST = 1000, WRITTEN_AT_ONCE = 200 };
 
-enum { PENDING, DONE, FAILED, DEAD, FAMILIES };
+enum { PENDING, DONE, FAILED, DEAD, PAUSED, FAMILIES };
 
 static const struct {
     const char *name, *type, *help;
@@ -23,6 +23,7 @@ static const struct {
     [DONE] = {"namespace_attempts_done_total", "counter", "Attempts that succeeded."},
     [FAILED] = {"namespace_attempts_failed_total", "counter", "Attempts that failed."},
     [DEAD] = {"namespace_timers_dead_total", "counter", "Timers that became dead letters."},
+    [PAUSED] = {"namespace_paused", "gauge", "1 while the namespace is paused, 0 otherwise."},
 };
 
 struct sample {
@@ -93,6 +94,7 @@ static void visit(struct space_walk *walk, struct space *space)
         [DONE] = atomic_load(&space->fired),
         [FAILED] = atomic_load(&space->failed),
         [DEAD] = atomic_load(&space->dead),
+        [PAUSED] = pauses_are_on(&atomic_load(&space->settings)->pauses, node_now(walk->worker->node)),
     };
     bool wanted = has_something_to_tell(values, space);
     noting->existing += space_exists(space);

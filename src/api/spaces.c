@@ -8,12 +8,14 @@
 #include "api/internal.h"
 #include "text/json.h"
 
-static void write_space(struct out *out, struct space *space)
+static void write_space(struct out *out, const struct node *node, struct space *space)
 {
     out_text(out, "{\"namespace\":");
     out_string(out, space_name(space));
     out_format(out, ",\"pending\":%" PRId64 ",\"settings\":", space_pending(space));
-    settings_write(out, atomic_load(&space->settings), false);
+    const struct settings *settings = atomic_load(&space->settings);
+    settings_write(out, settings, false);
+    pause_write(out, &settings->pauses, node_now(node));
     out_text(out, "}");
 }
 
@@ -86,7 +88,7 @@ static void list_visit(struct space_walk *walk, struct space *space)
     }
     if (listing->count++ > 0)
         out_put(out, ",", 1);
-    write_space(out, space);
+    write_space(out, walk->worker->node, space);
 }
 
 static void listing_free(struct listing *listing)
@@ -105,7 +107,7 @@ static void write_kept(struct listing *listing)
         struct space gone = {.name = listing->kept[i]->name, .size = name.size, .settings = &no_settings};
         if (i > 0)
             out_put(out, ",", 1);
-        write_space(out, space ? space : &gone);
+        write_space(out, listing->call->worker->node, space ? space : &gone);
     }
 }
 
@@ -190,7 +192,7 @@ static void namespace_answer(void *arg)
     struct call *call = arg;
     struct space unused = {.name = call->ns_room, .size = call->ns.size, .settings = &no_settings};
     struct space *space = space_if_any(call->worker->node, call->ns);
-    write_space(&call->out, space ? space : &unused);
+    write_space(&call->out, call->worker->node, space ? space : &unused);
     call_answer(call, 200);
 }
 

@@ -22,6 +22,8 @@ const struct cli_command *const cli_commands[] = {
     &ack_command,
     &dead_command,
     &namespace_command,
+    &pause_command,
+    &resume_command,
     &clock_command,
     &stats_command,
     &cluster_command,

@@ -78,11 +78,13 @@ static void attempt_free(struct attempt *attempt)
     free(attempt);
 }
 
-/* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. */
+/* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. Or its namespace has been
+ * paused. */
 bool attempt_begin(struct attempt *attempt)
 {
     const struct shard *shard = attempt->shard;
-    return shard->engine && fl_engine_begin(shard->engine, attempt->firing.token, false);
+    return shard->engine && !timer_is_paused(shard->worker->node, &attempt->firing.timer) &&
+           fl_engine_begin(shard->engine, attempt->firing.token, false);
 }
 
 /* It is to be cancelled, replaced or changed. */
@@ -153,7 +155,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
         return;
     }
     const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
-    int64_t at_us = pace_begin_us(worker, space, settings, &firing->timer, now_us);
+    int64_t at_us = pace_begin_us(worker, space, settings, firing, now_us);
     if (at_us > now_us) {
         free(attempt);
         put_off(shard, firing->token, at_us);
@@ -193,9 +195,14 @@ static bool is_polled(const fl_durable *timer)
 void deliver(struct shard *shard, const fl_firing *firings, size_t count)
 {
     int64_t now_us = node_now(shard->worker->node);
+    bool pauses = atomic_load_explicit(&shard->worker->node->has_pauses, memory_order_relaxed);
     for (size_t i = 0; i < count;) {
         if (is_own_namespace(firings[i].timer.ns)) { /* a row of the server's own that has served its time */
             settle(shard, &(fl_settlement){.token = firings[i++].token, .result = FL_DONE});
+            continue;
+        }
+        if (pauses && pause_takes(shard, &firings[i], now_us)) {
+            i++;
             continue;
         }
         if (firings[i].timer.target.size > 0) {
@@ -203,7 +210,7 @@ void deliver(struct shard *shard, const fl_firing *firings, size_t count)
             continue;
         }
         size_t first = i;
-        while (i < count && is_polled(&firings[i].timer))
+        for (i++; i < count && is_polled(&firings[i].timer) && !pauses;) /* with pauses, each is looked at */
             i++;
         count_polled(shard->worker, &firings[first], i - first, now_us);
         pull_add(shard, &firings[first], i - first);

@@ -90,16 +90,34 @@ void shard_leave_on(struct shard *shard); /* something has ended that it may hav
 
 /* When an attempt at a due timer may begin; `now_us`: at once. */
 int64_t pace_begin_us(const struct worker *worker, struct space *space, const struct settings *settings,
-                      const fl_durable *timer, int64_t now_us);
+                      const fl_firing *firing, int64_t now_us);
 /* Hosts, given by a hash, and polled namespaces have lanes of their own (fl_engine_wait()). */
 uint32_t lane_of_host(uint64_t hash);
 uint32_t lane_of_space(const struct space *space);
+uint32_t lane_of_pause(const struct space *space);
 size_t pace_lease_bytes(const struct worker *worker); /* how large an answer with leases may be */
 
 /* --- deliver.c */
 
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);
 void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement);
+
+/* --- pause.c */
+
+/* These return whether something has changed. A pause that is on stays since when it was. */
+bool pauses_begin(struct pauses *pauses, int64_t now_us, int64_t until_us, fl_bytes reason);
+bool pauses_end(struct pauses *pauses, int64_t now_us, bool skip);
+uint64_t pauses_between(const struct pauses *pauses, int64_t from_us, int64_t until_us); /* how long, in all */
+int64_t pauses_last_end(const struct pauses *pauses);                                    /* 0: there was none */
+
+bool space_is_paused(struct node *node, const struct space *space);
+bool timer_is_paused(struct node *node, const fl_durable *timer);
+uint64_t pause_of_timer(struct node *node, const fl_durable *timer, int64_t from_us, int64_t until_us);
+/* Whether a due timer waits for the end of a pause, or is skipped because of one: then it has been dealt with. */
+bool pause_takes(struct shard *shard, const fl_firing *firing, int64_t now_us);
+void pause_tell_engine(struct shard *shard, const struct space *space);
+void pause_watch(struct worker *worker, int64_t until_us); /* a pause ends then; 0: no time is known */
+void pause_stop(struct worker *worker);
 
 /* --- pull.c */
 
@@ -157,5 +175,6 @@ void settings_reload(struct node *node, struct space *space); /* reads those of 
 int loading_new(struct node *node);
 void settings_take(struct worker *here, const fl_durable *timer); /* what the store has of one */
 void settings_tell_engine(struct shard *shard);
+bool settings_are_default(const struct settings *settings); /* but for pauses */
 
 #endif

@@ -73,6 +73,7 @@ void node_free(struct node *node)
 int worker_new(struct worker *worker, fl_loop *loop)
 {
     worker->loop = loop;
+    worker->pause.next_us = INT64_MAX;
     int r = pull_new(worker);
     if (r == 0)
         r = stats_new(worker);
@@ -82,6 +83,7 @@ int worker_new(struct worker *worker, fl_loop *loop)
 void worker_free(struct worker *worker)
 {
     attempts_log_stop(worker);
+    pause_stop(worker);
     pull_free(worker);
     stats_free(worker);
     lines_free(worker);

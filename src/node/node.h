@@ -20,6 +20,7 @@
  *   wire.c         what goes over links (wire.h)
  *   deliver.c      from a due timer to an attempt, and what became of it
  *   pacing.c       which work may begin when
+ *   pause.c        namespaces that are paused
  *   pull.c         due timers that wait for a lease; leases; pull_items.c: the way there and back
  *   serving.c      what other servers tell and ask besides
  *   leasing.c      asking for leases, at all servers
@@ -93,7 +94,16 @@ struct link_config {
     void *arg;
 };
 
-enum event_kind { EVENT_SCHEDULED, EVENT_FIRED, EVENT_FAILED, EVENT_DEAD, EVENT_CANCELLED, EVENT_SKIPPED };
+enum event_kind {
+    EVENT_SCHEDULED,
+    EVENT_FIRED,
+    EVENT_FAILED,
+    EVENT_DEAD,
+    EVENT_CANCELLED,
+    EVENT_SKIPPED,
+    EVENT_PAUSED,
+    EVENT_RESUMED
+};
 
 /* What a node needs of the world. Every function is called on the worker's thread and returns at once. */
 struct node_ports {
@@ -122,7 +132,8 @@ struct node_ports {
     void (*piece)(struct link_request *request, fl_bytes piece);
     size_t (*unsent)(const struct link_request *request);
 
-    /* Events: one that happened here; one from another server; another server wants them. */
+    /* Events: one that happened here, of a namespace if the timer has no more than that; one from another server; another server
+     * wants them. */
     void (*publish)(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer,
                     fl_bytes reason);
     void (*relay)(struct worker *worker, fl_bytes piece);
@@ -262,6 +273,11 @@ struct worker {
     struct worker_counts counts;
     struct attempts_log attempts_log;
     struct worker_stats *stats;
+    struct {
+        int64_t next_us;   /* when the next pause ends by the clock; INT64_MAX: none does */
+        int64_t looked_us; /* those before have been told; 0: none was ever there */
+        fl_timer_id timer;
+    } pause;
     bool leases_stopped;
     bool wants_events;                             /* of other servers */
     void (*shards_stopped)(struct worker *worker); /* who waits for that; NULL: nobody */
@@ -297,8 +313,9 @@ struct node {
     atomic_uint lapsed;      /* of them, those whose claim may have run out */
     atomic_bool joined;      /* the other servers know of us, or we are alone */
     atomic_bool settings_known;
-    atomic_bool stopping; /* it was told to stop */
-    atomic_bool closing;  /* and has no connections any more, neither of clients nor of other servers */
+    atomic_bool has_pauses; /* a namespace is paused, or was */
+    atomic_bool stopping;   /* it was told to stop */
+    atomic_bool closing;    /* and has no connections any more, neither of clients nor of other servers */
     struct hindrance {
         pthread_mutex_t lock;
         char text[256]; /* why it is not ready, if it does not just load; "": nothing is known */
@@ -585,6 +602,28 @@ void acks_settle(struct acks *acks, struct worker *home);
 
 /* --- spaces.c ----------------------------------------------------------------------------------------------------- */
 
+enum { PAUSE_REASON_MOST = 255, PAUSES_KEPT = 8 };
+
+/* The pauses of a namespace. These have no padding, so that they can be compared. */
+struct pauses {
+    struct pause {
+        int64_t since_us; /* 0: there is none */
+        int64_t until_us; /* then it is over; 0: when somebody says so */
+        uint64_t reason_size;
+        char reason[PAUSE_REASON_MOST + 1];
+    } now;
+    uint64_t past_count;
+    struct past_pause {
+        int64_t since_us, until_us;
+        uint64_t skip;   /* what fell due meanwhile does not fire */
+    } past[PAUSES_KEPT]; /* the oldest first */
+};
+
+static inline bool pauses_are_on(const struct pauses *pauses, int64_t now_us)
+{
+    return pauses->now.since_us > 0 && (pauses->now.until_us == 0 || now_us < pauses->now.until_us);
+}
+
 struct settings {
     fl_bytes secrets[2]; /* decoded */
     unsigned secret_count;
@@ -592,6 +631,7 @@ struct settings {
     uint64_t skip_older_us; /* UINT64_MAX: the server's */
     uint32_t max_rate;      /* deliveries a second; 0: no limit */
     uint64_t spread_us;
+    struct pauses pauses; /* not changed with the others: see settings_pause() */
 };
 extern const struct settings no_settings;
 
@@ -718,8 +758,23 @@ void settings_free(struct settings *settings);
  * `keep` as they are stored; NULL removes them. `done` is called on this worker with 0 or what went wrong. */
 void settings_change(struct worker *worker, fl_bytes ns, struct settings *settings, unsigned keep,
                      void (*done)(void *arg, int result), void *arg);
+
+/* A pause that is to begin or to end. */
+struct pause_request {
+    enum { PAUSE_NONE, PAUSE_BEGIN, PAUSE_END } kind;
+    bool skip;        /* PAUSE_END: what fell due meanwhile does not fire */
+    int64_t until_us; /* PAUSE_BEGIN; 0: until it is told to end */
+    size_t reason_size;
+    char reason[PAUSE_REASON_MOST];
+};
+void settings_pause(struct worker *worker, fl_bytes ns, const struct pause_request *request,
+                    void (*done)(void *arg, int result), void *arg);
 void settings_load(struct worker *worker,
                    void (*done)(struct worker *worker)); /* reads all settings; `done` may be NULL */
+
+/* --- pause.c ------------------------------------------------------------------------------------------------------ */
+
+int64_t pause_clock_changed(struct worker *worker); /* ends pauses by the test clock; returns when the next does */
 
 /* --- pacing.c ----------------------------------------------------------------------------------------------------- */
 

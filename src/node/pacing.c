@@ -5,6 +5,7 @@
  *                attempts. That is the engine's (engine/fire.c), since it holds the timers.
  *   lane         A due timer that cannot begin waits in the lane of its host, or of its namespace if it is polled. A lane has a
  *                bounded share of the engine's memory, so it delays no other lane.
+ *   pause        What falls due in a paused namespace waits in a lane that is closed (pause.c).
  *   spread       Of a crowd (more than CROWD timers of one namespace that are due at one moment), each is put off to a moment
  *                that its ID decides: so it is put off once.
  *   rate         A namespace begins at most max_rate attempts per second: each server as many as it has of the shards. A tenth of
@@ -27,7 +28,7 @@ enum { CROWD = 16 };
 
 /* --- Lanes -------------------------------------------------------------------------------------------------------- */
 
-enum { LANE_PULL = 1 << 23, LANE_MASK = LANE_PULL - 1 };
+enum { LANE_PULL = 1 << 23, LANE_PAUSE = 3 << 22, LANE_MASK = LANE_PULL - 1, LANE_SPACE_MASK = (1 << 22) - 1 };
 
 uint32_t lane_of_host(uint64_t hash)
 {
@@ -36,7 +37,12 @@ uint32_t lane_of_host(uint64_t hash)
 
 uint32_t lane_of_space(const struct space *space)
 {
-    return LANE_PULL | ((uint32_t)space->hash & LANE_MASK);
+    return LANE_PULL | ((uint32_t)space->hash & LANE_SPACE_MASK);
+}
+
+uint32_t lane_of_pause(const struct space *space)
+{
+    return LANE_PAUSE | ((uint32_t)space->hash & LANE_SPACE_MASK);
 }
 
 /* --- Spread and rate ---------------------------------------------------------------------------------------------- */
@@ -72,6 +78,13 @@ static bool in_crowd(struct space *space, int64_t due_us)
     return atomic_fetch_add_explicit(&space->crowd_size, 1, memory_order_relaxed) >= CROWD;
 }
 
+/* When the crowd is due that it belongs to: those that waited for the end of a pause are one. */
+static int64_t crowd_time(const struct space *space, const struct settings *settings, const fl_firing *firing)
+{
+    int64_t end_us = firing->parked && firing->lane == lane_of_pause(space) ? pauses_last_end(&settings->pauses) : 0;
+    return end_us > firing->timer.due_us ? end_us : firing->timer.due_us;
+}
+
 /* How far apart deliveries are to be: of what the namespace may have, a server has as much as it has of the shards. */
 static int64_t pace_interval(const struct node *node, uint32_t rate)
 {
@@ -88,12 +101,14 @@ static int64_t pace_now_us(const struct worker *worker, int64_t now_us)
 
 /* When it may begin; `now_us`: at once. */
 int64_t pace_begin_us(const struct worker *worker, struct space *space, const struct settings *settings,
-                      const fl_durable *timer, int64_t now_us)
+                      const fl_firing *firing, int64_t now_us)
 {
+    const fl_durable *timer = &firing->timer;
     if (settings->spread_us > 0 && timer->attempt <= 1) {
         uint64_t share = (timer->id.seq * 0x9e3779b97f4a7c15) >> 11;
-        int64_t at_us = timer->due_us + (int64_t)(share % settings->spread_us);
-        if (now_us < at_us && in_crowd(space, timer->due_us))
+        int64_t from_us = crowd_time(space, settings, firing);
+        int64_t at_us = from_us + (int64_t)(share % settings->spread_us);
+        if (now_us < at_us && in_crowd(space, from_us))
             return at_us;
     }
     if (settings->max_rate == 0)

@@ -124,10 +124,11 @@ static bool is_ours(struct worker *worker, struct shard *shard)
     return until_ns == UINT64_MAX || fl_loop_update_now(worker->loop) < until_ns;
 }
 
-/* A clock that was set back a little leaves what is due as it is: but nothing is leased before its time. */
+/* A clock that was set back a little leaves what is due as it is: but nothing is leased before its time. What waited for a lease when
+ * its namespace was paused goes on waiting. */
 static bool may_go(struct worker *worker, const struct item *item)
 {
-    return is_ours(worker, item->shard) &&
+    return is_ours(worker, item->shard) && !space_is_paused(worker->node, item->parcel->space) &&
            (item->firing.timer.attempt > 1 || item->firing.timer.due_us <= node_now(worker->node));
 }
 

@@ -31,7 +31,8 @@ enum { TRIES = 1000 }; /* each one that fails means that another change has succ
 const struct settings no_settings = {.skip_older_us = UINT64_MAX};
 
 /* settings_are_default(), settings_copy() and same_settings() know every member. */
-_Static_assert(sizeof(struct settings) == 2 * sizeof(fl_bytes) + 8 + sizeof(fl_retry) + 3 * 8, "one more setting");
+_Static_assert(sizeof(struct settings) == 2 * sizeof(fl_bytes) + 8 + sizeof(fl_retry) + 3 * 8 + sizeof(struct pauses),
+               "one more setting");
 
 static void drop_secrets(struct settings *settings)
 {
@@ -49,7 +50,7 @@ void settings_free(struct settings *settings)
     free(settings);
 }
 
-static bool settings_are_default(const struct settings *settings)
+bool settings_are_default(const struct settings *settings)
 {
     return settings->secret_count == 0 && settings->retry.initial_us == 0 && settings->skip_older_us == UINT64_MAX &&
            settings->max_rate == 0 && settings->spread_us == 0;
@@ -68,9 +69,10 @@ static int copy_secrets(const struct settings *from, struct settings *to)
     return 0;
 }
 
-/* Sets these settings as they are in `from`. Returns 0, or -1: no memory. */
+/* Sets these settings, and the pauses, as they are in `from`. Returns 0, or -1: no memory. */
 static int settings_copy(const struct settings *from, struct settings *to, unsigned which)
 {
+    to->pauses = from->pauses;
     if (which & SETTING_RETRY)
         to->retry = from->retry;
     if (which & SETTING_SKIP_OLDER)
@@ -99,7 +101,8 @@ static bool same_secrets(const struct settings *a, const struct settings *b)
 static bool same_settings(const struct settings *a, const struct settings *b)
 {
     return memcmp(&a->retry, &b->retry, sizeof a->retry) == 0 && a->skip_older_us == b->skip_older_us &&
-           a->max_rate == b->max_rate && a->spread_us == b->spread_us && same_secrets(a, b);
+           a->max_rate == b->max_rate && a->spread_us == b->spread_us &&
+           memcmp(&a->pauses, &b->pauses, sizeof a->pauses) == 0 && same_secrets(a, b);
 }
 
 /* Settings that were replaced. A worker uses settings only within a callback, so they can be freed when every worker has been
@@ -132,6 +135,8 @@ static bool stays_as_it_is(const struct space *space, const struct settings *set
 static int replace(struct worker *here, struct space *space, struct settings *settings, bool from_page)
 {
     struct spaces *spaces = here->node->spaces;
+    if (settings && (settings->pauses.now.since_us > 0 || settings->pauses.past_count > 0))
+        atomic_store(&here->node->has_pauses, true);
     struct retired *retired = malloc(sizeof *retired);
     if (!retired) {
         settings_free(settings);
@@ -185,9 +190,8 @@ void settings_tell_engine(struct shard *shard)
     pthread_rwlock_rdlock(&spaces->lock);
     for (size_t k = 0; k < SPACE_BUCKETS; k++)
         for (struct space *space = spaces->buckets[k]; space; space = space->next) {
-            uint64_t skip_us = atomic_load(&space->settings)->skip_older_us;
-            if (skip_us != UINT64_MAX)
-                fl_engine_skip_older(shard->engine, space_name(space), skip_us);
+            if (atomic_load(&space->settings) != &no_settings)
+                pause_tell_engine(shard, space);
         }
     pthread_rwlock_unlock(&spaces->lock);
 }
@@ -203,8 +207,7 @@ static void skip_visit(struct tour *tour, struct worker *worker)
     const struct space *space = ((struct skip_tour *)tour)->space;
     for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
         if (node->shards[i].engine)
-            fl_engine_skip_older(node->shards[i].engine, space_name(space),
-                                 atomic_load(&space->settings)->skip_older_us);
+            pause_tell_engine(&node->shards[i], space);
 }
 
 static void skip_back(struct tour *tour)
@@ -233,8 +236,10 @@ struct change {
     struct worker *asker;      /* NULL: the stored settings are only read again */
     struct settings *settings; /* that are asked for; NULL: none */
     unsigned keep;             /* SETTING_…: those stay as they are stored */
-    struct settings *stored;   /* NULL: there is no row */
-    fl_key row;                /* its ID */
+    struct pause_request pause;
+    bool paused, resumed;    /* the pause has begun, or ended */
+    struct settings *stored; /* NULL: there is no row */
+    fl_key row;              /* its ID */
     unsigned tries;
     int result;
     struct out text;
@@ -255,6 +260,15 @@ static void change_free(struct change *change)
     free(change);
 }
 
+static void tell_pause(const struct change *change)
+{
+    const struct pause_request *pause = &change->pause;
+    if (change->paused || change->resumed)
+        change->asker->node->ports->publish(change->asker, change->paused ? EVENT_PAUSED : EVENT_RESUMED, 0,
+                                            &(fl_durable){.ns = space_name(change->space)},
+                                            (fl_bytes){pause->reason, change->paused ? pause->reason_size : 0});
+}
+
 static void change_home(fl_loop *loop, void *arg)
 {
     struct change *change = arg;
@@ -263,6 +277,7 @@ static void change_home(fl_loop *loop, void *arg)
     int result = change->result;
     (void)loop;
     if (result == 0) {
+        tell_pause(change);
         tell_engines(change->asker, change->space);
         servers_tell_settings(change->asker, space_name(change->space));
     }
@@ -316,7 +331,9 @@ static int take(struct change *change, struct settings **settings)
 /* Settings that are all default need no row. */
 static bool wants_none(const struct change *change)
 {
-    return !change->settings || settings_are_default(change->settings);
+    const struct settings *settings = change->settings;
+    return !settings ||
+           (settings_are_default(settings) && settings->pauses.now.since_us == 0 && settings->pauses.past_count == 0);
 }
 
 static int take_wanted(struct change *change)
@@ -393,6 +410,18 @@ static void read_render(struct shard_call *job)
         change->op.result = FL_NO_MEMORY;
 }
 
+static void apply_pause(struct change *change)
+{
+    const struct pause_request *request = &change->pause;
+    int64_t now_us = node_now(change->home->node);
+    bool is_past = request->until_us > 0 && request->until_us <= now_us;
+    if (request->kind == PAUSE_BEGIN && !is_past)
+        change->paused = pauses_begin(&change->settings->pauses, now_us, request->until_us,
+                                      (fl_bytes){request->reason, request->reason_size});
+    else if (request->kind != PAUSE_NONE)
+        change->resumed = pauses_end(&change->settings->pauses, now_us, request->skip);
+}
+
 static void read_back(struct shard_call *over)
 {
     struct change *change = (struct change *)((char *)over - offsetof(struct change, job));
@@ -406,10 +435,12 @@ static void read_back(struct shard_call *over)
         return;
     }
     const struct settings *stored = change->stored ? change->stored : &no_settings;
-    if (change->settings && settings_copy(stored, change->settings, change->keep) < 0)
+    if (change->settings && settings_copy(stored, change->settings, change->keep) < 0) {
         change_end(change, FL_NO_MEMORY);
-    else
+    } else {
+        apply_pause(change);
         write_row(change);
+    }
 }
 
 static void change_read(struct change *change)
@@ -470,4 +501,17 @@ void settings_change(struct worker *worker, fl_bytes ns, struct settings *settin
         return;
     settings_free(settings);
     done(arg, result);
+}
+
+void settings_pause(struct worker *worker, fl_bytes ns, const struct pause_request *request,
+                    void (*done)(void *arg, int result), void *arg)
+{
+    struct settings *settings = calloc(1, sizeof *settings);
+    struct space *space = settings ? space_of(worker->node, ns) : NULL;
+    struct change change = {
+        .asker = worker, .settings = settings, .keep = SETTING_ALL, .pause = *request, .done = done, .arg = arg};
+    if (space && change_begin(worker->node, space, change) == 0)
+        return;
+    settings_free(settings);
+    done(arg, FL_NO_MEMORY);
 }

@@ -93,6 +93,13 @@ static void counted(void *arg, fl_engine *engine, fl_bytes ns, int64_t more)
     space_counted(shard->worker->node, space, more);
 }
 
+static uint64_t paused(void *arg, fl_engine *engine, const fl_durable *timer, int64_t from_us, int64_t until_us)
+{
+    const struct shard *shard = arg;
+    (void)engine;
+    return pause_of_timer(shard->worker->node, timer, from_us, until_us);
+}
+
 /* Others must know until when the shard is ours: what is on its way elsewhere may come back after a long silence, in which
  * another server has taken over. A claim is renewed after a third of its time, and looked at twice as often. */
 static void look_at_claim(fl_loop *loop, void *arg)
@@ -201,6 +208,7 @@ int shard_start(struct shard *shard)
     config.ended = ended;
     config.withdraw = withdraw;
     config.counted = counted;
+    config.paused = paused;
     config.arg = shard;
     config.shard = shard->number;
     config.clock = node->clock;

@@ -148,7 +148,8 @@ void space_walk_begin(struct space_walk *walk, struct worker *worker)
 
 bool space_exists(struct space *space)
 {
-    return space_pending(space) > 0 || atomic_load(&space->settings) != &no_settings;
+    const struct settings *settings = atomic_load(&space->settings);
+    return space_pending(space) > 0 || !settings_are_default(settings) || settings->pauses.now.since_us > 0;
 }
 
 atomic_uint *spaces_series(struct node *node)

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* Pauses of namespaces.
+ *
+ * A pause is part of the settings row of its namespace, so every server learns of it as of settings. While it lasts, whatever
+ * falls due in the namespace waits in a lane of the engine that is closed: the timers are in the store, not in memory, and keep
+ * their order. When the pause ends, the engines open the lane. Attempts that waited for something else when the pause began,
+ * for a host or for a lease, ask again before they begin.
+ *
+ * A pause that has an end (`until`) ends by the clock, without a write: each worker looks when it is time, and opens the lane of
+ * its engines. The last pauses stay in the row when they are over, because time paused does not count toward the age of a
+ * timer, and because resuming may skip what fell due meanwhile. */
+
+#include <string.h>
+
+#include "node/internal.h"
+
+#define LOOK_MOST_NS (1000 * 1000000ull) /* the wall clock may be set meanwhile */
+#define LATER_US 1000000
+
+/* --- Pauses as data ----------------------------------------------------------------------------------------------- */
+
+/* There are too many: of the two oldest one remains, as long as both. So a timer that is older than both has the exact time, and
+ * one in between is given up too late rather than too early. */
+static void forget_oldest(struct pauses *pauses)
+{
+    struct past_pause *past = pauses->past;
+    past[1].since_us -= past[0].until_us - past[0].since_us;
+    past[1].skip = past[0].skip && past[1].skip;
+    memmove(past, past + 1, (PAUSES_KEPT - 1) * sizeof *past);
+    pauses->past_count--;
+}
+
+bool pauses_end(struct pauses *pauses, int64_t now_us, bool skip)
+{
+    struct pause *pause = &pauses->now;
+    bool on = pauses_are_on(pauses, now_us);
+    int64_t end_us = on ? now_us : pause->until_us;
+    if (pause->since_us == 0)
+        return false;
+    if (end_us > pause->since_us) { /* unless the clock was set back */
+        if (pauses->past_count == PAUSES_KEPT)
+            forget_oldest(pauses);
+        pauses->past[pauses->past_count++] = (struct past_pause){pause->since_us, end_us, on && skip};
+    }
+    *pause = (struct pause){0};
+    return on;
+}
+
+bool pauses_begin(struct pauses *pauses, int64_t now_us, int64_t until_us, fl_bytes reason)
+{
+    bool begins = !pauses_are_on(pauses, now_us);
+    if (begins) {
+        pauses_end(pauses, now_us, false);
+        pauses->now.since_us = now_us;
+    }
+    pauses->now.until_us = until_us;
+    pauses->now.reason_size = reason.size < PAUSE_REASON_MOST ? reason.size : PAUSE_REASON_MOST;
+    memset(pauses->now.reason, 0, sizeof pauses->now.reason);
+    memcpy(pauses->now.reason, reason.data, pauses->now.reason_size);
+    return begins;
+}
+
+static uint64_t overlap(int64_t a, int64_t b, int64_t from, int64_t until)
+{
+    int64_t first = a > from ? a : from, last = b < until ? b : until;
+    return last > first ? (uint64_t)(last - first) : 0;
+}
+
+uint64_t pauses_between(const struct pauses *pauses, int64_t from_us, int64_t until_us)
+{
+    const struct pause *now = &pauses->now;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < pauses->past_count; i++)
+        sum += overlap(pauses->past[i].since_us, pauses->past[i].until_us, from_us, until_us);
+    if (now->since_us > 0)
+        sum += overlap(now->since_us, now->until_us > 0 ? now->until_us : INT64_MAX, from_us, until_us);
+    return sum;
+}
+
+/* Whether what fell due then is to be skipped. */
+static bool pauses_skip(const struct pauses *pauses, int64_t at_us)
+{
+    for (uint64_t i = 0; i < pauses->past_count; i++)
+        if (pauses->past[i].skip && at_us >= pauses->past[i].since_us && at_us <= pauses->past[i].until_us)
+            return true;
+    return false;
+}
+
+int64_t pauses_last_end(const struct pauses *pauses)
+{
+    if (pauses->now.since_us > 0)
+        return pauses->now.until_us;
+    return pauses->past_count > 0 ? pauses->past[pauses->past_count - 1].until_us : 0;
+}
+
+/* --- Timers ------------------------------------------------------------------------------------------------------- */
+
+/* NULL: the namespace has never been paused, as far as is known. */
+static const struct pauses *pauses_of(struct node *node, const struct space *space)
+{
+    if (!space || !atomic_load_explicit(&node->has_pauses, memory_order_relaxed))
+        return NULL;
+    const struct settings *settings = atomic_load_explicit(&space->settings, memory_order_acquire);
+    return settings->pauses.now.since_us > 0 || settings->pauses.past_count > 0 ? &settings->pauses : NULL;
+}
+
+bool space_is_paused(struct node *node, const struct space *space)
+{
+    const struct pauses *pauses = pauses_of(node, space);
+    return pauses && pauses_are_on(pauses, node_now(node));
+}
+
+bool timer_is_paused(struct node *node, const fl_durable *timer)
+{
+    return atomic_load_explicit(&node->has_pauses, memory_order_relaxed) &&
+           space_is_paused(node, space_if_any(node, timer->ns));
+}
+
+uint64_t pause_of_timer(struct node *node, const fl_durable *timer, int64_t from_us, int64_t until_us)
+{
+    const struct pauses *pauses = pauses_of(node, space_if_any(node, timer->ns));
+    return pauses ? pauses_between(pauses, from_us, until_us) : 0;
+}
+
+/* The lane is closed, so the engine files the timer there. */
+static void park(struct shard *shard, const struct space *space, const struct pauses *pauses, const fl_firing *firing,
+                 int64_t now_us)
+{
+    uint32_t lane = lane_of_pause(space);
+    fl_engine_close_lane(shard->engine, lane, true);
+    pause_watch(shard->worker, pauses->now.until_us);
+    if (fl_engine_wait(shard->engine, firing->token, lane, NULL)) { /* there was no memory to close it */
+        fl_settlement later = {.token = firing->token, .result = FL_LATER, .at_us = now_us + LATER_US};
+        fl_engine_settle(shard->engine, &later, 1);
+    }
+}
+
+static void skip(struct shard *shard, struct space *space, const fl_firing *firing)
+{
+    shard->worker->node->ports->publish(shard->worker, EVENT_SKIPPED, shard->number, &firing->timer,
+                                        bytes_of("the namespace was paused"));
+    stats_count(shard->worker, space, STATS_SKIPPED);
+    fl_engine_settle(shard->engine, &(fl_settlement){.token = firing->token, .result = FL_SKIP}, 1);
+}
+
+/* What has been attempted before goes on, however the pause ends. */
+bool pause_takes(struct shard *shard, const fl_firing *firing, int64_t now_us)
+{
+    struct node *node = shard->worker->node;
+    const fl_durable *timer = &firing->timer;
+    if (!atomic_load_explicit(&node->has_pauses, memory_order_relaxed))
+        return false;
+    struct space *space = space_if_any(node, timer->ns);
+    const struct pauses *pauses = pauses_of(node, space);
+    int64_t since_us = timer->due_us > timer->created_us ? timer->due_us : timer->created_us;
+    if (!pauses || !shard->engine)
+        return false;
+    if (pauses_are_on(pauses, now_us))
+        park(shard, space, pauses, firing, now_us);
+    else if (timer->attempt <= 1 && pauses_skip(pauses, since_us))
+        skip(shard, space, firing);
+    else
+        return false;
+    return true;
+}
+
+/* --- Engines ------------------------------------------------------------------------------------------------------ */
+
+void pause_tell_engine(struct shard *shard, const struct space *space)
+{
+    const struct settings *settings = atomic_load(&space->settings);
+    bool on = pauses_are_on(&settings->pauses, node_now(shard->worker->node));
+    fl_engine_skip_older(shard->engine, space_name(space), on ? 0 : settings->skip_older_us);
+    fl_engine_close_lane(shard->engine, lane_of_pause(space), on);
+    if (on)
+        pause_watch(shard->worker, settings->pauses.now.until_us);
+}
+
+static void end_here(struct worker *worker, const struct space *space, bool is_news)
+{
+    struct node *node = worker->node;
+    for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
+        if (node->shards[i].engine)
+            pause_tell_engine(&node->shards[i], space);
+    const struct shard *shard = shard_of_name(node, SETTINGS_NAMESPACE, space_name(space));
+    if (is_news && shard->worker == worker && shard->engine)
+        node->ports->publish(worker, EVENT_RESUMED, shard->number, &(fl_durable){.ns = space_name(space)},
+                             (fl_bytes){0});
+}
+
+/* Opens the lanes of the pauses that have ended by the clock. */
+static void look(struct worker *worker)
+{
+    struct node *node = worker->node;
+    struct spaces *spaces = node->spaces;
+    int64_t now_us = node_now(node), looked_us = worker->pause.looked_us;
+    worker->pause.next_us = INT64_MAX;
+    worker->pause.looked_us = now_us;
+    pthread_rwlock_rdlock(&spaces->lock);
+    for (size_t i = 0; i < SPACE_BUCKETS; i++)
+        for (struct space *space = spaces->buckets[i]; space; space = space->next) {
+            const struct pause *pause = &atomic_load(&space->settings)->pauses.now;
+            if (pause->since_us == 0 || pause->until_us == 0)
+                continue;
+            if (pause->until_us <= now_us)
+                end_here(worker, space, pause->until_us > looked_us);
+            else
+                pause_watch(worker, pause->until_us);
+        }
+    pthread_rwlock_unlock(&spaces->lock);
+}
+
+static void look_by_clock(fl_loop *loop, void *arg);
+
+static void arm(struct worker *worker)
+{
+    int64_t left_us = worker->pause.next_us - node_now(worker->node);
+    uint64_t wait_ns = left_us <= 0                              ? 0
+                       : (uint64_t)left_us > LOOK_MOST_NS / 1000 ? LOOK_MOST_NS
+                                                                 : (uint64_t)left_us * 1000;
+    if (worker->pause.timer)
+        fl_loop_cancel(worker->loop, worker->pause.timer);
+    worker->pause.timer = 0;
+    if (worker->pause.next_us < INT64_MAX && !worker->node->config.test_clock)
+        fl_loop_timer(worker->loop, wait_ns, look_by_clock, worker, &worker->pause.timer);
+}
+
+static void look_by_clock(fl_loop *loop, void *arg)
+{
+    struct worker *worker = arg;
+    (void)loop;
+    worker->pause.timer = 0;
+    if (node_now(worker->node) >= worker->pause.next_us)
+        look(worker);
+    arm(worker);
+}
+
+void pause_watch(struct worker *worker, int64_t until_us)
+{
+    if (until_us == 0 || until_us >= worker->pause.next_us)
+        return;
+    if (worker->pause.looked_us == 0)
+        worker->pause.looked_us = node_now(worker->node);
+    worker->pause.next_us = until_us;
+    arm(worker);
+}
+
+int64_t pause_clock_changed(struct worker *worker)
+{
+    if (node_now(worker->node) >= worker->pause.next_us)
+        look(worker);
+    return worker->pause.next_us;
+}
+
+void pause_stop(struct worker *worker)
+{
+    if (worker->pause.timer)
+        fl_loop_cancel(worker->loop, worker->pause.timer);
+    worker->pause.timer = 0;
+}
