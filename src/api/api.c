@@ -44,6 +44,15 @@ static const struct route routes[] = {
     {HTTP_POST, "/v1/timers/*/*/fire", RIGHT_WRITE, timers_fire},
     {HTTP_GET, "/v1/timers/*", RIGHT_READ | QUERY | LARGE, list_get},
     {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE | QUERY, list_cancel},
+    {HTTP_POST, "/v1/schedules/preview", RIGHT_READ | ANY_NAMESPACE | QUERY, schedules_preview_unsaved},
+    {HTTP_PUT, "/v1/schedules/*/*", RIGHT_WRITE, schedules_put},
+    {HTTP_GET, "/v1/schedules/*/*", RIGHT_READ, schedules_get},
+    {HTTP_PATCH, "/v1/schedules/*/*", RIGHT_WRITE, schedules_patch},
+    {HTTP_DELETE, "/v1/schedules/*/*", RIGHT_WRITE, schedules_delete},
+    {HTTP_GET, "/v1/schedules/*", RIGHT_READ | QUERY | LARGE, schedules_list},
+    {HTTP_GET, "/v1/schedules/*/*/preview", RIGHT_READ | QUERY, schedules_preview},
+    {HTTP_POST, "/v1/schedules/*/*/trigger", RIGHT_WRITE, schedules_trigger},
+    {HTTP_POST, "/v1/schedules/*/*/backfill", RIGHT_WRITE, schedules_backfill},
     {HTTP_POST, "/v1/batch", RIGHT_WRITE | ANY_NAMESPACE | STREAMS, batch_begin},
     {HTTP_POST, "/v1/lease/*", RIGHT_WRITE, lease_post},
     {HTTP_POST, "/v1/ack", RIGHT_WRITE | ANY_NAMESPACE, ack_post},
@@ -374,7 +383,9 @@ static int check_conditions(struct call *call)
         size_t count = http_header_count(call->request, lower[i]);
         fl_bytes value = http_header(call->request, lower[i]);
         bool star = count == 1 && value.size == 1 && *(const char *)value.data == '*';
-        if (count == 0 || (i == 1 && ((star && call->route->handle == timers_put) || (reads && !star))))
+        if (count == 0 ||
+            (i == 1 && ((star && (call->route->handle == timers_put || call->route->handle == schedules_put)) ||
+                        (reads && !star))))
             continue;
         problem_set(
             &call->problem, 400, "invalid-field", names[i],

@@ -13,6 +13,7 @@
  *   timers.c         one timer: create, get, change, cancel; timer.c: a timer as JSON
  *   part.c           whether a client gets a timer with its payload, without it, or the payload alone
  *   batch.c          many timers, one per line
+ *   schedules.c      schedules; schedule.c: a schedule as JSON
  *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
  *   filter.c         search: the parameters that those share
  *   dead_many.c      dead letters by filter: redrive, delete, count by reason or host

@@ -37,6 +37,7 @@ static void write_leased(struct out *out, const struct leased *leased, size_t co
     }
     out_key(out, "due");
     out_time(out, timer->due_us);
+    timer_write_origin(out, timer);
     if (timer_is_binary(timer)) {
         out_key(out, "payload_base64");
         out_base64(out, timer_payload(timer));

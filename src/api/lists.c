@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "api/filter.h"
+#include "api/schedule.h"
 #include "api/timer.h"
 #include "base/hex.h"
 #include "text/json.h"
@@ -28,6 +29,8 @@ struct list {
     uint64_t matched, cancelled;
     struct shard_call job; /* cancels what a page has found */
     fl_op *ops;
+    bool schedules; /* instead of timers */
+    char ns[SCHEDULE_NS_ROOM];
     char prefix[FL_STORE_NAME_MAX];
     struct filter filter;
 };
@@ -182,7 +185,11 @@ static void render_page(struct shard_call *page)
         taken++;
         if (list->found++ > 0)
             out_put(&list->call->out, ",", 1);
-        write_found(list->call, page->shard->number, &page->listing.found[i], page->listing.dead);
+        if (list->schedules)
+            schedule_stored_to_json(&list->call->out, page->listing.found[i].timer.payload,
+                                    node_zones(page->shard->worker->node), list->call->part == PART_BRIEF);
+        else
+            write_found(list->call, page->shard->number, &page->listing.found[i], page->listing.dead);
     }
     list->left -= taken < list->left ? taken : list->left;
 }
@@ -225,32 +232,37 @@ static void page_back(struct shard_call *over)
     call_answer(call, 200);
 }
 
-static void list_begin(struct call *call, bool dead)
+static const char *const known_timers[] = {"due_after", "due_before", "prefix", "name_contains", "target_prefix",
+                                           "schedule",  "limit",      "cursor", "payload",       NULL};
+static const char *const known_dead[] = {"prefix", "name_contains", "target_prefix", "schedule", "reason_contains",
+                                         "reason", "host",          "limit",         "cursor",   "payload",
+                                         NULL};
+static const char *const known_schedules[] = {"prefix", "name_contains", "limit", "cursor", "payload", NULL};
+
+static void list_begin(struct call *call, const char *const *known)
 {
-    static const char *const known[] = {"due_after", "due_before", "prefix", "name_contains", "target_prefix",
-                                        "schedule",  "limit",      "cursor", "payload",       NULL};
-    static const char *const known_dead[] = {"prefix", "name_contains", "target_prefix", "schedule", "reason_contains",
-                                             "reason", "host",          "limit",         "cursor",   "payload",
-                                             NULL};
     struct list *list = list_new(call);
     if (!list)
         return;
-    if (call_check_query(call, dead ? known_dead : known) < 0 || part_read(call) < 0 || read_filter(call, list) < 0) {
+    if (call_check_query(call, known) < 0 || part_read(call) < 0 || read_filter(call, list) < 0) {
         list_refuse(list);
         return;
     }
-    list->page.listing.dead = dead;
+    list->schedules = known == known_schedules;
+    if (list->schedules)
+        list->page.listing.ns = schedule_ns(call->ns, list->ns);
+    list->page.listing.dead = known == known_dead;
     list->page.listing.limit = list->left;
     list->page.render = render_page;
     list->page.kind = CALL_PAGE;
     list->page.done = page_back;
-    out_text(&call->out, "{\"timers\":[");
+    out_text(&call->out, list->schedules ? "{\"schedules\":[" : "{\"timers\":[");
     shard_call_submit(&list->page);
 }
 
 void list_get(struct call *call)
 {
-    list_begin(call, false);
+    list_begin(call, known_timers);
 }
 
 void dead_list(struct call *call)
@@ -258,7 +270,12 @@ void dead_list(struct call *call)
     if (call_query(call, "group", (char[8]){0}, 8, &(fl_bytes){0}) != 0)
         dead_groups(call);
     else
-        list_begin(call, true);
+        list_begin(call, known_dead);
+}
+
+void schedules_list(struct call *call)
+{
+    list_begin(call, known_schedules);
 }
 
 /* --- Cancelling by filter ----------------------------------------------------------------------------------------- */

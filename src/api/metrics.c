@@ -287,6 +287,8 @@ void ready_get(struct call *call)
 
 void version_get(struct call *call)
 {
-    out_text(&call->out, "{\"version\":\"" FL_VERSION "\",\"api\":\"v1\"}");
+    out_text(&call->out, "{\"version\":\"" FL_VERSION "\",\"api\":\"v1\",\"tzdata\":");
+    out_string(&call->out, bytes_of(zones_version(node_zones(call->worker->node))));
+    out_text(&call->out, "}");
     call_answer(call, 200);
 }

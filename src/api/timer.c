@@ -420,6 +420,19 @@ int timer_read(struct json object, const struct timer_rules *rules, struct scrat
     return check_together(&reading);
 }
 
+int timer_read_content(struct json key, struct json value, const struct timer_rules *rules, struct scratch *scratch,
+                       struct timer_in *in, struct problem *problem)
+{
+    const struct member *member = find_member(key);
+    if (!member || !(member->gave & GAVE_CONTENT & ~(GAVE_DUE | GAVE_AFTER)))
+        return 0;
+    if (in->given & member->gave)
+        return problem_set(problem, 400, "invalid-field", member->name, "%s is given twice", member->name);
+    in->given |= member->gave;
+    struct reading reading = {.field = member->name, .rules = rules, .scratch = scratch, .in = in, .problem = problem};
+    return member->read(&reading, value) < 0 ? -1 : 1;
+}
+
 unsigned timer_update_flags(const struct timer_in *in)
 {
     unsigned given = in->given;
@@ -570,25 +583,8 @@ static void write_payload(struct out *out, const fl_durable *timer, bool brief)
     }
 }
 
-void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief)
+void timer_write_content(struct out *out, const fl_durable *timer, bool brief)
 {
-    char id[FL_ID_TEXT + 1];
-    fl_id_format(shard, timer->id, id);
-    out_key(out, "id");
-    out_string(out, (fl_bytes){id, FL_ID_TEXT});
-    out_key(out, "namespace");
-    out_string(out, timer->ns);
-    if (timer->name.size > 0) {
-        out_key(out, "name");
-        out_string(out, timer->name);
-    }
-    out_key(out, "due");
-    out_time(out, timer->due_us);
-    out_key(out, "created");
-    out_time(out, timer->created_us);
-    write_debounce(out, timer);
-    out_key(out, "attempt");
-    out_number(out, timer->attempt);
     if (timer->target.size > 0) {
         out_key(out, "target");
         out_string(out, timer->target);
@@ -604,6 +600,46 @@ void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool 
         out_key(out, "retry");
         retry_write(out, &timer->retry);
     }
+}
+
+/* Of an occurrence of a schedule, and of a timer in civil time. */
+void timer_write_origin(struct out *out, const fl_durable *timer)
+{
+    if (timer->schedule.size > 0) {
+        out_key(out, "schedule");
+        out_string(out, timer->schedule);
+        out_key(out, "occurrence");
+        out_time(out, timer->occurrence_us);
+    }
+    if (timer->local.size > 0) {
+        out_key(out, "local");
+        out_string(out, timer->local);
+        out_key(out, "zone");
+        out_string(out, timer->zone);
+    }
+}
+
+void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief)
+{
+    char id[FL_ID_TEXT + 1];
+    fl_id_format(shard, timer->id, id);
+    out_key(out, "id");
+    out_string(out, (fl_bytes){id, FL_ID_TEXT});
+    out_key(out, "namespace");
+    out_string(out, timer->ns);
+    if (timer->name.size > 0) {
+        out_key(out, "name");
+        out_string(out, timer->name);
+    }
+    out_key(out, "due");
+    out_time(out, timer->due_us);
+    timer_write_origin(out, timer);
+    out_key(out, "created");
+    out_time(out, timer->created_us);
+    write_debounce(out, timer);
+    out_key(out, "attempt");
+    out_number(out, timer->attempt);
+    timer_write_content(out, timer, brief);
 }
 
 bool name_is_good(fl_bytes text)

@@ -60,6 +60,10 @@ struct timer_in {
 int timer_read(struct json object, const struct timer_rules *rules, struct scratch *scratch, struct timer_in *ret,
                struct problem *problem);
 
+/* Reads one member of those in GAVE_CONTENT that are not times. Returns 1; 0: it is none of them; -1 and the problem. */
+int timer_read_content(struct json key, struct json value, const struct timer_rules *rules, struct scratch *scratch,
+                       struct timer_in *in, struct problem *problem);
+
 /* The first of the given members is not among those that are allowed. Returns -1. */
 int timer_refuse_member(struct problem *problem, unsigned given, unsigned allowed);
 
@@ -68,6 +72,11 @@ unsigned timer_update_flags(const struct timer_in *in);
 
 int retry_read(struct json object, fl_retry *ret, struct problem *problem);
 void retry_write(struct out *out, const fl_retry *retry);
+
+/* Writes target, payload, headers, timeout and retry. With `brief`, size and type of the payload instead of the payload. */
+void timer_write_content(struct out *out, const fl_durable *timer, bool brief);
+
+void timer_write_origin(struct out *out, const fl_durable *timer); /* schedule and occurrence; local and zone */
 
 /* Writes the members of a timer, without the braces. With `brief`, size and type of the payload instead of the payload. */
 void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief);

@@ -36,6 +36,8 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
         atomic_fetch_add_explicit(&space->fired, 1, memory_order_relaxed);
     if (space && (result == FL_FAILED || result == FL_DEAD))
         atomic_fetch_add_explicit(&space->failed, 1, memory_order_relaxed);
+    if (result == FL_DONE)
+        schedule_nudge(shard, &firing->timer);
     settle(shard, settlement);
 }
 
@@ -197,6 +199,10 @@ void deliver(struct shard *shard, const fl_firing *firings, size_t count)
     int64_t now_us = node_now(shard->worker->node);
     bool pauses = atomic_load_explicit(&shard->worker->node->has_pauses, memory_order_relaxed);
     for (size_t i = 0; i < count;) {
+        if (is_schedule_namespace(firings[i].timer.ns)) {
+            schedule_fire(shard, &firings[i++]);
+            continue;
+        }
         if (is_own_namespace(firings[i].timer.ns)) { /* a row of the server's own that has served its time */
             settle(shard, &(fl_settlement){.token = firings[i++].token, .result = FL_DONE});
             continue;

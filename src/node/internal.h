@@ -97,6 +97,13 @@ uint32_t lane_of_space(const struct space *space);
 uint32_t lane_of_pause(const struct space *space);
 size_t pace_lease_bytes(const struct worker *worker); /* how large an answer with leases may be */
 
+/* --- schedules.c */
+
+void schedule_fire(struct shard *shard, const fl_firing *firing); /* a schedule is due */
+void schedule_nudge(struct shard *shard,
+                    const fl_durable *timer); /* this timer is settled; perhaps a schedule waited for it */
+void node_free_zones(struct node *node);
+
 /* --- deliver.c */
 
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);

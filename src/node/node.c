@@ -66,6 +66,7 @@ void node_free(struct node *node)
     free(node->loading);
     free(node->workers);
     free(node->shards);
+    node_free_zones(node);
     pthread_mutex_destroy(&node->hindrance.lock);
     pthread_mutex_destroy(&node->secret_lock);
 }

@@ -29,6 +29,7 @@
  *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them
  *   attempts_log.c failed attempts in the log
  *   stats.c        what happened in the last hour
+ *   schedule.c     which occurrences a schedule creates when (schedule.h); schedules.c: schedules in the engine
  *   node.c         making, starting and ending a node
  *   budget.c       how max-memory is divided
  *   check.c        what a legal node is
@@ -46,6 +47,7 @@
 #include <foliot/loop.h>
 
 #include "node/cluster.h"
+#include "node/schedule.h"
 #include "node/wire.h"
 #include "text/out.h"
 
@@ -233,6 +235,7 @@ struct shard {
     struct tour purge;
     fl_timer_id patience, claim_timer;
     fl_loop_task take_task, leave_task, left_task, lost_task;
+    uint64_t queued[64]; /* a bit for each hash of a schedule that may have an occurrence that is queued */
 };
 
 /* How often something took how long: up to 125 us, twice that, and so on; the last bucket has the rest. */
@@ -320,6 +323,8 @@ struct node {
         pthread_mutex_t lock;
         char text[256]; /* why it is not ready, if it does not just load; "": nothing is known */
     } hindrance;
+    _Atomic(struct zones *) zones; /* NULL: only UTC is known */
+    struct zone_set *zone_sets;    /* all there have been */
 };
 
 /* A life of a node, each function with the worker on its thread. The first three happen before anything runs.
@@ -733,11 +738,29 @@ int stats_ask(struct worker *worker, fl_bytes ns, bool steps, void (*done)(void 
               void *arg);
 uint32_t stats_bucket_ms(unsigned bucket); /* the upper bound of a bucket of lateness; the last has none */
 
+/* --- schedules.c -------------------------------------------------------------------------------------------------- */
+
+/* The namespace in which the schedules of a namespace are kept, which no user can name. */
+enum { SCHEDULE_NS_ROOM = FL_STORE_NAME_MAX + 1 };
+fl_bytes schedule_ns(fl_bytes ns, char room[SCHEDULE_NS_ROOM]);
+
+static inline bool is_schedule_namespace(fl_bytes ns)
+{
+    return ns.size > 0 && (*(const char *)ns.data == '\2' || *(const char *)ns.data == '\3');
+}
+
+/* Takes the zones over: they are used from now on, and freed with the node. One thread. Returns 0 or FL_NO_MEMORY. */
+int node_set_zones(struct node *node, struct zones *zones);
+static inline const struct zones *node_zones(const struct node *node)
+{
+    return atomic_load_explicit(&node->zones, memory_order_acquire);
+}
+
 /* What the server keeps for itself, as timers that no user can name. */
 #define SETTINGS_NAMESPACE ((fl_bytes){"\1namespaces", 11})
 static inline bool is_own_namespace(fl_bytes ns)
 {
-    return ns.size > 0 && *(const char *)ns.data == '\1';
+    return ns.size > 0 && *(const unsigned char *)ns.data < ' ';
 }
 
 /* --- settings.c --------------------------------------------------------------------------------------------------- */

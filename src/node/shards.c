@@ -65,6 +65,7 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
         atomic_fetch_add_explicit(&space->dead, 1, memory_order_relaxed);
     shard->worker->node->ports->publish(shard->worker, how == FL_ENDED_DEAD ? EVENT_DEAD : EVENT_SKIPPED, shard->number,
                                         timer, reason);
+    schedule_nudge(shard, timer);
     if (how == FL_ENDED_DEAD)
         attempts_log(shard->worker, true, shard->number, timer, reason);
 }

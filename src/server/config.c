@@ -378,7 +378,9 @@ static void check_sizes(struct reading *reading)
         refuse_because(reading, "max-body", "it must be at least max-payload");
     if (!is_given(config, "max-memory"))
         config->max_memory = budget_default();
-    config->engine.max_payload = (uint32_t)config->max_payload + (config->max_payload < 8 << 20); /* its limit */
+    /* A schedule is kept as the payload of a timer, with the payload of its own timers in it. */
+    uint64_t most = config->max_payload + (64 << 10);
+    config->engine.max_payload = (uint32_t)(most < 8 << 20 ? most : 8 << 20);
 }
 
 /* `smaller` may not be more than `larger`; the one that was given is to blame, and if both were, the smaller. */

@@ -169,6 +169,40 @@ static uint64_t random_incarnation(const struct server *server)
     return random >> 1 | 1; /* not 0, below 2^63 */
 }
 
+/* --- Time zones ----------------------------------------------------------------------------------------------------- */
+
+static void complain_of_zones(const struct zones *zones)
+{
+    struct zones_entry entry;
+    for (size_t i = 0; zones_at(zones, i, &entry); i++)
+        if (entry.problem && entry.zone)
+            log_warning("a time zone keeps its last known rules", "zone", entry.name, "why", entry.problem, NULL);
+}
+
+/* Reads the system's tzdata. Without it, UTC is the only zone. Returns whether the rules are other than before. */
+static bool load_zones(struct server *server)
+{
+    char why[ZONE_ERROR_TEXT];
+    struct zones *zones;
+    const struct zones *old = node_zones(&server->node);
+    int r = zones_load(NULL, old, &zones, why);
+    if (r < 0) {
+        log_warning("cannot read time zones; only UTC, and zones that are known already, can be used", "why", why,
+                    NULL);
+        return false;
+    }
+    complain_of_zones(zones);
+    if (old && zones_hash(old) == zones_hash(zones)) {
+        zones_free(zones);
+        return false;
+    }
+    if (node_set_zones(&server->node, zones) < 0) {
+        zones_free(zones);
+        return false;
+    }
+    return true;
+}
+
 static int make_node(struct server *server)
 {
     const struct server_config *c = &server->config;
@@ -191,6 +225,8 @@ static int make_node(struct server *server)
         server->node.workers[i].owner = &server->workers[i];
         server->workers[i].api.worker = &server->node.workers[i];
     }
+    if (r == 0)
+        load_zones(server);
     return r;
 }
 
@@ -323,7 +359,8 @@ static void reload(struct server *server)
     log_set(fresh->log_level, fresh->log_format);
     if (server->tls && http_tls_load(server->tls, fresh->tls_certificate, fresh->tls_key, message, sizeof message) < 0)
         log_error("cannot load the new certificate; the server keeps the old one", "why", message, NULL);
-    log_info("reloaded tokens, certificate and log level", NULL);
+    load_zones(server);
+    log_info("reloaded tokens, certificate, log level and time zones", NULL);
     server_notify("READY=1");
 }
 

@@ -21,6 +21,45 @@ static void add_line(struct out *out, const char *name, const char *value)
     out_text(out, "\r\n");
 }
 
+static void add_time(struct out *out, const char *name, int64_t us)
+{
+    char text[WHEN_TEXT + 1];
+    if (us == 0)
+        return;
+    text[when_format(us, text)] = '\0';
+    add_line(out, name, text);
+}
+
+/* A name may have any character but control characters; in a header, others than visible ASCII are percent-encoded. */
+static void add_name(struct out *out, const char *name, fl_bytes value)
+{
+    const unsigned char *at = value.data;
+    out_text(out, name);
+    out_text(out, ": ");
+    for (size_t i = 0; i < value.size; i++)
+        if (at[i] <= ' ' || at[i] > '~' || at[i] == '%')
+            out_format(out, "%%%02X", at[i]);
+        else
+            out_put(out, &at[i], 1);
+    out_text(out, "\r\n");
+}
+
+/* What only some timers have. */
+static void add_origin(struct out *out, const webhook_attempt *attempt)
+{
+    if (attempt->replaced > 0) {
+        out_text(out, "foliot-replaced: ");
+        out_number(out, attempt->replaced);
+        out_text(out, "\r\n");
+    }
+    if (attempt->schedule.size == 0)
+        return;
+    add_name(out, "foliot-schedule", attempt->schedule);
+    add_time(out, "foliot-occurrence", attempt->occurrence_us);
+    add_time(out, "foliot-previous", attempt->previous_us);
+    add_time(out, "foliot-next", attempt->next_us);
+}
+
 /* --- Signing ------------------------------------------------------------------------------------------------------ */
 
 EVP_MAC_CTX *webhook_signer(void)
@@ -78,11 +117,12 @@ static void add_signatures(struct out *out, EVP_MAC_CTX *signer, const webhook_a
 static bool is_reserved(fl_bytes name)
 {
     static const char *const reserved[] = {
-        "connection",        "content-length",    "content-type", "expect",
-        "foliot-attempt",    "foliot-due",        "host",         "http2-settings",
-        "keep-alive",        "proxy-connection",  "te",           "trailer",
-        "transfer-encoding", "upgrade",           "user-agent",   "webhook-id",
-        "webhook-signature", "webhook-timestamp",
+        "connection",      "content-length",    "content-type",      "expect",
+        "foliot-attempt",  "foliot-due",        "foliot-next",       "foliot-occurrence",
+        "foliot-previous", "foliot-replaced",   "foliot-schedule",   "host",
+        "http2-settings",  "keep-alive",        "proxy-connection",  "te",
+        "trailer",         "transfer-encoding", "upgrade",           "user-agent",
+        "webhook-id",      "webhook-signature", "webhook-timestamp",
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (strlen(reserved[i]) == name.size && strncasecmp(reserved[i], name.data, name.size) == 0)
@@ -151,6 +191,7 @@ int webhook_head(struct out *out, EVP_MAC_CTX *signer, const webhook_attempt *at
     out_text(out, "\r\nfoliot-due: ");
     out_put(out, due, when_format(attempt->due_us, due));
     out_text(out, "\r\n");
+    add_origin(out, attempt);
     if (!stranger) {
         add_signatures(out, signer, attempt, timestamp);
         int result = add_users(out, attempt->headers);

@@ -88,14 +88,17 @@ struct webhook_attempt {
     struct webhook_target target;
     fl_bytes body;
     const char *content_type;
-    fl_bytes headers;        /* the user's: name, NUL, value, NUL, and so on */
-    const char *id;          /* webhook-id */
-    uint32_t number;         /* foliot-attempt: 1 is the first */
-    int64_t due_us;          /* foliot-due, as RFC 3339 in UTC */
-    const fl_bytes *secrets; /* keys, decoded */
-    unsigned secret_count;   /* 0: no signature */
-    bool once;               /* nothing is sent twice: it uses a new connection, and is not repeated on another one */
-    uint64_t timeout_us;     /* for everything, redirects included, once it has begun; 0: as configured */
+    fl_bytes headers;                            /* the user's: name, NUL, value, NUL, and so on */
+    const char *id;                              /* webhook-id */
+    uint32_t number;                             /* foliot-attempt: 1 is the first */
+    int64_t due_us;                              /* foliot-due, as RFC 3339 in UTC */
+    uint32_t replaced;                           /* foliot-replaced; 0: not sent */
+    fl_bytes schedule;                           /* foliot-schedule; size 0: none of the following is sent */
+    int64_t occurrence_us, previous_us, next_us; /* foliot-occurrence, …; 0: not sent */
+    const fl_bytes *secrets;                     /* keys, decoded */
+    unsigned secret_count;                       /* 0: no signature */
+    bool once;           /* nothing is sent twice: it uses a new connection, and is not repeated on another one */
+    uint64_t timeout_us; /* for everything, redirects included, once it has begun; 0: as configured */
     /* Called right before it begins. If false, its result is FL_LATER. NULL: it may begin. */
     bool (*may_begin)(const webhook_attempt *attempt);
     void (*done)(webhook_attempt *attempt);
