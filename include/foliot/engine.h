@@ -313,7 +313,8 @@ void fl_engine_go(fl_engine *engine);
  * With `now`, it does neither: as if the process had died. Not inside a callback of the engine's. */
 void fl_engine_stop(fl_engine *engine, bool now, fl_loop_fn done, void *arg);
 
-/* For timers of one namespace: how late is too late. UINT64_MAX: the engine's own setting. Returns 0 or FL_NO_MEMORY. */
+/* For timers of one namespace: how late is too late. UINT64_MAX: the engine's own setting. A namespace whose name begins with a byte
+ * below 0x20 is the program's own: nothing in it is too late unless it is set here. Returns 0 or FL_NO_MEMORY. */
 int fl_engine_skip_older(fl_engine *engine, fl_bytes ns, uint64_t skip_older_us);
 
 /* The wall clock was set: look at it. (With the system's clock, the engine finds out by itself.) */

@@ -195,6 +195,11 @@ static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shar
     }
     out_key(text, "due");
     out_time(text, timer->due_us);
+    timer_write_origin(text, timer);
+    if (kind == EVENT_SKIPPED && timer->schedule.size > 0 && timer->id.seq == 0) { /* a run of occurrences */
+        out_key(text, "count");
+        out_number(text, timer->replaced);
+    }
     out_key(text, "attempt");
     out_number(text, timer->attempt);
 }

@@ -46,6 +46,7 @@ bool call_is_let_in(struct call *call);
 /* A parameter of the query. Returns 1; 0: it is not given; -1: it cannot be read, or is there twice, and `problem` says so.
  * What is not understood must not count as not given: a filter that is left out lets everything through. */
 int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
+int call_time(struct call *call, const char *name, int64_t *ret); /* a parameter that is a time. 0, or -1 */
 int call_check_query(struct call *call,
                      const char *const *known);     /* whether there are others; `known` ends with NULL */
 int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is none */

@@ -49,7 +49,7 @@ static bool read_integer(fl_bytes text, int64_t *ret)
     return text.size > 0 && *last >= '0' && *last <= '9' && json_integer((struct json){JSON_NUMBER, text}, ret);
 }
 
-static int read_time(struct call *call, const char *name, int64_t *ret)
+int call_time(struct call *call, const char *name, int64_t *ret)
 {
     char room[64];
     fl_bytes text;
@@ -115,7 +115,7 @@ static int read_filter(struct call *call, struct list *list)
     fl_listing *listing = &list->page.listing;
     uint32_t shard;
     fl_bytes prefix = {0};
-    if (read_time(call, "due_after", &listing->from_us) < 0 || read_time(call, "due_before", &listing->until_us) < 0 ||
+    if (call_time(call, "due_after", &listing->from_us) < 0 || call_time(call, "due_before", &listing->until_us) < 0 ||
         read_limit(call, &list->left) < 0 || read_cursor(call, list, &shard) < 0)
         return -1;
     if (listing->from_us < 0)

@@ -37,7 +37,7 @@ struct request {
     struct scratch scratch;
     struct out written;
     fl_timer_id again;
-    int64_t from_us, to_us;
+    int64_t from_us, to_us, n;
     uint64_t made;
     fl_key id;
     char ns[SCHEDULE_NS_ROOM];
@@ -167,7 +167,7 @@ static void begin_again(struct request *request)
 {
     forget_schedule(request);
     if (request->tries++ >= TRIES)
-        refuse_result(request, FL_BUSY);
+        refuse_result(request, FL_CAPACITY_EXCEEDED); /* others change it all the time */
     else if (fl_loop_timer(request->call->worker->loop, 2000000, read_again, request, &request->again) < 0)
         refuse_result(request, FL_NO_MEMORY);
 }
@@ -414,21 +414,8 @@ static int read_number(struct call *call, const char *name, int64_t most, int64_
 
 static int read_from(struct call *call, int64_t *ret)
 {
-    char room[64];
-    fl_bytes text;
     *ret = node_now(call->worker->node);
-    int given = call_query(call, "from", room, sizeof room - 1, &text);
-    if (given <= 0)
-        return given;
-    int64_t ms;
-    if (json_integer((struct json){JSON_NUMBER, text}, &ms) && ms > -(1LL << 46) && ms < 1LL << 46) {
-        *ret = ms * 1000;
-        return 0;
-    }
-    if (when_parse(text, ret) == 0)
-        return 0;
-    return problem_set(&call->problem, 400, "invalid-field", "from",
-                       "from must be a time (RFC 3339, with + written as %%2B) or milliseconds since 1970");
+    return call_time(call, "from", ret);
 }
 
 static void write_occurrence(struct out *out, const struct occurrence *occurrence)
@@ -466,26 +453,29 @@ static int read_preview(struct call *call, int64_t *ret_n, int64_t *ret_from_us)
 
 static void preview_with(struct request *request, bool found)
 {
-    static const char *const known[] = {"n", "from", NULL};
     struct call *call = request->call;
-    int64_t n, from_us;
     if (!found) {
         not_found(request);
         return;
     }
-    if (call_check_query(call, known) < 0 || read_preview(call, &n, &from_us) < 0 || compile(request) < 0) {
+    if (compile(request) < 0) {
         refuse(request);
         return;
     }
-    write_preview(&call->out, &request->schedule, request->rule, from_us, n);
+    write_preview(&call->out, &request->schedule, request->rule, request->from_us, request->n);
     request_end(request);
     call_answer(call, 200);
 }
 
 void schedules_preview(struct call *call)
 {
+    static const char *const known[] = {"n", "from", NULL};
     struct request *request = request_new(call, preview_with);
-    if (request)
+    if (!request)
+        return;
+    if (call_check_query(call, known) < 0 || read_preview(call, &request->n, &request->from_us) < 0)
+        refuse(request);
+    else
         read_row(request);
 }
 

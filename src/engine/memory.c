@@ -75,8 +75,12 @@ int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret)
         if (!name)
             return FL_NO_MEMORY;
         memcpy(name, ns.data, ns.size);
-        spaces->list[spaces->count] = (struct space){
-            .name = name, .hash = hash, .skip_older_us = UINT64_MAX, .keep_us = UINT64_MAX, .size = (uint8_t)ns.size};
+        bool own = ns.size > 0 && *(const unsigned char *)ns.data < ' '; /* the program's: see fl_engine_skip_older() */
+        spaces->list[spaces->count] = (struct space){.name = name,
+                                                     .hash = hash,
+                                                     .skip_older_us = own ? 0 : UINT64_MAX,
+                                                     .keep_us = UINT64_MAX,
+                                                     .size = (uint8_t)ns.size};
         *slot = ++spaces->count;
     }
     *ret = *slot - 1;

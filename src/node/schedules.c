@@ -249,6 +249,13 @@ void schedule_fire(struct shard *shard, const fl_firing *firing)
             advance_free(advance);
         return;
     }
+    /* After the pause, `missed` decides. */
+    struct node *node = shard->worker->node;
+    if (space_is_paused(node, space_if_any(node, advance->schedule.ns))) {
+        put_off(shard, firing->token, 1000000);
+        advance_free(advance);
+        return;
+    }
     shard->inside++;
     if (advance->schedule.overlap != OVERLAP_ALLOW && advance->schedule.unsettled_count > 0)
         look(advance);

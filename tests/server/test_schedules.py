@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Schedules: docs/schedules.md against a server whose clock is turned by hand, and across restarts."""
+
+from e2e import Receiver, Server, await_, check, expect, folder, run, test
+
+
+def advance(server, how):
+    return server.post("/v1/clock", {"advance": how}).must(200)
+
+
+def put(server, name, **fields):
+    return server.put(f"/v1/schedules/demo/{name}", fields)
+
+
+def lease_all(server, result="done"):
+    """Leases and acknowledges what is due; returns the occurrences."""
+    found = []
+    while True:
+        timers = server.post("/v1/lease/demo", {"max": 10000}).must(200)["timers"]
+        if not timers:
+            return found
+        found += [timer["occurrence"] for timer in timers]
+        if result:
+            server.post("/v1/ack", {"acks": [{"lease": timer["lease"], "result": result} for timer in timers]}).must(200)
+
+
+@test("one timer per occurrence, ten years of them")
+def _():
+    with Server("--test-clock") as server:
+        made = put(server, "daily", cron="0 9 * * *", zone="Europe/Berlin", payload=1).must(201)
+        check(made["next"] and made["last"] is None and made["made"] == 0, made)
+        for _ in range(10):
+            advance(server, "365d")
+            found = lease_all(server)
+            expect(len(found), 365)
+            expect(found, sorted(set(found)))
+        schedule = server.get("/v1/schedules/demo/daily").json
+        expect((schedule["made"], schedule["last"]), (3650, found[-1]))
+
+
+@test("every, start, end and count")
+def _():
+    with Server("--test-clock") as server:
+        put(server, "thrice", every="1h", count=3).must(201)
+        advance(server, "1d")
+        expect(len(lease_all(server)), 3)
+        done = server.get("/v1/schedules/demo/thrice").json
+        expect((done["next"], done["made"]), (None, 3))
+        now = server.get("/v1/clock").json["now"]
+        server.put("/v1/schedules/demo/soon", {"every": "1m", "start": "2100-01-01T00:00:30Z", "end": "2100-01-01T00:03:00Z"}).must(201)
+        expect(server.get("/v1/schedules/demo/soon").json["next"], "2100-01-01T00:00:30Z", now)
+        preview = server.get("/v1/schedules/demo/soon/preview").json["occurrences"]
+        expect([one["at"][14:20] for one in preview], ["00:30Z", "01:30Z", "02:30Z"])
+
+
+@test("a pause, and what was missed")
+def _():
+    for policy, count in (("last", 1), ("all", 10), ("skip", 0)):
+        with Server("--test-clock") as server:
+            put(server, "x", every="1m", missed=policy, paused=True).must(201)
+            expect(server.get("/v1/schedules/demo/x").json["next"], None)
+            advance(server, "10m30s")
+            expect(lease_all(server), [])
+            server.patch("/v1/schedules/demo/x", {"paused": False}).must(200)
+            advance(server, "1s")
+            expect(len(lease_all(server)), count, policy)
+            advance(server, "29s")
+            expect(len(lease_all(server)), 1, "the next one is on time")
+
+
+@test("a change never repeats an occurrence and never makes one at once")
+def _():
+    with Server("--test-clock") as server:
+        put(server, "x", cron="0 * * * *", missed="all").must(201)
+        advance(server, "3h")
+        expect(len(lease_all(server)), 3)
+        put(server, "x", cron="0 * * * *", missed="all", payload=2).must(200)
+        server.patch("/v1/schedules/demo/x", {"payload": 3}).must(200)
+        advance(server, "1s")
+        expect(lease_all(server), [])
+        advance(server, "1h")
+        expect(len(lease_all(server)), 1)
+        expect(server.get("/v1/schedules/demo/x").json["made"], 1, "a PUT begins the count again")
+
+
+@test("overlap: skip, and queue one")
+def _():
+    with Server("--test-clock") as server:
+        put(server, "skip", every="1m", overlap="skip").must(201)
+        advance(server, "1m")
+        held = server.post("/v1/lease/demo", {"lease": "24h"}).must(200)["timers"]
+        expect(len(held), 1)
+        for _ in range(3):
+            advance(server, "1m")
+        expect(lease_all(server), [])
+        server.post("/v1/ack", {"acks": [{"lease": held[0]["lease"], "result": "done"}]}).must(200)
+        advance(server, "1m")
+        expect(len(lease_all(server)), 1)
+        server.delete("/v1/schedules/demo/skip").must(204)
+        put(server, "queue", every="1m", overlap="queue").must(201)
+        advance(server, "1m")
+        held = server.post("/v1/lease/demo", {"lease": "24h"}).must(200)["timers"]
+        for _ in range(3):
+            advance(server, "1m")
+        expect(lease_all(server), [])
+        server.post("/v1/ack", {"acks": [{"lease": held[0]["lease"], "result": "done"}]}).must(200)
+        queued = await_(lambda: lease_all(server), "the one that was queued begins")
+        expect(len(queued), 1)
+
+
+@test("webhooks say which occurrence it is; trigger and backfill")
+def _():
+    receiver = Receiver()
+    with Server("--test-clock") as server:
+        server.put("/v1/schedules/demo/call", {"cron": "0 9 * * *", "target": receiver.url}).must(201)
+        first = server.get("/v1/schedules/demo/call").json["next"]
+        advance(server, "1d")
+        call = receiver.await_calls(1)[0]
+        expect(call.headers["foliot-schedule"], "call")
+        expect(call.headers["foliot-occurrence"], first)
+        check(call.headers["foliot-previous"] < first < call.headers["foliot-next"], call.headers)
+        made = server.post("/v1/schedules/demo/call/trigger").must(202)
+        check(len(made["id"]) == 26, made)
+        before = server.get("/v1/schedules/demo/call").json
+        expect(before["made"], 1)
+        answer = server.post("/v1/schedules/demo/call/backfill", {"from": "2026-01-01T00:00:00Z", "to": "2026-01-11T00:00:00Z"})
+        expect(answer.must(202), {"made": 10})
+        big = server.post("/v1/schedules/demo/call/backfill", {"from": "1990-01-01T00:00:00Z", "to": "2026-01-11T00:00:00Z"})
+        expect(big.status, 400)
+
+
+@test("a schedule survives a kill, and misses nothing but by policy")
+def _():
+    place = folder()
+    with Server(store="sqlite:" + place) as server:
+        put(server, "fast", every="100ms", missed="all").must(201)
+        await_(lambda: server.get("/v1/schedules/demo/fast").json["made"] >= 3, "it runs")
+        server.kill()
+    with Server(store="sqlite:" + place) as server:
+        await_(lambda: server.get("/readyz").status == 200, "ready")
+        made = server.get("/v1/schedules/demo/fast").json["made"]
+        await_(lambda: server.get("/v1/schedules/demo/fast").json["made"] > made + 3, "it goes on")
+        server.patch("/v1/schedules/demo/fast", {"paused": True}).must(200)
+        schedule = server.get("/v1/schedules/demo/fast").json
+        found = await_(lambda: lease_all(server, None), "occurrences wait")
+        expect(len(found), schedule["made"])
+        expect(len(set(found)), len(found), "none twice")
+
+
+run()
