@@ -270,7 +270,8 @@ struct nudge {
     fl_batch batch;
     fl_op op;
     struct shard *shard;
-    char ns[SCHEDULE_NS_ROOM], name[FL_STORE_NAME_MAX];
+    fl_bytes ns, name; /* in the rooms */
+    char ns_room[SCHEDULE_NS_ROOM], name_room[FL_STORE_NAME_MAX];
 };
 
 static void nudge_end(fl_batch *batch)
@@ -294,10 +295,9 @@ static void nudge_found(fl_batch *batch)
         nudge_end(batch);
         return;
     }
-    nudge->op = (fl_op){
-        .kind = FL_OP_UPDATE,
-        .flags = FL_OP_SET_DUE | FL_OP_ONLY_REVISION,
-        .timer = {.ns = nudge->op.timer.ns, .name = nudge->op.timer.name, .due_us = now_us, .revision = revision}};
+    nudge->op = (fl_op){.kind = FL_OP_UPDATE,
+                        .flags = FL_OP_SET_DUE | FL_OP_ONLY_REVISION,
+                        .timer = {.ns = nudge->ns, .name = nudge->name, .due_us = now_us, .revision = revision}};
     nudge->batch = (fl_batch){.ops = &nudge->op, .count = 1, .done = nudge_end, .arg = nudge};
     fl_engine_submit(nudge->shard->engine, &nudge->batch);
 }
@@ -313,11 +313,11 @@ void schedule_nudge(struct shard *shard, const fl_durable *timer)
     struct nudge *nudge = calloc(1, sizeof *nudge);
     if (!nudge)
         return; /* the schedule looks by itself after a minute */
-    memcpy(nudge->name, timer->schedule.data, timer->schedule.size);
+    memcpy(nudge->name_room, timer->schedule.data, timer->schedule.size);
+    nudge->name = (fl_bytes){nudge->name_room, timer->schedule.size};
+    nudge->ns = schedule_ns(timer->ns, nudge->ns_room);
     nudge->shard = shard;
-    nudge->op =
-        (fl_op){.kind = FL_OP_GET,
-                .timer = {.ns = schedule_ns(timer->ns, nudge->ns), .name = {nudge->name, timer->schedule.size}}};
+    nudge->op = (fl_op){.kind = FL_OP_GET, .timer = {.ns = nudge->ns, .name = nudge->name}};
     nudge->batch = (fl_batch){.ops = &nudge->op, .count = 1, .done = nudge_found, .arg = nudge};
     shard->inside++;
     fl_engine_submit(shard->engine, &nudge->batch);
