@@ -65,7 +65,7 @@ struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity)
     struct spoke fresh = {.number = (uint32_t)(spoke - r->arena), .state = SPOKE_OPEN};
     if (fresh.number >= SPOKE_NUMBERS || !alloc_entries(r, &fresh, capacity))
         return NULL;
-    if (spoke == r->free_spokes) {
+    if (r->free_spokes) {
         r->free_spokes = spoke->next;
     } else {
         r->spokes++;
