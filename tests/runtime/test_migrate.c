@@ -85,7 +85,8 @@ TEST(spread_timers_fire_once)
         void *args[] = {rt, timers};
         call_on_worker(rt, start_on_worker, args);
         CHECK_EQ(fl_runtime_resize(rt, 5), 0);
-        AWAIT(stats_of(rt).migrated >= 700);
+        AWAIT(stats_of(rt).migrated >= 700 ||
+              atomic_load(&calls) >= (round + 1) * 1000); /* a slow machine fires first */
         AWAIT(atomic_load(&calls) >= (round + 1) * 1000);
         CHECK_EQ(atomic_load(&calls), (round + 1) * 1000);
         CHECK_EQ(stats_of(rt).fired, 1000);
