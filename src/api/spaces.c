@@ -68,7 +68,7 @@ static void keep(struct listing *listing, fl_bytes name)
     else
         listing->count--;
     struct kept *room = listing->kept[listing->count];
-    memmove(listing->kept + at + 1, listing->kept + at, (listing->count - at) * sizeof *listing->kept);
+    memmove(listing->kept + at + 1, listing->kept + at, (listing->count - at) * sizeof(struct kept *));
     listing->kept[at] = room;
     listing->count++;
     room->size = (unsigned char)name.size;
@@ -144,7 +144,7 @@ static int read_limit(struct call *call, struct listing *listing)
                            "limit must be a whole number from 1 to 1000");
     listing->limit = (size_t)limit;
     listing->rooms = calloc(listing->limit, sizeof *listing->rooms);
-    listing->kept = calloc(listing->limit, sizeof *listing->kept);
+    listing->kept = calloc(listing->limit, sizeof(struct kept *));
     if (!listing->rooms || !listing->kept)
         return problem_of_result(&call->problem, FL_NO_MEMORY);
     return 0;

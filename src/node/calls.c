@@ -17,7 +17,8 @@ static const struct call_ops *const kinds[] = {
     [CALL_OPS] = &call_ops_of_ops,     [CALL_PAGE] = &call_ops_of_page, [CALL_LEASE] = &call_ops_of_lease,
     [CALL_WATCH] = &call_ops_of_watch, [CALL_ACKS] = &call_ops_of_acks,
 };
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = CALL_ACKS + 1 };
+_Static_assert(sizeof kinds == KINDS * sizeof(struct call_ops *), "every kind of call has its functions");
 
 static const struct call_ops *ops_of(const struct shard_call *call)
 {

@@ -589,7 +589,7 @@ struct ack {
     struct ack *next; /* of the same worker */
 };
 void ack_parse(struct ack *ack,
-               fl_bytes lease); /* a lease that was never given out is unknown, like one that has ended */
+               fl_bytes text); /* a lease that was never given out is unknown, like one that has ended */
 
 /* Acknowledgements of leases of any server. `done` is called when each has its `known`. */
 struct acks {

@@ -65,7 +65,7 @@ static struct space *find(struct spaces *spaces, fl_bytes ns, uint64_t hash)
 static struct space *add(struct node *node, fl_bytes ns, uint64_t hash)
 {
     struct spaces *spaces = node->spaces;
-    struct space *space = calloc(1, sizeof *space + node->worker_count * sizeof *space->rings);
+    struct space *space = calloc(1, sizeof *space + node->worker_count * sizeof(struct stats_ring *));
     char *name = malloc(ns.size + 1);
     if (!space || !name) {
         free(space);

@@ -44,7 +44,7 @@ static inline struct server_worker *server_here(const struct worker *worker)
 
 /* --- ports.c */
 extern const struct node_ports server_ports;
-void serve_peer(void *worker, struct peer_request *request); /* for struct peer_host */
+void serve_peer(void *worker, struct peer_request *peer); /* for struct peer_host */
 
 /* --- steps.c: calls `fn` on every worker and waits until each has called step_end(). Returns the last error */
 int all_workers(struct server *server, void (*fn)(struct worker *worker));
