@@ -18,7 +18,7 @@
  *   filter.c         search: the parameters that those share
  *   dead_many.c      dead letters by filter: redrive, delete, count by reason or host
  *   lease.c, ack.c   leases and acknowledgements
- *   spaces.c, settings.c, space_delete.c, space_metrics.c   namespaces
+ *   spaces.c, settings.c, pause.c, space_delete.c, space_metrics.c   namespaces
  *   cluster.c        the servers of the store
  *   events.c         server-sent events; samples.c: how many there were
  *   clock.c          the test clock

@@ -227,7 +227,7 @@ def _():
     refused(url, "'four' for 'schema'", "is not a number")
     postgres().sql(f"UPDATE {meta} SET value = '-3' WHERE key = 'schema'")
     refused(url, "'-3' for 'schema'", "is not a number")
-    postgres().sql(f"DELETE FROM {meta} WHERE key = 'shards'; UPDATE {meta} SET value = 3 WHERE key <> 'shards'")
+    postgres().sql(f"DELETE FROM {meta} WHERE key = 'shards'; UPDATE {meta} SET value = 4 WHERE key <> 'shards'")
     refused(url, "no row 'shards'")
 
 
