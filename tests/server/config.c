@@ -133,7 +133,7 @@ TEST(defaults)
     CHECK_EQ(c.log_format, LOG_AUTO);
     CHECK_EQ(c.max_body, 1 << 20);
     CHECK_EQ(c.max_payload, 256 << 10);
-    CHECK_EQ(c.engine.max_payload, (256 << 10) + 1);
+    CHECK_EQ(c.engine.max_payload, (256 + 64) << 10);
     CHECK_EQ(c.engine.lease_us, 3000000);
     CHECK_EQ(c.engine.retry.multiplier_1000, 2000);
     CHECK_EQ(c.engine.retry.max_attempts, 10);
@@ -539,7 +539,7 @@ TEST(reloading_takes_what_may_change)
     CHECK_EQ(lines_said(), 2);
     CHECK_EQ(d.shards, 3);
     CHECK_EQ(d.max_payload, 256 << 10);
-    CHECK_EQ(d.engine.max_payload, (256 << 10) + 1);
+    CHECK_EQ(d.engine.max_payload, (256 + 64) << 10);
     CHECK_EQ(d.log_level, LOG_DEBUG);
     CHECK(d.tokens.count == 0 && c.tokens.count == 1 && c.log_level == LOG_INFO);
     config_free(&d);

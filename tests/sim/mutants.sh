@@ -70,7 +70,7 @@ left-and-not-looked src/node/cluster.c s/    c->config.moved(c->config.arg);/   
 what-was-left-is-kept src/node/cluster.c s/    c->here\[shard\] = c->asking.*;/    return true;/
 replaced-goes-on src/node/cluster.c s/bool replaced = .*;/bool replaced = false;/
 stays-on-the-list src/node/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
-timers-lose-their-policy src/node/wire.c s/    read_retry(wire, .*;/    fl_retry none; read_retry(wire, \&none);/
+timers-lose-their-policy src/node/wire.c s/    MEMBER(NUMBER_64, fl_durable, retry.initial_us),//
 trouble-ends-it src/node/cluster.c s/^    plan_meeting(c);/    if (request->result == 0) plan_meeting(c);/
 END
 }
