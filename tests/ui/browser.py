@@ -146,9 +146,18 @@ class Browser:
         self.until(lambda: self.none(css, text), f"{css!r} with {text!r} stays")
 
     def click(self, css, text=None):
-        element = self.find(css, text)
-        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
-        self.call("POST", f"/element/{element[ELEMENT]}/click", {})
+        self.until(lambda: self._clicked(self.find(css, text)), f"{css!r} with {text!r} cannot be clicked")
+
+    def _clicked(self, element):
+        """False if the page has drawn the element anew meanwhile: a live page does that."""
+        try:
+            self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+            self.call("POST", f"/element/{element[ELEMENT]}/click", {})
+        except WebDriverError as error:
+            if not str(error).startswith("stale element reference"):
+                raise
+            return False
+        return True
 
     def type(self, css, content):
         element = self.find(css)
