@@ -187,7 +187,7 @@ static void put_sum(struct out *out, const struct stats *sum)
 
 static void take_gauges(struct wire *wire, struct stats_gauges *sum)
 {
-    struct stats_gauges other;
+    struct stats_gauges other = {0};
     int64_t *numbers = (int64_t *)&other;
     for (size_t i = 0; i < sizeof other / sizeof *numbers; i++)
         numbers[i] = wire_signed(wire);
