@@ -190,7 +190,7 @@ struct lane {
 struct lanes {
     struct hash_table by_number;
     TAILQ_HEAD(lane_list, lane) all; /* the one that was read last is the last */
-    uint32_t held, waiting; /* in all of them */
+    uint32_t held, waiting;          /* in all of them */
     uint64_t bytes;
     uint32_t unread; /* lanes */
     uint32_t called; /* flights that were parked and have not been dispatched since */
@@ -203,9 +203,9 @@ struct lanes {
 struct lock {
     uint64_t key;
     bool held;
-    struct hash_link link;       /* of the holder */
+    struct hash_link link;                /* of the holder */
     STAILQ_HEAD(lock_line, lock) waiting; /* of the holder: those that wait for it, in order */
-    STAILQ_ENTRY(lock) next;     /* of those */
+    STAILQ_ENTRY(lock) next;              /* of those */
     void (*granted)(fl_engine *e, struct lock *lock);
 };
 
