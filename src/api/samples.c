@@ -63,7 +63,8 @@ static void write_sample(struct out *out, const struct sample_stream *stream, co
 static bool is_news(const struct sample_stream *stream, const struct stats *sum, uint64_t now_ns)
 {
     return !stream->begun || now_ns - stream->sent_ns >= QUIET_NS ||
-           memcmp(&stream->seen, &sum->ring.total, sizeof stream->seen) != 0 ||
+           memcmp(stream->seen.counts, sum->ring.total.counts, sizeof stream->seen.counts) != 0 ||
+           memcmp(stream->seen.lateness, sum->ring.total.lateness, sizeof stream->seen.lateness) != 0 ||
            memcmp(&stream->gauges, &sum->gauges, sizeof stream->gauges) != 0;
 }
 
@@ -176,15 +177,16 @@ static struct sampler *sampler_of(struct worker *worker, fl_bytes ns, unsigned r
 /* "4/s": at most 20. */
 static int read_rate(struct call *call, unsigned *ret)
 {
-    char room[8];
+    char room[8] = "", *end = room;
     fl_bytes text;
+    *ret = 0;
     if (call_query(call, "sample", room, sizeof room - 1, &text) > 0) {
-        char unit = 0, rest = 0;
         room[text.size] = '\0';
-        if (sscanf(room, "%2u/%c%c", ret, &unit, &rest) == 2 && unit == 's' && *ret >= 1 && *ret <= 20 &&
-            room[0] != '+')
-            return 0;
+        if (room[0] >= '0' && room[0] <= '9')
+            *ret = (unsigned)strtoul(room, &end, 10);
     }
+    if (strcmp(end, "/s") == 0 && *ret >= 1 && *ret <= 20)
+        return 0;
     return problem_set(&call->problem, 400, "invalid-field", "sample",
                        "sample must be a rate from 1/s to 20/s, such as 4/s");
 }

@@ -3,6 +3,7 @@
 
 #include "cli/show.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -39,6 +40,7 @@ void put_string(struct out *out, struct json string)
 {
     if (!out_reserve(out, string.text.size + 1))
         return;
+    assert(out->data);
     char *room = out->data + out->size;
     fl_bytes bytes = json_string(string, room);
     memmove(room, bytes.data, bytes.size);

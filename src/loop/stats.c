@@ -10,7 +10,7 @@ static uint64_t bytes_of(const fl_loop *loop)
     uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct job);
     uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
-    uint64_t due = loop->budget * (sizeof(*loop->due) + sizeof(*loop->polled));
+    uint64_t due = loop->budget * (sizeof(uint32_t) + sizeof(fl_node *));
     return sizeof(*loop) + fl_nodes_bytes(loop->wheel) + fl__table_bytes(&loop->table) + due + rings + descriptors +
            fl__inbox_bytes(&loop->inbox);
 }

@@ -38,7 +38,7 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
         r = fl_nodes_new(&config, &loop->wheel);
     if (r < 0)
         return r;
-    loop->polled = fl__alloc(loop->budget * sizeof(*loop->polled));
+    loop->polled = fl__alloc(loop->budget * sizeof(fl_node *));
     loop->due = fl__alloc(loop->budget * sizeof(*loop->due));
     if (!loop->due || !loop->polled)
         return FL_NO_MEMORY;

@@ -124,8 +124,8 @@ int schedule_read(fl_bytes stored, struct schedule *ret)
     s.has_end = flags & HAS_END;
     s.has_grace = flags & HAS_GRACE;
     s.paused = flags & IS_PAUSED;
-    fl_bytes *const texts[] = {&s.ns, &s.name, &s.cron, &s.zone, &s.gap, &s.repeat};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    fl_bytes *const texts[] = {&s.ns, &s.name, &s.cron, &s.zone, &s.gap, &s.repeat, NULL};
+    for (size_t i = 0; texts[i]; i++)
         *texts[i] = given(&wire);
     if (read_except(&wire, &s) < 0)
         return FL_NO_MEMORY;
