@@ -187,6 +187,7 @@ static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless,
         .allow_private = api->config.allow_private_targets,
         .own = api->own_targets,
         .max_payload = api->config.max_payload,
+        .zones = node_zones(api->node),
     };
     struct json object;
     struct timer_in in;

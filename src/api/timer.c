@@ -9,10 +9,12 @@
 #include <strings.h>
 
 #include "node/node.h"
+#include "text/civil.h"
 #include "text/when.h"
+#include "text/zone.h"
 #include "webhook/webhook.h"
 
-enum { HEADERS_MOST = 100 };
+enum { HEADERS_MOST = 100, CIVIL_LOCAL_MOST = 64 };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -85,14 +87,68 @@ static int read_due_number(struct reading *r, struct json value)
                        when_hint(*us / 1000));
 }
 
+static int bad_civil(struct reading *r, const char *field, const char *why)
+{
+    return problem_set(r->problem, 400, "invalid-field", field, "%s %s", field, why);
+}
+
+static int read_civil_text(struct reading *r, const char *field, struct json value, size_t most, fl_bytes *ret)
+{
+    if (value.kind != JSON_STRING || read_text(r, value, ret) < 0 || ret->size > most)
+        return bad_civil(r, field, "is not a text, or too long");
+    return 0;
+}
+
+/* When it is that time on the clocks of its zone. */
+static int place_civil(struct reading *r)
+{
+    fl_durable *timer = &r->in->timer;
+    struct zone *zone;
+    int64_t local_us;
+    char why[ZONE_ERROR_TEXT];
+    if (civil_parse_time(timer->local, &local_us) < 0)
+        return bad_civil(r, "due.local", "must be a local time without an offset, like \"2031-06-01T09:00:00\"");
+    int result = zones_find(r->rules->zones, timer->zone, &zone, why);
+    if (result < 0)
+        return problem_set(r->problem, 400, "invalid-field", "due.zone", "due.zone: %s", why);
+    timer->due_us = zone_place_us(zone, local_us);
+    zone_unref(zone);
+    return timer->due_us < WHEN_PLAUSIBLE_US ? bad_civil(r, "due.local", "must not be before 2001") : 0;
+}
+
+/* {"local": "2031-06-01T09:00:00", "zone": "Europe/Berlin"} */
+static int read_civil(struct reading *r, struct json value)
+{
+    enum { LOCAL, ZONE };
+    static const char *const names[] = {"local", "zone", NULL};
+    struct json key, member;
+    unsigned given = 0;
+    for (struct json_walk walk = json_walk(value); json_member(&walk, &key, &member);) {
+        int which = problem_member(r->problem, "due", names, key, &given);
+        if (which == LOCAL)
+            which = read_civil_text(r, "due.local", member, CIVIL_LOCAL_MOST, &r->in->timer.local);
+        else if (which == ZONE)
+            which = read_civil_text(r, "due.zone", member, ZONE_NAME_MAX, &r->in->timer.zone);
+        if (which < 0)
+            return -1;
+    }
+    if (given != (1u << LOCAL | 1u << ZONE))
+        return bad(r, "needs local and zone, if it is an object");
+    return place_civil(r);
+}
+
 static int read_due(struct reading *r, struct json value)
 {
     fl_bytes text = {0};
     fl_durable *timer = &r->in->timer;
+    if (value.kind == JSON_OBJECT)
+        return read_civil(r, value);
     if (value.kind == JSON_NUMBER)
         return read_due_number(r, value);
     if (value.kind != JSON_STRING || read_text(r, value, &text) < 0 || when_parse(text, &timer->due_us) < 0)
-        return bad(r, "must be a time like \"2030-01-31T09:00:00+01:00\" (RFC 3339) or milliseconds since 1970");
+        return bad(
+            r, "must be a time like \"2030-01-31T09:00:00+01:00\" (RFC 3339), milliseconds since 1970, or an object of "
+               "local and zone");
     return timer->due_us < WHEN_PLAUSIBLE_US ? bad(r, "must not be before 2001; for a timer that fires at once, use "
                                                       "\"after\": \"0s\"")
                                              : 0;

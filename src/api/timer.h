@@ -45,6 +45,7 @@ struct timer_rules {
     bool allow_private; /* targets */
     webhook_urls own;   /* targets that are allowed all the same */
     size_t max_payload;
+    const struct zones *zones; /* for civil time */
 };
 
 /* What was sent. Its bytes are in the text, or in the scratch. */

@@ -161,7 +161,8 @@ static int read_timer(struct single *single, struct timer_in *in)
                                 .now_us = node_now(api->node),
                                 .allow_private = api->config.allow_private_targets,
                                 .own = api->own_targets,
-                                .max_payload = api->config.max_payload};
+                                .max_payload = api->config.max_payload,
+                                .zones = node_zones(api->node)};
     size_t at;
     const char *why;
     if (json_parse(call->request->body, &body, &at, &why) < 0)

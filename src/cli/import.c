@@ -33,10 +33,24 @@ struct importing {
 
 /* --- Sending ------------------------------------------------------------------------------------------------------ */
 
+/* A timer in civil time is imported as such. */
+static bool put_civil(struct out *out, struct json object)
+{
+    struct json local, zone;
+    if (!json_get(object, "local", &local) || !json_get(object, "zone", &zone))
+        return false;
+    out_text(out, ",\"due\":{\"local\":");
+    out_put(out, local.text.data, local.text.size);
+    out_text(out, ",\"zone\":");
+    out_put(out, zone.text.data, zone.text.size);
+    out_text(out, "}");
+    return true;
+}
+
 static bool is_left_out(struct json key)
 {
     return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt") || json_is(key, "op") ||
-           json_is(key, "replaced");
+           json_is(key, "replaced") || json_is(key, "local") || json_is(key, "zone");
 }
 
 /* What is no JSON object is sent as it is: the server says what is wrong with it. */
@@ -51,8 +65,9 @@ static void put_record(struct out *out, fl_bytes text)
         return;
     }
     out_text(out, "{\"op\":\"create\"");
+    bool civil = put_civil(out, object);
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
-        if (!is_left_out(key)) {
+        if (!is_left_out(key) && !(civil && json_is(key, "due"))) {
             out_text(out, ",");
             out_put(out, key.text.data, key.text.size);
             out_text(out, ":");

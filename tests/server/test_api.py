@@ -64,6 +64,35 @@ def _():
         problem(server.put(path, timer(**{field: value})), 400, "invalid-field", field)
 
 
+@test("civil time: due as a local time and a zone; gaps and repeated times; responses have UTC, local and zone")
+def _():
+    path = "/v1/timers/civil/x"
+
+    def due(local, zone="Europe/Berlin"):
+        made = server.put(path, {"due": {"local": local, "zone": zone}}).json
+        expect((made["local"], made["zone"]), (local, zone))
+        expect(server.get(path).must(200), made)
+        return made["due"]
+
+    expect(due("2031-06-01T09:00:00"), "2031-06-01T07:00:00Z")
+    expect(due("2031-12-01T09:00"), "2031-12-01T08:00:00Z")
+    expect(due("2031-03-30T02:30:00"), "2031-03-30T01:00:00Z", "in a gap: the first moment after it")
+    expect(due("2031-10-26T02:30:00"), "2031-10-26T00:30:00Z", "twice: the first")
+    expect(due("2031-06-01T09:00:00.25", "UTC"), "2031-06-01T09:00:00.250Z")
+    civil = {"local": "2031-06-01T09:00:00", "zone": "Asia/Tokyo"}
+    changed = server.patch(path, {"due": civil}).must(200)
+    expect((changed["due"], changed["zone"]), ("2031-06-01T00:00:00Z", "Asia/Tokyo"))
+    expect("local" in server.patch(path, {"after": "1h"}).must(200), False, "it has no civil time any more")
+    line = server.batch([{"op": "create", "namespace": "civil", "name": "y", "due": civil}])[0]
+    expect((line["ok"], server.get("/v1/timers/civil/y").must(200)["local"]), (True, civil["local"]))
+    for wrong, field in (({}, "due"), ({"local": "2031-06-01T09:00"}, "due"), ({"zone": "UTC"}, "due"),
+                         ({**civil, "zone": "Europe/Nowhere"}, "due.zone"), ({**civil, "zone": "../etc/passwd"}, "due.zone"),
+                         ({**civil, "zone": 1}, "due.zone"), ({**civil, "local": "2031-06-01T09:00:00Z"}, "due.local"),
+                         ({**civil, "local": "2031-02-30T09:00:00"}, "due.local"), ({**civil, "local": "1999-01-01T09:00"}, "due.local"),
+                         ({**civil, "local": 5}, "due.local")):
+        problem(server.put(path, {"due": wrong}), 400, "invalid-field", field)
+
+
 @test("preconditions: one that is not supported is refused, and nothing happens")
 def _():
     path = "/v1/timers/condition/x"
