@@ -502,9 +502,8 @@ static void head(http_request *request)
 
 void call_enter(struct call *call)
 {
-    if (!call_is_let_in(call)) /* it may have been long on its way */
-        call_refuse(call);
-    else if (call->cookie[0] && !session_may_change(call))
+    /* Its token may have been revoked while the request was on its way. */
+    if (!call_is_let_in(call) || (call->cookie[0] && !session_may_change(call)))
         call_refuse(call);
     else
         call->route->handle(call);

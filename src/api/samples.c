@@ -4,6 +4,7 @@
  * Nothing is done per event: a sample is the difference between two sums of the counters that /v1/stats has (node/stats.c). Streams
  * of one worker with the same namespace and rate share a sampler, which asks for the sums once for all of them. */
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,7 @@ static void gone(http_request *request)
 static struct sampler *sampler_of(struct worker *worker, fl_bytes ns, unsigned rate)
 {
     struct sampler **all = &api_here(worker)->samplers;
+    assert(rate > 0);
     for (struct sampler *sampler = *all; sampler; sampler = sampler->next)
         if (sampler->rate == rate && sampler->ns.size == ns.size && memcmp(sampler->room, ns.data, ns.size) == 0)
             return sampler;

@@ -299,7 +299,7 @@ void schedules_put(struct call *call)
 
 static void patch_with(struct request *request, bool found)
 {
-    bool only_paused, was_paused = request->schedule.paused;
+    bool only_paused = false, was_paused = request->schedule.paused;
     int64_t now_us = node_now(request->call->worker->node);
     if (!found) {
         not_found(request);
@@ -329,7 +329,7 @@ static void patch_with(struct request *request, bool found)
             refuse_result(request, FL_NO_MEMORY);
             return;
         }
-        if (size)
+        if (copy && request->schedule.except)
             memcpy(copy, request->schedule.except, size);
         request->schedule.except = copy;
     }

@@ -42,7 +42,8 @@ int client_say(const struct client *client, int status, const char *format, ...)
 
 int client_no_memory(const struct client *client)
 {
-    return client_say(client, CLI_FAILED, "out of memory");
+    client_say(client, CLI_FAILED, "out of memory");
+    return CLI_FAILED;
 }
 
 static const struct {
@@ -306,6 +307,7 @@ static int finish(struct exchange *x, CURLcode code)
     if (x->problem.failed || (x->answer && x->answer->failed))
         return client_no_memory(client);
     if (client->hung_up && code != CURLE_OK) {
+        assert(x->answer);
         out_clear(x->answer);
         return CLI_OK;
     }
