@@ -132,8 +132,9 @@ struct shard *shard_of_worker(struct worker *worker)
     return &worker->node->shards[0]; /* always, that the order can be compared */
 }
 
-struct shard *shard_of_name(struct node *node, fl_bytes ns, fl_bytes name)
+struct shard *shard_of_op(struct node *node, fl_op *op)
 {
+    fl_bytes ns = op->timer.ns, name = op->timer.name;
     return &node->shards[digest(digest(2166136261u, ns.data, ns.size), name.data, name.size) % SHARDS];
 }
 

@@ -97,6 +97,8 @@ typedef struct fl_row {
     fl_bytes ns;     /* 1 to FL_STORE_NAME_MAX bytes */
     fl_bytes name;   /* unique in its namespace, up to FL_STORE_NAME_MAX bytes; size 0: none */
     fl_bytes body;   /* the engine's; at most FL_STORE_BODY_MAX bytes */
+    uint64_t
+        name_hash; /* given: fl_store_hash(ns, name), or 0 if the caller has not computed it; found: of no meaning */
 } fl_row;
 
 /* A row that has been given up, with the reason. Found again by its id.seq. */
@@ -209,6 +211,7 @@ typedef struct fl_store_change {
 /* What to find: by name if `name` is not empty, else by ID. */
 typedef struct fl_store_want {
     fl_bytes ns, name;
+    uint64_t name_hash; /* fl_store_hash(ns, name), or 0 if the caller has not computed it */
     fl_key id;
     /* The answer. */
     bool found;
@@ -464,6 +467,10 @@ bool fl_store_is_shared(const fl_store *store);
 /* Which shard a name belongs to: the same for ever. */
 uint32_t fl_store_shard_of(uint32_t shards, fl_bytes ns, fl_bytes name);
 
+/* The hash of a name in its namespace, the same for ever and on every machine. The shard of the name is this modulo the number
+ * of shards, and stores find names by it. Whoever has computed it hands it on (`name_hash`), so that no layer does so again. */
+uint64_t fl_store_hash(fl_bytes ns, fl_bytes name);
+
 /* Gets at a shard from a loop: all its requests are answered there. One shard may be attached several times; only one
  * claim is good at a time. Returns 0; FL_INVALID_ARGUMENT if there is no such shard; FL_NO_MEMORY; FL_STORE_…, FL_SYSTEM. */
 int fl_store_attach(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret);
@@ -476,8 +483,9 @@ void fl_store_detach(fl_shard *shard, fl_loop_fn done, void *arg);
 void fl_store_submit(fl_shard *shard, fl_store_request *request);
 
 /* Whether there is certainly no row of that name, said at once and from memory: false also if only a request would tell. For
- * the owner of the shard, as long as it has no change to a row of that name under way. The thread of the shard's loop. */
-bool fl_store_absent(fl_shard *shard, fl_bytes ns, fl_bytes name);
+ * the owner of the shard, as long as it has no change to a row of that name under way. Of `want`, only the name counts. The
+ * thread of the shard's loop. */
+bool fl_store_absent(fl_shard *shard, const fl_store_want *want);
 
 /* --- Making a store ---------------------------------------------------------------------------------------------- */
 
@@ -487,9 +495,9 @@ struct fl_store_ops {
     int (*attach)(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret);
     void (*detach)(fl_shard *shard, fl_loop_fn done, void *arg);
     void (*submit)(fl_shard *shard, fl_store_request *request);
-    bool (*absent)(fl_shard *shard, fl_bytes ns, fl_bytes name); /* NULL: it never knows */
-    int64_t (*clock_ahead_us)(const fl_store *store);            /* NULL: it has the machine's clock */
-    bool shared;                                                 /* several servers can use it at the same time */
+    bool (*absent)(fl_shard *shard, const fl_store_want *want); /* NULL: it never knows */
+    int64_t (*clock_ahead_us)(const fl_store *store);           /* NULL: it has the machine's clock */
+    bool shared;                                                /* several servers can use it at the same time */
 };
 
 struct fl_store {

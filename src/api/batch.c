@@ -144,7 +144,7 @@ static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *
     line->op = (fl_op){.timer = in->timer};
     line->shard = nameless->number;
     if (by_name)
-        line->shard = shard_of_name(node, in->timer.ns, in->timer.name)->number;
+        line->shard = shard_of_op(node, &line->op)->number;
     if (in->op == TIMER_CREATE) {
         line->op.kind = FL_OP_CREATE;
         line->op.flags = in->only_new ? FL_OP_ONLY_NEW : 0;

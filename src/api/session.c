@@ -86,7 +86,7 @@ static struct session *session_new(struct worker *worker, fl_bytes cookie, enum 
     session->job.batch.count = 1;
     session->job.render = row_found;
     session->job.done = row_back;
-    session->job.shard = shard_of_name(worker->node, SESSIONS, session->op.timer.name);
+    session->job.shard = shard_of_op(worker->node, &session->op);
     return session;
 }
 

@@ -74,7 +74,7 @@ static void submit_by_name(struct single *single)
     single->op.timer.ns = call->ns;
     single->op.timer.name = call->name;
     single->op.timer.id = (fl_key){0};
-    single->job.shard = shard_of_name(call->worker->node, call->ns, call->name);
+    single->job.shard = shard_of_op(call->worker->node, &single->op);
     shard_call_submit(&single->job);
 }
 
@@ -198,7 +198,7 @@ static bool wants_only_new(struct call *call)
     return http_header(call->request, "if-none-match").size > 0;
 }
 
-static void create(struct call *call, struct shard *shard)
+static void create(struct call *call, bool named)
 {
     struct single *single = single_new(call);
     if (!single)
@@ -211,18 +211,18 @@ static void create(struct call *call, struct shard *shard)
         single->op.flags |= FL_OP_ONLY_NEW;
     single->job.render = render;
     single->job.done = back;
-    single->job.shard = shard;
+    single->job.shard = named ? shard_of_op(call->worker->node, &single->op) : shard_of_worker(call->worker);
     shard_call_submit(&single->job);
 }
 
 void timers_put(struct call *call)
 {
-    create(call, shard_of_name(call->worker->node, call->ns, call->name));
+    create(call, true);
 }
 
 void timers_post(struct call *call)
 {
-    create(call, shard_of_worker(call->worker));
+    create(call, false);
 }
 
 void timers_payload(struct call *call)

@@ -116,7 +116,7 @@ bool facts_count(struct facts *facts, fl_bytes ns, int64_t more)
 {
     if (2 * (facts->tally_count + 1) > facts->tally_room && !grow_tallies(facts))
         return false;
-    uint64_t hash = fl__store_hash(ns, (fl_bytes){0});
+    uint64_t hash = fl_store_hash(ns, (fl_bytes){0});
     struct tally *tally = tally_of(facts->tallies, facts->tally_room, hash);
     facts->tally_count += !tally->used;
     *tally = (struct tally){hash, tally->more + more, true};
@@ -208,7 +208,7 @@ static void check_row(struct examination *x, const fl_row *row, uint64_t window)
         return;
     if (!own && fl_store_shard_of(x->shards, row->ns, row->name) != x->number) /* the server's own may be in each */
         doctor_problem(x->doctor, x->number, "the timer due %s is in the wrong shard for its name", due);
-    note(x, &x->names, &x->name_count, fl__store_hash(row->ns, row->name));
+    note(x, &x->names, &x->name_count, fl_store_hash(row->ns, row->name));
 }
 
 static void look_at_rows(struct examination *x, fl_store_request *request)

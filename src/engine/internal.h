@@ -232,7 +232,8 @@ struct work {
     struct lock dead_lock; /* of the one given up that it is about */
     enum work_kind kind;
     fl_batch *batch;
-    fl_op *op; /* NULL: answered, but not over */
+    fl_op *op;          /* NULL: answered, but not over */
+    uint64_t name_hash; /* of the name in `op`, if it is found by name; else 0 */
     uint32_t flight;
     uint32_t lane;            /* WORK_PARK: where */
     fl_settlement settlement; /* WORK_SETTLE; its reason is in `reason` */
@@ -508,6 +509,7 @@ struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **
 bool fl__write_open_group(fl_engine *e); /* false: no memory */
 void fl__write_close_group(fl_engine *e, bool whole);
 struct find *fl__find_new(fl_engine *e, size_t count);
+void fl__find_want(const struct work *work, fl_store_want *ret);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
 bool fl__write_files_under(const fl_engine *e, uint64_t window);
 void fl__flush(fl_engine *e);

@@ -66,7 +66,7 @@ int fl__space(fl_engine *e, fl_bytes ns, uint32_t *ret)
     struct spaces *spaces = &e->spaces;
     if (spaces->count * 2 >= spaces->table_size && grow_space_table(spaces) < 0)
         return FL_NO_MEMORY;
-    uint64_t hash = fl__store_hash(ns, (fl_bytes){0});
+    uint64_t hash = fl_store_hash(ns, (fl_bytes){0});
     uint32_t *slot = space_slot(spaces, hash, ns);
     if (*slot == 0) {
         if (spaces->count == spaces->capacity && grow_space_list(spaces) < 0)

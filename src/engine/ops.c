@@ -202,6 +202,7 @@ static bool new_key(fl_engine *e, int64_t at_us, bool retried, fl_key *ret)
 /* What is to be filed, and what makes way for it. */
 struct filing {
     const fl_durable *timer;
+    uint64_t name_hash; /* 0: it is not known, or the timer has no name */
     int64_t at_us;
     const fl_key *id; /* NULL: it is new */
     fl_key remove;
@@ -228,7 +229,8 @@ static int file_row(fl_engine *e, const struct filing *filing, struct write_entr
                           .window = fl__window_for(e, filing->at_us),
                           .ns = timer->ns,
                           .name = timer->name,
-                          .body = {body, size}};
+                          .body = {body, size},
+                          .name_hash = filing->name_hash};
     entry->space = space;
     *change = (fl_store_change){
         .put = &entry->row, .remove = filing->remove, .remove_id = filing->remove_id, .unbury = filing->unbury};
@@ -327,7 +329,7 @@ static bool has_changed(const fl_op *op, const fl_row *row)
 static int write_row(fl_engine *e, struct work *work, int64_t at_us, const fl_row *row, const fl_key *id)
 {
     struct write_entry *entry;
-    struct filing filing = {.timer = &work->op->timer, .at_us = at_us, .id = id};
+    struct filing filing = {.timer = &work->op->timer, .name_hash = work->name_hash, .at_us = at_us, .id = id};
     if (row) {
         filing.remove = row->key;
         filing.remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
@@ -805,20 +807,33 @@ static void name_granted(fl_engine *e, struct lock *lock)
 }
 
 /* Whether the store need not even be asked. It must be if something may be in it of which nobody knows. */
-static bool is_absent(fl_engine *e, const fl_durable *timer)
+static bool is_absent(fl_engine *e, const struct work *work)
 {
-    return timer->name.size > 0 && e->unsure_count == 0 && fl_store_absent(e->shard, timer->ns, timer->name);
+    fl_store_want want;
+    if (work->op->timer.name.size == 0 || e->unsure_count > 0)
+        return false;
+    fl__find_want(work, &want);
+    return fl_store_absent(e->shard, &want);
+}
+
+/* A dead letter has its name from the store. */
+static uint64_t name_hash_of(const fl_op *op)
+{
+    bool known = op->name_hash && op->kind <= FL_OP_CANCEL;
+    assert(!known || op->name_hash == fl_store_hash(op->timer.ns, op->timer.name));
+    return known ? op->name_hash : fl_store_hash(op->timer.ns, op->timer.name);
 }
 
 /* Those who had to wait for the name are not decided on the way: there may be many of them, each of which lets the next one
  * have it. */
 static void look_for(fl_engine *e, struct work *work)
 {
-    const fl_durable *timer = &work->op->timer;
-    if (timer->name.size > 0 &&
-        !fl__lock(e, &work->name_lock, lock_of_name(fl__store_hash(timer->ns, timer->name)), name_granted))
-        return;
-    if (is_absent(e, timer)) {
+    if (work->op->timer.name.size > 0) {
+        work->name_hash = name_hash_of(work->op);
+        if (!fl__lock(e, &work->name_lock, lock_of_name(work->name_hash), name_granted))
+            return;
+    }
+    if (is_absent(e, work)) {
         hold_and_decide(e, work, NULL, NULL);
         return;
     }

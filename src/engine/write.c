@@ -229,10 +229,10 @@ struct find *fl__find_new(fl_engine *e, size_t count)
     return find;
 }
 
-static void want_of(const struct work *work, fl_store_want *ret)
+void fl__find_want(const struct work *work, fl_store_want *ret)
 {
     const fl_durable *timer = &work->op->timer;
-    *ret = (fl_store_want){.ns = timer->ns, .name = timer->name, .id = timer->id};
+    *ret = (fl_store_want){.ns = timer->ns, .name = timer->name, .name_hash = work->name_hash, .id = timer->id};
 }
 
 static void send_find(fl_engine *e)
@@ -245,7 +245,7 @@ static void send_find(fl_engine *e)
     }
     while (find->count < count) {
         struct work *work = fl__queue_pop(&e->to_find);
-        want_of(work, &find->wants[find->count]);
+        fl__find_want(work, &find->wants[find->count]);
         find->works[find->count++] = work;
     }
     e->finds_busy++;

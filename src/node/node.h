@@ -430,6 +430,8 @@ void shard_call_fail(struct shard_call *call, int result); /* renders it: before
 /* Whether a text is an ID of this store, as it is given out: then it cannot be a name. */
 bool is_id(const struct node *node, fl_bytes text, uint32_t *ret_shard, fl_key *ret_id);
 struct shard *shard_of_name(struct node *node, fl_bytes ns, fl_bytes name);
+/* The shard of an operation by name. The hash of the name stays in the operation: engine and store need it, too. */
+struct shard *shard_of_op(struct node *node, fl_op *op);
 struct shard *shard_of_worker(struct worker *worker); /* for timers without a name */
 
 /* --- shards.c ----------------------------------------------------------------------------------------------------- */

@@ -417,6 +417,12 @@ struct shard *shard_of_name(struct node *node, fl_bytes ns, fl_bytes name)
     return &node->shards[fl_store_shard_of(node->shard_count, ns, name)];
 }
 
+struct shard *shard_of_op(struct node *node, fl_op *op)
+{
+    op->name_hash = fl_store_hash(op->timer.ns, op->timer.name);
+    return &node->shards[op->name_hash % node->shard_count];
+}
+
 /* One of its own if it has any: then nobody else is involved. Always the same for a while, so that what comes together is
  * committed together. */
 struct shard *shard_of_worker(struct worker *worker)

@@ -47,7 +47,7 @@ static void first_callback(struct server *server, const char *url)
     first->job.render = nothing_to_render;
     first->job.errand.home = server->node.workers;
     first->job.done = first_made;
-    first->job.shard = shard_of_name(&server->node, first->op.timer.ns, first->op.timer.name);
+    first->job.shard = shard_of_op(&server->node, &first->op);
     if (fl_runtime_spawn_on(server->runtime, 0, make_first, first) < 0)
         free(first);
 }

@@ -140,10 +140,10 @@ void fl_store_submit(fl_shard *shard, fl_store_request *request)
     shard->store->ops->submit(shard, request);
 }
 
-bool fl_store_absent(fl_shard *shard, fl_bytes ns, fl_bytes name)
+bool fl_store_absent(fl_shard *shard, const fl_store_want *want)
 {
     const struct fl_store_ops *ops = shard->store->ops;
-    return ops->absent && ops->absent(shard, ns, name);
+    return ops->absent && ops->absent(shard, want);
 }
 
 enum fl_store_failure fl_store_failure(int result)
@@ -197,14 +197,14 @@ static uint64_t hash_bytes(uint64_t hash, fl_bytes bytes)
     return mix(hash ^ tail ^ (uint64_t)bytes.size << 56);
 }
 
-uint64_t fl__store_hash(fl_bytes ns, fl_bytes name)
+uint64_t fl_store_hash(fl_bytes ns, fl_bytes name)
 {
     return hash_bytes(hash_bytes(0x9e3779b97f4a7c15, ns), name);
 }
 
 uint32_t fl_store_shard_of(uint32_t shards, fl_bytes ns, fl_bytes name)
 {
-    return (uint32_t)(fl__store_hash(ns, name) % shards);
+    return (uint32_t)(fl_store_hash(ns, name) % shards);
 }
 
 size_t fl__window_candidates(int64_t at_us, uint64_t out[FL__WINDOW_LEVELS])

@@ -49,9 +49,6 @@ size_t fl__history_size(const fl_history_row *row);
 size_t fl__history_encode(const fl_history_row *row, unsigned char *out);
 bool fl__history_decode(const unsigned char **at, const unsigned char *end, fl_history_row *ret);
 
-/* A stable hash of a name in its namespace: it chooses the shard and is what indexes of names are sorted by. */
-uint64_t fl__store_hash(fl_bytes ns, fl_bytes name);
-
 /* Progress as bytes, for the databases. fl__progress_size() bytes at most are written; returns how many. */
 size_t fl__progress_size(const fl_progress *progress);
 size_t fl__progress_encode(const fl_progress *progress, unsigned char *out);

@@ -114,9 +114,9 @@ static void watched_close(fl_store *store)
     fl_store_close(watched.inner);
 }
 
-static bool watched_absent(fl_shard *base, fl_bytes ns, fl_bytes name)
+static bool watched_absent(fl_shard *base, const fl_store_want *want)
 {
-    return fl_store_absent(((struct watched_shard *)base)->inner, ns, name);
+    return fl_store_absent(((struct watched_shard *)base)->inner, want);
 }
 
 static const struct fl_store_ops watched_ops = {.close = watched_close,

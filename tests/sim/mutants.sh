@@ -46,7 +46,7 @@ writes-not-held src/engine/write.c s/ \&\& !e->set_back \&\& !e->retreat)/)/
 outdated-load-taken src/engine/load.c s/return key_before(e->until, request->load.from);/return (void)e, (void)request, false;/
 set-forth-is-forgotten src/engine/engine.c s/        e->wall_us = now_us;/&e->set_back = false;/
 lost-is-acknowledged src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_SHARD_LOST ? 0 : request->result)/
-absent-is-guessed src/store/memory/memory.c s/return !found \&\& fl__store_hash/return fl__store_hash/
+absent-is-guessed src/store/memory/memory.c s/return !found \&\& fl_store_hash/return fl_store_hash/
 gone-back-is-not-noticed src/store/memory/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
 lost-is-ignored src/engine/engine.c s/if (request->result == FL_SHARD_LOST \&\& (e->state/if (false \&\& (e->state/
 held-is-claimed src/store/memory/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /

@@ -166,10 +166,10 @@ static void submit(fl_shard *shard, fl_store_request *request)
     go_on(lane);
 }
 
-static bool absent(fl_shard *shard, fl_bytes ns, fl_bytes name)
+static bool absent(fl_shard *shard, const fl_store_want *want)
 {
     struct lane *lane = (struct lane *)shard;
-    return !lane->cut && fl_store_absent(lane->inner, ns, name);
+    return !lane->cut && fl_store_absent(lane->inner, want);
 }
 
 static int attach(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret)

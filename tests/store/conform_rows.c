@@ -2,7 +2,7 @@
 /* The suite, about rows: putting, removing, moving, finding them, and those that were given up. */
 
 #include "store/conformance.h"
-#include "store/store.h" /* fl__store_hash() */
+#include "store/store.h" /* fl_store_hash() */
 
 TEST(a_row_is_found_as_it_was_put)
 {
@@ -325,7 +325,7 @@ static void make_alike(fl_row rows[ALIKE])
         uint64_t words[2] = {0x1234567812345678 + i, mix(ns ^ (0x1234567812345678 + i)) ^ 0x4711};
         rows[i] = make_row(2 + 2 * i, (int64_t)i << 25, 25);
         rows[i].name = (fl_bytes){remember(words, sizeof words), sizeof words};
-        CHECK(fl__store_hash(rows[i].ns, rows[i].name) == fl__store_hash(rows[0].ns, rows[0].name));
+        CHECK(fl_store_hash(rows[i].ns, rows[i].name) == fl_store_hash(rows[0].ns, rows[0].name));
     }
 }
 
@@ -362,7 +362,7 @@ TEST(namespaces_are_told_apart_even_if_hashes_do_not)
     fl_row row = make_row(2, 1000, 25), found;
     row.ns = text("a");
     row.name = (fl_bytes){&first, sizeof first};
-    CHECK(fl__store_hash(row.ns, row.name) == fl__store_hash(text("b"), (fl_bytes){&second, sizeof second}));
+    CHECK(fl_store_hash(row.ns, row.name) == fl_store_hash(text("b"), (fl_bytes){&second, sizeof second}));
     put(shard, version, &row, 1);
     fl_store_want wants[3] = {{.ns = row.ns, .name = row.name},
                               {.ns = text("b"), .name = {&second, sizeof second}},
@@ -566,7 +566,7 @@ TEST(who_is_given_up_twice_is_there_once)
 static void check_not_absent(const fl_row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        CHECK(!fl_store_absent(shard, rows[i].ns, rows[i].name));
+        CHECK(!fl_store_absent(shard, &(fl_store_want){.ns = rows[i].ns, .name = rows[i].name}));
 }
 
 /* Whether one that is not there is said to be absent is the store's own business. */

@@ -6,7 +6,7 @@
 
 #include "store/conformance.h"
 #include "store/model.h"
-#include "store/store.h" /* fl__store_hash() */
+#include "store/store.h" /* fl_store_hash() */
 
 /* --- Telling ------------------------------------------------------------------------------------------------------ */
 
@@ -18,7 +18,7 @@ static void tell_bytes(FILE *out, fl_bytes bytes)
         fprintf(out, c > ' ' && c < 127 ? "%c" : "<%02x>", c);
     }
     if (bytes.size > 40)
-        fprintf(out, "…%016" PRIx64, fl__store_hash(bytes, (fl_bytes){"", 0}));
+        fprintf(out, "…%016" PRIx64, fl_store_hash(bytes, (fl_bytes){"", 0}));
 }
 
 static void tell_key(FILE *out, fl_key key)

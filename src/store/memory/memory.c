@@ -841,13 +841,13 @@ static void submit(fl_shard *shard, fl_store_request *request)
 }
 
 /* It could always tell, but says it of every second name only: who is tested with it meets both ways. */
-static bool absent(fl_shard *shard, fl_bytes ns, fl_bytes name)
+static bool absent(fl_shard *shard, const fl_store_want *want)
 {
     struct book *book = ((struct attachment *)shard)->book;
     pthread_mutex_lock(&book->lock);
-    bool found = fl__rows_by_name(&book->rows, ns, name) != NULL;
+    bool found = fl__rows_by_name(&book->rows, want->ns, want->name) != NULL;
     pthread_mutex_unlock(&book->lock);
-    return !found && fl__store_hash(ns, name) % 2 == 0;
+    return !found && fl_store_hash(want->ns, want->name) % 2 == 0;
 }
 
 /* --- The store ---------------------------------------------------------------------------------------------------- */

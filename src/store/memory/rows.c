@@ -243,7 +243,7 @@ void fl__rows_put(struct fl__rows *rows, struct fl__memory_row *row)
     if (was_moved(row))
         fl__hash_insert(&rows->by_id, &row->by_id, fl__hash_number(row->id.seq));
     if (row->name_size > 0)
-        fl__hash_insert(&rows->by_name, &row->by_name, fl__store_hash(ns_of(row), name_of(row)));
+        fl__hash_insert(&rows->by_name, &row->by_name, fl_store_hash(ns_of(row), name_of(row)));
 }
 
 void fl__rows_remove(struct fl__rows *rows, struct fl__memory_row *row)
@@ -303,7 +303,7 @@ struct fl__memory_row *fl__rows_by_id(const struct fl__rows *rows, fl_key id)
 
 struct fl__memory_row *fl__rows_by_name(const struct fl__rows *rows, fl_bytes ns, fl_bytes name)
 {
-    uint64_t hash = fl__store_hash(ns, name);
+    uint64_t hash = fl_store_hash(ns, name);
     for (struct hash_link *link = fl__hash_first(&rows->by_name, hash); link; link = fl__hash_next(link)) {
         struct fl__memory_row *row = hash_entry(link, struct fl__memory_row, by_name);
         if (same_bytes(ns_of(row), ns) && same_bytes(name_of(row), name))

@@ -20,7 +20,7 @@ static bool same(const struct interned *text, fl_bytes ns)
 static uint32_t *place_of(const struct namespaces *all, fl_bytes ns)
 {
     size_t mask = 2 * all->room - 1;
-    size_t at = fl__store_hash(ns, (fl_bytes){0}) & mask;
+    size_t at = fl_store_hash(ns, (fl_bytes){0}) & mask;
     while (all->table[at] && !same(all->texts[all->table[at] - 1], ns))
         at = (at + 1) & mask;
     return &all->table[at];

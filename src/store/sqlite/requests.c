@@ -120,7 +120,7 @@ static int put_row(struct base *base, const fl_row *row)
     if (r == 0)
         r = fl__window_put(base, window, &entry);
     if (r == 0)
-        r = fl__names_filed(base, row->key, row->ns, row->name);
+        r = fl__names_filed(base, row->key, row->ns, row->name, row->name_hash);
     if (r == 0 && !same_key(row->id, row->key))
         r = fl__run(base, SQL_MOVED, "iii", (int64_t)row->id.seq, row->key.at_us, (int64_t)row->key.seq);
     return r;
@@ -416,7 +416,8 @@ static int find(struct base *base, fl_store_request *request)
             if (r < 0)
                 return r;
         } else if (fl__namespace_find(base, want->ns) != 0) {
-            queries[names++] = (struct name_query){.hash = fl__name_hash(want->ns, want->name), .index = i};
+            queries[names++] =
+                (struct name_query){.hash = fl__name_hash(want->ns, want->name, want->name_hash), .index = i};
         }
     }
     return fl__names_find(base, queries, names, find_by_name, request);

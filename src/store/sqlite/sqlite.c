@@ -129,9 +129,9 @@ static void submit(fl_shard *shard, fl_store_request *request)
     fl__port_submit((struct port *)shard, request);
 }
 
-static bool absent(fl_shard *shard, fl_bytes ns, fl_bytes name)
+static bool absent(fl_shard *shard, const fl_store_want *want)
 {
-    return fl__names_absent(((struct port *)shard)->worker->base, ns, name);
+    return fl__names_absent(((struct port *)shard)->worker->base, want);
 }
 
 /* --- The store ---------------------------------------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static void check_name(size_t i)
 static void check_not_absent(size_t i)
 {
     char name[NAME];
-    if (keys[i].seq > 0 && fl__names_absent(base, text("ns"), name_of(i, name)))
+    if (keys[i].seq > 0 && fl__names_absent(base, &(fl_store_want){.ns = text("ns"), .name = name_of(i, name)}))
         test_fail(__FILE__, __LINE__, "name %zu is there, and is said to be absent", i);
 }
 
@@ -253,7 +253,7 @@ static bool is_absent(const char *kind, size_t i)
 {
     char name[32];
     fl_bytes bytes = {name, (size_t)snprintf(name, sizeof name, "%s-%zu", kind, i)};
-    return fl__names_absent(base, text("ns"), bytes);
+    return fl__names_absent(base, &(fl_store_want){.ns = text("ns"), .name = bytes});
 }
 
 /* Anchors are there all the time, strangers never are. */

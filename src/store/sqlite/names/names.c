@@ -19,9 +19,9 @@
 
 enum { FRESH_MIN = 1024, MERGED_PER_NAME = 8, DEBT_MAX = 1 << 17 }; /* some ten milliseconds */
 
-uint64_t fl__name_hash(fl_bytes ns, fl_bytes name)
+uint64_t fl__name_hash(fl_bytes ns, fl_bytes name, uint64_t known)
 {
-    return fl__store_hash(ns, name) & fl__sqlite_tuning.hash_mask;
+    return (known ? known : fl_store_hash(ns, name)) & fl__sqlite_tuning.hash_mask;
 }
 
 /* --- Fresh names -------------------------------------------------------------------------------------------------- */
@@ -132,9 +132,9 @@ int fl__names_find(struct base *base, struct name_query *queries, size_t count, 
     return fl__runs_find(base, queries, count, found, arg);
 }
 
-bool fl__names_absent(struct base *base, fl_bytes ns, fl_bytes name)
+bool fl__names_absent(struct base *base, const fl_store_want *want)
 {
-    uint64_t hash = fl__name_hash(ns, name);
+    uint64_t hash = fl__name_hash(want->ns, want->name, want->name_hash);
     if (pthread_mutex_trylock(&base->names->lock) != 0)
         return false;
     bool absent = base->names->sure && !fresh_has(base->names, hash) && !fl__runs_may_have(base, hash);
@@ -165,7 +165,7 @@ uint64_t fl__names_debt(const struct base *base)
     return base->names->debt;
 }
 
-int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
+int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name, uint64_t known_hash)
 {
     struct names *names = base->names;
     names->rows_since++;
@@ -173,7 +173,8 @@ int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
         names->seq_limit = key.seq + 1;
     if (name.size == 0)
         return 0;
-    struct name_entry entry = {fl__name_hash(ns, name), key.seq, (uint64_t)key.at_us >> FL_WINDOW_SHIFT_MIN};
+    struct name_entry entry = {fl__name_hash(ns, name, known_hash), key.seq,
+                               (uint64_t)key.at_us >> FL_WINDOW_SHIFT_MIN};
     if (names->debt < DEBT_MAX)
         names->debt += MERGED_PER_NAME;
     int r = fresh_add(base, entry);
@@ -187,7 +188,7 @@ int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
 void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name)
 {
     fl__names_sure(base, false);
-    fresh_remove(base->names, fl__name_hash(ns, name), key.seq);
+    fresh_remove(base->names, fl__name_hash(ns, name, 0), key.seq);
 }
 
 /* --- Writing a run ------------------------------------------------------------------------------------------------ */
@@ -268,7 +269,7 @@ static int load_row(struct base *base, const struct window *window, const struct
         return 0;
     fl_bytes ns;
     int r = fl__namespace_text(base, entry->ns, &ns);
-    return r == 0 ? fl__names_filed(base, entry->key, ns, entry->name) : r;
+    return r == 0 ? fl__names_filed(base, entry->key, ns, entry->name, 0) : r;
 }
 
 /* The rows of a window that are not in a run. */

@@ -33,10 +33,11 @@ void fl__names_free(struct names *names);
 /* Rows with a name and a smaller sequence number than `mark` are in a run, or in the table `late`: the file says so. */
 int fl__names_load(struct base *base, uint64_t mark);
 void fl__names_unload(struct base *base);
-uint64_t fl__name_hash(fl_bytes ns, fl_bytes name);
+/* `known`: fl_store_hash() of the name if it has been computed, else 0. */
+uint64_t fl__name_hash(fl_bytes ns, fl_bytes name, uint64_t known);
 
 /* A row was filed; if it has a name, the index learns of it. */
-int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
+int fl__names_filed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name, uint64_t known_hash);
 /* A row with a name was taken away. */
 void fl__names_removed(struct base *base, fl_key key, fl_bytes ns, fl_bytes name);
 /* A window has gone, with all its rows. */
@@ -47,7 +48,7 @@ typedef int name_fn(struct base *base, size_t index, const struct name_entry *en
 int fl__names_find(struct base *base, struct name_query *queries, size_t count, name_fn *found, void *arg);
 
 /* Whether there is certainly no row of that name. Any thread; never waits. */
-bool fl__names_absent(struct base *base, fl_bytes ns, fl_bytes name);
+bool fl__names_absent(struct base *base, const fl_store_want *want);
 /* What is in memory is what is committed: from now on fl__names_absent() may say so. */
 void fl__names_committed(struct base *base);
 
