@@ -36,6 +36,8 @@ int ask_and_show(const struct ask *ask)
     if (status != CLI_OK)
         return status;
     put_path(&path, ask->path[0], ask->path[1], ask->path[2], ask->path[3], NULL);
+    if (ask->query)
+        ask->query(&path);
     status = send_request(&client, ask, &path, &body, &answer);
     if (status == CLI_OK)
         status = client_read(&client, &answer, &value);
@@ -84,7 +86,8 @@ int ask_and_list(const struct ask_list *ask)
     put_path(&path, ask->path[0], ask->path[1], ask->path[2], ask->path[3], NULL);
     if (ask->filter)
         put_filter(&path, ask->filter);
-    struct pages pages = {.path = &path, .limit = ask->limit, .timer = take, .page = flush, .arg = &listing};
+    struct pages pages = {
+        .path = &path, .member = ask->member, .limit = ask->limit, .timer = take, .page = flush, .arg = &listing};
     status = pages_follow(&client, &pages);
     if (status == CLI_OK && !ask->as_json)
         table_say_empty(&listing.table, ask->none);

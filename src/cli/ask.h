@@ -9,8 +9,9 @@
 
 struct ask {
     const struct cli_command *command;
-    const char *method;  /* NULL: GET */
-    const char *path[4]; /* "/v1/timers", namespace, name: up to the first NULL */
+    const char *method;              /* NULL: GET */
+    const char *path[4];             /* "/v1/timers", namespace, name: up to the first NULL */
+    void (*query)(struct out *path); /* adds parameters; NULL: there are none */
     int (*body)(const struct client *client, struct out *body); /* NULL: the request has none */
     const char *header;                                         /* one more, or NULL */
     bool as_json;                                               /* show the answer as it came */
@@ -23,6 +24,7 @@ int ask_and_show(const struct ask *ask);
 struct ask_list {
     const struct cli_command *command;
     const char *path[4];
+    const char *member;          /* of the answer, which has the list; NULL: "timers" */
     const struct filter *filter; /* or NULL */
     uint64_t limit;              /* 0: all */
     bool as_json;                /* one object per line */

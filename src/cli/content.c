@@ -102,31 +102,24 @@ int put_retry(const struct client *client, struct out *out, const char *text)
     return CLI_OK;
 }
 
-static void put_time(struct out *out, const char *time)
+void put_time(struct out *out, const char *key, const char *time)
 {
-    out_key(out, "due");
+    out_key(out, key);
     if (strspn(time, "0123456789") == strlen(time))
         out_text(out, time);
     else
         out_string(out, bytes_of(time));
 }
 
-static void put_text(struct out *out, const char *key, const char *text)
+void put_text(struct out *out, const char *key, const char *text)
 {
     out_key(out, key);
     out_string(out, bytes_of(text));
 }
 
-int content_write(const struct client *client, struct out *out)
+int delivery_write(const struct client *client, struct out *out)
 {
     int status = CLI_OK;
-    if (content.after && content.at)
-        return cli_usage(client->command, "give --after or --at, not both;");
-    out_text(out, "{");
-    if (content.after)
-        put_text(out, "after", content.after);
-    if (content.at)
-        put_time(out, content.at);
     if (content.to && *content.to)
         put_text(out, "target", content.to);
     if (content.to && !*content.to) {
@@ -141,6 +134,19 @@ int content_write(const struct client *client, struct out *out)
         status = put_headers(client, out);
     if (status == CLI_OK && content.retry)
         status = put_retry(client, out, content.retry);
+    return status == CLI_OK && out->failed ? client_no_memory(client) : status;
+}
+
+int content_write(const struct client *client, struct out *out)
+{
+    if (content.after && content.at)
+        return cli_usage(client->command, "give --after or --at, not both;");
+    out_text(out, "{");
+    if (content.after)
+        put_text(out, "after", content.after);
+    if (content.at)
+        put_time(out, "due", content.at);
+    int status = delivery_write(client, out);
     out_text(out, "}");
     return status == CLI_OK && out->failed ? client_no_memory(client) : status;
 }

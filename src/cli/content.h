@@ -2,7 +2,7 @@
 #ifndef FOLIOT_CLI_CONTENT_H
 #define FOLIOT_CLI_CONTENT_H
 
-/* What a timer consists of, as options of `add` and `update`. */
+/* What a timer consists of, as options of `add`, `update` and `schedule add`. */
 
 #include "cli/client.h"
 
@@ -12,11 +12,14 @@ struct content {
 };
 extern struct content content;
 
-#define CONTENT_OPTIONS                                                                                             \
-    {"after", "DURATION", "due so long from now: 10m, 1h30m", .text = &content.after, .format = &cli_duration},     \
-        {"at", "TIME", "due then: 2030-01-31T09:00:00+01:00, or milliseconds since 1970", .text = &content.at,      \
-         .format = &cli_time},                                                                                      \
-        {"to", "URL", "where it is delivered to; none: it is to be leased", .text = &content.to},                   \
+#define CONTENT_OPTIONS                                                                                         \
+    {"after", "DURATION", "due so long from now: 10m, 1h30m", .text = &content.after, .format = &cli_duration}, \
+        {"at", "TIME", "due then: 2030-01-31T09:00:00+01:00, or milliseconds since 1970", .text = &content.at,  \
+         .format = &cli_time},                                                                                  \
+        DELIVERY_OPTIONS
+
+#define DELIVERY_OPTIONS                                                                                            \
+    {"to", "URL", "where it is delivered to; none: it is to be leased", .text = &content.to},                       \
         {"payload", "TEXT", "what it carries: TEXT, @FILE, or - for standard input", .text = &content.payload},     \
         {"header", "'NAME: VALUE'", "a header of the delivery; may be repeated", .texts = &content.headers},        \
         {"timeout", "DURATION", "how long a delivery may take", .text = &content.timeout, .format = &cli_duration}, \
@@ -28,6 +31,13 @@ extern struct content content;
 
 /* Writes what was given as a JSON object. */
 int content_write(const struct client *client, struct out *out);
+
+/* Writes the members of DELIVERY_OPTIONS that were given into the object that is open. */
+int delivery_write(const struct client *client, struct out *out);
+
+/* Writes a member with a time: digits as a number. */
+void put_time(struct out *out, const char *key, const char *time);
+void put_text(struct out *out, const char *key, const char *text);
 
 /* Writes KEY=VALUE,... as an object: numbers as such, anything else as strings. */
 int put_retry(const struct client *client, struct out *out, const char *text);

@@ -22,7 +22,8 @@ struct exporting {
 
 static bool is_of_the_store(struct json key)
 {
-    return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt");
+    return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt") || json_is(key, "replaced") ||
+           json_is(key, "schedule") || json_is(key, "occurrence");
 }
 
 static int take(void *arg, struct json timer)

@@ -50,7 +50,8 @@ static bool put_civil(struct out *out, struct json object)
 static bool is_left_out(struct json key)
 {
     return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt") || json_is(key, "op") ||
-           json_is(key, "replaced") || json_is(key, "local") || json_is(key, "zone");
+           json_is(key, "replaced") || json_is(key, "local") || json_is(key, "zone") || json_is(key, "schedule") ||
+           json_is(key, "occurrence");
 }
 
 /* What is no JSON object is sent as it is: the server says what is wrong with it. */

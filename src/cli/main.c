@@ -24,6 +24,7 @@ const struct cli_command *const cli_commands[] = {
     &namespace_command,
     &pause_command,
     &resume_command,
+    &schedule_command,
     &clock_command,
     &stats_command,
     &cluster_command,

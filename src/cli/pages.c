@@ -33,7 +33,7 @@ static int take_page(const struct pages *pages, struct json page, uint64_t *left
 {
     struct json timers, timer, next;
     int status = CLI_OK;
-    if (json_get(page, "timers", &timers) && timers.kind == JSON_ARRAY)
+    if (json_get(page, pages->member ? pages->member : "timers", &timers) && timers.kind == JSON_ARRAY)
         for (struct json_walk walk = json_walk(timers); status == CLI_OK && json_element(&walk, &timer);) {
             status = pages->timer(pages->arg, timer);
             (*left)--;

@@ -23,6 +23,7 @@ void put_filter(struct out *path, const struct filter *filter);
  * are asked for, 0: all. Either may return another status than CLI_OK: then it ends. */
 struct pages {
     const struct out *path;
+    const char *member; /* which has the list; NULL: "timers" */
     uint64_t limit;
     int (*timer)(void *arg, struct json timer);
     int (*page)(void *arg);

@@ -272,7 +272,7 @@ void table_text(struct table *table, const char *text)
 void table_cell(struct table *table, struct json object, const char *key)
 {
     struct json value;
-    if (!json_get(object, key, &value)) {
+    if (!json_get(object, key, &value) || value.kind == JSON_NULL) {
         table_text(table, "-");
         return;
     }

@@ -128,6 +128,19 @@ def subprocess_full(foliot):
     Ran(["export"], done.returncode, "", done.stderr).must(1, err="cannot write")
 
 
+@test("timers that a schedule has created, and timers that were replaced, can be moved")
+def _():
+    with serve() as source, serve() as target:
+        source.put("/v1/schedules/demo/x", {"cron": "0 9 * * *", "payload": 7}).must(201)
+        source.post("/v1/schedules/demo/x/trigger").must(202)
+        for _ in range(2):
+            source.put("/v1/timers/demo/often", {"after": "1h", "max_wait": "2h"})
+        exported = Command(source.url)("export", "demo").must()
+        check('"op":"create"' in exported and "occurrence" not in exported, exported)
+        Command(target.url)("import", stdin=exported).must(out="^2 imported, 0 refused$")
+        expect([timer["payload"] for timer in target.lease("demo")], [7])
+
+
 @test("both show a bar on a terminal, and nothing of it in a pipe")
 def _():
     path = os.path.join(folder(), "timers.ndjson")
