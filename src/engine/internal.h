@@ -5,7 +5,10 @@
 /* The engine of one shard. What it is made of, and which file does what:
  *
  *   engine.c    the life of an engine: claim, renew, lose, restart, stop; alarms
- *   ops.c       what the program asks for: find the row, decide, write, answer
+ *   ops.c       what the program asks for: how a work begins, holds rows, and ends when it is written
+ *   submit.c    operations come in: each is checked and looks for its row
+ *   decide.c    what an operation does to its row
+ *   dead.c      operations on dead letters
  *   list.c      pages of timers
  *   lock.c      operations on the same name or row, one after the other
  *   write.c     changes on their way to the store
@@ -482,6 +485,21 @@ int fl__ops_check_group(const fl_engine *e, const fl_batch *batch);
 void fl__ops_apply_update(const fl_op *op, fl_durable *timer);
 int64_t fl__ops_filing_time(fl_engine *e, int64_t due_us);
 void fl__ops_answer_work(fl_engine *e, struct work *work, int result);
+/* Copies what is only borrowed from the store, to last until the batch is done. */
+bool fl__ops_own_bytes(fl_batch *batch, fl_bytes *bytes);
+int fl__ops_give_timer(struct work *work, const fl_durable *timer);
+void fl__ops_release_row(fl_engine *e, struct work *work);
+void fl__ops_finish(fl_engine *e, struct work *work, int result);
+int fl__ops_hold(fl_engine *e, fl_key key);
+
+/* --- decide.c */
+int fl__ops_create_nameless(fl_engine *e, fl_batch *batch, fl_op *op);
+void fl__ops_hold_and_decide(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled);
+bool fl__ops_is_in(const fl_op *op, fl_bytes ns);
+
+/* --- dead.c, submit.c */
+void fl__ops_begin_dead(fl_engine *e, fl_batch *batch, fl_op *op);
+void fl__ops_look_for(fl_engine *e, struct work *work);
 
 /* --- group.c */
 struct atomic_group *fl__group_new(fl_batch *batch); /* NULL: no memory */

@@ -27,7 +27,7 @@ front-passes-what-is-in-no-wheel src/engine/progress.c s/    if (e->armed_us < t
 found-not-counted src/engine/doubt.c s/    fl__count(e, unsure->space, 1);//
 old-counts-kept src/engine/engine.c s/^    fl__count_none(e);$//
 claim-not-counted src/engine/engine.c s/        fl__count(e, space, (int64_t)request->claim.counts\[i\].rows);//
-cancelled-counts src/engine/ops.c s/    work->adds = -1;//
+cancelled-counts src/engine/decide.c s/    work->adds = -1;//
 replaced-twice-gone src/engine/ops.c s/work->adds != 0 || ended)/work->adds != 0)/
 hold-ignored src/engine/fire.c s/flight->item->flags & ITEM_HELD/false/
 waiting-is-not-withdrawn src/engine/ops.c s/(f->state == FLIGHT_WAITING \&\& !fl__lane_withdraw(e, flight))/false/
@@ -50,7 +50,7 @@ absent-is-guessed src/store/memory/memory.c s/return !found \&\& fl_store_hash/r
 gone-back-is-not-noticed src/store/memory/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
 lost-is-ignored src/engine/engine.c s/if (request->result == FL_SHARD_LOST \&\& (e->state/if (false \&\& (e->state/
 held-is-claimed src/store/memory/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
-revision-not-checked src/engine/ops.c s/ \&\& op->timer.revision != row->key.seq;/ \&\& false;/
+revision-not-checked src/engine/decide.c s/ \&\& op->timer.revision != row->key.seq;/ \&\& false;/
 advance-repeated src/engine/fire.c s/    } else if (result == FL_OUTCOME_UNKNOWN) {/    } else if (result == FL_OUTCOME_UNKNOWN \&\& !work->group) {/
 followers-forgotten src/engine/group.c s/^        fl__ops_take_in(e, &(head.*/        ;/
 followers-found-are-forgotten src/engine/group.c s/^            fl__doubt_take_in(e, &wants.*/            ;/
