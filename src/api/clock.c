@@ -78,7 +78,7 @@ static void visit(struct tour *tour, struct worker *worker)
         if (turning->changed)
             fl_engine_clock_changed(shard->engine);
         fl_engine_get_stats(shard->engine, &stats);
-        turning->fired += stats.dispatched - stats.later - stats.parked;
+        turning->fired += stats.dispatched - stats.later - stats.parked - shard->steps;
         if (turning->changed || shard->delivering > 0 || !fl_engine_idle(shard->engine, &next_us))
             turning->idle = false;
         else if (next_us < turning->next_us)

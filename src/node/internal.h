@@ -122,6 +122,7 @@ bool timer_is_paused(struct node *node, const fl_durable *timer);
 uint64_t pause_of_timer(struct node *node, const fl_durable *timer, int64_t from_us, int64_t until_us);
 /* Whether a due timer waits for the end of a pause, or is skipped because of one: then it has been dealt with. */
 bool pause_takes(struct shard *shard, const fl_firing *firing, int64_t now_us);
+bool pause_takes_schedule(struct shard *shard, fl_bytes ns, uint64_t token); /* `ns` is the user's */
 void pause_tell_engine(struct shard *shard, const struct space *space);
 void pause_watch(struct worker *worker, int64_t until_us); /* a pause ends then; 0: no time is known */
 void pause_stop(struct worker *worker);

@@ -236,6 +236,7 @@ struct shard {
     fl_timer_id patience, claim_timer;
     fl_loop_task take_task, leave_task, left_task, lost_task;
     uint64_t queued[64]; /* a bit for each hash of a schedule that may have an occurrence that is queued */
+    uint64_t steps;      /* firings that were steps of schedules, not timers of users */
 };
 
 /* How often something took how long: up to 125 us, twice that, and so on; the last bucket has the rest. */

@@ -123,14 +123,14 @@ uint64_t pause_of_timer(struct node *node, const fl_durable *timer, int64_t from
 }
 
 /* The lane is closed, so the engine files the timer there. */
-static void park(struct shard *shard, const struct space *space, const struct pauses *pauses, const fl_firing *firing,
+static void park(struct shard *shard, const struct space *space, const struct pauses *pauses, uint64_t token,
                  int64_t now_us)
 {
     uint32_t lane = lane_of_pause(space);
     fl_engine_close_lane(shard->engine, lane, true);
     pause_watch(shard->worker, pauses->now.until_us);
-    if (fl_engine_wait(shard->engine, firing->token, lane, NULL)) { /* there was no memory to close it */
-        fl_settlement later = {.token = firing->token, .result = FL_LATER, .at_us = now_us + LATER_US};
+    if (fl_engine_wait(shard->engine, token, lane, NULL)) { /* there was no memory to close it */
+        fl_settlement later = {.token = token, .result = FL_LATER, .at_us = now_us + LATER_US};
         fl_engine_settle(shard->engine, &later, 1);
     }
 }
@@ -156,11 +156,24 @@ bool pause_takes(struct shard *shard, const fl_firing *firing, int64_t now_us)
     if (!pauses || !shard->engine)
         return false;
     if (pauses_are_on(pauses, now_us))
-        park(shard, space, pauses, firing, now_us);
+        park(shard, space, pauses, firing->token, now_us);
     else if (timer->attempt <= 1 && pauses_skip(pauses, since_us))
         skip(shard, space, firing);
     else
         return false;
+    return true;
+}
+
+/* A schedule waits like the timers of its namespace; its own policy says what becomes of the occurrences that it misses. */
+bool pause_takes_schedule(struct shard *shard, fl_bytes ns, uint64_t token)
+{
+    struct node *node = shard->worker->node;
+    const struct space *space = space_if_any(node, ns);
+    const struct pauses *pauses = pauses_of(node, space);
+    int64_t now_us = node_now(node);
+    if (!pauses || !shard->engine || !pauses_are_on(pauses, now_us))
+        return false;
+    park(shard, space, pauses, token, now_us);
     return true;
 }
 

@@ -112,6 +112,7 @@ static void advanced(fl_batch *batch)
     uint64_t mask, *bit = queued_bit(shard, s->ns, s->name, &mask);
     if (s->queued_us != 0)
         *bit |= mask;
+    shard->steps++;
     if (advance->ops[0].result == 0)
         tell(advance); /* else it was replaced, or fires again */
     advance_free(advance);
@@ -249,10 +250,7 @@ void schedule_fire(struct shard *shard, const fl_firing *firing)
             advance_free(advance);
         return;
     }
-    /* After the pause, `missed` decides. */
-    struct node *node = shard->worker->node;
-    if (space_is_paused(node, space_if_any(node, advance->schedule.ns))) {
-        put_off(shard, firing->token, 1000000);
+    if (pause_takes_schedule(shard, advance->schedule.ns, firing->token)) {
         advance_free(advance);
         return;
     }

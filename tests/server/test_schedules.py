@@ -109,6 +109,49 @@ def _():
         expect(len(queued), 1)
 
 
+@test("the test clock counts timers, not the steps of schedules")
+def _():
+    with Server("--test-clock") as server:
+        put(server, "x", every="1h").must(201)
+        expect(advance(server, "22h")["fired"], 22)
+        expect(advance(server, "30m")["fired"], 0)
+
+
+@test("a schedule in a paused namespace waits for the resume, and does not look meanwhile")
+def _():
+    with Server("--test-clock") as server:
+        for name, policy in (("one", "last"), ("each", "all"), ("none", "skip"), ("gone", "all"), ("moved", "all")):
+            put(server, name, every="1d", missed=policy, payload=name).must(201)
+        advance(server, "1d")
+        expect(len(lease_all(server)), 5)
+        server.post("/v1/namespaces/demo/pause", {}).must(200)
+        advance(server, "100d12h")  # looking once per second would take 8.6 million steps
+        expect(lease_all(server), [])
+        server.delete("/v1/schedules/demo/gone").must(204)
+        server.patch("/v1/schedules/demo/moved", {"payload": 0}).must(200)
+        server.post("/v1/namespaces/demo/resume", {}).must(200)
+        advance(server, "1s")
+        found = lease_all(server)
+        expect((len(found), len(set(found))), (1 + 100, 100), "the last of one, each of the other")
+        advance(server, "12h")
+        expect(len(lease_all(server)), 4, "the next ones are on time; a change has dropped what was missed")
+
+
+@test("a pause holds across a kill, and the resume wakes the schedule")
+def _():
+    place = folder()
+    with Server(store="sqlite:" + place) as server:
+        put(server, "x", every="100ms", grace="0s").must(201)
+        server.post("/v1/namespaces/demo/pause", {}).must(200)
+        made = server.get("/v1/schedules/demo/x").json["made"]
+        server.kill()
+    with Server(store="sqlite:" + place) as server:
+        await_(lambda: server.get("/readyz").status == 200, "ready")
+        expect(server.get("/v1/schedules/demo/x").json["made"], made, "it is still paused")
+        server.post("/v1/namespaces/demo/resume", {}).must(200)
+        await_(lambda: server.get("/v1/schedules/demo/x").json["made"] > made + 2, "it goes on")
+
+
 @test("webhooks say which occurrence it is; trigger and backfill")
 def _():
     receiver = Receiver()
