@@ -10,7 +10,8 @@
  *   api.c            which request is for which function, and whether it may: routes, rights, queries
  *   browser.c        whether a web page of another site has sent a request
  *   tokens.c         bearer tokens; rate.c: how many requests per second an address may send
- *   timers.c         one timer: create, get, change, cancel; timer.c: a timer as JSON
+ *   timers.c         one timer: create, get, change, cancel; timer.c: reads a timer, retry.c: its policy;
+ *                    timer_write.c: writes a timer
  *   part.c           whether a client gets a timer with its payload, without it, or the payload alone
  *   batch.c          many timers, one per line
  *   schedules.c      schedules; schedule.c: a schedule as JSON

@@ -7,6 +7,7 @@
 
 #include "api/internal.h"
 #include "api/timer.h"
+#include "text/base64.h"
 #include "text/log.h"
 #include "text/when.h"
 

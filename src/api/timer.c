@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "node/node.h"
+#include "text/base64.h"
 #include "text/civil.h"
 #include "text/when.h"
 #include "text/zone.h"
@@ -199,54 +200,6 @@ static int read_payload(struct reading *r, struct json value)
     return check_payload(r, value.text.size);
 }
 
-static int base64_digit(unsigned char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
-}
-
-/* Returns the size, or -1. */
-static ssize_t decode_base64(fl_bytes text, unsigned char *to)
-{
-    const unsigned char *from = text.data;
-    size_t size = text.size, made = 0;
-    uint32_t word = 0;
-    while (size > 0 && text.size - size < 2 && from[size - 1] == '=')
-        size--;
-    if (size % 4 == 1 || (size != text.size && text.size % 4 != 0))
-        return -1;
-    for (size_t i = 0; i < size; i++) {
-        int digit = base64_digit(from[i]);
-        if (digit < 0)
-            return -1;
-        word = word << 6 | (uint32_t)digit;
-        if (i % 4 > 0)
-            to[made++] = (unsigned char)(word >> (6 - 2 * (i % 4)));
-    }
-    if (size % 4 > 0 && (word & (size % 4 == 2 ? 15u : 3u)) != 0)
-        return -1; /* bits that belong to no byte */
-    return (ssize_t)made;
-}
-
-int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size)
-{
-    unsigned char *room = malloc(text.size + 1);
-    ssize_t size = room ? decode_base64(text, room) : -1;
-    if (size < 0) {
-        int r = room ? FL_INVALID_ARGUMENT : FL_NO_MEMORY;
-        free(room);
-        return r;
-    }
-    *ret = room;
-    *ret_size = (size_t)size;
-    return 0;
-}
-
 static int read_payload_base64(struct reading *r, struct json value)
 {
     fl_bytes text = {0};
@@ -256,7 +209,7 @@ static int read_payload_base64(struct reading *r, struct json value)
     if (!room)
         return no_memory(r);
     room[0] = '\0';
-    ssize_t size = decode_base64(text, room + 1);
+    ssize_t size = base64_decode_to(text, room + 1);
     if (size < 0)
         return bad(r, "is not base64");
     r->in->timer.payload = (fl_bytes){room, (size_t)size + 1};
@@ -497,205 +450,6 @@ unsigned timer_update_flags(const struct timer_in *in)
            (given & GAVE_TIMEOUT ? FL_OP_SET_TIMEOUT : 0) | (given & GAVE_RETRY ? FL_OP_SET_RETRY : 0) |
            (given & GAVE_HEADERS ? FL_OP_SET_HEADERS : 0) | (given & GAVE_MAX_WAIT ? FL_OP_SET_MAX_WAIT : 0) |
            (given & GAVE_MERGE ? FL_OP_SET_MERGE : 0);
-}
-
-/* --- Retry policies ----------------------------------------------------------------------------------------------- */
-
-static int read_count(struct json value, uint32_t *ret, struct problem *problem)
-{
-    int64_t count;
-    if (value.kind != JSON_NUMBER || !json_integer(value, &count) || count < 0 || count > UINT32_MAX)
-        return problem_set(problem, 400, "invalid-field", "retry.max_attempts",
-                           "retry.max_attempts must be a whole number, 0 for no limit");
-    *ret = (uint32_t)count;
-    return 0;
-}
-
-static int read_multiplier(struct json value, uint32_t *ret, struct problem *problem)
-{
-    double multiplier = value.kind == JSON_NUMBER ? json_double(value) : 0;
-    if (!(multiplier >= 1 && multiplier <= 1000))
-        return problem_set(problem, 400, "invalid-field", "retry.multiplier",
-                           "retry.multiplier must be a number from 1 to 1000");
-    *ret = (uint32_t)(multiplier * 1000 + 0.5);
-    return 0;
-}
-
-static int read_interval(const char *field, struct json value, uint64_t *ret, struct problem *problem)
-{
-    char room[64];
-    if (value.kind != JSON_STRING || value.text.size > sizeof room || duration_parse(json_string(value, room), ret) < 0)
-        return problem_set(problem, 400, "invalid-field", field, "%s must be a duration like \"500ms\" or \"1h30m\"",
-                           field);
-    return 0;
-}
-
-/* What is not given is as in the default policy. */
-int retry_read(struct json object, fl_retry *ret, struct problem *problem)
-{
-    enum { MAX_ATTEMPTS, INITIAL, MULTIPLIER, MAX_INTERVAL, MAX_AGE };
-    static const char *const names[] = {"max_attempts", "initial", "multiplier", "max_interval", "max_age", NULL};
-    struct json key, value;
-    fl_retry retry = {.max_attempts = 10, .multiplier_1000 = 2000, .initial_us = 1000000};
-    unsigned given = 0;
-    if (object.kind != JSON_OBJECT)
-        return problem_set(problem, 400, "invalid-field", "retry", "retry must be an object");
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        int r = problem_member(problem, "retry", names, key, &given);
-        if (r == MAX_ATTEMPTS)
-            r = read_count(value, &retry.max_attempts, problem);
-        else if (r == INITIAL)
-            r = read_interval("retry.initial", value, &retry.initial_us, problem);
-        else if (r == MULTIPLIER)
-            r = read_multiplier(value, &retry.multiplier_1000, problem);
-        else if (r == MAX_INTERVAL)
-            r = read_interval("retry.max_interval", value, &retry.max_interval_us, problem);
-        else if (r == MAX_AGE)
-            r = read_interval("retry.max_age", value, &retry.max_age_us, problem);
-        if (r < 0)
-            return r;
-    }
-    if (retry.initial_us == 0)
-        return problem_set(problem, 400, "invalid-field", "retry.initial", "retry.initial must be longer than 0");
-    if (!(given & 1u << MAX_INTERVAL))
-        retry.max_interval_us = retry.initial_us > 3600 * 1000000ull ? retry.initial_us : 3600 * 1000000ull;
-    if (retry.max_interval_us < retry.initial_us)
-        return problem_set(problem, 400, "invalid-field", "retry.max_interval",
-                           "retry.max_interval must not be shorter than retry.initial");
-    *ret = retry;
-    return 0;
-}
-
-void retry_write(struct out *out, const fl_retry *retry)
-{
-    char multiplier[THOUSANDTHS_TEXT];
-    out_text(out, "{\"max_attempts\":");
-    out_number(out, retry->max_attempts);
-    out_key(out, "initial");
-    out_duration(out, retry->initial_us);
-    out_key(out, "multiplier");
-    out_put(out, multiplier, thousandths_format(retry->multiplier_1000, multiplier));
-    out_key(out, "max_interval");
-    out_duration(out, retry->max_interval_us);
-    if (retry->max_age_us > 0) {
-        out_key(out, "max_age");
-        out_duration(out, retry->max_age_us);
-    }
-    out_put(out, "}", 1);
-}
-
-/* --- Out ---------------------------------------------------------------------------------------------------------- */
-
-static void write_debounce(struct out *out, const fl_durable *timer)
-{
-    if (timer->max_wait_us > 0) {
-        out_key(out, "max_wait");
-        out_duration(out, timer->max_wait_us);
-    }
-    if (timer->merge_first) {
-        out_key(out, "merge");
-        out_text(out, "\"first\"");
-    }
-    if (timer->replaced > 0) {
-        out_key(out, "replaced");
-        out_number(out, timer->replaced);
-    }
-}
-
-static void write_headers(struct out *out, fl_bytes headers)
-{
-    const char *at = headers.data, *end = at + headers.size;
-    out_key(out, "headers");
-    out_put(out, "{", 1);
-    for (bool first = true; at < end; first = false) {
-        size_t name = strlen(at);
-        if (!first)
-            out_put(out, ",", 1);
-        out_string(out, (fl_bytes){at, name});
-        out_put(out, ":", 1);
-        at += name + 1;
-        size_t value = strlen(at);
-        out_string(out, (fl_bytes){at, value});
-        at += value + 1;
-    }
-    out_put(out, "}", 1);
-}
-
-static void write_payload(struct out *out, const fl_durable *timer, bool brief)
-{
-    if (brief) {
-        out_key(out, "payload_bytes");
-        out_number(out, timer_payload(timer).size);
-        if (timer->payload.size > 0) {
-            out_key(out, "payload_type");
-            out_text(out, timer_is_binary(timer) ? "\"binary\"" : "\"json\"");
-        }
-    } else if (timer_is_binary(timer)) {
-        out_key(out, "payload_base64");
-        out_base64(out, timer_payload(timer));
-    } else if (timer->payload.size > 0) {
-        out_key(out, "payload");
-        out_put(out, timer->payload.data, timer->payload.size);
-    }
-}
-
-void timer_write_content(struct out *out, const fl_durable *timer, bool brief)
-{
-    if (timer->target.size > 0) {
-        out_key(out, "target");
-        out_string(out, timer->target);
-    }
-    write_payload(out, timer, brief);
-    if (timer->headers.size > 0)
-        write_headers(out, timer->headers);
-    if (timer->timeout_us > 0) {
-        out_key(out, "timeout");
-        out_duration(out, timer->timeout_us);
-    }
-    if (timer->retry.initial_us > 0) {
-        out_key(out, "retry");
-        retry_write(out, &timer->retry);
-    }
-}
-
-/* Of an occurrence of a schedule, and of a timer in civil time. */
-void timer_write_origin(struct out *out, const fl_durable *timer)
-{
-    if (timer->schedule.size > 0) {
-        out_key(out, "schedule");
-        out_string(out, timer->schedule);
-        out_key(out, "occurrence");
-        out_time(out, timer->occurrence_us);
-    }
-    if (timer->local.size > 0) {
-        out_key(out, "local");
-        out_string(out, timer->local);
-        out_key(out, "zone");
-        out_string(out, timer->zone);
-    }
-}
-
-void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief)
-{
-    char id[FL_ID_TEXT + 1];
-    fl_id_format(shard, timer->id, id);
-    out_key(out, "id");
-    out_string(out, (fl_bytes){id, FL_ID_TEXT});
-    out_key(out, "namespace");
-    out_string(out, timer->ns);
-    if (timer->name.size > 0) {
-        out_key(out, "name");
-        out_string(out, timer->name);
-    }
-    out_key(out, "due");
-    out_time(out, timer->due_us);
-    timer_write_origin(out, timer);
-    out_key(out, "created");
-    out_time(out, timer->created_us);
-    write_debounce(out, timer);
-    out_key(out, "attempt");
-    out_number(out, timer->attempt);
-    timer_write_content(out, timer, brief);
 }
 
 bool name_is_good(fl_bytes text)

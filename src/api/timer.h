@@ -82,9 +82,6 @@ void timer_write_origin(struct out *out, const fl_durable *timer); /* schedule a
 /* Writes the members of a timer, without the braces. With `brief`, size and type of the payload instead of the payload. */
 void timer_write(struct out *out, uint32_t shard, const fl_durable *timer, bool brief);
 
-/* Both alphabets, with or without padding. Returns 0 and what it stands for, to be freed; FL_INVALID_ARGUMENT, FL_NO_MEMORY. */
-int base64_decode(fl_bytes text, unsigned char **ret, size_t *ret_size);
-
 /* Whether a text can be a namespace or a name: 1 to 255 bytes of UTF-8 without control characters. */
 bool name_is_good(fl_bytes text);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "server/settings.h"
+#include "server/server.h"
 
 static const char *shell;
 
@@ -36,8 +36,9 @@ static void bash_words(const struct cli_command *command)
         printf("--%s ", o->name);
     if (command == &serve_command)
         fputs("--config --check ", stdout);
-    for (size_t i = 0; command == &serve_command && i < setting_count; i++)
-        printf("--%s ", settings[i].name);
+    struct config_option option;
+    for (size_t i = 0; command == &serve_command && config_option(i, &option); i++)
+        printf("--%s ", option.name);
     puts("--help' ;;");
 }
 
@@ -121,9 +122,9 @@ static void zsh_case(const struct cli_command *command)
     if (command == &serve_command)
         fputs(" '--config[read settings from this file]:FILE:_files' '--check[check the configuration and exit]'",
               stdout);
-    for (size_t i = 0; command == &serve_command && i < setting_count; i++)
-        zsh_option(settings[i].name, settings[i].help, settings[i].kind == SETTING_FLAG ? NULL : settings[i].value_name,
-                   false);
+    struct config_option option;
+    for (size_t i = 0; command == &serve_command && config_option(i, &option); i++)
+        zsh_option(option.name, option.help, option.value_name, false);
     puts(" '*:: :_files' ;;");
 }
 

@@ -20,8 +20,8 @@
 #include "base/alloc.h"
 #include "cli/cli.h"
 #include "cli/show.h"
-#include "engine/internal.h"
-#include "server/settings.h"
+#include "engine/codec.h"
+#include "server/server.h"
 #include "text/when.h"
 #include "store/store.h"
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cli/doctor.h"
-#include "store/sqlite/base.h"
 #include "store/store.h"
 
 enum { FILE_NAME = 4096 };
@@ -36,6 +35,12 @@ struct query {
     sqlite3 *db;
     struct facts *facts;
 };
+
+static fl_bytes column_bytes(sqlite3_stmt *row, int column)
+{
+    const void *data = sqlite3_column_blob(row, column);
+    return (fl_bytes){data, (size_t)sqlite3_column_bytes(row, column)};
+}
 
 static void problem(struct query *q, const char *what)
 {
@@ -165,7 +170,7 @@ static void check_sums(struct query *q, const char *table, const char *columns)
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(s);
         if (rc == SQLITE_ROW && sqlite3_column_type(s, 2) != SQLITE_NULL)
-            wrong += sqlite3_column_int64(s, 2) != fl__checksum(sqlite3_column_int64(s, 0), fl__column_bytes(s, 1));
+            wrong += sqlite3_column_int64(s, 2) != fl__checksum(sqlite3_column_int64(s, 0), column_bytes(s, 1));
     }
     if (rc != SQLITE_DONE)
         doctor_problem(q->doctor, q->shard, "the table %s cannot be read: %s", table, sqlite3_errmsg(q->db));

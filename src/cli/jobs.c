@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "cli/show.h"
-#include "api/timer.h"
+#include "text/base64.h"
 
 #define RETRY_NS UINT64_C(200000000)
 enum { ACK_SECONDS = 30, EXTEND_SECONDS = 5, GIVE_UP_SIGNALS = 4 };

@@ -54,6 +54,7 @@
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/hash.h"
+#include "engine/codec.h"
 #include "base/histogram.h"
 #include "base/image.h"
 #include "store/store.h"
@@ -654,12 +655,6 @@ bool fl__history_is_over(fl_engine *e);                      /* there is somethi
 void fl__history_go_on(fl_engine *e);
 void fl__history_clear(fl_engine *e);
 void fl__history_free(fl_engine *e);
-
-/* --- codec.c */
-size_t fl__body_size(const fl_durable *timer);
-size_t fl__body_encode(const fl_durable *timer, int64_t at_us, unsigned char *out);
-int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret); /* FL_STORE_CORRUPT */
-void fl__row_timer(const fl_row *row, fl_durable *ret);
 
 static inline bool same_bytes(fl_bytes a, fl_bytes b)
 {

@@ -15,7 +15,7 @@
 #include <assert.h>
 
 #include "base/alloc.h"
-#include "loop/ahead.h"
+#include "loop/loop.h"
 #include "loop/internal.h"
 
 enum {

@@ -27,7 +27,7 @@
 #include "base/histogram.h"
 #include "base/moment.h"
 #include "base/record.h"
-#include "loop/stopwatch.h"
+#include "loop/loop.h"
 #include "runtime/entries.h"
 #include "runtime/handle.h"
 #include "runtime/mailbox.h"

@@ -24,7 +24,6 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "loop/ahead.h"
 #include "runtime/internal.h"
 
 _Thread_local struct fl__worker *fl__self __attribute__((tls_model("initial-exec")));

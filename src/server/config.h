@@ -15,8 +15,8 @@
 
 #include <foliot/engine.h>
 
+#include "api/api.h"
 #include "text/log.h"
-#include "api/tokens.h"
 
 /* One address to listen on, resolved. */
 struct config_address {
@@ -96,5 +96,15 @@ int config_reload(const struct server_config *config, struct server_config *ret,
 void config_print(const struct server_config *config, FILE *to);
 void config_help(FILE *to);
 void config_free(struct server_config *config);
+
+/* A value for people to see: what may be a password is not in it. */
+void setting_write_masked(const char *text, FILE *to);
+
+/* The option of a setting, for shell completion. False: there are fewer. */
+struct config_option {
+    const char *name, *help;
+    const char *value_name; /* NULL: it is a flag */
+};
+bool config_option(size_t index, struct config_option *ret);
 
 #endif

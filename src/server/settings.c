@@ -235,3 +235,13 @@ const char *setting_nearest(const char *name, size_t size, bool option)
     }
     return nearest;
 }
+
+bool config_option(size_t index, struct config_option *ret)
+{
+    if (index >= setting_count)
+        return false;
+    const struct setting *setting = &settings[index];
+    *ret = (struct config_option){setting->name, setting->help,
+                                  setting->kind == SETTING_FLAG ? NULL : setting->value_name};
+    return true;
+}

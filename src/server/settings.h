@@ -69,9 +69,6 @@ void setting_write(const struct server_config *config, const struct setting *set
 bool setting_equal(const struct server_config *a, const struct server_config *b, const struct setting *setting);
 int setting_copy(struct server_config *to, const struct server_config *from, const struct setting *setting);
 
-/* A value for people to see: what may be a password is not in it. */
-void setting_write_masked(const char *text, FILE *to);
-
 /* Resolves the addresses of config->listen. Returns 0; FL_NO_MEMORY; FL_INVALID_ARGUMENT: `message` says why. */
 int config_resolve(struct server_config *config, char *message, size_t size);
 

@@ -60,4 +60,17 @@ int fl__progress_decode(fl_bytes encoded, fl_progress *ret);
 enum { FL__WINDOW_LEVELS = 8 };
 size_t fl__window_candidates(int64_t at_us, uint64_t out[FL__WINDOW_LEVELS]);
 
+/* --- For programs that look into the files of the SQLite store ---------------------------------------------------- */
+
+/* A checksum of 32 bits, of bytes and of the number under which they stand. */
+int64_t fl__checksum(int64_t k, fl_bytes bytes);
+
+/* Whether the log of a file is damaged in a way that a crash does not leave it, or is missing although it is `expected`. 0,
+ * or FL_STORE_CORRUPT and a message. */
+int fl__log_check(const char *path, bool expected, char *message, size_t size);
+
+/* Whether a file has the mark that it is in use. Returns SQLite's code. */
+struct sqlite3;
+int fl__mark_find(struct sqlite3 *db, bool *ret);
+
 #endif

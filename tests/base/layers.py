@@ -20,8 +20,8 @@ ORDER = ['base', 'wheel', 'loop', 'runtime', 'coro', 'webtimers', 'js', 'store',
 APART = {'node': ['http', 'webhook', 'peer'], 'ui': ['http', 'webhook', 'peer', 'node']}
 TOOLS = ['base', 'text']
 # The layers of the libraries have public headers in include/foliot, and no other, or one for the layers of the same library.
-HEADER = {'wheel': None, 'loop': None, 'runtime': 'runtime/worker.h', 'coro': None, 'webtimers': None, 'js': None,
-          'engine': None}
+HEADER = {'wheel': None, 'loop': 'loop/loop.h', 'runtime': 'runtime/worker.h', 'coro': None, 'webtimers': None, 'js': None,
+          'engine': 'engine/codec.h'}
 # Where the comment of rule 4 is, if not in the header.
 README = {'wheel': 'wheel/wheel_private.h', 'loop': 'loop/internal.h', 'runtime': 'runtime/internal.h',
           'coro': 'coro/internal.h', 'webtimers': 'webtimers/table.h', 'js': 'js/host.h', 'engine': 'engine/internal.h'}
@@ -29,15 +29,7 @@ README = {'wheel': 'wheel/wheel_private.h', 'loop': 'loop/internal.h', 'runtime'
 # The public headers whose name is not that of their folder.
 PUBLIC = {'nodes': 'wheel', 'alloc': 'base', 'error': 'base', 'version': 'base', 'clock': 'loop', 'kcoro': 'coro'}
 
-KNOWN = '''
-cli includes api/timer.h: private to api
-cli includes engine/internal.h: private to engine
-cli includes server/settings.h: private to server
-cli includes store/sqlite/base.h: private to store
-runtime includes loop/ahead.h: private to loop
-runtime includes loop/stopwatch.h: private to loop
-server includes api/tokens.h: private to api
-'''.split('\n')
+KNOWN = []
 
 
 def read(path):
@@ -149,7 +141,7 @@ def self_test():
 def main():
     good, found = self_test()
     all_faults = faults(os.environ.get('SOURCE', '.'))
-    new, stale = compare(all_faults, [line for line in KNOWN if line])
+    new, stale = compare(all_faults, KNOWN)
     tests = [
         ('the test finds one fault of each kind in a tree that has them', [] if good else found),
         ('folders use only the headers of folders below them', [f for f in new if ': ' in f]),

@@ -321,16 +321,8 @@ int fl__slot_doom(struct base *base, uint32_t slot);
 int fl__slots_load(struct base *base);
 int fl__slots_sum(struct base *base);
 
-/* A checksum of 32 bits, of bytes and of the number under which they stand. */
-int64_t fl__checksum(int64_t k, fl_bytes bytes);
-
-/* Whether the log of a file is damaged in a way that a crash does not leave it, or is missing although it is `expected`. 0,
- * or FL_STORE_CORRUPT and a message. */
-int fl__log_check(const char *path, bool expected, char *message, size_t size);
-
-/* The mark of a file that is in use: whether it is there; set; cleared. They return SQLite's codes. A connection that has not
+/* The mark of a file that is in use (see fl__mark_find()) is set; cleared. They return SQLite's codes. A connection that has not
  * read anything yet clears it with fl__mark_clear_unread(). */
-int fl__mark_find(sqlite3 *db, bool *ret);
 void fl__mark_set(sqlite3 *db);
 int fl__mark_clear(sqlite3 *db);
 int fl__mark_clear_unread(sqlite3 *db);
