@@ -482,6 +482,8 @@ void pull_free(struct worker *worker)
     for (size_t i = 0; i < QUEUE_BUCKETS; i++)
         for (struct queue *queue = pull->queues[i], *next; queue; queue = next) {
             next = queue->next;
+            if (queue->nudge)
+                fl_loop_cancel(worker->loop, queue->nudge);
             free(queue);
         }
     free(pull->slots);

@@ -35,6 +35,7 @@ struct road {
     struct road_watch watch;
     unsigned actor;
     struct lane *lanes;
+    struct road *next;
 };
 
 static void *need(void *memory)
@@ -116,11 +117,14 @@ static void answer(struct lane *lane)
     go_on(lane);
 }
 
-static struct road *the_road; /* a request says nothing about where it came from */
+static struct road *roads; /* a request says nothing about where it came from */
 
 static void back(fl_store_request *request)
 {
-    answer(need(lane_of(the_road, request)));
+    struct lane *lane = NULL;
+    for (struct road *road = roads; road && !lane; road = road->next)
+        lane = lane_of(road, request);
+    answer(need(lane));
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion): a request that is answered lets the next go, and a lost one is answered at once */
@@ -133,7 +137,6 @@ static void arrive(fl_loop *loop, void *arg)
         answer(lane);
         return;
     }
-    the_road = lane->road;
     lane->first->request->done = back;
     fl_store_submit(lane->inner, lane->first->request);
 }
@@ -216,19 +219,24 @@ static void close_road(fl_store *store)
     (void)store;
 }
 
-static const struct fl_store_ops ops = {close_road, attach, detach, submit, absent};
+static const struct fl_store_ops ops = {close_road, attach, detach, submit, absent, .shared = true};
 
 struct road *road_new(fl_store *store, const struct road_watch *watch)
 {
     struct road *road = calloc(1, sizeof *road);
-    if (road)
-        *road = (struct road){.store = {&ops, store->shards}, .inner = store, .watch = *watch};
-    return road;
+    if (!road)
+        return NULL;
+    *road = (struct road){.store = {&ops, store->shards}, .inner = store, .watch = *watch, .next = roads};
+    return roads = road;
 }
 
 void road_free(struct road *road)
 {
+    struct road **at = &roads;
     assert(!road->lanes);
+    while (*at != road)
+        at = &(*at)->next;
+    *at = road->next;
     free(road);
 }
 

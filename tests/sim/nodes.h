@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FOLIOT_TESTS_SIM_NODES_H
+#define FOLIOT_TESTS_SIM_NODES_H
+
+/* Whole nodes (src/node) in a simulated world: see nodes.c. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/queue.h>
+
+#include "node/internal.h"
+#include "sim/random.h"
+#include "sim/road.h"
+
+#define SECOND 1000000ll
+#define START_US (1700000000 * SECOND)
+
+enum { HOSTS_MOST = 3, SPACES = 3, ENTRIES_MOST = 400, SHARDS = 4, WORKERS = 2 };
+
+/* A server process, from its start until its memory is freed. */
+struct host {
+    struct nodes *world;
+    struct node node;
+    char address[16];
+    unsigned number;     /* never used twice */
+    bool dead;           /* it has crashed: nothing that it does has any effect */
+    bool leaving;        /* it stops, or is dead */
+    bool over;           /* all its memory but its own is freed */
+    unsigned step, left; /* of its stop: which one, and how many workers are in it */
+    fl_wall_clock wall;
+    int64_t offset_us; /* of its clock */
+    int64_t left_us;   /* when it began to stop, or crashed; 0: it has not */
+    struct road *road;
+    LIST_HEAD(calls, hook) hooks;
+    LIST_HEAD(links, node_link) links;
+    LIST_HEAD(requests, request) requests; /* of other servers, that are not answered */
+    LIST_ENTRY(host) entry;
+};
+
+enum fate { FATE_NEW, FATE_COUNTS, FATE_SAME, FATE_AGAIN, FATE_VAGUE };
+
+/* A timer, as its client knows it. */
+struct entry {
+    uint32_t tag; /* its payload; from 1 */
+    unsigned space;
+    bool hook;    /* it has a target */
+    bool busy;    /* an operation on it is under way */
+    bool there;   /* its creation was acknowledged */
+    bool refused; /* its creation was refused: it must not fire */
+    bool gone;    /* its cancellation was acknowledged: it must not fire */
+    bool unsure;  /* whether it is there is not known */
+    bool finished, dead;
+    bool doomed; /* it was given up, and becomes a dead letter */
+    int64_t due_us;
+    uint32_t shard, most; /* attempts */
+    /* The last attempt. */
+    bool live;
+    uint64_t term, serial;
+    uint32_t attempt;
+    int64_t ends_us;    /* monotonic: the lease is exclusive until then */
+    int64_t settled_us; /* monotonic: it was done then */
+    enum fate fate;     /* how the number of the next attempt follows from the last */
+    int64_t not_before_us;
+    unsigned host;       /* which began it */
+    bool acking;         /* an acknowledgement is under way */
+    enum ack_result ack; /* its result, and its time */
+    uint64_t after_us;
+    int64_t acked_us;
+};
+
+struct space_state {
+    bool unsure; /* an operation is under way, or was never answered */
+    unsigned paused_by;
+    int64_t paused_us; /* monotonic: since then, nothing begins; 0: it is not paused */
+};
+
+struct nodes {
+    struct luck luck;
+    fl_virtual_clock time;
+    fl_loop *loop;
+    fl_wall_clock wall;
+    fl_store *store;
+    FILE *trace;
+    char failure[512];
+    struct {
+        bool faulty, slow, crashes, jumps, breaks, pauses;
+        unsigned hosts; /* 1: each is alone, without links */
+    } nature;
+    bool calm;
+    unsigned actions, host_count, open; /* operations that are not answered */
+    uint64_t terms[SHARDS], messages;
+    int64_t claimed_us[SHARDS];
+    LIST_HEAD(hosts, host) hosts;
+    struct entry entries[ENTRIES_MOST];
+    uint32_t entry_count;
+    struct space_state spaces[SPACES];
+    int64_t skew_us, lease_us;
+};
+
+int64_t nodes_mono_us(struct nodes *w);
+int64_t nodes_wall_us(struct nodes *w);
+void nodes_say(struct nodes *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void nodes_fail(struct nodes *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void nodes_at(struct nodes *w, uint64_t delay_us, fl_loop_fn fn, void *arg, fl_timer_id *ret);
+struct host *nodes_some_host(struct nodes *w);             /* NULL: there is none */
+struct host *nodes_host(struct nodes *w, unsigned number); /* NULL: it never was */
+struct host *nodes_host_at(struct nodes *w, const char *address);
+void *nodes_need(void *memory);
+
+/* --- nodes_ports.c */
+extern const struct node_ports nodes_ports;
+void hooks_end(struct host *host, bool begun);
+void links_break(struct host *host); /* all of its links, and all links to it */
+void link_break_some(struct nodes *w);
+uint64_t random_word(struct nodes *w);
+
+/* --- nodes_ledger.c: what was promised */
+extern const char *const space_names[SPACES];
+struct entry *ledger_entry(struct nodes *w, const fl_durable *timer);
+void ledger_begin(struct host *host, uint32_t shard, const fl_durable *timer, uint64_t serial, uint64_t lease_us);
+void ledger_end(struct host *host, const fl_durable *timer, enum fl_settle result, int64_t at_us);
+void ledger_dead(struct host *host, const fl_durable *timer);
+void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool known, bool must);
+void ledger_close(struct nodes *w);
+uint32_t ledger_open(const struct nodes *w); /* how many must still come */
+void ledger_count(struct nodes *w);
+
+/* --- nodes_clients.c */
+void clients_act(struct nodes *w);
+void clients_lease(struct nodes *w, unsigned space);
+void clients_pause(struct nodes *w, unsigned space, bool begin);
+
+/* Lives one life. Returns whether all promises were kept; else `failure` says which one was not. */
+bool nodes_run(uint64_t seed, FILE *trace, char failure[512]);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* What docs/http.md promises, and whether it was kept. The ledger hears what clients ask and are answered, which attempts begin and
+ * how they end, and nothing of what a node thinks.
+ *
+ * A term is the time from one claim of a shard to the next. Inside a term, an attempt follows exactly from how the last one ended.
+ * With another term, an attempt that was under way is repeated, and what was settled shortly before may be. */
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/nodes.h"
+
+const char *const space_names[SPACES] = {"jobs", "mail", "calls"};
+
+#define RECORDED_US (10 * SECOND) /* after this, an end is on record, whatever happens */
+
+struct entry *ledger_entry(struct nodes *w, const fl_durable *timer)
+{
+    uint32_t tag = 0;
+    if (timer->payload.size == sizeof tag)
+        memcpy(&tag, timer->payload.data, sizeof tag);
+    if (tag > 0 && tag <= w->entry_count)
+        return &w->entries[tag - 1];
+    nodes_fail(w, "a timer has a payload that nobody gave it");
+    return NULL;
+}
+
+static bool same_term(const struct nodes *w, const struct entry *e)
+{
+    return e->term == w->terms[e->shard];
+}
+
+/* Its last attempt ended with the term of its server: if it has become a dead letter, nobody may have told. */
+static bool may_be_dead(const struct nodes *w, const struct entry *e)
+{
+    return !same_term(w, e) && (e->doomed || e->attempt >= e->most);
+}
+
+/* Whether the last attempt goes on for certain. */
+static bool is_exclusive(struct nodes *w, const struct entry *e)
+{
+    if (!e->live || !same_term(w, e) || nodes_mono_us(w) >= e->ends_us)
+        return false;
+    return !e->acking || e->ack == ACK_EXTEND;
+}
+
+static void check_number(struct nodes *w, const struct entry *e, uint32_t attempt)
+{
+    enum fate fate = e->fate;
+    if (e->acking && e->ack != ACK_EXTEND)
+        fate = FATE_VAGUE;
+    else if (e->live) /* the lease has expired, or the term is over */
+        fate = same_term(w, e) ? FATE_COUNTS : FATE_VAGUE;
+    uint32_t wanted = fate == FATE_NEW || fate == FATE_AGAIN ? 1 : fate == FATE_COUNTS ? e->attempt + 1 : e->attempt;
+    if (fate != FATE_VAGUE && same_term(w, e) && attempt != wanted)
+        nodes_fail(w, "#%u is attempt %u, not %u", e->tag, attempt, wanted);
+    if (attempt == 0 || attempt > e->attempt + 1 || attempt > e->most)
+        nodes_fail(w, "#%u is attempt %u, after %u of %u", e->tag, attempt, e->attempt, e->most);
+}
+
+static void check_pause(struct host *host, const struct entry *e)
+{
+    struct nodes *w = host->world;
+    const struct space_state *space = &w->spaces[e->space];
+    int64_t patience_us = host->number == space->paused_by ? 0 : 3 * SECOND;
+    if (space->unsure || space->paused_us == 0 || (patience_us > 0 && w->nature.breaks && !w->calm))
+        return;
+    if (nodes_mono_us(w) > space->paused_us + patience_us)
+        nodes_fail(w, "#%u begins while its namespace is paused", e->tag);
+}
+
+/* For how long its server could record that it is done. */
+static int64_t recorded_us(struct nodes *w, const struct entry *e)
+{
+    const struct host *host = nodes_host(w, e->host);
+    int64_t end_us = w->terms[e->shard] == e->term + 1 ? w->claimed_us[e->shard] : e->settled_us;
+    if (host && host->left_us > 0 && host->left_us < end_us)
+        end_us = host->left_us;
+    return end_us - e->settled_us;
+}
+
+static void check_begin(struct host *host, const struct entry *e, const fl_durable *timer)
+{
+    struct nodes *w = host->world;
+    int64_t now_us = nodes_mono_us(w), clock_us = nodes_wall_us(w) + w->skew_us;
+    if (timer->due_us > clock_us || (e->fate != FATE_AGAIN && e->due_us > clock_us))
+        nodes_fail(w, "#%u is early", e->tag);
+    if (e->refused || e->gone)
+        nodes_fail(w, "#%u fires, and was %s", e->tag, e->gone ? "cancelled" : "refused");
+    if (e->dead)
+        nodes_fail(w, "#%u fires, and is a dead letter", e->tag);
+    if (e->doomed && same_term(w, e))
+        nodes_fail(w, "#%u fires, and was given up", e->tag);
+    if (e->finished && (same_term(w, e) || recorded_us(w, e) > RECORDED_US))
+        nodes_fail(w, "#%u fires, and was done %" PRId64 " us ago", e->tag, now_us - e->settled_us);
+    if (is_exclusive(w, e))
+        nodes_fail(w, "#%u has two attempts at once", e->tag);
+    if (same_term(w, e) && !e->live && nodes_wall_us(w) + w->skew_us < e->not_before_us)
+        nodes_fail(w, "#%u is attempted again too early", e->tag);
+    check_number(w, e, timer->attempt);
+    check_pause(host, e);
+}
+
+void ledger_begin(struct host *host, uint32_t shard, const fl_durable *timer, uint64_t serial, uint64_t lease_us)
+{
+    struct nodes *w = host->world;
+    struct entry *e = ledger_entry(w, timer);
+    if (!e || (serial != 0 && e->serial == serial))
+        return; /* this lease is known */
+    nodes_say(w, "%s: attempt %u at #%u", host->address, timer->attempt, e->tag);
+    if (shard != e->shard)
+        nodes_fail(w, "#%u is of shard %u, not %u", e->tag, e->shard, shard);
+    if ((serial == 0) != e->hook)
+        nodes_fail(w, "#%u has %s target", e->tag, e->hook ? "a" : "no");
+    check_begin(host, e, timer);
+    e->live = true;
+    e->finished = e->doomed = e->acking = false;
+    e->unsure &= !e->there;
+    e->term = w->terms[e->shard];
+    e->serial = serial;
+    e->attempt = timer->attempt;
+    e->host = host->number;
+    e->ends_us = serial != 0 ? nodes_mono_us(w) + (int64_t)lease_us : INT64_MAX;
+}
+
+/* --- How it ends -------------------------------------------------------------------------------------------------- */
+
+static void settle(struct nodes *w, struct entry *e, enum fl_settle result, int64_t at_us)
+{
+    static const enum fate fates[] = {
+        [FL_FAILED] = FATE_COUNTS, [FL_AGAIN] = FATE_AGAIN, [FL_LATER] = FATE_SAME, [FL_SKIP] = FATE_SAME};
+    e->live = false;
+    e->fate = result < sizeof fates / sizeof *fates ? fates[result] : FATE_SAME;
+    e->not_before_us = at_us;
+    e->settled_us = nodes_mono_us(w);
+    e->finished = result == FL_DONE;
+    e->doomed = result == FL_DEAD;
+    if (result == FL_AGAIN)
+        e->attempt = 0;
+}
+
+/* A target has responded, or an attempt that has begun is withdrawn, because its shard leaves. */
+void ledger_end(struct host *host, const fl_durable *timer, enum fl_settle result, int64_t at_us)
+{
+    struct nodes *w = host->world;
+    struct entry *e = ledger_entry(w, timer);
+    if (!e || !same_term(w, e) || e->host != host->number)
+        return; /* of a server that has lost the shard: nobody heeds it */
+    nodes_say(w, "%s: #%u ends with %d", host->address, e->tag, (int)result);
+    settle(w, e, result, at_us);
+    if (result == FL_LATER || host->leaving)
+        e->fate = FATE_VAGUE;
+}
+
+void ledger_dead(struct host *host, const fl_durable *timer)
+{
+    struct nodes *w = host->world;
+    struct entry *e = ledger_entry(w, timer);
+    if (!e)
+        return;
+    nodes_say(w, "%s: #%u is a dead letter", host->address, e->tag);
+    bool asked = e->doomed || (e->acking && e->ack == ACK_DEAD);
+    if (e->attempt < e->most && !asked)
+        nodes_fail(w, "#%u is a dead letter after %u of %u attempts", e->tag, e->attempt, e->most);
+    if (is_exclusive(w, e))
+        nodes_fail(w, "#%u is a dead letter during an attempt", e->tag);
+    e->dead = true;
+    e->live = false;
+}
+
+void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool known, bool must)
+{
+    static const enum fl_settle ends[ACK_RESULTS] = {[ACK_DONE] = FL_DONE,
+                                                     [ACK_RETRY] = FL_FAILED,
+                                                     [ACK_AGAIN] = FL_AGAIN,
+                                                     [ACK_DEAD] = FL_DEAD,
+                                                     [ACK_RELEASE] = FL_LATER};
+    if (e->serial != serial || !e->acking)
+        return; /* another attempt has begun since */
+    bool good = same_term(w, e) && e->live && nodes_mono_us(w) < e->ends_us;
+    e->acking = false;
+    if (!known && must && good)
+        nodes_fail(w, "the lease of #%u is unknown before its end", e->tag);
+    if (e->ack == ACK_EXTEND && known)
+        e->ends_us = e->acked_us + (int64_t)e->after_us;
+    if (e->ack == ACK_EXTEND || e->dead)
+        return;
+    if (!known) {
+        e->fate = FATE_VAGUE;
+        e->ends_us = 0;
+        return;
+    }
+    int64_t at_us = e->after_us > 0 ? nodes_wall_us(w) - (nodes_mono_us(w) - e->acked_us) - w->skew_us : 0;
+    settle(w, e, ends[e->ack], at_us > 0 ? at_us + (int64_t)e->after_us : 0);
+    if (!same_term(w, e))
+        e->fate = FATE_VAGUE;
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------ */
+
+static bool must_come(const struct nodes *w, const struct entry *e)
+{
+    return e->there && !e->unsure && !e->gone && !e->finished && !e->dead && !may_be_dead(w, e);
+}
+
+uint32_t ledger_open(const struct nodes *w)
+{
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < w->entry_count; i++)
+        open += must_come(w, &w->entries[i]);
+    return open;
+}
+
+/* In a calm world, the servers know together how many timers each namespace has. */
+void ledger_count(struct nodes *w)
+{
+    int64_t least[SPACES] = {0}, most[SPACES] = {0};
+    for (uint32_t i = 0; i < w->entry_count; i++) {
+        const struct entry *e = &w->entries[i];
+        bool repeated = e->finished && !same_term(w, e) && recorded_us(w, e) <= RECORDED_US;
+        bool over = e->refused || e->gone || (e->finished && !repeated) || e->dead;
+        bool vague = e->unsure || e->busy || e->acking || repeated || may_be_dead(w, e);
+        least[e->space] += e->there && !over && !vague;
+        most[e->space] += !over;
+    }
+    for (unsigned i = 0; i < SPACES; i++) {
+        int64_t pending = 0;
+        struct host *host;
+        LIST_FOREACH(host, &w->hosts, entry)
+        {
+            struct space *space = host->over || host->dead ? NULL : space_if_any(&host->node, bytes_of(space_names[i]));
+            pending += space ? atomic_load(&space->pending) : 0;
+        }
+        if (pending < least[i] || pending > most[i])
+            nodes_fail(w, "%s has %" PRId64 " timers, and the servers count %" PRId64, space_names[i], least[i],
+                       pending);
+    }
+}
+
+void ledger_close(struct nodes *w)
+{
+    for (uint32_t i = 0; i < w->entry_count; i++)
+        if (must_come(w, &w->entries[i]))
+            nodes_fail(w, "#%u was lost", w->entries[i].tag);
+}
