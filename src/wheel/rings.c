@@ -206,7 +206,6 @@ static void wake(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->state == SPOKE_IDLE);
     spoke->state = SPOKE_OPEN;
-    spoke->hole = spoke->spare_hole;
     occupy(r, spoke->ring, spoke->slot);
 }
 
@@ -241,10 +240,14 @@ static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, u
     }
     if (!spoke)
         return NO_MEMORY;
-    if (spoke->state == SPOKE_SORTED)
+    if (spoke->state == SPOKE_SORTED) {
         fl__spoke_insert(r, spoke, node, deadline_ns);
-    else
-        fl__spoke_put(r, spoke, node, deadline_ns);
+        return ADDED;
+    }
+    bool has_free = fl__spoke_find_free(spoke);
+    assert(has_free);
+    (void)has_free;
+    fl__spoke_put(r, spoke, node, deadline_ns);
     return ADDED;
 }
 
@@ -468,9 +471,11 @@ void fl__rings_rebase(struct rings *r, uint64_t now_ns)
 
 /* ---- Life ---- */
 
+#define SCRATCH_BYTES (2 * SPOKE_LIMIT * sizeof(struct sort_key) + SPOKE_LIMIT * sizeof(fl_node *))
+
 int fl__rings_init(struct rings *r, uint64_t base_ns)
 {
-    r->scratch = fl__alloc(2 * SPOKE_LIMIT * sizeof *r->scratch);
+    r->scratch = fl__alloc(SCRATCH_BYTES);
     r->arena = fl__map(SPOKE_NUMBERS * sizeof *r->arena);
     if (!r->scratch || !r->arena) {
         fl__rings_destroy(r);
@@ -478,7 +483,8 @@ int fl__rings_init(struct rings *r, uint64_t base_ns)
     }
     r->base_ns = base_ns;
     r->next_ns = UINT64_MAX;
-    r->bytes = 2 * SPOKE_LIMIT * sizeof *r->scratch;
+    r->gathered = (fl_node **)(r->scratch + 2 * SPOKE_LIMIT);
+    r->bytes = SCRATCH_BYTES;
     for (unsigned i = 0; i < RINGS; i++)
         r->main[i].level = (uint8_t)i;
     return 0;

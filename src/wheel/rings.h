@@ -22,7 +22,7 @@ enum {
     SPOKE_LIMIT = 1 << SPOKE_BITS, /* nodes in a spoke: then it splits */
     SORT_LIMIT = 128,              /* a spoke with more splits before it is sorted, unless splitting it is of no use */
     FIRST_CAPACITY = 8,            /* of a spoke */
-    NO_HOLE = UINT16_MAX,          /* a spoke without a free entry */
+    WORD_BITS = 64,                /* entries per word of fl__spoke_free_word() */
 };
 
 /* A node's place: bit 0 is set if the node is in an overflow list, and then the rest is the address of the next node. Else,
@@ -44,17 +44,16 @@ enum spoke_state { SPOKE_OPEN, SPOKE_SORTED, SPOKE_SEALED, SPOKE_IDLE };
 
 /* Nodes whose deadlines have all digits in common above the ring's digit, and the ring's digit too. */
 struct spoke {
-    fl_node **entries;   /* `capacity` of them */
+    fl_node **entries;   /* `capacity` of them; fl__spoke_free_word() is before them */
     struct ring *ring;   /* NULL in a chain, but for its first spoke */
     uint64_t start_ns;   /* the first moment of the spoke */
     uint32_t next_order; /* for the next node */
     uint32_t number;     /* in the table; never 0 */
     uint16_t capacity;
-    uint16_t live;       /* nodes */
-    uint16_t hole;       /* a free entry, which holds the number of the next; NO_HOLE unless the spoke is open */
-    uint16_t spare_hole; /* the free entries of an idle spoke */
-    uint16_t low;        /* with so few nodes left, it is time to free memory */
-    uint8_t slot;        /* in the ring */
+    uint16_t live; /* nodes */
+    uint16_t word; /* where the next start looks for a free entry */
+    uint16_t low;  /* with so few nodes left, it is time to free memory */
+    uint8_t slot;  /* in the ring */
     uint8_t state;
     bool is_dense;      /* splitting its parent left it with more than a quarter of the nodes */
     struct spoke *next; /* nodes with the same single deadline that were started later; or the next free spoke */
@@ -91,6 +90,7 @@ struct rings {
     struct spoke *arena; /* SPOKE_NUMBERS; number 0 names no spoke */
     struct spoke *free_spokes;
     struct sort_key *scratch; /* 2 * SPOKE_LIMIT */
+    fl_node **gathered;       /* SPOKE_LIMIT, behind the scratch memory */
     uint64_t bytes;           /* in rings, spokes and entries */
     struct ring main[RINGS];
 };
@@ -128,20 +128,11 @@ static inline struct spoke *fl__spoke_by_number(const struct rings *r, uint32_t 
     return &r->arena[number];
 }
 
-/* A free entry holds the number of the next free one, shifted so that it is odd: no node has such an address. */
-static inline fl_node *fl__hole(uint16_t next)
+/* A word has a bit per entry that is free. A stop sets the bit and does not touch the entry: among a million timers the words
+ * stay in the cache, and the entries do not. */
+static inline uint64_t *fl__spoke_free_word(const struct spoke *spoke, uint32_t word)
 {
-    return (fl_node *)((uintptr_t)next << 1 | 1);
-}
-
-static inline bool fl__is_hole(const fl_node *entry)
-{
-    return (uintptr_t)entry & 1;
-}
-
-static inline uint16_t fl__next_hole(const fl_node *hole)
-{
-    return (uint16_t)((uintptr_t)hole >> 1);
+    return (uint64_t *)spoke->entries - 1 - word;
 }
 
 static inline uint64_t fl__place(uint32_t order, uint32_t number, uint32_t entry)
@@ -180,12 +171,13 @@ static inline struct ring *fl__find_ring(struct rings *r, uint64_t deadline_ns, 
     }
 }
 
-/* Puts a node into a free entry. */
+/* Puts a node into a free entry, of which there is one in spoke->word. */
 static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *node, uint64_t deadline_ns)
 {
-    uint16_t entry = spoke->hole;
-    assert(entry < spoke->capacity && fl__is_hole(spoke->entries[entry]));
-    spoke->hole = fl__next_hole(spoke->entries[entry]);
+    uint64_t *word = fl__spoke_free_word(spoke, spoke->word);
+    uint32_t entry = spoke->word * WORD_BITS + (uint32_t)__builtin_ctzll(*word);
+    assert(spoke->state == SPOKE_OPEN && *word != 0 && entry < spoke->capacity);
+    *word &= *word - 1;
     spoke->entries[entry] = node;
     spoke->live++;
     node->deadline_ns = deadline_ns;
@@ -207,7 +199,9 @@ static inline bool fl__rings_add(struct rings *r, fl_node *node, uint64_t deadli
     unsigned slot;
     const struct ring *ring = fl__find_ring(r, deadline_ns, &slot);
     struct spoke *spoke = fl__child_spoke(ring->child[slot]);
-    if (__builtin_expect(!spoke || spoke->hole == NO_HOLE || spoke->next_order == UINT32_MAX, 0))
+    if (__builtin_expect(!spoke || spoke->state != SPOKE_OPEN || spoke->next_order == UINT32_MAX, 0))
+        return fl__rings_add_slow(r, node, deadline_ns);
+    if (__builtin_expect(*fl__spoke_free_word(spoke, spoke->word) == 0, 0))
         return fl__rings_add_slow(r, node, deadline_ns);
     fl__spoke_put(r, spoke, node, deadline_ns);
     return true;
@@ -228,8 +222,7 @@ static inline void fl__rings_remove(struct rings *r, fl_node *node)
         return;
     }
     assert(spoke->entries[entry] == node && spoke->live > 0);
-    spoke->entries[entry] = fl__hole(spoke->hole);
-    spoke->hole = (uint16_t)entry;
+    *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
     node->place = 0;
     if (__builtin_expect(--spoke->live <= spoke->low, 0))
         fl__rings_tidy(r, spoke);
@@ -248,6 +241,7 @@ int fl__rings_check(const struct rings *r, FILE *explain);
 struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity);
 void fl__spoke_free(struct rings *r, struct spoke *spoke);
 void fl__spoke_idle(struct rings *r, struct spoke *spoke);
+bool fl__spoke_find_free(struct spoke *spoke);
 bool fl__spoke_grow(struct rings *r, struct spoke *spoke);
 void fl__spoke_shrink(struct rings *r, struct spoke *spoke);
 void fl__spoke_sort(struct rings *r, struct spoke *spoke);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The nodes of one spoke.
  *
- * An open spoke is an array of pointers to nodes in no order, with a list of its free entries through the entries. Starting
- * a node takes the first free entry, stopping it puts the entry back: neither touches another node. The order among equal
- * deadlines is in the node's place, a number that counts up in each spoke. After 2^32 starts in a spoke that was never
+ * An open spoke is an array of pointers to nodes in no order, with a bit per entry that says whether it is free. Starting a
+ * node takes a free entry, stopping it sets the entry's bit: neither touches another node, and stopping does not touch the
+ * array. Starts take the free entries in the order of their addresses, round and round, so that successive starts write to
+ * the same cache line. The order among equal deadlines is in the node's place, a number that counts up in each spoke. After 2^32 starts in a spoke that was never
  * empty, its nodes are numbered anew.
  *
  * A sorted spoke is an array without gaps, latest node first, so that poll takes nodes from its end. Here a node is found by
@@ -22,13 +23,70 @@ enum {
 
 /* ---- Memory ---- */
 
-static void link_holes(struct spoke *spoke, uint32_t begin, uint16_t next)
+static uint32_t words_of(uint32_t capacity)
 {
-    for (uint32_t i = spoke->capacity; i-- > begin;) {
-        spoke->entries[i] = fl__hole(next);
-        next = (uint16_t)i;
+    return (capacity + WORD_BITS - 1) / WORD_BITS;
+}
+
+/* What the array and its words of free entries take. */
+static size_t entries_bytes(uint32_t capacity)
+{
+    return words_of(capacity) * sizeof(uint64_t) + capacity * sizeof(fl_node *);
+}
+
+static fl_node **new_entries(uint32_t capacity)
+{
+    uint64_t *block = fl__alloc(entries_bytes(capacity));
+    return block ? (fl_node **)(block + words_of(capacity)) : NULL;
+}
+
+static void release_entries(const struct spoke *spoke)
+{
+    fl__release(fl__spoke_free_word(spoke, words_of(spoke->capacity) - 1));
+}
+
+/* The entries that exist of a word, a bit each. */
+static uint64_t word_mask(const struct spoke *spoke, uint32_t word)
+{
+    uint32_t left = spoke->capacity - word * WORD_BITS;
+    return left < WORD_BITS ? (1ull << left) - 1 : UINT64_MAX;
+}
+
+/* The entries from `begin` on are free, and the ones before it are not. */
+static void set_free_from(struct spoke *spoke, uint32_t begin)
+{
+    for (uint32_t i = 0; i < words_of(spoke->capacity); i++) {
+        uint64_t before = begin <= i * WORD_BITS         ? 0
+                          : begin >= (i + 1) * WORD_BITS ? UINT64_MAX
+                                                         : (1ull << begin % WORD_BITS) - 1;
+        *fl__spoke_free_word(spoke, i) = word_mask(spoke, i) & ~before;
     }
-    spoke->hole = next;
+    spoke->word = (uint16_t)(begin < spoke->capacity ? begin / WORD_BITS : 0);
+}
+
+/* Moves on to a word with a free entry. False if all are taken. */
+bool fl__spoke_find_free(struct spoke *spoke)
+{
+    uint32_t words = words_of(spoke->capacity), word = spoke->word;
+    for (uint32_t i = 0; i < words; i++) {
+        if (*fl__spoke_free_word(spoke, word) != 0) {
+            spoke->word = (uint16_t)word;
+            return true;
+        }
+        word = word + 1 < words ? word + 1 : 0;
+    }
+    return false;
+}
+
+/* Copies the nodes of a spoke that is not sorted to r->gathered. */
+static void gather(struct rings *r, const struct spoke *spoke)
+{
+    uint32_t count = 0;
+    assert(spoke->state == SPOKE_OPEN || spoke->state == SPOKE_SEALED);
+    for (uint32_t i = 0; i < words_of(spoke->capacity); i++)
+        for (uint64_t taken = word_mask(spoke, i) & ~*fl__spoke_free_word(spoke, i); taken; taken &= taken - 1)
+            r->gathered[count++] = spoke->entries[i * WORD_BITS + (uint32_t)__builtin_ctzll(taken)];
+    assert(count == spoke->live);
 }
 
 /* A spoke whose nodes were stopped gives memory back when fifteen entries in sixteen are free. */
@@ -40,8 +98,8 @@ static void set_capacity(struct spoke *spoke, uint32_t capacity)
 
 static void free_entries(struct rings *r, struct spoke *spoke)
 {
-    fl__release(spoke->entries);
-    r->bytes -= spoke->capacity * sizeof(fl_node *);
+    release_entries(spoke);
+    r->bytes -= entries_bytes(spoke->capacity);
     spoke->entries = NULL;
     spoke->capacity = 0;
 }
@@ -49,12 +107,12 @@ static void free_entries(struct rings *r, struct spoke *spoke)
 static bool alloc_entries(struct rings *r, struct spoke *spoke, uint32_t capacity)
 {
     assert(capacity > 0 && capacity <= SPOKE_LIMIT && !spoke->entries);
-    spoke->entries = fl__alloc(capacity * sizeof(fl_node *));
+    spoke->entries = new_entries(capacity);
     if (!spoke->entries)
         return false;
     set_capacity(spoke, capacity);
-    r->bytes += capacity * sizeof(fl_node *);
-    link_holes(spoke, 0, NO_HOLE);
+    r->bytes += entries_bytes(capacity);
+    set_free_from(spoke, 0);
     return true;
 }
 
@@ -82,16 +140,19 @@ void fl__spoke_free(struct rings *r, struct spoke *spoke)
     r->free_spokes = spoke;
 }
 
-/* Sets the capacity; false if there is no memory. */
-static bool resize(struct rings *r, struct spoke *spoke, uint32_t capacity)
+/* Sets the capacity, and keeps the first `kept` entries. All others are free. False if there is no memory. */
+static bool resize(struct rings *r, struct spoke *spoke, uint32_t capacity, uint32_t kept)
 {
-    assert(capacity >= spoke->live && capacity <= SPOKE_LIMIT);
-    fl_node **entries = fl__resize(spoke->entries, capacity * sizeof(fl_node *));
+    assert(capacity >= spoke->live && kept <= capacity && capacity <= SPOKE_LIMIT);
+    fl_node **entries = new_entries(capacity);
     if (!entries)
         return false;
-    r->bytes += capacity * sizeof(fl_node *) - spoke->capacity * sizeof(fl_node *);
+    memcpy(entries, spoke->entries, kept * sizeof(fl_node *));
+    release_entries(spoke);
+    r->bytes += entries_bytes(capacity) - entries_bytes(spoke->capacity);
     spoke->entries = entries;
     set_capacity(spoke, capacity);
+    set_free_from(spoke, kept);
     return true;
 }
 
@@ -100,11 +161,8 @@ static bool resize(struct rings *r, struct spoke *spoke, uint32_t capacity)
 void fl__spoke_idle(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->live == 0 && !spoke->next && spoke->state != SPOKE_IDLE);
-    if (spoke->capacity > SORT_LIMIT)
-        resize(r, spoke, FIRST_CAPACITY);
-    link_holes(spoke, 0, NO_HOLE);
-    spoke->spare_hole = spoke->hole;
-    spoke->hole = NO_HOLE;
+    if (spoke->capacity <= SORT_LIMIT || !resize(r, spoke, FIRST_CAPACITY, 0))
+        set_free_from(spoke, 0);
     spoke->next_order = 0;
     spoke->is_dense = false;
     spoke->state = SPOKE_IDLE;
@@ -115,28 +173,29 @@ bool fl__spoke_grow(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->live == spoke->capacity && spoke->capacity < SPOKE_LIMIT);
     uint32_t old = spoke->capacity, capacity = old + (old / 2 | 4);
-    if (!resize(r, spoke, capacity < SPOKE_LIMIT ? capacity : SPOKE_LIMIT))
-        return false;
-    if (spoke->state == SPOKE_OPEN)
-        link_holes(spoke, old, NO_HOLE);
-    return true;
+    return resize(r, spoke, capacity < SPOKE_LIMIT ? capacity : SPOKE_LIMIT, old);
+}
+
+static inline void prefetch_ahead(const struct rings *r, const struct spoke *spoke, uint32_t i)
+{
+    if (i + LOOKAHEAD < spoke->live)
+        __builtin_prefetch(r->gathered[i + LOOKAHEAD], 1);
 }
 
 /* Gives back most of the memory of an open spoke that has few nodes left. */
 void fl__spoke_shrink(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->state == SPOKE_OPEN);
-    uint32_t kept = 0, capacity = spoke->live * 2u;
-    for (uint32_t i = 0; i < spoke->capacity; i++) {
-        fl_node *node = spoke->entries[i];
-        if (fl__is_hole(node))
-            continue;
-        node->place = fl__place(fl__place_order(node->place), spoke->number, kept);
-        spoke->entries[kept++] = node;
+    uint32_t capacity = spoke->live * 2u;
+    gather(r, spoke);
+    for (uint32_t i = 0; i < spoke->live; i++) {
+        fl_node *node = r->gathered[i];
+        prefetch_ahead(r, spoke, i);
+        node->place = fl__place(fl__place_order(node->place), spoke->number, i);
+        spoke->entries[i] = node;
     }
-    assert(kept == spoke->live);
-    resize(r, spoke, capacity < FIRST_CAPACITY ? FIRST_CAPACITY : capacity);
-    link_holes(spoke, kept, NO_HOLE);
+    if (!resize(r, spoke, capacity < FIRST_CAPACITY ? FIRST_CAPACITY : capacity, spoke->live))
+        set_free_from(spoke, spoke->live);
 }
 
 /* ---- Sorting ---- */
@@ -188,25 +247,17 @@ static struct sort_key *sort_scratch(struct rings *r, uint32_t count)
     return from;
 }
 
-static inline void prefetch_ahead(const struct spoke *spoke, uint32_t entry)
-{
-    if (entry + LOOKAHEAD < spoke->capacity && !fl__is_hole(spoke->entries[entry + LOOKAHEAD]))
-        __builtin_prefetch(spoke->entries[entry + LOOKAHEAD], 1);
-}
-
 /* The nodes of a spoke that is not sorted, earliest first, in the scratch memory. */
 static const struct sort_key *sorted_keys(struct rings *r, const struct spoke *spoke)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < spoke->capacity; i++) {
-        fl_node *node = spoke->entries[i];
-        prefetch_ahead(spoke, i);
-        if (!fl__is_hole(node))
-            r->scratch[count++] = (struct sort_key){node->deadline_ns, fl__place_order(node->place), node};
+    gather(r, spoke);
+    for (uint32_t i = 0; i < spoke->live; i++) {
+        fl_node *node = r->gathered[i];
+        prefetch_ahead(r, spoke, i);
+        r->scratch[i] = (struct sort_key){node->deadline_ns, fl__place_order(node->place), node};
     }
-    assert(count == spoke->live);
-    r->touched += count;
-    return sort_scratch(r, count);
+    r->touched += spoke->live;
+    return sort_scratch(r, spoke->live);
 }
 
 void fl__spoke_sort(struct rings *r, struct spoke *spoke)
@@ -216,7 +267,6 @@ void fl__spoke_sort(struct rings *r, struct spoke *spoke)
     for (uint32_t i = 0; i < spoke->live; i++)
         spoke->entries[spoke->live - 1 - i] = keys[i].node;
     spoke->state = SPOKE_SORTED;
-    spoke->hole = NO_HOLE;
 }
 
 /* Opens a sorted spoke: from now on the places of its nodes tell the entry. */
@@ -228,7 +278,7 @@ void fl__spoke_unsort(struct spoke *spoke)
         node->place = fl__place(fl__place_order(node->place), spoke->number, i);
     }
     spoke->state = SPOKE_OPEN;
-    link_holes(spoke, spoke->live, NO_HOLE);
+    set_free_from(spoke, spoke->live);
 }
 
 /* Numbers the nodes of an open or sorted spoke anew, from 0. */
@@ -281,7 +331,8 @@ void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, uint6
 void fl__spoke_remove_slow(struct spoke *spoke, fl_node *node)
 {
     if (spoke->state == SPOKE_SEALED) {
-        spoke->entries[fl__place_entry(node->place)] = fl__hole(NO_HOLE);
+        uint32_t entry = fl__place_entry(node->place);
+        *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
     } else {
         uint32_t at = search(spoke, node->deadline_ns, fl__place_order(node->place));
         assert(spoke->state == SPOKE_SORTED && at < spoke->live && spoke->entries[at] == node);
@@ -297,10 +348,10 @@ void fl__spoke_remove_slow(struct spoke *spoke, fl_node *node)
 void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE])
 {
     memset(counts, 0, RING_SIZE * sizeof *counts);
-    for (uint32_t i = 0; i < spoke->capacity; i++) {
-        prefetch_ahead(spoke, i);
-        if (!fl__is_hole(spoke->entries[i]))
-            counts[fl__digit(spoke->entries[i]->deadline_ns, level)]++;
+    gather(r, spoke);
+    for (uint32_t i = 0; i < spoke->live; i++) {
+        prefetch_ahead(r, spoke, i);
+        counts[fl__digit(r->gathered[i]->deadline_ns, level)]++;
     }
     r->touched += spoke->live;
 }
@@ -308,18 +359,17 @@ void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned
 /* Moves all nodes of an open spoke to the spokes of a new ring, which has one for every digit that occurs. */
 void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *ring)
 {
-    assert(spoke->state == SPOKE_OPEN);
-    for (uint32_t i = 0; i < spoke->capacity; i++) {
-        fl_node *node = spoke->entries[i];
-        if (fl__is_hole(node))
-            continue;
+    gather(r, spoke);
+    for (uint32_t i = 0; i < spoke->live; i++) {
+        fl_node *node = r->gathered[i];
         struct spoke *child = fl__child_spoke(ring->child[fl__digit(node->deadline_ns, ring->level)]);
-        uint16_t entry = child->hole;
-        child->hole = fl__next_hole(child->entries[entry]);
+        uint32_t entry = child->live++;
         child->entries[entry] = node;
-        child->live++;
         node->place = fl__place(fl__place_order(node->place), child->number, entry);
     }
+    for (unsigned i = 0; i < RING_SIZE; i++)
+        if (ring->child[i])
+            set_free_from(fl__child_spoke(ring->child[i]), fl__child_spoke(ring->child[i])->live);
     r->touched += spoke->live;
 }
 
