@@ -125,7 +125,16 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
  * Returns what fl_wheel_cancel() and fl_wheel_schedule() return. */
 int fl_wheel_reschedule(fl_wheel *w, fl_timer_id id, uint64_t deadline_ns, fl_timer_id *ret_id);
 
+/* The same by best fit, for targets in the past or beyond the wheel's reach: see fl_wheel_schedule_best_fit(). Returns what
+ * fl_wheel_cancel() and fl_wheel_schedule_best_fit() return. */
+int fl_wheel_reschedule_best_fit(fl_wheel *w, fl_timer_id id, uint64_t target_ns, fl_timer_id *ret_id,
+                                 uint64_t *ret_wheel_deadline_ns);
+
 /* Cancels a timer; `ret_data` (may be NULL, which is faster) gets its data.
+ *
+ * A timer that poll has put into `out` is gone, also while the program still works through that batch: cancelling it returns
+ * FL_TIMER_NOT_FOUND. If the program must not handle it any more, the program itself has to remember that.
+ *
  * Returns 0; FL_TIMER_NOT_FOUND if it has fired or was cancelled; FL_INVALID_TIMER_ID if no timer of this wheel can
  * have that ID. */
 int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data);
@@ -146,6 +155,25 @@ bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns);
  * thousands of timers are due together: polls sort ahead what would otherwise have to be sorted at the first of them. And
  * it may be earlier because of timers that were cancelled. */
 bool fl_wheel_next_poll(fl_wheel *w, uint64_t *ret_ns);
+
+/* The deadline of a living timer. Returns 0, or what fl_wheel_cancel() returns. */
+int fl_wheel_deadline_ns(const fl_wheel *w, fl_timer_id id, uint64_t *ret_ns);
+
+/* Gives a living timer other data; `ret_old_data` (may be NULL) gets the old data. The ID stays the same. Returns 0, or what
+ * fl_wheel_cancel() returns. */
+int fl_wheel_set_data(fl_wheel *w, fl_timer_id id, void *data, void **ret_old_data);
+
+/* Visits all living timers, in no particular order, for example to free their data at the end:
+ *
+ *     fl_expired timer = {0};
+ *     while (fl_wheel_next_timer(wheel, &timer))
+ *         free(timer.data);
+ *     fl_wheel_free(wheel);
+ *
+ * timer->id is the ID of the timer that was visited last, or 0 to begin. Returns false after the last timer, and leaves
+ * `timer` untouched. The program may cancel timers meanwhile. It may also schedule, move and poll; timers that are scheduled
+ * or moved meanwhile may be visited or not. */
+bool fl_wheel_next_timer(const fl_wheel *w, fl_expired *timer);
 
 /* How many timers live. */
 uint64_t fl_wheel_count(const fl_wheel *w);

@@ -24,7 +24,8 @@ enum {
 static inline void fire(fl_wheel *w, struct leaf *leaf, const struct ref *ref, fl_expired *out)
 {
     uint32_t index = fl__id_index(ref->id);
-    *out = (fl_expired){.id = ref->id, .deadline_ns = ref->deadline_ns, .data = ref->data};
+    void *data = __builtin_expect(leaf->has_new_data, 0) ? fl__leaf_slot(leaf, index)->data : ref->data;
+    *out = (fl_expired){.id = ref->id, .deadline_ns = ref->deadline_ns, .data = data};
     leaf->gone[index / 64] |= 1ull << index % 64;
     leaf->min_is_bound = true;
     w->count--;

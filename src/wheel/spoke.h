@@ -63,6 +63,7 @@ struct leaf {
     uint8_t min_index; /* of the timer that is due at min_ns, unless min_is_bound */
     bool is_packed : 1;
     bool min_is_bound : 1; /* it is not known whether any timer is due at min_ns */
+    bool has_new_data : 1; /* references to its timers may have data that was replaced */
 };
 
 static_assert(sizeof(struct leaf) == POOL_LINE_SIZE, "a leaf is a cache line");
@@ -116,10 +117,15 @@ static inline fl_timer_id fl__leaf_id(unsigned level, uint32_t spoke, uint64_t s
            (uint64_t)spoke << SLOT_BITS | (serial & (SERIAL_FIRST - 1)) << LEAF_BITS;
 }
 
+static inline uint64_t fl__id_serial(fl_timer_id id)
+{
+    uint64_t generation = id >> GENERATION_SHIFT & ((1u << GENERATION_BITS) - 1);
+    return generation << SERIAL_LOW_BITS | (id >> LEAF_BITS & (SERIAL_FIRST - 1));
+}
+
 static inline uint64_t fl__leaf_serial(const struct leaf *leaf)
 {
-    uint64_t generation = leaf->id >> GENERATION_SHIFT & ((1u << GENERATION_BITS) - 1);
-    return generation << SERIAL_LOW_BITS | (leaf->id >> LEAF_BITS & (SERIAL_FIRST - 1));
+    return fl__id_serial(leaf->id);
 }
 
 static inline uint32_t fl__id_index(fl_timer_id id)

@@ -179,8 +179,8 @@ int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id
     return place(w, distance_ns, deadline_ns, data, ret_id);
 }
 
-int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_timer_id *ret_id,
-                               uint64_t *ret_wheel_deadline_ns)
+/* The deadline within reach that is nearest to the target. */
+static int best_fit(const fl_wheel *w, uint64_t target_ns, uint64_t *ret_ns)
 {
     uint64_t now_ns = fl__now(w), reach_ns = fl_wheel_max_duration_ns(w);
     if (target_ns == 0)
@@ -189,9 +189,19 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
         return FL_OVERFLOW;
     uint64_t last_ns =
         now_ns < UINT64_MAX - 1 && reach_ns < UINT64_MAX - 1 - now_ns ? now_ns + reach_ns : UINT64_MAX - 1;
-    uint64_t deadline_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
+    *ret_ns = fl__min(target_ns < now_ns ? now_ns : target_ns, last_ns);
+    return 0;
+}
+
+int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_timer_id *ret_id,
+                               uint64_t *ret_wheel_deadline_ns)
+{
+    uint64_t now_ns = fl__now(w), deadline_ns;
+    int r = best_fit(w, target_ns, &deadline_ns);
+    if (r < 0)
+        return r;
     uint64_t distance_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0; /* now may be UINT64_MAX */
-    int r = place(w, distance_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
+    r = place(w, distance_ns, deadline_ns, data, ret_id ? ret_id : &w->unwanted_id);
     if (r == 0 && ret_wheel_deadline_ns)
         *ret_wheel_deadline_ns = deadline_ns;
     return r;
@@ -199,7 +209,7 @@ int fl_wheel_schedule_best_fit(fl_wheel *w, uint64_t target_ns, void *data, fl_t
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
 
-static __attribute__((noinline)) int why_not_found(const fl_wheel *w, fl_timer_id id)
+__attribute__((noinline)) int fl__wheel_why_not_found(const fl_wheel *w, fl_timer_id id)
 {
     bool is_possible = id >> LEVEL_SHIFT < LEVELS && (id >> SLOT_BITS & ((1u << SPOKE_BITS) - 1)) < w->spokes &&
                        (id >> GENERATION_SHIFT & ((1u << GENERATION_BITS) - 1)) > 0;
@@ -243,7 +253,7 @@ static __attribute__((noinline)) int cancel_hidden(fl_wheel *w, fl_timer_id id, 
 {
     struct leaf *leaf = fl__wheel_find(w, id);
     if (!leaf)
-        return why_not_found(w, id);
+        return fl__wheel_why_not_found(w, id);
     return cancel_and_tell(w, leaf, fl__id_index(id), ret_data ? ret_data : &w->unwanted_data);
 }
 
@@ -261,8 +271,19 @@ int fl_wheel_reschedule(fl_wheel *w, fl_timer_id id, uint64_t deadline_ns, fl_ti
 {
     struct leaf *leaf = fl__wheel_find(w, id);
     if (__builtin_expect(!leaf, 0))
-        return why_not_found(w, id);
+        return fl__wheel_why_not_found(w, id);
     int r = fl_wheel_schedule(w, deadline_ns, fl__leaf_slot(leaf, fl__id_index(id))->data, ret_id);
+    return r < 0 ? r : end_timer(w, leaf, fl__id_index(id)); /* the leaf lives as long as a timer in it does */
+}
+
+int fl_wheel_reschedule_best_fit(fl_wheel *w, fl_timer_id id, uint64_t target_ns, fl_timer_id *ret_id,
+                                 uint64_t *ret_wheel_deadline_ns)
+{
+    struct leaf *leaf = fl__wheel_find(w, id);
+    if (!leaf)
+        return fl__wheel_why_not_found(w, id);
+    void *data = fl__leaf_slot(leaf, fl__id_index(id))->data;
+    int r = fl_wheel_schedule_best_fit(w, target_ns, data, ret_id, ret_wheel_deadline_ns);
     return r < 0 ? r : end_timer(w, leaf, fl__id_index(id)); /* the leaf lives as long as a timer in it does */
 }
 

@@ -2,8 +2,8 @@
 #ifndef FOLIOT_WHEEL_WHEEL_PRIVATE_H
 #define FOLIOT_WHEEL_WHEEL_PRIVATE_H
 
-/* The wheel's structure, shared by wheel.c (schedule, cancel), index.c and poll.c (what leads to what is due), and check.c
- * (what is legal). Below them are spoke.c (the timers of a tick), pool.c (the memory of timers, and what their IDs mean) and
+/* The wheel's structure, shared by wheel.c (schedule, cancel), index.c and poll.c (what leads to what is due), timers.c
+ * (looking at living timers) and check.c (what is legal). Below them are spoke.c (the timers of a tick), pool.c (the memory of timers, and what their IDs mean) and
  * refs.c (lists of references to timers).
  *
  * The intrusive wheel is another structure: nodes.c (its functions), rings.c (rings of 16 children), spokes.c (the nodes of a
@@ -120,6 +120,9 @@ static inline struct leaf *fl__wheel_find_at_once(const fl_wheel *w, fl_timer_id
 {
     return fl__if_it_lives(fl__spoke_leaf_at_once(fl__wheel_spoke(w, id), id), id);
 }
+
+/* What an ID is that no living timer has: FL_TIMER_NOT_FOUND or FL_INVALID_TIMER_ID. */
+int fl__wheel_why_not_found(const fl_wheel *w, fl_timer_id id);
 
 /* The earliest of all timers is this one: its leaf knows of it, so that cancelling it does not go unnoticed. */
 static inline void fl__wheel_set_next(fl_wheel *w, fl_timer_id id, uint64_t deadline_ns)

@@ -243,6 +243,23 @@ static void do_reschedule_strange(struct history *h)
     twin_reschedule(&h->twin, id, some_time(h), NULL);
 }
 
+static void do_reschedule_best_fit(struct history *h)
+{
+    fl_timer_id id = byte(h) % 4 == 0 ? strange_id(h) : living_id(h);
+    twin_reschedule_best_fit(&h->twin, id, some_time(h), NULL);
+}
+
+static void do_set_data(struct history *h)
+{
+    fl_timer_id id = byte(h) % 4 == 0 ? strange_id(h) : living_id(h);
+    twin_set_data(&h->twin, id);
+}
+
+static void do_visit(struct history *h)
+{
+    twin_visit(&h->twin);
+}
+
 static uint64_t next_now(struct history *h)
 {
     const struct twin *t = &h->twin;
@@ -331,6 +348,9 @@ static const struct {
     {do_cancel_many, {1, 0, 3, 8, 0, 1, 4, 4}},
     {do_reschedule, {6, 4, 4, 1, 30, 10, 10, 4}},
     {do_reschedule_strange, {2, 1, 2, 1, 2, 1, 2, 1}},
+    {do_reschedule_best_fit, {3, 2, 2, 1, 6, 4, 4, 2}},
+    {do_set_data, {4, 2, 4, 2, 4, 4, 4, 2}},
+    {do_visit, {1, 1, 1, 1, 1, 1, 1, 1}},
     {do_poll, {24, 12, 10, 20, 10, 40, 20, 12}},
     {do_poll_many, {2, 1, 1, 4, 1, 4, 1, 1}},
     {do_next_deadline, {10, 10, 10, 5, 10, 10, 10, 5}},

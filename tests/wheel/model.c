@@ -448,6 +448,70 @@ int twin_reschedule(struct twin *t, fl_timer_id id, uint64_t deadline_ns, fl_tim
     return r;
 }
 
+int twin_reschedule_best_fit(struct twin *t, fl_timer_id id, uint64_t target_ns, fl_timer_id *ret_id)
+{
+    uint64_t failed = memory.failed, expected_ns = UNTOUCHED, wheel_deadline_ns = UNTOUCHED;
+    size_t rank = rank_of_id(t, id);
+    fl_timer_id new_id = UNTOUCHED;
+    int expected = expected_of_best_fit(t, target_ns, &expected_ns);
+    int r = fl_wheel_reschedule_best_fit(t->wheel, id, target_ns, &new_id, &wheel_deadline_ns);
+    trace(t, "reschedule %#" PRIx64 " by best fit to %" PRIu64 ": %s", id, target_ns, fl_errname(r));
+    if (rank == SIZE_MAX && (r == 0 || !cancel_may_be(t, id, r)))
+        deviates(t, "rescheduling what does not live, %#" PRIx64 ", is %s", id, fl_errname(r));
+    bool moved = rank != SIZE_MAX && !short_of_memory(t, r, expected, failed, "reschedule by best fit") && r == 0;
+    if (!moved && (new_id != UNTOUCHED || wheel_deadline_ns != UNTOUCHED))
+        deviates(t, "reschedule by best fit failed and gave an ID or a deadline");
+    if (moved && wheel_deadline_ns != expected_ns)
+        deviates(t, "best fit of %" PRIu64 " is %" PRIu64 ", not %" PRIu64, target_ns, wheel_deadline_ns, expected_ns);
+    if (moved)
+        replace(t, rank, new_id, wheel_deadline_ns);
+    if (moved && ret_id)
+        *ret_id = new_id;
+    settle(t, failed);
+    return r;
+}
+
+/* Reads the deadline of a timer and replaces its data. */
+int twin_set_data(struct twin *t, fl_timer_id id)
+{
+    uint64_t failed = memory.failed, deadline_ns = UNTOUCHED;
+    size_t rank = rank_of_id(t, id);
+    void *old = (void *)(uintptr_t)UNTOUCHED, *data = next_data(t);
+    int r = fl_wheel_deadline_ns(t->wheel, id, &deadline_ns), s = fl_wheel_set_data(t->wheel, id, data, &old);
+    trace(t, "set data of %#" PRIx64 ": %s", id, fl_errname(s));
+    if (r != s || !cancel_may_be(t, id, r))
+        deviates(t, "asking for %#" PRIx64 " is %s, setting its data %s", id, fl_errname(r), fl_errname(s));
+    if (rank == SIZE_MAX && (deadline_ns != UNTOUCHED || old != (void *)(uintptr_t)UNTOUCHED))
+        deviates(t, "a timer that does not live has a deadline or data");
+    if (rank != SIZE_MAX) {
+        struct model_timer *timer = &t->timers[t->head + rank];
+        if (deadline_ns != timer->deadline_ns || old != timer->data)
+            deviates(t, "the timer %#" PRIx64 " is due at %" PRIu64 " with data %p", id, deadline_ns, old);
+        timer->data = data;
+    }
+    settle(t, failed);
+    return r;
+}
+
+/* Visits all timers: each must come once, with its deadline and data. IDs come in ascending order of level, spoke, leaf and
+ * slot, so none comes twice. */
+void twin_visit(struct twin *t)
+{
+    fl_expired timer = {0};
+    size_t visited = 0;
+    for (fl_timer_id before = 0; fl_wheel_next_timer(t->wheel, &timer); before = timer.id) {
+        size_t rank = rank_of_id(t, timer.id);
+        if (rank == SIZE_MAX || timer.id == before || twin_timer(t, rank)->deadline_ns != timer.deadline_ns ||
+            twin_timer(t, rank)->data != timer.data)
+            deviates(t, "a visit found %#" PRIx64 ", due at %" PRIu64, timer.id, timer.deadline_ns);
+        if (++visited > t->count)
+            break;
+    }
+    trace(t, "visit: %zu", visited);
+    if (visited != t->count)
+        deviates(t, "a visit found %zu timers", visited);
+}
+
 int twin_cancel(struct twin *t, fl_timer_id id)
 {
     uint64_t failed = memory.failed;

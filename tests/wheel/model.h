@@ -75,6 +75,9 @@ void twin_free(struct twin *t);
 int twin_schedule(struct twin *t, uint64_t deadline_ns, fl_timer_id *ret_id);
 int twin_best_fit(struct twin *t, uint64_t target_ns, fl_timer_id *ret_id, uint64_t *ret_wheel_deadline_ns);
 int twin_reschedule(struct twin *t, fl_timer_id id, uint64_t deadline_ns, fl_timer_id *ret_id);
+int twin_reschedule_best_fit(struct twin *t, fl_timer_id id, uint64_t target_ns, fl_timer_id *ret_id);
+int twin_set_data(struct twin *t, fl_timer_id id);
+void twin_visit(struct twin *t);
 int twin_cancel(struct twin *t, fl_timer_id id);
 size_t twin_poll(struct twin *t, uint64_t now_ns, size_t limit); /* what came is in t->out */
 bool twin_next_deadline(struct twin *t, uint64_t *ret_ns);

@@ -365,3 +365,65 @@ TEST(a_failed_reschedule_leaves_the_timer_as_it_was)
     CHECK(t.out[0].id == id);
     twin_free(&t);
 }
+
+TEST(reschedule_by_best_fit_accepts_past_and_far_targets)
+{
+    struct twin t;
+    fl_timer_id id, next;
+    twin_new(&t, NULL);
+    twin_poll(&t, HOUR, SIZE_MAX);
+    twin_schedule(&t, 2 * HOUR, &id);
+    CHECK_EQ(twin_reschedule_best_fit(&t, id, 1000 * DAY, &next), 0);
+    CHECK_EQ(twin_cancel(&t, id), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(twin_timer(&t, 0)->deadline_ns, HOUR + REACH);
+    CHECK_EQ(twin_reschedule_best_fit(&t, next, 1, &id), 0);
+    CHECK_EQ(twin_reschedule_best_fit(&t, id, 0, NULL), FL_INVALID_DEADLINE);
+    CHECK_EQ(twin_reschedule_best_fit(&t, id, UINT64_MAX, NULL), FL_OVERFLOW);
+    CHECK_EQ(twin_reschedule_best_fit(&t, next, HOUR, NULL), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(twin_poll(&t, HOUR, SIZE_MAX), 1);
+    twin_free(&t);
+}
+
+/* ---- Looking at timers. */
+
+TEST(data_can_be_replaced_at_every_moment_of_a_timers_life)
+{
+    struct twin t;
+    fl_timer_id id;
+    twin_new(&t, NULL);
+    CHECK_EQ(twin_schedule(&t, 3 * HOUR, &id), 0);
+    for (uint64_t now_ns = 0; now_ns < 3 * HOUR; now_ns += MINUTE) {
+        CHECK_EQ(twin_poll(&t, now_ns, SIZE_MAX), 0);
+        CHECK_EQ(twin_set_data(&t, id), 0);
+    }
+    CHECK_EQ(twin_poll(&t, 3 * HOUR - 1, SIZE_MAX), 0);
+    CHECK_EQ(twin_set_data(&t, id), 0);
+    CHECK_EQ(twin_poll(&t, 3 * HOUR, SIZE_MAX), 1);
+    CHECK_EQ(twin_set_data(&t, id), FL_TIMER_NOT_FOUND);
+    CHECK_EQ(twin_set_data(&t, 0), FL_INVALID_TIMER_ID);
+    twin_free(&t);
+}
+
+TEST(visiting_finds_every_timer_once_also_while_they_are_cancelled)
+{
+    enum { COUNT = 5000 };
+    struct twin t;
+    uint64_t random = 1;
+    fl_expired timer = {0};
+    size_t visited = 0;
+    twin_new(&t, NULL);
+    t.lazy_checks = true;
+    twin_visit(&t);
+    for (int i = 0; i < COUNT; i++)
+        twin_schedule(&t, i % 2 ? 5 * HOUR : 1 + random_below(&random, 10 * HOUR), NULL);
+    for (size_t rank = t.count; rank-- > 0;)
+        if (rank % 3 == 0)
+            twin_cancel(&t, twin_timer(&t, rank)->id);
+    twin_visit(&t);
+    size_t count = t.count;
+    for (; fl_wheel_next_timer(t.wheel, &timer); visited++)
+        CHECK_EQ(twin_cancel(&t, timer.id), 0);
+    CHECK_EQ(visited, count);
+    CHECK_EQ(t.count, 0);
+    twin_free(&t);
+}
