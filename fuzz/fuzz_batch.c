@@ -43,9 +43,9 @@ static struct {
     struct shard_call *first[SHARDS], **end[SHARDS]; /* that are not answered */
     uint32_t digests[SHARDS];                        /* of the operations, in their order */
     unsigned batches;
-    struct space space;
     int fd; /* the client's */
     struct text answer;
+    struct space space; /* the last: it has a member without a size */
 } fuzz;
 
 static uint32_t below(uint32_t limit)
