@@ -21,6 +21,10 @@ import tempfile
 
 KEPT = 4000  # fingerprints; those of other branches and older states are among them
 
+# How many states of a function the analyzer visits before it gives up. Nearly all of the time of clang-tidy goes there, in
+# proportion to this number (its own default is 225,000). With a third of it, it has found all that it had found before.
+NODES = 75000
+
 
 def run(*command, cwd=None):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors="replace")
@@ -80,7 +84,8 @@ def tidy(path, entries):
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as commands:
             json.dump(entries, commands)
-        result = run("clang-tidy", "--quiet", "-p", folder, path)
+        depth = [f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", f"max-nodes={NODES}")]
+        result = run("clang-tidy", "--quiet", "-p", folder, *depth, path)
     return "" if result.returncode == 0 else result.stdout + result.stderr or f"{path}: clang-tidy failed\n"
 
 
