@@ -18,7 +18,7 @@
 static const char *const kind_names[] = {
     [EVENT_SCHEDULED] = "scheduled", [EVENT_FIRED] = "fired",         [EVENT_FAILED] = "failed",
     [EVENT_DEAD] = "dead",           [EVENT_CANCELLED] = "cancelled", [EVENT_SKIPPED] = "skipped",
-    [EVENT_PAUSED] = "paused",       [EVENT_RESUMED] = "resumed",
+    [EVENT_PAUSED] = "paused",       [EVENT_RESUMED] = "resumed",     [EVENT_MOVED] = "moved",
 };
 
 enum { KINDS = sizeof kind_names / sizeof *kind_names };
@@ -287,10 +287,10 @@ static int read_kinds(struct call *call, unsigned *ret)
         *ret |= 1u << kind; /* one too many, if there is none of that name */
     }
     if (*ret == 0 || *ret >> KINDS)
-        return problem_set(
-            &call->problem, 400, "invalid-field", "type",
-            "type must be a list of scheduled, fired, failed, dead, cancelled, skipped, paused, resumed, separated by "
-            "commas");
+        return problem_set(&call->problem, 400, "invalid-field", "type",
+                           "type must be a list of scheduled, fired, failed, dead, cancelled, skipped, paused, "
+                           "resumed, moved, separated by "
+                           "commas");
     return 0;
 }
 

@@ -425,7 +425,8 @@ void schedule_stored_to_json(struct out *out, fl_bytes stored, const struct zone
         out->failed |= r == FL_NO_MEMORY;
         return;
     }
-    schedule_rule(&s, zones, &rule, &error);
+    if (schedule_rule(&s, zones, &rule, &error) == 0)
+        schedule_rezone(&s, rule);
     schedule_to_json(out, &s, rule, brief);
     rule_free(rule);
     schedule_free(&s);

@@ -129,6 +129,16 @@ static void submit(struct request *request, size_t count, void (*done)(struct sh
     shard_call_submit(&request->job);
 }
 
+/* The rules of its zone may have changed since it was written. */
+static void rezone(struct request *request)
+{
+    struct rule *rule = NULL;
+    struct rule_error error;
+    if (schedule_rule(&request->schedule, node_zones(request->call->worker->node), &rule, &error) == 0)
+        schedule_rezone(&request->schedule, rule);
+    rule_free(rule);
+}
+
 static void row_read(struct shard_call *job)
 {
     struct request *request = (struct request *)job;
@@ -141,6 +151,7 @@ static void row_read(struct shard_call *job)
             refuse_result(request, r);
             return;
         }
+        rezone(request);
     }
     if (!found && request->result != FL_TIMER_NOT_FOUND)
         refuse_result(request, request->result);
@@ -229,11 +240,12 @@ static void write_row(struct request *request)
 {
     struct call *call = request->call;
     struct occurrence next;
-    const struct schedule *s = &request->schedule;
+    struct schedule *s = &request->schedule;
     bool has_next = schedule_next(s, request->rule, &next) && next.at_us < FL_TIME_NEVER_US;
     int64_t due_us = has_next ? next.at_us : FL_TIME_NEVER_US;
     if (s->queued_us != 0)
         due_us = node_now(call->worker->node);
+    schedule_note_zone(s, request->rule);
     out_clear(&request->written);
     schedule_write(&request->written, s);
     if (request->written.failed) {
@@ -257,6 +269,7 @@ static struct schedule heir_of(const struct schedule *old, bool found, int64_t n
 {
     struct schedule s = {.created_us = found ? old->created_us : now_us, .cursor_us = now_us};
     if (found) {
+        s.cursor_us = old->cursor_us > now_us ? old->cursor_us : now_us;
         s.last_us = old->last_us;
         s.queued_us = old->queued_us;
         s.unsettled_count = old->unsettled_count;

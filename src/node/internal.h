@@ -104,6 +104,10 @@ void schedule_nudge(struct shard *shard,
                     const fl_durable *timer); /* this timer is settled; perhaps a schedule waited for it */
 void node_free_zones(struct node *node);
 
+/* --- rezone.c */
+
+void rezone_shard(struct shard *shard); /* moves what other time zone rules move, if they are other ones */
+
 /* --- deliver.c */
 
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);

@@ -104,7 +104,8 @@ enum event_kind {
     EVENT_CANCELLED,
     EVENT_SKIPPED,
     EVENT_PAUSED,
-    EVENT_RESUMED
+    EVENT_RESUMED,
+    EVENT_MOVED, /* other time zone rules: it is due at another moment */
 };
 
 /* What a node needs of the world. Every function is called on the worker's thread and returns at once. */
@@ -235,8 +236,9 @@ struct shard {
     struct tour purge;
     fl_timer_id patience, claim_timer;
     fl_loop_task take_task, leave_task, left_task, lost_task;
-    uint64_t queued[64]; /* a bit for each hash of a schedule that may have an occurrence that is queued */
-    uint64_t steps;      /* firings that were steps of schedules, not timers of users */
+    uint64_t queued[64];   /* a bit for each hash of a schedule that may have an occurrence that is queued */
+    struct rezone *rezone; /* the walk after a change of time zone rules; NULL: there is none */
+    uint64_t steps;        /* firings that were steps of schedules, not timers of users */
 };
 
 /* How often something took how long: up to 125 us, twice that, and so on; the last bucket has the rest. */
@@ -754,6 +756,7 @@ static inline bool is_schedule_namespace(fl_bytes ns)
 
 /* Takes the zones over: they are used from now on, and freed with the node. One thread. Returns 0 or FL_NO_MEMORY. */
 int node_set_zones(struct node *node, struct zones *zones);
+void node_zones_changed(struct worker *worker); /* node_set_zones() was called; on the worker's thread */
 static inline const struct zones *node_zones(const struct node *node)
 {
     return atomic_load_explicit(&node->zones, memory_order_acquire);

@@ -12,13 +12,13 @@
 #include "base/assert.h"
 #include "node/wire.h"
 
-enum { VERSION = 1, LOOKS_MOST = 20000 };
+enum { VERSION = 2, LOOKS_MOST = 20000 };
 
 #define QUEUE_LOOK_US 60000000ll /* a queued occurrence is looked at this often, should nobody say that it may begin */
 
 /* --- The stored form ------------------------------------------------------------------------------------------------ */
 
-enum { HAS_START = 1, HAS_END = 2, HAS_GRACE = 4, IS_PAUSED = 8 };
+enum { HAS_START = 1, HAS_END = 2, HAS_GRACE = 4, IS_PAUSED = 8, HAS_OFFSET = 16 };
 
 static void put_content(struct out *out, const fl_durable *content)
 {
@@ -64,7 +64,7 @@ void schedule_write(struct out *out, const struct schedule *s)
 {
     wire_put_number(out, VERSION);
     wire_put_number(out, (s->has_start ? HAS_START : 0) | (s->has_end ? HAS_END : 0) | (s->has_grace ? HAS_GRACE : 0) |
-                             (s->paused ? IS_PAUSED : 0));
+                             (s->paused ? IS_PAUSED : 0) | (s->has_offset ? HAS_OFFSET : 0));
     const fl_bytes texts[] = {s->ns, s->name, s->cron, s->zone, s->gap, s->repeat};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         wire_put_bytes(out, texts[i]);
@@ -79,6 +79,7 @@ void schedule_write(struct out *out, const struct schedule *s)
         wire_put_number(out, numbers[i]);
     put_content(out, &s->content);
     put_state(out, s);
+    wire_put_signed(out, s->offset_s); /* version 1 does not have it */
 }
 
 /* What was not given has no data. */
@@ -124,6 +125,7 @@ int schedule_read(fl_bytes stored, struct schedule *ret)
     s.has_end = flags & HAS_END;
     s.has_grace = flags & HAS_GRACE;
     s.paused = flags & IS_PAUSED;
+    s.has_offset = flags & HAS_OFFSET;
     fl_bytes *const texts[] = {&s.ns, &s.name, &s.cron, &s.zone, &s.gap, &s.repeat, NULL};
     for (size_t i = 0; texts[i]; i++)
         *texts[i] = given(&wire);
@@ -140,7 +142,8 @@ int schedule_read(fl_bytes stored, struct schedule *ret)
     s.overlap = (enum schedule_overlap)overlap;
     read_content(&wire, &s.content);
     read_state(&wire, &s);
-    if (wire.bad || version != VERSION || missed > MISSED_SKIP || overlap > OVERLAP_QUEUE) {
+    s.offset_s = version > 1 ? (int32_t)wire_signed(&wire) : 0;
+    if (wire.bad || version < 1 || version > VERSION || missed > MISSED_SKIP || overlap > OVERLAP_QUEUE) {
         schedule_free(&s);
         return FL_STORE_CORRUPT;
     }
@@ -292,6 +295,27 @@ void schedule_changed(struct schedule *s, int64_t now_us)
         s->queued_us = 0;
     if (s->overlap == OVERLAP_ALLOW)
         s->unsettled_count = 0;
+}
+
+static int64_t seconds_of(int64_t us)
+{
+    return us / 1000000 - (us % 1000000 < 0);
+}
+
+void schedule_note_zone(struct schedule *s, const struct rule *rule)
+{
+    s->has_offset = true;
+    s->offset_s = zone_offset(rule_zone(rule), seconds_of(s->cursor_us));
+}
+
+void schedule_rezone(struct schedule *s, const struct rule *rule)
+{
+    if (!s->has_offset || zone_offset(rule_zone(rule), seconds_of(s->cursor_us)) == s->offset_s)
+        return;
+    int64_t now_us = zone_place_us(rule_zone(rule), s->cursor_us + (int64_t)s->offset_s * 1000000);
+    if (now_us > s->cursor_us || rule_is_fixed(rule))
+        s->cursor_us = now_us;
+    schedule_note_zone(s, rule);
 }
 
 void schedule_timer(const struct schedule *s, const struct rule *rule, int64_t at_us, fl_durable *ret)

@@ -42,6 +42,8 @@ struct schedule {
     /* How far it has got. */
     int64_t created_us;
     int64_t cursor_us; /* occurrences up to here are created or skipped */
+    int32_t offset_s;  /* of the zone at the cursor, by the rules when it was written; if has_offset */
+    bool has_offset;
     int64_t last_us;   /* the last one created; 0: none */
     int64_t queued_us; /* the one that waits for an earlier one to be settled; 0: none */
     uint64_t made;
@@ -78,6 +80,13 @@ void schedule_plan(struct schedule *schedule, const struct rule *rule, int64_t n
 
 /* A change takes effect on the first occurrence after now and after the last that was created. */
 void schedule_changed(struct schedule *schedule, int64_t now_us);
+
+/* Before it is written: notes what the clocks of its zone show at the cursor. */
+void schedule_note_zone(struct schedule *schedule, const struct rule *rule);
+
+/* After it was read: the rules of its zone may have changed since. Everything up to a local time is decided, so the cursor goes to
+ * where that local time is now. A rule that follows real time never goes back. */
+void schedule_rezone(struct schedule *schedule, const struct rule *rule);
 
 /* The timer of an occurrence; its bytes are the schedule's. */
 void schedule_timer(const struct schedule *schedule, const struct rule *rule, int64_t at_us, fl_durable *ret);

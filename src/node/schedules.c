@@ -130,6 +130,7 @@ static void compose(fl_batch *batch)
             memmove(noted.unsettled, noted.unsettled + 1, --noted.unsettled_count * sizeof *noted.unsettled);
         noted.unsettled[noted.unsettled_count++] = advance->ops[1 + i].timer.id;
     }
+    schedule_note_zone(&noted, advance->rule);
     out_clear(&advance->stored);
     schedule_write(&advance->stored, &noted);
     advance->ops[0].timer.payload = out_bytes(&advance->stored);
@@ -237,6 +238,8 @@ static int advance_read(struct advance *advance, const fl_firing *firing)
     r = schedule_rule(&advance->schedule, node_zones(advance->shard->worker->node), &advance->rule, &error);
     if (r < 0 && r != FL_NO_MEMORY)
         complain(&firing->timer, error.text);
+    if (r == 0)
+        schedule_rezone(&advance->schedule, advance->rule);
     return r;
 }
 

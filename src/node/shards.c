@@ -243,6 +243,7 @@ void shard_let_go(struct shard *shard)
         return;
     settings_tell_engine(shard);
     fl_engine_go(shard->engine);
+    rezone_shard(shard);
 }
 
 void shard_loaded(struct shard *shard)

@@ -340,6 +340,12 @@ static void check_streams(struct worker *worker)
     step_end(0);
 }
 
+static void move_by_zones(struct worker *worker)
+{
+    node_zones_changed(worker);
+    step_end(0);
+}
+
 static void reload(struct server *server)
 {
     struct reloaded *reloaded = calloc(1, sizeof *reloaded);
@@ -359,7 +365,8 @@ static void reload(struct server *server)
     log_set(fresh->log_level, fresh->log_format);
     if (server->tls && http_tls_load(server->tls, fresh->tls_certificate, fresh->tls_key, message, sizeof message) < 0)
         log_error("cannot load the new certificate; the server keeps the old one", "why", message, NULL);
-    load_zones(server);
+    if (load_zones(server))
+        all_workers(server, move_by_zones);
     log_info("reloaded tokens, certificate, log level and time zones", NULL);
     server_notify("READY=1");
 }

@@ -61,6 +61,9 @@ void rule_free(struct rule *rule); /* NULL is allowed */
  * changed. UTC for `every`. */
 const struct zone *rule_zone(const struct rule *rule);
 
+/* Whether it is a fixed time of day, which follows the clock on the wall, and not real time. */
+bool rule_is_fixed(const struct rule *rule);
+
 enum rule_dst {
     RULE_PLAIN,
     RULE_GAP,    /* the local time does not exist: this is the first moment after the gap */

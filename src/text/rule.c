@@ -197,3 +197,8 @@ const struct zone *rule_zone(const struct rule *rule)
 {
     return rule->zone;
 }
+
+bool rule_is_fixed(const struct rule *rule)
+{
+    return rule->every_us == 0 && rule->cron.fixed;
+}
