@@ -29,6 +29,7 @@
  *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them
  *   attempts_log.c failed attempts in the log
  *   stats.c        what happened in the last hour
+ *   rezone.c       moves schedules and timers when time zone rules have changed
  *   schedule.c     which occurrences a schedule creates when (schedule.h); schedules.c: schedules in the engine
  *   node.c         making, starting and ending a node
  *   budget.c       how max-memory is divided
