@@ -191,4 +191,86 @@ def _():
         expect(len(set(found)), len(found), "none twice")
 
 
+def go_to(server, when):
+    return server.post("/v1/clock", {"to": when}).must(200)
+
+
+@test("missed_within, grace, except and count together with what was missed")
+def _():
+    with Server("--test-clock") as server:
+        go_to(server, "2031-01-01T00:00:00Z")
+        put(server, "within", cron="0 * * * *", missed="all", missed_within="3h", paused=True).must(201)
+        put(server, "graceful", cron="0 * * * *", missed="skip", grace="2h45m", paused=True).must(201)
+        put(server, "except", cron="0 * * * *", **{"except": ["2031-01-01T01:00", "2031-01-02"]}, count=3).must(201)
+        advance(server, "10h30m")
+        expect(lease_all(server), ["2031-01-01T02:00:00Z", "2031-01-01T03:00:00Z", "2031-01-01T04:00:00Z"], "except and count")
+        for name, wanted in (("within", ["08", "09", "10"]), ("graceful", ["08", "09", "10"])):
+            server.patch(f"/v1/schedules/demo/{name}", {"paused": False}).must(200)
+            advance(server, "1s")
+            expect([at[11:13] for at in lease_all(server)], wanted, name)
+        server.patch("/v1/schedules/demo/except", {"payload": 1}).must(200)
+        expect(server.get("/v1/schedules/demo/except").json["made"], 3, "PATCH keeps the count")
+        put(server, "except", cron="0 * * * *", count=1).must(200)
+        expect(server.get("/v1/schedules/demo/except").json["made"], 0, "PUT begins it again")
+
+
+@test("a window delays the timer by a fixed part, and leaves the nominal time")
+def _():
+    with Server("--test-clock") as server:
+        go_to(server, "2031-01-01T00:00:00Z")
+        put(server, "w", cron="0 * * * *", window="30m").must(201)
+        advance(server, "1h")
+        delays = []
+        for hour in (1, 2, 3):
+            timer = server.get("/v1/timers/demo?schedule=w").must(200)["timers"][0]
+            expect(timer["occurrence"], f"2031-01-01T0{hour}:00:00Z")
+            delays.append(timer["due"][14:])
+            check(f"2031-01-01T0{hour}:00:00Z" < timer["due"] < f"2031-01-01T0{hour}:30:00Z", timer)
+            go_to(server, f"2031-01-01T0{hour}:40:00Z")
+            expect(lease_all(server), [f"2031-01-01T0{hour}:00:00Z"])
+            go_to(server, f"2031-01-01T0{hour + 1}:00:00Z")
+        expect(len(set(delays)), 1, "the same part each time")
+
+
+@test("leased timers, lists and dead letters say which schedule and occurrence; deleting the schedule leaves them")
+def _():
+    with Server("--test-clock") as server:
+        go_to(server, "2031-01-01T00:00:00Z")
+        put(server, "x", cron="0 * * * *", retry={"max_attempts": 1}, overlap="skip").must(201)
+        advance(server, "1h")
+        timer = server.post("/v1/lease/demo", {}).must(200)["timers"][0]
+        expect((timer["schedule"], timer["occurrence"]), ("x", "2031-01-01T01:00:00Z"))
+        server.post("/v1/ack", {"acks": [{"lease": timer["lease"], "result": "dead"}]}).must(200)
+        dead = await_(lambda: server.get("/v1/dead/demo?schedule=x").must(200)["timers"], "it is dead")
+        expect((dead[0]["schedule"], dead[0]["occurrence"]), ("x", "2031-01-01T01:00:00Z"))
+        expect(server.get("/v1/dead/demo?schedule=y").must(200)["timers"], [])
+        advance(server, "1h")
+        waiting = server.get("/v1/timers/demo?schedule=x").must(200)["timers"]
+        expect([one["occurrence"] for one in waiting], ["2031-01-01T02:00:00Z"], "a dead letter is settled")
+        server.delete("/v1/schedules/demo/x").must(204)
+        expect(lease_all(server), ["2031-01-01T02:00:00Z"])
+        advance(server, "1d")
+        expect(lease_all(server), [])
+
+
+@test("trigger and backfill change nothing of the schedule, and ignore what would stop it")
+def _():
+    with Server("--test-clock") as server:
+        go_to(server, "2031-01-01T00:00:00Z")
+        put(server, "x", cron="0 * * * *", count=1, overlap="skip", paused=True, start="2031-01-01T12:00:00Z").must(201)
+        before = server.get("/v1/schedules/demo/x").json
+        for _ in range(2):
+            server.post("/v1/schedules/demo/x/trigger").must(202)
+        advance(server, "1s")
+        expect(len(lease_all(server)), 2)
+        expect(server.get("/v1/schedules/demo/x").json, before)
+        go_to(server, "2031-01-02T00:00:00Z")
+        span = {"from": "2031-01-01T13:00:00Z", "to": "2031-01-01T16:00:00Z"}
+        for _ in range(2):
+            expect(server.post("/v1/schedules/demo/x/backfill", span).must(202), {"made": 3}, "also those that were created before")
+        expect(len(await_(lambda: lease_all(server), "they are due")), 6)
+        expect(server.post("/v1/schedules/demo/x/backfill", {**span, "to": "2031-02-01T00:00:00Z"}).status, 400)
+        expect(server.get("/v1/schedules/demo/x").json, before)
+
+
 run()
