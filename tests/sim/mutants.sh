@@ -72,6 +72,49 @@ replaced-goes-on src/node/cluster.c s/bool replaced = .*;/bool replaced = false;
 stays-on-the-list src/node/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
 timers-lose-their-policy src/node/wire.c s/    MEMBER(NUMBER_64, fl_durable, retry.initial_us),//
 trouble-ends-it src/node/cluster.c s/^    plan_meeting(c);/    if (request->result == 0) plan_meeting(c);/
+leased-while-withdrawn src/node/pull_items.c s/    if (!item_enter(item, ITEM_WAITS, ITEM_WITHDRAWN))/    if (item_state(item) != ITEM_WAITS)/
+slot-given-twice src/node/pull_items.c s/^    pull->free_slots\[pull->free_count++\] = item->slot;/&if (item->slot % 2) pull->free_slots[pull->free_count++] = item->slot;/
+settled-elsewhere src/node/pull_items.c s/    settlement.token = item->firing.token;/    settlement.token = 0;/
+pause-does-not-hold-leases src/node/pull.c s/ \&\& !space_is_paused(worker->node, item->parcel->space)//
+serial-not-checked src/node/pull.c s/ || item->serial != ack->serial//
+extend-ignored src/node/pull.c s/^    item->lease = lease;$//
+extend-forgets src/node/pull.c s/^        return lease_extend(worker, item, ack->after_us);/        return true;/
+release-counts src/node/pull.c s/\[ACK_RELEASE\] = FL_LATER/[ACK_RELEASE] = FL_FAILED/
+retry-is-done src/node/pull.c s/\[ACK_RETRY\] = FL_FAILED/[ACK_RETRY] = FL_DONE/
+dead-is-retried src/node/pull.c s/\[ACK_DEAD\] = FL_DEAD/[ACK_DEAD] = FL_FAILED/
+after-ignored src/node/pull.c s/\.at_us = later ? /.at_us = false \&\& later ? /
+expired-is-forgotten src/node/pull.c s/^        item_settle(worker, item, (fl_settlement){.result = FL_EXPIRED.*/        (void)item_settle;/
+expired-is-done src/node/pull.c s/(fl_settlement){.result = FL_EXPIRED,/(fl_settlement){.result = FL_DONE,/
+max-ignored src/node/pull.c s/count = left < asker->max ? left : asker->max;/count = left;/
+not-purged src/node/pull.c s/^    for (uint32_t i = 0; i < pull->slot_count; i++) {\n        struct item \*item = pull->slots\[i\];\n        if (!item || item->shard != shard)/&/;s/        if (!item || item->shard != shard)/        if (!item || item->shard != shard || i % 2)/
+lease-of-another-server src/node/leasing.c s/^    wire_put_number(out, leased->slot);/    wire_put_number(out, leased->slot + 1);/
+lease-answer-dropped src/node/leasing.c s/            call->asker.write(&call->asker.out, &leased, call->asker.count++);/            call->asker.count++;/
+ack-bits-mixed src/node/acks.c s/wire->at\[i \/ 8\] >> i % 8 \& 1/wire->at[i \/ 8] \& 1/
+acks-guessed src/node/acks.c s/^        ack->known = false;/        ack->known = true;/
+begun-without-asking src/node/deliver.c s/           fl_engine_begin(shard->engine, attempt->firing.token, false);/           (fl_engine_begin(shard->engine, attempt->firing.token, false) || true);/
+paused-begins src/node/deliver.c s/ \&\& !timer_is_paused(shard->worker->node, &attempt->firing.timer)//
+paused-is-delivered src/node/deliver.c s/        if (pauses \&\& pause_takes(shard, &firings\[i\], now_us)) {/        if (false) {/
+failure-is-success src/node/deliver.c s/\.result = attempt->result, .at_us/.result = attempt->result == FL_FAILED ? FL_DONE : attempt->result, .at_us/
+withdrawn-is-counted src/node/deliver.c s/^    shard->delivering--;\n    return true;/    return true;/;s/    if (!shard->worker->node->ports->cancel(shard->worker, attempt))/    shard->delivering++;&/
+retry-after-ignored src/node/deliver.c s/\.at_us = attempt->at_us, .reason/.at_us = 0, .reason/
+kept-calls-forgotten src/node/shards.c s/^        call_return(kept);/        ;/
+inside-not-counted src/node/shards.c s/^        shard->inside++;/        ;/
+purge-forgotten src/node/shards.c s/^    pull_purge(worker, shard_of_purge(tour));/    (void)worker, (void)tour;/
+never-let-go src/node/shards.c s/^    fl_engine_go(shard->engine);/    ;/
+moved-is-final src/node/shard_calls.c s/return call->result == LINK_MOVED || /return /
+unknown-is-retried src/node/shard_calls.c s/ || !call->remote.sent || only_reads(call);/ || true;/
+unknown-is-unavailable src/node/shard_calls.c s/call->remote.sent ? FL_OUTCOME_UNKNOWN : call->result/FL_STORE_UNAVAILABLE/
+line-out-of-order src/node/shard_calls.c s/    while (\*at \&\& (\*at)->number < call->number)/    while (false)/
+followers-wait-for-ever src/node/shard_calls.c s/^        let_follow(line);/        (void)let_follow;/
+cancelled-call-counts src/node/calls.c s/^        call->errand.home->under_way--;/        ;/
+pause-lane-stays-closed src/node/pause.c s/fl_engine_close_lane(shard->engine, lane_of_pause(space), on);/if (on) fl_engine_close_lane(shard->engine, lane_of_pause(space), on);/
+pause-not-told src/node/settings.c s/^        servers_tell_settings(change->asker, space_name(change->space));/        ;/
+pause-not-read src/node/settings.c s/^    to->pauses = from->pauses;/    (void)from;/
+changes-stall src/node/settings.c s/^    if (space->changes)\r*$/    if (false)/
+settings-not-known src/node/settings_load.c s/^    atomic_store(&node->settings_known, true);/    ;/
+counts-drift src/node/spaces.c s/^        atomic_fetch_add_explicit(&space->pending, more, memory_order_relaxed);/        atomic_fetch_add_explicit(\&space->pending, more < 0 ? 0 : more, memory_order_relaxed);/
+counts-of-another src/node/shards.c s/^    space_counted(shard->worker->node, space, more);/    if (shard->number > 0) space_counted(shard->worker->node, space, more);/
+not-ready-when-linked src/node/links.c s/^        cluster_ready(node->cluster);/        ;/
 END
 }
 
@@ -80,15 +123,27 @@ command_for() {
     ninja -C "$build" -t commands "$1" | tail -n 1
 }
 
+# Of the node, cluster.c and wire.c are in both simulations.
+program_of() {
+    case $1 in
+    src/node/cluster.c | src/node/wire.c | src/store/* | src/engine/*) echo tests/sim/sim-lives ;;
+    *) echo tests/sim/sim-nodes ;;
+    esac
+}
+
 # What is made of a source file.
 object_of() {
-    ninja -C "$build" -t targets all | sed -n "s#^\(\(libfoliot-durable\|tests/sim/libsim-world\)[^/]*/[._]*$(echo "$1" | tr / _).o\): .*#\1#p" | head -n 1
+    case $(program_of "$1") in
+    */sim-lives) object="\(libfoliot-durable\|tests/sim/libsim-world\)[^/]*/[._]*$(echo "$1" | tr / _).o" ;;
+    *) object="src/server/libfoliot-server[^/]*/[._]*$(echo "${1#src/}" | tr / _).o" ;;
+    esac
+    ninja -C "$build" -t targets all | sed -n "s#^\($object\): .*#\1#p" | head -n 1
 }
 
 # Compiles the mutated file and links the simulation with it in place of the original.
 make_mutant() {
     compile=$(command_for "$(object_of "$1")" | sed "s| -o [^ ]*| -o $work/mutant.o|; s| -MF [^ ]*| -MF $work/mutant.d|; s|[^ ]*/$1\$|$work/mutant.c|")
-    link=$(command_for tests/sim/sim-lives | sed "s| -o [^ ]*| -o $work/mutant $work/mutant.o|")
+    link=$(command_for "$(program_of "$1")" | sed "s| -o [^ ]*| -o $work/mutant $work/mutant.o|")
     (cd "$build" && eval "$compile -Wno-error" && eval "$link")
 }
 

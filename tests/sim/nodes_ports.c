@@ -179,7 +179,7 @@ static void nobody_waits(struct request *request)
 }
 
 /* The message is over; the caller learns it, if it still waits. */
-static void message_end(struct message *message, int result)
+static void message_end(struct message *message, int result, bool answered)
 {
     struct link_call *call = message->call;
     struct request *request = message->request;
@@ -191,7 +191,7 @@ static void message_end(struct message *message, int result)
         nobody_waits(request);
     if (call) {
         call->sent = sent;
-        call->done(call, result, result == 0 || sent ? out_bytes(&body) : (fl_bytes){0});
+        call->done(call, result, answered ? out_bytes(&body) : (fl_bytes){0});
     }
     out_free(&body);
 }
@@ -199,10 +199,8 @@ static void message_end(struct message *message, int result)
 static void lose(struct node_link *link)
 {
     struct message *message;
-    while ((message = LIST_FIRST(&link->messages))) {
-        out_clear(&message->body);
-        message_end(message, message->failed ? FL_STORE_UNAVAILABLE : FL_OUTCOME_UNKNOWN);
-    }
+    while ((message = LIST_FIRST(&link->messages)))
+        message_end(message, message->failed ? FL_STORE_UNAVAILABLE : FL_OUTCOME_UNKNOWN, false);
 }
 
 static void connect(fl_loop *loop, void *arg);
@@ -335,7 +333,7 @@ static void answer_arrives(fl_loop *loop, void *arg)
 {
     struct message *message = arg;
     (void)loop;
-    message_end(message, message->result);
+    message_end(message, message->result, true);
 }
 
 static void call_arrives(fl_loop *loop, void *arg)
@@ -344,7 +342,7 @@ static void call_arrives(fl_loop *loop, void *arg)
     struct host *there = message->link->there;
     (void)loop;
     if (message->failed || !there || there->dead) {
-        message_end(message, message->failed ? FL_STORE_UNAVAILABLE : FL_OUTCOME_UNKNOWN);
+        message_end(message, message->failed ? FL_STORE_UNAVAILABLE : FL_OUTCOME_UNKNOWN, false);
         return;
     }
     struct request *request = nodes_need(calloc(1, sizeof *request));
@@ -381,7 +379,7 @@ static void link_cancel(struct node_link *link, struct link_call *call)
 {
     struct message *message = nodes_need(message_of(link, call));
     message->call = NULL;
-    message_end(message, 0);
+    message_end(message, 0, false);
 }
 
 /* What another server gives is known here as soon as it is given, though the answer may be lost. */
