@@ -82,8 +82,8 @@ static unsigned count_serving(const struct nodes *w)
 {
     unsigned count = 0;
     const struct host *host;
-    LIST_FOREACH(host, &w->hosts, entry)
-    count += serves(host);
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        count += serves(host);
     return count;
 }
 
@@ -92,27 +92,27 @@ struct host *nodes_some_host(struct nodes *w)
     unsigned count = count_serving(w);
     uint64_t skip = count > 0 ? below(&w->luck, count) : 0;
     struct host *host;
-    LIST_FOREACH(host, &w->hosts, entry)
-    if (serves(host) && skip-- == 0)
-        return host;
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        if (serves(host) && skip-- == 0)
+            return host;
     return NULL;
 }
 
 struct host *nodes_host(struct nodes *w, unsigned number)
 {
     struct host *host;
-    LIST_FOREACH(host, &w->hosts, entry)
-    if (host->number == number)
-        return host;
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        if (host->number == number)
+            return host;
     return NULL;
 }
 
 struct host *nodes_host_at(struct nodes *w, const char *address)
 {
     struct host *host;
-    LIST_FOREACH(host, &w->hosts, entry)
-    if (!host->dead && host->step == 0 && strcmp(host->address, address) == 0)
-        return host;
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        if (!host->dead && host->step == 0 && strcmp(host->address, address) == 0)
+            return host;
     return NULL;
 }
 
@@ -323,8 +323,7 @@ static void crash_host(struct host *host)
 static void check_nodes(struct nodes *w)
 {
     const struct host *host;
-    LIST_FOREACH(host, &w->hosts, entry)
-    {
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry)) {
         const char *wrong = host->over ? NULL : node_check(&host->node);
         if (wrong)
             nodes_fail(w, "%s is not sound: %s", host->address, wrong);
@@ -395,8 +394,8 @@ static void check_shards(struct nodes *w)
     for (uint32_t i = 0; i < SHARDS; i++) {
         unsigned count = 0;
         const struct host *host;
-        LIST_FOREACH(host, &w->hosts, entry)
-        count += serves(host) && host->node.shards[i].state == SHARD_SERVING;
+        for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+            count += serves(host) && host->node.shards[i].state == SHARD_SERVING;
         if (count != 1)
             nodes_fail(w, "long after the last trouble, shard %u is served by %u servers", i, count);
     }
@@ -436,9 +435,9 @@ static void end_well(struct nodes *w)
 static bool all_are_over(struct nodes *w)
 {
     const struct host *host;
-    LIST_FOREACH(host, &w->hosts, entry)
-    if (!host->over)
-        return false;
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        if (!host->over)
+            return false;
     return true;
 }
 
@@ -449,9 +448,9 @@ static bool tear_down(struct nodes *w, char failure[512])
     memcpy(failure, w->failure, sizeof w->failure);
     w->calm = true;
     w->failure[0] = '\0';
-    LIST_FOREACH(host, &w->hosts, entry)
-    if (serves(host))
-        stop_host(host);
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        if (serves(host))
+            stop_host(host);
     run_until(w, 60 * SECOND, all_are_over);
     if (!failure[0])
         memcpy(failure, w->failure, sizeof w->failure);

@@ -227,8 +227,7 @@ void ledger_count(struct nodes *w)
     for (unsigned i = 0; i < SPACES; i++) {
         int64_t pending = 0;
         struct host *host;
-        LIST_FOREACH(host, &w->hosts, entry)
-        {
+        for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry)) {
             struct space *space = host->over || host->dead ? NULL : space_if_any(&host->node, bytes_of(space_names[i]));
             pending += space ? atomic_load(&space->pending) : 0;
         }

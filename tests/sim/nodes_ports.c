@@ -301,11 +301,11 @@ static bool still_there(const struct travel *t)
     struct host *host;
     struct node_link *link;
     const struct message *message;
-    LIST_FOREACH(host, &t->w->hosts, entry)
-    LIST_FOREACH(link, &host->links, entry)
-    LIST_FOREACH(message, &link->messages, entry)
-    if (message->number == t->number)
-        return true;
+    for (host = LIST_FIRST(&t->w->hosts); host; host = LIST_NEXT(host, entry))
+        for (link = LIST_FIRST(&host->links); link; link = LIST_NEXT(link, entry))
+            for (message = LIST_FIRST(&link->messages); message; message = LIST_NEXT(message, entry))
+                if (message->number == t->number)
+                    return true;
     return false;
 }
 
@@ -369,9 +369,9 @@ static void call_over(struct node_link *link, struct link_call *call, uint8_t ki
 static struct message *message_of(const struct node_link *link, const struct link_call *call)
 {
     struct message *message;
-    LIST_FOREACH(message, &link->messages, entry)
-    if (message->call == call)
-        return message;
+    for (message = LIST_FIRST(&link->messages); message; message = LIST_NEXT(message, entry))
+        if (message->call == call)
+            return message;
     return NULL;
 }
 
@@ -443,10 +443,10 @@ void links_break(struct host *host)
 {
     struct host *other;
     struct node_link *link;
-    LIST_FOREACH(other, &host->world->hosts, entry)
-    LIST_FOREACH(link, &other->links, entry)
-    if (other == host || link->there == host)
-        break_link(link);
+    for (other = LIST_FIRST(&host->world->hosts); other; other = LIST_NEXT(other, entry))
+        for (link = LIST_FIRST(&other->links); link; link = LIST_NEXT(link, entry))
+            if (other == host || link->there == host)
+                break_link(link);
     for (struct request *request = LIST_FIRST(&host->requests), *next; request; request = next) {
         next = LIST_NEXT(request, entry);
         if (request->message)
@@ -458,12 +458,12 @@ void link_break_some(struct nodes *w)
 {
     struct host *host;
     struct node_link *link;
-    LIST_FOREACH(host, &w->hosts, entry)
-    LIST_FOREACH(link, &host->links, entry)
-    if (!host->dead && chance(&w->luck, 30)) {
-        break_link(link);
-        return;
-    }
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        for (link = LIST_FIRST(&host->links); link; link = LIST_NEXT(link, entry))
+            if (!host->dead && chance(&w->luck, 30)) {
+                break_link(link);
+                return;
+            }
 }
 
 /* --- The rest ----------------------------------------------------------------------------------------------------- */

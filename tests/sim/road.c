@@ -227,7 +227,8 @@ struct road *road_new(fl_store *store, const struct road_watch *watch)
     if (!road)
         return NULL;
     *road = (struct road){.store = {&ops, store->shards}, .inner = store, .watch = *watch, .next = roads};
-    return roads = road;
+    roads = road;
+    return road;
 }
 
 void road_free(struct road *road)
