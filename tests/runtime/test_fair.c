@@ -124,6 +124,17 @@ static void (*const ways[])(void) = {ask_by_task,       ask_by_own_task,   ask_b
                                      ask_by_loop_timer, ask_by_descriptor, ask_by_timer};
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
+/* Timers that start themselves again; see below. */
+static fl_timer *restless[3];
+
+static void let_go_of_restless(void)
+{
+    for (unsigned i = 0; i < sizeof(restless) / sizeof(restless[0]); i++) {
+        fl_timer_unref(restless[i]);
+        restless[i] = NULL;
+    }
+}
+
 /* Somebody asks in each of these ways but one while `load` keeps the worker busy; nobody waits for more than `most`
  * callbacks. */
 static void all_ask_but(void (*other)(void), fl_task_fn load, uint64_t ns, unsigned most)
@@ -140,6 +151,7 @@ static void all_ask_but(void (*other)(void), fl_task_fn load, uint64_t ns, unsig
         AWAIT(atomic_load(&answered));
         fl_runtime_free(rt);
         fl_timer_unref(from_outside);
+        let_go_of_restless();
         close(pipe_ends[0]);
         close(pipe_ends[1]);
         CHECK(waited <= most);
@@ -153,15 +165,12 @@ static void all_ask(fl_task_fn load, uint64_t ns, unsigned most)
 
 /* --- Timers that start themselves again */
 
-static fl_timer *restless[3];
-
+/* The runtime may be freed between two callbacks, so that the last callback cannot be the one to release the handle. */
 static void on_restless(void *arg)
 {
     take_time();
     if (!atomic_load(&answered))
         CHECK_EQ(fl_timer_start_after(*(fl_timer **)arg, 0), 0);
-    else
-        fl_timer_unref(*(fl_timer **)arg);
 }
 
 static void start_restless(unsigned count)
