@@ -11,7 +11,8 @@ import socket
 import subprocess
 import time
 
-from e2e import PATIENCE, Postgres, Server, Skip, as_postgres, await_, check, cleanups, expect, folder, foliot, need_program, run, test
+from e2e import (PATIENCE, Postgres, Receiver, Server, Skip, as_postgres, await_, check, cleanups, expect, folder, foliot, need_program,
+                 run, test)
 from members import Member, Wire, free_port, settled
 from replica import query
 
@@ -280,6 +281,34 @@ def _():
     with Member(url, "--lease", "2s", shards=1) as first, Member(url, "--lease", "2s", shards=1) as second:
         await_(lambda: first.ready() and second.ready(), "ready")
         set_wrong(second, schema, -100, "s ahead of that of the database")
+
+
+@test("the clock of the database is set back: a server that was killed has its shards again long before the old time")
+def _():
+    url, schema = shifted()
+    receiver = Receiver()
+    server = Server("--lease", "500ms", store=url, shards=2)
+    server.put("/v1/timers/a/b", {"after": "1s", "target": receiver.url, "payload": "b"}).must(201)
+    server.kill()
+    shift(schema, -3600)
+    server.start()  # returns when the shards are claimed
+    receiver.await_calls(1)
+    server.stop()
+
+
+@test("the clock of the database is set back: living servers keep their shards, and take over those of a dead one")
+def _():
+    url, schema = shifted()
+    with Member(url, "--lease", "2s", shards=4) as first:
+        second = Member(url, "--lease", "2s", shards=4)
+        await_(lambda: settled([first, second]), "settled")
+        shift(schema, -3600)
+        owners = first.get("/v1/cluster").must(200)["shards"]
+        time.sleep(8)  # longer than a claim that is not renewed
+        expect(first.get("/v1/cluster").must(200)["shards"], owners)
+        shift(schema, -7200)
+        second.kill()
+        await_(lambda: first.get("/readyz").json["shards_ready"] == 4, "all shards are there", 60)
 
 
 @test("a secret of the servers that is rotated in the database is taken over")

@@ -35,12 +35,24 @@ static void say_who(struct pg_shard *shard, const fl_store_request *request)
     fl__pg_int(&shard->args, request->meet.incarnation);
 }
 
+/* Before anything else: then the meetings of all servers lock these rows in the same order. On Citus, a claim caps its own shard. */
+static void cap(struct pg_shard *shard, struct pg_flight *flight)
+{
+    fl__pg_begin(&shard->args);
+    fl__pg_int(&shard->args, fl__pg_longest(flight->request->meet.lease_us));
+    if (!fl__pg_store(shard)->spread)
+        fl__pg_say(shard, flight, PG_CAP_CLAIMS, &shard->args);
+    fl__pg_say(shard, flight, PG_CAP_MEMBERS, &shard->args);
+}
+
 /* `args` has room for it. */
 static void send_note(struct pg_shard *shard, struct pg_flight *flight)
 {
     struct pg_args *args = &shard->args;
     const fl_store_request *request = flight->request;
     flight->doubt = true;
+    if (request->meet.lease_us > 0)
+        cap(shard, flight);
     say_who(shard, request);
     if (request->meet.lease_us > 0) {
         fl__pg_int(args, fl__pg_lease(request->meet.lease_us));

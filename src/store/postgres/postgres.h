@@ -255,6 +255,13 @@ static inline uint64_t fl__pg_lease(uint64_t lease_us)
     return lease_us < (uint64_t)1 << 61 ? lease_us : (uint64_t)1 << 61;
 }
 
+/* A claim never lasts longer than this, unless the clock of the database was set back. Servers may have different leases: a server
+ * whose lease is up to nine times ours still renews its claim, every third of its lease, before this is over. */
+static inline uint64_t fl__pg_longest(uint64_t lease_us)
+{
+    return fl__pg_lease(lease_us) * 3;
+}
+
 /* What to do about an error, in words; "" if there is nothing to say. `state` is its SQLSTATE, or "": then the text may
  * have it (see fl__pg_find_state()). */
 const char *fl__pg_advice(const char *state, const char *text);

@@ -717,6 +717,12 @@ static int start_claim(struct pg_shard *shard, struct pg_flight *flight)
     shard->chained = true;
     flight->stage = STAGE_FIRST;
     fl__pg_transact(shard, flight);
+    if (flight->request->claim.lease_us > 0) {
+        fl__pg_begin(args);
+        fl__pg_int(args, shard->base.shard);
+        fl__pg_int(args, fl__pg_longest(flight->request->claim.lease_us));
+        fl__pg_say(shard, flight, PG_CAP_CLAIM, args);
+    }
     fl__pg_begin(args);
     fl__pg_int(args, shard->base.shard);
     fl__pg_say(shard, flight, PG_LOCK, args);

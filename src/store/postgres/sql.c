@@ -52,6 +52,10 @@
     "ARRAY[" LEVEL(55) ", " LEVEL(49) ", " LEVEL(43) ", " LEVEL(37) ", " LEVEL(31) ", " LEVEL(25) ", " LEVEL( \
         19) ", " LEVEL(13) "]"
 
+/* A claim that lasts longer than `most` was made before the clock of the database was set back. It is shortened to `most`: its owner
+ * renews it before that if it lives, and is missed if it does not. */
+#define CAP(most) " SET lease_until = " NOW_US " + " most " WHERE lease_until > " NOW_US " + " most
+
 #define HOLDERS "SELECT shard, owner, version, lease_until - " NOW_US " FROM foliot_shard"
 
 /* What a load may see: from ($3, $4), before $5. */
@@ -75,6 +79,8 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                                 " WHERE shard = $1::bigint FOR UPDATE"},
     [PG_BAR] = {"foliot_bar", "UPDATE foliot_shard SET applied = $2::bigint WHERE shard = $1::bigint"
                               " AND (applied = $3::bigint OR (version = $4::bigint AND version > 0))"},
+    [PG_CAP_CLAIM] = {"foliot_cap_claim",
+                      "UPDATE foliot_shard" CAP("$2::bigint") " AND shard = $1::bigint AND owner <> ''"},
     [PG_CLAIM] = {"foliot_claim", "UPDATE foliot_shard SET version = version + 1, applied = $3::bigint,"
                                   " lease_until = " NOW_US " + $4::bigint, owner = $5::text"
                                   " WHERE shard = $1::bigint AND version = $2::bigint RETURNING version"},
@@ -272,6 +278,8 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     [PG_OFFER] = {"foliot_offer", /* the secret is that of nobody, who never leaves */
                   "INSERT INTO foliot_member (address, incarnation, lease_until, about)"
                   " VALUES ('', 1, 4611686018427387904, $1::text) ON CONFLICT (address) DO NOTHING"},
+    [PG_CAP_MEMBERS] = {"foliot_cap_members", "UPDATE foliot_member" CAP("$1::bigint") " AND address <> ''"},
+    [PG_CAP_CLAIMS] = {"foliot_cap_claims", "UPDATE foliot_shard" CAP("$1::bigint") " AND owner <> ''"},
     [PG_MEMBERS] = {"foliot_members",
                     "SELECT address, about, incarnation, lease_until - " NOW_US ", " NOW_US " FROM foliot_member"},
     [PG_HOLDERS] = {"foliot_holders", HOLDERS},

@@ -131,7 +131,8 @@ static PGresult *explain(PGconn *conn, const struct pg_text *text)
 /* What is small and read whole. */
 static bool reads_all(int statement)
 {
-    return statement == PG_FORGET || statement == PG_MEMBERS || statement == PG_HOLDERS;
+    return statement == PG_FORGET || statement == PG_MEMBERS || statement == PG_HOLDERS ||
+           statement == PG_CAP_MEMBERS || statement == PG_CAP_CLAIMS;
 }
 
 /* Nothing is compared item by item, and nothing that grows is read by its shard alone. */
@@ -510,8 +511,8 @@ static bool is_about_shards(unsigned statement)
     bool control = strncmp(sql, "BEGIN", 5) == 0 || strncmp(sql, "SET LOCAL", 9) == 0 || strcmp(sql, "COMMIT") == 0;
     bool row =
         statement == PG_PUT_ONE || statement == PG_COUNT_ONE || statement == PG_HISTORY_NOTE; /* $1 is its shard */
-    return !control && !row && !strstr(sql, "foliot_member") && statement != PG_HOLDERS &&
-           statement < PG_STATEMENTS_PLAIN;
+    bool meeting = statement == PG_HOLDERS || statement == PG_CAP_CLAIMS; /* which is not said on Citus */
+    return !control && !row && !meeting && !strstr(sql, "foliot_member") && statement < PG_STATEMENTS_PLAIN;
 }
 
 TEST(every_statement_names_its_shard)
