@@ -474,6 +474,8 @@ struct fl_history_listing {
     uint32_t results;            /* bit i: rows whose result is i; 0: all */
     int64_t from_us, until_us;   /* began_us from, and before; 0: no limit */
     size_t limit;                /* rows; 0: 100, at most 1,000. Fewer come once they have 1 MiB, with `more` set */
+    /* part[1]: only rows with a lower `seq` than this, 0: all. part[0] says where to look for them, 0: from the last span on. To go
+     * on behind a row, take the part[0] that its page began with, and the row's `seq`. */
     fl_cursor cursor;
     void (*done)(fl_history_listing *listing);
     void *arg;
@@ -488,10 +490,11 @@ void fl_engine_list_history(fl_engine *engine, fl_history_listing *listing);
 
 typedef struct fl_history_erasure fl_history_erasure;
 
-/* Erases all rows of one timer, those included that were appended and not written yet. If it fails, some may be erased. */
+/* Erases all rows of one timer or of one namespace, those included that were appended and not written yet. If it fails, some may
+ * be erased. */
 struct fl_history_erasure {
     fl_bytes ns; /* size 0: any */
-    fl_key id;
+    fl_key id;   /* seq 0: all of the namespace */
     void (*done)(fl_history_erasure *erasure);
     void *arg;
     /* The answer. */

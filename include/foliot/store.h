@@ -195,7 +195,7 @@ enum fl_store_op {
     FL_STORE_BACKUP,    /* a consistent copy */
     FL_STORE_MEET,      /* says that a server is there; who else is, and whose are the shards? */
     FL_STORE_HISTORY,   /* a page of the history of one span, newest first */
-    FL_STORE_FORGET,    /* erases the rows of one timer from the history of one span */
+    FL_STORE_FORGET,    /* erases the rows of a timer or a namespace from one span of the history */
 };
 
 /* One change of a batch; its parts take effect together. Parts that are zero are not done. Changes of one batch are about
@@ -364,8 +364,8 @@ struct fl_store_request {
 
         struct {
             uint64_t span;
-            fl_bytes ns; /* size 0: any */
-            uint64_t id_seq;
+            fl_bytes ns;     /* size 0: any */
+            uint64_t id_seq; /* 0: any */
             /* The answer. */
             uint64_t erased; /* rows */
         } forget;

@@ -63,6 +63,8 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/v1/dead/*/*", RIGHT_WRITE, dead_delete},
     {HTTP_POST, "/v1/dead/*/redrive", RIGHT_WRITE | QUERY, dead_redrive_many},
     {HTTP_DELETE, "/v1/dead/*", RIGHT_WRITE | QUERY, dead_delete_many},
+    {HTTP_GET, "/v1/history/*", RIGHT_READ | QUERY | LARGE, history_list},
+    {HTTP_DELETE, "/v1/history/*", RIGHT_WRITE | QUERY, history_delete},
     {HTTP_GET, "/v1/namespaces", RIGHT_READ | ANY_NAMESPACE | QUERY, namespaces_get},
     {HTTP_GET, "/v1/namespaces/*", RIGHT_READ, namespace_get},
     {HTTP_PUT, "/v1/namespaces/*", RIGHT_ADMIN, namespace_put},

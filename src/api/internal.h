@@ -79,6 +79,11 @@ void dead_groups(struct call *call); /* of dead_list */
 void dead_redrive_many(struct call *call);
 void dead_delete_many(struct call *call);
 void dead_payload(struct call *call);
+void history_list(struct call *call);
+void history_delete(struct call *call);
+/* Erases the history of one timer (`id`; seq 0: of the whole namespace), in one shard (NULL: in all). */
+void history_erase(struct worker *worker, fl_bytes ns, struct shard *shard, fl_key id,
+                   void (*done)(void *arg, int result), void *arg);
 void lease_post(struct call *call);
 void ack_post(struct call *call);
 void events_get(struct call *call);

@@ -11,6 +11,8 @@
 #include "text/log.h"
 #include "text/when.h"
 
+#define HISTORY_KEEP_LEAST_US UINT64_C(1000000)
+#define HISTORY_KEEP_MOST_US (UINT64_C(3650) * 86400 * 1000000)
 #define SECRETS_ALLOWED "an array of at most two texts, each \"whsec_\" and 24 to 64 bytes in base64, the new one first"
 
 static int bad(struct problem *problem, const char *field, const char *what)
@@ -36,6 +38,57 @@ static int read_rate(struct json value, uint32_t *ret, struct problem *problem)
         (value.kind != JSON_NUMBER || !json_integer(value, &rate) || rate < 1 || rate > 1000000))
         return bad(problem, "max_rate", "deliveries per second, from 1 to 1000000, or null");
     *ret = (uint32_t)rate;
+    return 0;
+}
+
+static const char *const only_names[] = {
+    [HISTORY_ONLY_NONE] = "none", [HISTORY_ONLY_FAILURES] = "failures", [HISTORY_ONLY_ALL] = "all", NULL};
+
+static int read_only(struct json value, uint32_t *ret, struct problem *problem)
+{
+    for (uint32_t i = 0; value.kind == JSON_STRING && only_names[i]; i++)
+        if (json_is(value, only_names[i])) {
+            *ret = i;
+            return 0;
+        }
+    return bad(problem, "history.only", "\"none\", \"failures\" or \"all\"");
+}
+
+static int read_keep(struct json value, uint64_t *ret, struct problem *problem)
+{
+    char room[64];
+    uint64_t us;
+    if (value.kind != JSON_STRING || value.text.size > sizeof room ||
+        duration_parse(json_string(value, room), &us) < 0 || us < HISTORY_KEEP_LEAST_US || us > HISTORY_KEEP_MOST_US)
+        return bad(problem, "history.keep", "a duration from \"1s\" to \"3650d\"");
+    *ret = us;
+    return 0;
+}
+
+static int read_history(struct json value, struct history_rule *ret, struct problem *problem)
+{
+    enum { KEEP, ONLY, BODY };
+    static const char *const names[] = {"keep", "only", "body", NULL};
+    struct json key, member;
+    unsigned given = 0;
+    if (value.kind == JSON_NULL)
+        return 0;
+    if (value.kind != JSON_OBJECT)
+        return bad(problem, "history", "an object with keep, only and body, or null");
+    for (struct json_walk walk = json_walk(value); json_member(&walk, &key, &member);) {
+        int64_t body = -1;
+        int r = problem_member(problem, "history", names, key, &given);
+        if (r == KEEP)
+            r = read_keep(member, &ret->keep_us, problem);
+        else if (r == ONLY)
+            r = read_only(member, &ret->only, problem);
+        else if (r == BODY && (member.kind != JSON_NUMBER || !json_integer(member, &body) || body < 0 || body > 65536))
+            r = bad(problem, "history.body", "a number of bytes from 0 to 65536");
+        else if (r == BODY)
+            ret->body = (uint32_t)body;
+        if (r < 0)
+            return r;
+    }
     return 0;
 }
 
@@ -75,8 +128,8 @@ static int read_secrets(struct json value, struct settings *settings, struct pro
 /* Reads settings; a member that is missing has its default. `*ret_given` says which there were. */
 static int settings_read(struct json object, struct settings *ret, unsigned *ret_given, struct problem *problem)
 {
-    enum { SECRETS, RETRY, SKIP_OLDER, MAX_RATE, SPREAD }; /* the order of the bits SETTING_… */
-    static const char *const names[] = {"secrets", "retry", "skip_older", "max_rate", "spread", NULL};
+    enum { SECRETS, RETRY, SKIP_OLDER, MAX_RATE, SPREAD, HISTORY }; /* the order of the bits SETTING_… */
+    static const char *const names[] = {"secrets", "retry", "skip_older", "max_rate", "spread", "history", NULL};
     struct json key, value;
     unsigned given = 0;
     *ret = no_settings;
@@ -94,6 +147,8 @@ static int settings_read(struct json object, struct settings *ret, unsigned *ret
             r = read_rate(value, &ret->max_rate, problem);
         else if (r == SPREAD)
             r = read_duration(value, "spread", 0, &ret->spread_us, problem);
+        else if (r == HISTORY)
+            r = read_history(value, &ret->history, problem);
         if (r < 0)
             return r;
     }
@@ -128,6 +183,13 @@ void settings_write(struct out *out, const struct settings *settings, bool with_
     if (settings->spread_us > 0) {
         out_key(out, "spread");
         out_duration(out, settings->spread_us);
+    }
+    if (memcmp(&settings->history, &no_settings.history, sizeof settings->history) != 0) {
+        out_text(out, ",\"history\":{");
+        out_key(out, "keep");
+        out_duration(out, settings->history.keep_us);
+        out_format(out, ",\"only\":\"%s\",\"body\":%" PRIu32 "}", only_names[settings->history.only],
+                   settings->history.body);
     }
     out_put(out, "}", 1);
 }

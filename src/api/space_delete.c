@@ -43,6 +43,15 @@ static void removed(void *arg, int result)
         call_answer(call, 204);
 }
 
+static void forgotten(void *arg, int result)
+{
+    struct call *call = arg;
+    if (result < 0)
+        call_refuse_result(call, result);
+    else
+        settings_change(call->worker, call->ns, NULL, 0, removed, call);
+}
+
 static void not_empty(struct deletion *deletion, const char *what)
 {
     problem_set(
@@ -111,7 +120,7 @@ static void go_on(struct deletion *deletion)
         refuse(deletion);
     } else {
         deletion_free(deletion);
-        settings_change(call->worker, call->ns, NULL, 0, removed, call);
+        history_erase(call->worker, call->ns, NULL, (fl_key){0}, forgotten, call);
     }
 }
 

@@ -379,9 +379,10 @@ static void listed(fl_store_request *request)
         finish(task, r, false);
         return;
     }
-    cursor[C_SEQ] = request->history.next_seq;
-    if (request->history.next_seq == 0)
-        cursor[C_SPAN]--; /* the next one is below */
+    if (request->history.next_seq > 0)
+        cursor[C_SEQ] = request->history.next_seq;
+    else
+        cursor[C_SPAN]--; /* the next one is below, and has only lower numbers */
     if (cursor[C_SPAN] == 0)
         finish(task, 0, false);
     else
@@ -411,8 +412,6 @@ static void list_more(struct history_task *task)
         finish(task, 0, false);
         return;
     }
-    if (span->span != cursor[C_SPAN])
-        cursor[C_SEQ] = 0;
     cursor[C_SPAN] = span->span;
     if (task->looked >= ROWS_MOST || is_page_full(task)) {
         finish(task, 0, true);
@@ -566,7 +565,8 @@ void fl_engine_list_history(fl_engine *engine, fl_history_listing *listing)
 
 void fl_engine_erase_history(fl_engine *engine, fl_history_erasure *erasure)
 {
-    bool wrong = erasure->ns.size > FL_STORE_NAME_MAX || erasure->id.seq == 0 || erasure->id.seq > SEQ_MAX;
+    bool all = erasure->id.seq == 0 && erasure->ns.size == 0;
+    bool wrong = erasure->ns.size > FL_STORE_NAME_MAX || all || erasure->id.seq > SEQ_MAX;
     struct history_task *task = new_task(engine, wrong ? FL_INVALID_ARGUMENT : 0);
     erasure->erased = 0;
     if (!task) {

@@ -14,8 +14,9 @@
 #include "node/internal.h"
 
 static const struct call_ops *const kinds[] = {
-    [CALL_OPS] = &call_ops_of_ops,     [CALL_PAGE] = &call_ops_of_page, [CALL_LEASE] = &call_ops_of_lease,
-    [CALL_WATCH] = &call_ops_of_watch, [CALL_ACKS] = &call_ops_of_acks,
+    [CALL_OPS] = &call_ops_of_ops,       [CALL_PAGE] = &call_ops_of_page,   [CALL_HISTORY] = &call_ops_of_history,
+    [CALL_FORGET] = &call_ops_of_forget, [CALL_LEASE] = &call_ops_of_lease, [CALL_WATCH] = &call_ops_of_watch,
+    [CALL_ACKS] = &call_ops_of_acks,
 };
 enum { KINDS = CALL_ACKS + 1 };
 _Static_assert(sizeof kinds == KINDS * sizeof(struct call_ops *), "every kind of call has its functions");

@@ -17,7 +17,8 @@ static void settle(struct shard *shard, const fl_settlement *settlement)
 
 /* --- Settled ------------------------------------------------------------------------------------------------------ */
 
-void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
+void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement,
+                    const struct tried *tried)
 {
     struct space *space = space_of(shard->worker->node, firing->timer.ns);
     const struct node_ports *ports = shard->worker->node->ports;
@@ -38,6 +39,7 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
         atomic_fetch_add_explicit(&space->failed, 1, memory_order_relaxed);
     if (result == FL_DONE)
         schedule_nudge(shard, &firing->timer);
+    history_settled(shard, space, firing, settlement, tried);
     settle(shard, settlement);
 }
 
@@ -85,8 +87,11 @@ static void attempt_free(struct attempt *attempt)
 bool attempt_begin(struct attempt *attempt)
 {
     const struct shard *shard = attempt->shard;
-    return shard->engine && !timer_is_paused(shard->worker->node, &attempt->firing.timer) &&
-           fl_engine_begin(shard->engine, attempt->firing.token, false);
+    if (!shard->engine || timer_is_paused(shard->worker->node, &attempt->firing.timer) ||
+        !fl_engine_begin(shard->engine, attempt->firing.token, false))
+        return false;
+    attempt->began_us = node_now(shard->worker->node);
+    return true;
 }
 
 /* It is to be cancelled, replaced or changed. */
@@ -119,7 +124,12 @@ void attempt_done(struct attempt *attempt)
         .token = attempt->firing.token, .result = attempt->result, .at_us = attempt->at_us, .reason = attempt->reason};
     bool gives_up = shard_is_leaving(shard) || atomic_load_explicit(&worker->node->stopping, memory_order_relaxed);
     if (attempt->result != FL_LATER)
-        deliver_settle(shard, &attempt->firing, &settlement);
+        deliver_settle(shard, &attempt->firing, &settlement,
+                       &(struct tried){.began_us = attempt->began_us,
+                                       .took_us = attempt->duration_ns / 1000,
+                                       .status = (uint32_t)attempt->status,
+                                       .last = attempt->last,
+                                       .response = attempt->response});
     else if (!gives_up)
         put_off(shard, attempt->firing.token, attempt->at_us);
     attempt_free(attempt);
@@ -130,7 +140,7 @@ void attempt_done(struct attempt *attempt)
 /* --- Out ---------------------------------------------------------------------------------------------------------- */
 
 /* Whether the retry policy allows no further attempt. */
-static bool is_last_attempt(const struct node *node, const fl_durable *timer)
+bool is_last_attempt(const struct node *node, const fl_durable *timer)
 {
     const fl_retry *retry = timer->retry.initial_us > 0 ? &timer->retry : &node->config.engine.retry;
     return retry->max_attempts > 0 && timer->attempt >= retry->max_attempts;
@@ -172,6 +182,8 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
     }
     count_lateness(worker, space, &firing->timer, now_us);
     copy_secrets(attempt, settings);
+    attempt->keep = settings->history.only == HISTORY_ONLY_ALL ? settings->history.body : 0;
+    attempt->keep_failed = settings->history.only != HISTORY_ONLY_NONE ? settings->history.body : 0;
     name_firing(attempt);
     shard->delivering++;
     ports->deliver(worker, attempt);

@@ -30,6 +30,7 @@ struct call_ops {
     bool (*take_reply)(struct wire *wire, struct shard_call *call); /* false: it makes no sense */
     void (*release)(struct shard_call *call);                       /* of one that was decoded; NULL: nothing to do */
 };
+extern const struct call_ops call_ops_of_history, call_ops_of_forget;
 extern const struct call_ops call_ops_of_ops, call_ops_of_page, call_ops_of_lease, call_ops_of_watch, call_ops_of_acks;
 
 /* Sends a call to `peer`, or to its place here. `over` is called at home: then it may be sent again, or freed. */
@@ -41,6 +42,10 @@ void call_cancel(struct shard_call *call);
 bool calls_serve(struct worker *worker, struct link_request *request); /* false: it is of no kind of call */
 
 /* --- shard_calls.c */
+
+struct worker *shard_call_place(const struct shard_call *call);
+void shard_call_read(struct wire *wire, struct shard_call *call);
+void shard_call_answered(struct shard_call *call, bool stopped); /* the engine has; `stopped`: nothing has happened */
 
 int lines_new(struct worker *worker);
 void lines_free(struct worker *worker);
@@ -111,7 +116,24 @@ void rezone_shard(struct shard *shard); /* moves what other time zone rules move
 /* --- deliver.c */
 
 void deliver(struct shard *shard, const fl_firing *firings, size_t count);
-void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement);
+struct tried {
+    int64_t began_us; /* 0: just now */
+    uint64_t took_us;
+    uint32_t status;
+    bool last; /* the retry policy allows no further attempt */
+    fl_bytes response;
+};
+void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement,
+                    const struct tried *tried);
+bool is_last_attempt(const struct node *node, const fl_durable *timer);
+
+/* --- history.c */
+
+/* Rows of history, if the namespace wants them. Each is called before the timer is settled. */
+void history_settled(struct shard *shard, const struct space *space, const fl_firing *firing,
+                     const fl_settlement *settlement, const struct tried *tried);
+void history_skipped(struct shard *shard, const fl_durable *timer, uint64_t count, fl_bytes reason);
+void history_cancelled(struct shard *shard, const struct space *space, const fl_durable *timer);
 
 /* --- pause.c */
 

@@ -88,6 +88,7 @@ void worker_free(struct worker *worker)
     pull_free(worker);
     stats_free(worker);
     lines_free(worker);
+    out_free(&worker->history);
 }
 
 /* --- Why it is not ready ------------------------------------------------------------------------------------------ */

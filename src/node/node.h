@@ -28,6 +28,7 @@
  *   spaces.c       namespaces: finding them, how much is in them
  *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them
  *   attempts_log.c failed attempts in the log
+ *   history.c      what became of attempts: rows of the shard's history, pages of them
  *   stats.c        what happened in the last hour
  *   rezone.c       moves schedules and timers when time zone rules have changed
  *   schedule.c     which occurrences a schedule creates when (schedule.h); schedules.c: schedules in the engine
@@ -280,6 +281,7 @@ struct worker {
     struct worker_counts counts;
     struct attempts_log attempts_log;
     struct worker_stats *stats;
+    struct out history; /* a row that is being written */
     struct {
         int64_t next_us;   /* when the next pause ends by the clock; INT64_MAX: none does */
         int64_t looked_us; /* those before have been told; 0: none was ever there */
@@ -358,7 +360,7 @@ bool trouble_is_news(const char *message, uint64_t now_ns);
 
 /* --- calls.c, shard_calls.c ----------------------------------------------------------------------------------------- */
 
-enum call_kind { CALL_OPS, CALL_PAGE, CALL_LEASE, CALL_WATCH, CALL_ACKS };
+enum call_kind { CALL_OPS, CALL_PAGE, CALL_HISTORY, CALL_FORGET, CALL_LEASE, CALL_WATCH, CALL_ACKS };
 
 /* A timer that was leased, and what its lease is known by. */
 struct leased {
@@ -391,11 +393,13 @@ struct asker {
 struct shard_call {
     struct errand errand; /* `home` is the caller's */
     enum call_kind kind;
-    struct shard *shard; /* of CALL_OPS and CALL_PAGE */
+    struct shard *shard; /* of CALL_OPS, CALL_PAGE, CALL_HISTORY and CALL_FORGET */
     union {
-        fl_batch batch;     /* CALL_OPS */
-        fl_listing listing; /* CALL_PAGE */
-        struct asker asker; /* CALL_LEASE, CALL_WATCH */
+        fl_batch batch;             /* CALL_OPS */
+        fl_listing listing;         /* CALL_PAGE */
+        fl_history_listing past;    /* CALL_HISTORY */
+        fl_history_erasure erasure; /* CALL_FORGET */
+        struct asker asker;         /* CALL_LEASE, CALL_WATCH */
         struct {
             char *const *namespaces; /* only timers of these are settled, NULL ends them; NULL: all */
             struct ack *first;
@@ -404,7 +408,7 @@ struct shard_call {
         } acks; /* CALL_ACKS: of one worker's leases */
     };
     struct space **places; /* that operations have (place_take()), one each or NULL; NULL: none has any */
-    /* Of CALL_OPS and CALL_PAGE: called while the answers are valid, on the shard's worker or, if it is another server's, at
+    /* Of those: called while the answers are valid, on the shard's worker or, if it is another server's, at
      * home. */
     void (*render)(struct shard_call *call);
     void (*done)(struct shard_call *call); /* at home */
@@ -470,6 +474,8 @@ enum link_kind {
     LINK_SETTINGS, /* those of a namespace have changed */
     LINK_LOOK,     /* shards have moved */
     LINK_STATS,    /* what happened in the last hour, in a namespace or in all */
+    LINK_HISTORY,  /* a page of the history of a shard */
+    LINK_FORGET,   /* erases history */
 };
 enum {
     LINK_MOVED = 1, /* the result of LINK_OPS and LINK_PAGE: the shard is not here */
@@ -512,12 +518,15 @@ struct attempt {
     unsigned char secret_room[2][SECRET_MOST];
     char id[FL_ID_TEXT + 20]; /* of this firing, the same for all its attempts */
     bool last;                /* the retry policy allows no further attempt */
+    size_t keep, keep_failed; /* bytes of a response that history wants, with status 2xx and with another */
+    int64_t began_us;         /* 0: it has not begun */
     /* The result, set by the port before attempt_done(). */
     enum fl_settle result;
     int64_t at_us; /* of FL_AGAIN and FL_LATER; of FL_FAILED: 0, or not before */
     int status;    /* of HTTP; 0: there was none */
     uint64_t duration_ns;
     fl_bytes reason;
+    fl_bytes response;                          /* the beginning of it */
     _Alignas(max_align_t) unsigned char room[]; /* the port's */
 };
 bool attempt_begin(struct attempt *attempt); /* whether it may begin now; if not, it ends with FL_LATER */
@@ -635,6 +644,14 @@ static inline bool pauses_are_on(const struct pauses *pauses, int64_t now_us)
     return pauses->now.since_us > 0 && (pauses->now.until_us == 0 || now_us < pauses->now.until_us);
 }
 
+enum history_only { HISTORY_ONLY_NONE, HISTORY_ONLY_FAILURES, HISTORY_ONLY_ALL };
+
+struct history_rule {
+    uint64_t keep_us;
+    uint32_t body; /* bytes of a response */
+    uint32_t only; /* enum history_only */
+};
+
 struct settings {
     fl_bytes secrets[2]; /* decoded */
     unsigned secret_count;
@@ -642,6 +659,7 @@ struct settings {
     uint64_t skip_older_us; /* UINT64_MAX: the server's */
     uint32_t max_rate;      /* deliveries a second; 0: no limit */
     uint64_t spread_us;
+    struct history_rule history;
     struct pauses pauses; /* not changed with the others: see settings_pause() */
 };
 extern const struct settings no_settings;
@@ -703,6 +721,31 @@ struct space_walk {
     fl_loop_task task;
 };
 void space_walk_begin(struct space_walk *walk, struct worker *worker);
+
+/* --- history.c ---------------------------------------------------------------------------------------------------- */
+
+enum history_result {
+    HISTORY_DONE,
+    HISTORY_FAILED,
+    HISTORY_DEAD,
+    HISTORY_AGAIN,
+    HISTORY_EXPIRED,
+    HISTORY_SKIPPED,
+    HISTORY_CANCELLED,
+    HISTORY_RESULTS
+};
+
+/* What a row of history tells, besides what the store knows of it: `body` of fl_history_row. */
+struct history_entry {
+    int64_t due_us, occurrence_us; /* 0: none */
+    int64_t began_us, ended_us;    /* the store keeps the former; rows are ordered by the latter */
+    uint64_t late_us, took_us;
+    uint32_t attempt; /* 0: it was none */
+    uint32_t status;  /* of HTTP; 0: there was none */
+    uint64_t count;   /* of occurrences that were skipped; else 0 */
+    fl_bytes target, reason, response;
+};
+bool history_read(const fl_history_row *row, struct history_entry *ret); /* false: it cannot be read */
 
 /* --- stats.c ------------------------------------------------------------------------------------------------------ */
 
@@ -779,7 +822,8 @@ enum {
     SETTING_SKIP_OLDER = 4,
     SETTING_MAX_RATE = 8,
     SETTING_SPREAD = 16,
-    SETTING_ALL = 31,
+    SETTING_HISTORY = 32,
+    SETTING_ALL = 63,
 };
 
 void settings_free(struct settings *settings);

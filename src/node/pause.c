@@ -140,6 +140,7 @@ static void skip(struct shard *shard, struct space *space, const fl_firing *firi
     shard->worker->node->ports->publish(shard->worker, EVENT_SKIPPED, shard->number, &firing->timer,
                                         bytes_of("the namespace was paused"));
     stats_count(shard->worker, space, STATS_SKIPPED);
+    history_skipped(shard, &firing->timer, 0, bytes_of("the namespace was paused"));
     fl_engine_settle(shard->engine, &(fl_settlement){.token = firing->token, .result = FL_SKIP}, 1);
 }
 
@@ -184,6 +185,7 @@ void pause_tell_engine(struct shard *shard, const struct space *space)
     const struct settings *settings = atomic_load(&space->settings);
     bool on = pauses_are_on(&settings->pauses, node_now(shard->worker->node));
     fl_engine_skip_older(shard->engine, space_name(space), on ? 0 : settings->skip_older_us);
+    fl_engine_keep_history(shard->engine, space_name(space), settings->history.keep_us);
     fl_engine_close_lane(shard->engine, lane_of_pause(space), on);
     if (on)
         pause_watch(shard->worker, settings->pauses.now.until_us);

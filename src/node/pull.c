@@ -219,11 +219,13 @@ static void serve(struct worker *worker, struct queue *queue, struct shard_call 
         return;
     }
     size_t i = 0, most = pace_lease_bytes(worker);
+    int64_t now_us = node_now(worker->node);
     for (struct item *item; i < count && asker->out.size < most; i++) {
         item = queue_next(worker, queue, &left);
         if (!item)
             break;
         item->lease = lease;
+        item->began_us = now_us;
         item->serial = serial_next(worker->node, pull);
         lease->items[i] = (struct lease_item){item->slot, item->serial};
         asker->write(&asker->out,

@@ -24,7 +24,8 @@ struct item {
     struct parcel *parcel;
     struct item *next; /* in the queue */
     struct lease *lease;
-    uint64_t serial; /* of its lease, at random; 0: it waits */
+    int64_t began_us; /* when it was leased */
+    uint64_t serial;  /* of its lease, at random; 0: it waits */
     uint32_t slot;
     fl_loop_task task; /* takes the settlement to the shard's worker */
     fl_settlement settlement;

@@ -54,17 +54,22 @@ static void parcel_drop(struct parcel *parcel, size_t count)
         free(parcel);
 }
 
-static void settle_on_shard(struct shard *shard, const fl_firing *firing, const fl_settlement *settlement)
+static void settle_on_shard(struct shard *shard, const struct item *item)
 {
+    const struct node *node = shard->worker->node;
+    int64_t took_us = node_now(node) - item->began_us;
     shard->held--;
-    deliver_settle(shard, firing, settlement);
+    deliver_settle(shard, &item->firing, &item->settlement,
+                   &(struct tried){.began_us = item->began_us,
+                                   .took_us = took_us > 0 ? (uint64_t)took_us : 0,
+                                   .last = is_last_attempt(node, &item->firing.timer)});
 }
 
 static void settle_here(fl_loop *loop, void *arg)
 {
     struct item *item = arg;
     (void)loop;
-    settle_on_shard(item->shard, &item->firing, &item->settlement);
+    settle_on_shard(item->shard, item);
     parcel_drop(item->parcel, 1);
 }
 

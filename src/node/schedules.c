@@ -94,6 +94,7 @@ static void tell(struct advance *advance)
                       .occurrence_us = advance->plan.skipped_us,
                       .replaced = (uint32_t)(advance->plan.skipped < UINT32_MAX ? advance->plan.skipped : UINT32_MAX)};
     stats_count(shard->worker, space, STATS_SKIPPED);
+    history_skipped(shard, &run, advance->plan.skipped, (fl_bytes){why, (size_t)size});
     ports->publish(shard->worker, EVENT_SKIPPED, shard->number, &run, (fl_bytes){why, (size_t)size});
 }
 

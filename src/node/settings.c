@@ -28,10 +28,14 @@ enum { TRIES = 1000 }; /* each one that fails means that another change has succ
 
 /* --- Settings ----------------------------------------------------------------------------------------------------- */
 
-const struct settings no_settings = {.skip_older_us = UINT64_MAX};
+const struct settings no_settings = {
+    .skip_older_us = UINT64_MAX,
+    .history = {.keep_us = UINT64_C(3) * 86400 * 1000000, .body = 1024, .only = HISTORY_ONLY_FAILURES},
+};
 
 /* settings_are_default(), settings_copy() and same_settings() know every member. */
-_Static_assert(sizeof(struct settings) == 2 * sizeof(fl_bytes) + 8 + sizeof(fl_retry) + 3 * 8 + sizeof(struct pauses),
+_Static_assert(sizeof(struct settings) == 2 * sizeof(fl_bytes) + 8 + sizeof(fl_retry) + 3 * 8 +
+                                              sizeof(struct history_rule) + sizeof(struct pauses),
                "one more setting");
 
 static void drop_secrets(struct settings *settings)
@@ -53,7 +57,8 @@ void settings_free(struct settings *settings)
 bool settings_are_default(const struct settings *settings)
 {
     return settings->secret_count == 0 && settings->retry.initial_us == 0 && settings->skip_older_us == UINT64_MAX &&
-           settings->max_rate == 0 && settings->spread_us == 0;
+           settings->max_rate == 0 && settings->spread_us == 0 &&
+           memcmp(&settings->history, &no_settings.history, sizeof settings->history) == 0;
 }
 
 static int copy_secrets(const struct settings *from, struct settings *to)
@@ -81,6 +86,8 @@ static int settings_copy(const struct settings *from, struct settings *to, unsig
         to->max_rate = from->max_rate;
     if (which & SETTING_SPREAD)
         to->spread_us = from->spread_us;
+    if (which & SETTING_HISTORY)
+        to->history = from->history;
     if (!(which & SETTING_SECRETS))
         return 0;
     drop_secrets(to);
@@ -102,6 +109,7 @@ static bool same_settings(const struct settings *a, const struct settings *b)
 {
     return memcmp(&a->retry, &b->retry, sizeof a->retry) == 0 && a->skip_older_us == b->skip_older_us &&
            a->max_rate == b->max_rate && a->spread_us == b->spread_us &&
+           memcmp(&a->history, &b->history, sizeof a->history) == 0 &&
            memcmp(&a->pauses, &b->pauses, sizeof a->pauses) == 0 && same_secrets(a, b);
 }
 

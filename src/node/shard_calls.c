@@ -20,7 +20,7 @@
 
 /* --- Here: the engine --------------------------------------------------------------------------------------------- */
 
-static struct worker *place_of_shard(const struct shard_call *call)
+struct worker *shard_call_place(const struct shard_call *call)
 {
     return call->shard->worker;
 }
@@ -32,15 +32,17 @@ static void publish_change(struct shard *shard, const fl_op *op)
     if (op->result < 0 || op->kind == FL_OP_GET || op->kind == FL_OP_DEAD_GET || op->kind == FL_OP_DEAD_DELETE ||
         (op->kind == FL_OP_CREATE && op->outcome == FL_SAME) || is_own_namespace(op->timer.ns))
         return;
+    struct space *space = space_of(shard->worker->node, op->timer.ns);
     if (op->kind == FL_OP_CREATE || cancelled)
-        stats_count(shard->worker, space_of(shard->worker->node, op->timer.ns),
-                    cancelled ? STATS_CANCELLED : STATS_CREATED);
+        stats_count(shard->worker, space, cancelled ? STATS_CANCELLED : STATS_CREATED);
+    if (cancelled && space)
+        history_cancelled(shard, space, &op->timer);
     shard->worker->node->ports->publish(shard->worker, cancelled ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number,
                                         &op->timer, (fl_bytes){0});
 }
 
 /* The engine has answered. If it was stopped before it began, nothing has happened. */
-static void engine_done(struct shard_call *call, bool stopped)
+void shard_call_answered(struct shard_call *call, bool stopped)
 {
     struct shard *shard = call->shard;
     if (shard_is_leaving(shard) && stopped)
@@ -68,7 +70,7 @@ static void ops_done(fl_batch *batch)
         if (call->places)
             place_give(call->shard->worker->node, &call->places[i]);
     }
-    engine_done(call, stopped);
+    shard_call_answered(call, stopped);
 }
 
 static void run_ops(struct shard_call *call)
@@ -82,7 +84,7 @@ static void run_ops(struct shard_call *call)
 
 static void page_done(fl_listing *listing)
 {
-    engine_done(listing->arg, listing->result == FL_STOPPED);
+    shard_call_answered(listing->arg, listing->result == FL_STOPPED);
 }
 
 static void run_page(struct shard_call *call)
@@ -95,7 +97,7 @@ static void run_page(struct shard_call *call)
 
 /* --- Over a link -------------------------------------------------------------------------------------------------- */
 
-static void read_shard(struct wire *wire, struct shard_call *call)
+void shard_call_read(struct wire *wire, struct shard_call *call)
 {
     struct node *node = call->errand.home->node;
     uint64_t number = wire_number(wire);
@@ -122,7 +124,7 @@ static size_t room_for_ops(struct wire wire)
 
 static int decode_ops(struct wire *wire, struct shard_call *call, void *room)
 {
-    read_shard(wire, call);
+    shard_call_read(wire, call);
     uint64_t flags = wire_number(wire);
     call->brief = flags & 1;
     call->batch = (fl_batch){.ops = room, .count = wire_count(wire), .atomic = flags >> 1 & 1};
@@ -149,7 +151,7 @@ static bool take_reply_ops(struct wire *wire, struct shard_call *call)
 const struct call_ops call_ops_of_ops = {
     .link_kind = LINK_OPS,
     .no_room = FL_OUTCOME_UNKNOWN,
-    .place = place_of_shard,
+    .place = shard_call_place,
     .run = run_ops,
     .encode = encode_ops,
     .room = room_for_ops,
@@ -167,7 +169,7 @@ static void encode_page(struct out *out, const struct shard_call *call)
 static int decode_page(struct wire *wire, struct shard_call *call, void *room)
 {
     (void)room;
-    read_shard(wire, call);
+    shard_call_read(wire, call);
     wire_listing(wire, &call->listing);
     return 0;
 }
@@ -196,7 +198,7 @@ static bool take_reply_page(struct wire *wire, struct shard_call *call)
 const struct call_ops call_ops_of_page = {
     .link_kind = LINK_PAGE,
     .no_room = FL_NO_MEMORY,
-    .place = place_of_shard,
+    .place = shard_call_place,
     .run = run_page,
     .encode = encode_page,
     .decode = decode_page,
@@ -318,6 +320,8 @@ static bool must_try_again(struct shard_call *call)
         return false;
     if (call->kind == CALL_PAGE && call->result == FL_TOO_LARGE && call->listing.limit > 1)
         call->listing.limit /= 2;
+    if (call->kind == CALL_HISTORY && call->result == FL_TOO_LARGE && call->past.limit > 1)
+        call->past.limit /= 2;
     return call->result == LINK_MOVED || !call->remote.sent || only_reads(call);
 }
 
@@ -344,7 +348,7 @@ static void routed(struct shard_call *call)
 void shard_call_submit(struct shard_call *call)
 {
     struct worker *home = call->errand.home;
-    fl__assert(call->shard && call->render && call->done && call->kind <= CALL_PAGE);
+    fl__assert(call->shard && call->render && call->done && call->kind <= CALL_FORGET);
     home->under_way++;
     if (call->local) {
         call->over = end;
@@ -367,6 +371,12 @@ void shard_call_fail(struct shard_call *call, int result)
         call->listing.result = result;
         call->listing.count = 0;
     }
+    if (call->kind == CALL_HISTORY) {
+        call->past.result = result;
+        call->past.count = 0;
+    }
+    if (call->kind == CALL_FORGET)
+        call->erasure.result = result;
     for (size_t i = 0; call->kind == CALL_OPS && i < call->batch.count; i++)
         call->batch.ops[i].result = result;
     call->render(call);

@@ -66,6 +66,8 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
     shard->worker->node->ports->publish(shard->worker, how == FL_ENDED_DEAD ? EVENT_DEAD : EVENT_SKIPPED, shard->number,
                                         timer, reason);
     schedule_nudge(shard, timer);
+    if (how == FL_ENDED_SKIPPED)
+        history_skipped(shard, timer, 0, bytes_of("it became due too long before the server started"));
     if (how == FL_ENDED_DEAD)
         attempts_log(shard->worker, true, shard->number, timer, reason);
 }

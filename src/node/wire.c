@@ -128,6 +128,27 @@ static const struct member listing_members[] = {
     MEMBER(NUMBER_64, fl_listing, cursor.part[2]),
     MEMBER(NUMBER_64, fl_listing, cursor.part[3]),
 };
+static const struct member history_members[] = {
+    MEMBER(BYTES, fl_history_listing, ns),
+    MEMBER(BYTES, fl_history_listing, name),
+    MEMBER(BYTES, fl_history_listing, schedule),
+    MEMBER(SIGNED_64, fl_history_listing, id.at_us),
+    MEMBER(NUMBER_64, fl_history_listing, id.seq),
+    MEMBER(NUMBER_32, fl_history_listing, results),
+    MEMBER(SIGNED_64, fl_history_listing, from_us),
+    MEMBER(SIGNED_64, fl_history_listing, until_us),
+    MEMBER(NUMBER_64, fl_history_listing, limit),
+    MEMBER(NUMBER_64, fl_history_listing, cursor.part[0]),
+    MEMBER(NUMBER_64, fl_history_listing, cursor.part[1]),
+};
+
+static const struct member row_members[] = {
+    MEMBER(NUMBER_64, fl_history_row, seq),    MEMBER(SIGNED_64, fl_history_row, id.at_us),
+    MEMBER(NUMBER_64, fl_history_row, id.seq), MEMBER(SIGNED_64, fl_history_row, began_us),
+    MEMBER(NUMBER_32, fl_history_row, result), MEMBER(BYTES, fl_history_row, ns),
+    MEMBER(BYTES, fl_history_row, name),       MEMBER(BYTES, fl_history_row, schedule),
+    MEMBER(BYTES, fl_history_row, body),
+};
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "listing.limit is sent as a NUMBER_64");
 
 static void put_members(struct out *out, const void *from, const struct member *members, size_t count)
@@ -290,5 +311,46 @@ void wire_found(struct wire *wire, fl_listing *listing, fl_op *room)
     listing->found = room;
     listing->more = wire_number(wire) != 0;
     for (int i = 0; i < 4; i++)
+        listing->cursor.part[i] = wire_number(wire);
+}
+
+/* --- History ------------------------------------------------------------------------------------------------------ */
+
+void wire_put_history(struct out *out, const fl_history_listing *listing)
+{
+    put_members(out, listing, MEMBERS(history_members));
+}
+
+void wire_history(struct wire *wire, fl_history_listing *ret)
+{
+    *ret = (fl_history_listing){0};
+    read_members(wire, ret, MEMBERS(history_members));
+}
+
+void wire_put_history_found(struct out *out, const fl_history_listing *listing)
+{
+    size_t count = listing->result < 0 ? 0 : listing->count;
+    wire_put_signed(out, listing->result);
+    wire_put_number(out, count);
+    for (size_t i = 0; i < count; i++)
+        put_members(out, &listing->found[i], MEMBERS(row_members));
+    wire_put_number(out, listing->more);
+    for (int i = 0; i < 2; i++)
+        wire_put_number(out, listing->cursor.part[i]);
+}
+
+void wire_history_found(struct wire *wire, fl_history_listing *listing, fl_history_row *room)
+{
+    listing->result = (int)wire_signed(wire);
+    listing->count = wire_count(wire);
+    if (listing->count > listing->limit) {
+        wire->bad = true;
+        listing->count = 0;
+    }
+    for (size_t i = 0; i < listing->count; i++)
+        read_members(wire, &room[i], MEMBERS(row_members));
+    listing->found = room;
+    listing->more = wire_number(wire) != 0;
+    for (int i = 0; i < 2; i++)
         listing->cursor.part[i] = wire_number(wire);
 }

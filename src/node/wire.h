@@ -45,4 +45,10 @@ void wire_listing(struct wire *wire, fl_listing *ret);
 void wire_put_found(struct out *out, const fl_listing *listing);
 void wire_found(struct wire *wire, fl_listing *listing, fl_op *room);
 
+/* A page of history, and its answer; what was found goes to `room`, which has listing->limit places. */
+void wire_put_history(struct out *out, const fl_history_listing *listing);
+void wire_history(struct wire *wire, fl_history_listing *ret);
+void wire_put_history_found(struct out *out, const fl_history_listing *listing);
+void wire_history_found(struct wire *wire, fl_history_listing *listing, fl_history_row *room);
+
 #endif

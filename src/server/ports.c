@@ -35,6 +35,7 @@ static void delivered(webhook_attempt *inner)
     attempt->status = inner->status;
     attempt->duration_ns = inner->duration_ns;
     attempt->reason = bytes_of(inner->reason);
+    attempt->response = inner->response;
     attempt_done(attempt);
 }
 
@@ -58,6 +59,8 @@ static void deliver(struct worker *worker, struct attempt *attempt)
         .secrets = attempt->secrets,
         .secret_count = attempt->secret_count,
         .once = attempt->last,
+        .keep = attempt->keep,
+        .keep_failed = attempt->keep_failed,
         .timeout_us = timer->timeout_us,
         .may_begin = may_begin,
         .done = delivered,

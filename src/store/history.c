@@ -22,7 +22,8 @@ bool fl__history_fits(const fl_store_request *request, const fl_history_row *row
 
 bool fl__history_is_of(const fl_store_request *request, const fl_history_row *row)
 {
-    return row->id.seq == request->forget.id_seq && is_wanted(row->ns, request->forget.ns);
+    return (request->forget.id_seq == 0 || request->forget.id_seq == row->id.seq) &&
+           is_wanted(row->ns, request->forget.ns);
 }
 
 void fl__history_note(fl_history_span *span, const fl_history_row *row)

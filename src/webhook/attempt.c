@@ -88,6 +88,21 @@ void webhook_free_spare(webhooks *hooks)
 
 /* --- The end ------------------------------------------------------------------------------------------------------ */
 
+/* The bytes stay in the slot until its next attempt begins, unless they are so many that the slot does not keep them. */
+static struct out take_response(struct webhook_slot *slot, webhook_attempt *attempt)
+{
+    struct out *body = &slot->response.body, large = {0};
+    size_t most = attempt->status / 100 == 2 ? attempt->keep : attempt->keep_failed;
+    if (attempt->status == 0 || body->failed || body->size == 0 || most == 0)
+        return large;
+    attempt->response = (fl_bytes){body->data, body->size < most ? body->size : most};
+    if (body->capacity > KEEP_BYTES) {
+        large = *body;
+        *body = (struct out){0};
+    }
+    return large;
+}
+
 /* The attempt has its result: lets everything go and says so. */
 static void finish(struct webhook_slot *slot)
 {
@@ -104,9 +119,11 @@ static void finish(struct webhook_slot *slot)
     webhook_host_changed(hooks, host);
     if (hooks->turn_count > 0 || hooks->stopping)
         webhook_post(hooks);
+    struct out large = take_response(slot, attempt);
     put_slot(slot);
     webhook_count(&hooks->stats, attempt->result);
     attempt->done(attempt);
+    out_free(&large);
 }
 
 void webhook_broken(struct webhook_slot *slot, enum fl_settle result, const char *format, ...)
@@ -241,6 +258,8 @@ void webhook_begin(webhooks *hooks, struct webhook_host *host, webhook_attempt *
     slot->host = host;
     slot->begun_ns = machine_ns();
     slot->deadline = 0;
+    slot->response.keep = attempt->keep;
+    slot->response.keep_failed = attempt->keep_failed;
     slot->redirects = 0;
     slot->stranger = false;
     slot->fresh = attempt->once;

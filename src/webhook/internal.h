@@ -46,8 +46,9 @@ struct webhook_response {
     bool cut;             /* the body was longer than WEBHOOK_BODY_MOST */
     char retry_after[64]; /* empty: none */
     struct out location;  /* ends in NUL if there is one */
-    struct out body;      /* of 2xx */
-    size_t body_size;     /* of what has come, kept or not */
+    struct out body;      /* of 2xx; of others, as much as is to be kept */
+    size_t keep, keep_failed;
+    size_t body_size; /* of what has come, kept or not */
 };
 
 void webhook_response_begin(struct webhook_response *response, int status);

@@ -66,8 +66,10 @@ bool webhook_response_body(struct webhook_response *response, const void *data, 
     if (response->cut)
         size = room;
     response->body_size += size;
-    if (response->status / 100 == 2 && !response->other_type)
-        out_put(&response->body, data, size);
+    bool good = response->status / 100 == 2;
+    size_t most = good && !response->other_type ? WEBHOOK_BODY_MOST : good ? response->keep : response->keep_failed;
+    size_t left = response->body.size < most ? most - response->body.size : 0;
+    out_put(&response->body, data, size < left ? size : left);
     return !response->cut;
 }
 

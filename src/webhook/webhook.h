@@ -97,7 +97,9 @@ struct webhook_attempt {
     int64_t occurrence_us, previous_us, next_us; /* foliot-occurrence, …; 0: not sent */
     const fl_bytes *secrets;                     /* keys, decoded */
     unsigned secret_count;                       /* 0: no signature */
-    bool once;           /* nothing is sent twice: it uses a new connection, and is not repeated on another one */
+    bool once; /* nothing is sent twice: it uses a new connection, and is not repeated on another one */
+    size_t keep,
+        keep_failed;     /* how many bytes of the body of a response are wanted, with status 2xx and with another */
     uint64_t timeout_us; /* for everything, redirects included, once it has begun; 0: as configured */
     /* Called right before it begins. If false, its result is FL_LATER. NULL: it may begin. */
     bool (*may_begin)(const webhook_attempt *attempt);
@@ -108,6 +110,7 @@ struct webhook_attempt {
     int64_t at_us;        /* of FL_AGAIN and FL_LATER; of FL_FAILED: 0, or not before */
     int status;           /* of HTTP; 0: there was no response */
     uint64_t duration_ns; /* since it began; 0: it has not begun */
+    fl_bytes response;    /* the beginning of its body, until `done` returns */
     char reason[200];     /* for people; never the value of a header or a secret. May be empty */
     /* This folder's. */
     TAILQ_ENTRY(webhook_attempt) entry; /* in a host's queue, or among those that ended early */

@@ -592,6 +592,9 @@ def test_pull(api, server):
     api.acknowledge(server, {"acks": [{"lease": again["lease"], "result": "dead"}]})
     dead = await_(lambda: api.listDead(server, **ns).json["timers"], "it is dead again")
     name = {"id": dead[0]["id"], **ns}
+    past = api.listHistory(server, **ns)
+    check("history", [row["result"] for row in past.json["history"]] == ["dead"] * 2, past)
+    check("204: history is erased", api.eraseHistory(server, query={"id": dead[0]["id"]}, **ns).status == 204)
     check("204: deleted", api.deleteDead(server, **name).status == 204)
     gone = [api.getDead(server, **name), api.redriveDead(server, **name), api.deleteDead(server, **name)]
     check("404: gone", [answer.status for answer in gone] == [404] * 3, *map(str, gone))

@@ -269,6 +269,13 @@ TEST(the_rows_of_a_timer_are_erased_from_the_history)
     of_id.request.history.id_seq = 1;
     CHECK_EQ(list_past(of_id), 5);
     CHECK_EQ(forget(version, 77, "", 1), 0);
+    struct asked of_a = to_list_past(1);
+    of_a.request.history.ns = text("a");
+    size_t all = list_past(to_list_past(1)), of_namespace = list_past(of_a);
+    CHECK(of_namespace > 0 && of_namespace < all);
+    CHECK_EQ(forget(version, 1, "a", 0), of_namespace);
+    CHECK_EQ(list_past(of_a), 0);
+    CHECK_EQ(list_past(to_list_past(1)), all - of_namespace);
     end();
 }
 

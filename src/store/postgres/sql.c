@@ -263,7 +263,7 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                            " ORDER BY seq DESC LIMIT $4::bigint) q) f) g ORDER BY g.seq DESC"},
     [PG_HISTORY_ERASE] = {"foliot_history_erase",
                           "DELETE FROM foliot_history WHERE shard = $1::bigint AND span = $2::bigint"
-                          " AND id_seq = $3::bigint AND ($4::bytea = ''::bytea OR ns = $4::bytea)"},
+                          " AND ($3::bigint = 0 OR id_seq = $3::bigint) AND ($4::bytea = ''::bytea OR ns = $4::bytea)"},
 
     /* Servers. */
     [PG_JOIN] = {"foliot_join", "INSERT INTO foliot_member (address, incarnation, lease_until, about)"

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: MIT */
+/* History: GET and DELETE /v1/history/{namespace}.
+ *
+ * Each shard gives its rows newest first, in the order in which they were written. A page is merged of them: it takes the row
+ * that ended last, of all shards, until it has as many as were asked for. The cursor says how far each shard was read. An ID, a
+ * name and a schedule have their history in one shard, and only that is asked. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/internal.h"
+#include "base/utf8.h"
+#include "text/when.h"
+
+enum { LIMIT = 100, LIMIT_MOST = 1000, PIECES = 100, ROUNDS = 40, POSITION_TEXT = 2 * 16 + 2 };
+
+static const char *const result_names[HISTORY_RESULTS] = {
+    [HISTORY_DONE] = "done",           [HISTORY_FAILED] = "failed",   [HISTORY_DEAD] = "dead",
+    [HISTORY_AGAIN] = "again",         [HISTORY_EXPIRED] = "expired", [HISTORY_SKIPPED] = "skipped",
+    [HISTORY_CANCELLED] = "cancelled",
+};
+
+/* A shard whose rows are merged. */
+struct source {
+    struct shard_call page;
+    struct past *past;
+    struct out rows; /* as JSON */
+    struct piece {
+        size_t end; /* in `rows` */
+        int64_t ended_us;
+        uint64_t seq;
+    } pieces[PIECES];
+    size_t count, next;
+    uint64_t began[2]; /* the cursor with which the page began */
+    int result;
+    bool more; /* behind these */
+};
+
+struct past {
+    struct call *call;
+    size_t left, written, ask, waiting;
+    unsigned rounds;
+    uint32_t results;
+    int64_t from_us, until_us;
+    fl_key id;
+    fl_bytes name, schedule;
+    char name_room[FL_STORE_NAME_MAX + 1], schedule_room[FL_STORE_NAME_MAX + 1];
+    size_t source_count;
+    struct source sources[];
+};
+
+/* --- A row as JSON ------------------------------------------------------------------------------------------------ */
+
+static void write_bytes(struct out *out, const char *key, fl_bytes bytes)
+{
+    if (bytes.size == 0)
+        return;
+    out_key(out, key);
+    out_string(out, bytes);
+}
+
+static void write_time(struct out *out, const char *key, int64_t us)
+{
+    if (us == 0)
+        return;
+    out_key(out, key);
+    out_time(out, us);
+}
+
+static void write_number(struct out *out, const char *key, uint64_t number)
+{
+    out_key(out, key);
+    out_number(out, (int64_t)number);
+}
+
+/* A response may be cut within a character. */
+static void write_response(struct out *out, fl_bytes response)
+{
+    size_t size = response.size;
+    for (int i = 0; i < 4 && size > 0 && !fl__utf8_is_good(response.data, size); i++)
+        size--;
+    if (response.size > 0 && size > 0 && fl__utf8_is_good(response.data, size)) {
+        write_bytes(out, "response", (fl_bytes){response.data, size});
+    } else if (response.size > 0) {
+        out_key(out, "response_base64");
+        out_base64(out, response);
+    }
+}
+
+static void write_row(struct out *out, uint32_t shard, const fl_history_row *row, const struct history_entry *entry)
+{
+    char id[FL_ID_TEXT + 1];
+    out_put(out, "{", 1);
+    if (row->id.seq > 0) {
+        fl_id_format(shard, row->id, id);
+        write_bytes(out, "id", bytes_of(id));
+    }
+    write_bytes(out, "name", row->name);
+    write_bytes(out, "schedule", row->schedule);
+    write_time(out, "occurrence", entry->occurrence_us);
+    write_time(out, "due", entry->due_us);
+    if (entry->attempt > 0)
+        write_number(out, "attempt", entry->attempt);
+    write_time(out, "began", entry->began_us);
+    write_number(out, "late_ms", entry->late_us / 1000);
+    write_number(out, "took_ms", entry->took_us / 1000);
+    write_bytes(out, "target", entry->target);
+    if (entry->status > 0)
+        write_number(out, "status", entry->status);
+    write_bytes(out, "result", bytes_of(result_names[row->result]));
+    write_bytes(out, "reason", entry->reason);
+    if (entry->count > 0)
+        write_number(out, "count", entry->count);
+    write_response(out, entry->response);
+    out_put(out, "}", 1);
+}
+
+/* --- What is asked for -------------------------------------------------------------------------------------------- */
+
+static int bad(struct call *call, const char *field, const char *what)
+{
+    return problem_set(&call->problem, 400, "invalid-field", field, "%s must be %s", field, what);
+}
+
+static int read_result(struct call *call, uint32_t *ret)
+{
+    char room[16];
+    fl_bytes text;
+    int given = call_query(call, "result", room, sizeof room, &text);
+    if (given <= 0)
+        return given;
+    for (uint32_t i = 0; i < HISTORY_RESULTS; i++)
+        if (strlen(result_names[i]) == text.size && memcmp(result_names[i], room, text.size) == 0) {
+            *ret = 1u << i;
+            return 0;
+        }
+    return bad(call, "result", "done, failed, dead, again, expired, skipped or cancelled");
+}
+
+static int read_limit(struct call *call, size_t *ret)
+{
+    char room[16];
+    fl_bytes text;
+    int64_t limit;
+    *ret = LIMIT;
+    int given = call_query(call, "limit", room, sizeof room - 1, &text);
+    if (given <= 0)
+        return given;
+    room[text.size] = '\0';
+    if (text.size == 0 || strspn(room, "0123456789") != text.size ||
+        !json_integer((struct json){JSON_NUMBER, text}, &limit) || limit < 1 || limit > LIMIT_MOST)
+        return bad(call, "limit", "a whole number from 1 to 1000");
+    *ret = (size_t)limit;
+    return 0;
+}
+
+/* An ID, of which `*ret_shard` is the shard. Returns 1; 0: it is not given; -1. */
+static int read_id(struct call *call, fl_key *ret, struct shard **ret_shard)
+{
+    char room[FL_ID_TEXT + 1];
+    fl_bytes text;
+    uint32_t shard;
+    int given = call_query(call, "id", room, sizeof room, &text);
+    if (given <= 0)
+        return given;
+    if (!is_id(call->worker->node, text, &shard, ret))
+        return bad(call, "id", "the ID of a timer");
+    *ret_shard = &call->worker->node->shards[shard];
+    return 1;
+}
+
+/* Numbers in hexadecimal, two for each shard: "SPAN-SEQ.", and only "." for one that is at its end. */
+static bool parse_positions(struct past *past, char *text)
+{
+    for (size_t i = 0; i < past->source_count; i++) {
+        struct source *source = &past->sources[i];
+        uint64_t *part = source->page.past.cursor.part;
+        char *dot = strchr(text, '.'), *dash, *end;
+        if (!dot)
+            return false;
+        *dot = '\0';
+        source->more = *text != '\0';
+        if (source->more) {
+            if (strspn(text, "0123456789abcdef-") != strlen(text) || *text == '-')
+                return false;
+            part[0] = strtoull(text, &dash, 16);
+            if (*dash != '-' || dash[1] == '\0' || dash[1] == '-')
+                return false;
+            part[1] = strtoull(dash + 1, &end, 16);
+            if (*end != '\0')
+                return false;
+        }
+        text = dot + 1;
+    }
+    return *text == '\0';
+}
+
+static int read_cursor(struct call *call, struct past *past)
+{
+    size_t size = past->source_count * POSITION_TEXT + 1;
+    fl_bytes text;
+    char *room = malloc(size);
+    if (!room)
+        return problem_of_result(&call->problem, FL_NO_MEMORY), -1;
+    int given = call_query(call, "cursor", room, size - 1, &text);
+    if (given > 0) {
+        room[text.size] = '\0';
+        if (memchr(room, '\0', text.size) || !parse_positions(past, room))
+            given = bad(call, "cursor", "the cursor of an earlier page of the same list");
+    }
+    free(room);
+    return given < 0 ? -1 : 0;
+}
+
+static const char *const known[] = {"id", "name", "schedule", "result", "after", "before", "limit", "cursor", NULL};
+
+/* Reads all but the cursor. Sets the only shard that is asked, or leaves it NULL. */
+static int read_filter(struct call *call, struct past *past, struct shard **ret_shard)
+{
+    struct node *node = call->worker->node;
+    char room[SCHEDULE_NS_ROOM], time[64];
+    struct shard *by_id = NULL;
+    if (call_check_query(call, known) < 0 || read_id(call, &past->id, &by_id) < 0 ||
+        read_result(call, &past->results) < 0 || read_limit(call, &past->left) < 0 ||
+        call_time(call, "after", &past->from_us) < 0 || call_time(call, "before", &past->until_us) < 0)
+        return -1;
+    int name = call_query(call, "name", past->name_room, FL_STORE_NAME_MAX, &past->name);
+    int schedule = call_query(call, "schedule", past->schedule_room, FL_STORE_NAME_MAX, &past->schedule);
+    if (name < 0 || schedule < 0)
+        return -1;
+    if (past->until_us <= 0 && call_query(call, "before", time, sizeof time, &(fl_bytes){0}) > 0)
+        past->until_us = 1; /* 0 would be no limit */
+    *ret_shard = by_id                     ? by_id
+                 : past->name.size > 0     ? shard_of_name(node, call->ns, past->name)
+                 : past->schedule.size > 0 ? shard_of_name(node, schedule_ns(call->ns, room), past->schedule)
+                                           : NULL;
+    return 0;
+}
+
+/* --- Pages -------------------------------------------------------------------------------------------------------- */
+
+static void past_free(struct past *past)
+{
+    for (size_t i = 0; i < past->source_count; i++)
+        out_free(&past->sources[i].rows);
+    free(past);
+}
+
+/* On the shard's worker, or at home. What does not fit is asked for again. */
+static void render(struct shard_call *page)
+{
+    struct source *source = (struct source *)page;
+    const fl_history_listing *listing = &page->past;
+    struct history_entry entry;
+    size_t most = LIST_BYTES / source->past->source_count;
+    out_clear(&source->rows);
+    source->count = source->next = 0;
+    source->result = listing->result;
+    source->more = listing->result == 0 && listing->more;
+    for (size_t i = 0; i < listing->count && listing->result == 0; i++) {
+        const fl_history_row *row = &listing->found[i];
+        if (source->count == PIECES || source->rows.size > most) {
+            source->more = true;
+            break;
+        }
+        if (!history_read(row, &entry))
+            continue; /* of a later version */
+        write_row(&source->rows, page->shard->number, row, &entry);
+        source->pieces[source->count++] = (struct piece){source->rows.size, entry.ended_us, row->seq};
+    }
+    if (source->rows.failed)
+        source->result = FL_NO_MEMORY;
+}
+
+static void merge(struct past *past);
+
+static void back(struct shard_call *page)
+{
+    struct past *past = ((struct source *)page)->past;
+    if (--past->waiting == 0)
+        merge(past);
+}
+
+/* If a page was cut, its cursor is behind what was left out. */
+static void ask(struct past *past, struct source *source)
+{
+    uint64_t *part = source->page.past.cursor.part;
+    if (source->count > 0) {
+        part[0] = source->began[0];
+        part[1] = source->pieces[source->count - 1].seq;
+    }
+    source->began[0] = part[0];
+    source->began[1] = part[1];
+    source->page.past.limit = past->ask;
+    source->count = source->next = 0;
+    past->waiting++;
+    shard_call_submit(&source->page);
+}
+
+static void ask_empty(struct past *past)
+{
+    past->waiting++; /* for ourselves: answers may come at once */
+    for (size_t i = 0; i < past->source_count; i++)
+        if (past->sources[i].next == past->sources[i].count && past->sources[i].more)
+            ask(past, &past->sources[i]);
+    if (--past->waiting == 0)
+        merge(past);
+}
+
+static void write_position(struct out *out, const struct source *source)
+{
+    const uint64_t *part = source->page.past.cursor.part;
+    if (source->next < source->count) {
+        uint64_t seq = source->next > 0 ? source->pieces[source->next - 1].seq : source->pieces[0].seq + 1;
+        out_format(out, "%" PRIx64 "-%" PRIx64, source->began[0], seq);
+    } else if (source->more && source->count > 0) {
+        out_format(out, "%" PRIx64 "-%" PRIx64, source->began[0], source->pieces[source->count - 1].seq);
+    } else if (source->more) {
+        out_format(out, "%" PRIx64 "-%" PRIx64, part[0], part[1]);
+    }
+    out_put(out, ".", 1);
+}
+
+static void finish(struct past *past)
+{
+    struct call *call = past->call;
+    bool more = false;
+    for (size_t i = 0; i < past->source_count; i++)
+        more |= past->sources[i].more || past->sources[i].next < past->sources[i].count;
+    out_text(&call->out, "]");
+    if (more) {
+        out_text(&call->out, ",\"cursor\":\"");
+        for (size_t i = 0; i < past->source_count; i++)
+            write_position(&call->out, &past->sources[i]);
+        out_text(&call->out, "\"");
+    }
+    out_text(&call->out, "}");
+    past_free(past);
+    call_answer(call, 200);
+}
+
+static void take(struct past *past, struct source *source)
+{
+    size_t from = source->next > 0 ? source->pieces[source->next - 1].end : 0;
+    struct out *out = &past->call->out;
+    if (past->written++ > 0)
+        out_put(out, ",", 1);
+    out_put(out, source->rows.data + from, source->pieces[source->next].end - from);
+    source->next++;
+    past->left--;
+}
+
+/* The source whose next row ended last; NULL: there are none. Sets whether one must be asked first. */
+static struct source *newest(struct past *past, bool *ret_ask)
+{
+    struct source *best = NULL;
+    *ret_ask = false;
+    for (size_t i = 0; i < past->source_count; i++) {
+        struct source *source = &past->sources[i];
+        if (source->next == source->count)
+            *ret_ask |= source->more;
+        else if (!best || source->pieces[source->next].ended_us > best->pieces[best->next].ended_us)
+            best = source;
+    }
+    return best;
+}
+
+static void merge(struct past *past)
+{
+    struct call *call = past->call;
+    for (size_t i = 0; i < past->source_count; i++)
+        if (past->sources[i].result < 0) {
+            int result = past->sources[i].result;
+            past_free(past);
+            if (result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
+                bad(call, "cursor", "the cursor of an earlier page of the same list");
+            else
+                problem_of_result(&call->problem, result);
+            call_refuse(call);
+            return;
+        }
+    while (past->left > 0 && call->out.size < LIST_BYTES) {
+        bool must_ask;
+        struct source *source = newest(past, &must_ask);
+        if (must_ask && past->rounds++ < ROUNDS) {
+            ask_empty(past);
+            return;
+        }
+        if (must_ask || !source)
+            break;
+        take(past, source);
+    }
+    finish(past);
+}
+
+static void sources_new(struct past *past, struct shard *only)
+{
+    struct node *node = past->call->worker->node;
+    size_t share = 2 * past->left / past->source_count + 10;
+    past->ask = share < past->left ? share : past->left;
+    if (past->ask > PIECES)
+        past->ask = PIECES;
+    for (size_t i = 0; i < past->source_count; i++) {
+        struct source *source = &past->sources[i];
+        source->past = past;
+        source->more = true;
+        source->page.kind = CALL_HISTORY;
+        source->page.shard = only ? only : &node->shards[i];
+        source->page.errand.home = past->call->worker;
+        source->page.render = render;
+        source->page.done = back;
+        source->page.past = (fl_history_listing){.ns = past->call->ns,
+                                                 .name = past->name,
+                                                 .schedule = past->schedule,
+                                                 .id = past->id,
+                                                 .results = past->results,
+                                                 .from_us = past->from_us,
+                                                 .until_us = past->until_us};
+    }
+}
+
+void history_list(struct call *call)
+{
+    size_t count = call->worker->node->shard_count;
+    struct shard *only = NULL;
+    struct past *past = calloc(1, sizeof *past + count * sizeof *past->sources);
+    if (!past) {
+        call_refuse_result(call, FL_NO_MEMORY);
+        return;
+    }
+    past->call = call;
+    int r = read_filter(call, past, &only);
+    past->source_count = only ? 1 : count;
+    if (r == 0) {
+        sources_new(past, only);
+        r = read_cursor(call, past);
+    }
+    if (r < 0) {
+        past_free(past);
+        call_refuse(call);
+        return;
+    }
+    out_text(&call->out, "{\"history\":[");
+    merge(past);
+}
+
+/* --- Erasing ------------------------------------------------------------------------------------------------------ */
+
+struct erasure {
+    struct shard_call job;
+    bool all;
+    int result;
+    void (*done)(void *arg, int result);
+    void *arg;
+    char ns[FL_STORE_NAME_MAX];
+};
+
+static void erased(struct shard_call *job)
+{
+    ((struct erasure *)job)->result = job->erasure.result;
+}
+
+static void erased_back(struct shard_call *job)
+{
+    struct erasure *erasure = (struct erasure *)job;
+    const struct node *node = job->errand.home->node;
+    if (erasure->result == 0 && erasure->all && job->shard->number + 1 < node->shard_count) {
+        job->shard++;
+        shard_call_submit(job);
+        return;
+    }
+    int result = erasure->result;
+    void (*done)(void *arg, int result) = erasure->done;
+    void *arg = erasure->arg;
+    free(erasure);
+    done(arg, result);
+}
+
+void history_erase(struct worker *worker, fl_bytes ns, struct shard *shard, fl_key id,
+                   void (*done)(void *arg, int result), void *arg)
+{
+    struct erasure *erasure = calloc(1, sizeof *erasure);
+    if (!erasure) {
+        done(arg, FL_NO_MEMORY);
+        return;
+    }
+    memcpy(erasure->ns, ns.data, ns.size);
+    erasure->all = !shard;
+    erasure->done = done;
+    erasure->arg = arg;
+    erasure->job.kind = CALL_FORGET;
+    erasure->job.errand.home = worker;
+    erasure->job.shard = shard ? shard : worker->node->shards;
+    erasure->job.render = erased;
+    erasure->job.done = erased_back;
+    erasure->job.erasure = (fl_history_erasure){.ns = {erasure->ns, ns.size}, .id = id};
+    shard_call_submit(&erasure->job);
+}
+
+static void deleted(void *arg, int result)
+{
+    struct call *call = arg;
+    if (result < 0)
+        call_refuse_result(call, result);
+    else
+        call_answer(call, 204);
+}
+
+void history_delete(struct call *call)
+{
+    static const char *const only_id[] = {"id", NULL};
+    struct shard *shard = NULL;
+    fl_key id = {0};
+    int given = call_check_query(call, only_id) < 0 ? -1 : read_id(call, &id, &shard);
+    if (given == 0)
+        problem_set(&call->problem, 400, "missing-field", "id", "id is missing; give the ID of a timer");
+    if (given <= 0)
+        call_refuse(call);
+    else
+        history_erase(call->worker, call->ns, shard, id, deleted, call);
+}
