@@ -299,14 +299,14 @@ static void ask(struct past *past, struct source *source)
     shard_call_submit(&source->page);
 }
 
-static void ask_empty(struct past *past)
+/* Asks the shards whose rows are used up. Returns whether all of them have answered already; if not, back() goes on. */
+static bool ask_empty(struct past *past)
 {
     past->waiting++; /* for ourselves: answers may come at once */
     for (size_t i = 0; i < past->source_count; i++)
         if (past->sources[i].next == past->sources[i].count && past->sources[i].more)
             ask(past, &past->sources[i]);
-    if (--past->waiting == 0)
-        merge(past);
+    return --past->waiting == 0;
 }
 
 static void write_position(struct out *out, const struct source *source)
@@ -367,26 +367,36 @@ static struct source *newest(struct past *past, bool *ret_ask)
     return best;
 }
 
-static void merge(struct past *past)
+/* Refuses the request if a shard failed. */
+static bool has_failed(struct past *past)
 {
     struct call *call = past->call;
-    for (size_t i = 0; i < past->source_count; i++)
-        if (past->sources[i].result < 0) {
-            int result = past->sources[i].result;
-            past_free(past);
-            if (result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
-                bad(call, "cursor", "the cursor of an earlier page of the same list");
-            else
-                problem_of_result(&call->problem, result);
-            call_refuse(call);
-            return;
-        }
-    while (past->left > 0 && call->out.size < LIST_BYTES) {
+    int result = 0;
+    for (size_t i = 0; i < past->source_count && result == 0; i++)
+        if (past->sources[i].result < 0)
+            result = past->sources[i].result;
+    if (result == 0)
+        return false;
+    past_free(past);
+    if (result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
+        bad(call, "cursor", "the cursor of an earlier page of the same list");
+    else
+        problem_of_result(&call->problem, result);
+    call_refuse(call);
+    return true;
+}
+
+static void merge(struct past *past)
+{
+    if (has_failed(past))
+        return;
+    while (past->left > 0 && past->call->out.size < LIST_BYTES) {
         bool must_ask;
         struct source *source = newest(past, &must_ask);
         if (must_ask && past->rounds++ < ROUNDS) {
-            ask_empty(past);
-            return;
+            if (!ask_empty(past) || has_failed(past))
+                return;
+            continue;
         }
         if (must_ask || !source)
             break;
