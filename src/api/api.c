@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which request is for whom, and whether it may.
+/* Which request is for which function, and whether it may.
  *
  * A route is found by the path's segments, before the body is read; a token is looked at before the body too. So who may
  * not learns nothing, and costs little. */
@@ -7,29 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hex.h"
 #include "api/browser.h"
 #include "api/internal.h"
 #include "api/timer.h"
-#include "text/json.h"
 #include "text/log.h"
-
-enum {
-    OPEN = 0,
-    ANY_NAMESPACE = 8, /* the handler looks itself */
-    STREAMS = 16,      /* it reads the body itself */
-    QUERY = 32,        /* there may be one; the others refuse it */
-    LARGE = 64,        /* the response may be large */
-    LASTING = 128,     /* the response goes on for as long as the client wants */
-    SIGNED = 256,      /* any valid token will do */
-};
-
-struct route {
-    enum http_method method;
-    const char *path; /* * is a namespace, then a name */
-    unsigned flags;   /* RIGHT_…, and of those above */
-    void (*handle)(struct call *call);
-};
 
 static void echo_post(struct call *call);
 static void peer_post(struct call *call);
@@ -98,106 +79,7 @@ static const char *const method_names[] = {
     [HTTP_PATCH] = "PATCH", [HTTP_DELETE] = "DELETE", [HTTP_OPTIONS] = "OPTIONS", [HTTP_OTHER] = "?",
 };
 
-/* --- Answers ------------------------------------------------------------------------------------------------------ */
-
-static void call_end(struct call *call)
-{
-    out_free(&call->out);
-    free(call);
-}
-
-void call_drop(struct call *call)
-{
-    call->request->arg = NULL;
-    call->request->gone = NULL;
-    call_end(call);
-}
-
-void call_answer_as(struct call *call, int status, const char *type, const char *extra)
-{
-    if (call->out.failed) {
-        out_clear(&call->out);
-        problem_of_result(&call->problem, FL_NO_MEMORY);
-        problem_write(&call->out, &call->problem);
-        status = call->problem.status;
-        type = PROBLEM_TYPE;
-    }
-    api_here(call->worker)->counts.problems += status >= 400;
-    call->request->arg = NULL;
-    http_answer(call->request, status, call->out.size > 0 ? type : NULL, extra, out_bytes(&call->out));
-    call_end(call);
-}
-
-void call_answer(struct call *call, int status)
-{
-    call_answer_as(call, status, "application/json", NULL);
-}
-
-static void refuse_with(struct call *call, const char *extra)
-{
-    out_clear(&call->out);
-    problem_write(&call->out, &call->problem);
-    call_answer_as(call, call->problem.status, PROBLEM_TYPE, extra);
-}
-
-void call_refuse(struct call *call)
-{
-    int status = call->problem.status;
-    refuse_with(call, status == 503 || status == 429 ? "Retry-After: 1\r\n"
-                      : status == 401                ? "WWW-Authenticate: Bearer\r\n"
-                                                     : NULL);
-}
-
-int call_refuse_result(struct call *call, int result)
-{
-    problem_of_result(&call->problem, result);
-    call_refuse(call);
-    return -1;
-}
-
-int call_json(struct call *call, struct json *ret)
-{
-    size_t at;
-    const char *why;
-    if (json_parse(call->request->body, ret, &at, &why) == 0)
-        return 0;
-    problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why, at);
-    call_refuse(call);
-    return -1;
-}
-
-static size_t bad_request(int status, const char *what, char *out, size_t size)
-{
-    struct problem problem;
-    struct out text = {0};
-    problem_set(&problem, status, status == 503 ? "overloaded" : "bad-request", NULL, "%s", what);
-    problem_write(&text, &problem);
-    size_t written = text.failed || text.size > size ? 0 : text.size;
-    memcpy(out, text.data, written);
-    out_free(&text);
-    return written;
-}
-
-/* --- Paths and queries -------------------------------------------------------------------------------------------- */
-
-/* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
-static ssize_t decode(const char *from, size_t size, char *to, size_t room, bool plus)
-{
-    size_t made = 0;
-    for (size_t i = 0; i < size; i++, made++) {
-        if (made == room)
-            return -1;
-        to[made] = plus && from[i] == '+' ? ' ' : from[i];
-        if (from[i] != '%')
-            continue;
-        int high = size - i > 2 ? fl__hex_digit(from[i + 1]) : -1, low = high < 0 ? -1 : fl__hex_digit(from[i + 2]);
-        if (low < 0)
-            return -1;
-        to[made] = (char)(high << 4 | low);
-        i += 2;
-    }
-    return (ssize_t)made;
-}
+/* --- Paths --------------------------------------------------------------------------------------------------------- */
 
 /* Whether the path is the route's; what stands for * goes to `parts`. */
 static bool matches(const char *pattern, fl_bytes path, fl_bytes parts[2])
@@ -221,7 +103,7 @@ static bool matches(const char *pattern, fl_bytes path, fl_bytes parts[2])
 
 static int take_part(struct call *call, fl_bytes part, char room[256], const char *what, fl_bytes *ret)
 {
-    ssize_t size = part.size ? decode(part.data, part.size, room, 255, false) : 0;
+    ssize_t size = part.size ? percent_decode(part.data, part.size, room, 255, false) : 0;
     *ret = (fl_bytes){room, size > 0 ? (size_t)size : 0};
     if (part.size == 0 || (size > 0 && name_is_good(*ret)))
         return 0;
@@ -258,62 +140,13 @@ static int find_route(struct call *call)
         problem_set(&call->problem, 405, "method-not-allowed", NULL,
                     "%s is not supported here; the Allow header lists the methods", method_names[request->method]);
         snprintf(allow + used, sizeof allow - used, "\r\n");
-        refuse_with(call, allow);
+        call_refuse_with(call, allow);
     } else {
         problem_set(&call->problem, 404, "no-such-path", NULL,
                     "the path does not exist; /openapi.json lists all paths");
         call_refuse(call);
     }
     return -1;
-}
-
-/* The value of the parameter that is there once. */
-static int take_parameter(struct call *call, const char *name, fl_bytes value, char *room, size_t size, fl_bytes *ret)
-{
-    ssize_t made = decode(value.data, value.size, room, size, true);
-    if (made < 0)
-        return problem_set(&call->problem, 400, "invalid-field", name,
-                           "%s is too long, or its percent-encoding is wrong", name);
-    *ret = (fl_bytes){room, (size_t)made};
-    return 1;
-}
-
-int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret)
-{
-    const char *at = call->request->query.data, *end = at + call->request->query.size;
-    size_t length = strlen(name);
-    int found = 0;
-    while (at < end && found >= 0) {
-        const char *next = memchr(at, '&', (size_t)(end - at));
-        if (!next)
-            next = end;
-        size_t given = (size_t)(next - at);
-        if (given >= length && memcmp(at, name, length) == 0 && (given == length || at[length] == '=')) {
-            size_t skip = given > length ? length + 1 : length;
-            found = found ? problem_set(&call->problem, 400, "invalid-field", name, "%s is given twice", name)
-                          : take_parameter(call, name, (fl_bytes){at + skip, given - skip}, room, size, ret);
-        }
-        at = next + 1;
-    }
-    return found;
-}
-
-int call_check_query(struct call *call, const char *const *known)
-{
-    const char *at = call->request->query.data, *end = at + call->request->query.size;
-    while (at < end) {
-        const char *next = memchr(at, '&', (size_t)(end - at));
-        size_t size = (size_t)((next ? next : end) - at);
-        const char *equals = memchr(at, '=', size);
-        size_t name = equals ? (size_t)(equals - at) : size;
-        bool found = size == 0;
-        for (int i = 0; known[i] && !found; i++)
-            found = strlen(known[i]) == name && memcmp(known[i], at, name) == 0;
-        if (!found)
-            return problem_unknown(&call->problem, "parameter", NULL, (fl_bytes){at, name}, known);
-        at += size + 1;
-    }
-    return 0;
 }
 
 /* Who asks one timer to be cancelled with dry_run=true must not find it cancelled. */
@@ -401,37 +234,6 @@ static int check_conditions(struct call *call)
 
 /* --- Rights ------------------------------------------------------------------------------------------------------- */
 
-bool call_may(const struct call *call, unsigned right, fl_bytes ns)
-{
-    return !call->token || token_allows(call->token, right, ns);
-}
-
-/* Whether its token may do what it asks for; if not, `problem` says so. */
-static bool check_token(struct call *call)
-{
-    unsigned flags = call->route->flags, right = flags & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN);
-    if (call->tokens->count == 0 || (right == 0 && !(flags & SIGNED)))
-        return true;
-    if (!call->token)
-        return problem_set(&call->problem, 401, "unauthorized", NULL,
-                           "the request needs a valid token; send 'Authorization: Bearer TOKEN'") == 0;
-    bool may = flags & SIGNED          ? true
-               : flags & ANY_NAMESPACE ? (call->token->rights & right) != 0
-                                       : call_may(call, right, call->ns);
-    return may || problem_set(&call->problem, 403, "forbidden", NULL,
-                              "the token has no right to do this in this namespace") == 0;
-}
-
-bool call_is_let_in(struct call *call)
-{
-    const struct tokens *tokens = atomic_load_explicit(&api_of(call->worker)->tokens, memory_order_acquire);
-    if (tokens != call->tokens) {
-        call->tokens = tokens;
-        call->token = call->token && tokens->count > 0 ? tokens_same(tokens, call->token) : NULL;
-    }
-    return check_token(call);
-}
-
 static int authorize(struct call *call)
 {
     call->tokens = atomic_load_explicit(&api_of(call->worker)->tokens, memory_order_acquire);
@@ -443,7 +245,7 @@ static int authorize(struct call *call)
         return 0;
     }
     call->token = tokens_find(call->tokens, header);
-    if (check_token(call))
+    if (call_check_token(call))
         return 0;
     call_refuse(call);
     return -1;
@@ -454,7 +256,7 @@ static int authorize(struct call *call)
 /* Its body never came, or was refused. */
 static void left_early(http_request *request)
 {
-    call_end(request->arg);
+    call_free(request->arg);
     request->arg = NULL;
     http_end(request);
 }
@@ -556,4 +358,4 @@ static void peer_post(struct call *call)
     peer_accept(sessions, request);
 }
 
-const struct http_handlers api_handlers = {.head = head, .handle = handle, .problem = bad_request};
+const struct http_handlers api_handlers = {.head = head, .handle = handle, .problem = call_bad_request};

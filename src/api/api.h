@@ -7,14 +7,15 @@
  * It uses text, http, webhook (to check targets), peer (to accept links) and node. The server makes it and connects it with the
  * node: `struct node.owner` is the struct api, `struct worker.owner` the struct api_worker.
  *
- *   api.c            which request is for which function, and whether it may: routes, rights, queries
+ *   api.c            which request is for which function, and whether it may: routes, web pages, tokens
+ *   call.c           a request: its parameters, its rights, its answer
  *   browser.c        whether a web page of another site has sent a request
  *   tokens.c         bearer tokens; rate.c: how many requests per second an address may send
  *   timers.c         one timer: create, get, change, cancel; timer.c: reads a timer, retry.c: its policy;
  *                    timer_write.c: writes a timer
  *   part.c           whether a client gets a timer with its payload, without it, or the payload alone
- *   batch.c          many timers, one per line
- *   schedules.c      schedules; schedule.c: a schedule as JSON
+ *   batch.c          many timers, one per line; batch_chunk.c: some lines of a batch
+ *   schedules.c      schedules; schedule.c: a schedule as JSON; schedule_runs.c: previews, trigger, backfill
  *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
  *   filter.c         search: the parameters that those share
  *   dead_many.c      dead letters by filter: redrive, delete, count by reason or host

@@ -9,9 +9,29 @@
 #include "text/out.h"
 #include "text/problem.h"
 
+struct call;
+
+/* Flags of a route, besides RIGHT_…. */
+enum {
+    OPEN = 0,
+    ANY_NAMESPACE = 8, /* the handler looks itself */
+    STREAMS = 16,      /* it reads the body itself */
+    QUERY = 32,        /* there may be one; the others refuse it */
+    LARGE = 64,        /* the response may be large */
+    LASTING = 128,     /* the response goes on for as long as the client wants */
+    SIGNED = 256,      /* any valid token will do */
+};
+
+struct route {
+    enum http_method method;
+    const char *path; /* * is a namespace, then a name */
+    unsigned flags;   /* RIGHT_…, and of these */
+    void (*handle)(struct call *call);
+};
+
 enum { SESSION_COOKIE = 64 }; /* characters */
 
-/* A request that is being handled. */
+/* A request that is being handled: call.c. */
 struct call {
     http_request *request;
     struct worker *worker;
@@ -38,8 +58,13 @@ void call_answer(struct call *call, int status); /* with `out` as JSON */
 void call_answer_as(struct call *call, int status, const char *type, const char *extra);
 void call_refuse(struct call *call); /* with `problem` */
 int call_refuse_result(struct call *call, int result);
+void call_refuse_with(struct call *call, const char *extra); /* the same, with more header fields */
+void call_free(struct call *call);                           /* without an answer */
+/* The problem document for a request that could not even be read. Returns its size; 0: it does not fit. */
+size_t call_bad_request(int status, const char *what, char *out, size_t size);
 void call_drop(struct call *call); /* the request is somebody else's from now on */
 bool call_may(const struct call *call, unsigned right, fl_bytes ns);
+bool call_check_token(struct call *call); /* whether its token may do what it asks for; if not, `problem` says so */
 /* Whether it would be let in now: tokens may have been read again since it came, and then it has the rights that its token has now.
  * If not, `problem` says so. */
 bool call_is_let_in(struct call *call);
@@ -48,7 +73,9 @@ bool call_is_let_in(struct call *call);
 int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
 int call_time(struct call *call, const char *name, int64_t *ret); /* a parameter that is a time. 0, or -1 */
 int call_check_query(struct call *call,
-                     const char *const *known);     /* whether there are others; `known` ends with NULL */
+                     const char *const *known); /* whether there are others; `known` ends with NULL */
+/* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
+ssize_t percent_decode(const char *from, size_t size, char *to, size_t room, bool plus);
 int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is none */
 
 /* Of each file, what a route leads to. */

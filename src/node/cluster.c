@@ -12,200 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/cluster.h"
+#include "node/cluster_internal.h"
 
 enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT }; /* the last: a meeting is under way that does not know of it yet */
 
-enum { WAITS = '~' }; /* the mark */
-
-#define SLACK_US 5000      /* so that a moment has passed when we look */
-#define CONNECT_US 1000000 /* the longest time between two attempts of a server to connect to its store */
+#define SLACK_US 5000 /* so that a moment has passed when we look */
 #define IN_TOUCH(lease) \
     ((lease) / 3 * 2) /* a longer time without a meeting, and somebody's lease may have run out in it */
-
-struct cluster {
-    struct cluster_config config;
-    char *address, *secret;
-    char *about; /* behind the mark of those who wait */
-    bool held, waits;
-    fl_shard *attached;
-    fl_store_request request;
-    bool asking, again; /* a meeting is under way, or what it has found is being acted on; another is wanted at once */
-    bool joined;
-    uint64_t joined_ns;          /* when we were told so */
-    uint64_t met_ns, touched_ns; /* the last meeting; since when one has followed the other. 0: there was none */
-    fl_timer_id timer;           /* of the next; 0: none */
-    struct cluster_view view;
-    uint8_t *here; /* of each shard */
-    uint32_t here_count;
-    bool stopping, left_list, stopped, freeing;
-    bool impatient;       /* while stopping: the shards need not have new owners */
-    fl_timer_id patience; /* until then they should have; 0: none */
-    void (*done)(void *arg);
-    fl_loop_fn freed;
-    void *freed_arg;
-    fl_loop_task detach_task;
-};
-
-/* --- The rule ----------------------------------------------------------------------------------------------------- */
-
-/* Everybody has an equal share; where that does not come out even, those who have most anyway have one more. */
-static void make_shares(const uint32_t *have, uint32_t *share, size_t count, uint32_t shards)
-{
-    for (size_t i = 0; i < count; i++)
-        share[i] = shards / (uint32_t)count;
-    for (uint32_t extra = shards % (uint32_t)count; extra > 0; extra--) {
-        size_t best = SIZE_MAX;
-        for (size_t i = 0; i < count; i++)
-            if (share[i] == shards / count && (best == SIZE_MAX || have[i] > have[best]))
-                best = i;
-        share[best]++;
-    }
-}
-
-void cluster_plan(int32_t *owners, uint32_t shards, size_t count, uint32_t *room)
-{
-    uint32_t *left = room, *share = room + count;
-    if (count == 0)
-        return;
-    memset(left, 0, count * sizeof *left);
-    for (uint32_t i = 0; i < shards; i++)
-        if (owners[i] >= 0)
-            left[owners[i]]++;
-    make_shares(left, share, count, shards);
-    memcpy(left, share, count * sizeof *left);
-    for (uint32_t i = 0; i < shards; i++) {
-        if (owners[i] >= 0 && left[owners[i]] > 0)
-            left[owners[i]]--;
-        else
-            owners[i] = -1;
-    }
-    size_t next = 0;
-    for (uint32_t i = 0; i < shards; i++) {
-        if (owners[i] >= 0)
-            continue;
-        while (left[next] == 0)
-            next++;
-        owners[i] = (int32_t)next;
-        left[next]--;
-    }
-}
-
-/* --- What was read ------------------------------------------------------------------------------------------------ */
-
-static void view_free(struct cluster_view *view)
-{
-    struct cluster_member *members = (struct cluster_member *)(uintptr_t)view->members;
-    for (size_t i = 0; members && i < view->member_count; i++) {
-        free(members[i].address);
-        free(members[i].about);
-    }
-    free(members);
-    free((int32_t *)(uintptr_t)view->owners);
-    *view = (struct cluster_view){0};
-}
-
-static int64_t touched_for_us(const struct cluster *c)
-{
-    return (int64_t)((c->met_ns - c->touched_ns) / 1000);
-}
-
-/* How long those have still whose time had run out when we got in touch with the store. */
-static int64_t head_start_us(const struct cluster *c)
-{
-    return (int64_t)c->config.lease_us + CONNECT_US - touched_for_us(c);
-}
-
-/* Whether a lease of which so much is left counts as run out. */
-static bool has_run_out(const struct cluster *c, int64_t left_us)
-{
-    return left_us <= 0 && (head_start_us(c) <= 0 || -left_us <= touched_for_us(c));
-}
-
-static bool has_shards(const struct cluster *c, const char *address)
-{
-    for (uint32_t i = 0; i < c->view.shard_count; i++) {
-        const fl_store_holder *holder = &c->request.meet.holders[i];
-        if (strcmp(holder->owner, address) == 0 && !has_run_out(c, holder->left_us))
-            return true;
-    }
-    return false;
-}
-
-/* A head start is of use to those who have shards. */
-static bool is_gone(const struct cluster *c, const fl_store_member *member)
-{
-    return member->left_us <= 0 && (has_run_out(c, member->left_us) || !has_shards(c, member->address));
-}
-
-static bool copy_members(struct cluster *c, struct cluster_view *view)
-{
-    const fl_store_member *all = c->request.meet.members;
-    size_t count = c->request.meet.member_count;
-    struct cluster_member *members = calloc(count + 1, sizeof *members);
-    view->members = members;
-    view->self = SIZE_MAX;
-    for (size_t i = 0; members && i < count; i++) {
-        if (is_gone(c, &all[i]))
-            continue;
-        struct cluster_member *member = &members[view->member_count++];
-        bool waits = all[i].about[0] == WAITS;
-        *member =
-            (struct cluster_member){strdup(all[i].address), strdup(all[i].about + waits), all[i].incarnation, 0, waits};
-        if (!member->address || !member->about)
-            return false;
-        if (member->incarnation == c->config.incarnation && strcmp(member->address, c->address) == 0)
-            view->self = view->member_count - 1;
-    }
-    return members != NULL;
-}
-
-static int by_address(const void *key, const void *member)
-{
-    return strcmp(key, ((const struct cluster_member *)member)->address);
-}
-
-static int by_listed_address(const void *key, const void *member)
-{
-    return strcmp(key, ((const fl_store_member *)member)->address);
-}
-
-/* Of a shard whose holder is no member. A server that stops is off the list before it gives its shards up. */
-static int32_t is_moving_or_dead(const struct cluster *c, const fl_store_holder *holder)
-{
-    const fl_store_member *listed = c->request.meet.members;
-    bool dead = *holder->owner &&
-                (has_run_out(c, holder->left_us) ||
-                 bsearch(holder->owner, listed, c->request.meet.member_count, sizeof *listed, by_listed_address));
-    return dead ? CLUSTER_DEAD : CLUSTER_MOVING;
-}
-
-static bool copy_owners(struct cluster *c, struct cluster_view *view)
-{
-    const fl_store_holder *holders = c->request.meet.holders;
-    int32_t *owners = malloc(view->shard_count * sizeof *owners);
-    view->owners = owners;
-    for (uint32_t i = 0; owners && i < view->shard_count; i++) {
-        struct cluster_member *member = NULL;
-        if (*holders[i].owner && !has_run_out(c, holders[i].left_us))
-            member = bsearch(holders[i].owner, view->members, view->member_count, sizeof *member, by_address);
-        owners[i] = member ? (int32_t)(member - view->members) : is_moving_or_dead(c, &holders[i]);
-        if (member)
-            member->shards++;
-    }
-    return owners != NULL;
-}
-
-static bool same_view(const struct cluster_view *a, const struct cluster_view *b)
-{
-    if (a->member_count != b->member_count || a->self != b->self || !a->owners)
-        return false;
-    for (size_t i = 0; i < a->member_count; i++)
-        if (a->members[i].incarnation != b->members[i].incarnation || a->members[i].waits != b->members[i].waits ||
-            strcmp(a->members[i].address, b->members[i].address) != 0)
-            return false;
-    return memcmp(a->owners, b->owners, a->shard_count * sizeof *a->owners) == 0;
-}
 
 const struct cluster_view *cluster_view(const cluster *c)
 {
@@ -217,7 +30,7 @@ const struct cluster_view *cluster_view(const cluster *c)
 /* Whether we may claim it now. What the store still has under our own name is from a process before this one. */
 static bool is_free(const struct cluster *c, const fl_store_holder *holder)
 {
-    return !*holder->owner || has_run_out(c, holder->left_us) || strcmp(holder->owner, c->address) == 0;
+    return !*holder->owner || cluster_has_run_out(c, holder->left_us) || strcmp(holder->owner, c->address) == 0;
 }
 
 static void take(struct cluster *c, uint32_t shard)
@@ -296,15 +109,15 @@ static bool take_secret(struct cluster *c)
 static void take_in(struct cluster *c)
 {
     struct cluster_view fresh = {.shard_count = c->view.shard_count};
-    if (!copy_members(c, &fresh) || !copy_owners(c, &fresh)) {
-        view_free(&fresh);
+    if (!cluster_view_read(c, &fresh)) {
+        cluster_view_free(&fresh);
         return; /* and does so the next time */
     }
-    bool same = !take_secret(c) && same_view(&c->view, &fresh);
+    bool same = !take_secret(c) && cluster_view_is_same(&c->view, &fresh);
     fresh.secret = c->secret;
     struct cluster_view before = c->view;
     c->view = fresh;
-    view_free(&before);
+    cluster_view_free(&before);
     if (!same)
         c->config.changed(c->config.arg, &c->view);
     if (c->view.self != SIZE_MAX && !c->stopping)
@@ -369,8 +182,8 @@ static uint64_t next_us(const struct cluster *c)
     uint64_t next = c->config.lease_us / 3;
     if (c->request.result < 0)
         return next / 3;
-    if (head_start_us(c) > 0 && (uint64_t)head_start_us(c) < next)
-        next = (uint64_t)head_start_us(c);
+    if (cluster_head_start_us(c) > 0 && (uint64_t)cluster_head_start_us(c) < next)
+        next = (uint64_t)cluster_head_start_us(c);
     for (size_t i = 0; i < c->request.meet.member_count; i++) {
         int64_t left = c->request.meet.members[i].left_us;
         if (left > 0 && (uint64_t)left < next)
@@ -501,7 +314,7 @@ void cluster_failed(cluster *c, uint32_t shard)
 
 static void release(struct cluster *c)
 {
-    view_free(&c->view);
+    cluster_view_free(&c->view);
     free(c->here);
     free(c->address);
     free(c->about);
@@ -529,7 +342,7 @@ int cluster_start(const struct cluster_config *config, cluster **ret)
         release(c);
         return r;
     }
-    c->about[0] = WAITS;
+    c->about[0] = CLUSTER_WAITS;
     memcpy(c->about + 1, config->about, strlen(config->about) + 1);
     *ret = c;
     if (!c->held)

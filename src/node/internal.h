@@ -201,7 +201,7 @@ void servers_ask(struct worker *worker, enum link_kind kind, fl_bytes body,
 void spaces_put_counts(struct node *node, fl_bytes ns, struct out *out);
 void spaces_take_counts(struct node *node, fl_bytes ns, const struct out *answers, size_t count);
 
-/* --- settings.c, settings_load.c */
+/* --- settings.c, settings_load.c, settings_value.c */
 
 void settings_of_shard(struct shard *shard);                  /* reads those that it has, then calls shard_loaded() */
 void settings_load_again(struct node *node);                  /* if they may have changed with a shard that was lost */
@@ -210,5 +210,8 @@ int loading_new(struct node *node);
 void settings_take(struct worker *here, const fl_durable *timer); /* what the store has of one */
 void settings_tell_engine(struct shard *shard);
 bool settings_are_default(const struct settings *settings); /* but for pauses */
+bool settings_are_same(const struct settings *a, const struct settings *b);
+/* Sets these settings, and the pauses, as they are in `from`. Returns 0, or -1: no memory. */
+int settings_copy(const struct settings *from, struct settings *to, unsigned which);
 
 #endif

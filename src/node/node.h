@@ -16,7 +16,7 @@
  *   shard_calls.c  operations and pages of a shard, wherever it is: here, at another server, or on the move
  *   servers.c      the other servers: which there are, and which shards to take and to leave
  *   links.c        links to them, and what they are told
- *   cluster.c      who is there, and who should have which shard (cluster.h)
+ *   cluster.c      who is there, and who should have which shard (cluster.h); cluster_view.c: what was read of the others, the plan
  *   wire.c         what goes over links (wire.h)
  *   deliver.c      from a due timer to an attempt, and what became of it
  *   pacing.c       which work may begin when
@@ -26,7 +26,7 @@
  *   leasing.c      asking for leases, at all servers
  *   acks.c         acknowledgements, wherever the lease is from
  *   spaces.c       namespaces: finding them, how much is in them
- *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them
+ *   settings.c     their settings, in the store and in memory; settings_load.c: reading all of them; settings_value.c: as values
  *   attempts_log.c failed attempts in the log
  *   history.c      what became of attempts: rows of the shard's history, pages of them
  *   stats.c        what happened in the last hour

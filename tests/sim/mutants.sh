@@ -60,10 +60,10 @@ history-told-twice src/store/memory/history.c s/(\*link)->row.seq == item->row.s
 history-not-written-first src/engine/history.c s/^    return !e->record_busy;/    return true;/
 leave-ignored src/node/cluster.c s/                leave(c, i);/                continue;/
 plans-differ src/node/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
-plan-from-scratch src/node/cluster.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
-plan-moves-too-much src/node/cluster.c s/have\[i\] > have\[best\]/have[i] < have[best]/
-share-is-rounded-up src/node/cluster.c s/share\[i\] = shards \/ (uint32_t)count;/share[i] = shards \/ (uint32_t)count + 1;/
-the-dead-are-members src/node/cluster.c s/if (is_gone(c, &all\[i\]))/if ((void)is_gone, false)/
+plan-from-scratch src/node/cluster_view.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
+plan-moves-too-much src/node/cluster_view.c s/have\[i\] > have\[best\]/have[i] < have[best]/
+share-is-rounded-up src/node/cluster_view.c s/share\[i\] = shards \/ (uint32_t)count;/share[i] = shards \/ (uint32_t)count + 1;/
+the-dead-are-members src/node/cluster_view.c s/if (is_gone(c, &all\[i\]))/if ((void)is_gone, false)/
 end-of-lease-not-awaited src/node/cluster.c s/(uint64_t)\(holder->\)\{0,1\}left\(_us\)\{0,1\} < next/false/
 look-forgotten src/node/cluster.c s/        c->again = true;/        ;/
 left-and-not-looked src/node/cluster.c s/    c->config.moved(c->config.arg);/    ;/
@@ -109,7 +109,7 @@ followers-wait-for-ever src/node/shard_calls.c s/^        let_follow(line);/    
 cancelled-call-counts src/node/calls.c s/^        call->errand.home->under_way--;/        ;/
 pause-lane-stays-closed src/node/pause.c s/fl_engine_close_lane(shard->engine, lane_of_pause(space), on);/if (on) fl_engine_close_lane(shard->engine, lane_of_pause(space), on);/
 pause-not-told src/node/settings.c s/^        servers_tell_settings(change->asker, space_name(change->space));/        ;/
-pause-not-read src/node/settings.c s/^    to->pauses = from->pauses;/    (void)from;/
+pause-not-read src/node/settings_value.c s/^    to->pauses = from->pauses;/    (void)from;/
 changes-stall src/node/settings.c s/^    if (space->changes)\r*$/    if (false)/
 settings-not-known src/node/settings_load.c s/^    atomic_store(&node->settings_known, true);/    ;/
 counts-drift src/node/spaces.c s/^        atomic_fetch_add_explicit(&space->pending, more, memory_order_relaxed);/        atomic_fetch_add_explicit(\&space->pending, more < 0 ? 0 : more, memory_order_relaxed);/
@@ -123,10 +123,10 @@ command_for() {
     ninja -C "$build" -t commands "$1" | tail -n 1
 }
 
-# Of the node, cluster.c and wire.c are in both simulations.
+# Of the node, cluster.c, cluster_view.c and wire.c are in both simulations.
 program_of() {
     case $1 in
-    src/node/cluster.c | src/node/wire.c | src/store/* | src/engine/*) echo tests/sim/sim-lives ;;
+    src/node/cluster.c | src/node/cluster_view.c | src/node/wire.c | src/store/* | src/engine/*) echo tests/sim/sim-lives ;;
     *) echo tests/sim/sim-nodes ;;
     esac
 }
