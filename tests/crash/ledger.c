@@ -115,6 +115,7 @@ bool ledger_ask(struct ledger *ledger, enum said what, uint32_t number, int64_t 
 /* The operation took effect: what is there now has not fired yet. */
 static void take(struct timer *t)
 {
+    t->before = t->finished && !t->final ? t->now : (struct state){0};
     t->now = t->maybe;
     t->not_before_us = t->now.due_us;
     t->unsure = t->flying = t->over = t->fired = t->finished = t->dead = t->final = false;
@@ -137,7 +138,7 @@ static void hear_change(struct ledger *ledger, struct timer *t, const struct pac
     t->unheard = false;
     if (p->result == FL_OUTCOME_UNKNOWN) {
         ledger->unknown++;
-        t->ghost = p->asked == ASK_CREATE && (!t->now.there || t->now.version == p->version);
+        t->ghost = p->asked == ASK_CREATE && (!t->now.there || t->finished || t->now.version == p->version);
         return;
     }
     if (p->result < 0) {
@@ -299,7 +300,10 @@ void ledger_crash(struct ledger *ledger)
         bool unheard = t->unheard && t->now.version == t->maybe.version;
         if ((t->ghost || unheard) && t->fired) { /* it was in memory; nobody knows about the store */
             t->was_finished = t->finished;
-            t->now.there = t->fired = t->finished = t->dead = t->final = false;
+            t->now = t->before;
+            t->not_before_us = t->now.due_us;
+            t->fired = t->finished = t->now.there;
+            t->dead = t->final = false;
             t->unsure = true;
         }
         t->ghost = t->unheard = false;

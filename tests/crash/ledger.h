@@ -26,6 +26,8 @@ struct timer {
     bool named, known_id;
     fl_key id;
     struct state now, maybe;
+    struct state
+        before; /* what `now` took the place of, if that was done and perhaps not on record: it comes again if `now` never was */
     bool unsure;  /* `maybe` may be true instead of `now` */
     bool asked;   /* an operation is under way */
     enum said by; /* which one `maybe` is the outcome of */
