@@ -78,7 +78,7 @@ typedef struct fl_runtime_config {
     uint32_t scrub_budget; /* the most timers that one turn of a worker looks at to find cancelled ones; 0: 1024 */
     uint64_t tick_ns;      /* how often a busy worker looks at the clock, and sees to other work; 0: 2^20, about 1 ms */
     bool pin;              /* each worker stays on one processor */
-    bool huge_pages;       /* ask for 2 MiB pages: cancelling is faster with millions of timers */
+    bool huge_pages;       /* ignored: timers are kept in segments of 64 KiB */
     fl_clock *clock;   /* NULL: CLOCK_MONOTONIC. Used by all workers at once; must outlive the runtime. It is asked to
                             * let time pass when no worker has anything to do, and then by one or more of them */
     uint64_t slack_ns; /* a worker that sleeps may wake this much after its next deadline, so that one wake-up serves

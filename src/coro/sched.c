@@ -397,10 +397,8 @@ static void set_alarm(struct sched *sched, uint64_t at_ns)
 {
     if (at_ns >= sched->alarm_ns)
         return;
-    if (fl__local_timer_start(sched->host->worker, &sched->alarm, at_ns) == 0)
-        sched->alarm_ns = at_ns;
-    else
-        fl__sched_turn_soon(sched);
+    fl__local_timer_start(sched->host->worker, &sched->alarm, at_ns);
+    sched->alarm_ns = at_ns;
 }
 
 static void on_alarm(struct fl__worker *worker, struct fl__local_timer *alarm)

@@ -2,11 +2,9 @@
 #ifndef FOLIOT_RUNTIME_ENTRIES_H
 #define FOLIOT_RUNTIME_ENTRIES_H
 
-/* A worker's table of what its wheel holds: one entry a timer, named by a slot number that the wheel carries as data.
- *
- * The wheel knows deadlines and nothing else; the entry says whose they are: which handle, which start of it, and the
- * deadline that was asked for, which may be further away than the wheel reaches. The table can be walked, which the
- * wheel cannot: that is how stale entries are found, and how a leaving worker hands its timers over.
+/* A worker's table of what its wheel holds: one entry per timer, which contains the wheel's node and says which handle and
+ * which start of it the deadline belongs to. The table can be walked, which the wheel cannot: that is how stale entries are
+ * found, and how a leaving worker hands its timers over.
  *
  * Entries never move. They lie in segments of 64 KiB that are mapped when needed and unmapped when empty, so that memory
  * goes back to the system; one empty segment is kept. A segment is a message as well: a worker that leaves sends its
@@ -34,9 +32,13 @@ enum {
 struct entry {
     fl_timer *timer;     /* NULL: free */
     uint64_t generation; /* of the start; in a free entry the next free one of the segment, or 0 */
-    uint64_t target_ns;
-    fl_timer_id id; /* the wheel's; 0: taken out of the wheel, and not put back yet */
+    fl_node node;        /* not waiting: the entry is due and about to be fired */
 };
+
+static inline uint64_t entry_target_ns(const struct entry *entry)
+{
+    return fl_node_deadline_ns(&entry->node);
+}
 
 struct segment_header {
     struct fl__message message;
@@ -93,6 +95,18 @@ static inline struct entry *entries_find(const struct entries *table, uint32_t s
 {
     struct entry *entry = (slot & (SEGMENT_END - 1)) < SEGMENT_FIRST ? NULL : entries_look(table, slot);
     return entry && entry->timer ? entry : NULL;
+}
+
+/* The slot of an entry, by way of its segment, which is aligned to its size. */
+static inline uint32_t entries_slot(const struct entry *entry)
+{
+    const struct segment *segment = (const struct segment *)((uintptr_t)entry & ~(uintptr_t)(SEGMENT_BYTES - 1));
+    return segment->header.number << SEGMENT_BITS | (uint32_t)(entry - segment->slots);
+}
+
+static inline struct entry *entry_of_node(fl_node *node)
+{
+    return (struct entry *)((char *)node - offsetof(struct entry, node));
 }
 
 /* The entry of a slot that is surely there. */

@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <foliot/wheel.h>
+#include <foliot/nodes.h>
 
 #include "base/histogram.h"
 #include "base/moment.h"
@@ -127,10 +127,8 @@ struct shelf {
     struct fl__worker *owner;
     bool common;
     pthread_mutex_t lock; /* of a common one, and for all of it but what is atomic */
-    fl_wheel *wheel;      /* NULL: the worker has left */
-    uint64_t reach_ns;    /* how far ahead the wheel takes a timer */
+    fl_nodes *wheel;      /* NULL: the worker has left */
     struct entries table;
-    atomic_uint stranded; /* entries that are in no wheel for want of memory: see timer.c */
     struct scrub scrub;
     struct spread spread;
     counter entries;                               /* in the table */
@@ -148,7 +146,8 @@ struct fl__worker {
     fl_loop *loop;
     uint64_t now_ns; /* the last reading of the clock */
     struct shelf own, common;
-    fl_expired due[TIMER_BUDGET]; /* taken out of its own wheel: in hand are those from due_next on */
+    fl_nodes *local;            /* the wheel of local timers */
+    fl_node *due[TIMER_BUDGET]; /* taken out of its own wheel: in hand are those from due_next on */
     uint32_t due_next, due_count;
     struct stopwatch stopwatch; /* for how long it has been at one kind of work */
     struct queue deferred;
@@ -211,7 +210,7 @@ struct fl_runtime {
     uint64_t tick_ns;
     uint32_t scrub_budget;
     uint64_t slack_ns;
-    bool pin, huge_pages;
+    bool pin;
     bool own_clock; /* waiting may move it: see given.c and metronome.c */
     atomic_bool stopping;
     _Atomic(struct fl__runtime_layer *) layer;
@@ -285,7 +284,10 @@ static inline void shelf_unlock(struct shelf *shelf)
         pthread_mutex_unlock(&shelf->lock);
 }
 
-void fl__fire(struct fl__worker *worker, const fl_expired *due);
+void fl__fire(struct fl__worker *worker, fl_node *due);
+
+/* Fires local timers that are due, a budget of them and for a tick at most. */
+void fl__fire_local(struct fl__worker *worker);
 
 /* Fires what is due in a common shelf, which may be another worker's; returns how many. */
 unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf);
@@ -293,7 +295,6 @@ unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf);
 int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
 void fl__run_start(struct fl__worker *worker, struct fl__message *carrier);
 void fl__forget_start(struct fl__message *carrier);
-void fl__rescue_stranded(struct fl__worker *worker, struct shelf *shelf);
 
 /* This start will not fire any more, and whoever carried it lets go of it. */
 void fl__forget(fl_timer *t, uint64_t generation);

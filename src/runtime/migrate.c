@@ -44,7 +44,7 @@ static bool take_share(struct fl__worker *worker, struct segment *segment)
     struct segment_header *header = &segment->header;
     for (unsigned taken = 0; taken < header->share && header->cursor < header->used; taken++) {
         struct entry *entry = &segment->slots[header->cursor];
-        if (entry->timer && fl__adopt(worker, entry->timer, entry->generation, entry->target_ns) < 0)
+        if (entry->timer && fl__adopt(worker, entry->timer, entry->generation, entry_target_ns(entry)) < 0)
             return false;
         header->cursor++;
     }
@@ -121,7 +121,7 @@ void fl__hand_over_timers(struct shelf *shelf)
         send_away(shelf, shelf->table.segments[shelf->table.count - 1]);
     for (unsigned i = 0; i < BUCKETS; i++)
         shelf->scrub.settled[i] = fl__stripe_sum(&shelf->stripes[i]);
-    fl_wheel_free(shelf->wheel); /* it still names the slots */
+    fl_nodes_free(shelf->wheel); /* the nodes have gone with the segments */
     shelf->wheel = NULL;
     atomic_store_explicit(&shelf->next_ns, UINT64_MAX, memory_order_relaxed);
     shelf_unlock(shelf);
@@ -145,13 +145,14 @@ void fl__spread_begin(struct shelf *shelf)
 static void pack(struct shelf *shelf, struct segment *parcel, uint32_t slot)
 {
     struct entry *entry = entries_find(&shelf->table, slot);
-    if (!entry || entry->id == 0)
+    if (!entry || !fl_node_is_waiting(&entry->node))
         return;
     if (!set_out(shelf, entry)) {
         fl__drop_stale(shelf, slot, &shelf->owner->counters.stale_dropped);
         return;
     }
-    parcel->slots[parcel->header.used++] = *entry;
+    parcel->slots[parcel->header.used++] = (struct entry){
+        .timer = entry->timer, .generation = entry->generation, .node = {.deadline_ns = entry_target_ns(entry)}};
     fl__remove_entry(shelf, slot);
     shelf->spread.left--;
 }

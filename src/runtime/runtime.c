@@ -286,7 +286,6 @@ static fl_runtime *make(const fl_runtime_config *config)
     rt->tick_ns = config->tick_ns ? config->tick_ns : DEFAULT_TICK_NS;
     rt->scrub_budget = config->scrub_budget ? config->scrub_budget : DEFAULT_SCRUB_BUDGET;
     rt->pin = config->pin;
-    rt->huge_pages = config->huge_pages;
     rt->slack_ns = config->slack_ns;
     rt->own_clock = rt->clock->wait_until != NULL;
     pthread_mutex_init(&rt->resizing, NULL);

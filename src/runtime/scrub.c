@@ -102,7 +102,7 @@ static void end_pass(struct shelf *shelf)
 static void look_at(struct shelf *shelf, uint32_t slot)
 {
     const struct entry *entry = entries_find(&shelf->table, slot);
-    if (!entry || entry->id == 0) /* free, or stranded: that one is looked at in every turn anyway */
+    if (!entry || !fl_node_is_waiting(&entry->node)) /* free, or about to be fired */
         return;
     uint64_t word = timer_word(entry->timer);
     if (word_generation(word) != entry->generation || word_state(word) != TIMER_SCHEDULED)

@@ -18,15 +18,9 @@
  * Not lost: in each generation that waits, there is exactly one entry or record that carries it, and whoever holds that
  * puts it into a wheel or keeps it. Not early: the wheel is never early, and fire() looks at the target itself.
  *
- * Far timers. The wheel reaches about 19 hours. A target beyond is put at the end of its reach, and when it comes out
- * too early it is put in again: `target_ns` in the entry is what was asked for, the wheel's deadline only the next stop.
- *
- * No memory. To start may fail. What has been promised may not: a message that finds no memory on arrival is kept and
- * tried again in each turn; an entry that came out of the wheel too early and cannot be put back is stranded. It stays in
- * the table with ID 0, is tried again in each turn, and fires from there if it is due.
+ * No memory. To start may fail, for want of an entry. What has been promised may not: a message that finds no memory on
+ * arrival is kept and tried again in each turn. The wheel takes every deadline and needs no memory.
  */
-
-#include <time.h>
 
 #include "base/alloc.h"
 #include "runtime/internal.h"
@@ -80,17 +74,10 @@ void fl_timer_unref(fl_timer *t)
 
 /* --- Entries of this worker */
 
-/* What the wheel takes: neither 0 nor UINT64_MAX. */
+/* UINT64_MAX means elsewhere that there is no deadline. */
 static inline uint64_t moment(uint64_t time_ns)
 {
-    if (__builtin_expect(time_ns - 1 >= TIME_MAX, 0))
-        return time_ns == 0 ? 1 : TIME_MAX;
-    return time_ns;
-}
-
-static void *data_of_slot(uint32_t slot)
-{
-    return (void *)((uintptr_t)slot << 1 | 1);
+    return earlier(time_ns, TIME_MAX);
 }
 
 /* The shelf's entry for the timer, if it is in the wheel; its generation may be an earlier one. */
@@ -101,22 +88,13 @@ static inline struct entry *entry_on(const struct shelf *shelf, const fl_timer *
         return NULL;
     *ret_slot = (uint32_t)place & ~PLACE_COMMON;
     struct entry *entry = entries_look(&shelf->table, *ret_slot);
-    return entry && entry->timer == t && entry->id ? entry : NULL;
+    return entry && entry->timer == t && fl_node_is_waiting(&entry->node) ? entry : NULL;
 }
 
 static struct shelf *shelf_at(fl_runtime *rt, uint64_t place)
 {
     struct fl__worker *worker = worker_at(rt, (unsigned)(place >> 32) - 1);
     return place & PLACE_COMMON ? &worker->common : &worker->own;
-}
-
-/* What the wheel is told for a target: as near as it reaches, and not before its own now. */
-static uint64_t wheel_deadline(const struct shelf *shelf, uint64_t target_ns)
-{
-    uint64_t now_ns = fl_wheel_now_ns(shelf->wheel);
-    if (target_ns <= now_ns)
-        return now_ns;
-    return target_ns - now_ns > shelf->reach_ns ? now_ns + shelf->reach_ns : target_ns;
 }
 
 /* A timer of the worker: the metronome shall know of a deadline that comes before the next turn. If it is due already,
@@ -149,13 +127,9 @@ static inline int add_entry(struct shelf *shelf, fl_timer *t, uint64_t target_ns
         return r;
     struct entry *entry;
     uint32_t slot = entries_take(&shelf->table, &entry);
-    r = fl_wheel_schedule_best_fit(shelf->wheel, target_ns, data_of_slot(slot), &entry->id, NULL);
-    if (r < 0) {
-        entries_put(&shelf->table, slot);
-        return r;
-    }
     entry->timer = t;
-    entry->target_ns = target_ns;
+    entry->node = (fl_node){0};
+    fl_nodes_start(shelf->wheel, &entry->node, target_ns);
     *ret_entry = entry;
     *ret_slot = slot;
     return 0;
@@ -163,9 +137,7 @@ static inline int add_entry(struct shelf *shelf, fl_timer *t, uint64_t target_ns
 
 void fl__remove_entry(struct shelf *shelf, uint32_t slot)
 {
-    struct entry *entry = entries_at(&shelf->table, slot);
-    if (entry->id)
-        fl_wheel_cancel(shelf->wheel, entry->id, NULL);
+    fl_nodes_stop(shelf->wheel, &entries_at(&shelf->table, slot)->node);
     entries_put(&shelf->table, slot);
 }
 
@@ -212,25 +184,21 @@ static bool references_are_used_up(uint64_t word)
 }
 
 /* The entry is in this wheel already: it moves, and keeps its reference. */
-static __attribute__((noinline)) int move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry,
-                                               uint32_t slot, uint64_t target_ns)
+static __attribute__((noinline)) void move_here(struct fl__worker *worker, fl_timer *t, struct entry *entry,
+                                                uint32_t slot, uint64_t target_ns)
 {
     struct shelf *own = &worker->own;
-    int r = fl_wheel_reschedule(own->wheel, entry->id, wheel_deadline(own, target_ns), &entry->id);
-    if (r < 0)
-        return r;
+    fl_nodes_start(own->wheel, &entry->node, target_ns);
     uint64_t word = timer_word(t);
     while (!timer_restart(t, &word, TIMER_SCHEDULED, 0))
         ;
     if (word_state(word) == TIMER_MIGRATING)
         settle(own, slot); /* it was stale, and counted as such */
     entry->generation = word_generation(word + TIMER_GENERATION);
-    entry->target_ns = target_ns;
     publish(worker, target_ns);
     counter_add(&worker->counters.scheduled, 1);
     if (word_waits(word))
         counter_add(&worker->counters.rescheduled, 1);
-    return 0;
 }
 
 /* A timer that does not wait may have an entry here all the same, if it was cancelled elsewhere: that one is left to the
@@ -239,8 +207,10 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
 {
     uint32_t slot;
     struct entry *entry = word_waits(timer_word(t)) ? entry_on(&worker->own, t, &slot) : NULL;
-    if (entry)
-        return move_here(worker, t, entry, slot, target_ns);
+    if (entry) {
+        move_here(worker, t, entry, slot, target_ns);
+        return 0;
+    }
     int r = add_entry(&worker->own, t, target_ns, &entry, &slot);
     if (r < 0)
         return r;
@@ -345,7 +315,7 @@ int fl_timer_start(fl_timer *t, uint64_t deadline_ns)
 int fl_timer_start_after(fl_timer *t, uint64_t delay_ns)
 {
     uint64_t now_ns = fl__runtime_now_ns(t->rt); /* the time of the turn would be cheaper, and the timer early */
-    return fl_timer_start(t, now_ns + delay_ns < now_ns ? TIME_MAX : now_ns + delay_ns);
+    return fl_timer_start(t, add_time(now_ns, delay_ns));
 }
 
 /* --- Cancelling */
@@ -358,7 +328,7 @@ static inline bool cancel_here(struct fl__worker *worker, fl_timer *t, uint64_t 
     while (!timer_move(t, &word, TIMER_CANCELLED, -1))
         if (word_generation(word) != generation || !word_waits(word))
             return false;
-    fl_wheel_cancel(worker->own.wheel, entry->id, NULL);
+    fl_nodes_stop(worker->own.wheel, &entry->node);
     entries_put(&worker->own.table, slot);
     counter_add(&worker->counters.cancelled, 1);
     return true;
@@ -402,11 +372,8 @@ static int receive(struct shelf *shelf, fl_timer *t, uint64_t target_ns, uint32_
     struct entry *entry = entry_on(shelf, t, ret_slot);
     if (!entry)
         return add_entry(shelf, t, target_ns, &entry, ret_slot);
-    int r = fl_wheel_reschedule(shelf->wheel, entry->id, wheel_deadline(shelf, target_ns), &entry->id);
-    if (r < 0)
-        return r;
+    fl_nodes_start(shelf->wheel, &entry->node, target_ns);
     settle(shelf, *ret_slot);
-    entry->target_ns = target_ns;
     fl_timer_unref(t); /* not the last: the entry has one */
     return 0;
 }
@@ -510,65 +477,32 @@ static bool win_firing(struct fl__worker *worker, struct shelf *shelf, uint32_t 
 static void call(struct fl__worker *worker, const struct entry *entry)
 {
     counter_add(&worker->counters.fired, 1);
-    add_lateness(&worker->lateness, worker->now_ns - entry->target_ns);
+    add_lateness(&worker->lateness, worker->now_ns - entry_target_ns(entry));
     entry->timer->fn(entry->timer->arg);
     finish_firing(entry->timer, entry->generation);
 }
 
-/* It came out at a stop on its way. */
-static void put_back(struct shelf *shelf, uint32_t slot)
+void fl__fire(struct fl__worker *worker, fl_node *due)
 {
-    struct entry *entry = entries_at(&shelf->table, slot);
-    if (fl_wheel_schedule_best_fit(shelf->wheel, entry->target_ns, data_of_slot(slot), &entry->id, NULL) < 0)
-        shelf->stranded++;
-}
-
-static void fire_local(struct fl__worker *worker, struct fl__local_timer *timer)
-{
-    if (timer->deadline_ns <= worker->now_ns) {
-        add_lateness(&worker->lateness, worker->now_ns - timer->deadline_ns);
-        timer->fire(worker, timer);
-        return;
-    }
-    while (fl__local_timer_start(worker, timer, timer->deadline_ns) < 0)
-        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
-}
-
-void fl__fire(struct fl__worker *worker, const fl_expired *due)
-{
-    uintptr_t data = (uintptr_t)due->data;
-    uint32_t slot = (uint32_t)(data >> 1);
-    struct shelf *own = &worker->own;
     struct entry entry;
-    if (!(data & 1)) {
-        if (data)
-            fire_local(worker, (struct fl__local_timer *)data);
-    } else if (entries_at(&own->table, slot)->target_ns > worker->now_ns) {
-        put_back(own, slot);
-    } else if (win_firing(worker, own, slot, &entry)) {
+    if (win_firing(worker, &worker->own, entries_slot(entry_of_node(due)), &entry))
         call(worker, &entry);
-    }
 }
 
 /* Takes the next one that is due out of a common shelf, which is locked. False: there is none. */
 static bool take_due(struct fl__worker *worker, struct shelf *shelf, struct entry *ret)
 {
-    fl_expired due;
-    while (shelf->wheel && fl_wheel_poll(shelf->wheel, worker->now_ns, &due, 1) > 0) {
-        uint32_t slot = (uint32_t)((uintptr_t)due.data >> 1);
-        struct entry *entry = entries_at(&shelf->table, slot);
-        entry->id = 0;
-        if (fl_wheel_now_ns(shelf->wheel) > worker->now_ns)
-            worker->now_ns =
-                fl_wheel_now_ns(shelf->wheel); /* another has been here, and his clock has been read later */
-        if (entry->target_ns > worker->now_ns)
-            put_back(shelf, slot);
-        else if (win_firing(worker, shelf, slot, ret))
+    fl_node *due;
+    while (shelf->wheel && fl_nodes_poll(shelf->wheel, worker->now_ns, &due, 1) > 0) {
+        uint64_t target_ns = fl_node_deadline_ns(due);
+        if (target_ns > worker->now_ns) /* another worker has polled here, and its clock was read later */
+            worker->now_ns = target_ns;
+        if (win_firing(worker, shelf, entries_slot(entry_of_node(due)), ret))
             return true;
     }
-    uint64_t next_ns = UINT64_MAX;
+    uint64_t next_ns = NEVER;
     if (shelf->wheel)
-        fl_wheel_next_poll(shelf->wheel, &next_ns);
+        fl_nodes_next_poll(shelf->wheel, &next_ns);
     atomic_store_explicit(&shelf->next_ns, next_ns, memory_order_relaxed);
     return false;
 }
@@ -596,72 +530,34 @@ unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
     return fired;
 }
 
-/* Whether there is one to be called. The shelf is locked. */
-static bool rescue(struct fl__worker *worker, struct shelf *shelf, uint32_t slot, struct entry *ret)
-{
-    struct entry *entry = entries_at(&shelf->table, slot);
-    shelf->stranded--;
-    if (entry->target_ns <= worker->now_ns)
-        return win_firing(worker, shelf, slot, ret);
-    put_back(shelf, slot);
-    return false;
-}
-
-/* Looks at the whole table: it has no memory to remember which. */
-void fl__rescue_stranded(struct fl__worker *worker, struct shelf *shelf)
-{
-    struct entry entry;
-    shelf_lock(shelf);
-    for (uint32_t slot = 0; slot < shelf->table.count << SEGMENT_BITS && shelf->stranded > 0; slot++) {
-        const struct entry *found = entries_find(&shelf->table, slot);
-        if (!found || found->id != 0 || !rescue(worker, shelf, slot, &entry))
-            continue;
-        shelf_unlock(shelf);
-        call(worker, &entry);
-        shelf_lock(shelf);
-    }
-    shelf_unlock(shelf);
-}
-
 /* --- Timers of one worker */
 
-/* Takes a timer that is due off the list of this turn; false if it is not on it. */
-static bool forget_due(struct fl__worker *worker, const struct fl__local_timer *timer)
+void fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns)
 {
-    for (uint32_t i = worker->due_next; i < worker->due_count; i++)
-        if (worker->due[i].data == timer) {
-            worker->due[i].data = NULL;
-            return true;
-        }
-    return false;
-}
-
-int fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns)
-{
-    assert(((uintptr_t)timer & 1) == 0);
-    int r;
     deadline_ns = moment(deadline_ns);
-    if (timer->id) {
-        r = fl_wheel_reschedule(worker->own.wheel, timer->id, wheel_deadline(&worker->own, deadline_ns), &timer->id);
-    } else {
-        r = fl_wheel_schedule_best_fit(worker->own.wheel, deadline_ns, timer, &timer->id, NULL);
-        if (r == 0)
-            forget_due(worker, timer);
-    }
-    if (r < 0)
-        return r;
-    timer->deadline_ns = deadline_ns;
+    fl_nodes_start(worker->local, &timer->node, deadline_ns);
     publish(worker, deadline_ns);
-    return 0;
 }
 
 bool fl__local_timer_cancel(struct fl__worker *worker, struct fl__local_timer *timer)
 {
-    if (!timer->id)
-        return forget_due(worker, timer);
-    fl_wheel_cancel(worker->own.wheel, timer->id, NULL);
-    timer->id = 0;
-    return true;
+    return fl_nodes_stop(worker->local, &timer->node);
+}
+
+/* One at a time, so that each can be cancelled until it fires. */
+void fl__fire_local(struct fl__worker *worker)
+{
+    fl_node *due;
+    for (unsigned n = 0; n < TIMER_BUDGET && fl_nodes_poll(worker->local, worker->now_ns, &due, 1) > 0; n++) {
+        struct fl__local_timer *timer =
+            (struct fl__local_timer *)((char *)due - offsetof(struct fl__local_timer, node));
+        add_lateness(&worker->lateness, worker->now_ns - fl_node_deadline_ns(due));
+        if (n == 0)
+            fl__work_begins(worker);
+        timer->fire(worker, timer);
+        if (fl__work_takes_long(worker) || runtime_stopping(worker->rt))
+            return;
+    }
 }
 
 /* --- The end */

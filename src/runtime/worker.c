@@ -153,21 +153,13 @@ static bool has_in_hand(const struct fl__worker *worker)
     return worker->due_next < worker->due_count;
 }
 
-/* What is in hand is marked, so that who cancels or moves it does not look for it in the wheel. */
+/* A node in hand does not wait: who cancels or moves its timer does not look for it in the wheel. */
 static void take_in_hand(struct fl__worker *worker)
 {
     worker->due_next = 0;
-    worker->due_count = (uint32_t)fl_wheel_poll(worker->own.wheel, worker->now_ns, worker->due, TIMER_BUDGET);
-    for (uint32_t i = 0; i < worker->due_count; i++) {
-        uintptr_t data = (uintptr_t)worker->due[i].data;
-        if (data & 1) {
-            struct entry *entry = entries_at(&worker->own.table, (uint32_t)(data >> 1));
-            entry->id = 0;
-            __builtin_prefetch(entry->timer, 1);
-        } else {
-            ((struct fl__local_timer *)data)->id = 0;
-        }
-    }
+    worker->due_count = (uint32_t)fl_nodes_poll(worker->own.wheel, worker->now_ns, worker->due, TIMER_BUDGET);
+    for (uint32_t i = 0; i < worker->due_count; i++)
+        __builtin_prefetch(entry_of_node(worker->due[i])->timer, 1);
 }
 
 static void fire_own(struct fl__worker *worker)
@@ -179,7 +171,7 @@ static void fire_own(struct fl__worker *worker)
     fl__work_begins(worker);
     while (has_in_hand(worker) && !runtime_stopping(worker->rt)) {
         fl__ask_for_help(worker);
-        fl__fire(worker, &worker->due[worker->due_next++]);
+        fl__fire(worker, worker->due[worker->due_next++]);
         if (fl__work_takes_long(worker))
             return;
     }
@@ -189,6 +181,7 @@ static void poll_timers(struct fl__worker *worker)
 {
     atomic_store_explicit(&worker->needs_poll, false, memory_order_relaxed);
     read_clock(worker);
+    fl__fire_local(worker);
     fire_own(worker);
     fl__fire_common(worker, &worker->common);
 }
@@ -296,10 +289,6 @@ static void retry(struct fl__worker *worker)
     struct fl__message *message;
     while ((message = queue_pop(&now)))
         message->run(worker, message);
-    if (worker->own.stranded > 0 && !has_in_hand(worker)) /* both look the same in the table */
-        fl__rescue_stranded(worker, &worker->own);
-    if (worker->common.stranded > 0)
-        fl__rescue_stranded(worker, &worker->common);
 }
 
 static void on_alarm(fl_loop *loop, void *arg)
@@ -313,14 +302,15 @@ static void on_alarm(fl_loop *loop, void *arg)
 /* When the worker has to turn again, for its wheel and for what lacks memory; the metronome is told of it. */
 static uint64_t next_turn_ns(struct fl__worker *worker)
 {
-    uint64_t next_ns = UINT64_MAX;
+    uint64_t own_ns = NEVER, local_ns = NEVER;
     uint64_t common_ns = atomic_load_explicit(&worker->common.next_ns, memory_order_relaxed);
-    fl_wheel_next_poll(worker->own.wheel, &next_ns);
-    next_ns = has_in_hand(worker) ? worker->now_ns : next_ns < common_ns ? next_ns : common_ns;
-    if (worker->hungry.first || worker->own.stranded > 0 || worker->common.stranded > 0) {
-        uint64_t retry_ns = worker->now_ns + RETRY_NS;
-        next_ns = next_ns < retry_ns ? next_ns : retry_ns;
-    }
+    fl_nodes_next_poll(worker->own.wheel, &own_ns);
+    fl_nodes_next_poll(worker->local, &local_ns);
+    uint64_t next_ns = earlier(earlier(own_ns, local_ns), common_ns);
+    if (has_in_hand(worker))
+        next_ns = worker->now_ns;
+    if (worker->hungry.first)
+        next_ns = earlier(next_ns, worker->now_ns + RETRY_NS);
     atomic_store_explicit(&worker->next_ns, next_ns, memory_order_relaxed);
     return next_ns;
 }
@@ -499,7 +489,7 @@ static void leave(struct fl__worker *worker)
 static void empty_shelf(struct shelf *shelf)
 {
     shelf_lock(shelf);
-    fl_wheel_free(shelf->wheel);
+    fl_nodes_free(shelf->wheel);
     shelf->wheel = NULL;
     fl__entries_destroy(&shelf->table);
     shelf_unlock(shelf);
@@ -508,6 +498,8 @@ static void empty_shelf(struct shelf *shelf)
 static void release(struct fl__worker *worker)
 {
     fl_loop_free(worker->loop);
+    fl_nodes_free(worker->local);
+    worker->local = NULL;
     empty_shelf(&worker->own);
     empty_shelf(&worker->common);
     fl__records_destroy(&fl__timer_pool, &worker->handles);
@@ -582,14 +574,10 @@ static int start_thread(struct fl__worker *worker)
 
 static int set_up_shelf(struct shelf *shelf)
 {
-    struct fl__worker *worker = shelf->owner;
-    fl_wheel_config config = {
-        .start_ns = worker->now_ns, .worker_id = worker->index, .huge_pages = worker->rt->huge_pages};
+    const struct fl__worker *worker = shelf->owner;
+    fl_wheel_config config = {.start_ns = worker->now_ns};
     shelf_lock(shelf);
-    int r = fl_wheel_new(&config, &shelf->wheel);
-    if (r == 0)
-        shelf->reach_ns = fl_wheel_max_duration_ns(shelf->wheel);
-    shelf->stranded = 0;
+    int r = fl_nodes_new(&config, &shelf->wheel);
     shelf->scrub.active = false;
     shelf->spread.left = 0;
     shelf_unlock(shelf);
@@ -604,7 +592,10 @@ static int make_parts(struct fl__worker *worker)
         return r;
     worker->now_ns = fl_loop_now_ns(worker->loop);
     stopwatch_init(&worker->stopwatch, loop.clock, worker->now_ns);
-    r = set_up_shelf(&worker->own);
+    fl_wheel_config local = {.start_ns = worker->now_ns};
+    r = fl_nodes_new(&local, &worker->local);
+    if (r == 0)
+        r = set_up_shelf(&worker->own);
     return r < 0 ? r : set_up_shelf(&worker->common);
 }
 

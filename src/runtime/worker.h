@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include <foliot/loop.h>
+#include <foliot/nodes.h>
 #include <foliot/runtime.h>
 
 struct fl__worker;
@@ -75,12 +76,11 @@ void fl__worker_defer(struct fl__worker *worker, struct fl__message *message);
 
 struct fl__local_timer {
     void (*fire)(struct fl__worker *worker, struct fl__local_timer *timer); /* may free it, or start it again */
-    fl_timer_id id;                                                         /* the wheel's; 0: not in the wheel */
-    uint64_t deadline_ns;
+    fl_node node;
 };
 
-/* Starts it, or moves it. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED; on failure it is as it was. */
-int fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns);
+/* Starts it, or moves it. */
+void fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns);
 
 /* True: it was started and will not fire. */
 bool fl__local_timer_cancel(struct fl__worker *worker, struct fl__local_timer *timer);

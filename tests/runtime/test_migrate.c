@@ -121,7 +121,7 @@ static struct segment *make_segment(struct sweep *sweep)
         segment->slots[segment->header.used++] =
             (struct entry){.timer = sweep->coming[i],
                            .generation = word_generation(timer_word(sweep->coming[i])),
-                           .target_ns = now_ns() + HOUR};
+                           .node = {.deadline_ns = now_ns() + HOUR}};
     }
     return segment;
 }

@@ -110,7 +110,7 @@ struct local {
 static void on_local(struct fl__worker *worker, struct fl__local_timer *timer)
 {
     struct local *local = (struct local *)timer;
-    CHECK(now_ns() >= timer->deadline_ns);
+    CHECK(now_ns() >= fl_node_deadline_ns(&timer->node));
     local->order[(*local->length)++] = local->number;
     if (local->victim)
         local->cancelled = fl__local_timer_cancel(worker, local->victim);
@@ -134,13 +134,13 @@ static void run_script(struct fl__worker *worker, struct fl__message *message)
         struct local *local = &script->locals[i];
         *local = (struct local){{.fire = on_local}, script->order, &script->length, i, NULL, false};
         CHECK(!fl__local_timer_cancel(worker, &local->timer));
-        CHECK_EQ(fl__local_timer_start(worker, &local->timer, base_ns + delays[i]), 0);
+        fl__local_timer_start(worker, &local->timer, base_ns + delays[i]);
     }
     script->locals[0].victim = &script->locals[1].timer;
     CHECK(fl__local_timer_cancel(worker, &script->locals[2].timer));
     CHECK(!fl__local_timer_cancel(worker, &script->locals[2].timer));
-    CHECK_EQ(fl__local_timer_start(worker, &script->locals[3].timer, base_ns + MS), 0);
-    CHECK_EQ(fl__local_timer_start(worker, &script->locals[4].timer, base_ns + HOUR), 0);
+    fl__local_timer_start(worker, &script->locals[3].timer, base_ns + MS);
+    fl__local_timer_start(worker, &script->locals[4].timer, base_ns + HOUR);
     CHECK(fl__local_timer_cancel(worker, &script->locals[4].timer));
     atomic_store(&script->started, true);
 }
@@ -258,12 +258,12 @@ TEST(the_table_of_entries_keeps_its_books)
             struct entry *entry;
             CHECK_EQ(entries_reserve(&table), 0);
             slots[count] = entries_take(&table, &entry);
-            *entry = (struct entry){.timer = somebody, .target_ns = slots[count]};
+            *entry = (struct entry){.timer = somebody, .node = {.deadline_ns = slots[count]}};
             count++;
         } else {
             unsigned at = (unsigned)(next_random(&seed) % count);
             struct entry *entry = entries_find(&table, slots[at]);
-            CHECK(entry && entry->target_ns == slots[at]);
+            CHECK(entry && entry_target_ns(entry) == slots[at]);
             entries_put(&table, slots[at]);
             CHECK(!entries_find(&table, slots[at]));
             slots[at] = slots[--count];
