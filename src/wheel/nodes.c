@@ -190,11 +190,7 @@ int fl_nodes_new(const fl_wheel_config *config, fl_nodes **ret)
     if (!nodes)
         return FL_NO_MEMORY;
     nodes->now_ns = config ? config->start_ns : 0;
-    int r = fl__rings_init(&nodes->rings, nodes->now_ns);
-    if (r < 0) {
-        fl__release_lines(nodes);
-        return r;
-    }
+    fl__rings_init(&nodes->rings, nodes->now_ns);
     *ret = nodes;
     return 0;
 }

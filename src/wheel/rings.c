@@ -471,23 +471,12 @@ void fl__rings_rebase(struct rings *r, uint64_t now_ns)
 
 /* ---- Life ---- */
 
-#define SCRATCH_BYTES (2 * SPOKE_LIMIT * sizeof(struct sort_key) + SPOKE_LIMIT * sizeof(fl_node *))
-
-int fl__rings_init(struct rings *r, uint64_t base_ns)
+void fl__rings_init(struct rings *r, uint64_t base_ns)
 {
-    r->scratch = fl__alloc(SCRATCH_BYTES);
-    r->arena = fl__map(SPOKE_NUMBERS * sizeof *r->arena);
-    if (!r->scratch || !r->arena) {
-        fl__rings_destroy(r);
-        return FL_NO_MEMORY;
-    }
     r->base_ns = base_ns;
     r->next_ns = UINT64_MAX;
-    r->gathered = (fl_node **)(r->scratch + 2 * SPOKE_LIMIT);
-    r->bytes = SCRATCH_BYTES;
     for (unsigned i = 0; i < RINGS; i++)
         r->main[i].level = (uint8_t)i;
-    return 0;
 }
 
 static void free_chain(struct rings *r, struct spoke *first)

@@ -87,9 +87,9 @@ struct rings {
     uint64_t touched;    /* visits of nodes by split, sort and take, for tests */
     bool may_rebase;     /* a spoke was used up since the last time */
     uint32_t spokes;     /* how many of the arena were used before */
-    struct spoke *arena; /* SPOKE_NUMBERS; number 0 names no spoke */
+    struct spoke *arena; /* SPOKE_NUMBERS; number 0 names no spoke; NULL: no node was ever added */
     struct spoke *free_spokes;
-    struct sort_key *scratch; /* 2 * SPOKE_LIMIT */
+    struct sort_key *scratch; /* 2 * SPOKE_LIMIT; it comes with the arena */
     fl_node **gathered;       /* SPOKE_LIMIT, behind the scratch memory */
     uint64_t bytes;           /* in rings, spokes and entries */
     struct ring main[RINGS];
@@ -229,7 +229,7 @@ static inline void fl__rings_remove(struct rings *r, fl_node *node)
 }
 
 /* rings.c */
-int fl__rings_init(struct rings *r, uint64_t base_ns);
+void fl__rings_init(struct rings *r, uint64_t base_ns);
 void fl__rings_destroy(struct rings *r);
 size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t limit);
 void fl__rings_find_next(struct rings *r);

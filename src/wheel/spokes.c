@@ -116,9 +116,30 @@ static bool alloc_entries(struct rings *r, struct spoke *spoke, uint32_t capacit
     return true;
 }
 
+#define SCRATCH_BYTES (2 * SPOKE_LIMIT * sizeof(struct sort_key) + SPOKE_LIMIT * sizeof(fl_node *))
+
+/* The arena and the memory for sorting come with the first node: a program may have many wheels that it never uses. */
+static __attribute__((noinline)) bool reserve_arena(struct rings *r)
+{
+    struct sort_key *scratch = fl__alloc(SCRATCH_BYTES);
+    if (!scratch)
+        return false;
+    r->arena = fl__map(SPOKE_NUMBERS * sizeof *r->arena);
+    if (!r->arena) {
+        fl__release(scratch);
+        return false;
+    }
+    r->scratch = scratch;
+    r->gathered = (fl_node **)(scratch + 2 * SPOKE_LIMIT);
+    r->bytes += SCRATCH_BYTES;
+    return true;
+}
+
 /* A spoke without nodes that is in no ring yet. NULL: no memory. */
 struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity)
 {
+    if (!r->arena && !reserve_arena(r))
+        return NULL;
     struct spoke *spoke = r->free_spokes ? r->free_spokes : &r->arena[r->spokes + 1];
     struct spoke fresh = {.number = (uint32_t)(spoke - r->arena), .state = SPOKE_OPEN};
     if (fresh.number >= SPOKE_NUMBERS || !alloc_entries(r, &fresh, capacity))
