@@ -53,6 +53,9 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/v1/namespaces/*", RIGHT_ADMIN | QUERY, namespace_delete},
     {HTTP_POST, "/v1/namespaces/*/pause", RIGHT_ADMIN, namespace_pause},
     {HTTP_POST, "/v1/namespaces/*/resume", RIGHT_ADMIN, namespace_resume},
+    {HTTP_GET, "/v1/hosts", RIGHT_READ | ANY_NAMESPACE | QUERY | LARGE, hosts_get},
+    {HTTP_POST, "/v1/hosts/*/pause", RIGHT_ADMIN | ANY_NAMESPACE, host_pause},
+    {HTTP_POST, "/v1/hosts/*/resume", RIGHT_ADMIN | ANY_NAMESPACE, host_resume},
     {HTTP_GET, "/v1/events", RIGHT_READ | ANY_NAMESPACE | QUERY | LASTING, events_get},
     {HTTP_GET, "/v1/clock", RIGHT_READ | ANY_NAMESPACE, clock_get},
     {HTTP_POST, "/v1/clock", RIGHT_ADMIN, clock_post},
@@ -127,7 +130,8 @@ static int find_route(struct call *call)
             exact = routes[i].path;
         if (routes[i].method == method) {
             call->route = &routes[i];
-            if (take_part(call, parts[0], call->ns_room, "namespace", &call->ns) == 0 &&
+            const char *first = strncmp(routes[i].path, "/v1/hosts/", 10) == 0 ? "host" : "namespace";
+            if (take_part(call, parts[0], call->ns_room, first, &call->ns) == 0 &&
                 take_part(call, parts[1], call->name_room, "name", &call->name) == 0)
                 return 0;
             call_refuse(call);

@@ -22,6 +22,7 @@
  *   history.c        what became of attempts
  *   lease.c, ack.c   leases and acknowledgements
  *   spaces.c, settings.c, pause.c, space_delete.c, space_metrics.c   namespaces
+ *   hosts.c          how calls of each host went
  *   cluster.c        the servers of the store
  *   events.c         server-sent events; samples.c: how many there were
  *   clock.c          the test clock

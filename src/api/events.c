@@ -172,12 +172,13 @@ void events_listen(struct worker *worker, struct link_request *request)
     atomic_fetch_add(&api_of(worker)->subscribers, 1);
 }
 
-static void write_of_namespace(struct out *text, enum event_kind kind, fl_bytes ns, int64_t now_us)
+static void write_of_pause(struct out *text, enum event_kind kind, fl_bytes ns, int64_t now_us)
 {
     out_format(text, "event: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], kind_names[kind]);
     out_time(text, now_us);
-    out_key(text, "namespace");
-    out_string(text, ns);
+    bool host = is_host_space(ns);
+    out_key(text, host ? "host" : "namespace");
+    out_string(text, (fl_bytes){(const char *)ns.data + host, ns.size - host});
 }
 
 static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shard, const fl_durable *timer,
@@ -208,11 +209,12 @@ void events_publish(struct worker *worker, enum event_kind kind, uint32_t shard,
                     fl_bytes reason)
 {
     struct node *node = worker->node;
-    if (atomic_load_explicit(&api_of(worker)->subscribers, memory_order_relaxed) == 0 || is_own_namespace(timer->ns))
+    if (atomic_load_explicit(&api_of(worker)->subscribers, memory_order_relaxed) == 0 ||
+        (is_own_namespace(timer->ns) && !is_host_space(timer->ns)))
         return;
     struct out text = {0};
     if (kind == EVENT_PAUSED || kind == EVENT_RESUMED)
-        write_of_namespace(&text, kind, timer->ns, node_now(node));
+        write_of_pause(&text, kind, timer->ns, node_now(node));
     else
         write_of_timer(&text, kind, shard, timer, node_now(node));
     if (reason.size > 0) {

@@ -2,8 +2,6 @@
 /* Search: the parameters that lists, cancelling by filter and dead letters share. The engine knows most of them; the exact reason
  * and the host are compared here, with what the engine has found. */
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "api/filter.h"
@@ -45,10 +43,7 @@ fl_bytes filter_host(fl_bytes url, char room[FILTER_HOST])
     struct webhook_target target = webhook_target(url);
     if (target.problem)
         return (fl_bytes){"", 0};
-    bool six = memchr(target.host.data, ':', target.host.size) != NULL;
-    int size = snprintf(room, FILTER_HOST, "%s%.*s%s:%" PRIu16, six ? "[" : "", (int)target.host.size,
-                        (const char *)target.host.data, six ? "]" : "", target.port);
-    return (fl_bytes){room, size < FILTER_HOST ? (size_t)size : FILTER_HOST - 1};
+    return webhook_host_text(&target, room);
 }
 
 static bool same(fl_bytes a, fl_bytes b)

@@ -3,8 +3,9 @@
 #define FOLIOT_API_FILTER_H
 
 #include "api/internal.h"
+#include "webhook/webhook.h"
 
-enum { FILTER_HOST = 320 }; /* bytes of a host with its port */
+enum { FILTER_HOST = WEBHOOK_HOST_TEXT };
 
 /* What a listing points to, and what the engine does not compare. */
 struct filter {

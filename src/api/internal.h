@@ -142,6 +142,14 @@ void pause_write(struct out *out, const struct pauses *pauses, int64_t now_us);
 void pauses_write_stored(struct out *out, const struct pauses *pauses);
 void pauses_read_stored(struct json stored, struct pauses *ret);
 void namespace_delete(struct call *call);
+void hosts_get(struct call *call);
+void host_pause(struct call *call);
+void host_resume(struct call *call);
+
+/* --- hosts.c */
+bool hosts_may(struct call *call, unsigned right); /* in all namespaces; if not, `problem` says so */
+void host_get(struct call *call, fl_bytes host);   /* answers with one host; the text is copied */
+void hosts_metrics(struct out *out, struct node *node);
 
 /* --- timers.c, for batches too */
 

@@ -234,6 +234,7 @@ static void gathered(struct tour *tour)
     write_timers(out, g);
     write_webhooks(out, g);
     write_server(out, api_of(call->worker), g);
+    hosts_metrics(out, call->worker->node);
     free(g);
     spaces_metrics(call, metrics_answer);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* POST /v1/namespaces/{namespace}/pause and …/resume; pauses as users see them, and as they are stored. */
+/* POST /v1/namespaces/{namespace}/pause and …/resume, and the same of hosts; pauses as users see them, and as they are stored. */
 
 #include <inttypes.h>
 #include <string.h>
@@ -101,11 +101,14 @@ void pauses_read_stored(struct json stored, struct pauses *ret)
 
 /* --- Requests ----------------------------------------------------------------------------------------------------- */
 
+/* Of a namespace, or of a host if the call has one: see read_host(). */
 static void changed(void *arg, int result)
 {
     struct call *call = arg;
     if (result < 0)
         call_refuse_result(call, result == FL_EXISTS || result == FL_TIMER_NOT_FOUND ? FL_STORE_UNAVAILABLE : result);
+    else if (is_host_space(call->ns))
+        host_get(call, (fl_bytes){(const char *)call->ns.data + 1, call->ns.size - 1});
     else
         namespace_get(call);
 }
@@ -198,4 +201,41 @@ void namespace_resume(struct call *call)
         call_refuse(call);
     else
         settings_pause(call->worker, call->ns, &request, changed, call);
+}
+
+/* --- Hosts -------------------------------------------------------------------------------------------------------- */
+
+_Static_assert((int)HOST_TEXT >= (int)WEBHOOK_HOST_TEXT, "a host fits");
+
+/* The host of the path becomes the name of its row. Returns 0, or -1 after it was refused. */
+static int read_host(struct call *call)
+{
+    char host[HOST_TEXT], room[HOST_ROOM];
+    fl_bytes row = {0};
+    if (hosts_may(call, RIGHT_ADMIN)) {
+        row = host_space_name(webhook_read_host(call->ns, host), room);
+        if (row.size == 0)
+            problem_set(&call->problem, 400, "invalid-field", "host",
+                        "the host in the path must be NAME:PORT of at most 254 bytes, such as example.com:443; an IPv6 "
+                        "address is in brackets");
+    }
+    if (row.size == 0) {
+        call_refuse(call);
+        return -1;
+    }
+    memcpy(call->ns_room, row.data, row.size);
+    call->ns = (fl_bytes){call->ns_room, row.size};
+    return 0;
+}
+
+void host_pause(struct call *call)
+{
+    if (read_host(call) == 0)
+        namespace_pause(call);
+}
+
+void host_resume(struct call *call)
+{
+    if (read_host(call) == 0)
+        namespace_resume(call);
 }

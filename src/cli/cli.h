@@ -10,7 +10,8 @@
  *     ask.c          what most commands do: ask the server, show its answer
  *     client.c       requests and their responses, errors included; pages.c: lists that come in pages
  *     show.c         tables, colours and JSON for people; content.c: payloads, from options and files
- *     add.c, get.c, update.c, cancel.c, list.c, dead.c, namespace.c, pause.c   timers, dead letters and namespaces
+ *     add.c, get.c, update.c, cancel.c, list.c, dead.c, namespace.c, pause.c, hosts.c   timers, dead letters, namespaces and
+ *                    target hosts
  *     schedule.c     schedules
  *     lease.c        due timers for this process: jobs.c runs a command for each; ack.c: acknowledges
  *     export.c, import.c   timers as lines of JSON
@@ -94,9 +95,9 @@ struct cli_command {
 extern const struct cli_command *const cli_commands[]; /* all of them, NULL at the end */
 
 extern const struct cli_command add_command, get_command, list_command, update_command, cancel_command, watch_command,
-    lease_command, ack_command, clock_command, dead_command, namespace_command, pause_command, resume_command,
-    schedule_command, stats_command, cluster_command, export_command, import_command, doctor_command, bench_command,
-    serve_command, demo_command, js_command, completion_command, version_command;
+    lease_command, ack_command, clock_command, dead_command, namespace_command, hosts_command, pause_command,
+    resume_command, schedule_command, stats_command, cluster_command, export_command, import_command, doctor_command,
+    bench_command, serve_command, demo_command, js_command, completion_command, version_command;
 
 /* The value of --server, which every command takes that talks to a server; NULL: FOLIOT_URL says where it is. */
 extern const char *cli_server;

@@ -22,6 +22,7 @@ const struct cli_command *const cli_commands[] = {
     &ack_command,
     &dead_command,
     &namespace_command,
+    &hosts_command,
     &pause_command,
     &resume_command,
     &schedule_command,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `foliot pause` and `foliot resume`: nothing in a namespace begins while it is paused. */
+/* `foliot pause` and `foliot resume`: nothing in a namespace, or to a host, begins while it is paused. */
 
 #include "cli/ask.h"
 
-static const char *ns, *reason, *until;
+static const char *ns, *host, *reason, *until;
 static bool as_json, skip;
 
 static int put_pause(const struct client *client, struct out *body)
@@ -29,49 +29,60 @@ static int put_resume(const struct client *client, struct out *body)
     return CLI_OK;
 }
 
+static int ask_for(const struct cli_command *command, const char *what,
+                   int (*body)(const struct client *client, struct out *body))
+{
+    if (!ns == !host)
+        return cli_usage(command, "give either NAMESPACE or --host;");
+    return ask_and_show(&(struct ask){.command = command,
+                                      .method = "POST",
+                                      .path = {host ? "/v1/hosts" : "/v1/namespaces", host ? host : ns, what},
+                                      .body = body,
+                                      .as_json = as_json});
+}
+
 static int run_pause(void)
 {
-    return ask_and_show(&(struct ask){.command = &pause_command,
-                                      .method = "POST",
-                                      .path = {"/v1/namespaces", ns, "pause"},
-                                      .body = put_pause,
-                                      .as_json = as_json});
+    return ask_for(&pause_command, "pause", put_pause);
 }
 
 static int run_resume(void)
 {
-    return ask_and_show(&(struct ask){.command = &resume_command,
-                                      .method = "POST",
-                                      .path = {"/v1/namespaces", ns, "resume"},
-                                      .body = put_resume,
-                                      .as_json = as_json});
+    return ask_for(&resume_command, "resume", put_resume);
 }
 
+#define HOST_OPTION                                                                                               \
+    {                                                                                                             \
+        "host", "HOST:PORT", "instead of a namespace: calls of this host, such as example.com:443", .text = &host \
+    }
+
 static const struct cli_option pause_options[] = {
-    {"reason", "TEXT", "why; shown with the namespace", .text = &reason},
+    HOST_OPTION,
+    {"reason", "TEXT", "why; shown with the namespace or host", .text = &reason},
     {"until", "TIME", "resume at TIME, such as 2030-01-31T09:00:00Z; default: until foliot resume", .text = &until},
     {"json", "", "print JSON", .flag = &as_json},
     {0},
 };
 
 static const struct cli_option resume_options[] = {
+    HOST_OPTION,
     {"skip", "", "do not fire the timers that became due during the pause", .flag = &skip},
     {"json", "", "print JSON", .flag = &as_json},
     {0},
 };
 
-static const struct cli_argument arguments[] = {{"NAMESPACE", "the namespace", &ns, false}, {0}};
+static const struct cli_argument arguments[] = {{"NAMESPACE", "the namespace", &ns, true}, {0}};
 
 const struct cli_command pause_command = {
     .name = "pause",
-    .summary = "pauses a namespace: its timers wait",
+    .summary = "pauses a namespace or a host: its timers wait",
     .options = pause_options,
     .arguments = arguments,
     .run = run_pause,
 };
 const struct cli_command resume_command = {
     .name = "resume",
-    .summary = "resumes a namespace that is paused",
+    .summary = "resumes a namespace or a host that is paused",
     .options = resume_options,
     .arguments = arguments,
     .run = run_resume,

@@ -93,13 +93,24 @@ int64_t fl__item_due(const fl_engine *e, const struct item *item)
     return timer.due_us;
 }
 
-static bool too_old(const fl_engine *e, const struct item *item)
+/* Time for which it was paused does not count. */
+static bool too_old(fl_engine *e, const struct item *item)
 {
     uint64_t limit_us = e->spaces.list[fl__item_space(item)].skip_older_us;
+    fl_row row;
+    fl_durable timer;
     if (limit_us == UINT64_MAX)
         limit_us = e->config.skip_older_us;
-    return limit_us > 0 && item->at_us < e->claimed_us && (uint64_t)(e->claimed_us - item->at_us) > limit_us &&
-           !(item->seq & 1);
+    if (limit_us == 0 || item->at_us >= e->claimed_us || (uint64_t)(e->claimed_us - item->at_us) <= limit_us ||
+        item->seq & 1)
+        return false;
+    if (!e->config.paused)
+        return true;
+    fl__item_row(e, item, &row);
+    fl__row_timer(&row, &timer);
+    uint64_t age_us = (uint64_t)(e->claimed_us - item->at_us);
+    uint64_t paused_us = e->config.paused(e->config.arg, e, &timer, item->at_us, e->claimed_us);
+    return paused_us < age_us && age_us - paused_us > limit_us;
 }
 
 /* Makes a firing of a flight that is parked. */

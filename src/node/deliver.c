@@ -82,8 +82,8 @@ static void attempt_free(struct attempt *attempt)
     free(attempt);
 }
 
-/* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. Or its namespace has been
- * paused. */
+/* It has waited, and the process may have been stopped meanwhile: then another server may have the shard. Or its namespace or its host
+ * has been paused. */
 bool attempt_begin(struct attempt *attempt)
 {
     const struct shard *shard = attempt->shard;
@@ -91,6 +91,8 @@ bool attempt_begin(struct attempt *attempt)
         !fl_engine_begin(shard->engine, attempt->firing.token, false))
         return false;
     attempt->began_us = node_now(shard->worker->node);
+    attempt->begun = true;
+    host_begins(attempt);
     return true;
 }
 
@@ -101,6 +103,7 @@ static bool withdraw(struct waiter *waiter)
     struct shard *shard = attempt->shard;
     if (!shard->worker->node->ports->cancel(shard->worker, attempt))
         return false;
+    host_left(shard->worker, attempt, false);
     attempt_free(attempt);
     shard->delivering--;
     return true;
@@ -116,6 +119,7 @@ void attempt_done(struct attempt *attempt)
 {
     struct shard *shard = attempt->shard;
     struct worker *worker = shard->worker;
+    host_left(worker, attempt, attempt->result != FL_LATER);
     if (attempt->result != FL_LATER) {
         worker->counts.webhook_status[attempt->status / 100 % 6]++;
         tally(&worker->durations, attempt->duration_ns);
@@ -185,6 +189,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
     attempt->keep = settings->history.only == HISTORY_ONLY_ALL ? settings->history.body : 0;
     attempt->keep_failed = settings->history.only != HISTORY_ONLY_NONE ? settings->history.body : 0;
     name_firing(attempt);
+    host_waits(worker, attempt);
     shard->delivering++;
     ports->deliver(worker, attempt);
 }

@@ -153,6 +153,16 @@ void pause_tell_engine(struct shard *shard, const struct space *space);
 void pause_watch(struct worker *worker, int64_t until_us); /* a pause ends then; 0: no time is known */
 void pause_stop(struct worker *worker);
 
+/* --- hosts.c */
+
+int hosts_new(struct worker *worker);
+void hosts_free(struct worker *worker);
+/* An attempt that is given to the port: it waits, begins, and ends or comes back. */
+void host_waits(struct worker *worker, struct attempt *attempt);
+void host_begins(struct attempt *attempt);
+void host_left(struct worker *worker, struct attempt *attempt, bool called);
+void hosts_serve(struct worker *worker, struct link_request *request);
+
 /* --- pull.c */
 
 int pull_new(struct worker *worker);

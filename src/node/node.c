@@ -78,6 +78,8 @@ int worker_new(struct worker *worker, fl_loop *loop)
     int r = pull_new(worker);
     if (r == 0)
         r = stats_new(worker);
+    if (r == 0)
+        r = hosts_new(worker);
     return r == 0 ? lines_new(worker) : r;
 }
 
@@ -87,6 +89,7 @@ void worker_free(struct worker *worker)
     pause_stop(worker);
     pull_free(worker);
     stats_free(worker);
+    hosts_free(worker);
     lines_free(worker);
     out_free(&worker->history);
 }

@@ -20,7 +20,8 @@
  *   wire.c         what goes over links (wire.h)
  *   deliver.c      from a due timer to an attempt, and what became of it
  *   pacing.c       which work may begin when
- *   pause.c        namespaces that are paused
+ *   pause.c        namespaces and hosts that are paused
+ *   hosts.c        how calls of each host went
  *   pull.c         due timers that wait for a lease; leases; pull_items.c: the way there and back
  *   serving.c      what other servers tell and ask besides
  *   leasing.c      asking for leases, at all servers
@@ -110,6 +111,8 @@ enum event_kind {
     EVENT_MOVED, /* other time zone rules: it is due at another moment */
 };
 
+enum { HOST_TEXT = 264 };
+
 /* What a node needs of the world. Every function is called on the worker's thread and returns at once. */
 struct node_ports {
     /* Webhooks. `prepare` comes first; it returns the same number for all targets of one host. `deliver` ends with
@@ -118,6 +121,8 @@ struct node_ports {
      * FL_LATER: those that have not begun, and with `begun` the others too. */
     size_t attempt_room; /* bytes that the port needs behind a struct attempt */
     uint64_t (*prepare)(struct attempt *attempt);
+    /* HOST:PORT of a target, one text for all spellings. Size 0: it is no URL. */
+    fl_bytes (*host_of)(fl_bytes target, char room[HOST_TEXT]);
     void (*deliver)(struct worker *worker, struct attempt *attempt);
     bool (*cancel)(struct worker *worker, struct attempt *attempt);
     void (*withdraw)(struct worker *worker, const struct shard *shard, bool begun);
@@ -282,6 +287,7 @@ struct worker {
     struct attempts_log attempts_log;
     struct worker_stats *stats;
     struct out history; /* a row that is being written */
+    struct hosts *hosts;
     struct {
         int64_t next_us;   /* when the next pause ends by the clock; INT64_MAX: none does */
         int64_t looked_us; /* those before have been told; 0: none was ever there */
@@ -322,9 +328,10 @@ struct node {
     atomic_uint lapsed;      /* of them, those whose claim may have run out */
     atomic_bool joined;      /* the other servers know of us, or we are alone */
     atomic_bool settings_known;
-    atomic_bool has_pauses; /* a namespace is paused, or was */
-    atomic_bool stopping;   /* it was told to stop */
-    atomic_bool closing;    /* and has no connections any more, neither of clients nor of other servers */
+    atomic_bool has_pauses;      /* a namespace or a host is paused, or was */
+    atomic_bool has_host_pauses; /* a host is, or was */
+    atomic_bool stopping;        /* it was told to stop */
+    atomic_bool closing;         /* and has no connections any more, neither of clients nor of other servers */
     struct hindrance {
         pthread_mutex_t lock;
         char text[256]; /* why it is not ready, if it does not just load; "": nothing is known */
@@ -476,6 +483,7 @@ enum link_kind {
     LINK_STATS,    /* what happened in the last hour, in a namespace or in all */
     LINK_HISTORY,  /* a page of the history of a shard */
     LINK_FORGET,   /* erases history */
+    LINK_HOSTS,    /* how calls of hosts went */
 };
 enum {
     LINK_MOVED = 1, /* the result of LINK_OPS and LINK_PAGE: the shard is not here */
@@ -519,7 +527,9 @@ struct attempt {
     char id[FL_ID_TEXT + 20]; /* of this firing, the same for all its attempts */
     bool last;                /* the retry policy allows no further attempt */
     size_t keep, keep_failed; /* bytes of a response that history wants, with status 2xx and with another */
-    int64_t began_us;         /* 0: it has not begun */
+    bool begun;
+    int64_t began_us;         /* of one that has begun */
+    struct called_host *host; /* where it is counted; NULL: nowhere */
     /* The result, set by the port before attempt_done(). */
     enum fl_settle result;
     int64_t at_us; /* of FL_AGAIN and FL_LATER; of FL_FAILED: 0, or not before */
@@ -624,7 +634,7 @@ void acks_settle(struct acks *acks, struct worker *home);
 
 enum { PAUSE_REASON_MOST = 255, PAUSES_KEPT = 8 };
 
-/* The pauses of a namespace. These have no padding, so that they can be compared. */
+/* The pauses of a namespace or a host. These have no padding, so that they can be compared. */
 struct pauses {
     struct pause {
         int64_t since_us; /* 0: there is none */
@@ -787,6 +797,49 @@ int stats_ask(struct worker *worker, fl_bytes ns, bool steps, void (*done)(void 
               void *arg);
 uint32_t stats_bucket_ms(unsigned bucket); /* the upper bound of a bucket of lateness; the last has none */
 
+/* --- hosts.c ------------------------------------------------------------------------------------------------------ */
+
+enum { HOST_LATENCIES = 104, HOST_PAGE_MOST = 1000 };
+
+/* How calls of one host went. All members are uint64_t. */
+struct host_counts {
+    uint64_t calls, failures;
+    uint64_t responses[6]; /* index = HTTP status / 100; [0] = no response */
+    uint64_t in_flight, waiting;
+    uint64_t latencies[HOST_LATENCIES]; /* of the last minutes, see host_latency_us() */
+};
+
+struct host_sum {
+    struct host_counts counts;
+    size_t size;
+    char name[HOST_TEXT];
+};
+
+/* The first hosts in the order of their names, summed over workers and servers. */
+struct host_page {
+    fl_bytes prefix, after; /* only those that begin so, and come behind it; size 0: all */
+    size_t limit;           /* from 1 to HOST_PAGE_MOST */
+    void (*done)(struct host_page *page);
+    /* The answer, until host_page_free(): */
+    struct host_sum **hosts;
+    size_t count;
+    bool more;   /* there are more behind the last */
+    bool failed; /* there was no memory for all of them */
+    /* hosts.c's */
+    struct tour tour;
+    struct worker *worker;
+    struct link_request *request; /* of another server; NULL: the answer is for us */
+    struct out question;
+};
+void hosts_ask(struct worker *worker, struct host_page *page); /* may call `done` at once */
+void host_page_free(struct host_page *page);                   /* what the answer has; the page is the caller's */
+/* The least latency that `permille` of 1000 calls did not exceed, rounded up by at most a quarter; 0: there were none. */
+uint64_t host_latency_us(const struct host_counts *counts, unsigned permille);
+/* Calls `visit` for each host that is paused, under the lock of all namespaces. */
+void hosts_walk_paused(struct node *node, void (*visit)(void *arg, fl_bytes host, const struct pauses *pauses),
+                       void *arg);
+uint64_t hosts_known(const struct worker *worker); /* how many this worker counts */
+
 /* --- schedules.c -------------------------------------------------------------------------------------------------- */
 
 /* The namespace in which the schedules of a namespace are kept, which no user can name. */
@@ -812,6 +865,15 @@ static inline bool is_own_namespace(fl_bytes ns)
 {
     return ns.size > 0 && *(const unsigned char *)ns.data < ' ';
 }
+
+/* A host has a row among the settings, as if it were a namespace of this name, which no user can give. */
+enum { HOST_MARK = '\4', HOST_MOST = FL_STORE_NAME_MAX - 1, HOST_ROOM = 1 + HOST_TEXT };
+static inline bool is_host_space(fl_bytes ns)
+{
+    return ns.size > 0 && *(const char *)ns.data == HOST_MARK;
+}
+/* The name of that row. The host has at most HOST_MOST bytes, else it has no row. */
+fl_bytes host_space_name(fl_bytes host, char room[HOST_ROOM]);
 
 /* --- settings.c --------------------------------------------------------------------------------------------------- */
 

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Pauses of namespaces.
+/* Pauses of namespaces and of hosts.
  *
  * A pause is part of the settings row of its namespace, so every server learns of it as of settings. While it lasts, whatever
  * falls due in the namespace waits in a lane of the engine that is closed: the timers are in the store, not in memory, and keep
  * their order. When the pause ends, the engines open the lane. Attempts that waited for something else when the pause began,
  * for a host or for a lease, ask again before they begin.
+ *
+ * A host is paused in the same way: it has a row among the settings, as if it were a namespace (HOST_MARK), and a closed lane. A
+ * timer is looked up by the host of its target, so two hosts whose lanes have the same number are not mixed up: a timer that comes
+ * from an opened lane is parked again if its own host is still paused.
  *
  * A pause that has an end (`until`) ends by the clock, without a write: each worker looks when it is time, and opens the lane of
  * its engines. The last pauses stay in the row when they are over, because time paused does not count toward the age of a
@@ -77,6 +81,23 @@ uint64_t pauses_between(const struct pauses *pauses, int64_t from_us, int64_t un
     return sum;
 }
 
+/* How long both were paused at once. The pauses of one do not overlap. */
+static uint64_t pauses_of_both(const struct pauses *a, const struct pauses *b, int64_t from_us, int64_t until_us)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i <= b->past_count; i++) {
+        bool is_past = i < b->past_count;
+        int64_t since_us = is_past ? b->past[i].since_us : b->now.since_us;
+        int64_t end_us = is_past ? b->past[i].until_us : b->now.until_us;
+        if (since_us == 0 && !is_past)
+            continue;
+        if (end_us == 0 || end_us > until_us)
+            end_us = until_us;
+        sum += pauses_between(a, since_us > from_us ? since_us : from_us, end_us);
+    }
+    return sum;
+}
+
 /* Whether what fell due then is to be skipped. */
 static bool pauses_skip(const struct pauses *pauses, int64_t at_us)
 {
@@ -110,16 +131,40 @@ bool space_is_paused(struct node *node, const struct space *space)
     return pauses && pauses_are_on(pauses, node_now(node));
 }
 
+fl_bytes host_space_name(fl_bytes host, char room[HOST_ROOM])
+{
+    if (host.size == 0 || host.size > HOST_MOST)
+        return (fl_bytes){0};
+    room[0] = HOST_MARK;
+    memcpy(room + 1, host.data, host.size);
+    return (fl_bytes){room, 1 + host.size};
+}
+
+/* NULL: the host of this timer has never been paused, as far as is known. */
+static struct space *host_if_paused(struct node *node, const fl_durable *timer)
+{
+    char host[HOST_TEXT], room[HOST_ROOM];
+    if (timer->target.size == 0 || !atomic_load_explicit(&node->has_host_pauses, memory_order_relaxed))
+        return NULL;
+    fl_bytes name = host_space_name(node->ports->host_of(timer->target, host), room);
+    return name.size > 0 ? space_if_any(node, name) : NULL;
+}
+
 bool timer_is_paused(struct node *node, const fl_durable *timer)
 {
     return atomic_load_explicit(&node->has_pauses, memory_order_relaxed) &&
-           space_is_paused(node, space_if_any(node, timer->ns));
+           (space_is_paused(node, space_if_any(node, timer->ns)) || space_is_paused(node, host_if_paused(node, timer)));
 }
 
+/* Time for which both are paused counts once. */
 uint64_t pause_of_timer(struct node *node, const fl_durable *timer, int64_t from_us, int64_t until_us)
 {
-    const struct pauses *pauses = pauses_of(node, space_if_any(node, timer->ns));
-    return pauses ? pauses_between(pauses, from_us, until_us) : 0;
+    const struct pauses *space = pauses_of(node, space_if_any(node, timer->ns));
+    const struct pauses *host = pauses_of(node, host_if_paused(node, timer));
+    uint64_t sum = space ? pauses_between(space, from_us, until_us) : 0;
+    if (host)
+        sum += pauses_between(host, from_us, until_us);
+    return space && host ? sum - pauses_of_both(space, host, from_us, until_us) : sum;
 }
 
 /* The lane is closed, so the engine files the timer there. */
@@ -135,34 +180,38 @@ static void park(struct shard *shard, const struct space *space, const struct pa
     }
 }
 
-static void skip(struct shard *shard, struct space *space, const fl_firing *firing)
+static void skip(struct shard *shard, const fl_firing *firing, const char *why)
 {
-    shard->worker->node->ports->publish(shard->worker, EVENT_SKIPPED, shard->number, &firing->timer,
-                                        bytes_of("the namespace was paused"));
-    stats_count(shard->worker, space, STATS_SKIPPED);
-    history_skipped(shard, &firing->timer, 0, bytes_of("the namespace was paused"));
+    struct worker *worker = shard->worker;
+    worker->node->ports->publish(worker, EVENT_SKIPPED, shard->number, &firing->timer, bytes_of(why));
+    stats_count(worker, space_if_any(worker->node, firing->timer.ns), STATS_SKIPPED);
+    history_skipped(shard, &firing->timer, 0, bytes_of(why));
     fl_engine_settle(shard->engine, &(fl_settlement){.token = firing->token, .result = FL_SKIP}, 1);
 }
 
 /* What has been attempted before goes on, however the pause ends. */
-bool pause_takes(struct shard *shard, const fl_firing *firing, int64_t now_us)
+static bool takes(struct shard *shard, const struct space *space, const fl_firing *firing, int64_t now_us,
+                  const char *why)
 {
-    struct node *node = shard->worker->node;
+    const struct pauses *pauses = pauses_of(shard->worker->node, space);
     const fl_durable *timer = &firing->timer;
-    if (!atomic_load_explicit(&node->has_pauses, memory_order_relaxed))
-        return false;
-    struct space *space = space_if_any(node, timer->ns);
-    const struct pauses *pauses = pauses_of(node, space);
     int64_t since_us = timer->due_us > timer->created_us ? timer->due_us : timer->created_us;
     if (!pauses || !shard->engine)
         return false;
     if (pauses_are_on(pauses, now_us))
         park(shard, space, pauses, firing->token, now_us);
     else if (timer->attempt <= 1 && pauses_skip(pauses, since_us))
-        skip(shard, space, firing);
+        skip(shard, firing, why);
     else
         return false;
     return true;
+}
+
+bool pause_takes(struct shard *shard, const fl_firing *firing, int64_t now_us)
+{
+    struct node *node = shard->worker->node;
+    return takes(shard, space_if_any(node, firing->timer.ns), firing, now_us, "the namespace was paused") ||
+           takes(shard, host_if_paused(node, &firing->timer), firing, now_us, "the host was paused");
 }
 
 /* A schedule waits like the timers of its namespace; its own policy says what becomes of the occurrences that it misses. */
@@ -184,8 +233,10 @@ void pause_tell_engine(struct shard *shard, const struct space *space)
 {
     const struct settings *settings = atomic_load(&space->settings);
     bool on = pauses_are_on(&settings->pauses, node_now(shard->worker->node));
-    fl_engine_skip_older(shard->engine, space_name(space), on ? 0 : settings->skip_older_us);
-    fl_engine_keep_history(shard->engine, space_name(space), settings->history.keep_us);
+    if (!is_host_space(space_name(space))) {
+        fl_engine_skip_older(shard->engine, space_name(space), on ? 0 : settings->skip_older_us);
+        fl_engine_keep_history(shard->engine, space_name(space), settings->history.keep_us);
+    }
     fl_engine_close_lane(shard->engine, lane_of_pause(space), on);
     if (on)
         pause_watch(shard->worker, settings->pauses.now.until_us);

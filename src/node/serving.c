@@ -34,6 +34,9 @@ void node_serve(struct worker *worker, struct link_request *request)
     case LINK_STATS:
         stats_serve(worker, request);
         return;
+    case LINK_HOSTS:
+        hosts_serve(worker, request);
+        return;
     case LINK_SETTINGS:
         settings_reload(node, space_of(node, request->body));
         link_answer(request, 0, (fl_bytes){0});

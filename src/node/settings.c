@@ -53,13 +53,20 @@ static bool stays_as_it_is(const struct space *space, const struct settings *set
     return (from_page && space->changed) || settings_are_same(now, settings ? settings : &no_settings);
 }
 
+static void note_pauses(struct node *node, const struct space *space)
+{
+    atomic_store(&node->has_pauses, true);
+    if (is_host_space(space_name(space)))
+        atomic_store(&node->has_host_pauses, true);
+}
+
 /* Makes settings those of a namespace, which owns them from then on, even on failure. NULL: it has none. With `from_page`, a
  * namespace that has had a change stays as it is. Returns 0, 1 if it stays as it is for that reason, or FL_NO_MEMORY. */
 static int replace(struct worker *here, struct space *space, struct settings *settings, bool from_page)
 {
     struct spaces *spaces = here->node->spaces;
     if (settings && (settings->pauses.now.since_us > 0 || settings->pauses.past_count > 0))
-        atomic_store(&here->node->has_pauses, true);
+        note_pauses(here->node, space);
     struct retired *retired = malloc(sizeof *retired);
     if (!retired) {
         settings_free(settings);

@@ -22,6 +22,14 @@ static uint64_t prepare(struct attempt *attempt)
     return inner_attempt(attempt)->target.host_hash;
 }
 
+_Static_assert((int)HOST_TEXT >= (int)WEBHOOK_HOST_TEXT, "a host fits");
+
+static fl_bytes host_of(fl_bytes url, char room[HOST_TEXT])
+{
+    const struct webhook_target target = webhook_target(url);
+    return target.problem ? (fl_bytes){0} : webhook_host_text(&target, room);
+}
+
 static bool may_begin(const webhook_attempt *inner)
 {
     return attempt_begin(inner->arg);
@@ -259,6 +267,7 @@ static void replaced(struct node *node)
 const struct node_ports server_ports = {
     .attempt_room = sizeof(webhook_attempt),
     .prepare = prepare,
+    .host_of = host_of,
     .deliver = deliver,
     .cancel = cancel,
     .withdraw = withdraw,

@@ -129,6 +129,60 @@ struct webhook_target webhook_target(fl_bytes url)
     return target;
 }
 
+/* --- Hosts -------------------------------------------------------------------------------------------------------- */
+
+static size_t write_name(const struct webhook_target *target, char *to)
+{
+    const char *name = target->host.data;
+    for (size_t i = 0; i < target->host.size; i++)
+        to[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] | 0x20 : name[i]);
+    return target->host.size;
+}
+
+static size_t write_address(const struct webhook_target *target, char *to)
+{
+    char text[INET6_ADDRSTRLEN] = "";
+    struct in6_addr address;
+    fl__assert(target->host.size < sizeof text); /* parse_bracketed() */
+    to[0] = '[';
+    memcpy(text, target->host.data, target->host.size);
+    if (inet_pton(AF_INET6, text, &address) != 1 || !inet_ntop(AF_INET6, &address, to + 1, INET6_ADDRSTRLEN))
+        return write_name(target, to);
+    size_t size = strlen(to);
+    to[size] = ']';
+    return size + 1;
+}
+
+fl_bytes webhook_host_text(const struct webhook_target *target, char room[WEBHOOK_HOST_TEXT])
+{
+    char digits[6];
+    unsigned port = target->port, count = 0;
+    fl__assert(!target->problem && target->host.size <= 253);
+    size_t size =
+        memchr(target->host.data, ':', target->host.size) ? write_address(target, room) : write_name(target, room);
+    room[size++] = ':';
+    do
+        digits[count++] = (char)('0' + port % 10);
+    while ((port /= 10) > 0);
+    while (count > 0)
+        room[size++] = digits[--count];
+    return (fl_bytes){room, size};
+}
+
+fl_bytes webhook_read_host(fl_bytes text, char room[WEBHOOK_HOST_TEXT])
+{
+    char url[WEBHOOK_HOST_TEXT + 8] = "http://"; /* a NUL is behind it */
+    if (text.size == 0 || text.size > WEBHOOK_HOST_TEXT)
+        return (fl_bytes){0};
+    memcpy(url + 7, text.data, text.size);
+    const struct webhook_target target = webhook_target((fl_bytes){url, 7 + text.size});
+    if (target.problem || target.authority.size != text.size)
+        return (fl_bytes){0};
+    const char *behind = (const char *)target.host.data + target.host.size;
+    behind += *behind == ']';
+    return *behind == ':' ? webhook_host_text(&target, room) : (fl_bytes){0};
+}
+
 /* --- Addresses ---------------------------------------------------------------------------------------------------- */
 
 /* All rows of IANA's registry of special-purpose addresses, and multicast. The few that can be reached from everywhere are in

@@ -83,6 +83,15 @@ struct webhook_target {
 /* Takes a URL apart: once per attempt. */
 struct webhook_target webhook_target(fl_bytes url);
 
+enum { WEBHOOK_HOST_TEXT = 264 }; /* bytes: a name of 253, brackets, a colon, a port */
+
+/* HOST:PORT, the same for all URLs of one name and port: the name is in lower case, an IPv6 address is in brackets and in its
+ * shortest form, and the port is always there. The target has no problem. */
+fl_bytes webhook_host_text(const struct webhook_target *target, char room[WEBHOOK_HOST_TEXT]);
+
+/* The same of a text that a user has written, HOST:PORT. Size 0: it is none. */
+fl_bytes webhook_read_host(fl_bytes text, char room[WEBHOOK_HOST_TEXT]);
+
 /* One attempt, in the caller's memory. The bytes must stay until `done`. */
 struct webhook_attempt {
     struct webhook_target target;

@@ -91,11 +91,11 @@ class Cluster:
 
 
 class Events:
-    """What is told of the namespace `fire`."""
+    """What is told of one namespace, or with an empty query of all namespaces and hosts."""
 
-    def __init__(self, member):
+    def __init__(self, member, query="?namespace=fire"):
         self.socket = member.socket()
-        self.socket.sendall(b"GET /v1/events?namespace=fire HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         self.text = b""
         threading.Thread(target=self.read, daemon=True).start()
         await_(lambda: b": listening" in self.text, "listening")

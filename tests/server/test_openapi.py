@@ -401,6 +401,8 @@ def test_all_bodies(api, server, tests):
     test_bodies(api, api.patchNamespace, server)
     test_bodies(api, api.pauseNamespace, server)
     test_bodies(api, api.resumeNamespace, server)
+    test_bodies(api, api.pauseHost, server)
+    test_bodies(api, api.resumeHost, server)
     test_bodies(api, api.turnClock, tests)
     api.nothing_wrong("all these answers are documented")
 

@@ -42,7 +42,8 @@ def _():
     requests = [("GET", "/v1/timers/a/x"), ("PUT", "/v1/timers/a/x"), ("POST", "/v1/timers/a"), ("PATCH", "/v1/timers/a/x"),
                 ("DELETE", "/v1/timers/a/x"), ("GET", "/v1/timers/a"), ("DELETE", "/v1/timers/a?all=true"), ("POST", "/v1/batch"),
                 ("POST", "/v1/lease/a"), ("POST", "/v1/ack"), ("GET", "/v1/dead/a"), ("GET", "/v1/namespaces"),
-                ("PUT", "/v1/namespaces/a"), ("GET", "/v1/events"), ("GET", "/metrics"), ("POST", "/v1/clock"), ("GET", "/v1/clock")]
+                ("PUT", "/v1/namespaces/a"), ("GET", "/v1/events"), ("GET", "/metrics"), ("POST", "/v1/clock"), ("GET", "/v1/clock"), ("GET", "/v1/hosts"),
+                ("POST", "/v1/hosts/a:1/pause"), ("POST", "/v1/hosts/a:1/resume")]
     for wrong in (None, "Bearer wrong", "Bearer ", "bearer", "Basic " + "token of admin", "token of admin",
                   "Bearer token of Admin", "Bearer " + "x" * 5000):
         server.token = None
@@ -51,6 +52,16 @@ def _():
             problem(answer, 401, "unauthorized")
             check("Bearer" in answer.headers["www-authenticate"], "it says how")
     expect(as_("reader").timers("a"), [], "nothing has happened")
+
+
+@test("hosts need the right in all namespaces, also if a namespace has the name of the host")
+def _():
+    for name in ("reader", "only-write", "admin-a"):
+        problem(as_(name).post("/v1/hosts/a:1/pause"), 403, "forbidden")
+        problem(as_(name).post("/v1/hosts/a:1/resume"), 403, "forbidden")
+    for name in ("only-write", "admin-a"):
+        problem(as_(name).get("/v1/hosts"), 403, "forbidden")
+    expect(as_("admin").get("/v1/hosts").must(200)["hosts"], [])
 
 
 @test("health, readiness, version and the description need none")

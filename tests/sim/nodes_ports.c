@@ -31,6 +31,12 @@ static uint64_t prepare(struct attempt *attempt)
     return attempt->firing.timer.target.size;
 }
 
+static fl_bytes host_of_target(fl_bytes target, char room[HOST_TEXT])
+{
+    memcpy(room, target.data, target.size);
+    return (fl_bytes){room, target.size};
+}
+
 /* It is settled. If it has begun, the ledger knows first. */
 static void finish(struct hook *hook, enum fl_settle result, int64_t at_us)
 {
@@ -531,6 +537,7 @@ static void replaced(struct node *node)
 const struct node_ports nodes_ports = {
     .attempt_room = sizeof(struct hook),
     .prepare = prepare,
+    .host_of = host_of_target,
     .deliver = deliver_attempt,
     .cancel = cancel,
     .withdraw = withdraw,
