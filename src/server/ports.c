@@ -27,7 +27,9 @@ _Static_assert((int)HOST_TEXT >= (int)WEBHOOK_HOST_TEXT, "a host fits");
 static fl_bytes host_of(fl_bytes url, char room[HOST_TEXT])
 {
     const struct webhook_target target = webhook_target(url);
-    return target.problem ? (fl_bytes){0} : webhook_host_text(&target, room);
+    if (target.problem)
+        return (fl_bytes){0};
+    return webhook_host_text(&target, room);
 }
 
 static bool may_begin(const webhook_attempt *inner)
