@@ -19,7 +19,7 @@
  *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
  *   filter.c         search: the parameters that those share
  *   dead_many.c      dead letters by filter: redrive, delete, count by reason or host
- *   history.c        what became of attempts
+ *   history.c, history_delete.c   what became of attempts
  *   lease.c, ack.c   leases and acknowledgements
  *   spaces.c, settings.c, pause.c, space_delete.c, space_metrics.c   namespaces
  *   hosts.c          how calls of each host went

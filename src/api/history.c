@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* History: GET and DELETE /v1/history/{namespace}.
+/* History: GET /v1/history/{namespace}. history_delete.c erases it.
  *
  * Each shard gives its rows newest first, in the order in which they were written. A page is merged of them: it takes the row
  * that ended last, of all shards, until it has as many as were asked for. The cursor says how far each shard was read. An ID, a
@@ -156,21 +156,6 @@ static int read_limit(struct call *call, size_t *ret)
     return 0;
 }
 
-/* An ID, of which `*ret_shard` is the shard. Returns 1; 0: it is not given; -1. */
-static int read_id(struct call *call, fl_key *ret, struct shard **ret_shard)
-{
-    char room[FL_ID_TEXT + 1];
-    fl_bytes text;
-    uint32_t shard;
-    int given = call_query(call, "id", room, sizeof room, &text);
-    if (given <= 0)
-        return given;
-    if (!is_id(call->worker->node, text, &shard, ret))
-        return bad(call, "id", "the ID of a timer");
-    *ret_shard = &call->worker->node->shards[shard];
-    return 1;
-}
-
 /* Numbers in hexadecimal, two for each shard: "SPAN-SEQ.", and only "." for one that is at its end. */
 static bool parse_positions(struct past *past, char *text)
 {
@@ -222,7 +207,7 @@ static int read_filter(struct call *call, struct past *past, struct shard **ret_
     struct node *node = call->worker->node;
     char room[SCHEDULE_NS_ROOM], time[64];
     struct shard *by_id = NULL;
-    if (call_check_query(call, known) < 0 || read_id(call, &past->id, &by_id) < 0 ||
+    if (call_check_query(call, known) < 0 || history_read_id(call, &past->id, &by_id) < 0 ||
         read_result(call, &past->results) < 0 || read_limit(call, &past->left) < 0 ||
         call_time(call, "after", &past->from_us) < 0 || call_time(call, "before", &past->until_us) < 0)
         return -1;
@@ -454,80 +439,4 @@ void history_list(struct call *call)
     }
     out_text(&call->out, "{\"history\":[");
     merge(past);
-}
-
-/* --- Erasing ------------------------------------------------------------------------------------------------------ */
-
-struct erasure {
-    struct shard_call job;
-    bool all;
-    int result;
-    void (*done)(void *arg, int result);
-    void *arg;
-    char ns[FL_STORE_NAME_MAX];
-};
-
-static void erased(struct shard_call *job)
-{
-    ((struct erasure *)job)->result = job->erasure.result;
-}
-
-static void erased_back(struct shard_call *job)
-{
-    struct erasure *erasure = (struct erasure *)job;
-    const struct node *node = job->errand.home->node;
-    if (erasure->result == 0 && erasure->all && job->shard->number + 1 < node->shard_count) {
-        job->shard++;
-        shard_call_submit(job);
-        return;
-    }
-    int result = erasure->result;
-    void (*done)(void *arg, int result) = erasure->done;
-    void *arg = erasure->arg;
-    free(erasure);
-    done(arg, result);
-}
-
-void history_erase(struct worker *worker, fl_bytes ns, struct shard *shard, fl_key id,
-                   void (*done)(void *arg, int result), void *arg)
-{
-    struct erasure *erasure = calloc(1, sizeof *erasure);
-    if (!erasure) {
-        done(arg, FL_NO_MEMORY);
-        return;
-    }
-    memcpy(erasure->ns, ns.data, ns.size);
-    erasure->all = !shard;
-    erasure->done = done;
-    erasure->arg = arg;
-    erasure->job.kind = CALL_FORGET;
-    erasure->job.errand.home = worker;
-    erasure->job.shard = shard ? shard : worker->node->shards;
-    erasure->job.render = erased;
-    erasure->job.done = erased_back;
-    erasure->job.erasure = (fl_history_erasure){.ns = {erasure->ns, ns.size}, .id = id};
-    shard_call_submit(&erasure->job);
-}
-
-static void deleted(void *arg, int result)
-{
-    struct call *call = arg;
-    if (result < 0)
-        call_refuse_result(call, result);
-    else
-        call_answer(call, 204);
-}
-
-void history_delete(struct call *call)
-{
-    static const char *const only_id[] = {"id", NULL};
-    struct shard *shard = NULL;
-    fl_key id = {0};
-    int given = call_check_query(call, only_id) < 0 ? -1 : read_id(call, &id, &shard);
-    if (given == 0)
-        problem_set(&call->problem, 400, "missing-field", "id", "id is missing; give the ID of a timer");
-    if (given <= 0)
-        call_refuse(call);
-    else
-        history_erase(call->worker, call->ns, shard, id, deleted, call);
 }

@@ -108,6 +108,8 @@ void dead_delete_many(struct call *call);
 void dead_payload(struct call *call);
 void history_list(struct call *call);
 void history_delete(struct call *call);
+/* Reads the parameter `id`, of which `*ret_shard` is the shard. Returns 1; 0: it is not given; -1. */
+int history_read_id(struct call *call, fl_key *ret, struct shard **ret_shard);
 /* Erases the history of one timer (`id`; seq 0: of the whole namespace), in one shard (NULL: in all). */
 void history_erase(struct worker *worker, fl_bytes ns, struct shard *shard, fl_key id,
                    void (*done)(void *arg, int result), void *arg);

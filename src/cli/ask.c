@@ -86,6 +86,8 @@ int ask_and_list(const struct ask_list *ask)
     put_path(&path, ask->path[0], ask->path[1], ask->path[2], ask->path[3], NULL);
     if (ask->filter)
         put_filter(&path, ask->filter);
+    if (ask->query)
+        ask->query(&path);
     struct pages pages = {
         .path = &path, .member = ask->member, .limit = ask->limit, .timer = take, .page = flush, .arg = &listing};
     status = pages_follow(&client, &pages);

@@ -24,10 +24,11 @@ int ask_and_show(const struct ask *ask);
 struct ask_list {
     const struct cli_command *command;
     const char *path[4];
-    const char *member;          /* of the answer, which has the list; NULL: "timers" */
-    const struct filter *filter; /* or NULL */
-    uint64_t limit;              /* 0: all */
-    bool as_json;                /* one object per line */
+    const char *member;              /* of the answer, which has the list; NULL: "timers" */
+    const struct filter *filter;     /* or NULL */
+    void (*query)(struct out *path); /* adds parameters; NULL: there are none */
+    uint64_t limit;                  /* 0: all */
+    bool as_json;                    /* one object per line */
     struct {
         const char *head, *member;
     } columns[TABLE_COLUMNS + 1];

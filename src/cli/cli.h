@@ -12,7 +12,7 @@
  *     show.c         tables, colours and JSON for people; content.c: payloads, from options and files
  *     add.c, get.c, update.c, cancel.c, list.c, dead.c, namespace.c, pause.c, hosts.c   timers, dead letters, namespaces and
  *                    target hosts
- *     schedule.c     schedules
+ *     schedule.c     schedules; history.c: what became of attempts
  *     lease.c        due timers for this process: jobs.c runs a command for each; ack.c: acknowledges
  *     export.c, import.c   timers as lines of JSON
  *     watch.c        events; stats.c: metrics; cluster.c: servers; clock.c: the test clock; version.c
@@ -96,8 +96,8 @@ extern const struct cli_command *const cli_commands[]; /* all of them, NULL at t
 
 extern const struct cli_command add_command, get_command, list_command, update_command, cancel_command, watch_command,
     lease_command, ack_command, clock_command, dead_command, namespace_command, hosts_command, pause_command,
-    resume_command, schedule_command, stats_command, cluster_command, export_command, import_command, doctor_command,
-    bench_command, serve_command, demo_command, js_command, completion_command, version_command;
+    resume_command, schedule_command, history_command, stats_command, cluster_command, export_command, import_command,
+    doctor_command, bench_command, serve_command, demo_command, js_command, completion_command, version_command;
 
 /* The value of --server, which every command takes that talks to a server; NULL: FOLIOT_URL says where it is. */
 extern const char *cli_server;

@@ -80,14 +80,15 @@ static bool is_number(const char *text, size_t size)
     return digits == size;
 }
 
-int put_retry(const struct client *client, struct out *out, const char *text)
+int put_pairs(const struct client *client, struct out *out, const char *option, const char *text)
 {
-    out_key(out, "retry");
+    out_key(out, option);
     out_text(out, "{");
     for (const char *at = text, *next; *at; at = next) {
         size_t size = strcspn(at, ","), key = strcspn(at, "=");
         if (key == 0 || key + 1 >= size)
-            return cli_usage(client->command, "invalid value '%s' for --retry: expected KEY=VALUE,KEY=VALUE;", text);
+            return cli_usage(client->command, "invalid value '%s' for --%s: expected KEY=VALUE,KEY=VALUE;", text,
+                             option);
         const char *value = at + key + 1;
         out_text(out, at > text ? "," : "");
         out_string(out, (fl_bytes){at, key});
@@ -133,7 +134,7 @@ int delivery_write(const struct client *client, struct out *out)
     if (status == CLI_OK && content.headers.count > 0)
         status = put_headers(client, out);
     if (status == CLI_OK && content.retry)
-        status = put_retry(client, out, content.retry);
+        status = put_pairs(client, out, "retry", content.retry);
     return status == CLI_OK && out->failed ? client_no_memory(client) : status;
 }
 

@@ -39,8 +39,8 @@ int delivery_write(const struct client *client, struct out *out);
 void put_time(struct out *out, const char *key, const char *time);
 void put_text(struct out *out, const char *key, const char *text);
 
-/* Writes KEY=VALUE,... as an object: numbers as such, anything else as strings. */
-int put_retry(const struct client *client, struct out *out, const char *text);
+/* Writes the member `option`, given as --option KEY=VALUE,..., as an object: numbers as such, anything else as strings. */
+int put_pairs(const struct client *client, struct out *out, const char *option, const char *text);
 
 /* Reads what an option means by TEXT, @FILE or -. */
 int read_source(const struct client *client, const char *text, struct out *ret);

@@ -26,6 +26,7 @@ const struct cli_command *const cli_commands[] = {
     &pause_command,
     &resume_command,
     &schedule_command,
+    &history_command,
     &clock_command,
     &stats_command,
     &cluster_command,

@@ -8,7 +8,7 @@
 #include "cli/ask.h"
 #include "cli/content.h"
 
-static const char *ns, *retry, *skip_older, *max_rate, *spread;
+static const char *ns, *retry, *skip_older, *max_rate, *spread, *history;
 static struct cli_texts secrets;
 static bool as_json;
 
@@ -83,6 +83,14 @@ static void put_setting(struct out *body, const char *key, const char *given, bo
         out_string(body, bytes_of(given));
 }
 
+static int put_object(const struct client *client, struct out *body, const char *key, const char *given)
+{
+    if (given && !is_none(given))
+        return put_pairs(client, body, key, given);
+    put_setting(body, key, given, false);
+    return CLI_OK;
+}
+
 static int put_secrets(const struct client *client, struct out *body)
 {
     out_key(body, "secrets");
@@ -108,10 +116,10 @@ static int put_settings(const struct client *client, struct out *body)
     out_text(body, "{");
     if (secrets.count > 0)
         status = put_secrets(client, body);
-    if (status == CLI_OK && retry && !is_none(retry))
-        status = put_retry(client, body, retry);
-    else
-        put_setting(body, "retry", retry, false);
+    if (status == CLI_OK)
+        status = put_object(client, body, "retry", retry);
+    if (status == CLI_OK)
+        status = put_object(client, body, "history", history);
     put_setting(body, "skip_older", skip_older, false);
     put_setting(body, "max_rate", max_rate, true);
     put_setting(body, "spread", spread, false);
@@ -124,9 +132,9 @@ static int run_set(void)
     if (max_rate && !is_none(max_rate) && strspn(max_rate, "0123456789") != strlen(max_rate))
         return cli_usage(&set_namespace, "invalid value '%s' for --max-rate: expected a whole number or none;",
                          max_rate);
-    if (secrets.count == 0 && !retry && !skip_older && !max_rate && !spread)
+    if (secrets.count == 0 && !retry && !skip_older && !max_rate && !spread && !history)
         return cli_usage(&set_namespace,
-                         "nothing to set; give --secret, --retry, --skip-older, --max-rate or --spread;");
+                         "nothing to set; give --secret, --retry, --skip-older, --max-rate, --spread or --history;");
     return ask_and_show(&(struct ask){.command = &set_namespace,
                                       .method = "PATCH",
                                       .path = {"/v1/namespaces", ns},
@@ -146,6 +154,8 @@ static const struct cli_option set_options[] = {
      .text = &skip_older},
     {"max-rate", "N", "maximum number of webhooks per second", .text = &max_rate},
     {"spread", "DURATION", "spread timers that are due at the same moment over DURATION", .text = &spread},
+    {"history", "KEY=VALUE,...", "attempts to record: only=failures (or all, none),keep=3d,body=1024",
+     .text = &history},
     {"json", "", "print JSON", .flag = &as_json},
     {0},
 };

@@ -35,6 +35,8 @@ TALKING = [
     ["namespace", "list"],
     ["namespace", "get", "a"],
     ["namespace", "set", "a", "--max-rate", "1"],
+    ["history", "a"],
+    ["history", "a", "--id", "x", "--erase"],
     ["stats"],
     ["stats", "--watch"],
     ["cluster"],
