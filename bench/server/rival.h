@@ -77,6 +77,10 @@ struct done foliot_batch(const struct target *target, size_t count, int64_t due_
 /* Timers with a webhook and a name, by which they are spread evenly over the shards, each due step_us after
  * the one before it. */
 void foliot_hooks(const struct target *target, const char *url, size_t count, int64_t from_us, int64_t step_us);
+/* Sets which attempts it records in its history: "none", "failures" or "all". */
+void foliot_keep(const struct target *target, const char *only);
+/* Whether its history has rows. */
+bool foliot_has_history(const struct target *target);
 /* The value of one of its metrics. */
 double foliot_metric(const struct target *target, const char *name);
 

@@ -80,6 +80,31 @@ double foliot_metric(const struct target *target, const char *name)
     return value;
 }
 
+void foliot_keep(const struct target *target, const char *only)
+{
+    struct http_answer answer = {0};
+    char body[64], request[256];
+    int size = snprintf(body, sizeof body, "{\"history\":{\"only\":\"%s\"}}", only);
+    snprintf(request, sizeof request,
+             "PATCH /v1/namespaces/bench HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+             "Content-Length: %d\r\n\r\n%s",
+             size, body);
+    if (!foliot_ask(target->port, request, &answer) || answer.status != 200)
+        bench_die("foliot does not take the setting of history: it answers %d", answer.status);
+    http_free(&answer);
+}
+
+bool foliot_has_history(const struct target *target)
+{
+    struct http_answer answer = {0};
+    if (!foliot_ask(target->port, "GET /v1/history/bench?limit=1 HTTP/1.1\r\nHost: localhost\r\n\r\n", &answer) ||
+        answer.status != 200)
+        bench_die("foliot has no history: it answers %d", answer.status);
+    bool has = memmem(answer.body, answer.size, "\"result\":\"done\"", 15);
+    http_free(&answer);
+    return has;
+}
+
 /* --- One timer a request ------------------------------------------------------------------------------------------ */
 
 struct creation {

@@ -19,7 +19,7 @@
 #define SECOND_US ((int64_t)1000000)
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-enum measure { S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, N_MEASURES };
+enum measure { S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, N_MEASURES };
 
 /* More than 100,000 for one host at one moment do not wait in memory: some are put off by a second or more. */
 enum { MOST_HOOKS = 80000 };
@@ -86,17 +86,30 @@ static void measure_batch(struct bench_run *run, const struct rival *rival, size
     end(&target, rival->end);
 }
 
-/* All are due when it begins. */
-static void measure_pull(struct bench_run *run, const struct rival *rival, size_t size)
+/* NULL: as the server comes, which records failures. */
+static void check_history(const struct target *target, const char *only)
 {
-    bench_working_on(run, S6);
+    bool all = only && strcmp(only, "all") == 0;
+    if (foliot_has_history(target) != all)
+        bench_die("foliot has %s history", all ? "no" : "a");
+}
+
+/* All are due when it begins. */
+static void measure_pull(struct bench_run *run, const struct rival *rival, unsigned measure, const char *only,
+                         size_t size)
+{
+    bench_working_on(run, measure);
     struct target target = start(rival);
+    if (only)
+        foliot_keep(&target, only);
     struct done there = rival->batch(&target, size, wall_now_us());
     usleep(300000);
     struct done done = rival->pull(&target, there.count);
     if (done.count == 0 || done.count > there.count)
         bench_die("%s gives %zu timers of %zu", rival->name, done.count, there.count);
-    record_rate(run, S6, done);
+    record_rate(run, measure, done);
+    if (rival == &rival_foliot)
+        check_history(&target, only);
     end(&target, rival->end);
 }
 
@@ -113,12 +126,14 @@ static void wait_until(int64_t at_us)
         usleep((useconds_t)(at_us - now_us));
 }
 
-static void measure_hooks(struct bench_run *run, size_t all)
+static void measure_hooks(struct bench_run *run, unsigned measure, const char *only, size_t all)
 {
     size_t size = all < MOST_HOOKS ? all : MOST_HOOKS;
     char url[64];
     struct target nginx, target = start(&rival_foliot);
-    bench_working_on(run, S7);
+    bench_working_on(run, measure);
+    if (only)
+        foliot_keep(&target, only);
     folder_make(nginx.folder, sizeof nginx.folder);
     sink_open(&nginx);
     snprintf(url, sizeof url, "http://127.0.0.1:%d/hook", nginx.port);
@@ -132,7 +147,8 @@ static void measure_hooks(struct bench_run *run, size_t all)
     }
     if (sink_requests(&nginx) != (double)size)
         bench_die("foliot calls more than it says");
-    record_rate(run, S7, (struct done){size, (double)(now_us - due_us) / 1e6});
+    record_rate(run, measure, (struct done){size, (double)(now_us - due_us) / 1e6});
+    check_history(&target, only);
     end(&nginx, SIGTERM);
     end(&target, rival_foliot.end);
 }
@@ -193,6 +209,17 @@ static void measure_lateness(struct bench_run *run)
     free(late_ms);
 }
 
+static void measure_history(struct bench_run *run, size_t size)
+{
+    static const char *const only[] = {"none", "all"};
+    for (unsigned i = 0; i < COUNT(only); i++) {
+        if (bench_wants(run, S12 + i))
+            measure_pull(run, &rival_foliot, S12 + i, only[i], size);
+        if (bench_wants(run, S14 + i) && sink_is_here())
+            measure_hooks(run, S14 + i, only[i], size);
+    }
+}
+
 static void run_once(struct bench_run *run, unsigned index, size_t size)
 {
     const struct rival *rival = here[index];
@@ -205,11 +232,13 @@ static void run_once(struct bench_run *run, unsigned index, size_t size)
     if (bench_wants(run, S5))
         measure_batch(run, rival, size);
     if (bench_wants(run, S6))
-        measure_pull(run, rival, size);
+        measure_pull(run, rival, S6, NULL, size);
+    if (rival == &rival_foliot)
+        measure_history(run, size);
     if (rival != &rival_foliot || !sink_is_here())
         return;
     if (bench_wants(run, S7))
-        measure_hooks(run, size);
+        measure_hooks(run, S7, NULL, size);
     if (bench_wants(run, S8) || bench_wants(run, S9) || bench_wants(run, S10) || bench_wants(run, S11))
         measure_lateness(run);
 }
@@ -248,6 +277,15 @@ static const struct bench_measure measures[N_MEASURES] = {
     [S9] = {"S9", "webhooks: 99th percentile", "ms", "The same.", .fixed_size = 1},
     [S10] = {"S10", "webhooks: latest", "ms", "The same.", .fixed_size = 1},
     [S11] = {"S11", "webhooks: processor", "% of one", "Of the server, at 1,000 webhooks a second.", .fixed_size = 1},
+    [S12] =
+        {"S12", "lease and acknowledge, history none", "k/s",
+         "S6, where the namespace records no attempts. In S6 it records failures, of which there are none: what this "
+         "costs is the difference.",
+         BENCH_RATE},
+    [S13] = {"S13", "lease and acknowledge, history all", "k/s", "S6, where the namespace records every attempt.",
+             BENCH_RATE},
+    [S14] = {"S14", "webhooks, history none", "k/s", "S7, where the namespace records no attempts.", BENCH_RATE},
+    [S15] = {"S15", "webhooks, history all", "k/s", "S7, where the namespace records every attempt.", BENCH_RATE},
 };
 
 static const struct bench_chart charts[] = {
