@@ -41,8 +41,8 @@
  * variable (errno is one) across a wait.
  *
  * Waking. fl_coro_unpark() and fl_coro_wake_at() are for fl_coro_park() alone: they end no sleep and no wait for a
- * descriptor. A wake-up that comes when its coroutine is not parked is kept, and its next fl_coro_park() returns at once;
- * there is one such wake-up at most, further ones are ignored.
+ * descriptor. A wake-up that comes when its coroutine is not parked is kept, and its next fl_coro_park() returns at once.
+ * All wake-ups that come before a fl_coro_park() returns count as one.
  *
  * Outside a coroutine, on any thread, fl_sleep_…(), fl_coro_wait_fd() and fl_coro_join() block the thread.
  *

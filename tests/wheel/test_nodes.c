@@ -95,10 +95,9 @@ TEST(the_order_of_starts_survives_four_thousand_million_of_them)
     for (int is_sorted = 0; is_sorted < 2; is_sorted++) {
         for (size_t i = 0; i < 300; i++)
             pair_start(&p, &p.objects[i], HOUR + i % 3);
-        struct spoke *spoke = fl__spoke_by_number(&p.nodes->rings, fl__place_spoke(p.objects[0].node.place));
         if (is_sorted)
             pair_next(&p);
-        spoke = fl__spoke_by_number(&p.nodes->rings, fl__place_spoke(p.objects[0].node.place));
+        struct spoke *spoke = fl__spoke_by_number(&p.nodes->rings, fl__place_spoke(p.objects[0].node.place));
         spoke->next_order = UINT32_MAX - 2;
         for (size_t i = 300; i < 310; i++)
             pair_start(&p, &p.objects[i], HOUR + i % 3);
