@@ -115,7 +115,7 @@ static void begin(struct fleet *fleet)
                                    .arg = fleet,
                                    .shard = i,
                                    .clock = &fleet->clock,
-                                   .lease_us = 3600 * SECOND_US};
+                                   .claim_us = 3600 * SECOND_US};
         if (fl_engine_start(&config, &fleet->engines[i]) < 0)
             bench_die("no engine");
     }

@@ -302,7 +302,7 @@ static void begin(const char *schema)
         *worker = (struct worker){.seq = 2};
         CHECK_EQ(fl_store_attach(store, i, loop, &worker->shard), 0);
         submit(worker,
-               (fl_store_request){.op = FL_STORE_CLAIM, .claim = {.owner = "bench", .lease_us = 1, .force = true}});
+               (fl_store_request){.op = FL_STORE_CLAIM, .claim = {.owner = "bench", .claim_us = 1, .force = true}});
         for (int j = 0; j < AHEAD; j++)
             worker->lanes[j] = (struct lane){.worker = worker,
                                              .request = worker->lanes[j].request,

@@ -367,7 +367,7 @@ static void attach_all(fl_store *store)
             make_lane(lead, &lead->lanes[j]);
         fl_store_request claim = {.op = FL_STORE_CLAIM, .done = claimed, .arg = lead};
         claim.claim.owner = "bench";
-        claim.claim.lease_us = 1000000;
+        claim.claim.claim_us = 1000000;
         claim.claim.force = true;
         fl_store_submit(lead->shard, &claim);
         fl_loop_run(loop);

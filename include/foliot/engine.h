@@ -46,7 +46,7 @@
  *     doubles it.
  *   - A crash repeats at most what was settled since the last record (`record_interval_us`).
  *   - Of several engines that believe to own a shard only one writes. One that has lost it fires nothing more from the
- *     moment it learns of it, which is at the latest when the lease that it could not renew has run out.
+ *     moment it learns of it, which is at the latest when the claim that it could not renew has run out.
  *   - Timers follow the wall clock when it is set; none is lost, none fires twice because of it. An attempt that is to be
  *     repeated has a time like any other, and so has a timer that was due when it was created (that of its creation): if
  *     the clock is set back first, they wait until it is that time again. A clock beyond the year 2554 is taken to stand
@@ -226,7 +226,7 @@ bool fl_engine_begin(fl_engine *engine, uint64_t token, bool counted);
 int fl_engine_close_lane(fl_engine *engine, uint32_t lane, bool closed);
 
 /* Whether the shard is still the engine's, by the clock of its loop, which is read anew. What is dispatched may have waited,
- * or the process was stopped, for longer than the lease: then somebody else may have the shard, and fires what is not
+ * or the process was stopped, for longer than a claim lasts: then somebody else may have the shard, and fires what is not
  * settled. Who wants nothing to happen twice asks right before he begins with it, and settles it as FL_LATER if not. */
 bool fl_engine_owns(fl_engine *engine);
 
@@ -237,7 +237,7 @@ enum fl_strategy { FL_PRELOAD = 0, FL_LOOKAHEAD = 1 };
 enum fl_engine_event {
     FL_ENGINE_READY,   /* the shard is claimed and what is near has been loaded */
     FL_ENGINE_LOST,    /* another owner has claimed the shard: nothing fires any more. Stop the engine */
-    FL_ENGINE_HELD,    /* the shard is another owner's; it is tried again each time a lease could have run out */
+    FL_ENGINE_HELD,    /* the shard is another owner's; it is tried again each time a claim could have run out */
     FL_ENGINE_TROUBLE, /* the store refuses or does not answer; it is tried again */
 };
 
@@ -271,7 +271,7 @@ typedef struct fl_engine_config {
      * paused. Asked when a timer would be given up for its age. NULL: all count. Call nothing of the engine's from it. */
     uint64_t (*paused)(void *arg, fl_engine *engine, const fl_durable *timer, int64_t from_us, int64_t until_us);
     fl_wall_clock *clock; /* NULL: the system's */
-    uint64_t lease_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
+    uint64_t claim_us;    /* a claim is good for so long, and renewed three times as often; 0: 5 s. At most a day */
     uint64_t record_interval_us; /* how often progress is recorded; 0: 1 s. At most a day */
     uint64_t max_memory_timers;  /* held in memory; 0: 100,000. Less than 16 counts as 16 */
     uint64_t max_memory_bytes;   /* of those timers with their payloads; 0: 256 MiB. A single timer may exceed it */

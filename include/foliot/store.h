@@ -230,7 +230,7 @@ typedef struct fl_store_member {
 typedef struct fl_store_holder {
     const char *owner; /* "": nobody */
     uint64_t version;
-    int64_t left_us; /* until the lease runs out; not above 0: it has, or there is none */
+    int64_t left_us; /* until the claim runs out; not above 0: it has, or there is none */
 } fl_store_holder;
 
 /* How many rows of a namespace are not settled. */
@@ -251,11 +251,11 @@ struct fl_store_request {
     char message[232]; /* when result < 0: a sentence for people */
 
     union {
-        /* Fails with FL_SHARD_HELD (and says in `message` who holds it) if another owner's lease has not run out, unless
+        /* Fails with FL_SHARD_HELD (and says in `message` who holds it) if the claim of another owner has not run out, unless
          * `force`. The store's clock decides. An owner may claim again what it owns: the version rises. */
         struct {
             const char *owner; /* 1 to 255 bytes: an address, for people and for other servers */
-            uint64_t lease_us;
+            uint64_t claim_us;
             bool force;
             /* The answer. */
             uint64_t version;
@@ -269,7 +269,7 @@ struct fl_store_request {
         } claim;
 
         struct {
-            uint64_t lease_us;
+            uint64_t claim_us;
         } renew;
 
         /* All or nothing. */
@@ -388,7 +388,7 @@ struct fl_store_request {
         } backup;
 
         /* Servers of one store find each other here. Writes down that the server `address` is there for the next
-         * `lease_us` (0: that it is gone: takes it off the list), and tells who is on the list, itself included, and whose
+         * `claim_us` (0: that it is gone: takes it off the list), and tells who is on the list, itself included, and whose
          * the shards are. With `join`, it takes the place of an earlier process of that address; without, it does so only
          * if the list still has this incarnation: who does not find itself in the answer has been replaced. Those whose
          * time ran out more than an hour ago are taken off the list by whoever joins. The store's clock decides.
@@ -400,7 +400,7 @@ struct fl_store_request {
             const char *address;  /* 1 to 255 bytes of UTF-8; NULL: only looks */
             const char *about;    /* up to 255 bytes of UTF-8; may be NULL */
             uint64_t incarnation; /* not 0; below 2^63 */
-            uint64_t lease_us;
+            uint64_t claim_us;
             bool join;
             const char
                 *offer; /* with `join`: the secret, if the store has none yet; up to 255 bytes of UTF-8, or NULL */
@@ -437,7 +437,7 @@ typedef struct fl_store_config {
     uint32_t shards;      /* how many a new store is made with, at most 65536; 0: 4, in a folder no more than there are
                            * processors. Of one that is there: how many it must have; 0: as many as it has */
     uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s. PostgreSQL only */
-    fl_wall_clock *clock; /* memory, SQLite: by which leases run out. NULL: the system's. Must outlive the store */
+    fl_wall_clock *clock; /* memory, SQLite: by which claims run out. NULL: the system's. Must outlive the store */
     bool accept_loss; /* SQLite: open a store even if a log is missing or damaged, or a shard is older than the others.
                            * What cannot be read is given up for good */
 } fl_store_config;

@@ -10,7 +10,7 @@
  * something: the engine forgets what it has in memory and begins as after a crash, with another claim. That repeats what was
  * settled since the last record and loses nothing.
  *
- * A claim is a lease. It is renewed three times as often as it runs out; when the renewals have not been answered for so
+ * A claim runs out. It is renewed three times before that; when the renewals have not been answered for so
  * long that it may have run out, by the loop's clock and counted from when the last good one was asked for, nothing fires
  * until one is.
  */
@@ -318,7 +318,7 @@ static void follow_front(fl_engine *e)
 
 bool fl_engine_owns(fl_engine *engine)
 {
-    return engine->state == ENGINE_RUNNING && fl_loop_update_now(engine->loop) < engine->lease_end_ns;
+    return engine->state == ENGINE_RUNNING && fl_loop_update_now(engine->loop) < engine->claim_end_ns;
 }
 
 /* Asked before every batch, and by the clock itself: the batch before may have taken long, or the process was stopped. */
@@ -340,21 +340,21 @@ static void renewed(fl_store_request *request)
     if (!fl__engine_answered(e, request))
         return;
     if (request->result == 0) {
-        e->lease_end_ns = e->lease_asked_ns + e->config.lease_us * NS_PER_US;
+        e->claim_end_ns = e->claim_asked_ns + e->config.claim_us * NS_PER_US;
         fl__fire_soon(e); /* it may have waited for this */
     } else {
-        fl__alarm_set(e, &e->renew_alarm, e->config.lease_us * NS_PER_US / 10);
+        fl__alarm_set(e, &e->renew_alarm, e->config.claim_us * NS_PER_US / 10);
     }
 }
 
 static void renew(fl_engine *e)
 {
-    fl__alarm_set(e, &e->renew_alarm, e->config.lease_us * NS_PER_US / 3);
+    fl__alarm_set(e, &e->renew_alarm, e->config.claim_us * NS_PER_US / 3);
     if (e->state != ENGINE_RUNNING || e->own_busy)
         return;
     e->own_request.arg = e;
-    e->own_request.renew.lease_us = e->config.lease_us;
-    e->lease_asked_ns = fl_loop_update_now(e->loop);
+    e->own_request.renew.claim_us = e->config.claim_us;
+    e->claim_asked_ns = fl_loop_update_now(e->loop);
     e->own_busy = true;
     fl__engine_submit_request(e, &e->own_request, FL_STORE_RENEW, renewed);
 }
@@ -466,12 +466,12 @@ static void begun(fl_store_request *request)
     }
     e->seq_granted = request->record.progress.seq_limit;
     e->state = ENGINE_RUNNING;
-    e->lease_end_ns = e->lease_asked_ns + e->config.lease_us * NS_PER_US;
+    e->claim_end_ns = e->claim_asked_ns + e->config.claim_us * NS_PER_US;
     follow_front(e);
     e->claimed_us = e->clock_us;
     e->catch_up_us = e->config.catch_up_rate > 0 ? e->claimed_us : 0;
     e->catch_up_tokens = 1;
-    fl__alarm_set(e, &e->renew_alarm, e->config.lease_us * NS_PER_US / 3);
+    fl__alarm_set(e, &e->renew_alarm, e->config.claim_us * NS_PER_US / 3);
     fl__alarm_set(e, &e->record_alarm, e->config.record_interval_us * NS_PER_US);
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
     fl__engine_load(e);
@@ -498,7 +498,7 @@ static void claimed(fl_store_request *request)
         e->stats.store_errors += r != FL_SHARD_HELD;
         if (e->config.notify)
             e->config.notify(e->config.arg, e, event, r, request->result < 0 ? request->message : fl_strerror(r));
-        fl__alarm_set(e, &e->renew_alarm, e->config.lease_us * NS_PER_US / 5);
+        fl__alarm_set(e, &e->renew_alarm, e->config.claim_us * NS_PER_US / 5);
         return;
     }
     fl_store_request *record = &e->record_request;
@@ -519,9 +519,9 @@ static void claim(fl_engine *e)
         return;
     e->own_request.arg = e;
     e->own_request.claim.owner = e->owner;
-    e->own_request.claim.lease_us = e->config.lease_us;
+    e->own_request.claim.claim_us = e->config.claim_us;
     e->own_request.claim.force = e->config.force;
-    e->lease_asked_ns = fl_loop_update_now(e->loop);
+    e->claim_asked_ns = fl_loop_update_now(e->loop);
     e->own_busy = true;
     fl__engine_submit_request(e, &e->own_request, FL_STORE_CLAIM, claimed);
 }
@@ -681,7 +681,7 @@ static int check_config(const fl_engine_config *c)
         return FL_INVALID_ARGUMENT;
     if (c->load_interval_us > 0 && (c->load_interval_us < SECOND_US || c->load_interval_us > 30 * SECOND_US))
         return FL_INVALID_ARGUMENT;
-    if (c->lease_us > DAY_US || c->record_interval_us > DAY_US || c->delete_interval_us > DAY_US)
+    if (c->claim_us > DAY_US || c->record_interval_us > DAY_US || c->delete_interval_us > DAY_US)
         return FL_INVALID_ARGUMENT;
     return fl__retry_check(&c->retry);
 }
@@ -692,7 +692,7 @@ static int check_config(const fl_engine_config *c)
 
 static void fill_config(fl_engine_config *c)
 {
-    DEFAULT(lease_us, 5 * SECOND_US);
+    DEFAULT(claim_us, 5 * SECOND_US);
     DEFAULT(record_interval_us, SECOND_US);
     DEFAULT(max_memory_timers, 100000);
     DEFAULT(max_memory_bytes, 256 << 20);
@@ -811,6 +811,6 @@ void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret)
     ret->bytes = e->bytes;
     ret->history_bytes = e->history.bytes;
     ret->owner = e->state == ENGINE_RUNNING;
-    ret->owner_until_ns = ret->owner ? e->lease_end_ns : 0;
+    ret->owner_until_ns = ret->owner ? e->claim_end_ns : 0;
     fl__histogram_summary(&e->lateness, &ret->lateness_ns);
 }

@@ -359,8 +359,8 @@ struct fl_engine {
     /* Ownership */
     fl_store_request own_request;
     bool own_busy;
-    uint64_t lease_asked_ns; /* when the renewal that is under way was asked for */
-    uint64_t lease_end_ns;   /* nothing fires from here on, by the loop's clock */
+    uint64_t claim_asked_ns; /* when the renewal that is under way was asked for */
+    uint64_t claim_end_ns;   /* nothing fires from here on, by the loop's clock */
     int64_t claimed_us;
 
     /* Time */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Who is there, and which shards each has: see cluster.h.
  *
- * A meeting is one request to the store, and only one is under way at a time. The next is a third of a lease later; or when
- * somebody's time, or the lease of a shard, could run out, so that what a dead server had is taken at the first moment at
+ * A meeting is one request to the store, and only one is under way at a time. The next is a third of a claim later; or when
+ * somebody's time, or the claim of a shard, could run out, so that what a dead server had is taken at the first moment at
  * which the store allows it; or at once, when somebody tells that something has moved.
  *
  * After an outage of the store, all claims have expired, and the first server to reconnect would take every shard. So
  * a server that has just got in touch with the store, again or for the first time, leaves what ran out before that to those who had
- * it: they have a head start of a lease, and a second to connect. What runs out while it is in touch is free at once. */
+ * it: they have a head start of a claim, and a second to connect. What runs out while it is in touch is free at once. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@
 enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT }; /* the last: a meeting is under way that does not know of it yet */
 
 #define SLACK_US 5000 /* so that a moment has passed when we look */
-#define IN_TOUCH(lease) \
-    ((lease) / 3 * 2) /* a longer time without a meeting, and somebody's lease may have run out in it */
+#define IN_TOUCH(claim_us) \
+    ((claim_us) / 3 * 2) /* a longer time without a meeting, and a claim may have run out in it */
 
 const struct cluster_view *cluster_view(const cluster *c)
 {
@@ -84,7 +84,7 @@ static void follow_plan(struct cluster *c)
 static bool joined_by_other(const struct cluster *c)
 {
     uint64_t joined_us = (fl_loop_now_ns(c->config.loop) - c->joined_ns) / 1000;
-    int64_t left_us = joined_us < c->config.lease_us ? (int64_t)(c->config.lease_us - joined_us) : 0;
+    int64_t left_us = joined_us < c->config.claim_us ? (int64_t)(c->config.claim_us - joined_us) : 0;
     for (size_t i = 0; i < c->request.meet.member_count; i++) {
         const fl_store_member *member = &c->request.meet.members[i];
         if (strcmp(member->address, c->address) == 0)
@@ -179,7 +179,7 @@ static void time_to_meet(fl_loop *loop, void *arg)
 /* When the next meeting is to be, at the latest. */
 static uint64_t next_us(const struct cluster *c)
 {
-    uint64_t next = c->config.lease_us / 3;
+    uint64_t next = c->config.claim_us / 3;
     if (c->request.result < 0)
         return next / 3;
     if (cluster_head_start_us(c) > 0 && (uint64_t)cluster_head_start_us(c) < next)
@@ -207,7 +207,7 @@ static void plan_meeting(struct cluster *c)
 static void keep_in_touch(struct cluster *c)
 {
     uint64_t now_ns = fl_loop_now_ns(c->config.loop);
-    if (c->touched_ns == 0 || now_ns - c->met_ns > IN_TOUCH(c->config.lease_us) * 1000)
+    if (c->touched_ns == 0 || now_ns - c->met_ns > IN_TOUCH(c->config.claim_us) * 1000)
         c->touched_ns = now_ns;
     c->met_ns = now_ns;
 }
@@ -239,7 +239,7 @@ static void met(fl_store_request *request)
             return;
         }
     }
-    if (c->stopping && request->meet.lease_us == 0 && !c->left_list)
+    if (c->stopping && request->meet.claim_us == 0 && !c->left_list)
         leave_all(c);
     stopped_if_over(c);
     plan_meeting(c);
@@ -258,7 +258,7 @@ static void meet(struct cluster *c)
                                     .meet = {.address = c->left_list ? NULL : c->address, /* else it only reads */
                                              .about = c->about + !c->waits,
                                              .incarnation = c->config.incarnation,
-                                             .lease_us = c->stopping ? 0 : c->config.lease_us,
+                                             .claim_us = c->stopping ? 0 : c->config.claim_us,
                                              .join = !c->joined && !c->stopping, /* who has our place keeps it */
                                              .offer = c->secret}};
     fl_store_submit(c->attached, &c->request);

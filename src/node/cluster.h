@@ -37,7 +37,7 @@ struct cluster_member {
 };
 
 /* Of a shard that no member has: it was, or is being, given up in order, and is taken at once then; or its owner is dead, and
- * its lease has to run out first. */
+ * its claim has to run out first. */
 enum { CLUSTER_MOVING = -1, CLUSTER_DEAD = -2 };
 
 /* What was read last. */
@@ -56,7 +56,7 @@ struct cluster_config {
     const char *address; /* our own, as the others reach us */
     const char *about;
     uint64_t incarnation;                     /* of this process: random, not 0, below 2^63 */
-    uint64_t lease_us;                        /* who was not heard of for so long is gone */
+    uint64_t claim_us;                        /* who was not heard of for so long is gone */
     bool hold;                                /* does not even join, until cluster_join() */
     bool waits;                               /* joins without a share, until cluster_ready() */
     const char *secret;                       /* that the servers of the store know each other by, if it has none yet */

@@ -73,7 +73,7 @@ static int64_t touched_for_us(const struct cluster *c)
 
 int64_t cluster_head_start_us(const struct cluster *c)
 {
-    return (int64_t)c->config.lease_us + CONNECT_US - touched_for_us(c);
+    return (int64_t)c->config.claim_us + CONNECT_US - touched_for_us(c);
 }
 
 bool cluster_has_run_out(const struct cluster *c, int64_t left_us)

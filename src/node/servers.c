@@ -215,7 +215,7 @@ static int cluster_prepare(struct node *node)
                                     .hold = true,
                                     .waits = true,
                                     .incarnation = node->config.incarnation,
-                                    .lease_us = node->config.engine.lease_us,
+                                    .claim_us = node->config.engine.claim_us,
                                     .take = take,
                                     .leave = leave,
                                     .changed = changed,

@@ -126,7 +126,7 @@ static int watch_claim(struct shard *shard)
     atomic_store(&shard->good_until_ns, shared ? 0 : UINT64_MAX);
     if (!shared)
         return 0;
-    return fl_loop_interval(shard->worker->loop, node->config.engine.lease_us * 1000 / 6, FL_TIMER_UNREF, look_at_claim,
+    return fl_loop_interval(shard->worker->loop, node->config.engine.claim_us * 1000 / 6, FL_TIMER_UNREF, look_at_claim,
                             shard, &shard->claim_timer);
 }
 

@@ -74,7 +74,7 @@ const struct setting settings[] = {
     {"strategy", GROUP_ENGINE, SETTING_CHOICE, AT(engine.strategy), .initial = "preload", .choices = strategies,
      .value_name = "NAME",
      .help = "preload keeps timers that are due soon in memory. lookahead keeps almost none and reads the store more often."},
-    {"lease", GROUP_ENGINE, SETTING_DURATION, AT(engine.lease_us), .min = 100 * MS, .max = DAY, .initial = "3s",
+    {"lease", GROUP_ENGINE, SETTING_DURATION, AT(engine.claim_us), .min = 100 * MS, .max = DAY, .initial = "3s",
      .value_name = "TIME",
      .help = "How long a server may keep a shard without renewing its claim. This is also the longest failover time."},
     {"record-interval", GROUP_ENGINE, SETTING_DURATION, AT(engine.record_interval_us), .min = MS, .max = DAY,

@@ -403,7 +403,7 @@ static void start_engine(uint32_t shard)
         .notify = notify,
         .shard = shard,
         .clock = &child.clock,
-        .lease_us = child.config.lease_us,
+        .claim_us = child.config.claim_us,
         .record_interval_us = 30000,
         .dispatch_batch = CHILD_DISPATCH_BATCH,
         .max_memory_timers = 2000,

@@ -17,7 +17,7 @@ struct child_config {
     uint32_t shards;
     int64_t offset_us; /* of its wall clock */
     uint64_t seed;
-    uint64_t lease_us; /* 0: the engine's default */
+    uint64_t claim_us; /* 0: the engine's default */
     bool lookahead;
     bool gentle; /* settles everything as done, at once */
 };

@@ -49,12 +49,12 @@ TEST(the_server_killed_under_load_nothing_is_lost)
     drive_free(&drive);
 }
 
-TEST(one_that_slept_past_its_lease_gives_way)
+TEST(one_that_slept_past_its_claim_gives_way)
 {
     static const char *const owners[] = {"one", "two"};
     struct drive drive;
     begin(&drive, "slept", 5);
-    drive.config.lease_us = 400000;
+    drive.config.claim_us = 400000;
     drive_start(&drive);
     drive_await_ready(&drive);
     for (uint32_t i = 1; i <= drive_kills(6); i++) {

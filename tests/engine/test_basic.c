@@ -25,7 +25,7 @@ TEST(a_timer_fires_when_it_is_due)
 TEST(a_timer_a_year_away_fires_too)
 {
     uint64_t day_us = 86400 * SECOND; /* what happens every second would happen thirty million times */
-    set_up((fl_engine_config){.lease_us = day_us, .record_interval_us = day_us, .delete_interval_us = day_us});
+    set_up((fl_engine_config){.claim_us = day_us, .record_interval_us = day_us, .delete_interval_us = day_us});
     int64_t begin = wall_now(&bed.wall.clock);
     CHECK_EQ(create(NULL, 365 * 86400 * SECOND, "year").result, 0);
     run_for(366 * 86400 * SECOND);
@@ -163,7 +163,7 @@ TEST(a_batch_of_more_than_may_be_under_way_goes_on_by_itself)
 {
     enum { MANY = 50000 };
     uint64_t hour_us = 3600 * SECOND;
-    set_up((fl_engine_config){.lease_us = hour_us, .record_interval_us = hour_us, .delete_interval_us = hour_us});
+    set_up((fl_engine_config){.claim_us = hour_us, .record_interval_us = hour_us, .delete_interval_us = hour_us});
     fl_op *ops = calloc(MANY, sizeof *ops);
     int64_t due_us = wall_now(&bed.wall.clock) + 86400 * SECOND;
     for (size_t i = 0; i < MANY; i++)
@@ -322,7 +322,7 @@ TEST(little_memory_in_bytes_is_enough)
         static const int64_t step[] = {0, 1, 1000, SECOND / 5};
         set_up((fl_engine_config){.max_memory_bytes = MOST,
                                   .max_in_flight = 8,
-                                  .lease_us = 3600 * SECOND,
+                                  .claim_us = 3600 * SECOND,
                                   .strategy = spread == 2 ? FL_LOOKAHEAD : FL_PRELOAD});
         int64_t due_us = START + 200 * SECOND;
         for (int i = 0; i < COUNT; i++)
@@ -346,7 +346,7 @@ TEST(a_timer_larger_than_the_memory_fires)
 {
     static char payload[100001];
     memset(payload, 'x', sizeof payload - 1);
-    set_up((fl_engine_config){.max_memory_bytes = 1000, .lease_us = 3600 * SECOND});
+    set_up((fl_engine_config){.max_memory_bytes = 1000, .claim_us = 3600 * SECOND});
     for (int i = 0; i < 5; i++)
         CHECK_EQ(create(NULL, (200 + i % 2) * SECOND, payload).result, 0);
     run_for(220 * SECOND);
@@ -360,7 +360,7 @@ TEST(a_crowd_comes_in_order)
     enum { CROWD = 1000, STEP = 7 };
     char name[16];
     int64_t due_us = START + 60 * SECOND;
-    set_up((fl_engine_config){.dispatch_batch = 5, .lease_us = 3600 * SECOND});
+    set_up((fl_engine_config){.dispatch_batch = 5, .claim_us = 3600 * SECOND});
     for (int i = 0; i < CROWD; i++) { /* in no order, many of the same time */
         int number = i * 387 % CROWD;
         snprintf(name, sizeof name, "%d", number);
@@ -384,7 +384,7 @@ TEST(timers_of_many_namespaces_stay_in_them)
     enum { SPACES = 600 };
     char ns[16];
     fl_op op = {.kind = FL_OP_CREATE, .timer = {.name = text("name"), .payload = text("x")}};
-    set_up((fl_engine_config){.lease_us = 3600 * SECOND});
+    set_up((fl_engine_config){.claim_us = 3600 * SECOND});
     bed.answer = FL_FAILED; /* filed again from memory */
     bed.failures = SIZE_MAX;
     for (int i = 0; i < SPACES; i++) {
@@ -433,7 +433,7 @@ TEST(when_memory_is_short_what_is_over_is_deleted_early)
 TEST(what_made_room_is_loaded_again_in_time)
 {
     for (int i = 0; i < 2; i++) {
-        set_up((fl_engine_config){.lease_us = 3600 * SECOND,
+        set_up((fl_engine_config){.claim_us = 3600 * SECOND,
                                   .max_memory_timers = 16,
                                   .strategy = i ? FL_LOOKAHEAD : FL_PRELOAD,
                                   .lookahead_us = 60 * SECOND,
@@ -692,7 +692,7 @@ TEST(a_namespace_has_its_own_idea_of_too_late)
     }
 }
 
-/* Nothing but what was seen of the store wakes it here: the lease is long, and it asks by itself only every 30 s. */
+/* Nothing but what was seen of the store wakes it here: the claim is long, and it asks by itself only every 30 s. */
 TEST(looking_ahead_sleeps_past_nothing_however_many_rows_a_load_brings)
 {
     for (uint32_t rows = 1; rows <= 3; rows++)
@@ -700,7 +700,7 @@ TEST(looking_ahead_sleeps_past_nothing_however_many_rows_a_load_brings)
             set_up((fl_engine_config){.strategy = FL_LOOKAHEAD,
                                       .load_batch = rows,
                                       .load_interval_us = 30 * SECOND,
-                                      .lease_us = 600 * SECOND});
+                                      .claim_us = 600 * SECOND});
             for (unsigned i = 0; i < 9; i++)
                 CHECK_EQ(create(NULL, (10 + i / together) * SECOND, "x").result, 0);
             int64_t first_us = wall_now(&bed.wall.clock) + 10 * SECOND;

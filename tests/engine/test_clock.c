@@ -129,7 +129,7 @@ static unsigned turn_clock(int64_t until_us)
 
 TEST(a_clock_that_is_turned_finds_everything_on_its_way)
 {
-    set_up((fl_engine_config){.lease_us = 86400 * SECOND});
+    set_up((fl_engine_config){.claim_us = 86400 * SECOND});
     bed.answer = FL_FAILED;
     bed.failures = 3;
     CHECK_EQ(create("retried", 3600 * SECOND, "a").result, 0);
@@ -197,7 +197,7 @@ TEST(the_clock_set_back_by_days)
 {
     static const int64_t days[] = {1, 30, 400};
     for (int i = 0; i < 6; i++) {
-        set_up((fl_engine_config){.strategy = i % 2 ? FL_LOOKAHEAD : FL_PRELOAD, .lease_us = 3600 * (uint64_t)SECOND});
+        set_up((fl_engine_config){.strategy = i % 2 ? FL_LOOKAHEAD : FL_PRELOAD, .claim_us = 3600 * (uint64_t)SECOND});
         int64_t back_us = days[i / 2] * 86400 * SECOND;
         int64_t begin_us = wall_now(&bed.wall.clock);
         for (int k = 1; k <= 50; k++)

@@ -235,7 +235,7 @@ TEST(history_is_kept_as_long_as_its_namespace_says)
     const int64_t hour = 3600 * SECOND;
     fl_engine_stats stats;
     uint64_t day_us = 86400 * SECOND;
-    set_up((fl_engine_config){.lease_us = day_us, .record_interval_us = 60 * SECOND, .history_keep_us = 48 * hour});
+    set_up((fl_engine_config){.claim_us = day_us, .record_interval_us = 60 * SECOND, .history_keep_us = 48 * hour});
     run_for(SECOND);
     CHECK_EQ(fl_engine_keep_history(bed.engine, text("short"), 10 * hour), 0);
     CHECK_EQ(fl_engine_keep_history(bed.engine, text("long"), 96 * hour), 0);

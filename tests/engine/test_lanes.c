@@ -279,7 +279,7 @@ TEST(the_clock_is_set_back_while_timers_wait)
     tear_down();
 }
 
-/* The lease has run out: the attempt is put off, and fires once. */
+/* The claim has run out: the attempt is put off, and fires once. */
 TEST(what_must_not_begin_is_put_off)
 {
     set_up_lane(0);
@@ -291,7 +291,7 @@ TEST(what_must_not_begin_is_put_off)
     drop(token);
     CHECK_EQ(fl_engine_settle(first, &(fl_settlement){.token = token, .result = FL_LATER}, 1), 1);
     run_for(SECOND);
-    CHECK_EQ(lane.count, 2); /* the engine has renewed its lease */
+    CHECK_EQ(lane.count, 2); /* the engine has renewed its claim */
     CHECK_EQ(stats().later, 1);
     while (lane.count > 0)
         CHECK_EQ(settle_first(FL_DONE), 1);

@@ -376,7 +376,7 @@ static uint64_t bytes_for(size_t count)
     static fl_op ops[AT_ONCE];
     static char payload[PAYLOAD];
     fl_engine_stats stats;
-    fl_engine_config config = {.lease_us = 3600 * SECOND, .max_memory_timers = count + 1};
+    fl_engine_config config = {.claim_us = 3600 * SECOND, .max_memory_timers = count + 1};
     memory_install();
     set_up_store();
     start_engine(config);

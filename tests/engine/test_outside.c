@@ -50,7 +50,7 @@ TEST(settings_that_cannot_work_are_refused)
 {
     set_up_store();
     REFUSED(strategy, (enum fl_strategy)7);
-    REFUSED(lease_us, UINT64_MAX);
+    REFUSED(claim_us, UINT64_MAX);
     REFUSED(record_interval_us, UINT64_MAX);
     REFUSED(delete_interval_us, UINT64_MAX);
     REFUSED(preload_us, UINT64_MAX);
@@ -263,7 +263,7 @@ static fl_memory_fault count_renewals(void *arg, uint32_t shard, const fl_store_
 
 static uint64_t renewals_seen[16];
 
-/* A dispatcher that takes longer than the lease. */
+/* A dispatcher that takes longer than a claim lasts. */
 static void slow_dispatch(void *arg, fl_engine *engine, const fl_firing *firings, size_t count)
 {
     (void)arg;
@@ -277,7 +277,7 @@ static void slow_dispatch(void *arg, fl_engine *engine, const fl_firing *firings
     bed.wall.time.time_ns += 20 * 1000000000ull;
 }
 
-TEST(what_comes_after_a_long_dispatch_waits_for_the_lease)
+TEST(what_comes_after_a_long_dispatch_waits_for_the_claim)
 {
     set_up((fl_engine_config){.dispatch = slow_dispatch, .dispatch_batch = 1});
     renewals = 0;
@@ -292,9 +292,9 @@ TEST(what_comes_after_a_long_dispatch_waits_for_the_lease)
     tear_down();
 }
 
-TEST(a_shard_is_owned_until_the_lease_ends)
+TEST(a_shard_is_owned_until_the_claim_ends)
 {
-    set_up((fl_engine_config){.lease_us = 3 * SECOND});
+    set_up((fl_engine_config){.claim_us = 3 * SECOND});
     CHECK_EQ(create(NULL, SECOND, "x").result, 0);
     run_for(10 * SECOND);
     CHECK(fl_engine_owns(bed.engine)); /* it was renewed */

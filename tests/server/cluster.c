@@ -232,7 +232,7 @@ static void take(void *arg, uint32_t shard)
     claim->request = (fl_store_request){.op = FL_STORE_CLAIM,
                                         .done = claimed,
                                         .arg = claim,
-                                        .claim = {.owner = node->address, .lease_us = 3600 * SECOND}};
+                                        .claim = {.owner = node->address, .claim_us = 3600 * SECOND}};
     fl_store_submit(claim->attached, &claim->request);
     node->takes++;
     left = saved;
@@ -305,7 +305,7 @@ static int try_to_join(struct node *node, const char *address, uint64_t incarnat
                                     .about = "a test",
                                     .incarnation = incarnation,
                                     .waits = waits,
-                                    .lease_us = 3 * SECOND,
+                                    .claim_us = 3 * SECOND,
                                     .secret = address,
                                     .take = take,
                                     .leave = leave,
@@ -383,13 +383,13 @@ static void ask_as_other(uint32_t shard, fl_store_request request)
     CHECK(fl_loop_run(loop) == 0);
 }
 
-static void other_meets(const char *address, uint64_t incarnation, uint64_t lease_us)
+static void other_meets(const char *address, uint64_t incarnation, uint64_t claim_us)
 {
     ask_as_other(
         0,
         (fl_store_request){
             .op = FL_STORE_MEET,
-            .meet = {.address = address, .incarnation = incarnation, .lease_us = lease_us, .join = address != NULL}});
+            .meet = {.address = address, .incarnation = incarnation, .claim_us = claim_us, .join = address != NULL}});
 }
 
 static size_t count_listed(void)
@@ -398,10 +398,10 @@ static size_t count_listed(void)
     return listed;
 }
 
-static void other_claims(const char *owner, uint32_t shard, uint64_t lease_us)
+static void other_claims(const char *owner, uint32_t shard, uint64_t claim_us)
 {
     ask_as_other(shard, (fl_store_request){.op = FL_STORE_CLAIM,
-                                           .claim = {.owner = owner, .lease_us = lease_us, .force = true}});
+                                           .claim = {.owner = owner, .claim_us = claim_us, .force = true}});
 }
 
 /* --- Meeting ------------------------------------------------------------------------------------------------------ */
@@ -545,17 +545,17 @@ TEST(who_finds_nobody_in_its_place_on_the_list_is_written_down_again)
 }
 
 /* The store has forgotten that we joined, and has the process before us again; or nobody; or not even the secret. */
-static void go_back_to(uint64_t other_lease_us, int64_t wait_us)
+static void go_back_to(uint64_t other_claim_us, int64_t wait_us)
 {
     struct node a;
     open_world();
-    if (other_lease_us > 0)
-        other_meets("a", 7, other_lease_us);
+    if (other_claim_us > 0)
+        other_meets("a", 7, other_claim_us);
     CHECK_EQ(fl_memory_store_mark(store), 0);
     join(&a, "a", 1);
     run_for(wait_us);
     CHECK_EQ(fl_memory_store_go_back(store), 0);
-    CHECK_EQ(count_listed(), other_lease_us > 0);
+    CHECK_EQ(count_listed(), other_claim_us > 0);
     run_for(5 * SECOND);
     CHECK(a.replaced == 0 && count_listed() == 1 && cluster_view(a.cluster)->self == 0);
     CHECK(cluster_view(a.cluster)->secret[0]);

@@ -134,7 +134,7 @@ TEST(defaults)
     CHECK_EQ(c.max_body, 1 << 20);
     CHECK_EQ(c.max_payload, 256 << 10);
     CHECK_EQ(c.engine.max_payload, (256 + 64) << 10);
-    CHECK_EQ(c.engine.lease_us, 3000000);
+    CHECK_EQ(c.engine.claim_us, 3000000);
     CHECK_EQ(c.engine.retry.multiplier_1000, 2000);
     CHECK_EQ(c.engine.retry.max_attempts, 10);
     CHECK_EQ(c.engine.retry.max_age_us, 0);
@@ -395,7 +395,7 @@ TEST(a_file)
                                "listen = 127.0.0.1:1\nlisten = 127.0.0.1:2\nowner = a;b"));
     CHECK_EQ(c.shards, 3);
     CHECK_EQ(c.workers, 4);
-    CHECK_EQ(c.engine.lease_us, 6000000);
+    CHECK_EQ(c.engine.claim_us, 6000000);
     CHECK_EQ(c.engine.preload_us, 180000000);
     CHECK_EQ(c.max_url, 2048);
     CHECK_EQ(c.address_count, 2);

@@ -99,7 +99,7 @@ static void set_up(void)
         .workers = WORKERS,
         .claimant = "test",
         .incarnation = 77,
-        .engine = {.lease_us = 10000000,
+        .engine = {.claim_us = 10000000,
                    .retry = {.initial_us = 1000000, .multiplier_1000 = 2000, .max_interval_us = 60000000}},
         .max_memory = 64 << 20};
     CHECK_EQ(node_new(&bed.node, &config), 0);

@@ -352,7 +352,7 @@ static void begin(fl_loop *loop, void *arg)
                                     .address = server->address,
                                     .about = "simulated",
                                     .incarnation = draw(&s->luck) >> 1 | 1,
-                                    .lease_us = s->config.lease_us,
+                                    .claim_us = s->config.claim_us,
                                     .secret = "secret",
                                     .take = take,
                                     .leave = leave,
@@ -435,7 +435,7 @@ static void stand_still(struct server *server)
         return;
     sim_say(s, "%s stands still", server->address);
     server->paused = true;
-    fleet_in_the_world(s, below(&s->luck, 3 * s->config.lease_us) * 1000, wake, server);
+    fleet_in_the_world(s, below(&s->luck, 3 * s->config.claim_us) * 1000, wake, server);
 }
 
 /* Some come back, some take the place of one that lives. */
@@ -585,11 +585,11 @@ static void check_move(struct sim *s, struct server *server, bool crashes)
     else
         ask_to_stop(server);
     ask_meanwhile(s);
-    run_for(s, (int64_t)s->config.lease_us + SECOND / 10);
+    run_for(s, (int64_t)s->config.claim_us + SECOND / 10);
     s->fleet->gentle = false;
     for (uint32_t i = 0; i < s->shards; i++)
         moves += s->ledger.tenures[i].term != terms[i];
-    check_shares(s, server ? crashes ? "a lease after a crash" : "after one has left" : "after one has come");
+    check_shares(s, server ? crashes ? "a claim after a crash" : "after one has left" : "after one has come");
     if (moves != (server ? had : s->shards / (count + 1)))
         ledger_fail(&s->ledger, "%u shards have moved when %s", moves, server ? "one went" : "one came");
 }
@@ -600,11 +600,11 @@ static void find_peace(struct sim *s)
     for (struct server *server = s->fleet->servers; server; server = server->next)
         server->paused = false;
     everywhere(s, settle_some);
-    run_for(s, (int64_t)s->config.lease_us + 15 * SECOND); /* what was late is over, and who was replaced knows it */
+    run_for(s, (int64_t)s->config.claim_us + 15 * SECOND); /* what was late is over, and who was replaced knows it */
     while (count_serving(s->fleet) < 2)
         start_new(s);
     run_for(s,
-            (int64_t)s->config.lease_us + 6 * SECOND); /* new ones give those a head start whose leases have run out */
+            (int64_t)s->config.claim_us + 6 * SECOND); /* new ones give those a head start whose claims have run out */
     check_shares(s, "long after the last trouble");
 }
 
@@ -674,7 +674,7 @@ static void choose(struct sim *s)
 {
     struct luck *luck = &s->luck;
     s->nature.steps = s->nature.far = s->nature.thieves = false;
-    s->config.lease_us = (uint64_t)SECOND + below(luck, 4 * SECOND);
+    s->config.claim_us = (uint64_t)SECOND + below(luck, 4 * SECOND);
     s->config.skip_older_us = 0;
     s->skip_odd_us = UINT64_MAX;
     s->skew_us = SECOND / 2;

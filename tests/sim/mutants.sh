@@ -37,7 +37,7 @@ lane-dropped-with-rows src/engine/lane.c s/    if (empty \&\& !filing)/    if (!
 skipped-stays src/engine/fire.c s/^    end_attempt(e, index, &(fl_settlement){.result = FL_DONE});/    flight_gone(e, index);fl__flight_end(e, index);/
 split-with-parts-forgotten src/engine/load.c s/ || has_parts(e, e->split\[i\])//
 retry-loses-row src/engine/fire.c s/change->put = &entry->row;/change->put = NULL;/
-lease-ignored src/engine/engine.c s/ \&\& fl_loop_update_now(engine->loop) < engine->lease_end_ns//
+claim-ignored src/engine/engine.c s/ \&\& fl_loop_update_now(engine->loop) < engine->claim_end_ns//
 clock-not-followed src/engine/fire.c s/if (e->clock_us < now_us) {/if (false) {/
 refiled-parts-forgotten src/engine/load.c s/add_parts(e, request, UINT64_MAX);/(void)0;/
 kept-by-owner-before-forgotten src/engine/progress.c s/return behind_front(e, key) \&\& !kept_before(e, key.seq)/return behind_front(e, key)/
@@ -69,7 +69,7 @@ look-forgotten src/node/cluster.c s/        c->again = true;/        ;/
 left-and-not-looked src/node/cluster.c s/    c->config.moved(c->config.arg);/    ;/
 what-was-left-is-kept src/node/cluster.c s/    c->here\[shard\] = c->asking.*;/    return true;/
 replaced-goes-on src/node/cluster.c s/bool replaced = .*;/bool replaced = false;/
-stays-on-the-list src/node/cluster.c s/.lease_us = c->stopping ? 0 : c->config.lease_us/.lease_us = c->config.lease_us/
+stays-on-the-list src/node/cluster.c s/.claim_us = c->stopping ? 0 : c->config.claim_us/.claim_us = c->config.claim_us/
 timers-lose-their-policy src/node/wire.c s/    MEMBER(NUMBER_64, fl_durable, retry.initial_us),//
 trouble-ends-it src/node/cluster.c s/^    plan_meeting(c);/    if (request->result == 0) plan_meeting(c);/
 leased-while-withdrawn src/node/pull_items.c s/    if (!item_enter(item, ITEM_WAITS, ITEM_WITHDRAWN))/    if (item_state(item) != ITEM_WAITS)/

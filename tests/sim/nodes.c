@@ -186,7 +186,7 @@ static void start_host(struct nodes *w)
                                  .claimant = host->address,
                                  .advertise = alone ? NULL : host->address,
                                  .incarnation = random_word(w) >> 1 | 1,
-                                 .engine = {.lease_us = (uint64_t)w->lease_us, .seed = draw(&w->luck) | 1},
+                                 .engine = {.claim_us = (uint64_t)w->claim_us, .seed = draw(&w->luck) | 1},
                                  .max_memory = 64 << 20};
     if (node_new(&host->node, &config) < 0)
         abort();
@@ -341,7 +341,7 @@ static void disaster(struct nodes *w)
     else if (what == 2 && w->nature.crashes && w->host_count < 12)
         stop_host(host);
     else if (what == 3 && w->nature.jumps) {
-        uint64_t us = below(&w->luck, (uint64_t)w->lease_us * 2);
+        uint64_t us = below(&w->luck, (uint64_t)w->claim_us * 2);
         nodes_say(w, "all stand still for %.3f s", (double)us / 1e6);
         fl_virtual_clock_move(&w->time, w->time.clock.now_ns(&w->time.clock) + us * 1000);
     } else if (what == 4 && w->nature.breaks)
@@ -406,7 +406,7 @@ static void find_peace(struct nodes *w)
     w->calm = true;
     while (count_serving(w) < w->nature.hosts)
         start_host(w);
-    run_until(w, 2 * w->lease_us + 15 * SECOND, NULL);
+    run_until(w, 2 * w->claim_us + 15 * SECOND, NULL);
     check_shards(w);
     for (unsigned i = 0; i < SPACES; i++)
         clients_pause(w, i, false);
@@ -487,7 +487,7 @@ static void set_up(struct nodes *w, uint64_t seed)
     w->nature.breaks = chance(luck, 40);
     w->nature.pauses = chance(luck, 50);
     w->skew_us = chance(luck, 50) ? SECOND / 2 : 0;
-    w->lease_us = SECOND + (int64_t)below(luck, 4 * SECOND);
+    w->claim_us = SECOND + (int64_t)below(luck, 4 * SECOND);
     w->actions = 50 + (unsigned)below(luck, 250);
 }
 

@@ -498,7 +498,7 @@ static void choose_config(struct sim *s, uint64_t seed)
         .arg = s,
         .clock = &s->wall,
         .strategy = chance(luck, 35) ? FL_LOOKAHEAD : FL_PRELOAD,
-        .lease_us = (uint64_t)SECOND + below(luck, 9 * SECOND),
+        .claim_us = (uint64_t)SECOND + below(luck, 9 * SECOND),
         .record_interval_us = chance(luck, 50) ? 10000 + below(luck, 10 * SECOND) : SECOND,
         .max_memory_timers = chance(luck, 50) ? 16 + below(luck, 60) : 100000,
         .max_memory_bytes = seed % 3 == 0 ? 1000 + seed / 3 % 10000 : 0,

@@ -167,7 +167,7 @@ static void check_late_owner(struct sim *s, const struct actor *actor)
 {
     const struct tenure *tenure = &s->ledger.tenures[actor->shard];
     int64_t since_ns = sim_mono_ns(s) - tenure->since_ns;
-    if (since_ns > (int64_t)s->config.lease_us * 1000)
+    if (since_ns > (int64_t)s->config.claim_us * 1000)
         ledger_fail(&s->ledger, "engine %u fires %.3f s after it lost the shard", actor->number,
                     (double)since_ns / 1e9);
     /* In a fleet nothing is taken by force: who had it was to stop before. But one's own name is no obstacle; and a store

@@ -190,7 +190,7 @@ static uint64_t claim_spans(void)
 {
     bool over = false;
     fl_store_request request = {
-        .op = FL_STORE_CLAIM, .done = note_spans, .arg = &over, .claim = {.owner = "me", .lease_us = HOUR_US}};
+        .op = FL_STORE_CLAIM, .done = note_spans, .arg = &over, .claim = {.owner = "me", .claim_us = HOUR_US}};
     fl_store_submit(shard, &request);
     while (!over)
         CHECK_EQ(fl_loop_run_once(loop, true), 0);

@@ -252,7 +252,7 @@ TEST(a_meeting_tells_who_has_the_shards)
     end();
 }
 
-TEST(a_shard_whose_lease_has_run_out_is_still_its_owners)
+TEST(a_shard_whose_claim_has_run_out_is_still_its_owners)
 {
     begin();
     struct asked asked = to_claim("a", 1, false), look;
@@ -323,7 +323,7 @@ static void check_meeting(fl_store_request *request)
     for (size_t i = 0; i < request->meet.member_count; i++)
         found = found || (strcmp(request->meet.members[i].address, server->address) == 0 &&
                           request->meet.members[i].incarnation == server->incarnation);
-    CHECK_EQ(found, request->meet.lease_us > 0);
+    CHECK_EQ(found, request->meet.claim_us > 0);
     server->answered = true;
 }
 

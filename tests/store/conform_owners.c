@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The suite, about owners: claims, leases, versions, and that nobody else writes. */
+/* The suite, about owners: claims, versions, and that nobody else writes. */
 
 #include "store/conformance.h"
 
@@ -70,7 +70,7 @@ TEST(force_takes_what_another_holds)
     end();
 }
 
-TEST(a_lease_that_has_run_out_holds_nobody_off)
+TEST(a_claim_that_has_run_out_holds_nobody_off)
 {
     begin();
     struct asked mine = to_claim("me", 1, false), yours = to_claim("you", HOUR_US, false);
@@ -80,7 +80,7 @@ TEST(a_lease_that_has_run_out_holds_nobody_off)
     end();
 }
 
-TEST(an_owner_whose_lease_has_run_out_goes_on_until_another_claims)
+TEST(an_owner_whose_claim_has_run_out_goes_on_until_another_claims)
 {
     begin();
     struct asked mine = to_claim("me", 1, false);
@@ -91,27 +91,27 @@ TEST(an_owner_whose_lease_has_run_out_goes_on_until_another_claims)
     end();
 }
 
-TEST(renewing_makes_the_lease_longer)
+TEST(renewing_makes_the_claim_longer)
 {
     begin();
     struct asked mine = to_claim("me", 1, false), yours = to_claim("you", HOUR_US, false);
     CHECK_EQ(perform(shard, &mine), 0);
     struct asked renew = simple(FL_STORE_RENEW, mine.request.claim.version);
-    renew.request.renew.lease_us = HOUR_US;
+    renew.request.renew.claim_us = HOUR_US;
     CHECK_EQ(perform(shard, &renew), 0);
     wait_ms(20);
     CHECK_EQ(perform(shard, &yours), FL_SHARD_HELD);
     end();
 }
 
-TEST(a_lease_of_any_length_is_a_lease)
+TEST(a_claim_of_any_length_is_a_claim)
 {
     begin();
     struct asked mine = to_claim("me", UINT64_MAX, false), yours = to_claim("you", HOUR_US, false);
     CHECK_EQ(perform(shard, &mine), 0);
     CHECK_EQ(perform(shard, &yours), FL_SHARD_HELD);
     struct asked renew = simple(FL_STORE_RENEW, mine.request.claim.version);
-    renew.request.renew.lease_us = UINT64_MAX;
+    renew.request.renew.claim_us = UINT64_MAX;
     CHECK_EQ(perform(shard, &renew), 0);
     struct asked again = to_claim("you", HOUR_US, false);
     CHECK_EQ(perform(shard, &again), FL_SHARD_HELD);

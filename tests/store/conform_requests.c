@@ -154,7 +154,7 @@ TEST(what_was_written_is_there_for_the_next_who_attaches)
     fl_row next = make_row(4, 1000, 25);
     put(shard, version, &next, 1); /* the version is as good as before */
     struct asked yours = to_claim("you", HOUR_US, false);
-    CHECK_EQ(perform(shard, &yours), under_test.leases_end ? 0 : FL_SHARD_HELD); /* detaching is no release */
+    CHECK_EQ(perform(shard, &yours), under_test.claims_end ? 0 : FL_SHARD_HELD); /* detaching is no release */
     end();
 }
 

@@ -238,11 +238,11 @@ struct asked simple(enum fl_store_op op, uint64_t version)
     return (struct asked){.request = {.op = op, .version = version}};
 }
 
-struct asked to_claim(const char *owner, uint64_t lease_us, bool force)
+struct asked to_claim(const char *owner, uint64_t claim_us, bool force)
 {
     struct asked asked = simple(FL_STORE_CLAIM, 0);
     asked.request.claim.owner = owner;
-    asked.request.claim.lease_us = lease_us;
+    asked.request.claim.claim_us = claim_us;
     asked.request.claim.force = force;
     return asked;
 }
@@ -305,12 +305,12 @@ struct asked to_list_dead(void)
     return asked;
 }
 
-struct asked to_meet(const char *address, uint64_t incarnation, uint64_t lease_us, bool join)
+struct asked to_meet(const char *address, uint64_t incarnation, uint64_t claim_us, bool join)
 {
     struct asked asked = simple(FL_STORE_MEET, 0);
     asked.request.meet.address = address;
     asked.request.meet.incarnation = incarnation;
-    asked.request.meet.lease_us = lease_us;
+    asked.request.meet.claim_us = claim_us;
     asked.request.meet.join = join;
     return asked;
 }

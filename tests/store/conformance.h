@@ -30,7 +30,7 @@ struct store_under_test {
     int (*reopen)(fl_store **ret);                /* the same again, after it was closed. NULL: nothing survives that */
     void (*remove)(void);                         /* of what is left after it was closed. NULL: nothing */
     bool counts_deleted;                          /* FL_STORE_FINISH says how many it has deleted */
-    bool leases_end;                              /* with the last attachment: no other process can have a claim */
+    bool claims_end;                              /* with the last attachment: no other process can have a claim */
     unsigned histories;                           /* random ones; 0: 100 */
 };
 
@@ -61,7 +61,7 @@ int await(struct asked *asked);                 /* its result */
 int perform(fl_shard *which, struct asked *asked);
 
 /* Requests. */
-struct asked to_claim(const char *owner, uint64_t lease_us, bool force);
+struct asked to_claim(const char *owner, uint64_t claim_us, bool force);
 struct asked to_write(uint64_t version, const fl_store_change *changes, size_t count);
 struct asked to_find(fl_store_want *wants, size_t count);
 struct asked to_list(uint64_t window);
@@ -69,7 +69,7 @@ struct asked to_load(const uint64_t *windows, size_t count); /* everything */
 struct asked to_refile(uint64_t version, uint64_t window, size_t limit);
 struct asked to_record(uint64_t version, const fl_progress *progress);
 struct asked to_list_dead(void);
-struct asked to_meet(const char *address, uint64_t incarnation, uint64_t lease_us, bool join);
+struct asked to_meet(const char *address, uint64_t incarnation, uint64_t claim_us, bool join);
 struct asked simple(enum fl_store_op op, uint64_t version);
 
 #define HOUR_US (3600 * (uint64_t)1000000)

@@ -357,7 +357,7 @@ static void submit_write(const struct asked *asked)
         if (request->op == FL_STORE_RECORD)
             model_record(&h.model, &request->record.progress);
         else if (request->op == FL_STORE_RENEW)
-            h.model.leased = request->renew.lease_us > 0;
+            h.model.claimed = request->renew.claim_us > 0;
         else
             h.model.owner = NULL;
         fputs("done\n", out);
@@ -403,7 +403,7 @@ static void do_small_write(void)
         asked = simple(FL_STORE_RELEASE, version);
     } else if (i % 2) {
         asked = simple(FL_STORE_RENEW, version);
-        asked.request.renew.lease_us = i % 4 == 1 ? HOUR_US : 0;
+        asked.request.renew.claim_us = i % 4 == 1 ? HOUR_US : 0;
     } else {
         fl_progress progress = choose_progress();
         asked = to_record(version, &progress);
@@ -573,16 +573,16 @@ static void do_claim(void)
 {
     static const char *const names[2] = {"first", "second"};
     unsigned i = byte();
-    uint64_t lease_us = i % 2 ? HOUR_US : 0;
+    uint64_t claim_us = i % 2 ? HOUR_US : 0;
     settle();
-    struct asked asked = to_claim(names[h.turn], lease_us, i / 2 % 2);
-    bool held = h.model.owner && strcmp(h.model.owner, names[h.turn]) != 0 && h.model.leased && i / 2 % 2 == 0;
+    struct asked asked = to_claim(names[h.turn], claim_us, i / 2 % 2);
+    bool held = h.model.owner && strcmp(h.model.owner, names[h.turn]) != 0 && h.model.claimed && i / 2 % 2 == 0;
     CHECK_EQ(perform(h.owners[h.turn], &asked), held ? FL_SHARD_HELD : 0);
     if (held)
         return;
     check_claimed(&asked);
     h.model.owner = names[h.turn];
-    h.model.leased = lease_us > 0;
+    h.model.claimed = claim_us > 0;
     h.model.version = h.versions[h.turn] = asked.request.claim.version;
 }
 
@@ -599,7 +599,7 @@ static void do_restart(void)
     detach(h.owners[1]);
     if (under_test.reopen) {
         reopen();
-        h.model.leased &= !under_test.leases_end;
+        h.model.claimed &= !under_test.claims_end;
     } else {
         detach(shard);
         shard = attach(0);

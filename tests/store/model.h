@@ -23,7 +23,7 @@ struct model {
     uint64_t keep[MODEL_KEEP];
     uint64_t version;
     const char *owner; /* NULL: none */
-    bool leased;       /* its lease has not run out */
+    bool claimed;      /* its claim has not run out */
 };
 
 /* What the rows are now. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory store: the suite for all stores, and what only this one has: faults, a clock of its own for leases, memory
+/* The memory store: the suite for all stores, and what only this one has: faults, a clock of its own for claims, memory
  * that runs out at every point. */
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void begin_virtual(void)
     shard = attach(0);
 }
 
-TEST(a_lease_runs_out_to_the_microsecond_by_the_clock_of_the_store)
+TEST(a_claim_runs_out_to_the_microsecond_by_the_clock_of_the_store)
 {
     begin_virtual();
     struct asked mine = to_claim("me", 500, false);
@@ -51,14 +51,14 @@ TEST(a_lease_runs_out_to_the_microsecond_by_the_clock_of_the_store)
     end();
 }
 
-TEST(a_renewed_lease_counts_from_the_renewal)
+TEST(a_renewed_claim_counts_from_the_renewal)
 {
     begin_virtual();
     struct asked mine = to_claim("me", 500, false);
     CHECK_EQ(perform(shard, &mine), 0);
     wall_us += 400;
     struct asked renew = simple(FL_STORE_RENEW, mine.request.claim.version);
-    renew.request.renew.lease_us = 200;
+    renew.request.renew.claim_us = 200;
     CHECK_EQ(perform(shard, &renew), 0);
     wall_us += 199;
     struct asked early = to_claim("you", 500, false);

@@ -28,7 +28,7 @@ static void take_off(struct fl__members *members, struct fl__member **at)
 static void take_off_forgotten(struct fl__members *members, int64_t now_us)
 {
     for (struct fl__member **at = &members->first; *at;)
-        if ((*at)->lease_until_us < now_us - KEPT_US)
+        if ((*at)->claim_until_us < now_us - KEPT_US)
             take_off(members, at);
         else
             at = &(*at)->next;
@@ -51,14 +51,14 @@ static void renew(struct fl__member *member, const fl_store_request *request, in
     const char *about = request->meet.about ? request->meet.about : "";
     memcpy(member->about, about, strlen(about) + 1);
     member->incarnation = request->meet.incarnation;
-    member->lease_until_us = until_us;
+    member->claim_until_us = until_us;
 }
 
 int fl__members_note(struct fl__members *members, const fl_store_request *request, int64_t now_us, int64_t until_us)
 {
     if (!request->meet.address)
         return 0;
-    bool gone = request->meet.lease_us == 0, join = request->meet.join;
+    bool gone = request->meet.claim_us == 0, join = request->meet.join;
     struct fl__member **at = place_of(members, request->meet.address);
     bool listed = *at && strcmp((*at)->address, request->meet.address) == 0;
     if (!listed && join && !gone) {

@@ -9,7 +9,7 @@
 struct fl__member {
     struct fl__member *next;
     uint64_t incarnation;
-    int64_t lease_until_us;
+    int64_t claim_until_us;
     char address[FL_STORE_NAME_MAX + 1], about[FL_STORE_NAME_MAX + 1];
 };
 
@@ -19,7 +19,7 @@ struct fl__members {
     char secret[FL_STORE_NAME_MAX + 1];
 };
 
-/* Writes down what a FL_STORE_MEET says, at `now_us`, of a lease until `until_us`. Returns 0, or FL_NO_MEMORY: then nothing
+/* Writes down what a FL_STORE_MEET says, at `now_us`, of a claim until `until_us`. Returns 0, or FL_NO_MEMORY: then nothing
  * was. */
 int fl__members_note(struct fl__members *members, const fl_store_request *request, int64_t now_us, int64_t until_us);
 

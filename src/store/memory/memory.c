@@ -43,7 +43,7 @@ struct book {
     struct fl__rows rows;
     uint64_t version;
     char owner[FL_STORE_NAME_MAX + 1]; /* empty: none */
-    int64_t lease_until_us;
+    int64_t claim_until_us;
     fl_progress progress; /* `keep` is ours */
     struct fl__past history;
 };
@@ -130,10 +130,10 @@ static int64_t now_us(const struct attachment *a)
     return clock->now_us(clock);
 }
 
-static int64_t lease_end(int64_t now, uint64_t lease_us)
+static int64_t claim_end(int64_t now, uint64_t claim_us)
 {
     int64_t end;
-    return __builtin_add_overflow(now, lease_us, &end) ? INT64_MAX : end;
+    return __builtin_add_overflow(now, claim_us, &end) ? INT64_MAX : end;
 }
 
 /* The windows with rows in them, counted and, if `out` is not NULL, listed. */
@@ -216,7 +216,7 @@ static void claim(struct attachment *a, fl_store_request *request)
 {
     struct book *book = a->book;
     bool held = book->owner[0] && strcmp(book->owner, request->claim.owner) != 0;
-    if (held && !request->claim.force && now_us(a) < book->lease_until_us) {
+    if (held && !request->claim.force && now_us(a) < book->claim_until_us) {
         fl__store_answer(request, FL_SHARD_HELD, "shard %u is held by %.180s", a->shard.shard, book->owner);
         return;
     }
@@ -225,7 +225,7 @@ static void claim(struct attachment *a, fl_store_request *request)
         return;
     }
     memcpy(book->owner, request->claim.owner, strlen(request->claim.owner) + 1);
-    book->lease_until_us = lease_end(now_us(a), request->claim.lease_us);
+    book->claim_until_us = claim_end(now_us(a), request->claim.claim_us);
     request->claim.version = ++book->version;
     a->claimed = true;
     a->claimed_after = atomic_load(&((struct store *)a->shard.store)->went_back);
@@ -624,7 +624,7 @@ static const fl_store_holder *tell_holders(struct attachment *a, int64_t now)
         pthread_mutex_lock(&book->lock);
         holders[i] = (fl_store_holder){.owner = copy_text(&a->arena, book->owner), .version = book->version};
         if (book->owner[0])
-            holders[i].left_us = time_left(book->lease_until_us, now);
+            holders[i].left_us = time_left(book->claim_until_us, now);
         pthread_mutex_unlock(&book->lock);
         if (!holders[i].owner)
             return NULL;
@@ -638,7 +638,7 @@ static void meet_locked(struct attachment *a, fl_store_request *request, int64_t
     struct fl__members *members = &((struct store *)a->shard.store)->members;
     fl_store_member *told = fl__arena_take(&a->arena, (members->count + 1) * sizeof *told);
     struct fl__member *copies = fl__arena_take(&a->arena, (members->count + 1) * sizeof *copies);
-    if (!told || !copies || fl__members_note(members, request, now, lease_end(now, request->meet.lease_us)) < 0) {
+    if (!told || !copies || fl__members_note(members, request, now, claim_end(now, request->meet.claim_us)) < 0) {
         fl__store_answer(request, FL_NO_MEMORY, NULL);
         return;
     }
@@ -648,7 +648,7 @@ static void meet_locked(struct attachment *a, fl_store_request *request, int64_t
         told[count] = (fl_store_member){.address = copies[count].address,
                                         .about = copies[count].about,
                                         .incarnation = member->incarnation,
-                                        .left_us = time_left(member->lease_until_us, now)};
+                                        .left_us = time_left(member->claim_until_us, now)};
         count++;
     }
     if (request->meet.join && request->meet.offer && !members->secret[0])
@@ -690,7 +690,7 @@ static void carry_out_locked(struct attachment *a, fl_store_request *request)
     case FL_STORE_CLAIM:
         return claim(a, request);
     case FL_STORE_RENEW:
-        book->lease_until_us = lease_end(now_us(a), request->renew.lease_us);
+        book->claim_until_us = claim_end(now_us(a), request->renew.claim_us);
         return;
     case FL_STORE_RELEASE:
         book->owner[0] = 0;
@@ -970,7 +970,7 @@ static int copy_book(struct book *to, const struct book *from)
     uint64_t *keep = size > 0 ? fl__alloc(size) : NULL;
     to->rows = (struct fl__rows){0};
     to->version = from->version;
-    to->lease_until_us = from->lease_until_us;
+    to->claim_until_us = from->claim_until_us;
     memcpy(to->owner, from->owner, sizeof to->owner);
     to->progress = from->progress;
     to->progress.keep = keep;
@@ -989,7 +989,7 @@ static void move_book(struct book *to, struct book *from)
     fl__rows_move(&to->rows, &from->rows);
     to->history = from->history;
     to->version = from->version;
-    to->lease_until_us = from->lease_until_us;
+    to->claim_until_us = from->claim_until_us;
     memcpy(to->owner, from->owner, sizeof to->owner);
     to->progress = from->progress;
 }

@@ -21,7 +21,7 @@
 
 #define UNKNOWN_US 1000000 /* a shard whose node does not answer: it cannot be claimed; look again after this */
 
-enum { PATIENCE_PARTS = 6 }; /* of a lease, for a node to answer */
+enum { PATIENCE_PARTS = 6 }; /* of a claim, for a node to answer */
 
 static fl_bytes text(const char *s)
 {
@@ -39,7 +39,7 @@ static void say_who(struct pg_shard *shard, const fl_store_request *request)
 static void cap(struct pg_shard *shard, struct pg_flight *flight)
 {
     fl__pg_begin(&shard->args);
-    fl__pg_int(&shard->args, fl__pg_longest(flight->request->meet.lease_us));
+    fl__pg_int(&shard->args, fl__pg_longest(flight->request->meet.claim_us));
     if (!fl__pg_store(shard)->spread)
         fl__pg_say(shard, flight, PG_CAP_CLAIMS, &shard->args);
     fl__pg_say(shard, flight, PG_CAP_MEMBERS, &shard->args);
@@ -51,11 +51,11 @@ static void send_note(struct pg_shard *shard, struct pg_flight *flight)
     struct pg_args *args = &shard->args;
     const fl_store_request *request = flight->request;
     flight->doubt = true;
-    if (request->meet.lease_us > 0)
+    if (request->meet.claim_us > 0)
         cap(shard, flight);
     say_who(shard, request);
-    if (request->meet.lease_us > 0) {
-        fl__pg_int(args, fl__pg_lease(request->meet.lease_us));
+    if (request->meet.claim_us > 0) {
+        fl__pg_int(args, fl__pg_claim(request->meet.claim_us));
         fl__pg_bytes(args, text(request->meet.about));
         fl__pg_say(shard, flight, request->meet.join ? PG_JOIN : PG_STAY, args);
     } else {
@@ -219,10 +219,10 @@ static int ask_node(struct pg_shard *shard, struct pg_flight *flight, const PGre
     return end;
 }
 
-/* A server says three times per lease that it is there. Up to three nodes that do not answer leave enough time for that. */
+/* A server says three times per claim that it is there. Up to three nodes that do not answer leave enough time for that. */
 static void ask_nodes(struct pg_shard *shard, struct pg_flight *flight, const PGresult *nodes)
 {
-    uint64_t timeout_us = fl__pg_store(shard)->timeout_us, part_us = flight->request->meet.lease_us / PATIENCE_PARTS;
+    uint64_t timeout_us = fl__pg_store(shard)->timeout_us, part_us = flight->request->meet.claim_us / PATIENCE_PARTS;
     for (uint32_t i = 0; i < shard->base.store->shards; i++)
         shard->known[i].fresh = false;
     say_patience(shard, flight, part_us > 0 && part_us < timeout_us ? part_us : timeout_us);

@@ -249,17 +249,17 @@ void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight);
  * column `too_long` says so. */
 int fl__pg_page_count(const PGresult *result, size_t limit, int too_long, bool *ret_more);
 
-/* As much of a lease as fits into the tables. */
-static inline uint64_t fl__pg_lease(uint64_t lease_us)
+/* As much of a claim as fits into the tables. */
+static inline uint64_t fl__pg_claim(uint64_t claim_us)
 {
-    return lease_us < (uint64_t)1 << 61 ? lease_us : (uint64_t)1 << 61;
+    return claim_us < (uint64_t)1 << 61 ? claim_us : (uint64_t)1 << 61;
 }
 
-/* A claim never lasts longer than this, unless the clock of the database was set back. Servers may have different leases: a server
- * whose lease is up to nine times ours still renews its claim, every third of its lease, before this is over. */
-static inline uint64_t fl__pg_longest(uint64_t lease_us)
+/* A claim never lasts longer than this, unless the clock of the database was set back. Servers may have different settings: a server
+ * whose claims last up to nine times ours still renews, every third of that time, before this is over. */
+static inline uint64_t fl__pg_longest(uint64_t claim_us)
 {
-    return fl__pg_lease(lease_us) * 3;
+    return fl__pg_claim(claim_us) * 3;
 }
 
 /* What to do about an error, in words; "" if there is nothing to say. `state` is its SQLSTATE, or "": then the text may

@@ -221,7 +221,7 @@ static int start_renew(struct pg_shard *shard, struct pg_flight *flight)
     if (!fl__pg_reserve(&shard->args, 5 * PG_INT_SIZE))
         return FL_NO_MEMORY;
     begin_fence(shard, flight);
-    fl__pg_int(&shard->args, fl__pg_lease(flight->request->renew.lease_us));
+    fl__pg_int(&shard->args, fl__pg_claim(flight->request->renew.claim_us));
     fl__pg_say(shard, flight, PG_RENEW, &shard->args);
     fl__pg_commit(shard, flight);
     return 0;
@@ -717,10 +717,10 @@ static int start_claim(struct pg_shard *shard, struct pg_flight *flight)
     shard->chained = true;
     flight->stage = STAGE_FIRST;
     fl__pg_transact(shard, flight);
-    if (flight->request->claim.lease_us > 0) {
+    if (flight->request->claim.claim_us > 0) {
         fl__pg_begin(args);
         fl__pg_int(args, shard->base.shard);
-        fl__pg_int(args, fl__pg_longest(flight->request->claim.lease_us));
+        fl__pg_int(args, fl__pg_longest(flight->request->claim.claim_us));
         fl__pg_say(shard, flight, PG_CAP_CLAIM, args);
     }
     fl__pg_begin(args);
@@ -885,7 +885,7 @@ static void send_claim(struct pg_shard *shard, struct pg_flight *flight)
     fl__pg_int(args, shard->base.shard);
     fl__pg_int(args, flight->version);
     fl__pg_int(args, flight->number);
-    fl__pg_int(args, fl__pg_lease(request->claim.lease_us));
+    fl__pg_int(args, fl__pg_claim(request->claim.claim_us));
     fl__pg_bytes(args, (fl_bytes){request->claim.owner, strlen(request->claim.owner)});
     fl__pg_say(shard, flight, PG_CLAIM, args);
     fl__pg_commit(shard, flight);
@@ -1063,7 +1063,7 @@ static void compare_clocks(struct pg_shard *shard, const struct pg_flight *fligh
         return;
     int64_t theirs = (int64_t)fl__pg_get_int(result, 0, column);
     if (what == PG_RENEW) /* Citus returns columns, but not now() */
-        theirs -= (int64_t)fl__pg_lease(flight->request->renew.lease_us);
+        theirs -= (int64_t)fl__pg_claim(flight->request->renew.claim_us);
     int64_t received_us = fl_wall_clock_system()->now_us(fl_wall_clock_system());
     int64_t ahead_us = theirs < flight->sent_us ? flight->sent_us - theirs
                        : theirs > received_us   ? received_us - theirs

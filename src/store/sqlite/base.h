@@ -170,8 +170,8 @@ struct file_identity {
 };
 
 /* How long the owner of a version keeps others away. Only this process can have claims that matter (folder.c), so that
- * leases are not in the file: what another process has left is free. */
-struct lease {
+ * claims are not in the file: what another process has left is free. */
+struct claim {
     uint64_t version;
     int64_t until_us;
 };
@@ -185,7 +185,7 @@ struct base {
     bool in_transaction;
     bool unsettled;                /* a commit has failed and may yet turn up after a crash: see fl__base_commit() */
     struct file_identity files[2]; /* what the paths of the file and of its log led to when they were opened */
-    struct lease leases[2];        /* index = version & 1, so that a claim that is rolled back leaves the one before */
+    struct claim claims[2];        /* index = version & 1, so that a claim that is rolled back leaves the one before */
     bool counted;                  /* the opening of the store is noted in all its files (folder.c) */
     bool marked;                   /* a commit has noted that this file is in use (mark.c) */
     char message[400];

@@ -215,38 +215,38 @@ static int set_owner(struct base *base, uint64_t version, const char *owner)
     return 0;
 }
 
-static struct lease *lease_of(struct base *base)
+static struct claim *claim_of(struct base *base)
 {
-    return &base->leases[base->version & 1];
+    return &base->claims[base->version & 1];
 }
 
-static void set_lease(struct base *base, fl_wall_clock *clock, uint64_t lease_us)
+static void set_claim(struct base *base, fl_wall_clock *clock, uint64_t claim_us)
 {
     int64_t now = clock->now_us(clock);
-    *lease_of(base) =
-        (struct lease){base->version, lease_us < (uint64_t)(INT64_MAX - now) ? now + (int64_t)lease_us : INT64_MAX};
+    *claim_of(base) =
+        (struct claim){base->version, claim_us < (uint64_t)(INT64_MAX - now) ? now + (int64_t)claim_us : INT64_MAX};
 }
 
 /* How long the owner keeps others away. */
-static int64_t lease_left(struct base *base, fl_wall_clock *clock)
+static int64_t claim_left(struct base *base, fl_wall_clock *clock)
 {
-    const struct lease *lease = lease_of(base);
+    const struct claim *claim = claim_of(base);
     int64_t now = clock->now_us(clock);
-    return lease->version == base->version && lease->until_us > now ? lease->until_us - now : 0;
+    return claim->version == base->version && claim->until_us > now ? claim->until_us - now : 0;
 }
 
 /* Nothing is written, and nobody else could claim it; but whoever relies on the shard must know that its files are there. */
-static int renew(struct base *base, fl_wall_clock *clock, uint64_t lease_us)
+static int renew(struct base *base, fl_wall_clock *clock, uint64_t claim_us)
 {
     int r = fl__base_present(base);
     if (r == 0)
-        set_lease(base, clock, lease_us);
+        set_claim(base, clock, claim_us);
     return r;
 }
 
 static int release(struct base *base)
 {
-    *lease_of(base) = (struct lease){0};
+    *claim_of(base) = (struct claim){0};
     return set_owner(base, base->version, "");
 }
 
@@ -310,7 +310,7 @@ static int claim_counts(struct base *base, fl_store_request *request)
 
 static int claim(struct base *base, fl_wall_clock *clock, fl_store_request *request)
 {
-    int64_t left = lease_left(base, clock);
+    int64_t left = claim_left(base, clock);
     if (left > 0 && !request->claim.force && base->owner[0] && strcmp(base->owner, request->claim.owner) != 0) {
         fl__store_answer(request, FL_SHARD_HELD, "shard %u is held by %.150s for another %.1f s", base->number,
                          base->owner, (double)left / 1e6);
@@ -326,7 +326,7 @@ static int claim(struct base *base, fl_wall_clock *clock, fl_store_request *requ
     if (r == 0)
         r = set_owner(base, base->version + 1, request->claim.owner);
     if (r == 0)
-        set_lease(base, clock, request->claim.lease_us);
+        set_claim(base, clock, request->claim.claim_us);
     request->claim.version = base->version;
     return r;
 }
@@ -632,7 +632,7 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
     case FL_STORE_CLAIM:
         return claim(base, clock, request);
     case FL_STORE_RENEW:
-        return renew(base, clock, request->renew.lease_us);
+        return renew(base, clock, request->renew.claim_us);
     case FL_STORE_RELEASE:
         return release(base);
     case FL_STORE_WRITE:

@@ -111,7 +111,7 @@ static void prepare(struct scenario *s, uint64_t version)
     s->asked[3].request.finish.record.seq_limit = next_seq;
     s->asked[4] = to_write(version, &s->changes[3], 1);
     s->asked[5] = simple(FL_STORE_RENEW, version);
-    s->asked[5].request.renew.lease_us = HOUR_US;
+    s->asked[5].request.renew.claim_us = HOUR_US;
     s->asked[6] = to_load(&s->window, 1);
 }
 

@@ -38,4 +38,4 @@ __attribute__((constructor)) static void make_small(void)
 #endif
 
 const struct store_under_test under_test = {
-    .open = open_new, .reopen = open_again, .remove = remove_folder, .leases_end = true, .histories = SCALE(100, 15)};
+    .open = open_new, .reopen = open_again, .remove = remove_folder, .claims_end = true, .histories = SCALE(100, 15)};

@@ -195,7 +195,7 @@ static void check_missed(const char *file, const char *instead)
     if (new)
         fclose(new);
     struct asked write = to_write(version, &change, 1), renew = simple(FL_STORE_RENEW, version);
-    renew.request.renew.lease_us = HOUR_US;
+    renew.request.renew.claim_us = HOUR_US;
     CHECK_EQ(perform(shard, &write), FL_STORE_UNAVAILABLE);
     CHECK(strstr(write.request.message, file) &&
           strstr(write.request.message, instead ? "was replaced" : "was removed"));
@@ -203,7 +203,7 @@ static void check_missed(const char *file, const char *instead)
     CHECK_EQ(move("aside", file), 0);
     put(shard, version, &other, 1);
     struct asked again = simple(FL_STORE_RENEW, version);
-    again.request.renew.lease_us = HOUR_US;
+    again.request.renew.claim_us = HOUR_US;
     CHECK_EQ(perform(shard, &again), 0);
     end();
 }
@@ -232,7 +232,7 @@ TEST(to_renew_writes_nothing)
     struct stat before[3], after[3];
     begin();
     struct asked renew = simple(FL_STORE_RENEW, claim(shard, "me"));
-    renew.request.renew.lease_us = HOUR_US;
+    renew.request.renew.claim_us = HOUR_US;
     for (int i = 0; i < 3; i++)
         CHECK_EQ(stat(folder_file(files[i]), &before[i]), 0);
     usleep(20000); /* times of files have the resolution of the system's tick */
@@ -854,7 +854,7 @@ TEST(a_disk_that_is_nearly_full_takes_no_new_rows_and_all_else)
     fl_row replaced = make_named(10, 3000, 25, "first");
     write_one(shard, version, (fl_store_change){.remove = moved.key, .remove_id = moved.id.seq, .put = &replaced});
     struct asked renew = simple(FL_STORE_RENEW, version), record = to_record(version, &(fl_progress){.seq_limit = 12});
-    renew.request.renew.lease_us = HOUR_US;
+    renew.request.renew.claim_us = HOUR_US;
     CHECK_EQ(perform(shard, &renew), 0);
     CHECK_EQ(perform(shard, &record), 0);
     fl__sqlite_tuning = tuning;
