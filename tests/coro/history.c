@@ -60,6 +60,7 @@ struct actor {
     uint64_t turn;     /* READY, YIELDED: a lower number goes first */
     uint64_t until_ns; /* SLEEPING, WATCHING */
     struct actor *joins;
+    fl_coro *joined; /* the actor's reference to it; the end of the history gives it back if the actor does not go on */
     int pipe[2];
     unsigned bytes;      /* in the pipe */
     uint64_t written_ns; /* when the first of them was written */
@@ -294,9 +295,11 @@ static void step_join(struct actor *self, struct actor *other)
     }
     fl_coro *coro = fl_coro_ref(other->coro);
     self->joins = other;
+    self->joined = coro;
     self->state = JOINING;
     REQUIRE(fl_coro_join(coro) == 0);
     resume(self, READY);
+    self->joined = NULL;
     fl_coro_unref(coro);
 }
 
@@ -447,6 +450,7 @@ int coro_history(const uint8_t *bytes, size_t size)
         if (actor->coro)
             REQUIRE(fl_coro_join(actor->coro) == 0); /* also if it never returned */
         fl_coro_unref(actor->coro);
+        fl_coro_unref(actor->joined);
         close(actor->pipe[0]);
         close(actor->pipe[1]);
     }
