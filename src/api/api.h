@@ -24,7 +24,7 @@
  *   spaces.c, settings.c, pause.c, space_delete.c, space_metrics.c   namespaces
  *   hosts.c          how calls of each host went
  *   cluster.c        the servers of the store
- *   events.c         server-sent events; samples.c: how many there were
+ *   events.c         server-sent events; event_ring.c: the latest ones, for clients that reconnect; samples.c: how many there were
  *   clock.c          the test clock
  *   metrics.c        for Prometheus; health
  *   stats.c          the last hour
@@ -42,6 +42,7 @@
 /* Of the configuration, what requests depend on. */
 struct api_config {
     uint64_t max_body, max_payload;
+    uint64_t event_buffer;     /* bytes of events that are kept */
     uint32_t max_request_rate; /* per second and client address; 0: no limit */
     bool allow_private_targets, echo;
     bool ui;                  /* the dashboard */
@@ -56,7 +57,10 @@ struct api {
     _Atomic(const char *) *own_targets; /* our /echo, which may be called although it is not public: see webhook_urls */
     struct test_clock *test_clock;      /* NULL: time passes by itself */
     struct rates *rates;                /* NULL: there is no limit */
-    atomic_uint subscribers;            /* of events, on all workers */
+    struct event_ring *ring;            /* the latest events */
+    atomic_bool events_wanted;          /* a client or another server has listened */
+    atomic_bool events_of_servers;      /* the other servers are listened to */
+    fl_loop_task listen_task;
     int64_t started_us;
 };
 
@@ -72,6 +76,7 @@ struct api_worker {
     peer_sessions *sessions; /* of other servers; NULL: this one is alone */
     struct subscriber *subscribers;
     struct listener *listeners;
+    atomic_uint hearers; /* subscribers and listeners */
     struct sampler *samplers;
     struct batch *batches; /* that are open */
     struct api_counts counts;
@@ -102,6 +107,8 @@ int rates_new(struct api *api, uint64_t secret); /* 0, FL_NO_MEMORY */
 void rates_free(struct api *api);
 int test_clock_new(struct api *api, fl_wall_clock **ret); /* 0, FL_NO_MEMORY */
 void test_clock_free(struct api *api);
+int events_new(struct api *api, uint64_t random); /* 0, FL_NO_MEMORY */
+void events_free(struct api *api);
 void events_stop(struct worker *worker);
 void batches_stop(struct worker *worker); /* nothing more is read of those that are open */
 /* Tokens were read again: some may not be let in any more. */

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* Server-sent events: what happens to timers, as it happens, to whoever listens.
  *
- * If nobody listens, an event costs one look at a counter. Otherwise it is written once, where it happens, and sent to the
- * workers on whose connections somebody does. Who does not keep up loses events, and is told how many.
+ * Before the first client listens, an event costs one look at a flag. From then on it is written once, where it happens, gets a
+ * number and is kept for clients that reconnect (event_ring.h). It is posted to the workers that have subscribers. All this is
+ * done under the ring's lock, so every worker gets the events in the order of their numbers. A client that reads too slowly loses
+ * events, and the server tells it how many.
  *
- * Who listens here hears of all servers: a worker that has listeners listens itself, to everything, at the other servers. */
+ * A client that sends Last-Event-ID reads from the ring until it has caught up. Then it gets events like the others, except
+ * those that it has from the ring already.
+ *
+ * A client hears of all servers: from the first subscriber on, the first worker listens, to everything, at the other servers. */
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/event_ring.h"
 #include "api/internal.h"
 #include "api/timer.h"
 
@@ -29,6 +36,8 @@ struct subscriber {
     fl_timer_id ping;
     struct session_watch *login; /* NULL: it has none */
     unsigned kinds;              /* a bit each */
+    bool resuming;               /* it reads from the ring */
+    uint64_t at;                 /* the latest event that was sent or is not for it */
     uint64_t dropped;
     fl_bytes ns; /* size 0: all that the token may read */
     char ns_room[256];
@@ -45,6 +54,8 @@ struct event {
     fl_loop_task task;
     struct worker *worker;
     enum event_kind kind;
+    bool relayed; /* it has happened at another server */
+    uint64_t id;
     fl_bytes ns; /* in the text behind it */
     size_t size;
     char text[];
@@ -52,14 +63,24 @@ struct event {
 
 /* --- Telling ------------------------------------------------------------------------------------------------------ */
 
-static bool wants(const struct subscriber *subscriber, const struct event *event)
+static bool wants(const struct subscriber *subscriber, enum event_kind kind, fl_bytes ns)
 {
-    if (!(subscriber->kinds >> event->kind & 1))
+    if (!(subscriber->kinds >> kind & 1))
         return false;
     if (subscriber->ns.size > 0)
-        return subscriber->ns.size == event->ns.size &&
-               memcmp(subscriber->ns.data, event->ns.data, event->ns.size) == 0;
-    return call_may(subscriber->call, RIGHT_READ, event->ns);
+        return subscriber->ns.size == ns.size && memcmp(subscriber->ns.data, ns.data, ns.size) == 0;
+    return call_may(subscriber->call, RIGHT_READ, ns);
+}
+
+static void write_event(struct out *out, uint64_t id, fl_bytes text)
+{
+    out_format(out, "id: %" PRIu64 "\n", id);
+    out_put(out, text.data, text.size);
+}
+
+static void write_dropped(struct out *out, uint64_t last, uint64_t count)
+{
+    out_format(out, "event: dropped\nid: %" PRIu64 "\ndata: {\"count\":%" PRIu64 "}\n\n", last, count);
 }
 
 /* Who has caught up hears at once how many he missed: perhaps nothing else happens for a long time. */
@@ -68,7 +89,7 @@ static void caught_up(http_request *request)
     struct call *call = request->arg;
     struct subscriber *subscriber = call->state;
     struct out lost = {0};
-    out_format(&lost, "event: dropped\ndata: {\"count\":%llu}\n\n", (unsigned long long)subscriber->dropped);
+    write_dropped(&lost, subscriber->at, subscriber->dropped);
     http_write(request, out_bytes(&lost));
     out_free(&lost);
     subscriber->dropped = 0;
@@ -83,7 +104,10 @@ static void send_to(struct subscriber *subscriber, const struct event *event)
         api_here(subscriber->call->worker)->counts.events_dropped++;
         return;
     }
-    http_write(request, (fl_bytes){event->text, event->size});
+    struct out text = {0};
+    write_event(&text, event->id, (fl_bytes){event->text, event->size});
+    http_write(request, out_bytes(&text));
+    out_free(&text);
     api_here(subscriber->call->worker)->counts.events++;
 }
 
@@ -91,7 +115,10 @@ static void send_to_all(const struct event *event)
 {
     for (struct subscriber *s = api_here(event->worker)->subscribers, *next; s; s = next) {
         next = s->next;
-        if (wants(s, event))
+        if (s->resuming || event->id <= s->at)
+            continue; /* it comes, or has come, from the ring */
+        s->at = event->id;
+        if (wants(s, event->kind, event->ns))
             send_to(s, event);
     }
 }
@@ -116,7 +143,8 @@ static void arrives(fl_loop *loop, void *arg)
     struct event *event = arg;
     (void)loop;
     send_to_all(event);
-    for (struct listener *listener = api_here(event->worker)->listeners; listener; listener = listener->next)
+    for (struct listener *listener = api_here(event->worker)->listeners; listener && !event->relayed;
+         listener = listener->next)
         send_on(listener, event);
     free(event);
 }
@@ -136,16 +164,32 @@ static struct event *event_new(struct worker *worker, enum event_kind kind, fl_b
     return event;
 }
 
+static void keep_and_post(struct node *node, enum event_kind kind, bool relayed, fl_bytes text, fl_bytes ns)
+{
+    struct event_ring *ring = ((struct api *)node->owner)->ring;
+    event_ring_lock(ring);
+    uint64_t id = event_ring_add(ring, kind, text, ns);
+    for (unsigned i = 0; i < node->worker_count; i++) {
+        struct worker *worker = &node->workers[i];
+        bool listened = atomic_load_explicit(&api_here(worker)->hearers, memory_order_relaxed) > 0;
+        struct event *event = listened ? event_new(worker, kind, text, ns) : NULL;
+        if (!event)
+            continue;
+        event->id = id;
+        event->relayed = relayed;
+        fl_loop_post_task(worker->loop, &event->task);
+    }
+    event_ring_unlock(ring);
+}
+
 /* What happened at another server. */
 void events_relay(struct worker *worker, fl_bytes piece)
 {
     struct wire wire = wire_begin(piece);
     uint64_t kind = wire_number(&wire);
     fl_bytes ns = wire_bytes(&wire), text = wire_bytes(&wire);
-    struct event *event = wire.bad || kind >= KINDS ? NULL : event_new(worker, (enum event_kind)kind, text, ns);
-    if (event)
-        send_to_all(event);
-    free(event);
+    if (!wire.bad && kind < KINDS)
+        keep_and_post(worker->node, (enum event_kind)kind, true, text, ns);
 }
 
 static void listener_gone(struct link_request *request)
@@ -154,7 +198,7 @@ static void listener_gone(struct link_request *request)
     while (*at != listener)
         at = &(*at)->next;
     *at = listener->next;
-    atomic_fetch_sub(&api_of(listener->worker)->subscribers, 1);
+    atomic_fetch_sub(&api_here(listener->worker)->hearers, 1);
     free(listener);
     link_answer(request, 0, (fl_bytes){0});
 }
@@ -169,7 +213,8 @@ void events_listen(struct worker *worker, struct link_request *request)
     *listener = (struct listener){api_here(worker)->listeners, worker, request};
     api_here(worker)->listeners = listener;
     link_watch(request, listener_gone, listener);
-    atomic_fetch_add(&api_of(worker)->subscribers, 1);
+    atomic_fetch_add(&api_here(worker)->hearers, 1);
+    atomic_store(&api_of(worker)->events_wanted, true);
 }
 
 static void write_of_pause(struct out *text, enum event_kind kind, fl_bytes ns, int64_t now_us)
@@ -186,7 +231,7 @@ static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shar
 {
     char id[FL_ID_TEXT + 1];
     fl_id_format(shard, timer->id, id);
-    out_format(text, "event: %s\nid: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], id, kind_names[kind]);
+    out_format(text, "event: %s\ndata: {\"type\":\"%s\",\"at\":", kind_names[kind], kind_names[kind]);
     out_time(text, now_us);
     out_format(text, ",\"id\":\"%s\",\"namespace\":", id);
     out_string(text, timer->ns);
@@ -209,7 +254,7 @@ void events_publish(struct worker *worker, enum event_kind kind, uint32_t shard,
                     fl_bytes reason)
 {
     struct node *node = worker->node;
-    if (atomic_load_explicit(&api_of(worker)->subscribers, memory_order_relaxed) == 0 ||
+    if (!atomic_load_explicit(&api_of(worker)->events_wanted, memory_order_relaxed) ||
         (is_own_namespace(timer->ns) && !is_host_space(timer->ns)))
         return;
     struct out text = {0};
@@ -222,11 +267,8 @@ void events_publish(struct worker *worker, enum event_kind kind, uint32_t shard,
         out_string(&text, reason);
     }
     out_text(&text, "}\n\n");
-    for (unsigned i = 0; i < node->worker_count && !text.failed; i++) {
-        struct event *event = event_new(&node->workers[i], kind, out_bytes(&text), timer->ns);
-        if (event)
-            fl_loop_post_task(node->workers[i].loop, &event->task);
-    }
+    if (!text.failed)
+        keep_and_post(node, kind, false, out_bytes(&text), timer->ns);
     out_free(&text);
 }
 
@@ -239,9 +281,7 @@ static void unsubscribe(struct subscriber *subscriber)
     *subscriber->link = subscriber->next;
     if (subscriber->next)
         subscriber->next->link = subscriber->link;
-    atomic_fetch_sub(&api_of(call->worker)->subscribers, 1);
-    if (!api_here(call->worker)->subscribers)
-        servers_want_events(call->worker, false);
+    atomic_fetch_sub(&api_here(call->worker)->hearers, 1);
     fl_loop_cancel(call->worker->loop, subscriber->ping);
     session_watch_free(subscriber->login);
     free(subscriber);
@@ -268,8 +308,112 @@ static void ping(fl_loop *loop, void *arg)
     (void)loop;
     if (subscriber->login)
         session_watch_look(subscriber->login);
-    if (http_unsent(subscriber->call->request) < EVENTS_BYTES)
-        http_write(subscriber->call->request, (fl_bytes){": still here\n\n", 14});
+    if (subscriber->resuming || subscriber->dropped > 0 || http_unsent(subscriber->call->request) >= EVENTS_BYTES)
+        return;
+    struct out text = {0}; /* the number: what the filter leaves out was not missed */
+    out_format(&text, ": still here\nid: %" PRIu64 "\n\n", subscriber->at);
+    http_write(subscriber->call->request, out_bytes(&text));
+    out_free(&text);
+}
+
+/* --- Resuming ----------------------------------------------------------------------------------------------------- */
+
+/* Writes some of the events that the client has not got. Returns how many it wrote. */
+static uint64_t write_kept(struct out *out, struct event_ring *ring, struct subscriber *subscriber)
+{
+    uint64_t count = 0, oldest = event_ring_oldest(ring);
+    if (subscriber->at + 1 < oldest) {
+        write_dropped(out, oldest - 1, oldest - 1 - subscriber->at);
+        subscriber->at = oldest - 1;
+    }
+    while (subscriber->at < event_ring_last(ring) && out->size < EVENTS_BYTES / 2) {
+        const struct event_kept *kept = event_ring_at(ring, ++subscriber->at);
+        if (!kept) {
+            write_dropped(out, subscriber->at, 1);
+        } else if (wants(subscriber, kept->kind, kept->ns)) {
+            write_event(out, subscriber->at, kept->text);
+            count++;
+        }
+    }
+    subscriber->resuming = subscriber->at < event_ring_last(ring);
+    return count;
+}
+
+static void resume(http_request *request)
+{
+    struct call *call = request->arg;
+    struct subscriber *subscriber = call->state;
+    struct event_ring *ring = api_of(call->worker)->ring;
+    while (subscriber->resuming && http_unsent(request) <= EVENTS_BYTES) {
+        struct out text = {0};
+        uint64_t before = subscriber->at;
+        event_ring_lock(ring);
+        uint64_t count = write_kept(&text, ring, subscriber);
+        event_ring_unlock(ring);
+        if (text.failed) {
+            out_clear(&text);
+            write_dropped(&text, subscriber->at, subscriber->at - before);
+            count = 0;
+        }
+        http_write(request, out_bytes(&text));
+        out_free(&text);
+        api_here(call->worker)->counts.events += count;
+    }
+    if (subscriber->resuming)
+        http_when_sent(request, EVENTS_BYTES / 2, resume);
+}
+
+/* The number in Last-Event-ID. Returns false if there is none; what is not a number of ours becomes 0, which no event has. */
+static bool read_last_id(http_request *request, uint64_t *ret)
+{
+    fl_bytes text = http_header(request, "last-event-id");
+    uint64_t id = 0;
+    for (size_t i = 0; i < text.size; i++) {
+        char digit = ((const char *)text.data)[i];
+        bool good = digit >= '0' && digit <= '9' && text.size <= 16;
+        id = good ? id * 10 + (uint64_t)(digit - '0') : 0;
+        if (!good)
+            break;
+    }
+    *ret = id;
+    return text.size > 0;
+}
+
+/* From where on the client gets events. */
+static void take_position(struct subscriber *subscriber)
+{
+    http_request *request = subscriber->call->request;
+    struct event_ring *ring = api_of(subscriber->call->worker)->ring;
+    struct out text = {0};
+    uint64_t wanted;
+    bool again = read_last_id(request, &wanted);
+    event_ring_lock(ring);
+    bool known = again && event_ring_knows(ring, wanted);
+    subscriber->at = known ? wanted : event_ring_last(ring);
+    subscriber->resuming = subscriber->at < event_ring_last(ring);
+    event_ring_unlock(ring);
+    out_format(&text, ": listening\nid: %" PRIu64 "\n\n", subscriber->at);
+    if (again && !known)
+        out_format(&text, "event: dropped\nid: %" PRIu64 "\ndata: {\"count\":null}\n\n", subscriber->at);
+    http_write(request, out_bytes(&text));
+    out_free(&text);
+}
+
+static void listen_at_servers(fl_loop *loop, void *arg)
+{
+    (void)loop;
+    servers_want_events(arg, true);
+}
+
+/* The first client: from now on, events are kept, and those of other servers are wanted. */
+static void want_events(struct api *api)
+{
+    struct worker *first = &api->node->workers[0];
+    atomic_store(&api->events_wanted, true);
+    if (atomic_exchange(&api->events_of_servers, true))
+        return;
+    api->listen_task = (fl_loop_task){.fn = listen_at_servers, .arg = first};
+    fl_loop_post_task(first->loop, &api->listen_task);
 }
 
 static int read_kinds(struct call *call, unsigned *ret)
@@ -365,14 +509,24 @@ void events_get(struct call *call)
     if (subscriber->next)
         subscriber->next->link = &subscriber->next;
     api_here(worker)->subscribers = subscriber;
-    atomic_fetch_add(&api_of(worker)->subscribers, 1);
-    if (!subscriber->next)
-        servers_want_events(worker, true);
+    atomic_fetch_add(&api_here(worker)->hearers, 1); /* before the position is taken: no event is between them */
+    want_events(api_of(worker));
     call->state = subscriber;
     call->request->gone = gone;
     call->request->gone_at_eof = true;
     begin(call);
-    http_write(call->request, (fl_bytes){": listening\n\n", 13});
+    take_position(subscriber);
+    resume(call->request);
+}
+
+int events_new(struct api *api, uint64_t random)
+{
+    return event_ring_new(api->config.event_buffer, random, &api->ring);
+}
+
+void events_free(struct api *api)
+{
+    event_ring_free(api->ring);
 }
 
 void events_check(struct worker *worker)

@@ -64,6 +64,7 @@ struct server_config {
     uint32_t max_connections, max_head, max_url;
     uint64_t max_body;
     uint64_t max_memory;
+    uint64_t event_buffer;             /* bytes */
     uint64_t max_payload;              /* engine.max_payload has room for the mark of bytes that are no JSON */
     uint64_t max_timers_per_namespace; /* 0: none */
     uint32_t max_request_rate;         /* a second and client address; 0: none */

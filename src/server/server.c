@@ -237,6 +237,7 @@ static int make_api(struct server *server)
     server->api.config = (struct api_config){
         .max_body = c->max_body,
         .max_payload = c->max_payload,
+        .event_buffer = c->event_buffer,
         .max_request_rate = c->max_request_rate,
         .allow_private_targets = c->allow_private_targets,
         .echo = c->echo,
@@ -245,7 +246,8 @@ static int make_api(struct server *server)
         .allowed_host = c->allowed_host,
     };
     server->api.tokens = &c->tokens;
-    return rates_new(&server->api, random_incarnation(server));
+    int r = events_new(&server->api, random_incarnation(server));
+    return r < 0 ? r : rates_new(&server->api, random_incarnation(server));
 }
 
 static int make_tls(struct server *server)
@@ -324,6 +326,7 @@ static void free_all(struct server *server)
     fl_store_close(server->store);
     http_tls_free(server->tls);
     node_free(&server->node);
+    events_free(&server->api);
     rates_free(&server->api);
     test_clock_free(&server->api);
     free_own_targets(server);

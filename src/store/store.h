@@ -73,7 +73,4 @@ int fl__log_check(const char *path, bool expected, char *message, size_t size);
 struct sqlite3;
 int fl__mark_find(struct sqlite3 *db, bool *ret);
 
-/* Whether the row of a SQLite file that says which shard it is does not match its checksum. A file of a schema before 6 has none. */
-bool fl__shard_is_damaged(struct sqlite3 *db);
-
 #endif

@@ -846,7 +846,7 @@ class Events:
         self.head = b""
         while not self.head.endswith(b"\r\n\r\n"):
             self.head += self.file.readline()
-        self.found = []
+        self.last = 0
         self.chunked = b"chunked" in self.head.lower()
         self.text = b""
         while b": listening" not in self.text:
@@ -867,13 +867,14 @@ class Events:
                 self.read()
                 continue
             fields = dict(line.split(": ", 1) for line in block.decode().split("\n") if not line.startswith(":"))
-            if not fields:
+            if "data" not in fields:
                 continue
             data = json.loads(fields["data"])
             if fields["event"] == "dropped":
                 return data
             expect(fields["event"], data["type"])
-            expect(fields["id"], data["id"])
+            check(int(fields["id"]) > self.last, "the number of an event is larger than the one before")
+            self.last = int(fields["id"])
             return data
 
 

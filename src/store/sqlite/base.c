@@ -44,7 +44,7 @@
 #include "store/sqlite/base.h"
 #include "store/sqlite/names/names.h"
 
-enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 6, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
+enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 5, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
 enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
 enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
 
@@ -92,24 +92,19 @@ static const char *const upgrades[SCHEMA] = {
      "ALTER TABLE progress ADD COLUMN s INTEGER; ALTER TABLE namespaces ADD COLUMN s INTEGER;"),
     ("CREATE TABLE history(span INTEGER PRIMARY KEY, slot INTEGER, rows INTEGER, bytes INTEGER, first_us INTEGER,"
      " last_us INTEGER);"),
-    "ALTER TABLE shard ADD COLUMN s INTEGER; UPDATE shard SET s = " SUM_OF_SHARD ";",
 };
 
 static const char *const texts[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
-    [SQL_SETTLE] = "UPDATE shard SET settled = settled + 1, s = " SHARD_SUM(
-        "version", "owner", "lease_until_us", "slots", "mark", "settled + 1", "opened", "used"),
-    [SQL_OWNER] = "UPDATE shard SET version = ?1, owner = ?2, lease_until_us = 0, s = " SHARD_SUM(
-        "?1", "?2", "0", "slots", "mark", "settled", "opened", "used"),
+    [SQL_SETTLE] = "UPDATE shard SET settled = settled + 1",
+    [SQL_OWNER] = "UPDATE shard SET version = ?1, owner = ?2, lease_until_us = 0",
     [SQL_PROGRESS] = "UPDATE progress SET progress = ?1, s = ?2",
     [SQL_PROGRESS_GET] = "SELECT progress, s FROM progress",
     [SQL_FREE_PAGES] = "PRAGMA freelist_count",
-    [SQL_SLOTS] = "UPDATE shard SET slots = ?1, s = " SHARD_SUM("version", "owner", "lease_until_us", "?1", "mark",
-                                                                "settled", "opened", "used"),
-    [SQL_MARK] = "UPDATE shard SET mark = ?1, s = " SHARD_SUM("version", "owner", "lease_until_us", "slots", "?1",
-                                                              "settled", "opened", "used"),
+    [SQL_SLOTS] = "UPDATE shard SET slots = ?1",
+    [SQL_MARK] = "UPDATE shard SET mark = ?1",
     [SQL_NAMESPACE] = "INSERT INTO namespaces VALUES(?1, ?2, ?3)",
     [SQL_WINDOW] = "INSERT INTO windows VALUES(?1, ?2)",
     [SQL_WINDOW_DROP] = "DELETE FROM windows WHERE window = ?1",
@@ -133,8 +128,7 @@ static const char *const texts[SQL_COUNT] = {
     [SQL_ROWS] = "REPLACE INTO counts VALUES(?1, ?2, ?3)",
     [SQL_ROWS_NONE] = "DELETE FROM counts WHERE window = ?1 AND ns = ?2",
     [SQL_ROWS_DROP] = "DELETE FROM counts WHERE window = ?1",
-    [SQL_USED] = "UPDATE shard SET used = opened, s = " SHARD_SUM("version", "owner", "lease_until_us", "slots", "mark",
-                                                                  "settled", "opened", "opened"),
+    [SQL_USED] = "UPDATE shard SET used = opened",
     [SQL_HISTORY] = "REPLACE INTO history VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
     [SQL_HISTORY_DROP] = "DELETE FROM history WHERE span = ?1",
 };
@@ -553,8 +547,6 @@ static int read_shard(struct base *base, sqlite3_stmt *row, void *arg)
     base->owner[size] = 0;
     base->opened = (uint64_t)sqlite3_column_int64(row, 6);
     base->used = (uint64_t)sqlite3_column_int64(row, 7);
-    if (sqlite3_column_int64(row, 8) != 1)
-        return base_corrupt(base, "the checksum of its row in the table shard does not match");
     struct shard_row *shard = arg;
     *shard = (struct shard_row){true, (uint64_t)sqlite3_column_int64(row, 5)};
     return 0;
@@ -563,9 +555,8 @@ static int read_shard(struct base *base, sqlite3_stmt *row, void *arg)
 static int load_shard(struct base *base, uint64_t *ret_mark)
 {
     struct shard_row shard = {0};
-    int r = fl__each_row(
-        base, "SELECT store, shards, number, version, owner, mark, opened, used, s = " SUM_OF_SHARD " FROM shard",
-        read_shard, &shard);
+    int r = fl__each_row(base, "SELECT store, shards, number, version, owner, mark, opened, used FROM shard",
+                         read_shard, &shard);
     if (r == 0 && !shard.there)
         r = base_corrupt(base, "it does not say which shard it is");
     *ret_mark = shard.mark;
@@ -645,8 +636,7 @@ int fl__base_connect(const char *path, sqlite3 **ret)
     if (rc != SQLITE_OK)
         return rc;
     sqlite3_extended_result_codes(*ret, 1);
-    rc = fl__sum_register(*ret);
-    return rc == SQLITE_OK ? sqlite3_busy_timeout(*ret, BUSY_MS) : rc;
+    return sqlite3_busy_timeout(*ret, BUSY_MS);
 }
 
 /* Before anything is written: is this ours, and not of a later version? */
@@ -718,8 +708,6 @@ static int upgrade(struct base *base, int64_t from, const struct base_identity *
         snprintf(last, sizeof last, "UPDATE shard SET store = %lld, shards = %u, number = %u",
                  (long long)create->store_id, create->shards, create->number);
         r = execute(base, last);
-        if (r == 0)
-            r = execute(base, "UPDATE shard SET s = " SUM_OF_SHARD);
     }
     if (r == 0)
         return execute(base, "COMMIT");
@@ -809,12 +797,9 @@ int fl__base_accept_loss(const char *path, char *message, size_t size)
 
 int fl__base_count(const char *path, uint64_t opened)
 {
-    char sql[256];
+    char sql[96];
     sqlite3 *db = NULL;
-    snprintf(sql, sizeof sql,
-             "PRAGMA synchronous = FULL; UPDATE shard SET opened = %1$llu, s = " SHARD_SUM(
-                 "version", "owner", "lease_until_us", "slots", "mark", "settled", "%1$llu", "used"),
-             (unsigned long long)opened);
+    snprintf(sql, sizeof sql, "PRAGMA synchronous = FULL; UPDATE shard SET opened = %llu", (unsigned long long)opened);
     int rc = fl__base_connect(path, &db);
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(db, sql, NULL, NULL, NULL);

@@ -321,16 +321,6 @@ int fl__slot_doom(struct base *base, uint32_t slot);
 int fl__slots_load(struct base *base);
 int fl__slots_sum(struct base *base);
 
-/* SQL for the checksum of the row in `shard`. A statement that changes the row names the values that it sets, because SQLite
- * computes an expression from the columns as they were before the change. */
-#define SHARD_SUM(version, owner, lease, slots, mark, settled, opened, used)                                         \
-    "foliot_sum(store, shards, number, " version ", " owner ", " lease ", " slots ", " mark ", " settled ", " opened \
-    ", " used ")"
-#define SUM_OF_SHARD SHARD_SUM("version", "owner", "lease_until_us", "slots", "mark", "settled", "opened", "used")
-
-/* Gives a connection the SQL function foliot_sum(). Returns SQLite's codes. */
-int fl__sum_register(sqlite3 *db);
-
 /* The mark of a file that is in use (see fl__mark_find()) is set; cleared. They return SQLite's codes. A connection that has not
  * read anything yet clears it with fl__mark_clear_unread(). */
 void fl__mark_set(sqlite3 *db);

@@ -49,38 +49,6 @@ int64_t fl__checksum(int64_t k, fl_bytes bytes)
     return (int32_t)(uint32_t)(sum ^ sum >> 32);
 }
 
-/* foliot_sum(): a checksum of numbers and texts in their order. */
-static void sum_values(sqlite3_context *context, int count, sqlite3_value **values)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < count; i++) {
-        bool is_number = sqlite3_value_type(values[i]) == SQLITE_INTEGER;
-        int64_t number = is_number ? sqlite3_value_int64(values[i]) : 0;
-        fl_bytes bytes = {&number, sizeof number};
-        if (!is_number)
-            bytes = (fl_bytes){sqlite3_value_blob(values[i]), (size_t)sqlite3_value_bytes(values[i])};
-        sum = fl__checksum(sum, bytes);
-    }
-    sqlite3_result_int64(context, sum);
-}
-
-int fl__sum_register(sqlite3 *db)
-{
-    return sqlite3_create_function_v2(db, "foliot_sum", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sum_values, NULL,
-                                      NULL, NULL);
-}
-
-bool fl__shard_is_damaged(sqlite3 *db)
-{
-    sqlite3_stmt *row = NULL;
-    bool damaged =
-        fl__sum_register(db) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, "SELECT 1 FROM shard WHERE s IS NOT " SUM_OF_SHARD, -1, &row, NULL) == SQLITE_OK &&
-        sqlite3_step(row) == SQLITE_ROW;
-    sqlite3_finalize(row);
-    return damaged;
-}
-
 /* --- The log ------------------------------------------------------------------------------------------------------ */
 
 enum { HEAD = 32, FRAME_HEAD = 24, PAGE = 4096, FRAME = FRAME_HEAD + PAGE };

@@ -77,7 +77,6 @@ static void meddle(const char *file, const char *sql)
 {
     sqlite3 *db;
     CHECK_EQ(sqlite3_open(folder_file(file), &db), SQLITE_OK);
-    CHECK_EQ(fl__sum_register(db), SQLITE_OK);
     CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
 }
@@ -253,7 +252,6 @@ static void make_old(const char *file)
     meddle(
         file,
         "DROP TABLE history; DROP TABLE counts; ALTER TABLE dead DROP COLUMN s; ALTER TABLE shard DROP COLUMN opened;"
-        " ALTER TABLE shard DROP COLUMN s;"
         " ALTER TABLE shard DROP COLUMN used; ALTER TABLE progress DROP COLUMN s;"
         " ALTER TABLE namespaces DROP COLUMN s; PRAGMA user_version = 2");
     CHECK_EQ(sqlite3_open(folder_file(file), &db), SQLITE_OK);
@@ -313,7 +311,7 @@ TEST(a_store_without_history_gets_one_when_it_is_opened)
     put(shard, version, &row, 1);
     detach(shard);
     fl_store_close(store);
-    meddle("shard-0000.db", "DROP TABLE history; ALTER TABLE shard DROP COLUMN s; PRAGMA user_version = 4");
+    meddle("shard-0000.db", "DROP TABLE history; PRAGMA user_version = 4");
     CHECK_EQ(open_again(&store), 0);
     shard = attach(0);
     CHECK(is_named(shard, "a", NULL));
@@ -589,7 +587,7 @@ TEST(an_opening_that_was_cut_off_is_no_damage)
 {
     make_store();
     for (int i = 0; i < 3; i++) {
-        meddle("shard-0000.db", "UPDATE shard SET opened = used + 1; UPDATE shard SET s = " SUM_OF_SHARD);
+        meddle("shard-0000.db", "UPDATE shard SET opened = used + 1");
         check_opens();
     }
     use(0);
@@ -619,50 +617,6 @@ TEST(small_tables_have_checksums)
     CHECK_EQ(perform(shard, &asked), FL_STORE_CORRUPT);
     CHECK(strstr(asked.request.message, "checksum"));
     end();
-}
-
-TEST(each_column_of_the_row_of_a_shard_is_covered_by_its_checksum)
-{
-    static const char *const changes[] = {
-        "store = store + 1",
-        "shards = shards + 1",
-        "number = number + 1",
-        "version = version + 1",
-        "version = version | (1 << 62)",
-        "version = NULL",
-        "owner = 'somebody'",
-        "owner = NULL",
-        "lease_until_us = lease_until_us + 1",
-        "slots = slots + 1",
-        "mark = mark + 1",
-        "settled = settled + 1",
-        "opened = opened + 1",
-        "used = used + 1",
-        "opened = used, used = opened",
-        "s = s + 1",
-        "s = NULL",
-    };
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        char sql[120];
-        make_store();
-        meddle("shard-0001.db", "UPDATE shard SET opened = 8, used = 7; UPDATE shard SET s = " SUM_OF_SHARD);
-        meddle("shard-0000.db", "UPDATE shard SET opened = 8, used = 7; UPDATE shard SET s = " SUM_OF_SHARD);
-        snprintf(sql, sizeof sql, "UPDATE shard SET %s", changes[i]);
-        meddle("shard-0001.db", sql);
-        check_refused(FL_STORE_CORRUPT, "shard-0001.db", "the checksum of its row in the table shard");
-        check_refused(FL_STORE_CORRUPT, "shard-0001.db", "restore it from a backup");
-        done();
-    }
-}
-
-TEST(a_row_of_a_shard_without_checksum_gets_one_when_it_is_opened)
-{
-    make_store();
-    meddle("shard-0000.db", "ALTER TABLE shard DROP COLUMN s; PRAGMA user_version = 5");
-    check_opens();
-    meddle("shard-0000.db", "UPDATE shard SET owner = 'somebody'");
-    check_refused(FL_STORE_CORRUPT, "shard-0000.db", "the checksum of its row in the table shard");
-    done();
 }
 
 TEST(what_was_closed_can_be_opened)

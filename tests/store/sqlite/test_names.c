@@ -450,10 +450,9 @@ TEST(runs_of_the_first_schema_are_read_and_merged_with_others)
     }
     CHECK_EQ(runs(), 3);
     check_lines(4, 4);
-    execute(
-        "ALTER TABLE runs DROP COLUMN lines; DROP TABLE history; DROP TABLE counts; ALTER TABLE dead DROP COLUMN s;"
-        " ALTER TABLE shard DROP COLUMN s; ALTER TABLE shard DROP COLUMN opened; ALTER TABLE shard DROP COLUMN used;"
-        " ALTER TABLE progress DROP COLUMN s; ALTER TABLE namespaces DROP COLUMN s; PRAGMA user_version = 1");
+    execute("ALTER TABLE runs DROP COLUMN lines; DROP TABLE history; DROP TABLE counts; ALTER TABLE dead DROP COLUMN s;"
+            " ALTER TABLE shard DROP COLUMN opened; ALTER TABLE shard DROP COLUMN used;"
+            " ALTER TABLE progress DROP COLUMN s; ALTER TABLE namespaces DROP COLUMN s; PRAGMA user_version = 1");
     for (size_t i = 0; i < base->slot_count; i++) {
         char sql[80];
         snprintf(sql, sizeof sql, "ALTER TABLE slot_%zu DROP COLUMN s", i);
