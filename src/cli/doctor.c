@@ -324,7 +324,7 @@ static void report(struct examination *x)
            x->number, x->timers - x->own, x->settled, x->dead, x->facts.owner[0] ? x->facts.owner : "none",
            x->facts.owner[0] ? ", which was killed" : "");
     if (x->history > 0)
-        printf("shard %" PRIu32 "  %" PRIu64 " rows of history\n", x->number, x->history);
+        printf("shard %" PRIu32 "  %" PRIu64 " row%s of history\n", x->number, x->history, x->history == 1 ? "" : "s");
     if (doubles > 0)
         printf("note     shard %" PRIu32
                "  %zu names have two timers: the older one fired before the server died, and may fire again\n",

@@ -188,6 +188,7 @@ def _():
     expect(sum(int(line[2]) for line in shards), count)
     expect(sum(int(line[line.index("dead") - 1]) for line in shards), 1)
     expect({line[-1] for line in shards}, {"none"})
+    expect([line.split("  ", 1)[1] for line in shown if "of history" in line], ["1 row of history"])
     check("\x1b" not in foliot.on_terminal("doctor", store).must(out="sound"), "nothing is red")
     with Server(store=store) as again:
         expect(len(everything(again)), count)
