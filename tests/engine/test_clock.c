@@ -417,3 +417,30 @@ TEST(an_engine_that_was_stopped_and_started_at_once_is_not_idle)
         tear_down();
     }
 }
+
+/* The same with an attempt that was not settled: it comes again, and then the engine is idle. */
+TEST(an_engine_that_was_stopped_and_started_at_once_with_an_attempt_under_way_becomes_idle)
+{
+    for (int i = 0; i < 2; i++) {
+        int64_t next_us = 0;
+        set_up((fl_engine_config){0});
+        bed.keep = true;
+        CHECK_EQ(create(NULL, SECOND, "x").result, 0);
+        run_for(2 * SECOND);
+        CHECK_EQ(bed.fired_count, 1);
+        int64_t before_us = wall_now(&bed.wall.clock);
+        stop_engine(i);
+        CHECK_EQ(wall_now(&bed.wall.clock), before_us);
+        start_engine((fl_engine_config){.force = true});
+        CHECK(!fl_engine_idle(bed.engine, &next_us));
+        run_for(1);
+        CHECK_EQ(bed.fired_count, 2);
+        CHECK(fl_engine_idle(bed.engine, &next_us)); /* it waits for the dispatcher only */
+        CHECK_EQ(fl_engine_settle(bed.engine, &(fl_settlement){.token = bed.tokens[1]}, 1), 1);
+        run_for(2 * SECOND);
+        CHECK(fl_engine_idle(bed.engine, &next_us));
+        CHECK_EQ(next_us, INT64_MAX);
+        CHECK_EQ(bed.fired_count, 2);
+        tear_down();
+    }
+}

@@ -220,7 +220,7 @@ def _():
     check(2 <= len(circle.calls) <= 20, f"{len(circle.calls)} calls")
 
 
-@test("again_after and again_at: it fires again then, as a first attempt, and under the same ID")
+@test("again_after and again_at: it fires again then, as a first attempt, and each time under an ID of its own")
 def _():
     def answer(call):
         turn = len(receiver.calls)
@@ -256,6 +256,33 @@ def _():
     await_gone(fire(receiver))
     ids = [call.headers["webhook-id"] for call in receiver.calls]
     expect((len(ids), ids[1] == ids[2], ids[0] == ids[1]), (3, True, False))
+
+
+@test("no two firings share an ID, over retries, crashes and restarts, and each ID has attempts 1, 2, 3 …")
+def _():
+    def answer(call):
+        with receiver.lock:
+            turn = len(receiver.calls)
+        return 503 if turn % 3 == 0 else (200, {"Content-Type": "application/json"}, '{"again_after":"20ms"}')
+
+    receiver = Receiver(answer)
+    with Server() as own:
+        own.put("/v1/timers/a/x", {"after": "0s", "target": receiver.url, "retry": {"initial": "10ms"}}).must(201)
+        for end in (own.kill, own.stop):
+            receiver.await_calls(len(receiver.calls) + 7)
+            end()
+            own.start()
+        receiver.await_calls(len(receiver.calls) + 7)
+        own.kill()  # it is not called while the calls are looked at
+    firings = {}
+    for call in receiver.calls:
+        firings.setdefault(call.headers["webhook-id"], []).append(call)
+    check(len(firings) > 12, f"{len(firings)} firings of {len(receiver.calls)} calls")
+    for calls in firings.values():
+        expect(len({call.headers["foliot-due"] for call in calls}), 1, "one firing has one due time")
+        attempts = [int(call.headers["foliot-attempt"]) for call in calls]
+        check(set(attempts) == set(range(1, max(attempts) + 1)), f"attempts {attempts}")  # a crash may repeat one
+    expect(len({calls[0].headers["foliot-due"] for calls in firings.values()}), len(firings), "and another due time")
 
 
 @test("Retry-After is honoured, in seconds and as a date")
