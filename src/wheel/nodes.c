@@ -115,6 +115,8 @@ static size_t take_with_overflow(fl_nodes *nodes, uint64_t now_ns, fl_node **out
     size_t taken = 0;
     fl_node **list;
     overflow_drain(nodes);
+    if (limit == 0)
+        return 0; /* and `out` may be NULL */
     while ((list = overflow_first(nodes)) && (*list)->deadline_ns <= now_ns) {
         taken += fl__rings_take(&nodes->rings, (*list)->deadline_ns, out + taken, limit - taken);
         if (taken == limit)

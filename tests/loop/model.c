@@ -481,7 +481,8 @@ static void act(struct model *m)
     m->time_ns = m->clock.time_ns;
     demand(m->freed || fl_loop_alive(m->loop) == alive(m), "alive() is wrong");
     bool may_wait = m->run == RUN || (m->run == WAIT && m->in_hook);
-    if (may_wait && !m->freed && !m->stopped && !m->draining && (exhausted(m) || would_block(m))) {
+    bool drains = m->draining && m->time_ns < UINT64_MAX; /* at the end of time, an interval is always due again */
+    if (may_wait && !m->freed && !m->stopped && !drains && (exhausted(m) || would_block(m))) {
         fl_loop_stop(m->loop);
         m->stopped = true;
     }
