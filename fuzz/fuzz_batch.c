@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "api/internal.h"
+#include "api/schedules.h"
 #include "http/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
@@ -42,6 +43,8 @@ static struct {
     struct shard shards[SHARDS];
     struct shard_call *first[SHARDS], **end[SHARDS]; /* that are not answered */
     uint32_t digests[SHARDS];                        /* of the operations, in their order */
+    struct call **schedules;                         /* lines about schedules that are not answered */
+    size_t schedule_count, schedule_room;
     unsigned batches;
     int fd; /* the client's */
     struct text answer;
@@ -125,6 +128,49 @@ void shard_call_submit(struct shard_call *job)
     fuzz.end[shard] = &job->next;
     if (!(fuzz.ways & LATE) && fuzz.first[shard] == job)
         answer_one(shard);
+}
+
+static void answer_schedule(struct call *call)
+{
+    uint32_t d = digest(digest(2166136261u, call->ns.data, call->ns.size), call->name.data, call->name.size);
+    if (d % 4 == 0)
+        problem_set(&call->problem, 404, "not-found", NULL, "it is not there");
+    call->answered(call, d % 4 == 0 ? 404 : 200);
+}
+
+/* Lines about one schedule wait for each other, so those that wait here are about different ones: any may be next. */
+static void answer_some_schedule(void)
+{
+    size_t i = below((uint32_t)fuzz.schedule_count);
+    struct call *call = fuzz.schedules[i];
+    fuzz.schedules[i] = fuzz.schedules[--fuzz.schedule_count];
+    answer_schedule(call);
+}
+
+static void submit_schedule(struct call *call)
+{
+    if (!(fuzz.ways & LATE)) {
+        answer_schedule(call);
+        return;
+    }
+    if (fuzz.schedule_count == fuzz.schedule_room) {
+        fuzz.schedule_room = fuzz.schedule_room * 2 + 8;
+        fuzz.schedules = realloc(fuzz.schedules, fuzz.schedule_room * sizeof(struct call *));
+        if (!fuzz.schedules)
+            abort();
+    }
+    fuzz.schedules[fuzz.schedule_count++] = call;
+}
+
+void schedule_put_line(struct call *call, struct json line, bool only_new)
+{
+    (void)line, (void)only_new;
+    submit_schedule(call);
+}
+
+void schedules_delete(struct call *call)
+{
+    submit_schedule(call);
 }
 
 struct shard *shard_of_worker(struct worker *worker)
@@ -257,7 +303,9 @@ static bool turn(void)
             answer_one(shard);
         busy |= fuzz.first[shard] != NULL;
     }
-    return busy;
+    if (fuzz.schedule_count > 0 && below(3) == 0)
+        answer_some_schedule();
+    return busy || fuzz.schedule_count > 0;
 }
 
 static void finish(void)
@@ -274,6 +322,7 @@ static void finish(void)
         turn();
     http_server_free(fuzz.http);
     fl_loop_free(fuzz.loop);
+    free(fuzz.schedules);
 }
 
 /* --- The client --------------------------------------------------------------------------------------------------- */
@@ -377,12 +426,16 @@ static size_t count_lines(const char *body, size_t size)
 
 static void check_lines(const struct text *lines, size_t count)
 {
-    static const char good[] = "{\"ok\":true,\"id\":\"", bad[] = "{\"ok\":false,\"problem\":{";
+    static const char made[] = "{\"ok\":true,\"id\":\"", done[] = "{\"ok\":true}\n",
+                      bad[] = "{\"ok\":false,\"problem\":{";
     for (size_t at = 0; at < lines->size; count--) {
         const char *line = lines->data + at, *line_end = memchr(line, '\n', lines->size - at);
-        assert(count > 0 && line_end && (size_t)(line_end - line) > sizeof bad);
-        assert(memcmp(line, good, sizeof good - 1) == 0 || memcmp(line, bad, sizeof bad - 1) == 0);
-        at += (size_t)(line_end - line) + 1;
+        assert(count > 0 && line_end);
+        size_t size = (size_t)(line_end - line) + 1;
+        assert((size == sizeof done - 1 && memcmp(line, done, size) == 0) ||
+               (size > sizeof bad &&
+                (memcmp(line, made, sizeof made - 1) == 0 || memcmp(line, bad, sizeof bad - 1) == 0)));
+        at += size;
     }
     assert(count == 0);
 }

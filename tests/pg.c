@@ -203,7 +203,8 @@ static void fail_with_log(const char *program)
 static void make(void)
 {
     const struct passwd *user = server_user();
-    snprintf(folder, sizeof folder, "/tmp/foliot-pg-XXXXXX");
+    const char *where = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/foliot-pg-XXXXXX", where ? where : "/tmp");
     CHECK(mkdtemp(folder));
     CHECK(!user || chown(folder, user->pw_uid, user->pw_gid) == 0);
     watch_over();

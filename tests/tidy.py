@@ -21,9 +21,10 @@ import tempfile
 
 KEPT = 4000  # fingerprints; those of other branches and older states are among them
 
-# How many states of a function the analyzer visits before it gives up. Nearly all of the time of clang-tidy goes there, in
-# proportion to this number (its own default is 225,000). With a third of it, it has found all that it had found before.
-NODES = 75000
+# How many states of a function the analyzer visits before it gives up. Nearly all of the time of clang-tidy goes there, about in
+# proportion to this number. Of null pointers that were put at the ends of 24 long functions, it found 22 with 75,000 and with 30,000
+# states, and 21 with 15,000. Its own default is 225,000.
+NODES = 30000
 
 
 def run(*command, cwd=None):

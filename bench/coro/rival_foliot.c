@@ -23,16 +23,16 @@ static void switch_back(void *arg)
 {
     (void)arg;
     for (;;)
-        fl__context_switch(&other_context, main_context);
+        fl__coro_context_switch(&other_context, main_context);
 }
 
 static void measure_switch(void)
 {
     static char stack[65536] __attribute__((aligned(64)));
-    other_context = fl__context_make(stack, stack + sizeof(stack), switch_back, NULL);
+    other_context = fl__coro_context_make(stack, stack + sizeof(stack), switch_back, NULL);
     uint64_t begin_ns = rival_cpu_ns();
     for (size_t i = 0; i < count / 2; i++)
-        fl__context_switch(&main_context, other_context);
+        fl__coro_context_switch(&main_context, other_context);
     rival_answer((double)(rival_cpu_ns() - begin_ns) / (double)count);
 }
 

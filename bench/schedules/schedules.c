@@ -15,6 +15,7 @@
 #endif
 
 #include "../frame.h"
+#include "many.h"
 #include "text/calendar.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -338,4 +339,7 @@ const struct bench benchmark = {
     .find_rivals = find_rivals,
     .run = run_once,
     .check = check,
+#ifdef BENCH_FOLIOT
+    .more = many_tell,
+#endif
 };

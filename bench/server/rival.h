@@ -74,6 +74,8 @@ typedef void foliot_name_fn(char name[32], size_t i, void *arg);
 struct done foliot_create(const struct target *target, unsigned connections, size_t count, foliot_name_fn *name,
                           void *arg);
 struct done foliot_batch(const struct target *target, size_t count, int64_t due_us, foliot_name_fn *name, void *arg);
+/* Lines of a batch, one request for each connection; frees them. */
+struct done foliot_lines(const struct target *target, struct script lines[MOST_PULLERS]);
 /* Timers with a webhook and a name, by which they are spread evenly over the shards, each due step_us after
  * the one before it. */
 void foliot_hooks(const struct target *target, const char *url, size_t count, int64_t from_us, int64_t step_us);

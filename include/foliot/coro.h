@@ -23,7 +23,7 @@
  *
  * A coroutine runs on a worker of a runtime until it sleeps, waits, parks, yields or returns; then the worker runs
  * another one, or its timers and tasks. Nothing interrupts it, and the coroutines of one worker never run at the same
- * time. Those that can run do so in the order in which they became ready: one that is woken, or whose sleep is over, waits
+ * time. Ready coroutines run in the order in which they became ready: a coroutine that is woken, or whose sleep is over, waits
  * for all that could run before.
  *
  * Where its variables are. Unless it asks for a stack of its own, a coroutine runs on a stack that its worker's
@@ -46,7 +46,7 @@
  *
  * Outside a coroutine, on any thread, fl_sleep_…(), fl_coro_wait_fd() and fl_coro_join() block the thread.
  *
- * Stack overflow: whoever runs off the end of a stack hits 64 KiB that cannot be touched; a message with the name of the
+ * Stack overflow: a coroutine that runs off the end of its stack hits 64 KiB that cannot be touched; a message with the name of the
  * coroutine goes to standard error and the program ends by SIGSEGV. (Compile functions with larger frames than that with
  * -fstack-clash-protection, or they may step over it.) For this the first coroutine of a process installs a handler for
  * SIGSEGV, which passes every other fault, and what raise() or kill() send, on to the handler that was there before.
@@ -116,7 +116,7 @@ fl_coro *fl_coro_ref(fl_coro *coro);
 /* One less; the coroutine itself goes on. NULL is allowed. */
 void fl_coro_unref(fl_coro *coro);
 
-/* Lets everybody else of this worker who can run now have a turn: other coroutines, also those whose time is up or whose
+/* Gives a turn to everything else of this worker that can run now: other coroutines, also those whose time is up or whose
  * descriptor is ready, timers that are due, tasks, and what is on the worker's loop. Outside a coroutine, yields the
  * thread. */
 void fl_coro_yield(void);
@@ -160,7 +160,7 @@ int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake wake);
  * meanwhile.
  * Returns what is ready of what was asked for, and FL_ERROR and FL_HANGUP without being asked (an FL_HANGUP of one
  * direction only if asked), a positive union; 0 when the time is up and nothing is ready; FL_INVALID_ARGUMENT if `fd`
- * cannot be waited for or `events` has other bits; FL_EXISTS if the worker's loop watches it for somebody else;
+ * cannot be waited for or `events` has other bits; FL_EXISTS if the program has added it to the loop of the worker;
  * FL_CAPACITY_EXCEEDED, FL_NO_MEMORY, FL_SYSTEM. */
 int fl_coro_wait_fd(int fd, unsigned events, uint64_t timeout_ns);
 

@@ -60,8 +60,8 @@
  *
  * Threads: everything here belongs to the thread of the loop, callbacks included.
  *
- * Failing: 0, or a negative code of foliot/error.h. fl_store_failure() tells for an operation whether nothing has happened,
- * the shard was lost, or nobody knows (FL_OUTCOME_UNKNOWN: ask again later; such a timer may fire).
+ * Errors: 0, or a negative code of foliot/error.h. For an operation, fl_store_failure() says whether nothing has happened, the
+ * shard was lost, or the outcome is unknown (FL_OUTCOME_UNKNOWN: ask again later; such a timer may fire).
  */
 
 #include <stdbool.h>
@@ -137,7 +137,7 @@ typedef struct fl_durable {
 enum { FL_ID_TEXT = 26 };
 void fl_id_format(uint32_t shard, fl_key id, char out[FL_ID_TEXT + 1]);
 
-/* The reverse. Returns 0, or FL_INVALID_TIMER_ID if `text` is none. Capitals do not matter. */
+/* The reverse. Returns 0, or FL_INVALID_TIMER_ID if `text` is not an ID. Upper and lower case are the same. */
 int fl_id_parse(const char *text, size_t size, uint32_t *ret_shard, fl_key *ret_id);
 
 /* --- Firing ------------------------------------------------------------------------------------------------------ */
@@ -160,7 +160,7 @@ enum fl_settle {
     FL_AGAIN = 2,   /* again at `at_us`, with the count of attempts starting anew; FL_DEAD after FL_STORE_TIME_END */
     FL_DEAD = 3,    /* give it up: it goes to the dead letters */
     FL_LATER = 4,   /* it could not be attempted now: again at `at_us`, and this time does not count as an attempt */
-    FL_EXPIRED = 5, /* as FL_FAILED, but the next attempt is due at once: nobody has said how this one ended */
+    FL_EXPIRED = 5, /* as FL_FAILED, but the next attempt is due at once: the lease of this one has ended */
     FL_ADVANCE = 6, /* it goes on as `batch` says, and creates timers, in one transaction: see below */
     FL_SKIP = 7,    /* it is over without an attempt; as FL_DONE, but counted as skipped */
 };
@@ -189,8 +189,8 @@ typedef struct fl_settlement {
  * If the store refuses, the engine tries again. If the store does not say whether it took effect, the engine asks until it
  * knows, and none of the timers fires before.
  *
- * Settles attempts. Returns how many of the tokens named one that was under way; a settlement whose result is none of
- * enum fl_settle, or whose batch cannot be carried out, settles nothing and does not count. */
+ * Settles attempts. Returns how many of the tokens named an attempt in progress. A settlement whose result is not in
+ * enum fl_settle, or whose batch cannot be executed, settles nothing and does not count. */
 size_t fl_engine_settle(fl_engine *engine, const fl_settlement *settlements, size_t count);
 
 /* --- Waiting ------------------------------------------------------------------------------------------------------ */
@@ -225,9 +225,10 @@ bool fl_engine_begin(fl_engine *engine, uint64_t token, bool counted);
  * FL_INVALID_ARGUMENT or FL_NO_MEMORY. */
 int fl_engine_close_lane(fl_engine *engine, uint32_t lane, bool closed);
 
-/* Whether the shard is still the engine's, by the clock of its loop, which is read anew. What is dispatched may have waited,
- * or the process was stopped, for longer than a claim lasts: then somebody else may have the shard, and fires what is not
- * settled. Who wants nothing to happen twice asks right before he begins with it, and settles it as FL_LATER if not. */
+/* Whether the engine still owns the shard, by the clock of its loop, which is read again. A dispatched attempt may have waited,
+ * or the process may have been stopped, for longer than a claim lasts. Then another owner may have the shard, and fires all
+ * timers that are not settled. To avoid a second execution, ask right before the work begins, and settle the attempt as
+ * FL_LATER if the answer is false. */
 bool fl_engine_owns(fl_engine *engine);
 
 /* --- The engine -------------------------------------------------------------------------------------------------- */
@@ -251,7 +252,7 @@ enum fl_ended {
 typedef struct fl_engine_config {
     fl_loop *loop;
     fl_store *store;
-    const char *owner; /* who claims the shard: an address, 1 to 255 bytes */
+    const char *owner; /* the address of the server that claims the shard, 1 to 255 bytes */
     fl_dispatch_fn dispatch;
     void *arg; /* for `dispatch`, `notify`, `ended`, `counted` and `paused` */
     uint32_t shard;
@@ -449,6 +450,36 @@ struct fl_listing {
 
 void fl_engine_list(fl_engine *engine, fl_listing *listing);
 
+/* --- Forecast ---------------------------------------------------------------------------------------------------- */
+
+enum { FL_FORECAST_BARS = 366 };
+
+typedef struct fl_forecast_bar {
+    uint64_t timers;
+    uint64_t spread; /* how many of those are the share of a window that is longer than the bar, or reaches beyond it */
+} fl_forecast_bar;
+
+typedef struct fl_forecast fl_forecast;
+
+/* How many timers fall due when, after now: first attempts and those that are to be repeated. What is overdue is not counted. The
+ * figures come from counters per window (33 seconds for what is near, 38 hours for what is months away) and from memory, so that
+ * it takes about as long for ten timers as for ten million. */
+struct fl_forecast {
+    fl_bytes ns; /* size 0: every namespace whose first byte is not below `first_byte` */
+    uint8_t first_byte;
+    int64_t from_us;       /* where the first bar begins */
+    uint64_t step_us;      /* how long each is */
+    size_t count;          /* at most FL_FORECAST_BARS */
+    fl_forecast_bar *bars; /* the caller's; they are overwritten */
+    void (*done)(fl_forecast *forecast);
+    void *arg;
+    int result;
+};
+
+/* Answers with `done`, perhaps before it returns. The result is 0, FL_INVALID_ARGUMENT, FL_NO_MEMORY, FL_STORE_…, FL_SHARD_LOST or FL_STOPPED. The namespace
+ * and the bars must stay until then. */
+void fl_engine_forecast(fl_engine *engine, fl_forecast *forecast);
+
 /* --- History ----------------------------------------------------------------------------------------------------- */
 
 /* Appends rows to the history of the shard: what has happened to timers, as you tell it. The engine copies them, gives them
@@ -529,7 +560,7 @@ typedef struct fl_engine_stats {
     uint64_t pressure;       /* how often memory was short */
     uint64_t bytes;          /* held for timers in memory */
     bool owner;              /* it has the shard */
-    uint64_t owner_until_ns; /* and surely nobody else has it until then, by the loop's clock; 0: it has not */
+    uint64_t owner_until_ns; /* until then no other owner can have it, by the loop's clock; 0: it does not own it */
 } fl_engine_stats;
 
 void fl_engine_get_stats(fl_engine *engine, fl_engine_stats *ret);

@@ -176,8 +176,8 @@ bool fl_loop_next_ns(fl_loop *loop, uint64_t *ret_ns);
  * Returns 0; FL_BUSY from a callback of the loop; FL_CAPACITY_EXCEEDED if there are too many descriptors; FL_NO_MEMORY. */
 int fl_loop_poll_fd(fl_loop *loop, int *ret_fd);
 
-/* In the child of a fork(): makes the loop usable there. The child shares timers, tasks and descriptors with nobody from
- * then on; the parent's loop is not affected. Returns 0; FL_CAPACITY_EXCEEDED or FL_NO_MEMORY: the loop can only be freed,
+/* In the child of a fork(): makes the loop usable there. From then on its timers, tasks and descriptors are its
+ * own; the loop of the parent is not affected. Returns 0; FL_CAPACITY_EXCEEDED or FL_NO_MEMORY: the loop can only be freed,
  * or the call repeated. */
 int fl_loop_after_fork(fl_loop *loop);
 
@@ -296,19 +296,20 @@ int fl_loop_hook(fl_loop *loop, unsigned when, fl_loop_fn fn, void *arg, fl_time
 /* --- Descriptors ------------------------------------------------------------------------------------------------- */
 
 enum {
-    FL_READ = 1,  /* there is something to read, or the end */
-    FL_WRITE = 2, /* there is room to write */
-    FL_ERROR = 4, /* comes back without being asked for */
-    FL_HANGUP =
-        8, /* both directions are closed: comes back without being asked for. Asked for: also when the other side
-                      has only closed its sending direction */
+    FL_READ = 1,      /* there is something to read, or the end */
+    FL_WRITE = 2,     /* there is room to write */
+    FL_ERROR = 4,     /* comes back without being asked for */
+    FL_HANGUP = 8,    /* both directions are closed: comes back without being asked for. Asked for: also when the other
+                       * side has only closed its sending direction */
+    FL_PRIORITY = 16, /* an exceptional condition: out-of-band data of TCP, pressure (PSI), a changed file of sysfs */
 };
 
-/* Calls `fn` in every turn in which `fd` is ready for one of `events` (a union of FL_READ, FL_WRITE, FL_HANGUP; 0 waits
- * for errors and hang-ups alone), until removed. It comes with what is ready of what was asked for: as it was when the
- * phase of descriptors began, after the timers and tasks of the turn. Only who reads or writes in the callback of another
- * descriptor must take care not to block in this one. Remove a descriptor before you close it. If that was forgotten, the number may be added again when it names a new file; the old file's
- * events never reach the new callback.
+/* Calls `fn` in every turn in which `fd` is ready for one of `events`, until removed. `events` is a union of FL_READ,
+ * FL_WRITE, FL_HANGUP, FL_PRIORITY; 0 waits for errors and hang-ups alone. The callback gets the events that were asked for
+ * and have come, as they were when the phase of descriptors began, after the timers and tasks of the turn. If the callback
+ * of another descriptor reads from this one, this callback may find nothing to read. Remove a descriptor before you close
+ * it. If that was forgotten, the number may be added again when it names a new file; the events of the old file never reach
+ * the new callback.
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL, `events` has other bits, or `fd` is not open or cannot be waited for
  * (a plain file); FL_EXISTS if it was added already; FL_CAPACITY_EXCEEDED if the kernel's limit is reached; FL_NO_MEMORY.
  */
@@ -318,8 +319,8 @@ int fl_loop_fd_add(fl_loop *loop, int fd, unsigned events, fl_loop_fd_fn fn, voi
  * delivered. Returns 0; FL_NOT_FOUND; FL_INVALID_ARGUMENT for other bits in `events` or if `fd` was closed. */
 int fl_loop_fd_modify(fl_loop *loop, int fd, unsigned events);
 
-/* Forgets a descriptor: its callback will not be called again, not even for what was already ready. Works for one that
- * was closed too. Returns 0 or FL_NOT_FOUND. */
+/* Forgets a descriptor: its callback will not be called again, not even for what was already ready. Works for a
+ * closed descriptor, too. Returns 0 or FL_NOT_FOUND. */
 int fl_loop_fd_remove(fl_loop *loop, int fd);
 
 /* Whether a descriptor keeps the loop alive: it does unless unreferenced. Its callback is called either way. Adding it

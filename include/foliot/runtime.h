@@ -31,13 +31,13 @@
  *
  *   - Never early, not by a nanosecond of the runtime's clock.
  *   - A timer fires at most once for each start. Of cancelling, firing, starting again and moving to another worker,
- *     exactly one wins, and everybody learns which.
+ *     exactly one wins, and each caller learns whether it was its own.
  *   - None is lost when workers come and go, even when the last one goes and another comes later.
  *   - No limit on the distance.
  *
  * Where a timer lives: started on a worker (by a callback), it goes straight into that worker's wheel and stays there as long
  * as the number of workers does not change; no other thread is involved. Started elsewhere, it is sent to a worker,
- * and should that be stuck in a callback when the timer is due, one that is idle fires it, a tick later.
+ * and if that worker is stuck in a callback when the timer is due, an idle worker fires it, a tick later.
  *
  * Turns: a worker spends a tick at most on timers that are due, on timers that arrive from elsewhere, on tasks or on
  * coroutines before it sees to the others and to its loop, as far as callbacks, which nothing interrupts, let it. What a
@@ -98,7 +98,7 @@ int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret);
  * started any more; cancelling them returns false. NULL is allowed. Not by a worker, nor while other threads use the runtime. */
 void fl_runtime_free(fl_runtime *rt);
 
-/* Calls `fn` once on some worker: one that is idle if there is one, else the workers take turns. What has not begun on a
+/* Calls `fn` once on some worker: on an idle worker if there is one, else the workers take turns. What has not begun on a
  * worker that is busy is begun by the first that has nothing to do. What one thread spawns on an idle runtime with one
  * worker runs in the order in which it was spawned; otherwise there is no order. Any thread.
  * Returns 0; FL_INVALID_ARGUMENT if `fn` is NULL; FL_NO_MEMORY. */
@@ -172,7 +172,7 @@ int fl_timer_new(fl_runtime *rt, fl_task_fn fn, void *arg, fl_timer **ret);
 /* One more reference; returns `t`. At most 2^24 of them. */
 fl_timer *fl_timer_ref(fl_timer *t);
 
-/* One less; the last frees the handle. A timer that waits keeps a reference to itself: it fires although nobody else has
+/* One less; the last frees the handle. A timer that waits keeps a reference to itself: it fires although no other reference is
  * one, and is freed then. NULL is allowed. */
 void fl_timer_unref(fl_timer *t);
 

@@ -11,11 +11,11 @@
  * A store keeps rows and knows nothing about what they mean. The engine (foliot/engine.h) decides what is written, one
  * engine a shard; a store makes it durable, in order, and only for the engine that owns the shard.
  *
- * Where a row is filed. A row has a key: the moment it is due and a sequence number. It is filed under a window, a
- * span of due time, and inside the window by its sequence number alone. Whoever needs the rows of a window loads it whole
- * and sorts it himself, so that a database never pays for exact order; and a window that is over is deleted whole. Windows
- * are spans of 2^shift microseconds: 2^25 (33 s) when they are near, and 64 times as long at each step further away. A far
- * window that comes near is filed again into its 64 parts.
+ * Where a row is filed. A row has a key: its due time and a sequence number. It is filed under a window, a span of due time,
+ * and inside the window by its sequence number alone. The engine loads a whole window and sorts it in memory, so the database
+ * never pays for exact order. A finished window is deleted whole. Windows are spans of 2^shift microseconds: 2^25 (33 s) when
+ * they are near, and 64 times as long at each step further away. A far window that comes near is filed again into its 64
+ * parts.
  *
  * What is settled. Rows are not deleted one by one when their timers have fired. The engine records its progress: a front
  * below which everything is settled, except a short list of what is not. That is a range deletion on paper;
@@ -77,8 +77,8 @@ typedef struct fl_bytes {
     size_t size;
 } fl_bytes;
 
-/* Where a row stands: ordered by time, then by sequence number. Numbers of one shard are never used twice; 0 is none. They
- * are even for first attempts and odd for repeated ones, which are settled apart from each other. */
+/* The position of a row: ordered by time, then by sequence number. A shard never uses a number twice; 0 means "no number".
+ * Numbers are even for first attempts and odd for retries, because the two have separate fronts. */
 typedef struct fl_key {
     int64_t at_us; /* 0 <= at_us < FL_STORE_TIME_END */
     uint64_t seq;  /* below 2^56 */
@@ -189,13 +189,14 @@ enum fl_store_op {
     FL_STORE_LIST,      /* a page of one window */
     FL_STORE_LOAD,      /* windows, earliest rows first */
     FL_STORE_REFILE,    /* a window into finer ones, a part at a time */
-    FL_STORE_FINISH,    /* deletes what is settled */
+    FL_STORE_FINISH,    /* deletes settled rows */
     FL_STORE_RECORD,    /* records progress */
-    FL_STORE_DEAD_LIST, /* a page of those given up */
+    FL_STORE_DEAD_LIST, /* a page of dead letters */
     FL_STORE_BACKUP,    /* a consistent copy */
-    FL_STORE_MEET,      /* says that a server is there; who else is, and whose are the shards? */
+    FL_STORE_MEET,      /* renews a server's membership; returns all members and the owners of the shards */
     FL_STORE_HISTORY,   /* a page of the history of one span, newest first */
     FL_STORE_FORGET,    /* erases the rows of a timer or a namespace from one span of the history */
+    FL_STORE_COUNT,     /* how many rows are in each window */
 };
 
 /* One change of a batch; its parts take effect together. Parts that are zero are not done. Changes of one batch are about
@@ -226,12 +227,18 @@ typedef struct fl_store_member {
     int64_t left_us;      /* until its time runs out; not above 0: it has */
 } fl_store_member;
 
-/* Who has a shard. */
+/* The owner of a shard. */
 typedef struct fl_store_holder {
-    const char *owner; /* "": nobody */
+    const char *owner; /* "": no owner */
     uint64_t version;
-    int64_t left_us; /* until the claim runs out; not above 0: it has, or there is none */
+    int64_t left_us; /* until the claim expires; 0 or less: it has expired, or there is no claim */
 } fl_store_holder;
+
+/* How many rows are in a window. */
+typedef struct fl_window_count {
+    uint64_t window;
+    uint64_t rows;
+} fl_window_count;
 
 /* How many rows of a namespace are not settled. */
 typedef struct fl_store_count {
@@ -251,8 +258,8 @@ struct fl_store_request {
     char message[232]; /* when result < 0: a sentence for people */
 
     union {
-        /* Fails with FL_SHARD_HELD (and says in `message` who holds it) if the claim of another owner has not run out, unless
-         * `force`. The store's clock decides. An owner may claim again what it owns: the version rises. */
+        /* Fails with FL_SHARD_HELD if the claim of another owner has not expired, unless `force`; `message` names the owner.
+         * The store's clock decides. An owner may claim its own shard again; then the version rises. */
         struct {
             const char *owner; /* 1 to 255 bytes: an address, for people and for other servers */
             uint64_t claim_us;
@@ -324,8 +331,8 @@ struct fl_store_request {
             bool more; /* not all were filed */
         } refile;
 
-        /* In one transaction: takes away from these windows all rows that `settled` says are settled, files `put` as
-         * FL_STORE_WRITE would with `remove` first, and records `record`. */
+        /* In one transaction: takes away from these windows all rows that `settled` says are settled, changes the history, and records
+         * `record`. */
         struct {
             const struct fl_store_span {
                 uint64_t window;
@@ -333,8 +340,6 @@ struct fl_store_request {
             } * spans;
             size_t span_count;
             fl_progress settled;
-            const fl_store_change *changes; /* the retries; may be none */
-            size_t change_count;
             fl_progress record;
             fl_history_change history;
             /* The answer. */
@@ -370,6 +375,16 @@ struct fl_store_request {
             uint64_t erased; /* rows */
         } forget;
 
+        /* From counters that change with the rows: no row is looked at. In windows in which something was finished, rows that
+         * are settled may count. */
+        struct {
+            fl_bytes ns; /* size 0: every namespace whose first byte is not below `first_byte` */
+            uint8_t first_byte;
+            /* The answer. */
+            const fl_window_count *windows; /* each once, in any order; those without rows are left out */
+            size_t count;
+        } count;
+
         struct {
             fl_bytes ns;        /* size 0: any */
             uint64_t after_seq; /* of id.seq; 0: from the beginning */
@@ -387,14 +402,14 @@ struct fl_store_request {
             const char *path;
         } backup;
 
-        /* Servers of one store find each other here. Writes down that the server `address` is there for the next
-         * `claim_us` (0: that it is gone: takes it off the list), and tells who is on the list, itself included, and whose
-         * the shards are. With `join`, it takes the place of an earlier process of that address; without, it does so only
-         * if the list still has this incarnation: who does not find itself in the answer has been replaced. Those whose
-         * time ran out more than an hour ago are taken off the list by whoever joins. The store's clock decides.
+        /* Servers of one store find each other here. The request makes the server `address` a member for the next `claim_us`
+         * (0: removes it) and returns all members, this server included, and the owners of the shards. With `join`, the server
+         * replaces an earlier process with the same address. Without `join`, the membership is renewed only if the list still
+         * has this incarnation; a server that is not in the answer has been replaced. A server that joins also removes members
+         * that expired more than an hour ago. The store's clock decides.
          *
-         * For any attachment, whether it has claimed or not; it is the same list for all shards. FL_OUTCOME_UNKNOWN is
-         * weaker here: what may have taken effect may do so later, too. Doing it again does no harm.
+         * Any attachment may send it, with or without a claim; there is one list for all shards. FL_OUTCOME_UNKNOWN is weaker
+         * here: the request may also take effect later. Repeating it does no harm.
          * FL_INVALID_ARGUMENT where only one process has the store open (SQLite). */
         struct {
             const char *address;  /* 1 to 255 bytes of UTF-8; NULL: only looks */
@@ -468,7 +483,7 @@ bool fl_store_is_shared(const fl_store *store);
 uint32_t fl_store_shard_of(uint32_t shards, fl_bytes ns, fl_bytes name);
 
 /* The hash of a name in its namespace, the same for ever and on every machine. The shard of the name is this modulo the number
- * of shards, and stores find names by it. Whoever has computed it hands it on (`name_hash`), so that no layer does so again. */
+ * of shards, and stores find names by it. The layer that computes it passes it on (`name_hash`), so that it is computed once. */
 uint64_t fl_store_hash(fl_bytes ns, fl_bytes name);
 
 /* Gets at a shard from a loop: all its requests are answered there. One shard may be attached several times; only one

@@ -78,7 +78,7 @@ typedef struct fl_webtimers_host {
     /* Calls the handler. Returns 0, or anything else if it has thrown; what, the host keeps until it is asked. */
     int (*invoke)(void *host, const fl_webtimers_call *call);
 
-    /* Reports what the handler of the last invoke() has thrown. `thrown` is what invoke() returned. NULL: nobody cares. */
+    /* Reports what the handler of the last invoke() has thrown. `thrown` is what invoke() returned. NULL: errors are dropped. */
     void (*report)(void *host, int thrown);
 
     /* Runs microtasks until there are none. NULL: the engine has done so before invoke() returned. */

@@ -28,8 +28,7 @@
  *   - Nothing is lost, however long you did not poll. Every timer comes out at most once.
  *   - A poll returns timers in order of deadline, equal deadlines in the order in which they were scheduled.
  *   - An ID names its timer exactly as long as that timer lives, and no other timer afterwards: not before 2^49 others have
- *     been in the same spoke (2^43 if each is gone before the next comes, 2^41 if the wheel is cleared or compacted after
- *     each).
+ *     been in the same level (2^43 if the wheel is cleared or compacted after each).
  *   - A failed call changes nothing.
  *
  * Threads: a wheel belongs to one thread at a time, also where a function takes it as const. Only fl_wheel_now_ns() may
@@ -61,16 +60,15 @@ typedef uint64_t fl_timer_id;
 
 /* The zero value of every member is its default. */
 typedef struct fl_wheel_config {
-    /* Powers of two, ascending; 0: 2^20, 2^30, 2^36. Each should be at most `spokes` times the one before: beyond that
-     * all is correct, but spokes are looked through more than once. */
+    /* Powers of two, ascending; 0: 2^20, 2^30, 2^36. They say how far ahead each level reaches. */
     uint64_t tick_ns[FL_WHEEL_LEVELS];
     uint32_t spokes;    /* in each level; a power of two, at most 4096; 0: 1024 */
     uint32_t worker_id; /* yours to read back with fl_wheel_worker_id() */
     uint64_t start_ns;  /* the wheel's first `now` */
     bool coarse;        /* timers of L1 and L2 fire at the end of their level's tick: cheaper, later */
-    /* Slots are given back in groups of up to 256. Of a spoke with at least `min_capacity` slots, a group of which fewer
-     * than one slot in `ratio` is in use shrinks to what is, and again whenever less than one in `target_multiplier` is.
-     * Groups of 16 slots and less do not shrink. 0: 64, 4, 2. */
+    /* Slots are given back in groups of up to 64. In a level with at least `min_capacity` slots, a group of which fewer than
+     * one slot in `ratio` is in use shrinks to what is, and again whenever less than one in `target_multiplier` is. Groups of
+     * 16 slots and less do not shrink. 0: 64, 4, 2. */
     struct {
         uint32_t min_capacity, ratio, target_multiplier;
     } compaction;
@@ -108,8 +106,8 @@ void fl_wheel_free(fl_wheel *w);
 
 /* Schedules a timer. A deadline of now, or up to one L0 tick before it, fires at the next poll. `ret_id` may be NULL.
  * Returns 0; FL_INVALID_DEADLINE for 0, before the start, or more than one L0 tick in the past; FL_DEADLINE_TOO_FAR
- * beyond now + fl_wheel_max_duration_ns(); FL_OVERFLOW for UINT64_MAX; FL_CAPACITY_EXCEEDED if the spoke has used up
- * its IDs, for which it takes more than 2^40 timers in a row during which it is never empty; FL_NO_MEMORY. */
+ * beyond now + fl_wheel_max_duration_ns(); FL_OVERFLOW for UINT64_MAX; FL_CAPACITY_EXCEEDED if the level has
+ * 2^28 timers, or has used up its IDs; FL_NO_MEMORY. */
 int fl_wheel_schedule(fl_wheel *w, uint64_t deadline_ns, void *data, fl_timer_id *ret_id);
 
 /* Schedules a timer as near to `target_ns` as the wheel reaches, for deadlines at any distance: when it fires and
@@ -141,8 +139,10 @@ int fl_wheel_cancel(fl_wheel *w, fl_timer_id id, void **ret_data);
 
 /* Moves the wheel to `now_ns` and takes out at most `limit` timers that are due. Those beyond `limit` stay, and come
  * first at the next poll; poll again with the same `now_ns` until fewer than `limit` come out. A `now_ns` before the
- * wheel's own counts as the wheel's own. `out` may be NULL if `limit` is 0. Returns how many are in `out`. Cannot fail:
- * where there is no memory to sort what is due, it takes longer. */
+ * wheel's own counts as the wheel's own. `out` may be NULL if `limit` is 0. Returns how many are in `out`. Cannot fail.
+ *
+ * No pauses: a poll with a limit of 1,024 or more visits at most 16 timers for each of its limit, whatever the pattern of
+ * deadlines and whether or not the program has polled before. */
 size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit);
 
 /* The exact deadline of the earliest timer; false if there is none. In a coarse wheel, a poll at that time may have to
@@ -151,9 +151,7 @@ bool fl_wheel_next_deadline(fl_wheel *w, uint64_t *ret_ns);
 
 /* When to poll next: a program may sleep until then. False if there is no timer.
  *
- * It is never later than the earliest deadline. It may be earlier, by a second or so and a tick of L0 at a time, when
- * thousands of timers are due together: polls sort ahead what would otherwise have to be sorted at the first of them. And
- * it may be earlier because of timers that were cancelled. */
+ * It is never later than the earliest deadline. It may be earlier, and then the poll finds nothing due. */
 bool fl_wheel_next_poll(fl_wheel *w, uint64_t *ret_ns);
 
 /* The deadline of a living timer. Returns 0, or what fl_wheel_cancel() returns. */
@@ -195,11 +193,10 @@ uint64_t fl_wheel_max_duration_ns(const fl_wheel *w);
 void fl_wheel_clear(fl_wheel *w);
 
 /* Gives back all memory that the living timers do not need, whatever the compaction settings say. IDs stay valid. Not
- * needed in normal use: cancelling, firing and polling shrink the wheel as they go, down to a few MB in reserve. Takes time
- * in proportion to the wheel. */
+ * needed in normal use: cancelling and firing shrink the wheel as they go. Takes time in proportion to the wheel. */
 void fl_wheel_compact(fl_wheel *w);
 
-/* Counts slots and bytes, level by level. What the allocator needs for itself does not count; a 2 MiB page counts as a
+/* Counts slots and bytes, level by level. The memory that orders the timers by time belongs to no level. What the allocator needs for itself does not count; a 2 MiB page counts as a
  * whole. */
 void fl_wheel_memory_stats(const fl_wheel *w, fl_wheel_stats *ret);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Which request is for which function, and whether it may.
+/* Routes of requests to functions, and their rights.
  *
- * A route is found by the path's segments, before the body is read; a token is looked at before the body too. So who may
- * not learns nothing, and costs little. */
+ * The route and the token are checked before the body is read. So a client without the right learns nothing, and its request
+ * costs little. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +25,12 @@ static const struct route routes[] = {
     {HTTP_POST, "/v1/timers/*/*/fire", RIGHT_WRITE, timers_fire},
     {HTTP_GET, "/v1/timers/*", RIGHT_READ | QUERY | LARGE, list_get},
     {HTTP_DELETE, "/v1/timers/*", RIGHT_WRITE | QUERY, list_cancel},
+    {HTTP_GET, "/v1/schedules/*", RIGHT_READ | QUERY | LARGE, schedules_list}, /* a namespace may be called "preview" */
     {HTTP_POST, "/v1/schedules/preview", RIGHT_READ | ANY_NAMESPACE | QUERY, schedules_preview_unsaved},
     {HTTP_PUT, "/v1/schedules/*/*", RIGHT_WRITE, schedules_put},
     {HTTP_GET, "/v1/schedules/*/*", RIGHT_READ, schedules_get},
     {HTTP_PATCH, "/v1/schedules/*/*", RIGHT_WRITE, schedules_patch},
     {HTTP_DELETE, "/v1/schedules/*/*", RIGHT_WRITE, schedules_delete},
-    {HTTP_GET, "/v1/schedules/*", RIGHT_READ | QUERY | LARGE, schedules_list},
     {HTTP_GET, "/v1/schedules/*/*/preview", RIGHT_READ | QUERY, schedules_preview},
     {HTTP_POST, "/v1/schedules/*/*/trigger", RIGHT_WRITE, schedules_trigger},
     {HTTP_POST, "/v1/schedules/*/*/backfill", RIGHT_WRITE, schedules_backfill},
@@ -46,7 +46,7 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/v1/dead/*", RIGHT_WRITE | QUERY, dead_delete_many},
     {HTTP_GET, "/v1/history/*", RIGHT_READ | QUERY | LARGE, history_list},
     {HTTP_DELETE, "/v1/history/*", RIGHT_WRITE | QUERY, history_delete},
-    {HTTP_GET, "/v1/namespaces", RIGHT_READ | ANY_NAMESPACE | QUERY, namespaces_get},
+    {HTTP_GET, "/v1/namespaces", RIGHT_READ | ANY_NAMESPACE | QUERY | LARGE, namespaces_get},
     {HTTP_GET, "/v1/namespaces/*", RIGHT_READ, namespace_get},
     {HTTP_PUT, "/v1/namespaces/*", RIGHT_ADMIN, namespace_put},
     {HTTP_PATCH, "/v1/namespaces/*", RIGHT_ADMIN, namespace_patch},
@@ -62,6 +62,7 @@ static const struct route routes[] = {
     {HTTP_GET, "/v1/cluster", RIGHT_READ | ANY_NAMESPACE, cluster_get},
     {HTTP_POST, "/v1/peer", OPEN | STREAMS, peer_post},
     {HTTP_GET, "/v1/stats", RIGHT_READ | ANY_NAMESPACE | QUERY, stats_get},
+    {HTTP_GET, "/v1/forecast", RIGHT_READ | ANY_NAMESPACE | QUERY, forecast_get},
     {HTTP_GET, "/v1/whoami", SIGNED, whoami_get},
     {HTTP_POST, "/ui/session", OPEN, session_post},
     {HTTP_DELETE, "/ui/session", OPEN, session_delete},
@@ -114,7 +115,7 @@ static int take_part(struct call *call, fl_bytes part, char room[256], const cha
                        "the %s in the path must be 1 to 255 bytes of UTF-8 without control characters", what);
 }
 
-/* Finds the route; refuses if there is none. */
+/* Finds the route; refuses the request if no route matches. */
 static int find_route(struct call *call)
 {
     const http_request *request = call->request;
@@ -153,7 +154,7 @@ static int find_route(struct call *call)
     return -1;
 }
 
-/* Who asks one timer to be cancelled with dry_run=true must not find it cancelled. */
+/* Refuses query parameters of requests that take none: ignoring dry_run=true, for example, would cancel the timer. */
 static int refuse_query(struct call *call)
 {
     static const char *const none[] = {NULL};
@@ -184,7 +185,7 @@ static int refuse_origin(struct call *call, fl_bytes origin)
     return -1;
 }
 
-/* See browser.c. Other servers prove who they are in another way. */
+/* See browser.c. Other servers authenticate in another way. */
 static int check_browser(struct call *call)
 {
     const struct api *api = api_of(call->worker);
@@ -200,7 +201,8 @@ static int check_browser(struct call *call)
         return 0;
     if (tokens->count == 0 && (origins > 1 || !browser_origin_is_good(origin, host, allowed)))
         return refuse_origin(call, origin);
-    if (!request->has_body || browser_type_is_json(http_header(request, "content-type")))
+    bool one_type = http_header_count(request, "content-type") == 1;
+    if (!request->has_body || (one_type && browser_type_is_json(http_header(request, "content-type"))))
         return 0;
     problem_set(
         &call->problem, 415, "unsupported-media-type", NULL,

@@ -14,7 +14,8 @@
  *   timers.c         one timer: create, get, change, cancel; timer.c: reads a timer, retry.c: its policy;
  *                    timer_write.c: writes a timer
  *   part.c           whether a client gets a timer with its payload, without it, or the payload alone
- *   batch.c          many timers, one per line; batch_chunk.c: some lines of a batch
+ *   batch.c          many timers, one per line; batch_chunk.c: some lines of a batch; batch_schedules.c: those about
+ *                    schedules
  *   schedules.c      schedules; schedule.c: a schedule as JSON; schedule_runs.c: previews, trigger, backfill
  *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
  *   filter.c         search: the parameters that those share
@@ -24,10 +25,11 @@
  *   spaces.c, settings.c, pause.c, space_delete.c, space_metrics.c   namespaces
  *   hosts.c          how calls of each host went
  *   cluster.c        the servers of the store
- *   events.c         server-sent events; event_ring.c: the latest ones, for clients that reconnect; samples.c: how many there were
+ *   events.c         events: event_text.c: what they say; subscribers.c: clients that listen; event_ring.c: the latest ones, for
+ *                    clients that reconnect; samples.c: how many there were
  *   clock.c          the test clock
  *   metrics.c        for Prometheus; health
- *   stats.c          the last hour
+ *   stats.c          the last hour; forecast.c: what comes next
  *   openapi.c        the description of all this
  *   ui.c, session.c  the files of the dashboard, and its logins
  *
@@ -58,6 +60,7 @@ struct api {
     struct test_clock *test_clock;      /* NULL: time passes by itself */
     struct rates *rates;                /* NULL: there is no limit */
     struct event_ring *ring;            /* the latest events */
+    atomic_uint schedule_changes;       /* that went through this server */
     atomic_bool events_wanted;          /* a client or another server has listened */
     atomic_bool events_of_servers;      /* the other servers are listened to */
     fl_loop_task listen_task;
@@ -67,6 +70,18 @@ struct api {
 struct api_counts {
     uint64_t events, events_dropped;
     uint64_t problems; /* responses with status 400 or more */
+};
+
+/* The occurrences of a forecast, kept for a while: forecast.c. */
+enum { FORECAST_BARS = 60, FORECASTS_KEPT = 16 };
+struct kept_forecast {
+    int64_t made_us, from_us; /* made_us 0: none */
+    int64_t step_us;
+    unsigned changes; /* schedule_changes */
+    bool incomplete;
+    size_t ns_size;
+    char ns[256];
+    uint64_t occurrences[FORECAST_BARS];
 };
 
 struct api_worker {
@@ -80,6 +95,8 @@ struct api_worker {
     struct sampler *samplers;
     struct batch *batches; /* that are open */
     struct api_counts counts;
+    struct kept_forecast forecasts[FORECASTS_KEPT];
+    unsigned next_forecast; /* the one to be replaced */
 };
 
 static inline struct api *api_of(const struct worker *worker)

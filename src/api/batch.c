@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* POST /v1/batch: operations, a line each; answers, a line each, in the same order, while the request still comes.
+/* POST /v1/batch: one operation per line; one answer per line, in the same order, while the request is still being received.
  *
- * Whatever lines are there when a piece of the body has come make up a chunk (batch_chunk.c). A few chunks are under way at once: while they
- * are, what comes in collects, so that chunks grow with the load. Operations on one timer stay in order, because they go to
- * the same shard by the same way.
+ * The complete lines that are there when a piece of the body has arrived make up a chunk (batch_chunk.c). A few chunks are in
+ * progress at once. Meanwhile new lines collect, so chunks grow with the load. Operations on one timer stay in order, because
+ * they take the same way to the same shard.
  *
  * A line that creates a timer in a full namespace waits until the lines before it are done, if one of them may make room.
  *
- * Who does not read the answers is not read from either. */
+ * While the client does not read the answers, the server does not read the request. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 enum { CHUNKS_MOST = 4, COLLECTED_MOST = 1 << 20, UNSENT_MOST = 1 << 20 };
 
-/* A batch holds little memory as long as what has come is less than SMALL, and one chunk at a time is under way. For more,
+/* A batch holds little memory while its body is smaller than SMALL and one chunk at a time is in progress. For more,
  * it reserves BATCH_MEMORY: the texts and operations of its chunks, and their copies in the engines. */
 enum { SMALL = 64 << 10, BATCH_MEMORY = 16 << 20 };
 
@@ -47,6 +47,7 @@ static void batch_end(struct batch *batch)
         batch->next->link = batch->link;
     out_free(&batch->collected);
     free(batch->by_shard);
+    fl__hash_free(&batch->schedules);
     free(batch);
     out_free(&call->out);
     free(call);
@@ -92,8 +93,8 @@ static size_t whole_lines(const struct batch *batch)
     return last ? (size_t)(last - batch->collected.data) + 1 : 0;
 }
 
-/* No more is read. The answer ends with a line that says why: the client, which counts lines, sees that what it has sent beyond has
- * not happened. */
+/* No more is read. The answer ends with a line that says why: the client, which counts lines, sees that what it has sent
+ * beyond has not happened. */
 static void cut(struct batch *batch, const struct problem *problem)
 {
     batch->cut = *problem;

@@ -9,7 +9,7 @@
 #include "api/batch.h"
 #include "text/json.h"
 
-enum { LINES_MOST = 8192 };
+enum { LINES_MOST = 8192, SCHEDULES_MOST = 1024 /* these need more memory */ };
 
 enum { LINE_MEMBERS = GAVE_TIMER | GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_ID | GAVE_ONLY_NEW };
 
@@ -17,8 +17,10 @@ void chunk_free(struct chunk *chunk)
 {
     const struct node *node = chunk->batch->call->worker->node;
     chunk->batch->freeing -= chunk->freeing;
-    for (size_t i = 0; i < chunk->count; i++)
+    for (size_t i = 0; i < chunk->count; i++) {
         place_give(node, &chunk->lines[i].place);
+        schedule_line_free(chunk->lines[i].schedule);
+    }
     for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
         next = job->next;
         for (size_t i = 0; i < job->job.batch.count; i++)
@@ -47,6 +49,7 @@ static struct line *line_new(struct chunk *chunk)
     }
     struct line *line = &chunk->lines[chunk->count++];
     line->place = NULL;
+    line->schedule = NULL;
     line->op.kind = FL_OP_CREATE;
     return line;
 }
@@ -71,7 +74,7 @@ static int decide(const struct chunk *chunk, struct timer_in *in, struct shard *
     const struct call *call = chunk->batch->call;
     struct node *node = call->worker->node;
     if (!(in->given & GAVE_OP))
-        return problem_set(problem, 400, "missing-field", "op", "op is missing: \"create\", \"update\" or \"cancel\"");
+        return problem_set(problem, 400, "missing-field", "op", "op is missing; give " TIMER_OPS);
     if (!(in->given & GAVE_NAMESPACE))
         return problem_set(problem, 400, "missing-field", "namespace", "namespace is missing");
     if (!call_may(call, RIGHT_WRITE, in->timer.ns))
@@ -133,6 +136,8 @@ static int read_line(struct chunk *chunk, fl_bytes text, struct shard *nameless,
         return too_long(batch, problem);
     if (json_parse(text, &object, &at, &why) < 0)
         return problem_set(problem, 400, "invalid-json", NULL, "the line is not JSON: %s (at byte %zu)", why, at);
+    if (schedule_line_is(object))
+        return schedule_line_read(chunk, object, line, problem);
     if (timer_read(object, &rules, &chunk->scratch, &in, problem) < 0)
         return -1;
     return decide(chunk, &in, nameless, line, problem);
@@ -177,11 +182,15 @@ static void job_render(struct shard_call *job)
     }
 }
 
+void chunk_part_back(struct chunk *chunk)
+{
+    if (--chunk->left == 0)
+        batch_go_on(chunk->batch);
+}
+
 static void job_back(struct shard_call *over)
 {
-    struct chunk_job *job = (struct chunk_job *)over;
-    if (--job->chunk->left == 0)
-        batch_go_on(job->chunk->batch);
+    chunk_part_back(((struct chunk_job *)over)->chunk);
 }
 
 static bool jobs_make(struct chunk *chunk)
@@ -235,7 +244,10 @@ void chunk_write(struct chunk *chunk)
         batch->by_shard[job->job.shard->number] = job;
     for (size_t i = 0; i < chunk->count; i++) {
         const struct line *line = &chunk->lines[i];
-        if (line->shard == UINT32_MAX) {
+        if (line->schedule) {
+            out->failed |= line->schedule->answer.failed;
+            out_put(out, line->schedule->answer.data, line->schedule->answer.size);
+        } else if (line->shard == UINT32_MAX) {
             out_put(out, chunk->problems.data + problems, line->size);
             problems += line->size;
         } else {
@@ -263,7 +275,8 @@ static int chunk_add(struct chunk *chunk, fl_bytes text, struct shard *nameless)
     int r = read_line(chunk, text, nameless, line, &problem);
     if (r < 0)
         fail_line(chunk, line, &problem);
-    bool frees = r == 0 && (line->place || line->op.kind == FL_OP_CANCEL);
+    bool frees = r == 0 && !line->schedule && (line->place || line->op.kind == FL_OP_CANCEL);
+    chunk->schedules += line->schedule != NULL;
     chunk->freeing += frees;
     chunk->batch->freeing += frees;
     chunk->count -= r > 0;
@@ -276,7 +289,7 @@ static const char *read_lines(struct chunk *chunk, const char *at, const char *e
     struct worker *worker = chunk->batch->call->worker;
     worker->turn += 256; /* the next shard's turn */
     struct shard *nameless = shard_of_worker(worker);
-    while (at < end && chunk->count < LINES_MOST) {
+    while (at < end && chunk->count < LINES_MOST && chunk->schedules < SCHEDULES_MOST) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         if (!line_end)
             line_end = end;
@@ -318,6 +331,11 @@ struct chunk *chunk_new(struct batch *batch, fl_bytes text, size_t *ret_used)
 void chunk_send(struct chunk *chunk)
 {
     chunk->left++; /* for ourselves: it must not be over before all have begun */
+    for (size_t i = 0; i < chunk->count; i++)
+        chunk->left += chunk->lines[i].schedule != NULL;
+    for (size_t i = 0; i < chunk->count; i++)
+        if (chunk->lines[i].schedule)
+            schedule_line_send(chunk->lines[i].schedule);
     for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
         next = job->next;
         shard_call_submit(&job->job);

@@ -25,6 +25,10 @@ void call_drop(struct call *call)
 
 void call_answer_as(struct call *call, int status, const char *type, const char *extra)
 {
+    if (call->answered) {
+        call->answered(call, status);
+        return;
+    }
     if (call->out.failed) {
         out_clear(&call->out);
         problem_of_result(&call->problem, FL_NO_MEMORY);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The test clock: time stands still until it is turned.
+/* The test clock: time stands still until a request advances it.
  *
- * It is turned from one moment at which something can happen to the next. At each, every engine is told, and time stands
- * still again until all of them have nothing left to do but to wait, webhooks included: so everything fires in the order of
- * time, retries where they belong, whatever number of shards there is. What waits to be leased is waited for by nobody; what is leased
- * comes back when its lease has run out by this clock. */
+ * The clock advances from one instant at which something can happen to the next. At each instant all engines are told. Time
+ * stands still until all engines only wait and all webhooks have ended. So timers and retries fire in the order of time, with
+ * any number of shards. The clock does not wait for timers that wait for a lease. A leased timer comes back when its lease
+ * expires by this clock. */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 #define LOOK_NS 100000
 
-/* The year 2554, in which the engines' clock ends: what is due later never would be. */
+/* The year 2554, in which the engines' clock ends: a later due time would never come. */
 #define CLOCK_END_US (INT64_C(18429292800) * 1000000)
 
 struct test_clock {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Many dead letters at once: redrive and delete by filter, and how many there are of each reason or host.
  *
- * All of it goes through the shards page by page, like a list. Dead letters that came after the request began are left alone: what
- * is redriven may die again meanwhile, and would be redriven without end. `rate` spaces the due times, so the server keeps the
- * pace whatever becomes of the client. */
+ * All of it goes through the shards page by page, like a list. Dead letters that came after the request began are left
+ * alone: what is redriven may die again meanwhile, and would be redriven without end. `rate` spaces the due times, so the
+ * server keeps the pace whatever becomes of the client. */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct group {
 
 struct many {
     struct shard_call page;
-    struct shard_call job; /* what is done with what a page has found */
+    struct shard_call job; /* the operations on the dead letters of a page */
     struct call *call;
     struct filter filter;
     char prefix[FL_STORE_NAME_MAX];

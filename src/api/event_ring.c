@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A ring of pointers, indexed by the number of the event. It is limited by bytes; the number of pointers follows from the least
- * size that an event has, so a look-up takes one access. */
+/* A ring of pointers, indexed by the number of the event. It is limited by bytes; the number of pointers follows from the
+ * least size that an event has, so a look-up takes one access. */
 
 #include "api/event_ring.h"
 
@@ -14,7 +14,7 @@
 struct event_ring {
     pthread_mutex_t lock;
     uint64_t begin;        /* the number before the first event */
-    uint64_t oldest, next; /* what is kept */
+    uint64_t oldest, next; /* the range of kept events */
     uint64_t bytes, bytes_most, slots;
     struct event_kept *kept[]; /* index: number modulo slots */
 };

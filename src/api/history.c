@@ -2,8 +2,8 @@
 /* History: GET /v1/history/{namespace}. history_delete.c erases it.
  *
  * Each shard gives its rows newest first, in the order in which they were written. A page is merged of them: it takes the row
- * that ended last, of all shards, until it has as many as were asked for. The cursor says how far each shard was read. An ID, a
- * name and a schedule have their history in one shard, and only that is asked. */
+ * that ended last, of all shards, until it has as many as were asked for. The cursor says how far each shard was read. An
+ * ID, a name and a schedule have their history in one shard, and only that is asked. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static const char *const result_names[HISTORY_RESULTS] = {
     [HISTORY_CANCELLED] = "cancelled",
 };
 
-/* A shard whose rows are merged. */
+/* A source of the merge: the rows of one shard. */
 struct source {
     struct shard_call page;
     struct past *past;
@@ -205,18 +205,16 @@ static const char *const known[] = {"id", "name", "schedule", "result", "after",
 static int read_filter(struct call *call, struct past *past, struct shard **ret_shard)
 {
     struct node *node = call->worker->node;
-    char room[SCHEDULE_NS_ROOM], time[64];
+    char room[SCHEDULE_NS_ROOM];
     struct shard *by_id = NULL;
     if (call_check_query(call, known) < 0 || history_read_id(call, &past->id, &by_id) < 0 ||
         read_result(call, &past->results) < 0 || read_limit(call, &past->left) < 0 ||
-        call_time(call, "after", &past->from_us) < 0 || call_time(call, "before", &past->until_us) < 0)
+        call_bound(call, "after", &past->from_us) < 0 || call_bound(call, "before", &past->until_us) < 0)
         return -1;
     int name = call_query(call, "name", past->name_room, FL_STORE_NAME_MAX, &past->name);
     int schedule = call_query(call, "schedule", past->schedule_room, FL_STORE_NAME_MAX, &past->schedule);
     if (name < 0 || schedule < 0)
         return -1;
-    if (past->until_us <= 0 && call_query(call, "before", time, sizeof time, &(fl_bytes){0}) > 0)
-        past->until_us = 1; /* 0 would be no limit */
     *ret_shard = by_id                     ? by_id
                  : past->name.size > 0     ? shard_of_name(node, call->ns, past->name)
                  : past->schedule.size > 0 ? shard_of_name(node, schedule_ns(call->ns, room), past->schedule)

@@ -45,7 +45,9 @@ struct call {
     enum { PART_WHOLE, PART_BRIEF, PART_PAYLOAD } part; /* part.c */
     bool binary;                                        /* with PART_PAYLOAD: it is not JSON */
     void *state;                                        /* the handler's */
-    int64_t session_ends_us;                            /* with a cookie */
+    /* Takes the answer, in `out` or as `problem`, and the call. NULL: it goes to the client. */
+    void (*answered)(struct call *call, int status);
+    int64_t session_ends_us;     /* with a cookie */
     char cookie[SESSION_COOKIE]; /* of the dashboard, if it is let in by that; else it begins with a NUL */
     char ns_room[256], name_room[256];
 };
@@ -62,21 +64,23 @@ void call_refuse_with(struct call *call, const char *extra); /* the same, with m
 void call_free(struct call *call);                           /* without an answer */
 /* The problem document for a request that could not even be read. Returns its size; 0: it does not fit. */
 size_t call_bad_request(int status, const char *what, char *out, size_t size);
-void call_drop(struct call *call); /* the request is somebody else's from now on */
+void call_drop(struct call *call); /* another owner handles the request from now on */
 bool call_may(const struct call *call, unsigned right, fl_bytes ns);
 bool call_check_token(struct call *call); /* whether its token may do what it asks for; if not, `problem` says so */
-/* Whether it would be let in now: tokens may have been read again since it came, and then it has the rights that its token has now.
- * If not, `problem` says so. */
+/* Whether it would be let in now: tokens may have been read again since it came, and then it has the rights that its token
+ * has now. If not, `problem` says so. */
 bool call_is_let_in(struct call *call);
 /* A parameter of the query. Returns 1; 0: it is not given; -1: it cannot be read, or is there twice, and `problem` says so.
  * What is not understood must not count as not given: a filter that is left out lets everything through. */
 int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
 int call_time(struct call *call, const char *name, int64_t *ret); /* a parameter that is a time. 0, or -1 */
+/* The same for a filter: 0 means that it is not given, so 1 stands for 1970 and earlier. Nothing is due then. */
+int call_bound(struct call *call, const char *name, int64_t *ret);
 int call_check_query(struct call *call,
                      const char *const *known); /* whether there are others; `known` ends with NULL */
 /* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
 ssize_t percent_decode(const char *from, size_t size, char *to, size_t room, bool plus);
-int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is none */
+int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is not JSON */
 
 /* Of each file, what a route leads to. */
 void timers_put(struct call *call);
@@ -131,6 +135,7 @@ void session_post(struct call *call);
 void session_delete(struct call *call);
 void whoami_get(struct call *call);
 void stats_get(struct call *call);
+void forecast_get(struct call *call);
 void samples_get(struct call *call); /* of /v1/events */
 void namespaces_get(struct call *call);
 void namespace_get(struct call *call);
@@ -163,7 +168,7 @@ int timers_problem(const struct node *node, const fl_op *op, struct problem *pro
 /* --- part.c */
 int part_read(struct call *call);  /* ?payload=. Returns 0, or -1 */
 int part_check(struct call *call); /* part_read(), and no other parameter is given */
-/* Writes the bytes of the payload. Returns 0; -1: there are none, and `problem` says so. */
+/* Writes the bytes of the payload. Returns 0; -1: no payload is given, and `problem` says so. */
 int part_write_payload(struct call *call, const fl_durable *timer);
 void part_answer(struct call *call, int status);
 
@@ -172,7 +177,8 @@ fl_bytes session_cookie(http_request *request); /* size 0: there is none */
 /* Looks up what the cookie of a call stands for, then calls call_enter(), or refuses. */
 void session_enter(struct call *call);
 void call_enter(struct call *call);
-/* Whether it is from the dashboard, or only reads; if not, `problem` says so. A page of another site cannot send that header. */
+/* Whether it is from the dashboard, or only reads; if not, `problem` says so. A page of another site cannot send that
+ * header. */
 bool session_may_change(struct call *call);
 /* For a response that goes on: session_watch_look() calls `ended` later if the login has ended. */
 struct session_watch *session_watch_new(const struct call *call, void (*ended)(void *arg), void *arg);
@@ -180,7 +186,8 @@ void session_watch_look(struct session_watch *watch);
 void session_watch_free(struct session_watch *watch); /* NULL is allowed */
 
 /* --- stats.c */
-/* The parameter `namespace`, which the client may read; without it, the client must be allowed to read all. Returns 0, or -1. */
+/* The parameter `namespace`, which the client may read; without it, the client must be allowed to read all. Returns 0, or
+ * -1. */
 int stats_read_namespace(struct call *call, char room[256], fl_bytes *ret);
 void stats_write_gauges(struct out *out, const struct stats_gauges *gauges, bool all);
 

@@ -135,7 +135,7 @@ static int read_body(struct call *call, struct leasing *leasing, uint64_t *ret_w
     return 0;
 }
 
-/* As if those who are not let in any more had gone; they are told why. */
+/* Ends requests of clients that have lost their rights, as if they had gone, and tells them why. */
 void leases_check(struct worker *worker)
 {
     for (struct leasing *leasing = worker->leasings, *next; leasing; leasing = next) {

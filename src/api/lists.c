@@ -25,7 +25,7 @@ struct list {
     size_t left; /* timers that the page still takes */
     size_t found;
     int result;
-    bool cancels, dry_run;
+    bool dry_run;
     uint64_t matched, cancelled;
     struct shard_call job; /* cancels what a page has found */
     fl_op *ops;
@@ -68,6 +68,16 @@ int call_time(struct call *call, const char *name, int64_t *ret)
     if (when_parse(text, ret) < 0)
         return bad(call, name, "a time (RFC 3339, with + written as %2B) or milliseconds since 1970");
     return 0;
+}
+
+int call_bound(struct call *call, const char *name, int64_t *ret)
+{
+    *ret = 0;
+    int r = call_time(call, name, ret);
+    char room[64];
+    if (r == 0 && *ret <= 0 && call_query(call, name, room, sizeof room, &(fl_bytes){0}) > 0)
+        *ret = 1;
+    return r;
 }
 
 static int read_limit(struct call *call, size_t *ret)
@@ -115,14 +125,10 @@ static int read_filter(struct call *call, struct list *list)
     fl_listing *listing = &list->page.listing;
     uint32_t shard;
     fl_bytes prefix = {0};
-    if (call_time(call, "due_after", &listing->from_us) < 0 || call_time(call, "due_before", &listing->until_us) < 0 ||
-        read_limit(call, &list->left) < 0 || read_cursor(call, list, &shard) < 0)
+    if (call_bound(call, "due_after", &listing->from_us) < 0 ||
+        call_bound(call, "due_before", &listing->until_us) < 0 || read_limit(call, &list->left) < 0 ||
+        read_cursor(call, list, &shard) < 0)
         return -1;
-    if (listing->from_us < 0)
-        listing->from_us = 0;
-    if (listing->until_us <= 0 && call_query(call, "due_before", list->prefix, sizeof list->prefix, &prefix) > 0)
-        listing->until_us = 1; /* 0 would be no limit */
-    prefix = (fl_bytes){0};
     if (call_query(call, "prefix", list->prefix, sizeof list->prefix, &prefix) < 0)
         return -1;
     listing->prefix = prefix;

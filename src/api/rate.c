@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* How many requests a second one address may make (max-request-rate).
+/* The rate limit of requests per client address (max-request-rate).
  *
- * Of every address is kept, in one word, when its next request would be on time if it asked at exactly the allowed rate; who
- * is more than a second ahead of that is refused. Addresses are hashed into a table that is never cleaned, because a time
- * that has passed says the same as none; two that share a place share what is allowed. IPv6 counts by /64: that is what one
- * customer has. */
+ * For every address, one word has the time at which its next request would be on time at exactly the allowed rate. A client
+ * that is more than a second ahead of this time is refused. Addresses are hashed into a table that is never cleaned, because
+ * a time that has passed has no effect. Two addresses in the same place share the limit. IPv6 addresses count by /64,
+ * because this is the usual assignment to one customer. */
 
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 enum { PLACES = 1 << 16 };
 
 struct rates {
-    uint64_t secret; /* so that nobody can choose whom to share a place with */
+    uint64_t secret; /* so that a client cannot choose to share the place of another */
     _Atomic int64_t next_us[PLACES];
 };
 
@@ -47,7 +47,7 @@ static size_t place_of(const struct rates *rates, const struct sockaddr *peer)
     return hash >> 48;
 }
 
-/* `now_us` is monotonic: were the wall clock set back, everybody would be refused until it has caught up. */
+/* `now_us` is monotonic. With a wall clock that is set back, all requests would be refused until it has caught up. */
 bool rate_allows(struct api *api, const struct sockaddr *peer, int64_t now_us)
 {
     if (!api->rates || !peer)

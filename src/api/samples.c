@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* GET /v1/events?sample=4/s: how many events there were instead of the events, for rates at which nobody can read them.
+/* GET /v1/events?sample=4/s: how many events there were instead of the events, for rates that are too high to read.
  *
- * Nothing is done per event: a sample is the difference between two sums of the counters that /v1/stats has (node/stats.c). Streams
- * of one worker with the same namespace and rate share a sampler, which asks for the sums once for all of them. */
+ * Nothing is done per event: a sample is the difference between two sums of the counters that /v1/stats has (node/stats.c).
+ * Streams of one worker with the same namespace and rate share a sampler, which asks for the sums once for all of them. */
 
 #include <assert.h>
 #include <inttypes.h>
@@ -61,30 +61,51 @@ static void write_sample(struct out *out, const struct sample_stream *stream, co
     out_text(out, "}\n\n");
 }
 
+static bool has_same_counts(const struct stats_step *a, const struct stats_step *b)
+{
+    return memcmp(a->counts, b->counts, sizeof a->counts) == 0 &&
+           memcmp(a->lateness, b->lateness, sizeof a->lateness) == 0;
+}
+
 static bool is_news(const struct sample_stream *stream, const struct stats *sum, uint64_t now_ns)
 {
     return !stream->begun || now_ns - stream->sent_ns >= QUIET_NS ||
-           memcmp(stream->seen.counts, sum->ring.total.counts, sizeof stream->seen.counts) != 0 ||
-           memcmp(stream->seen.lateness, sum->ring.total.lateness, sizeof stream->seen.lateness) != 0 ||
+           !has_same_counts(&stream->seen, &sum->ring.total) ||
            memcmp(&stream->gauges, &sum->gauges, sizeof stream->gauges) != 0;
 }
 
-/* A client that reads too slowly gets larger samples later. */
-static void send_sample(struct sample_stream *stream, const struct stats *sum)
+/* Streams that have got the same samples get the same text: it is written once. */
+struct sample_text {
+    struct out out;
+    bool begun;
+    struct stats_step seen;
+};
+
+static void make_text(struct sample_text *text, const struct sample_stream *stream, const struct stats *sum)
 {
-    struct out text = {0};
+    bool same = text->begun == stream->begun && has_same_counts(&text->seen, &stream->seen);
+    if (text->out.size > 0 && same)
+        return;
+    out_clear(&text->out);
+    write_sample(&text->out, stream, sum);
+    text->begun = stream->begun;
+    text->seen = stream->seen;
+}
+
+/* A client that reads too slowly gets larger samples later. */
+static void send_sample(struct sample_stream *stream, const struct stats *sum, struct sample_text *text)
+{
     uint64_t now_ns = fl_loop_now_ns(stream->sampler->worker->loop);
     if (!is_news(stream, sum, now_ns) || http_unsent(stream->call->request) > EVENTS_BYTES)
         return;
-    write_sample(&text, stream, sum);
-    if (!text.failed) {
-        http_write(stream->call->request, out_bytes(&text));
-        stream->begun = true;
-        stream->seen = sum->ring.total;
-        stream->gauges = sum->gauges;
-        stream->sent_ns = now_ns;
-    }
-    out_free(&text);
+    make_text(text, stream, sum);
+    if (text->out.failed)
+        return;
+    http_write(stream->call->request, out_bytes(&text->out));
+    stream->begun = true;
+    stream->seen = sum->ring.total;
+    stream->gauges = sum->gauges;
+    stream->sent_ns = now_ns;
 }
 
 static void sampler_end(struct sampler *sampler)
@@ -102,11 +123,13 @@ static void sampler_end(struct sampler *sampler)
 static void summed(void *arg, const struct stats *sum)
 {
     struct sampler *sampler = arg;
+    struct sample_text text = {0};
     sampler->asking = false;
     for (struct sample_stream *stream = sampler->streams, *next; stream; stream = next) {
         next = stream->next;
-        send_sample(stream, sum);
+        send_sample(stream, sum, &text);
     }
+    out_free(&text.out);
     sampler_end(sampler);
 }
 

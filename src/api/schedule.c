@@ -258,6 +258,8 @@ int schedule_from_json(struct json object, const struct timer_rules *rules, stru
         return problem_set(problem, 400, "invalid-body", NULL, "the body must be a JSON object");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         int i = find_member(key), r = 1;
+        if ((rules->allowed & SCHEDULE_LINE) && schedule_is_line_member(key))
+            continue;
         if (i < 0)
             r = timer_read_content(key, value, rules, scratch, &in, problem);
         if (r < 0)

@@ -7,6 +7,13 @@
 #include "api/timer.h"
 #include "node/node.h"
 
+/* The members of a line of a batch that say what to do with which schedule. They are passed over if timer_rules.allowed has them. */
+enum { SCHEDULE_LINE = GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_ONLY_NEW };
+static inline bool schedule_is_line_member(struct json key)
+{
+    return json_is(key, "op") || json_is(key, "namespace") || json_is(key, "name") || json_is(key, "only_new");
+}
+
 /* Reads the members that are given into `schedule`, which has the others already: of a new one the defaults, of a change what
  * is there. Null resets a member. `*ret_only_paused`: nothing but `paused` was given. What is read points into the text, or is
  * in the scratch. Returns 0, or -1 and the problem. */

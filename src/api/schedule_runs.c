@@ -145,19 +145,17 @@ static void triggered(struct shard_call *job)
 static void trigger_with(struct schedule_request *request, bool found)
 {
     struct call *call = request->call;
-    struct rule_error error;
     int64_t now_us = node_now(call->worker->node);
     if (!found) {
         schedule_not_found(request);
         return;
     }
-    int r = schedule_rule(&request->schedule, node_zones(call->worker->node), &request->rule, &error);
-    if (r < 0) {
-        schedule_refuse_result(request, r);
+    if (schedule_compile_rule(request) < 0) {
+        schedule_refuse(request);
         return;
     }
     request->one = (fl_op){.kind = FL_OP_CREATE};
-    schedule_timer(&request->schedule, request->rule, now_us, &request->one.timer);
+    schedule_occurrence(call->worker->node, &request->schedule, request->rule, now_us, &request->one.timer);
     request->one.timer.due_us = now_us;
     schedule_submit(request, 1, triggered);
 }
@@ -226,7 +224,8 @@ static void backfill_go_on(struct schedule_request *request)
     while (count < BACKFILL_BATCH && rule_next(request->rule, request->from_us - 1, &next) &&
            next.at_us < request->to_us) {
         request->ops[count] = (fl_op){.kind = FL_OP_CREATE};
-        schedule_timer(&request->schedule, request->rule, next.at_us, &request->ops[count++].timer);
+        schedule_occurrence(call->worker->node, &request->schedule, request->rule, next.at_us,
+                            &request->ops[count++].timer);
         request->from_us = next.at_us + 1;
     }
     if (count > 0) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* /v1/schedules: create, read, change and delete schedules.
  *
- * A schedule is one row of its shard. Every request reads the row first. A change is written only if the row is still as it was
- * read (FL_OP_ONLY_REVISION), and begins again if not: so a change and an occurrence at the same moment neither repeat nor lose an
- * occurrence. */
+ * A schedule is one row of its shard. Every request reads the row first. A change is written only if the row is still as it
+ * was read (FL_OP_ONLY_REVISION), and begins again if not: so a change and an occurrence at the same moment neither repeat
+ * nor lose an occurrence. */
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,7 +143,7 @@ static void read_again(fl_loop *loop, void *arg)
     schedule_read_row(arg);
 }
 
-/* Somebody else has changed it, or it is creating an occurrence right now. */
+/* Another request has changed the schedule, or it is creating an occurrence now. */
 static void begin_again(struct schedule_request *request)
 {
     forget_schedule(request);
@@ -171,9 +172,13 @@ int schedule_read_body(struct schedule_request *request, bool *ret_only_paused)
                                 .allow_private = api->config.allow_private_targets,
                                 .own = api->own_targets,
                                 .max_payload = api->config.max_payload};
-    if (json_parse(call->request->body, &body, &at, &why) < 0)
+    if (request->line.kind == JSON_OBJECT) {
+        rules.allowed |= SCHEDULE_LINE;
+        body = request->line;
+    } else if (json_parse(call->request->body, &body, &at, &why) < 0) {
         return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
                            at);
+    }
     return schedule_from_json(body, &rules, &request->scratch, &request->schedule, ret_only_paused, &call->problem);
 }
 
@@ -193,9 +198,17 @@ static void answer_schedule(struct schedule_request *request, int status)
     call_answer(call, status);
 }
 
+/* Forecasts that were made before are of no use any more. */
+static void note_change(const struct schedule_request *request)
+{
+    if (request->result == 0)
+        atomic_fetch_add(&api_of(request->call->worker)->schedule_changes, 1);
+}
+
 static void written(struct shard_call *job)
 {
     struct schedule_request *request = (struct schedule_request *)job;
+    note_change(request);
     if (is_race(request->result) || (request->result == FL_TIMER_NOT_FOUND && request->revision != 0))
         begin_again(request);
     else if (request->result < 0)
@@ -208,12 +221,8 @@ static void written(struct shard_call *job)
 static void write_row(struct schedule_request *request)
 {
     struct call *call = request->call;
-    struct occurrence next;
     struct schedule *s = &request->schedule;
-    bool has_next = schedule_next(s, request->rule, &next) && next.at_us < FL_TIME_NEVER_US;
-    int64_t due_us = has_next ? next.at_us : FL_TIME_NEVER_US;
-    if (s->queued_us != 0)
-        due_us = node_now(call->worker->node);
+    int64_t due_us = schedule_due_us(s, request->rule, node_now(call->worker->node));
     schedule_note_zone(s, request->rule);
     out_clear(&request->written);
     schedule_write(&request->written, s);
@@ -233,18 +242,17 @@ static void write_row(struct schedule_request *request)
 
 /* --- PUT, PATCH ----------------------------------------------------------------------------------------------------- */
 
-/* What goes on when a schedule is replaced: it keeps its beginning, so that the same PUT again does not shift it. */
-static struct schedule heir_of(const struct schedule *old, bool found, int64_t now_us)
+/* A namespace may have as many schedules as timers. */
+static bool is_full(struct call *call)
 {
-    struct schedule s = {.created_us = found ? old->created_us : now_us, .cursor_us = now_us};
-    if (found) {
-        s.cursor_us = old->cursor_us > now_us ? old->cursor_us : now_us;
-        s.last_us = old->last_us;
-        s.queued_us = old->queued_us;
-        s.unsettled_count = old->unsettled_count;
-        memcpy(s.unsettled, old->unsettled, sizeof s.unsettled);
-    }
-    return s;
+    struct node *node = call->worker->node;
+    struct space *space = space_of(node, call->ns);
+    uint64_t most = node->config.max_timers_per_namespace;
+    if (most == 0 || !space || (uint64_t)space_schedules(space) < most)
+        return false;
+    problem_set(&call->problem, 429, "namespace-full", NULL,
+                "the namespace has %" PRIu64 " schedules, and max-timers-per-namespace allows no more", most);
+    return true;
 }
 
 static void put_with(struct schedule_request *request, bool found)
@@ -252,12 +260,16 @@ static void put_with(struct schedule_request *request, bool found)
     struct call *call = request->call;
     int64_t now_us = node_now(call->worker->node);
     bool only_paused;
-    if (found && http_header(call->request, "if-none-match").size > 0) {
+    if (found && request->only_new) {
         problem_set(&call->problem, 412, "exists", NULL, "a schedule with this name exists");
         schedule_refuse(request);
         return;
     }
-    struct schedule heir = heir_of(&request->schedule, found, now_us);
+    if (!found && is_full(call)) {
+        schedule_refuse(request);
+        return;
+    }
+    struct schedule heir = schedule_heir(found ? &request->schedule : NULL, now_us);
     forget_schedule(request);
     request->schedule = heir;
     request->schedule.ns = call->ns;
@@ -275,8 +287,20 @@ static void put_with(struct schedule_request *request, bool found)
 void schedules_put(struct call *call)
 {
     struct schedule_request *request = schedule_request_new(call, put_with);
-    if (request)
-        schedule_read_row(request);
+    if (!request)
+        return;
+    request->only_new = http_header(call->request, "if-none-match").size > 0;
+    schedule_read_row(request);
+}
+
+void schedule_put_line(struct call *call, struct json line, bool only_new)
+{
+    struct schedule_request *request = schedule_request_new(call, put_with);
+    if (!request)
+        return;
+    request->line = line;
+    request->only_new = only_new;
+    schedule_read_row(request);
 }
 
 static void patch_with(struct schedule_request *request, bool found)
@@ -348,6 +372,7 @@ void schedules_get(struct call *call)
 static void deleted(struct shard_call *job)
 {
     struct schedule_request *request = (struct schedule_request *)job;
+    note_change(request);
     if (is_race(request->result))
         begin_again(request);
     else if (request->result == FL_TIMER_NOT_FOUND)

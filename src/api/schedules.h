@@ -9,7 +9,7 @@
 
 struct schedule_request;
 
-/* What a request does with the row, at home. `found` is false if there is none. */
+/* What a request does with the row, on its home worker. `found` is false if there is no such row. */
 typedef void (*schedule_row_fn)(struct schedule_request *request, bool found);
 
 struct schedule_request {
@@ -22,6 +22,8 @@ struct schedule_request {
     enum fl_outcome outcome;
     uint64_t revision;
     int tries;
+    struct json line; /* of a batch: the object that has the fields. No object: they are in the body */
+    bool only_new;
     char *stored; /* a copy of the row's payload, which `schedule` points into */
     size_t stored_size;
     struct schedule schedule;
@@ -43,6 +45,8 @@ void schedule_refuse_result(struct schedule_request *request, int result);
 void schedule_not_found(struct schedule_request *request);
 
 void schedule_read_row(struct schedule_request *request); /* then calls `then` */
+/* A line of a batch, with a call of its own (`answered`). */
+void schedule_put_line(struct call *call, struct json line, bool only_new);
 void schedule_submit(struct schedule_request *request, size_t count, void (*done)(struct shard_call *job)); /* `ops` */
 /* Read the body into the schedule, and compile its rule. They return 0, or -1 and the call's problem. */
 int schedule_read_body(struct schedule_request *request, bool *ret_only_paused);

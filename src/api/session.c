@@ -2,8 +2,9 @@
 /* Logins of the dashboard. A browser exchanges a token for a cookie that scripts cannot read.
  *
  * A login is a row of the store that no user can name: the name is a hash of the cookie, the payload is the hash of the token
- * and the end of the login. So it is good at every server of the store and after a restart, and signing out removes it for all.
- * A request with a cookie looks the row up before it is handled. The row falls due when the login ends, and is gone then. */
+ * and the end of the login. So it is good at every server of the store and after a restart, and signing out removes it for
+ * all. A request with a cookie looks the row up before it is handled. The row falls due when the login ends, and is gone
+ * then. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <openssl/rand.h>
 
 #include "api/internal.h"
+#include "base/hex.h"
 
 #define SESSIONS ((fl_bytes){"\1sessions", 9})
 #define COOKIE "foliot_session"
@@ -37,12 +39,6 @@ static int64_t machine_now_us(void)
 {
     fl_wall_clock *clock = fl_wall_clock_system();
     return clock->now_us(clock);
-}
-
-static void put_hex(char *out, const unsigned char *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
 /* --- The row ------------------------------------------------------------------------------------------------------ */
@@ -75,7 +71,7 @@ static struct session *session_new(struct worker *worker, fl_bytes cookie, enum 
         free(session);
         return NULL;
     }
-    put_hex(session->name, hash, 32);
+    fl__hex_put(session->name, hash, 32);
     session->op.kind = kind;
     session->op.timer.ns = SESSIONS;
     session->op.timer.name = (fl_bytes){session->name, 64};
@@ -151,7 +147,7 @@ struct session_watch {
     void (*ended)(void *arg);
     void *arg;
     bool looking;
-    bool orphan; /* nobody wants to know any more */
+    bool orphan; /* the answer is no longer wanted */
     char cookie[SESSION_COOKIE];
 };
 
@@ -259,13 +255,11 @@ static void signed_in(struct session *session)
 static void begin_session(struct call *call, const struct token *token)
 {
     unsigned char secret[SESSION_COOKIE / 2];
-    char cookie[SESSION_COOKIE + 1];
     if (RAND_bytes(secret, sizeof secret) != 1) {
         call_refuse_result(call, FL_SYSTEM);
         return;
     }
-    put_hex(cookie, secret, sizeof secret);
-    memcpy(call->cookie, cookie, SESSION_COOKIE);
+    fl__hex_put(call->cookie, secret, sizeof secret);
     struct session *session =
         session_new(call->worker, (fl_bytes){call->cookie, SESSION_COOKIE}, FL_OP_CREATE, signed_in, call);
     if (!session) {
@@ -297,7 +291,7 @@ void session_post(struct call *call)
     OPENSSL_cleanse(header, sizeof header);
     OPENSSL_cleanse(room, sizeof room);
     if (tokens->count == 0) {
-        call_answer_as(call, 204, NULL, NULL); /* nobody needs to sign in */
+        call_answer_as(call, 204, NULL, NULL); /* sign-in is not required */
     } else if (!found) {
         problem_set(&call->problem, 401, "unauthorized", "token", "the token is not valid");
         call_refuse(call);
@@ -333,7 +327,7 @@ void session_delete(struct call *call)
     }
 }
 
-/* --- Who is it? ------------------------------------------------------------------------------------------------------ */
+/* --- The session of a request ------------------------------------------------------------------------------------- */
 
 static void write_rights(struct out *out, unsigned rights)
 {

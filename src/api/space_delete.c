@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* DELETE /v1/namespaces/{namespace}: removes the settings of a namespace that has no timers and no dead letters. With all=true,
- * it first cancels the timers and deletes the dead letters, a page at a time, shard by shard. Afterwards the namespace does
- * not exist any more, unless somebody uses it meanwhile. */
+/* DELETE /v1/namespaces/{namespace}: removes the settings of a namespace that has no timers, schedules and dead letters.
+ * With all=true, it first deletes the schedules, cancels the timers and deletes the dead letters, a page at a time, shard by
+ * shard. Afterwards the namespace does not exist any more, unless a client uses it meanwhile. */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,9 +16,11 @@ struct deletion {
     struct shard_call job; /* removes what a page has found */
     fl_op *ops;
     struct call *call;
+    enum { SCHEDULES, TIMERS, DEAD_LETTERS } what; /* of the page */
     bool all;
     int result;
     uint64_t busy; /* timers with an attempt in progress */
+    char schedule_ns[SCHEDULE_NS_ROOM];
 };
 
 static void deletion_free(struct deletion *deletion)
@@ -56,8 +58,8 @@ static void not_empty(struct deletion *deletion, const char *what)
 {
     problem_set(
         &deletion->call->problem, 409, "not-empty", NULL,
-        "the namespace has %s: remove them first, or add all=true to cancel all its timers and delete all its dead "
-        "letters",
+        "the namespace has %s: remove them first, or add all=true to delete all its schedules and dead letters and "
+        "cancel all its timers",
         what);
     refuse(deletion);
 }
@@ -72,7 +74,7 @@ static void render_found(struct shard_call *page)
     deletion->job.batch.count = 0;
     for (size_t i = 0; i < page->listing.count && deletion->result == 0; i++)
         deletion->ops[deletion->job.batch.count++] =
-            (fl_op){.kind = kind, .timer = {.ns = deletion->call->ns, .id = page->listing.found[i].timer.id}};
+            (fl_op){.kind = kind, .timer = {.ns = page->listing.ns, .id = page->listing.found[i].timer.id}};
 }
 
 static void render_removed(struct shard_call *job)
@@ -86,7 +88,7 @@ static void render_removed(struct shard_call *job)
     }
 }
 
-/* The next page: of this shard, of the next one, then of the dead letters. False: that was the last. */
+/* The next page: of this shard, of the next one, then of the timers, then of the dead letters. False: that was the last. */
 static bool next_page(struct deletion *deletion)
 {
     struct node *node = deletion->call->worker->node;
@@ -99,9 +101,11 @@ static bool next_page(struct deletion *deletion)
         return true;
     }
     page->shard = node->shards;
-    if (page->listing.dead)
+    if (deletion->what == DEAD_LETTERS)
         return false;
-    page->listing.dead = true;
+    deletion->what++;
+    page->listing.ns = deletion->call->ns;
+    page->listing.dead = deletion->what == DEAD_LETTERS;
     return true;
 }
 
@@ -150,11 +154,14 @@ static void counted(void *arg)
     struct deletion *deletion = arg;
     struct call *call = deletion->call;
     struct space *space = space_if_any(call->worker->node, call->ns);
-    if (!deletion->all && space && space_pending(space) > 0) {
-        not_empty(deletion, "timers");
+    if (!deletion->all && space && space_pending(space) + space_schedules(space) > 0) {
+        not_empty(deletion, space_pending(space) > 0 ? "timers" : "schedules");
         return;
     }
+    deletion->what = deletion->all ? SCHEDULES : DEAD_LETTERS;
     deletion->page.listing.dead = !deletion->all;
+    if (deletion->all)
+        deletion->page.listing.ns = schedule_ns(call->ns, deletion->schedule_ns);
     shard_call_submit(&deletion->page);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What /metrics says about each namespace.
+/* The metrics of namespaces.
  *
- * A series costs whoever collects it, so at most SERIES_MOST namespaces have series of their own: those that were there first
- * keep them for as long as there is something to tell. How many exist, and how many have no series, is told of all.
+ * Each series costs the collector memory, so at most SERIES_MOST namespaces have series. The first namespaces keep their
+ * series while they have values. Two totals tell how many namespaces exist, and how many have no series.
  *
- * All is done some namespaces at a time: values are noted first, then written family by family. */
+ * Namespaces are handled some at a time: values are collected first, then written family by family. */
 
 #include <inttypes.h>
 #include <stdlib.h>

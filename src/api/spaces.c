@@ -12,22 +12,23 @@ static void write_space(struct out *out, const struct node *node, struct space *
 {
     out_text(out, "{\"namespace\":");
     out_string(out, space_name(space));
-    out_format(out, ",\"pending\":%" PRId64 ",\"settings\":", space_pending(space));
+    out_format(out, ",\"pending\":%" PRId64 ",\"schedules\":%" PRId64 ",\"settings\":", space_pending(space),
+               space_schedules(space));
     const struct settings *settings = atomic_load(&space->settings);
     settings_write(out, settings, false);
     pause_write(out, &settings->pauses, node_now(node));
     out_text(out, "}");
 }
 
-/* With a limit, the page has the first names after the cursor, in order of their bytes. The walk comes by the namespaces in no
- * order, so the smallest names so far are kept, and the largest of them gives way to a smaller one. */
+/* A page has the first names after the cursor, in order of their bytes. The walk comes by the namespaces in no order, so the
+ * smallest names so far are kept, and the largest of them gives way to a smaller one. */
 struct listing {
     struct space_walk walk;
     struct call *call;
     size_t count;
     fl_bytes prefix, contains, after;
     char prefix_room[FL_STORE_NAME_MAX], contains_room[FL_STORE_NAME_MAX], after_room[FL_STORE_NAME_MAX];
-    size_t limit; /* 0: all, as they come */
+    size_t limit;
     bool more;
     struct kept {
         unsigned char size;
@@ -78,17 +79,9 @@ static void keep(struct listing *listing, fl_bytes name)
 static void list_visit(struct space_walk *walk, struct space *space)
 {
     struct listing *listing = (struct listing *)walk;
-    struct out *out = &listing->call->out;
-    if (!space_exists(space) || !call_may(listing->call, RIGHT_READ, space_name(space)) ||
-        !matches(listing, space_name(space)))
-        return;
-    if (listing->limit > 0) {
+    if (space_exists(space) && call_may(listing->call, RIGHT_READ, space_name(space)) &&
+        matches(listing, space_name(space)))
         keep(listing, space_name(space));
-        return;
-    }
-    if (listing->count++ > 0)
-        out_put(out, ",", 1);
-    write_space(out, walk->worker->node, space);
 }
 
 static void listing_free(struct listing *listing)
@@ -102,6 +95,11 @@ static void write_kept(struct listing *listing)
 {
     struct out *out = &listing->call->out;
     for (size_t i = 0; i < listing->count; i++) {
+        if (out->size >= LIST_BYTES) {
+            listing->count = i;
+            listing->more = true;
+            return;
+        }
         fl_bytes name = {listing->kept[i]->name, listing->kept[i]->size};
         struct space *space = space_if_any(listing->call->worker->node, name);
         struct space gone = {.name = listing->kept[i]->name, .size = name.size, .settings = &no_settings};
@@ -115,8 +113,7 @@ static void list_done(struct space_walk *walk)
 {
     struct listing *listing = (struct listing *)walk;
     struct call *call = listing->call;
-    if (listing->limit > 0)
-        write_kept(listing);
+    write_kept(listing);
     out_text(&call->out, "]");
     if (listing->more) {
         const struct kept *last = listing->kept[listing->count - 1];
@@ -130,16 +127,16 @@ static void list_done(struct space_walk *walk)
 
 static int read_limit(struct call *call, struct listing *listing)
 {
-    enum { MOST = 1000 };
+    enum { LIMIT = 100, MOST = 1000 };
     char room[8];
     fl_bytes text;
-    int64_t limit;
+    int64_t limit = LIMIT;
     int given = call_query(call, "limit", room, sizeof room, &text);
-    if (given <= 0)
-        return given;
+    if (given < 0)
+        return -1;
     const char *last = (const char *)text.data + text.size - 1;
-    if (text.size == 0 || *last < '0' || *last > '9' || !json_integer((struct json){JSON_NUMBER, text}, &limit) ||
-        limit < 1 || limit > MOST)
+    if (given > 0 && (text.size == 0 || *last < '0' || *last > '9' ||
+                      !json_integer((struct json){JSON_NUMBER, text}, &limit) || limit < 1 || limit > MOST))
         return problem_set(&call->problem, 400, "invalid-field", "limit",
                            "limit must be a whole number from 1 to 1000");
     listing->limit = (size_t)limit;
@@ -186,7 +183,7 @@ void namespaces_get(struct call *call)
     servers_gather(call->worker, (fl_bytes){0}, namespaces_answer, listing);
 }
 
-/* One that nobody has used is as if it were there, but who only looks does not make it. */
+/* An unused namespace is answered as if it existed. Reading it does not create it. */
 static void namespace_answer(void *arg)
 {
     struct call *call = arg;

@@ -302,7 +302,7 @@ static int read_op(struct reading *r, struct json value)
             r->in->op = i;
             return 0;
         }
-    return bad(r, "must be \"create\", \"update\" or \"cancel\"");
+    return bad(r, "must be " TIMER_OPS);
 }
 
 static int read_name(struct reading *r, struct json value, fl_bytes *ret)

@@ -39,6 +39,8 @@ enum {
     GAVE_TIMER = GAVE_CONTENT | GAVE_MAX_WAIT | GAVE_MERGE, /* all that a timer may have */
 };
 
+#define TIMER_OPS "\"create\", \"update\", \"cancel\", \"schedule\" or \"unschedule\"" /* of a line of a batch */
+
 struct timer_rules {
     unsigned allowed; /* GAVE_… */
     int64_t now_us;

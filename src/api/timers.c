@@ -15,7 +15,7 @@ struct single {
     struct call *call;
     struct space *place; /* see timers_complete() */
     struct scratch scratch;
-    bool by_id; /* and then, if there is none, by name */
+    bool by_id; /* by ID first, and by name if there is no such ID */
     bool failed;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A token is as good as a password, so how long a wrong one takes to be refused must not tell how nearly right it was: it is
  * hashed, and the hash is compared with every one that is known, each in full; the one that matches is chosen without a
- * branch. The hash needs no salt: tokens are random and long, and nobody can try them all. */
+ * branch. The hash needs no salt: tokens are random and too long to try them all. */
 
 #include "api/tokens.h"
 
@@ -12,7 +12,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-/* What follows "Bearer", which is a name and may be in capitals or not. Size 0 if there is none. */
+/* The text after "Bearer" in upper or lower case. Size 0: no such header. */
 static fl_bytes bearer(fl_bytes authorization)
 {
     static const char scheme[] = "bearer ";

@@ -34,7 +34,7 @@ struct tokens {
 /* The token of an Authorization header ("Bearer …"), or NULL. Takes the same time whichever it is, and if there is none. */
 const struct token *tokens_find(const struct tokens *tokens, fl_bytes authorization);
 
-/* The token of the same secret, after they were read again; NULL: there is none any more. */
+/* The token of the same secret after the tokens were read again; NULL: it was removed. */
 const struct token *tokens_same(const struct tokens *tokens, const struct token *token);
 
 /* Whether it may; `ns` of size 0: in all namespaces. */

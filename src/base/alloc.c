@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 
-enum { CACHE_LINE = 128 }; /* they are fetched in pairs */
+enum { LINES_ALIGN = 2 * CACHE_LINE };
 
 /* A leak detector, if the program has one, looks for pointers in mappings only if it is told of them. */
 extern void add_root(const void *begin, size_t size) __asm__("__lsan_register_root_region") __attribute__((weak));
@@ -86,7 +86,7 @@ void fl__release(void *block)
 
 size_t fl__lines_bytes(size_t size)
 {
-    return size + CACHE_LINE + sizeof(void *);
+    return size + LINES_ALIGN + sizeof(void *);
 }
 
 /* The address that the allocator gave stands before the aligned block. */
@@ -96,7 +96,7 @@ void *fl__alloc_zeroed_lines(size_t size)
     if (!raw)
         return NULL;
     char *first = raw + sizeof raw;
-    void **block = (void **)(first + (-(uintptr_t)first & (CACHE_LINE - 1)));
+    void **block = (void **)(first + (-(uintptr_t)first & (LINES_ALIGN - 1)));
     block[-1] = raw;
     return block;
 }

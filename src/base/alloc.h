@@ -14,7 +14,10 @@ FL__SHARED void *fl__alloc_zeroed(size_t size);
 FL__SHARED void *fl__resize(void *block, size_t size);
 FL__SHARED void fl__release(void *block); /* NULL is allowed */
 
-/* Zeroed and aligned to a cache line; to be given back with fl__release_lines(). */
+/* What several threads write to lies at least this many bytes apart. */
+enum { CACHE_LINE = 64 };
+
+/* Zeroed and aligned to two cache lines, because processors fetch them in pairs; to be given back with fl__release_lines(). */
 void *fl__alloc_zeroed_lines(size_t size);
 void fl__release_lines(void *block); /* NULL is allowed */
 size_t fl__lines_bytes(size_t size); /* what that takes in all */

@@ -18,7 +18,7 @@
  * table, and a table may be moved. It grows fourfold when it has as many entries as buckets, and never becomes smaller.
  *
  * The buckets use the low bits of the hash, so these have to be good: fl__hash_number() mixes a number well enough for
- * keys that nobody chooses in order to collide. */
+ * keys that an attacker cannot choose. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -56,4 +56,13 @@ static inline void fl__hex_put(char *out, const void *bytes, size_t size)
     }
 }
 
+/* Writes the lowest `digits` digits of a number, and no NUL. */
+static inline void fl__hex_put_number(char *out, uint64_t number, size_t digits)
+{
+    while (digits > 0) {
+        out[--digits] = "0123456789abcdef"[number & 15];
+        number >>= 4;
+    }
+}
+
 #endif

@@ -15,7 +15,6 @@
 
 enum {
     CHUNK_SIZE = 1 << 20,
-    CACHE_LINE = 64,
     MAX_SIZE = (IMAGE_CLASSES - 1) * IMAGE_UNIT,
     POPULATE_SIZE = 1 << 17, /* a chunk that has given out so much gets its pages by so many at a time */
 };
@@ -24,8 +23,8 @@ struct free_block {
     struct free_block *next;
 };
 
-struct chunk {
-    struct chunk *next, *previous; /* of those that have room */
+struct image_chunk {
+    struct image_chunk *next, *previous; /* in the list of chunks with room */
     struct free_block *free;
     uint32_t fresh; /* where memory that was never given out begins */
     uint32_t used;  /* blocks */
@@ -33,21 +32,21 @@ struct chunk {
     uint32_t populated; /* where memory begins that may have no pages yet */
 };
 
-_Static_assert(sizeof(struct chunk) <= CACHE_LINE, "a chunk's first block comes after its header");
+_Static_assert(sizeof(struct image_chunk) <= CACHE_LINE, "a chunk's first block comes after its header");
 
 static size_t class_of(size_t size)
 {
     return (size + IMAGE_UNIT - 1) / IMAGE_UNIT;
 }
 
-static bool has_room(const struct chunk *chunk)
+static bool has_room(const struct image_chunk *chunk)
 {
     return chunk->free || chunk->fresh + chunk->block_size <= CHUNK_SIZE;
 }
 
-static void open_chunk(struct fl__images *images, struct chunk *chunk)
+static void open_chunk(struct fl__images *images, struct image_chunk *chunk)
 {
-    struct chunk **head = &images->open[chunk->block_size / IMAGE_UNIT];
+    struct image_chunk **head = &images->open[chunk->block_size / IMAGE_UNIT];
     chunk->previous = NULL;
     chunk->next = *head;
     if (chunk->next)
@@ -55,7 +54,7 @@ static void open_chunk(struct fl__images *images, struct chunk *chunk)
     *head = chunk;
 }
 
-static void shut_chunk(struct fl__images *images, struct chunk *chunk)
+static void shut_chunk(struct fl__images *images, struct image_chunk *chunk)
 {
     if (chunk->next)
         chunk->next->previous = chunk->previous;
@@ -67,12 +66,12 @@ static uint32_t first_block(uint32_t block_size)
 {
     uint32_t align = block_size & -block_size;
     align = align < CACHE_LINE ? align : CACHE_LINE;
-    return ((uint32_t)sizeof(struct chunk) + align - 1) & -align;
+    return ((uint32_t)sizeof(struct image_chunk) + align - 1) & -align;
 }
 
-static struct chunk *new_chunk(struct fl__images *images, size_t class)
+static struct image_chunk *new_chunk(struct fl__images *images, size_t class)
 {
-    struct chunk *chunk = fl__map(CHUNK_SIZE);
+    struct image_chunk *chunk = fl__map(CHUNK_SIZE);
     if (!chunk)
         return NULL;
     chunk->block_size = (uint32_t)(class * IMAGE_UNIT);
@@ -83,7 +82,7 @@ static struct chunk *new_chunk(struct fl__images *images, size_t class)
 }
 
 /* One call for many pages costs a fraction of as many faults. It may fail: then there are faults. */
-static void populate(struct chunk *chunk)
+static void populate(struct image_chunk *chunk)
 {
     if (chunk->fresh < chunk->populated || chunk->populated >= CHUNK_SIZE)
         return;
@@ -91,7 +90,7 @@ static void populate(struct chunk *chunk)
     chunk->populated += POPULATE_SIZE;
 }
 
-static void *take_block(struct chunk *chunk)
+static void *take_block(struct image_chunk *chunk)
 {
     void *block = chunk->free;
     if (block) {
@@ -110,7 +109,7 @@ void *fl__image_alloc(struct fl__images *images, size_t size)
     if (size > MAX_SIZE)
         return fl__alloc(size);
     size_t class = class_of(size);
-    struct chunk *chunk = images->open[class] ? images->open[class] : new_chunk(images, class);
+    struct image_chunk *chunk = images->open[class] ? images->open[class] : new_chunk(images, class);
     if (!chunk)
         return NULL;
     void *block = take_block(chunk);
@@ -125,7 +124,7 @@ void fl__image_free(struct fl__images *images, void *block, size_t size)
         fl__release(block);
         return;
     }
-    struct chunk *chunk = (struct chunk *)((uintptr_t)block & ~(uintptr_t)(CHUNK_SIZE - 1));
+    struct image_chunk *chunk = (struct image_chunk *)((uintptr_t)block & ~(uintptr_t)(CHUNK_SIZE - 1));
     assert(chunk->block_size == class_of(size) * IMAGE_UNIT);
     bool had_room = has_room(chunk);
     struct free_block *freed = block;
@@ -143,7 +142,7 @@ void fl__image_free(struct fl__images *images, void *block, size_t size)
 void fl__images_destroy(struct fl__images *images)
 {
     for (size_t class = 0; class < IMAGE_CLASSES; class ++) {
-        struct chunk *chunk = images->open[class];
+        struct image_chunk *chunk = images->open[class];
         assert(!chunk || (chunk->used == 0 && !chunk->next));
         if (chunk)
             fl__unmap(chunk, CHUNK_SIZE);

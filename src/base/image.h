@@ -20,10 +20,10 @@
 
 enum { IMAGE_UNIT = 8, IMAGE_CLASSES = 128 + 1 };
 
-struct chunk;
+struct image_chunk;
 
 struct fl__images {
-    struct chunk *open[IMAGE_CLASSES]; /* chunks that have room */
+    struct image_chunk *open[IMAGE_CLASSES]; /* chunks that have room */
 };
 
 /* NULL: no memory. */

@@ -8,7 +8,7 @@
  * The blocks come from image.h under the pool's lock, many at a time: a thread with much to do keeps some that are free
  * and needs the lock once for RECORD_BATCH of them. malloc() would do, but it takes a third more time for a million, most
  * of it in the kernel, because the heaps of threads grow by a page; and it does not give the memory of a million small
- * blocks back to the system. Builds with sanitizers use it all the same: they are to see what is used after it was freed.
+ * blocks back to the system. Builds with sanitizers use it all the same, because they must see uses after free.
  *
  * When the last block of a pool has come back, everything is unmapped, so that the program may set another allocator
  * when no object of the library exists.
@@ -27,7 +27,7 @@ struct fl__record_pool {
     size_t size;
     pthread_mutex_t lock;
     struct fl__images images;
-    uint64_t taken; /* blocks that are not free, or that somebody keeps */
+    uint64_t taken; /* blocks that are in use, or kept by a cache */
 };
 
 /* Free ones that a thread keeps. All zero: none. */

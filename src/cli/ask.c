@@ -57,14 +57,18 @@ struct listing {
     struct table table;
 };
 
-static int take(void *arg, struct json timer)
+static int take(void *arg, struct json row)
 {
     struct listing *listing = arg;
     if (listing->ask->as_json)
-        show_json(timer);
-    else
-        for (size_t i = 0; listing->ask->columns[i].head; i++)
-            table_cell(&listing->table, timer, listing->ask->columns[i].member);
+        show_json(row);
+    for (size_t i = 0; !listing->ask->as_json && listing->ask->columns[i].head; i++) {
+        const char *inside = listing->ask->columns[i].inside;
+        struct json object = row;
+        if (inside && !json_get(row, inside, &object))
+            object = (struct json){0};
+        table_cell(&listing->table, object, listing->ask->columns[i].member);
+    }
     return CLI_OK;
 }
 

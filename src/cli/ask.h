@@ -31,6 +31,7 @@ struct ask_list {
     bool as_json;                    /* one object per line */
     struct {
         const char *head, *member;
+        const char *inside; /* which member of the row has it; NULL: the row itself */
     } columns[TABLE_COLUMNS + 1];
     const char *none; /* what to say on a terminal if there is nothing */
 };

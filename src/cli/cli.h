@@ -6,9 +6,10 @@
  * access to a server. Three look elsewhere: `serve` is the server, `doctor` reads stores that no server uses, and `demo` has a
  * wheel of its own.
  *
- *     main.c         finds the command in a table; options.c: reads its options; formats.c: what their texts look like
+ *     main.c         finds the command in a table; options.c: reads its options; meant.c: what a mistyped word may have meant;
+ *                    formats.c: what their texts look like
  *     ask.c          what most commands do: ask the server, show its answer
- *     client.c       requests and their responses, errors included; pages.c: lists that come in pages
+ *     client.c       requests and their responses; say.c: errors in words; pages.c: lists that come in pages
  *     show.c         tables, colours and JSON for people; content.c: payloads, from options and files
  *     add.c, get.c, update.c, cancel.c, list.c, dead.c, namespace.c, pause.c, hosts.c   timers, dead letters, namespaces and
  *                    target hosts
@@ -19,7 +20,7 @@
  *     bench.c        measures a server
  *     completion.c   completion for shells
  *     serve.c        the server; js.c: starts foliot-js
- *     doctor.c       looks into stores, with doctor_sqlite.c and doctor_postgres.c
+ *     doctor.c       looks into stores, with doctor_facts.c, doctor_sqlite.c and doctor_postgres.c
  *     demo.c, demo_view.c   the demonstration
  *
  * To add one: define a cli_command in a file of its own, declare it below and put it
@@ -104,6 +105,15 @@ extern const char *cli_server;
 
 /* The command with that name in a table; of one inside of another, its last word. NULL: there is none. */
 const struct cli_command *cli_find(const struct cli_command *const *table, const char *name);
+
+/* Of the words that are offered, the one that was probably meant by `given`, up to its '='. */
+struct cli_meant {
+    const char *given, *word; /* NULL: none is like it */
+    size_t size, distance;
+};
+
+struct cli_meant cli_meant(const char *given);
+void cli_offer(struct cli_meant *meant, const char *word);
 
 /* Reads the arguments after the command's name. Returns CLI_OK, or CLI_USAGE after having said what is wrong. */
 int cli_parse(const struct cli_command *command, int argc, char **argv);

@@ -2,9 +2,9 @@
 #ifndef FOLIOT_CLI_CLIENT_H
 #define FOLIOT_CLI_CLIENT_H
 
-/* The server at FOLIOT_URL, asked with FOLIOT_TOKEN over one connection that is kept.
+/* Requests to the server at FOLIOT_URL, with FOLIOT_TOKEN, over one persistent connection.
  *
- * What returns an exit status (cli.h) has said on stderr what is wrong and what to do when that is not CLI_OK. */
+ * A function that returns an exit status (cli.h) other than CLI_OK has printed on stderr what is wrong and what to do. */
 
 #include <curl/curl.h>
 
@@ -14,7 +14,7 @@
 
 struct client {
     CURL *curl;
-    const struct cli_command *command; /* in whose name it speaks */
+    const struct cli_command *command; /* named in its messages */
     char *url;                         /* without a slash at the end */
     char *authorization;               /* a header, or NULL */
     struct out version;                /* the server's */
@@ -32,7 +32,7 @@ struct client {
 int client_open(struct client *client, const struct cli_command *command);
 void client_close(struct client *client);
 
-/* Gets ready, and asks nobody. */
+/* Prepares the client. Sends nothing. */
 int client_prepare(struct client *client, const struct cli_command *command);
 
 /* Asks for the version. */
@@ -72,27 +72,29 @@ int client_read(const struct client *client, const struct out *answer, struct js
 /* Says something in the command's name on stderr: "foliot add: …". Returns `status`. */
 int client_say(const struct client *client, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int client_no_memory(const struct client *client);
-
 /* What a problem of the server's means (also in a line of a batch): says it, after `about`, and returns the status. */
 int client_explain(const struct client *client, const char *about, struct json problem);
+/* The same for a response with an error status, and for a request that has failed. */
+int client_explain_status(struct client *client, long status, const struct out *body);
+int client_explain_failure(struct client *client, CURLcode code);
 
-/* The same beside other work: begins a request. `request` and `answer` must stay until it is over. One at a time per client. */
+/* Asking beside other work: begins a request. `request` and `answer` must stay until it is over. One at a time per client. */
 int client_begin(struct client *client, const struct client_request *request, struct out *answer);
 
 /* Waits until the request is over, a signal arrives that client_catch_signals() catches, or `timeout_ms` has passed (-1: for
  * any time). True: the request is over, and `*ret_status` is as from client_send(). Also waits if no request was begun. */
 bool client_wait(struct client *client, int timeout_ms, int *ret_status);
 
-/* Tells the server that no further answer is wanted for the request that was begun. What the server has already sent, or sends
- * now, still arrives: so the client knows of everything that the server has done for it. The request is over when the server
- * closes the connection. An answer that does not come is no error then: the status is CLI_OK, and the answer empty. */
+/* Tells the server that no further answer is wanted for the request that was begun. What the server has already sent, or
+ * sends now, still arrives: so the client knows of everything that the server has done for it. The request is over when the
+ * server closes the connection. An answer that does not come is no error then: the status is CLI_OK, and the answer empty. */
 void client_hang_up(struct client *client);
 
 /* Gives up the request that was begun, without waiting for the server. */
 void client_abort(struct client *client);
 
-/* Catches SIGINT and SIGTERM: see client_request.signals. Also SIGHUP unless it is ignored, if `children`, and the end of child
- * processes wakes client_wait(). Returns CLI_OK or CLI_FAILED. */
+/* Catches SIGINT and SIGTERM: see client_request.signals. Also SIGHUP unless it is ignored, if `children`, and the end of
+ * child processes wakes client_wait(). Returns CLI_OK or CLI_FAILED. */
 int client_catch_signals(const struct client *client, bool children);
 int client_signals(void); /* how many have arrived, the end of children not counted */
 bool client_interrupted(void);

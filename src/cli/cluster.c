@@ -10,7 +10,7 @@
 static bool as_json;
 static const fl_bytes nobody = {"", 0};
 
-/* Whether a shard has this owner; null is nobody. */
+/* Whether a shard has this owner; "": whether it has none. */
 static bool has_owner(struct json shard, fl_bytes address)
 {
     struct json owner;
@@ -84,7 +84,7 @@ static int print_table(struct json servers, struct json shards)
         put_link(&table, server);
     }
     if (has_orphans(shards)) {
-        for (const char *const *text = (const char *const[]){"nobody's", "-", "-", NULL}; *text; text++)
+        for (const char *const *text = (const char *const[]){"no owner", "-", "-", NULL}; *text; text++)
             table_text(&table, *text);
         put_shards(&table, shards, nobody);
         table_text(&table, "-");

@@ -86,7 +86,7 @@ static int do_all(struct deed *deed)
     const char *end = deed->ids.data + deed->ids.size;
     for (const char *at = deed->ids.data; status == CLI_OK && at < end; at += __builtin_strlen(at) + 1) {
         status = do_one(deed, at);
-        if (status == CLI_NOT_FOUND) /* somebody else was faster */
+        if (status == CLI_NOT_FOUND) /* another client was faster */
             status = CLI_OK;
     }
     out_free(&path);

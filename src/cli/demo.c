@@ -94,7 +94,7 @@ static int arm(struct demo *d, fl_timer_id *const *batch, size_t n)
     return 0;
 }
 
-/* Takes out one batch of what is due and arms it anew. Sets *ret to how many that were. */
+/* Takes out one batch of due timers and arms them anew. Sets *ret to their number. */
 static int fire_batch(struct demo *d, uint64_t now, size_t *ret)
 {
     struct demo_span *recent = &d->state.recent;

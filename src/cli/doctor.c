@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* `foliot doctor`: is a store sound that no server uses?
+/* `foliot doctor`: checks a store that no server uses.
  *
- * Opening it checks what it is, its schema and that nobody has it open. Then, shard by shard: what the database says of itself
- * (doctor_sqlite.c, doctor_postgres.c), and every row, read by the store's own reading, which claims nothing and so changes
- * nothing. A row is sound if it lies in its window, can be read, and belongs to this shard by its name, which nobody else
- * there has. An orphan is what leads nowhere: a note of where a row was moved to, without that row. */
+ * Opening the store checks its kind, its schema, and that no process has it open. Then, shard by shard, it runs the
+ * database's own checks (doctor_sqlite.c, doctor_postgres.c), and reads every row through the store. It claims nothing and
+ * so changes nothing. A row is sound if it is in its window, can be read, and belongs to this shard by its name, which no
+ * other row has. An orphan is a record of where a row was moved to, without that row. */
 
 #include "cli/doctor.h"
 
@@ -17,7 +17,6 @@
 
 #include <foliot/error.h>
 
-#include "base/alloc.h"
 #include "cli/cli.h"
 #include "cli/show.h"
 #include "engine/codec.h"
@@ -28,109 +27,7 @@
 static const char *store_argument;
 static bool accept_loss;
 
-enum { PAGE = 1000, COMPLAINTS = 20 };
-
-/* --- Problems and facts ------------------------------------------------------------------------------------------- */
-
-void doctor_problem(struct doctor *doctor, uint32_t shard, const char *format, ...)
-{
-    va_list arguments;
-    if (doctor->problems++ >= COMPLAINTS)
-        return;
-    show_style(stdout, STYLE_RED);
-    fputs("problem", stdout);
-    show_style(stdout, STYLE_PLAIN);
-    if (shard != UINT32_MAX)
-        printf("  shard %" PRIu32, shard);
-    fputs("  ", stdout);
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    putchar('\n');
-}
-
-static bool reserve(void **array, size_t count, size_t size)
-{
-    if (count & (count - 1)) /* it grows at powers of two */
-        return true;
-    void *larger = realloc(*array, (count > 0 ? count * 2 : 1) * size);
-    if (larger)
-        *array = larger;
-    return larger != NULL;
-}
-
-bool facts_add_window(struct facts *facts, uint64_t window)
-{
-    void *array = facts->windows;
-    bool good = reserve(&array, facts->window_count, sizeof window);
-    facts->windows = array;
-    if (good)
-        facts->windows[facts->window_count++] = window;
-    return good;
-}
-
-bool facts_add_span(struct facts *facts, uint64_t span)
-{
-    void *array = facts->spans;
-    bool good = reserve(&array, facts->span_count, sizeof span);
-    facts->spans = array;
-    if (good)
-        facts->spans[facts->span_count++] = span;
-    return good;
-}
-
-bool facts_add_moved(struct facts *facts, struct moved moved)
-{
-    void *array = facts->moved;
-    bool good = reserve(&array, facts->moved_count, sizeof moved);
-    facts->moved = array;
-    if (good)
-        facts->moved[facts->moved_count++] = moved;
-    return good;
-}
-
-static struct tally *tally_of(struct tally *table, size_t room, uint64_t hash)
-{
-    size_t at = hash & (room - 1);
-    while (table[at].used && table[at].hash != hash)
-        at = (at + 1) & (room - 1);
-    return &table[at];
-}
-
-static bool grow_tallies(struct facts *facts)
-{
-    size_t room = facts->tally_room ? 2 * facts->tally_room : 64;
-    struct tally *table = fl__alloc_zeroed(room * sizeof *table);
-    if (!table)
-        return false;
-    for (size_t i = 0; i < facts->tally_room; i++)
-        if (facts->tallies[i].used)
-            *tally_of(table, room, facts->tallies[i].hash) = facts->tallies[i];
-    fl__release(facts->tallies);
-    facts->tallies = table;
-    facts->tally_room = room;
-    return true;
-}
-
-bool facts_count(struct facts *facts, fl_bytes ns, int64_t more)
-{
-    if (2 * (facts->tally_count + 1) > facts->tally_room && !grow_tallies(facts))
-        return false;
-    uint64_t hash = fl_store_hash(ns, (fl_bytes){0});
-    struct tally *tally = tally_of(facts->tallies, facts->tally_room, hash);
-    facts->tally_count += !tally->used;
-    *tally = (struct tally){hash, tally->more + more, true};
-    return true;
-}
-
-void facts_free(struct facts *facts)
-{
-    fl__release(facts->tallies);
-    fl__release((void *)facts->progress.keep);
-    free(facts->windows);
-    free(facts->spans);
-    free(facts->moved);
-}
+enum { PAGE = 1000 };
 
 /* --- Rows --------------------------------------------------------------------------------------------------------- */
 
@@ -176,7 +73,7 @@ static int ask(struct examination *x, fl_store_request *request,
 static void note(struct examination *x, uint64_t **array, size_t *count, uint64_t value)
 {
     void *grown = *array;
-    if (!reserve(&grown, *count, sizeof value))
+    if (!doctor_reserve(&grown, *count, sizeof value))
         x->no_memory = true;
     *array = grown;
     if (!x->no_memory)
@@ -387,8 +284,8 @@ static int say(int status, const char *message)
     return status;
 }
 
-/* A claim that its owner could not give back, killed or without room on the disk, runs out by itself; in a store that is
- * locked nobody can be left to have it. */
+/* A claim that its owner could not release, because it was killed or the disk was full, expires by itself. In a store that
+ * this process has locked, no owner can be left. */
 static bool is_held(const struct kind *kind, const struct facts *facts)
 {
     return !kind->alone && facts->owner[0] && facts->lease_until_us > facts->now_us;
@@ -422,8 +319,8 @@ static int check_shard(struct doctor *doctor, const struct kind *kind, fl_store 
 static int conclude(const struct doctor *doctor)
 {
     char text[SHOWN];
-    if (doctor->problems > COMPLAINTS)
-        printf("and %s more problems\n", show_count(text, (double)(doctor->problems - COMPLAINTS)));
+    if (doctor->problems > DOCTOR_COMPLAINTS)
+        printf("and %s more problems\n", show_count(text, (double)(doctor->problems - DOCTOR_COMPLAINTS)));
     puts(doctor->problems == 0 ? "The store is sound." : "The store is damaged; restore it from a backup.");
     return doctor->problems == 0 ? CLI_OK : CLI_FAILED;
 }
@@ -455,18 +352,18 @@ static int open_and_check(struct doctor *doctor, const struct kind *kind)
     char message[400] = "";
     fl_store *store;
     fl_loop *loop;
-    if (kind->is_there(doctor, message, sizeof message) < 0)
-        return say(CLI_NOT_FOUND, message);
+    int status = kind->is_there(doctor, message, sizeof message);
+    if (status != CLI_OK)
+        return say(status, message);
     const fl_store_config config = {.accept_loss = accept_loss};
     int r = fl_store_open(doctor->url, &config, &store, message, sizeof message);
     if (r == FL_STORE_CORRUPT && kind->examine)
         return check_refused(doctor, kind, message);
     if (r < 0)
         return say(r == FL_STORE_LOCKED ? CLI_CONFLICT : CLI_FAILED, message);
-    int status = CLI_FAILED;
     r = fl_loop_new(NULL, &loop);
     if (r < 0) {
-        say(CLI_FAILED, fl_strerror(r));
+        status = say(CLI_FAILED, fl_strerror(r));
     } else {
         status = check_store(doctor, kind, store, loop);
         fl_loop_free(loop);
@@ -479,7 +376,7 @@ static int run(void)
 {
     char url[4200];
     struct stat info;
-    bool folder = stat(store_argument, &info) == 0 && S_ISDIR(info.st_mode);
+    bool there = stat(store_argument, &info) == 0, folder = there && S_ISDIR(info.st_mode);
     snprintf(url, sizeof url, "%s%s", folder ? "sqlite:" : "", store_argument);
     for (const struct kind *kind = kinds; kind->prefix; kind++)
         if (strncmp(url, kind->prefix, strlen(kind->prefix)) == 0) {
@@ -490,8 +387,8 @@ static int run(void)
     if (strchr(store_argument, ':'))
         return cli_usage(&doctor_command, "cannot check the store '%s'; give FOLDER, sqlite:FOLDER or postgres://...;",
                          store_argument);
-    fprintf(stderr, "foliot doctor: the folder %s does not exist; give the folder of a store, or postgres://...\n",
-            store_argument);
+    fprintf(stderr, "foliot doctor: %s%s %s; give the folder of a store, or postgres://...\n",
+            there ? "" : "the folder ", store_argument, there ? "is not a folder" : "does not exist");
     return CLI_NOT_FOUND;
 }
 

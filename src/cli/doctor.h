@@ -39,11 +39,7 @@ struct tally {
     bool used;
 };
 
-/* Says that something is wrong with a shard, or with the store (UINT32_MAX). */
-void doctor_problem(struct doctor *doctor, uint32_t shard, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Of each database: whether there is a store at all (0, or -1 and a message); its own checks and the facts of a shard
+/* Of each database: whether there is a store at all (CLI_OK, or another exit status and a message); its own checks and the facts of a shard
  * (0, or -1 after doctor_problem()). What the facts point to is to be freed with facts_free() either way. */
 int sqlite_is_there(const struct doctor *doctor, char *message, size_t size);
 int sqlite_facts(struct doctor *doctor, uint32_t shard, struct facts *ret);
@@ -51,12 +47,18 @@ void sqlite_examine(struct doctor *doctor); /* reads everything in a store that 
 int postgres_is_there(const struct doctor *doctor, char *message, size_t size);
 int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret);
 
-void facts_free(struct facts *facts);
+enum { DOCTOR_COMPLAINTS = 20 }; /* that are printed */
 
+/* Says that something is wrong with a shard, or with the store (UINT32_MAX). */
+void doctor_problem(struct doctor *doctor, uint32_t shard, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Add to the arrays. False: there is no memory. */
 bool facts_add_window(struct facts *facts, uint64_t window);
 bool facts_add_span(struct facts *facts, uint64_t span);
 bool facts_add_moved(struct facts *facts, struct moved moved);
 bool facts_count(struct facts *facts, fl_bytes ns, int64_t more);
+void facts_free(struct facts *facts);
+/* Makes room for one more than `count`. */
+bool doctor_reserve(void **array, size_t count, size_t size);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/doctor.h"
 #include "store/store.h"
 
@@ -24,18 +25,21 @@ int postgres_is_there(const struct doctor *doctor, char *message, size_t size)
 {
     char text[200];
     PGconn *conn = PQconnectdb(doctor->url);
-    int r = -1;
+    int status = CLI_NOT_FOUND;
     if (PQstatus(conn) != CONNECTION_OK) {
         snprintf(message, size, "%s", trimmed(PQerrorMessage(conn), text));
+        if (!strstr(text, "does not exist")) /* the database: libpq tells of no other reason */
+            status = CLI_LATER;
     } else {
         PGresult *result = PQexec(conn, "SELECT value FROM foliot_meta WHERE key = 'schema' AND value > 0");
-        r = PQntuples(result) == 1 ? 0 : -1;
-        if (r < 0)
+        if (PQntuples(result) == 1)
+            status = CLI_OK;
+        else
             snprintf(message, size, "this database has no store: the table foliot_meta does not exist");
         PQclear(result);
     }
     PQfinish(conn);
-    return r;
+    return status;
 }
 
 struct query {
@@ -139,7 +143,9 @@ int postgres_facts(struct doctor *doctor, uint32_t shard, struct facts *ret)
                  0 &&
              query(&q, "SELECT span FROM foliot_history_span WHERE shard = $1::bigint ORDER BY span", span_row) == 0 &&
              query(&q, "SELECT seq, key_at, key_seq FROM foliot_moved WHERE shard = $1::bigint", moved_row) == 0 &&
-             query(&q, "SELECT ns, n FROM foliot_count WHERE shard = $1::bigint UNION ALL SELECT ''::bytea, 0",
+             query(&q,
+                   "SELECT ns, sum(n)::bigint FROM foliot_count WHERE shard = $1::bigint GROUP BY ns UNION ALL SELECT "
+                   "''::bytea, 0",
                    count_row) == 0 &&
              (shard > 0 || query(&q,
                                  "SELECT count(*) FROM foliot_timer WHERE shard < $1::bigint"

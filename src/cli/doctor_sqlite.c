@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/doctor.h"
 #include "store/store.h"
 
@@ -24,9 +25,9 @@ int sqlite_is_there(const struct doctor *doctor, char *message, size_t size)
     char file[FILE_NAME];
     file_of(doctor, 0, file);
     if (access(file, F_OK) == 0)
-        return 0;
+        return CLI_OK;
     snprintf(message, size, "%s has no store: the file shard-0000.db does not exist", doctor->path);
-    return -1;
+    return CLI_NOT_FOUND;
 }
 
 struct query {
@@ -135,7 +136,7 @@ static void lost_slot_row(struct query *q, sqlite3_stmt *s)
     "SELECT slot FROM windows UNION ALL SELECT slot FROM runs UNION ALL SELECT slot FROM doomed" \
     " UNION ALL SELECT slot FROM history"
 
-/* Rows that are yet to be swept are counted, and are not there for those who read. The empty namespace has no rows. */
+/* Rows that a sweep has not removed yet are counted, but readers ignore them. The empty namespace has no rows. */
 #define COUNTS                                                                      \
     "SELECT n.name, sum(c.rows) FROM counts c JOIN namespaces n ON n.number = c.ns" \
     " WHERE NOT EXISTS (SELECT 1 FROM sweeps) GROUP BY c.ns"                        \

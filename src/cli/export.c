@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* `foliot export`: timers as lines of JSON, each of which is an operation of POST /v1/batch that creates it again.
+/* `foliot export`: timers and schedules as lines of JSON, each of which is an operation of POST /v1/batch that creates it again.
  *
- * IDs, creation times and counts of attempts belong to the store they are in, so they are left out. */
+ * IDs, creation times and counts belong to the store they are in, so they are left out. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 
 #include "cli/pages.h"
 #include "cli/show.h"
+#include "text/when.h"
 
 static const char *only, *output;
 
@@ -16,6 +17,8 @@ struct exporting {
     struct client *client;
     FILE *to;
     struct out line;
+    struct out spaces; /* the names, each with a NUL behind it */
+    uint64_t total;    /* timers in them */
     struct progress progress;
     uint64_t count;
 };
@@ -26,20 +29,26 @@ static bool is_of_the_store(struct json key)
            json_is(key, "schedule") || json_is(key, "occurrence");
 }
 
-static int take(void *arg, struct json timer)
+static bool is_of_the_schedule(struct json key)
 {
-    struct exporting *exporting = arg;
-    struct out *line = &exporting->line;
+    return json_is(key, "next") || json_is(key, "last") || json_is(key, "made") || json_is(key, "created");
+}
+
+static void put_members(struct out *line, struct json object, bool (*is_left_out)(struct json key))
+{
     struct json key, value;
-    out_clear(line);
-    out_text(line, "{\"op\":\"create\"");
-    for (struct json_walk walk = json_walk(timer); json_member(&walk, &key, &value);)
-        if (!is_of_the_store(key)) {
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
+        if (!is_left_out(key)) {
             out_text(line, ",");
             out_put(line, key.text.data, key.text.size);
             out_text(line, ":");
             put_json_line(line, value);
         }
+}
+
+static int write_line(struct exporting *exporting)
+{
+    struct out *line = &exporting->line;
     out_text(line, "}\n");
     if (line->failed)
         return client_no_memory(exporting->client);
@@ -48,6 +57,40 @@ static int take(void *arg, struct json timer)
                           strerror(errno));
     exporting->count++;
     return CLI_OK;
+}
+
+static int take(void *arg, struct json timer)
+{
+    struct exporting *exporting = arg;
+    out_clear(&exporting->line);
+    out_text(&exporting->line, "{\"op\":\"create\"");
+    put_members(&exporting->line, timer, is_of_the_store);
+    return write_line(exporting);
+}
+
+/* Without `start`, the occurrences of `every` count from the creation. The copy has the same ones. */
+static void put_start(struct out *line, struct json schedule)
+{
+    struct json start, every, created;
+    uint64_t every_us;
+    int64_t at_us;
+    char room[64];
+    if (json_get(schedule, "start", &start) || !json_get(schedule, "every", &every) ||
+        !json_get(schedule, "created", &created) || every.text.size > sizeof room || created.text.size > sizeof room ||
+        duration_parse(json_string(every, room), &every_us) < 0 || when_parse(json_string(created, room), &at_us) < 0)
+        return;
+    out_text(line, ",\"start\":");
+    out_time(line, at_us + (int64_t)every_us);
+}
+
+static int take_schedule(void *arg, struct json schedule)
+{
+    struct exporting *exporting = arg;
+    out_clear(&exporting->line);
+    out_text(&exporting->line, "{\"op\":\"schedule\"");
+    put_members(&exporting->line, schedule, is_of_the_schedule);
+    put_start(&exporting->line, schedule);
+    return write_line(exporting);
 }
 
 static int show_page(void *arg)
@@ -60,55 +103,60 @@ static int show_page(void *arg)
 static int export_one(struct exporting *exporting, const char *ns)
 {
     struct out path = {0};
-    put_path(&path, "/v1/timers", ns, NULL);
-    struct pages pages = {.path = &path, .timer = take, .page = show_page, .arg = exporting};
+    put_path(&path, "/v1/schedules", ns, NULL);
+    struct pages pages = {
+        .path = &path, .member = "schedules", .timer = take_schedule, .page = show_page, .arg = exporting};
     int status = pages_follow(exporting->client, &pages);
+    if (status == CLI_OK) {
+        out_clear(&path);
+        put_path(&path, "/v1/timers", ns, NULL);
+        pages = (struct pages){.path = &path, .timer = take, .page = show_page, .arg = exporting};
+        status = pages_follow(exporting->client, &pages);
+    }
     out_free(&path);
     return status;
 }
 
-static uint64_t pending_of(struct json space)
+static int note_space(void *arg, struct json space)
 {
+    struct exporting *exporting = arg;
     struct json ns, pending;
     int64_t count = 0;
-    if (only && !(json_get(space, "namespace", &ns) && json_is(ns, only)))
-        return 0;
-    return json_get(space, "pending", &pending) && json_integer(pending, &count) && count > 0 ? (uint64_t)count : 0;
+    if (!json_get(space, "namespace", &ns) || (only && !json_is(ns, only)))
+        return CLI_OK;
+    put_string(&exporting->spaces, ns);
+    out_put(&exporting->spaces, "", 1);
+    if (json_get(space, "pending", &pending) && json_integer(pending, &count) && count > 0)
+        exporting->total += (uint64_t)count;
+    return CLI_OK;
 }
 
-static int export_spaces(struct exporting *exporting, struct json spaces)
+static int export_spaces(struct exporting *exporting)
 {
-    struct json space, ns;
-    uint64_t total = 0;
+    const struct out *spaces = &exporting->spaces;
+    const char *end = spaces->data + spaces->size;
     int status = CLI_OK;
-    for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
-        total += pending_of(space);
-    progress_begin(&exporting->progress, "exporting", total);
-    if (only)
-        return export_one(exporting, only);
-    for (struct json_walk walk = json_walk(spaces); status == CLI_OK && json_element(&walk, &space);) {
-        struct out name = {0};
-        if (json_get(space, "namespace", &ns))
-            put_string(&name, ns);
-        if (!name.failed && name.size > 0)
-            status = export_one(exporting, name.data);
-        out_free(&name);
-    }
+    progress_begin(&exporting->progress, "exporting", exporting->total);
+    for (const char *at = spaces->data; status == CLI_OK && at < end; at += strlen(at) + 1)
+        status = export_one(exporting, at);
+    progress_end(&exporting->progress);
     return status;
 }
 
 static int export_all(struct exporting *exporting)
 {
-    struct out path = {0}, answer = {0};
-    struct json body, spaces;
+    struct out path = {0};
     out_text(&path, "/v1/namespaces");
-    int status = client_ask(exporting->client, "GET", &path, NULL, &answer, &body);
-    if (status == CLI_OK && json_get(body, "namespaces", &spaces))
-        status = export_spaces(exporting, spaces);
-    progress_end(&exporting->progress);
+    put_query(&path, "prefix", only);
+    struct pages pages = {.path = &path, .member = "namespaces", .timer = note_space, .arg = exporting};
+    int status = pages_follow(exporting->client, &pages);
+    if (status == CLI_OK && exporting->spaces.failed)
+        status = client_no_memory(exporting->client);
+    if (status == CLI_OK)
+        status = export_spaces(exporting);
     out_free(&exporting->line);
+    out_free(&exporting->spaces);
     out_free(&path);
-    out_free(&answer);
     return status;
 }
 
@@ -126,7 +174,7 @@ static int run(void)
     if (output && exporting.to && fclose(exporting.to) != 0 && status == CLI_OK)
         status = client_say(&client, CLI_FAILED, "cannot write %s: %s", output, strerror(errno));
     if (status == CLI_OK && output)
-        fprintf(stderr, "%llu timers exported\n", (unsigned long long)exporting.count);
+        fprintf(stderr, "%llu timers and schedules exported\n", (unsigned long long)exporting.count);
     client_close(&client);
     return status;
 }
@@ -141,12 +189,12 @@ static const struct cli_argument arguments[] = {{"NAMESPACE", "export only this 
 
 const struct cli_command export_command = {
     .name = "export",
-    .summary = "writes timers as lines of JSON, for 'foliot import'",
+    .summary = "writes timers and schedules as lines of JSON, for 'foliot import'",
     .options = options,
     .arguments = arguments,
     .notes =
-        "A line contains the name, due time, payload, headers, target, retry policy and timeout of a timer. IDs, dead\n"
-        "letters and settings of namespaces are not exported. A timer without a name gets a new ID when it is\n"
-        "imported. Line breaks between the parts of a payload become spaces.",
+        "A line contains the name, due time, payload, headers, target, retry policy and timeout of a timer, or the\n"
+        "fields of a schedule. IDs, dead letters and settings of namespaces are not exported. A timer without a name\n"
+        "gets a new ID when it is imported. Line breaks between the parts of a payload become spaces.",
     .run = run,
 };

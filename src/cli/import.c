@@ -54,7 +54,20 @@ static bool is_left_out(struct json key)
            json_is(key, "occurrence");
 }
 
-/* What is no JSON object is sent as it is: the server says what is wrong with it. */
+/* The lines of 'foliot export' say so; those of 'foliot schedule list --json' have a rule. */
+static bool is_schedule(struct json object)
+{
+    struct json value;
+    return json_get(object, "cron", &value) || json_get(object, "every", &value);
+}
+
+static bool is_left_out_of_schedule(struct json key)
+{
+    return json_is(key, "op") || json_is(key, "next") || json_is(key, "last") || json_is(key, "made") ||
+           json_is(key, "created");
+}
+
+/* A record that is not a JSON object is sent unchanged: the server answers with the error. */
 static void put_record(struct out *out, fl_bytes text)
 {
     struct json object, key, value;
@@ -65,10 +78,11 @@ static void put_record(struct out *out, fl_bytes text)
         out_text(out, "\n");
         return;
     }
-    out_text(out, "{\"op\":\"create\"");
-    bool civil = put_civil(out, object);
+    bool schedule = is_schedule(object);
+    out_text(out, schedule ? "{\"op\":\"schedule\"" : "{\"op\":\"create\"");
+    bool civil = !schedule && put_civil(out, object);
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
-        if (!is_left_out(key) && !(civil && json_is(key, "due"))) {
+        if (!(schedule ? is_left_out_of_schedule(key) : is_left_out(key)) && !(civil && json_is(key, "due"))) {
             out_text(out, ",");
             out_put(out, key.text.data, key.text.size);
             out_text(out, ":");
@@ -212,10 +226,10 @@ static const struct cli_argument arguments[] = {
 
 const struct cli_command import_command = {
     .name = "import",
-    .summary = "creates timers from lines of JSON, as 'foliot export' writes them",
+    .summary = "creates timers and schedules from lines of JSON, as 'foliot export' writes them",
     .arguments = arguments,
     .notes =
-        "A timer replaces an existing timer with the same name. import ignores IDs in the lines: timers without a\n"
-        "name get new IDs.",
+        "A timer or schedule replaces an existing one with the same name. import ignores IDs in the lines: timers\n"
+        "without a name get new IDs.",
     .run = run,
 };

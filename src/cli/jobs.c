@@ -200,8 +200,8 @@ static void report_expired(struct jobs *jobs, struct json answer)
     if (count > 0)
         jobs->ack_status =
             client_say(&jobs->client, CLI_FAILED,
-                       "%zu lease%s expired before the command ended, so the timer will fire again; give "
-                       "a longer --lease",
+                       "%zu lease%s ended before the command did (expired, or the server restarted), so the timer "
+                       "will fire again; if it expired, give a longer --lease",
                        count, count == 1 ? "" : "s");
 }
 

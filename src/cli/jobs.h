@@ -21,7 +21,7 @@ struct jobs {
     struct client client; /* for acknowledgements */
     const char *command, *ns, *lease_text;
     uint64_t lease_ns;               /* as `lease_text` says */
-    size_t capacity, count, running; /* all jobs; those whose command runs */
+    size_t capacity, count, running; /* all jobs; jobs with a running command */
     struct job *list;
     uint64_t retry_ns; /* when to acknowledge again, by clock_now_ns(); 0: at once */
     bool failed;       /* a command has failed, or could not be run */

@@ -128,56 +128,29 @@ static int help_of(const struct cli_command *command)
 
 /* --- Finding and running ------------------------------------------------------------------------------------------ */
 
-enum { LONGEST = 16, TOO_FAR = 3 };
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* How many letters have to be inserted, deleted, replaced or exchanged with the next to make one word of the other. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t steps[LONGEST + 1][LONGEST + 1], a_size = strlen(a), b_size = strlen(b);
-    if (a_size > LONGEST || b_size > LONGEST)
-        return TOO_FAR;
-    for (size_t i = 0; i <= a_size; i++)
-        for (size_t j = 0; j <= b_size; j++) {
-            steps[i][j] = i + j;
-            if (i == 0 || j == 0)
-                continue;
-            steps[i][j] =
-                smaller(steps[i - 1][j - 1] + (a[i - 1] != b[j - 1]), 1 + smaller(steps[i - 1][j], steps[i][j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                steps[i][j] = smaller(steps[i][j], 1 + steps[i - 2][j - 2]);
-        }
-    return steps[a_size][b_size];
-}
-
-/* The command that was probably meant, or NULL. */
-static const char *suggestion(const struct cli_command *const *table, const char *name)
-{
-    size_t least = TOO_FAR;
-    const char *found = NULL;
-    for (; *table; table++) {
-        const char *word = last_word((*table)->name);
-        size_t away = *name && strncmp(word, name, strlen(name)) == 0 ? 1 : distance(name, word);
-        if (away < least && away <= strlen(name)) {
-            least = away;
-            found = word;
-        }
-    }
-    return found;
-}
-
 static int no_such_command(const struct cli_command *within, const char *name)
 {
     const char *space = within ? " " : "", *outer = within ? within->name : "";
-    const char *meant = suggestion(within ? within->commands : cli_commands, name);
+    struct cli_meant meant = cli_meant(name);
+    for (const struct cli_command *const *table = within ? within->commands : cli_commands; *table; table++)
+        cli_offer(&meant, last_word((*table)->name));
     fprintf(stderr, "foliot%s%s: unknown command '%s'; ", space, outer, name);
-    if (meant)
-        fprintf(stderr, "did you mean 'foliot%s%s %s'? ", space, outer, meant);
+    if (meant.word)
+        fprintf(stderr, "did you mean 'foliot%s%s %s'? ", space, outer, meant.word);
     fprintf(stderr, "'foliot help%s%s' lists the commands\n", space, outer);
+    return CLI_USAGE;
+}
+
+static int no_such_option(const char *name)
+{
+    struct cli_meant meant = cli_meant(name);
+    cli_offer(&meant, "--help");
+    cli_offer(&meant, "--server");
+    cli_offer(&meant, "--version");
+    fprintf(stderr, "foliot: unknown option '%s'; ", name);
+    if (meant.word)
+        fprintf(stderr, "did you mean '%s'? ", meant.word);
+    fputs("'foliot help' lists the options\n", stderr);
     return CLI_USAGE;
 }
 
@@ -239,10 +212,16 @@ static int run(int argc, char **argv)
         print_help(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--server") == 0 && argc > 3) {
-        cli_server = argv[2];
-        argc -= 2;
-        argv += 2;
+    static const char server[] = "--server=";
+    bool apart = strcmp(argv[1], "--server") == 0;
+    if (apart && argc < 4) {
+        fputs("foliot: --server needs a value and a command: foliot --server URL COMMAND\n", stderr);
+        return CLI_USAGE;
+    }
+    if (apart || (argc > 2 && strncmp(argv[1], server, sizeof server - 1) == 0)) {
+        cli_server = apart ? argv[2] : argv[1] + sizeof server - 1;
+        argc -= 1 + apart;
+        argv += 1 + apart;
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
@@ -251,6 +230,8 @@ static int run(int argc, char **argv)
     }
     if (strcmp(name, "help") == 0 || is_help(name))
         return help(argc - 2, argv + 2);
+    if (*name == '-')
+        return no_such_option(name);
     const struct cli_command *command = cli_find(cli_commands, name);
     return command ? run_command(command, argc - 2, argv + 2) : no_such_command(NULL, name);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `foliot namespace`: the namespaces there are, and their settings. */
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "cli/ask.h"
@@ -16,47 +14,20 @@ static const struct cli_command list_namespaces, get_namespace, set_namespace;
 
 /* --- list and get ------------------------------------------------------------------------------------------------- */
 
-static void take_space(struct table *table, struct json space)
-{
-    table_cell(table, space, "namespace");
-    table_cell(table, space, "pending");
-    struct json settings = {0};
-    json_get(space, "settings", &settings);
-    table_cell(table, settings, "max_rate");
-    table_cell(table, settings, "spread");
-    table_cell(table, settings, "skip_older");
-    table_cell(table, settings, "secret_count");
-    table_cell(table, settings, "retry");
-}
-
-static int show_spaces(struct json answer)
-{
-    struct json spaces, space;
-    struct table table = {.heads = {"NAMESPACE", "PENDING", "MAX-RATE", "SPREAD", "SKIP-OLDER", "SECRETS", "RETRY"}};
-    if (!json_get(answer, "namespaces", &spaces))
-        return CLI_OK;
-    for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
-        take_space(&table, space);
-    int status = table_flush(&table);
-    table_say_empty(&table, "No namespaces.");
-    table_free(&table);
-    return status;
-}
-
-/* With --json, a line for each namespace. */
-static int print_spaces(struct json answer)
-{
-    struct json spaces, space;
-    if (json_get(answer, "namespaces", &spaces))
-        for (struct json_walk walk = json_walk(spaces); json_element(&walk, &space);)
-            show_json(space);
-    return CLI_OK;
-}
-
 static int run_list(void)
 {
-    return ask_and_show(&(struct ask){
-        .command = &list_namespaces, .path = {"/v1/namespaces"}, .show = as_json ? print_spaces : show_spaces});
+    return ask_and_list(&(struct ask_list){.command = &list_namespaces,
+                                           .path = {"/v1/namespaces"},
+                                           .member = "namespaces",
+                                           .as_json = as_json,
+                                           .columns = {{"NAMESPACE", "namespace", NULL},
+                                                       {"PENDING", "pending", NULL},
+                                                       {"MAX-RATE", "max_rate", "settings"},
+                                                       {"SPREAD", "spread", "settings"},
+                                                       {"SKIP-OLDER", "skip_older", "settings"},
+                                                       {"SECRETS", "secret_count", "settings"},
+                                                       {"RETRY", "retry", "settings"}},
+                                           .none = "No namespaces."});
 }
 
 static int run_get(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Options and arguments of a command, read by its tables. An error names what is wrong and what would be right. */
+/* Options and arguments of a command, read by its tables. An error names the wrong value and the allowed ones. */
 
 #include <ctype.h>
 #include <errno.h>
@@ -86,7 +86,15 @@ static int set(const struct cli_command *command, const struct cli_option *optio
 
 static int unknown(const struct cli_command *command, const char *argument)
 {
-    fprintf(stderr, "foliot %s: unknown option '%s'; see 'foliot %s --help'\n", command->name, argument, command->name);
+    bool is_long = strncmp(argument, "--", 2) == 0;
+    struct cli_meant meant = cli_meant(is_long ? argument + 2 : "");
+    for (const struct cli_option *o = command->options; o && o->name; o++)
+        cli_offer(&meant, o->name);
+    cli_offer(&meant, common_options->name);
+    fprintf(stderr, "foliot %s: unknown option '%s'; ", command->name, argument);
+    if (meant.word)
+        fprintf(stderr, "did you mean '--%s'? ", meant.word);
+    fprintf(stderr, "see 'foliot %s --help'\n", command->name);
     return CLI_USAGE;
 }
 

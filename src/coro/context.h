@@ -15,7 +15,7 @@
  * in assembly (FL__CONTEXT_IS_BYTES); elsewhere ucontext does the work and a context has to stay where it is.
  *
  * AddressSanitizer and ThreadSanitizer keep notes about every stack and must be told of each switch; they do not
- * follow copied bytes. `struct fl__fiber` holds their side of a context and is empty in other builds.
+ * follow copied bytes. `struct fl__coro_fiber` holds their side of a context and is empty in other builds.
  */
 
 #include <stdbool.h>
@@ -35,13 +35,13 @@
 
 /* Makes a context that calls entry(arg) on the stack whose highest address is `top`, aligned to 16. `entry` must not
  * return. Returns the context. `bottom` is the stack's lowest address. */
-void *fl__context_make(void *bottom, void *top, void (*entry)(void *arg), void *arg);
+void *fl__coro_context_make(void *bottom, void *top, void (*entry)(void *arg), void *arg);
 
 /* Suspends the running context into *save and goes on with `to`. Returns when something switches to *save. */
-void fl__context_switch(void **save, void *to);
+void fl__coro_context_switch(void **save, void *to);
 
 /* What the sanitizers know of a context. */
-struct fl__fiber {
+struct fl__coro_fiber {
 #if defined(FL__ASAN)
     void *fake_stack;
     const void *bottom;
@@ -56,37 +56,37 @@ struct fl__fiber {
 #if defined(FL__ASAN) || defined(FL__TSAN)
 
 /* A fiber for the stack [bottom, bottom + size); and one for the thread's own stack, which is not to be destroyed. */
-void fl__fiber_make(struct fl__fiber *fiber, const void *bottom, size_t size);
-void fl__fiber_of_thread(struct fl__fiber *fiber);
-void fl__fiber_destroy(struct fl__fiber *fiber);
+void fl__coro_fiber_make(struct fl__coro_fiber *fiber, const void *bottom, size_t size);
+void fl__coro_fiber_of_thread(struct fl__coro_fiber *fiber);
+void fl__coro_fiber_destroy(struct fl__coro_fiber *fiber);
 
-/* To be called right before and right after fl__context_switch(). `from` is NULL if its context ends here. */
-void fl__fiber_leave(struct fl__fiber *from, const struct fl__fiber *to);
-void fl__fiber_arrive(struct fl__fiber *self, struct fl__fiber *from);
+/* To be called right before and right after fl__coro_context_switch(). `from` is NULL if its context ends here. */
+void fl__coro_fiber_leave(struct fl__coro_fiber *from, const struct fl__coro_fiber *to);
+void fl__coro_fiber_arrive(struct fl__coro_fiber *self, struct fl__coro_fiber *from);
 
 #else
 
-static inline void fl__fiber_make(struct fl__fiber *fiber, const void *bottom, size_t size)
+static inline void fl__coro_fiber_make(struct fl__coro_fiber *fiber, const void *bottom, size_t size)
 {
     (void)fiber, (void)bottom, (void)size;
 }
 
-static inline void fl__fiber_of_thread(struct fl__fiber *fiber)
+static inline void fl__coro_fiber_of_thread(struct fl__coro_fiber *fiber)
 {
     (void)fiber;
 }
 
-static inline void fl__fiber_destroy(struct fl__fiber *fiber)
+static inline void fl__coro_fiber_destroy(struct fl__coro_fiber *fiber)
 {
     (void)fiber;
 }
 
-static inline void fl__fiber_leave(struct fl__fiber *from, const struct fl__fiber *to)
+static inline void fl__coro_fiber_leave(struct fl__coro_fiber *from, const struct fl__coro_fiber *to)
 {
     (void)from, (void)to;
 }
 
-static inline void fl__fiber_arrive(struct fl__fiber *self, struct fl__fiber *from)
+static inline void fl__coro_fiber_arrive(struct fl__coro_fiber *self, struct fl__coro_fiber *from)
 {
     (void)self, (void)from;
 }

@@ -4,11 +4,11 @@
 #if defined(__aarch64__) && !defined(__ILP32__) && !defined(FL__CONTEXT_PORTABLE)
 
     .text
-    .hidden fl__context_switch
-    .globl  fl__context_switch
-    .type   fl__context_switch, %function
+    .hidden fl__coro_context_switch
+    .globl  fl__coro_context_switch
+    .type   fl__coro_context_switch, %function
     .p2align 4
-fl__context_switch:
+fl__coro_context_switch:
     .cfi_startproc
     sub     sp, sp, #160
     .cfi_adjust_cfa_offset 160
@@ -40,21 +40,21 @@ fl__context_switch:
     mov     x16, x30
     br      x16
     .cfi_endproc
-    .size   fl__context_switch, . - fl__context_switch
+    .size   fl__coro_context_switch, . - fl__coro_context_switch
 
 /* x19 is the entry, x20 its argument. There is no caller: an unwinder stops here. */
-    .hidden fl__context_start
-    .globl  fl__context_start
-    .type   fl__context_start, %function
+    .hidden fl__coro_context_start
+    .globl  fl__coro_context_start
+    .type   fl__coro_context_start, %function
     .p2align 4
-fl__context_start:
+fl__coro_context_start:
     .cfi_startproc
     .cfi_undefined x30
     mov     x0, x20
     blr     x19
     brk     #1
     .cfi_endproc
-    .size   fl__context_start, . - fl__context_start
+    .size   fl__coro_context_start, . - fl__coro_context_start
 
 #endif
 

@@ -4,11 +4,11 @@
 #if defined(__x86_64__) && !defined(__ILP32__) && !defined(FL__CONTEXT_PORTABLE)
 
     .text
-    .hidden fl__context_switch
-    .globl  fl__context_switch
-    .type   fl__context_switch, @function
+    .hidden fl__coro_context_switch
+    .globl  fl__coro_context_switch
+    .type   fl__coro_context_switch, @function
     .p2align 4
-fl__context_switch:
+fl__coro_context_switch:
     .cfi_startproc
     pushq   %rbp
     .cfi_adjust_cfa_offset 8
@@ -35,21 +35,21 @@ fl__context_switch:
     .cfi_adjust_cfa_offset -8
     jmpq    *%rcx
     .cfi_endproc
-    .size   fl__context_switch, . - fl__context_switch
+    .size   fl__coro_context_switch, . - fl__coro_context_switch
 
 /* r12 is the entry, rbx its argument. There is no caller: an unwinder stops here. */
-    .hidden fl__context_start
-    .globl  fl__context_start
-    .type   fl__context_start, @function
+    .hidden fl__coro_context_start
+    .globl  fl__coro_context_start
+    .type   fl__coro_context_start, @function
     .p2align 4
-fl__context_start:
+fl__coro_context_start:
     .cfi_startproc
     .cfi_undefined rip
     movq    %rbx, %rdi
     callq   *%r12
     ud2
     .cfi_endproc
-    .size   fl__context_start, . - fl__context_start
+    .size   fl__coro_context_start, . - fl__coro_context_start
 
 #endif
 

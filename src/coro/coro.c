@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The public functions of foliot/coro.h.
  *
- * The word. Only its coroutine sets PARKED, by a compare-and-swap that fails if a wake-up has come. Whoever takes PARKED
- * away, by setting TOKEN, makes the coroutine ready, so it is made ready once. The coroutine takes the TOKEN when it goes
+ * The word. Only its coroutine sets PARKED, by a compare-and-swap that fails if a wake-up has come. The thread that takes
+ * PARKED away, by setting TOKEN, makes the coroutine ready, so it is made ready once. The coroutine takes the TOKEN when it goes
  * on; a wake-up that comes before finds it and has nothing to do. A coroutine may be made ready by another thread before
  * it has really suspended: that is harmless, for it only gets into a queue which its own worker looks at later.
  */
@@ -25,7 +25,7 @@ fl_coro *fl_coro_ref(fl_coro *coro)
 
 static struct fl__records *own_records(void)
 {
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     return sched ? &sched->records : NULL;
 }
 
@@ -42,7 +42,7 @@ const char *fl_coro_name(const fl_coro *coro)
 
 fl_coro *fl_coro_self(void)
 {
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     return sched ? sched->running : NULL;
 }
 
@@ -74,11 +74,11 @@ int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn,
         rt = own_runtime();
     if (!rt || !fn || (options && options->stack_size > (size_t)1 << STACK_MAX_LOG2))
         return FL_INVALID_ARGUMENT;
-    struct group *group = fl__group_of(rt);
+    struct coro_group *group = fl__coro_group_of(rt);
     fl_coro *coro = group ? new_coro(options, fn, arg, ret ? 2 : 1) : NULL;
     if (!coro)
         return FL_NO_MEMORY;
-    int r = fl__group_spawn(group, coro, ret);
+    int r = fl__coro_group_spawn(group, coro, ret);
     if (r < 0)
         fl__record_give(&fl__coro_pool, own_records(), coro);
     return r;
@@ -88,31 +88,31 @@ int fl_coro_spawn(fl_runtime *rt, const fl_coro_options *options, fl_task_fn fn,
 
 void fl__coro_ready(struct fl_coro *coro)
 {
-    if (fl__sched_current() == coro->sched)
-        fl__sched_append(coro->sched, coro);
+    if (fl__coro_sched_current() == coro->sched)
+        fl__coro_sched_append(coro->sched, coro);
     else
-        fl__sched_send(coro->sched, coro);
+        fl__coro_sched_send(coro->sched, coro);
 }
 
 void fl_coro_yield(void)
 {
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     if (sched)
-        fl__sched_yield(sched);
+        fl__coro_sched_yield(sched);
     else
         sched_yield();
 }
 
 void fl_coro_park(void)
 {
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     if (!sched)
         return;
     fl_coro *coro = sched->running;
     uint32_t word = atomic_load(&coro->word);
     while (!(word & CORO_TOKEN))
         if (atomic_compare_exchange_weak(&coro->word, &word, word | CORO_PARKED)) {
-            fl__sched_suspend(sched);
+            fl__coro_sched_suspend(sched);
             break;
         }
     atomic_fetch_and(&coro->word, ~(uint32_t)CORO_TOKEN);
@@ -140,7 +140,7 @@ static uint64_t monotonic_ns(void)
 
 uint64_t fl_coro_now_ns(void)
 {
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     return sched ? fl__runtime_now_ns(sched->group->rt) : monotonic_ns();
 }
 
@@ -154,21 +154,21 @@ static int sleep_as_thread(uint64_t deadline_ns)
 
 int fl_sleep_until_ns(uint64_t deadline_ns)
 {
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     if (deadline_ns > TIME_MAX)
         deadline_ns = TIME_MAX;
     if (fl_coro_now_ns() >= deadline_ns)
         return 0;
-    return sched ? fl__sched_sleep_until(sched, deadline_ns) : sleep_as_thread(deadline_ns);
+    return sched ? fl__coro_sched_sleep_until(sched, deadline_ns) : sleep_as_thread(deadline_ns);
 }
 
 int fl_sleep_ns(uint64_t duration_ns)
 {
     if (duration_ns == 0)
         return 0;
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     uint64_t deadline_ns = add_time(fl_coro_now_ns(), duration_ns);
-    return sched ? fl__sched_sleep_until(sched, deadline_ns) : sleep_as_thread(deadline_ns);
+    return sched ? fl__coro_sched_sleep_until(sched, deadline_ns) : sleep_as_thread(deadline_ns);
 }
 
 int fl_sleep_ms(int64_t duration_ms)

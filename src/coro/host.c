@@ -8,7 +8,7 @@
  * A worker keeps its home, the scheduler that new coroutines belong to. Others, which it has taken over, go back to the
  * group when their last coroutine has ended; else each resize would leave some behind.
  *
- * Who gets what other threads spawn is decided under the group's lock, and so is whether a scheduler that leaves is
+ * The scheduler for a coroutine that another thread spawns is chosen under the group's lock, and so is whether a scheduler that leaves is
  * empty: a scheduler that was just given a coroutine is never taken for empty.
  */
 
@@ -17,8 +17,6 @@
 #include "base/alloc.h"
 #include "coro/internal.h"
 #include "coro/overflow.h"
-
-#define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 static bool on_leaving(struct fl__worker *worker, struct fl__worker_layer *layer);
 static void on_stop(struct fl__worker *worker, struct fl__worker_layer *layer);
@@ -29,27 +27,27 @@ static void on_arrival(struct fl__worker *worker, struct fl__message *message);
 static void free_group(fl_runtime *rt, struct fl__runtime_layer *layer)
 {
     (void)rt;
-    struct group *group = container_of(layer, struct group, layer);
-    fl__strangers_forget(group);
-    fl__wakes_free(group);
-    for (struct sched *sched = group->scheds; sched; sched = sched->next_in_group)
-        fl__sched_close(sched);
+    struct coro_group *group = container_of(layer, struct coro_group, layer);
+    fl__coro_strangers_forget(group);
+    fl__coro_wakes_free(group);
+    for (struct coro_sched *sched = group->scheds; sched; sched = sched->next_in_group)
+        fl__coro_sched_close(sched);
     while (group->scheds) {
-        struct sched *sched = group->scheds;
+        struct coro_sched *sched = group->scheds;
         group->scheds = sched->next_in_group;
-        fl__sched_destroy(sched);
+        fl__coro_sched_destroy(sched);
         fl__release_lines(sched);
     }
     pthread_mutex_destroy(&group->lock);
     fl__release(group);
 }
 
-struct group *fl__group_of(fl_runtime *rt)
+struct coro_group *fl__coro_group_of(fl_runtime *rt)
 {
     struct fl__runtime_layer *layer = fl__runtime_get_layer(rt);
     if (layer)
-        return container_of(layer, struct group, layer);
-    struct group *group = fl__alloc_zeroed(sizeof(*group));
+        return container_of(layer, struct coro_group, layer);
+    struct coro_group *group = fl__alloc_zeroed(sizeof(*group));
     if (!group)
         return NULL;
     group->layer.free = free_group;
@@ -58,13 +56,13 @@ struct group *fl__group_of(fl_runtime *rt)
     layer = fl__runtime_set_layer(rt, &group->layer);
     if (layer != &group->layer)
         free_group(rt, &group->layer);
-    return container_of(layer, struct group, layer);
+    return container_of(layer, struct coro_group, layer);
 }
 
 /* One that is not in use, or a new one. The group is locked. */
-static struct sched *take_sched(struct group *group)
+static struct coro_sched *take_sched(struct coro_group *group)
 {
-    struct sched *sched = group->unused;
+    struct coro_sched *sched = group->unused;
     if (sched) {
         group->unused = sched->next_unused;
         return sched;
@@ -73,7 +71,7 @@ static struct sched *take_sched(struct group *group)
     if (!sched)
         return NULL;
     sched->arrival.run = on_arrival;
-    if (fl__sched_init(sched, group) < 0) {
+    if (fl__coro_sched_init(sched, group) < 0) {
         fl__release_lines(sched);
         return NULL;
     }
@@ -85,27 +83,42 @@ static struct sched *take_sched(struct group *group)
 /* --- Hosts */
 
 /* The calling worker's host; NULL if there is no memory. */
-static struct host *host_of(struct fl__worker *worker, struct group *group)
+static struct coro_host *host_of(struct fl__worker *worker, struct coro_group *group)
 {
     struct fl__worker_layer *layer = fl__worker_get_layer(worker);
     if (layer)
-        return container_of(layer, struct host, layer);
-    struct host *host = fl__alloc_zeroed(sizeof(*host));
+        return container_of(layer, struct coro_host, layer);
+    struct coro_host *host = fl__alloc_zeroed(sizeof(*host));
     if (!host)
         return NULL;
     host->layer.leaving = on_leaving;
     host->layer.stop = on_stop;
     host->worker = worker;
     host->group = group;
-    host->signal_stack = fl__overflow_watch();
-    host->exceptions = fl__thread_exceptions();
+    host->signal_stack = fl__coro_overflow_watch();
+    host->exceptions = fl__coro_thread_exceptions();
     fl__worker_set_layer(worker, &host->layer);
     return host;
 }
 
-/* The group is locked. */
-static void attach(struct host *host, struct sched *sched)
+/* A worker that turns out to have left may have been replaced while we held `wake_sent`, and others may have relied on us: so we look
+ * again. */
+void fl__coro_host_wake(struct coro_sched *sched)
 {
+    while (!atomic_exchange(&sched->wake_sent, true)) {
+        struct fl__worker *worker = atomic_load(&sched->worker);
+        if (worker && fl__worker_send(worker, &sched->wake))
+            return;
+        atomic_store(&sched->wake_sent, false);
+        if (atomic_load(&sched->remote) == NULL || atomic_load(&sched->worker) == worker)
+            return;
+    }
+}
+
+/* The group is locked. */
+static void attach(struct coro_host *host, struct coro_sched *sched)
+{
+    assert(!sched->host);
     sched->host = host;
     sched->next_in_host = host->scheds;
     host->scheds = sched;
@@ -113,30 +126,31 @@ static void attach(struct host *host, struct sched *sched)
         host->home = sched;
         host->group->home[fl__worker_index(host->worker)] = sched;
     }
-    fl__waiters_arrive(host, sched);
+    fl__coro_waiters_arrive(host, sched);
     atomic_store(&sched->worker, host->worker); /* from now on others send word; what came before is looked at now */
-    fl__sched_turn_soon(sched);
+    fl__coro_sched_turn_soon(sched);
 }
 
 /* The group is locked. */
-static void forget_home(struct group *group, const struct sched *sched)
+static void forget_home(struct coro_group *group, const struct coro_sched *sched)
 {
     for (unsigned i = 0; i < FL_RUNTIME_MAX_WORKERS; i++)
         if (group->home[i] == sched)
             group->home[i] = NULL;
 }
 
-static void detach(struct host *host, struct sched *sched)
+static void detach(struct coro_host *host, struct coro_sched *sched)
 {
-    struct group *group = host->group;
+    assert(sched->host == host);
+    struct coro_group *group = host->group;
     fl__local_timer_cancel(host->worker, &sched->alarm);
     sched->alarm_ns = NEVER;
-    fl__waiters_leave(host, sched);
+    fl__coro_waiters_leave(host, sched);
     pthread_mutex_lock(&group->lock);
     atomic_store(&sched->worker, NULL);
     sched->host = NULL;
     forget_home(group, sched);
-    bool empty = fl__sched_empty(sched);
+    bool empty = fl__coro_sched_empty(sched);
     if (empty) {
         sched->next_unused = group->unused;
         group->unused = sched;
@@ -146,23 +160,23 @@ static void detach(struct host *host, struct sched *sched)
         fl__runtime_send(group->rt, &sched->arrival);
 }
 
-void fl__host_part_with(struct sched *sched)
+void fl__coro_host_part_with(struct coro_sched *sched)
 {
-    struct host *host = sched->host;
-    if (sched == host->home || sched->again_sent || !fl__sched_empty(sched))
+    struct coro_host *host = sched->host;
+    if (sched == host->home || sched->again_sent || !fl__coro_sched_empty(sched))
         return;
-    struct sched **link = &host->scheds;
+    struct coro_sched **link = &host->scheds;
     while (*link != sched)
         link = &(*link)->next_in_host;
     *link = sched->next_in_host;
     detach(host, sched);
 }
 
-static void detach_all(struct host *host)
+static void detach_all(struct coro_host *host)
 {
     host->home = NULL;
     while (host->scheds) {
-        struct sched *sched = host->scheds;
+        struct coro_sched *sched = host->scheds;
         host->scheds = sched->next_in_host;
         detach(host, sched);
     }
@@ -172,9 +186,9 @@ static void detach_all(struct host *host)
 static bool on_leaving(struct fl__worker *worker, struct fl__worker_layer *layer)
 {
     (void)worker;
-    struct host *host = container_of(layer, struct host, layer);
+    struct coro_host *host = container_of(layer, struct coro_host, layer);
     host->leaving = true;
-    for (struct sched *sched = host->scheds; sched; sched = sched->next_in_host)
+    for (struct coro_sched *sched = host->scheds; sched; sched = sched->next_in_host)
         if (sched->again_sent)
             return false;
     detach_all(host);
@@ -184,18 +198,18 @@ static bool on_leaving(struct fl__worker *worker, struct fl__worker_layer *layer
 static void on_stop(struct fl__worker *worker, struct fl__worker_layer *layer)
 {
     (void)worker;
-    struct host *host = container_of(layer, struct host, layer);
+    struct coro_host *host = container_of(layer, struct coro_host, layer);
     detach_all(host);
-    fl__waiters_free(host);
-    fl__overflow_unwatch(host->signal_stack);
+    fl__coro_waiters_free(host);
+    fl__coro_overflow_unwatch(host->signal_stack);
     fl__release(host);
 }
 
 static void on_arrival(struct fl__worker *worker, struct fl__message *message)
 {
-    struct sched *sched = container_of(message, struct sched, arrival);
-    struct group *group = sched->group;
-    struct host *host = host_of(worker, group);
+    struct coro_sched *sched = container_of(message, struct coro_sched, arrival);
+    struct coro_group *group = sched->group;
+    struct coro_host *host = host_of(worker, group);
     if (!host || host->leaving) {
         fl__runtime_send(group->rt, message); /* until there is memory, or a worker that stays */
         return;
@@ -207,14 +221,15 @@ static void on_arrival(struct fl__worker *worker, struct fl__message *message)
 
 /* --- Where new coroutines go */
 
-static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_coro *coro, struct fl_coro **ret)
+static int spawn_here(struct fl__worker *worker, struct coro_group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
-    struct host *host = host_of(worker, group);
+    assert(worker == fl__worker_self());
+    struct coro_host *host = host_of(worker, group);
     if (!host)
         return FL_NO_MEMORY;
     if (!host->home) {
         pthread_mutex_lock(&group->lock);
-        struct sched *sched = take_sched(group);
+        struct coro_sched *sched = take_sched(group);
         if (sched)
             attach(host, sched);
         pthread_mutex_unlock(&group->lock);
@@ -224,18 +239,18 @@ static int spawn_here(struct fl__worker *worker, struct group *group, struct fl_
     coro->sched = host->home;
     if (ret)
         *ret = coro;
-    fl__sched_take_in(coro->sched, coro);
+    fl__coro_sched_take_in(coro->sched, coro);
     return 0;
 }
 
 /* The scheduler whose turn it is. The group is locked. */
-static struct sched *next_home(struct group *group)
+static struct coro_sched *next_home(struct coro_group *group)
 {
     unsigned workers = fl__runtime_workers(group->rt);
     unsigned index = workers > 0 ? group->turn++ % workers : 0;
     if (group->home[index])
         return group->home[index];
-    struct sched *sched = take_sched(group);
+    struct coro_sched *sched = take_sched(group);
     if (!sched)
         return NULL;
     group->home[index] = sched;
@@ -245,20 +260,20 @@ static struct sched *next_home(struct group *group)
     return sched;
 }
 
-static int spawn_elsewhere(struct group *group, struct fl_coro *coro, struct fl_coro **ret)
+static int spawn_elsewhere(struct coro_group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     pthread_mutex_lock(&group->lock);
-    struct sched *sched = next_home(group);
+    struct coro_sched *sched = next_home(group);
     coro->sched = sched;
     if (sched && ret)
         *ret = coro;
     if (sched)
-        fl__sched_send(sched, coro); /* from here on it may run, and have ended */
+        fl__coro_sched_send(sched, coro); /* from here on it may run, and have ended */
     pthread_mutex_unlock(&group->lock);
     return sched ? 0 : FL_NO_MEMORY;
 }
 
-int fl__group_spawn(struct group *group, struct fl_coro *coro, struct fl_coro **ret)
+int fl__coro_group_spawn(struct coro_group *group, struct fl_coro *coro, struct fl_coro **ret)
 {
     struct fl__worker *worker = fl__worker_self();
     if (worker && fl__worker_runtime(worker) == group->rt)

@@ -5,7 +5,7 @@
 /* What the files of the coroutine layer share.
  *
  *     coro.c      the public functions, and the word that says what a coroutine is doing
- *     sched.c     running coroutines: the ready queue, the wheel, who is on which stack
+ *     sched.c     running coroutines: the ready queue, the wheel, which coroutine is on which stack
  *     join.c      waiting for the end of another
  *     host.c      schedulers on workers: making, moving and freeing them
  *     wait.c      waiting for descriptors
@@ -13,7 +13,7 @@
  *     context.c   the switch; stack.c: stacks; overflow.c: the message; exceptions.h: those of C++
  *     kcoro.c     the functions of kcoro.h, by those of coro.h
  *
- * A scheduler (struct sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
+ * A scheduler (struct coro_sched) is a set of coroutines with everything they need to run: a queue, a wheel, stacks. It is at
  * home on one worker at a time and all of it is that worker's alone, except for `remote`, a stack of coroutines that
  * other threads have made ready, which is pushed to by compare-and-swap and taken as a whole. A worker has one scheduler
  * as a rule; it has more after it has taken over from workers that have left. That is why copied bytes can always go
@@ -32,8 +32,10 @@
 
 #include <foliot/nodes.h>
 
+#include "base/alloc.h"
 #include "base/image.h"
 #include "base/moment.h"
+#include "base/queue.h"
 #include "base/record.h"
 #include "coro/exceptions.h"
 #include "coro/stack.h"
@@ -54,7 +56,7 @@ enum {
 /* A coroutine's life. It never goes back.
  *
  *     from             to               by
- *     PHASE_SENT       PHASE_NEW        fl__sched_take_in(), on the scheduler's thread
+ *     PHASE_SENT       PHASE_NEW        fl__coro_sched_take_in(), on the scheduler's thread
  *     PHASE_NEW        PHASE_STARTED    its first run, when there is memory for a stack
  *     PHASE_STARTED    PHASE_ENDED      the return of its function
  */
@@ -70,8 +72,8 @@ enum coro_phase {
  *     from             to               by
  *     TIMER_NONE       TIMER_WAITS      the coroutine, before it suspends itself
  *     TIMER_WAITS      TIMER_CAME       the deadline: the coroutine becomes ready
- *     TIMER_WAITS      TIMER_NONE       fl__sched_end_wait(): the coroutine becomes ready, the node is stopped
- *     TIMER_CAME       TIMER_NONE       fl__sched_end_wait() after the deadline, or the coroutine when it runs
+ *     TIMER_WAITS      TIMER_NONE       fl__coro_sched_end_wait(): the coroutine becomes ready, the node is stopped
+ *     TIMER_CAME       TIMER_NONE       fl__coro_sched_end_wait() after the deadline, or the coroutine when it runs
  */
 enum coro_timer {
     TIMER_NONE,  /* its node is not in the wheel */
@@ -82,12 +84,12 @@ enum coro_timer {
 struct fl_coro {
     _Atomic uint32_t word;
     _Atomic uint32_t refs;
-    struct sched *sched;
-    struct fl_coro *next; /* in a queue, in `remote`, or among those that join somebody */
+    struct coro_sched *sched;
+    struct fl_coro *next; /* in a queue, in `remote`, or in a list of joiners */
     fl_node node;         /* in the scheduler's wheel while it waits for a time */
     union {
-        size_t stack_size;       /* PHASE_SENT, PHASE_NEW: what was asked for; 0: shared */
-        struct fl__stack *stack; /* where it has begun */
+        size_t stack_size;            /* PHASE_SENT, PHASE_NEW: what was asked for; 0: shared */
+        struct fl__coro_stack *stack; /* where it has begun */
     };
     union {
         fl_task_fn fn; /* until it has begun */
@@ -98,20 +100,18 @@ struct fl_coro {
         void *image; /* while it is not the stack's resident: its bytes from `context` to the top */
     };
     struct fl_coro *joiners;     /* of its scheduler: they wait for the end */
-    const struct fl_coro *joins; /* while it waits for one of another scheduler: whom */
+    const struct fl_coro *joins; /* the coroutine of another scheduler whose end it waits for */
     struct fl_coro *live_next, **live_link;
     const char *name;
     uint8_t phase; /* enum coro_phase */
     uint8_t timer; /* enum coro_timer */
 };
 
-struct coro_queue {
-    struct fl_coro *first, **last; /* `last` is where the next one is to be linked */
-};
+FL__QUEUE(coro_queue, struct fl_coro);
 
-struct sched {
-    struct group *group;
-    struct host *host; /* NULL: on the way from one to another, or not in use */
+struct coro_sched {
+    struct coro_group *group;
+    struct coro_host *host; /* NULL: on the way from one to another, or not in use */
 
     enum turning { TURN_NONE, TURN_EARLY, TURN_LAST } turning; /* inside a turn; of its worker's turn, the last one */
     struct fl_coro *running;
@@ -119,10 +119,10 @@ struct sched {
     struct coro_queue yielded;       /* ready in the next last turn */
     struct coro_queue yielded_early; /* in the one after: the worker's loop has not turned since */
     void *context;                   /* of the thread, while a coroutine runs */
-    struct fl__fiber fiber;
+    struct fl__coro_fiber fiber;
 
-    struct fl__stacks stacks;
-    struct fl__stack *start; /* where coroutines without a stack of their own begin; may be NULL */
+    struct fl__coro_stacks stacks;
+    struct fl__coro_stack *start; /* where coroutines without a stack of their own begin; may be NULL */
     struct fl__images images;
     struct fl__records records;
 
@@ -136,45 +136,45 @@ struct sched {
 
     struct fl__message again; /* to turn once more */
     bool again_sent;
-    struct waiter *moving;   /* while it is on its way: who waits for descriptors */
-    struct waiter *answered; /* whose wait has ended, and who have not run since */
+    struct coro_waiter *moving;   /* waits for descriptors, while the scheduler is on its way */
+    struct coro_waiter *answered; /* waits that have ended, and whose coroutines have not run since */
 
-    struct sched *next_in_host;
-    struct sched *next_in_group, *next_unused;
+    struct coro_sched *next_in_host;
+    struct coro_sched *next_in_group, *next_unused;
 
     /* For other threads. */
-    _Alignas(64) _Atomic(struct fl_coro *) remote;
-    _Atomic(struct fl__worker *) worker; /* the host's */
+    _Alignas(CACHE_LINE) _Atomic(struct fl_coro *) remote; /* a stack */
+    _Atomic(struct fl__worker *) worker;                   /* the host's */
     atomic_bool wake_sent;
     struct fl__message wake;
     struct fl__message arrival; /* takes the scheduler to a worker */
 };
 
 /* A worker's schedulers. */
-struct host {
+struct coro_host {
     struct fl__worker_layer layer;
     struct fl__worker *worker;
-    struct group *group;
-    struct sched *scheds;
-    struct sched *home; /* the one that new coroutines belong to */
+    struct coro_group *group;
+    struct coro_sched *scheds;
+    struct coro_sched *home; /* the one that new coroutines belong to */
     bool leaving;
     struct watched *watched; /* by descriptor */
     uint32_t watched_capacity;
-    struct fl__exceptions *exceptions; /* of its thread */
+    struct fl__coro_exceptions *exceptions; /* of its thread */
     void *signal_stack;
 };
 
 /* A runtime's. */
-struct group {
+struct coro_group {
     struct fl__runtime_layer layer;
     fl_runtime *rt;
-    pthread_mutex_t lock;                       /* guards all that follows */
-    struct sched *scheds;                       /* all */
-    struct sched *unused;                       /* those that are nowhere and empty */
-    unsigned turn;                              /* whose turn it is to get what other threads spawn */
-    struct sched *home[FL_RUNTIME_MAX_WORKERS]; /* by worker: its home, or one that is on its way there */
+    pthread_mutex_t lock;                            /* guards all that follows */
+    struct coro_sched *scheds;                       /* all */
+    struct coro_sched *unused;                       /* those that are nowhere and empty */
+    unsigned turn;                                   /* whose turn it is to get what other threads spawn */
+    struct coro_sched *home[FL_RUNTIME_MAX_WORKERS]; /* by worker: its home, or one that is on its way there */
     struct wake_table {
-        struct wake **wakes;
+        struct coro_wake **wakes;
         uint64_t *ids; /* of the wake-up in the slot, or the next one's */
         uint32_t *free;
         uint32_t capacity, free_count;
@@ -186,90 +186,94 @@ struct group {
 /* Where coroutines come from. */
 extern struct fl__record_pool fl__coro_pool;
 
-/* Makes it run soon: any thread may call it, for a coroutine that waits and that nobody else makes ready. */
+/* Makes it run soon: any thread may call it, for a coroutine that waits and that no other thread makes ready. */
 void fl__coro_ready(struct fl_coro *coro);
 
 /* --- join.c */
 
-/* What follows the end: wakes those who wait for it, and gives the scheduler's reference back. */
+/* What follows the end: wakes the coroutines and threads that wait for it, and gives back the scheduler's reference. */
 void fl__coro_finish(struct fl_coro *coro);
 
-/* The same when its runtime is freed: wakes those who do not end with it. */
+/* The same when its runtime is freed: wakes the threads, and the coroutines of other runtimes. */
 void fl__coro_close(struct fl_coro *coro);
 
-/* The group's coroutines wait for nobody any more: they are about to be freed. */
-void fl__strangers_forget(const struct group *group);
+/* Takes the group's coroutines out of all lists of joiners, because they are about to be freed. */
+void fl__coro_strangers_forget(const struct coro_group *group);
 
 /* --- sched.c */
 
 /* The scheduler that is running on this thread, if any. Never inlined: a coroutine may go on in another thread. */
-struct sched *fl__sched_current(void);
+struct coro_sched *fl__coro_sched_current(void);
 
-int fl__sched_init(struct sched *sched, struct group *group);
+int fl__coro_sched_init(struct coro_sched *sched, struct coro_group *group);
 
-/* Ends all its coroutines for those who wait for them. */
-void fl__sched_close(struct sched *sched);
+/* Ends all its coroutines, for the threads and coroutines that wait for them. */
+void fl__coro_sched_close(struct coro_sched *sched);
 
 /* Frees what it has, its coroutines too. All schedulers of the group have been closed. */
-void fl__sched_destroy(struct sched *sched);
+void fl__coro_sched_destroy(struct coro_sched *sched);
 
 /* Turns at the end of the worker's turn: runs what can run, at most a budget of it, and sees to it that the rest is not
  * forgotten. */
-void fl__sched_turn_soon(struct sched *sched);
+void fl__coro_sched_turn_soon(struct coro_sched *sched);
 
 /* Puts a coroutine at the end of the queue. Only on the scheduler's thread. */
-void fl__sched_append(struct sched *sched, struct fl_coro *coro);
+void fl__coro_sched_append(struct coro_sched *sched, struct fl_coro *coro);
 
-/* The same for one that waits in fl__sched_suspend_until(), unless its time was up before: then it is in the queue
+/* The same for one that waits in fl__coro_sched_suspend_until(), unless its time was up before: then it is in the queue
  * already. May be called once for each wait. */
-void fl__sched_end_wait(struct fl_coro *coro);
+void fl__coro_sched_end_wait(struct fl_coro *coro);
 
 /* A coroutine from another thread. Any thread. */
-void fl__sched_send(struct sched *sched, struct fl_coro *coro);
+void fl__coro_sched_send(struct coro_sched *sched, struct fl_coro *coro);
 
 /* Takes a new coroutine in and makes it ready. Only on the scheduler's thread. */
-void fl__sched_take_in(struct sched *sched, struct fl_coro *coro);
+void fl__coro_sched_take_in(struct coro_sched *sched, struct fl_coro *coro);
 
 /* Whether it has no coroutine, not even on the way. Only on the scheduler's thread. */
-bool fl__sched_empty(const struct sched *sched);
+bool fl__coro_sched_empty(const struct coro_sched *sched);
 
-/* Suspends the running coroutine until everybody else of this worker who can run has had a turn. */
-void fl__sched_yield(struct sched *sched);
+/* Suspends the running coroutine until everything else of this worker that can run has had a turn. */
+void fl__coro_sched_yield(struct coro_sched *sched);
 
 /* Suspends the running coroutine until something makes it ready. */
-void fl__sched_suspend(struct sched *sched);
+void fl__coro_sched_suspend(struct coro_sched *sched);
 
 /* Suspends it until the clock has reached `deadline_ns`. Returns 0. */
-int fl__sched_sleep_until(struct sched *sched, uint64_t deadline_ns);
+int fl__coro_sched_sleep_until(struct coro_sched *sched, uint64_t deadline_ns);
 
 /* Suspends it until something makes it ready, at most until `deadline_ns` (NEVER: no limit). True: the clock has reached the
  * deadline before. */
-bool fl__sched_suspend_until(struct sched *sched, uint64_t deadline_ns);
+bool fl__coro_sched_suspend_until(struct coro_sched *sched, uint64_t deadline_ns);
 
 /* --- host.c */
 
 /* The runtime's group, made if need be; NULL if there is no memory. Any thread. */
-struct group *fl__group_of(fl_runtime *rt);
+struct coro_group *fl__coro_group_of(fl_runtime *rt);
 
 /* Gives a new coroutine, with the phase PHASE_SENT, to a scheduler: the calling worker's, or each worker's in turn. It is
  * in *ret, unless that is NULL, before it can run. Returns 0 or FL_NO_MEMORY. Any thread. */
-int fl__group_spawn(struct group *group, struct fl_coro *coro, struct fl_coro **ret);
+int fl__coro_group_spawn(struct coro_group *group, struct fl_coro *coro, struct fl_coro **ret);
+
+/* Sends word to the scheduler's worker, once until it has been heard. A scheduler that is between two workers is looked at when it
+ * arrives. Any thread may call this. */
+void fl__coro_host_wake(struct coro_sched *sched);
 
 /* After a turn of the scheduler: gives it back to the group if it is empty and not the home of its worker. */
-void fl__host_part_with(struct sched *sched);
+void fl__coro_host_part_with(struct coro_sched *sched);
 
 /* --- wait.c */
 
 /* Takes the waiters of a scheduler away from the host that it leaves, and to the one it has come to. */
-void fl__waiters_leave(struct host *host, struct sched *sched);
-void fl__waiters_arrive(struct host *host, struct sched *sched);
+void fl__coro_waiters_leave(struct coro_host *host, struct coro_sched *sched);
+void fl__coro_waiters_arrive(struct coro_host *host, struct coro_sched *sched);
 
 /* Frees the host's table; what a scheduler has that is in no host's table. */
-void fl__waiters_free(struct host *host);
-void fl__waiters_drop(struct sched *sched);
+void fl__coro_waiters_free(struct coro_host *host);
+void fl__coro_waiters_drop(struct coro_sched *sched);
 
 /* --- wake.c */
 
-void fl__wakes_free(struct group *group);
+void fl__coro_wakes_free(struct coro_group *group);
 
 #endif

@@ -6,14 +6,15 @@
  *
  * Strangers, coroutines of another scheduler and perhaps of another runtime, wait in a table of the process, in the
  * bucket that the coroutine's address chooses. A bucket has a lock, because either side may go away at any time: the
- * coroutine ends, or the runtime of the one who waits is freed. A stranger sets STRANGERS under the lock before it looks
+ * coroutine ends, or the runtime of the joiner is freed. A stranger sets STRANGERS under the lock before it looks
  * for DONE; the end sets DONE first and looks for STRANGERS then. So either the stranger sees the end, or the end
  * sees the stranger, takes the lock and finds it. The end makes it ready while it holds the lock, and a runtime that is
- * freed takes its own coroutines out of every bucket before it frees the first: nobody wakes what is gone.
+ * freed takes its own coroutines out of every bucket before it frees the first: no freed coroutine is woken.
  *
  * Threads wait on the word as a futex.
  */
 
+#include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -23,12 +24,12 @@
 
 enum { BUCKETS = 64 };
 
-static struct bucket {
-    _Alignas(64) pthread_mutex_t lock;
-    struct fl_coro *first; /* linked by `next`; each has in `joins` whom it waits for */
+static struct coro_bucket {
+    _Alignas(CACHE_LINE) pthread_mutex_t lock;
+    struct fl_coro *first; /* linked by `next`; each has in `joins` the coroutine that it waits for */
 } strangers[BUCKETS] = {[0 ... BUCKETS - 1] = {PTHREAD_MUTEX_INITIALIZER, NULL}};
 
-static struct bucket *bucket_of(const struct fl_coro *coro)
+static struct coro_bucket *bucket_of(const struct fl_coro *coro)
 {
     return &strangers[(uintptr_t)coro / sizeof(*coro) % BUCKETS];
 }
@@ -37,7 +38,7 @@ static struct bucket *bucket_of(const struct fl_coro *coro)
 
 static void wake_strangers(const struct fl_coro *coro)
 {
-    struct bucket *bucket = bucket_of(coro);
+    struct coro_bucket *bucket = bucket_of(coro);
     struct fl_coro **link = &bucket->first;
     pthread_mutex_lock(&bucket->lock);
     while (*link) {
@@ -66,14 +67,14 @@ void fl__coro_finish(struct fl_coro *coro)
     fl__coro_close(coro);
     for (struct fl_coro *joiner = coro->joiners, *next; joiner; joiner = next) {
         next = joiner->next;
-        fl__sched_append(coro->sched, joiner);
+        fl__coro_sched_append(coro->sched, joiner);
     }
     fl_coro_unref(coro);
 }
 
-void fl__strangers_forget(const struct group *group)
+void fl__coro_strangers_forget(const struct coro_group *group)
 {
-    for (struct bucket *bucket = strangers; bucket < strangers + BUCKETS; bucket++) {
+    for (struct coro_bucket *bucket = strangers; bucket < strangers + BUCKETS; bucket++) {
         struct fl_coro **link = &bucket->first;
         pthread_mutex_lock(&bucket->lock);
         while (*link) {
@@ -97,18 +98,20 @@ static void join_as_thread(fl_coro *coro)
     }
 }
 
-static void join_neighbour(struct sched *sched, fl_coro *coro)
+static void join_neighbour(struct coro_sched *sched, fl_coro *coro)
 {
+    assert(sched->running && sched->running != coro);
     if (atomic_load(&coro->word) & CORO_DONE)
         return;
     sched->running->next = coro->joiners;
     coro->joiners = sched->running;
-    fl__sched_suspend(sched);
+    fl__coro_sched_suspend(sched);
 }
 
-static void join_stranger(struct sched *sched, fl_coro *coro)
+static void join_stranger(struct coro_sched *sched, fl_coro *coro)
 {
-    struct bucket *bucket = bucket_of(coro);
+    assert(sched->running);
+    struct coro_bucket *bucket = bucket_of(coro);
     pthread_mutex_lock(&bucket->lock);
     bool done = atomic_fetch_or(&coro->word, CORO_STRANGERS) & CORO_DONE;
     if (!done) {
@@ -118,13 +121,13 @@ static void join_stranger(struct sched *sched, fl_coro *coro)
     }
     pthread_mutex_unlock(&bucket->lock);
     if (!done)
-        fl__sched_suspend(sched);
+        fl__coro_sched_suspend(sched);
 }
 
-/* The other one's scheduler may be gone, and is not looked at: one that has its address is ours, and alive. */
+/* The scheduler of `coro` may be freed: it is compared with ours and not looked at. */
 int fl_coro_join(fl_coro *coro)
 {
-    struct sched *sched = fl__sched_current();
+    struct coro_sched *sched = fl__coro_sched_current();
     if (sched && sched->running == coro)
         return FL_INVALID_ARGUMENT;
     if (!sched)

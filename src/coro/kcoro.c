@@ -27,14 +27,9 @@ int kc_spawn_co(kc_sched_t *s, void (*fn)(void *arg), void *arg, size_t stack_si
     return s ? fl_coro_spawn(s, &options, fn, arg, out) : FL_NO_MEMORY;
 }
 
-/* There is nobody to tell that memory has run out, so the time has to pass in another way. */
 void kc_sleep_ms(int ms)
 {
-    if (ms <= 0)
-        return;
-    uint64_t deadline_ns = fl_coro_now_ns() + (uint64_t)ms * 1000000u;
-    while (fl_sleep_until_ns(deadline_ns) < 0)
-        fl_coro_yield();
+    fl_sleep_ms(ms);
 }
 
 kc_timer_handle_t kc_sched_timer_wake_after(kc_sched_t *s, kcoro_t *co, long delay_ms)

@@ -50,12 +50,12 @@ static void say(const struct fl_coro *coro)
 
 static const struct fl_coro *overflown(const char *address)
 {
-    const struct sched *sched = fl__sched_current();
+    const struct coro_sched *sched = fl__coro_sched_current();
     const struct fl_coro *coro = sched ? sched->running : NULL;
     return coro && address >= coro->stack->guard && address < coro->stack->bottom ? coro : NULL;
 }
 
-/* Nobody was there before us, or somebody who ignores the signal, which does not hold for a fault. An instruction that has
+/* There was no handler before, or the signal was ignored, which has no effect on a fault. An instruction that has
  * faulted is tried again and ends the process; a signal that was sent has to be sent again. */
 static void do_default(int signal_number, bool sent)
 {
@@ -88,7 +88,7 @@ static void install(void)
     sigaction(SIGSEGV, &action, NULL);
 }
 
-void *fl__overflow_watch(void)
+void *fl__coro_overflow_watch(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
@@ -105,7 +105,7 @@ void *fl__overflow_watch(void)
     return stack.ss_sp;
 }
 
-void fl__overflow_unwatch(void *signal_stack)
+void fl__coro_overflow_unwatch(void *signal_stack)
 {
     if (!signal_stack)
         return;

@@ -31,13 +31,13 @@ struct slab {
     size_t size;
     unsigned class;
     uint32_t count, used, guarded; /* stacks; those in use; those that have ever been, and have a guard */
-    struct fl__stack *free;        /* of the guarded ones */
-    struct fl__stack stacks[];
+    struct fl__coro_stack *free;   /* of the guarded ones */
+    struct fl__coro_stack stacks[];
 };
 
-void fl__stacks_init(struct fl__stacks *pool)
+void fl__coro_stacks_init(struct fl__coro_stacks *pool)
 {
-    *pool = (struct fl__stacks){.on_valgrind = fl__on_valgrind()};
+    *pool = (struct fl__coro_stacks){.on_valgrind = fl__coro_on_valgrind()};
 }
 
 /* A page at least: a guard begins with one. */
@@ -52,7 +52,7 @@ static unsigned class_of(size_t size)
 
 /* --- Lists of slabs */
 
-static void open_slab(struct fl__stacks *pool, struct slab *slab)
+static void open_slab(struct fl__coro_stacks *pool, struct slab *slab)
 {
     slab->previous_open = NULL;
     slab->next_open = pool->open[slab->class];
@@ -61,7 +61,7 @@ static void open_slab(struct fl__stacks *pool, struct slab *slab)
     pool->open[slab->class] = slab;
 }
 
-static void shut_slab(struct fl__stacks *pool, struct slab *slab)
+static void shut_slab(struct fl__coro_stacks *pool, struct slab *slab)
 {
     if (slab->next_open)
         slab->next_open->previous_open = slab->previous_open;
@@ -89,7 +89,7 @@ static struct slab *map_slab(unsigned class)
     return slab;
 }
 
-static struct slab *new_slab(struct fl__stacks *pool, unsigned class)
+static struct slab *new_slab(struct fl__coro_stacks *pool, unsigned class)
 {
     struct slab *slab = map_slab(class);
     if (!slab)
@@ -102,36 +102,36 @@ static struct slab *new_slab(struct fl__stacks *pool, unsigned class)
     return slab;
 }
 
-static void unmap_slab(const struct fl__stacks *pool, struct slab *slab)
+static void unmap_slab(const struct fl__coro_stacks *pool, struct slab *slab)
 {
     for (uint32_t i = 0; i < slab->guarded; i++) {
         fl__root_remove(slab->stacks[i].bottom, stack_size(&slab->stacks[i]));
         if (pool->on_valgrind)
-            fl__valgrind_forget(slab->stacks[i].valgrind);
+            fl__coro_valgrind_forget(slab->stacks[i].valgrind);
     }
     fl__unmap_unrooted(slab->memory, slab->size);
     fl__release(slab);
 }
 
-static void free_slab(struct fl__stacks *pool, struct slab *slab)
+static void free_slab(struct fl__coro_stacks *pool, struct slab *slab)
 {
     shut_slab(pool, slab);
     if (slab->next)
         slab->next->previous = slab->previous;
     *(slab->previous ? &slab->previous->next : &pool->slabs) = slab->next;
-    for (struct fl__stack *stack = slab->free; stack; stack = stack->next_free)
+    for (struct fl__coro_stack *stack = slab->free; stack; stack = stack->next_free)
         pool->warm -= stack->warm;
     unmap_slab(pool, slab);
 }
 
-void fl__stacks_destroy(struct fl__stacks *pool)
+void fl__coro_stacks_destroy(struct fl__coro_stacks *pool)
 {
     while (pool->slabs) {
         struct slab *slab = pool->slabs;
         pool->slabs = slab->next;
         for (uint32_t i = 0; i < slab->guarded; i++)
             if (slab->stacks[i].taken)
-                fl__fiber_destroy(&slab->stacks[i].fiber);
+                fl__coro_fiber_destroy(&slab->stacks[i].fiber);
         unmap_slab(pool, slab);
     }
 }
@@ -144,34 +144,34 @@ static bool install_guard(char *guard, size_t size)
 }
 
 /* Makes the next stack that has never been used. NULL if the kernel refuses the guard: without one there is no stack. */
-static struct fl__stack *make_stack(const struct fl__stacks *pool, struct slab *slab)
+static struct fl__coro_stack *make_stack(const struct fl__coro_stacks *pool, struct slab *slab)
 {
     assert(slab->guarded < slab->count);
     size_t guard = (size_t)GUARD_SIZE, size = (size_t)1 << (slab->class + STACK_MIN_LOG2);
-    struct fl__stack *stack = &slab->stacks[slab->guarded];
+    struct fl__coro_stack *stack = &slab->stacks[slab->guarded];
     stack->guard = slab->memory + slab->guarded * (guard + size);
     stack->bottom = stack->guard + guard;
     stack->top = stack->bottom + size;
     stack->slab = slab;
     if (!install_guard(stack->guard, guard))
         return NULL;
-    fl__root_add(stack->bottom, size); /* without the guard, which nobody can read */
+    fl__root_add(stack->bottom, size); /* without the guard, which cannot be read */
     if (pool->on_valgrind)
-        stack->valgrind = fl__valgrind_stack(stack->bottom, stack->top);
+        stack->valgrind = fl__coro_valgrind_stack(stack->bottom, stack->top);
     slab->guarded++;
     return stack;
 }
 
-static struct fl__stack *pop_free(struct fl__stacks *pool, struct slab *slab)
+static struct fl__coro_stack *pop_free(struct fl__coro_stacks *pool, struct slab *slab)
 {
-    struct fl__stack *stack = slab->free;
+    struct fl__coro_stack *stack = slab->free;
     slab->free = stack->next_free;
     pool->warm -= stack->warm;
     stack->warm = false;
     return stack;
 }
 
-struct fl__stack *fl__stacks_take(struct fl__stacks *pool, size_t size)
+struct fl__coro_stack *fl__coro_stacks_take(struct fl__coro_stacks *pool, size_t size)
 {
     if (size > (size_t)1 << STACK_MAX_LOG2)
         return NULL;
@@ -179,21 +179,21 @@ struct fl__stack *fl__stacks_take(struct fl__stacks *pool, size_t size)
     struct slab *slab = pool->open[class] ? pool->open[class] : new_slab(pool, class);
     if (!slab)
         return NULL;
-    struct fl__stack *stack = slab->free ? pop_free(pool, slab) : make_stack(pool, slab);
+    struct fl__coro_stack *stack = slab->free ? pop_free(pool, slab) : make_stack(pool, slab);
     if (!stack)
         return NULL;
     if (++slab->used == slab->count)
         shut_slab(pool, slab);
     stack->taken = true;
-    fl__fiber_make(&stack->fiber, stack->bottom, stack_size(stack));
+    fl__coro_fiber_make(&stack->fiber, stack->bottom, stack_size(stack));
     return stack;
 }
 
-void fl__stacks_give(struct fl__stacks *pool, struct fl__stack *stack)
+void fl__coro_stacks_give(struct fl__coro_stacks *pool, struct fl__coro_stack *stack)
 {
     struct slab *slab = stack->slab;
     assert(stack->taken && stack->tenants == 0 && !stack->resident);
-    fl__fiber_destroy(&stack->fiber);
+    fl__coro_fiber_destroy(&stack->fiber);
     stack->taken = false;
     stack->warm = pool->warm < WARM_MAX;
     pool->warm += stack->warm;

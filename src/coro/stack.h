@@ -21,7 +21,7 @@
 struct fl_coro;
 struct slab;
 
-struct fl__stack {
+struct fl__coro_stack {
     char *guard, *bottom, *top; /* [guard, bottom) faults, [bottom, top) is the stack */
     struct fl_coro *resident;   /* whose bytes are in place: see sched.c */
     uint32_t tenants;           /* coroutines that have begun here and not ended */
@@ -29,8 +29,8 @@ struct fl__stack {
     bool warm;         /* may have pages though it is free */
     unsigned valgrind; /* its number there */
     struct slab *slab;
-    struct fl__stack *next_free;
-    struct fl__fiber fiber;
+    struct fl__coro_stack *next_free;
+    struct fl__coro_fiber fiber;
 };
 
 enum {
@@ -39,32 +39,33 @@ enum {
     STACK_CLASSES = STACK_MAX_LOG2 - STACK_MIN_LOG2 + 1,
 };
 
-struct fl__stacks {
+struct fl__coro_stacks {
     struct slab *open[STACK_CLASSES]; /* slabs that have a free stack */
     struct slab *slabs;               /* all */
     uint32_t warm;
     bool on_valgrind;
 };
 
-static inline size_t stack_size(const struct fl__stack *stack)
+static inline size_t stack_size(const struct fl__coro_stack *stack)
 {
     return (size_t)(stack->top - stack->bottom);
 }
 
 /* The bytes from `from` to the top are about to be written. */
-static inline void stack_will_be_written(const struct fl__stacks *pool, const struct fl__stack *stack, const void *from)
+static inline void stack_will_be_written(const struct fl__coro_stacks *pool, const struct fl__coro_stack *stack,
+                                         const void *from)
 {
     if (__builtin_expect(pool->on_valgrind, 0))
-        fl__valgrind_will_write(from, (size_t)(stack->top - (const char *)from));
+        fl__coro_valgrind_will_write(from, (size_t)(stack->top - (const char *)from));
 }
 
-void fl__stacks_init(struct fl__stacks *pool);
+void fl__coro_stacks_init(struct fl__coro_stacks *pool);
 
-/* Unmaps every slab, whoever is on it. */
-void fl__stacks_destroy(struct fl__stacks *pool);
+/* Unmaps every slab, whether stacks on it are in use or not. */
+void fl__coro_stacks_destroy(struct fl__coro_stacks *pool);
 
 /* Takes a stack of at least `size` bytes; NULL if there is no memory, or `size` is more than 1 GiB. */
-struct fl__stack *fl__stacks_take(struct fl__stacks *pool, size_t size);
-void fl__stacks_give(struct fl__stacks *pool, struct fl__stack *stack);
+struct fl__coro_stack *fl__coro_stacks_take(struct fl__coro_stacks *pool, size_t size);
+void fl__coro_stacks_give(struct fl__coro_stacks *pool, struct fl__coro_stack *stack);
 
 #endif

@@ -14,46 +14,46 @@
 
 #include <valgrind/memcheck.h>
 
-static inline bool fl__on_valgrind(void)
+static inline bool fl__coro_on_valgrind(void)
 {
     return RUNNING_ON_VALGRIND != 0;
 }
 
-/* Returns a number for fl__valgrind_forget(). */
-static inline unsigned fl__valgrind_stack(const char *bottom, const char *top)
+/* Returns a number for fl__coro_valgrind_forget(). */
+static inline unsigned fl__coro_valgrind_stack(const char *bottom, const char *top)
 {
     return VALGRIND_STACK_REGISTER(bottom, top);
 }
 
-static inline void fl__valgrind_forget(unsigned stack)
+static inline void fl__coro_valgrind_forget(unsigned stack)
 {
     VALGRIND_STACK_DEREGISTER(stack);
 }
 
-static inline void fl__valgrind_will_write(const void *bytes, size_t size)
+static inline void fl__coro_valgrind_will_write(const void *bytes, size_t size)
 {
     VALGRIND_MAKE_MEM_UNDEFINED(bytes, size);
 }
 
 #else
 
-static inline bool fl__on_valgrind(void)
+static inline bool fl__coro_on_valgrind(void)
 {
     return false;
 }
 
-static inline unsigned fl__valgrind_stack(const char *bottom, const char *top)
+static inline unsigned fl__coro_valgrind_stack(const char *bottom, const char *top)
 {
     (void)bottom, (void)top;
     return 0;
 }
 
-static inline void fl__valgrind_forget(unsigned stack)
+static inline void fl__coro_valgrind_forget(unsigned stack)
 {
     (void)stack;
 }
 
-static inline void fl__valgrind_will_write(const void *bytes, size_t size)
+static inline void fl__coro_valgrind_will_write(const void *bytes, size_t size)
 {
     (void)bytes, (void)size;
 }

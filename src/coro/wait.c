@@ -3,7 +3,7 @@
  *
  * The worker's loop has a descriptor once, so the host keeps the waiters of each and asks the loop for all that they want
  * together. They are in eight lists, one for each union of events that can be asked for: what has happened concerns all
- * of a list or none of it, so a wait takes no longer for those who wait for something else. The loop hears of it only when
+ * of a list or none of it, so a wait takes no longer because of waiters for other events. The loop hears of it only when
  * the union of all changes.
  *
  * A waiter is on the heap, because the stack of the coroutine is not there while it waits. It is in a list until its
@@ -28,17 +28,17 @@ enum {
     KINDS = 8,
 };
 
-struct waiter {
-    struct waiter *next, **link;
+struct coro_waiter {
+    struct coro_waiter *next, **link;
     struct fl_coro *coro;
-    struct host *host; /* in whose list it is; NULL: in none */
+    struct coro_host *host; /* in whose list it is; NULL: in none */
     int fd;
     unsigned events;
     int result; /* what is ready, or an error; 0: nothing yet */
 };
 
 struct watched {
-    struct waiter *waiters[KINDS];
+    struct coro_waiter *waiters[KINDS];
     unsigned asked; /* of the loop */
 };
 
@@ -83,7 +83,7 @@ static unsigned events_of(unsigned kind)
     return (kind & (FL_READ | FL_WRITE)) | (kind & 4 ? FL_HANGUP : 0u);
 }
 
-/* False: nobody waits. */
+/* False: there is no waiter. */
 static bool wanted(const struct watched *watched, unsigned *ret)
 {
     bool some = false;
@@ -96,7 +96,7 @@ static bool wanted(const struct watched *watched, unsigned *ret)
     return some;
 }
 
-static void link_waiter(struct waiter **head, struct waiter *waiter)
+static void link_waiter(struct coro_waiter **head, struct coro_waiter *waiter)
 {
     waiter->next = *head;
     waiter->link = head;
@@ -105,8 +105,9 @@ static void link_waiter(struct waiter **head, struct waiter *waiter)
     *head = waiter;
 }
 
-static void unlink_waiter(struct waiter *waiter)
+static void unlink_waiter(struct coro_waiter *waiter)
 {
+    assert(*waiter->link == waiter);
     *waiter->link = waiter->next;
     if (waiter->next)
         waiter->next->link = waiter->link;
@@ -121,7 +122,7 @@ static void move_watched(struct watched *to, const struct watched *from)
             to->waiters[kind]->link = &to->waiters[kind];
 }
 
-static int make_room(struct host *host, int fd)
+static int make_room(struct coro_host *host, int fd)
 {
     uint32_t capacity = host->watched_capacity ? host->watched_capacity : 64;
     if ((uint32_t)fd < host->watched_capacity)
@@ -144,8 +145,9 @@ static int make_room(struct host *host, int fd)
 /* --- The loop */
 
 /* Asks the loop for what is still wanted after waiters have gone. */
-static void ask_for_less(struct host *host, int fd)
+static void ask_for_less(struct coro_host *host, int fd)
 {
+    assert((uint32_t)fd < host->watched_capacity);
     fl_loop *loop = fl__worker_loop(host->worker);
     struct watched *watched = &host->watched[fd];
     unsigned events;
@@ -157,14 +159,16 @@ static void ask_for_less(struct host *host, int fd)
 }
 
 /* The waiter is in no list. */
-static void end_wait(struct waiter *waiter, int result)
+static void end_wait(struct coro_waiter *waiter, int result)
 {
+    assert(!waiter->host);
     waiter->result = result;
     link_waiter(&waiter->coro->sched->answered, waiter);
-    fl__sched_end_wait(waiter->coro);
+    fl__coro_sched_end_wait(waiter->coro);
 }
 
-/* What comes to everybody: an error, and a hang-up of both directions. One that was asked for may be half of that. */
+/* The events that every waiter gets: an error, and a hang-up of both directions. A hang-up that was asked for may be that of
+ * one direction. */
 static unsigned for_all(const struct watched *watched, int fd, unsigned events)
 {
     bool half = events & FL_HANGUP && watched->asked & FL_HANGUP && !(look(fd, 0) & FL_HANGUP);
@@ -174,13 +178,13 @@ static unsigned for_all(const struct watched *watched, int fd, unsigned events)
 static void on_ready(fl_loop *loop, int fd, unsigned events, void *arg)
 {
     (void)loop;
-    struct host *host = arg;
+    struct coro_host *host = arg;
     struct watched *watched = &host->watched[fd];
     unsigned unasked = for_all(watched, fd, events);
     for (unsigned kind = 0; kind < KINDS; kind++) {
         unsigned ready = (events & events_of(kind)) | unasked;
         while (ready && watched->waiters[kind]) {
-            struct waiter *waiter = watched->waiters[kind];
+            struct coro_waiter *waiter = watched->waiters[kind];
             unlink_waiter(waiter);
             end_wait(waiter, (int)ready);
         }
@@ -188,7 +192,7 @@ static void on_ready(fl_loop *loop, int fd, unsigned events, void *arg)
     ask_for_less(host, fd);
 }
 
-static int ask_for_more(struct host *host, int fd, unsigned events)
+static int ask_for_more(struct coro_host *host, int fd, unsigned events)
 {
     fl_loop *loop = fl__worker_loop(host->worker);
     struct watched *watched = &host->watched[fd];
@@ -203,8 +207,9 @@ static int ask_for_more(struct host *host, int fd, unsigned events)
     return 0;
 }
 
-static int enter(struct host *host, struct waiter *waiter)
+static int enter(struct coro_host *host, struct coro_waiter *waiter)
 {
+    assert(!waiter->host);
     int r = make_room(host, waiter->fd);
     if (r == 0)
         r = ask_for_more(host, waiter->fd, waiter->events);
@@ -215,9 +220,9 @@ static int enter(struct host *host, struct waiter *waiter)
     return 0;
 }
 
-static void leave(struct waiter *waiter)
+static void leave(struct coro_waiter *waiter)
 {
-    struct host *host = waiter->host;
+    struct coro_host *host = waiter->host;
     unlink_waiter(waiter);
     if (host)
         ask_for_less(host, waiter->fd);
@@ -226,10 +231,10 @@ static void leave(struct waiter *waiter)
 /* --- Moving */
 
 /* Takes the scheduler's waiters out of a list; true if there were any. */
-static bool take_out(struct waiter *waiter, struct sched *sched)
+static bool take_out(struct coro_waiter *waiter, struct coro_sched *sched)
 {
     bool some = false;
-    for (struct waiter *next; waiter; waiter = next) {
+    for (struct coro_waiter *next; waiter; waiter = next) {
         next = waiter->next;
         if (waiter->coro->sched != sched)
             continue;
@@ -240,7 +245,7 @@ static bool take_out(struct waiter *waiter, struct sched *sched)
     return some;
 }
 
-void fl__waiters_leave(struct host *host, struct sched *sched)
+void fl__coro_waiters_leave(struct coro_host *host, struct coro_sched *sched)
 {
     for (uint32_t fd = 0; fd < host->watched_capacity; fd++) {
         bool some = false;
@@ -251,10 +256,10 @@ void fl__waiters_leave(struct host *host, struct sched *sched)
     }
 }
 
-void fl__waiters_arrive(struct host *host, struct sched *sched)
+void fl__coro_waiters_arrive(struct coro_host *host, struct coro_sched *sched)
 {
     while (sched->moving) {
-        struct waiter *waiter = sched->moving;
+        struct coro_waiter *waiter = sched->moving;
         unlink_waiter(waiter);
         int r = enter(host, waiter);
         if (r < 0)
@@ -262,21 +267,21 @@ void fl__waiters_arrive(struct host *host, struct sched *sched)
     }
 }
 
-void fl__waiters_free(struct host *host)
+void fl__coro_waiters_free(struct coro_host *host)
 {
     fl__release(host->watched);
 }
 
-static void drop_all(struct waiter *waiter)
+static void drop_all(struct coro_waiter *waiter)
 {
     while (waiter) {
-        struct waiter *next = waiter->next;
+        struct coro_waiter *next = waiter->next;
         fl__release(waiter);
         waiter = next;
     }
 }
 
-void fl__waiters_drop(struct sched *sched)
+void fl__coro_waiters_drop(struct coro_sched *sched)
 {
     drop_all(sched->moving);
     drop_all(sched->answered);
@@ -284,20 +289,20 @@ void fl__waiters_drop(struct sched *sched)
 
 /* --- Waiting */
 
-static int wait_here(struct sched *sched, struct waiter *waiter, uint64_t deadline_ns)
+static int wait_here(struct coro_sched *sched, struct coro_waiter *waiter, uint64_t deadline_ns)
 {
     int r = enter(sched->host, waiter);
     if (r < 0)
         return r;
-    bool time_is_up = fl__sched_suspend_until(sched, deadline_ns);
+    bool time_is_up = fl__coro_sched_suspend_until(sched, deadline_ns);
     leave(waiter);
     return time_is_up && waiter->result == 0 ? look(waiter->fd, waiter->events) : waiter->result;
 }
 
 /* Plain files cannot be watched by the loop, because they are always ready: looking is enough. */
-static int wait_as_coroutine(struct sched *sched, int fd, unsigned events, uint64_t deadline_ns)
+static int wait_as_coroutine(struct coro_sched *sched, int fd, unsigned events, uint64_t deadline_ns)
 {
-    struct waiter *waiter = fl__alloc_zeroed(sizeof(*waiter));
+    struct coro_waiter *waiter = fl__alloc_zeroed(sizeof(*waiter));
     if (!waiter)
         return FL_NO_MEMORY;
     waiter->coro = sched->running;
@@ -329,9 +334,7 @@ int fl_coro_wait_fd(int fd, unsigned events, uint64_t timeout_ns)
         return FL_INVALID_ARGUMENT;
     if (timeout_ns == 0)
         return look(fd, events);
-    struct sched *sched = fl__sched_current();
-    uint64_t now_ns = fl_coro_now_ns(), deadline_ns = NEVER;
-    if (timeout_ns <= TIME_MAX - now_ns)
-        deadline_ns = now_ns + timeout_ns;
+    struct coro_sched *sched = fl__coro_sched_current();
+    uint64_t deadline_ns = add_time(fl_coro_now_ns(), timeout_ns);
     return sched ? wait_as_coroutine(sched, fd, events, deadline_ns) : wait_as_thread(fd, events, deadline_ns);
 }

@@ -4,7 +4,7 @@
  * A wake-up is a timer of the runtime and a slot in the group's table. The slot's ID counts up each time the slot is
  * freed, so an ID names one wake-up for ever: a slot that has given its 2^32 names is not used again. That costs 20 bytes
  * every seven minutes at ten million wake-ups a second. Whether a wake-up comes or is cancelled is decided by the timer alone: when
- * cancelling it succeeds, its callback will not be called and whoever cancelled frees the wake-up, else the callback
+ * cancelling it succeeds, its callback will not be called and the canceller frees the wake-up, else the callback
  * does. Both change the table under the group's lock.
  */
 
@@ -14,8 +14,8 @@
 #include "base/alloc.h"
 #include "coro/internal.h"
 
-struct wake {
-    struct group *group;
+struct coro_wake {
+    struct coro_group *group;
     struct fl_coro *coro;
     fl_timer *timer;
     uint32_t slot;
@@ -30,7 +30,7 @@ static int grow(struct wake_table *table)
     uint32_t capacity = table->capacity ? table->capacity * 2 : 64;
     if (capacity < table->capacity)
         return FL_CAPACITY_EXCEEDED;
-    struct wake **wakes = fl__resize(table->wakes, capacity * sizeof(struct wake *));
+    struct coro_wake **wakes = fl__resize(table->wakes, capacity * sizeof(struct coro_wake *));
     if (wakes)
         table->wakes = wakes;
     uint64_t *ids = wakes ? fl__resize(table->ids, capacity * sizeof(*ids)) : NULL;
@@ -49,7 +49,7 @@ static int grow(struct wake_table *table)
     return 0;
 }
 
-static int insert(struct wake_table *table, struct wake *wake, uint64_t *ret_id)
+static int insert(struct wake_table *table, struct coro_wake *wake, uint64_t *ret_id)
 {
     int r = table->free_count > 0 ? 0 : grow(table);
     if (r < 0)
@@ -60,7 +60,7 @@ static int insert(struct wake_table *table, struct wake *wake, uint64_t *ret_id)
     return 0;
 }
 
-static void remove_wake(struct wake_table *table, const struct wake *wake)
+static void remove_wake(struct wake_table *table, const struct coro_wake *wake)
 {
     assert(table->wakes[wake->slot] == wake);
     table->wakes[wake->slot] = NULL;
@@ -69,7 +69,7 @@ static void remove_wake(struct wake_table *table, const struct wake *wake)
         table->free[table->free_count++] = wake->slot;
 }
 
-static struct wake *find(const struct wake_table *table, uint64_t id)
+static struct coro_wake *find(const struct wake_table *table, uint64_t id)
 {
     uint32_t slot = (uint32_t)id;
     return slot < table->capacity && table->ids[slot] == id ? table->wakes[slot] : NULL;
@@ -77,7 +77,7 @@ static struct wake *find(const struct wake_table *table, uint64_t id)
 
 /* --- Wake-ups */
 
-static void free_wake(struct wake *wake)
+static void free_wake(struct coro_wake *wake)
 {
     fl_timer_unref(wake->timer);
     fl_coro_unref(wake->coro);
@@ -86,8 +86,8 @@ static void free_wake(struct wake *wake)
 
 static void on_time(void *arg)
 {
-    struct wake *wake = arg;
-    struct group *group = wake->group;
+    struct coro_wake *wake = arg;
+    struct coro_group *group = wake->group;
     pthread_mutex_lock(&group->lock);
     remove_wake(&group->wakes, wake);
     pthread_mutex_unlock(&group->lock);
@@ -95,9 +95,9 @@ static void on_time(void *arg)
     free_wake(wake);
 }
 
-static int new_wake(fl_coro *coro, struct wake **ret)
+static int new_wake(fl_coro *coro, struct coro_wake **ret)
 {
-    struct wake *wake = fl__alloc_zeroed(sizeof(*wake));
+    struct coro_wake *wake = fl__alloc_zeroed(sizeof(*wake));
     if (!wake)
         return FL_NO_MEMORY;
     wake->group = coro->sched->group;
@@ -111,9 +111,10 @@ static int new_wake(fl_coro *coro, struct wake **ret)
     return 0;
 }
 
-static int start(struct wake *wake, uint64_t deadline_ns, uint64_t *ret_id)
+static int start(struct coro_wake *wake, uint64_t deadline_ns, uint64_t *ret_id)
 {
-    struct group *group = wake->group;
+    assert(wake->timer && wake->coro);
+    struct coro_group *group = wake->group;
     pthread_mutex_lock(&group->lock);
     int r = insert(&group->wakes, wake, ret_id);
     if (r == 0) {
@@ -129,7 +130,7 @@ int fl_coro_wake_at(fl_coro *coro, uint64_t deadline_ns, fl_coro_wake *ret)
 {
     uint64_t id = 0;
     if (!(atomic_load(&coro->word) & CORO_DONE)) {
-        struct wake *wake;
+        struct coro_wake *wake;
         int r = new_wake(coro, &wake);
         if (r < 0)
             return r;
@@ -149,7 +150,7 @@ int fl_coro_wake_after(fl_coro *coro, uint64_t delay_ns, fl_coro_wake *ret)
     uint64_t now_ns = 0;
     if (!(atomic_load(&coro->word) & CORO_DONE))
         now_ns = fl__runtime_now_ns(coro->sched->group->rt);
-    return fl_coro_wake_at(coro, delay_ns > TIME_MAX - now_ns ? TIME_MAX : now_ns + delay_ns, ret);
+    return fl_coro_wake_at(coro, add_time(now_ns, delay_ns), ret);
 }
 
 int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake wake)
@@ -157,9 +158,9 @@ int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake wake)
     struct fl__runtime_layer *layer = fl__runtime_get_layer(rt);
     if (!layer)
         return FL_TIMER_NOT_FOUND;
-    struct group *group = fl__group_of(rt);
+    struct coro_group *group = fl__coro_group_of(rt);
     pthread_mutex_lock(&group->lock);
-    struct wake *found = find(&group->wakes, wake);
+    struct coro_wake *found = find(&group->wakes, wake);
     if (found && !fl_timer_cancel(found->timer))
         found = NULL;
     if (found)
@@ -171,7 +172,7 @@ int fl_coro_wake_cancel(fl_runtime *rt, fl_coro_wake wake)
     return 0;
 }
 
-void fl__wakes_free(struct group *group)
+void fl__coro_wakes_free(struct coro_group *group)
 {
     struct wake_table *table = &group->wakes;
     for (uint32_t slot = 0; slot < table->capacity; slot++)

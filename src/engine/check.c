@@ -16,11 +16,11 @@ static const char *check_item(const fl_engine *e, const struct span *span, uint3
 {
     const struct item *item = span->items[place];
     SOUND(item->place == place);
-    SOUND(item->at_us >> SPAN_SHIFT == span->index);
+    SOUND(item_at_us(item) >> SPAN_SHIFT == span->index);
     SOUND(key_before(item_key(item), e->until));
     SOUND(!behind_front(e, item_key(item)));
     SOUND(fl__item_space(item) < e->spaces.count);
-    SOUND(item->wheel_id || (item->at_us >= e->armed_us && place >= span->armed));
+    SOUND(fl_node_is_waiting(&item->node) || (item_at_us(item) >= e->armed_us && place >= span->armed));
     SOUND(!fl__flight_find(e, item->seq));
     return NULL;
 }
@@ -40,7 +40,7 @@ static const char *check_span(const fl_engine *e, const struct span *span, uint6
         last = item;
         live++;
         waiting[item->seq & 1]++;
-        armed[item->seq & 1] += item->wheel_id != 0;
+        armed[item->seq & 1] += fl_node_is_waiting(&item->node);
     }
     SOUND(live == span->live && span->armed <= span->count);
     return NULL;
@@ -91,7 +91,7 @@ static const char *check(const fl_engine *e)
     if (wrong || e->state != ENGINE_RUNNING)
         return wrong;
     SOUND(e->loaded == waiting[0] + waiting[1] + e->flights.count);
-    SOUND(fl_wheel_count(e->wheel[0]) == armed[0] && fl_wheel_count(e->wheel[1]) == armed[1]);
+    SOUND(fl_nodes_count(e->wheel[0]) == armed[0] && fl_nodes_count(e->wheel[1]) == armed[1]);
     SOUND(e->seq_next <= e->seq_granted + 2);
     return NULL;
 }

@@ -78,6 +78,7 @@ static unsigned more_of(const fl_durable *timer)
 static size_t put_more(unsigned char *out, const fl_durable *timer, unsigned more)
 {
     size_t size = fl__varint_put(out, more);
+    fl__assert(more != 0 && (more & ~(unsigned)MORE_KNOWN) == 0);
     if (more & HAS_SCHEDULE) {
         size += put_sized(out + size, timer->schedule);
         size += fl__varint_put(out + size, fl__zigzag(timer->occurrence_us));
@@ -156,8 +157,18 @@ static fl_bytes read_bytes(struct reader *r)
         return (fl_bytes){0};
     }
     fl_bytes bytes = {r->at, size};
+    fl__assert(r->at + size <= r->end);
     r->at += size;
     return bytes;
+}
+
+/* The engine accepts no longer name, so this is damage. */
+static fl_bytes read_name(struct reader *r)
+{
+    fl_bytes name = read_bytes(r);
+    if (name.size > FL_STORE_NAME_MAX)
+        r->broken = true;
+    return name;
 }
 
 static void read_retry(struct reader *r, fl_retry *retry)
@@ -175,7 +186,7 @@ static void read_more(struct reader *r, fl_durable *ret)
     if (more & ~(uint64_t)MORE_KNOWN)
         r->broken = true;
     if (more & HAS_SCHEDULE) {
-        ret->schedule = read_bytes(r);
+        ret->schedule = read_name(r);
         ret->occurrence_us = fl__unzigzag(read_number(r));
         ret->previous_us = fl__unzigzag(read_number(r));
         ret->next_us = fl__unzigzag(read_number(r));
@@ -210,6 +221,7 @@ int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret)
     ret->headers = flags & HAS_HEADERS ? read_bytes(&r) : (fl_bytes){0};
     if (flags & HAS_MORE)
         read_more(&r, ret);
+    fl__assert(r.at <= r.end);
     ret->payload = (fl_bytes){r.at, (size_t)(r.end - r.at)};
     return r.broken ? FL_STORE_CORRUPT : 0;
 }

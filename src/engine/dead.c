@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on dead letters: look, redrive, delete. */
+/* Operations on dead letters: read, redrive, delete. */
 
 #include "engine/internal.h"
 
@@ -8,7 +8,7 @@ struct dead_work {
     fl_engine *engine;
     fl_batch *batch;
     fl_op *op;
-    struct work *work; /* NULL: it is only looked at */
+    struct work *work; /* NULL: it is only read */
 };
 
 static int give_dead(struct dead_work *dead, const fl_dead_row *found)
@@ -27,6 +27,7 @@ static int delete_dead(fl_engine *e, struct work *work)
 {
     fl_store_change *change;
     struct write_entry *entry = fl__write_add(e, 0, &change, NULL);
+    fl__assert(work->dead_lock.held);
     if (!entry)
         return FL_NO_MEMORY;
     work->id = work->op->timer.id;
@@ -35,13 +36,14 @@ static int delete_dead(fl_engine *e, struct work *work)
     return 0;
 }
 
-/* Returns 1 if the operation is over, 0 if it goes on. */
+/* Returns 1 if the operation has ended, 0 if it continues. */
 static int change_dead(fl_engine *e, const struct dead_work *dead)
 {
     if (!dead->work)
         return 1;
     if (e->state != ENGINE_RUNNING)
         return fl__engine_refusal(e);
+    fl__assert(dead->work->dead_lock.held);
     if (dead->op->kind == FL_OP_DEAD_DELETE)
         return delete_dead(e, dead->work);
     fl__ops_look_for(e, dead->work);
@@ -83,6 +85,7 @@ static int find_dead(fl_engine *e, fl_batch *batch, fl_op *op, struct work *work
 static void dead_granted(fl_engine *e, struct lock *lock)
 {
     struct work *work = (struct work *)((char *)lock - offsetof(struct work, dead_lock));
+    fl__assert(lock->held);
     int r = e->state == ENGINE_LOST      ? FL_SHARD_LOST
             : e->state != ENGINE_RUNNING ? FL_STOPPED
                                          : find_dead(e, work->batch, work->op, work);
@@ -90,11 +93,12 @@ static void dead_granted(fl_engine *e, struct lock *lock)
         fl__ops_finish(e, work, r);
 }
 
-/* Whoever raises or deletes a dead letter holds it, so that nobody raises it twice. */
+/* An operation that redrives or deletes a dead letter locks it, so that it is not redriven twice. */
 void fl__ops_begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
 {
     bool reads = op->kind == FL_OP_DEAD_GET;
     struct work *work = reads ? NULL : fl__work_new(e, WORK_CLIENT);
+    fl__assert(op->kind >= FL_OP_DEAD_GET);
     if (!work) {
         int r = reads ? find_dead(e, batch, op, NULL) : FL_NO_MEMORY;
         if (r < 0)
@@ -103,7 +107,8 @@ void fl__ops_begin_dead(fl_engine *e, fl_batch *batch, fl_op *op)
     }
     work->batch = batch;
     work->op = op;
-    work->due_us = op->flags & FL_OP_SET_DUE ? op->timer.due_us : 0; /* what is found will stand there */
+    work->due_us =
+        op->flags & FL_OP_SET_DUE ? op->timer.due_us : 0; /* `op->timer` is overwritten with the timer that is found */
     if (fl__lock(e, &work->dead_lock, lock_of_dead(op->timer.id.seq), dead_granted))
         dead_granted(e, &work->dead_lock);
 }

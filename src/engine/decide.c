@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What an operation does, once its name is held and its row has been looked for: what is filed, and in place of what. */
+/* Decides an operation after its name is locked and its row is read: which row is filed, and which is removed. */
 
 #include "engine/internal.h"
 
 /* --- Filing ------------------------------------------------------------------------------------------------------- */
 
-/* What a timer that was given the past as its time is filed under: now. Nothing is ever filed behind the front. */
+/* The time under which a timer is filed: not before now, because rows are never filed behind the front. */
 int64_t fl__ops_filing_time(fl_engine *e, int64_t due_us)
 {
     int64_t now_us = fl__engine_filing_now(e);
@@ -19,12 +19,12 @@ static bool new_key(fl_engine *e, int64_t at_us, bool retried, fl_key *ret)
     return seq != 0;
 }
 
-/* What is to be filed, and what makes way for it. */
+/* A row to file, and the row that it replaces. */
 struct filing {
     const fl_durable *timer;
-    uint64_t name_hash; /* 0: it is not known, or the timer has no name */
+    uint64_t name_hash; /* 0: not known, or the timer has no name */
     int64_t at_us;
-    const fl_key *id; /* NULL: it is new */
+    const fl_key *id; /* NULL: a new timer */
     fl_key remove;
     uint64_t remove_id, unbury;
 };
@@ -44,6 +44,8 @@ static int file_row(fl_engine *e, const struct filing *filing, struct write_entr
     if (!entry)
         return FL_NO_MEMORY;
     size_t size = fl__body_encode(timer, filing->at_us, body);
+    fl__assert_debug(size <= fl__body_size(timer));
+    fl__assert(key.seq != 0 && (key.seq & RETRIED) == (timer->attempt > 0));
     entry->row = (fl_row){.key = key,
                           .id = filing->id ? *filing->id : key,
                           .window = fl__window_for(e, filing->at_us),
@@ -60,7 +62,7 @@ static int file_row(fl_engine *e, const struct filing *filing, struct write_entr
 
 static void begin_anew(fl_engine *e, fl_durable *timer)
 {
-    timer->created_us = fl__engine_now(e) / 1000 * 1000; /* that much is kept */
+    timer->created_us = fl__engine_now(e) / 1000 * 1000; /* bodies keep milliseconds */
     timer->attempt = 0;
     timer->replaced = 0;
     timer->first_created_us = 0;
@@ -101,10 +103,11 @@ static bool same_content(const fl_durable *a, const fl_durable *b)
            same_bytes(a->schedule, b->schedule) && a->occurrence_us == b->occurrence_us;
 }
 
-/* What a timer has from the one that it replaces, which has not begun to fire. */
+/* Copies to a timer what it inherits from the timer that it replaces, which has not begun to fire. */
 static int follow(struct work *work, const fl_durable *existing)
 {
     fl_durable *timer = &work->op->timer;
+    fl__assert(work->op && !work->under_way);
     timer->replaced = existing->replaced < UINT32_MAX ? existing->replaced + 1 : UINT32_MAX;
     timer->first_created_us = existing->replaced > 0 ? existing->first_created_us : existing->created_us;
     if (timer->max_wait_us > 0 && timer->max_wait_us < (uint64_t)FL_STORE_TIME_END &&
@@ -116,17 +119,18 @@ static int follow(struct work *work, const fl_durable *existing)
     return fl__ops_own_bytes(work->batch, &timer->payload) ? 0 : FL_NO_MEMORY;
 }
 
-/* Whether the row is no longer as the client has read it, if that is asked. */
+/* Whether the row has changed since the client read it, if the operation checks this. */
 static bool has_changed(const fl_op *op, const fl_row *row)
 {
     return op->flags & FL_OP_ONLY_REVISION && op->timer.revision != row->key.seq;
 }
 
-/* Files what the work makes of a timer, in place of `row` (NULL: of nothing). `id` NULL: it is a new one. */
+/* Files the timer of a work in place of `row` (NULL: it replaces none). `id` NULL: the timer is new. */
 static int write_row(fl_engine *e, struct work *work, int64_t at_us, const fl_row *row, const fl_key *id)
 {
     struct write_entry *entry;
     struct filing filing = {.timer = &work->op->timer, .name_hash = work->name_hash, .at_us = at_us, .id = id};
+    fl__assert(work->op && !work->in_doubt);
     if (row) {
         filing.remove = row->key;
         filing.remove_id = row->id.seq != row->key.seq ? row->id.seq : 0;
@@ -155,11 +159,12 @@ static void make_sure(fl_engine *e, const fl_row *row)
         fl__memory_evict(e, row->key);
 }
 
-/* There is a timer of that name. Returns 0 if it is to be replaced; else as decide(). */
+/* A timer of that name exists. Returns 0 if it is to be replaced; else as decide(). */
 static int decide_replace(fl_engine *e, struct work *work, const fl_row *row)
 {
     fl_op *op = work->op;
     fl_durable existing;
+    fl__assert(work->row_lock.held && work->row_lock.key == lock_of_seq(row->key.seq));
     fl__row_timer(row, &existing);
     make_sure(e, row);
     if (op->flags & FL_OP_ONLY_NEW)
@@ -173,11 +178,11 @@ static int decide_replace(fl_engine *e, struct work *work, const fl_row *row)
     if ((op->flags & FL_OP_NO_REPLACE) || (op->flags & FL_OP_ONLY_THIS && op->timer.id.seq != row->id.seq))
         return FL_EXISTS;
     op->outcome = FL_REPLACED;
-    work->under_way = fl__ops_hold(e, row->key) < 0; /* it is left to its end */
+    work->under_way = fl__ops_hold(e, row->key) < 0; /* its attempt is left to end */
     return work->under_way ? 0 : follow(work, &existing);
 }
 
-/* `settled`: a row of that name whose timer has fired; it is only in the way. */
+/* `settled`: a row of that name that is settled; it is removed. */
 static int decide_create(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
 {
     fl_op *op = work->op;
@@ -224,6 +229,7 @@ static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
 {
     if (!row)
         return FL_TIMER_NOT_FOUND;
+    fl__assert(work->row_lock.held && work->row_lock.key == lock_of_seq(row->key.seq));
     int r = has_changed(work->op, row) ? FL_CHANGED : fl__ops_hold(e, row->key);
     if (r < 0)
         return r;
@@ -240,6 +246,7 @@ static int decide_cancel(fl_engine *e, struct work *work, const fl_row *row)
 {
     if (!row)
         return FL_TIMER_NOT_FOUND;
+    fl__assert(work->row_lock.held && work->row_lock.key == lock_of_seq(row->key.seq));
     int r = has_changed(work->op, row) ? FL_CHANGED : fl__ops_hold(e, row->key);
     if (r < 0)
         return r;
@@ -263,10 +270,11 @@ static int decide_cancel(fl_engine *e, struct work *work, const fl_row *row)
     return 0;
 }
 
-/* The name may have been given to another meanwhile. */
+/* Another timer may have got the name meanwhile. */
 static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
 {
     fl_op *op = work->op;
+    fl__assert(work->dead_lock.held);
     if (row)
         return FL_EXISTS;
     fl_key id = op->timer.id;
@@ -287,7 +295,7 @@ static int decide_get(fl_engine *e, struct work *work, const fl_row *row)
     return fl__ops_give_timer(work, &timer) < 0 ? FL_NO_MEMORY : 1;
 }
 
-/* Returns 0: it is being written; 1: it is over and has succeeded; negative: it has failed. */
+/* Returns 0 if a change is being written, 1 if the operation has succeeded without one, or a negative code. */
 static int decide(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
 {
     switch (work->op->kind) {
@@ -304,10 +312,11 @@ static int decide(fl_engine *e, struct work *work, const fl_row *row, const fl_r
     }
 }
 
-/* The same of an operation that has a group: the others are filed first, so that their IDs are known. What is found of the
- * row is the store's; the group only adds to it. */
+/* Decides an operation with a group. The followers are filed first, so that their IDs are known. The row that was read
+ * belongs to the store; the group only adds to it. */
 static int decide_group(fl_engine *e, struct work *work, const fl_row *row, const fl_row *settled)
 {
+    fl__assert(work->group && work->group->batch);
     if (!fl__write_open_group(e))
         return FL_NO_MEMORY;
     int r = fl__group_file(e, work->group);
@@ -317,11 +326,12 @@ static int decide_group(fl_engine *e, struct work *work, const fl_row *row, cons
     return r;
 }
 
-/* The row that was wanted was somebody else's and is free now: it may have changed. */
+/* Another operation held the row and has unlocked it. The row may have changed. */
 static void row_granted(fl_engine *e, struct lock *lock)
 {
     struct work *work = (struct work *)((char *)lock - offsetof(struct work, row_lock));
-    fl__queue_push(&e->to_find, work);
+    fl__assert(lock->held);
+    fl__queue_append(&e->to_find, work);
     fl__engine_flush_soon(e);
 }
 
@@ -329,26 +339,29 @@ void fl__ops_hold_and_decide(fl_engine *e, struct work *work, const fl_row *row,
 {
     uint64_t key = row ? lock_of_seq(row->key.seq) : 0;
     bool writes = work->op->kind != FL_OP_GET;
+    fl__assert(!row || !settled);
+    fl__assert(work->kind == WORK_CLIENT);
     if (work->row_lock.held && work->row_lock.key != key)
         fl__ops_release_row(e, work);
     if (row && writes)
         work->held = row->key;
     if (row && writes && !work->row_lock.held && !fl__lock(e, &work->row_lock, key, row_granted))
-        return; /* found again when it is granted */
+        return; /* read again when the lock is granted */
     int r = work->group ? decide_group(e, work, row, settled) : decide(e, work, row, settled);
     if (r != 0)
         fl__ops_finish(e, work, r > 0 ? 0 : r);
 }
 
-/* Whether it is in the namespace asked for, if one is. */
+/* Whether the row is in the namespace of the operation, if the operation names one. */
 bool fl__ops_is_in(const fl_op *op, fl_bytes ns)
 {
     return op->timer.ns.size == 0 || same_bytes(op->timer.ns, ns);
 }
 
-/* The answer to a question; NULL: there is none. */
+/* Goes on with a work after reading its row. `want` is the answer; NULL: the row is absent. */
 void fl__ops_found(fl_engine *e, struct work *work, const fl_store_want *want)
 {
+    fl__assert(work->op);
     if (e->state != ENGINE_RUNNING || !want) {
         fl__ops_finish(e, work, e->state == ENGINE_LOST ? FL_SHARD_LOST : FL_STORE_UNAVAILABLE);
         return;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Changes of which nobody knows whether they took effect, because the store did not answer in time.
+/* Changes with an unknown outcome, because the store did not answer in time.
  *
- * The store promises that from then on everybody sees either all of such a change or nothing. So the engine asks what is
- * there, as often as it takes to get an answer. Meanwhile:
+ * The store promises that after FL_OUTCOME_UNKNOWN, every reader sees either all of the change or nothing of it. So the
+ * engine reads the rows, and retries until it gets an answer. Meanwhile:
  *
- *   - A timer that was perhaps created is in memory, marked as unsure, and fires if its time comes first: it is better to
- *     fire what its creator believes lost than to lose what is there. When the answer is that it is not there, it goes; and
- *     before there is an answer, it is not filed again.
- *   - A timer that was perhaps moved, replaced or cancelled is held: it does not fire before it is known when it should.
- *     So is what it has perhaps become, if that is loaded meanwhile.
- *   - An attempt that was perhaps settled stays among those that are not, so that progress does not pass it.
+ *   - A timer that was perhaps created is in memory, marked as unsure, and fires when it is due. Firing a timer that its creator
+ *     believes lost is better than losing a timer that exists. If the store does not have it, it is removed. Before the answer,
+ *     it is not filed again.
+ *   - A timer that was perhaps moved, replaced or cancelled is held: it does not fire before its due time is known. Its perhaps
+ *     filed new row is held, too, if it is loaded meanwhile.
+ *   - An attempt that was perhaps settled counts as not settled, so that progress does not pass it.
  *   - Timers that were perhaps created together with such a change are held, too (group.c).
  */
 
 #include "engine/internal.h"
 
-/* Rings then, or earlier if it was to ring earlier: whatever comes in meanwhile does not put off what waits. */
+/* Sets the alarm, unless it is set to ring earlier: new doubts do not delay waiting ones. */
 static void ask_in(fl_engine *e, uint64_t delay_ns)
 {
     uint64_t now_ns = fl_loop_now_ns(e->loop);
@@ -32,27 +32,31 @@ void fl__doubts_ask_later(fl_engine *e)
 
 void fl__doubt(fl_engine *e, struct work *work)
 {
+    fl__assert(work->row_lock.held || work->new_key.seq || work->dead_lock.held);
+    fl__assert(e->state == ENGINE_RUNNING);
     ask_in(e, work->in_doubt ? SECOND_US * NS_PER_US / 10 : 0);
     if (!work->in_doubt) {
         work->in_doubt = true;
         work->next_in_doubt = e->in_doubt;
         e->in_doubt = work;
-        if (work->new_key.seq) /* nobody has seen it yet, so nobody holds it */
+        if (work->new_key.seq) /* the row is new, so no other operation holds its lock */
             fl__lock(e, &work->new_lock, lock_of_seq(work->new_key.seq), NULL);
         if (work->group)
             fl__group_hold(e, work->group);
     }
-    fl__queue_push(&e->doubts, work);
+    fl__queue_append(&e->doubts, work);
 }
 
-/* It is known now, or no longer matters. */
+/* The outcome is known, or no longer matters. */
 void fl__doubt_end(fl_engine *e, struct work *work)
 {
     if (!work->in_doubt)
         return;
     struct work **link = &e->in_doubt;
-    while (*link != work)
+    while (*link != work) {
+        fl__assert(*link);
         link = &(*link)->next_in_doubt;
+    }
     *link = work->next_in_doubt;
     work->in_doubt = false;
     fl__progress_keep(e, work->new_key);
@@ -64,7 +68,7 @@ void fl__doubt_end(fl_engine *e, struct work *work)
     fl__group_let_go(e, work->group);
 }
 
-/* Whether this row may be the work of a change in doubt. Then it is not over, wherever the front is by now. */
+/* Whether a work in doubt may have filed this row. Then it is not settled, even if the front has passed it. */
 bool fl__doubt_about(const fl_engine *e, uint64_t seq)
 {
     if (!e->in_doubt || !fl__is_locked(e, lock_of_seq(seq)))
@@ -82,8 +86,8 @@ static bool applied(const struct work *work, const fl_store_want *want)
     return want->found && want->row.key.seq == work->new_key.seq;
 }
 
-/* Whether the row is still to be taken in: a load may have brought it; or others of its time may be ahead of it in the
- * wheel: then it is loaded in its turn. */
+/* Whether the row is still to be taken into memory. A load may have brought it. If it is after the front, memory is cut off
+ * at its key, so that it is loaded in order with the other rows of its time. */
 static bool is_missing(fl_engine *e, const fl_row *row)
 {
     if (fl__ops_let_go(e, row->key))
@@ -93,17 +97,18 @@ static bool is_missing(fl_engine *e, const fl_row *row)
     return true;
 }
 
-/* A row that was in doubt, and is in the store. */
+/* Takes in a row that was in doubt and is in the store. */
 void fl__doubt_take_in(fl_engine *e, const fl_row *row)
 {
     if (is_missing(e, row))
         fl__ops_take_in(e, row, 0);
 }
 
-/* `want` is about the work, those behind it about the others of its group. */
+/* `want` is the answer for the work. The answers for its group follow in the array. */
 static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
 {
     bool done = applied(work, want);
+    fl__assert(work->in_doubt);
     fl__doubt_end(e, work);
     if (done && work->group)
         fl__group_found(e, work->group, want + 1);
@@ -120,7 +125,7 @@ static void resolve(fl_engine *e, struct work *work, const fl_store_want *want)
         fl__ops_not_applied(e, work);
 }
 
-/* How many questions there are about a work. */
+/* The number of rows to read for a work. */
 static size_t wants_of(const struct work *work)
 {
     return 1 + (work->group ? work->group->count : 0);
@@ -130,6 +135,7 @@ static void doubts_answered(fl_store_request *request)
 {
     struct find *find = (struct find *)request;
     fl_engine *e = find->engine;
+    fl__assert(e->doubts_busy > 0);
     e->doubts_busy--;
     fl__engine_answered(e, request);
     fl_store_want *want = find->wants;
@@ -148,7 +154,7 @@ static void doubts_answered(fl_store_request *request)
     fl__ops_deliver(e);
 }
 
-/* As many as fit; one group always does. */
+/* Takes as many works as fit; one group always fits. */
 static size_t wants_to_ask(const fl_engine *e)
 {
     size_t count = 0;
@@ -168,6 +174,7 @@ static void ask_works(fl_engine *e)
         return;
     while (asked < count) {
         struct work *work = fl__queue_pop(&e->doubts);
+        fl__assert(work->in_doubt && asked + wants_of(work) <= count);
         find->wants[asked].id = work->id;
         if (work->group)
             fl__group_want(work->group, &find->wants[asked + 1]);
@@ -181,7 +188,7 @@ static void ask_works(fl_engine *e)
 
 /* --- Perhaps created ---------------------------------------------------------------------------------------------- */
 
-/* The row of this key is in the store, or not: it is asked for. */
+/* Asks the store whether it has the row of this key. */
 void fl__doubt_unsure(fl_engine *e, fl_key key, uint32_t space)
 {
     if (e->unsure_count == e->unsure_capacity) {
@@ -194,6 +201,7 @@ void fl__doubt_unsure(fl_engine *e, fl_key key, uint32_t space)
         e->unsure = list;
         e->unsure_capacity = capacity;
     }
+    fl__assert(e->unsure_count < e->unsure_capacity);
     e->unsure[e->unsure_count++] = (struct unsure){key, space};
     ask_in(e, 0);
 }
@@ -206,14 +214,14 @@ static struct unsure *find_unsure(const fl_engine *e, uint64_t seq)
     return NULL;
 }
 
-/* The item of a key, waiting or in flight; NULL: it is not in memory. */
+/* The item of a key, in a span or in flight; NULL: it is not in memory. */
 static struct item *item_of(fl_engine *e, fl_key key)
 {
     uint32_t flight = fl__flight_find(e, key.seq);
     return flight ? e->flights.list[flight].item : fl__memory_find(e, key);
 }
 
-/* It is over, or is known not to be there: it never counted. */
+/* The timer is settled or does not exist. It was never counted. */
 void fl__doubt_forget(fl_engine *e, uint64_t seq)
 {
     struct unsure *unsure = find_unsure(e, seq);
@@ -221,7 +229,7 @@ void fl__doubt_forget(fl_engine *e, uint64_t seq)
         *unsure = e->unsure[--e->unsure_count];
 }
 
-/* It is in the store: a row like any other from now on. */
+/* The row is in the store. From now on it is a row like any other. */
 void fl__doubt_found(fl_engine *e, uint64_t seq)
 {
     const struct unsure *unsure = find_unsure(e, seq);
@@ -234,11 +242,12 @@ void fl__doubt_found(fl_engine *e, uint64_t seq)
     fl__doubt_forget(e, seq);
 }
 
-/* It is not in the store. One that fires already is not filed again, whatever comes of it. */
+/* The row is not in the store. If its timer already fires, it is not filed again, whatever the outcome. */
 static void ghost_gone(fl_engine *e, fl_key key)
 {
     uint32_t flight = fl__flight_find(e, key.seq);
     struct item *item = item_of(e, key);
+    fl__assert(!flight || item);
     fl__doubt_forget(e, key.seq);
     if (flight && e->flights.list[flight].state == FLIGHT_WAITING && fl__lane_withdraw(e, flight)) {
         fl__flight_end(e, flight);
@@ -250,7 +259,8 @@ static void ghost_gone(fl_engine *e, fl_key key)
     }
 }
 
-/* One that is not in memory does not fire: it can wait for its own answer. */
+/* Whether `want` asks for the timer of this key. By name, only a timer in memory matters: another does not fire, and waits
+ * for the answer to its own question. */
 static bool is_wanted(fl_engine *e, fl_key key, const fl_store_want *want)
 {
     fl_row row;
@@ -263,7 +273,7 @@ static bool is_wanted(fl_engine *e, fl_key key, const fl_store_want *want)
     return same_bytes(row.name, want->name) && same_bytes(row.ns, want->ns);
 }
 
-/* Somebody else has asked, and been told that it is not there: so it must not fire. */
+/* An operation has read that the timer does not exist. So the timer must not fire. */
 void fl__doubt_not_found(fl_engine *e, const fl_store_want *want)
 {
     for (size_t i = e->unsure_count; i-- > 0;)
@@ -275,6 +285,7 @@ static void unsure_answered(fl_store_request *request)
 {
     struct find *find = (struct find *)request;
     fl_engine *e = find->engine;
+    fl__assert(e->doubts_busy > 0);
     e->doubts_busy--;
     fl__engine_answered(e, request);
     for (size_t i = 0; i < find->request.find.count && request->result == 0 && e->state == ENGINE_RUNNING; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What has been taken out of a wheel and is not settled.
+/* Flights: timers that are taken out of a wheel and not settled.
  *
  * A flight is found by its sequence number, through a hash table, and by its token: the place in the list and how often
  * that place has been used. Places are used in turn, so that with ten thousand of them and a million firings a second a
@@ -10,51 +10,55 @@
 
 enum { TOKEN_PLACE_BITS = 24 };
 
-static uint32_t slot_of(const struct flights *flights, uint64_t seq)
+static uint32_t mark_of(uint64_t seq)
 {
-    return (uint32_t)(seq * 0x9e3779b97f4a7c15 >> 32) & (flights->table_size - 1);
+    return (uint32_t)(seq * 0x9e3779b97f4a7c15 >> 32);
 }
 
 static uint64_t seq_at(const struct flights *flights, uint32_t index)
 {
+    fl__assert(flights->list[index].item);
     return flights->list[index].item->seq;
 }
 
-static void table_put(struct flights *flights, uint32_t index)
+static void table_put(struct flights *flights, struct flight_entry entry)
 {
-    uint32_t slot = slot_of(flights, seq_at(flights, index));
-    while (flights->table[slot])
-        slot = (slot + 1) & (flights->table_size - 1);
-    flights->table[slot] = index;
+    uint32_t mask = flights->table_size - 1, slot = entry.mark & mask;
+    fl__assert(entry.index != 0 && flights->count < flights->table_size);
+    while (flights->table[slot].index)
+        slot = (slot + 1) & mask;
+    flights->table[slot] = entry;
 }
 
 /* Fills the gap, so that no search ends there too early. */
 static void table_remove(struct flights *flights, uint32_t index)
 {
-    uint32_t mask = flights->table_size - 1, gap = slot_of(flights, seq_at(flights, index));
-    while (flights->table[gap] != index)
+    struct flight_entry *table = flights->table;
+    uint32_t mask = flights->table_size - 1, gap = mark_of(seq_at(flights, index)) & mask;
+    fl__assert(flights->count > 0);
+    while (table[gap].index != index) {
+        fl__assert(table[gap].index); /* it is in the table */
         gap = (gap + 1) & mask;
-    for (uint32_t slot = (gap + 1) & mask; flights->table[slot]; slot = (slot + 1) & mask) {
-        uint32_t home = slot_of(flights, seq_at(flights, flights->table[slot]));
-        if (((slot - home) & mask) >= ((slot - gap) & mask)) {
-            flights->table[gap] = flights->table[slot];
+    }
+    for (uint32_t slot = (gap + 1) & mask; table[slot].index; slot = (slot + 1) & mask)
+        if (((slot - table[slot].mark) & mask) >= ((slot - gap) & mask)) {
+            table[gap] = table[slot];
             gap = slot;
         }
-    }
-    flights->table[gap] = 0;
+    table[gap] = (struct flight_entry){0};
 }
 
 static int grow_table(struct flights *flights)
 {
     uint32_t size = flights->table_size ? flights->table_size * 2 : 256;
-    uint32_t *table = fl__alloc_zeroed(size * sizeof *table), *old = flights->table;
+    struct flight_entry *table = fl__alloc_zeroed(size * sizeof *table), *old = flights->table;
     if (!table)
         return FL_NO_MEMORY;
     uint32_t old_size = flights->table_size;
     flights->table = table;
     flights->table_size = size;
     for (uint32_t i = 0; i < old_size; i++)
-        if (old[i])
+        if (old[i].index)
             table_put(flights, old[i]);
     fl__release(old);
     return 0;
@@ -71,7 +75,7 @@ static int grow_list(struct flights *flights)
     flights->list = list;
     flights->capacity = capacity;
     if (flights->used == 0)
-        flights->used = 1; /* 0 is none */
+        flights->used = 1; /* index 0 is unused */
     return 0;
 }
 
@@ -80,11 +84,12 @@ static uint32_t take_place(struct flights *flights)
     uint32_t index = flights->free_first;
     if (flights->used == flights->capacity && index == 0 && grow_list(flights) < 0)
         return 0;
-    if (flights->used < flights->capacity) { /* fresh places first: those that were used rest longer */
+    if (flights->used < flights->capacity) { /* unused places first, so that used ones are reused later */
         index = flights->used++;
         flights->list[index] = (struct flight){0};
         return index;
     }
+    fl__assert(index != 0 && flights->list[index].state == FLIGHT_FREE);
     flights->free_first = flights->list[index].next;
     if (flights->free_first == 0)
         flights->free_last = 0;
@@ -101,7 +106,7 @@ uint32_t fl__flight_new(fl_engine *e, struct item *item, enum flight_state state
         return 0;
     struct flight *flight = &flights->list[index];
     *flight = (struct flight){.item = item, .serial = flight->serial + 1, .state = FLIGHT_HELD};
-    table_put(flights, index);
+    table_put(flights, (struct flight_entry){index, mark_of(item->seq)});
     flights->count++;
     if (state == FLIGHT_LATE)
         fl__flight_late(e, index);
@@ -113,20 +118,21 @@ uint32_t fl__flight_find(const fl_engine *e, uint64_t seq)
     const struct flights *flights = &e->flights;
     if (flights->count == 0)
         return 0;
-    uint32_t slot = slot_of(flights, seq);
-    while (flights->table[slot] && seq_at(flights, flights->table[slot]) != seq)
-        slot = (slot + 1) & (flights->table_size - 1);
-    return flights->table[slot];
+    const struct flight_entry *table = flights->table;
+    uint32_t mask = flights->table_size - 1, mark = mark_of(seq), slot = mark & mask;
+    while (table[slot].index && (table[slot].mark != mark || seq_at(flights, table[slot].index) != seq))
+        slot = (slot + 1) & mask;
+    return table[slot].index;
 }
 
-/* Whether it is over, although its row is still there. */
+/* Whether the timer is settled although its row still exists. */
 bool fl__flight_done(const fl_engine *e, uint64_t seq)
 {
     uint32_t index = fl__flight_find(e, seq);
     return index && e->flights.list[index].done;
 }
 
-/* No longer among those that are not settled. */
+/* Removes a flight from the table of unsettled ones. */
 void fl__flight_forget(fl_engine *e, uint32_t index)
 {
     table_remove(&e->flights, index);
@@ -136,6 +142,7 @@ void fl__flight_forget(fl_engine *e, uint32_t index)
 static void give_place(struct flights *flights, uint32_t index)
 {
     struct flight *flight = &flights->list[index];
+    fl__assert(flight->state != FLIGHT_FREE);
     flight->state = FLIGHT_FREE;
     flight->item = NULL;
     flight->next = 0;
@@ -146,17 +153,20 @@ static void give_place(struct flights *flights, uint32_t index)
     flights->free_last = index;
 }
 
-/* Must not be in a list of late ones. Its item is freed. */
+/* Ends a flight and frees its item. It must not be in a list of late flights. */
 void fl__flight_end(fl_engine *e, uint32_t index)
 {
     struct flight *flight = &e->flights.list[index];
-    assert(flight->state != FLIGHT_FREE && flight->state != FLIGHT_LATE);
+    fl__assert(flight->state != FLIGHT_FREE && flight->state != FLIGHT_LATE);
     fl__lane_not_called(e, flight);
     if (flight->lane)
         fl__lane_leave(e, flight);
-    else if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING)
+    else if (flight->state == FLIGHT_DISPATCHED || flight->state == FLIGHT_SETTLING) {
+        fl__assert(e->flights.dispatched[flight->item->seq & 1] > 0);
         e->flights.dispatched[flight->item->seq & 1]--;
+    }
     if (flight->state != FLIGHT_ORPHAN) {
+        fl__assert(e->loaded > 0);
         fl__flight_forget(e, index);
         e->loaded--;
     }
@@ -164,11 +174,12 @@ void fl__flight_end(fl_engine *e, uint32_t index)
     give_place(&e->flights, index);
 }
 
-/* It is no flight any more, and its item not in memory's count. Not from the list of late ones. */
+/* Ends a flight and returns its item, which is no longer counted as loaded. It must not be in a list of late flights. */
 struct item *fl__flight_recall(fl_engine *e, uint32_t index)
 {
     struct item *item = e->flights.list[index].item;
     fl__lane_not_called(e, &e->flights.list[index]);
+    fl__assert(item && !e->flights.list[index].lane && e->loaded > 0);
     fl__flight_forget(e, index);
     e->loaded--;
     give_place(&e->flights, index);
@@ -179,6 +190,7 @@ void fl__flight_late(fl_engine *e, uint32_t index)
 {
     struct flights *flights = &e->flights;
     unsigned kind = flights->list[index].item->seq & 1;
+    fl__assert(flights->list[index].state == FLIGHT_HELD || flights->list[index].state == FLIGHT_LATE);
     flights->list[index].state = FLIGHT_LATE;
     flights->list[index].next = 0;
     if (flights->late[kind].last)
@@ -189,13 +201,14 @@ void fl__flight_late(fl_engine *e, uint32_t index)
     flights->late[kind].count++;
 }
 
-/* The next that waits to be dispatched; it is parked then. 0: none. */
+/* Takes the next late flight from its list, in state FLIGHT_HELD. 0: none. */
 uint32_t fl__flight_next_late(fl_engine *e, int kind)
 {
     struct flights *flights = &e->flights;
     uint32_t index = flights->late[kind].first;
     if (index == 0)
         return 0;
+    fl__assert(flights->list[index].state == FLIGHT_LATE && flights->late[kind].count > 0);
     flights->late[kind].first = flights->list[index].next;
     if (flights->late[kind].first == 0)
         flights->late[kind].last = 0;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* Attempts that wait.
  *
- * A lane has some flights in memory: those that wait for the dispatcher, and those that have begun. Whatever exceeds its
- * share is parked: filed again under the window of the lane, by the same change as a timer that is put off. The time of that
- * window never comes, so nothing loads it, the front never passes it, and windows of time are deleted as if the timer had
- * fired. Finding, cancelling and listing need no more than that the row is somewhere.
+ * A lane has some flights in memory: attempts that wait for the dispatcher, and attempts that have begun. Timers beyond its
+ * share are parked: they are refiled under the window of the lane, by the same change as a timer that is put off. The time of
+ * this window never comes. So no load reads it, the front never passes it, and the timers' former windows are deleted as if
+ * the timers had fired. Finding, cancelling and listing work for parked rows as for any row.
  *
- * Sequence numbers grow, so the window by number is the order of parking. When the lane has used up half of its share, the
- * next rows are called: they become flights, and their rows stay until they are settled, as those of attempts that were under
- * way when the clock was set back. The window is read from the beginning again until that brings nothing new, because a row
- * that is being changed is passed over. When it is found empty, it is dropped.
+ * Sequence numbers grow, so rows of the window are in the order of parking. When half of the lane's share is free, the next
+ * rows are called: they become flights. Their rows stay until they are settled, like rows of attempts that were in progress
+ * when the clock was set back. A pass through the window skips rows that are being changed. So passes are repeated until one
+ * finds no new row. An empty window is dropped.
  *
- * After a claim, the windows that are there say which lanes have parked timers. They are open: the dispatcher gets some of
- * each, and so learns that they are there.
+ * After a claim, the existing windows show which lanes have parked timers. These lanes are open: the dispatcher gets some
+ * timers of each, and so learns that the lanes exist.
  */
 
 #include "engine/internal.h"
 
 enum { LANE_BITS = 24, LANE_SHIFT = FL_WINDOW_SHIFT_NEAR, READ_MOST = 2000 };
 
-/* The last 17 years before FL_STORE_TIME_END. What is due then is filed under longer windows. */
+/* The last 17 years before FL_STORE_TIME_END. Timers that are due then are filed under longer windows. */
 #define LANES_BEGIN (FL_STORE_TIME_END - ((int64_t)1 << (LANE_BITS + LANE_SHIFT)))
 
 /* --- Windows ------------------------------------------------------------------------------------------------------ */
@@ -61,14 +61,14 @@ void fl__lanes_init(struct lanes *lanes)
     TAILQ_INIT(&lanes->all);
 }
 
-/* NULL: there is none. fl__hash_number() gives different numbers different hashes. */
+/* Returns NULL if the lane does not exist. fl__hash_number() gives different numbers different hashes. */
 static struct lane *find(const struct lanes *lanes, uint32_t number)
 {
     struct hash_link *link = fl__hash_first(&lanes->by_number, fl__hash_number(number));
     return link ? hash_entry(link, struct lane, by_number) : NULL;
 }
 
-/* The lane of a number, which is made if it is not there; NULL: no memory. */
+/* The lane of a number, made if it does not exist; NULL: no memory. */
 static struct lane *lane_of(fl_engine *e, uint32_t number)
 {
     struct lanes *lanes = &e->lanes;
@@ -86,6 +86,7 @@ static struct lane *lane_of(fl_engine *e, uint32_t number)
 
 static void drop_if_unused(fl_engine *e, struct lane *lane)
 {
+    fl__assert(lane->waiting <= lane->held);
     if (lane->held > 0 || lane->closed || lane->filed || lane->unread || e->lanes.reading == lane)
         return;
     fl__hash_remove(&e->lanes.by_number, &lane->by_number);
@@ -95,6 +96,7 @@ static void drop_if_unused(fl_engine *e, struct lane *lane)
 
 static void set_unread(fl_engine *e, struct lane *lane, bool unread)
 {
+    fl__assert(!lane->unread || e->lanes.unread > 0);
     e->lanes.unread += (uint32_t)unread - lane->unread;
     lane->unread = unread;
 }
@@ -122,7 +124,7 @@ bool fl__lane_next_window(const fl_engine *e, uint64_t after, uint64_t *ret)
     return next != UINT64_MAX;
 }
 
-/* The engine forgets its flights, and the store may be another's: closed lanes stay closed. */
+/* The engine forgets its flights, and another server may own the shard. Closed lanes stay closed. */
 void fl__lanes_clear(fl_engine *e)
 {
     struct lanes *lanes = &e->lanes;
@@ -149,19 +151,21 @@ void fl__lanes_free(struct lanes *lanes)
 
 /* --- Waiting ------------------------------------------------------------------------------------------------------ */
 
-/* Half of what the others leave, and always one. */
+/* The share of a lane in flights: half of the flights that other lanes leave, but at least one. */
 static uint32_t share_of(const fl_engine *e, const struct lane *lane)
 {
     uint32_t others = e->lanes.held - lane->held, most = e->config.max_waiting;
     uint32_t room = others < most ? most - others : 0;
+    fl__assert(lane->held <= e->lanes.held);
     return room / 2 > 0 ? room / 2 : 1;
 }
 
-/* The same of the bytes; and one timer always has room, however large it is. */
+/* Whether the lane has room in bytes: the share is as above. A single timer always has room, however large it is. */
 static bool has_bytes(const fl_engine *e, const struct lane *lane, unsigned part)
 {
     uint64_t others = e->lanes.bytes - lane->bytes, most = e->config.max_memory_bytes / 2;
     uint64_t room = others < most ? most - others : 0;
+    fl__assert(lane->bytes <= e->lanes.bytes);
     return lane->held == 0 || lane->bytes <= room / 2 / part;
 }
 
@@ -176,18 +180,21 @@ static bool takes(const fl_engine *e, const struct lane *lane, bool is_from_here
            (is_from_here || (!lane->unread && lane->held < share_of(e, lane) && has_bytes(e, lane, 1)));
 }
 
-/* The row of the flight is where it is to be parked. */
+/* Parks a flight without a write, because its row is still in the window of the lane. */
 static void put_back(fl_engine *e, struct lane *lane, uint32_t index)
 {
+    fl__assert(e->flights.list[index].state == FLIGHT_DISPATCHED);
     e->flights.dispatched[e->flights.list[index].item->seq & 1]--;
     fl__memory_free_item(e, fl__flight_recall(e, index));
     set_unread(e, lane, true);
     lane->read_seq = 0;
 }
 
-/* One that waits becomes one that has just been dispatched. False: the engine is ending, and it stays where it is. */
+/* Takes a waiting flight out of its lane, as if it had just been dispatched. Returns false if the engine is stopping: then
+ * the flight stays where it is. */
 static bool change_lanes(fl_engine *e, struct flight *flight)
 {
+    fl__assert(flight->state == FLIGHT_WAITING && flight->lane);
     if (e->state != ENGINE_RUNNING)
         return false;
     fl__lane_leave(e, flight);
@@ -200,7 +207,7 @@ bool fl_engine_wait(fl_engine *engine, uint64_t token, uint32_t number, void *ha
     fl_engine *e = engine;
     uint32_t index = fl__flight_of_token(e, token);
     struct flight *flight = &e->flights.list[index];
-    assert(number >> LANE_BITS == 0);
+    fl__assert(number >> LANE_BITS == 0);
     if (index == 0)
         return false;
     if (flight->state == FLIGHT_ORPHAN) {
@@ -209,18 +216,19 @@ bool fl_engine_wait(fl_engine *engine, uint64_t token, uint32_t number, void *ha
     }
     if (flight->state == FLIGHT_WAITING && !change_lanes(e, flight))
         return true;
-    assert(flight->state == FLIGHT_DISPATCHED && !flight->lane);
+    fl__assert(flight->state == FLIGHT_DISPATCHED && !flight->lane);
     struct lane *lane = lane_of(e, number);
-    bool is_from_here = flight->item->at_us == fl__lane_key(number, 0).at_us;
+    bool is_from_here = item_at_us(flight->item) == fl__lane_key(number, 0).at_us;
     if (!lane || !takes(e, lane, is_from_here)) {
         if (lane)
-            set_unread(e, lane, true); /* from now on: whatever comes later goes behind it */
+            set_unread(e, lane, true); /* later timers go behind this one */
         if (lane && is_from_here && !flight->superseded)
             put_back(e, lane, index);
         else
             fl__settle_begin(e, index, &(fl_settlement){.token = token, .result = FL_LATER}, WORK_PARK, number);
         return false;
     }
+    fl__assert(e->flights.dispatched[flight->item->seq & 1] > 0);
     e->flights.dispatched[flight->item->seq & 1]--;
     lane->held++;
     lane->waiting++;
@@ -238,6 +246,7 @@ void fl__lane_stop_waiting(fl_engine *e, struct flight *flight)
 {
     if (flight->state != FLIGHT_WAITING)
         return;
+    fl__assert(flight->lane && flight->lane->waiting > 0 && e->lanes.waiting > 0);
     flight->state = FLIGHT_DISPATCHED;
     flight->handle = NULL;
     flight->lane->waiting--;
@@ -259,13 +268,15 @@ bool fl_engine_begin(fl_engine *engine, uint64_t token, bool counted)
     return true;
 }
 
-/* It ends, or goes elsewhere. */
+/* The flight ends, or moves to another lane. */
 void fl__lane_leave(fl_engine *e, struct flight *flight)
 {
     struct lane *lane = flight->lane;
     if (!lane)
         return;
     fl__lane_stop_waiting(e, flight);
+    fl__assert(lane->held > 0 && e->lanes.held > 0);
+    fl__assert(lane->bytes >= flight->item->size && e->lanes.bytes >= flight->item->size);
     flight->lane = NULL;
     lane->held--;
     lane->bytes -= flight->item->size;
@@ -277,11 +288,11 @@ void fl__lane_leave(fl_engine *e, struct flight *flight)
         drop_if_unused(e, lane);
 }
 
-/* The token is not valid any more: another attempt will have another. */
+/* Invalidates the token: the next attempt has a new one. */
 bool fl__lane_withdraw(fl_engine *e, uint32_t index)
 {
     struct flight *flight = &e->flights.list[index];
-    assert(flight->state == FLIGHT_WAITING);
+    fl__assert(flight->state == FLIGHT_WAITING);
     if (!e->config.withdraw || !e->config.withdraw(e->config.arg, e, fl__flight_token(e, index), flight->handle)) {
         fl__lane_stop_waiting(e, flight);
         return false;
@@ -310,11 +321,12 @@ int fl_engine_close_lane(fl_engine *engine, uint32_t lane, bool closed)
 
 void fl__lane_not_called(fl_engine *e, struct flight *flight)
 {
+    fl__assert(e->lanes.called >= flight->called);
     e->lanes.called -= flight->called;
     flight->called = false;
 }
 
-/* Whether a change that may have filed something under this window is not over. */
+/* Whether a change that may file a row under this window is in progress. */
 static bool is_being_filed(const fl_engine *e, uint64_t window)
 {
     if (fl__write_files_under(e, window))
@@ -325,7 +337,7 @@ static bool is_being_filed(const fl_engine *e, uint64_t window)
     return false;
 }
 
-/* One that is being changed is passed over. If the clock was set back, it may not be due any more. */
+/* Makes a parked row a flight. Skips a row that is being changed. If the clock was set back, the row may no longer be due. */
 static void call(fl_engine *e, struct lane *lane, const fl_row *row)
 {
     if (fl__is_locked(e, lock_of_seq(row->key.seq)) || fl__flight_find(e, row->key.seq))
@@ -351,7 +363,7 @@ static void call(fl_engine *e, struct lane *lane, const fl_row *row)
     fl__flight_late(e, index);
 }
 
-/* The pass is over. Returns whether there is anything to do now. */
+/* A pass has ended. Returns whether another pass is to begin now. */
 static bool pass_ended(fl_engine *e, struct lane *lane, bool empty)
 {
     bool filing = is_being_filed(e, fl__lane_window(lane->number));
@@ -367,6 +379,7 @@ static void lane_read(fl_store_request *request)
 {
     fl_engine *e = request->arg;
     struct lane *lane = e->lanes.reading;
+    fl__assert(lane);
     e->lanes.reading = NULL;
     if (!fl__engine_answered(e, request) || request->result < 0)
         return;
@@ -383,7 +396,7 @@ static void lane_read(fl_store_request *request)
     drop_if_unused(e, lane);
 }
 
-/* How many are called at once: they are in memory, too. */
+/* The number of rows to call at once, limited because they use memory. */
 static uint32_t read_most(const fl_engine *e)
 {
     uint32_t most = e->config.max_waiting / 4 + 1;
@@ -394,6 +407,7 @@ static void read_lane(fl_engine *e, struct lane *lane)
 {
     fl_store_request *request = &e->lanes.request;
     uint32_t share = share_of(e, lane), room = share > lane->held ? share - lane->held : 1;
+    fl__assert(!e->lanes.reading && lane->unread && !lane->closed);
     if (lane->read_seq == 0)
         lane->news = false;
     request->arg = e;
@@ -408,7 +422,7 @@ static void read_lane(fl_engine *e, struct lane *lane)
     fl__engine_submit_request(e, request, FL_STORE_LIST, lane_read);
 }
 
-/* Reads the next lane that has room, as soon as what was called before is nearly all with the dispatcher. */
+/* Reads the next lane that has room, when the dispatcher has nearly all timers that were called before. */
 void fl__lanes_read(fl_engine *e)
 {
     struct lanes *lanes = &e->lanes;
@@ -426,7 +440,7 @@ void fl__lanes_read(fl_engine *e)
     read_lane(e, lane);
 }
 
-/* Their flights are gone, or there are none: the rows that are left must be found. */
+/* Reads lanes again whose flights are gone, to find the remaining rows. */
 void fl__lanes_read_again(fl_engine *e, bool all)
 {
     struct lane *lane;

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Pages of timers.
  *
- * A list goes through the windows by their beginning, the longer ones first, and through a window by sequence number. A
- * window may be filed again into its parts while somebody lists it: what has been seen of it is then met again in the parts,
- * which come later. It is told by its numbers: all that was ever filed under a window has lower ones than what has been
- * filed under its parts, so that up to the highest seen in the whole, everything in a part has been seen. That would not be
- * so of a window that is half filed again: a list that comes to one waits until it is gone.
+ * A list goes through the windows by their beginning, longer ones first, and through a window by sequence number. A window
+ * may be refiled into its parts while it is being listed. The parts come later in the list, and contain rows that were
+ * already listed. Sequence numbers tell these rows: the rows that were filed under the window itself have lower numbers than
+ * the rows that were filed under its parts. So rows of a part up to the highest number seen in the window have been listed.
+ * This does not hold while a window is being refiled: a list that reaches such a window waits until it is gone.
  *
- * Windows go by the time under which a timer is filed, and who asks for a range means the time at which it is due. What was
- * overdue when it was created, what is to be attempted again and what was put off is filed later than that, at any time
- * after now; and if the clock was set back between two attempts, the second is filed before the timer is due. So a range
- * that begins in the future is one of windows, too; from one that does not, all windows are looked through. In either case
- * what has been found is judged by when it is due.
+ * Windows go by the time under which a timer is filed, and a range goes by due times. Timers that were overdue when they were
+ * created, retries, and timers that were put off are filed later than they are due, at any time after now. If the clock was
+ * set back between two attempts, the second attempt is filed before the timer is due. So a range that begins in the future is
+ * also a range of windows. For any other range, the list goes through all windows. In both cases a filter compares due times.
  *
  * A cursor is the window, the last number seen in it, and up to two longer windows that it is a part of and that were seen in
  * part before they were filed again, each as its shift and the highest number seen in it. A third such window is forgotten,
- * which needs three to be filed again under the eyes of one list: what was seen of it is listed twice.
+ * and its rows are listed twice. This needs three windows to be refiled during one list.
  */
 
 #include "engine/internal.h"
@@ -31,7 +30,7 @@ struct fl_listing_state {
     size_t count, limit, looked, bytes;
     struct arena arena;
     int result;
-    bool waits; /* for the shard, or until a window has been filed again */
+    bool waits; /* for the shard, or until a window is refiled */
     bool woken;
     struct fl_listing_state *next;
 };
@@ -41,8 +40,10 @@ static void finish(struct fl_listing_state *s, int result, bool more)
     fl_listing *listing = s->listing;
     fl_engine *e = s->engine;
     struct fl_listing_state **link = &e->listings;
-    while (*link != s)
+    while (*link != s) {
+        fl__assert(*link); /* it is in the list */
         link = &(*link)->next;
+    }
     *link = s->next;
     listing->result = result;
     listing->found = s->found;
@@ -65,6 +66,7 @@ static bool copy_bytes(struct arena *arena, fl_bytes *bytes)
 static int add(struct fl_listing_state *s, const fl_row *row)
 {
     fl_op *op = &s->found[s->count];
+    fl__assert(s->count < s->limit);
     *op = (fl_op){.kind = FL_OP_GET};
     fl__row_timer(row, &op->timer);
     fl_durable *timer = &op->timer;
@@ -95,7 +97,7 @@ static bool contains(fl_bytes text, fl_bytes part)
     return part.size == 0 || (text.size >= part.size && memmem(text.data, text.size, part.data, part.size));
 }
 
-/* What the store has not looked at. */
+/* The filters that the store does not apply. */
 static bool fits(const fl_listing *listing, const fl_durable *timer)
 {
     return (listing->from_us == 0 || timer->due_us >= listing->from_us) && timer->due_us < listing->until_us &&
@@ -111,7 +113,7 @@ static bool is_part(uint64_t window, uint64_t of)
            fl_window_end(window) <= fl_window_end(of);
 }
 
-/* The longer windows that were seen in part: their shift and the highest number seen in them. 0: none. */
+/* A level of the cursor: the shift of a longer window that was seen in part, and the highest number seen in it. 0: none. */
 static uint64_t seen_in(uint64_t level)
 {
     return level & SEQ_MAX;
@@ -123,7 +125,7 @@ static uint64_t highest_seen(const uint64_t cursor[4])
     return outer > inner ? outer : inner;
 }
 
-/* Whether a window is still inside the one that a level of the cursor stands for. */
+/* Whether a window is part of the longer window of a level of the cursor. */
 static bool is_within(const uint64_t cursor[4], int level, uint64_t window)
 {
     unsigned shift = (unsigned)(cursor[level] >> 56);
@@ -133,6 +135,7 @@ static bool is_within(const uint64_t cursor[4], int level, uint64_t window)
 static void move_on(uint64_t cursor[4], uint64_t window)
 {
     bool part = cursor[C_WINDOW] && is_part(window, cursor[C_WINDOW]);
+    fl__assert(window != cursor[C_WINDOW]);
     if (!is_within(cursor, C_INNER, window))
         cursor[C_INNER] = 0;
     if (!is_within(cursor, C_OUTER, window))
@@ -148,19 +151,19 @@ static bool is_ahead(fl_engine *e, const fl_listing *listing)
     return listing->from_us > fl__engine_now(e);
 }
 
-/* From when on everything is filed that is due from `from_us` on, */
+/* All timers that are due from `from_us` on are filed at this time or later. */
 static int64_t filed_from(fl_engine *e, const fl_listing *listing)
 {
     return is_ahead(e, listing) ? listing->from_us : 0;
 }
 
-/* and before when what is due before `until_us`. */
+/* All timers that are due before `until_us` are filed before this time. */
 static int64_t filed_until(fl_engine *e, const fl_listing *listing)
 {
     return is_ahead(e, listing) ? listing->until_us : FL_STORE_TIME_END;
 }
 
-/* Whether a row that was found is to be shown. */
+/* Whether a row that was found belongs to the list. */
 static bool is_wanted(const fl_engine *e, const fl_listing *listing, const fl_row *row)
 {
     fl_durable timer;
@@ -170,7 +173,7 @@ static bool is_wanted(const fl_engine *e, const fl_listing *listing, const fl_ro
     return fits(listing, &timer);
 }
 
-/* After all others: what is parked is due. Its numbers have nothing to do with those in longer windows. */
+/* Lanes come after all other windows. Parked timers are due. Their numbers are unrelated to numbers in longer windows. */
 static bool next_lane(const fl_engine *e, uint64_t cursor[4], bool past)
 {
     uint64_t window, after = fl__is_lane(cursor[C_WINDOW]) ? cursor[C_WINDOW] : 0;
@@ -183,7 +186,7 @@ static bool next_lane(const fl_engine *e, uint64_t cursor[4], bool past)
     return true;
 }
 
-/* The window to go on with: that of the cursor if it is still there and not at its end. */
+/* The window to continue with: the window of the cursor if it still exists and is not at its end. */
 static bool next_window(fl_engine *e, const fl_listing *listing, uint64_t cursor[4], bool past)
 {
     int64_t from_us = filed_from(e, listing), until_us = filed_until(e, listing);
@@ -197,6 +200,7 @@ static bool next_window(fl_engine *e, const fl_listing *listing, uint64_t cursor
             continue;
         if (begin >= until_us)
             return false;
+        fl__assert(!fl__is_lane(window)); /* those are not among the windows of time */
         move_on(cursor, window);
         return true;
     }
@@ -251,7 +255,7 @@ static void list_more(struct fl_listing_state *s, bool past)
     }
     s->waits = fl__window_in_parts(e, cursor[C_WINDOW]);
     if (s->waits) {
-        fl__alarm_set(e, &e->load_alarm, 0); /* which files again first */
+        fl__alarm_set(e, &e->load_alarm, 0); /* which refiles first */
         return;
     }
     fl_store_request *request = &s->request;
@@ -315,7 +319,7 @@ static void dead_listed(fl_store_request *request)
         list_dead(s);
 }
 
-/* Without filters of our own, no more is asked for than fits. */
+/* Without filters that the engine applies, it asks for no more rows than fit. */
 static void list_dead(struct fl_listing_state *s)
 {
     fl_store_request *request = &s->request;
@@ -352,7 +356,7 @@ static void begin(fl_loop *loop, void *arg)
         list_more(s, false);
 }
 
-/* Those that have waited go on, or are refused, or wait for something else. */
+/* Continues the lists that have waited. They may be refused, or wait again. */
 void fl__lists_go_on(fl_engine *e)
 {
     struct fl_listing_state *s;
@@ -362,14 +366,14 @@ void fl__lists_go_on(fl_engine *e)
         if (s->woken) {
             s->woken = false;
             begin(e->loop, s);
-            s = e->listings; /* whoever was answered may have asked for another */
+            s = e->listings; /* the answer may have begun another list */
         } else {
             s = s->next;
         }
     }
 }
 
-/* A cursor may have been anywhere since it was given out. */
+/* A cursor comes from a client and may be forged. */
 static bool is_window(uint64_t window)
 {
     unsigned shift = fl_window_shift(window);

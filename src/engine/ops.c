@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* What the program asks for.
+/* Operations that the program submits.
  *
- * A timer without a name is created at once: it needs no look. Everything else goes the same way: hold the name (if it is by
- * name), find the row (unless the store knows at once that there is none), hold the row, decide, write, answer. submit.c has
- * the way in, decide.c decides. Nothing is decided in the store; the shard has one owner, and names and rows are held, so that
- * what was found is still so when the change takes effect.
+ * A timer without a name is created at once, without reading. Every other operation has these steps: lock the name (if it is
+ * by name), read the row (unless the store knows at once that it is absent), lock the row, decide, write, answer. submit.c
+ * has the first steps, decide.c decides. The engine decides, not the store. The shard has one owner, and names and rows are
+ * locked, so the row is still as it was read when the change takes effect.
  *
- * While a row is held for a change, its timer does not fire: one that falls due waits for the outcome. So a cancel that
- * succeeds comes before the firing, or it says that the firing has begun.
+ * While a row is held for a change, its timer does not fire. A timer that falls due waits for the outcome. So either a cancel
+ * succeeds and the timer does not fire, or the cancel reports that the firing has begun.
  */
 
 #include "engine/internal.h"
@@ -16,6 +16,7 @@
 
 void fl__ops_answer(fl_engine *e, fl_batch *batch, fl_op *op, int result)
 {
+    fl__assert(batch->left > 0);
     op->result = result;
     if (--batch->left > 0)
         return;
@@ -42,6 +43,7 @@ void fl__ops_deliver(fl_engine *e)
     while (e->answered) {
         fl_batch *batch = e->answered;
         void *bytes = batch->bytes;
+        fl__assert(batch->left == 0);
         e->answered = batch->next;
         if (!e->answered)
             e->answered_last = NULL;
@@ -61,11 +63,12 @@ void fl__ops_answer_work(fl_engine *e, struct work *work, int result)
         fl__group_answer(e, work->group, result);
 }
 
-/* Copies what is only borrowed from the store, to last until the batch is done. */
+/* Copies bytes that belong to the store, so that they are valid until the batch is done. */
 bool fl__ops_own_bytes(fl_batch *batch, fl_bytes *bytes)
 {
     if (bytes->size == 0)
         return true;
+    fl__assert(bytes->data);
     if (!batch->bytes && !(batch->bytes = fl__alloc_zeroed(sizeof(struct arena))))
         return false;
     bytes->data = fl__arena_copy(batch->bytes, bytes->data, bytes->size);
@@ -75,6 +78,7 @@ bool fl__ops_own_bytes(fl_batch *batch, fl_bytes *bytes)
 int fl__ops_give_timer(struct work *work, const fl_durable *timer)
 {
     fl_durable copy = *timer;
+    fl__assert(work->op);
     if (!fl__ops_own_bytes(work->batch, &copy.ns) || !fl__ops_own_bytes(work->batch, &copy.name) ||
         !fl__ops_own_bytes(work->batch, &copy.payload) || !fl__ops_own_bytes(work->batch, &copy.target) ||
         !fl__ops_own_bytes(work->batch, &copy.headers) || !fl__ops_own_bytes(work->batch, &copy.schedule) ||
@@ -95,7 +99,7 @@ struct work *fl__work_new(fl_engine *e, enum work_kind kind)
     return work;
 }
 
-/* If its timer is still in memory, it may fire again: it was told not to by this work, or by a load meanwhile. */
+/* Unlocks the row. If its timer is in memory, it may fire again: this work, or a load since, has held it. */
 void fl__ops_release_row(fl_engine *e, struct work *work)
 {
     if (work->row_lock.held && work->held.seq && e->state == ENGINE_RUNNING)
@@ -103,7 +107,7 @@ void fl__ops_release_row(fl_engine *e, struct work *work)
     fl__unlock(e, &work->row_lock);
 }
 
-/* One that has not been answered until now cannot be: the engine is not running any more. */
+/* Frees a work. If it is not answered yet, the engine is no longer running, and the answer says so. */
 void fl__work_end(fl_engine *e, struct work *work)
 {
     if (work->op)
@@ -123,12 +127,13 @@ void fl__ops_finish(fl_engine *e, struct work *work, int result)
     fl__work_end(e, work);
 }
 
-/* Keeps the timer of a row from firing; returns FL_BUSY if it does already. */
+/* Keeps the timer of a row from firing; returns FL_BUSY if it is firing already. */
 int fl__ops_hold(fl_engine *e, fl_key key)
 {
     uint32_t flight = fl__flight_find(e, key.seq);
     if (flight) {
         struct flight *f = &e->flights.list[flight];
+        fl__assert(f->item && f->state != FLIGHT_ORPHAN); /* orphans are not found by number */
         if (f->state == FLIGHT_DISPATCHED || (f->state == FLIGHT_SETTLING && !f->moving) ||
             (f->state == FLIGHT_WAITING && !fl__lane_withdraw(e, flight)))
             return FL_BUSY;
@@ -156,12 +161,13 @@ bool fl__ops_let_go(fl_engine *e, fl_key key)
     return true;
 }
 
-/* The row is gone from the store: so is its timer from memory. One that is under way is left to its end. */
+/* Removes the timer of a deleted row from memory. An attempt in progress is left to end. */
 static void forget_row(fl_engine *e, fl_key key)
 {
     uint32_t flight = fl__flight_find(e, key.seq);
     if (flight) {
         struct flight *f = &e->flights.list[flight];
+        fl__assert(f->item && f->state != FLIGHT_ORPHAN);
         f->superseded = true;
         if (f->state == FLIGHT_HELD)
             fl__flight_end(e, flight);
@@ -172,7 +178,8 @@ static void forget_row(fl_engine *e, fl_key key)
         fl__memory_remove(e, item);
 }
 
-/* A row that is in the store now. What the front has passed meanwhile must be in memory in any case: nobody loads it. */
+/* Takes a row that the store has now into memory. If the front has passed it, it must be in memory in any case, because no
+ * load brings it. */
 void fl__ops_take_in(fl_engine *e, const fl_row *row, uint8_t flags)
 {
     bool wanted = behind_front(e, row->key);
@@ -184,7 +191,7 @@ void fl__ops_take_in(fl_engine *e, const fl_row *row, uint8_t flags)
         fl__engine_restart(e, "out of memory for a timer that is due soon");
 }
 
-/* A row that was perhaps filed goes into memory, if it is near, and counts when it is known to be there. */
+/* Takes a row that was perhaps filed into memory, if it is due soon. It is counted when the store confirms it. */
 static void take_in_unsure(fl_engine *e, const struct write_entry *entry)
 {
     fl__ops_take_in(e, &entry->row, ITEM_UNSURE);
@@ -194,6 +201,7 @@ static void take_in_unsure(fl_engine *e, const struct write_entry *entry)
 /* The answer to a creation without a name. */
 void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result)
 {
+    fl__assert(entry->op && !entry->work);
     if (e->state == ENGINE_RUNNING && result == 0)
         fl__ops_take_in(e, &entry->row, 0);
     else if (e->state == ENGINE_RUNNING && result == FL_OUTCOME_UNKNOWN)
@@ -209,8 +217,8 @@ void fl__ops_created(fl_engine *e, const struct write_entry *entry, int result)
 
 /* --- Written ------------------------------------------------------------------------------------------------------ */
 
-/* One that was under way and has been settled since does not count any more: what replaces it does. One that is done and
- * whose row was still there leaves its place to that. */
+/* Corrects `adds` if the replaced timer was firing. If it has been settled since, it is no longer counted, so its
+ * replacement adds one. If it was done but its row was still there, the replacement takes over its count. */
 static void count_pending(fl_engine *e, const struct work *work)
 {
     uint32_t flight = work->under_way ? fl__flight_find(e, work->old_key.seq) : 0;
@@ -218,7 +226,7 @@ static void count_pending(fl_engine *e, const struct work *work)
     if (work->adds != 0 || ended)
         fl__count(e, work->space, work->adds < 0 ? -1 : 1);
     if (work->op && (ended || (flight && e->flights.list[flight].done)))
-        work->op->outcome = FL_CREATED; /* nothing was replaced */
+        work->op->outcome = FL_CREATED; /* no timer was replaced */
 }
 
 static void count_applied(fl_engine *e, const struct work *work)
@@ -237,6 +245,8 @@ static void count_applied(fl_engine *e, const struct work *work)
 /* The change took effect; `row` is what it has filed, if anything. */
 void fl__ops_applied(fl_engine *e, struct work *work, const fl_row *row)
 {
+    fl__assert(!row || row->key.seq == work->new_key.seq);
+    fl__assert(work->kind == WORK_CLIENT);
     count_applied(e, work);
     if (work->old_key.seq)
         forget_row(e, work->old_key);
@@ -250,7 +260,7 @@ void fl__ops_not_applied(fl_engine *e, struct work *work)
     fl__ops_finish(e, work, FL_STORE_UNAVAILABLE);
 }
 
-/* The engine is not running any more: what was written is for the next owner, or for itself after another claim. */
+/* The engine is no longer running: the next shard owner, or this engine after another claim, loads what was written. */
 static void written_too_late(fl_engine *e, struct work *work, int result)
 {
     if (result == 0 && work->kind == WORK_CLIENT)
@@ -267,6 +277,7 @@ static void written_too_late(fl_engine *e, struct work *work, int result)
 
 void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *entry, int result)
 {
+    fl__assert(entry->work == work && !work->in_doubt);
     if (e->state != ENGINE_RUNNING) {
         written_too_late(e, work, result);
         return;
@@ -277,11 +288,12 @@ void fl__ops_written(fl_engine *e, struct work *work, const struct write_entry *
         fl__settle_written(e, work, entry, result);
         return;
     }
+    fl__assert(work->op); /* one that was answered is in doubt, and is not written again */
     if (result == 0) {
         fl__ops_applied(e, work, work->new_key.seq ? &entry->row : NULL);
     } else if (result == FL_OUTCOME_UNKNOWN && work->op->kind == FL_OP_CREATE && work->op->outcome == FL_CREATED &&
                !work->group) {
-        take_in_unsure(e, entry); /* as one without a name */
+        take_in_unsure(e, entry); /* like a creation without a name */
         fl__ops_finish(e, work, result);
     } else if (result == FL_OUTCOME_UNKNOWN) {
         fl__ops_answer_work(e, work, result);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* How far the shard has got, and the deletion of what is settled.
+/* Progress of the shard, and the deletion of settled rows.
  *
- * Progress is the two fronts and what is behind them but not settled: flights, changes on their way to the store that file
- * something behind the front (it was due when they were made, and the front went on meanwhile), those in doubt, and what
- * the owner before had kept and is not loaded yet. It is recorded every second in which something has changed; after a crash
- * what was settled since then comes again, and nothing else.
+ * Progress is the two fronts, and a list of the rows behind them that are not settled: flights; rows of queued or sent writes
+ * that the front has passed meanwhile; rows of works in doubt; and rows from the list of the previous owner that are not
+ * loaded yet. It is recorded every second if it has changed. After a crash, attempts that were settled since the last record
+ * are repeated, and no others.
  *
- * Deleting is done by windows, when a window is over and both fronts have passed it. What is left of it in flight stays.
+ * Rows are deleted by windows, when a window has ended and both fronts have passed it. Rows that are still in flight stay.
  *
- * The wall clock set back. The front is ahead of the clock then, and what is new would be filed behind it, as settled. So
- * everything that is settled is deleted, for once not only in windows that are over, and in the same transaction the front
- * is taken back to the clock; before that is done, nothing is written. An attempt that is under way meanwhile is ahead of
- * the front then. When it is done, its row is taken away; or, if the front has passed it again before that could be written,
- * it is settled like any other.
+ * The wall clock set back. The front is then ahead of the clock, and new timers would be filed behind it, as if settled. So
+ * one transaction deletes all settled rows, also in windows that have not ended, and moves the front back to the clock.
+ * Nothing else is written before. An attempt in progress is then ahead of the front. When it is done, its row is removed. If
+ * the front has passed it again before that could be written, it is settled like any other.
  */
 
 #include <stdlib.h>
@@ -38,8 +37,8 @@ static uint64_t *kept_before(const fl_engine *e, uint64_t seq)
     return NULL;
 }
 
-/* Whether a row that is in the store is over. As long as not all is loaded that the owner before has left, what that one
- * has kept is not; nor is what a change in doubt has filed. */
+/* Whether a row of the store is settled. Rows from the list of the previous owner are not settled until they are loaded. Nor
+ * are rows that a work in doubt may have filed. */
 bool fl__settled(const fl_engine *e, fl_key key)
 {
     if (e->retreat && fl_progress_settled(&e->record_request.finish.settled, key))
@@ -48,17 +47,18 @@ bool fl__settled(const fl_engine *e, fl_key key)
            !fl__doubt_about(e, key.seq);
 }
 
-/* It is over, and nothing is written about it: the front has passed it. */
+/* Settles a row that the front has passed: it no longer counts as kept. Nothing is written for it. */
 void fl__progress_settle(fl_engine *e, uint64_t seq)
 {
-    uint64_t *kept[] = {kept_before(e, seq | 1), kept_before(e, seq & ~(uint64_t)1)}; /* it, and its mark */
+    uint64_t *kept[] = {kept_before(e, seq | 1), kept_before(e, seq & ~(uint64_t)1)}; /* the row, and its mark */
+    fl__assert((!kept[0] && !kept[1]) || e->recovered_count > 0);
     for (int i = 0; i < 2; i++)
         if (kept[i])
             memmove(kept[i], kept[i] + 1, (size_t)(e->recovered + --e->recovered_count - kept[i]) * sizeof *kept[i]);
 }
 
-/* Of two neighbouring numbers only one is ever used (fl__seq_take). The other marks, among what is kept, an attempt that has
- * begun and counts. */
+/* Of two neighbouring numbers only one is ever used (fl__seq_take). In the list of kept rows, the other number marks an
+ * attempt that has begun and counts. */
 static uint64_t mark_of(uint64_t seq)
 {
     return seq ^ 1;
@@ -69,8 +69,8 @@ bool fl__progress_was_begun(const fl_engine *e, uint64_t seq)
     return kept_before(e, mark_of(seq)) != NULL;
 }
 
-/* Fronts move with what is fired. When nothing is due, they follow the clock here, each time it matters where they are: but
- * never past what is loaded, nor past what is in the wheel or not in it yet. */
+/* Firing moves the fronts. When nothing is due, this function moves them after the clock, before they are used. They stay
+ * before the end of the loaded time, and before every item in memory. */
 void fl__progress_move_fronts(fl_engine *e)
 {
     fl__memory_follow(e, e->wall_us);
@@ -78,10 +78,7 @@ void fl__progress_move_fronts(fl_engine *e)
     if (e->armed_us < to_us)
         to_us = e->armed_us;
     for (int kind = 0; kind < 2; kind++) {
-        uint64_t next_ns;
-        int64_t at_us = to_us;
-        if (fl_wheel_next_deadline(e->wheel[kind], &next_ns) && next_ns < (uint64_t)to_us * NS_PER_US)
-            at_us = (int64_t)(next_ns / NS_PER_US);
+        int64_t next_us = fl__memory_next_armed_us(e, kind), at_us = next_us < to_us ? next_us : to_us;
         fl_key front = {at_us - 1, SEQ_MAX};
         if (at_us > 0 && key_before(e->front[kind], front))
             e->front[kind] = front;
@@ -98,11 +95,13 @@ static int keep(fl_engine *e, size_t *count, uint64_t seq)
         e->keep = list;
         e->keep_capacity = capacity;
     }
+    fl__assert(*count < e->keep_capacity);
     e->keep[(*count)++] = seq;
     return 0;
 }
 
-/* One that is done is not: should the front pass it before its row is gone, that is as good. */
+/* Keeps the flights behind the front. A flight that is done is not kept: if the front passes it before its row is removed, it
+ * is settled in that way. */
 static int keep_flights(fl_engine *e, size_t *count)
 {
     for (uint32_t i = 1; i < e->flights.used; i++) {
@@ -127,7 +126,7 @@ static int keep_written(fl_engine *e, const struct write *write, size_t *count)
     return 0;
 }
 
-/* Only what they have perhaps filed: what they have perhaps taken away is a flight, or it is over. */
+/* Keeps the rows that works in doubt may have filed. The rows that they may have removed are flights or settled. */
 static int keep_doubts(fl_engine *e, size_t *count)
 {
     for (const struct work *work = e->in_doubt; work; work = work->next_in_doubt) {
@@ -142,8 +141,8 @@ static int keep_doubts(fl_engine *e, size_t *count)
     return 0;
 }
 
-/* The engine is stopping, and this was filed or perhaps filed, but is not in memory: its last record must not pass
- * it, wherever the front will be then. */
+/* Keeps a row that was filed, or perhaps filed, while the engine stops and that is not in memory: the last record of progress
+ * must not settle it. */
 void fl__progress_keep(fl_engine *e, fl_key key)
 {
     if (e->state != ENGINE_STOPPING || e->now || key.seq == 0)
@@ -152,7 +151,7 @@ void fl__progress_keep(fl_engine *e, fl_key key)
         e->recovered_count = 0;
     uint64_t *kept = fl__resize(e->recovered, (e->recovered_count + 1) * sizeof *kept);
     if (!kept) {
-        e->now = true; /* then without a last record */
+        e->now = true; /* stops without a last record */
         return;
     }
     e->recovering = true;
@@ -201,6 +200,7 @@ int fl__progress_now(fl_engine *e, fl_progress *ret)
 static void record_done(fl_store_request *request)
 {
     fl_engine *e = request->arg;
+    fl__assert(e->record_busy);
     e->record_busy = false;
     if (!fl__engine_answered(e, request))
         return;
@@ -211,7 +211,7 @@ static void record_done(fl_store_request *request)
     fl__history_sent(e, request->result);
     fl__history_go_on(e);
     if (e->set_back)
-        fl__engine_flush_soon(e); /* it had to wait */
+        fl__engine_flush_soon(e); /* moving the front back had to wait for this */
 }
 
 static bool may_record(const fl_engine *e)
@@ -221,25 +221,26 @@ static bool may_record(const fl_engine *e)
 
 static void finish_done(fl_store_request *request);
 
-/* To take the front back must succeed before anything is written. */
+/* Nothing else may be written before the store has the front that was moved back. */
 static void send_retreat(fl_engine *e)
 {
+    fl__assert(e->retreat && !e->record_busy && e->state == ENGINE_RUNNING);
     fl__history_send(e, &e->record_request.finish.history);
-    e->record_busy = e->finishing = true;
+    e->record_busy = true;
     fl__engine_submit_request(e, &e->record_request, FL_STORE_FINISH, finish_done);
 }
 
 void fl__record(fl_engine *e)
 {
     fl__alarm_set(e, &e->record_alarm, e->config.record_interval_us * NS_PER_US);
-    fl__lanes_read(e); /* should the store have refused */
+    fl__lanes_read(e); /* again, if the store has refused */
     if (e->retreat && !e->record_busy && e->state == ENGINE_RUNNING)
         send_retreat(e);
     if (e->set_back)
         fl__engine_flush_soon(e);
-    if (e->pressed) { /* so much is made and fired that what is over shall not pile up in the store */
+    if (e->pressed) { /* memory was short: with so many timers, settled rows must not pile up in the store */
         e->pressed = false;
-        fl__delete(e); /* and that records, if there is anything to delete */
+        fl__delete(e); /* which records progress if there are windows to delete */
     }
     if (!e->dirty || !may_record(e))
         return;
@@ -261,7 +262,7 @@ static bool is_in(fl_key key, uint64_t window)
     return key.at_us >= fl_window_begin(window) && key.at_us < fl_window_end(window);
 }
 
-/* Whether a change in doubt may have filed something under this window. */
+/* Whether a work in doubt may have filed a row under this window. */
 static bool doubted_in(const struct work *work, uint64_t window)
 {
     bool found = work->new_key.seq && is_in(work->new_key, window);
@@ -297,9 +298,10 @@ static void take_back(fl_key *front, int64_t now_us)
         *front = back;
 }
 
-/* The store knows now. */
+/* The store has the front that was moved back. */
 static void retreated(fl_engine *e)
 {
+    fl__assert(e->retreat);
     e->retreat = false;
     fl__engine_load(e);
     fl__engine_flush_soon(e);
@@ -308,7 +310,8 @@ static void retreated(fl_engine *e)
 static void finish_done(fl_store_request *request)
 {
     fl_engine *e = request->arg;
-    e->record_busy = e->finishing = false;
+    fl__assert(e->record_busy);
+    e->record_busy = false;
     if (!fl__engine_answered(e, request))
         return;
     fl__history_sent(e, request->result);
@@ -332,15 +335,14 @@ static void finish_done(fl_store_request *request)
 static int finish_windows(fl_engine *e, size_t count, const fl_progress *settled, const fl_progress *record)
 {
     fl_store_request *request = &e->record_request;
+    fl__assert(!e->record_busy && count <= e->window_count + LANES_AT_ONCE);
     request->arg = e;
     request->finish.spans = e->spans_done;
     request->finish.span_count = count;
     request->finish.settled = *settled;
-    request->finish.changes = NULL;
-    request->finish.change_count = 0;
     request->finish.record = *record;
     fl__history_send(e, &request->finish.history);
-    e->record_busy = e->finishing = true;
+    e->record_busy = true;
     e->dirty = false;
     e->stats.store_deletes++;
     for (size_t i = 0; i < count; i++)
@@ -359,8 +361,9 @@ static int reserve_spans(fl_engine *e)
     return 0;
 }
 
-/* Every so often: the windows that are over. One with an attempt that has failed stays until the retry is written. If the
- * store refuses to write that, perhaps because it is full, all else in the window is deleted, or no room would ever be. */
+/* Deletes the windows that have ended, at an interval. A window with an unsettled row stays until the outcome is written. If
+ * the store refuses to write outcomes, perhaps because it is full, the settled rows of the window are deleted anyway to free
+ * room. */
 void fl__delete(fl_engine *e)
 {
     fl__alarm_set(e, &e->delete_alarm, e->config.delete_interval_us * NS_PER_US);
@@ -385,7 +388,7 @@ void fl__delete(fl_engine *e)
 
 /* --- Deleting rows ------------------------------------------------------------------------------------------------ */
 
-/* Looking ahead deletes what is settled row by row, many at a time. */
+/* The look-ahead strategy deletes settled rows by their keys, many in one write. */
 void fl__delete_keys(fl_engine *e)
 {
     fl_store_change *change;
@@ -395,12 +398,13 @@ void fl__delete_keys(fl_engine *e)
     if (done > 0)
         e->stats.store_deletes++;
     e->stats.rows_deleted += done;
+    fl__assert(done <= e->delete_count);
     e->delete_count -= done;
     if (e->delete_count > 0)
         memmove(e->delete_keys, e->delete_keys + done, e->delete_count * sizeof *e->delete_keys);
 }
 
-/* Without memory to remember it, the row stays until its window is finished. */
+/* Without memory for the key, the row stays until its window is finished. */
 void fl__delete_key(fl_engine *e, fl_key key)
 {
     if (e->config.strategy != FL_LOOKAHEAD)
@@ -413,6 +417,7 @@ void fl__delete_key(fl_engine *e, fl_key key)
         e->delete_keys = keys;
         e->delete_capacity = capacity;
     }
+    fl__assert(e->delete_count < e->delete_capacity);
     e->delete_keys[e->delete_count++] = key;
     if (e->delete_count >= e->config.delete_batch)
         fl__delete_keys(e);
@@ -420,9 +425,8 @@ void fl__delete_key(fl_engine *e, fl_key key)
 
 /* --- The clock set back ------------------------------------------------------------------------------------------- */
 
-/* Called until it has succeeded: with the store busy or refusing, or without memory, it is tried again. What is being
- * loaded is judged by the front as it was, and what is being filed again is under windows that are not known yet: both are
- * waited for. */
+/* Called until it has succeeded. It does nothing while a load is in progress, because its rows are compared with the old
+ * front, or while windows are being refiled, because their new windows are not known yet. */
 void fl__progress_set_back(fl_engine *e)
 {
     fl_progress settled, record;
@@ -431,6 +435,7 @@ void fl__progress_set_back(fl_engine *e)
     if (e->record_busy || e->load_busy || e->refile_busy || e->retreat || reserve_spans(e) < 0 ||
         fl__progress_now(e, &settled) < 0)
         return;
+    fl__assert(e->state == ENGINE_RUNNING && e->set_back);
     e->set_back = false;
     e->retreat = true;
     int64_t front_us = e->front[0].at_us > e->front[1].at_us ? e->front[0].at_us : e->front[1].at_us;
@@ -438,7 +443,7 @@ void fl__progress_set_back(fl_engine *e)
         e->spans_done[count++] = (struct fl_store_span){e->windows[i], false};
     e->wall_us = now_us;
     if (e->claimed_us > now_us)
-        e->claimed_us = now_us; /* nothing that is due from now on was missed */
+        e->claimed_us = now_us; /* timers that are due from now on were not missed */
     for (int kind = 0; kind < 2; kind++)
         take_back(&e->front[kind], now_us);
     record = settled;
@@ -446,7 +451,8 @@ void fl__progress_set_back(fl_engine *e)
     record.front[1] = e->front[1];
     finish_windows(e, count, &settled, &record);
     fl__fire_soon(e);
-    fl__memory_evict(e, (fl_key){fl__load_horizon_us(e, now_us), 0}); /* it is far away again */
+    fl__memory_evict(
+        e, (fl_key){fl__load_horizon_us(e, now_us), 0}); /* they are due later than the horizon of loading again */
     fl__lanes_read_again(e, true);
     if (fl__memory_rebuild(e) < 0)
         fl__engine_restart(e, "out of memory: cannot follow the clock");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations come in: each is checked, gets its name, and looks for its row. */
+/* New operations: each is checked, locks its name, and reads its row. */
 
 #include "engine/internal.h"
 
@@ -45,11 +45,12 @@ static int check_op(const fl_engine *e, const fl_op *op)
 static void name_granted(fl_engine *e, struct lock *lock)
 {
     struct work *work = (struct work *)((char *)lock - offsetof(struct work, name_lock));
-    fl__queue_push(&e->to_find, work);
+    fl__assert(lock->held);
+    fl__queue_append(&e->to_find, work);
     fl__engine_flush_soon(e);
 }
 
-/* Whether the store need not even be asked. It must be if something may be in it of which nobody knows. */
+/* Whether the row is surely absent, so that the store need not be asked. Rows in doubt may be in the store. */
 static bool is_absent(fl_engine *e, const struct work *work)
 {
     fl_store_want want;
@@ -59,18 +60,19 @@ static bool is_absent(fl_engine *e, const struct work *work)
     return fl_store_absent(e->shard, &want);
 }
 
-/* A dead letter has its name from the store. */
+/* The name of a dead letter is read from the store, so `op->name_hash` is not its hash. */
 static uint64_t name_hash_of(const fl_op *op)
 {
     bool known = op->name_hash && op->kind <= FL_OP_CANCEL;
-    assert(!known || op->name_hash == fl_store_hash(op->timer.ns, op->timer.name));
+    fl__assert_debug(!known || op->name_hash == fl_store_hash(op->timer.ns, op->timer.name));
     return known ? op->name_hash : fl_store_hash(op->timer.ns, op->timer.name);
 }
 
-/* Those who had to wait for the name are not decided on the way: there may be many of them, each of which lets the next one
- * have it. */
+/* An operation that had to wait for its name is not decided at once: many may wait, and each would grant the name to the next
+ * one recursively. */
 void fl__ops_look_for(fl_engine *e, struct work *work)
 {
+    fl__assert(work->op && !work->name_lock.held && !work->row_lock.held);
     if (work->op->timer.name.size > 0) {
         work->name_hash = name_hash_of(work->op);
         if (!fl__lock(e, &work->name_lock, lock_of_name(work->name_hash), name_granted))
@@ -80,7 +82,7 @@ void fl__ops_look_for(fl_engine *e, struct work *work)
         fl__ops_hold_and_decide(e, work, NULL, NULL);
         return;
     }
-    fl__queue_push(&e->to_find, work);
+    fl__queue_append(&e->to_find, work);
     fl__engine_flush_soon(e);
 }
 
@@ -114,7 +116,7 @@ static void begin_op(fl_engine *e, fl_batch *batch, fl_op *op)
         fl__ops_answer(e, batch, op, r);
 }
 
-/* What follows the first operation of an atomic batch or of a settlement. */
+/* Checks the operations after the first of an atomic batch or of a settlement. */
 int fl__ops_check_group(const fl_engine *e, const fl_batch *batch)
 {
     size_t bytes = 0;
@@ -127,12 +129,12 @@ int fl__ops_check_group(const fl_engine *e, const fl_batch *batch)
         int r = i == 0 ? 0 : is_nameless(&batch->ops[i]) ? check_op(e, &batch->ops[i]) : FL_INVALID_ARGUMENT;
         if (r < 0)
             return r;
-        bytes += timer->payload.size + timer->target.size + timer->headers.size; /* each is checked: no overflow */
+        bytes += timer->payload.size + timer->target.size + timer->headers.size; /* sizes are checked: no overflow */
     }
     return bytes > FL_ATOMIC_BYTES_MOST ? FL_TOO_LARGE : 0;
 }
 
-/* Nothing but creations without names. */
+/* For a batch of creations without names only. */
 static int create_all(fl_engine *e, fl_batch *batch)
 {
     int r = fl__write_open_group(e) ? 0 : FL_NO_MEMORY;
@@ -148,6 +150,7 @@ static int begin_head(fl_engine *e, fl_batch *batch)
 {
     struct work *work = fl__work_new(e, WORK_CLIENT);
     struct atomic_group *group = work ? fl__group_new(batch) : NULL;
+    fl__assert(batch->count > 0);
     if (!group) {
         if (work)
             fl__work_end(e, work);
@@ -181,7 +184,7 @@ static void begin_batch(fl_engine *e, fl_batch *batch)
         begin_atomic(e, batch);
         return;
     }
-    batch->left = batch->count + 1; /* one for ourselves: it must not be over before all have begun */
+    batch->left = batch->count + 1; /* + 1: it must not end before all operations have begun */
     for (size_t i = 0; i < batch->count; i++) {
         if (e->state == ENGINE_RUNNING)
             begin_op(e, batch, &batch->ops[i]);
@@ -207,7 +210,7 @@ void fl_engine_submit(fl_engine *engine, fl_batch *batch)
     engine->early_last = batch;
 }
 
-/* What was submitted before the shard was ours, or is refused because it will not be. */
+/* Begins the batches that were submitted before the shard was claimed, or refuses them if the claim has failed. */
 void fl__ops_begin_early(fl_engine *e)
 {
     fl_batch *batch = e->early, *next;
@@ -218,10 +221,11 @@ void fl__ops_begin_early(fl_engine *e)
     }
 }
 
-/* Everything that waits and has not been sent is answered. */
+/* Answers all operations that wait and have not been sent. */
 void fl__ops_refuse_all(fl_engine *e, int result)
 {
     struct work *work;
+    fl__assert(e->state != ENGINE_RUNNING);
     for (struct write *write = e->queued; write; write = write->next)
         for (size_t i = 0; i < write->count; i++) {
             struct write_entry *entry = &write->entries[i];
@@ -234,4 +238,5 @@ void fl__ops_refuse_all(fl_engine *e, int result)
     while ((work = fl__queue_pop(&e->to_find)) || (work = fl__queue_pop(&e->doubts)) ||
            (work = fl__queue_pop(&e->to_repeat)))
         fl__ops_finish(e, work, result);
+    fl__assert(!e->queued && e->to_find.count + e->doubts.count + e->to_repeat.count == 0);
 }

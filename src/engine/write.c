@@ -1,41 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Changes on their way to the store, and questions to it.
+/* Changes on their way to the store, and reads from it.
  *
- * What comes in during a turn of the loop goes out together at its end, as one request; while as many as may be are under
- * way, it waits and grows. Bodies are encoded into memory of the request's own.
+ * The changes of one turn of the loop are sent together at its end, as one request. While the maximum number of requests is
+ * in progress, the next request waits and collects more changes. Bodies are encoded into memory that belongs to the request.
  */
 
 #include "engine/internal.h"
 
-/* --- Queues ------------------------------------------------------------------------------------------------------- */
-
-void fl__queue_push(struct work_queue *queue, struct work *work)
-{
-    work->next = NULL;
-    if (queue->last)
-        queue->last->next = work;
-    else
-        queue->first = work;
-    queue->last = work;
-    queue->count++;
-}
-
-struct work *fl__queue_pop(struct work_queue *queue)
-{
-    struct work *work = queue->first;
-    if (!work)
-        return NULL;
-    queue->first = work->next;
-    if (!queue->first)
-        queue->last = NULL;
-    queue->count--;
-    return work;
-}
-
 /* --- Sequence numbers --------------------------------------------------------------------------------------------- */
 
-/* Only numbers are used of which the store knows that they may be. 0: those are used up, because the store has not answered
- * for long. */
+/* Takes a sequence number from the range that the store has recorded as reserved. Returns 0 if the range is used up, because
+ * the store has not answered for long. */
 uint64_t fl__seq_take(fl_engine *e, bool retried)
 {
     if (e->seq_next + 2 > e->seq_granted)
@@ -60,6 +35,7 @@ static void free_write(struct write *write)
 static struct write *last_queued(fl_engine *e)
 {
     struct write *write = e->queued_last;
+    fl__assert(!e->queued == !e->queued_last);
     if (e->group_write)
         return e->group_write;
     if (write && write->count < WRITE_MOST && write->bytes < WRITE_BYTES)
@@ -91,8 +67,8 @@ static int grow_write(struct write *write)
     return 0;
 }
 
-/* Adds a change, empty but for `bytes` bytes of memory, to what goes out next. NULL: no memory. `put` and `bury` of the
- * change need only be not NULL: they will point to the entry's. */
+/* Adds an empty change, with `bytes` bytes of memory, to the next write. NULL: no memory. The caller sets `put` and `bury` of
+ * the change to any pointer but NULL; before sending they are set to the rows of the entry. */
 struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **ret_change, unsigned char **ret_bytes)
 {
     struct write *write = last_queued(e);
@@ -102,6 +78,7 @@ struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **
     write->bytes += bytes;
     if (bytes > 0 && !memory)
         return NULL;
+    fl__assert(write->count < write->capacity);
     *ret_change = &write->changes[write->count];
     **ret_change = (fl_store_change){0};
     if (ret_bytes)
@@ -112,11 +89,11 @@ struct write_entry *fl__write_add(fl_engine *e, size_t bytes, fl_store_change **
     return entry;
 }
 
-/* What is added until the group is closed goes into one write, whatever its size; if the group is not whole then, all of it
- * is taken out again. */
+/* All changes until the group is closed go into one write, whatever its size. If the group is not `whole` then, its changes
+ * are removed again. */
 bool fl__write_open_group(fl_engine *e)
 {
-    assert(!e->group_write);
+    fl__assert(!e->group_write);
     struct write *write = last_queued(e);
     if (!write)
         return false;
@@ -128,6 +105,7 @@ bool fl__write_open_group(fl_engine *e)
 
 void fl__write_close_group(fl_engine *e, bool whole)
 {
+    fl__assert(e->group_write && e->group_begin <= e->group_write->count);
     if (!whole) {
         e->group_write->count = e->group_begin;
         e->group_write->bytes = e->group_bytes;
@@ -135,7 +113,7 @@ void fl__write_close_group(fl_engine *e, bool whole)
     e->group_write = NULL;
 }
 
-/* Whether something is on its way to this window. */
+/* Whether a queued or sent write files a row under this window. */
 bool fl__write_files_under(const fl_engine *e, uint64_t window)
 {
     const struct write *lists[] = {e->sent, e->queued};
@@ -151,12 +129,13 @@ static void write_done(fl_store_request *request)
 {
     struct write *write = (struct write *)request;
     fl_engine *e = write->engine;
-    assert(e->sent == write); /* answers come in order */
+    fl__assert(e->sent == write); /* answers come in order */
+    fl__assert(e->writes_busy > 0);
     e->sent = write->next;
     if (!e->sent)
         e->sent_last = NULL;
     e->writes_busy--;
-    e->pressed |= request->result == FL_STORE_FULL; /* what is over is deleted soon */
+    e->pressed |= request->result == FL_STORE_FULL; /* settled rows are deleted soon */
     fl__engine_answered(e, request);
     for (size_t i = 0; i < write->count; i++) {
         struct write_entry *entry = &write->entries[i];
@@ -167,12 +146,14 @@ static void write_done(fl_store_request *request)
     }
     free_write(write);
     if (e->queued)
-        fl__engine_flush_soon(e); /* there is room for it now */
+        fl__engine_flush_soon(e); /* the next request may be sent now */
     fl__ops_deliver(e);
 }
 
 static void send_write(fl_engine *e, struct write *write)
 {
+    fl__assert(e->writes_busy < WRITES_UNDER_WAY);
+    fl__assert(e->queued == write && write != e->group_write);
     e->queued = write->next;
     if (!e->queued)
         e->queued_last = NULL;
@@ -205,6 +186,8 @@ static void find_done(fl_store_request *request)
 {
     struct find *find = (struct find *)request;
     fl_engine *e = find->engine;
+    fl__assert(e->finds_busy > 0);
+    fl__assert(find->count == request->find.count);
     e->finds_busy--;
     fl__engine_answered(e, request);
     for (size_t i = 0; i < find->count; i++)
@@ -215,7 +198,7 @@ static void find_done(fl_store_request *request)
     fl__ops_deliver(e);
 }
 
-/* A question about so many; NULL: no memory. */
+/* A request that reads `count` rows; NULL: no memory. */
 struct find *fl__find_new(fl_engine *e, size_t count)
 {
     struct find *find = fl__alloc_zeroed(sizeof *find + count * (sizeof *find->wants + sizeof(struct work *)));
@@ -232,6 +215,7 @@ struct find *fl__find_new(fl_engine *e, size_t count)
 void fl__find_want(const struct work *work, fl_store_want *ret)
 {
     const fl_durable *timer = &work->op->timer;
+    fl__assert(work->op);
     *ret = (fl_store_want){.ns = timer->ns, .name = timer->name, .name_hash = work->name_hash, .id = timer->id};
 }
 
@@ -239,7 +223,8 @@ static void send_find(fl_engine *e)
 {
     size_t count = e->to_find.count < WRITE_MOST ? e->to_find.count : WRITE_MOST;
     struct find *find = fl__find_new(e, count);
-    if (!find) { /* refused one by one, rather than not answered */
+    fl__assert(e->state == ENGINE_RUNNING && count > 0);
+    if (!find) { /* no memory: refuses the operations one by one */
         fl__ops_found(e, fl__queue_pop(&e->to_find), NULL);
         return;
     }
@@ -265,9 +250,10 @@ void fl__flush(fl_engine *e)
         send_write(e, e->queued);
 }
 
-/* Frees what was never sent; nobody waits for it any more. */
+/* Frees the writes that were never sent. All their operations are answered. */
 void fl__writes_free(fl_engine *e)
 {
+    fl__assert(!e->group_write);
     while (e->queued) {
         struct write *write = e->queued;
         e->queued = write->next;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers: each is put together in the connection's buffer and written at once, without waiting for the descriptor to be ready.
- * Only bytes that the peer does not take then wait for that. Of a large body, only the rest that was not taken is copied. */
+/* Answers: each is put together in the connection's buffer and written at once, without waiting for the descriptor to be
+ * ready. Only bytes that the peer does not take then wait for that. Of a large body, only the rest that was not taken is
+ * copied. */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ void http_send(struct http_connection *connection, fl_bytes bytes)
 
 /* --- Heads ------------------------------------------------------------------------------------------------------- */
 
-/* The time of day, made once a second. */
+/* The Date header, made once per second. */
 static const char *date_line(http_server *server)
 {
     uint64_t second = fl_loop_now_ns(server->config.loop) / 1000000000 + 1;
@@ -170,8 +171,8 @@ static void close_after(struct http_connection *connection)
         connection->ending = HTTP_CLOSE_SLOWLY;
 }
 
-/* Decides whether the connection ends with this answer. The rest of the body must be read before the next request can be. If the
- * rest may be long, or if the peer may not even send it, a new connection is cheaper. */
+/* Decides whether the connection ends with this answer. The rest of the body must be read before the next request can be. If
+ * the rest may be long, or if the peer may not even send it, a new connection is cheaper. */
 static void decide(struct http_connection *connection)
 {
     const struct http_head *head = &connection->head;
@@ -200,16 +201,16 @@ static void finish(struct http_connection *connection)
     http_answered(connection);
     bool idle = connection->state == HTTP_IDLE && http_buffer_size(&connection->in) == 0 && !connection->eof;
     if (idle)
-        http_connection_settle(connection);
+        http_connection_update_events(connection);
     else
         http_make_ready(connection);
 }
 
 /* A handler that is on the stack has the connection looked after when it returns. */
-static void settle(struct http_connection *connection)
+static void update_events(struct http_connection *connection)
 {
     if (!connection->inside)
-        http_connection_settle(connection);
+        http_connection_update_events(connection);
 }
 
 void http_answer(http_request *request, int status, const char *type, const char *extra, fl_bytes body)
@@ -241,7 +242,7 @@ void http_begin(http_request *request, int status, const char *type, const char 
     bool chunked = connection->head.minor > 0 && !bodiless;
     put_head(connection, status, type, extra, chunked ? "Transfer-Encoding: chunked\r\n" : "");
     http_flush(connection);
-    settle(connection);
+    update_events(connection);
 }
 
 bool http_upgrade(http_request *request, const char *extra)
@@ -275,7 +276,7 @@ void http_write(http_request *request, fl_bytes piece)
     if (connection->form == HTTP_IN_CHUNKS)
         http_send(connection, (fl_bytes){"\r\n", 2});
     http_flush(connection);
-    settle(connection);
+    update_events(connection);
 }
 
 void http_end(http_request *request)

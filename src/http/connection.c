@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A connection: its events, its time limits, its end.
  *
- * The state and the bytes that are there decide what to do next: run() takes steps until one of them needs more bytes, an answer
- * or room to write. It is called when a descriptor is ready, and from the server's list of ready connections when a handler has
- * answered or resumed, or a write has failed; never from inside a handler. So handlers are not called out of each other, and a
- * connection never goes away under one.
+ * The state and the bytes that are there decide what to do next: run() takes steps until one of them needs more bytes, an
+ * answer or room to write. It is called when a descriptor is ready, and from the server's list of ready connections when a
+ * handler has answered or resumed, or a write has failed; never from inside a handler. So handlers are not called out of
+ * each other, and a connection never goes away under one.
  *
  * The memory of a connection is that of its request. If the descriptor goes first, the connection stays as a ghost until the
  * request has been answered. */
@@ -59,7 +59,7 @@ void http_connection_free(struct http_connection *connection)
     free(connection);
 }
 
-/* Tells the handler that nobody will read its answer. */
+/* Tells the handler that the client is gone. */
 static void abandon(struct http_connection *connection)
 {
     http_request *request = &connection->request;
@@ -112,8 +112,8 @@ void http_connection_refuse(struct http_connection *connection, int status, cons
     abandon(connection);
 }
 
-/* Our side says that it is done. Bytes that the peer still sends are read for a moment: if they were left unread, closing would
- * send a reset, which may overtake the answer. Returns whether there may be more to do. */
+/* Our side says that it is done. Bytes that the peer still sends are read for a moment: if they were left unread, closing
+ * would send a reset, which may overtake the answer. Returns whether there may be more to do. */
 static bool end(struct http_connection *connection)
 {
     connection->corked = false;
@@ -187,7 +187,7 @@ static void run(struct http_connection *connection)
     if (http_is_over(connection))
         http_connection_close(connection);
     else
-        http_connection_settle(connection);
+        http_connection_update_events(connection);
 }
 
 static bool wants_read(const struct http_connection *connection)
@@ -218,7 +218,7 @@ static bool has_decrypted(const struct http_connection *connection)
     return wants_read(connection) && connection->state != HTTP_LINGERING && http_stream_pending(&connection->stream);
 }
 
-void http_connection_settle(struct http_connection *connection)
+void http_connection_update_events(struct http_connection *connection)
 {
     http_memory_count(connection);
     unsigned events = http_is_over(connection) ? 0

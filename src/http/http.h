@@ -6,11 +6,11 @@
  *
  * The server listens, reads requests and writes responses, with TLS if there is a certificate. There is one http_server per
  * worker. Several listen on the same address (SO_REUSEPORT), and the kernel distributes the connections. Clients, which are
- * webhooks and links between servers, use the same reader of messages, buffers and streams. This folder may use base, loop and
- * text (for the names of statuses). It knows nothing of timers and the paths of the API.
+ * webhooks and links between servers, use the same reader of messages, buffers and streams. This folder may use base, loop
+ * and text (for the names of statuses). It knows nothing of timers and the paths of the API.
  *
  *   server.c      listeners, time limits, stopping
- *   state.c       the states of a connection: which may follow which, and what is true in each
+ *   state.c       the states of a connection: allowed transitions, and the invariant of each state
  *   connection.c  a connection from its first byte to its last: events, time limits
  *   request.c     from bytes to requests, one after the other
  *   answer.c      responses, from the handler to the socket
@@ -22,11 +22,11 @@
  *   buffer.c      bytes that wait
  *
  * A request is answered with http_answer(), at any time, also after its handler has returned; or in pieces with http_begin(),
- * http_write() and http_end(), also while its body still comes. Requests of one connection are handled one after the other, in
- * order: the next one is handed out when the one before has been answered.
+ * http_write() and http_end(), also while its body still comes. Requests of one connection are handled one after the other,
+ * in order: the next one is handed out when the one before has been answered.
  *
- * A request and everything it points to exist until http_answer() or http_end() is called for it. Handlers are called from the
- * loop only, never from inside the functions below. The exception is http_server_free(), which calls `gone`.
+ * A request and everything it points to exist until http_answer() or http_end() is called for it. Handlers are called from
+ * the loop only, never from inside the functions below. The exception is http_server_free(), which calls `gone`.
  *
  * Requests that are malformed, ambiguous, too large or too slow are refused with a response, and the connection is closed.
  *
@@ -64,18 +64,18 @@ struct http_request {
     bool
         lasting; /* the answer goes on for as long as the client wants: without memory it is refused, and does not wait */
     size_t memory; /* bytes that answer and handler need, 0: few. `handle` is called when there is room for them */
-    /* Instead of a whole body: called for every piece, the last time with `last`, where the piece may be empty. The piece exists
-     * during the call. After http_pause(), no more come until http_resume(). */
+    /* Instead of a whole body: called for every piece, the last time with `last`, where the piece may be empty. The piece
+     * exists during the call. After http_pause(), no more come until http_resume(). */
     void (*data)(http_request *request, fl_bytes piece, bool last);
-    /* The connection is gone before the request was answered in full, or its body could not be read and was refused. The request
-     * still exists, and http_answer() or http_end() must still be called, here or later. That frees it and does nothing else. Only
-     * a request that has neither this nor `data`, and has not come to `handle`, vanishes. */
+    /* The connection is gone before the request was answered in full, or its body could not be read and was refused. The
+     * request still exists, and http_answer() or http_end() must still be called, here or later. That frees it and does
+     * nothing else. Only a request that has neither this nor `data`, and has not come to `handle`, vanishes. */
     void (*gone)(http_request *request);
     /* The peer is gone when it closes its sending direction: for answers that may take long. Without it, a peer that has sent
      * everything still gets its answers. */
     bool gone_at_eof;
-    /* Or: called once when the peer has closed its sending direction while the request waits for its answer. The peer still reads:
-     * answer as soon as possible. */
+    /* Or: called once when the peer has closed its sending direction while the request waits for its answer. The peer still
+     * reads: answer as soon as possible. */
     void (*half_closed)(http_request *request);
     /* With `data`: nothing of the body has come for body_timeout_ns. Called once, to end the answer. NULL: the connection is
      * closed. */
@@ -87,8 +87,8 @@ struct http_handlers {
     void (*head)(http_request *request);
     /* The body has come, if the request has not been answered and has no `data`. */
     void (*handle)(http_request *request);
-    /* A request is refused: writes the body of the answer, of type application/problem+json, into `out` and returns its size, as
-     * snprintf() does. */
+    /* A request is refused: writes the body of the answer, of type application/problem+json, into `out` and returns its
+     * size, as snprintf() does. */
     size_t (*problem)(int status, const char *what, char *out, size_t size);
 };
 
@@ -122,16 +122,17 @@ int http_server_listen(http_server *server, const struct sockaddr *address, sock
 /* From now on, answers say "Connection: close": clients that keep connections go elsewhere before this server is gone. */
 void http_server_drain(http_server *server);
 
-/* No client can connect any more. Clients that have connected are served. A client that tries finds, when the server has stopped,
- * that nothing listens, so no request can have been served in part. */
+/* No client can connect any more. Clients that have connected are served. A client that tries finds, when the server has
+ * stopped, that nothing listens, so no request can have been served in part. */
 void http_server_shut(http_server *server);
 
-/* Takes no more connections, closes those without a request, and lets the others end: answers say "Connection: close". Calls `done`
- * on the loop when the last is gone, and not before this returns; `done` may free the server. Handlers must end endless answers. */
+/* Takes no more connections, closes those without a request, and lets the others end: answers say "Connection: close". Calls
+ * `done` on the loop when the last is gone, and not before this returns; `done` may free the server. Handlers must end
+ * endless answers. */
 void http_server_stop(http_server *server, fl_loop_fn done, void *arg);
 
-/* Closes everything at once. Calls `gone` for requests that are not answered; they may be answered afterwards. Not from inside a
- * handler of the same server. NULL is allowed. */
+/* Closes everything at once. Calls `gone` for requests that are not answered; they may be answered afterwards. Not from
+ * inside a handler of the same server. NULL is allowed. */
 void http_server_free(http_server *server);
 
 /* A header of the request, the first if there are several; size 0 and data NULL if there is none. The name in lower case. */
@@ -146,18 +147,19 @@ void http_answer(http_request *request, int status, const char *type, const char
 void http_begin(http_request *request, int status, const char *type, const char *extra);
 void http_write(http_request *request, fl_bytes piece);
 void http_end(http_request *request);
-/* Answers a request without a body with 101 Switching Protocols. From then on the connection carries bytes that are not HTTP, both
- * ways: `data` gets them, http_write() sends them, http_end() closes the connection, and `gone` is called when the peer closes it.
- * The handler watches over time and memory: no limits apply. `extra` has the Upgrade header. Returns false if that is not possible: the request is
- * HTTP/1.0, has a body, or wants the connection closed; then it still has to be answered. Call it in `head`. */
+/* Answers a request without a body with 101 Switching Protocols. From then on the connection carries bytes that are not
+ * HTTP, both ways: `data` gets them, http_write() sends them, http_end() closes the connection, and `gone` is called when
+ * the peer closes it. The handler watches over time and memory: no limits apply. `extra` has the Upgrade header. Returns
+ * false if that is not possible: the request is HTTP/1.0, has a body, or wants the connection closed; then it still has to
+ * be answered. Call it in `head`. */
 bool http_upgrade(http_request *request, const char *extra);
 size_t http_unsent(http_request *request); /* bytes that were written and not taken by the peer yet */
 /* Calls `fn` once, when less than `size` bytes are unsent, or right before `gone`; not from inside, and not any more once
  * the request is answered or gone. A second call takes the place of the first. */
 void http_when_sent(http_request *request, size_t size, void (*fn)(http_request *request));
 
-/* 32 bytes that only the two ends of the request's connection know, and that no other connection has (RFC 9266, under the label
- * below). False without TLS 1.3. */
+/* 32 bytes that only the two ends of the request's connection know, and that no other connection has (RFC 9266, under the
+ * label below). False without TLS 1.3. */
 #define HTTP_CHANNEL_LABEL "EXPORTER-Channel-Binding"
 enum { HTTP_CHANNEL_KEY = 32 };
 bool http_channel_key(http_request *request, unsigned char out[HTTP_CHANNEL_KEY]);
@@ -186,7 +188,7 @@ void http_get_stats(const http_server *server, struct http_stats *ret);
 /* A certificate with its key, in PEM files. On failure, `message` says what is wrong. */
 int http_tls_new(const char *certificate, const char *key, http_tls **ret, char *message, size_t size);
 int http_tls_load(http_tls *tls, const char *certificate, const char *key, char *message, size_t size); /* any thread */
-/* For connections to servers that prove who they are in another way: TLS 1.3 without checking certificates. NULL: no memory. */
+/* For connections to servers that authenticate in another way: TLS 1.3 without checking certificates. NULL: no memory. */
 http_tls *http_tls_unverified(void);
 void http_tls_free(http_tls *tls); /* NULL is allowed */
 
@@ -216,8 +218,8 @@ void http_stream_close(struct http_stream *stream); /* a closed one stays closed
 
 /* --- Buffers ----------------------------------------------------------------------------------------------------- */
 
-/* Bytes that wait, in one piece. Bytes from `start` to `end` are there, those from `end` to `capacity` are free. The zero value is
- * empty. */
+/* Bytes that wait, in one piece. Bytes from `start` to `end` are there, those from `end` to `capacity` are free. The zero
+ * value is empty. */
 struct http_buffer {
     char *data;
     size_t capacity, start, end;
@@ -241,7 +243,8 @@ void http_buffer_free(struct http_buffer *buffer);
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */
 
-/* Nothing is copied, nothing is allocated and nothing is read twice, however small the portions are in which the bytes come. */
+/* Nothing is copied, nothing is allocated and nothing is read twice, however small the portions are in which the bytes
+ * come. */
 
 enum http_kind { HTTP_REQUEST, HTTP_RESPONSE };
 
@@ -287,8 +290,8 @@ struct http_head {
     const char *problem;
 };
 
-/* Goes on with a head of which `size` bytes have come: the same bytes as last time, and more. Returns 1 if it is whole; 0 if it
- * needs more; or a negative status: it is malformed or too large, and `problem` says why. */
+/* Goes on with a head of which `size` bytes have come: the same bytes as last time, and more. Returns 1 if it is whole; 0 if
+ * it needs more; or a negative status: it is malformed or too large, and `problem` says why. */
 int http_read_head(struct http_head *head, const char *data, size_t size, const struct http_rules *rules, void *arg);
 
 /* Headers that are kept: http_keep_field() is for http_rules.field. */

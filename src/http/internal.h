@@ -30,7 +30,7 @@ enum {
     HTTP_FREE_BODY = 16384   /* a body up to this size is read without reserving memory for it */
 };
 
-/* Where a connection is. state.c has the transitions, and what is true in each state. */
+/* The state of a connection. state.c has the transitions and the invariants. */
 enum http_state {
     HTTP_IDLE,      /* no request, or a head is coming in */
     HTTP_BODY,      /* the head has been handed out, the body is coming in */
@@ -46,11 +46,11 @@ enum http_state {
 
 /* What has become of the request. */
 enum http_stage {
-    HTTP_NO_REQUEST, /* there is none, or it has been answered */
+    HTTP_NO_REQUEST, /* no request, or it has been answered */
     HTTP_OFFERED,    /* its handler has seen the head */
     HTTP_TAKEN,      /* … and had all of it */
     HTTP_BEGUN,      /* the head of the answer has been written */
-    HTTP_ABANDONED   /* nobody reads the answer any more, and the handler knows: the answer only frees the request */
+    HTTP_ABANDONED   /* the client is gone, and the handler knows: answering only frees the request */
 };
 
 /* What becomes of the connection after the answer. */
@@ -184,7 +184,7 @@ void http_connection_refuse(struct http_connection *connection, int status, cons
 void http_connection_go_on(struct http_connection *connection);
 void http_connection_free(struct http_connection *connection);
 void http_connection_expire(struct http_connection *connection, uint64_t now_ns); /* closes it if it is too slow */
-void http_connection_settle(struct http_connection *connection); /* after anything: waits for the right events */
+void http_connection_update_events(struct http_connection *connection); /* after anything: waits for the right events */
 
 /* request.c. The first three return whether there may be more to do. */
 bool http_read_request(struct http_connection *connection);

@@ -6,9 +6,9 @@
  * served. A reservation ends when the request has been answered and the peer has taken the response. Small requests, which
  * are nearly all of them, reserve nothing and never wait.
  *
- * Why nobody waits for ever: a request reserves once, before it begins, so requests that hold memory never wait for more;
- * each of them ends by the usual time limits, and while others wait, also if its peer takes the response too slowly. A
- * request that is larger than the limit begins when nobody else holds anything.
+ * No request waits for ever. A request reserves once, before it begins, so requests that hold memory never wait for more.
+ * Each of them ends by the usual time limits, and while others wait, also if its client reads the response too slowly. A
+ * request that is larger than the limit begins when no other request holds memory.
  *
  * Streams that go on for as long as the client wants are another matter: they hold what they reserve, may have half of the
  * memory together, and are refused beyond that. The others share what streams leave.

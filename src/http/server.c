@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The server: listens, has its connections looked after, and stops.
  *
- * Time limits cost no timer: once a second, or more often if a limit is that short, all connections are looked at. Each
- * only notes when it last got on. */
+ * Time limits need no timer per connection. Once per second, or more often if a limit is shorter, the server checks all
+ * connections. Each connection records only when it last made progress. */
 
 #include "http/http.h"
 
@@ -206,7 +206,7 @@ static void on_sweep(fl_loop *loop, void *arg)
         http_wake(server);
 }
 
-/* A limit is overstepped by a quarter at most, and by no more than a second. */
+/* A limit is exceeded by a quarter at most, and by no more than a second. */
 static uint64_t sweep_period_ns(const struct http_config *config)
 {
     uint64_t shortest = MIN(config->head_timeout_ns, MIN(config->body_timeout_ns, config->idle_timeout_ns)) / 4;
@@ -274,9 +274,9 @@ void http_server_drain(http_server *server)
     server->draining = true;
 }
 
-/* Were a listener just closed, connections that the kernel has accepted for it in that moment would be reset. So the kernel is told
- * first to drop whatever would begin another one: those that have begun can be accepted, and the others are begun again by their
- * kernels a second later. */
+/* Were a listener just closed, connections that the kernel has accepted for it in that moment would be reset. So the kernel
+ * is told first to drop whatever would begin another one: those that have begun can be accepted, and the others are begun
+ * again by their kernels a second later. */
 void http_server_shut(http_server *server)
 {
     enum { FLAGS = 13, ALL = 0xffffffff }; /* in the header of TCP */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The states of a connection and of its request. Every change of state goes through here: the tables say which may follow which,
- * and check() says what is true in each. Both are always on: a connection in a state that should not exist would answer a
- * request twice, or with bytes of another one.
+/* The states of a connection and of its request. Every change of state goes through here. The tables list the allowed
+ * transitions, and check() checks the invariant of each state. Both are always on: a connection in an impossible state would
+ * answer a request twice, or with bytes of another one.
  *
  *      IDLE ──> BODY ──> HANDLED ──> IDLE            a request, with a body
  *      IDLE ──> WHOLE ─> HANDLED ──> IDLE            … without

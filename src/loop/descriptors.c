@@ -2,7 +2,7 @@
 /* Descriptors: a table by number, and an epoll instance that mirrors it.
  *
  * What is ready is looked for when the loop goes to sleep, and again before the callbacks if anything was called in
- * between: a timer may have read from a descriptor, and who reads from it once more would wait for ever.
+ * between: a timer may have read from a descriptor, and a callback that reads from it once more would block.
  *
  * Each time a descriptor is added it gets a generation that no other has had, and the kernel hands back number and
  * generation with every event. Callbacks run after all events were collected, so a descriptor may by then have been
@@ -25,7 +25,7 @@
 #include "loop/internal.h"
 
 enum {
-    ASKABLE = FL_READ | FL_WRITE | FL_HANGUP,
+    ASKABLE = FL_READ | FL_WRITE | FL_HANGUP | FL_PRIORITY,
     OWN_FDS = 2, /* in the epoll instance: the timer and the wake-up */
 };
 
@@ -51,12 +51,12 @@ static void close_if_open(int fd)
         close(fd);
 }
 
-void fl__poller_init(struct poller *poller)
+void fl__loop_poller_init(struct poller *poller)
 {
     *poller = (struct poller){.epoll_fd = -1, .timer_fd = -1, .outer_fd = -1};
 }
 
-void fl__poller_destroy(struct poller *poller, int wake_fd)
+void fl__loop_poller_destroy(struct poller *poller, int wake_fd)
 {
     close_if_open(poller->epoll_fd);
     close_if_open(poller->timer_fd);
@@ -71,26 +71,27 @@ void fl__poller_destroy(struct poller *poller, int wake_fd)
 static uint32_t to_epoll(unsigned events)
 {
     return (events & FL_READ ? EPOLLIN : 0u) | (events & FL_WRITE ? EPOLLOUT : 0u) |
-           (events & FL_HANGUP ? EPOLLRDHUP : 0u);
+           (events & FL_HANGUP ? EPOLLRDHUP : 0u) | (events & FL_PRIORITY ? EPOLLPRI : 0u);
 }
 
-/* What is wanted of what has happened. After an error or a hang-up a read or write does not block either, and tells what
- * happened. */
+/* The events that were asked for and have come. After an error or a hang-up, a read or write does not block either, and
+ * reports the cause. */
 static unsigned from_epoll(uint32_t events, unsigned wanted)
 {
     bool over = events & (EPOLLERR | EPOLLHUP);
     unsigned asked = (events & EPOLLIN || over ? FL_READ : 0u) | (events & EPOLLOUT || over ? FL_WRITE : 0u) |
-                     (events & EPOLLRDHUP ? FL_HANGUP : 0u);
+                     (events & EPOLLRDHUP ? FL_HANGUP : 0u) | (events & EPOLLPRI ? FL_PRIORITY : 0u);
     return (asked & wanted) | (events & EPOLLERR ? FL_ERROR : 0u) | (events & EPOLLHUP ? FL_HANGUP : 0u);
 }
 
-static int control(int epoll_fd, int operation, int fd, const struct watch *watch)
+static int control(int epoll_fd, int operation, int fd, const struct loop_watch *watch)
 {
+    assert(epoll_fd >= 0 && watch->generation != 0);
     struct epoll_event event = {to_epoll(watch->events), {.u64 = (uint64_t)watch->generation << 32 | (uint32_t)fd}};
     return epoll_ctl(epoll_fd, operation, fd, &event) == 0 ? 0 : error_of_errno();
 }
 
-/* Generation 0 is nobody's: these two only end the wait. */
+/* No watch has generation 0: these two only end the wait. */
 static bool add_own(int epoll_fd, int fd)
 {
     struct epoll_event event = {EPOLLIN | EPOLLET, {.u64 = (uint32_t)fd}};
@@ -123,6 +124,7 @@ static int open_own(struct own_fds *ret)
 
 static void use_own(fl_loop *loop, const struct own_fds *own)
 {
+    assert(own->epoll >= 0 && own->timer >= 0 && own->wake >= 0);
     loop->poller.epoll_fd = own->epoll;
     loop->poller.timer_fd = own->timer;
     loop->poller.armed_ns = 0;
@@ -152,7 +154,7 @@ static bool add_to_outer(int outer_fd, int epoll_fd)
     return epoll_ctl(outer_fd, EPOLL_CTL_ADD, epoll_fd, &event) == 0;
 }
 
-int fl__poller_open_outer(fl_loop *loop)
+int fl__loop_poller_open_outer(fl_loop *loop)
 {
     struct poller *poller = &loop->poller;
     int r = open_poller(loop);
@@ -168,7 +170,7 @@ int fl__poller_open_outer(fl_loop *loop)
     return 0;
 }
 
-/* What was added and closed without being removed is left out. */
+/* Leaves out descriptors that were closed without being removed. */
 static int add_watches(const struct poller *poller, int epoll_fd)
 {
     for (uint32_t fd = 0; fd < poller->watches_capacity; fd++) {
@@ -180,7 +182,7 @@ static int add_watches(const struct poller *poller, int epoll_fd)
 }
 
 /* The old instance is the parent's, too: nothing is changed in it. */
-int fl__poller_after_fork(fl_loop *loop)
+int fl__loop_poller_after_fork(fl_loop *loop)
 {
     struct poller *poller = &loop->poller;
     struct own_fds own, old = {poller->epoll_fd, poller->timer_fd, loop->inbox.wake_fd};
@@ -201,11 +203,11 @@ int fl__poller_after_fork(fl_loop *loop)
     return 0;
 }
 
-/* Adds to a new instance what still names the file that it named when it was added. */
+/* Adds the descriptors that still name the file that they named when they were added. */
 static bool copy_watches(const struct poller *poller, int epoll_fd)
 {
     for (uint32_t fd = 0; fd < poller->watches_capacity; fd++) {
-        const struct watch *watch = &poller->watches[fd];
+        const struct loop_watch *watch = &poller->watches[fd];
         if (watch->fn && control(poller->epoll_fd, EPOLL_CTL_MOD, (int)fd, watch) == 0 &&
             control(epoll_fd, EPOLL_CTL_ADD, (int)fd, watch) < 0)
             return false;
@@ -216,6 +218,7 @@ static bool copy_watches(const struct poller *poller, int epoll_fd)
 /* If the kernel has no room for a new instance, the ghosts stay until it has. */
 static void banish_ghosts(fl_loop *loop)
 {
+    assert(loop->poller.epoll_fd >= 0);
     struct poller *poller = &loop->poller;
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_fd < 0)
@@ -229,14 +232,14 @@ static void banish_ghosts(fl_loop *loop)
     }
 }
 
-static struct watch *watch_of_event(const struct poller *poller, const struct epoll_event *event)
+static struct loop_watch *watch_of_event(const struct poller *poller, const struct epoll_event *event)
 {
     uint32_t fd = (uint32_t)event->data.u64, generation = event->data.u64 >> 32;
-    struct watch *watch = fd < poller->watches_capacity ? &poller->watches[fd] : NULL;
+    struct loop_watch *watch = fd < poller->watches_capacity ? &poller->watches[fd] : NULL;
     return watch && watch->fn && watch->generation == generation ? watch : NULL;
 }
 
-int fl__poller_poll(fl_loop *loop, int timeout_ms)
+int fl__loop_poller_poll(fl_loop *loop, int timeout_ms)
 {
     struct poller *poller = &loop->poller;
     poller->ready_count = 0;
@@ -260,20 +263,21 @@ int fl__poller_poll(fl_loop *loop, int timeout_ms)
     return 0;
 }
 
-int fl__descriptors_take(fl_loop *loop)
+int fl__loop_descriptors_take(fl_loop *loop)
 {
     const struct poller *poller = &loop->poller;
     bool same = poller->polled && poller->polled_before == fl__loop_calls(loop);
-    return same ? 0 : fl__poller_poll(loop, 0);
+    return same ? 0 : fl__loop_poller_poll(loop, 0);
 }
 
-void fl__descriptors_run(fl_loop *loop)
+void fl__loop_descriptors_run(fl_loop *loop)
 {
+    assert(loop->poller.ready_count <= loop->budget);
     struct poller *poller = &loop->poller;
     uint32_t count = poller->ready_count;
     for (uint32_t i = 0; i < count && !fl__loop_interrupted(loop); i++) {
         const struct epoll_event *event = &poller->ready[i];
-        const struct watch *watch = watch_of_event(poller, event);
+        const struct loop_watch *watch = watch_of_event(poller, event);
         unsigned events = watch ? from_epoll(event->events, watch->events) : 0;
         if (!events)
             continue;
@@ -286,7 +290,7 @@ void fl__descriptors_run(fl_loop *loop)
 
 /* --- The table */
 
-static struct watch *find(fl_loop *loop, int fd)
+static struct loop_watch *find(fl_loop *loop, int fd)
 {
     struct poller *poller = &loop->poller;
     bool there = fd >= 0 && (uint32_t)fd < poller->watches_capacity && poller->watches[fd].fn;
@@ -295,12 +299,13 @@ static struct watch *find(fl_loop *loop, int fd)
 
 static int make_room(struct poller *poller, int fd)
 {
+    assert(fd >= 0);
     uint32_t capacity = poller->watches_capacity ? poller->watches_capacity : 16;
     if ((uint32_t)fd < poller->watches_capacity)
         return 0;
     while (capacity <= (uint32_t)fd)
         capacity *= 2;
-    struct watch *watches = fl__resize(poller->watches, capacity * sizeof(*watches));
+    struct loop_watch *watches = fl__resize(poller->watches, capacity * sizeof(*watches));
     if (!watches)
         return FL_NO_MEMORY;
     memset(watches + poller->watches_capacity, 0, (capacity - poller->watches_capacity) * sizeof(*watches));
@@ -316,7 +321,7 @@ int fl_loop_fd_add(fl_loop *loop, int fd, unsigned events, fl_loop_fd_fn fn, voi
     struct poller *poller = &loop->poller;
     if (!fn || fd < 0 || events & ~(unsigned)ASKABLE)
         return FL_INVALID_ARGUMENT;
-    struct watch watch = {.fn = fn, .arg = arg, .events = (uint16_t)events, .generation = poller->generation + 1};
+    struct loop_watch watch = {.fn = fn, .arg = arg, .events = (uint16_t)events, .generation = poller->generation + 1};
     if (watch.generation == 0)
         watch.generation = 1;
     int r = open_poller(loop);
@@ -329,7 +334,7 @@ int fl_loop_fd_add(fl_loop *loop, int fd, unsigned events, fl_loop_fd_fn fn, voi
         epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
         return r;
     }
-    struct watch *before = &poller->watches[fd];
+    struct loop_watch *before = &poller->watches[fd];
     poller->added += !before->fn;
     loop->keep_alive += !before->fn || before->unref;
     poller->watches[fd] = watch;
@@ -339,12 +344,12 @@ int fl_loop_fd_add(fl_loop *loop, int fd, unsigned events, fl_loop_fd_fn fn, voi
 
 int fl_loop_fd_modify(fl_loop *loop, int fd, unsigned events)
 {
-    struct watch *watch = find(loop, fd);
+    struct loop_watch *watch = find(loop, fd);
     if (!watch)
         return FL_NOT_FOUND;
     if (events & ~(unsigned)ASKABLE)
         return FL_INVALID_ARGUMENT;
-    struct watch changed = *watch;
+    struct loop_watch changed = *watch;
     changed.events = (uint16_t)events;
     int r = control(loop->poller.epoll_fd, EPOLL_CTL_MOD, fd, &changed);
     if (r == 0)
@@ -354,19 +359,19 @@ int fl_loop_fd_modify(fl_loop *loop, int fd, unsigned events)
 
 int fl_loop_fd_remove(fl_loop *loop, int fd)
 {
-    struct watch *watch = find(loop, fd);
+    struct loop_watch *watch = find(loop, fd);
     if (!watch)
         return FL_NOT_FOUND;
     epoll_ctl(loop->poller.epoll_fd, EPOLL_CTL_DEL, fd, NULL); /* fails if it was closed, which does the same */
     loop->poller.added--;
     loop->keep_alive -= !watch->unref;
-    *watch = (struct watch){0};
+    *watch = (struct loop_watch){0};
     return 0;
 }
 
 static int set_unref(fl_loop *loop, int fd, bool unref)
 {
-    struct watch *watch = find(loop, fd);
+    struct loop_watch *watch = find(loop, fd);
     if (!watch)
         return FL_NOT_FOUND;
     loop->keep_alive += (uint64_t)watch->unref - unref;

@@ -6,6 +6,8 @@
  * entry is passed over. A slot that is taken anew in the same turn is not called by mistake, because a record becomes
  * STATE_DUE only when the list is filled. */
 
+#include <assert.h>
+
 #include "base/moment.h"
 #include "loop/internal.h"
 
@@ -14,21 +16,21 @@ enum {
     PREFETCH_OBJECTS = 4,
 };
 
-static struct record *record_of_node(fl_node *node)
+static struct loop_record *record_of_node(fl_node *node)
 {
-    return (struct record *)((char *)node - offsetof(struct record, node));
+    return container_of(node, struct loop_record, node);
 }
 
 /* --- Timers */
 
-void fl__timers_take(fl_loop *loop)
+void fl__loop_timers_take(fl_loop *loop)
 {
     assert(loop->due_next == loop->due_count);
     uint32_t count = (uint32_t)fl_nodes_poll(loop->wheel, loop->now_ns, loop->polled, loop->budget);
     for (uint32_t i = 0; i < count; i++) {
         if (i + PREFETCH < count)
             __builtin_prefetch(loop->polled[i + PREFETCH], 1);
-        struct record *record = record_of_node(loop->polled[i]);
+        struct loop_record *record = record_of_node(loop->polled[i]);
         record_set_state(record, STATE_DUE);
         loop->due[i] = record->slot;
     }
@@ -36,8 +38,9 @@ void fl__timers_take(fl_loop *loop)
     loop->due_count = count;
 }
 
-static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
+static uint64_t next_on_grid(const fl_loop *loop, const struct loop_extra *interval)
 {
+    assert(interval->period_ns > 0);
     uint64_t next_ns = add_time(interval->deadline_ns, interval->period_ns);
     if (interval->flags & FL_INTERVAL_CATCH_UP || next_ns >= loop->read_ns)
         return next_ns;
@@ -45,19 +48,21 @@ static uint64_t next_on_grid(const fl_loop *loop, const struct extra *interval)
     return add_time(next_ns, missed * interval->period_ns);
 }
 
-/* A missed period that is made up for is due in the next turn, behind what was due before. */
-static void start_interval_again(fl_loop *loop, struct record *record)
+/* With FL_INTERVAL_CATCH_UP, a missed period is due in the next turn, behind the timers that were due before. */
+static void start_interval_again(fl_loop *loop, struct loop_record *record)
 {
-    struct extra *interval = record->extra;
+    assert(record_state(record) == STATE_RUNNING && record->extra);
+    struct loop_extra *interval = record->extra;
     fl__loop_read_clock(loop);
     interval->deadline_ns = interval->flags & FL_INTERVAL_FROM_CALLBACK ? add_time(loop->read_ns, interval->period_ns)
                                                                         : next_on_grid(loop, interval);
-    uint64_t next_ns = fl__timers_round(interval->deadline_ns, interval->slack_ns);
-    fl__timers_start(loop, record, next_ns > loop->now_ns ? next_ns : loop->now_ns);
+    uint64_t next_ns = fl__loop_timers_round(interval->deadline_ns, interval->slack_ns);
+    fl__loop_timers_start(loop, record, next_ns > loop->now_ns ? next_ns : loop->now_ns);
 }
 
-static void call_interval(fl_loop *loop, struct record *record)
+static void call_interval(fl_loop *loop, struct loop_record *record)
 {
+    assert(record->extra && record->extra->period_ns > 0);
     fl_timer_id id = table_id(record);
     record_set_state(record, STATE_RUNNING);
     record->fn(loop, record->arg);
@@ -70,19 +75,19 @@ static void call_interval(fl_loop *loop, struct record *record)
     if (record->extra->period_ns > 0)
         start_interval_again(loop, record);
     else
-        fl__timers_forget(loop, record);
+        fl__loop_timers_forget(loop, record);
 }
 
 static inline void call_timer(fl_loop *loop, uint32_t slot)
 {
     if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
         return;
-    struct record *record = table_record(&loop->table, slot);
+    struct loop_record *record = table_record(&loop->table, slot);
     if (record_state(record) != STATE_DUE)
         return;
-    const struct extra *extra = record->extra;
+    const struct loop_extra *extra = record->extra;
     uint64_t deadline_ns =
-        extra ? fl__timers_round(extra->deadline_ns, extra->slack_ns) : fl_node_deadline_ns(&record->node);
+        extra ? fl__loop_timers_round(extra->deadline_ns, extra->slack_ns) : fl_node_deadline_ns(&record->node);
     histogram_add(&loop->lateness_ns, stopwatch_now_ns(&loop->stopwatch) - deadline_ns);
     loop->counters.timers++;
     if (extra && extra->period_ns > 0) {
@@ -91,20 +96,21 @@ static inline void call_timer(fl_loop *loop, uint32_t slot)
     }
     fl_loop_fn fn = record->fn;
     void *arg = record->arg;
-    fl__timers_forget(loop, record);
+    fl__loop_timers_forget(loop, record);
     fn(loop, arg);
     fl__loop_checkpoint(loop);
 }
 
-/* A callback looks at its object first of all; here it is known some callbacks before which one that will be. */
+/* Most callbacks look at their argument first. It is known here some callbacks ahead. */
 static inline void prefetch_object(const fl_loop *loop, uint32_t slot)
 {
     if (table_is_mapped(&loop->table, slot))
         __builtin_prefetch(table_record(&loop->table, slot)->arg);
 }
 
-void fl__timers_run(fl_loop *loop)
+void fl__loop_timers_run(fl_loop *loop)
 {
+    assert(loop->due_count <= loop->budget);
     while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop)) {
         const uint32_t *slot = &loop->due[loop->due_next++];
         if (loop->due_next + PREFETCH_OBJECTS <= loop->due_count)
@@ -113,28 +119,29 @@ void fl__timers_run(fl_loop *loop)
     }
 }
 
-bool fl__timers_next(fl_loop *loop, uint64_t *ret_ns)
+bool fl__loop_timers_next(fl_loop *loop, uint64_t *ret_ns)
 {
     return fl_nodes_next_poll(loop->wheel, ret_ns);
 }
 
 /* --- Immediates */
 
-void fl__immediates_take(fl_loop *loop)
+void fl__loop_immediates_take(fl_loop *loop)
 {
     loop->left.immediates = loop->budget;
     table_list_splice(&loop->table, IMMEDIATES_NOW, IMMEDIATES);
 }
 
-void fl__immediates_run(fl_loop *loop)
+void fl__loop_immediates_run(fl_loop *loop)
 {
-    struct table *table = &loop->table;
+    assert(loop->left.immediates <= loop->budget);
+    struct loop_table *table = &loop->table;
     while (loop->left.immediates > 0 && !table_list_empty(table, IMMEDIATES_NOW) && !fl__loop_interrupted(loop)) {
-        struct record *record = table_record(table, table_link(table, IMMEDIATES_NOW)->next);
+        struct loop_record *record = table_record(table, table_link(table, IMMEDIATES_NOW)->next);
         fl_loop_fn fn = record->fn;
         void *arg = record->arg;
-        table_list_remove(table, record->slot);
-        fl__timers_forget(loop, record);
+        fl__loop_unlist(loop, record);
+        fl__loop_timers_forget(loop, record);
         loop->left.immediates--;
         loop->counters.immediates++;
         fn(loop, arg);
@@ -144,19 +151,19 @@ void fl__immediates_run(fl_loop *loop)
 
 /* --- Hooks */
 
-void fl__hooks_take(fl_loop *loop, uint32_t head)
+void fl__loop_hooks_take(fl_loop *loop, uint32_t head)
 {
     assert(table_list_empty(&loop->table, HOOKS_NOW) && table_list_empty(&loop->table, HOOKS_DONE));
     table_list_splice(&loop->table, HOOKS_NOW, head);
 }
 
 /* Hooks that have been called wait in a list of their own, so that those made meanwhile come after all others. */
-void fl__hooks_run(fl_loop *loop, uint32_t head)
+void fl__loop_hooks_run(fl_loop *loop, uint32_t head)
 {
-    struct table *table = &loop->table;
+    struct loop_table *table = &loop->table;
     uint64_t calls = fl__loop_calls(loop);
     while (!table_list_empty(table, HOOKS_NOW) && !fl__loop_interrupted(loop)) {
-        const struct record *record = table_record(table, table_link(table, HOOKS_NOW)->next);
+        const struct loop_record *record = table_record(table, table_link(table, HOOKS_NOW)->next);
         table_list_remove(table, record->slot);
         table_list_append(table, HOOKS_DONE, record->slot);
         loop->counters.hooks++;

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
+#include "base/moment.h"
 #include "loop/inbox.h"
 
 _Static_assert(sizeof(void *) == 8, "the futex is one half of a pointer");
@@ -24,6 +24,7 @@ static uint32_t *futex_word(struct inbox *inbox)
 
 static void wake(struct inbox *inbox, const fl_loop_task *mark)
 {
+    assert(inbox_is_mark(mark));
     int saved = errno;
     if (mark == INBOX_ASLEEP) {
         syscall(SYS_futex, futex_word(inbox), FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -50,8 +51,9 @@ static struct task_block *new_block(struct inbox *inbox)
     return block;
 }
 
-void fl__inbox_release_block(struct inbox *inbox, struct task_block *block)
+void fl__loop_inbox_release_block(struct inbox *inbox, struct task_block *block)
 {
+    assert(block->left == 0 || block->left == TASKS_OF_BLOCK);
     struct task_block *none = NULL;
     if (atomic_compare_exchange_strong_explicit(&inbox->spare, &none, block, memory_order_release,
                                                 memory_order_relaxed))
@@ -70,11 +72,11 @@ static __attribute__((noinline)) bool add_block(struct inbox *inbox)
     block->left = TASKS_OF_BLOCK;
     if (!atomic_compare_exchange_strong_explicit(&inbox->cut, &none, (uintptr_t)block + 1, memory_order_acq_rel,
                                                  memory_order_relaxed))
-        fl__inbox_release_block(inbox, block);
+        fl__loop_inbox_release_block(inbox, block);
     return true;
 }
 
-fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags)
+fl_loop_task *fl__loop_inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags)
 {
     uintptr_t cut = atomic_load_explicit(&inbox->cut, memory_order_relaxed), number, next;
     do {
@@ -92,8 +94,9 @@ fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsi
     return task;
 }
 
-void fl__inbox_destroy(struct inbox *inbox)
+void fl__loop_inbox_destroy(struct inbox *inbox)
 {
+    assert(inbox_empty(inbox));
     uintptr_t cut = atomic_load(&inbox->cut);
     struct task_block *spare = atomic_load(&inbox->spare);
     if (cut != 0)
@@ -102,24 +105,21 @@ void fl__inbox_destroy(struct inbox *inbox)
         fl__unmap(spare, TASK_BLOCK_BYTES);
 }
 
-uint64_t fl__inbox_bytes(const struct inbox *inbox)
+uint64_t fl__loop_inbox_bytes(const struct inbox *inbox)
 {
     return (uint64_t)atomic_load_explicit(&inbox->blocks, memory_order_relaxed) * TASK_BLOCK_BYTES;
 }
 
-void fl__inbox_post(struct inbox *inbox, fl_loop_task *task)
+void fl__loop_inbox_post(struct inbox *inbox, fl_loop_task *task)
 {
-    fl_loop_task *head = atomic_load_explicit(&inbox->head, memory_order_relaxed);
-    do {
-        task->next = inbox_is_mark(head) ? NULL : head;
-    } while (
-        !atomic_compare_exchange_weak_explicit(&inbox->head, &head, task, memory_order_acq_rel, memory_order_relaxed));
+    const fl_loop_task *head = fl__stack_push(&inbox->head, task);
     if (inbox_is_mark(head))
         wake(inbox, head);
 }
 
-void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how)
+void fl__loop_inbox_stop(struct inbox *inbox, enum inbox_stop how)
 {
+    assert(how > STOP_NO && how <= STOP_NOW);
     atomic_fetch_add(&inbox->stopping, 1);
     int old = atomic_load(&inbox->stop);
     while (old < (int)how && !atomic_compare_exchange_weak(&inbox->stop, &old, (int)how))
@@ -130,12 +130,12 @@ void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how)
     atomic_fetch_sub(&inbox->stopping, 1);
 }
 
-void fl__inbox_init(struct inbox *inbox)
+void fl__loop_inbox_init(struct inbox *inbox)
 {
     *inbox = (struct inbox){.wake_fd = -1};
 }
 
-void fl__inbox_after_fork(struct inbox *inbox)
+void fl__loop_inbox_after_fork(struct inbox *inbox)
 {
     if (inbox_is_mark(atomic_load(&inbox->head)))
         atomic_store(&inbox->head, NULL);
@@ -143,24 +143,25 @@ void fl__inbox_after_fork(struct inbox *inbox)
     atomic_store(&inbox->wakeups, inbox->woken);
 }
 
-void fl__inbox_close(struct inbox *inbox)
+void fl__loop_inbox_close(struct inbox *inbox)
 {
     while (atomic_load(&inbox->wakeups) != inbox->woken || atomic_load(&inbox->stopping) != 0)
         sched_yield();
 }
 
-bool fl__inbox_sleep(struct inbox *inbox, fl_loop_task *mark)
+bool fl__loop_inbox_sleep(struct inbox *inbox, fl_loop_task *mark)
 {
+    assert(inbox_is_mark(mark) && (mark != INBOX_POLLING || inbox->wake_fd >= 0));
     fl_loop_task *head = NULL;
     if (!atomic_compare_exchange_strong(&inbox->head, &head, mark))
         return false;
     if (atomic_load(&inbox->stop) == STOP_NO)
         return true;
-    fl__inbox_awake(inbox);
+    fl__loop_inbox_awake(inbox);
     return false;
 }
 
-void fl__inbox_awake(struct inbox *inbox)
+void fl__loop_inbox_awake(struct inbox *inbox)
 {
     fl_loop_task *head = atomic_load(&inbox->head);
     if (!inbox_is_mark(head) || !atomic_compare_exchange_strong(&inbox->head, &head, NULL))
@@ -177,46 +178,25 @@ static void set_exact_waits(void)
     exact = true;
 }
 
-void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns)
+void fl__loop_inbox_wait(struct inbox *inbox, uint64_t deadline_ns)
 {
     struct timespec deadline = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
     set_exact_waits();
     syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP,
-            deadline_ns == UINT64_MAX ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+            deadline_ns == NEVER ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-static void append(struct task_list *list, fl_loop_task *first, fl_loop_task *last, uint64_t count)
+void fl__loop_inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others)
 {
-    if (count == 0)
-        return;
-    *list->last = first;
-    list->last = &last->next;
-    list->count += count;
-}
-
-void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others)
-{
-    if (inbox_empty(inbox))
-        return;
-    fl_loop_task *task = atomic_exchange_explicit(&inbox->head, NULL, memory_order_acquire);
-    fl_loop_task *first[2] = {NULL, NULL}, *last[2] = {NULL, NULL};
-    uint64_t count[2] = {0, 0};
-    assert(!inbox_is_mark(task));
-    while (task) { /* newest first: each goes to the front of what was newer */
-        fl_loop_task *older = task->next;
-        int kind = task->flags & FL_TASK_URGENT ? 0 : 1;
-        if (!first[kind])
-            last[kind] = task;
-        task->next = first[kind];
-        first[kind] = task;
-        count[kind]++;
-        task = older;
+    fl_loop_task *task = inbox_empty(inbox) ? NULL : fl__stack_take(&inbox->head), *newer;
+    for (; task; task = newer) {
+        struct task_list *list = task->flags & FL_TASK_URGENT ? urgent : others;
+        newer = task->next;
+        fl__queue_append(list, task);
     }
-    append(urgent, first[0], last[0], count[0]);
-    append(others, first[1], last[1], count[1]);
 }
 
-void fl__tasks_count(const fl_loop_task *first, uint64_t *urgent, uint64_t *others)
+void fl__loop_tasks_count(const fl_loop_task *first, uint64_t *urgent, uint64_t *others)
 {
     for (const fl_loop_task *task = first; task && !inbox_is_mark(task); task = task->next)
         *(task->flags & FL_TASK_URGENT ? urgent : others) += 1;

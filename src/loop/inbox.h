@@ -4,37 +4,37 @@
 
 /* Where other threads reach the loop: a stack of tasks whose head also says whether the loop sleeps.
  *
- * Any thread pushes a task by compare-and-swap; the loop takes the whole stack with one exchange and turns it round, so
- * what one thread posted comes out in the order in which it was posted. Because only whole stacks are taken, a task that
- * comes back at the same address does no harm: a push needs its predecessor to be the head and nothing more.
- *
- * Before it sleeps, the loop swaps an empty head for INBOX_ASLEEP or INBOX_POLLING; that fails if a task is there, so no
- * task is slept over. The push that finds one of the two in the head replaces it, and so it alone wakes the loop: one
- * wake-up for any number of posts. ASLEEP means that the loop waits on the head itself as a futex; no task has an address
- * whose low half is 1. POLLING means that it waits in epoll for `wake_fd`. To stop the loop, a thread first sets `stop`
- * and then takes the mark away from the head; the loop first sets the mark and then reads `stop`. These four accesses
- * are sequentially consistent, so one of the two sees the other.
+ * The stack is that of base/queue.h. Before the loop sleeps, it swaps an empty head for the mark INBOX_ASLEEP or
+ * INBOX_POLLING. That fails if a task is there, so the loop does not sleep while a task waits. The push that replaces a mark
+ * wakes the loop: one wake-up for any number of posts. ASLEEP means that the loop waits on the head itself as a futex; no
+ * task has an address whose low half is a mark. POLLING means that the loop waits in epoll for `wake_fd`. To stop the loop,
+ * a thread first sets `stop` and then takes the mark away from the head; the loop first sets the mark and then reads
+ * `stop`. These four accesses are sequentially consistent, so one of the two sees the other.
  *
  * Tasks that are not the caller's are cut from blocks of TASKS_OF_BLOCK. `cut` says from where: the address of a block,
- * and in its low bits, which alignment leaves free, the next task that nobody has; 0 if all are taken. A thread takes one by
- * compare-and-swap. That the same word comes back in between does no harm: a block that is in `cut` has a task left, so it
+ * and in its low bits, which alignment leaves free, the next task that is free; 0 if all are taken. A thread takes one by
+ * compare-and-swap. If the same word comes back in between, it does no harm: a block that is in `cut` has a task left, so it
  * is not given back, and the task that the word names is free. Only the loop gives tasks back, so a block's count of them
  * needs no care; the block goes with the last, or is kept as a spare one.
  *
  * Freeing: what a thread sent may have arrived, and the loop may be freed because of it, before that thread has made its
  * wake-up call. The loop knows how often its mark was taken away (`woken`, its own count), the threads count the calls
- * they have finished (`wakeups`) as the last thing they do, and stops are counted while they run: whoever frees the
- * loop waits until the counts agree.
+ * they have finished (`wakeups`) as the last thing they do, and stops are counted while they run. fl_loop_free() waits
+ * until the counts agree.
  */
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include <foliot/loop.h>
 
-#define INBOX_ASLEEP ((fl_loop_task *)1)
-#define INBOX_POLLING ((fl_loop_task *)2)
+#include "base/alloc.h"
+#include "base/queue.h"
+
+#define INBOX_ASLEEP ((fl_loop_task *)2)
+#define INBOX_POLLING ((fl_loop_task *)3)
 
 enum {
     TASK_BLOCK_BYTES = 1 << 16,
@@ -55,76 +55,73 @@ enum inbox_stop { STOP_NO, STOP_DRAIN, STOP_TURN, STOP_NOW };
 /* Threads that post keep writing to `cut`, they and the loop to the head, and the loop reads the rest after every callback:
  * none shares a cache line with another. */
 struct inbox {
-    char before[64];
+    char before[CACHE_LINE];
     atomic_uintptr_t cut; /* where to take the next task from */
     _Atomic(struct task_block *) spare;
     atomic_uint blocks; /* how many there are */
-    char between[64];
+    char between[CACHE_LINE];
     _Atomic(fl_loop_task *) head; /* the newest task, NULL, INBOX_ASLEEP or INBOX_POLLING */
     atomic_ullong wakeups;        /* finished wake-up calls */
-    char after[64];
+    char after[CACHE_LINE];
     atomic_int stop;      /* enum inbox_stop */
-    atomic_uint stopping; /* threads that are inside fl__inbox_stop() */
+    atomic_uint stopping; /* threads that are inside fl__loop_inbox_stop() */
     uint64_t woken;       /* the loop's own: how often it found its mark taken away */
     int wake_fd;          /* an eventfd; set before the head is INBOX_POLLING for the first time */
 };
 
-struct task_list {
-    fl_loop_task *first, **last;
-    uint64_t count;
-};
+FL__QUEUE(task_list, fl_loop_task);
 
 /* --- for any thread */
 
 /* Makes a task. NULL: no memory. */
-fl_loop_task *fl__inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags);
+fl_loop_task *fl__loop_inbox_task(struct inbox *inbox, fl_loop_fn fn, void *arg, unsigned flags);
 
-void fl__inbox_post(struct inbox *inbox, fl_loop_task *task);
-void fl__inbox_stop(struct inbox *inbox, enum inbox_stop how);
+void fl__loop_inbox_post(struct inbox *inbox, fl_loop_task *task);
+void fl__loop_inbox_stop(struct inbox *inbox, enum inbox_stop how);
 
 /* --- for the loop's thread */
 
-void fl__inbox_init(struct inbox *inbox);
+void fl__loop_inbox_init(struct inbox *inbox);
 
 /* In the child of a fork, where there are no other threads. */
-void fl__inbox_after_fork(struct inbox *inbox);
+void fl__loop_inbox_after_fork(struct inbox *inbox);
 
 /* Waits until no other thread is inside anymore. */
-void fl__inbox_close(struct inbox *inbox);
+void fl__loop_inbox_close(struct inbox *inbox);
 
 /* When it is closed and all tasks were given back: the blocks that are left. */
-void fl__inbox_destroy(struct inbox *inbox);
+void fl__loop_inbox_destroy(struct inbox *inbox);
 
 /* Any thread: no task of the block is in use. */
-void fl__inbox_release_block(struct inbox *inbox, struct task_block *block);
+void fl__loop_inbox_release_block(struct inbox *inbox, struct task_block *block);
 
 /* Puts the mark into the head: false if there is a task or a stop, and the loop must not sleep. */
-bool fl__inbox_sleep(struct inbox *inbox, fl_loop_task *mark);
+bool fl__loop_inbox_sleep(struct inbox *inbox, fl_loop_task *mark);
 
-/* Takes the mark back, if nobody has taken it away. */
-void fl__inbox_awake(struct inbox *inbox);
+/* Takes the mark back, unless another thread has taken it away. */
+void fl__loop_inbox_awake(struct inbox *inbox);
 
-/* Waits on the head until a wake-up, a signal, or `deadline_ns` of CLOCK_MONOTONIC (UINT64_MAX: for ever); it may end
+/* Waits on the head until a wake-up, a signal, or `deadline_ns` of CLOCK_MONOTONIC (NEVER: for ever); it may end
  * before that for no reason. The head must be INBOX_ASLEEP, or have been. */
-void fl__inbox_wait(struct inbox *inbox, uint64_t deadline_ns);
+void fl__loop_inbox_wait(struct inbox *inbox, uint64_t deadline_ns);
 
 /* Takes all tasks, oldest first, to the ends of two lists. */
-void fl__inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others);
+void fl__loop_inbox_take(struct inbox *inbox, struct task_list *urgent, struct task_list *others);
 
 /* Counts the tasks from `first` on, which may be the head of an inbox. Takes time in proportion to them. */
-void fl__tasks_count(const fl_loop_task *first, uint64_t *urgent, uint64_t *others);
+void fl__loop_tasks_count(const fl_loop_task *first, uint64_t *urgent, uint64_t *others);
 
 /* What was allocated for tasks. */
-uint64_t fl__inbox_bytes(const struct inbox *inbox);
+uint64_t fl__loop_inbox_bytes(const struct inbox *inbox);
 
 static inline bool inbox_is_mark(const fl_loop_task *head)
 {
-    return head == INBOX_ASLEEP || head == INBOX_POLLING;
+    return head && fl__stack_is_mark(head);
 }
 
 static inline bool inbox_empty(const struct inbox *inbox)
 {
-    return (uintptr_t)atomic_load_explicit(&inbox->head, memory_order_relaxed) <= (uintptr_t)INBOX_POLLING;
+    return fl__stack_is_mark(atomic_load_explicit(&inbox->head, memory_order_relaxed));
 }
 
 static inline enum inbox_stop inbox_stop(const struct inbox *inbox)
@@ -140,21 +137,14 @@ static inline void inbox_release(struct inbox *inbox, fl_loop_task *task)
         return;
     struct task_block *block = (struct task_block *)((char *)task - number * sizeof(*task));
     if (__builtin_expect(--block->left == 0, 0))
-        fl__inbox_release_block(inbox, block);
-}
-
-static inline void task_list_init(struct task_list *list)
-{
-    *list = (struct task_list){.last = &list->first};
+        fl__loop_inbox_release_block(inbox, block);
 }
 
 static inline fl_loop_task *task_list_pop(struct task_list *list)
 {
-    fl_loop_task *task = list->first;
-    list->first = task->next;
+    fl_loop_task *task = fl__queue_pop(list);
+    assert(task);
     __builtin_prefetch(list->first);
-    if (--list->count == 0)
-        list->last = &list->first;
     return task;
 }
 

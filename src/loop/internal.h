@@ -8,7 +8,7 @@
  *     timers.c       making and changing timers, intervals, immediates, hooks; firing.c: calling them
  *     descriptors.c  the table of descriptors and the kernel's copy of it
  *     sleep.c        how the loop waits
- *     inbox.c        what other threads send; ring.c: queues of callbacks; table.c: records behind IDs
+ *     inbox.c        what other threads send, by post.c; ring.c: queues of callbacks; table.c: records behind IDs
  *     stopwatch.h    how long callbacks take
  *     stats.c        what it has done, and whether it is sound
  *     walk.c         showing everything that waits in a loop
@@ -40,7 +40,7 @@ enum {
 };
 
 /* A descriptor that is added. The generation tells it from earlier ones of the same number. */
-struct watch {
+struct loop_watch {
     fl_loop_fd_fn fn; /* NULL: not added */
     void *arg;
     uint16_t events;
@@ -69,15 +69,15 @@ struct poller {
     uint64_t armed_ns;         /* when timer_fd goes off or went off; 0: never */
     struct epoll_event *ready; /* what the last poll has found: up to `budget` */
     uint32_t ready_count;
-    bool polled;            /* in this turn, */
-    uint64_t polled_before; /* when this many callbacks had been called */
-    struct watch *watches;  /* by descriptor */
+    bool polled;                /* in this turn, */
+    uint64_t polled_before;     /* when this many callbacks had been called */
+    struct loop_watch *watches; /* by descriptor */
     uint32_t watches_capacity;
     uint32_t added;      /* descriptors */
     uint32_t generation; /* of the newest watch */
 };
 
-struct counters {
+struct loop_counters {
     uint64_t turns, sleeps, slept_ns;
     uint64_t hooks, by_hooks; /* calls of hooks, and callbacks that these calls led to, their microtasks included */
     uint64_t timers, urgent_tasks, tasks, descriptors, immediates, closing, microtasks;
@@ -86,20 +86,21 @@ struct counters {
 
 struct fl_loop {
     fl_clock *clock;
-    uint64_t now_ns;  /* of this turn */
-    uint64_t read_ns; /* the last reading of the clock */
+    uint64_t now_ns;   /* of this turn */
+    uint64_t read_ns;  /* the last reading of the clock */
+    uint64_t until_ns; /* the turn that runs does not sleep longer; NEVER: no limit */
     struct stopwatch stopwatch;
     uint64_t slack_ns;
     uint32_t budget;
     bool running;        /* inside fl_loop_run() or fl_loop_run_once() */
     bool freed;          /* by a callback */
-    bool ending;         /* the last close callbacks run, */
-    uint32_t asked;      /* and have asked for so many others */
+    bool ending;         /* fl_loop_free() calls the last close callbacks, */
+    uint32_t asked;      /* which have asked for so many more */
     bool unfinished;     /* a turn has begun, and runs or was ended by a stop */
-    enum phase phase;    /* where it is */
+    enum phase phase;    /* of this turn */
     uint64_t keep_alive; /* referenced records, descriptors and holds */
 
-    struct table table;
+    struct loop_table table;
     fl_nodes *wheel;
     fl_node **polled; /* what the wheel has handed over, `budget` of them at most */
     uint32_t *due;    /* their slots: the timers of this turn */
@@ -111,10 +112,10 @@ struct fl_loop {
         uint64_t urgent, tasks, immediates, closing;
     } left; /* how many this phase may still call of those that it took aside */
 
-    struct ring microtasks, closing;
+    struct loop_ring microtasks, closing;
     struct task_list urgent, tasks; /* taken out of the inbox */
     struct poller poller;
-    struct counters counters;
+    struct loop_counters counters;
     struct histogram callback_ticks, lateness_ns;
 
     struct inbox inbox; /* other threads write here */
@@ -157,49 +158,57 @@ bool fl__loop_can_run(const fl_loop *loop);
 
 /* --- timers.c */
 
-int fl__timers_init(fl_loop *loop, bool huge_pages);
-void fl__timers_destroy(fl_loop *loop);
+int fl__loop_timers_init(fl_loop *loop, bool huge_pages);
+void fl__loop_timers_destroy(fl_loop *loop);
 
 /* Puts a timer into the wheel that is not there, or moves it. */
-void fl__timers_start(fl_loop *loop, struct record *record, uint64_t deadline_ns);
+void fl__loop_timers_start(fl_loop *loop, struct loop_record *record, uint64_t deadline_ns);
+
+/* Takes an immediate or hook out of its list. */
+void fl__loop_unlist(fl_loop *loop, struct loop_record *record);
 
 /* Ends a record that is in no list and not in the wheel. */
-void fl__timers_forget(fl_loop *loop, struct record *record);
+static inline void fl__loop_timers_forget(fl_loop *loop, struct loop_record *record)
+{
+    fl__assert_debug(!fl_node_is_waiting(&record->node) || record_state(record) >= STATE_IMMEDIATE);
+    loop->keep_alive -= !(record->tag & RECORD_UNREF);
+    table_put(&loop->table, record);
+}
 
 /* --- firing.c */
 
 /* Each phase takes aside what it will call, and then calls it. */
-void fl__timers_take(fl_loop *loop);
-void fl__timers_run(fl_loop *loop);
-void fl__immediates_take(fl_loop *loop);
-void fl__immediates_run(fl_loop *loop);
-void fl__hooks_take(fl_loop *loop, uint32_t head);
-void fl__hooks_run(fl_loop *loop, uint32_t head);
+void fl__loop_timers_take(fl_loop *loop);
+void fl__loop_timers_run(fl_loop *loop);
+void fl__loop_immediates_take(fl_loop *loop);
+void fl__loop_immediates_run(fl_loop *loop);
+void fl__loop_hooks_take(fl_loop *loop, uint32_t head);
+void fl__loop_hooks_run(fl_loop *loop, uint32_t head);
 
 /* When the loop must turn because of timers; false: never. */
-bool fl__timers_next(fl_loop *loop, uint64_t *ret_ns);
+bool fl__loop_timers_next(fl_loop *loop, uint64_t *ret_ns);
 
 /* When a timer with this deadline and slack fires: the multiple of the greatest power of two between the two ends. */
-uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns);
+uint64_t fl__loop_timers_round(uint64_t deadline_ns, uint64_t slack_ns);
 
 /* --- descriptors.c */
 
-void fl__poller_init(struct poller *poller);
-void fl__poller_destroy(struct poller *poller, int wake_fd);
+void fl__loop_poller_init(struct poller *poller);
+void fl__loop_poller_destroy(struct poller *poller, int wake_fd);
 
 /* Finds out what is ready and waits for it at most `timeout_ms` (-1: for ever). Returns 0, or FL_SYSTEM. A wake-up or a
  * signal ends the wait too. */
-int fl__poller_poll(fl_loop *loop, int timeout_ms);
+int fl__loop_poller_poll(fl_loop *loop, int timeout_ms);
 
 /* Opens what fl_loop_poll_fd() needs. */
-int fl__poller_open_outer(fl_loop *loop);
+int fl__loop_poller_open_outer(fl_loop *loop);
 
 /* In the child of a fork: opens descriptors of its own. */
-int fl__poller_after_fork(fl_loop *loop);
+int fl__loop_poller_after_fork(fl_loop *loop);
 
 /* The same for the descriptors' phase: what was found before is good only if nothing was called since. */
-int fl__descriptors_take(fl_loop *loop);
-void fl__descriptors_run(fl_loop *loop);
+int fl__loop_descriptors_take(fl_loop *loop);
+void fl__loop_descriptors_run(fl_loop *loop);
 
 /* --- sleep.c */
 

@@ -5,8 +5,8 @@
  * before it calls anything; what callbacks add is found in the next turn, except for immediates and close callbacks
  * that are added by an earlier phase.
  *
- * An immediate stop is looked for before each callback. It ends the turn there: the loop remembers the phase and what that
- * has not called yet, and whoever runs the loop again finishes this turn before he begins another one.
+ * The loop looks for an immediate stop before each callback. The stop ends the turn there: the loop remembers the phase and
+ * the callbacks that are left in it. The next run finishes this turn before it begins another one.
  *
  * fl_loop_free() inside a callback only sets a flag that ends the turn in the same way; the memory goes when the
  * outermost call, which is the only one that runs callbacks, is about to return.
@@ -15,6 +15,7 @@
 #include <assert.h>
 
 #include "base/alloc.h"
+#include "base/moment.h"
 #include "loop/loop.h"
 #include "loop/internal.h"
 
@@ -34,24 +35,26 @@ static void release_tasks(fl_loop *loop, struct task_list *list)
 
 static void destroy(fl_loop *loop)
 {
+    assert(!loop->running);
     fl__loop_unmark(loop);
-    fl__inbox_close(&loop->inbox);
-    fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+    fl__loop_inbox_close(&loop->inbox);
+    fl__loop_inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
     release_tasks(loop, &loop->urgent);
     release_tasks(loop, &loop->tasks);
-    fl__inbox_destroy(&loop->inbox);
-    fl__ring_destroy(&loop->microtasks);
-    fl__ring_destroy(&loop->closing);
-    fl__poller_destroy(&loop->poller, loop->inbox.wake_fd);
-    fl__timers_destroy(loop);
+    fl__loop_inbox_destroy(&loop->inbox);
+    fl__loop_ring_destroy(&loop->microtasks);
+    fl__loop_ring_destroy(&loop->closing);
+    fl__loop_poller_destroy(&loop->poller, loop->inbox.wake_fd);
+    fl__loop_timers_destroy(loop);
     fl__release(loop);
 }
 
 static void close_and_destroy(fl_loop *loop)
 {
+    assert(!loop->ending);
     loop->ending = true;
     while (loop->closing.count > 0) {
-        struct job job = fl__ring_pop(&loop->closing);
+        struct loop_job job = fl__loop_ring_pop(&loop->closing);
         job.fn(loop, job.arg);
     }
     destroy(loop);
@@ -71,12 +74,11 @@ int fl_loop_new(const fl_loop_config *config, fl_loop **ret)
     loop->budget = config->budget ? config->budget : DEFAULT_BUDGET;
     loop->slack_ns = config->slack_ns;
     loop->read_ns = 1; /* time 0 counts as 1 */
+    loop->until_ns = NEVER;
     stopwatch_init(&loop->stopwatch, loop->clock, fl_loop_update_now(loop));
-    fl__inbox_init(&loop->inbox);
-    fl__poller_init(&loop->poller);
-    task_list_init(&loop->urgent);
-    task_list_init(&loop->tasks);
-    int r = fl__timers_init(loop, config->huge_pages);
+    fl__loop_inbox_init(&loop->inbox);
+    fl__loop_poller_init(&loop->poller);
+    int r = fl__loop_timers_init(loop, config->huge_pages);
     if (r < 0) {
         destroy(loop);
         return r;
@@ -128,13 +130,13 @@ uint64_t fl__loop_next_ns(fl_loop *loop)
     uint64_t next_ns;
     if (fl__loop_can_run(loop) || loop->poller.added > 0)
         return 0;
-    return fl__timers_next(loop, &next_ns) ? next_ns : UINT64_MAX;
+    return fl__loop_timers_next(loop, &next_ns) ? next_ns : NEVER;
 }
 
 bool fl_loop_next_ns(fl_loop *loop, uint64_t *ret_ns)
 {
     if (!fl__loop_can_run(loop))
-        return fl__timers_next(loop, ret_ns);
+        return fl__loop_timers_next(loop, ret_ns);
     *ret_ns = loop->now_ns;
     return true;
 }
@@ -152,51 +154,24 @@ void fl_loop_unhold(fl_loop *loop)
 
 /* --- Tasks */
 
-static int post(fl_loop *loop, fl_loop_fn fn, void *arg, unsigned flags)
-{
-    if (!fn)
-        return FL_INVALID_ARGUMENT;
-    fl_loop_task *task = fl__inbox_task(&loop->inbox, fn, arg, flags);
-    if (!task)
-        return FL_NO_MEMORY;
-    fl__inbox_post(&loop->inbox, task);
-    return 0;
-}
-
-int fl_loop_post(fl_loop *loop, fl_loop_fn fn, void *arg)
-{
-    return post(loop, fn, arg, 0);
-}
-
-int fl_loop_post_urgent(fl_loop *loop, fl_loop_fn fn, void *arg)
-{
-    return post(loop, fn, arg, FL_TASK_URGENT);
-}
-
-void fl_loop_post_task(fl_loop *loop, fl_loop_task *task)
-{
-    task->flags &= FL_TASK_URGENT;
-    fl__inbox_post(&loop->inbox, task);
-}
-
 int fl_loop_microtask(fl_loop *loop, fl_loop_fn fn, void *arg)
 {
-    return fl__ring_push(&loop->microtasks, fn, arg);
+    return fl__loop_ring_push(&loop->microtasks, fn, arg);
 }
 
-/* A loop that ends must come to an end. */
+/* While the loop is freed, the number of close callbacks is limited, so that freeing ends. */
 int fl_loop_close_callback(fl_loop *loop, fl_loop_fn fn, void *arg)
 {
     if (loop->ending && loop->asked == MAX_ASKED)
         return FL_CAPACITY_EXCEEDED;
     loop->asked += loop->ending;
-    return fl__ring_push(&loop->closing, fn, arg);
+    return fl__loop_ring_push(&loop->closing, fn, arg);
 }
 
 static void run_microtasks(fl_loop *loop)
 {
     while (loop->microtasks.count > 0 && !loop->freed) {
-        struct job job = fl__ring_pop(&loop->microtasks);
+        struct loop_job job = fl__loop_ring_pop(&loop->microtasks);
         loop->counters.microtasks++;
         job.fn(loop, job.arg);
     }
@@ -208,7 +183,7 @@ void fl__loop_checkpoint(fl_loop *loop)
     histogram_add(&loop->callback_ticks, stopwatch_end_callback(&loop->stopwatch));
 }
 
-/* A task's memory may be its owner's again as soon as its callback starts. */
+/* From the beginning of its callback, a task of the caller's may be freed or posted again. */
 static void run_task(fl_loop *loop, fl_loop_task *task)
 {
     fl_loop_fn fn = task->fn;
@@ -228,7 +203,7 @@ static uint64_t within_budget(const fl_loop *loop, uint64_t count)
 static void take_tasks(fl_loop *loop)
 {
     if (!inbox_empty(&loop->inbox))
-        fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+        fl__loop_inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
     uint64_t waiting = loop->urgent.count + loop->tasks.count;
     if (waiting > loop->counters.tasks_peak)
         loop->counters.tasks_peak = waiting;
@@ -240,6 +215,7 @@ static void take_tasks(fl_loop *loop)
 
 static void run_list(fl_loop *loop, struct task_list *list, uint64_t *left, uint64_t *called)
 {
+    assert(*left <= list->count);
     for (; *left > 0 && !fl__loop_interrupted(loop); (*left)--) {
         ++*called;
         run_task(loop, task_list_pop(list));
@@ -261,8 +237,9 @@ static void take_closing(fl_loop *loop)
 
 static void run_closing(fl_loop *loop)
 {
+    assert(loop->left.closing <= loop->closing.count);
     for (; loop->left.closing > 0 && !fl__loop_interrupted(loop); loop->left.closing--) {
-        struct job job = fl__ring_pop(&loop->closing);
+        struct loop_job job = fl__loop_ring_pop(&loop->closing);
         loop->counters.closing++;
         job.fn(loop, job.arg);
         fl__loop_checkpoint(loop);
@@ -274,6 +251,7 @@ static void run_closing(fl_loop *loop)
 /* A phase is over: false if a stop has ended it, and with it the turn. */
 static inline bool go_on_to(fl_loop *loop, enum phase phase)
 {
+    assert(phase == loop->phase + 1);
     if (fl__loop_interrupted(loop))
         return false;
     loop->phase = phase;
@@ -285,7 +263,7 @@ static void run_hooks_before_sleep(fl_loop *loop)
 {
     if (!table_list_empty(&loop->table, HOOKS_NOW))
         run_microtasks(loop);
-    fl__hooks_run(loop, HOOKS_BEFORE_SLEEP);
+    fl__loop_hooks_run(loop, HOOKS_BEFORE_SLEEP);
 }
 
 static inline void read_clock_for_turn(fl_loop *loop)
@@ -304,6 +282,7 @@ static void begin_callbacks(fl_loop *loop)
 /* Sleeps, if asked to, and begins the waking part of the turn. */
 static int wake_up(fl_loop *loop, bool sleep)
 {
+    assert(loop->phase == PHASE_AFTER_SLEEP);
     int r = sleep ? fl__loop_sleep(loop) : 0;
     if (r < 0) {
         loop->unfinished = false;
@@ -311,35 +290,55 @@ static int wake_up(fl_loop *loop, bool sleep)
     }
     loop->counters.turns++;
     read_clock_for_turn(loop);
-    fl__timers_take(loop); /* before any callback of this turn can make one that is due */
+    fl__loop_timers_take(loop); /* before any callback of this turn can make one that is due */
     if (loop->hooks > 0)
-        fl__hooks_take(loop, HOOKS_AFTER_SLEEP);
+        fl__loop_hooks_take(loop, HOOKS_AFTER_SLEEP);
     begin_callbacks(loop);
     return 0;
+}
+
+/* The part of a turn before the sleep, and the sleep. Returns 1, 0 if a stop has ended the turn, or an error. */
+static inline int run_before_sleep(fl_loop *loop, bool wait)
+{
+    if (loop->hooks > 0)
+        run_hooks_before_sleep(loop);
+    if (!go_on_to(loop, PHASE_AFTER_SLEEP))
+        return 0;
+    int r = wake_up(loop, wait && !fl__loop_can_run(loop) && fl_loop_alive(loop));
+    return r < 0 ? r : 1;
+}
+
+static inline void take_immediates(fl_loop *loop)
+{
+    if (loop->immediates > 0)
+        fl__loop_immediates_take(loop);
+}
+
+static inline void run_immediates(fl_loop *loop)
+{
+    if (loop->immediates > 0)
+        fl__loop_immediates_run(loop);
 }
 
 /* Goes through a turn from the phase in which it is, whose work has been taken aside, to its end or to a stop. */
 static int run_phases(fl_loop *loop, bool wait)
 {
+    assert(loop->unfinished);
     int r;
     switch (loop->phase) {
     case PHASE_BEFORE_SLEEP:
-        if (loop->hooks > 0)
-            run_hooks_before_sleep(loop);
-        if (!go_on_to(loop, PHASE_AFTER_SLEEP))
-            return 0;
-        r = wake_up(loop, wait && !fl__loop_can_run(loop) && fl_loop_alive(loop));
-        if (r < 0)
+        r = run_before_sleep(loop, wait);
+        if (r <= 0)
             return r;
         __attribute__((fallthrough));
     case PHASE_AFTER_SLEEP:
         if (loop->hooks > 0)
-            fl__hooks_run(loop, HOOKS_AFTER_SLEEP);
+            fl__loop_hooks_run(loop, HOOKS_AFTER_SLEEP);
         if (!go_on_to(loop, PHASE_TIMERS))
             return 0;
         __attribute__((fallthrough));
     case PHASE_TIMERS:
-        fl__timers_run(loop);
+        fl__loop_timers_run(loop);
         if (!go_on_to(loop, PHASE_TASKS))
             return 0;
         take_tasks(loop);
@@ -348,21 +347,19 @@ static int run_phases(fl_loop *loop, bool wait)
         run_tasks(loop);
         if (!go_on_to(loop, PHASE_DESCRIPTORS))
             return 0;
-        r = loop->poller.added > 0 ? fl__descriptors_take(loop) : 0;
+        r = loop->poller.added > 0 ? fl__loop_descriptors_take(loop) : 0;
         if (r < 0)
             return r;
         __attribute__((fallthrough));
     case PHASE_DESCRIPTORS:
         if (loop->poller.ready_count > 0)
-            fl__descriptors_run(loop);
+            fl__loop_descriptors_run(loop);
         if (!go_on_to(loop, PHASE_IMMEDIATES))
             return 0;
-        if (loop->immediates > 0)
-            fl__immediates_take(loop);
+        take_immediates(loop);
         __attribute__((fallthrough));
     case PHASE_IMMEDIATES:
-        if (loop->immediates > 0)
-            fl__immediates_run(loop);
+        run_immediates(loop);
         if (!go_on_to(loop, PHASE_CLOSING))
             return 0;
         take_closing(loop);
@@ -376,6 +373,7 @@ static int run_phases(fl_loop *loop, bool wait)
 
 static int finish_turn(fl_loop *loop)
 {
+    assert(loop->phase != PHASE_BEFORE_SLEEP);
     read_clock_for_turn(loop);
     begin_callbacks(loop);
     return run_phases(loop, false);
@@ -385,6 +383,7 @@ static int finish_turn(fl_loop *loop)
  * it has ended it before, the turn goes on from there. */
 static int turn(fl_loop *loop, bool wait)
 {
+    assert(loop->running && !loop->freed);
     int r = loop->poller.outside ? fl__loop_end_outside(loop) : 0;
     loop->poller.ready_count = 0;
     loop->poller.polled = false;
@@ -398,7 +397,7 @@ static int turn(fl_loop *loop, bool wait)
         return r;
     wait = wait && !fl__loop_can_run(loop);
     if (!loop->unfinished && loop->hooks > 0)
-        fl__hooks_take(loop, HOOKS_BEFORE_SLEEP);
+        fl__loop_hooks_take(loop, HOOKS_BEFORE_SLEEP);
     loop->unfinished = true;
     loop->phase = PHASE_BEFORE_SLEEP;
     return run_phases(loop, wait);
@@ -410,14 +409,16 @@ static int drain_turn(fl_loop *loop, bool *ret_idle)
     uint64_t before = fl__loop_progress(loop);
     int r = turn(loop, false);
     uint64_t next_ns;
-    bool due = fl__timers_next(loop, &next_ns) && next_ns <= loop->now_ns;
+    bool due = fl__loop_timers_next(loop, &next_ns) && next_ns <= loop->now_ns;
     *ret_idle = fl__loop_progress(loop) == before && !fl__loop_can_run(loop) && !due;
     return r;
 }
 
 static int leave(fl_loop *loop, int r)
 {
+    assert(loop->running);
     loop->running = false;
+    loop->until_ns = NEVER;
     atomic_store(&loop->inbox.stop, STOP_NO);
     if (!loop->freed)
         return r;
@@ -437,35 +438,30 @@ int fl_loop_run(fl_loop *loop)
     return leave(loop, r);
 }
 
-/* A turn may turn out to be for nothing: the loop also wakes for events that are dropped. */
-int fl_loop_run_once(fl_loop *loop, bool wait)
+static bool may_sleep(const fl_loop *loop)
+{
+    return loop->read_ns < loop->until_ns && fl_loop_alive(loop) && inbox_stop(&loop->inbox) == STOP_NO;
+}
+
+/* A turn may call nothing, because the loop also wakes for events that it then drops. Such a turn is repeated. */
+int fl__loop_run_until(fl_loop *loop, uint64_t until_ns)
 {
     if (loop->running || loop->freed)
         return FL_BUSY;
     loop->running = true;
+    loop->until_ns = until_ns;
     int r = 0;
     uint64_t before = fl__loop_progress(loop);
     bool more = inbox_stop(&loop->inbox) < STOP_TURN;
     while (r == 0 && more) {
-        bool sleep = wait && fl_loop_alive(loop) && inbox_stop(&loop->inbox) == STOP_NO;
+        bool sleep = may_sleep(loop);
         r = turn(loop, sleep);
-        more = sleep && !loop->freed && fl__loop_progress(loop) == before && fl_loop_alive(loop) &&
-               inbox_stop(&loop->inbox) == STOP_NO;
+        more = sleep && !loop->freed && fl__loop_progress(loop) == before && may_sleep(loop);
     }
     return leave(loop, r);
 }
 
-void fl_loop_stop(fl_loop *loop)
+int fl_loop_run_once(fl_loop *loop, bool wait)
 {
-    fl__inbox_stop(&loop->inbox, STOP_NOW);
-}
-
-void fl_loop_stop_after_turn(fl_loop *loop)
-{
-    fl__inbox_stop(&loop->inbox, STOP_TURN);
-}
-
-void fl_loop_drain(fl_loop *loop)
-{
-    fl__inbox_stop(&loop->inbox, STOP_DRAIN);
+    return fl__loop_run_until(loop, wait ? NEVER : 0);
 }

@@ -10,24 +10,24 @@
 
 #include <foliot/loop.h>
 
-struct job {
+struct loop_job {
     fl_loop_fn fn;
     void *arg;
 };
 
-struct ring {
-    struct job *jobs;
+struct loop_ring {
+    struct loop_job *jobs;
     uint32_t capacity; /* 0 or a power of two */
     uint32_t first;
     uint32_t count;
 };
 
-void fl__ring_destroy(struct ring *ring);
+void fl__loop_ring_destroy(struct loop_ring *ring);
 
 /* Returns 0, FL_NO_MEMORY, or FL_CAPACITY_EXCEEDED beyond 2^31 callbacks. */
-int fl__ring_push(struct ring *ring, fl_loop_fn fn, void *arg);
+int fl__loop_ring_push(struct loop_ring *ring, fl_loop_fn fn, void *arg);
 
 /* The ring must not be empty. */
-struct job fl__ring_pop(struct ring *ring);
+struct loop_job fl__loop_ring_pop(struct loop_ring *ring);
 
 #endif

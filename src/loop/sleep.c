@@ -16,6 +16,7 @@
  * asks the clock to go on.
  */
 
+#include <assert.h>
 #include <sys/timerfd.h>
 
 #include "base/moment.h"
@@ -23,7 +24,8 @@
 
 static void arm_timerfd(struct poller *poller, uint64_t deadline_ns, uint64_t now_ns)
 {
-    if (deadline_ns == UINT64_MAX || (now_ns < poller->armed_ns && poller->armed_ns <= deadline_ns))
+    assert(poller->timer_fd >= 0 && deadline_ns > 0);
+    if (deadline_ns == NEVER || (now_ns < poller->armed_ns && poller->armed_ns <= deadline_ns))
         return;
     struct itimerspec time = {.it_value = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)}};
     if (timerfd_settime(poller->timer_fd, TFD_TIMER_ABSTIME, &time, NULL) == 0)
@@ -32,23 +34,25 @@ static void arm_timerfd(struct poller *poller, uint64_t deadline_ns, uint64_t no
 
 static int wait_in_epoll(fl_loop *loop, uint64_t now_ns, uint64_t deadline_ns)
 {
+    assert(loop->poller.epoll_fd >= 0);
     arm_timerfd(&loop->poller, deadline_ns, now_ns);
-    if (!fl__inbox_sleep(&loop->inbox, INBOX_POLLING))
-        return fl__poller_poll(loop, 0);
-    int r = fl__poller_poll(loop, -1);
-    fl__inbox_awake(&loop->inbox);
+    if (!fl__loop_inbox_sleep(&loop->inbox, INBOX_POLLING))
+        return fl__loop_poller_poll(loop, 0);
+    int r = fl__loop_poller_poll(loop, -1);
+    fl__loop_inbox_awake(&loop->inbox);
     return r;
 }
 
-/* Waits until `deadline_ns` of CLOCK_MONOTONIC; UINT64_MAX: for ever. */
+/* Waits until `deadline_ns` of CLOCK_MONOTONIC; NEVER: without a limit. */
 static int wait_in_kernel(fl_loop *loop, uint64_t now_ns, uint64_t deadline_ns)
 {
+    assert(deadline_ns > 0);
     if (loop->poller.added > 0)
         return wait_in_epoll(loop, now_ns, deadline_ns);
-    if (!fl__inbox_sleep(&loop->inbox, INBOX_ASLEEP))
+    if (!fl__loop_inbox_sleep(&loop->inbox, INBOX_ASLEEP))
         return 0;
-    fl__inbox_wait(&loop->inbox, deadline_ns);
-    fl__inbox_awake(&loop->inbox);
+    fl__loop_inbox_wait(&loop->inbox, deadline_ns);
+    fl__loop_inbox_awake(&loop->inbox);
     return 0;
 }
 
@@ -59,7 +63,7 @@ static uint64_t deadline_of_machine(fl_loop *loop, uint64_t deadline_ns, uint64_
 {
     fl_clock *machine = fl_clock_monotonic();
     *ret_now_ns = loop->read_ns;
-    if (loop->clock == machine || deadline_ns == UINT64_MAX)
+    if (loop->clock == machine || deadline_ns == NEVER)
         return deadline_ns;
     *ret_now_ns = machine->now_ns(machine);
     uint64_t now_ns = fl__loop_read_clock(loop);
@@ -70,10 +74,10 @@ static int wait_on_clock(fl_loop *loop, uint64_t deadline_ns)
 {
     uint64_t now_ns;
     deadline_ns = deadline_of_machine(loop, deadline_ns, &now_ns);
-    return deadline_ns > 0 ? wait_in_kernel(loop, now_ns, deadline_ns) : fl__poller_poll(loop, 0);
+    return deadline_ns > 0 ? wait_in_kernel(loop, now_ns, deadline_ns) : fl__loop_poller_poll(loop, 0);
 }
 
-/* Something outside wants the loop: looked at before each wait. */
+/* Whether another thread or a descriptor needs the loop. */
 static bool called_for(const fl_loop *loop)
 {
     return loop->poller.ready_count > 0 || !inbox_empty(&loop->inbox) || inbox_stop(&loop->inbox) != STOP_NO;
@@ -84,20 +88,20 @@ static int pass_time(fl_loop *loop, bool timed, uint64_t deadline_ns)
     if (!loop->clock->wait_until || !timed)
         return wait_on_clock(loop, deadline_ns);
     loop->clock->wait_until(loop->clock, deadline_ns);
-    return fl__poller_poll(loop, 0);
+    return fl__loop_poller_poll(loop, 0);
 }
 
 /* The loop may wake up later than at the deadline by its slack, but once the deadline has passed there is no reason to
  * sleep on. */
 int fl__loop_sleep(fl_loop *loop)
 {
-    uint64_t deadline_ns, began_ns = 0;
-    bool timed = fl__timers_next(loop, &deadline_ns);
-    if (!timed)
-        deadline_ns = NEVER;
-    else if (deadline_ns <= loop->read_ns)
+    assert(loop->running && !loop->poller.marked);
+    uint64_t deadline_ns = NEVER, began_ns = 0;
+    bool timed = fl__loop_timers_next(loop, &deadline_ns) || loop->until_ns != NEVER;
+    deadline_ns = earlier(deadline_ns, loop->until_ns);
+    if (timed && deadline_ns <= loop->read_ns)
         return 0;
-    int r = loop->clock->wait_until ? fl__poller_poll(loop, 0) : 0;
+    int r = loop->clock->wait_until ? fl__loop_poller_poll(loop, 0) : 0;
     while (r == 0 && !called_for(loop) && (fl__loop_read_clock(loop) < deadline_ns || !timed)) {
         if (began_ns == 0)
             began_ns = loop->read_ns;
@@ -115,16 +119,17 @@ int fl__loop_sleep(fl_loop *loop)
 void fl__loop_unmark(fl_loop *loop)
 {
     if (loop->poller.marked)
-        fl__inbox_awake(&loop->inbox);
+        fl__loop_inbox_awake(&loop->inbox);
     loop->poller.marked = false;
 }
 
 static void begin_outside(fl_loop *loop)
 {
+    assert(!loop->running && !loop->poller.marked);
     uint64_t deadline_ns, now_ns;
     if (!fl_loop_next_ns(loop, &deadline_ns))
-        deadline_ns = UINT64_MAX;
-    bool now = deadline_ns <= fl__loop_read_clock(loop) || !fl__inbox_sleep(&loop->inbox, INBOX_POLLING);
+        deadline_ns = NEVER;
+    bool now = deadline_ns <= fl__loop_read_clock(loop) || !fl__loop_inbox_sleep(&loop->inbox, INBOX_POLLING);
     loop->poller.outside = true;
     loop->poller.marked = !now;
     if (!now && loop->clock->wait_until)
@@ -141,7 +146,7 @@ static void begin_outside(fl_loop *loop)
 int fl__loop_end_outside(fl_loop *loop)
 {
     fl__loop_unmark(loop);
-    int r = fl__poller_poll(loop, 0);
+    int r = fl__loop_poller_poll(loop, 0);
     loop->poller.outside = false;
     return r;
 }
@@ -150,7 +155,7 @@ int fl_loop_poll_fd(fl_loop *loop, int *ret_fd)
 {
     if (loop->running)
         return FL_BUSY;
-    int r = fl__poller_open_outer(loop);
+    int r = fl__loop_poller_open_outer(loop);
     if (r < 0)
         return r;
     fl__loop_unmark(loop);
@@ -161,10 +166,10 @@ int fl_loop_poll_fd(fl_loop *loop, int *ret_fd)
 
 int fl_loop_after_fork(fl_loop *loop)
 {
-    int r = fl__poller_after_fork(loop);
+    int r = fl__loop_poller_after_fork(loop);
     if (r < 0)
         return r;
-    fl__inbox_after_fork(&loop->inbox);
+    fl__loop_inbox_after_fork(&loop->inbox);
     loop->poller.outside = loop->poller.marked = false;
     return 0;
 }

@@ -7,12 +7,12 @@
 
 static uint64_t bytes_of(const fl_loop *loop)
 {
-    uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct job);
-    uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct watch) +
+    uint64_t rings = (uint64_t)(loop->microtasks.capacity + loop->closing.capacity) * sizeof(struct loop_job);
+    uint64_t descriptors = loop->poller.watches_capacity * sizeof(struct loop_watch) +
                            (loop->poller.ready ? loop->budget * sizeof(struct epoll_event) : 0);
     uint64_t due = loop->budget * (sizeof(uint32_t) + sizeof(fl_node *));
-    return sizeof(*loop) + fl_nodes_bytes(loop->wheel) + fl__table_bytes(&loop->table) + due + rings + descriptors +
-           fl__inbox_bytes(&loop->inbox);
+    return sizeof(*loop) + fl_nodes_bytes(loop->wheel) + fl__loop_table_bytes(&loop->table) + due + rings +
+           descriptors + fl__loop_inbox_bytes(&loop->inbox);
 }
 
 static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
@@ -33,9 +33,9 @@ static uint64_t count_timers(const fl_loop *loop)
 
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 {
-    const struct counters *counters = &loop->counters;
+    const struct loop_counters *counters = &loop->counters;
     uint64_t urgent = loop->urgent.count, tasks = loop->tasks.count;
-    fl__tasks_count(atomic_load_explicit(&loop->inbox.head, memory_order_acquire), &urgent, &tasks);
+    fl__loop_tasks_count(atomic_load_explicit(&loop->inbox.head, memory_order_acquire), &urgent, &tasks);
     *ret = (fl_loop_stats){
         .turns = counters->turns,
         .sleeps = counters->sleeps,
@@ -68,7 +68,7 @@ struct census {
             return #condition; \
     } while (0)
 
-static uint32_t list_length(const struct table *table, uint32_t slot)
+static uint32_t list_length(const struct loop_table *table, uint32_t slot)
 {
     uint32_t length = 0;
     for (; slot && length <= BLOCK_SLOTS; slot = table_record(table, slot)->link.next)
@@ -76,19 +76,19 @@ static uint32_t list_length(const struct table *table, uint32_t slot)
     return length;
 }
 
-static void count_record(const struct record *record, struct census *census)
+static void count_record(const struct loop_record *record, struct census *census)
 {
-    enum record_state state = record_state(record);
+    enum loop_record_state state = record_state(record);
     census->state[state]++;
     census->extras += record->extra != NULL;
     census->referenced += state >= STATE_NEW && !(record->tag & RECORD_UNREF);
 }
 
 /* Adds the records of a block that are taken. */
-static const char *count_block(const struct table *table, uint32_t number, uint32_t *live, struct census *census)
+static const char *count_block(const struct loop_table *table, uint32_t number, uint32_t *live, struct census *census)
 {
-    const struct block *block = table_block(table, number << BLOCK_BITS);
-    const struct record *records = table_record(table, number << BLOCK_BITS);
+    const struct loop_block *block = table_block(table, number << BLOCK_BITS);
+    const struct loop_record *records = table_record(table, number << BLOCK_BITS);
     bool open = block == table->open, worn = block->generation > table->last_generation;
     uint32_t free = open ? list_length(table, block->free) : 0, not_free = 0;
     for (uint32_t i = 0; i < block->touched; i++) {
@@ -107,9 +107,9 @@ static const char *count_block(const struct table *table, uint32_t number, uint3
     return NULL;
 }
 
-static const char *count_chunk(const struct table *table, unsigned k, struct census *census)
+static const char *count_chunk(const struct loop_table *table, unsigned k, struct census *census)
 {
-    const struct chunk *chunk = &table->chunk[k];
+    const struct loop_chunk *chunk = &table->chunk[k];
     uint32_t live = 0, roomy = 0, first = table_capacity(k) >> BLOCK_BITS;
     const char *broken = NULL;
     census->roomy = census->worn = 0;
@@ -130,7 +130,8 @@ static const char *count_chunk(const struct table *table, unsigned k, struct cen
     return NULL;
 }
 
-static const char *count_list(const struct table *table, uint32_t head, enum record_state state, uint64_t *ret)
+static const char *count_list(const struct loop_table *table, uint32_t head, enum loop_record_state state,
+                              uint64_t *ret)
 {
     uint32_t previous = head, slot = table_link(table, head)->next;
     while (slot != head) {
@@ -146,7 +147,7 @@ static const char *count_list(const struct table *table, uint32_t head, enum rec
 
 static const char *check_timers(const fl_loop *loop, struct census *census)
 {
-    const struct table *table = &loop->table;
+    const struct loop_table *table = &loop->table;
     uint64_t immediates = 0, hooks = 0, due = 0;
     const char *broken = NULL;
     for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)

@@ -15,33 +15,34 @@ static size_t chunk_bytes(unsigned chunk)
     return (size_t)table_capacity(chunk) * 64;
 }
 
-_Static_assert(sizeof(struct record) <= 64, "a chunk has less room than it says");
+_Static_assert(sizeof(struct loop_record) <= 64, "a chunk has less room than it says");
 
 static uint32_t block_count(unsigned chunk)
 {
     return table_capacity(chunk) >> BLOCK_BITS;
 }
 
-static bool is_there(const struct table *t, unsigned k)
+static bool is_there(const struct loop_table *t, unsigned k)
 {
     return table_is_mapped(t, table_capacity(k));
 }
 
-static struct record *records_of(const struct table *t, unsigned k)
+static struct loop_record *records_of(const struct loop_table *t, unsigned k)
 {
+    assert(is_there(t, k));
     return table_record(t, table_capacity(k));
 }
 
-static bool is_worn(const struct table *t, const struct block *block)
+static bool is_worn(const struct loop_table *t, const struct loop_block *block)
 {
     return block->generation > t->last_generation;
 }
 
 /* --- Chunks */
 
-static int make_blocks(struct table *t, unsigned k)
+static int make_blocks(struct loop_table *t, unsigned k)
 {
-    struct chunk *chunk = &t->chunk[k];
+    struct loop_chunk *chunk = &t->chunk[k];
     if (chunk->blocks)
         return 0;
     chunk->blocks = fl__alloc_zeroed(block_count(k) * sizeof(*chunk->blocks));
@@ -53,12 +54,13 @@ static int make_blocks(struct table *t, unsigned k)
     return 0;
 }
 
-static int map_chunk(struct table *t, unsigned k)
+static int map_chunk(struct loop_table *t, unsigned k)
 {
+    assert(!is_there(t, k) && t->chunk[k].live == 0);
     int r = make_blocks(t, k);
     if (r < 0)
         return r;
-    struct record *records = fl__map(chunk_bytes(k));
+    struct loop_record *records = fl__map(chunk_bytes(k));
     if (!records)
         return FL_NO_MEMORY;
     if (t->huge_pages && chunk_bytes(k) >= HUGE_PAGE_BYTES)
@@ -70,9 +72,9 @@ static int map_chunk(struct table *t, unsigned k)
     return 0;
 }
 
-static void open_none(struct table *t)
+static void open_none(struct loop_table *t)
 {
-    t->none = (struct block){.touched = BLOCK_SLOTS};
+    t->none = (struct loop_block){.touched = BLOCK_SLOTS};
     t->open = &t->none;
     t->open_chunk = NULL;
     t->open_base = 0;
@@ -80,16 +82,16 @@ static void open_none(struct table *t)
 }
 
 /* The rounds of its blocks end: what comes back later has other generations. */
-static void unmap_chunk(struct table *t, unsigned k)
+static void unmap_chunk(struct loop_table *t, unsigned k)
 {
-    struct chunk *chunk = &t->chunk[k];
+    struct loop_chunk *chunk = &t->chunk[k];
     assert(chunk->live == 0);
     if (t->open_chunk == chunk)
         open_none(t);
     for (uint32_t i = 0; i < chunk->begun; i++) {
-        struct block *block = &chunk->blocks[i];
+        struct loop_block *block = &chunk->blocks[i];
         bool worn = is_worn(t, block);
-        *block = (struct block){.generation = block->generation + !worn};
+        *block = (struct loop_block){.generation = block->generation + !worn};
         chunk->worn += is_worn(t, block) && !worn;
     }
     chunk->begun = chunk->roomy = 0;
@@ -99,22 +101,23 @@ static void unmap_chunk(struct table *t, unsigned k)
     t->empty &= ~(1u << k);
 }
 
-int fl__table_init(struct table *t, bool huge_pages)
+int fl__loop_table_init(struct loop_table *t, bool huge_pages)
 {
-    *t = (struct table){.limit = TABLE_LIMIT, .last_generation = TABLE_GENERATION_MAX, .huge_pages = huge_pages};
+    *t = (struct loop_table){.limit = TABLE_LIMIT, .last_generation = TABLE_GENERATION_MAX, .huge_pages = huge_pages};
     open_none(t);
     return map_chunk(t, 0);
 }
 
-static void release_extras(struct table *t, unsigned k)
+static void release_extras(struct loop_table *t, unsigned k)
 {
-    struct record *records = records_of(t, k);
+    assert(is_there(t, k));
+    struct loop_record *records = records_of(t, k);
     for (uint32_t i = 0; i < t->chunk[k].begun * BLOCK_SLOTS && t->extras > 0; i++)
         if (records[i].extra)
-            fl__table_shorten(t, &records[i]);
+            fl__loop_table_shorten(t, &records[i]);
 }
 
-void fl__table_destroy(struct table *t)
+void fl__loop_table_destroy(struct loop_table *t)
 {
     for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
         fl__release(t->chunk[k].blocks);
@@ -128,10 +131,11 @@ void fl__table_destroy(struct table *t)
 /* --- Blocks */
 
 /* A block whose round is over has room for another one. If that was the last, the block is worn. */
-static void add_room(struct table *t, unsigned k, uint32_t number)
+static void add_room(struct loop_table *t, unsigned k, uint32_t number)
 {
-    struct chunk *chunk = &t->chunk[k];
-    struct block *block = table_block(t, number << BLOCK_BITS);
+    assert(number >= block_count(k) && number < 2 * block_count(k));
+    struct loop_chunk *chunk = &t->chunk[k];
+    struct loop_block *block = table_block(t, number << BLOCK_BITS);
     if (block->generation >= t->last_generation) {
         block->generation = t->last_generation + 1;
         chunk->worn++;
@@ -143,8 +147,9 @@ static void add_room(struct table *t, unsigned k, uint32_t number)
 }
 
 /* The open block has nothing left. */
-static void close_block(struct table *t)
+static void close_block(struct loop_table *t)
 {
+    assert(t->open != &t->none && !t->open->free);
     uint32_t number = t->open_number;
     bool room = t->open->returned_count >= BLOCK_ROOM;
     open_none(t);
@@ -152,8 +157,9 @@ static void close_block(struct table *t)
         add_room(t, table_chunk_of(number << BLOCK_BITS), number);
 }
 
-static void open_block(struct table *t, unsigned k, uint32_t number)
+static void open_block(struct loop_table *t, unsigned k, uint32_t number)
 {
+    assert(t->open == &t->none && is_there(t, k));
     t->open = table_block(t, number << BLOCK_BITS);
     t->open_chunk = &t->chunk[k];
     t->open_base = t->base[TABLE_FIRST_BITS + k];
@@ -162,15 +168,15 @@ static void open_block(struct table *t, unsigned k, uint32_t number)
 }
 
 /* Opens a block of chunk k: one that has room for a new round, or one that has not been used since the chunk was mapped. */
-static bool open_in_chunk(struct table *t, unsigned k)
+static bool open_in_chunk(struct loop_table *t, unsigned k)
 {
-    struct chunk *chunk = &t->chunk[k];
+    struct loop_chunk *chunk = &t->chunk[k];
     uint32_t number = chunk->roomy;
     if (number) {
-        struct block *block = table_block(t, number << BLOCK_BITS);
+        struct loop_block *block = table_block(t, number << BLOCK_BITS);
         chunk->roomy = block->free;
-        *block =
-            (struct block){.free = block->returned, .generation = block->generation + 1, .touched = block->touched};
+        *block = (struct loop_block){
+            .free = block->returned, .generation = block->generation + 1, .touched = block->touched};
         open_block(t, k, number);
         return true;
     }
@@ -185,11 +191,11 @@ static bool open_in_chunk(struct table *t, unsigned k)
 }
 
 /* Everything is in use or worn: those that are worn start over. Returns whether there were any. */
-static bool start_over(struct table *t)
+static bool start_over(struct loop_table *t)
 {
     bool any = false;
     for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
-        struct chunk *chunk = &t->chunk[k];
+        struct loop_chunk *chunk = &t->chunk[k];
         any = any || chunk->worn > 0;
         chunk->worn = 0;
         for (uint32_t i = 0; chunk->blocks && i < block_count(k); i++) {
@@ -203,7 +209,7 @@ static bool start_over(struct table *t)
     return any;
 }
 
-static int grow(struct table *t)
+static int grow(struct loop_table *t)
 {
     for (unsigned k = 0; k < TABLE_CHUNKS; k++)
         if (!is_there(t, k) && t->chunk[k].worn < block_count(k))
@@ -211,7 +217,7 @@ static int grow(struct table *t)
     return start_over(t) ? 0 : FL_CAPACITY_EXCEEDED;
 }
 
-static int open_another(struct table *t)
+static int open_another(struct loop_table *t)
 {
     if (t->open != &t->none)
         close_block(t);
@@ -224,9 +230,9 @@ static int open_another(struct table *t)
     return grow(t);
 }
 
-int fl__table_take(struct table *t, struct record **ret)
+int fl__loop_table_take(struct loop_table *t, struct loop_record **ret)
 {
-    struct record *record;
+    struct loop_record *record;
     while (!(record = table_try_take(t))) {
         int r = t->live == t->limit ? FL_CAPACITY_EXCEEDED : open_another(t);
         if (r < 0)
@@ -236,9 +242,10 @@ int fl__table_take(struct table *t, struct record **ret)
     return 0;
 }
 
-/* Of empty chunks the smallest stays, but none that is of no use anymore. */
-static void emptied(struct table *t, unsigned k)
+/* Unmaps empty chunks, except for the smallest that has blocks left. */
+static void emptied(struct loop_table *t, unsigned k)
 {
+    assert(t->chunk[k].live == 0 && is_there(t, k));
     bool kept = false;
     t->empty |= 1u << k;
     for (uint32_t left = t->empty; left; left &= left - 1) {
@@ -252,21 +259,21 @@ static void emptied(struct table *t, unsigned k)
     }
 }
 
-void fl__table_has_room(struct table *t, uint32_t slot)
+void fl__loop_table_has_room(struct loop_table *t, uint32_t slot)
 {
     unsigned k = table_chunk_of(slot);
-    const struct block *block = table_block(t, slot);
+    const struct loop_block *block = table_block(t, slot);
     if (block->returned_count == BLOCK_ROOM && block != t->open)
         add_room(t, k, slot >> BLOCK_BITS);
     if (t->chunk[k].live == 0)
         emptied(t, k);
 }
 
-/* --- What only some records need */
+/* --- Extras */
 
-int fl__table_extend(struct table *t, struct record *record, const struct extra *values)
+int fl__loop_table_extend(struct loop_table *t, struct loop_record *record, const struct loop_extra *values)
 {
-    struct extra *extra = fl__alloc(sizeof(*extra));
+    struct loop_extra *extra = fl__alloc(sizeof(*extra));
     assert(!record->extra);
     if (!extra)
         return FL_NO_MEMORY;
@@ -276,7 +283,7 @@ int fl__table_extend(struct table *t, struct record *record, const struct extra 
     return 0;
 }
 
-void fl__table_shorten(struct table *t, struct record *record)
+void fl__loop_table_shorten(struct loop_table *t, struct loop_record *record)
 {
     assert(record->extra && t->extras > 0);
     fl__release(record->extra);
@@ -284,12 +291,12 @@ void fl__table_shorten(struct table *t, struct record *record)
     t->extras--;
 }
 
-uint64_t fl__table_bytes(const struct table *t)
+uint64_t fl__loop_table_bytes(const struct loop_table *t)
 {
-    uint64_t bytes = t->extras * sizeof(struct extra);
+    uint64_t bytes = t->extras * sizeof(struct loop_extra);
     for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
-        bytes += t->chunk[k].blocks ? block_count(k) * sizeof(struct block) : 0;
-        bytes += t->chunk[k].begun * BLOCK_SLOTS * sizeof(struct record);
+        bytes += t->chunk[k].blocks ? block_count(k) * sizeof(struct loop_block) : 0;
+        bytes += t->chunk[k].begun * BLOCK_SLOTS * sizeof(struct loop_record);
     }
     return bytes;
 }

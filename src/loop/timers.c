@@ -5,7 +5,9 @@
  * the wheel's node (foliot/nodes.h), so the deadline is there and nowhere else, and only making a timer can fail for lack
  * of memory.
  *
- * The slack of a timer moves its deadline; what was asked for is kept in a struct extra, for the grid of an interval. */
+ * The slack of a timer moves its deadline; what was asked for is kept in a struct loop_extra, for the grid of an interval. */
+
+#include <assert.h>
 
 #include "base/alloc.h"
 #include "base/moment.h"
@@ -20,7 +22,7 @@ static uint64_t not_before_now(const fl_loop *loop, uint64_t deadline_ns)
     return deadline_ns > loop->now_ns ? deadline_ns : loop->now_ns;
 }
 
-uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns)
+uint64_t fl__loop_timers_round(uint64_t deadline_ns, uint64_t slack_ns)
 {
     uint64_t latest = add_time(deadline_ns, slack_ns);
     if (latest <= deadline_ns)
@@ -29,11 +31,11 @@ uint64_t fl__timers_round(uint64_t deadline_ns, uint64_t slack_ns)
     return latest >> highest << highest;
 }
 
-int fl__timers_init(fl_loop *loop, bool huge_pages)
+int fl__loop_timers_init(fl_loop *loop, bool huge_pages)
 {
-    struct record *record;
+    struct loop_record *record;
     fl_wheel_config config = {.start_ns = loop->now_ns};
-    int r = fl__table_init(&loop->table, huge_pages);
+    int r = fl__loop_table_init(&loop->table, huge_pages);
     if (r == 0)
         r = fl_nodes_new(&config, &loop->wheel);
     if (r < 0)
@@ -43,7 +45,7 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
     if (!loop->due || !loop->polled)
         return FL_NO_MEMORY;
     for (uint32_t head = LIST_HEADS_BEGIN; head < LIST_HEADS_END; head++) {
-        r = fl__table_take(&loop->table, &record);
+        r = fl__loop_table_take(&loop->table, &record);
         if (r < 0)
             return r;
         assert(record->slot == head);
@@ -54,10 +56,10 @@ int fl__timers_init(fl_loop *loop, bool huge_pages)
     return 0;
 }
 
-void fl__timers_destroy(fl_loop *loop)
+void fl__loop_timers_destroy(fl_loop *loop)
 {
     fl_nodes_free(loop->wheel);
-    fl__table_destroy(&loop->table);
+    fl__loop_table_destroy(&loop->table);
     fl__release(loop->due);
     fl__release(loop->polled);
 }
@@ -65,11 +67,11 @@ void fl__timers_destroy(fl_loop *loop)
 /* --- Making */
 
 /* Makes a record that is nowhere yet. It keeps the loop alive. */
-static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, struct record **ret)
+static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, struct loop_record **ret)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    int r = fl__table_take(&loop->table, ret);
+    int r = fl__loop_table_take(&loop->table, ret);
     if (r < 0)
         return r;
     (*ret)->fn = fn;
@@ -78,16 +80,7 @@ static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, struct record **
     return 0;
 }
 
-void fl__timers_forget(fl_loop *loop, struct record *record)
-{
-    enum record_state state = record_state(record);
-    loop->keep_alive -= !(record->tag & RECORD_UNREF);
-    loop->immediates -= state == STATE_IMMEDIATE;
-    loop->hooks -= state == STATE_HOOK;
-    table_put(&loop->table, record);
-}
-
-void fl__timers_start(fl_loop *loop, struct record *record, uint64_t deadline_ns)
+void fl__loop_timers_start(fl_loop *loop, struct loop_record *record, uint64_t deadline_ns)
 {
     record_set_state(record, STATE_WAITING);
     fl_nodes_start(loop->wheel, &record->node, deadline_ns);
@@ -96,11 +89,11 @@ void fl__timers_start(fl_loop *loop, struct record *record, uint64_t deadline_ns
 static __attribute__((noinline)) int make_timer(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg,
                                                 fl_timer_id *ret_id)
 {
-    struct record *record;
+    struct loop_record *record;
     int r = make_record(loop, fn, arg, &record);
     if (r < 0)
         return r;
-    fl__timers_start(loop, record, deadline_ns);
+    fl__loop_timers_start(loop, record, deadline_ns);
     if (ret_id)
         *ret_id = table_id(record);
     return 0;
@@ -109,13 +102,13 @@ static __attribute__((noinline)) int make_timer(fl_loop *loop, uint64_t deadline
 /* What make_timer() does where the open block has a record: nearly always, and without a call but that of the wheel. */
 static inline int make_timer_quickly(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
 {
-    struct record *record = __builtin_expect(fn != NULL, 1) ? table_try_take(&loop->table) : NULL;
+    struct loop_record *record = __builtin_expect(fn != NULL, 1) ? table_try_take(&loop->table) : NULL;
     if (__builtin_expect(!record, 0))
         return make_timer(loop, deadline_ns, fn, arg, ret_id);
     record->fn = fn;
     record->arg = arg;
     loop->keep_alive++;
-    fl__timers_start(loop, record, deadline_ns);
+    fl__loop_timers_start(loop, record, deadline_ns);
     if (ret_id)
         *ret_id = table_id(record);
     return 0;
@@ -145,8 +138,8 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
     if (flags & ~(unsigned)(INTERVAL_FLAGS | FL_TIMER_UNREF) || (flags & INTERVAL_FLAGS) == INTERVAL_FLAGS ||
         (flags & INTERVAL_FLAGS && options->period_ns == 0))
         return FL_INVALID_ARGUMENT;
-    struct record *record;
-    struct extra extra = {
+    struct loop_record *record;
+    struct loop_extra extra = {
         .deadline_ns = options->deadline_ns ? not_before_now(loop, options->deadline_ns)
                                             : add_time(loop->now_ns, options->period_ns),
         .period_ns = options->period_ns,
@@ -157,12 +150,12 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
     if (r < 0)
         return r;
     if (options->period_ns > 0 || options->slack_ns > 0)
-        r = fl__table_extend(&loop->table, record, &extra);
+        r = fl__loop_table_extend(&loop->table, record, &extra);
     if (r < 0) {
-        fl__timers_forget(loop, record);
+        fl__loop_timers_forget(loop, record);
         return r;
     }
-    fl__timers_start(loop, record, fl__timers_round(extra.deadline_ns, extra.slack_ns));
+    fl__loop_timers_start(loop, record, fl__loop_timers_round(extra.deadline_ns, extra.slack_ns));
     if (flags & FL_TIMER_UNREF)
         fl_loop_unref(loop, table_id(record));
     if (ret_id)
@@ -170,10 +163,19 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
     return 0;
 }
 
-static int make_listed(fl_loop *loop, enum record_state state, uint32_t head, fl_loop_fn fn, void *arg,
+void fl__loop_unlist(fl_loop *loop, struct loop_record *record)
+{
+    fl__assert_debug(record_state(record) >= STATE_IMMEDIATE);
+    loop->immediates -= record_state(record) == STATE_IMMEDIATE;
+    loop->hooks -= record_state(record) == STATE_HOOK;
+    table_list_remove(&loop->table, record->slot);
+}
+
+static int make_listed(fl_loop *loop, enum loop_record_state state, uint32_t head, fl_loop_fn fn, void *arg,
                        fl_timer_id *ret_id)
 {
-    struct record *record;
+    assert(state == STATE_IMMEDIATE || state == STATE_HOOK);
+    struct loop_record *record;
     int r = make_record(loop, fn, arg, &record);
     if (r < 0)
         return r;
@@ -203,20 +205,20 @@ int fl_loop_hook(fl_loop *loop, unsigned when, fl_loop_fn fn, void *arg, fl_time
 
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
 {
-    struct record *record = table_find(&loop->table, id);
+    struct loop_record *record = table_find(&loop->table, id);
     if (!record)
         return FL_TIMER_NOT_FOUND;
     if (record_state(record) == STATE_WAITING)
         fl_nodes_stop(loop->wheel, &record->node);
     else if (record_state(record) >= STATE_IMMEDIATE)
-        table_list_remove(&loop->table, record->slot);
-    fl__timers_forget(loop, record);
+        fl__loop_unlist(loop, record);
+    fl__loop_timers_forget(loop, record);
     return 0;
 }
 
 static int set_unref(fl_loop *loop, fl_timer_id id, bool unref)
 {
-    struct record *record = table_find(&loop->table, id);
+    struct loop_record *record = table_find(&loop->table, id);
     if (!record)
         return FL_TIMER_NOT_FOUND;
     loop->keep_alive += (uint64_t) !!(record->tag & RECORD_UNREF) - unref;
@@ -235,7 +237,7 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id)
 }
 
 /* The record of a timer or interval. Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT if the ID names something else. */
-static int find_timer(const fl_loop *loop, fl_timer_id id, struct record **ret)
+static int find_timer(const fl_loop *loop, fl_timer_id id, struct loop_record **ret)
 {
     *ret = table_find(&loop->table, id);
     if (!*ret)
@@ -245,23 +247,23 @@ static int find_timer(const fl_loop *loop, fl_timer_id id, struct record **ret)
 
 int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
 {
-    struct record *record;
+    struct loop_record *record;
     int r = find_timer(loop, id, &record);
     if (r < 0)
         return r;
     uint64_t deadline_ns = add_time(loop->now_ns, delay_ns);
-    struct extra *extra = record->extra;
+    struct loop_extra *extra = record->extra;
     if (extra) {
         extra->deadline_ns = deadline_ns;
-        deadline_ns = fl__timers_round(deadline_ns, extra->slack_ns);
+        deadline_ns = fl__loop_timers_round(deadline_ns, extra->slack_ns);
     }
-    fl__timers_start(loop, record, deadline_ns);
+    fl__loop_timers_start(loop, record, deadline_ns);
     return 0;
 }
 
 int fl_loop_deadline(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns)
 {
-    struct record *record;
+    struct loop_record *record;
     int r = find_timer(loop, id, &record);
     if (r == 0)
         *ret_ns = fl_node_deadline_ns(&record->node);
@@ -270,7 +272,7 @@ int fl_loop_deadline(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns)
 
 int fl_loop_period(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns)
 {
-    struct record *record;
+    struct loop_record *record;
     int r = find_timer(loop, id, &record);
     if (r == 0)
         *ret_ns = record->extra ? record->extra->period_ns : 0;
@@ -279,13 +281,13 @@ int fl_loop_period(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns)
 
 int fl_loop_set_period(fl_loop *loop, fl_timer_id id, uint64_t period_ns)
 {
-    struct record *record;
+    struct loop_record *record;
     int r = find_timer(loop, id, &record);
     if (r < 0)
         return r;
     if (!record->extra) {
-        struct extra extra = {.deadline_ns = fl_node_deadline_ns(&record->node)};
-        r = fl__table_extend(&loop->table, record, &extra);
+        struct loop_extra extra = {.deadline_ns = fl_node_deadline_ns(&record->node)};
+        r = fl__loop_table_extend(&loop->table, record, &extra);
     }
     if (r == 0)
         record->extra->period_ns = period_ns;

@@ -3,29 +3,29 @@
 
 #include "loop/internal.h"
 
-struct walk {
+struct loop_walk {
     fl_loop *loop;
     fl_loop_walk_fn fn;
     void *arg;
     bool more; /* the function wants to see the rest */
 };
 
-static void show(struct walk *walk, const fl_loop_item *item)
+static void show(struct loop_walk *walk, const fl_loop_item *item)
 {
     walk->more = walk->more && walk->fn(walk->loop, item, walk->arg);
 }
 
-static bool is_kind(enum record_state state, fl_loop_kind kind)
+static bool is_kind(enum loop_record_state state, fl_loop_kind kind)
 {
     return state == STATE_HOOK        ? kind == FL_LOOP_HOOK
            : state == STATE_IMMEDIATE ? kind == FL_LOOP_IMMEDIATE
                                       : state >= STATE_NEW && kind == FL_LOOP_TIMER;
 }
 
-static void show_record(struct walk *walk, fl_loop_kind kind, uint32_t slot)
+static void show_record(struct loop_walk *walk, fl_loop_kind kind, uint32_t slot)
 {
-    const struct table *table = &walk->loop->table;
-    const struct record *record = table_record(table, slot);
+    const struct loop_table *table = &walk->loop->table;
+    const struct loop_record *record = table_record(table, slot);
     if (is_kind(record_state(record), kind))
         show(walk, &(fl_loop_item){.kind = kind,
                                    .referenced = !(record->tag & RECORD_UNREF),
@@ -35,10 +35,10 @@ static void show_record(struct walk *walk, fl_loop_kind kind, uint32_t slot)
                                    .arg = record->arg});
 }
 
-/* The function may cancel the last record of a chunk, and the chunk is gone. */
-static void show_records(struct walk *walk, fl_loop_kind kind)
+/* The function may cancel the last record of a chunk, which is then unmapped. */
+static void show_records(struct loop_walk *walk, fl_loop_kind kind)
 {
-    const struct table *table = &walk->loop->table;
+    const struct loop_table *table = &walk->loop->table;
     for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
         uint32_t first = table_capacity(k);
         for (uint32_t i = 0; walk->more && table_is_mapped(table, first) && i < table->chunk[k].begun * BLOCK_SLOTS;
@@ -47,11 +47,11 @@ static void show_records(struct walk *walk, fl_loop_kind kind)
     }
 }
 
-static void show_descriptors(struct walk *walk)
+static void show_descriptors(struct loop_walk *walk)
 {
     const struct poller *poller = &walk->loop->poller;
     for (uint32_t fd = 0; fd < poller->watches_capacity && walk->more; fd++) {
-        const struct watch *watch = &poller->watches[fd];
+        const struct loop_watch *watch = &poller->watches[fd];
         if (watch->fn)
             show(walk, &(fl_loop_item){.kind = FL_LOOP_DESCRIPTOR,
                                        .referenced = !watch->unref,
@@ -61,7 +61,7 @@ static void show_descriptors(struct walk *walk)
     }
 }
 
-static void show_tasks(struct walk *walk, const struct task_list *list)
+static void show_tasks(struct loop_walk *walk, const struct task_list *list)
 {
     const fl_loop_task *task = list->first;
     for (uint64_t left = list->count; left > 0 && walk->more; left--, task = task->next)
@@ -69,18 +69,18 @@ static void show_tasks(struct walk *walk, const struct task_list *list)
              &(fl_loop_item){.kind = FL_LOOP_TASK, .referenced = true, .fd = -1, .fn = task->fn, .arg = task->arg});
 }
 
-static void show_jobs(struct walk *walk, const struct ring *ring, fl_loop_kind kind)
+static void show_jobs(struct loop_walk *walk, const struct loop_ring *ring, fl_loop_kind kind)
 {
     for (uint32_t i = 0, count = ring->count; i < count && walk->more; i++) {
-        struct job job = ring->jobs[(ring->first + i) & (ring->capacity - 1)];
+        struct loop_job job = ring->jobs[(ring->first + i) & (ring->capacity - 1)];
         show(walk, &(fl_loop_item){.kind = kind, .referenced = true, .fd = -1, .fn = job.fn, .arg = job.arg});
     }
 }
 
 void fl_loop_walk(fl_loop *loop, fl_loop_walk_fn fn, void *arg)
 {
-    struct walk walk = {loop, fn, arg, true};
-    fl__inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
+    struct loop_walk walk = {loop, fn, arg, true};
+    fl__loop_inbox_take(&loop->inbox, &loop->urgent, &loop->tasks);
     for (fl_loop_kind kind = FL_LOOP_TIMER; kind <= FL_LOOP_HOOK; kind++)
         show_records(&walk, kind);
     show_descriptors(&walk);

@@ -38,8 +38,8 @@ static struct worker *place_of_acks(const struct shard_call *call)
 
 static void run_acks(struct shard_call *call)
 {
-    for (struct ack *ack = call->acks.first; ack; ack = ack->next)
-        ack->known = pull_settle(call->errand.there, call->acks.namespaces, ack);
+    fl__assert(call->errand.there->index == call->acks.worker);
+    pull_settle(call->errand.there, call->acks.namespaces, call->acks.first);
     call_return(call);
 }
 
@@ -71,6 +71,7 @@ static size_t room_for_acks(struct wire wire)
 static char **read_namespaces(struct wire *wire, size_t count, void *room)
 {
     char **list = room, *text = (char *)(list + count);
+    fl__assert(count > 0);
     for (size_t i = 0; i + 1 < count; i++) {
         fl_bytes name = wire_bytes(wire);
         list[i] = text;
@@ -158,7 +159,7 @@ static bool is_of(const struct part *part, const struct ack *ack)
 static const struct peer *peer_of(const struct node *node, uint32_t server)
 {
     const struct peer *peer = atomic_load(&node->peers);
-    while (peer && (uint32_t)atomic_load(&peer->incarnation) != server)
+    while (peer && atomic_load(&peer->server) != server)
         peer = atomic_load(&peer->next);
     return peer;
 }
@@ -179,6 +180,7 @@ static struct part *part_new(struct acks *acks, const struct ack *ack)
         acks->parts = parts;
         acks->part_capacity = capacity;
     }
+    fl__assert(acks->part_count < acks->part_capacity);
     struct part *part = calloc(1, sizeof *part);
     if (!part)
         return NULL;
@@ -206,6 +208,7 @@ static struct part *part_of(struct acks *acks, const struct ack *ack, struct par
 
 static void done_if_over(struct acks *acks)
 {
+    fl__assert(acks->left > 0);
     if (--acks->left > 0)
         return;
     for (size_t i = 0; i < acks->part_count; i++)

@@ -11,9 +11,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 
-enum { SHARD_LEAST = 1 << 20, WORKER_LEAST = 8 << 20 };
+enum { SHARD_LEAST = 64 << 10, WORKER_LEAST = 8 << 20 };
 #define DEFAULT_MOST ((uint64_t)1 << 30)
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -38,25 +39,35 @@ static uint64_t number_in(const char *path)
     return end > text ? number : UINT64_MAX;
 }
 
-/* The least limit of the process's control group and of those above it (version 2), or of its group (version 1). */
+/* The least limit of a control group and of those above it. */
+static uint64_t limit_of(const char *root, char *group, const char *name)
+{
+    char path[700];
+    uint64_t limit = UINT64_MAX;
+    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+        *end = '\0';
+        snprintf(path, sizeof path, "%s%s/%s", root, group, name);
+        limit = least(limit, number_in(path));
+    }
+    return limit;
+}
+
+/* Of the groups of the process: version 2, or the controller "memory" of version 1. */
 static uint64_t group_limit(void)
 {
-    char line[600], path[700];
-    uint64_t limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    char line[600];
+    uint64_t limit = UINT64_MAX;
     FILE *file = fopen("/proc/self/cgroup", "re");
-    if (!file)
-        return limit;
-    while (fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof line, file)) {
+        char *memory = strstr(line, ":memory:/");
         line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::/", 4) != 0)
-            continue;
-        for (char *end = line + strlen(line); end; end = strrchr(line + 3, '/')) {
-            *end = '\0';
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
-            limit = least(limit, number_in(path));
-        }
+        if (strncmp(line, "0::/", 4) == 0)
+            limit = least(limit, limit_of("/sys/fs/cgroup", line + 3, "memory.max"));
+        else if (memory)
+            limit = least(limit, limit_of("/sys/fs/cgroup/memory", memory + 8, "memory.limit_in_bytes"));
     }
-    fclose(file);
+    if (file)
+        fclose(file);
     return limit;
 }
 
@@ -75,10 +86,12 @@ uint64_t budget_default(void)
 
 uint64_t budget_of_shard(uint64_t max_memory, uint32_t shards)
 {
+    fl__assert(shards > 0);
     return most(max_memory / 2 / shards, SHARD_LEAST);
 }
 
 uint64_t budget_of_worker(uint64_t max_memory, unsigned workers)
 {
+    fl__assert(workers > 0);
     return most(max_memory / 2 / workers, WORKER_LEAST);
 }

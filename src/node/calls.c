@@ -14,9 +14,9 @@
 #include "node/internal.h"
 
 static const struct call_ops *const kinds[] = {
-    [CALL_OPS] = &call_ops_of_ops,       [CALL_PAGE] = &call_ops_of_page,   [CALL_HISTORY] = &call_ops_of_history,
-    [CALL_FORGET] = &call_ops_of_forget, [CALL_LEASE] = &call_ops_of_lease, [CALL_WATCH] = &call_ops_of_watch,
-    [CALL_ACKS] = &call_ops_of_acks,
+    [CALL_OPS] = &call_ops_of_ops,       [CALL_PAGE] = &call_ops_of_page,         [CALL_HISTORY] = &call_ops_of_history,
+    [CALL_FORGET] = &call_ops_of_forget, [CALL_FORECAST] = &call_ops_of_forecast, [CALL_LEASE] = &call_ops_of_lease,
+    [CALL_WATCH] = &call_ops_of_watch,   [CALL_ACKS] = &call_ops_of_acks,
 };
 enum { KINDS = CALL_ACKS + 1 };
 _Static_assert(sizeof kinds == KINDS * sizeof(struct call_ops *), "every kind of call has its functions");
@@ -33,6 +33,7 @@ static const struct call_ops *ops_of(const struct shard_call *call)
 static void over(struct shard_call *call)
 {
     fl__assert(call->out);
+    fl__assert(call->errand.home->under_way > 0);
     call->out = false;
     call->errand.home->under_way--;
     call->over(call);
@@ -51,6 +52,7 @@ static void go(struct errand *errand)
 
 void call_return(struct shard_call *call)
 {
+    fl__assert(call->out && !call->peer);
     errand_return(&call->errand);
 }
 
@@ -60,6 +62,7 @@ static void answered(struct link_call *remote, int result, fl_bytes answer)
 {
     struct shard_call *call = (struct shard_call *)((char *)remote - offsetof(struct shard_call, remote));
     struct wire wire = wire_begin(answer);
+    fl__assert(call->out && call->peer);
     call->link = NULL;
     call->result = result;
     if (result == 0 && !ops_of(call)->take_reply(&wire, call))
@@ -73,11 +76,12 @@ static void cannot_be_sent(fl_loop *loop, void *arg)
     over(arg);
 }
 
-/* Never ends inside: whoever sends it goes on first. */
+/* The call never ends inside this function, so the sender continues first. */
 static void forward(struct shard_call *call)
 {
     struct worker *home = call->errand.home;
     struct out body = {0};
+    fl__assert(call->out && call->peer && !call->link);
     call->link = link_to(home, call->peer);
     call->remote = (struct link_call){.done = answered};
     if (call->link)
@@ -175,6 +179,7 @@ static void served_free_if_over(struct shard_call *call)
 static void served_over(struct shard_call *call)
 {
     struct served *served = (struct served *)call;
+    fl__assert(served->request && !call->out);
     if (ops_of(call)->replies_at_home)
         served_render(call);
     if (ops_of(call)->cancel)
@@ -185,7 +190,7 @@ static void served_over(struct shard_call *call)
     served_free_if_over(call);
 }
 
-/* Nobody waits any more. */
+/* The asking server no longer waits for the answer. */
 static void served_gone(struct link_request *request)
 {
     struct served *served = request->arg;

@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* Who is there, and which shards each has: see cluster.h.
+/* The list of servers, and the owner of each shard: see cluster.h.
  *
- * A meeting is one request to the store, and only one is under way at a time. The next is a third of a claim later; or when
- * somebody's time, or the claim of a shard, could run out, so that what a dead server had is taken at the first moment at
- * which the store allows it; or at once, when somebody tells that something has moved.
+ * A meeting is one request to the store. Only one is in progress at a time. The next meeting is a third of a claim later. It
+ * is earlier if another server's entry or the claim of a shard expires earlier, so that the shards of a dead server are
+ * taken as soon as the store allows it. It is at once when another server says that shards have moved.
  *
- * After an outage of the store, all claims have expired, and the first server to reconnect would take every shard. So
- * a server that has just got in touch with the store, again or for the first time, leaves what ran out before that to those who had
- * it: they have a head start of a claim, and a second to connect. What runs out while it is in touch is free at once. */
+ * After an outage of the store, all claims have expired, and the first server to reconnect would take every shard. So a
+ * server that has just reached the store, again or for the first time, leaves shards with claims that expired before to
+ * their owners. The owners have a head start of one claim plus a second to connect. Claims that expire while a server meets
+ * regularly are free at once. */
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/cluster_internal.h"
 
-enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT }; /* the last: a meeting is under way that does not know of it yet */
+/* JUST_LEFT: left during a meeting, which may still report us as the owner. */
+enum { NOT_HERE, TAKEN, LEAVING, JUST_LEFT };
 
-#define SLACK_US 5000 /* so that a moment has passed when we look */
+#define SLACK_US 5000 /* so that an expiry time has passed when we meet */
 #define IN_TOUCH(claim_us) \
-    ((claim_us) / 3 * 2) /* a longer time without a meeting, and a claim may have run out in it */
+    ((claim_us) / 3 * 2) /* after a longer time without a meeting, a claim may have expired unnoticed */
 
 const struct cluster_view *cluster_view(const cluster *c)
 {
     return &c->view;
 }
 
-/* --- Acting on it ------------------------------------------------------------------------------------------------- */
+/* --- Following the plan ------------------------------------------------------------------------------------------- */
 
-/* Whether we may claim it now. What the store still has under our own name is from a process before this one. */
+/* Whether we may claim a shard now. A claim under our own address is from an earlier process. */
 static bool is_free(const struct cluster *c, const fl_store_holder *holder)
 {
     return !*holder->owner || cluster_has_run_out(c, holder->left_us) || strcmp(holder->owner, c->address) == 0;
@@ -35,6 +38,7 @@ static bool is_free(const struct cluster *c, const fl_store_holder *holder)
 
 static void take(struct cluster *c, uint32_t shard)
 {
+    fl__assert(shard < c->view.shard_count && c->here[shard] == NOT_HERE);
     c->here[shard] = TAKEN;
     c->here_count++;
     c->config.take(c->config.arg, shard);
@@ -42,11 +46,13 @@ static void take(struct cluster *c, uint32_t shard)
 
 static void leave(struct cluster *c, uint32_t shard)
 {
+    fl__assert(shard < c->view.shard_count && c->here[shard] == TAKEN);
     c->here[shard] = LEAVING;
     c->config.leave(c->config.arg, shard);
 }
 
-/* Numbers those who have a share, in `places`, and has the owners by these numbers. Returns how many they are. */
+/* Numbers the members that have a share, in `places`, and writes the owners by these numbers. Returns the number of members
+ * with a share. */
 static size_t begin_plan(const struct cluster *c, int32_t *plan, int32_t *places)
 {
     size_t count = 0;
@@ -62,6 +68,7 @@ static void follow_plan(struct cluster *c)
     uint32_t shards = c->view.shard_count;
     int32_t *plan = malloc(shards * sizeof *plan), *places = malloc(c->view.member_count * sizeof *places);
     uint32_t *room = malloc(2 * c->view.member_count * sizeof *room);
+    fl__assert(c->view.self < c->view.member_count && !c->stopping);
     if (plan && places && room) {
         size_t count = begin_plan(c, plan, places);
         int32_t self = places[c->view.self];
@@ -78,9 +85,9 @@ static void follow_plan(struct cluster *c)
     free(room);
 }
 
-/* Whether another process has joined with our address. An entry from before we joined was overwritten then: if it is
- * there again, the store has gone back to an earlier state, and we are written down again. How much is left of its time
- * tells when it was written. */
+/* Whether another process has joined with our address. Our entry overwrote any earlier one. If an earlier one is there again,
+ * the store has gone back to an earlier state, and we join again. The time that an entry has left tells when it was
+ * written. */
 static bool joined_by_other(const struct cluster *c)
 {
     uint64_t joined_us = (fl_loop_now_ns(c->config.loop) - c->joined_ns) / 1000;
@@ -93,7 +100,8 @@ static bool joined_by_other(const struct cluster *c)
     return false;
 }
 
-/* Another server was first, or somebody has rotated the secret in the store. Returns whether it is another now. */
+/* Takes the secret of the store, because another server wrote its secret first, or an operator rotated it. Returns whether it
+ * has changed. */
 static bool take_secret(struct cluster *c)
 {
     const char *found = c->request.meet.secret;
@@ -105,13 +113,13 @@ static bool take_secret(struct cluster *c)
     return true;
 }
 
-/* Takes in what a meeting has found. */
+/* Takes in the result of a meeting. */
 static void take_in(struct cluster *c)
 {
     struct cluster_view fresh = {.shard_count = c->view.shard_count};
     if (!cluster_view_read(c, &fresh)) {
         cluster_view_free(&fresh);
-        return; /* and does so the next time */
+        return; /* the next meeting tries again */
     }
     bool same = !take_secret(c) && cluster_view_is_same(&c->view, &fresh);
     fresh.secret = c->secret;
@@ -144,6 +152,7 @@ static void stopped_if_over(struct cluster *c)
 {
     if (c->stopped || !c->left_list || c->here_count > 0 || !(c->impatient || is_succeeded(c)))
         return;
+    fl__assert(c->stopping && c->done);
     c->stopped = true;
     if (c->patience)
         fl_loop_cancel(c->config.loop, c->patience);
@@ -162,6 +171,7 @@ static void out_of_patience(fl_loop *loop, void *arg)
 
 static void leave_all(struct cluster *c)
 {
+    fl__assert(c->stopping);
     c->left_list = true;
     for (uint32_t i = 0; i < c->view.shard_count; i++)
         if (c->here[i] == TAKEN)
@@ -176,7 +186,7 @@ static void time_to_meet(fl_loop *loop, void *arg)
     meet(c);
 }
 
-/* When the next meeting is to be, at the latest. */
+/* The time until the next meeting, at most. */
 static uint64_t next_us(const struct cluster *c)
 {
     uint64_t next = c->config.claim_us / 3;
@@ -199,6 +209,7 @@ static uint64_t next_us(const struct cluster *c)
 
 static void plan_meeting(struct cluster *c)
 {
+    fl__assert(c->asking);
     c->asking = false;
     if (c->again || fl_loop_timer(c->config.loop, (next_us(c) + SLACK_US) * 1000, time_to_meet, c, &c->timer) < 0)
         meet(c);
@@ -215,8 +226,9 @@ static void keep_in_touch(struct cluster *c)
 static void met(fl_store_request *request)
 {
     struct cluster *c = request->arg;
+    fl__assert(c->asking);
     if (c->freeing) {
-        fl_loop_post_task(c->config.loop, &c->detach_task); /* not inside a callback of the store's */
+        fl_loop_post_task(c->config.loop, &c->detach_task); /* not inside a callback of the store */
         return;
     }
     if (request->result < 0 && !c->stopping)
@@ -232,7 +244,7 @@ static void met(fl_store_request *request)
         c->joined = true;
         take_in(c);
         if (c->view.self == SIZE_MAX || (*c->secret && !*request->meet.secret))
-            c->joined = false; /* it is written down again */
+            c->joined = false; /* the next meeting joins again */
         if (replaced) {
             c->asking = false;
             c->config.replaced(c->config.arg);
@@ -247,20 +259,22 @@ static void met(fl_store_request *request)
 
 static void meet(struct cluster *c)
 {
+    fl__assert(!c->asking && !c->held);
     c->again = false;
     c->asking = true;
     for (uint32_t i = 0; i < c->view.shard_count; i++)
         if (c->here[i] == JUST_LEFT)
             c->here[i] = NOT_HERE;
-    c->request = (fl_store_request){.op = FL_STORE_MEET,
-                                    .done = met,
-                                    .arg = c,
-                                    .meet = {.address = c->left_list ? NULL : c->address, /* else it only reads */
-                                             .about = c->about + !c->waits,
-                                             .incarnation = c->config.incarnation,
-                                             .claim_us = c->stopping ? 0 : c->config.claim_us,
-                                             .join = !c->joined && !c->stopping, /* who has our place keeps it */
-                                             .offer = c->secret}};
+    c->request = (fl_store_request){
+        .op = FL_STORE_MEET,
+        .done = met,
+        .arg = c,
+        .meet = {.address = c->left_list ? NULL : c->address, /* NULL: it only reads */
+                 .about = c->about + !c->waits,
+                 .incarnation = c->config.incarnation,
+                 .claim_us = c->stopping ? 0 : c->config.claim_us,
+                 .join = !c->joined && !c->stopping, /* does not overwrite a process that has joined with our address */
+                 .offer = c->secret}};
     fl_store_submit(c->attached, &c->request);
 }
 
@@ -286,12 +300,14 @@ void cluster_ready(cluster *c)
     cluster_look(c);
 }
 
-/* Returns whether it was here. */
+/* Returns whether the shard was taken or leaving. */
 static bool forget(struct cluster *c, uint32_t shard)
 {
+    fl__assert(shard < c->view.shard_count);
     if (c->here[shard] == NOT_HERE || c->here[shard] == JUST_LEFT)
         return false;
     c->here[shard] = c->asking ? JUST_LEFT : NOT_HERE;
+    fl__assert(c->here_count > 0);
     c->here_count--;
     return true;
 }
@@ -387,7 +403,7 @@ static void detach(fl_loop *loop, void *arg)
     fl_store_detach(c->attached, detached, c);
 }
 
-/* After the meeting that is under way. */
+/* Waits for the end of the current meeting. */
 void cluster_free(cluster *c, fl_loop_fn done, void *arg)
 {
     c->freed = done;

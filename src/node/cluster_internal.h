@@ -11,7 +11,7 @@ enum { CLUSTER_WAITS = '~' }; /* the mark */
 struct cluster {
     struct cluster_config config;
     char *address, *secret;
-    char *about; /* behind the mark of those who wait */
+    char *about; /* after its first byte, the mark CLUSTER_WAITS */
     bool held, waits;
     fl_shard *attached;
     fl_store_request request;
@@ -32,14 +32,14 @@ struct cluster {
     fl_loop_task detach_task;
 };
 
-/* What the last meeting has found, as a view. False: there is no memory, and the view is to be freed. */
+/* The result of the last meeting as a view. Returns false without memory; the caller frees the view in any case. */
 bool cluster_view_read(const struct cluster *c, struct cluster_view *view);
 void cluster_view_free(struct cluster_view *view);
 bool cluster_view_is_same(const struct cluster_view *a, const struct cluster_view *b);
 
 bool cluster_has_run_out(const struct cluster *c,
                          int64_t left_us); /* whether a claim of which so much is left counts as that */
-/* How long those have still whose time had run out when we got in touch with the store. */
+/* The rest of the head start of owners with claims that expired before this server reached the store. */
 int64_t cluster_head_start_us(const struct cluster *c);
 
 #endif

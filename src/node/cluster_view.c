@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/cluster_internal.h"
 
 #define CONNECT_US 1000000 /* the longest time between two attempts of a server to connect to its store */
 
 /* --- The rule ----------------------------------------------------------------------------------------------------- */
 
-/* Everybody has an equal share; where that does not come out even, those who have most anyway have one more. */
+/* All members have equal shares. If the number of shards is not divisible, the members with most shards get one more each. */
 static void make_shares(const uint32_t *have, uint32_t *share, size_t count, uint32_t shards)
 {
     for (size_t i = 0; i < count; i++)
@@ -47,6 +48,7 @@ void cluster_plan(int32_t *owners, uint32_t shards, size_t count, uint32_t *room
             continue;
         while (left[next] == 0)
             next++;
+        fl__assert(next < count);
         owners[i] = (int32_t)next;
         left[next]--;
     }
@@ -91,7 +93,7 @@ static bool has_shards(const struct cluster *c, const char *address)
     return false;
 }
 
-/* A head start is of use to those who have shards. */
+/* Only members that own shards get a head start. */
 static bool is_gone(const struct cluster *c, const fl_store_member *member)
 {
     return member->left_us <= 0 && (cluster_has_run_out(c, member->left_us) || !has_shards(c, member->address));
@@ -107,6 +109,7 @@ static bool copy_members(const struct cluster *c, struct cluster_view *view)
     for (size_t i = 0; members && i < count; i++) {
         if (is_gone(c, &all[i]))
             continue;
+        fl__assert(view->member_count < count);
         struct cluster_member *member = &members[view->member_count++];
         bool waits = all[i].about[0] == CLUSTER_WAITS;
         *member =
@@ -129,7 +132,7 @@ static int by_listed_address(const void *key, const void *member)
     return strcmp(key, ((const fl_store_member *)member)->address);
 }
 
-/* Of a shard whose holder is no member. A server that stops is off the list before it gives its shards up. */
+/* For a shard whose holder is not a member. A server that stops leaves the list before it gives up its shards. */
 static int32_t is_moving_or_dead(const struct cluster *c, const fl_store_holder *holder)
 {
     const fl_store_member *listed = c->request.meet.members;

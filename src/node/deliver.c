@@ -105,6 +105,7 @@ static bool withdraw(struct waiter *waiter)
         return false;
     host_left(shard->worker, attempt, false);
     attempt_free(attempt);
+    fl__assert(shard->delivering > 0);
     shard->delivering--;
     return true;
 }
@@ -119,6 +120,7 @@ void attempt_done(struct attempt *attempt)
 {
     struct shard *shard = attempt->shard;
     struct worker *worker = shard->worker;
+    fl__assert(shard->delivering > 0);
     host_left(worker, attempt, attempt->result != FL_LATER);
     if (attempt->result != FL_LATER) {
         worker->counts.webhook_status[attempt->status / 100 % 6]++;
@@ -150,11 +152,13 @@ bool is_last_attempt(const struct node *node, const fl_durable *timer)
     return retry->max_attempts > 0 && timer->attempt >= retry->max_attempts;
 }
 
+/* A timer has the time in its ID at which it was first due, or at which it was created if that was later. When it was moved or comes again,
+ * it has another due time: that is another firing than the first. What is kept of `created_us` is rounded down to a millisecond. */
 static void name_firing(struct attempt *attempt)
 {
     const fl_durable *timer = &attempt->firing.timer;
     fl_id_format(attempt->shard->number, timer->id, attempt->id);
-    if (timer->due_us > timer->id.at_us) /* it was moved, or comes again: another firing than the first */
+    if (timer->due_us != timer->id.at_us && timer->due_us >= timer->created_us + 1000)
         snprintf(attempt->id + FL_ID_TEXT, sizeof attempt->id - FL_ID_TEXT, "-%" PRIx64, (uint64_t)timer->due_us);
 }
 
@@ -190,6 +194,7 @@ static void call_target(struct shard *shard, const fl_firing *firing, int64_t no
     attempt->keep_failed = settings->history.only != HISTORY_ONLY_NONE ? settings->history.body : 0;
     name_firing(attempt);
     host_waits(worker, attempt);
+    fl__assert(shard->engine && !attempt->begun);
     shard->delivering++;
     ports->deliver(worker, attempt);
 }

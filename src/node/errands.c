@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* From worker to worker: errands, which come back, and tours, which visit all workers. */
 
+#include "base/assert.h"
 #include "node/internal.h"
 
 static void arrive(fl_loop *loop, void *arg)
@@ -25,6 +26,7 @@ static void post(struct errand *errand, struct worker *to, fl_loop_fn fn)
 
 void errand_send(struct errand *errand)
 {
+    fl__assert(errand->home && errand->there && errand->go && errand->back);
     if (errand->there == errand->home)
         errand->go(errand);
     else
@@ -33,6 +35,7 @@ void errand_send(struct errand *errand)
 
 void errand_return(struct errand *errand)
 {
+    fl__assert(errand->home && errand->there && errand->back);
     if (errand->there == errand->home)
         errand->back(errand);
     else
@@ -50,6 +53,7 @@ static void tour_go_on(struct errand *errand)
 {
     struct tour *tour = (struct tour *)errand;
     struct node *node = tour->home->node;
+    fl__assert(tour->next <= node->worker_count && tour->home->under_way > 0);
     if (tour->next == node->worker_count) {
         tour->home->under_way--;
         tour->back(tour);
@@ -62,6 +66,7 @@ static void tour_go_on(struct errand *errand)
 
 void tour_begin(struct tour *tour, struct worker *home)
 {
+    fl__assert(tour->fn && tour->back);
     home->under_way++;
     tour->home = home;
     tour->next = 0;

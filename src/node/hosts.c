@@ -2,15 +2,15 @@
 /* How calls of each host went.
  *
  * Each worker counts for itself, so nothing is shared. It knows the HOSTS_MOST hosts that were called last, which bounds the
- * memory: about 5 MB per worker. A host that was not called for longest is forgotten for a new one; if it is called again, its
- * counts begin at zero. A host with an attempt that waits or is in progress stays.
+ * memory: about 5 MB per worker. A host that was not called for longest is forgotten for a new one; if it is called again,
+ * its counts begin at zero. A host with an attempt that waits or is in progress stays.
  *
- * Latencies are counted in buckets, four per doubling. Every HALVE_NS, all of them are halved, so that they tell about the last
- * minutes.
+ * Latencies are counted in buckets, four per doubling. Every HALVE_NS, all of them are halved, so that they tell about the
+ * last minutes.
  *
- * A page has the first hosts in the order of their names. Each worker, and each server, adds its own to the page, and the largest
- * names give way. A name that has given way never comes back, because the largest that stays only becomes smaller: so each sum is
- * complete. */
+ * A page has the first hosts in the order of their names. Each worker, and each server, adds its own to the page, and the
+ * largest names give way. A name that has given way never comes back, because the largest that stays only becomes smaller:
+ * so each sum is complete. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ enum { HOSTS_MOST = 4096 };
 
 struct called_host {
     struct hash_link by_name;
-    TAILQ_ENTRY(called_host) entry; /* those that were used last are at the end */
+    TAILQ_ENTRY(called_host) entry; /* in order of use: the last used is at the end */
     uint64_t halved_ns;
     struct host_counts counts;
     size_t size;
@@ -85,7 +85,7 @@ static struct called_host *find(const struct hosts *hosts, fl_bytes name, uint64
     return NULL;
 }
 
-/* Forgets the one that was not used for longest, of the first few that may be. False: none may. */
+/* Frees the least recently used idle host, among the first few. Returns false if none of them is idle. */
 static bool forget_one(struct hosts *hosts)
 {
     unsigned looked = 0;
@@ -110,6 +110,7 @@ static struct called_host *host_of(struct worker *worker, fl_bytes name)
     struct hosts *hosts = worker->hosts;
     uint64_t hash = hash_of(name);
     struct called_host *host = find(hosts, name, hash);
+    fl__assert(name.size > 0);
     if (host) {
         TAILQ_REMOVE(&hosts->used, host, entry);
         TAILQ_INSERT_TAIL(&hosts->used, host, entry);
@@ -166,6 +167,7 @@ static uint64_t bucket_end_us(unsigned bucket)
 static void halve(struct called_host *host, uint64_t now_ns)
 {
     uint64_t times = (now_ns - host->halved_ns) / HALVE_NS;
+    fl__assert(now_ns >= host->halved_ns);
     host->halved_ns += times * HALVE_NS;
     for (unsigned i = 0; times > 0 && i < HOST_LATENCIES; i++)
         host->counts.latencies[i] = times < 64 ? host->counts.latencies[i] >> times : 0;
@@ -260,6 +262,7 @@ static void add(struct host_page *page, fl_bytes name, const struct host_counts 
             page->failed = true;
             return;
         }
+        fl__assert(at <= page->count && page->count < page->limit && name.size <= HOST_TEXT);
         memmove(page->hosts + at + 1, page->hosts + at, (page->count - at) * sizeof(struct host_sum *));
         page->count++;
         *host = (struct host_sum){.size = name.size};
@@ -306,6 +309,7 @@ static void take_hosts(struct host_page *page, fl_bytes answer)
 {
     struct wire wire = wire_begin(answer);
     bool more = wire_number(&wire) != 0;
+    fl__assert(page->limit > 0);
     while (wire.at < wire.end && !wire.bad) {
         struct host_counts counts;
         uint64_t *numbers = (uint64_t *)&counts;
@@ -413,11 +417,10 @@ void hosts_walk_paused(struct node *node, void (*visit_one)(void *arg, fl_bytes 
     if (!atomic_load(&node->has_host_pauses))
         return;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t i = 0; i < SPACE_BUCKETS; i++)
-        for (struct space *space = spaces->buckets[i]; space; space = space->next) {
-            const struct pauses *pauses = &atomic_load(&space->settings)->pauses;
-            if (is_host_space(space_name(space)) && pauses_are_on(pauses, now_us))
-                visit_one(arg, (fl_bytes){space->name + 1, space->size - 1}, pauses);
-        }
+    for (struct space *space = spaces->first; space; space = space->next) {
+        const struct pauses *pauses = &atomic_load(&space->settings)->pauses;
+        if (is_host_space(space_name(space)) && pauses_are_on(pauses, now_us))
+            visit_one(arg, (fl_bytes){space->name + 1, space->size - 1}, pauses);
+    }
     pthread_rwlock_unlock(&spaces->lock);
 }

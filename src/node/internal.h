@@ -28,16 +28,16 @@ struct call_ops {
     int (*decode)(struct wire *wire, struct shard_call *call, void *room); /* 0, or why it is refused */
     void (*reply)(struct out *out, const struct shard_call *call);
     bool (*take_reply)(struct wire *wire, struct shard_call *call); /* false: it makes no sense */
-    void (*release)(struct shard_call *call);                       /* of one that was decoded; NULL: nothing to do */
+    void (*release)(struct shard_call *call); /* of a call that was decoded; NULL: nothing to free */
 };
-extern const struct call_ops call_ops_of_history, call_ops_of_forget;
+extern const struct call_ops call_ops_of_history, call_ops_of_forget, call_ops_of_forecast;
 extern const struct call_ops call_ops_of_ops, call_ops_of_page, call_ops_of_lease, call_ops_of_watch, call_ops_of_acks;
 
 /* Sends a call to `peer`, or to its place here. `over` is called at home: then it may be sent again, or freed. */
 void call_send(struct shard_call *call);
 void call_return(struct shard_call *call); /* by `run`, where it has run */
-/* If it is at another server, it is over at once, and `over` is not called. If it is here, `over` is called when it has come back,
- * and `cancelled` when the cancellation has: before both, it must not be freed. */
+/* If it is at another server, it is over at once, and `over` is not called. If it is here, `over` is called when it has come
+ * back, and `cancelled` when the cancellation has: before both, it must not be freed. */
 void call_cancel(struct shard_call *call);
 bool calls_serve(struct worker *worker, struct link_request *request); /* false: it is of no kind of call */
 
@@ -87,7 +87,8 @@ bool shard_takes(struct shard_call *call);
 void shard_call_left(struct shard *shard); /* the engine has answered one */
 void shard_loaded(struct shard *shard);    /* its settings are known */
 void shard_let_go(struct shard *shard);    /* it may fire, if all that must be known is */
-/* Gives a shard up: what is under way has a moment to end, what is known is recorded. Then shard_left() is called. */
+/* Gives a shard up: attempts, leases and calls get some time to end, and the engine records its progress. Then calls
+ * shard_left(). */
 void shard_leave(struct shard *shard);
 void shard_leave_on(struct shard *shard); /* something has ended that it may have waited for */
 
@@ -169,25 +170,25 @@ int pull_new(struct worker *worker);
 const char *pull_check(const struct worker *worker); /* NULL, or what is wrong */
 void pull_free(struct worker *worker);
 void pull_add(struct shard *shard, const fl_firing *firings, size_t count);
-void pull_purge(struct worker *worker, struct shard *shard); /* forgets what is of this shard */
+void pull_purge(struct worker *worker, struct shard *shard); /* drops the items of this shard */
 struct worker *pull_home(struct node *node, const struct space *space);
 void pull_ask(struct shard_call *call);
 void pull_unask(struct worker *worker, struct shard_call *call); /* sends it back, if it waits */
-/* Settles what was leased, if it is in one of the namespaces. Returns whether there was such a lease. */
-bool pull_settle(struct worker *worker, char *const *namespaces, const struct ack *ack);
+/* Settles what was leased, if it is in one of the namespaces; each acknowledgement says then whether there was such a
+ * lease. */
+void pull_settle(struct worker *worker, char *const *namespaces, struct ack *first);
 
 /* --- spaces.c */
-
-enum { SPACE_BUCKETS = 4096 };
 
 struct spaces {
     pthread_rwlock_t lock;
     pthread_mutex_t placing;   /* held while timers of a namespace that has a limit are counted */
     pthread_mutex_t gathering; /* held while the counts of other servers are written */
-    struct space *buckets[SPACE_BUCKETS];
-    atomic_uint series;     /* namespaces with series of their own in /metrics */
-    _Atomic uint64_t loads; /* how often all settings have been read */
-    uint64_t number;        /* of all that there have been in this process */
+    struct hash_table by_name;
+    struct space *first, *last; /* all, in the order in which they came */
+    atomic_uint series;         /* namespaces with series of their own in /metrics */
+    _Atomic uint64_t loads;     /* how often all settings have been read */
+    uint64_t number;            /* of all that there have been in this process */
 };
 
 int spaces_new(struct node *node);
@@ -215,6 +216,7 @@ void spaces_take_counts(struct node *node, fl_bytes ns, const struct out *answer
 
 void settings_of_shard(struct shard *shard);                  /* reads those that it has, then calls shard_loaded() */
 void settings_load_again(struct node *node);                  /* if they may have changed with a shard that was lost */
+void settings_load_missed(struct node *node);                 /* all of them, as soon as possible; any thread */
 void settings_reload(struct node *node, struct space *space); /* reads those of one, which may be NULL */
 int loading_new(struct node *node);
 void settings_take(struct worker *here, const fl_durable *timer); /* what the store has of one */

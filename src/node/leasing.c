@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* Asking for leases, at all servers.
  *
- * The servers are asked in turn until one has some, beginning with another one each time so that none is left behind, and
- * without waiting. What one has given would grow old if the next did not answer: so nobody waits for more. If nobody has any,
- * we watch at all of them until somebody has, or there is another to watch at, and ask again. A server that is alone does
- * both in one step. */
+ * A request asks the servers one after the other, without waiting there, until one has timers. Each request begins with
+ * another server, so all are asked equally often. It then answers at once: waiting for a further server would use up the
+ * leases. If no server has timers, the request watches at all servers. When a server reports a timer, or a new server
+ * connects, it asks again. A server without other servers does both in one step. */
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hex.h"
 #include "node/internal.h"
 
-/* --- As it is written --------------------------------------------------------------------------------------------- */
+/* --- Encoding ----------------------------------------------------------------------------------------------------- */
 
 void lease_format(const struct leased *leased, char out[LEASE_TEXT + 1])
 {
-    snprintf(out, LEASE_TEXT + 1, "%08" PRIx32 "%04x%08" PRIx32 "%016" PRIx64, leased->server, leased->worker,
-             leased->slot, leased->serial);
+    fl__hex_put_number(out, leased->server, 8);
+    fl__hex_put_number(out + 8, leased->worker, 4);
+    fl__hex_put_number(out + 12, leased->slot, 8);
+    fl__hex_put_number(out + 20, leased->serial, 16);
+    out[LEASE_TEXT] = '\0';
 }
 
 static void wire_put_leased(struct out *out, const struct leased *leased, size_t count)
@@ -168,6 +170,7 @@ static void leave_line(struct leasing *leasing)
 {
     if (!leasing->link)
         return;
+    fl__assert(*leasing->link == leasing);
     *leasing->link = leasing->next;
     if (leasing->next)
         leasing->next->link = leasing->link;
@@ -186,7 +189,7 @@ static void stand_in_line(struct leasing *leasing)
     worker->leasings = leasing;
 }
 
-/* The leasing may be gone afterwards. */
+/* May free the leasing. */
 static void answer(struct leasing *leasing)
 {
     fl__assert(!leasing->answered && !leasing->take.out);
@@ -195,7 +198,7 @@ static void answer(struct leasing *leasing)
     leasing->done(leasing);
     leasing->answered = true;
     if (leasing->watch_here.out)
-        call_cancel(&leasing->watch_here); /* and what is to be freed is freed when it has come back */
+        call_cancel(&leasing->watch_here); /* its callback frees the leasing */
     else
         free_if_over(leasing);
 }
@@ -216,11 +219,12 @@ static bool is_watching(const struct leasing *leasing)
     return out;
 }
 
-/* Somebody has something, or nobody watches any more. */
+/* A watch has ended: a server has timers, or the watch is over. */
 static void watched(struct leasing *leasing, bool found)
 {
+    fl__assert(!leasing->answered);
     if (leasing->take.out)
-        return; /* and looks again afterwards, if that brings nothing */
+        return; /* if that brings no timer, it watches again */
     if (found) {
         stop_watching(leasing);
         leasing->round = 0;
@@ -251,11 +255,12 @@ static void watch_there_over(struct shard_call *call)
 
 static void watch_there_cancelled(struct shard_call *call)
 {
-    (void)call; /* it is over at once */
+    (void)call; /* a cancelled call to another server has ended at once */
 }
 
 static void send_watch(struct leasing *leasing, struct shard_call *call)
 {
+    fl__assert(call->kind == CALL_WATCH);
     if (is_out(call))
         return;
     call->asker.wait_us = left_us(leasing);
@@ -293,6 +298,7 @@ static bool make_watches(struct leasing *leasing)
 static void watch(struct leasing *leasing)
 {
     const struct worker *worker = leasing->worker;
+    fl__assert(!leasing->answered && !leasing->take.out);
     if (left_us(leasing) == 0 || leasing->gone || worker->leases_stopped || !make_watches(leasing)) {
         answer(leasing);
         return;
@@ -309,6 +315,7 @@ static void watch(struct leasing *leasing)
 static void take_over(struct shard_call *call)
 {
     struct leasing *leasing = (struct leasing *)call;
+    fl__assert(!leasing->answered && !call->out);
     if (call->result < 0 && !call->peer)
         leasing->result = call->result;
     if (leasing->alone)
@@ -322,11 +329,12 @@ static void take_cancelled(struct shard_call *call)
     free_if_over((struct leasing *)call);
 }
 
-/* The i-th of the servers, of which the first is this one. False: it cannot be asked. */
+/* Asks server `i`; 0 is this server. Returns false if it cannot be asked. */
 static bool ask(struct leasing *leasing, size_t i)
 {
     const struct worker *worker = leasing->worker;
     const struct peer *peer = i > 0 ? atomic_load(&worker->node->peers) : NULL;
+    fl__assert(!leasing->take.out);
     for (; peer && i > 1; i--)
         peer = atomic_load(&peer->next);
     struct node_link *link = peer ? link_to(leasing->worker, peer) : NULL;
@@ -337,7 +345,7 @@ static bool ask(struct leasing *leasing, size_t i)
     return true;
 }
 
-/* What was given may have been written before an error: `count` says. */
+/* Answers if there are timers, even if an error came after them; else asks the next server, or watches. */
 static void ask_next(struct leasing *leasing)
 {
     size_t servers = 1 + atomic_load(&leasing->worker->node->peer_count);
@@ -350,7 +358,7 @@ static void ask_next(struct leasing *leasing)
         watch(leasing);
 }
 
-/* It may have come to be there, or to have something, while nobody watched at it. */
+/* A server has connected. It may have timers, and no request has watched it. */
 void leases_ask_again(struct worker *worker)
 {
     for (struct leasing *leasing = worker->leasings, *next; leasing; leasing = next) {
@@ -360,7 +368,7 @@ void leases_ask_again(struct worker *worker)
     }
 }
 
-/* A request whose answer is on its way is answered when that has come back. */
+/* Answers all waiting requests. A request with a call in progress is answered when the call returns. */
 void leases_stop(struct worker *worker)
 {
     worker->leases_stopped = true;

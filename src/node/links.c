@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 #include "text/log.h"
 
@@ -25,7 +26,7 @@ struct node_link *link_to(struct worker *worker, const struct peer *peer)
 
 /* --- News --------------------------------------------------------------------------------------------------------- */
 
-/* A call whose answer says nothing. */
+/* A call with an empty answer. */
 struct notice {
     struct link_call call;
 };
@@ -36,20 +37,50 @@ static void noticed(struct link_call *call, int result, fl_bytes answer)
     free(call);
 }
 
-void links_tell(struct worker *worker, enum link_kind kind, fl_bytes body)
+static void link_tell(struct link *link, enum link_kind kind, fl_bytes body)
 {
-    for (unsigned i = 0; i < worker->link_count; i++) {
-        struct notice *notice = worker->links[i] ? calloc(1, sizeof *notice) : NULL;
-        if (!notice)
-            continue;
-        notice->call = (struct link_call){.done = noticed, .urgent = true};
-        worker->node->ports->link_call(worker->links[i]->link, &notice->call, (uint8_t)kind, body);
-    }
+    struct notice *notice = calloc(1, sizeof *notice);
+    fl__assert(link->link);
+    if (!notice)
+        return;
+    notice->call = (struct link_call){.done = noticed, .urgent = true};
+    link->worker->node->ports->link_call(link->link, &notice->call, (uint8_t)kind, body);
 }
 
+void links_tell(struct worker *worker, enum link_kind kind, fl_bytes body)
+{
+    for (unsigned i = 0; i < worker->link_count; i++)
+        if (worker->links[i])
+            link_tell(worker->links[i], kind, body);
+}
+
+struct settings_news {
+    struct tour tour;
+    size_t size;
+    char ns[FL_STORE_NAME_MAX];
+};
+
+static void news_visit(struct tour *tour, struct worker *worker)
+{
+    const struct settings_news *news = (struct settings_news *)tour;
+    if (worker->index == 0)
+        links_tell(worker, LINK_SETTINGS, (fl_bytes){news->ns, news->size});
+}
+
+static void news_back(struct tour *tour)
+{
+    free(tour);
+}
+
+/* By the links of the first worker: when one of these is up again, the other server reads all settings. */
 void servers_tell_settings(struct worker *worker, fl_bytes ns)
 {
-    links_tell(worker, LINK_SETTINGS, ns);
+    struct settings_news *news = worker->node->cluster ? malloc(sizeof *news) : NULL;
+    if (!news)
+        return;
+    *news = (struct settings_news){.tour = {.fn = news_visit, .back = news_back}, .size = ns.size};
+    memcpy(news->ns, ns.data, ns.size);
+    tour_begin(&news->tour, worker);
 }
 
 static void events_over(struct link_call *call, int result, fl_bytes answer)
@@ -104,6 +135,7 @@ struct question {
 
 static void question_end(struct question *question)
 {
+    fl__assert(question->left == 0);
     question->done(question->arg, question->answers, question->count);
     for (size_t i = 0; i < question->count; i++)
         out_free(&question->answers[i]);
@@ -115,6 +147,7 @@ static void question_answered(struct link_call *call, int result, fl_bytes answe
 {
     struct asked *one = (struct asked *)call;
     struct question *question = one->question;
+    fl__assert(question->left > 0);
     if (result == 0)
         out_put(&question->answers[one - question->calls], answer.data, answer.size);
     if (--question->left == 0)
@@ -166,6 +199,7 @@ static void gathered(void *arg, const struct out *answers, size_t count)
 void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg), void *arg)
 {
     struct gather *gather = worker->link_count ? calloc(1, sizeof *gather) : NULL;
+    fl__assert(ns.size <= FL_STORE_NAME_MAX);
     if (!gather) {
         done(arg);
         return;
@@ -180,15 +214,18 @@ void servers_gather(struct worker *worker, fl_bytes ns, void (*done)(void *arg),
 static void links_again(fl_loop *loop, void *arg);
 static void ready_if_linked(struct worker *worker);
 
-/* While it was away, something may have been said that it, or we, did not hear. */
+/* While it was away, something may have been said that it, or we, did not hear. Each reads the settings again: it may have
+ * read them by its own link before a change of which we could not tell it. */
 static void link_changed(void *arg, bool up)
 {
     struct link *link = arg;
     if (link->worker->index == 0)
         log_info(up ? "linked with another server" : "the link with another server is lost", "server",
                  link->peer->address, NULL);
-    if (up && link->worker->index == 0 && atomic_load(&link->worker->node->settings_known))
-        settings_load(link->worker, NULL);
+    if (link->worker->index == 0) /* also when it is lost: the other may have died before it told of a change */
+        settings_load_missed(link->worker->node);
+    if (up && link->worker->index == 0)
+        link_tell(link, LINK_SETTINGS, (fl_bytes){0});
     if (!up) {
         if (atomic_load(&link->peer->incarnation) == 0)
             fl_loop_post(link->worker->loop, links_again, link->worker);
@@ -214,6 +251,7 @@ static void link_make(struct worker *worker, struct peer *peer, uint64_t incarna
 {
     struct node *node = worker->node;
     struct link *link = calloc(1, sizeof *link);
+    fl__assert(peer->index < worker->link_count && !worker->links[peer->index] && incarnation != 0);
     if (!link)
         return; /* and at the next change */
     *link = (struct link){.worker = worker, .peer = peer, .incarnation = incarnation};

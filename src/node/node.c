@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/hex.h"
 #include "node/internal.h"
 
 static int make_workers(struct node *node)
 {
     node->worker_count = node->config.workers;
     node->shard_count = fl_store_shards(node->store);
+    fl__assert(node->worker_count > 0 && node->shard_count > 0);
     node->workers = calloc(node->worker_count, sizeof *node->workers);
     node->shards = calloc(node->shard_count, sizeof *node->shards);
     if (!node->workers || !node->shards)
@@ -23,19 +26,19 @@ static int make_workers(struct node *node)
     return 0;
 }
 
-/* What the servers know each other by is in the store: who can read that may do anything anyway. */
+/* The secret of the servers is in the store. A program that can read the store can read all timers anyway. */
 static int make_secret(struct node *node)
 {
     unsigned char random[32];
     if (node->ports->random(random, sizeof random) < 0)
         return FL_SYSTEM;
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(node->own_secret + 2 * i, sizeof node->own_secret - 2 * i, "%02x", random[i]);
+    fl__hex_put(node->own_secret, random, sizeof random);
     return 0;
 }
 
 int node_new(struct node *node, const struct node_config *config)
 {
+    fl__assert(config->ports && config->store && config->clock);
     *node = (struct node){.config = *config,
                           .ports = config->ports,
                           .owner = config->owner,

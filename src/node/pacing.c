@@ -37,12 +37,12 @@ uint32_t lane_of_host(uint64_t hash)
 
 uint32_t lane_of_space(const struct space *space)
 {
-    return LANE_PULL | ((uint32_t)space->hash & LANE_SPACE_MASK);
+    return LANE_PULL | ((uint32_t)space->by_name.hash & LANE_SPACE_MASK);
 }
 
 uint32_t lane_of_pause(const struct space *space)
 {
-    return LANE_PAUSE | ((uint32_t)space->hash & LANE_SPACE_MASK);
+    return LANE_PAUSE | ((uint32_t)space->by_name.hash & LANE_SPACE_MASK);
 }
 
 /* --- Spread and rate ---------------------------------------------------------------------------------------------- */
@@ -89,6 +89,7 @@ static int64_t crowd_time(const struct space *space, const struct settings *sett
 static int64_t pace_interval(const struct node *node, uint32_t rate)
 {
     uint32_t here = atomic_load_explicit(&node->here, memory_order_relaxed);
+    fl__assert(rate > 0);
     return (int64_t)1000000 * node->shard_count / ((int64_t)rate * (here > 0 ? here : 1));
 }
 

@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 
 #define LOOK_MOST_NS (1000 * 1000000ull) /* the wall clock may be set meanwhile */
@@ -172,6 +173,7 @@ static void park(struct shard *shard, const struct space *space, const struct pa
                  int64_t now_us)
 {
     uint32_t lane = lane_of_pause(space);
+    fl__assert(shard->engine);
     fl_engine_close_lane(shard->engine, lane, true);
     pause_watch(shard->worker, pauses->now.until_us);
     if (fl_engine_wait(shard->engine, token, lane, NULL)) { /* there was no memory to close it */
@@ -183,6 +185,7 @@ static void park(struct shard *shard, const struct space *space, const struct pa
 static void skip(struct shard *shard, const fl_firing *firing, const char *why)
 {
     struct worker *worker = shard->worker;
+    fl__assert(shard->engine);
     worker->node->ports->publish(worker, EVENT_SKIPPED, shard->number, &firing->timer, bytes_of(why));
     stats_count(worker, space_if_any(worker->node, firing->timer.ns), STATS_SKIPPED);
     history_skipped(shard, &firing->timer, 0, bytes_of(why));
@@ -233,6 +236,7 @@ void pause_tell_engine(struct shard *shard, const struct space *space)
 {
     const struct settings *settings = atomic_load(&space->settings);
     bool on = pauses_are_on(&settings->pauses, node_now(shard->worker->node));
+    fl__assert(shard->engine);
     if (!is_host_space(space_name(space))) {
         fl_engine_skip_older(shard->engine, space_name(space), on ? 0 : settings->skip_older_us);
         fl_engine_keep_history(shard->engine, space_name(space), settings->history.keep_us);
@@ -263,16 +267,15 @@ static void look(struct worker *worker)
     worker->pause.next_us = INT64_MAX;
     worker->pause.looked_us = now_us;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t i = 0; i < SPACE_BUCKETS; i++)
-        for (struct space *space = spaces->buckets[i]; space; space = space->next) {
-            const struct pause *pause = &atomic_load(&space->settings)->pauses.now;
-            if (pause->since_us == 0 || pause->until_us == 0)
-                continue;
-            if (pause->until_us <= now_us)
-                end_here(worker, space, pause->until_us > looked_us);
-            else
-                pause_watch(worker, pause->until_us);
-        }
+    for (struct space *space = spaces->first; space; space = space->next) {
+        const struct pause *pause = &atomic_load(&space->settings)->pauses.now;
+        if (pause->since_us == 0 || pause->until_us == 0)
+            continue;
+        if (pause->until_us <= now_us)
+            end_here(worker, space, pause->until_us > looked_us);
+        else
+            pause_watch(worker, pause->until_us);
+    }
     pthread_rwlock_unlock(&spaces->lock);
 }
 

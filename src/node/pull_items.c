@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Due timers on their way to a lease: from the shard to the namespace's home, their states, and back to the shard's engine.
+/* Items between the shard's engine and the namespace's home, in both directions, and their states.
  *
- * WAITS becomes LEASED at the namespace's home, or WITHDRAWN on the shard's worker: whoever is first has it. Only the home ends
- * an item. See pull.c. */
+ * WAITS becomes LEASED at the namespace's home, or WITHDRAWN on the shard's worker; the first change succeeds. Only the home
+ * ends an item. See pull.c. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +42,7 @@ static bool slot_take(struct pull *pull, struct item *item)
         pull->slot_capacity = capacity;
     }
     item->slot = pull->free_count > 0 ? pull->free_slots[--pull->free_count] : pull->slot_count++;
+    fl__assert(item->slot < pull->slot_capacity);
     pull->slots[item->slot] = item;
     return true;
 }
@@ -50,31 +51,36 @@ static bool slot_take(struct pull *pull, struct item *item)
 
 static void parcel_drop(struct parcel *parcel, size_t count)
 {
-    if (atomic_fetch_sub(&parcel->left, count) == count)
+    size_t left = atomic_fetch_sub(&parcel->left, count);
+    fl__assert(left >= count);
+    if (left == count)
         free(parcel);
 }
 
 static void settle_on_shard(struct shard *shard, const struct item *item)
 {
-    const struct node *node = shard->worker->node;
-    int64_t took_us = node_now(node) - item->began_us;
+    int64_t took_us = item->ended_us - item->began_us;
+    fl__assert(shard->held > 0);
     shard->held--;
     deliver_settle(shard, &item->firing, &item->settlement,
                    &(struct tried){.began_us = item->began_us,
                                    .took_us = took_us > 0 ? (uint64_t)took_us : 0,
-                                   .last = is_last_attempt(node, &item->firing.timer)});
+                                   .last = is_last_attempt(shard->worker->node, &item->firing.timer)});
+    parcel_drop(item->parcel, 1);
 }
 
 static void settle_here(fl_loop *loop, void *arg)
 {
-    struct item *item = arg;
     (void)loop;
-    settle_on_shard(item->shard, item);
-    parcel_drop(item->parcel, 1);
+    for (struct item *item = arg, *next; item; item = next) {
+        next = item->next;
+        settle_on_shard(item->shard, item);
+    }
 }
 
 static void slot_give(struct pull *pull, struct item *item)
 {
+    fl__assert(pull->slots[item->slot] == item && pull->free_count < pull->slot_count);
     pull->slots[item->slot] = NULL;
     pull->free_slots[pull->free_count++] = item->slot;
 }
@@ -88,6 +94,7 @@ static bool withdraw(struct waiter *waiter)
     if (!item_enter(item, ITEM_WAITS, ITEM_WITHDRAWN))
         return false;
     atomic_fetch_add_explicit(&pull->withdrawn, 1, memory_order_relaxed);
+    fl__assert(shard->held > 0);
     shard->held--;
     return true;
 }
@@ -103,20 +110,38 @@ void item_drop(struct pull *pull, struct item *item)
     parcel_drop(item->parcel, 1);
 }
 
-/* Ends an item. The engine may ask for it until it knows: so its shard's worker lets it go. */
-void item_settle(struct worker *worker, struct item *item, fl_settlement settlement)
+void items_settled(struct worker *worker)
 {
+    struct item *item = worker->pull->settled;
+    worker->pull->settled = NULL;
+    if (!item)
+        return;
+    item->task = (fl_loop_task){.fn = settle_here, .arg = item};
+    fl_loop_post_task(item->shard->worker->loop, &item->task);
+}
+
+void item_settle(struct worker *worker, struct item *item, fl_settlement settlement, int64_t now_us)
+{
+    struct pull *pull = worker->pull;
     bool leased = item_enter(item, ITEM_LEASED, ITEM_ENDED);
+    fl__assert(item->parcel->home == worker);
     fl__assert(leased);
     settlement.token = item->firing.token;
     item->settlement = settlement;
-    slot_give(worker->pull, item);
+    item->ended_us = now_us;
+    item->next = NULL;
+    slot_give(pull, item);
     if (item->shard->worker == worker) {
-        settle_here(worker->loop, item);
+        settle_on_shard(item->shard, item);
         return;
     }
-    item->task = (fl_loop_task){.fn = settle_here, .arg = item};
-    fl_loop_post_task(item->shard->worker->loop, &item->task);
+    if (pull->settled && pull->settled->shard->worker != item->shard->worker)
+        items_settled(worker);
+    if (pull->settled)
+        pull->settled_last->next = item;
+    else
+        pull->settled = item;
+    pull->settled_last = item;
 }
 
 /* --- Coming in ---------------------------------------------------------------------------------------------------- */
@@ -136,11 +161,11 @@ static void sweep_queue(struct pull *pull, struct queue *queue)
 static void sweep(struct pull *pull)
 {
     uint32_t withdrawn = atomic_load_explicit(&pull->withdrawn, memory_order_relaxed);
+    fl__assert(pull->free_count <= pull->slot_count);
     if (withdrawn < SWEEP_LEAST || withdrawn < (pull->slot_count - pull->free_count) / 2)
         return;
-    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
-        for (struct queue *queue = pull->queues[i]; queue; queue = queue->next)
-            sweep_queue(pull, queue);
+    for (struct queue *queue = pull->queues; queue; queue = queue->next)
+        sweep_queue(pull, queue);
 }
 
 /* All of one namespace. */
@@ -167,10 +192,12 @@ static void parcel_arrives(fl_loop *loop, void *arg)
     parcel_drop(parcel, missed + 1);
 }
 
-/* Makes items of what may wait in memory. Returns NULL if nothing may, or if there is no memory: then it is put off. */
+/* Makes items of the firings that may wait in memory. Returns NULL if none may, or without memory: then the firings are put
+ * off. */
 static struct parcel *pack(struct shard *shard, struct space *space, const fl_firing *firings, size_t count)
 {
     struct parcel *parcel = space ? malloc(sizeof *parcel + count * sizeof *parcel->items) : NULL;
+    fl__assert(count > 0 && shard->engine);
     if (!parcel) {
         for (size_t i = 0; i < count; i++)
             fl_engine_settle(shard->engine,
@@ -221,11 +248,10 @@ void pull_count(const struct worker *worker, const struct space *space, int64_t 
 {
     const struct pull *pull = worker->pull;
     int64_t all = 0, wanted = 0;
-    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
-        for (const struct queue *queue = pull->queues[i]; queue; queue = queue->next) {
-            all += (int64_t)queue->count;
-            wanted += !space || queue->ns.data == space->name ? (int64_t)queue->count : 0;
-        }
+    for (const struct queue *queue = pull->queues; queue; queue = queue->next) {
+        all += (int64_t)queue->count;
+        wanted += !space || queue->space == space ? (int64_t)queue->count : 0;
+    }
     *ret_waiting = wanted;
     *ret_leased = (int64_t)(pull->slot_count - pull->free_count) - all;
 }
@@ -254,15 +280,14 @@ const char *pull_check(const struct worker *worker)
         used += pull->slots[i] != NULL;
         leased += pull->slots[i] && pull->slots[i]->serial != 0;
     }
-    for (size_t i = 0; i < QUEUE_BUCKETS; i++)
-        for (const struct queue *queue = pull->queues[i]; queue; queue = queue->next) {
-            size_t count = 0;
-            for (const struct item *item = queue->first; item; item = item->next)
-                count++;
-            if (count != queue->count || !queue->first != !queue->last)
-                return "a queue knows its length and its end";
-            queued += count;
-        }
+    for (const struct queue *queue = pull->queues; queue; queue = queue->next) {
+        size_t count = 0;
+        for (const struct item *item = queue->first; item; item = item->next)
+            count++;
+        if (count != queue->count || !queue->first != !queue->last)
+            return "a queue knows its length and its end";
+        queued += count;
+    }
     if (used + pull->free_count != pull->slot_count)
         return "a slot is free or has an item";
     return queued + leased == used ? NULL : "an item is leased or in a queue";

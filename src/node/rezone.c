@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Changes of time zone rules. "09:00 in Berlin" is kept as it was given; when the rules of the zone change, it is another moment.
+/* Changes of time zone rules. "09:00 in Berlin" is kept as it was given; when the rules of the zone change, it is another
+ * moment.
  *
- * A row of each shard, the mark, has the hash of the rules by which the due times of the shard were calculated. When a server takes a
- * shard, and when it reads other rules (SIGHUP), it compares. If they differ, it walks through the timers of the shard, a page at a time,
- * and moves the schedules and the timers in civil time whose moment is another one; then it writes the mark. So a change while no server
- * runs is noticed too, and of several servers each does its own shards. A walk that is cut short leaves the old mark: the next one does
- * all of it again, and moves what is not where it belongs.
+ * A row of each shard, the mark, has the hash of the rules by which the due times of the shard were calculated. When a
+ * server takes a shard, and when it reads other rules (SIGHUP), it compares. If they differ, it walks through the timers of
+ * the shard, a page at a time, and moves the schedules and the timers in civil time that are now due at another moment; then
+ * it writes the mark. So a change while no server runs is noticed too, and each server does its own shards. A walk that is
+ * cut short leaves the old mark: the next one repeats all of it, and moves the timers that are not moved yet.
  *
- * A change or a firing at the same moment wins: the update is for the revision that was seen. What is written meanwhile is calculated
- * by the new rules already. A shard without anything in civil time has no mark while it is small, and is looked at each time.
+ * A change or a firing at the same moment wins: the update is for the revision that was seen. What is written meanwhile is
+ * calculated by the new rules already. A shard without anything in civil time has no mark while it is small, and is looked
+ * at each time.
  *
  * Why no occurrence is created again: schedule_rezone(). */
 
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 #include "text/civil.h"
 #include "text/log.h"
@@ -57,6 +60,7 @@ static fl_bytes mark_name(const struct rezone *rezone)
 static void finish(struct rezone *rezone)
 {
     struct shard *shard = rezone->shard;
+    fl__assert(shard->rezone == rezone && shard->inside > 0);
     if (rezone->schedules + rezone->timers > 0)
         log_info("time zone rules have changed; due times were moved", "shard", log_int(shard->number), "schedules",
                  log_int((int64_t)rezone->schedules), "timers", log_int((int64_t)rezone->timers), "tzdata",
@@ -141,7 +145,7 @@ static bool move_timer(struct rezone *rezone, const fl_durable *timer, int64_t *
     rezone->zoned++;
     if (timer->attempt > 0 || civil_parse_time(timer->local, &local_us) < 0 ||
         zones_find(rezone->zones, timer->zone, &zone, why) < 0)
-        return false; /* it has fired, or nobody knows better */
+        return false; /* it has fired, or its due time cannot be calculated */
     *ret_due_us = zone_place_us(zone, local_us);
     zone_unref(zone);
     if (*ret_due_us == timer->due_us)
@@ -196,6 +200,7 @@ static void updated(fl_batch *batch)
 {
     struct rezone *rezone = batch->arg;
     struct worker *worker = rezone->shard->worker;
+    fl__assert(batch->count <= PAGE);
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->ops[i].result < 0)
             continue; /* it was changed or fires: by the rules of now */
@@ -223,6 +228,7 @@ static void listed(fl_listing *listing)
     struct rezone *rezone = listing->arg;
     int64_t now_us = node_now(rezone->shard->worker->node);
     size_t count = 0;
+    fl__assert(listing->count <= PAGE);
     rezone->used = 0;
     rezone->text = listing->result == 0 ? malloc(size_of_page(listing)) : NULL;
     if (!rezone->text || !may_go_on(rezone)) {
@@ -243,6 +249,7 @@ static void listed(fl_listing *listing)
 static void list_page(struct rezone *rezone)
 {
     fl_cursor cursor = rezone->listing.cursor;
+    fl__assert(rezone->shard->engine && !rezone->text);
     rezone->listing = (fl_listing){.limit = PAGE, .cursor = cursor, .done = listed, .arg = rezone};
     fl_engine_list(rezone->shard->engine, &rezone->listing);
 }

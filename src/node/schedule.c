@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A schedule's stored form, and which occurrences it creates when.
  *
- * Why no occurrence is created twice and none is lost: `cursor_us` only grows, everything at or before it has been decided, and
- * it is written in the transaction that creates the timers. */
+ * Why no occurrence is created twice and none is lost: `cursor_us` only grows, everything at or before it has been decided,
+ * and it is written in the transaction that creates the timers. */
 
 #include "node/schedule.h"
 
@@ -14,7 +14,9 @@
 
 enum { VERSION = 2, LOOKS_MOST = 20000 };
 
-#define QUEUE_LOOK_US 60000000ll /* a queued occurrence is looked at this often, should nobody say that it may begin */
+#define MOVED_MOST_US (2 * ZONE_OFFSET_MAX_S * 1000000ll) /* by new rules of a zone */
+
+#define QUEUE_LOOK_US 60000000ll /* a queued occurrence is checked this often */
 
 /* --- The stored form ------------------------------------------------------------------------------------------------ */
 
@@ -257,7 +259,7 @@ static void look_again(const struct schedule *s, const struct rule *rule, int64_
     if (schedule_next(s, rule, &next) && next.at_us < FL_TIME_NEVER_US)
         plan->due_us = next.at_us;
     plan->more = plan->due_us <= now_us;
-    if (s->queued_us != 0 && plan->due_us > now_us + QUEUE_LOOK_US)
+    if (!s->paused && s->queued_us != 0 && plan->due_us > now_us + QUEUE_LOOK_US)
         plan->due_us = now_us + QUEUE_LOOK_US;
 }
 
@@ -270,7 +272,7 @@ void schedule_plan(struct schedule *s, const struct rule *rule, int64_t now_us, 
     ret->skipped_us = 0;
     if (most > SCHEDULE_STEP)
         most = SCHEDULE_STEP;
-    if (s->queued_us != 0 && (!unsettled || s->overlap == OVERLAP_ALLOW)) {
+    if (!s->paused && s->queued_us != 0 && (!unsettled || s->overlap == OVERLAP_ALLOW)) {
         int64_t at_us = s->queued_us;
         s->queued_us = 0;
         make(s, ret, at_us);
@@ -286,15 +288,36 @@ void schedule_plan(struct schedule *s, const struct rule *rule, int64_t now_us, 
     look_again(s, rule, now_us, ret);
 }
 
+int64_t schedule_due_us(const struct schedule *s, const struct rule *rule, int64_t now_us)
+{
+    struct occurrence next;
+    if (!s->paused && s->queued_us != 0)
+        return now_us;
+    return schedule_next(s, rule, &next) && next.at_us < FL_TIME_NEVER_US ? next.at_us : FL_TIME_NEVER_US;
+}
+
+struct schedule schedule_heir(const struct schedule *old, int64_t now_us)
+{
+    struct schedule s = {.created_us = old ? old->created_us : now_us, .cursor_us = now_us};
+    if (old) {
+        s.cursor_us = old->cursor_us > now_us ? old->cursor_us : now_us;
+        s.last_us = old->last_us;
+        s.queued_us = old->queued_us;
+        s.unsettled_count = old->unsettled_count;
+        memcpy(s.unsettled, old->unsettled, sizeof s.unsettled);
+    }
+    return s;
+}
+
 void schedule_changed(struct schedule *s, int64_t now_us)
 {
     int64_t from_us = now_us > s->last_us ? now_us : s->last_us;
-    if (from_us > s->cursor_us)
+    /* The cursor may be ahead because the clock was. But new rules of a zone move it ahead of what was created: that must
+     * not be created again. */
+    if (from_us > s->cursor_us || s->last_us == 0 || s->cursor_us - from_us > MOVED_MOST_US)
         s->cursor_us = from_us;
     if (s->overlap != OVERLAP_QUEUE)
         s->queued_us = 0;
-    if (s->overlap == OVERLAP_ALLOW)
-        s->unsettled_count = 0;
 }
 
 static int64_t seconds_of(int64_t us)

@@ -47,7 +47,7 @@ struct schedule {
     int64_t last_us;   /* the last one created; 0: none */
     int64_t queued_us; /* the one that waits for an earlier one to be settled; 0: none */
     uint64_t made;
-    fl_key unsettled[SCHEDULE_UNSETTLED]; /* those that may not be settled; kept unless overlap is `allow` */
+    fl_key unsettled[SCHEDULE_UNSETTLED]; /* those that may not be settled, the latest ones */
     unsigned unsettled_count;
 };
 
@@ -77,6 +77,13 @@ struct schedule_plan {
  * occurrence is not settled. */
 void schedule_plan(struct schedule *schedule, const struct rule *rule, int64_t now_us, bool unsettled, size_t most,
                    struct schedule_plan *ret);
+
+/* What a schedule begins with that replaces `old` (NULL: it is new). It keeps its beginning, so that the same schedule again is not
+ * shifted, and what was created. */
+struct schedule schedule_heir(const struct schedule *old, int64_t now_us);
+
+/* When its row is due after a change at `now_us`. */
+int64_t schedule_due_us(const struct schedule *schedule, const struct rule *rule, int64_t now_us);
 
 /* A change takes effect on the first occurrence after now and after the last that was created. */
 void schedule_changed(struct schedule *schedule, int64_t now_us);

@@ -43,6 +43,15 @@ fl_bytes schedule_ns(fl_bytes ns, char room[SCHEDULE_NS_ROOM])
     return (fl_bytes){room, 33};
 }
 
+void schedule_occurrence(struct node *node, const struct schedule *s, const struct rule *rule, int64_t at_us,
+                         fl_durable *ret)
+{
+    struct space *space = space_of(node, s->ns);
+    schedule_timer(s, rule, at_us, ret);
+    if (space && ret->retry.initial_us == 0)
+        ret->retry = atomic_load_explicit(&space->settings, memory_order_acquire)->retry;
+}
+
 /* --- Firing --------------------------------------------------------------------------------------------------------- */
 
 /* A schedule that fires, from the look at its earlier occurrences to the end of the transaction. */
@@ -111,6 +120,7 @@ static void advanced(fl_batch *batch)
     const struct schedule *s = &advance->schedule;
     struct shard *shard = advance->shard;
     uint64_t mask, *bit = queued_bit(shard, s->ns, s->name, &mask);
+    fl__assert(shard->inside > 0);
     if (s->queued_us != 0)
         *bit |= mask;
     shard->steps++;
@@ -126,7 +136,8 @@ static void compose(fl_batch *batch)
     struct advance *advance = batch->arg;
     struct schedule *s = &advance->schedule;
     struct schedule noted = *s;
-    for (size_t i = 0; i < advance->plan.count && s->overlap != OVERLAP_ALLOW; i++) {
+    fl__assert(s->unsettled_count <= SCHEDULE_UNSETTLED);
+    for (size_t i = 0; i < advance->plan.count; i++) {
         if (noted.unsettled_count == SCHEDULE_UNSETTLED)
             memmove(noted.unsettled, noted.unsettled + 1, --noted.unsettled_count * sizeof *noted.unsettled);
         noted.unsettled[noted.unsettled_count++] = advance->ops[1 + i].timer.id;
@@ -146,10 +157,11 @@ static size_t step_size(const struct node *node)
 static void advance_go(struct advance *advance, bool unsettled)
 {
     struct shard *shard = advance->shard;
-    const struct node *node = shard->worker->node;
+    struct node *node = shard->worker->node;
     struct schedule_plan *plan = &advance->plan;
     int64_t now_us = node_now(node);
     schedule_plan(&advance->schedule, advance->rule, now_us, unsettled, step_size(node), plan);
+    fl__assert(plan->count <= step_size(node) + 1);
     if (plan->more && node->config.engine.catch_up_rate > 0)
         plan->due_us = now_us + (int64_t)(plan->count * 1000000 / node->config.engine.catch_up_rate);
     advance->ops[0] = (fl_op){.kind = FL_OP_UPDATE,
@@ -157,7 +169,7 @@ static void advance_go(struct advance *advance, bool unsettled)
                               .timer.due_us = plan->due_us > now_us ? plan->due_us : now_us};
     for (size_t i = 0; i < plan->count; i++) {
         advance->ops[1 + i] = (fl_op){.kind = FL_OP_CREATE};
-        schedule_timer(&advance->schedule, advance->rule, plan->make[i], &advance->ops[1 + i].timer);
+        schedule_occurrence(node, &advance->schedule, advance->rule, plan->make[i], &advance->ops[1 + i].timer);
     }
     advance->batch =
         (fl_batch){.ops = advance->ops, .count = 1 + plan->count, .done = advanced, .arg = advance, .compose = compose};
@@ -177,6 +189,7 @@ static void looked(fl_batch *batch)
     struct schedule *s = &advance->schedule;
     unsigned left = 0;
     int trouble = 0;
+    fl__assert(batch->count == s->unsettled_count);
     for (unsigned i = 0; i < batch->count; i++) {
         int result = advance->look[i].result;
         if (result == 0)
@@ -198,6 +211,7 @@ static void looked(fl_batch *batch)
 static void look(struct advance *advance)
 {
     struct schedule *s = &advance->schedule;
+    fl__assert(s->unsettled_count > 0 && s->unsettled_count <= SCHEDULE_UNSETTLED);
     for (unsigned i = 0; i < s->unsettled_count; i++)
         advance->look[i] = (fl_op){.kind = FL_OP_GET, .timer.id = s->unsettled[i]};
     advance->batch = (fl_batch){.ops = advance->look, .count = s->unsettled_count, .done = looked, .arg = advance};
@@ -280,6 +294,7 @@ static void nudge_end(fl_batch *batch)
 {
     struct nudge *nudge = batch->arg;
     struct shard *shard = nudge->shard;
+    fl__assert(shard->inside > 0);
     free(nudge);
     shard_call_left(shard);
 }

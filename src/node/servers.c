@@ -8,6 +8,7 @@
 
 #include <foliot/version.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 #include "text/log.h"
 
@@ -27,7 +28,7 @@ static void count_all(fl_loop *loop, void *arg)
     servers_gather(&node->workers[0], (fl_bytes){0}, counted, NULL);
 }
 
-/* --- Who is there ------------------------------------------------------------------------------------------------- */
+/* --- The list of servers ------------------------------------------------------------------------------------------ */
 
 struct peer *peer_of_address(struct node *node, const char *address)
 {
@@ -76,6 +77,8 @@ static void changed(void *arg, const struct cluster_view *view)
     for (struct peer *peer = atomic_load(&node->peers); peer; peer = atomic_load(&peer->next)) {
         const struct cluster_member *member = member_of(view, peer);
         uint64_t now = member ? member->incarnation : 0, before = atomic_exchange(&peer->incarnation, now);
+        if (member)
+            atomic_store(&peer->server, (uint32_t)now);
         if (now != before)
             log_info(now ? "another server has joined" : "another server has left", "server", peer->address, NULL);
     }
@@ -94,6 +97,7 @@ static void changed(void *arg, const struct cluster_view *view)
 static void not_taken(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
+    fl__assert(shard->worker->node->cluster);
     (void)loop;
     cluster_failed(shard->worker->node->cluster, shard->number);
 }
@@ -113,6 +117,7 @@ static void take(void *arg, uint32_t number)
 {
     struct node *node = arg;
     struct shard *shard = &node->shards[number];
+    fl__assert(number < node->shard_count);
     atomic_store_explicit(&shard->peer, NULL, memory_order_release);
     shard->take_task = (fl_loop_task){.fn = take_here, .arg = shard};
     fl_loop_post_task(shard->worker->loop, &shard->take_task);
@@ -132,6 +137,7 @@ static void leave(void *arg, uint32_t number)
 {
     struct node *node = arg;
     struct shard *shard = &node->shards[number];
+    fl__assert(number < node->shard_count);
     shard->leave_task = (fl_loop_task){.fn = leave_here, .arg = shard};
     fl_loop_post_task(shard->worker->loop, &shard->leave_task);
 }
@@ -139,11 +145,12 @@ static void leave(void *arg, uint32_t number)
 static void left(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
+    fl__assert(shard->worker->node->cluster);
     (void)loop;
     cluster_left(shard->worker->node->cluster, shard->number);
 }
 
-/* A server that is alone claims what it has lost: it waits for another that holds it. */
+/* A server without others claims a lost shard again, and waits while another process holds it. */
 static void start_again(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
@@ -156,6 +163,7 @@ static void start_again(fl_loop *loop, void *arg)
 void shard_left(struct shard *shard)
 {
     struct node *node = shard->worker->node;
+    fl__assert(shard->state == SHARD_AWAY);
     if (!node->cluster) {
         start_again(shard->worker->loop, shard);
         return;
@@ -238,9 +246,9 @@ int servers_start(struct worker *worker)
 
 /* --- Reaching ourselves ------------------------------------------------------------------------------------------- */
 
-/* A server with an address at which it cannot be reached, or at which another is, would get shards that nobody can ask for, or drive
- * that other from the list. So it first calls itself there. Nobody else can answer: what proves who answers is a secret that has not
- * left this process yet. */
+/* If a server cannot be reached at its address, other servers could not reach its shards. If another server has the same
+ * address, it would be driven from the list. So a server first calls itself at its address. No other process can answer,
+ * because the answer needs a secret that has not left this process yet. */
 
 #define SELF_LOOK_NS (20 * 1000000ull)
 #define SELF_TELL_NS (30 * 1000000000ull)
@@ -272,6 +280,7 @@ static void self_free(struct node *node)
 static void look_at_self(fl_loop *loop, void *arg)
 {
     struct node *node = arg;
+    fl__assert(node->self && node->cluster);
     (void)loop;
     if (node->ports->link_up(node->self)) {
         self_free(node);

@@ -38,7 +38,10 @@ void node_serve(struct worker *worker, struct link_request *request)
         hosts_serve(worker, request);
         return;
     case LINK_SETTINGS:
-        settings_reload(node, space_of(node, request->body));
+        if (request->body.size > 0)
+            settings_reload(node, space_of(node, request->body));
+        else
+            settings_load_missed(node);
         link_answer(request, 0, (fl_bytes){0});
         return;
     case LINK_LOOK:

@@ -15,10 +15,10 @@
  *
  * Settings in memory are replaced as a whole, and freed when no worker can be using them any more. */
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 #include "text/log.h"
 
@@ -118,11 +118,9 @@ void settings_tell_engine(struct shard *shard)
 {
     struct spaces *spaces = shard->worker->node->spaces;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t k = 0; k < SPACE_BUCKETS; k++)
-        for (struct space *space = spaces->buckets[k]; space; space = space->next) {
-            if (atomic_load(&space->settings) != &no_settings)
-                pause_tell_engine(shard, space);
-        }
+    for (const struct space *space = spaces->first; space; space = space->next)
+        if (atomic_load(&space->settings) != &no_settings)
+            pause_tell_engine(shard, space);
     pthread_rwlock_unlock(&spaces->lock);
 }
 
@@ -219,7 +217,9 @@ static void read_again(fl_loop *loop, void *arg)
 {
     struct change *change = arg;
     (void)loop;
-    settings_reload(change->home->node, change->space);
+    change->home->under_way--;
+    if (!atomic_load(&change->home->node->stopping))
+        settings_reload(change->home->node, change->space);
     change_free(change);
 }
 
@@ -228,7 +228,7 @@ static void change_end(struct change *change, int result)
 {
     struct space *space = change->space;
     struct worker *home = change->home;
-    assert(space->changes == change);
+    fl__assert(space->changes == change);
     space->changes = change->next;
     if (!space->changes)
         space->changes_last = NULL;
@@ -240,6 +240,7 @@ static void change_end(struct change *change, int result)
         fl_loop_post_task(change->asker->loop, &change->task);
     } else if (result < 0 && !atomic_load(&home->node->stopping) &&
                fl_loop_timer(home->loop, AGAIN_NS, read_again, change, NULL) == 0) {
+        home->under_way++;
         log_warning("cannot read the settings of a namespace; trying again", "namespace", space->name, "why",
                     fl_strerror(result), NULL);
     } else {

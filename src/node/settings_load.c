@@ -13,6 +13,15 @@
 
 enum { PAGE = 1000 };
 
+/* A server that stops waits for it. False: there is no memory. */
+static bool submit_later(const struct shard_call *page, fl_loop_fn again, void *arg)
+{
+    struct worker *home = page->errand.home;
+    bool planned = fl_loop_timer(home->loop, AGAIN_NS, again, arg, NULL) == 0;
+    home->under_way += planned;
+    return planned;
+}
+
 /* --- Of one shard ------------------------------------------------------------------------------------------------- */
 
 static void load_render(struct shard_call *page)
@@ -26,6 +35,7 @@ static void load_again(fl_loop *loop, void *arg)
     struct shard_call *page = arg;
     struct shard *shard = page->shard;
     (void)loop;
+    page->errand.home->under_way--;
     if (shard->loading == page)
         shard_call_submit(page);
     else
@@ -41,7 +51,7 @@ static void loaded(struct shard_call *over)
         free(page);
         return;
     }
-    if (failed && fl_loop_timer(shard->worker->loop, AGAIN_NS, load_again, page, NULL) == 0)
+    if (failed && submit_later(page, load_again, page))
         return;
     if (!failed && page->listing.more) {
         shard_call_submit(page);
@@ -112,6 +122,7 @@ static void all_let_go(struct tour *tour)
 {
     struct loading *loading = (struct loading *)((char *)tour - offsetof(struct loading, tour));
     bool again = loading->again;
+    fl__assert(loading->busy);
     loading->busy = loading->again = false;
     if (again && !atomic_load(&tour->home->node->stopping))
         settings_load(tour->home, NULL);
@@ -122,18 +133,24 @@ static void look_for_removed(struct node *node, uint64_t number)
 {
     struct spaces *spaces = node->spaces;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t i = 0; i < SPACE_BUCKETS; i++)
-        for (struct space *space = spaces->buckets[i]; space; space = space->next)
-            if (atomic_load(&space->load) < number && atomic_load(&space->settings) != &no_settings)
-                settings_reload(node, space);
+    for (struct space *space = spaces->first; space; space = space->next)
+        if (atomic_load(&space->load) < number && atomic_load(&space->settings) != &no_settings)
+            settings_reload(node, space);
     pthread_rwlock_unlock(&spaces->lock);
 }
+
+static void all_loaded(struct shard_call *over);
 
 static void all_again(fl_loop *loop, void *arg)
 {
     struct loading *loading = arg;
+    struct worker *home = loading->page.errand.home;
     (void)loop;
-    shard_call_submit(&loading->page);
+    home->under_way--;
+    if (atomic_load(&home->node->stopping))
+        all_loaded(&loading->page);
+    else
+        shard_call_submit(&loading->page);
 }
 
 /* Logged at once and then every ten seconds: until the settings are known, nothing fires here. */
@@ -155,8 +172,8 @@ static void all_loaded(struct shard_call *over)
     struct worker *worker = over->errand.home;
     struct node *node = worker->node;
     fl_listing *listing = &loading->page.listing;
-    if (listing->result < 0 && !atomic_load(&node->stopping) &&
-        fl_loop_timer(worker->loop, AGAIN_NS, all_again, loading, NULL) == 0) {
+    fl__assert(loading->busy && worker->index == 0);
+    if (listing->result < 0 && !atomic_load(&node->stopping) && submit_later(&loading->page, all_again, loading)) {
         if (!atomic_load(&node->settings_known))
             tell_trouble(loading);
         return;
@@ -174,6 +191,10 @@ static void all_loaded(struct shard_call *over)
         look_for_removed(node, loading->number);
     if (loading->done)
         loading->done(worker);
+    if (listing->result < 0 && atomic_load(&node->stopping)) {
+        loading->busy = false;
+        return;
+    }
     atomic_store(&node->settings_known, true);
     loading->tour = (struct tour){.fn = let_go, .back = all_let_go};
     tour_begin(&loading->tour, worker);
@@ -199,6 +220,19 @@ void settings_load(struct worker *worker, void (*done)(struct worker *worker))
     loading->page.listing.from_us = FL_STORE_TIME_END - 1;
     loading->page.listing.limit = PAGE;
     shard_call_submit(&loading->page);
+}
+
+static void load_missed(fl_loop *loop, void *arg)
+{
+    struct node *node = arg;
+    (void)loop;
+    if (!atomic_load(&node->stopping) && (atomic_load(&node->settings_known) || node->loading->busy))
+        settings_load(&node->workers[0], NULL);
+}
+
+void settings_load_missed(struct node *node)
+{
+    fl_loop_post(node->workers[0].loop, load_missed, node);
 }
 
 static void load_here(fl_loop *loop, void *arg)

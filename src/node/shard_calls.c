@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on a shard and pages of one, wherever it is.
+/* Operations on a shard and pages of it, at whichever server it is.
  *
- * A shard can be nobody's for a while: before the server has claimed it (it listens first), and while it moves from one
- * server to another. A call that comes meanwhile waits at home and is tried again. If the shard moves in order, or this server
- * has yet to learn who has it, that is worth waiting for; if its owner does not answer, it takes longer than clients wait.
+ * A shard has no owner for a while before the server has claimed it (the server listens first), and while it moves from one
+ * server to another. A call that comes meanwhile waits at home and is retried. If the shard moves in order, or this server
+ * does not know the new owner yet, the wait is short. If its owner does not answer, the wait would be longer than clients
+ * wait.
  *
  * Calls of one worker for such a shard wait in one line, in the order in which they were submitted, though they may have been
  * tried in different places: the first is tried alone, and when it has got through the others follow. */
@@ -25,7 +26,7 @@ struct worker *shard_call_place(const struct shard_call *call)
     return call->shard->worker;
 }
 
-/* The server's own timers concern nobody. */
+/* Changes of the server's own timers are not published. */
 static void publish_change(struct shard *shard, const fl_op *op)
 {
     bool cancelled = op->kind == FL_OP_CANCEL;
@@ -45,6 +46,7 @@ static void publish_change(struct shard *shard, const fl_op *op)
 void shard_call_answered(struct shard_call *call, bool stopped)
 {
     struct shard *shard = call->shard;
+    fl__assert(shard->inside > 0);
     if (shard_is_leaving(shard) && stopped)
         call->result = LINK_MOVED;
     else
@@ -65,6 +67,7 @@ static void ops_done(fl_batch *batch)
 {
     struct shard_call *call = batch->arg;
     bool stopped = shard_is_leaving(call->shard) && were_stopped(batch);
+    fl__assert(batch == &call->batch && call->kind == CALL_OPS);
     for (size_t i = 0; i < batch->count && !stopped; i++) {
         publish_change(call->shard, &batch->ops[i]);
         if (call->places)
@@ -206,13 +209,13 @@ const struct call_ops call_ops_of_page = {
     .take_reply = take_reply_page,
 };
 
-/* --- The line of those that wait ---------------------------------------------------------------------------------- */
+/* --- The line of waiting calls ------------------------------------------------------------------------------------ */
 
 struct line {
     struct shard_call *first;
     struct shard_call *hint;  /* the last that was put in; NULL: it may be gone */
     struct shard_call *tried; /* on its way; NULL: none */
-    bool planned;             /* the first will be tried soon */
+    fl_timer_id planned;      /* the first will be tried then; 0: no time is set */
 };
 
 static struct line *line_of(const struct shard_call *call)
@@ -225,6 +228,7 @@ static void line_add(struct line *line, struct shard_call *call)
 {
     bool behind = line->hint && line->hint->number < call->number;
     struct shard_call **at = behind ? &line->hint->next : &line->first;
+    fl__assert(!call->out);
     while (*at && (*at)->number < call->number)
         at = &(*at)->next;
     call->next = *at;
@@ -253,6 +257,7 @@ static bool may_wait(const struct shard_call *call)
 
 static void route(struct shard_call *call)
 {
+    fl__assert(!call->out);
     call->peer = atomic_load_explicit(&call->shard->peer, memory_order_acquire);
     call->routed_ns = fl_loop_now_ns(call->errand.home->loop);
     call_send(call);
@@ -261,8 +266,9 @@ static void route(struct shard_call *call)
 static void try_first(fl_loop *loop, void *arg)
 {
     struct line *line = arg;
+    fl__assert(line->planned && !line->tried);
     (void)loop;
-    line->planned = false;
+    line->planned = 0;
     line->tried = line_take(line);
     route(line->tried);
 }
@@ -270,6 +276,7 @@ static void try_first(fl_loop *loop, void *arg)
 static void let_follow(struct line *line)
 {
     struct shard_call *call = line->first;
+    fl__assert(!line->tried);
     line->first = line->hint = NULL;
     for (struct shard_call *next; call; call = next) {
         next = call->next;
@@ -279,25 +286,30 @@ static void let_follow(struct line *line)
 
 static void end(struct shard_call *call)
 {
+    fl__assert(!call->out && call->errand.home->under_way > 0);
     call->errand.home->under_way--;
     call->done(call);
+}
+
+/* Whether the first will be tried. */
+static bool is_planned(struct line *line, struct worker *worker)
+{
+    return line->planned || line->tried || fl_loop_timer(worker->loop, AGAIN_NS, try_first, line, &line->planned) == 0;
 }
 
 /* Those that have waited long enough fail. Without memory to try again, all do. */
 static void try_again(struct line *line, struct worker *worker)
 {
-    bool planned = line->planned || line->tried;
     while (line->first) {
-        if (may_wait(line->first)) {
-            if (!planned && fl_loop_timer(worker->loop, AGAIN_NS, try_first, line, NULL) == 0)
-                line->planned = planned = true;
-            if (planned)
-                return;
-        }
+        if (may_wait(line->first) && is_planned(line, worker))
+            return;
         struct shard_call *call = line_take(line);
         shard_call_fail(call, FL_STORE_UNAVAILABLE);
         end(call);
     }
+    if (line->planned)
+        fl_loop_cancel(worker->loop, line->planned); /* there is no first */
+    line->planned = 0;
 }
 
 /* --- Wherever it is ----------------------------------------------------------------------------------------------- */
@@ -316,6 +328,7 @@ static bool must_try_again(struct shard_call *call)
 {
     bool full = call->result == FL_CAPACITY_EXCEEDED && !call->remote.sent; /* too much waits already */
     bool spoilt = call->result == LINK_BAD; /* the operations may have been overwritten */
+    fl__assert(call->kind <= CALL_FORECAST);
     if (call->result == 0 || (call->kind == CALL_OPS && (full || spoilt)))
         return false;
     if (call->kind == CALL_PAGE && call->result == FL_TOO_LARGE && call->listing.limit > 1)
@@ -330,6 +343,7 @@ static void routed(struct shard_call *call)
     struct line *line = line_of(call);
     struct worker *home = call->errand.home;
     bool tried = line->tried == call;
+    fl__assert(!call->out && call->errand.home == home);
     if (tried)
         line->tried = NULL;
     if (must_try_again(call)) {
@@ -348,7 +362,7 @@ static void routed(struct shard_call *call)
 void shard_call_submit(struct shard_call *call)
 {
     struct worker *home = call->errand.home;
-    fl__assert(call->shard && call->render && call->done && call->kind <= CALL_FORGET);
+    fl__assert(call->shard && call->render && call->done && call->kind <= CALL_FORECAST);
     home->under_way++;
     if (call->local) {
         call->over = end;
@@ -377,6 +391,8 @@ void shard_call_fail(struct shard_call *call, int result)
     }
     if (call->kind == CALL_FORGET)
         call->erasure.result = result;
+    if (call->kind == CALL_FORECAST)
+        call->forecast.result = result;
     for (size_t i = 0; call->kind == CALL_OPS && i < call->batch.count; i++)
         call->batch.ops[i].result = result;
     call->render(call);
@@ -386,6 +402,7 @@ const char *line_check(const struct worker *worker, uint32_t shard)
 {
     const struct line *line = &worker->lines[shard];
     bool hint = !line->hint;
+    fl__assert(shard < worker->node->shard_count);
     for (const struct shard_call *call = line->first; call; call = call->next) {
         hint |= call == line->hint;
         if (call->out || call->shard->number != shard || call->errand.home != worker)
@@ -395,6 +412,8 @@ const char *line_check(const struct worker *worker, uint32_t shard)
     }
     if (!hint)
         return "the hint of a line is in it";
+    if (line->planned && !line->first)
+        return "a line without calls plans nothing";
     return line->first && !line->planned && !line->tried ? "a line that has a first call tries it" : NULL;
 }
 
@@ -407,7 +426,7 @@ int lines_new(struct worker *worker)
 void lines_free(struct worker *worker)
 {
     for (uint32_t i = 0; worker->lines && i < worker->node->shard_count; i++)
-        fl__assert(!worker->lines[i].first && !worker->lines[i].tried);
+        fl__assert(!worker->lines[i].first && !worker->lines[i].tried && !worker->lines[i].planned);
     free(worker->lines);
 }
 
@@ -433,8 +452,8 @@ struct shard *shard_of_op(struct node *node, fl_op *op)
     return &node->shards[op->name_hash % node->shard_count];
 }
 
-/* One of its own if it has any: then nobody else is involved. Always the same for a while, so that what comes together is
- * committed together. */
+/* A shard of this worker if it has any, so that no other worker is involved. It stays the same for some calls, so that
+ * operations that arrive together are committed together. */
 struct shard *shard_of_worker(struct worker *worker)
 {
     struct node *node = worker->node;

@@ -2,6 +2,7 @@
 /* The states of a shard on this server, which of them may follow which, and what is true in each.
  *
  *     AWAY ─> CLAIMING ─> LOADING ─> SERVING <─> LAPSED
+ *              └<─────────┴──────────┴───────────┘        (the engine begins again)
  *              └──────────┴──────────┴───────────┴──> LOST
  *              └──────────┴──────────┴───────────┴─────┴──> ENDING ─> PURGING ─> EMPTYING ─> STOPPING ─> AWAY
  *
@@ -17,9 +18,9 @@
 static const unsigned may_follow[SHARD_STATES] = {
     [SHARD_AWAY] = BIT(SHARD_CLAIMING),
     [SHARD_CLAIMING] = BIT(SHARD_LOADING) | BIT(SHARD_SERVING) | BIT(SHARD_LOST) | BIT(SHARD_ENDING),
-    [SHARD_LOADING] = BIT(SHARD_SERVING) | BIT(SHARD_LOST) | BIT(SHARD_ENDING),
-    [SHARD_SERVING] = BIT(SHARD_LAPSED) | BIT(SHARD_LOST) | BIT(SHARD_ENDING),
-    [SHARD_LAPSED] = BIT(SHARD_SERVING) | BIT(SHARD_LOST) | BIT(SHARD_ENDING),
+    [SHARD_LOADING] = BIT(SHARD_CLAIMING) | BIT(SHARD_SERVING) | BIT(SHARD_LOST) | BIT(SHARD_ENDING),
+    [SHARD_SERVING] = BIT(SHARD_CLAIMING) | BIT(SHARD_LAPSED) | BIT(SHARD_LOST) | BIT(SHARD_ENDING),
+    [SHARD_LAPSED] = BIT(SHARD_CLAIMING) | BIT(SHARD_SERVING) | BIT(SHARD_LOST) | BIT(SHARD_ENDING),
     [SHARD_LOST] = BIT(SHARD_ENDING),
     [SHARD_ENDING] = BIT(SHARD_PURGING),
     [SHARD_PURGING] = BIT(SHARD_EMPTYING),
@@ -64,6 +65,7 @@ void shard_enter(struct shard *shard, enum shard_state state)
 {
     struct node *node = shard->worker->node;
     enum shard_state before = shard->state;
+    fl__assert((unsigned)before < SHARD_STATES && (unsigned)state < SHARD_STATES);
     fl__assert(may_follow[before] & BIT(state));
     shard->state = state;
     atomic_fetch_add(&node->here, (unsigned)(state != SHARD_AWAY) - (before != SHARD_AWAY));

@@ -9,10 +9,19 @@
 #include "node/internal.h"
 #include "text/log.h"
 
+/* Without a claim, an engine keeps operations until it has one, which may take forever. So calls wait where they came from,
+ * as they do if a shard has no owner, and for as long. Only the shard's own settings are asked for at once. */
+static bool engine_takes(const struct shard_call *call)
+{
+    const struct shard *shard = call->shard;
+    return shard->state != SHARD_CLAIMING || shard->loading == call || fl_engine_owns(shard->engine);
+}
+
 bool shard_takes(struct shard_call *call)
 {
     struct shard *shard = call->shard;
-    if (shard_is_here(shard)) {
+    if (shard_is_here(shard) && engine_takes(call)) {
+        fl__assert(shard->engine);
         shard->inside++;
         return true;
     }
@@ -21,6 +30,7 @@ bool shard_takes(struct shard_call *call)
         call_return(call);
         return false;
     }
+    fl__assert(!shard->kept || shard->kept_last);
     call->next = NULL;
     if (shard->kept)
         shard->kept_last->next = call;
@@ -72,27 +82,28 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
         attempts_log(shard->worker, true, shard->number, timer, reason);
 }
 
-#define DATABASE_AWAY "the database has not responded for longer than lease; timers do not fire until it responds"
+#define STORE_AWAY "the store has failed or not responded for longer than lease; timers do not fire until it responds"
 
 /* Claims may have run out, since they could not be renewed: the engines fire nothing. For all shards, that is said once. */
 void node_lapsed(struct node *node, bool lapsed)
 {
-    node_hindered(node, lapsed ? DATABASE_AWAY : "");
+    node_hindered(node, lapsed ? STORE_AWAY : "");
     if (lapsed)
-        log_error(DATABASE_AWAY, NULL);
+        log_error(STORE_AWAY, NULL);
     else
-        log_info("the database responds again, or the server has given up the shards", NULL);
+        log_info("the store responds again, or the server has given up the shards", NULL);
 }
 
-/* The server's own timers are nobody's business. */
+/* The server's own timers do not count as pending. */
 static void counted(void *arg, fl_engine *engine, fl_bytes ns, int64_t more)
 {
     struct shard *shard = arg;
-    struct space *space = is_own_namespace(ns) ? NULL : space_of(shard->worker->node, ns);
+    bool own = is_own_namespace(ns);
+    struct space *space = own && !is_schedule_namespace(ns) ? NULL : space_of(shard->worker->node, ns);
     (void)engine;
     if (!space)
         return;
-    shard->pending += more;
+    shard->pending += own ? 0 : more;
     space_counted(shard->worker->node, space, more);
 }
 
@@ -103,29 +114,46 @@ static uint64_t paused(void *arg, fl_engine *engine, const fl_durable *timer, in
     return pause_of_timer(shard->worker->node, timer, from_us, until_us);
 }
 
-/* Others must know until when the shard is ours: what is on its way elsewhere may come back after a long silence, in which
- * another server has taken over. A claim is renewed after a third of its time, and looked at twice as often. */
+/* Others must know until when the shard is ours, if the store is shared: what is on its way elsewhere may come back after a
+ * long silence, in which another server has taken over. A claim is renewed after a third of its time, and looked at twice as
+ * often. If the store is not shared, a process that was stopped for a while only has to renew its claim: it is over when that
+ * has not come about until the next look. */
 static void look_at_claim(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
     fl_engine_stats stats;
+    fl__assert(shard->engine && shard->claim_timer);
     (void)loop;
     fl_engine_get_stats(shard->engine, &stats);
-    atomic_store(&shard->good_until_ns, stats.owner_until_ns);
-    bool lapsed = stats.owner && fl_loop_now_ns(shard->worker->loop) >= stats.owner_until_ns;
-    if (lapsed && shard->state == SHARD_SERVING)
+    bool shared = fl_store_is_shared(shard->worker->node->store);
+    if (shared)
+        atomic_store(&shard->good_until_ns, stats.owner_until_ns);
+    bool over = stats.owner && fl_loop_now_ns(shard->worker->loop) >= stats.owner_until_ns;
+    if (over && (shared || shard->claim_over) && shard->state == SHARD_SERVING)
         shard_enter(shard, SHARD_LAPSED);
-    else if (!lapsed && shard->state == SHARD_LAPSED)
+    else if (!over && shard->state == SHARD_LAPSED)
         shard_enter(shard, SHARD_SERVING);
+    shard->claim_over = over;
+}
+
+/* Without memory, an engine begins again, with another claim. */
+static void claim_again(struct shard *shard)
+{
+    fl_engine_stats stats;
+    if (shard->state < SHARD_LOADING || shard->state > SHARD_LAPSED)
+        return;
+    fl_engine_get_stats(shard->engine, &stats);
+    if (!stats.owner)
+        shard_enter(shard, SHARD_CLAIMING);
 }
 
 static int watch_claim(struct shard *shard)
 {
     const struct node *node = shard->worker->node;
     bool shared = fl_store_is_shared(node->store);
+    fl__assert(!shard->claim_timer);
     atomic_store(&shard->good_until_ns, shared ? 0 : UINT64_MAX);
-    if (!shared)
-        return 0;
+    shard->claim_over = false;
     return fl_loop_interval(shard->worker->loop, node->config.engine.claim_us * 1000 / 6, FL_TIMER_UNREF, look_at_claim,
                             shard, &shard->claim_timer);
 }
@@ -145,7 +173,7 @@ static void tell_trouble(const struct shard *shard, const char *message)
                   "why", message, NULL);
     if (shard->state == SHARD_LAPSED) {
         char why[sizeof shard->worker->node->hindrance.text];
-        snprintf(why, sizeof why, DATABASE_AWAY ": %s", message);
+        snprintf(why, sizeof why, STORE_AWAY ": %s", message);
         node_hindered(shard->worker->node, why);
     }
 }
@@ -193,6 +221,7 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
                         message, NULL);
         break;
     case FL_ENGINE_TROUBLE:
+        claim_again(shard);
         tell_trouble(shard, message);
         break;
     }
@@ -203,6 +232,7 @@ int shard_start(struct shard *shard)
     struct worker *worker = shard->worker;
     struct node *node = worker->node;
     fl_engine_config config = node->config.engine;
+    fl__assert(shard->state == SHARD_AWAY && !shard->engine && !shard->kept);
     config.loop = worker->loop;
     config.store = node->store;
     config.owner = node->config.claimant;
@@ -243,6 +273,7 @@ void shard_let_go(struct shard *shard)
 {
     if (shard->loading || !shard_is_here(shard) || !atomic_load(&shard->worker->node->settings_known))
         return;
+    fl__assert(shard->engine);
     settings_tell_engine(shard);
     fl_engine_go(shard->engine);
     rezone_shard(shard);
@@ -280,6 +311,7 @@ static void gone(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
     struct shard_call *kept = shard->kept;
+    fl__assert(!shard->engine && shard->state == SHARD_STOPPING);
     (void)loop;
     shard->kept = NULL;
     shard->loading = NULL;
@@ -308,14 +340,16 @@ static void purge_visit(struct tour *tour, struct worker *worker)
 static void purge_back(struct tour *tour)
 {
     struct shard *shard = shard_of_purge(tour);
+    fl__assert(shard->state == SHARD_PURGING && shard->engine);
     shard_enter(shard, SHARD_EMPTYING);
     shard_leave_on(shard);
 }
 
-/* Nothing that the engine lends may be looked at when it is gone: what waits to be leased is taken away everywhere. What is on
- * its way there, or back, arrives first, since messages between two workers keep their order. */
+/* Memory of the engine must not be read after the engine is gone, so all workers drop the items of the shard. Items on their
+ * way there, or back, arrive first, because messages between two workers keep their order. */
 static void purge(struct shard *shard)
 {
+    fl__assert(shard->delivering == 0);
     shard_enter(shard, SHARD_PURGING);
     shard->purge = (struct tour){.fn = purge_visit, .back = purge_back};
     tour_begin(&shard->purge, shard->worker);
@@ -326,6 +360,7 @@ static void purge(struct shard *shard)
 static void stop_engine(struct shard *shard)
 {
     fl_engine *engine = shard->engine;
+    fl__assert(engine && shard->state == SHARD_EMPTYING);
     if (shard->patience)
         fl_loop_cancel(shard->worker->loop, shard->patience);
     shard->patience = 0;
@@ -335,8 +370,8 @@ static void stop_engine(struct shard *shard)
     fl_engine_stop(engine, shard->lost, gone, shard);
 }
 
-/* In this order: callbacks end, leases end, operations end, the engine stops. An engine that has no say in the store any more,
- * or never had, or that does not get on, is stopped with what is in it. */
+/* In this order: callbacks end, leases end, operations end, the engine stops. An engine without a claim, or one that makes no
+ * progress, is stopped at once with its timers. */
 void shard_leave_on(struct shard *shard)
 {
     if (shard->state == SHARD_ENDING && shard->delivering == 0) {
@@ -355,6 +390,7 @@ static void out_of_patience(fl_loop *loop, void *arg)
 {
     struct shard *shard = arg;
     uint64_t now_ns = fl_loop_now_ns(loop);
+    fl__assert(shard_is_leaving(shard) && shard->engine);
     shard->patience = 0;
     shard->worker->node->ports->withdraw(shard->worker, shard, true);
     if (now_ns < shard->leave_until_ns &&
@@ -368,6 +404,7 @@ void shard_leave(struct shard *shard)
     struct worker *worker = shard->worker;
     uint64_t now_ns = fl_loop_now_ns(worker->loop);
     bool claimed = shard->state != SHARD_CLAIMING;
+    fl__assert(shard->engine && shard->patience == 0);
     atomic_store_explicit(&shard->moving, !shard->lost, memory_order_relaxed);
     shard->leave_until_ns = claimed ? now_ns + 3 * PATIENCE_NS : now_ns;
     shard_enter(shard, SHARD_ENDING);

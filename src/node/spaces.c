@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "node/internal.h"
 
 int spaces_new(struct node *node)
@@ -27,16 +28,16 @@ void spaces_free(struct node *node)
     struct spaces *spaces = node->spaces;
     if (!spaces)
         return;
-    for (size_t i = 0; i < SPACE_BUCKETS; i++)
-        for (struct space *space = spaces->buckets[i], *next; space; space = next) {
-            next = space->next;
-            for (unsigned w = 0; w < node->worker_count; w++)
-                free(space->rings[w]);
-            if (atomic_load(&space->settings) != &no_settings)
-                settings_free((struct settings *)(uintptr_t)atomic_load(&space->settings));
-            free(space->name);
-            free(space);
-        }
+    for (struct space *space = spaces->first, *next; space; space = next) {
+        next = space->next;
+        for (unsigned w = 0; w < node->worker_count; w++)
+            free(space->rings[w]);
+        if (atomic_load(&space->settings) != &no_settings)
+            settings_free((struct settings *)(uintptr_t)atomic_load(&space->settings));
+        free(space->name);
+        free(space);
+    }
+    fl__hash_free(&spaces->by_name);
     pthread_rwlock_destroy(&spaces->lock);
     pthread_mutex_destroy(&spaces->gathering);
     pthread_mutex_destroy(&spaces->placing);
@@ -54,12 +55,44 @@ static uint64_t hash_of(fl_bytes ns)
     return hash ^ hash >> 29;
 }
 
-static struct space *find(struct spaces *spaces, fl_bytes ns, uint64_t hash)
+static struct space *find(const struct spaces *spaces, fl_bytes ns, uint64_t hash)
 {
-    for (struct space *space = spaces->buckets[hash % SPACE_BUCKETS]; space; space = space->next)
-        if (space->hash == hash && space->size == ns.size && memcmp(space->name, ns.data, ns.size) == 0)
+    for (struct hash_link *link = fl__hash_first(&spaces->by_name, hash); link; link = fl__hash_next(link)) {
+        struct space *space = hash_entry(link, struct space, by_name);
+        if (space->size == ns.size && memcmp(space->name, ns.data, ns.size) == 0)
             return space;
+    }
     return NULL;
+}
+
+static void relate(struct space *space, struct space *schedules)
+{
+    if (space)
+        atomic_store_explicit(&space->schedules, schedules, memory_order_relaxed);
+}
+
+/* A namespace knows the one in which its schedules are kept. From the hash of a long name, it is found by trying. */
+static void relate_new(const struct spaces *spaces, struct space *space)
+{
+    char room[SCHEDULE_NS_ROOM];
+    fl_bytes name = space_name(space);
+    if (!is_own_namespace(name)) {
+        fl_bytes ns = schedule_ns(name, room);
+        relate(space, find(spaces, ns, hash_of(ns)));
+        return;
+    }
+    if (!is_schedule_namespace(name))
+        return;
+    if (*space->name == '\2') {
+        fl_bytes ns = {space->name + 1, space->size - 1};
+        relate(find(spaces, ns, hash_of(ns)), space);
+        return;
+    }
+    for (struct space *other = spaces->first; other; other = other->next)
+        if (other->size == FL_STORE_NAME_MAX) {
+            fl_bytes ns = schedule_ns(space_name(other), room);
+            relate(ns.size == name.size && memcmp(ns.data, name.data, ns.size) == 0 ? other : NULL, space);
+        }
 }
 
 static struct space *add(struct node *node, fl_bytes ns, uint64_t hash)
@@ -76,10 +109,11 @@ static struct space *add(struct node *node, fl_bytes ns, uint64_t hash)
     name[ns.size] = '\0';
     space->name = name;
     space->size = ns.size;
-    space->hash = hash;
     space->settings = &no_settings;
-    space->next = spaces->buckets[hash % SPACE_BUCKETS];
-    spaces->buckets[hash % SPACE_BUCKETS] = space;
+    fl__hash_insert(&spaces->by_name, &space->by_name, hash);
+    *(spaces->last ? &spaces->last->next : &spaces->first) = space;
+    spaces->last = space;
+    relate_new(spaces, space);
     return space;
 }
 
@@ -123,16 +157,15 @@ static void walk_on(fl_loop *loop, void *arg)
 {
     struct space_walk *walk = arg;
     struct spaces *spaces = walk->worker->node->spaces;
-    size_t visited = 0;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (; walk->bucket < SPACE_BUCKETS && visited < VISITED_AT_ONCE; walk->bucket++) {
-        visited++;
-        for (struct space *space = spaces->buckets[walk->bucket]; space; space = space->next, visited++)
-            if (!is_own_namespace(space_name(space)))
-                walk->visit(walk, space);
+    for (size_t visited = 0; walk->at && visited < VISITED_AT_ONCE; visited++) {
+        fl_bytes name = space_name(walk->at);
+        if (walk->schedules ? is_schedule_namespace(name) : !is_own_namespace(name))
+            walk->visit(walk, walk->at);
+        walk->at = walk->at == walk->last ? NULL : walk->at->next;
     }
     pthread_rwlock_unlock(&spaces->lock);
-    if (walk->bucket < SPACE_BUCKETS)
+    if (walk->at)
         fl_loop_post_task(loop, &walk->task);
     else
         walk->done(walk);
@@ -140,16 +173,27 @@ static void walk_on(fl_loop *loop, void *arg)
 
 void space_walk_begin(struct space_walk *walk, struct worker *worker)
 {
+    struct spaces *spaces = worker->node->spaces;
     walk->worker = worker;
-    walk->bucket = 0;
+    pthread_rwlock_rdlock(&spaces->lock);
+    walk->at = spaces->first;
+    walk->last = spaces->last;
+    pthread_rwlock_unlock(&spaces->lock);
     walk->task = (fl_loop_task){.fn = walk_on, .arg = walk};
     walk_on(worker->loop, walk);
+}
+
+int64_t space_schedules(const struct space *space)
+{
+    struct space *schedules = atomic_load_explicit(&space->schedules, memory_order_relaxed);
+    return schedules ? space_pending(schedules) : 0;
 }
 
 bool space_exists(struct space *space)
 {
     const struct settings *settings = atomic_load(&space->settings);
-    return space_pending(space) > 0 || !settings_are_default(settings) || settings->pauses.now.since_us > 0;
+    return space_pending(space) > 0 || space_schedules(space) > 0 || !settings_are_default(settings) ||
+           settings->pauses.now.since_us > 0;
 }
 
 atomic_uint *spaces_series(struct node *node)
@@ -180,6 +224,7 @@ void place_give(const struct node *node, struct space **place)
     if (!*place)
         return;
     pthread_mutex_lock(&node->spaces->placing);
+    fl__assert((*place)->counted > 0 || atomic_load(&(*place)->coming) > 0);
     if ((*place)->counted > 0) /* what came of it, or of another, is counted */
         (*place)->counted--;
     else
@@ -208,21 +253,27 @@ void space_counted(struct node *node, struct space *space, int64_t more)
 
 static void put_count(struct out *out, struct space *space)
 {
-    wire_put_bytes(out, space_name(space));
+    fl_bytes name = space_name(space);
+    if ((is_own_namespace(name) && !is_schedule_namespace(name)) || atomic_load(&space->pending) == 0)
+        return;
+    wire_put_bytes(out, name);
     wire_put_signed(out, atomic_load(&space->pending));
 }
 
 void spaces_put_counts(struct node *node, fl_bytes ns, struct out *out)
 {
     struct spaces *spaces = node->spaces;
+    struct space *only = ns.size > 0 ? space_if_any(node, ns) : NULL;
+    struct space *schedules = only ? atomic_load(&only->schedules) : NULL;
+    if (only)
+        put_count(out, only);
+    if (schedules)
+        put_count(out, schedules);
+    if (ns.size > 0)
+        return;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t i = 0; i < SPACE_BUCKETS; i++)
-        for (struct space *space = spaces->buckets[i]; space; space = space->next) {
-            fl_bytes name = {space->name, space->size};
-            if (!is_own_namespace(name) &&
-                (ns.size == 0 || (ns.size == name.size && memcmp(ns.data, name.data, ns.size) == 0)))
-                put_count(out, space);
-        }
+    for (struct space *space = spaces->first; space; space = space->next)
+        put_count(out, space);
     pthread_rwlock_unlock(&spaces->lock);
 }
 
@@ -230,14 +281,16 @@ static void forget_counts(struct node *node, fl_bytes ns)
 {
     struct spaces *spaces = node->spaces;
     struct space *only = ns.size > 0 ? space_if_any(node, ns) : NULL;
+    struct space *schedules = only ? atomic_load(&only->schedules) : NULL;
     if (only)
         atomic_store_explicit(&only->elsewhere, 0, memory_order_relaxed);
+    if (schedules)
+        atomic_store_explicit(&schedules->elsewhere, 0, memory_order_relaxed);
     if (ns.size > 0)
         return;
     pthread_rwlock_rdlock(&spaces->lock);
-    for (size_t i = 0; i < SPACE_BUCKETS; i++)
-        for (struct space *space = spaces->buckets[i]; space; space = space->next)
-            atomic_store_explicit(&space->elsewhere, 0, memory_order_relaxed);
+    for (struct space *space = spaces->first; space; space = space->next)
+        atomic_store_explicit(&space->elsewhere, 0, memory_order_relaxed);
     pthread_rwlock_unlock(&spaces->lock);
 }
 

@@ -47,6 +47,7 @@ static struct stats_step *step_at(struct stats_ring *ring, int64_t now_us)
 static struct stats_ring *ring_of(struct worker *worker, struct space *space)
 {
     struct stats_ring **ring = space ? &space->rings[worker->index] : NULL;
+    fl__assert(worker->stats->rings <= RINGS_MOST);
     if (!ring || *ring || worker->stats->rings == RINGS_MOST)
         return ring ? *ring : NULL;
     *ring = calloc(1, sizeof **ring);
@@ -54,10 +55,23 @@ static struct stats_ring *ring_of(struct worker *worker, struct space *space)
     return *ring;
 }
 
+/* When this turn of the loop began, or so: to read the clock takes longer than to count. A test clock jumps within a turn. */
+static int64_t turn_us(struct worker *worker)
+{
+    struct worker_stats *stats = worker->stats;
+    uint64_t turn_ns = fl_loop_now_ns(worker->loop);
+    if (stats->turn_us == 0 || stats->turn_ns != turn_ns || worker->node->config.test_clock) {
+        stats->turn_ns = turn_ns;
+        stats->turn_us = node_now(worker->node);
+    }
+    return stats->turn_us;
+}
+
 void stats_count(struct worker *worker, struct space *space, enum stats_kind kind)
 {
-    int64_t now_us = node_now(worker->node);
+    int64_t now_us = turn_us(worker);
     struct stats_ring *ring = ring_of(worker, space);
+    fl__assert((unsigned)kind < STATS_KINDS);
     worker->stats->all.total.counts[kind]++;
     step_at(&worker->stats->all, now_us)->counts[kind]++;
     if (!ring)
@@ -76,7 +90,7 @@ static unsigned bucket_of(uint64_t late_ns)
 
 void stats_late(struct worker *worker, struct space *space, uint64_t late_ns)
 {
-    int64_t now_us = node_now(worker->node);
+    int64_t now_us = turn_us(worker);
     unsigned bucket = bucket_of(late_ns);
     struct stats_ring *ring = ring_of(worker, space);
     worker->stats->all.total.lateness[bucket]++;
@@ -247,6 +261,7 @@ static void visited_for_us(struct tour *tour)
 static struct stats_ask *ask_new(struct worker *worker, fl_bytes ns, bool steps)
 {
     struct stats_ask *ask = calloc(1, sizeof *ask);
+    fl__assert(ns.size <= FL_STORE_NAME_MAX);
     if (!ask)
         return NULL;
     ask->home = worker;

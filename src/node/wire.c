@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/varint.h"
 
 /* --- Numbers and bytes -------------------------------------------------------------------------------------------- */
@@ -49,6 +50,7 @@ int64_t wire_signed(struct wire *wire)
 fl_bytes wire_bytes(struct wire *wire)
 {
     uint64_t size = wire_number(wire);
+    fl__assert(wire->at <= wire->end);
     if (size > (uint64_t)(wire->end - wire->at)) {
         spoil(wire);
         return (fl_bytes){0};
@@ -61,6 +63,7 @@ fl_bytes wire_bytes(struct wire *wire)
 size_t wire_count(struct wire *wire)
 {
     uint64_t count = wire_number(wire);
+    fl__assert(wire->at <= wire->end);
     if (count <= (uint64_t)(wire->end - wire->at))
         return (size_t)count;
     spoil(wire);

@@ -5,12 +5,12 @@
 /* What the files of this folder share. peer.h says which file does what.
  *
  * How a link begins. The request is POST /v1/peer with "Upgrade: foliot-peer" and three headers: Foliot-Peer-Version,
- * Foliot-Peer-Random (hexadecimal) and Foliot-Peer-Address. The response is 101 Switching Protocols and has the first two. From
- * then on only frames go over the connection. The caller sends its proof. If that is right, the host sends its own; if not, it
- * sends a refusal and ends. Only then the first call may come.
+ * Foliot-Peer-Random (hexadecimal) and Foliot-Peer-Address. The response is 101 Switching Protocols and has the first two.
+ * From then on only frames go over the connection. The caller sends its proof. If that is right, the host sends its own; if
+ * not, it sends a refusal and ends. Only then the first call may come.
  *
- * Time is counted in ticks of half a second, not by the clock. A loop that was held up for long has missed only one tick, and gives
- * no link up for its own fault. */
+ * Time is counted in ticks of half a second, not by the clock. A loop that was held up for long has missed only one tick,
+ * and gives no link up for its own fault. */
 
 #include <netdb.h>
 
@@ -52,10 +52,10 @@ struct peer_frame {
 bool peer_put(struct http_buffer *out, uint8_t kind, uint64_t id, fl_bytes body);
 bool peer_put_head(struct http_buffer *out, uint8_t kind, uint64_t id, size_t body_size); /* the body is to follow */
 
-/* Takes an answer apart; false: it is none. */
+/* Decodes an answer; false: the frame is not an answer. */
 bool peer_answer_read(const struct peer_frame *frame, int *ret_result, fl_bytes *ret_body);
 
-/* Makes frames of bytes that come in pieces of any size. The zero value with `most` set is one that has read nothing. */
+/* Makes frames of bytes that come in pieces of any size. The initial value is zero, except for `most`. */
 struct peer_reader {
     size_t most; /* of a body; may change between frames */
     struct http_buffer part;
@@ -141,7 +141,7 @@ struct peer_link {
     unsigned inside;    /* callbacks may be on the stack: the link is not freed */
     bool dead;
     struct peer_lookup *lookup;
-    struct addrinfo *found, *at; /* `at`: the one that is tried */
+    struct addrinfo *found, *at; /* `at`: the address that is being tried */
     /* The connection. */
     struct http_stream stream;
     bool connecting;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The side of a link that calls: one connection at a time, and the calls that wait for their answers.
  *
- * Frames go into one buffer that is sent at the end of the turn. A call remembers where its frame ends in what is sent on this
- * connection. If the connection is lost before all of that was handed to the kernel, the other side cannot have acted on it, and the
- * caller learns that nothing has happened.
+ * Frames go into one buffer that is sent at the end of the turn. A call remembers where its frame ends in what is sent on
+ * this connection. If the connection is lost before all of that was handed to the kernel, the other side cannot have acted
+ * on it, and the caller learns that nothing has happened.
  *
  * Callbacks may do anything, free the link included. So a function that calls one does so between peer_link_enter() and
- * peer_link_leave(), which puts the freeing off, and looks afterwards whether the connection is still there. No other one can be
- * there by then, because connecting begins in a timer. Buffers that a callback may be reading are freed when the next connection is
- * made, or with the link.
+ * peer_link_leave(), which puts the freeing off, and looks afterwards whether the connection is still there. No other one
+ * can be there by then, because connecting begins in a timer. Buffers that a callback may be reading are freed when the next
+ * connection is made, or with the link.
  *
- * There are three timers: the tick, which always runs, and two that are missing if there was no memory for them. Their work is then
- * done by the tick. */
+ * There are three timers: the tick, which always runs, and two that are missing if there was no memory for them. Their work
+ * is then done by the tick. */
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ bool peer_link_is_open(const peer_link *link)
 
 /* --- Calls -------------------------------------------------------------------------------------------------------- */
 
-/* Takes a call out of the calls that wait, or out of those that have failed. */
+/* Takes a call out of the list of waiting or failed calls. */
 static void take_out(peer_link *link, struct peer_call *call)
 {
     if (call->id) {
@@ -71,7 +71,7 @@ static void fail_all(peer_link *link)
     }
 }
 
-/* Tells those that have failed so far. Calls that fail because of that wait for the next time. */
+/* Reports the calls that have failed so far. Calls that fail during the reports are reported the next time. */
 static void tell_failed(peer_link *link)
 {
     struct peer_call *call;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The side of a link that is called: one session per link, and the calls that have come over it.
  *
- * A call knows its session until it is answered or the session has ended. After that it stands for itself, and its answer goes
- * nowhere. Answers are collected and written at the end of the turn; only a large body is not copied for that. One tick looks after
- * all sessions. It also writes what no immediate could be had for.
+ * A call knows its session until it is answered or the session has ended. After that it stands for itself, and its answer
+ * goes nowhere. Answers are collected and written at the end of the turn; only a large body is not copied for that. One tick
+ * looks after all sessions. It also writes what no immediate could be had for.
  *
- * The handler may do anything, stopping the sessions included. So a session that has ended is freed at the end of the turn. */
+ * The handler may do anything, stopping the sessions included. So a session that has ended is freed at the end of the
+ * turn. */
 
 #include <endian.h>
 #include <stdlib.h>
@@ -168,7 +169,7 @@ static bool put(struct peer_session *session, uint8_t kind, uint64_t id, fl_byte
 static void put_or_end(struct peer_session *session, uint8_t kind, uint64_t id, fl_bytes first, fl_bytes second)
 {
     if (!put(session, kind, id, first, second))
-        session_end(session); /* what is missing must not go unnoticed */
+        session_end(session); /* a missing frame must not go unnoticed */
 }
 
 static void session_answer(struct peer_session *session, uint64_t id, int result, fl_bytes body)
@@ -289,8 +290,8 @@ static void watch(struct peer_session *session)
         make_dirty(session);
 }
 
-/* Looking after one may end any other, because `gone` may do anything. So each goes to the end of the list, until one is met that
- * has been looked after in this tick. */
+/* Looking after one may end any other, because `gone` may do anything. So each goes to the end of the list, until one is met
+ * that has been looked after in this tick. */
 static void on_tick(fl_loop *loop, void *arg)
 {
     peer_sessions *sessions = arg;

@@ -8,7 +8,7 @@
 
 enum { MAX_SEGMENTS = 1 << (31 - SEGMENT_BITS) };
 
-void fl__segment_has_room(struct entries *table, struct segment *segment)
+void fl__runtime_segment_has_room(struct entries *table, struct segment *segment)
 {
     segment->header.previous = NULL;
     segment->header.next = table->with_room;
@@ -17,7 +17,7 @@ void fl__segment_has_room(struct entries *table, struct segment *segment)
     table->with_room = segment;
 }
 
-void fl__segment_full(struct entries *table, struct segment *segment)
+void fl__runtime_segment_full(struct entries *table, struct segment *segment)
 {
     struct segment_header *header = &segment->header;
     if (header->next)
@@ -46,7 +46,7 @@ static struct segment *take_spare(struct entries *table)
     return segment ? segment : fl__map(SEGMENT_BYTES);
 }
 
-int fl__entries_add_segment(struct entries *table)
+int fl__runtime_entries_add_segment(struct entries *table)
 {
     while (table->lowest_hole < table->count && table->segments[table->lowest_hole])
         table->lowest_hole++;
@@ -62,11 +62,11 @@ int fl__entries_add_segment(struct entries *table)
     table->segments[table->lowest_hole++] = segment;
     if (table->count < table->lowest_hole)
         table->count = table->lowest_hole;
-    fl__segment_has_room(table, segment);
+    fl__runtime_segment_has_room(table, segment);
     return 0;
 }
 
-void fl__segment_release(struct segment *segment)
+void fl__runtime_segment_release(struct segment *segment)
 {
     if (segment)
         fl__unmap(segment, SEGMENT_BYTES);
@@ -76,7 +76,7 @@ static void leave_directory(struct entries *table, struct segment *segment)
 {
     uint32_t number = segment->header.number;
     if (segment->header.live < SEGMENT_SLOTS)
-        fl__segment_full(table, segment); /* nobody shall take from it any more */
+        fl__runtime_segment_full(table, segment); /* no entry is taken from it any more */
     table->segments[number] = NULL;
     if (table->lowest_hole > number)
         table->lowest_hole = number;
@@ -85,18 +85,18 @@ static void leave_directory(struct entries *table, struct segment *segment)
 }
 
 /* The last one stays: a worker whose only timer comes and goes must not map and unmap. */
-void fl__segment_empty(struct entries *table, struct segment *segment)
+void fl__runtime_segment_empty(struct entries *table, struct segment *segment)
 {
     if (table->live == 0 && table->count == 1)
         return;
     leave_directory(table, segment);
     if (table->spare)
-        fl__segment_release(segment);
+        fl__runtime_segment_release(segment);
     else
         table->spare = segment;
 }
 
-void fl__segment_detach(struct entries *table, struct segment *segment)
+void fl__runtime_segment_detach(struct entries *table, struct segment *segment)
 {
     uint32_t base = segment->header.number << SEGMENT_BITS;
     for (uint32_t i = SEGMENT_FIRST; i < segment->header.used; i++)
@@ -106,12 +106,12 @@ void fl__segment_detach(struct entries *table, struct segment *segment)
     segment->header.cursor = SEGMENT_FIRST;
 }
 
-void fl__entries_destroy(struct entries *table)
+void fl__runtime_entries_destroy(struct entries *table)
 {
     assert(table->live == 0);
     for (uint32_t i = 0; i < table->count; i++)
-        fl__segment_release(table->segments[i]);
-    fl__segment_release(table->spare);
+        fl__runtime_segment_release(table->segments[i]);
+    fl__runtime_segment_release(table->spare);
     fl__release(table->segments);
     memset(table, 0, sizeof(*table));
 }
@@ -132,7 +132,7 @@ static bool segment_is_sound(const struct entries *table, uint32_t number, uint3
            free + found + SEGMENT_FIRST == segment->header.used;
 }
 
-int fl__entries_check(const struct entries *table)
+int fl__runtime_entries_check(const struct entries *table)
 {
     uint32_t live[BUCKETS] = {0};
     uint64_t total = 0;

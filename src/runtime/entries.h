@@ -13,6 +13,9 @@
  * Only the worker's own thread touches its table.
  */
 
+#include <assert.h>
+
+#include "base/queue.h"
 #include "runtime/handle.h"
 #include "runtime/worker.h"
 
@@ -106,40 +109,42 @@ static inline uint32_t entries_slot(const struct entry *entry)
 
 static inline struct entry *entry_of_node(fl_node *node)
 {
-    return (struct entry *)((char *)node - offsetof(struct entry, node));
+    return container_of(node, struct entry, node);
 }
 
 /* The entry of a slot that is surely there. */
 static inline struct entry *entries_at(const struct entries *table, uint32_t slot)
 {
+    assert(slot >> SEGMENT_BITS < table->count);
     return &table->segments[slot >> SEGMENT_BITS]->slots[slot & (SEGMENT_END - 1)];
 }
 
-int fl__entries_add_segment(struct entries *table);
+int fl__runtime_entries_add_segment(struct entries *table);
 
 /* What is left to do when a segment has no room any more, or has room again, or is empty. */
-void fl__segment_full(struct entries *table, struct segment *segment);
-void fl__segment_has_room(struct entries *table, struct segment *segment);
-void fl__segment_empty(struct entries *table, struct segment *segment);
+void fl__runtime_segment_full(struct entries *table, struct segment *segment);
+void fl__runtime_segment_has_room(struct entries *table, struct segment *segment);
+void fl__runtime_segment_empty(struct entries *table, struct segment *segment);
 
 /* Takes a segment out of the table, to be sent away. */
-void fl__segment_detach(struct entries *table, struct segment *segment);
-void fl__segment_release(struct segment *segment);
+void fl__runtime_segment_detach(struct entries *table, struct segment *segment);
+void fl__runtime_segment_release(struct segment *segment);
 
-void fl__entries_destroy(struct entries *table); /* which is empty */
+void fl__runtime_entries_destroy(struct entries *table); /* which is empty */
 
 /* 0, or FL_INVALID_ARGUMENT if the table is not sound. For tests and debug builds. */
-int fl__entries_check(const struct entries *table);
+int fl__runtime_entries_check(const struct entries *table);
 
 /* Makes sure that entries_take() will succeed. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
 static inline int entries_reserve(struct entries *table)
 {
-    return table->with_room ? 0 : fl__entries_add_segment(table);
+    return table->with_room ? 0 : fl__runtime_entries_add_segment(table);
 }
 
 /* A slot, after entries_reserve(). */
 static inline uint32_t entries_take(struct entries *table, struct entry **ret)
 {
+    assert(table->with_room);
     struct segment *segment = table->with_room;
     uint32_t index = segment->header.free;
     if (index != 0)
@@ -150,13 +155,14 @@ static inline uint32_t entries_take(struct entries *table, struct entry **ret)
     uint32_t slot = segment->header.number << SEGMENT_BITS | index;
     table->bucket_live[bucket_of(slot)]++;
     if (++segment->header.live == SEGMENT_SLOTS)
-        fl__segment_full(table, segment);
+        fl__runtime_segment_full(table, segment);
     *ret = &segment->slots[index];
     return slot;
 }
 
 static inline void entries_put(struct entries *table, uint32_t slot)
 {
+    assert(entries_find(table, slot) && table->live > 0);
     struct segment *segment = table->segments[slot >> SEGMENT_BITS];
     uint32_t index = slot & (SEGMENT_END - 1);
     segment->slots[index].timer = NULL;
@@ -165,9 +171,9 @@ static inline void entries_put(struct entries *table, uint32_t slot)
     table->live--;
     table->bucket_live[bucket_of(slot)]--;
     if (segment->header.live-- == SEGMENT_SLOTS)
-        fl__segment_has_room(table, segment);
+        fl__runtime_segment_has_room(table, segment);
     if (segment->header.live == 0)
-        fl__segment_empty(table, segment);
+        fl__runtime_segment_empty(table, segment);
 }
 
 #endif

@@ -10,7 +10,7 @@
  *
  * A worker is busy from before its loop takes out what was sent to it until it goes to sleep again: first `taken` is
  * set, then the stack is emptied, and `quiet_until_ns` is 0 when the loop returns. So at any moment one of the three tells.
- * What threads outside are about to do nobody can know: to start several timers for one moment, do it in a task.
+ * The runtime cannot know what threads outside are about to do: to start several timers for one moment, do it in a task.
  */
 
 #include <time.h>
@@ -21,7 +21,7 @@ enum { LOOK_AGAIN_NS = 50000 };
 
 static struct fl__worker *worker_of(fl_clock *clock)
 {
-    return (struct fl__worker *)((char *)clock - offsetof(struct fl__worker, clock));
+    return container_of(clock, struct fl__worker, clock);
 }
 
 static uint64_t given_now_ns(fl_clock *clock)
@@ -31,7 +31,7 @@ static uint64_t given_now_ns(fl_clock *clock)
 
 static bool has_mail(const struct fl__worker *worker)
 {
-    return !stack_is_empty(&worker->mailbox.stack) || !stack_is_empty(&worker->assigned.stack) ||
+    return !fl__stack_is_empty(&worker->mailbox.sent) || !fl__stack_is_empty(&worker->assigned.sent) ||
            tasks_waiting(&worker->arrivals) || tasks_waiting(&worker->tasks) || atomic_load(&worker->mailbox.taken) ||
            atomic_load(&worker->assigned.taken);
 }
@@ -39,9 +39,9 @@ static bool has_mail(const struct fl__worker *worker)
 /* The nearest deadline of all workers; 0 if one of them is not waiting. */
 static uint64_t nearest_ns(fl_runtime *rt)
 {
-    uint64_t now_ns = fl__runtime_now_ns(rt), nearest_ns = UINT64_MAX;
+    uint64_t now_ns = fl__runtime_now_ns(rt), nearest_ns = NEVER;
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
-    if (!stack_is_empty(&rt->metronome.mailbox.stack))
+    if (!fl__stack_is_empty(&rt->metronome.mailbox.sent))
         return 0;
     for (unsigned i = 0; i < active; i++) {
         struct fl__worker *worker = worker_at(rt, i);
@@ -64,7 +64,7 @@ static void given_wait_until(fl_clock *clock, uint64_t deadline_ns)
         worker->rt->clock->wait_until(worker->rt->clock, until_ns < deadline_ns ? until_ns : deadline_ns);
 }
 
-fl_clock *fl__given_clock(struct fl__worker *worker)
+fl_clock *fl__runtime_given_clock(struct fl__worker *worker)
 {
     if (!worker->rt->own_clock)
         return worker->rt->clock;
@@ -72,20 +72,18 @@ fl_clock *fl__given_clock(struct fl__worker *worker)
     return &worker->clock;
 }
 
-/* With a timer the loop will say until when; without, it asks nobody and sleeps in the kernel. */
-void fl__given_sleep(struct fl__worker *worker)
+/* If neither the worker nor its loop waits for a time, the loop does not ask its clock and sleeps in the kernel. */
+void fl__runtime_given_sleep(struct fl__worker *worker, uint64_t next_ns)
 {
-    fl_loop_stats stats;
     if (!worker->rt->own_clock)
         return;
     atomic_store(&worker->mailbox.taken, false);
     atomic_store(&worker->assigned.taken, false);
-    fl_loop_get_stats(worker->loop, &stats);
-    if (stats.waiting.timers == 0)
-        atomic_store(&worker->quiet_until_ns, UINT64_MAX);
+    if (next_ns == NEVER && !fl_loop_next_ns(worker->loop, &next_ns))
+        atomic_store(&worker->quiet_until_ns, NEVER);
 }
 
-void fl__given_awake(struct fl__worker *worker)
+void fl__runtime_given_awake(struct fl__worker *worker)
 {
     if (worker->rt->own_clock)
         atomic_store(&worker->quiet_until_ns, 0);

@@ -8,7 +8,7 @@
  *     generation   references state
  *
  * The generation counts starts. The state says what has become of the last one. Every change is one compare-and-swap of
- * the whole word, so of cancelling, firing, starting anew and moving exactly one wins, and who loses sees why. What lies
+ * the whole word, so of cancelling, firing, starting anew and moving exactly one wins, and the others see why they lost. What lies
  * in a wheel or is on its way to one carries the generation of its start; if the word has another one, it is stale.
  *
  * References are in the same word because each change of state on the fast path also takes or drops one: starting and
@@ -24,15 +24,15 @@
  *
  * `place` says in which wheel the timer was last seen. It is a hint: the worker finds its own entry with it, and
  * others count what they leave behind there. The worker verifies it against its table before it believes it. It is written
- * before the word says SCHEDULED, so that who sees that finds a place. Of workers that start a timer at the same moment, the
+ * before the word says SCHEDULED, so that a thread that sees SCHEDULED finds a place. Of workers that start a timer at the same moment, the
  * last to write it need not be the last to change the word. But each counts the entry that it has displaced from there, and
  * so each entry is counted once, now or when the next one displaces it.
  *
  * Starts from outside. A start that another thread has to take in is a record with generation and deadline, in `start`.
- * While there is one, `carrier` is on its way to a worker, which takes out the record that it finds then; so who starts
- * a timer that is on its way already puts his record in the place of the one before, and sends nothing. Two threads that
- * start the timer at once may put theirs there in the wrong order: who gets a later one back in exchange puts that in
- * again. There is a carrier under way exactly while there is a record: who puts one where there was none sends it.
+ * While there is one, `carrier` is on its way to a worker, which takes out the record that it finds then. So a thread that
+ * starts a timer that is on its way already replaces the record by its own and sends nothing. Two threads that start the
+ * timer at once may put their records there in the wrong order: the thread that gets a later record back in exchange puts
+ * that in again. A carrier is under way exactly while there is a record: the thread that puts the first record sends it.
  *
  * 36 bits of generation: for a stale entry to look fresh, the same timer would have to be started exactly 2^36 times
  * while the entry is in a wheel, an hour of nothing else.
@@ -70,7 +70,7 @@ enum {
 #define TIMER_GENERATION (1ull << TIMER_GENERATION_SHIFT)
 
 /* A start on its way to a worker. */
-struct start {
+struct timer_start {
     uint64_t generation;
     uint64_t target_ns;
 };
@@ -81,7 +81,7 @@ struct fl_timer {
     fl_runtime *rt;
     fl_task_fn fn;
     void *arg;
-    _Atomic(struct start *) start; /* NULL: none is on its way */
+    _Atomic(struct timer_start *) start; /* NULL: none is on its way */
     struct fl__message carrier;
 };
 

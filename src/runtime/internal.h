@@ -6,7 +6,9 @@
  *
  *     runtime.c    making, resizing, freeing; spawning
  *     worker.c     a worker's thread and its turns
- *     timer.c      the handle's functions; firing; adopting timers that were sent here
+ *     life.c       a worker's beginning and its leaving
+ *     timer.c      the handle's functions; adopting timers that were sent here
+ *     fire.c       firing: handles, and timers of one worker
  *     migrate.c    handing timers over, when a worker leaves or others come
  *     scrub.c      finding what remote cancels have left behind
  *     metronome.c  the timekeeper and its merge queue
@@ -14,7 +16,7 @@
  *     stats.c      counting
  *     thread.c     starting threads
  *     handle.h: the atomic word; entries.c: a worker's table
- *     stack.h, mailbox.c, tasks.c: messages between threads
+ *     mailbox.c, tasks.c: messages between threads
  */
 
 #include <pthread.h>
@@ -24,6 +26,7 @@
 
 #include <foliot/nodes.h>
 
+#include "base/counter.h"
 #include "base/histogram.h"
 #include "base/moment.h"
 #include "base/record.h"
@@ -35,7 +38,6 @@
 #include "runtime/worker.h"
 
 enum {
-    CACHE_LINE = 64,
     TIMER_BUDGET = 64, /* timers of each wheel fired in a turn */
     WORK_BUDGET = 32,  /* messages and tasks run in a turn */
     OUTSIDE_STRIPES = 16,
@@ -43,37 +45,13 @@ enum {
 
 #define RETRY_NS 1000000u /* how soon is tried again what there was no memory for */
 
-/* --- Counting: each counter has one writer and any number of readers. */
+/* --- Counting */
 
-typedef _Atomic uint64_t counter;
-
-static inline uint64_t counter_read(const counter *c)
-{
-    return atomic_load_explicit(c, memory_order_relaxed);
-}
-
-static inline void counter_add(counter *c, uint64_t n)
-{
-    atomic_store_explicit(c, counter_read(c) + n, memory_order_relaxed);
-}
-
-static inline void counter_raise(counter *c, uint64_t value)
-{
-    if (value > counter_read(c))
-        atomic_store_explicit(c, value, memory_order_relaxed);
-}
-
-struct counters {
+struct runtime_counters {
     counter scheduled, rescheduled, fired, cancelled, migrated, tasks, stale_dropped, scrubbed, scrub_longest;
 };
 
-/* struct histogram, to be read by others. */
-struct lateness {
-    counter count, sum, carried, min, max; /* carried: how often the sum has exceeded 64 bits */
-    counter bucket[HISTOGRAM_BUCKETS];
-};
-
-/* --- Requests: what anybody may ask of a worker or of the metronome without having memory for a message. Whoever sets
+/* --- Requests: what any thread may ask of a worker or of the metronome without memory for a message. The thread that sets
  * the first bit owns the message and sends it. */
 
 enum request {
@@ -82,7 +60,7 @@ enum request {
     REQUEST_TICK = 4,    /* metronome: a worker is busy */
     REQUEST_DEAL = 8,    /* metronome: there are workers again */
     REQUEST_STOP = 16,   /* metronome */
-    REQUEST_LOOK = 32,   /* worker: wake up, there is work for anybody */
+    REQUEST_LOOK = 32,   /* worker: wake up, there is work for any worker */
     REQUEST_WATCH = 128, /* metronome: a common timer is due before it wanted to look */
     REQUEST_SPREAD = 64, /* worker: give new workers a share of your timers */
 };
@@ -101,11 +79,11 @@ struct stripe {
 
 struct scrub {
     bool active;
-    uint32_t cursor;           /* the next slot to look at */
-    uint32_t budget;           /* of a turn of this pass */
-    uint64_t settled[BUCKETS]; /* of what the stripes have counted: found, or known not to be here */
-    uint64_t mark[BUCKETS];    /* what they had counted when the pass began */
-    bool skipped[BUCKETS];     /* by this pass */
+    uint32_t cursor;             /* the next slot to look at */
+    uint32_t budget;             /* of a turn of this pass */
+    uint64_t accounted[BUCKETS]; /* of what the stripes have counted: found, or known not to be here */
+    uint64_t mark[BUCKETS];      /* what they had counted when the pass began */
+    bool skipped[BUCKETS];       /* by this pass */
 };
 
 /* --- Spreading: handing a share of the timers to workers that are new. */
@@ -120,7 +98,7 @@ struct spread {
  *
  * Each worker has two. Its own has the timers that its callbacks have started, and only its thread touches it. The
  * common one has those that came from elsewhere: they need not fire on this worker, so when it is stuck in a callback,
- * others fire what is due; it has a lock, which nobody holds while a callback runs. */
+ * others fire what is due; it has a lock, which is not held while a callback runs. */
 
 /* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what several threads write to is cache lines apart */
 struct shelf {
@@ -132,7 +110,7 @@ struct shelf {
     struct scrub scrub;
     struct spread spread;
     counter entries;                               /* in the table */
-    _Alignas(CACHE_LINE) _Atomic uint64_t next_ns; /* of a common one: not after the next deadline; UINT64_MAX: none */
+    _Alignas(CACHE_LINE) _Atomic uint64_t next_ns; /* of a common one: not after the next deadline; NEVER: none */
     struct stripe stripes[BUCKETS];
 };
 
@@ -150,20 +128,18 @@ struct fl__worker {
     fl_node *due[TIMER_BUDGET]; /* taken out of its own wheel: in hand are those from due_next on */
     uint32_t due_next, due_count;
     struct stopwatch stopwatch; /* for how long it has been at one kind of work */
-    struct queue deferred;
-    struct queue hungry; /* messages for which there was no memory */
-    fl_timer_id alarm;   /* the loop's timer for the wheel's next deadline; 0: none */
-    uint64_t alarm_ns;   /* UINT64_MAX: none */
-    unsigned next_pick;  /* who gets the next message that is for anybody */
-    unsigned source;     /* where the last piece of work came from */
+    struct message_queue deferred;
+    struct message_queue hungry; /* messages for which there was no memory */
+    unsigned next_pick;          /* the worker that gets the next message that is for any worker */
+    unsigned source;             /* where the last piece of work came from */
     struct fl__worker_layer *layer;
     struct fl__records handles, starts; /* memory for those to come */
-    struct counters counters;
-    struct lateness lateness;
+    struct runtime_counters counters;
+    struct histogram lateness;
     pthread_t thread;
 
     /* What the metronome reads, and what it writes. */
-    _Alignas(CACHE_LINE) _Atomic uint64_t next_ns; /* the wheel's next deadline, UINT64_MAX: none */
+    _Alignas(CACHE_LINE) _Atomic uint64_t next_ns; /* the wheel's next deadline, NEVER: none */
     atomic_bool awake;
     _Alignas(CACHE_LINE) _Atomic uint64_t timer_now_ns;
     atomic_bool needs_poll;
@@ -183,16 +159,15 @@ struct fl__worker {
 struct metronome {
     pthread_t thread;
     fl_loop *loop;
-    struct queue held; /* messages for which there is no worker */
+    struct message_queue held; /* messages for which there is no worker */
     bool stopping;
     uint64_t planned_ns; /* the next tick */
     unsigned idle_ticks; /* in a row */
     unsigned next_pick;
-    fl_timer_id watch; /* the loop's timer for the next look; 0: none */
-    bool look;         /* now */
+    uint64_t look_ns; /* when to watch again; NEVER: when asked to */
     counter ticks, late, drift_sum_ns, drift_worst_ns;
     _Alignas(CACHE_LINE) atomic_bool ticking; /* busy workers look at it often */
-    _Atomic uint64_t watch_ns; /* the common deadline after which it looks whether somebody has come to it */
+    _Atomic uint64_t watch_ns; /* the common deadline after which it looks whether that timer has fired */
     struct requests requests;
     struct mailbox mailbox; /* the merge queue */
 };
@@ -224,7 +199,7 @@ struct fl_runtime {
     struct metronome metronome;
 };
 
-extern _Thread_local struct fl__worker *fl__self __attribute__((tls_model("initial-exec")));
+extern _Thread_local struct fl__worker *fl__runtime_self __attribute__((tls_model("initial-exec")));
 
 static inline bool runtime_stopping(const fl_runtime *rt)
 {
@@ -238,38 +213,43 @@ static inline struct fl__worker *worker_at(fl_runtime *rt, unsigned index)
 
 /* --- runtime.c */
 
-/* Idle workers. Of a worker that is marked as idle, whoever clears the mark wakes it up. */
-void fl__idle_mark(struct fl__worker *worker);
-void fl__idle_clear(struct fl__worker *worker);
-bool fl__idle(fl_runtime *rt, unsigned index);
-void fl__idle_wake_one(fl_runtime *rt); /* if there is one */
+/* Idle workers. The thread that clears the mark of an idle worker wakes it up. */
+void fl__runtime_idle_mark(struct fl__worker *worker);
+void fl__runtime_idle_clear(struct fl__worker *worker);
+bool fl__runtime_idle(fl_runtime *rt, unsigned index);
+void fl__runtime_idle_wake_one(fl_runtime *rt); /* if there is one */
 
-/* Gives a message that is for anybody to this worker. False: it has left. */
-bool fl__offer(struct fl__worker *worker, struct fl__message *message);
+/* Gives a message that is for any worker to this one. False: it has left. */
+bool fl__runtime_offer(struct fl__worker *worker, struct fl__message *message);
 
-void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what);
-void fl__merge(fl_runtime *rt, struct fl__message *message); /* into the merge queue */
-void fl__forget_message(struct fl__message *message);        /* frees it if it is ours; its timers will not fire */
+void fl__runtime_request(struct requests *requests, struct mailbox *mailbox, enum request what);
+void fl__runtime_merge(fl_runtime *rt, struct fl__message *message); /* into the merge queue */
+void fl__runtime_forget_message(struct fl__message *message); /* frees it if it is ours; its timers will not fire */
 
 /* --- thread.c */
 
 /* Returns 0, or FL_SYSTEM with errno. */
-int fl__thread_start(pthread_t *ret, const char *name, bool has_callbacks, void *(*run)(void *arg), void *arg);
+int fl__runtime_thread_start(pthread_t *ret, const char *name, bool has_callbacks, void *(*run)(void *arg), void *arg);
 
 /* --- worker.c */
 
-int fl__worker_start(fl_runtime *rt, unsigned index);
-
-/* A callback is about to begin, and nobody knows for how long: what others could do meanwhile, they shall. */
-void fl__ask_for_help(struct fl__worker *worker);
+/* A callback is about to begin that may take long: wakes an idle worker if there is work that it could do meanwhile. */
+void fl__runtime_ask_for_help(struct fl__worker *worker);
 
 /* Work of one kind begins, for a tick at most: to be asked now and then whether that has passed. */
-void fl__work_begins(struct fl__worker *worker);
-bool fl__work_takes_long(struct fl__worker *worker);
+void fl__runtime_work_begins(struct fl__worker *worker);
+bool fl__runtime_work_takes_long(struct fl__worker *worker);
+
+void fl__runtime_on_request(struct fl__worker *worker, struct fl__message *message);
+void fl__runtime_turn(struct fl__worker *worker);
+
+/* --- life.c */
+
+int fl__worker_start(fl_runtime *rt, unsigned index);
 
 /* --- timer.c */
 
-extern struct fl__record_pool fl__timer_pool, fl__start_pool;
+extern struct fl__record_pool fl__runtime_timer_pool, fl__runtime_start_pool;
 
 static inline void shelf_lock(struct shelf *shelf)
 {
@@ -284,51 +264,62 @@ static inline void shelf_unlock(struct shelf *shelf)
         pthread_mutex_unlock(&shelf->lock);
 }
 
-void fl__fire(struct fl__worker *worker, fl_node *due);
+int fl__runtime_adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
+void fl__runtime_run_start(struct fl__worker *worker, struct fl__message *carrier);
+void fl__runtime_forget_start(struct fl__message *carrier);
 
-/* Fires local timers that are due, a budget of them and for a tick at most. */
-void fl__fire_local(struct fl__worker *worker);
+/* This start will not fire any more. Drops the reference of the record or entry that carried it. */
+void fl__runtime_forget(fl_timer *t, uint64_t generation);
 
+/* The shelf is locked for these two. The first takes an entry out of the table, and out of the wheel if it is there. The
+ * second does so with a stale entry, and counts it in `why`. */
+void fl__runtime_remove_entry(struct shelf *shelf, uint32_t slot);
+void fl__runtime_drop_stale(struct shelf *shelf, uint32_t slot, counter *why);
+
+void fl__runtime_timer_release(fl_timer *t); /* gives its memory back */
+/* The runtime keeps NEVER for "no deadline". */
+static inline uint64_t moment(uint64_t time_ns)
+{
+    return earlier(time_ns, TIME_MAX);
+}
+
+/* A timer of the worker: tells the metronome of a deadline that comes before the next turn. A deadline that has passed does
+ * not wait for a tick. */
+void fl__runtime_publish(struct fl__worker *worker, uint64_t target_ns);
+
+/* --- fire.c */
+
+void fl__runtime_fire(struct fl__worker *worker, fl_node *due);
 /* Fires what is due in a common shelf, which may be another worker's; returns how many. */
-unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf);
-
-int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns);
-void fl__run_start(struct fl__worker *worker, struct fl__message *carrier);
-void fl__forget_start(struct fl__message *carrier);
-
-/* This start will not fire any more, and whoever carried it lets go of it. */
-void fl__forget(fl_timer *t, uint64_t generation);
-
-/* The shelf is locked for these. Take an entry out of the table, and out of the wheel if it is there; and one that is known
- * to be stale. */
-void fl__remove_entry(struct shelf *shelf, uint32_t slot);
-void fl__drop_stale(struct shelf *shelf, uint32_t slot, counter *why);
+unsigned fl__runtime_fire_common(struct fl__worker *worker, struct shelf *shelf);
+/* Fires local timers that are due, a budget of them and for a tick at most. */
+void fl__runtime_fire_local(struct fl__worker *worker);
 
 /* --- given.c */
 
-fl_clock *fl__given_clock(struct fl__worker *worker); /* for its loop */
-void fl__given_sleep(struct fl__worker *worker);
-void fl__given_awake(struct fl__worker *worker);
+fl_clock *fl__runtime_given_clock(struct fl__worker *worker); /* for its loop */
+void fl__runtime_given_sleep(struct fl__worker *worker, uint64_t next_ns);
+void fl__runtime_given_awake(struct fl__worker *worker);
 
 /* --- migrate.c */
 
-void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message);
-void fl__forget_segment(struct segment *segment);
-void fl__hand_over_timers(struct shelf *shelf); /* to the merge queue, or if the runtime stops to nobody */
-void fl__spread_begin(struct shelf *shelf);
-void fl__spread_turn(struct shelf *shelf);
+void fl__runtime_adopt_segment(struct fl__worker *worker, struct fl__message *message);
+void fl__runtime_forget_segment(struct segment *segment);
+void fl__runtime_hand_over_timers(struct shelf *shelf); /* to the merge queue; drops them if the runtime stops */
+void fl__runtime_spread_begin(struct shelf *shelf);
+void fl__runtime_spread_turn(struct shelf *shelf);
 
 /* --- scrub.c */
 
-bool fl__much_to_sweep(struct shelf *shelf);
+bool fl__runtime_much_to_sweep(struct shelf *shelf);
 
-uint64_t fl__stripe_sum(const struct stripe *stripe);
-void fl__scrub_begin(struct shelf *shelf);
-void fl__scrub_turn(struct shelf *shelf);
+uint64_t fl__runtime_stripe_sum(const struct stripe *stripe);
+void fl__runtime_scrub_begin(struct shelf *shelf);
+void fl__runtime_scrub_turn(struct shelf *shelf);
 
 /* --- metronome.c */
 
-int fl__metronome_start(fl_runtime *rt);
-void fl__metronome_stop(fl_runtime *rt);
+int fl__runtime_metronome_start(fl_runtime *rt);
+void fl__runtime_metronome_stop(fl_runtime *rt);
 
 #endif

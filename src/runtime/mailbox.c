@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Sending, receiving and closing: see mailbox.h for the design and why it is correct. */
 
+#include <assert.h>
+
 #include "runtime/mailbox.h"
 
 static void receive(struct mailbox *box, struct fl__message *oldest)
 {
-    while (oldest) {
-        struct fl__message *newer = oldest->next;
-        queue_append(&box->received, oldest);
-        oldest = newer;
+    for (struct fl__message *newer; oldest; oldest = newer) {
+        newer = oldest->next;
+        fl__queue_append(&box->received, oldest);
     }
 }
 
@@ -18,24 +19,26 @@ static void on_wake(fl_loop *loop, void *arg)
     (void)loop;
     box->wakes++;
     atomic_store(&box->taken, true);
-    receive(box, stack_take(&box->stack)); /* the task is free again */
+    receive(box, fl__stack_take(&box->sent)); /* the task is free again */
 }
 
-void fl__mailbox_init(struct mailbox *box)
+void fl__runtime_mailbox_init(struct mailbox *box)
 {
-    *box = (struct mailbox){.stack = {STACK_CLOSED}, .wake = {.fn = on_wake, .arg = box}};
+    *box = (struct mailbox){.sent = (void *)FL__STACK_CLOSED, .wake = {.fn = on_wake, .arg = box}};
 }
 
-void fl__mailbox_open(struct mailbox *box, fl_loop *loop)
+void fl__runtime_mailbox_open(struct mailbox *box, fl_loop *loop)
 {
+    assert(!mailbox_is_open(box) && loop);
     box->loop = loop;
-    stack_open(&box->stack);
+    atomic_store(&box->sent, NULL);
 }
 
-void fl__mailbox_close(struct mailbox *box)
+void fl__runtime_mailbox_close(struct mailbox *box)
 {
+    assert(mailbox_is_open(box));
     uint64_t wakes = box->wakes;
-    struct fl__message *oldest = stack_close(&box->stack);
+    struct fl__message *oldest = fl__stack_close(&box->sent);
     bool posted = oldest;
     receive(box, oldest);
     while (posted && box->wakes == wakes)
@@ -43,12 +46,12 @@ void fl__mailbox_close(struct mailbox *box)
     box->loop = NULL;
 }
 
-bool fl__mailbox_send(struct mailbox *box, struct fl__message *message)
+bool fl__runtime_mailbox_send(struct mailbox *box, struct fl__message *message)
 {
-    bool first;
-    if (!stack_push(&box->stack, message, &first))
+    const struct fl__message *head = fl__stack_push(&box->sent, message);
+    if ((uintptr_t)head == FL__STACK_CLOSED)
         return false;
-    if (first)
+    if (!head)
         fl_loop_post_task(box->loop, &box->wake);
     return true;
 }

@@ -4,10 +4,10 @@
 
 /* Where other threads reach a worker, and where leaving workers reach the metronome (its merge queue).
  *
- * A stack of messages, as the inbox of a loop, which does not do here because a loop is freed when its worker leaves and
- * others may be about to send at that moment. The mailbox stays; it is closed when nobody is there any more.
+ * It is a stack of messages (base/queue.h). The inbox of the loop cannot serve here, because a loop is freed when its worker
+ * leaves, and other threads may be about to send at that moment. The mailbox stays; it is closed while there is no worker.
  *
- * Whoever pushes onto an empty mailbox, and nobody else, posts the `wake` task to the loop; only that task's callback
+ * Only the thread that pushes onto an empty mailbox posts the `wake` task to the loop, and only that task's callback
  * empties the mailbox. So the task is posted once at a time, and one task wakes the loop for any number of messages.
  * When the worker closes the mailbox and finds messages, it knows that one such task has been posted or is about to be,
  * and turns its loop until it has come. After that no other thread can know the loop, and it may be freed.
@@ -16,47 +16,31 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "runtime/stack.h"
+#include "base/alloc.h"
+#include "base/queue.h"
+#include "runtime/worker.h"
 
-/* A queue of messages: first in, first out. All zero is empty. */
-struct queue {
-    struct fl__message *first, *last;
-};
+FL__QUEUE(message_queue, struct fl__message);
 
-static inline void queue_append(struct queue *queue, struct fl__message *message)
+/* Takes all messages of a queue. */
+static inline struct message_queue message_queue_take(struct message_queue *queue)
 {
-    message->next = NULL;
-    *(queue->first ? &queue->last->next : &queue->first) = message;
-    queue->last = message;
-}
-
-static inline struct fl__message *queue_pop(struct queue *queue)
-{
-    struct fl__message *message = queue->first;
-    if (message)
-        queue->first = message->next;
-    return message;
-}
-
-/* Takes all of them. */
-static inline struct queue queue_take(struct queue *queue)
-{
-    struct queue taken = *queue;
-    *queue = (struct queue){NULL, NULL};
+    struct message_queue taken = *queue;
+    *queue = (struct message_queue){0};
     return taken;
 }
 
 struct mailbox {
-    struct stack stack;
-    _Alignas(64) fl_loop *loop;
+    _Alignas(CACHE_LINE) _Atomic(struct fl__message *) sent; /* a stack */
+    _Alignas(CACHE_LINE) fl_loop *loop;
     fl_loop_task wake;
-    atomic_bool taken;     /* the owner has begun to take something out since it has last set this to false */
-    struct queue received; /* the owner's: what has been taken out */
-    uint64_t wakes;        /* the owner's: how often the task has come */
+    atomic_bool taken;             /* the owner has begun to take something out since it has last set this to false */
+    struct message_queue received; /* the owner's: what has been taken out */
+    uint64_t wakes;                /* the owner's: how often the task has come */
 };
 
-void fl__mailbox_init(struct mailbox *box); /* closed */
-void fl__mailbox_open(struct mailbox *box, fl_loop *loop);
+void fl__runtime_mailbox_init(struct mailbox *box); /* closed */
+void fl__runtime_mailbox_open(struct mailbox *box, fl_loop *loop);
 
 static inline bool mailbox_is_open(const struct mailbox *box) /* by the owner */
 {
@@ -64,9 +48,9 @@ static inline bool mailbox_is_open(const struct mailbox *box) /* by the owner */
 }
 
 /* By the owner. What was inside is in `received`. */
-void fl__mailbox_close(struct mailbox *box);
+void fl__runtime_mailbox_close(struct mailbox *box);
 
 /* Any thread. False if it is closed. */
-bool fl__mailbox_send(struct mailbox *box, struct fl__message *message);
+bool fl__runtime_mailbox_send(struct mailbox *box, struct fl__message *message);
 
 #endif

@@ -4,7 +4,7 @@
  * Time. A worker reads the clock once a turn. One that has more than one thing to do in it calls the metronome, which ticks:
  * it writes the time to each worker that is awake, and sets needs_poll if the worker's next deadline has come. The tick
  * adapts: it comes when the nearest of those deadlines is due, but at least every tick_ns and at most 16 times as often.
- * It plans ticks by the clock and does not count them, so one that comes late costs nothing; how late they come is
+ * It plans ticks by the clock and does not count them, so a late tick costs nothing; the lateness is
  * recorded. When no worker has been awake for some ticks, it stops. An idle worker sleeps on its own loop with its own
  * deadline, so an idle runtime has nothing that ticks, and no timer depends on this thread to fire.
  *
@@ -13,7 +13,7 @@
  *
  * Watch. It wakes an idle worker when timers are due that their own worker has not come to: see below.
  *
- * Merge queue. Messages that nobody took come here: the timers and tasks of workers that have left, and what is started
+ * Merge queue. Messages that no worker took come here: the timers and tasks of workers that have left, and what is started
  * or spawned while there is no worker. They are dealt out in turn to the workers there are, or held until there is one.
  */
 
@@ -22,7 +22,7 @@
 
 enum {
     FINEST = 16,    /* ticks in a tick_ns */
-    IDLE_TICKS = 8, /* without anybody awake, and it stops */
+    IDLE_TICKS = 8, /* without a worker awake: then it stops */
 };
 
 /* --- Dealing */
@@ -32,34 +32,26 @@ static bool deal(fl_runtime *rt, struct fl__message *message)
     struct metronome *metronome = &rt->metronome;
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     for (unsigned i = 0; i < active; i++)
-        if (fl__offer(worker_at(rt, metronome->next_pick++ % active), message))
+        if (fl__runtime_offer(worker_at(rt, metronome->next_pick++ % active), message))
             return true;
     return false;
 }
 
 static void deal_held(fl_runtime *rt)
 {
-    struct queue now = queue_take(&rt->metronome.held);
+    struct message_queue now = message_queue_take(&rt->metronome.held);
     struct fl__message *message;
-    while ((message = queue_pop(&now)))
+    while ((message = fl__queue_pop(&now)))
         if (!deal(rt, message))
-            queue_append(&rt->metronome.held, message);
+            fl__queue_append(&rt->metronome.held, message);
 }
 
 /* --- Ticking */
 
-static void on_alarm(fl_loop *loop, void *arg)
+static void plan_tick(struct metronome *metronome, uint64_t when_ns)
 {
-    (void)loop;
-    (void)arg; /* it is enough that the loop has turned */
-}
-
-static void plan_tick(fl_runtime *rt, uint64_t when_ns)
-{
-    struct metronome *metronome = &rt->metronome;
     metronome->planned_ns = when_ns;
-    bool planned = fl_loop_timer_at(metronome->loop, when_ns, on_alarm, NULL, NULL) == 0;
-    atomic_store_explicit(&metronome->ticking, planned, memory_order_relaxed);
+    atomic_store_explicit(&metronome->ticking, true, memory_order_relaxed);
 }
 
 static void record_drift(fl_runtime *rt, uint64_t drift_ns)
@@ -71,11 +63,11 @@ static void record_drift(fl_runtime *rt, uint64_t drift_ns)
     counter_raise(&metronome->drift_worst_ns, drift_ns);
 }
 
-/* Tells one worker the time; returns its next deadline, or UINT64_MAX if it sleeps. */
+/* Tells one worker the time; returns its next deadline, or NEVER if it sleeps. */
 static uint64_t tell(struct fl__worker *worker, uint64_t now_ns)
 {
     if (!atomic_load_explicit(&worker->awake, memory_order_relaxed))
-        return UINT64_MAX;
+        return NEVER;
     atomic_store_explicit(&worker->timer_now_ns, now_ns, memory_order_relaxed);
     uint64_t next_ns = atomic_load_explicit(&worker->next_ns, memory_order_relaxed);
     if (next_ns <= now_ns)
@@ -94,14 +86,14 @@ static void tick(fl_runtime *rt)
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     for (unsigned i = 0; i < active; i++) {
         uint64_t next_ns = tell(worker_at(rt, i), now_ns);
-        if (next_ns < UINT64_MAX)
+        if (next_ns < NEVER)
             metronome->idle_ticks = 0;
         if (next_ns > now_ns && next_ns < nearest_ns)
             nearest_ns = next_ns;
     }
     uint64_t finest_ns = now_ns + rt->tick_ns / FINEST;
     if (metronome->idle_ticks < IDLE_TICKS)
-        plan_tick(rt, nearest_ns > finest_ns ? nearest_ns : finest_ns);
+        plan_tick(metronome, nearest_ns > finest_ns ? nearest_ns : finest_ns);
     else
         atomic_store_explicit(&metronome->ticking, false, memory_order_relaxed);
 }
@@ -110,27 +102,13 @@ static void tick(fl_runtime *rt)
  *
  * A timer that came from outside lies in the wheel of some worker, and if that is stuck in a callback when the timer is
  * due, an idle worker fires it. But an idle worker sleeps. So the metronome looks a tick after the nearest of those
- * deadlines whether somebody has fired it, and if not, wakes one. As long as workers keep up, it finds nothing, and
- * looks again a tick after the next deadline; it is told only of those that come before. */
-
-static void on_watch(fl_loop *loop, void *arg)
-{
-    (void)loop;
-    ((struct metronome *)arg)->watch = 0;
-}
-
-static bool plan_look(struct metronome *metronome, uint64_t when_ns)
-{
-    uint64_t now_ns = fl_loop_now_ns(metronome->loop);
-    if (metronome->watch)
-        return fl_loop_rearm(metronome->loop, metronome->watch, when_ns > now_ns ? when_ns - now_ns : 0) == 0;
-    return fl_loop_timer_at(metronome->loop, when_ns, on_watch, metronome, &metronome->watch) == 0;
-}
+ * deadlines whether it has fired, and if not, wakes an idle worker. As long as workers keep up, it finds nothing, and
+ * looks again a tick after the next deadline. Workers report only earlier deadlines to it. */
 
 /* The nearest deadline of a common timer, and whether one is overdue. */
 static uint64_t nearest_common_ns(fl_runtime *rt, uint64_t now_ns, bool *ret_overdue)
 {
-    uint64_t nearest_ns = UINT64_MAX;
+    uint64_t nearest_ns = NEVER;
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     for (unsigned i = 0; i < active; i++) {
         uint64_t next_ns = atomic_load(&worker_at(rt, i)->common.next_ns);
@@ -147,17 +125,19 @@ static void watch(fl_runtime *rt)
     struct metronome *metronome = &rt->metronome;
     uint64_t now_ns = fl_loop_update_now(metronome->loop);
     bool overdue = false;
+    if (now_ns < metronome->look_ns)
+        return;
+    metronome->look_ns = NEVER;
     if (rt->own_clock || atomic_load_explicit(&rt->active, memory_order_acquire) < 2)
         return;
-    atomic_store(&metronome->watch_ns, UINT64_MAX);
+    atomic_store(&metronome->watch_ns, NEVER);
     uint64_t nearest_ns = nearest_common_ns(rt, now_ns, &overdue);
     if (overdue)
-        fl__idle_wake_one(rt);
+        fl__runtime_idle_wake_one(rt);
     if (nearest_ns >= TIME_MAX - rt->tick_ns)
         return;
-    uint64_t look_ns = (nearest_ns > now_ns ? nearest_ns : now_ns) + rt->tick_ns;
-    if (plan_look(metronome, look_ns))
-        atomic_store(&metronome->watch_ns, nearest_ns);
+    metronome->look_ns = (nearest_ns > now_ns ? nearest_ns : now_ns) + rt->tick_ns;
+    atomic_store(&metronome->watch_ns, nearest_ns);
 }
 
 /* --- The thread */
@@ -168,11 +148,11 @@ static void take_requests(fl_runtime *rt)
     unsigned bits = atomic_exchange(&metronome->requests.bits, 0);
     if (bits & REQUEST_TICK && !atomic_load_explicit(&metronome->ticking, memory_order_relaxed)) {
         metronome->idle_ticks = 0;
-        plan_tick(rt, fl_loop_now_ns(metronome->loop) + rt->tick_ns / FINEST);
+        plan_tick(metronome, fl_loop_now_ns(metronome->loop) + rt->tick_ns / FINEST);
     }
     if (bits & REQUEST_DEAL)
         deal_held(rt);
-    metronome->look = true;
+    metronome->look_ns = 0;
     if (bits & REQUEST_STOP)
         metronome->stopping = true;
 }
@@ -181,21 +161,21 @@ static void take_messages(fl_runtime *rt)
 {
     struct metronome *metronome = &rt->metronome;
     struct fl__message *message;
-    while ((message = queue_pop(&metronome->mailbox.received))) {
+    while ((message = fl__queue_pop(&metronome->mailbox.received))) {
         if (message == &metronome->requests.message)
             take_requests(rt);
         else if (metronome->held.first || !deal(rt, message))
-            queue_append(&metronome->held, message);
+            fl__queue_append(&metronome->held, message);
     }
     if (metronome->held.first && atomic_load_explicit(&rt->active, memory_order_acquire) > 0)
         deal_held(rt);
 }
 
-static void forget_all(struct queue *queue)
+static void forget_all(struct message_queue *queue)
 {
     struct fl__message *message;
-    while ((message = queue_pop(queue)))
-        fl__forget_message(message);
+    while ((message = fl__queue_pop(queue)))
+        fl__runtime_forget_message(message);
 }
 
 static void *run(void *arg)
@@ -204,39 +184,39 @@ static void *run(void *arg)
     struct metronome *metronome = &rt->metronome;
     fl_loop_hold(metronome->loop);
     while (!metronome->stopping) {
-        fl_loop_run_once(metronome->loop, true);
+        bool ticking = atomic_load_explicit(&metronome->ticking, memory_order_relaxed);
+        fl__loop_run_until(metronome->loop, earlier(ticking ? metronome->planned_ns : NEVER, metronome->look_ns));
         take_messages(rt);
         tick(rt);
-        if (!metronome->watch || metronome->look)
-            watch(rt);
-        metronome->look = false;
+        watch(rt);
     }
-    fl__mailbox_close(&metronome->mailbox);
+    fl__runtime_mailbox_close(&metronome->mailbox);
     forget_all(&metronome->mailbox.received);
     forget_all(&metronome->held);
     return NULL;
 }
 
-int fl__metronome_start(fl_runtime *rt)
+int fl__runtime_metronome_start(fl_runtime *rt)
 {
     struct metronome *metronome = &rt->metronome;
     fl_loop_config config = {.clock = rt->clock};
     int r = fl_loop_new(&config, &metronome->loop);
     if (r < 0)
         return r;
-    atomic_init(&metronome->watch_ns, UINT64_MAX);
-    fl__mailbox_init(&metronome->mailbox);
-    fl__mailbox_open(&metronome->mailbox, metronome->loop);
-    r = fl__thread_start(&metronome->thread, "foliot-clock", false, run, rt);
+    metronome->look_ns = NEVER;
+    atomic_init(&metronome->watch_ns, NEVER);
+    fl__runtime_mailbox_init(&metronome->mailbox);
+    fl__runtime_mailbox_open(&metronome->mailbox, metronome->loop);
+    r = fl__runtime_thread_start(&metronome->thread, "foliot-clock", false, run, rt);
     if (r < 0)
         fl_loop_free(metronome->loop);
     return r;
 }
 
-void fl__metronome_stop(fl_runtime *rt)
+void fl__runtime_metronome_stop(fl_runtime *rt)
 {
     struct metronome *metronome = &rt->metronome;
-    fl__request(&metronome->requests, &metronome->mailbox, REQUEST_STOP);
+    fl__runtime_request(&metronome->requests, &metronome->mailbox, REQUEST_STOP);
     pthread_join(metronome->thread, NULL);
     fl_loop_free(metronome->loop);
 }

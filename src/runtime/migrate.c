@@ -11,6 +11,8 @@
  * refused, the next takes its share all the same, for the timers must be somewhere.
  */
 
+#include <assert.h>
+
 #include "base/alloc.h"
 #include "runtime/internal.h"
 
@@ -21,8 +23,8 @@ enum {
 
 /* --- Arriving */
 
-/* To the next worker whose turn it is; to any if that has left. What is meant for workers that are new goes into their
- * mailboxes, where those who gave it away cannot take it back because they have nothing else to do. */
+/* To the next worker whose turn it is; to any if that has left. Segments for new workers go into their
+ * mailboxes, from which other workers cannot steal. */
 static void send_on(fl_runtime *rt, struct segment *segment)
 {
     struct segment_header *header = &segment->header;
@@ -33,7 +35,7 @@ static void send_on(fl_runtime *rt, struct segment *segment)
         next = first;
     header->last_taker = (uint16_t)next;
     bool sent = next < active && (first > 0 ? fl__worker_send(worker_at(rt, next), &header->message)
-                                            : fl__offer(worker_at(rt, next), &header->message));
+                                            : fl__runtime_offer(worker_at(rt, next), &header->message));
     if (!sent)
         fl__runtime_send(rt, &header->message);
 }
@@ -41,40 +43,41 @@ static void send_on(fl_runtime *rt, struct segment *segment)
 /* False: there is no memory. */
 static bool take_share(struct fl__worker *worker, struct segment *segment)
 {
+    assert(segment->header.cursor <= segment->header.used);
     struct segment_header *header = &segment->header;
     for (unsigned taken = 0; taken < header->share && header->cursor < header->used; taken++) {
         struct entry *entry = &segment->slots[header->cursor];
-        if (entry->timer && fl__adopt(worker, entry->timer, entry->generation, entry_target_ns(entry)) < 0)
+        if (entry->timer && fl__runtime_adopt(worker, entry->timer, entry->generation, entry_target_ns(entry)) < 0)
             return false;
         header->cursor++;
     }
     return true;
 }
 
-void fl__adopt_segment(struct fl__worker *worker, struct fl__message *message)
+void fl__runtime_adopt_segment(struct fl__worker *worker, struct fl__message *message)
 {
     struct segment *segment = (struct segment *)message;
     struct segment_header *header = &segment->header;
-    bool busy = fl__much_to_sweep(&worker->own) || fl__much_to_sweep(&worker->common);
+    bool busy = fl__runtime_much_to_sweep(&worker->own) || fl__runtime_much_to_sweep(&worker->common);
     if (busy && ++header->refused < fl__runtime_workers(worker->rt)) {
         send_on(worker->rt, segment);
         return;
     }
     header->refused = 0;
     if (!take_share(worker, segment))
-        queue_append(&worker->hungry, message);
+        fl__queue_append(&worker->hungry, message);
     else if (header->cursor < header->used)
         send_on(worker->rt, segment);
     else
-        fl__segment_release(segment);
+        fl__runtime_segment_release(segment);
 }
 
-void fl__forget_segment(struct segment *segment)
+void fl__runtime_forget_segment(struct segment *segment)
 {
     for (uint32_t i = segment->header.cursor; i < segment->header.used; i++)
         if (segment->slots[i].timer)
-            fl__forget(segment->slots[i].timer, segment->slots[i].generation);
-    fl__segment_release(segment);
+            fl__runtime_forget(segment->slots[i].timer, segment->slots[i].generation);
+    fl__runtime_segment_release(segment);
 }
 
 /* --- Leaving */
@@ -103,34 +106,34 @@ static bool set_out_or_forget(struct shelf *shelf, struct entry *entry)
 static void send_away(struct shelf *shelf, struct segment *segment)
 {
     bool any = false, stopping = runtime_stopping(shelf->owner->rt);
-    fl__segment_detach(&shelf->table, segment);
-    segment->header.message.run = fl__adopt_segment;
+    fl__runtime_segment_detach(&shelf->table, segment);
+    segment->header.message.run = fl__runtime_adopt_segment;
     segment->header.share = SHARE;
     for (uint32_t i = SEGMENT_FIRST; i < segment->header.used && !stopping; i++)
         any |= set_out_or_forget(shelf, &segment->slots[i]);
     if (any)
-        fl__merge(shelf->owner->rt, &segment->header.message);
+        fl__runtime_merge(shelf->owner->rt, &segment->header.message);
     else
-        fl__forget_segment(segment);
+        fl__runtime_forget_segment(segment);
 }
 
-void fl__hand_over_timers(struct shelf *shelf)
+void fl__runtime_hand_over_timers(struct shelf *shelf)
 {
     shelf_lock(shelf);
     while (shelf->table.count > 0)
         send_away(shelf, shelf->table.segments[shelf->table.count - 1]);
     for (unsigned i = 0; i < BUCKETS; i++)
-        shelf->scrub.settled[i] = fl__stripe_sum(&shelf->stripes[i]);
+        shelf->scrub.accounted[i] = fl__runtime_stripe_sum(&shelf->stripes[i]);
     fl_nodes_free(shelf->wheel); /* the nodes have gone with the segments */
     shelf->wheel = NULL;
-    atomic_store_explicit(&shelf->next_ns, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&shelf->next_ns, NEVER, memory_order_relaxed);
     shelf_unlock(shelf);
 }
 
 /* --- Spreading */
 
 /* Of what it has, an old worker keeps as much as falls to each if all have the same. */
-void fl__spread_begin(struct shelf *shelf)
+void fl__runtime_spread_begin(struct shelf *shelf)
 {
     unsigned before = atomic_load_explicit(&shelf->owner->rt->grown_from, memory_order_relaxed);
     unsigned now = fl__runtime_workers(shelf->owner->rt);
@@ -148,12 +151,12 @@ static void pack(struct shelf *shelf, struct segment *parcel, uint32_t slot)
     if (!entry || !fl_node_is_waiting(&entry->node))
         return;
     if (!set_out(shelf, entry)) {
-        fl__drop_stale(shelf, slot, &shelf->owner->counters.stale_dropped);
+        fl__runtime_drop_stale(shelf, slot, &shelf->owner->counters.stale_dropped);
         return;
     }
     parcel->slots[parcel->header.used++] = (struct entry){
         .timer = entry->timer, .generation = entry->generation, .node = {.deadline_ns = entry_target_ns(entry)}};
-    fl__remove_entry(shelf, slot);
+    fl__runtime_remove_entry(shelf, slot);
     shelf->spread.left--;
 }
 
@@ -171,12 +174,13 @@ static void pack_some(struct shelf *shelf, struct segment *parcel)
 
 static void send_parcel(struct shelf *shelf, struct segment *parcel)
 {
+    assert(parcel->header.used >= SEGMENT_FIRST);
     struct spread *spread = &shelf->spread;
     unsigned active = fl__runtime_workers(shelf->owner->rt);
     uint32_t count = parcel->header.used - SEGMENT_FIRST;
     uint32_t takers = active > spread->first_taker ? active - spread->first_taker : 1;
     if (count == 0) {
-        fl__segment_release(parcel);
+        fl__runtime_segment_release(parcel);
         return;
     }
     parcel->header.share = (count + takers - 1) / takers;
@@ -187,15 +191,16 @@ static void send_parcel(struct shelf *shelf, struct segment *parcel)
     send_on(shelf->owner->rt, parcel);
 }
 
-void fl__spread_turn(struct shelf *shelf)
+void fl__runtime_spread_turn(struct shelf *shelf)
 {
+    assert(shelf->spread.left > 0);
     struct segment *parcel = fl__map(SEGMENT_BYTES);
     if (!parcel) {
         shelf->spread.left = 0;
         return;
     }
-    parcel->header =
-        (struct segment_header){.message.run = fl__adopt_segment, .used = SEGMENT_FIRST, .cursor = SEGMENT_FIRST};
+    parcel->header = (struct segment_header){
+        .message.run = fl__runtime_adopt_segment, .used = SEGMENT_FIRST, .cursor = SEGMENT_FIRST};
     pack_some(shelf, parcel);
     send_parcel(shelf, parcel);
 }

@@ -7,6 +7,7 @@
  * lock in the runtime is the one that keeps two resizes apart.
  */
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 
@@ -20,12 +21,12 @@ enum { DEFAULT_SCRUB_BUDGET = 1024 };
 
 /* --- Sending */
 
-/* If nobody is there, the request is dropped. But the owner may have come meanwhile, and others may have relied on this
- * message to be sent: what they have asked for is sent by us. */
-void fl__request(struct requests *requests, struct mailbox *mailbox, enum request what)
+/* If the mailbox is closed, the request is dropped. But the owner may have opened it meanwhile, and other threads may have
+ * relied on this message: this call sends what they have asked for. */
+void fl__runtime_request(struct requests *requests, struct mailbox *mailbox, enum request what)
 {
     unsigned asked = what, there;
-    while (atomic_fetch_or(&requests->bits, asked) == 0 && !fl__mailbox_send(mailbox, &requests->message)) {
+    while (atomic_fetch_or(&requests->bits, asked) == 0 && !fl__runtime_mailbox_send(mailbox, &requests->message)) {
         there = atomic_exchange(&requests->bits, 0);
         if ((there & ~asked) == 0)
             return;
@@ -33,39 +34,40 @@ void fl__request(struct requests *requests, struct mailbox *mailbox, enum reques
     }
 }
 
-void fl__merge(fl_runtime *rt, struct fl__message *message)
+void fl__runtime_merge(fl_runtime *rt, struct fl__message *message)
 {
-    bool sent = fl__mailbox_send(&rt->metronome.mailbox, message);
+    bool sent = fl__runtime_mailbox_send(&rt->metronome.mailbox, message);
     assert(sent);
     (void)sent;
 }
 
-/* --- Idle workers and work for anybody
+/* --- Idle workers and work for any worker
  *
- * What is for anybody lies with one worker, but that may be stuck in a callback. So no worker sleeps while there is
- * something to be taken: it marks itself as idle, looks at all that are not, and only then sleeps; and whoever sends to a
- * worker looks afterwards whether it is marked, and if not, wakes one that is. Both write first and read then, and all of
- * it is sequentially consistent, so one of the two sees the other. A worker that finds more than it can begin at once
- * wakes another, too. */
+ * Work for any worker lies with one worker, which may be stuck in a callback. So no worker sleeps while there is such work:
+ * it marks itself as idle, looks at all workers that are not, and only then sleeps. A thread that sends work to a worker
+ * looks afterwards whether that worker is marked, and if not, wakes a marked one. Both write first and read then, and all
+ * of it is sequentially consistent, so one of the two sees the other. A worker that finds more than it can begin at once
+ * wakes an idle worker, too. */
 
 static _Atomic uint64_t *idle_word(fl_runtime *rt, unsigned index)
 {
+    assert(index < FL_RUNTIME_MAX_WORKERS);
     return &rt->idle[index / 64];
 }
 
-bool fl__idle(fl_runtime *rt, unsigned index)
+bool fl__runtime_idle(fl_runtime *rt, unsigned index)
 {
     return atomic_load(idle_word(rt, index)) >> index % 64 & 1;
 }
 
-void fl__idle_mark(struct fl__worker *worker)
+void fl__runtime_idle_mark(struct fl__worker *worker)
 {
     atomic_fetch_or(idle_word(worker->rt, worker->index), 1ull << worker->index % 64);
 }
 
-void fl__idle_clear(struct fl__worker *worker)
+void fl__runtime_idle_clear(struct fl__worker *worker)
 {
-    if (fl__idle(worker->rt, worker->index))
+    if (fl__runtime_idle(worker->rt, worker->index))
         atomic_fetch_and(idle_word(worker->rt, worker->index), ~(1ull << worker->index % 64));
 }
 
@@ -73,10 +75,10 @@ void fl__idle_clear(struct fl__worker *worker)
 static bool wake(fl_runtime *rt, unsigned index)
 {
     uint64_t mark = 1ull << index % 64;
-    if (!fl__idle(rt, index) || !(atomic_fetch_and(idle_word(rt, index), ~mark) & mark))
+    if (!fl__runtime_idle(rt, index) || !(atomic_fetch_and(idle_word(rt, index), ~mark) & mark))
         return false;
     struct fl__worker *worker = worker_at(rt, index);
-    fl__request(&worker->requests, &worker->mailbox, REQUEST_LOOK);
+    fl__runtime_request(&worker->requests, &worker->mailbox, REQUEST_LOOK);
     return true;
 }
 
@@ -91,7 +93,7 @@ static unsigned find_idle(fl_runtime *rt, unsigned first, unsigned end)
     return end;
 }
 
-void fl__idle_wake_one(fl_runtime *rt)
+void fl__runtime_idle_wake_one(fl_runtime *rt)
 {
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     unsigned index = find_idle(rt, 0, active);
@@ -99,20 +101,22 @@ void fl__idle_wake_one(fl_runtime *rt)
         index = find_idle(rt, index + 1, active);
 }
 
-bool fl__offer(struct fl__worker *worker, struct fl__message *message)
+bool fl__runtime_offer(struct fl__worker *worker, struct fl__message *message)
 {
-    bool first, timers = message->run == fl__run_start || message->run == fl__adopt_segment;
-    if (!stack_push(timers ? &worker->arrivals.fresh : &worker->tasks.fresh, message, &first))
+    bool timers = message->run == fl__runtime_run_start || message->run == fl__runtime_adopt_segment;
+    const struct fl__message *head = fl__stack_push(timers ? &worker->arrivals.fresh : &worker->tasks.fresh, message);
+    if ((uintptr_t)head == FL__STACK_CLOSED)
         return false;
-    if (!wake(worker->rt, worker->index) && fl__self != worker)
-        fl__idle_wake_one(worker->rt);
+    if (!wake(worker->rt, worker->index) && fl__runtime_self != worker)
+        fl__runtime_idle_wake_one(worker->rt);
     return true;
 }
 
-/* Whose turn it is, or if that one is busy, the next one that is idle. */
+/* The worker whose turn it is, or if that is busy, the next idle worker. */
 static unsigned pick(fl_runtime *rt, unsigned active)
 {
-    struct fl__worker *self = fl__self;
+    assert(active > 0);
+    struct fl__worker *self = fl__runtime_self;
     unsigned turn =
         self && self->rt == rt ? self->next_pick++ : atomic_fetch_add_explicit(&rt->next_pick, 1, memory_order_relaxed);
     turn %= active;
@@ -125,9 +129,9 @@ void fl__runtime_send(fl_runtime *rt, struct fl__message *message)
     unsigned active = atomic_load_explicit(&rt->active, memory_order_acquire);
     unsigned first = active > 0 ? pick(rt, active) : 0;
     for (unsigned i = 0; i < active; i++)
-        if (fl__offer(worker_at(rt, (first + i) % active), message))
+        if (fl__runtime_offer(worker_at(rt, (first + i) % active), message))
             return;
-    fl__merge(rt, message);
+    fl__runtime_merge(rt, message);
 }
 
 struct spawned {
@@ -172,20 +176,20 @@ int fl_runtime_spawn_on(fl_runtime *rt, unsigned worker, fl_task_fn fn, void *ar
     struct spawned *task = make_task(fn, arg);
     if (!task)
         return FL_NO_MEMORY;
-    if (fl__mailbox_send(&worker_at(rt, worker)->assigned, &task->message))
+    if (fl__runtime_mailbox_send(&worker_at(rt, worker)->assigned, &task->message))
         return 0;
     fl__release(task);
     return FL_NOT_FOUND;
 }
 
-void fl__forget_message(struct fl__message *message)
+void fl__runtime_forget_message(struct fl__message *message)
 {
     if (message->run == run_spawned)
         fl__release(message);
-    else if (message->run == fl__run_start)
-        fl__forget_start(message);
-    else if (message->run == fl__adopt_segment)
-        fl__forget_segment((struct segment *)message);
+    else if (message->run == fl__runtime_run_start)
+        fl__runtime_forget_start(message);
+    else if (message->run == fl__runtime_adopt_segment)
+        fl__runtime_forget_segment((struct segment *)message);
 }
 
 /* --- Layers above */
@@ -220,9 +224,10 @@ uint64_t fl__runtime_now_ns(const fl_runtime *rt)
 
 static void end_workers(fl_runtime *rt, unsigned first, unsigned end)
 {
+    assert(first <= end);
     for (unsigned i = first; i < end; i++) {
         struct fl__worker *worker = worker_at(rt, i);
-        fl__request(&worker->requests, &worker->mailbox, REQUEST_LEAVE);
+        fl__runtime_request(&worker->requests, &worker->mailbox, REQUEST_LEAVE);
     }
     for (unsigned i = first; i < end; i++)
         pthread_join(worker_at(rt, i)->thread, NULL);
@@ -230,6 +235,7 @@ static void end_workers(fl_runtime *rt, unsigned first, unsigned end)
 
 static int grow(fl_runtime *rt, unsigned active, unsigned workers)
 {
+    assert(active < workers && workers <= FL_RUNTIME_MAX_WORKERS);
     for (unsigned i = active; i < workers; i++) {
         int r = fl__worker_start(rt, i);
         if (r < 0) {
@@ -243,9 +249,9 @@ static int grow(fl_runtime *rt, unsigned active, unsigned workers)
     atomic_store_explicit(&rt->active, workers, memory_order_release);
     for (unsigned i = 0; i < active; i++) {
         struct fl__worker *worker = worker_at(rt, i);
-        fl__request(&worker->requests, &worker->mailbox, REQUEST_SPREAD);
+        fl__runtime_request(&worker->requests, &worker->mailbox, REQUEST_SPREAD);
     }
-    fl__request(&rt->metronome.requests, &rt->metronome.mailbox, REQUEST_DEAL);
+    fl__runtime_request(&rt->metronome.requests, &rt->metronome.mailbox, REQUEST_DEAL);
     return 0;
 }
 
@@ -254,7 +260,7 @@ int fl_runtime_resize(fl_runtime *rt, unsigned workers)
     int r = 0;
     if (workers > FL_RUNTIME_MAX_WORKERS)
         return FL_INVALID_ARGUMENT;
-    if (fl__self && fl__self->rt == rt)
+    if (fl__runtime_self && fl__runtime_self->rt == rt)
         return FL_BUSY;
     pthread_mutex_lock(&rt->resizing);
     unsigned active = atomic_load_explicit(&rt->active, memory_order_relaxed);
@@ -315,7 +321,7 @@ int fl_runtime_new(const fl_runtime_config *config, fl_runtime **ret)
     fl_runtime *rt = make(config);
     if (!rt)
         return FL_NO_MEMORY;
-    int r = fl__metronome_start(rt);
+    int r = fl__runtime_metronome_start(rt);
     if (r < 0) {
         destroy(rt);
         return r;
@@ -335,10 +341,10 @@ void fl_runtime_free(fl_runtime *rt)
 {
     if (!rt)
         return;
-    assert(!fl__self || fl__self->rt != rt);
+    assert(!fl__runtime_self || fl__runtime_self->rt != rt);
     atomic_store(&rt->stopping, true);
     unsigned active = atomic_exchange(&rt->active, 0);
     end_workers(rt, 0, active);
-    fl__metronome_stop(rt);
+    fl__runtime_metronome_stop(rt);
     destroy(rt);
 }

@@ -6,15 +6,17 @@
  * that are cache lines apart, chosen by the entry's bucket: neighbours in the table share a bucket, strangers do not.
  * Thus the stripes tell two things: how much is stale in this wheel, and where.
  *
- * Whoever counts the 64th in a stripe asks the worker for a pass. A pass walks the table from end to end, a bounded
+ * The thread that counts the 64th in a stripe asks the worker for a pass. A pass walks the table from end to end, a bounded
  * number of entries each turn, so that no turn is long: a quarter of the budget, or all of it when more than a quarter of
  * the whole table is stale. It skips buckets in which less than an eighth is. While a pass is under way the worker does not
  * sleep, so an idle worker cleans up in one go; there is another pass if some bucket still deserves it.
  *
  * The count is an estimate: a timer may have moved on between the cancel and the counting. What the stripes had counted
- * before a pass and the pass did not find is not there, so afterwards it counts as settled. Without that, a worker
+ * before a pass and the pass did not find is not there, so afterwards it counts as accounted for. Without that, a worker
  * could look for ever for what it will not find.
  */
+
+#include <assert.h>
 
 #include "runtime/internal.h"
 
@@ -25,7 +27,7 @@ enum {
     PREFETCH = 8,
 };
 
-uint64_t fl__stripe_sum(const struct stripe *stripe)
+uint64_t fl__runtime_stripe_sum(const struct stripe *stripe)
 {
     return atomic_load_explicit(&stripe->cancelled, memory_order_relaxed) +
            atomic_load_explicit(&stripe->moved, memory_order_relaxed);
@@ -33,7 +35,7 @@ uint64_t fl__stripe_sum(const struct stripe *stripe)
 
 static uint64_t stale_in(const struct shelf *shelf, unsigned bucket)
 {
-    int64_t stale = (int64_t)(fl__stripe_sum(&shelf->stripes[bucket]) - shelf->scrub.settled[bucket]);
+    int64_t stale = (int64_t)(fl__runtime_stripe_sum(&shelf->stripes[bucket]) - shelf->scrub.accounted[bucket]);
     return stale > 0 ? (uint64_t)stale : 0;
 }
 
@@ -56,7 +58,7 @@ static bool has_much(const struct shelf *shelf)
     return stale_in_all(shelf) * MUCH > shelf->table.live;
 }
 
-bool fl__much_to_sweep(struct shelf *shelf)
+bool fl__runtime_much_to_sweep(struct shelf *shelf)
 {
     shelf_lock(shelf);
     bool much = has_much(shelf);
@@ -70,14 +72,14 @@ static void begin_pass(struct shelf *shelf)
     scrub->active = true;
     scrub->cursor = 0;
     for (unsigned i = 0; i < BUCKETS; i++) {
-        scrub->mark[i] = fl__stripe_sum(&shelf->stripes[i]);
+        scrub->mark[i] = fl__runtime_stripe_sum(&shelf->stripes[i]);
         scrub->skipped[i] = false;
     }
     uint32_t budget = shelf->owner->rt->scrub_budget;
     scrub->budget = budget < SPARE || has_much(shelf) ? budget : budget / SPARE;
 }
 
-void fl__scrub_begin(struct shelf *shelf)
+void fl__runtime_scrub_begin(struct shelf *shelf)
 {
     shelf_lock(shelf);
     if (!shelf->scrub.active && stale_in_all(shelf) > 0)
@@ -87,11 +89,12 @@ void fl__scrub_begin(struct shelf *shelf)
 
 static void end_pass(struct shelf *shelf)
 {
+    assert(shelf->scrub.active);
     struct scrub *scrub = &shelf->scrub;
     bool again = false;
     for (unsigned i = 0; i < BUCKETS; i++) {
-        if (!scrub->skipped[i] && (int64_t)(scrub->mark[i] - scrub->settled[i]) > 0)
-            scrub->settled[i] = scrub->mark[i];
+        if (!scrub->skipped[i] && (int64_t)(scrub->mark[i] - scrub->accounted[i]) > 0)
+            scrub->accounted[i] = scrub->mark[i];
         again |= is_worth_it(shelf, i);
     }
     scrub->active = false;
@@ -106,7 +109,7 @@ static void look_at(struct shelf *shelf, uint32_t slot)
         return;
     uint64_t word = timer_word(entry->timer);
     if (word_generation(word) != entry->generation || word_state(word) != TIMER_SCHEDULED)
-        fl__drop_stale(shelf, slot, &shelf->owner->counters.scrubbed);
+        fl__runtime_drop_stale(shelf, slot, &shelf->owner->counters.scrubbed);
 }
 
 static void prefetch_handle(const struct shelf *shelf, uint32_t slot)
@@ -119,6 +122,7 @@ static void prefetch_handle(const struct shelf *shelf, uint32_t slot)
 /* Looks at the rest of the cursor's bucket, at most `budget` slots; returns how many. */
 static uint32_t walk(struct shelf *shelf, uint32_t budget)
 {
+    assert(budget > 0);
     uint32_t *cursor = &shelf->scrub.cursor, looked = 0;
     do {
         prefetch_handle(shelf, *cursor + PREFETCH);
@@ -150,8 +154,9 @@ static uint32_t walk_on(struct shelf *shelf)
 }
 
 /* One turn's share. */
-void fl__scrub_turn(struct shelf *shelf)
+void fl__runtime_scrub_turn(struct shelf *shelf)
 {
+    assert(shelf->scrub.active);
     shelf_lock(shelf);
     counter_raise(&shelf->owner->counters.scrub_longest, walk_on(shelf));
     if (shelf->scrub.cursor >> SEGMENT_BITS >= shelf->table.count)

@@ -13,7 +13,7 @@ static void add_shelf(struct fl_runtime_stats *ret, const struct shelf *shelf)
 
 static void add_worker(struct fl_runtime_stats *ret, const struct fl__worker *worker)
 {
-    const struct counters *counters = &worker->counters;
+    const struct runtime_counters *counters = &worker->counters;
     ret->scheduled += counter_read(&counters->scheduled);
     ret->rescheduled += counter_read(&counters->rescheduled);
     ret->fired += counter_read(&counters->fired);
@@ -35,19 +35,6 @@ static void add_outside(struct fl_runtime_stats *ret, const struct outside *outs
     ret->cancelled += atomic_load_explicit(&outside->cancelled, memory_order_relaxed);
 }
 
-static void add_lateness(struct histogram *sum, const struct lateness *h)
-{
-    uint64_t count = counter_read(&h->count), min = counter_read(&h->min), max = counter_read(&h->max);
-    if (count == 0)
-        return;
-    sum->min = sum->count == 0 || min < sum->min ? min : sum->min;
-    sum->max = max > sum->max ? max : sum->max;
-    sum->count += count;
-    sum->sum += counter_read(&h->sum) + ((histogram_sum)counter_read(&h->carried) << 64);
-    for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
-        sum->bucket[i] += counter_read(&h->bucket[i]);
-}
-
 static void set_metronome(struct fl_runtime_stats *ret, const struct metronome *metronome)
 {
     ret->metronome.ticks = counter_read(&metronome->ticks);
@@ -66,7 +53,7 @@ int fl_runtime_stats(fl_runtime *rt, struct fl_runtime_stats *ret)
         if (!worker)
             break;
         add_worker(&stats, worker);
-        add_lateness(&lateness, &worker->lateness);
+        fl__histogram_merge(&lateness, &worker->lateness);
     }
     for (unsigned i = 0; i < OUTSIDE_STRIPES; i++)
         add_outside(&stats, &rt->outside[i]);

@@ -20,6 +20,7 @@ static struct fl__message *take_rest(struct tasks *tasks)
 /* Puts a list into the ring, which is empty, and what is too much into `rest`, which is too. */
 static void fill(struct tasks *tasks, struct fl__message *list)
 {
+    assert(list && !atomic_load_explicit(&tasks->rest, memory_order_relaxed));
     uint64_t tail = atomic_load_explicit(&tasks->tail, memory_order_relaxed), end = tail + TASKS_RING;
     for (; list && tail < end; list = list->next)
         atomic_store_explicit(slot(tasks, tail++), list, memory_order_relaxed);
@@ -32,7 +33,7 @@ static bool refill(struct tasks *tasks)
 {
     struct fl__message *list = take_rest(tasks);
     if (!list)
-        list = stack_take(&tasks->fresh);
+        list = fl__stack_take(&tasks->fresh);
     if (list)
         fill(tasks, list);
     return list;
@@ -53,7 +54,7 @@ static unsigned take_from_ring(struct tasks *tasks, struct fl__message **out, un
     return (unsigned)count;
 }
 
-unsigned fl__tasks_take(struct tasks *tasks, struct fl__message **out, unsigned limit)
+unsigned fl__runtime_tasks_take(struct tasks *tasks, struct fl__message **out, unsigned limit)
 {
     unsigned count;
     while ((count = take_from_ring(tasks, out, limit)) == 0 && refill(tasks))
@@ -82,13 +83,13 @@ static bool steal_from_ring(struct tasks *own, struct tasks *other)
     return true;
 }
 
-bool fl__tasks_steal(struct tasks *own, struct tasks *other)
+bool fl__runtime_tasks_steal(struct tasks *own, struct tasks *other)
 {
     if (steal_from_ring(own, other))
         return true;
     struct fl__message *list = take_rest(other);
     if (!list)
-        list = stack_take(&other->fresh);
+        list = fl__stack_take(&other->fresh);
     if (list)
         fill(own, list);
     return list;
@@ -103,9 +104,9 @@ static void take_all(struct fl__message *list, void (*take)(void *arg, struct fl
     }
 }
 
-void fl__tasks_close(struct tasks *tasks, void (*take)(void *arg, struct fl__message *message), void *arg)
+void fl__runtime_tasks_close(struct tasks *tasks, void (*take)(void *arg, struct fl__message *message), void *arg)
 {
-    struct fl__message *fresh = stack_close(&tasks->fresh), *message;
+    struct fl__message *fresh = fl__stack_close(&tasks->fresh), *message;
     while (take_from_ring(tasks, &message, 1) > 0)
         take(arg, message);
     take_all(take_rest(tasks), take, arg);

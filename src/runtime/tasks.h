@@ -2,13 +2,13 @@
 #ifndef FOLIOT_RUNTIME_TASKS_H
 #define FOLIOT_RUNTIME_TASKS_H
 
-/* A worker's tasks that have not begun and that any worker may begin: its own takes them one by one, in order; one that
- * has nothing to do takes half, or all that is further back. So a worker that is stuck in a task holds up only that task.
+/* Tasks of a worker that have not begun and that any worker may begin. The owner takes them one by one, in order. An idle
+ * worker takes half of them, or all that are further back. So a worker that is stuck in a task holds up only that task.
  * Timers that other threads have started are on their way in a second one of these.
  *
  *     fresh    any thread pushes here
- *     ring     the next ones to begin: taken at the head, by whoever swaps it; the owner adds at the tail
- *     rest     what did not fit into the ring, linked, oldest first: put there by the owner, taken whole by anybody
+ *     ring     the next ones to begin: taken at the head, by a compare-and-swap; the owner adds at the tail
+ *     rest     what did not fit into the ring, linked, oldest first: put there by the owner, taken whole by any worker
  *
  * They are filled from behind: the owner looks at `rest` when the ring is empty, and at `fresh` when that is empty too.
  *
@@ -18,15 +18,17 @@
 
 #include <stdint.h>
 
-#include "runtime/stack.h"
+#include "base/alloc.h"
+#include "base/queue.h"
+#include "runtime/worker.h"
 
 enum { TASKS_RING = 256 };
 
 struct tasks {
-    struct stack fresh;
-    _Alignas(64) _Atomic uint64_t head;
+    _Alignas(CACHE_LINE) _Atomic(struct fl__message *) fresh;
+    _Alignas(CACHE_LINE) _Atomic uint64_t head;
     _Atomic(struct fl__message *) rest;
-    _Alignas(64) _Atomic uint64_t tail;
+    _Alignas(CACHE_LINE) _Atomic uint64_t tail;
     _Atomic(struct fl__message *) ring[TASKS_RING];
 };
 
@@ -35,22 +37,22 @@ static inline bool tasks_waiting(const struct tasks *tasks)
 {
     return atomic_load_explicit(&tasks->head, memory_order_relaxed) !=
                atomic_load_explicit(&tasks->tail, memory_order_relaxed) ||
-           atomic_load_explicit(&tasks->rest, memory_order_relaxed) || !stack_is_empty(&tasks->fresh);
+           atomic_load_explicit(&tasks->rest, memory_order_relaxed) || !fl__stack_is_empty(&tasks->fresh);
 }
 
 /* Takes the next ones, at most `limit`; returns how many. The owner only. */
-unsigned fl__tasks_take(struct tasks *tasks, struct fl__message **out, unsigned limit);
+unsigned fl__runtime_tasks_take(struct tasks *tasks, struct fl__message **out, unsigned limit);
 
 static inline struct fl__message *tasks_pop(struct tasks *tasks) /* NULL: there is none */
 {
     struct fl__message *message;
-    return fl__tasks_take(tasks, &message, 1) > 0 ? message : NULL;
+    return fl__runtime_tasks_take(tasks, &message, 1) > 0 ? message : NULL;
 }
 
 /* Takes some of another's, when there are no own ones; false if there are none. The owner of `own` only. */
-bool fl__tasks_steal(struct tasks *own, struct tasks *other);
+bool fl__runtime_tasks_steal(struct tasks *own, struct tasks *other);
 
 /* The owner leaves: calls `take` for each; there will be no more. */
-void fl__tasks_close(struct tasks *tasks, void (*take)(void *arg, struct fl__message *message), void *arg);
+void fl__runtime_tasks_close(struct tasks *tasks, void (*take)(void *arg, struct fl__message *message), void *arg);
 
 #endif

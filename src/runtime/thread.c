@@ -21,7 +21,7 @@ static void block_signals(bool faults_too, sigset_t *ret_before)
     pthread_sigmask(SIG_SETMASK, &set, ret_before);
 }
 
-int fl__thread_start(pthread_t *ret, const char *name, bool has_callbacks, void *(*run)(void *arg), void *arg)
+int fl__runtime_thread_start(pthread_t *ret, const char *name, bool has_callbacks, void *(*run)(void *arg), void *arg)
 {
     sigset_t before;
     block_signals(!has_callbacks, &before);

@@ -4,7 +4,7 @@
  * See handle.h for the word and entries.h for what the wheel's data points to. Here is what each party does:
  *
  *   start on a worker    puts an entry into its own wheel first, which can fail, and then swaps the word, which cannot.
- *                        Only this thread polls this wheel, so nobody sees the entry before the word agrees with it.
+ *                        Only this thread polls this wheel, so the entry is not seen before the word agrees with it.
  *   start elsewhere      swaps the word to MIGRATING and puts down a record with the new generation and deadline, for the
  *                        carrier to find; sends the carrier if it is not on its way.
  *   arrival              puts an entry into the wheel, then swaps MIGRATING to SCHEDULED. If the word has moved on, the
@@ -15,39 +15,40 @@
  *   leaving, spreading   swaps SCHEDULED to MIGRATING, then sends the entries away (migrate.c).
  *
  * At most once per start: to fire, the word must go from SCHEDULED to FIRING, and in one generation it can do so once.
- * Not lost: in each generation that waits, there is exactly one entry or record that carries it, and whoever holds that
+ * Not lost: in each generation that waits, there is exactly one entry or record that carries it, and its holder
  * puts it into a wheel or keeps it. Not early: the wheel is never early, and fire() looks at the target itself.
  *
  * No memory. To start may fail, for want of an entry. What has been promised may not: a message that finds no memory on
  * arrival is kept and tried again in each turn. The wheel takes every deadline and needs no memory.
  */
 
-#include "base/alloc.h"
+#include <assert.h>
+
 #include "runtime/internal.h"
 
 /* --- References */
 
-struct fl__record_pool fl__timer_pool = {.size = TIMER_BYTES, .lock = PTHREAD_MUTEX_INITIALIZER};
+struct fl__record_pool fl__runtime_timer_pool = {.size = TIMER_BYTES, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void release(fl_timer *t)
+void fl__runtime_timer_release(fl_timer *t)
 {
-    struct fl__worker *worker = fl__self;
-    fl__record_give(&fl__timer_pool, worker ? &worker->handles : NULL, t);
+    struct fl__worker *worker = fl__runtime_self;
+    fl__record_give(&fl__runtime_timer_pool, worker ? &worker->handles : NULL, t);
 }
 
 int fl_timer_new(fl_runtime *rt, fl_task_fn fn, void *arg, fl_timer **ret)
 {
     if (!fn)
         return FL_INVALID_ARGUMENT;
-    struct fl__worker *worker = fl__self;
-    fl_timer *t = fl__record_take(&fl__timer_pool, worker ? &worker->handles : NULL);
+    struct fl__worker *worker = fl__runtime_self;
+    fl_timer *t = fl__record_take(&fl__runtime_timer_pool, worker ? &worker->handles : NULL);
     if (!t)
         return FL_NO_MEMORY;
     t->rt = rt;
     t->fn = fn;
     t->arg = arg;
     atomic_init(&t->start, NULL);
-    t->carrier.run = fl__run_start;
+    t->carrier.run = fl__runtime_run_start;
     atomic_init(&t->place, 0);
     atomic_init(&t->word, TIMER_REFERENCE | TIMER_IDLE);
     *ret = t;
@@ -69,16 +70,10 @@ void fl_timer_unref(fl_timer *t)
     uint64_t word = atomic_fetch_sub_explicit(&t->word, TIMER_REFERENCE, memory_order_acq_rel);
     assert(word_references(word) > 0);
     if (word_references(word) == 1)
-        release(t);
+        fl__runtime_timer_release(t);
 }
 
 /* --- Entries of this worker */
-
-/* UINT64_MAX means elsewhere that there is no deadline. */
-static inline uint64_t moment(uint64_t time_ns)
-{
-    return earlier(time_ns, TIME_MAX);
-}
 
 /* The shelf's entry for the timer, if it is in the wheel; its generation may be an earlier one. */
 static inline struct entry *entry_on(const struct shelf *shelf, const fl_timer *t, uint32_t *ret_slot)
@@ -93,35 +88,36 @@ static inline struct entry *entry_on(const struct shelf *shelf, const fl_timer *
 
 static struct shelf *shelf_at(fl_runtime *rt, uint64_t place)
 {
+    assert(place != 0);
     struct fl__worker *worker = worker_at(rt, (unsigned)(place >> 32) - 1);
     return place & PLACE_COMMON ? &worker->common : &worker->own;
 }
 
-/* A timer of the worker: the metronome shall know of a deadline that comes before the next turn. If it is due already,
- * nobody has to wait for a tick. */
-static void publish(struct fl__worker *worker, uint64_t target_ns)
+void fl__runtime_publish(struct fl__worker *worker, uint64_t target_ns)
 {
+    assert(target_ns <= TIME_MAX);
     if (target_ns <= worker->now_ns)
         atomic_store_explicit(&worker->needs_poll, true, memory_order_relaxed);
     if (target_ns < atomic_load_explicit(&worker->next_ns, memory_order_relaxed))
         atomic_store_explicit(&worker->next_ns, target_ns, memory_order_relaxed);
 }
 
-/* A timer that others may fire: somebody has to look whether it is, a tick after its deadline. */
+/* A timer that other workers may fire: the metronome looks a tick after its deadline whether it has fired. */
 static void publish_common(struct fl__worker *worker, uint64_t target_ns)
 {
     struct metronome *metronome = &worker->rt->metronome;
-    publish(worker, target_ns);
+    fl__runtime_publish(worker, target_ns);
     if (target_ns < atomic_load_explicit(&worker->common.next_ns, memory_order_relaxed))
         atomic_store(&worker->common.next_ns, target_ns);
     if (target_ns < atomic_load(&metronome->watch_ns) && fl__runtime_workers(worker->rt) > 1 && !worker->rt->own_clock)
-        fl__request(&metronome->requests, &metronome->mailbox, REQUEST_WATCH);
+        fl__runtime_request(&metronome->requests, &metronome->mailbox, REQUEST_WATCH);
 }
 
 /* Puts a new entry into table and wheel; its generation is still to be set. */
 static inline int add_entry(struct shelf *shelf, fl_timer *t, uint64_t target_ns, struct entry **ret_entry,
                             uint32_t *ret_slot)
 {
+    assert(shelf->wheel && target_ns <= TIME_MAX);
     int r = entries_reserve(&shelf->table);
     if (r < 0)
         return r;
@@ -135,22 +131,22 @@ static inline int add_entry(struct shelf *shelf, fl_timer *t, uint64_t target_ns
     return 0;
 }
 
-void fl__remove_entry(struct shelf *shelf, uint32_t slot)
+void fl__runtime_remove_entry(struct shelf *shelf, uint32_t slot)
 {
     fl_nodes_stop(shelf->wheel, &entries_at(&shelf->table, slot)->node);
     entries_put(&shelf->table, slot);
 }
 
-static void settle(struct shelf *shelf, uint32_t slot)
+static void scrub_account(struct shelf *shelf, uint32_t slot)
 {
-    shelf->scrub.settled[bucket_of(slot)]++;
+    shelf->scrub.accounted[bucket_of(slot)]++;
 }
 
-void fl__drop_stale(struct shelf *shelf, uint32_t slot, counter *why)
+void fl__runtime_drop_stale(struct shelf *shelf, uint32_t slot, counter *why)
 {
     fl_timer *t = entries_at(&shelf->table, slot)->timer;
-    fl__remove_entry(shelf, slot);
-    settle(shelf, slot);
+    fl__runtime_remove_entry(shelf, slot);
+    scrub_account(shelf, slot);
     counter_add(why, 1);
     fl_timer_unref(t);
 }
@@ -173,7 +169,7 @@ static __attribute__((noinline)) void count_left_behind(fl_timer *t, uint64_t pl
     uint64_t before =
         atomic_fetch_add_explicit(cancelled ? &stripe->cancelled : &stripe->moved, 1, memory_order_relaxed);
     if (before % 64 == 63 && !(atomic_load_explicit(&worker->requests.bits, memory_order_relaxed) & REQUEST_SCRUB))
-        fl__request(&worker->requests, &worker->mailbox, REQUEST_SCRUB);
+        fl__runtime_request(&worker->requests, &worker->mailbox, REQUEST_SCRUB);
 }
 
 /* --- Starting */
@@ -193,9 +189,9 @@ static __attribute__((noinline)) void move_here(struct fl__worker *worker, fl_ti
     while (!timer_restart(t, &word, TIMER_SCHEDULED, 0))
         ;
     if (word_state(word) == TIMER_MIGRATING)
-        settle(own, slot); /* it was stale, and counted as such */
+        scrub_account(own, slot); /* it was stale, and counted as such */
     entry->generation = word_generation(word + TIMER_GENERATION);
-    publish(worker, target_ns);
+    fl__runtime_publish(worker, target_ns);
     counter_add(&worker->counters.scheduled, 1);
     if (word_waits(word))
         counter_add(&worker->counters.rescheduled, 1);
@@ -205,6 +201,7 @@ static __attribute__((noinline)) void move_here(struct fl__worker *worker, fl_ti
  * scrub, which is rare, and not looked for, which would cost every start. */
 static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns)
 {
+    assert(worker == fl__runtime_self);
     uint32_t slot;
     struct entry *entry = word_waits(timer_word(t)) ? entry_on(&worker->own, t, &slot) : NULL;
     if (entry) {
@@ -218,12 +215,12 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     uint64_t place = timer_exchange_place(t, make_place(worker->index, false, slot)); /* before the swap */
     do {
         if (references_are_used_up(word)) {
-            fl__remove_entry(&worker->own, slot);
+            fl__runtime_remove_entry(&worker->own, slot);
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_SCHEDULED, 1));
     entry->generation = word_generation(word + TIMER_GENERATION);
-    publish(worker, target_ns);
+    fl__runtime_publish(worker, target_ns);
     if (word_state(word) == TIMER_SCHEDULED && place != 0) /* 0 if the other start came since */
         count_left_behind(t, place, false);
     counter_add(&worker->counters.scheduled, 1);
@@ -232,17 +229,17 @@ static int start_here(struct fl__worker *worker, fl_timer *t, uint64_t target_ns
     return 0;
 }
 
-struct fl__record_pool fl__start_pool = {.size = sizeof(struct start), .lock = PTHREAD_MUTEX_INITIALIZER};
+struct fl__record_pool fl__runtime_start_pool = {.size = sizeof(struct timer_start), .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct fl__records *own_starts(void)
 {
-    struct fl__worker *worker = fl__self;
+    struct fl__worker *worker = fl__runtime_self;
     return worker ? &worker->starts : NULL;
 }
 
-static void release_start(struct start *start)
+static void release_start(struct timer_start *start)
 {
-    fl__record_give(&fl__start_pool, own_starts(), start);
+    fl__record_give(&fl__runtime_start_pool, own_starts(), start);
 }
 
 static void count_outside(fl_timer *t, bool again)
@@ -254,11 +251,12 @@ static void count_outside(fl_timer *t, bool again)
 }
 
 /* Puts a record in its place, from where on it is no longer ours. True: the carrier has to be sent, by the caller. */
-static bool put_start(fl_timer *t, struct start *start)
+static bool put_start(fl_timer *t, struct timer_start *start)
 {
+    assert(start);
     for (;;) {
         uint64_t generation = start->generation;
-        struct start *there = atomic_exchange_explicit(&t->start, start, memory_order_acq_rel);
+        struct timer_start *there = atomic_exchange_explicit(&t->start, start, memory_order_acq_rel);
         if (!there)
             return true;
         if (generation_is_later(generation, there->generation)) {
@@ -270,14 +268,14 @@ static bool put_start(fl_timer *t, struct start *start)
     }
 }
 
-/* To the worker that has an entry for it already, which then need not be stale for long; otherwise to anybody. */
+/* To the worker that has an entry for it already, so that the entry is not stale for long; otherwise to any worker. */
 static void send_carrier(fl_timer *t, bool was_scheduled)
 {
     uint64_t place = timer_place(t);
     if (was_scheduled) {
         unsigned index = (unsigned)(place >> 32) - 1;
         if (index < atomic_load_explicit(&t->rt->active, memory_order_acquire) &&
-            fl__offer(worker_at(t->rt, index), &t->carrier))
+            fl__runtime_offer(worker_at(t->rt, index), &t->carrier))
             return;
     }
     fl__runtime_send(t->rt, &t->carrier);
@@ -285,7 +283,7 @@ static void send_carrier(fl_timer *t, bool was_scheduled)
 
 static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t target_ns)
 {
-    struct start *start = fl__record_take(&fl__start_pool, own_starts());
+    struct timer_start *start = fl__record_take(&fl__runtime_start_pool, own_starts());
     if (!start)
         return FL_NO_MEMORY;
     uint64_t word = timer_word(t);
@@ -295,7 +293,7 @@ static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t targe
             return FL_CAPACITY_EXCEEDED;
         }
     } while (!timer_restart(t, &word, TIMER_MIGRATING, 1));
-    *start = (struct start){word_generation(word + TIMER_GENERATION), target_ns};
+    *start = (struct timer_start){word_generation(word + TIMER_GENERATION), target_ns};
     bool was_scheduled = word_state(word) == TIMER_SCHEDULED;
     if (was_scheduled)
         count_left_behind(t, timer_place(t), false);
@@ -307,7 +305,7 @@ static __attribute__((noinline)) int start_elsewhere(fl_timer *t, uint64_t targe
 
 int fl_timer_start(fl_timer *t, uint64_t deadline_ns)
 {
-    struct fl__worker *worker = fl__self;
+    struct fl__worker *worker = fl__runtime_self;
     deadline_ns = moment(deadline_ns);
     return worker && worker->rt == t->rt ? start_here(worker, t, deadline_ns) : start_elsewhere(t, deadline_ns);
 }
@@ -324,6 +322,7 @@ int fl_timer_start_after(fl_timer *t, uint64_t delay_ns)
 static inline bool cancel_here(struct fl__worker *worker, fl_timer *t, uint64_t word, struct entry *entry,
                                uint32_t slot)
 {
+    assert(worker == fl__runtime_self && entry->timer == t);
     uint64_t generation = entry->generation;
     while (!timer_move(t, &word, TIMER_CANCELLED, -1))
         if (word_generation(word) != generation || !word_waits(word))
@@ -350,7 +349,7 @@ static __attribute__((noinline)) bool cancel_elsewhere(fl_timer *t)
 
 bool fl_timer_cancel(fl_timer *t)
 {
-    struct fl__worker *worker = fl__self;
+    struct fl__worker *worker = fl__runtime_self;
     uint64_t word = timer_word(t);
     uint32_t slot;
     if (!word_waits(word))
@@ -366,14 +365,14 @@ bool fl_timer_cancel(fl_timer *t)
 /* --- Arriving */
 
 /* Gives the timer an entry here: the one it has from an earlier start, or a new one, which takes over the reference of
- * who sent it. */
+ * the sender. */
 static int receive(struct shelf *shelf, fl_timer *t, uint64_t target_ns, uint32_t *ret_slot)
 {
     struct entry *entry = entry_on(shelf, t, ret_slot);
     if (!entry)
         return add_entry(shelf, t, target_ns, &entry, ret_slot);
     fl_nodes_start(shelf->wheel, &entry->node, target_ns);
-    settle(shelf, *ret_slot);
+    scrub_account(shelf, *ret_slot);
     fl_timer_unref(t); /* not the last: the entry has one */
     return 0;
 }
@@ -381,6 +380,7 @@ static int receive(struct shelf *shelf, fl_timer *t, uint64_t target_ns, uint32_
 /* The shelf is locked. */
 static int adopt(struct shelf *shelf, fl_timer *t, uint64_t generation, uint64_t target_ns)
 {
+    assert(shelf->common && shelf->wheel);
     uint32_t slot;
     uint64_t word = timer_word(t);
     if (word_generation(word) != generation || word_state(word) != TIMER_MIGRATING) {
@@ -396,14 +396,14 @@ static int adopt(struct shelf *shelf, fl_timer *t, uint64_t generation, uint64_t
     while (word_generation(word) == generation && word_state(word) == TIMER_MIGRATING)
         if (timer_move(t, &word, TIMER_SCHEDULED, 0))
             return 0;
-    fl__remove_entry(shelf, slot);
+    fl__runtime_remove_entry(shelf, slot);
     fl_timer_unref(t);
     return 0;
 }
 
 /* Takes in a timer that was sent here, with the sender's reference. Returns 0, also if it was stale; FL_NO_MEMORY: try
  * again. */
-int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns)
+int fl__runtime_adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint64_t target_ns)
 {
     shelf_lock(&worker->common);
     int r = adopt(&worker->common, t, generation, target_ns);
@@ -413,156 +413,28 @@ int fl__adopt(struct fl__worker *worker, fl_timer *t, uint64_t generation, uint6
 
 static fl_timer *carried(struct fl__message *carrier)
 {
-    return (fl_timer *)((char *)carrier - offsetof(fl_timer, carrier));
+    return container_of(carrier, fl_timer, carrier);
 }
 
 /* From the exchange on the carrier may be sent again. */
-static struct start *take_start(fl_timer *t)
+static struct timer_start *take_start(fl_timer *t)
 {
     return atomic_exchange_explicit(&t->start, NULL, memory_order_acq_rel);
 }
 
-void fl__run_start(struct fl__worker *worker, struct fl__message *carrier)
+void fl__runtime_run_start(struct fl__worker *worker, struct fl__message *carrier)
 {
     fl_timer *t = carried(carrier);
-    struct start *start = take_start(t);
-    if (fl__adopt(worker, t, start->generation, start->target_ns) == 0)
+    struct timer_start *start = take_start(t);
+    if (fl__runtime_adopt(worker, t, start->generation, start->target_ns) == 0)
         release_start(start);
     else if (put_start(t, start))
-        queue_append(&worker->hungry, carrier);
-}
-
-/* --- Firing */
-
-static void add_lateness(struct lateness *h, uint64_t value)
-{
-    if (counter_read(&h->count) == 0 || value < counter_read(&h->min))
-        atomic_store_explicit(&h->min, value, memory_order_relaxed);
-    counter_raise(&h->max, value);
-    counter_add(&h->count, 1);
-    counter_add(&h->sum, value);
-    if (counter_read(&h->sum) < value) /* a million timers that are hours late are enough for that */
-        counter_add(&h->carried, 1);
-    counter_add(&h->bucket[histogram_bucket(value)], 1);
-}
-
-/* The callback has returned: FIRED, unless it was started again, and one reference less. */
-static void finish_firing(fl_timer *t, uint64_t generation)
-{
-    uint64_t word = timer_word(t), next;
-    do {
-        next = word - TIMER_REFERENCE;
-        if (word_generation(word) == generation && word_state(word) == TIMER_FIRING)
-            next = next - TIMER_FIRING + TIMER_FIRED;
-    } while (!timer_swap(t, &word, next));
-    if (word_references(next) == 0)
-        release(t);
-}
-
-/* Takes out an entry that is due, for its callback to be called. False: it was stale. */
-static bool win_firing(struct fl__worker *worker, struct shelf *shelf, uint32_t slot, struct entry *ret)
-{
-    const struct entry *entry = entries_at(&shelf->table, slot);
-    uint64_t word = timer_word(entry->timer);
-    while (word_generation(word) == entry->generation && word_state(word) == TIMER_SCHEDULED)
-        if (timer_move(entry->timer, &word, TIMER_FIRING, 0)) {
-            *ret = *entry;
-            entries_put(&shelf->table, slot);
-            return true;
-        }
-    fl__drop_stale(shelf, slot, &worker->counters.stale_dropped);
-    return false;
-}
-
-static void call(struct fl__worker *worker, const struct entry *entry)
-{
-    counter_add(&worker->counters.fired, 1);
-    add_lateness(&worker->lateness, worker->now_ns - entry_target_ns(entry));
-    entry->timer->fn(entry->timer->arg);
-    finish_firing(entry->timer, entry->generation);
-}
-
-void fl__fire(struct fl__worker *worker, fl_node *due)
-{
-    struct entry entry;
-    if (win_firing(worker, &worker->own, entries_slot(entry_of_node(due)), &entry))
-        call(worker, &entry);
-}
-
-/* Takes the next one that is due out of a common shelf, which is locked. False: there is none. */
-static bool take_due(struct fl__worker *worker, struct shelf *shelf, struct entry *ret)
-{
-    fl_node *due;
-    while (shelf->wheel && fl_nodes_poll(shelf->wheel, worker->now_ns, &due, 1) > 0) {
-        uint64_t target_ns = fl_node_deadline_ns(due);
-        if (target_ns > worker->now_ns) /* another worker has polled here, and its clock was read later */
-            worker->now_ns = target_ns;
-        if (win_firing(worker, shelf, entries_slot(entry_of_node(due)), ret))
-            return true;
-    }
-    uint64_t next_ns = NEVER;
-    if (shelf->wheel)
-        fl_nodes_next_poll(shelf->wheel, &next_ns);
-    atomic_store_explicit(&shelf->next_ns, next_ns, memory_order_relaxed);
-    return false;
-}
-
-/* One at a time: what is not taken out can be taken by others while the callback runs. */
-unsigned fl__fire_common(struct fl__worker *worker, struct shelf *shelf)
-{
-    struct entry entry;
-    unsigned fired = 0;
-    if (atomic_load_explicit(&shelf->next_ns, memory_order_relaxed) > worker->now_ns)
-        return 0;
-    fl__work_begins(worker);
-    while (fired < TIMER_BUDGET && !runtime_stopping(worker->rt)) {
-        shelf_lock(shelf);
-        bool more = take_due(worker, shelf, &entry);
-        shelf_unlock(shelf);
-        if (!more)
-            break;
-        fl__ask_for_help(worker);
-        call(worker, &entry);
-        fired++;
-        if (fl__work_takes_long(worker))
-            break;
-    }
-    return fired;
-}
-
-/* --- Timers of one worker */
-
-void fl__local_timer_start(struct fl__worker *worker, struct fl__local_timer *timer, uint64_t deadline_ns)
-{
-    deadline_ns = moment(deadline_ns);
-    fl_nodes_start(worker->local, &timer->node, deadline_ns);
-    publish(worker, deadline_ns);
-}
-
-bool fl__local_timer_cancel(struct fl__worker *worker, struct fl__local_timer *timer)
-{
-    return fl_nodes_stop(worker->local, &timer->node);
-}
-
-/* One at a time, so that each can be cancelled until it fires. */
-void fl__fire_local(struct fl__worker *worker)
-{
-    fl_node *due;
-    for (unsigned n = 0; n < TIMER_BUDGET && fl_nodes_poll(worker->local, worker->now_ns, &due, 1) > 0; n++) {
-        struct fl__local_timer *timer =
-            (struct fl__local_timer *)((char *)due - offsetof(struct fl__local_timer, node));
-        add_lateness(&worker->lateness, worker->now_ns - fl_node_deadline_ns(due));
-        if (n == 0)
-            fl__work_begins(worker);
-        timer->fire(worker, timer);
-        if (fl__work_takes_long(worker) || runtime_stopping(worker->rt))
-            return;
-    }
+        fl__queue_append(&worker->hungry, carrier);
 }
 
 /* --- The end */
 
-void fl__forget(fl_timer *t, uint64_t generation)
+void fl__runtime_forget(fl_timer *t, uint64_t generation)
 {
     uint64_t word = timer_word(t);
     while (word_generation(word) == generation && word_waits(word))
@@ -571,11 +443,11 @@ void fl__forget(fl_timer *t, uint64_t generation)
     fl_timer_unref(t);
 }
 
-void fl__forget_start(struct fl__message *carrier)
+void fl__runtime_forget_start(struct fl__message *carrier)
 {
     fl_timer *t = carried(carrier);
-    struct start *start = take_start(t);
+    struct timer_start *start = take_start(t);
     uint64_t generation = start->generation;
     release_start(start);
-    fl__forget(t, generation);
+    fl__runtime_forget(t, generation);
 }

@@ -22,7 +22,7 @@
 
 struct fl__worker;
 
-/* --- Who and where */
+/* --- Identity */
 
 struct fl__worker *fl__worker_self(void); /* any thread; NULL if it is not a worker of any runtime */
 fl_runtime *fl__worker_runtime(const struct fl__worker *worker); /* any thread */
@@ -52,18 +52,18 @@ bool fl__worker_send(struct fl__worker *worker, struct fl__message *message);
  * if the runtime is freed before, it is forgotten. */
 void fl__runtime_send(fl_runtime *rt, struct fl__message *message);
 
-/* Appends to this worker's own queue without a word to anybody: for yielding. */
+/* Appends to the queue of this worker without waking it: for yielding. */
 void fl__worker_again(struct fl__worker *worker, struct fl__message *message);
 
 /* --- Long turns */
 
-/* To be asked between two pieces of work that may take long. True: a timer of the worker is due, or it has been at it for
- * a tick since `since_ns`; who has more to do should end his turn and go on in the next. From the first call on the
- * metronome looks at the clock. */
+/* To be asked between two pieces of work that may take long. True: a timer of the worker is due, or a tick has passed
+ * since `since_ns`. Then the caller should end its turn and go on in the next. From the first call on, the metronome looks
+ * at the clock. */
 bool fl__worker_must_turn(struct fl__worker *worker, uint64_t since_ns);
 
 /* When the worker has to turn for its timers, messages and loop: 0 if it has something to do now, or its loop watches a
- * descriptor; UINT64_MAX if it knows of nothing. */
+ * descriptor; NEVER if it waits for no time. */
 uint64_t fl__worker_next_ns(struct fl__worker *worker);
 
 /* --- The end of a turn */

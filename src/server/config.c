@@ -16,17 +16,6 @@
 #include "node/node.h"
 #include "server/settings.h"
 
-void config_complain(struct reading *reading, const char *format, ...)
-{
-    va_list arguments;
-    reading->wrong++;
-    fputs("foliot serve: ", reading->errors);
-    va_start(arguments, format);
-    vfprintf(reading->errors, format, arguments);
-    va_end(arguments);
-    fputc('\n', reading->errors);
-}
-
 static const char prefix[] = "FOLIOT_";
 
 static void write_variable(const char *name, FILE *to)
@@ -202,7 +191,7 @@ static void take_setting(struct reading *reading, const struct option *option, c
     fputc('\n', reading->errors);
 }
 
-/* Either what is no setting, or the settings. */
+/* Reads either the options that are no settings, or the settings. */
 static void read_options(struct reading *reading, bool other)
 {
     const struct server_config *config = reading->config;
@@ -232,7 +221,8 @@ static void read_options(struct reading *reading, bool other)
 
 /* --- The environment --------------------------------------------------------------------------------------------- */
 
-/* "FOLIOT_MAX_BODY=1MiB" is "max-body"; the value is what follows. False for what is not Foliot's, or empty. */
+/* "FOLIOT_MAX_BODY=1MiB" has the name "max-body" and the value "1MiB". Returns false for a variable that is not Foliot's, or
+ * empty. */
 static bool split_variable(const char *variable, char name[64], const char **ret_value)
 {
     const char *equals = strchr(variable, '=');
@@ -294,7 +284,7 @@ static bool is_given(const struct server_config *config, const char *name)
     return config->origins[setting_named(name) - settings].from != CONFIG_DEFAULT;
 }
 
-/* Whether all of these values were taken: what was refused is not judged a second time. */
+/* Whether all of these values were accepted. A refused value gets no second error. */
 static bool are_sound(const struct reading *reading, const char *first, const char *second)
 {
     uint64_t bits = UINT64_C(1) << (setting_named(first) - settings) | UINT64_C(1)
@@ -368,6 +358,13 @@ static void check_cluster(struct reading *reading)
         refuse_because(reading, "test-clock", "a test clock is not available with advertise; remove one of them");
 }
 
+/* Half of them may wait in lanes, where each has an attempt beside it, half a kilobyte large. */
+static uint64_t timers_in_memory(uint64_t budget)
+{
+    const uint64_t least = 100000, each = 2 << 10;
+    return budget / each > least ? budget / each : least;
+}
+
 static void check_sizes(struct reading *reading)
 {
     struct server_config *config = reading->config;
@@ -378,12 +375,14 @@ static void check_sizes(struct reading *reading)
         refuse_because(reading, "max-body", "it must be at least max-payload");
     if (!is_given(config, "max-memory"))
         config->max_memory = budget_default();
+    if (!is_given(config, "max-memory-timers"))
+        config->engine.max_memory_timers = timers_in_memory(config->max_memory);
     /* A schedule is kept as the payload of a timer, with the payload of its own timers in it. */
     uint64_t most = config->max_payload + (64 << 10);
     config->engine.max_payload = (uint32_t)(most < 8 << 20 ? most : 8 << 20);
 }
 
-/* `smaller` may not be more than `larger`; the one that was given is to blame, and if both were, the smaller. */
+/* `smaller` may not be more than `larger`. The error names the setting that was given; if both were, the smaller. */
 static void check_order(struct reading *reading, const char *smaller, uint64_t a, const char *larger, uint64_t b)
 {
     char reason[128];

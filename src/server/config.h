@@ -44,9 +44,9 @@ struct server_config {
     bool loopback_only; /* all of them are */
     char *store;        /* URL; it may have a password in it */
     uint32_t shards;    /* 0: as the store has, or its default */
-    uint32_t workers;   /* 0: one a processor */
-    char *owner;        /* who claims the shards; NULL: host name and process */
-    char *advertise;    /* where other servers of the store reach this one: "HOST:PORT"; NULL: it is alone */
+    uint32_t workers;   /* 0: one per processor */
+    char *owner;        /* the name under which the server claims shards; NULL: host name and process */
+    char *advertise;    /* where other servers of the store reach this one: "HOST:PORT"; NULL: no other servers */
     char *allowed_host; /* names that the Host header may have, "NAME[,NAME...]"; NULL: only loopback ones */
     bool allow_private_targets;
     bool echo;  /* the built-in target /echo */
@@ -67,7 +67,7 @@ struct server_config {
     uint64_t event_buffer;             /* bytes */
     uint64_t max_payload;              /* engine.max_payload has room for the mark of bytes that are no JSON */
     uint64_t max_timers_per_namespace; /* 0: none */
-    uint32_t max_request_rate;         /* a second and client address; 0: none */
+    uint32_t max_request_rate;         /* per second and client address; 0: no limit */
     uint64_t head_timeout_us, body_timeout_us, idle_timeout_us, stop_timeout_us;
     /* Webhooks. */
     uint32_t webhook_concurrency, webhook_per_host;

@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* The settings for people: as a file, and as help. */
+/* The settings for people: complaints, as a file, and as help. */
 
 #include "server/config.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/settings.h"
+
+void config_complain(struct reading *reading, const char *format, ...)
+{
+    va_list arguments;
+    reading->wrong++;
+    fputs("foliot serve: ", reading->errors);
+    va_start(arguments, format);
+    vfprintf(reading->errors, format, arguments);
+    va_end(arguments);
+    fputc('\n', reading->errors);
+}
 
 /* --- As a file --------------------------------------------------------------------------------------------------- */
 

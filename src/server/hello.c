@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* For who starts a server for the first time (--hello): what to try, and a first callback, which the server sends to its own
- * echo. */
+/* For users who start a server for the first time (--hello): commands to try, and a first callback, which the server sends to
+ * its own echo. */
 
 #include <stdio.h>
 #include <stdlib.h>

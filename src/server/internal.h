@@ -11,8 +11,8 @@
 
 struct server_worker {
     struct api_worker api; /* first: struct worker.owner points to it */
-    struct peer_host host; /* whom other servers talk to */
-    unsigned ending;       /* what has not ended yet of what must before the step of stopping is over */
+    struct peer_host host; /* the address for other servers */
+    unsigned ending;       /* number of parts that must still end before this step of stopping is complete */
     fl_timer_id cut_timer, batches_timer;
 };
 

@@ -309,7 +309,7 @@ static int start(struct server *server)
     return r;
 }
 
-/* What was read at a reload. It is kept to the end: somebody may be looking at it. */
+/* The configuration read at a reload. It is freed at the end, because workers may be reading it. */
 struct reloaded {
     struct server_config config;
     struct reloaded *next;
@@ -437,7 +437,7 @@ int server_run(struct server_config *config)
     if (r < 0) {
         if (!atomic_load(&server.told))
             log_error("cannot start", "why", fl_strerror(r), NULL);
-        exit(1); /* what is half made has done nothing that must be undone */
+        exit(1); /* the parts that are already made have no effects to undo */
     }
     serve(&server, &signals);
     server_stop(&server);

@@ -2,8 +2,8 @@
 #ifndef FOLIOT_SERVER_SERVER_H
 #define FOLIOT_SERVER_SERVER_H
 
-/* `foliot serve`: start, stop, signals, configuration. It makes the node and the API and connects the node's ports with webhooks,
- * links and HTTP.
+/* `foliot serve`: start, stop, signals, configuration. It makes the node and the API and connects the node's ports with
+ * webhooks, links and HTTP.
  *
  *   server.c     the life of the server: store, workers, listening, signals
  *   stop.c       stopping, step by step
@@ -11,7 +11,7 @@
  *   ports.c      the node's ports
  *   listen.c     addresses
  *   config.c, config_file.c, config_listen.c, config_print.c, settings.c, settings_value.c   the configuration (config.h)
- *   hello.c      what to try, for people who start a server for the first time
+ *   hello.c      commands to try, for users who start a server for the first time
  *   notify.c     tells systemd
  *
  * Threads: the main thread makes everything, then waits for signals. The workers do the rest. */

@@ -81,7 +81,7 @@ const struct setting settings[] = {
      .initial = "1s", .value_name = "TIME",
      .help = "How often a shard records its progress. After a crash, at most this much is repeated."},
     {"max-memory-timers", GROUP_ENGINE, SETTING_NUMBER, AT(engine.max_memory_timers), .min = 16, .max = 1000000000,
-     .initial = "100000", .value_name = "N",
+     .otherwise = "one per 2KiB of max-memory, at least 100000", .value_name = "N",
      .help = "Maximum number of timers that a shard keeps in memory."},
     {"max-in-flight", GROUP_ENGINE, SETTING_NUMBER, AT(engine.max_in_flight), .min = 1, .max = 10000000,
      .initial = "50000", .value_name = "N",

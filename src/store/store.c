@@ -335,8 +335,7 @@ static const char *wrong_finish(const fl_store_request *request)
     for (size_t i = 0; i < request->finish.span_count; i++)
         if (!valid_window(request->finish.spans[i].window))
             return no_window;
-    const char *wrong = wrong_changes(request->finish.changes, request->finish.change_count);
-    return wrong ? wrong : wrong_history(&request->finish.history);
+    return wrong_history(&request->finish.history);
 }
 
 static bool valid_name(const char *name)
@@ -381,10 +380,28 @@ static const char *wrong_request(const fl_store_request *request)
         return wrong_page(request->dead_list.after_seq, request->dead_list.limit);
     case FL_STORE_HISTORY:
         return wrong_page(request->history.before_seq, request->history.limit);
+    case FL_STORE_COUNT:
+        return request->count.ns.size <= FL_STORE_NAME_MAX ? NULL : "a namespace must have 1 to 255 bytes";
     case FL_STORE_MEET:
         return wrong_meeting(request);
     default:
         return NULL;
+    }
+}
+
+bool fl__store_is_write(const fl_store_request *request)
+{
+    switch (request->op) {
+    case FL_STORE_RENEW:
+    case FL_STORE_RELEASE:
+    case FL_STORE_WRITE:
+    case FL_STORE_REFILE:
+    case FL_STORE_FINISH:
+    case FL_STORE_RECORD:
+    case FL_STORE_FORGET:
+        return true;
+    default:
+        return false;
     }
 }
 

@@ -8,11 +8,10 @@
  * A store keeps rows and answers requests, in order, on the loop of the shard's engine. It knows nothing of attempts,
  * retries and payloads: the body of a row is bytes.
  *
- *     store.c      opening by URL; what is the same for all stores: checking requests, hashes of names, windows
+ *     store.c      opening by URL; functions common to all stores: checking requests, hashes of names, windows
  *     progress.c   which rows are settled, as bytes
  *     history.c    rows of history: which are wanted, and as bytes
- *     memory/      rows in memory, for tests and simulation, with faults on demand: memory.c (requests), rows.c,
- *                  history.c, members.c
+ *     memory/      rows in memory, for tests and simulation, with faults on demand: memory/memory.h says which file does what
  *     sqlite/      one SQLite file and two threads per shard: sqlite/sqlite.c says which file does what
  *     postgres/    a shard is a few rows in common tables: postgres/postgres.h says which file does what
  *
@@ -24,7 +23,7 @@
 typedef int fl__store_open_fn(const char *rest, const fl_store_config *config, fl_store **ret, char *message,
                               size_t size);
 
-/* How many shards a new store has if nobody said. */
+/* The number of shards of a new store, unless it is given. */
 enum { FL__STORE_SHARDS = 4 };
 
 fl__store_open_fn fl__memory_open, fl__sqlite_open, fl__postgres_open;
@@ -33,10 +32,13 @@ fl__store_open_fn fl__memory_open, fl__sqlite_open, fl__postgres_open;
 void fl__store_answer(fl_store_request *request, int result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* 0, or FL_INVALID_ARGUMENT with a message that says what in the request nobody could carry out. */
+/* Returns 0, or FL_INVALID_ARGUMENT with a message that says what is wrong with the request. */
 int fl__store_validate(fl_store_request *request);
 
-/* Whether a row of history fits the FL_STORE_HISTORY, or is one of those that FL_STORE_FORGET erases. */
+/* Whether only the owner of a shard may ask it: it carries the version of a claim. */
+bool fl__store_is_write(const fl_store_request *request);
+
+/* Whether a row of history matches an FL_STORE_HISTORY, or is to be erased by an FL_STORE_FORGET. */
 bool fl__history_fits(const fl_store_request *request, const fl_history_row *row);
 bool fl__history_is_of(const fl_store_request *request, const fl_history_row *row);
 

@@ -7,70 +7,28 @@
 
 #include <foliot/error.h>
 
+#include "text/cursor.h"
+
 enum { SECOND_US = 1000000 };
-
-struct cursor {
-    const char *at, *end;
-};
-
-static bool at_digit(const struct cursor *cursor)
-{
-    return cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9';
-}
-
-static bool take(struct cursor *cursor, char c)
-{
-    if (cursor->at == cursor->end || *cursor->at != c)
-        return false;
-    cursor->at++;
-    return true;
-}
-
-/* Exactly `count` digits, which mean `min` to `max`. */
-static bool take_number(struct cursor *cursor, int count, int min, int max, int *ret)
-{
-    int value = 0;
-    for (int i = 0; i < count; i++) {
-        if (!at_digit(cursor))
-            return false;
-        value = value * 10 + (*cursor->at++ - '0');
-    }
-    *ret = value;
-    return value >= min && value <= max;
-}
 
 static bool take_date(struct cursor *cursor, int64_t *ret_days)
 {
     int year, month, day;
-    if (!take_number(cursor, 4, CIVIL_YEAR_MIN, CIVIL_YEAR_MAX, &year) || !take(cursor, '-') ||
-        !take_number(cursor, 2, 1, 12, &month) || !take(cursor, '-') ||
-        !take_number(cursor, 2, 1, civil_month_days(year, month), &day))
+    if (!take_digits(cursor, 4, CIVIL_YEAR_MIN, CIVIL_YEAR_MAX, &year) || !take(cursor, '-') ||
+        !take_digits(cursor, 2, 1, 12, &month) || !take(cursor, '-') ||
+        !take_digits(cursor, 2, 1, civil_month_days(year, month), &day))
         return false;
     *ret_days = civil_days(year, month, day);
-    return true;
-}
-
-static bool take_fraction(struct cursor *cursor, int *ret_us)
-{
-    int value = 0, place = SECOND_US / 10;
-    bool rest = false;
-    if (!at_digit(cursor))
-        return false;
-    for (; at_digit(cursor); cursor->at++, place /= 10) {
-        value += (*cursor->at - '0') * place;
-        rest |= place == 0 && *cursor->at != '0';
-    }
-    *ret_us = value + rest;
     return true;
 }
 
 static bool take_time(struct cursor *cursor, int64_t *ret_us)
 {
     int hour, minute, second = 0, fraction_us = 0;
-    if (!take_number(cursor, 2, 0, 23, &hour) || !take(cursor, ':') || !take_number(cursor, 2, 0, 59, &minute))
+    if (!take_digits(cursor, 2, 0, 23, &hour) || !take(cursor, ':') || !take_digits(cursor, 2, 0, 59, &minute))
         return false;
     if (take(cursor, ':') &&
-        (!take_number(cursor, 2, 0, 59, &second) || (take(cursor, '.') && !take_fraction(cursor, &fraction_us))))
+        (!take_digits(cursor, 2, 0, 59, &second) || (take(cursor, '.') && !take_fraction(cursor, &fraction_us))))
         return false;
     *ret_us = (int64_t)((hour * 60 + minute) * 60 + second) * SECOND_US + fraction_us;
     return true;

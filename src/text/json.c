@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A scanner without recursion: what is open is remembered in one word, a bit a level, so that the depth of a text costs
- * nothing and cannot break anything. Bytes of strings are looked up in one table; what is not ASCII is checked to be
+/* A scanner without recursion: one word has one bit per open level, so deep nesting costs no memory and cannot overflow the
+ * stack. Bytes of strings are looked up in one table; bytes that are not ASCII are checked to be
  * UTF-8 at its first byte. */
 
 #include "base/hex.h"
@@ -81,10 +81,28 @@ bool utf8_is_good(fl_bytes bytes)
     return fl__utf8_is_good(bytes.data, bytes.size);
 }
 
+/* Whether one of these eight bytes is not plain: a quotation mark, a backslash, a control character or not ASCII. */
+static bool has_special(uint64_t bytes)
+{
+    const uint64_t ones = 0x0101010101010101, quotes = bytes ^ 0x22 * ones, escapes = bytes ^ 0x5c * ones;
+    return ((quotes - ones) | (escapes - ones) | (bytes - 0x20 * ones) | bytes) & 0x80 * ones;
+}
+
+/* Passes most of the plain bytes, eight at a time. */
+static const char *skip_plain(const char *at, const char *end)
+{
+    for (uint64_t bytes; (size_t)(end - at) >= sizeof bytes; at += sizeof bytes) {
+        memcpy(&bytes, at, sizeof bytes);
+        if (has_special(bytes))
+            break;
+    }
+    return at;
+}
+
 /* `at` is at the opening quotation mark. */
 static const char *scan_string(struct scan *scan, const char *at)
 {
-    for (at++; at < scan->end;) {
+    for (at = skip_plain(at + 1, scan->end); at < scan->end;) {
         unsigned char c = (unsigned char)*at;
         if (c == '"')
             return at + 1;
@@ -92,6 +110,7 @@ static const char *scan_string(struct scan *scan, const char *at)
             at = scan_escape(scan, at + 1);
             if (!at)
                 return NULL;
+            at = skip_plain(at, scan->end);
         } else if (c < 0x20) {
             return fail(scan, at, "a control character in a string must be escaped");
         } else if (c < 0x80) {
@@ -178,7 +197,7 @@ static const char *scan_name(struct scan *scan, const char *at)
 /* What follows the value that begins at `at`, which is no white space. */
 static const char *scan_value(struct scan *scan, const char *at)
 {
-    uint64_t objects = 0; /* bit 0: what is open innermost is an object */
+    uint64_t objects = 0; /* bit 0: the innermost open value is an object */
     unsigned depth = 0;
     for (;;) {
         at = skip_space(at, scan->end);

@@ -259,7 +259,7 @@ static void pair_logfmt(struct line *line, const char *key, const char *value)
     put_value(line, value);
 }
 
-/* For a terminal: the local time, and what somebody who watches wants to see first. */
+/* For a terminal: the local time without the date, and colours. */
 static void begin_short(struct line *line, enum log_level level, const char *message)
 {
     static const char *const colours[] = {"\033[1;31m", "\033[33m", "\033[32m", "\033[2m"};
@@ -304,7 +304,7 @@ static const struct style *choose_style(bool *ret_colour)
     return &styles[2];
 }
 
-/* A line that cannot be written is lost: there is nobody left to tell. */
+/* A line that cannot be written is lost, because errors are reported in the log. */
 static void write_line(const struct line *line)
 {
     ssize_t written;

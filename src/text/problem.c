@@ -106,7 +106,8 @@ int problem_of_result(struct problem *problem, int result)
          "the server that owns this timer is overloaded; nothing has happened; try again later"},
         {FL_SHARD_LOST, 503, "shard-lost", "another server has taken over this shard; send the request again"},
         {FL_STORE_UNAVAILABLE, 503, "store-unavailable",
-         "the store does not respond; nothing has happened; try again later"},
+         "the store does not respond, or no server can use this shard of it yet; nothing has happened; try again "
+         "later"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].result == result)

@@ -15,7 +15,7 @@ struct problem {
     const char *type;  /* what follows "urn:foliot:problem:" */
     const char *field; /* NULL: it is not about one */
     char detail[256];
-    char field_room[64]; /* for one that is not known here */
+    char field_room[64]; /* for the name of an unknown field */
 };
 
 /* Sets it and returns -1. */
@@ -33,12 +33,12 @@ int problem_unknown_member(struct problem *problem, const char *inside, struct j
 int problem_member(struct problem *problem, const char *inside, const char *const *names, struct json key,
                    unsigned *given);
 
-/* What a result of the engine means for who asked. Returns -1. */
+/* Turns a result of the engine into a problem for the client. Returns -1. */
 int problem_of_result(struct problem *problem, int result);
 
 void problem_write(struct out *out, const struct problem *problem);
 
-/* The reason phrase of an HTTP status; "Error" for those that Foliot does not use. */
+/* The reason phrase of an HTTP status; "Error" for a status that Foliot does not use. */
 const char *status_text(int status);
 
 #endif

@@ -18,7 +18,7 @@
  * The calendar needs none of these:
  *
  *     calendar.c occurrences of rules; rule.c: rules, from what users write
- *     civil.c    civil times, as text
+ *     civil.c    civil times, as text; cursor.h: reading numbers of a fixed width
  *     cron.c     which civil times an expression matches; cron_parse.c: reads expressions
  *     zone.c     a time zone; zone_file.c: TZif files; zone_rule.c: TZ strings; zones.c: all zones of a directory */
 

@@ -15,43 +15,9 @@
 #include <foliot/error.h>
 
 #include "text/civil.h"
+#include "text/cursor.h"
 
 enum { SECOND_US = 1000000, DAY_S = CIVIL_DAY_S, YEAR_MAX = 9999 };
-
-struct cursor {
-    const char *at, *end;
-};
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool at_digit(const struct cursor *cursor)
-{
-    return cursor->at < cursor->end && is_digit(*cursor->at);
-}
-
-static bool take(struct cursor *cursor, char c)
-{
-    if (cursor->at == cursor->end || *cursor->at != c)
-        return false;
-    cursor->at++;
-    return true;
-}
-
-/* Exactly `count` digits, in all at most `max`. */
-static bool take_number(struct cursor *cursor, int count, int max, int *ret)
-{
-    int value = 0;
-    for (int i = 0; i < count; i++) {
-        if (!at_digit(cursor))
-            return false;
-        value = value * 10 + (*cursor->at++ - '0');
-    }
-    *ret = value;
-    return value <= max;
-}
 
 /* --- The calendar ------------------------------------------------------------------------------------------------ */
 
@@ -72,9 +38,9 @@ const char *when_hint(int64_t ms)
 
 static bool take_date(struct cursor *cursor, struct civil_date *ret)
 {
-    return take_number(cursor, 4, YEAR_MAX, &ret->year) && take(cursor, '-') &&
-           take_number(cursor, 2, 12, &ret->month) && ret->month > 0 && take(cursor, '-') &&
-           take_number(cursor, 2, civil_month_days(ret->year, ret->month), &ret->day) && ret->day > 0;
+    return take_digits(cursor, 4, 0, YEAR_MAX, &ret->year) && take(cursor, '-') &&
+           take_digits(cursor, 2, 0, 12, &ret->month) && ret->month > 0 && take(cursor, '-') &&
+           take_digits(cursor, 2, 0, civil_month_days(ret->year, ret->month), &ret->day) && ret->day > 0;
 }
 
 struct clock_time {
@@ -82,25 +48,11 @@ struct clock_time {
     int fraction_us; /* SECOND_US if it was rounded up to that */
 };
 
-/* The digits after the point, at least one. */
-static bool take_fraction(struct cursor *cursor, int *ret_us)
-{
-    int value = 0, place = SECOND_US / 10;
-    bool rest = false;
-    if (!at_digit(cursor))
-        return false;
-    for (; at_digit(cursor); cursor->at++, place /= 10) {
-        value += (*cursor->at - '0') * place;
-        rest |= place == 0 && *cursor->at != '0';
-    }
-    *ret_us = value + rest;
-    return true;
-}
-
 static bool take_time(struct cursor *cursor, struct clock_time *ret)
 {
-    if (!take_number(cursor, 2, 23, &ret->hour) || !take(cursor, ':') || !take_number(cursor, 2, 59, &ret->minute) ||
-        !take(cursor, ':') || !take_number(cursor, 2, 60, &ret->second))
+    if (!take_digits(cursor, 2, 0, 23, &ret->hour) || !take(cursor, ':') ||
+        !take_digits(cursor, 2, 0, 59, &ret->minute) || !take(cursor, ':') ||
+        !take_digits(cursor, 2, 0, 60, &ret->second))
         return false;
     ret->fraction_us = 0;
     return !take(cursor, '.') || take_fraction(cursor, &ret->fraction_us);
@@ -113,8 +65,8 @@ static bool take_offset(struct cursor *cursor, int *ret_s)
     if (take(cursor, 'Z') || take(cursor, 'z'))
         return true;
     bool west = take(cursor, '-');
-    if ((!west && !take(cursor, '+')) || !take_number(cursor, 2, 23, &hours) || !take(cursor, ':') ||
-        !take_number(cursor, 2, 59, &minutes))
+    if ((!west && !take(cursor, '+')) || !take_digits(cursor, 2, 0, 23, &hours) || !take(cursor, ':') ||
+        !take_digits(cursor, 2, 0, 59, &minutes))
         return false;
     *ret_s = (hours * 60 + minutes) * (west ? -60 : 60);
     return true;

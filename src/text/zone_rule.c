@@ -9,19 +9,8 @@
 #include <string.h>
 
 #include "text/civil.h"
+#include "text/cursor.h"
 #include "text/zone_internal.h"
-
-struct cursor {
-    const char *at, *end;
-};
-
-static bool take(struct cursor *cursor, char c)
-{
-    if (cursor->at == cursor->end || *cursor->at != c)
-        return false;
-    cursor->at++;
-    return true;
-}
 
 static bool is_digit(char c)
 {

@@ -8,17 +8,17 @@ import { add, button, div, h, iso, p, swap, text } from './dom.js';
 import { help, listen } from './keys.js';
 import { stream } from './live.js';
 import { go, link, parse } from './router.js';
-import { allSpaces, has, keepSpace, lastSpace, setClock, state } from './state.js';
+import { allSpaces, keepSpace, lastSpace, setClock, state } from './state.js';
 import { tick, zoneLabel } from './time.js';
 
 // within: the page needs a namespace; one: the module for one thing of the list.
 const PAGES = {
   now: { label: 'Now' },
   timers: { label: 'Timers', within: true, one: 'timer' },
-  schedules: { label: 'Schedules', within: true, one: 'schedule', shown: () => has('/v1/schedules/{namespace}') },
+  schedules: { label: 'Schedules', within: true, one: 'schedule' },
   'new-schedule': { module: 'schedule', within: true },
   dead: { label: 'Dead letters', within: true, one: 'timer' },
-  targets: { label: 'Targets', shown: () => allSpaces() && has('/v1/hosts') },
+  targets: { label: 'Targets', shown: allSpaces },
   namespaces: { label: 'Namespaces' },
   cluster: { label: 'Cluster' },
   live: { label: 'Live' },
@@ -49,7 +49,7 @@ function setLink(value, problem) {
 function openSamples(namespace) {
   if (samples?.namespace === namespace) return;
   samples?.close();
-  const query = { sample: '4/s', ...(namespace && { namespace }) };
+  const query = { sample: '2/s', ...(namespace && { namespace }) };
   samples = { namespace, opened: false, close: () => {} };
   const opened = stream({
     query, onState: setLink,
@@ -71,6 +71,7 @@ const page = {
     openSamples(namespace || (allSpaces() ? '' : page.firstSpace()));
   },
   reload: () => navigate(true),
+  welcome, // what to do first
 };
 
 function showProblem(view, problem) {
@@ -103,10 +104,8 @@ function drawFoot() {
     p(`Foliot ${state.version} · `, button('Keys', help, 'link'), session && [' · ', button('Sign out', signOut, 'link')]));
 }
 
-function missingSpace(view) {
-  add(view, h('h1', {}, 'No namespace yet'), h('div', { class: 'empty' },
-    p('A namespace exists when it has a timer. Create the first one:'),
-    h('pre', { tabindex: 0 }, `curl -X PUT ${new URL('../v1/timers/demo/tea', document.baseURI).href} -H 'Content-Type: application/json' -d '{"after":"5m"}'`)));
+function welcome(view) {
+  add(view, h('div', { class: 'empty' }, p('This server has no timers yet. Create the first one:'), h('pre', { tabindex: 0 }, `curl -X PUT ${new URL('../v1/timers/demo/tea', document.baseURI).href} -H 'Content-Type: application/json' -d '{"after":"5m"}'`)));
 }
 
 async function render(route, view) {
@@ -115,7 +114,8 @@ async function render(route, view) {
   if (entry.within && route.parts.length === 0) {
     const namespace = page.firstSpace();
     if (namespace) return location.replace(link(route.page, [namespace], route.query));
-    return missingSpace(view);
+    add(view, h('h1', {}, PAGES[route.page].label ?? 'No namespace yet'));
+    return welcome(view);
   }
   const module = await import(`./page-${route.parts.length > 1 && entry.one ? entry.one : entry.module ?? route.page}.js`);
   return module.show(view, route, page);
@@ -210,10 +210,6 @@ async function begin() {
   state.test = clock.test;
   setClock(clock.now);
   state.version = version.version;
-  const key = `foliot-paths-${state.version}`; // the document is large, so it is read once
-  const kept = sessionStorage.getItem(key);
-  state.paths = kept ? JSON.parse(kept) : Object.keys((await get('openapi.json')).paths);
-  sessionStorage.setItem(key, JSON.stringify(state.paths));
   await suggest();
 }
 

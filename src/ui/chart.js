@@ -73,10 +73,9 @@ function axis(layer, width, height, ticks, stepWidth) {
   }
 }
 
-// bars({title, height, series: [[name, class]]}) -> {el, set({values: [[…] per series], ticks, describe, faint})}.
-// `faint` marks columns that are estimates.
+// bars({title, height, series: [[name, class]]}) -> {el, set({values: [[…] per series], ticks, describe})}.
 export function bars({ title, height = 130, series, summary }) {
-  let data = { values: series.map(() => []), ticks: [], describe: () => '', faint: [] };
+  let data = { values: series.map(() => []), ticks: [], describe: () => '' };
   const chart = frame({
     title, height, legend: series.length > 1 ? series : [], columns: () => data.values[0].length,
     describe: (i) => data.describe(i), draw,
@@ -96,15 +95,15 @@ export function bars({ title, height = 130, series, summary }) {
     }
     const under = new Array(n).fill(0);
     data.values.forEach((list, k) => {
-      const paths = ['', ''];
+      let d = '';
       list.forEach((value, i) => {
         if (value <= 0) return;
         const y = height - BOTTOM - (under[i] / top) * plot;
         const tall = Math.max((value / top) * plot, 1);
-        paths[data.faint[i] ? 1 : 0] += `M${(LEFT + i * stepWidth + gap / 2).toFixed(2)} ${y.toFixed(2)}v${(-tall).toFixed(2)}h${Math.max(stepWidth - gap, 0.8).toFixed(2)}v${tall.toFixed(2)}z`;
+        d += `M${(LEFT + i * stepWidth + gap / 2).toFixed(2)} ${y.toFixed(2)}v${(-tall).toFixed(2)}h${Math.max(stepWidth - gap, 0.8).toFixed(2)}v${tall.toFixed(2)}z`;
         under[i] += value;
       });
-      paths.forEach((d, faint) => d && layer.append(s('path', { d, class: `bar ${series[k][1]} ${faint ? 'faint' : ''}` })));
+      if (d) layer.append(s('path', { d, class: `bar ${series[k][1]}` }));
     });
     axis(layer, width, height, data.ticks, stepWidth);
   }
@@ -112,7 +111,7 @@ export function bars({ title, height = 130, series, summary }) {
   return {
     el: chart.el,
     set(next) {
-      data = { faint: [], ...next };
+      data = next;
       chart.label(`${title}. ${summary ? summary(data) : ''}`);
       chart.redraw();
     },

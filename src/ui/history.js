@@ -4,7 +4,6 @@
 import { get, path } from './api.js';
 import { h, h2, mono, muted, name, p, pill, swap } from './dom.js';
 import { pretty, viewer } from './payload.js';
-import { has } from './state.js';
 import { expander, table } from './table.js';
 import { span, time } from './time.js';
 
@@ -39,10 +38,6 @@ export function history(namespace, filter) {
   return {
     el,
     async load() {
-      if (!has('/v1/history/{namespace}')) {
-        el.hidden = true; // an older server keeps none
-        return;
-      }
       try {
         const { history: rows, cursor } = await get(path('history', namespace), { ...filter, limit: ROWS });
         list.set(rows);

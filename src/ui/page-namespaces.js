@@ -21,14 +21,14 @@ function summary({ settings }) {
 }
 
 async function showAll(view, route, page) {
-  const linked = (kind, one, value) => (value === undefined ? muted('–') : h('a', { href: link(kind, [one.namespace]) }, count(value)));
+  const linked = (kind, one, value) => h('a', { href: link(kind, [one.namespace]) }, count(value));
   const list = table({
     caption: 'Namespaces', key: (one) => one.namespace, empty: p('No namespace matches. A namespace exists when it has timers or settings.'),
     columns: [
       { head: 'Namespace', kind: 'main', cell: (one) => [h('a', { href: link('namespaces', [one.namespace]) }, name(one.namespace)), ' ', pausedPill(one.paused)] },
       { head: 'Pending', kind: 'num', cell: (one) => linked('timers', one, one.pending) },
-      { head: 'Dead letters', kind: 'num', cell: (one) => linked('dead', one, one.dead) },
       { head: 'Schedules', kind: 'num', cell: (one) => linked('schedules', one, one.schedules) },
+      { head: 'Dead letters', cell: (one) => h('a', { href: link('dead', [one.namespace]) }, 'Show') },
       { head: 'Settings', kind: 'wide', cell: summary },
       { head: 'Actions', kind: 'act', cell: (one) => can('admin', one.namespace) && pauseButton(path('namespaces', one.namespace), one.namespace, one.paused, () => shown.reload(), 'quiet small') },
     ],
@@ -93,14 +93,15 @@ async function showOne(view, route, page) {
   });
   if (!admin) for (const input of controls.values()) input.disabled = true;
   if (admin) el.append(div('actions start', h('button', { type: 'submit', class: 'primary' }, 'Save settings'), error));
-  const figure = (value, label, kind) => value !== undefined && div('', h('b', {}, count(value)), h('span', {}, h('a', { href: link(kind, [namespace]) }, label)));
+  const figure = (value, label, kind) => div('', h('b', {}, count(value)), h('span', {}, h('a', { href: link(kind, [namespace]) }, label)));
   view.append(h('p', { class: 'crumb' }, h('a', { href: link('namespaces') }, 'Namespaces')),
     div('head', h('h1', {}, name(namespace)), pausedPill(one.paused), gap(), admin && pauseButton(where, namespace, one.paused, page.reload)));
   if (one.paused) {
     view.append(h('p', { class: 'notice' }, 'Paused since ', time(one.paused.since), one.paused.until && [' until ', time(one.paused.until)], one.paused.reason && [': ', name(one.paused.reason)]));
   }
-  view.append(div('figures', figure(one.pending, 'pending', 'timers'), figure(one.dead, 'dead letters', 'dead'), figure(one.schedules, 'schedules', 'schedules'),
-    div('', h('b', {}, count(one.settings.secret_count)), h('span', {}, 'secrets'))), h2('Settings'), el);
+  view.append(div('figures', figure(one.pending, 'pending', 'timers'), figure(one.schedules, 'schedules', 'schedules'),
+    div('', h('b', {}, count(one.settings.secret_count)), h('span', {}, 'secrets'))),
+  p(h('a', { href: link('dead', [namespace]) }, 'Dead letters'), ' · ', h('a', { href: link('live', [], { namespace }) }, 'Live events')), h2('Settings'), el);
   page.follow(namespace, () => {}, page.reload);
 }
 

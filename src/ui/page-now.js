@@ -6,10 +6,10 @@ import { bars, heat } from './chart.js';
 import { brief, count, div, h, h2, plural, text } from './dom.js';
 import { throttle } from './live.js';
 import { link } from './router.js';
-import { allSpaces, has, now } from './state.js';
+import { allSpaces, now } from './state.js';
 import { local, span } from './time.js';
 
-const SPANS = [['1h', 'Next hour, by minute', 15000], ['1d', 'Next 24 hours, by hour', 60000], ['30d', 'Next 30 days, by day', 60000]];
+const SPANS = [['1h', 'Next hour, by minute', 30000], ['1d', 'Next 24 hours, by hour', 120000], ['30d', 'Next 30 days, by day', 120000]];
 const KEEP = 360; // steps of ten seconds
 const WIDE = 3; // steps per column of the heat map
 const KINDS = ['fired', 'failed', 'dead', 'created'];
@@ -47,10 +47,9 @@ function forecast(namespace, [span1, title, every]) {
     const at = list.map((bar) => Date.parse(bar.at));
     const every1 = { '1h': 10, '1d': 4, '30d': 5 }[span1];
     chart.set({
-      values: [list.map((bar) => bar.timers), list.map((bar) => bar.occurrences)],
-      faint: list.map((bar) => !bar.exact),
+      values: [list.map((bar) => bar.timers - bar.occurrences), list.map((bar) => bar.occurrences)],
       ticks: at.map((ms, i) => ({ i, label: barLabel(span1, ms) })).filter(({ i }) => i % every1 === 0),
-      describe: (i) => `${span1 === '30d' ? local(at[i]).slice(0, 10) : local(at[i]).slice(5, 16)} · ${list[i].exact ? '' : '≈ '}${plural(list[i].timers, 'timer')}${list[i].occurrences ? ` + ${count(list[i].occurrences)} from schedules` : ''}`,
+      describe: (i) => `${span1 === '30d' ? local(at[i]).slice(0, 10) : local(at[i]).slice(5, 16)} · ${list[i].exact ? '' : 'about '}${plural(list[i].timers, 'timer')}${list[i].occurrences ? `, ${count(list[i].occurrences)} of them from schedules` : ''}`,
     });
   };
   return { el: chart.el, load, stale: () => performance.now() - loaded > every };
@@ -137,10 +136,11 @@ export async function show(view, route, page) {
   const namespace = route.query.get('namespace') ?? (allSpaces() ? '' : page.firstSpace());
   const top = figures(namespace);
   const past = history();
-  const charts = (has('/v1/forecast') ? SPANS : []).map((one) => forecast(namespace, one));
-  view.append(h('h1', {}, 'Now'), top.el);
-  if (charts.length > 0) view.append(h2('Coming up'), div('three', charts.map((chart) => chart.el)));
-  view.append(h2('Last hour'), past.el);
+  const charts = SPANS.map((one) => forecast(namespace, one));
+  view.append(h('h1', {}, 'Now'));
+  if (!page.firstSpace()) page.welcome(view);
+  view.append(top.el);
+  view.append(h2('Coming up'), div('three', charts.map((chart) => chart.el)), h2('Last hour'), past.el);
 
   const draw = throttle(() => past.draw());
   const load = async () => {

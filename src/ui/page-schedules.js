@@ -96,8 +96,8 @@ export async function show(view, route, page) {
   });
 
   const shown = listing({
-    route, page, list, where: path('schedules', namespace), rows: 'schedules', params: ['prefix'], what: 'schedule', rowsPerPage: ROWS,
-    fields: [{ param: 'prefix', label: 'Name begins with', search: true }],
+    route, page, list, where: path('schedules', namespace), rows: 'schedules', params: ['name_contains', 'prefix'], what: 'schedule', rowsPerPage: ROWS,
+    fields: [{ param: 'name_contains', label: 'Name contains', search: true }, { param: 'prefix', label: 'Name begins with' }],
     refresh: { namespace, every: 5000, when: (sample) => sample.counts.fired + sample.counts.scheduled > 0 },
   });
   view.append(div('head', h('h1', {}, 'Schedules of ', name(namespace)), gap(),

@@ -4,7 +4,6 @@
 import { post } from './api.js';
 import { ask, toast } from './dialog.js';
 import { button, field, h, iso, p, pill, select } from './dom.js';
-import { has } from './state.js';
 import { fromInput, local } from './time.js';
 
 export function pausedPill(paused) {
@@ -31,7 +30,7 @@ function askResume(where, what) {
   });
 }
 
-export const pauseButton = (where, what, paused, reload, kind = '') => has('/v1/namespaces/{namespace}/pause') && button(paused ? 'Resume…' : 'Pause…', async () => {
+export const pauseButton = (where, what, paused, reload, kind = '') => button(paused ? 'Resume…' : 'Pause…', async () => {
   const done = await (paused ? askResume : askPause)(where, what);
   if (!done) return;
   toast(paused ? 'Resumed.' : 'Paused.');

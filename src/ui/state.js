@@ -4,7 +4,6 @@
 export const state = {
   who: { token: null, namespaces: null, rights: [] },
   version: '',
-  paths: [], // that the server has, as in /openapi.json
   test: false, // the server has a test clock
   skew: 0, // server's clock minus this computer's, in ms
   fixed: 0, // time of the test clock, in ms
@@ -19,8 +18,6 @@ export function setClock(time) {
   if (state.test) state.fixed = ms;
   else state.skew = Math.abs(ms - Date.now()) > 2000 ? ms - Date.now() : 0;
 }
-
-export const has = (path) => state.paths.includes(path);
 
 export const allSpaces = () => state.who.namespaces === null;
 

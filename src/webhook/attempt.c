@@ -210,7 +210,7 @@ static void clear(struct webhook_slot *slot)
     webhook_response_begin(&slot->response, 0);
 }
 
-/* Gives it to a transport. Returns 0, or what is wrong. */
+/* Gives the attempt to a transport. Returns 0 or a negative code. */
 static int transport(struct webhook_slot *slot)
 {
     clear(slot);

@@ -4,8 +4,8 @@
 
 /* What the files of this folder share. webhook.h says which file does what.
  *
- * An attempt that has begun has a slot: buffers, the response as far as it has come, a handle of libcurl. A slot is kept for the
- * next attempt. The slot is given to a transport, plain.c or curl.c, which either collects a response and calls
+ * An attempt that has begun has a slot: buffers, the response as far as it has come, a handle of libcurl. A slot is kept for
+ * the next attempt. The slot is given to a transport, plain.c or curl.c, which either collects a response and calls
  * webhook_responded(), or calls webhook_broken() or webhook_repeat(); none of them inside the function that began it. */
 
 #include <netinet/in.h>
@@ -29,9 +29,9 @@ bool webhook_address_is_public(const struct sockaddr *address);
 
 EVP_MAC_CTX *webhook_signer(void); /* HMAC-SHA256; NULL: no memory */
 
-/* Adds the lines of the headers, each ended by CR LF: all but Host and Content-Length. A `stranger` is a host that the user did
- * not name: it gets neither the signature nor the user's headers. Returns 0; FL_INVALID_ARGUMENT for a header that the user
- * may not send; FL_NO_MEMORY. */
+/* Adds the lines of the headers, each ended by CR LF: all but Host and Content-Length. A `stranger` is a host that the user
+ * did not name: it gets neither the signature nor the user's headers. Returns 0; FL_INVALID_ARGUMENT for a header that the
+ * user may not send; FL_NO_MEMORY. */
 int webhook_head(struct out *out, EVP_MAC_CTX *signer, const webhook_attempt *attempt, int64_t now_us,
                  const char *user_agent, bool stranger);
 
@@ -48,7 +48,7 @@ struct webhook_response {
     struct out location;  /* ends in NUL if there is one */
     struct out body;      /* of 2xx; of others, as much as is to be kept */
     size_t keep, keep_failed;
-    size_t body_size; /* of what has come, kept or not */
+    size_t body_size; /* bytes of the body so far, kept or not */
 };
 
 void webhook_response_begin(struct webhook_response *response, int status);
@@ -90,7 +90,7 @@ LIST_HEAD(webhook_slots, webhook_slot);
 
 struct webhook_host {
     struct hash_link by_name;
-    TAILQ_ENTRY(webhook_host) entry; /* among those that take turns */
+    TAILQ_ENTRY(webhook_host) entry; /* in the list of hosts that take turns */
     bool takes_turns;                /* an attempt waits, and one more may be under way */
     struct webhook_queue waiting;
     uint64_t waiting_count;
@@ -101,7 +101,7 @@ struct webhook_host {
     uint64_t learned_ns;
     uint32_t generation; /* of the address */
     struct webhook_connections idle;
-    /* Who it is. */
+    /* Identity. */
     bool https;
     uint16_t port;
     size_t name_size;
@@ -132,7 +132,7 @@ struct webhook_slot {
     webhooks *hooks;
     webhook_attempt *attempt;
     struct webhook_host *host;
-    LIST_ENTRY(webhook_slot) entry; /* among those in use, or those that are spare */
+    LIST_ENTRY(webhook_slot) entry; /* in the list of used or of spare slots */
     fl_timer_id deadline;
     uint64_t begun_ns;
     unsigned redirects;
@@ -208,8 +208,8 @@ void webhook_plain_close_idle(struct webhook_host *host, uint64_t since_ns);
 int webhook_curl_new(webhooks *hooks, struct webhook_curl **ret);
 void webhook_curl_free(struct webhook_curl *curl);
 int webhook_curl_begin(struct webhook_slot *slot);
-void webhook_curl_end(struct webhook_slot *slot);  /* lets go of what it has for this attempt, at any time */
-void webhook_curl_drop(struct webhook_slot *slot); /* and of what is kept between attempts */
+void webhook_curl_end(struct webhook_slot *slot);  /* frees everything for this attempt, at any time */
+void webhook_curl_drop(struct webhook_slot *slot); /* also frees everything that is kept between attempts */
 void webhook_curl_poke(struct webhook_curl *curl); /* each time the task runs */
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The fast transport: HTTP/1.1 without TLS, over connections that are kept, one attempt at a time on each.
  *
- * It goes where libcurl has been. libcurl looks names up, tries their addresses and checks them. The host remembers for a minute
- * which address responded (webhook_learn()), and attempts to that address come here. After that minute one attempt goes to
- * libcurl again, with a new connection, while the others go on. If an address takes no connection any more, it is forgotten,
- * and the attempt goes to libcurl too.
+ * It goes where libcurl has been. libcurl looks names up, tries their addresses and checks them. The host remembers for a
+ * minute which address responded (webhook_learn()), and attempts to that address come here. After that minute one attempt
+ * goes to libcurl again, with a new connection, while the others go on. If an address takes no connection any more, it is
+ * forgotten, and the attempt goes to libcurl too.
  *
  * An attempt on a kept connection costs one send() and one recv(). The loop always waits for something to read, so it notices
  * when the other side closes an idle connection. If that happens while an attempt is sent, before a byte of the response has
- * come, the attempt is repeated once on a new connection: nobody knows whether the target has handled it. An attempt that must
+ * come, the attempt is repeated once on a new connection. The target may have handled the first one. An attempt that must
  * not arrive twice (`once`) begins on a new connection, where this cannot happen. */
 
 #include "webhook/internal.h"

@@ -121,7 +121,7 @@ static enum webhook_read read_body(struct webhook_reader *reader, struct webhook
     } while (step == HTTP_BODY_PIECE);
     if (step == HTTP_BODY_MORE)
         return WEBHOOK_MORE;
-    reader->keep = reader->head.keep_alive && size == 0; /* nobody has asked for more */
+    reader->keep = reader->head.keep_alive && size == 0; /* bytes after the response were not requested */
     return WEBHOOK_WHOLE;
 }
 
@@ -135,7 +135,7 @@ static int read_head(struct webhook_reader *reader, struct webhook_response *res
     response->status = reader->head.status;
     reader->in_body = response->status >= 200;
     http_body_begin(&reader->body, &reader->head);
-    return response->status == 101 ? FL_INVALID_ARGUMENT : 1; /* nobody has asked for it */
+    return response->status == 101 ? FL_INVALID_ARGUMENT : 1; /* the request did not ask for an upgrade */
 }
 
 /* Forgets an interim response. Returns false if there were too many. */
@@ -235,22 +235,21 @@ static void settle_success(const struct webhook_response *response, int64_t now_
 {
     struct json value;
     size_t at;
-    const char *problem;
+    const char *problem, *ignored = NULL;
     attempt->result = FL_DONE;
-    if (response->cut || (response->other_type && response->body_size > 0)) {
-        snprintf(attempt->reason, sizeof attempt->reason, "the response body was ignored: %s",
-                 response->cut ? "it exceeds 64 KiB" : "its content type is not JSON");
-        return;
-    }
-    if (response->body.size == 0)
-        return;
-    if (response->body.failed) {
-        snprintf(attempt->reason, sizeof attempt->reason, "the response body was ignored: out of memory");
-        return;
-    }
-    if (json_parse((fl_bytes){response->body.data, response->body.size}, &value, &at, &problem) == 0 &&
-        value.kind == JSON_OBJECT)
+    if (response->cut)
+        ignored = "it exceeds 64 KiB";
+    else if (response->other_type && response->body_size > 0)
+        ignored = "its content type is not JSON";
+    else if (response->body.failed)
+        ignored = "out of memory";
+    else if (response->body.size > 0 &&
+             json_parse((fl_bytes){response->body.data, response->body.size}, &value, &at, &problem) < 0)
+        ignored = "it is not JSON";
+    else if (response->body.size > 0 && value.kind == JSON_OBJECT)
         settle_again(value, now_us, attempt);
+    if (ignored)
+        snprintf(attempt->reason, sizeof attempt->reason, "the response body was ignored: %s", ignored);
 }
 
 /* --- Failure ------------------------------------------------------------------------------------------------------ */

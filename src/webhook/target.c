@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What may be a target. URLs are taken apart strictly, so that no other program can understand one differently. Addresses are
- * looked up in IANA's registries of special-purpose addresses, which are not on the public Internet. An IPv6 address that stands
- * for an IPv4 address is judged by the latter. */
+ * looked up in IANA's registries of special-purpose addresses, which are not on the public Internet. An IPv6 address that
+ * stands for an IPv4 address is judged by the latter. */
 
 #include "webhook/internal.h"
 
@@ -285,7 +285,7 @@ bool webhook_address_is_public(const struct sockaddr *address)
 
 /* --- Checking what users give ------------------------------------------------------------------------------------- */
 
-/* Whether a name is one that always means this machine, or an address in any of its spellings that is not public. */
+/* Whether a host is a name that always means this machine, or an address, in any spelling, that is not public. */
 static bool is_private_host(fl_bytes host)
 {
     static const struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};

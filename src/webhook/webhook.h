@@ -9,7 +9,7 @@
  * enum fl_settle), text and http. It knows nothing of nodes, shards and namespaces.
  *
  *   webhook.c    the interface, and the task that begins attempts
- *   hosts.c      one queue of waiting attempts per host, and whose turn it is
+ *   hosts.c      one queue of waiting attempts per host, and the order of hosts
  *   attempt.c    an attempt from its beginning to its result: transport, timeout, redirects
  *   target.c     URLs and addresses: what may be called
  *   head.c       the headers of the request, and its signature
@@ -89,7 +89,7 @@ enum { WEBHOOK_HOST_TEXT = 264 }; /* bytes: a name of 253, brackets, a colon, a 
  * shortest form, and the port is always there. The target has no problem. */
 fl_bytes webhook_host_text(const struct webhook_target *target, char room[WEBHOOK_HOST_TEXT]);
 
-/* The same of a text that a user has written, HOST:PORT. Size 0: it is none. */
+/* The same for a text of a user, HOST:PORT. Size 0: the text is invalid. */
 fl_bytes webhook_read_host(fl_bytes text, char room[WEBHOOK_HOST_TEXT]);
 
 /* One attempt, in the caller's memory. The bytes must stay until `done`. */
@@ -121,9 +121,9 @@ struct webhook_attempt {
     uint64_t duration_ns; /* since it began; 0: it has not begun */
     fl_bytes response;    /* the beginning of its body, until `done` returns */
     char reason[200];     /* for people; never the value of a header or a secret. May be empty */
-    /* This folder's. */
-    TAILQ_ENTRY(webhook_attempt) entry; /* in a host's queue, or among those that ended early */
-    struct webhook_host *host;          /* whose queue it waits in; NULL: it does not wait */
+    /* Only this folder uses the rest. */
+    TAILQ_ENTRY(webhook_attempt) entry; /* in a host's queue, or in the list of attempts that ended early */
+    struct webhook_host *host;          /* in whose queue it waits; NULL: it does not wait */
 };
 
 /* Returns 0; FL_INVALID_ARGUMENT without a loop; FL_NO_MEMORY. */
@@ -143,16 +143,18 @@ bool webhook_is_own(webhook_urls own, fl_bytes url);
  * characters but tabs. Returns 0, or FL_INVALID_ARGUMENT and a sentence in `message`. */
 int webhook_check_header(fl_bytes name, fl_bytes value, char *message, size_t size);
 
-/* Takes back an attempt that has not begun and has no result: `done` is not called. Returns false if it has begun or ended. */
+/* Takes back an attempt that has not begun and has no result: `done` is not called. Returns false if it has begun or
+ * ended. */
 bool webhooks_cancel(webhooks *hooks, webhook_attempt *attempt);
 
-/* Takes back the attempts for which `which` returns true: those that have not begun, and with `begun` also the others. Their
- * result is FL_LATER. The target may have received one that had begun. */
+/* Takes back attempts for which `which` returns true: attempts that have not begun, and with `begun` also attempts that
+ * have. Their result is FL_LATER. The target may have received one that had begun. */
 void webhooks_withdraw(webhooks *hooks, bool (*which)(const webhook_attempt *attempt, void *arg), void *arg,
                        bool begun);
 
-/* Stops. Attempts that have not begun end with FL_LATER, and so do those that are still submitted. Attempts that are under way
- * after `patience_us` end with FL_FAILED. Then frees everything and calls `done`. After that, nothing may be submitted. */
+/* Stops. Attempts that have not begun end with FL_LATER, and so do those that are still submitted. Attempts that are under
+ * way after `patience_us` end with FL_FAILED. Then frees everything and calls `done`. After that, nothing may be
+ * submitted. */
 void webhooks_stop(webhooks *hooks, uint64_t patience_us, fl_loop_fn done, void *arg);
 
 struct webhooks_stats {

@@ -12,7 +12,7 @@
  * of them.
  *
  * Timers are in chunks of 64 KiB, aligned to their size: a timer does not move, and its chunk's header leads to the set.
- * Chunks without timers are kept: whoever clears many timers often sets as many soon. They are unmapped one by one as timers
+ * Chunks without timers are kept: a script that clears many timers often sets as many soon. They are unmapped one by one as timers
  * are called (fl__timer_table_trim()), beyond as many as are in use; and when there is no timer left, together with the
  * index, which is then the small one again that the table has inside.
  */

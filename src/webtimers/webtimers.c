@@ -21,6 +21,7 @@
 #include <foliot/webtimers.h>
 
 #include "base/alloc.h"
+#include "base/moment.h"
 #include "webtimers/table.h"
 
 enum {
@@ -147,7 +148,7 @@ static void destroy(fl_webtimers *timers)
     fl__release(timers);
 }
 
-/* An interval's call is over, and nobody has cleared it. If there is no memory, the loop arms it. */
+/* The call of an interval is over, and the script has not cleared it. If there is no memory, the loop arms it. */
 static void arm_anew(fl_webtimers *timers, struct timer *timer)
 {
     uint64_t delay_ns = clamped_ns(timer->delay_ms, timer->level);
@@ -200,9 +201,8 @@ static void fire(fl_loop *loop, void *arg)
  * then it is the earliest that the loop can do. The period is for arm_anew() to fall back to. */
 static int arm(fl_webtimers *timers, struct timer *timer, uint64_t called_ns, uint8_t level)
 {
-    uint64_t now_ns = fl_loop_now_ns(timers->loop), deadline_ns = called_ns + clamped_ns(timer->delay_ms, level);
-    if (deadline_ns < called_ns)
-        deadline_ns = UINT64_MAX;
+    uint64_t now_ns = fl_loop_now_ns(timers->loop);
+    uint64_t deadline_ns = add_time(called_ns, clamped_ns(timer->delay_ms, level));
     if (!(timer->flags & TIMER_REPEATS))
         return fl_loop_timer(timers->loop, deadline_ns > now_ns ? deadline_ns - now_ns : 0, fire, timer,
                              &timer->loop_id);

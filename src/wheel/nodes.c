@@ -43,7 +43,6 @@ static __attribute__((noinline)) void overflow_remove(fl_nodes *nodes, fl_node *
         previous = at;
     }
     link_node(list, previous, fl__listed_next(node));
-    node->place = 0;
     nodes->overflow_count--;
 }
 
@@ -66,14 +65,22 @@ static fl_node *overflow_take(fl_nodes *nodes, fl_node **list)
     return node;
 }
 
+static inline bool add(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
+{
+    return fl__rings_add(&nodes->rings, node, (node_name)node, deadline_ns);
+}
+
 /* Moves the listed nodes to spokes, as far as there is memory. */
 static void overflow_drain(fl_nodes *nodes)
 {
     for (unsigned i = 0; i < OVERFLOW_LISTS; i++)
         while (nodes->overflow[i]) {
             fl_node *node = nodes->overflow[i], *next = fl__listed_next(node);
-            if (!fl__rings_add(&nodes->rings, node, node->deadline_ns))
+            node->place = 0;
+            if (!add(nodes, node, node->deadline_ns)) {
+                fl__set_listed_next(node, next);
                 return;
+            }
             nodes->overflow[i] = next;
             nodes->overflow_count--;
         }
@@ -83,7 +90,7 @@ static void overflow_drain(fl_nodes *nodes)
 
 static __attribute__((noinline)) void start_without_memory(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
 {
-    if (*overflow_list(nodes, deadline_ns) || !fl__rings_add(&nodes->rings, node, deadline_ns))
+    if (*overflow_list(nodes, deadline_ns) || !add(nodes, node, deadline_ns))
         overflow_add(nodes, node, deadline_ns);
 }
 
@@ -95,6 +102,7 @@ bool fl_nodes_stop(fl_nodes *nodes, fl_node *node)
         overflow_remove(nodes, node);
     else
         fl__rings_remove(&nodes->rings, node);
+    node->place = 0;
     return true;
 }
 
@@ -103,14 +111,14 @@ void fl_nodes_start(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
     fl_nodes_stop(nodes, node);
     if (__builtin_expect(nodes->overflow_count > 0, 0))
         start_without_memory(nodes, node, deadline_ns);
-    else if (__builtin_expect(!fl__rings_add(&nodes->rings, node, deadline_ns), 0))
+    else if (__builtin_expect(!add(nodes, node, deadline_ns), 0))
         overflow_add(nodes, node, deadline_ns);
 }
 
 /* ---- Polling ---- */
 
 /* Takes nodes from spokes and lists. Of equal deadlines, those in spokes are the older ones. */
-static size_t take_with_overflow(fl_nodes *nodes, uint64_t now_ns, fl_node **out, size_t limit)
+static size_t take_with_overflow(fl_nodes *nodes, uint64_t now_ns, node_name *out, size_t limit)
 {
     size_t taken = 0;
     fl_node **list;
@@ -121,12 +129,12 @@ static size_t take_with_overflow(fl_nodes *nodes, uint64_t now_ns, fl_node **out
         taken += fl__rings_take(&nodes->rings, (*list)->deadline_ns, out + taken, limit - taken);
         if (taken == limit)
             return taken;
-        out[taken++] = overflow_take(nodes, list);
+        out[taken++] = (node_name)overflow_take(nodes, list);
     }
     return taken + fl__rings_take(&nodes->rings, now_ns, out + taken, limit - taken);
 }
 
-static __attribute__((noinline)) size_t poll_due(fl_nodes *nodes, fl_node **out, size_t limit)
+static __attribute__((noinline)) size_t poll_due(fl_nodes *nodes, node_name *out, size_t limit)
 {
     if (nodes->overflow_count > 0)
         return take_with_overflow(nodes, nodes->now_ns, out, limit);
@@ -141,7 +149,7 @@ size_t fl_nodes_poll(fl_nodes *nodes, uint64_t now_ns, fl_node **out, size_t lim
     assert(out || limit == 0);
     nodes->now_ns = now_ns > nodes->now_ns ? now_ns : nodes->now_ns;
     bool is_idle = nodes->now_ns < nodes->rings.next_ns && nodes->overflow_count == 0;
-    return __builtin_expect(is_idle, 1) ? 0 : poll_due(nodes, out, limit);
+    return __builtin_expect(is_idle, 1) ? 0 : poll_due(nodes, (node_name *)out, limit);
 }
 
 bool fl_nodes_next_deadline(fl_nodes *nodes, uint64_t *ret_ns)

@@ -2,7 +2,7 @@
 #ifndef FOLIOT_WHEEL_NODES_PRIVATE_H
 #define FOLIOT_WHEEL_NODES_PRIVATE_H
 
-/* The structure of the intrusive wheel, shared by nodes.c and nodes_check.c. */
+/* The structure of the intrusive wheel, for nodes.c. */
 
 #include "wheel/rings.h"
 

@@ -37,8 +37,6 @@
  * Costs: start and stop are constant, apart from splits, which add less than one visit of a node per start on average. Next
  * deadline: constant if the earliest is known, else as a poll that takes nothing, once for each node that is sorted. */
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "wheel/rings.h"
 
@@ -219,7 +217,7 @@ static uint32_t sorted_limit(const struct spoke *spoke)
 
 enum adding { ADDED, RETRY, NO_MEMORY };
 
-static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, uint64_t deadline_ns)
+static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, node_name name, uint64_t deadline_ns)
 {
     struct spoke *spoke = first->next ? first->last : first;
     bool has_one_deadline = first->ring->level == 0;
@@ -231,7 +229,7 @@ static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, u
     if (is_full && has_one_deadline) {
         spoke = chain(r, first, spoke);
     } else if (is_full && spoke->state == SPOKE_SORTED) {
-        fl__spoke_unsort(spoke);
+        fl__spoke_unsort(r, spoke);
         return RETRY;
     } else if (is_full) {
         return split(r, spoke) ? RETRY : NO_MEMORY;
@@ -241,17 +239,17 @@ static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, u
     if (!spoke)
         return NO_MEMORY;
     if (spoke->state == SPOKE_SORTED) {
-        fl__spoke_insert(r, spoke, node, deadline_ns);
+        fl__spoke_insert(r, spoke, node, name, deadline_ns);
         return ADDED;
     }
     bool has_free = fl__spoke_find_free(spoke);
     assert(has_free);
     (void)has_free;
-    fl__spoke_put(r, spoke, node, deadline_ns);
+    fl__spoke_put(r, spoke, node, name, deadline_ns);
     return ADDED;
 }
 
-bool fl__rings_add_slow(struct rings *r, fl_node *node, uint64_t deadline_ns)
+bool fl__rings_add_slow(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns)
 {
     for (;;) {
         unsigned slot;
@@ -261,7 +259,7 @@ bool fl__rings_add_slow(struct rings *r, fl_node *node, uint64_t deadline_ns)
             spoke = add_spoke(r, ring, deadline_ns);
         if (!spoke)
             return false;
-        enum adding adding = add_to(r, spoke, node, deadline_ns);
+        enum adding adding = add_to(r, spoke, node, name, deadline_ns);
         if (adding != RETRY)
             return adding == ADDED;
     }
@@ -338,7 +336,7 @@ static struct spoke *sort_first(struct rings *r, struct spoke *spoke)
 static void set_exact_next(struct rings *r, const struct spoke *spoke)
 {
     assert(spoke->state == SPOKE_SORTED && spoke->live > 0);
-    r->next_ns = spoke->entries[spoke->live - 1]->deadline_ns;
+    r->next_ns = fl__spoke_node(r, spoke, spoke->live - 1u)->deadline_ns;
     r->next_is_exact = true;
 }
 
@@ -351,7 +349,7 @@ static void raise_next(struct rings *r, uint64_t bound_ns)
 }
 
 /* Takes at most `limit` nodes with deadlines up to `until_ns`, in order. */
-size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t limit)
+size_t fl__rings_take(struct rings *r, uint64_t until_ns, node_name *out, size_t limit)
 {
     size_t taken = 0;
     for (;;) {
@@ -361,7 +359,7 @@ size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t 
             break;
         }
         spoke = sort_first(r, spoke);
-        fl_node **rest = taken > 0 ? out + taken : out; /* `out` may be NULL if `limit` is 0 */
+        node_name *rest = taken > 0 ? out + taken : out; /* `out` may be NULL if `limit` is 0 */
         taken += fl__spoke_take(r, spoke, until_ns, rest, limit - taken);
         r->next_is_exact = false;
         if (spoke->live > 0) {
@@ -373,13 +371,6 @@ size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t 
             break;
     }
     return taken;
-}
-
-fl_node *fl__rings_first_node(struct rings *r)
-{
-    assert(r->count > 0);
-    const struct spoke *spoke = sort_first(r, first_spoke(r));
-    return spoke->entries[spoke->live - 1];
 }
 
 /* Makes next_ns exact. There is a node. */
@@ -479,14 +470,6 @@ void fl__rings_init(struct rings *r, uint64_t base_ns)
         r->main[i].level = (uint8_t)i;
 }
 
-static void free_chain(struct rings *r, struct spoke *first)
-{
-    for (struct spoke *spoke = first, *next; spoke; spoke = next) {
-        next = spoke->next;
-        fl__spoke_free(r, spoke);
-    }
-}
-
 /* Frees everything below a main ring. Finer rings become empty first; then their parent frees them. */
 static void destroy_children(struct rings *r, struct ring *main)
 {
@@ -504,7 +487,7 @@ static void destroy_children(struct rings *r, struct ring *main)
         if (fl__is_ring(child))
             fl__release(fl__child_ring(child));
         else
-            free_chain(r, fl__child_spoke(child));
+            fl__spoke_free_chain(r, fl__child_spoke(child));
     }
 }
 
@@ -512,7 +495,5 @@ void fl__rings_destroy(struct rings *r)
 {
     for (unsigned i = 0; i < RINGS; i++)
         destroy_children(r, &r->main[i]);
-    if (r->arena)
-        fl__unmap(r->arena, SPOKE_NUMBERS * sizeof *r->arena);
-    fl__release(r->scratch);
+    fl__spoke_release_arena(r);
 }

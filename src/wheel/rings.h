@@ -14,6 +14,8 @@
 
 #include <foliot/nodes.h>
 
+#include "wheel/cells.h"
+
 enum {
     DIGIT_BITS = 4,
     RING_SIZE = 1 << DIGIT_BITS,
@@ -34,6 +36,9 @@ enum {
     SPOKE_NUMBERS = 1 << 18,
 };
 
+/* How an entry names a node: by its address, or, in rings of cells, by a number of 32 bits (see cells.h). */
+typedef uintptr_t __attribute__((may_alias)) node_name;
+
 /* What a spoke can be, and what may come after it. Only an open spoke is handled by the inline code below.
  *
  *     OPEN    takes nodes                                       -> SORTED, SEALED, IDLE, freed
@@ -44,7 +49,7 @@ enum spoke_state { SPOKE_OPEN, SPOKE_SORTED, SPOKE_SEALED, SPOKE_IDLE };
 
 /* Nodes whose deadlines have all digits in common above the ring's digit, and the ring's digit too. */
 struct spoke {
-    fl_node **entries;   /* `capacity` of them; fl__spoke_free_word() is before them */
+    void *entries;       /* `capacity` names of nodes; fl__spoke_free_word() is before them */
     struct ring *ring;   /* NULL in a chain, but for its first spoke */
     uint64_t start_ns;   /* the first moment of the spoke */
     uint32_t next_order; /* for the next node */
@@ -75,22 +80,23 @@ struct ring {
 struct sort_key {
     uint64_t deadline_ns;
     uint64_t order;
-    fl_node *node;
+    node_name name;
 };
 
 struct rings {
-    uint64_t next_ns;    /* no node is due earlier */
-    uint64_t base_ns;    /* the main rings are the path to this time */
-    uint64_t count;      /* nodes in spokes */
-    bool next_is_exact;  /* next_ns is the deadline of a node */
-    uint16_t occupied;   /* a bit per main ring that may have nodes */
-    uint64_t touched;    /* visits of nodes by split, sort and take, for tests */
-    bool may_rebase;     /* a spoke was used up since the last time */
-    uint32_t spokes;     /* how many of the arena were used before */
-    struct spoke *arena; /* SPOKE_NUMBERS; number 0 names no spoke; NULL: no node was ever added */
+    const struct cells *cells; /* an array with one per level of the wheel; NULL: entries are addresses */
+    uint64_t next_ns;          /* no node is due earlier */
+    uint64_t base_ns;          /* the main rings are the path to this time */
+    uint64_t count;            /* nodes in spokes */
+    bool next_is_exact;        /* next_ns is the deadline of a node */
+    uint16_t occupied;         /* a bit per main ring that may have nodes */
+    uint64_t touched;          /* visits of nodes by split, sort and take, for tests */
+    bool may_rebase;           /* a spoke was used up since the last time */
+    uint32_t spokes;           /* how many of the arena were used before */
+    struct spoke *arena;       /* SPOKE_NUMBERS; number 0 names no spoke; NULL: no node was ever added */
     struct spoke *free_spokes;
     struct sort_key *scratch; /* 2 * SPOKE_LIMIT; it comes with the arena */
-    fl_node **gathered;       /* SPOKE_LIMIT, behind the scratch memory */
+    node_name *gathered;      /* SPOKE_LIMIT, behind the scratch memory */
     uint64_t bytes;           /* in rings, spokes and entries */
     struct ring main[RINGS];
 };
@@ -135,9 +141,33 @@ static inline uint64_t *fl__spoke_free_word(const struct spoke *spoke, uint32_t 
     return (uint64_t *)spoke->entries - 1 - word;
 }
 
-static inline uint64_t fl__place(uint32_t order, uint32_t number, uint32_t entry)
+static inline node_name fl__spoke_name(const struct rings *r, const struct spoke *spoke, uint32_t entry)
 {
-    return (uint64_t)order << ORDER_SHIFT | number << SPOKE_SHIFT | entry << ENTRY_SHIFT;
+    return r->cells ? ((const uint32_t *)spoke->entries)[entry] : ((const node_name *)spoke->entries)[entry];
+}
+
+static inline void fl__spoke_set_name(const struct rings *r, struct spoke *spoke, uint32_t entry, node_name name)
+{
+    if (r->cells)
+        ((uint32_t *)spoke->entries)[entry] = (uint32_t)name;
+    else
+        ((node_name *)spoke->entries)[entry] = name;
+}
+
+static inline fl_node *fl__named_node(const struct rings *r, node_name name)
+{
+    return r->cells ? &fl__named_cell(r->cells, (uint32_t)name)->node : (fl_node *)name;
+}
+
+static inline fl_node *fl__spoke_node(const struct rings *r, const struct spoke *spoke, uint32_t entry)
+{
+    return fl__named_node(r, fl__spoke_name(r, spoke, entry));
+}
+
+/* The node waits here from now on. */
+static inline void fl__set_place(fl_node *node, uint32_t order, uint32_t number, uint32_t entry)
+{
+    node->place = (uint64_t)order << ORDER_SHIFT | number << SPOKE_SHIFT | entry << ENTRY_SHIFT;
 }
 
 static inline uint32_t fl__place_entry(uint64_t place)
@@ -172,16 +202,17 @@ static inline struct ring *fl__find_ring(struct rings *r, uint64_t deadline_ns, 
 }
 
 /* Puts a node into a free entry, of which there is one in spoke->word. */
-static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *node, uint64_t deadline_ns)
+static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *node, node_name name,
+                                 uint64_t deadline_ns)
 {
     uint64_t *word = fl__spoke_free_word(spoke, spoke->word);
     uint32_t entry = spoke->word * WORD_BITS + (uint32_t)__builtin_ctzll(*word);
     assert(spoke->state == SPOKE_OPEN && *word != 0 && entry < spoke->capacity);
     *word &= *word - 1;
-    spoke->entries[entry] = node;
+    fl__spoke_set_name(r, spoke, entry, name);
     spoke->live++;
     node->deadline_ns = deadline_ns;
-    node->place = fl__place(spoke->next_order++, spoke->number, entry);
+    fl__set_place(node, spoke->next_order++, spoke->number, entry);
     r->count++;
     if (deadline_ns < r->next_ns) {
         r->next_ns = deadline_ns;
@@ -189,26 +220,33 @@ static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *
     }
 }
 
-bool fl__rings_add_slow(struct rings *r, fl_node *node, uint64_t deadline_ns);
+bool fl__rings_add_slow(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns);
 void fl__rings_tidy(struct rings *r, struct spoke *spoke);
-void fl__spoke_remove_slow(struct spoke *spoke, fl_node *node);
+void fl__spoke_remove_slow(const struct rings *r, struct spoke *spoke, const fl_node *node);
 
 /* Adds a node that does not wait. Returns false if there is no memory. */
-static inline bool fl__rings_add(struct rings *r, fl_node *node, uint64_t deadline_ns)
+static inline bool fl__rings_add(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns)
 {
     unsigned slot;
     const struct ring *ring = fl__find_ring(r, deadline_ns, &slot);
     struct spoke *spoke = fl__child_spoke(ring->child[slot]);
     if (__builtin_expect(!spoke || spoke->state != SPOKE_OPEN || spoke->next_order == UINT32_MAX, 0))
-        return fl__rings_add_slow(r, node, deadline_ns);
+        return fl__rings_add_slow(r, node, name, deadline_ns);
     if (__builtin_expect(*fl__spoke_free_word(spoke, spoke->word) == 0, 0))
-        return fl__rings_add_slow(r, node, deadline_ns);
-    fl__spoke_put(r, spoke, node, deadline_ns);
+        return fl__rings_add_slow(r, node, name, deadline_ns);
+    fl__spoke_put(r, spoke, node, name, deadline_ns);
     return true;
 }
 
-/* Takes out a node that is in a spoke. The spoke stays where it is, even if it is empty now. */
-static inline void fl__rings_remove(struct rings *r, fl_node *node)
+/* Fetches the memory that taking out this node needs. */
+static inline void fl__rings_prefetch(const struct rings *r, const fl_node *node)
+{
+    const struct spoke *spoke = fl__spoke_by_number(r, fl__place_spoke(node->place));
+    __builtin_prefetch(fl__spoke_free_word(spoke, fl__place_entry(node->place) / WORD_BITS), 1);
+}
+
+/* Takes out a node that is in a spoke. The spoke stays where it is, even if it is empty now. The caller clears the place. */
+static inline void fl__rings_remove(struct rings *r, const fl_node *node)
 {
     struct spoke *spoke = fl__spoke_by_number(r, fl__place_spoke(node->place));
     uint32_t entry = fl__place_entry(node->place);
@@ -216,14 +254,13 @@ static inline void fl__rings_remove(struct rings *r, fl_node *node)
     if (node->deadline_ns == r->next_ns)
         r->next_is_exact = false;
     if (__builtin_expect(spoke->state != SPOKE_OPEN, 0)) {
-        fl__spoke_remove_slow(spoke, node);
+        fl__spoke_remove_slow(r, spoke, node);
         if (spoke->live == 0)
             fl__rings_tidy(r, spoke);
         return;
     }
-    assert(spoke->entries[entry] == node && spoke->live > 0);
+    assert(fl__spoke_node(r, spoke, entry) == node && spoke->live > 0);
     *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
-    node->place = 0;
     if (__builtin_expect(--spoke->live <= spoke->low, 0))
         fl__rings_tidy(r, spoke);
 }
@@ -231,25 +268,28 @@ static inline void fl__rings_remove(struct rings *r, fl_node *node)
 /* rings.c */
 void fl__rings_init(struct rings *r, uint64_t base_ns);
 void fl__rings_destroy(struct rings *r);
-size_t fl__rings_take(struct rings *r, uint64_t until_ns, fl_node **out, size_t limit);
+size_t fl__rings_take(struct rings *r, uint64_t until_ns, node_name *out, size_t limit);
 void fl__rings_find_next(struct rings *r);
-fl_node *fl__rings_first_node(struct rings *r); /* there is one */
 void fl__rings_rebase(struct rings *r, uint64_t now_ns);
 int fl__rings_check(const struct rings *r, FILE *explain);
 
 /* spokes.c */
 struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity);
 void fl__spoke_free(struct rings *r, struct spoke *spoke);
+void fl__spoke_free_chain(struct rings *r, struct spoke *first);
+void fl__spoke_release_arena(struct rings *r);
+void fl__rings_compact(struct rings *r);
+uint64_t fl__rings_bare_bytes(const struct rings *r);
 void fl__spoke_idle(struct rings *r, struct spoke *spoke);
 bool fl__spoke_find_free(struct spoke *spoke);
 bool fl__spoke_grow(struct rings *r, struct spoke *spoke);
 void fl__spoke_shrink(struct rings *r, struct spoke *spoke);
 void fl__spoke_sort(struct rings *r, struct spoke *spoke);
-void fl__spoke_unsort(struct spoke *spoke);
+void fl__spoke_unsort(const struct rings *r, struct spoke *spoke);
 void fl__spoke_renumber(struct rings *r, struct spoke *spoke);
-void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, uint64_t deadline_ns);
+void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, node_name name, uint64_t deadline_ns);
 void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE]);
 void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *ring);
-size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, fl_node **out, size_t limit);
+size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, node_name *out, size_t limit);
 
 #endif

@@ -30,7 +30,7 @@ __attribute__((format(printf, 3, 4))) static void expect(struct check *check, bo
 
 static void check_node(struct check *check, const struct spoke *spoke, unsigned level, uint32_t entry)
 {
-    const fl_node *node = spoke->entries[entry];
+    const fl_node *node = fl__spoke_node(check->r, spoke, entry);
     unsigned shift = level * DIGIT_BITS;
     expect(check, node->deadline_ns >> shift == spoke->start_ns >> shift, "a node is in the wrong spoke");
     expect(check, fl__place_spoke(node->place) == spoke->number, "a node does not know its spoke %" PRIu32,
@@ -44,7 +44,7 @@ static void check_node(struct check *check, const struct spoke *spoke, unsigned 
 
 static void check_order(struct check *check, const struct spoke *spoke, uint32_t entry)
 {
-    const fl_node *later = spoke->entries[entry - 1], *node = spoke->entries[entry];
+    const fl_node *later = fl__spoke_node(check->r, spoke, entry - 1), *node = fl__spoke_node(check->r, spoke, entry);
     expect(check,
            later->deadline_ns > node->deadline_ns || (later->deadline_ns == node->deadline_ns &&
                                                       fl__place_order(later->place) > fl__place_order(node->place)),

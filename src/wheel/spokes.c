@@ -16,9 +16,11 @@
 #include "wheel/rings.h"
 
 enum {
-    INSERTION_RUN = 8,   /* keys that are sorted by insertion; then such runs are merged */
-    KEPT_CAPACITY = 128, /* a spoke is not made smaller than that while it has nodes */
-    LOOKAHEAD = 12,      /* entries: their nodes are on the way from memory while earlier ones are handled */
+    INSERTION_RUN = 8,     /* keys that are sorted by insertion; then such runs are merged */
+    QUARTER_CAPACITY = 94, /* entries, with their part of the words, in a quarter of the memory of a chunk of cells */
+    ENTRIES_OVERHEAD = 4,  /* entries that would fit where the allocator keeps what it needs per block */
+    KEPT_CAPACITY = 128,   /* a spoke is not made smaller than that while it has nodes */
+    LOOKAHEAD = 16,        /* entries: their nodes are on the way from memory while earlier ones are handled */
 };
 
 /* ---- Memory ---- */
@@ -28,16 +30,21 @@ static uint32_t words_of(uint32_t capacity)
     return (capacity + WORD_BITS - 1) / WORD_BITS;
 }
 
-/* What the array and its words of free entries take. */
-static size_t entries_bytes(uint32_t capacity)
+static size_t name_size(const struct rings *r)
 {
-    return words_of(capacity) * sizeof(uint64_t) + capacity * sizeof(fl_node *);
+    return r->cells ? sizeof(uint32_t) : sizeof(node_name);
 }
 
-static fl_node **new_entries(uint32_t capacity)
+/* What the array and its words of free entries take. */
+static size_t entries_bytes(const struct rings *r, uint32_t capacity)
 {
-    uint64_t *block = fl__alloc(entries_bytes(capacity));
-    return block ? (fl_node **)(block + words_of(capacity)) : NULL;
+    return words_of(capacity) * sizeof(uint64_t) + capacity * name_size(r);
+}
+
+static void *new_entries(const struct rings *r, uint32_t capacity)
+{
+    uint64_t *block = fl__alloc(entries_bytes(r, capacity));
+    return block ? block + words_of(capacity) : NULL;
 }
 
 static void release_entries(const struct spoke *spoke)
@@ -85,7 +92,7 @@ static void gather(struct rings *r, const struct spoke *spoke)
     assert(spoke->state == SPOKE_OPEN || spoke->state == SPOKE_SEALED);
     for (uint32_t i = 0; i < words_of(spoke->capacity); i++)
         for (uint64_t taken = word_mask(spoke, i) & ~*fl__spoke_free_word(spoke, i); taken; taken &= taken - 1)
-            r->gathered[count++] = spoke->entries[i * WORD_BITS + (uint32_t)__builtin_ctzll(taken)];
+            r->gathered[count++] = fl__spoke_name(r, spoke, i * WORD_BITS + (uint32_t)__builtin_ctzll(taken));
     assert(count == spoke->live);
 }
 
@@ -99,7 +106,7 @@ static void set_capacity(struct spoke *spoke, uint32_t capacity)
 static void free_entries(struct rings *r, struct spoke *spoke)
 {
     release_entries(spoke);
-    r->bytes -= entries_bytes(spoke->capacity);
+    r->bytes -= entries_bytes(r, spoke->capacity);
     spoke->entries = NULL;
     spoke->capacity = 0;
 }
@@ -107,16 +114,16 @@ static void free_entries(struct rings *r, struct spoke *spoke)
 static bool alloc_entries(struct rings *r, struct spoke *spoke, uint32_t capacity)
 {
     assert(capacity > 0 && capacity <= SPOKE_LIMIT && !spoke->entries);
-    spoke->entries = new_entries(capacity);
+    spoke->entries = new_entries(r, capacity);
     if (!spoke->entries)
         return false;
     set_capacity(spoke, capacity);
-    r->bytes += entries_bytes(capacity);
+    r->bytes += entries_bytes(r, capacity);
     set_free_from(spoke, 0);
     return true;
 }
 
-#define SCRATCH_BYTES (2 * SPOKE_LIMIT * sizeof(struct sort_key) + SPOKE_LIMIT * sizeof(fl_node *))
+#define SCRATCH_BYTES (2 * SPOKE_LIMIT * sizeof(struct sort_key) + SPOKE_LIMIT * sizeof(node_name))
 
 /* The arena and the memory for sorting come with the first node: a program may have many wheels that it never uses. */
 static __attribute__((noinline)) bool reserve_arena(struct rings *r)
@@ -130,9 +137,22 @@ static __attribute__((noinline)) bool reserve_arena(struct rings *r)
         return false;
     }
     r->scratch = scratch;
-    r->gathered = (fl_node **)(scratch + 2 * SPOKE_LIMIT);
+    r->gathered = (node_name *)(scratch + 2 * SPOKE_LIMIT);
     r->bytes += SCRATCH_BYTES;
     return true;
+}
+
+void fl__spoke_release_arena(struct rings *r)
+{
+    if (r->arena)
+        fl__unmap(r->arena, SPOKE_NUMBERS * sizeof *r->arena);
+    fl__release(r->scratch);
+}
+
+/* Mapped addresses without memory. */
+uint64_t fl__rings_bare_bytes(const struct rings *r)
+{
+    return r->arena ? (SPOKE_NUMBERS - r->spokes) * sizeof *r->arena : 0;
 }
 
 /* A spoke without nodes that is in no ring yet. NULL: no memory. */
@@ -161,16 +181,24 @@ void fl__spoke_free(struct rings *r, struct spoke *spoke)
     r->free_spokes = spoke;
 }
 
+void fl__spoke_free_chain(struct rings *r, struct spoke *first)
+{
+    for (struct spoke *spoke = first, *next; spoke; spoke = next) {
+        next = spoke->next;
+        fl__spoke_free(r, spoke);
+    }
+}
+
 /* Sets the capacity, and keeps the first `kept` entries. All others are free. False if there is no memory. */
 static bool resize(struct rings *r, struct spoke *spoke, uint32_t capacity, uint32_t kept)
 {
     assert(capacity >= spoke->live && kept <= capacity && capacity <= SPOKE_LIMIT);
-    fl_node **entries = new_entries(capacity);
+    void *entries = new_entries(r, capacity);
     if (!entries)
         return false;
-    memcpy(entries, spoke->entries, kept * sizeof(fl_node *));
+    memcpy(entries, spoke->entries, kept * name_size(r));
     release_entries(spoke);
-    r->bytes += entries_bytes(capacity) - entries_bytes(spoke->capacity);
+    r->bytes += entries_bytes(r, capacity) - entries_bytes(r, spoke->capacity);
     spoke->entries = entries;
     set_capacity(spoke, capacity);
     set_free_from(spoke, kept);
@@ -189,18 +217,30 @@ void fl__spoke_idle(struct rings *r, struct spoke *spoke)
     spoke->state = SPOKE_IDLE;
 }
 
-/* Makes room for half as many nodes again. */
+/* Next larger capacity. In rings of cells, the entries then take as much memory as one or more chunks of cells, or a quarter,
+ * half or three quarters of one: what a spoke gives back when it grows is just right for other spokes and for cells. */
+static uint32_t next_capacity(uint32_t old)
+{
+    if (old < QUARTER_CAPACITY)
+        return old + (old / 2 | 4);
+    uint32_t step = old < 4 * QUARTER_CAPACITY - ENTRIES_OVERHEAD ? QUARTER_CAPACITY : 4 * QUARTER_CAPACITY;
+    uint32_t capacity = ((old + ENTRIES_OVERHEAD) / step + 1) * step - ENTRIES_OVERHEAD;
+    return capacity < SPOKE_LIMIT ? capacity : SPOKE_LIMIT;
+}
+
 bool fl__spoke_grow(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->live == spoke->capacity && spoke->capacity < SPOKE_LIMIT);
-    uint32_t old = spoke->capacity, capacity = old + (old / 2 | 4);
-    return resize(r, spoke, capacity < SPOKE_LIMIT ? capacity : SPOKE_LIMIT, old);
+    return resize(r, spoke, next_capacity(spoke->capacity), spoke->capacity);
 }
 
+/* The chunk of a cell has to be there before the cell can be fetched. */
 static inline void prefetch_ahead(const struct rings *r, const struct spoke *spoke, uint32_t i)
 {
+    if (r->cells && i + 2 * LOOKAHEAD < spoke->live)
+        __builtin_prefetch(fl__named_chunk(r->cells, (uint32_t)r->gathered[i + 2 * LOOKAHEAD]));
     if (i + LOOKAHEAD < spoke->live)
-        __builtin_prefetch(r->gathered[i + LOOKAHEAD], 1);
+        __builtin_prefetch(fl__named_node(r, r->gathered[i + LOOKAHEAD]), 1);
 }
 
 /* Gives back most of the memory of an open spoke that has few nodes left. */
@@ -210,13 +250,23 @@ void fl__spoke_shrink(struct rings *r, struct spoke *spoke)
     uint32_t capacity = spoke->live * 2u;
     gather(r, spoke);
     for (uint32_t i = 0; i < spoke->live; i++) {
-        fl_node *node = r->gathered[i];
+        fl_node *node = fl__named_node(r, r->gathered[i]);
         prefetch_ahead(r, spoke, i);
-        node->place = fl__place(fl__place_order(node->place), spoke->number, i);
-        spoke->entries[i] = node;
+        fl__set_place(node, fl__place_order(node->place), spoke->number, i);
+        fl__spoke_set_name(r, spoke, i, r->gathered[i]);
     }
     if (!resize(r, spoke, capacity < FIRST_CAPACITY ? FIRST_CAPACITY : capacity, spoke->live))
         set_free_from(spoke, spoke->live);
+}
+
+/* Gives back memory that nodes do not need. */
+void fl__rings_compact(struct rings *r)
+{
+    for (uint32_t i = 1; i <= r->spokes; i++) {
+        struct spoke *spoke = &r->arena[i];
+        if (spoke->entries && spoke->state == SPOKE_OPEN && spoke->capacity > 2 * spoke->live)
+            fl__spoke_shrink(r, spoke);
+    }
 }
 
 /* ---- Sorting ---- */
@@ -273,9 +323,9 @@ static const struct sort_key *sorted_keys(struct rings *r, const struct spoke *s
 {
     gather(r, spoke);
     for (uint32_t i = 0; i < spoke->live; i++) {
-        fl_node *node = r->gathered[i];
+        const fl_node *node = fl__named_node(r, r->gathered[i]);
         prefetch_ahead(r, spoke, i);
-        r->scratch[i] = (struct sort_key){node->deadline_ns, fl__place_order(node->place), node};
+        r->scratch[i] = (struct sort_key){node->deadline_ns, fl__place_order(node->place), r->gathered[i]};
     }
     r->touched += spoke->live;
     return sort_scratch(r, spoke->live);
@@ -286,17 +336,17 @@ void fl__spoke_sort(struct rings *r, struct spoke *spoke)
     assert(spoke->state == SPOKE_OPEN || spoke->state == SPOKE_SEALED);
     const struct sort_key *keys = sorted_keys(r, spoke);
     for (uint32_t i = 0; i < spoke->live; i++)
-        spoke->entries[spoke->live - 1 - i] = keys[i].node;
+        fl__spoke_set_name(r, spoke, spoke->live - 1 - i, keys[i].name);
     spoke->state = SPOKE_SORTED;
 }
 
 /* Opens a sorted spoke: from now on the places of its nodes tell the entry. */
-void fl__spoke_unsort(struct spoke *spoke)
+void fl__spoke_unsort(const struct rings *r, struct spoke *spoke)
 {
     assert(spoke->state == SPOKE_SORTED);
     for (uint32_t i = 0; i < spoke->live; i++) {
-        fl_node *node = spoke->entries[i];
-        node->place = fl__place(fl__place_order(node->place), spoke->number, i);
+        fl_node *node = fl__spoke_node(r, spoke, i);
+        fl__set_place(node, fl__place_order(node->place), spoke->number, i);
     }
     spoke->state = SPOKE_OPEN;
     set_free_from(spoke, spoke->live);
@@ -310,19 +360,19 @@ void fl__spoke_renumber(struct rings *r, struct spoke *spoke)
     if (was_open)
         fl__spoke_sort(r, spoke);
     for (uint32_t i = 0; i < spoke->live; i++)
-        spoke->entries[i]->place = fl__place(spoke->live - 1 - i, spoke->number, 0);
+        fl__set_place(fl__spoke_node(r, spoke, i), spoke->live - 1 - i, spoke->number, 0);
     spoke->next_order = spoke->live;
     if (was_open)
-        fl__spoke_unsort(spoke);
+        fl__spoke_unsort(r, spoke);
 }
 
 /* The first entry of a sorted spoke that is not after this moment. */
-static uint32_t search(const struct spoke *spoke, uint64_t deadline_ns, uint32_t order)
+static uint32_t search(const struct rings *r, const struct spoke *spoke, uint64_t deadline_ns, uint32_t order)
 {
     uint32_t begin = 0, end = spoke->live;
     while (begin < end) {
         uint32_t middle = (begin + end) / 2;
-        const fl_node *node = spoke->entries[middle];
+        const fl_node *node = fl__spoke_node(r, spoke, middle);
         bool is_after = node->deadline_ns > deadline_ns ||
                         (node->deadline_ns == deadline_ns && fl__place_order(node->place) > order);
         begin = is_after ? middle + 1 : begin;
@@ -331,16 +381,24 @@ static uint32_t search(const struct spoke *spoke, uint64_t deadline_ns, uint32_t
     return begin;
 }
 
+/* Moves the entries from `from` on to begin at `to`, in a sorted spoke. */
+static void move_entries(const struct rings *r, const struct spoke *spoke, uint32_t from, uint32_t to)
+{
+    char *entries = spoke->entries;
+    size_t size = name_size(r);
+    memmove(entries + to * size, entries + from * size, (spoke->live - from) * size);
+}
+
 /* Adds a node to a sorted spoke, which has room. */
-void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, uint64_t deadline_ns)
+void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, node_name name, uint64_t deadline_ns)
 {
     assert(spoke->state == SPOKE_SORTED && spoke->live < spoke->capacity);
-    uint32_t order = spoke->next_order++, at = search(spoke, deadline_ns, order);
-    memmove(spoke->entries + at + 1, spoke->entries + at, (spoke->live - at) * sizeof(fl_node *));
-    spoke->entries[at] = node;
+    uint32_t order = spoke->next_order++, at = search(r, spoke, deadline_ns, order);
+    move_entries(r, spoke, at, at + 1);
+    fl__spoke_set_name(r, spoke, at, name);
     spoke->live++;
     node->deadline_ns = deadline_ns;
-    node->place = fl__place(order, spoke->number, 0);
+    fl__set_place(node, order, spoke->number, 0);
     r->count++;
     if (deadline_ns < r->next_ns) {
         r->next_ns = deadline_ns;
@@ -349,18 +407,17 @@ void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, uint6
 }
 
 /* Takes a node out of a spoke that is sorted or sealed. */
-void fl__spoke_remove_slow(struct spoke *spoke, fl_node *node)
+void fl__spoke_remove_slow(const struct rings *r, struct spoke *spoke, const fl_node *node)
 {
     if (spoke->state == SPOKE_SEALED) {
         uint32_t entry = fl__place_entry(node->place);
         *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
     } else {
-        uint32_t at = search(spoke, node->deadline_ns, fl__place_order(node->place));
-        assert(spoke->state == SPOKE_SORTED && at < spoke->live && spoke->entries[at] == node);
-        memmove(spoke->entries + at, spoke->entries + at + 1, (spoke->live - at - 1u) * sizeof(fl_node *));
+        uint32_t at = search(r, spoke, node->deadline_ns, fl__place_order(node->place));
+        assert(spoke->state == SPOKE_SORTED && at < spoke->live && fl__spoke_node(r, spoke, at) == node);
+        move_entries(r, spoke, at + 1, at);
     }
     spoke->live--;
-    node->place = 0;
 }
 
 /* ---- Moving and taking ---- */
@@ -372,7 +429,7 @@ void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned
     gather(r, spoke);
     for (uint32_t i = 0; i < spoke->live; i++) {
         prefetch_ahead(r, spoke, i);
-        counts[fl__digit(r->gathered[i]->deadline_ns, level)]++;
+        counts[fl__digit(fl__named_node(r, r->gathered[i])->deadline_ns, level)]++;
     }
     r->touched += spoke->live;
 }
@@ -382,11 +439,11 @@ void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *
 {
     gather(r, spoke);
     for (uint32_t i = 0; i < spoke->live; i++) {
-        fl_node *node = r->gathered[i];
+        fl_node *node = fl__named_node(r, r->gathered[i]);
         struct spoke *child = fl__child_spoke(ring->child[fl__digit(node->deadline_ns, ring->level)]);
         uint32_t entry = child->live++;
-        child->entries[entry] = node;
-        node->place = fl__place(fl__place_order(node->place), child->number, entry);
+        fl__spoke_set_name(r, child, entry, r->gathered[i]);
+        fl__set_place(node, fl__place_order(node->place), child->number, entry);
     }
     for (unsigned i = 0; i < RING_SIZE; i++)
         if (ring->child[i])
@@ -394,16 +451,22 @@ void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *
     r->touched += spoke->live;
 }
 
-/* Takes at most `limit` nodes with deadlines up to `until_ns` from a sorted spoke. */
-size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, fl_node **out, size_t limit)
+/* Takes at most `limit` nodes with deadlines up to `until_ns` from a sorted spoke. A cell keeps its place until it is given
+ * back: its chunk may be packed before that. */
+size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, node_name *out, size_t limit)
 {
     assert(spoke->state == SPOKE_SORTED);
     size_t taken = 0;
     uint32_t live = spoke->live;
-    while (taken < limit && live > 0 && spoke->entries[live - 1]->deadline_ns <= until_ns) {
-        fl_node *node = spoke->entries[--live];
-        node->place = 0;
-        out[taken++] = node;
+    while (taken < limit && live > 0) {
+        node_name name = fl__spoke_name(r, spoke, live - 1);
+        fl_node *node = fl__named_node(r, name);
+        if (node->deadline_ns > until_ns)
+            break;
+        if (!r->cells)
+            node->place = 0;
+        out[taken++] = name;
+        live--;
     }
     spoke->live = (uint16_t)live;
     r->count -= taken;

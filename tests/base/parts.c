@@ -328,6 +328,10 @@ TEST(hexadecimal_numbers_and_bytes_come_back)
     fl__hex_put(text, bytes, sizeof bytes);
     CHECK(memcmp(text, "000102", 6) == 0 && memcmp(text + 508, "feff", 4) == 0);
     CHECK(fl__hex_bytes(text, back, sizeof back) && memcmp(bytes, back, sizeof back) == 0);
+    fl__hex_put_number(text, 0xfedcba9876543210, 16);
+    fl__hex_put_number(text + 16, 0x1ab, 4);
+    fl__hex_put_number(text + 20, 0x1ab, 2);
+    CHECK(memcmp(text, "fedcba987654321001abab", 22) == 0);
     CHECK(!fl__hex_bytes("0", back, 1) && !fl__hex_bytes("00g0", back, 2) && fl__hex_bytes("", back, 0));
 }
 
@@ -456,6 +460,7 @@ TEST(merged_histograms_are_as_one)
     fl__histogram_merge(&sum, &h[0]);
     fl__histogram_merge(&sum, &empty);
     CHECK(sum.count == h[2].count && sum.min == h[2].min && sum.max == h[2].max && sum.sum == h[2].sum);
+    CHECK_EQ(fl__histogram_mean(&sum), fl__histogram_mean(&h[2]));
     CHECK(memcmp(sum.bucket, h[2].bucket, sizeof sum.bucket) == 0);
 }
 

@@ -130,7 +130,7 @@ def _():
         Command(server.url, "two\nlines")("list", "a").must(2, err="FOLIOT_TOKEN contains control characters")
 
 
-@test("cluster shows others, what is nobody's, and what is wrong with a link")
+@test("cluster shows other servers, shards without an owner, and the trouble of a link")
 def _():
     def server(address, shards, **more):
         return {"address": address, "version": "1.2.3", "shards": shards, "self": False, "linked": False, **more}
@@ -142,7 +142,7 @@ def _():
     said = Command(Fake(own_version(), body=view).url)("cluster").must()
     expect([re.split("  +", line) for line in said.splitlines()[1:]],
            [["a:1", "1.2.3", "3", "0 2-3", "this one"], ["b:2", "1.2.3", "2", "1 5", "linked"],
-            ["c:3", "1.2.3", "0", "-", "nobody answers"], ["nobody's", "-", "-", "4", "-"]])
+            ["c:3", "1.2.3", "0", "-", "nobody answers"], ["no owner", "-", "-", "4", "-"]])
 
 
 @test("a server of another version: a warning, and on with it")
@@ -226,6 +226,12 @@ def _():
     for typed, meant in (("lsit", "list"), ("cancle", "cancel"), ("ad", "add"), ("watchh", "watch"), ("stat", "stats")):
         foliot(typed).must(2, err=f"unknown command '{typed}'; did you mean 'foliot {meant}'")
     foliot("dead", "redriev").must(2, err="did you mean 'foliot dead redrive'")
+    foliot("add", "a", "--aftr=5s").must(2, err="unknown option '--aftr=5s'; did you mean '--after'")
+    foliot("lease", "a", "--paralel", "2").must(2, err="did you mean '--parallel'")
+    foliot("list", "a", "--sever", "x").must(2, err="did you mean '--server'")
+    foliot("--sevrer", "x", "list", "a").must(2, err="^foliot: unknown option '--sevrer'; did you mean '--server'")
+    foliot("-v").must(2, err="^foliot: unknown option '-v'; 'foliot help'")
+    foliot("--server").must(2, err="^foliot: --server needs a value and a command")
     for typed in ("frobnicate", "x" * 100000, ""):
         check("did you mean" not in foliot(typed).err, typed)
 
@@ -236,6 +242,7 @@ def _():
         foliot = Command("http://127.0.0.1:1")
         foliot("--server", server.url, "add", "a", "b", "--after", "1h", "--to", server.url + "/echo").must()
         foliot("list", "a", "--server", server.url).must(out="^[0-9a-z]{26} +b ")
+        foliot("--server=" + server.url, "list", "a").must(out="^[0-9a-z]{26} +b ")
         foliot("list", "a", f"--server={server.url}/").must(out="^[0-9a-z]{26} +b ")
         foliot("clock", "--server", server.url).must(out="^test +true$")
         foliot("clock", "--server", server.url, "--advance", "2h").must(out="^fired +1$")

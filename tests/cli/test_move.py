@@ -19,7 +19,7 @@ OF_THE_STORE = {"id", "created", "attempt"}
 def everything(server):
     """All timers of all namespaces, but for what belongs to the store they are in."""
     found = []
-    for space in server.get("/v1/namespaces").must(200)["namespaces"]:
+    for space in server.namespaces():
         for timer in server.timers(space["namespace"], limit=10000):
             found.append(json.dumps({key: value for key, value in timer.items() if key not in OF_THE_STORE}, sort_keys=True))
     return sorted(found)
@@ -83,7 +83,7 @@ def _():
     path = os.path.join(folder(), "timers.ndjson")
     with serve() as source, serve() as target:
         fill(source, 30)
-        Command(source.url)("export", "zwei ü/", "--output", path).must(err=r"\A\d+ timers exported\n\Z")
+        Command(source.url)("export", "zwei ü/", "--output", path).must(err=r"\A\d+ timers and schedules exported\n\Z")
         with open(path, encoding="utf-8") as file:
             lines = file.read()
         expect({json.loads(line)["namespace"] for line in lines.splitlines()}, {"zwei ü/"})
@@ -91,6 +91,18 @@ def _():
         mine = sorted(map(json.dumps, (json.loads(line) for line in lines.splitlines())))
         again = Command(target.url)("export").must()
         expect(sorted(map(json.dumps, (json.loads(line) for line in again.splitlines()))), mine)
+
+
+@test("more namespaces than a page has are all listed and exported")
+def _():
+    with serve() as server:
+        names = sorted(f"n{i:04}" for i in range(1050))
+        check(all(answer["ok"] for answer in server.batch([{"op": "create", "namespace": name, "after": "1h"} for name in names])), "created")
+        command = Command(server.url)
+        expect([json.loads(line)["namespace"] for line in command("namespace", "list", "--json").must().splitlines()], names)
+        expect(len(command("namespace", "list").must().splitlines()), len(names) + 1)
+        expect([json.loads(line)["namespace"] for line in command("export").must().splitlines()], names)
+        expect([json.loads(line)["namespace"] for line in command("export", names[-1]).must().splitlines()], names[-1:])
 
 
 @test("a payload with line breaks is one line wherever lines of JSON are printed")
@@ -137,8 +149,24 @@ def _():
             source.put("/v1/timers/demo/often", {"after": "1h", "max_wait": "2h"})
         exported = Command(source.url)("export", "demo").must()
         check('"op":"create"' in exported and "occurrence" not in exported, exported)
-        Command(target.url)("import", stdin=exported).must(out="^2 imported, 0 refused$")
+        Command(target.url)("import", stdin=exported).must(out="^3 imported, 0 refused$")
         expect([timer["payload"] for timer in target.lease("demo")], [7])
+
+
+@test("schedules can be moved, and occur at the same times")
+def _():
+    with serve() as source, serve() as target:
+        source.put("/v1/schedules/demo/cron", {"cron": "0 9 * * *", "zone": "Europe/Berlin", "except": ["2030-12-25"], "payload": 7}).must(201)
+        source.put("/v1/schedules/demo/every", {"every": "77m", "count": 3, "window": "1m", "headers": {"a": "b"}}).must(201)
+        source.put("/v1/schedules/only/one", {"cron": "H H * * *", "start": "2030-01-01T00:00:00Z", "paused": True}).must(201)
+        Command(target.url)("import", stdin=Command(source.url)("export").must()).must(out="^3 imported, 0 refused$")
+        for path in ("demo/cron", "demo/every", "only/one"):
+            there, here = (one.get("/v1/schedules/" + path).must(200) for one in (source, target))
+            for field in ("created", "start") if path == "demo/every" else ("created",):
+                there.pop(field, None), here.pop(field)
+            expect(here, there)
+        listed = Command(source.url)("schedule", "list", "demo", "--json").must()
+        Command(target.url)("import", stdin=listed).must(out="^2 imported, 0 refused$")
 
 
 @test("both show a bar on a terminal, and nothing of it in a pipe")
@@ -233,9 +261,11 @@ def _():
     foliot("doctor", "memory:").must(2, err="cannot check the store 'memory:'")
     foliot("doctor", place + "/nope").must(3, err=f"the folder {place}/nope does not exist;")
     foliot("doctor", "nope").must(3, err="the folder nope does not exist;")
+    foliot("doctor", "/etc/passwd").must(3, err="/etc/passwd is not a folder;")
     if STORE == "postgres":
         foliot("doctor", store_url()).must(3, err="this database has no store")
-        foliot("doctor", "postgres:///x?host=/not/there").must(3, err="foliot doctor: ")
+        foliot("doctor", "postgres:///x?host=/not/there").must(7, err="foliot doctor: ")
+        foliot("doctor", store_url().replace("/postgres", "/nope", 1)).must(3, err="does not exist")
 
 
 def damage_sqlite(store, *statements):

@@ -13,46 +13,46 @@ enum { STACK_SIZE = 64 << 10 };
 
 struct pair {
     void *main, *other;
-    struct fl__fiber main_fiber;
-    struct fl__stack *stack;
-    struct fl__stacks pool;
+    struct fl__coro_fiber main_fiber;
+    struct fl__coro_stack *stack;
+    struct fl__coro_stacks pool;
     int steps;
     double value;
 };
 
 static void go_to_other(struct pair *pair)
 {
-    fl__fiber_leave(&pair->main_fiber, &pair->stack->fiber);
-    fl__context_switch(&pair->main, pair->other);
-    fl__fiber_arrive(&pair->main_fiber, &pair->stack->fiber);
+    fl__coro_fiber_leave(&pair->main_fiber, &pair->stack->fiber);
+    fl__coro_context_switch(&pair->main, pair->other);
+    fl__coro_fiber_arrive(&pair->main_fiber, &pair->stack->fiber);
 }
 
 static void go_to_main(struct pair *pair)
 {
-    fl__fiber_leave(&pair->stack->fiber, &pair->main_fiber);
-    fl__context_switch(&pair->other, pair->main);
-    fl__fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
+    fl__coro_fiber_leave(&pair->stack->fiber, &pair->main_fiber);
+    fl__coro_context_switch(&pair->other, pair->main);
+    fl__coro_fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
 }
 
 static void setup(struct pair *pair, void (*entry)(void *))
 {
     memset(pair, 0, sizeof(*pair));
-    fl__stacks_init(&pair->pool);
-    pair->stack = fl__stacks_take(&pair->pool, STACK_SIZE);
+    fl__coro_stacks_init(&pair->pool);
+    pair->stack = fl__coro_stacks_take(&pair->pool, STACK_SIZE);
     CHECK(pair->stack);
-    fl__fiber_of_thread(&pair->main_fiber);
-    pair->other = fl__context_make(pair->stack->bottom, pair->stack->top, entry, pair);
+    fl__coro_fiber_of_thread(&pair->main_fiber);
+    pair->other = fl__coro_context_make(pair->stack->bottom, pair->stack->top, entry, pair);
 }
 
 static void teardown(struct pair *pair)
 {
-    fl__stacks_destroy(&pair->pool);
+    fl__coro_stacks_destroy(&pair->pool);
 }
 
 static void count_steps(void *arg)
 {
     struct pair *pair = arg;
-    fl__fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
+    fl__coro_fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
     for (;;) {
         pair->steps++;
         go_to_main(pair);
@@ -74,7 +74,7 @@ TEST(a_context_goes_on_where_it_was)
 static void print_number(void *arg)
 {
     struct pair *pair = arg;
-    fl__fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
+    fl__coro_fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
     char text[64];
     CHECK_EQ((uintptr_t)__builtin_frame_address(0) % 16, 0);
     snprintf(text, sizeof(text), "%.3f", pair->value);
@@ -97,7 +97,7 @@ TEST(a_first_context_has_an_aligned_stack)
 static void spoil_registers(void *arg)
 {
     struct pair *pair = arg;
-    fl__fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
+    fl__coro_fiber_arrive(&pair->stack->fiber, &pair->main_fiber);
     for (long i = 0;; i++) {
         long a = i * 3, b = i * 5, c = i * 7, d = i * 11, e = i * 13, f = i * 17;
         double p = (double)a, q = (double)b, r = (double)c,
@@ -147,12 +147,12 @@ TEST(a_context_is_its_bytes)
 
 TEST(stacks_are_writable_apart_and_large_enough)
 {
-    struct fl__stacks pool;
-    fl__stacks_init(&pool);
+    struct fl__coro_stacks pool;
+    fl__coro_stacks_init(&pool);
     static const size_t sizes[] = {1, 16 << 10, (16 << 10) + 1, 1 << 20, 20 << 20};
-    struct fl__stack *stacks[5];
+    struct fl__coro_stack *stacks[5];
     for (int i = 0; i < 5; i++) {
-        stacks[i] = fl__stacks_take(&pool, sizes[i]);
+        stacks[i] = fl__coro_stacks_take(&pool, sizes[i]);
         CHECK(stacks[i] && stack_size(stacks[i]) >= sizes[i]);
         CHECK_EQ((uintptr_t)stacks[i]->top % 16, 0);
         memset(stacks[i]->bottom, i + 1, 4096);
@@ -160,28 +160,28 @@ TEST(stacks_are_writable_apart_and_large_enough)
     }
     for (int i = 0; i < 5; i++) {
         CHECK(stacks[i]->bottom[0] == i + 1 && stacks[i]->top[-1] == i + 1);
-        fl__stacks_give(&pool, stacks[i]);
+        fl__coro_stacks_give(&pool, stacks[i]);
     }
-    CHECK(!fl__stacks_take(&pool, ((size_t)1 << 30) + 1));
-    fl__stacks_destroy(&pool);
+    CHECK(!fl__coro_stacks_take(&pool, ((size_t)1 << 30) + 1));
+    fl__coro_stacks_destroy(&pool);
 }
 
 TEST(stacks_come_back_by_the_thousand)
 {
     enum { COUNT = 2000 };
-    static struct fl__stack *stacks[COUNT];
-    struct fl__stacks pool;
-    fl__stacks_init(&pool);
+    static struct fl__coro_stack *stacks[COUNT];
+    struct fl__coro_stacks pool;
+    fl__coro_stacks_init(&pool);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < COUNT; i++) {
-            stacks[i] = fl__stacks_take(&pool, 16 << 10);
+            stacks[i] = fl__coro_stacks_take(&pool, 16 << 10);
             CHECK(stacks[i]);
             stacks[i]->top[-1] = 1;
         }
         for (int i = 0; i < COUNT; i++)
-            fl__stacks_give(&pool, stacks[(i * 7 + round) % COUNT]);
+            fl__coro_stacks_give(&pool, stacks[(i * 7 + round) % COUNT]);
     }
-    fl__stacks_destroy(&pool);
+    fl__coro_stacks_destroy(&pool);
 }
 
 /* --- Images */

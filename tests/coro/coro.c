@@ -629,7 +629,7 @@ TEST(a_worn_out_slot_gives_no_name_twice_and_never_0)
 {
     fl_runtime *rt = runtime(1);
     fl_coro *coro = spawn(rt, park_for_ever, NULL);
-    struct wake_table *table = &fl__group_of(rt)->wakes;
+    struct wake_table *table = &fl__coro_group_of(rt)->wakes;
     fl_coro_wake first, last, next;
     CHECK_EQ(fl_coro_wake_after(coro, 3600 * 1000 * MS, &first), 0);
     CHECK_EQ(fl_coro_wake_cancel(rt, first), 0);

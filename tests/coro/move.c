@@ -180,9 +180,9 @@ TEST(spawning_from_outside_reaches_a_worker_whoever_leaves)
 static int schedulers(void)
 {
     int count = 0;
-    struct group *group = fl__group_of(rt);
+    struct coro_group *group = fl__coro_group_of(rt);
     pthread_mutex_lock(&group->lock);
-    for (struct sched *sched = group->scheds; sched; sched = sched->next_in_group)
+    for (struct coro_sched *sched = group->scheds; sched; sched = sched->next_in_group)
         count++;
     pthread_mutex_unlock(&group->lock);
     return count;

@@ -157,6 +157,17 @@ static void hear_change(struct ledger *ledger, struct timer *t, const struct pac
     }
 }
 
+/* A timer in doubt is not in the store. If it was settled before the crash, its creation may have taken effect, and the late
+ * answer may still say so: then it is over. */
+static void hear_absent(struct timer *t)
+{
+    t->unsure = false;
+    if (t->was_finished) {
+        take(t);
+        t->fired = t->finished = t->final = true;
+    }
+}
+
 static void hear_get(struct timer *t, const struct packet *p)
 {
     if (p->result == 0) {
@@ -172,7 +183,7 @@ static void hear_get(struct timer *t, const struct packet *p)
         if (t->unsure && !t->maybe.there && !t->fired)
             take(t);
         else if (t->unsure && !t->now.there)
-            t->unsure = false;
+            hear_absent(t);
     }
 }
 

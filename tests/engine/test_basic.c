@@ -593,6 +593,131 @@ TEST(a_list_has_them_all)
     tear_down();
 }
 
+/* --- Forecast ----------------------------------------------------------------------------------------------------- */
+
+static fl_forecast forecast;
+static fl_forecast_bar bars[FL_FORECAST_BARS];
+
+static void forecast_came(fl_forecast *f)
+{
+    (void)f;
+    fl_loop_stop(bed.loop);
+}
+
+static int ask_forecast(fl_forecast asked)
+{
+    forecast = asked;
+    forecast.bars = bars;
+    forecast.done = forecast_came;
+    memset(bars, 0xa5, sizeof bars);
+    fl_engine_forecast(bed.engine, &forecast);
+    CHECK_EQ(fl_loop_run(bed.loop), 0);
+    return forecast.result;
+}
+
+static uint64_t sum_of_bars(void)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < forecast.count; i++)
+        sum += bars[i].timers;
+    return sum;
+}
+
+static void create_in(const char *ns, int64_t after_us)
+{
+    int64_t now_us = wall_now(&bed.wall.clock);
+    fl_op op = {.kind = FL_OP_CREATE, .timer = {.ns = text(ns), .due_us = now_us + after_us}};
+    CHECK_EQ(run_op(op).result, 0);
+}
+
+TEST(a_forecast_counts_what_falls_due)
+{
+    set_up((fl_engine_config){0});
+    for (int i = 0; i < 90; i++)
+        create_in(i % 3 ? "many" : "few", SECOND / 2 + i * SECOND);
+    create_in("\2own", 5 * SECOND);
+    create_in("many", -SECOND);
+    run_for(SECOND / 10);
+    int64_t now_us = wall_now(&bed.wall.clock);
+    fl_forecast seconds = {.first_byte = ' ', .from_us = now_us, .step_us = (uint64_t)SECOND, .count = 100};
+    CHECK_EQ(ask_forecast(seconds), 0);
+    for (size_t i = 0; i < 100; i++) {
+        CHECK_EQ(bars[i].timers, i < 90);
+        CHECK_EQ(bars[i].spread, 0);
+    }
+    seconds.ns = text("few");
+    CHECK_EQ(ask_forecast(seconds), 0);
+    CHECK_EQ(sum_of_bars(), 30);
+    seconds.ns = text("nobody");
+    CHECK_EQ(ask_forecast(seconds), 0);
+    CHECK_EQ(sum_of_bars(), 0);
+    seconds.ns = text("");
+    seconds.first_byte = 0;
+    CHECK_EQ(ask_forecast(seconds), 0);
+    CHECK_EQ(sum_of_bars(), 91);
+    run_for(45 * SECOND);
+    seconds.first_byte = ' ';
+    CHECK_EQ(ask_forecast(seconds), 0);
+    CHECK_EQ(sum_of_bars(), 45);
+    tear_down();
+}
+
+TEST(a_forecast_spreads_what_is_counted_together)
+{
+    set_up((fl_engine_config){0});
+    int64_t day = 86400 * SECOND;
+    for (int i = 0; i < 1000; i++)
+        create_in("ns", 40 * day + i);
+    for (int i = 0; i < 500; i++)
+        create_in("ns", 3600 * SECOND + i * SECOND);
+    fl_forecast days = {.ns = text("ns"), .from_us = wall_now(&bed.wall.clock), .step_us = (uint64_t)day, .count = 100};
+    CHECK_EQ(ask_forecast(days), 0);
+    CHECK_EQ(sum_of_bars(), 1500);
+    CHECK_EQ(bars[0].timers, 500);
+    CHECK_EQ(bars[0].spread, 0);
+    uint64_t far = 0;
+    for (size_t i = 38; i < 43; i++) {
+        CHECK_EQ(bars[i].spread, bars[i].timers);
+        far += bars[i].timers;
+    }
+    CHECK_EQ(far, 1000);
+    tear_down();
+}
+
+TEST(a_crowd_is_estimated)
+{
+    set_up((fl_engine_config){0});
+    for (int i = 0; i < 5000; i++)
+        create_in(i % 2 ? "odd" : "even", 10 * SECOND);
+    fl_forecast bar = {
+        .ns = text("odd"), .from_us = wall_now(&bed.wall.clock), .step_us = (uint64_t)(60 * SECOND), .count = 1};
+    CHECK_EQ(ask_forecast(bar), 0);
+    CHECK(bars[0].timers > 2300 && bars[0].timers < 2700 && bars[0].spread == bars[0].timers);
+    tear_down();
+}
+
+TEST(a_forecast_that_makes_no_sense_is_refused)
+{
+    set_up((fl_engine_config){0});
+    create_in("ns", SECOND);
+    fl_forecast good = {.from_us = START, .step_us = 1, .count = 1}, bad = good;
+    CHECK_EQ(ask_forecast(good), 0);
+    bad.step_us = 0;
+    CHECK_EQ(ask_forecast(bad), FL_INVALID_ARGUMENT);
+    bad = good;
+    bad.count = FL_FORECAST_BARS + 1;
+    fl_forecast_bar many[FL_FORECAST_BARS + 1];
+    bad.bars = many;
+    bad.done = forecast_came;
+    forecast = bad;
+    fl_engine_forecast(bed.engine, &forecast);
+    CHECK_EQ(forecast.result, FL_INVALID_ARGUMENT);
+    bad = good;
+    bad.from_us = -1;
+    CHECK_EQ(ask_forecast(bad), FL_INVALID_ARGUMENT);
+    tear_down();
+}
+
 enum { CROWD = 12000, LISTED = 500 };
 static uint8_t seen[CROWD];
 

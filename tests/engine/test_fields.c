@@ -53,6 +53,20 @@ TEST(bodies_that_are_cut_are_refused)
     CHECK_EQ(fl__body_decode((fl_bytes){bytes, size}, START, &timer), FL_STORE_CORRUPT);
 }
 
+/* The engine accepts no name of a schedule that is longer than this, so a longer one is damage. */
+TEST(bodies_with_a_schedule_that_is_too_long_are_refused)
+{
+    char name[FL_STORE_NAME_MAX + 1];
+    unsigned char bytes[512];
+    memset(name, 'a', sizeof name);
+    for (size_t size = FL_STORE_NAME_MAX; size <= sizeof name; size++) {
+        fl_durable timer = {.schedule = {name, size}, .occurrence_us = START}, read = {0};
+        size_t written = fl__body_encode(&timer, START, bytes);
+        CHECK_EQ(fl__body_decode((fl_bytes){bytes, written}, START, &read),
+                 size > FL_STORE_NAME_MAX ? FL_STORE_CORRUPT : 0);
+    }
+}
+
 /* --- Fields --------------------------------------------------------------------------------------------------------- */
 
 static fl_firing seen;

@@ -8,6 +8,7 @@ and installed with `./dev install PREFIX`, as the README says: that takes minute
 From Meson come BUILD, SOURCE, PREFIX, LIBDIR, CC, and CLOCK, a library to preload that sets the wall clock off.
 """
 
+import collections
 import glob
 import os
 import re
@@ -63,12 +64,23 @@ def command(server, *arguments, status=0, stdin=""):
 # --- Programs ---------------------------------------------------------------------------------------------------------
 
 
+def check_one_copy(program):
+    """The program and the libraries that it loads define no name of ours twice."""
+    loaded = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    files = [program, *re.findall(r"libfoliot\S* => (\S+)", loaded)]
+    listed = subprocess.run(["nm", "--defined-only", *files], capture_output=True, text=True, check=True).stdout
+    names = collections.Counter(re.findall(r" [A-Za-z] (fl_\w+)$", listed, re.M))
+    expect([name for name, count in names.items() if count > 1], [], f"defined twice in {files}")
+    check(names, f"{files} contain the library")
+
+
 @test("the installed programs start, and need no library of ours")
 def _():
     for program in sorted(glob.glob(os.path.join(ROOT, "bin/*"))):
         needed = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout
         check("libfoliot" not in needed, f"{program} contains what it needs of Foliot: {needed}")
         check("RPATH" not in needed and "RUNPATH" not in needed, f"{program} has no path of the build in it: {needed}")
+        check_one_copy(program)
         subprocess.run([program, "--version"], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
 
 
@@ -184,6 +196,7 @@ def _():
         made = build(line if static else f"{line} -Wl,-rpath,{ROOT}/{LIBDIR}", program)
         needed = subprocess.run(["readelf", "-d", made], capture_output=True, text=True, check=True).stdout
         expect("libfoliot" in needed, not static, needed)
+        check_one_copy(made)
         subprocess.run([made], cwd=folder(), check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
 
 

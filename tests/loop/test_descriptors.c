@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -42,6 +43,47 @@ static void close_pair(const int fd[2])
 }
 
 /* ---- Events. */
+
+/* A connection over the loopback interface: pairs of sockets have no urgent data. */
+static void make_tcp_pair(int fd[2])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(bind(server, (struct sockaddr *)&address, sizeof address), 0);
+    CHECK_EQ(listen(server, 1), 0);
+    CHECK_EQ(getsockname(server, (struct sockaddr *)&address, &size), 0);
+    fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(connect(fd[0], (struct sockaddr *)&address, sizeof address), 0);
+    fd[1] = accept(server, NULL, NULL);
+    CHECK(fd[1] >= 0);
+    close(server);
+}
+
+TEST(urgent_data_is_a_priority_event_if_asked_for)
+{
+    int fd[2];
+    make_tcp_pair(fd);
+    begin();
+    add(fd[0], FL_READ, "r");
+    CHECK_EQ(send(fd[1], "!", 1, MSG_OOB), 1);
+    turn();
+    CHECK_DIARY("");
+    CHECK_EQ(fl_loop_fd_modify(loop, fd[0], FL_READ | FL_PRIORITY), 0);
+    turn();
+    CHECK_DIARY("r");
+    CHECK_EQ(seen, FL_PRIORITY);
+    char c;
+    CHECK_EQ(recv(fd[0], &c, 1, MSG_OOB), 1);
+    turn();
+    CHECK_DIARY("");
+    CHECK_EQ(write(fd[1], "x", 1), 1);
+    turn();
+    CHECK_DIARY("r");
+    CHECK_EQ(seen, FL_READ);
+    end();
+    close_pair(fd);
+}
 
 TEST(a_descriptor_is_called_in_every_turn_in_which_it_is_ready)
 {

@@ -9,7 +9,7 @@
 
 enum { SLOTS = 1 << 15 }; /* of the first four chunks, and those that are below all slots */
 
-static struct table table;
+static struct loop_table table;
 static uint32_t taken[SLOTS]; /* slots of living records */
 static uint32_t taken_count;
 static uint64_t takes;
@@ -18,7 +18,7 @@ static bool given[SLOTS][64]; /* IDs, by slot and generation */
 /* A table whose blocks are worn after a few rounds and that has only four chunks: 60 blocks. */
 static void begin_table(uint32_t last_generation)
 {
-    CHECK_EQ(fl__table_init(&table, false), 0);
+    CHECK_EQ(fl__loop_table_init(&table, false), 0);
     table.last_generation = last_generation;
     for (unsigned k = 4; k < TABLE_CHUNKS; k++)
         table.chunk[k].worn = table_capacity(k) >> BLOCK_BITS;
@@ -29,8 +29,8 @@ static void begin_table(uint32_t last_generation)
 
 static void take(void)
 {
-    struct record *record;
-    CHECK_EQ(fl__table_take(&table, &record), 0);
+    struct loop_record *record;
+    CHECK_EQ(fl__loop_table_take(&table, &record), 0);
     uint32_t slot = record->slot;
     CHECK(slot < SLOTS);
     /* cppcheck-suppress arrayIndexOutOfBoundsCond ; a check that fails does not return */
@@ -69,13 +69,14 @@ static void end_table(void)
 {
     CHECK(used_up() <= 5 * takes + 60 * BLOCK_SLOTS);
     CHECK_EQ(table.live, taken_count);
-    fl__table_destroy(&table);
+    fl__loop_table_destroy(&table);
 }
 
 TEST(ids_end_below_2_to_the_53)
 {
-    struct record record = {.tag = (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT | RECORD_NOT_GENERATION,
-                            .slot = (1u << TABLE_SLOT_BITS) - 1};
+    struct loop_record record = {.tag =
+                                     (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT | RECORD_NOT_GENERATION,
+                                 .slot = (1u << TABLE_SLOT_BITS) - 1};
     CHECK_EQ(table_id(&record), (1ull << 53) - 1);
 }
 
@@ -159,8 +160,8 @@ TEST(a_worn_table_has_room_to_the_end_and_then_starts_over)
     }
     uint64_t last = takes;
     while (table.chunk[2].worn > 0) {
-        struct record *record;
-        CHECK_EQ(fl__table_take(&table, &record), 0);
+        struct loop_record *record;
+        CHECK_EQ(fl__loop_table_take(&table, &record), 0);
         for (unsigned i = 0; i < 100; i++)
             CHECK(record->slot != taken[i]);
         table_put(&table, record);
@@ -169,7 +170,7 @@ TEST(a_worn_table_has_room_to_the_end_and_then_starts_over)
     CHECK_EQ(table.live, 100);
     for (unsigned k = 0; k < TABLE_CHUNKS; k++)
         CHECK_EQ(table.chunk[k].worn, 0);
-    fl__table_destroy(&table);
+    fl__loop_table_destroy(&table);
 }
 
 TEST(an_empty_chunk_that_is_worn_is_given_back)
@@ -185,7 +186,7 @@ TEST(an_empty_chunk_that_is_worn_is_given_back)
     give_until(1);
     CHECK(table_is_mapped(&table, table_capacity(0)) && !table_is_mapped(&table, table_capacity(1)));
     CHECK(table_is_mapped(&table, table_capacity(2)));
-    fl__table_destroy(&table);
+    fl__loop_table_destroy(&table);
 }
 
 TEST(empty_chunks_are_given_back_except_for_one)
@@ -259,13 +260,13 @@ TEST(the_limit_is_2_to_the_26)
 
 TEST(a_deadline_is_rounded_to_the_roundest_moment_its_slack_allows)
 {
-    CHECK_EQ(fl__timers_round(1000, 0), 1000);
-    CHECK_EQ(fl__timers_round(1000, 7), 1000);
-    CHECK_EQ(fl__timers_round(1000, 24), 1024);
-    CHECK_EQ(fl__timers_round(1001, 23), 1024);
-    CHECK_EQ(fl__timers_round(1025, 100), 1088);
-    CHECK_EQ(fl__timers_round(1, UINT64_MAX), 1ull << 63);
-    CHECK_EQ(fl__timers_round(UINT64_MAX - 5, UINT64_MAX), UINT64_MAX - 3);
+    CHECK_EQ(fl__loop_timers_round(1000, 0), 1000);
+    CHECK_EQ(fl__loop_timers_round(1000, 7), 1000);
+    CHECK_EQ(fl__loop_timers_round(1000, 24), 1024);
+    CHECK_EQ(fl__loop_timers_round(1001, 23), 1024);
+    CHECK_EQ(fl__loop_timers_round(1025, 100), 1088);
+    CHECK_EQ(fl__loop_timers_round(1, UINT64_MAX), 1ull << 63);
+    CHECK_EQ(fl__loop_timers_round(UINT64_MAX - 5, UINT64_MAX), UINT64_MAX - 3);
 }
 
 /* ---- Statistics. */

@@ -6,6 +6,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/moment.h"
+#include "loop/loop.h"
 #include "loop/loop_test.h"
 
 /* ---- Alive. */
@@ -18,6 +20,45 @@ TEST(a_loop_with_nothing_to_do_returns)
     CHECK_EQ(stats().turns, 0);
     CHECK_EQ(fl_loop_run_once(loop, true), 0);
     CHECK_EQ(elapsed(), 0);
+    end();
+}
+
+/* ---- Turns with a deadline, which other layers of the library use. */
+
+TEST(a_turn_ends_at_its_deadline_at_the_latest)
+{
+    begin();
+    fl_loop_hold(loop);
+    CHECK_EQ(fl__loop_run_until(loop, START + 100), 0);
+    CHECK_EQ(elapsed(), 100);
+    make_timer(50, "a");
+    make_timer(900, "b");
+    CHECK_EQ(fl__loop_run_until(loop, START + 1000), 0);
+    CHECK_EQ(elapsed(), 150);
+    CHECK_DIARY("a");
+    CHECK_EQ(fl__loop_run_until(loop, START + 1000), 0);
+    CHECK_EQ(elapsed(), 1000);
+    CHECK_DIARY("b");
+    make_timer(1, "c");
+    CHECK_EQ(fl__loop_run_until(loop, START + 1000), 0);
+    CHECK_EQ(fl__loop_run_until(loop, 0), 0);
+    CHECK_EQ(elapsed(), 1000);
+    CHECK_DIARY("");
+    CHECK_EQ(fl__loop_run_until(loop, NEVER), 0);
+    CHECK_EQ(elapsed(), 1001);
+    CHECK_DIARY("c");
+    fl_loop_unhold(loop);
+    end();
+}
+
+TEST(the_deadline_of_a_turn_is_not_that_of_the_next)
+{
+    begin();
+    make_timer(500, "a");
+    CHECK_EQ(fl__loop_run_until(loop, START + 100), 0);
+    run();
+    CHECK_EQ(elapsed(), 500);
+    CHECK_DIARY("a");
     end();
 }
 

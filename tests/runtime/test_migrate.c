@@ -112,7 +112,7 @@ static struct segment *make_segment(struct sweep *sweep)
     struct segment *segment = fl__map(SEGMENT_BYTES);
     CHECK(segment);
     segment->header = (struct segment_header){
-        .message.run = fl__adopt_segment, .used = SEGMENT_FIRST, .cursor = SEGMENT_FIRST, .share = COMING};
+        .message.run = fl__runtime_adopt_segment, .used = SEGMENT_FIRST, .cursor = SEGMENT_FIRST, .share = COMING};
     for (unsigned i = 0; i < COMING; i++) {
         CHECK_EQ(fl_timer_new(sweep->rt, count, NULL, &sweep->coming[i]), 0);
         uint64_t word = timer_word(sweep->coming[i]);
@@ -130,12 +130,12 @@ static void be_swept(void *arg)
 {
     struct sweep *sweep = arg;
     struct fl__worker *self = fl__worker_self();
-    CHECK(!fl__much_to_sweep(&self->own));
+    CHECK(!fl__runtime_much_to_sweep(&self->own));
     start_timers(sweep->rt, sweep->stale, STALE, now_ns() + HOUR);
     atomic_store(&sweep->started, true);
     AWAIT(atomic_load(&sweep->cancelled));
-    CHECK(fl__much_to_sweep(&self->own));
-    fl__adopt_segment(self, &make_segment(sweep)->header.message);
+    CHECK(fl__runtime_much_to_sweep(&self->own));
+    fl__runtime_adopt_segment(self, &make_segment(sweep)->header.message);
     CHECK_EQ(self->own.table.live, STALE);
     CHECK_EQ(self->common.table.live, 0); /* it has gone on to another */
     atomic_store(&sweep->sent, true);

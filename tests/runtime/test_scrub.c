@@ -195,7 +195,7 @@ static int64_t counted_as_stale(const struct race *race, unsigned worker)
 {
     const struct shelf *shelf = &worker_at(race->rt, worker)->own;
     unsigned bucket = bucket_of((uint32_t)race->place[worker]);
-    return (int64_t)(fl__stripe_sum(&shelf->stripes[bucket]) - shelf->scrub.settled[bucket]);
+    return (int64_t)(fl__runtime_stripe_sum(&shelf->stripes[bucket]) - shelf->scrub.accounted[bucket]);
 }
 
 TEST(what_workers_that_start_a_timer_at_once_leave_behind_is_counted_where_it_is)

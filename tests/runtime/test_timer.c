@@ -631,13 +631,13 @@ TEST(a_timer_that_is_on_its_way_needs_no_second_message)
     CHECK_EQ(fl_timer_new(rt, count, (void *)1, &timer), 0);
     CHECK_EQ(fl_runtime_spawn(rt, hold_worker, &held), 0);
     AWAIT(atomic_load(&held));
-    uint64_t used = fl__start_pool.taken;
+    uint64_t used = fl__runtime_start_pool.taken;
     for (unsigned i = 0; i < STARTS; i++) {
         CHECK_EQ(fl_timer_start_after(timer, i % 2 ? HOUR : 0), 0);
         if (i % 3 == 0)
             CHECK(fl_timer_cancel(timer));
     }
-    CHECK(fl__start_pool.taken <= used + 1);
+    CHECK(fl__runtime_start_pool.taken <= used + 1);
     CHECK(word_references(timer_word(timer)) <= 2);
     CHECK_EQ(fl_timer_start_after(timer, 0), 0);
     atomic_store(&let_go, true);

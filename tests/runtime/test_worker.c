@@ -13,7 +13,7 @@ static void *ask_again_and_again(void *arg)
 {
     struct fl__worker *worker = arg;
     while (!atomic_load(&asked_enough))
-        fl__request(&worker->requests, &worker->mailbox, REQUEST_SCRUB);
+        fl__runtime_request(&worker->requests, &worker->mailbox, REQUEST_SCRUB);
     return NULL;
 }
 
@@ -269,14 +269,14 @@ TEST(the_table_of_entries_keeps_its_books)
             slots[at] = slots[--count];
         }
         if (i % 10000 == 0)
-            CHECK_EQ(fl__entries_check(&table), 0);
+            CHECK_EQ(fl__runtime_entries_check(&table), 0);
     }
     CHECK_EQ(table.live, count);
     while (count > 0)
         entries_put(&table, slots[--count]);
-    CHECK_EQ(fl__entries_check(&table), 0);
+    CHECK_EQ(fl__runtime_entries_check(&table), 0);
     CHECK(table.count <= 1);
-    fl__entries_destroy(&table);
+    fl__runtime_entries_destroy(&table);
 }
 
 TEST(segments_leave_the_table_with_what_they_hold)
@@ -291,13 +291,13 @@ TEST(segments_leave_the_table_with_what_they_hold)
     }
     for (unsigned i = 3; i-- > 0;) {
         struct segment *segment = table.segments[i == 1 ? 0 : table.count - 1];
-        fl__segment_detach(&table, segment);
+        fl__runtime_segment_detach(&table, segment);
         CHECK_EQ(segment->header.live, SEGMENT_SLOTS);
         CHECK_EQ(table.live, i * SEGMENT_SLOTS);
-        CHECK_EQ(fl__entries_check(&table), 0);
-        fl__segment_release(segment);
+        CHECK_EQ(fl__runtime_entries_check(&table), 0);
+        fl__runtime_segment_release(segment);
     }
-    fl__entries_destroy(&table);
+    fl__runtime_entries_destroy(&table);
 }
 
 TEST(only_the_moves_of_the_protocol_are_allowed)

@@ -143,6 +143,20 @@ TEST(defaults)
     config_free(&c);
 }
 
+TEST(timers_in_memory_are_limited_by_the_memory)
+{
+    struct server_config c;
+    MUST_READ(&c, "--max-memory", "64MiB");
+    CHECK_EQ(c.engine.max_memory_timers, 100000);
+    config_free(&c);
+    MUST_READ(&c, "--max-memory", "4GiB");
+    CHECK_EQ(c.engine.max_memory_timers, 2 << 20);
+    config_free(&c);
+    MUST_READ(&c, "--max-memory", "4GiB", "--max-memory-timers", "99");
+    CHECK_EQ(c.engine.max_memory_timers, 99);
+    config_free(&c);
+}
+
 TEST(an_option_in_both_forms)
 {
     struct server_config c;

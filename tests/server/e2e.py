@@ -253,11 +253,16 @@ class Client:
         return self.post("/v1/ack", {"acks": [{"lease": lease, **how} for lease, how in acks]}).must(200)
 
     def timers(self, namespace, **query):
-        """All pages of a list."""
+        return self.all_pages(f"/v1/timers/{quote(namespace)}", "timers", query)
+
+    def namespaces(self, **query):
+        return self.all_pages("/v1/namespaces", "namespaces", query)
+
+    def all_pages(self, path, member, query):
         found, pages = [], 0
         while True:
-            page = self.get(f"/v1/timers/{quote(namespace)}?{urllib.parse.urlencode(query)}").must(200)
-            found += page["timers"]
+            page = self.get(f"{path}?{urllib.parse.urlencode(query)}").must(200)
+            found += page[member]
             pages += 1
             if "cursor" not in page:
                 return found
@@ -561,10 +566,11 @@ def npm(package):
     kept = os.path.join(os.environ.get("BUILD") or folder(), "npm", package.replace("/", "-"))
     if not os.path.exists(os.path.join(kept, "complete")):
         os.makedirs(kept, exist_ok=True)
-        done = subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts",
+        done = subprocess.run(["npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1",
                                "--prefix", kept, package], capture_output=True, text=True, check=False,
                               timeout=PATIENCE, cwd=kept)
         if done.returncode != 0:
-            raise Skip(f"npm cannot install {package}: " + (done.stdout + done.stderr).strip().splitlines()[-1][:200])
+            said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()] or ["it does not say why"]
+            raise Skip(f"npm cannot install {package}: {said[0][:200]}")
         open(os.path.join(kept, "complete"), "w", encoding="utf-8").close()
     return kept

@@ -61,6 +61,20 @@ TEST(takes_what_is_json)
         CHECK(good(texts[i]));
 }
 
+/* Whatever is special in a string, it is found wherever it is. */
+TEST(each_byte_of_a_string_is_looked_at)
+{
+    for (int size = 1; size <= 40; size++)
+        for (int at = 0; at < size; at++)
+            for (int byte = 1; byte < 256; byte++) {
+                char text[48] = "[\"";
+                memset(text + 2, 'x', (size_t)size);
+                text[2 + at] = (char)byte;
+                strcpy(text + 2 + size, "\"]");
+                CHECK(good(text) == (byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\'));
+            }
+}
+
 TEST(refuses_what_is_not)
 {
     static const char *const texts[] = {

@@ -551,6 +551,8 @@ def _():
         problem(server.delete("/v1/timers/bulk?" + filter_), 400, "invalid-field", field)
     for filter_ in ("prefix=a&due_before=0", "prefix=a&due_before=-5", "prefix=a&due_before=1960-01-01T00:00:00Z"):
         expect(server.delete("/v1/timers/bulk?" + filter_).must(200)["matched"], 0, filter_)
+    for early in ("1960-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0", "-5"):
+        expect(server.delete(f"/v1/timers/bulk?dry_run=true&due_after={early}").must(200)["matched"], 90, early)
     problem(server.delete("/v1/timers/bulk?prefix=a&limit=3"), 400, "unknown-field", "limit")
     expect(server.delete("/v1/timers/bulk?all=true").must(200)["cancelled"], 90)
     expect(server.timers("bulk"), [])
@@ -575,7 +577,7 @@ def _():
     settings = {"retry": {"max_attempts": 4, "initial": "2s", "multiplier": 3, "max_interval": "1h"}, "skip_older": "1h",
                 "max_rate": 100, "spread": "30s"}
     answer = server.put("/v1/namespaces/space", {"secrets": [secret, secret], **settings})
-    wanted = {"namespace": "space", "pending": 3, "settings": {"secret_count": 2, **settings}}
+    wanted = {"namespace": "space", "pending": 3, "schedules": 0, "settings": {"secret_count": 2, **settings}}
     expect(answer.must(200), wanted)
     expect(server.get("/v1/namespaces/space").must(200), wanted)
     check(wanted in server.get("/v1/namespaces").must(200)["namespaces"], "it is in the list")
@@ -627,15 +629,13 @@ def _():
     race_settings([server], 40, "race")
     with Server(shards=1) as one:
         race_settings([one], 20, "race")
-        before = one.get("/v1/namespaces").must(200)
+        before = one.namespaces()
         one.restart()
-        key = lambda space: space["namespace"]
-        expect(sorted(one.get("/v1/namespaces").must(200)["namespaces"], key=key), sorted(before["namespaces"], key=key),
-               "what is shown is what is stored")
+        expect(one.namespaces(), before, "what is shown is what is stored")
 
 
 def listed(server):
-    return {one["namespace"] for one in server.get("/v1/namespaces").must(200)["namespaces"]}
+    return {one["namespace"] for one in server.namespaces()}
 
 
 def in_metrics(server):
@@ -683,7 +683,7 @@ def _():
     server.batch([{"op": "create", "namespace": "remove", "after": "1h"} for _ in range(2500)])
     expect(server.delete(path + "?all=true").status, 204)
     expect((server.timers("remove"), server.get("/v1/dead/remove").must(200)["timers"]), ([], []))
-    expect(server.get(path).must(200), {"namespace": "remove", "pending": 0, "settings": {"secret_count": 0}})
+    expect(server.get(path).must(200), {"namespace": "remove", "pending": 0, "schedules": 0, "settings": {"secret_count": 0}})
 
 
 @test("namespaces: DELETE waits for no attempt that is under way")
@@ -749,7 +749,8 @@ def _():
 def _():
     for path in ("/v1/namespaces/looked-at", "/v1/timers/looked-at", "/v1/timers/looked-at/x", "/v1/dead/looked-at"):
         server.get(path)
-    expect(server.get("/v1/namespaces/looked-at").must(200), {"namespace": "looked-at", "pending": 0, "settings": {"secret_count": 0}})
+    expect(server.get("/v1/namespaces/looked-at").must(200), {"namespace": "looked-at", "pending": 0, "schedules": 0,
+                                                                  "settings": {"secret_count": 0}})
     check("looked-at" not in [one["namespace"] for one in server.get("/v1/namespaces").must(200)["namespaces"]], "it is not there")
     check(b"looked-at" not in server.get("/metrics").body, "nor in the metrics")
 

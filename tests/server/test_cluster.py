@@ -122,9 +122,7 @@ def _():
                [5 + i for i in range(6)])
         late.stop()
         race_settings((a, b), 15, "race")
-        key = lambda space: space["namespace"]
-        known = lambda member: sorted(member.get("/v1/namespaces").must(200)["namespaces"], key=key)
-        await_(lambda: known(a) == known(b), "both know the same")
+        await_(lambda: a.namespaces() == b.namespaces(), "both know the same")
 
 
 def moved(before, after):

@@ -171,7 +171,7 @@ class Chaos(Ledger):
     def check_counts(self, cluster):
         """Whatever was killed, the counts are exact: only the probes are pending. What another server has is known a moment later."""
         def views():
-            return [{one["namespace"]: one["pending"] for one in member.get("/v1/namespaces").must(200)["namespaces"]}
+            return [{one["namespace"]: one["pending"] for one in member.namespaces()}
                     for member in cluster.members]
 
         await_(lambda: all(view == {"probe": PROBES} for view in views()), f"only the probes are pending: {views()}")

@@ -62,7 +62,7 @@ def _():
         for member in members:
             await_(lambda: not member.ready(), "it is not ready without its database")
             answer = member.get("/readyz").must(503)
-            check("the database has not responded" in answer["reason"], f"{answer} says why")
+            check("the store has failed or not responded" in answer["reason"], f"{answer} says why")
             await_(lambda: member.get("/readyz").must(503)["shards_ready"] == 0, "nothing fires")
         expect(shards_taken(members), taken)
         time.sleep(turn * 3)  # longer than what a first attempt to connect again takes
@@ -75,7 +75,7 @@ def _():
     expect({body: bodies.count(body) for body in set(bodies) if bodies.count(body) > 1}, {}, "fired twice")
     expect(len(members[1].timers("kept")), 60)
     for member in members:
-        check(member.logged("the database responds again"), "it says so")
+        check(member.logged("the store responds again"), "it says so")
         member.stop()
 
 

@@ -99,6 +99,8 @@ def _():
     where = folder()
     with Server(store="sqlite:" + os.path.join(where, "foliot-data")) as server, Server() as other:
         server.batch(lines)
+        server.put("/v1/timers/a%2Fb/n0", {"after": "2d", "payload": "n0", "max_wait": "9d"}).must(200)
+        server.put("/v1/timers/a%2Fb/n1", {"due": {"local": "2099-01-01T09:00:00", "zone": "Europe/Berlin"}, "payload": "n1"}).must(200)
         for text, _ in blocks("docs/operation.md"):
             run_block(text, where, {7411: server, 7412: other})
         has_all(other)

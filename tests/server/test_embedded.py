@@ -4,6 +4,7 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import time
 
@@ -55,8 +56,24 @@ def _():
             os.rename(os.path.join(data(server), name), os.path.join(aside, name))
             await_(lambda: expect(server.put("/v1/timers/a/second", LATER).status, 503)
                    or server.logged(name + " was removed"), "the log says what is wrong")
+            await_(lambda name=name: name + " was removed" in server.get("/readyz").json.get("reason", ""),
+                   "it is not ready, and says why")
+            expect(server.get("/readyz").status, 503)
             os.rename(os.path.join(aside, name), os.path.join(data(server), name))
+            await_(lambda: is_ready(server), "it is ready again")
         await_(lambda: server.put("/v1/timers/a/second", LATER).status == 201, "it goes on when they are back")
+
+
+@test("a server that stood still for longer than its lease goes on, without a complaint about its store")
+def _():
+    with Server("--lease", "3s", shards=1) as server:
+        await_(lambda: is_ready(server), "it is ready")
+        server.signal(signal.SIGSTOP)
+        time.sleep(3.5)
+        server.signal(signal.SIGCONT)
+        await_(lambda: is_ready(server), "it is ready")
+        time.sleep(0.6)  # a claim is looked at twice in a second
+        expect(server.logged("the store has failed"), None)
 
 
 @test("after a crash the next server has its shards at once, whatever the lease was and whoever it is")

@@ -54,8 +54,8 @@ class Failover:
         """Everything up to now is replicated, and what happens next is not."""
         self.replica.await_all()
         self.replica.cut()
-        create(server, self.receiver, 100, "lost", 3600)
-        server.put("/v1/timers/failover/kept1", {"after": "2h", "target": self.receiver.url + "/moved"}).must(200)
+        create(server, self.receiver, 100, "lost", 7200)
+        server.put("/v1/timers/failover/kept1", {"after": "4h", "target": self.receiver.url + "/moved"}).must(200)
         server.delete("/v1/timers/failover/kept2").must(204)
 
     def all_fire(self, servers, go_on=lambda: None):
@@ -80,9 +80,9 @@ def _():
     world = Failover()
     with Server("--test-clock", "--lease", "2s", store=world.url, shards=2) as server:
         await_(lambda: all_ready([server]), "ready")
-        create(server, world.receiver, TIMERS, "kept", 3600)
+        create(server, world.receiver, TIMERS, "kept", 7200)  # near windows are open an hour ahead
         world.cut(server)
-        server.advance("3200s")  # they are not loaded yet
+        server.advance("6800s")  # they are not loaded yet
         near = "win < 26::bigint << 56"
         await_(lambda: rows(world.primary, world.schema, near) == TIMERS + 98, "filed under near windows")
         expect(rows(world.replica, world.schema, near), 0, "filed so in the replica")

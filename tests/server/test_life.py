@@ -304,12 +304,17 @@ def _():
 # --- What it tells of itself ------------------------------------------------------------------------------------------
 
 
-@test("a disk that fills up: new timers are refused, those that are there fire, and there is room again afterwards")
-def _():
+def small_disk():
     disk = folder()
     if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], check=False).returncode != 0:
         raise Skip("a small disk cannot be made here")
     cleanups.callback(subprocess.run, ["umount", disk], check=False)
+    return disk
+
+
+@test("a disk that fills up: new timers are refused, those that are there fire, and there is room again afterwards")
+def _():
+    disk = small_disk()
     receiver = Receiver()
     fields = {"due": now_ms() + 15_000, "target": receiver.url, "payload": "x" * 100_000}
     with Server("--delete-interval", "100ms", store=f"sqlite:{disk}/data", shards=1) as server:
@@ -324,6 +329,67 @@ def _():
         receiver.await_calls(made)
         await_(lambda: server.put("/v1/timers/full/again", {"after": "1h"}).status == 201, "there is room again")
         expect(len(receiver.calls), made)
+
+
+def refused_while_away(server):
+    """No server has the shard, and each request is answered all the same."""
+    answers = [server.get("/v1/timers/away/one"), server.get("/v1/timers/away"), server.put("/v1/timers/away/two", {"after": "1h"}),
+               server.delete("/v1/timers/away/one"), server.get("/v1/dead/away"), server.get("/v1/schedules/away"),
+               server.get("/v1/forecast?namespace=away"), server.get("/v1/history/away")]
+    for answer in answers:
+        problem(answer, 503, "store-unavailable")
+    line = {"op": "create", "namespace": "away", "name": "three", "after": "1h"}
+    expect([answer["problem"]["status"] for answer in server.batch([line, {"op": "cancel", "namespace": "away", "name": "four"}])], [503] * 2)
+
+
+@test("a disk that something else has filled before the server starts: requests are refused until there is room")
+def _():
+    disk = small_disk()
+    with Server(store=f"sqlite:{disk}/data", shards=1) as server:
+        server.put("/v1/timers/away/one", {"after": "1h"}).must(201)
+        server.kill()
+        with open(f"{disk}/other", "wb", buffering=0) as other, contextlib.suppress(OSError):
+            while other.write(b"x" * 4096):
+                pass
+        server.start(until=None)
+        server.await_log("the store fails")
+        expect(server.get("/readyz").status, 503)
+        refused_while_away(server)
+        os.unlink(f"{disk}/other")
+        await_(lambda: server.get("/readyz").status == 200, "ready")
+        server.get("/v1/timers/away/one").must(200)
+
+
+@test("a shard that another server holds: requests are refused after a while")
+def _():
+    with Server("--lease", "1h", store=Postgres().url(), shards=1) as server:
+        server.put("/v1/timers/away/one", {"after": "1h"}).must(201)
+        server.kill()
+        server.start(until=None)
+        server.await_log("waiting for a shard")
+        refused_while_away(server)
+        server.kill()
+
+
+@test("a disk that is full of small timers: those that fail are written again, also after a restart, and there is room afterwards")
+def _():
+    disk = small_disk()
+    fails = {"status": 503}
+    receiver = Receiver(lambda call: fails["status"] if call.path == "/fails" else 200)
+    fields = {"op": "create", "namespace": "full", "due": now_ms() + 8_000, "payload": "x" * 2_000,
+              "retry": {"max_attempts": 0, "max_interval": "1s"}}
+    lines = [fields | {"target": receiver.url + ("/fails" if n == 0 else "/")} for n in range(100)]
+    with Server("--delete-interval", "100ms", store=f"sqlite:{disk}/data", shards=1) as server:
+        while all(answer["ok"] for answer in server.batch(lines)):
+            pass
+        expect(server.batch(lines[:1])[0]["problem"]["status"], 507)
+        failing = lambda: server.get("/v1/namespaces/full").must(200)["pending"] < 100
+        await_(failing, "only those that fail are left")
+        server.restart()
+        await_(lambda: server.get("/readyz").status == 200, "the server is ready")
+        fails["status"] = 200
+        await_(lambda: server.get("/v1/namespaces/full").must(200)["pending"] == 0, "all are done")
+        await_(lambda: server.put("/v1/timers/full/again", {"after": "1h"}).status == 201, "there is room again")
 
 
 @test("/metrics is what Prometheus' own parser takes, with odd names of namespaces too")

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: MIT
 """The memory budget (max-memory): whatever clients and timers do, the process stays near it, and nothing is lost."""
 
+import contextlib
 import json
+import os
 import re
 import socket
+import subprocess
 import threading
 
-from e2e import Server, await_, check, comment, expect, run, test
+from e2e import FOLIOT, PATIENCE, Server, Skip, await_, check, comment, expect, run, test
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -43,6 +46,38 @@ def start():
     return Server("--max-memory", "64MiB", shards=2)
 
 
+@contextlib.contextmanager
+def control_group(limit):
+    """A control group of version 1 or 2 with a limit of memory, inside another one. Gives the file that processes join by."""
+    with open("/proc/self/cgroup", encoding="ascii") as file:
+        mine = {kind: path for kind, path in (line.rstrip("\n").split(":", 2)[1:] for line in file)}
+    root, own, name = (("/sys/fs/cgroup/memory", mine["memory"], "memory.limit_in_bytes") if "memory" in mine
+                       else ("/sys/fs/cgroup", mine.get("", "/"), "memory.max"))
+    outer = os.path.join(root + own if os.path.exists(root + own) else root, f"foliot-test-{os.getpid()}")
+    made = []
+    try:
+        try:
+            for group in (outer, outer + "/inner"):
+                os.mkdir(group)
+                made.insert(0, group)
+            with open(os.path.join(outer, name), "w", encoding="ascii") as file:
+                file.write(str(limit))
+        except OSError as why:
+            raise Skip(f"no control group with a limit can be made here: {why}") from why
+        yield outer + "/inner/cgroup.procs"
+    finally:
+        for group in made:
+            os.rmdir(group)
+
+
+@test("by default, the budget is a quarter of what the control groups of the process allow")
+def _():
+    with control_group(512 * MIB) as processes:
+        told = subprocess.run(["sh", "-c", 'echo $$ >"$1" && exec "$2" serve --check', "sh", processes, FOLIOT], check=True,
+                              capture_output=True, text=True, timeout=PATIENCE).stdout
+    expect(re.search(r"^max-memory *= *(\S+)", told, re.M)[1], "128MiB")
+
+
 @test("large timers that are due soon do not all come into memory, and are leased all the same")
 def _():
     with start() as server:
@@ -57,6 +92,17 @@ def _():
             found |= {one["name"] for one in leased}
             server.ack(*((one["lease"], {"result": "done"}) for one in leased))
         stays_small(server)
+
+
+@test("the budget holds with many shards")
+def _():
+    with Server("--max-memory", "64MiB", shards=64) as server:
+        for first in range(0, 3200, 100):
+            answers = server.batch([{"op": "create", "namespace": "spread", "name": f"{n}", "payload": LARGE[:20 << 10],
+                                     "after": "30s"} for n in range(first, first + 100)])
+            check(all(answer["ok"] for answer in answers), answers)
+        used = server.metric("foliot_timer_memory_bytes")
+        check(8 * MIB < used < 40 * MIB, f"{used / MIB:.0f} MiB of timers")
 
 
 def ask(server, path, method="GET", body=""):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Schedules: docs/schedules.md against a server whose clock is turned by hand, and across restarts."""
 
-from e2e import Receiver, Server, await_, check, expect, folder, run, test
+from e2e import Receiver, Server, await_, check, expect, folder, problem, run, test
 
 
 def advance(server, how):
@@ -271,6 +271,85 @@ def _():
         expect(len(await_(lambda: lease_all(server), "they are due")), 6)
         expect(server.post("/v1/schedules/demo/x/backfill", {**span, "to": "2031-02-01T00:00:00Z"}).status, 400)
         expect(server.get("/v1/schedules/demo/x").json, before)
+
+
+@test("a batch creates, replaces and deletes schedules, in the order of its lines")
+def _():
+    with Server("--test-clock") as server:
+        lines = [{"op": "schedule", "namespace": "demo", "name": "a", "cron": "0 9 * * *", "payload": 1},
+                 {"op": "schedule", "namespace": "demo", "name": "a", "cron": "0 10 * * *", "payload": 2},
+                 {"op": "schedule", "namespace": "demo", "name": "a", "cron": "0 11 * * *", "only_new": True},
+                 {"op": "create", "namespace": "demo", "name": "a", "after": "1h"},
+                 {"op": "schedule", "namespace": "demo", "name": "b", "every": "1h"},
+                 {"op": "unschedule", "namespace": "demo", "name": "b"},
+                 {"op": "unschedule", "namespace": "demo", "name": "b"},
+                 {"op": "schedule", "namespace": "demo", "name": "c", "cron": "99 * * * *"},
+                 {"op": "schedule", "namespace": "demo", "cron": "* * * * *"},
+                 {"op": "schedule", "namespace": "demo", "name": "d", "every": "1h", "id": "d"},
+                 {"op": "unschedule", "namespace": "demo", "name": "d", "only_new": True}]
+        found = server.batch(lines)
+        expect([one["ok"] for one in found], [True, True, False, True, True, True, False, False, False, False, False])
+        expect([one["problem"]["status"] for one in found if not one["ok"]], [412, 404, 400, 400, 400, 400])
+        expect([one["problem"].get("field") for one in found[7:]], ["cron", "name", "id", "only_new"])
+        check(set(found[0]) == {"ok"} and "id" in found[3], found)
+        schedule = server.get("/v1/schedules/demo/a").must(200)
+        expect((schedule["cron"], schedule["payload"]), ("0 10 * * *", 2))
+        many = [{"op": "schedule", "namespace": "many", "name": f"n{i % 300}", "every": "1h", "payload": i} for i in range(2500)]
+        expect([one for one in server.batch(many) if not one["ok"]], [])
+        found = server.get("/v1/schedules/many?limit=1000").must(200)["schedules"]
+        expect(sorted(one["payload"] for one in found), list(range(2200, 2500)), "the last line about each counts")
+
+
+@test("a paused schedule does not create the occurrence that is queued")
+def _():
+    with Server("--test-clock") as server:
+        put(server, "x", every="1m", overlap="queue").must(201)
+        advance(server, "1m")
+        held = server.post("/v1/lease/demo", {"lease": "24h"}).must(200)["timers"]
+        advance(server, "1m")
+        server.patch("/v1/schedules/demo/x", {"paused": True}).must(200)
+        server.post("/v1/ack", {"acks": [{"lease": held[0]["lease"], "result": "done"}]}).must(200)
+        advance(server, "5m")
+        expect((lease_all(server), server.get("/v1/schedules/demo/x").json["made"]), ([], 1))
+        server.patch("/v1/schedules/demo/x", {"paused": False}).must(200)
+        advance(server, "1s")
+        expect(len(lease_all(server)), 1, "the one that was queued")
+
+
+@test("a new overlap policy looks at the occurrences from before")
+def _():
+    with Server("--test-clock") as server:
+        put(server, "x", every="1m").must(201)
+        advance(server, "1m")
+        server.post("/v1/lease/demo", {"lease": "24h"}).must(200)
+        server.patch("/v1/schedules/demo/x", {"overlap": "skip"}).must(200)
+        advance(server, "1m")
+        expect(server.get("/v1/schedules/demo/x").json["made"], 1)
+
+
+@test("occurrences have the retry policy of the namespace if the schedule has none")
+def _():
+    with Server("--test-clock") as server:
+        server.put("/v1/namespaces/demo", {"retry": {"max_attempts": 1}}).must(200)
+        put(server, "x", every="1h").must(201)
+        advance(server, "1h")
+        server.post("/v1/schedules/demo/x/trigger").must(202)
+        expect(len(await_(lambda: lease_all(server, "retry"), "both are due")), 2)
+        await_(lambda: len(server.get("/v1/dead/demo").must(200)["timers"]) == 2, "one attempt is all")
+
+
+@test("a namespace exists while it has schedules, has as many of them as timers, and is deleted with them")
+def _():
+    with Server("--test-clock", "--max-timers-per-namespace", "3") as server:
+        expect([put(server, name, every="1h").status for name in "abcd"], [201, 201, 201, 429])
+        put(server, "a", every="2h").must(200)
+        expect([one["namespace"] for one in server.get("/v1/namespaces").must(200)["namespaces"]], ["demo"])
+        problem(server.delete("/v1/namespaces/demo"), 409, "not-empty")
+        server.delete("/v1/namespaces/demo?all=true").must(204)
+        expect(server.get("/v1/schedules/demo").must(200), {"schedules": []})
+        expect(server.get("/v1/namespaces").must(200), {"namespaces": []})
+        server.put("/v1/schedules/preview/x", {"every": "1h"}).must(201)
+        expect(len(server.get("/v1/schedules/preview").must(200)["schedules"]), 1, "any name is good for a namespace")
 
 
 run()

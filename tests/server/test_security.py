@@ -302,6 +302,11 @@ def _():
                      {"Content-Type": "text/plain; x=application/json"}, {"Content-Type": "application/jsonx"}):
             problem(open_server.put("/v1/timers/page/x", timer, {**own, **kind}), 415, "unsupported-media-type")
             problem(open_server.post("/v1/batch", timer, {**own, **kind}), 415, "unsupported-media-type")
+        with open_server.socket() as twice:
+            head = "".join(f"{name}: {value}\r\n" for name, value in own.items())
+            head += "Content-Type: application/json\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+            twice.sendall(f"PUT /v1/timers/page/x HTTP/1.1\r\n{head}Content-Length: {len(timer)}\r\n\r\n{timer}".encode())
+            check(b" 415 " in twice.makefile("rb").read(), "of two types, the body has neither")
         open_server.put("/v1/timers/page/own", timer, {**own, **as_json}).must(201)
         open_server.put("/v1/timers/page/own", timer, {**own, "Content-Type": "Application/JSON; charset=utf-8"}).must(200)
         open_server.call("DELETE", "/v1/timers/page/own", None, own).must(204)

@@ -224,16 +224,12 @@ def _():
         names = [f"n{i:03}" for i in range(137)] + ["größer", "a/b", "A"]
         check(all(line["ok"] for line in server.batch([{"op": "create", "namespace": name, "after": "1h"} for name in names])), "created")
         for limit in (1, 7, 140, 1000):
-            found, cursor = [], ""
-            while True:
-                page = server.get(f"/v1/namespaces?limit={limit}{cursor}").must(200)
-                check(len(page["namespaces"]) <= limit, page)
-                found += [space["namespace"] for space in page["namespaces"]]
-                if "cursor" not in page:
-                    break
-                cursor = "&cursor=" + quote(page["cursor"])
+            check(len(server.get(f"/v1/namespaces?limit={limit}").must(200)["namespaces"]) <= limit, "a page has at most so many")
+            found = [space["namespace"] for space in server.namespaces(limit=limit)]
             expect(found, sorted(names, key=str.encode), f"limit={limit}")
-        expect(len(server.get("/v1/namespaces").must(200)["namespaces"]), len(names))
+        page = server.get("/v1/namespaces").must(200)
+        expect([space["namespace"] for space in page["namespaces"]], sorted(names, key=str.encode)[:100], "a page has 100 by default")
+        check("cursor" in page, "there is another page")
         expect([space["namespace"] for space in server.get("/v1/namespaces?prefix=n00&limit=3").must(200)["namespaces"]], ["n000", "n001", "n002"])
         expect([space["namespace"] for space in server.get("/v1/namespaces?name_contains=" + quote("öß")).must(200)["namespaces"]], ["größer"])
         expect(server.get("/v1/namespaces?prefix=x&limit=1").must(200), {"namespaces": []})
@@ -295,6 +291,61 @@ def _():
         await_(lambda: len(server.timers("demo")) == 4, "the first is due at once")
         times = sorted(microseconds(timer["due"]) for timer in server.timers("demo"))
         expect([b - a for a, b in zip(times, times[1:])], [500_000] * 3)
+
+
+
+def bars(server, query):
+    answer = server.get(f"/v1/forecast?{query}").must(200)
+    check(len(answer["bars"]) == {"1h": 60, "1d": 24, "30d": 30}[answer["span"]], answer)
+    return answer["bars"]
+
+
+def total(server, query):
+    return sum(bar["timers"] for bar in bars(server, query))
+
+
+@test("what comes next is counted per minute, hour and day")
+def _():
+    with Server("--test-clock") as server:
+        now = server.get("/v1/clock").json["now"]
+        for i in range(20):
+            server.put(f"/v1/timers/{'demo' if i % 2 else 'other'}/t{i}", {"after": f"{i + 2}m"}).must(201)
+        server.put("/v1/timers/demo/far", {"after": "20d"}).must(201)
+        server.put("/v1/schedules/demo/hourly", {"cron": "30 * * * *"}).must(201)
+        server.put("/v1/schedules/demo/paused", {"cron": "* * * * *", "paused": True}).must(201)
+        server.put("/v1/schedules/demo/thrice", {"every": "1h", "start": now, "count": 3}).must(201)
+        expect(total(server, f"span=1h&from={now}"), 20 + 1)
+        expect(total(server, f"span=1h&from={now}&namespace=other"), 10)
+        day = bars(server, f"span=1d&from={now}&namespace=demo")
+        expect(sum(bar["occurrences"] for bar in day), 24 + 3)
+        month = bars(server, f"span=30d&from={now}")
+        expect(sum(bar["timers"] for bar in month), 21 + 30 * 24 + 3)
+        expect([bar["exact"] for bar in month][0], True)
+        check(not all(bar["exact"] for bar in month[18:22]), "a window of 38 hours is longer than a day")
+        server.delete("/v1/timers/demo/far").must(204)
+        server.delete("/v1/schedules/demo/hourly").must(204)
+        expect(total(server, f"span=30d&from={now}&namespace=demo"), 10 + 3)
+        expect(total(server, f"span=1h&from={now}&namespace=nobody"), 0)
+        expect([space["schedules"] for space in server.get("/v1/namespaces?limit=9").json["namespaces"]], [2, 0])
+        expect(server.get("/v1/forecast").must(200)["span"], "1h")
+        problem(server.get("/v1/forecast?span=2h"), 400, "invalid-field", "span")
+        problem(server.get("/v1/forecast?span=1h&from=soon"), 400, "invalid-field", "from")
+        problem(server.get("/v1/forecast?span=1h&namespace=%01"), 400, "invalid-field", "namespace")
+
+
+@test("a forecast counts the shards of all servers, and only what the token may read")
+def _():
+    conf = config(("one", "read", "demo"), ("all", "admin", "*"))
+    with Server("--config", conf, "--shards", "4") as server:
+        key, narrow = {"Authorization": "Bearer token-all"}, {"Authorization": "Bearer token-one"}
+        for i in range(40):
+            expect(server.call("PUT", f"/v1/timers/{'demo' if i % 4 else 'secret'}/t{i}", {"after": "30m"}, key).status, 201)
+        asked = server.call("GET", "/v1/forecast?span=1h&namespace=demo", None, narrow)
+        expect(sum(bar["timers"] for bar in asked.json["bars"]), 30)
+        expect(server.call("GET", "/v1/forecast?span=1h", None, narrow).status, 403)
+        expect(server.call("GET", "/v1/forecast?span=1h&namespace=secret", None, narrow).status, 403)
+        expect(server.call("GET", "/v1/forecast?span=1h").status, 401)
+        expect(sum(bar["timers"] for bar in server.call("GET", "/v1/forecast?span=1h", None, key).json["bars"]), 40)
 
 
 run()

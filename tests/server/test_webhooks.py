@@ -258,6 +258,17 @@ def _():
     expect((len(ids), ids[1] == ids[2], ids[0] == ids[1]), (3, True, False))
 
 
+@test("a timer that is fired early and comes again before its first due time: each firing has an ID of its own")
+def _():
+    receiver = Receiver(lambda call: (200, {"Content-Type": "application/json"}, '{"again_after":"10ms"}')
+                        if len(receiver.calls) < 4 else 200)
+    made = server.post("/v1/timers/hooks", {"after": "1h", "target": receiver.url}).must(201)
+    server.post(f"/v1/timers/hooks/{made['id']}/fire").must(200)
+    await_gone(made)
+    ids = [call.headers["webhook-id"] for call in receiver.calls]
+    expect((len(ids), len(set(ids))), (4, 4), "IDs of firings")
+
+
 @test("no two firings share an ID, over retries, crashes and restarts, and each ID has attempts 1, 2, 3 …")
 def _():
     def answer(call):

@@ -9,7 +9,7 @@ import shutil
 import signal
 import threading
 
-from e2e import Server, await_, expect, folder, run, test
+from e2e import Server, await_, expect, folder, problem, run, test
 
 ZONES = "/usr/share/zoneinfo"
 
@@ -173,6 +173,25 @@ def _():
         reload(server, trees)
         expect(next_of(server, "nine"), "2999-01-01T08:00:00Z")
         server.await_log("keeps its last known rules")
+
+
+@test("a zone that is missing after a restart: its schedules wait until it is there again")
+def _():
+    trees, place = Trees(1, 3), "sqlite:" + folder()
+    with trees.server(store=place) as server:
+        put(server, "nine", cron="0 9 1 1 *", start="2031-01-01T00:00:00Z", missed="all")
+    os.rename(os.path.join(trees.place, "before", "Test"), os.path.join(trees.place, "before", "Gone"))
+    with trees.server(store=place) as server:
+        expect(next_of(server, "nine"), None)
+        problem(server.post("/v1/schedules/demo/nine/trigger"), 400, "invalid-field", "zone")
+        server.post("/v1/clock", {"to": "2031-01-01T12:00:00Z"}).must(200)
+        expect(lease_all(server), [])
+        server.await_log("a schedule cannot create its occurrences")
+        os.rename(os.path.join(trees.place, "before", "Gone"), os.path.join(trees.place, "before", "Test"))
+        os.kill(server.process.pid, signal.SIGHUP)
+        await_(lambda: next_of(server, "nine"), "the zone is back")
+        server.post("/v1/clock", {"advance": "1h"}).must(200)
+        expect(lease_all(server), [("nine", "2031-01-01T08:00:00Z")])
 
 
 run()

@@ -2,9 +2,10 @@
 # Shows that the simulation finds bugs: puts one at a time into a copy of a source file, links the simulation with it, and
 # lives until a promise is broken. Usage: mutants.sh SOURCE-DIR BUILD-DIR [NAME...]
 #
-# A mutant is a name, a file and an expression for sed. One that changes nothing is an error: the code has moved on, and the
-# mutant must follow. Only that file is compiled anew: BUILD-DIR has everything else. Bugs that need more luck than ten
-# thousand lives bring have tests of their own, in tests/engine.
+# A mutant is a name, a file and expressions for sed, with `/;s/` between them. An expression that changes nothing is an error:
+# the code has moved on, and the mutant must follow. This holds for all mutants, also if only some are asked for, so that the short run
+# reports it. Only that file is compiled anew: BUILD-DIR has everything else. Bugs that need more luck than ten thousand lives bring have
+# tests of their own, in tests/engine.
 set -eu
 source=$(cd "$1" && pwd)
 build=$(cd "$2" && pwd)
@@ -16,17 +17,17 @@ trap 'exit 130' INT TERM
 mutants() {
     cat <<'END'
 version-not-checked src/store/memory/memory.c s/request->version != book->version || request->version == 0/request->version == 0/
-version-checked-before-the-commit src/store/memory/memory.c s/^        carry_out(a, request);/        { if (a->scheduled \&\& request->op == FL_STORE_WRITE \&\& request->version == a->book->version) request->store_data = a; else carry_out(a, request); }/;s/^    if (request->op == FL_STORE_LOAD \&\& request->result == 0 \&\& !load_go_on/    if (request->store_data == a) { request->store_data = NULL; request->version = a->book->version; carry_out(a, request); }\n&/
+version-checked-before-the-commit src/store/memory/memory.c s/^        carry_out(a, request);/        { if (a->scheduled \&\& request->op == FL_STORE_WRITE \&\& request->version == a->book->version) request->store_data = a; else carry_out(a, request); }/;s/^    if (request->op == FL_STORE_LOAD \&\& request->result == 0 \&\& !fl__memory_store_load_go_on/    if (request->store_data == a) { request->store_data = NULL; request->version = a->book->version; carry_out(a, request); }\n&/
 delete-what-is-kept src/engine/progress.c s/bool kept = kept_in(e, window);/bool kept = ((void)kept_in(e, window), false);/
 unknown-is-refused src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_OUTCOME_UNKNOWN ? FL_STORE_UNAVAILABLE : request->result)/
 pending-writes-not-kept src/engine/progress.c s/keep_written(e, e->sent, &count) < 0 ||//
 flights-not-kept src/engine/progress.c s/if (keep_flights(e, &count) < 0 ||/if (/
 front-passes-until src/engine/progress.c s/int64_t to_us = e->wall_us < e->until.at_us ? e->wall_us : e->until.at_us;/int64_t to_us = e->wall_us;/
-front-passes-the-wheel src/engine/progress.c s/ \&\& next_ns < (uint64_t)to_us \* NS_PER_US/ \&\& false/
+front-passes-the-wheel src/engine/progress.c s/next_us < to_us ? next_us : to_us/((void)next_us, to_us)/
 front-passes-what-is-in-no-wheel src/engine/progress.c s/    if (e->armed_us < to_us)/    if (false)/
 found-not-counted src/engine/doubt.c s/    fl__count(e, unsure->space, 1);//
 old-counts-kept src/engine/engine.c s/^    fl__count_none(e);$//
-claim-not-counted src/engine/engine.c s/        fl__count(e, space, (int64_t)request->claim.counts\[i\].rows);//
+claim-not-counted src/engine/own.c s/        fl__count(e, space, (int64_t)request->claim.counts\[i\].rows);//
 cancelled-counts src/engine/decide.c s/    work->adds = -1;//
 replaced-twice-gone src/engine/ops.c s/work->adds != 0 || ended)/work->adds != 0)/
 hold-ignored src/engine/fire.c s/flight->item->flags & ITEM_HELD/false/
@@ -34,30 +35,30 @@ waiting-is-not-withdrawn src/engine/ops.c s/(f->state == FLIGHT_WAITING \&\& !fl
 parked-is-never-read src/engine/lane.c s/return lane->unread \&\& !lane->closed \&\& .*/return (void)e, (void)lane, false;/
 called-twice src/engine/lane.c s/ || fl__flight_find(e, row->key.seq))$/)/
 lane-dropped-with-rows src/engine/lane.c s/    if (empty \&\& !filing)/    if (!filing)/
-skipped-stays src/engine/fire.c s/^    end_attempt(e, index, &(fl_settlement){.result = FL_DONE});/    flight_gone(e, index);fl__flight_end(e, index);/
-split-with-parts-forgotten src/engine/load.c s/ || has_parts(e, e->split\[i\])//
-retry-loses-row src/engine/fire.c s/change->put = &entry->row;/change->put = NULL;/
-claim-ignored src/engine/engine.c s/ \&\& fl_loop_update_now(engine->loop) < engine->claim_end_ns//
+skipped-stays src/engine/fire.c s/^    fl__settle_end(e, index, &(fl_settlement){.result = FL_DONE});/    fl__flight_gone(e, index);fl__flight_end(e, index);/
+split-with-parts-forgotten src/engine/windows.c s/ || has_parts(e, e->split\[i\])//
+retry-loses-row src/engine/settle.c s/change->put = &entry->row;/change->put = NULL;/
+claim-ignored src/engine/own.c s/ \&\& fl_loop_update_now(engine->loop) < engine->claim_end_ns//
 clock-not-followed src/engine/fire.c s/if (e->clock_us < now_us) {/if (false) {/
-refiled-parts-forgotten src/engine/load.c s/add_parts(e, request, UINT64_MAX);/(void)0;/
+refiled-parts-forgotten src/engine/windows.c s/add_parts(e, request, UINT64_MAX);/(void)0;/
 kept-by-owner-before-forgotten src/engine/progress.c s/return behind_front(e, key) \&\& !kept_before(e, key.seq)/return behind_front(e, key)/
 loaded-twice src/engine/load.c s/ \&\& !fl__settled(e, row->key) \&\&$/ \&\& (true ||/;s/^  *!fl__flight_find(e, row->key.seq)) {/!fl__flight_find(e, row->key.seq))) {/
 writes-not-held src/engine/write.c s/ \&\& !e->set_back \&\& !e->retreat)/)/
 outdated-load-taken src/engine/load.c s/return key_before(e->until, request->load.from);/return (void)e, (void)request, false;/
-set-forth-is-forgotten src/engine/engine.c s/        e->wall_us = now_us;/&e->set_back = false;/
+set-forth-is-forgotten src/engine/time.c s/        e->wall_us = now_us;/&e->set_back = false;/
 lost-is-acknowledged src/engine/write.c s/fl__ops_written(e, entry->work, entry, request->result)/fl__ops_written(e, entry->work, entry, request->result == FL_SHARD_LOST ? 0 : request->result)/
 absent-is-guessed src/store/memory/memory.c s/return !found \&\& fl_store_hash/return fl_store_hash/
-gone-back-is-not-noticed src/store/memory/memory.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
+gone-back-is-not-noticed src/store/memory/owners.c s/return a->claimed \&\& request->op != FL_STORE_CLAIM/return false \&\& a->claimed/
 lost-is-ignored src/engine/engine.c s/if (request->result == FL_SHARD_LOST \&\& (e->state/if (false \&\& (e->state/
-held-is-claimed src/store/memory/memory.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
+held-is-claimed src/store/memory/owners.c s/if (held \&\& !request->claim.force \&\& /if (false \&\& /
 revision-not-checked src/engine/decide.c s/ \&\& op->timer.revision != row->key.seq;/ \&\& false;/
-advance-repeated src/engine/fire.c s/    } else if (result == FL_OUTCOME_UNKNOWN) {/    } else if (result == FL_OUTCOME_UNKNOWN \&\& !work->group) {/
-followers-forgotten src/engine/group.c s/^        fl__ops_take_in(e, &(head.*/        ;/
+advance-repeated src/engine/settle.c s/    } else if (result == FL_OUTCOME_UNKNOWN) {/    } else if (result == FL_OUTCOME_UNKNOWN \&\& !work->group) {/
+followers-forgotten src/engine/group.c s/^        fl__ops_take_in(e, &first.*/        ;/
 followers-found-are-forgotten src/engine/group.c s/^            fl__doubt_take_in(e, &wants.*/            ;/
 followers-not-counted src/engine/group.c s/^        fl__count(e, group->followers.*/        ;/
-advance-keeps-the-payload src/engine/fire.c s/^    fl__ops_apply_update(op, &timer);/    timer.due_us = op->timer.due_us;/
+advance-keeps-the-payload src/engine/settle.c s/^    fl__ops_apply_update(op, &timer);/    timer.due_us = op->timer.due_us;/
 history-told-twice src/store/memory/history.c s/(\*link)->row.seq == item->row.seq/false/
-history-not-written-first src/engine/history.c s/^    return !e->record_busy;/    return true;/
+history-not-written-first src/engine/history_ask.c s/^    return !e->record_busy;/    return true;/
 leave-ignored src/node/cluster.c s/                leave(c, i);/                continue;/
 plans-differ src/node/cluster.c s/^        cluster_plan(plan.*/&if (c->config.incarnation % 3 == 0) plan[shards - 1] = self;/
 plan-from-scratch src/node/cluster_view.c s/if (owners\[i\] >= 0 \&\& left\[owners\[i\]\] > 0)/if (false)/
@@ -76,17 +77,17 @@ leased-while-withdrawn src/node/pull_items.c s/    if (!item_enter(item, ITEM_WA
 slot-given-twice src/node/pull_items.c s/^    pull->free_slots\[pull->free_count++\] = item->slot;/&if (item->slot % 2) pull->free_slots[pull->free_count++] = item->slot;/
 settled-elsewhere src/node/pull_items.c s/    settlement.token = item->firing.token;/    settlement.token = 0;/
 pause-does-not-hold-leases src/node/pull.c s/ \&\& !space_is_paused(worker->node, item->parcel->space)//
-serial-not-checked src/node/pull.c s/ || item->serial != ack->serial//
-extend-ignored src/node/pull.c s/^    item->lease = lease;$//
-extend-forgets src/node/pull.c s/^        return lease_extend(worker, item, ack->after_us);/        return true;/
-release-counts src/node/pull.c s/\[ACK_RELEASE\] = FL_LATER/[ACK_RELEASE] = FL_FAILED/
-retry-is-done src/node/pull.c s/\[ACK_RETRY\] = FL_FAILED/[ACK_RETRY] = FL_DONE/
-dead-is-retried src/node/pull.c s/\[ACK_DEAD\] = FL_DEAD/[ACK_DEAD] = FL_FAILED/
-after-ignored src/node/pull.c s/\.at_us = later ? /.at_us = false \&\& later ? /
-expired-is-forgotten src/node/pull.c s/^        item_settle(worker, item, (fl_settlement){.result = FL_EXPIRED.*/        (void)item_settle;/
-expired-is-done src/node/pull.c s/(fl_settlement){.result = FL_EXPIRED,/(fl_settlement){.result = FL_DONE,/
+serial-not-checked src/node/pull_leases.c s/ || item->serial != ack->serial//
+extend-ignored src/node/pull_leases.c s/^    item->lease = lease;$//
+extend-forgets src/node/pull_leases.c s/^        return lease_extend(worker, item, ack->after_us);/        return true;/
+release-counts src/node/pull_leases.c s/\[ACK_RELEASE\] = FL_LATER/[ACK_RELEASE] = FL_FAILED/
+retry-is-done src/node/pull_leases.c s/\[ACK_RETRY\] = FL_FAILED/[ACK_RETRY] = FL_DONE/
+dead-is-retried src/node/pull_leases.c s/\[ACK_DEAD\] = FL_DEAD/[ACK_DEAD] = FL_FAILED/
+after-ignored src/node/pull_leases.c s/\.at_us = later ? /.at_us = false \&\& later ? /
+expired-is-forgotten src/node/pull_leases.c s/^        item_settle(worker, item, expired, now_us);/        (void)expired, (void)now_us;/
+expired-is-done src/node/pull_leases.c s/{.result = FL_EXPIRED,/{.result = FL_DONE,/
 max-ignored src/node/pull.c s/count = left < asker->max ? left : asker->max;/count = left;/
-not-purged src/node/pull.c s/^    for (uint32_t i = 0; i < pull->slot_count; i++) {\n        struct item \*item = pull->slots\[i\];\n        if (!item || item->shard != shard)/&/;s/        if (!item || item->shard != shard)/        if (!item || item->shard != shard || i % 2)/
+not-purged src/node/pull.c s/        if (!item || item->shard != shard)/        if (!item || item->shard != shard || i % 2)/
 lease-of-another-server src/node/leasing.c s/^    wire_put_number(out, leased->slot);/    wire_put_number(out, leased->slot + 1);/
 lease-answer-dropped src/node/leasing.c s/            call->asker.write(&call->asker.out, &leased, call->asker.count++);/            call->asker.count++;/
 ack-bits-mixed src/node/acks.c s/wire->at\[i \/ 8\] >> i % 8 \& 1/wire->at[i \/ 8] \& 1/
@@ -95,7 +96,7 @@ begun-without-asking src/node/deliver.c s/        !fl_engine_begin(shard->engine
 paused-begins src/node/deliver.c s/ timer_is_paused(shard->worker->node, &attempt->firing.timer) ||$/ (false \&\& timer_is_paused(shard->worker->node, \&attempt->firing.timer)) ||/
 paused-is-delivered src/node/deliver.c s/        if (pauses \&\& pause_takes(shard, &firings\[i\], now_us)) {/        if (false) {/
 failure-is-success src/node/deliver.c s/\.result = attempt->result, .at_us/.result = attempt->result == FL_FAILED ? FL_DONE : attempt->result, .at_us/
-withdrawn-is-counted src/node/deliver.c s/^    shard->delivering--;\n    return true;/    return true;/;s/    if (!shard->worker->node->ports->cancel(shard->worker, attempt))/    shard->delivering++;&/
+withdrawn-is-counted src/node/deliver.c s/    if (!shard->worker->node->ports->cancel(shard->worker, attempt))/    shard->delivering++;&/
 retry-after-ignored src/node/deliver.c s/\.at_us = attempt->at_us, .reason/.at_us = 0, .reason/
 kept-calls-forgotten src/node/shards.c s/^        call_return(kept);/        ;/
 inside-not-counted src/node/shards.c s/^        shard->inside++;/        ;/
@@ -110,11 +111,24 @@ cancelled-call-counts src/node/calls.c s/^        call->errand.home->under_way--
 pause-lane-stays-closed src/node/pause.c s/fl_engine_close_lane(shard->engine, lane_of_pause(space), on);/if (on) fl_engine_close_lane(shard->engine, lane_of_pause(space), on);/
 pause-not-told src/node/settings.c s/^        servers_tell_settings(change->asker, space_name(change->space));/        ;/
 pause-not-read src/node/settings_value.c s/^    to->pauses = from->pauses;/    (void)from;/
-changes-stall src/node/settings.c s/^    if (space->changes)\r*$/    if (false)/
+changes-stall src/node/settings.c s/^    if (space->changes)$/    if (false)/
 settings-not-known src/node/settings_load.c s/^    atomic_store(&node->settings_known, true);/    ;/
 counts-drift src/node/spaces.c s/^        atomic_fetch_add_explicit(&space->pending, more, memory_order_relaxed);/        atomic_fetch_add_explicit(\&space->pending, more < 0 ? 0 : more, memory_order_relaxed);/
 counts-of-another src/node/shards.c s/^    space_counted(shard->worker->node, space, more);/    if (shard->number > 0) space_counted(shard->worker->node, space, more);/
 not-ready-when-linked src/node/links.c s/^        cluster_ready(node->cluster);/        ;/
+cursor-falls-back src/node/schedule.c s/wire_put_signed(out, s->cursor_us);/wire_put_signed(out, s->cursor_us - 1);/
+catch-up-is-short src/node/schedule.c s/s->missed == MISSED_ALL ? SCHEDULE_MISSED_MOST/s->missed == MISSED_ALL ? 1/
+last-is-skipped src/node/schedule.c s/s->missed == MISSED_LAST ? 1/s->missed == MISSED_LAST ? 0/
+grace-ignored src/node/schedule.c s/now_us - (int64_t)grace_us - 1/now_us/
+change-makes-up src/node/schedule.c s/^    if (from_us > s->cursor_us .*/    if (false)/
+heir-repeats src/node/schedule.c s/^        s.cursor_us = old->cursor_us > now_us.*/        s.cursor_us = now_us;/;s/^        s.last_us = old->last_us;//
+overlap-ignored src/node/schedule.c s/if (s->overlap == OVERLAP_ALLOW || !\*unsettled) {/if (true) {/
+pause-of-schedule-ignored src/node/schedule.c s/return !s->paused \&\& !count/return !count/
+next-forgotten src/node/schedule.c s/^        plan->due_us = next.at_us;/        plan->due_us = s->made > 3 ? FL_TIME_NEVER_US : next.at_us;/
+unsettled-not-noted src/node/schedules.c s/^        noted.unsettled\[noted.unsettled_count++\] = .*/        (void)i;/
+settled-is-guessed src/node/schedules.c s/^        if (result == 0)$/        if (result == 1)/
+row-keeps-its-cursor src/node/schedules.c s/FL_OP_SET_DUE | FL_OP_SET_PAYLOAD,/FL_OP_SET_DUE,/
+paused-namespace-occurs src/node/schedules.c s/if (pause_takes_schedule(.*/if (false) {/
 END
 }
 
@@ -152,12 +166,21 @@ live() {
     (ulimit -c 0 && LD_LIBRARY_PATH=$build exec timeout 600 "$work/mutant")
 }
 
+# Makes a copy of a file with the bug in it. False: one of the expressions changes nothing.
+put_in() {
+    cp "$source/$1" "$work/mutant.c"
+    printf '%s\n' "$2" | sed 's|/;s/|/\
+s/|g' | while IFS= read -r expression; do
+        sed "$expression" "$work/mutant.c" >"$work/changed.c"
+        ! cmp -s "$work/mutant.c" "$work/changed.c" || exit 1
+        mv "$work/changed.c" "$work/mutant.c"
+    done
+}
+
 # Whether the mutant is caught, in as many lives as the test has or as FOLIOT_LIVES says.
 try() {
-    sed "$3" "$source/$2" >"$work/mutant.c"
-    if cmp -s "$source/$2" "$work/mutant.c"; then
-        echo "$1: does not apply any more: $2"
-    elif ! make_mutant "$2" >"$work/log" 2>&1; then
+    put_in "$2" "$3"
+    if ! make_mutant "$2" >"$work/log" 2>&1; then
         cat "$work/log"
         echo "$1: does not build"
     elif live >"$work/log" 2>&1; then
@@ -173,6 +196,15 @@ try() {
 }
 
 failed=0
+for name; do
+    mutants | grep -q "^$name " || { echo "$name: there is no such mutant" && failed=1; }
+done
+while read -r name file expression; do
+    put_in "$file" "$expression" || { echo "$name: does not apply any more: $file" && failed=1; }
+done <<END
+$(mutants)
+END
+[ "$failed" -eq 0 ] || exit 1
 while read -r name file expression; do
     [ $# -eq 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
     try "$name" "$file" "$expression" </dev/null || failed=1

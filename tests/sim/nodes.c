@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Whole nodes in a simulated world: the real code of src/node, its engines and a store in memory, on virtual time. Clients create,
- * cancel, lease and acknowledge timers and pause namespaces at any server; targets fail and hang; the store fails and is slow; links
+ * cancel, lease and acknowledge timers, have schedules (nodes_schedules.c) and pause namespaces at any server; targets fail and hang; the store fails and is slow; links
  * are late and break; servers crash, stop and come back; all of them stand still for a while; their clocks disagree. One seed decides
  * everything. After every turn of the loop, every node must be legal (node_check()). A ledger outside (nodes_ledger.c) holds what
  * docs/http.md promises against what happens.
@@ -141,11 +141,15 @@ static uint64_t sent(void *arg, unsigned actor, const fl_store_request *request)
 
 static void store_answered(void *arg, unsigned actor, uint32_t shard, const fl_store_request *request)
 {
-    const struct host *host = arg;
+    struct host *host = arg;
     struct nodes *w = host->world;
+    bool recorded = !w->nature.faulty && (host->recorded[shard] || w->skew_us == 0);
+    if (request->op == FL_STORE_RELEASE && request->result == 0 && recorded)
+        w->released[shard] = host->terms[shard];
+    host->recorded[shard] = request->op == FL_STORE_RECORD && request->result == 0;
     if (request->op != FL_STORE_CLAIM || request->result != 0)
         return;
-    w->terms[shard]++;
+    host->terms[shard] = ++w->terms[shard];
     w->claimed_us[shard] = nodes_mono_us(w);
     nodes_say(w, "%s has shard %u", host->address, shard);
     (void)actor;
@@ -165,6 +169,14 @@ static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *
 
 /* --- Servers come and go ------------------------------------------------------------------------------------------ */
 
+/* Its clock is set, forward or back. */
+static void step_clock(struct host *host)
+{
+    struct nodes *w = host->world;
+    host->offset_us = (int64_t)below(&w->luck, (uint64_t)w->skew_us * 2 + 1) - w->skew_us;
+    nodes_say(w, "the clock of %s is set: it is off by %.3f s", host->address, (double)host->offset_us / 1e6);
+}
+
 static void start_host(struct nodes *w)
 {
     struct host *host = nodes_need(calloc(1, sizeof *host));
@@ -173,9 +185,9 @@ static void start_host(struct nodes *w)
     host->number = ++w->host_count;
     snprintf(host->address, sizeof host->address, "server %u", host->number);
     host->wall.now_us = host_wall_us;
-    host->offset_us = (int64_t)below(&w->luck, (uint64_t)w->skew_us * 2 + 1) - w->skew_us;
     LIST_INSERT_HEAD(&w->hosts, host, entry);
     nodes_say(w, "%s starts", host->address);
+    step_clock(host);
     struct road_watch watch = {delay_ns, hold_ns, sent, store_answered, host};
     host->road = nodes_need(road_new(w->store, &watch));
     struct node_config config = {.ports = &nodes_ports,
@@ -333,7 +345,7 @@ static void check_nodes(struct nodes *w)
 static void disaster(struct nodes *w)
 {
     struct host *host = nodes_some_host(w);
-    unsigned what = (unsigned)below(&w->luck, 5);
+    unsigned what = (unsigned)below(&w->luck, 6);
     if (!host || (what == 0 && count_serving(w) < w->nature.hosts))
         start_host(w);
     else if (what == 1 && w->nature.crashes && w->host_count < 12)
@@ -346,6 +358,8 @@ static void disaster(struct nodes *w)
         fl_virtual_clock_move(&w->time, w->time.clock.now_ns(&w->time.clock) + us * 1000);
     } else if (what == 4 && w->nature.breaks)
         link_break_some(w);
+    else if (what == 5)
+        step_clock(host);
 }
 
 static void act(fl_loop *loop, void *arg)
@@ -410,7 +424,10 @@ static void find_peace(struct nodes *w)
     check_shards(w);
     for (unsigned i = 0; i < SPACES; i++)
         clients_pause(w, i, false);
+    schedules_resume(w);
     run_until(w, 2 * SECOND, NULL);
+    if (w->plans_end_us > nodes_wall_us(w))
+        run_until(w, w->plans_end_us - nodes_wall_us(w) + SECOND, NULL);
     for (unsigned i = 0; i < SPACES && !w->failure[0]; i++)
         if (w->spaces[i].unsure)
             nodes_fail(w, "the pause of %s does not end", space_names[i]);
@@ -420,13 +437,15 @@ static void find_peace(struct nodes *w)
 static void end_well(struct nodes *w)
 {
     find_peace(w);
-    for (int i = 0; i < 100 && !w->failure[0] && ledger_open(w) > 0; i++) {
+    for (int i = 0; i < 100 && !w->failure[0] && (i < 3 || ledger_open(w) > 0); i++) {
         for (unsigned space = 0; space < SPACES; space++)
             clients_lease(w, space);
         run_until(w, SECOND, NULL);
     }
     run_until(w, 10 * SECOND, NULL);
+    w->over = true;
     ledger_close(w);
+    schedules_close(w);
     ledger_count(w);
     if (w->open > 0)
         nodes_fail(w, "%u requests were never answered", w->open);
@@ -447,6 +466,7 @@ static bool tear_down(struct nodes *w, char failure[512])
     struct host *host;
     memcpy(failure, w->failure, sizeof w->failure);
     w->calm = true;
+    w->actions = 0;
     w->failure[0] = '\0';
     for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
         if (serves(host))
@@ -486,6 +506,8 @@ static void set_up(struct nodes *w, uint64_t seed)
     w->nature.jumps = chance(luck, 30);
     w->nature.breaks = chance(luck, 40);
     w->nature.pauses = chance(luck, 50);
+    if (chance(luck, 15)) /* a world without trouble */
+        w->nature = (struct nature){.hosts = w->nature.hosts};
     w->skew_us = chance(luck, 50) ? SECOND / 2 : 0;
     w->claim_us = SECOND + (int64_t)below(luck, 4 * SECOND);
     w->actions = 50 + (unsigned)below(luck, 250);
@@ -505,6 +527,7 @@ bool nodes_run(uint64_t seed, FILE *trace, char failure[512])
         end_well(w);
     if (!tear_down(w, failure))
         return false;
+    schedules_free(w);
     fl_store_close(w->store);
     fl_loop_free(w->loop);
     free(w);

@@ -16,7 +16,8 @@
 #define SECOND 1000000ll
 #define START_US (1700000000 * SECOND)
 
-enum { HOSTS_MOST = 3, SPACES = 3, ENTRIES_MOST = 400, SHARDS = 4, WORKERS = 2 };
+enum { HOSTS_MOST = 3, SPACES = 3, TIMERS_MOST = 400, ENTRIES_MOST = 1500, SHARDS = 4, WORKERS = 2 };
+enum { PLANS_MOST = 5, PLAN_RULES = 6 };
 
 /* A server process, from its start until its memory is freed. */
 struct host {
@@ -29,8 +30,10 @@ struct host {
     bool over;           /* all its memory but its own is freed */
     unsigned step, left; /* of its stop: which one, and how many workers are in it */
     fl_wall_clock wall;
-    int64_t offset_us; /* of its clock */
-    int64_t left_us;   /* when it began to stop, or crashed; 0: it has not */
+    int64_t offset_us;      /* of its clock */
+    int64_t left_us;        /* when it began to stop, or crashed; 0: it has not */
+    uint64_t terms[SHARDS]; /* of the shards that it has claimed, the last */
+    bool recorded[SHARDS];  /* that was the last answer of the store */
     struct road *road;
     LIST_HEAD(calls, hook) hooks;
     LIST_HEAD(links, node_link) links;
@@ -40,9 +43,32 @@ struct host {
 
 enum fate { FATE_NEW, FATE_COUNTS, FATE_SAME, FATE_AGAIN, FATE_VAGUE };
 
+/* A schedule, as its client knows it. Times are of the world's wall clock. */
+struct plan {
+    char name[16];
+    unsigned space;
+    bool hook;
+    uint32_t shard, most;
+    bool busy;    /* a request about it is under way */
+    bool there;   /* its creation was acknowledged */
+    bool refused; /* it was refused: it must not occur */
+    bool vague;   /* the outcome of a change is not known */
+    bool paused, was_paused;
+    int64_t asked_us; /* the last change that is no resume was asked for */
+    int64_t since_us; /* and was acknowledged: from then on, all that it promises comes */
+    int64_t gone_us;  /* it was deleted; 0: it was not */
+    enum schedule_missed missed;
+    enum schedule_overlap overlap;
+    const struct rule *writing;     /* a change may give it this one */
+    struct rule *rules[PLAN_RULES]; /* that it may have had */
+    unsigned rule_count;
+};
+
 /* A timer, as its client knows it. */
 struct entry {
-    uint32_t tag; /* its payload; from 1 */
+    const struct plan *plan; /* it is an occurrence; NULL: of no schedule */
+    fl_key id;               /* of an occurrence */
+    uint32_t tag;            /* its payload; from 1 */
     unsigned space;
     bool hook;    /* it has a target */
     bool busy;    /* an operation on it is under way */
@@ -51,13 +77,15 @@ struct entry {
     bool gone;    /* its cancellation was acknowledged: it must not fire */
     bool unsure;  /* whether it is there is not known */
     bool finished, dead;
-    bool doomed; /* it was given up, and becomes a dead letter */
+    bool done_once; /* finished, though it may have been repeated since */
+    bool doomed;    /* it was given up, and becomes a dead letter */
     int64_t due_us;
     uint32_t shard, most; /* attempts */
     /* The last attempt. */
     bool live;
     uint64_t term, serial;
     uint32_t attempt;
+    uint32_t forgotten; /* the same, before it was to be done again */
     int64_t ends_us;    /* monotonic: the lease is exclusive until then */
     int64_t settled_us; /* monotonic: it was done then */
     enum fate fate;     /* how the number of the next attempt follows from the last */
@@ -83,17 +111,22 @@ struct nodes {
     fl_store *store;
     FILE *trace;
     char failure[512];
-    struct {
+    struct nature {
         bool faulty, slow, crashes, jumps, breaks, pauses;
         unsigned hosts; /* 1: each is alone, without links */
     } nature;
     bool calm;
     unsigned actions, host_count, open; /* operations that are not answered */
     uint64_t terms[SHARDS], messages;
+    uint64_t released[SHARDS]; /* the last term that ended in order: all that was settled in it is on record */
     int64_t claimed_us[SHARDS];
     LIST_HEAD(hosts, host) hosts;
     struct entry entries[ENTRIES_MOST];
     uint32_t entry_count;
+    struct plan plans[PLANS_MOST];
+    unsigned plan_count;
+    int64_t plans_end_us; /* after that, no schedule occurs */
+    bool over;            /* all that comes has come */
     struct space_state spaces[SPACES];
     int64_t skew_us, claim_us;
 };
@@ -120,11 +153,21 @@ extern const char *const space_names[SPACES];
 struct entry *ledger_entry(struct nodes *w, const fl_durable *timer);
 void ledger_begin(struct host *host, uint32_t shard, const fl_durable *timer, uint64_t serial, uint64_t claim_us);
 void ledger_end(struct host *host, const fl_durable *timer, enum fl_settle result, int64_t at_us);
+void ledger_check_pause(struct host *host, const struct entry *e); /* something begins there */
 void ledger_dead(struct host *host, const fl_durable *timer);
 void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool known, bool must);
+void ledger_unanswered(struct entry *e, uint64_t serial);
 void ledger_close(struct nodes *w);
 uint32_t ledger_open(const struct nodes *w); /* how many must still come */
 void ledger_count(struct nodes *w);
+
+/* --- nodes_schedules.c */
+struct entry *schedules_entry(struct nodes *w, const fl_durable *timer); /* of an occurrence */
+void schedules_made(struct host *host, const fl_durable *timer);
+void schedules_close(struct nodes *w);
+void schedules_free(struct nodes *w);
+void schedules_resume(struct nodes *w);
+void clients_schedule(struct nodes *w);
 
 /* --- nodes_clients.c */
 void clients_act(struct nodes *w);

@@ -58,8 +58,8 @@ static void cancelled(struct nodes *w, const struct ask *ask, int result)
         nodes_fail(w, "#%u is cancelled during an attempt", e->tag);
     if (result == 0)
         e->gone = true;
-    else if (result == FL_TIMER_NOT_FOUND && e->there && !e->unsure && !e->finished && !e->dead && !e->acking &&
-             e->fate == FATE_NEW && !e->live)
+    else if (result == FL_TIMER_NOT_FOUND && e->there && !e->unsure && !e->finished && !e->dead && !e->doomed &&
+             !e->acking && e->fate == FATE_NEW && !e->live)
         nodes_fail(w, "#%u is not found", e->tag);
     else if (result == FL_OUTCOME_UNKNOWN || result == FL_SHARD_LOST)
         e->unsure = true;
@@ -111,7 +111,7 @@ static void submit(struct host *host, struct entry *e, enum fl_op_kind kind, uin
 
 static void create(struct nodes *w, struct host *host)
 {
-    if (w->entry_count == ENTRIES_MOST)
+    if (w->entry_count >= TIMERS_MOST)
         return;
     struct entry *e = &w->entries[w->entry_count++];
     *e = (struct entry){.tag = w->entry_count,
@@ -124,7 +124,7 @@ static void create(struct nodes *w, struct host *host)
 static void cancel(struct nodes *w, struct host *host)
 {
     struct entry *e = w->entry_count > 0 ? &w->entries[below(&w->luck, w->entry_count)] : NULL;
-    if (e && e->there && !e->busy && !e->gone)
+    if (e && e->there && !e->busy && !e->gone && !e->plan)
         submit(host, e, FL_OP_CANCEL, 0);
 }
 
@@ -180,6 +180,8 @@ static void settled(struct acks *acks)
         bool known = settling->list[i].known && !host->dead;
         nodes_say(w, "%s: ack %d of #%u is %s", host->address, (int)settling->list[i].result, e->tag,
                   known ? "known" : "unknown");
+        if (!known && (owner != host || host->dead) && (w->nature.crashes || w->nature.breaks))
+            ledger_unanswered(e, settling->list[i].serial);
         ledger_acknowledged(w, e, settling->list[i].serial, known,
                             serves && (owner == host || (settling->calm && settling->linked)));
     }
@@ -187,11 +189,14 @@ static void settled(struct acks *acks)
     free(settling);
 }
 
-static void choose_ack(struct nodes *w, struct ack *ack)
+/* An occurrence that is done again has another ID. */
+static void choose_ack(struct nodes *w, struct ack *ack, bool occurrence)
 {
     static const enum ack_result results[] = {ACK_DONE,  ACK_DONE, ACK_DONE,    ACK_RETRY, ACK_RETRY,
                                               ACK_AGAIN, ACK_DEAD, ACK_RELEASE, ACK_EXTEND};
     ack->result = w->calm ? ACK_DONE : results[below(&w->luck, sizeof results / sizeof *results)];
+    if (ack->result == ACK_AGAIN && occurrence)
+        ack->result = ACK_RETRY;
     ack->after_us = 0;
     if (ack->result == ACK_EXTEND)
         ack->after_us = 1000 + below(&w->luck, 4 * SECOND);
@@ -217,7 +222,7 @@ static void acknowledge(fl_loop *loop, void *arg)
         struct ack *ack = &settling->list[i];
         *ack = taking->acks[i];
         settling->tags[i] = taking->tags[i];
-        choose_ack(w, ack);
+        choose_ack(w, ack, e->plan != NULL);
         if (e->serial != ack->serial || e->acking)
             continue;
         e->acking = true;
@@ -315,6 +320,8 @@ void clients_act(struct nodes *w)
         create(w, host);
     else if (what < 60)
         cancel(w, host);
+    else if (what < 66)
+        clients_schedule(w);
     else if (what < 95)
         clients_lease(w, space);
     else if (w->nature.pauses && !w->spaces[space].unsure)

@@ -62,7 +62,7 @@ static void respond(fl_loop *loop, void *arg)
         finish(hook, FL_DONE, 0);
     else if (chance(&w->luck, 70))
         finish(hook, FL_FAILED, chance(&w->luck, 50) ? 0 : nodes_wall_us(w) + (int64_t)below(&w->luck, 3 * SECOND));
-    else if (chance(&w->luck, 60))
+    else if (chance(&w->luck, 60) && hook->attempt->firing.timer.schedule.size == 0)
         finish(hook, FL_AGAIN, nodes_wall_us(w) + (int64_t)below(&w->luck, 3 * SECOND));
     else
         finish(hook, FL_DEAD, 0);
@@ -480,6 +480,8 @@ static void publish(struct worker *worker, enum event_kind kind, uint32_t shard,
     (void)shard, (void)reason;
     if (kind == EVENT_DEAD && !host_of(worker)->dead)
         ledger_dead(host_of(worker), timer);
+    if (kind == EVENT_SCHEDULED && timer->schedule.size > 0 && !host_of(worker)->dead)
+        schedules_made(host_of(worker), timer);
 }
 
 static void relay(struct worker *worker, fl_bytes bytes)

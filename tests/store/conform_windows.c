@@ -579,27 +579,18 @@ TEST(only_the_windows_that_were_named_are_finished)
     end();
 }
 
-TEST(finishing_files_the_retries_and_records_progress_in_one)
+TEST(finishing_takes_rows_away_and_records_progress_in_one)
 {
     begin();
     uint64_t version = claim(shard, "me");
-    fl_row first = make_named(2, 1000, 25, "retried"), second = make_row(4, 2000, 25), found;
-    fl_row retry = move_row(first, 3, 1000 + ((int64_t)1 << 25), 25);
-    fl_dead_row dead = make_dead(second, "no more");
-    put(shard, version, (fl_row[]){first, second}, 2);
-    fl_store_change changes[2] = {{.remove = first.key, .put = &retry}, {.remove = second.key, .bury = &dead}};
-    struct fl_store_span span = {first.window, true};
-    struct asked asked = to_finish(version, &span, 1);
-    asked.request.finish.changes = changes;
-    asked.request.finish.change_count = 2;
+    fl_row rows[] = {make_named(2, 1000, 25, "first"), make_row(4, 2000, 25)};
+    put(shard, version, rows, 2);
+    struct fl_store_span span = {rows[0].window, true};
+    struct asked asked = to_finish(version, &span, 1), claimed = to_claim("me", HOUR_US, false);
     asked.request.finish.record = (fl_progress){.front = {{2000, 4}, {7, 9}}, .seq_limit = 1000, .pending = 1};
     CHECK_EQ(perform(shard, &asked), 0);
-    CHECK_EQ(load(shard, first.window, NULL), 0);
-    CHECK(is_there(shard, first.id, &found) && same_row(&found, &retry));
-    CHECK(is_named(shard, "retried", &found) && same_row(&found, &retry));
-    struct asked listed = to_list_dead(), claimed = to_claim("me", HOUR_US, false);
-    CHECK_EQ(perform(shard, &listed), 0);
-    CHECK_EQ(listed.request.dead_list.count, 1);
+    CHECK_EQ(load(shard, rows[0].window, NULL), 0);
+    CHECK(!is_there(shard, rows[0].id, NULL) && !is_named(shard, "first", NULL));
     CHECK_EQ(perform(shard, &claimed), 0);
     const fl_progress *progress = &claimed.request.claim.progress;
     CHECK(same_key(progress->front[0], (fl_key){2000, 4}) && same_key(progress->front[1], (fl_key){7, 9}));
@@ -607,39 +598,16 @@ TEST(finishing_files_the_retries_and_records_progress_in_one)
     end();
 }
 
-/* A retry may be due in the very window that is finished: first what is settled goes, then the retry comes. */
-TEST(a_retry_into_the_window_that_is_finished_stays)
-{
-    for (int whole = 0; whole < 2; whole++) {
-        begin();
-        uint64_t version = claim(shard, "me");
-        fl_row row = make_row(2, 1000, 25), retry = move_row(row, 3, 5000, 25), found;
-        put(shard, version, &row, 1);
-        fl_store_change change = {.remove = row.key, .put = &retry};
-        struct fl_store_span span = {row.window, whole};
-        struct asked asked = to_finish(version, &span, 1);
-        asked.request.finish.settled = (fl_progress){.front = {{9000, 9}, {9000, 9}}};
-        asked.request.finish.changes = &change;
-        asked.request.finish.change_count = 1;
-        CHECK_EQ(perform(shard, &asked), 0);
-        CHECK(is_there(shard, row.id, &found) && same_row(&found, &retry));
-        CHECK_EQ(load(shard, row.window, NULL), 1);
-        end();
-    }
-}
-
 TEST(a_finish_that_is_refused_changes_nothing)
 {
     begin();
     uint64_t version = claim(shard, "me");
-    fl_row row = make_row(2, 1000, 25), bad = make_row(4, 1000, 25);
-    bad.ns.size = 0;
+    fl_row row = make_row(2, 1000, 25);
     put(shard, version, &row, 1);
     struct fl_store_span span = {row.window, true};
-    fl_store_change change = {.put = &bad};
+    fl_history_row without_number = {.ns = text("ns")};
     struct asked asked = to_finish(version, &span, 1);
-    asked.request.finish.changes = &change;
-    asked.request.finish.change_count = 1;
+    asked.request.finish.history = (fl_history_change){.rows = &without_number, .count = 1, .span = 2};
     asked.request.finish.record.seq_limit = 500;
     CHECK_EQ(perform(shard, &asked), FL_INVALID_ARGUMENT);
     CHECK(is_there(shard, row.id, NULL));
@@ -708,14 +676,88 @@ TEST(windows_that_others_were_filed_into_are_listed_too)
     int64_t at = (int64_t)1 << 33;
     fl_row row = make_row(2, at, 31), retry = make_row(3, at + ((int64_t)7 << 25), 25);
     put(shard, version, &row, 1);
-    struct asked refiled = to_refile(version, row.window, 10), finished = to_finish(version, NULL, 0);
-    finished.request.finish.changes = &(fl_store_change){.put = &retry};
-    finished.request.finish.change_count = 1;
+    struct asked refiled = to_refile(version, row.window, 10);
     CHECK_EQ(perform(shard, &refiled), 0);
-    CHECK_EQ(perform(shard, &finished), 0);
+    put(shard, version, &retry, 1);
     struct asked asked = to_claim("me", HOUR_US, false);
     CHECK_EQ(perform(shard, &asked), 0);
     CHECK(contains(asked.request.claim.windows, asked.request.claim.window_count, fl_window_of(at, 25)));
     CHECK(contains(asked.request.claim.windows, asked.request.claim.window_count, retry.window));
+    end();
+}
+
+/* --- Counting ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t counted(const char *ns, char first_byte, uint64_t window)
+{
+    struct asked asked = simple(FL_STORE_COUNT, 0);
+    uint64_t rows = 0;
+    asked.request.count.ns = text(ns);
+    asked.request.count.first_byte = (uint8_t)first_byte;
+    CHECK_EQ(perform(shard, &asked), 0);
+    for (size_t i = 0; i < asked.request.count.count; i++)
+        rows += asked.request.count.windows[i].window == window ? asked.request.count.windows[i].rows : 0;
+    return rows;
+}
+
+TEST(rows_are_counted_by_window_and_namespace)
+{
+    enum { COUNT = 100 };
+    static fl_row rows[COUNT];
+    begin();
+    uint64_t version = claim(shard, "me");
+    int64_t at = (int64_t)1 << 33;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        rows[i] = make_row(2 + 2 * i, at + ((int64_t)(i % 2) << 31), 31);
+        rows[i].ns = text(i % 10 == 0 ? "ant" : i % 4 ? "bee" : "\2own");
+    }
+    put(shard, version, rows, COUNT);
+    uint64_t first = rows[0].window, second = rows[1].window;
+    CHECK_EQ(counted("ant", 0, first), 10);
+    CHECK_EQ(counted("", 'b', first), 20);
+    CHECK_EQ(counted("", ' ', first), 30);
+    CHECK_EQ(counted("", 0, first), 50);
+    CHECK_EQ(counted("", 0, second), 50);
+    CHECK_EQ(counted("nobody", 0, first), 0);
+    write_one(shard, version, (fl_store_change){.remove = rows[0].key});
+    fl_row moved = move_row(rows[10], 1000, at + ((int64_t)1 << 31), 31);
+    write_one(shard, version, (fl_store_change){.remove = rows[10].key, .put = &moved});
+    CHECK_EQ(counted("ant", 0, first), 8);
+    CHECK_EQ(counted("ant", 0, second), 1);
+    if (under_test.reopen) {
+        reopen();
+        version = claim(shard, "me");
+    }
+    CHECK_EQ(counted("ant", 0, first), 8);
+    struct fl_store_span span = {.window = first, .whole = true};
+    struct asked finish = to_finish(version, &span, 1);
+    CHECK_EQ(perform(shard, &finish), 0);
+    CHECK_EQ(counted("", 0, first), 0);
+    CHECK_EQ(counted("", 0, second), 51);
+    end();
+}
+
+TEST(rows_that_are_filed_again_are_counted_where_they_are)
+{
+    enum { COUNT = 64 };
+    static fl_row rows[COUNT];
+    begin();
+    uint64_t version = claim(shard, "me");
+    int64_t at = (int64_t)1 << 33;
+    for (uint64_t i = 0; i < COUNT; i++)
+        rows[i] = make_row(2 + 2 * i, at + ((int64_t)(i % 4) << 25), 31);
+    put(shard, version, rows, COUNT);
+    struct asked refile = to_refile(version, rows[0].window, 20);
+    for (bool more = true; more;) {
+        struct asked part = refile;
+        CHECK_EQ(perform(shard, &part), 0);
+        more = part.request.refile.more;
+        uint64_t all = counted("", 0, rows[0].window);
+        for (int64_t i = 0; i < 4; i++)
+            all += counted("", 0, fl_window_of(at + (i << 25), 25));
+        CHECK_EQ(all, COUNT);
+    }
+    CHECK_EQ(counted("", 0, rows[0].window), 0);
+    CHECK_EQ(counted("", 0, fl_window_of(at, 25)), COUNT / 4);
     end();
 }

@@ -176,6 +176,9 @@ static void remember_answer(fl_store_request *request)
         request->list.rows = remember_rows(request->list.rows, request->list.count);
     else if (request->op == FL_STORE_DEAD_LIST)
         request->dead_list.rows = remember_dead(request->dead_list.rows, request->dead_list.count);
+    else if (request->op == FL_STORE_COUNT)
+        request->count.windows =
+            remember(request->count.windows, request->count.count * sizeof *request->count.windows);
     else if (request->op == FL_STORE_MEET)
         remember_meeting(request);
 }

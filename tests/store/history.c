@@ -15,7 +15,7 @@
 #include "store/history.h"
 #include "store/model.h"
 
-enum { UNDER_WAY = 16, BATCH = 12, WINDOWS = 64, NAMES = 24 };
+enum { UNDER_WAY = 16, BATCH = 12, WINDOWS = 64, NAMES = 24, FINISHED = 256 };
 
 struct step {
     struct asked asked;
@@ -31,6 +31,8 @@ static struct history {
     uint64_t seq;         /* the last that was used */
     struct step steps[UNDER_WAY];
     size_t step_count;
+    uint64_t finished[FINISHED]; /* windows of which a store may keep settled rows */
+    size_t finished_count;
 } h;
 
 static unsigned byte(void)
@@ -384,13 +386,13 @@ static void do_finish(void)
             j++;
         if (j == count)
             spans[count++] = (struct fl_store_span){window, byte() % 4 == 0};
+        h.finished[h.finished_count++ % FINISHED] = window;
     }
     struct asked asked = simple(FL_STORE_FINISH, h.versions[h.turn]);
     asked.request.finish.spans = remember(spans, sizeof spans);
     asked.request.finish.span_count = count;
     asked.request.finish.settled = choose_progress();
     asked.request.finish.record = choose_progress();
-    asked.request.finish.changes = choose_changes(4, &asked.request.finish.change_count);
     submit_write(&asked);
 }
 
@@ -453,6 +455,52 @@ static void do_load(void)
         asked.request.load.until_us = choose_time();
     model_load(&h.model, &asked.request, tell());
     submit(&asked);
+}
+
+static bool was_finished(uint64_t window)
+{
+    for (size_t i = 0; i < h.finished_count && i < FINISHED; i++)
+        if (h.finished[i] == window)
+            return true;
+    return h.finished_count > FINISHED;
+}
+
+static uint64_t rows_told(const fl_store_request *request, uint64_t window)
+{
+    for (size_t i = 0; i < request->count.count; i++)
+        if (request->count.windows[i].window == window)
+            return request->count.windows[i].rows;
+    return 0;
+}
+
+/* Counts the rows of all windows, of a namespace or of those that begin with a letter from some on. */
+static void do_count(void)
+{
+    uint64_t windows[WINDOWS], told = 0, there = 0;
+    struct asked asked = simple(FL_STORE_COUNT, 0);
+    settle();
+    if (byte() % 2)
+        asked.request.count.ns = choose_ns();
+    else
+        asked.request.count.first_byte = (uint8_t)(byte() % 2 ? 'b' : 0);
+    CHECK_EQ(perform(h.owners[h.turn], &asked), 0);
+    const fl_store_request *request = &asked.request;
+    size_t count = model_windows(&h.model, windows, WINDOWS);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t rows = 0;
+        for (size_t j = 0; j < h.model.count; j++) {
+            const fl_row *row = &h.model.rows[j];
+            bool wanted = request->count.ns.size > 0 ? same_bytes(row->ns, request->count.ns)
+                                                     : *(const uint8_t *)row->ns.data >= request->count.first_byte;
+            rows += row->window == windows[i] && wanted;
+        }
+        CHECK(was_finished(windows[i]) ? rows_told(request, windows[i]) >= rows
+                                       : rows_told(request, windows[i]) == rows);
+        there += was_finished(windows[i]) ? 0 : rows;
+    }
+    for (size_t i = 0; i < request->count.count; i++)
+        told += was_finished(request->count.windows[i].window) ? 0 : request->count.windows[i].rows;
+    CHECK(count == WINDOWS || told == there);
 }
 
 /* Lists a window page by page. */
@@ -610,9 +658,9 @@ static void do_restart(void)
 
 static void do_something(void)
 {
-    static void (*const doings[])(void) = {do_write,       do_write,  do_write,  do_write, do_write,
-                                           do_find,        do_find,   do_load,   do_load,  do_finish,
-                                           do_small_write, do_refile, do_refile, do_list,  do_list_dead};
+    static void (*const doings[])(void) = {do_write,  do_write, do_write,     do_write,  do_write,       do_find,
+                                           do_find,   do_load,  do_load,      do_finish, do_small_write, do_refile,
+                                           do_refile, do_list,  do_list_dead, do_count};
     unsigned i = byte();
     if (i == 255)
         do_restart();

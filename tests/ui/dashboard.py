@@ -34,7 +34,6 @@ class Look(Browser):
 
     base = ""
     allowed = ()
-    absent = ()  # paths that the server does not have: the browser notes the 404
 
     def at(self, server, route="", path="/ui/"):
         self.base = f"http://127.0.0.1:{server.port}"
@@ -46,18 +45,10 @@ class Look(Browser):
     def serve(self, *options, **more):
         """A server for this test. Complaints are collected before it stops, because its end gives reasons for some."""
         with e2e.Server(*options, **more) as server:
-            paths = str(list(server.get("/openapi.json").must(200)["paths"]))
-            self.absent = tuple(path for path in ("/v1/forecast", "/v1/history") if path not in paths)
             yield server
-            self.complaints(self.base, self.allowed + self.absent)
+            self.complaints(self.base, self.allowed)
             e2e.expect(self.run("return typeof hacked"), "undefined", "scripts in names")
             self.open("about:blank")
-
-    @staticmethod
-    def need(server, path):
-        """Skips the test if the server does not have the path."""
-        if path not in server.get("/openapi.json").must(200)["paths"]:
-            raise e2e.Skip(f"the server has no {path}")
 
     def to(self, route, heading=None):
         self.go(route)

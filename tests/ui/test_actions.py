@@ -197,7 +197,6 @@ def schedule(server, name="report"):
 @viewed("a schedule is created, with a preview while typing")
 def _(look):
     with look.serve() as server:
-        look.need(server, "/v1/schedules/{namespace}")
         look.at(server, "#/new-schedule/demo")
         look.allowed = ("400 (Bad Request)",)
         look.type("input[name=cron]", "0 9 *")
@@ -218,7 +217,6 @@ def _(look):
 @viewed("a schedule is edited, paused, triggered and deleted")
 def _(look):
     with look.serve() as server:
-        look.need(server, "/v1/schedules/{namespace}")
         server.put("/v1/schedules/demo/report", {"cron": "0 9 * * *", "zone": "Europe/Berlin", "missed": "all", "payload": 1}).must(201)
         look.at(server, "#/schedules/demo")
         look.row("report")
@@ -250,7 +248,6 @@ def _(look):
 @viewed("a host is paused and resumed")
 def _(look):
     with look.serve() as server:
-        look.need(server, "/v1/hosts")
         receiver = Receiver()
         host = receiver.url.split("//")[1]
         server.put("/v1/timers/demo/first", {"after": "0s", "target": f"{receiver.url}/1"}).must(201)
@@ -281,7 +278,6 @@ def _(look):
         look.said("Saved the settings.")
         found = server.get("/v1/namespaces/demo").must(200)["settings"]
         expect((found.get("max_rate"), found.get("spread"), found["retry"]["max_attempts"]), (100, None, 7))
-        look.need(server, "/v1/namespaces/{namespace}/pause")
         look.click("button", "Pause…")
         look.type("dialog[open] input[type=text]", "we repair <b>it</b>")
         look.confirm()

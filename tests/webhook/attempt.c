@@ -420,9 +420,10 @@ TEST(comes_again_if_the_answer_says_so)
 
 TEST(is_done_if_the_answer_is_anything_else)
 {
-    static const char *const silent[] = {
-        "", "{", "[]", "{}", "null", "{\"again_at\": null}", "again_at", "{\"again\": 1}"};
-    static const char *const said[] = {"{\"again_at\": \"tomorrow\"}",
+    static const char *const silent[] = {"", "[]", "{}", "null", "{\"again_at\": null}", "{\"again\": 1}"};
+    static const char *const said[] = {"{",
+                                       "again_at",
+                                       "{\"again_at\": \"tomorrow\"}",
                                        "{\"again_at\": true}",
                                        "{\"again_after\": 5}",
                                        "{\"again_after\": \"5 apples\"}",

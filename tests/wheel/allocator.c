@@ -12,7 +12,7 @@
 
 #define MARK 0x466f6c696f74ull
 
-struct block {
+struct cell_block {
     uint64_t size, mark;
 };
 
@@ -49,18 +49,18 @@ static void discount(uint64_t size)
     memory.blocks--;
 }
 
-static void *mark(struct block *block, size_t size)
+static void *mark(struct cell_block *block, size_t size)
 {
     if (!block)
         return NULL;
-    *block = (struct block){size, MARK};
+    *block = (struct cell_block){size, MARK};
     count(size);
     return block + 1;
 }
 
-static struct block *unmark(void *data)
+static struct cell_block *unmark(void *data)
 {
-    struct block *block = (struct block *)data - 1;
+    struct cell_block *block = (struct cell_block *)data - 1;
     demand(block->mark == MARK, "released what was never allocated, or twice");
     block->mark = 0;
     discount(block->size);
@@ -70,7 +70,7 @@ static struct block *unmark(void *data)
 static void *heap_alloc(size_t size)
 {
     demand(size > 0, "an allocation of no bytes");
-    return refused() ? NULL : mark(malloc(sizeof(struct block) + size), size);
+    return refused() ? NULL : mark(malloc(sizeof(struct cell_block) + size), size);
 }
 
 static void *heap_resize(void *data, size_t size)
@@ -78,8 +78,8 @@ static void *heap_resize(void *data, size_t size)
     demand(size > 0, "an allocation of no bytes");
     if (refused())
         return NULL;
-    struct block *block = data ? unmark(data) : NULL;
-    return mark(realloc(block, sizeof(struct block) + size), size);
+    struct cell_block *block = data ? unmark(data) : NULL;
+    return mark(realloc(block, sizeof(struct cell_block) + size), size);
 }
 
 static void heap_release(void *data)

@@ -435,12 +435,11 @@ static fl_wheel_config choose_wheel(struct history *h)
     return config;
 }
 
-/* As if so many leaves had come and gone that their numbers soon start over. */
-static void wear(const fl_wheel *w)
+/* As if so many timers had come and gone that the chunks of cells are soon renewed and retired. */
+static void wear(fl_wheel *w, uint32_t generation)
 {
     for (unsigned level = 0; level < FL_WHEEL_LEVELS; level++)
-        for (uint32_t i = 0; i < w->spokes; i++)
-            w->levels[level].spokes[i].leaves_made = SERIAL_WORN - SERIAL_FIRST - 1;
+        w->cells[level].generation = generation;
 }
 
 int wheel_history(const uint8_t *bytes, size_t size)
@@ -452,8 +451,8 @@ int wheel_history(const uint8_t *bytes, size_t size)
     if (twin_new(&h.twin, &config) < 0)
         return 0;
     h.twin.in_burst = true; /* do_one() checks */
-    if (first >= 128 && h.twin.wheel->spokes <= 64)
-        wear(h.twin.wheel);
+    if (first >= 128)
+        wear(h.twin.wheel, GENERATION_END - LIVES - first % 16);
     h.twin.trace = getenv("FL_TEST_TRACE") != NULL;
     while (h.bytes < h.end && h.twin.operations < MAX_OPERATIONS)
         do_one(&h, kind);

@@ -119,80 +119,59 @@ TEST(id_of_a_dead_timer_is_not_found_after_a_million_reuses)
     reuse(SCALE(1000000, 100000), 10 * HOUR, false, true);
 }
 
-/* The leaves of a spoke have numbers of 42 bits: generation and a part of the slot. */
-TEST(a_spoke_that_has_used_up_its_ids_says_so_until_it_is_empty)
+/* A chunk of cells whose generations are used up is not used again: another takes its place. */
+TEST(ids_do_not_come_again_when_generations_are_used_up)
 {
-    enum { COUNT = LEAF_SLOTS + 1 };
-    fl_wheel *w = new_wheel(NULL);
-    fl_timer_id ids[COUNT], none = 7;
-    fl_expired out[8];
-    CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &ids[0]), 0);
-    fl_wheel_compact(w);
-    fl__wheel_spoke(w, ids[0])->leaves_made = SERIAL_END - SERIAL_FIRST - 1;
-    for (int i = 1; i < COUNT; i++)
-        CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &ids[i]), 0);
-    CHECK_EQ(ID_GENERATION(ids[1]), (1u << 22) - 1);
-    CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &none), FL_CAPACITY_EXCEEDED);
-    CHECK_EQ(fl_wheel_reschedule(w, ids[1], HOUR, &none), FL_CAPACITY_EXCEEDED);
-    CHECK_EQ(none, 7);
-    CHECK_EQ(fl_wheel_schedule(w, 2 * HOUR, NULL, &none), 0);
-    CHECK_EQ(fl_wheel_check(w, stdout), 0);
-    for (int i = 1; i < COUNT; i++)
-        CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
-    CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &none), FL_CAPACITY_EXCEEDED);
-    CHECK_EQ(fl_wheel_cancel(w, ids[0], NULL), 0);
-    for (int i = 1; i < COUNT; i++)
-        CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &none), 0);
-    CHECK_EQ(ID_GENERATION(none), 1);
-    CHECK_EQ(fl_wheel_cancel(w, ids[COUNT - 1], NULL), FL_TIMER_NOT_FOUND);
-    CHECK_EQ(fl_wheel_check(w, stdout), 0);
-    CHECK_EQ(fl_wheel_poll(w, HOUR - 1, out, 8), 0);
-    CHECK_EQ(fl_wheel_poll(w, HOUR, out, 8), 8);
-    fl_wheel_free(w);
-}
-
-/* Worn as it is, a spoke that is empty now and then refuses nothing: whether its timers are cancelled, fire, or are cleared
- * away; and no ID comes again before three quarters of all have been given out. */
-TEST(the_ids_of_a_spoke_that_is_empty_now_and_then_start_over)
-{
-    fl_wheel *w = new_wheel(NULL);
-    fl_timer_id id;
-    fl_expired out;
+    enum { TURNS = 3 * LIVES * CHUNK_CELLS };
     for (int way = 0; way < 3; way++) {
-        uint64_t at_ns = fl_wheel_now_ns(w) + 10 * TICK0;
-        CHECK_EQ(fl_wheel_schedule(w, at_ns, NULL, &id), 0);
-        struct spoke *spoke = fl__wheel_spoke(w, id);
-        fl_wheel_clear(w);
-        spoke->leaves_made = SERIAL_WORN - SERIAL_FIRST - 1;
-        for (int i = 0; i < 2 * KEPT_CAPACITY; i++) {
-            CHECK_EQ(fl_wheel_schedule(w, at_ns, NULL, &id), 0);
-            CHECK(fl__wheel_spoke(w, id) == spoke);
-            CHECK(i > 0 || ID_GENERATION(id) == (3u << 20) - 1);
+        struct twin t;
+        fl_timer_id id;
+        twin_new(&t, NULL);
+        t.lazy_checks = true;
+        t.wheel->cells[0].generation = GENERATION_END - LIVES;
+        for (int i = 0; i < TURNS; i++) {
+            CHECK_EQ(twin_schedule(&t, t.now_ns + 10 * TICK0, &id), 0);
             if (way == 0)
-                CHECK_EQ(fl_wheel_cancel(w, id, NULL), 0);
+                twin_cancel(&t, id);
             else if (way == 1)
-                CHECK_EQ(fl_wheel_poll(w, at_ns + TICK0, &out, 1), 1);
+                twin_poll(&t, t.now_ns + 10 * TICK0, SIZE_MAX);
             else
-                fl_wheel_clear(w);
-            CHECK_EQ(fl_wheel_check(w, stdout), 0);
-            at_ns += way == 1 ? TICK0 * 1024 : 0; /* a turn of L0 later it is the same spoke */
+                twin_clear(&t);
         }
-        CHECK_EQ(ID_GENERATION(id), 1);
+        CHECK_EQ(t.wheel->cells[0].chunks[0].state, CHUNK_RETIRED);
+        CHECK(way == 2 || ID_SLOT(id) > CHUNK_CELLS);
+        twin_free(&t);
     }
+}
+
+TEST(a_level_that_has_used_up_its_ids_says_so)
+{
+    fl_wheel *w = new_wheel(NULL);
+    fl_timer_id id, none = 7;
+    CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &id), 0);
+    struct cells *level = &w->cells[0];
+    level->count = NO_CHUNK;
+    CHECK_EQ(fl_wheel_schedule(w, SECOND, NULL, &none), FL_CAPACITY_EXCEEDED);
+    CHECK_EQ(fl_wheel_reschedule(w, id, SECOND, &none), FL_CAPACITY_EXCEEDED);
+    CHECK_EQ(none, 7);
+    level->count = 0;
+    CHECK_EQ(fl_wheel_schedule(w, SECOND, NULL, &none), 0);
+    CHECK_EQ(fl_wheel_reschedule(w, id, 2 * HOUR, &id), 0);
+    CHECK_EQ(fl_wheel_check(w, stdout), 0);
     fl_wheel_free(w);
 }
 
-/* Old timers whose leaves share their places in the spoke's table with those of thousands that came later. */
-TEST(id_of_an_old_timer_is_found_among_many_younger_leaves)
+/* Old timers among thousands of chunks that were filled and became empty later. */
+TEST(id_of_an_old_timer_is_found_among_many_younger_ones)
 {
-    enum { OLD = 40, LEAVES_BETWEEN = 64 };
+    enum { OLD = 40, CHUNKS_BETWEEN = 64 };
     struct twin t;
     fl_timer_id old[OLD], id;
     twin_new(&t, NULL);
     t.lazy_checks = true;
     for (int i = 0; i < OLD; i++) {
         CHECK_EQ(twin_schedule(&t, HOUR + (uint64_t)i, &old[i]), 0);
-        for (int j = 0; j < LEAVES_BETWEEN * LEAF_SLOTS; j++) {
+        for (int j = 0; j < CHUNKS_BETWEEN * CHUNK_CELLS; j++) {
             CHECK_EQ(fl_wheel_schedule(t.wheel, HOUR, NULL, &id), 0);
             CHECK_EQ(fl_wheel_cancel(t.wheel, id, NULL), 0);
         }

@@ -10,7 +10,6 @@
 #include "test.h"
 #include "wheel/allocator.h"
 #include "wheel/model.h"
-#include "wheel/wheel_private.h"
 #include "wheel/wheel_test.h"
 
 static fl_wheel *new_wheel(const fl_wheel_config *config)
@@ -206,37 +205,24 @@ TEST(next_deadline_after_rescheduling_the_earliest_scans_little)
     }
 }
 
-/* How many leaves of the next tick of L1 have to be opened yet. */
-static uint64_t left_to_open(const fl_wheel *w, uint64_t tick)
-{
-    const struct level *level = &w->levels[1];
-    return level->open_end <= tick ? UINT64_MAX
-           : level->opening.active ? level->opening.leaf_end - level->opening.leaf
-                                   : 0;
-}
-
-/* Who sleeps until the next poll wakes up often enough before a crowd for its tick to be nearly open when it begins, and
- * fires every timer at its deadline. */
-TEST(next_poll_opens_a_crowd_ahead)
+/* A program that sleeps until the next poll takes every timer of a crowd at its deadline, and wakes up for nothing else. */
+TEST(next_poll_wakes_up_for_timers_only)
 {
     enum { COUNT = 50000, ALONE_AT = 50 };
-    uint64_t random = 1, now_ns = 0, polls = 0, fired = 0, begin_ns = 100 * TICK1;
+    uint64_t random = 1, now_ns = 0, fired = 0, begin_ns = 100 * TICK1;
     fl_wheel *w = new_wheel(NULL);
     fl_expired out[64];
     CHECK_EQ(fl_wheel_schedule(w, ALONE_AT * TICK1 + 7, NULL, NULL), 0);
     for (int i = 0; i < COUNT; i++)
         CHECK_EQ(fl_wheel_schedule(w, begin_ns + random_below(&random, TICK1), NULL, NULL), 0);
     while (fl_wheel_next_poll(w, &now_ns)) {
-        CHECK(now_ns < begin_ns || left_to_open(w, 100) <= 16);
         size_t n = fl_wheel_poll(w, now_ns, out, 64);
+        CHECK(n > 0);
         for (size_t i = 0; i < n; i++)
             CHECK_EQ(out[i].deadline_ns, now_ns);
-        CHECK(fired > 0 || n == 0 || now_ns == ALONE_AT * TICK1 + 7);
         fired += n;
-        polls++;
     }
     CHECK_EQ(fired, COUNT + 1);
-    CHECK(polls <= COUNT + 1100);
     fl_wheel_free(w);
 }
 
@@ -256,7 +242,7 @@ TEST(next_poll_before_few_timers_is_the_next_deadline)
     fl_wheel_free(w);
 }
 
-/* An opening that cannot go on, and of which the earliest timer has gone, must not hold the poller at one moment. */
+/* Timers that cannot be sorted ahead, of which the earliest has gone, must not hold the poller at one moment. */
 TEST(next_poll_without_memory_goes_on)
 {
     enum { COUNT = 300 };
@@ -270,7 +256,6 @@ TEST(next_poll_without_memory_goes_on)
         CHECK_EQ(fl_wheel_schedule(w, 3 * TICK1 + 100 + i, NULL, NULL), 0);
     memory_fail(1, true);
     CHECK_EQ(fl_wheel_poll(w, 2 * TICK1 + 1, out, 64), 0);
-    CHECK(w->levels[1].opening.active);
     CHECK_EQ(fl_wheel_cancel(w, first, NULL), 0);
     for (; fl_wheel_next_poll(w, &now_ns) && polls < 10 * COUNT; polls++)
         fired += fl_wheel_poll(w, now_ns, out, 64);

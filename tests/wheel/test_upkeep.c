@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The wheel: what it keeps in memory, and what it forgets, over a long life in unusual conditions. */
 
-#include <signal.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <foliot/wheel.h>
 
 #include "../test.h"
-#include "wheel/wheel_private.h"
 #include "wheel/wheel_test.h"
 
 #define MS MILLISECOND
@@ -86,7 +81,7 @@ static void decimate(fl_wheel *w, int count, int of)
     free(ids);
 }
 
-TEST(compaction_comes_to_every_leaf_of_a_spoke)
+TEST(compaction_comes_to_every_group_of_slots)
 {
     static const int counts[] = {575, 1100, 5000, 20000};
     for (int i = 0; i < 4; i++) {
@@ -97,7 +92,7 @@ TEST(compaction_comes_to_every_leaf_of_a_spoke)
     }
 }
 
-TEST(compaction_knows_min_capacity_beyond_a_leaf)
+TEST(compaction_knows_min_capacity_beyond_a_group)
 {
     fl_wheel *w = new_wheel(&(fl_wheel_config){.compaction.min_capacity = 10000});
     decimate(w, 50000, 1000);
@@ -120,7 +115,9 @@ TEST(compact_forgets_references_of_cancelled_timers)
         CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
     fl_wheel_compact(w);
     CHECK_EQ(fl_wheel_check(w, stdout), 0);
-    CHECK(bytes(w) < empty_bytes + 16384); /* references of 24 bytes would be 2.4 million */
+    /* References of 24 bytes would be 2.4 million; 115 thousand are for sorting, and come with the first timer. */
+    printf("# %lu\n", bytes(w) - empty_bytes);
+    CHECK(bytes(w) < empty_bytes + 32768 + 115 * 1024);
     fl_expired due;
     CHECK_EQ(fl_wheel_poll(w, 4 * SECOND, &due, 1), 1);
     CHECK_EQ(due.id, ids[0]);
@@ -163,20 +160,21 @@ TEST(working_ahead_begins_gently_in_the_middle_of_a_tick)
     free_checked(w);
 }
 
-/* Each in a leaf of its own: the others of that leaf are gone. */
+/* Each among 256 timers of which the others are gone. */
 static void schedule_survivors(fl_wheel *w, uint64_t deadline_ns, int count)
 {
-    fl_timer_id others[LEAF_SLOTS];
+    enum { GROUP = 256 };
+    fl_timer_id others[GROUP];
     for (int i = 0; i < count; i++) {
         schedule(w, deadline_ns);
-        for (int j = 1; j < LEAF_SLOTS; j++)
+        for (int j = 1; j < GROUP; j++)
             others[j] = schedule(w, deadline_ns);
-        for (int j = 1; j < LEAF_SLOTS; j++)
+        for (int j = 1; j < GROUP; j++)
             CHECK_EQ(fl_wheel_cancel(w, others[j], NULL), 0);
     }
 }
 
-/* Timers that come and go beside very many that stay, all in one spoke. If finding a leaf took longer with their number,
+/* Timers that come and go beside very many that stay, all at one moment. If finding a place took longer with their number,
  * this would take many minutes. */
 TEST(coming_and_going_among_many_survivors_takes_no_search)
 {
@@ -188,31 +186,7 @@ TEST(coming_and_going_among_many_survivors_takes_no_search)
     free_checked(w);
 }
 
-/* Between two leaves of a spoke, more have come and gone than anybody could count. */
-TEST(an_opening_passes_over_leaves_that_are_gone)
-{
-    fl_expired out[16];
-    for (int sleep = 0; sleep < 2; sleep++) {
-        fl_wheel *w = new_wheel(NULL);
-        fl_timer_id ids[6];
-        for (int i = 0; i < 6; i++) {
-            ids[i] = schedule(w, MINUTE + (uint64_t)i);
-            fl_wheel_compact(w); /* so that the next gets another leaf */
-            if (i < 5)
-                fl__wheel_spoke(w, ids[i])->leaves_made += 1ull << 38;
-        }
-        for (uint64_t now_ns = MS; !sleep && now_ns < MINUTE; now_ns += 10 * MS) {
-            CHECK_EQ(fl_wheel_poll(w, now_ns, out, 16), 0);
-            CHECK_EQ(fl_wheel_check(w, stdout), 0);
-        }
-        CHECK_EQ(fl_wheel_poll(w, MINUTE + 10, out, 16), 6);
-        for (int i = 0; i < 6; i++)
-            CHECK_EQ(out[i].id, ids[i]);
-        free_checked(w);
-    }
-}
-
-/* Timers due between two moments are opened, then cancelled in the order given, and one far away lives on. */
+/* Timers due between two moments come near, then they are cancelled in the order given, and one far away lives on. */
 static fl_wheel *cancel_opened(uint64_t from_ns, uint64_t to_ns, uint64_t now_ns, bool in_order)
 {
     uint64_t count = SCALE(1000000, 100000), random = 11;
@@ -229,15 +203,13 @@ static fl_wheel *cancel_opened(uint64_t from_ns, uint64_t to_ns, uint64_t now_ns
     }
     for (uint64_t ns = now_ns / 2; ns < now_ns; ns += 10 * MS)
         CHECK_EQ(fl_wheel_poll(w, ns, NULL, 0), 0);
-    CHECK(w->spoke_refs > count / 2);
     for (uint64_t i = 0; i < count; i++)
         CHECK_EQ(fl_wheel_cancel(w, ids[i], NULL), 0);
     free(ids);
     return w;
 }
 
-/* A reference is made for each timer of a coarse tick before its time comes. Those of timers that are cancelled then must
- * not be kept until it does. */
+/* What leads from the time to timers that are near must not be kept when they are cancelled. */
 TEST(references_of_cancelled_timers_are_not_kept)
 {
     const struct {
@@ -251,7 +223,6 @@ TEST(references_of_cancelled_timers_are_not_kept)
     for (int i = 0; i < 8; i++) {
         fl_wheel *w = cancel_opened(spans[i / 2].from_ns, spans[i / 2].to_ns, spans[i / 2].now_ns, i % 2);
         uint64_t next_ns;
-        CHECK(w->spoke_refs < SCALE(100000, 20000));
         CHECK(bytes(w) < 8 << 20);
         CHECK(fl_wheel_next_deadline(w, &next_ns));
         CHECK_EQ(next_ns, 10 * HOUR);
@@ -269,7 +240,6 @@ TEST(polls_sweep_references_of_cancelled_timers)
     fl_wheel *w = cancel_opened(1100 * MS, 2140 * MS, 1070 * MS, false);
     for (int poll = 0; poll < 200; poll++)
         fl_wheel_poll(w, fl_wheel_now_ns(w), NULL, 0);
-    CHECK(w->spoke_refs < 5000);
     CHECK(bytes(w) < 4 << 20);
     free_checked(w);
 }
@@ -282,36 +252,4 @@ TEST(large_pages_count_as_a_whole)
         schedule(w, 500 * MS);
     CHECK(bytes(w) >= 2 << 20);
     free_checked(w);
-}
-
-/* How a child ends that looks for a leaf in a table without an empty place. */
-static int search_full_table(fl_timer_id wanted)
-{
-    static struct leaf strangers[8];
-    struct leaf *table[8];
-    for (int i = 0; i < 8; i++) {
-        strangers[i].id = fl__leaf_id(0, 1, (uint64_t)SERIAL_FIRST + (uint64_t)i);
-        table[i] = &strangers[i];
-    }
-    struct spoke spoke = {.leaves = table, .mask = 3, .leaf_count = 8};
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        CHECK_EQ(setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}), 0);
-        fclose(stderr);
-        alarm(60);
-        _exit(fl__spoke_search(&spoke, wanted) ? 0 : 1);
-    }
-    int status;
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    return status;
-}
-
-TEST(a_search_in_a_table_without_an_empty_place_ends)
-{
-    int status = search_full_table(fl__leaf_id(0, 1, SERIAL_FIRST + 7));
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    status = search_full_table(fl__leaf_id(0, 1, SERIAL_FIRST + 8));
-    CHECK(WIFSIGNALED(status));
-    CHECK_EQ(WTERMSIG(status), SIGABRT);
 }

@@ -2,7 +2,7 @@
 #ifndef FOLIOT_STORE_MEMORY_MEMBERS_H
 #define FOLIOT_STORE_MEMORY_MEMBERS_H
 
-/* The servers that have said that they are there: the list of the memory store. Whoever uses it has locked it. */
+/* The list of servers of the memory store. The caller holds its lock. */
 
 #include "store/store.h"
 

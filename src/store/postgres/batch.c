@@ -82,7 +82,7 @@ static size_t put_chunk(const struct pg_batch *batch, size_t from, size_t *ret_s
     return i - from;
 }
 
-/* The same of those that are given up; `*from` is an index of a change and moves on. */
+/* The same for dead letters; `*from` is the index of a change and advances. */
 static size_t bury_chunk(const struct pg_batch *batch, size_t *from, size_t *ret_size)
 {
     size_t size = 0, n = 0;
@@ -100,11 +100,12 @@ static bool same_space(const fl_row *a, const fl_row *b)
     return a->ns.size == b->ns.size && memcmp(a->ns.data, b->ns.data, a->ns.size) == 0;
 }
 
-/* How many rows from `from` on are of one namespace. */
+/* How many rows from `from` on are of one namespace in one window. */
 static size_t run_of(const struct pg_batch *batch, size_t from)
 {
+    const struct pg_put *first = &batch->rows[from];
     size_t i = from + 1;
-    while (i < batch->puts && same_space(batch->rows[from].row, batch->rows[i].row))
+    while (i < batch->puts && batch->rows[i].window == first->window && same_space(first->row, batch->rows[i].row))
         i++;
     return i - from;
 }
@@ -113,7 +114,7 @@ static size_t count_room(const struct pg_batch *batch, size_t *ret_runs)
 {
     size_t size = 0, runs = 0;
     for (size_t i = 0; i < batch->puts; i += run_of(batch, i), runs++)
-        size += PG_INT_SIZE + PG_BYTES_SIZE + batch->rows[i].row->ns.size;
+        size += 2 * PG_INT_SIZE + PG_BYTES_SIZE + batch->rows[i].row->ns.size;
     *ret_runs = runs;
     return size;
 }
@@ -312,6 +313,7 @@ static void send_counts_singly(struct pg_shard *shard, struct pg_flight *flight,
     for (size_t i = 0, run; i < batch->puts; i += run) {
         run = run_of(batch, i);
         fl__pg_begin_write(shard);
+        fl__pg_int(&shard->args, batch->rows[i].window);
         fl__pg_bytes(&shard->args, batch->rows[i].row->ns);
         fl__pg_int(&shard->args, run);
         fl__pg_say(shard, flight, PG_COUNT_ONE, &shard->args);
@@ -328,6 +330,10 @@ static void send_count(struct pg_shard *shard, struct pg_flight *flight, const s
         return;
     }
     fl__pg_begin_write(shard);
+    fl__pg_array(args, PG_OID_BIGINT, runs, false);
+    for (size_t i = 0; i < batch->puts; i += run_of(batch, i))
+        fl__pg_item_int(args, batch->rows[i].window);
+    fl__pg_array_end(args);
     fl__pg_array(args, PG_OID_BYTEA, runs, false);
     for (size_t i = 0; i < batch->puts; i += run_of(batch, i))
         fl__pg_item_bytes(args, batch->rows[i].row->ns);
@@ -341,7 +347,7 @@ static void send_count(struct pg_shard *shard, struct pg_flight *flight, const s
     fl__pg_say(shard, flight, PG_COUNT_PUT, args);
 }
 
-/* One array of those numbers in the changes that are not 0. */
+/* Sends one array of the numbers that are not 0 in the changes. */
 static void send_numbers(struct pg_shard *shard, struct pg_flight *flight, const struct pg_batch *batch,
                          enum pg_statement statement, size_t count)
 {
@@ -380,7 +386,7 @@ static void send_moves(struct pg_shard *shard, struct pg_flight *flight, const s
     fl__pg_say(shard, flight, PG_MOVED, &shard->args);
 }
 
-/* The seven columns of those given up, in the order of the statement. */
+/* The seven columns of dead letters, in the order of the statement. */
 static void bury_item(struct pg_args *args, const fl_dead_row *dead, int column)
 {
     switch (column) {

@@ -5,25 +5,25 @@
  *                                           ^                     |
  *                                           +---------------------+
  *
- * libpq does the protocol, in pipeline mode: statements are sent without waiting, and `expected` says what comes back and
- * for whom. A transaction is two parts, each ended by a sync: everything up to the last change, then the commit. If
- * something in the first part fails, the database passes over the rest of it, and the commit rolls back; so a transaction
- * that failed leaves the pipeline as it should be for the next.
+ * libpq does the protocol, in pipeline mode: statements are sent without waiting, and `expected` lists the answers to come,
+ * with their requests. A transaction has two parts, each ended by a sync: everything up to the last change, then the commit.
+ * If a statement of the first part fails, the database skips the rest of it, and the commit rolls back. So a failed
+ * transaction leaves the pipeline usable for the next.
  *
- * When a write does not take effect (its fence did not pass, the database refused it), what was sent after it must not be
- * answered: it was carried out without it. The writes among it have failed as well, for the chain is broken. All of it is
- * waited for and sent again: DRAINING. If it was the fence, the row is locked and read before: SETTLING.
+ * When a write does not take effect (its fence did not pass, or the database refused it), the requests after it must not be
+ * answered, because they were carried out without it. Writes among them have failed as well, because the chain is broken. The
+ * link waits for the answers of all of them and sends them again: DRAINING. If the fence did not pass, the link first locks
+ * and reads the row: SETTLING.
  *
- * A commit that fails is in doubt, whatever the error: the connection is given up, and the next one settles.
+ * A commit that fails is in doubt, whatever the error: the connection is closed, and the next one settles.
  *
- * Whatever goes wrong with a connection ends in fl__pg_link_break(), at the end of the event in which it was noticed. It
- * is closed and the next one is tried: at once if it had been good, then after 50 ms, and twice as long each time up to
- * 1 s, less up to a quarter by chance. libpq resolves names of hosts inside PQconnectStartParams() and blocks for it.
+ * Every error of a connection ends in fl__pg_link_break(), at the end of the event that noticed it. The link closes the
+ * connection and connects again: at once if the connection had worked, then after 50 ms, then after twice the delay each
+ * time, up to 1 s, minus up to 25 % jitter. libpq resolves host names inside PQconnectStartParams() and blocks meanwhile.
  */
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -35,7 +35,7 @@ enum { BACKOFF_FIRST_MS = 50, BACKOFF_MAX_MS = 1000, BACKOFF_STEPS = 5 };
 
 static void on_event(fl_loop *loop, int fd, unsigned events, void *arg);
 
-static uint64_t random_number(void)
+uint64_t fl__pg_random(void)
 {
     uint64_t number = 0;
     while (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
@@ -43,7 +43,7 @@ static uint64_t random_number(void)
     return number;
 }
 
-static uint64_t timeout_ns(const struct pg_shard *shard)
+uint64_t fl__pg_timeout_ns(const struct pg_shard *shard)
 {
     uint64_t us = fl__pg_store(shard)->timeout_us;
     return us < UINT64_MAX / 4000 ? us * 1000 : UINT64_MAX / 4;
@@ -67,7 +67,7 @@ void fl__pg_flatten(const char *text, char *out, size_t size)
     out[n] = 0;
 }
 
-/* Advice stands first, since the rest may be cut off. */
+/* Advice comes first, because the end may be cut off. */
 static void keep_trouble(struct pg_shard *shard, const char *why)
 {
     char text[sizeof shard->trouble];
@@ -76,8 +76,7 @@ static void keep_trouble(struct pg_shard *shard, const char *why)
     snprintf(shard->trouble, sizeof shard->trouble, *advice ? "%s (%.180s)" : "%s%s", advice, text);
 }
 
-/* The connection is of no more use. It is given up by fl__pg_link_tick(), where nobody is in the middle of it. */
-static void fail(struct pg_shard *shard, const char *why)
+void fl__pg_link_fail(struct pg_shard *shard, const char *why)
 {
     if (!shard->broken)
         keep_trouble(shard, why);
@@ -87,7 +86,7 @@ static void fail(struct pg_shard *shard, const char *why)
 static void fail_by_libpq(struct pg_shard *shard)
 {
     const char *why = PQerrorMessage(shard->conn);
-    fail(shard, why && why[0] ? why : "the connection broke");
+    fl__pg_link_fail(shard, why && why[0] ? why : "the connection broke");
 }
 
 /* --- What the loop waits for -------------------------------------------------------------------------------------- */
@@ -108,7 +107,7 @@ static void watch(struct pg_shard *shard, unsigned events)
             r = fl_loop_fd_add(shard->base.loop, fd, events, on_event, shard);
     }
     if (r < 0) {
-        fail(shard, fl_strerror(r));
+        fl__pg_link_fail(shard, fl_strerror(r));
         return;
     }
     shard->fd = fd;
@@ -123,7 +122,7 @@ static uint64_t backoff_ns(const struct pg_shard *shard)
         return 0;
     unsigned step = shard->attempts - 1 < BACKOFF_STEPS ? shard->attempts - 1 : BACKOFF_STEPS;
     uint64_t ms = BACKOFF_FIRST_MS << step, ns = (ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS) * MILLISECOND_NS;
-    return ns - random_number() % (ns / 4);
+    return ns - fl__pg_random() % (ns / 4);
 }
 
 void fl__pg_link_close(struct pg_shard *shard)
@@ -149,9 +148,9 @@ void fl__pg_link_break(struct pg_shard *shard, const char *why)
     shard->proven = false;
     shard->state = PG_DOWN;
     shard->due_ns = fl_loop_now_ns(shard->base.loop) + backoff_ns(shard);
-    for (unsigned i = 0; i < shard->flight_count; i++) { /* reads and claims are simply asked again */
+    for (unsigned i = 0; i < shard->flight_count; i++) { /* reads and claims are sent again */
         struct pg_flight *flight = fl__pg_flight(shard, i);
-        if (flight->state == PG_SENT && !fl__pg_is_write(flight->request))
+        if (flight->state == PG_SENT && !fl__store_is_write(flight->request))
             fl__pg_flight_reset(flight);
     }
 }
@@ -165,7 +164,7 @@ static void take_notice(void *arg, const PGresult *result)
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     bool commit = shard->expected_count > 0 && shard->expected[shard->expected_first].what == PG_COMMIT;
     if (commit && state && strcmp(state, "01000") == 0)
-        fail(shard, PQresultErrorMessage(result));
+        fl__pg_link_fail(shard, PQresultErrorMessage(result));
 }
 
 static void connect_begin(struct pg_shard *shard)
@@ -173,7 +172,7 @@ static void connect_begin(struct pg_shard *shard)
     const char *names[] = {"dbname", "client_encoding", "application_name", NULL};
     const char *values[] = {fl__pg_store(shard)->url, "UTF8", shard->session, NULL};
     shard->state = PG_CONNECTING;
-    shard->due_ns = fl_loop_now_ns(shard->base.loop) + timeout_ns(shard);
+    shard->due_ns = fl_loop_now_ns(shard->base.loop) + fl__pg_timeout_ns(shard);
     shard->conn = PQconnectStartParams(names, values, 1);
     if (!shard->conn || PQstatus(shard->conn) == CONNECTION_BAD) {
         fl__pg_link_break(shard, shard->conn ? PQerrorMessage(shard->conn) : fl_strerror(FL_NO_MEMORY));
@@ -202,7 +201,7 @@ static void expect(struct pg_shard *shard, struct pg_flight *flight, unsigned wh
     shard->expected[at] = (struct pg_expected){flight, (uint16_t)what, 1};
 }
 
-static void sent(struct pg_shard *shard, struct pg_flight *flight, unsigned what, int good)
+void fl__pg_sent(struct pg_shard *shard, struct pg_flight *flight, unsigned what, int good)
 {
     shard->unflushed = true;
     if (good)
@@ -216,7 +215,7 @@ void fl__pg_say(struct pg_shard *shard, struct pg_flight *flight, enum pg_statem
     if (flight && args)
         flight->size += args->size;
     if (!shard->broken)
-        sent(shard, flight, statement, fl__pg_send(shard->conn, fl__pg_sql[statement].name, args));
+        fl__pg_sent(shard, flight, statement, fl__pg_send(shard->conn, fl__pg_sql[statement].name, args));
 }
 
 void fl__pg_transact(struct pg_shard *shard, struct pg_flight *flight)
@@ -228,7 +227,7 @@ void fl__pg_transact(struct pg_shard *shard, struct pg_flight *flight)
 void fl__pg_sync(struct pg_shard *shard, struct pg_flight *flight)
 {
     if (!shard->broken)
-        sent(shard, flight, PG_WHAT_SYNC, PQpipelineSync(shard->conn));
+        fl__pg_sent(shard, flight, PG_WHAT_SYNC, PQpipelineSync(shard->conn));
 }
 
 /* --- Preparing ---------------------------------------------------------------------------------------------------- */
@@ -238,14 +237,14 @@ static void say_setting(struct pg_shard *shard, const char *sql, const char *val
     if (shard->broken)
         return;
     int count = strstr(sql, "$1") ? 1 : 0;
-    sent(shard, NULL, PG_WHAT_SETTING, PQsendQueryParams(shard->conn, sql, count, NULL, &value, NULL, NULL, 0));
+    fl__pg_sent(shard, NULL, PG_WHAT_SETTING, PQsendQueryParams(shard->conn, sql, count, NULL, &value, NULL, NULL, 0));
     fl__pg_sync(shard, NULL);
 }
 
 static void prepare(struct pg_shard *shard)
 {
     char timeout_ms[24];
-    uint64_t ms = timeout_ns(shard) / MILLISECOND_NS;
+    uint64_t ms = fl__pg_timeout_ns(shard) / MILLISECOND_NS;
     snprintf(timeout_ms, sizeof timeout_ms, "%d", ms < 1 ? 1 : ms > INT32_MAX ? INT32_MAX : (int)ms);
     shard->state = PG_PREPARING;
     if (PQsetnonblocking(shard->conn, 1) != 0 || PQenterPipelineMode(shard->conn) != 1) {
@@ -259,206 +258,9 @@ static void prepare(struct pg_shard *shard)
         say_setting(shard, *setting, timeout_ms);
     unsigned count = fl__pg_store(shard)->spread ? PG_STATEMENTS : PG_STATEMENTS_PLAIN;
     for (unsigned i = 0; i < count && !shard->broken; i++)
-        sent(shard, NULL, PG_WHAT_PREPARE, PQsendPrepare(shard->conn, fl__pg_sql[i].name, fl__pg_sql[i].sql, 0, NULL));
+        fl__pg_sent(shard, NULL, PG_WHAT_PREPARE,
+                    PQsendPrepare(shard->conn, fl__pg_sql[i].name, fl__pg_sql[i].sql, 0, NULL));
     fl__pg_sync(shard, NULL);
-}
-
-/* --- Settling ----------------------------------------------------------------------------------------------------- */
-
-/* Something was carried out: the connection is good, and so is what is behind it. */
-static void proven(struct pg_shard *shard)
-{
-    shard->proven = true;
-    shard->node_down = false;
-    shard->trouble[0] = 0;
-}
-
-static void ready(struct pg_shard *shard)
-{
-    shard->state = PG_READY;
-}
-
-/* The version whose chain may be taken over: that of the write that waits for it. */
-static uint64_t settling_version(struct pg_shard *shard)
-{
-    for (unsigned i = 0; i < shard->flight_count; i++) {
-        struct pg_flight *flight = fl__pg_flight(shard, i);
-        if (flight->state != PG_FINISHED && fl__pg_is_write(flight->request))
-            return flight->request->version;
-    }
-    return shard->version;
-}
-
-/* First the row is locked and read; then, in the same transaction, the new number is written. It is not written before it is
- * known what it overwrites: should this connection break as well, the next one finds the number and knows what was there. */
-static void settle_begin(struct pg_shard *shard)
-{
-    struct pg_args *args = &shard->args;
-    shard->state = PG_SETTLING;
-    shard->due_ns = fl_loop_now_ns(shard->base.loop) + timeout_ns(shard);
-    shard->settling.stage = SETTLE_LOCK;
-    if (!fl__pg_reserve(args, 5 * PG_INT_SIZE)) {
-        fail(shard, fl_strerror(FL_NO_MEMORY));
-        return;
-    }
-    fl__pg_transact(shard, NULL);
-    fl__pg_begin(args);
-    fl__pg_int(args, shard->base.shard);
-    fl__pg_say(shard, NULL, PG_LOCK, args);
-    fl__pg_sync(shard, NULL);
-}
-
-static bool in_our_chain(const struct pg_shard *shard)
-{
-    return shard->settling.applied >= shard->base_number && shard->settling.applied <= shard->number;
-}
-
-/* Whether the database no longer knows what it had acknowledged. With a later version, another owner came; that one has
- * built upon it, or will be told the same. */
-static bool has_forgotten(const struct pg_shard *shard)
-{
-    return shard->acknowledged && shard->settling.version <= shard->version &&
-           !(in_our_chain(shard) && shard->settling.applied >= shard->applied);
-}
-
-static void settle_commit(struct pg_shard *shard)
-{
-    shard->settling.stage = SETTLE_END;
-    fl__pg_say(shard, NULL, PG_COMMIT, NULL);
-    fl__pg_sync(shard, NULL);
-}
-
-static void settle_bar(struct pg_shard *shard)
-{
-    struct pg_args *args = &shard->args;
-    shard->settling.tried = (random_number() >> 2) + 1;
-    fl__pg_begin(args);
-    fl__pg_int(args, shard->base.shard);
-    fl__pg_int(args, shard->settling.tried);
-    fl__pg_int(args, in_our_chain(shard) ? shard->settling.found : UINT64_MAX); /* never another owner's */
-    fl__pg_int(args, settling_version(shard));
-    fl__pg_say(shard, NULL, PG_BAR, args);
-    fl__pg_sync(shard, NULL);
-    settle_commit(shard);
-}
-
-static void finish(struct pg_flight *flight, int result, const char *format, const char *detail)
-{
-    fl__store_answer(flight->request, result, format, detail);
-    flight->state = PG_FINISHED;
-}
-
-void fl__pg_refuse_forgotten(struct pg_flight *flight)
-{
-    finish(flight, FL_SHARD_LOST,
-           "the database has lost acknowledged writes; perhaps a replica that lagged behind was promoted, or a backup "
-           "was restored",
-           NULL);
-}
-
-static void settle_write(struct pg_shard *shard, struct pg_flight *flight)
-{
-    bool applied = in_our_chain(shard) && flight->number <= shard->settling.applied;
-    bool lost = flight->request->version != shard->settling.version || flight->request->version == 0;
-    if (flight->fenced && lost)
-        finish(flight, FL_SHARD_LOST, "%s owns the shard now",
-               shard->settling.owner[0] ? shard->settling.owner : "nobody");
-    else if (!flight->fenced && applied && flight->request->op != FL_STORE_REFILE)
-        finish(flight, 0, NULL, NULL);
-    else if (!flight->fenced && !applied && !in_our_chain(shard))
-        finish(flight, FL_OUTCOME_UNKNOWN,
-               "the connection broke (%s), and another server has written to the shard since", shard->trouble);
-    else if (!applied && flight->request->result < 0)
-        flight->state = PG_FINISHED; /* the database refused it when it was to commit: so it has its answer */
-    else {
-        flight->doubt = flight->doubt || (applied && !flight->fenced);
-        fl__pg_flight_reset(flight);
-    }
-}
-
-/* A read that was to see the shard before writes that have taken effect by now comes too late. */
-static void refuse_late_reads(struct pg_shard *shard)
-{
-    unsigned last = 0;
-    for (unsigned i = 0; i < shard->flight_count; i++) {
-        const struct pg_flight *flight = fl__pg_flight(shard, i);
-        if (flight->state == PG_FINISHED && fl__pg_is_write(flight->request) && flight->request->result == 0)
-            last = i;
-    }
-    for (unsigned i = 0; i < last; i++) {
-        struct pg_flight *flight = fl__pg_flight(shard, i);
-        if (flight->state == PG_WAITING && !fl__pg_is_write(flight->request) && !fl__pg_is_alone(flight->request))
-            finish(flight, FL_STORE_UNAVAILABLE, "the connection broke (%s) before the response was read",
-                   shard->trouble);
-    }
-}
-
-/* What was in doubt is not there, since what came before it is not. */
-static void settle_forgotten(struct pg_shard *shard)
-{
-    shard->forgotten = true;
-    shard->chained = shard->acknowledged = false;
-    shard->settling.tried = random_number() >> 2;
-    for (unsigned i = 0; i < shard->flight_count; i++) {
-        struct pg_flight *flight = fl__pg_flight(shard, i);
-        if (flight->state != PG_FINISHED && !fl__pg_is_unowned(flight->request))
-            fl__pg_refuse_forgotten(flight);
-    }
-}
-
-static void settle_end(struct pg_shard *shard)
-{
-    if (has_forgotten(shard))
-        settle_forgotten(shard);
-    for (unsigned i = 0; i < shard->flight_count; i++) {
-        struct pg_flight *flight = fl__pg_flight(shard, i);
-        if (flight->state == PG_SENT)
-            settle_write(shard, flight);
-    }
-    refuse_late_reads(shard);
-    bool barred = in_our_chain(shard) && !shard->forgotten;
-    proven(shard);
-    shard->base_number = shard->number = shard->sent = shard->applied = shard->settling.tried;
-    shard->settling.tried = 0;
-    shard->acknowledged |= barred; /* the new number was */
-    ready(shard);
-}
-
-static void settle_next(struct pg_shard *shard)
-{
-    switch (shard->settling.stage) {
-    case SETTLE_READ:
-        if (has_forgotten(shard))
-            settle_commit(shard);
-        else
-            settle_bar(shard);
-        break;
-    case SETTLE_DONE:
-        settle_end(shard);
-        break;
-    default:
-        fail(shard, "cannot read the row of the shard; check that the table foliot_shard is complete");
-    }
-}
-
-static void take_lock(struct pg_shard *shard, const PGresult *result)
-{
-    uint64_t found = fl__pg_get_int(result, 0, 1);
-    if (found != shard->settling.tried)
-        shard->settling.applied = found; /* else it is what an earlier attempt has found and overwritten */
-    shard->settling.found = found;
-    shard->settling.version = fl__pg_get_int(result, 0, 0);
-    fl_bytes owner = fl__pg_get_bytes(result, 0, 4);
-    snprintf(shard->settling.owner, sizeof shard->settling.owner, "%.*s", (int)owner.size, (const char *)owner.data);
-    shard->settling.stage = SETTLE_READ;
-}
-
-static void take_settling(struct pg_shard *shard, unsigned what, PGresult *result)
-{
-    if (what == PG_LOCK && PQntuples(result) == 1)
-        take_lock(shard, result);
-    else if (what == PG_COMMIT && strcmp(PQcmdStatus(result), "COMMIT") == 0)
-        shard->settling.stage = SETTLE_DONE;
 }
 
 /* --- Receiving ---------------------------------------------------------------------------------------------------- */
@@ -472,7 +274,7 @@ static void end_drain(struct pg_shard *shard)
             fl__pg_flight_reset(flight);
     }
     if (shard->settle_after_drain)
-        settle_begin(shard);
+        fl__pg_settle_begin(shard);
     else
         shard->state = PG_READY;
 }
@@ -491,8 +293,8 @@ static void flight_over(struct pg_shard *shard, struct pg_flight *flight)
     if (shard->state == PG_DRAINING || fl__pg_go_on(shard, flight))
         return;
     if (flight->request->result == 0)
-        proven(shard);
-    bool write = fl__pg_is_write(flight->request);
+        fl__pg_proven(shard);
+    bool write = fl__store_is_write(flight->request);
     if (flight->fenced) {
         drain(shard, true);
     } else if (flight->redo) {
@@ -522,11 +324,11 @@ static void expected_over(struct pg_shard *shard)
     if (shard->state == PG_DRAINING)
         end_drain(shard);
     else if (shard->state == PG_SETTLING)
-        settle_next(shard);
+        fl__pg_settle_next(shard);
     else if (shard->state == PG_PREPARING && shard->chained)
-        settle_begin(shard);
+        fl__pg_settle_begin(shard);
     else if (shard->state == PG_PREPARING)
-        ready(shard);
+        fl__pg_ready(shard);
 }
 
 static bool is_error(const PGresult *result)
@@ -539,15 +341,15 @@ static void take_own(struct pg_shard *shard, unsigned what, PGresult *result)
 {
     if (is_error(result) && what != PG_WHAT_SETTING) {
         shard->node_down = fl__pg_is_node_down(result);
-        fail(shard, PQresultErrorMessage(result));
+        fl__pg_link_fail(shard, PQresultErrorMessage(result));
     } else if (!is_error(result)) {
-        take_settling(shard, what, result);
+        fl__pg_take_settling(shard, what, result);
     }
     PQclear(result);
 }
 
-/* Whether nobody knows what became of the transaction. After an error on COMMIT nobody does, whatever the error: the
- * database may have committed before something else went wrong (Citus: the node has, and the coordinator lost it). */
+/* Whether the outcome of the transaction is unknown. It is after any error on COMMIT, because the database may have committed
+ * before the error (on Citus, the node may have committed although the coordinator reports an error). */
 static bool is_doubt(const struct pg_expected *expected, const PGresult *result)
 {
     return is_error(result) && expected->what != PG_WHAT_SETTING && !fl__pg_is_of_node(expected->what, result) &&
@@ -557,7 +359,7 @@ static bool is_doubt(const struct pg_expected *expected, const PGresult *result)
 static void take_result(struct pg_shard *shard, const struct pg_expected *expected, PGresult *result)
 {
     if (is_doubt(expected, result)) {
-        fail(shard, PQresultErrorMessage(result));
+        fl__pg_link_fail(shard, PQresultErrorMessage(result));
         if (expected->flight && !fl__pg_is_broken(result)) /* that is the answer, should it turn out to be true */
             fl__pg_take(shard, expected->flight, expected->what, result);
         else

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Servers that find each other: FL_STORE_MEET.
  *
- * One transaction, sent at once: the server's own row of foliot_member is written, then the list is read, and who has the
- * shards. now() is the same in all of it. It locks no more than rows of that table, and has nothing to do with the chain of
- * the shard over whose connection it is sent. When the connection breaks it is simply sent again; since it may have taken
- * effect by then, it is in doubt as soon as it was sent.
+ * One transaction, sent as a whole, writes the server's own row of foliot_member and reads the list of servers and the shard
+ * owners. now() is the same in all of it. It locks only rows of that table, and is not part of the chain of the shard whose
+ * connection it uses. If the connection breaks, it is sent again. It may have taken effect by then, so it is in doubt as
+ * soon as it is sent.
  *
  * On Citus, the shards are on several nodes, and a statement about all of them fails if one node is down. There, the
  * transaction has only the list, which is on one node (the coordinator). Then each node is asked for its shards, for a short
  * time, by a statement of its own. A shard whose node does not answer counts as held by the owner that was seen last: while
- * the node is down, nobody can claim it.
+ * the node is down, no server can claim it.
  */
 
 #include <stdio.h>
@@ -35,7 +35,8 @@ static void say_who(struct pg_shard *shard, const fl_store_request *request)
     fl__pg_int(&shard->args, request->meet.incarnation);
 }
 
-/* Before anything else: then the meetings of all servers lock these rows in the same order. On Citus, a claim caps its own shard. */
+/* Before anything else: then the meetings of all servers lock these rows in the same order. On Citus, a claim caps its own
+ * shard. */
 static void cap(struct pg_shard *shard, struct pg_flight *flight)
 {
     fl__pg_begin(&shard->args);
@@ -124,7 +125,7 @@ static int take_members(struct pg_flight *flight, const PGresult *result)
                                        .incarnation = fl__pg_get_int(result, (int)i, 2),
                                        .left_us = (int64_t)fl__pg_get_int(result, (int)i, 3)};
     qsort(members, count, sizeof *members, compare_members);
-    bool secret = count > 0 && !*members[0].address; /* nobody's row */
+    bool secret = count > 0 && !*members[0].address; /* the row without an address has the secret */
     if (secret)
         flight->request->meet.secret = members[0].about;
     flight->request->meet.members = members + secret;

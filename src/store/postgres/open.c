@@ -3,10 +3,11 @@
  *
  * foliot_meta says which version the schema has, which version a program must know at least to work with it, and how many
  * shards there are. It is made first, by itself; its row 'schema' is the lock under which everything else is made, in one
- * transaction: whoever opens a new database at the same moment waits for that row and then finds everything there. A row's
+ * transaction: a server that opens a new database at the same time waits for that row and then finds everything made. A row's
  * lock is something that every database has.
  *
- * Messages never have a password: libpq puts none into its own, except that it quotes the part of a URL that it cannot read. */
+ * Messages never have a password: libpq puts none into its own, except that it quotes the part of a URL that it cannot
+ * read. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,8 +119,8 @@ static int read_meta(struct opening *opening, const char *lock)
 
 /* --- Making ------------------------------------------------------------------------------------------------------- */
 
-/* Two who make the same table at the same moment get in each other's way, IF NOT EXISTS or not, and the errors for that are
- * many. So what counts is whether the table is there afterwards. */
+/* If two servers make the same table at the same time, one of them fails, even with IF NOT EXISTS, and with various errors.
+ * So errors are ignored if the table exists afterwards. */
 static int make_meta(struct opening *opening)
 {
     PGresult *made =
@@ -222,7 +223,7 @@ static int make_steps(struct opening *opening, uint64_t version)
     return r == 0 ? run(opening, sql) : r;
 }
 
-/* In one transaction, under the lock; nothing if somebody else has done it meanwhile. */
+/* In one transaction, with the lock held. Does nothing if another server has done it meanwhile. */
 static int bring_up_to_date(struct opening *opening)
 {
     int r = refuse_worker(opening);

@@ -2,12 +2,18 @@
 #ifndef FOLIOT_STORE_POSTGRES_POSTGRES_H
 #define FOLIOT_STORE_POSTGRES_POSTGRES_H
 
-/* The store in PostgreSQL: what its files share.
+/* The store in PostgreSQL: declarations that its files share.
  *
  *     open.c      opening, making and checking the tables
  *     shard.c     a shard's requests: their order, their time-outs, their answers
- *     link.c      a shard's connection: connecting again, the pipeline, settling what was in doubt
- *     requests.c  what each kind of request says to the database, and what it makes of the answer
+ *     link.c      a shard's connection: connecting again, the pipeline, settling doubt
+ *     settle.c    settling requests that were in doubt when a connection broke
+ *     requests.c  the statements of each request, and matching answers with requests
+ *     writes.c    requests that pass the fence: changes, claims, progress, windows
+ *     reads.c     finding and listing
+ *     claim.c     claiming a shard
+ *     load.c      reading whole windows, page by page
+ *     errors.c    errors of the database: their meaning, and advice to the user
  *     batch.c     changes as statements
  *     history.c   history
  *     meet.c      servers that find each other
@@ -15,32 +21,33 @@
  *     wire.c      binary values
  *
  * The chain. The row of a shard has a number, `applied`. Each write is a transaction that begins with the fence: it moves
- * `applied` from the number of the write before it to its own, if that is what it finds, and if the version is the one
- * that the request carries. That update locks the row until the commit, so that no claim comes between (the lock is
- * stronger than FOR SHARE and costs no more, since a shard has one writer); it makes pipelined writes depend on each other, so
- * that none takes effect if one before it did not; and it is the record of how far the database has got.
+ * `applied` from the number of the previous write to its own. It passes only if the row still has the previous number and
+ * the version that the request carries. The update does three things. It locks the row until the commit, so no claim comes
+ * between. (The lock is stronger than FOR SHARE and costs no more, because a shard has one writer.) It makes pipelined writes
+ * depend on each other, so no write takes effect unless all writes before it did. And it records how far the database has
+ * got.
  *
- * Doubt. When a connection breaks, what was sent and not answered is in doubt: it may have been carried out, may be so
- * just now, may even be under way in the network. So is everything from a commit on that was answered with an error, of
- * whatever kind. The next connection settles it: it locks the row (and waits for whoever
- * has it), reads `applied`, and sets it to a new random number. Writes up to the number that was found have taken effect, the
- * others have not; and they never will, since their fence looks for a number that is no longer there. Nothing else is sent
- * before that, so what is submitted after FL_OUTCOME_UNKNOWN sees all of it or nothing, for good. Only if another owner has
- * written in the meantime is there nothing left to read: then the answer is FL_OUTCOME_UNKNOWN.
+ * Doubt. When a connection breaks, the requests without an answer are in doubt: the database may have carried them out, may
+ * be doing so now, or may not have received them yet. If a commit is answered with an error of any kind, this commit and
+ * everything sent after it are in doubt, too. The next connection settles the doubt: it locks the row (and waits for the
+ * transaction that holds the lock), reads `applied`, and sets it to a new random number. Writes up to the number that it read
+ * have taken effect. Later writes have not and never will, because their fence looks for a number that no longer exists.
+ * Nothing else is sent before that, so requests after FL_OUTCOME_UNKNOWN see either the whole write or nothing of it, for
+ * good. If another owner has written in the meantime, the old number is gone, and the answer is FL_OUTCOME_UNKNOWN.
  *
- * A database that has gone back. When a replica that lags is promoted, or a backup is restored, the database forgets writes
- * that it had acknowledged, and the owner's view of the shard is of a future that will not be. Connections do not survive
- * that, so the next one settles; and settling finds a number from before the last that was acknowledged, or one that the
- * chain never had, with a version that is not newer than ours. Then the shard is lost: everything is answered with
- * FL_SHARD_LOST until it is claimed again. Numbers are random, so a version that is given twice, before and after, does
- * not matter.
+ * A database that has gone back. When a lagging replica is promoted, or a backup is restored, the database forgets writes
+ * that it had acknowledged. The owner's view of the shard is then ahead of the database. Connections do not survive this, so
+ * the next connection settles. It finds a number from before the last acknowledged write, or a number that the chain never
+ * had, with a version that is not newer than ours. Then the shard is lost: every request gets FL_SHARD_LOST until the shard
+ * is claimed again. The database may give the same version twice, before and after. This is harmless, because numbers are
+ * random.
  *
- * A meeting (FL_STORE_MEET) has no part in the chain: it is a short transaction of its own that can be repeated, and waits
- * for nobody's shard.
+ * A meeting (FL_STORE_MEET) is not part of the chain: it is a short transaction of its own, can be repeated, and waits for no
+ * shard's lock.
  *
- * A fence that does not pass although nothing failed before it means that the shard was lost, or that the chain is another
- * attachment's with the same version. Settling tells which: with the version still right, an attachment that has nothing
- * acknowledged yet takes the chain over; for any other, the shard is lost.
+ * If a fence does not pass although nothing failed before it, either the shard was lost, or another attachment with the same
+ * version continues the chain. Settling finds out which. If the version is still right, an attachment without acknowledged
+ * writes takes the chain over. For any other attachment, the shard is lost.
  */
 
 #include <stdatomic.h>
@@ -62,32 +69,32 @@ struct pg_store {
 };
 
 enum pg_flight_state {
-    PG_WAITING,  /* it is to be sent */
-    PG_SENT,     /* its answer is awaited; or it is in doubt, if the connection it was sent over is gone */
-    PG_FINISHED, /* its result is known; it is answered when those before it are */
+    PG_WAITING,  /* to be sent */
+    PG_SENT,     /* waits for its answer, or is in doubt if its connection is gone */
+    PG_FINISHED, /* the result is known; requests are answered in order */
 };
 
-/* A request that is under way, or next to be. */
+/* A request in flight, or about to be sent. */
 struct pg_flight {
     fl_store_request *request;
     enum pg_flight_state state;
     size_t size;             /* bytes that were sent for it */
     int64_t sent_us;         /* when, by the machine's clock */
-    unsigned open;           /* statements and syncs that were sent and have not come back */
+    unsigned open;           /* statements and syncs without an answer yet */
     unsigned stage;          /* of requests that take several exchanges */
     uint64_t number;         /* of a write, in the chain */
     bool fenced;             /* a write: the fence did not pass */
-    bool redo;               /* it has to be carried out again: the database gave up a transaction that was in order */
-    bool replace;            /* rows that it puts are there already: take them away first */
-    bool doubt;              /* it may have taken effect, or has, but what came of it was lost */
-    PGresult *kept[PG_KEPT]; /* what the answer points into */
+    bool redo;               /* retry: the database aborted a correct transaction */
+    bool replace;            /* some rows exist already: remove them before inserting */
+    bool doubt;              /* its answer was lost, so it may have taken effect */
+    PGresult *kept[PG_KEPT]; /* the answer points into these */
     unsigned kept_count;
     void *block, *keep, *counts, *spans; /* the same */
-    uint64_t version;                    /* FL_STORE_CLAIM: which one was found */
+    uint64_t version;                    /* FL_STORE_CLAIM: the version in the database */
     struct {
-        size_t window; /* which one is being read */
+        size_t window; /* index of the window that is being read */
         uint64_t after_seq;
-        bool cut; /* it is known */
+        bool cut; /* `end` is known */
         fl_key end;
         uint32_t page; /* rows to ask for at once */
     } load;
@@ -99,24 +106,24 @@ enum pg_state {
     PG_PREPARING,
     PG_SETTLING,
     PG_READY,
-    PG_DRAINING, /* a write did not take effect: what was sent after it comes back and will be sent again */
+    PG_DRAINING, /* a write did not take effect: the requests after it fail and are sent again */
 };
 
 enum { PG_WHAT_SYNC = PG_STATEMENTS, PG_WHAT_SETTING, PG_WHAT_PREPARE };
 
-/* What comes back next. */
+/* An answer that the connection will deliver, in order. */
 struct pg_expected {
-    struct pg_flight *flight; /* NULL: the link's own */
-    uint16_t what;            /* a statement, or one of the above */
+    struct pg_flight *flight; /* NULL: the link itself has asked */
+    uint16_t what;            /* enum pg_statement or PG_WHAT_… */
     uint32_t times;
 };
 
-/* Who was seen to have a shard last. */
+/* The shard owner that the last meeting found. */
 struct pg_known {
     char *owner; /* allocated; NULL: never seen */
     uint64_t version;
     int64_t left_us;
-    bool fresh; /* seen by the meeting that is under way */
+    bool fresh; /* found by the current meeting */
 };
 
 struct pg_shard {
@@ -137,16 +144,16 @@ struct pg_shard {
     /* The connection. */
     enum pg_state state;
     PGconn *conn;
-    int fd;          /* that the loop watches, or -1 */
-    unsigned events; /* for which */
+    int fd;          /* watched by the loop, or -1 */
+    unsigned events; /* that the loop watches for */
     bool unflushed;
-    bool broken; /* it is to be given up: link_check() does it where that is safe */
+    bool broken; /* link_check() closes the connection where that is safe */
     uint64_t due_ns;
-    unsigned attempts;             /* that failed since the last that did not */
-    char session[PG_SESSION_SIZE]; /* what all connections of this attachment are called */
-    bool proven;                   /* something was carried out over this connection */
-    bool node_down;                /* the node of the shard could not be reached, and nothing was carried out since */
-    bool had_session;              /* there was one before, whose remains may hold the shard's row */
+    unsigned attempts;             /* consecutive failed attempts to connect */
+    char session[PG_SESSION_SIZE]; /* the name of all connections of this attachment */
+    bool proven;                   /* a request has succeeded over this connection */
+    bool node_down;                /* the node of the shard was unreachable, and no request has succeeded since */
+    bool had_session;              /* an earlier session may still hold the lock of the shard's row */
     char trouble[320];             /* why there is no connection */
     struct pg_expected expected[PG_EXPECTED];
     unsigned expected_first, expected_count;
@@ -155,16 +162,16 @@ struct pg_shard {
 
     /* The chain. */
     bool chained; /* this attachment has written or claimed: its next connection has to settle */
-    uint64_t base_number, number, sent, applied; /* numbers begin at base; the last that was given, sent, applied */
-    uint64_t version;                            /* that the last write carried */
-    bool acknowledged;                           /* `applied` was, since the attachment was made */
-    bool forgotten; /* the database has gone back behind it: nothing but claims and meetings is sent */
+    uint64_t base_number, number, sent, applied; /* the first number; the last that was given, sent, applied */
+    uint64_t version;                            /* of the last write */
+    bool acknowledged;                           /* `applied` was acknowledged in the life of this attachment */
+    bool forgotten; /* the database has forgotten acknowledged writes: only claims and meetings are sent */
     bool settle_after_drain;
     struct {
         enum { SETTLE_LOCK, SETTLE_READ, SETTLE_END, SETTLE_DONE } stage;
         uint64_t found;            /* the number in the row */
-        uint64_t tried;            /* that was to take its place; 0: none, or it is known that it has */
-        uint64_t applied, version; /* what was there before all that, and the version that goes with it */
+        uint64_t tried;            /* the new number whose write is in doubt; 0: none */
+        uint64_t applied, version; /* the number before settling began, and its version */
         char owner[256];
     } settling;
 };
@@ -190,15 +197,15 @@ static inline struct pg_flight *fl__pg_flight(struct pg_shard *shard, unsigned i
 
 extern const struct fl_store_ops fl__pg_ops;
 
-/* Everything that can be done now is done: sending, answering, giving up what is too late. Called after every event. */
+/* Does everything that is possible now: sends, answers, and times out. Called after every event. */
 void fl__pg_step(struct pg_shard *shard);
 
-/* Forgets what came back of a request, so that it can be sent again. */
+/* Frees the results of a request, so that it can be sent again. */
 void fl__pg_flight_reset(struct pg_flight *flight);
 
 /* --- link.c ------------------------------------------------------------------------------------------------------- */
 
-/* Sends a statement for a request (NULL: for the link itself); `args` may be NULL. What does not work breaks the link. */
+/* Sends a statement for a request (NULL: for the link itself); `args` may be NULL. A failure breaks the link. */
 void fl__pg_say(struct pg_shard *shard, struct pg_flight *flight, enum pg_statement statement, struct pg_args *args);
 /* Begins a transaction that writes: its commit is answered when it is on disk. */
 void fl__pg_transact(struct pg_shard *shard, struct pg_flight *flight);
@@ -206,74 +213,131 @@ void fl__pg_sync(struct pg_shard *shard, struct pg_flight *flight);
 
 void fl__pg_flush(struct pg_shard *shard);
 
-void fl__pg_link_tick(struct pg_shard *shard, uint64_t now_ns); /* does what is due */
+void fl__pg_link_tick(struct pg_shard *shard, uint64_t now_ns); /* carries out time-outs and connects again */
 void fl__pg_link_watch(struct pg_shard *shard);                 /* flushes, and tells the loop what to wait for */
 void fl__pg_link_break(struct pg_shard *shard, const char *why);
 void fl__pg_link_close(struct pg_shard *shard);
 
-/* libpq speaks in lines: they become one. Those that name a place in the source of PostgreSQL are left out. */
+/* Joins the lines of a message of libpq. Leaves out lines that name a place in the source of PostgreSQL. */
 void fl__pg_flatten(const char *text, char *out, size_t size);
+
+/* Stages of requests that take several exchanges. */
+enum { STAGE_FIRST, STAGE_MIDDLE, STAGE_END };
+
+uint64_t fl__pg_random(void);
+uint64_t fl__pg_timeout_ns(const struct pg_shard *shard);
+/* The connection is broken. fl__pg_link_tick() closes it, because no caller is using it there. */
+void fl__pg_link_fail(struct pg_shard *shard, const char *why);
+void fl__pg_sent(struct pg_shard *shard, struct pg_flight *flight, unsigned what, int good);
+
+/* --- settle.c ----------------------------------------------------------------------------------------------------- */
 
 /* Answers a request of an owner whose writes the database has forgotten. */
 void fl__pg_refuse_forgotten(struct pg_flight *flight);
-
-/* What the stages of requests that take several exchanges wait for. */
-enum { STAGE_FIRST, STAGE_MIDDLE, STAGE_END };
+/* A request has succeeded: the connection and the database behind it work. */
+void fl__pg_proven(struct pg_shard *shard);
+void fl__pg_ready(struct pg_shard *shard);
+/* Locks and reads the row, then writes the new number in the same transaction. The old number must be known before it is
+ * overwritten. If this connection breaks too, the next one recognises the new number and still knows the old one. */
+void fl__pg_settle_begin(struct pg_shard *shard);
+void fl__pg_settle_next(struct pg_shard *shard);
+void fl__pg_take_settling(struct pg_shard *shard, unsigned what, PGresult *result);
 
 /* --- requests.c --------------------------------------------------------------------------------------------------- */
 
-bool fl__pg_is_write(const fl_store_request *request); /* it goes through the fence */
-/* Nothing else is sent meanwhile: it takes several exchanges, or may have to be repeated although it is no write. */
+/* Requests during which nothing else is sent: they take several exchanges, or may be retried although they are no writes. */
 bool fl__pg_is_alone(const fl_store_request *request);
 
-bool fl__pg_is_unowned(const fl_store_request *request); /* it is for those who have lost the shard, too */
+bool fl__pg_is_unowned(const fl_store_request *request); /* allowed without owning the shard */
 
-/* Sends a request, or its first part. Returns 0, or why it cannot be sent: then nothing was. */
+/* Sends a request, or its first part. On failure returns an error and sends nothing. */
 int fl__pg_start(struct pg_shard *shard, struct pg_flight *flight);
-/* Takes a result, which is its from now on. */
+/* Takes over the result and frees it. */
 void fl__pg_take(struct pg_shard *shard, struct pg_flight *flight, unsigned what, PGresult *result);
-/* All that was sent has come back. Returns whether more was sent. */
+/* All answers have arrived. Returns whether it has sent more. */
 bool fl__pg_go_on(struct pg_shard *shard, struct pg_flight *flight);
 
-/* The argument that all statements of a write begin with. */
+/* The first argument of all statements of a write. */
 static inline void fl__pg_begin_write(struct pg_shard *shard)
 {
     fl__pg_begin(&shard->args);
     fl__pg_int(&shard->args, shard->base.shard);
 }
 
-/* Ends a transaction whose last change was sent. */
-void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight);
-
-/* How many rows are of this page: at most `limit`, and only those before the first that would make it too long, of which the
- * column `too_long` says so. */
-int fl__pg_page_count(const PGresult *result, size_t limit, int too_long, bool *ret_more);
-
-/* As much of a claim as fits into the tables. */
+/* The duration of a claim, limited to what the column can hold. */
 static inline uint64_t fl__pg_claim(uint64_t claim_us)
 {
     return claim_us < (uint64_t)1 << 61 ? claim_us : (uint64_t)1 << 61;
 }
 
-/* A claim never lasts longer than this, unless the clock of the database was set back. Servers may have different settings: a server
- * whose claims last up to nine times ours still renews, every third of that time, before this is over. */
+/* A claim never lasts longer than this, unless the clock of the database was set back. Servers may have different settings:
+ * a server whose claims last up to nine times ours still renews, every third of that time, before this is over. */
 static inline uint64_t fl__pg_longest(uint64_t claim_us)
 {
     return fl__pg_claim(claim_us) * 3;
 }
 
-/* What to do about an error, in words; "" if there is nothing to say. `state` is its SQLSTATE, or "": then the text may
- * have it (see fl__pg_find_state()). */
-const char *fl__pg_advice(const char *state, const char *text);
+/* --- load.c ------------------------------------------------------------------------------------------------------- */
+
+int fl__pg_start_load(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_cut(struct pg_flight *flight, const PGresult *result);
+/* Asks for the next page, then hands the received page to the caller. */
+void fl__pg_go_on_loading(struct pg_shard *shard, struct pg_flight *flight);
+
+/* --- claim.c ------------------------------------------------------------------------------------------------------ */
+
+/* Ends the transaction of a request of several exchanges. */
+void fl__pg_end_stages(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_claim(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_claim(struct pg_flight *flight, unsigned what, const PGresult *result);
+void fl__pg_send_claim(struct pg_shard *shard, struct pg_flight *flight);
+
+/* --- reads.c ------------------------------------------------------------------------------------------------------ */
+
+/* Returns the number of rows of this page: at most `limit`, and only rows before the first one with `too_long` set. */
+int fl__pg_page_count(const PGresult *result, size_t limit, int too_long, bool *ret_more);
+int fl__pg_start_find(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_found(struct pg_flight *flight, PGresult *result);
+int fl__pg_start_list(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_list(struct pg_flight *flight, const PGresult *result);
+int fl__pg_start_count(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_count(struct pg_flight *flight, const PGresult *result);
+int fl__pg_start_dead_list(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_dead_list(struct pg_flight *flight, const PGresult *result);
+
+/* --- writes.c ----------------------------------------------------------------------------------------------------- */
+
+/* Commits a transaction after its last change. */
+void fl__pg_commit(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_renew(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_release(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_write(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_record(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_forget(struct pg_shard *shard, struct pg_flight *flight);
+int fl__pg_start_refile(struct pg_shard *shard, struct pg_flight *flight);
+void fl__pg_take_refile(struct pg_flight *flight, unsigned what, const PGresult *result);
+/* Adds the fronts, and the rows behind them that are not settled, as arguments. */
+void fl__pg_progress(struct pg_args *args, const fl_progress *settled);
+int fl__pg_start_finish(struct pg_shard *shard, struct pg_flight *flight);
+
+/* --- errors.c ----------------------------------------------------------------------------------------------------- */
+
+bool fl__pg_is_retry(const PGresult *result); /* the transaction was aborted and can be retried */
+/* The database answers, but cannot reach the node that has the shard: it has rolled the transaction back. */
+bool fl__pg_is_node_down(const PGresult *result);
+bool fl__pg_is_broken(const PGresult *result); /* the outcome is unknown */
 /* The SQLSTATE in a text that libpq has made with PQERRORS_VERBOSE, such as "FATAL:  28P01: password authentication
  * failed". Returns where it begins, five characters long, or NULL. */
 const char *fl__pg_find_state(const char *text);
+/* Advice to the user about an error, or "". `state` is its SQLSTATE; if it is "", the text may contain it (see
+ * fl__pg_find_state()). */
+const char *fl__pg_advice(const char *state, const char *text);
 /* The code for an error of the database. */
 int fl__pg_code(const PGresult *result);
-bool fl__pg_is_retry(const PGresult *result); /* the transaction was given up and can be tried again */
-/* The database answers, but cannot reach the node that has the shard: it has rolled the transaction back. */
-bool fl__pg_is_node_down(const PGresult *result);
-bool fl__pg_is_broken(const PGresult *result); /* what became of the transaction is not known */
+const char *fl__pg_sqlstate(const PGresult *result); /* "": it has none */
+/* Answers the request, or marks it for a retry. */
+void fl__pg_take_error(struct pg_flight *flight, const PGresult *result);
+void fl__pg_fail(struct pg_flight *flight, int code);
 
 /* --- batch.c ------------------------------------------------------------------------------------------------------ */
 
@@ -282,11 +346,11 @@ struct pg_batch {
     size_t count;
     size_t puts, removes, unmoves, moves, buries, unburies;
     bool plain;   /* no row has a name or was moved */
-    bool replace; /* removes what is put, too */
+    bool replace; /* first removes rows with the same keys */
     struct pg_put {
         uint64_t window, seq;
         const fl_row *row;
-    } * rows; /* what is put, in the order of the key: allocated */
+    } * rows; /* to insert, in the order of the key; allocated */
 };
 
 /* Counts and sorts, and makes room for the arguments. Returns 0 or FL_NO_MEMORY. */
@@ -297,7 +361,7 @@ void fl__pg_batch_release(struct pg_batch *batch);
 
 /* --- history.c ---------------------------------------------------------------------------------------------------- */
 
-/* How much room the arguments of a change need; and the statements of a transaction, when there is that room. */
+/* How many bytes the arguments of a change need. fl__pg_history_send() sends the statements and needs that room. */
 size_t fl__pg_history_room(const fl_history_change *change);
 void fl__pg_history_send(struct pg_shard *shard, struct pg_flight *flight, const fl_history_change *change);
 void fl__pg_history_forget(struct pg_shard *shard, struct pg_flight *flight);
@@ -309,13 +373,13 @@ int fl__pg_take_spans(struct pg_flight *flight, const PGresult *result);
 /* --- meet.c ------------------------------------------------------------------------------------------------------- */
 
 int fl__pg_start_meet(struct pg_shard *shard, struct pg_flight *flight);
-/* Takes what came back of a statement. Returns 0 or why it is of no use. */
+/* Takes the answer of a statement. Returns 0, or an error if the answer is unusable. */
 int fl__pg_take_meet(struct pg_shard *shard, struct pg_flight *flight, unsigned what, const PGresult *result);
 
-/* On Citus, asks each node who has its shards. A node that does not answer affects only its own shards. */
+/* On Citus, asks each node for the owners of its shards. A node that does not answer affects only its own shards. */
 bool fl__pg_go_on_meeting(struct pg_shard *shard, struct pg_flight *flight);
 void fl__pg_take_node(struct pg_shard *shard, const PGresult *result);
-bool fl__pg_is_of_node(unsigned what, const PGresult *result); /* an error of one node, and not of the connection */
+bool fl__pg_is_of_node(unsigned what, const PGresult *result); /* an error of one node, not of the connection */
 void fl__pg_known_release(struct pg_shard *shard);
 
 #endif

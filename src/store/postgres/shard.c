@@ -2,8 +2,8 @@
 /* The requests of a shard: their order, their time-outs, their answers.
  *
  * Requests wait in a list, the first PG_FLIGHTS of them are in a ring of flights. fl__pg_step() runs after everything that
- * happens (something was submitted, the socket is ready, time has passed): it lets requests into the ring, gives up those that
- * are too late, sends what can be sent and answers what is finished at the head of the ring. That is the only place from
+ * happens (a request was submitted, the socket is ready, time has passed): it lets requests into the ring, ends requests that
+ * have timed out, sends waiting requests, and answers finished requests at the head of the ring. That is the only place from
  * which `done` is called, so that answers come in order and never inside of fl_store_submit(); and whatever `done` does, it
  * can only add to the list.
  *
@@ -66,7 +66,7 @@ static bool admit(struct pg_shard *shard)
     return any;
 }
 
-/* Answers what is finished. Returns whether there was something. */
+/* Answers finished requests. Returns whether there were any. */
 static bool answer(struct pg_shard *shard)
 {
     bool any = false;
@@ -120,7 +120,7 @@ static void send_waiting(struct pg_shard *shard)
 /* Whether a request that is not carried out any further may have taken effect. */
 static bool is_in_doubt(const struct pg_flight *flight)
 {
-    return flight->doubt || (flight->state == PG_SENT && fl__pg_is_write(flight->request));
+    return flight->doubt || (flight->state == PG_SENT && fl__store_is_write(flight->request));
 }
 
 static void give_up(struct pg_shard *shard, struct pg_flight *flight)
@@ -132,8 +132,8 @@ static void give_up(struct pg_shard *shard, struct pg_flight *flight)
         finish(flight, FL_STORE_UNAVAILABLE, "cannot reach the database: %s", why);
 }
 
-/* Gives up what is too late. What was sent takes the connection with it: either it hangs, or the database is busy with
- * something that nobody waits for any more. */
+/* Ends requests that have timed out. If one of them was sent, the connection is closed: either it hangs, or the database is
+ * busy with a request that is no longer wanted. */
 static void expire(struct pg_shard *shard, uint64_t now_ns)
 {
     bool hanging = false;
@@ -198,7 +198,7 @@ void fl__pg_step(struct pg_shard *shard)
             refuse_waiting(shard, "the shard is being detached");
         else if (shard->state == PG_READY)
             send_waiting(shard);
-        else if (shard->node_down) /* who waits here may keep others waiting */
+        else if (shard->node_down) /* waiting here could delay other requests of the caller */
             refuse_waiting(shard, shard->trouble);
         fl__pg_link_watch(shard);
         busy = answer(shard) || busy || shard->broken;

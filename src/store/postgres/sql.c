@@ -2,9 +2,10 @@
 /* The tables and the statements.
  *
  * Every statement names one shard and touches only rows of that shard, and all tables that scale have `shard` as the first
- * column of their keys. (Those of a meeting do not: they are about all shards, few, and far between.) So the database may keep the shards on as many machines as it likes (Citus: tables distributed by
- * and co-located on `shard`; YugabyteDB: hashed by the first column of the key; CockroachDB: ranges), and each transaction
- * stays on one of them. Types are bigint, bytea and text, functions few and old; a statement changes one table only.
+ * column of their keys. (Those of a meeting do not: they are about all shards, few, and far between.) So the database may
+ * keep the shards on as many machines as it likes (Citus: tables distributed by and co-located on `shard`; YugabyteDB:
+ * hashed by the first column of the key; CockroachDB: ranges), and each transaction stays on one of them. Types are bigint,
+ * bytea and text, functions few and old; a statement changes one table only.
  *
  * A transaction that writes begins with the fence (PG_FENCE, or a statement that contains it). If the fence does not pass,
  * that statement fails, and the database passes over the rest: so a whole transaction can be sent without waiting for the
@@ -22,7 +23,7 @@
 
 #define NOW_US "(extract(epoch FROM now()) * 1000000)::bigint"
 
-/* The fence: the new number, or an error that says whose the shard is (SQLSTATE 22P02: the text is not a number). */
+/* The fence: the new number, or an error that names the shard owner (SQLSTATE 22P02: the text is not a number). */
 #define FENCE                                                                          \
     "UPDATE foliot_shard SET applied = CASE WHEN version = $2::bigint AND version > 0" \
     " AND applied = $3::bigint THEN $4::bigint ELSE ('the shard was lost to ' || owner)::bigint END"
@@ -40,11 +41,17 @@
     " OR ((seq & 1) = 1 AND (at, seq) <= ($4::bigint, $5::bigint)))" \
     " AND seq NOT IN (SELECT k FROM unnest($6::bigint[]) AS k)"
 
-/* Rows that are about to be taken away, fewer of each namespace. */
-#define COUNT_ROWS                                                                               \
-    "INSERT INTO foliot_count AS c (shard, ns, n) SELECT shard, ns, -count(*) FROM foliot_timer" \
-    " WHERE shard = $1::bigint AND"
-#define ADD_COUNT " ON CONFLICT (shard, ns) DO UPDATE SET n = c.n + excluded.n"
+/* Rows that are about to leave their window, fewer of each namespace. */
+#define ADD_TO_COUNT "INSERT INTO foliot_count AS c (shard, win, ns, n) "
+#define COUNT_ROWS ADD_TO_COUNT "SELECT shard, win, ns, -count(*) FROM foliot_timer WHERE shard = $1::bigint AND"
+#define ADD_COUNT " ON CONFLICT (shard, win, ns) DO UPDATE SET n = c.n + excluded.n"
+
+/* Those that are filed under the windows of shift $3: at most $4 of the window $2. */
+#define REFILED                                                                                      \
+    " shard = $1::bigint AND win = $2::bigint AND $3::bigint > 0 AND seq <= (SELECT max(p.seq) FROM" \
+    " (SELECT seq FROM foliot_timer WHERE shard = $1::bigint AND win = $2::bigint"                   \
+    " ORDER BY seq LIMIT $4::bigint) p)"
+#define REFILED_AS "($3::bigint << 56) | (at >> ($3::bigint)::int)"
 
 /* fl__window_candidates() */
 #define LEVEL(shift) "(" #shift "::bigint << 56) | (m.key_at >> " #shift ")"
@@ -52,8 +59,8 @@
     "ARRAY[" LEVEL(55) ", " LEVEL(49) ", " LEVEL(43) ", " LEVEL(37) ", " LEVEL(31) ", " LEVEL(25) ", " LEVEL( \
         19) ", " LEVEL(13) "]"
 
-/* A claim that lasts longer than `most` was made before the clock of the database was set back. It is shortened to `most`: its owner
- * renews it before that if it lives, and is missed if it does not. */
+/* A claim that lasts longer than `most` was made before the clock of the database was set back. It is shortened to `most`:
+ * its owner renews it before that if it lives, and is missed if it does not. */
 #define CAP(most) " SET lease_until = " NOW_US " + " most " WHERE lease_until > " NOW_US " + " most
 
 #define HOLDERS "SELECT shard, owner, version, lease_until - " NOW_US " FROM foliot_shard"
@@ -91,7 +98,9 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                     " UNION ALL SELECT (SELECT t.win FROM foliot_timer t WHERE t.shard = $1::bigint AND t.win > w.win"
                     " ORDER BY t.win LIMIT 1) FROM w WHERE w.win IS NOT NULL)"
                     " SELECT win FROM w WHERE win IS NOT NULL"},
-    [PG_COUNTS] = {"foliot_counts", "SELECT ns, n FROM foliot_count WHERE shard = $1::bigint AND n <> 0 ORDER BY ns"},
+    [PG_COUNTS] = {"foliot_counts", "SELECT ns, sum(n)::bigint FROM foliot_count WHERE shard = $1::bigint GROUP BY ns"
+                                    " HAVING sum(n) <> 0 ORDER BY ns"},
+    [PG_COUNT_CLEAR] = {"foliot_count_clear", "DELETE FROM foliot_count WHERE shard = $1::bigint AND n = 0"},
     [PG_OVER] = {"foliot_over", "SELECT ns, count(*) FROM foliot_timer WHERE shard = $1::bigint"
                                 " AND win = ANY ($7::bigint[]) AND" IS_SETTLED " GROUP BY ns ORDER BY ns"},
     [PG_FENCE] = {"foliot_fence", FENCE " WHERE shard = $1::bigint"},
@@ -136,18 +145,29 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                  " died = excluded.died, reason = excluded.reason"},
     [PG_UNBURY] = {"foliot_unbury", "DELETE FROM foliot_dead WHERE shard = $1::bigint AND seq = ANY ($2::bigint[])"},
 
-    /* How many rows each namespace has, settled or not: before rows are taken away, and for those that are put. */
-    [PG_COUNT_ONE] = {"foliot_count_one", "INSERT INTO foliot_count AS c (shard, ns, n)"
-                                          " VALUES ($1::bigint, $2::bytea, $3::bigint)" ADD_COUNT},
+    /* How many rows of each namespace are in a window, settled or not: before rows are taken away, and for those that are
+     * put. */
+    [PG_COUNT_ONE] = {"foliot_count_one",
+                      ADD_TO_COUNT "VALUES ($1::bigint, $2::bigint, $3::bytea, $4::bigint)" ADD_COUNT},
     [PG_COUNT_PUT] = {"foliot_count_put",
-                      "INSERT INTO foliot_count AS c (shard, ns, n)"
-                      " SELECT s.shard, r.ns, sum(r.n)::bigint" OWNED
-                      "unnest($2::bytea[], $3::bigint[]) AS r(ns, n) WHERE" OWNER " GROUP BY s.shard, r.ns" ADD_COUNT},
-    [PG_COUNT_REMOVED] = {"foliot_count_removed", COUNT_ROWS " win < 0 GROUP BY shard, ns" ADD_COUNT},
-    [PG_COUNT_DROP] = {"foliot_count_drop", COUNT_ROWS " win = ANY ($2::bigint[])"
-                                                       " GROUP BY shard, ns" ADD_COUNT},
+                      ADD_TO_COUNT "SELECT s.shard, r.win, r.ns, sum(r.n)::bigint" OWNED
+                                   "unnest($2::bigint[], $3::bytea[], $4::bigint[]) AS r(win, ns, n) WHERE" OWNER
+                                   " GROUP BY s.shard, r.win, r.ns" ADD_COUNT},
+    [PG_COUNT_REMOVED] = {"foliot_count_removed",
+                          ADD_TO_COUNT "SELECT shard, -win, ns, -count(*) FROM foliot_timer WHERE shard = $1::bigint"
+                                       " AND win < 0 GROUP BY shard, win, ns" ADD_COUNT},
+    [PG_COUNT_DROP] = {"foliot_count_drop",
+                       "DELETE FROM foliot_count WHERE shard = $1::bigint AND win = ANY ($2::bigint[])"},
     [PG_COUNT_SETTLED] = {"foliot_count_settled",
-                          COUNT_ROWS " win = ANY ($7::bigint[]) AND" IS_SETTLED " GROUP BY shard, ns" ADD_COUNT},
+                          COUNT_ROWS " win = ANY ($7::bigint[]) AND" IS_SETTLED " GROUP BY shard, win, ns" ADD_COUNT},
+    [PG_COUNT_PARTS] = {"foliot_count_parts",
+                        ADD_TO_COUNT "SELECT shard, " REFILED_AS ", ns, count(*) FROM foliot_timer WHERE" REFILED
+                                     " GROUP BY 1, 2, 3" ADD_COUNT},
+    [PG_COUNT_REFILED] = {"foliot_count_refiled", COUNT_ROWS REFILED " GROUP BY shard, win, ns" ADD_COUNT},
+    [PG_COUNT_WINDOWS] = {"foliot_count_windows",
+                          "SELECT win, sum(n)::bigint FROM foliot_count WHERE shard = $1::bigint"
+                          " AND CASE WHEN $2::bytea = ''::bytea THEN ns >= $3::bytea ELSE ns = $2::bytea END"
+                          " GROUP BY win HAVING sum(n) > 0"},
 
     /* Windows. */
     [PG_DROP] = {"foliot_drop", "DELETE FROM foliot_timer WHERE shard = $1::bigint AND win = ANY ($2::bigint[])"},
@@ -157,12 +177,8 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
                   "DELETE FROM foliot_moved m WHERE m.shard = $1::bigint AND m.key_at >= $2::bigint"
                   " AND m.key_at < $3::bigint AND NOT EXISTS (SELECT 1 FROM foliot_timer t WHERE t.shard = $1::bigint"
                   " AND t.win = ANY (" CANDIDATES ") AND t.seq = m.key_seq OFFSET 0)"},
-    [PG_REFILE] = {"foliot_refile",
-                   "WITH part AS (UPDATE foliot_timer SET win = ($3::bigint << 56) | (at >> ($3::bigint)::int)"
-                   " WHERE shard = $1::bigint AND win = $2::bigint AND seq <= (SELECT max(p.seq) FROM"
-                   " (SELECT seq FROM foliot_timer WHERE shard = $1::bigint AND win = $2::bigint"
-                   " ORDER BY seq LIMIT $4::bigint) p)"
-                   " RETURNING win) SELECT win, count(*) FROM part GROUP BY win"},
+    [PG_REFILE] = {"foliot_refile", "WITH part AS (UPDATE foliot_timer SET win = " REFILED_AS " WHERE" REFILED
+                                    " RETURNING win) SELECT win, count(*) FROM part GROUP BY win"},
     [PG_REST] = {"foliot_rest",
                  "SELECT win FROM foliot_timer WHERE shard = $1::bigint AND win = $2::bigint ORDER BY seq LIMIT 1"},
     [PG_PARTS] = {"foliot_parts", "SELECT w.win FROM unnest($2::bigint[]) AS w(win) CROSS JOIN LATERAL"
@@ -275,7 +291,7 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
     [PG_LEAVE] = {"foliot_leave", "DELETE FROM foliot_member WHERE address = $1::text"
                                   " AND (incarnation = $2::bigint OR $3::bigint > 0)"},
     [PG_FORGET] = {"foliot_forget", "DELETE FROM foliot_member WHERE lease_until < " NOW_US " - 3600000000"},
-    [PG_OFFER] = {"foliot_offer", /* the secret is that of nobody, who never leaves */
+    [PG_OFFER] = {"foliot_offer", /* the secret is in a row without an address, which never expires */
                   "INSERT INTO foliot_member (address, incarnation, lease_until, about)"
                   " VALUES ('', 1, 4611686018427387904, $1::text) ON CONFLICT (address) DO NOTHING"},
     [PG_CAP_MEMBERS] = {"foliot_cap_members", "UPDATE foliot_member" CAP("$1::bigint") " AND address <> ''"},
@@ -295,10 +311,10 @@ const struct pg_text fl__pg_sql[PG_STATEMENTS] = {
 /* Plans: there is an index for every statement, and LATERAL with a LIMIT makes one look-up in it for each item of an array.
  * A table that was filled since it was last analysed, or whose rows come and go, must not make the planner believe that
  * reading all of it is cheaper. The table of a DELETE cannot stand in a LATERAL: joined with an array, it would be read from
- * end to end and compared with every item whenever the planner takes it for small. So removing is an INSERT of what is
- * there already: its conflicts are found in the key, one by one, and turn the row's key negative; what is negative is
- * deleted next, in the same transaction. (Generic plans are not forced: Citus has none for most of these.) Time-outs: a session whose
- * client is gone must not hold the shard's row for long.
+ * end to end and compared with every item whenever the planner takes it for small. So removing is an INSERT of the existing
+ * rows: its conflicts are found in the key, one by one, and turn the row's key negative. Rows with negative keys are
+ * deleted next, in the same transaction. (Generic plans are not forced: Citus has none for most of these.) Time-outs: a
+ * session whose client is gone must not hold the shard's row for long.
  *
  * Commits are on disk before they are acknowledged, whatever the configuration says, now or later: each transaction sets
  * that for itself (PG_DURABLE). Citus passes a SET LOCAL on to the node of the shard, if it is told to, but no setting of a
@@ -363,11 +379,6 @@ static const char *const members_step[] = {
     NULL,
 };
 
-static const char *const counts_step[] = {
-    "CREATE TABLE foliot_count (shard bigint NOT NULL, ns bytea NOT NULL, n bigint NOT NULL, PRIMARY KEY (shard, ns))",
-    NULL,
-};
-
 /* How many rows a span has, their bytes, and the earliest and latest time, are noted when rows are appended. */
 static const char *const history_step[] = {
     "CREATE TABLE foliot_history (shard bigint NOT NULL, span bigint NOT NULL, seq bigint NOT NULL,"
@@ -378,7 +389,17 @@ static const char *const history_step[] = {
     NULL,
 };
 
-const char *const *const fl__pg_steps[] = {[2] = members_step, [3] = counts_step, [4] = history_step};
+/* Versions 3 and 4 counted without windows. */
+static const char *const counts_step[] = {
+    "DROP TABLE IF EXISTS foliot_count",
+    "CREATE TABLE foliot_count (shard bigint NOT NULL, win bigint NOT NULL, ns bytea NOT NULL, n bigint NOT NULL,"
+    " PRIMARY KEY (shard, win, ns))",
+    NULL,
+};
+
+static const char *const no_step[] = {NULL};
+
+const char *const *const fl__pg_steps[] = {[2] = members_step, [3] = no_step, [4] = history_step, [5] = counts_step};
 
 const char *const fl__pg_distribute_history[] = {
     "SELECT create_distributed_table('foliot_history', 'shard', colocate_with => 'foliot_shard')",
@@ -391,9 +412,10 @@ const char *const fl__pg_distribute_counts[] = {
     NULL,
 };
 
-/* Timers of the first are what earlier versions counted with. */
+/* Timers of the first are what versions 1 and 2 counted with. */
 const char *const fl__pg_count_all[] = {
     "DELETE FROM foliot_timer WHERE ns = '\\x01636f756e7473'::bytea",
-    "INSERT INTO foliot_count (shard, ns, n) SELECT shard, ns, count(*) FROM foliot_timer GROUP BY shard, ns",
+    "INSERT INTO foliot_count (shard, win, ns, n) SELECT shard, win, ns, count(*) FROM foliot_timer"
+    " GROUP BY shard, win, ns",
     NULL,
 };

@@ -16,6 +16,7 @@ enum pg_statement {
     PG_PROGRESS,
     PG_WINDOWS,
     PG_COUNTS,
+    PG_COUNT_CLEAR,
     PG_OVER,
     PG_FENCE,
     PG_RENEW,
@@ -35,6 +36,9 @@ enum pg_statement {
     PG_COUNT_REMOVED,
     PG_COUNT_DROP,
     PG_COUNT_SETTLED,
+    PG_COUNT_PARTS,
+    PG_COUNT_REFILED,
+    PG_COUNT_WINDOWS,
     PG_DROP,
     PG_SETTLED,
     PG_SWEEP,
@@ -83,13 +87,13 @@ extern const struct pg_text fl__pg_sql[PG_STATEMENTS];
 /* What a session sets for itself. A database that does not know one of these does without. */
 extern const char *const fl__pg_settings[];
 
-/* Ends what is left of an earlier session, by its name. */
+/* Ends the remains of an earlier session, by its name. */
 extern const char fl__pg_terminate[];
 
-/* Versions of the tables. A version that only adds to what was there (a table; a column with a default) leaves the lowest
- * that a program must know as it is, so that programs of both versions work with the store at once; one that changes what
- * was there raises it. */
-enum { PG_SCHEMA_VERSION = 4, PG_SCHEMA_COMPATIBLE = 4, PG_SCHEMA_COUNTED = 3, PG_SCHEMA_HISTORY = 4 };
+/* Versions of the tables. A version that only adds (a table, or a column with a default) keeps the lowest version that a
+ * program must know, so that programs of both versions can use the store at once. A version that changes existing tables
+ * raises it. */
+enum { PG_SCHEMA_VERSION = 5, PG_SCHEMA_COMPATIBLE = 5, PG_SCHEMA_COUNTED = 5, PG_SCHEMA_HISTORY = 4 };
 
 /* Makes the tables: version 1. */
 extern const char *const fl__pg_schema[];

@@ -1,52 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* A shard's file: opening, statements, transactions, and what errors mean.
- *
- * Settings. The log (WAL) is synced before a commit is acknowledged (synchronous=FULL). It is carried over into the file
- * by a second thread (helper.c), not by commits. Pages have 4096 bytes. Nothing is overwritten with zeros on deletion,
- * which Debian's SQLite does by default. The file does not shrink: pages that become free are used again.
- *
- * Tables:
- *
- *     shard        one row: what this file is, and who owns the shard
- *     progress     one row: how far the owner has got (store/progress.c)
- *     namespaces   number -> text
- *     slot_N       records (k, v) with a checksum s (damage.c). A slot is a table that can be used for anything; making and dropping tables would make
- *                  SQLite compile all statements anew each time
- *     windows      which slot the rows of a window are in: chunk.c has the format, by sequence number
- *     runs         which slots have runs of the index of names: runs.c
- *     doomed       slots whose records are no longer needed and are erased step by step
- *     sweeps       windows of which settled rows are yet to be taken away
- *     counts       how many rows of each namespace are in the slot of a window: counts.c
- *     moved        id.seq -> the key of a row that was moved. Readers ignore an entry whose row is gone
- *     late         named rows whose numbers are below shard.mark and that are not in a run: names.c
- *     dead         those given up
- *     history      which slots have spans of the history: history.c
+/* A shard's file: statements, transactions, and what errors mean.
  *
  * When a commit fails. SQLite appends the pages of a transaction to the log, the last one marked as a commit, and syncs.
- * If there was no room (SQLITE_FULL), the mark was not written: the transaction is not there and never will be. After any
- * other error the mark may be in the log although SQLite does not look at it: a process that opens the file after a crash
- * would. To be sure, another small transaction is committed at once: it is written over the failed one, whose pages no
- * longer fit to what stands before them. If it succeeds, the failed one was refused for good; until it does, nothing else
- * is done, and its outcome is unknown.
+ * If the disk was full (SQLITE_FULL), the mark was not written, and the transaction never takes effect. After any other error
+ * the mark may be in the log. SQLite does not read it now, but a process that opens the file after a crash would. So another
+ * small transaction is committed at once. It overwrites the failed one, whose remaining pages no longer match the pages
+ * before them. If it succeeds, the failed transaction never takes effect. Until then the outcome is unknown, and nothing
+ * else is done.
  */
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
-#include "base/alloc.h"
+#include "base/assert.h"
 #include "store/sqlite/base.h"
 #include "store/sqlite/names/names.h"
 
-enum { APPLICATION_ID = 0x466f6c69, SCHEMA = 5, CACHE_KIB = 2048, BUSY_MS = 1000 }; /* "Foli" */
 enum { LOG_HEAD = 32, LOG_FRAME = 4096 + 24, LOG_PIECE = 64 << 10, LOG_STEP = 1 << 20 };
-enum { FREE_PAGES = 1024 }; /* with so many in the file it need not grow for a while */
+enum { FREE_PAGES = 1024 }; /* with so many free pages the file need not grow for a while */
 
 struct sqlite_tuning fl__sqlite_tuning = {
     .chunk_size = CHUNK_SIZE,
@@ -61,37 +40,6 @@ struct sqlite_tuning fl__sqlite_tuning = {
     .finish_chunks = 1024,
     .keep_free = 1 << 30,
     .keep_part = 16,
-};
-
-enum { COUNTED = 3 }; /* from this version on, the rows are counted, and records have checksums */
-
-/* What brings a schema from one version to the next; a new file has version 0. */
-static const char *const upgrades[SCHEMA] = {
-    ("CREATE TABLE shard(one INTEGER PRIMARY KEY CHECK (one = 1), store INTEGER, shards INTEGER, number INTEGER,"
-     " version INTEGER, owner TEXT, lease_until_us INTEGER, slots INTEGER, mark INTEGER, settled INTEGER);"
-     "CREATE TABLE progress(one INTEGER PRIMARY KEY CHECK (one = 1), progress BLOB);"
-     "CREATE TABLE namespaces(number INTEGER PRIMARY KEY, name BLOB);"
-     "CREATE TABLE windows(window INTEGER PRIMARY KEY, slot INTEGER);"
-     "CREATE TABLE runs(slot INTEGER PRIMARY KEY, age INTEGER, blocks INTEGER, entries INTEGER, done INTEGER,"
-     " target INTEGER);"
-     "CREATE TABLE doomed(slot INTEGER PRIMARY KEY);"
-     "CREATE TABLE sweeps(number INTEGER PRIMARY KEY, window INTEGER, first INTEGER, settled BLOB);"
-     "CREATE TABLE moved(id_seq INTEGER PRIMARY KEY, at_us INTEGER, seq INTEGER);"
-     "CREATE TABLE late(number INTEGER PRIMARY KEY, hash INTEGER, tick INTEGER, seq INTEGER);"
-     "CREATE TABLE dead(id_seq INTEGER PRIMARY KEY, id_at_us INTEGER, ns INTEGER, died_us INTEGER, name BLOB,"
-     " reason BLOB, body BLOB);"
-     "CREATE INDEX dead_ns ON dead(ns);"
-     "INSERT INTO shard VALUES(1, 0, 0, 0, 0, '', 0, 0, 0, 0);"
-     "INSERT INTO progress VALUES(1, NULL);"),
-    /* all runs had four */
-    "ALTER TABLE runs ADD COLUMN lines INTEGER DEFAULT 4;",
-    /* filled by fl__counts_make() */
-    ("CREATE TABLE counts(window INTEGER, ns INTEGER, rows INTEGER, PRIMARY KEY(window, ns)) WITHOUT ROWID;"
-     "ALTER TABLE dead ADD COLUMN s INTEGER;"),
-    ("ALTER TABLE shard ADD COLUMN opened INTEGER DEFAULT 0; ALTER TABLE shard ADD COLUMN used INTEGER DEFAULT 0;"
-     "ALTER TABLE progress ADD COLUMN s INTEGER; ALTER TABLE namespaces ADD COLUMN s INTEGER;"),
-    ("CREATE TABLE history(span INTEGER PRIMARY KEY, slot INTEGER, rows INTEGER, bytes INTEGER, first_us INTEGER,"
-     " last_us INTEGER);"),
 };
 
 static const char *const texts[SQL_COUNT] = {
@@ -181,7 +129,7 @@ static int code_of(int rc, int error)
     }
 }
 
-/* `%s` is the file, the second one what SQLite or the system say. */
+/* The first `%s` is the file, the second is the text of SQLite or of the system. */
 static const char *sentence_of(int code, int rc)
 {
     switch (code) {
@@ -199,7 +147,7 @@ static const char *sentence_of(int code, int rc)
     }
 }
 
-/* The file of the log; NULL: there is none yet. */
+/* The file of the log; NULL: it does not exist yet. */
 static sqlite3_file *log_of(sqlite3 *db)
 {
     sqlite3_file *log = NULL;
@@ -207,7 +155,8 @@ static sqlite3_file *log_of(sqlite3 *db)
     return log && log->pMethods ? log : NULL;
 }
 
-/* What the system said to SQLite. It forgets that when a commit could not write to the log; the log's file has not. */
+/* The errno of a failed call of SQLite. SQLite drops it when a commit could not write to the log, but the file of the log
+ * still has it. */
 static int system_error(sqlite3 *db, int rc)
 {
     int error = db ? sqlite3_system_errno(db) : 0;
@@ -246,8 +195,9 @@ int fl__base_fail(struct base *base, int code, const char *format, ...)
 
 /* --- Statements --------------------------------------------------------------------------------------------------- */
 
-static sqlite3_stmt *prepared(struct base *base, enum statement id)
+sqlite3_stmt *fl__base_prepared(struct base *base, enum statement id)
 {
+    fl__assert((unsigned)id < SQL_COUNT);
     if (!base->statements[id]) {
         int rc = sqlite3_prepare_v3(base->db, texts[id], -1, SQLITE_PREPARE_PERSISTENT, &base->statements[id], NULL);
         if (rc != SQLITE_OK)
@@ -298,7 +248,7 @@ int fl__each_row(struct base *base, const char *sql, query_row_fn *row, void *ar
 
 sqlite3_stmt *fl__query(struct base *base, enum statement id, const char *types, ...)
 {
-    sqlite3_stmt *statement = prepared(base, id);
+    sqlite3_stmt *statement = fl__base_prepared(base, id);
     if (!statement)
         return NULL;
     va_list arguments;
@@ -313,7 +263,7 @@ sqlite3_stmt *fl__query(struct base *base, enum statement id, const char *types,
 
 int fl__run(struct base *base, enum statement id, const char *types, ...)
 {
-    sqlite3_stmt *statement = prepared(base, id);
+    sqlite3_stmt *statement = fl__base_prepared(base, id);
     if (!statement)
         return fl__base_failed(base, sqlite3_extended_errcode(base->db));
     va_list arguments;
@@ -343,8 +293,17 @@ unsigned char *fl__base_scratch(struct base *base, size_t size)
     return base->scratch;
 }
 
-/* A disk that is really full would stop everything: the log could not be carried over, and nobody could note that a timer
- * has fired. So new rows stop a while before, unless the file has free pages of its own. Who cannot be asked has room. */
+static _Atomic int64_t pages_in_logs; /* of all files of this process */
+
+void fl__base_set_frames(struct base *base, int frames)
+{
+    atomic_fetch_add_explicit(&pages_in_logs, frames - base->frames, memory_order_relaxed);
+    base->frames = frames;
+}
+
+/* On a full disk, no checkpoint could run, and no fired timer could be recorded. So new rows are refused some time before
+ * that, unless the file has free pages. The pages in the logs count twice, because the files may grow by them before the
+ * logs are reset. If the file system does not tell its free space, there is room. */
 int fl__base_has_room(struct base *base)
 {
     struct statvfs disk;
@@ -353,6 +312,7 @@ int fl__base_has_room(struct base *base)
     uint64_t all = (uint64_t)disk.f_blocks * disk.f_frsize, keep = all / fl__sqlite_tuning.keep_part;
     if (keep > fl__sqlite_tuning.keep_free)
         keep = fl__sqlite_tuning.keep_free;
+    keep += (uint64_t)atomic_load_explicit(&pages_in_logs, memory_order_relaxed) * LOG_FRAME;
     if ((uint64_t)disk.f_bavail * disk.f_frsize >= keep)
         return 1;
     sqlite3_stmt *statement = fl__query(base, SQL_FREE_PAGES, "");
@@ -366,7 +326,8 @@ int fl__base_has_room(struct base *base)
 
 /* --- Transactions ------------------------------------------------------------------------------------------------- */
 
-/* Not stat(): a file whose times were asked for gets exact new ones with the next write, which makes each sync slower. */
+/* Not stat(): after a program reads the times of a file, the next write updates them exactly, which makes each sync
+ * slower. */
 static struct file_identity identify(const char *path)
 {
     struct statx found;
@@ -375,8 +336,7 @@ static struct file_identity identify(const char *path)
     return (struct file_identity){(uint64_t)found.stx_dev_major << 32 | found.stx_dev_minor, found.stx_ino};
 }
 
-/* The file, and its log, which SQLite keeps as long as it has the file open. */
-static void identify_files(struct base *base, struct file_identity ret[2])
+void fl__base_identify_files(struct base *base, struct file_identity ret[2])
 {
     char log[PATH_MAX];
     ret[0] = identify(base->path);
@@ -388,7 +348,7 @@ int fl__base_present(struct base *base)
 {
     static const char *const what[] = {"", "-wal"};
     struct file_identity now[2];
-    identify_files(base, now);
+    fl__base_identify_files(base, now);
     for (int i = 0; i < 2; i++)
         if (base->files[i].inode != 0 &&
             (base->files[i].inode != now[i].inode || base->files[i].device != now[i].device))
@@ -409,7 +369,7 @@ int fl__base_begin(struct base *base)
     return r;
 }
 
-static void unload(struct base *base)
+void fl__base_unload(struct base *base)
 {
     fl__names_unload(base);
     fl__history_unload(base);
@@ -418,41 +378,40 @@ static void unload(struct base *base)
     base->loaded = false;
 }
 
-/* Without memory even this may fail; then it is done before anything else (fl__base_ready). */
-static int roll_back(struct base *base)
+int fl__base_roll_back(struct base *base)
 {
     return sqlite3_get_autocommit(base->db) ? 0 : fl__run(base, SQL_ROLLBACK, "");
 }
 
 void fl__base_rollback(struct base *base)
 {
-    char message[sizeof base->message]; /* what has gone wrong before is what people want to know */
+    char message[sizeof base->message]; /* the first error is the cause, so its message is kept */
     memcpy(message, base->message, sizeof message);
-    roll_back(base);
+    fl__base_roll_back(base);
     base->in_transaction = false;
-    unload(base);
+    fl__base_unload(base);
     memcpy(base->message, message, sizeof message);
 }
 
-/* The step of a COMMIT, and nothing else. Gives SQLite's code. */
+/* Only the step of a COMMIT. Returns SQLite's code. */
 static int commit_now(struct base *base)
 {
     sqlite3_step(base->statements[SQL_COMMIT]);
     return sqlite3_reset(base->statements[SQL_COMMIT]);
 }
 
-/* What failed commits have left in the log would look like damage (damage.c). If it cannot be cut off, it stays. */
+/* Cuts the remains of failed commits off the log, because they would look like damage (damage.c). If that fails, they
+ * stay. */
 static void cut_log(struct base *base)
 {
     sqlite3_file *log = log_of(base->db);
     if (log && log->pMethods->xTruncate(log, LOG_HEAD + (sqlite3_int64)base->frames * LOG_FRAME) == SQLITE_OK)
-        base->log_size = 0; /* it is asked for again */
+        base->log_size = 0; /* unknown: read again */
 }
 
-/* Writes over what may be left of a commit that failed. */
-static int settle(struct base *base)
+int fl__base_settle(struct base *base)
 {
-    int r = roll_back(base);
+    int r = fl__base_roll_back(base);
     if (r == 0)
         r = fl__base_begin(base);
     if (r == 0)
@@ -480,7 +439,7 @@ static int commit_failed(struct base *base, int rc)
     char message[sizeof base->message];
     memcpy(message, base->message, sizeof message);
     base->unsettled = true;
-    if (settle(base) < 0)
+    if (fl__base_settle(base) < 0)
         r = FL_OUTCOME_UNKNOWN;
     memcpy(base->message, message, sizeof message);
     return r;
@@ -507,12 +466,11 @@ int fl__base_commit(struct base *base)
     return 0;
 }
 
-/* To sync a file that has grown takes nearly twice as long as one that was written over, because its new size has to be
- * written as well. What is behind the last commit means nothing to SQLite. If it fails, commits make the log longer, as they
- * would anyway.
+/* Syncing a file that has grown takes nearly twice as long as syncing one that was overwritten, because its new size must be
+ * written, too. SQLite ignores bytes after the last commit. If this fails, the next commits make the log longer.
  *
- * Its size is asked only when it seems too small, since the log grows and does not shrink while it is open: a file whose
- * times were asked for gets exact new ones with the next write, and then each sync writes its inode too, half as long again. */
+ * The size is read only when the log seems too short. It grows and does not shrink while it is open. After its times are
+ * read, the next write updates them exactly, and then each sync writes the inode, too, and takes half as long again. */
 void fl__base_extend_log(struct base *base)
 {
     static char zeros[LOG_PIECE];
@@ -526,298 +484,13 @@ void fl__base_extend_log(struct base *base)
             return;
 }
 
-/* --- Loading ------------------------------------------------------------------------------------------------------ */
-
-/* What is not kept in struct base. */
-struct shard_row {
-    bool there;
-    uint64_t mark; /* of the index of names */
-};
-
-static int read_shard(struct base *base, sqlite3_stmt *row, void *arg)
+/* The number of the log, which SQLite keeps in the log's header. If the header cannot be read, it counts as a new log. */
+uint32_t fl__base_log_number(struct base *base)
 {
-    base->store_id = (uint64_t)sqlite3_column_int64(row, 0);
-    base->shards = (uint32_t)sqlite3_column_int64(row, 1);
-    base->number = (uint32_t)sqlite3_column_int64(row, 2);
-    base->version = (uint64_t)sqlite3_column_int64(row, 3);
-    fl_bytes owner = fl__column_bytes(row, 4);
-    size_t size = owner.size < sizeof base->owner ? owner.size : sizeof base->owner - 1;
-    if (size > 0)
-        memcpy(base->owner, owner.data, size);
-    base->owner[size] = 0;
-    base->opened = (uint64_t)sqlite3_column_int64(row, 6);
-    base->used = (uint64_t)sqlite3_column_int64(row, 7);
-    struct shard_row *shard = arg;
-    *shard = (struct shard_row){true, (uint64_t)sqlite3_column_int64(row, 5)};
-    return 0;
-}
-
-static int load_shard(struct base *base, uint64_t *ret_mark)
-{
-    struct shard_row shard = {0};
-    int r = fl__each_row(base, "SELECT store, shards, number, version, owner, mark, opened, used FROM shard",
-                         read_shard, &shard);
-    if (r == 0 && !shard.there)
-        r = base_corrupt(base, "it does not say which shard it is");
-    *ret_mark = shard.mark;
-    return r;
-}
-
-static int load(struct base *base)
-{
-    if (base->loaded)
+    enum { PLACE_IN_HEADER = 12 };
+    sqlite3_file *log = log_of(base->db);
+    unsigned char bytes[4] = {0};
+    if (!log || log->pMethods->xRead(log, bytes, sizeof bytes, PLACE_IN_HEADER) != SQLITE_OK)
         return 0;
-    unload(base);
-    uint64_t mark;
-    int r = load_shard(base, &mark);
-    if (r == 0)
-        r = fl__namespaces_load(base);
-    if (r == 0)
-        r = fl__slots_load(base);
-    if (r == 0)
-        r = fl__windows_load(base);
-    if (r == 0)
-        r = fl__counts_load(base);
-    if (r == 0)
-        r = fl__history_load(base);
-    if (r == 0)
-        r = fl__names_load(base, mark);
-    if (r < 0) {
-        unload(base);
-        return r;
-    }
-    base->moved_after = 0;
-    base->moved_sweep = true; /* nobody knows whether the last sweep came to its end */
-    base->loaded = true;
-    sqlite3_db_release_memory(base->db); /* pages with filters, which are not read again */
-    fl__names_committed(base);
-    return 0;
-}
-
-int fl__base_ready(struct base *base)
-{
-    int r = base->in_transaction ? 0 : roll_back(base);
-    if (r == 0 && base->unsettled)
-        r = settle(base);
-    return r == 0 ? load(base) : r;
-}
-
-/* --- Opening ------------------------------------------------------------------------------------------------------ */
-
-static int read_number(struct base *base, sqlite3_stmt *row, void *arg)
-{
-    (void)base;
-    *(int64_t *)arg = sqlite3_column_int64(row, 0);
-    return 0;
-}
-
-static int pragma_number(struct base *base, const char *sql, int64_t *ret)
-{
-    return fl__each_row(base, sql, read_number, ret);
-}
-
-static int execute(struct base *base, const char *sql)
-{
-    int rc = sqlite3_exec(base->db, sql, NULL, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : fl__base_failed(base, sqlite3_extended_errcode(base->db));
-}
-
-static int after_commit(void *arg, sqlite3 *db, const char *name, int frames)
-{
-    (void)db, (void)name;
-    ((struct base *)arg)->frames = frames;
-    return SQLITE_OK;
-}
-
-int fl__base_connect(const char *path, sqlite3 **ret)
-{
-    int rc =
-        sqlite3_open_v2(path, ret, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, fl__sqlite_vfs());
-    if (rc != SQLITE_OK)
-        return rc;
-    sqlite3_extended_result_codes(*ret, 1);
-    return sqlite3_busy_timeout(*ret, BUSY_MS);
-}
-
-/* Before anything is written: is this ours, and not of a later version? */
-static int check_kind(struct base *base, bool create, int64_t *ret_schema)
-{
-    int64_t application = 0, schema = 0;
-    int r = pragma_number(base, "PRAGMA application_id", &application);
-    if (r == 0)
-        r = pragma_number(base, "PRAGMA user_version", &schema);
-    if (r < 0)
-        return r;
-    if (application != APPLICATION_ID && !create)
-        return fl__base_fail(base, FL_INVALID_ARGUMENT,
-                             "%s is a database, but not one of Foliot; give Foliot its own folder", base->path);
-    if (schema > SCHEMA)
-        return fl__base_fail(
-            base, FL_STORE_NEWER,
-            "a later version of Foliot created %s (schema %d, this version knows %d); use that version", base->path,
-            (int)schema, SCHEMA);
-    if (sqlite3_db_readonly(base->db, "main") == 1)
-        return fl__base_fail(base, FL_STORE_READ_ONLY,
-                             "cannot write to %s; check the permissions of the file and its folder", base->path);
-    *ret_schema = schema;
-    return 0;
-}
-
-static int set_up(struct base *base)
-{
-    char cache[64];
-    snprintf(cache, sizeof cache, "PRAGMA cache_size = -%d", CACHE_KIB);
-    static const char *const settings[] = {
-        "PRAGMA page_size = 4096",       "PRAGMA auto_vacuum = NONE",  "PRAGMA journal_mode = WAL",
-        "PRAGMA synchronous = FULL",     "PRAGMA secure_delete = OFF", "PRAGMA temp_store = MEMORY",
-        "PRAGMA wal_autocheckpoint = 0",
-    };
-    int r = execute(base, cache);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings && r == 0; i++)
-        r = execute(base, settings[i]);
-    sqlite3_wal_hook(base->db, after_commit, base);
-    if (r == 0 && (!prepared(base, SQL_BEGIN) || !prepared(base, SQL_COMMIT) || !prepared(base, SQL_ROLLBACK)))
-        r = FL_NO_MEMORY; /* later there may be none for them when they are needed most */
-    return r;
-}
-
-static int make_counts(struct base *base)
-{
-    int r = load(base);
-    if (r == 0)
-        r = fl__counts_make(base);
-    return r == 0 ? fl__windows_flush(base) : r;
-}
-
-static int upgrade(struct base *base, int64_t from, const struct base_identity *create)
-{
-    if (from == SCHEMA)
-        return 0;
-    char last[256];
-    snprintf(last, sizeof last, "PRAGMA application_id = %d; PRAGMA user_version = %d", APPLICATION_ID, SCHEMA);
-    int r = execute(base, "BEGIN IMMEDIATE");
-    for (int64_t i = from; i < SCHEMA && r == 0; i++)
-        r = execute(base, upgrades[i]);
-    if (r == 0 && from > 0 && from < COUNTED)
-        r = fl__slots_sum(base);
-    if (r == 0 && from > 0 && from < COUNTED)
-        r = make_counts(base);
-    if (r == 0)
-        r = execute(base, last);
-    if (r == 0 && create) {
-        snprintf(last, sizeof last, "UPDATE shard SET store = %lld, shards = %u, number = %u",
-                 (long long)create->store_id, create->shards, create->number);
-        r = execute(base, last);
-    }
-    if (r == 0)
-        return execute(base, "COMMIT");
-    unload(base);
-    return r;
-}
-
-/* Before SQLite reads anything: is the log there and as it was written? */
-static int connect_to(struct base *base)
-{
-    bool marked = false;
-    int rc = fl__base_connect(base->path, &base->db);
-    if (rc == SQLITE_OK)
-        rc = fl__mark_find(base->db, &marked);
-    if (rc != SQLITE_OK)
-        return fl__base_failed(base, rc);
-    int r = fl__log_check(base->path, marked, base->message, sizeof base->message);
-    if (r < 0)
-        return r;
-    if (marked && sqlite3_db_readonly(base->db, "main") == 0) /* else it is refused soon */
-        rc = fl__mark_clear_unread(base->db);
-    return rc == SQLITE_OK ? 0 : fl__base_failed(base, rc);
-}
-
-static int open_base(struct base *base, const struct base_identity *create)
-{
-    int r = connect_to(base);
-    int64_t schema = 0;
-    if (r == 0)
-        r = check_kind(base, create != NULL, &schema);
-    if (r == 0)
-        r = set_up(base);
-    if (r == 0)
-        r = upgrade(base, schema, create);
-    if (r == 0)
-        r = fl__base_ready(base);
-    if (r == 0)
-        identify_files(base, base->files);
-    return r;
-}
-
-int fl__base_open(const char *path, const struct base_identity *create, struct base **ret, char *message, size_t size)
-{
-    struct base *base = fl__alloc_zeroed(sizeof *base);
-    size_t path_size = strlen(path) + 1;
-    char *copy = fl__alloc(path_size);
-    if (!base || !copy) {
-        fl__release(base);
-        fl__release(copy);
-        return FL_NO_MEMORY;
-    }
-    base->path = memcpy(copy, path, path_size);
-    base->names = fl__names_new();
-    int r = base->names ? open_base(base, create) : base_no_memory(base);
-    if (r < 0) {
-        snprintf(message, size, "%s", base->message);
-        fl__base_close(base);
-        return r;
-    }
-    *ret = base;
-    return 0;
-}
-
-int fl__base_complete(struct base *base, char *message, size_t size)
-{
-    int rc = sqlite3_wal_checkpoint_v2(base->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : fl__sqlite_explain(base->db, rc, base->path, message, size);
-}
-
-int fl__base_accept_loss(const char *path, char *message, size_t size)
-{
-    bool marked = false;
-    sqlite3 *db = NULL;
-    int rc = fl__base_connect(path, &db), r = 0;
-    if (rc == SQLITE_OK)
-        rc = fl__mark_find(db, &marked);
-    if (rc == SQLITE_OK && fl__log_check(path, marked, message, size) < 0) {
-        rc = fl__mark_clear_unread(db);
-        if (rc == SQLITE_OK)
-            rc = sqlite3_exec(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
-    }
-    if (rc != SQLITE_OK)
-        r = fl__sqlite_explain(db, rc, path, message, size);
-    sqlite3_close(db);
-    return r;
-}
-
-int fl__base_count(const char *path, uint64_t opened)
-{
-    char sql[96];
-    sqlite3 *db = NULL;
-    snprintf(sql, sizeof sql, "PRAGMA synchronous = FULL; UPDATE shard SET opened = %llu", (unsigned long long)opened);
-    int rc = fl__base_connect(path, &db);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
-    sqlite3_close(db);
-    return rc == SQLITE_OK ? 0 : FL_STORE_UNAVAILABLE;
-}
-
-void fl__base_close(struct base *base)
-{
-    if (base->marked && fl__mark_clear(base->db) != SQLITE_OK)
-        sqlite3_db_config(base->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* the log stays */
-    unload(base);
-    for (int i = 0; i < SQL_COUNT; i++)
-        sqlite3_finalize(base->statements[i]);
-    sqlite3_close(base->db);
-    fl__namespaces_free(base);
-    fl__names_free(base->names);
-    fl__release(base->scratch);
-    fl__release(base->path);
-    fl__release(base);
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }

@@ -18,6 +18,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/varint.h"
 #include "store/sqlite/chunk.h"
 
@@ -37,6 +38,7 @@ struct chunk_reader fl__chunk_read(uint64_t window, uint64_t first, fl_bytes chu
 static bool get_time(const unsigned char **at, const unsigned char *end, uint64_t window, int64_t *ret)
 {
     unsigned bytes = time_bytes(window);
+    fl__assert(*at <= end && bytes <= sizeof(uint64_t));
     if ((size_t)(end - *at) < bytes)
         return false;
     uint64_t offset = 0;
@@ -49,6 +51,7 @@ static bool get_time(const unsigned char **at, const unsigned char *end, uint64_
 
 static bool get_bytes(const unsigned char **at, const unsigned char *end, uint64_t size, fl_bytes *ret)
 {
+    fl__assert(*at <= end);
     if (size > (uint64_t)(end - *at))
         return false;
     *ret = (fl_bytes){*at, size};
@@ -92,6 +95,7 @@ int fl__chunk_next(struct chunk_reader *reader, struct entry *ret)
         return FL_STORE_CORRUPT;
     if (!get_bytes(&at, end, head >> FLAG_BITS, &ret->body))
         return FL_STORE_CORRUPT;
+    fl__assert(at <= end);
     reader->at = at;
     return 1;
 }
@@ -127,6 +131,7 @@ size_t fl__entry_encode(const struct entry *entry, uint64_t window, uint64_t fir
     uint64_t offset = (uint64_t)(entry->key.at_us - fl_window_begin(window));
     unsigned bytes = time_bytes(window);
     size_t size = fl__varint_put(out, entry->key.seq - first);
+    fl__assert(entry->name.size <= FL_STORE_NAME_MAX);
     for (unsigned i = 0; i < bytes; i++)
         out[size++] = (unsigned char)(offset >> (8 * i));
     size +=

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* How many rows of each namespace a window has.
  *
- * The counts are of rows that are in the slot, settled or not: whatever puts a row there or takes one away counts it, in the
- * same transaction, and a window that ends takes its counts with it. So they are exact after any crash, and nobody has to
- * read a window to count it. A claim asks for the rows that are not settled. Only windows that begin before the front can
- * have settled rows, and there are few of those, since windows that are over are deleted: a claim reads them.
+ * The counts include all rows in the slot, settled or not. Each transaction that adds or removes a row changes the count, and
+ * removing a window removes its counts. So counts are exact after any crash, and counting needs no reading of windows. A
+ * claim asks for the rows that are not settled. Only windows that begin before the front can have settled rows. There are
+ * few of them, because windows that have ended are deleted, so a claim reads them.
  */
 
 #include <assert.h>
@@ -43,7 +43,7 @@ static int grow(struct base *base, struct window_counts *counts)
     return 0;
 }
 
-/* The count of a namespace, made if there is none. Most ask for the one that was asked for last. */
+/* The count of a namespace, made if it does not exist. Most calls repeat the namespace of the call before. */
 static int count_of(struct base *base, struct window *window, uint64_t ns, struct window_count **ret)
 {
     struct window_counts *counts = &window->counts;
@@ -132,6 +132,26 @@ static int load_count(struct base *base, sqlite3_stmt *row, void *arg)
 int fl__counts_load(struct base *base)
 {
     return fl__each_row(base, "SELECT window, ns, rows FROM counts", load_count, NULL);
+}
+
+/* --- One window --------------------------------------------------------------------------------------------------- */
+
+uint64_t fl__counts_of(struct base *base, const struct window *window, fl_bytes ns, uint8_t first_byte)
+{
+    const struct window_counts *counts = &window->counts;
+    uint64_t number = ns.size > 0 ? fl__namespace_find(base, ns) : 0, rows = 0;
+    if (counts->capacity == 0 || (ns.size > 0 && number == 0))
+        return 0;
+    if (number > 0)
+        return counts->table[place_of(counts, number)].rows;
+    for (size_t i = 0; i < counts->capacity; i++) {
+        fl_bytes text;
+        const struct window_count *count = &counts->table[i];
+        if (count->rows > 0 && (first_byte == 0 || (fl__namespace_text(base, count->ns, &text) == 0 &&
+                                                    *(const unsigned char *)text.data >= first_byte)))
+            rows += count->rows;
+    }
+    return rows;
 }
 
 /* --- All of them -------------------------------------------------------------------------------------------------- */

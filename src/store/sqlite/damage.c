@@ -131,7 +131,7 @@ static bool read_frame(struct log_scan *scan, struct frame *ret)
 
 enum { LATER = 2 }; /* commits behind the damage: one may be left of a commit that failed (base.c) */
 
-/* The number of the damaged frame, from 1; 0: there is none, or it cannot be told from a torn tail. */
+/* The number of the damaged frame, from 1; 0: no frame is damaged, or the damage cannot be told from a torn tail. */
 static uint64_t find_damage(struct log_scan *scan)
 {
     uint64_t number = 0, bad = 0;

@@ -13,12 +13,13 @@
  * A new store is made from the last shard to the first, each file under another name that it loses when it is complete. So
  * if the first one is there, all must be; if it is not, the others have not been used yet and are made again.
  *
- * A shard that was replaced by an older copy lacks timers, and nothing in it is damaged. So each file says which opening of the
- * store it has seen. The number is written to all files when the store is opened, and a file notes it once more with the
- * first commit (`used`). An opening that was cut off while the number was being written has not been used in any file; the next
- * one goes on with the same number. Otherwise a file with a smaller number is older than the others. Copies that were made while
- * the store was in use (FL_STORE_BACKUP, VACUUM INTO) may have the same number, but they are not in the mode with a log, as all
- * files of a store that was opened are. If all files are such copies, this is a backup, and their moments may differ.
+ * A shard that was replaced by an older copy lacks timers, and nothing in it is damaged. So each file says which opening of
+ * the store it has seen. The number is written to all files when the store is opened, and a file notes it once more with the
+ * first commit (`used`). An opening that was cut off while the number was being written has not been used in any file; the
+ * next one goes on with the same number. Otherwise a file with a smaller number is older than the others. Copies that were
+ * made while the store was in use (FL_STORE_BACKUP, VACUUM INTO) may have the same number, but they are not in the mode with
+ * a log, as all files of a store that was opened are. If all files are such copies, this is a backup, and their moments may
+ * differ.
  */
 
 #include <dirent.h>
@@ -33,7 +34,6 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -43,7 +43,7 @@
 #include "store/sqlite/base.h"
 #include "store/sqlite/folder.h"
 
-static int failed(char *message, size_t size, const char *path, const char *what)
+int fl__folder_failed(char *message, size_t size, const char *path, const char *what)
 {
     int error = errno, code = fl__code_of_errno(error);
     snprintf(message, size, "%s cannot be %s: %s%s", path, what, strerror(error),
@@ -53,19 +53,19 @@ static int failed(char *message, size_t size, const char *path, const char *what
     return code;
 }
 
-enum { SHARDS_MOST = 4, NAME_ROOM = 48 }; /* unless told otherwise */
+enum { SHARDS_MOST = 4 }; /* unless told otherwise */
 
-static const char *name_of(uint32_t shard, const char *suffix, char out[NAME_ROOM])
+const char *fl__folder_name_of(uint32_t shard, const char *suffix, char out[FOLDER_NAME_ROOM])
 {
-    snprintf(out, NAME_ROOM, "shard-%04" PRIu32 ".db%s", shard, suffix);
+    snprintf(out, FOLDER_NAME_ROOM, "shard-%04" PRIu32 ".db%s", shard, suffix);
     return out;
 }
 
 /* The path of a file of a shard, for SQLite. */
 static char *path_of(const struct folder *folder, uint32_t shard, const char *suffix)
 {
-    char name[NAME_ROOM];
-    size_t size = strlen(folder->path) + 1 + strlen(name_of(shard, suffix, name)) + 1;
+    char name[FOLDER_NAME_ROOM];
+    size_t size = strlen(folder->path) + 1 + strlen(fl__folder_name_of(shard, suffix, name)) + 1;
     char *path = fl__alloc(size);
     if (path)
         snprintf(path, size, "%s/%s", folder->path, name);
@@ -77,85 +77,14 @@ char *fl__folder_file(const struct folder *folder, uint32_t shard)
     return path_of(folder, shard, "");
 }
 
-/* --- The lock ----------------------------------------------------------------------------------------------------- */
-
-/* Writes the name of this process, for the message of the next one. If that fails, the message names nobody. */
-static void sign(int lock)
-{
-    char text[256], host[128] = "?", since[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    gethostname(host, sizeof host - 1);
-    strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    int length = snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, since);
-    if (ftruncate(lock, 0) == 0 && pwrite(lock, text, (size_t)length, 0) != length)
-        ftruncate(lock, 0);
-}
-
-static int locked(int lock, const char *path, char *message, size_t size)
-{
-    char holder[160];
-    ssize_t length = pread(lock, holder, sizeof holder - 1, 0);
-    holder[length > 0 ? length : 0] = 0;
-    holder[strcspn(holder, "\n")] = 0;
-    snprintf(message, size, "%s is in use by %s; stop that process, or use another folder", path,
-             holder[0] ? holder : "another process");
-    return FL_STORE_LOCKED;
-}
-
-static int take_lock(struct folder *folder, char *message, size_t size)
-{
-    folder->lock = openat(folder->fd, "foliot.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (folder->lock < 0)
-        return failed(message, size, folder->path, "written to");
-    if (flock(folder->lock, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    return errno == EWOULDBLOCK ? locked(folder->lock, folder->path, message, size)
-                                : failed(message, size, folder->path, "locked");
-}
-
-static int add_file(struct folder *folder, int fd)
-{
-    int *files = fl__resize(folder->files, (folder->file_count + 1) * sizeof *files);
-    if (!files)
-        return FL_NO_MEMORY;
-    folder->files = files;
-    folder->files[folder->file_count++] = fd;
-    return 0;
-}
-
-/* Locks the file of a shard until the folder is closed. A file system without such locks has foliot.lock alone. */
-static int lock_shard(struct folder *folder, uint32_t shard, char *message, size_t size)
-{
-    char name[NAME_ROOM];
-    int fd = openat(folder->fd, name_of(shard, "", name), O_RDWR | O_CLOEXEC);
-    if (fd < 0) /* SQLite says what is wrong with it */
-        return 0;
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
-    int r = fcntl(fd, F_OFD_SETLK, &lock) < 0 && (errno == EAGAIN || errno == EACCES)
-                ? locked(folder->lock, folder->path, message, size)
-                : add_file(folder, fd);
-    if (r < 0)
-        close(fd);
-    return r;
-}
-
-static int lock_shards(struct folder *folder, char *message, size_t size)
-{
-    int r = 0;
-    for (uint32_t i = 0; i < folder->shards && r == 0; i++)
-        r = lock_shard(folder, i, message, size);
-    return r;
-}
-
 /* --- A new store -------------------------------------------------------------------------------------------------- */
 
 static void remove_file(const struct folder *folder, uint32_t shard, const char *suffix)
 {
     static const char *const endings[] = {"", "-wal", "-shm"};
-    char name[NAME_ROOM], with_ending[NAME_ROOM + 8];
+    char name[FOLDER_NAME_ROOM], with_ending[FOLDER_NAME_ROOM + 8];
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        snprintf(with_ending, sizeof with_ending, "%s%s", name_of(shard, suffix, name), endings[i]);
+        snprintf(with_ending, sizeof with_ending, "%s%s", fl__folder_name_of(shard, suffix, name), endings[i]);
         unlinkat(folder->fd, with_ending, 0);
     }
 }
@@ -164,7 +93,7 @@ static void remove_file(const struct folder *folder, uint32_t shard, const char 
 static int make_file(const struct folder *folder, const struct base_identity *identity, char *message, size_t size)
 {
     static const char suffix[] = ".new";
-    char from[NAME_ROOM], to[NAME_ROOM];
+    char from[FOLDER_NAME_ROOM], to[FOLDER_NAME_ROOM];
     struct base *base;
     remove_file(folder, identity->number, suffix);
     char *path = path_of(folder, identity->number, suffix);
@@ -173,9 +102,9 @@ static int make_file(const struct folder *folder, const struct base_identity *id
         r = fl__base_complete(base, message, size);
         fl__base_close(base);
     }
-    name_of(identity->number, suffix, from);
-    if (r == 0 && renameat(folder->fd, from, folder->fd, name_of(identity->number, "", to)) < 0)
-        r = failed(message, size, path, "renamed");
+    fl__folder_name_of(identity->number, suffix, from);
+    if (r == 0 && renameat(folder->fd, from, folder->fd, fl__folder_name_of(identity->number, "", to)) < 0)
+        r = fl__folder_failed(message, size, path, "renamed");
     if (r < 0)
         remove_file(folder, identity->number, suffix);
     fl__release(path);
@@ -194,16 +123,16 @@ static int make_store(struct folder *folder, uint32_t shards, char *message, siz
     }
     folder->shards = shards;
     if (r == 0 && fsync(folder->fd) < 0)
-        r = failed(message, size, folder->path, "synced");
-    return r == 0 ? lock_shards(folder, message, size) : r;
+        r = fl__folder_failed(message, size, folder->path, "synced");
+    return r == 0 ? fl__folder_lock_shards(folder, message, size) : r;
 }
 
 /* --- A store that is there ---------------------------------------------------------------------------------------- */
 
 static bool is_there(const struct folder *folder, uint32_t shard)
 {
-    char name[NAME_ROOM];
-    return faccessat(folder->fd, name_of(shard, "", name), F_OK, 0) == 0;
+    char name[FOLDER_NAME_ROOM];
+    return faccessat(folder->fd, fl__folder_name_of(shard, "", name), F_OK, 0) == 0;
 }
 
 /* What a file says of itself. */
@@ -272,7 +201,7 @@ static int lock_all(struct folder *folder, bool *ret_copies, int64_t *ret_odd, c
     int r = 0;
     for (uint32_t i = 0; r == 0 && is_there(folder, i); i++) {
         uint32_t before = folder->file_count;
-        r = lock_shard(folder, i, message, size);
+        r = fl__folder_lock_shard(folder, i, message, size);
         int mode = folder->file_count > before ? mode_of(folder->files[before]) : MODE_UNKNOWN;
         copies += mode == MODE_COPY;
         others += mode == MODE_LOG;
@@ -395,18 +324,18 @@ static int check_store(struct folder *folder, uint32_t shards, bool accept_loss,
 /* The number of a shard whose file has that name. */
 static bool is_shard(const char *name, uint32_t *ret)
 {
-    char expected[NAME_ROOM];
+    char expected[FOLDER_NAME_ROOM];
     if (strncmp(name, "shard-", 6) != 0)
         return false;
     *ret = (uint32_t)strtoul(name + 6, NULL, 10);
-    return strcmp(name, name_of(*ret, "", expected)) == 0;
+    return strcmp(name, fl__folder_name_of(*ret, "", expected)) == 0;
 }
 
 /* Takes a file away that has not been used. */
 static int remove_unused(struct folder *folder, uint32_t shard, char *message, size_t size)
 {
     struct facts facts = {0};
-    int r = lock_shard(folder, shard, message, size);
+    int r = fl__folder_lock_shard(folder, shard, message, size);
     if (r == 0)
         r = look_into(folder, shard, &facts, message, size);
     if (r < 0)
@@ -422,7 +351,7 @@ static int make_empty(struct folder *folder, char *message, size_t size)
 {
     DIR *all = opendir(folder->path);
     if (!all)
-        return failed(message, size, folder->path, "read");
+        return fl__folder_failed(message, size, folder->path, "read");
     int r = 0;
     uint32_t shard;
     for (const struct dirent *entry; r == 0 && (entry = readdir(all));)
@@ -442,13 +371,13 @@ static int make_folder(const char *path, char *message, size_t size)
         return FL_INVALID_ARGUMENT;
     }
     if (mkdir(path, 0777) < 0)
-        return errno == EEXIST ? 0 : failed(message, size, path, "created");
+        return errno == EEXIST ? 0 : fl__folder_failed(message, size, path, "created");
     size_t path_size = strlen(path) + 1;
     char *copy = fl__alloc(path_size);
     if (!copy)
         return FL_NO_MEMORY;
     int parent = open(dirname(memcpy(copy, path, path_size)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = parent < 0 || fsync(parent) < 0 ? failed(message, size, path, "synced") : 0;
+    int r = parent < 0 || fsync(parent) < 0 ? fl__folder_failed(message, size, path, "synced") : 0;
     if (parent >= 0)
         close(parent);
     fl__release(copy);
@@ -464,7 +393,7 @@ static int open_folder(struct folder *folder, char *message, size_t size)
     if (folder->fd >= 0)
         return 0;
     if (errno != ENOTDIR)
-        return failed(message, size, folder->path, "read");
+        return fl__folder_failed(message, size, folder->path, "read");
     snprintf(message, size, "%s is not a folder", folder->path);
     return FL_INVALID_ARGUMENT;
 }
@@ -504,7 +433,7 @@ static int make_absolute(struct folder *folder, char *message, size_t size)
 {
     char *path = realpath(folder->path, NULL);
     if (!path)
-        return errno == ENOMEM ? FL_NO_MEMORY : failed(message, size, folder->path, "read");
+        return errno == ENOMEM ? FL_NO_MEMORY : fl__folder_failed(message, size, folder->path, "read");
     size_t path_size = strlen(path) + 1;
     char *copy = fl__alloc(path_size);
     if (copy) {
@@ -526,14 +455,14 @@ int fl__folder_open(const char *path, uint32_t shards, bool accept_loss, struct 
     if (r == 0)
         r = make_absolute(&folder, message, size);
     if (r == 0)
-        r = take_lock(&folder, message, size);
+        r = fl__folder_take_lock(&folder, message, size);
     if (r == 0)
         r = open_store(&folder, shards, accept_loss, message, size);
     if (r < 0) {
         close_folder(&folder);
         return r;
     }
-    sign(folder.lock);
+    fl__folder_sign(folder.lock);
     *ret = folder;
     return 0;
 }
@@ -541,7 +470,7 @@ int fl__folder_open(const char *path, uint32_t shards, bool accept_loss, struct 
 void fl__folder_close(struct folder *folder)
 {
     if (ftruncate(folder->lock, 0) < 0) {
-        /* It says who had it open, and that is not wrong. */
+        /* The file still names the last process that had the store open, which is true. */
     }
     close_folder(folder);
 }

@@ -2,7 +2,7 @@
 #ifndef FOLIOT_STORE_SQLITE_FOLDER_H
 #define FOLIOT_STORE_SQLITE_FOLDER_H
 
-/* The folder of a store: folder.c. */
+/* The folder of a store: folder.c; lock.c. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +25,20 @@ void fl__folder_close(struct folder *folder);
 
 /* The file of a shard; to be released. NULL if there is no memory. */
 char *fl__folder_file(const struct folder *folder, uint32_t shard);
+
+/* --- What folder.c and lock.c share -------------------------------------------------------------------------------- */
+
+enum { FOLDER_NAME_ROOM = 48 };
+const char *fl__folder_name_of(uint32_t shard, const char *suffix, char out[FOLDER_NAME_ROOM]);
+
+/* Says what could not be done, by errno. Returns the code. */
+int fl__folder_failed(char *message, size_t size, const char *path, const char *what);
+
+/* Writes the name of this process, for the message of the next one. If that fails, the message has no name. */
+void fl__folder_sign(int lock);
+int fl__folder_take_lock(struct folder *folder, char *message, size_t size);
+/* Locks the file of a shard until the folder is closed. A file system without such locks has foliot.lock alone. */
+int fl__folder_lock_shard(struct folder *folder, uint32_t shard, char *message, size_t size);
+int fl__folder_lock_shards(struct folder *folder, char *message, size_t size);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The second thread of a shard: what keeps the disk busy and must not hold a commit up.
+/* The second thread of a shard: disk work that must not delay commits.
  *
- * The log. Pages of the log are carried over into the file when there are some thousand of them, by this thread and with
- * a connection of its own. SQLite begins the log anew when all of it has been carried over, at a moment when nobody reads
- * or writes. Under load that moment would never come: when this thread is done, more has been written. So when little is
- * left, the thread of the shard carries that over itself, between two commits: a millisecond or a few. What is little
- * depends on how long the log has become. If this thread cannot keep up, every commit waits for it a little, so that less
- * comes in; and if nothing else helps, as long as it takes.
+ * Checkpoints. This thread copies pages of the log into the file when there are some thousand of them, with a connection of
+ * its own. SQLite resets the log when all of it has been copied and no connection reads or writes. Under load that would
+ * never happen, because new pages are written meanwhile. So when few pages are left, the thread of the shard copies them
+ * itself, between two commits, in a few milliseconds. The longer the log, the more pages count as few. If this thread cannot
+ * keep up, every commit waits for it a little. If the log still grows, commits wait until the checkpoint is complete.
  *
- * Copies. A file that was written without syncing is synced here.
+ * Copies. This thread syncs a file that was written without syncing.
  */
 
 #include <errno.h>
@@ -30,6 +29,7 @@ struct helper {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     sqlite3 *db;
+    uint32_t log; /* which log was looked at last; the shard's thread only */
 
     /* Under the lock. */
     bool stop;
@@ -58,15 +58,15 @@ static int sync_file(char *path)
     return error ? error : sync_path(dirname(path), O_RDONLY | O_DIRECTORY);
 }
 
-/* Gives how many pages at the beginning of the log need not be carried over any more: none if all of them are in the file,
- * for then the next commit begins the log anew. */
+/* Gives how many pages at the beginning of the log are in the file. If that is all of them, the next commit begins the log
+ * anew, unless others have been written meanwhile. */
 static int carry_over(sqlite3 *db)
 {
     int log = -1, carried = -1;
     int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &carried);
     if (rc == SQLITE_OK && carried > 0)
         fl__mark_set(db); /* it was cut off, or a page was written over it */
-    return rc == SQLITE_OK && carried > 0 && carried < log ? carried : 0;
+    return rc == SQLITE_OK && carried > 0 ? carried : 0;
 }
 
 static void *help(void *arg)
@@ -100,7 +100,7 @@ static void *help(void *arg)
 
 /* --- The log ------------------------------------------------------------------------------------------------------ */
 
-/* Waits for the end of what is under way; not longer than a commit may take, unless the log is much too long. */
+/* Waits for the end of the current checkpoint; not longer than a commit may take, unless the log is much too long. */
 static void wait_carried(struct helper *helper, int frames)
 {
     struct timespec until;
@@ -125,23 +125,39 @@ static bool short_rest(const struct helper *helper, int frames)
     return frames - helper->carried <= most;
 }
 
-void fl__helper_look(struct helper *helper, struct base *base)
+/* What was carried over of a log that has begun anew since means nothing. */
+static void follow_log(struct helper *helper, struct base *base)
+{
+    uint32_t log = fl__base_log_number(base);
+    if (log != helper->log)
+        helper->carried = 0;
+    helper->log = log;
+}
+
+/* Under the lock: the log is long. */
+static void look_at_log(struct helper *helper, struct base *base)
 {
     int frames = base->frames;
-    if (frames < (int)fl__sqlite_tuning.checkpoint_frames)
-        return;
-    pthread_mutex_lock(&helper->lock);
     if (frames >= (int)fl__sqlite_tuning.log_frames)
         wait_carried(helper, frames);
-    if (!helper->carrying) {
-        if (short_rest(helper, frames) || frames >= (int)fl__sqlite_tuning.log_frames_max) {
-            helper->carried = 0; /* the log begins anew; or not, and then more is carried over again than need be */
-            carry_over(base->db);
-        } else {
-            helper->carrying = true;
-            pthread_cond_broadcast(&helper->changed);
-        }
+    if (helper->carrying)
+        return;
+    follow_log(helper, base);
+    if (short_rest(helper, frames) || frames >= (int)fl__sqlite_tuning.log_frames_max) {
+        helper->carried = 0; /* the log begins anew; or not, and then more is carried over again than need be */
+        carry_over(base->db);
+    } else {
+        helper->carrying = true;
+        pthread_cond_broadcast(&helper->changed);
     }
+}
+
+void fl__helper_look(struct helper *helper, struct base *base)
+{
+    if (base->frames < (int)fl__sqlite_tuning.checkpoint_frames)
+        return;
+    pthread_mutex_lock(&helper->lock);
+    look_at_log(helper, base);
     pthread_mutex_unlock(&helper->lock);
 }
 

@@ -9,10 +9,10 @@
  * On a disk that is nearly full, new rows of history are left out: progress must be recorded all the same.
  */
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "store/sqlite/worker.h"
 
 enum { CHUNK_BYTES = 3600, CHUNK_ROWS = 128 };
@@ -101,7 +101,7 @@ static int make_part(struct base *base, uint64_t span, struct history_part **ret
         r = insert(base, &part);
     if (r == 0)
         *ret = find(&base->history, span);
-    assert(r < 0 || *ret);
+    fl__assert(r < 0 || *ret);
     return r;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The mark of a file that is in use: 16 bytes behind its last page.
  *
- * After a crash, the file without its log lacks everything that was not yet carried over. So the file must say that there is
- * a log, and it must say so outside of its pages: a copy that SQLite makes of the pages needs no log. A checkpoint that
- * carries over all of the log cuts the file to its last page, whoever runs it, and so takes the mark away exactly when the
- * file is complete. The mark is set after the first commit of a process, when the log is known to be on the disk, and again
- * after each checkpoint. Closing takes it away before SQLite deletes the log. Nothing is written in between.
+ * After a crash, the file without its log lacks the pages that no checkpoint has copied yet. So the file must say that it
+ * has a log. It says so outside of its pages, because a copy that SQLite makes of the pages needs no log. A checkpoint of
+ * the whole log, by any process, cuts the file to its last page, and so removes the mark exactly when the file is complete.
+ * The mark is set after the first commit of a process, when the log is known to be on the disk, and again after each
+ * checkpoint. Closing removes it before SQLite deletes the log. Nothing is written in between.
  *
  * SQLite ignores bytes behind the last page once a log says how many pages there are; before that it is taken away (base.c).
  * While the mark is set or cleared, a lock of SQLite keeps checkpoints from changing the length of the file.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests: what each of them does to a shard's file. */
+/* Requests: carrying them out on a shard's file. */
 
 #include <string.h>
 
@@ -7,87 +7,7 @@
 #include "store/sqlite/worker.h"
 #include "store/sqlite/names/names.h"
 
-/* --- Memory of answers -------------------------------------------------------------------------------------------- */
-
-struct block {
-    struct block *next;
-    size_t used, room;
-    max_align_t bytes[];
-};
-
-enum { BLOCK_BYTES = 16 << 10 };
-
-void *fl__answer_alloc(fl_store_request *request, size_t size)
-{
-    size = (size + sizeof(max_align_t) - 1) & ~(sizeof(max_align_t) - 1);
-    struct block *block = request->store_data;
-    if (!block || block->room - block->used < size) {
-        size_t room = size > BLOCK_BYTES ? size : BLOCK_BYTES;
-        block = fl__alloc(sizeof *block + room);
-        if (!block)
-            return NULL;
-        *block = (struct block){.next = request->store_data, .room = room};
-        request->store_data = block;
-    }
-    void *bytes = (char *)block->bytes + block->used;
-    block->used += size;
-    return bytes;
-}
-
-void fl__answer_free(void *store_data)
-{
-    struct block *block = store_data;
-    while (block) {
-        struct block *next = block->next;
-        fl__release(block);
-        block = next;
-    }
-}
-
-bool fl__answer_keep(fl_store_request *request, fl_bytes *bytes)
-{
-    void *copy = fl__answer_alloc(request, bytes->size);
-    if (copy && bytes->size > 0)
-        memcpy(copy, bytes->data, bytes->size);
-    bytes->data = copy;
-    return copy;
-}
-
-int fl__row_of(struct base *base, const struct window *window, const struct entry *entry, fl_row *ret)
-{
-    *ret = (fl_row){
-        .key = entry->key, .id = entry->id, .window = window->number, .name = entry->name, .body = entry->body};
-    return fl__namespace_text(base, entry->ns, &ret->ns);
-}
-
-static int keep_row(struct base *base, fl_store_request *request, const struct window *window,
-                    const struct entry *entry, fl_row *ret)
-{
-    int r = fl__row_of(base, window, entry, ret);
-    if (r == 0 && (!fl__answer_keep(request, &ret->name) || !fl__answer_keep(request, &ret->body)))
-        r = base_no_memory(base);
-    return r;
-}
-
-void *fl__answer_grow(fl_store_request *request, void *array, size_t count, size_t size)
-{
-    enum { FIRST = 16 };
-    if (count >= FIRST && (count & (count - 1)) != 0)
-        return array;
-    if (count > 0 && count < FIRST)
-        return array;
-    void *larger = fl__answer_alloc(request, (count ? count * 2 : FIRST) * size);
-    if (larger && count > 0)
-        memcpy(larger, array, count * size);
-    return larger;
-}
-
 /* --- Changes ------------------------------------------------------------------------------------------------------ */
-
-static bool same_key(fl_key a, fl_key b)
-{
-    return a.seq == b.seq && a.at_us == b.at_us;
-}
 
 static int remove_row(struct base *base, fl_key key, uint64_t id_seq)
 {
@@ -121,7 +41,7 @@ static int put_row(struct base *base, const fl_row *row)
         r = fl__window_put(base, window, &entry);
     if (r == 0)
         r = fl__names_filed(base, row->key, row->ns, row->name, row->name_hash);
-    if (r == 0 && !same_key(row->id, row->key))
+    if (r == 0 && !key_equal(row->id, row->key))
         r = fl__run(base, SQL_MOVED, "iii", (int64_t)row->id.seq, row->key.at_us, (int64_t)row->key.seq);
     return r;
 }
@@ -183,8 +103,6 @@ static int finish(struct base *base, fl_store_request *request)
             r = fl__window_finish(base, window, &request->finish.settled, &limit, &deleted);
     }
     if (r == 0)
-        r = change_all(base, request->finish.changes, request->finish.change_count);
-    if (r == 0)
         r = fl__history_change(base, &request->finish.history);
     if (r == 0)
         r = record(base, &request->finish.record);
@@ -227,7 +145,7 @@ static void set_claim(struct base *base, fl_wall_clock *clock, uint64_t claim_us
         (struct claim){base->version, claim_us < (uint64_t)(INT64_MAX - now) ? now + (int64_t)claim_us : INT64_MAX};
 }
 
-/* How long the owner keeps others away. */
+/* How long the claim of the shard owner is still valid. */
 static int64_t claim_left(struct base *base, fl_wall_clock *clock)
 {
     const struct claim *claim = claim_of(base);
@@ -235,7 +153,8 @@ static int64_t claim_left(struct base *base, fl_wall_clock *clock)
     return claim->version == base->version && claim->until_us > now ? claim->until_us - now : 0;
 }
 
-/* Nothing is written, and nobody else could claim it; but whoever relies on the shard must know that its files are there. */
+/* Renewing writes nothing, because no other process can claim the shard. But the shard owner must know that the files still
+ * exist. */
 static int renew(struct base *base, fl_wall_clock *clock, uint64_t claim_us)
 {
     int r = fl__base_present(base);
@@ -331,248 +250,6 @@ static int claim(struct base *base, fl_wall_clock *clock, fl_store_request *requ
     return r;
 }
 
-/* --- Finding ------------------------------------------------------------------------------------------------------ */
-
-/* One that is looked for. */
-struct search {
-    fl_store_request *request;
-    fl_store_want *want;
-    uint64_t ns;
-};
-
-static int found_name(struct base *base, struct window *window, const struct entry *entry, void *arg)
-{
-    struct search *search = arg;
-    fl_store_want *want = search->want;
-    if (entry->ns != search->ns || entry->name.size != want->name.size ||
-        memcmp(entry->name.data, want->name.data, want->name.size) != 0)
-        return 0;
-    int r = keep_row(base, search->request, window, entry, &want->row);
-    want->found = r == 0;
-    return r < 0 ? r : 1;
-}
-
-/* Whether it is the row with this ID, or has it as its key. */
-static int found_id(struct base *base, struct window *window, const struct entry *entry, void *arg)
-{
-    struct search *search = arg;
-    fl_store_want *want = search->want;
-    if (!same_key(entry->id, want->id) && !same_key(entry->key, want->id))
-        return 0;
-    int r = keep_row(base, search->request, window, entry, &want->row);
-    want->found = r == 0;
-    return r < 0 ? r : 1;
-}
-
-/* Looks for a row in all windows in which it can be. */
-static int look(struct base *base, int64_t at_us, uint64_t seq, entry_fn *found, struct search *search)
-{
-    uint64_t candidates[FL__WINDOW_LEVELS];
-    size_t count = fl__window_candidates(at_us, candidates);
-    int r = 0;
-    for (size_t i = 0; i < count && r == 0; i++) {
-        struct window *window = fl__window_find(base, candidates[i]);
-        r = window ? fl__window_look(base, window, seq, found, search) : 0;
-    }
-    return r;
-}
-
-static int find_by_name(struct base *base, size_t index, const struct name_entry *entry, void *arg)
-{
-    fl_store_request *request = arg;
-    fl_store_want *want = &request->find.wants[index];
-    struct search search = {request, want, fl__namespace_find(base, want->ns)};
-    return look(base, (int64_t)(entry->tick << FL_WINDOW_SHIFT_MIN), entry->seq, found_name, &search);
-}
-
-static int find_by_id(struct base *base, fl_store_request *request, fl_store_want *want)
-{
-    if (want->id.seq == 0 || want->id.seq >> 56 || want->id.at_us < 0 || want->id.at_us >= FL_STORE_TIME_END)
-        return 0;
-    struct search search = {.request = request, .want = want};
-    int r = look(base, want->id.at_us, want->id.seq, found_id, &search);
-    if (r != 0)
-        return r;
-    sqlite3_stmt *statement = fl__query(base, SQL_MOVED_GET, "i", (int64_t)want->id.seq);
-    r = statement ? fl__step(base, statement) : FL_NO_MEMORY;
-    if (r <= 0)
-        return r;
-    fl_key key = {sqlite3_column_int64(statement, 0), (uint64_t)sqlite3_column_int64(statement, 1)};
-    sqlite3_reset(statement);
-    return look(base, key.at_us, key.seq, found_id, &search);
-}
-
-static int find(struct base *base, fl_store_request *request)
-{
-    struct name_query *queries = fl__answer_alloc(request, (request->find.count + 1) * sizeof *queries);
-    if (!queries)
-        return base_no_memory(base);
-    size_t names = 0;
-    for (size_t i = 0; i < request->find.count; i++) {
-        fl_store_want *want = &request->find.wants[i];
-        want->found = false;
-        if (want->name.size == 0) {
-            int r = find_by_id(base, request, want);
-            if (r < 0)
-                return r;
-        } else if (fl__namespace_find(base, want->ns) != 0) {
-            queries[names++] =
-                (struct name_query){.hash = fl__name_hash(want->ns, want->name, want->name_hash), .index = i};
-        }
-    }
-    return fl__names_find(base, queries, names, find_by_name, request);
-}
-
-/* --- Listing ------------------------------------------------------------------------------------------------------ */
-
-static bool listed(const fl_store_request *request, const struct window *window, const struct entry *entry, uint64_t ns)
-{
-    fl_bytes prefix = request->list.prefix;
-    return entry->key.at_us >= request->list.from_us && entry->key.at_us < request->list.until_us &&
-           (request->list.ns.size == 0 || entry->ns == ns) && entry->name.size >= prefix.size &&
-           (prefix.size == 0 || memcmp(entry->name.data, prefix.data, prefix.size) == 0) &&
-           !window_swept(window, entry->key);
-}
-
-static int list_one(struct base *base, fl_store_request *request, const struct window *window,
-                    const struct entry *entry)
-{
-    fl_row *rows = fl__answer_grow(request, (void *)request->list.rows, request->list.count, sizeof *rows);
-    if (!rows)
-        return base_no_memory(base);
-    request->list.rows = rows;
-    return keep_row(base, request, window, entry, &rows[request->list.count++]);
-}
-
-/* What a page may still hold. */
-struct page_room {
-    size_t rows; /* to look at */
-    size_t bytes;
-};
-
-static bool page_is_full(const struct page_room *room)
-{
-    return room->rows == 0 || room->bytes == 0;
-}
-
-static void page_takes(struct page_room *room, size_t body_size)
-{
-    room->bytes -= body_size < room->bytes ? body_size : room->bytes;
-}
-
-/* Rows of a chunk that fit. Returns 1 if the page is full and another row follows. */
-static int list_chunk(struct base *base, fl_store_request *request, const struct window *window,
-                      struct chunk_reader reader, struct page_room *room)
-{
-    uint64_t ns = request->list.ns.size > 0 ? fl__namespace_find(base, request->list.ns) : 0;
-    struct entry entry;
-    int r;
-    while ((r = fl__chunk_next(&reader, &entry)) > 0) {
-        if (entry.key.seq <= request->list.after_seq)
-            continue;
-        if (page_is_full(room))
-            return 1;
-        room->rows--;
-        request->list.next_seq = entry.key.seq;
-        if (!listed(request, window, &entry, ns))
-            continue;
-        r = list_one(base, request, window, &entry);
-        if (r < 0)
-            return r;
-        page_takes(room, request->list.rows[request->list.count - 1].body.size);
-    }
-    return r < 0 ? base_corrupt(base, "a chunk of rows cannot be read") : 0;
-}
-
-static int list(struct base *base, fl_store_request *request)
-{
-    request->list.rows = NULL;
-    request->list.count = 0;
-    request->list.next_seq = 0;
-    struct window *window = fl__window_find(base, request->list.window);
-    if (!window)
-        return 0;
-    struct page_room room = {request->list.limit, FL_STORE_PAGE_BYTES};
-    struct record record;
-    int r = fl__window_scan(base, window, request->list.after_seq, &record);
-    while (r > 0) {
-        struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
-        r = list_chunk(base, request, window, reader, &room);
-        if (r != 0)
-            break;
-        r = fl__record_next(base, &record);
-    }
-    fl__record_end(&record);
-    if (r == 0)
-        request->list.next_seq = 0; /* this was all */
-    return r < 0 ? r : 0;
-}
-
-static int dead_row(struct base *base, fl_store_request *request, sqlite3_stmt *statement, fl_dead_row *ret)
-{
-    if (sqlite3_column_type(statement, 7) != SQLITE_NULL &&
-        sqlite3_column_int64(statement, 7) !=
-            fl__checksum(sqlite3_column_int64(statement, 0), fl__column_bytes(statement, 6)))
-        return base_corrupt(base, "the checksum of a dead letter does not match");
-    fl_key id = {sqlite3_column_int64(statement, 1), (uint64_t)sqlite3_column_int64(statement, 0)};
-    *ret = (fl_dead_row){.row = {.key = id,
-                                 .id = id,
-                                 .window = fl_window_of(id.at_us, FL_WINDOW_SHIFT_NEAR),
-                                 .name = fl__column_bytes(statement, 4),
-                                 .body = fl__column_bytes(statement, 6)},
-                         .died_us = sqlite3_column_int64(statement, 3),
-                         .reason = fl__column_bytes(statement, 5)};
-    if (!fl__answer_keep(request, &ret->row.name) || !fl__answer_keep(request, &ret->row.body) ||
-        !fl__answer_keep(request, &ret->reason))
-        return base_no_memory(base);
-    return fl__namespace_text(base, (uint64_t)sqlite3_column_int64(statement, 2), &ret->row.ns);
-}
-
-static int dead_rows(struct base *base, fl_store_request *request, sqlite3_stmt *statement)
-{
-    uint64_t only = request->dead_list.id_seq, last = 0;
-    struct page_room room = {request->dead_list.limit, FL_STORE_PAGE_BYTES};
-    int r;
-    while ((r = fl__step(base, statement)) > 0) {
-        uint64_t seq = (uint64_t)sqlite3_column_int64(statement, 0);
-        if (only != 0 && seq != only)
-            break;
-        if (page_is_full(&room)) {
-            request->dead_list.next_seq = only == 0 ? last : 0;
-            break;
-        }
-        last = seq;
-        fl_dead_row *rows =
-            fl__answer_grow(request, (void *)request->dead_list.rows, request->dead_list.count, sizeof *rows);
-        request->dead_list.rows = rows;
-        r = rows ? dead_row(base, request, statement, &rows[request->dead_list.count++]) : base_no_memory(base);
-        if (r < 0)
-            break;
-        room.rows--;
-        page_takes(&room, request->dead_list.rows[request->dead_list.count - 1].row.body.size);
-    }
-    sqlite3_reset(statement);
-    return r < 0 ? r : 0;
-}
-
-static int dead_list(struct base *base, fl_store_request *request)
-{
-    request->dead_list.rows = NULL;
-    request->dead_list.count = 0;
-    request->dead_list.next_seq = 0;
-    int64_t after = (int64_t)request->dead_list.after_seq;
-    if (request->dead_list.id_seq != 0)
-        after = (int64_t)request->dead_list.id_seq - 1;
-    int64_t ns = 0;
-    if (request->dead_list.ns.size > 0) {
-        ns = (int64_t)fl__namespace_find(base, request->dead_list.ns);
-        if (ns == 0)
-            return 0;
-    }
-    sqlite3_stmt *statement = fl__query(base, ns ? SQL_DEAD_NS : SQL_DEAD_ALL, ns ? "ii" : "i", after, ns);
-    return statement ? dead_rows(base, request, statement) : FL_NO_MEMORY;
-}
-
 /* --- Requests ----------------------------------------------------------------------------------------------------- */
 
 bool fl__request_writes(const fl_store_request *request)
@@ -583,6 +260,7 @@ bool fl__request_writes(const fl_store_request *request)
     case FL_STORE_LOAD:
     case FL_STORE_DEAD_LIST:
     case FL_STORE_HISTORY:
+    case FL_STORE_COUNT:
     case FL_STORE_BACKUP:
     case FL_STORE_MEET:
     case FL_STORE_RENEW:
@@ -592,7 +270,7 @@ bool fl__request_writes(const fl_store_request *request)
     }
 }
 
-/* Only the newest version may write; 0 is that of a shard that nobody has claimed. */
+/* Only the newest version may write. A shard that was never claimed has version 0. */
 static bool lost(const struct base *base, fl_store_request *request)
 {
     if (request->op == FL_STORE_CLAIM || (!fl__request_writes(request) && request->op != FL_STORE_RENEW))
@@ -600,14 +278,15 @@ static bool lost(const struct base *base, fl_store_request *request)
     if (request->version == base->version && request->version != 0)
         return false;
     fl__store_answer(request, FL_SHARD_LOST, "shard %u is owned by %.150s; nothing was written", base->number,
-                     base->owner[0] ? base->owner : "nobody");
+                     base->owner[0] ? base->owner : "no server");
     return true;
 }
 
-/* Not one that is moved, replaced or raised from the dead. */
+/* Whether a change creates a timer, and does not move, replace or redrive one. */
 static bool is_new(const fl_store_change *change)
 {
-    return change->put && change->remove.seq == 0 && change->unbury == 0 && same_key(change->put->id, change->put->key);
+    return change->put && change->remove.seq == 0 && change->unbury == 0 &&
+           key_equal(change->put->id, change->put->key);
 }
 
 static int write_changes(struct base *base, fl_store_request *request)
@@ -638,9 +317,9 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
     case FL_STORE_WRITE:
         return write_changes(base, request);
     case FL_STORE_FIND:
-        return find(base, request);
+        return fl__request_find(base, request);
     case FL_STORE_LIST:
-        return list(base, request);
+        return fl__request_list(base, request);
     case FL_STORE_REFILE:
         return refile(base, request);
     case FL_STORE_FINISH:
@@ -653,7 +332,9 @@ int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *r
     case FL_STORE_FORGET:
         return fl__history_erase(base, request);
     case FL_STORE_DEAD_LIST:
-        return dead_list(base, request);
+        return fl__request_dead_list(base, request);
+    case FL_STORE_COUNT:
+        return fl__request_count(base, request);
     case FL_STORE_MEET:
         fl__store_answer(request, FL_INVALID_ARGUMENT,
                          "servers cannot share this store; use PostgreSQL for several servers");

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Slots: tables of records, taken and given back.
  *
- * A slot that is given back is doomed: its records are still there, and are erased some hundred at a time beside the
- * commits, because to drop a table of a gigabyte takes a second. When it is empty it is free again.
+ * A slot that is given back is doomed: its records are erased some hundred at a time between commits, because dropping a
+ * table of a gigabyte takes a second. When the slot is empty it is free again.
  */
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "store/sqlite/base.h"
 
 enum { SLOTS_MORE = 16, ERASE_RECORDS = 128 };
@@ -35,6 +36,7 @@ static int prepare(struct base *base, uint32_t slot, const char *text, unsigned 
 
 static int prepared(struct base *base, uint32_t slot, enum slot_statement which, sqlite3_stmt **ret)
 {
+    fl__assert(slot < base->slot_count && (unsigned)which < SLOT_STATEMENTS);
     sqlite3_stmt **statement = &base->slots[slot].statements[which];
     if (!*statement) {
         int r = prepare(base, slot, texts[which], SQLITE_PREPARE_PERSISTENT, statement);
@@ -60,6 +62,7 @@ static int once(struct base *base, uint32_t slot, const char *text)
 static int resize(struct base *base, size_t count)
 {
     struct slot *slots = fl__resize(base->slots, count * sizeof *slots);
+    fl__assert(count > base->slot_count);
     if (!slots)
         return base_no_memory(base);
     memset(slots + base->slot_count, 0, (count - base->slot_count) * sizeof *slots);
@@ -95,6 +98,7 @@ int fl__slot_take(struct base *base, uint32_t *ret)
 
 int fl__slot_doom(struct base *base, uint32_t slot)
 {
+    fl__assert(slot < base->slot_count && base->slots[slot].use == SLOT_USED);
     base->slots[slot].use = SLOT_DOOMED;
     base->doomed++;
     return fl__run(base, SQL_DOOM, "i", (int64_t)slot);
@@ -136,6 +140,7 @@ static int erase(struct base *base, uint32_t slot, uint64_t deadline_ns)
     }
     if (r < 0)
         return r;
+    fl__assert(base->slots[slot].use == SLOT_DOOMED && base->doomed > 0);
     base->slots[slot].use = SLOT_FREE;
     base->doomed--;
     return fl__run(base, SQL_DOOM_DROP, "i", (int64_t)slot);
@@ -200,7 +205,7 @@ void fl__slots_unload(struct base *base)
     base->slot_count = base->doomed = 0;
 }
 
-/* For a file of an earlier version: its records have no checksums, those that are written from now on have. */
+/* For a file of an earlier version: its records have no checksums, but records that are written from now on have them. */
 int fl__slots_sum(struct base *base)
 {
     size_t count = 0;
@@ -215,6 +220,7 @@ int fl__slots_sum(struct base *base)
 int fl__record_next(struct base *base, struct record *record)
 {
     int r = fl__step(base, record->statement);
+    fl__assert(record->statement);
     if (r <= 0) {
         record->statement = NULL;
         return r;

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* The embedded store: sqlite:FOLDER.
  *
- * A file a shard, a thread a shard while anybody is attached to it. In the order in which a request meets them:
+ * One file per shard, and one thread per shard while a loop is attached to it. The files, in the order in which a request
+ * passes them:
  *
  *     sqlite.c      the store: attaching and detaching
- *     folder.c      the folder: its lock, its files
- *     worker.c      the thread of a shard: groups requests, commits, answers
- *     requests.c    what each request does; load.c, backup.c: those that take longer
- *     windows.c     the rows of windows, in chunks (chunk.c)
- *     names/        the index of names: names.c in memory; runs.c in the file; merge.c
+ *     folder.c      the folder: its files; lock.c
+ *     port.c        between the loops and the thread of a shard
+ *     worker.c      the thread of a shard: groups requests, commits
+ *     requests.c    carrying out requests; reads.c: finding, listing; load.c, backup.c: long ones; answer.c: memory of answers
+ *     windows.c     the rows of windows, in chunks (chunk.c); sweep.c: removing them
+ *     names/        the index of names: names.c in memory; runs.c and filter.c in the file; merge.c
  *     history.c     spans of history, in slots
  *     slots.c       tables of records, for all of these
- *     base.c        the file: schema, transactions, errors; namespaces.c
+ *     open.c        the file: schema, opening, loading
+ *     base.c        statements, transactions, errors; namespaces.c; counts.c: rows of each namespace
  *     damage.c      checksums, damage of the log; mark.c: a log that is missing
- *     background.c  what is done beside the commits
- *     helper.c      the second thread of a shard: the log is carried over into the file
+ *     background.c  work between commits
+ *     helper.c      the second thread of a shard: checkpoints of the log
  *
- * docs/store-sqlite.md is for those who run it.
+ * docs/store-sqlite.md is the guide for operators.
  */
 
 #include <pthread.h>
@@ -24,6 +27,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/worker.h"
 #include "store/sqlite/names/names.h"
@@ -33,13 +37,14 @@ struct sqlite_store {
     struct folder folder;
     fl_wall_clock *clock;
     pthread_mutex_t lock;
-    struct worker **workers; /* by shard; NULL if nobody was ever attached to it */
+    struct worker **workers; /* by shard; NULL if no loop was ever attached to it */
 };
 
 /* --- Attaching ---------------------------------------------------------------------------------------------------- */
 
 static struct worker *worker_of(struct sqlite_store *store, uint32_t shard)
 {
+    fl__assert(shard < store->store.shards);
     pthread_mutex_lock(&store->lock);
     struct worker *worker = store->workers[shard];
     if (!worker)
@@ -60,6 +65,7 @@ static int start(struct sqlite_store *store, uint32_t shard, struct worker *work
     char message[400];
     char *path = fl__folder_file(&store->folder, shard);
     int r = path ? fl__base_open(path, NULL, &worker->base, message, sizeof message) : FL_NO_MEMORY;
+    fl__assert(worker->state == WORKER_IDLE);
     fl__release(path);
     if (r < 0)
         return r;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* What is written to the log, put together.
+/* Combines writes to the log.
  *
- * SQLite writes each page of a commit to the log in two pieces, and the system takes longer for each of them than for what is
- * in it. So this stands between SQLite and the VFS that it would use: writes to a log that follow on each other are collected
- * and go out as one. It changes nothing about what is durable, because whatever could tell the difference comes after a
- * write-out: a sync (and so the end of a commit, and so everything that others may see), a look at the file or its size, a
- * cut, the end. Writes go out in the order in which they came. If one fails, what was collected is forgotten and the failure
- * is that of the call which had to write out; SQLite then takes the transaction back, of which nothing was durable.
+ * SQLite writes each page of a commit to the log in two pieces. A system call costs more than copying the bytes. So this VFS
+ * is between SQLite and its normal VFS, collects adjacent writes to a log, and sends them as one. Durability stays the same,
+ * because collected bytes are written before every call that could tell the difference: a sync (and so the end of a commit),
+ * reading the file or its size, truncating, closing. Writes keep their order. If a write fails, the collected bytes are
+ * dropped, and the call that caused the write fails. SQLite then rolls the transaction back, and nothing of it was durable.
  *
- * Other files are opened by the VFS below, and stay its own.
+ * Other files go to the normal VFS unchanged.
  */
 
 #include <pthread.h>

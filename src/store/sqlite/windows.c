@@ -8,20 +8,14 @@
  * Every window has one chunk in memory, the one that was changed last, as a rule that at its end: rows are appended to it
  * without asking SQLite for anything, and it is written when it is full, when another one is needed, or before a commit.
  * It covers all numbers from `first` up to `bound`, the key of the next chunk.
- *
- * Finishing. Settled rows are taken away chunk by chunk. If there are many chunks, the rest is left for later: the
- * progress by which they are settled is noted in the table `sweeps`, and whoever reads a window passes over rows that
- * such a note covers. A row that is filed anew where a note would cover it waits for that sweep to end.
  */
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "store/sqlite/base.h"
 #include "store/sqlite/names/names.h"
-
-static int sweep_all(struct base *base, struct window *window);
 
 /* --- Which there are ---------------------------------------------------------------------------------------------- */
 
@@ -73,7 +67,7 @@ int fl__window_make(struct base *base, uint64_t number, struct window **ret)
     return r == 0 ? add_window(base, number, slot, ret) : r;
 }
 
-static void free_sweep(struct base *base, struct sweep *sweep)
+void fl__window_free_sweep(struct base *base, struct sweep *sweep)
 {
     fl__release((void *)sweep->settled.keep);
     fl__release(sweep);
@@ -84,7 +78,7 @@ static void free_window(struct base *base, struct window *window)
 {
     while (window->sweeps) {
         struct sweep *next = window->sweeps->next;
-        free_sweep(base, window->sweeps);
+        fl__window_free_sweep(base, window->sweeps);
         window->sweeps = next;
     }
     fl__counts_free(window);
@@ -132,7 +126,7 @@ static int load_window(struct base *base, sqlite3_stmt *row, void *arg)
     return add_window(base, (uint64_t)sqlite3_column_int64(row, 0), (uint32_t)sqlite3_column_int64(row, 1), &window);
 }
 
-static int add_sweep(struct base *base, struct window *window, int64_t number, uint64_t from, fl_bytes settled)
+int fl__window_add_sweep(struct base *base, struct window *window, int64_t number, uint64_t from, fl_bytes settled)
 {
     struct sweep *sweep = fl__alloc_zeroed(sizeof *sweep);
     if (!sweep)
@@ -156,8 +150,8 @@ static int load_sweep(struct base *base, sqlite3_stmt *row, void *arg)
 {
     (void)arg;
     struct window *window = fl__window_find(base, (uint64_t)sqlite3_column_int64(row, 1));
-    return window ? add_sweep(base, window, sqlite3_column_int64(row, 0), (uint64_t)sqlite3_column_int64(row, 2),
-                              fl__column_bytes(row, 3))
+    return window ? fl__window_add_sweep(base, window, sqlite3_column_int64(row, 0),
+                                         (uint64_t)sqlite3_column_int64(row, 2), fl__column_bytes(row, 3))
                   : base_corrupt(base, "a sweep has no window");
 }
 
@@ -177,19 +171,15 @@ void fl__windows_unload(struct base *base)
     }
     fl__hash_free(&base->windows);
     base->dirty = base->recent = NULL;
-    assert(base->sweep_count == 0);
+    fl__assert(base->sweep_count == 0);
     base->sweep_last = 0;
 }
 
 /* --- The chunk that is being worked on ---------------------------------------------------------------------------- */
 
-static int corrupt_chunk(struct base *base)
-{
-    return base_corrupt(base, "a chunk of rows cannot be read");
-}
-
 static struct chunk_reader read_open(const struct window *window)
 {
+    fl__assert(window->size <= window->room);
     return fl__chunk_read(window->number, window->first, (fl_bytes){window->data, window->size});
 }
 
@@ -208,6 +198,7 @@ static int make_room(struct base *base, struct window *window, size_t size)
 
 void fl__window_dirty(struct base *base, struct window *window)
 {
+    fl__assert(!window->dirty || base->dirty);
     if (window->dirty)
         return;
     window->dirty = true;
@@ -226,6 +217,7 @@ static int write_open(struct base *base, struct window *window)
 {
     if (!window->changed)
         return 0;
+    fl__assert(window->size <= window->room);
     int r = 0;
     if (window->size > 0)
         r = fl__slot_put(base, window->slot, (int64_t)window->first, (fl_bytes){window->data, window->size});
@@ -236,8 +228,7 @@ static int write_open(struct base *base, struct window *window)
     return r;
 }
 
-/* The same before somebody else works on the records. */
-static int close_open(struct base *base, struct window *window)
+int fl__window_close_open(struct base *base, struct window *window)
 {
     int r = write_open(base, window);
     window->open = false;
@@ -279,7 +270,7 @@ static int open_record(struct base *base, struct window *window, const struct re
     struct entry entry;
     while ((r = fl__chunk_next(&reader, &entry)) > 0)
         window->last = entry.key.seq;
-    return r < 0 || window->last >= bound ? corrupt_chunk(base) : 0;
+    return r < 0 || window->last >= bound ? base_corrupt(base, BAD_CHUNK) : 0;
 }
 
 /* The key of the first chunk behind that of `seq`. */
@@ -300,7 +291,7 @@ static int open_at(struct base *base, struct window *window, uint64_t seq)
     if (window->open && window->first <= seq && seq < window->bound)
         return 0;
     uint64_t bound = UINT64_MAX;
-    int r = close_open(base, window);
+    int r = fl__window_close_open(base, window);
     if (r == 0)
         r = find_bound(base, window, seq, &bound);
     if (r < 0)
@@ -367,7 +358,7 @@ static int split(struct base *base, struct window *window, size_t at, uint64_t s
         size += fl__entry_encode(&entry, window->number, first, bytes + size); /* no longer than it was */
     }
     if (r < 0)
-        return corrupt_chunk(base);
+        return base_corrupt(base, BAD_CHUNK);
     window->size = at;
     window->bound = first;
     window->last = seq - 1;
@@ -380,7 +371,7 @@ static int insert(struct base *base, struct window *window, const struct entry *
     struct entry old;
     int r = fl__chunk_find(read_open(window), entry->key.seq, &old);
     if (r < 0)
-        return corrupt_chunk(base);
+        return base_corrupt(base, BAD_CHUNK);
     size_t at = (size_t)(old.begin - window->data);
     if (r > 0) {
         splice(window, at, (size_t)(entry_end(&old) - old.begin), NULL, 0);
@@ -408,7 +399,7 @@ static int insert(struct base *base, struct window *window, const struct entry *
 int fl__window_put(struct base *base, struct window *window, const struct entry *entry)
 {
     if (window->sweeps && window_swept(window, entry->key)) {
-        int r = sweep_all(base, window);
+        int r = fl__window_sweep_all(base, window);
         if (r < 0)
             return r;
     }
@@ -430,7 +421,7 @@ int fl__window_remove(struct base *base, struct window *window, fl_key key, stru
         return r;
     r = fl__chunk_find(read_open(window), key.seq, ret);
     if (r < 0)
-        return corrupt_chunk(base);
+        return base_corrupt(base, BAD_CHUNK);
     if (r == 0 || ret->key.at_us != key.at_us || window_swept(window, key))
         return 0;
     if (ret->name.size > 0) {
@@ -461,7 +452,7 @@ int fl__window_look(struct base *base, struct window *window, uint64_t seq, entr
     if (r > 0) {
         r = fl__chunk_find(reader, seq, &entry);
         if (r < 0)
-            r = corrupt_chunk(base);
+            r = base_corrupt(base, BAD_CHUNK);
     }
     if (r > 0)
         r = window_swept(window, entry.key) ? 0 : found(base, window, &entry, arg);
@@ -481,202 +472,4 @@ int fl__window_scan(struct base *base, struct window *window, uint64_t from, str
         fl__record_end(ret);
     }
     return r < 0 ? r : fl__slot_scan(base, window->slot, k, ret);
-}
-
-/* --- Finishing ---------------------------------------------------------------------------------------------------- */
-
-/* Takes rows away from the first chunk with a key from `*k` on: those settled by `settled`, and those that are to be swept
- * anyway. Gives 0 if there is no such chunk; else 1, and `*k` is behind it. */
-static int finish_chunk(struct base *base, struct window *window, const fl_progress *settled, int64_t *k,
-                        uint64_t *deleted)
-{
-    struct record record;
-    int r = fl__slot_scan(base, window->slot, *k, &record);
-    if (r <= 0)
-        return r;
-    *k = record.k + 1;
-    unsigned char *left = fl__base_scratch(base, record.v.size);
-    struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)record.k, record.v);
-    struct entry entry;
-    size_t size = 0, before = record.v.size;
-    int counted = 0;
-    while (left && counted == 0 && (r = fl__chunk_next(&reader, &entry)) > 0) {
-        if (fl_progress_settled(settled, entry.key) || window_swept(window, entry.key)) {
-            counted = fl__counts_add(base, window, entry.ns, -1);
-            ++*deleted;
-            continue;
-        }
-        size_t bytes = (size_t)(reader.at - entry.begin);
-        memcpy(left + size, entry.begin, bytes);
-        size += bytes;
-    }
-    fl__record_end(&record);
-    if (!left)
-        return FL_NO_MEMORY;
-    if (counted < 0)
-        return counted;
-    if (r < 0)
-        return corrupt_chunk(base);
-    if (size == 0)
-        r = fl__slot_drop(base, window->slot, *k - 1);
-    else if (size < before)
-        r = fl__slot_put(base, window->slot, *k - 1, (fl_bytes){left, size});
-    return r < 0 ? r : 1;
-}
-
-static int note_sweep(struct base *base, struct window *window, const fl_progress *settled, int64_t from)
-{
-    unsigned char *bytes = fl__base_scratch(base, fl__progress_size(settled));
-    if (!bytes)
-        return FL_NO_MEMORY;
-    fl_bytes encoded = {bytes, fl__progress_encode(settled, bytes)};
-    int64_t number = base->sweep_last + 1;
-    int r = fl__run(base, SQL_SWEEP, "iiib", number, (int64_t)window->number, from, encoded);
-    return r == 0 ? add_sweep(base, window, number, (uint64_t)from, encoded) : r;
-}
-
-static int end_if_empty(struct base *base, struct window *window)
-{
-    struct record record;
-    int r = fl__slot_scan(base, window->slot, 0, &record);
-    fl__record_end(&record);
-    return r == 0 ? fl__window_end(base, window) : r < 0 ? r : 0;
-}
-
-int fl__window_finish(struct base *base, struct window *window, const fl_progress *settled, size_t *limit,
-                      uint64_t *deleted)
-{
-    int64_t k = 0;
-    int r = close_open(base, window);
-    if (r < 0)
-        return r;
-    for (; *limit > 0; --*limit) {
-        r = finish_chunk(base, window, settled, &k, deleted);
-        if (r <= 0)
-            return r < 0 ? r : end_if_empty(base, window);
-    }
-    return note_sweep(base, window, settled, k);
-}
-
-static int end_sweep(struct base *base, struct window *window)
-{
-    struct sweep *sweep = window->sweeps;
-    int r = fl__run(base, SQL_SWEEP_DROP, "i", sweep->number);
-    window->sweeps = sweep->next;
-    free_sweep(base, sweep);
-    return r;
-}
-
-/* Goes on with the first sweep of a window. */
-static int sweep_some(struct base *base, struct window *window, uint64_t deadline_ns)
-{
-    struct sweep *sweep = window->sweeps;
-    uint64_t deleted = 0;
-    int64_t k = (int64_t)sweep->from;
-    int r = close_open(base, window);
-    if (r < 0)
-        return r;
-    while ((r = finish_chunk(base, window, &sweep->settled, &k, &deleted)) > 0)
-        if (fl__monotonic_ns() >= deadline_ns)
-            break;
-    if (r == 0)
-        return end_sweep(base, window);
-    sweep->from = (uint64_t)k;
-    return r < 0 ? r : fl__run(base, SQL_SWEEP_MOVE, "ii", k, sweep->number);
-}
-
-static int sweep_all(struct base *base, struct window *window)
-{
-    int r = 0;
-    while (window->sweeps && r == 0)
-        r = sweep_some(base, window, UINT64_MAX);
-    return r;
-}
-
-int fl__windows_sweep(struct base *base, uint64_t deadline_ns)
-{
-    for (struct window *window = fl__window_next(base, NULL), *next; window && base->sweep_count > 0; window = next) {
-        next = fl__window_next(base, window); /* this one may end */
-        if (!window->sweeps)
-            continue;
-        int r = sweep_some(base, window, deadline_ns);
-        if (r == 0 && !window->sweeps)
-            r = end_if_empty(base, window);
-        if (r < 0 || fl__monotonic_ns() >= deadline_ns)
-            return r;
-    }
-    return 0;
-}
-
-/* --- Filing again ------------------------------------------------------------------------------------------------- */
-
-/* Files rows of one chunk, `limit` at most. `*ret_left` is where the rest begins. */
-static int refile_chunk(struct base *base, struct window *window, struct chunk_reader reader, unsigned shift,
-                        size_t limit, struct refiled *refiled, const unsigned char **ret_left)
-{
-    struct entry entry;
-    int r = 1;
-    while (refiled->moved < limit && (r = fl__chunk_next(&reader, &entry)) > 0) {
-        r = fl__counts_add(base, window, entry.ns, -1);
-        if (r < 0)
-            return r;
-        if (window_swept(window, entry.key))
-            continue;
-        struct window *part;
-        uint64_t number = fl_window_of(entry.key.at_us, shift);
-        r = fl__window_make(base, number, &part);
-        if (r == 0)
-            r = fl__window_put(base, part, &entry);
-        if (r < 0)
-            return r;
-        refiled->parts |= (uint64_t)1 << (number & ((1 << FL_WINDOW_STEP) - 1));
-        refiled->moved++;
-    }
-    *ret_left = reader.at;
-    return r < 0 ? corrupt_chunk(base) : 0;
-}
-
-/* A chunk is taken out, its rows are filed, and what is over the limit is put back. */
-static int refile_record(struct base *base, struct window *window, struct record *record, unsigned shift, size_t limit,
-                         struct refiled *refiled)
-{
-    int64_t k = record->k;
-    size_t size = record->v.size;
-    unsigned char *copy = fl__alloc(size + 1);
-    if (copy && size > 0)
-        memcpy(copy, record->v.data, size);
-    fl__record_end(record);
-    if (!copy)
-        return base_no_memory(base);
-    struct chunk_reader reader = fl__chunk_read(window->number, (uint64_t)k, (fl_bytes){copy, size});
-    const unsigned char *left;
-    int r = refile_chunk(base, window, reader, shift, limit, refiled, &left);
-    if (r == 0) {
-        size_t rest = size - (size_t)(left - copy);
-        r = rest > 0 ? fl__slot_put(base, window->slot, k, (fl_bytes){left, rest})
-                     : fl__slot_drop(base, window->slot, k);
-    }
-    fl__release(copy);
-    return r;
-}
-
-int fl__window_refile(struct base *base, struct window *window, unsigned shift, size_t limit, struct refiled *ret)
-{
-    *ret = (struct refiled){0};
-    int r = close_open(base, window);
-    while (r == 0) {
-        struct record record;
-        r = fl__slot_scan(base, window->slot, 0, &record);
-        if (r < 0)
-            return r;
-        if (r == 0)
-            return fl__window_end(base, window);
-        if (ret->moved == limit) {
-            fl__record_end(&record);
-            ret->more = true;
-            return 0;
-        }
-        r = refile_record(base, window, &record, shift, limit, ret);
-    }
-    return r;
 }

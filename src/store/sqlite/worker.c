@@ -1,242 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* The thread of a shard.
  *
- * It takes all requests that are there, carries them out in one transaction, commits, and answers them all: the more come
- * in while the disk is being waited for, the more share the next wait. A transaction that has taken ten milliseconds, or will
- * have to merge for about as long because of the names in it, takes no more requests. Reads before the first write of a transaction are answered at once, those behind it with it. Windows
- * are loaded between transactions.
+ * It takes all waiting requests, carries them out in one transaction, commits, and answers them all. Requests that arrive
+ * during the sync of a commit share the next commit. A transaction that has taken ten milliseconds, or whose names will
+ * need about as much time for merging, takes no more requests. Reads before the first write of a transaction are answered at
+ * once, reads after it with the transaction. Windows are loaded between transactions.
  *
- * If anything in a transaction fails, all of it is rolled back and its requests are carried out again one by one: then
- * each has an answer of its own, and one that cannot be carried out does not harm the others.
+ * If a request fails, the transaction is rolled back and its requests are carried out again one by one. So each gets its own
+ * answer, and a request that fails does not affect the others.
  *
- * Answers go back through a list for each loop (a port) and one task, which is posted when the list becomes used. Rows of
- * a window go through a second list, at most eight batches at a time; a request for loading comes into the first list
- * when its last batch is in the second. So the loop hands out batches as long as the request in front is the one they
- * belong to, and keeps to the order.
- *
- * Locks: one for each shard, for what is passed between the threads, never held while anything is carried out.
+ * Locks: one per shard, for data that the threads exchange. It is never held while a request is carried out.
  */
 
 #include <pthread.h>
 
-#include "base/alloc.h"
+#include "base/assert.h"
 #include "store/sqlite/worker.h"
 #include "store/sqlite/names/names.h"
 
-enum { GROUP_NS = 10000000, GROUP_DEBT = 1 << 14, REST_NS = 1000000000, BATCHES_MAX = 8, ANSWERS_AT_ONCE = 64 };
-
-static const char detached_text[] = "the shard was detached; nothing was written";
-
-/* --- Answers, the shard's side ------------------------------------------------------------------------------------ */
-
-static void deliver(fl_loop *loop, void *arg);
-
-/* Under the lock. */
-static void post(struct port *port)
-{
-    if (port->posted)
-        return;
-    port->posted = true;
-    port->task = (fl_loop_task){.fn = deliver, .arg = port};
-    fl_loop_post_task(port->shard.loop, &port->task);
-}
-
-void fl__port_answer(struct port *port, fl_store_request *request)
-{
-    if (!request)
-        return;
-    pthread_mutex_lock(&port->worker->lock);
-    *port->out_end = request;
-    while (request->next)
-        request = request->next;
-    port->out_end = &request->next;
-    post(port);
-    pthread_mutex_unlock(&port->worker->lock);
-}
-
-void fl__port_send(struct worker *worker, struct port *port, struct batch *batch)
-{
-    batch->next = NULL;
-    pthread_mutex_lock(&worker->lock);
-    while (port->batch_count == BATCHES_MAX)
-        pthread_cond_wait(&worker->changed, &worker->lock);
-    *port->batches_end = batch;
-    port->batches_end = &batch->next;
-    port->batch_count++;
-    post(port);
-    pthread_mutex_unlock(&worker->lock);
-}
-
-struct batch *fl__port_batch(struct worker *worker, struct port *port, size_t bytes)
-{
-    struct batch *batch = NULL;
-    if (bytes <= BATCH_BYTES) {
-        pthread_mutex_lock(&worker->lock);
-        batch = port->spare;
-        if (batch)
-            port->spare = batch->next;
-        pthread_mutex_unlock(&worker->lock);
-    }
-    if (!batch) {
-        size_t room = bytes > BATCH_BYTES ? bytes : BATCH_BYTES;
-        batch = fl__alloc(sizeof *batch + BATCH_ROWS * sizeof *batch->rows + room);
-        if (!batch)
-            return NULL;
-        batch->room = room;
-        batch->bytes = (unsigned char *)(batch->rows + BATCH_ROWS);
-    }
-    batch->count = batch->used = 0;
-    return batch;
-}
-
-void fl__batch_free(struct batch *batch)
-{
-    fl__release(batch);
-}
-
-/* --- Answers, the loop's side ------------------------------------------------------------------------------------- */
-
-/* The request is the caller's again when `done` is called; what it points to is there until that returns. */
-static void hand_out(struct port *port, fl_store_request *request)
-{
-    void *answer = request->store_data;
-    request->store_data = NULL;
-    if (--port->outstanding == 0)
-        fl_loop_unhold(port->shard.loop);
-    request->done(request);
-    fl__answer_free(answer);
-}
-
-static void hand_out_rows(struct batch *batch)
-{
-    batch->request->load.rows(batch->request, batch->rows, batch->count);
-}
-
-static void keep_batch(struct port *port, struct batch *batch)
-{
-    if (batch->room > BATCH_BYTES) {
-        fl__batch_free(batch);
-        return;
-    }
-    batch->next = port->spare;
-    port->spare = batch;
-}
-
-static fl_store_request *pop_answer(struct port *port)
-{
-    fl_store_request *request = port->out;
-    if (!request || (port->batches && port->batches->request == request))
-        return NULL;
-    port->out = request->next;
-    if (!port->out)
-        port->out_end = &port->out;
-    return request;
-}
-
-static struct batch *pop_batch(struct port *port)
-{
-    struct batch *batch = port->batches;
-    if (!batch)
-        return NULL;
-    port->batches = batch->next;
-    if (!port->batches)
-        port->batches_end = &port->batches;
-    port->batch_count--;
-    pthread_cond_broadcast(&port->worker->changed);
-    return batch;
-}
-
-static void free_port(struct port *port)
-{
-    while (port->spare) {
-        struct batch *next = port->spare->next;
-        fl__batch_free(port->spare);
-        port->spare = next;
-    }
-    fl__release(port);
-}
-
-static void deliver(fl_loop *loop, void *arg)
-{
-    struct port *port = arg;
-    struct batch *batch = NULL;
-    fl_store_request *request;
-    pthread_mutex_lock(&port->worker->lock);
-    port->posted = false;
-    for (int i = 0; i < ANSWERS_AT_ONCE && (request = pop_answer(port)); i++) {
-        pthread_mutex_unlock(&port->worker->lock);
-        hand_out(port, request);
-        pthread_mutex_lock(&port->worker->lock);
-    }
-    if (!request) /* and not because it were too many answers at once */
-        batch = pop_batch(port);
-    if (batch) {
-        pthread_mutex_unlock(&port->worker->lock);
-        hand_out_rows(batch);
-        pthread_mutex_lock(&port->worker->lock);
-        keep_batch(port, batch);
-    }
-    if (port->out || port->batches)
-        post(port);
-    bool gone = port->gone && !port->posted; /* else the task is on its way again, and comes back to this */
-    pthread_mutex_unlock(&port->worker->lock);
-    if (!gone)
-        return;
-    fl_loop_fn detached = port->detached;
-    void *detached_arg = port->detached_arg;
-    free_port(port);
-    fl_loop_unhold(loop);
-    detached(loop, detached_arg);
-}
-
-/* --- Requests, the loop's side ------------------------------------------------------------------------------------ */
-
-/* Under the lock: there is something to do for the worker. */
-static void call(struct worker *worker)
-{
-    if (!worker->called)
-        pthread_cond_broadcast(&worker->changed);
-    worker->called = true;
-}
-
-void fl__port_submit(struct port *port, fl_store_request *request)
-{
-    struct worker *worker = port->worker;
-    request->next = NULL;
-    request->store_data = NULL;
-    if (port->outstanding++ == 0)
-        fl_loop_hold(port->shard.loop);
-    pthread_mutex_lock(&worker->lock);
-    if (port->gone) { /* in the callback of an answer that came because of that */
-        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
-        *port->out_end = request;
-        port->out_end = &request->next;
-        post(port);
-    } else {
-        *port->in_end = request;
-        port->in_end = &request->next;
-        call(worker);
-    }
-    pthread_mutex_unlock(&worker->lock);
-}
-
-void fl__port_detach(struct port *port, fl_loop_fn done, void *arg)
-{
-    fl_loop_hold(port->shard.loop);
-    port->detached = done;
-    port->detached_arg = arg;
-    pthread_mutex_lock(&port->worker->lock);
-    port->detaching = true;
-    call(port->worker);
-    pthread_mutex_unlock(&port->worker->lock);
-}
-
-void fl__shard_worker_wake(struct worker *worker)
-{
-    pthread_mutex_lock(&worker->lock);
-    call(worker);
-    pthread_mutex_unlock(&worker->lock);
-}
+enum { GROUP_NS = 10000000, GROUP_DEBT = 1 << 14, REST_NS = 1000000000 };
 
 /* --- Groups ------------------------------------------------------------------------------------------------------- */
 
@@ -249,6 +31,7 @@ struct group {
 
 static void group_add(struct group *group, fl_store_request *request)
 {
+    fl__assert(group->end && !*group->end);
     request->next = NULL;
     *group->end = request;
     group->end = &request->next;
@@ -281,7 +64,7 @@ static void run_alone(struct worker *worker, fl_store_request *request)
         fl__store_answer(request, r, "%s", base->message);
 }
 
-/* What has been carried out is taken back, and done again one by one. */
+/* Rolls the transaction back, and carries its requests out again one by one. */
 static void group_redo(struct worker *worker, struct group *group)
 {
     if (worker->base->in_transaction)
@@ -346,6 +129,7 @@ static void group_run(struct worker *worker, struct group *group, fl_store_reque
 
 static void run_load(struct worker *worker, struct group *group, fl_store_request *request)
 {
+    fl__assert(request->op == FL_STORE_LOAD);
     group_end(worker, group);
     int r = fl__request_load(worker, group->port, request);
     if (r < 0)
@@ -373,13 +157,12 @@ static void serve(struct worker *worker, struct port *port)
     group_end(worker, &group);
 }
 
-/* Nobody wants the answers any more, but everybody gets one. */
 static void refuse(struct worker *worker, struct port *port)
 {
+    fl__assert(port->closing);
     if (fl__backup_port(worker) == port)
         fl__backup_abort(worker, "the shard was detached");
-    for (fl_store_request *request = port->taken; request; request = request->next)
-        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
+    fl__port_refuse(port->taken);
     fl__port_answer(port, port->taken);
     port->taken = NULL;
 }
@@ -430,25 +213,25 @@ static void work_alone(struct worker *worker)
     fl__helper_look(worker->helper, base);
 }
 
-/* Lets go of a port, and answers what has come in since it was looked at. Under the lock. */
+/* Detaches a port, and answers the requests that have arrived since. Call it with the lock held. */
 static void let_go(struct worker *worker, struct port *port)
 {
     struct port **at = &worker->ports;
+    fl__assert(!port->gone);
     while (*at != port)
         at = &(*at)->next;
     *at = port->next;
-    for (fl_store_request *request = port->in; request; request = request->next)
-        fl__store_answer(request, FL_STORE_UNAVAILABLE, "%s", detached_text);
+    fl__port_refuse(port->in);
     if (port->in) {
         *port->out_end = port->in;
         port->out_end = port->in_end;
     }
     port->gone = true;
-    post(port);
+    fl__port_post(port);
 }
 
-/* Lets go of ports from which nothing more comes. The last one is kept: 1 if only that is left, and nobody else can come
- * any more. */
+/* Detaches the ports that send no more requests, except the last one. Returns true if only that one is left and no loop can
+ * attach any more. */
 static bool close_ports(struct worker *worker)
 {
     bool last = false;
@@ -502,6 +285,7 @@ static void *work(void *arg)
 
 int fl__shard_worker_start(struct worker *worker)
 {
+    fl__assert(worker->base && worker->state == WORKER_IDLE);
     worker->called = false;
     worker->backup = NULL;
     worker->rest_until_ns = 0;

@@ -10,11 +10,15 @@
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
-/* Memory that is freed when the request has been answered. NULL if there is none. */
+/* Memory that is freed when the request has been answered; NULL: no memory. */
 void *fl__answer_alloc(fl_store_request *request, size_t size);
 void fl__answer_free(void *store_data);
-/* Copies bytes into the memory of the answer; false: there is none. */
+/* Copies bytes into the memory of the answer; false: no memory. */
 bool fl__answer_keep(fl_store_request *request, fl_bytes *bytes);
+/* A row as it is given out: its namespace is resolved, its bytes are where they were. */
+int fl__row_of(struct base *base, const struct window *window, const struct entry *entry, fl_row *ret);
+int fl__answer_row(struct base *base, fl_store_request *request, const struct window *window, const struct entry *entry,
+                   fl_row *ret);
 /* An array of an answer that gets longer: room for one more than `count`; NULL: no memory. */
 void *fl__answer_grow(fl_store_request *request, void *array, size_t count, size_t size);
 
@@ -32,7 +36,7 @@ enum { BATCH_ROWS = 1024, BATCH_BYTES = 192 << 10 };
 
 /* --- A loop's side ------------------------------------------------------------------------------------------------ */
 
-/* What fl_store_attach() gives. */
+/* An attachment: fl_store_attach() returns it. */
 struct port {
     fl_shard shard; /* first */
     struct worker *worker;
@@ -65,7 +69,7 @@ enum worker_state { WORKER_IDLE, WORKER_RUNNING, WORKER_CLOSING, WORKER_ENDED };
 struct helper;
 struct backup;
 
-/* The thread of a shard, and everything of the shard that is there while somebody is attached to it. */
+/* The thread of a shard, and the state of the shard while a loop is attached to it. */
 struct worker {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something for the thread to do; or the state */
@@ -82,19 +86,23 @@ struct worker {
 };
 
 int fl__shard_worker_start(struct worker *worker);
-void fl__shard_worker_wake(struct worker *worker);
 
-void fl__port_submit(struct port *port, fl_store_request *request);
-void fl__port_detach(struct port *port, fl_loop_fn done, void *arg);
+/* --- Between the two: port.c -------------------------------------------------------------------------------------- */
 
+/* Answers the requests of a list that are no longer wanted, because each request must get an answer. */
+void fl__port_refuse(fl_store_request *request);
 /* Hands a list of answered requests over to the loop. */
 void fl__port_answer(struct port *port, fl_store_request *request);
-
 /* Hands a batch over; waits if the loop has too many. */
 void fl__port_send(struct worker *worker, struct port *port, struct batch *batch);
-/* One to be filled, with room for `bytes`. NULL if there is no memory. */
+/* A batch to fill, with room for `bytes`; NULL: no memory. */
 struct batch *fl__port_batch(struct worker *worker, struct port *port, size_t bytes);
 void fl__batch_free(struct batch *batch);
+void fl__port_submit(struct port *port, fl_store_request *request);
+void fl__port_detach(struct port *port, fl_loop_fn done, void *arg);
+void fl__shard_worker_wake(struct worker *worker);
+/* Sees to it that the loop takes its answers. Under the lock. */
+void fl__port_post(struct port *port);
 
 /* --- Work in the background --------------------------------------------------------------------------------------- */
 
@@ -111,11 +119,14 @@ bool fl__request_writes(const fl_store_request *request);
  * refused before anything was done; else it failed, and the transaction must be rolled back. */
 int fl__request_run(struct base *base, fl_wall_clock *clock, fl_store_request *request);
 
+/* Those of reads.c. */
+int fl__request_find(struct base *base, fl_store_request *request);
+int fl__request_list(struct base *base, fl_store_request *request);
+int fl__request_count(struct base *base, fl_store_request *request);
+int fl__request_dead_list(struct base *base, fl_store_request *request);
+
 /* FL_STORE_LOAD: the rows go to the port. */
 int fl__request_load(struct worker *worker, struct port *port, fl_store_request *request);
-
-/* A row as it is given out: its namespace is resolved, its bytes are where they were. */
-int fl__row_of(struct base *base, const struct window *window, const struct entry *entry, fl_row *ret);
 
 /* --- The second thread -------------------------------------------------------------------------------------------- */
 

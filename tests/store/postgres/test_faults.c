@@ -76,7 +76,7 @@ static uint64_t claim_insisting(void)
 /* --- At every byte ------------------------------------------------------------------------------------------------ */
 
 /* Some of everything that writes, with reads between, all under way at once: */
-enum { WRITES = 4, STEPS = 7 };
+enum { WRITES = 4, STEPS = 8 };
 
 struct scenario {
     fl_row rows[WRITES];
@@ -103,16 +103,15 @@ static void prepare(struct scenario *s, uint64_t version)
     s->asked[0] = to_write(version, &s->changes[0], 1);
     s->asked[1] = to_find(s->wants, 2);
     s->asked[2] = to_write(version, &s->changes[1], 1);
-    s->asked[3] = simple(FL_STORE_FINISH, version);
-    s->asked[3].request.finish.spans = &s->span;
-    s->asked[3].request.finish.span_count = 1;
-    s->asked[3].request.finish.changes = &s->changes[2];
-    s->asked[3].request.finish.change_count = 1;
-    s->asked[3].request.finish.record.seq_limit = next_seq;
+    s->asked[3] = to_write(version, &s->changes[2], 1);
     s->asked[4] = to_write(version, &s->changes[3], 1);
     s->asked[5] = simple(FL_STORE_RENEW, version);
     s->asked[5].request.renew.claim_us = HOUR_US;
     s->asked[6] = to_load(&s->window, 1);
+    s->asked[7] = simple(FL_STORE_FINISH, version);
+    s->asked[7].request.finish.spans = &s->span;
+    s->asked[7].request.finish.span_count = 1;
+    s->asked[7].request.finish.record.seq_limit = next_seq;
 }
 
 static int result_of(const struct scenario *s, unsigned step)

@@ -237,6 +237,28 @@ static const char version_1[] =
     " (0, 25::bigint << 56, 4, 1000, '\\x01636f756e7473', 'ns', '{}');"
     "INSERT INTO foliot_meta (key, value) VALUES ('shards', 2), ('schema', 1);";
 
+static const char *new_version_1(void)
+{
+    const char *name = new_schema();
+    pg_url(name);
+    pg_sql("SET search_path = %s; %s RESET search_path", name, version_1);
+    return name;
+}
+
+/* Of version 4: counts without windows. */
+TEST(tables_of_version_4_are_brought_up_to_date)
+{
+    const char *name = new_version_1();
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    pg_sql("DROP TABLE %s.foliot_count; CREATE TABLE %s.foliot_count (shard bigint, ns bytea, n bigint,"
+           " PRIMARY KEY (shard, ns)); UPDATE %s.foliot_meta SET value = 4 WHERE key IN ('schema', 'compatible')",
+           name, name, name);
+    CHECK_EQ(try_open(pg_url(name), 0), 0);
+    CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
+    CHECK_EQ(meta(name, "compatible"), PG_SCHEMA_COMPATIBLE);
+    CHECK_EQ(pg_number("SELECT n FROM %s.foliot_count WHERE win = 25::bigint << 56", name), 1);
+}
+
 /* Of version 3: without history. */
 TEST(tables_of_version_3_are_brought_up_to_date)
 {
@@ -249,14 +271,6 @@ TEST(tables_of_version_3_are_brought_up_to_date)
     CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
     CHECK_EQ(meta(name, "compatible"), PG_SCHEMA_COMPATIBLE);
     CHECK(has_table(name, "foliot_history") && has_table(name, "foliot_history_span"));
-}
-
-static const char *new_version_1(void)
-{
-    const char *name = new_schema();
-    pg_url(name);
-    pg_sql("SET search_path = %s; %s RESET search_path", name, version_1);
-    return name;
 }
 
 TEST(tables_of_version_1_are_brought_up_to_date)
@@ -413,7 +427,7 @@ TEST(where_there_is_citus_the_tables_are_distributed_by_shard)
 /* The n-th block of SQL in the documentation. */
 static char *documented(int n)
 {
-    static char page[20000];
+    static char page[40000];
     FILE *file = fopen(SOURCE "/docs/store-postgres.md", "r");
     CHECK(file);
     size_t size = fread(page, 1, sizeof page - 1, file);
@@ -481,6 +495,7 @@ TEST(tables_are_brought_up_to_date_as_the_documentation_says)
     pg_sql("SET search_path = %s; %s RESET search_path", name, documented(2));
     pg_sql("SET search_path = %s; %s RESET search_path", name, documented(3));
     pg_sql("SET search_path = %s; %s RESET search_path", name, documented(4));
+    pg_sql("SET search_path = %s; %s RESET search_path", name, documented(5));
     pg_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO old_user", name);
     CHECK_EQ(try_open(url_of("old_user", "postgres", options), 0), 0);
     CHECK_EQ(meta(name, "schema"), PG_SCHEMA_VERSION);
@@ -489,7 +504,7 @@ TEST(tables_are_brought_up_to_date_as_the_documentation_says)
 
 TEST(tables_are_distributed_as_the_documentation_says)
 {
-    const char *block = documented(6);
+    const char *block = documented(7);
     size_t lines = 0;
     for (const char *const *statement = fl__pg_distribute; *statement; statement++, lines++)
         CHECK(strstr(block, *statement));

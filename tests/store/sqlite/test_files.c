@@ -927,17 +927,48 @@ static void wait_for_helper(struct helper *helper)
         usleep(1000);
 }
 
+static void begin_long_log(struct worker *worker, uint32_t *ret_slot)
+{
+    make_store();
+    CHECK_EQ(fl__base_open(folder_file("shard-0000.db"), NULL, &worker->base, message, sizeof message), 0);
+    CHECK_EQ(fl__helper_start(worker, &worker->helper), 0);
+    CHECK_EQ(fl__base_begin(worker->base), 0);
+    CHECK_EQ(fl__slot_take(worker->base, ret_slot), 0);
+    CHECK_EQ(fl__base_commit(worker->base), 0);
+    commit_pages(worker->base, *ret_slot, 0);
+}
+
+TEST(what_is_written_behind_a_log_that_was_carried_over_is_the_only_rest)
+{
+    struct worker worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    uint32_t slot;
+    sqlite3 *reader;
+    begin_long_log(&worker, &slot);
+    CHECK_EQ(sqlite3_open(folder_file("shard-0000.db"), &reader), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(reader, "BEGIN; SELECT * FROM shard", NULL, NULL, NULL),
+             SQLITE_OK); /* the log cannot begin anew */
+    fl__helper_look(worker.helper, worker.base);
+    wait_for_helper(worker.helper);
+    int before = worker.base->frames;
+    CHECK_EQ(fl__base_begin(worker.base), 0);
+    CHECK_EQ(fl__slot_put(worker.base, slot, 10000, (fl_bytes){"x", 1}), 0);
+    CHECK_EQ(fl__base_commit(worker.base), 0);
+    CHECK(worker.base->frames > before);
+    CHECK_EQ(sqlite3_exec(reader, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(reader);
+    long long begin_bytes = written();
+    fl__helper_look(worker.helper, worker.base);
+    CHECK(written() > begin_bytes); /* so little is left that this thread does it */
+    fl__helper_stop(worker.helper);
+    fl__base_close(worker.base);
+    done();
+}
+
 TEST(a_new_log_is_not_taken_for_one_that_is_nearly_carried_over)
 {
     struct worker worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     uint32_t slot;
-    make_store();
-    CHECK_EQ(fl__base_open(folder_file("shard-0000.db"), NULL, &worker.base, message, sizeof message), 0);
-    CHECK_EQ(fl__helper_start(&worker, &worker.helper), 0);
-    CHECK_EQ(fl__base_begin(worker.base), 0);
-    CHECK_EQ(fl__slot_take(worker.base, &slot), 0);
-    CHECK_EQ(fl__base_commit(worker.base), 0);
-    commit_pages(worker.base, slot, 0);
+    begin_long_log(&worker, &slot);
     fl__helper_look(worker.helper, worker.base);
     wait_for_helper(worker.helper);
     int before = worker.base->frames;

@@ -27,16 +27,16 @@ struct names {
     uint64_t rows_since;       /* how many those are, about */
     bool late;                 /* there is something in the table `late` */
     struct run *runs;          /* newest first */
-    struct merge *merges;      /* those that are under way */
+    struct merge *merges;      /* merges in progress */
     bool tidy;                 /* windows have gone since the runs were looked at */
     uint64_t debt;             /* so many entries should be merged for the names that came in */
     struct spare_piece *spare; /* of filters */
     struct name_entry *merged;
     size_t merged_room; /* a block of a run while it is put together */
 
-    /* For those on other threads who ask whether a name is not there. As long as `sure`, what is in memory has all names
-     * that are in the file, and the shard's thread only adds to it, under the lock. Before it does anything else to the
-     * names it says that it is not sure; it is again when that has been committed. */
+    /* For other threads that ask whether a name is absent. While `sure` is set, memory has all names that are in the file,
+     * and the shard's thread only adds names, with the lock held. It clears `sure` before any other change of the names, and
+     * sets it again when the change is committed. */
     pthread_mutex_t lock;
     bool sure;
 };
@@ -45,13 +45,13 @@ struct run {
     struct run *next;
     uint32_t slot;
     uint64_t age;           /* younger ones have larger numbers */
-    uint64_t blocks;        /* into so many equal parts the range of hashes is divided */
-    uint64_t entries;       /* in those that are done */
+    uint64_t blocks;        /* number of equal parts of the range of hashes */
+    uint64_t entries;       /* in blocks that are written */
     uint64_t done;          /* blocks that are written: all, unless it is being merged from others */
     uint64_t lines;         /* of the filter, for a block */
-    uint64_t piece_blocks;  /* whose lines are in one piece */
+    uint64_t piece_blocks;  /* blocks with their lines in one piece */
     struct merge *into;     /* the merge it goes into, or NULL */
-    unsigned char **pieces; /* of the filter; NULL where nobody looks */
+    unsigned char **pieces; /* of the filter; NULL: never read */
 };
 
 static inline uint64_t block_of(const struct run *run, uint64_t hash)
@@ -118,9 +118,18 @@ struct spare_piece {
     struct spare_piece *next;
 };
 
-/* Takes the parts of the filter below a hash away; frees those that nobody has taken since. */
+/* The filter of a run: makes a piece; adds a hash; asks whether it may be there. */
+int fl__filter_make_piece(struct base *base, struct run *run, size_t piece);
+void fl__filter_add(const struct run *run, uint64_t hash);
+bool fl__filter_has(const struct run *run, uint64_t hash);
+unsigned char *fl__filter_line_of(const struct run *run, uint64_t hash);
+
+/* Takes away the pieces of the filter below a hash. Frees the pieces that no new run has taken since. */
 void fl__run_forget(struct base *base, struct run *run, uint64_t hash);
 void fl__pieces_release(struct base *base);
+
+/* In which piece of the filter a block has its lines. */
+size_t fl__run_piece_of(const struct run *run, uint64_t block);
 
 void fl__merges_unload(struct base *base);
 

@@ -10,7 +10,7 @@
  * block and go on in another transaction or another process; and the filters of the old runs are freed while that of the
  * new one is made, so that they never need twice the memory.
  *
- * Entries whose row is gone are left out where that can be seen without reading: no window is left in which it could be.
+ * Entries whose row is gone are left out if this is known without reading: the windows that could have the row are gone.
  * Some blocks of each run tell how many will be left. A run of which less than half is left is written anew by itself, when
  * windows have gone; so what names have cost is given back when their timers are over.
  *
@@ -179,7 +179,7 @@ static int has_row(struct base *base, const struct name_entry *entry)
     return r;
 }
 
-/* Takes out those whose row is gone. */
+/* Removes the entries whose row is gone. */
 static int weed(struct base *base, struct name_entry *entries, size_t *count)
 {
     size_t left = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The index of names: what is in memory.
+/* The index of names: the part in memory.
  *
- * Names of new rows are in a hash table, `fresh`, until there are enough of them to be written as a run. Nothing else is
- * written about them: a row is durable with its name in it. After a crash the rows whose numbers are not below `mark` are
- * read again from their windows; `mark` is the limit of numbers at the last run. A named row that is filed later with a
- * smaller number is noted in the table `late`. If rows without names come in, a run is written (or, if no name is fresh,
- * the mark moved) when there are as many as can be read again in a moment.
+ * Names of new rows are in a hash table, `fresh`, until there are enough for a run. No other copy is written, because the row
+ * itself contains its name. After a crash, the rows with numbers from `mark` on are read again from their windows; `mark` is
+ * the limit of numbers at the last run. The table `late` records named rows that are filed later with a smaller number. To
+ * keep this reading short, a run is also written (or, without fresh names, the mark moved) after a number of rows without
+ * names.
  *
- * There may be several entries for a name, and entries whose row is gone; of all rows that entries lead to, at most one
- * has the name. Nameless rows cost nothing.
+ * A name may have several entries, and the row of an entry may be gone. At most one of the rows that entries lead to has the
+ * name. Rows without names cost nothing.
  */
 
 #include <stddef.h>

@@ -5,11 +5,12 @@
 /* The index of names: where the row with a name may be.
  *
  *     names.c     names in memory, and what others ask of the index
- *     runs.c      sorted runs of entries in the file, with their Bloom filters
+ *     runs.c      sorted runs of entries in the file; filter.c: their Bloom filters
  *     merge.c     merges of runs
  *     internal.h  the index itself: what these three share
  *
- * The index has entries for rows that are gone, and several for one name: whoever follows an entry looks at the row. */
+ * The index may have entries for rows that are gone, and several entries for one name. A reader must check the row of an
+ * entry. */
 
 #include "store/sqlite/base.h"
 
@@ -19,7 +20,7 @@ struct name_entry {
     uint64_t tick; /* at_us >> FL_WINDOW_SHIFT_MIN */
 };
 
-/* What is asked of the index. */
+/* A query to the index. */
 struct name_query {
     uint64_t hash;
     size_t index; /* the caller's */
@@ -49,7 +50,7 @@ int fl__names_find(struct base *base, struct name_query *queries, size_t count, 
 
 /* Whether there is certainly no row of that name. Any thread; never waits. */
 bool fl__names_absent(struct base *base, const fl_store_want *want);
-/* What is in memory is what is committed: from now on fl__names_absent() may say so. */
+/* The names in memory are committed: from now on fl__names_absent() may use them. */
 void fl__names_committed(struct base *base);
 
 /* Writes a run if there are enough names in memory. */

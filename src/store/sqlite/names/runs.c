@@ -1,26 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs: sorted parts of the index of names, in the file.
  *
- * An entry says where a row with a certain hash of its name may be; whoever looks for a name looks at the row. An entry
- * whose row is gone is no entry, so that nothing has to be taken out of a run; and hashes may collide.
+ * An entry says where a row with a certain hash of its name may be. Readers check the row, because hashes may collide. They
+ * ignore an entry whose row is gone, so entries are never removed from a run.
  *
  * A run is written once, in the order of the hashes. The range of hashes is divided into equal parts, each with so many
  * entries as fit into a page in the mean: a block. Which one a hash is in is a multiplication, no search; it is the record
  * with that key in the run's slot:
  *
  *     hash 8, tick 6, seq 7 bytes, little endian, for each entry
- *
- * The filter. Most names that are looked for are not there. For each block there are some lines of 64 bytes in memory, a
- * Bloom filter each, with six questions in one line:
- *
- *     lines a block    bits a name    "perhaps" for one that is not there
- *     5                15             one in 600
- *     4                12             one in 230
- *     3                9              one in 70
- *
- * All runs are asked, and the largest have nearly all names: so those have three lines, which saves nearly half of the
- * memory, and the many small ones five, which costs little. 60 lines make a piece, which is stored too, under the key
- * -1 - number.
  */
 
 #include <string.h>
@@ -28,16 +16,16 @@
 #include "base/alloc.h"
 #include "store/sqlite/names/internal.h"
 
-enum { PROBES = 6, PROBE_BITS = 9, TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
+enum { TICK_BYTES = 6, SEQ_BYTES = 7, TOGETHER = 32 };
 
-static size_t piece_of(const struct run *run, uint64_t block)
+size_t fl__run_piece_of(const struct run *run, uint64_t block)
 {
     return (size_t)(block / run->piece_blocks);
 }
 
 static size_t pieces_of(const struct run *run)
 {
-    return piece_of(run, run->blocks - 1) + 1;
+    return fl__run_piece_of(run, run->blocks - 1) + 1;
 }
 
 unsigned fl__run_class(uint64_t entries)
@@ -54,77 +42,6 @@ static uint64_t lines_for(uint64_t entries)
 {
     unsigned class = fl__run_class(entries);
     return class < 2 ? 5 : class == 2 ? 4 : 3;
-}
-
-/* --- The filter --------------------------------------------------------------------------------------------------- */
-
-static unsigned char *line_of(const struct run *run, uint64_t hash)
-{
-    uint64_t block = block_of(run, hash);
-    uint64_t rest = hash * run->blocks; /* how far into the block, of 2^64 */
-    uint64_t line = block % run->piece_blocks * run->lines + (uint64_t)((unsigned __int128)rest * run->lines >> 64);
-    return run->pieces[piece_of(run, block)] + line * LINE_BYTES;
-}
-
-static uint64_t probes_of(uint64_t hash)
-{
-    return hash * 0x9e3779b97f4a7c15;
-}
-
-static void filter_add(const struct run *run, uint64_t hash)
-{
-    unsigned char *line = line_of(run, hash);
-    uint64_t probes = probes_of(hash);
-    for (int i = 0; i < PROBES; i++) {
-        probes = probes << PROBE_BITS | probes >> (64 - PROBE_BITS);
-        line[(probes & 511) >> 3] |= (unsigned char)(1 << (probes & 7));
-    }
-}
-
-static bool filter_has(const struct run *run, uint64_t hash)
-{
-    const unsigned char *line = line_of(run, hash);
-    uint64_t probes = probes_of(hash);
-    for (int i = 0; i < PROBES; i++) {
-        probes = probes << PROBE_BITS | probes >> (64 - PROBE_BITS);
-        if (!(line[(probes & 511) >> 3] & 1 << (probes & 7)))
-            return false;
-    }
-    return true;
-}
-
-static int make_piece(struct base *base, struct run *run, size_t piece)
-{
-    struct spare_piece *spare = base->names->spare;
-    if (run->pieces[piece])
-        return 0;
-    if (spare) {
-        base->names->spare = spare->next;
-        run->pieces[piece] = memset(spare, 0, PIECE_BYTES);
-    } else {
-        run->pieces[piece] = fl__alloc_zeroed(PIECE_BYTES);
-    }
-    return run->pieces[piece] ? 0 : base_no_memory(base);
-}
-
-void fl__run_forget(struct base *base, struct run *run, uint64_t hash)
-{
-    size_t below = piece_of(run, block_of(run, hash));
-    while (below > 0 && run->pieces[below - 1]) {
-        struct spare_piece *spare = (struct spare_piece *)run->pieces[--below];
-        run->pieces[below] = NULL;
-        spare->next = base->names->spare;
-        base->names->spare = spare;
-    }
-}
-
-void fl__pieces_release(struct base *base)
-{
-    while (base->names->spare) {
-        struct spare_piece *next = base->names->spare->next;
-        fl__release(base->names->spare);
-        base->names->spare = next;
-    }
 }
 
 /* --- Entries as bytes --------------------------------------------------------------------------------------------- */
@@ -219,8 +136,8 @@ static int store_piece(struct base *base, const struct run *run, size_t piece)
 int fl__run_write(struct base *base, struct run *run, const struct name_entry *entries, size_t count)
 {
     uint64_t block = run->done;
-    size_t piece = piece_of(run, block);
-    int r = make_piece(base, run, piece);
+    size_t piece = fl__run_piece_of(run, block);
+    int r = fl__filter_make_piece(base, run, piece);
     if (r < 0)
         return r;
     unsigned char *bytes = fl__base_scratch(base, count * ENTRY_BYTES + 1), *end = bytes;
@@ -230,7 +147,7 @@ int fl__run_write(struct base *base, struct run *run, const struct name_entry *e
         end = put_number(end, entries[i].hash, sizeof(uint64_t));
         end = put_number(end, entries[i].tick, TICK_BYTES);
         end = put_number(end, entries[i].seq, SEQ_BYTES);
-        filter_add(run, entries[i].hash);
+        fl__filter_add(run, entries[i].hash);
     }
     if (count > 0)
         r = fl__slot_put(base, run->slot, (int64_t)block, (fl_bytes){bytes, (size_t)(end - bytes)});
@@ -332,7 +249,7 @@ static int search_run(struct base *base, const struct run *run, struct name_quer
     return r;
 }
 
-/* Whether the run is the place to look for a hash: while runs are merged, what is done is in the new one. */
+/* Whether a hash is to be looked for in this run. During a merge, hashes that are already merged are in the new run. */
 static bool responsible(const struct run *run, uint64_t hash)
 {
     if (run->into)
@@ -349,11 +266,11 @@ static int find_some(struct base *base, const struct run *run, struct name_query
     for (size_t i = 0; i < count; i++) {
         if (queries[i].done || !responsible(run, queries[i].hash))
             continue;
-        __builtin_prefetch(line_of(run, queries[i].hash));
+        __builtin_prefetch(fl__filter_line_of(run, queries[i].hash));
         asked[waiting++] = &queries[i];
     }
     for (size_t i = 0; i < waiting; i++) {
-        int r = filter_has(run, asked[i]->hash) ? search_run(base, run, asked[i], found, arg) : 0;
+        int r = fl__filter_has(run, asked[i]->hash) ? search_run(base, run, asked[i], found, arg) : 0;
         if (r < 0)
             return r;
     }
@@ -375,18 +292,18 @@ int fl__runs_find(struct base *base, struct name_query *queries, size_t count, n
 bool fl__runs_may_have(const struct base *base, uint64_t hash)
 {
     for (const struct run *run = base->names->runs; run; run = run->next)
-        if (responsible(run, hash) && filter_has(run, hash))
+        if (responsible(run, hash) && fl__filter_has(run, hash))
             return true;
     return false;
 }
 
 /* --- Loading ------------------------------------------------------------------------------------------------------ */
 
-/* The first piece somebody looks at: what has been merged is asked of the new run. */
+/* The first piece that is still read. Hashes of earlier pieces are already merged into the new run. */
 static size_t first_piece(const struct run *run)
 {
     const struct run *out = run->into ? run->into->out : NULL;
-    return out ? piece_of(run, block_of(run, hash_of(out, out->done))) : 0;
+    return out ? fl__run_piece_of(run, block_of(run, hash_of(out, out->done))) : 0;
 }
 
 /* From the last one on. */
@@ -400,7 +317,7 @@ static int load_pieces(struct base *base, struct run *run)
         if (record.v.size != PIECE_BYTES)
             r = base_corrupt(base, "a filter of names has another size");
         else
-            r = make_piece(base, run, piece);
+            r = fl__filter_make_piece(base, run, piece);
         if (r < 0)
             break;
         memcpy(run->pieces[piece], record.v.data, PIECE_BYTES);
@@ -416,13 +333,13 @@ static int make_last_piece(struct base *base, struct run *run)
     struct run_cursor cursor = {.run = run, .next = run->done - run->done % run->piece_blocks};
     if (run->done == run->blocks || cursor.next == run->done)
         return 0;
-    int r = make_piece(base, run, piece_of(run, run->done));
+    int r = fl__filter_make_piece(base, run, fl__run_piece_of(run, run->done));
     while (r == 0 && (r = fl__cursor_advance(base, &cursor)) > 0) {
         r = 0;
         if (cursor.next > run->done)
             r = base_corrupt(base, "a run of names is longer than it says");
         else if (cursor.entries)
-            filter_add(run, cursor.entries[cursor.at].hash);
+            fl__filter_add(run, cursor.entries[cursor.at].hash);
     }
     fl__release(cursor.entries);
     return r;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* What an event says: the lines that every client gets, but for its number. */
+
+#include "api/events.h"
+#include "api/timer.h"
+
+const char *const event_names[EVENT_KINDS] = {
+    [EVENT_SCHEDULED] = "scheduled", [EVENT_FIRED] = "fired",         [EVENT_FAILED] = "failed",
+    [EVENT_DEAD] = "dead",           [EVENT_CANCELLED] = "cancelled", [EVENT_SKIPPED] = "skipped",
+    [EVENT_PAUSED] = "paused",       [EVENT_RESUMED] = "resumed",     [EVENT_MOVED] = "moved",
+};
+
+static void write_of_pause(struct out *text, enum event_kind kind, fl_bytes ns, int64_t now_us)
+{
+    out_format(text, "event: %s\ndata: {\"type\":\"%s\",\"at\":", event_names[kind], event_names[kind]);
+    out_time(text, now_us);
+    bool host = is_host_space(ns);
+    out_key(text, host ? "host" : "namespace");
+    out_string(text, (fl_bytes){(const char *)ns.data + host, ns.size - host});
+}
+
+static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shard, const fl_durable *timer,
+                           int64_t now_us)
+{
+    char id[FL_ID_TEXT + 1];
+    fl_id_format(shard, timer->id, id);
+    out_format(text, "event: %s\ndata: {\"type\":\"%s\",\"at\":", event_names[kind], event_names[kind]);
+    out_time(text, now_us);
+    out_format(text, ",\"id\":\"%s\",\"namespace\":", id);
+    out_string(text, timer->ns);
+    if (timer->name.size > 0) {
+        out_key(text, "name");
+        out_string(text, timer->name);
+    }
+    out_key(text, "due");
+    out_time(text, timer->due_us);
+    timer_write_origin(text, timer);
+    if (kind == EVENT_SKIPPED && timer->schedule.size > 0 && timer->id.seq == 0) { /* a run of occurrences */
+        out_key(text, "count");
+        out_number(text, timer->replaced);
+    }
+    out_key(text, "attempt");
+    out_number(text, timer->attempt);
+}
+
+void event_write(struct out *text, enum event_kind kind, uint32_t shard, const fl_durable *timer, fl_bytes reason,
+                 int64_t now_us)
+{
+    if (kind == EVENT_PAUSED || kind == EVENT_RESUMED)
+        write_of_pause(text, kind, timer->ns, now_us);
+    else
+        write_of_timer(text, kind, shard, timer, now_us);
+    if (reason.size > 0) {
+        out_key(text, "reason");
+        out_string(text, reason);
+    }
+    out_text(text, "}\n\n");
+}
