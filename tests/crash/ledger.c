@@ -308,8 +308,8 @@ void ledger_crash(struct ledger *ledger)
     for (uint32_t i = 0; i < ledger->count; i++) {
         struct timer *t = &ledger->timers[i];
         t->asked = t->flying = t->over = false;
-        bool unheard = t->unheard && t->now.version == t->maybe.version;
-        if ((t->ghost || unheard) && t->fired) { /* it was in memory; nobody knows about the store */
+        bool is_doubtful = (t->ghost || t->unheard) && t->now.version == t->maybe.version;
+        if (is_doubtful && t->fired) { /* it was in memory; nobody knows about the store */
             t->was_finished = t->finished;
             t->now = t->before;
             t->not_before_us = t->now.due_us;

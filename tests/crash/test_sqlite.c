@@ -9,6 +9,33 @@
 #include "store/sqlite/place.h"
 #include "test.h"
 
+/* The ledger itself: the version that was acknowledged stays what must fire if the outcome of its replacement is unknown. */
+TEST(a_replacement_of_unknown_outcome_may_never_have_been)
+{
+    struct ledger ledger;
+    struct packet ask;
+    ledger_init(&ledger, 1);
+    uint32_t number = ledger_add(&ledger, true);
+    CHECK(ledger_ask(&ledger, ASK_CREATE, number, 100, &ask));
+    uint32_t first = ask.version;
+    ledger_hear(&ledger, &(struct packet){.said = SAY_ANSWER, .asked = ASK_CREATE, .number = number, .version = first});
+    struct packet fired = {.said = SAY_FIRED, .number = number, .version = first, .due_us = 100, .at_us = 100};
+    struct packet settled = {.said = SAY_SETTLED, .number = number, .version = first, .result = FL_DONE, .at_us = 100};
+    ledger_hear(&ledger, &fired);
+    ledger_hear(&ledger, &settled);
+    CHECK(ledger_ask(&ledger, ASK_CREATE, number, 200, &ask));
+    ledger_hear(&ledger, &(struct packet){.said = SAY_ANSWER,
+                                          .asked = ASK_CREATE,
+                                          .number = number,
+                                          .version = ask.version,
+                                          .result = FL_OUTCOME_UNKNOWN});
+    ledger_crash(&ledger);
+    ledger_hear(&ledger, &fired);
+    ledger_hear(&ledger, &settled);
+    CHECK_EQ(ledger_left(&ledger), 0);
+    ledger_free(&ledger);
+}
+
 TEST(killed_again_and_again_nothing_is_lost)
 {
     struct drive drive;

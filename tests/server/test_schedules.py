@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Schedules: docs/schedules.md against a server whose clock is turned by hand, and across restarts."""
 
-from e2e import Receiver, Server, await_, check, expect, folder, problem, run, test
+from e2e import Receiver, Server, await_, check, expect, folder, microseconds, problem, run, test
 
 
 def advance(server, how):
@@ -303,7 +303,11 @@ def _():
 @test("a paused schedule does not create the occurrence that is queued")
 def _():
     with Server("--test-clock") as server:
-        put(server, "x", every="1m", overlap="queue").must(201)
+        begin = microseconds(put(server, "x", every="1m", overlap="queue").must(201)["created"])
+
+        def minutes(occurrence):
+            return (microseconds(occurrence) - begin) / 60_000_000
+
         advance(server, "1m")
         held = server.post("/v1/lease/demo", {"lease": "24h"}).must(200)["timers"]
         advance(server, "1m")
@@ -313,7 +317,11 @@ def _():
         expect((lease_all(server), server.get("/v1/schedules/demo/x").json["made"]), ([], 1))
         server.patch("/v1/schedules/demo/x", {"paused": False}).must(200)
         advance(server, "1s")
-        expect(len(lease_all(server)), 1, "the one that was queued")
+        waiting = server.post("/v1/lease/demo", {"lease": "24h", "max": 10}).must(200)["timers"]
+        expect([minutes(one["occurrence"]) for one in waiting], [2], "the one that was queued")
+        server.post("/v1/ack", {"acks": [{"lease": waiting[0]["lease"], "result": "done"}]}).must(200)
+        missed = await_(lambda: lease_all(server), "the latest one that was missed is in the queue meanwhile")
+        expect(([minutes(one) for one in missed], server.get("/v1/schedules/demo/x").json["made"]), ([6], 3))
 
 
 @test("a new overlap policy looks at the occurrences from before")
