@@ -104,29 +104,29 @@ static void perform(fl_op *op)
     op->timer.id = (fl_key){.at_us = (int64_t)(d >> 3) * 1000, .seq = (d | 1) & 0xffffff};
 }
 
-/* Answers the job that a shard has had for longest. */
+/* Answers the call that a shard has had for longest. */
 static void answer_one(uint32_t shard)
 {
-    struct shard_call *job = fuzz.first[shard];
-    fuzz.first[shard] = job->next;
-    if (!job->next)
+    struct shard_call *call = fuzz.first[shard];
+    fuzz.first[shard] = call->next;
+    if (!call->next)
         fuzz.end[shard] = &fuzz.first[shard];
-    for (size_t i = 0; i < job->batch.count; i++) {
-        fuzz.digests[shard] = fuzz.digests[shard] * 31 + digest_of(&job->batch.ops[i]);
-        perform(&job->batch.ops[i]);
+    for (size_t i = 0; i < call->batch.count; i++) {
+        fuzz.digests[shard] = fuzz.digests[shard] * 31 + digest_of(&call->batch.ops[i]);
+        perform(&call->batch.ops[i]);
     }
-    job->render(job);
-    job->done(job);
+    call->render(call);
+    call->done(call);
 }
 
-void shard_call_submit(struct shard_call *job)
+void shard_call_submit(struct shard_call *call)
 {
-    uint32_t shard = job->shard->number;
-    assert(job->batch.count > 0 && shard < SHARDS);
-    job->next = NULL;
-    *fuzz.end[shard] = job;
-    fuzz.end[shard] = &job->next;
-    if (!(fuzz.ways & LATE) && fuzz.first[shard] == job)
+    uint32_t shard = call->shard->number;
+    assert(call->batch.count > 0 && shard < SHARDS);
+    call->next = NULL;
+    *fuzz.end[shard] = call;
+    fuzz.end[shard] = &call->next;
+    if (!(fuzz.ways & LATE) && fuzz.first[shard] == call)
         answer_one(shard);
 }
 

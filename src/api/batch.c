@@ -281,7 +281,7 @@ void batch_begin(struct call *call)
 {
     struct batch *batch = calloc(1, sizeof *batch);
     if (batch)
-        batch->by_shard = calloc(call->worker->node->shard_count, sizeof(struct chunk_job *));
+        batch->by_shard = calloc(call->worker->node->shard_count, sizeof(struct chunk_part *));
     if (!batch || !batch->by_shard) {
         free(batch);
         call_refuse_result(call, FL_NO_MEMORY);

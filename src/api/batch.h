@@ -30,10 +30,10 @@ struct schedule_line {
 };
 
 /* The operations of a chunk on one shard. */
-struct chunk_job {
-    struct shard_call job;
+struct chunk_part {
+    struct shard_call call;
     struct chunk *chunk;
-    struct chunk_job *next;
+    struct chunk_part *next;
     struct out out;
     size_t read, answer; /* while the answers are put together */
     uint32_t *sizes;
@@ -48,7 +48,7 @@ struct chunk {
     char *text;
     struct line *lines;
     size_t count, capacity, schedules;
-    struct chunk_job *jobs;
+    struct chunk_part *parts;
     size_t left;
     size_t freeing; /* lines that may make room in their namespaces: those that cancel, and those that have a place */
     struct out problems;
@@ -68,7 +68,7 @@ struct batch {
     bool used_memory;   /* it has begun a chunk since it got it */
     bool waits;         /* for all chunks: the next line wants room in a namespace, and they may make it */
     struct problem cut; /* why we have ended it, in the last line of the answer; status 0: we have not */
-    struct chunk_job **by_shard;
+    struct chunk_part **by_shard;
     struct hash_table schedules; /* lines that are under way */
 };
 
@@ -86,7 +86,7 @@ bool schedule_line_is(struct json object);
 int schedule_line_read(struct chunk *chunk, struct json object, struct line *line, struct problem *problem);
 void schedule_line_send(struct schedule_line *line);
 void schedule_line_free(struct schedule_line *line); /* NULL is allowed */
-void chunk_part_back(struct chunk *chunk);           /* a job or a line about a schedule is done */
+void chunk_part_back(struct chunk *chunk);           /* a part of it or a line about a schedule is done */
 
 void batch_write_problem(struct out *out, const struct problem *problem);
 void batch_go_on(struct batch *batch); /* a chunk is done */

@@ -21,14 +21,14 @@ void chunk_free(struct chunk *chunk)
         place_give(node, &chunk->lines[i].place);
         schedule_line_free(chunk->lines[i].schedule);
     }
-    for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
-        next = job->next;
-        for (size_t i = 0; i < job->job.batch.count; i++)
-            place_give(node, &job->places[i]);
-        out_free(&job->out);
-        free(job->places);
-        free(job->sizes);
-        free(job);
+    for (struct chunk_part *part = chunk->parts, *next; part; part = next) {
+        next = part->next;
+        for (size_t i = 0; i < part->call.batch.count; i++)
+            place_give(node, &part->places[i]);
+        out_free(&part->out);
+        free(part->places);
+        free(part->sizes);
+        free(part);
     }
     out_free(&chunk->problems);
     scratch_free(&chunk->scratch);
@@ -158,22 +158,22 @@ static bool is_blank(const char *at, const char *end)
     return at == end;
 }
 
-/* --- Jobs --------------------------------------------------------------------------------------------------------- */
+/* --- Parts -------------------------------------------------------------------------------------------------------- */
 
-static void job_render(struct shard_call *job)
+static void part_render(struct shard_call *call)
 {
-    struct chunk_job *own = (struct chunk_job *)job;
-    out_reserve(&own->out, job->batch.count * 64);
-    for (size_t i = 0; i < job->batch.count; i++) {
+    struct chunk_part *own = (struct chunk_part *)call;
+    out_reserve(&own->out, call->batch.count * 64);
+    for (size_t i = 0; i < call->batch.count; i++) {
         const fl_op *op = &own->ops[i];
         size_t before = own->out.size;
         if (op->result < 0) {
             struct problem problem;
-            timers_problem(job->shard->worker->node, op, &problem);
+            timers_problem(call->shard->worker->node, op, &problem);
             batch_write_problem(&own->out, &problem);
         } else {
             char id[FL_ID_TEXT + 1];
-            fl_id_format(job->shard->number, op->timer.id, id);
+            fl_id_format(call->shard->number, op->timer.id, id);
             out_text(&own->out, "{\"ok\":true,\"id\":\"");
             out_put(&own->out, id, FL_ID_TEXT);
             out_text(&own->out, "\"}\n");
@@ -188,12 +188,12 @@ void chunk_part_back(struct chunk *chunk)
         batch_go_on(chunk->batch);
 }
 
-static void job_back(struct shard_call *over)
+static void part_back(struct shard_call *over)
 {
-    chunk_part_back(((struct chunk_job *)over)->chunk);
+    chunk_part_back(((struct chunk_part *)over)->chunk);
 }
 
-static bool jobs_make(struct chunk *chunk)
+static bool parts_make(struct chunk *chunk)
 {
     struct batch *batch = chunk->batch;
     struct node *node = batch->call->worker->node;
@@ -204,32 +204,32 @@ static bool jobs_make(struct chunk *chunk)
         size_t count = 0;
         for (size_t k = i; k < chunk->count; k++)
             count += chunk->lines[k].shard == shard;
-        struct chunk_job *job = malloc(sizeof *job + count * sizeof *job->ops);
+        struct chunk_part *part = malloc(sizeof *part + count * sizeof *part->ops);
         uint32_t *sizes = malloc(count * sizeof *sizes);
         struct space **places = calloc(count, sizeof(struct space *));
-        if (!job || !sizes || !places) {
-            free(job);
+        if (!part || !sizes || !places) {
+            free(part);
             free(sizes);
             free(places);
             return false;
         }
-        *job = (struct chunk_job){.chunk = chunk, .next = chunk->jobs, .sizes = sizes, .places = places};
-        job->job.errand.home = batch->call->worker;
-        job->job.done = job_back;
-        job->job.render = job_render;
-        job->job.brief = true;
-        job->job.shard = &node->shards[shard];
-        job->job.batch.ops = job->ops;
-        job->job.places = places;
-        chunk->jobs = batch->by_shard[shard] = job;
+        *part = (struct chunk_part){.chunk = chunk, .next = chunk->parts, .sizes = sizes, .places = places};
+        part->call.errand.home = batch->call->worker;
+        part->call.done = part_back;
+        part->call.render = part_render;
+        part->call.brief = true;
+        part->call.shard = &node->shards[shard];
+        part->call.batch.ops = part->ops;
+        part->call.places = places;
+        chunk->parts = batch->by_shard[shard] = part;
         chunk->left++;
     }
     for (size_t i = 0; i < chunk->count; i++)
         if (chunk->lines[i].shard != UINT32_MAX) {
-            struct shard_call *job = &batch->by_shard[chunk->lines[i].shard]->job;
-            job->places[job->batch.count] = chunk->lines[i].place;
+            struct shard_call *call = &batch->by_shard[chunk->lines[i].shard]->call;
+            call->places[call->batch.count] = chunk->lines[i].place;
             chunk->lines[i].place = NULL;
-            job->batch.ops[job->batch.count++] = chunk->lines[i].op;
+            call->batch.ops[call->batch.count++] = chunk->lines[i].op;
         }
     return true;
 }
@@ -240,8 +240,8 @@ void chunk_write(struct chunk *chunk)
     struct out *out = &batch->call->out;
     size_t problems = 0;
     out_clear(out);
-    for (struct chunk_job *job = chunk->jobs; job; job = job->next)
-        batch->by_shard[job->job.shard->number] = job;
+    for (struct chunk_part *part = chunk->parts; part; part = part->next)
+        batch->by_shard[part->call.shard->number] = part;
     for (size_t i = 0; i < chunk->count; i++) {
         const struct line *line = &chunk->lines[i];
         if (line->schedule) {
@@ -251,16 +251,16 @@ void chunk_write(struct chunk *chunk)
             out_put(out, chunk->problems.data + problems, line->size);
             problems += line->size;
         } else {
-            struct chunk_job *job = batch->by_shard[line->shard];
-            uint32_t size = job->sizes[job->answer++];
-            out->failed |= job->out.failed;
+            struct chunk_part *part = batch->by_shard[line->shard];
+            uint32_t size = part->sizes[part->answer++];
+            out->failed |= part->out.failed;
             if (!out->failed)
-                out_put(out, job->out.data + job->read, size);
-            job->read += size;
+                out_put(out, part->out.data + part->read, size);
+            part->read += size;
         }
     }
-    for (struct chunk_job *job = chunk->jobs; job; job = job->next)
-        batch->by_shard[job->job.shard->number] = NULL;
+    for (struct chunk_part *part = chunk->parts; part; part = part->next)
+        batch->by_shard[part->call.shard->number] = NULL;
     if (!batch->gone)
         http_write(batch->call->request, out_bytes(out));
 }
@@ -317,9 +317,9 @@ struct chunk *chunk_new(struct batch *batch, fl_bytes text, size_t *ret_used)
     chunk->batch = batch;
     chunk->text = copy;
     const char *end = read_lines(chunk, copy, copy + text.size);
-    bool made = end && !chunk->problems.failed && jobs_make(chunk);
-    for (struct chunk_job *job = chunk->jobs; job; job = job->next)
-        batch->by_shard[job->job.shard->number] = NULL;
+    bool made = end && !chunk->problems.failed && parts_make(chunk);
+    for (struct chunk_part *part = chunk->parts; part; part = part->next)
+        batch->by_shard[part->call.shard->number] = NULL;
     if (!made) {
         chunk_free(chunk);
         return NULL;
@@ -336,9 +336,9 @@ void chunk_send(struct chunk *chunk)
     for (size_t i = 0; i < chunk->count; i++)
         if (chunk->lines[i].schedule)
             schedule_line_send(chunk->lines[i].schedule);
-    for (struct chunk_job *job = chunk->jobs, *next; job; job = next) {
-        next = job->next;
-        shard_call_submit(&job->job);
+    for (struct chunk_part *part = chunk->parts, *next; part; part = next) {
+        next = part->next;
+        shard_call_submit(&part->call);
     }
     chunk->left--;
 }

@@ -31,7 +31,7 @@ struct group {
 
 struct many {
     struct shard_call page;
-    struct shard_call job; /* the operations on the dead letters of a page */
+    struct shard_call change; /* the operations on the dead letters of a page */
     struct call *call;
     struct filter filter;
     char prefix[FL_STORE_NAME_MAX];
@@ -151,7 +151,7 @@ static void take(struct many *many, const fl_op *found)
     }
     if (many->dry_run)
         return;
-    fl_op *op = &many->ops[many->job.batch.count++];
+    fl_op *op = &many->ops[many->change.batch.count++];
     *op = (fl_op){.kind = many->does, .timer = {.ns = many->call->ns, .id = found->timer.id}};
     if (many->rate > 0) {
         op->flags = FL_OP_SET_DUE;
@@ -163,7 +163,7 @@ static void render_found(struct shard_call *page)
 {
     struct many *many = (struct many *)page;
     many->result = page->listing.result;
-    many->job.batch.count = 0;
+    many->change.batch.count = 0;
     for (size_t i = 0; i < page->listing.count && many->result == 0; i++) {
         const fl_op *found = &page->listing.found[i];
         if (found->died_us <= many->began_us && filter_takes(&many->filter, found))
@@ -171,10 +171,10 @@ static void render_found(struct shard_call *page)
     }
 }
 
-static void render_changed(struct shard_call *job)
+static void render_changed(struct shard_call *call)
 {
-    struct many *many = (struct many *)((char *)job - offsetof(struct many, job));
-    for (size_t i = 0; i < job->batch.count; i++) {
+    struct many *many = (struct many *)((char *)call - offsetof(struct many, change));
+    for (size_t i = 0; i < call->batch.count; i++) {
         int r = many->ops[i].result;
         many->changed += r == 0;
         if (r < 0 && r != FL_TIMER_NOT_FOUND && r != FL_EXISTS)
@@ -224,18 +224,18 @@ static void go_on(struct many *many)
 
 static void changed_back(struct shard_call *over)
 {
-    go_on((struct many *)((char *)over - offsetof(struct many, job)));
+    go_on((struct many *)((char *)over - offsetof(struct many, change)));
 }
 
 static void page_back(struct shard_call *over)
 {
     struct many *many = (struct many *)over;
-    if (many->result < 0 || many->job.batch.count == 0) {
+    if (many->result < 0 || many->change.batch.count == 0) {
         go_on(many);
         return;
     }
-    many->job.shard = many->page.shard;
-    shard_call_submit(&many->job);
+    many->change.shard = many->page.shard;
+    shard_call_submit(&many->change);
 }
 
 /* --- What is asked for -------------------------------------------------------------------------------------------- */
@@ -329,7 +329,7 @@ static void many_begin(struct call *call, enum fl_op_kind does)
     many->call = call;
     many->does = does;
     many->began_us = node_now(call->worker->node);
-    many->page.errand.home = many->job.errand.home = call->worker;
+    many->page.errand.home = many->change.errand.home = call->worker;
     many->page.kind = CALL_PAGE;
     if (read_request(call, many) < 0) {
         many_refuse(many);
@@ -338,10 +338,10 @@ static void many_begin(struct call *call, enum fl_op_kind does)
     many->page.shard = &call->worker->node->shards[0];
     many->page.render = render_found;
     many->page.done = page_back;
-    many->job.batch.ops = many->ops;
-    many->job.render = render_changed;
-    many->job.brief = true;
-    many->job.done = changed_back;
+    many->change.batch.ops = many->ops;
+    many->change.render = render_changed;
+    many->change.brief = true;
+    many->change.done = changed_back;
     shard_call_submit(&many->page);
 }
 

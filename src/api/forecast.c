@@ -31,7 +31,7 @@ struct own_name {
 
 struct forecast {
     struct space_walk walk;
-    struct shard_call bars_job, page;
+    struct shard_call bars_call, page;
     struct call *call;
     const struct span *span;
     int64_t from_us, now_us;
@@ -258,25 +258,25 @@ static void find_schedules(struct forecast *forecast)
 
 /* --- Timers ------------------------------------------------------------------------------------------------------- */
 
-static void render_bars(struct shard_call *job)
+static void render_bars(struct shard_call *call)
 {
-    struct forecast *forecast = (struct forecast *)((char *)job - offsetof(struct forecast, bars_job));
-    forecast->result = job->forecast.result;
-    for (size_t i = 0; i < job->forecast.count && forecast->result == 0; i++) {
+    struct forecast *forecast = (struct forecast *)((char *)call - offsetof(struct forecast, bars_call));
+    forecast->result = call->forecast.result;
+    for (size_t i = 0; i < call->forecast.count && forecast->result == 0; i++) {
         forecast->sums[i].timers += forecast->bars[i].timers;
         forecast->sums[i].spread += forecast->bars[i].spread;
     }
 }
 
-static void bars_back(struct shard_call *job)
+static void bars_back(struct shard_call *call)
 {
-    struct forecast *forecast = (struct forecast *)((char *)job - offsetof(struct forecast, bars_job));
+    struct forecast *forecast = (struct forecast *)((char *)call - offsetof(struct forecast, bars_call));
     if (forecast->result < 0) {
         int result = forecast->result;
         call_refuse_result(forecast_end(forecast), result);
-    } else if (job->shard->number + 1 < forecast->call->worker->node->shard_count) {
-        job->shard++;
-        shard_call_submit(job);
+    } else if (call->shard->number + 1 < forecast->call->worker->node->shard_count) {
+        call->shard++;
+        shard_call_submit(call);
     } else {
         find_schedules(forecast);
     }
@@ -284,18 +284,18 @@ static void bars_back(struct shard_call *job)
 
 static void begin_bars(struct forecast *forecast)
 {
-    forecast->bars_job = (struct shard_call){.kind = CALL_FORECAST,
-                                             .errand.home = forecast->call->worker,
-                                             .shard = &forecast->call->worker->node->shards[0],
-                                             .forecast = {.ns = forecast->ns,
-                                                          .first_byte = ' ',
-                                                          .from_us = forecast->from_us,
-                                                          .step_us = (uint64_t)forecast->span->step_us,
-                                                          .count = forecast->span->count,
-                                                          .bars = forecast->bars},
-                                             .render = render_bars,
-                                             .done = bars_back};
-    shard_call_submit(&forecast->bars_job);
+    forecast->bars_call = (struct shard_call){.kind = CALL_FORECAST,
+                                              .errand.home = forecast->call->worker,
+                                              .shard = &forecast->call->worker->node->shards[0],
+                                              .forecast = {.ns = forecast->ns,
+                                                           .first_byte = ' ',
+                                                           .from_us = forecast->from_us,
+                                                           .step_us = (uint64_t)forecast->span->step_us,
+                                                           .count = forecast->span->count,
+                                                           .bars = forecast->bars},
+                                              .render = render_bars,
+                                              .done = bars_back};
+    shard_call_submit(&forecast->bars_call);
 }
 
 /* --- What is asked for -------------------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ int history_read_id(struct call *call, fl_key *ret, struct shard **ret_shard)
 }
 
 struct erasure {
-    struct shard_call job;
+    struct shard_call call;
     bool all;
     int result;
     void (*done)(void *arg, int result);
@@ -29,18 +29,18 @@ struct erasure {
     char ns[FL_STORE_NAME_MAX];
 };
 
-static void erased(struct shard_call *job)
+static void erased(struct shard_call *call)
 {
-    ((struct erasure *)job)->result = job->erasure.result;
+    ((struct erasure *)call)->result = call->erasure.result;
 }
 
-static void erased_back(struct shard_call *job)
+static void erased_back(struct shard_call *call)
 {
-    struct erasure *erasure = (struct erasure *)job;
-    const struct node *node = job->errand.home->node;
-    if (erasure->result == 0 && erasure->all && job->shard->number + 1 < node->shard_count) {
-        job->shard++;
-        shard_call_submit(job);
+    struct erasure *erasure = (struct erasure *)call;
+    const struct node *node = call->errand.home->node;
+    if (erasure->result == 0 && erasure->all && call->shard->number + 1 < node->shard_count) {
+        call->shard++;
+        shard_call_submit(call);
         return;
     }
     int result = erasure->result;
@@ -62,13 +62,13 @@ void history_erase(struct worker *worker, fl_bytes ns, struct shard *shard, fl_k
     erasure->all = !shard;
     erasure->done = done;
     erasure->arg = arg;
-    erasure->job.kind = CALL_FORGET;
-    erasure->job.errand.home = worker;
-    erasure->job.shard = shard ? shard : worker->node->shards;
-    erasure->job.render = erased;
-    erasure->job.done = erased_back;
-    erasure->job.erasure = (fl_history_erasure){.ns = {erasure->ns, ns.size}, .id = id};
-    shard_call_submit(&erasure->job);
+    erasure->call.kind = CALL_FORGET;
+    erasure->call.errand.home = worker;
+    erasure->call.shard = shard ? shard : worker->node->shards;
+    erasure->call.render = erased;
+    erasure->call.done = erased_back;
+    erasure->call.erasure = (fl_history_erasure){.ns = {erasure->ns, ns.size}, .id = id};
+    shard_call_submit(&erasure->call);
 }
 
 static void deleted(void *arg, int result)

@@ -27,7 +27,7 @@ struct list {
     int result;
     bool dry_run;
     uint64_t matched, cancelled;
-    struct shard_call job; /* cancels what a page has found */
+    struct shard_call cancel; /* what a page has found */
     fl_op *ops;
     bool schedules; /* instead of timers */
     char ns[SCHEDULE_NS_ROOM];
@@ -155,7 +155,7 @@ static struct list *list_new(struct call *call)
         return NULL;
     }
     list->call = call;
-    list->page.errand.home = list->job.errand.home = call->worker;
+    list->page.errand.home = list->cancel.errand.home = call->worker;
     return list;
 }
 
@@ -292,16 +292,16 @@ static void render_matches(struct shard_call *page)
     struct list *list = (struct list *)page;
     list->result = page->listing.result;
     list->matched += page->listing.count;
-    list->job.batch.count = 0;
+    list->cancel.batch.count = 0;
     for (size_t i = 0; i < page->listing.count && !list->dry_run; i++)
-        list->ops[list->job.batch.count++] =
+        list->ops[list->cancel.batch.count++] =
             (fl_op){.kind = FL_OP_CANCEL, .timer = {.ns = list->call->ns, .id = page->listing.found[i].timer.id}};
 }
 
-static void render_cancelled(struct shard_call *job)
+static void render_cancelled(struct shard_call *call)
 {
-    struct list *list = (struct list *)((char *)job - offsetof(struct list, job));
-    for (size_t i = 0; i < job->batch.count; i++) {
+    struct list *list = (struct list *)((char *)call - offsetof(struct list, cancel));
+    for (size_t i = 0; i < call->batch.count; i++) {
         int r = list->ops[i].result;
         list->cancelled += r == 0;
         if (r < 0 && r != FL_TIMER_NOT_FOUND && r != FL_BUSY)
@@ -329,18 +329,18 @@ static void matches_go_on(struct list *list)
 
 static void cancelled_back(struct shard_call *over)
 {
-    matches_go_on((struct list *)((char *)over - offsetof(struct list, job)));
+    matches_go_on((struct list *)((char *)over - offsetof(struct list, cancel)));
 }
 
 static void matches_back(struct shard_call *over)
 {
     struct list *list = (struct list *)over;
-    if (list->result < 0 || list->job.batch.count == 0) {
+    if (list->result < 0 || list->cancel.batch.count == 0) {
         matches_go_on(list);
         return;
     }
-    list->job.shard = list->page.shard;
-    shard_call_submit(&list->job);
+    list->cancel.shard = list->page.shard;
+    shard_call_submit(&list->cancel);
 }
 
 static int read_true(struct call *call, const char *name, bool *ret)
@@ -386,25 +386,25 @@ void list_cancel(struct call *call)
     list->page.render = render_matches;
     list->page.kind = CALL_PAGE;
     list->page.done = matches_back;
-    list->job.batch.ops = list->ops;
-    list->job.render = render_cancelled;
-    list->job.brief = true;
-    list->job.done = cancelled_back;
+    list->cancel.batch.ops = list->ops;
+    list->cancel.render = render_cancelled;
+    list->cancel.brief = true;
+    list->cancel.done = cancelled_back;
     shard_call_submit(&list->page);
 }
 
 /* --- One dead letter ---------------------------------------------------------------------------------------------- */
 
 struct dead {
-    struct shard_call job;
+    struct shard_call shard_call;
     struct call *call;
     fl_op op;
     bool without; /* its payload is wanted, and it has none */
 };
 
-static void dead_render(struct shard_call *job)
+static void dead_render(struct shard_call *shard_call)
 {
-    struct dead *dead = (struct dead *)job;
+    struct dead *dead = (struct dead *)shard_call;
     struct call *call = dead->call;
     const fl_op *op = &dead->op;
     if (op->result < 0) {
@@ -416,7 +416,7 @@ static void dead_render(struct shard_call *job)
     if (call->part == PART_PAYLOAD)
         dead->without = part_write_payload(call, &op->timer) < 0;
     else if (op->kind != FL_OP_DEAD_DELETE)
-        write_found(call, job->shard->number, op, op->kind == FL_OP_DEAD_GET);
+        write_found(call, shard_call->shard->number, op, op->kind == FL_OP_DEAD_GET);
 }
 
 static void dead_back(struct shard_call *over)
@@ -449,13 +449,13 @@ static void dead_begin(struct call *call, enum fl_op_kind kind)
         return;
     }
     dead->call = call;
-    dead->job.batch.ops = &dead->op;
-    dead->job.batch.count = 1;
-    dead->job.errand.home = call->worker;
-    dead->job.done = dead_back;
-    dead->job.render = dead_render;
-    dead->job.shard = &node->shards[shard];
-    shard_call_submit(&dead->job);
+    dead->shard_call.batch.ops = &dead->op;
+    dead->shard_call.batch.count = 1;
+    dead->shard_call.errand.home = call->worker;
+    dead->shard_call.done = dead_back;
+    dead->shard_call.render = dead_render;
+    dead->shard_call.shard = &node->shards[shard];
+    shard_call_submit(&dead->shard_call);
 }
 
 void dead_get(struct call *call)

@@ -127,16 +127,16 @@ void schedules_preview_unsaved(struct call *call)
 
 /* --- Trigger and backfill ------------------------------------------------------------------------------------------- */
 
-static void triggered(struct shard_call *job)
+static void triggered(struct shard_call *shard_call)
 {
-    struct schedule_request *request = (struct schedule_request *)job;
+    struct schedule_request *request = (struct schedule_request *)shard_call;
     struct call *call = request->call;
     char id[FL_ID_TEXT + 1];
     if (request->result < 0) {
         schedule_refuse_result(request, request->result);
         return;
     }
-    fl_id_format(job->shard->number, request->id, id);
+    fl_id_format(shard_call->shard->number, request->id, id);
     out_format(&call->out, "{\"id\":\"%s\"}", id);
     schedule_request_end(request);
     call_answer(call, 202);
@@ -205,14 +205,14 @@ static int read_span(struct schedule_request *request)
 
 static void backfill_go_on(struct schedule_request *request);
 
-static void backfilled(struct shard_call *job)
+static void backfilled(struct shard_call *call)
 {
-    struct schedule_request *request = (struct schedule_request *)job;
+    struct schedule_request *request = (struct schedule_request *)call;
     if (request->result < 0) {
         schedule_refuse_result(request, request->result);
         return;
     }
-    request->made += job->batch.count;
+    request->made += call->batch.count;
     backfill_go_on(request);
 }
 

@@ -70,13 +70,13 @@ void schedule_not_found(struct schedule_request *request)
 
 /* --- The row -------------------------------------------------------------------------------------------------------- */
 
-static void render(struct shard_call *job)
+static void render(struct shard_call *call)
 {
-    struct schedule_request *request = (struct schedule_request *)job;
+    struct schedule_request *request = (struct schedule_request *)call;
     const fl_op *op = &request->ops[0];
     request->result = op->result;
     request->outcome = op->outcome;
-    request->id = request->ops[job->batch.count - 1].timer.id;
+    request->id = request->ops[call->batch.count - 1].timer.id;
     if (op->result < 0 || op->kind != FL_OP_GET)
         return;
     request->revision = op->timer.revision;
@@ -88,15 +88,16 @@ static void render(struct shard_call *job)
         request->result = FL_NO_MEMORY;
 }
 
-void schedule_submit(struct schedule_request *request, size_t count, void (*done)(struct shard_call *job))
+void schedule_submit(struct schedule_request *request, size_t count, void (*done)(struct shard_call *shard_call))
 {
     struct call *call = request->call;
-    request->job = (struct shard_call){.kind = CALL_OPS, .errand.home = call->worker, .render = render, .done = done};
-    request->job.batch.ops = request->ops;
-    request->job.batch.count = count;
-    request->job.batch.atomic = count > 1;
-    request->job.shard = shard_of_name(call->worker->node, schedule_ns(call->ns, request->ns), call->name);
-    shard_call_submit(&request->job);
+    request->shard_call =
+        (struct shard_call){.kind = CALL_OPS, .errand.home = call->worker, .render = render, .done = done};
+    request->shard_call.batch.ops = request->ops;
+    request->shard_call.batch.count = count;
+    request->shard_call.batch.atomic = count > 1;
+    request->shard_call.shard = shard_of_name(call->worker->node, schedule_ns(call->ns, request->ns), call->name);
+    shard_call_submit(&request->shard_call);
 }
 
 /* The rules of its zone may have changed since it was written. */
@@ -109,9 +110,9 @@ static void rezone(struct schedule_request *request)
     rule_free(rule);
 }
 
-static void row_read(struct shard_call *job)
+static void row_read(struct shard_call *call)
 {
-    struct schedule_request *request = (struct schedule_request *)job;
+    struct schedule_request *request = (struct schedule_request *)call;
     bool found = request->result == 0;
     if (found) {
         int r = schedule_read((fl_bytes){request->stored, request->stored_size}, &request->schedule);
@@ -205,9 +206,9 @@ static void note_change(const struct schedule_request *request)
         atomic_fetch_add(&api_of(request->call->worker)->schedule_changes, 1);
 }
 
-static void written(struct shard_call *job)
+static void written(struct shard_call *call)
 {
-    struct schedule_request *request = (struct schedule_request *)job;
+    struct schedule_request *request = (struct schedule_request *)call;
     note_change(request);
     if (is_race(request->result) || (request->result == FL_TIMER_NOT_FOUND && request->revision != 0))
         begin_again(request);
@@ -369,9 +370,9 @@ void schedules_get(struct call *call)
         schedule_read_row(request);
 }
 
-static void deleted(struct shard_call *job)
+static void deleted(struct shard_call *call)
 {
-    struct schedule_request *request = (struct schedule_request *)job;
+    struct schedule_request *request = (struct schedule_request *)call;
     note_change(request);
     if (is_race(request->result))
         begin_again(request);

@@ -13,7 +13,7 @@ struct schedule_request;
 typedef void (*schedule_row_fn)(struct schedule_request *request, bool found);
 
 struct schedule_request {
-    struct shard_call job;
+    struct shard_call shard_call;
     struct call *call;
     schedule_row_fn then;
     fl_op *ops; /* `one`, or many */
@@ -47,7 +47,7 @@ void schedule_not_found(struct schedule_request *request);
 void schedule_read_row(struct schedule_request *request); /* then calls `then` */
 /* A line of a batch, with a call of its own (`answered`). */
 void schedule_put_line(struct call *call, struct json line, bool only_new);
-void schedule_submit(struct schedule_request *request, size_t count, void (*done)(struct shard_call *job)); /* `ops` */
+void schedule_submit(struct schedule_request *request, size_t count, void (*done)(struct shard_call *call)); /* `ops` */
 /* Read the body into the schedule, and compile its rule. They return 0, or -1 and the call's problem. */
 int schedule_read_body(struct schedule_request *request, bool *ret_only_paused);
 int schedule_compile_rule(struct schedule_request *request);

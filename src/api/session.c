@@ -26,7 +26,7 @@ struct session_row {
 };
 
 struct session {
-    struct shard_call job;
+    struct shard_call call;
     fl_op op;
     struct session_row row;
     bool found;
@@ -43,9 +43,9 @@ static int64_t machine_now_us(void)
 
 /* --- The row ------------------------------------------------------------------------------------------------------ */
 
-static void row_found(struct shard_call *job)
+static void row_found(struct shard_call *call)
 {
-    struct session *session = (struct session *)job;
+    struct session *session = (struct session *)call;
     const fl_op *op = &session->op;
     session->found = op->result == 0;
     if (op->kind != FL_OP_GET || !session->found)
@@ -77,12 +77,12 @@ static struct session *session_new(struct worker *worker, fl_bytes cookie, enum 
     session->op.timer.name = (fl_bytes){session->name, 64};
     session->done = done;
     session->arg = arg;
-    session->job.errand.home = worker;
-    session->job.batch.ops = &session->op;
-    session->job.batch.count = 1;
-    session->job.render = row_found;
-    session->job.done = row_back;
-    session->job.shard = shard_of_op(worker->node, &session->op);
+    session->call.errand.home = worker;
+    session->call.batch.ops = &session->op;
+    session->call.batch.count = 1;
+    session->call.render = row_found;
+    session->call.done = row_back;
+    session->call.shard = shard_of_op(worker->node, &session->op);
     return session;
 }
 
@@ -135,7 +135,7 @@ void session_enter(struct call *call)
     struct session *session =
         session_new(call->worker, (fl_bytes){call->cookie, SESSION_COOKIE}, FL_OP_GET, looked, call);
     if (session)
-        shard_call_submit(&session->job);
+        shard_call_submit(&session->call);
     else
         call_refuse_result(call, FL_NO_MEMORY);
 }
@@ -190,7 +190,7 @@ void session_watch_look(struct session_watch *watch)
     if (!session)
         return;
     watch->looking = true;
-    shard_call_submit(&session->job);
+    shard_call_submit(&session->call);
 }
 
 /* --- Signing in and out --------------------------------------------------------------------------------------------- */
@@ -272,7 +272,7 @@ static void begin_session(struct call *call, const struct token *token)
     session->op.timer.due_us = node_now(call->worker->node) + VALID_US;
     if (call->worker->node->config.test_clock)
         session->op.timer.due_us = FL_STORE_TIME_END - 1;
-    shard_call_submit(&session->job);
+    shard_call_submit(&session->call);
 }
 
 void session_post(struct call *call)
@@ -321,7 +321,7 @@ void session_delete(struct call *call)
     } else {
         struct session *session = session_new(call->worker, cookie, FL_OP_CANCEL, signed_out, call);
         if (session)
-            shard_call_submit(&session->job);
+            shard_call_submit(&session->call);
         else
             call_refuse_result(call, FL_NO_MEMORY);
     }

@@ -13,7 +13,7 @@ enum { PAGE = 1000 };
 
 struct deletion {
     struct shard_call page;
-    struct shard_call job; /* removes what a page has found */
+    struct shard_call removal; /* of what a page has found */
     fl_op *ops;
     struct call *call;
     enum { SCHEDULES, TIMERS, DEAD_LETTERS } what; /* of the page */
@@ -71,16 +71,16 @@ static void render_found(struct shard_call *page)
     struct deletion *deletion = (struct deletion *)page;
     enum fl_op_kind kind = page->listing.dead ? FL_OP_DEAD_DELETE : FL_OP_CANCEL;
     deletion->result = page->listing.result;
-    deletion->job.batch.count = 0;
+    deletion->removal.batch.count = 0;
     for (size_t i = 0; i < page->listing.count && deletion->result == 0; i++)
-        deletion->ops[deletion->job.batch.count++] =
+        deletion->ops[deletion->removal.batch.count++] =
             (fl_op){.kind = kind, .timer = {.ns = page->listing.ns, .id = page->listing.found[i].timer.id}};
 }
 
-static void render_removed(struct shard_call *job)
+static void render_removed(struct shard_call *call)
 {
-    struct deletion *deletion = (struct deletion *)((char *)job - offsetof(struct deletion, job));
-    for (size_t i = 0; i < job->batch.count; i++) {
+    struct deletion *deletion = (struct deletion *)((char *)call - offsetof(struct deletion, removal));
+    for (size_t i = 0; i < call->batch.count; i++) {
         int r = deletion->ops[i].result;
         deletion->busy += r == FL_BUSY;
         if (r < 0 && r != FL_TIMER_NOT_FOUND && r != FL_BUSY)
@@ -130,19 +130,19 @@ static void go_on(struct deletion *deletion)
 
 static void removed_back(struct shard_call *over)
 {
-    go_on((struct deletion *)((char *)over - offsetof(struct deletion, job)));
+    go_on((struct deletion *)((char *)over - offsetof(struct deletion, removal)));
 }
 
 static void found_back(struct shard_call *over)
 {
     struct deletion *deletion = (struct deletion *)over;
-    if (deletion->result < 0 || deletion->job.batch.count == 0) {
+    if (deletion->result < 0 || deletion->removal.batch.count == 0) {
         go_on(deletion);
     } else if (!deletion->all) {
         not_empty(deletion, deletion->page.listing.dead ? "dead letters" : "timers");
     } else {
-        deletion->job.shard = deletion->page.shard;
-        shard_call_submit(&deletion->job);
+        deletion->removal.shard = deletion->page.shard;
+        shard_call_submit(&deletion->removal);
     }
 }
 
@@ -203,8 +203,8 @@ void namespace_delete(struct call *call)
                  .render = render_found,
                  .done = found_back,
                  .listing = {.ns = call->ns, .limit = PAGE}},
-        .job = {.errand.home = call->worker, .render = render_removed, .done = removed_back, .brief = true},
+        .removal = {.errand.home = call->worker, .render = render_removed, .done = removed_back, .brief = true},
     };
-    deletion->job.batch.ops = ops;
+    deletion->removal.batch.ops = ops;
     servers_gather(call->worker, call->ns, counted, deletion);
 }

@@ -10,7 +10,7 @@
 #include "text/json.h"
 
 struct single {
-    struct shard_call job;
+    struct shard_call shard_call;
     fl_op op;
     struct call *call;
     struct space *place; /* see timers_complete() */
@@ -35,19 +35,19 @@ static struct single *single_new(struct call *call)
     }
     memset(single, 0, sizeof *single);
     single->call = call;
-    single->job.errand.home = call->worker;
-    single->job.batch.ops = &single->op;
-    single->job.batch.count = 1;
-    single->job.places = &single->place;
+    single->shard_call.errand.home = call->worker;
+    single->shard_call.batch.ops = &single->op;
+    single->shard_call.batch.count = 1;
+    single->shard_call.places = &single->place;
     single->op.timer.ns = call->ns;
     return single;
 }
 
 /* --- The answer --------------------------------------------------------------------------------------------------- */
 
-static void render(struct shard_call *job)
+static void render(struct shard_call *shard_call)
 {
-    struct single *single = (struct single *)job;
+    struct single *single = (struct single *)shard_call;
     struct call *call = single->call;
     const fl_op *op = &single->op;
     single->failed = op->result < 0;
@@ -63,7 +63,7 @@ static void render(struct shard_call *job)
         return;
     }
     out_put(&call->out, "{", 1);
-    timer_write(&call->out, job->shard->number, &op->timer, call->part == PART_BRIEF);
+    timer_write(&call->out, shard_call->shard->number, &op->timer, call->part == PART_BRIEF);
     out_put(&call->out, "}", 1);
 }
 
@@ -74,8 +74,8 @@ static void submit_by_name(struct single *single)
     single->op.timer.ns = call->ns;
     single->op.timer.name = call->name;
     single->op.timer.id = (fl_key){0};
-    single->job.shard = shard_of_op(call->worker->node, &single->op);
-    shard_call_submit(&single->job);
+    single->shard_call.shard = shard_of_op(call->worker->node, &single->op);
+    shard_call_submit(&single->shard_call);
 }
 
 static void back(struct shard_call *over)
@@ -102,15 +102,15 @@ static void submit(struct single *single)
     struct call *call = single->call;
     struct node *node = call->worker->node;
     uint32_t shard;
-    single->job.render = render;
-    single->job.done = back;
+    single->shard_call.render = render;
+    single->shard_call.done = back;
     if (!is_id(node, call->name, &shard, &single->op.timer.id)) {
         submit_by_name(single);
         return;
     }
     single->by_id = true;
-    single->job.shard = &node->shards[shard];
-    shard_call_submit(&single->job);
+    single->shard_call.shard = &node->shards[shard];
+    shard_call_submit(&single->shard_call);
 }
 
 static int namespace_full(const struct node *node, struct problem *problem)
@@ -209,10 +209,10 @@ static void create(struct call *call, bool named)
     }
     if (wants_only_new(call))
         single->op.flags |= FL_OP_ONLY_NEW;
-    single->job.render = render;
-    single->job.done = back;
-    single->job.shard = named ? shard_of_op(call->worker->node, &single->op) : shard_of_worker(call->worker);
-    shard_call_submit(&single->job);
+    single->shard_call.render = render;
+    single->shard_call.done = back;
+    single->shard_call.shard = named ? shard_of_op(call->worker->node, &single->op) : shard_of_worker(call->worker);
+    shard_call_submit(&single->shard_call);
 }
 
 void timers_put(struct call *call)

@@ -118,7 +118,7 @@ void put_text(struct out *out, const char *key, const char *text)
     out_string(out, bytes_of(text));
 }
 
-int delivery_write(const struct client *client, struct out *out)
+int attempt_write(const struct client *client, struct out *out)
 {
     int status = CLI_OK;
     if (content.to && *content.to)
@@ -147,7 +147,7 @@ int content_write(const struct client *client, struct out *out)
         put_text(out, "after", content.after);
     if (content.at)
         put_time(out, "due", content.at);
-    int status = delivery_write(client, out);
+    int status = attempt_write(client, out);
     out_text(out, "}");
     return status == CLI_OK && out->failed ? client_no_memory(client) : status;
 }

@@ -16,13 +16,13 @@ extern struct content content;
     {"after", "DURATION", "due so long from now: 10m, 1h30m", .text = &content.after, .format = &cli_duration}, \
         {"at", "TIME", "due then: 2030-01-31T09:00:00+01:00, or milliseconds since 1970", .text = &content.at,  \
          .format = &cli_time},                                                                                  \
-        DELIVERY_OPTIONS
+        ATTEMPT_OPTIONS
 
-#define DELIVERY_OPTIONS                                                                                            \
-    {"to", "URL", "where it is delivered to; none: it is to be leased", .text = &content.to},                       \
+#define ATTEMPT_OPTIONS                                                                                             \
+    {"to", "URL", "where it is sent to; none: it is to be leased", .text = &content.to},                            \
         {"payload", "TEXT", "what it carries: TEXT, @FILE, or - for standard input", .text = &content.payload},     \
-        {"header", "'NAME: VALUE'", "a header of the delivery; may be repeated", .texts = &content.headers},        \
-        {"timeout", "DURATION", "how long a delivery may take", .text = &content.timeout, .format = &cli_duration}, \
+        {"header", "'NAME: VALUE'", "a header of the call; may be repeated", .texts = &content.headers},            \
+        {"timeout", "DURATION", "how long an attempt may take", .text = &content.timeout, .format = &cli_duration}, \
     {                                                                                                               \
         "retry", "KEY=VALUE,...",                                                                                   \
             "when to try again: max_attempts=5,initial=1s,multiplier=2,max_interval=1h,max_age=1d",                 \
@@ -32,8 +32,8 @@ extern struct content content;
 /* Writes what was given as a JSON object. */
 int content_write(const struct client *client, struct out *out);
 
-/* Writes the members of DELIVERY_OPTIONS that were given into the object that is open. */
-int delivery_write(const struct client *client, struct out *out);
+/* Writes the members of ATTEMPT_OPTIONS that were given into the object that is open. */
+int attempt_write(const struct client *client, struct out *out);
 
 /* Writes a member with a time: digits as a number. */
 void put_time(struct out *out, const char *key, const char *time);

@@ -73,7 +73,7 @@ static int put_schedule(const struct client *client, struct out *body)
         out_key(body, "paused");
         out_text(body, "true");
     }
-    int status = delivery_write(client, body);
+    int status = attempt_write(client, body);
     out_text(body, "}");
     return status;
 }
@@ -345,7 +345,7 @@ static const struct cli_option add_options[] = {
     {"overlap", "POLICY", "while an earlier occurrence is not settled: allow (default), skip or queue",
      .text = &overlap},
     {"paused", "", "create no occurrences until foliot schedule resume", .flag = &paused},
-    DELIVERY_OPTIONS,
+    ATTEMPT_OPTIONS,
     {"only-new", "", "fail if a schedule of that name exists, instead of replacing it", .flag = &only_new},
     {"json", "", "print the schedule as JSON", .flag = &as_json},
     {0},

@@ -157,7 +157,7 @@ static void tell_engines(struct worker *worker, struct space *space)
 /* One change of the settings of a namespace, or one look at them. */
 struct change {
     fl_loop_task task;
-    struct shard_call job;
+    struct shard_call call;
     fl_op op;
     struct space *space;
     struct worker *home;       /* of the namespace */
@@ -273,14 +273,14 @@ static int take_wanted(struct change *change)
     return take(change, wants_none(change) ? &none : &change->settings);
 }
 
-static void nothing_to_render(struct shard_call *job)
+static void nothing_to_render(struct shard_call *call)
 {
-    (void)job;
+    (void)call;
 }
 
 static void written(struct shard_call *over)
 {
-    struct change *change = (struct change *)((char *)over - offsetof(struct change, job));
+    struct change *change = (struct change *)((char *)over - offsetof(struct change, call));
     int result = change->op.result;
     if ((result == FL_EXISTS || result == FL_TIMER_NOT_FOUND) && change->tries < TRIES)
         change_read(change);
@@ -293,12 +293,12 @@ static void submit(struct change *change, fl_op op, void (*render)(struct shard_
 {
     struct node *node = change->home->node;
     change->op = op;
-    change->job = (struct shard_call){.errand.home = change->home,
-                                      .batch = {.ops = &change->op, .count = 1},
-                                      .render = render,
-                                      .done = done,
-                                      .shard = shard_of_name(node, SETTINGS_NAMESPACE, space_name(change->space))};
-    shard_call_submit(&change->job);
+    change->call = (struct shard_call){.errand.home = change->home,
+                                       .batch = {.ops = &change->op, .count = 1},
+                                       .render = render,
+                                       .done = done,
+                                       .shard = shard_of_name(node, SETTINGS_NAMESPACE, space_name(change->space))};
+    shard_call_submit(&change->call);
 }
 
 static void write_row(struct change *change)
@@ -330,9 +330,9 @@ static void write_row(struct change *change)
            nothing_to_render, written);
 }
 
-static void read_render(struct shard_call *job)
+static void read_render(struct shard_call *call)
 {
-    struct change *change = (struct change *)((char *)job - offsetof(struct change, job));
+    struct change *change = (struct change *)((char *)call - offsetof(struct change, call));
     if (change->op.result < 0)
         return;
     change->row = change->op.timer.id;
@@ -355,7 +355,7 @@ static void apply_pause(struct change *change)
 
 static void read_back(struct shard_call *over)
 {
-    struct change *change = (struct change *)((char *)over - offsetof(struct change, job));
+    struct change *change = (struct change *)((char *)over - offsetof(struct change, call));
     int result = change->op.result;
     if (result < 0 && result != FL_TIMER_NOT_FOUND) {
         change_end(change, result);

@@ -370,7 +370,7 @@ static void stop_engine(struct shard *shard)
     fl_engine_stop(engine, shard->lost, gone, shard);
 }
 
-/* In this order: callbacks end, leases end, operations end, the engine stops. An engine without a claim, or one that makes no
+/* In this order: attempts end, leases end, operations end, the engine stops. An engine without a claim, or one that makes no
  * progress, is stopped at once with its timers. */
 void shard_leave_on(struct shard *shard)
 {

@@ -8,14 +8,14 @@
 #include "server/internal.h"
 
 struct first {
-    struct shard_call job;
+    struct shard_call call;
     fl_op op;
     char target[128];
 };
 
-static void nothing_to_render(struct shard_call *job)
+static void nothing_to_render(struct shard_call *call)
 {
-    (void)job;
+    (void)call;
 }
 
 static void first_made(struct shard_call *over)
@@ -26,7 +26,7 @@ static void first_made(struct shard_call *over)
 static void make_first(void *arg)
 {
     struct first *first = arg;
-    shard_call_submit(&first->job);
+    shard_call_submit(&first->call);
 }
 
 /* Due in two seconds. */
@@ -42,12 +42,12 @@ static void first_callback(struct server *server, const char *url)
                                   .due_us = node_now(&server->node) + 2000000,
                                   .target = bytes_of(first->target),
                                   .payload = FL_TEXT("\"this is your first callback\"")}};
-    first->job.batch.ops = &first->op;
-    first->job.batch.count = 1;
-    first->job.render = nothing_to_render;
-    first->job.errand.home = server->node.workers;
-    first->job.done = first_made;
-    first->job.shard = shard_of_op(&server->node, &first->op);
+    first->call.batch.ops = &first->op;
+    first->call.batch.count = 1;
+    first->call.render = nothing_to_render;
+    first->call.errand.home = server->node.workers;
+    first->call.done = first_made;
+    first->call.shard = shard_of_op(&server->node, &first->op);
     if (fl_runtime_spawn_on(server->runtime, 0, make_first, first) < 0)
         free(first);
 }

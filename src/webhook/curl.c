@@ -37,7 +37,7 @@ static void make_printable(char *text)
 }
 
 /* The target closed a kept connection, or refused another stream on it, before it sent a byte of the response, as it may do at any
- * time. The attempt is sent again on a new connection. The target may receive it twice, as it may any delivery. */
+ * time. The attempt is sent again on a new connection. The target may receive it twice, as it may any attempt. */
 static bool was_stale(struct webhook_slot *slot, CURLcode code)
 {
     long made = 1;
