@@ -121,6 +121,11 @@ static void take(struct timer *t)
     t->unsure = t->flying = t->over = t->fired = t->finished = t->dead = t->final = false;
 }
 
+static bool is_ghost(const struct timer *t)
+{
+    return t->ghost != 0 && t->ghost == t->now.version;
+}
+
 static void check_refusal(const struct timer *t, const struct packet *p)
 {
     if (p->result == FL_TIMER_NOT_FOUND)
@@ -138,7 +143,8 @@ static void hear_change(struct ledger *ledger, struct timer *t, const struct pac
     t->unheard = false;
     if (p->result == FL_OUTCOME_UNKNOWN) {
         ledger->unknown++;
-        t->ghost = p->asked == ASK_CREATE && (!t->now.there || t->finished || t->now.version == p->version);
+        if (p->asked == ASK_CREATE && (!t->now.there || t->finished || t->now.version == p->version))
+            t->ghost = p->version;
         return;
     }
     if (p->result < 0) {
@@ -175,7 +181,7 @@ static void hear_get(struct timer *t, const struct packet *p)
         REQUIRE(is_now || (t->unsure && t->maybe.there && p->version == t->maybe.version), p, t);
         if (!is_now)
             take(t);
-        t->ghost = false;
+        t->ghost = 0;
         REQUIRE(t->raced || t->dead || (!t->final && !t->over), p, t);
         t->unsure = false;
     } else if (p->result == FL_TIMER_NOT_FOUND) {
@@ -308,16 +314,18 @@ void ledger_crash(struct ledger *ledger)
     for (uint32_t i = 0; i < ledger->count; i++) {
         struct timer *t = &ledger->timers[i];
         t->asked = t->flying = t->over = false;
-        bool is_doubtful = (t->ghost || t->unheard) && t->now.version == t->maybe.version;
+        bool is_doubtful = is_ghost(t) || (t->unheard && t->now.version == t->maybe.version);
         if (is_doubtful && t->fired) { /* it was in memory; nobody knows about the store */
             t->was_finished = t->finished;
+            t->maybe = t->now;
             t->now = t->before;
             t->not_before_us = t->now.due_us;
             t->fired = t->finished = t->now.there;
             t->dead = t->final = false;
             t->unsure = true;
         }
-        t->ghost = t->unheard = false;
+        t->ghost = 0;
+        t->unheard = false;
     }
     for (int i = 0; i < 8; i++)
         ledger->shards[i].count = ledger->shards[i].begun = 0;
@@ -328,7 +336,7 @@ void ledger_crash(struct ledger *ledger)
 
 static bool is_left(const struct timer *t)
 {
-    bool there = t->now.there && !t->ghost && (!t->unsure || t->maybe.there);
+    bool there = t->now.there && !is_ghost(t) && (!t->unsure || t->maybe.there);
     return t->asked || t->flying || (there && !t->finished);
 }
 

@@ -33,14 +33,15 @@ struct timer {
     enum said by; /* which one `maybe` is the outcome of */
     /* Of the version `now`: */
     int64_t not_before_us;
-    bool flying;       /* fired and not settled in this life */
-    bool over;         /* settled as done or dead in this life */
-    bool fired;        /* in any life */
-    bool finished;     /* settled as done or dead in any life */
-    bool dead;         /* and that was the last word */
-    bool final;        /* done, and recorded: it must not come again */
-    bool listed;       /* among the dead letters */
-    bool ghost;        /* the store did not say whether it was created: it may fire and yet not be there */
+    bool flying;   /* fired and not settled in this life */
+    bool over;     /* settled as done or dead in this life */
+    bool fired;    /* in any life */
+    bool finished; /* settled as done or dead in any life */
+    bool dead;     /* and that was the last word */
+    bool final;    /* done, and recorded: it must not come again */
+    bool listed;   /* among the dead letters */
+    uint32_t
+        ghost; /* the version of which the store did not say whether it was created: it may fire and yet not be there */
     bool unheard;      /* nor is it known what the store has said, since its creation has not been answered */
     bool was_finished; /* before a crash that left this in doubt */
     bool raced;        /* it has fired or was settled since an operation was asked for */

@@ -36,6 +36,34 @@ TEST(a_replacement_of_unknown_outcome_may_never_have_been)
     ledger_free(&ledger);
 }
 
+/* A creation of unknown outcome stays in doubt if the timer fires from memory and then refuses to be moved. */
+TEST(a_refused_move_does_not_prove_a_creation_of_unknown_outcome)
+{
+    for (int is_there = 0; is_there < 2; is_there++) {
+        struct ledger ledger;
+        struct packet ask;
+        ledger_init(&ledger, 1);
+        uint32_t number = ledger_add(&ledger, true);
+        CHECK(ledger_ask(&ledger, ASK_CREATE, number, 100, &ask));
+        struct packet answer = {.said = SAY_ANSWER, .asked = ASK_CREATE, .number = number, .version = ask.version};
+        answer.result = FL_OUTCOME_UNKNOWN;
+        ledger_hear(&ledger, &answer);
+        struct packet fired = {
+            .said = SAY_FIRED, .number = number, .version = ask.version, .due_us = 100, .at_us = 100};
+        ledger_hear(&ledger, &fired);
+        CHECK(ledger_ask(&ledger, ASK_MOVE, number, 200, &ask));
+        answer = (struct packet){.said = SAY_ANSWER, .asked = ASK_MOVE, .number = number, .version = ask.version};
+        answer.result = FL_STORE_FULL;
+        ledger_hear(&ledger, &answer);
+        ledger_crash(&ledger);
+        CHECK_EQ(ledger_left(&ledger), 0);
+        if (is_there)
+            ledger_hear(&ledger, &fired);
+        CHECK_EQ(ledger_left(&ledger), (uint32_t)is_there);
+        ledger_free(&ledger);
+    }
+}
+
 TEST(killed_again_and_again_nothing_is_lost)
 {
     struct drive drive;
