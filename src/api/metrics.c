@@ -264,21 +264,14 @@ void ready_get(struct call *call)
 {
     struct node *node = call->worker->node;
     unsigned ready = atomic_load(&node->ready), here = atomic_load(&node->here);
-    bool stopping = atomic_load(&node->stopping);
-    char why[sizeof node->hindrance.text];
-    pthread_mutex_lock(&node->hindrance.lock);
-    memcpy(why, node->hindrance.text, sizeof why);
-    pthread_mutex_unlock(&node->hindrance.lock);
-    bool all = ready == here && (here == node->shard_count || node->cluster) && atomic_load(&node->joined) &&
-               atomic_load(&node->settings_known) && !stopping;
-    if (node_clock_is_off(node, why, sizeof why))
-        all = false;
+    char why[HINDRANCE_ROOM];
+    bool all = node_is_ready(node, why), stopping = atomic_load(&node->stopping);
     out_format(&call->out, "{\"status\":\"%s\",\"shards\":%" PRIu32 ",\"shards_here\":%u,\"shards_ready\":%u",
-               stopping ? "stopping"
-               : all    ? "ready"
-                        : "loading",
+               all        ? "ready"
+               : stopping ? "stopping"
+                          : "loading",
                node->shard_count, here, ready);
-    if (!all && !stopping && why[0]) {
+    if (!all) {
         out_key(&call->out, "reason");
         out_string(&call->out, bytes_of(why));
     }

@@ -66,7 +66,7 @@ void servers_tell_settings(struct worker *worker, fl_bytes ns); /* they have cha
 
 void shard_enter(struct shard *shard, enum shard_state state); /* which may follow on the one it is in */
 const char *shard_check(const struct shard *shard);            /* NULL, or what is wrong */
-void node_lapsed(struct node *node, bool lapsed);              /* the first claim may have run out; none has any more */
+void node_lapsed(bool lapsed);                                 /* the first claim may have run out; none has any more */
 
 /* --- shards.c */
 

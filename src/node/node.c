@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The beginning and the end of a node, and why it is not ready. */
+/* The beginning and the end of a node. */
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,52 +93,4 @@ void worker_free(struct worker *worker)
     hosts_free(worker);
     lines_free(worker);
     out_free(&worker->history);
-}
-
-/* --- Why it is not ready ------------------------------------------------------------------------------------------ */
-
-void node_hindered(struct node *node, const char *why)
-{
-    pthread_mutex_lock(&node->hindrance.lock);
-    snprintf(node->hindrance.text, sizeof node->hindrance.text, "%s", why);
-    pthread_mutex_unlock(&node->hindrance.lock);
-}
-
-#define CLOCKS_DIFFER_US (10 * INT64_C(1000000)) /* timers would fire so much too early or too late */
-
-bool node_clock_is_off(const struct node *node, char *why, size_t size)
-{
-    int64_t ahead_us = node->config.test_clock ? 0 : fl_store_clock_ahead_us(node->store);
-    bool ahead = ahead_us > 0;
-    if (ahead_us >= -CLOCKS_DIFFER_US && ahead_us <= CLOCKS_DIFFER_US)
-        return false;
-    snprintf(why, size,
-             "the clock of this machine is %" PRId64 " s %s that of the database, so timers fire too %s;"
-             " set both by NTP",
-             (ahead ? ahead_us : -ahead_us) / 1000000, ahead ? "ahead of" : "behind", ahead ? "early" : "late");
-    return true;
-}
-
-#define MINUTE_NS (60 * 1000000000ull)
-
-/* All shards run into the same trouble, again and again: a message is told once per minute. Some alternate. */
-bool trouble_is_news(const char *message, uint64_t now_ns)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct {
-        char text[256];
-        uint64_t told_ns;
-    } recent[4];
-    static unsigned next;
-    bool news = true;
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < sizeof recent / sizeof *recent; i++)
-        if (recent[i].told_ns > 0 && now_ns - recent[i].told_ns < MINUTE_NS && strcmp(recent[i].text, message) == 0)
-            news = false;
-    if (news) {
-        snprintf(recent[next % 4].text, sizeof recent[0].text, "%s", message);
-        recent[next++ % 4].told_ns = now_ns;
-    }
-    pthread_mutex_unlock(&lock);
-    return news;
 }

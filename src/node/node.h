@@ -105,6 +105,16 @@ enum shard_state {
     SHARD_STATES
 };
 
+/* Why the server is not ready: the first one that is there is told. */
+enum hindered { HINDERED_BY_ADDRESS, HINDERED_BY_SHARD, HINDERED_BY_SETTINGS, HINDERED_CAUSES };
+enum { HINDRANCE_ROOM = 512 };
+
+struct hindrance {
+    pthread_mutex_t lock;
+    unsigned shards;                            /* how many wait */
+    char text[HINDERED_CAUSES][HINDRANCE_ROOM]; /* "": there is no such cause */
+};
+
 struct shard {
     struct worker *worker;
     uint32_t number;
@@ -122,6 +132,7 @@ struct shard {
     int64_t pending;                     /* timers in it, without the server's own */
     struct shard_call *kept, *kept_last; /* calls that arrived while it was leaving */
     bool lost;                           /* another server has claimed it */
+    bool hindered;                       /* its store fails, or another server holds it: counted in `hindrance` */
     uint64_t leave_until_ns;             /* then it leaves even if attempts, leases or calls have not ended */
     struct tour purge;
     fl_timer_id patience, claim_timer;
@@ -215,10 +226,7 @@ struct node {
     atomic_bool has_host_pauses; /* a host is paused, or was */
     atomic_bool stopping;        /* it was told to stop */
     atomic_bool closing;         /* all connections are closed, of clients and of other servers */
-    struct hindrance {
-        pthread_mutex_t lock;
-        char text[256]; /* why it is not ready, if the reason is not loading; "": no other reason */
-    } hindrance;
+    struct hindrance hindrance;
     _Atomic(struct zones *) zones; /* NULL: only UTC is known */
     struct zone_set *zone_sets;    /* current and former ones, freed with the node */
 };
@@ -243,7 +251,14 @@ static inline int64_t node_now(const struct node *node)
     return node->clock->now_us(node->clock);
 }
 
-void node_hindered(struct node *node, const char *why); /* "": the reason is gone */
+/* --- ready.c ------------------------------------------------------------------------------------------------------ */
+
+/* Whether everything that should fire here does; `why` gets the reason if not. Any thread. */
+bool node_is_ready(struct node *node, char why[HINDRANCE_ROOM]);
+void node_hindered(struct node *node, enum hindered by, const char *why); /* "": the reason is gone */
+/* The shard fires nothing because of this result, or does again. On the shard's worker. */
+void shard_hindered(struct shard *shard, int result, const char *message);
+void shard_unhindered(struct shard *shard);
 /* Whether the clocks of the machine and of the database differ too much to be ready; `why` gets the reason. Any thread. */
 bool node_clock_is_off(const struct node *node, char *why, size_t size);
 /* Whether the log has not contained this message in the last minute. Any thread. */

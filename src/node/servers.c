@@ -255,12 +255,12 @@ int servers_start(struct worker *worker)
 
 static void tell_unreachable(struct node *node)
 {
-    char text[sizeof node->hindrance.text];
+    char text[HINDRANCE_ROOM];
     const char *why = node->ports->link_trouble(node->self);
     uint64_t now_ns = fl_loop_now_ns(node->workers[0].loop);
     snprintf(text, sizeof text, "the server cannot reach itself at %.80s (--advertise): %s", node->config.advertise,
              why);
-    node_hindered(node, text);
+    node_hindered(node, HINDERED_BY_ADDRESS, text);
     if (node->self_told_ns > 0 && now_ns - node->self_told_ns < SELF_TELL_NS)
         return;
     node->self_told_ns = now_ns;
@@ -284,7 +284,7 @@ static void look_at_self(fl_loop *loop, void *arg)
     (void)loop;
     if (node->ports->link_up(node->self)) {
         self_free(node);
-        node_hindered(node, "");
+        node_hindered(node, HINDERED_BY_ADDRESS, "");
         cluster_join(node->cluster);
     } else if (node->ports->link_has_failed(node->self)) {
         tell_unreachable(node);

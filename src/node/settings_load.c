@@ -2,6 +2,8 @@
 /* Reading the settings of all namespaces, before anything fires: those of a shard when it is claimed, and those of all shards
  * when the server starts, when a link is up again, and when the database may have gone back to an earlier state. */
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -9,7 +11,6 @@
 #include "text/log.h"
 
 #define AGAIN_NS (100 * 1000000ull)
-#define TELL_NS (10 * 1000000000ull)
 
 enum { PAGE = 1000 };
 
@@ -92,8 +93,8 @@ struct loading {
     struct tour tour; /* lets the engines go */
     void (*done)(struct worker *worker);
     uint64_t number;  /* of this load */
-    uint64_t told_ns; /* when the trouble was last logged; 0: never */
     bool busy, again; /* it goes on; and begins anew then */
+    bool troubled;    /* the log says that the settings cannot be read yet */
 };
 
 int loading_new(struct node *node)
@@ -153,17 +154,30 @@ static void all_again(fl_loop *loop, void *arg)
         shard_call_submit(&loading->page);
 }
 
-/* Logged at once and then every ten seconds: until the settings are known, nothing fires here. */
+/* Logged when it begins and when it ends: until the settings are known, nothing fires here. */
 static void tell_trouble(struct loading *loading)
 {
-    uint64_t now_ns = fl_loop_now_ns(loading->page.errand.home->loop);
     const struct shard *shard = loading->page.shard;
     const struct peer *peer = atomic_load(&shard->peer);
-    if (now_ns < loading->told_ns + TELL_NS && loading->told_ns > 0)
+    char why[HINDRANCE_ROOM];
+    snprintf(why, sizeof why,
+             "the settings of namespaces in shard %" PRIu32 " cannot be read, and no timer fires here until they are; "
+             "see that %s%.200s is up and ready",
+             shard->number, peer ? "its server " : "a server for it", peer ? peer->address : "");
+    node_hindered(shard->worker->node, HINDERED_BY_SETTINGS, why);
+    if (!loading->troubled)
+        log_warning("cannot read the settings of namespaces yet; trying again, and nothing fires here until then",
+                    "shard", log_int(shard->number), "server", peer ? peer->address : "none", NULL);
+    loading->troubled = true;
+}
+
+static void tell_end(struct loading *loading)
+{
+    if (!loading->troubled)
         return;
-    loading->told_ns = now_ns;
-    log_warning("cannot read the settings of namespaces yet; trying again, and nothing fires here until then", "shard",
-                log_int(shard->number), "server", peer ? peer->address : "none", NULL);
+    loading->troubled = false;
+    node_hindered(loading->page.shard->worker->node, HINDERED_BY_SETTINGS, "");
+    log_info("the settings of namespaces have been read", NULL);
 }
 
 static void all_loaded(struct shard_call *over)
@@ -195,6 +209,7 @@ static void all_loaded(struct shard_call *over)
         loading->busy = false;
         return;
     }
+    tell_end(loading);
     atomic_store(&node->settings_known, true);
     loading->tour = (struct tour){.fn = let_go, .back = all_let_go};
     tour_begin(&loading->tour, worker);

@@ -58,6 +58,8 @@ const char *shard_check(const struct shard *shard)
         return "nothing is left of a shard that is away";
     if (state == SHARD_AWAY && shard->claim_timer)
         return "a shard that is away has no claim";
+    if (shard->hindered && state != SHARD_CLAIMING && state != SHARD_LOADING && state != SHARD_LAPSED)
+        return "only a shard that waits is hindered";
     return NULL;
 }
 
@@ -71,10 +73,12 @@ void shard_enter(struct shard *shard, enum shard_state state)
     atomic_fetch_add(&node->here, (unsigned)(state != SHARD_AWAY) - (before != SHARD_AWAY));
     atomic_fetch_add(&node->ready, (unsigned)(state == SHARD_SERVING) - (before == SHARD_SERVING));
     unsigned lapsed = atomic_fetch_add(&node->lapsed, (unsigned)(state == SHARD_LAPSED) - (before == SHARD_LAPSED));
+    if (state != SHARD_CLAIMING && state != SHARD_LOADING && state != SHARD_LAPSED)
+        shard_unhindered(shard);
     fl__assert(shard_check(shard) == NULL);
     log_debug("a shard has another state", "shard", log_int(shard->number), "state", shard_state_name(state), NULL);
     if (state == SHARD_LAPSED && lapsed == 0)
-        node_lapsed(node, true);
+        node_lapsed(true);
     else if (before == SHARD_LAPSED && lapsed == 1)
-        node_lapsed(node, false);
+        node_lapsed(false);
 }

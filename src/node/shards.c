@@ -85,9 +85,8 @@ static void ended(void *arg, fl_engine *engine, const fl_durable *timer, enum fl
 #define STORE_AWAY "the store has failed or not responded for longer than lease; timers do not fire until it responds"
 
 /* Claims may have run out, since they could not be renewed: the engines fire nothing. For all shards, that is said once. */
-void node_lapsed(struct node *node, bool lapsed)
+void node_lapsed(bool lapsed)
 {
-    node_hindered(node, lapsed ? STORE_AWAY : "");
     if (lapsed)
         log_error(STORE_AWAY, NULL);
     else
@@ -129,10 +128,12 @@ static void look_at_claim(fl_loop *loop, void *arg)
     if (shared)
         atomic_store(&shard->good_until_ns, stats.owner_until_ns);
     bool over = stats.owner && fl_loop_now_ns(shard->worker->loop) >= stats.owner_until_ns;
-    if (over && (shared || shard->claim_over) && shard->state == SHARD_SERVING)
+    if (over && (shared || shard->claim_over) && shard->state == SHARD_SERVING) {
         shard_enter(shard, SHARD_LAPSED);
-    else if (!over && shard->state == SHARD_LAPSED)
+        shard_hindered(shard, FL_STORE_UNAVAILABLE, STORE_AWAY);
+    } else if (!over && shard->state == SHARD_LAPSED) {
         shard_enter(shard, SHARD_SERVING);
+    }
     shard->claim_over = over;
 }
 
@@ -166,16 +167,13 @@ static void unwatch_claim(struct shard *shard)
     atomic_store(&shard->good_until_ns, 0);
 }
 
-static void tell_trouble(const struct shard *shard, const char *message)
+static void tell_trouble(struct shard *shard, int result, const char *message)
 {
     if (trouble_is_news(message, fl_loop_now_ns(shard->worker->loop)))
         log_error("the store fails or does not respond; the server keeps trying", "shard", log_int(shard->number),
                   "why", message, NULL);
-    if (shard->state == SHARD_LAPSED) {
-        char why[sizeof shard->worker->node->hindrance.text];
-        snprintf(why, sizeof why, STORE_AWAY ": %s", message);
-        node_hindered(shard->worker->node, why);
-    }
+    if (shard->state == SHARD_CLAIMING || shard->state == SHARD_LOADING || shard->state == SHARD_LAPSED)
+        shard_hindered(shard, result, message);
 }
 
 static void leave_lost(fl_loop *loop, void *arg)
@@ -199,7 +197,7 @@ static void lose(struct shard *shard)
 static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int result, const char *message)
 {
     struct shard *shard = arg;
-    (void)engine, (void)result;
+    (void)engine;
     switch (event) {
     case FL_ENGINE_READY:
         if (shard->state == SHARD_CLAIMING)
@@ -216,13 +214,15 @@ static void notify(void *arg, fl_engine *engine, enum fl_engine_event event, int
         atomic_store(&shard->worker->node->settings_old, true);
         break;
     case FL_ENGINE_HELD:
+        if (shard->state == SHARD_CLAIMING)
+            shard_hindered(shard, result, message);
         if (trouble_is_news("waiting for a shard", fl_loop_now_ns(shard->worker->loop)))
             log_warning("waiting for a shard that another server holds", "shard", log_int(shard->number), "why",
                         message, NULL);
         break;
     case FL_ENGINE_TROUBLE:
         claim_again(shard);
-        tell_trouble(shard, message);
+        tell_trouble(shard, result, message);
         break;
     }
 }

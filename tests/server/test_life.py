@@ -353,10 +353,18 @@ def _():
                 pass
         server.start(until=None)
         server.await_log("the store fails")
-        expect(server.get("/readyz").status, 503)
+        answer = server.get("/readyz").must(503)
+        for words in ("shard 0 waits", "disk", "free space"):
+            check(words in answer.get("reason", ""), f"'{words}' in {answer}")
         refused_while_away(server)
+        time.sleep(12)
+        lines = lambda words: len([entry for entry in list(server.log) if words in entry["msg"]])
+        expect(lines("cannot read the settings"), 1, "the beginning is told once")
+        expect(lines("have been read"), 0, "no end")
         os.unlink(f"{disk}/other")
         await_(lambda: server.get("/readyz").status == 200, "ready")
+        check("reason" not in server.get("/readyz").json, "the reason is gone")
+        expect([lines("cannot read the settings"), lines("have been read")], [1, 1], "beginning and end")
         server.get("/v1/timers/away/one").must(200)
 
 
@@ -367,6 +375,9 @@ def _():
         server.kill()
         server.start(until=None)
         server.await_log("waiting for a shard")
+        answer = server.get("/readyz").must(503)
+        for words in ("shard 0 waits", "holds the shard", "stop that server"):
+            check(words in answer.get("reason", ""), f"'{words}' in {answer}")
         refused_while_away(server)
         server.kill()
 
