@@ -12,6 +12,7 @@
  *   ports.h        how a node reaches the world
  *   calls.h, leases.h, spaces.h, stats.h   calls; leases; namespaces; counts of events. This header includes them
  *   node.c         the beginning and the end of a node
+ *   ready.c        whether the server is ready, and if not, why
  *   errands.c      messages between workers: errands, tours
  *   shard_state.c  the states of a shard and the allowed transitions
  *   shards.c       the engines of a worker: start, serve, leave
