@@ -60,7 +60,7 @@ void links_update(struct node *node); /* on the first worker: servers have come 
 
 void shard_left(struct shard *shard);
 void servers_look(struct node *node);                           /* we have claimed something: all should know */
-void servers_tell_settings(struct worker *worker, fl_bytes ns); /* they have changed */
+void servers_tell_settings(struct worker *worker, fl_bytes ns); /* they have changed; size 0: those of any */
 
 /* --- shard_state.c */
 

@@ -256,8 +256,10 @@ static void load_here(fl_loop *loop, void *arg)
     (void)loop;
     atomic_store(&node->settings_asked, false);
     atomic_store(&node->settings_old, false);
-    if (!atomic_load(&node->stopping))
-        settings_load(&node->workers[0], NULL);
+    if (atomic_load(&node->stopping))
+        return;
+    settings_load(&node->workers[0], NULL);
+    servers_tell_settings(&node->workers[0], (fl_bytes){"", 0}); /* a server that has lost no shard knows of nothing */
 }
 
 /* The database may have gone back to an earlier state, and the settings with it. */

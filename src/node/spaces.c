@@ -71,9 +71,13 @@ static void relate(struct space *space, struct space *schedules)
         atomic_store_explicit(&space->schedules, schedules, memory_order_relaxed);
 }
 
-/* A namespace knows the one in which its schedules are kept. From the hash of a long name, it is found by trying. */
-static void relate_new(const struct spaces *spaces, struct space *space)
+static struct space *add(struct node *node, fl_bytes ns, uint64_t hash);
+
+/* A namespace knows the one in which its schedules are kept. That one may be known first, when a shard is claimed: it brings the
+ * other, which would not be listed otherwise. From the hash of a long name, the other is found by trying. */
+static void relate_new(struct node *node, struct space *space)
 {
+    const struct spaces *spaces = node->spaces;
     char room[SCHEDULE_NS_ROOM];
     fl_bytes name = space_name(space);
     if (!is_own_namespace(name)) {
@@ -85,7 +89,11 @@ static void relate_new(const struct spaces *spaces, struct space *space)
         return;
     if (*space->name == '\2') {
         fl_bytes ns = {space->name + 1, space->size - 1};
-        relate(find(spaces, ns, hash_of(ns)), space);
+        struct space *other = find(spaces, ns, hash_of(ns));
+        if (other)
+            relate(other, space);
+        else
+            add(node, ns, hash_of(ns));
         return;
     }
     for (struct space *other = spaces->first; other; other = other->next)
@@ -113,7 +121,7 @@ static struct space *add(struct node *node, fl_bytes ns, uint64_t hash)
     fl__hash_insert(&spaces->by_name, &space->by_name, hash);
     *(spaces->last ? &spaces->last->next : &spaces->first) = space;
     spaces->last = space;
-    relate_new(spaces, space);
+    relate_new(node, space);
     return space;
 }
 

@@ -111,4 +111,37 @@ def _():
         server.stop()
 
 
+@test("three servers: settings and pauses go back with the database, also at a server whose shards have lost nothing")
+def _():
+    world = Failover()
+    servers = [Member(world.url, "--lease", "2s") for _ in range(3)]
+    await_(lambda: settled(servers), "the shards are shared out")
+    for i in range(24):
+        servers[0].put(f"/v1/namespaces/n{i}", {"max_rate": 10}).must(200)
+    world.replica.await_all()
+    found = query(world.primary, f"SELECT shard, convert_from(name, 'UTF8') FROM {world.schema}.foliot_timer"
+                                 " WHERE ns = '\\x016e616d65737061636573'")
+    owners = [shard["owner"] for shard in servers[0].cluster()["shards"]]
+    there = [name for shard, name in found if owners[int(shard)] != servers[0].address]
+    check(len(found) == 24 and len(there) >= 4, found)
+    world.replica.cut()
+    for name in there[::2]:
+        servers[0].put(f"/v1/namespaces/{name}", {"max_rate": 20}).must(200)
+        servers[0].post(f"/v1/namespaces/{name}/pause", {}).must(200)
+    for name in there[1::2]:
+        servers[0].delete(f"/v1/namespaces/{name}").must(204)
+    world.replica.promote()
+    await_(lambda: any(server.logged("the database has lost acknowledged writes") for server in servers), "it is noticed")
+    await_(lambda: all_ready(servers), "ready again")
+    wanted = {"secret_count": 0, "max_rate": 10}
+
+    def differ():
+        spaces = [(name, server.get(f"/v1/namespaces/{name}").must(200)) for name in there for server in servers]
+        return [(name, space) for name, space in spaces if space["settings"] != wanted or "paused" in space]
+
+    await_(lambda: not differ(), "every server has the settings that are in the database", 20)
+    for server in servers:
+        server.stop()
+
+
 run()

@@ -360,4 +360,15 @@ def _():
         expect(len(server.get("/v1/schedules/preview").must(200)["schedules"]), 1, "any name is good for a namespace")
 
 
+@test("a namespace that has nothing but schedules is there after a restart")
+def _():
+    with Server() as server:
+        for name in "abc":
+            put(server, name, every="1h").must(201)
+        server.restart()
+        await_(lambda: server.get("/readyz").status == 200, "ready")
+        expect([one["namespace"] for one in server.get("/v1/namespaces").must(200)["namespaces"]], ["demo"])
+        expect(server.get("/v1/namespaces/demo").must(200)["schedules"], 3)
+
+
 run()
