@@ -80,7 +80,7 @@ static const struct route routes[] = {
 
 static const char *const method_names[] = {
     [HTTP_GET] = "GET",     [HTTP_HEAD] = "HEAD",     [HTTP_POST] = "POST",       [HTTP_PUT] = "PUT",
-    [HTTP_PATCH] = "PATCH", [HTTP_DELETE] = "DELETE", [HTTP_OPTIONS] = "OPTIONS", [HTTP_OTHER] = "?",
+    [HTTP_PATCH] = "PATCH", [HTTP_DELETE] = "DELETE", [HTTP_OPTIONS] = "OPTIONS", [HTTP_OTHER] = "this method",
 };
 
 /* --- Paths --------------------------------------------------------------------------------------------------------- */
@@ -191,7 +191,8 @@ static int check_browser(struct call *call)
     const struct api *api = api_of(call->worker);
     const struct tokens *tokens = atomic_load_explicit(&api->tokens, memory_order_acquire);
     http_request *request = call->request;
-    fl_bytes host = http_header(request, "host"), origin = http_header(request, "origin");
+    fl_bytes host = request->authority.size > 0 ? request->authority : http_header(request, "host");
+    fl_bytes origin = http_header(request, "origin");
     const char *allowed = api->config.allowed_host;
     size_t origins = http_header_count(request, "origin");
     bool peer = request->path.size == 8 && memcmp(request->path.data, "/v1/peer", 8) == 0;
@@ -228,10 +229,10 @@ static int check_conditions(struct call *call)
             (i == 1 && ((star && (call->route->handle == timers_put || call->route->handle == schedules_put)) ||
                         (reads && !star))))
             continue;
-        problem_set(
-            &call->problem, 400, "invalid-field", names[i],
-            "%s is not supported here: timers have no ETags, and only PUT of a timer takes \"If-None-Match: *\"",
-            names[i]);
+        problem_set(&call->problem, 400, "invalid-field", names[i],
+                    "%s is not supported here: timers have no ETags, and only PUT of a timer or a schedule takes "
+                    "\"If-None-Match: *\"",
+                    names[i]);
         call_refuse(call);
         return -1;
     }

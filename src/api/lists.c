@@ -17,6 +17,8 @@
 #include "text/json.h"
 #include "text/when.h"
 
+#define EARLIEST_MS (-(INT64_C(1) << 50)) /* a bound before it means the same */
+
 enum { LIMIT = 100, LIMIT_MOST = 10000, CANCEL_PAGE = 1000, CURSOR_TEXT = 8 + 4 * 16 };
 
 struct list {
@@ -57,9 +59,8 @@ int call_time(struct call *call, const char *name, int64_t *ret)
     if (given <= 0)
         return given;
     int64_t ms;
-    if (read_integer(text, &ms) && (ms <= 0 || ms >= WHEN_PLAUSIBLE_US / 1000) && ms > -(1LL << 50) &&
-        ms <= FL_STORE_TIME_END / 1000) {
-        *ret = ms * 1000;
+    if (read_integer(text, &ms) && (ms <= 0 || ms >= WHEN_PLAUSIBLE_US / 1000) && ms <= FL_STORE_TIME_END / 1000) {
+        *ret = (ms > EARLIEST_MS ? ms : EARLIEST_MS) * 1000;
         return 0;
     }
     if (read_integer(text, &ms))

@@ -134,14 +134,15 @@ static int read_version(struct http_head *head, const char *at, const char *end)
     return 0;
 }
 
-/* What comes before the path in the absolute form; `at` itself if it is another form, NULL if it is not understood. */
-static const char *skip_authority(const char *at, const char *end)
+/* Where the path begins in "/path" or "http://authority/path". NULL: the target has neither form. */
+static const char *read_authority(struct http_head *head, const char *data, const char *at, const char *end)
 {
     size_t scheme = end - at > 7 && same(at, 7, "http://") ? 7 : end - at > 8 && same(at, 8, "https://") ? 8 : 0;
     if (scheme == 0)
         return *at == '/' ? at : NULL;
     const char *authority = at + scheme;
     const char *path = skip(authority, end, HTTP_HOST);
+    head->authority = slice(data, authority, path);
     return path > authority && (path == end || *path == '/' || *path == '?') ? path : NULL;
 }
 
@@ -151,7 +152,7 @@ static int read_target(struct http_head *head, const char *data, const char *at,
         head->path = slice(data, at, end);
         return 0;
     }
-    const char *path = skip_authority(at, end);
+    const char *path = read_authority(head, data, at, end);
     if (!path)
         return fail(head, 400, "the target of the request is neither a path nor a URL");
     const char *question = memchr(path, '?', (size_t)(end - path));

@@ -52,11 +52,12 @@ enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_PATCH, HTTP_DE
 
 struct http_request {
     enum http_method method;
-    fl_bytes path;  /* as it came, with percent signs */
-    fl_bytes query; /* after the question mark */
-    fl_bytes body;  /* when it is whole */
-    bool has_body;  /* one has come or will */
-    bool local;     /* the peer is on this machine */
+    fl_bytes path;      /* as it came, with percent signs */
+    fl_bytes query;     /* after the question mark */
+    fl_bytes authority; /* of a whole URL in the request line: it counts instead of the Host header; else empty */
+    fl_bytes body;      /* when it is whole */
+    bool has_body;      /* one has come or will */
+    bool local;         /* the peer is on this machine */
     const struct sockaddr *peer;
     void *arg; /* the handler's */
     /* The handler's, set in `head`: */
@@ -287,6 +288,7 @@ struct http_head {
     uint32_t size;                 /* of the whole head, with the empty line that ends it */
     uint64_t length;               /* of the body, with HTTP_LENGTH */
     struct http_slice path, query; /* of a request. An empty path stands for "/" */
+    struct http_slice authority;   /* of a request with a whole URL; else empty */
     const char *problem;
 };
 

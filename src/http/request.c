@@ -103,6 +103,7 @@ static void fill_request(struct http_connection *connection)
                               .body_most = connection->server->config.max_body};
     request->path = head->path.size > 0 ? bytes_of(connection, head->path) : (fl_bytes){"/", 1};
     request->query = bytes_of(connection, head->query);
+    request->authority = bytes_of(connection, head->authority);
 }
 
 static size_t after_head(const struct http_connection *connection)

@@ -145,7 +145,7 @@ for file in "$LIBDIR/libfoliot.so" "$LIBDIR/libfoliot.so.0" "$LIBDIR/libfoliot.a
 done
 # The file that the systemd unit reads is there; a second installation leaves it as it is.
 unit_finds_its_configuration() {
-    conf=$(sed -n 's/^ExecStart=.*--config \([^ ]*\).*/\1/p' "$root/lib/systemd/system/foliot.service")
+    conf=$(sed -n 's/^ExecStart=.*--config "\(.*\)"$/\1/p' "$root/lib/systemd/system/foliot.service")
     diff "$SOURCE/contrib/foliot.conf" "$work/root$conf" || return 1
     echo '# mine' >>"$work/root$conf"
     meson install -C "$BUILD" --no-rebuild --destdir "$work/root" && tail -n 1 "$work/root$conf" | grep '^# mine$'

@@ -518,6 +518,8 @@ def _():
     expect(found(due_after=rfc3339(base + 5_000), due_before=rfc3339(base + 8_000)), [5, 6, 7])
     expect(found(due_after=base + 5_000, due_before=base + 11_000, prefix="odd"), [5, 7, 9])
     expect(found(due_after=base + 8_000, due_before=base + 5_000), [])
+    for early in (-1, -(10**15), 1 - 2**53):
+        expect((found(due_before=early), len(found(due_after=early))), ([], len(found())))
 
 
 @test("lists: parameters that are wrong are refused")

@@ -315,6 +315,10 @@ def _():
         open_server.put("/v1/timers/page/curl", timer, plain).must(201)
         expect(open_server.post("/v1/batch", "", {**own, "Content-Type": "application/x-ndjson"}).status, 200)
         expect(sorted(one["name"] for one in open_server.timers("page")), ["curl", "proxied"])
+        for url, status in ((b"http://evil.example", 403), (b"http://localhost", 200)):
+            with open_server.socket() as absolute:
+                absolute.sendall(b"GET " + url + b"/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                check(b" %d " % status in absolute.makefile("rb").readline(), "the host of a URL in the request line counts")
         with open_server.socket() as old:
             old.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             check(b" 200 " in old.makefile("rb").read(), "a client that knows no Host is no web page")

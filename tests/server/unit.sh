@@ -4,8 +4,10 @@
 
 . "$(dirname "$0")/../base/tap.sh"
 
-# The command is not installed yet.
-sed "s#^ExecStart=[^ ]*#ExecStart=$BUILD/src/cli/foliot#" "$1" >"$work/foliot.service"
+# The command is not installed yet. A folder may have a space in its name.
+mkdir "$work/a folder"
+ln -s "$BUILD/src/cli/foliot" "$work/a folder/foliot"
+sed "s#^\(ExecStart=\"*\)[^ \"]*#\1$work/a folder/foliot#" "$1" >"$work/foliot.service"
 
 understood() {
     systemd-analyze verify --man=no "$work/foliot.service" 2>&1 | tee "$work/said"
