@@ -4,8 +4,8 @@
 
 /* Requests and responses: what users send over HTTP, what they get, and events. Everything that is JSON is here.
  *
- * It uses text, http, webhook (to check targets), peer (to accept links) and node. The server makes it and connects it with the
- * node: `struct node.owner` is the struct api, `struct worker.owner` the struct api_worker.
+ * This folder may use base, loop, store, engine, text, http, webhook (to check targets), peer (to accept links) and node. The
+ * server makes it and connects it with the node: `struct node.owner` is the struct api, `struct worker.owner` the struct api_worker.
  *
  *   api.c            which request is for which function, and whether it may: routes, web pages, tokens
  *   call.c           a request: its parameters, its rights, its answer

@@ -5,7 +5,7 @@
 /* Base: the small tools that every other folder uses. None of them knows what a timer is.
  *
  * A file includes the header of the tool that it uses; this one includes all of them. Memory comes from alloc.h alone, so
- * that a test can make any allocation fail. Nothing here reads a clock, starts a thread or does I/O, except that a failed
+ * that a test can make any allocation fail. This folder may use the C library alone. Nothing here reads a clock, starts a thread or does I/O, except that a failed
  * assertion writes to standard error. Lists are those of <sys/queue.h>; queue.h has what is missing there.
  *
  *     alloc.c      memory, from malloc() or from the program's allocator; mappings

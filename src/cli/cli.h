@@ -4,7 +4,8 @@
 
 /* The command `foliot`: a client of the server's HTTP interface, with a file for each of its commands. No command has private
  * access to a server. Three look elsewhere: `serve` is the server, `doctor` reads stores that no server uses, and `demo` has a
- * wheel of its own.
+ * wheel of its own. This folder may use base, wheel, store and engine (for `doctor`), text, http (for the name of a status) and
+ * server.
  *
  *     main.c         finds the command in a table; options.c: reads its options; meant.c: what a mistyped word may have meant;
  *                    formats.c: what their texts look like

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "cli/cli.h"
 #include "cli/show.h"
-#include "engine/codec.h"
+#include "engine/engine.h"
 #include "server/server.h"
 #include "text/when.h"
 #include "store/store.h"

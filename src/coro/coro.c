@@ -11,7 +11,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "coro/internal.h"
+#include "coro/coro.h"
 
 /* --- References */
 

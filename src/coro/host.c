@@ -15,7 +15,7 @@
 #include <assert.h>
 
 #include "base/alloc.h"
-#include "coro/internal.h"
+#include "coro/coro.h"
 #include "coro/overflow.h"
 
 static bool on_leaving(struct fl__worker *worker, struct fl__worker_layer *layer);

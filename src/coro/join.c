@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "coro/internal.h"
+#include "coro/coro.h"
 
 enum { BUCKETS = 64 };
 

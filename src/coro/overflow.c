@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "coro/internal.h"
+#include "coro/coro.h"
 
 enum { SIGNAL_STACK_SIZE = 64 << 10 };
 

@@ -28,7 +28,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "coro/internal.h"
+#include "coro/coro.h"
 
 #define RETRY_NS 1000000u
 

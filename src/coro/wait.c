@@ -21,7 +21,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
-#include "coro/internal.h"
+#include "coro/coro.h"
 
 enum {
     ASKABLE = FL_READ | FL_WRITE | FL_HANGUP,

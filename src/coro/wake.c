@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "coro/internal.h"
+#include "coro/coro.h"
 
 struct coro_wake {
     struct coro_group *group;

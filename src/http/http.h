@@ -6,8 +6,8 @@
  *
  * The server listens, reads requests and writes responses, with TLS if there is a certificate. There is one http_server per
  * worker. Several listen on the same address (SO_REUSEPORT), and the kernel distributes the connections. Clients, which are
- * webhooks and links between servers, use the same reader of messages, buffers and streams. This folder may use base, loop
- * and text (for the names of statuses). It knows nothing of timers and the paths of the API.
+ * webhooks and links between servers, use the same reader of messages, buffers and streams. This folder may use base, loop,
+ * store (for the type fl_bytes) and text (for the names of statuses). It knows nothing of timers and the paths of the API.
  *
  *   server.c      listeners, time limits, stopping
  *   state.c       the states of a connection: allowed transitions, and the invariant of each state

@@ -12,7 +12,7 @@
 
 #include <glib.h>
 
-#include "js/host.h"
+#include "js/js.h"
 
 enum { MAX_FDS = 8 };
 

@@ -6,7 +6,7 @@
  * right after it, before the next one can run.
  */
 
-#include "js/host.h"
+#include "js/js.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include <foliot/version.h>
 
-#include "js/host.h"
+#include "js/js.h"
 #include "js/text.h"
 
 enum { OK = 0, FAILED = 1, USAGE = 2 }; /* exit statuses, as those of foliot */

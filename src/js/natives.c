@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "js/host.h"
+#include "js/js.h"
 #include "js/text.h"
 
 #define NS_PER_MS 1000000

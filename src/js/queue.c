@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <time.h>
 
-#include "js/host.h"
+#include "js/js.h"
 
 #define NS_PER_MS INT64_C(1000000)
 

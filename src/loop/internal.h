@@ -2,18 +2,7 @@
 #ifndef FOLIOT_LOOP_INTERNAL_H
 #define FOLIOT_LOOP_INTERNAL_H
 
-/* What the files of the loop share.
- *
- *     loop.c         making, running, the phases of a turn
- *     timers.c       making and changing timers, intervals, immediates, hooks; firing.c: calling them
- *     descriptors.c  the table of descriptors and the kernel's copy of it
- *     sleep.c        how the loop waits
- *     inbox.c        what other threads send, by post.c; ring.c: queues of callbacks; table.c: records behind IDs
- *     stopwatch.h    how long callbacks take
- *     stats.c        what it has done, and whether it is sound
- *     walk.c         showing everything that waits in a loop
- *     clock.c        the machine's clock
- */
+/* What the files of the loop share. */
 
 #include <stdbool.h>
 #include <stdint.h>

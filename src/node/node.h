@@ -6,8 +6,8 @@
  * the other servers.
  *
  * A node reaches the world through its ports (struct node_ports): webhooks, links, events, randomness. It gets a store, a
- * wall clock and one loop per worker. It includes nothing of http, webhook, peer, api or server, so it runs in the
- * simulation as it is.
+ * wall clock and one loop per worker. This folder may use base, loop, store, engine and text. It includes nothing of http,
+ * webhook, peer, api or server, so it runs in the simulation as it is.
  *
  *   ports.h        how a node reaches the world
  *   calls.h, leases.h, spaces.h, stats.h   calls; leases; namespaces; counts of events. This header includes them

@@ -4,7 +4,7 @@
 
 /* Links between the servers of one store: calls with answers, many at a time, over one connection that is kept.
  *
- * This folder may use base, loop, text (for problem documents) and http. It carries bytes; what they mean is known to the
+ * This folder may use base, loop, store (for the type fl_bytes), text (for problem documents) and http. It carries bytes; what they mean is known to the
  * node.
  *
  *   link.c     the side that calls: calls that wait for answers, losing a link and making it again

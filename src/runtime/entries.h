@@ -17,7 +17,7 @@
 
 #include "base/queue.h"
 #include "runtime/handle.h"
-#include "runtime/worker.h"
+#include "runtime/runtime.h"
 
 enum {
     SEGMENT_BITS = 11,

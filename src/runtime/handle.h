@@ -45,7 +45,7 @@
 
 #include <foliot/runtime.h>
 
-#include "runtime/worker.h"
+#include "runtime/runtime.h"
 
 enum timer_state {
     TIMER_IDLE,      /* never started */

@@ -2,22 +2,7 @@
 #ifndef FOLIOT_RUNTIME_INTERNAL_H
 #define FOLIOT_RUNTIME_INTERNAL_H
 
-/* What the files of the runtime share.
- *
- *     runtime.c    making, resizing, freeing; spawning
- *     worker.c     a worker's thread and its turns
- *     life.c       a worker's beginning and its leaving
- *     timer.c      the handle's functions; adopting timers that were sent here
- *     fire.c       firing: handles, and timers of one worker
- *     migrate.c    handing timers over, when a worker leaves or others come
- *     scrub.c      finding what remote cancels have left behind
- *     metronome.c  the timekeeper and its merge queue
- *     given.c      a clock of the program
- *     stats.c      counting
- *     thread.c     starting threads
- *     handle.h: the atomic word; entries.c: a worker's table
- *     mailbox.c, tasks.c: messages between threads
- */
+/* What the files of the runtime share. */
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,7 +20,7 @@
 #include "runtime/handle.h"
 #include "runtime/mailbox.h"
 #include "runtime/tasks.h"
-#include "runtime/worker.h"
+#include "runtime/runtime.h"
 
 enum {
     TIMER_BUDGET = 64, /* timers of each wheel fired in a turn */

@@ -18,7 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/queue.h"
-#include "runtime/worker.h"
+#include "runtime/runtime.h"
 
 FL__QUEUE(message_queue, struct fl__message);
 

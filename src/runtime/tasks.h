@@ -20,7 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/queue.h"
-#include "runtime/worker.h"
+#include "runtime/runtime.h"
 
 enum { TASKS_RING = 256 };
 

@@ -3,7 +3,7 @@
 #define FOLIOT_SERVER_SERVER_H
 
 /* `foliot serve`: start, stop, signals, configuration. It makes the node and the API and connects the node's ports with
- * webhooks, links and HTTP.
+ * webhooks, links and HTTP. This folder may use base, loop, runtime, store, engine, text, http, webhook, peer, node and api.
  *
  *   server.c     the life of the server: store, workers, listening, signals
  *   stop.c       stopping, step by step

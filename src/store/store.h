@@ -5,7 +5,7 @@
 /* Stores: where durable timers are kept. foliot/store.h is the contract; all stores pass the same suite of tests
  * (tests/store/conformance.c).
  *
- * A store keeps rows and answers requests, in order, on the loop of the shard's engine. It knows nothing of attempts,
+ * This folder may use base and loop. A store keeps rows and answers requests, in order, on the loop of the shard's engine. It knows nothing of attempts,
  * retries and payloads: the body of a row is bytes.
  *
  *     store.c      opening by URL; functions common to all stores: checking requests, hashes of names, windows

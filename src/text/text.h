@@ -6,7 +6,7 @@
  *
  * A file includes the header of the tool that it uses; this one includes all of them. The tools know bytes, numbers and
  * times, and nothing of timers, requests and connections: a timer as JSON is read and written by the folder that knows its
- * type. Only the log does I/O and reads the clock.
+ * type. This folder may use base, and of store the type fl_bytes. Only the log does I/O and reads the clock.
  *
  *     base64.c   Base64, by OpenSSL
  *     json.c     reads JSON where it lies: a value is a piece of the text

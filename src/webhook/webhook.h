@@ -5,7 +5,7 @@
 /* Webhooks: delivers due timers to URLs.
  *
  * An attempt is one try to deliver one timer. It is a POST, signed as Standard Webhooks says, over a connection that is kept
- * for the next attempt. There is one `webhooks` per worker. This folder may use base, loop, the engine's public header (for
+ * for the next attempt. There is one `webhooks` per worker. This folder may use base, loop, engine (its public header, for
  * enum fl_settle), text and http. It knows nothing of nodes, shards and namespaces.
  *
  *   webhook.c    the interface, and the task that begins attempts

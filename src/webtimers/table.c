@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "webtimers/table.h"
+#include "webtimers/webtimers.h"
 
 enum { SPARE_CHUNKS = 1 }; /* that are not worth giving back */
 

@@ -22,7 +22,7 @@
 
 #include "base/alloc.h"
 #include "base/moment.h"
-#include "webtimers/table.h"
+#include "webtimers/webtimers.h"
 
 enum {
     LEVEL_FREE = 5, /* the highest nesting level whose timers are not clamped */

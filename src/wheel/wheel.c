@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "wheel/wheel_private.h"
+#include "wheel/wheel.h"
 
 enum { DEFAULT_SPOKES = 1024, BATCH = 128 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The one definition of a legal wheel with IDs: its rings (see rings_check.c), its cells, and that they agree. */
 
-#include "wheel/wheel_private.h"
+#include "wheel/wheel.h"
 
 static bool broken(FILE *explain, const char *what)
 {

@@ -15,7 +15,7 @@
 #include <foliot/alloc.h>
 #include <foliot/coro.h>
 
-#include "coro/internal.h"
+#include "coro/coro.h"
 #include "test.h"
 
 #define MS 1000000ull

@@ -7,7 +7,7 @@
 
 #include <foliot/coro.h>
 
-#include "coro/internal.h"
+#include "coro/coro.h"
 #include "test.h"
 
 enum { SLEEPERS = 200, PARKED = 50, READERS = 20, ROUNDS = 60 };

@@ -7,7 +7,7 @@
 #include <foliot/webtimers.h>
 
 #include "test.h"
-#include "webtimers/table.h"
+#include "webtimers/webtimers.h"
 
 #define MS UINT64_C(1000000)
 

@@ -15,7 +15,7 @@
 
 #include "wheel/allocator.h"
 #include "wheel/model.h"
-#include "wheel/wheel_private.h"
+#include "wheel/wheel.h"
 #include "wheel/wheel_test.h"
 
 #define MAX_TIMERS 20000

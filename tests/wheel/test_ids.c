@@ -6,7 +6,7 @@
 
 #include "test.h"
 #include "wheel/model.h"
-#include "wheel/wheel_private.h"
+#include "wheel/wheel.h"
 #include "wheel/wheel_test.h"
 
 static fl_wheel *new_wheel(const fl_wheel_config *config)

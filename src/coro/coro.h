@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_CORO_INTERNAL_H
-#define FOLIOT_CORO_INTERNAL_H
+#ifndef FOLIOT_CORO_CORO_H
+#define FOLIOT_CORO_CORO_H
 
-/* What the files of the coroutine layer share.
+/* Coroutines that sleep on the workers of a runtime; foliot/coro.h and foliot/kcoro.h are the contract. This folder may use base,
+ * wheel, loop and runtime. No other folder includes this header: it is what the files here share.
  *
  *     coro.c      the public functions, and the word that says what a coroutine is doing
  *     sched.c     running coroutines: the ready queue, the wheel, which coroutine is on which stack
@@ -39,7 +40,7 @@
 #include "base/record.h"
 #include "coro/exceptions.h"
 #include "coro/stack.h"
-#include "runtime/worker.h"
+#include "runtime/runtime.h"
 
 #define SHARED_STACK_SIZE (256u << 10)
 

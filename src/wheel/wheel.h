@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_WHEEL_WHEEL_PRIVATE_H
-#define FOLIOT_WHEEL_WHEEL_PRIVATE_H
+#ifndef FOLIOT_WHEEL_WHEEL_H
+#define FOLIOT_WHEEL_WHEEL_H
 
-/* The structure of the wheel with IDs, shared by wheel.c (its functions) and wheel_check.c (what is legal). Below it are
- * cells.c (the memory of timers with IDs) and the rings.
+/* The timing wheels: data structures without clock, thread or I/O; the caller says what time it is. foliot/nodes.h and
+ * foliot/wheel.h are the contract. This folder may use base. No other folder includes this header.
  *
- * The intrusive wheel is beside it: nodes.c (its functions) on top of rings.c (rings of 16 children), spokes.c (the nodes of
- * a spoke) and rings_check.c (what is legal). */
+ *     nodes.c        the intrusive wheel: its functions
+ *     rings.c        its structure: rings of 16 children; rings_check.c: what is legal
+ *     spokes.c       the nodes of a spoke
+ *     wheel.c        the wheel with IDs: its functions; wheel_check.c: what is legal
+ *     cells.c        the memory of timers with IDs
+ *
+ * Below is the structure of the wheel with IDs. */
 
 #include <stdatomic.h>
 

@@ -1,6 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_RUNTIME_WORKER_H
-#define FOLIOT_RUNTIME_WORKER_H
+#ifndef FOLIOT_RUNTIME_RUNTIME_H
+#define FOLIOT_RUNTIME_RUNTIME_H
+
+/* The runtime: one worker per processor, and timers that any thread may start and cancel. foliot/runtime.h is its contract.
+ * This folder may use base, wheel and loop.
+ *
+ *     runtime.c    making, resizing, freeing; spawning
+ *     worker.c     a worker's thread and its turns
+ *     life.c       a worker's beginning and its leaving
+ *     timer.c      the handle's functions; adopting timers that were sent here
+ *     fire.c       firing: handles, and timers of one worker
+ *     migrate.c    handing timers over, when a worker leaves or others come
+ *     scrub.c      finding what remote cancels have left behind
+ *     metronome.c  the timekeeper and its merge queue
+ *     given.c      a clock of the program
+ *     stats.c      counting
+ *     thread.c     starting threads
+ *     handle.h: the atomic word; entries.c: a worker's table
+ *     mailbox.c, tasks.c: messages between threads
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <foliot/loop.h>
+#include <foliot/nodes.h>
+#include <foliot/runtime.h>
 
 /* What a layer on top of the runtime, such as coroutines, may ask of a worker.
  *
@@ -12,13 +37,6 @@
  * Lifetime: a struct fl__worker stays valid, and may be sent to, until its runtime is freed. The worker may leave, and
  * another thread may later take its place under the same index; `fl__worker_send` says whether it is there.
  */
-
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <foliot/loop.h>
-#include <foliot/nodes.h>
-#include <foliot/runtime.h>
 
 struct fl__worker;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_JS_HOST_H
-#define FOLIOT_JS_HOST_H
+#ifndef FOLIOT_JS_JS_H
+#define FOLIOT_JS_JS_H
 
-/* The JavaScript host: an engine, a loop, and the browser's timers between them.
+/* The JavaScript host, the program foliot-js: an engine (JavaScriptCore), a loop, and the browser's timers between them. This
+ * folder may use base, loop and webtimers. No other folder includes this header.
  *
  *     main.c      the command line
  *     host.c      making all of it, running a script and the loop

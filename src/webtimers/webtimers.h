@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FOLIOT_WEBTIMERS_TABLE_H
-#define FOLIOT_WEBTIMERS_TABLE_H
+#ifndef FOLIOT_WEBTIMERS_WEBTIMERS_H
+#define FOLIOT_WEBTIMERS_WEBTIMERS_H
 
-/* The timers of a set, by their IDs: table.c. The rules of browsers about them are in webtimers.c.
+/* The timers of a browser, setTimeout() and setInterval(), on a loop, for any JavaScript engine; foliot/webtimers.h is the
+ * contract. This folder may use base, wheel and loop. It knows no JavaScript engine. No other folder includes this header.
  *
- * IDs count up and begin again at 1 after 2^31 - 1, so that a stale ID means nothing for as long as possible. The index is
+ *     webtimers.c  the rules of browsers: delays, nesting, order
+ *     table.c      the timers of a set, by their IDs
+ *
+ * The table.  * IDs count up and begin again at 1 after 2^31 - 1, so that a stale ID means nothing for as long as possible. The index is
  * an array of a power of two of pointers, and a timer stands at its ID modulo that length: there is no hashing and no
  * probing, because an ID whose place is taken by an older timer is passed over and never given. The array is doubled when
  * it is three quarters full; two IDs that differ in their low bits still do when one more bit counts. Passing over costs
