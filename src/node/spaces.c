@@ -71,7 +71,27 @@ static void relate(struct space *space, struct space *schedules)
         atomic_store_explicit(&space->schedules, schedules, memory_order_relaxed);
 }
 
-static struct space *add(struct node *node, fl_bytes ns, uint64_t hash);
+/* Puts it in the table, without its relations. */
+static struct space *insert(struct node *node, fl_bytes ns, uint64_t hash)
+{
+    struct spaces *spaces = node->spaces;
+    struct space *space = calloc(1, sizeof *space + node->worker_count * sizeof(struct stats_ring *));
+    char *name = malloc(ns.size + 1);
+    if (!space || !name) {
+        free(space);
+        free(name);
+        return NULL;
+    }
+    memcpy(name, ns.data, ns.size);
+    name[ns.size] = '\0';
+    space->name = name;
+    space->size = ns.size;
+    space->settings = &no_settings;
+    fl__hash_insert(&spaces->by_name, &space->by_name, hash);
+    *(spaces->last ? &spaces->last->next : &spaces->first) = space;
+    spaces->last = space;
+    return space;
+}
 
 /* A namespace knows the one in which its schedules are kept. That one may be known first, when a shard is claimed: it brings the
  * other, which would not be listed otherwise. From the hash of a long name, the other is found by trying. */
@@ -90,10 +110,7 @@ static void relate_new(struct node *node, struct space *space)
     if (*space->name == '\2') {
         fl_bytes ns = {space->name + 1, space->size - 1};
         struct space *other = find(spaces, ns, hash_of(ns));
-        if (other)
-            relate(other, space);
-        else
-            add(node, ns, hash_of(ns));
+        relate(other ? other : insert(node, ns, hash_of(ns)), space);
         return;
     }
     for (struct space *other = spaces->first; other; other = other->next)
@@ -105,23 +122,9 @@ static void relate_new(struct node *node, struct space *space)
 
 static struct space *add(struct node *node, fl_bytes ns, uint64_t hash)
 {
-    struct spaces *spaces = node->spaces;
-    struct space *space = calloc(1, sizeof *space + node->worker_count * sizeof(struct stats_ring *));
-    char *name = malloc(ns.size + 1);
-    if (!space || !name) {
-        free(space);
-        free(name);
-        return NULL;
-    }
-    memcpy(name, ns.data, ns.size);
-    name[ns.size] = '\0';
-    space->name = name;
-    space->size = ns.size;
-    space->settings = &no_settings;
-    fl__hash_insert(&spaces->by_name, &space->by_name, hash);
-    *(spaces->last ? &spaces->last->next : &spaces->first) = space;
-    spaces->last = space;
-    relate_new(node, space);
+    struct space *space = insert(node, ns, hash);
+    if (space)
+        relate_new(node, space);
     return space;
 }
 
