@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* POST /v1/ack: acknowledgements as JSON. */
+/* POST /v1/ack: acknowledgements as JSON, one as an object or many as a list. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,8 @@ static int check_after(struct call *call, const struct ack *ack, bool given)
     return 0;
 }
 
-static int read_ack(struct call *call, struct json object, struct ack *ack)
+/* `inside` is the list that the object is in; NULL: it is the body. */
+static int read_ack(struct call *call, struct json object, const char *inside, struct ack *ack)
 {
     enum { LEASE, RESULT, AFTER };
     static const char *const names[] = {"lease", "result", "after", NULL};
@@ -67,7 +68,7 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
     if (object.kind != JSON_OBJECT)
         return bad_field(call, "acks", "an array of objects");
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        int member = problem_member(&call->problem, "acks", names, key, &given);
+        int member = problem_member(&call->problem, inside, names, key, &given);
         if (member < 0)
             return -1;
         if (member == LEASE) {
@@ -88,7 +89,7 @@ static int read_ack(struct call *call, struct json object, struct ack *ack)
     return check_after(call, ack, (given >> AFTER & 1) != 0);
 }
 
-static int add_ack(struct acking *acking, struct json object)
+static int add_ack(struct acking *acking, struct json object, const char *inside)
 {
     struct acks *acks = &acking->acks;
     if (acks->count == acking->capacity) {
@@ -99,53 +100,68 @@ static int add_ack(struct acking *acking, struct json object)
         acks->list = list;
         acking->capacity = capacity;
     }
-    return read_ack(acking->call, object, &acks->list[acks->count++]);
+    return read_ack(acking->call, object, inside, &acks->list[acks->count++]);
 }
 
-static int read_acks(struct acking *acking)
+static int read_list(struct acking *acking, struct json body)
 {
     struct call *call = acking->call;
-    struct json body, key, value, element;
-    size_t at;
-    const char *why;
-    if (json_parse(call->request->body, &body, &at, &why) < 0)
-        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
-                           at);
+    struct json key, value, element;
     bool given = false;
-    if (body.kind != JSON_OBJECT)
-        return problem_set(&call->problem, 400, "invalid-body", NULL, "the body must be a JSON object");
     for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value); given = true) {
         if (!json_is(key, "acks"))
             return problem_unknown_member(&call->problem, NULL, key, (const char *const[]){"acks", NULL});
         if (value.kind != JSON_ARRAY || given)
             return bad_field(call, "acks", "an array, given once");
         for (struct json_walk inner = json_walk(value); json_element(&inner, &element);)
-            if (add_ack(acking, element) < 0)
+            if (add_ack(acking, element, "acks") < 0)
                 return -1;
     }
-    return given ? 0
-                 : problem_set(&call->problem, 400, "missing-field", "acks",
-                               "acks is missing; give an array of acknowledgements");
+    return 0;
+}
+
+static int read_acks(struct acking *acking)
+{
+    struct call *call = acking->call;
+    struct json body, first, value;
+    size_t at;
+    const char *why;
+    if (json_parse(call->request->body, &body, &at, &why) < 0)
+        return problem_set(&call->problem, 400, "invalid-json", NULL, "the body is not JSON: %s (at byte %zu)", why,
+                           at);
+    if (body.kind != JSON_OBJECT)
+        return problem_set(&call->problem, 400, "invalid-body", NULL, "the body must be a JSON object");
+    struct json_walk walk = json_walk(body);
+    if (!json_member(&walk, &first, &value))
+        return problem_set(&call->problem, 400, "missing-field", "acks",
+                           "acks is missing; give an array of acknowledgements, or lease and result of one");
+    return json_get(body, "acks", &value) ? read_list(acking, body) : add_ack(acking, body, NULL);
 }
 
 /* --- The answer --------------------------------------------------------------------------------------------------- */
+
+/* What is not asked for is not counted. */
+static void write_count(struct out *out, const char *name, size_t asked, size_t count)
+{
+    if (asked == 0)
+        return;
+    out_key(out, name);
+    out_number(out, (int64_t)count);
+}
 
 static void answer(struct acks *acks)
 {
     struct acking *acking = (struct acking *)acks;
     struct call *call = acking->call;
-    size_t settled = 0, extended = 0, extends = 0, unknown = 0;
+    size_t asked[ACK_RESULTS] = {0}, known[ACK_RESULTS] = {0}, unknown = 0;
     for (size_t i = 0; i < acks->count; i++) {
-        bool extend = acks->list[i].result == ACK_EXTEND;
-        extends += extend;
-        *(extend ? &extended : &settled) += acks->list[i].known;
+        asked[acks->list[i].result]++;
+        known[acks->list[i].result] += acks->list[i].known;
     }
     out_text(&call->out, "{\"settled\":");
-    out_number(&call->out, (int64_t)settled);
-    if (extends > 0) {
-        out_text(&call->out, ",\"extended\":");
-        out_number(&call->out, (int64_t)extended);
-    }
+    out_number(&call->out, (int64_t)(known[ACK_DONE] + known[ACK_RETRY] + known[ACK_AGAIN] + known[ACK_DEAD]));
+    write_count(&call->out, "extended", asked[ACK_EXTEND], known[ACK_EXTEND]);
+    write_count(&call->out, "released", asked[ACK_RELEASE], known[ACK_RELEASE]);
     out_text(&call->out, ",\"unknown\":[");
     for (size_t i = 0; i < acks->count; i++)
         if (!acks->list[i].known) {

@@ -60,8 +60,12 @@ static int report(const struct client *client, struct json answer)
     struct json unknown, lease;
     struct out text = {0};
     int status = CLI_OK;
-    put_member_shown(&text, answer, "settled");
-    printf("%.*s acknowledged\n", (int)text.size, text.data ? text.data : "");
+    bool extends = strcmp(result, "extend") == 0, releases = strcmp(result, "release") == 0;
+    put_member_shown(&text, answer, extends ? "extended" : releases ? "released" : "settled");
+    printf("%.*s %s\n", (int)text.size, text.data ? text.data : "",
+           extends    ? "extended"
+           : releases ? "released"
+                      : "acknowledged");
     out_free(&text);
     if (json_get(answer, "unknown", &unknown) && unknown.kind == JSON_ARRAY)
         for (struct json_walk walk = json_walk(unknown); json_element(&walk, &lease);) {
@@ -99,9 +103,12 @@ static int run(void)
 }
 
 static const struct cli_option options[] = {
-    {"result", "RESULT", "done, retry, again or dead; default: done", .text = &result},
-    {"after", "DURATION", "with retry or again: not before DURATION has passed", .text = &after,
-     .format = &cli_duration},
+    {"result", "RESULT",
+     "done, retry, again, dead, extend (the lease ends later) or release (give the timer back); default: done",
+     .text = &result},
+    {"after", "DURATION",
+     "with retry or again: not before DURATION has passed; with extend: the lease ends DURATION from now",
+     .text = &after, .format = &cli_duration},
     {0},
 };
 

@@ -107,6 +107,15 @@ def _():
     foliot("ack", json.loads(third)["lease"], "--result", "retry").must(out="^1 acknowledged$")
     foliot("lease", "acks", "--wait", "10s", "--exec", "echo $FOLIOT_ATTEMPT").must(out="^2$")
     foliot("ack", "x", "--result", "frob").must(1, err="result must be")
+    server.put("/v1/timers/acks/long", {"after": "0s"}).must(201)
+    one = json.loads(foliot("lease", "acks", "--wait", "10s", "--lease", "1h").must())["lease"]
+    foliot("ack", one, "--result", "extend", "--after", "2h").must(out=r"\A1 extended\n\Z")
+    foliot("ack", one, "--result", "extend").must(1, err="after must be given with extend")
+    foliot("ack", one, "--result", "release").must(out=r"\A1 released\n\Z")
+    foliot("ack", one, "--result", "release").must(3, out=r"\A0 released\n\Z", err="unknown or has expired")
+    one = json.loads(foliot("lease", "acks", "--wait", "10s", "--lease", "1h").must())
+    expect((one["name"], one["attempt"]), ("long", 1))
+    foliot("ack", one["lease"]).must(out="^1 acknowledged$")
     foliot("ack", "-", stdin="").must(2, err="no lease on standard input")
 
 

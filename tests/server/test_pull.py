@@ -193,12 +193,31 @@ def _():
     for _ in range(5):
         one = lease_all("release", 1, lease="1h")[0]
         expect(one["attempt"], 1)
-        expect(done([one], result="release"), {"settled": 1, "unknown": []})
-        expect(done([one], result="release")["unknown"], [one["lease"]])
+        expect(done([one], result="release"), {"settled": 0, "released": 1, "unknown": []})
+        expect(done([one], result="release"), {"settled": 0, "released": 0, "unknown": [one["lease"]]})
     one = lease_all("release", 1)
     expect(one[0]["attempt"], 1)
     done(one)
     expect(server.get("/v1/dead/release").must(200)["timers"], [])
+
+
+@test("one acknowledgement is the body itself")
+def _():
+    make("single", 1)
+    one = lease_all("single", 1)[0]["lease"]
+    expect(server.post("/v1/ack", {"lease": one, "result": "extend", "after": "30s"}).must(200),
+           {"settled": 0, "extended": 1, "unknown": []})
+    expect(server.post("/v1/ack", {"lease": one, "result": "release"}).must(200), {"settled": 0, "released": 1, "unknown": []})
+    expect(server.post("/v1/ack", {"lease": one, "result": "release"}).must(200),
+           {"settled": 0, "released": 0, "unknown": [one]})
+    one = lease_all("single", 1)[0]["lease"]
+    for bad, kind, field in (({"lease": one}, "invalid-field", "result"), ({"result": "done"}, "invalid-field", "lease"),
+                             ({"lease": one, "result": "done", "ack": 1}, "unknown-field", "ack"),
+                             ({"lease": one, "result": "done", "acks": []}, "unknown-field", "lease"),
+                             ({"lease": one, "result": "done", "after": "1s"}, "invalid-field", "after"),
+                             ({"lease": one, "result": "extend"}, "invalid-field", "after")):
+        problem(server.post("/v1/ack", bad), 400, kind, field)
+    expect(server.post("/v1/ack", {"lease": one, "result": "done"}).must(200), {"settled": 1, "unknown": []})
 
 
 @test("acknowledgements that are wrong are refused as a whole")
