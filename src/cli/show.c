@@ -23,19 +23,6 @@ uint64_t clock_now_ns(void)
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-bool json_get(struct json object, const char *key, struct json *ret)
-{
-    struct json name, value;
-    if (object.kind != JSON_OBJECT)
-        return false;
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &name, &value);)
-        if (json_is(name, key)) {
-            *ret = value;
-            return true;
-        }
-    return false;
-}
-
 void put_string(struct out *out, struct json string)
 {
     if (!out_reserve(out, string.text.size + 1))

@@ -11,9 +11,6 @@
 #include "text/json.h"
 #include "text/out.h"
 
-/* The member of an object with that name. */
-bool json_get(struct json object, const char *key, struct json *ret);
-
 /* Puts a value as people want to see it: a string without quotation marks, anything else as JSON. */
 void put_shown(struct out *out, struct json value);
 void put_member_shown(struct out *out, struct json object, const char *key); /* nothing if it is not there */

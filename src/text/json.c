@@ -403,6 +403,19 @@ bool json_is(struct json string, const char *text)
     return bytes.size == size && memcmp(bytes.data, text, size) == 0;
 }
 
+bool json_get(struct json object, const char *key, struct json *ret)
+{
+    struct json name, value;
+    if (object.kind != JSON_OBJECT)
+        return false;
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &name, &value);)
+        if (json_is(name, key)) {
+            *ret = value;
+            return true;
+        }
+    return false;
+}
+
 bool json_integer(struct json number, int64_t *ret)
 {
     const char *at = number.text.data, *end = at + number.text.size;

@@ -34,6 +34,8 @@ struct json_walk {
 struct json_walk json_walk(struct json container);
 bool json_member(struct json_walk *walk, struct json *ret_key, struct json *ret_value);
 bool json_element(struct json_walk *walk, struct json *ret);
+/* The first member of an object with that name, which is a short one; false if there is none, or it is no object. */
+bool json_get(struct json object, const char *key, struct json *ret);
 
 /* The bytes a string stands for. `room` must have as many bytes as the string's text; it is used only if there are escapes. */
 fl_bytes json_string(struct json string, char *room);
