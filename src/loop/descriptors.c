@@ -225,6 +225,8 @@ static void banish_ghosts(fl_loop *loop)
         return;
     if (add_own(epoll_fd, poller->timer_fd) && add_own(epoll_fd, loop->inbox.wake_fd) &&
         copy_watches(poller, epoll_fd) && (poller->outer_fd < 0 || add_to_outer(poller->outer_fd, epoll_fd))) {
+        if (poller->outer_fd >= 0) /* closing is not enough if the child of a fork has a copy */
+            epoll_ctl(poller->outer_fd, EPOLL_CTL_DEL, poller->epoll_fd, NULL);
         close(poller->epoll_fd);
         poller->epoll_fd = epoll_fd;
     } else {

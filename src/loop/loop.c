@@ -120,9 +120,15 @@ bool fl_loop_alive(const fl_loop *loop)
     return loop->keep_alive > 0 || tasks_wait(loop);
 }
 
+/* A stop has ended the last turn after its sleep: due timers and hooks may be left. */
+static bool turn_is_left(const fl_loop *loop)
+{
+    return loop->unfinished && loop->phase != PHASE_BEFORE_SLEEP;
+}
+
 bool fl__loop_can_run(const fl_loop *loop)
 {
-    return tasks_wait(loop) || loop->immediates > 0;
+    return tasks_wait(loop) || loop->immediates > 0 || (!loop->running && turn_is_left(loop));
 }
 
 uint64_t fl__loop_next_ns(fl_loop *loop)
@@ -387,7 +393,7 @@ static int turn(fl_loop *loop, bool wait)
     int r = loop->poller.outside ? fl__loop_end_outside(loop) : 0;
     loop->poller.ready_count = 0;
     loop->poller.polled = false;
-    if (r == 0 && loop->unfinished && loop->phase != PHASE_BEFORE_SLEEP) {
+    if (r == 0 && turn_is_left(loop)) {
         r = finish_turn(loop);
         wait = false;
         if (loop->unfinished)
