@@ -99,12 +99,16 @@ static uint64_t pauses_of_both(const struct pauses *a, const struct pauses *b, i
     return sum;
 }
 
-/* Whether what fell due then is to be skipped. */
-static bool pauses_skip(const struct pauses *pauses, int64_t at_us)
+/* Whether what fell due then is to be skipped. Creation times are kept in milliseconds, so a timer of the last millisecond may have been
+ * created after the end: it is skipped only if it has waited for the end. */
+static bool pauses_skip(const struct pauses *pauses, int64_t at_us, bool has_waited)
 {
-    for (uint64_t i = 0; i < pauses->past_count; i++)
-        if (pauses->past[i].skip && at_us >= pauses->past[i].since_us && at_us <= pauses->past[i].until_us)
+    for (uint64_t i = 0; i < pauses->past_count; i++) {
+        const struct past_pause *past = &pauses->past[i];
+        int64_t last_us = has_waited ? past->until_us : past->until_us / 1000 * 1000 - 1;
+        if (past->skip && at_us >= past->since_us && at_us <= last_us)
             return true;
+    }
     return false;
 }
 
@@ -201,9 +205,10 @@ static bool takes(struct shard *shard, const struct space *space, const fl_firin
     int64_t since_us = timer->due_us > timer->created_us ? timer->due_us : timer->created_us;
     if (!pauses || !shard->engine)
         return false;
+    bool has_waited = firing->parked && firing->lane == lane_of_pause(space);
     if (pauses_are_on(pauses, now_us))
         park(shard, space, pauses, firing->token, now_us);
-    else if (timer->attempt <= 1 && pauses_skip(pauses, since_us))
+    else if (timer->attempt <= 1 && pauses_skip(pauses, since_us, has_waited))
         skip(shard, firing, why);
     else
         return false;

@@ -198,6 +198,27 @@ def _():
         expect(receiver.bodies(), ["past", "20"])
 
 
+@test("missed: skip drops the timers that waited; the occurrences that are still to be created follow their schedule")
+def _():
+    with clock_server() as server:
+        for name, policy in (("last", "last"), ("all", "all"), ("none", "skip")):
+            server.put(f"/v1/schedules/rest/{name}", {"every": "1h", "missed": policy, "payload": name}).must(201)
+        server.put("/v1/schedules/rest/made", {"every": "1h", "missed": "skip", "window": "55m", "payload": "made"}).must(201)
+        server.advance("1h")
+        first = server.lease("rest", max=10)
+        expect(sorted(timer["payload"] for timer in first), ["all", "last", "none"])
+        server.ack(*((timer["lease"], {"result": "done"}) for timer in first))
+        check(server.get("/v1/timers/rest?schedule=made").must(200)["timers"], "this occurrence has its timer, due a little later")
+        pause(server, "rest")
+        server.advance("10h30m")
+        add(server, "rest", "waits", "0s")
+        server.advance("0s")
+        resume(server, "rest", missed="skip")
+        add(server, "rest", "new", "0s")
+        server.advance("0s")
+        expect(sorted(timer["payload"] for timer in server.lease("rest", max=100)), 10 * ["all"] + ["last", "new"])
+
+
 @test("spread applies to what waited for the end of the pause")
 def _():
     receiver = Receiver()
