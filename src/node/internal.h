@@ -107,7 +107,7 @@ size_t pace_lease_bytes(const struct worker *worker); /* how large an answer wit
 
 void schedule_fire(struct shard *shard, const fl_firing *firing); /* a schedule is due */
 void schedule_nudge(struct shard *shard,
-                    const fl_durable *timer); /* this timer is settled; perhaps a schedule waited for it */
+                    const fl_durable *timer); /* this timer is settled or cancelled; perhaps a schedule waited for it */
 void node_free_zones(struct node *node);
 
 /* --- rezone.c */

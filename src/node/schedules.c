@@ -4,9 +4,11 @@
  * nor loses one. Occurrences are timers without a name, in the same shard.
  *
  * Overlap. A schedule that must not overlap notes the IDs of its occurrences. Before it creates another one, it asks the engine
- * which of them are still there. One that is queued begins when an occurrence is settled: schedule_nudge() then makes the schedule
- * due. A bit per hash of the name says which schedules may have one that is queued, so that the others cost nothing. Should the
- * bit be lost, in a crash or because another schedule has the same hash, the schedule looks again after a minute. */
+ * which of them are still there. One that is queued begins when an occurrence is settled or cancelled: schedule_nudge() then
+ * makes the schedule due. A bit per hash of the name says which schedules may have one that is queued, so that the others cost
+ * nothing; at first, all may. A nudge clears the bit. It is set before a schedule looks: if it is clear when the one that is
+ * queued has been written, an occurrence was settled meanwhile, and the schedule is nudged again. Should the bit be set by another
+ * schedule with the same hash just then, the schedule looks again after a minute. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,6 +52,78 @@ void schedule_occurrence(struct node *node, const struct schedule *s, const stru
     schedule_timer(s, rule, at_us, ret);
     if (space && ret->retry.initial_us == 0)
         ret->retry = atomic_load_explicit(&space->settings, memory_order_acquire)->retry;
+}
+
+/* --- Nudges --------------------------------------------------------------------------------------------------------- */
+
+/* If a schedule has an occurrence that is queued, it is due now. */
+struct nudge {
+    fl_batch batch;
+    fl_op op;
+    struct shard *shard;
+    fl_bytes ns, name; /* in the rooms */
+    char ns_room[SCHEDULE_NS_ROOM], name_room[FL_STORE_NAME_MAX];
+};
+
+static void nudge_end(fl_batch *batch)
+{
+    struct nudge *nudge = batch->arg;
+    struct shard *shard = nudge->shard;
+    fl__assert(shard->inside > 0);
+    free(nudge);
+    shard_call_left(shard);
+}
+
+static void nudge_found(fl_batch *batch)
+{
+    struct nudge *nudge = batch->arg;
+    struct schedule schedule = {0};
+    int64_t now_us = node_now(nudge->shard->worker->node);
+    bool wanted = nudge->op.result == 0 && nudge->op.timer.due_us > now_us &&
+                  schedule_read(nudge->op.timer.payload, &schedule) == 0 && schedule.queued_us != 0;
+    uint64_t revision = nudge->op.timer.revision;
+    schedule_free(&schedule);
+    if (!wanted || !nudge->shard->engine) {
+        nudge_end(batch);
+        return;
+    }
+    nudge->op = (fl_op){.kind = FL_OP_UPDATE,
+                        .flags = FL_OP_SET_DUE | FL_OP_ONLY_REVISION,
+                        .timer = {.ns = nudge->ns, .name = nudge->name, .due_us = now_us, .revision = revision}};
+    nudge->batch = (fl_batch){.ops = &nudge->op, .count = 1, .done = nudge_end, .arg = nudge};
+    fl_engine_submit(nudge->shard->engine, &nudge->batch);
+}
+
+static uint64_t *queued_bit(struct shard *shard, fl_bytes ns, fl_bytes name, uint64_t *ret_mask)
+{
+    uint64_t hash = cron_seed(ns, name) % (64 * sizeof shard->queued / sizeof *shard->queued);
+    *ret_mask = UINT64_C(1) << hash % 64;
+    return &shard->queued[hash / 64];
+}
+
+static void nudge(struct shard *shard, fl_bytes ns, fl_bytes name)
+{
+    struct nudge *nudge = calloc(1, sizeof *nudge);
+    if (!nudge)
+        return; /* the schedule looks by itself after a minute */
+    memcpy(nudge->name_room, name.data, name.size);
+    nudge->name = (fl_bytes){nudge->name_room, name.size};
+    nudge->ns = schedule_ns(ns, nudge->ns_room);
+    nudge->shard = shard;
+    nudge->op = (fl_op){.kind = FL_OP_GET, .timer = {.ns = nudge->ns, .name = nudge->name}};
+    nudge->batch = (fl_batch){.ops = &nudge->op, .count = 1, .done = nudge_found, .arg = nudge};
+    shard->inside++;
+    fl_engine_submit(shard->engine, &nudge->batch);
+}
+
+void schedule_nudge(struct shard *shard, const fl_durable *timer)
+{
+    if (timer->schedule.size == 0 || !shard->engine || shard_is_leaving(shard))
+        return;
+    uint64_t mask, *bit = queued_bit(shard, timer->ns, timer->schedule, &mask);
+    if (*bit & mask)
+        nudge(shard, timer->ns, timer->schedule);
+    *bit &= ~mask;
 }
 
 /* --- Firing --------------------------------------------------------------------------------------------------------- */
@@ -107,13 +181,6 @@ static void tell(struct advance *advance)
     ports->publish(shard->worker, EVENT_SKIPPED, shard->number, &run, (fl_bytes){why, (size_t)size});
 }
 
-static uint64_t *queued_bit(struct shard *shard, fl_bytes ns, fl_bytes name, uint64_t *ret_mask)
-{
-    uint64_t hash = cron_seed(ns, name) % (64 * sizeof shard->queued / sizeof *shard->queued);
-    *ret_mask = UINT64_C(1) << hash % 64;
-    return &shard->queued[hash / 64];
-}
-
 static void advanced(fl_batch *batch)
 {
     struct advance *advance = batch->arg;
@@ -121,11 +188,11 @@ static void advanced(fl_batch *batch)
     struct shard *shard = advance->shard;
     uint64_t mask, *bit = queued_bit(shard, s->ns, s->name, &mask);
     fl__assert(shard->inside > 0);
-    if (s->queued_us != 0)
-        *bit |= mask;
     shard->steps++;
     if (advance->ops[0].result == 0)
         tell(advance); /* else it was replaced, or fires again */
+    if (s->queued_us != 0 && !(*bit & mask) && shard->engine && !shard_is_leaving(shard))
+        nudge(shard, s->ns, s->name);
     advance_free(advance);
     shard_call_left(shard);
 }
@@ -273,71 +340,12 @@ void schedule_fire(struct shard *shard, const fl_firing *firing)
         return;
     }
     shard->inside++;
+    uint64_t mask, *bit = queued_bit(shard, advance->schedule.ns, advance->schedule.name, &mask);
+    *bit |= advance->schedule.overlap == OVERLAP_QUEUE ? mask : 0;
     if (advance->schedule.overlap != OVERLAP_ALLOW && advance->schedule.unsettled_count > 0)
         look(advance);
     else
         advance_go(advance, false);
-}
-
-/* --- Nudges --------------------------------------------------------------------------------------------------------- */
-
-/* An occurrence is settled: if its schedule has one that is queued, it is due now. */
-struct nudge {
-    fl_batch batch;
-    fl_op op;
-    struct shard *shard;
-    fl_bytes ns, name; /* in the rooms */
-    char ns_room[SCHEDULE_NS_ROOM], name_room[FL_STORE_NAME_MAX];
-};
-
-static void nudge_end(fl_batch *batch)
-{
-    struct nudge *nudge = batch->arg;
-    struct shard *shard = nudge->shard;
-    fl__assert(shard->inside > 0);
-    free(nudge);
-    shard_call_left(shard);
-}
-
-static void nudge_found(fl_batch *batch)
-{
-    struct nudge *nudge = batch->arg;
-    struct schedule schedule = {0};
-    int64_t now_us = node_now(nudge->shard->worker->node);
-    bool wanted = nudge->op.result == 0 && nudge->op.timer.due_us > now_us &&
-                  schedule_read(nudge->op.timer.payload, &schedule) == 0 && schedule.queued_us != 0;
-    uint64_t revision = nudge->op.timer.revision;
-    schedule_free(&schedule);
-    if (!wanted || !nudge->shard->engine) {
-        nudge_end(batch);
-        return;
-    }
-    nudge->op = (fl_op){.kind = FL_OP_UPDATE,
-                        .flags = FL_OP_SET_DUE | FL_OP_ONLY_REVISION,
-                        .timer = {.ns = nudge->ns, .name = nudge->name, .due_us = now_us, .revision = revision}};
-    nudge->batch = (fl_batch){.ops = &nudge->op, .count = 1, .done = nudge_end, .arg = nudge};
-    fl_engine_submit(nudge->shard->engine, &nudge->batch);
-}
-
-void schedule_nudge(struct shard *shard, const fl_durable *timer)
-{
-    if (timer->schedule.size == 0 || !shard->engine || shard_is_leaving(shard))
-        return;
-    uint64_t mask, *bit = queued_bit(shard, timer->ns, timer->schedule, &mask);
-    if (!(*bit & mask))
-        return;
-    *bit &= ~mask; /* it is set again when one is queued again */
-    struct nudge *nudge = calloc(1, sizeof *nudge);
-    if (!nudge)
-        return; /* the schedule looks by itself after a minute */
-    memcpy(nudge->name_room, timer->schedule.data, timer->schedule.size);
-    nudge->name = (fl_bytes){nudge->name_room, timer->schedule.size};
-    nudge->ns = schedule_ns(timer->ns, nudge->ns_room);
-    nudge->shard = shard;
-    nudge->op = (fl_op){.kind = FL_OP_GET, .timer = {.ns = nudge->ns, .name = nudge->name}};
-    nudge->batch = (fl_batch){.ops = &nudge->op, .count = 1, .done = nudge_found, .arg = nudge};
-    shard->inside++;
-    fl_engine_submit(shard->engine, &nudge->batch);
 }
 
 /* --- Zones ---------------------------------------------------------------------------------------------------------- */

@@ -38,6 +38,8 @@ static void publish_change(struct shard *shard, const fl_op *op)
         stats_count(shard->worker, space, cancelled ? STATS_CANCELLED : STATS_CREATED);
     if (cancelled && space)
         history_cancelled(shard, space, &op->timer);
+    if (cancelled)
+        schedule_nudge(shard, &op->timer);
     shard->worker->node->ports->publish(shard->worker, cancelled ? EVENT_CANCELLED : EVENT_SCHEDULED, shard->number,
                                         &op->timer, (fl_bytes){0});
 }

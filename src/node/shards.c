@@ -256,6 +256,7 @@ int shard_start(struct shard *shard)
         return r;
     }
     shard_enter(shard, SHARD_CLAIMING);
+    memset(shard->queued, 0xff, sizeof shard->queued);
     settings_of_shard(shard);
     return 0;
 }
