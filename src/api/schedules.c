@@ -17,13 +17,13 @@ enum { TRIES = 50 };
 
 static void forget_schedule(struct schedule_request *request)
 {
-    if (request->stored)
-        schedule_free(&request->schedule);
     rule_free(request->rule);
     scratch_free(&request->scratch);
+    free(request->except);
     free(request->stored);
     request->rule = NULL;
     request->scratch = (struct scratch){0};
+    request->except = NULL;
     request->stored = NULL;
     request->schedule = (struct schedule){0};
 }
@@ -117,11 +117,10 @@ static void row_read(struct shard_call *call)
     if (found) {
         int r = schedule_read((fl_bytes){request->stored, request->stored_size}, &request->schedule);
         if (r < 0) {
-            free(request->stored);
-            request->stored = NULL;
             schedule_refuse_result(request, r);
             return;
         }
+        request->except = request->schedule.except;
         rezone(request);
     }
     if (!found && request->result != FL_TIMER_NOT_FOUND)
@@ -256,11 +255,25 @@ static bool is_full(struct call *call)
     return true;
 }
 
+/* Puts the schedule of the body in place of the one that was read. Returns 0, or -1 and the call's problem. */
+static int replace_schedule(struct schedule_request *request, bool found, int64_t now_us)
+{
+    struct schedule old = request->schedule;
+    bool only_paused;
+    request->schedule = schedule_heir(found ? &old : NULL, now_us);
+    request->schedule.ns = request->call->ns;
+    request->schedule.name = request->call->name;
+    int r = schedule_read_body(request, &only_paused);
+    r = r < 0 ? r : schedule_compile_rule(request);
+    if (r == 0)
+        schedule_changed(&request->schedule, found ? &old : NULL, now_us);
+    return r;
+}
+
 static void put_with(struct schedule_request *request, bool found)
 {
     struct call *call = request->call;
     int64_t now_us = node_now(call->worker->node);
-    bool only_paused;
     if (found && request->only_new) {
         problem_set(&call->problem, 412, "exists", NULL, "a schedule with this name exists");
         schedule_refuse(request);
@@ -270,19 +283,12 @@ static void put_with(struct schedule_request *request, bool found)
         schedule_refuse(request);
         return;
     }
-    struct schedule heir = schedule_heir(found ? &request->schedule : NULL, now_us);
-    forget_schedule(request);
-    request->schedule = heir;
-    request->schedule.ns = call->ns;
-    request->schedule.name = call->name;
     if (!found)
         request->revision = 0;
-    if (schedule_read_body(request, &only_paused) < 0 || schedule_compile_rule(request) < 0) {
+    if (replace_schedule(request, found, now_us) < 0)
         schedule_refuse(request);
-        return;
-    }
-    schedule_changed(&request->schedule, now_us);
-    write_row(request);
+    else
+        write_row(request);
 }
 
 void schedules_put(struct call *call)
@@ -304,43 +310,34 @@ void schedule_put_line(struct call *call, struct json line, bool only_new)
     schedule_read_row(request);
 }
 
+/* Changes the schedule that was read as the body says. Returns 0; 1: nothing is to be written; -1 and the call's problem. */
+static int change_schedule(struct schedule_request *request)
+{
+    struct schedule *s = &request->schedule, old = *s;
+    int64_t now_us = node_now(request->call->worker->node);
+    bool only_paused;
+    int r = schedule_read_body(request, &only_paused);
+    r = r < 0 ? r : schedule_compile_rule(request);
+    if (r == 0 && only_paused && s->paused == old.paused)
+        return 1;
+    if (r == 0)
+        schedule_changed(s, &old, now_us);
+    return r;
+}
+
 static void patch_with(struct schedule_request *request, bool found)
 {
-    bool only_paused = false, was_paused = request->schedule.paused;
-    int64_t now_us = node_now(request->call->worker->node);
     if (!found) {
         schedule_not_found(request);
         return;
     }
-    fl_bytes *except = request->schedule.except;
-    int r = schedule_read_body(request, &only_paused);
-    if (request->schedule.except != except) {
-        free(except); /* the new ones are in the scratch */
-        except = NULL;
-    }
-    r = r < 0 ? r : schedule_compile_rule(request);
-    /* Lifting a pause is the one change after which what was missed counts. */
-    if (r == 0 && !(only_paused && was_paused && !request->schedule.paused))
-        schedule_changed(&request->schedule, now_us);
-    if (r < 0) {
-        if (!except)
-            request->schedule.except = NULL;
+    int r = change_schedule(request);
+    if (r < 0)
         schedule_refuse(request);
-        return;
-    }
-    if (!except) { /* a copy that is freed with the schedule */
-        size_t size = request->schedule.except_count * sizeof *request->schedule.except;
-        fl_bytes *copy = size ? malloc(size) : NULL;
-        if (size && !copy) {
-            request->schedule.except = NULL;
-            schedule_refuse_result(request, FL_NO_MEMORY);
-            return;
-        }
-        if (copy && request->schedule.except)
-            memcpy(copy, request->schedule.except, size);
-        request->schedule.except = copy;
-    }
-    write_row(request);
+    else if (r > 0)
+        answer_schedule(request, 200);
+    else
+        write_row(request);
 }
 
 void schedules_patch(struct call *call)

@@ -26,6 +26,7 @@ struct schedule_request {
     bool only_new;
     char *stored; /* a copy of the row's payload, which `schedule` points into */
     size_t stored_size;
+    fl_bytes *except; /* of the row that was read, to be freed with it */
     struct schedule schedule;
     struct rule *rule;
     struct scratch scratch;

@@ -309,15 +309,38 @@ struct schedule schedule_heir(const struct schedule *old, int64_t now_us)
     return s;
 }
 
-void schedule_changed(struct schedule *s, int64_t now_us)
+/* `otherwise` is what a text means that was not given. */
+static bool same_text(fl_bytes a, fl_bytes b, fl_bytes otherwise)
+{
+    a = a.size > 0 ? a : otherwise;
+    b = b.size > 0 ? b : otherwise;
+    return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
+
+/* Whether both have the same occurrences. */
+static bool same_rule(const struct schedule *a, const struct schedule *b)
+{
+    static const fl_bytes none = FL_TEXT(""), utc = FL_TEXT("UTC"), after = FL_TEXT("after"), first = FL_TEXT("first");
+    bool same = same_text(a->cron, b->cron, none) && same_text(a->zone, b->zone, utc) &&
+                same_text(a->gap, b->gap, after) && same_text(a->repeat, b->repeat, first) &&
+                a->every_us == b->every_us && a->has_start == b->has_start && a->start_us == b->start_us &&
+                a->has_end == b->has_end && a->end_us == b->end_us && a->except_count == b->except_count;
+    for (size_t i = 0; same && i < a->except_count; i++)
+        same = same_text(a->except[i], b->except[i], none);
+    return same;
+}
+
+void schedule_changed(struct schedule *s, const struct schedule *old, int64_t now_us)
 {
     int64_t from_us = now_us > s->last_us ? now_us : s->last_us;
-    /* The cursor may be ahead because the clock was. But new rules of a zone move it ahead of what was created: that must
-     * not be created again. */
-    if (from_us > s->cursor_us || s->last_us == 0 || s->cursor_us - from_us > MOVED_MOST_US)
-        s->cursor_us = from_us;
     if (s->overlap != OVERLAP_QUEUE)
         s->queued_us = 0;
+    /* The cursor may be ahead because the clock was. But new rules of a zone move it ahead of what was created: that must
+     * not be created again. */
+    if (old && old->paused && !s->paused && same_rule(old, s))
+        s->cursor_us = old->cursor_us;
+    else if (from_us > s->cursor_us || s->last_us == 0 || s->cursor_us - from_us > MOVED_MOST_US)
+        s->cursor_us = from_us;
 }
 
 static int64_t seconds_of(int64_t us)

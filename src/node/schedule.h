@@ -85,8 +85,9 @@ struct schedule schedule_heir(const struct schedule *old, int64_t now_us);
 /* When its row is due after a change at `now_us`. */
 int64_t schedule_due_us(const struct schedule *schedule, const struct rule *rule, int64_t now_us);
 
-/* A change takes effect on the first occurrence after now and after the last that was created. */
-void schedule_changed(struct schedule *schedule, int64_t now_us);
+/* The schedule has taken the place of `old` (NULL: it is new). The change takes effect on the first occurrence after now and after
+ * the last that was created. But if it lifts a pause and keeps the rule, the occurrences of the pause are missed ones. */
+void schedule_changed(struct schedule *schedule, const struct schedule *old, int64_t now_us);
 
 /* Before it is written: notes what the clocks of its zone show at the cursor. */
 void schedule_note_zone(struct schedule *schedule, const struct rule *rule);

@@ -69,6 +69,30 @@ def _():
             expect(len(lease_all(server)), 1, "the next one is on time")
 
 
+@test("PUT and PATCH lift a pause, whatever else they change but the rule")
+def _():
+    rule = {"cron": "* * * * *", "missed": "all"}
+    for change, count in ((lambda server, path: server.patch(path, {"paused": False, "payload": 2}), 10),
+                          (lambda server, path: server.put(path, {**rule, "zone": "UTC", "gap": "after", "payload": 2}), 10),
+                          (lambda server, path: server.patch(path, {"paused": False, "missed": "skip"}), 0),
+                          (lambda server, path: server.patch(path, {"paused": False, "cron": "*/2 * * * *"}), 0),
+                          (lambda server, path: server.put(path, {**rule, "except": ["2031-01-01T00:01"]}), 0)):
+        with Server("--test-clock") as server:
+            path = "/v1/schedules/demo/x"
+            go_to(server, "2031-01-01T00:00:30Z")
+            server.put(path, {**rule, "paused": True, "payload": 1}).must(201)
+            advance(server, "5m")
+            server.patch(path, {"paused": True}).must(200)  # this changes nothing
+            advance(server, "5m")
+            change(server, path).must(200)
+            server.patch(path, {"paused": False}).must(200)  # nor does this
+            advance(server, "1s")
+            found = lease_all(server)
+            expect(found, [f"2031-01-01T00:{minute:02}:00Z" for minute in range(1, 1 + count)])
+            advance(server, "1m")
+            expect(len(lease_all(server)) <= 1, True, "then it goes on")
+
+
 @test("a change never repeats an occurrence and never makes one at once")
 def _():
     with Server("--test-clock") as server:
@@ -322,6 +346,45 @@ def _():
         server.post("/v1/ack", {"acks": [{"lease": waiting[0]["lease"], "result": "done"}]}).must(200)
         missed = await_(lambda: lease_all(server), "the latest one that was missed is in the queue meanwhile")
         expect(([minutes(one) for one in missed], server.get("/v1/schedules/demo/x").json["made"]), ([6], 3))
+
+
+@test("a queued occurrence is created as soon as the earlier one is cancelled, a dead letter, or settled after a restart")
+def _():
+    place = folder()
+
+    def queue_one(server):
+        go_to(server, "2031-01-01T00:59:30Z")
+        put(server, "x", cron="0 * * * *", overlap="queue", grace="2h", retry={"max_attempts": 1}).must(201)
+        advance(server, "1h1m")
+        [waiting] = server.get("/v1/timers/demo?schedule=x").must(200)["timers"]
+        expect(waiting["occurrence"], "2031-01-01T01:00:00Z")
+        return waiting["id"]
+
+    def is_created(server):
+        timers = server.get("/v1/timers/demo?schedule=x").must(200)["timers"]
+        return [timer["occurrence"] for timer in timers] == ["2031-01-01T02:00:00Z"]
+
+    def ack(server, result):
+        [timer] = server.post("/v1/lease/demo", {}).must(200)["timers"]
+        server.post("/v1/ack", {"acks": [{"lease": timer["lease"], "result": result}]}).must(200)
+
+    for settle in (lambda server, timer: server.delete(f"/v1/timers/demo/{timer}").must(204),
+                   lambda server, timer: server.delete("/v1/timers/demo?schedule=x").must(200),
+                   lambda server, timer: expect(server.batch([{"op": "cancel", "namespace": "demo", "id": timer}])[0]["ok"], True),
+                   lambda server, timer: ack(server, "dead"),
+                   lambda server, timer: ack(server, "retry"),
+                   lambda server, timer: ack(server, "done")):
+        with Server("--test-clock") as server:
+            settle(server, queue_one(server))
+            await_(lambda server=server: is_created(server), "the queued one is created", seconds=20)
+    with Server("--test-clock", store="sqlite:" + place) as server:
+        timer = queue_one(server)
+        now = server.get("/v1/clock").json["now"]
+        server.stop()
+    with Server("--test-clock", store="sqlite:" + place) as server:
+        go_to(server, now)
+        server.delete(f"/v1/timers/demo/{timer}").must(204)
+        await_(lambda: is_created(server), "the queued one is created after a restart", seconds=20)
 
 
 @test("a new overlap policy looks at the occurrences from before")

@@ -296,7 +296,7 @@ static void write_row(struct plan_ask *ask)
     if (schedule_rule(&s, NULL, &ask->rule, &error) < 0)
         abort();
     if (ask->change != PLAN_RESUME)
-        schedule_changed(&s, now_us);
+        schedule_changed(&s, ask->revision ? &ask->found : NULL, now_us);
     ask->plan->writing = ask->rule;
     schedule_note_zone(&s, ask->rule);
     out_clear(&ask->written);
