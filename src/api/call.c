@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A request that is being handled: its parameters, its rights, its answer. */
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +113,25 @@ ssize_t percent_decode(const char *from, size_t size, char *to, size_t room, boo
     return (ssize_t)made;
 }
 
+bool call_next_parameter(fl_bytes *query, fl_bytes *ret_name, fl_bytes *ret_value)
+{
+    const char *at = query->data, *end = at + query->size;
+    if (at == end)
+        return false;
+    const char *next = memchr(at, '&', query->size), *stop = next ? next : end;
+    const char *equals = memchr(at, '=', (size_t)(stop - at)), *value = equals ? equals + 1 : stop;
+    *ret_name = (fl_bytes){at, (size_t)((equals ? equals : stop) - at)};
+    *ret_value = (fl_bytes){value, (size_t)(stop - value)};
+    const char *rest = next ? next + 1 : end;
+    *query = (fl_bytes){rest, (size_t)(end - rest)};
+    return true;
+}
+
+static bool is_text(fl_bytes bytes, const char *text)
+{
+    return bytes.size == strlen(text) && memcmp(bytes.data, text, bytes.size) == 0;
+}
+
 /* The value of the parameter that is there once. */
 static int take_parameter(struct call *call, const char *name, fl_bytes value, char *room, size_t size, fl_bytes *ret)
 {
@@ -125,38 +145,41 @@ static int take_parameter(struct call *call, const char *name, fl_bytes value, c
 
 int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret)
 {
-    const char *at = call->request->query.data, *end = at + call->request->query.size;
-    size_t length = strlen(name);
+    fl_bytes query = call->request->query, given, value;
     int found = 0;
-    while (at < end && found >= 0) {
-        const char *next = memchr(at, '&', (size_t)(end - at));
-        if (!next)
-            next = end;
-        size_t given = (size_t)(next - at);
-        if (given >= length && memcmp(at, name, length) == 0 && (given == length || at[length] == '=')) {
-            size_t skip = given > length ? length + 1 : length;
+    while (found >= 0 && call_next_parameter(&query, &given, &value))
+        if (is_text(given, name))
             found = found ? problem_set(&call->problem, 400, "invalid-field", name, "%s is given twice", name)
-                          : take_parameter(call, name, (fl_bytes){at + skip, given - skip}, room, size, ret);
-        }
-        at = next + 1;
-    }
+                          : take_parameter(call, name, value, room, size, ret);
     return found;
+}
+
+int call_count(struct call *call, const char *name, int64_t most, uint64_t *ret)
+{
+    char room[16];
+    fl_bytes text;
+    int64_t number;
+    int given = call_query(call, name, room, sizeof room, &text);
+    if (given <= 0)
+        return given;
+    const char *last = (const char *)text.data + text.size - 1;
+    if (text.size == 0 || *last < '0' || *last > '9' || !json_integer((struct json){JSON_NUMBER, text}, &number) ||
+        number < 1 || number > most)
+        return problem_set(&call->problem, 400, "invalid-field", name, "%s must be a whole number from 1 to %" PRId64,
+                           name, most);
+    *ret = (uint64_t)number;
+    return 0;
 }
 
 int call_check_query(struct call *call, const char *const *known)
 {
-    const char *at = call->request->query.data, *end = at + call->request->query.size;
-    while (at < end) {
-        const char *next = memchr(at, '&', (size_t)(end - at));
-        size_t size = (size_t)((next ? next : end) - at);
-        const char *equals = memchr(at, '=', size);
-        size_t name = equals ? (size_t)(equals - at) : size;
-        bool found = size == 0;
+    fl_bytes query = call->request->query, name, value;
+    while (call_next_parameter(&query, &name, &value)) {
+        bool found = name.size + value.size == 0;
         for (int i = 0; known[i] && !found; i++)
-            found = strlen(known[i]) == name && memcmp(known[i], at, name) == 0;
+            found = is_text(name, known[i]);
         if (!found)
-            return problem_unknown(&call->problem, "parameter", NULL, (fl_bytes){at, name}, known);
-        at += size + 1;
+            return problem_unknown(&call->problem, "parameter", NULL, name, known);
     }
     return 0;
 }

@@ -240,23 +240,6 @@ static void page_back(struct shard_call *over)
 
 /* --- What is asked for -------------------------------------------------------------------------------------------- */
 
-static int read_number(struct call *call, const char *name, int64_t most, uint64_t *ret)
-{
-    char room[16];
-    fl_bytes text;
-    int64_t number;
-    int given = call_query(call, name, room, sizeof room, &text);
-    if (given <= 0)
-        return given;
-    const char *last = (const char *)text.data + text.size - 1;
-    if (text.size == 0 || *last < '0' || *last > '9' || !json_integer((struct json){JSON_NUMBER, text}, &number) ||
-        number < 1 || number > most)
-        return problem_set(&call->problem, 400, "invalid-field", name, "%s must be a whole number from 1 to %" PRId64,
-                           name, most);
-    *ret = (uint64_t)number;
-    return 0;
-}
-
 static int read_true(struct call *call, const char *name, bool *ret)
 {
     char room[8];
@@ -276,7 +259,7 @@ static int read_group(struct call *call, struct many *many)
     fl_bytes text = {"", 0};
     uint64_t limit = GROUPS;
     if (call_check_query(call, known) < 0 || call_query(call, "group", room, sizeof room, &text) < 0 ||
-        read_number(call, "limit", GROUPS_MOST, &limit) < 0)
+        call_count(call, "limit", GROUPS_MOST, &limit) < 0)
         return -1;
     many->limit = (size_t)limit;
     many->by_host = text.size == 4 && memcmp(room, "host", 4) == 0;
@@ -297,7 +280,7 @@ static int read_change(struct call *call, struct many *many)
     if (many->does == FL_OP_DEAD_DELETE && call_query(call, "rate", (char[16]){0}, 16, &(fl_bytes){0}) != 0)
         return problem_set(&call->problem, 400, "unknown-field", "rate",
                            "unknown parameter \"rate\"; dead letters are deleted at once");
-    if (read_number(call, "rate", RATE_MOST, &many->rate) < 0)
+    if (call_count(call, "rate", RATE_MOST, &many->rate) < 0)
         return -1;
     if (!all && filter_is_empty(&many->filter, &many->page.listing))
         return problem_set(&call->problem, 400, "missing-field", NULL,

@@ -12,9 +12,10 @@
 
 #include "api/internal.h"
 #include "base/utf8.h"
+#include "base/varint.h"
 #include "text/when.h"
 
-enum { LIMIT = 100, LIMIT_MOST = 1000, PIECES = 100, ROUNDS = 40, POSITION_TEXT = 2 * 16 + 2 };
+enum { LIMIT = 100, LIMIT_MOST = 1000, PIECES = 100, ROUNDS = 40 };
 
 static const char *const result_names[HISTORY_RESULTS] = {
     [HISTORY_DONE] = "done",           [HISTORY_FAILED] = "failed",   [HISTORY_DEAD] = "dead",
@@ -40,7 +41,8 @@ struct source {
 
 struct past {
     struct call *call;
-    size_t left, written, ask, waiting;
+    uint64_t left; /* rows that the page still takes */
+    size_t written, ask, waiting;
     unsigned rounds;
     uint32_t results;
     int64_t from_us, until_us;
@@ -139,62 +141,41 @@ static int read_result(struct call *call, uint32_t *ret)
     return bad(call, "result", "done, failed, dead, again, expired, skipped or cancelled");
 }
 
-static int read_limit(struct call *call, size_t *ret)
+/* A place has numbers (base/varint.h): the highest position, then two for each shard, how far its position is below that, plus
+ * one, and its span; 0 for a shard that is at its end. With many shards, a cursor must still fit into a URL. */
+static bool parse_positions(struct past *past, fl_bytes place)
 {
-    char room[16];
-    fl_bytes text;
-    int64_t limit;
-    *ret = LIMIT;
-    int given = call_query(call, "limit", room, sizeof room - 1, &text);
-    if (given <= 0)
-        return given;
-    room[text.size] = '\0';
-    if (text.size == 0 || strspn(room, "0123456789") != text.size ||
-        !json_integer((struct json){JSON_NUMBER, text}, &limit) || limit < 1 || limit > LIMIT_MOST)
-        return bad(call, "limit", "a whole number from 1 to 1000");
-    *ret = (size_t)limit;
-    return 0;
-}
-
-/* Numbers in hexadecimal, two for each shard: "SPAN-SEQ.", and only "." for one that is at its end. */
-static bool parse_positions(struct past *past, char *text)
-{
+    const unsigned char *at = place.data, *end = at + place.size;
+    uint64_t top, below;
+    if (!fl__varint_get(&at, end, &top))
+        return false;
     for (size_t i = 0; i < past->source_count; i++) {
         struct source *source = &past->sources[i];
         uint64_t *part = source->page.past.cursor.part;
-        char *dot = strchr(text, '.'), *dash, *end;
-        if (!dot)
+        if (!fl__varint_get(&at, end, &below) || below > top + 1)
             return false;
-        *dot = '\0';
-        source->more = *text != '\0';
-        if (source->more) {
-            if (strspn(text, "0123456789abcdef-") != strlen(text) || *text == '-')
-                return false;
-            part[0] = strtoull(text, &dash, 16);
-            if (*dash != '-' || dash[1] == '\0' || dash[1] == '-')
-                return false;
-            part[1] = strtoull(dash + 1, &end, 16);
-            if (*end != '\0')
-                return false;
-        }
-        text = dot + 1;
+        source->more = below > 0;
+        part[1] = below > 0 ? top + 1 - below : 0;
+        if (below > 0 && !fl__varint_get(&at, end, &part[0]))
+            return false;
     }
-    return *text == '\0';
+    return at == end;
+}
+
+static size_t place_room(const struct past *past)
+{
+    return FL__VARINT_MAX * (1 + 2 * past->source_count);
 }
 
 static int read_cursor(struct call *call, struct past *past)
 {
-    size_t size = past->source_count * POSITION_TEXT + 1;
-    fl_bytes text;
-    char *room = malloc(size);
+    fl_bytes place;
+    char *room = malloc(place_room(past));
     if (!room)
-        return problem_of_result(&call->problem, FL_NO_MEMORY), -1;
-    int given = call_query(call, "cursor", room, size - 1, &text);
-    if (given > 0) {
-        room[text.size] = '\0';
-        if (memchr(room, '\0', text.size) || !parse_positions(past, room))
-            given = bad(call, "cursor", "the cursor of an earlier page of the same list");
-    }
+        return problem_of_result(&call->problem, FL_NO_MEMORY);
+    int given = cursor_read(call, room, place_room(past), &place);
+    if (given > 0 && !parse_positions(past, place))
+        given = cursor_refuse(call);
     free(room);
     return given < 0 ? -1 : 0;
 }
@@ -208,7 +189,7 @@ static int read_filter(struct call *call, struct past *past, struct shard **ret_
     char room[SCHEDULE_NS_ROOM];
     struct shard *by_id = NULL;
     if (call_check_query(call, known) < 0 || history_read_id(call, &past->id, &by_id) < 0 ||
-        read_result(call, &past->results) < 0 || read_limit(call, &past->left) < 0 ||
+        read_result(call, &past->results) < 0 || call_count(call, "limit", LIMIT_MOST, &past->left) < 0 ||
         call_bound(call, "after", &past->from_us) < 0 || call_bound(call, "before", &past->until_us) < 0)
         return -1;
     int name = call_query(call, "name", past->name_room, FL_STORE_NAME_MAX, &past->name);
@@ -292,18 +273,41 @@ static bool ask_empty(struct past *past)
     return --past->waiting == 0;
 }
 
-static void write_position(struct out *out, const struct source *source)
+/* Where a shard goes on: behind the last of its rows that was taken. */
+static uint64_t position_of(const struct source *source, uint64_t *ret_span)
 {
-    const uint64_t *part = source->page.past.cursor.part;
-    if (source->next < source->count) {
-        uint64_t seq = source->next > 0 ? source->pieces[source->next - 1].seq : source->pieces[0].seq + 1;
-        out_format(out, "%" PRIx64 "-%" PRIx64, source->began[0], seq);
-    } else if (source->more && source->count > 0) {
-        out_format(out, "%" PRIx64 "-%" PRIx64, source->began[0], source->pieces[source->count - 1].seq);
-    } else if (source->more) {
-        out_format(out, "%" PRIx64 "-%" PRIx64, part[0], part[1]);
+    *ret_span = source->count > 0 ? source->began[0] : source->page.past.cursor.part[0];
+    if (source->next < source->count)
+        return source->next > 0 ? source->pieces[source->next - 1].seq : source->pieces[0].seq + 1;
+    return source->count > 0 ? source->pieces[source->count - 1].seq : source->page.past.cursor.part[1];
+}
+
+static bool is_at_end(const struct source *source)
+{
+    return source->next == source->count && !source->more;
+}
+
+static void write_cursor(struct past *past)
+{
+    struct call *call = past->call;
+    unsigned char *room = malloc(place_room(past));
+    uint64_t top = 0, span;
+    if (!room) {
+        call->out.failed = true;
+        return;
     }
-    out_put(out, ".", 1);
+    for (size_t i = 0; i < past->source_count; i++) {
+        uint64_t position = is_at_end(&past->sources[i]) ? 0 : position_of(&past->sources[i], &span);
+        top = position > top ? position : top;
+    }
+    size_t size = fl__varint_put(room, top);
+    for (size_t i = 0; i < past->source_count; i++) {
+        bool over = is_at_end(&past->sources[i]);
+        size += fl__varint_put(room + size, over ? 0 : top + 1 - position_of(&past->sources[i], &span));
+        size += over ? 0 : fl__varint_put(room + size, span);
+    }
+    cursor_write(call, (fl_bytes){room, size});
+    free(room);
 }
 
 static void finish(struct past *past)
@@ -311,14 +315,10 @@ static void finish(struct past *past)
     struct call *call = past->call;
     bool more = false;
     for (size_t i = 0; i < past->source_count; i++)
-        more |= past->sources[i].more || past->sources[i].next < past->sources[i].count;
+        more |= !is_at_end(&past->sources[i]);
     out_text(&call->out, "]");
-    if (more) {
-        out_text(&call->out, ",\"cursor\":\"");
-        for (size_t i = 0; i < past->source_count; i++)
-            write_position(&call->out, &past->sources[i]);
-        out_text(&call->out, "\"");
-    }
+    if (more)
+        write_cursor(past);
     out_text(&call->out, "}");
     past_free(past);
     call_answer(call, 200);
@@ -362,7 +362,7 @@ static bool has_failed(struct past *past)
         return false;
     past_free(past);
     if (result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
-        bad(call, "cursor", "the cursor of an earlier page of the same list");
+        cursor_refuse(call);
     else
         problem_of_result(&call->problem, result);
     call_refuse(call);
@@ -424,6 +424,7 @@ void history_list(struct call *call)
         return;
     }
     past->call = call;
+    past->left = LIMIT;
     int r = read_filter(call, past, &only);
     past->source_count = only ? 1 : count;
     if (r == 0) {

@@ -65,8 +65,7 @@ static void write_page(const struct page *page)
     out_text(out, "]");
     if (inner->more && inner->count > 0) {
         const struct host_sum *last = inner->hosts[inner->count - 1];
-        out_key(out, "cursor");
-        out_string(out, (fl_bytes){last->name, last->size});
+        cursor_write(page->call, (fl_bytes){last->name, last->size});
     }
     out_text(out, "}");
 }
@@ -105,24 +104,7 @@ static struct page *page_new(struct call *call)
     }
     page->call = call;
     page->inner.done = answer;
-    page->inner.limit = LIMIT;
     return page;
-}
-
-static int read_limit(struct call *call, size_t *ret)
-{
-    char room[8];
-    fl_bytes text;
-    int64_t limit;
-    int given = call_query(call, "limit", room, sizeof room, &text);
-    if (given <= 0)
-        return given;
-    if (text.size == 0 || room[text.size - 1] < '0' || room[text.size - 1] > '9' ||
-        !json_integer((struct json){JSON_NUMBER, text}, &limit) || limit < 1 || limit > HOST_PAGE_MOST)
-        return problem_set(&call->problem, 400, "invalid-field", "limit",
-                           "limit must be a whole number from 1 to 1000");
-    *ret = (size_t)limit;
-    return 0;
 }
 
 /* Hosts are of no namespace: what a token may see or do with them, it must be allowed in all. */
@@ -138,15 +120,18 @@ void hosts_get(struct call *call)
 {
     static const char *const known[] = {"prefix", "limit", "cursor", NULL};
     struct page *page = page_new(call);
+    uint64_t limit = LIMIT;
     if (!page)
         return;
-    if (!hosts_may(call, RIGHT_READ) || call_check_query(call, known) < 0 || read_limit(call, &page->inner.limit) < 0 ||
+    if (!hosts_may(call, RIGHT_READ) || call_check_query(call, known) < 0 ||
+        call_count(call, "limit", HOST_PAGE_MOST, &limit) < 0 ||
         call_query(call, "prefix", page->prefix, sizeof page->prefix, &page->inner.prefix) < 0 ||
-        call_query(call, "cursor", page->after, sizeof page->after, &page->inner.after) < 0) {
+        cursor_read(call, page->after, sizeof page->after, &page->inner.after) < 0) {
         free(page);
         call_refuse(call);
         return;
     }
+    page->inner.limit = (size_t)limit;
     hosts_ask(call->worker, &page->inner);
 }
 

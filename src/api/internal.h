@@ -74,6 +74,10 @@ bool call_is_let_in(struct call *call);
  * What is not understood must not count as not given: a filter that is left out lets everything through. */
 int call_query(struct call *call, const char *name, char *room, size_t size, fl_bytes *ret);
 int call_time(struct call *call, const char *name, int64_t *ret); /* a parameter that is a time. 0, or -1 */
+/* A parameter that is a whole number from 1 to `most`; `*ret` stays as it is if it is not given. 0, or -1. */
+int call_count(struct call *call, const char *name, int64_t most, uint64_t *ret);
+/* Takes the first parameter off a query, as it was sent. False: there is none. */
+bool call_next_parameter(fl_bytes *query, fl_bytes *ret_name, fl_bytes *ret_value);
 /* The same for a filter: 0 means that it is not given, so 1 stands for 1970 and earlier. Nothing is due then. */
 int call_bound(struct call *call, const char *name, int64_t *ret);
 int call_check_query(struct call *call,
@@ -81,6 +85,12 @@ int call_check_query(struct call *call,
 /* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
 ssize_t percent_decode(const char *from, size_t size, char *to, size_t room, bool plus);
 int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is not JSON */
+
+/* --- cursor.c */
+void cursor_write(struct call *call, fl_bytes place); /* the member "cursor" with a comma in front */
+/* The place of the cursor that is given. Returns 1; 0: none is given; -1: it is not of this list, and `problem` says so. */
+int cursor_read(struct call *call, void *room, size_t size, fl_bytes *ret);
+int cursor_refuse(struct call *call); /* sets `problem`; returns -1 */
 
 /* Of each file, what a route leads to. */
 void timers_put(struct call *call);

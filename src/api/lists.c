@@ -2,7 +2,7 @@
 /* Pages of timers and of dead letters, and what can be done with many at once.
  *
  * A page goes through the shards one after the other, until it has as many timers as were asked for, or LIST_BYTES; the
- * cursor says in which shard it ended and where. Within a shard, the
+ * cursor (cursor.c) says in which shard it ended and where. Within a shard, the
  * order is roughly that of time. Cancelling by filter goes through the same pages. */
 
 #include <inttypes.h>
@@ -17,16 +17,18 @@
 #include "text/json.h"
 #include "text/when.h"
 
+#define SEARCH_NS UINT64_C(500000000)
 #define EARLIEST_MS (-(INT64_C(1) << 50)) /* a bound before it means the same */
 
-enum { LIMIT = 100, LIMIT_MOST = 10000, CANCEL_PAGE = 1000, CURSOR_TEXT = 8 + 4 * 16 };
+enum { LIMIT = 100, LIMIT_MOST = 10000, CANCEL_PAGE = 1000, CURSOR_PARTS = sizeof(fl_cursor) / sizeof(uint64_t) };
 
 struct list {
     struct shard_call page;
     struct call *call;
-    size_t left; /* timers that the page still takes */
+    uint64_t left; /* timers that the page still takes */
     size_t found;
     int result;
+    uint64_t began_ns;
     bool dry_run;
     uint64_t matched, cancelled;
     struct shard_call cancel; /* what a page has found */
@@ -81,44 +83,27 @@ int call_bound(struct call *call, const char *name, int64_t *ret)
     return r;
 }
 
-static int read_limit(struct call *call, size_t *ret)
-{
-    char room[16];
-    fl_bytes text;
-    int64_t limit;
-    *ret = LIMIT;
-    int given = call_query(call, "limit", room, sizeof room - 1, &text);
-    if (given <= 0)
-        return given;
-    if (!read_integer(text, &limit) || limit < 1 || limit > LIMIT_MOST)
-        return bad(call, "limit", "a whole number from 1 to 10000");
-    *ret = (size_t)limit;
-    return 0;
-}
-
-static int bad_cursor(struct call *call)
-{
-    return bad(call, "cursor", "the cursor of an earlier page");
-}
-
+/* The place: the shard and the engine's cursor, as numbers of eight bytes. */
 static int read_cursor(struct call *call, struct list *list, uint32_t *ret_shard)
 {
-    char room[CURSOR_TEXT + 1];
-    fl_bytes text;
-    uint64_t *part = list->page.listing.cursor.part;
+    uint64_t place[1 + CURSOR_PARTS];
+    fl_bytes given;
     *ret_shard = 0;
-    int given = call_query(call, "cursor", room, CURSOR_TEXT, &text);
-    if (given <= 0)
-        return given;
-    room[text.size] = '\0';
-    uint64_t shard = 0;
-    bool good = text.size == CURSOR_TEXT && fl__hex_number(room, 8, &shard);
-    for (int i = 0; i < 4 && good; i++)
-        good = fl__hex_number(room + 8 + 16 * (size_t)i, 16, &part[i]);
-    if (!good || shard >= call->worker->node->shard_count)
-        return bad_cursor(call);
-    *ret_shard = (uint32_t)shard;
+    int r = cursor_read(call, place, sizeof place, &given);
+    if (r <= 0)
+        return r;
+    if (given.size != sizeof place || place[0] >= call->worker->node->shard_count)
+        return cursor_refuse(call);
+    memcpy(list->page.listing.cursor.part, place + 1, sizeof list->page.listing.cursor.part);
+    *ret_shard = (uint32_t)place[0];
     return 0;
+}
+
+static void write_cursor(struct call *call, const struct list *list)
+{
+    uint64_t place[1 + CURSOR_PARTS] = {list->page.shard->number};
+    memcpy(place + 1, list->page.listing.cursor.part, sizeof list->page.listing.cursor.part);
+    cursor_write(call, (fl_bytes){place, sizeof place});
 }
 
 static int read_filter(struct call *call, struct list *list)
@@ -127,8 +112,8 @@ static int read_filter(struct call *call, struct list *list)
     uint32_t shard;
     fl_bytes prefix = {0};
     if (call_bound(call, "due_after", &listing->from_us) < 0 ||
-        call_bound(call, "due_before", &listing->until_us) < 0 || read_limit(call, &list->left) < 0 ||
-        read_cursor(call, list, &shard) < 0)
+        call_bound(call, "due_before", &listing->until_us) < 0 ||
+        call_count(call, "limit", LIMIT_MOST, &list->left) < 0 || read_cursor(call, list, &shard) < 0)
         return -1;
     if (call_query(call, "prefix", list->prefix, sizeof list->prefix, &prefix) < 0)
         return -1;
@@ -156,6 +141,8 @@ static struct list *list_new(struct call *call)
         return NULL;
     }
     list->call = call;
+    list->left = LIMIT;
+    list->began_ns = fl_loop_now_ns(call->worker->loop);
     list->page.errand.home = list->cancel.errand.home = call->worker;
     return list;
 }
@@ -210,30 +197,34 @@ static bool next_shard(struct shard_call *page, const struct node *node)
     return true;
 }
 
+/* A search ends with what it has found so far: when it has taken long, or the engine has looked at many rows in vain. */
+static bool searched_enough(const struct list *list)
+{
+    return fl_loop_now_ns(list->call->worker->loop) - list->began_ns >= SEARCH_NS ||
+           (list->page.listing.more && list->page.listing.count == 0);
+}
+
 static void page_back(struct shard_call *over)
 {
     struct list *list = (struct list *)over;
     struct call *call = list->call;
     if (list->result < 0) {
         if (list->result == FL_INVALID_ARGUMENT) /* everything else was looked at before */
-            bad_cursor(call);
+            cursor_refuse(call);
         else
             problem_of_result(&call->problem, list->result);
         list_refuse(list);
         return;
     }
     bool more = list->page.listing.more || next_shard(&list->page, call->worker->node);
-    if (more && list->left > 0 && call->out.size < LIST_BYTES) {
+    if (more && list->left > 0 && call->out.size < LIST_BYTES && !searched_enough(list)) {
         list->page.listing.limit = list->left;
         shard_call_submit(&list->page);
         return;
     }
     out_text(&call->out, "]");
-    if (more) {
-        const uint64_t *part = list->page.listing.cursor.part;
-        out_format(&call->out, ",\"cursor\":\"%08" PRIx32 "%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "\"",
-                   list->page.shard->number, part[0], part[1], part[2], part[3]);
-    }
+    if (more)
+        write_cursor(call, list);
     out_text(&call->out, "}");
     list_free(list);
     call_answer(call, 200);
@@ -241,9 +232,9 @@ static void page_back(struct shard_call *over)
 
 static const char *const known_timers[] = {"due_after", "due_before", "prefix", "name_contains", "target_prefix",
                                            "schedule",  "limit",      "cursor", "payload",       NULL};
-static const char *const known_dead[] = {"prefix", "name_contains", "target_prefix", "schedule", "reason_contains",
-                                         "reason", "host",          "limit",         "cursor",   "payload",
-                                         NULL};
+static const char *const known_dead[] = {"group",    "prefix",          "name_contains", "target_prefix",
+                                         "schedule", "reason_contains", "reason",        "host",
+                                         "limit",    "cursor",          "payload",       NULL};
 static const char *const known_schedules[] = {"prefix", "name_contains", "limit", "cursor", "payload", NULL};
 
 static void list_begin(struct call *call, const char *const *known)

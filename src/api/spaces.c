@@ -8,6 +8,8 @@
 #include "api/internal.h"
 #include "text/json.h"
 
+enum { LIMIT = 100, LIMIT_MOST = 1000 };
+
 static void write_space(struct out *out, const struct node *node, struct space *space)
 {
     out_text(out, "{\"namespace\":");
@@ -28,7 +30,7 @@ struct listing {
     size_t count;
     fl_bytes prefix, contains, after;
     char prefix_room[FL_STORE_NAME_MAX], contains_room[FL_STORE_NAME_MAX], after_room[FL_STORE_NAME_MAX];
-    size_t limit;
+    uint64_t limit;
     bool more;
     struct kept {
         unsigned char size;
@@ -117,45 +119,24 @@ static void list_done(struct space_walk *walk)
     out_text(&call->out, "]");
     if (listing->more) {
         const struct kept *last = listing->kept[listing->count - 1];
-        out_key(&call->out, "cursor");
-        out_string(&call->out, (fl_bytes){last->name, last->size});
+        cursor_write(call, (fl_bytes){last->name, last->size});
     }
     out_text(&call->out, "}");
     listing_free(listing);
     call_answer(call, 200);
 }
 
-static int read_limit(struct call *call, struct listing *listing)
-{
-    enum { LIMIT = 100, MOST = 1000 };
-    char room[8];
-    fl_bytes text;
-    int64_t limit = LIMIT;
-    int given = call_query(call, "limit", room, sizeof room, &text);
-    if (given < 0)
-        return -1;
-    const char *last = (const char *)text.data + text.size - 1;
-    if (given > 0 && (text.size == 0 || *last < '0' || *last > '9' ||
-                      !json_integer((struct json){JSON_NUMBER, text}, &limit) || limit < 1 || limit > MOST))
-        return problem_set(&call->problem, 400, "invalid-field", "limit",
-                           "limit must be a whole number from 1 to 1000");
-    listing->limit = (size_t)limit;
-    listing->rooms = calloc(listing->limit, sizeof *listing->rooms);
-    listing->kept = calloc(listing->limit, sizeof(struct kept *));
-    if (!listing->rooms || !listing->kept)
-        return problem_of_result(&call->problem, FL_NO_MEMORY);
-    return 0;
-}
-
 static int read_query(struct call *call, struct listing *listing)
 {
     static const char *const known[] = {"prefix", "name_contains", "limit", "cursor", NULL};
-    if (call_check_query(call, known) < 0 || read_limit(call, listing) < 0 ||
+    if (call_check_query(call, known) < 0 || call_count(call, "limit", LIMIT_MOST, &listing->limit) < 0 ||
         call_query(call, "prefix", listing->prefix_room, FL_STORE_NAME_MAX, &listing->prefix) < 0 ||
         call_query(call, "name_contains", listing->contains_room, FL_STORE_NAME_MAX, &listing->contains) < 0 ||
-        call_query(call, "cursor", listing->after_room, FL_STORE_NAME_MAX, &listing->after) < 0)
+        cursor_read(call, listing->after_room, FL_STORE_NAME_MAX, &listing->after) < 0)
         return -1;
-    return 0;
+    listing->rooms = calloc(listing->limit, sizeof *listing->rooms);
+    listing->kept = calloc(listing->limit, sizeof(struct kept *));
+    return listing->rooms && listing->kept ? 0 : problem_of_result(&call->problem, FL_NO_MEMORY);
 }
 
 static void namespaces_answer(void *arg)
@@ -175,6 +156,7 @@ void namespaces_get(struct call *call)
     }
     listing->walk = (struct space_walk){.visit = list_visit, .done = list_done};
     listing->call = call;
+    listing->limit = LIMIT;
     if (read_query(call, listing) < 0) {
         listing_free(listing);
         call_refuse(call);

@@ -243,7 +243,7 @@ static int read_kinds(struct call *call, unsigned *ret)
 
 static int read_filter(struct call *call, struct subscriber *subscriber)
 {
-    static const char *const known[] = {"namespace", "type", NULL};
+    static const char *const known[] = {"namespace", "type", "sample", NULL};
     if (call_check_query(call, known) < 0 || read_kinds(call, &subscriber->kinds) < 0)
         return -1;
     int given = call_query(call, "namespace", subscriber->ns_room, sizeof subscriber->ns_room, &subscriber->ns);

@@ -19,7 +19,7 @@
 
 #include "engine/internal.h"
 
-enum { PAGE_DEFAULT = 100, PAGE_MOST = 10000, ROWS_AT_ONCE = 1000, ROWS_MOST = 200000, BYTES_MOST = 1 << 20 };
+enum { PAGE_DEFAULT = 100, PAGE_MOST = 10000, ROWS_AT_ONCE = 1000, ROWS_MOST = 50000, BYTES_MOST = 1 << 20 };
 enum { C_WINDOW, C_SEQ, C_OUTER, C_INNER };
 
 struct fl_listing_state {

@@ -336,7 +336,7 @@ def query_fits(api, parameter, value):
     """A number in a query is text; a cursor must be one that was given."""
     number = int(value) if re.fullmatch(r"-?[0-9]{1,16}", value) else value
     fits = any(api.schemas.fits(parameter["schema"], one) for one in (value, number))
-    return fits and not (parameter["name"].startswith(("due", "from", "after", "before")) and value == "2031-02-30T08:00:00Z")
+    return fits and parameter["name"] != "cursor" and not (parameter["name"].startswith(("due", "from", "after", "before")) and value == "2031-02-30T08:00:00Z")
 
 
 def test_parameters(api, server):
