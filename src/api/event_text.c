@@ -23,10 +23,15 @@ static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shar
                            int64_t now_us)
 {
     char id[FL_ID_TEXT + 1];
-    fl_id_format(shard, timer->id, id);
+    bool of_schedule =
+        timer->id.seq == 0; /* there is no timer: a run of occurrences was skipped, or a schedule has moved */
     out_format(text, "event: %s\ndata: {\"type\":\"%s\",\"at\":", event_names[kind], event_names[kind]);
     out_time(text, now_us);
-    out_format(text, ",\"id\":\"%s\",\"namespace\":", id);
+    if (!of_schedule) {
+        fl_id_format(shard, timer->id, id);
+        out_format(text, ",\"id\":\"%s\"", id);
+    }
+    out_key(text, "namespace");
     out_string(text, timer->ns);
     if (timer->name.size > 0) {
         out_key(text, "name");
@@ -35,12 +40,13 @@ static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shar
     out_key(text, "due");
     out_time(text, timer->due_us);
     timer_write_origin(text, timer);
-    if (kind == EVENT_SKIPPED && timer->schedule.size > 0 && timer->id.seq == 0) { /* a run of occurrences */
+    if (of_schedule && kind == EVENT_SKIPPED) {
         out_key(text, "count");
         out_number(text, timer->replaced);
+    } else if (!of_schedule) {
+        out_key(text, "attempt");
+        out_number(text, timer->attempt);
     }
-    out_key(text, "attempt");
-    out_number(text, timer->attempt);
 }
 
 void event_write(struct out *text, enum event_kind kind, uint32_t shard, const fl_durable *timer, fl_bytes reason,

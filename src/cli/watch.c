@@ -51,32 +51,48 @@ static void put_lateness(struct out *out, struct json event)
     out_put(out, text, duration_format((uint64_t)(at_us - due_us), text));
 }
 
+/* What the event is about: a host, a namespace, a timer or a schedule. */
+static void put_subject(struct out *out, struct json event)
+{
+    static const char *const keys[] = {"name", "id", "schedule"};
+    struct json value;
+    put_member_shown(out, event, json_get(event, "host", &value) ? "host" : "namespace");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_get(event, keys[i], &value)) {
+            out_text(out, "/");
+            put_shown(out, value);
+            return;
+        }
+}
+
+/* A member after a word, if there is one. */
+static void put_if_any(struct out *out, struct json event, const char *word, const char *key)
+{
+    struct json value;
+    if (!json_get(event, key, &value))
+        return;
+    out_text(out, word);
+    put_shown(out, value);
+}
+
 static void show_event(const char *type, struct json event)
 {
     struct out text = {0};
-    struct json value;
+    bool will_fire = strcmp(type, "scheduled") == 0 || strcmp(type, "cancelled") == 0 || strcmp(type, "moved") == 0;
     put_member_shown(&text, event, "at");
     out_text(&text, "  ");
     size_t styled = text.size;
     out_format(&text, "%-9s", type);
     size_t plain = text.size;
     out_text(&text, "  ");
-    put_member_shown(&text, event, "namespace");
-    out_text(&text, "/");
-    put_member_shown(&text, event, json_get(event, "name", &value) ? "name" : "id");
-    if (strcmp(type, "scheduled") == 0 || strcmp(type, "cancelled") == 0) {
-        out_text(&text, "  due ");
-        put_member_shown(&text, event, "due");
-    } else {
-        out_text(&text, "  attempt ");
-        put_member_shown(&text, event, "attempt");
-    }
+    put_subject(&text, event);
+    if (will_fire)
+        put_if_any(&text, event, "  due ", "due");
+    else
+        put_if_any(&text, event, "  attempt ", "attempt");
     if (strcmp(type, "fired") == 0)
         put_lateness(&text, event);
-    if (json_get(event, "reason", &value)) {
-        out_text(&text, ": ");
-        put_shown(&text, value);
-    }
+    put_if_any(&text, event, ": ", "reason");
     if (text.failed)
         return;
     printf("%.*s", (int)styled, text.data);
@@ -170,7 +186,8 @@ static int run(void)
 }
 
 static const struct cli_option options[] = {
-    {"type", "TYPE,...", "only these types: scheduled, fired, failed, dead, cancelled, skipped", .text = &types},
+    {"type", "TYPE,...", "only these types: scheduled, fired, failed, dead, cancelled, skipped, paused, resumed, moved",
+     .text = &types},
     {"count", "N", "stop after N events", .value = &count, .min = 1, .max = UINT64_MAX},
     {"json", "", "print one JSON object per line", .flag = &as_json},
     {0},

@@ -18,7 +18,8 @@ const KIND = { fired: 'good', failed: 'warn', dead: 'bad', skipped: 'warn' };
 
 function line(event) {
   const about = event.name ?? event.schedule ?? event.id;
-  const where = event.type === 'dead' ? link('dead', [event.namespace], { prefix: event.name ?? '' }) : link('timers', [event.namespace, event.id ?? event.name]);
+  const where = !event.id && event.schedule ? link('schedules', [event.namespace, event.schedule])
+    : event.type === 'dead' ? link('dead', [event.namespace], { prefix: event.name ?? '' }) : link('timers', [event.namespace, event.id ?? event.name]);
   return h('tr', { 'data-row': '' },
     h('td', { class: 'num' }, h('time', { datetime: event.at, title: utc(event.at) }, local(Date.parse(event.at), { date: state.test, millis: true }))),
     h('td', {}, pill(event.type, KIND[event.type] ?? '')), h('td', {}, name(event.namespace ?? '')),

@@ -39,6 +39,21 @@ def _():
     expect(process.wait(PATIENCE), 0)
 
 
+@test("watch names hosts, namespaces and schedules, too")
+def _():
+    process = foliot.start("watch", "--type", "paused,resumed")
+
+    def again():
+        for path in ("/v1/namespaces/subject", "/v1/hosts/example.com:443"):
+            server.post(path + "/pause", {"reason": "repair"}).must(200)
+            server.post(path + "/resume").must(200)
+        text = "\n".join(process.lines)
+        return all(what in text for what in ("  paused     subject", "  resumed    subject", "  paused     example.com:443"))
+
+    await_(again, "it listens")
+    check(not any("attempt" in line or "/" in line for line in process.lines), process.lines)
+
+
 @test("watch --json: an object a line; --type: only those; --count: so many")
 def _():
     process = foliot.start("watch", "json", "--json", "--type", "scheduled,fired", "--count", "4")

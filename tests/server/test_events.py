@@ -217,4 +217,20 @@ def _():
         other.close()
 
 
+@test("a run of skipped occurrences is an event of its schedule: it has a count, and no ID of a timer")
+def _():
+    with Server("--test-clock") as server:
+        server.put("/v1/schedules/events/s", {"every": "1m", "missed": "skip"}).must(201)
+        server.patch("/v1/schedules/events/s", {"paused": True}).must(200)
+        server.advance("1h")
+        stream = Stream(server, "?type=skipped")
+        server.patch("/v1/schedules/events/s", {"paused": False}).must(200)
+        server.advance("1m")
+        _, data = stream.next()
+        stream.close()
+        expect(data["schedule"], "s")
+        check(data["count"] >= 59, data)
+        expect(set(data) & {"id", "name", "attempt"}, set(), "there is no timer")
+
+
 run()
