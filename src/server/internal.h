@@ -30,6 +30,7 @@ struct server {
     atomic_uint connections; /* of HTTP, on all workers, within the limit */
     uint64_t stop_until_ns;  /* by the loops' clock: then whatever is under way is cut off */
     atomic_bool told;        /* the log says why the start failed */
+    atomic_bool replaced;    /* the server stops because another one uses its address */
 };
 
 static inline struct server *server_of(const struct worker *worker)

@@ -444,5 +444,5 @@ int server_run(struct server_config *config)
     free_all(&server);
     *config = server.config; /* with what was added */
     log_info("stopped", NULL);
-    return 0;
+    return atomic_load(&server.replaced) ? 1 : 0;
 }
