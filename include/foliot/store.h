@@ -475,6 +475,9 @@ uint32_t fl_store_shards(const fl_store *store);
  * 0 for a store on the machine itself. Any thread. */
 int64_t fl_store_clock_ahead_us(const fl_store *store);
 
+/* Whether connections to the database are broken, so that requests wait. If so, `message` says why. Any thread. */
+bool fl_store_is_away(fl_store *store, char *message, size_t size);
+
 /* Whether several servers can use the store at the same time: then a claim is good only as long as it is renewed. Any
  * thread. */
 bool fl_store_is_shared(const fl_store *store);
@@ -510,9 +513,10 @@ struct fl_store_ops {
     int (*attach)(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret);
     void (*detach)(fl_shard *shard, fl_loop_fn done, void *arg);
     void (*submit)(fl_shard *shard, fl_store_request *request);
-    bool (*absent)(fl_shard *shard, const fl_store_want *want); /* NULL: it never knows */
-    int64_t (*clock_ahead_us)(const fl_store *store);           /* NULL: it has the machine's clock */
-    bool shared;                                                /* several servers can use it at the same time */
+    bool (*absent)(fl_shard *shard, const fl_store_want *want);   /* NULL: it never knows */
+    int64_t (*clock_ahead_us)(const fl_store *store);             /* NULL: it has the machine's clock */
+    bool (*is_away)(fl_store *store, char *message, size_t size); /* NULL: it never is */
+    bool shared;                                                  /* several servers can use it at the same time */
 };
 
 struct fl_store {

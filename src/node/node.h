@@ -134,6 +134,7 @@ struct shard {
     struct shard_call *kept, *kept_last; /* calls that arrived while it was leaving */
     bool lost;                           /* another server has claimed it */
     bool hindered;                       /* its store fails, or another server holds it: counted in `hindrance` */
+    uint64_t refused_ns;                 /* when the store last refused a request */
     uint64_t leave_until_ns;             /* then it leaves even if attempts, leases or calls have not ended */
     struct tour purge;
     fl_timer_id patience, claim_timer;

@@ -39,15 +39,20 @@ static const char *advice(int result)
     }
 }
 
+static const char *effect(const struct shard *shard)
+{
+    return shard->state == SHARD_LAPSED ? "fires no timers" : shard->state == SHARD_SERVING ? "has trouble" : "waits";
+}
+
 void shard_hindered(struct shard *shard, int result, const char *message)
 {
     struct hindrance *hindrance = &shard->worker->node->hindrance;
-    fl__assert(shard->state == SHARD_CLAIMING || shard->state == SHARD_LOADING || shard->state == SHARD_LAPSED);
+    fl__assert(shard->state >= SHARD_CLAIMING && shard->state <= SHARD_LAPSED);
     pthread_mutex_lock(&hindrance->lock);
     hindrance->shards += !shard->hindered;
     shard->hindered = true;
     snprintf(hindrance->text[HINDERED_BY_SHARD], sizeof hindrance->text[0], "shard %" PRIu32 " %s: %.300s; %s",
-             shard->number, shard->state == SHARD_LAPSED ? "fires no timers" : "waits", message, advice(result));
+             shard->number, effect(shard), message, advice(result));
     pthread_mutex_unlock(&hindrance->lock);
 }
 
@@ -83,6 +88,16 @@ bool node_clock_is_off(const struct node *node, char *why, size_t size)
 
 /* --- All of it ---------------------------------------------------------------------------------------------------- */
 
+/* Connections are broken, and no request has failed for it yet. */
+static bool is_away(struct node *node, char why[HINDRANCE_ROOM])
+{
+    char text[320];
+    bool away = fl_store_is_away(node->store, text, sizeof text);
+    if (away)
+        snprintf(why, HINDRANCE_ROOM, "no connection to the database: %s; %s", text, advice(FL_STORE_UNAVAILABLE));
+    return away;
+}
+
 bool node_is_ready(struct node *node, char why[HINDRANCE_ROOM])
 {
     unsigned ready = atomic_load(&node->ready), here = atomic_load(&node->here);
@@ -91,12 +106,15 @@ bool node_is_ready(struct node *node, char why[HINDRANCE_ROOM])
     if (node_clock_is_off(node, why, HINDRANCE_ROOM))
         return false;
     why[0] = '\0';
-    if (all)
-        return true;
     pthread_mutex_lock(&node->hindrance.lock);
+    bool hindered = node->hindrance.shards > 0;
     for (size_t i = 0; i < HINDERED_CAUSES && !why[0]; i++)
         memcpy(why, node->hindrance.text[i], HINDRANCE_ROOM);
     pthread_mutex_unlock(&node->hindrance.lock);
+    if (!why[0])
+        hindered = is_away(node, why);
+    if (all && !hindered)
+        return true;
     if (!why[0])
         snprintf(why, HINDRANCE_ROOM, "the server %s",
                  atomic_load(&node->stopping) ? "was told to stop" : "is still reading its shards and its namespaces");

@@ -58,8 +58,8 @@ const char *shard_check(const struct shard *shard)
         return "nothing is left of a shard that is away";
     if (state == SHARD_AWAY && shard->claim_timer)
         return "a shard that is away has no claim";
-    if (shard->hindered && state != SHARD_CLAIMING && state != SHARD_LOADING && state != SHARD_LAPSED)
-        return "only a shard that waits is hindered";
+    if (shard->hindered && (state < SHARD_CLAIMING || state > SHARD_LAPSED))
+        return "only a shard that is claimed, or is to be, is hindered";
     return NULL;
 }
 

@@ -125,6 +125,7 @@ static void look_at_claim(fl_loop *loop, void *arg)
     (void)loop;
     fl_engine_get_stats(shard->engine, &stats);
     bool shared = fl_store_is_shared(shard->worker->node->store);
+    uint64_t claim_ns = shard->worker->node->config.engine.claim_us * 1000;
     if (shared)
         atomic_store(&shard->good_until_ns, stats.owner_until_ns);
     bool over = stats.owner && fl_loop_now_ns(shard->worker->loop) >= stats.owner_until_ns;
@@ -133,6 +134,8 @@ static void look_at_claim(fl_loop *loop, void *arg)
         shard_hindered(shard, FL_STORE_UNAVAILABLE, STORE_AWAY);
     } else if (!over && shard->state == SHARD_LAPSED) {
         shard_enter(shard, SHARD_SERVING);
+    } else if (shard->state == SHARD_SERVING && stats.owner_until_ns > shard->refused_ns + claim_ns) {
+        shard_unhindered(shard);
     }
     shard->claim_over = over;
 }
@@ -167,13 +170,23 @@ static void unwatch_claim(struct shard *shard)
     atomic_store(&shard->good_until_ns, 0);
 }
 
+/* A shard that serves is hindered until its claim was renewed after the trouble. On a full disk it still fires timers,
+ * and refuses only new ones. */
+static bool is_hindrance(const struct shard *shard, int result)
+{
+    return shard->state == SHARD_CLAIMING || shard->state == SHARD_LOADING || shard->state == SHARD_LAPSED ||
+           (shard->state == SHARD_SERVING && result != FL_STORE_FULL);
+}
+
 static void tell_trouble(struct shard *shard, int result, const char *message)
 {
     if (trouble_is_news(message, fl_loop_now_ns(shard->worker->loop)))
         log_error("the store fails or does not respond; the server keeps trying", "shard", log_int(shard->number),
                   "why", message, NULL);
-    if (shard->state == SHARD_CLAIMING || shard->state == SHARD_LOADING || shard->state == SHARD_LAPSED)
+    if (is_hindrance(shard, result)) {
+        shard->refused_ns = fl_loop_now_ns(shard->worker->loop);
         shard_hindered(shard, result, message);
+    }
 }
 
 static void leave_lost(fl_loop *loop, void *arg)

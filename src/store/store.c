@@ -121,6 +121,11 @@ int64_t fl_store_clock_ahead_us(const fl_store *store)
     return store->ops->clock_ahead_us ? store->ops->clock_ahead_us(store) : 0;
 }
 
+bool fl_store_is_away(fl_store *store, char *message, size_t size)
+{
+    return store->ops->is_away && store->ops->is_away(store, message, size);
+}
+
 int fl_store_attach(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret)
 {
     if (shard >= store->shards || !loop)

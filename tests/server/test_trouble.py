@@ -103,6 +103,31 @@ def _():
     refused(url.replace(schema, "other"), "give the role USAGE on it")
 
 
+@test("the server is not ready from the first refusal on, however long its claims last")
+def _():
+    url = postgres().url()
+    role("refused", url)
+    schema, url = schema_of(url), url.replace("foliot@", "refused@")
+    with Server("--lease", "1h", store=url, shards=2) as server:
+        await_(lambda: server.get("/readyz").status == 200, "ready")
+        postgres().sql(f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM refused")
+        check(server.put("/v1/timers/trouble/first", {"after": "1h"}).status >= 400, "refused")
+        check("needs SELECT, INSERT, UPDATE and DELETE" in server.get("/readyz").must(503)["reason"], "it says why")
+        postgres().sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO refused")
+
+
+@test("the server is not ready while it has no connection to its database, although its claims are valid")
+def _():
+    database = Postgres()
+    with Server("--lease", "30s", store=database.url(), shards=2) as server:
+        await_(lambda: server.get("/readyz").status == 200, "ready")
+        database.stop()
+        await_(lambda: "no connection to the database" in server.get("/readyz").json.get("reason", ""), "it says why")
+        expect(server.get("/readyz").status, 503)
+        database.start()
+        await_(lambda: server.get("/readyz").status == 200, "ready again")
+
+
 @test("a password that is rotated while the server runs: a passfile is read again")
 def _():
     url = postgres().url()

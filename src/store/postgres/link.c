@@ -147,6 +147,7 @@ void fl__pg_link_break(struct pg_shard *shard, const char *why)
     shard->attempts = shard->proven ? 0 : shard->attempts + 1;
     shard->proven = false;
     shard->state = PG_DOWN;
+    fl__pg_set_away(shard, true);
     shard->due_ns = fl_loop_now_ns(shard->base.loop) + backoff_ns(shard);
     for (unsigned i = 0; i < shard->flight_count; i++) { /* reads and claims are sent again */
         struct pg_flight *flight = fl__pg_flight(shard, i);

@@ -370,6 +370,7 @@ int fl__postgres_open(const char *url, const fl_store_config *config, fl_store *
     *store = (struct pg_store){
         .base = {&fl__pg_ops, (uint32_t)opening.shards}, .timeout_us = config->timeout_us, .spread = opening.spread};
     memcpy(store->url, url, strlen(url) + 1);
+    pthread_mutex_init(&store->lock, NULL);
     *ret = &store->base;
     return 0;
 }

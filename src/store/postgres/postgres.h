@@ -50,6 +50,7 @@
  * writes takes the chain over. For any other attachment, the shard is lost.
  */
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include <libpq-fe.h>
@@ -65,6 +66,9 @@ struct pg_store {
     uint64_t timeout_us;
     bool spread;              /* the shards are on several nodes of Citus */
     _Atomic int64_t ahead_us; /* fl_store_clock_ahead_us() */
+    pthread_mutex_t lock;     /* of the next two: fl_store_is_away() */
+    unsigned away;            /* number of attachments whose connection is broken */
+    char trouble[320];        /* why the last one broke */
     char url[];
 };
 
@@ -147,6 +151,7 @@ struct pg_shard {
     int fd;          /* watched by the loop, or -1 */
     unsigned events; /* that the loop watches for */
     bool unflushed;
+    bool away;   /* counted in the store: the connection broke, and there is no other one yet */
     bool broken; /* link_check() closes the connection where that is safe */
     uint64_t due_ns;
     unsigned attempts;             /* consecutive failed attempts to connect */
@@ -196,6 +201,9 @@ static inline struct pg_flight *fl__pg_flight(struct pg_shard *shard, unsigned i
 /* --- shard.c ------------------------------------------------------------------------------------------------------ */
 
 extern const struct fl_store_ops fl__pg_ops;
+
+/* Counts the connections that are broken. */
+void fl__pg_set_away(struct pg_shard *shard, bool away);
 
 /* Does everything that is possible now: sends, answers, and times out. Called after every event. */
 void fl__pg_step(struct pg_shard *shard);

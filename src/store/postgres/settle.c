@@ -18,6 +18,7 @@ void fl__pg_proven(struct pg_shard *shard)
 void fl__pg_ready(struct pg_shard *shard)
 {
     shard->state = PG_READY;
+    fl__pg_set_away(shard, false);
 }
 
 /* The version of the chain that may be taken over: the version of the waiting write. */

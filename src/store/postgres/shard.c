@@ -171,9 +171,21 @@ static void set_timer(struct pg_shard *shard, uint64_t now_ns)
 
 /* --- The step ----------------------------------------------------------------------------------------------------- */
 
+void fl__pg_set_away(struct pg_shard *shard, bool away)
+{
+    struct pg_store *store = fl__pg_store(shard);
+    pthread_mutex_lock(&store->lock);
+    store->away += (unsigned)away - (unsigned)shard->away;
+    shard->away = away;
+    if (away)
+        memcpy(store->trouble, shard->trouble, sizeof store->trouble);
+    pthread_mutex_unlock(&store->lock);
+}
+
 static void end_attachment(struct pg_shard *shard)
 {
     fl__pg_link_close(shard);
+    fl__pg_set_away(shard, false);
     fl_loop_cancel(shard->base.loop, shard->timer);
     fl__pg_args_release(&shard->args);
     fl__pg_known_release(shard);
@@ -306,6 +318,7 @@ static void submit(fl_shard *base, fl_store_request *request)
 
 static void close_store(fl_store *store)
 {
+    pthread_mutex_destroy(&((struct pg_store *)store)->lock);
     fl__release(store);
 }
 
@@ -314,9 +327,21 @@ static int64_t clock_ahead_us(const fl_store *store)
     return atomic_load_explicit(&((const struct pg_store *)store)->ahead_us, memory_order_relaxed);
 }
 
+static bool is_away(fl_store *base, char *message, size_t size)
+{
+    struct pg_store *store = (struct pg_store *)base;
+    pthread_mutex_lock(&store->lock);
+    bool away = store->away > 0;
+    if (away && size > 0)
+        snprintf(message, size, "%s", store->trouble);
+    pthread_mutex_unlock(&store->lock);
+    return away;
+}
+
 const struct fl_store_ops fl__pg_ops = {.close = close_store,
                                         .attach = attach,
                                         .detach = detach,
                                         .submit = submit,
                                         .clock_ahead_us = clock_ahead_us,
+                                        .is_away = is_away,
                                         .shared = true};
