@@ -5,8 +5,8 @@
  * If the disk was full (SQLITE_FULL), the mark was not written, and the transaction never takes effect. After any other error
  * the mark may be in the log. SQLite does not read it now, but a process that opens the file after a crash would. So another
  * small transaction is committed at once. It overwrites the failed one, whose remaining pages no longer match the pages
- * before them. If it succeeds, the failed transaction never takes effect. Until then the outcome is unknown, and nothing
- * else is done.
+ * before them, and then they are cut off. If both succeed, the failed transaction never takes effect. Until then the outcome
+ * is unknown, and nothing else is done.
  */
 
 #include <errno.h>
@@ -400,13 +400,13 @@ static int commit_now(struct base *base)
     return sqlite3_reset(base->statements[SQL_COMMIT]);
 }
 
-/* Cuts the remains of failed commits off the log, because they would look like damage (damage.c). If that fails, they
- * stay. */
-static void cut_log(struct base *base)
+/* Cuts the remains of failed commits off the log, because they would look like damage (damage.c). */
+static int cut_log(struct base *base)
 {
     sqlite3_file *log = log_of(base->db);
-    if (log && log->pMethods->xTruncate(log, LOG_HEAD + (sqlite3_int64)base->frames * LOG_FRAME) == SQLITE_OK)
-        base->log_size = 0; /* unknown: read again */
+    int rc = log ? log->pMethods->xTruncate(log, LOG_HEAD + (sqlite3_int64)base->frames * LOG_FRAME) : SQLITE_OK;
+    base->log_size = 0; /* unknown: read again */
+    return rc == SQLITE_OK ? 0 : fl__base_failed(base, rc);
 }
 
 int fl__base_settle(struct base *base)
@@ -421,12 +421,12 @@ int fl__base_settle(struct base *base)
         r = rc == SQLITE_OK ? 0 : fl__base_failed(base, rc);
     }
     base->in_transaction = false;
-    if (r < 0) {
+    if (r == 0)
+        r = cut_log(base);
+    if (r < 0)
         fl__base_rollback(base);
-    } else {
+    else
         base->unsettled = false;
-        cut_log(base);
-    }
     return r;
 }
 

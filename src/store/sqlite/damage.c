@@ -4,7 +4,7 @@
  * The log. SQLite reads it up to the first frame (a page) whose checksum does not match and takes the rest for a torn tail,
  * which a crash may leave. Damage in the middle looks the same to it, and everything behind it would be lost without a word.
  * But a transaction is written only when the one before it has been synced. So if the frame that does not match is followed
- * by later transactions that do, it was on the disk once and is damaged now. Checksums are a chain: that of a
+ * by a later transaction that does, it was on the disk once and is damaged now. Checksums are a chain: that of a
  * frame begins with the one that stands in the frame before, so that each frame can be checked without those before it.
  * A frame of an earlier use of the log has other salts and does not count.
  */
@@ -63,6 +63,7 @@ struct log_scan {
     unsigned char salts[8];
     struct log_sum stored; /* that of the frame before, as it stands there */
     unsigned char frame[FRAME];
+    unsigned char commit[FRAME]; /* the last commit from the bad frame on */
 };
 
 static uint32_t big_at(const unsigned char *at)
@@ -108,7 +109,6 @@ static bool read_head(struct log_scan *scan, bool *ret_empty)
 }
 
 struct frame {
-    uint32_t page;
     bool ours;   /* of this use of the log */
     bool good;   /* and as it was written, if the checksum before it is */
     bool commit; /* the last of its transaction; or a copy of it, to fill a sector */
@@ -121,7 +121,6 @@ static bool read_frame(struct log_scan *scan, struct frame *ret)
         return false;
     struct log_sum sum = sum_bytes(scan->stored, frame, 8, scan->big);
     sum = sum_bytes(sum, frame + FRAME_HEAD, PAGE, scan->big);
-    ret->page = big_at(frame);
     ret->ours = memcmp(frame + 8, scan->salts, 8) == 0;
     ret->good = ret->ours && same_sum(sum, frame + 16);
     ret->commit = ret->ours && big_at(frame + 4) != 0;
@@ -129,29 +128,33 @@ static bool read_frame(struct log_scan *scan, struct frame *ret)
     return true;
 }
 
-enum { LATER = 2 }; /* commits behind the damage: one may be left of a commit that failed (base.c) */
+/* A commit that fills a sector is written again and again: the same page with the same content. */
+static bool repeats(const struct log_scan *scan)
+{
+    return memcmp(scan->frame, scan->commit, 4) == 0 &&
+           memcmp(scan->frame + FRAME_HEAD, scan->commit + FRAME_HEAD, PAGE) == 0;
+}
 
-/* The number of the damaged frame, from 1; 0: no frame is damaged, or the damage cannot be told from a torn tail. */
+/* The number of the damaged frame, from 1; 0: no frame is damaged, or the damage cannot be told from a torn tail. The first
+ * commit from the damaged frame on may be that of the torn transaction itself. What is left of a commit that failed has been
+ * cut off (base.c), so every other commit behind it is of a later transaction. */
 static uint64_t find_damage(struct log_scan *scan)
 {
     uint64_t number = 0, bad = 0;
-    uint32_t last = 0; /* page of the last commit from the bad frame on */
-    unsigned later = 0;
-    bool between = false; /* there is a good frame behind that */
+    bool ended = false; /* the transaction of the bad frame */
     struct frame frame;
-    while (later < LATER && read_frame(scan, &frame)) {
+    while (read_frame(scan, &frame)) {
         number++;
         if (!frame.good && bad == 0)
             bad = number;
-        if (bad == 0)
+        if (bad == 0 || !frame.commit)
             continue;
-        if (frame.good && frame.commit && last != 0 && (between || frame.page != last))
-            later++;
-        between = last != 0 && frame.good && !frame.commit;
-        if (frame.commit)
-            last = frame.page;
+        if (ended && frame.good && !repeats(scan))
+            return bad;
+        memcpy(scan->commit, scan->frame, FRAME);
+        ended = true;
     }
-    return later == LATER ? bad : 0;
+    return 0;
 }
 
 static int lost(const char *log, const char *what, char *message, size_t size)
