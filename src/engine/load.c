@@ -201,7 +201,14 @@ static size_t room(const fl_engine *e)
         uint64_t fit = e->bytes < most_bytes ? (most_bytes - e->bytes) / each : 0;
         room = fit < room ? fit : room;
     }
-    return lookahead(e) && room > e->config.load_batch ? e->config.load_batch : room;
+    return room;
+}
+
+/* Look-ahead loads a batch at a time. */
+static size_t load_limit(const fl_engine *e)
+{
+    size_t free = room(e);
+    return lookahead(e) && free > e->config.load_batch ? e->config.load_batch : free;
 }
 
 /* Moves `until` over a time without windows, where there is nothing to load. */
@@ -222,8 +229,7 @@ bool fl__load_has_room(const fl_engine *e)
     if (e->stuck_bytes > 0 && e->bytes >= e->stuck_bytes)
         return false; /* the next row did not fit, and no memory was freed since */
     size_t free = room(e);
-    bool quarter = !fl__memory_is_filled(e, 75) && (!lookahead(e) || free >= e->config.max_memory_timers / 4);
-    return free > 0 && (e->loaded <= free || quarter);
+    return free > 0 && (e->loaded <= free || !fl__memory_is_filled(e, 75));
 }
 
 static void load_more(fl_engine *e, int64_t now_us)
@@ -250,7 +256,7 @@ static void load_more(fl_engine *e, int64_t now_us)
         return;
     }
     if (windows > 0) {
-        send_load(e, windows, end_us, room(e));
+        send_load(e, windows, end_us, load_limit(e));
         return;
     }
     loaded_to(e, (fl_key){keep_us, 0});

@@ -837,6 +837,21 @@ TEST(looking_ahead_sleeps_past_nothing_however_many_rows_a_load_brings)
         }
 }
 
+/* More attempts than a load brings are under way: what is due meanwhile fires. */
+TEST(looking_ahead_goes_on_while_attempts_are_under_way)
+{
+    set_up((fl_engine_config){
+        .strategy = FL_LOOKAHEAD, .load_batch = 2, .load_interval_us = 30 * SECOND, .claim_us = 600 * SECOND});
+    bed.keep = true;
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(create(NULL, 0, "under way").result, 0);
+    int64_t due_us = create(NULL, 10 * SECOND, "later").timer.due_us;
+    run_for(60 * SECOND);
+    CHECK_EQ(bed.fired_count, 6);
+    CHECK(bed.fired[5].at_us < due_us + SECOND / 10);
+    tear_down();
+}
+
 /* One that is under way is replaced, and settled afterwards in one way or another. */
 TEST(statistics_of_attempts_that_were_replaced)
 {

@@ -231,6 +231,29 @@ TEST(what_is_parked_comes_again_after_a_restart)
     }
 }
 
+/* Its row must be removed: the record of progress does not settle what was parked. */
+TEST(what_is_settled_right_before_the_end_is_over)
+{
+    static const enum fl_settle results[] = {FL_DONE, FL_DEAD};
+    for (int i = 0; i < 4; i++) {
+        set_up_lane(0);
+        if (i < 2)
+            CHECK_EQ(fl_engine_close_lane(bed.engine, LANE, true), 0);
+        create_many(3);
+        CHECK_EQ(fl_engine_close_lane(bed.engine, LANE, false), 0);
+        run_for(SECOND);
+        while (lane.count > 0)
+            CHECK_EQ(settle_first(results[i % 2]), 1);
+        stop_engine(false);
+        memset(&lane, 0, sizeof lane);
+        start_engine(config(0));
+        run_for(20 * SECOND);
+        CHECK_EQ(lane.offered, 0);
+        CHECK_EQ(stats().pending, 0);
+        tear_down();
+    }
+}
+
 TEST(a_closed_lane_parks_everything_and_delays_nothing_else)
 {
     set_up_lane(0);
