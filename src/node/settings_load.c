@@ -94,6 +94,7 @@ struct loading {
     void (*done)(struct worker *worker);
     uint64_t number;  /* of this load */
     bool busy, again; /* it goes on; and begins anew then */
+    bool second;      /* the first one took long, and was asked for again meanwhile */
     bool troubled;    /* the log says that the settings cannot be read yet */
 };
 
@@ -180,6 +181,30 @@ static void tell_end(struct loading *loading)
     log_info("the settings of namespaces have been read", NULL);
 }
 
+static void load_begin(struct worker *worker, struct loading loading)
+{
+    struct loading *all = worker->node->loading;
+    loading.busy = true;
+    loading.number = atomic_fetch_add(&worker->node->spaces->loads, 1) + 1;
+    *all = loading;
+    all->page.errand.home = worker;
+    all->page.kind = CALL_PAGE;
+    all->page.done = all_loaded;
+    all->page.render = all_render;
+    all->page.shard = worker->node->shards;
+    all->page.listing.ns = SETTINGS_NAMESPACE;
+    all->page.listing.from_us = FL_STORE_TIME_END - 1;
+    all->page.listing.limit = PAGE;
+    shard_call_submit(&all->page);
+}
+
+/* The first load waits for the shard owners, perhaps for long. If a change may have been missed meanwhile, the pages that were read
+ * first are read once more before anything fires. */
+static bool read_twice(const struct loading *loading, const struct node *node)
+{
+    return loading->again && !loading->second && !atomic_load(&node->settings_known) && !atomic_load(&node->stopping);
+}
+
 static void all_loaded(struct shard_call *over)
 {
     struct loading *loading = (struct loading *)over;
@@ -203,6 +228,10 @@ static void all_loaded(struct shard_call *over)
     }
     if (listing->result == 0)
         look_for_removed(node, loading->number);
+    if (read_twice(loading, node)) {
+        load_begin(worker, (struct loading){.done = loading->done, .second = true, .troubled = loading->troubled});
+        return;
+    }
     if (loading->done)
         loading->done(worker);
     if (listing->result < 0 && atomic_load(&node->stopping)) {
@@ -224,17 +253,7 @@ void settings_load(struct worker *worker, void (*done)(struct worker *worker))
         loading->again = true;
         return;
     }
-    *loading =
-        (struct loading){.busy = true, .done = done, .number = atomic_fetch_add(&worker->node->spaces->loads, 1) + 1};
-    loading->page.errand.home = worker;
-    loading->page.kind = CALL_PAGE;
-    loading->page.done = all_loaded;
-    loading->page.render = all_render;
-    loading->page.shard = worker->node->shards;
-    loading->page.listing.ns = SETTINGS_NAMESPACE;
-    loading->page.listing.from_us = FL_STORE_TIME_END - 1;
-    loading->page.listing.limit = PAGE;
-    shard_call_submit(&loading->page);
+    load_begin(worker, (struct loading){.done = done});
 }
 
 static void load_missed(fl_loop *loop, void *arg)

@@ -2,7 +2,8 @@
 /* Whole nodes in a simulated world: the real code of src/node, its engines and a store in memory, on virtual time. Clients create,
  * cancel, lease and acknowledge timers, have schedules (nodes_schedules.c) and pause namespaces at any server; targets fail and hang; the store fails and is slow; links
  * are late and break; servers crash, stop and come back; all of them stand still for a while; their clocks disagree. One seed decides
- * everything. After every turn of the loop, every node must be legal (node_check()). A ledger outside (nodes_ledger.c) holds what
+ * everything. Some lives (NODES_WIDE) have unusual settings: more servers, shards and workers, small limits, long claims, clocks that
+ * are far off, and a store that goes back to an earlier state. After every turn of the loop, every node must be legal (node_check()). A ledger outside (nodes_ledger.c) holds what
  * docs/http.md promises against what happens.
  *
  * All nodes share one loop, so that a life is one sequence of callbacks. A server that has crashed is cut off from the store, the
@@ -10,15 +11,23 @@
 
 #include "sim/nodes.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SKEW_SMALL_US (SECOND / 2)
 
 /* --- The world ---------------------------------------------------------------------------------------------------- */
 
 int64_t nodes_mono_us(struct nodes *w)
 {
     return (int64_t)(w->time.clock.now_ns(&w->time.clock) / 1000);
+}
+
+int64_t nodes_ran_us(struct nodes *w)
+{
+    return nodes_mono_us(w) - w->stood_us;
 }
 
 int64_t nodes_wall_us(struct nodes *w)
@@ -149,8 +158,9 @@ static void store_answered(void *arg, unsigned actor, uint32_t shard, const fl_s
     host->recorded[shard] = request->op == FL_STORE_RECORD && request->result == 0;
     if (request->op != FL_STORE_CLAIM || request->result != 0)
         return;
+    ledger_went_back(w, shard);
     host->terms[shard] = ++w->terms[shard];
-    w->claimed_us[shard] = nodes_mono_us(w);
+    w->claimed_us[shard] = nodes_ran_us(w);
     nodes_say(w, "%s has shard %u", host->address, shard);
     (void)actor;
 }
@@ -170,11 +180,28 @@ static fl_memory_fault fault(void *arg, uint32_t shard, const fl_store_request *
 /* --- Servers come and go ------------------------------------------------------------------------------------------ */
 
 /* Its clock is set, forward or back. */
+static void set_clock(struct host *host, int64_t offset_us)
+{
+    host->offset_us = offset_us;
+    nodes_say(host->world, "the clock of %s is set: it is off by %.3f s", host->address, (double)offset_us / 1e6);
+    for (uint32_t i = 0; host->world->skew_us > SKEW_SMALL_US && i < host->node.shard_count; i++)
+        if (host->node.shards[i].engine)
+            fl_engine_clock_changed(host->node.shards[i].engine);
+}
+
 static void step_clock(struct host *host)
 {
     struct nodes *w = host->world;
-    host->offset_us = (int64_t)below(&w->luck, (uint64_t)w->skew_us * 2 + 1) - w->skew_us;
-    nodes_say(w, "the clock of %s is set: it is off by %.3f s", host->address, (double)host->offset_us / 1e6);
+    set_clock(host, (int64_t)below(&w->luck, (uint64_t)w->skew_us * 2 + 1) - w->skew_us);
+}
+
+/* A clock that is far off is set right in the end. */
+static void right_clocks(struct nodes *w)
+{
+    struct host *host;
+    for (host = LIST_FIRST(&w->hosts); w->skew_us > SKEW_SMALL_US && host; host = LIST_NEXT(host, entry))
+        if (!host->over)
+            set_clock(host, 0);
 }
 
 static void start_host(struct nodes *w)
@@ -187,25 +214,28 @@ static void start_host(struct nodes *w)
     host->wall.now_us = host_wall_us;
     LIST_INSERT_HEAD(&w->hosts, host, entry);
     nodes_say(w, "%s starts", host->address);
-    step_clock(host);
+    if (!w->calm || w->skew_us <= SKEW_SMALL_US)
+        step_clock(host);
     struct road_watch watch = {delay_ns, hold_ns, sent, store_answered, host};
     host->road = nodes_need(road_new(w->store, &watch));
     struct node_config config = {.ports = &nodes_ports,
                                  .owner = host,
                                  .store = road_store(host->road),
                                  .clock = &host->wall,
-                                 .workers = WORKERS,
+                                 .workers = w->workers,
                                  .claimant = host->address,
                                  .advertise = alone ? NULL : host->address,
                                  .incarnation = random_word(w) >> 1 | 1,
-                                 .engine = {.claim_us = (uint64_t)w->claim_us, .seed = draw(&w->luck) | 1},
-                                 .max_memory = 64 << 20};
+                                 .engine = w->limits,
+                                 .max_memory = w->max_memory};
+    config.engine.claim_us = (uint64_t)w->claim_us;
+    config.engine.seed = draw(&w->luck) | 1;
     if (node_new(&host->node, &config) < 0)
         abort();
     int r = 0;
-    for (unsigned i = 0; i < WORKERS && r == 0; i++)
+    for (unsigned i = 0; i < w->workers && r == 0; i++)
         r = worker_new(&host->node.workers[i], w->loop);
-    for (unsigned i = 0; i < WORKERS && r == 0; i++)
+    for (unsigned i = 0; i < w->workers && r == 0; i++)
         r = alone ? shards_start(&host->node.workers[i]) : servers_start(&host->node.workers[i]);
     if (r == 0 && !alone)
         r = servers_join(&host->node);
@@ -238,7 +268,7 @@ static void shards_gone(struct worker *worker)
 
 static void end_waiting(struct host *host)
 {
-    for (unsigned i = 0; i < WORKERS; i++) {
+    for (unsigned i = 0; i < host->node.worker_count; i++) {
         pull_stop(&host->node.workers[i]);
         leases_stop(&host->node.workers[i]);
     }
@@ -248,19 +278,19 @@ static void end_waiting(struct host *host)
 
 static void end_shards(struct host *host)
 {
-    host->left = WORKERS + 1;
-    for (unsigned i = 0; i < SHARDS && host->dead; i++)
+    host->left = host->node.worker_count + 1;
+    for (unsigned i = 0; i < host->world->shards && host->dead; i++)
         host->node.shards[i].lost = true; /* so that nothing waits for the store */
-    for (unsigned i = 0; i < WORKERS; i++)
+    for (unsigned i = 0; i < host->node.worker_count; i++)
         servers_stop_links(&host->node.workers[i]);
-    for (unsigned i = 0; i < WORKERS; i++)
+    for (unsigned i = 0; i < host->node.worker_count; i++)
         shards_stop(&host->node.workers[i], shards_gone);
     shards_gone(&host->node.workers[0]);
 }
 
 static bool is_idle(const struct host *host)
 {
-    for (unsigned i = 0; i < WORKERS; i++)
+    for (unsigned i = 0; i < host->node.worker_count; i++)
         if (host->node.workers[i].under_way > 0)
             return false;
     return LIST_EMPTY(&host->requests);
@@ -268,7 +298,7 @@ static bool is_idle(const struct host *host)
 
 static void free_host(struct host *host)
 {
-    for (unsigned i = 0; i < WORKERS; i++)
+    for (unsigned i = 0; i < host->node.worker_count; i++)
         worker_free(&host->node.workers[i]);
     node_free(&host->node);
     road_free(host->road);
@@ -314,7 +344,7 @@ static void stop_host(struct host *host)
 {
     nodes_say(host->world, "%s %s", host->address, host->dead ? "crashes" : "stops");
     host->leaving = true;
-    host->left_us = nodes_mono_us(host->world);
+    host->left_us = nodes_ran_us(host->world);
     atomic_store(&host->node.stopping, true);
     if (host->node.cluster)
         servers_stop(&host->node, host->dead ? 0 : 2 * SECOND, left_others);
@@ -342,8 +372,25 @@ static void check_nodes(struct nodes *w)
     }
 }
 
+/* It is marked, or goes back to what it was at the last mark, as a database that is restored. */
+static void go_back(struct nodes *w)
+{
+    bool mark = w->marked_us == 0 || chance(&w->luck, 50);
+    nodes_say(w, mark ? "the store is marked" : "the store goes back to the mark");
+    if ((mark ? fl_memory_store_mark(w->store) : fl_memory_store_go_back(w->store)) < 0)
+        abort();
+    if (mark)
+        w->marked_us = nodes_mono_us(w);
+    else
+        ledger_go_back(w);
+}
+
 static void disaster(struct nodes *w)
 {
+    if (w->nature.goes_back && chance(&w->luck, 30)) {
+        go_back(w);
+        return;
+    }
     struct host *host = nodes_some_host(w);
     unsigned what = (unsigned)below(&w->luck, 6);
     if (!host || (what == 0 && count_serving(w) < w->nature.hosts))
@@ -355,6 +402,7 @@ static void disaster(struct nodes *w)
     else if (what == 3 && w->nature.jumps) {
         uint64_t us = below(&w->luck, (uint64_t)w->claim_us * 2);
         nodes_say(w, "all stand still for %.3f s", (double)us / 1e6);
+        w->stood_us += (int64_t)us;
         fl_virtual_clock_move(&w->time, w->time.clock.now_ns(&w->time.clock) + us * 1000);
     } else if (what == 4 && w->nature.breaks)
         link_break_some(w);
@@ -405,7 +453,7 @@ static void tick(fl_loop *loop, void *arg)
 /* Every shard is served by exactly one server. */
 static void check_shards(struct nodes *w)
 {
-    for (uint32_t i = 0; i < SHARDS; i++) {
+    for (uint32_t i = 0; i < w->shards; i++) {
         unsigned count = 0;
         const struct host *host;
         for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
@@ -418,9 +466,11 @@ static void check_shards(struct nodes *w)
 static void find_peace(struct nodes *w)
 {
     w->calm = true;
+    w->calm_us = nodes_ran_us(w);
     while (count_serving(w) < w->nature.hosts)
         start_host(w);
-    run_until(w, 2 * w->claim_us + 15 * SECOND, NULL);
+    right_clocks(w);
+    run_until(w, 2 * w->claim_us + 15 * SECOND + 2 * w->skew_us, NULL);
     check_shards(w);
     for (unsigned i = 0; i < SPACES; i++)
         clients_pause(w, i, false);
@@ -437,7 +487,8 @@ static void find_peace(struct nodes *w)
 static void end_well(struct nodes *w)
 {
     find_peace(w);
-    for (int i = 0; i < 100 && !w->failure[0] && (i < 3 || ledger_open(w) > 0); i++) {
+    int rounds = 100 + (int)(2 * w->skew_us / SECOND);
+    for (int i = 0; i < rounds && !w->failure[0] && (i < 3 || ledger_open(w) > 0); i++) {
         for (unsigned space = 0; space < SPACES; space++)
             clients_lease(w, space);
         run_until(w, SECOND, NULL);
@@ -487,19 +538,72 @@ static bool tear_down(struct nodes *w, char failure[512])
     return true;
 }
 
+/* What is unusual does not come out of the luck of the others, whose seeds the tests remember. */
+static void choose_size(struct nodes *w, uint64_t seed)
+{
+    struct luck own;
+    luck_begin(&own, ~seed);
+    bool wide = seed & NODES_WIDE;
+    w->shards = wide && chance(&own, 70) ? 1 + (uint32_t)below(&own, SHARDS_MOST) : 4;
+    w->workers = wide && chance(&own, 70) ? 1 + (unsigned)below(&own, WORKERS_MOST) : 2;
+    w->max_memory = 64 << 20;
+}
+
+static uint64_t some(struct luck *luck, unsigned percent, uint64_t least, uint64_t range)
+{
+    return chance(luck, percent) ? least + below(luck, range) : 0;
+}
+
+static void widen(struct nodes *w)
+{
+    struct luck *luck = &w->luck;
+    if (w->nature.hosts > 1)
+        w->nature.hosts = 2 + (unsigned)below(luck, 4);
+    w->nature.goes_back = chance(luck, 30);
+    w->skew_us = chance(luck, 40) ? (int64_t)below(luck, 100 * SECOND) : w->skew_us;
+    w->claim_us = chance(luck, 40) ? SECOND + (int64_t)below(luck, 60 * SECOND) : w->claim_us;
+    w->max_memory = chance(luck, 40) ? 1 << 20 : w->max_memory;
+    w->limits = (fl_engine_config){.strategy = chance(luck, 30) ? FL_LOOKAHEAD : FL_PRELOAD,
+                                   .record_interval_us = some(luck, 50, 10000, 2 * SECOND),
+                                   .max_memory_timers = some(luck, 50, 16, 50),
+                                   .max_in_flight = (uint32_t)some(luck, 50, 1, 20),
+                                   .max_waiting = (uint32_t)some(luck, 50, 1, 8),
+                                   .dispatch_batch = (uint32_t)some(luck, 50, 1, 20),
+                                   .preload_us = some(luck, 50, 1000, 10 * SECOND),
+                                   .delete_interval_us = some(luck, 50, SECOND, SECOND),
+                                   .lookahead_us = some(luck, 50, 1000, 5 * SECOND),
+                                   .load_interval_us = some(luck, 50, SECOND, 29 * SECOND),
+                                   .load_batch = (uint32_t)some(luck, 50, 1, 20),
+                                   .delete_batch = (uint32_t)some(luck, 50, 1, 20),
+                                   .catch_up_rate = some(luck, 20, 20, 100)};
+}
+
+static void say_limits(struct nodes *w)
+{
+    const fl_engine_config *l = &w->limits;
+    nodes_say(w, "claims last %.3f s, clocks are off by up to %.3f s", (double)w->claim_us / 1e6,
+              (double)w->skew_us / 1e6);
+    nodes_say(w, "%s, record %" PRIu64 ", timers %" PRIu64 ", in flight %u, waiting %u, batches %u %u %u",
+              l->strategy == FL_PRELOAD ? "preload" : "lookahead", l->record_interval_us, l->max_memory_timers,
+              l->max_in_flight, l->max_waiting, l->dispatch_batch, l->load_batch, l->delete_batch);
+    nodes_say(w, "preload %" PRIu64 ", delete %" PRIu64 ", lookahead %" PRIu64 ", load %" PRIu64 ", catch-up %" PRIu64,
+              l->preload_us, l->delete_interval_us, l->lookahead_us, l->load_interval_us, l->catch_up_rate);
+}
+
 static void set_up(struct nodes *w, uint64_t seed)
 {
     char message[256];
     struct luck *luck = &w->luck;
     luck_begin(luck, seed);
+    choose_size(w, seed);
     fl_virtual_clock_init(&w->time, 1000);
     w->wall.now_us = store_wall_us;
-    fl_store_config config = {.shards = SHARDS, .clock = &w->wall};
+    fl_store_config config = {.shards = w->shards, .clock = &w->wall};
     if (fl_loop_new(&(fl_loop_config){.clock = &w->time.clock}, &w->loop) < 0 ||
         fl_store_open("memory:", &config, &w->store, message, sizeof message) < 0 ||
         fl_memory_store_faults(w->store, fault, w) < 0)
         abort();
-    w->nature.hosts = chance(luck, 40) ? 1 : 2 + (unsigned)below(luck, HOSTS_MOST - 1);
+    w->nature.hosts = chance(luck, 40) ? 1 : 2 + (unsigned)below(luck, 2);
     w->nature.faulty = chance(luck, 30);
     w->nature.slow = chance(luck, 30);
     w->nature.crashes = chance(luck, 50);
@@ -511,6 +615,9 @@ static void set_up(struct nodes *w, uint64_t seed)
     w->skew_us = chance(luck, 50) ? SECOND / 2 : 0;
     w->claim_us = SECOND + (int64_t)below(luck, 4 * SECOND);
     w->actions = 50 + (unsigned)below(luck, 250);
+    if (seed & NODES_WIDE)
+        widen(w);
+    say_limits(w);
 }
 
 bool nodes_run(uint64_t seed, FILE *trace, char failure[512])

@@ -16,7 +16,7 @@
 #define SECOND 1000000ll
 #define START_US (1700000000 * SECOND)
 
-enum { HOSTS_MOST = 3, SPACES = 3, TIMERS_MOST = 400, ENTRIES_MOST = 1500, SHARDS = 4, WORKERS = 2 };
+enum { SPACES = 3, TIMERS_MOST = 400, ENTRIES_MOST = 1500, SHARDS_MOST = 16, WORKERS_MOST = 4 };
 enum { PLANS_MOST = 5, PLAN_RULES = 6 };
 
 /* A server process, from its start until its memory is freed. */
@@ -30,10 +30,10 @@ struct host {
     bool over;           /* all its memory but its own is freed */
     unsigned step, left; /* of its stop: which one, and how many workers are in it */
     fl_wall_clock wall;
-    int64_t offset_us;      /* of its clock */
-    int64_t left_us;        /* when it began to stop, or crashed; 0: it has not */
-    uint64_t terms[SHARDS]; /* of the shards that it has claimed, the last */
-    bool recorded[SHARDS];  /* that was the last answer of the store */
+    int64_t offset_us;           /* of its clock */
+    int64_t left_us;             /* of nodes_ran_us(): when it began to stop, or crashed; 0: it has not */
+    uint64_t terms[SHARDS_MOST]; /* of the shards that it has claimed, the last */
+    bool recorded[SHARDS_MOST];  /* that was the last answer of the store */
     struct road *road;
     LIST_HEAD(calls, hook) hooks;
     LIST_HEAD(links, node_link) links;
@@ -54,9 +54,10 @@ struct plan {
     bool refused; /* it was refused: it must not occur */
     bool vague;   /* the outcome of a change is not known */
     bool paused, was_paused;
-    int64_t asked_us; /* the last change that is no resume was asked for */
-    int64_t since_us; /* and was acknowledged: from then on, all that it promises comes */
-    int64_t gone_us;  /* it was deleted; 0: it was not */
+    int64_t asked_us;   /* the last change that is no resume was asked for */
+    int64_t since_us;   /* and was acknowledged: from then on, all that it promises comes */
+    int64_t gone_us;    /* it was deleted; 0: it was not */
+    int64_t touched_us; /* monotonic: the last change */
     enum schedule_missed missed;
     enum schedule_overlap overlap;
     const struct rule *writing;     /* a change may give it this one */
@@ -77,8 +78,10 @@ struct entry {
     bool gone;    /* its cancellation was acknowledged: it must not fire */
     bool unsure;  /* whether it is there is not known */
     bool finished, dead;
-    bool done_once; /* finished, though it may have been repeated since */
-    bool doomed;    /* it was given up, and becomes a dead letter */
+    bool done_once;     /* finished, though it may have been repeated since */
+    bool doomed;        /* it was given up, and becomes a dead letter */
+    bool wild;          /* the store has gone back to a state from before a change of it: nothing is promised */
+    int64_t touched_us; /* monotonic: the last change */
     int64_t due_us;
     uint32_t shard, most; /* attempts */
     /* The last attempt. */
@@ -87,7 +90,7 @@ struct entry {
     uint32_t attempt;
     uint32_t forgotten; /* the same, before it was to be done again */
     int64_t ends_us;    /* monotonic: the lease is exclusive until then */
-    int64_t settled_us; /* monotonic: it was done then */
+    int64_t settled_us; /* of nodes_ran_us(): it was done then */
     enum fate fate;     /* how the number of the next attempt follows from the last */
     int64_t not_before_us;
     unsigned host;       /* which began it */
@@ -100,7 +103,8 @@ struct entry {
 struct space_state {
     bool unsure; /* an operation is under way, or was never answered */
     unsigned paused_by;
-    int64_t paused_us; /* monotonic: since then, nothing begins; 0: it is not paused */
+    int64_t paused_us;  /* of nodes_ran_us(): since then, nothing begins; 0: it is not paused */
+    int64_t touched_us; /* monotonic: the last change */
 };
 
 struct nodes {
@@ -112,14 +116,23 @@ struct nodes {
     FILE *trace;
     char failure[512];
     struct nature {
-        bool faulty, slow, crashes, jumps, breaks, pauses;
+        bool faulty, slow, crashes, jumps, breaks, pauses, goes_back;
         unsigned hosts; /* 1: each is alone, without links */
     } nature;
     bool calm;
+    int64_t calm_us;                    /* of nodes_ran_us(): since when */
     unsigned actions, host_count, open; /* operations that are not answered */
-    uint64_t terms[SHARDS], messages;
-    uint64_t released[SHARDS]; /* the last term that ended in order: all that was settled in it is on record */
-    int64_t claimed_us[SHARDS];
+    uint64_t terms[SHARDS_MOST], messages;
+    uint64_t released[SHARDS_MOST]; /* the last term that ended in order: all that was settled in it is on record */
+    int64_t claimed_us[SHARDS_MOST], stood_us;
+    uint32_t shards;
+    unsigned workers;
+    fl_engine_config limits;
+    uint64_t max_memory;
+    /* The store was marked, and has gone back to the mark so often; shards that have not been claimed since. */
+    int64_t marked_us;
+    unsigned went_back;
+    bool behind[SHARDS_MOST];
     LIST_HEAD(hosts, host) hosts;
     struct entry entries[ENTRIES_MOST];
     uint32_t entry_count;
@@ -132,6 +145,7 @@ struct nodes {
 };
 
 int64_t nodes_mono_us(struct nodes *w);
+int64_t nodes_ran_us(struct nodes *w); /* for how long the servers have run */
 int64_t nodes_wall_us(struct nodes *w);
 void nodes_say(struct nodes *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void nodes_fail(struct nodes *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -158,6 +172,9 @@ void ledger_dead(struct host *host, const fl_durable *timer);
 void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool known, bool must);
 void ledger_unanswered(struct entry *e, uint64_t serial);
 void ledger_close(struct nodes *w);
+void ledger_go_back(struct nodes *w);                   /* the store does */
+void ledger_went_back(struct nodes *w, uint32_t shard); /* what this shard has done since the mark is forgotten */
+void ledger_touch(struct nodes *w, struct entry *e);
 uint32_t ledger_open(const struct nodes *w); /* how many must still come */
 void ledger_count(struct nodes *w);
 
@@ -166,6 +183,7 @@ struct entry *schedules_entry(struct nodes *w, const fl_durable *timer); /* of a
 void schedules_made(struct host *host, const fl_durable *timer);
 void schedules_close(struct nodes *w);
 void schedules_free(struct nodes *w);
+void schedules_go_back(struct nodes *w);
 void schedules_resume(struct nodes *w);
 void clients_schedule(struct nodes *w);
 
@@ -173,6 +191,9 @@ void clients_schedule(struct nodes *w);
 void clients_act(struct nodes *w);
 void clients_lease(struct nodes *w, unsigned space);
 void clients_pause(struct nodes *w, unsigned space, bool begin);
+
+/* A seed with this bit has a life with unusual settings. */
+#define NODES_WIDE (UINT64_C(1) << 32)
 
 /* Lives one life. Returns whether all promises were kept; else `failure` says which one was not. */
 bool nodes_run(uint64_t seed, FILE *trace, char failure[512]);

@@ -10,7 +10,7 @@ enum { TAKEN_MOST = 20 };
 
 static struct worker *some_worker(struct host *host)
 {
-    return &host->node.workers[below(&host->world->luck, WORKERS)];
+    return &host->node.workers[below(&host->world->luck, host->world->workers)];
 }
 
 /* --- Creating and cancelling -------------------------------------------------------------------------------------- */
@@ -20,6 +20,7 @@ struct ask {
     fl_op op;
     struct host *host;
     struct entry *entry;
+    unsigned went_back;
     bool was_live; /* an attempt was going on */
     uint64_t term;
     uint32_t tag;
@@ -54,12 +55,12 @@ static bool goes_on(struct nodes *w, const struct ask *ask)
 static void cancelled(struct nodes *w, const struct ask *ask, int result)
 {
     struct entry *e = ask->entry;
-    if (result == 0 && goes_on(w, ask))
+    if (result == 0 && !e->wild && goes_on(w, ask))
         nodes_fail(w, "#%u is cancelled during an attempt", e->tag);
     if (result == 0)
         e->gone = true;
-    else if (result == FL_TIMER_NOT_FOUND && e->there && !e->unsure && !e->finished && !e->dead && !e->doomed &&
-             !e->acking && e->fate == FATE_NEW && !e->live)
+    else if (result == FL_TIMER_NOT_FOUND && e->there && !e->unsure && !e->wild && !e->finished && !e->dead &&
+             !e->doomed && !e->acking && e->fate == FATE_NEW && !e->live)
         nodes_fail(w, "#%u is not found", e->tag);
     else if (result == FL_OUTCOME_UNKNOWN || result == FL_SHARD_LOST)
         e->unsure = true;
@@ -70,6 +71,8 @@ static void answered(struct shard_call *call)
     struct ask *ask = (struct ask *)call;
     struct nodes *w = ask->host->world;
     int result = ask->host->dead ? FL_OUTCOME_UNKNOWN : ask->result;
+    ledger_touch(w, ask->entry);
+    ask->entry->wild |= ask->went_back != w->went_back;
     nodes_say(w, "%s: %s #%u: %s", ask->host->address, ask->op.kind == FL_OP_CREATE ? "create" : "cancel",
               ask->entry->tag, fl_errname(result));
     ask->entry->busy = false;
@@ -85,7 +88,12 @@ static void submit(struct host *host, struct entry *e, enum fl_op_kind kind, uin
 {
     struct nodes *w = host->world;
     struct ask *ask = nodes_need(calloc(1, sizeof *ask));
-    *ask = (struct ask){.host = host, .entry = e, .tag = e->tag, .was_live = e->live, .result = FL_OUTCOME_UNKNOWN};
+    *ask = (struct ask){.host = host,
+                        .entry = e,
+                        .tag = e->tag,
+                        .went_back = w->went_back,
+                        .was_live = e->live,
+                        .result = FL_OUTCOME_UNKNOWN};
     snprintf(ask->name, sizeof ask->name, "t%u", e->tag);
     ask->op =
         (fl_op){.kind = kind, .timer = {.ns = bytes_of(space_names[e->space]), .name = {ask->name, strlen(ask->name)}}};
@@ -277,7 +285,7 @@ void clients_lease(struct nodes *w, unsigned space)
 
 struct pausing {
     struct host *host;
-    unsigned space;
+    unsigned space, went_back;
     bool begin;
 };
 
@@ -286,12 +294,13 @@ static void paused(void *arg, int result)
     struct pausing *pausing = arg;
     struct nodes *w = pausing->host->world;
     struct space_state *space = &w->spaces[pausing->space];
-    bool good = result == 0 && !pausing->host->dead;
+    bool good = result == 0 && !pausing->host->dead && pausing->went_back == w->went_back;
     nodes_say(w, "%s: %s %s: %s", pausing->host->address, pausing->begin ? "pause" : "resume",
               space_names[pausing->space], fl_errname(result));
     w->open--;
+    space->touched_us = nodes_mono_us(w);
     space->unsure = !good;
-    space->paused_us = good && pausing->begin ? nodes_mono_us(w) : 0;
+    space->paused_us = good && pausing->begin ? nodes_ran_us(w) : 0;
     space->paused_by = pausing->host->number;
     free(pausing);
 }
@@ -303,7 +312,7 @@ void clients_pause(struct nodes *w, unsigned space, bool begin)
     if (!host)
         return;
     struct pausing *pausing = nodes_need(malloc(sizeof *pausing));
-    *pausing = (struct pausing){host, space, begin};
+    *pausing = (struct pausing){host, space, w->went_back, begin};
     struct pause_request request = {.kind = begin ? PAUSE_BEGIN : PAUSE_END};
     w->spaces[space].unsure = true;
     w->open++;

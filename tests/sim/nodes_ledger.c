@@ -39,6 +39,39 @@ static bool is_recorded(const struct nodes *w, const struct entry *e)
     return same_term(w, e) || (w->terms[e->shard] == e->term + 1 && w->released[e->shard] == e->term);
 }
 
+void ledger_touch(struct nodes *w, struct entry *e)
+{
+    e->touched_us = nodes_mono_us(w);
+}
+
+/* What was done shortly before the mark may have come to the store after it. */
+static bool is_after_mark(const struct nodes *w, int64_t touched_us)
+{
+    return touched_us > w->marked_us - 2 * RECORDED_US;
+}
+
+void ledger_went_back(struct nodes *w, uint32_t shard)
+{
+    for (uint32_t i = 0; w->behind[shard] && i < w->entry_count; i++)
+        if (w->entries[i].shard == shard && is_after_mark(w, w->entries[i].touched_us))
+            w->entries[i].wild = true;
+    w->behind[shard] = false;
+}
+
+/* A server that has not noticed it yet still says what it knows. */
+void ledger_go_back(struct nodes *w)
+{
+    w->went_back++;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        w->behind[i] = true;
+        ledger_went_back(w, i);
+        w->behind[i] = true;
+    }
+    for (unsigned i = 0; i < SPACES; i++)
+        w->spaces[i].unsure |= is_after_mark(w, w->spaces[i].touched_us);
+    schedules_go_back(w);
+}
+
 /* Its last attempt ended with the term of its server: if it has become a dead letter, nobody may have told. */
 static bool may_be_dead(const struct nodes *w, const struct entry *e)
 {
@@ -69,15 +102,28 @@ static void check_number(struct nodes *w, const struct entry *e, uint32_t attemp
         nodes_fail(w, "#%u is attempt %u, after %u of %u", e->tag, attempt, last, e->most);
 }
 
+/* When the other servers know of a pause. With long claims, they see late that a server has come, and so does it; then it may
+ * get a shard and be linked at the same time. If the server that was asked leaves, they read the settings from the store, and one of
+ * them must have claimed their shard before. */
+static int64_t known_us(struct nodes *w, const struct space_state *space, uint32_t shard)
+{
+    const struct host *asked = nodes_host(w, space->paused_by);
+    bool left = !asked || asked->left_us > 0;
+    int64_t since_us = w->nature.breaks && w->calm_us > space->paused_us ? w->calm_us : space->paused_us;
+    if (w->claim_us > 6 * SECOND && w->claimed_us[shard] > since_us)
+        since_us = w->claimed_us[shard];
+    return since_us + (left ? 5 * SECOND + 2 * w->claim_us : w->nature.slow ? 8 * SECOND : 3 * SECOND);
+}
+
 void ledger_check_pause(struct host *host, const struct entry *e)
 {
     struct nodes *w = host->world;
     const struct space_state *space = &w->spaces[e->space];
-    int64_t patience_us = host->number == space->paused_by ? 0 : 3 * SECOND;
-    if (space->unsure || space->paused_us == 0 || (patience_us > 0 && w->nature.breaks && !w->calm))
+    bool elsewhere = host->number != space->paused_by;
+    if (space->unsure || space->paused_us == 0 || (elsewhere && w->nature.breaks && !w->calm))
         return;
-    if (nodes_mono_us(w) > space->paused_us + patience_us)
-        nodes_fail(w, "#%u begins while its namespace is paused", e->tag);
+    if (nodes_ran_us(w) > (elsewhere ? known_us(w, space, e->shard) : space->paused_us))
+        nodes_fail(w, "#%u begins while %s is paused", e->tag, space_names[e->space]);
 }
 
 /* For how long its server could record that it is done. */
@@ -93,7 +139,9 @@ static int64_t recorded_us(struct nodes *w, const struct entry *e)
 static void check_begin(struct host *host, const struct entry *e, const fl_durable *timer)
 {
     struct nodes *w = host->world;
-    int64_t now_us = nodes_mono_us(w), clock_us = nodes_wall_us(w) + w->skew_us;
+    int64_t now_us = nodes_ran_us(w), clock_us = nodes_wall_us(w) + w->skew_us;
+    if (e->wild)
+        return;
     if (timer->due_us > clock_us || (e->fate != FATE_AGAIN && e->due_us > clock_us))
         nodes_fail(w, "#%u is early", e->tag);
     if (e->refused || e->gone)
@@ -124,6 +172,7 @@ void ledger_begin(struct host *host, uint32_t shard, const fl_durable *timer, ui
     if ((serial == 0) != e->hook)
         nodes_fail(w, "#%u has %s target", e->tag, e->hook ? "a" : "no");
     check_begin(host, e, timer);
+    ledger_touch(w, e);
     e->live = true;
     e->finished = e->doomed = e->acking = false;
     e->unsure &= !e->there;
@@ -140,10 +189,11 @@ static void settle(struct nodes *w, struct entry *e, enum fl_settle result, int6
 {
     static const enum fate fates[] = {
         [FL_FAILED] = FATE_COUNTS, [FL_AGAIN] = FATE_AGAIN, [FL_LATER] = FATE_SAME, [FL_SKIP] = FATE_SAME};
+    ledger_touch(w, e);
     e->live = false;
     e->fate = result < sizeof fates / sizeof *fates ? fates[result] : FATE_SAME;
     e->not_before_us = at_us;
-    e->settled_us = nodes_mono_us(w);
+    e->settled_us = nodes_ran_us(w);
     e->finished = result == FL_DONE;
     e->done_once |= e->finished;
     e->doomed = result == FL_DEAD;
@@ -174,10 +224,13 @@ void ledger_dead(struct host *host, const fl_durable *timer)
         return;
     nodes_say(w, "%s: #%u is a dead letter", host->address, e->tag);
     bool asked = e->doomed || (e->acking && e->ack == ACK_DEAD);
-    if (e->attempt < e->most && !asked)
-        nodes_fail(w, "#%u is a dead letter after %u of %u attempts", e->tag, e->attempt, e->most);
-    if (is_exclusive(w, e))
+    /* That it is to be done again may be forgotten with its server. */
+    uint32_t last = is_recorded(w, e) || e->attempt > e->forgotten ? e->attempt : e->forgotten;
+    if (last < e->most && !asked && !e->wild)
+        nodes_fail(w, "#%u is a dead letter after %u of %u attempts", e->tag, last, e->most);
+    if (is_exclusive(w, e) && !e->wild)
         nodes_fail(w, "#%u is a dead letter during an attempt", e->tag);
+    ledger_touch(w, e);
     e->dead = true;
     e->live = false;
 }
@@ -200,7 +253,8 @@ void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool
                                                      [ACK_RELEASE] = FL_LATER};
     if (e->serial != serial || !e->acking)
         return; /* another attempt has begun since */
-    bool good = same_term(w, e) && e->live && nodes_mono_us(w) < e->ends_us;
+    bool good = !e->wild && same_term(w, e) && e->live && nodes_mono_us(w) < e->ends_us;
+    ledger_touch(w, e);
     e->acking = false;
     if (!known && must && good)
         nodes_fail(w, "the lease of #%u is unknown before its end", e->tag);
@@ -223,7 +277,7 @@ void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool
 
 static bool must_come(const struct nodes *w, const struct entry *e)
 {
-    return e->there && !e->unsure && !e->gone && !e->finished && !e->dead && !may_be_dead(w, e);
+    return e->there && !e->unsure && !e->wild && !e->gone && !e->finished && !e->dead && !may_be_dead(w, e);
 }
 
 uint32_t ledger_open(const struct nodes *w)
@@ -241,8 +295,8 @@ void ledger_count(struct nodes *w)
     for (uint32_t i = 0; i < w->entry_count; i++) {
         const struct entry *e = &w->entries[i];
         bool repeated = e->finished && !same_term(w, e) && recorded_us(w, e) <= RECORDED_US;
-        bool over = e->refused || e->gone || (e->finished && !repeated) || e->dead;
-        bool vague = e->unsure || e->busy || e->acking || repeated || may_be_dead(w, e);
+        bool over = !e->wild && (e->refused || e->gone || (e->finished && !repeated) || e->dead);
+        bool vague = e->unsure || e->wild || e->busy || e->acking || repeated || may_be_dead(w, e);
         least[e->space] += e->there && !over && !vague;
         most[e->space] += !over;
     }

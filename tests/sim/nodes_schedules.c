@@ -53,7 +53,10 @@ struct entry *schedules_entry(struct nodes *w, const fl_durable *timer)
     struct plan *plan = plan_of(w, timer);
     int64_t at_us = timer->occurrence_us;
     struct entry *e = plan ? find(w, plan, at_us) : NULL;
-    if (e && (e->id.at_us != timer->id.at_us || e->id.seq != timer->id.seq))
+    bool same = e && e->id.at_us == timer->id.at_us && e->id.seq == timer->id.seq;
+    if (e && e->wild)
+        e->id = timer->id;
+    else if (e && !same)
         nodes_fail(w, "the occurrence of %s at %" PRId64 " ms is created twice", plan->name, ms_of(at_us));
     if (e)
         return e;
@@ -70,6 +73,7 @@ struct entry *schedules_entry(struct nodes *w, const fl_durable *timer)
                         .space = plan->space,
                         .hook = plan->hook,
                         .there = true,
+                        .touched_us = nodes_mono_us(w),
                         .due_us = at_us,
                         .shard = plan->shard,
                         .most = plan->most};
@@ -80,8 +84,17 @@ struct entry *schedules_entry(struct nodes *w, const fl_durable *timer)
 /* It is certain that it is not settled. */
 static bool goes_on(const struct entry *e)
 {
-    return e->there && !e->unsure && !e->gone && !e->done_once && !e->dead && !e->doomed && !e->acking &&
+    return e->there && !e->unsure && !e->wild && !e->gone && !e->done_once && !e->dead && !e->doomed && !e->acking &&
            e->fate != FATE_VAGUE && e->attempt < e->most;
+}
+
+/* The overlap policy looks at the latest occurrences only. */
+static bool is_among_latest(const struct plan *plan, const struct entry *e, int64_t before_us)
+{
+    for (unsigned i = 0; i < plan->rule_count; i++)
+        if (rule_count(plan->rules[i], e->due_us, before_us - 1) >= SCHEDULE_UNSETTLED)
+            return false;
+    return true;
 }
 
 /* The server says that it has just created an occurrence. */
@@ -92,7 +105,8 @@ void schedules_made(struct host *host, const fl_durable *timer)
     const struct plan *plan = made ? made->plan : NULL;
     if (!plan)
         return;
-    if (made->due_us > START_US + w->spaces[plan->space].paused_us + w->skew_us) /* else it may have been under way */
+    if (made->due_us >
+        START_US + w->stood_us + w->spaces[plan->space].paused_us + w->skew_us) /* else it may have been under way */
         ledger_check_pause(host, made);
     if (plan->busy || plan->vague)
         return;
@@ -102,7 +116,7 @@ void schedules_made(struct host *host, const fl_durable *timer)
         nodes_fail(w, "a change of %s causes an occurrence at once", plan->name);
     for (uint32_t i = 0; plan->overlap != OVERLAP_ALLOW && i < w->entry_count; i++) {
         const struct entry *e = &w->entries[i];
-        if (e->plan == plan && e != made && goes_on(e))
+        if (e->plan == plan && e != made && goes_on(e) && is_among_latest(plan, e, made->due_us))
             nodes_fail(w, "an occurrence of %s begins while #%u is not settled", plan->name, e->tag);
     }
 }
@@ -110,8 +124,8 @@ void schedules_made(struct host *host, const fl_durable *timer)
 /* Whether each occurrence must have been created, however late. */
 static bool is_strict(const struct nodes *w, const struct plan *plan)
 {
-    bool trouble = w->nature.faulty || w->nature.slow || w->nature.crashes || w->nature.jumps || w->nature.breaks ||
-                   w->nature.pauses;
+    bool trouble = w->skew_us > SECOND || w->nature.goes_back || w->nature.faulty || w->nature.slow ||
+                   w->nature.crashes || w->nature.jumps || w->nature.breaks || w->nature.pauses;
     return plan->overlap == OVERLAP_ALLOW && (plan->missed == MISSED_ALL || (!trouble && !plan->was_paused));
 }
 
@@ -135,6 +149,18 @@ void schedules_close(struct nodes *w)
         close_plan(w, &w->plans[i]);
 }
 
+/* Of a schedule that has changed since the mark, nobody knows what it is now. */
+void schedules_go_back(struct nodes *w)
+{
+    for (unsigned i = 0; i < w->plan_count; i++) {
+        struct plan *plan = &w->plans[i];
+        if (!plan->busy && plan->touched_us <= w->marked_us)
+            continue;
+        plan->vague = true;
+        plan->gone_us = 0;
+    }
+}
+
 void schedules_free(struct nodes *w)
 {
     for (unsigned i = 0; i < w->plan_count; i++)
@@ -153,6 +179,7 @@ struct plan_ask {
     int result;
     unsigned tries;
     int64_t asked_us;
+    unsigned went_back;
     uint64_t revision;
     struct schedule wanted; /* with PLAN_PUT */
     struct schedule found;
@@ -183,7 +210,7 @@ static void submit(struct plan_ask *ask, fl_op op, void (*done)(struct shard_cal
     ask->op.timer.ns = schedule_ns(bytes_of(space_names[ask->plan->space]), ask->ns_room);
     ask->op.timer.name = bytes_of(ask->plan->name);
     ask->result = FL_OUTCOME_UNKNOWN;
-    ask->call = (struct shard_call){.errand.home = &host->node.workers[below(&host->world->luck, WORKERS)],
+    ask->call = (struct shard_call){.errand.home = &host->node.workers[below(&host->world->luck, host->world->workers)],
                                     .batch = {.ops = &ask->op, .count = 1},
                                     .render = render,
                                     .done = done,
@@ -235,10 +262,12 @@ static void finish(struct plan_ask *ask)
     struct plan *plan = ask->plan;
     struct nodes *w = ask->host->world;
     static const char *const names[] = {"put", "pause", "resume", "delete"};
-    bool unknown = ask->host->dead || ask->result == FL_OUTCOME_UNKNOWN || ask->result == FL_SHARD_LOST;
+    bool unknown = ask->host->dead || ask->went_back != w->went_back || ask->result == FL_OUTCOME_UNKNOWN ||
+                   ask->result == FL_SHARD_LOST;
     nodes_say(w, "%s: %s %s: %s", ask->host->address, names[ask->change], plan->name,
               fl_errname(ask->host->dead ? FL_OUTCOME_UNKNOWN : ask->result));
     plan->busy = false;
+    plan->touched_us = nodes_mono_us(w);
     w->open--;
     if (unknown || ask->result == 0)
         keep_rule(plan, ask);
@@ -342,6 +371,7 @@ static void begin(struct nodes *w, struct plan *plan, enum plan_change change, c
     ask->host = host;
     ask->plan = plan;
     ask->change = change;
+    ask->went_back = w->went_back;
     if (wanted)
         ask->wanted = *wanted;
     plan->busy = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Simulated lives of whole nodes: always the same ones, or as many as FOLIOT_LIVES says. `./dev sim` lives others. */
+/* Simulated lives of whole nodes: always the same ones, or as many as FOLIOT_LIVES says. `./dev soak` lives many. */
 
 #include <stdlib.h>
 
@@ -14,25 +14,38 @@ static void live(uint64_t seed)
                   seed);
 }
 
-TEST(nodes_keep_all_promises)
+static uint64_t lives_of(uint64_t usual)
 {
     const char *asked = getenv("FOLIOT_LIVES");
-    uint64_t lives = asked ? strtoull(asked, NULL, 10) : 200;
-    for (uint64_t seed = 1; seed <= lives; seed++)
+    return asked ? strtoull(asked, NULL, 10) : usual;
+}
+
+TEST(nodes_keep_all_promises)
+{
+    for (uint64_t seed = 1; seed <= lives_of(200); seed++)
         live(seed);
+}
+
+TEST(nodes_with_unusual_settings_keep_all_promises)
+{
+    for (uint64_t seed = 1; seed <= lives_of(40); seed++)
+        live(NODES_WIDE | seed);
 }
 
 /* Found beyond the first lives. */
 TEST(lives_of_nodes_that_broke_a_promise_once_keep_them)
 {
     static const uint64_t seeds[] = {
-        0x113,  /* the link of one worker was down: the other server never learned of a pause */
-        0x1c4,  /* a server late on the list of servers had leases, and another server did not know them */
-        0xb9f,  /* a server ended before it tried to read settings again */
-        0x14cd, /* a server died before it told the others of a pause that it had acknowledged */
-        0x1545, /* the same */
-        0xdf0,  /* all requests that waited for a shard had failed, and the first of them was tried */
-        0xf6d,  /* the same */
+        0x113,               /* the link of one worker was down: the other server never learned of a pause */
+        0x1c4,               /* a server late on the list of servers had leases, and another server did not know them */
+        0xb9f,               /* a server ended before it tried to read settings again */
+        0x14cd,              /* a server died before it told the others of a pause that it had acknowledged */
+        0x1545,              /* the same */
+        0xdf0,               /* all requests that waited for a shard had failed, and the first of them was tried */
+        0xf6d,               /* the same */
+        NODES_WIDE | 0x113,  /* a parked timer was done right before its server gave up the shard */
+        NODES_WIDE | 0x12db, /* looking ahead stopped: more timers than a load brings were under way */
+        NODES_WIDE | 0x1346, /* a server that was not linked fired with settings that it had read long before */
     };
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
         live(seeds[i]);
