@@ -394,7 +394,9 @@ static void put(struct nodes *w, struct plan *plan)
         wanted.every_us = 300000 + below(&w->luck, 3 * SECOND);
     else
         wanted.cron = bytes_of(rules[below(&w->luck, sizeof rules / sizeof *rules)]);
-    w->plans_end_us = wanted.end_us > w->plans_end_us ? wanted.end_us : w->plans_end_us;
+    /* That one is queued may be forgotten in a crash: then the schedule looks again after a minute. */
+    int64_t end_us = wanted.end_us + (wanted.overlap == OVERLAP_QUEUE ? 61 * SECOND : 0);
+    w->plans_end_us = end_us > w->plans_end_us ? end_us : w->plans_end_us;
     begin(w, plan, PLAN_PUT, &wanted);
 }
 
