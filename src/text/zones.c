@@ -279,8 +279,9 @@ static struct entry *find_entry(const struct zones *zones, const char *name, siz
 }
 
 /* Zones of `old` that have no good file any more keep their rules. Those that are the same become one object. */
-static int carry_over(struct zones *zones, const struct zones *old)
+static int carry_over(struct zones *zones, const struct zones *old, int directory)
 {
+    static const char damaged[] = "has a damaged file now";
     size_t count = zones->count;
     for (size_t i = 0; i < old->count; i++) {
         const struct entry *before = &old->entries[i];
@@ -293,12 +294,13 @@ static int carry_over(struct zones *zones, const struct zones *old)
                 continue;
             zone_unref(entry->zone);
         } else if (!entry) {
+            bool is_there = faccessat(directory, before->name, F_OK, 0) == 0;
             if (!(entry = add_entry(zones, before->name)) ||
-                !set_problem(entry, "has disappeared from the directory", true))
+                !set_problem(entry, is_there ? damaged : "has disappeared from the directory", true))
                 return FL_NO_MEMORY;
         } else {
             fl__release(entry->problem);
-            if (!set_problem(entry, "has a damaged file now", true))
+            if (!set_problem(entry, damaged, true))
                 return FL_NO_MEMORY;
         }
         entry->zone = zone_ref(before->zone);
@@ -321,16 +323,16 @@ static int load(struct scan *scan, const struct zones *old)
     int r = read_all(scan, directory);
     if (r == 0)
         find_version(scan, directory);
-    close(directory);
+    sort_entries(scan->zones);
     if (r == 0 && scan->zones->count == 0) {
         snprintf(scan->error, ZONE_ERROR_TEXT,
                  "there are no time zones in %.120s; install the package tzdata, or name another directory in TZDIR",
                  path);
-        return FL_NOT_FOUND;
-    }
-    sort_entries(scan->zones);
-    if (r == 0 && old && (r = carry_over(scan->zones, old)) < 0)
+        r = FL_NOT_FOUND;
+    } else if (r == 0 && old && (r = carry_over(scan->zones, old, directory)) < 0) {
         no_memory(scan);
+    }
+    close(directory);
     return r;
 }
 
@@ -380,12 +382,14 @@ static bool is_utc(fl_bytes name)
 
 static int not_found(const struct zones *zones, fl_bytes name, char *error)
 {
-    char text[ZONE_NAME_MAX + 1] = "";
+    char text[ZONE_NAME_MAX + sizeof "..."] = "";
     const char *meant = NULL;
-    if (name.size <= ZONE_NAME_MAX)
-        memcpy(text, name.data, name.size);
-    for (char *at = text; *at; at++)
-        *at = (char)(*at >= ' ' && *at <= '~' && *at != '"' ? *at : '?');
+    for (size_t i = 0; i < name.size && i < ZONE_NAME_MAX; i++) {
+        char c = ((const char *)name.data)[i];
+        text[i] = (char)(c >= ' ' && c <= '~' && c != '"' ? c : '?');
+    }
+    if (name.size > ZONE_NAME_MAX)
+        memcpy(text + ZONE_NAME_MAX, "...", sizeof "...");
     for (size_t i = 0; zones && text[0] && i < zones->count && !meant; i++)
         meant = strcasecmp(zones->entries[i].name, text) == 0 ? zones->entries[i].name : NULL;
     if (!zones)
