@@ -98,13 +98,14 @@ static bool take(struct reader *reader, char c)
     return true;
 }
 
-/* A number of up to five digits, which is more than any field allows; -1 if there is none. */
+/* A number; -1 if there is none. One that is too large for every field stays so. */
 static int take_digits(struct reader *reader)
 {
-    int value = 0, digits = 0;
-    for (; digits < 5 && reader->at < reader->end && is_digit(*reader->at); reader->at++, digits++)
-        value = value * 10 + (*reader->at - '0');
-    return digits > 0 ? value : -1;
+    const char *begin = reader->at;
+    int value = 0;
+    for (; reader->at < reader->end && is_digit(*reader->at); reader->at++)
+        value = value < 10000 ? value * 10 + (*reader->at - '0') : value;
+    return reader->at > begin ? value : -1;
 }
 
 /* A number from `min` to `max` that is called `what`. */
@@ -115,7 +116,8 @@ static bool take_number(struct reader *reader, const char *what, int min, int ma
     if (value < 0)
         return unexpected(reader);
     if (value < min || value > max)
-        return wrong(reader, begin, "%s is %d; %d to %d are allowed", what, value, min, max);
+        return wrong(reader, begin, "%s is %.*s; %d to %d are allowed", what,
+                     (int)(reader->at - begin < 20 ? reader->at - begin : 20), begin, min, max);
     *ret = value;
     return true;
 }
