@@ -121,8 +121,8 @@ typedef struct fl_durable {
     /* The due time in civil time, as it was given. The engine only keeps them: with FL_OP_SET_DUE, they are set, too. */
     fl_bytes local; /* up to 64 bytes */
     fl_bytes zone;  /* up to 255 bytes */
-    /* Debounce. If FL_OP_CREATE replaces a timer, the new one is due at the latest `max_wait_us` after the first was created.
-     * What has begun to fire is not replaced in this sense: then, everything starts anew. */
+    /* Debounce. FL_OP_CREATE and FL_OP_SET_DUE make a timer due at the latest `max_wait_us` after it was first created, however often
+     * FL_OP_CREATE replaces it. What has begun to fire is not replaced in this sense: then, everything starts anew. */
     uint64_t max_wait_us; /* 0: no limit */
     bool merge_first;     /* the new timer keeps the payload of the one that it replaces */
     uint32_t replaced;    /* given out by the engine: how often it was replaced */
@@ -336,7 +336,8 @@ enum fl_op_kind {
     FL_OP_UPDATE,   /* the same; `flags` says what */
     FL_OP_CANCEL,   /* the same. FL_BUSY after an attempt has begun and until it is settled */
     FL_OP_DEAD_GET, /* by ID, in any namespace or in that which is given */
-    FL_OP_DEAD_REDRIVE, /* by ID: it is due now, or with FL_OP_SET_DUE at `due_us` if that is later; its attempts start anew */
+    /* By ID: it is due now, or with FL_OP_SET_DUE at `due_us`, and no longer at a civil time; its attempts start anew. */
+    FL_OP_DEAD_REDRIVE,
     FL_OP_DEAD_DELETE, /* by ID */
 };
 

@@ -68,10 +68,35 @@ static void begin_anew(fl_engine *e, fl_durable *timer)
     timer->first_created_us = 0;
 }
 
+static int64_t first_created(const fl_durable *timer)
+{
+    return timer->replaced > 0 ? timer->first_created_us : timer->created_us;
+}
+
+/* The latest time at which a timer may be due that was first created then. */
+static int64_t latest_due(int64_t first_created_us, uint64_t max_wait_us)
+{
+    bool limited = max_wait_us > 0 && max_wait_us < (uint64_t)FL_STORE_TIME_END;
+    return limited ? first_created_us + (int64_t)max_wait_us : INT64_MAX;
+}
+
+int64_t fl__latest_due_us(const fl_durable *timer)
+{
+    return latest_due(first_created(timer), timer->max_wait_us);
+}
+
+static void limit_wait(fl_durable *timer, int64_t first_created_us)
+{
+    int64_t latest_us = latest_due(first_created_us, timer->max_wait_us);
+    if (timer->due_us > latest_us)
+        timer->due_us = latest_us;
+}
+
 /* Files a timer without a name. */
 int fl__ops_file_new(fl_engine *e, fl_op *op, struct write_entry **ret)
 {
     begin_anew(e, &op->timer);
+    limit_wait(&op->timer, op->timer.created_us);
     struct filing filing = {.timer = &op->timer, .at_us = fl__ops_filing_time(e, op->timer.due_us)};
     int r = file_row(e, &filing, ret);
     if (r < 0)
@@ -109,10 +134,7 @@ static int follow(struct work *work, const fl_durable *existing)
     fl_durable *timer = &work->op->timer;
     fl__assert(work->op && !work->under_way);
     timer->replaced = existing->replaced < UINT32_MAX ? existing->replaced + 1 : UINT32_MAX;
-    timer->first_created_us = existing->replaced > 0 ? existing->first_created_us : existing->created_us;
-    if (timer->max_wait_us > 0 && timer->max_wait_us < (uint64_t)FL_STORE_TIME_END &&
-        timer->due_us > timer->first_created_us + (int64_t)timer->max_wait_us)
-        timer->due_us = timer->first_created_us + (int64_t)timer->max_wait_us;
+    timer->first_created_us = first_created(existing);
     if (!timer->merge_first)
         return 0;
     timer->payload = existing->payload;
@@ -163,15 +185,16 @@ static void make_sure(fl_engine *e, const fl_row *row)
 static int decide_replace(fl_engine *e, struct work *work, const fl_row *row)
 {
     fl_op *op = work->op;
-    fl_durable existing;
+    fl_durable existing, wanted = op->timer;
     fl__assert(work->row_lock.held && work->row_lock.key == lock_of_seq(row->key.seq));
     fl__row_timer(row, &existing);
+    limit_wait(&wanted, first_created(&existing));
     make_sure(e, row);
     if (op->flags & FL_OP_ONLY_NEW)
         return FL_EXISTS;
     if (has_changed(op, row))
         return FL_CHANGED;
-    if (!work->group && same_content(&existing, &op->timer)) {
+    if (!work->group && same_content(&existing, &wanted)) {
         op->outcome = FL_SAME;
         return fl__ops_give_timer(work, &existing) < 0 ? FL_NO_MEMORY : 1;
     }
@@ -194,6 +217,7 @@ static int decide_create(fl_engine *e, struct work *work, const fl_row *row, con
     if (r != 0)
         return r;
     work->adds = op->outcome == FL_CREATED;
+    limit_wait(&op->timer, first_created(&op->timer));
     r = write_row(e, work, fl__ops_filing_time(e, op->timer.due_us), row ? row : settled, NULL);
     if (r == 0)
         op->timer.id = work->new_key;
@@ -223,6 +247,8 @@ void fl__ops_apply_update(const fl_op *op, fl_durable *timer)
         timer->max_wait_us = want->max_wait_us;
     if (op->flags & FL_OP_SET_MERGE)
         timer->merge_first = want->merge_first;
+    if (op->flags & FL_OP_SET_DUE)
+        limit_wait(timer, first_created(timer));
 }
 
 static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
@@ -236,8 +262,8 @@ static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
     fl_durable timer;
     fl__row_timer(row, &timer);
     int64_t at_us = fl__is_lane(row->window) ? timer.due_us : row->key.at_us;
-    at_us = fl__ops_filing_time(e, work->op->flags & FL_OP_SET_DUE ? work->op->timer.due_us : at_us);
     fl__ops_apply_update(work->op, &timer);
+    at_us = fl__ops_filing_time(e, work->op->flags & FL_OP_SET_DUE ? timer.due_us : at_us);
     r = fl__ops_give_timer(work, &timer);
     return r < 0 ? r : write_row(e, work, at_us, row, &row->id);
 }
@@ -280,10 +306,9 @@ static int decide_redrive(fl_engine *e, struct work *work, const fl_row *row, co
     fl_key id = op->timer.id;
     work->adds = 1;
     op->timer.attempt = 0;
-    op->timer.due_us = fl__engine_filing_now(e);
-    if (op->timer.due_us < work->due_us)
-        op->timer.due_us = work->due_us;
-    return write_row(e, work, op->timer.due_us, settled, &id);
+    op->timer.local = op->timer.zone = (fl_bytes){0}; /* it is no longer due then */
+    op->timer.due_us = work->due_us > 0 ? work->due_us : fl__engine_filing_now(e);
+    return write_row(e, work, fl__ops_filing_time(e, op->timer.due_us), settled, &id);
 }
 
 static int decide_get(fl_engine *e, struct work *work, const fl_row *row)

@@ -65,4 +65,7 @@ int fl__body_decode(fl_bytes body, int64_t at_us, fl_durable *ret); /* FL_STORE_
 /* A body that cannot be read gives a timer without content. */
 void fl__row_timer(const fl_row *row, fl_durable *ret);
 
+/* The latest time to which `max_wait_us` lets the due time of a timer be set; INT64_MAX: any. */
+int64_t fl__latest_due_us(const fl_durable *timer);
+
 #endif

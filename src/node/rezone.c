@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/engine.h"
 #include "node/internal.h"
 #include "text/civil.h"
 #include "text/log.h"
@@ -111,7 +112,8 @@ static fl_bytes keep(struct rezone *rezone, fl_bytes bytes)
     return (fl_bytes){to, bytes.size};
 }
 
-/* A schedule that has a zone: when it is due by the rules of now. False: it stays where it is. */
+/* A schedule that has a zone: when it is due by the rules of now. False: it stays where it is. One that is due already looks
+ * again now, because its zone may have been unknown when it was due. */
 static bool move_schedule(struct rezone *rezone, const fl_durable *row, int64_t now_us, int64_t *ret_due_us,
                           fl_durable *ret_event)
 {
@@ -127,10 +129,12 @@ static bool move_schedule(struct rezone *rezone, const fl_durable *row, int64_t 
         schedule_rezone(&s, rule);
         int64_t due_us =
             schedule_next(&s, rule, &next) && next.at_us < FL_TIME_NEVER_US ? next.at_us : FL_TIME_NEVER_US;
-        moves = s.queued_us != 0 ? due_us < row->due_us : due_us != row->due_us;
+        bool other = s.queued_us != 0 ? due_us < row->due_us : due_us != row->due_us;
+        moves = other || row->due_us <= now_us;
         *ret_due_us = due_us > now_us ? due_us : now_us;
-        *ret_event = (fl_durable){
-            .ns = keep(rezone, s.ns), .schedule = keep(rezone, s.name), .due_us = due_us, .occurrence_us = due_us};
+        if (other)
+            *ret_event = (fl_durable){
+                .ns = keep(rezone, s.ns), .schedule = keep(rezone, s.name), .due_us = due_us, .occurrence_us = due_us};
     }
     rule_free(rule);
     schedule_free(&s);
@@ -148,6 +152,8 @@ static bool move_timer(struct rezone *rezone, const fl_durable *timer, int64_t *
         return false; /* it has fired, or its due time cannot be calculated */
     *ret_due_us = zone_place_us(zone, local_us);
     zone_unref(zone);
+    int64_t latest_us = fl__latest_due_us(timer);
+    *ret_due_us = *ret_due_us < latest_us ? *ret_due_us : latest_us;
     if (*ret_due_us == timer->due_us)
         return false;
     *ret_event = (fl_durable){.id = timer->id,
@@ -159,12 +165,14 @@ static bool move_timer(struct rezone *rezone, const fl_durable *timer, int64_t *
     return true;
 }
 
-/* Whether the row moves: then `*ret` is the update. What is due already fires, whatever the rules say. */
+/* Whether the row moves: then `*ret` is the update, and `*ret_event` what is reported (no namespace: nothing). A timer that is due
+ * already fires, whatever the rules say. */
 static bool look_at(struct rezone *rezone, const fl_durable *row, int64_t now_us, fl_op *ret, fl_durable *ret_event)
 {
     bool schedule = is_schedule_namespace(row->ns);
     int64_t due_us;
-    if (row->due_us <= now_us || (!schedule && row->zone.size == 0))
+    *ret_event = (fl_durable){0};
+    if (!schedule && (row->due_us <= now_us || row->zone.size == 0))
         return false;
     if (!(schedule ? move_schedule(rezone, row, now_us, &due_us, ret_event)
                    : move_timer(rezone, row, &due_us, ret_event)))
@@ -204,6 +212,8 @@ static void updated(fl_batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->ops[i].result < 0)
             continue; /* it was changed or fires: by the rules of now */
+        if (rezone->moved[i].ns.size == 0)
+            continue;
         bool schedule = rezone->moved[i].schedule.size > 0;
         rezone->schedules += schedule;
         rezone->timers += !schedule;

@@ -173,6 +173,29 @@ TEST(a_timer_that_is_replaced_again_and_again_does_not_wait_for_ever)
     tear_down();
 }
 
+TEST(no_due_time_that_is_set_is_later_than_the_longest_wait)
+{
+    set_up((fl_engine_config){0});
+    CHECK_EQ(put("x", 60 * SECOND, 20 * SECOND, false).timer.due_us, START + 20 * SECOND);
+    run_for(SECOND);
+    fl_op move = {.kind = FL_OP_UPDATE,
+                  .flags = FL_OP_SET_DUE,
+                  .timer = {.ns = text("ns"), .name = text("a"), .due_us = START + 30 * SECOND}};
+    CHECK_EQ(run_op(move).timer.due_us, START + 20 * SECOND);
+    fl_op same = put("x", 90 * SECOND, 20 * SECOND, false);
+    CHECK_EQ(same.outcome, FL_SAME);
+    CHECK_EQ(same.timer.replaced, 0);
+    run_for(18 * SECOND);
+    CHECK_EQ(bed.fired_count, 0);
+    run_for(2 * SECOND);
+    CHECK_EQ(bed.fired_count, 1);
+    fl_op nameless = {.kind = FL_OP_CREATE,
+                      .timer = {.ns = text("ns"), .due_us = START + 90 * SECOND, .max_wait_us = SECOND}};
+    nameless = run_op(nameless);
+    CHECK_EQ(nameless.timer.due_us, nameless.timer.created_us + SECOND);
+    tear_down();
+}
+
 TEST(the_payload_of_the_first_or_of_the_last_stays)
 {
     for (int first = 0; first < 2; first++) {
@@ -200,7 +223,7 @@ TEST(what_has_begun_to_fire_is_not_debounced)
     CHECK_EQ(bed.fired_count, 1);
     fl_op op = put("two", 10 * SECOND, 3 * SECOND, true);
     CHECK_EQ(op.timer.replaced, 0);
-    CHECK_EQ(op.timer.due_us, wall_now(&bed.wall.clock) + 10 * SECOND);
+    CHECK_EQ(op.timer.due_us, op.timer.created_us + 3 * SECOND);
     bed.keep = false;
     run_for(20 * SECOND);
     CHECK_EQ(bed.fired_count, 2);

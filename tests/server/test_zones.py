@@ -9,7 +9,7 @@ import shutil
 import signal
 import threading
 
-from e2e import Server, await_, expect, folder, problem, run, test
+from e2e import Server, await_, expect, folder, problem, quote, run, test
 
 ZONES = "/usr/share/zoneinfo"
 
@@ -189,9 +189,61 @@ def _():
         server.await_log("a schedule cannot create its occurrences")
         os.rename(os.path.join(trees.place, "before", "Gone"), os.path.join(trees.place, "before", "Test"))
         os.kill(server.process.pid, signal.SIGHUP)
-        await_(lambda: next_of(server, "nine"), "the zone is back")
-        server.post("/v1/clock", {"advance": "1h"}).must(200)
-        expect(lease_all(server), [("nine", "2031-01-01T08:00:00Z")])
+        found = await_(lambda: lease_all(server), "the zone is back, and what was missed comes at once")
+        expect(found, [("nine", "2031-01-01T08:00:00Z")])
+        expect(next_of(server, "nine"), "2032-01-01T08:00:00Z")
+
+
+@test("a zone that disappears and comes back with other rules is used again, also if it was damaged meanwhile")
+def _():
+    for harm in (os.remove, lambda path: open(path, "wb").close(), lambda path: os.truncate(path, 50)):
+        trees = Trees(1, 3)
+        with trees.server() as server:
+            put(server, "nine", cron="0 9 1 1 *", start="2999-01-01T00:00:00Z")
+            civil(server, "once", "2999-06-01T09:00:00")
+            path = os.path.join(trees.place, "before", "Test", "Moves")
+            harm(path)
+            os.kill(server.process.pid, signal.SIGHUP)
+            server.await_log("keeps its last known rules")
+            text = "\n".join(str(line) for line in server.log)
+            expect("has disappeared" in text, harm is os.remove, "a file that is there has not disappeared")
+            expect((next_of(server, "nine"), due_of(server, "once")), ("2999-01-01T08:00:00Z", "2999-06-01T08:00:00Z"))
+            reload(server, trees)
+            await_(lambda: due_of(server, "once") == "2999-06-01T06:00:00Z", "the timer moves")
+            await_(lambda: next_of(server, "nine") == "2999-01-01T06:00:00Z", "the schedule moves")
+
+
+@test("new rules move neither what is redriven or retried, nor anything beyond max_wait")
+def _():
+    trees = Trees(1, 3)
+    with trees.server() as server:
+        go_to(server, "2031-01-01T00:00:00Z")
+        due = {"local": "2031-01-01T09:00:00", "zone": "Test/Moves"}  # 08:00Z, and by the other rules 06:00Z
+        for name in ("dead", "dead too", "retried"):
+            server.put(f"/v1/timers/demo/{quote(name)}", {"due": due, "retry": {"initial": "9h", "max_attempts": 2}}).must(201)
+        limited = server.put("/v1/timers/demo/limited", {"due": {**due, "local": "2031-06-01T09:00:00"}, "max_wait": "240h"}).must(201)
+        expect((limited["due"], limited["local"]), ("2031-01-11T00:00:00Z", "2031-06-01T09:00:00"))
+        go_to(server, "2031-01-01T08:00:00Z")
+        leases = {timer["name"]: timer["lease"] for timer in server.post("/v1/lease/demo", {"max": 3}).must(200)["timers"]}
+        server.post("/v1/ack", {"acks": [{"lease": leases["dead"], "result": "dead"}, {"lease": leases["dead too"], "result": "dead"},
+                                         {"lease": leases["retried"], "result": "retry", "after": "9h"}]}).must(200)
+        dead = server.get("/v1/dead/demo").must(200)["timers"]
+        expect([(one["local"], one["zone"]) for one in dead], 2 * [(due["local"], due["zone"])])
+        server.post("/v1/dead/demo/redrive?all=true&rate=1").must(200)
+        redriven = server.get("/v1/timers/demo").must(200)["timers"]
+        later = [one["name"] for one in redriven if one["due"] == "2031-01-01T08:00:01Z"]
+        expect((len(later), ["local" in one for one in redriven if "dead" in one["name"]]), (1, [False, False]), "their civil time is over")
+        before = {name: server.get(f"/v1/timers/demo/{quote(name)}").must(200) for name in ("retried", "limited", *later)}
+        civil(server, "moves", "2999-06-01T09:00:00")
+        reload(server, trees)
+        await_(lambda: due_of(server, "moves") == "2999-06-01T06:00:00Z", "this one moves")
+        expect({name: server.get(f"/v1/timers/demo/{quote(name)}").must(200) for name in before}, before)
+        go_to(server, "2031-01-01T08:00:01Z")
+        expect([name for name, _ in lease_all(server)], ["dead", "dead too"])
+        go_to(server, "2031-01-10T23:59:59Z")
+        expect([name for name, _ in lease_all(server)], ["retried"])
+        go_to(server, "2031-01-11T00:00:00Z")
+        expect([name for name, _ in lease_all(server)], ["limited"])
 
 
 run()
