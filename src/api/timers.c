@@ -9,13 +9,16 @@
 #include "api/timer.h"
 #include "text/json.h"
 
+enum { SHARDS_TRIED = 3 }; /* by a timer without a name */
+
 struct single {
     struct shard_call shard_call;
     fl_op op;
     struct call *call;
     struct space *place; /* see timers_complete() */
     struct scratch scratch;
-    bool by_id; /* by ID first, and by name if there is no such ID */
+    bool by_id;     /* by ID first, and by name if there is no such ID */
+    unsigned tries; /* other shards that may take it: it has no name */
     bool failed;
 };
 
@@ -78,10 +81,27 @@ static void submit_by_name(struct single *single)
     shard_call_submit(&single->shard_call);
 }
 
+/* Gives a timer without a name to another shard. Returns whether it does. */
+static bool submit_elsewhere(struct single *single)
+{
+    struct worker *worker = single->call->worker;
+    struct space *space = space_of(worker->node, single->call->ns);
+    if (single->tries == 0 || !shard_result_is_failure(single->op.result) || !space ||
+        !place_take(worker->node, space, &single->place))
+        return false;
+    single->tries--;
+    single->op.timer.id = (fl_key){0};
+    single->shard_call.shard = shard_of_worker(worker);
+    shard_call_submit(&single->shard_call);
+    return true;
+}
+
 static void back(struct shard_call *over)
 {
     struct single *single = (struct single *)over;
     struct call *call = single->call;
+    if (single->failed && submit_elsewhere(single))
+        return;
     if (single->failed && single->by_id && single->op.result == FL_TIMER_NOT_FOUND) {
         submit_by_name(single);
         return;
@@ -211,6 +231,7 @@ static void create(struct call *call, bool named)
         single->op.flags |= FL_OP_ONLY_NEW;
     single->shard_call.render = render;
     single->shard_call.done = back;
+    single->tries = named ? 0 : SHARDS_TRIED - 1;
     single->shard_call.shard = named ? shard_of_op(call->worker->node, &single->op) : shard_of_worker(call->worker);
     shard_call_submit(&single->shard_call);
 }

@@ -121,5 +121,7 @@ struct shard *shard_of_name(struct node *node, fl_bytes ns, fl_bytes name);
 /* The shard of an operation by name. The hash of the name stays in the operation: engine and store need it, too. */
 struct shard *shard_of_op(struct node *node, fl_op *op);
 struct shard *shard_of_worker(struct worker *worker); /* for timers without a name */
+/* Whether an operation has failed because of its shard, and nothing has happened: another shard may take it. */
+bool shard_result_is_failure(int result);
 
 #endif

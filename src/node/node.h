@@ -121,6 +121,7 @@ struct shard {
     uint32_t number;
     _Atomic(struct peer *) peer;    /* the shard owner; NULL: this server, or no server */
     atomic_bool moving;             /* its owner gives it up, or has done so: another server takes it soon */
+    atomic_bool serving;            /* SHARD_SERVING: for other workers */
     _Atomic uint64_t good_until_ns; /* its claim is valid until then; UINT64_MAX: there are no other servers */
     /* Only the worker reads and writes the rest. */
     enum shard_state state;

@@ -18,6 +18,7 @@
 #define WAIT_NS 1000000000ull
 #define WAIT_LONG_NS (5 * 1000000000ull)
 #define AGAIN_NS (20 * 1000000ull)
+#define AVOID_NS (5 * 1000000000ull)
 
 /* --- Here: the engine --------------------------------------------------------------------------------------------- */
 
@@ -218,6 +219,7 @@ struct line {
     struct shard_call *hint;  /* the last that was put in; NULL: it may be gone */
     struct shard_call *tried; /* on its way; NULL: none */
     fl_timer_id planned;      /* the first will be tried then; 0: no time is set */
+    uint64_t avoid_until_ns;  /* an operation has failed because of the shard: timers without a name go elsewhere */
 };
 
 static struct line *line_of(const struct shard_call *call)
@@ -286,8 +288,22 @@ static void let_follow(struct line *line)
     }
 }
 
+bool shard_result_is_failure(int result)
+{
+    return result == FL_STORE_UNAVAILABLE || result == FL_STORE_READ_ONLY || result == FL_STORE_CORRUPT ||
+           result == FL_SHARD_LOST;
+}
+
+static void note_failure(const struct shard_call *call)
+{
+    bool failed = shard_result_is_failure(call->batch.ops[0].result);
+    line_of(call)->avoid_until_ns = failed ? fl_loop_now_ns(call->errand.home->loop) + AVOID_NS : 0;
+}
+
 static void end(struct shard_call *call)
 {
+    if (call->kind == CALL_OPS && !call->local)
+        note_failure(call);
     fl__assert(!call->out && call->errand.home->under_way > 0);
     call->errand.home->under_way--;
     call->done(call);
@@ -454,18 +470,30 @@ struct shard *shard_of_op(struct node *node, fl_op *op)
     return &node->shards[op->name_hash % node->shard_count];
 }
 
+static bool is_served(const struct worker *worker, const struct shard *shard)
+{
+    bool moving = atomic_load_explicit(&shard->moving, memory_order_relaxed);
+    return (atomic_load_explicit(&shard->serving, memory_order_relaxed) || (!moving && atomic_load(&shard->peer))) &&
+           worker->lines[shard->number].avoid_until_ns <= fl_loop_now_ns(worker->loop);
+}
+
 /* A shard of this worker if it has any, so that no other worker is involved. It stays the same for some calls, so that
- * operations that arrive together are committed together. */
+ * operations that arrive together are committed together. A shard whose store fails is passed over. */
 struct shard *shard_of_worker(struct worker *worker)
 {
     struct node *node = worker->node;
-    uint32_t own =
-        worker->index < node->shard_count ? (node->shard_count - worker->index - 1) / node->worker_count + 1 : 0;
+    uint32_t count = node->shard_count, step = node->worker_count;
+    uint32_t own = worker->index < count ? (count - worker->index - 1) / step + 1 : 0;
     uint32_t turn = worker->turn++ >> 8;
     for (uint32_t i = 0; i < own; i++) {
-        struct shard *shard = &node->shards[worker->index + (turn + i) % own * node->worker_count];
-        if (shard_is_here(shard))
+        struct shard *shard = &node->shards[worker->index + (turn + i) % own * step];
+        if (shard_is_here(shard) && is_served(worker, shard))
             return shard;
     }
-    return &node->shards[turn % node->shard_count];
+    for (uint32_t i = 0; i < count; i++) {
+        struct shard *shard = &node->shards[(turn + i) % count];
+        if (is_served(worker, shard))
+            return shard;
+    }
+    return &node->shards[turn % count];
 }

@@ -70,6 +70,7 @@ void shard_enter(struct shard *shard, enum shard_state state)
     fl__assert((unsigned)before < SHARD_STATES && (unsigned)state < SHARD_STATES);
     fl__assert(may_follow[before] & BIT(state));
     shard->state = state;
+    atomic_store_explicit(&shard->serving, state == SHARD_SERVING, memory_order_relaxed);
     atomic_fetch_add(&node->here, (unsigned)(state != SHARD_AWAY) - (before != SHARD_AWAY));
     atomic_fetch_add(&node->ready, (unsigned)(state == SHARD_SERVING) - (before == SHARD_SERVING));
     unsigned lapsed = atomic_fetch_add(&node->lapsed, (unsigned)(state == SHARD_LAPSED) - (before == SHARD_LAPSED));

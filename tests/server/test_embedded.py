@@ -64,6 +64,25 @@ def _():
         await_(lambda: server.put("/v1/timers/a/second", LATER).status == 201, "it goes on when they are back")
 
 
+@test("timers without a name go to other shards while the store of one fails")
+def _():
+    with Server("--workers", "2", shards=4) as server:
+        await_(lambda: is_ready(server), "it is ready")
+        broken = os.path.join(data(server), "shard-0001.db")
+        os.rename(broken, broken + ".aside")
+        await_(lambda: 503 in {server.put(f"/v1/timers/a/{n}", LATER).status for n in range(10)}, "a shard fails")
+        ids = []
+        for _ in range(10):  # connections go to different workers
+            server.connection().close()
+            ids += [server.post("/v1/timers/a", LATER).must(201)["id"] for _ in range(10)]
+        answers = server.batch([{"op": "create", "namespace": "a", **LATER} for _ in range(100)])
+        check(all(answer["ok"] for answer in answers), [answer for answer in answers if not answer["ok"]][:1])
+        for each in ids[::10]:
+            server.get(f"/v1/timers/a/{each}").must(200)
+        os.rename(broken + ".aside", broken)
+        await_(lambda: {server.put(f"/v1/timers/a/{n}", LATER).status for n in range(10)} <= {200, 201}, "it goes on")
+
+
 @test("a server that stood still for longer than its lease goes on, without a complaint about its store")
 def _():
     with Server("--lease", "3s", shards=1) as server:
