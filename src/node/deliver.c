@@ -88,7 +88,7 @@ bool attempt_begin(struct attempt *attempt)
 {
     const struct shard *shard = attempt->shard;
     if (!shard->engine || timer_is_paused(shard->worker->node, &attempt->firing.timer) ||
-        !fl_engine_begin(shard->engine, attempt->firing.token, false))
+        !fl_engine_begin(shard->engine, attempt->firing.token, true))
         return false;
     attempt->began_us = node_now(shard->worker->node);
     attempt->begun = true;

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from e2e import (SOURCE, Receiver, Server, Skip, await_, check, cleanups, expect, microseconds, npm, now_ms, problem, run, test)
+from e2e import (PATIENCE, SOURCE, Receiver, Server, Skip, await_, check, cleanups, expect, microseconds, npm, now_ms, problem, run, test)
 
 server = Server("--retry-initial", "10ms", "--retry-multiplier", "1", shards=2)
 SECRET, OLD_SECRET = ("whsec_" + base64.b64encode(bytes([n]) * 32).decode() for n in (7, 8))
@@ -294,6 +294,26 @@ def _():
         attempts = [int(call.headers["foliot-attempt"]) for call in calls]
         check(set(attempts) == set(range(1, max(attempts) + 1)), f"attempts {attempts}")  # a crash may repeat one
     expect(len({calls[0].headers["foliot-due"] for calls in firings.values()}), len(firings), "and another due time")
+
+
+@test("an attempt that a crash cuts off counts, so that max_attempts is reached")
+def _():
+    hanging = threading.Event()
+    receiver = Receiver(lambda call: hanging.wait(PATIENCE) and 200)
+    with Server("--record-interval", "50ms", shards=1) as own:
+        log = os.path.join(own.store.removeprefix("sqlite:"), "shard-0000.db-wal")
+        made = own.post("/v1/timers/cut", {"after": "0s", "target": receiver.url, "retry": {"max_attempts": 3, "initial": "1ms"}}).must(201)
+        for attempt in (1, 2, 3):
+            began_us = receiver.await_calls(attempt)[-1].at_us
+            await_(lambda began_us=began_us: os.stat(log).st_mtime_ns > began_us * 1000, "something is recorded")
+            time.sleep(0.5)  # the record after that, should this one have been on its way
+            own.kill()
+            own.start()
+        dead = await_(lambda: own.get(f"/v1/dead/cut/{made['id']}").status == 200 and own.get(f"/v1/dead/cut/{made['id']}").json, "dead")
+        check("stopped before the attempt ended" in dead["reason"], dead)
+    expect(([int(call.headers["foliot-attempt"]) for call in receiver.calls], dead["attempt"]), ([1, 2, 3], 3))
+    expect(len({call.headers["webhook-id"] for call in receiver.calls}), 1, "one firing")
+    hanging.set()
 
 
 @test("Retry-After is honoured, in seconds and as a date")

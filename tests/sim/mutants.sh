@@ -92,7 +92,7 @@ lease-of-another-server src/node/leasing.c s/^    wire_put_number(out, leased->s
 lease-answer-dropped src/node/leasing.c s/            call->asker.write(&call->asker.out, &leased, call->asker.count++);/            call->asker.count++;/
 ack-bits-mixed src/node/acks.c s/wire->at\[i \/ 8\] >> i % 8 \& 1/wire->at[i \/ 8] \& 1/
 acks-guessed src/node/acks.c s/^        ack->known = false;/        ack->known = true;/
-begun-without-asking src/node/deliver.c s/        !fl_engine_begin(shard->engine, attempt->firing.token, false))/        (!fl_engine_begin(shard->engine, attempt->firing.token, false) \&\& false))/
+begun-without-asking src/node/deliver.c s/        !fl_engine_begin(shard->engine, attempt->firing.token, true))/        (!fl_engine_begin(shard->engine, attempt->firing.token, true) \&\& false))/
 paused-begins src/node/deliver.c s/ timer_is_paused(shard->worker->node, &attempt->firing.timer) ||$/ (false \&\& timer_is_paused(shard->worker->node, \&attempt->firing.timer)) ||/
 paused-is-delivered src/node/deliver.c s/        if (pauses \&\& pause_takes(shard, &firings\[i\], now_us)) {/        if (false) {/
 failure-is-success src/node/deliver.c s/\.result = attempt->result, .at_us/.result = attempt->result == FL_FAILED ? FL_DONE : attempt->result, .at_us/
