@@ -81,6 +81,19 @@ int call_json(struct call *call, struct json *ret)
     return -1;
 }
 
+int call_no_fields(struct call *call)
+{
+    struct json body = {JSON_OBJECT, {"{}", 2}}, key, value;
+    if (call->request->body.size > 0 && call_json(call, &body) < 0)
+        return -1;
+    struct json_walk walk = json_walk(body);
+    if (body.kind == JSON_OBJECT && !json_member(&walk, &key, &value))
+        return 0;
+    problem_set(&call->problem, 400, "invalid-body", NULL, "the request takes no fields; send an empty body");
+    call_refuse(call);
+    return -1;
+}
+
 size_t call_bad_request(int status, const char *what, char *out, size_t size)
 {
     struct problem problem;

@@ -335,7 +335,8 @@ void dead_groups(struct call *call)
 
 void dead_redrive_many(struct call *call)
 {
-    many_begin(call, FL_OP_DEAD_REDRIVE);
+    if (call_no_fields(call) == 0)
+        many_begin(call, FL_OP_DEAD_REDRIVE);
 }
 
 void dead_delete_many(struct call *call)

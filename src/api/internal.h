@@ -85,6 +85,7 @@ int call_check_query(struct call *call,
 /* Undoes the encoding with percent signs. Returns the size, -1 if it is wrong or too long. */
 ssize_t percent_decode(const char *from, size_t size, char *to, size_t room, bool plus);
 int call_json(struct call *call, struct json *ret); /* the body; refuses and returns -1 if it is not JSON */
+int call_no_fields(struct call *call);              /* refuses and returns -1 if the body has any */
 
 /* --- cursor.c */
 void cursor_write(struct call *call, fl_bytes place); /* the member "cursor" with a comma in front */

@@ -466,7 +466,8 @@ void dead_payload(struct call *call)
 
 void dead_redrive(struct call *call)
 {
-    dead_begin(call, FL_OP_DEAD_REDRIVE);
+    if (call_no_fields(call) == 0)
+        dead_begin(call, FL_OP_DEAD_REDRIVE);
 }
 
 void dead_delete(struct call *call)

@@ -41,20 +41,35 @@ static void write_occurrence(struct out *out, const struct occurrence *occurrenc
     out_put(out, "}", 1);
 }
 
-/* The count that is left; a pause does not matter. */
-static void write_preview(struct out *out, const struct schedule *s, const struct rule *rule, int64_t from_us,
-                          int64_t n)
+/* How many occurrences after `from_us` the count allows, if it allows `left` after `since_us`. */
+static uint64_t allowed_after(const struct rule *rule, uint64_t left, int64_t since_us, int64_t from_us)
 {
-    uint64_t left = s->count == 0 ? UINT64_MAX : s->count > s->made ? s->count - s->made : 0;
+    uint64_t between = from_us > since_us   ? rule_count(rule, since_us, from_us)
+                       : from_us < since_us ? rule_count(rule, from_us, since_us)
+                                            : 0;
+    if (from_us < since_us)
+        return left > UINT64_MAX - between ? UINT64_MAX : left + between;
+    return left > between ? left - between : 0;
+}
+
+/* What the count leaves is for occurrences after `since_us`. A pause does not matter. */
+static void write_preview(struct schedule_request *request, int64_t since_us)
+{
+    struct out *out = &request->call->out;
+    const struct schedule *s = &request->schedule;
+    uint64_t made = s->made + (s->queued_us != 0), left = s->count > made ? s->count - made : 0;
+    int64_t from_us = request->from_us;
     struct occurrence found;
+    left = s->count == 0 ? UINT64_MAX : allowed_after(request->rule, left, since_us, from_us);
     out_text(out, "{\"occurrences\":[");
-    for (int64_t i = 0; i < n && left > 0 && rule_next(rule, from_us, &found); i++, left--) {
+    for (int64_t i = 0; i < request->n && left > 0 && rule_next(request->rule, from_us, &found); i++, left--) {
         if (i > 0)
             out_put(out, ",", 1);
         write_occurrence(out, &found);
         from_us = found.at_us;
     }
     out_text(out, "]}");
+    call_answer(schedule_request_end(request), 200);
 }
 
 static int read_preview(struct call *call, int64_t *ret_n, int64_t *ret_from_us)
@@ -74,9 +89,8 @@ static void preview_with(struct schedule_request *request, bool found)
         schedule_refuse(request);
         return;
     }
-    write_preview(&call->out, &request->schedule, request->rule, request->from_us, request->n);
-    schedule_request_end(request);
-    call_answer(call, 200);
+    int64_t now_us = node_now(call->worker->node), cursor_us = request->schedule.cursor_us;
+    write_preview(request, cursor_us > now_us ? cursor_us : now_us);
 }
 
 void schedules_preview(struct call *call)
@@ -108,21 +122,19 @@ void schedules_preview_unsaved(struct call *call)
     static const char *const known[] = {"n", "from", "namespace", "name", NULL};
     struct schedule_request *request = schedule_request_new(call, NULL);
     char ns[256], name[256];
-    int64_t n, from_us;
+    int64_t now_us = node_now(call->worker->node);
     bool only_paused;
     if (!request)
         return;
     struct schedule *s = &request->schedule;
-    s->created_us = node_now(call->worker->node);
+    s->created_us = now_us;
     if (call_check_query(call, known) < 0 || read_name(call, "namespace", ns, &s->ns) < 0 ||
-        read_name(call, "name", name, &s->name) < 0 || read_preview(call, &n, &from_us) < 0 ||
+        read_name(call, "name", name, &s->name) < 0 || read_preview(call, &request->n, &request->from_us) < 0 ||
         schedule_read_body(request, &only_paused) < 0 || schedule_compile_rule(request) < 0) {
         schedule_refuse(request);
         return;
     }
-    write_preview(&call->out, s, request->rule, from_us, n);
-    schedule_request_end(request);
-    call_answer(call, 200);
+    write_preview(request, request->from_us < now_us ? request->from_us : now_us);
 }
 
 /* --- Trigger and backfill ------------------------------------------------------------------------------------------- */
@@ -162,6 +174,8 @@ static void trigger_with(struct schedule_request *request, bool found)
 
 void schedules_trigger(struct call *call)
 {
+    if (call_no_fields(call) < 0)
+        return;
     struct schedule_request *request = schedule_request_new(call, trigger_with);
     if (request)
         schedule_read_row(request);

@@ -15,7 +15,9 @@
 #include "text/zone.h"
 #include "webhook/webhook.h"
 
-enum { HEADERS_MOST = 100, CIVIL_LOCAL_MOST = 64 };
+enum { HEADERS_MOST = 100, CIVIL_MOST = 64 };
+
+_Static_assert((int)CIVIL_MOST == (int)ZONE_NAME_MAX, "one limit for both");
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -93,11 +95,11 @@ static int bad_civil(struct reading *r, const char *field, const char *why)
     return problem_set(r->problem, 400, "invalid-field", field, "%s %s", field, why);
 }
 
-static int read_civil_text(struct reading *r, const char *field, struct json value, size_t most, fl_bytes *ret)
+static int read_civil_text(struct reading *r, const char *field, struct json value, fl_bytes *ret)
 {
-    if (value.kind != JSON_STRING || read_text(r, value, ret) < 0 || ret->size > most)
-        return bad_civil(r, field, "is not a text, or too long");
-    return 0;
+    if (value.kind != JSON_STRING || read_text(r, value, ret) < 0)
+        return bad_civil(r, field, "must be a string");
+    return ret->size <= CIVIL_MOST ? 0 : bad_civil(r, field, "must have at most 64 bytes");
 }
 
 /* When it is that time on the clocks of its zone. */
@@ -127,9 +129,9 @@ static int read_civil(struct reading *r, struct json value)
     for (struct json_walk walk = json_walk(value); json_member(&walk, &key, &member);) {
         int which = problem_member(r->problem, "due", names, key, &given);
         if (which == LOCAL)
-            which = read_civil_text(r, "due.local", member, CIVIL_LOCAL_MOST, &r->in->timer.local);
+            which = read_civil_text(r, "due.local", member, &r->in->timer.local);
         else if (which == ZONE)
-            which = read_civil_text(r, "due.zone", member, ZONE_NAME_MAX, &r->in->timer.zone);
+            which = read_civil_text(r, "due.zone", member, &r->in->timer.zone);
         if (which < 0)
             return -1;
     }

@@ -292,15 +292,8 @@ void timers_patch(struct call *call)
 /* As a PATCH with {"after": "0s"}. */
 void timers_fire(struct call *call)
 {
-    struct json body = {JSON_OBJECT, {"{}", 2}}, key, value;
-    if (call->request->body.size > 0 && call_json(call, &body) < 0)
+    if (call_no_fields(call) < 0)
         return;
-    struct json_walk walk = json_walk(body);
-    if (body.kind != JSON_OBJECT || json_member(&walk, &key, &value)) {
-        problem_set(&call->problem, 400, "invalid-body", NULL, "the request takes no fields; send an empty body");
-        call_refuse(call);
-        return;
-    }
     struct single *single = single_new(call);
     if (!single)
         return;

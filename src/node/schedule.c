@@ -377,4 +377,6 @@ void schedule_timer(const struct schedule *s, const struct rule *rule, int64_t a
                                                      ret->next_us ? ret->next_us : INT64_MAX)
                                      : 0;
     ret->due_us = at_us + (int64_t)delay_us;
+    if (s->count > 0 && s->made >= s->count && ret->next_us > s->last_us)
+        ret->next_us = 0;
 }

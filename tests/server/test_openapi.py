@@ -682,6 +682,8 @@ def test_callbacks(api, server):
     wrong = []
     for parameter in node["parameters"]:
         value = headers.get(parameter["name"])
+        if value is None and parameter["name"].startswith("foliot-") and not parameter["required"]:
+            continue  # only some timers have it
         if value is None:
             wrong.append(f"{parameter['name']} is missing")
         else:

@@ -197,6 +197,74 @@ def _():
         expect(big.status, 400)
 
 
+@test("the last occurrence that count allows has no next; the header has the name percent-encoded")
+def _():
+    receiver = Receiver()
+    with Server("--test-clock") as server:
+        go_to(server, "2031-01-01T00:00:30Z")
+        server.put("/v1/schedules/demo/caf%C3%A9%20%25", {"cron": "0 * * * *", "count": 2, "start": "2031-01-01T01:00:00Z",
+                                                         "target": receiver.url}).must(201)
+        advance(server, "1d")
+        server.post("/v1/schedules/demo/caf%C3%A9%20%25/trigger").must(202)
+        receiver.await_calls(2)
+        advance(server, "1s")
+        found = [[call.headers.get(f"foliot-{name}") for name in ("schedule", "occurrence", "previous", "next")] for call in receiver.await_calls(3)]
+        name, one, two = "caf%C3%A9%20%25", "2031-01-01T01:00:00Z", "2031-01-01T02:00:00Z"
+        expect(found[:2], [[name, one, None, two], [name, two, one, None]])
+        expect(found[2][3], None, "one that is triggered later has none either")
+
+
+@test("previews respect count: what was made, what is queued, and what comes before the first one shown")
+def _():
+    def preview(server, query=""):
+        found = server.get("/v1/schedules/demo/x/preview" + query).must(200)["occurrences"]
+        return [one["at"][11:13] for one in found]
+
+    with Server("--test-clock") as server:
+        go_to(server, "2031-01-01T00:30:00Z")
+        fields = {"cron": "0 * * * *", "count": 4}
+        put(server, "x", overlap="queue", **fields).must(201)
+        expect(preview(server), ["01", "02", "03", "04"])
+        go_to(server, "2031-01-01T01:30:00Z")
+        expect(preview(server), ["02", "03", "04"])
+        expect(preview(server, "?from=2031-01-01T02:00:00Z"), ["03", "04"])
+        expect(preview(server, "?from=2031-01-01T04:00:00Z"), [])
+        expect(preview(server, "?from=2031-01-01T00:00:00Z"), ["01", "02", "03", "04"])
+        go_to(server, "2031-01-01T02:30:00Z")
+        expect(server.get("/v1/schedules/demo/x").json["made"], 1, "the second one is queued")
+        expect(preview(server), ["03", "04"])
+        expect(preview(server, "?n=1"), ["03"])
+        put(server, "x", paused=True, **fields).must(200)
+        go_to(server, "2031-01-01T12:30:00Z")
+        expect(preview(server), ["13", "14", "15", "16"], "a pause does not matter")
+        for start, hours in (("2031-01-01T12:30:00Z", ["13", "14", "15", "16"]), ("2031-01-01T14:30:00Z", ["15", "16"]),
+                             ("2030-01-01T12:30:00Z", ["13", "14", "15", "16"])):
+            found = server.post("/v1/schedules/preview?from=" + start, fields).must(200)["occurrences"]
+            expect([one["at"][11:13] for one in found], hours)
+
+
+@test("what has no effect is refused")
+def _():
+    with Server("--test-clock") as server:
+        put(server, "x", cron="0 9 * * *").must(201)
+        for path in ("/v1/schedules/demo/x/trigger", "/v1/dead/demo/redrive?all=true"):
+            for body, kind in (({"at": 1}, "invalid-body"), ("[]", "invalid-body"), ("1", "invalid-body"), ("now", "invalid-json")):
+                problem(server.post(path, body), 400, kind)
+            check(server.post(path, {}).status < 300, "no field is no harm")
+        for field, value in (("except", ["2031-01-01"]), ("zone", "UTC"), ("gap", "skip"), ("repeat", "both")):
+            problem(put(server, "y", every="1h", **{field: value}), 400, "invalid-field", field)
+            problem(server.patch("/v1/schedules/demo/x", {"cron": None, "every": "1h", field: value}), 400, "invalid-field", field)
+        found = put(server, "y", cron="4294967301 * * * *")
+        problem(found, 400, "invalid-field", "cron")
+        check("the value is 4294967301;" in found.json["detail"], found.json)
+        for zone, shown in (("Europe/Berlin\0x", "Europe/Berlin?x"), ("Z" * 300, "Z" * 64 + "...")):
+            found = put(server, "y", cron="0 9 * * *", zone=zone)
+            problem(found, 400, "invalid-field", "zone")
+            check(f'"{shown}"' in found.json["detail"], found.json)
+        problem(server.put("/v1/timers/demo/y", {"due": {"local": "2031-01-01T09:00", "zone": "Z" * 300}}), 400, "invalid-field", "due.zone")
+        problem(server.get("/v1/hosts?cursor=x"), 400, "invalid-field", "cursor")
+
+
 @test("a schedule survives a kill, and misses nothing but by policy")
 def _():
     place = folder()
