@@ -29,6 +29,8 @@ void deliver_settle(struct shard *shard, const fl_firing *firing, const fl_settl
         ports->publish(shard->worker, EVENT_FAILED, shard->number, &firing->timer, settlement->reason);
     if (result == FL_FAILED)
         attempts_log(shard->worker, false, shard->number, &firing->timer, settlement->reason);
+    else if (result == FL_DONE && settlement->reason.size > 0)
+        attempts_log_ignored(shard->worker, shard->number, &firing->timer, settlement->reason);
     if (result == FL_DONE || result == FL_AGAIN)
         stats_count(shard->worker, space, STATS_FIRED);
     else if (result == FL_FAILED || result == FL_DEAD || result == FL_EXPIRED)

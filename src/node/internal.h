@@ -10,6 +10,7 @@
 
 /* Writes a line about an attempt that failed or a timer that became a dead letter, if there are not too many. */
 void attempts_log(struct worker *worker, bool dead, uint32_t shard, const fl_durable *timer, fl_bytes reason);
+void attempts_log_ignored(struct worker *worker, uint32_t shard, const fl_durable *timer, fl_bytes reason);
 void attempts_log_stop(struct worker *worker);
 
 /* --- calls.c */

@@ -162,6 +162,7 @@ struct attempts_log {
     uint64_t next_ns;      /* when the next line would be written at exactly one per second */
     uint64_t failed, dead; /* attempts without a line of their own since the last summary */
     fl_timer_id summary;   /* 0: none is planned */
+    uint64_t ignored_ns;   /* before, no line tells of an ignored response */
 };
 
 struct worker {

@@ -492,4 +492,20 @@ def _():
         check(len(lines()) < 300, f"{len(lines())} lines")
 
 
+@test("a response that is ignored has a line in the log, but not each")
+def _():
+    for headers, body, why in (({"Content-Type": "application/json"}, "x" * 70000, "64 KiB"), ({"Content-Type": "text/html"}, "ok", "content type")):
+        receiver = Receiver(lambda call, headers=headers, body=body: (200, headers, body))
+        with Server("--workers", "1") as server:
+            server.put("/v1/timers/log/one", {"after": "0s", "target": receiver.url}).must(201)
+            ignored = server.await_log("the response of a target was ignored")
+            expect((ignored["namespace"], ignored["name"], ignored["level"]), ("log", "one", "info"))
+            check(why in ignored["why"], ignored)
+            server.batch([{"op": "create", "namespace": "log", "after": "0s", "target": receiver.url}] * 100)
+            await_(lambda server=server: server.metric("foliot_namespace_attempts_done_total") == 101, "all are done")
+            server.stop()
+            lines = [entry for entry in list(server.log) if "was ignored" in entry["msg"]]
+            check(len(lines) < 10, f"{len(lines)} lines")
+
+
 run()
