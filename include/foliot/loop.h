@@ -47,10 +47,9 @@
  *   - Never early, not by a nanosecond; delays below a millisecond are honoured as they are.
  *   - Nothing is lost, however long a callback took. Only making a timer needs memory.
  *   - No limit on the distance. A deadline that does not fit in 64 bits counts as the last moment that does.
- *   - An ID is below 2^53, is never 0 and never names another timer, interval or immediate of the same loop. Only if a loop
- *     has used up 2^53 of them, which takes 28 years at ten million timers a second, do they start over; with many timers
- *     that live for long among many more that do not, it may be 2^51, and a timer may use up five. There is no pattern of
- *     use that costs capacity.
+ *   - An ID is below 2^53, is never 0 and never names another timer, interval or immediate of the same loop. IDs start over
+ *     only after 2^53 of them, which takes 28 years at ten million timers per second, or after 2^52 if tens of millions of
+ *     timers wait all that time. There is no pattern of use that costs capacity.
  *   - An ID ends when its one-shot callback starts, when an interval is cancelled, or when its immediate starts.
  *
  * What a callback may do: everything in this file except run its own loop again. That includes cancelling, arming anew,

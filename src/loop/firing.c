@@ -16,11 +16,6 @@ enum {
     PREFETCH_OBJECTS = 4,
 };
 
-static struct loop_record *record_of_node(fl_node *node)
-{
-    return container_of(node, struct loop_record, node);
-}
-
 /* --- Timers */
 
 void fl__loop_timers_take(fl_loop *loop)
@@ -30,9 +25,8 @@ void fl__loop_timers_take(fl_loop *loop)
     for (uint32_t i = 0; i < count; i++) {
         if (i + PREFETCH < count)
             __builtin_prefetch(loop->polled[i + PREFETCH], 1);
-        struct loop_record *record = record_of_node(loop->polled[i]);
-        record_set_state(record, STATE_DUE);
-        loop->due[i] = record->slot;
+        loop->due[i] = table_slot(&loop->table, container_of(loop->polled[i], struct loop_record, node));
+        entry_set_state(table_entry(&loop->table, loop->due[i]), STATE_DUE);
     }
     loop->due_next = 0;
     loop->due_count = count;
@@ -49,63 +43,59 @@ static uint64_t next_on_grid(const fl_loop *loop, const struct loop_extra *inter
 }
 
 /* With FL_INTERVAL_CATCH_UP, a missed period is due in the next turn, behind the timers that were due before. */
-static void start_interval_again(fl_loop *loop, struct loop_record *record)
+static void start_interval_again(fl_loop *loop, struct loop_entry e)
 {
-    assert(record_state(record) == STATE_RUNNING && record->extra);
-    struct loop_extra *interval = record->extra;
+    assert(entry_state(e) == STATE_RUNNING && entry_extra(e));
+    struct loop_extra *interval = e.record->extra;
     fl__loop_read_clock(loop);
     interval->deadline_ns = interval->flags & FL_INTERVAL_FROM_CALLBACK ? add_time(loop->read_ns, interval->period_ns)
                                                                         : next_on_grid(loop, interval);
     uint64_t next_ns = fl__loop_timers_round(interval->deadline_ns, interval->slack_ns);
-    fl__loop_timers_start(loop, record, next_ns > loop->now_ns ? next_ns : loop->now_ns);
+    fl__loop_timers_start(loop, e, next_ns > loop->now_ns ? next_ns : loop->now_ns);
 }
 
-static void call_interval(fl_loop *loop, struct loop_record *record)
+static void call_interval(fl_loop *loop, struct loop_entry e)
 {
-    assert(record->extra && record->extra->period_ns > 0);
-    fl_timer_id id = table_id(record);
-    record_set_state(record, STATE_RUNNING);
-    record->fn(loop, record->arg);
+    assert(entry_extra(e) && e.record->extra->period_ns > 0);
+    fl_timer_id id = entry_id(e);
+    entry_set_state(e, STATE_RUNNING);
+    e.record->fn(loop, e.record->extra->arg);
     fl__loop_checkpoint(loop);
 
-    /* The callback may have cancelled it, and its slot, even its chunk, may be gone or be another timer's. */
-    record = table_find(&loop->table, id);
-    if (!record || record_state(record) != STATE_RUNNING)
+    /* The callback may have cancelled it, and its slot may be another timer's. */
+    e = table_find(&loop->table, id);
+    if (!e.record || entry_state(e) != STATE_RUNNING)
         return;
-    if (record->extra->period_ns > 0)
-        start_interval_again(loop, record);
+    if (e.record->extra->period_ns > 0)
+        start_interval_again(loop, e);
     else
-        fl__loop_timers_forget(loop, record);
+        fl__loop_timers_forget(loop, e);
 }
 
-static inline void call_timer(fl_loop *loop, uint32_t slot)
+/* The callback of what is called once. Its record ends before. */
+static inline void call_once(fl_loop *loop, struct loop_entry e)
 {
-    if (!table_is_mapped(&loop->table, slot)) /* cancelled, and the last of its chunk */
-        return;
-    struct loop_record *record = table_record(&loop->table, slot);
-    if (record_state(record) != STATE_DUE)
-        return;
-    const struct loop_extra *extra = record->extra;
-    uint64_t deadline_ns =
-        extra ? fl__loop_timers_round(extra->deadline_ns, extra->slack_ns) : fl_node_deadline_ns(&record->node);
-    histogram_add(&loop->lateness_ns, stopwatch_now_ns(&loop->stopwatch) - deadline_ns);
-    loop->counters.timers++;
-    if (extra && extra->period_ns > 0) {
-        call_interval(loop, record);
-        return;
-    }
-    fl_loop_fn fn = record->fn;
-    void *arg = record->arg;
-    fl__loop_timers_forget(loop, record);
+    fl_loop_fn fn = e.record->fn;
+    void *arg = entry_arg(e);
+    fl__loop_timers_forget(loop, e);
     fn(loop, arg);
     fl__loop_checkpoint(loop);
 }
 
-/* Most callbacks look at their argument first. It is known here some callbacks ahead. */
-static inline void prefetch_object(const fl_loop *loop, uint32_t slot)
+static inline void call_timer(fl_loop *loop, uint32_t slot)
 {
-    if (table_is_mapped(&loop->table, slot))
-        __builtin_prefetch(table_record(&loop->table, slot)->arg);
+    struct loop_entry e = table_entry(&loop->table, slot);
+    if (entry_state(e) != STATE_DUE)
+        return;
+    const struct loop_extra *extra = entry_extra(e);
+    uint64_t deadline_ns =
+        extra ? fl__loop_timers_round(extra->deadline_ns, extra->slack_ns) : fl_node_deadline_ns(&e.record->node);
+    histogram_add(&loop->lateness_ns, stopwatch_now_ns(&loop->stopwatch) - deadline_ns);
+    loop->counters.timers++;
+    if (extra && extra->period_ns > 0)
+        call_interval(loop, e);
+    else
+        call_once(loop, e);
 }
 
 void fl__loop_timers_run(fl_loop *loop)
@@ -113,8 +103,8 @@ void fl__loop_timers_run(fl_loop *loop)
     assert(loop->due_count <= loop->budget);
     while (loop->due_next < loop->due_count && !fl__loop_interrupted(loop)) {
         const uint32_t *slot = &loop->due[loop->due_next++];
-        if (loop->due_next + PREFETCH_OBJECTS <= loop->due_count)
-            prefetch_object(loop, slot[PREFETCH_OBJECTS]);
+        if (loop->due_next + PREFETCH_OBJECTS <= loop->due_count) /* most callbacks look at their argument first */
+            __builtin_prefetch(table_entry(&loop->table, slot[PREFETCH_OBJECTS]).record->arg);
         call_timer(loop, *slot);
     }
 }
@@ -137,15 +127,11 @@ void fl__loop_immediates_run(fl_loop *loop)
     assert(loop->left.immediates <= loop->budget);
     struct loop_table *table = &loop->table;
     while (loop->left.immediates > 0 && !table_list_empty(table, IMMEDIATES_NOW) && !fl__loop_interrupted(loop)) {
-        struct loop_record *record = table_record(table, table_link(table, IMMEDIATES_NOW)->next);
-        fl_loop_fn fn = record->fn;
-        void *arg = record->arg;
-        fl__loop_unlist(loop, record);
-        fl__loop_timers_forget(loop, record);
+        struct loop_entry e = table_entry(table, table_link(table, IMMEDIATES_NOW)->next);
+        fl__loop_unlist(loop, e);
         loop->left.immediates--;
         loop->counters.immediates++;
-        fn(loop, arg);
-        fl__loop_checkpoint(loop);
+        call_once(loop, e);
     }
 }
 
@@ -163,11 +149,11 @@ void fl__loop_hooks_run(fl_loop *loop, uint32_t head)
     struct loop_table *table = &loop->table;
     uint64_t calls = fl__loop_calls(loop);
     while (!table_list_empty(table, HOOKS_NOW) && !fl__loop_interrupted(loop)) {
-        const struct loop_record *record = table_record(table, table_link(table, HOOKS_NOW)->next);
-        table_list_remove(table, record->slot);
-        table_list_append(table, HOOKS_DONE, record->slot);
+        struct loop_entry e = table_entry(table, table_link(table, HOOKS_NOW)->next);
+        table_list_remove(table, e.slot);
+        table_list_append(table, HOOKS_DONE, e.slot);
         loop->counters.hooks++;
-        record->fn(loop, record->arg);
+        e.record->fn(loop, e.record->arg);
         fl__loop_checkpoint(loop);
     }
     loop->counters.by_hooks += fl__loop_calls(loop) - calls;

@@ -16,16 +16,14 @@
 #include "loop/stopwatch.h"
 #include "loop/table.h"
 
-/* List heads in the table: the first slots that are taken. */
+/* List heads in the table. */
 enum {
-    LIST_HEADS_BEGIN = 1 << TABLE_FIRST_BITS,
-    IMMEDIATES = LIST_HEADS_BEGIN, /* made, for the next immediate phase */
-    IMMEDIATES_NOW,                /* of the phase that runs, or was left by a stop */
-    HOOKS_BEFORE_SLEEP,            /* in the order in which they were made */
+    IMMEDIATES = HEADS_BEGIN, /* made, for the next immediate phase */
+    IMMEDIATES_NOW,           /* of the phase that runs, or was left by a stop */
+    HOOKS_BEFORE_SLEEP,       /* in the order in which they were made */
     HOOKS_AFTER_SLEEP,
     HOOKS_NOW,  /* of the phase that runs, or was left by a stop: not called yet, */
     HOOKS_DONE, /* and called already */
-    LIST_HEADS_END
 };
 
 /* A descriptor that is added. The generation tells it from earlier ones of the same number. */
@@ -151,17 +149,17 @@ int fl__loop_timers_init(fl_loop *loop, bool huge_pages);
 void fl__loop_timers_destroy(fl_loop *loop);
 
 /* Puts a timer into the wheel that is not there, or moves it. */
-void fl__loop_timers_start(fl_loop *loop, struct loop_record *record, uint64_t deadline_ns);
+void fl__loop_timers_start(fl_loop *loop, struct loop_entry e, uint64_t deadline_ns);
 
 /* Takes an immediate or hook out of its list. */
-void fl__loop_unlist(fl_loop *loop, struct loop_record *record);
+void fl__loop_unlist(fl_loop *loop, struct loop_entry e);
 
 /* Ends a record that is in no list and not in the wheel. */
-static inline void fl__loop_timers_forget(fl_loop *loop, struct loop_record *record)
+static inline void fl__loop_timers_forget(fl_loop *loop, struct loop_entry e)
 {
-    fl__assert_debug(!fl_node_is_waiting(&record->node) || record_state(record) >= STATE_IMMEDIATE);
-    loop->keep_alive -= !(record->tag & RECORD_UNREF);
-    table_put(&loop->table, record);
+    fl__assert_debug(!fl_node_is_waiting(&e.record->node));
+    loop->keep_alive -= !(*e.tag & TAG_UNREF);
+    table_put(&loop->table, e);
 }
 
 /* --- firing.c */

@@ -101,6 +101,8 @@ int fl__loop_sleep(fl_loop *loop)
     deadline_ns = earlier(deadline_ns, loop->until_ns);
     if (timed && deadline_ns <= loop->read_ns)
         return 0;
+    if (loop->table.may_trim)
+        fl__loop_table_trim(&loop->table);
     int r = loop->clock->wait_until ? fl__loop_poller_poll(loop, 0) : 0;
     while (r == 0 && !called_for(loop) && (fl__loop_read_clock(loop) < deadline_ns || !timed)) {
         if (began_ns == 0)

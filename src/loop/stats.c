@@ -28,7 +28,7 @@ static void ticks_to_ns(fl_loop_summary *summary, double tick_ns)
 /* All records that are taken, without the heads of lists, immediates and hooks. */
 static uint64_t count_timers(const fl_loop *loop)
 {
-    return loop->table.live - (LIST_HEADS_END - LIST_HEADS_BEGIN) - loop->immediates - loop->hooks;
+    return loop->table.live - loop->immediates - loop->hooks;
 }
 
 void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
@@ -59,7 +59,6 @@ void fl_loop_get_stats(const fl_loop *loop, fl_loop_stats *ret)
 struct census {
     uint64_t state[STATES];
     uint64_t referenced, extras, taken;
-    uint32_t roomy, worn; /* blocks of a chunk */
 };
 
 #define SOUND(condition)       \
@@ -68,64 +67,31 @@ struct census {
             return #condition; \
     } while (0)
 
-static uint32_t list_length(const struct loop_table *table, uint32_t slot)
+static void count_record(struct loop_entry e, struct census *census)
 {
-    uint32_t length = 0;
-    for (; slot && length <= BLOCK_SLOTS; slot = table_record(table, slot)->link.next)
-        length++;
-    return length;
-}
-
-static void count_record(const struct loop_record *record, struct census *census)
-{
-    enum loop_record_state state = record_state(record);
+    enum loop_record_state state = entry_state(e);
     census->state[state]++;
-    census->extras += record->extra != NULL;
-    census->referenced += state >= STATE_NEW && !(record->tag & RECORD_UNREF);
+    census->extras += entry_extra(e) != NULL;
+    census->referenced += state >= STATE_NEW && !(*e.tag & TAG_UNREF);
 }
 
-/* Adds the records of a block that are taken. */
-static const char *count_block(const struct loop_table *table, uint32_t number, uint32_t *live, struct census *census)
+static const char *count_chunk(const struct loop_table *table, unsigned h, struct census *census)
 {
-    const struct loop_block *block = table_block(table, number << BLOCK_BITS);
-    const struct loop_record *records = table_record(table, number << BLOCK_BITS);
-    bool open = block == table->open, worn = block->generation > table->last_generation;
-    uint32_t free = open ? list_length(table, block->free) : 0, not_free = 0;
-    for (uint32_t i = 0; i < block->touched; i++) {
-        count_record(&records[i], census);
-        not_free += record_state(&records[i]) != STATE_FREE;
-        SOUND(record_generation(&records[i]) <= block->generation || worn || block->generation == 0);
+    const struct loop_chunk *chunk = &table->chunk[h];
+    uint32_t live = 0, listed = 0;
+    SOUND(1u << h <= chunk->begin && chunk->begin <= chunk->next && chunk->next <= chunk->end);
+    for (uint32_t slot = 1u << h; slot < chunk->next; slot++) {
+        struct loop_entry e = chunk_entry(chunk, slot);
+        count_record(e, census);
+        live += entry_state(e) != STATE_FREE;
+        SOUND(entry_state(e) == STATE_FREE ? *e.tag % (1u << TAG_GENERATION_SHIFT) == 0 : slot >= chunk->begin);
     }
-    SOUND(list_length(table, block->returned) == block->returned_count);
-    SOUND(block->touched <= BLOCK_SLOTS && free + block->returned_count <= block->touched);
-    SOUND(open || block->touched == BLOCK_SLOTS || worn || block->generation == 0);
-    uint32_t taken = block->touched - free - block->returned_count;
-    SOUND(not_free == taken);
-    census->roomy += !open && !worn && (block->returned_count >= BLOCK_ROOM || block->generation == 0);
-    census->worn += worn;
-    *live += taken;
-    return NULL;
-}
-
-static const char *count_chunk(const struct loop_table *table, unsigned k, struct census *census)
-{
-    const struct loop_chunk *chunk = &table->chunk[k];
-    uint32_t live = 0, roomy = 0, first = table_capacity(k) >> BLOCK_BITS;
-    const char *broken = NULL;
-    census->roomy = census->worn = 0;
-    for (uint32_t i = 0; i < chunk->begun && !broken; i++)
-        broken = count_block(table, first + i, &live, census);
-    if (broken)
-        return broken;
-    for (uint32_t number = chunk->roomy; number && roomy <= chunk->begun; roomy++)
-        number = table_block(table, number << BLOCK_BITS)->free;
-    for (uint32_t i = chunk->begun; i < first; i++)
-        census->worn += chunk->blocks[i].generation > table->last_generation;
+    for (uint32_t slot = chunk->free; slot; slot = table_link(table, slot)->next) {
+        SOUND(slot >> h == 1 && slot < chunk->next && entry_state(chunk_entry(chunk, slot)) == STATE_FREE);
+        SOUND(++listed <= chunk->next - chunk->begin - live);
+    }
     SOUND(live == chunk->live);
-    SOUND(roomy == census->roomy);
-    SOUND(chunk->worn == census->worn);
-    SOUND(table->room >> k & 1 || (roomy == 0 && chunk->begun == first));
-    SOUND(table->empty >> k & 1 || chunk->live > 0);
+    SOUND(chunk >= table->from || (listed == 0 && chunk->next == chunk->end));
     census->taken += live;
     return NULL;
 }
@@ -135,7 +101,7 @@ static const char *count_list(const struct loop_table *table, uint32_t head, enu
 {
     uint32_t previous = head, slot = table_link(table, head)->next;
     while (slot != head) {
-        SOUND(record_state(table_record(table, slot)) == state);
+        SOUND(entry_state(table_entry(table, slot)) == state);
         SOUND(table_link(table, slot)->previous == previous);
         previous = slot;
         slot = table_link(table, slot)->next;
@@ -150,9 +116,8 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     const struct loop_table *table = &loop->table;
     uint64_t immediates = 0, hooks = 0, due = 0;
     const char *broken = NULL;
-    for (unsigned k = 0; k < TABLE_CHUNKS && !broken; k++)
-        if (table_is_mapped(table, table_capacity(k)))
-            broken = count_chunk(table, k, census);
+    for (unsigned h = TABLE_FIRST; h <= table->last_mapped && !broken; h++)
+        broken = count_chunk(table, h, census);
     for (uint32_t head = IMMEDIATES; head <= IMMEDIATES_NOW && !broken; head++)
         broken = count_list(table, head, STATE_IMMEDIATE, &immediates);
     for (uint32_t head = HOOKS_BEFORE_SLEEP; head <= HOOKS_DONE && !broken; head++)
@@ -160,7 +125,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     if (broken)
         return broken;
     for (uint32_t i = loop->due_next; i < loop->due_count; i++)
-        due += table_is_mapped(table, loop->due[i]) && record_state(table_record(table, loop->due[i])) == STATE_DUE;
+        due += entry_state(table_entry(table, loop->due[i])) == STATE_DUE;
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
     SOUND(hooks == loop->hooks && hooks == census->state[STATE_HOOK]);
     SOUND(due == census->state[STATE_DUE]);

@@ -10,293 +10,185 @@
 #define HUGE_PAGE_BYTES (2u << 20)
 
 /* A mapping's size is a power of two; its end is never touched. */
-static size_t chunk_bytes(unsigned chunk)
+static size_t chunk_bytes(unsigned h)
 {
-    return (size_t)table_capacity(chunk) * 64;
+    return (size_t)64 << h;
 }
 
-_Static_assert(sizeof(struct loop_record) <= 64, "a chunk has less room than it says");
+_Static_assert(sizeof(struct loop_record) + sizeof(uint32_t) <= 64, "a chunk has less room than it says");
 
-static uint32_t block_count(unsigned chunk)
+static char *chunk_memory(const struct loop_table *t, unsigned h)
 {
-    return table_capacity(chunk) >> BLOCK_BITS;
+    return (char *)chunk_entry(&t->chunk[h], 1u << h).record;
 }
 
-static bool is_there(const struct loop_table *t, unsigned k)
+static size_t record_bytes(unsigned h)
 {
-    return table_is_mapped(t, table_capacity(k));
+    return sizeof(struct loop_record) << h;
 }
 
-static struct loop_record *records_of(const struct loop_table *t, unsigned k)
+static void set_chunk(struct loop_table *t, unsigned h, void *records, void *tags)
 {
-    assert(is_there(t, k));
-    return table_record(t, table_capacity(k));
+    uint32_t first = 1u << h;
+    t->chunk[h] = (struct loop_chunk){.records = (uintptr_t)records - first * sizeof(struct loop_record),
+                                      .tags = (uintptr_t)tags - first * sizeof(uint32_t),
+                                      .next = first,
+                                      .begin = first,
+                                      .end = 2 * first};
+    assert(t->chunk[h].records != 0 && t->chunk[h].tags != 0);
 }
 
-static bool is_worn(const struct loop_table *t, const struct loop_block *block)
+static int map_chunk(struct loop_table *t, unsigned h)
 {
-    return block->generation > t->last_generation;
-}
-
-/* --- Chunks */
-
-static int make_blocks(struct loop_table *t, unsigned k)
-{
-    struct loop_chunk *chunk = &t->chunk[k];
-    if (chunk->blocks)
-        return 0;
-    chunk->blocks = fl__alloc_zeroed(block_count(k) * sizeof(*chunk->blocks));
-    if (!chunk->blocks)
+    assert(t->chunk[h].records == 0 && h >= TABLE_FIRST);
+    char *memory = fl__map(chunk_bytes(h));
+    if (!memory)
         return FL_NO_MEMORY;
-    for (uint32_t i = 0; i < block_count(k); i++)
-        chunk->blocks[i].generation = 1;
-    t->blocks[TABLE_FIRST_BITS + k] = (uintptr_t)chunk->blocks - block_count(k) * sizeof(*chunk->blocks);
+    if (t->huge_pages && chunk_bytes(h) >= HUGE_PAGE_BYTES)
+        madvise(memory, chunk_bytes(h), MADV_HUGEPAGE); /* only a wish */
+    set_chunk(t, h, memory, memory + record_bytes(h));
+    t->last_mapped = h;
+    t->from = &t->chunk[h];
     return 0;
-}
-
-static int map_chunk(struct loop_table *t, unsigned k)
-{
-    assert(!is_there(t, k) && t->chunk[k].live == 0);
-    int r = make_blocks(t, k);
-    if (r < 0)
-        return r;
-    struct loop_record *records = fl__map(chunk_bytes(k));
-    if (!records)
-        return FL_NO_MEMORY;
-    if (t->huge_pages && chunk_bytes(k) >= HUGE_PAGE_BYTES)
-        madvise(records, chunk_bytes(k), MADV_HUGEPAGE); /* only a wish */
-    t->base[TABLE_FIRST_BITS + k] = (uintptr_t)records - (uintptr_t)table_capacity(k) * sizeof(*records);
-    assert(t->base[TABLE_FIRST_BITS + k] != 0);
-    t->room |= 1u << k;
-    t->empty |= 1u << k;
-    return 0;
-}
-
-static void open_none(struct loop_table *t)
-{
-    t->none = (struct loop_block){.touched = BLOCK_SLOTS};
-    t->open = &t->none;
-    t->open_chunk = NULL;
-    t->open_base = 0;
-    t->open_number = t->open_tag = 0;
-}
-
-/* The rounds of its blocks end: what comes back later has other generations. */
-static void unmap_chunk(struct loop_table *t, unsigned k)
-{
-    struct loop_chunk *chunk = &t->chunk[k];
-    assert(chunk->live == 0);
-    if (t->open_chunk == chunk)
-        open_none(t);
-    for (uint32_t i = 0; i < chunk->begun; i++) {
-        struct loop_block *block = &chunk->blocks[i];
-        bool worn = is_worn(t, block);
-        *block = (struct loop_block){.generation = block->generation + !worn};
-        chunk->worn += is_worn(t, block) && !worn;
-    }
-    chunk->begun = chunk->roomy = 0;
-    fl__unmap(records_of(t, k), chunk_bytes(k));
-    t->base[TABLE_FIRST_BITS + k] = 0;
-    t->room &= ~(1u << k);
-    t->empty &= ~(1u << k);
 }
 
 int fl__loop_table_init(struct loop_table *t, bool huge_pages)
 {
-    *t = (struct loop_table){.limit = TABLE_LIMIT, .last_generation = TABLE_GENERATION_MAX, .huge_pages = huge_pages};
-    open_none(t);
-    return map_chunk(t, 0);
+    *t = (struct loop_table){.limit = TABLE_LIMIT,
+                             .worn_tag = (uint32_t)TABLE_GENERATION_MAX << TAG_GENERATION_SHIFT,
+                             .last = TABLE_SLOT_BITS - 1,
+                             .huge_pages = huge_pages};
+    set_chunk(t, HEADS_CHUNK, t->heads, t->head_tags);
+    for (uint32_t i = 0; i < HEADS; i++) {
+        t->head_tags[i] = STATE_HEAD;
+        table_list_init(t, HEADS_BEGIN + i);
+    }
+    return map_chunk(t, TABLE_FIRST);
 }
 
-static void release_extras(struct loop_table *t, unsigned k)
+static void release_extras(struct loop_table *t, const struct loop_chunk *chunk)
 {
-    assert(is_there(t, k));
-    struct loop_record *records = records_of(t, k);
-    for (uint32_t i = 0; i < t->chunk[k].begun * BLOCK_SLOTS && t->extras > 0; i++)
-        if (records[i].extra)
-            fl__loop_table_shorten(t, &records[i]);
+    for (uint32_t slot = chunk->begin; slot < chunk->next && t->extras > 0; slot++)
+        if (*chunk_entry(chunk, slot).tag & TAG_EXTENDED)
+            fl__loop_table_shorten(t, chunk_entry(chunk, slot));
 }
 
 void fl__loop_table_destroy(struct loop_table *t)
 {
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
-        fl__release(t->chunk[k].blocks);
-        if (!is_there(t, k))
-            continue;
-        release_extras(t, k);
-        fl__unmap(records_of(t, k), chunk_bytes(k));
+    for (unsigned h = TABLE_FIRST; h <= t->last_mapped; h++) {
+        release_extras(t, &t->chunk[h]);
+        fl__unmap(chunk_memory(t, h), chunk_bytes(h));
     }
 }
 
-/* --- Blocks */
-
-/* A block whose round is over has room for another one. If that was the last, the block is worn. */
-static void add_room(struct loop_table *t, unsigned k, uint32_t number)
-{
-    assert(number >= block_count(k) && number < 2 * block_count(k));
-    struct loop_chunk *chunk = &t->chunk[k];
-    struct loop_block *block = table_block(t, number << BLOCK_BITS);
-    if (block->generation >= t->last_generation) {
-        block->generation = t->last_generation + 1;
-        chunk->worn++;
-        return;
-    }
-    block->free = chunk->roomy;
-    chunk->roomy = number;
-    t->room |= 1u << k;
-}
-
-/* The open block has nothing left. */
-static void close_block(struct loop_table *t)
-{
-    assert(t->open != &t->none && !t->open->free);
-    uint32_t number = t->open_number;
-    bool room = t->open->returned_count >= BLOCK_ROOM;
-    open_none(t);
-    if (room)
-        add_room(t, table_chunk_of(number << BLOCK_BITS), number);
-}
-
-static void open_block(struct loop_table *t, unsigned k, uint32_t number)
-{
-    assert(t->open == &t->none && is_there(t, k));
-    t->open = table_block(t, number << BLOCK_BITS);
-    t->open_chunk = &t->chunk[k];
-    t->open_base = t->base[TABLE_FIRST_BITS + k];
-    t->open_number = number;
-    t->open_tag = t->open->generation << RECORD_GENERATION_SHIFT;
-}
-
-/* Opens a block of chunk k: one that has room for a new round, or one that has not been used since the chunk was mapped. */
-static bool open_in_chunk(struct loop_table *t, unsigned k)
-{
-    struct loop_chunk *chunk = &t->chunk[k];
-    uint32_t number = chunk->roomy;
-    if (number) {
-        struct loop_block *block = table_block(t, number << BLOCK_BITS);
-        chunk->roomy = block->free;
-        *block = (struct loop_block){
-            .free = block->returned, .generation = block->generation + 1, .touched = block->touched};
-        open_block(t, k, number);
-        return true;
-    }
-    while (chunk->begun < block_count(k)) {
-        number = block_count(k) + chunk->begun++;
-        if (is_worn(t, table_block(t, number << BLOCK_BITS)))
-            continue;
-        open_block(t, k, number);
-        return true;
-    }
-    return false;
-}
-
-/* Everything is in use or worn: those that are worn start over. Returns whether there were any. */
+/* All slots are taken or worn: those that are worn start over. Returns whether there were any. */
 static bool start_over(struct loop_table *t)
 {
     bool any = false;
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
-        struct loop_chunk *chunk = &t->chunk[k];
-        any = any || chunk->worn > 0;
-        chunk->worn = 0;
-        for (uint32_t i = 0; chunk->blocks && i < block_count(k); i++) {
-            if (!is_worn(t, &chunk->blocks[i]))
+    for (unsigned h = t->last; h >= TABLE_FIRST; h--) {
+        struct loop_chunk *chunk = &t->chunk[h];
+        assert(chunk->free == 0 && chunk->next == chunk->end);
+        for (uint32_t slot = chunk->end - 1; slot >= 1u << h; slot--) {
+            struct loop_entry e = chunk_entry(chunk, slot);
+            if (entry_state(e) != STATE_FREE)
                 continue;
-            chunk->blocks[i].generation = i < chunk->begun ? 0 : 1;
-            if (i < chunk->begun)
-                add_room(t, k, block_count(k) + i);
+            *e.tag = 0;
+            e.record->link.next = chunk->free;
+            chunk->free = slot;
+            t->from = chunk;
+            any = true;
         }
+        chunk->begin = 1u << h;
     }
     return any;
 }
 
-static int grow(struct loop_table *t)
+/* The chunk that gave out slots has none left. */
+static int find_room(struct loop_table *t)
 {
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        if (!is_there(t, k) && t->chunk[k].worn < block_count(k))
-            return map_chunk(t, k);
+    unsigned h = (unsigned)(t->from - t->chunk);
+    if (h < t->last_mapped) {
+        t->from++;
+        return 0;
+    }
+    if (h < t->last)
+        return map_chunk(t, h + 1);
     return start_over(t) ? 0 : FL_CAPACITY_EXCEEDED;
 }
 
-static int open_another(struct loop_table *t)
+int fl__loop_table_take(struct loop_table *t, struct loop_entry *ret)
 {
-    if (t->open != &t->none)
-        close_block(t);
-    while (t->room) {
-        unsigned k = (unsigned)__builtin_ctz(t->room);
-        if (open_in_chunk(t, k))
+    if (t->live == t->limit)
+        return FL_CAPACITY_EXCEEDED;
+    for (;;) {
+        struct loop_chunk *chunk = t->from;
+        uint32_t slot = chunk_pop(chunk);
+        if (!slot) {
+            int r = find_room(t);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        *ret = chunk_entry(chunk, slot);
+        if (*ret->tag < t->worn_tag) {
+            table_begin_life(t, chunk, *ret);
             return 0;
-        t->room &= ~(1u << k);
+        }
+        chunk->begin += slot == chunk->begin; /* it is worn: it is in no list from now on */
     }
-    return grow(t);
 }
 
-int fl__loop_table_take(struct loop_table *t, struct loop_record **ret)
+void fl__loop_table_trim(struct loop_table *t)
 {
-    struct loop_record *record;
-    while (!(record = table_try_take(t))) {
-        int r = t->live == t->limit ? FL_CAPACITY_EXCEEDED : open_another(t);
-        if (r < 0)
-            return r;
-    }
-    *ret = record;
-    return 0;
-}
-
-/* Unmaps empty chunks, except for the smallest that has blocks left. */
-static void emptied(struct loop_table *t, unsigned k)
-{
-    assert(t->chunk[k].live == 0 && is_there(t, k));
     bool kept = false;
-    t->empty |= 1u << k;
-    for (uint32_t left = t->empty; left; left &= left - 1) {
-        k = (unsigned)__builtin_ctz(left);
-        if (t->chunk[k].live > 0)
-            t->empty &= ~(1u << k);
-        else if (kept || t->chunk[k].worn == block_count(k))
-            unmap_chunk(t, k);
-        else
-            kept = true;
+    for (unsigned h = TABLE_FIRST; h <= t->last_mapped; h++) {
+        struct loop_chunk *chunk = &t->chunk[h];
+        if (chunk->live > 0 || chunk->free) /* the list of free slots goes through the records */
+            continue;
+        if (kept && chunk->reach > 0 && madvise(chunk_memory(t, h), record_bytes(h), MADV_DONTNEED) == 0)
+            chunk->reach = 0;
+        kept = true;
     }
-}
-
-void fl__loop_table_has_room(struct loop_table *t, uint32_t slot)
-{
-    unsigned k = table_chunk_of(slot);
-    const struct loop_block *block = table_block(t, slot);
-    if (block->returned_count == BLOCK_ROOM && block != t->open)
-        add_room(t, k, slot >> BLOCK_BITS);
-    if (t->chunk[k].live == 0)
-        emptied(t, k);
+    t->may_trim = false;
 }
 
 /* --- Extras */
 
-int fl__loop_table_extend(struct loop_table *t, struct loop_record *record, const struct loop_extra *values)
+int fl__loop_table_extend(struct loop_table *t, struct loop_entry e, const struct loop_extra *values)
 {
     struct loop_extra *extra = fl__alloc(sizeof(*extra));
-    assert(!record->extra);
+    assert(!(*e.tag & TAG_EXTENDED));
     if (!extra)
         return FL_NO_MEMORY;
     *extra = *values;
-    record->extra = extra;
+    extra->arg = e.record->arg;
+    e.record->extra = extra;
+    *e.tag |= TAG_EXTENDED;
     t->extras++;
     return 0;
 }
 
-void fl__loop_table_shorten(struct loop_table *t, struct loop_record *record)
+void fl__loop_table_shorten(struct loop_table *t, struct loop_entry e)
 {
-    assert(record->extra && t->extras > 0);
-    fl__release(record->extra);
-    record->extra = NULL;
+    assert(*e.tag & TAG_EXTENDED && t->extras > 0);
+    fl__release(e.record->extra);
+    *e.tag &= ~(uint32_t)TAG_EXTENDED;
     t->extras--;
+}
+
+static uint64_t slots_below(unsigned h, uint32_t a, uint32_t b)
+{
+    uint32_t end = a > b ? a : b;
+    return end - (1u << h);
 }
 
 uint64_t fl__loop_table_bytes(const struct loop_table *t)
 {
     uint64_t bytes = t->extras * sizeof(struct loop_extra);
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
-        bytes += t->chunk[k].blocks ? block_count(k) * sizeof(struct loop_block) : 0;
-        bytes += t->chunk[k].begun * BLOCK_SLOTS * sizeof(struct loop_record);
+    for (unsigned h = TABLE_FIRST; h <= t->last_mapped; h++) {
+        const struct loop_chunk *chunk = &t->chunk[h];
+        bytes += slots_below(h, chunk->next, chunk->reach) * sizeof(struct loop_record);
+        bytes += slots_below(h, chunk->next, chunk->used) * sizeof(uint32_t);
     }
     return bytes;
 }

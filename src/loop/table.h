@@ -4,35 +4,25 @@
 
 /* The records behind the loop's timer IDs: timers, intervals, immediates, hooks.
  *
- * An ID is a generation (26 bits) above a slot number (27 bits), so it stays below 2^53, and finding its record takes a
- * shift and two loads, no hashing.
+ * An ID is a generation (26 bits) above a slot number (27 bits), so it stays below 2^53. Finding its record takes a shift
+ * and two loads, without hashing.
  *
- * Records never move. They lie in chunks, each twice as large as the one before, so that 16 pointers reach all of them
- * and the high bits of a slot number say which: chunk k holds the slots from 2^(11+k) up to 2^(12+k). A new record comes
- * from the lowest chunk with room, so the high ones empty themselves and are given back. One empty chunk, the smallest, is
- * kept in case it is needed again soon.
+ * Records never move. They lie in chunks, each twice as large as the one before: chunk h holds the slots from 2^h up to
+ * 2^(h+1), so the highest bit of a slot's number says which chunk it is in. A chunk is one mapping: first the records of 32
+ * bytes, then the tags of 4 bytes, one per record. A tag has the state, the flags and the generation. It is apart from the
+ * record, because it outlives it: when the loop sleeps, the memory of empty chunks is given back, except for that of the
+ * smallest one, but their tags stay. So a timer costs 36 bytes while it lives. A loop that has had n timers at a time keeps
+ * 4 n bytes.
  *
- * Generations. A chunk consists of blocks of 512 slots, and a generation is a round through a block: each slot is taken at
- * most once in it, under the block's generation. What is given back in the meantime is for the next round, which can begin
- * when a quarter of the block is free. One block is open and gives out its slots; when it has none left, another one
- * with room is opened. So the table keeps nothing per slot, and a busy slot wears no faster than the others:
+ * A new record comes from the lowest chunk with room, so the high ones empty themselves. In a chunk, the slot that was freed
+ * last is taken first, because it is still in the processor's cache. A chunk that becomes empty gives out its slots in order
+ * again.
  *
- *   - A round uses up 512 IDs and follows on at least 128 records of the block that have come and gone. A chunk that is
- *     given back ends the round of its open block before its time, but then the chunk that was kept must be filled before
- *     this one is needed again. So no pattern of use costs more than five IDs a record, and where few records live for
- *     long it is one.
- *   - A block that has had all its rounds is worn and is left alone. There are twice as many slots as there may be
- *     records, and blocks that are less than a quarter free are at most two thirds of all. So there is a block to open
- *     until the other third is worn, that is, for more than 2^51 IDs, whatever the pattern.
- *   - Then all worn blocks start over with the first generation: an ID from years ago may then name a new timer. Living
- *     records keep their IDs, because their slots are not free.
+ * Each time a slot is taken, its generation grows by one. A slot that has had its last generation is worn and is not taken
+ * again: memory for one record is lost after 2^26 timers. When all slots are taken or worn, after about 2^53 timers, the
+ * worn ones start over: an ID from years ago may then name a new timer. Living records keep their IDs.
  *
- * With ten million records a second, that is after 28 years, or after a year and a half of five IDs a record.
- *
- * New chunks are zeroed mappings that are touched from the front, and their end not at all: a record costs 48 bytes,
- * also while the last chunk is nearly empty. Blocks are remembered for ever: they take 16 bytes per 512 slots. What only
- * intervals and timers with a slack need is in a struct loop_extra, which is allocated.
- */
+ * Chunk HEADS_CHUNK is a part of the table. Its records are the heads of lists. */
 
 #include <assert.h>
 #include <stdbool.h>
@@ -46,19 +36,18 @@
 enum {
     TABLE_LIMIT = 1 << 26, /* records */
     TABLE_SLOT_BITS = 27,
-    TABLE_FIRST_BITS = 11, /* the first chunk has 2^11 slots */
-    TABLE_CHUNKS = TABLE_SLOT_BITS - TABLE_FIRST_BITS,
+    TABLE_FIRST = 11, /* the first chunk that is not part of the table: 2^11 slots */
     TABLE_GENERATION_BITS = 53 - TABLE_SLOT_BITS,
     TABLE_GENERATION_MAX = (1 << TABLE_GENERATION_BITS) - 1,
-    BLOCK_BITS = 9,
-    BLOCK_SLOTS = 1 << BLOCK_BITS,
-    BLOCK_ROOM = BLOCK_SLOTS / 4, /* a round may begin when so many slots were given back */
+    HEADS_CHUNK = 3,
+    HEADS_BEGIN = 1 << HEADS_CHUNK, /* the slots of list heads */
+    HEADS = 1 << HEADS_CHUNK,
 };
 
 /* A record's life. From STATE_NEW on it has an ID.
  *
  *     from              to                                   by
- *     STATE_FREE        STATE_NEW                            fl__loop_table_take()
+ *     STATE_FREE        STATE_NEW                            table_try_take(), fl__loop_table_take()
  *     STATE_NEW         STATE_WAITING, _IMMEDIATE, _HOOK     the function that makes it
  *     STATE_WAITING     STATE_DUE                            the beginning of a turn
  *     STATE_DUE         STATE_RUNNING                        the call of an interval
@@ -66,9 +55,9 @@ enum {
  *     STATE_RUNNING     STATE_WAITING                        the end of the call, or fl_loop_rearm() during the call
  *     all but _HEAD     STATE_FREE                           fl_loop_cancel(), the call of a timer or immediate
  *
- * record_set_state() asserts that a change is in this table. */
+ * entry_set_state() asserts that a change is in this table. */
 enum loop_record_state {
-    STATE_FREE,      /* in a list of its block */
+    STATE_FREE,      /* in the list of its chunk, not yet taken since the chunk was empty, or worn */
     STATE_HEAD,      /* the head of a list */
     STATE_NEW,       /* just taken: nowhere yet */
     STATE_WAITING,   /* a timer in the wheel */
@@ -79,16 +68,18 @@ enum loop_record_state {
     STATES
 };
 
-/* The parts of a record's tag. */
+/* The parts of a tag. */
 enum {
-    RECORD_STATE = 15,
-    RECORD_UNREF = 16,
-    RECORD_GENERATION_SHIFT = 6,
-    RECORD_NOT_GENERATION = (1 << RECORD_GENERATION_SHIFT) - 1,
+    TAG_STATE = 7,
+    TAG_UNREF = 8,
+    TAG_EXTENDED = 16, /* `extra` is valid */
+    TAG_GENERATION_SHIFT = 6,
+    TAG_NOT_GENERATION = (1 << TAG_GENERATION_SHIFT) - 1,
 };
 
-_Static_assert(RECORD_GENERATION_SHIFT + TABLE_GENERATION_BITS <= 32, "the last generation overflows");
+_Static_assert(TAG_GENERATION_SHIFT + TABLE_GENERATION_BITS <= 32, "the last generation overflows");
 _Static_assert(STATE_FREE == 0, "a generation without flags is a free record's tag");
+_Static_assert(STATES <= TAG_STATE + 1, "a state has no room");
 
 struct loop_link {
     uint32_t previous, next; /* slots */
@@ -96,103 +87,108 @@ struct loop_link {
 
 /* What only intervals and timers with a slack need. */
 struct loop_extra {
+    void *arg;
     uint64_t deadline_ns; /* before the slack; of an interval: on its grid */
     uint64_t period_ns;   /* 0: not an interval */
     uint64_t slack_ns;
     unsigned flags; /* FL_INTERVAL_... */
 };
 
-/* What starting and cancelling look at comes first: it crosses a cache line in one of four records. */
+/* Half a cache line. */
 struct loop_record {
     union {
         fl_node node;          /* of a timer */
         struct loop_link link; /* of immediates, hooks, list heads; of a free record, `next` is the next free slot */
     };
-    uint32_t tag; /* state, flags, generation: one word, because it is written and read in quick succession */
-    uint32_t slot;
-    struct loop_extra *extra; /* may be NULL */
     fl_loop_fn fn;
-    void *arg;
+    union {
+        void *arg;
+        struct loop_extra *extra; /* TAG_EXTENDED */
+    };
 };
 
-_Static_assert(sizeof(struct loop_record) == 48, "a timer has grown");
-
-/* A block is open, or all its slots have been given out in this round. */
-struct loop_block {
-    uint32_t free; /* the first slot that was given back before this round and not taken in it, or 0; of a block with
-                          * room that is not open: the next such block */
-    uint32_t returned;   /* the first slot that was given back in this round, or 0 */
-    uint32_t generation; /* of this round; above the last one: worn */
-    uint16_t returned_count;
-    uint16_t touched; /* slots that have been in use since the chunk was mapped; those behind are zero */
-};
+_Static_assert(sizeof(struct loop_record) == 32, "a timer has grown");
 
 struct loop_chunk {
-    struct loop_block *blocks; /* NULL until the chunk is mapped for the first time */
-    uint32_t live;             /* records that are not free */
-    uint32_t begun;            /* blocks that have been open since the chunk was mapped, or were passed over */
-    uint32_t roomy;            /* the number of the first block with room, or 0 */
-    uint32_t worn;             /* blocks that have had all their rounds */
+    uintptr_t records, tags; /* where those of slot 0 would be; 0: not mapped */
+    uint32_t free;           /* the slot that was freed last, or 0 */
+    uint32_t next;           /* this slot and those behind it have not been taken since the chunk was empty */
+    uint32_t end;
+    uint32_t live;  /* records that are not free */
+    uint32_t begin; /* the slots before this one are worn */
+    uint32_t reach; /* records below have memory, as have those below `next` */
+    uint32_t used;  /* slots below have been taken at some time, as have those below `next` */
 };
 
 struct loop_table {
-    uintptr_t
-        base[TABLE_SLOT_BITS]; /* by the highest bit of a slot's number: where slot 0 of its chunk would be; 0 if the
-                                        * chunk is not there */
-    uintptr_t blocks[TABLE_SLOT_BITS]; /* the same for the block of slot 0 */
-    struct loop_block *open;           /* never NULL: see `none` */
-    struct loop_chunk *open_chunk;
-    uintptr_t open_base;  /* of its chunk */
-    uint32_t open_number; /* which one it is */
-    uint32_t open_tag;    /* its generation, in a record's tag */
-    uint32_t live, limit; /* records, and how many there may be */
-    uint32_t last_generation;
-    struct loop_chunk chunk[TABLE_CHUNKS];
-    struct loop_block none; /* open when no block is: it has nothing to give */
-    uint32_t room;          /* bit k: chunk k is mapped, and unless it has filled up since, it has a block to open */
-    uint32_t empty;         /* bit k: chunk k is mapped, and unless a slot was taken since, it has no record */
-    uint64_t extras;        /* how many there are */
+    struct loop_chunk *from; /* the lowest chunk with room, or the last one that is mapped */
+    uint32_t live, limit;    /* records */
+    uint32_t worn_tag;       /* tags from this one on are of the last generation */
+    bool may_trim;           /* a chunk became empty */
     bool huge_pages;
+    unsigned last_mapped, last; /* chunks; `last` is TABLE_SLOT_BITS - 1, except in tests */
+    uint64_t extras;
+    struct loop_chunk chunk[TABLE_SLOT_BITS];
+    struct loop_record heads[HEADS];
+    uint32_t head_tags[HEADS];
 };
 
-/* The first chunk is mapped here and stays. Returns 0 or FL_NO_MEMORY. */
+/* A record and its tag. */
+struct loop_entry {
+    struct loop_record *record; /* NULL: there is none */
+    uint32_t *tag;
+    uint32_t slot;
+};
+
+/* On failure the table can only be destroyed. Returns 0 or FL_NO_MEMORY. */
 int fl__loop_table_init(struct loop_table *t, bool huge_pages);
 void fl__loop_table_destroy(struct loop_table *t);
 
-/* Takes a record, STATE_NEW and otherwise empty. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-int fl__loop_table_take(struct loop_table *t, struct loop_record **ret);
+/* Takes a record in STATE_NEW that is zero except for its links. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+int fl__loop_table_take(struct loop_table *t, struct loop_entry *ret);
 
-/* For table_put(): this slot was given back, and now its block has room for a round, or its chunk is empty. */
-void fl__loop_table_has_room(struct loop_table *t, uint32_t slot);
+/* Gives back the memory of empty chunks. */
+void fl__loop_table_trim(struct loop_table *t);
 
-/* Gives a record a struct loop_extra of its own, a copy of `values`. Returns 0 or FL_NO_MEMORY. */
-int fl__loop_table_extend(struct loop_table *t, struct loop_record *record, const struct loop_extra *values);
+/* Gives a record a struct loop_extra, a copy of `values`, to which its argument moves. Returns 0 or FL_NO_MEMORY. */
+int fl__loop_table_extend(struct loop_table *t, struct loop_entry e, const struct loop_extra *values);
 
 /* Takes it away again. */
-void fl__loop_table_shorten(struct loop_table *t, struct loop_record *record);
+void fl__loop_table_shorten(struct loop_table *t, struct loop_entry e);
 
 uint64_t fl__loop_table_bytes(const struct loop_table *t);
 
-static inline enum loop_record_state record_state(const struct loop_record *record)
+static inline enum loop_record_state entry_state(struct loop_entry e)
 {
-    return (enum loop_record_state)(record->tag & RECORD_STATE);
+    return (enum loop_record_state)(*e.tag & TAG_STATE);
 }
 
-static inline void record_set_state(struct loop_record *record, enum loop_record_state state)
+static inline void entry_set_state(struct loop_entry e, enum loop_record_state state)
 {
     static const uint16_t allowed[STATES] = {
-        [STATE_NEW] = 1 << STATE_HEAD | 1 << STATE_WAITING | 1 << STATE_IMMEDIATE | 1 << STATE_HOOK,
+        [STATE_NEW] = 1 << STATE_WAITING | 1 << STATE_IMMEDIATE | 1 << STATE_HOOK,
         [STATE_WAITING] = 1 << STATE_WAITING | 1 << STATE_DUE,
         [STATE_DUE] = 1 << STATE_RUNNING | 1 << STATE_WAITING,
         [STATE_RUNNING] = 1 << STATE_WAITING,
     };
-    fl__assert_debug(allowed[record_state(record)] >> state & 1);
-    record->tag = (record->tag & ~(uint32_t)RECORD_STATE) | state;
+    fl__assert_debug(allowed[entry_state(e)] >> state & 1);
+    *e.tag = (*e.tag & ~(uint32_t)TAG_STATE) | state;
 }
 
-static inline uint32_t record_generation(const struct loop_record *record)
+static inline fl_timer_id entry_id(struct loop_entry e)
 {
-    return record->tag >> RECORD_GENERATION_SHIFT;
+    return (uint64_t)(*e.tag >> TAG_GENERATION_SHIFT) << TABLE_SLOT_BITS | e.slot;
+}
+
+/* NULL if the record has none. */
+static inline struct loop_extra *entry_extra(struct loop_entry e)
+{
+    return *e.tag & TAG_EXTENDED ? e.record->extra : NULL;
+}
+
+static inline void *entry_arg(struct loop_entry e)
+{
+    return __builtin_expect(*e.tag & TAG_EXTENDED, 0) ? e.record->extra->arg : e.record->arg;
 }
 
 /* The highest bit of a slot's number; 0 for 0. The instruction of x86 leaves its target unchanged if no bit is
@@ -209,101 +205,116 @@ static inline unsigned table_highest_bit(uint32_t slot)
 #endif
 }
 
-static inline unsigned table_chunk_of(uint32_t slot)
+static inline struct loop_entry chunk_entry(const struct loop_chunk *chunk, uint32_t slot)
 {
-    fl__assert_debug(slot >= 1u << TABLE_FIRST_BITS);
-    return table_highest_bit(slot) - TABLE_FIRST_BITS;
+    return (struct loop_entry){(struct loop_record *)(chunk->records + slot * sizeof(struct loop_record)),
+                               (uint32_t *)(chunk->tags + slot * sizeof(uint32_t)), slot};
 }
 
-static inline uint32_t table_capacity(unsigned chunk)
+/* A slot of a chunk that is mapped. */
+static inline struct loop_entry table_entry(const struct loop_table *t, uint32_t slot)
 {
-    return UINT32_C(1) << (TABLE_FIRST_BITS + chunk);
+    const struct loop_chunk *chunk = &t->chunk[table_highest_bit(slot)];
+    fl__assert_debug(chunk->records != 0);
+    return chunk_entry(chunk, slot);
 }
 
-/* Any number below 2^27 may be asked for; no record has one below the first chunk's. */
-static inline bool table_is_mapped(const struct loop_table *t, uint32_t slot)
+/* The slot of a record. More than half of all records are in the last chunk, so that is where the search begins. */
+static inline uint32_t table_slot(const struct loop_table *t, const struct loop_record *record)
 {
-    return t->base[table_highest_bit(slot)] != 0;
-}
-
-static inline struct loop_record *table_record(const struct loop_table *t, uint32_t slot)
-{
-    return (struct loop_record *)(t->base[table_highest_bit(slot)] + slot * sizeof(struct loop_record));
-}
-
-/* The block of a slot whose chunk has been mapped. */
-static inline struct loop_block *table_block(const struct loop_table *t, uint32_t slot)
-{
-    return (struct loop_block *)(t->blocks[table_highest_bit(slot)] + (slot >> BLOCK_BITS) * sizeof(struct loop_block));
-}
-
-/* Takes a record of the open block. NULL if there is none left, or as many records as there may be. */
-static inline struct loop_record *table_try_take(struct loop_table *t)
-{
-    struct loop_block *block = t->open;
-    uint32_t slot = block->free;
-    struct loop_record *record;
-    if (__builtin_expect(t->live == t->limit, 0))
-        return NULL;
-    if (slot) {
-        record = (struct loop_record *)(t->open_base + slot * sizeof(*record));
-        block->free = record->link.next;
-    } else if (block->touched < BLOCK_SLOTS) {
-        slot = (t->open_number << BLOCK_BITS) + block->touched++;
-        record = (struct loop_record *)(t->open_base + slot * sizeof(*record));
-    } else {
-        return NULL;
+    unsigned h = t->last_mapped;
+    uintptr_t slot;
+    while ((slot = ((uintptr_t)record - t->chunk[h].records) / sizeof(*record)) >> h != 1) {
+        fl__assert_debug(h > 0);
+        h--;
     }
-    t->live++;
-    t->open_chunk->live++;
-    *record = (struct loop_record){.tag = t->open_tag | STATE_NEW, .slot = slot};
-    return record;
-}
-
-/* Frees a record; its ID ends. */
-static inline void table_put(struct loop_table *t, struct loop_record *record)
-{
-    fl__assert_debug(record_state(record) >= STATE_NEW && t->live > 0);
-    uint32_t slot = record->slot;
-    struct loop_chunk *chunk = &t->chunk[table_chunk_of(slot)];
-    struct loop_block *block = table_block(t, slot);
-    if (__builtin_expect(record->extra != NULL, 0))
-        fl__loop_table_shorten(t, record);
-    record->tag = (record->tag & ~(uint32_t)RECORD_NOT_GENERATION) | STATE_FREE;
-    record->link.next = block->returned;
-    block->returned = slot;
-    t->live--;
-    bool room = ++block->returned_count == BLOCK_ROOM, empty = --chunk->live == 0;
-    if (__builtin_expect(room | empty, 0))
-        fl__loop_table_has_room(t, slot);
-}
-
-static inline fl_timer_id table_id(const struct loop_record *record)
-{
-    return (uint64_t)record_generation(record) << TABLE_SLOT_BITS | record->slot;
+    return (uint32_t)slot;
 }
 
 /* The record that an ID names, or NULL. */
-static inline struct loop_record *table_find(const struct loop_table *t, fl_timer_id id)
+static inline struct loop_entry table_find(const struct loop_table *t, fl_timer_id id)
 {
     uint32_t slot = id & ((1u << TABLE_SLOT_BITS) - 1);
-    if (!table_is_mapped(t, slot))
-        return NULL;
-    struct loop_record *record = table_record(t, slot);
-    bool named = record_generation(record) == id >> TABLE_SLOT_BITS;
-    return named && record_state(record) >= STATE_NEW ? record : NULL;
+    const struct loop_chunk *chunk = &t->chunk[table_highest_bit(slot)];
+    struct loop_entry e = {0};
+    if (__builtin_expect(chunk->records == 0, 0))
+        return e;
+    e = chunk_entry(chunk, slot);
+    if (*e.tag >> TAG_GENERATION_SHIFT != id >> TABLE_SLOT_BITS || entry_state(e) < STATE_NEW)
+        e.record = NULL;
+    return e;
+}
+
+/* Takes a free slot of the chunk, or 0. */
+static inline uint32_t chunk_pop(struct loop_chunk *chunk)
+{
+    uint32_t slot = chunk->free;
+    if (slot)
+        chunk->free = chunk_entry(chunk, slot).record->link.next;
+    else if (chunk->next < chunk->end)
+        slot = chunk->next++;
+    return slot;
+}
+
+/* The record of a slot that was popped begins a new generation. */
+static inline void table_begin_life(struct loop_table *t, struct loop_chunk *chunk, struct loop_entry e)
+{
+    fl__assert_debug(entry_state(e) == STATE_FREE && !fl_node_is_waiting(&e.record->node));
+    *e.tag = ((*e.tag | TAG_NOT_GENERATION) + 1) | STATE_NEW;
+    chunk->live++;
+    t->live++;
+}
+
+/* As fl__loop_table_take(), but only where it is quick; NULL otherwise. */
+static inline struct loop_entry table_try_take(struct loop_table *t)
+{
+    struct loop_entry e = {0};
+    if (__builtin_expect(t->live == t->limit || (!t->from->free && t->from->next == t->from->end), 0))
+        return e;
+    struct loop_entry taken = chunk_entry(t->from, t->from->free ? t->from->free : t->from->next);
+    if (__builtin_expect(*taken.tag >= t->worn_tag, 0))
+        return e;
+    chunk_pop(t->from);
+    table_begin_life(t, t->from, taken);
+    return taken;
+}
+
+/* A chunk is empty: it gives out its slots in order again. */
+static inline void table_restart(struct loop_table *t, struct loop_chunk *chunk)
+{
+    chunk->reach = chunk->next > chunk->reach ? chunk->next : chunk->reach;
+    chunk->used = chunk->next > chunk->used ? chunk->next : chunk->used;
+    chunk->next = chunk->begin;
+    chunk->free = 0;
+    t->may_trim = true;
+}
+
+/* Frees a record; its ID ends. */
+static inline void table_put(struct loop_table *t, struct loop_entry e)
+{
+    struct loop_chunk *chunk = &t->chunk[table_highest_bit(e.slot)];
+    fl__assert_debug(entry_state(e) >= STATE_NEW && t->live > 0 && chunk->live > 0);
+    if (__builtin_expect(*e.tag & TAG_EXTENDED, 0))
+        fl__loop_table_shorten(t, e);
+    *e.tag &= ~(uint32_t)TAG_NOT_GENERATION;
+    e.record->link.next = chunk->free;
+    chunk->free = e.slot;
+    t->live--;
+    if (chunk < t->from)
+        t->from = chunk;
+    if (__builtin_expect(--chunk->live == 0, 0))
+        table_restart(t, chunk);
 }
 
 /* Lists of records are circular and have a record as their head, so that one can be taken out without knowing where it
  * is. */
 static inline struct loop_link *table_link(const struct loop_table *t, uint32_t slot)
 {
-    return &table_record(t, slot)->link;
+    return &table_entry(t, slot).record->link;
 }
 
 static inline void table_list_init(struct loop_table *t, uint32_t head)
 {
-    fl__assert_debug(table_is_mapped(t, head));
     *table_link(t, head) = (struct loop_link){head, head};
 }
 
@@ -314,7 +325,7 @@ static inline bool table_list_empty(const struct loop_table *t, uint32_t head)
 
 static inline void table_list_append(struct loop_table *t, uint32_t head, uint32_t slot)
 {
-    fl__assert_debug(table_is_mapped(t, slot) && head != slot);
+    fl__assert_debug(head != slot);
     struct loop_link *first = table_link(t, head);
     *table_link(t, slot) = (struct loop_link){.previous = first->previous, .next = head};
     table_link(t, first->previous)->next = slot;

@@ -33,7 +33,6 @@ uint64_t fl__loop_timers_round(uint64_t deadline_ns, uint64_t slack_ns)
 
 int fl__loop_timers_init(fl_loop *loop, bool huge_pages)
 {
-    struct loop_record *record;
     fl_wheel_config config = {.start_ns = loop->now_ns};
     int r = fl__loop_table_init(&loop->table, huge_pages);
     if (r == 0)
@@ -42,18 +41,7 @@ int fl__loop_timers_init(fl_loop *loop, bool huge_pages)
         return r;
     loop->polled = fl__alloc(loop->budget * sizeof(fl_node *));
     loop->due = fl__alloc(loop->budget * sizeof(*loop->due));
-    if (!loop->due || !loop->polled)
-        return FL_NO_MEMORY;
-    for (uint32_t head = LIST_HEADS_BEGIN; head < LIST_HEADS_END; head++) {
-        r = fl__loop_table_take(&loop->table, &record);
-        if (r < 0)
-            return r;
-        assert(record->slot == head);
-        record_set_state(record, STATE_HEAD);
-        table_list_init(&loop->table, head);
-    }
-    loop->table.limit += LIST_HEADS_END - LIST_HEADS_BEGIN;
-    return 0;
+    return loop->due && loop->polled ? 0 : FL_NO_MEMORY;
 }
 
 void fl__loop_timers_destroy(fl_loop *loop)
@@ -66,51 +54,55 @@ void fl__loop_timers_destroy(fl_loop *loop)
 
 /* --- Making */
 
-/* Makes a record that is nowhere yet. It keeps the loop alive. */
-static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, struct loop_record **ret)
+/* Fills a record that was just taken. It keeps the loop alive. */
+static inline void fill(fl_loop *loop, struct loop_entry e, fl_loop_fn fn, void *arg)
 {
-    if (!fn)
-        return FL_INVALID_ARGUMENT;
-    int r = fl__loop_table_take(&loop->table, ret);
-    if (r < 0)
-        return r;
-    (*ret)->fn = fn;
-    (*ret)->arg = arg;
+    e.record->fn = fn;
+    e.record->arg = arg;
     loop->keep_alive++;
-    return 0;
 }
 
-void fl__loop_timers_start(fl_loop *loop, struct loop_record *record, uint64_t deadline_ns)
+/* Makes a record that is nowhere yet. */
+static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, struct loop_entry *ret)
 {
-    record_set_state(record, STATE_WAITING);
-    fl_nodes_start(loop->wheel, &record->node, deadline_ns);
+    int r = fn ? fl__loop_table_take(&loop->table, ret) : FL_INVALID_ARGUMENT;
+    if (r == 0)
+        fill(loop, *ret, fn, arg);
+    return r;
+}
+
+void fl__loop_timers_start(fl_loop *loop, struct loop_entry e, uint64_t deadline_ns)
+{
+    entry_set_state(e, STATE_WAITING);
+    fl_nodes_start(loop->wheel, &e.record->node, deadline_ns);
 }
 
 static __attribute__((noinline)) int make_timer(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg,
                                                 fl_timer_id *ret_id)
 {
-    struct loop_record *record;
-    int r = make_record(loop, fn, arg, &record);
+    struct loop_entry e;
+    int r = make_record(loop, fn, arg, &e);
     if (r < 0)
         return r;
-    fl__loop_timers_start(loop, record, deadline_ns);
+    fl__loop_timers_start(loop, e, deadline_ns);
     if (ret_id)
-        *ret_id = table_id(record);
+        *ret_id = entry_id(e);
     return 0;
 }
 
-/* What make_timer() does where the open block has a record: nearly always, and without a call but that of the wheel. */
+/* What make_timer() does where the table has a record at hand: nearly always, and without a call but that of the wheel. */
 static inline int make_timer_quickly(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
 {
-    struct loop_record *record = __builtin_expect(fn != NULL, 1) ? table_try_take(&loop->table) : NULL;
-    if (__builtin_expect(!record, 0))
+    struct loop_entry e = {0};
+    if (__builtin_expect(fn != NULL, 1))
+        e = table_try_take(&loop->table);
+    if (__builtin_expect(!e.record, 0))
         return make_timer(loop, deadline_ns, fn, arg, ret_id);
-    record->fn = fn;
-    record->arg = arg;
-    loop->keep_alive++;
-    fl__loop_timers_start(loop, record, deadline_ns);
+    fill(loop, e, fn, arg);
+    entry_set_state(e, STATE_WAITING);
     if (ret_id)
-        *ret_id = table_id(record);
+        *ret_id = entry_id(e);
+    fl_nodes_start(loop->wheel, &e.record->node, deadline_ns);
     return 0;
 }
 
@@ -138,7 +130,7 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
     if (flags & ~(unsigned)(INTERVAL_FLAGS | FL_TIMER_UNREF) || (flags & INTERVAL_FLAGS) == INTERVAL_FLAGS ||
         (flags & INTERVAL_FLAGS && options->period_ns == 0))
         return FL_INVALID_ARGUMENT;
-    struct loop_record *record;
+    struct loop_entry e;
     struct loop_extra extra = {
         .deadline_ns = options->deadline_ns ? not_before_now(loop, options->deadline_ns)
                                             : add_time(loop->now_ns, options->period_ns),
@@ -146,45 +138,45 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
         .slack_ns = options->slack_ns,
         .flags = flags & INTERVAL_FLAGS,
     };
-    int r = make_record(loop, options->fn, options->arg, &record);
+    int r = make_record(loop, options->fn, options->arg, &e);
     if (r < 0)
         return r;
     if (options->period_ns > 0 || options->slack_ns > 0)
-        r = fl__loop_table_extend(&loop->table, record, &extra);
+        r = fl__loop_table_extend(&loop->table, e, &extra);
     if (r < 0) {
-        fl__loop_timers_forget(loop, record);
+        fl__loop_timers_forget(loop, e);
         return r;
     }
-    fl__loop_timers_start(loop, record, fl__loop_timers_round(extra.deadline_ns, extra.slack_ns));
+    fl__loop_timers_start(loop, e, fl__loop_timers_round(extra.deadline_ns, extra.slack_ns));
     if (flags & FL_TIMER_UNREF)
-        fl_loop_unref(loop, table_id(record));
+        fl_loop_unref(loop, entry_id(e));
     if (ret_id)
-        *ret_id = table_id(record);
+        *ret_id = entry_id(e);
     return 0;
 }
 
-void fl__loop_unlist(fl_loop *loop, struct loop_record *record)
+void fl__loop_unlist(fl_loop *loop, struct loop_entry e)
 {
-    fl__assert_debug(record_state(record) >= STATE_IMMEDIATE);
-    loop->immediates -= record_state(record) == STATE_IMMEDIATE;
-    loop->hooks -= record_state(record) == STATE_HOOK;
-    table_list_remove(&loop->table, record->slot);
+    fl__assert_debug(entry_state(e) >= STATE_IMMEDIATE);
+    loop->immediates -= entry_state(e) == STATE_IMMEDIATE;
+    loop->hooks -= entry_state(e) == STATE_HOOK;
+    table_list_remove(&loop->table, e.slot);
 }
 
 static int make_listed(fl_loop *loop, enum loop_record_state state, uint32_t head, fl_loop_fn fn, void *arg,
                        fl_timer_id *ret_id)
 {
     assert(state == STATE_IMMEDIATE || state == STATE_HOOK);
-    struct loop_record *record;
-    int r = make_record(loop, fn, arg, &record);
+    struct loop_entry e;
+    int r = make_record(loop, fn, arg, &e);
     if (r < 0)
         return r;
-    record_set_state(record, state);
-    table_list_append(&loop->table, head, record->slot);
+    entry_set_state(e, state);
+    table_list_append(&loop->table, head, e.slot);
     loop->immediates += state == STATE_IMMEDIATE;
     loop->hooks += state == STATE_HOOK;
     if (ret_id)
-        *ret_id = table_id(record);
+        *ret_id = entry_id(e);
     return 0;
 }
 
@@ -205,24 +197,24 @@ int fl_loop_hook(fl_loop *loop, unsigned when, fl_loop_fn fn, void *arg, fl_time
 
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
 {
-    struct loop_record *record = table_find(&loop->table, id);
-    if (!record)
+    struct loop_entry e = table_find(&loop->table, id);
+    if (!e.record)
         return FL_TIMER_NOT_FOUND;
-    if (record_state(record) == STATE_WAITING)
-        fl_nodes_stop(loop->wheel, &record->node);
-    else if (record_state(record) >= STATE_IMMEDIATE)
-        fl__loop_unlist(loop, record);
-    fl__loop_timers_forget(loop, record);
+    if (__builtin_expect(entry_state(e) == STATE_WAITING, 1))
+        fl_nodes_stop(loop->wheel, &e.record->node);
+    else if (entry_state(e) >= STATE_IMMEDIATE)
+        fl__loop_unlist(loop, e);
+    fl__loop_timers_forget(loop, e);
     return 0;
 }
 
 static int set_unref(fl_loop *loop, fl_timer_id id, bool unref)
 {
-    struct loop_record *record = table_find(&loop->table, id);
-    if (!record)
+    struct loop_entry e = table_find(&loop->table, id);
+    if (!e.record)
         return FL_TIMER_NOT_FOUND;
-    loop->keep_alive += (uint64_t) !!(record->tag & RECORD_UNREF) - unref;
-    record->tag = (record->tag & ~(uint32_t)RECORD_UNREF) | (unref ? RECORD_UNREF : 0u);
+    loop->keep_alive += (uint64_t) !!(*e.tag & TAG_UNREF) - unref;
+    *e.tag = (*e.tag & ~(uint32_t)TAG_UNREF) | (unref ? TAG_UNREF : 0u);
     return 0;
 }
 
@@ -237,59 +229,57 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id)
 }
 
 /* The record of a timer or interval. Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT if the ID names something else. */
-static int find_timer(const fl_loop *loop, fl_timer_id id, struct loop_record **ret)
+static int find_timer(const fl_loop *loop, fl_timer_id id, struct loop_entry *ret)
 {
     *ret = table_find(&loop->table, id);
-    if (!*ret)
+    if (!ret->record)
         return FL_TIMER_NOT_FOUND;
-    return record_state(*ret) < STATE_IMMEDIATE ? 0 : FL_INVALID_ARGUMENT;
+    return entry_state(*ret) < STATE_IMMEDIATE ? 0 : FL_INVALID_ARGUMENT;
 }
 
 int fl_loop_rearm(fl_loop *loop, fl_timer_id id, uint64_t delay_ns)
 {
-    struct loop_record *record;
-    int r = find_timer(loop, id, &record);
+    struct loop_entry e;
+    int r = find_timer(loop, id, &e);
     if (r < 0)
         return r;
     uint64_t deadline_ns = add_time(loop->now_ns, delay_ns);
-    struct loop_extra *extra = record->extra;
+    struct loop_extra *extra = entry_extra(e);
     if (extra) {
         extra->deadline_ns = deadline_ns;
         deadline_ns = fl__loop_timers_round(deadline_ns, extra->slack_ns);
     }
-    fl__loop_timers_start(loop, record, deadline_ns);
+    fl__loop_timers_start(loop, e, deadline_ns);
     return 0;
 }
 
 int fl_loop_deadline(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns)
 {
-    struct loop_record *record;
-    int r = find_timer(loop, id, &record);
+    struct loop_entry e;
+    int r = find_timer(loop, id, &e);
     if (r == 0)
-        *ret_ns = fl_node_deadline_ns(&record->node);
+        *ret_ns = fl_node_deadline_ns(&e.record->node);
     return r;
 }
 
 int fl_loop_period(const fl_loop *loop, fl_timer_id id, uint64_t *ret_ns)
 {
-    struct loop_record *record;
-    int r = find_timer(loop, id, &record);
+    struct loop_entry e;
+    int r = find_timer(loop, id, &e);
     if (r == 0)
-        *ret_ns = record->extra ? record->extra->period_ns : 0;
+        *ret_ns = entry_extra(e) ? entry_extra(e)->period_ns : 0;
     return r;
 }
 
 int fl_loop_set_period(fl_loop *loop, fl_timer_id id, uint64_t period_ns)
 {
-    struct loop_record *record;
-    int r = find_timer(loop, id, &record);
-    if (r < 0)
-        return r;
-    if (!record->extra) {
-        struct loop_extra extra = {.deadline_ns = fl_node_deadline_ns(&record->node)};
-        r = fl__loop_table_extend(&loop->table, record, &extra);
+    struct loop_entry e;
+    int r = find_timer(loop, id, &e);
+    if (r == 0 && !entry_extra(e)) {
+        struct loop_extra extra = {.deadline_ns = fl_node_deadline_ns(&e.record->node)};
+        r = fl__loop_table_extend(&loop->table, e, &extra);
     }
     if (r == 0)
-        record->extra->period_ns = period_ns;
+        e.record->extra->period_ns = period_ns;
     return r;
 }

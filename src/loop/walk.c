@@ -25,26 +25,23 @@ static bool is_kind(enum loop_record_state state, fl_loop_kind kind)
 static void show_record(struct loop_walk *walk, fl_loop_kind kind, uint32_t slot)
 {
     const struct loop_table *table = &walk->loop->table;
-    const struct loop_record *record = table_record(table, slot);
-    if (is_kind(record_state(record), kind))
+    struct loop_entry e = table_entry(table, slot);
+    if (is_kind(entry_state(e), kind))
         show(walk, &(fl_loop_item){.kind = kind,
-                                   .referenced = !(record->tag & RECORD_UNREF),
-                                   .id = table_id(record),
+                                   .referenced = !(*e.tag & TAG_UNREF),
+                                   .id = entry_id(e),
                                    .fd = -1,
-                                   .fn = record->fn,
-                                   .arg = record->arg});
+                                   .fn = e.record->fn,
+                                   .arg = entry_arg(e)});
 }
 
-/* The function may cancel the last record of a chunk, which is then unmapped. */
+/* The function may cancel the last record of a chunk, whose slots are then no longer in use. */
 static void show_records(struct loop_walk *walk, fl_loop_kind kind)
 {
     const struct loop_table *table = &walk->loop->table;
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++) {
-        uint32_t first = table_capacity(k);
-        for (uint32_t i = 0; walk->more && table_is_mapped(table, first) && i < table->chunk[k].begun * BLOCK_SLOTS;
-             i++)
-            show_record(walk, kind, first + i);
-    }
+    for (unsigned h = TABLE_FIRST; h <= table->last_mapped; h++)
+        for (uint32_t slot = 1u << h; walk->more && slot < table->chunk[h].next; slot++)
+            show_record(walk, kind, slot);
 }
 
 static void show_descriptors(struct loop_walk *walk)

@@ -1026,7 +1026,7 @@ static void begin(struct model *m)
     m->slack_ns = kind % 8 == 7 ? duration(m) % (1ull << 40) : 0;
     fl_loop_config config = {.clock = &m->clock.clock, .budget = budgets[kind % 8], .slack_ns = m->slack_ns};
     demand(fl_loop_new(&config, &m->loop) == 0, "cannot make a loop");
-    m->loop->table.last_generation = 1 + kind % 3; /* so that places wear out */
+    m->loop->table.worn_tag = (1 + kind % 3) << TAG_GENERATION_SHIFT; /* so that slots wear out */
     m->now_ns = m->clock.time_ns;
     m->budget = config.budget ? config.budget : 1024;
     m->channels = m->budget < CHANNELS ? m->budget : CHANNELS;

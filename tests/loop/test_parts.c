@@ -7,7 +7,11 @@
 
 /* ---- The table. */
 
-enum { SLOTS = 1 << 15 }; /* of the first four chunks, and those that are below all slots */
+enum {
+    LAST_CHUNK = TABLE_FIRST + 3,
+    SLOTS = 2 << LAST_CHUNK, /* and those that are below all slots */
+    USABLE = SLOTS - (1 << TABLE_FIRST),
+};
 
 static struct loop_table table;
 static uint32_t taken[SLOTS]; /* slots of living records */
@@ -15,13 +19,12 @@ static uint32_t taken_count;
 static uint64_t takes;
 static bool given[SLOTS][64]; /* IDs, by slot and generation */
 
-/* A table whose blocks are worn after a few rounds and that has only four chunks: 60 blocks. */
+/* A table whose slots are worn after a few records and that has only four chunks. */
 static void begin_table(uint32_t last_generation)
 {
     CHECK_EQ(fl__loop_table_init(&table, false), 0);
-    table.last_generation = last_generation;
-    for (unsigned k = 4; k < TABLE_CHUNKS; k++)
-        table.chunk[k].worn = table_capacity(k) >> BLOCK_BITS;
+    table.worn_tag = last_generation << TAG_GENERATION_SHIFT;
+    table.last = LAST_CHUNK;
     taken_count = 0;
     takes = 0;
     memset(given, 0, sizeof(given));
@@ -29,15 +32,14 @@ static void begin_table(uint32_t last_generation)
 
 static void take(void)
 {
-    struct loop_record *record;
-    CHECK_EQ(fl__loop_table_take(&table, &record), 0);
-    uint32_t slot = record->slot;
-    CHECK(slot < SLOTS);
+    struct loop_entry e;
+    CHECK_EQ(fl__loop_table_take(&table, &e), 0);
+    CHECK(e.slot < SLOTS);
     /* cppcheck-suppress arrayIndexOutOfBoundsCond ; a check that fails does not return */
-    CHECK(!given[slot][record_generation(record)]);
+    CHECK(!given[e.slot][*e.tag >> TAG_GENERATION_SHIFT]);
     /* cppcheck-suppress arrayIndexOutOfBoundsCond ; the same */
-    given[slot][record_generation(record)] = true;
-    taken[taken_count++] = slot;
+    given[e.slot][*e.tag >> TAG_GENERATION_SHIFT] = true;
+    taken[taken_count++] = e.slot;
     takes++;
 }
 
@@ -45,7 +47,7 @@ static void give(uint32_t i)
 {
     uint32_t slot = taken[i];
     taken[i] = taken[--taken_count];
-    table_put(&table, table_record(&table, slot));
+    table_put(&table, table_entry(&table, slot));
 }
 
 static void give_until(uint32_t count)
@@ -54,34 +56,29 @@ static void give_until(uint32_t count)
         give(taken_count - 1);
 }
 
-/* IDs that were given out or never will be. */
-static uint64_t used_up(void)
+static uint64_t generations_used(void)
 {
-    uint64_t rounds = 0;
-    for (unsigned k = 0; k < 4; k++)
-        for (uint32_t i = 0; table.chunk[k].blocks && i < table_capacity(k) >> BLOCK_BITS; i++)
-            rounds += table.chunk[k].blocks[i].generation - 1 + (i < table.chunk[k].begun);
-    return rounds * BLOCK_SLOTS;
+    uint64_t used = 0;
+    for (uint32_t slot = 1 << TABLE_FIRST; slot < 2u << table.last_mapped; slot++)
+        used += *table_entry(&table, slot).tag >> TAG_GENERATION_SHIFT;
+    return used;
 }
 
-/* The rounds that have begun are not over yet: there may be one a block. */
+/* No pattern of use costs more than an ID per record. */
 static void end_table(void)
 {
-    CHECK(used_up() <= 5 * takes + 60 * BLOCK_SLOTS);
+    CHECK_EQ(generations_used(), takes);
     CHECK_EQ(table.live, taken_count);
     fl__loop_table_destroy(&table);
 }
 
 TEST(ids_end_below_2_to_the_53)
 {
-    struct loop_record record = {.tag =
-                                     (uint32_t)TABLE_GENERATION_MAX << RECORD_GENERATION_SHIFT | RECORD_NOT_GENERATION,
-                                 .slot = (1u << TABLE_SLOT_BITS) - 1};
-    CHECK_EQ(table_id(&record), (1ull << 53) - 1);
+    uint32_t tag = (uint32_t)TABLE_GENERATION_MAX << TAG_GENERATION_SHIFT | TAG_NOT_GENERATION;
+    CHECK_EQ(entry_id((struct loop_entry){.tag = &tag, .slot = (1u << TABLE_SLOT_BITS) - 1}), (1ull << 53) - 1);
 }
 
-/* Hold some, take and give back one more, give all back: what cost the last generation of a whole chunk each time. */
-TEST(a_busy_slot_wears_no_faster_than_the_others)
+TEST(a_busy_slot_that_is_worn_is_replaced)
 {
     begin_table(60);
     for (unsigned round = 0; round < 20; round++) {
@@ -96,13 +93,12 @@ TEST(a_busy_slot_wears_no_faster_than_the_others)
     end_table();
 }
 
-/* Taking as many and giving them all back, again and again, at the border of a chunk and elsewhere. */
-TEST(filling_and_emptying_a_table_costs_no_more_than_it_must)
+TEST(filling_and_emptying_a_table_costs_an_id_per_record)
 {
     static const uint32_t counts[] = {1, 513, 2048, 2049, 6144, 6145, 7000, 14337};
     for (size_t n = 0; n < sizeof(counts) / sizeof(*counts); n++) {
         begin_table(60);
-        while (takes < 100000 && used_up() < 50000) {
+        while (takes < 50000) {
             while (taken_count < counts[n])
                 take();
             give_until(0);
@@ -111,29 +107,7 @@ TEST(filling_and_emptying_a_table_costs_no_more_than_it_must)
     }
 }
 
-/* As few of each block as allow it a new round, and then one is taken. */
-TEST(rounds_that_are_worth_least_cost_five_ids_a_record)
-{
-    begin_table(60);
-    while (taken_count < 20 * BLOCK_SLOTS)
-        take();
-    for (unsigned round = 0; round < 30; round++) {
-        for (uint32_t number = 4; number < 4 + 19; number++) {
-            unsigned left = BLOCK_ROOM;
-            for (uint32_t i = taken_count; i-- > 0 && left > 0;)
-                if (taken[i] >> BLOCK_BITS == number) {
-                    give(i);
-                    left--;
-                }
-            take();
-        }
-        while (taken_count < 20 * BLOCK_SLOTS)
-            take();
-    }
-    end_table();
-}
-
-TEST(random_lives_cost_no_more_than_they_must)
+TEST(random_lives_cost_an_id_per_record)
 {
     uint64_t random = 7;
     begin_table(60);
@@ -143,62 +117,67 @@ TEST(random_lives_cost_no_more_than_they_must)
             take();
         while (taken_count > level)
             give((uint32_t)random_below(&random, taken_count));
+        if (level % 4 == 0)
+            fl__loop_table_trim(&table);
     }
     end_table();
 }
 
-/* A table with 60 blocks of 6 rounds each has 184,320 IDs: what is left of one is worth as much as a new one. */
+/* Only slots of living records may have generations left. */
 TEST(a_worn_table_has_room_to_the_end_and_then_starts_over)
 {
+    struct loop_entry e;
     begin_table(6);
     for (unsigned i = 0; i < 100; i++)
         take();
-    while (takes < 60 * 6 * BLOCK_SLOTS * 9 / 10) {
-        while (taken_count < 2000)
-            take();
-        give_until(100);
+    while (takes < (USABLE - 2000) * 6) {
+        take();
+        if (taken_count == 2000 || takes % 3 == 0)
+            give(100 + (uint32_t)(takes % (taken_count - 100)));
     }
-    uint64_t last = takes;
-    while (table.chunk[2].worn > 0) {
-        struct loop_record *record;
-        CHECK_EQ(fl__loop_table_take(&table, &record), 0);
+    give_until(100);
+    for (unsigned n = 0; n < 2 * USABLE; n++) {
+        CHECK_EQ(fl__loop_table_take(&table, &e), 0);
         for (unsigned i = 0; i < 100; i++)
-            CHECK(record->slot != taken[i]);
-        table_put(&table, record);
-        CHECK(++last < 2ull * 60 * 6 * BLOCK_SLOTS);
+            CHECK(e.slot != taken[i]);
+        table_put(&table, e);
     }
     CHECK_EQ(table.live, 100);
-    for (unsigned k = 0; k < TABLE_CHUNKS; k++)
-        CHECK_EQ(table.chunk[k].worn, 0);
     fl__loop_table_destroy(&table);
 }
 
-TEST(an_empty_chunk_that_is_worn_is_given_back)
+TEST(a_table_in_which_all_slots_are_taken_is_full)
 {
-    begin_table(3);
-    while (table.chunk[1].worn < 8) {
-        while (taken_count < 5000)
-            take();
-        give_until(1);
+    struct loop_entry e;
+    begin_table(2);
+    while (taken_count < USABLE)
+        take();
+    CHECK_EQ(fl__loop_table_take(&table, &e), FL_CAPACITY_EXCEEDED);
+    for (unsigned i = 0; i < 10; i++) {
+        give(i * 1000);
+        CHECK_EQ(fl__loop_table_take(&table, &e), 0);
+        taken[taken_count++] = e.slot;
+        CHECK_EQ(fl__loop_table_take(&table, &e), FL_CAPACITY_EXCEEDED);
     }
-    while (taken_count < 5000)
-        take();
-    give_until(1);
-    CHECK(table_is_mapped(&table, table_capacity(0)) && !table_is_mapped(&table, table_capacity(1)));
-    CHECK(table_is_mapped(&table, table_capacity(2)));
     fl__loop_table_destroy(&table);
 }
 
-TEST(empty_chunks_are_given_back_except_for_one)
+/* The slots of one chunk and the smallest of the empty ones keep their records; tags are kept everywhere. */
+TEST(the_memory_of_empty_chunks_is_given_back_except_for_one)
 {
+    enum { ALL = sizeof(struct loop_record) + sizeof(uint32_t) };
     begin_table(60);
-    while (taken_count < 30000)
+    while (taken_count < USABLE)
         take();
-    for (unsigned k = 0; k < 4; k++)
-        CHECK(table_is_mapped(&table, table_capacity(k)));
+    CHECK_EQ(fl__loop_table_bytes(&table), USABLE * ALL);
     give_until(1);
-    CHECK(table_is_mapped(&table, table_capacity(0)) && table_is_mapped(&table, table_capacity(1)));
-    CHECK(!table_is_mapped(&table, table_capacity(2)) && !table_is_mapped(&table, table_capacity(3)));
+    CHECK_EQ(fl__loop_table_bytes(&table), USABLE * ALL);
+    CHECK(table.may_trim);
+    fl__loop_table_trim(&table);
+    CHECK_EQ(fl__loop_table_bytes(&table), USABLE * ALL - (USABLE - 3 * 2048) * sizeof(struct loop_record));
+    while (taken_count < USABLE)
+        take();
+    CHECK_EQ(fl__loop_table_bytes(&table), USABLE * ALL);
     end_table();
 }
 
@@ -208,7 +187,8 @@ TEST(a_loop_that_is_worn_out_makes_as_many_timers_as_ever)
     static fl_timer_id ids[6200];
     fl_timer_id id;
     begin();
-    loop->table.last_generation = 7;
+    loop->table.worn_tag = 7 << TAG_GENERATION_SHIFT;
+    loop->table.last = LAST_CHUNK;
     loop->table.limit = 10000;
     for (unsigned round = 0; round < 40; round++) {
         for (unsigned i = 0; i < 6200; i++)
