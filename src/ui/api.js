@@ -45,14 +45,10 @@ async function problemOf(response) {
   return problem;
 }
 
-export async function open(method, where, { query, body, type, signal, headers } = {}) {
+export async function open(method, where, { query, body, signal, headers } = {}) {
   const init = { method, signal, headers: { 'Foliot-UI': '1', ...headers }, cache: 'no-store', credentials: 'same-origin' };
-  if (body !== undefined) {
-    init.body = type ? body : JSON.stringify(body);
-    init.headers['Content-Type'] = type ?? 'application/json';
-  } else if (method !== 'GET' && method !== 'DELETE') {
-    init.headers['Content-Type'] = 'application/json';
-  }
+  if (method !== 'GET' && method !== 'DELETE') init.headers['Content-Type'] = 'application/json';
+  if (body !== undefined) init.body = JSON.stringify(body);
   let response;
   try {
     response = await fetch(url(where, query), init);
@@ -64,27 +60,22 @@ export async function open(method, where, { query, body, type, signal, headers }
   return response;
 }
 
+// Numbers that JavaScript cannot hold keep their digits, where the browser can tell them.
+export const exact = (key, value, context) => (Number.isInteger(value) && !Number.isSafeInteger(value) && context?.source ? JSON.rawJSON(context.source) : value);
+
 async function request(method, where, options) {
   const response = await open(method, where, options);
   const content = await response.text();
   if (!content) return true;
-  if (options?.type) return content;
   try {
-    return JSON.parse(content);
+    return JSON.parse(content, exact);
   } catch {
     throw new Problem(response.status, { detail: 'The response is not JSON. Is there a proxy that needs a login?' });
   }
 }
 
-export const get = (where, query, signal) => request('GET', where, { query, signal });
+export const get = (where, query) => request('GET', where, { query });
 export const post = (where, body, query) => request('POST', where, { body, query });
 export const put = (where, body) => request('PUT', where, { body });
 export const patch = (where, body) => request('PATCH', where, { body });
 export const remove = (where, query) => request('DELETE', where, { query });
-
-// One request for many timers. The result is a list of problems, one for each line that the server refused.
-export async function batch(lines) {
-  const body = lines.map((line) => `${JSON.stringify(line)}\n`).join('');
-  const answer = await request('POST', 'v1/batch', { body, type: 'application/x-ndjson' });
-  return answer.trim().split('\n').filter(Boolean).map((line) => JSON.parse(line)).filter((line) => !line.ok).map((line) => line.problem);
-}

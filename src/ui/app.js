@@ -2,17 +2,19 @@
 // Starts the dashboard: who is the viewer, which page does the address name, is the server there. A page is a module with
 // show(view, route, page); it returns {stop} or nothing. The sample stream is shared: it stays open while pages change.
 
-import { get, path, remove, whenUnauthorized } from './api.js';
+import { get, path, remove, url, whenUnauthorized } from './api.js';
+import { authorization } from './commands.js';
 import { attempt } from './dialog.js';
-import { add, button, div, h, iso, p, swap, text } from './dom.js';
+import { add, button, div, h, h1, iso, p, swap, text } from './dom.js';
 import { help, listen } from './keys.js';
-import { stream } from './live.js';
-import { go, link, parse } from './router.js';
+import { changed, stream, throttle } from './live.js';
+import { go, link, parse, withParam } from './router.js';
 import { allSpaces, keepSpace, lastSpace, setClock, state } from './state.js';
-import { tick, zoneLabel } from './time.js';
+import { span, tick, zoneLabel } from './time.js';
 
 // within: the page needs a namespace; one: the module for one thing of the list.
 const PAGES = {
+  __proto__: null,
   now: { label: 'Now' },
   timers: { label: 'Timers', within: true, one: 'timer' },
   schedules: { label: 'Schedules', within: true, one: 'schedule' },
@@ -29,6 +31,7 @@ const LINK_TEXT = { live: 'Live', connecting: 'Connecting…', hidden: 'Paused',
 
 const byId = (id) => document.getElementById(id);
 const main = byId('main');
+const menu = byId('menu');
 const spaceInput = byId('namespace');
 const linkState = byId('link');
 let current = null; // {route, stop, view}
@@ -36,13 +39,17 @@ let samples = null; // {namespace, close}
 let onSample = () => {};
 let onBack = () => {};
 let first = ''; // a namespace that exists
+let upgraded = false; // modules that are not loaded yet are those of another version
 
 function setLink(value, problem) {
   const back = value === 'live' && state.link !== 'live' && samples?.opened;
   if (value !== 'connecting' || state.link !== 'lost') state.link = value;
   linkState.className = `state ${state.link}`;
   text(linkState, problem ? problem.message : LINK_TEXT[state.link]);
-  if (back) Promise.resolve(onBack()).catch(() => {});
+  if (back) {
+    Promise.resolve(onBack()).catch(() => {});
+    get('version').then(({ version }) => (upgraded = version !== state.version)).catch(() => {});
+  }
   if (value === 'live' && samples) samples.opened = true;
 }
 
@@ -57,6 +64,7 @@ function openSamples(namespace) {
       if (type !== 'sample') return;
       setClock(data.at);
       onSample(data);
+      if (!page.firstSpace() && data.gauges.pending) suggest().then(page.reload).catch(() => {});
     },
   });
   samples.close = opened.close;
@@ -65,17 +73,25 @@ function openSamples(namespace) {
 const page = {
   firstSpace: () => (allSpaces() ? lastSpace() || first : state.who.namespaces.includes(lastSpace()) ? lastSpace() : state.who.namespaces[0] ?? ''),
   // Samples of the namespace ('' for all) come to `sample`; `back` loads the page's data again after the server was away.
+  // A page that the viewer has left meanwhile gets none.
   follow(namespace, sample, back) {
+    if (current !== this.mine) return;
     onSample = sample;
     onBack = back;
     openSamples(namespace || (allSpaces() ? '' : page.firstSpace()));
+  },
+  // Loads the page's data again when something has changed, and after the server was away.
+  refresh(namespace, load, { every = 2000, when = changed, unless = () => false } = {}) {
+    const again = throttle(() => current !== this.mine || unless() || load().catch(() => {}), every);
+    this.follow(namespace, (sample) => when(sample) && again(), load);
+    return again;
   },
   reload: () => navigate(true),
   welcome, // what to do first
 };
 
 function showProblem(view, problem) {
-  swap(view, h('h1', {}, problem.status === 404 ? 'Not found' : 'This page cannot be shown'),
+  swap(view, h1(problem.status === 404 ? 'Not found' : 'This page cannot be shown'),
     h('p', { class: 'error', role: 'alert' }, problem.message), button('Try again', () => navigate(true)));
 }
 
@@ -88,8 +104,7 @@ function drawNav(route) {
   const within = page.firstSpace();
   swap(byId('nav'), h('ul', {}, Object.entries(PAGES).filter(([, item]) => item.label && (item.shown?.() ?? true)).map(([id, item]) =>
     h('li', {}, h('a', {
-      href: item.within && within ? link(id, [within]) : link(id),
-      'aria-current': id === route.page || (id === 'schedules' && route.page === 'new-schedule') ? 'page' : null,
+      href: item.within && within ? link(id, [within]) : link(id), 'aria-current': id === route.page || (id === 'schedules' && route.page === 'new-schedule') ? 'page' : null,
     }, item.label)))));
 }
 
@@ -100,28 +115,34 @@ function drawFoot() {
   };
   swap(byId('foot'), token !== null && p('Token ', h('b', {}, h('bdi', {}, token)), !rights.includes('write') && ', read-only'),
     p(`Times in ${zoneLabel()}`), state.test && p('This server has a test clock.'),
-    state.skew !== 0 && h('p', { class: 'warn' }, `This computer's clock differs from the server's by ${Math.round(state.skew / 1000)} s.`),
+    state.skew !== 0 && h('p', { class: 'warn' }, `This computer's clock is ${span(state.skew)} ${state.skew > 0 ? 'behind' : 'ahead of'} the server's.`),
     p(`Foliot ${state.version} · `, button('Keys', help, 'link'), session && [' · ', button('Sign out', signOut, 'link')]));
 }
 
 function welcome(view) {
-  add(view, h('div', { class: 'empty' }, p('This server has no timers yet. Create the first one:'), h('pre', { tabindex: 0 }, `curl -X PUT ${new URL('../v1/timers/demo/tea', document.baseURI).href} -H 'Content-Type: application/json' -d '{"after":"5m"}'`)));
+  add(view, h('div', { class: 'empty' }, p('This server has no timers yet. Create the first one:'), h('pre', { tabindex: 0 }, `curl -X PUT ${url(path('timers', 'demo', 'tea')).href}${authorization()} -H 'Content-Type: application/json' -d '{"after":"5m"}'`)));
 }
 
-async function render(route, view) {
+async function render(route, view, own) {
   const entry = PAGES[route.page];
   if (!entry) throw Object.assign(new Error(`There is no page "${iso(route.page)}".`), { status: 404 });
   if (entry.within && route.parts.length === 0) {
     const namespace = page.firstSpace();
     if (namespace) return location.replace(link(route.page, [namespace], route.query));
-    add(view, h('h1', {}, PAGES[route.page].label ?? 'No namespace yet'));
+    add(view, h1(PAGES[route.page].label ?? 'No namespace yet'));
     return welcome(view);
   }
   const module = await import(`./page-${route.parts.length > 1 && entry.one ? entry.one : entry.module ?? route.page}.js`);
-  return module.show(view, route, page);
+  return module.show(view, route, own);
+}
+
+function openMenu(open) {
+  document.body.classList.toggle('menu', open);
+  menu.setAttribute('aria-expanded', String(open));
 }
 
 async function navigate(quiet) {
+  if (upgraded && quiet !== true) return location.reload();
   const route = parse(location.hash);
   const view = div(`page page-${route.page}`);
   const mine = { route, view, stop: () => {} };
@@ -132,17 +153,17 @@ async function navigate(quiet) {
   const namespace = spaceOf(route);
   if (namespace) keepSpace(namespace);
   spaceInput.value = namespace;
-  document.body.classList.remove('menu');
+  openMenu(false);
   drawNav(route);
   openSamples(namespace || (allSpaces() ? '' : page.firstSpace()));
   swap(main, view);
-  document.title = `${PAGES[route.page]?.label ?? 'Foliot'}${namespace ? ` · ${iso(namespace)}` : ''} · Foliot`;
+  document.title = [...route.parts.slice(1).map(iso), PAGES[route.page]?.label, namespace && iso(namespace), 'Foliot'].filter(Boolean).join(' · ');
   if (quiet !== true) {
     window.scrollTo(0, 0);
     main.focus({ preventScroll: true });
   }
   try {
-    const result = await render(route, view);
+    const result = await render(route, view, { ...page, mine });
     if (current === mine) mine.stop = result?.stop ?? mine.stop;
     else result?.stop?.();
   } catch (problem) {
@@ -166,7 +187,7 @@ function chooseSpace() {
   if (!namespace && PAGES[id]?.within) spaceInput.value = was; // these pages need one
   if (namespace === was || spaceInput.value === was) return;
   if (PAGES[id]?.within) go(link(id === 'new-schedule' ? 'schedules' : id, [namespace]));
-  else if (id === 'now' || id === 'live') go(link(id, [], namespace ? { namespace } : {}));
+  else if (id === 'now' || id === 'live') go(link(id, [], withParam(current.route.query, 'namespace', namespace)));
   else go(namespace ? link('timers', [namespace]) : link('namespaces'));
 }
 
@@ -185,7 +206,10 @@ function listenSpace() {
 
 // --- Start ---
 
-async function signIn() {
+let signingIn = false;
+whenUnauthorized(async () => {
+  if (signingIn) return;
+  signingIn = true;
   samples?.close();
   samples = null;
   current?.stop();
@@ -195,13 +219,6 @@ async function signIn() {
   swap(main, view);
   const { show } = await import('./page-signin.js');
   show(view, () => location.reload());
-}
-
-let signingIn = false;
-whenUnauthorized(() => {
-  if (signingIn) return;
-  signingIn = true;
-  signIn();
 });
 
 async function begin() {
@@ -218,8 +235,12 @@ async function start() {
     await begin();
   } catch (problem) {
     if (problem.status === 401) return;
+    if (problem.status === 403) { // the token may not read
+      drawFoot();
+      return showProblem(main, problem);
+    }
     // The server is away: say so, and begin when it is there.
-    swap(main, h('h1', {}, 'No connection'), h('p', { class: 'error', role: 'alert' }, problem.message, ' Trying again…'));
+    swap(main, h1('No connection'), h('p', { class: 'error', role: 'alert' }, problem.message, ' Trying again…'));
     setTimeout(start, 2000);
     return;
   }
@@ -231,8 +252,7 @@ async function start() {
     event.preventDefault();
     main.focus();
   });
-  const menu = byId('menu');
-  menu.addEventListener('click', () => menu.setAttribute('aria-expanded', String(document.body.classList.toggle('menu'))));
+  menu.addEventListener('click', () => openMenu(!document.body.classList.contains('menu')));
   setInterval(() => document.hidden || tick(), 1000);
   navigate(true);
 }

@@ -2,20 +2,21 @@
 // Charts in SVG. Each series is one path, whatever the number of bars, so drawing again is cheap. The readout above a chart
 // follows the pointer, and the arrow keys when the chart has the focus.
 
-import { brief, count, h, s, text } from './dom.js';
+import { brief, h, s, text } from './dom.js';
 
 const LEFT = 44;
 const BOTTOM = 18;
 const TOP = 8;
 
 function niceMax(max) {
-  if (max <= 4) return 4;
+  if (max <= 10) return Math.max(4, 2 * Math.ceil(max / 2)); // half of it has no fraction
   const power = 10 ** Math.floor(Math.log10(max));
   return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= max);
 }
 
-// The frame that all charts share. draw(svg, width, height) fills it; describe(i) is the readout of column i.
-function frame({ title, height, legend = [], columns, draw, describe }) {
+// The frame that all charts share. draw(layer, data, width, step) fills it; height is in sixteenths of a rem.
+// Returns {el, set({values: [[…] per series or row], ticks: [{i, label}], describe(i)})}; describe is the readout of column i.
+function frame({ title, height, legend = [], draw, summary }) {
   const readout = h('output', { class: 'readout', 'aria-live': 'polite' });
   const svg = s('svg', { role: 'img', tabindex: 0, class: 'chart' });
   const el = h('figure', {}, h('figcaption', {}, h('span', { class: 'title' }, title),
@@ -24,28 +25,29 @@ function frame({ title, height, legend = [], columns, draw, describe }) {
   const layer = s('g', {});
   svg.append(cursor, layer);
   svg.style.height = `${height / 16}rem`;
+  let data = { values: [[]], ticks: [] };
   let at = -1;
   let width = 0; // in units of a sixteenth of a rem, so that text grows with the page's
   let unit = 1; // pixels
 
+  const columns = () => data.values[0].length;
   const step = () => (width - LEFT) / Math.max(columns(), 1);
   const point = (i) => {
     at = i >= 0 && i < columns() ? i : -1;
-    if (at < 0) cursor.setAttribute('hidden', '');
-    else cursor.removeAttribute('hidden');
+    cursor.toggleAttribute('hidden', at < 0);
     cursor.setAttribute('x', LEFT + at * step());
     cursor.setAttribute('width', Math.max(step(), 1));
-    text(readout, at < 0 ? '' : describe(at));
+    text(readout, at < 0 ? '' : data.describe(at));
   };
   const redraw = () => {
     if (width < LEFT + 20) return;
     layer.replaceChildren();
-    draw(layer, width, height);
+    draw(layer, data, width, step());
+    axis(layer, data.ticks, width, height, step());
     if (at >= 0) point(at);
   };
   svg.addEventListener('pointermove', (event) => point(Math.floor((event.offsetX / unit - LEFT) / step())));
-  svg.addEventListener('pointerleave', () => point(-1));
-  svg.addEventListener('blur', () => point(-1));
+  for (const type of ['pointerleave', 'blur']) svg.addEventListener(type, () => point(-1));
   svg.addEventListener('keydown', (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move) return;
@@ -58,10 +60,17 @@ function frame({ title, height, legend = [], columns, draw, describe }) {
     svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     redraw();
   }).observe(el);
-  return { el, redraw, label: (value) => svg.setAttribute('aria-label', value) };
+  return {
+    el,
+    set(next) {
+      data = next;
+      svg.setAttribute('aria-label', `${title}. ${summary(data.values)}. Use the arrow keys to read the columns.`);
+      redraw();
+    },
+  };
 }
 
-function axis(layer, width, height, ticks, stepWidth) {
+function axis(layer, ticks, width, height, stepWidth) {
   let free = 0;
   for (const { i, label } of ticks) {
     const x = LEFT + i * stepWidth;
@@ -73,88 +82,62 @@ function axis(layer, width, height, ticks, stepWidth) {
   }
 }
 
-// bars({title, height, series: [[name, class]]}) -> {el, set({values: [[…] per series], ticks, describe})}.
-export function bars({ title, height = 130, series, summary }) {
-  let data = { values: series.map(() => []), ticks: [], describe: () => '' };
-  const chart = frame({
-    title, height, legend: series.length > 1 ? series : [], columns: () => data.values[0].length,
-    describe: (i) => data.describe(i), draw,
-  });
+const level = (width, y) => s('line', { x1: LEFT, x2: width, y1: y, y2: y, class: 'grid' });
+const mark = (y, label) => s('text', { x: LEFT - 6, y, 'text-anchor': 'end' }, label);
 
-  function draw(layer, width) {
-    const n = data.values[0].length;
-    const stepWidth = (width - LEFT) / Math.max(n, 1);
-    const gap = stepWidth > 4 ? Math.min(stepWidth * 0.2, 3) : 0;
-    const sums = data.values[0].map((_, i) => data.values.reduce((sum, list) => sum + list[i], 0));
-    const top = niceMax(Math.max(...sums, 0));
-    const plot = height - TOP - BOTTOM;
-    for (const value of [0, top / 2, top]) {
-      const y = height - BOTTOM - (value / top) * plot;
-      layer.append(s('line', { x1: LEFT, x2: width, y1: y, y2: y, class: 'grid' }),
-        s('text', { x: LEFT - 6, y: y + 3.5, 'text-anchor': 'end' }, brief(value)));
-    }
-    const under = new Array(n).fill(0);
-    data.values.forEach((list, k) => {
-      let d = '';
-      list.forEach((value, i) => {
-        if (value <= 0) return;
-        const y = height - BOTTOM - (under[i] / top) * plot;
-        const tall = Math.max((value / top) * plot, 1);
-        d += `M${(LEFT + i * stepWidth + gap / 2).toFixed(2)} ${y.toFixed(2)}v${(-tall).toFixed(2)}h${Math.max(stepWidth - gap, 0.8).toFixed(2)}v${tall.toFixed(2)}z`;
-        under[i] += value;
+// Stacked bars. series: [[name, class]].
+export function bars({ title, series, summary }) {
+  const height = 150;
+  const plot = height - TOP - BOTTOM;
+  return frame({
+    title, height, legend: series, summary,
+    draw(layer, { values }, width, stepWidth) {
+      const gap = stepWidth > 4 ? Math.min(stepWidth * 0.2, 3) : 0;
+      const top = niceMax(Math.max(...values[0].map((_, i) => values.reduce((sum, list) => sum + list[i], 0)), 0));
+      for (const value of [0, top / 2, top]) {
+        const y = height - BOTTOM - (value / top) * plot;
+        layer.append(level(width, y), mark(y + 3.5, brief(value)));
+      }
+      const under = values[0].map(() => 0);
+      values.forEach((list, k) => {
+        let d = '';
+        list.forEach((value, i) => {
+          if (value <= 0) return;
+          const y = height - BOTTOM - (under[i] / top) * plot;
+          const tall = Math.max((value / top) * plot, 1);
+          d += `M${(LEFT + i * stepWidth + gap / 2).toFixed(2)} ${y.toFixed(2)}v${(-tall).toFixed(2)}h${Math.max(stepWidth - gap, 0.8).toFixed(2)}v${tall.toFixed(2)}z`;
+          under[i] += value;
+        });
+        if (d) layer.append(s('path', { d, class: `bar ${series[k][1]}` }));
       });
-      if (d) layer.append(s('path', { d, class: `bar ${series[k][1]}` }));
-    });
-    axis(layer, width, height, data.ticks, stepWidth);
-  }
-
-  return {
-    el: chart.el,
-    set(next) {
-      data = next;
-      chart.label(`${title}. ${summary ? summary(data) : ''}`);
-      chart.redraw();
     },
-  };
+  });
 }
 
 const LEVELS = 6;
 
-// heat({title, rows: [label]}) -> {el, set({cells: [[…] per row], ticks, describe})}. The first row is at the bottom.
-export function heat({ title, rows }) {
+// A heat map. rows: labels, the first at the bottom.
+export function heat({ title, rows, summary }) {
   const height = TOP + BOTTOM + rows.length * 13;
-  let data = { cells: rows.map(() => []), ticks: [], describe: () => '' };
-  const chart = frame({ title, height, columns: () => data.cells[0].length, describe: (i) => data.describe(i), draw });
-
-  function draw(layer, width) {
-    const n = data.cells[0].length;
-    const stepWidth = (width - LEFT) / Math.max(n, 1);
-    const max = Math.max(...data.cells.map((list) => Math.max(...list, 0)), 1);
-    const wide = (stepWidth > 4 ? stepWidth - 0.5 : stepWidth + 0.1).toFixed(2);
-    const paths = new Array(LEVELS).fill('');
-    data.cells.forEach((list, r) => {
-      const y = height - BOTTOM - (r + 1) * 13;
-      if (r % 2 === 0) layer.append(s('text', { x: LEFT - 6, y: y + 10, 'text-anchor': 'end' }, rows[r]));
-      list.forEach((value, i) => {
-        if (value <= 0) return;
-        const level = Math.min(Math.floor((Math.log(1 + value) / Math.log(1 + max)) * LEVELS), LEVELS - 1);
-        paths[level] += `M${(LEFT + i * stepWidth).toFixed(2)} ${y}h${wide}v12h-${wide}z`;
+  return frame({
+    title, height, summary,
+    draw(layer, { values }, width, stepWidth) {
+      const max = Math.max(...values.flat(), 1);
+      const wide = (stepWidth > 4 ? stepWidth - 0.5 : stepWidth + 0.1).toFixed(2);
+      const paths = new Array(LEVELS).fill('');
+      values.forEach((list, r) => {
+        const y = height - BOTTOM - (r + 1) * 13;
+        if (r % 2 === 0) layer.append(mark(y + 10, rows[r]));
+        list.forEach((value, i) => {
+          if (value <= 0) return;
+          const degree = Math.min(Math.floor((Math.log(1 + value) / Math.log(1 + max)) * LEVELS), LEVELS - 1);
+          paths[degree] += `M${(LEFT + i * stepWidth).toFixed(2)} ${y}h${wide}v12h-${wide}z`;
+        });
       });
-    });
-    layer.append(s('line', { x1: LEFT, x2: width, y1: height - BOTTOM, y2: height - BOTTOM, class: 'grid' }));
-    paths.forEach((d, level) => d && layer.append(s('path', { d, class: `heat heat${level}` })));
-    axis(layer, width, height, data.ticks, stepWidth);
-  }
-
-  return {
-    el: chart.el,
-    set(next) {
-      data = next;
-      const total = data.cells.flat().reduce((sum, value) => sum + value, 0);
-      chart.label(`${title}. ${count(total)} attempts. Use the arrow keys to read the columns.`);
-      chart.redraw();
+      layer.append(level(width, height - BOTTOM));
+      paths.forEach((d, degree) => d && layer.append(s('path', { d, class: `heat heat${degree}` })));
     },
-  };
+  });
 }
 
 // The next seven days of a schedule: a mark per occurrence, a line per midnight, a diamond where clocks change.

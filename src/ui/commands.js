@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Commands to copy. A server with tokens needs one, and a command names the variable that holds it, never the token.
+// Commands to copy. They name the variable that holds the token, never the token.
 
 import { path, url } from './api.js';
 import { state } from './state.js';
@@ -8,20 +8,23 @@ const plain = /^[A-Za-z0-9_./:@%+=,-]+$/;
 
 export const quote = (value) => (plain.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`);
 
-const FIELDS = ['due', 'target', 'headers', 'timeout', 'retry'];
+const FIELDS = ['due', 'target', 'headers', 'timeout', 'retry', 'max_wait', 'merge'];
 
-// The timer as JSON. `content` is the payload as text, which stays as it is.
-function body(timer, content) {
+// The timer as JSON. `content` is the payload as text, which stays as it is. A civil time stays one.
+function body({ local, zone, ...timer }, content) {
+  if (local !== undefined) timer.due = { local, zone };
   const fields = FIELDS.filter((key) => timer[key] !== undefined).map((key) => `${JSON.stringify(key)}:${JSON.stringify(timer[key])}`);
   if (content) fields.push(`${content.binary ? '"payload_base64":' : '"payload":'}${content.text}`);
   return `{${fields.join(',')}}`;
 }
 
+// A server with tokens wants one.
+export const authorization = () => (state.who.token === null ? '' : ' -H "Authorization: Bearer $FOLIOT_TOKEN"');
+
 export function curlCommand(timer, content) {
   const named = timer.name !== undefined;
   const target = url(named ? path('timers', timer.namespace, timer.name) : path('timers', timer.namespace));
-  const auth = state.who.token === null ? '' : ' -H "Authorization: Bearer $FOLIOT_TOKEN"';
-  return `curl${named ? ' -X PUT' : ''} ${quote(target.href)}${auth} -H 'Content-Type: application/json' -d ${quote(body(timer, content))}`;
+  return `curl${named ? ' -X PUT' : ''} ${quote(target.href)}${authorization()} -H 'Content-Type: application/json' -d ${quote(body(timer, content))}`;
 }
 
 export function foliotCommand(timer, content) {
@@ -34,5 +37,6 @@ export function foliotCommand(timer, content) {
   option('--retry', timer.retry && Object.entries(timer.retry).map(([key, value]) => `${key}=${value}`).join(','));
   words.push('--', timer.namespace);
   if (timer.name !== undefined) words.push(timer.name);
-  return words.map(quote).join(' ') + (content?.binary ? " # the payload is binary: add --payload @FILE" : '');
+  const lost = [content?.binary && 'the binary payload', timer.local && 'the time zone', timer.max_wait && 'max_wait', timer.merge && 'merge'].filter(Boolean);
+  return words.map(quote).join(' ') + (lost.length ? ` # without ${lost.join(', ')}` : '');
 }

@@ -16,7 +16,7 @@ export async function guard(line, action, mark = () => {}) {
 }
 
 // Shows a modal dialog. `act` runs when the viewer confirms; while it runs, the dialog stays, and its error is shown there.
-// Resolves with the result of `act`, or with undefined if the viewer closed the dialog.
+// Resolves with the result of `act`, also if the viewer closes the dialog meanwhile, or with undefined if it did not run.
 export function ask({ title, body, action, danger = false, act = () => true }) {
   return new Promise((resolve) => {
     const id = newId();
@@ -30,8 +30,9 @@ export function ask({ title, body, action, danger = false, act = () => true }) {
         await guard(error, async () => {
           result = await act();
           dialog.close();
-        });
+        }, (problem) => dialog.open || toast(problem.message, 'bad'));
         submit.disabled = false;
+        if (!dialog.isConnected) resolve(result);
       },
     }, h('h2', { id }, title), div('body', body), error,
     div('actions', button('Close', () => dialog.close(), 'quiet'), action && submit));
@@ -39,7 +40,7 @@ export function ask({ title, body, action, danger = false, act = () => true }) {
       'aria-labelledby': id,
       onclose: () => {
         dialog.remove();
-        resolve(result);
+        if (!submit.disabled) resolve(result);
       },
     }, form);
     document.body.append(dialog);

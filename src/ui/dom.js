@@ -25,15 +25,22 @@ export const h = (tag, props, ...children) => fill(document.createElement(tag), 
 export const div = (kind, ...children) => h('div', { class: kind }, children);
 export const muted = (...children) => h('span', { class: 'muted' }, children);
 export const p = (...children) => h('p', {}, children);
+export const h1 = (...children) => h('h1', {}, children);
 export const h2 = (title) => h('h2', {}, title);
+export const a = (href, ...children) => h('a', { href }, children);
 export const gap = () => h('span', { class: 'grow' });
 export const errorLine = () => h('p', { class: 'error', role: 'alert', hidden: true });
 
 export const s = (tag, props, ...children) => fill(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
 
+// The focus stays at the same button or link.
 export function swap(el, ...children) {
+  const all = () => [...el.querySelectorAll('a, button')];
+  const at = all().indexOf(document.activeElement);
   el.replaceChildren();
-  return add(el, children);
+  add(el, children);
+  all()[at]?.focus();
+  return el;
 }
 
 // Writes only if the text differs: otherwise every update would make a screen reader and the layout work.

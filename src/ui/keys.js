@@ -25,7 +25,7 @@ export function help() {
 
 const rows = () => [...document.querySelectorAll('#main tr[data-row]')];
 const rowOf = (el) => el?.closest?.('tr[data-row]');
-const focusIn = (row) => (row.querySelector('a, button') ?? row.querySelector('input'))?.focus();
+const focusIn = (row) => (row.querySelector('a, button') ?? row.querySelector('input') ?? Object.assign(row, { tabIndex: -1 })).focus();
 
 function move(step) {
   const all = rows();

@@ -4,51 +4,46 @@
 
 import { get, PAGE } from './api.js';
 import { ask, attempt, toast } from './dialog.js';
-import { button, count, div, field, h, p, plural, select, swap } from './dom.js';
-import { throttle } from './live.js';
+import { button, count, div, field, h, p, plural, swap } from './dom.js';
 import { link, pick, setQuery, withParam } from './router.js';
-import { fromInput, toInput } from './time.js';
+import { control } from './sheet.js';
+import { fromInput } from './time.js';
 
 // --- The filter: its fields are parameters of the API, and the page's address holds the same query ---
 
 const TYPING_MS = 350;
 
-function control(item, value, changed) {
-  if (item.options) return select(item.options, value, { 'data-search': item.search, onchange: (event) => changed(event.target.value, 0) });
-  if (item.time) {
-    return h('input', { type: 'datetime-local', step: 1, value: toInput(value), onchange: (event) => changed(fromInput(event.target.value), 0) });
-  }
-  return h('input', {
-    type: item.search ? 'search' : 'text', value: value ?? '', spellcheck: 'false', autocomplete: 'off', maxlength: 1000, placeholder: item.example ?? '',
-    'data-search': item.search, oninput: (event) => changed(event.target.value, TYPING_MS), onchange: (event) => changed(event.target.value, 0),
-  });
-}
-
-// fields: [{param, label, search, time, options, example}]. apply() reloads the list with route.query.
+// fields: those of a sheet; apply() reloads the list with route.query.
 export function filterBar(route, fields, apply) {
   let timer = 0;
-  const change = (param) => (value, delay) => {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      if ((route.query.get(param) ?? '') === value) return;
-      setQuery(route, withParam(withParam(route.query, param, value), 'cursor', ''));
-      showClear();
-      apply();
-    }, delay);
+  const place = (item) => {
+    const { key, label, time } = item;
+    const input = control(item, route.query.get(key));
+    const change = ({ type }) => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        const value = time ? fromInput(input.value) : input.value;
+        if ((route.query.get(key) ?? '') === value) return;
+        setQuery(route, withParam(withParam(route.query, key, value), 'cursor', ''));
+        showClear();
+        apply();
+      }, type === 'input' ? TYPING_MS : 0);
+    };
+    input.addEventListener('change', change);
+    if (!time) input.addEventListener('input', change);
+    return field(label, input);
   };
   const clear = button('Clear filter', () => {
     clearTimeout(timer);
-    setQuery(route, new URLSearchParams());
+    setQuery(route, pick(route.query, ['namespace']));
     build();
     showClear();
     apply();
   }, 'quiet');
   const bar = h('form', { class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault() });
-  const build = () => bar.replaceChildren(
-    ...fields.map((item) => field(item.label, control(item, route.query.get(item.param), change(item.param)))),
-    clear);
+  const build = () => bar.replaceChildren(...fields.map(place), clear);
   const showClear = () => {
-    clear.hidden = [...route.query.keys()].length === 0;
+    clear.hidden = ![...route.query.keys()].some((key) => key !== 'namespace');
   };
   build();
   showClear();
@@ -59,35 +54,37 @@ export const hasFilter = (query, params) => params.some((param) => query.get(par
 
 // --- The list ---
 
-export const changed = (sample) => Object.values(sample.counts).some((n) => n > 0);
-
-// list: a table; where: path; rows: key of the answer; params: filter of the API; fields: of the filter bar;
-// what: name of a row; also(query): loads what else the page shows; refresh: {namespace, every, when(sample), unless}.
-// Returns {bar, foot, load, reload, stop}.
-export function listing({ route, page, list, where, rows, params, fields, what, rowsPerPage = PAGE, extra = {}, also, refresh }) {
+// list: a table; where: path; rows: key of the answer; fields: of the filter bar; params: of the API besides;
+// what: name of a row; order: the time by which a page is sorted, because the server sorts roughly; also(query): loads what else
+// the page shows; refresh: {namespace, every, when(sample), unless}.
+// Returns {bar, foot, load, reload, filter}.
+export function listing({ route, page, list, where, rows, params = [], fields, what, order, rowsPerPage = PAGE, extra = {}, also, refresh }) {
   const foot = div();
   let asked = 0;
+  let missed = false; // something has changed while the viewer worked in the list
 
   function filter(more = []) {
-    const query = pick(route.query, [...params, ...more]);
+    const query = pick(route.query, [...fields.map(({ key }) => key), ...params, ...more]);
     if (params.includes('host') && route.query.has('host')) query.set('host', route.query.get('host')); // empty: without a target
     return query;
   }
 
   async function load() {
     const mine = ++asked;
+    missed = false;
     const query = filter(['limit', 'cursor']);
     query.set('limit', Math.min(Number(query.get('limit')) || rowsPerPage, 200));
     for (const [key, value] of Object.entries(extra)) query.set(key, value);
     const [answer] = await Promise.all([get(where, query), also?.()]);
     if (mine !== asked) return; // the filter has changed meanwhile
     const found = answer[rows];
+    if (order) found.sort((a, b) => Date.parse(a[order]) - Date.parse(b[order]));
     const to = (cursor) => link(route.page, route.parts, withParam(route.query, 'cursor', cursor));
-    list.set(found);
+    list.set(found, found.length === 0 && answer.cursor && p('No match so far; there is more to search.'));
     swap(foot, h('div', { class: 'pager' },
-      h('span', { class: 'muted grow' }, found.length === 0 && answer.cursor ? 'No match so far; there is more to search.' : `${plural(found.length, what)} on this page`),
+      h('span', { class: 'muted grow' }, `${plural(found.length, what)} on this page`),
       route.query.get('cursor') && h('a', { href: to(''), class: 'button' }, 'First page'),
-      answer.cursor && h('a', { href: to(answer.cursor), class: 'button', rel: 'next' }, 'Next page')));
+      answer.cursor && h('a', { href: to(answer.cursor), class: 'button', rel: 'next' }, found.length ? 'Next page' : 'Search on')));
   }
 
   const reload = () => load().catch((problem) => toast(problem.message, 'bad'));
@@ -95,9 +92,19 @@ export function listing({ route, page, list, where, rows, params, fields, what, 
     list.clear();
     reload();
   });
-  const again = throttle(() => list.busy() || refresh.unless?.() || load().catch(() => {}), refresh.every);
-  page.follow(refresh.namespace, (sample) => (refresh.when ?? changed)(sample) && again(), load);
-  return { bar, foot, load, reload, filter, stop: () => again.cancel() };
+  const unless = () => {
+    missed = list.busy();
+    return missed || refresh.unless?.();
+  };
+  const again = page.refresh(refresh.namespace, load, { ...refresh, unless });
+  for (const type of ['pointerleave', 'focusout', 'click']) list.el.addEventListener(type, () => missed && again());
+  return { bar, foot, load, reload, filter };
+}
+
+// Acts on the selected rows, and says on how many: done(n).
+export async function each(rows, act, done) {
+  const problems = (await Promise.all(rows.map((row) => act(row).then(() => null, (problem) => problem)))).filter(Boolean);
+  toast(`${done(rows.length - problems.length)} ${problems[0]?.message ?? ''}`, problems[0] && 'bad');
 }
 
 // Counts what the filter matches, lets the viewer confirm the count, and acts. run(filter) sends the request.

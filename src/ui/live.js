@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Server-sent events over fetch: unlike EventSource it can resume with Last-Event-ID after the tab was hidden, and it shows
-// the status of a refused request. A stream is open only while the tab is visible. What the page draws is held back until a
-// quarter of a second after it drew last, whatever the load.
+// the status of a refused request. A stream is open only while the tab is visible.
 
 import { open } from './api.js';
 
@@ -9,20 +8,18 @@ const SILENCE_MS = 40000; // the server sends a comment more often than this
 const RETRY_MAX_MS = 5000;
 const DRAW_MS = 250;
 
-// Splits a stream of text into events. `feed` may end in the middle of a line.
-export function parser(onEvent) {
+// Splits a stream of text into events; the data of the server's events is one line. A chunk may end in the middle of a line.
+function parser(onEvent) {
   let rest = '';
-  let event = { type: 'message', data: '', id: undefined };
+  let event = {};
   const line = (content) => {
-    if (content === '') {
-      if (event.data) onEvent(event);
-      event = { type: 'message', data: '', id: undefined };
-      return;
+    if (content) {
+      const [, key, value] = /^([^:]*):? ?(.*)$/.exec(content);
+      event[key] = value;
+    } else {
+      onEvent(event);
+      event = {};
     }
-    const [, key, value] = /^([^:]*):? ?(.*)$/s.exec(content);
-    if (key === 'event') event.type = value;
-    else if (key === 'data') event.data += event.data ? `\n${value}` : value;
-    else if (key === 'id') event.id = value;
   };
   return (chunk) => {
     const lines = (rest + chunk).split(/\r?\n/);
@@ -41,9 +38,9 @@ export function stream({ query, onEvent, onState }) {
 
   const read = async (response, alive) => {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    const feed = parser(({ type, data, id }) => {
+    const feed = parser(({ event, data, id }) => {
       if (id !== undefined) lastId = id;
-      onEvent(type, JSON.parse(data));
+      if (data) onEvent(event, JSON.parse(data));
     });
     for (;;) {
       const { value, done } = await reader.read();
@@ -118,12 +115,9 @@ export function throttle(draw, every = DRAW_MS) {
     last = performance.now();
     draw();
   };
-  const ask = () => {
+  return () => {
     if (!pending) pending = setTimeout(run, Math.max(0, last + every - performance.now()));
   };
-  ask.cancel = () => {
-    clearTimeout(pending);
-    pending = 0;
-  };
-  return ask;
 }
+
+export const changed = (sample) => Object.values(sample.counts).some((n) => n > 0);

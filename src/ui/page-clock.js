@@ -3,8 +3,8 @@
 
 import { get, path, post } from './api.js';
 import { attempt, toast } from './dialog.js';
-import { button, div, field, h, h2, plural, text } from './dom.js';
-import { feed } from './feed.js';
+import { button, div, field, h, h1, h2, plural, text } from './dom.js';
+import { feed } from './page-live.js';
 import { can, now, setClock, state } from './state.js';
 import { fromInput, local, tick, toInput, utc } from './time.js';
 
@@ -25,11 +25,11 @@ export async function show(view, route, page) {
   };
   await load();
   if (!state.test) {
-    view.append(h('h1', {}, 'Test clock'), h('p', { class: 'empty' }, 'This server runs on real time. Start a server with --test-clock to advance its clock.'));
+    view.append(h1('Test clock'), h('p', { class: 'empty' }, 'This server runs on real time. Start a server with --test-clock to advance its clock.'));
     return undefined;
   }
   const to = h('input', { type: 'datetime-local', step: 1, value: toInput(new Date(now()).toISOString()) });
-  const by = h('input', { type: 'text', placeholder: '1h30m', autocomplete: 'off', spellcheck: 'false', 'data-search': true });
+  const by = h('input', { type: 'text', placeholder: '1h30m', autocomplete: 'off', 'data-search': true });
   const buttons = [];
   const turn = async (body) => {
     buttons.forEach((one) => (one.disabled = true));
@@ -45,7 +45,7 @@ export async function show(view, route, page) {
   buttons.push(...STEPS.map(([advance, label]) => button(`+${label}`, () => turn({ advance }))),
     button('Advance', () => turn({ advance: by.value.replace(/\s/g, '') }), 'primary'), button('Go there', () => turn({ to: fromInput(to.value) })));
   const events = feed({});
-  view.append(h('h1', {}, 'Test clock'), clock, universal);
+  view.append(h1('Test clock'), clock, universal);
   if (can('admin')) {
     view.append(div('actions start', buttons.slice(0, STEPS.length)),
       div('row fields', field('Advance by', by), buttons.at(-2), field('or to', to), buttons.at(-1)));

@@ -2,8 +2,7 @@
 // Cluster: the servers of the store, and which server owns which shard.
 
 import { get, path } from './api.js';
-import { count, div, h, h2, muted, name, pill, plural, s, swap } from './dom.js';
-import { throttle } from './live.js';
+import { count, div, h, h1, h2, muted, name, pill, plural, s, swap } from './dom.js';
 import { table } from './table.js';
 import { time } from './time.js';
 
@@ -68,19 +67,15 @@ export async function show(view, route, page) {
     ],
   });
   async function load() {
-    data = await get(path('cluster'));
+    const next = await get(path('cluster'));
+    if (JSON.stringify(next) === JSON.stringify(data)) return; // what the viewer points at stays
+    data = next;
     list.set(data.servers.map((server) => ({ ...server, owned: data.shards.filter((one) => one.owner === server.address).length })));
     draw();
   }
-  view.append(h('h1', {}, 'Cluster'), list.el, h2('Shards'), place, note);
-  const refresh = throttle(() => load().catch(() => {}), 1500);
-  const beat = setInterval(() => document.hidden || refresh(), 2000);
+  view.append(h1('Cluster'), list.el, h2('Shards'), place, note);
+  const beat = setInterval(() => document.hidden || load().catch(() => {}), 2000);
   page.follow('', () => {}, load);
   await load();
-  return {
-    stop() {
-      clearInterval(beat);
-      refresh.cancel();
-    },
-  };
+  return { stop: () => clearInterval(beat) };
 }

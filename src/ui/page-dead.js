@@ -3,49 +3,31 @@
 
 import { get, path, post, remove } from './api.js';
 import { parts } from './chart.js';
-import { ask, toast } from './dialog.js';
-import { button, count, div, field, gap, h, h2, muted, name, p, plural, swap } from './dom.js';
-import { byFilter, listing } from './list.js';
-import { columns, label } from './page-timers.js';
+import { ask } from './dialog.js';
+import { button, count, div, field, gap, h, h1, h2, muted, name, p, plural, swap } from './dom.js';
+import { byFilter, each, listing } from './list.js';
+import { BOTH, columns, label } from './page-timers.js';
 import { link, withParam } from './router.js';
 import { can } from './state.js';
 import { table } from './table.js';
 import { time } from './time.js';
 
-const FILTER = ['reason', 'host', 'reason_contains', 'name_contains', 'prefix', 'target_prefix', 'schedule'];
-
-const FIELDS = [
-  { param: 'name_contains', label: 'Name contains', search: true }, { param: 'prefix', label: 'Name begins with' },
-  { param: 'reason_contains', label: 'Reason contains' }, { param: 'target_prefix', label: 'Target begins with', example: 'https://' },
-  { param: 'schedule', label: 'Schedule' },
-];
-
 const FINAL = 'They cannot be redriven afterwards.';
-
-async function each(rows, act, done) {
-  let failed = null;
-  for (const row of rows) {
-    try {
-      await act(row);
-    } catch (problem) {
-      failed = problem;
-    }
-  }
-  toast(failed ? failed.message : done, failed ? 'bad' : '');
-}
+const redriven = (n) => `Redriven: ${plural(n, 'timer')}.`;
+const deleted = (n) => `Deleted ${plural(n, 'dead letter')}.`;
 
 function redriveMatching(namespace, filter, reload) {
   const rate = h('input', { type: 'number', min: 1, max: 1000000, placeholder: 'no limit' });
   return byFilter({
     filter, reload, verb: 'Redrive', what: 'dead letter', run: (query) => post(`${path('dead', namespace)}/redrive`, undefined, query),
     body: [p('They become timers again, due from now on. Their attempts count from 1.'), field('Timers per second', rate, 'The server keeps this pace, even if you close this page.')],
-    final: (query) => withParam(query, 'rate', rate.value), done: ({ redriven }) => `Redriven: ${plural(redriven, 'timer')}.`,
+    final: (query) => withParam(query, 'rate', rate.value), done: (answer) => redriven(answer.redriven),
   });
 }
 
 const deleteMatching = (namespace, filter, reload) => byFilter({
   filter, reload, verb: 'Delete', what: 'dead letter', danger: true, run: (query) => remove(path('dead', namespace), query), body: p(FINAL),
-  done: ({ deleted }) => `Deleted ${plural(deleted, 'dead letter')}.`,
+  done: (answer) => deleted(answer.deleted),
 });
 
 function groupList(namespace, route, kind, answer) {
@@ -75,12 +57,12 @@ export async function show(view, route, page) {
     shown.reload();
   };
   const redrive = async (rows) => {
-    await each(rows, (row) => post(`${one(row)}/redrive`), `Redriven: ${plural(rows.length, 'timer')}.`);
+    await each(rows, (row) => post(`${one(row)}/redrive`), redriven);
     finish();
   };
   const erase = async (rows) => {
     if (!await ask({ title: `Delete ${plural(rows.length, 'dead letter')}?`, body: p(FINAL), action: 'Delete', danger: true })) return;
-    await each(rows, (row) => remove(one(row)), `Deleted ${plural(rows.length, 'dead letter')}.`);
+    await each(rows, (row) => remove(one(row)), deleted);
     finish();
   };
   const [title, ...rest] = columns(namespace, 'dead');
@@ -101,15 +83,14 @@ export async function show(view, route, page) {
     total.textContent = plural(answer.total, 'dead letter');
   };
   const shown = listing({
-    route, page, list, where: path('dead', namespace), rows: 'timers', params: FILTER, fields: FIELDS, what: 'dead letter', extra: { payload: 'false' },
+    route, page, list, where: path('dead', namespace), rows: 'timers', params: ['reason', 'host'], fields: [...BOTH, { key: 'reason_contains', label: 'Reason contains' }], what: 'dead letter', extra: { payload: 'false' },
     also: () => Promise.all([groups('reason', reasons), groups('host', hosts)]),
     refresh: { namespace, every: 5000, when: (sample) => sample.counts.dead > 0 },
   });
-  view.append(div('head', h('h1', {}, 'Dead letters of ', name(namespace)), total, gap(),
+  view.append(div('head', h1('Dead letters of ', name(namespace)), total, gap(),
     writes && [button('Redrive by filter…', () => redriveMatching(namespace, shown.filter(), shown.reload)),
       button('Delete by filter…', () => deleteMatching(namespace, shown.filter(), shown.reload), 'danger')]),
   div('two', h('section', {}, h2('By reason'), reasons), h('section', {}, h2('By host'), hosts)),
   shown.bar, list.el, shown.foot);
   await shown.load();
-  return shown;
 }

@@ -3,7 +3,7 @@
 
 import { get, patch, path } from './api.js';
 import { guard, toast } from './dialog.js';
-import { count, div, errorLine, gap, h, h2, muted, name, p, plural } from './dom.js';
+import { a, count, div, errorLine, gap, h, h1, h2, muted, name, p, plural, swap } from './dom.js';
 import { listing } from './list.js';
 import { pauseButton, pausedPill } from './pause.js';
 import { link } from './router.js';
@@ -21,25 +21,24 @@ function summary({ settings }) {
 }
 
 async function showAll(view, route, page) {
-  const linked = (kind, one, value) => h('a', { href: link(kind, [one.namespace]) }, count(value));
+  const linked = (kind, one, value) => a(link(kind, [one.namespace]), count(value));
   const list = table({
     caption: 'Namespaces', key: (one) => one.namespace, empty: p('No namespace matches. A namespace exists when it has timers or settings.'),
     columns: [
-      { head: 'Namespace', kind: 'main', cell: (one) => [h('a', { href: link('namespaces', [one.namespace]) }, name(one.namespace)), ' ', pausedPill(one.paused)] },
+      { head: 'Namespace', kind: 'main', cell: (one) => [a(link('namespaces', [one.namespace]), name(one.namespace)), pausedPill(one.paused)] },
       { head: 'Pending', kind: 'num', cell: (one) => linked('timers', one, one.pending) },
       { head: 'Schedules', kind: 'num', cell: (one) => linked('schedules', one, one.schedules) },
-      { head: 'Dead letters', cell: (one) => h('a', { href: link('dead', [one.namespace]) }, 'Show') },
+      { head: 'Dead letters', cell: (one) => a(link('dead', [one.namespace]), 'Show') },
       { head: 'Settings', kind: 'wide', cell: summary },
-      { head: 'Actions', kind: 'act', cell: (one) => can('admin', one.namespace) && pauseButton(path('namespaces', one.namespace), one.namespace, one.paused, () => shown.reload(), 'quiet small') },
+      { head: 'Actions', kind: 'act', cell: (one) => can('admin', one.namespace) && pauseButton(['namespaces', one.namespace], one.paused, () => shown.reload(), 'quiet small') },
     ],
   });
   const shown = listing({
-    route, page, list, where: path('namespaces'), rows: 'namespaces', params: ['name_contains', 'prefix'], what: 'namespace',
-    fields: [{ param: 'name_contains', label: 'Name contains', search: true }], refresh: { namespace: '', every: 3000 },
+    route, page, list, where: path('namespaces'), rows: 'namespaces', params: ['prefix'], what: 'namespace',
+    fields: [{ key: 'name_contains', label: 'Name contains', search: true }], refresh: { namespace: '', every: 3000 },
   });
-  view.append(h('h1', {}, 'Namespaces'), shown.bar, list.el, shown.foot);
+  view.append(h1('Namespaces'), shown.bar, list.el, shown.foot);
   await shown.load();
-  return shown;
 }
 
 // Settings of the form: path of the key, label, kind.
@@ -61,6 +60,17 @@ const SETTINGS = [
 
 const at = (settings, key) => key.split('.').reduce((value, part) => value?.[part], settings);
 const sorted = (object) => JSON.stringify(Object.entries(object ?? {}).sort());
+
+// What the server says of the namespace; the form below keeps what the viewer types.
+function head(one, reload) {
+  const { namespace, paused } = one;
+  const figure = (value, label, kind) => div('', h('b', {}, count(value)), h('span', {}, kind ? a(link(kind, [namespace]), label) : label));
+  return [
+    div('head', h1(name(namespace)), gap(), can('admin', namespace) && pauseButton(['namespaces', namespace], paused, reload)),
+    paused && h('p', { class: 'notice' }, 'Paused since ', time(paused.since), paused.until && [' until ', time(paused.until)], paused.reason && [': ', name(paused.reason)]),
+    div('figures', figure(one.pending, 'pending', 'timers'), figure(one.schedules, 'schedules', 'schedules'), figure(one.settings.secret_count, 'secrets')),
+  ];
+}
 
 // The body of PATCH: what changed; a group whole; null for what was emptied.
 function changes(settings, values) {
@@ -93,16 +103,12 @@ async function showOne(view, route, page) {
   });
   if (!admin) for (const input of controls.values()) input.disabled = true;
   if (admin) el.append(div('actions start', h('button', { type: 'submit', class: 'primary' }, 'Save settings'), error));
-  const figure = (value, label, kind) => div('', h('b', {}, count(value)), h('span', {}, h('a', { href: link(kind, [namespace]) }, label)));
-  view.append(h('p', { class: 'crumb' }, h('a', { href: link('namespaces') }, 'Namespaces')),
-    div('head', h('h1', {}, name(namespace)), pausedPill(one.paused), gap(), admin && pauseButton(where, namespace, one.paused, page.reload)));
-  if (one.paused) {
-    view.append(h('p', { class: 'notice' }, 'Paused since ', time(one.paused.since), one.paused.until && [' until ', time(one.paused.until)], one.paused.reason && [': ', name(one.paused.reason)]));
-  }
-  view.append(div('figures', figure(one.pending, 'pending', 'timers'), figure(one.schedules, 'schedules', 'schedules'),
-    div('', h('b', {}, count(one.settings.secret_count)), h('span', {}, 'secrets'))),
-  p(h('a', { href: link('dead', [namespace]) }, 'Dead letters'), ' · ', h('a', { href: link('live', [], { namespace }) }, 'Live events')), h2('Settings'), el);
-  page.follow(namespace, () => {}, page.reload);
+  const top = div();
+  const load = async () => swap(top, head(await get(where), load));
+  swap(top, head(one, load));
+  view.append(h('p', { class: 'crumb' }, a(link('namespaces'), 'Namespaces')), top,
+    p(a(link('dead', [namespace]), 'Dead letters'), ' · ', a(link('live', [], { namespace }), 'Live events')), h2('Settings'), el);
+  page.refresh(namespace, load, { unless: () => top.matches(':active') });
 }
 
 export const show = (view, route, page) => (route.parts.length > 0 ? showOne : showAll)(view, route, page);

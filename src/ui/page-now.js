@@ -3,10 +3,10 @@
 
 import { get, path } from './api.js';
 import { bars, heat } from './chart.js';
-import { brief, count, div, h, h2, plural, text } from './dom.js';
+import { a, brief, count, div, h, h1, h2, plural, text } from './dom.js';
 import { throttle } from './live.js';
 import { link } from './router.js';
-import { allSpaces, now } from './state.js';
+import { allSpaces, now, state } from './state.js';
 import { local, span } from './time.js';
 
 const SPANS = [['1h', 'Next hour, by minute', 30000], ['1d', 'Next 24 hours, by hour', 120000], ['30d', 'Next 30 days, by day', 120000]];
@@ -16,8 +16,10 @@ const KINDS = ['fired', 'failed', 'dead', 'created'];
 
 const FIGURES = [
   ['pending', 'pending'], ['in_flight', 'in flight'], ['leased', 'leased'], ['waiting_for_lease', 'wait for a lease'],
-  ['waiting_for_host', 'wait for a host'], ['dead', 'dead letters'], ['oldest_overdue_ms', 'oldest overdue'], ['servers', 'servers'], ['shards', 'shards'],
+  ['waiting_for_host', 'wait for a host'], ['oldest_overdue_ms', 'oldest overdue'], ['servers', 'servers'], ['shards', 'shards'],
 ];
+
+const sum = (list) => list.reduce((a, b) => a + b, 0);
 
 const bound = (ms) => (ms < 1000 ? `${ms}ms` : `${ms / 1000}s`);
 
@@ -37,31 +39,32 @@ function beginOf(span1) {
 
 function forecast(namespace, [span1, title, every]) {
   const chart = bars({
-    title, height: 150, series: [['timers', 'accent'], ['from schedules', 'soft']],
-    summary: ({ values }) => `${plural(values.flat().reduce((sum, n) => sum + n, 0), 'timer')}. Use the arrow keys to read the bars.`,
+    title, series: [['timers', 'accent'], ['from schedules', 'soft']], summary: (values) => plural(sum(values.flat()), 'timer'),
   });
   let loaded = -Infinity;
+  let asked = 0;
   const load = async () => {
     loaded = performance.now();
-    const { bars: list } = await get('v1/forecast', { span: span1, from: beginOf(span1), ...(namespace && { namespace }) });
+    asked = now();
+    const { bars: list, complete } = await get('v1/forecast', { span: span1, from: beginOf(span1), ...(namespace && { namespace }) });
     const at = list.map((bar) => Date.parse(bar.at));
     const every1 = { '1h': 10, '1d': 4, '30d': 5 }[span1];
     chart.set({
       values: [list.map((bar) => bar.timers - bar.occurrences), list.map((bar) => bar.occurrences)],
       ticks: at.map((ms, i) => ({ i, label: barLabel(span1, ms) })).filter(({ i }) => i % every1 === 0),
-      describe: (i) => `${span1 === '30d' ? local(at[i]).slice(0, 10) : local(at[i]).slice(5, 16)} · ${list[i].exact ? '' : 'about '}${plural(list[i].timers, 'timer')}${list[i].occurrences ? `, ${count(list[i].occurrences)} of them from schedules` : ''}`,
+      describe: (i) => `${span1 === '30d' ? local(at[i]).slice(0, 10) : local(at[i]).slice(5, 16)} · ${complete ? list[i].exact ? '' : 'about ' : 'at least '}${plural(list[i].timers, 'timer')}${list[i].occurrences ? `, ${count(list[i].occurrences)} of them from schedules` : ''}`,
     });
   };
-  return { el: chart.el, load, stale: () => performance.now() - loaded > every };
+  return { el: chart.el, load, stale: () => performance.now() - loaded > every || (state.test && asked !== now()) };
 }
 
 // The last hour: the arrays of /v1/stats, which samples continue.
 function history() {
   const rates = bars({
-    title: 'Attempts per 10 seconds', height: 150, series: [['fired', 'accent'], ['failed', 'warn'], ['dead', 'bad']],
-    summary: ({ values }) => values.map((list, k) => `${count(list.reduce((a, b) => a + b, 0))} ${KINDS[k]}`).join(', '),
+    title: 'Attempts per 10 seconds', series: [['fired', 'accent'], ['failed', 'warn'], ['dead', 'bad']],
+    summary: (values) => values.map((list, k) => `${count(sum(list))} ${KINDS[k]}`).join(', '),
   });
-  const place = div('stack', rates.el);
+  const place = div('', rates.el);
   let late = null;
   let lists = null; // of KINDS, then one per bucket of lateness; each has KEEP steps
   let first = 0; // time of the first step, in ms
@@ -77,19 +80,14 @@ function history() {
       first = Date.parse(stats.from) + (stats.fired.length - KEEP) * step;
       names = [...lateness.le_ms.map((ms) => `≤${bound(ms)}`), `>${bound(lateness.le_ms.at(-1))}`];
       if (late) return;
-      late = heat({ title: 'Lateness of the first attempt', rows: names });
+      late = heat({ title: 'Lateness of the first attempt', rows: names, summary: (values) => plural(sum(values.flat()), 'attempt') });
       place.append(late.el);
     },
     // Returns false if the sample is far from what is shown: a test clock has jumped.
     add({ at, counts, lateness }) {
       const ahead = Math.floor((Date.parse(at) - first) / step) - KEEP + 1;
       if (!lists || ahead > KEEP) return !lists;
-      for (let i = 0; i < ahead; i++) {
-        for (const list of lists) {
-          list.shift();
-          list.push(0);
-        }
-      }
+      for (let i = 0; i < ahead; i++) lists.forEach((list) => list.push(0) && list.shift());
       first += Math.max(ahead, 0) * step;
       [counts.fired, counts.failed, counts.dead, counts.scheduled, ...lateness].forEach((n, k) => {
         lists[k][KEEP - 1] += n;
@@ -104,19 +102,18 @@ function history() {
       rates.set({ values: lists.slice(0, 3), ticks, describe: (i) => `${at(i)} · ${KINDS.map((key, k) => `${count(lists[k][i])} ${key}`).join(', ')}` });
       const cells = lists.slice(KINDS.length).map((list) => Array.from({ length: KEEP / WIDE }, (_, i) => list[i * WIDE] + list[i * WIDE + 1] + list[i * WIDE + 2]));
       late.set({
-        cells, ticks: ticks.map(({ i, label }) => ({ i: i / WIDE, label })),
+        values: cells, ticks: ticks.map(({ i, label }) => ({ i: i / WIDE, label })),
         describe: (i) => `${at(i * WIDE)} · ${names.map((name, b) => cells[b][i] && `${name}: ${brief(cells[b][i])}`).filter(Boolean).join(', ') || 'no attempts'}`,
       });
     },
   };
 }
 
-function figures(namespace) {
-  const where = { dead: namespace && link('dead', [namespace]), servers: '#/cluster', shards: '#/cluster' };
+function figures() {
   const values = Object.fromEntries(FIGURES.map(([key]) => [key, h('b', {}, '–')]));
   const part = (list, good) => (good.length === list.length ? count(list.length) : `${count(good.length)} of ${count(list.length)}`);
   return {
-    el: div('figures', FIGURES.map(([key, label]) => div('', values[key], h('span', {}, where[key] ? h('a', { href: where[key] }, label) : label)))),
+    el: div('figures', FIGURES.map(([key, label]) => div('', values[key], h('span', {}, key.startsWith('s') ? a(link('cluster'), label) : label)))),
     // A gauge that is not counted per namespace is absent.
     gauges(gauges) {
       for (const [key] of FIGURES.slice(0, -2)) {
@@ -134,10 +131,10 @@ function figures(namespace) {
 
 export async function show(view, route, page) {
   const namespace = route.query.get('namespace') ?? (allSpaces() ? '' : page.firstSpace());
-  const top = figures(namespace);
+  const top = figures();
   const past = history();
   const charts = SPANS.map((one) => forecast(namespace, one));
-  view.append(h('h1', {}, 'Now'));
+  view.append(h1('Now'));
   if (!page.firstSpace()) page.welcome(view);
   view.append(top.el);
   view.append(h2('Coming up'), div('three', charts.map((chart) => chart.el)), h2('Last hour'), past.el);
@@ -161,10 +158,5 @@ export async function show(view, route, page) {
     else load().catch(() => {});
   }, load);
   await load();
-  return {
-    stop() {
-      clearInterval(beat);
-      draw.cancel();
-    },
-  };
+  return { stop: () => clearInterval(beat) };
 }

@@ -3,7 +3,7 @@
 
 import { get, patch, path, post, put, remove } from './api.js';
 import { ask, guard, toast } from './dialog.js';
-import { button, div, errorLine, field, h, h2, iso, muted, name, p, plural, swap } from './dom.js';
+import { a, button, div, errorLine, field, h, h1, h2, iso, muted, name, p, plural, swap } from './dom.js';
 import { history } from './history.js';
 import { pause, rule, status, trigger } from './page-schedules.js';
 import { go, link } from './router.js';
@@ -88,7 +88,7 @@ async function erase(namespace, schedule) {
 }
 
 function preview(namespace, fields, nameOf) {
-  const place = div('', h('p', { class: 'muted' }, 'The next ten occurrences appear here.'));
+  const place = div();
   let timer = 0;
   let asked = 0;
   const load = async () => {
@@ -96,7 +96,7 @@ function preview(namespace, fields, nameOf) {
     try {
       const body = fields.values();
       fields.mark(null);
-      if (body.cron === undefined && body.every === undefined) return;
+      if (body.cron === undefined && body.every === undefined) return swap(place, muted('The next ten occurrences appear here.'));
       const { cron, every, zone, start, end, count, except, gap, repeat, window: spread } = body;
       const query = { n: 10, namespace, ...(nameOf() && { name: nameOf() }) };
       const answer = await post('v1/schedules/preview', { cron, every, zone, start, end, count, except, gap, repeat, window: spread }, query);
@@ -123,18 +123,26 @@ const pointer = (fields, position) => {
   return h('pre', { 'aria-hidden': 'true' }, `${expression}\n${' '.repeat(Math.min(position, expression.length))}^`);
 };
 
-function summary(schedule) {
-  return h('p', { class: 'row' }, rule(schedule), status(schedule), schedule.next && h('span', {}, '· next ', time(schedule.next, 'relative')),
-    schedule.last && muted('· last ', time(schedule.last, 'relative')), muted(`· ${plural(schedule.made ?? 0, 'occurrence')} created`));
+// What the server says of the schedule; the form below keeps what the viewer types.
+function head(namespace, schedule, reload) {
+  const writes = can('write', namespace);
+  return [
+    h('p', { class: 'row' }, rule(schedule), status(schedule), schedule.next && h('span', {}, '· next ', time(schedule.next, 'relative')),
+      schedule.last && muted('· last ', time(schedule.last, 'relative')), muted(`· ${plural(schedule.made, 'occurrence')} created`)),
+    div('actions start', writes && [
+      button('Trigger', () => trigger(namespace, schedule).then(reload)), button(schedule.paused ? 'Resume' : 'Pause', () => pause(namespace, schedule).then(reload)),
+      button('Delete…', () => erase(namespace, schedule), 'danger')], h('a', { class: 'button quiet', href: link('timers', [namespace], { schedule: schedule.name }) }, 'Its timers')),
+  ];
 }
 
 export async function show(view, route, page) {
   const [namespace, which] = route.parts;
   const fresh = route.page === 'new-schedule';
-  const schedule = fresh ? { paused: false } : await get(path('schedules', namespace, which));
+  const read = () => get(path('schedules', namespace, which));
+  const schedule = fresh ? {} : await read();
   const given = bare(schedule);
   const writes = can('write', namespace);
-  const nameInput = fresh && h('input', { type: 'text', maxlength: 255, required: true, spellcheck: 'false', autocomplete: 'off' });
+  const nameInput = fresh && h('input', { type: 'text', maxlength: 255, required: true, autocomplete: 'off' });
   const fields = form(given, () => ahead.ask());
   const ahead = preview(namespace, fields, () => (fresh ? nameInput.value : which));
   const error = errorLine();
@@ -150,13 +158,20 @@ export async function show(view, route, page) {
   }, fields.mark);
 
   const past = !fresh && history(namespace, { schedule: which });
-  view.append(h('p', { class: 'crumb' }, h('a', { href: link('schedules', [namespace]) }, 'Schedules of ', name(namespace))),
-    div('head', h('h1', {}, fresh ? 'New schedule' : name(which))));
-  if (!fresh) {
-    view.append(summary(schedule), div('actions start', writes && [
-      button('Trigger', () => trigger(namespace, schedule)), button(schedule.paused ? 'Resume' : 'Pause', async () => (await pause(namespace, schedule)) && page.reload()),
-      button('Delete…', () => erase(namespace, schedule), 'danger')], h('a', { class: 'button quiet', href: link('timers', [namespace], { schedule: which }) }, 'Its timers')));
-  }
+  view.append(h('p', { class: 'crumb' }, a(link('schedules', [namespace]), 'Schedules of ', name(namespace))),
+    div('head', h1(fresh ? 'New schedule' : name(which))));
+  const top = div();
+  const load = async () => {
+    try {
+      swap(top, head(namespace, await read(), load));
+      past.load();
+    } catch (problem) {
+      if (problem.status === 404) page.reload();
+    }
+  };
+  if (!fresh) swap(top, head(namespace, schedule, load));
+  view.append(top);
+  if (schedule.payload_base64) fields.controls.get('payload').placeholder = 'The payload is binary. It stays unless you type another one.';
   const saving = writes && div('actions start', button(fresh ? 'Create' : 'Save changes', save, 'primary'), error);
   view.append(div('editor', div('', fresh && field('Name', nameInput), fields.el, saving), ahead.el), zones());
   if (!writes) for (const input of fields.el.elements) input.disabled = true;
@@ -165,6 +180,6 @@ export async function show(view, route, page) {
     view.append(past.el);
     past.load();
   }
-  page.follow(namespace, () => {}, () => past && past.load());
+  if (!fresh) page.refresh(namespace, load, { unless: () => top.matches(':active') });
   return { stop: ahead.stop };
 }

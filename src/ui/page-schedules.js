@@ -4,7 +4,7 @@
 import { get, patch, path, post } from './api.js';
 import { strip } from './chart.js';
 import { attempt } from './dialog.js';
-import { button, div, gap, h, mono, muted, name, p, pill, swap } from './dom.js';
+import { a, button, div, gap, h, h1, mono, muted, name, p, pill, swap } from './dom.js';
 import { listing } from './list.js';
 import { link } from './router.js';
 import { can, now } from './state.js';
@@ -82,9 +82,9 @@ export async function show(view, route, page) {
   const lanes = strips(namespace);
   const list = table({
     caption: 'Schedules', key: (one) => one.name,
-    empty: () => p([...route.query.keys()].length > 0 ? 'No schedule matches the filter.' : ['No schedules here. ', writes && h('a', { href: link('new-schedule', [namespace]) }, 'Create one')]),
+    empty: () => p([...route.query.keys()].length > 0 ? 'No schedule matches the filter.' : ['No schedules here. ', writes && a(link('new-schedule', [namespace]), 'Create one')]),
     columns: [
-      { head: 'Schedule', kind: 'main', cell: (one) => [h('a', { href: link('schedules', [namespace, one.name]) }, name(one.name)), ' ', status(one)] },
+      { head: 'Schedule', kind: 'main', cell: (one) => [a(link('schedules', [namespace, one.name]), name(one.name)), ' ', status(one)] },
       { head: 'Rule', cell: rule },
       { head: 'Next', kind: 'due', cell: (one) => time(one.next, 'both') },
       { head: 'Last', kind: 'due', cell: (one) => time(one.last, 'relative') },
@@ -96,17 +96,12 @@ export async function show(view, route, page) {
   });
 
   const shown = listing({
-    route, page, list, where: path('schedules', namespace), rows: 'schedules', params: ['name_contains', 'prefix'], what: 'schedule', rowsPerPage: ROWS,
-    fields: [{ param: 'name_contains', label: 'Name contains', search: true }, { param: 'prefix', label: 'Name begins with' }],
+    route, page, list, where: path('schedules', namespace), rows: 'schedules', what: 'schedule', order: 'next', rowsPerPage: ROWS, extra: { payload: 'false' },
+    fields: [{ key: 'name_contains', label: 'Name contains', search: true }, { key: 'prefix', label: 'Name begins with' }],
     refresh: { namespace, every: 5000, when: (sample) => sample.counts.fired + sample.counts.scheduled > 0 },
   });
-  view.append(div('head', h('h1', {}, 'Schedules of ', name(namespace)), gap(),
+  view.append(div('head', h1('Schedules of ', name(namespace)), gap(),
     writes && h('a', { class: 'button', href: link('new-schedule', [namespace]) }, 'New schedule')), shown.bar, list.el, shown.foot);
   await shown.load();
-  return {
-    stop() {
-      shown.stop();
-      lanes.stop();
-    },
-  };
+  return { stop: lanes.stop };
 }

@@ -3,10 +3,10 @@
 
 import { post } from './api.js';
 import { guard } from './dialog.js';
-import { errorLine, field, h } from './dom.js';
+import { errorLine, field, h, h1 } from './dom.js';
 
 export function show(view, done) {
-  const token = h('input', { type: 'password', name: 'token', autocomplete: 'current-password', required: true, spellcheck: 'false' });
+  const token = h('input', { type: 'password', name: 'token', autocomplete: 'current-password', required: true });
   const error = errorLine();
   const submit = h('button', { type: 'submit', class: 'primary' }, 'Sign in');
   const form = h('form', {
@@ -22,7 +22,7 @@ export function show(view, done) {
       });
       submit.disabled = false;
     },
-  }, h('h1', {}, 'Sign in to Foliot'), h('p', { class: 'muted' }, 'This server has tokens. Your rights here are those of the token you enter. The login lasts 12 hours.'),
+  }, h1('Sign in to Foliot'), h('p', { class: 'muted' }, 'This server has tokens. Your rights here are those of the token you enter. The login lasts 12 hours.'),
   field('Token', token), error, submit);
   view.append(form);
   token.focus();

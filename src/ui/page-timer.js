@@ -4,10 +4,8 @@
 import { get, patch, path, post, remove } from './api.js';
 import { curlCommand, foliotCommand } from './commands.js';
 import { ask, attempt, copy, toast } from './dialog.js';
-import { button, div, field, h, h2, iso, mono, name, p, pill, swap, text } from './dom.js';
+import { a, button, div, field, h, h1, h2, iso, mono, name, p, pill, plural, swap, text } from './dom.js';
 import { history } from './history.js';
-import { changed } from './list.js';
-import { throttle } from './live.js';
 import { label, title } from './page-timers.js';
 import { beginning, payload } from './payload.js';
 import { go, link } from './router.js';
@@ -26,9 +24,10 @@ function facts(timer) {
     ['Created', time(timer.created, 'both')], timer.died !== undefined && ['Died', time(timer.died, 'both')],
     timer.reason !== undefined && ['Reason', name(timer.reason)], ['Attempts', String(timer.attempt)],
     ['Target', timer.target ? name(timer.target) : 'none: a worker leases this timer'],
-    timer.schedule !== undefined && ['Schedule', h('a', { href: link('schedules', [timer.namespace, timer.schedule]) }, name(timer.schedule))],
+    timer.schedule !== undefined && ['Schedule', a(link('schedules', [timer.namespace, timer.schedule]), name(timer.schedule))],
     timer.occurrence !== undefined && ['Occurrence', time(timer.occurrence)],
     timer.timeout !== undefined && ['Timeout', timer.timeout], retry && ['Retry', retry],
+    timer.max_wait !== undefined && ['Debounce', `due within ${timer.max_wait} of its creation${timer.merge ? `, keeps the ${timer.merge} payload` : ''}`], timer.replaced && ['Replaced', plural(timer.replaced, 'time')],
     timer.headers !== undefined && ['Headers', h('ul', { class: 'plain' }, Object.entries(timer.headers).map(([key, value]) => h('li', { class: 'mono' }, h('bdi', {}, `${key}: ${value}`))))],
   ];
   return h('dl', { class: 'facts' }, rows.filter(Boolean).map(([key, value]) => div('', h('dt', {}, key), h('dd', {}, value))));
@@ -72,7 +71,7 @@ function mover(timer, reload) {
   let due = Date.parse(timer.due);
   let wanted = due;
   const at = h('input', { type: 'datetime-local', step: 1, value: toInput(timer.due), onchange: () => want(Date.parse(fromInput(at.value)), 'at') });
-  const after = h('input', { type: 'text', placeholder: '1h30m', autocomplete: 'off', spellcheck: 'false', oninput: () => want(now() + parseDuration(after.value), 'after') });
+  const after = h('input', { type: 'text', placeholder: '1h30m', autocomplete: 'off', oninput: () => want(now() + parseDuration(after.value), 'after') });
   const save = button('Move', async () => {
     const body = after.value && !Number.isNaN(parseDuration(after.value)) ? { after: after.value.replace(/\s/g, '') } : { due: new Date(wanted).toISOString() };
     if (await attempt(() => patch(path('timers', timer.namespace, timer.id), body), 'Moved the timer.')) reload();
@@ -126,12 +125,13 @@ function actions(timer, dead, reload) {
 }
 
 // A timer that is gone still has a history.
-function gone(view, namespace, which) {
+function gone(view, namespace, which, page) {
   const byId = /^[0-9a-z]{26}$/.test(which);
   const past = history(namespace, byId ? { id: which } : { name: which });
-  view.append(h('h1', {}, byId ? mono(which) : name(which)), h('p', { class: 'muted' }, 'No such timer is pending: it has fired, was cancelled, or never existed.'),
-    p(h('a', { href: link('timers', [namespace]) }, 'Timers of ', name(namespace)), ' · ', h('a', { href: link('dead', [namespace]) }, 'Dead letters')), past.el);
-  return past.load();
+  view.append(h1(byId ? mono(which) : name(which)), h('p', { class: 'muted' }, 'No such timer is pending: it has fired, was cancelled, or never existed.'),
+    p(a(link('timers', [namespace]), 'Timers of ', name(namespace)), ' · ', a(link('dead', [namespace]), 'Dead letters')), past.el);
+  page.refresh(namespace, past.load);
+  past.load();
 }
 
 export async function show(view, route, page) {
@@ -142,7 +142,7 @@ export async function show(view, route, page) {
   try {
     timer = await get(where, NO_PAYLOAD);
   } catch (problem) {
-    if (problem.status === 404 && problem.kind === 'not-found') return gone(view, namespace, which);
+    if (problem.status === 404 && problem.kind === 'not-found') return gone(view, namespace, which, page);
     throw problem;
   }
   const count = h('div', { class: 'countdown', role: 'timer' });
@@ -168,23 +168,15 @@ export async function show(view, route, page) {
     past.load();
   }
 
-  view.append(h('p', { class: 'crumb' }, h('a', { href: link(route.page, [namespace]) }, dead ? 'Dead letters' : 'Timers', ' of ', name(namespace))),
-    div('head', h('h1', {}, title(timer)), dead && pill('dead letter', 'bad')),
+  view.append(h('p', { class: 'crumb' }, a(link(route.page, [namespace]), dead ? 'Dead letters' : 'Timers', ' of ', name(namespace))),
+    div('head', h1(title(timer)), dead && pill('dead letter', 'bad')),
     count, h('p', { class: 'muted' }, dead ? '' : local(Date.parse(timer.due))), actions(timer, dead, reload));
   if (move) view.append(move.el);
   view.append(div('two', h('section', {}, h2('Content'), details),
     h('section', {}, h2('Payload'), payload(path(route.page, namespace, timer.id, 'payload'), timer.payload_bytes, timer.payload_type))), past.el);
   left();
   const ticker = setInterval(() => document.hidden || left(), 1000);
-  const refresh = throttle(() => {
-    if (!move?.busy()) reload();
-  }, 2000);
-  page.follow(namespace, (sample) => changed(sample) && refresh(), load);
+  page.refresh(namespace, reload, { unless: () => move?.busy() });
   past.load();
-  return {
-    stop() {
-      clearInterval(ticker);
-      refresh.cancel();
-    },
-  };
+  return { stop: () => clearInterval(ticker) };
 }

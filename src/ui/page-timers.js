@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Timers of a namespace: one page of the list, filtered as in the API.
 
-import { batch, get, path, remove } from './api.js';
-import { ask, toast } from './dialog.js';
-import { button, bytes, div, gap, h, iso, mono, muted, name, p, pill, plural } from './dom.js';
-import { byFilter, hasFilter, listing } from './list.js';
+import { get, path, remove } from './api.js';
+import { ask } from './dialog.js';
+import { a, button, bytes, div, gap, h, h1, iso, mono, muted, name, p, pill, plural } from './dom.js';
+import { byFilter, each, hasFilter, listing } from './list.js';
 import { payload } from './payload.js';
 import { link } from './router.js';
 import { can } from './state.js';
 import { expander, table } from './table.js';
 import { time } from './time.js';
 
-const FILTER = ['prefix', 'name_contains', 'target_prefix', 'schedule', 'due_after', 'due_before'];
-const SCANS = ['name_contains', 'target_prefix', 'schedule']; // these read timers that do not match, so they are not repeated by themselves
-
-const FIELDS = [
-  { param: 'name_contains', label: 'Name contains', search: true }, { param: 'prefix', label: 'Name begins with' },
-  { param: 'target_prefix', label: 'Target begins with', example: 'https://' }, { param: 'schedule', label: 'Schedule' },
-  { param: 'due_after', label: 'Due from', time: true }, { param: 'due_before', label: 'Due before', time: true },
+export const BOTH = [ // dead letters have these filters, too
+  { key: 'name_contains', label: 'Name contains', search: true }, { key: 'prefix', label: 'Name begins with' },
+  { key: 'target_prefix', label: 'Target begins with', example: 'https://' }, { key: 'schedule', label: 'Schedule' },
 ];
+const FIELDS = [...BOTH, { key: 'due_after', label: 'Due from', time: true }, { key: 'due_before', label: 'Due before', time: true }];
+const SCANS = ['name_contains', 'target_prefix', 'schedule']; // these read timers that do not match, so they are not repeated by themselves
 
 // A browser cannot request a path with the name '.' or '..', so those timers are addressed by ID.
 export const address = (timer) => (timer.name === undefined || timer.name === '.' || timer.name === '..' ? timer.id : timer.name);
@@ -29,7 +27,7 @@ export const title = (timer) => (timer.name !== undefined ? name(timer.name) : t
   ? h('span', {}, name(timer.schedule), muted(' (schedule)')) : mono(timer.id));
 
 export const columns = (namespace, kind) => [
-  { head: 'Timer', kind: 'main', cell: (timer) => h('a', { href: link(kind, [namespace, kind === 'dead' ? timer.id : address(timer)]) }, title(timer)) },
+  { head: 'Timer', kind: 'main', cell: (timer) => a(link(kind, [namespace, kind === 'dead' ? timer.id : address(timer)]), title(timer)) },
   { head: 'Target', kind: 'target', cell: (timer) => (timer.target ? name(timer.target, 'muted') : muted('lease')) },
   { head: 'Attempts', kind: 'num', cell: (timer) => (timer.attempt && kind !== 'dead' ? pill(timer.attempt, 'warn') : timer.attempt) },
   {
@@ -41,24 +39,24 @@ export const columns = (namespace, kind) => [
   },
 ];
 
+const cancelled = (n) => `Cancelled ${plural(n, 'timer')}.`;
+
 async function cancelSelected(namespace, rows, reload) {
   const done = await ask({
     title: `Cancel ${plural(rows.length, 'timer')}?`, danger: true, action: 'Cancel them',
     body: [p('They will not fire.'), h('ul', { class: 'names' }, rows.slice(0, 8).map((timer) => h('li', {}, title(timer))), rows.length > 8 && h('li', {}, `and ${rows.length - 8} more`))],
-    act: () => batch(rows.map((timer) => ({ op: 'cancel', namespace, id: timer.id }))),
+    act: () => each(rows, (timer) => remove(path('timers', namespace, timer.id)), cancelled).then(() => true),
   });
-  if (!done) return;
-  toast(`Cancelled ${plural(rows.length - done.length, 'timer')}.${done.length ? ` ${done[0].detail}` : ''}`, done.length ? 'bad' : '');
-  reload();
+  if (done) reload();
 }
 
 const cancelMatching = (namespace, filter, reload) => byFilter({
   filter, reload, verb: 'Cancel', what: 'timer', danger: true, run: (query) => remove(path('timers', namespace), query),
   body: p(String(filter) === '' ? `These are all timers of ${iso(namespace)}.` : 'Timers that match by the time you confirm are cancelled too.'),
-  done: ({ cancelled }) => `Cancelled ${plural(cancelled, 'timer')}.`,
+  done: (answer) => cancelled(answer.cancelled),
 });
 
-const emptyList = (namespace, query) => (hasFilter(query, FILTER) ? p('No timer matches the filter.') : [
+const emptyList = (namespace, query) => (hasFilter(query, FIELDS.map(({ key }) => key)) ? p('No timer matches the filter.') : [
   p('No timer is pending here. Create one:'),
   h('pre', { tabindex: 0 }, `foliot add --after 5m -- '${namespace.replaceAll("'", "'\\''")}' tea`),
 ]);
@@ -73,14 +71,13 @@ export async function show(view, route, page) {
     bulk: writes ? [{ label: 'Cancel', kind: 'danger', act: (rows) => cancelSelected(namespace, rows, shown.reload) }] : [],
   });
   const shown = listing({
-    route, page, list, where: path('timers', namespace), rows: 'timers', params: FILTER, fields: FIELDS, what: 'timer', extra: { payload: 'false' },
+    route, page, list, where: path('timers', namespace), rows: 'timers', fields: FIELDS, what: 'timer', order: 'due', extra: { payload: 'false' },
     also: async () => {
       pending.textContent = `${plural((await get(path('namespaces', namespace))).pending, 'timer')} pending`;
     },
     refresh: { namespace, every: 2000, unless: () => hasFilter(route.query, SCANS) },
   });
-  view.append(div('head', h('h1', {}, 'Timers of ', name(namespace)), pending, gap(),
+  view.append(div('head', h1('Timers of ', name(namespace)), pending, gap(),
     writes && button('Cancel by filter…', () => cancelMatching(namespace, shown.filter(), shown.reload))), shown.bar, list.el, shown.foot);
   await shown.load();
-  return shown;
 }

@@ -6,11 +6,13 @@ import { button, bytes, div, gap, h, muted, swap } from './dom.js';
 
 const SHOWN = 65536; // bytes of a payload that are loaded and shown
 
-// Indents JSON without parsing it: numbers keep their digits, and the text may be cut off.
+// Indents JSON without parsing it: numbers keep their digits, and the text may be cut off. It must not look at `out`: each look
+// would copy it.
 export function pretty(json) {
   let out = '';
   let depth = 0;
-  const line = () => `\n${'  '.repeat(Math.min(depth, 64))}`;
+  let empty = false; // an array or object without content is open
+  const line = () => `\n${'  '.repeat(Math.min(depth, 20))}`;
   for (let i = 0; i < json.length; i++) {
     const c = json[i];
     if (c === '"') {
@@ -19,12 +21,13 @@ export function pretty(json) {
       out += json.slice(i, end + 1);
       i = end;
     } else if (c === '{' || c === '[') {
-      const closing = /^\s*[}\]]/.exec(json.slice(i + 1, i + 20));
+      empty = /^\s*[}\]]/.test(json.slice(i + 1, i + 20));
       depth++;
-      out += closing ? c : c + line();
+      out += empty ? c : c + line();
     } else if (c === '}' || c === ']') {
       depth = Math.max(depth - 1, 0);
-      out += /[{[]$/.test(out) ? c : line() + c;
+      out += empty ? c : line() + c;
+      empty = false;
     } else if (c === ',') out += c + line();
     else if (c === ':') out += ': ';
     else if (!/\s/.test(c)) out += c;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
-// A form made from a table of fields: {key, label, hint, example, number, time, options, lines, json, area, wide, list}, and
-// {group} for a heading.
+// A form made from a table of fields: {key, label, hint, example, number, time, options, lines, json, area, wide, list, search},
+// and {group} for a heading.
 
+import { exact } from './api.js';
 import { field, h, select } from './dom.js';
 import { fromInput, toInput } from './time.js';
 
-function control(item, value) {
-  const common = { name: item.key, spellcheck: 'false', autocomplete: 'off', placeholder: item.example ?? '' };
-  if (item.options) return select(item.options, value ?? '', { name: item.key });
+export function control(item, value) {
+  const common = { name: item.key, autocomplete: 'off', placeholder: item.example ?? '', 'data-search': item.search };
+  if (item.options) return select(item.options, value ?? '', common);
   if (item.time) return h('input', { ...common, type: 'datetime-local', step: 1, value: toInput(value) });
   const shown = value === undefined || value === null ? '' : item.json ? JSON.stringify(value, null, 1) : item.lines ? value.join(' ') : String(value);
   if (item.area) return h('textarea', { ...common, rows: 3, value: shown, class: 'mono' });
-  return h('input', { ...common, type: item.number ? 'number' : 'text', min: item.number && 0, step: item.number && 'any', list: item.list, value: shown });
+  return h('input', { ...common, type: item.search ? 'search' : item.number ? 'number' : 'text', min: item.number && 0, step: item.number && 'any', list: item.list, value: shown });
 }
 
 // The value of a control as the API wants it; undefined if it is empty.
@@ -22,7 +23,7 @@ function read(item, value) {
   if (item.lines) return value.trim().split(/[\s,]+/);
   if (!item.json) return value.trim();
   try {
-    return JSON.parse(value);
+    return JSON.parse(value, exact);
   } catch {
     throw Object.assign(new Error(`${item.label} is not valid JSON.`), { field: item.key });
   }
@@ -48,7 +49,9 @@ export function sheet(items, value, props = {}) {
     values() {
       const out = {};
       for (const item of items.filter((one) => one.key && !controls.get(one.key).disabled)) {
-        const given = read(item, controls.get(item.key).value);
+        const { value: typed, validity } = controls.get(item.key);
+        if (validity.badInput) throw Object.assign(new Error(`${item.label} is incomplete.`), { field: item.key });
+        const given = read(item, typed);
         if (given !== undefined) out[item.key] = given;
       }
       return out;

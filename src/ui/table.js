@@ -65,7 +65,8 @@ export function table({ caption, columns, key, label = key, bulk = [], empty }) 
     columns.forEach(({ cell }, i) => swap(entry.cells[i], cell(row, entry.tr)));
   }
 
-  function set(rows) {
+  // note: what an empty table says instead of `empty`.
+  function set(rows, note) {
     const keys = new Set(rows.map(key));
     for (const [id, { tr }] of known) {
       if (keys.has(id)) continue;
@@ -86,7 +87,7 @@ export function table({ caption, columns, key, label = key, bulk = [], empty }) 
     }
     grid.hidden = rows.length === 0;
     none.hidden = rows.length > 0;
-    if (rows.length === 0 && empty) swap(none, typeof empty === 'function' ? empty() : empty);
+    if (rows.length === 0) swap(none, note || (typeof empty === 'function' ? empty() : empty));
     showChosen();
   }
 

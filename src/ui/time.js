@@ -22,7 +22,7 @@ const UNITS = [['w', 604800000], ['d', 86400000], ['h', 3600000], ['m', 60000], 
 export function span(ms) {
   let rest = Math.abs(ms);
   if (rest < 1000) return `${Math.round(rest)}ms`;
-  if (rest < 10000) return `${(Math.floor(rest / 100) / 10).toFixed(1)}s`;
+  if (rest < 10000) return `${Math.floor(rest / 100) / 10}s`;
   const parts = [];
   for (const [unit, size] of UNITS.slice(1, 5)) {
     const n = Math.floor(rest / size);

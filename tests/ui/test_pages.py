@@ -46,8 +46,9 @@ def _(look):
             look.click("#nav a", label)
             look.find("main h1", label)
             look.find("#nav a[aria-current]", label)
-        look.at(server, "#/nowhere")
-        look.find("main h1", "Not found")
+        for nowhere in ("#/nowhere", "#/constructor"):
+            look.at(server, nowhere)
+            look.find("main h1", "Not found")
 
 
 @viewed("axe-core finds nothing serious, in light and dark, narrow and wide")
