@@ -50,7 +50,7 @@ static void retired_back(struct tour *tour)
 static bool stays_as_it_is(const struct space *space, const struct settings *settings, bool from_page)
 {
     const struct settings *now = atomic_load_explicit(&space->settings, memory_order_relaxed);
-    return (from_page && space->changed) || settings_are_same(now, settings ? settings : &no_settings);
+    return (from_page && space->found) || settings_are_same(now, settings ? settings : &no_settings);
 }
 
 static void note_pauses(struct node *node, const struct space *space)
@@ -61,7 +61,8 @@ static void note_pauses(struct node *node, const struct space *space)
 }
 
 /* Makes settings those of a namespace, which owns them from then on, even on failure. NULL: it has none. With `from_page`, a
- * namespace that has had a change stays as it is. Returns 0, 1 if it stays as it is for that reason, or FL_NO_MEMORY. */
+ * namespace stays as it is if a change has found its settings. Returns 0; 1 if there has been a change, so that the page may be
+ * older; or FL_NO_MEMORY. */
 static int replace(struct worker *here, struct space *space, struct settings *settings, bool from_page)
 {
     struct spaces *spaces = here->node->spaces;
@@ -75,6 +76,7 @@ static int replace(struct worker *here, struct space *space, struct settings *se
     pthread_rwlock_wrlock(&spaces->lock);
     bool changed = from_page && space->changed;
     const struct settings *old = settings;
+    space->found |= !from_page;
     if (!stays_as_it_is(space, settings, from_page))
         old = atomic_exchange_explicit(&space->settings, settings ? settings : &no_settings, memory_order_acq_rel);
     pthread_rwlock_unlock(&spaces->lock);

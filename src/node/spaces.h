@@ -78,6 +78,7 @@ struct space {
     /* Changes of its settings that wait for their turn, at its home. */
     struct change *changes, *changes_last;
     bool changed; /* there has been a change, or a look at the stored settings; under the lock of all namespaces */
+    bool found;   /* one of them has found what is stored; the same */
     _Atomic uint64_t load;      /* the last load of all settings that has found settings for it */
     atomic_bool series;         /* it has series of its own in /metrics */
     struct queue *queue;        /* of timers that wait for a lease; its home's. NULL: there were none */

@@ -11,7 +11,6 @@
 
 #include "sim/nodes.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -472,12 +471,15 @@ static void find_peace(struct nodes *w)
     right_clocks(w);
     run_until(w, 2 * w->claim_us + 15 * SECOND + 2 * w->skew_us, NULL);
     check_shards(w);
+    ledger_settings(w);
+    clients_reset_settings(w);
     for (unsigned i = 0; i < SPACES; i++)
         clients_pause(w, i, false);
     schedules_resume(w);
     run_until(w, 2 * SECOND, NULL);
     if (w->plans_end_us > nodes_wall_us(w))
         run_until(w, w->plans_end_us - nodes_wall_us(w) + SECOND, NULL);
+    ledger_settings(w);
     for (unsigned i = 0; i < SPACES && !w->failure[0]; i++)
         if (w->spaces[i].unsure)
             nodes_fail(w, "the pause of %s does not end", space_names[i]);
@@ -538,64 +540,11 @@ static bool tear_down(struct nodes *w, char failure[512])
     return true;
 }
 
-/* What is unusual does not come out of the luck of the others, whose seeds the tests remember. */
-static void choose_size(struct nodes *w, uint64_t seed)
-{
-    struct luck own;
-    luck_begin(&own, ~seed);
-    bool wide = seed & NODES_WIDE;
-    w->shards = wide && chance(&own, 70) ? 1 + (uint32_t)below(&own, SHARDS_MOST) : 4;
-    w->workers = wide && chance(&own, 70) ? 1 + (unsigned)below(&own, WORKERS_MOST) : 2;
-    w->max_memory = 64 << 20;
-}
-
-static uint64_t some(struct luck *luck, unsigned percent, uint64_t least, uint64_t range)
-{
-    return chance(luck, percent) ? least + below(luck, range) : 0;
-}
-
-static void widen(struct nodes *w)
-{
-    struct luck *luck = &w->luck;
-    if (w->nature.hosts > 1)
-        w->nature.hosts = 2 + (unsigned)below(luck, 4);
-    w->nature.goes_back = chance(luck, 30);
-    w->skew_us = chance(luck, 40) ? (int64_t)below(luck, 100 * SECOND) : w->skew_us;
-    w->claim_us = chance(luck, 40) ? SECOND + (int64_t)below(luck, 60 * SECOND) : w->claim_us;
-    w->max_memory = chance(luck, 40) ? 1 << 20 : w->max_memory;
-    w->limits = (fl_engine_config){.strategy = chance(luck, 30) ? FL_LOOKAHEAD : FL_PRELOAD,
-                                   .record_interval_us = some(luck, 50, 10000, 2 * SECOND),
-                                   .max_memory_timers = some(luck, 50, 16, 50),
-                                   .max_in_flight = (uint32_t)some(luck, 50, 1, 20),
-                                   .max_waiting = (uint32_t)some(luck, 50, 1, 8),
-                                   .dispatch_batch = (uint32_t)some(luck, 50, 1, 20),
-                                   .preload_us = some(luck, 50, 1000, 10 * SECOND),
-                                   .delete_interval_us = some(luck, 50, SECOND, SECOND),
-                                   .lookahead_us = some(luck, 50, 1000, 5 * SECOND),
-                                   .load_interval_us = some(luck, 50, SECOND, 29 * SECOND),
-                                   .load_batch = (uint32_t)some(luck, 50, 1, 20),
-                                   .delete_batch = (uint32_t)some(luck, 50, 1, 20),
-                                   .catch_up_rate = some(luck, 20, 20, 100)};
-}
-
-static void say_limits(struct nodes *w)
-{
-    const fl_engine_config *l = &w->limits;
-    nodes_say(w, "claims last %.3f s, clocks are off by up to %.3f s", (double)w->claim_us / 1e6,
-              (double)w->skew_us / 1e6);
-    nodes_say(w, "%s, record %" PRIu64 ", timers %" PRIu64 ", in flight %u, waiting %u, batches %u %u %u",
-              l->strategy == FL_PRELOAD ? "preload" : "lookahead", l->record_interval_us, l->max_memory_timers,
-              l->max_in_flight, l->max_waiting, l->dispatch_batch, l->load_batch, l->delete_batch);
-    nodes_say(w, "preload %" PRIu64 ", delete %" PRIu64 ", lookahead %" PRIu64 ", load %" PRIu64 ", catch-up %" PRIu64,
-              l->preload_us, l->delete_interval_us, l->lookahead_us, l->load_interval_us, l->catch_up_rate);
-}
-
 static void set_up(struct nodes *w, uint64_t seed)
 {
     char message[256];
-    struct luck *luck = &w->luck;
-    luck_begin(luck, seed);
-    choose_size(w, seed);
+    luck_begin(&w->luck, seed);
+    nature_choose_size(w, seed);
     fl_virtual_clock_init(&w->time, 1000);
     w->wall.now_us = store_wall_us;
     fl_store_config config = {.shards = w->shards, .clock = &w->wall};
@@ -603,21 +552,7 @@ static void set_up(struct nodes *w, uint64_t seed)
         fl_store_open("memory:", &config, &w->store, message, sizeof message) < 0 ||
         fl_memory_store_faults(w->store, fault, w) < 0)
         abort();
-    w->nature.hosts = chance(luck, 40) ? 1 : 2 + (unsigned)below(luck, 2);
-    w->nature.faulty = chance(luck, 30);
-    w->nature.slow = chance(luck, 30);
-    w->nature.crashes = chance(luck, 50);
-    w->nature.jumps = chance(luck, 30);
-    w->nature.breaks = chance(luck, 40);
-    w->nature.pauses = chance(luck, 50);
-    if (chance(luck, 15)) /* a world without trouble */
-        w->nature = (struct nature){.hosts = w->nature.hosts};
-    w->skew_us = chance(luck, 50) ? SECOND / 2 : 0;
-    w->claim_us = SECOND + (int64_t)below(luck, 4 * SECOND);
-    w->actions = 50 + (unsigned)below(luck, 250);
-    if (seed & NODES_WIDE)
-        widen(w);
-    say_limits(w);
+    nature_choose(w, seed);
 }
 
 bool nodes_run(uint64_t seed, FILE *trace, char failure[512])

@@ -70,6 +70,7 @@ struct entry {
     const struct plan *plan; /* it is an occurrence; NULL: of no schedule */
     fl_key id;               /* of an occurrence */
     uint32_t tag;            /* its payload; from 1 */
+    uint32_t name;           /* the tag of the first timer with its name */
     unsigned space;
     bool hook;    /* it has a target */
     bool busy;    /* an operation on it is under way */
@@ -83,6 +84,7 @@ struct entry {
     bool wild;          /* the store has gone back to a state from before a change of it: nothing is promised */
     int64_t touched_us; /* monotonic: the last change */
     int64_t due_us;
+    int64_t other_due_us; /* the earliest that it may have instead, since it was moved; 0: none */
     uint32_t shard, most; /* attempts */
     /* The last attempt. */
     bool live;
@@ -100,7 +102,16 @@ struct entry {
     int64_t acked_us;
 };
 
+enum { SETTINGS = 3, RATE_WINDOW_S = 5 };
+
 struct space_state {
+    struct setting_state {
+        bool busy, unsure;
+        uint64_t value;   /* if it is not unsure */
+        int64_t known_us; /* monotonic: it was acknowledged */
+    } settings[SETTINGS]; /* max_rate, spread, history */
+    int64_t window_us;    /* monotonic: its webhooks are counted since then */
+    uint64_t in_window;
     bool unsure; /* an operation is under way, or was never answered */
     unsigned paused_by;
     int64_t paused_us;  /* of nodes_ran_us(): since then, nothing begins; 0: it is not paused */
@@ -116,7 +127,7 @@ struct nodes {
     FILE *trace;
     char failure[512];
     struct nature {
-        bool faulty, slow, crashes, jumps, breaks, pauses, goes_back;
+        bool faulty, slow, crashes, jumps, breaks, pauses, goes_back, edits;
         unsigned hosts; /* 1: each is alone, without links */
     } nature;
     bool calm;
@@ -171,6 +182,8 @@ void ledger_check_pause(struct host *host, const struct entry *e); /* something 
 void ledger_dead(struct host *host, const fl_durable *timer);
 void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool known, bool must);
 void ledger_unanswered(struct entry *e, uint64_t serial);
+void ledger_rate(struct host *host, const fl_durable *timer); /* a webhook may begin now */
+void ledger_settings(struct nodes *w);                        /* in a calm world */
 void ledger_close(struct nodes *w);
 void ledger_go_back(struct nodes *w);                   /* the store does */
 void ledger_went_back(struct nodes *w, uint32_t shard); /* what this shard has done since the mark is forgotten */
@@ -187,13 +200,28 @@ void schedules_go_back(struct nodes *w);
 void schedules_resume(struct nodes *w);
 void clients_schedule(struct nodes *w);
 
+/* --- nodes_nature.c */
+void nature_choose_size(struct nodes *w, uint64_t seed);
+void nature_choose(struct nodes *w, uint64_t seed);
+
+/* --- nodes_timers.c */
+struct worker *clients_worker(struct host *host); /* some one */
+void clients_create(struct nodes *w, struct host *host);
+void clients_cancel(struct nodes *w, struct host *host);
+void clients_edit(struct nodes *w, struct host *host);
+
 /* --- nodes_clients.c */
+void clients_change_settings(struct nodes *w, unsigned space);
+void clients_reset_settings(struct nodes *w);
 void clients_act(struct nodes *w);
 void clients_lease(struct nodes *w, unsigned space);
 void clients_pause(struct nodes *w, unsigned space, bool begin);
 
 /* A seed with this bit has a life with unusual settings. */
 #define NODES_WIDE (UINT64_C(1) << 32)
+
+/* A seed with this bit has clients that also move and replace timers, send batches and change settings. */
+#define NODES_EDITS (UINT64_C(1) << 33)
 
 /* Lives one life. Returns whether all promises were kept; else `failure` says which one was not. */
 bool nodes_run(uint64_t seed, FILE *trace, char failure[512]);

@@ -1,140 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Clients of simulated nodes: they create and cancel timers, lease and acknowledge them, and pause namespaces, at any server. */
+/* Clients of simulated nodes: they lease and acknowledge timers, and pause namespaces, at any server. */
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/nodes.h"
 
 enum { TAKEN_MOST = 20 };
-
-static struct worker *some_worker(struct host *host)
-{
-    return &host->node.workers[below(&host->world->luck, host->world->workers)];
-}
-
-/* --- Creating and cancelling -------------------------------------------------------------------------------------- */
-
-struct ask {
-    struct shard_call call;
-    fl_op op;
-    struct host *host;
-    struct entry *entry;
-    unsigned went_back;
-    bool was_live; /* an attempt was going on */
-    uint64_t term;
-    uint32_t tag;
-    char name[16];
-    int result;
-};
-
-static void render(struct shard_call *call)
-{
-    struct ask *ask = (struct ask *)call;
-    ask->result = ask->op.result;
-}
-
-static void created(struct nodes *w, struct entry *e, int result)
-{
-    (void)w;
-    if (result == 0)
-        e->there = true;
-    else if (result == FL_OUTCOME_UNKNOWN || result == FL_SHARD_LOST)
-        e->unsure = true;
-    else
-        e->refused = true;
-}
-
-static bool goes_on(struct nodes *w, const struct ask *ask)
-{
-    const struct entry *e = ask->entry;
-    return ask->was_live && e->live && !e->acking && ask->term == w->terms[e->shard] && e->term == ask->term &&
-           nodes_mono_us(w) < e->ends_us;
-}
-
-static void cancelled(struct nodes *w, const struct ask *ask, int result)
-{
-    struct entry *e = ask->entry;
-    if (result == 0 && !e->wild && goes_on(w, ask))
-        nodes_fail(w, "#%u is cancelled during an attempt", e->tag);
-    if (result == 0)
-        e->gone = true;
-    else if (result == FL_TIMER_NOT_FOUND && e->there && !e->unsure && !e->wild && !e->finished && !e->dead &&
-             !e->doomed && !e->acking && e->fate == FATE_NEW && !e->live)
-        nodes_fail(w, "#%u is not found", e->tag);
-    else if (result == FL_OUTCOME_UNKNOWN || result == FL_SHARD_LOST)
-        e->unsure = true;
-}
-
-static void answered(struct shard_call *call)
-{
-    struct ask *ask = (struct ask *)call;
-    struct nodes *w = ask->host->world;
-    int result = ask->host->dead ? FL_OUTCOME_UNKNOWN : ask->result;
-    ledger_touch(w, ask->entry);
-    ask->entry->wild |= ask->went_back != w->went_back;
-    nodes_say(w, "%s: %s #%u: %s", ask->host->address, ask->op.kind == FL_OP_CREATE ? "create" : "cancel",
-              ask->entry->tag, fl_errname(result));
-    ask->entry->busy = false;
-    w->open--;
-    if (ask->op.kind == FL_OP_CREATE)
-        created(w, ask->entry, result);
-    else
-        cancelled(w, ask, result);
-    free(ask);
-}
-
-static void submit(struct host *host, struct entry *e, enum fl_op_kind kind, uint64_t delay_us)
-{
-    struct nodes *w = host->world;
-    struct ask *ask = nodes_need(calloc(1, sizeof *ask));
-    *ask = (struct ask){.host = host,
-                        .entry = e,
-                        .tag = e->tag,
-                        .went_back = w->went_back,
-                        .was_live = e->live,
-                        .result = FL_OUTCOME_UNKNOWN};
-    snprintf(ask->name, sizeof ask->name, "t%u", e->tag);
-    ask->op =
-        (fl_op){.kind = kind, .timer = {.ns = bytes_of(space_names[e->space]), .name = {ask->name, strlen(ask->name)}}};
-    if (kind == FL_OP_CREATE) {
-        ask->op.timer.payload = (fl_bytes){&ask->tag, sizeof ask->tag};
-        ask->op.timer.due_us = e->due_us = nodes_wall_us(w) + (int64_t)delay_us;
-        ask->op.timer.retry = (fl_retry){
-            .initial_us = 100000, .multiplier_1000 = 1500, .max_interval_us = 2 * SECOND, .max_attempts = e->most};
-        ask->op.timer.target = e->hook ? bytes_of("http://target") : (fl_bytes){0};
-    }
-    struct worker *worker = some_worker(host);
-    ask->call = (struct shard_call){.errand.home = worker,
-                                    .batch = {.ops = &ask->op, .count = 1},
-                                    .render = render,
-                                    .done = answered,
-                                    .shard = shard_of_name(&host->node, ask->op.timer.ns, ask->op.timer.name)};
-    e->shard = ask->call.shard->number;
-    ask->term = w->terms[e->shard];
-    e->busy = true;
-    w->open++;
-    shard_call_submit(&ask->call);
-}
-
-static void create(struct nodes *w, struct host *host)
-{
-    if (w->entry_count >= TIMERS_MOST)
-        return;
-    struct entry *e = &w->entries[w->entry_count++];
-    *e = (struct entry){.tag = w->entry_count,
-                        .space = (unsigned)below(&w->luck, SPACES),
-                        .hook = chance(&w->luck, 50),
-                        .most = 1 + (uint32_t)below(&w->luck, 6)};
-    submit(host, e, FL_OP_CREATE, below(&w->luck, chance(&w->luck, 70) ? 2 * SECOND : 30 * SECOND));
-}
-
-static void cancel(struct nodes *w, struct host *host)
-{
-    struct entry *e = w->entry_count > 0 ? &w->entries[below(&w->luck, w->entry_count)] : NULL;
-    if (e && e->there && !e->busy && !e->gone && !e->plan)
-        submit(host, e, FL_OP_CANCEL, 0);
-}
 
 /* --- Leasing ------------------------------------------------------------------------------------------------------ */
 
@@ -243,7 +116,7 @@ static void acknowledge(fl_loop *loop, void *arg)
     settling->acks = (struct acks){.count = taking->count, .list = settling->list, .done = settled};
     free(taking);
     w->open++;
-    acks_settle(&settling->acks, some_worker(host));
+    acks_settle(&settling->acks, clients_worker(host));
 }
 
 static void leased(struct leasing *leasing)
@@ -269,7 +142,7 @@ void clients_lease(struct nodes *w, unsigned space)
         return;
     struct taking *taking = nodes_need(calloc(1, sizeof *taking));
     taking->host = host;
-    struct worker *worker = some_worker(host);
+    struct worker *worker = clients_worker(host);
     taking->leasing = (struct leasing){.worker = worker,
                                        .space = space_of(&host->node, bytes_of(space_names[space])),
                                        .max = 1 + (uint32_t)below(&w->luck, TAKEN_MOST),
@@ -316,7 +189,67 @@ void clients_pause(struct nodes *w, unsigned space, bool begin)
     struct pause_request request = {.kind = begin ? PAUSE_BEGIN : PAUSE_END};
     w->spaces[space].unsure = true;
     w->open++;
-    settings_pause(some_worker(host), bytes_of(space_names[space]), &request, paused, pausing);
+    settings_pause(clients_worker(host), bytes_of(space_names[space]), &request, paused, pausing);
+}
+
+/* --- Settings ----------------------------------------------------------------------------------------------------- */
+
+static const unsigned setting_bits[SETTINGS] = {SETTING_MAX_RATE, SETTING_SPREAD, SETTING_HISTORY};
+
+struct setting_change {
+    struct host *host;
+    unsigned space, setting, went_back;
+    uint64_t value;
+};
+
+static void changed(void *arg, int result)
+{
+    struct setting_change *change = arg;
+    struct nodes *w = change->host->world;
+    struct setting_state *state = &w->spaces[change->space].settings[change->setting];
+    bool unknown = change->host->dead || change->went_back != w->went_back;
+    nodes_say(w, "%s: setting %u of %s to %" PRIu64 ": %s", change->host->address, change->setting,
+              space_names[change->space], change->value, fl_errname(unknown ? FL_OUTCOME_UNKNOWN : result));
+    w->open--;
+    state->busy = false;
+    state->known_us = nodes_mono_us(w);
+    state->unsure = unknown || result != 0;
+    state->value = change->value;
+    free(change);
+}
+
+/* Changes one setting, while others may be changed at other servers. */
+static void change_setting(struct nodes *w, unsigned space, unsigned setting, uint64_t value)
+{
+    struct host *host = nodes_some_host(w);
+    struct setting_state *state = &w->spaces[space].settings[setting];
+    if (!host || state->busy)
+        return;
+    struct setting_change *change = nodes_need(malloc(sizeof *change));
+    struct settings *settings = nodes_need(malloc(sizeof *settings));
+    *change = (struct setting_change){host, space, setting, w->went_back, value};
+    *settings = no_settings;
+    settings->max_rate = setting == 0 ? (uint32_t)value : 0;
+    settings->spread_us = setting == 1 ? value : 0;
+    settings->history.only = setting == 2 ? (uint32_t)value : no_settings.history.only;
+    state->busy = state->unsure = true;
+    w->open++;
+    settings_change(clients_worker(host), bytes_of(space_names[space]), settings, SETTING_ALL & ~setting_bits[setting],
+                    changed, change);
+}
+
+void clients_change_settings(struct nodes *w, unsigned space)
+{
+    unsigned setting = (unsigned)below(&w->luck, SETTINGS);
+    static const uint64_t most[SETTINGS] = {20, 2 * SECOND, HISTORY_ONLY_ALL};
+    change_setting(w, space, setting, chance(&w->luck, 30) ? 0 : below(&w->luck, most[setting]) + 1);
+}
+
+void clients_reset_settings(struct nodes *w)
+{
+    for (unsigned i = 0; i < SPACES && w->nature.edits; i++)
+        for (unsigned setting = 0; setting < SETTINGS; setting++)
+            change_setting(w, i, setting, setting == 2 ? no_settings.history.only : 0);
 }
 
 void clients_act(struct nodes *w)
@@ -325,10 +258,12 @@ void clients_act(struct nodes *w)
     unsigned what = (unsigned)below(&w->luck, 100), space = (unsigned)below(&w->luck, SPACES);
     if (!host)
         return;
-    if (what < 50)
-        create(w, host);
+    if (w->nature.edits && chance(&w->luck, 30))
+        clients_edit(w, host);
+    else if (what < 50)
+        clients_create(w, host);
     else if (what < 60)
-        cancel(w, host);
+        clients_cancel(w, host);
     else if (what < 66)
         clients_schedule(w);
     else if (what < 95)

@@ -58,6 +58,13 @@ void ledger_went_back(struct nodes *w, uint32_t shard)
     w->behind[shard] = false;
 }
 
+static void go_back_space(const struct nodes *w, struct space_state *space)
+{
+    space->unsure |= is_after_mark(w, space->touched_us);
+    for (unsigned i = 0; i < SETTINGS; i++)
+        space->settings[i].unsure |= is_after_mark(w, space->settings[i].known_us);
+}
+
 /* A server that has not noticed it yet still says what it knows. */
 void ledger_go_back(struct nodes *w)
 {
@@ -68,7 +75,7 @@ void ledger_go_back(struct nodes *w)
         w->behind[i] = true;
     }
     for (unsigned i = 0; i < SPACES; i++)
-        w->spaces[i].unsure |= is_after_mark(w, w->spaces[i].touched_us);
+        go_back_space(w, &w->spaces[i]);
     schedules_go_back(w);
 }
 
@@ -89,7 +96,7 @@ static bool is_exclusive(struct nodes *w, const struct entry *e)
 static void check_number(struct nodes *w, const struct entry *e, uint32_t attempt)
 {
     enum fate fate = e->fate;
-    if (e->acking && e->ack != ACK_EXTEND)
+    if ((e->acking && e->ack != ACK_EXTEND) || e->other_due_us > 0 /* then its attempts start anew */)
         fate = FATE_VAGUE;
     else if (e->live) /* the lease has expired, or the term is over */
         fate = same_term(w, e) ? FATE_COUNTS : FATE_VAGUE;
@@ -126,6 +133,47 @@ void ledger_check_pause(struct host *host, const struct entry *e)
         nodes_fail(w, "#%u begins while %s is paused", e->tag, space_names[e->space]);
 }
 
+/* Each server begins its share of the rate, and a tenth of a second's worth at once. The shares do not add up while shards move. */
+void ledger_rate(struct host *host, const fl_durable *timer)
+{
+    struct nodes *w = host->world;
+    const struct entry *e = w->nature.edits && !host->dead ? ledger_entry(w, timer) : NULL;
+    struct space_state *space = e ? &w->spaces[e->space] : NULL;
+    int64_t now_us = nodes_mono_us(w), heard_us = 0;
+    bool trouble = w->nature.breaks || w->nature.crashes || w->nature.slow || w->nature.faulty || w->nature.jumps;
+    if (!space || trouble || space->settings[0].unsure || space->settings[0].value == 0)
+        return;
+    heard_us = space->settings[0].known_us + 3 * SECOND;
+    if (now_us < heard_us)
+        return;
+    if (space->window_us < heard_us || now_us > space->window_us + RATE_WINDOW_S * SECOND) {
+        space->window_us = now_us;
+        space->in_window = 0;
+    }
+    uint64_t rate = space->settings[0].value;
+    if (++space->in_window > 2 * rate * RATE_WINDOW_S + 2 * w->nature.hosts)
+        nodes_fail(w, "%s begins %" PRIu64 " webhooks in %d s, and may begin %" PRIu64 " per second",
+                   space_names[e->space], space->in_window, RATE_WINDOW_S, rate);
+}
+
+/* What was acknowledged is known to all servers. */
+void ledger_settings(struct nodes *w)
+{
+    struct host *host;
+    for (host = LIST_FIRST(&w->hosts); host; host = LIST_NEXT(host, entry))
+        for (unsigned i = 0; i < SPACES && !host->leaving; i++) {
+            struct space *space = space_if_any(&host->node, bytes_of(space_names[i]));
+            const struct settings *is = space ? atomic_load(&space->settings) : &no_settings;
+            const uint64_t values[SETTINGS] = {is->max_rate, is->spread_us, is->history.only};
+            for (unsigned k = 0; k < SETTINGS && w->nature.edits; k++) {
+                const struct setting_state *state = &w->spaces[i].settings[k];
+                if (!state->unsure && state->known_us > 0 && state->value != values[k])
+                    nodes_fail(w, "setting %u of %s is %" PRIu64 " at %s, not %" PRIu64, k, space_names[i], values[k],
+                               host->address, state->value);
+            }
+        }
+}
+
 /* For how long its server could record that it is done. */
 static int64_t recorded_us(struct nodes *w, const struct entry *e)
 {
@@ -142,8 +190,11 @@ static void check_begin(struct host *host, const struct entry *e, const fl_durab
     int64_t now_us = nodes_ran_us(w), clock_us = nodes_wall_us(w) + w->skew_us;
     if (e->wild)
         return;
-    if (timer->due_us > clock_us || (e->fate != FATE_AGAIN && e->due_us > clock_us))
+    int64_t due_us = e->other_due_us > 0 && e->other_due_us < e->due_us ? e->other_due_us : e->due_us;
+    if (timer->due_us > clock_us || (e->fate != FATE_AGAIN && due_us > clock_us))
         nodes_fail(w, "#%u is early", e->tag);
+    if (timer->due_us != e->due_us && e->attempt == 0 && e->forgotten == 0 && e->other_due_us == 0)
+        nodes_fail(w, "#%u fires, and has another due time", e->tag);
     if (e->refused || e->gone)
         nodes_fail(w, "#%u fires, and was %s", e->tag, e->gone ? "cancelled" : "refused");
     if (e->dead)
@@ -154,7 +205,7 @@ static void check_begin(struct host *host, const struct entry *e, const fl_durab
         nodes_fail(w, "#%u fires, and was done %" PRId64 " us ago", e->tag, now_us - e->settled_us);
     if (is_exclusive(w, e))
         nodes_fail(w, "#%u has two attempts at once", e->tag);
-    if (same_term(w, e) && !e->live && nodes_wall_us(w) + w->skew_us < e->not_before_us)
+    if (same_term(w, e) && !e->live && e->other_due_us == 0 && nodes_wall_us(w) + w->skew_us < e->not_before_us)
         nodes_fail(w, "#%u is attempted again too early", e->tag);
     check_number(w, e, timer->attempt);
     ledger_check_pause(host, e);

@@ -97,6 +97,7 @@ static void deliver_attempt(struct worker *worker, struct attempt *attempt)
     struct nodes *w = host->world;
     struct hook *hook = hook_of(attempt);
     *hook = (struct hook){.attempt = attempt, .host = host};
+    ledger_rate(host, &attempt->firing.timer);
     LIST_INSERT_HEAD(&host->hooks, hook, entry);
     nodes_at(w, w->calm || chance(&w->luck, 60) ? 0 : below(&w->luck, 3 * SECOND), take_turn, hook, &hook->timer);
 }

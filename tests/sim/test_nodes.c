@@ -32,6 +32,12 @@ TEST(nodes_with_unusual_settings_keep_all_promises)
         live(NODES_WIDE | seed);
 }
 
+TEST(nodes_whose_clients_change_everything_keep_all_promises)
+{
+    for (uint64_t seed = 1; seed <= lives_of(40); seed++)
+        live((seed % 2 ? NODES_WIDE : 0) | NODES_EDITS | seed);
+}
+
 /* Found beyond the first lives. */
 TEST(lives_of_nodes_that_broke_a_promise_once_keep_them)
 {
@@ -46,6 +52,7 @@ TEST(lives_of_nodes_that_broke_a_promise_once_keep_them)
         NODES_WIDE | 0x113,  /* a parked timer was done right before its server gave up the shard */
         NODES_WIDE | 0x12db, /* looking ahead stopped: more timers than a load brings were under way */
         NODES_WIDE | 0x1346, /* a server that was not linked fired with settings that it had read long before */
+        NODES_EDITS | 0x5c6, /* a change that was asked for before the settings were read made them be ignored */
     };
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
         live(seeds[i]);
