@@ -114,10 +114,11 @@ static int next_year(const struct cron *cron, int year)
     return 0;
 }
 
-/* The first day at or after a date that matches, in days since 1970. After 400 years the calendar repeats. */
+/* The first day at or after a date that matches, in days since 1970. After 400 years the calendar repeats, but for
+ * the years of a field. */
 static bool next_day(const struct cron *cron, struct civil_date date, int64_t *ret_days)
 {
-    int last = date.year + 400;
+    int last = (date.year > CRON_YEAR_MIN ? date.year : CRON_YEAR_MIN) + 400;
     for (int year; (year = next_year(cron, date.year)) != 0 && year <= last;
          date = (struct civil_date){year + 1, 1, 1}) {
         if (year != date.year)

@@ -116,8 +116,9 @@ static bool take_number(struct reader *reader, const char *what, int min, int ma
     if (value < 0)
         return unexpected(reader);
     if (value < min || value > max)
-        return wrong(reader, begin, "%s is %.*s; %d to %d are allowed", what,
-                     (int)(reader->at - begin < 20 ? reader->at - begin : 20), begin, min, max);
+        return wrong(reader, begin, "%s is %.*s%s; %d to %d are allowed", what,
+                     (int)(reader->at - begin < 20 ? reader->at - begin : 20), begin,
+                     reader->at - begin > 20 ? "..." : "", min, max);
     *ret = value;
     return true;
 }

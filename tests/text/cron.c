@@ -242,7 +242,8 @@ TEST(errors_name_the_field_and_the_position)
     check_refused("0 0 * * +", "day of week field \"+\", position 2: something is missing here");
     check_refused("1,,2 * * * *", "minute field \"1,,2\", position 3: \",\" is not allowed here");
     check_refused("-5 * * * *", "minute field \"-5\", position 1: \"-\" is not allowed here");
-    check_refused("123456789012345678901234567890 * * * *", "position 1: the value is 12345;");
+    check_refused("4294967301 * * * *", "position 1: the value is 4294967301;");
+    check_refused("123456789012345678901234567890 * * * *", "position 1: the value is 12345678901234567890...;");
     check_refused("1.5 * * * *", "minute field \"1.5\", position 2: \".\" is not allowed here");
 }
 
@@ -313,4 +314,6 @@ TEST(the_ends_of_the_calendar)
     CHECK_EQ(cron_count(&cron, -(INT64_C(1) << 50), INT64_C(1) << 50), 9999);
     cron = parse("0 0 1 1 *");
     CHECK(!cron_next(&cron, CIVIL_MAX_S, &local_s));
+    cron = parse("0 0 0 1 1 ? 1970");
+    CHECK(cron_next(&cron, at("0001-01-01T00:00:00"), &local_s) && local_s == at("1970-01-01T00:00:00"));
 }
