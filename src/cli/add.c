@@ -31,8 +31,9 @@ static int show_created(struct json timer)
 
 static int run(void)
 {
-    if (!content.after && !content.at)
-        return cli_usage(&add_command, "no due time; give --after 10m or --at 2030-01-31T09:00:00Z;");
+    if (!content.after && !content.at && !content.local)
+        return cli_usage(&add_command,
+                         "no due time; give --after 10m, --at 2030-01-31T09:00:00Z, or --local and --zone;");
     if (only_new && !name)
         return cli_usage(&add_command, "--only-new needs a NAME;");
     return ask_and_show(&(struct ask){.command = &add_command,
@@ -46,6 +47,8 @@ static int run(void)
 
 static const struct cli_option options[] = {
     CONTENT_OPTIONS,
+    {"merge", "WHICH", "if this replaces a timer: last (default) takes the new payload, first keeps the old one",
+     .text = &content.merge},
     {"only-new", "", "fail if a timer of that name exists, instead of replacing it", .flag = &only_new},
     {"json", "", "print the timer as JSON", .flag = &as_json},
     {0},

@@ -44,12 +44,12 @@ static int cancel_many(struct client *client)
 static int run(void)
 {
     struct client client;
-    bool filtered = filter.prefix || filter.due_after || filter.due_before || all;
+    bool filtered = filter_is_given(&filter) || all;
     if (name && (filtered || dry_run))
         return cli_usage(&cancel_command, "give NAME or a filter, not both;");
     if (!name && !filtered)
         return cli_usage(&cancel_command,
-                         "no timers selected; give NAME, --prefix, --due-after, --due-before or --all;");
+                         "no timers selected; give NAME, --all, or a filter such as --prefix or --due-before;");
     int status = client_open(&client, &cancel_command);
     if (status != CLI_OK)
         return status;

@@ -138,16 +138,36 @@ int attempt_write(const struct client *client, struct out *out)
     return status == CLI_OK && out->failed ? client_no_memory(client) : status;
 }
 
-int content_write(const struct client *client, struct out *out)
+static int put_due(const struct client *client, struct out *out)
 {
-    if (content.after && content.at)
-        return cli_usage(client->command, "give --after or --at, not both;");
-    out_text(out, "{");
+    if (!content.after + !content.at + !content.local < 2)
+        return cli_usage(client->command, "give only one of --after, --at and --local;");
+    if (!content.local != !content.zone)
+        return cli_usage(client->command, "give --local and --zone together;");
     if (content.after)
         put_text(out, "after", content.after);
     if (content.at)
         put_time(out, "due", content.at);
-    int status = attempt_write(client, out);
+    if (content.local) {
+        out_key(out, "due");
+        out_text(out, "{");
+        put_text(out, "local", content.local);
+        put_text(out, "zone", content.zone);
+        out_text(out, "}");
+    }
+    return CLI_OK;
+}
+
+int content_write(const struct client *client, struct out *out)
+{
+    out_text(out, "{");
+    int status = put_due(client, out);
+    if (content.max_wait)
+        put_text(out, "max_wait", content.max_wait);
+    if (content.merge)
+        put_text(out, "merge", content.merge);
+    if (status == CLI_OK)
+        status = attempt_write(client, out);
     out_text(out, "}");
     return status == CLI_OK && out->failed ? client_no_memory(client) : status;
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* `foliot dead`: timers that were given up, their dead letters. */
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "cli/ask.h"
 
 static const char *ns, *id;
-static uint64_t limit;
-static bool as_json, all;
+static struct filter filter;
+static uint64_t limit, rate;
+static bool as_json, all, dry_run;
 
 static const struct cli_command list_dead, get_dead, redrive_dead, delete_dead;
 
@@ -30,6 +32,7 @@ static int run_list(void)
 {
     return ask_and_list(&(struct ask_list){.command = &list_dead,
                                            .path = {"/v1/dead", ns},
+                                           .filter = &filter,
                                            .limit = limit,
                                            .as_json = as_json,
                                            .columns = {{"ID", "id"},
@@ -48,64 +51,54 @@ static int run_get(void)
 
 /* --- redrive and delete ------------------------------------------------------------------------------------------- */
 
-struct deed {
-    struct client *client;
-    bool redrive;
-    struct out ids; /* a NUL behind each */
-    uint64_t count;
-};
-
-static int do_one(struct deed *deed, const char *which)
+static int do_one(struct client *client, bool redrive)
 {
     struct out path = {0}, answer = {0};
-    put_path(&path, "/v1/dead", ns, which, deed->redrive ? "redrive" : NULL, NULL);
-    int status = client_call(deed->client, deed->redrive ? "POST" : "DELETE", &path, NULL, &answer);
-    deed->count += status == CLI_OK;
+    put_path(&path, "/v1/dead", ns, id, redrive ? "redrive" : NULL, NULL);
+    int status = client_call(client, redrive ? "POST" : "DELETE", &path, NULL, &answer);
+    if (status == CLI_OK)
+        puts(redrive ? "1 redriven" : "1 deleted");
     out_free(&path);
     out_free(&answer);
     return status;
 }
 
-static int note_id(void *arg, struct json timer)
+static int do_many(struct client *client, bool redrive)
 {
-    struct deed *deed = arg;
-    put_member_shown(&deed->ids, timer, "id");
-    out_put(&deed->ids, "", 1);
-    return CLI_OK;
-}
-
-/* All that there are when it begins: one that dies again meanwhile is not raised a second time. */
-static int do_all(struct deed *deed)
-{
-    struct out path = {0};
-    put_path(&path, "/v1/dead", ns, NULL);
-    struct pages pages = {.path = &path, .timer = note_id, .arg = deed};
-    int status = pages_follow(deed->client, &pages);
-    if (status == CLI_OK && deed->ids.failed)
-        status = client_no_memory(deed->client);
-    const char *end = deed->ids.data + deed->ids.size;
-    for (const char *at = deed->ids.data; status == CLI_OK && at < end; at += __builtin_strlen(at) + 1) {
-        status = do_one(deed, at);
-        if (status == CLI_NOT_FOUND) /* another client was faster */
-            status = CLI_OK;
+    const char *deed = redrive ? "redriven" : "deleted";
+    char per_second[24];
+    struct out path = {0}, answer = {0}, count = {0};
+    struct json result;
+    put_path(&path, "/v1/dead", ns, redrive ? "redrive" : NULL, NULL);
+    put_filter(&path, &filter);
+    put_query(&path, "all", all ? "true" : NULL);
+    put_query(&path, "dry_run", dry_run ? "true" : NULL);
+    snprintf(per_second, sizeof per_second, "%" PRIu64, rate);
+    put_query(&path, "rate", rate > 0 ? per_second : NULL);
+    int status = client_ask(client, redrive ? "POST" : "DELETE", &path, NULL, &answer, &result);
+    if (status == CLI_OK) {
+        put_member_shown(&count, result, dry_run ? "matched" : deed);
+        printf("%.*s %s%s\n", (int)count.size, count.data ? count.data : "", dry_run ? "would be " : "", deed);
     }
     out_free(&path);
-    out_free(&deed->ids);
+    out_free(&answer);
+    out_free(&count);
     return status;
 }
 
 static int run_deed(const struct cli_command *command, bool redrive)
 {
     struct client client;
-    struct deed deed = {.client = &client, .redrive = redrive};
-    if (!id == !all)
-        return cli_usage(command, "no dead letter selected; give its ID, or --all;");
+    bool many = filter_is_given(&filter) || all;
+    if (id && (many || dry_run || rate > 0))
+        return cli_usage(command, "give ID or a filter, not both;");
+    if (!id && !many)
+        return cli_usage(command,
+                         "no dead letter selected; give its ID, --all, or a filter such as --reason-contains;");
     int status = client_open(&client, command);
     if (status != CLI_OK)
         return status;
-    status = all ? do_all(&deed) : do_one(&deed, id);
-    if (status == CLI_OK || deed.count > 0)
-        printf("%llu %s\n", (unsigned long long)deed.count, redrive ? "redriven" : "deleted");
+    status = id ? do_one(&client, redrive) : do_many(&client, redrive);
     client_close(&client);
     return status;
 }
@@ -123,12 +116,24 @@ static int run_delete(void)
 /* --- Tables ------------------------------------------------------------------------------------------------------- */
 
 static const struct cli_option list_options[] = {
+    DEAD_FILTER_OPTIONS(filter),
     {"limit", "N", "print at most N; default: all", .value = &limit, .min = 1, .max = UINT64_MAX},
     {"json", "", "print one JSON object per line", .flag = &as_json},
     {0},
 };
 static const struct cli_option get_options[] = {{"json", "", "print it as JSON", .flag = &as_json}, {0}};
-static const struct cli_option deed_options[] = {{"all", "", "all dead letters of the namespace", .flag = &all}, {0}};
+#define MANY_OPTIONS                                                                             \
+    DEAD_FILTER_OPTIONS(filter), {"all", "", "all dead letters of the namespace", .flag = &all}, \
+    {                                                                                            \
+        "dry-run", "", "only count the dead letters", .flag = &dry_run                           \
+    }
+
+static const struct cli_option redrive_options[] = {
+    MANY_OPTIONS,
+    {"rate", "N", "space their due times: N per second", .value = &rate, .min = 1, .max = 1000000},
+    {0},
+};
+static const struct cli_option delete_options[] = {MANY_OPTIONS, {0}};
 
 static const struct cli_command list_dead = {
     .name = "dead list",
@@ -147,14 +152,14 @@ static const struct cli_command get_dead = {
 static const struct cli_command redrive_dead = {
     .name = "dead redrive",
     .summary = "turns dead letters into timers that are due now",
-    .options = deed_options,
+    .options = redrive_options,
     .arguments = some_arguments,
     .run = run_redrive,
 };
 static const struct cli_command delete_dead = {
     .name = "dead delete",
     .summary = "deletes dead letters",
-    .options = deed_options,
+    .options = delete_options,
     .arguments = some_arguments,
     .run = run_delete,
 };

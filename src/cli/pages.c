@@ -10,9 +10,19 @@
 
 enum { PAGE = 1000 };
 
+bool filter_is_given(const struct filter *filter)
+{
+    return filter->prefix || filter->name_contains || filter->target_prefix || filter->schedule ||
+           filter->reason_contains || filter->due_after || filter->due_before;
+}
+
 void put_filter(struct out *path, const struct filter *filter)
 {
     put_query(path, "prefix", filter->prefix);
+    put_query(path, "name_contains", filter->name_contains);
+    put_query(path, "target_prefix", filter->target_prefix);
+    put_query(path, "schedule", filter->schedule);
+    put_query(path, "reason_contains", filter->reason_contains);
     put_query(path, "due_after", filter->due_after);
     put_query(path, "due_before", filter->due_before);
 }

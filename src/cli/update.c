@@ -11,8 +11,10 @@ static int put_changes(const struct client *client, struct out *body)
 {
     int status = content_write(client, body);
     if (status == CLI_OK && body->size == 2)
-        status = cli_usage(&update_command,
-                           "nothing to change; give --after, --at, --to, --payload, --header, --timeout or --retry;");
+        status = cli_usage(
+            &update_command,
+            "nothing to change; give --after, --at, --local, --max-wait, --to, --payload, --header, --timeout or "
+            "--retry;");
     return status;
 }
 

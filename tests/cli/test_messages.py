@@ -272,7 +272,7 @@ def _():
 def _():
     with serve() as server:
         foliot = Command(server.url)
-        foliot("add", "a", "b", "--after", "1h", "--at", "1").must(2, err="give --after or --at, not both")
+        foliot("add", "a", "b", "--after", "1h", "--at", "1").must(2, err="give only one of --after, --at and --local")
         foliot("add", "a", "b", "--after", "1h", "--header", "nonsense").must(2, err="invalid value 'nonsense' for --header")
         foliot("add", "a", "b", "--after", "1h", "--retry", "often").must(2, err="invalid value 'often' for --retry")
         with open("/dev/full", "w", encoding="ascii") as full:

@@ -111,6 +111,23 @@ def kill_timers(namespace, *names):
     return {timer["name"]: timer["id"] for timer in dead}
 
 
+@test("dead letters by filter: lists, counts, redrives at a rate, deletes")
+def _():
+    kill_timers("filter", "a1", "a2", "b1")
+    rows = columns_of(foliot("dead", "list", "filter", "--name-contains", "1").must())
+    expect(sorted(row[1] for row in rows[1:]), ["a1", "b1"])
+    expect(foliot("dead", "list", "filter", "--reason-contains", "no such reason").must(), "")
+    foliot("dead", "redrive", "filter", "--prefix", "a", "--dry-run").must(out=r"\A2 would be redriven\n\Z")
+    foliot("dead", "redrive", "filter", "--prefix", "a", "--rate", "1").must(out=r"\A2 redriven\n\Z")
+    dues = [json.loads(line)["due"] for line in foliot("list", "filter", "--prefix", "a", "--json").must().splitlines()]
+    check(all(due for due in dues), dues)
+    foliot("dead", "delete", "filter", "--target-prefix", "ftp:").must(out=r"\A0 deleted\n\Z")
+    foliot("dead", "delete", "filter", "--prefix", "b", "--dry-run").must(out=r"\A1 would be deleted\n\Z")
+    foliot("dead", "delete", "filter", "--prefix", "b").must(out=r"\A1 deleted\n\Z")
+    foliot("dead", "delete", "filter", "--prefix", "b", "some-id").must(2, err="give ID or a filter, not both")
+    foliot("dead", "redrive", "filter", "--rate", "0", "--all").must(2, err="rate")
+
+
 @test("dead lists, shows, revives and deletes")
 def _():
     ids = kill_timers("dead", "a", "b", "c", "d")

@@ -14,6 +14,30 @@ foliot = Command(server.url)
 FAR = "2999-12-31T23:59:59Z"
 
 
+@test("add: civil time, debounce; list and cancel: filters")
+def _():
+    made = json.loads(foliot("add", "more", "civil", "--local", "2031-06-01T09:00:00", "--zone", "Europe/Berlin", "--json").must())
+    expect((made["due"], made["local"], made["zone"]), ("2031-06-01T07:00:00Z", "2031-06-01T09:00:00", "Europe/Berlin"))
+    foliot("update", "more", "civil", "--local", "2031-06-01T10:00:00", "--zone", "Europe/Berlin").must(out="^due +2031-06-01T08:00:00Z$")
+    foliot("add", "more", "--local", "2031-06-01T09:00:00").must(2, err="give --local and --zone together")
+    foliot("add", "more", "--zone", "Europe/Berlin", "--after", "1s").must(2, err="give --local and --zone together")
+    foliot("add", "more", "--local", "2031-06-01T09:00:00", "--zone", "UTC", "--after", "1s").must(2, err="give only one of")
+    foliot("add", "more", "--local", "2031-06-01T09:00:00", "--zone", "Nowhere/City").must(1, err="Nowhere/City")
+    for payload, merge in ((1, "last"), (2, "first")):
+        made = json.loads(foliot("add", "more", "burst", "--after", "1h", "--max-wait", "1m", "--merge", merge, "--payload", str(payload),
+                                 "--to", "http://127.0.0.1:9/x", "--json").must())
+    expect((made["payload"], made["replaced"]), (1, 1))
+    foliot("update", "more", "burst", "--max-wait", "2m").must()
+    foliot("add", "more", "--after", "1h", "--merge", "both").must(1, err="merge")
+    for given in (["--name-contains", "urs"], ["--target-prefix", "http://127.0.0.1:9"]):
+        rows = foliot("list", "more", *given).must().splitlines()
+        check(len(rows) == 2 and " burst " in rows[1], rows)
+    expect(foliot("list", "more", "--schedule", "none").must(), "")
+    foliot("cancel", "more", "--name-contains", "ivi", "--dry-run").must(out="^1 would be cancelled$")
+    foliot("cancel", "more", "--target-prefix", "http://127.0.0.1:9").must(out="^1 cancelled$")
+    foliot("cancel", "more", "--schedule", "none").must(out="^0 cancelled$")
+
+
 @test("add prints the ID, and only that, in a pipe")
 def _():
     timer_id = foliot("add", "add", "one", "--after", "10m").must(out=r"\A[0-9a-z]{26}\n\Z").strip()
