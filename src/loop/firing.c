@@ -63,8 +63,7 @@ static void call_interval(fl_loop *loop, struct loop_entry e)
     fl__loop_checkpoint(loop);
 
     /* The callback may have cancelled it, and its slot may be another timer's. */
-    e = table_find(&loop->table, id);
-    if (!e.record || entry_state(e) != STATE_RUNNING)
+    if (!table_find(&loop->table, id, &e) || entry_state(e) != STATE_RUNNING)
         return;
     if (e.record->extra->period_ns > 0)
         start_interval_again(loop, e);

@@ -154,10 +154,9 @@ void fl__loop_timers_start(fl_loop *loop, struct loop_entry e, uint64_t deadline
 /* Takes an immediate or hook out of its list. */
 void fl__loop_unlist(fl_loop *loop, struct loop_entry e);
 
-/* Ends a record that is in no list and not in the wheel. */
+/* Ends a record that is in no list. Its node must not stay in the wheel. */
 static inline void fl__loop_timers_forget(fl_loop *loop, struct loop_entry e)
 {
-    fl__assert_debug(!fl_node_is_waiting(&e.record->node));
     loop->keep_alive -= !(*e.tag & TAG_UNREF);
     table_put(&loop->table, e);
 }

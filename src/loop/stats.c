@@ -72,23 +72,23 @@ static void count_record(struct loop_entry e, struct census *census)
     enum loop_record_state state = entry_state(e);
     census->state[state]++;
     census->extras += entry_extra(e) != NULL;
-    census->referenced += state >= STATE_NEW && !(*e.tag & TAG_UNREF);
+    census->referenced += state >= STATE_WAITING && !(*e.tag & TAG_UNREF);
 }
 
 static const char *count_chunk(const struct loop_table *table, unsigned h, struct census *census)
 {
     const struct loop_chunk *chunk = &table->chunk[h];
-    uint32_t live = 0, listed = 0;
-    SOUND(1u << h <= chunk->begin && chunk->begin <= chunk->next && chunk->next <= chunk->end);
+    uint32_t live = 0, listed = 0, begin = table->span[h].begin;
+    SOUND(1u << h <= begin && begin <= chunk->next && chunk->next <= chunk->end);
     for (uint32_t slot = 1u << h; slot < chunk->next; slot++) {
         struct loop_entry e = chunk_entry(chunk, slot);
         count_record(e, census);
         live += entry_state(e) != STATE_FREE;
-        SOUND(entry_state(e) == STATE_FREE ? *e.tag % (1u << TAG_GENERATION_SHIFT) == 0 : slot >= chunk->begin);
+        SOUND(entry_state(e) == STATE_FREE ? *e.tag % (1u << TAG_GENERATION_SHIFT) == 0 : slot >= begin);
     }
-    for (uint32_t slot = chunk->free; slot; slot = table_link(table, slot)->next) {
+    for (uint32_t slot = chunk->free; slot; slot = chunk_entry(chunk, slot).record->next_free) {
         SOUND(slot >> h == 1 && slot < chunk->next && entry_state(chunk_entry(chunk, slot)) == STATE_FREE);
-        SOUND(++listed <= chunk->next - chunk->begin - live);
+        SOUND(++listed <= chunk->next - begin - live);
     }
     SOUND(live == chunk->live);
     SOUND(chunk >= table->from || (listed == 0 && chunk->next == chunk->end));
@@ -129,7 +129,7 @@ static const char *check_timers(const fl_loop *loop, struct census *census)
     SOUND(immediates == loop->immediates && immediates == census->state[STATE_IMMEDIATE]);
     SOUND(hooks == loop->hooks && hooks == census->state[STATE_HOOK]);
     SOUND(due == census->state[STATE_DUE]);
-    SOUND(census->state[STATE_RUNNING] <= 1 && census->state[STATE_NEW] == 0);
+    SOUND(census->state[STATE_RUNNING] <= 1);
     SOUND(census->extras == table->extras);
     SOUND(census->taken == table->live && table->live <= table->limit);
     SOUND(census->state[STATE_WAITING] == fl_nodes_count(loop->wheel));

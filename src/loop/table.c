@@ -33,8 +33,8 @@ static void set_chunk(struct loop_table *t, unsigned h, void *records, void *tag
     t->chunk[h] = (struct loop_chunk){.records = (uintptr_t)records - first * sizeof(struct loop_record),
                                       .tags = (uintptr_t)tags - first * sizeof(uint32_t),
                                       .next = first,
-                                      .begin = first,
                                       .end = 2 * first};
+    t->span[h].begin = first;
     assert(t->chunk[h].records != 0 && t->chunk[h].tags != 0);
 }
 
@@ -66,17 +66,17 @@ int fl__loop_table_init(struct loop_table *t, bool huge_pages)
     return map_chunk(t, TABLE_FIRST);
 }
 
-static void release_extras(struct loop_table *t, const struct loop_chunk *chunk)
+static void release_extras(struct loop_table *t, unsigned h)
 {
-    for (uint32_t slot = chunk->begin; slot < chunk->next && t->extras > 0; slot++)
-        if (*chunk_entry(chunk, slot).tag & TAG_EXTENDED)
-            fl__loop_table_shorten(t, chunk_entry(chunk, slot));
+    for (uint32_t slot = t->span[h].begin; slot < t->chunk[h].next && t->extras > 0; slot++)
+        if (*table_entry(t, slot).tag & TAG_EXTENDED)
+            fl__loop_table_shorten(t, table_entry(t, slot));
 }
 
 void fl__loop_table_destroy(struct loop_table *t)
 {
     for (unsigned h = TABLE_FIRST; h <= t->last_mapped; h++) {
-        release_extras(t, &t->chunk[h]);
+        release_extras(t, h);
         fl__unmap(chunk_memory(t, h), chunk_bytes(h));
     }
 }
@@ -93,12 +93,12 @@ static bool start_over(struct loop_table *t)
             if (entry_state(e) != STATE_FREE)
                 continue;
             *e.tag = 0;
-            e.record->link.next = chunk->free;
+            e.record->next_free = chunk->free;
             chunk->free = slot;
             t->from = chunk;
             any = true;
         }
-        chunk->begin = 1u << h;
+        t->span[h].begin = 1u << h;
     }
     return any;
 }
@@ -116,7 +116,18 @@ static int find_room(struct loop_table *t)
     return start_over(t) ? 0 : FL_CAPACITY_EXCEEDED;
 }
 
-int fl__loop_table_take(struct loop_table *t, struct loop_entry *ret)
+/* Takes a free slot of the chunk, or 0. */
+static uint32_t chunk_pop(struct loop_chunk *chunk)
+{
+    uint32_t slot = chunk->free;
+    if (slot)
+        chunk->free = chunk_entry(chunk, slot).record->next_free;
+    else if (chunk->next < chunk->end)
+        slot = chunk->next++;
+    return slot;
+}
+
+int fl__loop_table_take(struct loop_table *t, enum loop_record_state state, struct loop_entry *ret)
 {
     if (t->live == t->limit)
         return FL_CAPACITY_EXCEEDED;
@@ -131,22 +142,38 @@ int fl__loop_table_take(struct loop_table *t, struct loop_entry *ret)
         }
         *ret = chunk_entry(chunk, slot);
         if (*ret->tag < t->worn_tag) {
-            table_begin_life(t, chunk, *ret);
+            table_begin_life(t, *ret, state);
             return 0;
         }
-        chunk->begin += slot == chunk->begin; /* it is worn: it is in no list from now on */
+        uint32_t *begin = &t->span[chunk - t->chunk].begin;
+        *begin += slot == *begin; /* it is worn: it is in no list from now on */
     }
+}
+
+static uint32_t at_least(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+void fl__loop_table_restart(struct loop_table *t, struct loop_chunk *chunk)
+{
+    assert(chunk->live == 0);
+    struct loop_span *span = &t->span[chunk - t->chunk];
+    span->reach = at_least(span->reach, chunk->next);
+    span->used = at_least(span->used, chunk->next);
+    chunk->next = span->begin;
+    chunk->free = 0;
+    t->may_trim = true;
 }
 
 void fl__loop_table_trim(struct loop_table *t)
 {
     bool kept = false;
     for (unsigned h = TABLE_FIRST; h <= t->last_mapped; h++) {
-        struct loop_chunk *chunk = &t->chunk[h];
-        if (chunk->live > 0 || chunk->free) /* the list of free slots goes through the records */
+        if (t->chunk[h].live > 0 || t->chunk[h].free) /* the list of free slots goes through the records */
             continue;
-        if (kept && chunk->reach > 0 && madvise(chunk_memory(t, h), record_bytes(h), MADV_DONTNEED) == 0)
-            chunk->reach = 0;
+        if (kept && t->span[h].reach > 0 && madvise(chunk_memory(t, h), record_bytes(h), MADV_DONTNEED) == 0)
+            t->span[h].reach = 0;
         kept = true;
     }
     t->may_trim = false;
@@ -176,19 +203,13 @@ void fl__loop_table_shorten(struct loop_table *t, struct loop_entry e)
     t->extras--;
 }
 
-static uint64_t slots_below(unsigned h, uint32_t a, uint32_t b)
-{
-    uint32_t end = a > b ? a : b;
-    return end - (1u << h);
-}
-
 uint64_t fl__loop_table_bytes(const struct loop_table *t)
 {
     uint64_t bytes = t->extras * sizeof(struct loop_extra);
     for (unsigned h = TABLE_FIRST; h <= t->last_mapped; h++) {
-        const struct loop_chunk *chunk = &t->chunk[h];
-        bytes += slots_below(h, chunk->next, chunk->reach) * sizeof(struct loop_record);
-        bytes += slots_below(h, chunk->next, chunk->used) * sizeof(uint32_t);
+        uint32_t next = t->chunk[h].next, first = 1u << h;
+        bytes += (at_least(next, t->span[h].reach) - first) * sizeof(struct loop_record);
+        bytes += (at_least(next, t->span[h].used) - first) * sizeof(uint32_t);
     }
     return bytes;
 }

@@ -44,11 +44,10 @@ enum {
     HEADS = 1 << HEADS_CHUNK,
 };
 
-/* A record's life. From STATE_NEW on it has an ID.
+/* A record's life. From STATE_WAITING on it has an ID.
  *
  *     from              to                                   by
- *     STATE_FREE        STATE_NEW                            table_try_take(), fl__loop_table_take()
- *     STATE_NEW         STATE_WAITING, _IMMEDIATE, _HOOK     the function that makes it
+ *     STATE_FREE        STATE_WAITING, _IMMEDIATE, _HOOK     table_try_take(), fl__loop_table_take()
  *     STATE_WAITING     STATE_DUE                            the beginning of a turn
  *     STATE_DUE         STATE_RUNNING                        the call of an interval
  *     STATE_DUE         STATE_WAITING                        fl_loop_rearm()
@@ -59,8 +58,7 @@ enum {
 enum loop_record_state {
     STATE_FREE,      /* in the list of its chunk, not yet taken since the chunk was empty, or worn */
     STATE_HEAD,      /* the head of a list */
-    STATE_NEW,       /* just taken: nowhere yet */
-    STATE_WAITING,   /* a timer in the wheel */
+    STATE_WAITING,   /* a timer in the wheel, or about to be put there */
     STATE_DUE,       /* a timer in the list of this turn, not called yet */
     STATE_RUNNING,   /* an interval whose callback runs */
     STATE_IMMEDIATE, /* in a list of immediates */
@@ -98,9 +96,12 @@ struct loop_extra {
 struct loop_record {
     union {
         fl_node node;          /* of a timer */
-        struct loop_link link; /* of immediates, hooks, list heads; of a free record, `next` is the next free slot */
+        struct loop_link link; /* of immediates, hooks, list heads */
     };
-    fl_loop_fn fn;
+    union {
+        fl_loop_fn fn;
+        uint32_t next_free; /* a slot; apart from the node, which leaves the wheel after its record was freed */
+    };
     union {
         void *arg;
         struct loop_extra *extra; /* TAG_EXTENDED */
@@ -114,7 +115,13 @@ struct loop_chunk {
     uint32_t free;           /* the slot that was freed last, or 0 */
     uint32_t next;           /* this slot and those behind it have not been taken since the chunk was empty */
     uint32_t end;
-    uint32_t live;  /* records that are not free */
+    uint32_t live; /* records that are not free */
+};
+
+_Static_assert(sizeof(struct loop_chunk) == 32, "a chunk has grown");
+
+/* What is needed less often. */
+struct loop_span {
     uint32_t begin; /* the slots before this one are worn */
     uint32_t reach; /* records below have memory, as have those below `next` */
     uint32_t used;  /* slots below have been taken at some time, as have those below `next` */
@@ -129,14 +136,16 @@ struct loop_table {
     unsigned last_mapped, last; /* chunks; `last` is TABLE_SLOT_BITS - 1, except in tests */
     uint64_t extras;
     struct loop_chunk chunk[TABLE_SLOT_BITS];
+    struct loop_span span[TABLE_SLOT_BITS]; /* by chunk */
     struct loop_record heads[HEADS];
     uint32_t head_tags[HEADS];
 };
 
-/* A record and its tag. */
+/* A record, its tag and its chunk. */
 struct loop_entry {
-    struct loop_record *record; /* NULL: there is none */
+    struct loop_record *record;
     uint32_t *tag;
+    struct loop_chunk *chunk;
     uint32_t slot;
 };
 
@@ -144,8 +153,11 @@ struct loop_entry {
 int fl__loop_table_init(struct loop_table *t, bool huge_pages);
 void fl__loop_table_destroy(struct loop_table *t);
 
-/* Takes a record in STATE_NEW that is zero except for its links. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
-int fl__loop_table_take(struct loop_table *t, struct loop_entry *ret);
+/* Takes a record, whose node is not waiting. Returns 0, FL_NO_MEMORY or FL_CAPACITY_EXCEEDED. */
+int fl__loop_table_take(struct loop_table *t, enum loop_record_state state, struct loop_entry *ret);
+
+/* A chunk is empty: it gives out its slots in order again. */
+void fl__loop_table_restart(struct loop_table *t, struct loop_chunk *chunk);
 
 /* Gives back the memory of empty chunks. */
 void fl__loop_table_trim(struct loop_table *t);
@@ -166,7 +178,7 @@ static inline enum loop_record_state entry_state(struct loop_entry e)
 static inline void entry_set_state(struct loop_entry e, enum loop_record_state state)
 {
     static const uint16_t allowed[STATES] = {
-        [STATE_NEW] = 1 << STATE_WAITING | 1 << STATE_IMMEDIATE | 1 << STATE_HOOK,
+        [STATE_FREE] = 1 << STATE_WAITING | 1 << STATE_IMMEDIATE | 1 << STATE_HOOK,
         [STATE_WAITING] = 1 << STATE_WAITING | 1 << STATE_DUE,
         [STATE_DUE] = 1 << STATE_RUNNING | 1 << STATE_WAITING,
         [STATE_RUNNING] = 1 << STATE_WAITING,
@@ -208,7 +220,7 @@ static inline unsigned table_highest_bit(uint32_t slot)
 static inline struct loop_entry chunk_entry(const struct loop_chunk *chunk, uint32_t slot)
 {
     return (struct loop_entry){(struct loop_record *)(chunk->records + slot * sizeof(struct loop_record)),
-                               (uint32_t *)(chunk->tags + slot * sizeof(uint32_t)), slot};
+                               (uint32_t *)(chunk->tags + slot * sizeof(uint32_t)), (struct loop_chunk *)chunk, slot};
 }
 
 /* A slot of a chunk that is mapped. */
@@ -231,79 +243,71 @@ static inline uint32_t table_slot(const struct loop_table *t, const struct loop_
     return (uint32_t)slot;
 }
 
-/* The record that an ID names, or NULL. */
-static inline struct loop_entry table_find(const struct loop_table *t, fl_timer_id id)
+/* The record that an ID names. Returns false if there is none. */
+static inline bool table_find(const struct loop_table *t, fl_timer_id id, struct loop_entry *ret)
 {
     uint32_t slot = id & ((1u << TABLE_SLOT_BITS) - 1);
     const struct loop_chunk *chunk = &t->chunk[table_highest_bit(slot)];
-    struct loop_entry e = {0};
     if (__builtin_expect(chunk->records == 0, 0))
-        return e;
-    e = chunk_entry(chunk, slot);
-    if (*e.tag >> TAG_GENERATION_SHIFT != id >> TABLE_SLOT_BITS || entry_state(e) < STATE_NEW)
-        e.record = NULL;
-    return e;
-}
-
-/* Takes a free slot of the chunk, or 0. */
-static inline uint32_t chunk_pop(struct loop_chunk *chunk)
-{
-    uint32_t slot = chunk->free;
-    if (slot)
-        chunk->free = chunk_entry(chunk, slot).record->link.next;
-    else if (chunk->next < chunk->end)
-        slot = chunk->next++;
-    return slot;
+        return false;
+    *ret = chunk_entry(chunk, slot);
+    return *ret->tag >> TAG_GENERATION_SHIFT == id >> TABLE_SLOT_BITS && entry_state(*ret) >= STATE_WAITING;
 }
 
 /* The record of a slot that was popped begins a new generation. */
-static inline void table_begin_life(struct loop_table *t, struct loop_chunk *chunk, struct loop_entry e)
+static inline void table_begin_life(struct loop_table *t, struct loop_entry e, enum loop_record_state state)
 {
     fl__assert_debug(entry_state(e) == STATE_FREE && !fl_node_is_waiting(&e.record->node));
-    *e.tag = ((*e.tag | TAG_NOT_GENERATION) + 1) | STATE_NEW;
-    chunk->live++;
+    *e.tag = ((*e.tag | TAG_NOT_GENERATION) + 1) | state;
+    e.chunk->live++;
     t->live++;
 }
 
-/* As fl__loop_table_take(), but only where it is quick; NULL otherwise. */
-static inline struct loop_entry table_try_take(struct loop_table *t)
+/* As fl__loop_table_take(), but only where it is quick. */
+static inline bool table_try_take(struct loop_table *t, enum loop_record_state state, struct loop_entry *ret)
 {
-    struct loop_entry e = {0};
-    if (__builtin_expect(t->live == t->limit || (!t->from->free && t->from->next == t->from->end), 0))
-        return e;
-    struct loop_entry taken = chunk_entry(t->from, t->from->free ? t->from->free : t->from->next);
-    if (__builtin_expect(*taken.tag >= t->worn_tag, 0))
-        return e;
-    chunk_pop(t->from);
-    table_begin_life(t, t->from, taken);
-    return taken;
+    struct loop_chunk *chunk = t->from;
+    uint32_t slot = chunk->free ? chunk->free : chunk->next;
+    if (__builtin_expect(slot == chunk->end || t->live == t->limit, 0))
+        return false;
+    *ret = chunk_entry(chunk, slot);
+    if (__builtin_expect(*ret->tag >= t->worn_tag, 0))
+        return false;
+    if (slot == chunk->free)
+        chunk->free = ret->record->next_free;
+    else
+        chunk->next++;
+    table_begin_life(t, *ret, state);
+    return true;
 }
 
-/* A chunk is empty: it gives out its slots in order again. */
-static inline void table_restart(struct loop_table *t, struct loop_chunk *chunk)
+/* What is common to all records that are freed. */
+static inline void table_push(struct loop_table *t, struct loop_entry e)
 {
-    chunk->reach = chunk->next > chunk->reach ? chunk->next : chunk->reach;
-    chunk->used = chunk->next > chunk->used ? chunk->next : chunk->used;
-    chunk->next = chunk->begin;
-    chunk->free = 0;
-    t->may_trim = true;
+    fl__assert_debug(entry_state(e) >= STATE_WAITING && t->live > 0 && e.chunk->live > 0);
+    *e.tag &= ~(uint32_t)TAG_NOT_GENERATION;
+    e.record->next_free = e.chunk->free;
+    e.chunk->free = e.slot;
+    e.chunk->live--;
+    t->live--;
+    if (e.chunk < t->from)
+        t->from = e.chunk;
 }
 
 /* Frees a record; its ID ends. */
 static inline void table_put(struct loop_table *t, struct loop_entry e)
 {
-    struct loop_chunk *chunk = &t->chunk[table_highest_bit(e.slot)];
-    fl__assert_debug(entry_state(e) >= STATE_NEW && t->live > 0 && chunk->live > 0);
     if (__builtin_expect(*e.tag & TAG_EXTENDED, 0))
         fl__loop_table_shorten(t, e);
-    *e.tag &= ~(uint32_t)TAG_NOT_GENERATION;
-    e.record->link.next = chunk->free;
-    chunk->free = e.slot;
-    t->live--;
-    if (chunk < t->from)
-        t->from = chunk;
-    if (__builtin_expect(--chunk->live == 0, 0))
-        table_restart(t, chunk);
+    table_push(t, e);
+    if (__builtin_expect(e.chunk->live == 0, 0))
+        fl__loop_table_restart(t, e.chunk);
+}
+
+/* Whether table_push() does all that table_put() does for a timer that waits, and it is in no list. */
+static inline bool entry_is_plain(struct loop_entry e)
+{
+    return (*e.tag & (TAG_STATE | TAG_EXTENDED)) == STATE_WAITING && e.chunk->live > 1;
 }
 
 /* Lists of records are circular and have a record as their head, so that one can be taken out without knowing where it

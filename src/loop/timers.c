@@ -62,10 +62,10 @@ static inline void fill(fl_loop *loop, struct loop_entry e, fl_loop_fn fn, void 
     loop->keep_alive++;
 }
 
-/* Makes a record that is nowhere yet. */
-static int make_record(fl_loop *loop, fl_loop_fn fn, void *arg, struct loop_entry *ret)
+/* Makes a record that is not yet where its state says. */
+static int make_record(fl_loop *loop, enum loop_record_state state, fl_loop_fn fn, void *arg, struct loop_entry *ret)
 {
-    int r = fn ? fl__loop_table_take(&loop->table, ret) : FL_INVALID_ARGUMENT;
+    int r = fn ? fl__loop_table_take(&loop->table, state, ret) : FL_INVALID_ARGUMENT;
     if (r == 0)
         fill(loop, *ret, fn, arg);
     return r;
@@ -81,7 +81,7 @@ static __attribute__((noinline)) int make_timer(fl_loop *loop, uint64_t deadline
                                                 fl_timer_id *ret_id)
 {
     struct loop_entry e;
-    int r = make_record(loop, fn, arg, &e);
+    int r = make_record(loop, STATE_WAITING, fn, arg, &e);
     if (r < 0)
         return r;
     fl__loop_timers_start(loop, e, deadline_ns);
@@ -93,13 +93,10 @@ static __attribute__((noinline)) int make_timer(fl_loop *loop, uint64_t deadline
 /* What make_timer() does where the table has a record at hand: nearly always, and without a call but that of the wheel. */
 static inline int make_timer_quickly(fl_loop *loop, uint64_t deadline_ns, fl_loop_fn fn, void *arg, fl_timer_id *ret_id)
 {
-    struct loop_entry e = {0};
-    if (__builtin_expect(fn != NULL, 1))
-        e = table_try_take(&loop->table);
-    if (__builtin_expect(!e.record, 0))
+    struct loop_entry e;
+    if (__builtin_expect(!fn || !table_try_take(&loop->table, STATE_WAITING, &e), 0))
         return make_timer(loop, deadline_ns, fn, arg, ret_id);
     fill(loop, e, fn, arg);
-    entry_set_state(e, STATE_WAITING);
     if (ret_id)
         *ret_id = entry_id(e);
     fl_nodes_start(loop->wheel, &e.record->node, deadline_ns);
@@ -138,7 +135,7 @@ int fl_loop_timer_with(fl_loop *loop, const fl_loop_timer_options *options, fl_t
         .slack_ns = options->slack_ns,
         .flags = flags & INTERVAL_FLAGS,
     };
-    int r = make_record(loop, options->fn, options->arg, &e);
+    int r = make_record(loop, STATE_WAITING, options->fn, options->arg, &e);
     if (r < 0)
         return r;
     if (options->period_ns > 0 || options->slack_ns > 0)
@@ -168,10 +165,9 @@ static int make_listed(fl_loop *loop, enum loop_record_state state, uint32_t hea
 {
     assert(state == STATE_IMMEDIATE || state == STATE_HOOK);
     struct loop_entry e;
-    int r = make_record(loop, fn, arg, &e);
+    int r = make_record(loop, state, fn, arg, &e);
     if (r < 0)
         return r;
-    entry_set_state(e, state);
     table_list_append(&loop->table, head, e.slot);
     loop->immediates += state == STATE_IMMEDIATE;
     loop->hooks += state == STATE_HOOK;
@@ -195,23 +191,35 @@ int fl_loop_hook(fl_loop *loop, unsigned when, fl_loop_fn fn, void *arg, fl_time
 
 /* --- Changing */
 
+static __attribute__((noinline)) int cancel(fl_loop *loop, fl_timer_id id)
+{
+    struct loop_entry e;
+    if (!table_find(&loop->table, id, &e))
+        return FL_TIMER_NOT_FOUND;
+    if (entry_state(e) >= STATE_IMMEDIATE)
+        fl__loop_unlist(loop, e);
+    fl_nodes_stop(loop->wheel, &e.record->node); /* does nothing if it is not there */
+    fl__loop_timers_forget(loop, e);
+    return 0;
+}
+
+/* What cancel() does for nearly all timers. The record is freed before its node leaves the wheel, so that nothing has to be
+ * kept for after that call. */
 int fl_loop_cancel(fl_loop *loop, fl_timer_id id)
 {
-    struct loop_entry e = table_find(&loop->table, id);
-    if (!e.record)
-        return FL_TIMER_NOT_FOUND;
-    if (__builtin_expect(entry_state(e) == STATE_WAITING, 1))
-        fl_nodes_stop(loop->wheel, &e.record->node);
-    else if (entry_state(e) >= STATE_IMMEDIATE)
-        fl__loop_unlist(loop, e);
-    fl__loop_timers_forget(loop, e);
+    struct loop_entry e;
+    if (__builtin_expect(!table_find(&loop->table, id, &e) || !entry_is_plain(e), 0))
+        return cancel(loop, id);
+    loop->keep_alive -= !(*e.tag & TAG_UNREF);
+    table_push(&loop->table, e);
+    fl_nodes_stop(loop->wheel, &e.record->node);
     return 0;
 }
 
 static int set_unref(fl_loop *loop, fl_timer_id id, bool unref)
 {
-    struct loop_entry e = table_find(&loop->table, id);
-    if (!e.record)
+    struct loop_entry e;
+    if (!table_find(&loop->table, id, &e))
         return FL_TIMER_NOT_FOUND;
     loop->keep_alive += (uint64_t) !!(*e.tag & TAG_UNREF) - unref;
     *e.tag = (*e.tag & ~(uint32_t)TAG_UNREF) | (unref ? TAG_UNREF : 0u);
@@ -231,8 +239,7 @@ int fl_loop_unref(fl_loop *loop, fl_timer_id id)
 /* The record of a timer or interval. Returns 0; FL_TIMER_NOT_FOUND; FL_INVALID_ARGUMENT if the ID names something else. */
 static int find_timer(const fl_loop *loop, fl_timer_id id, struct loop_entry *ret)
 {
-    *ret = table_find(&loop->table, id);
-    if (!ret->record)
+    if (!table_find(&loop->table, id, ret))
         return FL_TIMER_NOT_FOUND;
     return entry_state(*ret) < STATE_IMMEDIATE ? 0 : FL_INVALID_ARGUMENT;
 }

@@ -19,7 +19,7 @@ static bool is_kind(enum loop_record_state state, fl_loop_kind kind)
 {
     return state == STATE_HOOK        ? kind == FL_LOOP_HOOK
            : state == STATE_IMMEDIATE ? kind == FL_LOOP_IMMEDIATE
-                                      : state >= STATE_NEW && kind == FL_LOOP_TIMER;
+                                      : state >= STATE_WAITING && kind == FL_LOOP_TIMER;
 }
 
 static void show_record(struct loop_walk *walk, fl_loop_kind kind, uint32_t slot)

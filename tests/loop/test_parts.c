@@ -33,7 +33,7 @@ static void begin_table(uint32_t last_generation)
 static void take(void)
 {
     struct loop_entry e;
-    CHECK_EQ(fl__loop_table_take(&table, &e), 0);
+    CHECK_EQ(fl__loop_table_take(&table, STATE_WAITING, &e), 0);
     CHECK(e.slot < SLOTS);
     /* cppcheck-suppress arrayIndexOutOfBoundsCond ; a check that fails does not return */
     CHECK(!given[e.slot][*e.tag >> TAG_GENERATION_SHIFT]);
@@ -137,7 +137,7 @@ TEST(a_worn_table_has_room_to_the_end_and_then_starts_over)
     }
     give_until(100);
     for (unsigned n = 0; n < 2 * USABLE; n++) {
-        CHECK_EQ(fl__loop_table_take(&table, &e), 0);
+        CHECK_EQ(fl__loop_table_take(&table, STATE_WAITING, &e), 0);
         for (unsigned i = 0; i < 100; i++)
             CHECK(e.slot != taken[i]);
         table_put(&table, e);
@@ -152,12 +152,12 @@ TEST(a_table_in_which_all_slots_are_taken_is_full)
     begin_table(2);
     while (taken_count < USABLE)
         take();
-    CHECK_EQ(fl__loop_table_take(&table, &e), FL_CAPACITY_EXCEEDED);
+    CHECK_EQ(fl__loop_table_take(&table, STATE_WAITING, &e), FL_CAPACITY_EXCEEDED);
     for (unsigned i = 0; i < 10; i++) {
         give(i * 1000);
-        CHECK_EQ(fl__loop_table_take(&table, &e), 0);
+        CHECK_EQ(fl__loop_table_take(&table, STATE_WAITING, &e), 0);
         taken[taken_count++] = e.slot;
-        CHECK_EQ(fl__loop_table_take(&table, &e), FL_CAPACITY_EXCEEDED);
+        CHECK_EQ(fl__loop_table_take(&table, STATE_WAITING, &e), FL_CAPACITY_EXCEEDED);
     }
     fl__loop_table_destroy(&table);
 }
