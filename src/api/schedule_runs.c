@@ -204,14 +204,17 @@ static int read_span(struct schedule_request *request)
         bool good = value.kind == JSON_NUMBER ? json_milliseconds(value, times[i])
                                               : value.kind == JSON_STRING && value.text.size <= sizeof room &&
                                                     when_parse(json_string(value, room), times[i]) == 0;
-        if (!good)
+        if (!good || *times[i] < WHEN_PLAUSIBLE_US)
             return problem_set(&call->problem, 400, "invalid-field", names[i],
-                               "%s must be a time like \"2030-01-31T09:00:00+01:00\" or milliseconds since 1970",
+                               "%s must be a time like \"2030-01-31T09:00:00+01:00\" or milliseconds since 1970, not "
+                               "before 2001",
                                names[i]);
     }
     if (given != 3)
         return problem_set(&call->problem, 400, "missing-field", given & 1 ? "to" : "from", "%s is missing",
                            given & 1 ? "to" : "from");
+    if (request->to_us < request->from_us)
+        return problem_set(&call->problem, 400, "invalid-field", "to", "to must not be before from");
     if (request->to_us > node_now(call->worker->node))
         return problem_set(&call->problem, 400, "invalid-field", "to", "to must not be in the future");
     return 0;

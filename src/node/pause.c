@@ -193,6 +193,7 @@ static void skip(struct shard *shard, const fl_firing *firing, const char *why)
     worker->node->ports->publish(worker, EVENT_SKIPPED, shard->number, &firing->timer, bytes_of(why));
     stats_count(worker, space_if_any(worker->node, firing->timer.ns), STATS_SKIPPED);
     history_skipped(shard, &firing->timer, 0, bytes_of(why));
+    schedule_nudge(shard, &firing->timer);
     fl_engine_settle(shard->engine, &(fl_settlement){.token = firing->token, .result = FL_SKIP}, 1);
 }
 

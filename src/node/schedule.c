@@ -16,6 +16,8 @@ enum { VERSION = 2, LOOKS_MOST = 20000 };
 
 #define MOVED_MOST_US (2 * ZONE_OFFSET_MAX_S * 1000000ll) /* by new rules of a zone */
 
+#define GRACE_LEAST_US 100000ull /* a server that is in time is late by some microseconds, too */
+
 #define QUEUE_LOOK_US 60000000ll /* a queued occurrence is checked this often */
 
 /* --- The stored form ------------------------------------------------------------------------------------------------ */
@@ -220,6 +222,7 @@ static uint64_t wanted_of(const struct schedule *s, uint64_t missed)
 static void skip_missed(struct schedule *s, const struct rule *rule, int64_t now_us, struct schedule_plan *plan)
 {
     uint64_t grace_us = s->has_grace ? s->grace_us : SCHEDULE_GRACE_US;
+    grace_us = grace_us > GRACE_LEAST_US ? grace_us : GRACE_LEAST_US;
     int64_t until_us = now_us - (int64_t)grace_us - 1; /* up to here they are late by more than the grace */
     struct occurrence found;
     uint64_t all = until_us > s->cursor_us ? rule_count(rule, s->cursor_us, until_us) : 0;

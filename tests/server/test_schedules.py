@@ -197,6 +197,13 @@ def _():
         expect(big.status, 400)
 
 
+@test("no grace at all loses no occurrence of a server that is in time")
+def _():
+    with Server() as server:
+        put(server, "x", every="500ms", grace="0s", missed="skip").must(201)
+        await_(lambda: server.get("/v1/schedules/demo/x").json["made"] > 1, "it occurs")
+
+
 @test("the last occurrence that count allows has no next; the header has the name percent-encoded")
 def _():
     receiver = Receiver()
@@ -361,7 +368,9 @@ def _():
         for _ in range(2):
             expect(server.post("/v1/schedules/demo/x/backfill", span).must(202), {"made": 3}, "also those that were created before")
         expect(len(await_(lambda: lease_all(server), "they are due")), 6)
-        expect(server.post("/v1/schedules/demo/x/backfill", {**span, "to": "2031-02-01T00:00:00Z"}).status, 400)
+        for to in ("2031-02-01T00:00:00Z", "2031-01-01T12:59:59Z"):
+            problem(server.post("/v1/schedules/demo/x/backfill", {**span, "to": to}), 400, "invalid-field", "to")
+        problem(server.post("/v1/schedules/demo/x/backfill", {**span, "from": 0}), 400, "invalid-field", "from")
         expect(server.get("/v1/schedules/demo/x").json, before)
 
 
@@ -453,6 +462,21 @@ def _():
         go_to(server, now)
         server.delete(f"/v1/timers/demo/{timer}").must(204)
         await_(lambda: is_created(server), "the queued one is created after a restart", seconds=20)
+
+
+@test("a queued occurrence is created as soon as the end of a pause skips the earlier one")
+def _():
+    receiver = Receiver()
+    host = receiver.url.split("/")[2]
+    with Server("--test-clock") as server:
+        put(server, "x", every="1h", overlap="queue", target=receiver.url).must(201)
+        server.post(f"/v1/hosts/{host}/pause").must(200)
+        advance(server, "2h")
+        expect(server.get("/v1/schedules/demo/x").json["made"], 1)
+        server.post(f"/v1/hosts/{host}/resume", {"missed": "skip"}).must(200)
+        await_(lambda: server.get("/v1/schedules/demo/x").json["made"] == 2, "the queued one", seconds=20)
+        advance(server, "1s")
+        expect(len(receiver.await_calls(1)), 1)
 
 
 @test("a new overlap policy looks at the occurrences from before")
