@@ -20,7 +20,8 @@ static int run(void)
                                                        {"FAILURES", "failures"},
                                                        {"IN-FLIGHT", "in_flight"},
                                                        {"WAITING", "waiting"},
-                                                       {"LATENCY-MS", "latency_ms"},
+                                                       {"P50-MS", "p50", "latency_ms"},
+                                                       {"P99-MS", "p99", "latency_ms"},
                                                        {"PAUSED", "paused"}},
                                            .none = "No calls yet."});
 }

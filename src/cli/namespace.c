@@ -22,11 +22,13 @@ static int run_list(void)
                                            .as_json = as_json,
                                            .columns = {{"NAMESPACE", "namespace", NULL},
                                                        {"PENDING", "pending", NULL},
+                                                       {"SCHEDULES", "schedules", NULL},
                                                        {"MAX-RATE", "max_rate", "settings"},
                                                        {"SPREAD", "spread", "settings"},
                                                        {"SKIP-OLDER", "skip_older", "settings"},
                                                        {"SECRETS", "secret_count", "settings"},
-                                                       {"RETRY", "retry", "settings"}},
+                                                       {"RETRY", "retry", "settings"},
+                                                       {"PAUSED", "paused", NULL}},
                                            .none = "No namespaces."});
 }
 

@@ -80,6 +80,23 @@ void put_shown(struct out *out, struct json value)
         clean(out->data + before, out->size - before);
 }
 
+void put_pairs_shown(struct out *out, struct json value)
+{
+    struct json key, member;
+    bool first = true;
+    if (value.kind == JSON_NULL)
+        out_text(out, "-");
+    else if (value.kind != JSON_OBJECT)
+        put_shown(out, value);
+    for (struct json_walk walk = json_walk(value); value.kind == JSON_OBJECT && json_member(&walk, &key, &member);
+         first = false) {
+        out_text(out, first ? "" : ",");
+        put_shown(out, key);
+        out_text(out, "=");
+        put_shown(out, member);
+    }
+}
+
 void put_member_shown(struct out *out, struct json object, const char *key)
 {
     struct json value;
@@ -219,12 +236,25 @@ const char *show_away(char text[SHOWN], fl_bytes time)
 
 /* --- Objects and tables ------------------------------------------------------------------------------------------- */
 
+/* Payloads and the like stay as they are. */
+static bool is_of_pairs(struct json key)
+{
+    static const char *const keys[] = {"retry", "history", "paused", "responses", "latency_ms"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_is(key, keys[i]))
+            return true;
+    return false;
+}
+
 static void show_member(struct json key, struct json value, unsigned width)
 {
     char away[SHOWN];
     struct out name = {0}, text = {0};
     put_shown(&name, key);
-    put_shown(&text, value);
+    if (is_of_pairs(key))
+        put_pairs_shown(&text, value);
+    else
+        put_shown(&text, value);
     out_put(&name, "", 1);
     out_put(&text, "", 1);
     if (!name.failed && !text.failed) {
@@ -241,14 +271,30 @@ static void show_member(struct json key, struct json value, unsigned width)
     out_free(&text);
 }
 
-void show_object(struct json object)
+static unsigned width_of(struct json object, unsigned width)
 {
     struct json key, value;
-    unsigned width = 0;
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
+    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
         width = key.text.size - 2 > width ? (unsigned)key.text.size - 2 : width;
+        if (json_is(key, "settings") && value.kind == JSON_OBJECT)
+            width = width_of(value, width);
+    }
+    return width;
+}
+
+static void show_members(struct json object, unsigned width)
+{
+    struct json key, value;
     for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
-        show_member(key, value, width);
+        if (json_is(key, "settings") && value.kind == JSON_OBJECT)
+            show_members(value, width);
+        else
+            show_member(key, value, width);
+}
+
+void show_object(struct json object)
+{
+    show_members(object, width_of(object, 0));
 }
 
 void table_text(struct table *table, const char *text)
@@ -263,7 +309,7 @@ void table_cell(struct table *table, struct json object, const char *key)
         table_text(table, "-");
         return;
     }
-    put_shown(&table->cells, value);
+    put_pairs_shown(&table->cells, value);
     out_put(&table->cells, "", 1);
 }
 

@@ -13,6 +13,8 @@
 
 /* Puts a value as people want to see it: a string without quotation marks, anything else as JSON. */
 void put_shown(struct out *out, struct json value);
+/* The same, but an object as KEY=VALUE,..., as options take it. */
+void put_pairs_shown(struct out *out, struct json value);
 void put_member_shown(struct out *out, struct json object, const char *key); /* nothing if it is not there */
 
 /* Puts a value as JSON without line breaks, which can only be between its parts: blanks say the same. */
@@ -37,7 +39,7 @@ void show_style(FILE *to, int style);
 /* How many columns a text takes, if each character takes one. */
 unsigned show_width(const char *text);
 
-/* Prints the members of an object, a line each. */
+/* Prints the members of an object, a line each; settings have a line for each of theirs. */
 void show_object(struct json object);
 
 /* Prints a value as one line of JSON. */
@@ -53,7 +55,7 @@ const char *show_away(char text[SHOWN], fl_bytes time);
 
 /* A table: cells row by row; table_flush() prints the rows there are, in columns that fit them. Later rows fit into the same
  * columns if they can. */
-enum { TABLE_COLUMNS = 8 };
+enum { TABLE_COLUMNS = 9 };
 struct table {
     const char *heads[TABLE_COLUMNS + 1];
     unsigned widths[TABLE_COLUMNS];

@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -167,11 +168,34 @@ def _():
     expect((settings["secret_count"], settings["max_rate"], settings["retry"]["max_attempts"]), (1, 10, 3))
     check("spread" not in settings, settings)
     foliot("namespace", "get", "ns").must(out="^pending +0$")
-    rows = columns_of(foliot("namespace", "list").must(out="^NAMESPACE +PENDING +MAX-RATE +SPREAD +SKIP-OLDER +SECRETS +RETRY$"))
-    check("ns" in [row[0] for row in rows], rows)
+    heads = ["NAMESPACE", "PENDING", "SCHEDULES", "MAX-RATE", "SPREAD", "SKIP-OLDER", "SECRETS", "RETRY", "PAUSED"]
+    rows = columns_of(foliot("namespace", "list").must())
+    expect(rows[0], heads)
+    row = next(row for row in rows if row[0] == "ns")
+    check(row[3] == "10" and row[7].startswith("max_attempts=3,initial=1s,") and row[8] == "-", row)
+    foliot("pause", "ns", "--reason", "repair").must(out="^paused +since=.*Z,reason=repair$")
+    row = next(row for row in columns_of(foliot("namespace", "list").must()) if row[0] == "ns")
+    check(re.fullmatch("since=.*Z,reason=repair", row[8]), row)
+    foliot("namespace", "get", "ns").must(out="^paused +since=.*Z,reason=repair$")
+    foliot("namespace", "get", "ns").must(out="^retry +max_attempts=3,")
+    check("paused" not in foliot("resume", "ns").must(), "it goes on")
     foliot("namespace", "set", "ns").must(2, err="nothing to set")
     foliot("namespace", "set", "ns", "--max-rate", "many").must(2, err="invalid value 'many' for --max-rate")
     foliot("namespace", "set", "ns", "--spread", "soon").must(1, err="spread must be")
+
+
+@test("hosts: a table of calls and pauses")
+def _():
+    foliot("add", "hosts", "--after", "0s", "--to", server.url + "/echo").must()
+    name = server.url[len("http://"):]
+    rows = await_(lambda: [row for row in columns_of(foliot("hosts", "--prefix", name).must() or "HOST\n") if row[0] == name], "a call")
+    expect(columns_of(foliot("hosts").must())[0], ["HOST", "CALLS", "FAILURES", "IN-FLIGHT", "WAITING", "P50-MS", "P99-MS", "PAUSED"])
+    expect(rows[0][-1], "-")
+    foliot("pause", "--host", "example.com:443", "--reason", "repair").must(out="^paused +since=.*,reason=repair$")
+    row = next(row for row in columns_of(foliot("hosts").must()) if row[0] == "example.com:443")
+    expect((row[1], row[5]), ("0", "-"))
+    check(row[7].endswith(",reason=repair"), row)
+    foliot("resume", "--host", "example.com:443").must()
 
 
 # --- stats and bench --------------------------------------------------------------------------------------------------
