@@ -18,11 +18,17 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "loop/internal.h"
+
+#ifndef SYS_epoll_pwait2 /* headers before Linux 5.11; the number is the same on all architectures but alpha */
+#define SYS_epoll_pwait2 441
+#endif
 
 enum {
     ASKABLE = FL_READ | FL_WRITE | FL_HANGUP | FL_PRIORITY,
@@ -241,7 +247,22 @@ static struct loop_watch *watch_of_event(const struct poller *poller, const stru
     return watch && watch->fn && watch->generation == generation ? watch : NULL;
 }
 
-int fl__loop_poller_poll(fl_loop *loop, int timeout_ms)
+/* Some sandboxes refuse system calls that they do not know with EPERM. */
+static int wait_for_events(fl_loop *loop, int64_t timeout_ns)
+{
+    struct poller *poller = &loop->poller;
+    int size = (int)loop->budget + OWN_FDS;
+    if (timeout_ns <= 0)
+        return epoll_wait(poller->epoll_fd, poller->ready, size, timeout_ns < 0 ? -1 : 0);
+    struct timespec timeout = {(time_t)(timeout_ns / 1000000000), (long)(timeout_ns % 1000000000)};
+    int n = (int)syscall(SYS_epoll_pwait2, poller->epoll_fd, poller->ready, size, &timeout, NULL, 0);
+    if (n >= 0 || (errno != ENOSYS && errno != EPERM))
+        return n;
+    poller->no_brief_waits = true;
+    return 0;
+}
+
+int fl__loop_poller_poll(fl_loop *loop, int64_t timeout_ns)
 {
     struct poller *poller = &loop->poller;
     poller->ready_count = 0;
@@ -249,7 +270,7 @@ int fl__loop_poller_poll(fl_loop *loop, int timeout_ms)
     poller->polled_before = fl__loop_calls(loop);
     if (poller->added == 0 && !poller->outside)
         return 0;
-    int n = epoll_wait(poller->epoll_fd, poller->ready, (int)loop->budget + OWN_FDS, timeout_ms);
+    int n = wait_for_events(loop, timeout_ns);
     if (n < 0)
         return errno == EINTR ? 0 : FL_SYSTEM;
     bool ghosts = false;

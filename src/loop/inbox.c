@@ -6,7 +6,6 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -168,20 +167,9 @@ void fl__loop_inbox_awake(struct inbox *inbox)
         inbox->woken++;
 }
 
-/* The kernel lets a thread's timed waits end late by its timer slack, 50 us unless changed, so that wake-ups can be bundled.
- * For a loop, its configuration decides about that. One system call per thread turns it off. */
-static void set_exact_waits(void)
-{
-    static _Thread_local bool exact;
-    if (!exact)
-        prctl(PR_SET_TIMERSLACK, 1);
-    exact = true;
-}
-
 void fl__loop_inbox_wait(struct inbox *inbox, uint64_t deadline_ns)
 {
     struct timespec deadline = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
-    set_exact_waits();
     syscall(SYS_futex, futex_word(inbox), FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)(uintptr_t)INBOX_ASLEEP,
             deadline_ns == NEVER ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
 }

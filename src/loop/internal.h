@@ -53,6 +53,7 @@ struct poller {
     int outer_fd;              /* watches epoll_fd, for fl_loop_poll_fd(); its number never changes. -1: not open */
     bool outside;              /* the loop is waited for by way of outer_fd, */
     bool marked;               /* and its mark is in the inbox */
+    bool no_brief_waits;       /* the kernel knows no timeouts in nanoseconds (Linux before 5.11) */
     uint64_t armed_ns;         /* when timer_fd goes off or went off; 0: never */
     struct epoll_event *ready; /* what the last poll has found: up to `budget` */
     uint32_t ready_count;
@@ -182,9 +183,9 @@ uint64_t fl__loop_timers_round(uint64_t deadline_ns, uint64_t slack_ns);
 void fl__loop_poller_init(struct poller *poller);
 void fl__loop_poller_destroy(struct poller *poller, int wake_fd);
 
-/* Finds out what is ready and waits for it at most `timeout_ms` (-1: for ever). Returns 0, or FL_SYSTEM. A wake-up or a
- * signal ends the wait too. */
-int fl__loop_poller_poll(fl_loop *loop, int timeout_ms);
+/* Finds out what is ready and waits for it at most `timeout_ns` (-1: for ever). Returns 0, or FL_SYSTEM. A wake-up or a
+ * signal ends the wait too, and so does a timeout in nanoseconds that the kernel does not know. */
+int fl__loop_poller_poll(fl_loop *loop, int64_t timeout_ns);
 
 /* Opens what fl_loop_poll_fd() needs. */
 int fl__loop_poller_open_outer(fl_loop *loop);

@@ -2,8 +2,9 @@
 /* How the loop waits.
  *
  * Without descriptors it waits on a futex, with the next deadline as an absolute timeout. With descriptors it waits in
- * epoll, where an absolute timerfd stands for the next deadline and an eventfd for other threads: epoll's own timeout
- * is relative, and the kernel delays it by up to 0.1 % of the wait.
+ * epoll, where an eventfd stands for other threads. The kernel delays epoll's own timeout by up to 0.1 % of the wait. So
+ * only waits of at most BRIEF_NS use it; for the others, an absolute timerfd stands for the next deadline. A wait costs one
+ * system call, and arming the timerfd another.
  *
  * The timerfd is armed anew only if it would go off too late. If the next deadline has moved away, as it does when
  * timeouts are pushed ahead by every packet, one wake-up for nothing replaces many system calls. Both descriptors are
@@ -17,10 +18,23 @@
  */
 
 #include <assert.h>
+#include <sys/prctl.h>
 #include <sys/timerfd.h>
 
 #include "base/moment.h"
 #include "loop/internal.h"
+
+enum { BRIEF_NS = 10000000 };
+
+/* The kernel lets a thread's timed waits end late by its timer slack, 50 us unless changed, so that wake-ups can be bundled.
+ * For a loop, its configuration decides about that. One system call per thread turns it off. */
+static void set_exact_waits(void)
+{
+    static _Thread_local bool exact;
+    if (!exact)
+        prctl(PR_SET_TIMERSLACK, 1);
+    exact = true;
+}
 
 static void arm_timerfd(struct poller *poller, uint64_t deadline_ns, uint64_t now_ns)
 {
@@ -34,11 +48,13 @@ static void arm_timerfd(struct poller *poller, uint64_t deadline_ns, uint64_t no
 
 static int wait_in_epoll(fl_loop *loop, uint64_t now_ns, uint64_t deadline_ns)
 {
-    assert(loop->poller.epoll_fd >= 0);
-    arm_timerfd(&loop->poller, deadline_ns, now_ns);
+    assert(loop->poller.epoll_fd >= 0 && deadline_ns > now_ns);
+    bool brief = deadline_ns - now_ns <= BRIEF_NS && !loop->poller.no_brief_waits;
+    if (!brief)
+        arm_timerfd(&loop->poller, deadline_ns, now_ns);
     if (!fl__loop_inbox_sleep(&loop->inbox, INBOX_POLLING))
         return fl__loop_poller_poll(loop, 0);
-    int r = fl__loop_poller_poll(loop, -1);
+    int r = fl__loop_poller_poll(loop, brief ? (int64_t)(deadline_ns - now_ns) : -1);
     fl__loop_inbox_awake(&loop->inbox);
     return r;
 }
@@ -47,6 +63,7 @@ static int wait_in_epoll(fl_loop *loop, uint64_t now_ns, uint64_t deadline_ns)
 static int wait_in_kernel(fl_loop *loop, uint64_t now_ns, uint64_t deadline_ns)
 {
     assert(deadline_ns > 0);
+    set_exact_waits();
     if (loop->poller.added > 0)
         return wait_in_epoll(loop, now_ns, deadline_ns);
     if (!fl__loop_inbox_sleep(&loop->inbox, INBOX_ASLEEP))
