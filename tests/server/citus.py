@@ -4,6 +4,7 @@
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 
 from e2e import Postgres, Skip
@@ -93,3 +94,41 @@ class Citus:
         for node in self.nodes:
             if node.process.poll() is not None:
                 node.start()
+
+
+class StandIn:
+    """A schema of plain PostgreSQL that looks like Citus to Foliot: shards with odd numbers are on one node, the others on
+    another. While the first node is down, a statement that touches one of its rows fails as it does on Citus."""
+
+    def __init__(self, database):
+        self.database = database
+        self.url = database.url().replace("foliot@", "standin@")
+        self.schema = re.search(r"search_path%3D(\w+)", self.url)[1]
+        database.sql(f"""
+            CREATE ROLE standin LOGIN; ALTER SCHEMA {self.schema} OWNER TO standin; SET ROLE standin; SET search_path = {self.schema};
+            CREATE TABLE down (node bigint);
+            CREATE TABLE pg_dist_local_group AS SELECT 0::bigint AS groupid;
+            CREATE TABLE pg_dist_partition (logicalrelid regclass);
+            CREATE TABLE pg_dist_placement AS SELECT i AS shardid, i % 2 AS groupid FROM generate_series(0, 99) AS i;
+            CREATE FUNCTION get_shard_id_for_distribution_column(regclass, bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $2';
+            CREATE FUNCTION node_answers(shard bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+                IF EXISTS (SELECT 1 FROM down WHERE node = shard % 2) THEN
+                    RAISE EXCEPTION 'connection to the remote node failed' USING ERRCODE = '08006';
+                END IF;
+                RETURN true;
+            END $$;
+            CREATE FUNCTION create_distributed_table(t regclass, col text, colocate_with text DEFAULT '') RETURNS void
+            LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO pg_dist_partition VALUES (t);
+                EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', t);
+                EXECUTE format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', t);
+                EXECUTE format('CREATE POLICY nodes ON %s USING (node_answers(shard)) WITH CHECK (node_answers(shard))', t);
+            END $$""")
+
+    @contextlib.contextmanager
+    def without_odd_shards(self):
+        self.database.sql(f"INSERT INTO {self.schema}.down VALUES (1)")
+        try:
+            yield
+        finally:
+            self.database.sql(f"DELETE FROM {self.schema}.down")

@@ -6,9 +6,9 @@ import functools
 import itertools
 import json
 
-from citus import Citus
+from citus import Citus, StandIn
 from e2e import await_, check, expect, foliot, run, test
-from members import SHARDS, Member, settled, shard_of
+from members import SHARDS, Member, postgres, settled, shard_of
 
 numbers = itertools.count(1)
 
@@ -32,6 +32,27 @@ def end(members):
     for member in members:
         if member.process.poll() is None:
             member.kill()
+
+
+@test("without Citus: while a node is down, the shards of the other nodes are taken over from a server that dies")
+def _():
+    store = StandIn(postgres())
+    members = [Member(store.url) for _ in range(3)]
+    settle(members)
+    even, alive = set(range(0, SHARDS, 2)), {member.address for member in members[1:]}
+
+    def taken():
+        owners = {shard["shard"]: shard["owner"] for shard in members[1].cluster()["shards"]}
+        return all(owners[shard] in alive for shard in even)
+
+    with store.without_odd_shards():
+        members[0].kill()
+        await_(taken, "the shards of the healthy node have owners that are alive")
+        await_(lambda: {shard_of(a["id"]) for a in create_named(members[1], 200) if a["ok"]} == even,
+               "timers are created in all shards of the healthy node, and in no other")
+    settle(members[1:])
+    check(all(answer["ok"] for answer in create_named(members[2], 200)), "all are created when the node is back")
+    end(members)
 
 
 @test("a worker node has no tables before the coordinator has them, and gets none of its own")
