@@ -64,6 +64,7 @@ enum statement {
     SQL_DEAD,
     SQL_DEAD_DROP,
     SQL_DEAD_ALL,
+    SQL_DEAD_NEXT,
     SQL_DEAD_NS,
     SQL_LATE,
     SQL_LATE_CLEAR,
@@ -160,6 +161,9 @@ struct namespaces {
     uint32_t *table;               /* numbers, by hash */
     size_t count, room;
     uint64_t recent;
+    bool *used;            /* by number: it had rows when free numbers were looked for, or was given out since */
+    size_t looked, next;   /* up to which number that is known; the lowest that may be free */
+    size_t fresh;          /* namespaces that have come since free numbers were looked for */
     struct interned *kept; /* never freed before the file is closed, because answers point to them */
 };
 

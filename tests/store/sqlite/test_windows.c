@@ -209,3 +209,99 @@ TEST(a_row_filed_anew_is_not_swept_with_the_old_ones)
     fl__sqlite_tuning = before;
     end_file();
 }
+
+/* --- Namespaces --------------------------------------------------------------------------------------------------- */
+
+enum { SPACES = 1000, STAYS = 50, DIES = 70 };
+
+static void change_one(fl_store_change change)
+{
+    fl_store_request write = {.op = FL_STORE_WRITE};
+    write.write.changes = &change;
+    write.write.count = 1;
+    run(write);
+}
+
+static fl_bytes space_name(uint64_t i, char room[32])
+{
+    return (fl_bytes){room, (size_t)snprintf(room, 32, "space %d", (int)i)};
+}
+
+static fl_row row_in(uint64_t i, char room[32])
+{
+    fl_row row = row_of(window_of(0), 2 * i);
+    row.ns = space_name(i, room);
+    return row;
+}
+
+/* The row of each namespace goes before that of the next comes, but some stay or become dead letters. */
+static void use_namespaces(void)
+{
+    char room[32];
+    for (uint64_t i = 1; i <= SPACES; i++) {
+        fl_row row = row_in(i, room);
+        fl_dead_row dead = {.row = row, .reason = text("why")};
+        change_one((fl_store_change){.put = &row});
+        if (i % DIES == 0)
+            change_one((fl_store_change){.remove = row.key, .bury = &dead});
+        else if (i % STAYS != 0)
+            change_one((fl_store_change){.remove = row.key});
+    }
+}
+
+static void check_namespaces(void)
+{
+    char room[32];
+    CHECK(base->namespaces.count <= 128);
+    for (uint64_t i = 1; i <= SPACES; i++) {
+        fl_store_request count = {.op = FL_STORE_COUNT}, dead = {.op = FL_STORE_DEAD_LIST};
+        bool died = i % DIES == 0, stayed = !died && i % STAYS == 0;
+        count.count.ns = dead.dead_list.ns = space_name(i, room);
+        dead.dead_list.limit = 10;
+        CHECK_EQ(fl__request_run(base, NULL, &count), 0);
+        CHECK_EQ(count.count.count, stayed);
+        fl__answer_free(count.store_data);
+        CHECK_EQ(fl__request_run(base, NULL, &dead), 0);
+        CHECK_EQ(dead.dead_list.count, died);
+        CHECK(!died || same_bytes(dead.dead_list.rows[0].row.ns, space_name(i, room)));
+        fl__answer_free(dead.store_data);
+    }
+}
+
+TEST(numbers_of_namespaces_that_are_gone_are_used_again)
+{
+    begin_file();
+    use_namespaces();
+    check_namespaces();
+    fl__base_close(base);
+    open_file();
+    check_namespaces();
+    end_file();
+}
+
+/* A name that comes again while another one may have got its number: never two numbers for a name. */
+TEST(a_namespace_that_comes_again_has_one_number)
+{
+    char room[32];
+    begin_file();
+    for (uint64_t i = 1; i <= 2000; i++) {
+        fl_row row = row_of(window_of(0), 2 * i), old = row_of(window_of(0), 2 * i - 10);
+        row.ns = space_name(i * 7919 % 97, room);
+        change_one((fl_store_change){.put = &row});
+        uint64_t number = fl__namespace_find(base, row.ns);
+        CHECK(number > 0);
+        for (uint64_t other = 1; other <= base->namespaces.count; other++) {
+            fl_bytes ns;
+            CHECK_EQ(fl__namespace_text(base, other, &ns), 0);
+            CHECK_EQ(same_bytes(ns, row.ns), other == number);
+        }
+        if (i > 5)
+            change_one((fl_store_change){.remove = old.key});
+        if (i % 300 == 0) {
+            fl__base_close(base);
+            open_file();
+        }
+    }
+    CHECK(base->namespaces.count <= 64);
+    end_file();
+}
