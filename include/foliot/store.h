@@ -4,44 +4,44 @@
 
 /* Where durable timers are kept: one interface, several databases.
  *
- *   sqlite:DIR     a file a shard in that folder: the embedded default
- *   postgres://…   PostgreSQL, and what speaks its protocol
- *   memory:        nothing survives the process: for tests and simulations, with faults on demand
+ *   sqlite:DIR     one file per shard in that folder: the embedded default
+ *   postgres://…   PostgreSQL, and databases that speak its protocol
+ *   memory:        rows end with the process: for tests and simulations, with faults on demand
  *
- * A store keeps rows and knows nothing about what they mean. The engine (foliot/engine.h) decides what is written, one
- * engine a shard; a store makes it durable, in order, and only for the engine that owns the shard.
+ * A store keeps rows and does not know what they mean. The engine (foliot/engine.h) decides what is written. There is one
+ * engine per shard. A store makes its changes durable, in order, and only while the engine owns the shard.
  *
- * Where a row is filed. A row has a key: its due time and a sequence number. It is filed under a window, a span of due time,
- * and inside the window by its sequence number alone. The engine loads a whole window and sorts it in memory, so the database
- * never pays for exact order. A finished window is deleted whole. Windows are spans of 2^shift microseconds: 2^25 (33 s) when
- * they are near, and 64 times as long at each step further away. A far window that comes near is filed again into its 64
- * parts.
+ * Where a row is filed. A row has a key: its due time and a sequence number. It is filed under a window, a span of due
+ * time, and inside the window by its sequence number alone. The engine loads a whole window and sorts it in memory, so
+ * the database never pays for exact order. When all its timers have fired, a window is deleted as a whole. Windows are
+ * spans of 2^shift microseconds: 2^25 (33 s) when they are near, and 64 times as long at each step further away. A far
+ * window that comes near is filed again into its 64 parts.
  *
- * What is settled. Rows are not deleted one by one when their timers have fired. The engine records its progress: a front
- * below which everything is settled, except a short list of what is not. That is a range deletion on paper;
- * FL_STORE_FINISH carries it out.
+ * Which rows are settled. Rows are not deleted one by one when their timers have fired. The engine records its progress: a
+ * front, and a short list. Every row up to the front is settled unless it is in the list. FL_STORE_FINISH deletes settled
+ * rows.
  *
- * Requests. Everything but opening is asynchronous: the caller fills a request and submits it; `done` is called on the
- * loop to which the shard is attached, later, never inside fl_store_submit(). Requests of one shard take effect in the
- * order in which they were submitted and are answered in that order; stores are free to carry several out in one
- * transaction. A read sees everything that was submitted before it and took effect. What a request points to must stay
- * as it is until `done` is called; what the store gives back is valid until `done` returns.
+ * Requests. Only opening blocks. For all else, the caller fills a request and submits it. Later, the store calls `done` on the
+ * loop to which the shard is attached, never inside fl_store_submit(). Requests of one shard take effect in the order in
+ * which they were submitted, and are answered in that order. A store may execute several in one transaction. A read sees
+ * every write that was submitted before it and took effect. The memory that a request points to must not change until
+ * `done` is called. The memory of an answer is valid until `done` returns.
  *
- * Two owners. Claiming a shard gives a version, larger than all before; every write carries it and takes effect only if
- * it is still the newest, which the store checks and holds in the transaction of the write itself. (FL_STORE_MEET writes
- * nothing of a shard and needs no version.)
+ * Two owners. A claim of a shard returns a version that is larger than all earlier ones. Every write carries the version of
+ * its owner, and takes effect only if no later claim exists. The store checks this in the transaction of the write.
+ * (FL_STORE_MEET writes nothing to a shard and needs no version.)
  *
- * How a request fails (`result`; `message` says it in words):
+ * Failures. `result` is one of these, and `message` is a sentence for people:
  *
- *   FL_SHARD_LOST        another owner has claimed the shard, or the database has gone back to an earlier state and has
- *                        forgotten what it had acknowledged to this owner (a replica that lagged was promoted): nothing
- *                        was written, and nothing ever will be. In the second case reads are answered so, too
- *   FL_OUTCOME_UNKNOWN   the connection, the disk or the time ran out: it may have taken effect or not; but what is
- *                        submitted after the answer sees either all of it or nothing, for good
- *   any other            refused: nothing was written. FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY,
- *                        FL_STORE_CORRUPT, FL_NO_MEMORY, FL_INVALID_ARGUMENT…
+ *   FL_SHARD_LOST        Nothing was written, and this owner cannot write any more. Either another owner has claimed the
+ *                        shard. Or the database has gone back to an earlier state, for example because a replica that lagged
+ *                        was promoted, and has forgotten writes that it had acknowledged; then reads fail, too
+ *   FL_OUTCOME_UNKNOWN   The write may have taken effect or not, because the connection broke, the disk failed or the time
+ *                        ran out. Requests that are submitted after this answer all see it, or all do not
+ *   any other            Nothing was written. FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY, FL_STORE_CORRUPT,
+ *                        FL_NO_MEMORY, FL_INVALID_ARGUMENT and others
  *
- * fl_store_failure() tells the three apart.
+ * fl_store_failure() returns which of the three it is.
  *
  * Threads: a shard belongs to the thread of its loop. fl_store_open(), fl_store_attach() and fl_store_close() may be
  * called by any thread.
@@ -61,7 +61,7 @@ extern "C" {
 
 /* --- Time -------------------------------------------------------------------------------------------------------- */
 
-/* What time it is for people: microseconds since 1970-01-01 UTC, and it may be set. A seam, as fl_clock is. */
+/* A wall clock: microseconds since 1970-01-01 UTC. It may be set forward and back. Tests replace it, like fl_clock. */
 typedef struct fl_wall_clock fl_wall_clock;
 struct fl_wall_clock {
     int64_t (*now_us)(fl_wall_clock *clock);
@@ -77,7 +77,7 @@ typedef struct fl_bytes {
     size_t size;
 } fl_bytes;
 
-/* The position of a row: ordered by time, then by sequence number. A shard never uses a number twice; 0 means "no number".
+/* The position of a row. Keys are ordered by time, then by sequence number. A shard never uses a number twice. 0 is no number.
  * Numbers are even for first attempts and odd for retries, because the two have separate fronts. */
 typedef struct fl_key {
     int64_t at_us; /* 0 <= at_us < FL_STORE_TIME_END */
@@ -92,16 +92,15 @@ typedef struct fl_key {
 
 typedef struct fl_row {
     fl_key key;
-    fl_key id;       /* its first key; another one than `key` if the row has been moved */
-    uint64_t window; /* given: where to file it; found: where it is filed */
-    fl_bytes ns;     /* 1 to FL_STORE_NAME_MAX bytes */
-    fl_bytes name;   /* unique in its namespace, up to FL_STORE_NAME_MAX bytes; size 0: none */
-    fl_bytes body;   /* the engine's; at most FL_STORE_BODY_MAX bytes */
-    uint64_t
-        name_hash; /* given: fl_store_hash(ns, name), or 0 if the caller has not computed it; found: of no meaning */
+    fl_key id;          /* its first key; differs from `key` if the row has been moved */
+    uint64_t window;    /* given: where to file it; found: where it is filed */
+    fl_bytes ns;        /* 1 to FL_STORE_NAME_MAX bytes */
+    fl_bytes name;      /* unique in its namespace, up to FL_STORE_NAME_MAX bytes; size 0: none */
+    fl_bytes body;      /* the engine's; at most FL_STORE_BODY_MAX bytes */
+    uint64_t name_hash; /* given: fl_store_hash(ns, name), or 0 if the caller has not computed it; found: undefined */
 } fl_row;
 
-/* A row that has been given up, with the reason. Found again by its id.seq. */
+/* A dead letter: a row that was given up, with the reason. It is found by its id.seq. */
 typedef struct fl_dead_row {
     fl_row row; /* its key and window do not matter */
     int64_t died_us;
@@ -110,12 +109,12 @@ typedef struct fl_dead_row {
 
 /* --- History ----------------------------------------------------------------------------------------------------- */
 
-/* A row of history: what has happened to a timer. Rows are appended to a span and go with it, whole; nothing refers to them.
- * They are written with the record of progress, and may be lost with it. */
+/* A row of history: an attempt of a timer and its result. Rows are appended to a span, and are deleted with it. They are written
+ * with the record of progress, so a crash loses the rows since the last record. */
 typedef struct fl_history_row {
     uint64_t seq;            /* never used twice in a shard, and larger than those of all rows before; below 2^56 */
     fl_key id;               /* of the timer */
-    int64_t began_us;        /* when what it tells of began */
+    int64_t began_us;        /* when the attempt began */
     uint32_t result;         /* the caller's, below FL_HISTORY_RESULTS */
     fl_bytes ns;             /* 1 to FL_STORE_NAME_MAX bytes */
     fl_bytes name, schedule; /* up to FL_STORE_NAME_MAX bytes; size 0: none */
@@ -126,17 +125,17 @@ enum { FL_HISTORY_RESULTS = 32, FL_HISTORY_BODY_MAX = 1 << 20 };
 
 typedef struct fl_history_span {
     uint64_t span;             /* its number; larger ones are later */
-    uint64_t rows, bytes;      /* that were appended, about */
+    uint64_t rows, bytes;      /* that were appended, approximately */
     int64_t first_us, last_us; /* the earliest and the latest `began_us` of those rows */
 } fl_history_span;
 
 /* A change of the history, in the transaction of FL_STORE_RECORD or FL_STORE_FINISH. A store whose disk is nearly full may
  * leave rows out. */
 typedef struct fl_history_change {
-    const fl_history_row *rows; /* in the order of their numbers. One that is there already is not appended again */
+    const fl_history_row *rows; /* in the order of their numbers. A row that exists already is not appended again */
     size_t count;
     uint64_t span;       /* where they are appended: the last one, or a new one behind it; below 2^56 */
-    uint64_t drop_below; /* spans with a lower number go, first of all; 0: none */
+    uint64_t drop_below; /* spans with a lower number are deleted before anything else; 0: none */
 } fl_history_change;
 
 /* --- Windows ----------------------------------------------------------------------------------------------------- */
@@ -166,14 +165,14 @@ static inline int64_t fl_window_end(uint64_t window)
 
 /* --- Progress ---------------------------------------------------------------------------------------------------- */
 
-/* How far a shard has got. A row is settled if its key is not after the front of its kind (front[seq & 1]) and its
+/* The progress of a shard. A row is settled if its key is not after the front of its kind (front[seq & 1]) and its
  * sequence number is not in `keep`. */
 typedef struct fl_progress {
     fl_key front[2];
     const uint64_t *keep; /* ascending */
     size_t keep_count;
-    uint64_t seq_limit; /* all sequence numbers in use are below */
-    uint64_t pending;   /* how many rows were not settled, as the engine counted them: for people. See claim.counts */
+    uint64_t seq_limit; /* all sequence numbers in use are lower */
+    uint64_t pending;   /* number of rows that were not settled, for people who look into the store. See claim.counts */
 } fl_progress;
 
 bool fl_progress_settled(const fl_progress *progress, fl_key key);
@@ -184,29 +183,29 @@ enum fl_store_op {
     FL_STORE_CLAIM,     /* become the owner */
     FL_STORE_RENEW,     /* stay the owner */
     FL_STORE_RELEASE,   /* let others claim at once */
-    FL_STORE_WRITE,     /* create, replace, move, cancel, give up: a batch */
-    FL_STORE_FIND,      /* by name or by ID: a batch */
+    FL_STORE_WRITE,     /* creates, replaces, moves, removes and buries rows: a batch */
+    FL_STORE_FIND,      /* finds rows by name or by ID: a batch */
     FL_STORE_LIST,      /* a page of one window */
     FL_STORE_LOAD,      /* windows, earliest rows first */
-    FL_STORE_REFILE,    /* a window into finer ones, a part at a time */
+    FL_STORE_REFILE,    /* divides a window into finer ones, one part per request */
     FL_STORE_FINISH,    /* deletes settled rows */
     FL_STORE_RECORD,    /* records progress */
     FL_STORE_DEAD_LIST, /* a page of dead letters */
-    FL_STORE_BACKUP,    /* a consistent copy */
+    FL_STORE_BACKUP,    /* makes a consistent copy */
     FL_STORE_MEET,      /* renews a server's membership; returns all members and the owners of the shards */
     FL_STORE_HISTORY,   /* a page of the history of one span, newest first */
     FL_STORE_FORGET,    /* erases the rows of a timer or a namespace from one span of the history */
     FL_STORE_COUNT,     /* how many rows are in each window */
 };
 
-/* One change of a batch; its parts take effect together. Parts that are zero are not done. Changes of one batch are about
- * different rows and different names, so that their order does not matter. */
+/* One change of a batch. Its parts take effect together. A part that is zero does nothing. No two changes of a batch have the
+ * same row or the same name, so their order does not matter. */
 typedef struct fl_store_change {
-    fl_key remove;           /* takes this row away, if it is there, whatever window it is in */
+    fl_key remove;           /* removes this row, if it exists, from whatever window it is in */
     uint64_t remove_id;      /* the id.seq of that row if it was moved, else 0 */
-    const fl_row *put;       /* files this row. If its id is not its key, it is found by both from now on */
-    const fl_dead_row *bury; /* adds it to those given up, in place of the one with its id.seq if that is there */
-    uint64_t unbury;         /* takes the one with this id.seq away from them, if it is there */
+    const fl_row *put;       /* files this row. If its id differs from its key, FL_STORE_FIND finds it by both */
+    const fl_dead_row *bury; /* adds this dead letter, or replaces the one with the same id.seq */
+    uint64_t unbury;         /* removes the dead letter with this id.seq, if it exists */
 } fl_store_change;
 
 /* What to find: by name if `name` is not empty, else by ID. */
@@ -222,9 +221,9 @@ typedef struct fl_store_want {
 /* A server that shares the store with others. */
 typedef struct fl_store_member {
     const char *address;
-    const char *about;    /* what it said of itself; "": nothing */
-    uint64_t incarnation; /* which process it is */
-    int64_t left_us;      /* until its time runs out; not above 0: it has */
+    const char *about;    /* as that server has given it; may be "" */
+    uint64_t incarnation; /* a number that identifies the process */
+    int64_t left_us;      /* until the membership expires; 0 or less: it has expired */
 } fl_store_member;
 
 /* The owner of a shard. */
@@ -250,8 +249,8 @@ typedef struct fl_store_request fl_store_request;
 
 struct fl_store_request {
     enum fl_store_op op;
-    uint64_t version; /* what the claim gave; of no meaning for reads, FL_STORE_CLAIM, FL_STORE_MEET */
-    void (*done)(fl_store_request *request); /* the request is the caller's again when it is called */
+    uint64_t version; /* that the claim returned; ignored by reads, FL_STORE_CLAIM, FL_STORE_MEET */
+    void (*done)(fl_store_request *request); /* from this call on, the caller may use the request again */
     void *arg;                               /* the caller's */
 
     int result;
@@ -267,9 +266,9 @@ struct fl_store_request {
             /* The answer. */
             uint64_t version;
             fl_progress progress;    /* zero for a new shard, with seq_limit 2 */
-            const uint64_t *windows; /* all in which there are rows; perhaps some in which there are none */
+            const uint64_t *windows; /* every window with rows, and possibly some without */
             size_t window_count;
-            const fl_store_count *counts; /* by namespace, each once, exact; those with no such row may be left out */
+            const fl_store_count *counts; /* exact, one per namespace; namespaces without such rows may be missing */
             size_t count_count;
             const fl_history_span *spans; /* of the history, by number */
             size_t span_count;
@@ -279,7 +278,7 @@ struct fl_store_request {
             uint64_t claim_us;
         } renew;
 
-        /* All or nothing. */
+        /* All changes take effect, or none. */
         struct {
             const fl_store_change *changes;
             size_t count;
@@ -290,34 +289,34 @@ struct fl_store_request {
             size_t count;
         } find;
 
-        /* Rows of one window that fit, by sequence number. Looks at no more than `limit` rows, so that it may give none
-         * and yet not be at the end. Gives no more rows once their bodies have FL_STORE_PAGE_BYTES. */
+        /* Returns the rows of one window that match, by sequence number. It looks at `limit` rows at most, so a page may be
+         * empty although more rows follow. A page ends when the bodies of its rows reach FL_STORE_PAGE_BYTES. */
         struct {
             uint64_t window;
             uint64_t after_seq;        /* 0: from the beginning */
             fl_bytes ns;               /* size 0: any */
-            fl_bytes prefix;           /* of the name; size 0: any, also none */
+            fl_bytes prefix;           /* of the name; size 0: any row, with or without a name */
             int64_t from_us, until_us; /* from_us <= at_us < until_us */
             size_t limit;
             /* The answer. */
             const fl_row *rows;
             size_t count;
-            uint64_t next_seq; /* where to go on; 0: this was all */
+            uint64_t next_seq; /* for the next page; 0: this is the last page */
         } list;
 
-        /* Rows of some windows, given in order of time and not overlapping, with a key of `from` or later and before
-         * `until_us`: the `limit` earliest of them. They come through `rows`, some at a time, window by window and within
-         * a window by sequence number; then `done`. */
+        /* Returns the `limit` earliest rows of some windows whose keys are `from` or later and before `until_us`. The windows
+         * are given in the order of time and do not overlap. The store calls `rows` several times, window by window and
+         * within a window by sequence number, and then `done`. */
         struct {
             const uint64_t *windows;
             size_t window_count;
             fl_key from;
             int64_t until_us;
             size_t limit;
-            void (*rows)(fl_store_request *request, const fl_row *rows, size_t count); /* as `done`, before it */
+            void (*rows)(fl_store_request *request, const fl_row *rows, size_t count); /* on the same loop as `done` */
             /* The answer. */
-            bool more;   /* there are more than `limit` */
-            fl_key next; /* then: the key of the earliest that was not given */
+            bool more;   /* more than `limit` rows match */
+            fl_key next; /* if `more`: the key of the earliest row that was not returned */
         } load;
 
         /* Files at most `limit` rows of a window under the windows of `shift` that make it up. */
@@ -326,17 +325,17 @@ struct fl_store_request {
             unsigned shift; /* FL_WINDOW_STEP below that of the window */
             size_t limit;
             /* The answer. */
-            uint64_t parts; /* bit i: there is something in the i-th of them now because of this */
+            uint64_t parts; /* bit i: rows were filed in the i-th of them */
             size_t moved;
             bool more; /* not all were filed */
         } refile;
 
-        /* In one transaction: takes away from these windows all rows that `settled` says are settled, changes the history, and records
-         * `record`. */
+        /* In one transaction: removes from these windows all rows that are settled according to `settled`, changes the
+         * history, and records `record`. */
         struct {
             const struct fl_store_span {
                 uint64_t window;
-                bool whole; /* no row is to be left in it: the caller knows */
+                bool whole; /* the caller knows that all rows of the window are settled */
             } * spans;
             size_t span_count;
             fl_progress settled;
@@ -351,8 +350,8 @@ struct fl_store_request {
             fl_history_change history;
         } record;
 
-        /* Rows of one span that fit, the last one first. Looks at no more than `limit` rows, so that it may give none and yet
-         * not be at the end. Gives no more rows once their bodies have FL_STORE_PAGE_BYTES. */
+        /* Returns the rows of one span that match, the last one first. It looks at `limit` rows at most, so a page may be empty
+         * although more rows follow. A page ends when the bodies of its rows reach FL_STORE_PAGE_BYTES. */
         struct {
             uint64_t span;
             uint64_t before_seq;         /* rows with lower numbers; 0: from the last one on */
@@ -364,7 +363,7 @@ struct fl_store_request {
             /* The answer. */
             const fl_history_row *rows;
             size_t count;
-            uint64_t next_seq; /* where to go on; 0: this was all */
+            uint64_t next_seq; /* for the next page; 0: this is the last page */
         } history;
 
         struct {
@@ -375,13 +374,13 @@ struct fl_store_request {
             uint64_t erased; /* rows */
         } forget;
 
-        /* From counters that change with the rows: no row is looked at. In windows in which something was finished, rows that
-         * are settled may count. */
+        /* Answered from counters, without reading rows. In windows from which FL_STORE_FINISH has removed rows, settled rows
+         * may count. */
         struct {
             fl_bytes ns; /* size 0: every namespace whose first byte is not below `first_byte` */
             uint8_t first_byte;
             /* The answer. */
-            const fl_window_count *windows; /* each once, in any order; those without rows are left out */
+            const fl_window_count *windows; /* in any order; windows without rows are missing */
             size_t count;
         } count;
 
@@ -389,11 +388,11 @@ struct fl_store_request {
             fl_bytes ns;        /* size 0: any */
             uint64_t after_seq; /* of id.seq; 0: from the beginning */
             uint64_t id_seq;    /* not 0: only this one */
-            size_t limit;       /* fewer come once their bodies have FL_STORE_PAGE_BYTES */
+            size_t limit;       /* a page also ends when bodies reach FL_STORE_PAGE_BYTES */
             /* The answer. */
             const fl_dead_row *rows; /* by id.seq */
             size_t count;
-            uint64_t next_seq; /* 0: this was all */
+            uint64_t next_seq; /* for the next page; 0: this is the last page */
         } dead_list;
 
         /* Copies the shard as it is now into a file that must not exist yet. FL_INVALID_ARGUMENT where the database has
@@ -408,11 +407,11 @@ struct fl_store_request {
          * has this incarnation; a server that is not in the answer has been replaced. A server that joins also removes members
          * that expired more than an hour ago. The store's clock decides.
          *
-         * Any attachment may send it, with or without a claim; there is one list for all shards. FL_OUTCOME_UNKNOWN is weaker
-         * here: the request may also take effect later. Repeating it does no harm.
-         * FL_INVALID_ARGUMENT where only one process has the store open (SQLite). */
+         * Any attachment may send it, with or without a claim; there is one list for all shards. After FL_OUTCOME_UNKNOWN, this
+         * request may also take effect later. Repeating it does no harm. The result is FL_INVALID_ARGUMENT if only one process
+         * can have the store open (SQLite). */
         struct {
-            const char *address;  /* 1 to 255 bytes of UTF-8; NULL: only looks */
+            const char *address;  /* 1 to 255 bytes of UTF-8; NULL: only reads the list */
             const char *about;    /* up to 255 bytes of UTF-8; may be NULL */
             uint64_t incarnation; /* not 0; below 2^63 */
             uint64_t claim_us;
@@ -420,11 +419,11 @@ struct fl_store_request {
             const char
                 *offer; /* with `join`: the secret, if the store has none yet; up to 255 bytes of UTF-8, or NULL */
             /* The answer. */
-            const char
-                *secret; /* what was offered first, by which servers of this store know each other; "": none was */
+            const char *
+                secret; /* the first offer. Servers of this store prove with it that they belong together; "": no offer yet */
             const fl_store_member *members; /* by address, in the order of its bytes */
             size_t member_count;
-            const fl_store_holder *holders; /* of every shard, by its number: as many as the store has shards */
+            const fl_store_holder *holders; /* one per shard, in the order of their numbers */
         } meet;
     };
 
@@ -449,65 +448,66 @@ typedef struct fl_shard fl_shard;
 
 /* The zero value of every member is its default. */
 typedef struct fl_store_config {
-    uint32_t shards;      /* how many a new store is made with, at most 65536; 0: 4, in a folder no more than there are
-                           * processors. Of one that is there: how many it must have; 0: as many as it has */
-    uint64_t timeout_us;  /* after which a request is answered FL_OUTCOME_UNKNOWN; 0: 10 s. PostgreSQL only */
-    fl_wall_clock *clock; /* memory, SQLite: by which claims run out. NULL: the system's. Must outlive the store */
+    uint32_t shards; /* number of shards of a new store, at most 65536; 0: 4, with SQLite at most one per processor. An
+                           * existing store must have this number; 0: any */
+    uint64_t
+        timeout_us; /* PostgreSQL: limit for a request. A write then fails with FL_OUTCOME_UNKNOWN if it was sent; 0: 10 s */
+    fl_wall_clock *clock; /* memory, SQLite: by which claims expire. NULL: the system's. Must outlive the store */
     bool accept_loss; /* SQLite: open a store even if a log is missing or damaged, or a shard is older than the others.
-                           * What cannot be read is given up for good */
+                           * Changes that cannot be read are lost for good */
 } fl_store_config;
 
-/* Opens a store, and makes it if it is not there; a schema of an earlier version is brought up to date. Blocks. `config`
- * may be NULL. On failure, `message` (may be NULL; `size` bytes of it) says what is wrong and what to do.
- * Returns 0; FL_INVALID_ARGUMENT for a URL, or for another number of shards than there are; FL_STORE_LOCKED if another
- * process has it open (and the message says which); FL_STORE_NEWER if a later version of Foliot has changed it so that
- * this one cannot work with it; FL_STORE_UNAVAILABLE, FL_STORE_FULL, FL_STORE_READ_ONLY, FL_STORE_CORRUPT, FL_NO_MEMORY,
- * FL_SYSTEM. */
+/* Opens a store, and creates it if it does not exist. Upgrades the schema of an earlier version. Blocks. `config` may be NULL.
+ * On failure, `message` (may be NULL; `size` bytes) says what is wrong and what to do.
+ * Returns 0; FL_INVALID_ARGUMENT if the URL is wrong or the store has another number of shards; FL_STORE_LOCKED if another
+ * process has it open (the message says which); FL_STORE_NEWER if it needs a later version of Foliot; FL_STORE_UNAVAILABLE,
+ * FL_STORE_FULL, FL_STORE_READ_ONLY, FL_STORE_CORRUPT, FL_NO_MEMORY, FL_SYSTEM. */
 int fl_store_open(const char *url, const fl_store_config *config, fl_store **ret, char *message, size_t size);
 
-/* Closes a store; all its shards must be detached. NULL is allowed. */
+/* Closes a store. All its shards must be detached. NULL is allowed. */
 void fl_store_close(fl_store *store);
 
 uint32_t fl_store_shards(const fl_store *store);
 
-/* How far the machine's clock is ahead of the store's, in microseconds, as the last claim, renewal or meeting has shown;
- * negative: behind. Never more than the real difference: the time that the request took counts in favour of the clocks.
- * 0 for a store on the machine itself. Any thread. */
+/* How far the machine's clock is ahead of the database's, in microseconds; negative: behind. Measured by the last claim, renewal
+ * or meeting. The real difference may be larger, by the duration of that request at most. 0 for SQLite and memory. Any
+ * thread. */
 int64_t fl_store_clock_ahead_us(const fl_store *store);
 
 /* Whether connections to the database are broken, so that requests wait. If so, `message` says why. Any thread. */
 bool fl_store_is_away(fl_store *store, char *message, size_t size);
 
-/* Whether several servers can use the store at the same time: then a claim is good only as long as it is renewed. Any
+/* Whether several servers can use the store at the same time: then a claim is valid only while it is renewed. Any
  * thread. */
 bool fl_store_is_shared(const fl_store *store);
 
-/* Which shard a name belongs to: the same for ever. */
+/* The shard that a name belongs to. It never changes. */
 uint32_t fl_store_shard_of(uint32_t shards, fl_bytes ns, fl_bytes name);
 
-/* The hash of a name in its namespace, the same for ever and on every machine. The shard of the name is this modulo the number
- * of shards, and stores find names by it. The layer that computes it passes it on (`name_hash`), so that it is computed once. */
+/* The hash of a name in its namespace. It never changes and is the same on every machine. The shard of the name is the hash
+ * modulo the number of shards. Stores find names by it. To save computing it again, pass it on as `name_hash`. */
 uint64_t fl_store_hash(fl_bytes ns, fl_bytes name);
 
-/* Gets at a shard from a loop: all its requests are answered there. One shard may be attached several times; only one
- * claim is good at a time. Returns 0; FL_INVALID_ARGUMENT if there is no such shard; FL_NO_MEMORY; FL_STORE_…, FL_SYSTEM. */
+/* Attaches a shard to a loop, on which its requests are answered. A shard may be attached several times, but only one claim is
+ * valid at a time. Returns 0; FL_INVALID_ARGUMENT if there is no such shard; FL_NO_MEMORY; FL_STORE_…, FL_SYSTEM. */
 int fl_store_attach(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret);
 
-/* Calls `done(arg)` on the loop when every request has been answered and the shard is gone; those that have not begun are
- * answered with FL_STORE_UNAVAILABLE. Not inside a store's callback of the same shard. The loop must run until then. */
+/* Detaches a shard. Requests that have not begun fail with FL_STORE_UNAVAILABLE. When every request has been answered, the shard
+ * is freed and `done(arg)` is called on the loop, which must run until then. Do not call this inside a callback of the shard. */
 void fl_store_detach(fl_shard *shard, fl_loop_fn done, void *arg);
 
-/* Submits a request. The thread of the shard's loop. Never fails: what cannot be done is answered. */
+/* Submits a request, on the thread of the shard's loop. Every error comes as the result of the request. */
 void fl_store_submit(fl_shard *shard, fl_store_request *request);
 
-/* Whether there is certainly no row of that name, said at once and from memory: false also if only a request would tell. For
- * the owner of the shard, as long as it has no change to a row of that name under way. Of `want`, only the name counts. The
- * thread of the shard's loop. */
+/* True if certainly no row has this name. False if a row may have it: only a request can tell. Answers at once, from memory. Only
+ * the owner of the shard may ask, on the thread of its loop, while it has no change of a row with that name in progress. Only
+ * the name in `want` matters. */
 bool fl_store_absent(fl_shard *shard, const fl_store_want *want);
 
 /* --- Making a store ---------------------------------------------------------------------------------------------- */
 
-/* A store of your own begins with a struct fl_store and fills in these; the functions above lead here. */
+/* To make a store of your own, begin its struct with a struct fl_store, and fill in these functions. The functions above call
+ * them. */
 struct fl_store_ops {
     void (*close)(fl_store *store);
     int (*attach)(fl_store *store, uint32_t shard, fl_loop *loop, fl_shard **ret);
@@ -532,24 +532,25 @@ struct fl_shard {
 
 /* --- Faults ------------------------------------------------------------------------------------------------------ */
 
-/* The memory store asks before it carries a request out. */
+/* The memory store asks for a fault before it executes a request. */
 typedef struct fl_memory_fault {
-    uint64_t delay_ns; /* answered so much later, by the loop's clock; order is kept */
-    int result;        /* not 0: answered with this. FL_OUTCOME_UNKNOWN… */
-    bool applied;      /* …although it took effect */
+    uint64_t delay_ns; /* delay of the answer, by the loop's clock; answers keep their order */
+    int result;        /* not 0: the result of the request */
+    bool applied;      /* with `result`: the request takes effect nevertheless */
 } fl_memory_fault;
 
 typedef fl_memory_fault (*fl_memory_fault_fn)(void *arg, uint32_t shard, const fl_store_request *request);
 
-/* For a store opened as "memory:"; NULL ends it. Requests of one attachment are carried out one at a time: the next begins
- * when the one before has been answered. `fn` is called on the loop of the request, so set it while no other thread uses
- * the store. Returns 0, or FL_INVALID_ARGUMENT for another kind of store. */
+/* Sets the function that decides about faults of a store opened as "memory:"; NULL: no faults. Requests of one attachment are
+ * executed one at a time: the next begins when the one before has been answered. `fn` is called on the loop of the request.
+ * Set it while no other thread uses the store. Returns 0, or FL_INVALID_ARGUMENT for another kind of store. */
 int fl_memory_store_faults(fl_store *store, fl_memory_fault_fn fn, void *arg);
 
-/* A database may go back: a replica that lags is promoted, a backup is restored. A store opened as "memory:" can do so, too:
- * to what it had at the last mark. Owners that have claimed since, or had before, are answered FL_SHARD_LOST whatever they
- * ask for, until they claim again. While no other thread uses the store, and not inside its callbacks. Return 0;
- * FL_INVALID_ARGUMENT for another kind of store, or without a mark; FL_NO_MEMORY: then nothing has changed. */
+/* A database may go back to an earlier state: a replica that lags is promoted, or a backup is restored. These functions do the
+ * same with a store opened as "memory:". fl_memory_store_go_back() restores its state at the last mark. After that, every
+ * request of an owner fails with FL_SHARD_LOST until it claims again. Call both while no other thread uses the store, and not
+ * inside its callbacks. They return 0; FL_INVALID_ARGUMENT for another kind of store, or without a mark; FL_NO_MEMORY, and then
+ * nothing has changed. */
 int fl_memory_store_mark(fl_store *store);
 int fl_memory_store_go_back(fl_store *store);
 

@@ -93,7 +93,7 @@ static void check_row(struct examination *x, const fl_row *row, uint64_t window)
     }
     bool own = row->ns.size > 0 && *(const char *)row->ns.data == '\1';
     x->timers++;
-    x->own += own;
+    x->own += row->ns.size > 0 && *(const unsigned char *)row->ns.data < ' '; /* settings, schedules */
     if (row->key.at_us < fl_window_begin(window) || row->key.at_us >= fl_window_end(window))
         doctor_problem(x->doctor, x->number, "the timer due %s is in the wrong window of time", due);
     if (fl__body_decode(row->body, row->key.at_us, &timer) < 0)
@@ -224,8 +224,8 @@ static void report(struct examination *x)
         printf("shard %" PRIu32 "  %" PRIu64 " row%s of history\n", x->number, x->history, x->history == 1 ? "" : "s");
     if (doubles > 0)
         printf("note     shard %" PRIu32
-               "  %zu names have two timers: the older one fired before the server died, and may fire again\n",
-               x->number, doubles);
+               "  %zu %s two timers: the older one fired before the server died, and may fire again\n",
+               x->number, doubles, doubles == 1 ? "name has" : "names have");
 }
 
 static void gone(fl_loop *loop, void *arg)
