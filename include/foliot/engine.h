@@ -378,7 +378,8 @@ typedef struct fl_op {
     uint64_t name_hash; /* fl_store_hash() of the namespace and the name in `timer`, or 0 if you have not computed it */
     /* The answer. */
     int result; /* 0; FL_TIMER_NOT_FOUND: not there, or has fired; FL_EXISTS; FL_CHANGED; FL_BUSY: an attempt is under way;
-                 * FL_INVALID_ARGUMENT, FL_INVALID_TIMER_ID, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED;
+                 * FL_INVALID_ARGUMENT, FL_INVALID_TIMER_ID, FL_TOO_LARGE, FL_INVALID_DEADLINE; FL_STOPPED: nothing
+                 * has happened, and `timer` is as you gave it;
                  * FL_NO_MEMORY; what stores answer */
     enum fl_outcome outcome; /* of FL_OP_CREATE */
     int64_t died_us;         /* of FL_OP_DEAD_…: when, and why */

@@ -229,8 +229,8 @@ void fl__ops_refuse_all(fl_engine *e, int result)
     for (struct write *write = e->queued; write; write = write->next)
         for (size_t i = 0; i < write->count; i++) {
             struct write_entry *entry = &write->entries[i];
-            if (entry->work)
-                fl__ops_finish(e, entry->work, result);
+            if (entry->work) /* its operation has what was found: it must not be taken to another owner as it is */
+                fl__ops_finish(e, entry->work, result == FL_STOPPED ? FL_STORE_UNAVAILABLE : result);
             else if (entry->op)
                 fl__ops_answer(e, entry->batch, entry->op, result);
         }

@@ -837,6 +837,43 @@ TEST(looking_ahead_sleeps_past_nothing_however_many_rows_a_load_brings)
         }
 }
 
+static fl_memory_fault refuse_to_finish(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.result = request->op == FL_STORE_FINISH ? FL_STORE_UNAVAILABLE : 0};
+}
+
+static void keep_result(fl_batch *batch)
+{
+    (void)batch;
+}
+
+/* FL_STOPPED says that the operation may be given to the next owner of the shard as it is. The clock was set back, so changes wait until
+ * the store has moved the front back. */
+TEST(an_operation_that_was_stopped_is_what_it_was)
+{
+    static char name[] = "a";
+    static const enum fl_op_kind kinds[] = {FL_OP_UPDATE, FL_OP_CANCEL};
+    for (int i = 0; i < 2; i++) {
+        fl_op op = {.kind = kinds[i],
+                    .flags = FL_OP_SET_PAYLOAD,
+                    .timer = {.ns = text("ns"), .name = {name, 1}, .payload = text("y")}};
+        fl_batch batch = {.ops = &op, .count = 1, .done = keep_result};
+        set_up((fl_engine_config){0});
+        CHECK_EQ(create(name, 1000 * SECOND, "x").result, 0);
+        run_for(10 * SECOND);
+        CHECK_EQ(fl_memory_store_faults(bed.store, refuse_to_finish, NULL), 0);
+        step_clock(-100 * SECOND);
+        fl_engine_submit(bed.engine, &batch);
+        run_for(SECOND);
+        CHECK_EQ(op.result, 0);
+        stop_engine(false);
+        CHECK(op.result < 0 && (op.result != FL_STOPPED || op.timer.name.data == name));
+        start_engine((fl_engine_config){0});
+        tear_down();
+    }
+}
+
 /* More attempts than a load brings are under way: what is due meanwhile fires. */
 TEST(looking_ahead_goes_on_while_attempts_are_under_way)
 {

@@ -489,7 +489,8 @@ static void find_peace(struct nodes *w)
 static void end_well(struct nodes *w)
 {
     find_peace(w);
-    int rounds = 100 + (int)(2 * w->skew_us / SECOND);
+    /* Webhooks that a rate has put off keep their places when it is lifted. */
+    int rounds = 100 + (int)(2 * w->skew_us / SECOND) + (w->nature.edits ? 200 : 0);
     for (int i = 0; i < rounds && !w->failure[0] && (i < 3 || ledger_open(w) > 0); i++) {
         for (unsigned space = 0; space < SPACES; space++)
             clients_lease(w, space);

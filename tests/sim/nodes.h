@@ -84,11 +84,14 @@ struct entry {
     bool wild;          /* the store has gone back to a state from before a change of it: nothing is promised */
     int64_t touched_us; /* monotonic: the last change */
     int64_t due_us;
+    bool due_unsure;      /* a move was not answered */
     int64_t other_due_us; /* the earliest that it may have instead, since it was moved; 0: none */
     uint32_t shard, most; /* attempts */
     /* The last attempt. */
     bool live;
     uint64_t term, serial;
+    int64_t began_us; /* monotonic */
+    int64_t moved_us; /* monotonic: that it was moved was acknowledged */
     uint32_t attempt;
     uint32_t forgotten; /* the same, before it was to be done again */
     int64_t ends_us;    /* monotonic: the lease is exclusive until then */

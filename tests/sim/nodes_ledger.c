@@ -194,7 +194,8 @@ static void check_begin(struct host *host, const struct entry *e, const fl_durab
     if (timer->due_us > clock_us || (e->fate != FATE_AGAIN && due_us > clock_us))
         nodes_fail(w, "#%u is early", e->tag);
     if (timer->due_us != e->due_us && e->attempt == 0 && e->forgotten == 0 && e->other_due_us == 0)
-        nodes_fail(w, "#%u fires, and has another due time", e->tag);
+        nodes_fail(w, "#%u fires, and is due at %" PRId64 " us, not %" PRId64, e->tag,
+                   (int64_t)(timer->due_us - START_US), (int64_t)(e->due_us - START_US));
     if (e->refused || e->gone)
         nodes_fail(w, "#%u fires, and was %s", e->tag, e->gone ? "cancelled" : "refused");
     if (e->dead)
@@ -225,6 +226,7 @@ void ledger_begin(struct host *host, uint32_t shard, const fl_durable *timer, ui
     check_begin(host, e, timer);
     ledger_touch(w, e);
     e->live = true;
+    e->began_us = nodes_mono_us(w);
     e->finished = e->doomed = e->acking = false;
     e->unsure &= !e->there;
     e->term = w->terms[e->shard];
@@ -320,7 +322,7 @@ void ledger_acknowledged(struct nodes *w, struct entry *e, uint64_t serial, bool
     }
     int64_t at_us = e->after_us > 0 ? nodes_wall_us(w) - (nodes_mono_us(w) - e->acked_us) - w->skew_us : 0;
     settle(w, e, ends[e->ack], at_us > 0 ? at_us + (int64_t)e->after_us : 0);
-    if (!same_term(w, e))
+    if (!same_term(w, e) || e->moved_us >= e->acked_us)
         e->fate = FATE_VAGUE;
 }
 

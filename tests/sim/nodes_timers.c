@@ -18,7 +18,7 @@ struct ask {
     fl_op ops[LINES_MOST];
     struct line {
         struct entry *entry, *old; /* the timer that has its name; NULL: none has */
-        bool was_live;             /* an attempt was going on */
+        int64_t began_us;          /* of the attempt that was going on; 0: none was */
         uint32_t tag;
         int64_t due_us;
         char name[16];
@@ -58,8 +58,8 @@ static bool is_there(const struct entry *e)
 static bool goes_on(struct nodes *w, const struct ask *ask, const struct line *line)
 {
     const struct entry *e = line->entry;
-    return line->was_live && !e->wild && e->live && !e->acking && ask->term == w->terms[e->shard] &&
-           e->term == ask->term && nodes_mono_us(w) < e->ends_us;
+    return line->began_us > 0 && line->began_us == e->began_us && !e->wild && e->live && !e->acking &&
+           ask->term == w->terms[e->shard] && e->term == ask->term && nodes_mono_us(w) < e->ends_us;
 }
 
 static void replaced(struct nodes *w, const struct line *line)
@@ -91,12 +91,15 @@ static void moved(struct nodes *w, const struct ask *ask, const struct line *lin
         nodes_fail(w, "#%u is moved during an attempt", e->tag);
     else if (result == FL_TIMER_NOT_FOUND && is_there(e))
         nodes_fail(w, "#%u is not found", e->tag);
-    if (is_unknown(result))
-        return; /* it has one of the two times */
-    e->other_due_us = 0;
+    e->due_unsure |= is_unknown(result); /* it has one of the two times */
+    if (result == 0)
+        e->due_unsure = false;
+    if (!e->due_unsure)
+        e->other_due_us = 0;
     if (result != 0)
         return;
     e->due_us = line->due_us;
+    e->moved_us = nodes_mono_us(w);
     e->not_before_us = 0;
     e->live = false; /* a lease has expired */
     e->fate = e->attempt > 0 ? FATE_VAGUE : e->fate;
@@ -162,7 +165,8 @@ static fl_op *add_line(struct ask *ask, struct entry *e, enum fl_op_kind kind)
 {
     struct line *line = &ask->lines[ask->count];
     fl_op *op = &ask->ops[ask->count++];
-    *line = (struct line){.entry = e, .tag = e->tag, .was_live = e->live, .result = FL_OUTCOME_UNKNOWN};
+    *line =
+        (struct line){.entry = e, .tag = e->tag, .began_us = e->live ? e->began_us : 0, .result = FL_OUTCOME_UNKNOWN};
     snprintf(line->name, sizeof line->name, "t%u", e->name);
     *op = (fl_op){.kind = kind,
                   .timer = {.ns = bytes_of(space_names[e->space]), .name = {line->name, strlen(line->name)}}};
@@ -228,9 +232,12 @@ void clients_create(struct nodes *w, struct host *host)
     submit(ask);
 }
 
+/* NULL: it has none that can be addressed. If a replacement was not answered, nobody knows whose the name is. */
 static struct entry *some_entry(struct nodes *w)
 {
     struct entry *e = w->entry_count > 0 ? &w->entries[below(&w->luck, w->entry_count)] : NULL;
+    if (e && w->nature.edits && (e->unsure || e->wild))
+        return NULL;
     return e && e->there && !e->busy && !e->gone && !e->plan ? e : NULL;
 }
 
