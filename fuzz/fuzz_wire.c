@@ -33,8 +33,8 @@ static void put_again(int kind, struct wire *wire, struct out *out)
         wire_put_answer(out, &op, kind == 1);
         break;
     case 3:
-        wire_listing(wire, &listing);
-        wire_put_listing(out, &listing);
+        wire_read(wire, &wire_of_listing, &listing);
+        wire_put(out, &wire_of_listing, &listing);
         break;
     default:
         wire_found(wire, &listing, room);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "base/assert.h"
 #include "text/json.h"
 #include "text/when.h"
 
@@ -100,6 +101,7 @@ static int add_ack(struct acking *acking, struct json object, const char *inside
         acks->list = list;
         acking->capacity = capacity;
     }
+    fl__assert(acks->count < acking->capacity);
     return read_ack(acking->call, object, inside, &acks->list[acks->count++]);
 }
 
@@ -154,6 +156,7 @@ static void answer(struct acks *acks)
     struct acking *acking = (struct acking *)acks;
     struct call *call = acking->call;
     size_t asked[ACK_RESULTS] = {0}, known[ACK_RESULTS] = {0}, unknown = 0;
+    fl__assert(acks->left == 0);
     for (size_t i = 0; i < acks->count; i++) {
         asked[acks->list[i].result]++;
         known[acks->list[i].result] += acks->list[i].known;

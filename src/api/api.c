@@ -10,6 +10,7 @@
 #include "api/browser.h"
 #include "api/internal.h"
 #include "api/timer.h"
+#include "base/assert.h"
 #include "text/log.h"
 
 static void echo_post(struct call *call);
@@ -95,6 +96,7 @@ static bool matches(const char *pattern, fl_bytes path, fl_bytes parts[2])
             size_t size = (size_t)((slash ? slash : end) - at);
             if (size == 0)
                 return false;
+            fl__assert(part < 2);
             parts[part++] = (fl_bytes){at, size};
             at += size;
             pattern++;
@@ -140,6 +142,7 @@ static int find_route(struct call *call)
         }
         used += (size_t)snprintf(allow + used, sizeof allow - used, "%s%s",
                                  used ? ", " : "Allow: ", method_names[routes[i].method]);
+        fl__assert(used + 3 < sizeof allow); /* room for the end of the line */
     }
     if (used > 0) {
         problem_set(&call->problem, 405, "method-not-allowed", NULL,
@@ -263,6 +266,7 @@ static int authorize(struct call *call)
 /* Its body never came, or was refused. */
 static void left_early(http_request *request)
 {
+    fl__assert(request->arg);
     call_free(request->arg);
     request->arg = NULL;
     http_end(request);
@@ -324,6 +328,7 @@ static void handle(http_request *request)
 {
     struct call *call = request->arg;
     request->gone = NULL;
+    fl__assert(call && call->request == request && call->route);
     if (call->cookie[0])
         session_enter(call);
     else

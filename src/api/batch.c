@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "api/batch.h"
+#include "base/assert.h"
 
 enum { CHUNKS_MOST = 4, COLLECTED_MOST = 1 << 20, UNSENT_MOST = 1 << 20 };
 
@@ -35,13 +36,9 @@ static void batch_end(struct batch *batch)
 {
     struct call *call = batch->call;
     http_request *request = call->request;
+    fl__assert(*batch->link == batch && !batch->first && batch->freeing == 0);
     if (batch->cut.status && !batch->gone)
         write_why_cut(batch);
-    while (batch->first) {
-        struct chunk *next = batch->first->next;
-        chunk_free(batch->first);
-        batch->first = next;
-    }
     *batch->link = batch->next;
     if (batch->next)
         batch->next->link = batch->link;
@@ -57,6 +54,7 @@ static void batch_end(struct batch *batch)
 
 static void chunk_append(struct batch *batch, struct chunk *chunk)
 {
+    fl__assert(!chunk->next && (batch->first == NULL) == (batch->chunks == 0));
     if (batch->last)
         batch->last->next = chunk;
     else
@@ -72,6 +70,7 @@ static bool chunk_begin(struct batch *batch, size_t size)
     struct chunk *chunk = chunk_new(batch, (fl_bytes){batch->collected.data, size}, &used);
     if (!chunk)
         return false;
+    fl__assert(used <= size && size <= batch->collected.size);
     batch->used_memory = true;
     memmove(batch->collected.data, batch->collected.data + used, batch->collected.size - used);
     batch->collected.size -= used;
@@ -123,6 +122,7 @@ static void granted(http_request *request)
     struct call *call = request->arg;
     struct batch *batch = call->state;
     batch->memory = WITH_MEMORY;
+    fl__assert(batch->memory == ASKED_FOR_MEMORY);
     batch_go_on(batch);
 }
 
@@ -183,6 +183,7 @@ static bool skip_long_line(struct batch *batch)
 static void write_finished(struct batch *batch)
 {
     while (batch->first && batch->first->left == 0) {
+        fl__assert(batch->chunks > 0);
         struct chunk *chunk = batch->first;
         chunk_write(chunk);
         batch->first = chunk->next;

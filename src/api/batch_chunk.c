@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/batch.h"
+#include "base/assert.h"
 #include "text/json.h"
 
 enum { LINES_MOST = 8192, SCHEDULES_MOST = 1024 /* these need more memory */ };
@@ -16,6 +17,7 @@ enum { LINE_MEMBERS = GAVE_TIMER | GAVE_OP | GAVE_NAMESPACE | GAVE_NAME | GAVE_I
 void chunk_free(struct chunk *chunk)
 {
     const struct node *node = chunk->batch->call->worker->node;
+    fl__assert(chunk->batch->freeing >= chunk->freeing);
     chunk->batch->freeing -= chunk->freeing;
     for (size_t i = 0; i < chunk->count; i++) {
         place_give(node, &chunk->lines[i].place);
@@ -184,6 +186,7 @@ static void part_render(struct shard_call *call)
 
 void chunk_part_back(struct chunk *chunk)
 {
+    fl__assert(chunk->left > 0);
     if (--chunk->left == 0)
         batch_go_on(chunk->batch);
 }
@@ -227,6 +230,7 @@ static bool parts_make(struct chunk *chunk)
     for (size_t i = 0; i < chunk->count; i++)
         if (chunk->lines[i].shard != UINT32_MAX) {
             struct shard_call *call = &batch->by_shard[chunk->lines[i].shard]->call;
+            fl__assert(call->shard->number == chunk->lines[i].shard);
             call->places[call->batch.count] = chunk->lines[i].place;
             chunk->lines[i].place = NULL;
             call->batch.ops[call->batch.count++] = chunk->lines[i].op;
@@ -252,11 +256,13 @@ void chunk_write(struct chunk *chunk)
             problems += line->size;
         } else {
             struct chunk_part *part = batch->by_shard[line->shard];
+            fl__assert(part && part->answer < part->call.batch.count);
             uint32_t size = part->sizes[part->answer++];
             out->failed |= part->out.failed;
             if (!out->failed)
                 out_put(out, part->out.data + part->read, size);
             part->read += size;
+            fl__assert(out->failed || part->read <= part->out.size);
         }
     }
     for (struct chunk_part *part = chunk->parts; part; part = part->next)
@@ -330,6 +336,7 @@ struct chunk *chunk_new(struct batch *batch, fl_bytes text, size_t *ret_used)
 
 void chunk_send(struct chunk *chunk)
 {
+    fl__assert(chunk->count > 0);
     chunk->left++; /* for ourselves: it must not be over before all have begun */
     for (size_t i = 0; i < chunk->count; i++)
         chunk->left += chunk->lines[i].schedule != NULL;

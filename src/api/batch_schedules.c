@@ -7,6 +7,7 @@
 
 #include "api/batch.h"
 #include "api/schedules.h"
+#include "base/assert.h"
 
 /* Whether the member "op" is this. */
 static bool has_op(struct json object, const char *op)
@@ -41,6 +42,7 @@ void schedule_line_free(struct schedule_line *line)
 static void answered(struct call *call, int status)
 {
     struct schedule_line *line = (struct schedule_line *)call;
+    fl__assert(line->answer.size == 0); /* it is answered once */
     if (status < 400)
         out_text(&line->answer, "{\"ok\":true}\n");
     else
@@ -127,6 +129,7 @@ int schedule_line_read(struct chunk *chunk, struct json object, struct line *lin
 
 void schedule_line_send(struct schedule_line *line)
 {
+    fl__assert(line->call.ns.size > 0 && line->call.name.size > 0);
     if (line->creates)
         schedule_put_line(&line->call, line->object, line->only_new);
     else

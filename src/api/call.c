@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hex.h"
 #include "api/internal.h"
 #include "text/json.h"
@@ -19,6 +20,7 @@ void call_free(struct call *call)
 
 void call_drop(struct call *call)
 {
+    fl__assert(call->request->arg == call);
     call->request->arg = NULL;
     call->request->gone = NULL;
     call_free(call);
@@ -37,6 +39,7 @@ void call_answer_as(struct call *call, int status, const char *type, const char 
         status = call->problem.status;
         type = PROBLEM_TYPE;
     }
+    fl__assert(call->request && call->request->arg == call && status >= 200);
     api_here(call->worker)->counts.problems += status >= 400;
     call->request->arg = NULL;
     http_answer(call->request, status, call->out.size > 0 ? type : NULL, extra, out_bytes(&call->out));
@@ -50,6 +53,7 @@ void call_answer(struct call *call, int status)
 
 void call_refuse_with(struct call *call, const char *extra)
 {
+    fl__assert(call->problem.status >= 400);
     out_clear(&call->out);
     problem_write(&call->out, &call->problem);
     call_answer_as(call, call->problem.status, PROBLEM_TYPE, extra);
@@ -65,6 +69,7 @@ void call_refuse(struct call *call)
 
 int call_refuse_result(struct call *call, int result)
 {
+    fl__assert(result < 0);
     problem_of_result(&call->problem, result);
     call_refuse(call);
     return -1;
@@ -121,6 +126,7 @@ ssize_t percent_decode(const char *from, size_t size, char *to, size_t room, boo
         if (low < 0)
             return -1;
         to[made] = (char)(high << 4 | low);
+        fl__assert(i + 2 < size);
         i += 2;
     }
     return (ssize_t)made;

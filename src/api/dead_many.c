@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/filter.h"
+#include "base/assert.h"
 #include "base/hash.h"
 #include "text/json.h"
 
@@ -151,6 +152,7 @@ static void take(struct many *many, const fl_op *found)
     }
     if (many->dry_run)
         return;
+    fl__assert(many->change.batch.count < PAGE);
     fl_op *op = &many->ops[many->change.batch.count++];
     *op = (fl_op){.kind = many->does, .timer = {.ns = many->call->ns, .id = found->timer.id}};
     if (many->rate > 0) {
@@ -234,6 +236,7 @@ static void page_back(struct shard_call *over)
         go_on(many);
         return;
     }
+    fl__assert(many->does != FL_OP_DEAD_GET && !many->dry_run);
     many->change.shard = many->page.shard;
     shard_call_submit(&many->change);
 }

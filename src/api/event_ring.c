@@ -4,10 +4,11 @@
 
 #include "api/event_ring.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/assert.h"
 
 #define EVENT_LEAST 128 /* bytes: the head of an event and the shortest text */
 
@@ -22,7 +23,7 @@ struct event_ring {
 int event_ring_new(uint64_t bytes, uint64_t random, struct event_ring **ret)
 {
     uint64_t slots = bytes / EVENT_LEAST;
-    assert(slots > 0);
+    fl__assert(slots > 0);
     struct event_ring *ring = calloc(1, sizeof *ring + slots * sizeof(struct event_kept *));
     if (!ring)
         return FL_NO_MEMORY;
@@ -43,7 +44,7 @@ static uint64_t size_of(const struct event_kept *event)
 static void drop_oldest(struct event_ring *ring)
 {
     struct event_kept **slot = &ring->kept[ring->oldest++ % ring->slots];
-    assert(ring->oldest <= ring->next);
+    fl__assert(ring->oldest <= ring->next);
     if (*slot)
         ring->bytes -= size_of(*slot);
     free(*slot);
@@ -56,7 +57,7 @@ void event_ring_free(struct event_ring *ring)
         return;
     while (ring->oldest < ring->next)
         drop_oldest(ring);
-    assert(ring->bytes == 0);
+    fl__assert(ring->bytes == 0);
     pthread_mutex_destroy(&ring->lock);
     free(ring);
 }
@@ -91,6 +92,7 @@ uint64_t event_ring_add(struct event_ring *ring, enum event_kind kind, fl_bytes 
     while (ring->oldest < ring->next &&
            (ring->bytes + bytes > ring->bytes_most || ring->next - ring->oldest == ring->slots))
         drop_oldest(ring);
+    fl__assert(!ring->kept[ring->next % ring->slots]);
     ring->kept[ring->next % ring->slots] = event;
     ring->bytes += bytes;
     return ring->next++;
@@ -113,6 +115,6 @@ bool event_ring_knows(const struct event_ring *ring, uint64_t id)
 
 const struct event_kept *event_ring_at(const struct event_ring *ring, uint64_t id)
 {
-    assert(id >= ring->oldest && id < ring->next);
+    fl__assert(id >= ring->oldest && id < ring->next);
     return ring->kept[id % ring->slots];
 }

@@ -13,6 +13,7 @@
 
 #include "api/event_ring.h"
 #include "api/events.h"
+#include "base/assert.h"
 
 #define LINK_UNSENT_MOST (1u << 20) /* there is one link for each worker of each server */
 
@@ -95,6 +96,7 @@ void events_relay(struct worker *worker, fl_bytes piece)
 static void listener_gone(struct link_request *request)
 {
     struct listener *listener = request->arg, **at = &api_here(listener->worker)->listeners;
+    fl__assert(listener->request == request);
     while (*at != listener)
         at = &(*at)->next;
     *at = listener->next;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "base/assert.h"
 #include "base/utf8.h"
 #include "base/varint.h"
 #include "text/when.h"
@@ -111,6 +112,7 @@ static void write_row(struct out *out, uint32_t shard, const fl_history_row *row
     write_bytes(out, "target", entry->target);
     if (entry->status > 0)
         write_number(out, "status", entry->status);
+    fl__assert(row->result < HISTORY_RESULTS);
     write_bytes(out, "result", bytes_of(result_names[row->result]));
     write_bytes(out, "reason", entry->reason);
     if (entry->count > 0)
@@ -243,6 +245,7 @@ static void merge(struct past *past);
 static void back(struct shard_call *page)
 {
     struct past *past = ((struct source *)page)->past;
+    fl__assert(past->waiting > 0);
     if (--past->waiting == 0)
         merge(past);
 }
@@ -257,6 +260,7 @@ static void ask(struct past *past, struct source *source)
     }
     source->began[0] = part[0];
     source->began[1] = part[1];
+    fl__assert(source->more && past->ask > 0 && past->ask <= PIECES);
     source->page.past.limit = past->ask;
     source->count = source->next = 0;
     past->waiting++;
@@ -326,6 +330,7 @@ static void finish(struct past *past)
 
 static void take(struct past *past, struct source *source)
 {
+    fl__assert(source->next < source->count && past->left > 0);
     size_t from = source->next > 0 ? source->pieces[source->next - 1].end : 0;
     struct out *out = &past->call->out;
     if (past->written++ > 0)
@@ -390,6 +395,7 @@ static void merge(struct past *past)
 
 static void sources_new(struct past *past, struct shard *only)
 {
+    fl__assert(past->source_count > 0 && past->left > 0);
     struct node *node = past->call->worker->node;
     size_t share = 2 * past->left / past->source_count + 10;
     past->ask = share < past->left ? share : past->left;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "base/assert.h"
 
 int history_read_id(struct call *call, fl_key *ret, struct shard **ret_shard)
 {
@@ -58,6 +59,7 @@ void history_erase(struct worker *worker, fl_bytes ns, struct shard *shard, fl_k
         done(arg, FL_NO_MEMORY);
         return;
     }
+    fl__assert(ns.size > 0 && ns.size <= sizeof erasure->ns);
     memcpy(erasure->ns, ns.data, ns.size);
     erasure->all = !shard;
     erasure->done = done;

@@ -6,6 +6,7 @@
 
 #include "api/internal.h"
 #include "api/timer.h"
+#include "base/assert.h"
 #include "text/json.h"
 #include "text/when.h"
 
@@ -53,6 +54,7 @@ static void answer(struct leasing *leasing)
 {
     struct call *call = ((struct lease_call *)leasing)->call;
     const struct out *out = &leasing->take.asker.out;
+    fl__assert(call->state == leasing);
     call->state = NULL;
     if (!call_is_let_in(call)) {
         call_refuse(call); /* what was leased meanwhile is leased again when the lease has run out */
@@ -168,6 +170,7 @@ void lease_post(struct call *call)
         call_refuse(call);
         return;
     }
+    fl__assert(lease->leasing.max > 0 && lease->leasing.lease_us > 0);
     call->state = lease;
     call->request->gone = asker_gone;
     call->request->half_closed = asker_gone;

@@ -13,6 +13,7 @@
 #include "api/filter.h"
 #include "api/schedule.h"
 #include "api/timer.h"
+#include "base/assert.h"
 #include "base/hex.h"
 #include "text/json.h"
 #include "text/when.h"
@@ -173,6 +174,7 @@ static void render_page(struct shard_call *page)
     struct list *list = (struct list *)page;
     list->result = page->listing.result;
     size_t taken = 0;
+    fl__assert(page->kind == CALL_PAGE && page->listing.count <= page->listing.limit);
     for (size_t i = 0; i < page->listing.count && list->result == 0; i++) {
         if (!filter_takes(&list->filter, &page->listing.found[i]))
             continue;
@@ -216,6 +218,7 @@ static void page_back(struct shard_call *over)
         list_refuse(list);
         return;
     }
+    fl__assert(list->page.shard->number < call->worker->node->shard_count);
     bool more = list->page.listing.more || next_shard(&list->page, call->worker->node);
     if (more && list->left > 0 && call->out.size < LIST_BYTES && !searched_enough(list)) {
         list->page.listing.limit = list->left;
@@ -284,6 +287,7 @@ static void render_matches(struct shard_call *page)
     struct list *list = (struct list *)page;
     list->result = page->listing.result;
     list->matched += page->listing.count;
+    fl__assert(page->listing.count <= CANCEL_PAGE);
     list->cancel.batch.count = 0;
     for (size_t i = 0; i < page->listing.count && !list->dry_run; i++)
         list->ops[list->cancel.batch.count++] =
@@ -331,6 +335,7 @@ static void matches_back(struct shard_call *over)
         matches_go_on(list);
         return;
     }
+    fl__assert(list->cancel.batch.count <= CANCEL_PAGE && !list->dry_run);
     list->cancel.shard = list->page.shard;
     shard_call_submit(&list->cancel);
 }

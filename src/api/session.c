@@ -14,6 +14,7 @@
 #include <openssl/rand.h>
 
 #include "api/internal.h"
+#include "base/assert.h"
 #include "base/hex.h"
 
 #define SESSIONS ((fl_bytes){"\1sessions", 9})
@@ -47,6 +48,7 @@ static void row_found(struct shard_call *call)
 {
     struct session *session = (struct session *)call;
     const fl_op *op = &session->op;
+    fl__assert(call->batch.ops == op && call->batch.count == 1);
     session->found = op->result == 0;
     if (op->kind != FL_OP_GET || !session->found)
         return;
@@ -75,6 +77,7 @@ static struct session *session_new(struct worker *worker, fl_bytes cookie, enum 
     session->op.kind = kind;
     session->op.timer.ns = SESSIONS;
     session->op.timer.name = (fl_bytes){session->name, 64};
+    fl__assert(cookie.size == SESSION_COOKIE);
     session->done = done;
     session->arg = arg;
     session->call.errand.home = worker;
@@ -132,6 +135,7 @@ static void looked(struct session *session)
 
 void session_enter(struct call *call)
 {
+    fl__assert(call->cookie[0]);
     struct session *session =
         session_new(call->worker, (fl_bytes){call->cookie, SESSION_COOKIE}, FL_OP_GET, looked, call);
     if (session)
@@ -176,6 +180,7 @@ static void watched(struct session *session)
     bool known = session->op.result == 0 || session->op.result == FL_TIMER_NOT_FOUND;
     bool ended = known && !token_of(tokens, session);
     free(session);
+    fl__assert(watch->looking);
     watch->looking = false;
     if (watch->orphan)
         free(watch);
@@ -267,6 +272,7 @@ static void begin_session(struct call *call, const struct token *token)
         return;
     }
     memcpy(session->row.token, token->hash, sizeof session->row.token);
+    fl__assert(session->op.kind == FL_OP_CREATE);
     session->row.ends_us = machine_now_us() + VALID_US;
     session->op.timer.payload = (fl_bytes){&session->row, sizeof session->row};
     session->op.timer.due_us = node_now(call->worker->node) + VALID_US;

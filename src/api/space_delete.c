@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "base/assert.h"
 
 enum { PAGE = 1000 };
 
@@ -71,6 +72,7 @@ static void render_found(struct shard_call *page)
     struct deletion *deletion = (struct deletion *)page;
     enum fl_op_kind kind = page->listing.dead ? FL_OP_DEAD_DELETE : FL_OP_CANCEL;
     deletion->result = page->listing.result;
+    fl__assert(page->listing.count <= PAGE);
     deletion->removal.batch.count = 0;
     for (size_t i = 0; i < page->listing.count && deletion->result == 0; i++)
         deletion->ops[deletion->removal.batch.count++] =
@@ -141,6 +143,7 @@ static void found_back(struct shard_call *over)
     } else if (!deletion->all) {
         not_empty(deletion, deletion->page.listing.dead ? "dead letters" : "timers");
     } else {
+        fl__assert(deletion->removal.batch.count <= PAGE);
         deletion->removal.shard = deletion->page.shard;
         shard_call_submit(&deletion->removal);
     }

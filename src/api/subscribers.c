@@ -12,6 +12,7 @@
 #include "api/event_ring.h"
 #include "api/events.h"
 #include "api/timer.h"
+#include "base/assert.h"
 
 #define PING_NS (15 * 1000000000ull)
 
@@ -55,6 +56,7 @@ static void caught_up(http_request *request)
 {
     struct call *call = request->arg;
     struct subscriber *subscriber = call->state;
+    fl__assert(subscriber->dropped > 0);
     struct out lost = {0};
     write_dropped(&lost, subscriber->at, subscriber->dropped);
     http_write(request, out_bytes(&lost));
@@ -96,6 +98,7 @@ static void unsubscribe(struct subscriber *subscriber)
 {
     struct call *call = subscriber->call;
     http_request *request = call->request;
+    fl__assert(*subscriber->link == subscriber);
     *subscriber->link = subscriber->next;
     if (subscriber->next)
         subscriber->next->link = subscriber->link;
@@ -140,6 +143,7 @@ static void ping(fl_loop *loop, void *arg)
 static uint64_t write_kept(struct out *out, struct event_ring *ring, struct subscriber *subscriber)
 {
     uint64_t count = 0, oldest = event_ring_oldest(ring);
+    fl__assert(subscriber->resuming && subscriber->at <= event_ring_last(ring));
     if (subscriber->at + 1 < oldest) {
         write_dropped(out, oldest - 1, oldest - 1 - subscriber->at);
         subscriber->at = oldest - 1;

@@ -7,6 +7,7 @@
 
 #include "api/internal.h"
 #include "api/timer.h"
+#include "base/assert.h"
 #include "text/json.h"
 
 enum { SHARDS_TRIED = 3 }; /* by a timer without a name */
@@ -53,6 +54,7 @@ static void render(struct shard_call *shard_call)
     struct single *single = (struct single *)shard_call;
     struct call *call = single->call;
     const fl_op *op = &single->op;
+    fl__assert(shard_call->batch.ops == op && call->out.size == 0);
     single->failed = op->result < 0;
     if (single->failed) {
         timers_problem(call->worker->node, op, &call->problem);

@@ -4,8 +4,8 @@
  *     call_send() ── here ──> errand ──> run() on the worker ──────────────────────> call_return() ──> home: over()
  *          └──────── there ─> encode() ──> link ──> decode(), run(), reply() there ──> take_reply() at home: over()
  *
- * A kind of call says how it is written, run and answered (struct call_ops): operations and pages in shard_calls.c, leases in
- * leasing.c, acknowledgements in acks.c. Nothing is passed on: a server that does not have the shard says so. */
+ * The table in call_kinds.c says how each kind of call is written, run and answered. Nothing is passed on: a server that does not
+ * have the shard says so. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +13,10 @@
 #include "base/assert.h"
 #include "node/internal.h"
 
-static const struct call_ops *const kinds[] = {
-    [CALL_OPS] = &call_ops_of_ops,       [CALL_PAGE] = &call_ops_of_page,         [CALL_HISTORY] = &call_ops_of_history,
-    [CALL_FORGET] = &call_ops_of_forget, [CALL_FORECAST] = &call_ops_of_forecast, [CALL_LEASE] = &call_ops_of_lease,
-    [CALL_WATCH] = &call_ops_of_watch,   [CALL_ACKS] = &call_ops_of_acks,
-};
-enum { KINDS = CALL_ACKS + 1 };
-_Static_assert(sizeof kinds == KINDS * sizeof(struct call_ops *), "every kind of call has its functions");
-
-static const struct call_ops *ops_of(const struct shard_call *call)
+static const struct call_row *row_of(const struct shard_call *call)
 {
-    fl__assert((unsigned)call->kind < KINDS);
-    return kinds[call->kind];
+    fl__assert((unsigned)call->kind < CALL_KINDS);
+    return &call_rows[call->kind];
 }
 
 /* --- Home --------------------------------------------------------------------------------------------------------- */
@@ -47,7 +39,7 @@ static void came_home(struct errand *errand)
 static void go(struct errand *errand)
 {
     struct shard_call *call = (struct shard_call *)errand;
-    ops_of(call)->run(call);
+    row_of(call)->run(call);
 }
 
 void call_return(struct shard_call *call)
@@ -58,15 +50,66 @@ void call_return(struct shard_call *call)
 
 /* --- At another server -------------------------------------------------------------------------------------------- */
 
+static void write_question(struct out *out, const struct shard_call *call)
+{
+    const struct call_row *row = row_of(call);
+    if (row->of_shard)
+        wire_put_number(out, call->shard->number);
+    if (row->asks)
+        wire_put(out, row->asks, (const char *)call + row->asks_at);
+    if (row->encode)
+        row->encode(out, call);
+}
+
+/* Returns 0, or why the call is refused. */
+static int read_question(struct wire *wire, struct shard_call *call, void *room)
+{
+    const struct call_row *row = row_of(call);
+    if (row->of_shard) {
+        struct node *node = call->errand.home->node;
+        uint64_t number = wire_number(wire);
+        wire->bad |= number >= node->shard_count;
+        call->shard = &node->shards[wire->bad ? 0 : number];
+        call->local = true;
+    }
+    if (row->asks)
+        wire_read(wire, row->asks, (char *)call + row->asks_at);
+    int r = row->decode ? row->decode(wire, call, room) : 0;
+    return r == 0 && wire->bad ? FL_INVALID_ARGUMENT : r;
+}
+
+static void write_answer(struct out *out, const struct shard_call *call)
+{
+    const struct call_row *row = row_of(call);
+    if (row->answers)
+        wire_put(out, row->answers, (const char *)call + row->answers_at);
+    if (row->reply)
+        row->reply(out, call);
+}
+
+/* Returns 0, or LINK_BAD: it makes no sense, or there is no memory for it. */
+static int read_answer(struct wire wire, struct shard_call *call)
+{
+    const struct call_row *row = row_of(call);
+    size_t size = row->reply_room ? row->reply_room(call) : 0;
+    void *room = size > 0 ? calloc(1, size) : NULL;
+    wire.bad |= size > 0 && !room;
+    if (row->answers && !wire.bad)
+        wire_read(&wire, row->answers, (char *)call + row->answers_at);
+    if (row->take_reply && !wire.bad)
+        row->take_reply(&wire, call, room);
+    if (row->of_shard && !wire.bad)
+        call->render(call);
+    free(room);
+    return wire.bad ? LINK_BAD : 0;
+}
+
 static void answered(struct link_call *remote, int result, fl_bytes answer)
 {
     struct shard_call *call = (struct shard_call *)((char *)remote - offsetof(struct shard_call, remote));
-    struct wire wire = wire_begin(answer);
     fl__assert(call->out && call->peer);
     call->link = NULL;
-    call->result = result;
-    if (result == 0 && !ops_of(call)->take_reply(&wire, call))
-        call->result = LINK_BAD;
+    call->result = result == 0 ? read_answer(wire_begin(answer), call) : result;
     over(call);
 }
 
@@ -85,14 +128,14 @@ static void forward(struct shard_call *call)
     call->link = link_to(home, call->peer);
     call->remote = (struct link_call){.done = answered};
     if (call->link)
-        ops_of(call)->encode(&body, call);
+        write_question(&body, call);
     if (!call->link || body.failed) {
         call->result = call->link ? FL_NO_MEMORY : FL_STORE_UNAVAILABLE;
         call->link = NULL;
         call->errand.task = (fl_loop_task){.fn = cannot_be_sent, .arg = call};
         fl_loop_post_task(home->loop, &call->errand.task);
     } else {
-        home->node->ports->link_call(call->link, &call->remote, (uint8_t)ops_of(call)->link_kind, out_bytes(&body));
+        home->node->ports->link_call(call->link, &call->remote, (uint8_t)row_of(call)->link_kind, out_bytes(&body));
     }
     out_free(&body);
 }
@@ -109,7 +152,7 @@ void call_send(struct shard_call *call)
         forward(call);
         return;
     }
-    call->errand.there = ops_of(call)->place(call);
+    call->errand.there = row_of(call)->place(call);
     call->errand.go = go;
     call->errand.back = came_home;
     errand_send(&call->errand);
@@ -120,7 +163,7 @@ void call_send(struct shard_call *call)
 static void cancel_go(struct errand *errand)
 {
     struct shard_call *call = (struct shard_call *)((char *)errand - offsetof(struct shard_call, cancel));
-    ops_of(call)->cancel(errand->there, call);
+    row_of(call)->cancel(errand->there, call);
     errand_return(errand);
 }
 
@@ -134,7 +177,7 @@ static void cancel_back(struct errand *errand)
 
 void call_cancel(struct shard_call *call)
 {
-    fl__assert(ops_of(call)->cancel && call->cancelled);
+    fl__assert(row_of(call)->cancel && call->cancelled);
     if (!call->out || call->cancelling)
         return;
     if (call->link) {
@@ -162,7 +205,7 @@ struct served {
 
 static void served_render(struct shard_call *call)
 {
-    ops_of(call)->reply(&((struct served *)call)->answer, call);
+    write_answer(&((struct served *)call)->answer, call);
 }
 
 static void served_free_if_over(struct shard_call *call)
@@ -170,8 +213,8 @@ static void served_free_if_over(struct shard_call *call)
     struct served *served = (struct served *)call;
     if (call->out || call->cancelling)
         return;
-    if (ops_of(call)->release)
-        ops_of(call)->release(call);
+    if (row_of(call)->release)
+        row_of(call)->release(call);
     out_free(&served->answer);
     free(served);
 }
@@ -180,11 +223,11 @@ static void served_over(struct shard_call *call)
 {
     struct served *served = (struct served *)call;
     fl__assert(served->request && !call->out);
-    if (ops_of(call)->replies_at_home)
+    if (!row_of(call)->of_shard)
         served_render(call);
-    if (ops_of(call)->cancel)
+    if (row_of(call)->cancel)
         link_watch(served->request, NULL, NULL);
-    int result = call->result == 0 && served->answer.failed ? ops_of(call)->no_room : call->result;
+    int result = call->result == 0 && served->answer.failed ? row_of(call)->no_room : call->result;
     link_answer(served->request, result, out_bytes(&served->answer));
     served->request = NULL;
     served_free_if_over(call);
@@ -201,7 +244,7 @@ static void served_gone(struct link_request *request)
 static void serve(struct worker *worker, struct link_request *request, enum call_kind kind)
 {
     struct wire wire = wire_begin(request->body);
-    size_t size = kinds[kind]->room ? kinds[kind]->room(wire) : 0, behind = request->body.size;
+    size_t size = call_rows[kind].room ? call_rows[kind].room(wire) : 0, behind = request->body.size;
     struct served *served = size < SIZE_MAX / 2 ? malloc(sizeof *served + size + behind) : NULL;
     if (!served) {
         link_answer(request, FL_NO_MEMORY, (fl_bytes){0});
@@ -217,21 +260,21 @@ static void serve(struct worker *worker, struct link_request *request, enum call
     if (behind > 0)
         memcpy(served->room + size, request->body.data, behind);
     wire = wire_begin((fl_bytes){served->room + size, behind});
-    int r = kinds[kind]->decode(&wire, &served->call, served->room);
-    if (r < 0 || wire.bad) {
+    int r = read_question(&wire, &served->call, served->room);
+    if (r < 0) {
         free(served);
-        link_answer(request, r < 0 ? r : FL_INVALID_ARGUMENT, (fl_bytes){0});
+        link_answer(request, r, (fl_bytes){0});
         return;
     }
-    if (kinds[kind]->cancel)
+    if (call_rows[kind].cancel)
         link_watch(request, served_gone, served);
     call_send(&served->call);
 }
 
 bool calls_serve(struct worker *worker, struct link_request *request)
 {
-    for (unsigned i = 0; i < KINDS; i++)
-        if (kinds[i]->link_kind == request->kind) {
+    for (unsigned i = 0; i < CALL_KINDS; i++)
+        if (call_rows[i].link_kind == request->kind) {
             serve(worker, request, (enum call_kind)i);
             return true;
         }

@@ -39,7 +39,17 @@ void tour_begin(struct tour *tour, struct worker *home);
 
 /* --- calls.c, shard_calls.c ----------------------------------------------------------------------------------------- */
 
-enum call_kind { CALL_OPS, CALL_PAGE, CALL_HISTORY, CALL_FORGET, CALL_FORECAST, CALL_LEASE, CALL_WATCH, CALL_ACKS };
+enum call_kind {
+    CALL_OPS,
+    CALL_PAGE,
+    CALL_HISTORY,
+    CALL_FORGET,
+    CALL_FORECAST,
+    CALL_LEASE,
+    CALL_WATCH,
+    CALL_ACKS,
+    CALL_KINDS
+};
 
 /* A timer that was leased, and what its lease is known by. */
 struct leased {

@@ -20,6 +20,12 @@ static const char *check_worker(const struct worker *worker)
 {
     const struct node *node = worker->node;
     const char *wrong = worker->pull ? pull_check(worker) : NULL;
+    if (!wrong && worker->hosts)
+        wrong = hosts_check(worker);
+    if (!wrong && worker->stats)
+        wrong = stats_check(worker);
+    if (!wrong && worker->pause.timer && worker->pause.next_us == INT64_MAX)
+        wrong = "a worker waits for the end of a pause only if one ends";
     for (uint32_t i = 0; worker->lines && i < node->shard_count && !wrong; i++)
         wrong = line_check(worker, i);
     for (const struct leasing *leasing = worker->leasings; leasing && !wrong; leasing = leasing->next)
@@ -31,6 +37,8 @@ static const char *check_worker(const struct worker *worker)
 const char *node_check(const struct node *node)
 {
     const char *wrong = check_counts(node);
+    if (!wrong && node->spaces)
+        wrong = spaces_check(node);
     for (uint32_t i = 0; i < node->shard_count && !wrong; i++)
         wrong = shard_check(&node->shards[i]);
     for (unsigned i = 0; i < node->worker_count && !wrong; i++)

@@ -65,6 +65,25 @@ uint64_t hosts_known(const struct worker *worker)
     return worker->hosts->by_name.count;
 }
 
+/* NULL, or what is wrong. An attempt has at most one host, so the hosts have no more of them than the shards of the worker. */
+const char *hosts_check(const struct worker *worker)
+{
+    const struct hosts *hosts = worker->hosts;
+    const struct node *node = worker->node;
+    const struct called_host *host;
+    uint64_t known = 0, attempts = 0, delivering = 0;
+    TAILQ_FOREACH(host, &hosts->used, entry)
+    {
+        known++;
+        attempts += host->counts.waiting + host->counts.in_flight;
+    }
+    for (uint32_t i = worker->index; i < node->shard_count; i += node->worker_count)
+        delivering += node->shards[i].delivering;
+    if (known != hosts->by_name.count || known > HOSTS_MOST)
+        return "every known host is in the list and in the table";
+    return attempts > delivering ? "an attempt of a host is an attempt of a shard" : NULL;
+}
+
 /* --- Counting ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(fl_bytes name)

@@ -15,24 +15,29 @@ void attempts_log_stop(struct worker *worker);
 
 /* --- calls.c */
 
-/* One kind of call. */
-struct call_ops {
+/* One kind of call: a row of the table in call_kinds.c.
+ *
+ * A question is the shard's number, if it is `of_shard`, then the members `asks`, then what `encode` writes. An answer is the
+ * members `answers`, then what `reply` writes. All but `place` and `run` may be NULL. */
+struct call_row {
     enum link_kind link_kind;
-    int no_room;                                            /* the result if there is no memory for the answer */
-    bool replies_at_home;                                   /* else when it is rendered */
-    struct worker *(*place)(const struct shard_call *call); /* where it runs, on this server */
-    void (*run)(struct shard_call *call);                   /* there; ends with call_return(), perhaps later */
-    void (*cancel)(struct worker *worker,
-                   struct shard_call *call); /* there: it ends soon. NULL: it cannot be cancelled */
+    int no_room; /* the result if there is no memory for the answer */
+    bool
+        of_shard; /* answered, and rendered, on the shard's worker as long as the engine's answer is valid; else at home */
+    struct worker *(*place)(const struct shard_call *call);         /* where it runs, on this server */
+    void (*run)(struct shard_call *call);                           /* there; ends with call_return(), perhaps later */
+    void (*cancel)(struct worker *worker, struct shard_call *call); /* there: it ends soon */
+    const struct wire_record *asks, *answers;
+    size_t asks_at, answers_at; /* in struct shard_call: what they are the members of */
     void (*encode)(struct out *out, const struct shard_call *call);
-    size_t (*room)(struct wire wire);                                      /* bytes that decode() needs; NULL: none */
+    size_t (*room)(struct wire wire);                                      /* bytes that decode() needs */
     int (*decode)(struct wire *wire, struct shard_call *call, void *room); /* 0, or why it is refused */
     void (*reply)(struct out *out, const struct shard_call *call);
-    bool (*take_reply)(struct wire *wire, struct shard_call *call); /* false: it makes no sense */
-    void (*release)(struct shard_call *call); /* of a call that was decoded; NULL: nothing to free */
+    size_t (*reply_room)(const struct shard_call *call); /* bytes that take_reply() needs, until it is rendered */
+    void (*take_reply)(struct wire *wire, struct shard_call *call, void *room);
+    void (*release)(struct shard_call *call); /* of a call that was decoded */
 };
-extern const struct call_ops call_ops_of_history, call_ops_of_forget, call_ops_of_forecast;
-extern const struct call_ops call_ops_of_ops, call_ops_of_page, call_ops_of_lease, call_ops_of_watch, call_ops_of_acks;
+extern const struct call_row call_rows[CALL_KINDS];
 
 /* Sends a call to `peer`, or to its place here. `over` is called at home: then it may be sent again, or freed. */
 void call_send(struct shard_call *call);
@@ -44,8 +49,7 @@ bool calls_serve(struct worker *worker, struct link_request *request); /* false:
 
 /* --- shard_calls.c */
 
-struct worker *shard_call_place(const struct shard_call *call);
-void shard_call_read(struct wire *wire, struct shard_call *call);
+void shard_call_ops_done(fl_batch *batch);
 void shard_call_answered(struct shard_call *call, bool stopped); /* the engine has; `stopped`: nothing has happened */
 
 int lines_new(struct worker *worker);
@@ -145,6 +149,7 @@ bool pauses_end(struct pauses *pauses, int64_t now_us, bool skip);
 uint64_t pauses_between(const struct pauses *pauses, int64_t from_us, int64_t until_us); /* how long, in all */
 int64_t pauses_last_end(const struct pauses *pauses);                                    /* 0: there was none */
 
+const char *pauses_check(const struct node *node, const struct space *space); /* NULL, or what is wrong */
 bool space_is_paused(struct node *node, const struct space *space);
 bool timer_is_paused(struct node *node, const fl_durable *timer);
 uint64_t pause_of_timer(struct node *node, const fl_durable *timer, int64_t from_us, int64_t until_us);
@@ -159,6 +164,7 @@ void pause_stop(struct worker *worker);
 
 int hosts_new(struct worker *worker);
 void hosts_free(struct worker *worker);
+const char *hosts_check(const struct worker *worker); /* NULL, or what is wrong */
 /* An attempt that is given to the port: it waits, begins, and ends or comes back. */
 void host_waits(struct worker *worker, struct attempt *attempt);
 void host_begins(struct attempt *attempt);
@@ -194,6 +200,7 @@ struct spaces {
 
 int spaces_new(struct node *node);
 void spaces_free(struct node *node);
+const char *spaces_check(const struct node *node);                        /* NULL, or what is wrong */
 void space_counted(struct node *node, struct space *space, int64_t more); /* timers have come or gone */
 /* How much there is in each, or in one: for another server, and what others said. */
 /* How many timers of a namespace (NULL: of all) wait here for a lease, and how many of all are leased. */
@@ -202,6 +209,7 @@ void pull_count(const struct worker *worker, const struct space *space, int64_t 
 /* --- stats.c */
 int stats_new(struct worker *worker);
 void stats_free(struct worker *worker);
+const char *stats_check(const struct worker *worker); /* NULL, or what is wrong */
 /* Something happened in a namespace; NULL: it is not known for want of memory. */
 void stats_count(struct worker *worker, struct space *space, enum stats_kind kind);
 void stats_late(struct worker *worker, struct space *space, uint64_t late_ns); /* a first attempt */

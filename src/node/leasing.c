@@ -13,7 +13,7 @@
 #include "base/hex.h"
 #include "node/internal.h"
 
-/* --- Encoding ----------------------------------------------------------------------------------------------------- */
+/* --- The text of a lease ----------------------------------------------------------------------------------------------------- */
 
 void lease_format(const struct leased *leased, char out[LEASE_TEXT + 1])
 {
@@ -23,122 +23,6 @@ void lease_format(const struct leased *leased, char out[LEASE_TEXT + 1])
     fl__hex_put_number(out + 20, leased->serial, 16);
     out[LEASE_TEXT] = '\0';
 }
-
-static void wire_put_leased(struct out *out, const struct leased *leased, size_t count)
-{
-    (void)count;
-    wire_put_number(out, leased->server);
-    wire_put_number(out, leased->worker);
-    wire_put_number(out, leased->slot);
-    wire_put_number(out, leased->serial);
-    wire_put_number(out, leased->shard);
-    wire_put_timer(out, leased->timer);
-}
-
-static struct leased wire_leased(struct wire *wire, fl_durable *timer)
-{
-    struct leased leased = {0};
-    leased.server = (uint32_t)wire_number(wire);
-    leased.worker = (uint16_t)wire_number(wire);
-    leased.slot = (uint32_t)wire_number(wire);
-    leased.serial = wire_number(wire);
-    leased.shard = (uint32_t)wire_number(wire);
-    wire_timer(wire, timer);
-    leased.timer = timer;
-    return leased;
-}
-
-/* --- The calls ---------------------------------------------------------------------------------------------------- */
-
-static struct worker *place_of_asker(const struct shard_call *call)
-{
-    return pull_home(call->errand.home->node, call->asker.space);
-}
-
-static void encode_asker(struct out *out, const struct shard_call *call)
-{
-    wire_put_bytes(out, space_name(call->asker.space));
-    wire_put_number(out, call->asker.max);
-    wire_put_number(out, call->kind == CALL_WATCH ? call->asker.wait_us : call->asker.lease_us);
-}
-
-static int decode_asker(struct wire *wire, struct shard_call *call, void *room)
-{
-    fl_bytes ns = wire_bytes(wire);
-    uint64_t max = wire_number(wire), us = wire_number(wire);
-    (void)room;
-    if (wire->bad || ns.size == 0 || ns.size > FL_STORE_NAME_MAX)
-        return FL_INVALID_ARGUMENT;
-    call->asker = (struct asker){.space = space_of(call->errand.home->node, ns),
-                                 .max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX,
-                                 .wait_us = call->kind == CALL_WATCH ? us : 0,
-                                 .lease_us = call->kind == CALL_WATCH ? 0 : us,
-                                 .write = wire_put_leased};
-    return call->asker.space ? 0 : FL_NO_MEMORY;
-}
-
-static void reply_lease(struct out *out, const struct shard_call *call)
-{
-    wire_put_number(out, call->asker.count);
-    out_put(out, call->asker.out.data, call->asker.out.size);
-    out->failed |= call->asker.out.failed;
-}
-
-static bool take_reply_lease(struct wire *wire, struct shard_call *call)
-{
-    size_t count = wire_count(wire);
-    for (size_t i = 0; i < count && !wire->bad; i++) {
-        fl_durable timer = {0};
-        struct leased leased = wire_leased(wire, &timer);
-        if (!wire->bad)
-            call->asker.write(&call->asker.out, &leased, call->asker.count++);
-    }
-    return true;
-}
-
-static void reply_watch(struct out *out, const struct shard_call *call)
-{
-    wire_put_number(out, call->asker.found);
-}
-
-static bool take_reply_watch(struct wire *wire, struct shard_call *call)
-{
-    call->asker.found = wire_number(wire) > 0;
-    return true;
-}
-
-static void release_asker(struct shard_call *call)
-{
-    out_free(&call->asker.out);
-}
-
-const struct call_ops call_ops_of_lease = {
-    .link_kind = LINK_TAKE,
-    .no_room = FL_NO_MEMORY,
-    .replies_at_home = true,
-    .place = place_of_asker,
-    .run = pull_ask,
-    .cancel = pull_unask,
-    .encode = encode_asker,
-    .decode = decode_asker,
-    .reply = reply_lease,
-    .take_reply = take_reply_lease,
-    .release = release_asker,
-};
-
-const struct call_ops call_ops_of_watch = {
-    .link_kind = LINK_WATCH,
-    .no_room = FL_NO_MEMORY,
-    .replies_at_home = true,
-    .place = place_of_asker,
-    .run = pull_ask,
-    .cancel = pull_unask,
-    .encode = encode_asker,
-    .decode = decode_asker,
-    .reply = reply_watch,
-    .take_reply = take_reply_watch,
-    .release = release_asker,
-};
 
 /* --- The end ------------------------------------------------------------------------------------------------------ */
 

@@ -17,6 +17,7 @@
  *   shard_state.c  the states of a shard and the allowed transitions
  *   shards.c       the engines of a worker: start, serve, leave
  *   calls.c        calls to workers of this server or another one, and calls that come from other servers
+ *   call_kinds.c   the table of the kinds of calls: what is sent, what runs, what comes back
  *   shard_calls.c  operations and pages of a shard, wherever it is: here, at another server, or on the move
  *   servers.c      the other servers: their list, and taking and giving up shards
  *   links.c        links to the other servers, and notices sent over them
@@ -33,8 +34,7 @@
  *   spaces.c       namespaces: finding them, counts
  *   settings.c     their settings, in store and memory; settings_load.c: reading all of them; settings_value.c: as values
  *   attempts_log.c failed attempts in the log
- *   forecast.c     how many timers fall due when
- *   history.c      outcomes of attempts: rows of the shard's history, pages of them
+ *   history.c      outcomes of attempts: rows of the shard's history
  *   stats.c        statistics of the last hour
  *   rezone.c       moves schedules and timers when time zone rules have changed
  *   schedule.c     which occurrences a schedule creates when (schedule.h); schedules.c: schedules in the engine

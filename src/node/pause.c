@@ -119,6 +119,25 @@ int64_t pauses_last_end(const struct pauses *pauses)
     return pauses->past_count > 0 ? pauses->past[pauses->past_count - 1].until_us : 0;
 }
 
+/* NULL, or what is wrong with the pauses of a namespace or a host. */
+const char *pauses_check(const struct node *node, const struct space *space)
+{
+    const struct pauses *pauses = &atomic_load(&space->settings)->pauses;
+    bool any = pauses->now.since_us > 0 || pauses->past_count > 0;
+    if (any && !atomic_load(&node->has_pauses))
+        return "a node with a pause knows that it has one";
+    if (any && is_host_space(space_name(space)) && !atomic_load(&node->has_host_pauses))
+        return "a node with a paused host knows that it has one";
+    if (pauses->past_count > PAUSES_KEPT || pauses->now.reason_size > PAUSE_REASON_MOST)
+        return "only some pauses are kept, each with a short reason";
+    for (uint64_t i = 0; i < pauses->past_count; i++)
+        if (pauses->past[i].until_us <= pauses->past[i].since_us)
+            return "a pause ends after its beginning";
+    if (pauses->now.since_us == 0 && (pauses->now.until_us != 0 || pauses->now.reason_size > 0))
+        return "a pause that is not on has no end and no reason";
+    return NULL;
+}
+
 /* --- Timers ------------------------------------------------------------------------------------------------------- */
 
 /* NULL: the namespace has never been paused, as far as is known. */

@@ -22,11 +22,6 @@
 
 /* --- Here: the engine --------------------------------------------------------------------------------------------- */
 
-struct worker *shard_call_place(const struct shard_call *call)
-{
-    return call->shard->worker;
-}
-
 /* Changes of the server's own timers are not published. */
 static void publish_change(struct shard *shard, const fl_op *op)
 {
@@ -66,7 +61,7 @@ static bool were_stopped(const fl_batch *batch)
     return true;
 }
 
-static void ops_done(fl_batch *batch)
+void shard_call_ops_done(fl_batch *batch)
 {
     struct shard_call *call = batch->arg;
     bool stopped = shard_is_leaving(call->shard) && were_stopped(batch);
@@ -78,139 +73,6 @@ static void ops_done(fl_batch *batch)
     }
     shard_call_answered(call, stopped);
 }
-
-static void run_ops(struct shard_call *call)
-{
-    fl__assert(call->batch.count > 0);
-    call->batch.done = ops_done;
-    call->batch.arg = call;
-    if (shard_takes(call))
-        fl_engine_submit(call->shard->engine, &call->batch);
-}
-
-static void page_done(fl_listing *listing)
-{
-    shard_call_answered(listing->arg, listing->result == FL_STOPPED);
-}
-
-static void run_page(struct shard_call *call)
-{
-    call->listing.done = page_done;
-    call->listing.arg = call;
-    if (shard_takes(call))
-        fl_engine_list(call->shard->engine, &call->listing);
-}
-
-/* --- Over a link -------------------------------------------------------------------------------------------------- */
-
-void shard_call_read(struct wire *wire, struct shard_call *call)
-{
-    struct node *node = call->errand.home->node;
-    uint64_t number = wire_number(wire);
-    wire->bad |= number >= node->shard_count;
-    call->shard = &node->shards[wire->bad ? 0 : number];
-    call->local = true;
-}
-
-static void encode_ops(struct out *out, const struct shard_call *call)
-{
-    wire_put_number(out, call->shard->number);
-    wire_put_number(out, (unsigned)call->brief | (unsigned)call->batch.atomic << 1);
-    wire_put_number(out, call->batch.count);
-    for (size_t i = 0; i < call->batch.count; i++)
-        wire_put_op(out, &call->batch.ops[i]);
-}
-
-static size_t room_for_ops(struct wire wire)
-{
-    wire_number(&wire);
-    wire_number(&wire);
-    return wire_count(&wire) * sizeof(fl_op);
-}
-
-static int decode_ops(struct wire *wire, struct shard_call *call, void *room)
-{
-    shard_call_read(wire, call);
-    uint64_t flags = wire_number(wire);
-    call->brief = flags & 1;
-    call->batch = (fl_batch){.ops = room, .count = wire_count(wire), .atomic = flags >> 1 & 1};
-    for (size_t i = 0; i < call->batch.count; i++)
-        wire_op(wire, &call->batch.ops[i]);
-    return wire->bad || call->batch.count == 0 ? FL_INVALID_ARGUMENT : 0;
-}
-
-static void reply_ops(struct out *out, const struct shard_call *call)
-{
-    for (size_t i = 0; i < call->batch.count; i++)
-        wire_put_answer(out, &call->batch.ops[i], call->brief);
-}
-
-static bool take_reply_ops(struct wire *wire, struct shard_call *call)
-{
-    for (size_t i = 0; i < call->batch.count; i++)
-        wire_answer(wire, &call->batch.ops[i], call->brief);
-    if (!wire->bad)
-        call->render(call);
-    return !wire->bad;
-}
-
-const struct call_ops call_ops_of_ops = {
-    .link_kind = LINK_OPS,
-    .no_room = FL_OUTCOME_UNKNOWN,
-    .place = shard_call_place,
-    .run = run_ops,
-    .encode = encode_ops,
-    .room = room_for_ops,
-    .decode = decode_ops,
-    .reply = reply_ops,
-    .take_reply = take_reply_ops,
-};
-
-static void encode_page(struct out *out, const struct shard_call *call)
-{
-    wire_put_number(out, call->shard->number);
-    wire_put_listing(out, &call->listing);
-}
-
-static int decode_page(struct wire *wire, struct shard_call *call, void *room)
-{
-    (void)room;
-    shard_call_read(wire, call);
-    wire_listing(wire, &call->listing);
-    return 0;
-}
-
-static void reply_page(struct out *out, const struct shard_call *call)
-{
-    wire_put_found(out, &call->listing);
-}
-
-static bool take_reply_page(struct wire *wire, struct shard_call *call)
-{
-    fl_listing *listing = &call->listing;
-    fl_cursor cursor = listing->cursor;
-    fl_op *room = calloc(listing->limit > 0 ? listing->limit : 1, sizeof *room);
-    if (room)
-        wire_found(wire, listing, room);
-    bool good = room && !wire->bad;
-    if (good)
-        call->render(call);
-    else
-        listing->cursor = cursor;
-    free(room);
-    return good;
-}
-
-const struct call_ops call_ops_of_page = {
-    .link_kind = LINK_PAGE,
-    .no_room = FL_NO_MEMORY,
-    .place = shard_call_place,
-    .run = run_page,
-    .encode = encode_page,
-    .decode = decode_page,
-    .reply = reply_page,
-    .take_reply = take_reply_page,
-};
 
 /* --- The line of waiting calls ------------------------------------------------------------------------------------ */
 

@@ -160,6 +160,38 @@ struct space *space_of(struct node *node, fl_bytes ns)
     return space;
 }
 
+/* NULL, or what is wrong with one. */
+static const char *space_check(const struct node *node, const struct space *space)
+{
+    if (atomic_load(&space->pending) < 0 || atomic_load(&space->coming) < 0 || space->counted < 0)
+        return "a namespace does not have fewer timers, or places for timers, than none";
+    if (node->config.max_timers_per_namespace == 0 && (atomic_load(&space->coming) > 0 || space->counted > 0))
+        return "without a limit, no places are counted";
+    return pauses_check(node, space);
+}
+
+/* Of all workers' engines together, the namespaces have the timers that the shards have. */
+const char *spaces_check(const struct node *node)
+{
+    const struct spaces *spaces = node->spaces;
+    int64_t pending = 0;
+    size_t known = 0;
+    for (const struct space *space = spaces->first; space; space = space->next, known++) {
+        const char *wrong = space_check(node, space);
+        if (wrong)
+            return wrong;
+        if (!is_own_namespace(space_name(space)))
+            pending += atomic_load(&space->pending);
+        if (!space->next && spaces->last != space)
+            return "the last namespace is the last one in the list";
+    }
+    for (uint32_t i = 0; i < node->shard_count; i++)
+        pending -= node->shards[i].pending;
+    if (known != spaces->by_name.count)
+        return "every namespace is in the list and in the table";
+    return pending != 0 ? "a timer counts once in its shard and once in its namespace" : NULL;
+}
+
 /* --- All of them -------------------------------------------------------------------------------------------------- */
 
 enum { VISITED_AT_ONCE = 1024 };

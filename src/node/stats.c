@@ -34,6 +34,15 @@ void stats_free(struct worker *worker)
     worker->stats = NULL;
 }
 
+/* NULL, or what is wrong. */
+const char *stats_check(const struct worker *worker)
+{
+    unsigned rings = 0;
+    for (const struct space *space = worker->node->spaces->first; space; space = space->next)
+        rings += space->rings[worker->index] != NULL;
+    return rings != worker->stats->rings ? "a worker counts the rings of its namespaces" : NULL;
+}
+
 static struct stats_step *step_at(struct stats_ring *ring, int64_t now_us)
 {
     int64_t number = now_us / STATS_STEP_US;

@@ -72,20 +72,13 @@ size_t wire_count(struct wire *wire)
 
 /* --- Members ------------------------------------------------------------------------------------------------------ */
 
-enum member_kind { NUMBER_64, NUMBER_32, SIGNED_64, FLAG, BYTES };
-
-struct member {
-    enum member_kind kind;
-    size_t at; /* in the structure */
-};
-
-#define MEMBER(kind, type, name)   \
-    {                              \
-        kind, offsetof(type, name) \
+#define MEMBER(kind, type, name)          \
+    {                                     \
+        WIRE_##kind, offsetof(type, name) \
     }
-#define MEMBERS(table) (table), sizeof(table) / sizeof *(table)
+#define RECORD(record, members) const struct wire_record record = {members, sizeof members / sizeof *(members)}
 
-static const struct member timer_members[] = {
+static const struct wire_member timer_members[] = {
     MEMBER(BYTES, fl_durable, ns),
     MEMBER(BYTES, fl_durable, name),
     MEMBER(SIGNED_64, fl_durable, id.at_us),
@@ -114,8 +107,9 @@ static const struct member timer_members[] = {
     MEMBER(NUMBER_32, fl_durable, replaced),
     MEMBER(SIGNED_64, fl_durable, first_created_us),
 };
+RECORD(wire_of_timer, timer_members);
 
-static const struct member listing_members[] = {
+static const struct wire_member listing_members[] = {
     MEMBER(FLAG, fl_listing, dead),
     MEMBER(BYTES, fl_listing, ns),
     MEMBER(BYTES, fl_listing, prefix),
@@ -131,7 +125,9 @@ static const struct member listing_members[] = {
     MEMBER(NUMBER_64, fl_listing, cursor.part[2]),
     MEMBER(NUMBER_64, fl_listing, cursor.part[3]),
 };
-static const struct member history_members[] = {
+RECORD(wire_of_listing, listing_members);
+
+static const struct wire_member history_members[] = {
     MEMBER(BYTES, fl_history_listing, ns),
     MEMBER(BYTES, fl_history_listing, name),
     MEMBER(BYTES, fl_history_listing, schedule),
@@ -144,72 +140,103 @@ static const struct member history_members[] = {
     MEMBER(NUMBER_64, fl_history_listing, cursor.part[0]),
     MEMBER(NUMBER_64, fl_history_listing, cursor.part[1]),
 };
+RECORD(wire_of_history, history_members);
 
-static const struct member row_members[] = {
+static const struct wire_member row_members[] = {
     MEMBER(NUMBER_64, fl_history_row, seq),    MEMBER(SIGNED_64, fl_history_row, id.at_us),
     MEMBER(NUMBER_64, fl_history_row, id.seq), MEMBER(SIGNED_64, fl_history_row, began_us),
     MEMBER(NUMBER_32, fl_history_row, result), MEMBER(BYTES, fl_history_row, ns),
     MEMBER(BYTES, fl_history_row, name),       MEMBER(BYTES, fl_history_row, schedule),
     MEMBER(BYTES, fl_history_row, body),
 };
-_Static_assert(sizeof(size_t) == sizeof(uint64_t), "listing.limit is sent as a NUMBER_64");
+static RECORD(wire_of_row, row_members);
 
-static void put_members(struct out *out, const void *from, const struct member *members, size_t count)
+static const struct wire_member erasure_members[] = {
+    MEMBER(BYTES, fl_history_erasure, ns),
+    MEMBER(SIGNED_64, fl_history_erasure, id.at_us),
+    MEMBER(NUMBER_64, fl_history_erasure, id.seq),
+};
+RECORD(wire_of_erasure, erasure_members);
+
+static const struct wire_member erased_members[] = {MEMBER(INT, fl_history_erasure, result)};
+RECORD(wire_of_erased, erased_members);
+
+static const struct wire_member forecast_members[] = {
+    MEMBER(BYTES, fl_forecast, ns),          MEMBER(NUMBER_8, fl_forecast, first_byte),
+    MEMBER(SIGNED_64, fl_forecast, from_us), MEMBER(NUMBER_64, fl_forecast, step_us),
+    MEMBER(NUMBER_64, fl_forecast, count),
+};
+RECORD(wire_of_forecast, forecast_members);
+
+static const struct wire_member forecast_results[] = {MEMBER(INT, fl_forecast, result)};
+RECORD(wire_of_forecast_result, forecast_results);
+
+static const struct wire_member bar_members[] = {
+    MEMBER(NUMBER_64, fl_forecast_bar, timers),
+    MEMBER(NUMBER_64, fl_forecast_bar, spread),
+};
+RECORD(wire_of_forecast_bar, bar_members);
+
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "limits and counts are sent as NUMBER_64");
+
+void wire_put(struct out *out, const struct wire_record *record, const void *from)
 {
-    for (size_t i = 0; i < count; i++) {
-        const void *at = (const char *)from + members[i].at;
-        switch (members[i].kind) {
-        case NUMBER_64:
+    for (size_t i = 0; i < record->count; i++) {
+        const void *at = (const char *)from + record->members[i].at;
+        switch (record->members[i].kind) {
+        case WIRE_NUMBER_64:
             wire_put_number(out, *(const uint64_t *)at);
             break;
-        case NUMBER_32:
+        case WIRE_NUMBER_32:
             wire_put_number(out, *(const uint32_t *)at);
             break;
-        case SIGNED_64:
+        case WIRE_NUMBER_8:
+            wire_put_number(out, *(const uint8_t *)at);
+            break;
+        case WIRE_SIGNED_64:
             wire_put_signed(out, *(const int64_t *)at);
             break;
-        case FLAG:
+        case WIRE_INT:
+            wire_put_signed(out, *(const int *)at);
+            break;
+        case WIRE_FLAG:
             wire_put_number(out, *(const bool *)at);
             break;
-        case BYTES:
+        case WIRE_BYTES:
             wire_put_bytes(out, *(const fl_bytes *)at);
             break;
         }
     }
 }
 
-static void read_members(struct wire *wire, void *to, const struct member *members, size_t count)
+void wire_read(struct wire *wire, const struct wire_record *record, void *to)
 {
-    for (size_t i = 0; i < count; i++) {
-        void *at = (char *)to + members[i].at;
-        switch (members[i].kind) {
-        case NUMBER_64:
+    for (size_t i = 0; i < record->count; i++) {
+        void *at = (char *)to + record->members[i].at;
+        switch (record->members[i].kind) {
+        case WIRE_NUMBER_64:
             *(uint64_t *)at = wire_number(wire);
             break;
-        case NUMBER_32:
+        case WIRE_NUMBER_32:
             *(uint32_t *)at = (uint32_t)wire_number(wire);
             break;
-        case SIGNED_64:
+        case WIRE_NUMBER_8:
+            *(uint8_t *)at = (uint8_t)wire_number(wire);
+            break;
+        case WIRE_SIGNED_64:
             *(int64_t *)at = wire_signed(wire);
             break;
-        case FLAG:
+        case WIRE_INT:
+            *(int *)at = (int)wire_signed(wire);
+            break;
+        case WIRE_FLAG:
             *(bool *)at = wire_number(wire) != 0;
             break;
-        case BYTES:
+        case WIRE_BYTES:
             *(fl_bytes *)at = wire_bytes(wire);
             break;
         }
     }
-}
-
-void wire_put_timer(struct out *out, const fl_durable *timer)
-{
-    put_members(out, timer, MEMBERS(timer_members));
-}
-
-void wire_timer(struct wire *wire, fl_durable *ret)
-{
-    read_members(wire, ret, MEMBERS(timer_members));
 }
 
 /* --- Operations --------------------------------------------------------------------------------------------------- */
@@ -273,15 +300,27 @@ void wire_answer(struct wire *wire, fl_op *op, bool brief)
 
 /* --- Pages -------------------------------------------------------------------------------------------------------- */
 
-void wire_put_listing(struct out *out, const fl_listing *listing)
+static void put_cursor(struct out *out, const fl_cursor *cursor, unsigned parts)
 {
-    put_members(out, listing, MEMBERS(listing_members));
+    for (unsigned i = 0; i < parts; i++)
+        wire_put_number(out, cursor->part[i]);
 }
 
-void wire_listing(struct wire *wire, fl_listing *ret)
+static void read_cursor(struct wire *wire, fl_cursor *cursor, unsigned parts)
 {
-    *ret = (fl_listing){0};
-    read_members(wire, ret, MEMBERS(listing_members));
+    fl_cursor read = *cursor;
+    for (unsigned i = 0; i < parts; i++)
+        read.part[i] = wire_number(wire);
+    if (!wire->bad)
+        *cursor = read;
+}
+
+/* How many were found: no more than were asked for. */
+static size_t read_count(struct wire *wire, size_t limit)
+{
+    size_t count = wire_count(wire);
+    wire->bad |= count > limit;
+    return wire->bad ? 0 : count;
 }
 
 void wire_put_found(struct out *out, const fl_listing *listing)
@@ -294,18 +333,13 @@ void wire_put_found(struct out *out, const fl_listing *listing)
         wire_put_timer(out, &listing->found[i].timer);
     }
     wire_put_number(out, listing->more);
-    for (int i = 0; i < 4; i++)
-        wire_put_number(out, listing->cursor.part[i]);
+    put_cursor(out, &listing->cursor, 4);
 }
 
 void wire_found(struct wire *wire, fl_listing *listing, fl_op *room)
 {
     listing->result = (int)wire_signed(wire);
-    listing->count = wire_count(wire);
-    if (listing->count > listing->limit) {
-        wire->bad = true;
-        listing->count = 0;
-    }
+    listing->count = read_count(wire, listing->limit);
     for (size_t i = 0; i < listing->count; i++) {
         room[i] = (fl_op){.died_us = wire_signed(wire)};
         room[i].reason = wire_bytes(wire);
@@ -313,21 +347,7 @@ void wire_found(struct wire *wire, fl_listing *listing, fl_op *room)
     }
     listing->found = room;
     listing->more = wire_number(wire) != 0;
-    for (int i = 0; i < 4; i++)
-        listing->cursor.part[i] = wire_number(wire);
-}
-
-/* --- History ------------------------------------------------------------------------------------------------------ */
-
-void wire_put_history(struct out *out, const fl_history_listing *listing)
-{
-    put_members(out, listing, MEMBERS(history_members));
-}
-
-void wire_history(struct wire *wire, fl_history_listing *ret)
-{
-    *ret = (fl_history_listing){0};
-    read_members(wire, ret, MEMBERS(history_members));
+    read_cursor(wire, &listing->cursor, 4);
 }
 
 void wire_put_history_found(struct out *out, const fl_history_listing *listing)
@@ -336,24 +356,18 @@ void wire_put_history_found(struct out *out, const fl_history_listing *listing)
     wire_put_signed(out, listing->result);
     wire_put_number(out, count);
     for (size_t i = 0; i < count; i++)
-        put_members(out, &listing->found[i], MEMBERS(row_members));
+        wire_put(out, &wire_of_row, &listing->found[i]);
     wire_put_number(out, listing->more);
-    for (int i = 0; i < 2; i++)
-        wire_put_number(out, listing->cursor.part[i]);
+    put_cursor(out, &listing->cursor, 2);
 }
 
 void wire_history_found(struct wire *wire, fl_history_listing *listing, fl_history_row *room)
 {
     listing->result = (int)wire_signed(wire);
-    listing->count = wire_count(wire);
-    if (listing->count > listing->limit) {
-        wire->bad = true;
-        listing->count = 0;
-    }
+    listing->count = read_count(wire, listing->limit);
     for (size_t i = 0; i < listing->count; i++)
-        read_members(wire, &room[i], MEMBERS(row_members));
+        wire_read(wire, &wire_of_row, &room[i]);
     listing->found = room;
     listing->more = wire_number(wire) != 0;
-    for (int i = 0; i < 2; i++)
-        listing->cursor.part[i] = wire_number(wire);
+    read_cursor(wire, &listing->cursor, 2);
 }

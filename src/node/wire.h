@@ -30,8 +30,29 @@ fl_bytes wire_bytes(struct wire *wire);
 /* How many things follow, of which each takes at least a byte. */
 size_t wire_count(struct wire *wire);
 
-void wire_put_timer(struct out *out, const fl_durable *timer);
-void wire_timer(struct wire *wire, fl_durable *ret);
+/* The members of a structure that are sent, in their order: listed once, for writing and for reading. */
+enum wire_kind { WIRE_NUMBER_64, WIRE_NUMBER_32, WIRE_NUMBER_8, WIRE_SIGNED_64, WIRE_INT, WIRE_FLAG, WIRE_BYTES };
+struct wire_record {
+    const struct wire_member {
+        enum wire_kind kind;
+        size_t at; /* in the structure */
+    } * members;
+    size_t count;
+};
+extern const struct wire_record wire_of_timer, wire_of_listing, wire_of_history, wire_of_erasure, wire_of_erased,
+    wire_of_forecast, wire_of_forecast_result, wire_of_forecast_bar;
+void wire_put(struct out *out, const struct wire_record *record, const void *from);
+void wire_read(struct wire *wire, const struct wire_record *record, void *to);
+
+static inline void wire_put_timer(struct out *out, const fl_durable *timer)
+{
+    wire_put(out, &wire_of_timer, timer);
+}
+
+static inline void wire_timer(struct wire *wire, fl_durable *ret)
+{
+    wire_read(wire, &wire_of_timer, ret);
+}
 
 /* An operation, and its answer; `brief`: of a timer that is there, its ID only. */
 void wire_put_op(struct out *out, const fl_op *op);
@@ -39,15 +60,10 @@ void wire_op(struct wire *wire, fl_op *ret);
 void wire_put_answer(struct out *out, const fl_op *op, bool brief);
 void wire_answer(struct wire *wire, fl_op *op, bool brief);
 
-/* A page, and its answer; what was found goes to `room`, which has listing->limit places. */
-void wire_put_listing(struct out *out, const fl_listing *listing);
-void wire_listing(struct wire *wire, fl_listing *ret);
+/* The answer to a page, of timers or of history; what was found goes to `room`, which has listing->limit places. The cursor stays
+ * as it was if the answer is bad. */
 void wire_put_found(struct out *out, const fl_listing *listing);
 void wire_found(struct wire *wire, fl_listing *listing, fl_op *room);
-
-/* A page of history, and its answer; what was found goes to `room`, which has listing->limit places. */
-void wire_put_history(struct out *out, const fl_history_listing *listing);
-void wire_history(struct wire *wire, fl_history_listing *ret);
 void wire_put_history_found(struct out *out, const fl_history_listing *listing);
 void wire_history_found(struct wire *wire, fl_history_listing *listing, fl_history_row *room);
 

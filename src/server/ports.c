@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "server/internal.h"
 
 /* --- Webhooks ----------------------------------------------------------------------------------------------------- */
@@ -41,6 +42,7 @@ static void delivered(webhook_attempt *inner)
 {
     struct attempt *attempt = inner->arg;
     attempt->result = inner->result;
+    fl__assert(inner == inner_attempt(attempt));
     attempt->at_us = inner->at_us;
     attempt->status = inner->status;
     attempt->duration_ns = inner->duration_ns;
@@ -183,6 +185,7 @@ static void call_done(struct peer_call *peer, int result, fl_bytes answer)
 
 static void call_piece(struct peer_call *peer, fl_bytes piece)
 {
+    fl__assert(outer(peer)->piece);
     struct link_call *call = outer(peer);
     call->piece(call, piece);
 }
@@ -227,6 +230,7 @@ static void answer(struct link_request *request, int result, fl_bytes body)
 
 static void peer_gone(struct peer_request *peer)
 {
+    fl__assert(((struct link_request *)peer->arg)->gone);
     struct link_request *request = peer->arg;
     request->gone(request);
 }

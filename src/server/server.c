@@ -11,6 +11,7 @@
 
 #include <foliot/version.h>
 
+#include "base/assert.h"
 #include "server/notify.h"
 #include "server/internal.h"
 #include "server/settings.h"
@@ -156,6 +157,7 @@ static int make_runtime(struct server *server)
         return r;
     struct fl_runtime_stats stats;
     fl_runtime_stats(server->runtime, &stats);
+    fl__assert(stats.workers > 0);
     server->worker_count = (unsigned)stats.workers;
     server->workers = calloc(server->worker_count, sizeof *server->workers);
     return server->workers ? 0 : FL_NO_MEMORY;

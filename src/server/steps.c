@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "base/assert.h"
 #include "server/internal.h"
 
 struct step {
@@ -20,6 +21,7 @@ void step_end(int result)
     pthread_mutex_lock(&step.lock);
     if (result < 0)
         step.result = result;
+    fl__assert(step.left > 0);
     if (--step.left == 0)
         pthread_cond_signal(&step.over);
     pthread_mutex_unlock(&step.lock);
@@ -38,6 +40,7 @@ static void step_begin(void *arg)
 
 int all_workers(struct server *server, void (*fn)(struct worker *worker))
 {
+    fl__assert(step.left == 0 && server->worker_count > 0);
     step.left = server->worker_count;
     step.result = 0;
     step.fn = fn;

@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include "base/assert.h"
 #include "server/notify.h"
 #include "server/internal.h"
 #include "text/log.h"
@@ -72,6 +73,7 @@ static void end_waiting(struct worker *worker)
 
 static void ended_one(struct worker *worker)
 {
+    fl__assert(server_here(worker)->ending > 0);
     if (--server_here(worker)->ending > 0)
         return;
     fl_loop_cancel(worker->loop, server_here(worker)->cut_timer);
@@ -113,6 +115,7 @@ static void cut_batches(fl_loop *loop, void *arg)
 static void end_work(struct worker *worker)
 {
     uint64_t ns = left_ns(server_of(worker));
+    fl__assert(server_here(worker)->ending == 0);
     server_here(worker)->ending = 2;
     if (fl_loop_timer(worker->loop, ns, cut_off, worker, &server_here(worker)->cut_timer) < 0 ||
         fl_loop_timer(worker->loop, ns - ns / 10, cut_batches, worker, &server_here(worker)->batches_timer) < 0)

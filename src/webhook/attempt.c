@@ -130,6 +130,7 @@ void webhook_broken(struct webhook_slot *slot, enum fl_settle result, const char
 {
     webhook_attempt *attempt = slot->attempt;
     va_list arguments;
+    fl__assert(attempt && !slot->connection && !slot->lines);
     va_start(arguments, format);
     vsnprintf(attempt->reason, sizeof attempt->reason, format, arguments);
     va_end(arguments);
@@ -154,6 +155,7 @@ static void timed_out(fl_loop *loop, void *arg)
     struct webhook_slot *slot = arg;
     char reason[64];
     (void)loop;
+    fl__assert(slot->attempt && slot->deadline);
     slot->deadline = 0;
     snprintf(reason, sizeof reason, "no complete response within %" PRIu64 " ms", (timeout_us(slot) + 999) / 1000);
     webhook_stop_slot(slot, FL_FAILED, reason);
@@ -213,6 +215,7 @@ static void clear(struct webhook_slot *slot)
 /* Gives the attempt to a transport. Returns 0 or a negative code. */
 static int transport(struct webhook_slot *slot)
 {
+    fl__assert(!slot->connection && !slot->lines);
     clear(slot);
     if (can_be_plain(slot)) {
         int result = begin_plain(slot);
@@ -254,6 +257,7 @@ void webhook_begin(webhooks *hooks, struct webhook_host *host, webhook_attempt *
         webhook_end_early(hooks, attempt, FL_FAILED, webhook_why_not(FL_NO_MEMORY));
         return;
     }
+    fl__assert(!slot->attempt && !slot->connection && !slot->url);
     slot->attempt = attempt;
     slot->host = host;
     slot->begun_ns = machine_ns();

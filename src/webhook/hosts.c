@@ -63,6 +63,7 @@ void webhook_learn(struct webhook_host *host, const struct sockaddr_storage *add
 void webhook_host_changed(webhooks *hooks, struct webhook_host *host)
 {
     bool takes_turns = host->waiting_count > 0 && host->under_way < hooks->config.max_per_host;
+    fl__assert(host->under_way <= hooks->stats.under_way);
     if (host->takes_turns == takes_turns)
         return;
     host->takes_turns = takes_turns;

@@ -3,6 +3,7 @@
  *
  * A head is read where it lies; only if it comes in several pieces are they put together. */
 
+#include "base/assert.h"
 #include "webhook/internal.h"
 
 #include <stdio.h>
@@ -61,6 +62,7 @@ void webhook_response_header(struct webhook_response *response, fl_bytes name, f
 
 bool webhook_response_body(struct webhook_response *response, const void *data, size_t size)
 {
+    fl__assert(response->body_size <= WEBHOOK_BODY_MOST && response->body.size <= response->body_size);
     size_t room = WEBHOOK_BODY_MOST - response->body_size;
     response->cut = size > room;
     if (response->cut)
@@ -141,6 +143,7 @@ static int read_head(struct webhook_reader *reader, struct webhook_response *res
 /* Forgets an interim response. Returns false if there were too many. */
 static bool skip_interim(struct webhook_reader *reader, struct webhook_response *response)
 {
+    fl__assert(!reader->in_body);
     reader->interim_size += reader->head.size;
     reader->head = (struct http_head){0};
     webhook_response_begin(response, 0);

@@ -87,6 +87,7 @@ static void begin_attempts(webhooks *hooks)
 {
     struct webhook_host *host;
     while ((host = webhook_next_host(hooks))) {
+        fl__assert(host->takes_turns && host->waiting_count > 0);
         webhook_attempt *attempt = TAILQ_FIRST(&host->waiting);
         webhook_unwait(hooks, attempt);
         if (!attempt->may_begin || attempt->may_begin(attempt))
@@ -125,6 +126,7 @@ static void run_task(fl_loop *loop, void *arg)
 {
     webhooks *hooks = arg;
     (void)loop;
+    fl__assert(hooks->posted);
     hooks->posted = false;
     webhook_curl_poke(hooks->curl);
     report_finished(hooks);

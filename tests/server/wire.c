@@ -218,13 +218,13 @@ static void put_listing(struct out *out)
                            .until_us = some_signed(),
                            .limit = (size_t)some_number(),
                            .cursor = {{some_number(), some_number(), some_number(), some_number()}}};
-    wire_put_listing(out, &listing);
+    wire_put(out, &wire_of_listing, &listing);
 }
 
 static void check_listing(struct wire *wire)
 {
     fl_listing read;
-    wire_listing(wire, &read);
+    wire_read(wire, &wire_of_listing, &read);
     CHECK(read.dead == listing.dead && same_bytes(read.ns, listing.ns) && same_bytes(read.prefix, listing.prefix));
     CHECK(same_bytes(read.name_contains, listing.name_contains) &&
           same_bytes(read.target_prefix, listing.target_prefix));
@@ -236,7 +236,7 @@ static void check_listing(struct wire *wire)
 static void read_listing(struct wire *wire)
 {
     fl_listing read;
-    wire_listing(wire, &read);
+    wire_read(wire, &wire_of_listing, &read);
 }
 
 static void put_found(struct out *out)

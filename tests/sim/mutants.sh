@@ -88,9 +88,9 @@ expired-is-forgotten src/node/pull_leases.c s/^        item_settle(worker, item,
 expired-is-done src/node/pull_leases.c s/{.result = FL_EXPIRED,/{.result = FL_DONE,/
 max-ignored src/node/pull.c s/count = left < asker->max ? left : asker->max;/count = left;/
 not-purged src/node/pull.c s/        if (!item || item->shard != shard)/        if (!item || item->shard != shard || i % 2)/
-lease-of-another-server src/node/leasing.c s/^    wire_put_number(out, leased->slot);/    wire_put_number(out, leased->slot + 1);/
-lease-answer-dropped src/node/leasing.c s/            call->asker.write(&call->asker.out, &leased, call->asker.count++);/            call->asker.count++;/
-ack-bits-mixed src/node/acks.c s/wire->at\[i \/ 8\] >> i % 8 \& 1/wire->at[i \/ 8] \& 1/
+lease-of-another-server src/node/call_kinds.c s/^    wire_put_number(out, leased->slot);/    wire_put_number(out, leased->slot + 1);/
+lease-answer-dropped src/node/call_kinds.c s/            call->asker.write(&call->asker.out, &leased, call->asker.count++);/            call->asker.count++;/
+ack-bits-mixed src/node/call_kinds.c s/wire->at\[i \/ 8\] >> i % 8 \& 1/wire->at[i \/ 8] \& 1/
 acks-guessed src/node/acks.c s/^        ack->known = false;/        ack->known = true;/
 begun-without-asking src/node/deliver.c s/        !fl_engine_begin(shard->engine, attempt->firing.token, true))/        (!fl_engine_begin(shard->engine, attempt->firing.token, true) \&\& false))/
 paused-begins src/node/deliver.c s/ timer_is_paused(shard->worker->node, &attempt->firing.timer) ||$/ (false \&\& timer_is_paused(shard->worker->node, \&attempt->firing.timer)) ||/
