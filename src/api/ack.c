@@ -57,8 +57,8 @@ static int check_after(struct call *call, const struct ack *ack, bool given)
     return 0;
 }
 
-/* `inside` is the list that the object is in; NULL: it is the body. */
-static int read_ack(struct call *call, struct json object, const char *inside, struct ack *ack)
+/* The object that comes next. `inside` is the list that it is in; NULL: it is the body. */
+static int read_ack(struct call *call, struct json_walk *objects, const char *inside, struct ack *ack)
 {
     enum { LEASE, RESULT, AFTER };
     static const char *const names[] = {"lease", "result", "after", NULL};
@@ -66,9 +66,10 @@ static int read_ack(struct call *call, struct json object, const char *inside, s
     bool lease = false, known = false;
     unsigned given = 0;
     *ack = (struct ack){0};
-    if (object.kind != JSON_OBJECT)
+    if (json_next(objects) != JSON_OBJECT)
         return bad_field(call, "acks", "an array of objects");
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
+    struct json_walk walk = json_into(objects);
+    while (json_member(&walk, &key, &value)) {
         int member = problem_member(&call->problem, inside, names, key, &given);
         if (member < 0)
             return -1;
@@ -83,6 +84,7 @@ static int read_ack(struct call *call, struct json object, const char *inside, s
             return -1;
         }
     }
+    json_past(objects, &walk);
     if (!lease)
         return bad_field(call, "lease", "given as a string");
     if (!known)
@@ -90,7 +92,7 @@ static int read_ack(struct call *call, struct json object, const char *inside, s
     return check_after(call, ack, (given >> AFTER & 1) != 0);
 }
 
-static int add_ack(struct acking *acking, struct json object, const char *inside)
+static int add_ack(struct acking *acking, struct json_walk *objects, const char *inside)
 {
     struct acks *acks = &acking->acks;
     if (acks->count == acking->capacity) {
@@ -102,30 +104,37 @@ static int add_ack(struct acking *acking, struct json object, const char *inside
         acking->capacity = capacity;
     }
     fl__assert(acks->count < acking->capacity);
-    return read_ack(acking->call, object, inside, &acks->list[acks->count++]);
+    return read_ack(acking->call, objects, inside, &acks->list[acks->count++]);
 }
 
-static int read_list(struct acking *acking, struct json body)
+/* The first member tells whether the body is a list or one acknowledgement. Nothing is passed twice: lists are long. */
+static int read_members(struct acking *acking, struct json body)
 {
     struct call *call = acking->call;
-    struct json key, value, element;
+    struct json_walk walk = json_walk(body), whole = json_before(body), inner;
+    struct json key;
     bool given = false;
-    for (struct json_walk walk = json_walk(body); json_member(&walk, &key, &value); given = true) {
+    for (; json_key(&walk, &key); given = true) {
+        if (!json_is(key, "acks") && !given)
+            return add_ack(acking, &whole, NULL);
         if (!json_is(key, "acks"))
             return problem_unknown_member(&call->problem, NULL, key, (const char *const[]){"acks", NULL});
-        if (value.kind != JSON_ARRAY || given)
+        if (json_next(&walk) != JSON_ARRAY || given)
             return bad_field(call, "acks", "an array, given once");
-        for (struct json_walk inner = json_walk(value); json_element(&inner, &element);)
-            if (add_ack(acking, element, "acks") < 0)
+        for (inner = json_into(&walk); json_more(&inner);)
+            if (add_ack(acking, &inner, "acks") < 0)
                 return -1;
+        json_past(&walk, &inner);
     }
-    return 0;
+    return given ? 0
+                 : problem_set(&call->problem, 400, "missing-field", "acks",
+                               "acks is missing; give an array of acknowledgements, or lease and result of one");
 }
 
 static int read_acks(struct acking *acking)
 {
     struct call *call = acking->call;
-    struct json body, first, value;
+    struct json body;
     size_t at;
     const char *why;
     if (json_parse(call->request->body, &body, &at, &why) < 0)
@@ -133,11 +142,7 @@ static int read_acks(struct acking *acking)
                            at);
     if (body.kind != JSON_OBJECT)
         return problem_set(&call->problem, 400, "invalid-body", NULL, "the body must be a JSON object");
-    struct json_walk walk = json_walk(body);
-    if (!json_member(&walk, &first, &value))
-        return problem_set(&call->problem, 400, "missing-field", "acks",
-                           "acks is missing; give an array of acknowledgements, or lease and result of one");
-    return json_get(body, "acks", &value) ? read_list(acking, body) : add_ack(acking, body, NULL);
+    return read_members(acking, body);
 }
 
 /* --- The answer --------------------------------------------------------------------------------------------------- */

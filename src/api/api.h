@@ -19,6 +19,7 @@
  *   schedules.c      schedules; schedule.c: a schedule as JSON; schedule_runs.c: previews, trigger, backfill
  *   lists.c          pages of timers and of dead letters; cancelling by filter; redriving dead letters
  *   filter.c         search: the parameters that those share
+ *   cursor.c         where a page ended, sealed with the list that it belongs to
  *   dead_many.c      dead letters by filter: redrive, delete, count by reason or host
  *   history.c, history_delete.c   what became of attempts
  *   lease.c, ack.c   leases and acknowledgements

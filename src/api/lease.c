@@ -25,7 +25,7 @@ static void write_leased(struct out *out, const struct leased *leased, size_t co
     char id[FL_ID_TEXT + 1], lease[LEASE_TEXT + 1];
     fl_id_format(leased->shard, timer->id, id);
     lease_format(leased, lease);
-    out_text(out, count > 0 ? ",{\"id\":\"" : "{\"id\":\"");
+    out_text(out, count > 0 ? ",{\"id\":\"" : "{\"timers\":[{\"id\":\"");
     out_put(out, id, FL_ID_TEXT);
     out_text(out, "\",\"attempt\":");
     out_number(out, timer->attempt);
@@ -53,7 +53,7 @@ static void write_leased(struct out *out, const struct leased *leased, size_t co
 static void answer(struct leasing *leasing)
 {
     struct call *call = ((struct lease_call *)leasing)->call;
-    const struct out *out = &leasing->take.asker.out;
+    struct out *out = &leasing->take.asker.out;
     fl__assert(call->state == leasing);
     call->state = NULL;
     if (!call_is_let_in(call)) {
@@ -61,10 +61,11 @@ static void answer(struct leasing *leasing)
     } else if (leasing->result < 0 && leasing->take.asker.count == 0) {
         call_refuse_result(call, leasing->result);
     } else {
-        out_text(&call->out, "{\"timers\":[");
-        out_put(&call->out, out->data, out->size);
-        out_text(&call->out, "]}");
-        call->out.failed |= out->failed;
+        fl__assert((out->size > 0) == (leasing->take.asker.count > 0) || out->failed);
+        out_text(out, out->size > 0 ? "]}" : "{\"timers\":[]}");
+        out_free(&call->out);
+        call->out = *out; /* it is long: it is not copied */
+        *out = (struct out){0};
         call_answer(call, 200);
     }
 }

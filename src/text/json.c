@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A scanner without recursion: one word has one bit per open level, so deep nesting costs no memory and cannot overflow the
- * stack. Bytes of strings are looked up in one table; bytes that are not ASCII are checked to be
- * UTF-8 at its first byte. */
+ * stack. Bytes of strings that stand for themselves are passed eight at a
+ * time; bytes that are not ASCII are checked to be UTF-8. */
 
 #include "base/hex.h"
 #include "base/utf8.h"
@@ -81,28 +81,10 @@ bool utf8_is_good(fl_bytes bytes)
     return fl__utf8_is_good(bytes.data, bytes.size);
 }
 
-/* Whether one of these eight bytes is not plain: a quotation mark, a backslash, a control character or not ASCII. */
-static bool has_special(uint64_t bytes)
-{
-    const uint64_t ones = 0x0101010101010101, quotes = bytes ^ 0x22 * ones, escapes = bytes ^ 0x5c * ones;
-    return ((quotes - ones) | (escapes - ones) | (bytes - 0x20 * ones) | bytes) & 0x80 * ones;
-}
-
-/* Passes most of the plain bytes, eight at a time. */
-static const char *skip_plain(const char *at, const char *end)
-{
-    for (uint64_t bytes; (size_t)(end - at) >= sizeof bytes; at += sizeof bytes) {
-        memcpy(&bytes, at, sizeof bytes);
-        if (has_special(bytes))
-            break;
-    }
-    return at;
-}
-
 /* `at` is at the opening quotation mark. */
 static const char *scan_string(struct scan *scan, const char *at)
 {
-    for (at = skip_plain(at + 1, scan->end); at < scan->end;) {
+    for (at++; (at = fl__plain(at, scan->end)) < scan->end;) {
         unsigned char c = (unsigned char)*at;
         if (c == '"')
             return at + 1;
@@ -110,11 +92,8 @@ static const char *scan_string(struct scan *scan, const char *at)
             at = scan_escape(scan, at + 1);
             if (!at)
                 return NULL;
-            at = skip_plain(at, scan->end);
         } else if (c < 0x20) {
             return fail(scan, at, "a control character in a string must be escaped");
-        } else if (c < 0x80) {
-            at++;
         } else {
             size_t length = fl__utf8_size((const unsigned char *)at, (size_t)(scan->end - at));
             if (length == 0)
@@ -291,44 +270,72 @@ int json_parse(fl_bytes text, struct json *ret, size_t *ret_at, const char **ret
     return 0;
 }
 
-/* The value at `at`, which has been checked; moves behind it. */
-static struct json take_value(struct json_walk *walk)
+struct json_walk json_before(struct json value)
 {
-    struct scan scan = {.end = walk->end};
-    const char *at = skip_space(walk->at, walk->end);
-    walk->at = scan_value(&scan, at);
-    return (struct json){kind_of(*at), {at, (size_t)(walk->at - at)}};
+    const char *at = value.text.data;
+    return (struct json_walk){at, at + value.text.size};
+}
+
+struct json_walk json_into(const struct json_walk *walk)
+{
+    return (struct json_walk){walk->at + 1, walk->end};
+}
+
+void json_past(struct json_walk *walk, const struct json_walk *inner)
+{
+    walk->at = inner->at + 1;
 }
 
 struct json_walk json_walk(struct json container)
 {
-    const char *at = container.text.data;
-    return (struct json_walk){at + 1, at + container.text.size - 1};
+    struct json_walk before = json_before(container);
+    return json_into(&before);
 }
 
-/* Passes a comma; false at the end. */
-static bool more(struct json_walk *walk)
+/* The text has been checked: a container ends with its bracket. */
+bool json_more(struct json_walk *walk)
 {
     walk->at = skip_space(walk->at, walk->end);
-    if (walk->at < walk->end && *walk->at == ',')
+    if (*walk->at == ',')
         walk->at = skip_space(walk->at + 1, walk->end);
-    return walk->at < walk->end;
+    return *walk->at != ']' && *walk->at != '}';
+}
+
+enum json_kind json_next(const struct json_walk *walk)
+{
+    return kind_of(*walk->at);
+}
+
+struct json json_take(struct json_walk *walk)
+{
+    struct scan scan = {.end = walk->end};
+    const char *at = walk->at;
+    walk->at = scan_value(&scan, at);
+    return (struct json){kind_of(*at), {at, (size_t)(walk->at - at)}};
 }
 
 bool json_element(struct json_walk *walk, struct json *ret)
 {
-    if (!more(walk))
+    if (!json_more(walk))
         return false;
-    *ret = take_value(walk);
+    *ret = json_take(walk);
+    return true;
+}
+
+bool json_key(struct json_walk *walk, struct json *ret_key)
+{
+    if (!json_element(walk, ret_key))
+        return false;
+    walk->at = skip_space(walk->at, walk->end) + 1; /* the colon */
+    walk->at = skip_space(walk->at, walk->end);
     return true;
 }
 
 bool json_member(struct json_walk *walk, struct json *ret_key, struct json *ret_value)
 {
-    if (!json_element(walk, ret_key))
+    if (!json_key(walk, ret_key))
         return false;
-    walk->at = skip_space(walk->at, walk->end) + 1; /* the colon */
-    *ret_value = take_value(walk);
+    *ret_value = json_take(walk);
     return true;
 }
 

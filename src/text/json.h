@@ -34,6 +34,22 @@ struct json_walk {
 struct json_walk json_walk(struct json container);
 bool json_member(struct json_walk *walk, struct json *ret_key, struct json *ret_value);
 bool json_element(struct json_walk *walk, struct json *ret);
+
+/* Both functions pass the value to find its end. A long list of objects is read faster without that:
+ *
+ *     while (json_more(&walk)) {                        or json_key(&walk, &key), in an object
+ *         struct json_walk inner = json_into(&walk);    if json_next(&walk) is JSON_OBJECT or JSON_ARRAY
+ *         while (json_member(&inner, &key, &value)) …   to the end
+ *         json_past(&walk, &inner);                     or json_take(&walk), which passes the value
+ *     } */
+bool json_more(struct json_walk *walk); /* false: there is no further element */
+bool json_key(struct json_walk *walk, struct json *ret_key);
+enum json_kind json_next(const struct json_walk *walk);
+struct json json_take(struct json_walk *walk);
+struct json_walk json_into(const struct json_walk *walk);
+void json_past(struct json_walk *walk, const struct json_walk *inner);
+struct json_walk json_before(struct json value); /* json_next() is this value */
+
 /* The first member of an object with that name, which is a short one; false if there is none, or it is no object. */
 bool json_get(struct json object, const char *key, struct json *ret);
 

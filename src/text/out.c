@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/when.h"
 
 void out_format(struct out *out, const char *format, ...)
@@ -59,15 +60,15 @@ static void put_escaped(struct out *out, unsigned char c)
 
 void out_string(struct out *out, fl_bytes utf8)
 {
-    const unsigned char *at = utf8.data, *end = at + utf8.size;
+    const char *at = utf8.data, *end = at + utf8.size;
     out_put(out, "\"", 1);
     while (at < end) {
-        const unsigned char *begin = at;
-        while (at < end && *at >= 0x20 && *at != '"' && *at != '\\')
+        const char *begin = at;
+        while ((at = fl__plain(at, end)) < end && (unsigned char)*at >= 0x80)
             at++;
         out_put(out, begin, (size_t)(at - begin));
         if (at < end)
-            put_escaped(out, *at++);
+            put_escaped(out, (unsigned char)*at++);
     }
     out_put(out, "\"", 1);
 }

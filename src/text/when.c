@@ -222,6 +222,14 @@ static char *put_digits(char *out, uint64_t number, int least)
     return out;
 }
 
+/* A number below 100. */
+static char *put_two(char *out, unsigned number)
+{
+    out[0] = (char)('0' + number / 10);
+    out[1] = (char)('0' + number % 10);
+    return out + 2;
+}
+
 static char *put_char(char *out, char c)
 {
     *out = c;
@@ -241,11 +249,11 @@ static char *format_second(int64_t s, char *out)
     unsigned in_day = (unsigned)(s - days * DAY_S);
     struct civil_date date = civil_date(days);
     out = put_char(put_digits(out, (unsigned)date.year, 4), '-');
-    out = put_char(put_digits(out, (unsigned)date.month, 2), '-');
-    out = put_char(put_digits(out, (unsigned)date.day, 2), 'T');
-    out = put_char(put_digits(out, in_day / 3600, 2), ':');
-    out = put_char(put_digits(out, in_day / 60 % 60, 2), ':');
-    return put_digits(out, in_day % 60, 2);
+    out = put_char(put_two(out, (unsigned)date.month), '-');
+    out = put_char(put_two(out, (unsigned)date.day), 'T');
+    out = put_char(put_two(out, in_day / 3600), ':');
+    out = put_char(put_two(out, in_day / 60 % 60), ':');
+    return put_two(out, in_day % 60);
 }
 
 size_t when_format(int64_t us, char out[WHEN_TEXT])

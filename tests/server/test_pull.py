@@ -213,7 +213,7 @@ def _():
     one = lease_all("single", 1)[0]["lease"]
     for bad, kind, field in (({"lease": one}, "invalid-field", "result"), ({"result": "done"}, "invalid-field", "lease"),
                              ({"lease": one, "result": "done", "ack": 1}, "unknown-field", "ack"),
-                             ({"lease": one, "result": "done", "acks": []}, "unknown-field", "lease"),
+                             ({"lease": one, "result": "done", "acks": []}, "unknown-field", "acks"),
                              ({"lease": one, "result": "done", "after": "1s"}, "invalid-field", "after"),
                              ({"lease": one, "result": "extend"}, "invalid-field", "after")):
         problem(server.post("/v1/ack", bad), 400, kind, field)
