@@ -18,7 +18,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-enum measure { CLEAR, DISTINCT, PAIRS, FIRE, MICROTASKS, MEMORY, LATE, LATE_99, EARLY, START, N_MEASURES };
+enum measure { CLEAR, DISTINCT, PAIRS, FIRE, MICROTASKS, MEMORY, LATE, LATE_99, EARLY, START, CLONE, N_MEASURES };
 
 static const struct bench_measure measures[] = {
     [CLEAR] = {"J1", "set all, clear all", "ns",
@@ -48,6 +48,10 @@ static const struct bench_measure measures[] = {
                1000},
     [START] = {"J10", "start and end", "ms", "Real time of a process that runs a script which does nothing.",
                BENCH_COST, 1000},
+    [CLONE] = {"J11", "structuredClone of an object", "ns",
+               "An array of N objects with two numbers each is copied by structuredClone(): real time for each object, "
+               "the best of five passes.",
+               BENCH_COST},
 };
 
 static const char *version_of(const char *name);
@@ -217,8 +221,8 @@ static void run_at_size(struct bench_run *run, unsigned rival, size_t size)
     static const struct {
         enum measure measure;
         const char *what;
-    } asked[] = {
-        {CLEAR, "clear"}, {DISTINCT, "distinct"}, {PAIRS, "pairs"}, {MICROTASKS, "microtasks"}, {MEMORY, "memory"}};
+    } asked[] = {{CLEAR, "clear"},           {DISTINCT, "distinct"}, {PAIRS, "pairs"},
+                 {MICROTASKS, "microtasks"}, {MEMORY, "memory"},     {CLONE, "clone"}};
     for (size_t i = 0; i < COUNT(asked); i++) {
         if (!bench_wants(run, asked[i].measure))
             continue;
@@ -257,10 +261,10 @@ static const struct bench_chart charts[] = {
      .measures = {"J1", "J2", "J3"},
      .linear = true},
     {.file = "rest",
-     .title = "A million timers that fire, microtasks, memory, start",
+     .title = "A million timers that fire, microtasks, memory, start, structuredClone",
      .caption = "Each panel has its own scale. Less is better.",
      .kind = BENCH_BARS,
-     .measures = {"J4", "J5", "J6", "J10"},
+     .measures = {"J4", "J5", "J6", "J10", "J11"},
      .linear = true},
 };
 

@@ -83,6 +83,13 @@ function memory() {
     }, 0);
 }
 
+function clone() {
+    const objects = [];
+    for (let i = 0; i < n; i++)
+        objects.push({ x: i, y: random(1000) });
+    best(() => structuredClone(objects));
+}
+
 function fire() {
     for (let i = 0; i < n; i++)
         setTimeout(nothing, random(1000));
@@ -96,5 +103,5 @@ function fire() {
         for (let i = 0; i < n; i++)
             clearTimeout(setTimeout(nothing, random(1000)));
     }),
-    fire, microtasks, lateness, memory, start: () => say(0),
+    fire, microtasks, lateness, memory, clone, start: () => say(0),
 })[what]();
