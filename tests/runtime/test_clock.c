@@ -89,6 +89,49 @@ TEST(timers_of_all_workers_fire_at_their_moments_in_order)
     all_dates(MAX_WORKERS);
 }
 
+/* --- Slack */
+
+enum { SLACK = 100 };
+
+/* The deadlines, the latest first, and when a worker with SLACK calls them. */
+static struct lazy_date {
+    uint64_t deadline_ns, called_ns;
+    fl_timer *timer;
+} lazy_dates[] = {{5000, 5100}, {1101, 1201}, {1100, 1100}, {1050, 1100}, {1000, 1100}, {1000, 1100}};
+
+enum { LAZY_DATES = sizeof(lazy_dates) / sizeof(*lazy_dates) };
+
+static void on_lazy_date(void *arg)
+{
+    const struct lazy_date *date = arg;
+    CHECK_EQ(virtual_now(), START + date->called_ns);
+    CHECK(atomic_exchange(&last_ns, date->deadline_ns) <= date->deadline_ns);
+    atomic_fetch_add(&ready, 1);
+}
+
+static void start_lazy_dates(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < LAZY_DATES; i++) {
+        CHECK_EQ(fl_timer_new(rt, on_lazy_date, &lazy_dates[i], &lazy_dates[i].timer), 0);
+        CHECK_EQ(fl_timer_start(lazy_dates[i].timer, START + lazy_dates[i].deadline_ns), 0);
+    }
+}
+
+TEST(with_slack_a_wake_up_serves_several_timers_in_order_and_none_early)
+{
+    fl_runtime_config config = {.workers = 1, .clock = &clock_of_test.clock, .slack_ns = SLACK};
+    fl_virtual_clock_init(&clock_of_test, START);
+    atomic_store(&ready, 0);
+    atomic_store(&last_ns, 0);
+    CHECK_EQ(fl_runtime_new(&config, &rt), 0);
+    CHECK_EQ(fl_runtime_spawn(rt, start_lazy_dates, NULL), 0);
+    AWAIT(atomic_load(&ready) == LAZY_DATES);
+    fl_runtime_free(rt);
+    for (unsigned i = 0; i < LAZY_DATES; i++)
+        fl_timer_unref(lazy_dates[i].timer);
+}
+
 static void work(void *arg)
 {
     (void)arg;
