@@ -176,18 +176,20 @@ int fl__loop_poller_open_outer(fl_loop *loop)
     return 0;
 }
 
-/* Leaves out descriptors that were closed without being removed. */
-static int add_watches(const struct poller *poller, int epoll_fd)
+/* Adds the descriptors that still name the file that they named when they were added: the old instance knows, and what it is
+ * told is nothing new. */
+static int copy_watches(const struct poller *poller, int epoll_fd)
 {
-    for (uint32_t fd = 0; fd < poller->watches_capacity; fd++) {
-        int r = poller->watches[fd].fn ? control(epoll_fd, EPOLL_CTL_ADD, (int)fd, &poller->watches[fd]) : 0;
-        if (r < 0 && r != FL_INVALID_ARGUMENT)
-            return r;
+    int r = 0;
+    for (uint32_t fd = 0; fd < poller->watches_capacity && r == 0; fd++) {
+        const struct loop_watch *watch = &poller->watches[fd];
+        if (watch->fn && control(poller->epoll_fd, EPOLL_CTL_MOD, (int)fd, watch) == 0)
+            r = control(epoll_fd, EPOLL_CTL_ADD, (int)fd, watch);
     }
-    return 0;
+    return r;
 }
 
-/* The old instance is the parent's, too: nothing is changed in it. */
+/* The old instance is the parent's, too. */
 int fl__loop_poller_after_fork(fl_loop *loop)
 {
     struct poller *poller = &loop->poller;
@@ -197,7 +199,7 @@ int fl__loop_poller_after_fork(fl_loop *loop)
     int r = open_own(&own);
     if (r < 0)
         return r;
-    r = add_watches(poller, own.epoll);
+    r = copy_watches(poller, own.epoll);
     if (r < 0) {
         close_own(&own);
         return r;
@@ -209,18 +211,6 @@ int fl__loop_poller_after_fork(fl_loop *loop)
     return 0;
 }
 
-/* Adds the descriptors that still name the file that they named when they were added. */
-static bool copy_watches(const struct poller *poller, int epoll_fd)
-{
-    for (uint32_t fd = 0; fd < poller->watches_capacity; fd++) {
-        const struct loop_watch *watch = &poller->watches[fd];
-        if (watch->fn && control(poller->epoll_fd, EPOLL_CTL_MOD, (int)fd, watch) == 0 &&
-            control(epoll_fd, EPOLL_CTL_ADD, (int)fd, watch) < 0)
-            return false;
-    }
-    return true;
-}
-
 /* If the kernel has no room for a new instance, the ghosts stay until it has. */
 static void banish_ghosts(fl_loop *loop)
 {
@@ -230,7 +220,7 @@ static void banish_ghosts(fl_loop *loop)
     if (epoll_fd < 0)
         return;
     if (add_own(epoll_fd, poller->timer_fd) && add_own(epoll_fd, loop->inbox.wake_fd) &&
-        copy_watches(poller, epoll_fd) && (poller->outer_fd < 0 || add_to_outer(poller->outer_fd, epoll_fd))) {
+        copy_watches(poller, epoll_fd) == 0 && (poller->outer_fd < 0 || add_to_outer(poller->outer_fd, epoll_fd))) {
         if (poller->outer_fd >= 0) /* closing is not enough if the child of a fork has a copy */
             epoll_ctl(poller->outer_fd, EPOLL_CTL_DEL, poller->epoll_fd, NULL);
         close(poller->epoll_fd);

@@ -108,11 +108,6 @@ void fl__loop_timers_run(fl_loop *loop)
     }
 }
 
-bool fl__loop_timers_next(fl_loop *loop, uint64_t *ret_ns)
-{
-    return fl_nodes_next_poll(loop->wheel, ret_ns);
-}
-
 /* --- Immediates */
 
 void fl__loop_immediates_take(fl_loop *loop)

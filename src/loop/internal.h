@@ -172,9 +172,6 @@ void fl__loop_immediates_run(fl_loop *loop);
 void fl__loop_hooks_take(fl_loop *loop, uint32_t head);
 void fl__loop_hooks_run(fl_loop *loop, uint32_t head);
 
-/* When the loop must turn because of timers; false: never. */
-bool fl__loop_timers_next(fl_loop *loop, uint64_t *ret_ns);
-
 /* When a timer with this deadline and slack fires: the multiple of the greatest power of two between the two ends. */
 uint64_t fl__loop_timers_round(uint64_t deadline_ns, uint64_t slack_ns);
 

@@ -136,13 +136,13 @@ uint64_t fl__loop_next_ns(fl_loop *loop)
     uint64_t next_ns;
     if (fl__loop_can_run(loop) || loop->poller.added > 0)
         return 0;
-    return fl__loop_timers_next(loop, &next_ns) ? next_ns : NEVER;
+    return fl_nodes_next_poll(loop->wheel, &next_ns) ? next_ns : NEVER;
 }
 
 bool fl_loop_next_ns(fl_loop *loop, uint64_t *ret_ns)
 {
     if (!fl__loop_can_run(loop))
-        return fl__loop_timers_next(loop, ret_ns);
+        return fl_nodes_next_poll(loop->wheel, ret_ns);
     *ret_ns = loop->now_ns;
     return true;
 }
@@ -415,7 +415,7 @@ static int drain_turn(fl_loop *loop, bool *ret_idle)
     uint64_t before = fl__loop_progress(loop);
     int r = turn(loop, false);
     uint64_t next_ns;
-    bool due = fl__loop_timers_next(loop, &next_ns) && next_ns <= loop->now_ns;
+    bool due = fl_nodes_next_poll(loop->wheel, &next_ns) && next_ns <= loop->now_ns;
     *ret_idle = fl__loop_progress(loop) == before && !fl__loop_can_run(loop) && !due;
     return r;
 }

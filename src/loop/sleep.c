@@ -114,7 +114,7 @@ int fl__loop_sleep(fl_loop *loop)
 {
     assert(loop->running && !loop->poller.marked);
     uint64_t deadline_ns = NEVER, began_ns = 0;
-    bool timed = fl__loop_timers_next(loop, &deadline_ns) || loop->until_ns != NEVER;
+    bool timed = fl_nodes_next_poll(loop->wheel, &deadline_ns) || loop->until_ns != NEVER;
     deadline_ns = earlier(deadline_ns, loop->until_ns);
     if (timed && deadline_ns <= loop->read_ns)
         return 0;

@@ -433,3 +433,32 @@ TEST(a_child_that_lives_on_does_not_keep_the_parents_descriptor_readable)
     close(copy);
     close(pipe_fds[0]);
 }
+
+/* In the child, the number names another file than in the parent when it was added. */
+TEST(after_a_fork_a_number_with_another_file_is_forgotten)
+{
+    int fd = eventfd(0, EFD_CLOEXEC), status;
+    begin_nested();
+    CHECK_EQ(fl_loop_fd_add(loop, fd, FL_READ, take, "d"), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int other = eventfd(1, EFD_CLOEXEC);
+        CHECK_EQ(dup2(other, fd), fd);
+        CHECK_EQ(fl_loop_after_fork(loop), 0);
+        turn();
+        CHECK_DIARY("");
+        CHECK_EQ(fl_loop_fd_add(loop, fd, FL_READ, take, "e"), 0);
+        turn();
+        CHECK_DIARY("e");
+        fl_loop_free(loop);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    add(fd);
+    turn();
+    CHECK_DIARY("d");
+    fl_loop_free(loop);
+    close(fd);
+}
