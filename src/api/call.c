@@ -176,14 +176,16 @@ int call_query(struct call *call, const char *name, char *room, size_t size, fl_
 int call_count(struct call *call, const char *name, int64_t most, uint64_t *ret)
 {
     char room[16];
-    fl_bytes text;
+    fl_bytes text = {0};
     int64_t number;
     int given = call_query(call, name, room, sizeof room, &text);
     if (given <= 0)
         return given;
-    const char *last = (const char *)text.data + text.size - 1;
-    if (text.size == 0 || *last < '0' || *last > '9' || !json_integer((struct json){JSON_NUMBER, text}, &number) ||
-        number < 1 || number > most)
+    char last = ' ';
+    if (text.size > 0)
+        last = ((const char *)text.data)[text.size - 1];
+    if (last < '0' || last > '9' || !json_integer((struct json){JSON_NUMBER, text}, &number) || number < 1 ||
+        number > most)
         return problem_set(&call->problem, 400, "invalid-field", name, "%s must be a whole number from 1 to %" PRId64,
                            name, most);
     *ret = (uint64_t)number;

@@ -315,7 +315,7 @@ static int change_schedule(struct schedule_request *request)
 {
     struct schedule *s = &request->schedule, old = *s;
     int64_t now_us = node_now(request->call->worker->node);
-    bool only_paused;
+    bool only_paused = false;
     int r = schedule_read_body(request, &only_paused);
     r = r < 0 ? r : schedule_compile_rule(request);
     if (r == 0 && only_paused && s->paused == old.paused)

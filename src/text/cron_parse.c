@@ -251,6 +251,7 @@ static bool read_hash(struct reader *reader)
         return wrong(reader, reader->at - 1, "H is not allowed here; allowed are %s", kinds[reader->field].allowed);
     if (!take_hash_range(reader, &first, &last) || !take_step(reader, &step, &given))
         return false;
+    assert(first <= last && step > 0);
     unsigned size = (unsigned)(last - first + 1);
     uint64_t hash = mix_end(reader->seed + (uint64_t)reader->field);
     if (!given)
