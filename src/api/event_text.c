@@ -10,13 +10,23 @@ const char *const event_names[EVENT_KINDS] = {
     [EVENT_PAUSED] = "paused",       [EVENT_RESUMED] = "resumed",     [EVENT_MOVED] = "moved",
 };
 
-static void write_of_pause(struct out *text, enum event_kind kind, fl_bytes ns, int64_t now_us)
+/* Its beginning and end are in the place of those of a timer. */
+static void write_of_pause(struct out *text, enum event_kind kind, const fl_durable *pause, int64_t now_us)
 {
+    fl_bytes ns = pause->ns;
     out_format(text, "event: %s\ndata: {\"type\":\"%s\",\"at\":", event_names[kind], event_names[kind]);
     out_time(text, now_us);
     bool host = is_host_space(ns);
     out_key(text, host ? "host" : "namespace");
     out_string(text, (fl_bytes){(const char *)ns.data + host, ns.size - host});
+    if (pause->created_us > 0) {
+        out_key(text, "since");
+        out_time(text, pause->created_us);
+    }
+    if (pause->due_us > 0) {
+        out_key(text, "until");
+        out_time(text, pause->due_us);
+    }
 }
 
 static void write_of_timer(struct out *text, enum event_kind kind, uint32_t shard, const fl_durable *timer,
@@ -53,7 +63,7 @@ void event_write(struct out *text, enum event_kind kind, uint32_t shard, const f
                  int64_t now_us)
 {
     if (kind == EVENT_PAUSED || kind == EVENT_RESUMED)
-        write_of_pause(text, kind, timer->ns, now_us);
+        write_of_pause(text, kind, timer, now_us);
     else
         write_of_timer(text, kind, shard, timer, now_us);
     if (reason.size > 0) {

@@ -154,25 +154,35 @@ enum { SERIES_MOST = 1000 };
 
 struct series {
     struct out *out;
+    bool since; /* when the pause began, and why; else 1 */
     unsigned count;
 };
 
 static void write_series(void *arg, fl_bytes host, const struct pauses *pauses)
 {
     struct series *series = arg;
-    (void)pauses;
-    if (series->count++ < SERIES_MOST)
-        out_format(series->out, "foliot_host_paused{host=\"%.*s\"} 1\n", (int)host.size, (const char *)host.data);
+    const struct pause *pause = &pauses->now;
+    struct out *out = series->out;
+    if (series->count++ >= SERIES_MOST)
+        return;
+    out_text(out, series->since ? "foliot_host_paused_since_seconds{" : "foliot_host_paused{");
+    metrics_write_label(out, "host", host);
+    if (series->since)
+        metrics_write_label(out, ",reason", (fl_bytes){pause->reason, pause->reason_size});
+    out_format(out, "} %" PRId64 "\n", series->since ? pause->since_us / 1000000 : 1);
 }
 
 void hosts_metrics(struct out *out, struct node *node)
 {
-    struct series series = {.out = out};
+    struct series paused = {.out = out}, since = {.out = out, .since = true};
     out_text(out, "# HELP foliot_host_paused 1 for each host that is paused; at most 1,000 have a series.\n"
                   "# TYPE foliot_host_paused gauge\n");
-    hosts_walk_paused(node, write_series, &series);
+    hosts_walk_paused(node, write_series, &paused);
+    out_text(out, "# HELP foliot_host_paused_since_seconds When the pause began, in seconds since 1970.\n"
+                  "# TYPE foliot_host_paused_since_seconds gauge\n");
+    hosts_walk_paused(node, write_series, &since);
     out_format(out,
                "# HELP foliot_hosts_paused Hosts that are paused.\n# TYPE foliot_hosts_paused gauge\n"
                "foliot_hosts_paused %u\n",
-               series.count);
+               paused.count);
 }

@@ -214,5 +214,6 @@ void settings_write(struct out *out, const struct settings *settings, bool with_
 
 /* --- space_metrics.c: writes the metrics of namespaces into `call->out`, some at a time, then calls `done` */
 void spaces_metrics(struct call *call, void (*done)(struct call *call));
+void metrics_write_label(struct out *out, const char *name, fl_bytes value); /* as the format of Prometheus wants it */
 
 #endif

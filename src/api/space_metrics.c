@@ -14,7 +14,7 @@
 
 enum { SERIES_MOST = 1000, WRITTEN_AT_ONCE = 200 };
 
-enum { PENDING, DONE, FAILED, DEAD, PAUSED, FAMILIES };
+enum { PENDING, DONE, FAILED, DEAD, PAUSED, PAUSED_SINCE, FAMILIES };
 
 static const struct {
     const char *name, *type, *help;
@@ -24,12 +24,13 @@ static const struct {
     [FAILED] = {"namespace_attempts_failed_total", "counter", "Attempts that failed."},
     [DEAD] = {"namespace_timers_dead_total", "counter", "Timers that became dead letters."},
     [PAUSED] = {"namespace_paused", "gauge", "1 while the namespace is paused, 0 otherwise."},
+    [PAUSED_SINCE] = {"namespace_paused_since_seconds", "gauge", "When the pause began, in seconds since 1970."},
 };
 
 struct sample {
     int64_t values[FAMILIES];
-    size_t size;
-    char name[FL_STORE_NAME_MAX];
+    size_t size, reason_size; /* of the name; of the pause's reason */
+    char name[FL_STORE_NAME_MAX], reason[PAUSE_REASON_MOST];
 };
 
 struct noting {
@@ -67,7 +68,8 @@ static bool decide_series(atomic_uint *series, struct space *space, bool wanted)
     return wanted;
 }
 
-static void note(struct noting *noting, const struct space *space, const int64_t values[FAMILIES])
+static void note(struct noting *noting, const struct space *space, const struct pause *pause,
+                 const int64_t values[FAMILIES])
 {
     if (noting->count == noting->capacity) {
         size_t capacity = noting->capacity * 2 + 64;
@@ -83,23 +85,28 @@ static void note(struct noting *noting, const struct space *space, const int64_t
     memcpy(sample->values, values, sizeof sample->values);
     memcpy(sample->name, space->name, space->size);
     sample->size = space->size;
+    sample->reason_size = values[PAUSED] ? pause->reason_size : 0;
+    memcpy(sample->reason, pause->reason, sample->reason_size);
 }
 
 static void visit(struct space_walk *walk, struct space *space)
 {
     struct noting *noting = (struct noting *)walk;
     int64_t pending = atomic_load(&space->pending);
+    const struct pauses *pauses = &atomic_load(&space->settings)->pauses;
+    bool paused = pauses_are_on(pauses, node_now(walk->worker->node));
     const int64_t values[FAMILIES] = {
         [PENDING] = pending > 0 ? pending : 0,
         [DONE] = atomic_load(&space->fired),
         [FAILED] = atomic_load(&space->failed),
         [DEAD] = atomic_load(&space->dead),
-        [PAUSED] = pauses_are_on(&atomic_load(&space->settings)->pauses, node_now(walk->worker->node)),
+        [PAUSED] = paused,
+        [PAUSED_SINCE] = paused ? pauses->now.since_us / 1000000 : 0,
     };
     bool wanted = has_something_to_tell(values, space);
     noting->existing += space_exists(space);
     if (decide_series(spaces_series(walk->worker->node), space, wanted))
-        note(noting, space, values);
+        note(noting, space, &pauses->now, values);
     else
         noting->without_series += wanted;
 }
@@ -111,15 +118,27 @@ static void write_head(struct out *out, const char *name, const char *type, cons
     out_format(out, "# HELP foliot_%s %s\n# TYPE foliot_%s %s\n", name, help, name, type);
 }
 
+void metrics_write_label(struct out *out, const char *name, fl_bytes value)
+{
+    const char *text = value.data;
+    out_format(out, "%s=\"", name);
+    for (size_t i = 0; i < value.size; i++) {
+        if (text[i] == '"' || text[i] == '\\' || text[i] == '\n')
+            out_put(out, "\\", 1);
+        out_put(out, text[i] == '\n' ? "n" : &text[i], 1);
+    }
+    out_text(out, "\"");
+}
+
 static void write_sample(struct out *out, unsigned family, const struct sample *sample)
 {
-    out_format(out, "foliot_%s{namespace=\"", families[family].name);
-    for (size_t i = 0; i < sample->size; i++) {
-        if (sample->name[i] == '"' || sample->name[i] == '\\')
-            out_put(out, "\\", 1);
-        out_put(out, &sample->name[i], 1);
-    }
-    out_format(out, "\"} %" PRId64 "\n", sample->values[family]);
+    if (family == PAUSED_SINCE && !sample->values[PAUSED])
+        return;
+    out_format(out, "foliot_%s{", families[family].name);
+    metrics_write_label(out, "namespace", (fl_bytes){sample->name, sample->size});
+    if (family == PAUSED_SINCE)
+        metrics_write_label(out, ",reason", (fl_bytes){sample->reason, sample->reason_size});
+    out_format(out, "} %" PRId64 "\n", sample->values[family]);
 }
 
 static void write_on(fl_loop *loop, void *arg)

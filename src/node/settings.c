@@ -168,6 +168,7 @@ struct change {
     unsigned keep;             /* SETTING_…: those stay as they are stored */
     struct pause_request pause;
     bool paused, resumed;    /* the pause has begun, or ended */
+    int64_t since_us;        /* when it began */
     struct settings *stored; /* NULL: there is no row */
     fl_key row;              /* its ID */
     unsigned tries;
@@ -195,7 +196,9 @@ static void tell_pause(const struct change *change)
     const struct pause_request *pause = &change->pause;
     if (change->paused || change->resumed)
         change->asker->node->ports->publish(change->asker, change->paused ? EVENT_PAUSED : EVENT_RESUMED, 0,
-                                            &(fl_durable){.ns = space_name(change->space)},
+                                            &(fl_durable){.ns = space_name(change->space),
+                                                          .created_us = change->since_us,
+                                                          .due_us = change->paused ? pause->until_us : 0},
                                             (fl_bytes){pause->reason, change->paused ? pause->reason_size : 0});
 }
 
@@ -346,13 +349,19 @@ static void read_render(struct shard_call *call)
 static void apply_pause(struct change *change)
 {
     const struct pause_request *request = &change->pause;
+    if (request->kind == PAUSE_NONE)
+        return;
     int64_t now_us = node_now(change->home->node);
     bool is_past = request->until_us > 0 && request->until_us <= now_us;
-    if (request->kind == PAUSE_BEGIN && !is_past)
-        change->paused = pauses_begin(&change->settings->pauses, now_us, request->until_us,
-                                      (fl_bytes){request->reason, request->reason_size});
-    else if (request->kind != PAUSE_NONE)
-        change->resumed = pauses_end(&change->settings->pauses, now_us, request->skip);
+    struct pauses *pauses = &change->settings->pauses;
+    change->since_us = pauses->now.since_us;
+    if (request->kind == PAUSE_BEGIN && !is_past) {
+        change->paused =
+            pauses_begin(pauses, now_us, request->until_us, (fl_bytes){request->reason, request->reason_size});
+        change->since_us = pauses->now.since_us;
+    } else {
+        change->resumed = pauses_end(pauses, now_us, request->skip);
+    }
 }
 
 static void read_back(struct shard_call *over)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Hosts: how their calls went, and pauses: nothing to a paused host begins, and nothing is lost."""
 
+import re
 from urllib.parse import quote, urlsplit
 
 from e2e import Receiver, Server, await_, check, expect, foliot, microseconds, now_ms, problem, run, test
@@ -66,6 +67,7 @@ def _():
         check(all(one["latency_ms"] is None for one in page["hosts"]), "there were no calls")
         metrics = server.get("/metrics").body.decode()
         check('foliot_host_paused{host="h03.example:443"} 1' in metrics and "foliot_hosts_paused 12" in metrics, "metrics")
+        check('foliot_host_paused_since_seconds{host="h03.example:443",reason="' in metrics, "since when, and why")
         expect(server.get("/v1/namespaces").must(200)["namespaces"], [])
 
 
@@ -165,7 +167,7 @@ def _():
         for server in (a, b):
             await_(lambda: [one["calls"] for one in hosts(server)["hosts"]] == [20], "both know of all calls")
         await_(lambda: (events.count("paused"), events.count("resumed")) == (1, 1), "events say it")
-        check(f'"host":"{host_of(receiver)}","reason":"two"}}'.encode() in events.text, "and why")
+        check(re.search(rf'"host":"{host_of(receiver)}","since":"[^"]+","reason":"two"}}'.encode(), events.text), "since when, and why")
 
 
 @test("the command line lists, pauses and resumes hosts")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Pause: nothing in a namespace begins while it is paused, and nothing is lost."""
 
+import re
 import threading
 
 from e2e import Receiver, Server, await_, check, expect, foliot, microseconds, now_ms, problem, run, test
@@ -44,12 +45,18 @@ def _():
         for change in (server.put, server.patch):
             expect(change("/v1/namespaces/a", {"max_rate": 7}).must(200)["paused"], first["paused"])
         expect([space["namespace"] for space in server.get("/v1/namespaces").must(200)["namespaces"]], ["a"])
-        check('foliot_namespace_paused{namespace="a"} 1' in server.get("/metrics").body.decode(), "the metric says so")
+        metrics = server.get("/metrics").body.decode()
+        check('foliot_namespace_paused{namespace="a"} 1' in metrics, "the metric says so")
+        since = microseconds(first["paused"]["since"]) // 1_000_000
+        check(f'foliot_namespace_paused_since_seconds{{namespace="a",reason="repair"}} {since}' in metrics, "and since when, and why")
+        expect(pause(server, "a", reason="a \"b\"\n")["paused"]["since"], first["paused"]["since"])
+        check('{namespace="a",reason="a \\"b\\"\\n"}' in server.get("/metrics").body.decode(), "labels are escaped")
         for _ in range(2):
             answer = resume(server, "a")
             check("paused" not in answer, "it goes on")
             expect(answer["settings"]["max_rate"], 7)
-        check('foliot_namespace_paused{namespace="a"} 0' in server.get("/metrics").body.decode(), "the metric says so")
+        metrics = server.get("/metrics").body.decode()
+        check('foliot_namespace_paused{namespace="a"} 0' in metrics and 'paused_since_seconds{namespace="a"' not in metrics, "no more")
 
 
 @test("a pause without settings leaves no namespace behind")
@@ -262,7 +269,7 @@ def _():
         receiver.await_calls(1)
         check(now_ms() >= until, "it does not fire before")
         await_(lambda: (events.count("paused"), events.count("resumed"), events.count("fired")) == (1, 1, 1), "all is told")
-        check(b'"namespace":"fire","reason":"short"}' in events.text, "and why")
+        check(re.search(rb'"namespace":"fire","since":"[^"]+","until":"[^"]+","reason":"short"}', events.text), "since when, and why")
         pause(server, "fire")
         resume(server, "fire")
         await_(lambda: (events.count("paused"), events.count("resumed")) == (2, 2), "the same without until")
