@@ -2,7 +2,7 @@
 // Starts the dashboard: who is the viewer, which page does the address name, is the server there. A page is a module with
 // show(view, route, page); it returns {stop} or nothing. The sample stream is shared: it stays open while pages change.
 
-import { get, path, remove, url, whenUnauthorized } from './api.js';
+import { get, path, Problem, remove, url, whenUnauthorized } from './api.js';
 import { authorization } from './commands.js';
 import { attempt } from './dialog.js';
 import { add, button, div, h, h1, iso, p, swap, text } from './dom.js';
@@ -38,11 +38,13 @@ let current = null; // {route, stop, view}
 let samples = null; // {namespace, close}
 let onSample = () => {};
 let onBack = () => {};
+let away = false; // the stream was closed or hidden since the page got its data
 let first = ''; // a namespace that exists
-let upgraded = false; // modules that are not loaded yet are those of another version
+let upgraded = false; // modules that are not loaded cannot be, or are of another version: the page must begin anew
 
 function setLink(value, problem) {
-  const back = value === 'live' && state.link !== 'live' && samples?.opened;
+  const back = value === 'live' && away;
+  if (value !== 'connecting') away = value !== 'live';
   if (value !== 'connecting' || state.link !== 'lost') state.link = value;
   linkState.className = `state ${state.link}`;
   text(linkState, problem ? problem.message : LINK_TEXT[state.link]);
@@ -50,14 +52,13 @@ function setLink(value, problem) {
     Promise.resolve(onBack()).catch(() => {});
     get('version').then(({ version }) => (upgraded = version !== state.version)).catch(() => {});
   }
-  if (value === 'live' && samples) samples.opened = true;
 }
 
 function openSamples(namespace) {
   if (samples?.namespace === namespace) return;
   samples?.close();
   const query = { sample: '2/s', ...(namespace && { namespace }) };
-  samples = { namespace, opened: false, close: () => {} };
+  samples = { namespace, close: () => {} };
   const opened = stream({
     query, onState: setLink,
     onEvent: (type, data) => {
@@ -125,14 +126,17 @@ function welcome(view) {
 
 async function render(route, view, own) {
   const entry = PAGES[route.page];
-  if (!entry) throw Object.assign(new Error(`There is no page "${iso(route.page)}".`), { status: 404 });
+  if (!entry) throw new Problem(404, { detail: `There is no page "${iso(route.page)}".` });
   if (entry.within && route.parts.length === 0) {
     const namespace = page.firstSpace();
     if (namespace) return location.replace(link(route.page, [namespace], route.query));
     add(view, h1(PAGES[route.page].label ?? 'No namespace yet'));
     return welcome(view);
   }
-  const module = await import(`./page-${route.parts.length > 1 && entry.one ? entry.one : entry.module ?? route.page}.js`);
+  const module = await import(`./page-${route.parts.length > 1 && entry.one ? entry.one : entry.module ?? route.page}.js`).catch(() => {
+    upgraded = true;
+    throw new Problem(0, { detail: 'The server does not respond.' });
+  });
   return module.show(view, route, own);
 }
 
@@ -142,7 +146,7 @@ function openMenu(open) {
 }
 
 async function navigate(quiet) {
-  if (upgraded && quiet !== true) return location.reload();
+  if (upgraded && state.link === 'live') return location.reload();
   const route = parse(location.hash);
   const view = div(`page page-${route.page}`);
   const mine = { route, view, stop: () => {} };

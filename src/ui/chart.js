@@ -15,7 +15,8 @@ function niceMax(max) {
 }
 
 // The frame that all charts share. draw(layer, data, width, step) fills it; height is in sixteenths of a rem.
-// Returns {el, set({values: [[…] per series or row], ticks: [{i, label}], describe(i)})}; describe is the readout of column i.
+// Returns {el, say(text), set({values: [[…] per series or row], ticks: [{i, label}], describe(i)})}; describe is the readout of
+// column i.
 function frame({ title, height, legend = [], draw, summary }) {
   const readout = h('output', { class: 'readout', 'aria-live': 'polite' });
   const svg = s('svg', { role: 'img', tabindex: 0, class: 'chart' });
@@ -44,7 +45,7 @@ function frame({ title, height, legend = [], draw, summary }) {
     layer.replaceChildren();
     draw(layer, data, width, step());
     axis(layer, data.ticks, width, height, step());
-    if (at >= 0) point(at);
+    point(at);
   };
   svg.addEventListener('pointermove', (event) => point(Math.floor((event.offsetX / unit - LEFT) / step())));
   for (const type of ['pointerleave', 'blur']) svg.addEventListener(type, () => point(-1));
@@ -62,6 +63,7 @@ function frame({ title, height, legend = [], draw, summary }) {
   }).observe(el);
   return {
     el,
+    say: (words) => text(readout, words),
     set(next) {
       data = next;
       svg.setAttribute('aria-label', `${title}. ${summary(data.values)}. Use the arrow keys to read the columns.`);

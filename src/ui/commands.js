@@ -6,7 +6,7 @@ import { state } from './state.js';
 
 const plain = /^[A-Za-z0-9_./:@%+=,-]+$/;
 
-export const quote = (value) => (plain.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`);
+const quote = (value) => (plain.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`);
 
 const FIELDS = ['due', 'target', 'headers', 'timeout', 'retry', 'max_wait', 'merge'];
 

@@ -9,11 +9,10 @@ import { link, pick, setQuery, withParam } from './router.js';
 import { control } from './sheet.js';
 import { fromInput } from './time.js';
 
-// --- The filter: its fields are parameters of the API, and the page's address holds the same query ---
-
 const TYPING_MS = 350;
+const SEARCHES = 40; // requests without a match, until the viewer must ask for more
 
-// fields: those of a sheet; apply() reloads the list with route.query.
+// The filter: fields of a sheet; the keys are parameters of the API and of the page's address. apply() reloads the list.
 export function filterBar(route, fields, apply) {
   let timer = 0;
   const place = (item) => {
@@ -50,10 +49,6 @@ export function filterBar(route, fields, apply) {
   return bar;
 }
 
-export const hasFilter = (query, params) => params.some((param) => query.get(param));
-
-// --- The list ---
-
 // list: a table; where: path; rows: key of the answer; fields: of the filter bar; params: of the API besides;
 // what: name of a row; order: the time by which a page is sorted, because the server sorts roughly; also(query): loads what else
 // the page shows; refresh: {namespace, every, when(sample), unless}.
@@ -75,7 +70,11 @@ export function listing({ route, page, list, where, rows, params = [], fields, w
     const query = filter(['limit', 'cursor']);
     query.set('limit', Math.min(Number(query.get('limit')) || rowsPerPage, 200));
     for (const [key, value] of Object.entries(extra)) query.set(key, value);
-    const [answer] = await Promise.all([get(where, query), also?.()]);
+    let [answer] = await Promise.all([get(where, query), also?.()]);
+    for (let i = 0; i < SEARCHES && mine === asked && answer.cursor && answer[rows].length === 0; i++) {
+      query.set('cursor', answer.cursor);
+      answer = await get(where, query);
+    }
     if (mine !== asked) return; // the filter has changed meanwhile
     const found = answer[rows];
     if (order) found.sort((a, b) => Date.parse(a[order]) - Date.parse(b[order]));

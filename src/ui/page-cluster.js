@@ -4,7 +4,6 @@
 import { get, path } from './api.js';
 import { count, div, h, h1, h2, muted, name, pill, plural, s, swap } from './dom.js';
 import { table } from './table.js';
-import { time } from './time.js';
 
 const COLUMNS = 32;
 const DRAWN = 4096; // shards that are drawn as squares
@@ -20,8 +19,8 @@ function ranges(numbers) {
   return out.map(([a, b]) => (a === b ? `${a}` : `${a}–${b}`)).join(', ');
 }
 
-// One square per shard. The shards of the chosen server are filled.
-function map(shards, chosen) {
+// One square per shard. The shards of the chosen server are filled; those in `away` have no server that responds.
+function map(shards, chosen, away) {
   const rows = Math.ceil(Math.min(shards.length, DRAWN) / Math.min(shards.length, COLUMNS));
   const columns = Math.min(shards.length, COLUMNS);
   const svg = s('svg', {
@@ -30,7 +29,7 @@ function map(shards, chosen) {
   });
   svg.style.maxWidth = `${columns * 1.375}rem`;
   for (const { shard, owner } of shards.slice(0, DRAWN)) {
-    const kind = owner === null ? 'nobody' : owner === chosen ? 'mine' : 'other';
+    const kind = away.includes(shard) ? 'nobody' : owner === chosen ? 'mine' : 'other';
     svg.append(s('rect', { x: (shard % columns) * 12 + 1, y: Math.floor(shard / columns) * 12 + 1, width: 10, height: 10, rx: 2, class: kind },
       s('title', {}, `Shard ${shard}: ${owner ?? 'no owner'}`)));
   }
@@ -49,9 +48,10 @@ export async function show(view, route, page) {
   let chosen = null;
   const draw = () => {
     const owner = chosen ?? data.servers.find((one) => one.self)?.address;
-    swap(place, map(data.shards, owner));
-    const free = data.shards.filter((one) => one.owner === null);
-    note.textContent = `${plural(data.shards.length, 'shard')}. Filled: shards of ${owner}.${free.length ? ` Without an owner: ${ranges(free.map((one) => one.shard))}.` : ''}`;
+    const linked = data.servers.filter((one) => one.linked).map((one) => one.address);
+    const away = data.shards.filter((one) => !linked.includes(one.owner)).map((one) => one.shard);
+    swap(place, map(data.shards, owner, away));
+    note.textContent = `${plural(data.shards.length, 'shard')}. Filled: shards of ${owner}.${away.length ? ` Without a server that responds: ${ranges(away)}.` : ''}`;
   };
   const list = table({
     caption: 'Servers', key: (server) => server.address,
@@ -63,7 +63,6 @@ export async function show(view, route, page) {
       { head: 'Version', cell: (server) => server.version }, { head: 'Status', cell: serverStatus },
       { head: 'Shards', kind: 'num', cell: (server) => count(server.shards) },
       { head: 'Which', kind: 'wide', cell: (server) => ranges(data.shards.filter((one) => one.owner === server.address).map((one) => one.shard)) },
-      { head: 'Since', cell: (server) => (server.started ? time(server.started, 'relative') : '–') },
     ],
   });
   async function load() {

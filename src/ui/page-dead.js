@@ -68,7 +68,7 @@ export async function show(view, route, page) {
   const [title, ...rest] = columns(namespace, 'dead');
   const list = table({
     caption: 'Dead letters', key: (row) => row.id, label,
-    empty: () => p([...route.query.keys()].length > 0 ? 'No dead letter matches the filter.' : 'No dead letters. Timers that finally fail appear here.'),
+    empty: () => p(route.query.size ? 'No dead letter matches the filter.' : 'No dead letters. Timers that finally fail appear here.'),
     columns: [{ head: 'Died', kind: 'due', cell: (row) => time(row.died, 'both') }, title, { head: 'Reason', kind: 'wide', cell: (row) => name(row.reason) }, ...rest],
     bulk: writes ? [{ label: 'Redrive', act: redrive }, { label: 'Delete', kind: 'danger', act: erase }] : [],
   });

@@ -43,7 +43,11 @@ function forecast(namespace, [span1, title, every]) {
   });
   let loaded = -Infinity;
   let asked = 0;
-  const load = async () => {
+  const load = () => draw().catch((problem) => {
+    loaded = -Infinity;
+    chart.say(problem.message);
+  });
+  const draw = async () => {
     loaded = performance.now();
     asked = now();
     const { bars: list, complete } = await get('v1/forecast', { span: span1, from: beginOf(span1), ...(namespace && { namespace }) });
@@ -145,12 +149,13 @@ export async function show(view, route, page) {
     past.set(stats);
     top.gauges(stats.gauges);
     past.draw();
-    await Promise.all([...charts.map((chart) => chart.load()), top.cluster()]);
+    charts.forEach((chart) => chart.load());
+    await top.cluster();
   };
   // Forecasts change slowly: they are loaded again when they are old, not with each sample.
   const beat = setInterval(() => {
     if (document.hidden) return;
-    for (const chart of charts) if (chart.stale()) chart.load().catch(() => {});
+    for (const chart of charts) if (chart.stale()) chart.load();
   }, 5000);
   page.follow(namespace, (sample) => {
     top.gauges(sample.gauges);

@@ -82,7 +82,7 @@ export async function show(view, route, page) {
   const lanes = strips(namespace);
   const list = table({
     caption: 'Schedules', key: (one) => one.name,
-    empty: () => p([...route.query.keys()].length > 0 ? 'No schedule matches the filter.' : ['No schedules here. ', writes && a(link('new-schedule', [namespace]), 'Create one')]),
+    empty: () => p(route.query.size ? 'No schedule matches the filter.' : ['No schedules here. ', writes && a(link('new-schedule', [namespace]), 'Create one')]),
     columns: [
       { head: 'Schedule', kind: 'main', cell: (one) => [a(link('schedules', [namespace, one.name]), name(one.name)), ' ', status(one)] },
       { head: 'Rule', cell: rule },

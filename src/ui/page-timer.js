@@ -8,8 +8,9 @@ import { a, button, div, field, h, h1, h2, iso, mono, name, p, pill, plural, swa
 import { history } from './history.js';
 import { label, title } from './page-timers.js';
 import { beginning, payload } from './payload.js';
+import { pausedPill } from './pause.js';
 import { go, link } from './router.js';
-import { can, now } from './state.js';
+import { allSpaces, can, now } from './state.js';
 import { fromInput, local, parseDuration, relative, time, toInput, utc } from './time.js';
 import { timeline } from './timeline.js';
 
@@ -39,6 +40,17 @@ async function content(timer) {
   const { data, json } = await beginning(path('timers', timer.namespace, timer.id, 'payload'));
   if (json) return { text: new TextDecoder().decode(data), binary: false };
   return { text: JSON.stringify(btoa(String.fromCharCode(...data))), binary: true };
+}
+
+// Why a due timer waits, if its namespace or its host is paused.
+async function hold({ due, namespace, target }) {
+  if (Date.parse(due) > now()) return null;
+  const { paused } = await get(path('namespaces', namespace));
+  if (paused) return ['The namespace is', pausedPill(paused)];
+  const { protocol, hostname, port } = new URL(target ?? 'lease:');
+  if (!hostname || !allSpaces()) return null;
+  const { hosts } = await get(path('hosts'), { prefix: `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`, limit: 1 });
+  return hosts[0]?.paused && ['The host is', pausedPill(hosts[0].paused)];
 }
 
 const copyAs = (timer, make, what) => attempt(async () => {
@@ -148,12 +160,16 @@ export async function show(view, route, page) {
   const count = h('div', { class: 'countdown', role: 'timer' });
   const details = div('', facts(timer));
   const past = history(namespace, { id: timer.id });
+  const date = h('p', { class: 'muted' });
+  const why = p();
+  const held = () => dead || hold(timer).then((words) => swap(why, words), () => {});
   const reload = () => load().catch((problem) => problem.status === 404 && page.reload());
   const move = !dead && can('write', namespace) ? mover(timer, reload) : null;
   const left = () => {
     const ms = Date.parse(timer.due);
     text(count, dead ? 'dead' : ms > now() ? relative(ms) : timer.attempt > 0 ? 'trying again' : `due ${relative(ms)}`);
     count.title = utc(ms);
+    text(date, dead ? '' : local(ms));
     move?.draw();
   };
 
@@ -166,11 +182,12 @@ export async function show(view, route, page) {
     }
     left();
     past.load();
+    held();
   }
 
   view.append(h('p', { class: 'crumb' }, a(link(route.page, [namespace]), dead ? 'Dead letters' : 'Timers', ' of ', name(namespace))),
     div('head', h1(title(timer)), dead && pill('dead letter', 'bad')),
-    count, h('p', { class: 'muted' }, dead ? '' : local(Date.parse(timer.due))), actions(timer, dead, reload));
+    count, date, why, actions(timer, dead, reload));
   if (move) view.append(move.el);
   view.append(div('two', h('section', {}, h2('Content'), details),
     h('section', {}, h2('Payload'), payload(path(route.page, namespace, timer.id, 'payload'), timer.payload_bytes, timer.payload_type))), past.el);
@@ -178,5 +195,6 @@ export async function show(view, route, page) {
   const ticker = setInterval(() => document.hidden || left(), 1000);
   page.refresh(namespace, reload, { unless: () => move?.busy() });
   past.load();
+  held();
   return { stop: () => clearInterval(ticker) };
 }

@@ -4,7 +4,7 @@
 import { get, path, remove } from './api.js';
 import { ask } from './dialog.js';
 import { a, button, bytes, div, gap, h, h1, iso, mono, muted, name, p, pill, plural } from './dom.js';
-import { byFilter, each, hasFilter, listing } from './list.js';
+import { byFilter, each, listing } from './list.js';
 import { payload } from './payload.js';
 import { link } from './router.js';
 import { can } from './state.js';
@@ -56,7 +56,7 @@ const cancelMatching = (namespace, filter, reload) => byFilter({
   done: (answer) => cancelled(answer.cancelled),
 });
 
-const emptyList = (namespace, query) => (hasFilter(query, FIELDS.map(({ key }) => key)) ? p('No timer matches the filter.') : [
+const emptyList = (namespace, query) => (query.size ? p('No timer matches the filter.') : [
   p('No timer is pending here. Create one:'),
   h('pre', { tabindex: 0 }, `foliot add --after 5m -- '${namespace.replaceAll("'", "'\\''")}' tea`),
 ]);
@@ -75,7 +75,7 @@ export async function show(view, route, page) {
     also: async () => {
       pending.textContent = `${plural((await get(path('namespaces', namespace))).pending, 'timer')} pending`;
     },
-    refresh: { namespace, every: 2000, unless: () => hasFilter(route.query, SCANS) },
+    refresh: { namespace, every: 2000, unless: () => SCANS.some((key) => route.query.has(key)) },
   });
   view.append(div('head', h1('Timers of ', name(namespace)), pending, gap(),
     writes && button('Cancel by filter…', () => cancelMatching(namespace, shown.filter(), shown.reload))), shown.bar, list.el, shown.foot);

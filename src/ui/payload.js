@@ -37,11 +37,8 @@ export function pretty(json) {
 
 function dump(data) {
   const lines = [];
-  for (let at = 0; at < data.length; at += 16) {
-    const row = [...data.subarray(at, at + 16)];
-    const hex = row.map((byte) => byte.toString(16).padStart(2, '0')).join(' ').padEnd(48);
-    lines.push(`${at.toString(16).padStart(6, '0')}  ${hex} ${row.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : '.')).join('')}`);
-  }
+  const hex = (n, digits) => n.toString(16).padStart(digits, '0');
+  for (let at = 0; at < data.length; at += 16) lines.push(`${hex(at, 6)}  ${Array.from(data.subarray(at, at + 16), (byte) => hex(byte, 2)).join(' ')}`);
   return lines.join('\n');
 }
 

@@ -93,10 +93,10 @@ export function table({ caption, columns, key, label = key, bulk = [], empty }) 
 
   const busy = () => chosen.size > 0 || body.querySelector('.detail') !== null || body.matches(':hover, :focus-within');
 
-  return { el, set, selected, clear, busy };
+  return { el, set, clear, busy };
 }
 
-export function closeRow(tr) {
+function closeRow(tr) {
   if (tr.nextElementSibling?.classList.contains('detail')) tr.nextElementSibling.remove();
 }
 

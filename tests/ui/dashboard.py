@@ -123,6 +123,14 @@ def fill(server, namespace="demo", count=5, **fields):
     return names
 
 
+def flood(server, count):
+    """Many timers, spread over a month, in few requests."""
+    for begin in range(0, count, 100_000):
+        lines = (f'{{"op":"create","namespace":"demo","name":"order-{i:07}","after":"{60 + i * 2591940 // count}s","target":"https://hooks{i % 7}.example.com/run","payload":{{"order":{i}}}}}\n'
+                 for i in range(begin, min(begin + 100_000, count)))
+        e2e.expect(server.call("POST", "/v1/batch", "".join(lines), {"Content-Type": "application/x-ndjson"}).status, 200)
+
+
 def bury(server, namespace, names, path="/nowhere"):
     """Creates timers whose target does not exist, and waits until they are dead letters."""
     for name in names:

@@ -297,7 +297,7 @@ def _(look):
         look.at(server, "#/clock")
         look.find(".countdown")
         look.await_text("Waiting for events")
-        look.click("button", "+1 day")
+        look.click("button", "+1d")
         look.said("3 timers fired.")
         look.find("tr[data-row]", "t002")
         look.find("tr[data-row] .pill", "fired")

@@ -8,7 +8,7 @@ import os
 import socketserver
 import threading
 
-from dashboard import LOST, bury, dead, fill, tokens, viewed
+from dashboard import LOST, bury, dead, fill, flood, tokens, viewed
 from e2e import Server, await_, check, comment, expect, folder, run
 from members import Cluster
 
@@ -266,14 +266,6 @@ def _(look):
 
 
 # --- Many timers ------------------------------------------------------------------------------------------------------
-
-
-def flood(server, count):
-    """Many timers, spread over a month, in few requests."""
-    for begin in range(0, count, 100_000):
-        lines = (f'{{"op":"create","namespace":"demo","name":"order-{i:07}","after":"{60 + i * 2591940 // count}s","target":"https://hooks{i % 7}.example.com/run","payload":{{"order":{i}}}}}\n'
-                 for i in range(begin, min(begin + 100_000, count)))
-        expect(server.call("POST", "/v1/batch", "".join(lines), {"Content-Type": "application/x-ndjson"}).status, 200)
 
 
 @viewed(f"with {MANY} timers, every page opens and no page holds more than one page of a list")

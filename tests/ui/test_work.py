@@ -6,8 +6,8 @@ import json
 import os
 import urllib.parse
 
-from dashboard import bury, dead, fill, tokens, viewed
-from e2e import await_, check, expect, folder, run
+from dashboard import LOST, bury, dead, fill, flood, tokens, viewed
+from e2e import Receiver, await_, check, expect, folder, run
 
 
 
@@ -270,6 +270,77 @@ def _(look):
         look.type("dialog[open] input[type=text]", "a new disk")
         look.confirm()
         look.find("tr[data-row]", "a new disk")
+
+
+@viewed("a page that was never opened before the server went away appears when it is back")
+def _(look):
+    look.allowed = LOST
+    with look.serve() as server:
+        fill(server, count=1)
+        look.at(server, "#/timers/demo")
+        look.link("live")
+        server.kill()
+        look.link("lost")
+        look.go("#/cluster")
+        look.find("main .error", "The server does not respond.")
+        server.start()
+        look.find("main h1", "Cluster")
+        look.row("this server")
+
+
+@viewed("one part of a page that cannot be loaded does not hide the others")
+def _(look):
+    look.allowed = ("503 (Service Unavailable)",)
+    with look.serve() as server:
+        fill(server, count=1)
+        look.at(server)
+        look.link("live")
+        look.run("""window.away = true;
+            window.fetch = ((real) => async (url, init) => (window.away && String(url).includes('/forecast')
+              ? new Response('{"detail":"another server does not respond"}', { status: 503 }) : real(url, init)))(window.fetch)""")
+        look.to("#/cluster", "Cluster")
+        look.to("#/now", "Now")
+        look.find("figure", "another server does not respond")
+        look.find(".figures", "pending")
+        look.run("window.away = false")
+        look.find("svg[aria-label^='Next hour, by minute. 0 timers']")
+
+
+@viewed("the shards of a server that does not respond are marked")
+def _(look):
+    with look.serve() as server:
+        look.at(server, "#/now")
+        look.run("""window.fetch = ((real) => async (url, init) => (String(url).endsWith('/v1/cluster') ? new Response(JSON.stringify({
+              servers: [{ address: 'a:1', version: '1', shards: 2, self: true, linked: true }, { address: 'b:1', version: '1', shards: 2, linked: false, trouble: 'refused' }],
+              shards: ['a:1', 'b:1', 'b:1', null].map((owner, shard) => ({ shard, owner }))})) : real(url, init)))(window.fetch)""")
+        look.to("#/cluster", "Cluster")
+        look.await_text("Without a server that responds: 1–3.")
+        expect(look.run("return document.querySelectorAll('.shards .nobody').length"), 3)
+
+
+@viewed("the page of a due timer says why it waits")
+def _(look):
+    with look.serve() as server:
+        receiver = Receiver()
+        host = receiver.url.split("//")[1]
+        server.post(f"/v1/hosts/{host}/pause", {"reason": "a new disk"}).must(200)
+        server.put("/v1/timers/demo/tea", {"after": "0s", "target": f"{receiver.url}/hook"}).must(201)
+        look.at(server, "#/timers/demo/tea")
+        look.await_text("The host is paused a new disk")
+        server.post("/v1/namespaces/demo/pause", {"reason": "repair"}).must(200)
+        look.open("about:blank")
+        look.at(server, "#/timers/demo/tea")
+        look.await_text("The namespace is paused repair")
+
+
+@viewed("a search goes on until it finds something")
+def _(look):
+    with look.serve() as server:
+        flood(server, 60_000)
+        look.at(server, "#/timers/demo?name_contains=order-0059999")
+        look.row("order-0059999")
+        look.at(server, "#/timers/demo?name_contains=nothing")
+        look.await_text("No timer matches the filter.")
 
 
 # --- Small screens, keys, text ----------------------------------------------------------------------------------------
