@@ -12,14 +12,15 @@ struct content {
 };
 extern struct content content;
 
-#define CONTENT_OPTIONS                                                                                              \
-    {"after", "DURATION", "due so long from now: 10m, 1h30m", .text = &content.after, .format = &cli_duration},      \
-        {"at", "TIME", "due then: 2030-01-31T09:00:00+01:00, or milliseconds since 1970", .text = &content.at,       \
-         .format = &cli_time},                                                                                       \
-        {"local", "LOCAL", "due at this local time in --zone: 2030-06-01T09:00:00", .text = &content.local},         \
-        {"zone", "ZONE", "time zone of --local, such as Europe/Berlin", .text = &content.zone},                      \
-        {"max-wait", "DURATION", "if this replaces a timer, due at the latest DURATION after the first was created", \
-         .text = &content.max_wait, .format = &cli_duration},                                                        \
+#define CONTENT_OPTIONS                                                                                         \
+    {"after", "DURATION", "due so long from now: 10m, 1h30m", .text = &content.after, .format = &cli_duration}, \
+        {"at", "TIME", "due then: 2030-01-31T09:00:00+01:00, or milliseconds since 1970", .text = &content.at,  \
+         .format = &cli_time},                                                                                  \
+        {"local", "LOCAL", "due at this local time in --zone: 2030-06-01T09:00:00", .text = &content.local},    \
+        {"zone", "ZONE", "time zone of --local, such as Europe/Berlin", .text = &content.zone},                 \
+        {"max-wait", "DURATION",                                                                                \
+         "due at the latest DURATION after it was first created, however often it is replaced",                 \
+         .text = &content.max_wait, .format = &cli_duration},                                                   \
         ATTEMPT_OPTIONS
 
 #define ATTEMPT_OPTIONS                                                                                             \
