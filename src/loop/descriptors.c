@@ -8,10 +8,10 @@
  * generation with every event. Callbacks run after all events were collected, so a descriptor may by then have been
  * removed, or closed and its number used anew: the generation no longer fits and the event is dropped.
  *
- * A program that closes a descriptor without removing it first leaves a ghost if another descriptor shares the open file
+ * A program that closes a descriptor without removing it first leaves a stale entry if another descriptor shares the open file
  * (dup, fork): the kernel goes on reporting it, under a number through which it can no longer be removed. Such an event
  * has a generation that was dead before it was collected. The only cure is to start a new epoll instance with what is in
- * the table; it happens as soon as a ghost is seen, for it would keep the loop from sleeping.
+ * the table; it happens as soon as a stale entry is seen, for it would keep the loop from sleeping.
  */
 
 #include <assert.h>
@@ -211,8 +211,8 @@ int fl__loop_poller_after_fork(fl_loop *loop)
     return 0;
 }
 
-/* If the kernel has no room for a new instance, the ghosts stay until it has. */
-static void banish_ghosts(fl_loop *loop)
+/* If the kernel has no room for a new instance, the stale entries stay until it has. */
+static void replace_instance(fl_loop *loop)
 {
     assert(loop->poller.epoll_fd >= 0);
     struct poller *poller = &loop->poller;
@@ -263,16 +263,16 @@ int fl__loop_poller_poll(fl_loop *loop, int64_t timeout_ns)
     int n = wait_for_events(loop, timeout_ns);
     if (n < 0)
         return errno == EINTR ? 0 : FL_SYSTEM;
-    bool ghosts = false;
+    bool stale = false;
     for (int i = 0; i < n; i++) {
         const struct epoll_event *event = &poller->ready[i];
         bool known = watch_of_event(poller, event);
         if (known && poller->ready_count < loop->budget) /* the rest is found again */
             poller->ready[poller->ready_count++] = *event;
-        ghosts = ghosts || (!known && event->data.u64 >> 32 != 0);
+        stale = stale || (!known && event->data.u64 >> 32 != 0);
     }
-    if (ghosts)
-        banish_ghosts(loop);
+    if (stale)
+        replace_instance(loop);
     return 0;
 }
 

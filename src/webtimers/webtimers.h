@@ -8,7 +8,7 @@
  *     webtimers.c  the rules of browsers: delays, nesting, order
  *     table.c      the timers of a set, by their IDs
  *
- * The table.  * IDs count up and begin again at 1 after 2^31 - 1, so that a stale ID means nothing for as long as possible. The index is
+ * The table. IDs count up and begin again at 1 after 2^31 - 1, so that a stale ID means nothing for as long as possible. The index is
  * an array of a power of two of pointers, and a timer stands at its ID modulo that length: there is no hashing and no
  * probing, because an ID whose place is taken by an older timer is passed over and never given. The array is doubled when
  * it is three quarters full; two IDs that differ in their low bits still do when one more bit counts. Passing over costs
