@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `foliot export`: timers and schedules as lines of JSON, each of which is an operation of POST /v1/batch that creates it again.
+ * In front of them are lines with the settings and pauses of namespaces and hosts, which only `foliot import` understands.
  *
  * IDs, creation times and counts belong to the store they are in, so they are left out. */
 
@@ -27,6 +28,25 @@ static bool is_of_the_store(struct json key)
 {
     return json_is(key, "id") || json_is(key, "created") || json_is(key, "attempt") || json_is(key, "replaced") ||
            json_is(key, "schedule") || json_is(key, "occurrence");
+}
+
+static bool is_of_the_store_or_due(struct json key)
+{
+    return is_of_the_store(key) || json_is(key, "due") || json_is(key, "local") || json_is(key, "zone");
+}
+
+/* A timer in civil time is exported as such. */
+static bool put_civil(struct out *line, struct json timer)
+{
+    struct json local, zone;
+    if (!json_get(timer, "local", &local) || !json_get(timer, "zone", &zone))
+        return false;
+    out_text(line, ",\"due\":{\"local\":");
+    put_json_line(line, local);
+    out_text(line, ",\"zone\":");
+    put_json_line(line, zone);
+    out_text(line, "}");
+    return true;
 }
 
 static bool is_of_the_schedule(struct json key)
@@ -64,7 +84,8 @@ static int take(void *arg, struct json timer)
     struct exporting *exporting = arg;
     out_clear(&exporting->line);
     out_text(&exporting->line, "{\"op\":\"create\"");
-    put_members(&exporting->line, timer, is_of_the_store);
+    bool civil = put_civil(&exporting->line, timer);
+    put_members(&exporting->line, timer, civil ? is_of_the_store_or_due : is_of_the_store);
     return write_line(exporting);
 }
 
@@ -117,6 +138,88 @@ static int export_one(struct exporting *exporting, const char *ns)
     return status;
 }
 
+/* --- Settings and pauses ------------------------------------------------------------------------------------------ */
+
+static bool is_written_only(struct json key)
+{
+    return json_is(key, "secret_count");
+}
+
+static bool is_since(struct json key)
+{
+    return json_is(key, "since");
+}
+
+/* A member that is an object, without some of its members. Nothing if there is no such member, or nothing is left. */
+static bool put_part(struct out *line, struct json object, const char *key, bool (*is_left_out)(struct json key),
+                     bool even_empty)
+{
+    struct out members = {0};
+    struct json part;
+    bool found = json_get(object, key, &part) && part.kind == JSON_OBJECT;
+    if (found)
+        put_members(&members, part, is_left_out);
+    found = found && (members.size > 0 || even_empty);
+    if (found) {
+        out_key(line, key);
+        out_text(line, "{");
+        if (members.size > 0)
+            out_put(line, members.data + 1, members.size - 1); /* without the comma */
+        out_text(line, "}");
+    }
+    line->failed |= members.failed;
+    out_free(&members);
+    return found;
+}
+
+/* A line for the settings and the pause of a namespace, or for the pause of a host. */
+static int write_settings(struct exporting *exporting, const char *what, struct json name, struct json row)
+{
+    struct out *line = &exporting->line;
+    out_clear(line);
+    out_format(line, "{\"op\":\"%s\",\"%s\":", what, what);
+    put_json_line(line, name);
+    bool any = put_part(line, row, "settings", is_written_only, false);
+    any = put_part(line, row, "paused", is_since, true) || any;
+    if (!any)
+        return CLI_OK;
+    exporting->count--; /* it is no timer */
+    return write_line(exporting);
+}
+
+static int take_host(void *arg, struct json host)
+{
+    struct json name;
+    return json_get(host, "host", &name) ? write_settings(arg, "host", name, host) : CLI_OK;
+}
+
+/* Only a token that may read all namespaces sees hosts. */
+static int export_hosts(struct exporting *exporting)
+{
+    struct out path = {0};
+    out_text(&path, "/v1/hosts");
+    struct pages pages = {.path = &path, .member = "hosts", .timer = take_host, .arg = exporting};
+    exporting->client->quiet = true;
+    int status = pages_follow(exporting->client, &pages);
+    exporting->client->quiet = false;
+    out_free(&path);
+    return status == CLI_REFUSED ? CLI_OK : status;
+}
+
+static void warn_of_secrets(const struct exporting *exporting, struct json space, struct json ns)
+{
+    struct json settings, secrets;
+    struct out name = {0};
+    if (!json_get(space, "settings", &settings) || !json_get(settings, "secret_count", &secrets) ||
+        (secrets.text.size == 1 && *(const char *)secrets.text.data == '0'))
+        return;
+    put_shown(&name, ns);
+    client_say(exporting->client, 0,
+               "the secrets of namespace %.*s are not exported; set them again with 'foliot namespace set --secret'",
+               (int)name.size, name.data ? name.data : "");
+    out_free(&name);
+}
+
 static int note_space(void *arg, struct json space)
 {
     struct exporting *exporting = arg;
@@ -124,6 +227,10 @@ static int note_space(void *arg, struct json space)
     int64_t count = 0;
     if (!json_get(space, "namespace", &ns) || (only && !json_is(ns, only)))
         return CLI_OK;
+    warn_of_secrets(exporting, space, ns);
+    int status = write_settings(exporting, "namespace", ns, space);
+    if (status != CLI_OK)
+        return status;
     put_string(&exporting->spaces, ns);
     out_put(&exporting->spaces, "", 1);
     if (json_get(space, "pending", &pending) && json_integer(pending, &count) && count > 0)
@@ -152,6 +259,8 @@ static int export_all(struct exporting *exporting)
     int status = pages_follow(exporting->client, &pages);
     if (status == CLI_OK && exporting->spaces.failed)
         status = client_no_memory(exporting->client);
+    if (status == CLI_OK && !only)
+        status = export_hosts(exporting);
     if (status == CLI_OK)
         status = export_spaces(exporting);
     out_free(&exporting->line);
@@ -189,12 +298,14 @@ static const struct cli_argument arguments[] = {{"NAMESPACE", "export only this 
 
 const struct cli_command export_command = {
     .name = "export",
-    .summary = "writes timers and schedules as lines of JSON, for 'foliot import'",
+    .summary = "writes timers, schedules and settings as lines of JSON, for 'foliot import'",
     .options = options,
     .arguments = arguments,
     .notes =
         "A line contains the name, due time, payload, headers, target, retry policy and timeout of a timer, or the\n"
-        "fields of a schedule. IDs, dead letters and settings of namespaces are not exported. A timer without a name\n"
-        "gets a new ID when it is imported. Line breaks between the parts of a payload become spaces.",
+        "fields of a schedule. The first lines contain settings and pauses. IDs, secrets, dead letters and history "
+        "are\n"
+        "not exported. A timer without a name gets a new ID when it is imported. Line breaks between the parts of a\n"
+        "payload become spaces.",
     .run = run,
 };

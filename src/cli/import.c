@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* `foliot import`: lines of JSON, as 'foliot export' and 'foliot list --json' write them, through POST /v1/batch.
+/* `foliot import`: lines of JSON, as 'foliot export' and 'foliot list --json' write them, through POST /v1/batch. Lines with
+ * settings and pauses are requests of their own, which another client sends meanwhile.
  *
  * It is one request whose answers come while it is still being sent: the n-th answer is for the n-th record, so nothing has
  * to be remembered of what was sent, and it does not matter how long it is. */
@@ -28,6 +29,9 @@ struct importing {
     bool broken;       /* the file could not be read */
     struct out line;   /* of the answer, while it is not complete */
     uint64_t read, sent, done, failed;
+    struct client beside; /* for settings */
+    bool is_open;
+    uint64_t applied; /* lines with settings or pauses */
     struct progress progress;
 };
 
@@ -91,6 +95,62 @@ static void put_record(struct out *out, fl_bytes text)
     out_text(out, "}\n");
 }
 
+/* A request that is made of a member of the line. */
+static int apply(struct importing *importing, const struct out *path, const char *method, struct json value)
+{
+    struct out body = {0}, answer = {0};
+    out_put(&body, value.text.data, value.text.size);
+    int status = body.failed ? client_no_memory(importing->client)
+                             : client_call(&importing->beside, method, path, &body, &answer);
+    out_free(&body);
+    out_free(&answer);
+    return status;
+}
+
+/* The line is {"op":"namespace","namespace":…,"settings":…,"paused":…} or {"op":"host","host":…,"paused":…}. */
+static int apply_all(struct importing *importing, const char *kind, struct json object)
+{
+    struct json name, part;
+    struct out text = {0}, path = {0};
+    const char *begin = kind[0] == 'h' ? "/v1/hosts" : "/v1/namespaces";
+    int status = CLI_OK;
+    if (!importing->is_open)
+        status = client_prepare(&importing->beside, &import_command);
+    importing->is_open = status == CLI_OK;
+    if (json_get(object, kind, &name) && name.kind == JSON_STRING)
+        put_string(&text, name);
+    else if (status == CLI_OK)
+        status = client_say(importing->client, CLI_FAILED, "a line with the op %s has no %s", kind, kind);
+    if (status == CLI_OK && json_get(object, "settings", &part)) {
+        put_path(&path, begin, text.data, NULL);
+        status = apply(importing, &path, "PUT", part);
+    }
+    out_clear(&path);
+    if (status == CLI_OK && json_get(object, "paused", &part)) {
+        put_path(&path, begin, text.data, "pause", NULL);
+        status = apply(importing, &path, "POST", part);
+    }
+    out_free(&text);
+    out_free(&path);
+    return status;
+}
+
+/* Whether the line has settings or a pause; then they are set. */
+static bool take_settings(struct importing *importing, fl_bytes text)
+{
+    struct json object, op;
+    size_t at;
+    const char *why;
+    if (json_parse(text, &object, &at, &why) < 0 || !json_get(object, "op", &op))
+        return false;
+    const char *kind = json_is(op, "namespace") ? "namespace" : json_is(op, "host") ? "host" : NULL;
+    if (!kind)
+        return false;
+    importing->applied++;
+    importing->failed += apply_all(importing, kind, object) != CLI_OK;
+    return true;
+}
+
 /* The next record that is not empty; false: that was all. */
 static bool next_record(struct importing *importing)
 {
@@ -101,7 +161,7 @@ static bool next_record(struct importing *importing)
         importing->read += (uint64_t)size;
         while (size > 0 && strchr(" \t\r\n", importing->text[size - 1]) && importing->text[size - 1])
             size--;
-        if (size == 0)
+        if (size == 0 || take_settings(importing, (fl_bytes){importing->text, (size_t)size}))
             continue;
         put_record(&importing->record, (fl_bytes){importing->text, (size_t)size});
         importing->sent++;
@@ -138,7 +198,7 @@ static void take_answer(struct importing *importing, fl_bytes text)
         return;
     if (importing->failed++ < COMPLAINTS) {
         char about[40];
-        snprintf(about, sizeof about, "record %" PRIu64 ": ", importing->done);
+        snprintf(about, sizeof about, "record %" PRIu64 ": ", importing->done + importing->applied);
         progress_end(&importing->progress);
         if (json_parse(text, &answer, &at, &why) == 0 && json_get(answer, "problem", &problem))
             client_explain(importing->client, about, problem);
@@ -167,7 +227,7 @@ static bool take(void *arg, fl_bytes piece)
 static int judge(struct importing *importing, int status)
 {
     struct client *client = importing->client;
-    uint64_t good = importing->done - importing->failed;
+    uint64_t good = importing->done + importing->applied - importing->failed;
     if (importing->record.failed || importing->line.failed)
         status = client_no_memory(client);
     if (importing->broken)
@@ -196,6 +256,8 @@ static int import(struct client *client, FILE *from)
     int status = client_send(client, &request, NULL);
     progress_end(&importing.progress);
     status = judge(&importing, status);
+    if (importing.is_open)
+        client_close(&importing.beside);
     free(importing.text);
     out_free(&importing.record);
     out_free(&importing.line);
@@ -226,10 +288,10 @@ static const struct cli_argument arguments[] = {
 
 const struct cli_command import_command = {
     .name = "import",
-    .summary = "creates timers and schedules from lines of JSON, as 'foliot export' writes them",
+    .summary = "creates timers, schedules and settings from lines of JSON, as 'foliot export' writes them",
     .arguments = arguments,
-    .notes =
-        "A timer or schedule replaces an existing one with the same name. import ignores IDs in the lines: timers\n"
-        "without a name get new IDs.",
+    .notes = "A timer or schedule replaces an existing one with the same name, and settings replace those of the "
+             "namespace,\n"
+             "except secrets. import ignores IDs in the lines: timers without a name get new IDs.",
     .run = run,
 };

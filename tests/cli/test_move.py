@@ -93,6 +93,39 @@ def _():
         expect(sorted(map(json.dumps, (json.loads(line) for line in again.splitlines()))), mine)
 
 
+@test("settings, pauses, schedules and civil times move, too; secrets do not, and export says so")
+def _():
+    secret = "whsec_" + base64.b64encode(b"s" * 32).decode()
+    settings = {"max_rate": 7, "spread": "3s", "skip_older": "1h", "history": {"keep": "7d", "only": "all", "body": 99},
+                "retry": {"max_attempts": 3, "initial": "2s", "multiplier": 1.5, "max_interval": "5m", "max_age": "2d"}}
+    with serve() as source, serve() as target:
+        source.put("/v1/namespaces/set%20%C3%BC", {**settings, "secrets": [secret]}).must(200)
+        source.post("/v1/namespaces/set%20%C3%BC/pause", {"reason": "repair", "until": "2999-01-01T00:00:00Z"}).must(200)
+        source.post("/v1/namespaces/only/pause").must(200)
+        source.post("/v1/hosts/example.com:443/pause", {"reason": "slow"}).must(200)
+        source.put("/v1/timers/set%20%C3%BC/civil", {"due": {"local": "2031-06-01T09:00:00", "zone": "Europe/Berlin"}, "max_wait": "3650d"}).must(201)
+        source.put("/v1/schedules/set%20%C3%BC/s", {"cron": "0 9 * * MON", "zone": "Europe/Berlin", "paused": True, "payload": [1],
+                                             "missed": "skip", "overlap": "queue", "except": ["2030-01-07"]}).must(201)
+        lines = Command(source.url)("export").must(err="the secrets of namespace set ü are not exported")
+        civil = next(json.loads(line) for line in lines.splitlines() if '"civil"' in line)
+        expect(civil["due"], {"local": "2031-06-01T09:00:00", "zone": "Europe/Berlin"})
+        check(all(answer["ok"] for answer in target.batch([line for line in lines.splitlines() if "2031" in line or "cron" in line])),
+              "lines of timers and schedules can be sent as they are")
+        Command(target.url)("import", stdin=lines).must(out=r"\A5 imported, 0 refused\n\Z")
+        for path in ("/v1/namespaces/set%20%C3%BC", "/v1/namespaces/only", "/v1/timers/set%20%C3%BC/civil", "/v1/schedules/set%20%C3%BC/s"):
+            before, after = source.get(path).must(200), target.get(path).must(200)
+            for one in (before, after):
+                one.get("paused") and one["paused"] is not True and one["paused"].pop("since")
+                one.get("settings", {}).pop("secret_count", 0)
+                for key in ("id", "created"):
+                    one.pop(key, 0)
+            expect(after, before, path)
+        expect(target.get("/v1/hosts").must(200)["hosts"][0]["paused"]["reason"], "slow")
+        check("paused" in Command(source.url)("export", "only").must(), "those of one namespace")
+        Command(target.url)("import", stdin='{"op":"namespace","namespace":"x","settings":{"frob":1}}\n').must(
+            1, out=r"\A0 imported, 1 refused\n\Z", err="frob")
+
+
 @test("more namespaces than a page has are all listed and exported")
 def _():
     with serve() as server:
