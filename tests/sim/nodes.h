@@ -58,6 +58,8 @@ struct plan {
     int64_t since_us;   /* and was acknowledged: from then on, all that it promises comes */
     int64_t gone_us;    /* it was deleted; 0: it was not */
     int64_t touched_us; /* monotonic: the last change */
+    int64_t put_us[2];  /* when it was last put: asked for, acknowledged */
+    uint64_t count;     /* of occurrences since it was put; 0: no limit */
     enum schedule_missed missed;
     enum schedule_overlap overlap;
     const struct rule *writing;     /* a change may give it this one */

@@ -88,6 +88,14 @@ static bool goes_on(const struct entry *e)
            e->fate != FATE_VAGUE && e->attempt < e->most;
 }
 
+static uint64_t occurrences_after(const struct nodes *w, const struct plan *plan, int64_t at_us)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < w->entry_count; i++)
+        count += w->entries[i].plan == plan && w->entries[i].due_us > at_us;
+    return count;
+}
+
 /* The overlap policy looks at the latest occurrences only. */
 static bool is_among_latest(const struct plan *plan, const struct entry *e, int64_t before_us)
 {
@@ -110,6 +118,8 @@ void schedules_made(struct host *host, const fl_durable *timer)
         ledger_check_pause(host, made);
     if (plan->busy || plan->vague)
         return;
+    if (plan->count > 0 && occurrences_after(w, plan, plan->put_us[1] + w->skew_us) > plan->count)
+        nodes_fail(w, "%s occurs more than %" PRIu64 " times", plan->name, plan->count);
     if (plan->paused)
         nodes_fail(w, "%s occurs while it is paused", plan->name);
     if (plan->overlap != OVERLAP_QUEUE /* one that was queued comes */ && made->due_us <= plan->asked_us - w->skew_us)
@@ -136,6 +146,8 @@ static void close_plan(struct nodes *w, const struct plan *plan)
     const struct rule *rule = plan->rule_count > 0 ? plan->rules[plan->rule_count - 1] : NULL;
     if (!plan->there || plan->busy || plan->vague || plan->gone_us > 0 || plan->overlap != OVERLAP_ALLOW)
         return;
+    if (plan->count > 0 && occurrences_after(w, plan, plan->put_us[0] - w->skew_us) >= plan->count)
+        return; /* it is finished */
     for (; rule_next(rule, from_us, &found); from_us = last_us = found.at_us)
         if (is_strict(w, plan) && !find(w, plan, found.at_us))
             nodes_fail(w, "the occurrence of %s at %" PRId64 " ms was lost", plan->name, ms_of(found.at_us));
@@ -253,6 +265,9 @@ static void changed(struct nodes *w, struct plan *plan, const struct plan_ask *a
     plan->there = true;
     if (ask->change != PLAN_PUT)
         return;
+    plan->count = ask->wanted.count;
+    plan->put_us[0] = ask->asked_us;
+    plan->put_us[1] = nodes_wall_us(w);
     plan->missed = ask->wanted.missed;
     plan->overlap = ask->wanted.overlap;
 }
@@ -307,6 +322,7 @@ static struct schedule next_state(struct plan_ask *ask, int64_t now_us)
         s.name = bytes_of(ask->plan->name);
         s.cron = ask->wanted.cron;
         s.every_us = ask->wanted.every_us;
+        s.count = ask->wanted.count;
         s.has_end = true;
         s.end_us = ask->wanted.end_us;
         s.missed = ask->wanted.missed;
@@ -396,6 +412,8 @@ static void put(struct nodes *w, struct plan *plan)
         wanted.cron = bytes_of(rules[below(&w->luck, sizeof rules / sizeof *rules)]);
     /* That one is queued may be forgotten in a crash: then the schedule looks again after a minute. */
     int64_t end_us = wanted.end_us + (wanted.overlap == OVERLAP_QUEUE ? 61 * SECOND : 0);
+    if (w->nature.edits && chance(&w->luck, 30))
+        wanted.count = 1 + below(&w->luck, 10);
     w->plans_end_us = end_us > w->plans_end_us ? end_us : w->plans_end_us;
     begin(w, plan, PLAN_PUT, &wanted);
 }
