@@ -6,7 +6,8 @@ stopped until others have taken over, and woken; with the ledger of ledger.py, a
   - requests to a server that lives succeed, but for 503 while the shard is that of a server that is dead or asleep, which is
     over ALLOWED_S after the blow, and is never so for a shard whose owner lives;
   - who has leased a timer has it alone, and may acknowledge it, until a blow or a move of its shard;
-  - what is counted is right, but for what happened in the seconds before a blow.
+  - what is counted is right, but for what happened in the seconds before a blow;
+  - each occurrence of a schedule comes, as one timer (ticks.py).
 
 FOLIOT_ROUNDS says how often somebody is killed, and somebody stopped.
 """
@@ -19,6 +20,7 @@ import time
 from e2e import Skip, await_, check, comment, expect, run, test
 from ledger import LEASE_US, SEED, SLACK_US, Ledger, again, early, late_cancels, late_moves, now_us, parse_us
 from members import Cluster, shard_of
+from ticks import NAMESPACE, Ticks
 
 ROUNDS = int(os.environ.get("FOLIOT_ROUNDS", "3"))
 LEASE_S = 1
@@ -194,6 +196,14 @@ class Chaos(Ledger):
 chaos = None
 
 
+def end_ticks(ticks):
+    """Schedules that went on all the time; nothing is left of them."""
+    ticks.end()
+    ticks.check_occurrences()
+    await_(lambda: getattr(ticks.ask("DELETE", f"/v1/namespaces/{NAMESPACE}?all=true"), "status", 0) in (204, 404),
+           "their namespace is removed")
+
+
 @test(f"three servers, killed and stopped {ROUNDS} times each, and every timer that was acknowledged fires")
 def _():
     global chaos
@@ -203,8 +213,11 @@ def _():
     with cluster as members:
         made = Chaos(members)
         made.make_probes()
+        ticks = Ticks(lambda *request: Ledger.ask(made, *request), made.luck)
+        ticks.begin()
         made.begin(made.probe)
         made.run(made.torment)
+        end_ticks(ticks)
         chaos = made
         made.settle(cluster)
     comment(f"{made.asked} probes, of {len(made.timers)} timers")
