@@ -24,6 +24,9 @@ int filter_read(struct call *call, struct filter *filter, fl_listing *listing)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (call_query(call, texts[i].name, texts[i].room, texts[i].size, texts[i].to) < 0)
             return -1;
+    if (listing->schedule.data && listing->schedule.size == 0)
+        return problem_set(&call->problem, 400, "invalid-field", "schedule",
+                           "schedule must be a name of 1 to 255 bytes");
     int given = call_query(call, "host", filter->host_room, sizeof filter->host_room, &filter->host);
     filter->by_host = given > 0;
     return given < 0 ? -1 : 0;

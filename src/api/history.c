@@ -198,6 +198,8 @@ static int read_filter(struct call *call, struct past *past, struct shard **ret_
     int schedule = call_query(call, "schedule", past->schedule_room, FL_STORE_NAME_MAX, &past->schedule);
     if (name < 0 || schedule < 0)
         return -1;
+    if ((name > 0 && past->name.size == 0) || (schedule > 0 && past->schedule.size == 0))
+        return bad(call, name > 0 && past->name.size == 0 ? "name" : "schedule", "a name of 1 to 255 bytes");
     *ret_shard = by_id                     ? by_id
                  : past->name.size > 0     ? shard_of_name(node, call->ns, past->name)
                  : past->schedule.size > 0 ? shard_of_name(node, schedule_ns(call->ns, room), past->schedule)

@@ -101,6 +101,13 @@ def _():
         expect([timer["name"] for timer in one.timers("many", name_contains="needle")], ["needle"])
 
 
+@test("an exact filter that is empty is refused: it must not let everything through")
+def _():
+    for path, field in (("/v1/history/a", "name"), ("/v1/history/a", "schedule"), ("/v1/timers/a", "schedule"), ("/v1/dead/a", "schedule"),
+                        ("/v1/history/a", "id"), ("/v1/history/a", "result")):
+        problem(server.get(f"{path}?{field}="), 400, "invalid-field", field)
+
+
 @test("every operation refuses an unknown parameter, and names those that it knows")
 def _():
     with open(os.path.join(SOURCE, "src", "api", "openapi.json"), encoding="utf-8") as file:
