@@ -169,9 +169,10 @@ bool fl_loop_next_ns(fl_loop *loop, uint64_t *ret_ns);
  *         fl_loop_run_once(loop, false);
  *     }
  *
- * Call it before each wait, after the last change of a timer. The number stays the same until the loop is freed or
- * fl_loop_after_fork() is called. The descriptor is the loop's: do not read it and do not close it. A clock with
- * `wait_until` does not make the descriptor readable when a timer becomes due: ask fl_loop_next_ns().
+ * Call it before each wait: timers, immediates, microtasks and close callbacks that are added or moved after the call do not
+ * make the descriptor readable. The number stays the same until the loop is freed or fl_loop_after_fork() is called. The
+ * descriptor is the loop's: do not read it and do not close it. A clock with `wait_until` does not make the descriptor
+ * readable when a timer becomes due: ask fl_loop_next_ns().
  * Returns 0; FL_BUSY from a callback of the loop; FL_CAPACITY_EXCEEDED if there are too many descriptors; FL_NO_MEMORY. */
 int fl_loop_poll_fd(fl_loop *loop, int *ret_fd);
 
