@@ -36,7 +36,7 @@ static int read_rate(struct json value, uint32_t *ret, struct problem *problem)
     int64_t rate = 0;
     if (value.kind != JSON_NULL &&
         (value.kind != JSON_NUMBER || !json_integer(value, &rate) || rate < 1 || rate > 1000000))
-        return bad(problem, "max_rate", "deliveries per second, from 1 to 1000000, or null");
+        return bad(problem, "max_rate", "a whole number of webhooks per second, from 1 to 1000000, or null");
     *ret = (uint32_t)rate;
     return 0;
 }

@@ -2,6 +2,7 @@
 /* `foliot pause` and `foliot resume`: nothing in a namespace, or to a host, begins while it is paused. */
 
 #include "cli/ask.h"
+#include "cli/content.h"
 
 static const char *ns, *host, *reason, *until;
 static bool as_json, skip;
@@ -14,10 +15,8 @@ static int put_pause(const struct client *client, struct out *body)
         out_key(body, "reason");
         out_string(body, bytes_of(reason));
     }
-    if (until) {
-        out_key(body, "until");
-        out_string(body, bytes_of(until));
-    }
+    if (until)
+        put_time(body, "until", until);
     out_text(body, "}");
     return CLI_OK;
 }
@@ -59,7 +58,8 @@ static int run_resume(void)
 static const struct cli_option pause_options[] = {
     HOST_OPTION,
     {"reason", "TEXT", "why; shown with the namespace or host", .text = &reason},
-    {"until", "TIME", "resume at TIME, such as 2030-01-31T09:00:00Z; default: until foliot resume", .text = &until},
+    {"until", "TIME", "resume at TIME, such as 2030-01-31T09:00:00Z; default: until foliot resume", .text = &until,
+     .format = &cli_time},
     {"json", "", "print JSON", .flag = &as_json},
     {0},
 };

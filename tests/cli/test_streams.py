@@ -196,6 +196,9 @@ def _():
     expect((row[1], row[5]), ("0", "-"))
     check(row[7].endswith(",reason=repair"), row)
     foliot("resume", "--host", "example.com:443").must()
+    foliot("pause", "--host", "example.com:443", "--until", "32503680000000").must(out="^paused +.*until=3000-01-01T00:00:00Z$")
+    foliot("pause", "--host", "example.com:443", "--until", "soon").must(2, err="invalid value 'soon' for --until")
+    foliot("resume", "--host", "example.com:443").must()
 
 
 # --- stats and bench --------------------------------------------------------------------------------------------------
