@@ -170,12 +170,14 @@ static void unwatch_claim(struct shard *shard)
     atomic_store(&shard->good_until_ns, 0);
 }
 
-/* A shard that serves is hindered until its claim was renewed after the trouble. On a full disk it still fires timers,
- * and refuses only new ones. */
+/* A shard that serves is hindered until its claim was renewed after the trouble: not by a full disk, on which it still fires
+ * timers, and not by the refusal of a single request. */
 static bool is_hindrance(const struct shard *shard, int result)
 {
-    return shard->state == SHARD_CLAIMING || shard->state == SHARD_LOADING || shard->state == SHARD_LAPSED ||
-           (shard->state == SHARD_SERVING && result != FL_STORE_FULL);
+    if (shard->state != SHARD_SERVING)
+        return shard->state == SHARD_CLAIMING || shard->state == SHARD_LOADING || shard->state == SHARD_LAPSED;
+    return result == FL_STORE_UNAVAILABLE || result == FL_OUTCOME_UNKNOWN || result == FL_STORE_READ_ONLY ||
+           result == FL_STORE_CORRUPT || result == FL_SYSTEM;
 }
 
 static void tell_trouble(struct shard *shard, int result, const char *message)
