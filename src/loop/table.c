@@ -116,38 +116,30 @@ static int find_room(struct loop_table *t)
     return start_over(t) ? 0 : FL_CAPACITY_EXCEEDED;
 }
 
-/* Takes a free slot of the chunk, or 0. */
-static uint32_t chunk_pop(struct loop_chunk *chunk)
+/* The first slot of the chunk is worn: it is in no list from now on. */
+static void drop_worn(struct loop_table *t)
 {
-    uint32_t slot = chunk->free;
-    if (slot)
-        chunk->free = chunk_entry(chunk, slot).record->next_free;
-    else if (chunk->next < chunk->end)
-        slot = chunk->next++;
-    return slot;
+    struct loop_entry e = chunk_entry(t->from, chunk_first(t->from));
+    uint32_t *begin = &t->span[t->from - t->chunk].begin;
+    assert(*e.tag >= t->worn_tag);
+    chunk_pop(t->from, e);
+    *begin += e.slot == *begin;
 }
 
 int fl__loop_table_take(struct loop_table *t, enum loop_record_state state, struct loop_entry *ret)
 {
-    if (t->live == t->limit)
-        return FL_CAPACITY_EXCEEDED;
-    for (;;) {
-        struct loop_chunk *chunk = t->from;
-        uint32_t slot = chunk_pop(chunk);
-        if (!slot) {
-            int r = find_room(t);
-            if (r < 0)
-                return r;
+    while (!table_try_take(t, state, ret)) {
+        if (t->live == t->limit)
+            return FL_CAPACITY_EXCEEDED;
+        if (chunk_first(t->from) != t->from->end) {
+            drop_worn(t);
             continue;
         }
-        *ret = chunk_entry(chunk, slot);
-        if (*ret->tag < t->worn_tag) {
-            table_begin_life(t, *ret, state);
-            return 0;
-        }
-        uint32_t *begin = &t->span[chunk - t->chunk].begin;
-        *begin += slot == *begin; /* it is worn: it is in no list from now on */
+        int r = find_room(t);
+        if (r < 0)
+            return r;
     }
+    return 0;
 }
 
 static uint32_t at_least(uint32_t a, uint32_t b)

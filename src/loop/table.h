@@ -254,30 +254,35 @@ static inline bool table_find(const struct loop_table *t, fl_timer_id id, struct
     return *ret->tag >> TAG_GENERATION_SHIFT == id >> TABLE_SLOT_BITS && entry_state(*ret) >= STATE_WAITING;
 }
 
-/* The record of a slot that was popped begins a new generation. */
-static inline void table_begin_life(struct loop_table *t, struct loop_entry e, enum loop_record_state state)
+/* The slot that the chunk gives out next; `end` if it has none. */
+static inline uint32_t chunk_first(const struct loop_chunk *chunk)
 {
-    fl__assert_debug(entry_state(e) == STATE_FREE && !fl_node_is_waiting(&e.record->node));
-    *e.tag = ((*e.tag | TAG_NOT_GENERATION) + 1) | state;
-    e.chunk->live++;
-    t->live++;
+    return chunk->free ? chunk->free : chunk->next;
+}
+
+/* Removes that slot. */
+static inline void chunk_pop(struct loop_chunk *chunk, struct loop_entry first)
+{
+    if (first.slot == chunk->free)
+        chunk->free = first.record->next_free;
+    else
+        chunk->next++;
 }
 
 /* As fl__loop_table_take(), but only where it is quick. */
 static inline bool table_try_take(struct loop_table *t, enum loop_record_state state, struct loop_entry *ret)
 {
     struct loop_chunk *chunk = t->from;
-    uint32_t slot = chunk->free ? chunk->free : chunk->next;
-    if (__builtin_expect(slot == chunk->end || t->live == t->limit, 0))
+    if (__builtin_expect(chunk_first(chunk) == chunk->end || t->live == t->limit, 0))
         return false;
-    *ret = chunk_entry(chunk, slot);
+    *ret = chunk_entry(chunk, chunk_first(chunk));
     if (__builtin_expect(*ret->tag >= t->worn_tag, 0))
         return false;
-    if (slot == chunk->free)
-        chunk->free = ret->record->next_free;
-    else
-        chunk->next++;
-    table_begin_life(t, *ret, state);
+    fl__assert_debug(entry_state(*ret) == STATE_FREE && !fl_node_is_waiting(&ret->record->node));
+    chunk_pop(chunk, *ret);
+    *ret->tag = ((*ret->tag | TAG_NOT_GENERATION) + 1) | state;
+    chunk->live++;
+    t->live++;
     return true;
 }
 
