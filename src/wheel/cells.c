@@ -82,20 +82,20 @@ static struct cell *take_memory(struct cells *s, uint32_t number)
 static void give_memory(struct cells *s, uint32_t number)
 {
     struct cell_chunk *chunk = &s->chunks[number];
-    s->capacity -= chunk->capacity;
+    uint32_t capacity = fl__chunk_capacity(chunk);
+    s->capacity -= capacity;
     if (s->blocks && chunk->state == CHUNK_OPEN) {
         give_to_block(s, number);
         return;
     }
-    s->bytes -= chunk->capacity * sizeof(struct cell);
+    s->bytes -= capacity * sizeof(struct cell);
     fl__release(chunk->cells);
 }
 
-static void set_memory(struct cells *s, struct cell_chunk *chunk, struct cell *cells, uint32_t capacity)
+static void set_memory(struct cells *s, struct cell_chunk *chunk, struct cell *cells)
 {
     chunk->cells = cells;
-    chunk->capacity = capacity & (2 * CHUNK_CELLS - 1);
-    s->capacity += capacity;
+    s->capacity += fl__chunk_capacity(chunk);
 }
 
 /* ---- Chunks ---- */
@@ -103,7 +103,7 @@ static void set_memory(struct cells *s, struct cell_chunk *chunk, struct cell *c
 /* Makes room for another chunk in the array. */
 static int grow_array(struct cells *s)
 {
-    if (s->count == NO_CHUNK)
+    if (s->count == UNLISTED)
         return FL_CAPACITY_EXCEEDED;
     if (s->count < s->room)
         return 0;
@@ -129,15 +129,14 @@ static int open_chunk(struct cells *s)
         return FL_NO_MEMORY;
     struct cell_chunk *chunk = &s->chunks[number];
     if (number == s->count) {
-        *chunk = (struct cell_chunk){.generation = s->generation & (GENERATION_END - 1)};
+        *chunk = (struct cell_chunk){.generation = s->generation & (GENERATION_END - 1), .link = UNLISTED};
         s->count++;
     } else {
-        s->absent = chunk->next;
+        s->absent = fl__chunk_next(chunk);
     }
     chunk->state = CHUNK_OPEN;
     chunk->mask = UINT64_MAX;
-    chunk->is_listed = true;
-    set_memory(s, chunk, cells, CHUNK_CELLS);
+    set_memory(s, chunk, cells);
     fl__cells_link(s, &s->with_room, number);
     return 0;
 }
@@ -150,8 +149,8 @@ int fl__cells_make_room(struct cells *s)
         struct cell_chunk *chunk = &s->chunks[number];
         if (chunk->state == CHUNK_OPEN && chunk->mask != 0)
             return 0;
-        s->with_room = chunk->next;
-        chunk->is_listed = false;
+        s->with_room = fl__chunk_next(chunk);
+        fl__chunk_set_next(chunk, UNLISTED);
         if (chunk->state == CHUNK_ABSENT)
             fl__cells_link(s, &s->absent, number);
     }
@@ -185,11 +184,11 @@ static void close_chunk(struct cells *s, uint32_t number)
     give_memory(s, number);
     chunk->cells = NULL;
     chunk->mask = chunk->valid = 0;
-    chunk->capacity = chunk->taken = 0;
+    chunk->link = fl__chunk_next(chunk);
     chunk->state = is_usable ? CHUNK_ABSENT : CHUNK_RETIRED;
     if (is_usable)
         set_generation(chunk, generation);
-    if (is_usable && !chunk->is_listed)
+    if (is_usable && fl__chunk_next(chunk) == UNLISTED)
         fl__cells_link(s, &s->absent, number);
 }
 
@@ -197,10 +196,10 @@ static void close_chunk(struct cells *s, uint32_t number)
 static void pack_chunk(struct cells *s, uint32_t number)
 {
     struct cell_chunk *chunk = &s->chunks[number];
-    struct cell *packed = fl__alloc(chunk->taken * sizeof *packed);
+    struct cell *packed = fl__alloc(fl__chunk_taken(chunk) * sizeof *packed);
     uint64_t mask = chunk->state == CHUNK_OPEN ? UINT64_MAX : chunk->mask, kept = 0;
     uint32_t count = 0;
-    assert(chunk->cells && chunk->taken > 0 && chunk->taken < chunk->capacity);
+    assert(chunk->cells && fl__chunk_taken(chunk) > 0 && fl__chunk_taken(chunk) < fl__chunk_capacity(chunk));
     if (!packed)
         return;
     for (const struct cell *cell = chunk->cells; mask; mask &= mask - 1, cell++)
@@ -208,11 +207,11 @@ static void pack_chunk(struct cells *s, uint32_t number)
             packed[count++] = *cell;
             kept |= mask & -mask;
         }
-    assert(count == chunk->taken);
+    assert(count == fl__chunk_taken(chunk));
     give_memory(s, number);
     chunk->state = CHUNK_PACKED;
     chunk->mask = kept;
-    set_memory(s, chunk, packed, count);
+    set_memory(s, chunk, packed);
     s->bytes += count * sizeof *packed;
 }
 
@@ -220,7 +219,7 @@ static void pack_chunk(struct cells *s, uint32_t number)
 static void tidy_empty_chunk(struct cells *s, uint32_t number)
 {
     struct cell_chunk *chunk = &s->chunks[number];
-    bool is_alone = s->with_room == number && chunk->next == NO_CHUNK, is_worn = chunk->mask != UINT64_MAX;
+    bool is_alone = s->with_room == number && fl__chunk_next(chunk) == NO_CHUNK, is_worn = chunk->mask != UINT64_MAX;
     if (!is_alone || chunk->state != CHUNK_OPEN || (is_worn && chunk->generation + 2 * LIVES > GENERATION_END)) {
         close_chunk(s, number);
     } else if (is_worn) { /* its cells begin anew, with other generations */
@@ -234,11 +233,53 @@ void fl__cells_tidy(struct cells *s, uint32_t number)
 {
     const struct cell_chunk *chunk = &s->chunks[number];
     uint32_t share = chunk->state == CHUNK_OPEN ? s->config.ratio : s->config.target_multiplier;
-    if (chunk->taken == 0)
+    uint32_t taken = fl__chunk_taken(chunk), capacity = fl__chunk_capacity(chunk);
+    if (taken == 0)
         tidy_empty_chunk(s, number);
-    else if (chunk->capacity > KEPT_CAPACITY && chunk->taken * share < chunk->capacity && number != s->with_room &&
+    else if (capacity > KEPT_CAPACITY && taken * share < capacity && number != s->with_room &&
              s->capacity >= s->config.min_capacity)
         pack_chunk(s, number);
+}
+
+/* A cell that has had all its lives is worn: it is not given out again before its chunk is renewed. */
+void fl__cells_return(struct cells *s, uint32_t number, bool is_worn)
+{
+    uint32_t index = number % CHUNK_CELLS, chunk_number = number >> CELL_BITS;
+    struct cell_chunk *chunk = &s->chunks[chunk_number];
+    bool is_open = chunk->state == CHUNK_OPEN;
+    assert(fl__chunk_taken(chunk) > 0 && !(chunk->valid >> index & 1));
+    fl__chunk_cell(chunk, index)->node.place = 0;
+    chunk->link -= TAKEN_ONE;
+    if (is_open && !is_worn) {
+        chunk->mask |= 1ull << index;
+        if (fl__chunk_next(chunk) == UNLISTED)
+            fl__cells_link(s, &s->with_room, chunk_number);
+    }
+    if (!is_open || fl__chunk_taken(chunk) <= s->low)
+        fl__cells_tidy(s, chunk_number);
+}
+
+void fl__cells_untake(struct cells *s, uint32_t number)
+{
+    fl__cells_chunk(s, number)->valid &= ~(1ull << number % CHUNK_CELLS);
+    fl__cells_return(s, number, false);
+}
+
+void fl__cells_return_spare(struct cells *s)
+{
+    assert(s->spares > 0);
+    fl__cells_return(s, s->spare[--s->spares], false);
+}
+
+/* The spare cells go back to their chunks, but for the newest ones. */
+void fl__cells_return_spares(struct cells *s, uint32_t kept)
+{
+    uint32_t count = s->spares - kept;
+    assert(kept <= s->spares);
+    for (uint32_t i = 0; i < count; i++)
+        fl__cells_return(s, s->spare[i], false);
+    memmove(s->spare, s->spare + count, kept * sizeof *s->spare);
+    s->spares = kept;
 }
 
 /* ---- All chunks ---- */
@@ -249,8 +290,8 @@ static void relink(struct cells *s)
     s->with_room = s->absent = NO_CHUNK;
     for (uint32_t i = 0; i < s->count; i++) {
         struct cell_chunk *chunk = &s->chunks[i];
-        chunk->is_listed = chunk->state == CHUNK_OPEN && chunk->mask != 0;
-        if (chunk->is_listed)
+        fl__chunk_set_next(chunk, UNLISTED);
+        if (chunk->state == CHUNK_OPEN && chunk->mask != 0)
             fl__cells_link(s, &s->with_room, i);
         else if (chunk->state == CHUNK_ABSENT)
             fl__cells_link(s, &s->absent, i);
@@ -277,6 +318,7 @@ static void trim_array(struct cells *s)
 
 void fl__cells_clear(struct cells *s)
 {
+    s->spares = 0;
     for (uint32_t i = 0; i < s->count; i++)
         if (s->chunks[i].cells)
             close_chunk(s, i);
@@ -286,13 +328,14 @@ void fl__cells_clear(struct cells *s)
 
 void fl__cells_compact(struct cells *s)
 {
+    fl__cells_return_spares(s, 0);
     for (uint32_t i = 0; i < s->count; i++) {
         const struct cell_chunk *chunk = &s->chunks[i];
         if (!chunk->cells)
             continue;
-        if (chunk->taken == 0)
+        if (fl__chunk_taken(chunk) == 0)
             close_chunk(s, i);
-        else if (chunk->taken < chunk->capacity)
+        else if (fl__chunk_taken(chunk) < fl__chunk_capacity(chunk))
             pack_chunk(s, i);
     }
     trim_array(s);

@@ -67,7 +67,7 @@ static fl_node *overflow_take(fl_nodes *nodes, fl_node **list)
 
 static inline bool add(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
 {
-    return fl__rings_add(&nodes->rings, node, (node_name)node, deadline_ns);
+    return fl__rings_add(&nodes->rings, node, (node_name)node, deadline_ns, false);
 }
 
 /* Moves the listed nodes to spokes, as far as there is memory. */

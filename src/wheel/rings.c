@@ -245,7 +245,7 @@ static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, n
     bool has_free = fl__spoke_find_free(spoke);
     assert(has_free);
     (void)has_free;
-    fl__spoke_put(r, spoke, node, name, deadline_ns);
+    fl__spoke_put(r, spoke, node, name, deadline_ns, r->cells != NULL);
     return ADDED;
 }
 

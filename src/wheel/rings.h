@@ -201,15 +201,19 @@ static inline struct ring *fl__find_ring(struct rings *r, uint64_t deadline_ns, 
     }
 }
 
-/* Puts a node into a free entry, of which there is one in spoke->word. */
+/* Puts a node into a free entry, of which there is one in spoke->word. What calls it knows whether the rings are of cells, so
+ * that the code needs not to look. */
 static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *node, node_name name,
-                                 uint64_t deadline_ns)
+                                 uint64_t deadline_ns, bool are_cells)
 {
     uint64_t *word = fl__spoke_free_word(spoke, spoke->word);
     uint32_t entry = spoke->word * WORD_BITS + (uint32_t)__builtin_ctzll(*word);
-    assert(spoke->state == SPOKE_OPEN && *word != 0 && entry < spoke->capacity);
+    assert(spoke->state == SPOKE_OPEN && *word != 0 && entry < spoke->capacity && are_cells == !!r->cells);
     *word &= *word - 1;
-    fl__spoke_set_name(r, spoke, entry, name);
+    if (are_cells)
+        ((uint32_t *)spoke->entries)[entry] = (uint32_t)name;
+    else
+        ((node_name *)spoke->entries)[entry] = name;
     spoke->live++;
     node->deadline_ns = deadline_ns;
     fl__set_place(node, spoke->next_order++, spoke->number, entry);
@@ -225,7 +229,7 @@ void fl__rings_tidy(struct rings *r, struct spoke *spoke);
 void fl__spoke_remove_slow(const struct rings *r, struct spoke *spoke, const fl_node *node);
 
 /* Adds a node that does not wait. Returns false if there is no memory. */
-static inline bool fl__rings_add(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns)
+static inline bool fl__rings_add(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns, bool are_cells)
 {
     unsigned slot;
     const struct ring *ring = fl__find_ring(r, deadline_ns, &slot);
@@ -234,7 +238,7 @@ static inline bool fl__rings_add(struct rings *r, fl_node *node, node_name name,
         return fl__rings_add_slow(r, node, name, deadline_ns);
     if (__builtin_expect(*fl__spoke_free_word(spoke, spoke->word) == 0, 0))
         return fl__rings_add_slow(r, node, name, deadline_ns);
-    fl__spoke_put(r, spoke, node, name, deadline_ns);
+    fl__spoke_put(r, spoke, node, name, deadline_ns, are_cells);
     return true;
 }
 

@@ -43,15 +43,16 @@ static inline int place(fl_wheel *w, uint64_t now_ns, uint64_t deadline_ns, void
             return r;
         number = fl__cells_take(s);
     }
-    struct cell *cell = fl__cells_get(s, number);
+    const struct cell_chunk *chunk = fl__cells_chunk(s, number);
+    struct cell *cell = fl__chunk_cell(chunk, number % CHUNK_CELLS);
     node_name name = level << NUMBER_BITS | number;
-    if (__builtin_expect(!fl__rings_add(fl__wheel_level_rings(w, level), &cell->node, name, deadline_ns), 0)) {
-        fl__cells_give(s, number);
+    if (__builtin_expect(!fl__rings_add(fl__wheel_level_rings(w, level), &cell->node, name, deadline_ns, true), 0)) {
+        fl__cells_untake(s, number);
         return FL_NO_MEMORY;
     }
     cell->data = data;
     if (ret_id)
-        *ret_id = fl__wheel_id(w, level, number);
+        *ret_id = fl__wheel_id(w, chunk, level, number);
     return 0;
 }
 
@@ -100,7 +101,7 @@ static inline struct cell_chunk *find(const fl_wheel *w, fl_timer_id id)
     if (__builtin_expect(level >= LEVELS || number >> CELL_BITS >= w->cells[level].count, 0))
         return NULL;
     struct cell_chunk *chunk = fl__cells_chunk(&w->cells[level], number);
-    bool is_valid = chunk->valid >> number % CHUNK_CELLS & 1 && fl__wheel_id(w, level, number) == id;
+    bool is_valid = chunk->valid >> number % CHUNK_CELLS & 1 && fl__wheel_id(w, chunk, level, number) == id;
     return __builtin_expect(is_valid, 1) ? chunk : NULL;
 }
 
@@ -116,6 +117,14 @@ static __attribute__((noinline)) int why_not_found(const fl_wheel *w, fl_timer_i
                        (id >> ID_SPOKE_SHIFT & ((1u << ID_SPOKE_BITS) - 1)) < w->spokes &&
                        (id >> ID_GENERATION_SHIFT & (GENERATION_END - 1)) > 0;
     return is_possible ? FL_TIMER_NOT_FOUND : FL_INVALID_TIMER_ID;
+}
+
+/* Each poll gives one spare cell of each level back to its chunk, so that idle wheels keep none. */
+static inline void return_spare(fl_wheel *w)
+{
+    for (unsigned i = 0; i < LEVELS; i++)
+        if (__builtin_expect(w->cells[i].spares > 0, 0))
+            fl__cells_return_spare(&w->cells[i]);
 }
 
 /* Takes the cancelled timers out of the rings. Each needs its cell and a word of its spoke, which come from memory side by
@@ -203,8 +212,9 @@ int fl_wheel_set_data(fl_wheel *w, fl_timer_id id, void *data, void **ret_old_da
 
 static void tell(const fl_wheel *w, unsigned level, uint32_t number, fl_expired *ret)
 {
-    const struct cell *cell = fl__cells_get(&w->cells[level], number);
-    *ret = (fl_expired){fl__wheel_id(w, level, number), cell->node.deadline_ns, cell->data};
+    const struct cell_chunk *chunk = fl__cells_chunk(&w->cells[level], number);
+    const struct cell *cell = fl__chunk_cell(chunk, number % CHUNK_CELLS);
+    *ret = (fl_expired){fl__wheel_id(w, chunk, level, number), cell->node.deadline_ns, cell->data};
 }
 
 /* An ID tells its level and number, so it also tells which are next, even if its timer has been cancelled meanwhile. */
@@ -283,6 +293,7 @@ size_t fl_wheel_poll(fl_wheel *w, uint64_t now_ns, fl_expired *out, size_t limit
     atomic_store_explicit(&w->now_ns, now_ns, memory_order_relaxed);
     if (w->ending_count > 0)
         finish_all(w);
+    return_spare(w);
     if (__builtin_expect(w->coarse, 0))
         return poll_coarse(w, out, limit);
     return __builtin_expect(now_ns < w->rings[0].next_ns, 1) ? 0 : take(w, &w->rings[0], now_ns, out, limit);

@@ -54,10 +54,10 @@ static inline struct rings *fl__wheel_level_rings(fl_wheel *w, unsigned level)
     return &w->rings[w->coarse ? level : 0];
 }
 
-/* The ID of the timer that a cell has, or of the next one that it will have. */
-static inline fl_timer_id fl__wheel_id(const fl_wheel *w, unsigned level, uint32_t number)
+/* The ID of the timer that a cell of the chunk has, or of the next one that it will have. */
+static inline fl_timer_id fl__wheel_id(const fl_wheel *w, const struct cell_chunk *chunk, unsigned level,
+                                       uint32_t number)
 {
-    const struct cell_chunk *chunk = fl__cells_chunk(&w->cells[level], number);
     uint64_t generation = chunk->generation + fl__chunk_life(chunk, number % CHUNK_CELLS);
     uint64_t spoke = ((number >> CELL_BITS) + level) & (w->spokes - 1);
     return level * (1ull << ID_LEVEL_SHIFT) | generation << ID_GENERATION_SHIFT | spoke << ID_SPOKE_SHIFT | number;

@@ -150,7 +150,7 @@ TEST(a_level_that_has_used_up_its_ids_says_so)
     fl_timer_id id, none = 7;
     CHECK_EQ(fl_wheel_schedule(w, HOUR, NULL, &id), 0);
     struct cells *level = &w->cells[0];
-    level->count = NO_CHUNK;
+    level->count = UNLISTED;
     CHECK_EQ(fl_wheel_schedule(w, SECOND, NULL, &none), FL_CAPACITY_EXCEEDED);
     CHECK_EQ(fl_wheel_reschedule(w, id, SECOND, &none), FL_CAPACITY_EXCEEDED);
     CHECK_EQ(none, 7);
