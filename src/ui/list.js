@@ -10,7 +10,7 @@ import { control } from './sheet.js';
 import { fromInput } from './time.js';
 
 const TYPING_MS = 350;
-const SEARCHES = 40; // requests without a match, until the viewer must ask for more
+const SEARCH_MS = 3000; // then the viewer must ask for more
 
 // The filter: fields of a sheet; the keys are parameters of the API and of the page's address. apply() reloads the list.
 export function filterBar(route, fields, apply) {
@@ -56,6 +56,7 @@ export function filterBar(route, fields, apply) {
 export function listing({ route, page, list, where, rows, params = [], fields, what, order, rowsPerPage = PAGE, extra = {}, also, refresh }) {
   const foot = div();
   let asked = 0;
+  let slow = false; // the server had to search
   let missed = false; // something has changed while the viewer worked in the list
 
   function filter(more = []) {
@@ -68,22 +69,26 @@ export function listing({ route, page, list, where, rows, params = [], fields, w
     const mine = ++asked;
     missed = false;
     const query = filter(['limit', 'cursor']);
-    query.set('limit', Math.min(Number(query.get('limit')) || rowsPerPage, 200));
-    for (const [key, value] of Object.entries(extra)) query.set(key, value);
+    const limit = Math.min(Number(query.get('limit')) || rowsPerPage, 200);
+    for (const [key, value] of Object.entries({ ...extra, limit })) query.set(key, value);
     let [answer] = await Promise.all([get(where, query), also?.()]);
-    for (let i = 0; i < SEARCHES && mine === asked && answer.cursor && answer[rows].length === 0; i++) {
-      query.set('cursor', answer.cursor);
-      answer = await get(where, query);
-    }
-    if (mine !== asked) return; // the filter has changed meanwhile
     const found = answer[rows];
+    const began = performance.now();
+    while (mine === asked && answer.cursor && found.length < limit && performance.now() < began + SEARCH_MS) {
+      query.set('cursor', answer.cursor);
+      query.set('limit', limit - found.length);
+      answer = await get(where, query);
+      found.push(...answer[rows]);
+    }
+    slow = performance.now() > began + 500;
+    if (mine !== asked) return; // the filter has changed meanwhile
     if (order) found.sort((a, b) => Date.parse(a[order]) - Date.parse(b[order]));
     const to = (cursor) => link(route.page, route.parts, withParam(route.query, 'cursor', cursor));
     list.set(found, found.length === 0 && answer.cursor && p('No match so far; there is more to search.'));
     swap(foot, h('div', { class: 'pager' },
       h('span', { class: 'muted grow' }, `${plural(found.length, what)} on this page`),
       route.query.get('cursor') && h('a', { href: to(''), class: 'button' }, 'First page'),
-      answer.cursor && h('a', { href: to(answer.cursor), class: 'button', rel: 'next' }, found.length ? 'Next page' : 'Search on')));
+      answer.cursor && h('a', { href: to(answer.cursor), class: 'button' }, found.length ? 'Next page' : 'Search on')));
   }
 
   const reload = () => load().catch((problem) => toast(problem.message, 'bad'));
@@ -93,7 +98,7 @@ export function listing({ route, page, list, where, rows, params = [], fields, w
   });
   const unless = () => {
     missed = list.busy();
-    return missed || refresh.unless?.();
+    return missed || slow || refresh.unless?.();
   };
   const again = page.refresh(refresh.namespace, load, { ...refresh, unless });
   for (const type of ['pointerleave', 'focusout', 'click']) list.el.addEventListener(type, () => missed && again());

@@ -333,6 +333,18 @@ def _(look):
         look.await_text("The namespace is paused repair")
 
 
+@viewed("schedules are found behind many timers that wait")
+def _(look):
+    with look.serve("--test-clock") as server:
+        server.put("/v1/schedules/demo/often", {"every": "30m"}).must(201)
+        server.put("/v1/schedules/demo/daily", {"every": "1d"}).must(201)
+        server.advance("100d")
+        look.at(server, "#/schedules/demo")
+        look.row("often")
+        look.row("daily")
+        look.find(".pager", "2 schedules")
+
+
 @viewed("a search goes on until it finds something")
 def _(look):
     with look.serve() as server:
