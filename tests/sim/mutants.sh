@@ -120,7 +120,7 @@ cursor-falls-back src/node/schedule.c s/wire_put_signed(out, s->cursor_us);/wire
 catch-up-is-short src/node/schedule.c s/s->missed == MISSED_ALL ? SCHEDULE_MISSED_MOST/s->missed == MISSED_ALL ? 1/
 last-is-skipped src/node/schedule.c s/s->missed == MISSED_LAST ? 1/s->missed == MISSED_LAST ? 0/
 grace-ignored src/node/schedule.c s/now_us - (int64_t)grace_us - 1/now_us/
-change-makes-up src/node/schedule.c s/^    if (from_us > s->cursor_us .*/    if (false)/
+change-makes-up src/node/schedule.c s/^    else if (from_us > s->cursor_us .*/    else if (false)/
 heir-repeats src/node/schedule.c s/^        s.cursor_us = old->cursor_us > now_us.*/        s.cursor_us = now_us;/;s/^        s.last_us = old->last_us;//
 overlap-ignored src/node/schedule.c s/if (s->overlap == OVERLAP_ALLOW || !\*unsettled) {/if (true) {/
 pause-of-schedule-ignored src/node/schedule.c s/return !s->paused \&\& !count/return !count/
@@ -128,6 +128,32 @@ next-forgotten src/node/schedule.c s/^        plan->due_us = next.at_us;/       
 unsettled-not-noted src/node/schedules.c s/^        noted.unsettled\[noted.unsettled_count++\] = .*/        (void)i;/
 settled-is-guessed src/node/schedules.c s/^        if (result == 0)$/        if (result == 1)/
 row-keeps-its-cursor src/node/schedules.c s/FL_OP_SET_DUE | FL_OP_SET_PAYLOAD,/FL_OP_SET_DUE,/
+rate-forgotten src/node/settings_value.c s/to->max_rate = from->max_rate;/(void)0;/
+spread-forgotten src/node/settings_value.c s/to->spread_us = from->spread_us;/(void)0;/
+history-setting-forgotten src/node/settings_value.c s/to->history = from->history;/(void)0;/
+change-resets-the-others src/node/settings.c s/settings_copy(stored, change->settings, change->keep)/settings_copy(stored, change->settings, 0)/
+change-replaces-another src/node/settings.c s/\.flags = exists ? FL_OP_ONLY_THIS : FL_OP_ONLY_NEW/.flags = 0/
+page-ignored-after-a-change src/node/settings.c s/^    space->found |= !from_page;/    space->found |= space->changed;/
+removed-settings-stay src/node/settings_load.c s/^        look_for_removed(node, loading->number);/        (void)look_for_removed;/
+settings-not-read-at-first src/node/settings_load.c s/^        settings_take(here, &page->listing.found\[i\].timer);/        (void)here;/
+rate-ignored src/node/pacing.c s/^    if (settings->max_rate == 0)/    if (true)/
+put-off-for-ever src/node/deliver.c s/^        put_off(shard, attempt->firing.token, attempt->at_us);/        ;/
+call-without-memory-of-shard src/node/deliver.c s/^    shard->delivering--;$/    ;/
+pause-never-ends src/node/pause.c s/^    \*pause = (struct pause){0};$/    if (!on) *pause = (struct pause){0};/
+pause-begins-too-late src/node/pause.c s/^        pauses->now.since_us = now_us;/        pauses->now.since_us = 0;/
+schedule-parked-for-ever src/node/pause.c s/^    park(shard, space, pauses, token, now_us);/    ;/
+count-begins-anew src/node/schedule.c s/    s->made = wire_number(wire);/    s->made = (wire_number(wire), 0);/
+made-counts-twice src/node/schedule.c s/^    s->made++;/    s->made += 2;/
+count-ignored src/node/schedule.c s/^    return s->count > 0 \&\& .*/    return (void)s, false;/
+last-is-forgotten src/node/schedule.c s/^    s->last_us = wire_signed(wire);/    s->last_us = (wire_signed(wire), 0);/
+queued-at-once src/node/schedule.c s/ \&\& (!unsettled || s->overlap == OVERLAP_ALLOW)) {/) {/
+unsettled-forgotten src/node/schedule.c s/^    s->unsettled_count = (unsigned)wire_count(wire);/    wire_count(wire);/;s/^    for (unsigned i = 0; !wire->bad \&\& i < s->unsettled_count; i++) {/    for (unsigned i = 0; false; i++) {/
+occurrences-of-the-advance-dropped src/node/schedules.c s/\.count = 1 + plan->count,/.count = 1 + (plan->count > 1),/
+advance-refused-is-told src/node/schedules.c s/^    if (advance->ops\[0\].result == 0)$/    if (true)/
+look-is-ignored src/node/schedules.c s/^            s->unsettled\[left++\] = s->unsettled\[i\];/            left = 0;/
+acks-of-others-dropped src/node/acks.c s/^        ack->known = i < bits.*/        ack->known = false \&\& i < bits;/
+moved-while-leaving src/node/shard_calls.c s/^    if (shard_is_leaving(shard) \&\& stopped)$/    if (stopped)/
+stopped-is-answered src/node/shard_calls.c s/^    bool stopped = shard_is_leaving(call->shard) \&\& were_stopped(batch);/    bool stopped = false \&\& were_stopped(batch);/
 paused-namespace-occurs src/node/schedules.c s/if (pause_takes_schedule(.*/if (false) {/
 END
 }

@@ -472,11 +472,13 @@ static void find_peace(struct nodes *w)
     run_until(w, 2 * w->claim_us + 15 * SECOND + 2 * w->skew_us, NULL);
     check_shards(w);
     ledger_settings(w);
-    clients_reset_settings(w);
     for (unsigned i = 0; i < SPACES; i++)
         clients_pause(w, i, false);
     schedules_resume(w);
-    run_until(w, 2 * SECOND, NULL);
+    run_until(w, (w->nature.edits ? 8 : 2) * SECOND, NULL);
+    clients_reset_settings(w);
+    if (w->nature.edits)
+        run_until(w, 2 * SECOND, NULL);
     if (w->plans_end_us > nodes_wall_us(w))
         run_until(w, w->plans_end_us - nodes_wall_us(w) + SECOND, NULL);
     ledger_settings(w);

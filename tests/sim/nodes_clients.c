@@ -243,7 +243,7 @@ void clients_change_settings(struct nodes *w, unsigned space)
     unsigned setting = (unsigned)below(&w->luck, SETTINGS);
     static const uint64_t most[SETTINGS] = {20, 2 * SECOND, HISTORY_ONLY_ALL};
     change_setting(w, space, setting,
-                   chance(&w->luck, 30) ? 0 : below(&w->luck, most[setting]) + (setting == 0 ? 5 : 1));
+                   chance(&w->luck, 30) ? 0 : below(&w->luck, most[setting]) + (setting == 0 ? 3 : 1));
 }
 
 void clients_reset_settings(struct nodes *w)

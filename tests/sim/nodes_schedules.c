@@ -118,7 +118,7 @@ void schedules_made(struct host *host, const fl_durable *timer)
         ledger_check_pause(host, made);
     if (plan->busy || plan->vague)
         return;
-    if (plan->count > 0 && occurrences_after(w, plan, plan->put_us[1] + w->skew_us) > plan->count)
+    if (plan->count > 0 && w->went_back == 0 && occurrences_after(w, plan, plan->put_us[1] + w->skew_us) > plan->count)
         nodes_fail(w, "%s occurs more than %" PRIu64 " times", plan->name, plan->count);
     if (plan->paused)
         nodes_fail(w, "%s occurs while it is paused", plan->name);

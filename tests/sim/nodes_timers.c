@@ -81,7 +81,7 @@ static void created(struct nodes *w, const struct line *line, int result)
     if (line->old && result == 0)
         replaced(w, line);
     else if (line->old && is_unknown(result))
-        line->old->unsure = true;
+        line->old->wild = e->wild = true; /* whose the name is, nobody knows */
 }
 
 static void moved(struct nodes *w, const struct ask *ask, const struct line *line, int result)
