@@ -289,8 +289,8 @@ void fl_engine_stop(fl_engine *engine, bool now, fl_loop_fn done, void *arg)
     fl_engine *e = engine;
     bool owner = e->state == ENGINE_RUNNING;
     bool claiming = e->state == ENGINE_CLAIMING && (e->own_busy || e->record_busy);
-    if (!now)
-        fl__flush(e); /* what has been settled in this turn of the loop, too, is in the store before the last record */
+    if (owner && !now)
+        fl__flush_all(e); /* what has been settled is in the store before the last record */
     e->stopped = done;
     e->stopped_arg = arg;
     e->now = now || !(owner || claiming);

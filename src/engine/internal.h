@@ -135,6 +135,7 @@ void fl__find_want(const struct work *work, fl_store_want *ret);
 uint64_t fl__seq_take(fl_engine *e, bool retried); /* 0: none is free now */
 bool fl__write_files_under(const fl_engine *e, uint64_t window);
 void fl__flush(fl_engine *e);
+void fl__flush_all(fl_engine *e); /* all queued writes, however many are under way */
 void fl__writes_free(fl_engine *e);
 
 /* --- doubt.c */

@@ -152,7 +152,6 @@ static void write_done(fl_store_request *request)
 
 static void send_write(fl_engine *e, struct write *write)
 {
-    fl__assert(e->writes_busy < WRITES_UNDER_WAY);
     fl__assert(e->queued == write && write != e->group_write);
     e->queued = write->next;
     if (!e->queued)
@@ -247,6 +246,12 @@ void fl__flush(fl_engine *e)
     while (e->to_find.count > 0 && e->finds_busy < WRITES_UNDER_WAY)
         send_find(e);
     while (e->queued && e->writes_busy < WRITES_UNDER_WAY && !e->set_back && !e->retreat)
+        send_write(e, e->queued);
+}
+
+void fl__flush_all(fl_engine *e)
+{
+    while (e->queued && !e->set_back && !e->retreat)
         send_write(e, e->queued);
 }
 

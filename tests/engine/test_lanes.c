@@ -231,20 +231,32 @@ TEST(what_is_parked_comes_again_after_a_restart)
     }
 }
 
-/* Its row must be removed: the record of progress does not settle what was parked. */
+static fl_memory_fault write_late(void *arg, uint32_t shard, const fl_store_request *request)
+{
+    (void)arg, (void)shard;
+    return (fl_memory_fault){.delay_ns = request->op == FL_STORE_WRITE ? 300000000 : 0};
+}
+
+/* Its row must be removed: the record of progress does not settle what was parked. Every second time, the store is slow, and more is
+ * settled than goes to it at once. */
 TEST(what_is_settled_right_before_the_end_is_over)
 {
     static const enum fl_settle results[] = {FL_DONE, FL_DEAD};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         set_up_lane(0);
-        if (i < 2)
+        if (i % 4 < 2)
             CHECK_EQ(fl_engine_close_lane(bed.engine, LANE, true), 0);
-        create_many(3);
+        create_many(10);
         CHECK_EQ(fl_engine_close_lane(bed.engine, LANE, false), 0);
         run_for(SECOND);
-        while (lane.count > 0)
+        if (i >= 4)
+            CHECK_EQ(fl_memory_store_faults(bed.store, write_late, NULL), 0);
+        while (lane.count > 0) {
             CHECK_EQ(settle_first(results[i % 2]), 1);
+            run_for(i >= 4 ? 1000 : 0);
+        }
         stop_engine(false);
+        CHECK_EQ(fl_memory_store_faults(bed.store, NULL, NULL), 0);
         memset(&lane, 0, sizeof lane);
         start_engine(config(0));
         run_for(20 * SECOND);
