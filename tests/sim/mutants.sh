@@ -151,7 +151,7 @@ unsettled-forgotten src/node/schedule.c s/^    s->unsettled_count = (unsigned)wi
 occurrences-of-the-advance-dropped src/node/schedules.c s/\.count = 1 + plan->count,/.count = 1 + (plan->count > 1),/
 advance-refused-is-told src/node/schedules.c s/^    if (advance->ops\[0\].result == 0)$/    if (true)/
 look-is-ignored src/node/schedules.c s/^            s->unsettled\[left++\] = s->unsettled\[i\];/            left = 0;/
-acks-of-others-dropped src/node/acks.c s/^        ack->known = i < bits.*/        ack->known = false \&\& i < bits;/
+acks-of-others-dropped src/node/call_kinds.c s/^        ack->known = i < bits.*/        ack->known = false \&\& i < bits;/
 moved-while-leaving src/node/shard_calls.c s/^    if (shard_is_leaving(shard) \&\& stopped)$/    if (stopped)/
 stopped-is-answered src/node/shard_calls.c s/^    bool stopped = shard_is_leaving(call->shard) \&\& were_stopped(batch);/    bool stopped = false \&\& were_stopped(batch);/
 paused-namespace-occurs src/node/schedules.c s/if (pause_takes_schedule(.*/if (false) {/
