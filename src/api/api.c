@@ -226,11 +226,12 @@ static int check_conditions(struct call *call)
     bool reads = call->request->method == HTTP_GET || call->request->method == HTTP_HEAD;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t count = http_header_count(call->request, lower[i]);
+        if (count == 0)
+            continue;
         fl_bytes value = http_header(call->request, lower[i]);
         bool star = count == 1 && value.size == 1 && *(const char *)value.data == '*';
-        if (count == 0 ||
-            (i == 1 && ((star && (call->route->handle == timers_put || call->route->handle == schedules_put)) ||
-                        (reads && !star))))
+        if (i == 1 &&
+            ((star && (call->route->handle == timers_put || call->route->handle == schedules_put)) || (reads && !star)))
             continue;
         problem_set(&call->problem, 400, "invalid-field", names[i],
                     "%s is not supported here: timers have no ETags, and only PUT of a timer or a schedule takes "

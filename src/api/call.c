@@ -192,6 +192,17 @@ int call_count(struct call *call, const char *name, int64_t most, uint64_t *ret)
     return 0;
 }
 
+int call_true(struct call *call, const char *name, bool *ret)
+{
+    char room[8];
+    fl_bytes text;
+    int given = call_query(call, name, room, sizeof room, &text);
+    if (given > 0 && !is_text(text, "true"))
+        return problem_set(&call->problem, 400, "invalid-field", name, "%s must be true, or not given", name);
+    *ret = given > 0;
+    return given < 0 ? -1 : 0;
+}
+
 int call_check_query(struct call *call, const char *const *known)
 {
     fl_bytes query = call->request->query, name, value;

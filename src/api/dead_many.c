@@ -69,19 +69,11 @@ static void many_refuse(struct many *many)
 
 /* --- Groups ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(fl_bytes text)
-{
-    uint64_t hash = text.size;
-    for (size_t i = 0; i < text.size; i++)
-        hash = fl__hash_number(hash ^ ((const unsigned char *)text.data)[i]);
-    return hash;
-}
-
 static void count_one(struct many *many, const fl_op *found)
 {
     char room[FILTER_HOST];
     fl_bytes text = many->by_host ? filter_host(found->timer.target, room) : found->reason;
-    uint64_t hash = hash_of(text);
+    uint64_t hash = fl__hash_text(text.data, text.size);
     for (struct hash_link *link = fl__hash_first(&many->groups, hash); link; link = fl__hash_next(link)) {
         struct group *group = hash_entry(link, struct group, link);
         if (group->size == text.size && memcmp(group->text, text.data, text.size) == 0) {
@@ -243,17 +235,6 @@ static void page_back(struct shard_call *over)
 
 /* --- What is asked for -------------------------------------------------------------------------------------------- */
 
-static int read_true(struct call *call, const char *name, bool *ret)
-{
-    char room[8];
-    fl_bytes text;
-    int given = call_query(call, name, room, sizeof room, &text);
-    if (given > 0 && !(text.size == 4 && memcmp(room, "true", 4) == 0))
-        return problem_set(&call->problem, 400, "invalid-field", name, "%s must be true, or not given", name);
-    *ret = given > 0;
-    return given < 0 ? -1 : 0;
-}
-
 static int read_group(struct call *call, struct many *many)
 {
     static const char *const known[] = {"group",           "prefix", "name_contains", "target_prefix", "schedule",
@@ -277,8 +258,8 @@ static int read_change(struct call *call, struct many *many)
                                         "reason", "host",          "dry_run",       "all",      "rate",
                                         NULL};
     bool all = false;
-    if (call_check_query(call, known) < 0 || read_true(call, "dry_run", &many->dry_run) < 0 ||
-        read_true(call, "all", &all) < 0)
+    if (call_check_query(call, known) < 0 || call_true(call, "dry_run", &many->dry_run) < 0 ||
+        call_true(call, "all", &all) < 0)
         return -1;
     if (many->does == FL_OP_DEAD_DELETE && call_query(call, "rate", (char[16]){0}, 16, &(fl_bytes){0}) != 0)
         return problem_set(&call->problem, 400, "unknown-field", "rate",

@@ -340,17 +340,6 @@ static void matches_back(struct shard_call *over)
     shard_call_submit(&list->cancel);
 }
 
-static int read_true(struct call *call, const char *name, bool *ret)
-{
-    char room[8];
-    fl_bytes text;
-    int given = call_query(call, name, room, sizeof room, &text);
-    if (given > 0 && !(text.size == 4 && memcmp(room, "true", 4) == 0))
-        return bad(call, name, "true, or not given");
-    *ret = given > 0;
-    return given < 0 ? -1 : 0;
-}
-
 static int read_bulk(struct call *call, struct list *list)
 {
     static const char *const known[] = {
@@ -358,7 +347,7 @@ static int read_bulk(struct call *call, struct list *list)
     if (call_check_query(call, known) < 0 || read_filter(call, list) < 0)
         return -1;
     bool all = false;
-    if (read_true(call, "dry_run", &list->dry_run) < 0 || read_true(call, "all", &all) < 0)
+    if (call_true(call, "dry_run", &list->dry_run) < 0 || call_true(call, "all", &all) < 0)
         return -1;
     if (!all && filter_is_empty(&list->filter, &list->page.listing))
         return problem_set(&call->problem, 400, "missing-field", NULL,

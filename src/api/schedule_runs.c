@@ -11,19 +11,6 @@ enum { BACKFILL_MOST = 10000, BACKFILL_BATCH = 1000, PREVIEW_MOST = 1000, PREVIE
 
 /* --- Previews ------------------------------------------------------------------------------------------------------- */
 
-static int read_number(struct call *call, const char *name, int64_t most, int64_t *ret)
-{
-    char room[16];
-    fl_bytes text;
-    int given = call_query(call, name, room, sizeof room - 1, &text);
-    if (given <= 0)
-        return given;
-    if (json_integer((struct json){JSON_NUMBER, text}, ret) && *ret >= 1 && *ret <= most)
-        return 0;
-    return problem_set(&call->problem, 400, "invalid-field", name, "%s must be a whole number from 1 to %" PRId64, name,
-                       most);
-}
-
 static int read_from(struct call *call, int64_t *ret)
 {
     *ret = node_now(call->worker->node);
@@ -62,7 +49,7 @@ static void write_preview(struct schedule_request *request, int64_t since_us)
     struct occurrence found;
     left = s->count == 0 ? UINT64_MAX : allowed_after(request->rule, left, since_us, from_us);
     out_text(out, "{\"occurrences\":[");
-    for (int64_t i = 0; i < request->n && left > 0 && rule_next(request->rule, from_us, &found); i++, left--) {
+    for (uint64_t i = 0; i < request->n && left > 0 && rule_next(request->rule, from_us, &found); i++, left--) {
         if (i > 0)
             out_put(out, ",", 1);
         write_occurrence(out, &found);
@@ -72,10 +59,10 @@ static void write_preview(struct schedule_request *request, int64_t since_us)
     call_answer(schedule_request_end(request), 200);
 }
 
-static int read_preview(struct call *call, int64_t *ret_n, int64_t *ret_from_us)
+static int read_preview(struct call *call, uint64_t *ret_n, int64_t *ret_from_us)
 {
     *ret_n = PREVIEW;
-    return read_number(call, "n", PREVIEW_MOST, ret_n) < 0 || read_from(call, ret_from_us) < 0 ? -1 : 0;
+    return call_count(call, "n", PREVIEW_MOST, ret_n) < 0 || read_from(call, ret_from_us) < 0 ? -1 : 0;
 }
 
 static void preview_with(struct schedule_request *request, bool found)

@@ -32,7 +32,8 @@ struct schedule_request {
     struct scratch scratch;
     struct out written;
     fl_timer_id again;
-    int64_t from_us, to_us, n;
+    int64_t from_us, to_us;
+    uint64_t n; /* occurrences of a preview */
     uint64_t made;
     fl_key id;
     char ns[SCHEDULE_NS_ROOM];

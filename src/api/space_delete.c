@@ -171,15 +171,7 @@ static void counted(void *arg)
 static int read_query(struct call *call, bool *ret_all)
 {
     static const char *const known[] = {"all", NULL};
-    char room[8];
-    fl_bytes text;
-    if (call_check_query(call, known) < 0)
-        return -1;
-    int given = call_query(call, "all", room, sizeof room, &text);
-    if (given > 0 && !(text.size == 4 && memcmp(room, "true", 4) == 0))
-        return problem_set(&call->problem, 400, "invalid-field", "all", "all must be true, or not given");
-    *ret_all = given > 0;
-    return given < 0 ? -1 : 0;
+    return call_check_query(call, known) < 0 ? -1 : call_true(call, "all", ret_all);
 }
 
 void namespace_delete(struct call *call)

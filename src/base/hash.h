@@ -47,6 +47,16 @@ static inline uint64_t fl__hash_number(uint64_t number)
 }
 
 /* The same hash may be inserted many times. The newest is found first, until the table grows. */
+/* FNV-1a. Lanes of namespaces are numbered by it, and stores keep these numbers: it must not change. */
+static inline uint64_t fl__hash_text(const void *text, size_t size)
+{
+    const unsigned char *at = text;
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ at[i]) * 0x100000001b3;
+    return hash ^ hash >> 29;
+}
+
 FL__SHARED void fl__hash_insert(struct hash_table *table, struct hash_link *link, uint64_t hash);
 
 /* The link is in the table. */

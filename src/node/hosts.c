@@ -86,14 +86,6 @@ const char *hosts_check(const struct worker *worker)
 
 /* --- Counting ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(fl_bytes name)
-{
-    uint64_t hash = 0xcbf29ce484222325;
-    for (size_t i = 0; i < name.size; i++)
-        hash = (hash ^ ((const unsigned char *)name.data)[i]) * 0x100000001b3;
-    return hash ^ hash >> 29;
-}
-
 static struct called_host *find(const struct hosts *hosts, fl_bytes name, uint64_t hash)
 {
     for (struct hash_link *link = fl__hash_first(&hosts->by_name, hash); link; link = fl__hash_next(link)) {
@@ -127,7 +119,7 @@ static bool forget_one(struct hosts *hosts)
 static struct called_host *host_of(struct worker *worker, fl_bytes name)
 {
     struct hosts *hosts = worker->hosts;
-    uint64_t hash = hash_of(name);
+    uint64_t hash = fl__hash_text(name.data, name.size);
     struct called_host *host = find(hosts, name, hash);
     fl__assert(name.size > 0);
     if (host) {

@@ -85,7 +85,7 @@ static int64_t crowd_time(const struct space *space, const struct settings *sett
     return end_us > firing->timer.due_us ? end_us : firing->timer.due_us;
 }
 
-/* How far apart deliveries are to be: of what the namespace may have, a server has as much as it has of the shards. */
+/* How far apart attempts are to be: of what the namespace may have, a server has as much as it has of the shards. */
 static int64_t pace_interval(const struct node *node, uint32_t rate)
 {
     uint32_t here = atomic_load_explicit(&node->here, memory_order_relaxed);

@@ -47,14 +47,6 @@ void spaces_free(struct node *node)
 
 /* --- Finding ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t hash_of(fl_bytes ns)
-{
-    uint64_t hash = 0xcbf29ce484222325;
-    for (size_t i = 0; i < ns.size; i++)
-        hash = (hash ^ ((const unsigned char *)ns.data)[i]) * 0x100000001b3;
-    return hash ^ hash >> 29;
-}
-
 static struct space *find(const struct spaces *spaces, fl_bytes ns, uint64_t hash)
 {
     for (struct hash_link *link = fl__hash_first(&spaces->by_name, hash); link; link = fl__hash_next(link)) {
@@ -102,15 +94,15 @@ static void relate_new(struct node *node, struct space *space)
     fl_bytes name = space_name(space);
     if (!is_own_namespace(name)) {
         fl_bytes ns = schedule_ns(name, room);
-        relate(space, find(spaces, ns, hash_of(ns)));
+        relate(space, find(spaces, ns, fl__hash_text(ns.data, ns.size)));
         return;
     }
     if (!is_schedule_namespace(name))
         return;
     if (*space->name == '\2') {
         fl_bytes ns = {space->name + 1, space->size - 1};
-        struct space *other = find(spaces, ns, hash_of(ns));
-        relate(other ? other : insert(node, ns, hash_of(ns)), space);
+        struct space *other = find(spaces, ns, fl__hash_text(ns.data, ns.size));
+        relate(other ? other : insert(node, ns, fl__hash_text(ns.data, ns.size)), space);
         return;
     }
     for (struct space *other = spaces->first; other; other = other->next)
@@ -131,7 +123,7 @@ static struct space *add(struct node *node, fl_bytes ns, uint64_t hash)
 struct space *space_if_any(struct node *node, fl_bytes ns)
 {
     pthread_rwlock_rdlock(&node->spaces->lock);
-    struct space *space = find(node->spaces, ns, hash_of(ns));
+    struct space *space = find(node->spaces, ns, fl__hash_text(ns.data, ns.size));
     pthread_rwlock_unlock(&node->spaces->lock);
     return space;
 }
@@ -144,7 +136,7 @@ struct space *space_of(struct node *node, fl_bytes ns)
     struct spaces *spaces = node->spaces;
     if (last && last_number == spaces->number && last->size == ns.size && memcmp(last->name, ns.data, ns.size) == 0)
         return last;
-    uint64_t hash = hash_of(ns);
+    uint64_t hash = fl__hash_text(ns.data, ns.size);
     pthread_rwlock_rdlock(&spaces->lock);
     struct space *space = find(spaces, ns, hash);
     pthread_rwlock_unlock(&spaces->lock);

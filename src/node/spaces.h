@@ -52,7 +52,7 @@ struct settings {
     unsigned secret_count;
     fl_retry retry;         /* zero: the server's */
     uint64_t skip_older_us; /* UINT64_MAX: the server's */
-    uint32_t max_rate;      /* deliveries per second; 0: no limit */
+    uint32_t max_rate;      /* webhooks that begin per second; 0: no limit */
     uint64_t spread_us;
     struct history_rule history;
     struct pauses pauses; /* not changed with the others: see settings_pause() */
@@ -70,7 +70,7 @@ struct space {
     _Atomic int64_t coming;                    /* being created, if there is a limit, and not counted yet */
     int64_t counted;                           /* the same, and counted: under the lock `placing` */
     atomic_llong fired, failed, dead;
-    /* The pace of deliveries: when the next may begin, and until when those put off have their places. */
+    /* The pace of attempts: when the next may begin, and until when those put off have their places. */
     _Atomic int64_t next_us, booked_us;
     /* The crowd that is falling due. */
     _Atomic int64_t crowd_due_us;

@@ -41,11 +41,16 @@ void out_number(struct out *out, int64_t number)
 
 void out_key(struct out *out, const char *key)
 {
-    if (out->size > 0 && out->data[out->size - 1] != '{')
-        out_put(out, ",", 1);
-    out_put(out, "\"", 1);
-    out_text(out, key);
-    out_put(out, "\":", 2);
+    size_t size = strlen(key);
+    if (!out_reserve(out, size + 4))
+        return;
+    char *at = out->data + out->size;
+    if (out->size > 0 && at[-1] != '{')
+        *at++ = ',';
+    *at++ = '"';
+    memcpy(at, key, size);
+    memcpy(at + size, "\":", 2);
+    out->size = (size_t)(at + size + 2 - out->data);
 }
 
 static void put_escaped(struct out *out, unsigned char c)

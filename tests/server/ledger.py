@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A ledger of what clients were told and what came, kept outside of servers that are killed; and clients that fill it.
 
-Clients create, move and cancel timers, lease them and acknowledge, and a receiver takes deliveries. At the end it must be
+Clients create, move and cancel timers, lease them and acknowledge, and a receiver takes attempts. At the end it must be
 true of every timer that
 
   - it has fired, if its creation was acknowledged and no cancel could have reached it;

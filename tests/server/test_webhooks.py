@@ -356,7 +356,7 @@ def _():
         await_(lambda: len({call.json for call in list(hanging.calls)}) == 500, "then those that waited come")
 
 
-@test("a namespace's limit of deliveries a second is kept to")
+@test("a namespace's limit of attempts per second is kept")
 def _():
     receiver = Receiver()
     server.put("/v1/namespaces/paced", {"max_rate": 50}).must(200)
