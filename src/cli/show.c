@@ -271,30 +271,35 @@ static void show_member(struct json key, struct json value, unsigned width)
     out_free(&text);
 }
 
-static unsigned width_of(struct json object, unsigned width)
-{
-    struct json key, value;
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);) {
-        width = key.text.size - 2 > width ? (unsigned)key.text.size - 2 : width;
-        if (json_is(key, "settings") && value.kind == JSON_OBJECT)
-            width = width_of(value, width);
-    }
-    return width;
-}
+/* The members of an object, those of its settings among them. */
+struct flat_walk {
+    struct json_walk outer, inner;
+    bool inside;
+};
 
-static void show_members(struct json object, unsigned width)
+static bool flat_member(struct flat_walk *walk, struct json *ret_key, struct json *ret_value)
 {
-    struct json key, value;
-    for (struct json_walk walk = json_walk(object); json_member(&walk, &key, &value);)
-        if (json_is(key, "settings") && value.kind == JSON_OBJECT)
-            show_members(value, width);
-        else
-            show_member(key, value, width);
+    for (;;) {
+        if (walk->inside && json_member(&walk->inner, ret_key, ret_value))
+            return true;
+        walk->inside = false;
+        if (!json_member(&walk->outer, ret_key, ret_value))
+            return false;
+        if (!json_is(*ret_key, "settings") || ret_value->kind != JSON_OBJECT)
+            return true;
+        walk->inner = json_walk(*ret_value);
+        walk->inside = true;
+    }
 }
 
 void show_object(struct json object)
 {
-    show_members(object, width_of(object, 0));
+    struct json key, value;
+    unsigned width = 0;
+    for (struct flat_walk walk = {.outer = json_walk(object)}; flat_member(&walk, &key, &value);)
+        width = key.text.size - 2 > width ? (unsigned)key.text.size - 2 : width;
+    for (struct flat_walk walk = {.outer = json_walk(object)}; flat_member(&walk, &key, &value);)
+        show_member(key, value, width);
 }
 
 void table_text(struct table *table, const char *text)

@@ -347,6 +347,7 @@ struct shard *shard_of_worker(struct worker *worker)
     uint32_t count = node->shard_count, step = node->worker_count;
     uint32_t own = worker->index < count ? (count - worker->index - 1) / step + 1 : 0;
     uint32_t turn = worker->turn++ >> 8;
+    fl__assert(count > 0);
     for (uint32_t i = 0; i < own; i++) {
         struct shard *shard = &node->shards[worker->index + (turn + i) % own * step];
         if (shard_is_here(shard) && is_served(worker, shard))
