@@ -199,6 +199,9 @@ void fl__loop_descriptors_run(fl_loop *loop);
 /* Sleeps until something can run. Returns 0 or FL_SYSTEM. */
 int fl__loop_sleep(fl_loop *loop);
 
+/* Gives back memory of timers that are gone: if the loop is about to sleep, all of it or until there is something to do. */
+void fl__loop_trim(fl_loop *loop, bool sleeps);
+
 /* The wait that fl_loop_poll_fd() has prepared is over: takes the mark out of the inbox. */
 void fl__loop_unmark(fl_loop *loop);
 

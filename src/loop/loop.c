@@ -289,6 +289,8 @@ static void begin_callbacks(fl_loop *loop)
 static int wake_up(fl_loop *loop, bool sleep)
 {
     assert(loop->phase == PHASE_AFTER_SLEEP);
+    if (loop->table.may_trim)
+        fl__loop_trim(loop, sleep);
     int r = sleep ? fl__loop_sleep(loop) : 0;
     if (r < 0) {
         loop->unfinished = false;

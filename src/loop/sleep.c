@@ -108,18 +108,33 @@ static int pass_time(fl_loop *loop, bool timed, uint64_t deadline_ns)
     return fl__loop_poller_poll(loop, 0);
 }
 
+/* When the loop must turn because of timers or of fl__loop_run_until(). Returns false, and NEVER, if because of neither. */
+static bool find_deadline(const fl_loop *loop, uint64_t *ret_ns)
+{
+    uint64_t next_ns = NEVER;
+    bool timed = fl_nodes_next_poll(loop->wheel, &next_ns) || loop->until_ns != NEVER;
+    *ret_ns = earlier(next_ns, loop->until_ns);
+    return timed;
+}
+
+void fl__loop_trim(fl_loop *loop, bool sleeps)
+{
+    uint64_t deadline_ns;
+    find_deadline(loop, &deadline_ns);
+    do
+        fl__loop_table_trim(&loop->table);
+    while (sleeps && loop->table.may_trim && !called_for(loop) && fl__loop_read_clock(loop) < deadline_ns);
+}
+
 /* The loop may wake up later than at the deadline by its slack, but once the deadline has passed there is no reason to
  * sleep on. */
 int fl__loop_sleep(fl_loop *loop)
 {
     assert(loop->running && !loop->poller.marked);
-    uint64_t deadline_ns = NEVER, began_ns = 0;
-    bool timed = fl_nodes_next_poll(loop->wheel, &deadline_ns) || loop->until_ns != NEVER;
-    deadline_ns = earlier(deadline_ns, loop->until_ns);
+    uint64_t deadline_ns, began_ns = 0;
+    bool timed = find_deadline(loop, &deadline_ns);
     if (timed && deadline_ns <= loop->read_ns)
         return 0;
-    if (loop->table.may_trim)
-        fl__loop_table_trim(&loop->table);
     int r = loop->clock->wait_until ? fl__loop_poller_poll(loop, 0) : 0;
     while (r == 0 && !called_for(loop) && (fl__loop_read_clock(loop) < deadline_ns || !timed)) {
         if (began_ns == 0)
@@ -148,6 +163,8 @@ static void begin_outside(fl_loop *loop)
     uint64_t deadline_ns, now_ns;
     if (!fl_loop_next_ns(loop, &deadline_ns))
         deadline_ns = NEVER;
+    if (loop->table.may_trim)
+        fl__loop_trim(loop, true);
     bool now = deadline_ns <= fl__loop_read_clock(loop) || !fl__loop_inbox_sleep(&loop->inbox, INBOX_POLLING);
     loop->poller.outside = true;
     loop->poller.marked = !now;

@@ -9,6 +9,8 @@
 
 #define HUGE_PAGE_BYTES (2u << 20)
 
+enum { TRIM_RECORDS = HUGE_PAGE_BYTES / sizeof(struct loop_record) };
+
 /* A mapping's size is a power of two; its end is never touched. */
 static size_t chunk_bytes(unsigned h)
 {
@@ -158,17 +160,31 @@ void fl__loop_table_restart(struct loop_table *t, struct loop_chunk *chunk)
     t->may_trim = true;
 }
 
+/* Gives back the last of the records of an empty chunk. Returns false if there are none, or the kernel refuses. */
+static bool trim_chunk(struct loop_table *t, unsigned h)
+{
+    struct loop_span *span = &t->span[h];
+    uint32_t first = 1u << h, reach = at_least(first, span->reach), from = (reach - 1) & ~(TRIM_RECORDS - 1u);
+    if (reach == first)
+        return false;
+    from = at_least(first, from);
+    void *memory = table_entry(t, from).record;
+    if (madvise(memory, (reach - from) * sizeof(struct loop_record), MADV_DONTNEED) < 0)
+        return false;
+    span->reach = from;
+    return true;
+}
+
 void fl__loop_table_trim(struct loop_table *t)
 {
-    bool kept = false;
-    for (unsigned h = TABLE_FIRST; h <= t->last_mapped; h++) {
-        if (t->chunk[h].live > 0 || t->chunk[h].free) /* the list of free slots goes through the records */
-            continue;
-        if (kept && t->span[h].reach > 0 && madvise(chunk_memory(t, h), record_bytes(h), MADV_DONTNEED) == 0)
-            t->span[h].reach = 0;
-        kept = true;
+    bool kept = false, trimmed = false;
+    for (unsigned h = TABLE_FIRST; h <= t->last_mapped && !trimmed; h++) {
+        bool is_empty =
+            t->chunk[h].live == 0 && !t->chunk[h].free; /* the list of free slots goes through the records */
+        trimmed = is_empty && kept && trim_chunk(t, h);
+        kept = kept || is_empty;
     }
-    t->may_trim = false;
+    t->may_trim = trimmed;
 }
 
 /* --- Extras */

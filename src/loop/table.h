@@ -131,7 +131,7 @@ struct loop_table {
     struct loop_chunk *from; /* the lowest chunk with room, or the last one that is mapped */
     uint32_t live, limit;    /* records */
     uint32_t worn_tag;       /* tags from this one on are of the last generation */
-    bool may_trim;           /* a chunk became empty */
+    bool may_trim;           /* there may be empty chunks with memory */
     bool huge_pages;
     unsigned last_mapped, last; /* chunks; `last` is TABLE_SLOT_BITS - 1, except in tests */
     uint64_t extras;
@@ -159,7 +159,7 @@ int fl__loop_table_take(struct loop_table *t, enum loop_record_state state, stru
 /* A chunk is empty: it gives out its slots in order again. */
 void fl__loop_table_restart(struct loop_table *t, struct loop_chunk *chunk);
 
-/* Gives back the memory of empty chunks. */
+/* Gives back memory of empty chunks: at most 2 MiB, so that it does not take long. If there may be more, `may_trim` stays. */
 void fl__loop_table_trim(struct loop_table *t);
 
 /* Gives a record a struct loop_extra, a copy of `values`, to which its argument moves. Returns 0 or FL_NO_MEMORY. */

@@ -173,12 +173,48 @@ TEST(the_memory_of_empty_chunks_is_given_back_except_for_one)
     give_until(1);
     CHECK_EQ(fl__loop_table_bytes(&table), USABLE * ALL);
     CHECK(table.may_trim);
-    fl__loop_table_trim(&table);
+    while (table.may_trim)
+        fl__loop_table_trim(&table);
     CHECK_EQ(fl__loop_table_bytes(&table), USABLE * ALL - (USABLE - 3 * 2048) * sizeof(struct loop_record));
     while (taken_count < USABLE)
         take();
     CHECK_EQ(fl__loop_table_bytes(&table), USABLE * ALL);
     end_table();
+}
+
+enum { MANY = 600000 };
+
+static bool is_small(void)
+{
+    return fl__loop_table_bytes(&loop->table) < MANY * sizeof(struct loop_record) / 2;
+}
+
+static void make_and_cancel_many(void)
+{
+    static fl_timer_id ids[MANY];
+    for (unsigned i = 0; i < MANY; i++)
+        ids[i] = make_timer(HOUR, "");
+    for (unsigned i = 0; i < MANY; i++)
+        CHECK_EQ(fl_loop_cancel(loop, ids[i]), 0);
+    CHECK(!is_small());
+}
+
+TEST(the_memory_of_many_timers_is_given_back_by_a_sleep_or_by_many_turns)
+{
+    int fd;
+    begin();
+    make_and_cancel_many();
+    make_timer(HOUR, "");
+    run();
+    CHECK(is_small());
+    make_and_cancel_many();
+    for (unsigned i = 0; i < MANY * sizeof(struct loop_record) >> 20; i++)
+        turn();
+    CHECK(is_small());
+    make_and_cancel_many();
+    CHECK_EQ(fl_loop_poll_fd(loop, &fd), 0);
+    CHECK(is_small());
+    end();
 }
 
 /* The same with timers: the loop of a busy server, worn out on purpose. */
