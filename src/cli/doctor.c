@@ -213,15 +213,21 @@ static size_t count_doubles(struct examination *x)
     return doubles;
 }
 
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static void report(struct examination *x)
 {
     size_t doubles = count_doubles(x);
-    printf("shard %" PRIu32 "  %" PRIu64 " timers, %" PRIu64 " settled and not deleted yet, %" PRIu64
-           " dead letters; owner %s%s\n",
-           x->number, x->timers - x->own, x->settled, x->dead, x->facts.owner[0] ? x->facts.owner : "none",
-           x->facts.owner[0] ? ", which was killed" : "");
+    uint64_t timers = x->timers - x->own;
+    printf("shard %" PRIu32 "  %" PRIu64 " timer%s, %" PRIu64 " settled and not deleted yet, %" PRIu64
+           " dead letter%s; owner %s%s\n",
+           x->number, timers, plural(timers), x->settled, x->dead, plural(x->dead),
+           x->facts.owner[0] ? x->facts.owner : "none", x->facts.owner[0] ? ", which was killed" : "");
     if (x->history > 0)
-        printf("shard %" PRIu32 "  %" PRIu64 " row%s of history\n", x->number, x->history, x->history == 1 ? "" : "s");
+        printf("shard %" PRIu32 "  %" PRIu64 " row%s of history\n", x->number, x->history, plural(x->history));
     if (doubles > 0)
         printf("note     shard %" PRIu32
                "  %zu %s two timers: the older one fired before the server died, and may fire again\n",
@@ -341,7 +347,7 @@ static int check_store(struct doctor *doctor, const struct kind *kind, fl_store 
     int status = CLI_OK;
     printf("store    ");
     setting_write_masked(doctor->url, stdout);
-    printf("  %" PRIu32 " shards\n", fl_store_shards(store));
+    printf("  %" PRIu32 " shard%s\n", fl_store_shards(store), plural(fl_store_shards(store)));
     for (uint32_t i = 0; i < fl_store_shards(store) && status == CLI_OK; i++)
         status = check_shard(doctor, kind, store, loop, i);
     return status == CLI_OK ? conclude(doctor) : status;
