@@ -138,7 +138,7 @@ removed-settings-stay src/node/settings_load.c s/^        look_for_removed(node,
 settings-not-read-at-first src/node/settings_load.c s/^        settings_take(here, &page->listing.found\[i\].timer);/        (void)here;/
 rate-ignored src/node/pacing.c s/^    if (settings->max_rate == 0)/    if (true)/
 put-off-for-ever src/node/deliver.c s/^        put_off(shard, attempt->firing.token, attempt->at_us);/        ;/
-call-without-memory-of-shard src/node/deliver.c s/^    shard->delivering--;$/    ;/
+ended-attempt-still-counts src/node/deliver.c s/^    shard->delivering--;$/    ;/
 pause-never-ends src/node/pause.c s/^    \*pause = (struct pause){0};$/    if (!on) *pause = (struct pause){0};/
 pause-begins-too-late src/node/pause.c s/^        pauses->now.since_us = now_us;/        pauses->now.since_us = 0;/
 schedule-parked-for-ever src/node/pause.c s/^    park(shard, space, pauses, token, now_us);/    ;/
@@ -152,8 +152,6 @@ occurrences-of-the-advance-dropped src/node/schedules.c s/\.count = 1 + plan->co
 advance-refused-is-told src/node/schedules.c s/^    if (advance->ops\[0\].result == 0)$/    if (true)/
 look-is-ignored src/node/schedules.c s/^            s->unsettled\[left++\] = s->unsettled\[i\];/            left = 0;/
 acks-of-others-dropped src/node/call_kinds.c s/^        ack->known = i < bits.*/        ack->known = false \&\& i < bits;/
-moved-while-leaving src/node/shard_calls.c s/^    if (shard_is_leaving(shard) \&\& stopped)$/    if (stopped)/
-stopped-is-answered src/node/shard_calls.c s/^    bool stopped = shard_is_leaving(call->shard) \&\& were_stopped(batch);/    bool stopped = false \&\& were_stopped(batch);/
 paused-namespace-occurs src/node/schedules.c s/if (pause_takes_schedule(.*/if (false) {/
 END
 }

@@ -198,7 +198,7 @@ void ledger_count(struct nodes *w);
 
 /* --- nodes_schedules.c */
 struct entry *schedules_entry(struct nodes *w, const fl_durable *timer); /* of an occurrence */
-void schedules_made(struct host *host, const fl_durable *timer);
+void schedules_made(struct host *host, uint32_t shard, const fl_durable *timer);
 void schedules_close(struct nodes *w);
 void schedules_free(struct nodes *w);
 void schedules_go_back(struct nodes *w);

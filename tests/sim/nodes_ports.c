@@ -478,11 +478,11 @@ void link_break_some(struct nodes *w)
 static void publish(struct worker *worker, enum event_kind kind, uint32_t shard, const fl_durable *timer,
                     fl_bytes reason)
 {
-    (void)shard, (void)reason;
+    (void)reason;
     if (kind == EVENT_DEAD && !host_of(worker)->dead)
         ledger_dead(host_of(worker), timer);
     if (kind == EVENT_SCHEDULED && timer->schedule.size > 0 && !host_of(worker)->dead)
-        schedules_made(host_of(worker), timer);
+        schedules_made(host_of(worker), shard, timer);
 }
 
 static void relay(struct worker *worker, fl_bytes bytes)

@@ -106,9 +106,11 @@ static bool is_among_latest(const struct plan *plan, const struct entry *e, int6
 }
 
 /* The server says that it has just created an occurrence. */
-void schedules_made(struct host *host, const fl_durable *timer)
+void schedules_made(struct host *host, uint32_t shard, const fl_durable *timer)
 {
     struct nodes *w = host->world;
+    if (w->went_back > 0 && host->terms[shard] != w->terms[shard])
+        return; /* the store may have forgotten it before its answer came */
     const struct entry *made = schedules_entry(w, timer);
     const struct plan *plan = made ? made->plan : NULL;
     if (!plan)
