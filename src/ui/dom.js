@@ -39,7 +39,7 @@ export function swap(el, ...children) {
   const at = all().indexOf(document.activeElement);
   el.replaceChildren();
   add(el, children);
-  all()[at]?.focus();
+  all()[at]?.focus({ preventScroll: true });
   return el;
 }
 
