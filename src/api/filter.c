@@ -32,11 +32,17 @@ int filter_read(struct call *call, struct filter *filter, fl_listing *listing)
     return given < 0 ? -1 : 0;
 }
 
+bool filter_searches(const struct filter *filter, const fl_listing *listing)
+{
+    return listing->name_contains.size > 0 || listing->target_prefix.size > 0 || listing->schedule.size > 0 ||
+           listing->reason_contains.size > 0 || filter->reason.size > 0 || filter->by_host ||
+           (listing->dead && listing->prefix.size > 0);
+}
+
 bool filter_is_empty(const struct filter *filter, const fl_listing *listing)
 {
     return listing->from_us == 0 && listing->until_us == 0 && listing->prefix.size == 0 &&
-           listing->name_contains.size == 0 && listing->target_prefix.size == 0 && listing->schedule.size == 0 &&
-           listing->reason_contains.size == 0 && filter->reason.size == 0 && !filter->by_host;
+           !filter_searches(filter, listing);
 }
 
 fl_bytes filter_host(fl_bytes url, char room[FILTER_HOST])

@@ -19,6 +19,8 @@ struct filter {
 /* Reads the parameters of the query into both. Returns 0, or -1 and the problem. */
 int filter_read(struct call *call, struct filter *filter, fl_listing *listing);
 bool filter_is_empty(const struct filter *filter, const fl_listing *listing);
+/* Whether it may read many that do not match: no store finds them by this. */
+bool filter_searches(const struct filter *filter, const fl_listing *listing);
 /* Whether it matches, of those that the engine has found. */
 bool filter_takes(const struct filter *filter, const fl_op *found);
 /* HOST:PORT of a target; size 0: there is none. */

@@ -202,8 +202,11 @@ static bool next_shard(struct shard_call *page, const struct node *node)
 /* A search ends with what it has found so far: when it has taken long, or the engine has looked at many rows in vain. */
 static bool searched_enough(const struct list *list)
 {
+    const fl_listing *listing = &list->page.listing;
+    if (!filter_searches(&list->filter, listing))
+        return false;
     return fl_loop_now_ns(list->call->worker->loop) - list->began_ns >= SEARCH_NS ||
-           (list->page.listing.more && list->page.listing.count == 0);
+           (listing->more && listing->count == 0);
 }
 
 static void page_back(struct shard_call *over)

@@ -20,6 +20,7 @@
 #include "engine/internal.h"
 
 enum { PAGE_DEFAULT = 100, PAGE_MOST = 10000, ROWS_AT_ONCE = 1000, ROWS_MOST = 50000, BYTES_MOST = 1 << 20 };
+enum { ROWS_PER_READ = 100 }; /* what a read of the store costs beside its rows: windows may be nearly empty */
 enum { C_WINDOW, C_SEQ, C_OUTER, C_INNER };
 
 struct fl_listing_state {
@@ -227,7 +228,7 @@ static void listed(fl_store_request *request)
         if (wanted)
             r = add(s, row);
     }
-    s->looked += ROWS_AT_ONCE;
+    s->looked += request->list.count + ROWS_PER_READ;
     if (r < 0) {
         finish(s, r, false);
         return;
@@ -310,7 +311,7 @@ static void dead_listed(fl_store_request *request)
         if (wanted)
             r = add_dead(s, dead);
     }
-    s->looked += ROWS_AT_ONCE;
+    s->looked += request->dead_list.count + ROWS_PER_READ;
     if (r == 0 && next_seq)
         *at = next_seq;
     if (r < 0 || next_seq == 0 || is_full(s) || s->looked >= ROWS_MOST)

@@ -101,6 +101,17 @@ def _():
         expect([timer["name"] for timer in one.timers("many", name_contains="needle")], ["needle"])
 
 
+@test("a list without a search has no empty page, however far apart its timers are")
+def _():
+    with Server(shards=1, store="memory:") as one:
+        lines = [{"op": "create", "namespace": "other", "after": f"{n}m"} for n in range(5000)]
+        lines += [{"op": "create", "namespace": "far", "name": "far", "after": "3600d"}]
+        check(all(answer["ok"] for answer in one.batch(lines)), "all were made")
+        page = one.get("/v1/timers/far?limit=10").must(200)
+        expect(([timer["name"] for timer in page["timers"]], "cursor" in page), (["far"], False))
+        expect([timer["name"] for timer in one.timers("far", name_contains="a")], ["far"])
+
+
 @test("an exact filter that is empty is refused: it must not let everything through")
 def _():
     for path, field in (("/v1/history/a", "name"), ("/v1/history/a", "schedule"), ("/v1/timers/a", "schedule"), ("/v1/dead/a", "schedule"),
