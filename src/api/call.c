@@ -195,7 +195,7 @@ int call_count(struct call *call, const char *name, int64_t most, uint64_t *ret)
 int call_true(struct call *call, const char *name, bool *ret)
 {
     char room[8];
-    fl_bytes text;
+    fl_bytes text = {0};
     int given = call_query(call, name, room, sizeof room, &text);
     if (given > 0 && !is_text(text, "true"))
         return problem_set(&call->problem, 400, "invalid-field", name, "%s must be true, or not given", name);

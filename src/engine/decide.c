@@ -251,24 +251,16 @@ void fl__ops_apply_update(const fl_op *op, fl_durable *timer)
         limit_wait(timer, first_created(timer));
 }
 
-/* Takes the timer of a row to change or cancel it. Returns 0, or why that cannot be. */
-static int take_timer(fl_engine *e, const struct work *work, const fl_row *row, fl_durable *ret)
+static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
 {
     if (!row)
         return FL_TIMER_NOT_FOUND;
     fl__assert(work->row_lock.held && work->row_lock.key == lock_of_seq(row->key.seq));
     int r = has_changed(work->op, row) ? FL_CHANGED : fl__ops_hold(e, row->key);
-    if (r == 0)
-        fl__row_timer(row, ret);
-    return r;
-}
-
-static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
-{
-    fl_durable timer;
-    int r = take_timer(e, work, row, &timer);
     if (r < 0)
         return r;
+    fl_durable timer;
+    fl__row_timer(row, &timer);
     int64_t at_us = fl__is_lane(row->window) ? timer.due_us : row->key.at_us;
     fl__ops_apply_update(work->op, &timer);
     at_us = fl__ops_filing_time(e, work->op->flags & FL_OP_SET_DUE ? timer.due_us : at_us);
@@ -278,11 +270,16 @@ static int decide_update(fl_engine *e, struct work *work, const fl_row *row)
 
 static int decide_cancel(fl_engine *e, struct work *work, const fl_row *row)
 {
+    if (!row)
+        return FL_TIMER_NOT_FOUND;
+    fl__assert(work->row_lock.held && work->row_lock.key == lock_of_seq(row->key.seq));
+    int r = has_changed(work->op, row) ? FL_CHANGED : fl__ops_hold(e, row->key);
+    if (r < 0)
+        return r;
     fl_durable timer;
     fl_store_change *change;
-    int r = take_timer(e, work, row, &timer);
-    if (r == 0)
-        r = fl__ops_give_timer(work, &timer);
+    fl__row_timer(row, &timer);
+    r = fl__ops_give_timer(work, &timer);
     if (r == 0)
         r = fl__space(e, row->ns, &work->space);
     if (r < 0)

@@ -41,16 +41,16 @@ void out_number(struct out *out, int64_t number)
 
 void out_key(struct out *out, const char *key)
 {
-    size_t size = strlen(key);
-    if (!out_reserve(out, size + 4))
+    if (!out_reserve(out, strlen(key) + 5)) /* with stpcpy()'s NUL */
         return;
     char *at = out->data + out->size;
     if (out->size > 0 && at[-1] != '{')
         *at++ = ',';
     *at++ = '"';
-    memcpy(at, key, size);
-    memcpy(at + size, "\":", 2);
-    out->size = (size_t)(at + size + 2 - out->data);
+    at = stpcpy(at, key);
+    *at++ = '"';
+    *at++ = ':';
+    out->size = (size_t)(at - out->data);
 }
 
 static void put_escaped(struct out *out, unsigned char c)
