@@ -474,9 +474,10 @@ int cron_parse(fl_bytes text, uint64_t seed, struct cron *ret, char ret_error[CR
     if (fields.count < 5 || fields.count > FIELDS) {
         snprintf(
             ret_error, CRON_ERROR_TEXT,
-            "the expression has %s%d fields; allowed are 5 (minute, hour, day of month, month, day of week), 6 (with "
+            "the expression has %s%d field%s; allowed are 5 (minute, hour, day of month, month, day of week), 6 (with "
             "seconds in front) and 7 (also with a year at the end)",
-            fields.count > FIELDS ? "more than " : "", fields.count > FIELDS ? FIELDS : fields.count);
+            fields.count > FIELDS ? "more than " : "", fields.count > FIELDS ? FIELDS : fields.count,
+            fields.count == 1 ? "" : "s");
         return FL_INVALID_ARGUMENT;
     }
     if (!read_fields(&reader, &fields))

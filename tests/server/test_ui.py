@@ -291,6 +291,16 @@ def _():
         await_(lambda: len(server.timers("demo")) == 4, "the first is due at once")
         times = sorted(microseconds(timer["due"]) for timer in server.timers("demo"))
         expect([b - a for a, b in zip(times, times[1:])], [500_000] * 3)
+    with Server() as server:
+        server.batch([{"op": "create", "namespace": "demo", "after": "0s"} for _ in range(50)])
+        leases = []
+        while len(leases) < 50:
+            leases += [(timer["lease"], {"result": "dead"}) for timer in server.lease("demo", max=50, wait="10s")]
+        server.ack(*leases)
+        await_(lambda: server.get("/v1/dead/demo?group=reason").must(200)["total"] == 50, "all are dead letters")
+        expect(server.post("/v1/dead/demo/redrive?all=true&rate=100000").must(200)["redriven"], 50)
+        times = sorted(microseconds(timer["due"]) for timer in server.timers("demo"))
+        expect([b - a for a, b in zip(times, times[1:])], [10] * 49, "also if their times pass while the request runs")
 
 
 
