@@ -181,7 +181,7 @@ uint64_t random_word(struct nodes *w);
 /* --- nodes_ledger.c: what was promised */
 extern const char *const space_names[SPACES];
 struct entry *ledger_entry(struct nodes *w, const fl_durable *timer);
-void ledger_begin(struct host *host, uint32_t shard, const fl_durable *timer, uint64_t serial, uint64_t claim_us);
+void ledger_begin(struct host *host, uint32_t shard, const fl_durable *timer, uint64_t serial, uint64_t lease_us);
 void ledger_end(struct host *host, const fl_durable *timer, enum fl_settle result, int64_t at_us);
 void ledger_check_pause(struct host *host, const struct entry *e); /* something begins there */
 void ledger_dead(struct host *host, const fl_durable *timer);

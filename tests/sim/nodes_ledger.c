@@ -119,6 +119,8 @@ static int64_t known_us(struct nodes *w, const struct space_state *space, uint32
     int64_t since_us = w->nature.breaks && w->calm_us > space->paused_us ? w->calm_us : space->paused_us;
     if (w->claim_us > 6 * SECOND && w->claimed_us[shard] > since_us)
         since_us = w->claimed_us[shard];
+    if (w->claim_us > 6 * SECOND)
+        since_us += w->claim_us;
     return since_us + (left ? 5 * SECOND + 2 * w->claim_us : w->nature.slow ? 8 * SECOND : 3 * SECOND);
 }
 

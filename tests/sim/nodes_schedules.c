@@ -376,8 +376,14 @@ static void row_read(struct shard_call *call)
 
 static void read_row(fl_loop *loop, void *arg)
 {
+    struct plan_ask *ask = arg;
     (void)loop;
-    submit(arg, (fl_op){.kind = FL_OP_GET}, row_read);
+    if (ask->host->over) { /* it has ended while its client waited */
+        ask->result = FL_STORE_UNAVAILABLE;
+        finish(ask);
+    } else {
+        submit(ask, (fl_op){.kind = FL_OP_GET}, row_read);
+    }
 }
 
 static void begin(struct nodes *w, struct plan *plan, enum plan_change change, const struct schedule *wanted)
