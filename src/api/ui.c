@@ -53,7 +53,7 @@ static const struct ui_files *find_file(fl_bytes name)
     return NULL;
 }
 
-/* Whether the client has this version: If-None-Match lists validators, each in quotes, or is a star. */
+/* Whether the client has this version: If-None-Match lists validators, each in quotes. A star is refused before. */
 static bool client_has(struct call *call, const char *hash)
 {
     fl_bytes have = http_header(call->request, "if-none-match");
