@@ -353,6 +353,7 @@ static void apply_pause(struct change *change)
         return;
     int64_t now_us = node_now(change->home->node);
     bool is_past = request->until_us > 0 && request->until_us <= now_us;
+    fl__assert(change->settings); /* a pause is written into them */
     struct pauses *pauses = &change->settings->pauses;
     change->since_us = pauses->now.since_us;
     if (request->kind == PAUSE_BEGIN && !is_past) {
