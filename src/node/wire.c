@@ -76,7 +76,7 @@ size_t wire_count(struct wire *wire)
     {                                     \
         WIRE_##kind, offsetof(type, name) \
     }
-#define RECORD(record, members) const struct wire_record record = {members, sizeof members / sizeof *(members)}
+#define RECORD(record, members) const struct wire_record record = {(members), sizeof(members) / sizeof *(members)}
 
 static const struct wire_member timer_members[] = {
     MEMBER(BYTES, fl_durable, ns),
