@@ -34,8 +34,8 @@
  *   - A poll returns nodes in order of deadline, and nodes with equal deadlines in the order in which they were started.
  *   - No operation fails for lack of memory. Without memory the operations take longer.
  *   - No pauses. A poll with a limit of 1,024 or more visits at most 16 nodes for each node of its limit, whatever the
- *     pattern of deadlines and whether or not the program has polled before. Starting a node visits at most about 1,000
- *     others, and on average less than one.
+ *     pattern of deadlines and whether or not the program has polled before. Starting a node visits at most 2,048 others,
+ *     each at most three times, and on average less than three.
  *
  * Threads: a wheel and its nodes belong to one thread at a time.
  *

@@ -199,8 +199,7 @@ int fl_nodes_new(const fl_wheel_config *config, fl_nodes **ret)
     fl_nodes *nodes = fl__alloc_zeroed_lines(sizeof *nodes);
     if (!nodes)
         return FL_NO_MEMORY;
-    nodes->now_ns = config ? config->start_ns : 0;
-    fl__rings_init(&nodes->rings, nodes->now_ns);
+    fl__rings_init(&nodes->rings, config ? config->start_ns : 0);
     *ret = nodes;
     return 0;
 }

@@ -26,10 +26,10 @@
  * A spoke of a ring of the lowest digit has one deadline only and cannot split. When it is full, it is sealed, and another
  * spoke is chained to it, whose nodes were all started later.
  *
- * Why no poll visits many nodes: taking a node visits it once, sorting a spoke visits its nodes once, splitting it twice.
- * Splits are repeated only for spokes with at most a quarter of the nodes: from 2048 to 512, and from 512 to 128, which is
- * SORT_LIMIT. So a node that is taken costs at most 2 + 2 * 2 visits, and the spoke in which the poll ends at most
- * 2 * (2048 + 512) + 512 more: with a limit of 1024, less than 12 visits per node of the limit.
+ * Why no poll visits many nodes: taking a node visits it once, sorting a spoke visits its nodes once, splitting it two or three
+ * times. Splits are repeated only for spokes with at most a quarter of the nodes: from 2048 to 512, and from 512 to 128, which
+ * is SORT_LIMIT. So a node that is taken costs at most 2 + 2 * 3 visits, and the spoke in which the poll ends at most
+ * 3 * (2048 + 512) + 512 more: with a limit of 1024, at most 16 visits per node of the limit.
  *
  * The bits of ring->occupied say where nodes may be. An empty spoke of a main ring keeps its bit until the search for the
  * first spoke meets it.
@@ -71,14 +71,20 @@ static void occupy(struct rings *r, struct ring *ring, unsigned slot)
     }
 }
 
-/* Frees a ring and its spokes, which have no nodes. */
+/* Frees a ring and what is below it: spokes without nodes, or one ring of the same kind. */
 static void free_ring(struct rings *r, struct ring *ring)
 {
-    for (unsigned i = 0; i < RING_SIZE; i++)
-        if (ring->child[i])
-            fl__spoke_free(r, fl__child_spoke(ring->child[i]));
-    r->bytes -= sizeof *ring;
-    fl__release(ring);
+    while (ring) {
+        struct ring *below = NULL;
+        for (unsigned i = 0; i < RING_SIZE; i++)
+            if (fl__is_ring(ring->child[i]))
+                below = fl__child_ring(ring->child[i]);
+            else if (ring->child[i])
+                fl__spoke_free(r, fl__child_spoke(ring->child[i]));
+        r->bytes -= sizeof *ring;
+        fl__release(ring);
+        ring = below;
+    }
 }
 
 /* The child has no nodes. Rings that are left without nodes by that are freed. */
@@ -121,7 +127,9 @@ void fl__rings_tidy(struct rings *r, struct spoke *spoke)
 {
     if (spoke->live > 0 && spoke->state == SPOKE_OPEN) {
         fl__spoke_shrink(r, spoke);
-    } else if (spoke->live == 0 && spoke->ring && spoke->ring->parent && !spoke->next) {
+    } else if (spoke->live == 0 && spoke->next) {
+        fl__spoke_strip(r, spoke);
+    } else if (spoke->live == 0 && spoke->ring && spoke->ring->parent) {
         struct ring *ring = spoke->ring;
         unsigned slot = spoke->slot;
         set_child(ring, slot, 0);
@@ -132,11 +140,12 @@ void fl__rings_tidy(struct rings *r, struct spoke *spoke)
 
 /* ---- Splitting ---- */
 
-/* The spokes of a new ring that takes the place of this spoke. False: no memory. */
-static bool add_children(struct rings *r, const struct spoke *spoke, struct ring *ring)
+/* The spokes of a new ring for the nodes of this spoke. False: no memory. */
+static bool add_children(struct rings *r, const struct spoke *spoke, struct ring *ring,
+                         const uint32_t counts[RING_SIZE])
 {
-    uint32_t counts[RING_SIZE];
-    fl__spoke_count_digits(r, spoke, ring->level, counts);
+    unsigned shift = ring->level * DIGIT_BITS;
+    uint64_t start_ns = fl__spoke_any_deadline(r, spoke) >> shift >> DIGIT_BITS << DIGIT_BITS << shift;
     for (unsigned i = 0; i < RING_SIZE; i++) {
         if (counts[i] == 0)
             continue;
@@ -145,7 +154,7 @@ static bool add_children(struct rings *r, const struct spoke *spoke, struct ring
         if (!child)
             return false;
         set_child(ring, i, (uintptr_t)child);
-        child->start_ns = spoke->start_ns + ((uint64_t)i << ring->level * DIGIT_BITS);
+        child->start_ns = start_ns + ((uint64_t)i << shift);
         child->next_order = spoke->next_order;
         child->is_dense = counts[i] * 4 > spoke->live;
         ring->occupied |= (uint16_t)(1u << i);
@@ -153,19 +162,44 @@ static bool add_children(struct rings *r, const struct spoke *spoke, struct ring
     return true;
 }
 
-/* Puts a ring into the place of an open spoke. False: no memory, and nothing has changed. */
+/* Puts rings with one child each above a new ring, up to this level. NULL: no memory, and the ring is gone. */
+static struct ring *add_parents(struct rings *r, struct ring *ring, unsigned level, uint64_t any_ns)
+{
+    while (ring->level < level) {
+        struct ring *parent = new_ring(r, ring->level + 1u);
+        if (!parent) {
+            free_ring(r, ring);
+            return NULL;
+        }
+        unsigned slot = fl__digit(any_ns, parent->level);
+        set_child(parent, slot, (uintptr_t)ring + RING_TAG);
+        parent->occupied = (uint16_t)(1u << slot);
+        ring = parent;
+    }
+    return ring;
+}
+
+/* Puts rings into the place of an open spoke: as many, one below the other, as it takes to tell two nodes apart. So nodes are
+ * visited a few times, however close together they are. False: no memory, and nothing has changed. */
 static bool split(struct rings *r, struct spoke *spoke)
 {
     struct ring *parent = spoke->ring;
+    uint32_t counts[RING_SIZE];
     assert(spoke->state == SPOKE_OPEN && parent->level > 0 && spoke->live > 0);
-    struct ring *ring = new_ring(r, parent->level - 1u);
+    unsigned top = parent->level - 1u, level = fl__ring_level(fl__spoke_count_digits(r, spoke, top, counts), 0);
+    if (level < top)
+        fl__spoke_count_digits(r, spoke, level, counts);
+    struct ring *ring = new_ring(r, level < top ? level : top), *lowest = ring;
     if (!ring)
         return false;
-    if (!add_children(r, spoke, ring)) {
+    if (!add_children(r, spoke, ring, counts)) {
         free_ring(r, ring);
         return false;
     }
-    fl__spoke_move_to(r, spoke, ring);
+    ring = add_parents(r, ring, top, fl__spoke_any_deadline(r, spoke));
+    if (!ring)
+        return false;
+    fl__spoke_move_to(r, spoke, lowest);
     set_child(parent, spoke->slot, (uintptr_t)ring + RING_TAG);
     fl__spoke_free(r, spoke);
     return true;

@@ -54,11 +54,11 @@ struct spoke {
     uint64_t start_ns;   /* the first moment of the spoke */
     uint32_t next_order; /* for the next node */
     uint32_t number;     /* in the table; never 0 */
-    uint16_t capacity;
-    uint16_t live; /* nodes */
-    uint16_t word; /* where the next start looks for a free entry */
-    uint16_t low;  /* with so few nodes left, it is time to free memory */
-    uint8_t slot;  /* in the ring */
+    uint16_t capacity;   /* an empty spoke of a chain may have none */
+    uint16_t live;       /* nodes */
+    uint16_t word;       /* where the next start looks for a free entry */
+    uint16_t low;        /* with so few nodes left, it is time to free memory */
+    uint8_t slot;        /* in the ring */
     uint8_t state;
     bool is_dense;      /* splitting its parent left it with more than a quarter of the nodes */
     struct spoke *next; /* nodes with the same single deadline that were started later; or the next free spoke */
@@ -95,9 +95,10 @@ struct rings {
     uint32_t spokes;           /* how many of the arena were used before */
     struct spoke *arena;       /* SPOKE_NUMBERS; number 0 names no spoke; NULL: no node was ever added */
     struct spoke *free_spokes;
-    struct sort_key *scratch; /* 2 * SPOKE_LIMIT; it comes with the arena */
-    node_name *gathered;      /* SPOKE_LIMIT, behind the scratch memory */
-    uint64_t bytes;           /* in rings, spokes and entries */
+    struct sort_key *scratch; /* twice scratch_capacity, which no spoke's capacity exceeds */
+    node_name *gathered;      /* scratch_capacity, behind the scratch memory */
+    uint32_t scratch_capacity;
+    uint64_t bytes; /* in rings, spokes and entries */
     struct ring main[RINGS];
 };
 
@@ -284,6 +285,7 @@ void fl__spoke_free_chain(struct rings *r, struct spoke *first);
 void fl__spoke_release_arena(struct rings *r);
 void fl__rings_compact(struct rings *r);
 uint64_t fl__rings_bare_bytes(const struct rings *r);
+void fl__spoke_strip(struct rings *r, struct spoke *spoke);
 void fl__spoke_idle(struct rings *r, struct spoke *spoke);
 bool fl__spoke_find_free(struct spoke *spoke);
 bool fl__spoke_grow(struct rings *r, struct spoke *spoke);
@@ -292,7 +294,8 @@ void fl__spoke_sort(struct rings *r, struct spoke *spoke);
 void fl__spoke_unsort(const struct rings *r, struct spoke *spoke);
 void fl__spoke_renumber(struct rings *r, struct spoke *spoke);
 void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, node_name name, uint64_t deadline_ns);
-void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE]);
+uint64_t fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE]);
+uint64_t fl__spoke_any_deadline(const struct rings *r, const struct spoke *spoke);
 void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *ring);
 size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, node_name *out, size_t limit);
 

@@ -85,6 +85,16 @@ bool fl__spoke_find_free(struct spoke *spoke)
     return false;
 }
 
+uint64_t fl__spoke_any_deadline(const struct rings *r, const struct spoke *spoke)
+{
+    uint32_t word = 0;
+    assert(spoke->live > 0 && spoke->state == SPOKE_OPEN);
+    while ((word_mask(spoke, word) & ~*fl__spoke_free_word(spoke, word)) == 0)
+        word++;
+    uint64_t taken = word_mask(spoke, word) & ~*fl__spoke_free_word(spoke, word);
+    return fl__spoke_node(r, spoke, word * WORD_BITS + (uint32_t)__builtin_ctzll(taken))->deadline_ns;
+}
+
 /* Copies the nodes of a spoke that is not sorted to r->gathered. */
 static void gather(struct rings *r, const struct spoke *spoke)
 {
@@ -105,16 +115,39 @@ static void set_capacity(struct spoke *spoke, uint32_t capacity)
 
 static void free_entries(struct rings *r, struct spoke *spoke)
 {
+    if (!spoke->entries)
+        return;
     release_entries(spoke);
     r->bytes -= entries_bytes(r, spoke->capacity);
     spoke->entries = NULL;
     spoke->capacity = 0;
 }
 
+static size_t scratch_bytes(uint32_t capacity)
+{
+    return capacity * (2 * sizeof(struct sort_key) + sizeof(node_name));
+}
+
+/* The memory for sorting is as large as the largest spoke needs. Nothing is in it between two operations. */
+static bool reserve_scratch(struct rings *r, uint32_t capacity)
+{
+    if (capacity <= r->scratch_capacity)
+        return true;
+    struct sort_key *scratch = fl__alloc(scratch_bytes(capacity));
+    if (!scratch)
+        return false;
+    fl__release(r->scratch);
+    r->bytes += scratch_bytes(capacity) - scratch_bytes(r->scratch_capacity);
+    r->scratch = scratch;
+    r->gathered = (node_name *)(scratch + 2 * (size_t)capacity);
+    r->scratch_capacity = capacity;
+    return true;
+}
+
 static bool alloc_entries(struct rings *r, struct spoke *spoke, uint32_t capacity)
 {
     assert(capacity > 0 && capacity <= SPOKE_LIMIT && !spoke->entries);
-    spoke->entries = new_entries(r, capacity);
+    spoke->entries = reserve_scratch(r, capacity) ? new_entries(r, capacity) : NULL;
     if (!spoke->entries)
         return false;
     set_capacity(spoke, capacity);
@@ -123,23 +156,11 @@ static bool alloc_entries(struct rings *r, struct spoke *spoke, uint32_t capacit
     return true;
 }
 
-#define SCRATCH_BYTES (2 * SPOKE_LIMIT * sizeof(struct sort_key) + SPOKE_LIMIT * sizeof(node_name))
-
-/* The arena and the memory for sorting come with the first node: a program may have many wheels that it never uses. */
+/* The arena comes with the first node: a program may have many wheels that it never uses. */
 static __attribute__((noinline)) bool reserve_arena(struct rings *r)
 {
-    struct sort_key *scratch = fl__alloc(SCRATCH_BYTES);
-    if (!scratch)
-        return false;
     r->arena = fl__map(SPOKE_NUMBERS * sizeof *r->arena);
-    if (!r->arena) {
-        fl__release(scratch);
-        return false;
-    }
-    r->scratch = scratch;
-    r->gathered = (node_name *)(scratch + 2 * SPOKE_LIMIT);
-    r->bytes += SCRATCH_BYTES;
-    return true;
+    return r->arena != NULL;
 }
 
 void fl__spoke_release_arena(struct rings *r)
@@ -193,7 +214,7 @@ void fl__spoke_free_chain(struct rings *r, struct spoke *first)
 static bool resize(struct rings *r, struct spoke *spoke, uint32_t capacity, uint32_t kept)
 {
     assert(capacity >= spoke->live && kept <= capacity && capacity <= SPOKE_LIMIT);
-    void *entries = new_entries(r, capacity);
+    void *entries = reserve_scratch(r, capacity) ? new_entries(r, capacity) : NULL;
     if (!entries)
         return false;
     memcpy(entries, spoke->entries, kept * name_size(r));
@@ -203,6 +224,13 @@ static bool resize(struct rings *r, struct spoke *spoke, uint32_t capacity, uint
     set_capacity(spoke, capacity);
     set_free_from(spoke, kept);
     return true;
+}
+
+/* An empty spoke in the middle of a chain waits there, without memory for entries, until it comes first. */
+void fl__spoke_strip(struct rings *r, struct spoke *spoke)
+{
+    assert(spoke->live == 0 && spoke->next);
+    free_entries(r, spoke);
 }
 
 /* Makes an empty spoke idle. It stays in the ring, so that a program that starts and stops the same timer again and again
@@ -303,7 +331,7 @@ static void merge(const struct sort_key *a, const struct sort_key *a_end, const 
 /* Sorts the first `count` keys of the scratch memory, earliest first. Returns where they are. */
 static struct sort_key *sort_scratch(struct rings *r, uint32_t count)
 {
-    struct sort_key *from = r->scratch, *to = r->scratch + SPOKE_LIMIT;
+    struct sort_key *from = r->scratch, *to = r->scratch + r->scratch_capacity;
     for (uint32_t i = 0; i < count; i += INSERTION_RUN)
         sort_run(from + i, count - i < INSERTION_RUN ? count - i : INSERTION_RUN);
     for (uint32_t run = INSERTION_RUN; run < count; run *= 2) {
@@ -422,16 +450,20 @@ void fl__spoke_remove_slow(const struct rings *r, struct spoke *spoke, const fl_
 
 /* ---- Moving and taking ---- */
 
-/* How many nodes have which value of a digit. */
-void fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE])
+/* How many nodes have which value of a digit. Returns a number that has a bit for each bit in which two deadlines differ. */
+uint64_t fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE])
 {
+    uint64_t differences = 0, any_ns = fl__spoke_any_deadline(r, spoke);
     memset(counts, 0, RING_SIZE * sizeof *counts);
     gather(r, spoke);
     for (uint32_t i = 0; i < spoke->live; i++) {
         prefetch_ahead(r, spoke, i);
-        counts[fl__digit(fl__named_node(r, r->gathered[i])->deadline_ns, level)]++;
+        uint64_t deadline_ns = fl__named_node(r, r->gathered[i])->deadline_ns;
+        differences |= deadline_ns ^ any_ns;
+        counts[fl__digit(deadline_ns, level)]++;
     }
     r->touched += spoke->live;
+    return differences;
 }
 
 /* Moves all nodes of an open spoke to the spokes of a new ring, which has one for every digit that occurs. */

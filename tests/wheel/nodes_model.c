@@ -51,7 +51,7 @@ static void end_operation(struct pair *p)
 void pair_new(struct pair *p, uint64_t start_ns, size_t objects_count)
 {
     fl_wheel_config config = {.start_ns = start_ns};
-    *p = (struct pair){.now_ns = start_ns, .objects_count = objects_count};
+    *p = (struct pair){.objects_count = objects_count};
     p->objects = calloc(objects_count, sizeof *p->objects);
     p->waiting = calloc(objects_count, sizeof *p->waiting);
     p->out = calloc(objects_count + 1, sizeof *p->out);

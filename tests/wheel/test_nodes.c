@@ -155,6 +155,17 @@ TEST(a_wheel_that_is_not_used_takes_little_memory)
     fl_nodes_free(nodes);
 }
 
+TEST(the_start_is_no_poll)
+{
+    fl_nodes *nodes;
+    fl_node node = {0}, *out[1];
+    CHECK_EQ(fl_nodes_new(&(fl_wheel_config){.start_ns = 1000}, &nodes), 0);
+    fl_nodes_start(nodes, &node, 900);
+    CHECK_EQ(fl_nodes_poll(nodes, 800, out, 1), 0);
+    CHECK_EQ(fl_nodes_poll(nodes, 900, out, 1), 1);
+    fl_nodes_free(nodes);
+}
+
 /* ---- No pauses ---- */
 
 struct crowd {
@@ -272,6 +283,47 @@ TEST(the_deadline_after_the_earliest_is_found_without_a_search)
         free(sorted);
         crowd_free(&c);
     }
+}
+
+TEST(no_start_visits_many_nodes_however_close_together_they_are)
+{
+    struct crowd c;
+    crowd_new(&c, 20000);
+    for (size_t i = 0; i < c.count; i++) {
+        uint64_t before = c.nodes->rings.touched;
+        fl_nodes_start(c.nodes, &c.all[i], YEAR + i % 16);
+        CHECK(c.nodes->rings.touched - before <= 3 * 2048);
+    }
+    CHECK(c.nodes->rings.touched <= 3 * c.count);
+    drain_within_bounds(&c, YEAR + 16);
+    crowd_free(&c);
+}
+
+TEST(a_thousand_timers_take_little_memory)
+{
+    struct crowd c;
+    uint64_t random = 4;
+    for (unsigned pattern = 0; pattern < 2; pattern++) {
+        crowd_new(&c, 1000);
+        for (size_t i = 0; i < c.count; i++)
+            fl_nodes_start(c.nodes, &c.all[i], HOUR + random_below(&random, pattern ? HOUR : 1));
+        CHECK(fl_nodes_bytes(c.nodes) <= (96 - sizeof(fl_node)) * c.count);
+        crowd_free(&c);
+    }
+}
+
+TEST(a_crowd_of_one_moment_that_was_stopped_leaves_no_memory)
+{
+    struct crowd c;
+    crowd_new(&c, 100000);
+    for (size_t i = 0; i < c.count; i++)
+        fl_nodes_start(c.nodes, &c.all[i], HOUR);
+    uint64_t full = fl_nodes_bytes(c.nodes);
+    for (size_t i = 0; i < c.count; i++)
+        CHECK(fl_nodes_stop(c.nodes, &c.all[i]));
+    CHECK(fl_nodes_bytes(c.nodes) < full / 4);
+    CHECK_EQ(fl_nodes_check(c.nodes, stdout), 0);
+    crowd_free(&c);
 }
 
 TEST(memory_is_given_back)
