@@ -181,6 +181,15 @@ static void check_sums(struct query *q, const char *table, const char *columns)
     sqlite3_finalize(s);
 }
 
+static void dead_row(struct query *q, sqlite3_stmt *s)
+{
+    const int64_t numbers[4] = {sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2),
+                                sqlite3_column_int64(s, 3)};
+    if (sqlite3_column_int64(s, 7) != fl__dead_sum(numbers, column_bytes(s, 4), column_bytes(s, 5), column_bytes(s, 6)))
+        doctor_problem(q->doctor, q->shard,
+                       "the checksum of the dead letter with sequence number %" PRId64 " does not match", numbers[0]);
+}
+
 static void sums_row(struct query *q, sqlite3_stmt *s)
 {
     check_sums(q, (const char *)sqlite3_column_text(s, 0), "k, v, s");
@@ -188,7 +197,7 @@ static void sums_row(struct query *q, sqlite3_stmt *s)
 
 static void read_sums(struct query *q)
 {
-    check_sums(q, "dead", "id_seq, body, s");
+    query(q, "SELECT id_seq, id_at_us, ns, died_us, name, reason, body, s FROM dead WHERE s IS NOT NULL", dead_row);
     check_sums(q, "namespaces", "number, name, s");
     check_sums(q, "progress", "0, progress, s");
     query(q, "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'slot_[0-9]*'", sums_row);

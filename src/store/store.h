@@ -67,6 +67,9 @@ size_t fl__window_candidates(int64_t at_us, uint64_t out[FL__WINDOW_LEVELS]);
 /* A checksum of 32 bits, of bytes and of the number under which they stand. */
 int64_t fl__checksum(int64_t k, fl_bytes bytes);
 
+/* That of a dead letter: its id.seq, id.at_us, number of the namespace and died_us, and its bytes. */
+int64_t fl__dead_sum(const int64_t numbers[4], fl_bytes name, fl_bytes reason, fl_bytes body);
+
 /* Whether the log of a file is damaged in a way that a crash does not leave it, or is missing although it is `expected`. 0,
  * or FL_STORE_CORRUPT and a message. */
 int fl__log_check(const char *path, bool expected, char *message, size_t size);

@@ -49,6 +49,12 @@ int64_t fl__checksum(int64_t k, fl_bytes bytes)
     return (int32_t)(uint32_t)(sum ^ sum >> 32);
 }
 
+int64_t fl__dead_sum(const int64_t numbers[4], fl_bytes name, fl_bytes reason, fl_bytes body)
+{
+    int64_t sum = fl__checksum(numbers[0], (fl_bytes){numbers, 4 * sizeof *numbers});
+    return fl__checksum(fl__checksum(fl__checksum(sum, name), reason), body);
+}
+
 /* --- The log ------------------------------------------------------------------------------------------------------ */
 
 enum { HEAD = 32, FRAME_HEAD = 24, PAGE = 4096, FRAME = FRAME_HEAD + PAGE };

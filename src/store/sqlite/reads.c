@@ -201,9 +201,11 @@ int fl__request_count(struct base *base, fl_store_request *request)
 
 static int dead_row(struct base *base, fl_store_request *request, sqlite3_stmt *statement, fl_dead_row *ret)
 {
-    if (sqlite3_column_type(statement, 7) != SQLITE_NULL &&
-        sqlite3_column_int64(statement, 7) !=
-            fl__checksum(sqlite3_column_int64(statement, 0), fl__column_bytes(statement, 6)))
+    const int64_t numbers[4] = {sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1),
+                                sqlite3_column_int64(statement, 2), sqlite3_column_int64(statement, 3)};
+    int64_t sum = fl__dead_sum(numbers, fl__column_bytes(statement, 4), fl__column_bytes(statement, 5),
+                               fl__column_bytes(statement, 6));
+    if (sqlite3_column_type(statement, 7) != SQLITE_NULL && sqlite3_column_int64(statement, 7) != sum)
         return base_corrupt(base, "the checksum of a dead letter does not match");
     fl_key id = {sqlite3_column_int64(statement, 1), (uint64_t)sqlite3_column_int64(statement, 0)};
     *ret = (fl_dead_row){.row = {.key = id,

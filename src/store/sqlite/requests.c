@@ -52,9 +52,9 @@ static int bury(struct base *base, const fl_dead_row *dead)
     int r = fl__namespace_number(base, dead->row.ns, &ns);
     if (r < 0)
         return r;
-    return fl__run(base, SQL_DEAD, "iiiibbbi", (int64_t)dead->row.id.seq, dead->row.id.at_us, (int64_t)ns,
-                   dead->died_us, dead->row.name, dead->reason, dead->row.body,
-                   fl__checksum((int64_t)dead->row.id.seq, dead->row.body));
+    const int64_t numbers[4] = {(int64_t)dead->row.id.seq, dead->row.id.at_us, (int64_t)ns, dead->died_us};
+    return fl__run(base, SQL_DEAD, "iiiibbbi", numbers[0], numbers[1], numbers[2], numbers[3], dead->row.name,
+                   dead->reason, dead->row.body, fl__dead_sum(numbers, dead->row.name, dead->reason, dead->row.body));
 }
 
 static int change(struct base *base, const fl_store_change *change)

@@ -368,7 +368,7 @@ TEST(a_bit_that_flips_in_a_payload_is_noticed)
     begin();
     uint64_t version = claim(shard, "me");
     fl_row row = row_with_body(2, "the payload of a timer"), other = make_row(4, 1000, 25);
-    fl_dead_row dead = make_dead(row_with_body(6, "the payload of a dead letter"), "why");
+    fl_dead_row dead = make_dead(row_with_body(6, "the payload of a dead letter"), "the reason of it");
     put(shard, version, (fl_row[]){row, other}, 2);
     write_one(shard, version, (fl_store_change){.bury = &dead});
     detach(shard);
@@ -379,6 +379,14 @@ TEST(a_bit_that_flips_in_a_payload_is_noticed)
     struct asked listed = to_list_dead();
     CHECK_EQ(perform(shard, &listed), FL_STORE_CORRUPT);
     CHECK(strstr(listed.request.message, "checksum"));
+    detach(shard);
+    fl_store_close(store);
+    flip("shard-0000.db", "the payload of a dead "); /* back */
+    flip("shard-0000.db", "the reas");
+    CHECK_EQ(open_again(&store), 0);
+    shard = attach(0);
+    listed = to_list_dead();
+    CHECK_EQ(perform(shard, &listed), FL_STORE_CORRUPT);
     detach(shard);
     fl_store_close(store);
     flip("shard-0000.db", "the payload of a tim");
