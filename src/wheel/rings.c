@@ -42,7 +42,7 @@
 
 /* ---- Rings ---- */
 
-static void set_child(struct ring *ring, unsigned slot, uintptr_t child)
+void fl__ring_set_child(struct ring *ring, unsigned slot, uintptr_t child)
 {
     ring->child[slot] = child;
     if (child)
@@ -88,7 +88,7 @@ static void free_ring(struct rings *r, struct ring *ring)
 }
 
 /* The child has no nodes. Rings that are left without nodes by that are freed. */
-static void vacate(struct rings *r, struct ring *ring, unsigned slot)
+void fl__ring_vacate(struct rings *r, struct ring *ring, unsigned slot)
 {
     ring->occupied &= (uint16_t) ~(1u << slot);
     while (ring->occupied == 0) {
@@ -98,7 +98,7 @@ static void vacate(struct rings *r, struct ring *ring, unsigned slot)
             return;
         }
         parent->occupied &= (uint16_t) ~(1u << ring->slot);
-        set_child(parent, ring->slot, 0);
+        fl__ring_set_child(parent, ring->slot, 0);
         free_ring(r, ring);
         ring = parent;
     }
@@ -132,9 +132,9 @@ void fl__rings_tidy(struct rings *r, struct spoke *spoke)
     } else if (spoke->live == 0 && spoke->ring && spoke->ring->parent) {
         struct ring *ring = spoke->ring;
         unsigned slot = spoke->slot;
-        set_child(ring, slot, 0);
+        fl__ring_set_child(ring, slot, 0);
         fl__spoke_free(r, spoke);
-        vacate(r, ring, slot);
+        fl__ring_vacate(r, ring, slot);
     }
 }
 
@@ -153,7 +153,7 @@ static bool add_children(struct rings *r, const struct spoke *spoke, struct ring
         struct spoke *child = fl__spoke_new(r, capacity);
         if (!child)
             return false;
-        set_child(ring, i, (uintptr_t)child);
+        fl__ring_set_child(ring, i, (uintptr_t)child);
         child->start_ns = start_ns + ((uint64_t)i << shift);
         child->next_order = spoke->next_order;
         child->is_dense = counts[i] * 4 > spoke->live;
@@ -172,7 +172,7 @@ static struct ring *add_parents(struct rings *r, struct ring *ring, unsigned lev
             return NULL;
         }
         unsigned slot = fl__digit(any_ns, parent->level);
-        set_child(parent, slot, (uintptr_t)ring + RING_TAG);
+        fl__ring_set_child(parent, slot, (uintptr_t)ring + RING_TAG);
         parent->occupied = (uint16_t)(1u << slot);
         ring = parent;
     }
@@ -200,7 +200,7 @@ static bool split(struct rings *r, struct spoke *spoke)
     if (!ring)
         return false;
     fl__spoke_move_to(r, spoke, lowest);
-    set_child(parent, spoke->slot, (uintptr_t)ring + RING_TAG);
+    fl__ring_set_child(parent, spoke->slot, (uintptr_t)ring + RING_TAG);
     fl__spoke_free(r, spoke);
     return true;
 }
@@ -214,7 +214,7 @@ static struct spoke *add_spoke(struct rings *r, struct ring *ring, uint64_t dead
         return NULL;
     unsigned slot = fl__digit(deadline_ns, ring->level);
     spoke->start_ns = start_of(ring, deadline_ns);
-    set_child(ring, slot, (uintptr_t)spoke);
+    fl__ring_set_child(ring, slot, (uintptr_t)spoke);
     occupy(r, ring, slot);
     return spoke;
 }
@@ -326,7 +326,7 @@ static void unchain(struct rings *r, struct spoke *first)
 {
     struct spoke *next = first->next;
     next->last = first->last == next ? NULL : first->last;
-    set_child(first->ring, first->slot, (uintptr_t)next);
+    fl__ring_set_child(first->ring, first->slot, (uintptr_t)next);
     fl__spoke_free(r, first);
 }
 
@@ -347,7 +347,7 @@ static struct spoke *first_spoke(struct rings *r)
             unchain(r, spoke);
         } else {
             fl__spoke_idle(r, spoke);
-            vacate(r, ring, slot);
+            fl__ring_vacate(r, ring, slot);
         }
     }
     assert(r->count == 0);
@@ -415,85 +415,6 @@ void fl__rings_find_next(struct rings *r)
         set_exact_next(r, sort_first(r, first_spoke(r)));
 }
 
-/* ---- The base ---- */
-
-/* Frees the idle spokes of the main rings below this level. False if there may be nodes. */
-static bool clear_below(struct rings *r, unsigned level)
-{
-    if (r->occupied & ((1u << level) - 1))
-        return false;
-    for (unsigned i = 0; i < level; i++)
-        for (struct ring *ring = &r->main[i]; ring->present;) {
-            unsigned slot = (unsigned)__builtin_ctz(ring->present);
-            fl__spoke_free(r, fl__child_spoke(ring->child[slot]));
-            set_child(ring, slot, 0);
-        }
-    return true;
-}
-
-/* The children of a ring move to the main ring of its level, which is empty. */
-static void raise_children(struct rings *r, struct ring *ring)
-{
-    struct ring *main = &r->main[ring->level], *parent = ring->parent;
-    assert(main->present == 0);
-    for (unsigned i = 0; i < RING_SIZE; i++)
-        set_child(main, i, ring->child[i]);
-    main->occupied = ring->occupied;
-    r->occupied |= (uint16_t)(main->occupied ? 1u << main->level : 0);
-    set_child(parent, ring->slot, 0);
-    vacate(r, parent, ring->slot);
-    r->bytes -= sizeof *ring;
-    fl__release(ring);
-}
-
-static bool may_be_base(const struct ring *ring, unsigned digit)
-{
-    uintptr_t child = ring->child[digit];
-    return !child || (!fl__is_ring(child) && fl__child_spoke(child)->state == SPOKE_IDLE);
-}
-
-/* Finds the last ring and digit of the path to now that lead to no nodes, at or below a main ring. A digit is good if there
- * is nothing, or, where now is in a spoke, the digit before, if there is nothing. NULL: there is no such ring. */
-static struct ring *open_end(struct ring *ring, uint64_t now_ns, unsigned *ret_digit)
-{
-    struct ring *end = NULL;
-    for (;;) {
-        unsigned digit = fl__digit(now_ns, ring->level);
-        if (may_be_base(ring, digit)) {
-            *ret_digit = digit;
-            return ring;
-        }
-        if (digit > 0 && may_be_base(ring, digit - 1)) {
-            *ret_digit = digit - 1;
-            end = ring;
-        }
-        if (!fl__is_ring(ring->child[digit]))
-            return end;
-        ring = fl__child_ring(ring->child[digit]);
-    }
-}
-
-/* Moves the base towards now, as far as that goes without touching nodes: the path may lead through rings and to a child
- * that is not there, but not into a spoke with nodes. */
-void fl__rings_rebase(struct rings *r, uint64_t now_ns)
-{
-    unsigned level = fl__ring_level(now_ns, r->base_ns), digit = 0;
-    r->may_rebase = false;
-    const struct ring *end = now_ns > r->base_ns ? open_end(&r->main[level], now_ns, &digit) : NULL;
-    if (!end || (end->level == level && digit <= fl__digit(r->base_ns, level)) || !clear_below(r, level))
-        return;
-    unsigned end_level = end->level;
-    for (; level > end_level; level--)
-        raise_children(r, fl__child_ring(r->main[level].child[fl__digit(now_ns, level)]));
-    struct ring *ring = &r->main[level];
-    if (ring->child[digit])
-        fl__spoke_free(r, fl__child_spoke(ring->child[digit]));
-    set_child(ring, digit, 0);
-    unsigned shift = level * DIGIT_BITS;
-    uint64_t above = level + 1 < RINGS ? now_ns >> (shift + DIGIT_BITS) << (shift + DIGIT_BITS) : 0;
-    r->base_ns = above | (uint64_t)digit << shift;
-}
-
 /* ---- Life ---- */
 
 void fl__rings_init(struct rings *r, uint64_t base_ns)
@@ -517,7 +438,7 @@ static void destroy_children(struct rings *r, struct ring *main)
             ring = fl__child_ring(child);
             continue;
         }
-        set_child(ring, slot, 0);
+        fl__ring_set_child(ring, slot, 0);
         if (fl__is_ring(child))
             fl__release(fl__child_ring(child));
         else

@@ -5,7 +5,7 @@
 /* Rings and spokes: the order of nodes by time. See rings.c for the design.
  *
  * The code that every start and every stop runs is here, to be inlined. The rest is in rings.c (rings, and which spoke is
- * first) and spokes.c (the nodes of one spoke). */
+ * first), rebase.c (the rings follow the time), spokes.c (the nodes of one spoke) and sorted.c (the nodes of a sorted one). */
 
 #include <assert.h>
 #include <stdbool.h>
@@ -24,6 +24,7 @@ enum {
     SPOKE_LIMIT = 1 << SPOKE_BITS, /* nodes in a spoke: then it splits */
     SORT_LIMIT = 128,              /* a spoke with more splits before it is sorted, unless splitting it is of no use */
     FIRST_CAPACITY = 8,            /* of a spoke */
+    LOOKAHEAD = 16,                /* entries: their nodes are on the way from memory while earlier ones are handled */
     WORD_BITS = 64,                /* entries per word of fl__spoke_free_word() */
 };
 
@@ -202,6 +203,21 @@ static inline struct ring *fl__find_ring(struct rings *r, uint64_t deadline_ns, 
     }
 }
 
+/* Of an entry. */
+static inline size_t fl__rings_name_size(const struct rings *r)
+{
+    return r->cells ? sizeof(uint32_t) : sizeof(node_name);
+}
+
+/* The chunk of a cell has to be there before the cell can be fetched. */
+static inline void fl__spoke_prefetch_ahead(const struct rings *r, const struct spoke *spoke, uint32_t i)
+{
+    if (r->cells && i + 2 * LOOKAHEAD < spoke->live)
+        __builtin_prefetch(fl__named_chunk(r->cells, (uint32_t)r->gathered[i + 2 * LOOKAHEAD]));
+    if (i + LOOKAHEAD < spoke->live)
+        __builtin_prefetch(fl__named_node(r, r->gathered[i + LOOKAHEAD]), 1);
+}
+
 /* Puts a node into a free entry, of which there is one in spoke->word. What calls it knows whether the rings are of cells, so
  * that the code needs not to look. */
 static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *node, node_name name,
@@ -275,8 +291,13 @@ void fl__rings_init(struct rings *r, uint64_t base_ns);
 void fl__rings_destroy(struct rings *r);
 size_t fl__rings_take(struct rings *r, uint64_t until_ns, node_name *out, size_t limit);
 void fl__rings_find_next(struct rings *r);
-void fl__rings_rebase(struct rings *r, uint64_t now_ns);
 int fl__rings_check(const struct rings *r, FILE *explain);
+
+void fl__ring_set_child(struct ring *ring, unsigned slot, uintptr_t child);
+void fl__ring_vacate(struct rings *r, struct ring *ring, unsigned slot);
+
+/* rebase.c */
+void fl__rings_rebase(struct rings *r, uint64_t now_ns);
 
 /* spokes.c */
 struct spoke *fl__spoke_new(struct rings *r, uint32_t capacity);
@@ -290,13 +311,17 @@ void fl__spoke_idle(struct rings *r, struct spoke *spoke);
 bool fl__spoke_find_free(struct spoke *spoke);
 bool fl__spoke_grow(struct rings *r, struct spoke *spoke);
 void fl__spoke_shrink(struct rings *r, struct spoke *spoke);
+void fl__spoke_gather(struct rings *r, const struct spoke *spoke);
+void fl__spoke_set_free_from(struct spoke *spoke, uint32_t begin);
+uint64_t fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE]);
+uint64_t fl__spoke_any_deadline(const struct rings *r, const struct spoke *spoke);
+void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *ring);
+
+/* sorted.c */
 void fl__spoke_sort(struct rings *r, struct spoke *spoke);
 void fl__spoke_unsort(const struct rings *r, struct spoke *spoke);
 void fl__spoke_renumber(struct rings *r, struct spoke *spoke);
 void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, node_name name, uint64_t deadline_ns);
-uint64_t fl__spoke_count_digits(struct rings *r, const struct spoke *spoke, unsigned level, uint32_t counts[RING_SIZE]);
-uint64_t fl__spoke_any_deadline(const struct rings *r, const struct spoke *spoke);
-void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *ring);
 size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, node_name *out, size_t limit);
 
 #endif

@@ -7,7 +7,8 @@
  *
  *     nodes.c        the intrusive wheel: its functions
  *     rings.c        its structure: rings of 16 children; rings_check.c: what is legal
- *     spokes.c       the nodes of a spoke
+ *     rebase.c       how the rings follow the time
+ *     spokes.c       the nodes of a spoke; sorted.c: of the spoke that is first in time
  *     wheel.c        the wheel with IDs: its functions; wheel_check.c: what is legal
  *     cells.c        the memory of timers with IDs
  *
