@@ -133,8 +133,6 @@ spread-forgotten src/node/settings_value.c s/to->spread_us = from->spread_us;/(v
 history-setting-forgotten src/node/settings_value.c s/to->history = from->history;/(void)0;/
 change-resets-the-others src/node/settings.c s/settings_copy(stored, change->settings, change->keep)/settings_copy(stored, change->settings, 0)/
 change-replaces-another src/node/settings.c s/\.flags = exists ? FL_OP_ONLY_THIS : FL_OP_ONLY_NEW/.flags = 0/
-page-ignored-after-a-change src/node/settings.c s/^    space->found |= !from_page;/    space->found |= space->changed;/
-removed-settings-stay src/node/settings_load.c s/^        look_for_removed(node, loading->number);/        (void)look_for_removed;/
 settings-not-read-at-first src/node/settings_load.c s/^        settings_take(here, &page->listing.found\[i\].timer);/        (void)here;/
 rate-ignored src/node/pacing.c s/^    if (settings->max_rate == 0)/    if (true)/
 put-off-for-ever src/node/deliver.c s/^        put_off(shard, attempt->firing.token, attempt->at_us);/        ;/
