@@ -929,8 +929,9 @@ static void commit_pages(struct base *base, uint32_t slot, int64_t first)
 static void wait_for_helper(struct helper *helper)
 {
     int error;
-    char *path = fl__alloc(strlen(folder_file("foliot.lock")) + 1);
-    fl__helper_sync(helper, strcpy(path, folder_file("foliot.lock")));
+    size_t size = strlen(folder_file("foliot.lock")) + 1;
+    char *path = fl__alloc(size);
+    fl__helper_sync(helper, memcpy(path, folder_file("foliot.lock"), size));
     while (!fl__helper_synced(helper, &error))
         usleep(1000);
 }
