@@ -121,8 +121,8 @@ static void granted(http_request *request)
 {
     struct call *call = request->arg;
     struct batch *batch = call->state;
-    batch->memory = WITH_MEMORY;
     fl__assert(batch->memory == ASKED_FOR_MEMORY);
+    batch->memory = WITH_MEMORY;
     batch_go_on(batch);
 }
 
