@@ -70,10 +70,8 @@ const char *hosts_check(const struct worker *worker)
 {
     const struct hosts *hosts = worker->hosts;
     const struct node *node = worker->node;
-    const struct called_host *host;
     uint64_t known = 0, attempts = 0, delivering = 0;
-    TAILQ_FOREACH(host, &hosts->used, entry)
-    {
+    for (const struct called_host *host = TAILQ_FIRST(&hosts->used); host; host = TAILQ_NEXT(host, entry)) {
         known++;
         attempts += host->counts.waiting + host->counts.in_flight;
     }
