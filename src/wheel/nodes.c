@@ -65,9 +65,9 @@ static fl_node *overflow_take(fl_nodes *nodes, fl_node **list)
     return node;
 }
 
-static inline bool add(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
+static inline bool add_at_once(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
 {
-    return fl__rings_add(&nodes->rings, node, (node_name)node, deadline_ns, false);
+    return fl__rings_add_at_once(&nodes->rings, node, (node_name)node, deadline_ns, false);
 }
 
 /* Moves the listed nodes to spokes, as far as there is memory. */
@@ -77,7 +77,7 @@ static void overflow_drain(fl_nodes *nodes)
         while (nodes->overflow[i]) {
             fl_node *node = nodes->overflow[i], *next = fl__listed_next(node);
             node->place = 0;
-            if (!add(nodes, node, node->deadline_ns)) {
+            if (!fl__rings_add_slow(&nodes->rings, node, (node_name)node, node->deadline_ns)) {
                 fl__set_listed_next(node, next);
                 return;
             }
@@ -86,33 +86,56 @@ static void overflow_drain(fl_nodes *nodes)
         }
 }
 
-/* ---- Starting and stopping ---- */
+/* ---- Starting and stopping ----
+ *
+ * What happens nearly always is in functions that call others only at their end. So they need no registers of their own, and
+ * the processor reaches the next operation early, while the memory of this one is still on its way. */
 
-static __attribute__((noinline)) void start_without_memory(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
+static __attribute__((noinline)) bool stop_slow(fl_nodes *nodes, fl_node *node)
 {
-    if (*overflow_list(nodes, deadline_ns) || !add(nodes, node, deadline_ns))
-        overflow_add(nodes, node, deadline_ns);
+    if (fl__is_listed(node))
+        overflow_remove(nodes, node);
+    else
+        fl__rings_remove_slow(&nodes->rings, node);
+    node->place = 0;
+    return true;
 }
 
 bool fl_nodes_stop(fl_nodes *nodes, fl_node *node)
 {
     if (node->place == 0)
         return false;
-    if (__builtin_expect(fl__is_listed(node), 0))
-        overflow_remove(nodes, node);
-    else
-        fl__rings_remove(&nodes->rings, node);
+    if (__builtin_expect(fl__is_listed(node) || !fl__rings_leave(&nodes->rings, node), 0))
+        return stop_slow(nodes, node);
     node->place = 0;
     return true;
 }
 
-void fl_nodes_start(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
+static __attribute__((noinline)) void start_slow(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
+{
+    if ((nodes->overflow_count > 0 && *overflow_list(nodes, deadline_ns)) ||
+        !fl__rings_add_slow(&nodes->rings, node, (node_name)node, deadline_ns))
+        overflow_add(nodes, node, deadline_ns);
+}
+
+static inline void start(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
+{
+    if (__builtin_expect(nodes->overflow_count > 0 || !add_at_once(nodes, node, deadline_ns), 0))
+        start_slow(nodes, node, deadline_ns);
+}
+
+static __attribute__((noinline)) void move(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
 {
     fl_nodes_stop(nodes, node);
-    if (__builtin_expect(nodes->overflow_count > 0, 0))
-        start_without_memory(nodes, node, deadline_ns);
-    else if (__builtin_expect(!add(nodes, node, deadline_ns), 0))
-        overflow_add(nodes, node, deadline_ns);
+    start(nodes, node, deadline_ns);
+}
+
+void fl_nodes_start(fl_nodes *nodes, fl_node *node, uint64_t deadline_ns)
+{
+    if (node->place == 0)
+        start(nodes, node, deadline_ns);
+    else
+        move(nodes, node, deadline_ns);
 }
 
 /* ---- Polling ---- */

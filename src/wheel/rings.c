@@ -123,7 +123,7 @@ static uint64_t start_of(const struct ring *ring, uint64_t any_ns)
 
 /* A spoke has few nodes left, or none, because they were stopped. An empty spoke of a main ring may stay: there are few, and
  * a program that starts and stops the same timer again and again needs no memory for it each time. */
-void fl__rings_tidy(struct rings *r, struct spoke *spoke)
+static void tidy(struct rings *r, struct spoke *spoke)
 {
     if (spoke->live > 0 && spoke->state == SPOKE_OPEN) {
         fl__spoke_shrink(r, spoke);
@@ -136,6 +136,43 @@ void fl__rings_tidy(struct rings *r, struct spoke *spoke)
         fl__spoke_free(r, spoke);
         fl__ring_vacate(r, ring, slot);
     }
+}
+
+/* Frees the entries of the nodes that have left. Tidying looks at other entries, so it comes last. */
+void fl__rings_let_go(struct rings *r)
+{
+    for (uint32_t i = 0; i < r->leaving_count; i++) {
+        struct spoke *spoke = fl__spoke_by_number(r, fl__place_spoke(r->leaving[i]));
+        uint32_t entry = fl__place_entry(r->leaving[i]);
+        assert(spoke->live > 0 && (spoke->state == SPOKE_OPEN || spoke->state == SPOKE_SEALED));
+        *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
+        spoke->live--;
+    }
+    for (uint32_t i = 0; i < r->leaving_count; i++) {
+        struct spoke *spoke = fl__spoke_by_number(r, fl__place_spoke(r->leaving[i]));
+        if (spoke->entries && spoke->live <= (spoke->state == SPOKE_OPEN ? spoke->low : 0))
+            tidy(r, spoke);
+    }
+    r->leaving_count = 0;
+}
+
+/* Takes out a node of any spoke. The spoke stays where it is, even if it is empty now. */
+void fl__rings_remove_slow(struct rings *r, const fl_node *node)
+{
+    fl__rings_let_go(r);
+    struct spoke *spoke = fl__spoke_by_number(r, fl__place_spoke(node->place));
+    uint32_t entry = fl__place_entry(node->place);
+    assert(spoke->live > 0 && spoke->state != SPOKE_IDLE);
+    r->count--;
+    if (node->deadline_ns == r->next_ns)
+        r->next_is_exact = false;
+    if (spoke->state == SPOKE_SORTED)
+        fl__spoke_remove(r, spoke, node);
+    else
+        *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
+    spoke->live--;
+    if (spoke->live == 0 || (spoke->state == SPOKE_OPEN && spoke->live <= spoke->low))
+        tidy(r, spoke);
 }
 
 /* ---- Splitting ---- */
@@ -285,6 +322,7 @@ static enum adding add_to(struct rings *r, struct spoke *first, fl_node *node, n
 
 bool fl__rings_add_slow(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns)
 {
+    fl__rings_let_go(r);
     for (;;) {
         unsigned slot;
         struct ring *ring = fl__find_ring(r, deadline_ns, &slot);
@@ -386,6 +424,7 @@ static void raise_next(struct rings *r, uint64_t bound_ns)
 size_t fl__rings_take(struct rings *r, uint64_t until_ns, node_name *out, size_t limit)
 {
     size_t taken = 0;
+    fl__rings_let_go(r);
     for (;;) {
         struct spoke *spoke = first_spoke(r);
         if (!spoke || spoke->start_ns > until_ns) {
@@ -411,6 +450,7 @@ size_t fl__rings_take(struct rings *r, uint64_t until_ns, node_name *out, size_t
 void fl__rings_find_next(struct rings *r)
 {
     assert(r->count > 0);
+    fl__rings_let_go(r);
     if (!r->next_is_exact)
         set_exact_next(r, sort_first(r, first_spoke(r)));
 }

@@ -29,13 +29,17 @@ enum {
 };
 
 /* A node's place: bit 0 is set if the node is in an overflow list, and then the rest is the address of the next node. Else,
- * from bit 1, 11 bits of entry and 20 bits of spoke, and from bit 32 on the order among nodes with the same deadline. */
+ * from bit 1, 11 bits of entry and 18 bits of spoke. Bit 31 is set if the spoke is sorted; then the entry means nothing. From
+ * bit 32 on, the order among nodes with the same deadline. */
 enum {
     ENTRY_SHIFT = 1,
     SPOKE_SHIFT = ENTRY_SHIFT + SPOKE_BITS,
     ORDER_SHIFT = 32,
     SPOKE_NUMBERS = 1 << 18,
+    LEAVING = 64, /* nodes that were stopped and still have an entry */
 };
+
+#define PLACE_SORTED (UINT64_C(1) << 31)
 
 /* How an entry names a node: by its address, or, in rings of cells, by a number of 32 bits (see cells.h). */
 typedef uintptr_t __attribute__((may_alias)) node_name;
@@ -92,6 +96,8 @@ struct rings {
     bool next_is_exact;        /* next_ns is the deadline of a node */
     uint16_t occupied;         /* a bit per main ring that may have nodes */
     uint64_t touched;          /* visits of nodes by split, sort and take, for tests */
+    uint32_t leaving_count;
+    uint32_t leaving[LEAVING]; /* low half of their places */
     bool may_rebase;           /* a spoke was used up since the last time */
     uint32_t spokes;           /* how many of the arena were used before */
     struct spoke *arena;       /* SPOKE_NUMBERS; number 0 names no spoke; NULL: no node was ever added */
@@ -179,7 +185,7 @@ static inline uint32_t fl__place_entry(uint64_t place)
 
 static inline uint32_t fl__place_spoke(uint64_t place)
 {
-    return (uint32_t)place >> SPOKE_SHIFT;
+    return (uint32_t)place >> SPOKE_SHIFT & (SPOKE_NUMBERS - 1);
 }
 
 static inline uint32_t fl__place_order(uint64_t place)
@@ -242,21 +248,27 @@ static inline void fl__spoke_put(struct rings *r, struct spoke *spoke, fl_node *
 }
 
 bool fl__rings_add_slow(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns);
-void fl__rings_tidy(struct rings *r, struct spoke *spoke);
-void fl__spoke_remove_slow(const struct rings *r, struct spoke *spoke, const fl_node *node);
 
-/* Adds a node that does not wait. Returns false if there is no memory. */
-static inline bool fl__rings_add(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns, bool are_cells)
+/* Adds a node that does not wait, if there is room in its spoke. Else it returns false and has changed nothing. */
+static inline bool fl__rings_add_at_once(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns,
+                                         bool are_cells)
 {
     unsigned slot;
     const struct ring *ring = fl__find_ring(r, deadline_ns, &slot);
     struct spoke *spoke = fl__child_spoke(ring->child[slot]);
     if (__builtin_expect(!spoke || spoke->state != SPOKE_OPEN || spoke->next_order == UINT32_MAX, 0))
-        return fl__rings_add_slow(r, node, name, deadline_ns);
+        return false;
     if (__builtin_expect(*fl__spoke_free_word(spoke, spoke->word) == 0, 0))
-        return fl__rings_add_slow(r, node, name, deadline_ns);
+        return false;
     fl__spoke_put(r, spoke, node, name, deadline_ns, are_cells);
     return true;
+}
+
+/* Adds a node that does not wait. Returns false if there is no memory. */
+static inline bool fl__rings_add(struct rings *r, fl_node *node, node_name name, uint64_t deadline_ns, bool are_cells)
+{
+    return fl__rings_add_at_once(r, node, name, deadline_ns, are_cells) ||
+           fl__rings_add_slow(r, node, name, deadline_ns);
 }
 
 /* Fetches the memory that taking out this node needs. */
@@ -266,24 +278,42 @@ static inline void fl__rings_prefetch(const struct rings *r, const fl_node *node
     __builtin_prefetch(fl__spoke_free_word(spoke, fl__place_entry(node->place) / WORD_BITS), 1);
 }
 
-/* Takes out a node that is in a spoke. The spoke stays where it is, even if it is empty now. The caller clears the place. */
-static inline void fl__rings_remove(struct rings *r, const fl_node *node)
+void fl__rings_remove_slow(struct rings *r, const fl_node *node);
+
+/* Takes out a node that is in a spoke, if that needs nothing else. Else it returns false and has changed nothing. */
+static inline bool fl__rings_remove_at_once(struct rings *r, const fl_node *node)
 {
     struct spoke *spoke = fl__spoke_by_number(r, fl__place_spoke(node->place));
-    uint32_t entry = fl__place_entry(node->place);
-    r->count--;
-    if (node->deadline_ns == r->next_ns)
-        r->next_is_exact = false;
-    if (__builtin_expect(spoke->state != SPOKE_OPEN, 0)) {
-        fl__spoke_remove_slow(r, spoke, node);
-        if (spoke->live == 0)
-            fl__rings_tidy(r, spoke);
-        return;
-    }
-    assert(fl__spoke_node(r, spoke, entry) == node && spoke->live > 0);
+    uint32_t entry = fl__place_entry(node->place), left = spoke->live - 1u;
+    if (__builtin_expect(spoke->state != SPOKE_OPEN || left <= spoke->low || node->deadline_ns == r->next_ns, 0))
+        return false;
+    assert(fl__spoke_node(r, spoke, entry) == node);
     *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
-    if (__builtin_expect(--spoke->live <= spoke->low, 0))
-        fl__rings_tidy(r, spoke);
+    spoke->live = (uint16_t)left;
+    r->count--;
+    return true;
+}
+
+/* Takes out a node that is in a spoke, as a stop does that touches neither the spoke nor its words: the entry is free when the
+ * next slow operation comes by. The nodes of a program are far away in memory, and stores to places that only they know would
+ * let all later loads wait for them. False: that is not possible, and nothing has changed. */
+static inline bool fl__rings_leave(struct rings *r, const fl_node *node)
+{
+    if (__builtin_expect(node->place & PLACE_SORTED || r->leaving_count == LEAVING || node->deadline_ns == r->next_ns,
+                         0))
+        return false;
+    r->leaving[r->leaving_count++] = (uint32_t)node->place;
+    r->count--;
+    return true;
+}
+
+void fl__rings_let_go(struct rings *r);
+
+/* Takes out a node that is in a spoke. The caller clears the place. */
+static inline void fl__rings_remove(struct rings *r, const fl_node *node)
+{
+    if (!fl__rings_remove_at_once(r, node))
+        fl__rings_remove_slow(r, node);
 }
 
 /* rings.c */
@@ -321,6 +351,7 @@ void fl__spoke_move_to(struct rings *r, struct spoke *spoke, const struct ring *
 void fl__spoke_sort(struct rings *r, struct spoke *spoke);
 void fl__spoke_unsort(const struct rings *r, struct spoke *spoke);
 void fl__spoke_renumber(struct rings *r, struct spoke *spoke);
+void fl__spoke_remove(const struct rings *r, struct spoke *spoke, const fl_node *node);
 void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, node_name name, uint64_t deadline_ns);
 size_t fl__spoke_take(struct rings *r, struct spoke *spoke, uint64_t until_ns, node_name *out, size_t limit);
 

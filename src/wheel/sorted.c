@@ -74,8 +74,10 @@ void fl__spoke_sort(struct rings *r, struct spoke *spoke)
 {
     assert(spoke->state == SPOKE_OPEN || spoke->state == SPOKE_SEALED);
     const struct sort_key *keys = sorted_keys(r, spoke);
-    for (uint32_t i = 0; i < spoke->live; i++)
+    for (uint32_t i = 0; i < spoke->live; i++) {
         fl__spoke_set_name(r, spoke, spoke->live - 1 - i, keys[i].name);
+        fl__named_node(r, keys[i].name)->place |= PLACE_SORTED;
+    }
     spoke->state = SPOKE_SORTED;
 }
 
@@ -98,8 +100,11 @@ void fl__spoke_renumber(struct rings *r, struct spoke *spoke)
     bool was_open = spoke->state == SPOKE_OPEN;
     if (was_open)
         fl__spoke_sort(r, spoke);
-    for (uint32_t i = 0; i < spoke->live; i++)
-        fl__set_place(fl__spoke_node(r, spoke, i), spoke->live - 1 - i, spoke->number, 0);
+    for (uint32_t i = 0; i < spoke->live; i++) {
+        fl_node *node = fl__spoke_node(r, spoke, i);
+        fl__set_place(node, spoke->live - 1 - i, spoke->number, 0);
+        node->place |= PLACE_SORTED;
+    }
     spoke->next_order = spoke->live;
     if (was_open)
         fl__spoke_unsort(r, spoke);
@@ -138,6 +143,7 @@ void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, node_
     spoke->live++;
     node->deadline_ns = deadline_ns;
     fl__set_place(node, order, spoke->number, 0);
+    node->place |= PLACE_SORTED;
     r->count++;
     if (deadline_ns < r->next_ns) {
         r->next_ns = deadline_ns;
@@ -145,18 +151,12 @@ void fl__spoke_insert(struct rings *r, struct spoke *spoke, fl_node *node, node_
     }
 }
 
-/* Takes a node out of a spoke that is sorted or sealed. */
-void fl__spoke_remove_slow(const struct rings *r, struct spoke *spoke, const fl_node *node)
+/* Takes a node out of a sorted spoke. */
+void fl__spoke_remove(const struct rings *r, struct spoke *spoke, const fl_node *node)
 {
-    if (spoke->state == SPOKE_SEALED) {
-        uint32_t entry = fl__place_entry(node->place);
-        *fl__spoke_free_word(spoke, entry / WORD_BITS) |= 1ull << entry % WORD_BITS;
-    } else {
-        uint32_t at = search(r, spoke, node->deadline_ns, fl__place_order(node->place));
-        assert(spoke->state == SPOKE_SORTED && at < spoke->live && fl__spoke_node(r, spoke, at) == node);
-        move_entries(r, spoke, at + 1, at);
-    }
-    spoke->live--;
+    uint32_t at = search(r, spoke, node->deadline_ns, fl__place_order(node->place));
+    assert(spoke->state == SPOKE_SORTED && at < spoke->live && fl__spoke_node(r, spoke, at) == node);
+    move_entries(r, spoke, at + 1, at);
 }
 
 /* Takes at most `limit` nodes with deadlines up to `until_ns` from a sorted spoke. A cell keeps its place until it is given

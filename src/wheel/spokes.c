@@ -2,10 +2,10 @@
 /* The nodes of one spoke.
  *
  * An open spoke is an array of pointers to nodes in no order, with a bit per entry that says whether it is free. Starting a
- * node takes a free entry, stopping it sets the entry's bit: neither touches another node, and stopping does not touch the
- * array. Starts take the free entries in the order of their addresses, round and round, so that successive starts write to
- * the same cache line. The order among equal deadlines is in the node's place, a number that counts up in each spoke. After
- * 2^32 starts in a spoke that was never empty, its nodes are numbered anew. */
+ * node takes a free entry. Stopping a node only notes where its entry is: see fl__rings_leave(). The bit is set soon afterwards,
+ * and nobody follows the pointer meanwhile. Starts take the free entries in the order of their addresses, round and round, so
+ * that successive starts write to the same cache line. The order among equal deadlines is in the node's place, a number that
+ * counts up in each spoke. After 2^32 starts in a spoke that was never empty, its nodes are numbered anew. */
 
 #include <string.h>
 
@@ -271,6 +271,7 @@ void fl__spoke_shrink(struct rings *r, struct spoke *spoke)
 /* Gives back memory that nodes do not need. */
 void fl__rings_compact(struct rings *r)
 {
+    fl__rings_let_go(r);
     for (uint32_t i = 1; i <= r->spokes; i++) {
         struct spoke *spoke = &r->arena[i];
         if (spoke->entries && spoke->state == SPOKE_OPEN && spoke->capacity > 2 * spoke->live)
