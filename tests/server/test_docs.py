@@ -124,6 +124,8 @@ def _():
     found = list(blocks("docs/cluster.md", re.compile("foliot serve|//127")))
     script = FRAME
     for number, (text, _) in enumerate(found):
+        if "/v1/cluster" in text:  # until each server has its share of the shards
+            script += """until [ "$(curl -s http://127.0.0.1:7413/v1/cluster | grep -o '"shards":8,' | wc -l)" -eq 3 ]; do sleep 0.1; done\n"""
         script += f"echo '== {number}'\n{text}"
     for named, port in zip((7411, 7412, 7413), free_ports(3)):
         script = script.replace(f"127.0.0.1:{named}", f"127.0.0.1:{port}")
