@@ -78,7 +78,7 @@ int call_time(struct call *call, const char *name, int64_t *ret); /* a parameter
 int call_count(struct call *call, const char *name, int64_t most, uint64_t *ret);
 /* A parameter that may be "true", and nothing else. 0, or -1. */
 int call_true(struct call *call, const char *name, bool *ret);
-/* Takes the first parameter off a query, as it was sent. False: there is none. */
+/* Takes the first parameter off a query, as it was sent. Returns false if the query is empty. */
 bool call_next_parameter(fl_bytes *query, fl_bytes *ret_name, fl_bytes *ret_value);
 /* The same for a filter: 0 means that it is not given, so 1 stands for 1970 and earlier. Nothing is due then. */
 int call_bound(struct call *call, const char *name, int64_t *ret);

@@ -243,7 +243,7 @@ static inline uint32_t table_slot(const struct loop_table *t, const struct loop_
     return (uint32_t)slot;
 }
 
-/* The record that an ID names. Returns false if there is none. */
+/* Finds the record of an ID. Returns false if nothing in the loop has that ID. */
 static inline bool table_find(const struct loop_table *t, fl_timer_id id, struct loop_entry *ret)
 {
     uint32_t slot = id & ((1u << TABLE_SLOT_BITS) - 1);

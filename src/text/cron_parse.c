@@ -98,7 +98,7 @@ static bool take(struct reader *reader, char c)
     return true;
 }
 
-/* A number; -1 if there is none. One that is too large for every field stays so. */
+/* Reads a number. Returns -1 if no digit comes next. A number that is too large for every field stays too large. */
 static int take_digits(struct reader *reader)
 {
     const char *begin = reader->at;

@@ -50,7 +50,7 @@ struct json_walk json_into(const struct json_walk *walk);
 void json_past(struct json_walk *walk, const struct json_walk *inner);
 struct json_walk json_before(struct json value); /* json_next() is this value */
 
-/* The first member of an object with that name, which is a short one; false if there is none, or it is no object. */
+/* Finds the first member of an object with this short name. Returns false if the value is no object, or has no such member. */
 bool json_get(struct json object, const char *key, struct json *ret);
 
 /* The bytes a string stands for. `room` must have as many bytes as the string's text; it is used only if there are escapes. */

@@ -142,8 +142,8 @@ static inline struct spoke *fl__spoke_by_number(const struct rings *r, uint32_t 
     return &r->arena[number];
 }
 
-/* A word has a bit per entry that is free. A stop sets the bit and does not touch the entry: among a million timers the words
- * stay in the cache, and the entries do not. */
+/* A word has a bit per entry that is free. Taking out a node sets the bit and does not touch the entry: among a million timers
+ * the words stay in the cache, and the entries do not. */
 static inline uint64_t *fl__spoke_free_word(const struct spoke *spoke, uint32_t word)
 {
     return (uint64_t *)spoke->entries - 1 - word;

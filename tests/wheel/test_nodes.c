@@ -155,6 +155,38 @@ TEST(a_wheel_that_is_not_used_takes_little_memory)
     fl_nodes_free(nodes);
 }
 
+/* The wheel has only notes about nodes that were stopped. With AddressSanitizer, this fails if it follows a pointer to one. */
+TEST(a_node_may_be_freed_as_soon_as_it_was_stopped)
+{
+    enum { COUNT = 3000 };
+    static fl_node *all[COUNT];
+    uint64_t random = 9, next_ns, now_ns = 0;
+    fl_nodes *nodes;
+    CHECK_EQ(fl_nodes_new(NULL, &nodes), 0);
+    memset(all, 0, sizeof all);
+    for (unsigned i = 0; i < SCALE(400000, 60000); i++) {
+        fl_node **node = &all[random_below(&random, COUNT)], *out[8];
+        if (!*node) {
+            *node = calloc(1, sizeof **node);
+            fl_nodes_start(nodes, *node, now_ns + random_below(&random, i % 2 ? HOUR : MILLISECOND));
+        } else {
+            bool waits = fl_node_is_waiting(*node);
+            CHECK_EQ(fl_nodes_stop(nodes, *node), waits);
+            free(*node);
+            *node = NULL;
+        }
+        if (i % 97 == 0)
+            fl_nodes_next_deadline(nodes, &next_ns);
+        if (i % 1009 == 0)
+            CHECK_EQ(fl_nodes_check(nodes, stdout), 0);
+        if (i % 31 == 0)
+            fl_nodes_poll(nodes, now_ns += 1000, out, 8);
+    }
+    fl_nodes_free(nodes);
+    for (unsigned i = 0; i < COUNT; i++)
+        free(all[i]);
+}
+
 TEST(the_start_is_no_poll)
 {
     fl_nodes *nodes;
